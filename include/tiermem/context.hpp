@@ -1,0 +1,271 @@
+// The C++ interface: Context, Buffer, View, Op. Move-only owners over the records of types.hpp.
+// All calls are safe from any thread unless a line says otherwise; none throws.
+#pragma once
+
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "tiermem/status.hpp"
+#include "tiermem/types.hpp"
+
+namespace tiermem {
+
+class Buffer;
+class View;
+class Op;
+
+struct ContextOptions {
+  const char* toml = nullptr;  ///< Path of a TOML file; options of the spec string win over it.
+  const char* name = nullptr;  ///< Shown in messages; copied.
+};
+
+enum class Tick : std::uint32_t { op = 0, step = 1 };
+
+/// One set of tiers with one mover. Destroying it releases everything; call close() first to learn
+/// of views that are still held.
+class TIERMEM_API Context {
+ public:
+  class Impl;
+
+  /// `tiers` as "dram=4G; nvme=/data/a:100G". Empty: `TIERMEM_TIERS`, else what the machine offers.
+  /// Errors: invalid_argument naming option, value and what is accepted; no_capacity; unavailable.
+  static Result<std::unique_ptr<Context>> create(std::string_view tiers = {},
+                                                 const ContextOptions& options = {});
+  ~Context();
+  Context(const Context&) = delete;  // Buffers, views and operations point to it.
+  Context& operator=(const Context&) = delete;
+
+  /// Refuses with `busy`, listing live views with label, holder and age, unless `force`; then views
+  /// end, later calls answer `shut_down`, transfers drain. `timed_out` if draining takes longer.
+  Status close(bool force = false, Timeout timeout = Timeout::seconds(10));
+
+  /// A buffer of `bytes`, reading as zeros. Costs no memory until touched.
+  Result<Buffer> alloc(std::uint64_t bytes, const BufferOptions& options = {});
+  /// A read-only buffer whose cold copy is the file itself: eviction writes nothing. `length` 0: to
+  /// the end. Errors: io_error with errno; invalid_argument if the range is not in the file.
+  Result<Buffer> adopt_file(const char* path, std::uint64_t offset = 0, std::uint64_t length = 0,
+                            const BufferOptions& options = {});
+  /// The handle is stale at once; the bytes live until the last view and transfer end.
+  Status free(Handle buffer);
+
+  /// All ranges or none: room for all is reserved before the first is pinned. One ViewRecord per
+  /// range.
+  Status acquire(std::span<const Access> list, Timeout timeout, std::span<ViewRecord> views);
+  /// Errors: invalid_argument for a view that is not held (released twice, or forged).
+  Status release(std::span<const ViewRecord> views);
+  /// As acquire; `views` must stay valid until the operation completed, and is filled by then.
+  Result<Op> acquire_async(std::span<const Access> list, std::span<ViewRecord> views);
+  /// Promotes before it is asked for. Fails only for bad arguments; `op`, if given, completes when
+  /// the ranges are resident or were given up.
+  Status prefetch(std::span<const Access> list, std::uint64_t next_use = 0, Op* op = nullptr);
+  /// Writes dirty extents down and gives up their frames. Waits. Pinned extents stay: `busy`.
+  Status evict(std::span<const Access> list, Timeout timeout = Timeout::forever());
+  /// Moves ranges to a tier (`dram`, `block`). Waits; promoting is a prefetch that reports.
+  Status migrate(std::span<const Access> list, Place to, Timeout timeout = Timeout::forever());
+  Status advise(std::span<const Access> list, Advice advice, std::uint64_t value = 0);
+  /// Copies by the calling thread, extent by extent; not one atomic snapshot.
+  Status read(Handle buffer, std::uint64_t offset, void* to, std::uint64_t length,
+              Timeout timeout = Timeout::forever());
+  Status write(Handle buffer, std::uint64_t offset, const void* from, std::uint64_t length,
+               Timeout timeout = Timeout::forever());
+  /// Marks an operation or a step of the program; returns its ordinal.
+  std::uint64_t tick(Tick kind);
+
+  Result<BufferInfo> info(Handle buffer) const;
+  /// `tier` dram or block. Shrinking evicts; no_capacity if pinned bytes do not let it.
+  Status set_budget(Place tier, std::uint64_t bytes, Timeout timeout = Timeout::seconds(10));
+  Stats stats() const;
+
+  Status op_wait(OpHandle op, Timeout timeout);  ///< Consumes it when it completed.
+  Status op_poll(OpHandle op);    ///< `busy` while under way; consumes it when completed.
+  Status op_cancel(OpHandle op);  ///< It then completes with `cancelled` unless it was faster.
+
+  Impl& impl() noexcept { return *impl_; }
+
+ private:
+  explicit Context(std::unique_ptr<Impl> impl) noexcept;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A held view. Releases itself; movable to another thread.
+class View {
+ public:
+  View() = default;
+  View(Context& context, const ViewRecord& record) : context_(&context), record_(record) {}
+  View(View&& other) noexcept : context_(other.context_), record_(other.record_) {
+    other.context_ = nullptr;
+  }
+  View& operator=(View&& other) noexcept {
+    if (this != &other) {
+      release();
+      context_ = other.context_;
+      record_ = other.record_;
+      other.context_ = nullptr;
+    }
+    return *this;
+  }
+  ~View() { release(); }
+
+  std::byte* data() const noexcept { return static_cast<std::byte*>(record_.data); }
+  std::uint64_t size() const noexcept { return record_.length; }
+  std::span<std::byte> bytes() const noexcept { return {data(), size()}; }
+  template <typename T>
+  std::span<T> as() const noexcept {
+    return {static_cast<T*>(record_.data), static_cast<std::size_t>(record_.length / sizeof(T))};
+  }
+  explicit operator bool() const noexcept { return context_ != nullptr; }
+  void release() noexcept {
+    if (context_ != nullptr) {
+      (void)context_->release({&record_, 1});
+      context_ = nullptr;
+    }
+  }
+
+ private:
+  Context* context_ = nullptr;
+  ViewRecord record_{};
+};
+
+/// An operation under way. Destroying it waits for its end, so that views are never filled behind
+/// the caller's back.
+class TIERMEM_API Op {
+ public:
+  Op() = default;
+  Op(Context& context, OpHandle handle) : context_(&context), handle_(handle) {}
+  Op(Op&& other) noexcept : context_(other.context_), handle_(std::exchange(other.handle_, 0)) {}
+  Op& operator=(Op&& other) noexcept;
+  ~Op();
+
+  Status wait(Timeout timeout = Timeout::forever());  ///< timed_out leaves it under way.
+  Status poll();                                      ///< `busy` while it is under way.
+  Status cancel();
+  OpHandle handle() const noexcept { return handle_; }
+  /// Gives the handle up to the caller, who must wait for it through the Context.
+  OpHandle detach() noexcept { return std::exchange(handle_, 0); }
+
+ private:
+  Context* context_ = nullptr;
+  OpHandle handle_ = 0;
+};
+
+/// Chunks of a buffer in order, the next ones prefetched: `for (auto& v : buffer.stream(0, n,
+/// chunk, kRead))`.
+class TIERMEM_API Stream {
+ public:
+  Stream(Context& context, Access range, std::uint64_t chunk, unsigned ahead);
+
+  class iterator {
+   public:
+    explicit iterator(Stream* stream) : stream_(stream) {}
+    View& operator*() const { return stream_->view_; }
+    iterator& operator++() {
+      stream_->next();
+      return *this;
+    }
+    bool operator!=(std::default_sentinel_t) const { return !stream_->done_; }
+
+   private:
+    Stream* stream_;
+  };
+  iterator begin() {
+    next();
+    return iterator(this);
+  }
+  std::default_sentinel_t end() const { return {}; }
+  /// Why the stream ended: ok at the end of the range.
+  const Status& status() const noexcept { return status_; }
+  std::uint64_t offset() const noexcept {
+    return offset_;
+  }  ///< Of the current chunk, in the buffer.
+
+ private:
+  void next();
+  Context* context_;
+  Access range_;
+  std::uint64_t chunk_, cursor_, offset_ = 0, prefetched_;
+  unsigned ahead_;
+  bool done_ = false;
+  Status status_;
+  View view_;
+};
+
+/// Owns one buffer of a context; frees it at the end of its life.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Context& context, Handle handle, std::uint64_t bytes)
+      : context_(&context), handle_(handle), bytes_(bytes) {}
+  Buffer(Buffer&& o) noexcept
+      : context_(o.context_), handle_(std::exchange(o.handle_, 0)), bytes_(o.bytes_) {}
+  Buffer& operator=(Buffer&& o) noexcept {
+    if (this != &o) {
+      reset();
+      context_ = o.context_;
+      bytes_ = o.bytes_;
+      handle_ = std::exchange(o.handle_, 0);
+    }
+    return *this;
+  }
+  ~Buffer() { reset(); }
+
+  Handle handle() const noexcept { return handle_; }
+  std::uint64_t size() const noexcept { return bytes_; }
+  Context& context() const noexcept { return *context_; }
+
+  Access range(std::uint64_t offset = 0, std::uint64_t length = 0,
+               std::uint32_t mode = kRead) const noexcept {
+    return {handle_, offset, length, mode, {}, 0};
+  }
+  Result<View> acquire(std::uint32_t mode, std::uint64_t offset = 0, std::uint64_t length = 0,
+                       Timeout timeout = Timeout::forever()) const {
+    const Access access = range(offset, length, mode);
+    ViewRecord record;
+    Status status = context_->acquire({&access, 1}, timeout, {&record, 1});
+    if (!status.ok()) {
+      return status;
+    }
+    return View(*context_, record);
+  }
+  Status prefetch(std::uint64_t offset = 0, std::uint64_t length = 0) const {
+    const Access access = range(offset, length);
+    return context_->prefetch({&access, 1});
+  }
+  Status evict(std::uint64_t offset = 0, std::uint64_t length = 0) const {
+    const Access access = range(offset, length);
+    return context_->evict({&access, 1});
+  }
+  Status advise(Advice advice, std::uint64_t value = 0) const {
+    const Access access = range();
+    return context_->advise({&access, 1}, advice, value);
+  }
+  Status read(std::uint64_t offset, void* to, std::uint64_t length) const {
+    return context_->read(handle_, offset, to, length);
+  }
+  Status write(std::uint64_t offset, const void* from, std::uint64_t length) const {
+    return context_->write(handle_, offset, from, length);
+  }
+  Result<BufferInfo> info() const { return context_->info(handle_); }
+  Stream stream(std::uint64_t offset, std::uint64_t length, std::uint64_t chunk,
+                std::uint32_t mode = kRead, unsigned ahead = 4) const {
+    return Stream(*context_, range(offset, length, mode), chunk, ahead);
+  }
+  /// Frees now.
+  void reset() noexcept {
+    if (handle_ != 0) {
+      (void)context_->free(std::exchange(handle_, 0));
+    }
+  }
+  /// Gives the handle up to the caller, who must free it through the Context.
+  Handle detach() noexcept { return std::exchange(handle_, 0); }
+
+ private:
+  Context* context_ = nullptr;
+  Handle handle_ = 0;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace tiermem

@@ -1,0 +1,7 @@
+// The whole C++ interface of tiermem in one include.
+#pragma once
+
+#include "tiermem/context.hpp"
+#include "tiermem/status.hpp"
+#include "tiermem/types.hpp"
+#include "tiermem/version.hpp"

@@ -1,0 +1,130 @@
+// The plain records of the public interface. No behaviour, no ownership; safe to copy.
+// Access and ViewRecord are the C ABI's tm_access and tm_view: 40 bytes each, for ever.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(_WIN32)
+#error "tiermem needs Linux"
+#endif
+#define TIERMEM_API __attribute__((visibility("default")))
+
+namespace tiermem {
+
+/// A buffer: index and generation. 0 is never a buffer; a freed one is `stale_handle`, never a wild
+/// pointer.
+using Handle = std::uint64_t;
+/// An operation under way. 0 is never one.
+using OpHandle = std::uint64_t;
+
+enum class Kind : std::uint16_t { any, host, dram, numa, pmem, gpu, block, remote };
+
+/// A tier by kind and number. {any, 0}: tiermem chooses. {host, 0}: any memory the CPU addresses.
+struct Place {
+  Kind kind = Kind::any;
+  std::uint16_t index = 0;
+  friend bool operator==(Place, Place) = default;
+};
+
+/// What a view may do. `write` means read and write. `discard` promises that all bytes are
+/// overwritten before the release; until then the view shows zeros or older bytes of the same
+/// domain.
+enum Mode : std::uint32_t { kRead = 1, kWrite = 2, kDiscard = 4 };
+
+/// One range of one buffer. `length` 0 means to the end.
+struct Access {
+  Handle buffer = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+  std::uint32_t mode = kRead;
+  Place where{};
+  std::uint64_t reserved = 0;
+};
+static_assert(sizeof(Access) == 40);
+
+/// A pinned range. `data` is valid until the release, by whichever thread; `token` is tiermem's.
+struct ViewRecord {
+  void* data = nullptr;
+  std::uint64_t length = 0;
+  std::uint64_t token[2] = {0, 0};
+  Place place{};
+  std::uint32_t flags = 0;
+};
+static_assert(sizeof(ViewRecord) == 40);
+
+/// Hints, in the words of madvise and CUDA.
+enum class Advice : std::uint32_t {
+  normal = 0,
+  read_mostly,
+  will_need,  ///< As prefetch, without an operation.
+  dont_need,  ///< The bytes are not needed any more: the range reads as zeros afterwards.
+  cold,       ///< First victims.
+  sequential,
+  random,
+  streamed,  ///< Used once, then first victim.
+  touched,   ///< Used without a view: recency only.
+  frozen,    ///< Will not be written again: written behind now, so that eviction is free later.
+  preferred,
+  keep,      ///< value 1: not a victim while anything else is; value 0: as any other.
+  next_use,  ///< value: the tick ordinal of the next use.
+};
+
+/// Nanoseconds to wait. Negative: for ever. 0: only what is there now.
+struct Timeout {
+  std::int64_t ns = -1;
+  static constexpr Timeout forever() { return {-1}; }
+  static constexpr Timeout none() { return {0}; }
+  static constexpr Timeout milliseconds(std::int64_t ms) { return {ms * 1'000'000}; }
+  static constexpr Timeout seconds(std::int64_t s) { return {s * 1'000'000'000}; }
+};
+
+enum BufferFlags : std::uint32_t {
+  kDroppable = 2,   ///< Under pressure the bytes may be dropped instead of written: `discarded`.
+  kKeepOnFree = 4,  ///< Reserved for named buffers.
+  kNoChecksum = 8,  ///< Slots of this buffer carry no checksums.
+  kIsolated =
+      16,  ///< A domain of its own: its frames and slots are cleared before others see them.
+};
+
+struct BufferOptions {
+  std::uint64_t extent_bytes =
+      0;  ///< Power of two, 4 KiB to 64 MiB; 0: chosen (2 MiB, less for small buffers).
+  std::uint64_t alignment = 0;  ///< Of the view's address; 0: 4096. At most the extent's size.
+  std::uint32_t flags = 0;
+  Advice advice = Advice::normal;
+  Place preferred{};
+  const char* label = nullptr;  ///< Named in errors and `topo`; copied, at most 31 characters kept.
+};
+
+/// Where a buffer's bytes are, in bytes; as mincore. An extent counts once for every copy.
+struct BufferInfo {
+  std::uint64_t bytes = 0;
+  std::uint64_t extent_bytes = 0;
+  std::uint64_t extents = 0;
+  std::uint64_t resident = 0;  ///< Addressable on the host.
+  std::uint64_t dirty = 0;     ///< Of these, not yet in any slot.
+  std::uint64_t in_slots = 0;  ///< Newest bytes in a block tier.
+  std::uint64_t zero = 0;      ///< Never written.
+  std::uint64_t pinned = 0;    ///< Held by views.
+  std::uint64_t lost = 0;
+  char label[32] = {};
+};
+
+/// Counters since the context began. Bytes unless the name says otherwise.
+struct Stats {
+  std::uint64_t dram_budget = 0, dram_used = 0, dram_pinned = 0;
+  std::uint64_t block_budget = 0, block_used = 0;
+  std::uint64_t buffers = 0, extents = 0;
+  std::uint64_t misses = 0;  ///< Acquires that had to wait for the mover.
+  std::uint64_t promoted = 0, demoted = 0;
+  std::uint64_t evicted_clean = 0;  ///< Frames given up without a write.
+  std::uint64_t prefetched = 0, prefetched_unused = 0;
+  std::uint64_t io_errors = 0, io_retries = 0, checksum_errors = 0, degraded_devices = 0;
+  std::uint64_t moved_by_uffd = 0, moved_by_remap = 0,
+                moved_in_place = 0;    ///< Extents, by mechanism.
+  std::uint64_t poisoned_touches = 0;  ///< Touches of an absent extent without a view.
+  std::uint64_t steps = 0, step_ns_p99 = 0;
+};
+
+}  // namespace tiermem

@@ -1,0 +1,29 @@
+// Names of codes and numbers as people read them.
+#include "base/error.hpp"
+
+#include <array>
+
+namespace tiermem {
+
+const char* code_name(Code code) noexcept {
+  static constexpr std::array kNames = {
+      "ok",        "invalid_argument", "stale_handle", "no_capacity", "busy",      "timed_out",
+      "cancelled", "unsupported",      "unavailable",  "io_error",    "discarded", "lost",
+      "shut_down", "internal"};
+  const auto index = static_cast<std::size_t>(code);
+  return index < kNames.size() ? kNames[index] : "unknown";
+}
+
+std::string human_bytes(std::uint64_t bytes) {
+  static constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  std::size_t unit = 0;
+  double value = static_cast<double>(bytes);
+  while (value >= 1024 && unit + 1 < kUnits.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes)
+                   : fmt::format("{:.{}f} {}", value, value < 10 ? 2 : 1, kUnits[unit]);
+}
+
+}  // namespace tiermem

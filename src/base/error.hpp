@@ -1,0 +1,53 @@
+// Building a Status with a sentence in it. For cold paths: it formats and allocates.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "tiermem/status.hpp"
+
+namespace tiermem {
+
+inline void set_text(char* field, std::size_t room, std::string_view text) {
+  const std::size_t n = text.size() < room - 1 ? text.size() : room - 1;
+  for (std::size_t i = 0; i < n; ++i) {
+    field[i] = text[i];
+  }
+  field[n] = '\0';
+}
+
+template <std::size_t N>
+void set_text(char (&field)[N], std::string_view text) {
+  set_text(field, N, text);
+}
+
+/// An ErrorInfo with its sentence; the caller adds tier, budget, holder and setting where it knows
+/// them.
+template <typename... Args>
+ErrorInfo error_info(Code code, fmt::format_string<Args...> format, Args&&... args) {
+  ErrorInfo info;
+  info.code = code;
+  const auto end =
+      fmt::format_to_n(info.text, sizeof(info.text) - 1, format, std::forward<Args>(args)...);
+  *end.out = '\0';
+  return info;
+}
+
+template <typename... Args>
+Status fail(Code code, fmt::format_string<Args...> format, Args&&... args) {
+  return Status(error_info(code, format, std::forward<Args>(args)...));
+}
+
+/// As fail(), with errno or a driver's code beside the sentence.
+template <typename... Args>
+Status fail_native(Code code, int native, fmt::format_string<Args...> format, Args&&... args) {
+  ErrorInfo info = error_info(code, format, std::forward<Args>(args)...);
+  info.native = native;
+  return Status(info);
+}
+
+/// "1.5 GiB": for messages.
+std::string human_bytes(std::uint64_t bytes);
+
+}  // namespace tiermem

@@ -1,0 +1,13 @@
+// Defaults of the tier contract.
+#include "tier/tier.hpp"
+
+namespace tiermem {
+
+Status AddressableTier::copy_in(FrameId, const std::byte*, std::uint64_t) {
+  return Code::unsupported;
+}
+Status AddressableTier::copy_out(std::byte*, FrameId, std::uint64_t) {
+  return Code::unsupported;
+}
+
+}  // namespace tiermem

@@ -1,0 +1,166 @@
+// The contract of a memory in which extents live. Two kinds: an AddressableTier holds frames that a
+// processor addresses (DRAM; in the simulator also an opaque device); a SlotTier holds slots that
+// only I/O reaches (files, raw devices). The mover asks what a tier guarantees, never what it is
+// called.
+//
+// Threads: calls marked [mover] come from the mover's thread only, and return at once. Calls marked
+// [hand] come from a worker and may block. Calls marked [any] come from callers' threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "tiermem/status.hpp"
+#include "tiermem/types.hpp"
+
+namespace tiermem {
+
+inline constexpr std::uint64_t kSmallestExtent = 4096;
+inline constexpr std::uint64_t kDefaultExtent = std::uint64_t{2} << 20;
+inline constexpr std::uint64_t kLargestExtent = std::uint64_t{64} << 20;
+
+/// Which pool a frame comes from (design §5). `locked` frames never change address: buffers of one
+/// extent, staging. `movable` frames appear in windows and are made of huge pages. `small` frames
+/// appear in windows and are made of 4 KiB pages.
+enum class Pool : std::uint8_t { locked, movable, small };
+
+/// A frame: room for one extent in an addressable tier. Opaque to all but its tier.
+struct FrameId {
+  std::uint64_t value = ~std::uint64_t{0};
+  bool valid() const { return value != ~std::uint64_t{0}; }
+  friend bool operator==(FrameId, FrameId) = default;
+};
+
+/// How a frame came to appear in its window. Named in receipts.
+enum class Mechanism : std::uint8_t { in_place, uffd_move, remap, copy };
+
+struct FrameRequest {
+  Pool pool = Pool::locked;
+  std::uint64_t bytes = kDefaultExtent;  ///< The extent's size: a power of two.
+  std::uint32_t domain = 0;              ///< Frames that change domain are cleared before use.
+};
+
+/// What the books of an addressable tier say, in bytes. used = in_use + cached, and used <= budget.
+struct FrameBooks {
+  std::uint64_t budget = 0;
+  std::uint64_t in_use = 0;  ///< Frames given out, slab and staging remainders included.
+  std::uint64_t cached = 0;  ///< Free frames whose pages are kept for the next request.
+  std::uint64_t used() const { return in_use + cached; }
+};
+
+class AddressableTier {
+ public:
+  virtual ~AddressableTier() = default;
+  virtual Place place() const = 0;
+  /// False for memory the host cannot touch: bytes then pass through `copy_in` and `copy_out`.
+  virtual bool host_addressable() const = 0;
+
+  /// [mover] A frame within the budget, preferring cached ones of its class; an invalid id when
+  /// there is no room. A frame is *fresh* until populate() ran: it has an address and a charge, and
+  /// no pages.
+  virtual FrameId acquire_frame(const FrameRequest& request) = 0;
+  /// [mover] Gives a frame back. Its pages stay cached, unless used() is above the budget or the
+  /// frame was marked as referenced from outside.
+  virtual void return_frame(FrameId frame) = 0;
+  virtual FrameBooks books() const = 0;  // [mover]
+  virtual void set_budget(
+      std::uint64_t bytes) = 0;  // [mover] May be below used(); cached frames go first.
+  /// [mover] True when populate() must run on a hand before bytes land: no pages yet, or another
+  /// domain's bytes.
+  virtual bool needs_populate(FrameId frame) const = 0;
+  /// [hand] Pages for the frame; clears it when it carries another domain's bytes or `clear` is
+  /// set. Fresh huge pages are zero already and are not cleared twice. no_capacity when the kernel
+  /// has no pages.
+  virtual Status populate(FrameId frame, bool clear) = 0;
+  /// [hand] Cached frames given back to the kernel until `bytes` are free or none is left; returns
+  /// bytes freed. Called between the mover's steps by the mover's order: the books change in
+  /// finish_trim.
+  virtual std::uint64_t begin_trim(
+      std::uint64_t bytes) = 0;    // [mover] Takes victims off the cache; their bytes.
+  virtual void run_trim() = 0;     // [hand]
+  virtual void finish_trim() = 0;  // [mover]
+
+  /// [any] An address range for a buffer of several extents, or nullptr with the reason.
+  /// `extent_bytes` divides it.
+  virtual Result<std::byte*> reserve_window(std::uint64_t bytes, std::uint64_t extent_bytes) = 0;
+  /// [any] No frame may be mapped in it.
+  virtual void release_window(std::byte* window, std::uint64_t bytes) = 0;
+  /// [mover] The pool whose frames can appear in a window of this extent size here.
+  virtual Pool window_pool(std::uint64_t extent_bytes) const = 0;
+
+  /// [any] Where bytes must land before map(): the frame's own address, or `at` when mapping
+  /// happens in place. `at` is the extent's address in its window; nullptr for a buffer without
+  /// one.
+  virtual std::byte* landing(FrameId frame, std::byte* at) const = 0;
+  /// [hand] The frame appears at `at`, with its bytes, atomically. Nothing to do without a window.
+  virtual Status map(FrameId frame, std::byte* at, Mechanism& used) = 0;
+  /// [hand] The frame leaves its window. If its pages cannot be taken along (shared by a fork,
+  /// page-locked) they are dropped and the frame is fresh again: only called for extents whose
+  /// bytes are elsewhere.
+  virtual Status unmap(FrameId frame, std::byte* at) = 0;
+
+  /// [hand] Opaque memory only.
+  virtual Status copy_in(FrameId to, const std::byte* from, std::uint64_t bytes);
+  virtual Status copy_out(std::byte* to, FrameId from, std::uint64_t bytes);
+};
+
+/// A slot: room for one extent in a slot tier. Device and position are the tier's business.
+struct SlotId {
+  std::uint64_t value = ~std::uint64_t{0};
+  bool valid() const { return value != ~std::uint64_t{0}; }
+  friend bool operator==(SlotId, SlotId) = default;
+};
+
+/// One read or write of a slot, whole or from its start.
+struct SlotTransfer {
+  std::uint64_t cookie = 0;
+  SlotId slot{};
+  bool write = false;
+  std::byte* data = nullptr;  ///< Stable, present memory until the completion.
+  std::uint64_t length =
+      0;  ///< Rounded up to the block size by the tier where needed: the frame has the room.
+};
+
+struct SlotCompletion {
+  std::uint64_t cookie = 0;
+  Code code = Code::ok;     ///< ok only when all bytes were transferred.
+  std::int32_t native = 0;  ///< errno
+  std::uint16_t device = 0;
+  std::uint32_t retries = 0;
+  std::uint64_t device_offset = 0;
+};
+
+struct SlotBooks {
+  std::uint64_t budget = 0;
+  std::uint64_t in_use = 0;    ///< Bytes of slots given out.
+  std::uint64_t physical = 0;  ///< Bytes the files occupy; <= budget.
+};
+
+class SlotTier {
+ public:
+  virtual ~SlotTier() = default;
+  virtual Place place() const = 0;
+
+  /// [mover] Room for `bytes` (a power of two), not on a device whose bit is set in `avoid`.
+  /// busy: room must first be made by grow() on a hand. no_capacity: the cap or the devices are
+  /// full.
+  virtual Result<SlotId> allocate(std::uint64_t bytes, std::uint64_t avoid) = 0;
+  virtual void free(SlotId slot) = 0;   // [mover]
+  virtual SlotBooks books() const = 0;  // [mover]
+  virtual void set_budget(std::uint64_t bytes) = 0;
+  virtual Status grow(
+      std::uint64_t bytes) = 0;  // [hand] Preallocates room for slots of `bytes` on some device.
+  /// [mover] How many transfers may be under way at once to keep the devices busy.
+  virtual unsigned depth() const = 0;
+  virtual std::uint16_t device_of(SlotId slot) const = 0;
+  virtual const char* device_name(std::uint16_t device) const = 0;
+  /// [mover] A device that failed is not given new slots any more.
+  virtual void degrade(std::uint16_t device, const char* why) = 0;
+  virtual unsigned degraded() const = 0;
+
+  virtual void submit(const SlotTransfer& transfer) = 0;  // [mover] Never refuses up to depth().
+  virtual std::size_t reap(std::span<SlotCompletion> completions) = 0;  // [mover]
+};
+
+}  // namespace tiermem
