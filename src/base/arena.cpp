@@ -1,0 +1,263 @@
+// Size classes 16, 32, 48, 64, 96, 128 … 32768: powers of two and the halves between. A class takes
+// runs of 64 KiB from a shared 1 MiB chunk and hands out blocks by a bump pointer first, then from
+// its list of freed blocks. Runs start at multiples of 64 KiB, so a block of a power-of-two class
+// is aligned to its own size: that is how larger alignments are met without headers.
+//
+// Lock order: a class, then the chunk. Never calls malloc, never throws.
+#include "base/arena.hpp"
+
+#include <sys/mman.h>
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cassert>
+#include <mutex>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define TIERMEM_ARENA_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TIERMEM_ARENA_ASAN 1
+#endif
+#endif
+#if defined(TIERMEM_ARENA_ASAN)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/lsan_interface.h>
+#endif
+
+namespace tiermem {
+
+namespace detail {
+__thread unsigned arena_depth __attribute__((tls_model("initial-exec"))) = 0;
+}  // namespace detail
+
+namespace {
+
+constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
+constexpr std::size_t kRunBytes = std::size_t{64} << 10;
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kClasses = 22;
+
+constexpr std::array<std::uint32_t, kClasses> kClassBytes = {
+    16,   32,   48,   64,   96,   128,  192,  256,   384,   512,   768,
+    1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768};
+
+/// Freed blocks are poisoned under ASan, so that a use after free inside tiermem is found as one of
+/// malloc would be. Chunks are roots for the leak checker: objects may be reachable from here only.
+void poison([[maybe_unused]] void* block, [[maybe_unused]] std::size_t bytes) noexcept {
+#if defined(TIERMEM_ARENA_ASAN)
+  ASAN_POISON_MEMORY_REGION(block, bytes);
+#endif
+}
+void unpoison([[maybe_unused]] void* block, [[maybe_unused]] std::size_t bytes) noexcept {
+#if defined(TIERMEM_ARENA_ASAN)
+  ASAN_UNPOISON_MEMORY_REGION(block, bytes);
+#endif
+}
+void add_leak_root([[maybe_unused]] void* start, [[maybe_unused]] std::size_t bytes) noexcept {
+#if defined(TIERMEM_ARENA_ASAN)
+  __lsan_register_root_region(start, bytes);
+#endif
+}
+void remove_leak_root([[maybe_unused]] void* start, [[maybe_unused]] std::size_t bytes) noexcept {
+#if defined(TIERMEM_ARENA_ASAN)
+  __lsan_unregister_root_region(start, bytes);
+#endif
+}
+
+struct FreeBlock {
+  FreeBlock* next;
+};
+
+/// live == blocks given out; every byte of every run is in a live block, in `freed`, between `bump`
+/// and `bump_end`, or in the tail that no block fits.
+struct SizeClass {
+  std::mutex mutex;
+  FreeBlock* freed = nullptr;  // Guarded by mutex, as all below.
+  std::byte* bump = nullptr;   // Next block never given out.
+  std::byte* bump_end = nullptr;
+  std::uint64_t live = 0;
+};
+
+struct ChunkSource {
+  std::mutex mutex;
+  std::byte* next = nullptr;  // Next unused run of the newest chunk.
+  std::byte* end = nullptr;
+  std::uint64_t mapped = 0;
+};
+
+// Constant-initialised and never destroyed: usable before main and after exit handlers.
+constinit std::array<SizeClass, kClasses> g_classes{};
+constinit ChunkSource g_chunks{};
+// Written by allocating threads, read by arena_stats; relaxed, as they order nothing.
+constinit std::atomic<std::uint64_t> g_large_bytes{0};
+constinit std::atomic<std::uint64_t> g_large_blocks{0};
+
+std::size_t round_up(std::size_t bytes, std::size_t to) {
+  return (bytes + to - 1) & ~(to - 1);
+}
+
+/// Pages at a multiple of `align`; what was mapped too much for that is given back.
+std::byte* map_aligned(std::size_t bytes, std::size_t align) noexcept {
+  const std::size_t spare = align > kPage ? align - kPage : 0;
+  if (bytes + spare < bytes) {
+    return nullptr;
+  }
+  void* start = mmap(nullptr, bytes + spare, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (start == MAP_FAILED) {
+    return nullptr;
+  }
+  auto* const first = static_cast<std::byte*>(start);
+  const auto address = reinterpret_cast<std::uintptr_t>(first);
+  const std::size_t head = (align - address % align) % align;
+  if (head > 0) {
+    munmap(first, head);
+  }
+  if (spare > head) {
+    munmap(first + head + bytes, spare - head);
+  }
+  return first + head;
+}
+
+/// The class whose blocks hold `bytes` at `align`; kClasses when they are mapped on their own.
+std::size_t class_of(std::size_t bytes, std::size_t align) noexcept {
+  if (align > kArenaAlign) {
+    // Only power-of-two blocks are aligned to their size.
+    const std::size_t larger = bytes > align ? bytes : align;
+    if (larger > kArenaLargestClass) {
+      return kClasses;
+    }
+    bytes = std::bit_ceil(larger);
+  }
+  if (bytes <= 32) {
+    return bytes <= 16 ? 0 : 1;
+  }
+  if (bytes > kArenaLargestClass) {
+    return kClasses;
+  }
+  // Within (2^k, 2^(k+1)], the lower half goes to the block of 1.5 * 2^k.
+  const std::size_t k = static_cast<std::size_t>(std::bit_width(bytes - 1)) - 1;
+  const std::size_t index = 2 + 2 * (k - 5);
+  return bytes <= (std::size_t{3} << (k - 1)) ? index : index + 1;
+}
+
+std::byte* take_run() noexcept {
+  const std::lock_guard lock(g_chunks.mutex);
+  if (g_chunks.next == g_chunks.end) {
+    std::byte* const chunk = map_aligned(kChunkBytes, kRunBytes);
+    if (chunk == nullptr) {
+      return nullptr;
+    }
+    add_leak_root(chunk, kChunkBytes);
+    poison(chunk, kChunkBytes);
+    g_chunks.next = chunk;
+    g_chunks.end = chunk + kChunkBytes;
+    g_chunks.mapped += kChunkBytes;
+  }
+  std::byte* const run = g_chunks.next;
+  g_chunks.next += kRunBytes;
+  return run;
+}
+
+void* take_block(std::size_t index) noexcept {
+  const std::size_t bytes = kClassBytes[index];
+  SizeClass& own = g_classes[index];
+  const std::lock_guard lock(own.mutex);
+  if (own.freed != nullptr) {
+    FreeBlock* const block = own.freed;
+    unpoison(block, bytes);
+    own.freed = block->next;
+    ++own.live;
+    return block;
+  }
+  if (static_cast<std::size_t>(own.bump_end - own.bump) < bytes) {
+    std::byte* const run = take_run();
+    if (run == nullptr) {
+      return nullptr;
+    }
+    own.bump = run;
+    own.bump_end = run + kRunBytes;
+  }
+  std::byte* const block = own.bump;
+  own.bump += bytes;
+  unpoison(block, bytes);
+  ++own.live;
+  return block;
+}
+
+}  // namespace
+
+void* arena_allocate(std::size_t bytes, std::size_t align) noexcept {
+  assert(std::has_single_bit(align));
+  const std::size_t index = class_of(bytes, align);
+  if (index < kClasses) {
+    return take_block(index);
+  }
+  const std::size_t length = round_up(bytes, kPage);
+  if (length < bytes) {
+    return nullptr;
+  }
+  std::byte* const block = map_aligned(length, align);
+  if (block != nullptr) {
+    add_leak_root(block, length);
+    g_large_bytes.fetch_add(length, std::memory_order_relaxed);
+    g_large_blocks.fetch_add(1, std::memory_order_relaxed);
+  }
+  return block;
+}
+
+void arena_free(void* block, std::size_t bytes, std::size_t align) noexcept {
+  if (block == nullptr) {
+    return;
+  }
+  const std::size_t index = class_of(bytes, align);
+  if (index == kClasses) {
+    const std::size_t length = round_up(bytes, kPage);
+    remove_leak_root(block, length);
+    munmap(block, length);
+    g_large_bytes.fetch_sub(length, std::memory_order_relaxed);
+    g_large_blocks.fetch_sub(1, std::memory_order_relaxed);
+    return;
+  }
+  SizeClass& own = g_classes[index];
+  const std::lock_guard lock(own.mutex);
+  auto* const freed = static_cast<FreeBlock*>(block);
+  freed->next = own.freed;
+  own.freed = freed;
+  --own.live;
+  poison(block, kClassBytes[index]);
+}
+
+ArenaStats arena_stats() noexcept {
+  ArenaStats stats;
+  for (std::size_t index = 0; index < kClasses; ++index) {
+    SizeClass& own = g_classes[index];
+    const std::lock_guard lock(own.mutex);
+    stats.blocks += own.live;
+    stats.live += own.live * kClassBytes[index];
+  }
+  const std::uint64_t large = g_large_bytes.load(std::memory_order_relaxed);
+  stats.live += large;
+  stats.blocks += g_large_blocks.load(std::memory_order_relaxed);
+  const std::lock_guard lock(g_chunks.mutex);
+  stats.mapped = g_chunks.mapped + large;
+  return stats;
+}
+
+void arena_before_fork() noexcept {
+  for (SizeClass& own : g_classes) {
+    own.mutex.lock();
+  }
+  g_chunks.mutex.lock();
+}
+
+void arena_after_fork() noexcept {
+  g_chunks.mutex.unlock();
+  for (SizeClass& own : g_classes) {
+    own.mutex.unlock();
+  }
+}
+
+}  // namespace tiermem

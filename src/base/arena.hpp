@@ -1,0 +1,103 @@
+// The internal arena: memory for tiermem itself, mapped from the kernel and never taken from
+// malloc, so that a preloaded tiermem does not fault on its own books. Small blocks come from size
+// classes over 1 MiB chunks, larger ones are mapped each. Chunks are kept for the life of the
+// process.
+//
+// Threads: any; one mutex for each size class, held for a few instructions, never across a fault
+// that tiermem serves. Around fork the owner of the process calls the two fork functions below.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <new>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace tiermem {
+
+namespace detail {
+// __thread, not thread_local: no initialisation wrapper. Initial-exec: one instruction to read it,
+// and no call into the dynamic linker, which may itself allocate.
+extern __thread unsigned arena_depth __attribute__((tls_model("initial-exec")));
+}  // namespace detail
+
+/// True while this thread works for tiermem: an interposed malloc then takes from the arena.
+inline bool inside_tiermem() noexcept {
+  return detail::arena_depth != 0;
+}
+
+/// Marks the calling thread as inside tiermem for the life of the object. Nests.
+class ArenaScope {
+ public:
+  ArenaScope() noexcept { ++detail::arena_depth; }
+  ~ArenaScope() { --detail::arena_depth; }
+  ArenaScope(const ArenaScope&) = delete;
+  ArenaScope& operator=(const ArenaScope&) = delete;
+};
+
+inline constexpr std::size_t kArenaAlign = 16;  ///< What every block has at least.
+inline constexpr std::size_t kArenaLargestClass =
+    32768;  ///< Above this: mapped, given back at once.
+
+/// `align` is a power of two. Uninitialised bytes; nullptr when the kernel has none.
+void* arena_allocate(std::size_t bytes, std::size_t align = kArenaAlign) noexcept;
+/// `bytes` and `align` as they were asked for: blocks have no header. nullptr is accepted.
+void arena_free(void* block, std::size_t bytes, std::size_t align = kArenaAlign) noexcept;
+
+/// mapped >= live: classes round up, and freed small blocks wait for the next request.
+struct ArenaStats {
+  std::uint64_t mapped = 0;  ///< Bytes obtained from the kernel and not given back.
+  std::uint64_t live = 0;    ///< Bytes in blocks given out, rounded up to their class.
+  std::uint64_t blocks = 0;  ///< Blocks given out.
+};
+/// Exact when no other thread allocates meanwhile.
+ArenaStats arena_stats() noexcept;
+
+/// Takes every lock of the arena, so that a child of fork finds it whole; the second releases them,
+/// in parent and child alike. Called by the thread that forks.
+void arena_before_fork() noexcept;
+void arena_after_fork() noexcept;
+
+/// A standard allocator over the arena. Throws std::bad_alloc, as containers expect.
+template <typename T>
+struct ArenaAllocator {
+  using value_type = T;
+  ArenaAllocator() noexcept = default;
+  template <typename U>
+  ArenaAllocator(const ArenaAllocator<U>&) noexcept {}
+
+  T* allocate(std::size_t count) {
+    if (count > static_cast<std::size_t>(-1) / 2 / sizeof(T)) {
+      throw std::bad_array_new_length();
+    }
+    void* block = arena_allocate(count * sizeof(T), alignof(T));
+    if (block == nullptr) {
+      throw std::bad_alloc();
+    }
+    return static_cast<T*>(block);
+  }
+  void deallocate(T* block, std::size_t count) noexcept {
+    arena_free(block, count * sizeof(T), alignof(T));
+  }
+  template <typename U>
+  bool operator==(const ArenaAllocator<U>&) const noexcept {
+    return true;
+  }
+};
+
+template <typename T>
+using Vector = std::vector<T, ArenaAllocator<T>>;
+template <typename T>
+using Deque = std::deque<T, ArenaAllocator<T>>;
+template <typename K, typename V, typename Less = std::less<K>>
+using Map = std::map<K, V, Less, ArenaAllocator<std::pair<const K, V>>>;
+template <typename K, typename V, typename Hash = std::hash<K>, typename Equal = std::equal_to<K>>
+using HashMap = std::unordered_map<K, V, Hash, Equal, ArenaAllocator<std::pair<const K, V>>>;
+using String = std::basic_string<char, std::char_traits<char>, ArenaAllocator<char>>;
+
+}  // namespace tiermem

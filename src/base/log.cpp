@@ -1,0 +1,191 @@
+// spdlog behind log.hpp. The sink is ours: one descriptor opened close-on-exec, one write(2) for
+// each message, so that processes can share a file, an exec'd program inherits nothing, and a fork
+// copies no half-filled buffer.
+#include "base/log.hpp"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/base_sink.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/arena.hpp"
+#include "base/error.hpp"
+
+namespace tiermem {
+
+namespace detail {
+constinit std::atomic<LogLevel> log_level{LogLevel::off};
+}  // namespace detail
+
+namespace {
+
+constinit std::atomic<std::uint64_t> g_dropped{0};  // Relaxed: a count, it orders nothing.
+
+class DescriptorSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  DescriptorSink(int descriptor, bool owned) : descriptor_(descriptor), owned_(owned) {}
+  ~DescriptorSink() override {
+    if (owned_) {
+      close(descriptor_);
+    }
+  }
+  DescriptorSink(const DescriptorSink&) = delete;
+  DescriptorSink& operator=(const DescriptorSink&) = delete;
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    const char* from = line.data();
+    std::size_t left = line.size();
+    while (left > 0) {
+      const ssize_t n = write(descriptor_, from, left);
+      if (n < 0 && errno == EINTR) {
+        continue;
+      }
+      if (n <= 0) {
+        g_dropped.fetch_add(1, std::memory_order_relaxed);
+        return;
+      }
+      from += n;
+      left -= static_cast<std::size_t>(n);
+    }
+  }
+  void flush_() override {}
+
+ private:
+  const int descriptor_;
+  const bool owned_;
+};
+
+/// The open log. The mutex guards the pointer only: writing happens under the sink's own mutex, by
+/// whoever holds a reference, so replacing the log never waits for a disk.
+struct Log {
+  std::mutex mutex;
+  std::shared_ptr<spdlog::logger> logger;  // Shared: a message under way keeps its sink open.
+};
+
+/// Never destroyed: threads may log while the process exits.
+Log& the_log() {
+  static Log& log = *new Log();
+  return log;
+}
+
+void before_fork() {
+  the_log().mutex.lock();
+}
+void after_fork_in_parent() {
+  the_log().mutex.unlock();
+}
+void after_fork_in_child() {
+  detail::log_level.store(LogLevel::off, std::memory_order_relaxed);
+  // Another thread may have held the sink's mutex, which nobody in the child will release: the
+  // logger is left behind, neither used nor destroyed.
+  static_cast<void>(new std::shared_ptr<spdlog::logger>(std::move(the_log().logger)));
+  the_log().mutex.unlock();
+}
+
+void follow_forks_once() {
+  static const int registered =
+      pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  static_cast<void>(registered);
+}
+
+spdlog::level::level_enum level_of(LogLevel level) {
+  switch (level) {
+    case LogLevel::error:
+      return spdlog::level::err;
+    case LogLevel::warn:
+      return spdlog::level::warn;
+    case LogLevel::info:
+      return spdlog::level::info;
+    case LogLevel::debug:
+      return spdlog::level::debug;
+    case LogLevel::off:
+      break;
+  }
+  return spdlog::level::off;
+}
+
+void replace_logger(std::shared_ptr<spdlog::logger> logger) {
+  const std::lock_guard lock(the_log().mutex);
+  the_log().logger.swap(logger);  // The old one goes with the argument, after the lock.
+}
+
+}  // namespace
+
+namespace detail {
+
+void log_write(LogLevel level, fmt::string_view format, fmt::format_args args) noexcept {
+  const ArenaScope scope;
+  const int saved_errno = errno;  // Callers log between a failed call and their look at errno.
+  try {
+    std::shared_ptr<spdlog::logger> logger;
+    {
+      const std::lock_guard lock(the_log().mutex);
+      logger = the_log().logger;
+    }
+    if (logger != nullptr) {
+      fmt::memory_buffer text;
+      fmt::vformat_to(std::back_inserter(text), format, args);
+      logger->log(level_of(level), spdlog::string_view_t(text.data(), text.size()));
+    }
+  } catch (...) {
+    g_dropped.fetch_add(1, std::memory_order_relaxed);
+  }
+  errno = saved_errno;
+}
+
+}  // namespace detail
+
+Status log_open(LogLevel level, std::string_view target) {
+  const ArenaScope scope;
+  if (level == LogLevel::off) {
+    log_close();
+    return {};
+  }
+  int descriptor = STDERR_FILENO;
+  const bool owned = target != "stderr";
+  if (owned) {
+    const std::string path(target);
+    descriptor = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
+    if (descriptor < 0) {
+      const int error = errno;
+      return fail_native(Code::io_error, error, "log_file: cannot open {}: {}", path,
+                         std::strerror(error));
+    }
+  }
+  try {
+    follow_forks_once();
+    auto sink = std::make_shared<DescriptorSink>(descriptor, owned);
+    auto logger = std::make_shared<spdlog::logger>("tiermem", std::move(sink));
+    logger->set_level(spdlog::level::trace);  // log_level decides.
+    logger->set_pattern("%Y-%m-%d %H:%M:%S.%e tiermem[%P] %l: %v");
+    logger->set_error_handler(
+        [](const std::string&) { g_dropped.fetch_add(1, std::memory_order_relaxed); });
+    replace_logger(std::move(logger));
+  } catch (const std::exception& error) {
+    return fail(Code::internal, "log_file: {}", error.what());
+  }
+  detail::log_level.store(level, std::memory_order_relaxed);
+  return {};
+}
+
+void log_close() noexcept {
+  const ArenaScope scope;
+  detail::log_level.store(LogLevel::off, std::memory_order_relaxed);
+  replace_logger(nullptr);
+}
+
+std::uint64_t log_dropped() noexcept {
+  return g_dropped.load(std::memory_order_relaxed);
+}
+
+}  // namespace tiermem

@@ -1,0 +1,29 @@
+// Checksums of an extent's bytes, one per block, XXH3-128. They prove that what a slot gives back is what
+// was put there. Pure; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tiermem {
+
+/// Checksums of one slot, allocated with room for its blocks.
+struct Checksums {
+  struct Hash {
+    std::uint64_t low, high;
+    friend bool operator==(Hash, Hash) = default;
+  };
+  std::uint32_t count = 0;
+  std::uint32_t block_bytes = 0;
+  Hash blocks[1];
+
+  /// Room for an extent's blocks; null only when memory is out. Free with destroy().
+  static Checksums* make(std::uint64_t extent_bytes, std::uint32_t block_bytes);
+  static void destroy(Checksums* sums);
+
+  void compute(const std::byte* bytes);
+  /// The first block that differs, or `count`.
+  std::uint32_t mismatch(const std::byte* bytes) const;
+};
+
+}  // namespace tiermem

@@ -1,0 +1,344 @@
+// The step: takes posts and completions in, lets the parts decide, hands answers out.
+#include "mover/mover.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace tiermem {
+
+Mover::Mover(Residency& residency, std::vector<AddressableTier*> memory, SlotTier* block, SlotTier* files,
+             Hands& hands, const MoverOptions& options)
+    : residency_(residency), hands_(hands), options_(options), block_(block), files_(files) {
+  for (AddressableTier* tier : memory) {
+    spaces_.emplace_back().tier = tier;
+  }
+  block_channel_.tier = block;
+  files_channel_.tier = files;
+  device_failures_.resize(64);
+  if (memory.size() > 1) {
+    for (std::uint64_t n = options.staging_bytes / options.staging_frame_bytes; n > 0; --n) {
+      const FrameId frame = memory[kHost]->acquire_frame({Pool::locked, options.staging_frame_bytes, 0});
+      if (!frame.valid()) {
+        break;
+      }
+      staging_.push_back({frame, false});
+    }
+  }
+}
+
+Mover::~Mover() { abandon(); }
+
+bool Mover::post(Request* request) {
+  Request* head = posts_.load(std::memory_order_relaxed);
+  do {
+    request->next = head;
+    // Release: the mover sees the request's fields. The first post since the last look wakes the mover.
+  } while (!posts_.compare_exchange_weak(head, request, std::memory_order_release, std::memory_order_relaxed));
+  return head == nullptr;
+}
+
+std::int64_t Mover::step(std::int64_t now) {
+  now_ = now;
+  work_ = 0;
+  ++stats_.steps;
+  take_completions();
+  take_posts();
+  check_deadlines();
+  for (int round = 0; round < 2; ++round) {
+    retry_pin_waiters();
+    serve_recopies();
+    while (!arming_.empty() && work_ < 4096) {
+      Request& request = *arming_.back();
+      arming_.pop_back();
+      arm_more(request);
+    }
+    serve_budget();
+    serve_room();
+    serve_prefetch();
+    const bool waits_for_pins = !pin_waiters_.empty() || !room_queue_.empty() || budget_request_ != nullptr ||
+                                !recopies_.empty();
+    if (residency_.pins_wanted.load(std::memory_order_relaxed) == waits_for_pins) {
+      break;
+    }
+    residency_.pins_wanted.store(waits_for_pins, std::memory_order_seq_cst);
+    if (!waits_for_pins) {
+      break;
+    }
+    // A pin may have fallen before the flag was up: look once more.
+  }
+  issue_io();
+  deliver();
+  if (!arming_.empty() || search_goes_on()) {
+    return now;
+  }
+  std::int64_t next = next_deadline_;
+  if (write_backoff_until_ > now && (!room_queue_.empty() || budget_request_ != nullptr)) {
+    next = std::min(next, write_backoff_until_);
+  }
+  return next;
+}
+
+void Mover::take_posts() {
+  // Acquire: pairs with post(). The list is newest first; requests are served in the order they came.
+  Request* newest = posts_.exchange(nullptr, std::memory_order_acquire);
+  Request* oldest = nullptr;
+  while (newest != nullptr) {
+    Request* next = newest->next;
+    newest->next = oldest;
+    oldest = newest;
+    newest = next;
+  }
+  while (oldest != nullptr) {
+    Request& request = *oldest;
+    oldest = request.next;
+    admit(request);
+  }
+}
+
+void Mover::take_completions() {
+  std::array<Job*, 64> jobs;
+  for (std::size_t n = hands_.reap(jobs); n > 0; n = hands_.reap(jobs)) {
+    for (std::size_t i = 0; i < n; ++i) {
+      job_done(*jobs[i]);
+    }
+  }
+  std::array<SlotCompletion, 64> completions;
+  for (Channel* channel : {&block_channel_, &files_channel_}) {
+    if (channel->tier == nullptr) {
+      continue;
+    }
+    for (std::size_t n = channel->tier->reap(completions); n > 0; n = channel->tier->reap(completions)) {
+      for (std::size_t i = 0; i < n; ++i) {
+        --channel->in_flight;
+        io_done(completions[i]);
+      }
+    }
+  }
+}
+
+void Mover::admit(Request& request) {
+  request.state = Request::State::loading;
+  switch (request.want) {
+    case Want::info:
+      fill_info(request);
+      completed_.push_back(&request);
+      return;
+    case Want::stats:
+      fill_stats(*request.stats);
+      completed_.push_back(&request);
+      return;
+    case Want::advise:
+      advise(request);
+      completed_.push_back(&request);
+      return;
+    case Want::set_budget:
+      if (budget_request_ != nullptr) {
+        request.status = fail(Code::busy, "set_budget: another change of a budget is under way");
+        completed_.push_back(&request);
+        return;
+      }
+      active_.push_back(&request);
+      next_deadline_ = std::min(next_deadline_, request.deadline_ns);
+      if (request.tier.kind == Kind::block) {
+        if (block_ != nullptr) {
+          block_->set_budget(request.value);
+        }
+        complete(request, block_ != nullptr ? Status()
+                                            : fail(Code::unavailable, "set_budget: there is no block tier"));
+        return;
+      }
+      budget_before_ = spaces_[kHost].tier->books().budget;
+      spaces_[kHost].tier->set_budget(request.value);
+      budget_request_ = &request;
+      return;
+    case Want::drain:
+      active_.push_back(&request);
+      request.pending = 1;
+      next_deadline_ = std::min(next_deadline_, request.deadline_ns);
+      return;
+    default:
+      break;
+  }
+  active_.push_back(&request);
+  next_deadline_ = std::min(next_deadline_, request.deadline_ns);
+  if (request.want == Want::free) {
+    end_requests_for(request.index);
+  } else {
+    for (const Span& span : request.spans) {
+      // The handle was good when the caller looked; a free may have come between.
+      if (span.record->generation.load(std::memory_order_acquire) != Buffers::generation_of(span.buffer)) {
+        complete(request, fail(Code::stale_handle, "handle {:#x} was freed while the request was on its way",
+                               span.buffer));
+        return;
+      }
+    }
+  }
+  build_needs(request);
+  if (request.want == Want::acquire) {
+    ++stats_.misses;
+    request.state = Request::State::room;
+    room_queue_.push_back(&request);
+  } else {
+    activate(request);
+  }
+}
+
+// A freed buffer is wanted by nobody any more: whoever still waits for its bytes learns that it is stale.
+void Mover::end_requests_for(std::uint32_t index) {
+  for (std::size_t i = 0; i < active_.size();) {
+    Request& request = *active_[i];
+    const auto span = std::find_if(request.spans.begin(), request.spans.end(), [&](const Span& s) {
+      return s.record == &residency_.buffers.at(index);
+    });
+    if (request.want != Want::free && span != request.spans.end()) {
+      fail_request(request, fail(Code::stale_handle, "handle {:#x} was freed while a request waited for it",
+                                 span->buffer));
+    } else {
+      ++i;
+    }
+  }
+}
+
+void Mover::check_deadlines() {
+  const bool cancels = cancels_.exchange(false, std::memory_order_acquire);
+  if (!cancels && now_ < next_deadline_) {
+    return;
+  }
+  next_deadline_ = kNever;
+  // fail_request takes the request out of active_ by swapping the last one in.
+  for (std::size_t i = 0; i < active_.size();) {
+    Request& request = *active_[i];
+    if (request.cancel.load(std::memory_order_relaxed)) {
+      fail_request(request, fail(Code::cancelled, "cancelled by its owner"));
+    } else if (now_ >= request.deadline_ns) {
+      fail_request(request, late(request));
+    } else {
+      next_deadline_ = std::min(next_deadline_, request.deadline_ns);
+      ++i;
+    }
+  }
+}
+
+Status Mover::late(Request& request) {
+  if (request.want == Want::set_budget || request.short_of_room) {
+    std::uint64_t needed = 0;
+    unsigned space = kHost;
+    for (const Need& need : request.needs) {
+      if (!need.frame.valid() && lacks_copy(need)) {
+        needed += bytes_of(need.ref);
+        space = need.space;
+      }
+    }
+    return no_room(&request, space, needed);
+  }
+  return fail(Code::timed_out, "{} of {} extents were not ready in the time given",
+              request.pending + (request.needs.size() - std::min<std::size_t>(request.armed, request.needs.size())),
+              request.needs.size());
+}
+
+void Mover::complete(Request& request, Status status) {
+  request.status = std::move(status);
+  request.state = Request::State::done;
+  const auto at = std::find(active_.begin(), active_.end(), &request);
+  if (at != active_.end()) {
+    *at = active_.back();
+    active_.pop_back();
+  }
+  completed_.push_back(&request);
+}
+
+void Mover::deliver() {
+  if (transfers_live_ == 0 && housekeeping_ == 0) {
+    for (std::size_t i = 0; i < active_.size();) {
+      if (active_[i]->want == Want::drain) {
+        complete(*active_[i], {});
+      } else {
+        ++i;
+      }
+    }
+  }
+  // on_done may post again, but never steps: the list cannot grow under us.
+  for (Request* request : completed_) {
+    request->on_done(*request);
+  }
+  completed_.clear();
+}
+
+void Mover::abandon() {
+  for (std::uint32_t index = 0; index < residency_.buffers.used(); ++index) {
+    BufferRecord& record = residency_.buffers.at(index);
+    const std::uint32_t extents = record.extents.load(std::memory_order_relaxed);
+    const ExtentRef first = record.first.load(std::memory_order_relaxed);
+    for (std::uint32_t i = 0; i < extents; ++i) {
+      Extent& extent = residency_.extents.at(first + i);
+      Checksums::destroy(extent.sums);
+      extent.sums = nullptr;
+    }
+  }
+  for (Transfer& transfer : transfers_) {
+    Checksums::destroy(transfer.sums);
+    transfer.sums = nullptr;
+  }
+}
+
+std::byte* Mover::window_at(ExtentRef ref, unsigned space) const {
+  const BufferRecord& record = record_of(ref);
+  std::byte* window = record.window.load(std::memory_order_relaxed);
+  if (space != kHost || window == nullptr) {
+    return nullptr;
+  }
+  const std::uint64_t i = ref - record.first.load(std::memory_order_relaxed);
+  return window + (i << record.extent_shift.load(std::memory_order_relaxed));
+}
+
+unsigned Mover::readable_elsewhere(ExtentRef ref, unsigned space) const {
+  for (unsigned other = 0; other < residency_.extents.spaces(); ++other) {
+    if (other != space && readable(ref, other)) {
+      return other;
+    }
+  }
+  return kNoSpace;
+}
+
+bool Mover::slot_is_newest(ExtentRef ref) const {
+  const Extent& extent = residency_.extents.at(ref);
+  if (!extent.has_slot || extent.slot_stale) {
+    return false;
+  }
+  for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
+    const ExtentBits bits = residency_.extents.word(space, ref).load();
+    if (bits.readable() && bits.dirty()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+FrameRequest Mover::frame_request(ExtentRef ref, unsigned space) const {
+  const BufferRecord& record = record_of(ref);
+  return {space == kHost ? record.pool : Pool::locked, bytes_of(ref), record.domain};
+}
+
+Recency& Mover::recency_for(unsigned space, ExtentRef ref) {
+  Recency& recency = spaces_[space].recency;
+  if (ref >= recency.capacity()) {
+    // Without memory for its record an extent would never be a victim: as fatal as any bad_alloc.
+    if (!recency.reserve(std::max<std::size_t>({1024, 2 * recency.capacity(), std::size_t{ref} + 1})).ok()) {
+      throw std::bad_alloc();
+    }
+  }
+  return recency;
+}
+
+std::uint64_t Mover::pinned_bytes(unsigned space) const {
+  std::uint64_t pinned = 0;
+  // Through the views, not through all extents: there are fewer. A view's edges count as whole extents.
+  residency_.views.walk([&](const LiveViews::Holder& holder) {
+    const BufferRecord& record = residency_.buffers.at(Buffers::index_of(holder.buffer));
+    pinned += std::uint64_t{holder.extents} << record.extent_shift.load(std::memory_order_relaxed);
+  });
+  return space == kHost ? std::min(pinned, spaces_[kHost].tier->books().in_use) : 0;
+}
+
+}  // namespace tiermem

@@ -1,0 +1,237 @@
+// The mover: decides alone where extents live. A function, step(now), of what has happened since the last
+// call: it owns no thread, reads no clock, makes no system call but through the tiers and hands it was given,
+// and never waits. The runtime calls it from one thread, the simulator from a loop.
+//
+//   posts (any thread) ─┐
+//   completions of I/O ─┼─▶ step: arm needs → reserve room → start transfers → publish → complete requests
+//   finished jobs ──────┘
+//
+// Progress. Room is reserved whole, for one request at a time, the oldest first: nobody holds half of what
+// two need. Extents of a request whose room is complete are held (not victims) until it is complete.
+// Extents that a request discards are prepared last, by one request at a time, and published in the same
+// step in which they are pinned: a request that fails never leaves bytes behind that nobody wrote.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "mover/job.hpp"
+#include "mover/request.hpp"
+#include "mover/transfer.hpp"
+#include "policy/recency.hpp"
+#include "residency/residency.hpp"
+#include "tier/tier.hpp"
+
+namespace tiermem {
+
+struct MoverOptions {
+  bool checksums = true;
+  std::uint32_t checksum_block_bytes = 64 << 10;
+  unsigned prefetch_limit = 64;            ///< Prefetches under way or waiting for frames at once.
+  std::uint64_t ahead_bytes_max = 64 << 20;  ///< Most that is evicted ahead of need.
+  std::uint64_t staging_bytes = 0;         ///< For opaque spaces; of the host's budget.
+  std::uint64_t staging_frame_bytes = kDefaultExtent;  ///< The largest extent that can go to an opaque space.
+};
+
+class Mover {
+ public:
+  static constexpr std::int64_t kNever = INT64_MAX;
+
+  /// `memory[0]` is the host's. `block` and `files` may be null.
+  Mover(Residency& residency, std::vector<AddressableTier*> memory, SlotTier* block, SlotTier* files,
+        Hands& hands, const MoverOptions& options);
+  ~Mover();
+  Mover(const Mover&) = delete;
+  Mover& operator=(const Mover&) = delete;
+
+  /// [any] Hands a request over. Returns true if the mover must be woken for it.
+  bool post(Request* request);
+  /// [any] Some request's `cancel` was set.
+  void note_cancel() { cancels_.store(true, std::memory_order_release); }
+
+  /// Takes what has happened, decides, starts what can start. Returns when to call it again at the latest,
+  /// in nanoseconds of the clock that `now` is of; kNever: only when something happens.
+  std::int64_t step(std::int64_t now);
+
+  bool idle() const { return active_.empty() && transfers_live_ == 0 && housekeeping_ == 0; }
+  /// Re-derives the books from scratch. Empty, or what is wrong.
+  std::string check_invariants();
+  std::string describe() const;
+  /// After the last step: gives everything back without I/O. The tiers go next.
+  void abandon();
+
+ private:
+  // mover.cpp: the step and its inputs.
+  void take_posts();
+  void take_completions();
+  void admit(Request& request);
+  void end_requests_for(std::uint32_t index);
+  void check_deadlines();
+  void deliver();
+  void complete(Request& request, Status status);
+  Status late(Request& request);
+
+  // requests.cpp: needs, waiters, holds.
+  enum class Arm : std::uint8_t { ready, wait_transfer, wait_pins, queued };
+  void build_needs(Request& request);
+  void activate(Request& request);
+  void arm_more(Request& request);
+  void arm(Request& request, std::uint32_t index);
+  Arm arm_acquire(Request& request, Need& need);
+  Arm arm_leave(Request& request, Need& need);
+  void maybe_finish(Request& request);
+  void finish_acquire(Request& request);
+  void finish_free(Request& request);
+  void park_discards(Request& request);
+  void leave_parking(Request& request);
+  bool ready(const Need& need) const;
+  void wait_for(Request& request, std::uint32_t index, ExtentRef ref);
+  bool stop_waiting(Request& request, std::uint32_t index);
+  void forget_waits(Request& request);
+  void extent_changed(ExtentRef ref, unsigned space, const Status* error);
+  void hold(Need& need);
+  void let_go(Request& request);
+  void fail_request(Request& request, Status status);
+  void retry_pin_waiters();
+  void fill_info(Request& request);
+  void fill_stats(Stats& stats);
+  void advise(Request& request);
+
+  // room.cpp: frames, victims, prefetch.
+  void serve_room();
+  bool collect(Request& request);
+  bool lacks_copy(const Need& need) const;
+  FrameId take_frame(ExtentRef ref, unsigned space);
+  void make_room(unsigned space, std::uint64_t bytes, Priority priority);
+  void evict_ahead(unsigned space);
+  void serve_prefetch();
+  void serve_budget();
+  Status no_room(const Request* request, unsigned space, std::uint64_t needed);
+  bool nothing_will_change() const;
+  bool search_goes_on() const;
+
+  // transfers.cpp: promote, demote, evict, channels.
+  Transfer& new_transfer(Transfer::Kind kind, ExtentRef ref, unsigned space, Priority priority);
+  void end_transfer(Transfer& transfer);
+  void start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority priority, Request* discards_for,
+                     bool prefetch);
+  void continue_promote(Transfer& transfer);
+  void land(Transfer& transfer);
+  void landed(Transfer& transfer);
+  void serve_recopies();
+  void publish(Transfer& transfer);
+  void promote_failed(Transfer& transfer, Status status);
+  void undo_promote(Transfer& transfer, const Status* error);
+  bool start_demote(ExtentRef ref, unsigned space, bool evict_after, Priority priority);
+  void find_slot(Transfer& transfer);
+  void seal(Transfer& transfer);
+  void written(Transfer& transfer);
+  void demote_failed(Transfer& transfer, Status status);
+  bool start_evict(ExtentRef ref, unsigned space, Priority priority);
+  bool leave(ExtentRef ref, unsigned space, bool even_dirty);
+  void finish_evict(ExtentRef ref, unsigned space, FrameId frame);
+  void settle(ExtentRef ref);
+  void drop_slot(ExtentRef ref);
+  bool take_staging(Transfer& transfer);
+  void give_staging(Transfer& transfer);
+  void job_done(Job& job);
+  void io_done(const SlotCompletion& completion);
+  void submit_job(Transfer& transfer, std::uint32_t steps);
+  void queue_io(Transfer& transfer);
+  void issue_io();
+  Status io_error(const Transfer& transfer, Code code, int native, std::uint16_t device, std::uint64_t offset);
+
+  // Small lookups.
+  BufferRecord& record_of(ExtentRef ref) { return residency_.buffers.at(residency_.extents.at(ref).buffer); }
+  const BufferRecord& record_of(ExtentRef ref) const { return const_cast<Mover*>(this)->record_of(ref); }
+  std::uint64_t bytes_of(ExtentRef ref) const {
+    return std::uint64_t{1} << record_of(ref).extent_shift.load(std::memory_order_relaxed);
+  }
+  std::byte* window_at(ExtentRef ref, unsigned space) const;
+  bool readable(ExtentRef ref, unsigned space) const {
+    return residency_.extents.word(space, ref).load().readable();
+  }
+  unsigned readable_elsewhere(ExtentRef ref, unsigned space) const;  // A space, or kNoSpace.
+  bool slot_is_newest(ExtentRef ref) const;
+  FrameRequest frame_request(ExtentRef ref, unsigned space) const;
+  std::uint64_t pinned_bytes(unsigned space) const;
+  Recency& recency_for(unsigned space, ExtentRef ref);  // With room for `ref`.
+
+  struct Waiter {
+    Request* request = nullptr;
+    std::uint32_t need = 0;
+    std::uint32_t next = 0;  // + 1
+  };
+  struct Channel {
+    SlotTier* tier = nullptr;
+    unsigned in_flight = 0;
+    unsigned prefetches = 0;
+    std::array<std::deque<std::uint32_t>, kPriorities> queues;
+  };
+  struct Space {
+    AddressableTier* tier = nullptr;
+    Recency recency;
+    std::uint64_t freeing = 0;    // Bytes that transfers under way will give back.
+    std::uint64_t ahead = 0;      // Bytes kept free ahead of need: grows with shortage, falls without.
+    bool trimming = false;
+    bool searching = false;       // Victims were looked for to meet a request.
+    Job trim;
+  };
+  struct Staging {
+    FrameId frame{};
+    bool used = false;
+  };
+
+  // Constant after construction.
+  Residency& residency_;
+  Hands& hands_;
+  const MoverOptions options_;
+  SlotTier* block_;
+  SlotTier* files_;
+
+  // Any thread: the queue of posts, newest first.
+  std::atomic<Request*> posts_{nullptr};
+  std::atomic<bool> cancels_{false};
+
+  // The stepping thread's.
+  std::int64_t now_ = 0;
+  std::int64_t next_deadline_ = kNever;
+  std::deque<Space> spaces_;                   // Stable addresses: hands hold `trim`.
+  Channel block_channel_, files_channel_;
+  std::deque<Transfer> transfers_;             // Stable addresses.
+  std::vector<std::uint32_t> free_transfers_;
+  std::uint32_t transfers_live_ = 0;
+  unsigned housekeeping_ = 0;                  // Trim and grow jobs under way.
+  std::vector<Waiter> waiters_;
+  std::vector<std::uint32_t> free_waiters_;
+  std::vector<Request*> active_;               // Admitted, not done.
+  std::deque<Request*> room_queue_;            // Oldest first; the head collects frames.
+  std::vector<Request*> arming_;               // Large requests, looked at in pieces.
+  std::vector<std::pair<Request*, std::uint32_t>> pin_waiters_;
+  std::deque<std::pair<Request*, std::uint32_t>> prefetch_queue_;
+  unsigned prefetches_ = 0;                    // Under way.
+  Request* parking_ = nullptr;
+  std::deque<Request*> parking_queue_;
+  std::vector<std::uint32_t> recopies_;        // Promotes whose source changed under the copy.
+  std::deque<std::uint32_t> staging_queue_;
+  std::vector<Staging> staging_;
+  std::deque<std::uint32_t> growing_queue_;    // Demotes that wait for the slot tier to grow.
+  bool growing_ = false;
+  Job grow_;
+  Request* budget_request_ = nullptr;
+  std::uint64_t budget_before_ = 0;            // To go back to if it cannot be met.
+  std::vector<Request*> completed_;
+  std::vector<Recency::Victim> victims_;
+  std::vector<std::uint32_t> device_failures_; // Consecutive failed writes, by device of the block tier.
+  std::int64_t write_backoff_until_ = 0;
+  std::int64_t write_backoff_ns_ = 0;
+  ErrorInfo last_write_error_{};
+  std::uint64_t work_ = 0;                     // Needs armed in this step.
+  Stats stats_{};
+};
+
+}  // namespace tiermem

@@ -1,0 +1,553 @@
+// Requests: from spans to needs, from needs to a pinned whole. Holds, waiters, completion.
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "mover/mover.hpp"
+
+namespace tiermem {
+
+void Mover::build_needs(Request& request) {
+  if (request.want == Want::free) {
+    const BufferRecord& record = residency_.buffers.at(request.index);
+    const ExtentRef first = record.first.load(std::memory_order_relaxed);
+    const std::uint32_t count = record.extents.load(std::memory_order_relaxed);
+    request.needs.reserve(count);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      request.needs.push_back({.ref = first + i});
+    }
+    return;
+  }
+  for (const Span& span : request.spans) {
+    for (std::uint32_t i = 0; i < span.count; ++i) {
+      const bool whole = span.discards && span.whole(i);
+      if (request.want == Want::discard && !whole) {
+        continue;  // The edges keep their bytes.
+      }
+      Need need{.ref = span.first + i, .space = span.space};
+      need.writes = span.writes;
+      need.discard = whole;
+      request.needs.push_back(need);
+    }
+  }
+  // Two spans may name the same extent: one need then, with what both of them want.
+  const auto key = [](const Need& n) { return std::pair(n.space, n.ref); };
+  const auto less = [&](const Need& a, const Need& b) { return key(a) < key(b); };
+  if (!std::is_sorted(request.needs.begin(), request.needs.end(), less)) {
+    std::sort(request.needs.begin(), request.needs.end(), less);
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < request.needs.size(); ++i) {
+    if (kept > 0 && key(request.needs[kept - 1]) == key(request.needs[i])) {
+      Need& same = request.needs[kept - 1];
+      same.writes = same.writes || request.needs[i].writes;
+      same.discard = same.discard && request.needs[i].discard;
+    } else {
+      request.needs[kept++] = request.needs[i];
+    }
+  }
+  request.needs.resize(kept);
+}
+
+void Mover::activate(Request& request) {
+  request.state = Request::State::loading;
+  request.armed = 0;
+  request.pending = 0;
+  arm_more(request);
+}
+
+// In pieces, so that a request of a million extents does not hold up a step.
+void Mover::arm_more(Request& request) {
+  const std::uint64_t until = work_ + 512;
+  while (request.armed < request.needs.size() && work_ < until) {
+    ++work_;
+    const std::uint32_t index = request.armed++;
+    arm(request, index);
+    if (request.state == Request::State::done) {
+      return;
+    }
+  }
+  if (request.armed < request.needs.size()) {
+    arming_.push_back(&request);
+    return;
+  }
+  maybe_finish(request);
+}
+
+// Looks at one need and starts what it lacks. Counts it as pending unless it is ready.
+void Mover::arm(Request& request, std::uint32_t index) {
+  Need& need = request.needs[index];
+  Arm result = Arm::ready;
+  if (request.want == Want::acquire || request.want == Want::prefetch) {
+    result = arm_acquire(request, need);
+  } else {
+    result = arm_leave(request, need);
+  }
+  if (request.state == Request::State::done || result == Arm::ready) {
+    return;
+  }
+  ++request.pending;
+  need.waiting = true;
+  if (result == Arm::wait_transfer) {
+    wait_for(request, index, need.ref);
+  } else if (result == Arm::wait_pins) {
+    pin_waiters_.emplace_back(&request, index);
+  } else {
+    prefetch_queue_.emplace_back(&request, index);
+  }
+}
+
+bool Mover::ready(const Need& need) const {
+  const ExtentBits bits = residency_.extents.word(need.space, need.ref).load();
+  return need.writes ? bits.writable() : bits.readable();
+}
+
+Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
+  Extents& extents = residency_.extents;
+  const bool prefetch = request.want == Want::prefetch;
+  if (ready(need) || (prefetch && readable(need.ref, need.space))) {
+    return Arm::ready;
+  }
+  Extent& extent = extents.at(need.ref);
+  if (extent.transfer != 0) {
+    return Arm::wait_transfer;
+  }
+  const ExtentBits bits = extents.word(need.space, need.ref).load();
+  if (bits.readable()) {
+    // Shared, and the request writes: the other spaces' copies must go. They carry the same bytes.
+    for (unsigned other = 0; other < extents.spaces(); ++other) {
+      if (other != need.space && readable(need.ref, other) && !leave(need.ref, other, true)) {
+        return extent.transfer != 0 ? Arm::wait_transfer : Arm::wait_pins;
+      }
+    }
+    return extent.transfer != 0 ? Arm::wait_transfer : Arm::ready;
+  }
+  if (prefetch) {
+    const bool nothing_to_read = bits.phase() == Phase::zero || bits.phase() == Phase::lost;
+    const bool full = prefetch_queue_.size() + prefetches_ >= 65536;
+    return nothing_to_read || full ? Arm::ready : Arm::queued;
+  }
+  if (bits.phase() == Phase::lost && !need.discard) {
+    fail_request(request, fail(Code::lost, "the bytes of extent {} of buffer '{}' are lost: a checksum did not match",
+                               need.ref - record_of(need.ref).first.load(std::memory_order_relaxed),
+                               record_of(need.ref).label));
+    return Arm::ready;
+  }
+  if (!need.frame.valid()) {
+    // It had a copy when room was reserved and has none now (another request's write took it away).
+    need.frame = take_frame(need.ref, need.space);
+    if (!need.frame.valid()) {
+      make_room(need.space, bytes_of(need.ref), Priority::room);
+      return Arm::wait_pins;
+    }
+  }
+  // With a copy in another space the bytes come along: giving that copy up first could lose them.
+  need.discard = need.discard && readable_elsewhere(need.ref, need.space) == kNoSpace;
+  if (need.discard) {
+    return Arm::ready;  // Last of all: park_discards.
+  }
+  const FrameId frame = need.frame;
+  need.frame = {};
+  start_promote(need.ref, need.space, frame, Priority::demand, nullptr, false);
+  return ready(need) ? Arm::ready : Arm::wait_transfer;
+}
+
+// Evict, clean, discard and free: the extent's copies go down or away.
+Mover::Arm Mover::arm_leave(Request& request, Need& need) {
+  Extents& extents = residency_.extents;
+  Extent& extent = extents.at(need.ref);
+  if (extent.transfer != 0) {
+    return Arm::wait_transfer;
+  }
+  const bool drop = request.want == Want::free || request.want == Want::discard;
+  for (unsigned space = 0; space < extents.spaces(); ++space) {
+    const ExtentBits bits = extents.word(space, need.ref).load();
+    if (!bits.readable()) {
+      continue;
+    }
+    if (request.want == Want::clean) {
+      if (bits.dirty() && start_demote(need.ref, space, false, Priority::background)) {
+        return Arm::wait_transfer;
+      }
+      continue;
+    }
+    if (drop && leave(need.ref, space, true)) {
+      if (extent.transfer != 0) {
+        return Arm::wait_transfer;
+      }
+      continue;
+    }
+    if (drop && request.want == Want::free) {
+      return Arm::wait_pins;
+    }
+    if (!drop && extent.holds == 0 && start_evict(need.ref, space, Priority::demand)) {
+      if (extent.transfer != 0) {
+        return Arm::wait_transfer;
+      }
+      continue;
+    }
+    if (request.status.ok()) {
+      ErrorInfo info = last_write_error_;
+      if (bits.pinned() || extent.holds != 0 || info.code == Code::ok) {
+        info = error_info(Code::busy, "an extent of buffer '{}' is pinned by a view and stays where it is",
+                          record_of(need.ref).label);
+      }
+      request.status = Status(info);
+    }
+  }
+  if (drop) {
+    drop_slot(need.ref);
+    ExtentWord& host = extents.word(kHost, need.ref);
+    host.clear_dirty();
+    if (request.want == Want::discard && host.load().phase() != Phase::zero && !host.load().readable()) {
+      host.set_phase(record_of(need.ref).file != 0 ? Phase::none : Phase::zero);
+    }
+  }
+  return Arm::ready;
+}
+
+void Mover::maybe_finish(Request& request) {
+  if (request.state != Request::State::loading || request.pending != 0 ||
+      request.armed < request.needs.size()) {
+    return;
+  }
+  switch (request.want) {
+    case Want::acquire:
+      finish_acquire(request);
+      return;
+    case Want::free:
+      finish_free(request);
+      return;
+    default: {
+      Status status = std::move(request.status);
+      complete(request, std::move(status));
+      return;
+    }
+  }
+}
+
+// Every need is ready, but for those that are discarded. Pins all, in one step, or goes back to waiting.
+void Mover::finish_acquire(Request& request) {
+  bool discards = false;
+  for (std::uint32_t i = 0; i < request.needs.size(); ++i) {
+    Need& need = request.needs[i];
+    if (ready(need)) {
+      continue;
+    }
+    const Extent& extent = residency_.extents.at(need.ref);
+    const bool parked = extent.transfer != 0 && transfers_[extent.transfer - 1].parked_for == &request &&
+                        transfers_[extent.transfer - 1].stage == Transfer::Stage::parked;
+    const bool may_park = extent.transfer == 0 && need.frame.valid() &&
+                          !readable(need.ref, need.space) &&
+                          readable_elsewhere(need.ref, need.space) == kNoSpace;
+    if (need.discard && (parked || may_park)) {
+      discards = discards || !parked;
+      continue;
+    }
+    arm(request, i);  // Taken away since it was ready.
+    if (request.state == Request::State::done) {
+      return;
+    }
+  }
+  if (request.pending != 0) {
+    return;
+  }
+  if (discards) {
+    park_discards(request);
+    if (request.state == Request::State::done || request.pending != 0 || parking_ != &request) {
+      return;
+    }
+  }
+  for (const Need& need : request.needs) {
+    const std::uint32_t transfer = residency_.extents.at(need.ref).transfer;
+    if (transfer != 0 && transfers_[transfer - 1].parked_for == &request) {
+      publish(transfers_[transfer - 1]);
+    }
+  }
+  leave_parking(request);
+  for (std::size_t i = 0; i < request.spans.size(); ++i) {
+    const Span& span = request.spans[i];
+    if (!residency_.pin(span)) {
+      for (std::size_t done = 0; done < i; ++done) {
+        (void)residency_.release({&request.views[done], 1});
+      }
+      const bool stale = span.record->generation.load() != Buffers::generation_of(span.buffer);
+      fail_request(request, stale ? fail(Code::stale_handle, "handle {:#x} was freed while it was acquired", span.buffer)
+                                  : fail(Code::busy, "too many views pin the same extent"));
+      return;
+    }
+    residency_.fill_view(span, request.views[i]);
+  }
+  for (const Need& need : request.needs) {
+    residency_.extents.at(need.ref).prefetched = false;
+  }
+  let_go(request);
+  complete(request, {});
+}
+
+// One request at a time prepares the extents it will overwrite, and waits for nothing but its own jobs and
+// other transfers' ends meanwhile: so two of them cannot wait for each other.
+void Mover::park_discards(Request& request) {
+  if (parking_ != nullptr && parking_ != &request) {
+    if (std::find(parking_queue_.begin(), parking_queue_.end(), &request) == parking_queue_.end()) {
+      parking_queue_.push_back(&request);
+    }
+    return;
+  }
+  parking_ = &request;
+  for (std::uint32_t i = 0; i < request.needs.size(); ++i) {
+    Need& need = request.needs[i];
+    if (!need.discard || ready(need) || residency_.extents.at(need.ref).transfer != 0) {
+      continue;
+    }
+    const FrameId frame = need.frame;
+    need.frame = {};
+    start_promote(need.ref, need.space, frame, Priority::demand, &request, false);
+    const std::uint32_t transfer = residency_.extents.at(need.ref).transfer;
+    if (transfer != 0 && transfers_[transfer - 1].stage != Transfer::Stage::parked) {
+      ++request.pending;
+      need.waiting = true;
+      wait_for(request, i, need.ref);
+    }
+  }
+}
+
+void Mover::leave_parking(Request& request) {
+  std::erase(parking_queue_, &request);
+  if (parking_ != &request) {
+    return;
+  }
+  parking_ = nullptr;
+  if (!parking_queue_.empty()) {
+    Request& next = *parking_queue_.front();
+    parking_queue_.pop_front();
+    // Not from here: the caller is in the middle of its own. The step comes back to it.
+    next.armed = static_cast<std::uint32_t>(next.needs.size());
+    arming_.push_back(&next);
+  }
+}
+
+void Mover::finish_free(Request& request) {
+  BufferRecord& record = residency_.buffers.at(request.index);
+  const ExtentRef first = record.first.load(std::memory_order_relaxed);
+  const std::uint32_t count = record.extents.load(std::memory_order_relaxed);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    Extent& extent = residency_.extents.at(first + i);
+    for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
+      recency_for(space, first + i).removed(first + i, false);
+      ExtentWord& word = residency_.extents.word(space, first + i);
+      word.clear_dirty();
+      word.set_phase(Phase::none);
+      (void)word.take_referenced();
+    }
+    extent = Extent{};
+  }
+  std::byte* window = record.window.exchange(nullptr, std::memory_order_relaxed);
+  if (window != nullptr) {
+    spaces_[kHost].tier->release_window(
+        window, std::uint64_t{count} << record.extent_shift.load(std::memory_order_relaxed));
+  }
+  residency_.buffers.retire(request.index);
+  complete(request, {});
+}
+
+void Mover::wait_for(Request& request, std::uint32_t index, ExtentRef ref) {
+  std::uint32_t at = 0;
+  if (!free_waiters_.empty()) {
+    at = free_waiters_.back();
+    free_waiters_.pop_back();
+  } else {
+    at = static_cast<std::uint32_t>(waiters_.size());
+    waiters_.emplace_back();
+  }
+  Extent& extent = residency_.extents.at(ref);
+  waiters_[at] = {&request, index, extent.waiters};
+  extent.waiters = at + 1;
+}
+
+void Mover::forget_waits(Request& request) {
+  bool in_lists = false;
+  for (Need& need : request.needs) {
+    if (!need.waiting) {
+      continue;
+    }
+    need.waiting = false;
+    std::uint32_t* link = &residency_.extents.at(need.ref).waiters;
+    while (*link != 0) {
+      const std::uint32_t at = *link - 1;
+      if (waiters_[at].request == &request) {
+        *link = waiters_[at].next;
+        free_waiters_.push_back(at);
+      } else {
+        link = &waiters_[at].next;
+      }
+    }
+    in_lists = true;
+  }
+  if (in_lists) {
+    const auto ours = [&](const auto& entry) { return entry.first == &request; };
+    std::erase_if(pin_waiters_, ours);
+    std::erase_if(prefetch_queue_, ours);
+  }
+  std::erase(arming_, &request);
+}
+
+// A transfer of this extent has ended, or is parked: whoever waits looks again.
+void Mover::extent_changed(ExtentRef ref, unsigned space, const Status* error) {
+  std::uint32_t at = residency_.extents.at(ref).waiters;
+  residency_.extents.at(ref).waiters = 0;
+  std::vector<std::pair<Request*, std::uint32_t>> woken;
+  while (at != 0) {
+    const Waiter waiter = waiters_[at - 1];
+    woken.emplace_back(waiter.request, waiter.need);
+    free_waiters_.push_back(at - 1);
+    at = waiter.next;
+  }
+  std::reverse(woken.begin(), woken.end());  // The list is newest first.
+  for (auto [request, index] : woken) {
+    // Each is counted as waiting until its turn: what an earlier one starts may lead back to its request.
+    if (!stop_waiting(*request, index)) {
+      continue;
+    }
+    const Need& need = request->needs[index];
+    if (error != nullptr && request->want == Want::acquire && need.space == space) {
+      fail_request(*request, error->clone());
+      continue;
+    }
+    if (error != nullptr && (request->want == Want::evict || request->want == Want::clean)) {
+      if (request->status.ok()) {
+        request->status = error->clone();
+      }
+    } else if (!(error != nullptr && request->want == Want::prefetch)) {
+      const bool parked_now = need.discard && residency_.extents.at(ref).transfer != 0 &&
+                              transfers_[residency_.extents.at(ref).transfer - 1].parked_for == request;
+      if (!parked_now) {
+        arm(*request, index);
+      }
+    }
+    if (request->state != Request::State::done) {
+      maybe_finish(*request);
+    }
+  }
+}
+
+void Mover::retry_pin_waiters() {
+  if (pin_waiters_.empty()) {
+    return;
+  }
+  std::vector<std::pair<Request*, std::uint32_t>> again;
+  again.swap(pin_waiters_);
+  for (auto [request, index] : again) {
+    if (stop_waiting(*request, index)) {
+      arm(*request, index);
+      if (request->state != Request::State::done) {
+        maybe_finish(*request);
+      }
+    }
+  }
+}
+
+bool Mover::stop_waiting(Request& request, std::uint32_t index) {
+  if (request.state == Request::State::done || !request.needs[index].waiting) {
+    return false;
+  }
+  request.needs[index].waiting = false;
+  --request.pending;
+  return true;
+}
+
+void Mover::hold(Need& need) {
+  if (!need.held) {
+    need.held = true;
+    ++residency_.extents.at(need.ref).holds;
+  }
+}
+
+// Holds end and reserved frames go back.
+void Mover::let_go(Request& request) {
+  for (Need& need : request.needs) {
+    if (need.held) {
+      need.held = false;
+      --residency_.extents.at(need.ref).holds;
+    }
+    if (need.frame.valid()) {
+      spaces_[need.space].tier->return_frame(need.frame);
+      need.frame = {};
+    }
+  }
+}
+
+void Mover::fail_request(Request& request, Status status) {
+  if (request.want == Want::free) {
+    return;  // Goes on until it is done: a freed buffer is nobody's to cancel.
+  }
+  forget_waits(request);
+  if (request.state == Request::State::room) {
+    std::erase(room_queue_, &request);
+  }
+  if (&request == budget_request_) {
+    budget_request_ = nullptr;
+    spaces_[kHost].tier->set_budget(budget_before_);
+  }
+  for (const Need& need : request.needs) {
+    const std::uint32_t transfer = residency_.extents.at(need.ref).transfer;
+    if (transfer != 0 && transfers_[transfer - 1].parked_for == &request) {
+      transfers_[transfer - 1].parked_for = nullptr;
+      if (transfers_[transfer - 1].stage == Transfer::Stage::parked) {
+        undo_promote(transfers_[transfer - 1], nullptr);
+      }
+    }
+  }
+  leave_parking(request);
+  let_go(request);
+  complete(request, std::move(status));
+}
+
+void Mover::advise(Request& request) {
+  for (const Span& span : request.spans) {
+    if (span.record->generation.load(std::memory_order_acquire) != Buffers::generation_of(span.buffer)) {
+      continue;
+    }
+    for (std::uint32_t i = 0; i < span.count; ++i) {
+      recency_for(span.space, span.first + i).advised(span.first + i, request.advice, request.value);
+    }
+  }
+}
+
+void Mover::fill_info(Request& request) {
+  BufferInfo& info = *request.info;
+  const BufferRecord& record = residency_.buffers.at(request.index);
+  const ExtentRef first = record.first.load(std::memory_order_relaxed);
+  info.bytes = record.bytes.load(std::memory_order_relaxed);
+  info.extent_bytes = std::uint64_t{1} << record.extent_shift.load(std::memory_order_relaxed);
+  info.extents = record.extents.load(std::memory_order_relaxed);
+  set_text(info.label, record.label);
+  for (ExtentRef ref = first; ref < first + info.extents; ++ref) {
+    const ExtentBits bits = residency_.extents.word(kHost, ref).load();
+    if (bits.readable()) {
+      info.resident += info.extent_bytes;
+      info.dirty += bits.dirty() ? info.extent_bytes : 0;
+      info.pinned += bits.pinned() ? info.extent_bytes : 0;
+    }
+    info.in_slots += slot_is_newest(ref) ? info.extent_bytes : 0;
+    info.zero += bits.phase() == Phase::zero ? info.extent_bytes : 0;
+    info.lost += bits.phase() == Phase::lost ? info.extent_bytes : 0;
+  }
+}
+
+void Mover::fill_stats(Stats& stats) {
+  stats = stats_;
+  const FrameBooks frames = spaces_[kHost].tier->books();
+  stats.dram_budget = frames.budget;
+  stats.dram_used = frames.used();
+  stats.dram_pinned = pinned_bytes(kHost);
+  if (block_ != nullptr) {
+    const SlotBooks slots = block_->books();
+    stats.block_budget = slots.budget;
+    stats.block_used = slots.in_use;
+    stats.degraded_devices = block_->degraded();
+  }
+  stats.buffers = residency_.buffers.live();
+  stats.extents = residency_.buffers.live_extents();
+}
+
+}  // namespace tiermem

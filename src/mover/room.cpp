@@ -1,0 +1,273 @@
+// Room: who gets frames, who gives them up, and what is fetched ahead.
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "mover/mover.hpp"
+
+namespace tiermem {
+
+bool Mover::lacks_copy(const Need& need) const {
+  const Phase phase = residency_.extents.word(need.space, need.ref).load().phase();
+  return phase != Phase::shared && phase != Phase::exclusive && phase != Phase::incoming;
+}
+
+FrameId Mover::take_frame(ExtentRef ref, unsigned space) {
+  const FrameId frame = spaces_[space].tier->acquire_frame(frame_request(ref, space));
+  if (frame.valid()) {
+    evict_ahead(space);
+  }
+  return frame;
+}
+
+// The policy has not looked at everything yet: the next step need not wait for an event.
+bool Mover::search_goes_on() const {
+  for (const Space& space : spaces_) {
+    if (!room_queue_.empty() && space.freeing == 0 && space.searching && !space.recency.exhausted()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The oldest request collects frames until it has all it needs; the others wait behind it.
+void Mover::serve_room() {
+  while (!room_queue_.empty()) {
+    Request& head = *room_queue_.front();
+    if (!collect(head)) {
+      return;
+    }
+    if (head.state == Request::State::done) {
+      continue;  // Failed, and left the queue.
+    }
+    room_queue_.pop_front();
+    activate(head);
+  }
+}
+
+bool Mover::collect(Request& request) {
+  std::array<std::uint64_t, kMaxSpaces> all{};
+  if (!request.collecting) {
+    request.collecting = true;
+    for (Need& need : request.needs) {
+      hold(need);
+      all[need.space] += bytes_of(need.ref);
+    }
+    for (unsigned space = 0; space < spaces_.size(); ++space) {
+      const std::uint64_t staging = space == kHost ? staging_.size() * options_.staging_frame_bytes : 0;
+      if (all[space] + staging > spaces_[space].tier->books().budget) {
+        fail_request(request, no_room(&request, space, all[space]));
+        return true;
+      }
+    }
+  }
+  std::array<std::uint64_t, kMaxSpaces> missing{};
+  const auto take_all = [&] {
+    missing = {};
+    for (Need& need : request.needs) {
+      if (need.frame.valid() || !lacks_copy(need)) {
+        continue;
+      }
+      if (missing[need.space] == 0) {
+        need.frame = take_frame(need.ref, need.space);
+      }
+      if (!need.frame.valid()) {
+        missing[need.space] += bytes_of(need.ref);
+      }
+    }
+  };
+  take_all();
+  bool short_of_room = false;
+  for (unsigned space = 0; space < spaces_.size(); ++space) {
+    if (missing[space] != 0) {
+      make_room(space, missing[space], Priority::room);
+      short_of_room = true;
+    }
+  }
+  if (!short_of_room) {
+    return true;
+  }
+  take_all();  // Clean victims without a window left at once.
+  for (unsigned space = 0; space < spaces_.size(); ++space) {
+    if (missing[space] == 0) {
+      continue;
+    }
+    request.short_of_room = true;
+    if (spaces_[space].freeing == 0 && spaces_[space].recency.exhausted() && nothing_will_change()) {
+      fail_request(request, no_room(&request, space, missing[space]));
+      return true;
+    }
+    return false;
+  }
+  return true;
+}
+
+// Evicts until `bytes` and what is kept ahead of need are on their way to be free.
+void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
+  Space& s = spaces_[space];
+  const FrameBooks books = s.tier->books();
+  s.ahead = std::min({options_.ahead_bytes_max, books.budget / 8, s.ahead + bytes});
+  if (books.cached > 0 && !s.trimming && s.freeing < bytes) {
+    // Free frames of other classes: their pages go back to the kernel.
+    const std::uint64_t trimmed = s.tier->begin_trim(bytes - s.freeing);
+    if (trimmed > 0) {
+      s.trimming = true;
+      s.freeing += trimmed;
+      s.trim = Job{};
+      s.trim.transfer = ~std::uint32_t{0};
+      s.trim.steps = kTrim;
+      s.trim.tier = s.tier;
+      s.trim.bytes = trimmed;
+      ++housekeeping_;
+      hands_.submit(&s.trim);
+    }
+  }
+  s.searching = priority == Priority::room;
+  const std::uint64_t goal = bytes + (priority == Priority::background ? 0 : s.ahead);
+  const bool can_write = block_ != nullptr && now_ >= write_backoff_until_;
+  const auto probe = [&](ExtentRef ref) {
+    const Extent& extent = residency_.extents.at(ref);
+    ExtentWord& word = residency_.extents.word(space, ref);
+    const ExtentBits bits = word.load();
+    // Dirty bytes without another copy can leave only if they can be written down now.
+    const bool can_leave = !bits.dirty() || can_write || readable_elsewhere(ref, space) != kNoSpace;
+    return Recency::Candidate{.movable = bits.readable() && !bits.pinned() && extent.transfer == 0 &&
+                                         extent.holds == 0 && can_leave,
+                     .referenced = word.take_referenced(),
+                     .dirty = bits.dirty(),
+                     .bytes = static_cast<std::uint32_t>(bytes_of(ref))};
+  };
+  // The policy looks at a bounded number of extents a call and goes on where it stopped. Twelve calls a step
+  // are enough to find what there is among some thousands; the next step goes on.
+  const auto freed = [&] { return books.in_use - std::min(books.in_use, s.tier->books().in_use) + s.freeing; };
+  for (unsigned call = 0; call < 12 && freed() < goal; ++call) {
+    victims_.clear();
+    s.recency.choose(goal - freed(), 64, probe, victims_);
+    for (const Recency::Victim& victim : victims_) {
+      const bool started = start_evict(victim.ref, space, priority);
+      if (!started && readable(victim.ref, space)) {
+        s.recency.rejected(victim.ref);
+      }
+    }
+    if (s.recency.exhausted()) {
+      break;
+    }
+  }
+}
+
+// Frames are freed ahead of need in proportion to how often need was not met.
+void Mover::evict_ahead(unsigned space) {
+  Space& s = spaces_[space];
+  if (s.ahead == 0) {
+    return;
+  }
+  const FrameBooks books = s.tier->books();
+  const std::uint64_t free = books.budget - std::min(books.budget, books.in_use) + s.freeing;
+  if (free < s.ahead) {
+    const std::uint64_t ahead = s.ahead;
+    make_room(space, s.ahead - free + s.freeing, Priority::background);
+    s.ahead = ahead;
+  } else {
+    s.ahead -= std::max<std::uint64_t>(s.ahead / 64, 1);
+  }
+}
+
+void Mover::serve_prefetch() {
+  while (!prefetch_queue_.empty() && room_queue_.empty() && prefetches_ < options_.prefetch_limit) {
+    auto [request, index] = prefetch_queue_.front();
+    Need& need = request->needs[index];
+    const bool wanted = residency_.extents.at(need.ref).transfer == 0 && lacks_copy(need);
+    FrameId frame{};
+    if (wanted) {
+      frame = take_frame(need.ref, need.space);
+      if (!frame.valid()) {
+        make_room(need.space, bytes_of(need.ref), Priority::prefetch);
+        frame = take_frame(need.ref, need.space);
+      }
+      if (!frame.valid() && spaces_[need.space].freeing != 0) {
+        return;  // On its way.
+      }
+    }
+    prefetch_queue_.pop_front();
+    need.waiting = false;
+    --request->pending;
+    if (frame.valid()) {
+      start_promote(need.ref, need.space, frame, Priority::prefetch, nullptr, true);
+      if (residency_.extents.at(need.ref).transfer != 0) {
+        ++request->pending;
+        need.waiting = true;
+        wait_for(*request, index, need.ref);
+      }
+    } else if (!wanted) {
+      arm(*request, index);
+    }
+    maybe_finish(*request);
+  }
+}
+
+void Mover::serve_budget() {
+  if (budget_request_ == nullptr) {
+    return;
+  }
+  const FrameBooks books = spaces_[kHost].tier->books();
+  if (books.used() > books.budget) {
+    make_room(kHost, books.used() - books.budget, Priority::room);
+    const FrameBooks after = spaces_[kHost].tier->books();
+    if (after.used() > after.budget) {
+      return;
+    }
+  }
+  Request& request = *budget_request_;
+  budget_request_ = nullptr;
+  complete(request, {});
+}
+
+// Nothing under way, and no view whose release could help.
+bool Mover::nothing_will_change() const {
+  return transfers_live_ == 0 && housekeeping_ == 0 && residency_.views.count() == 0;
+}
+
+Status Mover::no_room(const Request* request, unsigned space, std::uint64_t needed) {
+  AddressableTier& tier = *spaces_[space].tier;
+  const FrameBooks books = tier.books();
+  ErrorInfo info;
+  info.code = Code::no_capacity;
+  info.tier = tier.place();
+  info.needed = needed;
+  info.budget = books.budget;
+  info.used = books.in_use;
+  info.pinned = pinned_bytes(space);
+  if (request != nullptr && !request->spans.empty()) {
+    info.buffer = request->spans.front().buffer;
+  }
+  // The label that holds most.
+  std::uint64_t most = 0;
+  std::int64_t since = 0;
+  residency_.views.walk([&](const LiveViews::Holder& holder) {
+    const BufferRecord& record = residency_.buffers.at(Buffers::index_of(holder.buffer));
+    const std::uint64_t bytes = std::uint64_t{holder.extents}
+                                << record.extent_shift.load(std::memory_order_relaxed);
+    if (bytes > most) {
+      most = bytes;
+      since = holder.since_ns;
+      set_text(info.holder, record.label[0] != '\0' ? record.label : "(no label)");
+    }
+  });
+  const char* name = space == kHost ? "dram" : "gpu";
+  set_text(info.setting, name);
+  std::string text = fmt::format("no room for {} in {}: budget {}, used {}, pinned {}", human_bytes(needed), name,
+                                 human_bytes(books.budget), human_bytes(books.in_use), human_bytes(info.pinned));
+  if (most > 0) {
+    text += fmt::format(", most by '{}' for {:.1f} s", info.holder, static_cast<double>(now_ - since) / 1e9);
+  }
+  if (block_ == nullptr) {
+    text += "; there is no block tier to write to";
+  } else if (last_write_error_.code != Code::ok) {
+    text += fmt::format("; {}", last_write_error_.text);
+    info.native = last_write_error_.native;
+  }
+  text += fmt::format("; release views or raise `{}`", name);
+  set_text(info.text, text);
+  return Status(info);
+}
+
+}  // namespace tiermem

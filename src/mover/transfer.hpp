@@ -1,0 +1,56 @@
+// One movement of one extent: from its start in the mover to its last completion. Only the mover touches it.
+#pragma once
+
+#include <cstdint>
+
+#include "mover/job.hpp"
+#include "residency/extents.hpp"
+
+namespace tiermem {
+
+struct Request;
+
+/// Of what is queued for a channel, the lowest goes first.
+enum class Priority : std::uint8_t { demand, room, prefetch, background };
+inline constexpr unsigned kPriorities = 4;
+inline constexpr std::uint8_t kNoSpace = 0xff;
+
+struct Transfer {
+  enum class Kind : std::uint8_t {
+    idle,
+    promote,  ///< Bytes come into a frame of `space`.
+    demote,   ///< Bytes of `space` go to a slot; the frame stays.
+    evict,    ///< The frame of `space` leaves its window.
+  };
+  /// Where it stands. Promote: staging → prepare → read → land → parked → (published).
+  /// Demote: slot → staging → seal → write → (published). Evict: unmap → (done).
+  enum class Stage : std::uint8_t { staging, prepare, read, land, recopy, parked, slot, seal, write, unmap };
+
+  Kind kind = Kind::idle;
+  Stage stage = Stage::prepare;
+  Priority priority = Priority::demand;
+  std::uint8_t space = kHost;
+  std::uint8_t source = kNoSpace;  ///< Promote: the space whose copy is copied; else a slot, or nothing.
+  Phase origin = Phase::none;      ///< Promote, evict: the phase to go to if it fails, or when it is done.
+  bool reading = false;            ///< Promote: from a slot.
+  bool clear = false;              ///< Promote: of an extent that was never written.
+  bool discard = false;            ///< Promote: nothing comes, the caller overwrites all.
+  bool evict_after = false;        ///< Demote: the frame is wanted.
+  bool prefetch = false;
+  bool mapped = false;             ///< Promote: the frame is in its window.
+  bool undone = false;             ///< Evict: of a promote that was given up; the extent goes back to `origin`.
+  ExtentRef ref = 0;
+  FrameId frame{};
+  std::uint32_t staging = 0;       ///< Number of the staging frame + 1; 0: none.
+  SlotTier* channel = nullptr;
+  SlotId slot{};
+  std::uint64_t avoid = 0;         ///< Demote: devices that failed this write.
+  std::uint32_t attempts = 0;
+  std::uint32_t epoch = 0;         ///< Of the source's word when copying began.
+  Checksums* sums = nullptr;       ///< Demote, first read of an adopted file: new checksums; owned.
+  Request* parked_for = nullptr;
+  std::uint64_t freeing = 0;       ///< Bytes that its end gives back, as counted in Mover::freeing_.
+  Job job;
+};
+
+}  // namespace tiermem

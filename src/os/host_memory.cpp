@@ -1,0 +1,307 @@
+// mmap, madvise and mremap, with the constants that the distribution's headers lack.
+#include "os/host_memory.hpp"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace tiermem::host {
+namespace {
+
+constexpr int kAdvicePopulateWrite = 23;   // Linux 5.14
+constexpr int kAdviceDontNeedLocked = 24;  // Linux 5.18
+constexpr int kAdviceCollapse = 25;        // Linux 6.1
+constexpr int kRemapDontUnmap = 4;         // Linux 5.7
+
+struct ScanRegion {  // struct page_region
+  std::uint64_t start, end, categories;
+};
+struct ScanCall {  // struct pm_scan_arg
+  std::uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, category_inverted,
+      category_mask, category_anyof_mask, return_mask;
+};
+constexpr unsigned long kPagemapScan = _IOWR('f', 16, ScanCall);
+constexpr std::uint64_t kPageIsHuge = 1U << 6;
+
+std::uint64_t number(const std::byte* address) {
+  return reinterpret_cast<std::uint64_t>(address);
+}
+
+std::byte* map_nothing(std::byte* where, std::uint64_t bytes, int extra_flags) {
+  void* got = mmap(where, bytes, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | extra_flags, -1, 0);
+  return got == MAP_FAILED ? nullptr : static_cast<std::byte*>(got);
+}
+
+// `bytes` at the alignment, or nullptr with errno. Maps more and cuts the ends off.
+std::byte* map_aligned(std::uint64_t bytes, std::uint64_t alignment) {
+  const std::uint64_t room = bytes + alignment - kPage;
+  std::byte* const raw = map_nothing(nullptr, room, 0);
+  if (raw == nullptr) {
+    return nullptr;
+  }
+  std::byte* const aligned = raw + ((alignment - number(raw) % alignment) % alignment);
+  if (aligned != raw) {
+    munmap(raw, static_cast<std::size_t>(aligned - raw));
+  }
+  if (aligned + bytes != raw + room) {
+    munmap(aligned + bytes, static_cast<std::size_t>(raw + room - (aligned + bytes)));
+  }
+  return aligned;
+}
+
+std::byte* map_near(const ReserveOptions& options) {
+  if (options.near == nullptr || number(options.near) % options.alignment != 0) {
+    return nullptr;
+  }
+  std::byte* const got = map_nothing(options.near, options.bytes, MAP_FIXED_NOREPLACE);
+  if (got != nullptr && got != options.near) {  // A kernel without MAP_FIXED_NOREPLACE: a hint.
+    munmap(got, options.bytes);
+    return nullptr;
+  }
+  return got;
+}
+
+int touch_pages(std::byte* address, std::uint64_t bytes) {
+  for (std::uint64_t at = 0; at < bytes; at += kPage) {
+    auto* const word = reinterpret_cast<volatile unsigned char*>(address + at);
+    *word = *word;
+  }
+  return 0;
+}
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// The descriptor belongs to the address space of the process that opened it, so a forked child
+// opens its own. Two threads that open at once leave one descriptor unused.
+int pagemap() {
+  static std::atomic<std::int64_t> opened{-1};  // The process in the high half, the file below.
+  const std::int64_t process = getpid();
+  std::int64_t known = opened.load();
+  if (known < 0 || known >> 32 != process) {
+    const int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+      return fd;
+    }
+    known = process << 32 | fd;
+    opened.store(known);
+  }
+  return static_cast<int>(known & 0x7fffffff);
+}
+
+}  // namespace
+
+AddressRange::AddressRange(std::byte* data, std::uint64_t bytes)
+    : data_(data), bytes_(bytes), owner_(getpid()) {}
+
+AddressRange::~AddressRange() {
+  if (data_ != nullptr && owner_ == getpid()) {
+    munmap(data_, bytes_);
+  }
+}
+
+AddressRange::AddressRange(AddressRange&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      owner_(other.owner_) {}
+
+AddressRange& AddressRange::operator=(AddressRange&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(owner_, other.owner_);
+  return *this;
+}
+
+Result<AddressRange> reserve(const ReserveOptions& options) {
+  std::byte* data = map_near(options);
+  if (data == nullptr) {
+    data = map_aligned(options.bytes, options.alignment);
+  }
+  if (data == nullptr) {
+    return fail_native(Code::no_capacity, errno, "mmap refused {} of address space: {}",
+                       human_bytes(options.bytes), std::strerror(errno));
+  }
+  AddressRange range(data, options.bytes);
+  munlock(data, options.bytes);
+  if (options.accessible && mprotect(data, options.bytes, PROT_READ | PROT_WRITE) != 0) {
+    return fail_native(Code::no_capacity, errno, "mprotect refused {} of address space: {}",
+                       human_bytes(options.bytes), std::strerror(errno));
+  }
+  return range;
+}
+
+int advise(std::byte* address, std::uint64_t bytes, Advise advice) {
+  static constexpr std::array kNative = {MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_DONTFORK, MADV_DOFORK,
+                                         kAdviceCollapse};
+  return madvise(address, bytes, kNative[static_cast<std::size_t>(advice)]) == 0 ? 0 : errno;
+}
+
+int populate(std::byte* address, std::uint64_t bytes) {
+  for (int tries = 0; madvise(address, bytes, kAdvicePopulateWrite) != 0; ++tries) {
+    if (errno == EINVAL && tries == 0) {
+      return touch_pages(address, bytes);
+    }
+    if ((errno != EAGAIN && errno != EINTR) || tries == 64) {
+      return errno;
+    }
+  }
+  return 0;
+}
+
+int drop(std::byte* address, std::uint64_t bytes) {
+  if (madvise(address, bytes, MADV_DONTNEED) == 0) {
+    return 0;
+  }
+  const int error = errno;
+  return error == EINVAL && madvise(address, bytes, kAdviceDontNeedLocked) == 0 ? 0 : error;
+}
+
+int remap(std::byte* to, std::byte* from, std::uint64_t bytes) {
+  void* const got = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | kRemapDontUnmap, to);
+  return got == MAP_FAILED ? errno : 0;
+}
+
+int close_range(std::byte* address, std::uint64_t bytes) {
+  return map_nothing(address, bytes, MAP_FIXED) == nullptr ? errno : 0;
+}
+
+int renew(std::byte* address, std::uint64_t bytes) {
+  void* const got = mmap(address, bytes, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  return got == MAP_FAILED ? errno : 0;
+}
+
+std::optional<std::uint64_t> huge_bytes(const std::byte* address, std::uint64_t bytes) {
+  std::array<ScanRegion, 64> regions{};
+  std::uint64_t found = 0;
+  std::uint64_t start = number(address);
+  const std::uint64_t end = start + bytes;
+  while (start < end) {
+    ScanCall call{};
+    call.size = sizeof(call);
+    call.start = start;
+    call.end = end;
+    call.vec = reinterpret_cast<std::uint64_t>(regions.data());
+    call.vec_len = regions.size();
+    call.category_mask = kPageIsHuge;
+    call.return_mask = kPageIsHuge;
+    const int got = ioctl(pagemap(), kPagemapScan, &call);
+    if (got < 0) {
+      return std::nullopt;
+    }
+    for (int i = 0; i < got; ++i) {
+      const ScanRegion& region = regions[static_cast<std::size_t>(i)];
+      found += region.end - region.start;
+    }
+    if (call.walk_end <= start) {
+      break;
+    }
+    start = call.walk_end;
+  }
+  return found;
+}
+
+bool huge_pages_available(char* reason, std::size_t room) {
+  const std::string enabled = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
+  if (enabled.empty()) {
+    set_text(reason, room, "the kernel has no transparent huge pages");
+    return false;
+  }
+  if (enabled.find("[never]") != std::string::npos) {
+    set_text(reason, room, "transparent_hugepage/enabled is never");
+    return false;
+  }
+  if (prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1) {
+    set_text(reason, room, "the process was started with PR_SET_THP_DISABLE");
+    return false;
+  }
+  if (sysconf(_SC_PAGESIZE) != static_cast<long>(kPage)) {
+    set_text(reason, room, "pages are not 4 KiB");
+    return false;
+  }
+  return true;
+}
+
+bool probe_remap(char* reason, std::size_t room) {
+  auto window = reserve({.bytes = kHugePage, .accessible = false});
+  auto scratch = reserve({.bytes = kHugePage});
+  if (!window.ok() || !scratch.ok()) {
+    set_text(reason, room, window.ok() ? scratch.message() : window.message());
+    return false;
+  }
+  advise(scratch->data(), kHugePage, Advise::huge);
+  write_pattern(scratch->data(), kHugePage);
+  int error = remap(window->data(), scratch->data(), kHugePage);
+  bool right = error == 0 && check_pattern(window->data(), kHugePage);
+  if (right) {
+    error = remap(scratch->data(), window->data(), kHugePage);
+    right = error == 0 && check_pattern(scratch->data(), kHugePage);
+  }
+  if (!right) {
+    set_text(reason, room,
+             error != 0 ? fmt::format("mremap(DONTUNMAP): {}", std::strerror(error))
+                        : std::string("mremap brought other bytes"));
+  }
+  return right;
+}
+
+std::uint64_t map_count() {
+  std::ifstream maps("/proc/self/maps");
+  std::uint64_t lines = 0;
+  for (std::string line; std::getline(maps, line);) {
+    ++lines;
+  }
+  return lines;
+}
+
+std::uint64_t map_limit() {
+  std::uint64_t limit = 0;
+  std::ifstream("/proc/sys/vm/max_map_count") >> limit;
+  return limit;
+}
+
+std::uint64_t address_space_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return std::numeric_limits<std::uint64_t>::max();
+  }
+  return limit.rlim_cur;
+}
+
+void write_pattern(std::byte* address, std::uint64_t bytes) {
+  auto* const words = reinterpret_cast<std::uint64_t*>(address);
+  for (std::uint64_t i = 0; i < bytes / 8; ++i) {
+    words[i] = (i + 1) * 0x9e3779b97f4a7c15;
+  }
+}
+
+bool check_pattern(const std::byte* address, std::uint64_t bytes) {
+  const auto* const words = reinterpret_cast<const std::uint64_t*>(address);
+  for (std::uint64_t i = 0; i < bytes / 8; ++i) {
+    if (words[i] != (i + 1) * 0x9e3779b97f4a7c15) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace tiermem::host

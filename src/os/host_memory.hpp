@@ -1,0 +1,86 @@
+// Anonymous memory of the host: address ranges, pages for them, and moving them by page tables.
+// What the kernel allows is asked here once, at start, by doing it on scratch memory.
+//
+// Threads: every function is for any thread; two calls on overlapping ranges are the callers'
+// business. The functions that return int give 0 or errno. Nothing here keeps books.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "tiermem/status.hpp"
+
+namespace tiermem::host {
+
+inline constexpr std::uint64_t kPage = 4096;
+inline constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
+
+/// Owns an address range; unmaps it. In a forked child it lets go without unmapping: a range that
+/// was not inherited may be something else there.
+class AddressRange {
+ public:
+  AddressRange() = default;
+  AddressRange(std::byte* data, std::uint64_t bytes);
+  ~AddressRange();
+  AddressRange(AddressRange&& other) noexcept;
+  AddressRange& operator=(AddressRange&& other) noexcept;
+
+  std::byte* data() const { return data_; }
+  std::uint64_t bytes() const { return bytes_; }
+  bool contains(const std::byte* address) const {
+    return address >= data_ && address < data_ + bytes_;
+  }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::uint64_t bytes_ = 0;
+  int owner_ = 0;  // The process that mapped it.
+};
+
+struct ReserveOptions {
+  std::uint64_t bytes = 0;              ///< Whole pages.
+  std::uint64_t alignment = kHugePage;  ///< A power of two, at least a page.
+  std::byte* near = nullptr;            ///< Tried first, so that neighbours merge into one VMA.
+  bool accessible = true;               ///< False: PROT_NONE, any touch is SIGSEGV.
+};
+
+/// Private anonymous address space without pages and without a charge to overcommit; never locked,
+/// even after mlockall(MCL_FUTURE), which would otherwise fill it at once. no_capacity when
+/// refused.
+Result<AddressRange> reserve(const ReserveOptions& options);
+
+enum class Advise { huge, no_huge, dont_fork, do_fork, collapse };
+
+int advise(std::byte* address, std::uint64_t bytes, Advise advice);
+/// Pages for the range, zeroed where they are new. Falls back to touching (Linux before 5.14).
+int populate(std::byte* address, std::uint64_t bytes);
+/// Gives the pages back; the range reads as zeros, or faults where it is registered. Also where the
+/// program locked its memory.
+int drop(std::byte* address, std::uint64_t bytes);
+/// Moves pages by mremap(FIXED | DONTUNMAP): `from` keeps its mapping, empty.
+int remap(std::byte* to, std::byte* from, std::uint64_t bytes);
+/// Puts empty, inaccessible memory in place of whatever is mapped.
+int close_range(std::byte* address, std::uint64_t bytes);
+/// Puts empty, accessible memory in place of whatever is mapped, page tables included.
+int renew(std::byte* address, std::uint64_t bytes);
+
+/// Bytes of the range that are mapped as huge pages; no value where the kernel does not tell
+/// cheaply (before Linux 6.7).
+std::optional<std::uint64_t> huge_bytes(const std::byte* address, std::uint64_t bytes);
+/// True when transparent huge pages can be had by asking; else `reason` says why not.
+bool huge_pages_available(char* reason, std::size_t room);
+/// Moves 2 MiB there and back by mremap on scratch memory and compares every byte.
+bool probe_remap(char* reason, std::size_t room);
+
+/// Mappings of this process now, and how many it may have (vm.max_map_count). 0 when unknown.
+std::uint64_t map_count();
+std::uint64_t map_limit();
+/// RLIMIT_AS in bytes; the largest number when there is none.
+std::uint64_t address_space_limit();
+
+/// Scratch bytes for probes.
+void write_pattern(std::byte* address, std::uint64_t bytes);
+bool check_pattern(const std::byte* address, std::uint64_t bytes);
+
+}  // namespace tiermem::host

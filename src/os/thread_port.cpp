@@ -1,0 +1,141 @@
+// The thread port. Workers run one request at a time and report what the system call said; they
+// never retry, and sleep while there is nothing to do.
+
+#include "os/thread_port.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <system_error>
+
+#include "base/arena.hpp"
+
+namespace tiermem {
+
+ThreadPort::ThreadPort(std::vector<std::unique_ptr<BlockFile>> devices, const PortOptions& options,
+                       std::string reason)
+    : files_(std::move(devices)), reason_(std::move(reason)) {
+  capacity_ = std::clamp(options.depth, 1U, 4096U) * static_cast<unsigned>(files_.size());
+  staged_.reserve(capacity_);
+  threads_.reserve(kMostThreads);
+  completed_.reserve(capacity_);
+  // The program's signals are not for these threads.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  for (unsigned i = 0; i < std::min(kMostThreads, capacity_); ++i) {
+    try {
+      threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {
+      break;  // Out of threads: the ones there are do the work, and works() says if there is none.
+    }
+    ::pthread_setname_np(threads_.back().native_handle(), "tiermem-io");
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+ThreadPort::~ThreadPort() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    queue_.clear();
+  }
+  work_.notify_all();
+  for (std::thread& thread : threads_) {
+    thread.join();
+  }
+}
+
+bool ThreadPort::submit(const IoRequest& request) {
+  if (in_flight_ == capacity_) {
+    return false;
+  }
+  staged_.push_back(request);
+  ++in_flight_;
+  return true;
+}
+
+void ThreadPort::flush() {
+  if (staged_.empty()) {
+    return;
+  }
+  const bool one = staged_.size() == 1;
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.insert(queue_.end(), staged_.begin(), staged_.end());
+  }
+  staged_.clear();
+  if (one) {
+    work_.notify_one();
+  } else {
+    work_.notify_all();
+  }
+}
+
+std::size_t ThreadPort::reap(std::span<IoCompletion> completions) {
+  const std::lock_guard lock(mutex_);
+  const std::size_t n = std::min(completions.size(), completed_.size());
+  std::copy_n(completed_.begin(), n, completions.begin());
+  completed_.erase(completed_.begin(), completed_.begin() + static_cast<std::ptrdiff_t>(n));
+  in_flight_ -= static_cast<unsigned>(n);
+  return n;
+}
+
+void ThreadPort::wait(std::int64_t deadline_ns) {
+  flush();
+  std::unique_lock lock(mutex_);
+  // The exchange takes the wake-up back and sees what its maker wrote before.
+  const auto ready = [this] { return woken_.exchange(false) || !completed_.empty(); };
+  if (deadline_ns < 0) {
+    done_.wait(lock, ready);
+    return;
+  }
+  // steady_clock is CLOCK_MONOTONIC here.
+  const auto deadline =
+      std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline_ns));
+  done_.wait_until(lock, deadline, ready);
+}
+
+void ThreadPort::wake() {
+  // If it was set already, whoever set it notifies, and the owner's exchange takes both together.
+  if (woken_.exchange(true)) {
+    return;
+  }
+  // The owner holds the mutex from its look at woken_ until it sleeps: past this line it has seen
+  // the flag or hears the notification.
+  { const std::lock_guard lock(mutex_); }
+  done_.notify_one();
+}
+
+void ThreadPort::work() {
+  const ArenaScope inside;  // Its memory is tiermem's own.
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    work_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+    if (stop_) {
+      return;
+    }
+    const IoRequest request = queue_.front();
+    queue_.pop_front();
+    lock.unlock();
+    const std::int32_t result = transfer(request);
+    lock.lock();
+    completed_.push_back({request.cookie, result});
+    done_.notify_one();
+  }
+}
+
+std::int32_t ThreadPort::transfer(const IoRequest& request) const {
+  const int fd = files_[request.device]->fd(request.buffered);
+  const auto offset = static_cast<off_t>(request.offset);
+  const ssize_t n = request.write ? ::pwrite(fd, request.data, request.length, offset)
+                                  : ::pread(fd, request.data, request.length, offset);
+  return n < 0 ? -errno : static_cast<std::int32_t>(n);
+}
+
+}  // namespace tiermem

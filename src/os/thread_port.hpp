@@ -1,0 +1,70 @@
+// The port for kernels that refuse io_uring: a few threads with pread and pwrite. Same contract,
+// more CPU. Threads as in waitable_io_port.hpp; the workers touch only the queues and the requests'
+// memory.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "os/waitable_io_port.hpp"
+
+namespace tiermem {
+
+class ThreadPort final : public WaitableIoPort {
+ public:
+  static constexpr unsigned kMostThreads = 4;
+
+  ThreadPort(std::vector<std::unique_ptr<BlockFile>> devices, const PortOptions& options,
+             std::string reason);
+  /// Waits for requests that a thread has begun; drops the others.
+  ~ThreadPort() override;
+
+  /// False when the system gave it no thread at all.
+  bool works() const { return !threads_.empty(); }
+
+  unsigned devices() const override { return static_cast<unsigned>(files_.size()); }
+  DeviceFacts facts(std::uint16_t device) const override { return files_.at(device)->facts(); }
+  Status grow(std::uint16_t device, std::uint64_t bytes) override {
+    return files_.at(device)->grow(bytes);
+  }
+  bool submit(const IoRequest& request) override;
+  void flush() override;
+  std::size_t reap(std::span<IoCompletion> completions) override;
+  void wait(std::int64_t deadline_ns) override;
+  void wake() override;
+  const char* engine() const override { return "threads"; }
+  const char* reason() const override { return reason_.c_str(); }
+
+ private:
+  void work();
+  std::int32_t transfer(const IoRequest& request) const;
+
+  // Constant after construction.
+  std::vector<std::unique_ptr<BlockFile>> files_;
+  std::string reason_;
+  unsigned capacity_ = 0;
+
+  // The owner's.
+  std::vector<IoRequest> staged_;  ///< Submitted and not flushed.
+  unsigned in_flight_ = 0;         ///< Submitted and not reaped; at most capacity_.
+
+  // Guarded by mutex_.
+  std::mutex mutex_;
+  std::condition_variable work_;  ///< queue_ or stop_ changed.
+  std::condition_variable done_;  ///< completed_ or woken_ changed.
+  std::deque<IoRequest> queue_;
+  std::vector<IoCompletion> completed_;
+  bool stop_ = false;
+
+  std::atomic<bool> woken_{false};  ///< Set by any, taken back by the owner.
+
+  std::vector<std::thread> threads_;  ///< Last: they use all of the above.
+};
+
+}  // namespace tiermem

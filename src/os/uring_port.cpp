@@ -1,0 +1,367 @@
+// The io_uring port: a single issuer with deferred task run where the kernel has it, registered
+// files, one sleep for completions, wake-ups and deadlines. Never sleeps outside wait() and the
+// destructor, and never wakes while nothing happens.
+
+#include "os/uring_port.hpp"
+
+#ifndef TIERMEM_HAVE_URING
+
+namespace tiermem {
+
+std::unique_ptr<WaitableIoPort> make_uring_port(std::vector<std::unique_ptr<BlockFile>>&,
+                                                const PortOptions&, std::string& reason) {
+  reason = "io_uring refused: built without liburing";
+  return nullptr;
+}
+
+}  // namespace tiermem
+
+#else
+
+#include <liburing.h>
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <cerrno>
+
+#include "base/error.hpp"
+
+namespace tiermem {
+namespace {
+
+constexpr std::uint64_t kWakeCookie = ~std::uint64_t{0};
+
+std::int64_t monotonic_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+const char* hint_for(int native) {
+  switch (native) {
+    case EPERM:
+    case EACCES:
+      return " (seccomp or kernel.io_uring_disabled)";
+    case ENOSYS:
+      return " (a kernel without io_uring, or seccomp)";
+    case ENOMEM:
+      return " (RLIMIT_MEMLOCK)";
+    case EMFILE:
+      return " (RLIMIT_NOFILE)";
+    default:
+      return "";
+  }
+}
+
+class UringPort final : public WaitableIoPort {
+ public:
+  static std::unique_ptr<UringPort> create(std::vector<std::unique_ptr<BlockFile>>& files,
+                                           const PortOptions& options, std::string& reason);
+  ~UringPort() override;
+
+  unsigned devices() const override { return static_cast<unsigned>(files_.size()); }
+  DeviceFacts facts(std::uint16_t device) const override { return files_.at(device)->facts(); }
+  Status grow(std::uint16_t device, std::uint64_t bytes) override {
+    return files_.at(device)->grow(bytes);
+  }
+  bool submit(const IoRequest& request) override;
+  void flush() override;
+  std::size_t reap(std::span<IoCompletion> completions) override;
+  void wait(std::int64_t deadline_ns) override;
+  void wake() override;
+  const char* engine() const override { return "io_uring"; }
+  const char* reason() const override { return ""; }
+
+ private:
+  UringPort() = default;
+  int set_up_ring();
+  int register_files(const std::vector<std::unique_ptr<BlockFile>>& files);
+  void become_owner();
+  void arm_wake();
+  unsigned unsubmitted() const;
+  void drain();
+  void close_ring_and_wait_for_its_end();
+
+  // Constant after creation.
+  std::vector<std::unique_ptr<BlockFile>> files_;
+  unsigned capacity_ = 0;  ///< Requests in flight. The ring has more entries: it is never full.
+  int wake_fd_ = -1;
+  int end_fd_ = -1;  ///< Reads end-of-file once the kernel has freed the ring.
+  bool deferred_ = false;
+
+  // The owner's.
+  io_uring ring_{};
+  bool ring_made_ = false;
+  bool owned_ = false;
+  pthread_t owner_{};
+  unsigned in_flight_ = 0;  ///< Submitted by our caller and not reaped.
+  bool wake_armed_ = false;
+  std::uint64_t wake_count_ = 0;  ///< Where the kernel puts the eventfd's counter.
+
+  // wake() without lost wake-ups. Every step on this word is a read-modify-write, so all of them
+  // have one order. The owner goes awake -> sleeping just before it sleeps and back afterwards;
+  // wake() exchanges in `notified` and writes the eventfd only if it found `sleeping`. In that one
+  // order a wake() lies
+  //  - before awake -> sleeping: the owner's compare fails and it does not sleep;
+  //  - between the two: the eventfd is written, and its read, armed before, ends the sleep;
+  //  - after the owner's way back: the next wait() finds `notified`.
+  // A burst of wakes writes the eventfd at most once per sleep. What a waker wrote before wake() is
+  // seen by the owner because its exchange releases and the owner's acquires.
+  enum : std::uint32_t { awake, sleeping, notified };
+  std::atomic<std::uint32_t> wake_state_{awake};
+};
+
+std::unique_ptr<UringPort> UringPort::create(std::vector<std::unique_ptr<BlockFile>>& files,
+                                             const PortOptions& options, std::string& reason) {
+  std::unique_ptr<UringPort> port(new UringPort);
+  port->capacity_ = std::clamp(options.depth, 1U, 4096U) * static_cast<unsigned>(files.size());
+  int native = port->set_up_ring();
+  const char* what = "";
+  if (native == 0 && (port->ring_.features & IORING_FEAT_EXT_ARG) == 0) {
+    native = EOPNOTSUPP;  // Linux 5.11: waiting with a deadline.
+    what = "waiting with a deadline: ";
+  }
+  if (native == 0) {
+    native = port->register_files(files);
+    what = "registering files: ";
+  }
+  if (native == 0) {
+    // Blocking on purpose: io_uring then waits for the counter instead of answering EAGAIN.
+    port->wake_fd_ = ::eventfd(0, EFD_CLOEXEC);
+    native = port->wake_fd_ < 0 ? errno : 0;
+    what = "eventfd: ";
+  }
+  if (native != 0) {
+    reason = std::string("io_uring refused: ") + what + strerror(native) + hint_for(native);
+    return nullptr;
+  }
+  port->files_ = std::move(files);
+  return port;
+}
+
+int UringPort::set_up_ring() {
+  // The completion queue has twice these entries, so it cannot overflow either. R_DISABLED: the
+  // thread that enables the ring becomes its single issuer.
+  const unsigned entries = capacity_ + 1;
+  const unsigned best[] = {IORING_SETUP_R_DISABLED | IORING_SETUP_SINGLE_ISSUER |
+                               IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
+                           IORING_SETUP_R_DISABLED | IORING_SETUP_COOP_TASKRUN |
+                               IORING_SETUP_TASKRUN_FLAG,
+                           IORING_SETUP_R_DISABLED};
+  int rc = -EINVAL;
+  for (const unsigned flags : best) {
+    rc = ::io_uring_queue_init(entries, &ring_, flags);
+    if (rc != -EINVAL) {
+      deferred_ = (flags & IORING_SETUP_DEFER_TASKRUN) != 0;
+      break;
+    }
+  }
+  ring_made_ = rc == 0;
+  return -rc;
+}
+
+int UringPort::register_files(const std::vector<std::unique_ptr<BlockFile>>& files) {
+  // Index 2i: direct, 2i + 1: buffered. The last one is a pipe's write end, which only the ring
+  // keeps: the pipe's end-of-file says that the kernel is done with the ring and all its requests.
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    return errno;
+  }
+  std::vector<int> fds;
+  for (const auto& file : files) {
+    fds.push_back(file->fd(false));
+    fds.push_back(file->fd(true));
+  }
+  fds.push_back(ends[1]);
+  const int rc = ::io_uring_register_files(&ring_, fds.data(), static_cast<unsigned>(fds.size()));
+  ::close(ends[1]);
+  end_fd_ = ends[0];
+  return -rc;
+}
+
+UringPort::~UringPort() {
+  if (ring_made_) {
+    const bool ours = owned_ && ::pthread_equal(owner_, ::pthread_self()) != 0;
+    if (in_flight_ > 0 && (ours || !deferred_)) {
+      drain();
+    }
+    close_ring_and_wait_for_its_end();
+  }
+  for (const int fd : {end_fd_, wake_fd_}) {
+    if (fd >= 0) {
+      ::close(fd);
+    }
+  }
+}
+
+void UringPort::drain() {
+  IoCompletion rest[64];
+  while (in_flight_ > unsubmitted()) {
+    const int rc = ::io_uring_submit_and_wait(&ring_, 1);
+    if (rc < 0 && rc != -EINTR && rc != -EAGAIN && rc != -EBUSY) {
+      return;  // The ring itself is broken; closing it waits for what the kernel holds.
+    }
+    while (reap(rest) > 0) {
+    }
+  }
+}
+
+/// Requests that the kernel has not been given.
+unsigned UringPort::unsubmitted() const {
+  unsigned requests = 0;
+  const unsigned taken = __atomic_load_n(ring_.sq.khead, __ATOMIC_ACQUIRE);
+  for (unsigned at = taken; at != ring_.sq.sqe_tail; ++at) {
+    requests += ring_.sq.sqes[at & ring_.sq.ring_mask].user_data != kWakeCookie ? 1 : 0;
+  }
+  return requests;
+}
+
+void UringPort::close_ring_and_wait_for_its_end() {
+  // Another thread cannot reap a deferred ring, so when its owner left requests behind, their end
+  // is the end of the ring: the kernel frees it, and with it the pipe's write end, after the last.
+  const bool must_wait = in_flight_ > unsubmitted();
+  ::io_uring_queue_exit(&ring_);
+  pollfd end{end_fd_, POLLIN, 0};
+  while (must_wait && ::poll(&end, 1, -1) < 0 && errno == EINTR) {
+  }
+}
+
+void UringPort::become_owner() {
+  if (owned_) {
+    return;
+  }
+  owned_ = true;
+  owner_ = ::pthread_self();
+  // By number: liburing 2.3 does not export io_uring_enable_rings from its shared library.
+  [[maybe_unused]] const long rc = ::syscall(__NR_io_uring_register, ring_.ring_fd,
+                                             IORING_REGISTER_ENABLE_RINGS, nullptr, 0);
+  assert(rc == 0);
+}
+
+bool UringPort::submit(const IoRequest& request) {
+  become_owner();
+  if (in_flight_ == capacity_) {
+    return false;
+  }
+  io_uring_sqe* sqe = ::io_uring_get_sqe(&ring_);
+  if (sqe == nullptr) {
+    return false;  // The kernel takes no more for now (EAGAIN): flush and try again.
+  }
+  const int index = 2 * request.device + (request.buffered ? 1 : 0);
+  if (request.write) {
+    ::io_uring_prep_write(sqe, index, request.data, request.length, request.offset);
+  } else {
+    ::io_uring_prep_read(sqe, index, request.data, request.length, request.offset);
+  }
+  unsigned flags = IOSQE_FIXED_FILE;
+  if (files_[request.device]->fd(request.buffered) == files_[request.device]->fd(true)) {
+    // Buffered I/O copies: on a worker of the kernel's, not inside our submit.
+    flags |= IOSQE_ASYNC;
+  }
+  ::io_uring_sqe_set_flags(sqe, flags);
+  ::io_uring_sqe_set_data64(sqe, request.cookie);
+  ++in_flight_;
+  return true;
+}
+
+void UringPort::flush() {
+  become_owner();
+  // EAGAIN and EBUSY leave the requests in the ring, for the next flush or wait.
+  (void)::io_uring_submit(&ring_);
+}
+
+std::size_t UringPort::reap(std::span<IoCompletion> completions) {
+  become_owner();
+  if (::io_uring_cq_ready(&ring_) == 0 &&
+      (__atomic_load_n(ring_.sq.kflags, __ATOMIC_RELAXED) & IORING_SQ_TASKRUN) != 0) {
+    (void)::io_uring_get_events(&ring_);  // Relaxed: a completion missed now is seen by wait().
+  }
+  std::size_t n = 0;
+  unsigned head = 0;
+  unsigned seen = 0;
+  io_uring_cqe* cqe = nullptr;
+  io_uring_for_each_cqe(&ring_, head, cqe) {
+    if (cqe->user_data == kWakeCookie) {
+      wake_armed_ = false;
+    } else if (n == completions.size()) {
+      break;
+    } else {
+      completions[n++] = {cqe->user_data, cqe->res};
+    }
+    ++seen;
+  }
+  ::io_uring_cq_advance(&ring_, seen);
+  in_flight_ -= static_cast<unsigned>(n);
+  return n;
+}
+
+void UringPort::arm_wake() {
+  if (wake_armed_) {
+    return;
+  }
+  io_uring_sqe* sqe = ::io_uring_get_sqe(&ring_);
+  if (sqe == nullptr) {
+    return;  // Unsubmitted requests fill the ring; wait() does not sleep without this.
+  }
+  ::io_uring_prep_read(sqe, wake_fd_, &wake_count_, sizeof(wake_count_), 0);
+  ::io_uring_sqe_set_data64(sqe, kWakeCookie);
+  wake_armed_ = true;
+}
+
+void UringPort::wait(std::int64_t deadline_ns) {
+  become_owner();
+  if (::io_uring_cq_ready(&ring_) > 0) {
+    // Also an old wake-up's: consumed by the reap that follows, at most one early return.
+    (void)::io_uring_submit(&ring_);
+    return;
+  }
+  arm_wake();
+  std::uint32_t expected = awake;
+  if (!wake_armed_ || !wake_state_.compare_exchange_strong(expected, sleeping)) {
+    wake_state_.exchange(awake);
+    (void)::io_uring_submit(&ring_);
+    return;
+  }
+  __kernel_timespec left{};
+  if (deadline_ns >= 0) {
+    const std::int64_t ns = std::max<std::int64_t>(0, deadline_ns - monotonic_ns());
+    left.tv_sec = ns / 1'000'000'000;
+    left.tv_nsec = ns % 1'000'000'000;
+  }
+  io_uring_cqe* first = nullptr;
+  const int rc = ::io_uring_submit_and_wait_timeout(&ring_, &first, 1,
+                                                    deadline_ns >= 0 ? &left : nullptr, nullptr);
+  wake_state_.exchange(awake);
+  if (rc == -EAGAIN || rc == -EBUSY) {
+    // The kernel is short of memory and took nothing. A pause, so that trying again is no spin.
+    pollfd wake{wake_fd_, POLLIN, 0};
+    (void)::poll(&wake, 1, 1);
+  }
+}
+
+void UringPort::wake() {
+  if (wake_state_.exchange(notified) == sleeping) {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t wrote = ::write(wake_fd_, &one, sizeof(one));
+    assert(wrote == sizeof(one));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<WaitableIoPort> make_uring_port(std::vector<std::unique_ptr<BlockFile>>& devices,
+                                                const PortOptions& options, std::string& reason) {
+  return UringPort::create(devices, options, reason);
+}
+
+}  // namespace tiermem
+
+#endif  // TIERMEM_HAVE_URING

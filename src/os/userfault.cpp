@@ -1,0 +1,328 @@
+// The userfaultfd ioctls. Numbers newer than the distribution's headers are defined here, under
+// names of our own, so that newer headers do not clash.
+#include "os/userfault.hpp"
+
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/error.hpp"
+#include "os/host_memory.hpp"
+
+namespace tiermem {
+namespace {
+
+struct MoveCall {  // struct uffdio_move
+  std::uint64_t dst, src, len, mode;
+  std::int64_t move;
+};
+struct PoisonCall {  // struct uffdio_poison
+  std::uint64_t start, len, mode;
+  std::int64_t updated;
+};
+constexpr unsigned long kMove = _IOWR(0xAA, 0x05, MoveCall);
+constexpr unsigned long kPoison = _IOWR(0xAA, 0x08, PoisonCall);
+constexpr unsigned long kDeviceNew = _IO(0xAA, 0x00);
+constexpr std::uint64_t kFeatureThreadId = 1U << 8;
+constexpr std::uint64_t kFeatureExactAddress = 1U << 11;
+constexpr std::uint64_t kFeaturePoison = 1U << 14;
+constexpr std::uint64_t kFeatureMove = 1U << 16;
+constexpr int kUserModeOnly = 1;
+// EAGAIN without progress means a page is locked by somebody for a moment. After this many tries it
+// is not a moment any more.
+constexpr int kPatience = 4096;
+
+std::uint64_t number(const std::byte* address) {
+  return reinterpret_cast<std::uint64_t>(address);
+}
+
+int open_by_syscall(int flags) {
+  const long fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | flags);
+  return fd < 0 ? -errno : static_cast<int>(fd);
+}
+
+int open_by_device() {
+  const int device = ::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
+  if (device < 0) {
+    return -errno;
+  }
+  const int fd = ioctl(device, kDeviceNew, O_CLOEXEC | O_NONBLOCK);
+  const int result = fd < 0 ? -errno : fd;
+  close(device);
+  return result;
+}
+
+int open_by(UserfaultSource source) {
+  switch (source) {
+    case UserfaultSource::syscall:
+      return open_by_syscall(0);
+    case UserfaultSource::device:
+      return open_by_device();
+    case UserfaultSource::user_mode:
+      return open_by_syscall(kUserModeOnly);
+    case UserfaultSource::none:
+      break;
+  }
+  return -ENOSYS;
+}
+
+int handshake(int fd, std::uint64_t want, std::uint64_t& have) {
+  uffdio_api api{};
+  api.api = UFFD_API;
+  api.features = want;
+  if (ioctl(fd, UFFDIO_API, &api) != 0) {
+    return errno;
+  }
+  have = api.features;
+  return 0;
+}
+
+// The handshake can be made once for each descriptor, so a first one is spent on asking.
+int open_with_features(UserfaultSource source, std::uint64_t& features) {
+  int fd = open_by(source);
+  if (fd < 0) {
+    return fd;
+  }
+  const int asked = handshake(fd, 0, features);
+  close(fd);
+  if (asked != 0) {
+    return -asked;
+  }
+  fd = open_by(source);
+  if (fd < 0) {
+    return fd;
+  }
+  const std::uint64_t want =
+      features & (kFeatureThreadId | kFeatureExactAddress | kFeaturePoison | kFeatureMove);
+  std::uint64_t granted = 0;
+  if (const int error = handshake(fd, want, granted); error != 0) {
+    close(fd);
+    return -error;
+  }
+  return fd;
+}
+
+template <typename Call>
+int retry(Call&& call) {
+  while (call() != 0) {
+    if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
+}
+
+// Runs `once(done, moved)` until `length` is done. `once` returns 0 or errno and sets `moved` to
+// the bytes of this call; the kernel answers EAGAIN after partial progress.
+template <typename Once>
+UserfaultProgress advance(std::uint64_t length, Once&& once) {
+  UserfaultProgress progress;
+  int idle = 0;
+  while (progress.done < length) {
+    std::int64_t moved = 0;
+    const int error = once(progress.done, moved);
+    if (moved > 0) {
+      progress.done += static_cast<std::uint64_t>(moved);
+      idle = 0;
+      continue;
+    }
+    if (error != EAGAIN && error != EINTR) {
+      progress.error = error == 0 ? EIO : error;  // No error and no progress: never seen.
+      return progress;
+    }
+    if (++idle > kPatience) {
+      progress.error = EAGAIN;
+      return progress;
+    }
+    if (idle > 16) {
+      sched_yield();
+    }
+  }
+  return progress;
+}
+
+}  // namespace
+
+const char* userfault_source_name(UserfaultSource source) {
+  switch (source) {
+    case UserfaultSource::syscall:
+      return "userfaultfd";
+    case UserfaultSource::device:
+      return "/dev/userfaultfd";
+    case UserfaultSource::user_mode:
+      return "userfaultfd, user mode only";
+    case UserfaultSource::none:
+      break;
+  }
+  return "none";
+}
+
+Userfault::~Userfault() {
+  if (fd_ >= 0) {
+    close(fd_);
+  }
+}
+
+Userfault::Userfault(Userfault&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), facts_(other.facts_) {}
+
+Userfault& Userfault::operator=(Userfault&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(facts_, other.facts_);
+  return *this;
+}
+
+Userfault Userfault::open(bool allowed) {
+  Userfault result;
+  if (!allowed) {
+    set_text(result.facts_.reason, "not allowed by the options");
+    return result;
+  }
+  std::string refused;
+  for (const UserfaultSource source :
+       {UserfaultSource::syscall, UserfaultSource::device, UserfaultSource::user_mode}) {
+    std::uint64_t features = 0;
+    const int fd = open_with_features(source, features);
+    if (fd >= 0) {
+      result.fd_ = fd;
+      result.facts_.source = source;
+      result.facts_.features = features;
+      result.facts_.move = (features & kFeatureMove) != 0;
+      result.facts_.poison = (features & kFeaturePoison) != 0;
+      break;
+    }
+    refused += fmt::format("{}{}: {}", refused.empty() ? "" : "; ", userfault_source_name(source),
+                           std::strerror(-fd));
+  }
+  set_text(result.facts_.reason, refused);
+  return result;
+}
+
+int Userfault::register_missing(std::byte* address, std::uint64_t length) const {
+  uffdio_register call{};
+  call.range = {number(address), length};
+  call.mode = UFFDIO_REGISTER_MODE_MISSING;
+  return retry([&] { return ioctl(fd_, UFFDIO_REGISTER, &call); });
+}
+
+int Userfault::unregister(std::byte* address, std::uint64_t length) const {
+  uffdio_range range{number(address), length};
+  return retry([&] { return ioctl(fd_, UFFDIO_UNREGISTER, &range); });
+}
+
+int Userfault::wake(std::byte* address, std::uint64_t length) const {
+  uffdio_range range{number(address), length};
+  return retry([&] { return ioctl(fd_, UFFDIO_WAKE, &range); });
+}
+
+int Userfault::poison(std::byte* address, std::uint64_t length) const {
+  return advance(length,
+                 [&](std::uint64_t done, std::int64_t& moved) {
+                   PoisonCall call{number(address) + done, length - done, 0, 0};
+                   const int error = ioctl(fd_, kPoison, &call) != 0 ? errno : 0;
+                   moved = error == 0 || error == EAGAIN ? call.updated : 0;
+                   return error;
+                 })
+      .error;
+}
+
+UserfaultProgress Userfault::move(std::byte* to, const std::byte* from,
+                                  std::uint64_t length) const {
+  return advance(length, [&](std::uint64_t done, std::int64_t& moved) {
+    MoveCall call{number(to) + done, number(from) + done, length - done, 0, 0};
+    const int error = ioctl(fd_, kMove, &call) != 0 ? errno : 0;
+    moved = error == 0 || error == EAGAIN ? call.move : 0;
+    return error;
+  });
+}
+
+UserfaultProgress Userfault::copy(std::byte* to, const std::byte* from,
+                                  std::uint64_t length) const {
+  return advance(length, [&](std::uint64_t done, std::int64_t& moved) {
+    uffdio_copy call{};
+    call.dst = number(to) + done;
+    call.src = number(from) + done;
+    call.len = length - done;
+    const int error = ioctl(fd_, UFFDIO_COPY, &call) != 0 ? errno : 0;
+    moved = error == 0 || error == EAGAIN ? call.copy : 0;
+    return error;
+  });
+}
+
+int Userfault::read_event(UserfaultEvent& event) const {
+  for (;;) {
+    uffd_msg message{};
+    const ssize_t got = read(fd_, &message, sizeof(message));
+    if (got < 0) {
+      if (errno == EINTR) {
+        continue;
+      }
+      return errno;
+    }
+    if (got != static_cast<ssize_t>(sizeof(message))) {
+      return EIO;
+    }
+    if (message.event != UFFD_EVENT_PAGEFAULT) {
+      continue;
+    }
+    event.address = reinterpret_cast<std::byte*>(message.arg.pagefault.address);
+    event.write = (message.arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WRITE) != 0;
+    event.thread = (facts_.features & kFeatureThreadId) != 0 ? message.arg.pagefault.feat.ptid : 0;
+    return 0;
+  }
+}
+
+bool Userfault::probe_move(char* reason, std::size_t room) const {
+  const auto no = [&](const char* what, int error) {
+    set_text(reason, room, fmt::format("{}: {}", what, std::strerror(error)));
+    return false;
+  };
+  if (!ok()) {
+    set_text(reason, room, fmt::format("no userfaultfd ({})", facts_.reason));
+    return false;
+  }
+  if (!facts_.move) {
+    set_text(reason, room, "the kernel has no UFFDIO_MOVE (Linux 6.8)");
+    return false;
+  }
+  auto window = host::reserve({.bytes = host::kHugePage});
+  auto scratch = host::reserve({.bytes = host::kHugePage});
+  if (!window.ok() || !scratch.ok()) {
+    set_text(reason, room, window.ok() ? scratch.message() : window.message());
+    return false;
+  }
+  std::byte* const at = window->data();
+  std::byte* const home = scratch->data();
+  host::advise(home, host::kHugePage, host::Advise::huge);
+  host::advise(at, host::kHugePage, host::Advise::huge);
+  if (const int error = register_missing(at, host::kHugePage); error != 0) {
+    return no("UFFDIO_REGISTER", error);
+  }
+  host::write_pattern(home, host::kHugePage);
+  if (const UserfaultProgress in = move(at, home, host::kHugePage); in.error != 0) {
+    return no("UFFDIO_MOVE into a window", in.error);
+  }
+  if (!host::check_pattern(at, host::kHugePage)) {
+    return no("UFFDIO_MOVE brought other bytes", EIO);
+  }
+  if (const int error = register_missing(home, host::kHugePage); error != 0) {
+    return no("UFFDIO_REGISTER", error);
+  }
+  if (const UserfaultProgress out = move(home, at, host::kHugePage); out.error != 0) {
+    return no("UFFDIO_MOVE out of a window", out.error);
+  }
+  if (!host::check_pattern(home, host::kHugePage)) {
+    return no("UFFDIO_MOVE took other bytes", EIO);
+  }
+  return true;
+}
+
+}  // namespace tiermem

@@ -1,0 +1,84 @@
+// A userfaultfd: which way it could be opened, what the kernel offers, and thin wrappers that
+// report errno and progress. It decides nothing and remembers no ranges.
+//
+// Threads: every call is for any thread, except that one thread at a time reads events. The calls
+// that take an address never touch it themselves. The descriptor is non-blocking and closed on
+// exec; it must outlive every registered range, because closing it lets waiters go on and read
+// zeros.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tiermem {
+
+/// Which door was open.
+enum class UserfaultSource : std::uint8_t {
+  none,       ///< Refused everywhere, or not allowed by the options: `reason` says which.
+  syscall,    ///< userfaultfd(2): faults of the kernel on our behalf are served too.
+  device,     ///< /dev/userfaultfd: likewise.
+  user_mode,  ///< UFFD_USER_MODE_ONLY: system calls on absent pages get EFAULT.
+};
+
+const char* userfault_source_name(UserfaultSource source);
+
+struct UserfaultFacts {
+  UserfaultSource source = UserfaultSource::none;
+  std::uint64_t features = 0;  ///< The kernel's feature bits.
+  bool move = false;           ///< UFFDIO_MOVE, Linux 6.8.
+  bool poison = false;         ///< UFFDIO_POISON, Linux 6.6.
+  char reason[192] = {};       ///< What was refused on the way to `source`, with errno.
+};
+
+/// A touch of an absent page.
+struct UserfaultEvent {
+  std::byte* address = nullptr;
+  bool write = false;
+  std::uint32_t thread = 0;  ///< The toucher's tid; 0 when the kernel does not tell.
+};
+
+/// How far a call got before `error` (0: all the way). Bytes before `done` are at the destination.
+struct UserfaultProgress {
+  std::uint64_t done = 0;
+  int error = 0;
+};
+
+class Userfault {
+ public:
+  Userfault() = default;
+  ~Userfault();
+  Userfault(Userfault&& other) noexcept;
+  Userfault& operator=(Userfault&& other) noexcept;
+
+  /// Tries each door in turn. Never fails: `ok()` and `facts()` tell.
+  static Userfault open(bool allowed);
+
+  bool ok() const { return fd_ >= 0; }
+  int fd() const { return fd_; }
+  const UserfaultFacts& facts() const { return facts_; }
+
+  /// These return 0 or errno. Ranges are whole pages.
+  int register_missing(std::byte* address, std::uint64_t length) const;
+  int unregister(std::byte* address, std::uint64_t length) const;
+  int wake(std::byte* address, std::uint64_t length) const;
+  /// Touches of the range raise SIGBUS until MADV_DONTNEED. EEXIST when a page is there.
+  int poison(std::byte* address, std::uint64_t length) const;
+
+  /// Moves pages; `to` is registered here. Repeats after EAGAIN from where it stopped; reports
+  /// EAGAIN only when nothing moved for a long while.
+  UserfaultProgress move(std::byte* to, const std::byte* from, std::uint64_t length) const;
+  /// Copies into absent pages of a range registered here.
+  UserfaultProgress copy(std::byte* to, const std::byte* from, std::uint64_t length) const;
+
+  /// 0 with an event, EAGAIN when none waits, else errno. Skips messages that are no page faults.
+  int read_event(UserfaultEvent& event) const;
+
+  /// Moves 2 MiB there and back on scratch memory and compares every byte. False with the reason.
+  bool probe_move(char* reason, std::size_t room) const;
+
+ private:
+  int fd_ = -1;
+  UserfaultFacts facts_;
+};
+
+}  // namespace tiermem

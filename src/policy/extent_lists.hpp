@@ -1,0 +1,122 @@
+// The records of the recency order: 16 bytes per extent in one flat array, linked into lists by
+// index. Owned by Recency, used from the mover's thread only; allocates in reserve() and never
+// elsewhere.
+//
+// Invariant: a record is in exactly one list; `planned` is the heap of next_use_heap.hpp and keeps
+// its position there in `prev`. units(l) is the sum of the units of the records of l.
+#pragma once
+
+#include <array>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tiermem {
+
+/// A dense extent number: the index of its record.
+using ExtentRef = std::uint32_t;
+inline constexpr ExtentRef kNoLink = ~ExtentRef{0};
+
+/// Where an extent is in the order. `absent` is not linked: such records are only remembered.
+enum class Order : std::uint8_t {
+  absent,     ///< Not resident.
+  fresh,      ///< Just came, first seen: references do not count yet; ages into probation.
+  returning,  ///< Just came, seen before: as fresh, but ages into main.
+  probation,  ///< First seen; a reference moves it to main.
+  main,       ///< Proved useful; a reference gives another round.
+  cold,       ///< Advised cold: first victims.
+  streamed,   ///< First victims as soon as they were used once.
+  kept,       ///< Advised keep: victims when nothing else is.
+  planned,    ///< Its next use is known.
+  leaving,    ///< Given out as a victim, neither removed nor rejected yet.
+};
+inline constexpr std::size_t kOrders = 10;
+
+struct ExtentRecord {
+  ExtentRef prev = kNoLink;  ///< Towards the head; the position in the heap when planned.
+  ExtentRef next = kNoLink;  ///< Towards the tail.
+  std::uint32_t stamp = 0;   ///< Clock at its insertion or at its last known reference.
+  std::uint16_t units = 0;   ///< Size in kUnitBytes, rounded up; 0 before it was ever inserted.
+  Order order = Order::absent;
+  std::uint8_t flags = 0;
+};
+static_assert(sizeof(ExtentRecord) == 16);
+
+class ExtentLists {
+ public:
+  /// Room for the extents 0 .. n-1. Throws std::bad_alloc.
+  void reserve(std::size_t n) {
+    if (n > records_.size()) {
+      records_.resize(n);
+    }
+  }
+  std::size_t size() const { return records_.size(); }
+  ExtentRecord& operator[](ExtentRef ref) { return records_[ref]; }
+  const ExtentRecord& operator[](ExtentRef ref) const { return records_[ref]; }
+
+  ExtentRef head(Order list) const { return ends(list).head; }
+  ExtentRef tail(Order list) const { return ends(list).tail; }
+  std::uint64_t units(Order list) const { return ends(list).units; }
+  std::uint32_t count(Order list) const { return ends(list).count; }
+
+  void push_head(Order list, ExtentRef ref) {
+    Ends& l = ends(list);
+    ExtentRecord& record = records_[ref];
+    record.prev = kNoLink;
+    record.next = l.head;
+    (l.head != kNoLink ? records_[l.head].prev : l.tail) = ref;
+    l.head = ref;
+    enter(list, ref);
+  }
+  void push_tail(Order list, ExtentRef ref) {
+    Ends& l = ends(list);
+    ExtentRecord& record = records_[ref];
+    record.next = kNoLink;
+    record.prev = l.tail;
+    (l.tail != kNoLink ? records_[l.tail].next : l.head) = ref;
+    l.tail = ref;
+    enter(list, ref);
+  }
+  /// Takes a linked record out; it is absent until pushed again.
+  void unlink(ExtentRef ref) {
+    ExtentRecord& record = records_[ref];
+    Ends& l = ends(record.order);
+    (record.prev != kNoLink ? records_[record.prev].next : l.head) = record.next;
+    (record.next != kNoLink ? records_[record.next].prev : l.tail) = record.prev;
+    leave(ref);
+  }
+  void rotate(ExtentRef ref) {
+    const Order list = records_[ref].order;
+    unlink(ref);
+    push_head(list, ref);
+  }
+
+  /// The books of a list alone, for the heap, which links in its own way.
+  void enter(Order list, ExtentRef ref) {
+    assert(records_[ref].order == Order::absent && list != Order::absent);
+    records_[ref].order = list;
+    ends(list).units += records_[ref].units;
+    ++ends(list).count;
+  }
+  void leave(ExtentRef ref) {
+    Ends& l = ends(records_[ref].order);
+    l.units -= records_[ref].units;
+    --l.count;
+    records_[ref].order = Order::absent;
+  }
+
+ private:
+  struct Ends {
+    ExtentRef head = kNoLink, tail = kNoLink;
+    std::uint32_t count = 0;
+    std::uint64_t units = 0;
+  };
+  Ends& ends(Order list) { return ends_[static_cast<std::size_t>(list)]; }
+  const Ends& ends(Order list) const { return ends_[static_cast<std::size_t>(list)]; }
+
+  std::vector<ExtentRecord> records_;
+  std::array<Ends, kOrders> ends_{};
+};
+
+}  // namespace tiermem

@@ -1,0 +1,80 @@
+// See replay.hpp.
+#include "policy/replay.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "policy/lru.hpp"
+#include "policy/recency.hpp"
+
+namespace tiermem {
+
+ReplayResult replay_recency(std::span<const Reference> references, std::uint32_t blocks,
+                            const ReplayOptions& options) {
+  Recency recency;
+  if (!recency.reserve(blocks).ok()) {
+    throw std::bad_alloc();
+  }
+  constexpr std::uint32_t kBytes = Recency::kUnitBytes;
+  struct State {
+    bool resident = false, referenced = false, dirty = false;
+  };
+  std::vector<State> state(blocks);
+  std::vector<Recency::Victim> victims;
+  std::uint32_t resident = 0;
+  ReplayResult result;
+  const auto probe = [&](ExtentRef ref) {
+    Recency::Candidate candidate{true, state[ref].referenced, state[ref].dirty, kBytes};
+    state[ref].referenced = false;
+    return candidate;
+  };
+  const std::uint32_t capacity = std::max(options.capacity, 1u);
+  const std::uint32_t batch = std::clamp(options.batch, 1u, capacity);
+  for (std::uint32_t round = 0; round < options.repeat; ++round) {
+    result.last_hits = 0;
+    for (const Reference& reference : references) {
+      State& block = state[reference.block];
+      ++result.references;
+      if (block.resident) {
+        ++result.hits;
+        ++result.last_hits;
+        block.referenced = true;
+      } else {
+        while (resident >= capacity) {
+          victims.clear();
+          (void)recency.choose(std::uint64_t{batch} * kBytes, batch, probe, victims);
+          for (const Recency::Victim& victim : victims) {
+            result.written_back += victim.dirty ? 1 : 0;
+            state[victim.ref] = {};
+            recency.removed(victim.ref, true);
+            --resident;
+          }
+        }
+        block = {true, options.touches > 1, false};
+        recency.inserted(reference.block, kBytes);
+        recency.settle(probe);
+        ++resident;
+      }
+      block.dirty |= reference.write;
+    }
+  }
+  return result;
+}
+
+ReplayResult replay_lru(std::span<const Reference> references, std::uint32_t blocks,
+                        const ReplayOptions& options) {
+  Lru lru(blocks, options.capacity);
+  ReplayResult result;
+  for (std::uint32_t round = 0; round < options.repeat; ++round) {
+    result.last_hits = 0;
+    for (const Reference& reference : references) {
+      const bool hit = lru.access(reference.block);
+      ++result.references;
+      result.hits += hit ? 1 : 0;
+      result.last_hits += hit ? 1 : 0;
+    }
+  }
+  return result;
+}
+
+}  // namespace tiermem

@@ -1,0 +1,97 @@
+// Giving out records and runs of extents.
+#include "residency/buffers.hpp"
+
+#include <bit>
+
+#include "base/error.hpp"
+
+namespace tiermem {
+
+const char* phase_name(Phase phase) noexcept {
+  static constexpr const char* kNames[] = {"none", "zero", "incoming", "shared", "exclusive", "outgoing", "lost"};
+  return kNames[static_cast<unsigned>(phase)];
+}
+
+Buffers::Buffers(Extents& extents, std::uint32_t capacity) : extents_(extents), records_(capacity) {}
+
+ExtentRef Buffers::take_run(std::uint32_t extents) {
+  const auto shift = static_cast<unsigned>(std::bit_width(extents - 1));  // 1 → 0, 2 → 1, 3 and 4 → 2.
+  auto& free_runs = free_runs_[shift];
+  if (!free_runs.empty()) {
+    const ExtentRef run = free_runs.back();
+    free_runs.pop_back();
+    return run;
+  }
+  const std::uint64_t length = std::uint64_t{1} << shift;
+  if (next_extent_ + length > extents_.capacity()) {
+    return kNoExtent;
+  }
+  const ExtentRef run = next_extent_;
+  next_extent_ += static_cast<ExtentRef>(length);
+  return run;
+}
+
+Result<Handle> Buffers::create(const BufferShape& shape) {
+  std::lock_guard lock(mutex_);
+  if (free_records_.empty() && used_.load(std::memory_order_relaxed) == records_.size()) {
+    return fail(Code::no_capacity, "alloc: all {} buffer handles are in use; free buffers first", records_.size());
+  }
+  const ExtentRef first = take_run(shape.extents);
+  if (first == kNoExtent) {
+    return fail(Code::no_capacity, "alloc: {} extents are in use and {} more would exceed {}; use a larger extent size",
+                live_extents(), shape.extents, extents_.capacity());
+  }
+  std::uint32_t index = 0;
+  if (!free_records_.empty()) {
+    index = free_records_.back();
+    free_records_.pop_back();
+  } else {
+    index = used_.load(std::memory_order_relaxed);
+    used_.store(index + 1, std::memory_order_release);
+  }
+  BufferRecord& record = records_[index];
+  record.first.store(first, std::memory_order_relaxed);
+  record.extents.store(shape.extents, std::memory_order_relaxed);
+  record.extent_shift.store(shape.extent_shift, std::memory_order_relaxed);
+  record.read_only.store(shape.read_only, std::memory_order_relaxed);
+  record.bytes.store(shape.bytes, std::memory_order_relaxed);
+  record.lead.store(shape.lead, std::memory_order_relaxed);
+  record.window.store(shape.window, std::memory_order_relaxed);
+  record.flags = shape.flags;
+  record.domain = shape.domain;
+  record.pool = shape.pool;
+  record.file = shape.file;
+  set_text(record.label, shape.label != nullptr ? shape.label : "");
+  for (std::uint32_t i = 0; i < shape.extents; ++i) {
+    extents_.at(first + i).buffer = index;
+    // Adopted bytes begin in the file, all others as zeros.
+    extents_.word(kHost, first + i).set_phase(shape.file != 0 ? Phase::none : Phase::zero);
+  }
+  live_.fetch_add(1, std::memory_order_relaxed);
+  live_extents_.fetch_add(shape.extents, std::memory_order_relaxed);
+  // Release: whoever finds the new generation finds the shape above.
+  const std::uint32_t generation = record.generation.fetch_add(1, std::memory_order_release) + 1;
+  return std::uint64_t{generation} << 32 | (index + 1);
+}
+
+bool Buffers::mark_freed(Handle handle) noexcept {
+  const std::uint32_t index = index_of(handle);
+  if (index >= used()) {
+    return false;
+  }
+  std::uint32_t generation = generation_of(handle);
+  // Sequentially consistent: a caller that pins after this sees the new generation and undoes its pin.
+  return (generation & 1) != 0 && records_[index].generation.compare_exchange_strong(generation, generation + 1);
+}
+
+void Buffers::retire(std::uint32_t index) {
+  std::lock_guard lock(mutex_);
+  BufferRecord& record = records_[index];
+  const std::uint32_t extents = record.extents.load(std::memory_order_relaxed);
+  free_runs_[std::bit_width(extents - 1)].push_back(record.first.load(std::memory_order_relaxed));
+  free_records_.push_back(index);
+  live_.fetch_sub(1, std::memory_order_relaxed);
+  live_extents_.fetch_sub(extents, std::memory_order_relaxed);
+}
+
+}  // namespace tiermem

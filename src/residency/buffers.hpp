@@ -1,0 +1,100 @@
+// Buffers and their handles. A handle is an index and a generation; records are never returned to the
+// system, so a stale handle is an error and never a wild pointer.
+//
+// Threads: find() and the fields marked atomic are for any thread without a lock; create() and retire()
+// take a mutex; `mark_freed` is the one step that makes a handle stale.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "residency/extents.hpp"
+#include "tiermem/status.hpp"
+
+namespace tiermem {
+
+/// One buffer. The fields of its shape are atomics because a caller with a stale handle may read them
+/// while the record gets a new life; it notices by the generation, before and after.
+struct BufferRecord {
+  std::atomic<std::uint32_t> generation{0};  ///< Odd: live. Even: free, or bytes waiting for their last view.
+  std::atomic<std::uint32_t> first{0};       ///< Its first extent; the others follow.
+  std::atomic<std::uint32_t> extents{0};
+  std::atomic<std::uint8_t> extent_shift{0};
+  std::atomic<bool> read_only{false};        ///< Adopted from a file.
+  std::atomic<std::uint64_t> bytes{0};
+  std::atomic<std::uint64_t> lead{0};        ///< Bytes before byte 0 in its first extent (adopted files).
+  std::atomic<std::byte*> window{nullptr};   ///< Null for a buffer of one extent.
+
+  // Constant while live; written under the table's mutex, read by the mover.
+  std::uint32_t flags = 0;
+  std::uint32_t domain = 0;
+  Pool pool = Pool::locked;
+  std::uint64_t file = 0;        ///< Of the file tier, + 1; 0: not adopted.
+  char label[32] = {};
+};
+
+struct BufferShape {
+  std::uint64_t bytes = 0;
+  std::uint64_t lead = 0;
+  std::uint8_t extent_shift = 21;
+  std::uint32_t extents = 0;
+  std::byte* window = nullptr;
+  std::uint32_t flags = 0;
+  std::uint32_t domain = 0;
+  Pool pool = Pool::locked;
+  bool read_only = false;
+  std::uint64_t file = 0;
+  const char* label = nullptr;
+};
+
+class Buffers {
+ public:
+  explicit Buffers(Extents& extents, std::uint32_t capacity);
+
+  /// A record with extents in phase `zero` in the host's space, `none` elsewhere. no_capacity when
+  /// handles or extents are used up.
+  Result<Handle> create(const BufferShape& shape);
+  /// The live record of a handle, or nullptr. Check `generation_of(handle)` again after pinning.
+  BufferRecord* find(Handle handle) noexcept {
+    const std::uint32_t index = index_of(handle);
+    if (index >= used_.load(std::memory_order_acquire)) {
+      return nullptr;
+    }
+    BufferRecord& record = records_[index];
+    return record.generation.load(std::memory_order_acquire) == generation_of(handle) ? &record : nullptr;
+  }
+  BufferRecord& at(std::uint32_t index) noexcept { return records_[index]; }
+  static std::uint32_t index_of(Handle handle) noexcept { return static_cast<std::uint32_t>(handle) - 1; }
+  static std::uint32_t generation_of(Handle handle) noexcept { return static_cast<std::uint32_t>(handle >> 32); }
+  Handle handle_of(std::uint32_t index) const noexcept {
+    return std::uint64_t{records_[index].generation.load(std::memory_order_acquire)} << 32 | (index + 1);
+  }
+
+  /// Makes the handle stale; false if it was. The caller then tells the mover, which ends in retire().
+  bool mark_freed(Handle handle) noexcept;
+  /// The last view and transfer have ended: record and extents may be given out again.
+  void retire(std::uint32_t index);
+
+  std::uint32_t used() const noexcept { return used_.load(std::memory_order_acquire); }
+  std::uint64_t live() const noexcept { return live_.load(std::memory_order_relaxed); }
+  std::uint64_t live_extents() const noexcept { return live_extents_.load(std::memory_order_relaxed); }
+
+ private:
+  ExtentRef take_run(std::uint32_t extents);
+
+  Extents& extents_;
+  ReservedArray<BufferRecord> records_;
+  std::atomic<std::uint32_t> used_{0};  // Records ever given out; grows under the mutex.
+  std::atomic<std::uint64_t> live_{0}, live_extents_{0};
+
+  std::mutex mutex_;
+  std::vector<std::uint32_t> free_records_;
+  // Runs of extents by the logarithm of their length: a run is reused only for runs of its class.
+  std::vector<ExtentRef> free_runs_[32];
+  ExtentRef next_extent_ = 0;
+};
+
+}  // namespace tiermem

@@ -1,0 +1,189 @@
+// The word of an extent in one address space: its phase, its pins, and whether a slot has its bytes.
+//
+//                    promote            land, map              another space reads
+//        ┌── none ─────────────▶ incoming ─────────▶ exclusive ◀────────────────▶ shared
+//        │    ▲  ▲                 │    │             │    ▲      invalidate        │
+//        │    │  └─────────────────┘    │             │    └── first write of zero   │
+//        │    │     failed              ▼             ▼                             ▼
+//        │    └──────────────────────  zero         outgoing ◀──────────────────────┘
+//        │                      never written         │   evict: no pins, bytes elsewhere
+//        │◀───────────────────────────────────────────┘
+//        └──▶ lost   checksum wrong twice; `discard` of the whole extent leads back through incoming
+//
+//   none → incoming, zero → incoming, lost → incoming   Mover::start_promote
+//   incoming → exclusive | shared                        Mover::publish
+//   incoming → none | zero | lost                        Mover::promote_failed
+//   exclusive ↔ shared                                   Mover::publish, Mover::drop_copy
+//   exclusive | shared → outgoing → none | zero          Mover::try_evict, Mover::finish_evict
+//
+// Always true. The mover alone changes the phase and clears `dirty`; callers change pins, set `referenced`
+// and `dirty`, and advance the epoch. A pin counts only if the phase it was added to was readable (or, for
+// writers, exclusive); any other is undone by whoever added it. `outgoing` is entered only with zero pins.
+// `dirty` means that no slot holds these bytes; all addressable copies of an extent agree on it.
+// `zero` (host space only) means never written: no frame, no slot, reads as zeros.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace tiermem {
+
+enum class Phase : std::uint8_t { none = 0, zero, incoming, shared, exclusive, outgoing, lost };
+
+const char* phase_name(Phase phase) noexcept;
+
+/// A value of the word, taken apart.
+struct ExtentBits {
+  std::uint64_t bits = 0;
+
+  static constexpr std::uint64_t kPhaseMask = 7;
+  static constexpr std::uint64_t kDirty = 1u << 3;
+  static constexpr std::uint64_t kReferenced = 1u << 4;
+  static constexpr unsigned kReaderShift = 6;
+  static constexpr unsigned kWriterShift = 26;
+  static constexpr unsigned kEpochShift = 40;
+  static constexpr std::uint64_t kReaderOne = std::uint64_t{1} << kReaderShift;
+  static constexpr std::uint64_t kWriterOne = std::uint64_t{1} << kWriterShift;
+  static constexpr std::uint64_t kEpochOne = std::uint64_t{1} << kEpochShift;
+  static constexpr std::uint64_t kReaderMask = (kWriterOne - 1) & ~(kReaderOne - 1);
+  static constexpr std::uint64_t kWriterMask = (kEpochOne - 1) & ~(kWriterOne - 1);
+  static constexpr std::uint64_t kPinMask = kReaderMask | kWriterMask;
+  // Half of each field: an add that went past it is undone, so that a race of adders cannot carry over.
+  static constexpr std::uint32_t kMaxReaders = 1u << 19;
+  static constexpr std::uint32_t kMaxWriters = 1u << 13;
+
+  Phase phase() const { return static_cast<Phase>(bits & kPhaseMask); }
+  bool dirty() const { return (bits & kDirty) != 0; }
+  bool referenced() const { return (bits & kReferenced) != 0; }
+  std::uint32_t readers() const { return static_cast<std::uint32_t>((bits & kReaderMask) >> kReaderShift); }
+  std::uint32_t writers() const { return static_cast<std::uint32_t>((bits & kWriterMask) >> kWriterShift); }
+  std::uint32_t epoch() const { return static_cast<std::uint32_t>(bits >> kEpochShift); }
+  bool pinned() const { return (bits & kPinMask) != 0; }
+  bool readable() const { return phase() == Phase::shared || phase() == Phase::exclusive; }
+  bool writable() const { return phase() == Phase::exclusive; }
+};
+
+enum class Pin : std::uint8_t { ok, miss, busy };
+
+class ExtentWord {
+ public:
+  // ---- Callers, any thread -------------------------------------------------------------------
+
+  /// One fetch_add. Sequentially consistent, as the caller next reads the handle's generation and a freer
+  /// changes that before it looks at pins; as an acquire it pairs with set_phase (the frame's bytes and
+  /// its address are seen) and with a writer's unpin_write.
+  Pin pin_read() noexcept {
+    const ExtentBits old{bits_.fetch_add(ExtentBits::kReaderOne, std::memory_order_seq_cst)};
+    if (!old.readable() || old.readers() >= ExtentBits::kMaxReaders) [[unlikely]] {
+      bits_.fetch_sub(ExtentBits::kReaderOne, std::memory_order_seq_cst);
+      return old.readable() ? Pin::busy : Pin::miss;
+    }
+    if (!old.referenced()) [[unlikely]] {
+      bits_.fetch_or(ExtentBits::kReferenced, std::memory_order_relaxed);  // A hint: nothing depends on its order.
+    }
+    return Pin::ok;
+  }
+
+  /// Sets `dirty` before it returns: from here on the slot no longer counts as a copy.
+  Pin pin_write() noexcept {
+    const ExtentBits old{bits_.fetch_add(ExtentBits::kWriterOne, std::memory_order_seq_cst)};
+    if (!old.writable() || old.writers() >= ExtentBits::kMaxWriters) [[unlikely]] {
+      bits_.fetch_sub(ExtentBits::kWriterOne, std::memory_order_seq_cst);
+      return old.writable() ? Pin::busy : Pin::miss;
+    }
+    constexpr std::uint64_t kBoth = ExtentBits::kDirty | ExtentBits::kReferenced;
+    if ((old.bits & kBoth) != kBoth) [[unlikely]] {
+      // Relaxed is enough: the mover clears `dirty` only by a CAS that also sees our pin or our epoch.
+      bits_.fetch_or(kBoth, std::memory_order_relaxed);
+    }
+    return Pin::ok;
+  }
+
+  /// False if there was no such pin: a view released twice. Nothing is changed then.
+  /// Sequentially consistent, as the flag by which the mover asks to be told of released pins is read next.
+  bool unpin_read() noexcept {
+    const ExtentBits old{bits_.fetch_sub(ExtentBits::kReaderOne, std::memory_order_seq_cst)};
+    if (old.readers() == 0) [[unlikely]] {
+      bits_.fetch_add(ExtentBits::kReaderOne, std::memory_order_relaxed);
+      return false;
+    }
+    return true;
+  }
+
+  /// One add releases the pin and advances the epoch, so no write can end unseen by a copy under way.
+  bool unpin_write() noexcept {
+    constexpr std::uint64_t kStep = ExtentBits::kEpochOne - ExtentBits::kWriterOne;
+    const ExtentBits old{bits_.fetch_add(kStep, std::memory_order_seq_cst)};
+    if (old.writers() == 0) [[unlikely]] {
+      bits_.fetch_sub(kStep, std::memory_order_relaxed);
+      return false;
+    }
+    return true;
+  }
+
+  void touch() noexcept { bits_.fetch_or(ExtentBits::kReferenced, std::memory_order_relaxed); }
+  ExtentBits load() const noexcept { return {bits_.load(std::memory_order_acquire)}; }
+
+  // ---- The mover only ------------------------------------------------------------------------
+
+  /// From any phase but one that callers can pin away under us: see try_outgoing. Release: publishes
+  /// the bytes and the address to pin_read and pin_write.
+  void set_phase(Phase to) noexcept {
+    const auto from = static_cast<std::uint64_t>(load().phase());
+    bits_.fetch_add(static_cast<std::uint64_t>(to) - from, std::memory_order_acq_rel);
+  }
+  void set_dirty() noexcept { bits_.fetch_or(ExtentBits::kDirty, std::memory_order_relaxed); }
+  /// For bytes that no caller can reach: phases other than shared and exclusive.
+  void clear_dirty() noexcept { bits_.fetch_and(~ExtentBits::kDirty, std::memory_order_relaxed); }
+  bool take_referenced() noexcept {
+    return (bits_.load(std::memory_order_relaxed) & ExtentBits::kReferenced) != 0 &&
+           (bits_.fetch_and(~ExtentBits::kReferenced, std::memory_order_relaxed) & ExtentBits::kReferenced) != 0;
+  }
+  /// The bytes copied since `epoch` are those of the frame: no writer now, none came and went.
+  bool publish_clean(std::uint32_t epoch) noexcept {
+    std::uint64_t seen = bits_.load(std::memory_order_acquire);
+    for (;;) {
+      const ExtentBits now{seen};
+      if (now.writers() != 0 || now.epoch() != epoch) {
+        return false;
+      }
+      if (bits_.compare_exchange_weak(seen, seen & ~ExtentBits::kDirty, std::memory_order_acq_rel)) {
+        return true;
+      }
+    }
+  }
+  /// Enters `outgoing` if no pin holds the extent and, unless `even_dirty`, a slot has its bytes.
+  bool try_outgoing(bool even_dirty) noexcept {
+    std::uint64_t seen = bits_.load(std::memory_order_acquire);
+    for (;;) {
+      const ExtentBits now{seen};
+      if (!now.readable() || now.pinned() || (now.dirty() && !even_dirty)) {
+        return false;
+      }
+      const std::uint64_t next = (seen & ~ExtentBits::kPhaseMask) | static_cast<std::uint64_t>(Phase::outgoing);
+      if (bits_.compare_exchange_weak(seen, next, std::memory_order_seq_cst)) {
+        return true;
+      }
+    }
+  }
+  /// exclusive → shared with no writer pinned and the epoch as given: another space's copy has these bytes.
+  bool try_share(std::uint32_t epoch) noexcept {
+    std::uint64_t seen = bits_.load(std::memory_order_acquire);
+    for (;;) {
+      const ExtentBits now{seen};
+      if (now.writers() != 0 || now.epoch() != epoch || !now.readable()) {
+        return false;
+      }
+      const std::uint64_t next = (seen & ~ExtentBits::kPhaseMask) | static_cast<std::uint64_t>(Phase::shared);
+      if (bits_.compare_exchange_weak(seen, next, std::memory_order_seq_cst)) {
+        return true;
+      }
+    }
+  }
+
+ private:
+  std::atomic<std::uint64_t> bits_{0};  // Callers add pins and flags; the mover changes phase and clears flags.
+};
+static_assert(sizeof(ExtentWord) == 8);
+
+}  // namespace tiermem

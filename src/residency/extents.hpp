@@ -1,0 +1,100 @@
+// What is known of every extent: the words that callers pin, and the mover's directory of copies.
+// Arrays indexed by ExtentRef over reserved address space: they never move and never change type, so a
+// caller with a stale handle pins a word that exists, finds the generation changed, and undoes the pin.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <new>
+
+#include "residency/extent_state.hpp"
+#include "tier/tier.hpp"
+
+namespace tiermem {
+
+using ExtentRef = std::uint32_t;
+inline constexpr ExtentRef kNoExtent = ~ExtentRef{0};
+/// The host's address space and up to two device spaces.
+inline constexpr unsigned kMaxSpaces = 3;
+inline constexpr unsigned kHost = 0;
+
+/// Zeroed memory for `n` objects, reserved now and backed when touched. T is all-zero-initializable.
+template <typename T>
+class ReservedArray {
+ public:
+  explicit ReservedArray(std::size_t n) : n_(n) {
+    void* memory = ::mmap(nullptr, n * sizeof(T), PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+      throw std::bad_alloc();
+    }
+    data_ = static_cast<T*>(memory);
+  }
+  ~ReservedArray() { ::munmap(static_cast<void*>(data_), n_ * sizeof(T)); }
+  ReservedArray(const ReservedArray&) = delete;
+  ReservedArray& operator=(const ReservedArray&) = delete;
+
+  T& operator[](std::size_t i) noexcept { return data_[i]; }
+  const T& operator[](std::size_t i) const noexcept { return data_[i]; }
+  std::size_t size() const noexcept { return n_; }
+
+ private:
+  T* data_;
+  std::size_t n_;
+};
+
+struct Checksums;  // mover/checksum.hpp
+
+/// The directory entry of one extent: the mover's own, no other thread reads it.
+/// Newest bytes: in every space whose phase is shared or exclusive; in the slot iff slot.valid() and no such
+/// space is dirty; nowhere iff the host's phase is `zero` or `lost`.
+struct Extent {
+  SlotId slot{0};               ///< Meaningful iff `has_slot`. All-zero is the state of an unused extent.
+  Checksums* sums = nullptr;    ///< Of the bytes in the slot; owned. Null: none recorded.
+  std::uint32_t buffer = 0;     ///< Index of the record.
+  std::uint32_t transfer = 0;   ///< The one transfer under way, as its number + 1; 0: none.
+  std::uint32_t waiters = 0;    ///< Head of the list of needs that wait for this extent, + 1.
+  std::uint32_t holds = 0;      ///< Needs of granted requests: not a victim while above 0.
+  bool has_slot : 1 = false;
+  bool slot_stale : 1 = false;  ///< The slot's bytes are not whole: a write into it has begun or failed.
+  bool prefetched : 1 = false;  ///< Promoted by a prefetch and not acquired since.
+  bool bad_once : 1 = false;    ///< A checksum did not match; read again before giving up.
+};
+
+/// All extents of a context.
+class Extents {
+ public:
+  explicit Extents(std::uint32_t capacity, unsigned spaces)
+      : spaces_(spaces), directory_(capacity), addresses_(capacity) {
+    for (unsigned space = 0; space < spaces; ++space) {
+      words_[space] = std::make_unique<ReservedArray<ExtentWord>>(capacity);
+      frames_[space] = std::make_unique<ReservedArray<FrameId>>(capacity);
+    }
+  }
+  unsigned spaces() const noexcept { return spaces_; }
+  std::uint32_t capacity() const noexcept { return static_cast<std::uint32_t>(directory_.size()); }
+
+  ExtentWord& word(unsigned space, ExtentRef ref) noexcept { return (*words_[space])[ref]; }
+  const ExtentWord& word(unsigned space, ExtentRef ref) const noexcept { return (*words_[space])[ref]; }
+  /// Where the bytes are on the host while its phase is readable. Written by the mover before it publishes
+  /// the phase, so a relaxed load after a successful pin sees it.
+  std::atomic<std::byte*>& address(ExtentRef ref) noexcept { return addresses_[ref]; }
+
+  // The mover only.
+  Extent& at(ExtentRef ref) noexcept { return directory_[ref]; }
+  const Extent& at(ExtentRef ref) const noexcept { return directory_[ref]; }
+  FrameId& frame(unsigned space, ExtentRef ref) noexcept { return (*frames_[space])[ref]; }
+
+ private:
+  unsigned spaces_;
+  std::array<std::unique_ptr<ReservedArray<ExtentWord>>, kMaxSpaces> words_;
+  std::array<std::unique_ptr<ReservedArray<FrameId>>, kMaxSpaces> frames_;
+  ReservedArray<Extent> directory_;
+  ReservedArray<std::atomic<std::byte*>> addresses_;
+};
+
+}  // namespace tiermem

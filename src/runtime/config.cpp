@@ -1,0 +1,464 @@
+// load_config in four steps: read every source, apply options from the weakest source to the
+// strongest, settle the budgets of the two tiers, check what belongs together.
+#include "runtime/config.hpp"
+
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <set>
+
+#include "base/arena.hpp"
+#include "base/error.hpp"
+#include "runtime/options.hpp"
+#include "runtime/settings.hpp"
+
+namespace tiermem {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+constexpr std::size_t kMostDevices = 64;  // SlotTier names devices in a 64-bit mask.
+constexpr std::size_t kLongestPath = 4095;
+// A guess below this is of no use: eight extents of 2 MiB.
+constexpr std::uint64_t kSmallestGuess = 16 * kMiB;
+
+/// What was written about the tiers, before the machine is asked.
+struct Wanted {
+  std::optional<std::uint64_t> dram_bytes;
+  std::optional<double> dram_percent;
+  std::optional<std::vector<BlockDevice>> devices;  // Empty: nvme=off.
+  std::set<const Option*> named;
+};
+
+std::optional<std::string> value_of(const Environment& env, const char* name) {
+  const char* value = env ? env(name) : nullptr;
+  if (value == nullptr || trim(value).empty()) {
+    return std::nullopt;
+  }
+  return std::string(trim(value));
+}
+
+// ---- reading ----------------------------------------------------------------------------------
+
+/// Each option's own variable.
+Settings settings_from_variables(const Environment& env) {
+  Settings settings;
+  for (const Option& option : option_table()) {
+    const auto value = value_of(env, option.env);
+    if (value) {
+      settings.push_back(make_setting(option, *value, option.env));
+    }
+  }
+  return settings;
+}
+
+/// All sources, the weakest first. Every one is read and judged, also where a stronger one wins: a
+/// mistake is reported when it is made, not when the other source goes away.
+Result<std::vector<Settings>> read_sources(std::string_view tiers, const char* toml_path,
+                                           const Environment& env) {
+  std::vector<Settings> sources;
+  const auto add = [&](Result<Settings> source) -> Status {
+    if (!source.ok()) {
+      return std::move(source).status();
+    }
+    sources.push_back(std::move(*source));
+    return {};
+  };
+  Status status;
+  if (const auto path = value_of(env, "TIERMEM_CONFIG")) {
+    status = add(settings_from_file(*path));
+  }
+  const auto spec = value_of(env, "TIERMEM_TIERS");
+  if (status.ok() && spec) {
+    status = add(settings_from_spec(*spec, "TIERMEM_TIERS"));
+  }
+  if (status.ok()) {
+    sources.push_back(settings_from_variables(env));
+  }
+  if (status.ok() && toml_path != nullptr && *toml_path != '\0') {
+    status = add(settings_from_file(toml_path));
+  }
+  if (status.ok()) {
+    status = add(settings_from_spec(tiers, "the spec string"));
+  }
+  if (!status.ok()) {
+    return status;
+  }
+  return sources;
+}
+
+// ---- applying ---------------------------------------------------------------------------------
+
+/// "50%" or "12.5%": above 0, at most 100.
+std::optional<double> parse_percent(std::string_view text) {
+  if (!text.ends_with('%')) {
+    return std::nullopt;
+  }
+  text = trim(text.substr(0, text.size() - 1));
+  double value = 0;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
+  // Written so that not-a-number is refused too.
+  if (error != std::errc() || end != text.data() + text.size() || !(value > 0 && value <= 100)) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+Status apply_dram(const Setting& setting, Wanted& wanted) {
+  const std::string& text = setting.items.front();
+  wanted.dram_bytes.reset();
+  wanted.dram_percent = parse_percent(text);
+  if (wanted.dram_percent) {
+    return {};
+  }
+  const auto bytes = parse_size(text);
+  if (!bytes.ok() || *bytes < setting.option->low || *bytes > setting.option->high) {
+    return refuse_value(*setting.option, text, setting.origin);
+  }
+  wanted.dram_bytes = *bytes;
+  return {};
+}
+
+/// "/data/a:100G" or "/data/a". A last colon whose rest contains a slash belongs to the path.
+std::optional<BlockDevice> parse_device(const Option& option, std::string_view item) {
+  BlockDevice device;
+  const auto colon = item.rfind(':');
+  if (colon != std::string_view::npos && item.find('/', colon) == std::string_view::npos) {
+    const auto bytes = parse_size(item.substr(colon + 1));
+    if (!bytes.ok() || *bytes < option.low || *bytes > option.high) {
+      return std::nullopt;
+    }
+    device.bytes = *bytes;
+    item = trim(item.substr(0, colon));
+  }
+  const bool clean =
+      std::none_of(item.begin(), item.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  if (!item.starts_with('/') || item.size() > kLongestPath || !clean) {
+    return std::nullopt;
+  }
+  while (item.size() > 1 && item.ends_with('/')) {
+    item.remove_suffix(1);
+  }
+  device.path = item;
+  return device;
+}
+
+Status apply_devices(const Setting& setting, Wanted& wanted) {
+  std::vector<BlockDevice> devices;
+  const bool off = setting.items.size() == 1 && setting.items.front() == "off";
+  if (setting.items.empty() || setting.items.size() > kMostDevices) {
+    return refuse_value(*setting.option, fmt::format("{} devices", setting.items.size()),
+                        setting.origin);
+  }
+  for (const std::string& item : setting.items) {
+    if (off) {
+      break;
+    }
+    auto device = parse_device(*setting.option, item);
+    if (!device) {
+      return refuse_value(*setting.option, item, setting.origin);
+    }
+    const auto same = [&](const BlockDevice& other) { return other.path == device->path; };
+    if (std::any_of(devices.begin(), devices.end(), same)) {
+      return fail(Code::invalid_argument, "nvme ({:.64}): {:.100} is named twice", setting.origin,
+                  device->path);
+    }
+    devices.push_back(std::move(*device));
+  }
+  wanted.devices = std::move(devices);
+  return {};
+}
+
+Status apply_setting(const Setting& setting, Config& config, Wanted& wanted) {
+  wanted.named.insert(setting.option);
+  if (setting.option->type == OptionType::budget) {
+    return apply_dram(setting, wanted);
+  }
+  if (setting.option->type == OptionType::devices) {
+    return apply_devices(setting, wanted);
+  }
+  return apply_option(config, *setting.option, setting.items.front(), setting.origin);
+}
+
+// ---- budgets ----------------------------------------------------------------------------------
+
+std::uint64_t share_of(std::uint64_t bytes, double percent) {
+  return static_cast<std::uint64_t>(static_cast<long double>(bytes) * percent / 100);
+}
+
+Status settle_dram(const Wanted& wanted, const HostFacts& facts, Config& config) {
+  if (wanted.dram_bytes) {
+    config.dram = {*wanted.dram_bytes, true};
+    return {};
+  }
+  const auto left = facts.memory_left();
+  if (!left) {
+    return fail(Code::unavailable,
+                "dram: this machine does not tell how much memory is left ({:.120}); name a size, "
+                "such as dram=4G",
+                facts.memory_available.reason);
+  }
+  if (wanted.dram_percent) {
+    config.dram = {share_of(*left, *wanted.dram_percent), true};
+    if (config.dram.budget < find_option("dram")->low) {
+      return fail(Code::invalid_argument, "dram: {}% of the {} left comes to {} bytes; name a size",
+                  *wanted.dram_percent, human_bytes(*left), config.dram.budget);
+    }
+    return {};
+  }
+  config.dram = {std::max(share_of(*left, 80) / kMiB * kMiB, kSmallestGuess), false};
+  config.notes.push_back(fmt::format(
+      "dram: {}, of {} left as told by /proc/meminfo{}{}", human_bytes(config.dram.budget),
+      human_bytes(*left), facts.cgroup_file.available ? " and " : "", facts.cgroup_file.value));
+  return {};
+}
+
+std::uint64_t saturating_multiply(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::uint64_t>::max()
+                                                : product;
+}
+
+/// The cap that we choose for a file system with `free` bytes.
+std::uint64_t guessed_cap(const Config& config, std::uint64_t free) {
+  const std::uint64_t beyond_reserve = free - std::min(free, config.reserve_free);
+  const std::uint64_t cap =
+      std::min({saturating_multiply(config.dram.budget, 4), free / 2, beyond_reserve});
+  return cap / kMiB * kMiB;
+}
+
+/// Devices the user named. Those without a size share a guessed cap of their file systems.
+Status settle_named_devices(const std::vector<BlockDevice>& devices, Config& config) {
+  std::uint64_t sized = 0;
+  std::uint64_t free = 0;
+  bool shares = false;
+  std::set<dev_t> counted;  // Directories of one file system have one free room.
+  for (const BlockDevice& device : devices) {
+    if (device.bytes != 0) {
+      if (__builtin_add_overflow(sized, device.bytes, &sized)) {
+        return fail(Code::invalid_argument, "nvme: the sizes add up to more than 2^64-1");
+      }
+      continue;
+    }
+    shares = true;
+    struct stat status {};
+    if (stat(device.path.c_str(), &status) != 0) {
+      const int error = errno;
+      return fail_native(Code::io_error, error, "nvme: {:.160}: {}", device.path,
+                         std::strerror(error));
+    }
+    if (!S_ISDIR(status.st_mode)) {
+      return fail(Code::invalid_argument,
+                  "nvme: {:.140} is no directory, so it needs a size, such as {:.40}:100G",
+                  device.path, device.path);
+    }
+    const auto room = file_system_free(device.path);
+    if (!room.ok()) {
+      return room.status().clone();
+    }
+    free += counted.insert(status.st_dev).second ? *room : 0;
+  }
+  std::uint64_t cap = sized;
+  if (shares) {
+    const std::uint64_t guess = guessed_cap(config, free);
+    if (guess < kSmallestGuess) {
+      return fail(Code::no_capacity,
+                  "nvme: the directories without a size have {} free, of which {} stay free "
+                  "(reserve_free); name sizes",
+                  human_bytes(free), human_bytes(config.reserve_free));
+    }
+    if (__builtin_add_overflow(sized, guess, &cap)) {
+      return fail(Code::invalid_argument, "nvme: the sizes add up to more than 2^64-1");
+    }
+    config.notes.push_back(
+        fmt::format("nvme: directories without a size share {}", human_bytes(guess)));
+  }
+  config.block = devices;
+  config.block_budget = cap;
+  config.block_hard = !shares;
+  return {};
+}
+
+/// Creates the missing part of `directory`, 0700 each. Zero or errno.
+int make_directories(const std::string& directory) {
+  for (std::size_t at = directory.find('/', 1);; at = directory.find('/', at + 1)) {
+    if (mkdir(directory.substr(0, at).c_str(), 0700) != 0 && errno != EEXIST && errno != EROFS &&
+        errno != EACCES && errno != EPERM) {
+      return errno;  // What exists may refuse mkdir in other words; access() below decides.
+    }
+    if (at == std::string::npos) {
+      break;
+    }
+  }
+  struct stat status {};
+  if (stat(directory.c_str(), &status) != 0) {
+    return errno;
+  }
+  if (!S_ISDIR(status.st_mode)) {
+    return ENOTDIR;
+  }
+  return access(directory.c_str(), R_OK | W_OK | X_OK) == 0 ? 0 : errno;
+}
+
+bool is_memory_file_system(const std::string& directory) {
+  struct statfs status {};
+  return statfs(directory.c_str(), &status) == 0 &&
+         (status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC);
+}
+
+struct Candidate {
+  std::string directory;
+  bool named;  // By TIERMEM_DIR: not passed over in silence.
+};
+
+std::vector<Candidate> default_directories(const Environment& env) {
+  if (const auto named = value_of(env, "TIERMEM_DIR")) {
+    return {{*named, true}};
+  }
+  std::vector<Candidate> candidates;
+  const auto cache = value_of(env, "XDG_CACHE_HOME");
+  const auto home = value_of(env, "HOME");
+  if (cache && cache->starts_with('/')) {  // A relative one is to be ignored, says its standard.
+    candidates.push_back({*cache + "/tiermem", false});
+  } else if (home && home->starts_with('/') && access(home->c_str(), F_OK) == 0) {
+    // A home that does not exist is a service's way to have none: it is not ours to create.
+    candidates.push_back({*home + "/.cache/tiermem", false});
+  }
+  candidates.push_back({"/var/tmp", false});
+  return candidates;
+}
+
+/// Takes the first directory that can be used; none is no error, unless the user named it.
+Status settle_default_block(const Environment& env, Config& config) {
+  for (const Candidate& candidate : default_directories(env)) {
+    const std::string& directory = candidate.directory;
+    if (!directory.starts_with('/')) {
+      return fail(Code::invalid_argument,
+                  "TIERMEM_DIR: '{:.100}' is not accepted; accepted is a "
+                  "path that begins with /",
+                  directory);
+    }
+    const int error = make_directories(directory);
+    if (error != 0 && candidate.named) {
+      return fail_native(Code::io_error, error, "TIERMEM_DIR: {:.140}: {}", directory,
+                         std::strerror(error));
+    }
+    std::string reason = error != 0 ? std::strerror(error) : "";
+    if (reason.empty() && !candidate.named && is_memory_file_system(directory)) {
+      reason = "it is memory itself";
+    }
+    std::uint64_t cap = 0;
+    if (reason.empty()) {
+      const auto free = file_system_free(directory);
+      cap = free.ok() ? guessed_cap(config, *free) : 0;
+      if (cap < kSmallestGuess) {
+        reason = free.ok() ? "only " + human_bytes(*free) + " are free" : free.message();
+      }
+    }
+    if (reason.empty()) {
+      config.block = {{directory, 0}};
+      config.block_budget = cap;
+      config.block_hard = false;
+      config.notes.push_back(fmt::format("nvme: {} in {}", human_bytes(cap), directory));
+      return {};
+    }
+    config.notes.push_back(fmt::format("nvme: not in {}: {}", directory, reason));
+  }
+  config.notes.emplace_back("nvme: none; DRAM only");
+  return {};
+}
+
+// ---- what belongs together --------------------------------------------------------------------
+
+void settle_hands(const HostFacts& facts, Config& config) {
+  if (config.hands == 0) {
+    const std::uint64_t cores = std::max<std::uint64_t>(facts.cores.number().value_or(1), 1);
+    config.hands = static_cast<unsigned>(std::clamp<std::uint64_t>(cores - 1, 1, 4));
+  }
+}
+
+Status settle_staging(const Wanted& wanted, Config& config) {
+  if (wanted.named.count(find_option("staging")) == 0) {
+    config.staging = std::min(config.staging, config.dram.budget / 8 / 4096 * 4096);
+    return {};
+  }
+  if (config.staging > config.dram.budget / 2) {
+    return fail(Code::invalid_argument,
+                "staging: {} is more than half of the DRAM budget of {}; make it smaller or raise "
+                "dram",
+                format_size(config.staging), human_bytes(config.dram.budget));
+  }
+  return {};
+}
+
+Status check_watermarks(const Config& config) {
+  if (config.low_watermark > config.high_watermark) {
+    return fail(Code::invalid_argument,
+                "low_watermark: {} is above high_watermark, {}; accepted is low <= high",
+                config.low_watermark, config.high_watermark);
+  }
+  return {};
+}
+
+Result<Config> load(std::string_view tiers, const char* toml_path, const Environment& env,
+                    const HostFacts& facts) {
+  const auto sources = read_sources(tiers, toml_path, env);
+  if (!sources.ok()) {
+    return sources.status().clone();
+  }
+  Config config;
+  Wanted wanted;
+  for (const Settings& source : *sources) {
+    for (const Setting& setting : source) {
+      Status applied = apply_setting(setting, config, wanted);
+      if (!applied.ok()) {
+        return applied;
+      }
+    }
+  }
+  settle_hands(facts, config);
+  Status status = check_watermarks(config);
+  if (status.ok()) {
+    status = settle_dram(wanted, facts, config);
+  }
+  if (status.ok()) {
+    status = settle_staging(wanted, config);
+  }
+  // Last, because it may create a directory: everything else has been accepted by then.
+  if (status.ok() && !wanted.devices) {
+    status = settle_default_block(env, config);
+  } else if (status.ok() && !wanted.devices->empty()) {
+    status = settle_named_devices(*wanted.devices, config);
+  }
+  if (!status.ok()) {
+    return status;
+  }
+  return config;
+}
+
+}  // namespace
+
+Environment process_environment() {
+  return [](const char* name) -> const char* { return secure_getenv(name); };
+}
+
+Result<Config> load_config(std::string_view tiers, const char* toml_path, const Environment& env,
+                           const HostFacts& facts) {
+  const ArenaScope scope;
+  try {
+    return load(tiers, toml_path, env, facts);
+  } catch (const std::exception& error) {
+    return fail(Code::internal, "configuration: {:.200}", error.what());
+  }
+}
+
+}  // namespace tiermem

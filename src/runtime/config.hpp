@@ -1,0 +1,88 @@
+// The configuration of one context: which tiers, how large, and every option as a typed field.
+// load_config() is the only way from text to it. Where a value comes from, first found wins, option
+// by option: the spec string, the caller's TOML file, TIERMEM_<OPTION>, TIERMEM_TIERS, the TOML
+// file named by TIERMEM_CONFIG, what the machine offers.
+//
+// Threads: plain values; load_config() may block on files and creates the default directory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/log.hpp"
+#include "os/host_facts.hpp"
+#include "tiermem/status.hpp"
+
+namespace tiermem {
+
+enum class IoEngine : std::uint8_t { automatic, io_uring, threads };
+enum class DirectIo : std::uint8_t { automatic, require, off };
+enum class MechanismChoice : std::uint8_t { automatic, uffd_move, remap, in_place };
+enum class HugePages : std::uint8_t { automatic, require, off };
+enum class OnFork : std::uint8_t { shut_down };
+
+/// One directory or raw device of the block tier. `bytes` 0: a share of what the sized ones leave
+/// of the tier's cap.
+struct BlockDevice {
+  std::string path;
+  std::uint64_t bytes = 0;
+  friend bool operator==(const BlockDevice&, const BlockDevice&) = default;
+};
+
+/// Fields carry the defaults of the option table; the budgets are filled by load_config().
+struct Config {
+  std::string name;  ///< Of the context, for messages; set by whoever creates it.
+
+  /// `hard`: the user named it, so it is never exceeded. Otherwise it is our own guess.
+  struct Dram {
+    std::uint64_t budget = 0;
+    bool hard = false;
+    friend bool operator==(const Dram&, const Dram&) = default;
+  } dram;
+  std::vector<BlockDevice> block;  ///< Empty: DRAM only.
+  std::uint64_t block_budget = 0;  ///< Cap over all devices, bytes.
+  bool block_hard = false;
+
+  std::uint64_t extent = std::uint64_t{2} << 20;
+  unsigned depth = 16;
+  std::uint64_t piece = std::uint64_t{2} << 20;
+  IoEngine io_engine = IoEngine::automatic;
+  DirectIo direct = DirectIo::automatic;
+  MechanismChoice mechanism = MechanismChoice::automatic;
+  HugePages huge_pages = HugePages::automatic;
+  bool userfault = true;  ///< False: userfaultfd is not used even where the kernel offers it.
+  bool poison = true;
+  bool checksum = true;
+  unsigned hands = 0;            ///< load_config() never leaves 0.
+  unsigned low_watermark = 2;    ///< Percent of the DRAM budget; low <= high.
+  unsigned high_watermark = 6;   ///< Percent of the DRAM budget.
+  unsigned prefetch_limit = 25;  ///< Percent of the DRAM budget.
+  std::uint64_t staging = std::uint64_t{64} << 20;
+  std::uint64_t reserve_free = std::uint64_t{256} << 20;
+  OnFork fork = OnFork::shut_down;
+  LogLevel log = LogLevel::off;
+  std::string log_file = "stderr";
+  std::string stats;  ///< Path; empty: no file.
+
+  /// What was chosen without being asked, one sentence each, for `topo` and the log.
+  std::vector<std::string> notes;
+
+  friend bool operator==(const Config&, const Config&) = default;
+};
+
+/// getenv, or a test's own. nullptr: not set.
+using Environment = std::function<const char*(const char* name)>;
+/// The process's own; answers nothing in a set-user-id program.
+Environment process_environment();
+
+/// `tiers` may be empty, `toml_path` nullptr. Errors: invalid_argument naming option, value, origin
+/// and what is accepted; unsupported for a kind of tier this build lacks; io_error for a file or
+/// directory that was named and cannot be used; unavailable when the machine does not tell its
+/// memory and no budget is named.
+Result<Config> load_config(std::string_view tiers, const char* toml_path, const Environment& env,
+                           const HostFacts& facts);
+
+}  // namespace tiermem

@@ -1,0 +1,371 @@
+// The table itself first, then how values are read.
+#include "runtime/options.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
+#include <limits>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "tier/tier.hpp"
+
+namespace tiermem {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+constexpr std::uint64_t kTiB = std::uint64_t{1} << 40;
+constexpr std::size_t kLongestPath = 4095;
+
+/// Stores a number, or a choice's index as the enum or bool it stands for.
+template <auto Field>
+void set(Config& config, const OptionValue& value) {
+  using T = std::remove_reference_t<decltype(config.*Field)>;
+  if constexpr (std::is_same_v<T, std::string>) {
+    config.*Field = value.text;
+  } else {
+    config.*Field = static_cast<T>(value.number);
+  }
+}
+
+void set_stats(Config& config, const OptionValue& value) {
+  config.stats = value.text == "off" ? std::string() : value.text;
+}
+
+using enum OptionType;
+
+// Choices are in the order of their enum's values; on|off fields list off first, as false.
+constexpr std::array kOptions = {
+    Option{"dram", budget, "80 % of what the cgroup and the machine leave", kSmallestExtent,
+           kTiB * 65536, "", "TIERMEM_DRAM",
+           "Budget of the DRAM tier. Never exceeded when named; a percentage is of the memory that "
+           "is left at start. The default is our guess, and advisory.",
+           "ConfigTest.a_named_dram_budget_is_hard", nullptr},
+    Option{"nvme", devices, "a directory of ours, capped", 2 * kMiB, kTiB * 65536, "off",
+           "TIERMEM_NVME",
+           "Directories or raw devices of the block tier, each with its cap. Without a size, a "
+           "directory shares 4 times the DRAM budget, at most half of the free room. `off`: DRAM "
+           "only. `block` is the same option.",
+           "ConfigTest.devices_with_sizes_make_a_hard_cap", nullptr},
+    Option{"extent", power_of_two, "2M", kSmallestExtent, kLargestExtent, "", "TIERMEM_EXTENT",
+           "Extent size of buffers that name none and are not small.", "", set<&Config::extent>},
+    Option{"depth", count, "16", 1, 1024, "", "TIERMEM_DEPTH",
+           "Transfers under way at once on each device of the block tier.", "",
+           set<&Config::depth>},
+    Option{"piece", power_of_two, "2M", 4096, 64 * kMiB, "", "TIERMEM_PIECE",
+           "Largest single read or write given to a device.", "", set<&Config::piece>},
+    Option{"io_engine", choice, "auto", 0, 0, "auto|io_uring|threads", "TIERMEM_IO_ENGINE",
+           "How the block tier talks to the kernel. `auto`: io_uring, or threads where it is "
+           "refused. A named engine that is refused is an error.",
+           "", set<&Config::io_engine>},
+    Option{
+        "direct", choice, "auto", 0, 0, "auto|require|off", "TIERMEM_DIRECT",
+        "O_DIRECT. `auto`: where the file system takes it; `require`: an error where not; `off`: "
+        "always through the page cache.",
+        "", set<&Config::direct>},
+    Option{
+        "mechanism", choice, "auto", 0, 0, "auto|uffd_move|remap|in_place", "TIERMEM_MECHANISM",
+        "How a frame appears in a window. `auto`: the cheapest that works here. A named one that "
+        "does not work is an error.",
+        "", set<&Config::mechanism>},
+    Option{"huge_pages", choice, "auto", 0, 0, "auto|require|off", "TIERMEM_HUGE_PAGES",
+           "Transparent huge pages for frames. `require`: an error where the kernel has none.", "",
+           set<&Config::huge_pages>},
+    Option{"userfault", choice, "auto", 0, 0, "off|auto", "TIERMEM_USERFAULT",
+           "userfaultfd. `off`: not used even where the kernel offers it.", "",
+           set<&Config::userfault>},
+    Option{
+        "poison", choice, "on", 0, 0, "off|on", "TIERMEM_POISON",
+        "A touch of an absent extent without a view ends in SIGBUS and a report. `off`: it reads "
+        "as zeros, unreported.",
+        "", set<&Config::poison>},
+    Option{"checksum", choice, "on", 0, 0, "off|on", "TIERMEM_CHECKSUM",
+           "Checksums of every slot, verified before its bytes are shown.", "",
+           set<&Config::checksum>},
+    Option{"hands", count, "0", 0, 256, "", "TIERMEM_HANDS",
+           "Worker threads. 0: one fewer than the processors allowed, at least 1, at most 4.",
+           "ConfigTest.hands_follow_the_processors_unless_named", set<&Config::hands>},
+    Option{"low_watermark", percent, "2", 0, 50, "", "TIERMEM_LOW_WATERMARK",
+           "Per cent of the DRAM budget that is free or clean when demotion ahead of need begins.",
+           "", set<&Config::low_watermark>},
+    Option{"high_watermark", percent, "6", 0, 90, "", "TIERMEM_HIGH_WATERMARK",
+           "Per cent at which it ends. Not below low_watermark.", "", set<&Config::high_watermark>},
+    Option{"prefetch_limit", percent, "25", 0, 100, "", "TIERMEM_PREFETCH_LIMIT",
+           "Per cent of the DRAM budget that prefetches under way may hold. 0: prefetches are "
+           "dropped.",
+           "", set<&Config::prefetch_limit>},
+    Option{"staging", size, "64M", 0, kTiB, "", "TIERMEM_STAGING",
+           "Memory that transfers pass through where they cannot land directly; part of the DRAM "
+           "budget, at most half of it. Unless named, at most an eighth.",
+           "ConfigTest.staging_fits_the_budget", set<&Config::staging>},
+    Option{"reserve_free", size, "256M", 0, kTiB * 65536, "", "TIERMEM_RESERVE_FREE",
+           "Bytes of a file system that the block tier leaves free.",
+           "ConfigTest.reserve_free_limits_the_default_cap", set<&Config::reserve_free>},
+    Option{"fork", choice, "shut_down", 0, 0, "shut_down", "TIERMEM_FORK",
+           "What a context is in a child of fork. This build knows one answer.", "",
+           set<&Config::fork>},
+    Option{"log", choice, "off", 0, 0, "off|error|warn|info|debug", "TIERMEM_LOG",
+           "What is logged: each word includes those before it.",
+           "Log.only_messages_at_or_above_the_level_are_written", set<&Config::log>},
+    Option{"log_file", path, "stderr", 0, 0, "stderr", "TIERMEM_LOG_FILE",
+           "Where the log goes: a file, appended to, or `stderr`.",
+           "Log.descriptors_1_and_2_stay_silent_unless_asked", set<&Config::log_file>},
+    Option{"stats", path, "off", 0, 0, "off", "TIERMEM_STATS",
+           "A file that gets the counters as JSON when the context closes, or `off`.", "",
+           set_stats},
+};
+
+std::vector<std::string_view> words_of(std::string_view choices) {
+  std::vector<std::string_view> words;
+  while (true) {
+    const auto bar = choices.find('|');
+    words.push_back(choices.substr(0, bar));
+    if (bar == std::string_view::npos) {
+      return words;
+    }
+    choices = choices.substr(bar + 1);
+  }
+}
+
+/// The end of a text that is too long for a message: the end tells files apart.
+std::string clipped(std::string_view text, std::size_t room) {
+  std::string out(text.size() <= room ? text : text.substr(text.size() - room));
+  if (text.size() > room) {
+    out.insert(0, "…");
+  }
+  // Control characters would break the one line of a message.
+  std::replace_if(
+      out.begin(), out.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  return out;
+}
+
+std::optional<std::uint64_t> parse_digits(std::string_view text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+std::optional<OptionValue> parse_value(const Option& option, std::string_view text) {
+  std::optional<std::uint64_t> number;
+  switch (option.type) {
+    case size:
+    case power_of_two: {
+      const auto bytes = parse_size(text);
+      if (bytes.ok() && (option.type == size || std::has_single_bit(*bytes))) {
+        number = *bytes;
+      }
+      break;
+    }
+    case percent:
+      if (text.ends_with('%')) {
+        text = trim(text.substr(0, text.size() - 1));
+      }
+      [[fallthrough]];
+    case count:
+      number = parse_digits(text);
+      break;
+    case choice: {
+      const auto words = words_of(option.choices);
+      const auto found = std::find(words.begin(), words.end(), text);
+      if (found == words.end()) {
+        return std::nullopt;
+      }
+      return OptionValue{static_cast<std::uint64_t>(found - words.begin()), std::string(text)};
+    }
+    case path: {
+      const bool clean = std::none_of(text.begin(), text.end(),
+                                      [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+      if (text.empty() || text.size() > kLongestPath || !clean) {
+        return std::nullopt;
+      }
+      return OptionValue{0, std::string(text)};
+    }
+    case budget:
+    case devices:
+      break;  // Read by load_config(), which knows the machine.
+  }
+  if (!number || *number < option.low || *number > option.high) {
+    return std::nullopt;
+  }
+  return OptionValue{*number, std::string(text)};
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) {
+    row[j] = j;
+  }
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({replaced, row[j] + 1, row[j - 1] + 1}));
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::span<const Option> option_table() {
+  return kOptions;
+}
+
+const Option* find_option(std::string_view name) {
+  if (name == "block") {
+    name = "nvme";
+  }
+  const auto found = std::find_if(kOptions.begin(), kOptions.end(),
+                                  [&](const Option& option) { return name == option.name; });
+  return found == kOptions.end() ? nullptr : &*found;
+}
+
+const char* nearest_option(std::string_view name) {
+  name = name.substr(0, 64);  // Nobody's typing error is longer.
+  return std::min_element(kOptions.begin(), kOptions.end(),
+                          [&](const Option& a, const Option& b) {
+                            return edit_distance(name, a.name) < edit_distance(name, b.name);
+                          })
+      ->name;
+}
+
+std::string accepted_values(const Option& option) {
+  switch (option.type) {
+    case budget:
+      return fmt::format("a size of at least {}, such as 4G, or a percentage such as 50%",
+                         format_size(option.low));
+    case devices:
+      return fmt::format(
+          "/path:size with sizes of at least {}, up to 64 separated by commas, or off",
+          format_size(option.low));
+    case size:
+      return fmt::format("a size from {} to {}", format_size(option.low), format_size(option.high));
+    case power_of_two:
+      return fmt::format("a power of two from {} to {}", format_size(option.low),
+                         format_size(option.high));
+    case count:
+      return fmt::format("a number from {} to {}", option.low, option.high);
+    case percent:
+      return fmt::format("a percentage from {} to {}", option.low, option.high);
+    case choice:
+      return fmt::format("{}", fmt::join(words_of(option.choices), ", "));
+    case path:
+      return fmt::format("a path, or {}", option.choices);
+  }
+  return {};
+}
+
+Status refuse_value(const Option& option, std::string_view value, std::string_view origin) {
+  ErrorInfo info =
+      error_info(Code::invalid_argument, "{}: '{}' ({}) is not accepted; accepted: {}", option.name,
+                 clipped(value, 48), clipped(origin, 64), accepted_values(option));
+  set_text(info.setting, option.name);
+  return Status(info);
+}
+
+Status apply_option(Config& config, const Option& option, std::string_view value,
+                    std::string_view origin) {
+  const auto parsed = parse_value(option, trim(value));
+  if (!parsed) {
+    return refuse_value(option, value, origin);
+  }
+  option.apply(config, *parsed);
+  return {};
+}
+
+std::string option_table_markdown() {
+  std::string text =
+      "| Option | Default | Accepted | Environment | Meaning | Observed by |\n"
+      "|---|---|---|---|---|---|\n";
+  for (const Option& option : kOptions) {
+    const std::string observed = *option.observed_by == '\0'
+                                     ? std::string("no test yet")
+                                     : fmt::format("`{}`", option.observed_by);
+    text += fmt::format("| `{}` | {} | {} | `{}` | {} | {} |\n", option.name, option.fallback,
+                        accepted_values(option), option.env, option.meaning, observed);
+  }
+  return text;
+}
+
+std::string_view trim(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n\v\f";
+  const auto first = text.find_first_not_of(kBlank);
+  if (first == std::string_view::npos) {
+    return {};
+  }
+  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+}
+
+// digits [ . digits ] [ K | M | G | T | P | E [ i B ] | B ], in either case. "4GB" is refused: half
+// of the world reads it as 4 * 10^9. A fraction needs a unit, and is rounded down to whole bytes.
+Result<std::uint64_t> parse_size(std::string_view text) {
+  constexpr std::string_view kUnits = "KMGTPE";
+  constexpr std::size_t kFractionDigits = 9;
+  const std::string_view whole_text = trim(text);
+  const auto refuse = [&](const char* why) {
+    return fail(Code::invalid_argument,
+                "'{}' is no size: {}; accepted: 4096, 64K, 4G, 1.5G, 2MiB (powers of 1024)",
+                clipped(whole_text, 48), why);
+  };
+  const auto after_digits = std::min(whole_text.find_first_not_of("0123456789"), whole_text.size());
+  const auto whole = parse_digits(whole_text.substr(0, after_digits));
+  if (!whole) {
+    return refuse(after_digits == 0 ? "it does not begin with a digit" : "it is above 2^64-1");
+  }
+  std::string_view rest = whole_text.substr(after_digits);
+  std::uint64_t fraction = 0;
+  std::uint64_t scale = 1;
+  const bool has_fraction = rest.starts_with('.');
+  if (has_fraction) {
+    rest.remove_prefix(1);
+    const auto digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
+    if (digits == 0 || digits > kFractionDigits) {
+      return refuse("after the point it needs 1 to 9 digits");
+    }
+    fraction = *parse_digits(rest.substr(0, digits));
+    for (std::size_t i = 0; i < digits; ++i) {
+      scale *= 10;
+    }
+    rest.remove_prefix(digits);
+  }
+  std::string unit(trim(rest));
+  std::transform(unit.begin(), unit.end(), unit.begin(), [](char c) {
+    return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  });
+  const auto power = unit.empty() ? std::string_view::npos : kUnits.find(unit[0]);
+  const bool known =
+      power != std::string_view::npos && (unit.size() == 1 || unit.substr(1) == "IB");
+  if (!known && !unit.empty() && unit != "B") {
+    return refuse("its unit is unknown");
+  }
+  if (!known && has_fraction) {
+    return refuse("a fraction needs a unit");
+  }
+  const unsigned shift = known ? 10 * (static_cast<unsigned>(power) + 1) : 0;
+  // Below 2^124: 64 bits shifted by at most 60.
+  using Wide = unsigned __int128;
+  const Wide bytes = (Wide{*whole} << shift) + (Wide{fraction} << shift) / scale;
+  if (bytes > std::numeric_limits<std::uint64_t>::max()) {
+    return refuse("it is above 2^64-1");
+  }
+  return static_cast<std::uint64_t>(bytes);
+}
+
+std::string format_size(std::uint64_t bytes) {
+  constexpr std::string_view kUnits = "KMGTPE";
+  std::size_t unit = 0;
+  while (bytes != 0 && bytes % 1024 == 0 && unit < kUnits.size()) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? std::to_string(bytes) : fmt::format("{}{}", bytes, kUnits[unit - 1]);
+}
+
+}  // namespace tiermem

@@ -1,0 +1,69 @@
+// The option table: every name that the spec string, TOML and the environment know, with its type,
+// default, range and meaning. One table, read by the parser, the documentation and the program.
+// Also how sizes are written. Constant data and pure functions; any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "runtime/config.hpp"
+#include "tiermem/status.hpp"
+
+namespace tiermem {
+
+enum class OptionType : std::uint8_t {
+  budget,        ///< A size, or a percentage of the memory that is left.
+  devices,       ///< "/path:size, …" or off.
+  size,          ///< "64K", "1.5G"; units are powers of 1024.
+  power_of_two,  ///< A size that is one.
+  count,
+  percent,  ///< "5" or "5%".
+  choice,   ///< One word of `choices`.
+  path,     ///< A path, or the word in `choices`.
+};
+
+/// A value that its option accepts. `number` holds a choice's index.
+struct OptionValue {
+  std::uint64_t number = 0;
+  std::string text;
+};
+
+struct Option {
+  const char* name;
+  OptionType type;
+  const char* fallback;  ///< The default as one would write it; words for the tiers.
+  std::uint64_t low, high;
+  const char* choices;  ///< "auto|io_uring|threads"
+  const char* env;
+  const char* meaning;
+  const char* observed_by;                                  ///< The test that sees its effect.
+  void (*apply)(Config& config, const OptionValue& value);  ///< nullptr for the tiers.
+
+  bool is_tier() const { return type == OptionType::budget || type == OptionType::devices; }
+};
+
+std::span<const Option> option_table();
+/// By name; `block` is another word for `nvme`. nullptr when there is none.
+const Option* find_option(std::string_view name);
+/// The name with the smallest edit distance.
+const char* nearest_option(std::string_view name);
+/// "a number from 1 to 1024": for messages and the documentation.
+std::string accepted_values(const Option& option);
+/// `origin` says where the value was written. Not for tiers.
+Status apply_option(Config& config, const Option& option, std::string_view value,
+                    std::string_view origin);
+/// The error of a value that `option` does not accept.
+Status refuse_value(const Option& option, std::string_view value, std::string_view origin);
+/// The table of docs/configuration.md.
+std::string option_table_markdown();
+
+/// "4096", "64K", "1.5 GiB". Errors: invalid_argument for anything else, and above 2^64-1.
+Result<std::uint64_t> parse_size(std::string_view text);
+/// The shortest spelling that parse_size() reads back exactly: "4G", "4097".
+std::string format_size(std::uint64_t bytes);
+/// Without blanks at either end.
+std::string_view trim(std::string_view text);
+
+}  // namespace tiermem

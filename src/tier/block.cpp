@@ -1,0 +1,265 @@
+// Room in the block tier: where slots go, budgets, growth, degraded devices. The transfers are in
+// block_transfer.cpp.
+
+#include "tier/block.hpp"
+
+#include <algorithm>
+#include <cassert>
+
+#include "base/error.hpp"
+
+namespace tiermem {
+namespace {
+
+constexpr const char* kSetting = "nvme=DIR:SIZE";
+constexpr std::uint64_t kLargestPiece = std::uint64_t{1} << 30;  // A request's length has 32 bits.
+
+std::vector<std::uint64_t> limits_of(const IoPort& port) {
+  std::vector<std::uint64_t> limits;
+  for (unsigned d = 0; d < port.devices(); ++d) {
+    limits.push_back(port.facts(static_cast<std::uint16_t>(d)).limit);
+  }
+  return limits;
+}
+
+std::uint64_t sum(const std::vector<std::uint64_t>& values) {
+  std::uint64_t total = 0;
+  for (const std::uint64_t value : values) {
+    total += value;
+  }
+  return total;
+}
+
+}  // namespace
+
+BlockTier::BlockTier(IoPort& port, const BlockOptions& options)
+    : port_(port),
+      options_(options),
+      devices_(port.devices()),
+      slots_(limits_of(port)),
+      most_(sum(limits_of(port))),
+      budget_(std::min(options.budget, most_)) {
+  options_.depth = std::max(options.depth, 1U);
+  std::uint64_t unit = kSmallestExtent;  // Of pieces: no cut inside a block.
+  for (std::uint16_t d = 0; d < devices_.size(); ++d) {
+    const DeviceFacts facts = port.facts(d);
+    Device& device = devices_[d];
+    set_text(device.name, facts.name);
+    device.block = std::max(facts.block_bytes, 1U);
+    unit = std::max<std::uint64_t>(unit, device.block);
+    device.writable = facts.writable;
+    device.counters.direct = facts.direct;
+    set_text(device.counters.reason, facts.reason);
+    slots_.extend(d, std::min(facts.size, slots_.limit(d)) / kSmallestExtent * kSmallestExtent);
+  }
+  options_.piece_bytes = std::clamp(options_.piece_bytes / unit * unit, unit, kLargestPiece);
+  const unsigned records = depth();
+  transfers_.resize(records);
+  pieces_.resize(records);
+  for (std::uint32_t i = records; i-- > 0;) {
+    free_transfers_.push_back(i);
+    free_pieces_.push_back(i);
+  }
+}
+
+BlockTier::~BlockTier() = default;
+
+bool BlockTier::may_hold_slots(std::uint16_t d, std::uint64_t avoid) const {
+  return devices_[d].writable && !devices_[d].degraded && (avoid >> d & 1) == 0;
+}
+
+std::uint64_t BlockTier::in_use() const {
+  std::uint64_t bytes = 0;
+  for (std::uint16_t d = 0; d < devices_.size(); ++d) {
+    bytes += slots_.in_use(d);
+  }
+  return bytes;
+}
+
+/// With the growth under way, so that two hands cannot both take the last of the budget.
+std::uint64_t BlockTier::physical() const {
+  std::uint64_t bytes = growing_bytes_;
+  for (std::uint16_t d = 0; d < devices_.size(); ++d) {
+    bytes += slots_.size(d);
+  }
+  return bytes;
+}
+
+/// The size at which the device has room for one more slot; 0: it cannot have it.
+std::uint64_t BlockTier::growth_for(std::uint16_t d, std::uint64_t bytes) const {
+  const std::uint64_t used = physical();
+  if (used >= budget_) {
+    return 0;
+  }
+  return slots_.growth_for(d, bytes, options_.grow_bytes, slots_.size(d) + (budget_ - used));
+}
+
+Result<SlotId> BlockTier::allocate(std::uint64_t bytes, std::uint64_t avoid) {
+  if (!SlotAllocator::is_slot_size(bytes)) {
+    return fail(Code::invalid_argument,
+                "block tier {}: a slot of {} bytes; accepted are powers of two from {} to {}",
+                options_.index, bytes, kSmallestExtent, kLargestExtent);
+  }
+  const std::lock_guard lock(mutex_);
+  if (in_use() + bytes > budget_) {
+    return no_capacity(bytes, avoid);
+  }
+  // The shortest queue, promised writes included, then the emptiest device: a faster device drains
+  // its queue sooner and so gets more slots, without anybody measuring a rate.
+  std::uint64_t growable = 0;
+  const Device* best = nullptr;
+  std::uint16_t best_number = 0;
+  const auto load = [](const Device& device) { return device.outstanding + device.promised; };
+  for (std::uint16_t d = 0; d < devices_.size(); ++d) {
+    Device& device = devices_[d];
+    if (!may_hold_slots(d, avoid)) {
+      continue;
+    }
+    if (slots_.has_room(d, bytes)) {
+      if (best == nullptr || load(device) < load(*best) ||
+          (load(device) == load(*best) && slots_.in_use(d) < slots_.in_use(best_number))) {
+        best = &device;
+        best_number = d;
+      }
+    } else if (device.growing) {
+      growable |= std::uint64_t{1} << d;
+    } else if (device.growth_pause > 0) {
+      --device.growth_pause;
+    } else if (growth_for(d, bytes) != 0) {
+      growable |= std::uint64_t{1} << d;
+    }
+  }
+  if (best != nullptr) {
+    devices_[best_number].promised += bytes;
+    return slots_.allocate(best_number, bytes);
+  }
+  if (growable != 0) {
+    wanted_ = growable;
+    return Code::busy;
+  }
+  return no_capacity(bytes, avoid);
+}
+
+void BlockTier::free(SlotId slot) {
+#ifndef NDEBUG
+  for (const Transfer& transfer : transfers_) {
+    assert(!transfer.live || transfer.what.slot != slot);
+  }
+#endif
+  const std::lock_guard lock(mutex_);
+  slots_.free(slot);
+}
+
+SlotBooks BlockTier::books() const {
+  const std::lock_guard lock(mutex_);
+  return {budget_, in_use(), physical()};
+}
+
+void BlockTier::set_budget(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  budget_ = std::min(bytes, most_);
+  for (Device& device : devices_) {
+    device.growth_pause = 0;
+  }
+}
+
+void BlockTier::degrade(std::uint16_t d, const char* why) {
+  const std::lock_guard lock(mutex_);
+  devices_[d].degraded = true;
+  devices_[d].counters.degraded = true;
+  set_text(devices_[d].counters.reason, why);
+}
+
+unsigned BlockTier::degraded() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<unsigned>(std::count_if(devices_.begin(), devices_.end(),
+                                             [](const Device& device) { return device.degraded; }));
+}
+
+DeviceCounters BlockTier::counters(std::uint16_t device) const { return devices_[device].counters; }
+
+Status BlockTier::no_capacity(std::uint64_t bytes, std::uint64_t avoid) const {
+  unsigned unusable = 0;
+  std::string why;
+  for (std::uint16_t d = 0; d < devices_.size(); ++d) {
+    unusable += may_hold_slots(d, avoid) ? 0 : 1;
+    if (why.empty()) {
+      why = devices_[d].growth_error;
+    }
+  }
+  ErrorInfo info = error_info(
+      Code::no_capacity,
+      "block tier {}: no room for a slot of {}: budget {}, slots {}, files {}; {} of {} devices "
+      "avoided or degraded; raise {}{}{}",
+      options_.index, human_bytes(bytes), human_bytes(budget_), human_bytes(in_use()),
+      human_bytes(physical()), unusable, devices_.size(), kSetting, why.empty() ? "" : "; ", why);
+  info.tier = place();
+  info.needed = bytes;
+  info.budget = budget_;
+  info.used = in_use();
+  set_text(info.setting, kSetting);
+  return Status(info);
+}
+
+Status BlockTier::grow(std::uint64_t bytes) {
+  if (!SlotAllocator::is_slot_size(bytes)) {
+    return fail(Code::invalid_argument, "block tier {}: growing for slots of {} bytes",
+                options_.index, bytes);
+  }
+  std::unique_lock lock(mutex_);
+  // The devices that the mover asked for first; the others only if those cannot.
+  const std::uint64_t rounds[] = {wanted_, ~wanted_};
+  Status refusal;
+  bool room = false;
+  for (const std::uint64_t mask : rounds) {
+    for (std::uint16_t d = 0; d < devices_.size() && (mask != 0); ++d) {
+      if (!may_hold_slots(d, ~mask)) {
+        continue;
+      }
+      Status status = grow_device(d, bytes, lock);
+      room = room || status.ok();
+      if (!status.ok() && (refusal.ok() || refusal.info() == nullptr)) {
+        refusal = std::move(status);
+      }
+    }
+    if (room) {
+      return Code::ok;
+    }
+  }
+  return refusal.ok() || refusal.info() == nullptr ? no_capacity(bytes, 0) : std::move(refusal);
+}
+
+/// ok: the device has room now. A bare no_capacity: its limit or the budget does not allow it.
+Status BlockTier::grow_device(std::uint16_t d, std::uint64_t bytes,
+                              std::unique_lock<std::mutex>& lock) {
+  Device& device = devices_[d];
+  // Another hand's growth of this device may be all that is needed.
+  grown_.wait(lock, [&] { return !device.growing; });
+  if (slots_.has_room(d, bytes)) {
+    return Code::ok;
+  }
+  const std::uint64_t size = slots_.size(d);
+  const std::uint64_t target = growth_for(d, bytes);
+  if (target == 0) {
+    return Code::no_capacity;
+  }
+  device.growing = true;
+  growing_bytes_ += target - size;
+  lock.unlock();
+  Status status = port_.grow(d, target);
+  lock.lock();
+  device.growing = false;
+  growing_bytes_ -= target - size;
+  if (status.ok()) {
+    slots_.extend(d, target);
+    device.growth_pause = 0;
+    device.growth_error.clear();
+  } else {
+    device.growth_pause = kGrowthPause;
+    device.growth_error = status.message();
+  }
+  grown_.notify_all();
+  return status;
+}
+
+}  // namespace tiermem

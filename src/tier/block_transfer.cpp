@@ -1,0 +1,323 @@
+// Transfers of the block tier: cutting into pieces, queueing, resuming, reporting. The mover only.
+
+#include <string.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+
+#include "base/error.hpp"
+#include "tier/block.hpp"
+
+namespace tiermem {
+namespace {
+
+Code code_of(int native) {
+  return native == ENOSPC || native == EDQUOT ? Code::no_capacity : Code::io_error;
+}
+
+}  // namespace
+
+template <typename Record>
+void BlockTier::push(Queue& queue, std::vector<Record>& pool, std::uint32_t index) {
+  pool[index].next = kNone;
+  if (queue.empty()) {
+    queue.head = index;
+  } else {
+    pool[queue.tail].next = index;
+  }
+  queue.tail = index;
+}
+
+template <typename Record>
+std::uint32_t BlockTier::pop(Queue& queue, std::vector<Record>& pool) {
+  const std::uint32_t index = queue.head;
+  queue.head = pool[index].next;
+  return index;
+}
+
+void BlockTier::submit(const SlotTransfer& transfer) {
+  const std::uint64_t room = SlotAllocator::bytes_of(transfer.slot);
+  assert(transfer.length > 0 && transfer.length <= room);
+  if (free_transfers_.empty()) {
+    free_transfers_.push_back(static_cast<std::uint32_t>(transfers_.size()));
+    transfers_.emplace_back();
+  }
+  const std::uint32_t index = free_transfers_.back();
+  free_transfers_.pop_back();
+
+  const std::uint16_t number = device_of(transfer.slot);
+  Device& device = devices_[number];
+  Transfer& record = transfers_[index];
+  record = Transfer{};
+  record.what = transfer;
+  record.live = true;
+  record.length = transfer.length;
+  if (device.counters.direct) {
+    const std::uint64_t block = device.block;
+    const std::uint64_t rounded = (transfer.length + block - 1) / block * block;
+    record.length = rounded <= room ? rounded : transfer.length;
+  }
+  record.result.cookie = transfer.cookie;
+  record.result.device = number;
+  record.result.device_offset = SlotAllocator::offset_of(transfer.slot);
+  device.outstanding += record.length;
+  if (transfer.write) {
+    device.promised -= std::min(device.promised, room);
+  }
+  push(device.waiting, transfers_, index);
+  issue(number);
+}
+
+std::size_t BlockTier::reap(std::span<SlotCompletion> completions) {
+  IoCompletion batch[64];
+  std::size_t n = 0;
+  do {
+    n = port_.reap(batch);
+    for (std::size_t i = 0; i < n; ++i) {
+      take(batch[i]);
+    }
+  } while (n == std::size(batch));
+  issue();
+  port_.flush();
+
+  std::size_t reported = 0;
+  while (reported < completions.size() && !done_.empty()) {
+    const std::uint32_t index = pop(done_, transfers_);
+    completions[reported++] = transfers_[index].result;
+    transfers_[index].live = false;
+    free_transfers_.push_back(index);
+  }
+  return reported;
+}
+
+void BlockTier::issue() {
+  bool idle = true;
+  for (std::uint16_t d = 0; d < devices_.size(); ++d) {
+    issue(d);
+    idle = idle && devices_[d].outstanding == 0;
+  }
+  if (idle) {
+    // Slots that were freed unwritten leave promises behind; they end here.
+    for (Device& device : devices_) {
+      device.promised = 0;
+    }
+  }
+}
+
+void BlockTier::issue(std::uint16_t number) {
+  Device& device = devices_[number];
+  for (;;) {
+    if (device.again.empty()) {
+      if (device.waiting.empty() || device.open == options_.depth) {
+        return;
+      }
+      cut_piece(device);
+    }
+    const std::uint32_t piece = device.again.head;
+    if (transfers_[pieces_[piece].transfer].result.code != Code::ok) {
+      pop(device.again, pieces_);
+      close_piece(piece);  // Another piece failed: nothing to gain.
+    } else if (send(number, piece)) {
+      pop(device.again, pieces_);
+    } else {
+      return;  // The port is full; its completions bring us back here.
+    }
+  }
+}
+
+/// The next piece of the first waiting transfer, ready to be sent.
+void BlockTier::cut_piece(Device& device) {
+  const std::uint32_t index = device.waiting.head;
+  Transfer& transfer = transfers_[index];
+  const std::uint32_t record = free_pieces_.back();
+  free_pieces_.pop_back();
+  Piece& piece = pieces_[record];
+  piece = Piece{};
+  piece.transfer = index;
+  piece.begin = transfer.cut;
+  piece.length = static_cast<std::uint32_t>(
+      std::min(options_.piece_bytes, transfer.length - transfer.cut));
+  transfer.cut += piece.length;
+  ++transfer.open;
+  ++device.open;
+  if (transfer.cut == transfer.length) {
+    pop(device.waiting, transfers_);
+  }
+  push(device.again, pieces_, record);
+}
+
+bool BlockTier::send(std::uint16_t number, std::uint32_t index) {
+  Device& device = devices_[number];
+  Piece& piece = pieces_[index];
+  const Transfer& transfer = transfers_[piece.transfer];
+  const std::uint64_t at = piece.begin + piece.done;
+  IoRequest request;
+  request.cookie = index;
+  request.device = number;
+  request.write = transfer.what.write;
+  request.data = transfer.what.data + at;
+  request.offset = SlotAllocator::offset_of(transfer.what.slot) + at;
+  request.length = piece.length - piece.done;
+  const std::uint64_t bits =
+      reinterpret_cast<std::uintptr_t>(request.data) | request.offset | request.length;
+  request.buffered = !device.counters.direct || bits % device.block != 0;
+  if (!port_.submit(request)) {
+    port_.flush();
+    if (!port_.submit(request)) {
+      return false;
+    }
+  }
+  piece.buffered = request.buffered;
+  ++device.counters.requests;
+  return true;
+}
+
+void BlockTier::take(const IoCompletion& completion) {
+  const auto index = static_cast<std::uint32_t>(completion.cookie);
+  assert(completion.cookie < pieces_.size() && pieces_[index].transfer != kNone);
+  const Piece& piece = pieces_[index];
+  if (completion.result < 0) {
+    refuse(index, -completion.result);
+  } else if (completion.result == 0) {
+    const bool write = transfers_[piece.transfer].what.write;
+    fail_piece(index, EIO, write ? "no bytes written" : "unexpected end of file");
+  } else if (static_cast<std::uint32_t>(completion.result) > piece.length - piece.done) {
+    fail_piece(index, EIO, "more bytes than asked for");
+  } else {
+    advance(index, static_cast<std::uint64_t>(completion.result));
+  }
+}
+
+void BlockTier::advance(std::uint32_t index, std::uint64_t bytes) {
+  Piece& piece = pieces_[index];
+  const Transfer& transfer = transfers_[piece.transfer];
+  Device& device = devices_[transfer.result.device];
+  if (bytes < piece.length - piece.done && !piece.buffered) {
+    bytes = bytes / device.block * device.block;  // Direct I/O resumes at a block's start.
+  }
+  (transfer.what.write ? device.counters.bytes_written : device.counters.bytes_read) += bytes;
+  piece.done += static_cast<std::uint32_t>(bytes);
+  if (piece.done == piece.length) {
+    close_piece(index);
+  } else if (bytes > 0) {
+    piece.tries = 0;
+    try_again(index);
+  } else {
+    refuse(index, EAGAIN);
+  }
+}
+
+void BlockTier::refuse(std::uint32_t index, int native) {
+  Piece& piece = pieces_[index];
+  Device& device = devices_[transfers_[piece.transfer].result.device];
+  if ((native == EINTR || native == EAGAIN) && ++piece.tries < kMostTries) {
+    try_again(index);
+  } else if (native == EINVAL && !piece.buffered && !options_.require_direct) {
+    if (device.counters.direct) {
+      device.counters.direct = false;
+      set_text(device.counters.reason, "O_DIRECT refused by a transfer: Invalid argument");
+    }
+    try_again(index);
+  } else {
+    fail_piece(index, native, strerror(native));
+  }
+}
+
+void BlockTier::try_again(std::uint32_t index) {
+  Transfer& transfer = transfers_[pieces_[index].transfer];
+  if (transfer.result.code != Code::ok) {
+    close_piece(index);  // As in issue().
+    return;
+  }
+  Device& device = devices_[transfer.result.device];
+  ++transfer.result.retries;
+  ++device.counters.retries;
+  push(device.again, pieces_, index);
+}
+
+void BlockTier::fail_piece(std::uint32_t index, int native, const char* why) {
+  const Piece& piece = pieces_[index];
+  Transfer& transfer = transfers_[piece.transfer];
+  Device& device = devices_[transfer.result.device];
+  const std::uint64_t offset =
+      SlotAllocator::offset_of(transfer.what.slot) + piece.begin + piece.done;
+  ++device.counters.errors;
+  const ErrorInfo text = error_info(Code::io_error, "{} at offset {}: {} (errno {})",
+                                    transfer.what.write ? "write" : "read", offset, why, native);
+  set_text(device.counters.last_error, text.text);
+  if (transfer.result.code == Code::ok) {
+    transfer.result.code = code_of(native);
+    transfer.result.native = native;
+    transfer.result.device_offset = offset;
+  }
+  close_piece(index);
+}
+
+void BlockTier::close_piece(std::uint32_t index) {
+  const std::uint32_t owner = pieces_[index].transfer;
+  Transfer& transfer = transfers_[owner];
+  Device& device = devices_[transfer.result.device];
+  pieces_[index].transfer = kNone;
+  free_pieces_.push_back(index);
+  --device.open;
+  --transfer.open;
+  const bool failed = transfer.result.code != Code::ok;
+  if (failed && transfer.cut < transfer.length) {
+    // The rest is not cut any more. It is the head of its queue: see the top of block.hpp.
+    assert(device.waiting.head == owner);
+    pop(device.waiting, transfers_);
+    transfer.cut = transfer.length;
+  }
+  if (transfer.open == 0 && transfer.cut == transfer.length) {
+    finish(owner);
+  }
+}
+
+/// No piece of it is under way: its memory and its slot are the caller's again.
+void BlockTier::finish(std::uint32_t index) {
+  Transfer& transfer = transfers_[index];
+  devices_[transfer.result.device].outstanding -= transfer.length;
+  push(done_, transfers_, index);
+}
+
+Status BlockTier::check_invariants() const {
+  {
+    const std::lock_guard lock(mutex_);
+    Status status = slots_.check_invariants();
+    if (!status.ok()) {
+      return status;
+    }
+  }
+  std::vector<std::uint32_t> open(transfers_.size(), 0);
+  std::vector<std::uint32_t> device_open(devices_.size(), 0);
+  for (const Piece& piece : pieces_) {
+    if (piece.transfer != kNone) {
+      ++open[piece.transfer];
+      ++device_open[transfers_[piece.transfer].result.device];
+    }
+  }
+  std::vector<std::uint64_t> outstanding(devices_.size(), 0);
+  for (std::size_t i = 0; i < transfers_.size(); ++i) {
+    const Transfer& transfer = transfers_[i];
+    const std::uint32_t expected = transfer.live ? transfer.open : 0;
+    if (open[i] != expected) {
+      return fail(Code::internal, "block tier: transfer {} has {} open pieces, not {}", i, open[i],
+                  expected);
+    }
+    if (transfer.live && (transfer.open > 0 || transfer.cut < transfer.length)) {
+      outstanding[transfer.result.device] += transfer.length;
+    }
+  }
+  for (std::size_t d = 0; d < devices_.size(); ++d) {
+    const Device& device = devices_[d];
+    if (device.open != device_open[d] || device.open > options_.depth ||
+        device.outstanding != outstanding[d]) {
+      return fail(Code::internal, "block tier: device {} has {} open pieces, {} bytes outstanding",
+                  d, device.open, device.outstanding);
+    }
+  }
+  return Code::ok;
+}
+
+}  // namespace tiermem

@@ -1,0 +1,352 @@
+// The DRAM tier's books: frames given out, cached, and on their way back to the kernel; and the
+// faults it hears of. What hands do is in dram_hands.cpp, probing in dram_probe.cpp.
+#include "tier/dram.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.hpp"
+
+namespace tiermem {
+namespace {
+
+// More victims than this would make one mover's call too long; the mover calls again.
+constexpr std::size_t kVictimsAtOnce = 2048;
+
+WindowArenaOptions arena_options(const DramOptions& options, const DramFacts& facts,
+                                 const Userfault& userfault, Mechanism mechanism, bool huge) {
+  WindowArenaOptions result;
+  result.reserve_bytes = options.window_reserve_bytes;
+  result.least_bytes = std::min(result.least_bytes, options.window_reserve_bytes);
+  result.huge = huge && facts.huge_pages;
+  result.accessible = mechanism != Mechanism::remap;
+  result.registered_with = mechanism == Mechanism::uffd_move ? &userfault : nullptr;
+  return result;
+}
+
+}  // namespace
+
+DramTier::DramTier(const DramOptions& options, const DramFacts& facts, Userfault userfault)
+    : options_(options),
+      facts_(facts),
+      userfault_(std::move(userfault)),
+      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      require_huge_(options.huge_pages == HugePages::require),
+      mapper_(userfault_, options.map_limit != 0 ? options.map_limit : host::map_limit(),
+              counters_),
+      huge_arena_(arena_options(options, facts, userfault_, facts.windows, true)),
+      small_arena_(arena_options(options, facts, userfault_, facts.small_windows, false)) {
+  books_.budget = options.budget;
+}
+
+DramTier::~DramTier() {
+  if (stop_ >= 0) {
+    close(stop_);
+  }
+}
+
+// Names of frames: two bits of pool, six of size, the rest the number in its pool.
+
+FrameId DramTier::pack(Pool pool, unsigned log2, std::uint32_t index) {
+  return {static_cast<std::uint64_t>(pool) << 62 | std::uint64_t{log2} << 56 | index};
+}
+
+DramTier::Parts DramTier::unpack(FrameId frame) {
+  return {static_cast<Pool>(frame.value >> 62), static_cast<unsigned>(frame.value >> 56 & 63),
+          static_cast<std::uint32_t>(frame.value)};
+}
+
+Mechanism DramTier::mechanism_of(Pool pool) const {
+  switch (pool) {
+    case Pool::movable:
+      return facts_.windows;
+    case Pool::small:
+      return facts_.small_windows;
+    case Pool::locked:
+      break;
+  }
+  return Mechanism::in_place;
+}
+
+FramePool& DramTier::pool(Pool pool, unsigned log2) {
+  std::unique_ptr<FramePool>& slot = pools_[static_cast<std::size_t>(pool)][log2];
+  if (slot == nullptr) {
+    HomeOptions homes;
+    homes.huge = facts_.huge_pages && log2 >= kLog2Chunk;
+    homes.inherited = pool == Pool::locked;
+    if (pool != Pool::locked) {
+      homes.memory = mechanism_of(pool) != Mechanism::in_place;
+      homes.registered_with = mechanism_of(pool) == Mechanism::uffd_move ? &userfault_ : nullptr;
+    }
+    slot = std::make_unique<FramePool>(std::uint64_t{1} << log2, homes);
+  }
+  return *slot;
+}
+
+FramePool& DramTier::pool(const Parts& parts) const {
+  return *pools_[static_cast<std::size_t>(parts.pool)][parts.log2];
+}
+
+// [mover] Frames and books.
+
+FrameId DramTier::acquire_frame(const FrameRequest& request) {
+  if (!std::has_single_bit(request.bytes) || request.bytes < kSmallestExtent ||
+      request.bytes > kLargestExtent) {
+    return {};
+  }
+  const auto log2 = static_cast<unsigned>(std::bit_width(request.bytes) - 1);
+  // Pages of a huge frame do not move singly, and small pages do not move fast in numbers.
+  if (request.pool != Pool::locked &&
+      (request.pool == Pool::small) != (request.bytes < host::kHugePage)) {
+    return {};
+  }
+  const std::uint32_t index = request.pool == Pool::locked && log2 < kLog2Chunk
+                                  ? take_slab(log2, request.domain)
+                                  : take(pool(request.pool, log2), request.domain);
+  return index == kNoFrame ? FrameId{} : pack(request.pool, log2, index);
+}
+
+std::uint32_t DramTier::take(FramePool& from, std::uint32_t domain) {
+  const std::uint64_t bytes = from.bytes();
+  // A cached frame does not change used(). It may still not be given out when in_use alone would
+  // pass a budget that was lowered: the cache is what a trim gives back first.
+  if (from.coldest() != kNoFrame && books_.in_use + bytes <= books_.budget) {
+    books_.cached -= bytes;
+    books_.in_use += bytes;
+    return from.take_cached(domain);
+  }
+  if (books_.used() + bytes > books_.budget) {
+    return kNoFrame;
+  }
+  const std::uint32_t index = from.take_fresh(domain);
+  if (index != kNoFrame) {
+    books_.in_use += bytes;
+  }
+  return index;
+}
+
+std::uint32_t DramTier::take_slab(unsigned log2, std::uint32_t domain) {
+  FramePool& chunks = pool(Pool::locked, kLog2Chunk);
+  if (slabs_[log2] == nullptr) {
+    slabs_[log2] = std::make_unique<SlabPool>(std::uint64_t{1} << log2, chunks);
+  }
+  SlabPool& slab = *slabs_[log2];
+  const std::uint32_t index = slab.take(domain);
+  if (index != kNoFrame) {
+    return index;
+  }
+  const std::uint32_t chunk = take(chunks, domain);
+  if (chunk == kNoFrame) {
+    return kNoFrame;
+  }
+  slab.add(chunk);
+  return slab.take(domain);
+}
+
+void DramTier::return_frame(FrameId frame) {
+  const Parts parts = unpack(frame);
+  if (!is_slab(parts)) {
+    put_back(pool(parts), parts.index);
+    return;
+  }
+  const std::uint32_t chunk = slab(parts).give_back(parts.index);
+  if (chunk != kNoFrame) {
+    put_back(pool(Pool::locked, kLog2Chunk), chunk);
+  }
+}
+
+void DramTier::put_back(FramePool& to, std::uint32_t index) {
+  Frame& frame = to.frame(index);
+  assert(frame.state == Frame::State::in_use && frame.at == nullptr);
+  if (!frame.pages) {
+    to.give_back(index);
+    books_.in_use -= to.bytes();
+  } else if (frame.referenced || books_.used() - leaving_bytes_ > books_.budget) {
+    frame.state = Frame::State::leaving;
+    leaving_.push_back({&to, index, false, false});
+    leaving_bytes_ += to.bytes();
+  } else {
+    to.cache(index, ++clock_);
+    books_.in_use -= to.bytes();
+    books_.cached += to.bytes();
+  }
+}
+
+void DramTier::mark_referenced(FrameId frame) {
+  const Parts parts = unpack(frame);
+  if (is_slab(parts)) {
+    slab(parts).slot(parts.index).referenced = true;
+  } else {
+    pool(parts).frame(parts.index).referenced = true;
+  }
+}
+
+bool DramTier::needs_populate(FrameId frame) const {
+  const Parts parts = unpack(frame);
+  if (is_slab(parts)) {
+    const SlabSlot& slot = slab(parts).slot(parts.index);
+    return !slab(parts).chunk(parts.index).pages.load() || slot.tag != slot.owner;
+  }
+  const FramePool& of = pool(parts);
+  const Frame& held = of.frame(parts.index);
+  return of.homes().memory && (!held.pages || held.tag != held.owner);
+}
+
+// Trimming: begin and finish on the mover, run on a hand.
+
+std::uint64_t DramTier::begin_trim(std::uint64_t bytes) {
+  if (!trimming_.empty()) {
+    return 0;  // One at a time.
+  }
+  std::uint64_t chosen = 0;
+  while (!leaving_.empty() && chosen < bytes && trimming_.size() < kVictimsAtOnce) {
+    chosen += leaving_.back().pool->bytes();
+    leaving_bytes_ -= leaving_.back().pool->bytes();
+    trimming_.push_back(leaving_.back());
+    leaving_.pop_back();
+  }
+  add_victims(bytes, chosen);
+  return chosen;
+}
+
+void DramTier::add_victims(std::uint64_t bytes, std::uint64_t& chosen) {
+  while (chosen < bytes && trimming_.size() < kVictimsAtOnce) {
+    FramePool* coldest = nullptr;
+    std::uint64_t stamp = 0;
+    for (const auto& sizes : pools_) {
+      for (const std::unique_ptr<FramePool>& candidate : sizes) {
+        if (candidate == nullptr || candidate->coldest() == kNoFrame) {
+          continue;
+        }
+        const std::uint64_t its = candidate->frame(candidate->coldest()).stamp;
+        if (coldest == nullptr || its < stamp) {
+          coldest = candidate.get();
+          stamp = its;
+        }
+      }
+    }
+    if (coldest == nullptr) {
+      return;
+    }
+    trimming_.push_back({coldest, coldest->take_coldest(), true, false});
+    chosen += coldest->bytes();
+  }
+}
+
+void DramTier::run_trim() {
+  // Neighbours go in one call.
+  std::vector<Victim*> order;
+  order.reserve(trimming_.size());
+  for (Victim& victim : trimming_) {
+    order.push_back(&victim);
+  }
+  const auto home = [](const Victim* victim) { return victim->pool->home(victim->index); };
+  std::sort(order.begin(), order.end(),
+            [&](const Victim* a, const Victim* b) { return home(a) < home(b); });
+  for (std::size_t first = 0; first < order.size();) {
+    std::byte* const start = home(order[first]);
+    std::byte* end = start;
+    std::size_t last = first;
+    for (; last < order.size() && home(order[last]) == end; ++last) {
+      end += order[last]->pool->bytes();
+    }
+    if (host::drop(start, static_cast<std::uint64_t>(end - start)) != 0) {
+      for (std::size_t i = first; i < last; ++i) {
+        order[i]->refused = host::drop(home(order[i]), order[i]->pool->bytes()) != 0;
+      }
+    }
+    first = last;
+  }
+}
+
+void DramTier::finish_trim() {
+  for (const Victim& victim : trimming_) {
+    const std::uint64_t bytes = victim.pool->bytes();
+    if (victim.refused) {
+      // Still charged, since its pages are still there. Tried again by the next trim.
+      counters_.trims_refused += 1;
+      leaving_.push_back({victim.pool, victim.index, false, false});
+      leaving_bytes_ += bytes;
+      if (victim.was_cached) {
+        books_.cached -= bytes;
+        books_.in_use += bytes;
+      }
+      continue;
+    }
+    victim.pool->frame(victim.index).pages = false;
+    victim.pool->give_back(victim.index);
+    (victim.was_cached ? books_.cached : books_.in_use) -= bytes;
+    counters_.trims += 1;
+    counters_.trimmed_bytes += bytes;
+  }
+  trimming_.clear();
+}
+
+// Faults.
+
+bool DramTier::next_fault(int timeout_ms, Fault& fault) {
+  std::array<pollfd, 2> waiting = {pollfd{stop_, POLLIN, 0}, pollfd{userfault_.fd(), POLLIN, 0}};
+  for (;;) {
+    const int ready = poll(waiting.data(), waiting.size(), timeout_ms);
+    if (ready < 0 && errno == EINTR) {
+      continue;
+    }
+    if (ready <= 0 || waiting[0].revents != 0) {
+      return false;
+    }
+    const int error = userfault_.read_event(fault);
+    if (error == 0) {
+      counters_.faults += 1;
+      return true;
+    }
+    if (error != EAGAIN) {
+      return false;
+    }
+  }
+}
+
+void DramTier::wake(std::byte* address) {
+  std::byte* const page = address - reinterpret_cast<std::uint64_t>(address) % host::kPage;
+  userfault_.wake(page, host::kPage);
+}
+
+void DramTier::stop_faults() {
+  const std::uint64_t one = 1;
+  while (write(stop_, &one, sizeof(one)) < 0 && errno == EINTR) {
+  }
+}
+
+bool DramTier::test_consistent() const {
+  std::uint64_t in_use = 0;
+  std::uint64_t cached = 0;
+  for (const auto& sizes : pools_) {
+    for (const std::unique_ptr<FramePool>& each : sizes) {
+      if (each == nullptr) {
+        continue;
+      }
+      if (!each->test_consistent()) {
+        return false;
+      }
+      in_use += each->test_bytes(Frame::State::in_use);
+      in_use += each->test_bytes(Frame::State::leaving);
+      cached += each->test_bytes(Frame::State::cached);
+    }
+  }
+  // Victims of a trim under way have left the cache, but not its books.
+  for (const Victim& victim : trimming_) {
+    if (victim.was_cached) {
+      in_use -= victim.pool->bytes();
+      cached += victim.pool->bytes();
+    }
+  }
+  return in_use == books_.in_use && cached == books_.cached;
+}
+
+}  // namespace tiermem

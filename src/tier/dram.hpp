@@ -1,0 +1,181 @@
+// The DRAM tier: frames of ordinary memory under one budget, and windows in which they appear. Puts
+// together the pools (frame_pool, slab_pool), the address space (window_arena), the pages (nursery)
+// and the mechanism (frame_mapper); keeps the books. Which mechanism serves is settled at creation,
+// by doing it once.
+//
+// Threads: as marked in tier.hpp; books and pools belong to the mover's thread. next_fault and
+// poison are for one fault-reader thread, which runtime owns; stop_faults and the const calls
+// marked [any] for any. Mover calls make no system call, but for new address space once in 32 MiB
+// of frames.
+//
+// The books: in_use = frames given out, whole slab chunks for their frames, and frames whose pages
+// are on the way back to the kernel; cached = free frames with pages, victims of a trim included
+// until finish_trim. used <= budget always, except after set_budget below used.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "os/userfault.hpp"
+#include "tier/dram_counters.hpp"
+#include "tier/frame_mapper.hpp"
+#include "tier/frame_pool.hpp"
+#include "tier/nursery.hpp"
+#include "tier/slab_pool.hpp"
+#include "tier/tier.hpp"
+#include "tier/window_arena.hpp"
+
+namespace tiermem {
+
+enum class HugePages : std::uint8_t {
+  automatic,  ///< Asked for where they can be had.
+  require,    ///< Else create() or populate() fails. Checked from Linux 6.7 on.
+  off,
+};
+
+struct DramOptions {
+  std::uint64_t budget = 0;
+  /// How frames appear in windows; nothing: the first that works of uffd_move, remap, in_place.
+  std::optional<Mechanism> mechanism{};
+  HugePages huge_pages = HugePages::automatic;
+  std::uint64_t window_reserve_bytes = std::uint64_t{1} << 40;  ///< Address space at a time.
+  bool userfault = true;        ///< False: userfaultfd is not even tried.
+  std::uint64_t map_limit = 0;  ///< Mappings the process may have; 0: as vm.max_map_count says.
+  Place place{Kind::dram, 0};
+};
+
+/// What was probed, for `topo` and receipts. Empty reasons: nothing was refused.
+struct DramFacts {
+  Mechanism windows = Mechanism::in_place;        ///< Of extents of 2 MiB and more.
+  Mechanism small_windows = Mechanism::in_place;  ///< Of smaller ones. Never remap.
+  bool huge_pages = false;
+  char move_reason[224] = {};
+  char remap_reason[128] = {};
+  char huge_reason[128] = {};
+  UserfaultFacts userfault;
+};
+
+/// A touch of an absent page in a window.
+using Fault = UserfaultEvent;
+
+class DramTier final : public AddressableTier {
+ public:
+  /// unsupported when the mechanism or `require` asked for cannot be had; nothing is left behind.
+  static Result<std::unique_ptr<DramTier>> create(const DramOptions& options);
+  /// No frame may be in a window, no hand and no fault reader may be inside.
+  ~DramTier() override;
+  DramTier(const DramTier&) = delete;
+  DramTier& operator=(const DramTier&) = delete;
+
+  Place place() const override { return options_.place; }
+  bool host_addressable() const override { return true; }
+
+  FrameId acquire_frame(const FrameRequest& request) override;
+  void return_frame(FrameId frame) override;
+  FrameBooks books() const override { return books_; }
+  void set_budget(std::uint64_t bytes) override { books_.budget = bytes; }
+  bool needs_populate(FrameId frame) const override;
+  Status populate(FrameId frame, bool clear) override;
+  std::uint64_t begin_trim(std::uint64_t bytes) override;
+  void run_trim() override;
+  void finish_trim() override;
+
+  Result<std::byte*> reserve_window(std::uint64_t bytes, std::uint64_t extent_bytes) override;
+  void release_window(std::byte* window, std::uint64_t bytes) override;
+  Pool window_pool(std::uint64_t extent_bytes) const override;
+
+  /// In place, bytes that landed belong to the window: unmap() must follow even without a map().
+  std::byte* landing(FrameId frame, std::byte* at) const override;
+  Status map(FrameId frame, std::byte* at, Mechanism& used) override;
+  Status unmap(FrameId frame, std::byte* at) override;
+
+  /// [mover] The frame's pages may be referenced from outside (a pipe, a zero-copy send): when it
+  /// is returned they go back to the kernel instead of to the next taker.
+  void mark_referenced(FrameId frame);
+  /// [mover] What begin_trim could free: the cache, and frames waiting to go back to the kernel.
+  std::uint64_t trimmable() const { return books_.cached + leaving_bytes_; }
+
+  /// [fault reader] Waits for a touch of an absent page. False after the timeout (milliseconds,
+  /// negative: none) or after stop_faults(). Where windows are not registered nothing ever comes.
+  bool next_fault(int timeout_ms, Fault& fault);
+  /// [fault reader] The toucher gets SIGBUS, and so does everyone after it until a frame is mapped
+  /// there. False when a frame arrived meanwhile: the toucher goes on.
+  bool poison(std::byte* address) { return mapper_.poison(address); }
+  /// [any] The toucher tries again.
+  void wake(std::byte* address);
+  /// [any] next_fault returns false from now on.
+  void stop_faults();
+  /// [any] True when touches of absent extents are seen.
+  bool sees_faults() const { return facts_.windows == Mechanism::uffd_move; }
+
+  const DramFacts& facts() const { return facts_; }              // [any]
+  DramCounters counters() const { return snapshot(counters_); }  // [any]
+
+  /// Re-derives the books from the frames; false when they disagree. [mover], tests only.
+  bool test_consistent() const;
+
+ private:
+  struct Parts {
+    Pool pool;
+    unsigned log2;
+    std::uint32_t index;
+  };
+  struct Victim {
+    FramePool* pool;
+    std::uint32_t index;
+    bool was_cached;
+    bool refused;
+  };
+
+  DramTier(const DramOptions& options, const DramFacts& facts, Userfault userfault);
+
+  /// log2 of a slab's chunk, the smallest frame that may be huge.
+  static constexpr unsigned kLog2Chunk = 21;
+
+  static FrameId pack(Pool pool, unsigned log2, std::uint32_t index);
+  static Parts unpack(FrameId frame);
+  static bool is_slab(const Parts& parts) {
+    return parts.pool == Pool::locked && parts.log2 < kLog2Chunk;
+  }
+  Mechanism mechanism_of(Pool pool) const;
+
+  FramePool& pool(Pool pool, unsigned log2);
+  FramePool& pool(const Parts& parts) const;
+  SlabPool& slab(const Parts& parts) const { return *slabs_[parts.log2]; }
+  std::uint32_t take(FramePool& from, std::uint32_t domain);
+  std::uint32_t take_slab(unsigned log2, std::uint32_t domain);
+  void put_back(FramePool& to, std::uint32_t index);
+  void add_victims(std::uint64_t bytes, std::uint64_t& chosen);
+  Status populate_slab(const Parts& parts, bool clear);
+  Result<bool> populate_home(const FramePool& of, std::byte* home);  // True: all huge.
+  WindowArena& arena_for(std::uint64_t extent_bytes);
+
+  // Constant after construction. The userfault outlives all that is registered with it.
+  const DramOptions options_;
+  DramFacts facts_;
+  Userfault userfault_;
+  int stop_ = -1;
+  bool require_huge_ = false;
+
+  // These synchronise themselves.
+  LiveDramCounters counters_;
+  std::unique_ptr<Nursery> huge_nursery_, small_nursery_;
+  FrameMapper mapper_;
+  WindowArena huge_arena_, small_arena_;
+  std::mutex slab_pages_mutex_;  // One hand at a time brings a slab chunk its pages.
+
+  // The mover's. Hands read the pointers of pools whose frames they hold.
+  FrameBooks books_;
+  std::uint64_t clock_ = 0;  // Stamps of cached frames.
+  std::array<std::array<std::unique_ptr<FramePool>, 27>, 3> pools_;
+  std::array<std::unique_ptr<SlabPool>, 21> slabs_;
+  std::vector<Victim> leaving_;  // Returned, not to be reused; in_use until trimmed.
+  std::uint64_t leaving_bytes_ = 0;
+  std::vector<Victim> trimming_;  // The mover's, but a hand's between begin_trim and finish_trim.
+};
+
+}  // namespace tiermem

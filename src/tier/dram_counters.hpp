@@ -1,0 +1,44 @@
+// What the DRAM tier counts, since it began. Hands, mover and fault reader add; anyone reads.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace tiermem {
+
+/// Frames unless the name says otherwise.
+template <typename Number>
+struct DramCounts {
+  Number moved_in_uffd{}, moved_out_uffd{};
+  Number moved_in_remap{}, moved_out_remap{};
+  Number moved_in_place{}, moved_out_place{};
+  Number copied_in{};       ///< UFFDIO_MOVE refused on the way in: copied instead.
+  Number dropped_out{};     ///< Pages could not be taken along on the way out, and were dropped.
+  Number partial_moves{};   ///< Of both: some pages had moved before the kernel refused.
+  Number remaps_refused{};  ///< Too many mappings.
+  Number populated{}, populated_bytes{};
+  Number cleared_bytes{};
+  Number huge_asked{}, huge_got{};  ///< 2 MiB pages. Got is known from Linux 6.7 on.
+  Number trims{}, trimmed_bytes{};
+  Number trims_refused{};       ///< Frames the kernel did not take back.
+  Number faults{}, poisoned{};  ///< Touches of absent pages; pages poisoned for it.
+};
+
+using DramCounters = DramCounts<std::uint64_t>;
+/// Relaxed: each is a sum of its own, and orders nothing.
+struct RelaxedCounter {
+  std::atomic<std::uint64_t> value{0};
+  void operator+=(std::uint64_t n) { value.fetch_add(n, std::memory_order_relaxed); }
+  operator std::uint64_t() const { return value.load(std::memory_order_relaxed); }
+};
+using LiveDramCounters = DramCounts<RelaxedCounter>;
+
+inline DramCounters snapshot(const LiveDramCounters& live) {
+  return {live.moved_in_uffd,  live.moved_out_uffd,  live.moved_in_remap, live.moved_out_remap,
+          live.moved_in_place, live.moved_out_place, live.copied_in,      live.dropped_out,
+          live.partial_moves,  live.remaps_refused,  live.populated,      live.populated_bytes,
+          live.cleared_bytes,  live.huge_asked,      live.huge_got,       live.trims,
+          live.trimmed_bytes,  live.trims_refused,   live.faults,         live.poisoned};
+}
+
+}  // namespace tiermem

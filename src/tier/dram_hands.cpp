@@ -1,0 +1,177 @@
+// What hands do with a DRAM frame: bring its pages, clear it, put it into a window and take it out;
+// and the windows themselves, for any thread. A frame belongs to one hand at a time; of a slab
+// chunk the pages are brought under a mutex, since its frames may be in several hands.
+#include <cassert>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "tier/dram.hpp"
+
+namespace tiermem {
+
+Result<bool> DramTier::populate_home(const FramePool& of, std::byte* home) {
+  const bool huge = of.homes().huge;
+  std::uint64_t got = 0;
+  if (of.homes().registered_with != nullptr) {
+    Nursery& nursery = of.bytes() >= host::kHugePage ? *huge_nursery_ : *small_nursery_;
+    auto filled = nursery.fill(home, of.bytes(), huge && require_huge_);
+    if (!filled.ok()) {
+      return std::move(filled).status();
+    }
+    got = filled->huge;
+  } else {
+    auto brought = bring_pages(home, of.bytes(), huge, huge && require_huge_);
+    if (!brought.ok()) {
+      return std::move(brought).status();
+    }
+    got = *brought;
+  }
+  counters_.populated += 1;
+  counters_.populated_bytes += of.bytes();
+  if (huge) {
+    counters_.huge_asked += of.bytes() / host::kHugePage;
+    counters_.huge_got += got;
+  }
+  return huge && got == of.bytes() / host::kHugePage;
+}
+
+Status DramTier::populate(FrameId id, bool clear) {
+  const Parts parts = unpack(id);
+  if (is_slab(parts)) {
+    return populate_slab(parts, clear);
+  }
+  const FramePool& of = pool(parts);
+  if (!of.homes().memory) {
+    return {};  // Pages come zeroed, in the window, with the bytes.
+  }
+  Frame& frame = of.frame(parts.index);
+  assert(frame.at == nullptr);
+  std::byte* const home = of.home(parts.index);
+  if (!frame.pages) {
+    auto all_huge = populate_home(of, home);
+    if (!all_huge.ok()) {
+      return std::move(all_huge).status();
+    }
+    frame.huge = *all_huge;
+    frame.pages = true;
+    frame.tag = kTagZero;
+  }
+  if (frame.tag != kTagZero && (clear || frame.tag != frame.owner)) {
+    std::memset(home, 0, of.bytes());
+    counters_.cleared_bytes += of.bytes();
+  }
+  frame.tag = frame.owner;
+  return {};
+}
+
+Status DramTier::populate_slab(const Parts& parts, bool clear) {
+  const SlabPool& of = slab(parts);
+  SlabChunk& chunk = of.chunk(parts.index);
+  if (!chunk.pages.load()) {
+    const std::lock_guard lock(slab_pages_mutex_);
+    if (!chunk.pages.load()) {
+      const FramePool& chunks = pool(Parts{Pool::locked, kLog2Chunk, 0});
+      auto brought = populate_home(chunks, chunks.home(of.chunk_of(parts.index)));
+      if (!brought.ok()) {
+        return std::move(brought).status();
+      }
+      chunk.pages.store(true);
+    }
+  }
+  SlabSlot& slot = of.slot(parts.index);
+  if (slot.tag != kTagZero && (clear || slot.tag != slot.owner)) {
+    std::memset(of.home(parts.index), 0, of.frame_bytes());
+    counters_.cleared_bytes += of.frame_bytes();
+  }
+  slot.tag = slot.owner;
+  return {};
+}
+
+// Windows.
+
+WindowArena& DramTier::arena_for(std::uint64_t extent_bytes) {
+  return extent_bytes >= host::kHugePage ? huge_arena_ : small_arena_;
+}
+
+Pool DramTier::window_pool(std::uint64_t extent_bytes) const {
+  return extent_bytes >= host::kHugePage ? Pool::movable : Pool::small;
+}
+
+Result<std::byte*> DramTier::reserve_window(std::uint64_t bytes, std::uint64_t extent_bytes) {
+  return arena_for(extent_bytes).reserve(bytes, extent_bytes);
+}
+
+void DramTier::release_window(std::byte* window, std::uint64_t) {
+  for (WindowArena* arena : {&huge_arena_, &small_arena_}) {
+    const std::uint64_t bytes = arena->size_of(window);
+    if (bytes == 0) {
+      continue;
+    }
+    mapper_.forget(window, bytes);
+    host::drop(window, bytes);
+    const bool small = arena == &small_arena_;
+    if ((small ? facts_.small_windows : facts_.windows) == Mechanism::uffd_move) {
+      userfault_.wake(window, bytes);
+    }
+    arena->release(window);
+    return;
+  }
+}
+
+std::byte* DramTier::landing(FrameId frame, std::byte* at) const {
+  const Parts parts = unpack(frame);
+  if (is_slab(parts)) {
+    return slab(parts).home(parts.index);
+  }
+  const FramePool& of = pool(parts);
+  return of.homes().memory ? of.home(parts.index) : at;
+}
+
+Status DramTier::map(FrameId id, std::byte* at, Mechanism& used) {
+  used = Mechanism::in_place;
+  if (at == nullptr) {
+    return {};
+  }
+  const Parts parts = unpack(id);
+  if (parts.pool == Pool::locked) {
+    return fail(Code::internal, "a locked frame never appears in a window");
+  }
+  const FramePool& of = pool(parts);
+  Frame& frame = of.frame(parts.index);
+  if (frame.at != nullptr || (of.homes().memory && !frame.pages)) {
+    return fail(Code::internal, "a frame that is {} cannot be mapped",
+                frame.at != nullptr ? "in a window already" : "fresh");
+  }
+  MapResult result =
+      mapper_.in(mechanism_of(parts.pool), {of.home(parts.index), at, of.bytes(), frame.huge});
+  used = result.used;
+  frame.at = result.end == MapEnd::window ? at : nullptr;
+  frame.huge = result.huge;
+  if (result.end == MapEnd::dropped) {
+    frame.pages = false;
+  }
+  return std::move(result.status);
+}
+
+Status DramTier::unmap(FrameId id, std::byte* at) {
+  const Parts parts = unpack(id);
+  if (at == nullptr || parts.pool == Pool::locked) {
+    return {};
+  }
+  const FramePool& of = pool(parts);
+  Frame& frame = of.frame(parts.index);
+  if (of.homes().memory && frame.at == nullptr) {
+    return {};
+  }
+  assert(frame.at == nullptr || frame.at == at);
+  MapResult result =
+      mapper_.out(mechanism_of(parts.pool), {of.home(parts.index), at, of.bytes(), frame.huge});
+  frame.at = result.end == MapEnd::window ? at : nullptr;
+  frame.huge = result.huge;
+  if (result.end == MapEnd::dropped) {
+    frame.pages = false;
+  }
+  return std::move(result.status);
+}
+
+}  // namespace tiermem

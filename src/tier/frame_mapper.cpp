@@ -1,0 +1,249 @@
+// The three mechanisms.
+#include "tier/frame_mapper.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "os/host_memory.hpp"
+
+namespace tiermem {
+namespace {
+
+std::byte* page_of(std::byte* address) {
+  return address - reinterpret_cast<std::uint64_t>(address) % host::kPage;
+}
+
+MapResult failed(Status status, MapEnd end) {
+  return {.status = std::move(status), .end = end};
+}
+
+// A remapped frame cuts its window's mapping in three and its home's likewise; both are whole again
+// after it left. About: neighbours merge.
+constexpr std::uint64_t kMappingsEach = 4;
+
+}  // namespace
+
+FrameMapper::FrameMapper(const Userfault& userfault, std::uint64_t map_limit,
+                         LiveDramCounters& counters)
+    : userfault_(userfault), map_limit_(map_limit), counters_(counters) {}
+
+MapResult FrameMapper::in(Mechanism mechanism, const MapPlace& place) {
+  switch (mechanism) {
+    case Mechanism::uffd_move:
+      return in_by_move(place);
+    case Mechanism::remap:
+      return in_by_remap(place);
+    case Mechanism::in_place:
+    case Mechanism::copy:
+      break;
+  }
+  return in_as_is(place);
+}
+
+MapResult FrameMapper::out(Mechanism mechanism, const MapPlace& place) {
+  switch (mechanism) {
+    case Mechanism::uffd_move:
+      return out_by_move(place);
+    case Mechanism::remap:
+      return out_by_remap(place);
+    case Mechanism::in_place:
+    case Mechanism::copy:
+      break;
+  }
+  return out_as_is(place);
+}
+
+MapResult FrameMapper::in_by_move(const MapPlace& place) {
+  if (take_poisoned(place.at, place.bytes)) {
+    host::drop(place.at, place.bytes);  // Nothing else is there yet. The page table goes, too.
+  }
+  std::uint64_t done = 0;
+  for (;;) {
+    const UserfaultProgress moved =
+        userfault_.move(place.at + done, place.home + done, place.bytes - done);
+    done += moved.done;
+    if (moved.error == 0) {
+      counters_.moved_in_uffd += 1;
+      return {.end = MapEnd::window, .used = Mechanism::uffd_move, .huge = place.huge};
+    }
+    // A touch was poisoned after we looked. Pages from here on are not ours yet.
+    if (moved.error == EEXIST && take_poisoned(place.at + done, place.bytes - done)) {
+      host::drop(place.at + done, place.bytes - done);
+      continue;
+    }
+    return in_by_copy(place, done, moved.error);
+  }
+}
+
+// The frame's pages are page-locked, or the window's protection differs. Bytes can still be copied,
+// page by page; the home is given up.
+MapResult FrameMapper::in_by_copy(const MapPlace& place, std::uint64_t moved, int why) {
+  if (moved > 0) {
+    counters_.partial_moves += 1;
+  }
+  const UserfaultProgress copied =
+      userfault_.copy(place.at + moved, place.home + moved, place.bytes - moved);
+  if (copied.error == 0) {
+    host::drop(place.home, place.bytes);
+    counters_.copied_in += 1;
+    return {.end = MapEnd::window, .used = Mechanism::copy};
+  }
+  host::drop(place.at, place.bytes);
+  host::drop(place.home, place.bytes);
+  const Code code = copied.error == ENOMEM ? Code::no_capacity : Code::internal;
+  return failed(
+      fail_native(code, copied.error, "a frame could not be mapped: UFFDIO_MOVE {}, UFFDIO_COPY {}",
+                  std::strerror(why), std::strerror(copied.error)),
+      MapEnd::dropped);
+}
+
+MapResult FrameMapper::out_by_move(const MapPlace& place) {
+  const UserfaultProgress moved = userfault_.move(place.home, place.at, place.bytes);
+  if (moved.error == 0) {
+    if (!place.huge && place.bytes >= host::kHugePage) {
+      host::drop(place.at, place.bytes);  // Page tables of small pages would keep huge ones out.
+    }
+    counters_.moved_out_uffd += 1;
+    return {.end = MapEnd::home, .used = Mechanism::uffd_move, .huge = place.huge};
+  }
+  // Shared with a forked child, page-locked, or emptied by the program. The bytes are elsewhere.
+  counters_.dropped_out += 1;
+  if (moved.done > 0) {
+    counters_.partial_moves += 1;
+  }
+  const int window_error = host::drop(place.at, place.bytes);
+  const int home_error = host::drop(place.home, place.bytes);
+  if (const int error = window_error != 0 ? window_error : home_error; error != 0) {
+    return failed(fail_native(Code::internal, error,
+                              "a frame can neither be moved ({}) nor dropped ({}) from its window",
+                              std::strerror(moved.error), std::strerror(error)),
+                  MapEnd::window);
+  }
+  return {.end = MapEnd::dropped, .used = Mechanism::uffd_move};
+}
+
+// mremap replaces the window's mapping by the home's: advice that says "not for children" must be
+// taken back, and given again to the home on the way out.
+MapResult FrameMapper::in_by_remap(const MapPlace& place) {
+  if (!room_for_mapping()) {
+    counters_.remaps_refused += 1;
+    ErrorInfo info = error_info(Code::no_capacity,
+                                "mapping a frame by mremap would bring this process near its {} "
+                                "mappings; raise vm.max_map_count or use larger extents",
+                                map_limit_);
+    set_text(info.setting, "vm.max_map_count");
+    return failed(Status(info), MapEnd::home);
+  }
+  int error = host::remap(place.at, place.home, place.bytes);
+  if (error != 0) {
+    counters_.remaps_refused += 1;
+    return failed(
+        fail_native(Code::no_capacity, error, "mremap into a window: {}", std::strerror(error)),
+        MapEnd::home);
+  }
+  error = host::advise(place.at, place.bytes, host::Advise::do_fork);
+  if (error != 0) {
+    const bool back = out_by_remap(place).end == MapEnd::home;
+    return failed(fail_native(Code::internal, error, "MADV_DOFORK: {}", std::strerror(error)),
+                  back ? MapEnd::home : MapEnd::dropped);
+  }
+  counters_.moved_in_remap += 1;
+  return {.end = MapEnd::window, .used = Mechanism::remap, .huge = place.huge};
+}
+
+MapResult FrameMapper::out_by_remap(const MapPlace& place) {
+  MapResult result{.end = MapEnd::home, .used = Mechanism::remap, .huge = place.huge};
+  const int error = host::remap(place.home, place.at, place.bytes);
+  if (error == 0) {
+    host::advise(place.home, place.bytes, host::Advise::dont_fork);
+    counters_.moved_out_remap += 1;
+  } else {
+    counters_.dropped_out += 1;
+    result.end = MapEnd::dropped;
+    result.huge = false;
+  }
+  if (const int closed = host::close_range(place.at, place.bytes); closed != 0) {
+    host::drop(place.at, place.bytes);
+    return failed(fail_native(Code::internal, closed, "a window could not be closed: {}",
+                              std::strerror(closed)),
+                  result.end);
+  }
+  const std::lock_guard lock(mapping_mutex_);
+  mappings_ -= std::min(mappings_, kMappingsEach);
+  return result;
+}
+
+MapResult FrameMapper::in_as_is(const MapPlace& place) {
+  if (const int error = host::populate(place.at, place.bytes); error != 0) {
+    return failed(fail_native(Code::no_capacity, error, "the kernel has no pages for {}: {}",
+                              human_bytes(place.bytes), std::strerror(error)),
+                  MapEnd::window);
+  }
+  counters_.moved_in_place += 1;
+  return {.end = MapEnd::window};
+}
+
+MapResult FrameMapper::out_as_is(const MapPlace& place) {
+  if (const int error = host::drop(place.at, place.bytes); error != 0) {
+    return failed(fail_native(Code::internal, error, "a window could not be emptied: {}",
+                              std::strerror(error)),
+                  MapEnd::window);
+  }
+  counters_.moved_out_place += 1;
+  return {.end = MapEnd::dropped};
+}
+
+bool FrameMapper::poison(std::byte* address) {
+  std::byte* const page = page_of(address);
+  {
+    // Before the kernel knows: whoever then finds the page occupied finds it here.
+    const std::lock_guard lock(poison_mutex_);
+    poisoned_.insert(page);
+    poisoned_count_.store(poisoned_.size());
+  }
+  const int error = userfault_.poison(page, host::kPage);
+  if (error == 0) {
+    counters_.poisoned += 1;
+    return true;
+  }
+  take_poisoned(page, host::kPage);
+  userfault_.wake(page, host::kPage);
+  return false;
+}
+
+void FrameMapper::forget(std::byte* address, std::uint64_t bytes) {
+  take_poisoned(address, bytes);
+}
+
+bool FrameMapper::take_poisoned(std::byte* address, std::uint64_t bytes) {
+  if (poisoned_count_.load() == 0) {
+    return false;
+  }
+  const std::lock_guard lock(poison_mutex_);
+  const auto first = poisoned_.lower_bound(address);
+  const auto last = poisoned_.lower_bound(address + bytes);
+  const bool any = first != last;
+  poisoned_.erase(first, last);
+  poisoned_count_.store(poisoned_.size());
+  return any;
+}
+
+// Counting mappings reads /proc (tens of milliseconds when there are many), so a running estimate
+// on the high side is kept, and corrected only when it reaches the limit. A tenth is left to the
+// program.
+bool FrameMapper::room_for_mapping() {
+  const std::uint64_t limit = map_limit_ - map_limit_ / 10;
+  const std::lock_guard lock(mapping_mutex_);
+  if (mappings_ == 0 || mappings_ + kMappingsEach > limit) {
+    mappings_ = host::map_count();
+  }
+  if (mappings_ + kMappingsEach > limit) {
+    return false;
+  }
+  mappings_ += kMappingsEach;
+  return true;
+}
+
+}  // namespace tiermem

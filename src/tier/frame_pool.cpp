@@ -1,0 +1,205 @@
+// Homes and lists of one frame size.
+#include "tier/frame_pool.hpp"
+
+#include <algorithm>
+#include <cassert>
+
+namespace tiermem {
+namespace {
+
+constexpr std::uint64_t kSegmentBytes = std::uint64_t{32} << 20;
+
+}  // namespace
+
+FramePool::Shelf::~Shelf() {
+  for (std::atomic<Segment*>& segment : segments) {
+    delete segment.load();
+  }
+}
+
+FramePool::FramePool(std::uint64_t bytes, const HomeOptions& homes)
+    : bytes_(bytes),
+      segment_bytes_(std::max(bytes, kSegmentBytes)),
+      frames_in_segment_(static_cast<std::uint32_t>(segment_bytes_ / bytes)),
+      homes_(homes) {}
+
+FramePool::Segment& FramePool::segment(std::uint32_t index) const {
+  const std::uint32_t number = index / frames_in_segment_;
+  // Acquire: partner of the releases in grow(). A hand that was given the frame through a queue
+  // would see them anyway; this keeps the rule local.
+  const Shelf* const shelf = shelves_[number / 1024].load(std::memory_order_acquire);
+  return *shelf->segments[number % 1024].load(std::memory_order_acquire);
+}
+
+Frame& FramePool::frame(std::uint32_t index) const {
+  return segment(index).frames[index % frames_in_segment_];
+}
+
+std::byte* FramePool::home(std::uint32_t index) const {
+  std::byte* const base = segment(index).range.data();
+  return base == nullptr ? nullptr : base + (index % frames_in_segment_) * bytes_;
+}
+
+bool FramePool::grow() {
+  // The last number is kNoFrame's.
+  if (segments_ / 1024 >= shelves_.size() ||
+      (std::uint64_t{segments_} + 1) * frames_in_segment_ >= kNoFrame) {
+    return false;
+  }
+  auto fresh = std::make_unique<Segment>();
+  if (homes_.memory) {
+    auto range = host::reserve({.bytes = segment_bytes_,
+                                .alignment = std::max(bytes_, host::kHugePage),
+                                .near = next_home_});
+    if (!range.ok()) {
+      return false;
+    }
+    std::byte* const base = range->data();
+    // Refused advice costs speed, not correctness, but for these two.
+    host::advise(base, segment_bytes_, homes_.huge ? host::Advise::huge : host::Advise::no_huge);
+    if (!homes_.inherited && host::advise(base, segment_bytes_, host::Advise::dont_fork) != 0) {
+      return false;
+    }
+    if (homes_.registered_with != nullptr &&
+        homes_.registered_with->register_missing(base, segment_bytes_) != 0) {
+      return false;
+    }
+    next_home_ = base + segment_bytes_;
+    fresh->range = std::move(*range);
+  }
+  fresh->frames = std::make_unique<Frame[]>(frames_in_segment_);
+  if (segments_ % 1024 == 0) {
+    shelf_owner_.push_back(std::make_unique<Shelf>());
+    shelves_[segments_ / 1024].store(shelf_owner_.back().get(), std::memory_order_release);
+  }
+  shelf_owner_.back()->segments[segments_ % 1024].store(fresh.release(), std::memory_order_release);
+  ++segments_;
+  return true;
+}
+
+std::uint32_t FramePool::take_cached(std::uint32_t domain) {
+  std::uint32_t index = age_.oldest;
+  if (const auto kin = kin_.find(domain); kin != kin_.end()) {
+    index = kin->second.youngest;  // Its lines may still be in the processor's cache.
+  }
+  if (index != kNoFrame) {
+    unlink(index);
+    Frame& taken = frame(index);
+    taken.state = Frame::State::in_use;
+    taken.owner = domain;
+  }
+  return index;
+}
+
+std::uint32_t FramePool::take_fresh(std::uint32_t domain) {
+  std::uint32_t index = kNoFrame;
+  if (!free_.empty()) {
+    index = free_.back();
+    free_.pop_back();
+  } else {
+    if (used_once_ == segments_ * frames_in_segment_ && !grow()) {
+      return kNoFrame;
+    }
+    index = used_once_++;
+  }
+  Frame& taken = frame(index);
+  assert(taken.state == Frame::State::free && !taken.pages && taken.at == nullptr);
+  taken.state = Frame::State::in_use;
+  taken.owner = domain;
+  return index;
+}
+
+void FramePool::cache(std::uint32_t index, std::uint64_t stamp) {
+  Frame& kept = frame(index);
+  assert(kept.at == nullptr && kept.pages && !kept.referenced);
+  kept.state = Frame::State::cached;
+  kept.stamp = stamp;
+  link(index);
+}
+
+void FramePool::give_back(std::uint32_t index) {
+  Frame& gone = frame(index);
+  assert(gone.at == nullptr && !gone.pages);
+  gone.state = Frame::State::free;
+  gone.tag = kTagZero;
+  gone.huge = false;
+  gone.referenced = false;
+  free_.push_back(index);
+}
+
+std::uint32_t FramePool::take_coldest() {
+  const std::uint32_t index = age_.oldest;
+  if (index != kNoFrame) {
+    unlink(index);
+    frame(index).state = Frame::State::leaving;
+  }
+  return index;
+}
+
+void FramePool::link(std::uint32_t index) {
+  Frame& added = frame(index);
+  added.older = age_.youngest;
+  added.younger = kNoFrame;
+  (age_.youngest == kNoFrame ? age_.oldest : frame(age_.youngest).younger) = index;
+  age_.youngest = index;
+
+  List& kin = kin_[added.tag];
+  added.kin_older = kin.youngest;
+  added.kin_younger = kNoFrame;
+  (kin.youngest == kNoFrame ? kin.oldest : frame(kin.youngest).kin_younger) = index;
+  kin.youngest = index;
+}
+
+void FramePool::unlink(std::uint32_t index) {
+  Frame& removed = frame(index);
+  (removed.older == kNoFrame ? age_.oldest : frame(removed.older).younger) = removed.younger;
+  (removed.younger == kNoFrame ? age_.youngest : frame(removed.younger).older) = removed.older;
+
+  const auto kin = kin_.find(removed.tag);
+  List& list = kin->second;
+  (removed.kin_older == kNoFrame ? list.oldest : frame(removed.kin_older).kin_younger) =
+      removed.kin_younger;
+  (removed.kin_younger == kNoFrame ? list.youngest : frame(removed.kin_younger).kin_older) =
+      removed.kin_older;
+  if (list.oldest == kNoFrame) {
+    kin_.erase(kin);
+  }
+  removed.older = removed.younger = removed.kin_older = removed.kin_younger = kNoFrame;
+}
+
+bool FramePool::test_consistent() const {
+  std::uint64_t cached = 0;
+  std::uint64_t free = 0;
+  for (std::uint32_t i = 0; i < used_once_; ++i) {
+    const Frame& f = frame(i);
+    cached += f.state == Frame::State::cached ? 1 : 0;
+    free += f.state == Frame::State::free ? 1 : 0;
+    if (f.state == Frame::State::free && (f.pages || f.at != nullptr)) {
+      return false;
+    }
+  }
+  std::uint64_t by_age = 0;
+  for (std::uint32_t i = age_.oldest; i != kNoFrame; i = frame(i).younger) {
+    ++by_age;
+  }
+  std::uint64_t by_kin = 0;
+  for (const auto& [tag, list] : kin_) {
+    for (std::uint32_t i = list.oldest; i != kNoFrame; i = frame(i).kin_younger) {
+      if (frame(i).tag != tag) {
+        return false;
+      }
+      ++by_kin;
+    }
+  }
+  return cached == by_age && cached == by_kin && free == free_.size();
+}
+
+std::uint64_t FramePool::test_bytes(Frame::State state) const {
+  std::uint64_t sum = 0;
+  for (std::uint32_t i = 0; i < used_once_; ++i) {
+    sum += frame(i).state == state ? bytes_ : 0;
+  }
+  return sum;
+}
+
+}  // namespace tiermem

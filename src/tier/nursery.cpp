@@ -1,0 +1,122 @@
+// Making pages beside their home, and moving them in.
+#include "tier/nursery.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.hpp"
+
+namespace tiermem {
+namespace {
+
+constexpr std::uint64_t kSlotBytes = host::kHugePage;
+constexpr std::uint64_t kSlots = 32;  // More than there are hands.
+
+Status dress(std::byte* address, std::uint64_t bytes, bool huge) {
+  host::advise(address, bytes, huge ? host::Advise::huge : host::Advise::no_huge);
+  // A page that a fork shares cannot be moved.
+  if (const int error = host::advise(address, bytes, host::Advise::dont_fork); error != 0) {
+    return fail_native(Code::unavailable, error, "MADV_DONTFORK: {}", std::strerror(error));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::uint64_t> bring_pages(std::byte* address, std::uint64_t bytes, bool huge,
+                                  bool require_huge) {
+  if (const int error = host::populate(address, bytes); error != 0) {
+    host::drop(address, bytes);
+    return fail_native(Code::no_capacity, error, "the kernel has no pages for {}: {}",
+                       human_bytes(bytes), std::strerror(error));
+  }
+  if (!huge) {
+    return std::uint64_t{0};
+  }
+  auto got = host::huge_bytes(address, bytes);
+  if (require_huge && got.has_value() && *got < bytes) {
+    host::advise(address, bytes, host::Advise::collapse);
+    got = host::huge_bytes(address, bytes);
+    if (got.has_value() && *got < bytes) {
+      host::drop(address, bytes);
+      return fail(Code::no_capacity, "huge_pages=require: only {} of {} came as huge pages",
+                  human_bytes(*got), human_bytes(bytes));
+    }
+  }
+  return got.value_or(0) / host::kHugePage;
+}
+
+Result<std::unique_ptr<Nursery>> Nursery::create(const Userfault& userfault, bool huge) {
+  auto range = host::reserve({.bytes = kSlots * kSlotBytes});
+  if (!range.ok()) {
+    return std::move(range).status();
+  }
+  if (Status dressed = dress(range->data(), range->bytes(), huge); !dressed.ok()) {
+    return dressed;
+  }
+  return std::unique_ptr<Nursery>(new Nursery(userfault, huge, std::move(*range)));
+}
+
+Nursery::Nursery(const Userfault& userfault, bool huge, host::AddressRange range)
+    : userfault_(userfault), huge_(huge), range_(std::move(range)) {
+  for (std::uint64_t i = kSlots; i > 0; --i) {
+    free_.push_back(range_.data() + (i - 1) * kSlotBytes);
+  }
+}
+
+std::byte* Nursery::take_slot() {
+  std::unique_lock lock(mutex_);
+  slot_free_.wait(lock, [&] { return !free_.empty(); });
+  std::byte* const slot = free_.back();
+  free_.pop_back();
+  return slot;
+}
+
+void Nursery::give_slot(std::byte* slot) {
+  {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(slot);
+  }
+  slot_free_.notify_one();
+}
+
+Result<Nursery::Filled> Nursery::fill(std::byte* home, std::uint64_t bytes, bool require_huge) {
+  Filled filled;
+  std::byte* const slot = take_slot();
+  Status status;
+  for (std::uint64_t done = 0; done < bytes && status.ok(); done += kSlotBytes) {
+    status =
+        fill_piece(slot, home + done, std::min(bytes - done, kSlotBytes), require_huge, filled);
+  }
+  give_slot(slot);
+  if (!status.ok()) {
+    host::drop(home, bytes);
+    return status;
+  }
+  return filled;
+}
+
+Status Nursery::fill_piece(std::byte* slot, std::byte* home, std::uint64_t bytes, bool require_huge,
+                           Filled& filled) {
+  const bool huge = huge_ && bytes == kSlotBytes;
+  auto got = bring_pages(slot, bytes, huge, require_huge);
+  if (!got.ok()) {
+    return std::move(got).status();
+  }
+  const UserfaultProgress moved = userfault_.move(home, slot, bytes);
+  if (moved.error != 0) {
+    host::drop(slot, bytes);
+    return fail_native(Code::internal, moved.error, "new pages could not be moved home: {}",
+                       std::strerror(moved.error));
+  }
+  filled.huge += *got;
+  if (huge && *got == 0) {
+    // Small pages left their page table behind, which would keep the next huge page out.
+    host::renew(slot, kSlotBytes);
+    return dress(slot, kSlotBytes, huge_);
+  }
+  return {};
+}
+
+}  // namespace tiermem

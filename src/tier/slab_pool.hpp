@@ -1,0 +1,70 @@
+// Small frames that never move: 2 MiB chunks cut in frames of 4 KiB to 1 MiB. A chunk is itself a
+// frame of the locked 2 MiB pool, so its charge, its cache and its way back to the kernel are that
+// pool's; this file only cuts. Whole chunks come and go: part of a huge page is never freed.
+//
+// Threads: the mover's thread takes and gives; hands read the slab of a frame they were given, and
+// write its slot's tag and `pages`.
+//
+//   chunk.in_use == number of slots with `used`;  a chunk with in_use == 0 does not exist.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "tier/frame_pool.hpp"
+
+namespace tiermem {
+
+struct SlabSlot {
+  std::uint64_t tag = kTagZero;  // [hand]
+  std::uint32_t owner = 0;
+  bool used = false;
+  bool referenced = false;
+};
+
+struct SlabChunk {
+  std::uint64_t frame_bytes = 0;
+  std::uint32_t in_use = 0;
+  bool referenced = false;  // One of its frames was: the chunk is not for reuse.
+  /// Set by the first hand that brought the pages, read by all: the slots share one huge page.
+  std::atomic<bool> pages{false};
+  std::vector<SlabSlot> slots;
+  std::vector<std::uint16_t> free;
+};
+
+/// The frames of one size. A frame's index is chunk index × frames in a chunk + slot.
+class SlabPool {
+ public:
+  /// `chunks` is the locked pool of 2 MiB frames and outlives this.
+  SlabPool(std::uint64_t frame_bytes, FramePool& chunks);
+
+  /// A slot in a chunk already cut, lowest chunk first so that the others empty; else kNoFrame:
+  /// then add() a chunk. Slots with the domain's own bytes are preferred.
+  std::uint32_t take(std::uint32_t domain);
+  /// Cuts a chunk that the caller acquired.
+  void add(std::uint32_t chunk_index);
+  /// Gives a slot back. kNoFrame, or the chunk that is now empty: its frame has the tag and pages
+  /// of what is in it, and is the caller's again.
+  std::uint32_t give_back(std::uint32_t index);
+
+  std::uint64_t frame_bytes() const { return frame_bytes_; }
+  std::uint32_t chunk_of(std::uint32_t index) const { return index / frames_in_chunk_; }
+  SlabChunk& chunk(std::uint32_t index) const { return *chunks_.frame(chunk_of(index)).slab; }
+  SlabSlot& slot(std::uint32_t index) const { return chunk(index).slots[index % frames_in_chunk_]; }
+  std::byte* home(std::uint32_t index) const {
+    return chunks_.home(chunk_of(index)) + (index % frames_in_chunk_) * frame_bytes_;
+  }
+
+ private:
+  const std::uint64_t frame_bytes_;
+  const std::uint32_t frames_in_chunk_;
+  FramePool& chunks_;
+  std::unordered_map<std::uint32_t, std::unique_ptr<SlabChunk>> cut_;
+  std::set<std::uint32_t> with_room_;
+};
+
+}  // namespace tiermem

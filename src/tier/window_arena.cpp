@@ -1,0 +1,159 @@
+// Cutting windows: the smallest hole that fits, lowest address first among equals.
+#include "tier/window_arena.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+
+#include "base/error.hpp"
+
+namespace tiermem {
+namespace {
+
+std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+WindowArena::WindowArena(const WindowArenaOptions& options) : options_(options) {}
+
+Result<std::byte*> WindowArena::reserve(std::uint64_t bytes, std::uint64_t alignment) {
+  if (bytes == 0 || alignment < host::kPage || (alignment & (alignment - 1)) != 0 ||
+      bytes > std::numeric_limits<std::uint64_t>::max() / 4) {
+    return fail(
+        Code::invalid_argument,
+        "a window of {} bytes in extents of {}: both must be above 0, the extent a power of "
+        "two of at least 4096",
+        bytes, alignment);
+  }
+  bytes = round_up(bytes, alignment);
+  const std::lock_guard lock(mutex_);
+  Fit fit = find(bytes, alignment);
+  if (fit.address == 0) {
+    if (Status extended = extend(bytes + alignment); !extended.ok()) {
+      return extended;
+    }
+    fit = find(bytes, alignment);
+  }
+  const std::uint64_t hole_end = fit.hole + holes_.at(fit.hole);
+  remove_hole(fit.hole);
+  add_hole(fit.hole, fit.address - fit.hole);
+  add_hole(fit.address + bytes, hole_end - (fit.address + bytes));
+  windows_.emplace(fit.address, bytes);
+  window_bytes_ += bytes;
+  return reinterpret_cast<std::byte*>(fit.address);
+}
+
+std::uint64_t WindowArena::size_of(const std::byte* window) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = windows_.find(reinterpret_cast<std::uint64_t>(window));
+  return found == windows_.end() ? 0 : found->second;
+}
+
+void WindowArena::release(std::byte* window) {
+  const std::lock_guard lock(mutex_);
+  const auto found = windows_.find(reinterpret_cast<std::uint64_t>(window));
+  if (found == windows_.end()) {
+    return;
+  }
+  std::uint64_t address = found->first;
+  std::uint64_t bytes = found->second;
+  windows_.erase(found);
+  window_bytes_ -= bytes;
+  if (const auto after = holes_.find(address + bytes); after != holes_.end()) {
+    bytes += after->second;
+    remove_hole(after->first);
+  }
+  if (auto before = holes_.lower_bound(address); before != holes_.begin()) {
+    --before;
+    if (before->first + before->second == address) {
+      address = before->first;
+      bytes += before->second;
+      remove_hole(address);
+    }
+  }
+  add_hole(address, bytes);
+}
+
+std::uint64_t WindowArena::reserved_bytes() const {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t sum = 0;
+  for (const host::AddressRange& range : ranges_) {
+    sum += range.bytes();
+  }
+  return sum;
+}
+
+std::uint64_t WindowArena::window_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return window_bytes_;
+}
+
+// Ranges that happen to be neighbours may merge into one hole; a window across both is fine, since
+// both are registered and of one kind, and neither is given back before the end.
+Status WindowArena::extend(std::uint64_t bytes) {
+  const std::uint64_t least = round_up(std::max(bytes, options_.least_bytes), host::kHugePage);
+  std::uint64_t size = std::max(round_up(options_.reserve_bytes, host::kHugePage), least);
+  // The program needs address space too: take a quarter of what it is limited to.
+  size = std::max(
+      std::min(size, host::address_space_limit() / 4 / host::kHugePage * host::kHugePage), least);
+  for (;;) {
+    auto range = host::reserve({.bytes = size, .accessible = options_.accessible});
+    if (range.ok()) {
+      std::byte* const base = range->data();
+      // Refused advice (a kernel without huge pages) costs speed only. Closed memory gets none, so
+      // that closing an extent again makes it like its neighbours.
+      if (options_.accessible) {
+        host::advise(base, size, options_.huge ? host::Advise::huge : host::Advise::no_huge);
+      }
+      if (options_.registered_with != nullptr) {
+        if (const int error = options_.registered_with->register_missing(base, size); error != 0) {
+          return fail_native(Code::unavailable, error,
+                             "userfaultfd refused to register {} of windows: {}", human_bytes(size),
+                             std::strerror(error));
+        }
+      }
+      add_hole(reinterpret_cast<std::uint64_t>(base), size);
+      ranges_.push_back(std::move(*range));
+      return {};
+    }
+    if (size == least) {
+      return std::move(range).status();
+    }
+    size = std::max(round_up(size / 2, host::kHugePage), least);
+  }
+}
+
+WindowArena::Fit WindowArena::find(std::uint64_t bytes, std::uint64_t alignment) const {
+  // A few snug holes, whose place may be misaligned, then one with room for any alignment.
+  const auto fit_in = [&](std::uint64_t hole, std::uint64_t hole_bytes) {
+    const std::uint64_t address = round_up(hole, alignment);
+    return address + bytes <= hole + hole_bytes ? Fit{address, hole} : Fit{};
+  };
+  int looked = 0;
+  for (auto hole = holes_by_size_.lower_bound({bytes, 0});
+       hole != holes_by_size_.end() && looked < 8; ++hole, ++looked) {
+    if (const Fit fit = fit_in(hole->second, hole->first); fit.address != 0) {
+      return fit;
+    }
+  }
+  const auto sure = holes_by_size_.lower_bound({bytes + alignment, 0});
+  return sure == holes_by_size_.end() ? Fit{} : fit_in(sure->second, sure->first);
+}
+
+void WindowArena::add_hole(std::uint64_t address, std::uint64_t bytes) {
+  if (bytes > 0) {
+    holes_.emplace(address, bytes);
+    holes_by_size_.emplace(bytes, address);
+  }
+}
+
+void WindowArena::remove_hole(std::uint64_t address) {
+  const auto hole = holes_.find(address);
+  holes_by_size_.erase({hole->second, address});
+  holes_.erase(hole);
+}
+
+}  // namespace tiermem

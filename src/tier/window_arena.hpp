@@ -1,0 +1,67 @@
+// Address space for windows: large ranges, reserved and registered once each, from which aligned
+// windows are cut and into which they return. However many windows there are, the kernel sees one
+// mapping for each range. Has no pages of its own and maps no frame.
+//
+// Threads: reserve, release and size_of are for any; one mutex, held for a few map operations, and
+// across the system calls that make a new range (rare).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "os/host_memory.hpp"
+#include "os/userfault.hpp"
+
+namespace tiermem {
+
+struct WindowArenaOptions {
+  std::uint64_t reserve_bytes = std::uint64_t{1} << 40;  ///< For each range; halved when refused.
+  std::uint64_t least_bytes = std::uint64_t{1} << 30;    ///< Not below this, nor below a window.
+  bool huge = true;                                      ///< Huge pages asked for; else refused.
+  bool accessible = true;                                ///< False: absent extents are PROT_NONE.
+  const Userfault* registered_with = nullptr;            ///< Outlives the arena.
+};
+
+class WindowArena {
+ public:
+  explicit WindowArena(const WindowArenaOptions& options);
+
+  /// `alignment`: a power of two, at least a page. `bytes` is rounded up to whole alignments.
+  Result<std::byte*> reserve(std::uint64_t bytes, std::uint64_t alignment);
+  /// 0 when `window` is not the start of a window of this arena.
+  std::uint64_t size_of(const std::byte* window) const;
+  /// The address range may be given out again at once: nothing may be mapped in it.
+  void release(std::byte* window);
+
+  /// Bytes of address space held, and of that in windows.
+  std::uint64_t reserved_bytes() const;
+  std::uint64_t window_bytes() const;
+
+ private:
+  struct Fit {
+    std::uint64_t address = 0;  // 0: none.
+    std::uint64_t hole = 0;     // The hole it lies in.
+  };
+
+  Status extend(std::uint64_t bytes);
+  Fit find(std::uint64_t bytes, std::uint64_t alignment) const;
+  void add_hole(std::uint64_t address, std::uint64_t bytes);
+  void remove_hole(std::uint64_t address);
+
+  const WindowArenaOptions options_;
+
+  mutable std::mutex mutex_;
+  // The rest is guarded by mutex_. Holes never touch each other within a range: neighbours merge.
+  std::vector<host::AddressRange> ranges_;
+  std::map<std::uint64_t, std::uint64_t> holes_;  // Address to bytes.
+  std::set<std::pair<std::uint64_t, std::uint64_t>> holes_by_size_;
+  std::map<std::uint64_t, std::uint64_t> windows_;  // Address to bytes.
+  std::uint64_t window_bytes_ = 0;
+};
+
+}  // namespace tiermem

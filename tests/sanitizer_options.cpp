@@ -1,0 +1,20 @@
+// The sanitizers' settings for every test program, so that one run by hand behaves as under ctest.
+// Each runtime calls its own function before main; environment variables (ASAN_OPTIONS, ...) win.
+
+#define OPTIONS_OF(function)                                                \
+  extern "C" __attribute__((visibility("default"))) const char* function(); \
+  const char* function()
+
+// An allocation that cannot be met answers as malloc does: some tests ask for the impossible.
+OPTIONS_OF(__asan_default_options) {
+  return "detect_stack_use_after_return=1:allocator_may_return_null=1";
+}
+
+OPTIONS_OF(__ubsan_default_options) {
+  return "print_stacktrace=1";
+}
+
+// Children of fork start threads of their own: tiermem promises that this works.
+OPTIONS_OF(__tsan_default_options) {
+  return "die_after_fork=0:second_deadlock_stack=1";
+}

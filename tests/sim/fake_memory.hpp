@@ -1,0 +1,174 @@
+// Memories of the simulated machine: frames of plain host memory, or of an opaque device whose bytes the
+// host cannot read (the view's pointer is a number, and the bytes are kept scrambled). Deterministic.
+#pragma once
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/error.hpp"
+#include "tier/tier.hpp"
+
+namespace tiermem::sim {
+
+/// Decides which call fails next; the world sets it from the seed.
+struct FaultDice {
+  virtual ~FaultDice() = default;
+  virtual bool strikes(const char* what) = 0;
+};
+
+class FakeMemory final : public AddressableTier {
+ public:
+  FakeMemory(std::uint64_t budget, bool opaque, FaultDice& dice) : budget_(budget), opaque_(opaque), dice_(dice) {}
+
+  Place place() const override { return {opaque_ ? Kind::gpu : Kind::dram, 0}; }
+  bool host_addressable() const override { return !opaque_; }
+
+  FrameId acquire_frame(const FrameRequest& request) override {
+    for (auto& [id, frame] : frames_) {
+      if (!frame.used && frame.bytes.size() == request.bytes && !frame.trimming) {
+        cached_ -= request.bytes;
+        in_use_ += request.bytes;
+        frame.used = true;
+        frame.foreign = frame.domain != request.domain;
+        frame.domain = request.domain;
+        return {id};
+      }
+    }
+    if (in_use_ + cached_ + request.bytes > budget_) {
+      return {};
+    }
+    in_use_ += request.bytes;
+    Frame& frame = frames_[next_];
+    frame.bytes.assign(request.bytes, std::byte{0xEE});  // A fresh frame holds nothing useful.
+    frame.used = true;
+    frame.domain = request.domain;
+    return {next_++};
+  }
+  void return_frame(FrameId id) override {
+    Frame& frame = frames_.at(id.value);
+    in_use_ -= frame.bytes.size();
+    frame.used = false;
+    if (in_use_ + cached_ + frame.bytes.size() > budget_ || !frame.populated) {
+      frames_.erase(id.value);
+    } else {
+      cached_ += frame.bytes.size();
+    }
+  }
+  FrameBooks books() const override { return {budget_, in_use_, cached_}; }
+  void set_budget(std::uint64_t bytes) override { budget_ = bytes; }
+  bool needs_populate(FrameId id) const override {
+    const Frame& frame = frames_.at(id.value);
+    return !frame.populated || frame.foreign;
+  }
+  Status populate(FrameId id, bool clear) override {
+    if (dice_.strikes("populate")) {
+      return fail(Code::no_capacity, "the kernel has no pages");
+    }
+    Frame& frame = frames_.at(id.value);
+    if (!frame.populated || frame.foreign || clear) {
+      std::fill(frame.bytes.begin(), frame.bytes.end(), scrambled(std::byte{0}));
+    }
+    frame.populated = true;
+    frame.foreign = false;
+    return {};
+  }
+  std::uint64_t begin_trim(std::uint64_t bytes) override {
+    std::uint64_t taken = 0;
+    for (auto& [id, frame] : frames_) {
+      if (!frame.used && !frame.trimming && taken < bytes) {
+        frame.trimming = true;
+        taken += frame.bytes.size();
+      }
+    }
+    return taken;
+  }
+  void run_trim() override {}
+  void finish_trim() override {
+    std::erase_if(frames_, [&](auto& entry) {
+      if (entry.second.trimming) {
+        cached_ -= entry.second.bytes.size();
+      }
+      return entry.second.trimming;
+    });
+  }
+
+  Result<std::byte*> reserve_window(std::uint64_t bytes, std::uint64_t) override {
+    windows_.push_back(std::make_unique<std::byte[]>(bytes));
+    std::memset(windows_.back().get(), 0xDD, bytes);
+    return windows_.back().get();
+  }
+  void release_window(std::byte* window, std::uint64_t) override {
+    std::erase_if(windows_, [&](const auto& w) { return w.get() == window; });
+  }
+  Pool window_pool(std::uint64_t extent_bytes) const override {
+    return extent_bytes < kDefaultExtent ? Pool::small : Pool::movable;
+  }
+  std::byte* landing(FrameId id, std::byte*) const override {
+    if (opaque_) {
+      return reinterpret_cast<std::byte*>(id.value << 32);  // Not an address of the host.
+    }
+    return const_cast<std::byte*>(frames_.at(id.value).bytes.data());
+  }
+  Status map(FrameId id, std::byte* at, Mechanism& used) override {
+    if (dice_.strikes("map")) {
+      return fail(Code::busy, "the frame could not be mapped");
+    }
+    const Frame& frame = frames_.at(id.value);
+    std::memcpy(at, frame.bytes.data(), frame.bytes.size());
+    used = Mechanism::copy;
+    return {};
+  }
+  Status unmap(FrameId id, std::byte* at) override {
+    Frame& frame = frames_.at(id.value);
+    std::memcpy(frame.bytes.data(), at, frame.bytes.size());
+    std::memset(at, 0xDD, frame.bytes.size());  // A touch without a view sees this, and the model notices.
+    return {};
+  }
+  Status copy_in(FrameId to, const std::byte* from, std::uint64_t bytes) override {
+    if (dice_.strikes("copy_in")) {
+      return fail(Code::io_error, "copying to the device failed");
+    }
+    for (std::uint64_t i = 0; i < bytes; ++i) {
+      frames_.at(to.value).bytes[i] = scrambled(from[i]);
+    }
+    return {};
+  }
+  Status copy_out(std::byte* to, FrameId from, std::uint64_t bytes) override {
+    if (dice_.strikes("copy_out")) {
+      return fail(Code::io_error, "copying from the device failed");
+    }
+    for (std::uint64_t i = 0; i < bytes; ++i) {
+      to[i] = scrambled(frames_.at(from.value).bytes[i]);
+    }
+    return {};
+  }
+
+  /// What a kernel on the device would do through a view's pointer.
+  std::byte load(const std::byte* at) const {
+    const auto address = reinterpret_cast<std::uint64_t>(at);
+    return scrambled(frames_.at(address >> 32).bytes[address & 0xffffffff]);
+  }
+  void store(std::byte* at, std::byte value) {
+    const auto address = reinterpret_cast<std::uint64_t>(at);
+    frames_.at(address >> 32).bytes[address & 0xffffffff] = scrambled(value);
+  }
+  std::size_t windows() const { return windows_.size(); }
+
+ private:
+  struct Frame {
+    std::vector<std::byte> bytes;
+    std::uint32_t domain = 0;
+    bool used = false, populated = false, foreign = false, trimming = false;
+  };
+  std::byte scrambled(std::byte b) const { return opaque_ ? b ^ std::byte{0x5A} : b; }
+
+  std::uint64_t budget_, in_use_ = 0, cached_ = 0, next_ = 1;
+  const bool opaque_;
+  FaultDice& dice_;
+  std::map<std::uint64_t, Frame> frames_;
+  std::vector<std::unique_ptr<std::byte[]>> windows_;
+};
+
+}  // namespace tiermem::sim

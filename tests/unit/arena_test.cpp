@@ -1,0 +1,238 @@
+// The internal arena: blocks are aligned, distinct and reused, from any thread; nothing leaks.
+#include "base/arena.hpp"
+
+#include <gtest/gtest.h>
+#include <malloc.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <thread>
+
+namespace tiermem {
+namespace {
+
+struct Block {
+  void* data;
+  std::size_t bytes;
+  std::size_t align;
+  unsigned char mark;
+};
+
+void fill(const Block& block) {
+  std::memset(block.data, block.mark, block.bytes);
+}
+
+bool holds_its_mark(const Block& block) {
+  const auto* bytes = static_cast<const unsigned char*>(block.data);
+  for (std::size_t i = 0; i < block.bytes; ++i) {
+    if (bytes[i] != block.mark) {
+      return false;
+    }
+  }
+  return true;
+}
+
+TEST(Arena, every_size_and_alignment_is_met_and_counted) {
+  const ArenaStats before = arena_stats();
+  std::vector<Block> blocks;
+  const std::size_t sizes[] = {0,     1,     15,    16,    17,    31,    32,     33,   48,
+                               49,    64,    65,    96,    97,    1000,  4095,   4096, 4097,
+                               24576, 24577, 32767, 32768, 32769, 65536, 1000000};
+  for (const std::size_t bytes : sizes) {
+    for (std::size_t align = 1; align <= (std::size_t{1} << 21); align *= 2) {
+      void* data = arena_allocate(bytes, align);
+      ASSERT_NE(data, nullptr) << bytes << " at " << align;
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % align, 0U) << bytes << " at " << align;
+      blocks.push_back({data, bytes, align, static_cast<unsigned char>(blocks.size() * 7 + 1)});
+      fill(blocks.back());
+    }
+  }
+  for (const Block& block : blocks) {
+    EXPECT_TRUE(holds_its_mark(block)) << block.bytes << " at " << block.align;
+  }
+  EXPECT_EQ(arena_stats().blocks, before.blocks + blocks.size());
+  for (const Block& block : blocks) {
+    arena_free(block.data, block.bytes, block.align);
+  }
+  const ArenaStats after = arena_stats();
+  EXPECT_EQ(after.blocks, before.blocks);
+  EXPECT_EQ(after.live, before.live);
+}
+
+TEST(Arena, a_freed_block_is_given_out_again) {
+  void* first = arena_allocate(100);
+  arena_free(first, 100);
+  void* second = arena_allocate(128 - 20);
+  EXPECT_EQ(first, second);
+  arena_free(second, 128 - 20);
+}
+
+TEST(Arena, churn_of_small_blocks_maps_nothing_new) {
+  for (int i = 0; i < 100; ++i) {
+    arena_free(arena_allocate(4000), 4000);
+  }
+  const ArenaStats before = arena_stats();
+  for (int i = 0; i < 100000; ++i) {
+    arena_free(arena_allocate(4000), 4000);
+  }
+  EXPECT_EQ(arena_stats().mapped, before.mapped);
+}
+
+TEST(Arena, large_blocks_go_back_to_the_kernel) {
+  const ArenaStats before = arena_stats();
+  const std::size_t bytes = std::size_t{8} << 20;
+  void* block = arena_allocate(bytes);
+  ASSERT_NE(block, nullptr);
+  EXPECT_EQ(arena_stats().mapped, before.mapped + bytes);
+  arena_free(block, bytes);
+  EXPECT_EQ(arena_stats().mapped, before.mapped);
+}
+
+TEST(Arena, an_impossible_size_is_refused) {
+  volatile std::size_t bytes = static_cast<std::size_t>(-1);
+  EXPECT_EQ(arena_allocate(bytes), nullptr);
+  EXPECT_EQ(arena_allocate(bytes / 2), nullptr);
+  ArenaAllocator<std::uint64_t> allocator;
+  EXPECT_THROW((void)allocator.allocate(bytes / 4), std::bad_alloc);
+}
+
+TEST(Arena, nothing_comes_from_malloc) {
+  std::vector<void*> blocks;
+  blocks.reserve(40000);
+  const struct mallinfo2 before = mallinfo2();
+  for (int i = 0; i < 40000; ++i) {
+    blocks.push_back(arena_allocate(100));
+  }
+  const struct mallinfo2 after = mallinfo2();
+  EXPECT_EQ(after.uordblks, before.uordblks);
+  EXPECT_EQ(after.hblkhd, before.hblkhd);
+  for (void* block : blocks) {
+    arena_free(block, 100);
+  }
+}
+
+TEST(Arena, threads_share_it_and_blocks_never_overlap) {
+  // Every thread keeps marked blocks and hands some to its neighbour, which frees them.
+  constexpr int kThreads = 4;
+  constexpr int kRounds = 20000;
+  const ArenaStats before = arena_stats();
+  std::vector<Block> handed[kThreads];
+  std::atomic<int> broken{0};
+  auto work = [&](int self, std::vector<Block>* gives) {
+    std::mt19937 random(static_cast<unsigned>(self) + 17);
+    std::vector<Block> kept;
+    for (int round = 0; round < kRounds; ++round) {
+      const std::size_t bytes = random() % 16 == 0 ? random() % 70000 : random() % 700;
+      const std::size_t align = std::size_t{1} << (random() % 8);
+      Block block{arena_allocate(bytes, align), bytes, align,
+                  static_cast<unsigned char>(random() % 255)};
+      fill(block);
+      kept.push_back(block);
+      if (kept.size() > 50) {
+        const std::size_t victim = random() % kept.size();
+        std::swap(kept[victim], kept.back());
+        broken += holds_its_mark(kept.back()) ? 0 : 1;
+        arena_free(kept.back().data, kept.back().bytes, kept.back().align);
+        kept.pop_back();
+      }
+    }
+    *gives = kept;
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back(work, i, &handed[i]);
+  }
+  for (auto& thread : threads) {
+    thread.join();
+  }
+  for (const auto& blocks : handed) {
+    for (const Block& block : blocks) {
+      broken += holds_its_mark(block) ? 0 : 1;
+      arena_free(block.data, block.bytes, block.align);
+    }
+  }
+  EXPECT_EQ(broken.load(), 0) << "seeds 17 to " << 17 + kThreads - 1;
+  EXPECT_EQ(arena_stats().blocks, before.blocks);
+  EXPECT_EQ(arena_stats().live, before.live);
+}
+
+TEST(Arena, containers_take_from_it) {
+  const ArenaStats before = arena_stats();
+  {
+    Vector<std::uint64_t> numbers(1000, 7);
+    Deque<int> queue;
+    Map<int, String> names;
+    HashMap<String, int, std::hash<std::string_view>> index;
+    for (int i = 0; i < 1000; ++i) {
+      queue.push_back(i);
+      names[i] = String("a name that is too long for the small string ") + String(5, 'x');
+    }
+    index[String("another key that is too long for the small string")] = 5;
+    EXPECT_GT(arena_stats().blocks, before.blocks + 2000);
+    EXPECT_EQ(names.at(999).size(), 50U);
+    EXPECT_EQ(queue.back(), 999);
+  }
+  EXPECT_EQ(arena_stats().blocks, before.blocks);
+}
+
+TEST(Arena, scopes_nest_and_belong_to_their_thread) {
+  EXPECT_FALSE(inside_tiermem());
+  {
+    const ArenaScope outer;
+    EXPECT_TRUE(inside_tiermem());
+    {
+      const ArenaScope inner;
+      EXPECT_TRUE(inside_tiermem());
+    }
+    EXPECT_TRUE(inside_tiermem());
+    bool other = true;
+    std::thread([&] { other = inside_tiermem(); }).join();
+    EXPECT_FALSE(other);
+  }
+  EXPECT_FALSE(inside_tiermem());
+}
+
+TEST(Arena, a_child_of_fork_can_allocate_while_threads_were_allocating) {
+  std::atomic<bool> stop{false};
+  std::thread churn([&] {
+    while (!stop.load()) {
+      arena_free(arena_allocate(100), 100);
+    }
+  });
+  int failed = 0;
+  for (int i = 0; i < 50; ++i) {
+    arena_before_fork();
+    const pid_t child = fork();
+    arena_after_fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      alarm(20);  // A lock left behind by the other thread would hang here.
+      void* block = arena_allocate(100);
+      _exit(block != nullptr ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    failed += WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : 1;
+  }
+  stop = true;
+  churn.join();
+  EXPECT_EQ(failed, 0);
+}
+
+#if defined(__SANITIZE_ADDRESS__)
+TEST(Arena, a_use_after_free_is_found_by_the_sanitizer) {
+  EXPECT_DEATH(
+      {
+        auto* block = static_cast<volatile char*>(arena_allocate(64));
+        arena_free(const_cast<char*>(block), 64);
+        block[20] = 1;
+      },
+      "use-after-poison");
+}
+#endif
+
+}  // namespace
+}  // namespace tiermem

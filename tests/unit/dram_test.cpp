@@ -1,0 +1,481 @@
+// The DRAM tier's books, slabs and domains. Windows are in dram_windows_test.cpp.
+#include "tier/dram.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+namespace tiermem {
+namespace {
+
+constexpr std::uint64_t kKiB = 1024;
+constexpr std::uint64_t kMiB = kKiB * 1024;
+
+std::unique_ptr<DramTier> make(std::uint64_t budget) {
+  auto tier = DramTier::create({.budget = budget, .window_reserve_bytes = std::uint64_t{8} << 30});
+  EXPECT_TRUE(tier.ok()) << tier.message();
+  return std::move(*tier);
+}
+
+std::uint64_t trim(DramTier& tier, std::uint64_t bytes) {
+  const std::uint64_t chosen = tier.begin_trim(bytes);
+  tier.run_trim();
+  tier.finish_trim();
+  return chosen;
+}
+
+bool all(const std::byte* data, std::uint64_t bytes, std::byte value) {
+  return std::all_of(data, data + bytes, [&](std::byte b) { return b == value; });
+}
+
+FrameId get(DramTier& tier, Pool pool, std::uint64_t bytes, std::uint32_t domain = 0) {
+  const FrameId frame = tier.acquire_frame({pool, bytes, domain});
+  if (frame.valid() && tier.needs_populate(frame)) {
+    const Status status = tier.populate(frame, false);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  return frame;
+}
+
+TEST(Dram, a_fresh_frame_is_charged_and_needs_pages) {
+  auto tier = make(8 * kMiB);
+  const FrameId frame = tier->acquire_frame({Pool::locked, 2 * kMiB, 0});
+  ASSERT_TRUE(frame.valid());
+  EXPECT_TRUE(tier->needs_populate(frame));
+  EXPECT_EQ(tier->books().in_use, 2 * kMiB);
+  ASSERT_TRUE(tier->populate(frame, true).ok());
+  EXPECT_FALSE(tier->needs_populate(frame));
+  EXPECT_TRUE(all(tier->landing(frame, nullptr), 2 * kMiB, std::byte{0}));
+  EXPECT_EQ(tier->counters().cleared_bytes, 0U) << "fresh pages are zero already";
+}
+
+TEST(Dram, a_frame_returned_without_pages_leaves_no_charge) {
+  auto tier = make(8 * kMiB);
+  tier->return_frame(tier->acquire_frame({Pool::movable, 4 * kMiB, 0}));
+  EXPECT_EQ(tier->books().used(), 0U);
+}
+
+TEST(Dram, frames_of_every_size_have_aligned_homes_that_hold_bytes) {
+  auto tier = make(256 * kMiB);
+  for (std::uint64_t bytes = kSmallestExtent; bytes <= kLargestExtent; bytes *= 2) {
+    for (const Pool pool : {Pool::locked, tier->window_pool(bytes)}) {
+      const FrameId frame = get(*tier, pool, bytes);
+      ASSERT_TRUE(frame.valid()) << bytes;
+      std::byte* const home = tier->landing(frame, nullptr);
+      ASSERT_NE(home, nullptr);
+      EXPECT_EQ(reinterpret_cast<std::uint64_t>(home) % bytes, 0U);
+      std::memset(home, 0x5a, bytes);
+      EXPECT_TRUE(all(home, bytes, std::byte{0x5a}));
+      tier->return_frame(frame);
+    }
+    trim(*tier, ~std::uint64_t{0});
+  }
+  EXPECT_EQ(tier->books().used(), 0U);
+  EXPECT_TRUE(tier->test_consistent());
+}
+
+TEST(Dram, wrong_sizes_and_pools_get_no_frame) {
+  auto tier = make(256 * kMiB);
+  EXPECT_FALSE(tier->acquire_frame({Pool::locked, 3 * kMiB, 0}).valid());
+  EXPECT_FALSE(tier->acquire_frame({Pool::locked, 2048, 0}).valid());
+  EXPECT_FALSE(tier->acquire_frame({Pool::locked, 128 * kMiB, 0}).valid());
+  EXPECT_FALSE(tier->acquire_frame({Pool::movable, 64 * kKiB, 0}).valid());
+  EXPECT_FALSE(tier->acquire_frame({Pool::small, 2 * kMiB, 0}).valid());
+  EXPECT_EQ(tier->books().used(), 0U);
+}
+
+TEST(Dram, the_budget_is_not_passed_and_cached_frames_count) {
+  auto tier = make(8 * kMiB);
+  std::vector<FrameId> held;
+  for (int i = 0; i < 4; ++i) {
+    held.push_back(get(*tier, Pool::locked, 2 * kMiB));
+    ASSERT_TRUE(held.back().valid());
+  }
+  EXPECT_FALSE(tier->acquire_frame({Pool::locked, 2 * kMiB, 0}).valid());
+  tier->return_frame(held.back());
+  EXPECT_EQ(tier->books().cached, 2 * kMiB);
+  EXPECT_EQ(tier->books().used(), 8 * kMiB);
+  EXPECT_FALSE(tier->acquire_frame({Pool::small, 64 * kKiB, 0}).valid()) << "cached is charged";
+  EXPECT_EQ(trim(*tier, 1), 2 * kMiB);
+  EXPECT_EQ(tier->books().used(), 6 * kMiB);
+  EXPECT_TRUE(tier->acquire_frame({Pool::small, 64 * kKiB, 0}).valid());
+}
+
+TEST(Dram, books_change_only_when_a_trim_is_finished) {
+  auto tier = make(8 * kMiB);
+  tier->return_frame(get(*tier, Pool::movable, 2 * kMiB));
+  EXPECT_EQ(tier->begin_trim(2 * kMiB), 2 * kMiB);
+  EXPECT_EQ(tier->books().cached, 2 * kMiB);
+  EXPECT_TRUE(tier->test_consistent());
+  EXPECT_EQ(tier->begin_trim(2 * kMiB), 0U) << "one at a time";
+  tier->run_trim();
+  EXPECT_EQ(tier->books().cached, 2 * kMiB);
+  tier->finish_trim();
+  EXPECT_EQ(tier->books().used(), 0U);
+  EXPECT_TRUE(tier->test_consistent());
+}
+
+TEST(Dram, a_trimmed_frame_comes_back_empty) {
+  auto tier = make(8 * kMiB);
+  for (const Pool pool : {Pool::locked, Pool::movable}) {
+    const FrameId first = get(*tier, pool, 2 * kMiB);
+    std::memset(tier->landing(first, nullptr), 0x77, 2 * kMiB);
+    tier->return_frame(first);
+    trim(*tier, ~std::uint64_t{0});
+    const FrameId second = tier->acquire_frame({pool, 2 * kMiB, 0});
+    EXPECT_EQ(second, first) << "homes are used again";
+    EXPECT_TRUE(tier->needs_populate(second));
+    ASSERT_TRUE(tier->populate(second, false).ok());
+    EXPECT_TRUE(all(tier->landing(second, nullptr), 2 * kMiB, std::byte{0}));
+    tier->return_frame(second);
+    trim(*tier, ~std::uint64_t{0});
+  }
+}
+
+TEST(Dram, a_lowered_budget_stops_caching_and_used_stays_honest) {
+  auto tier = make(16 * kMiB);
+  std::vector<FrameId> held;
+  for (int i = 0; i < 8; ++i) {
+    held.push_back(get(*tier, Pool::locked, 2 * kMiB));
+  }
+  tier->set_budget(8 * kMiB);
+  for (int i = 0; i < 4; ++i) {
+    tier->return_frame(held[static_cast<std::size_t>(i)]);
+  }
+  EXPECT_EQ(tier->books().used(), 16 * kMiB) << "their pages are still there";
+  EXPECT_EQ(tier->books().cached, 0U);
+  EXPECT_EQ(tier->trimmable(), 8 * kMiB);
+  EXPECT_FALSE(tier->acquire_frame({Pool::locked, 2 * kMiB, 0}).valid());
+  EXPECT_EQ(trim(*tier, 8 * kMiB), 8 * kMiB);
+  EXPECT_EQ(tier->books().used(), 8 * kMiB);
+  tier->return_frame(held[4]);
+  EXPECT_EQ(tier->books().cached, 2 * kMiB);
+  EXPECT_TRUE(get(*tier, Pool::locked, 2 * kMiB).valid());
+  EXPECT_TRUE(tier->test_consistent());
+}
+
+TEST(Dram, a_frame_referenced_from_outside_is_not_given_to_the_next) {
+  auto tier = make(16 * kMiB);
+  const FrameId frame = get(*tier, Pool::movable, 2 * kMiB);
+  const FrameId small = get(*tier, Pool::locked, 64 * kKiB);
+  tier->mark_referenced(frame);
+  tier->mark_referenced(small);
+  tier->return_frame(frame);
+  tier->return_frame(small);
+  EXPECT_EQ(tier->books().cached, 0U);
+  EXPECT_EQ(tier->books().in_use, 4 * kMiB);
+  EXPECT_EQ(trim(*tier, 4 * kMiB), 4 * kMiB);
+  const FrameId again = get(*tier, Pool::movable, 2 * kMiB);
+  tier->return_frame(again);
+  EXPECT_EQ(tier->books().cached, 2 * kMiB) << "the mark does not outlive the pages";
+}
+
+TEST(Dram, a_change_of_domain_clears) {
+  auto tier = make(16 * kMiB);
+  for (const auto& [pool, bytes] : {std::pair{Pool::locked, 2 * kMiB},
+                                    {Pool::movable, 4 * kMiB},
+                                    {Pool::small, 64 * kKiB},
+                                    {Pool::locked, 64 * kKiB}}) {
+    const FrameId mine = get(*tier, pool, bytes, 1);
+    std::byte* const home = tier->landing(mine, nullptr);
+    std::memset(home, 0x11, bytes);
+    tier->return_frame(mine);
+    const FrameId theirs = tier->acquire_frame({pool, bytes, 2});
+    ASSERT_EQ(tier->landing(theirs, nullptr), home) << "the same memory";
+    EXPECT_TRUE(tier->needs_populate(theirs));
+    ASSERT_TRUE(tier->populate(theirs, false).ok());
+    EXPECT_TRUE(all(home, bytes, std::byte{0}));
+    tier->return_frame(theirs);
+    trim(*tier, ~std::uint64_t{0});
+  }
+}
+
+TEST(Dram, recycling_within_a_domain_does_not_clear) {
+  auto tier = make(16 * kMiB);
+  const FrameId first = get(*tier, Pool::locked, 2 * kMiB, 3);
+  std::memset(tier->landing(first, nullptr), 0x22, 2 * kMiB);
+  tier->return_frame(first);
+  const FrameId again = tier->acquire_frame({Pool::locked, 2 * kMiB, 3});
+  EXPECT_FALSE(tier->needs_populate(again));
+  EXPECT_TRUE(all(tier->landing(again, nullptr), 2 * kMiB, std::byte{0x22}));
+  EXPECT_EQ(tier->counters().cleared_bytes, 0U);
+  ASSERT_TRUE(tier->populate(again, true).ok());
+  EXPECT_TRUE(all(tier->landing(again, nullptr), 2 * kMiB, std::byte{0})) << "unless asked to";
+}
+
+TEST(Dram, the_same_domains_cached_frames_go_first) {
+  auto tier = make(16 * kMiB);
+  const FrameId one = get(*tier, Pool::locked, 2 * kMiB, 1);
+  const FrameId two = get(*tier, Pool::locked, 2 * kMiB, 2);
+  const FrameId three = get(*tier, Pool::locked, 2 * kMiB, 3);
+  tier->return_frame(one);
+  tier->return_frame(two);
+  tier->return_frame(three);
+  EXPECT_EQ(tier->acquire_frame({Pool::locked, 2 * kMiB, 2}), two);
+  EXPECT_EQ(tier->acquire_frame({Pool::locked, 2 * kMiB, 9}), one) << "else the coldest";
+}
+
+TEST(Dram, small_locked_frames_share_a_chunk_that_is_charged_whole) {
+  auto tier = make(4 * kMiB);
+  std::vector<FrameId> held;
+  std::set<std::byte*> homes;
+  for (int i = 0; i < 32; ++i) {
+    held.push_back(get(*tier, Pool::locked, 64 * kKiB));
+    ASSERT_TRUE(held.back().valid());
+    homes.insert(tier->landing(held.back(), nullptr));
+    EXPECT_EQ(tier->books().in_use, 2 * kMiB);
+  }
+  EXPECT_EQ(homes.size(), 32U);
+  EXPECT_EQ(*homes.rbegin() - *homes.begin(), 31 * 64 * 1024);
+  EXPECT_EQ(tier->counters().populated, 1U) << "one huge page for all";
+  held.push_back(get(*tier, Pool::locked, 64 * kKiB));
+  EXPECT_EQ(tier->books().in_use, 4 * kMiB);
+  EXPECT_FALSE(tier->acquire_frame({Pool::locked, 4 * kKiB, 0}).valid()) << "no third chunk";
+  for (const FrameId frame : held) {
+    EXPECT_GT(tier->books().in_use, 0U);
+    tier->return_frame(frame);
+  }
+  EXPECT_EQ(tier->books().in_use, 0U);
+  EXPECT_EQ(tier->books().cached, 4 * kMiB);
+  EXPECT_TRUE(get(*tier, Pool::locked, 4 * kKiB).valid()) << "an empty chunk is cut anew";
+  EXPECT_TRUE(get(*tier, Pool::locked, 2 * kMiB).valid()) << "or used whole";
+  EXPECT_TRUE(tier->test_consistent());
+}
+
+TEST(Dram, neighbours_in_a_chunk_do_not_see_another_domains_bytes) {
+  auto tier = make(2 * kMiB);
+  const FrameId a = get(*tier, Pool::locked, 512 * kKiB, 1);
+  const FrameId b = get(*tier, Pool::locked, 512 * kKiB, 2);
+  std::memset(tier->landing(a, nullptr), 0xaa, 512 * kKiB);
+  std::memset(tier->landing(b, nullptr), 0xbb, 512 * kKiB);
+  tier->return_frame(a);
+  tier->return_frame(b);
+  // The chunk is empty, of mixed bytes, and now one frame.
+  const FrameId whole = tier->acquire_frame({Pool::locked, 2 * kMiB, 1});
+  ASSERT_TRUE(whole.valid());
+  EXPECT_TRUE(tier->needs_populate(whole));
+  ASSERT_TRUE(tier->populate(whole, false).ok());
+  EXPECT_TRUE(all(tier->landing(whole, nullptr), 2 * kMiB, std::byte{0}));
+}
+
+TEST(Dram, huge_pages_are_asked_for_and_counted) {
+  auto tier = make(64 * kMiB);
+  if (!tier->facts().huge_pages) {
+    GTEST_SKIP() << tier->facts().huge_reason;
+  }
+  get(*tier, Pool::locked, 16 * kMiB);
+  get(*tier, Pool::movable, 16 * kMiB);
+  EXPECT_EQ(tier->counters().huge_asked, 16U);
+  EXPECT_LE(tier->counters().huge_got, 16U);
+}
+
+TEST(Dram, required_huge_pages_come_or_fail) {
+  auto tier = DramTier::create({.budget = 64 * kMiB,
+                                .huge_pages = HugePages::require,
+                                .window_reserve_bytes = std::uint64_t{1} << 30});
+  if (!tier.ok()) {
+    EXPECT_EQ(tier.code(), Code::unsupported);
+    GTEST_SKIP() << tier.message();
+  }
+  const FrameId frame = (*tier)->acquire_frame({Pool::movable, 4 * kMiB, 0});
+  const Status populated = (*tier)->populate(frame, false);
+  const auto huge = host::huge_bytes((*tier)->landing(frame, nullptr), 4 * kMiB);
+  if (!huge.has_value()) {
+    GTEST_SKIP() << "PAGEMAP_SCAN is missing";
+  }
+  EXPECT_EQ(*huge, populated.ok() ? 4 * kMiB : 0) << populated.message();
+}
+
+TEST(Dram, without_huge_pages_none_is_made) {
+  auto tier = DramTier::create({.budget = 64 * kMiB,
+                                .huge_pages = HugePages::off,
+                                .window_reserve_bytes = std::uint64_t{1} << 30});
+  ASSERT_TRUE(tier.ok());
+  const FrameId frame = get(**tier, Pool::locked, 4 * kMiB);
+  EXPECT_EQ(host::huge_bytes((*tier)->landing(frame, nullptr), 4 * kMiB).value_or(0), 0U);
+}
+
+// A model of the books: what is held, what is cached by class with age, what is leaving. Slab
+// chunks are told from addresses.
+class BooksModel {
+ public:
+  explicit BooksModel(DramTier& tier, std::uint64_t budget) : tier_(tier), budget_(budget) {}
+
+  void acquire(Pool pool, std::uint64_t bytes) {
+    const bool slab = pool == Pool::locked && bytes < 2 * kMiB;
+    const std::uint64_t charge = slab ? 2 * kMiB : bytes;
+    const Key key{pool, charge};
+    bool expected = false;
+    if (slab && has_room(bytes)) {
+      expected = true;
+    } else if (count(key) > 0 && in_use_ + charge <= budget_) {
+      take_youngest(key);
+      in_use_ += charge;
+      expected = true;
+    } else if (in_use_ + cached() + charge <= budget_) {
+      in_use_ += charge;
+      expected = true;
+    }
+    const FrameId frame = get(tier_, pool, bytes);
+    ASSERT_EQ(frame.valid(), expected);
+    if (!expected) {
+      return;
+    }
+    held_.push_back({frame, pool, bytes});
+    if (slab) {
+      Chunk& chunk = chunks_[chunk_of(frame)];
+      ASSERT_TRUE(chunk.frames == 0 || chunk.bytes == bytes);
+      chunk.bytes = bytes;
+      ++chunk.frames;
+    }
+  }
+
+  void give_back(std::size_t which) {
+    const Held gone = held_[which];
+    held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(which));
+    const bool slab = gone.pool == Pool::locked && gone.bytes < 2 * kMiB;
+    const std::uint64_t chunk = slab ? chunk_of(gone.frame) : 0;
+    tier_.return_frame(gone.frame);
+    if (slab && --chunks_[chunk].frames > 0) {
+      return;
+    }
+    chunks_.erase(chunk);
+    const std::uint64_t charge = slab ? 2 * kMiB : gone.bytes;
+    if (in_use_ + cached() - leaving_bytes() > budget_) {
+      leaving_.push_back(charge);
+    } else {
+      in_use_ -= charge;
+      cached_.push_back({gone.pool, charge});
+    }
+  }
+
+  void trim_some(std::uint64_t bytes) {
+    std::uint64_t chosen = 0;
+    while (chosen < bytes && !leaving_.empty()) {
+      chosen += leaving_.back();
+      in_use_ -= leaving_.back();
+      leaving_.pop_back();
+    }
+    while (chosen < bytes && !cached_.empty()) {
+      chosen += cached_.front().second;
+      cached_.erase(cached_.begin());
+    }
+    ASSERT_EQ(trim(tier_, bytes), chosen);
+  }
+
+  void set_budget(std::uint64_t bytes) {
+    budget_ = bytes;
+    tier_.set_budget(bytes);
+  }
+
+  void check() const {
+    ASSERT_EQ(tier_.books().in_use, in_use_);
+    ASSERT_EQ(tier_.books().cached, cached());
+    ASSERT_EQ(tier_.trimmable(), cached() + leaving_bytes());
+    std::uint64_t from_held = leaving_bytes();
+    std::set<std::uint64_t> chunks;
+    for (const Held& each : held_) {
+      if (each.pool == Pool::locked && each.bytes < 2 * kMiB) {
+        chunks.insert(chunk_of(each.frame));
+      } else {
+        from_held += each.bytes;
+      }
+    }
+    ASSERT_EQ(from_held + chunks.size() * 2 * kMiB, in_use_);
+  }
+
+  std::size_t held() const { return held_.size(); }
+
+ private:
+  using Key = std::pair<Pool, std::uint64_t>;
+  struct Held {
+    FrameId frame;
+    Pool pool;
+    std::uint64_t bytes;
+  };
+  struct Chunk {
+    std::uint64_t bytes = 0, frames = 0;
+  };
+
+  std::uint64_t chunk_of(FrameId frame) const {
+    return reinterpret_cast<std::uint64_t>(tier_.landing(frame, nullptr)) / (2 * kMiB);
+  }
+  bool has_room(std::uint64_t bytes) const {
+    return std::any_of(chunks_.begin(), chunks_.end(), [&](const auto& each) {
+      return each.second.bytes == bytes && each.second.frames < 2 * kMiB / bytes;
+    });
+  }
+  std::uint64_t count(const Key& key) const {
+    return static_cast<std::uint64_t>(std::count(cached_.begin(), cached_.end(), key));
+  }
+  void take_youngest(const Key& key) {
+    cached_.erase(std::next(std::find(cached_.rbegin(), cached_.rend(), key)).base());
+  }
+  std::uint64_t cached() const {
+    std::uint64_t sum = 0;
+    for (const Key& key : cached_) {
+      sum += key.second;
+    }
+    return sum;
+  }
+  std::uint64_t leaving_bytes() const {
+    std::uint64_t sum = 0;
+    for (const std::uint64_t bytes : leaving_) {
+      sum += bytes;
+    }
+    return sum;
+  }
+
+  DramTier& tier_;
+  std::uint64_t budget_;
+  std::uint64_t in_use_ = 0;
+  std::vector<Key> cached_;  // Oldest first.
+  std::vector<std::uint64_t> leaving_;
+  std::vector<Held> held_;
+  std::map<std::uint64_t, Chunk> chunks_;
+};
+
+// Property: after any sequence of calls the books are exactly the model's, and re-deriving them
+// from the frames gives the same.
+TEST(Dram, random_calls_keep_the_books_exact) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  auto tier = make(32 * kMiB);
+  BooksModel model(*tier, 32 * kMiB);
+  for (int round = 0; round < 4'000; ++round) {
+    const auto dice = random() % 100;
+    if (dice < 50) {
+      const std::uint64_t bytes = kSmallestExtent << random() % 12;
+      const bool window = random() % 2 == 0;
+      model.acquire(window ? tier->window_pool(bytes) : Pool::locked, bytes);
+    } else if (dice < 92 && model.held() > 0) {
+      model.give_back(random() % model.held());
+    } else if (dice < 97) {
+      model.trim_some(random() % (4 * kMiB));
+    } else {
+      model.set_budget((16 + random() % 32) * kMiB);
+    }
+    if (testing::Test::HasFatalFailure()) {
+      return;
+    }
+    model.check();
+    if (round % 100 == 0) {
+      ASSERT_TRUE(tier->test_consistent());
+    }
+  }
+  while (model.held() > 0) {
+    model.give_back(0);
+  }
+  model.trim_some(~std::uint64_t{0});
+  EXPECT_EQ(tier->books().used(), 0U);
+  EXPECT_TRUE(tier->test_consistent());
+}
+
+}  // namespace
+}  // namespace tiermem

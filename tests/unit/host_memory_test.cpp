@@ -1,0 +1,124 @@
+// Address ranges and pages.
+#include "os/host_memory.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace tiermem::host {
+namespace {
+
+TEST(HostMemory, a_range_is_aligned_and_given_back) {
+  std::byte* data = nullptr;
+  {
+    auto range = reserve({.bytes = 64 * kPage, .alignment = std::uint64_t{64} << 20});
+    ASSERT_TRUE(range.ok()) << range.message();
+    data = range->data();
+    EXPECT_EQ(reinterpret_cast<std::uint64_t>(data) % (std::uint64_t{64} << 20), 0U);
+    EXPECT_EQ(populate(data, 64 * kPage), 0);
+    EXPECT_EQ(data[63 * kPage], std::byte{0});
+  }
+  EXPECT_NE(msync(data, kPage, MS_ASYNC), 0);
+  EXPECT_EQ(errno, ENOMEM);
+}
+
+TEST(HostMemory, neighbours_are_one_mapping) {
+  auto first = reserve({.bytes = std::uint64_t{32} << 20});
+  ASSERT_TRUE(first.ok());
+  const std::uint64_t before = map_count();
+  auto second = reserve({.bytes = std::uint64_t{32} << 20, .near = first->data() + first->bytes()});
+  ASSERT_TRUE(second.ok());
+  if (second->data() == first->data() + first->bytes()) {
+    EXPECT_EQ(map_count(), before);
+  }
+}
+
+TEST(HostMemory, a_near_place_that_is_taken_is_not_overwritten) {
+  auto first = reserve({.bytes = kHugePage});
+  ASSERT_TRUE(first.ok());
+  first->data()[5] = std::byte{7};
+  auto second = reserve({.bytes = kHugePage, .near = first->data()});
+  ASSERT_TRUE(second.ok());
+  EXPECT_NE(second->data(), first->data());
+  EXPECT_EQ(first->data()[5], std::byte{7});
+}
+
+TEST(HostMemory, more_than_the_address_space_is_refused) {
+  auto range = reserve({.bytes = std::uint64_t{1} << 52});
+  ASSERT_FALSE(range.ok());
+  EXPECT_EQ(range.code(), Code::no_capacity);
+  EXPECT_EQ(range.status().info()->native, ENOMEM);
+}
+
+TEST(HostMemory, dropped_pages_read_as_zeros) {
+  auto range = reserve({.bytes = kHugePage});
+  ASSERT_TRUE(range.ok());
+  write_pattern(range->data(), kHugePage);
+  ASSERT_EQ(drop(range->data(), kHugePage), 0);
+  EXPECT_EQ(range->data()[8], std::byte{0});
+  EXPECT_FALSE(check_pattern(range->data(), kHugePage));
+}
+
+TEST(HostMemory, locked_pages_are_dropped_too) {
+  auto range = reserve({.bytes = 4 * kPage});
+  ASSERT_TRUE(range.ok());
+  write_pattern(range->data(), 4 * kPage);
+  if (mlock(range->data(), 4 * kPage) != 0) {
+    GTEST_SKIP() << "mlock refused";
+  }
+  if (drop(range->data(), 4 * kPage) != 0) {
+    GTEST_SKIP() << "MADV_DONTNEED_LOCKED is missing";
+  }
+  EXPECT_EQ(range->data()[8], std::byte{0});
+}
+
+TEST(HostMemory, remap_leaves_the_source_reserved) {
+  auto from = reserve({.bytes = kHugePage});
+  auto to = reserve({.bytes = kHugePage, .accessible = false});
+  ASSERT_TRUE(from.ok() && to.ok());
+  write_pattern(from->data(), kHugePage);
+  ASSERT_EQ(remap(to->data(), from->data(), kHugePage), 0);
+  EXPECT_TRUE(check_pattern(to->data(), kHugePage));
+  EXPECT_EQ(from->data()[8], std::byte{0});
+}
+
+TEST(HostMemory, huge_pages_are_counted) {
+  char reason[128] = {};
+  if (!huge_pages_available(reason, sizeof(reason))) {
+    GTEST_SKIP() << reason;
+  }
+  auto range = reserve({.bytes = 2 * kHugePage});
+  ASSERT_TRUE(range.ok());
+  const auto none = huge_bytes(range->data(), range->bytes());
+  if (!none.has_value()) {
+    GTEST_SKIP() << "PAGEMAP_SCAN is missing";
+  }
+  EXPECT_EQ(*none, 0U);
+  advise(range->data(), kHugePage, Advise::no_huge);
+  advise(range->data() + kHugePage, kHugePage, Advise::huge);
+  ASSERT_EQ(populate(range->data(), range->bytes()), 0);
+  EXPECT_LE(*huge_bytes(range->data(), range->bytes()), kHugePage);
+  EXPECT_EQ(*huge_bytes(range->data(), kHugePage), 0U);
+}
+
+TEST(HostMemory, a_child_does_not_unmap_what_is_its_parents) {
+  auto range = reserve({.bytes = kHugePage});
+  ASSERT_TRUE(range.ok());
+  range->data()[0] = std::byte{42};
+  std::byte* const data = range->data();
+  const pid_t child = fork();
+  if (child == 0) {
+    { const AddressRange gone = std::move(*range); }
+    _exit(data[0] == std::byte{42} ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+}  // namespace
+}  // namespace tiermem::host

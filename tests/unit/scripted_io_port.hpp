@@ -1,0 +1,117 @@
+// An IoPort in memory whose answers a test scripts: which request gets which error, how short it
+// is, and in what order requests complete. Single-threaded except grow(). Checks what a kernel
+// would: alignment of direct requests and the preallocated end.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <random>
+#include <vector>
+
+#include "base/error.hpp"
+#include "os/io_port.hpp"
+
+namespace tiermem {
+
+class ScriptedIoPort final : public IoPort {
+ public:
+  struct Answer {
+    std::int32_t error = 0;      ///< errno to answer with; the bytes stay as they are.
+    std::int64_t most = 1 << 30;  ///< Transfer no more than this, and say so.
+  };
+  struct Device {
+    DeviceFacts facts;
+    std::vector<std::byte> bytes;
+    std::function<Status(std::uint64_t)> on_grow;  ///< Decides instead of success.
+  };
+
+  std::vector<Device> device;
+  /// For the nth request (from 0) in the order of execution.
+  std::function<Answer(std::size_t n, const IoRequest&)> script;
+  std::size_t capacity = 1000;      ///< In flight; above, submit answers false.
+  std::mt19937* shuffle = nullptr;  ///< Completes in random order.
+  std::size_t per_reap = 1000;      ///< Requests executed by one reap.
+  std::vector<IoRequest> log;       ///< All requests, in the order of execution.
+  std::size_t in_flight = 0;
+  std::size_t most_in_flight = 0;
+
+  ScriptedIoPort(unsigned count, std::uint64_t limit, std::uint32_t block = 512) : device(count) {
+    for (unsigned d = 0; d < count; ++d) {
+      set_text(device[d].facts.name, "scripted" + std::to_string(d));
+      device[d].facts.limit = limit;
+      device[d].facts.block_bytes = block;
+    }
+  }
+
+  unsigned devices() const override { return static_cast<unsigned>(device.size()); }
+  DeviceFacts facts(std::uint16_t d) const override { return device[d].facts; }
+  bool submit(const IoRequest& request) override {
+    if (in_flight == capacity) {
+      return false;
+    }
+    most_in_flight = std::max(most_in_flight, ++in_flight);
+    staged_.push_back(request);
+    return true;
+  }
+  void flush() override {
+    queue_.insert(queue_.end(), staged_.begin(), staged_.end());
+    staged_.clear();
+  }
+  std::size_t reap(std::span<IoCompletion> completions) override {
+    std::size_t n = 0;
+    while (n < completions.size() && n < per_reap && !queue_.empty()) {
+      const std::size_t at = shuffle != nullptr ? (*shuffle)() % queue_.size() : 0;
+      const IoRequest request = queue_[at];
+      queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(at));
+      completions[n++] = {request.cookie, execute(request)};
+      --in_flight;
+    }
+    return n;
+  }
+  Status grow(std::uint16_t d, std::uint64_t bytes) override {
+    Device& here = device[d];
+    if (here.on_grow) {
+      Status status = here.on_grow(bytes);
+      if (!status.ok()) {
+        return status;
+      }
+    }
+    const std::lock_guard lock(mutex_);
+    EXPECT_LE(bytes, here.facts.limit);
+    here.bytes.resize(bytes);
+    here.facts.size = bytes;
+    return Code::ok;
+  }
+
+ private:
+  std::int32_t execute(const IoRequest& request) {
+    const Answer answer = script ? script(log.size(), request) : Answer{};
+    log.push_back(request);
+    Device& here = device[request.device];
+    const std::uint64_t bits =
+        reinterpret_cast<std::uintptr_t>(request.data) | request.offset | request.length;
+    EXPECT_TRUE(request.buffered || bits % here.facts.block_bytes == 0) << "misaligned direct I/O";
+    EXPECT_LE(request.offset + request.length, here.bytes.size());
+    if (answer.error != 0) {
+      return -answer.error;
+    }
+    const auto n = static_cast<std::size_t>(std::min<std::int64_t>(request.length, answer.most));
+    std::byte* there = here.bytes.data() + request.offset;
+    if (request.write) {
+      std::memcpy(there, request.data, n);
+    } else {
+      std::memcpy(request.data, there, n);
+    }
+    return static_cast<std::int32_t>(n);
+  }
+
+  std::mutex mutex_;
+  std::vector<IoRequest> staged_;
+  std::deque<IoRequest> queue_;
+};
+
+}  // namespace tiermem

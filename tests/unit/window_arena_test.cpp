@@ -1,0 +1,125 @@
+// Windows cut from few large ranges: alignment, coalescing, how many mappings they cost.
+#include "tier/window_arena.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+namespace tiermem {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+WindowArenaOptions options(std::uint64_t reserve) {
+  return {.reserve_bytes = reserve, .least_bytes = reserve};
+}
+
+std::uint64_t number(const std::byte* address) {
+  return reinterpret_cast<std::uint64_t>(address);
+}
+
+TEST(WindowArena, windows_are_aligned_to_their_extents) {
+  WindowArena arena(options(1024 * kMiB));
+  for (const std::uint64_t alignment : {4 * kMiB / 1024, 2 * kMiB, 16 * kMiB, 64 * kMiB}) {
+    auto window = arena.reserve(alignment * 3, alignment);
+    ASSERT_TRUE(window.ok()) << window.message();
+    EXPECT_EQ(number(*window) % alignment, 0U);
+    EXPECT_EQ(arena.size_of(*window), alignment * 3);
+  }
+}
+
+TEST(WindowArena, a_size_is_rounded_up_to_whole_extents) {
+  WindowArena arena(options(64 * kMiB));
+  auto window = arena.reserve(2 * kMiB + 1, 2 * kMiB);
+  ASSERT_TRUE(window.ok());
+  EXPECT_EQ(arena.size_of(*window), 4 * kMiB);
+}
+
+TEST(WindowArena, nonsense_is_refused) {
+  WindowArena arena(options(64 * kMiB));
+  EXPECT_EQ(arena.reserve(0, 2 * kMiB).code(), Code::invalid_argument);
+  EXPECT_EQ(arena.reserve(kMiB, 3 * kMiB).code(), Code::invalid_argument);
+  EXPECT_EQ(arena.reserve(kMiB, 512).code(), Code::invalid_argument);
+  EXPECT_EQ(arena.reserve(~std::uint64_t{0}, 4096).code(), Code::invalid_argument);
+}
+
+TEST(WindowArena, what_the_kernel_has_no_room_for_is_no_capacity) {
+  WindowArena arena(options(64 * kMiB));
+  auto window = arena.reserve(std::uint64_t{1} << 50, 2 * kMiB);
+  EXPECT_EQ(window.code(), Code::no_capacity);
+  EXPECT_EQ(arena.reserved_bytes(), 0U);
+}
+
+TEST(WindowArena, a_reserve_that_is_refused_is_halved) {
+  WindowArena arena({.reserve_bytes = std::uint64_t{1} << 50, .least_bytes = kMiB * 1024});
+  auto window = arena.reserve(2 * kMiB, 2 * kMiB);
+  ASSERT_TRUE(window.ok()) << window.message();
+  EXPECT_LT(arena.reserved_bytes(), std::uint64_t{1} << 50);
+}
+
+TEST(WindowArena, a_full_range_is_followed_by_another) {
+  WindowArena arena(options(16 * kMiB));
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(arena.reserve(2 * kMiB, 2 * kMiB).ok());
+  }
+  EXPECT_EQ(arena.reserved_bytes(), 48 * kMiB);
+  ASSERT_TRUE(arena.reserve(100 * kMiB, 2 * kMiB).ok());
+}
+
+// Property: windows never overlap, lie in reserved ranges, and once all are released, one window as
+// large as the range fits again.
+TEST(WindowArena, random_windows_do_not_overlap_and_coalesce) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  WindowArena arena(options(2048 * kMiB));
+  std::map<std::uint64_t, std::uint64_t> held;
+  for (int round = 0; round < 20'000; ++round) {
+    if (held.empty() || (random() % 5 != 0 && held.size() < 120)) {
+      const std::uint64_t alignment = std::uint64_t{4096} << random() % 13;
+      const std::uint64_t bytes = alignment * (1 + random() % 4);
+      if (arena.window_bytes() + bytes + alignment > 1024 * kMiB) {
+        continue;
+      }
+      auto window = arena.reserve(bytes, alignment);
+      ASSERT_TRUE(window.ok()) << window.message();
+      const std::uint64_t address = number(*window);
+      ASSERT_EQ(address % alignment, 0U);
+      const auto after = held.lower_bound(address);
+      ASSERT_TRUE(after == held.end() || after->first >= address + bytes);
+      ASSERT_TRUE(after == held.begin() ||
+                  std::prev(after)->first + std::prev(after)->second <= address);
+      held.emplace(address, bytes);
+    } else {
+      auto victim = std::next(held.begin(), static_cast<std::ptrdiff_t>(random() % held.size()));
+      arena.release(reinterpret_cast<std::byte*>(victim->first));
+      held.erase(victim);
+    }
+  }
+  for (const auto& [address, bytes] : held) {
+    arena.release(reinterpret_cast<std::byte*>(address));
+  }
+  EXPECT_EQ(arena.window_bytes(), 0U);
+  const std::uint64_t reserved = arena.reserved_bytes();
+  ASSERT_TRUE(arena.reserve(2048 * kMiB, 4096).ok());
+  EXPECT_EQ(arena.reserved_bytes(), reserved);
+}
+
+TEST(WindowArena, ten_thousand_windows_are_few_mappings) {
+  const std::uint64_t before = host::map_count();
+  WindowArena arena(options(std::uint64_t{32} << 30));
+  std::vector<std::byte*> windows;
+  for (int i = 0; i < 10'000; ++i) {
+    auto window = arena.reserve(2 * kMiB, 2 * kMiB);
+    ASSERT_TRUE(window.ok()) << window.message();
+    windows.push_back(*window);
+  }
+  for (std::size_t i = 0; i < windows.size(); i += 2) {
+    arena.release(windows[i]);
+  }
+  EXPECT_LT(host::map_count(), before + 20);
+}
+
+}  // namespace
+}  // namespace tiermem
