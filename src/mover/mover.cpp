@@ -11,7 +11,9 @@ Mover::Mover(Residency& residency, std::vector<AddressableTier*> memory, SlotTie
              Hands& hands, const MoverOptions& options)
     : residency_(residency), hands_(hands), options_(options), block_(block), files_(files) {
   for (AddressableTier* tier : memory) {
-    spaces_.emplace_back().tier = tier;
+    Space& space = spaces_.emplace_back();
+    space.tier = tier;
+    space.number = static_cast<unsigned>(spaces_.size() - 1);
   }
   block_channel_.tier = block;
   files_channel_.tier = files;
@@ -66,6 +68,10 @@ std::int64_t Mover::step(std::int64_t now) {
       break;
     }
     // A pin may have fallen before the flag was up: look once more.
+  }
+  for (Space& space : spaces_) {
+    // Ages what was inserted, also while memory fills: early reuse is seen that way.
+    space.recency.settle([&](ExtentRef ref) { return candidate(ref, space); });
   }
   issue_io();
   deliver();
@@ -156,6 +162,15 @@ void Mover::admit(Request& request) {
       active_.push_back(&request);
       request.pending = 1;
       next_deadline_ = std::min(next_deadline_, request.deadline_ns);
+      // What waits for others ends here; what is under way ends by itself.
+      for (std::size_t i = 0; i < active_.size();) {
+        const bool other = active_[i] != &request && active_[i]->want != Want::free;
+        if (other) {
+          fail_request(*active_[i], fail(Code::shut_down, "the context was closed while the request waited"));
+        } else {
+          ++i;
+        }
+      }
       return;
     default:
       break;

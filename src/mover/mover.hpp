@@ -53,6 +53,13 @@ class Mover {
   /// [any] Some request's `cancel` was set.
   void note_cancel() { cancels_.store(true, std::memory_order_release); }
 
+  /// The program's tick ordinal: next uses before it are over.
+  void note_ordinal(std::uint64_t ordinal) {
+    for (Space& space : spaces_) {
+      space.recency.tick(ordinal);
+    }
+  }
+
   /// Takes what has happened, decides, starts what can start. Returns when to call it again at the latest,
   /// in nanoseconds of the clock that `now` is of; kNever: only when something happens.
   std::int64_t step(std::int64_t now);
@@ -174,6 +181,7 @@ class Mover {
   };
   struct Space {
     AddressableTier* tier = nullptr;
+    unsigned number = kHost;
     Recency recency;
     std::uint64_t freeing = 0;    // Bytes that transfers under way will give back.
     std::uint64_t ahead = 0;      // Bytes kept free ahead of need: grows with shortage, falls without.
@@ -181,6 +189,7 @@ class Mover {
     bool searching = false;       // Victims were looked for to meet a request.
     Job trim;
   };
+  Recency::Candidate candidate(ExtentRef ref, const Space& space);
   struct Staging {
     FrameId frame{};
     bool used = false;

@@ -346,6 +346,9 @@ void Mover::finish_free(Request& request) {
     spaces_[kHost].tier->release_window(
         window, std::uint64_t{count} << record.extent_shift.load(std::memory_order_relaxed));
   }
+  if (record.file != 0) {
+    files_->free({record.file - 1});
+  }
   residency_.buffers.retire(request.index);
   complete(request, {});
 }

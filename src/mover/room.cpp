@@ -101,6 +101,20 @@ bool Mover::collect(Request& request) {
   return true;
 }
 
+Recency::Candidate Mover::candidate(ExtentRef ref, const Space& s) {
+  const unsigned space = s.number;
+  const Extent& extent = residency_.extents.at(ref);
+  ExtentWord& word = residency_.extents.word(space, ref);
+  const ExtentBits bits = word.load();
+  // Dirty bytes without another copy can leave only if they can be written down now.
+  const bool can_write = block_ != nullptr && now_ >= write_backoff_until_;
+  const bool can_leave = !bits.dirty() || can_write || readable_elsewhere(ref, space) != kNoSpace;
+  return {.movable = bits.readable() && !bits.pinned() && extent.transfer == 0 && extent.holds == 0 && can_leave,
+          .referenced = word.take_referenced(),
+          .dirty = bits.dirty(),
+          .bytes = static_cast<std::uint32_t>(bytes_of(ref))};
+}
+
 // Evicts until `bytes` and what is kept ahead of need are on their way to be free.
 void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
   Space& s = spaces_[space];
@@ -123,19 +137,7 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
   }
   s.searching = priority == Priority::room;
   const std::uint64_t goal = bytes + (priority == Priority::background ? 0 : s.ahead);
-  const bool can_write = block_ != nullptr && now_ >= write_backoff_until_;
-  const auto probe = [&](ExtentRef ref) {
-    const Extent& extent = residency_.extents.at(ref);
-    ExtentWord& word = residency_.extents.word(space, ref);
-    const ExtentBits bits = word.load();
-    // Dirty bytes without another copy can leave only if they can be written down now.
-    const bool can_leave = !bits.dirty() || can_write || readable_elsewhere(ref, space) != kNoSpace;
-    return Recency::Candidate{.movable = bits.readable() && !bits.pinned() && extent.transfer == 0 &&
-                                         extent.holds == 0 && can_leave,
-                     .referenced = word.take_referenced(),
-                     .dirty = bits.dirty(),
-                     .bytes = static_cast<std::uint32_t>(bytes_of(ref))};
-  };
+  const auto probe = [&](ExtentRef ref) { return candidate(ref, s); };
   // The policy looks at a bounded number of extents a call and goes on where it stopped. Twelve calls a step
   // are enough to find what there is among some thousands; the next step goes on.
   const auto freed = [&] { return books.in_use - std::min(books.in_use, s.tier->books().in_use) + s.freeing; };

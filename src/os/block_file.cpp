@@ -28,7 +28,9 @@ constexpr std::uint64_t kUnit = 4096;  // Of limits: the smallest slot.
 constexpr std::uint64_t kMaxReserve = std::uint64_t{1} << 30;
 constexpr const char* kSetting = "nvme=DIR:SIZE";
 
-bool is_power_of_two(std::uint64_t n) { return n != 0 && (n & (n - 1)) == 0; }
+bool is_power_of_two(std::uint64_t n) {
+  return n != 0 && (n & (n - 1)) == 0;
+}
 
 /// The path for a small field: its end, which tells devices apart, when it does not fit.
 template <std::size_t N>
@@ -42,8 +44,8 @@ void set_path(char (&field)[N], const std::string& path) {
 }
 
 Status refused(const std::string& path, int native, const char* what) {
-  const Code code = native == ENOTDIR || native == ENOENT ? Code::invalid_argument
-                                                          : Code::unavailable;
+  const Code code =
+      native == ENOTDIR || native == ENOENT ? Code::invalid_argument : Code::unavailable;
   ErrorInfo info = error_info(code,
                               "block device {}: {}: {}; accepted is a directory that this user "
                               "may write to, or a block device ({})",
@@ -99,8 +101,8 @@ Status BlockFile::open_file() {
   buffered_fd_ = options_.test_without_tmpfile
                      ? -1
                      : ::open(options_.path.c_str(), O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
-  const bool no_tmpfile = options_.test_without_tmpfile || errno == EOPNOTSUPP ||
-                          errno == EISDIR || errno == EINVAL || errno == ENOENT;
+  const bool no_tmpfile = options_.test_without_tmpfile || errno == EOPNOTSUPP || errno == EISDIR ||
+                          errno == EINVAL || errno == ENOENT;
   if (buffered_fd_ < 0 && no_tmpfile) {
     std::string name = options_.path + "/.tiermem-XXXXXX";
     buffered_fd_ = ::mkostemp(name.data(), O_CLOEXEC);
@@ -112,8 +114,7 @@ Status BlockFile::open_file() {
     return refused(options_.path, errno, "cannot create a file");
   }
   struct statfs fs {};
-  if (::fstatfs(buffered_fd_, &fs) == 0 &&
-      (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC)) {
+  if (::fstatfs(buffered_fd_, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC)) {
     // Newer kernels accept the flag here and copy through the page cache all the same.
     use_buffered("a file system in memory has no direct I/O");
     return Code::ok;

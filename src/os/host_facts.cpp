@@ -451,13 +451,14 @@ HostFacts probe_host_facts(const std::string& root) {
   return facts;
 }
 
-Result<std::uint64_t> file_system_free(const std::string& path) {
+Result<FileSystemRoom> file_system_room(const std::string& path) {
   struct statvfs status {};
   if (statvfs(path.c_str(), &status) != 0) {
     const int error = errno;
     return fail_native(Code::io_error, error, "{}: {}", path, std::strerror(error));
   }
-  return static_cast<std::uint64_t>(status.f_bavail) * status.f_frsize;
+  const std::uint64_t unit = status.f_frsize;
+  return FileSystemRoom{status.f_blocks * unit, status.f_bavail * unit};
 }
 
 }  // namespace tiermem

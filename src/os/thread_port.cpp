@@ -19,7 +19,7 @@ namespace tiermem {
 ThreadPort::ThreadPort(std::vector<std::unique_ptr<BlockFile>> devices, const PortOptions& options,
                        std::string reason)
     : files_(std::move(devices)), reason_(std::move(reason)) {
-  capacity_ = std::clamp(options.depth, 1U, 4096U) * static_cast<unsigned>(files_.size());
+  capacity_ = std::clamp(options.depth, 1U, 4096U) * static_cast<unsigned>(files_.size() + 1);
   staged_.reserve(capacity_);
   threads_.reserve(kMostThreads);
   completed_.reserve(capacity_);
@@ -131,7 +131,7 @@ void ThreadPort::work() {
 }
 
 std::int32_t ThreadPort::transfer(const IoRequest& request) const {
-  const int fd = files_[request.device]->fd(request.buffered);
+  const int fd = request.fd >= 0 ? request.fd : files_[request.device]->fd(request.buffered);
   const auto offset = static_cast<off_t>(request.offset);
   const ssize_t n = request.write ? ::pwrite(fd, request.data, request.length, offset)
                                   : ::pread(fd, request.data, request.length, offset);

@@ -122,7 +122,9 @@ class UringPort final : public WaitableIoPort {
 std::unique_ptr<UringPort> UringPort::create(std::vector<std::unique_ptr<BlockFile>>& files,
                                              const PortOptions& options, std::string& reason) {
   std::unique_ptr<UringPort> port(new UringPort);
-  port->capacity_ = std::clamp(options.depth, 1U, 4096U) * static_cast<unsigned>(files.size());
+  port->capacity_ =
+      std::clamp(options.depth, 1U, 4096U) *
+      static_cast<unsigned>(files.size() + 1);  // One more for files that are read by descriptor.
   int native = port->set_up_ring();
   const char* what = "";
   if (native == 0 && (port->ring_.features & IORING_FEAT_EXT_ARG) == 0) {
@@ -151,11 +153,11 @@ int UringPort::set_up_ring() {
   // The completion queue has twice these entries, so it cannot overflow either. R_DISABLED: the
   // thread that enables the ring becomes its single issuer.
   const unsigned entries = capacity_ + 1;
-  const unsigned best[] = {IORING_SETUP_R_DISABLED | IORING_SETUP_SINGLE_ISSUER |
-                               IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
-                           IORING_SETUP_R_DISABLED | IORING_SETUP_COOP_TASKRUN |
-                               IORING_SETUP_TASKRUN_FLAG,
-                           IORING_SETUP_R_DISABLED};
+  const unsigned best[] = {
+      IORING_SETUP_R_DISABLED | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
+          IORING_SETUP_TASKRUN_FLAG,
+      IORING_SETUP_R_DISABLED | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
+      IORING_SETUP_R_DISABLED};
   int rc = -EINVAL;
   for (const unsigned flags : best) {
     rc = ::io_uring_queue_init(entries, &ring_, flags);
@@ -241,8 +243,8 @@ void UringPort::become_owner() {
   owned_ = true;
   owner_ = ::pthread_self();
   // By number: liburing 2.3 does not export io_uring_enable_rings from its shared library.
-  [[maybe_unused]] const long rc = ::syscall(__NR_io_uring_register, ring_.ring_fd,
-                                             IORING_REGISTER_ENABLE_RINGS, nullptr, 0);
+  [[maybe_unused]] const long rc =
+      ::syscall(__NR_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr, 0);
   assert(rc == 0);
 }
 
@@ -255,14 +257,16 @@ bool UringPort::submit(const IoRequest& request) {
   if (sqe == nullptr) {
     return false;  // The kernel takes no more for now (EAGAIN): flush and try again.
   }
-  const int index = 2 * request.device + (request.buffered ? 1 : 0);
+  const bool file = request.fd >= 0;
+  const int index = file ? request.fd : 2 * request.device + (request.buffered ? 1 : 0);
   if (request.write) {
     ::io_uring_prep_write(sqe, index, request.data, request.length, request.offset);
   } else {
     ::io_uring_prep_read(sqe, index, request.data, request.length, request.offset);
   }
-  unsigned flags = IOSQE_FIXED_FILE;
-  if (files_[request.device]->fd(request.buffered) == files_[request.device]->fd(true)) {
+  unsigned flags = file ? 0 : IOSQE_FIXED_FILE;
+  if (file ? request.buffered
+           : files_[request.device]->fd(request.buffered) == files_[request.device]->fd(true)) {
     // Buffered I/O copies: on a worker of the kernel's, not inside our submit.
     flags |= IOSQE_ASYNC;
   }

@@ -19,11 +19,12 @@ namespace tiermem {
 
 class WaitableIoPort : public IoPort {
  public:
-  /// [owner] Hands queued requests to the kernel and sleeps until a completion can be reaped, wake()
-  /// was called since the last wait(), or CLOCK_MONOTONIC reaches `deadline_ns` (negative: never).
-  /// May return early for no reason (a signal); burns no CPU while nothing happens.
+  /// [owner] Hands queued requests to the kernel and sleeps until a completion can be reaped,
+  /// wake() was called since the last wait(), or CLOCK_MONOTONIC reaches `deadline_ns` (negative:
+  /// never). May return early for no reason (a signal); burns no CPU while nothing happens.
   virtual void wait(std::int64_t deadline_ns) = 0;
-  /// [any] Ends the current wait, or the next one. Costs an atomic exchange unless the owner sleeps.
+  /// [any] Ends the current wait, or the next one. Costs an atomic exchange unless the owner
+  /// sleeps.
   virtual void wake() = 0;
   /// "io_uring" or "threads".
   virtual const char* engine() const = 0;
@@ -34,13 +35,16 @@ class WaitableIoPort : public IoPort {
 enum class Engine : std::uint8_t { automatic, io_uring, threads };
 
 struct PortOptions {
-  unsigned depth = 16;  ///< Requests under way per device; submit answers false above the sum.
+  /// Requests under way per device, and as many for files read by descriptor; submit answers false
+  /// above the sum.
+  unsigned depth = 16;
   Engine engine = Engine::automatic;
   bool require = false;  ///< Without io_uring no port, instead of threads.
 };
 
 /// Takes the devices over; cookie ~0 is the port's own. nullptr only if io_uring is required and
-/// refused, or the system gives no thread. `reason` then, and where threads had to do, says why in one sentence; else it is empty.
+/// refused, or the system gives no thread. `reason` then, and where threads had to do, says why in
+/// one sentence; else it is empty.
 std::unique_ptr<WaitableIoPort> make_io_port(std::vector<std::unique_ptr<BlockFile>> devices,
                                              const PortOptions& options, std::string& reason);
 

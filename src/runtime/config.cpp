@@ -228,18 +228,24 @@ std::uint64_t saturating_multiply(std::uint64_t a, std::uint64_t b) {
                                                 : product;
 }
 
-/// The cap that we choose for a file system with `free` bytes.
-std::uint64_t guessed_cap(const Config& config, std::uint64_t free) {
-  const std::uint64_t beyond_reserve = free - std::min(free, config.reserve_free);
-  const std::uint64_t cap =
-      std::min({saturating_multiply(config.dram.budget, 4), free / 2, beyond_reserve});
-  return cap / kMiB * kMiB;
+/// What we take of a file system at most: half of its free room, less than what stays free.
+std::uint64_t usable(const Config& config, const FileSystemRoom& room) {
+  // As the block tier itself reads `auto`.
+  const std::uint64_t reserve = config.reserve_free == BlockFileOptions::kDefaultReserve
+                                    ? std::min(room.total / 20, 1024 * kMiB)
+                                    : config.reserve_free;
+  return std::min(room.free / 2, room.free - std::min(room.free, reserve));
+}
+
+/// The cap that we choose where `room` is usable.
+std::uint64_t guessed_cap(const Config& config, std::uint64_t room) {
+  return std::min(saturating_multiply(config.dram.budget, 4), room) / kMiB * kMiB;
 }
 
 /// Devices the user named. Those without a size share a guessed cap of their file systems.
 Status settle_named_devices(const std::vector<BlockDevice>& devices, Config& config) {
   std::uint64_t sized = 0;
-  std::uint64_t free = 0;
+  std::uint64_t room = 0;
   bool shares = false;
   std::set<dev_t> counted;  // Directories of one file system have one free room.
   for (const BlockDevice& device : devices) {
@@ -261,20 +267,20 @@ Status settle_named_devices(const std::vector<BlockDevice>& devices, Config& con
                   "nvme: {:.140} is no directory, so it needs a size, such as {:.40}:100G",
                   device.path, device.path);
     }
-    const auto room = file_system_free(device.path);
-    if (!room.ok()) {
-      return room.status().clone();
+    const auto found = file_system_room(device.path);
+    if (!found.ok()) {
+      return found.status().clone();
     }
-    free += counted.insert(status.st_dev).second ? *room : 0;
+    room += counted.insert(status.st_dev).second ? usable(config, *found) : 0;
   }
   std::uint64_t cap = sized;
   if (shares) {
-    const std::uint64_t guess = guessed_cap(config, free);
+    const std::uint64_t guess = guessed_cap(config, room);
     if (guess < kSmallestGuess) {
       return fail(Code::no_capacity,
-                  "nvme: the directories without a size have {} free, of which {} stay free "
-                  "(reserve_free); name sizes",
-                  human_bytes(free), human_bytes(config.reserve_free));
+                  "nvme: the directories without a size leave {} to us (half of what is free, less "
+                  "than reserve_free); name sizes or free some",
+                  human_bytes(room));
     }
     if (__builtin_add_overflow(sized, guess, &cap)) {
       return fail(Code::invalid_argument, "nvme: the sizes add up to more than 2^64-1");
@@ -358,10 +364,10 @@ Status settle_default_block(const Environment& env, Config& config) {
     }
     std::uint64_t cap = 0;
     if (reason.empty()) {
-      const auto free = file_system_free(directory);
-      cap = free.ok() ? guessed_cap(config, *free) : 0;
+      const auto room = file_system_room(directory);
+      cap = room.ok() ? guessed_cap(config, usable(config, *room)) : 0;
       if (cap < kSmallestGuess) {
-        reason = free.ok() ? "only " + human_bytes(*free) + " are free" : free.message();
+        reason = room.ok() ? "only " + human_bytes(room->free) + " are free" : room.message();
       }
     }
     if (reason.empty()) {

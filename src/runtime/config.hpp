@@ -8,20 +8,21 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/log.hpp"
+#include "os/block_file.hpp"
 #include "os/host_facts.hpp"
+#include "os/waitable_io_port.hpp"
+#include "tier/dram.hpp"
 #include "tiermem/status.hpp"
 
 namespace tiermem {
 
-enum class IoEngine : std::uint8_t { automatic, io_uring, threads };
 enum class DirectIo : std::uint8_t { automatic, require, off };
-enum class MechanismChoice : std::uint8_t { automatic, uffd_move, remap, in_place };
-enum class HugePages : std::uint8_t { automatic, require, off };
 enum class OnFork : std::uint8_t { shut_down };
 
 /// One directory or raw device of the block tier. `bytes` 0: a share of what the sized ones leave
@@ -49,9 +50,9 @@ struct Config {
   std::uint64_t extent = std::uint64_t{2} << 20;
   unsigned depth = 16;
   std::uint64_t piece = std::uint64_t{2} << 20;
-  IoEngine io_engine = IoEngine::automatic;
+  Engine io_engine = Engine::automatic;
   DirectIo direct = DirectIo::automatic;
-  MechanismChoice mechanism = MechanismChoice::automatic;
+  std::optional<Mechanism> mechanism{};  ///< Nothing: chosen by probing.
   HugePages huge_pages = HugePages::automatic;
   bool userfault = true;  ///< False: userfaultfd is not used even where the kernel offers it.
   bool poison = true;
@@ -61,7 +62,7 @@ struct Config {
   unsigned high_watermark = 6;   ///< Percent of the DRAM budget.
   unsigned prefetch_limit = 25;  ///< Percent of the DRAM budget.
   std::uint64_t staging = std::uint64_t{64} << 20;
-  std::uint64_t reserve_free = std::uint64_t{256} << 20;
+  std::uint64_t reserve_free = BlockFileOptions::kDefaultReserve;
   OnFork fork = OnFork::shut_down;
   LogLevel log = LogLevel::off;
   std::string log_file = "stderr";

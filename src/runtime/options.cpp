@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kTiB = std::uint64_t{1} << 40;
+constexpr std::uint64_t kAutomatic = BlockFileOptions::kDefaultReserve;  // A size of `auto`.
 constexpr std::size_t kLongestPath = 4095;
 
 /// Stores a number, or a choice's index as the enum or bool it stands for.
@@ -34,6 +35,14 @@ void set(Config& config, const OptionValue& value) {
 
 void set_stats(Config& config, const OptionValue& value) {
   config.stats = value.text == "off" ? std::string() : value.text;
+}
+
+void set_mechanism(Config& config, const OptionValue& value) {
+  constexpr std::array kChoices = {Mechanism::uffd_move, Mechanism::remap, Mechanism::in_place};
+  config.mechanism.reset();
+  if (value.number > 0) {
+    config.mechanism = kChoices[value.number - 1];
+  }
 }
 
 using enum OptionType;
@@ -54,10 +63,11 @@ constexpr std::array kOptions = {
     Option{"extent", power_of_two, "2M", kSmallestExtent, kLargestExtent, "", "TIERMEM_EXTENT",
            "Extent size of buffers that name none and are not small.", "", set<&Config::extent>},
     Option{"depth", count, "16", 1, 1024, "", "TIERMEM_DEPTH",
-           "Transfers under way at once on each device of the block tier.", "",
-           set<&Config::depth>},
+           "Transfers under way at once on each device of the block tier.",
+           "BlockTier.pieces_keep_to_their_size_and_the_device_to_its_depth", set<&Config::depth>},
     Option{"piece", power_of_two, "2M", 4096, 64 * kMiB, "", "TIERMEM_PIECE",
-           "Largest single read or write given to a device.", "", set<&Config::piece>},
+           "Largest single read or write given to a device.",
+           "BlockTier.pieces_keep_to_their_size_and_the_device_to_its_depth", set<&Config::piece>},
     Option{"io_engine", choice, "auto", 0, 0, "auto|io_uring|threads", "TIERMEM_IO_ENGINE",
            "How the block tier talks to the kernel. `auto`: io_uring, or threads where it is "
            "refused. A named engine that is refused is an error.",
@@ -66,18 +76,18 @@ constexpr std::array kOptions = {
         "direct", choice, "auto", 0, 0, "auto|require|off", "TIERMEM_DIRECT",
         "O_DIRECT. `auto`: where the file system takes it; `require`: an error where not; `off`: "
         "always through the page cache.",
-        "", set<&Config::direct>},
+        "BlockFaults.direct_io_that_is_required_is_never_replaced", set<&Config::direct>},
     Option{
         "mechanism", choice, "auto", 0, 0, "auto|uffd_move|remap|in_place", "TIERMEM_MECHANISM",
         "How a frame appears in a window. `auto`: the cheapest that works here. A named one that "
         "does not work is an error.",
-        "", set<&Config::mechanism>},
+        "DramWindows.bytes_are_in_the_window_and_go_home_with_the_frame", set_mechanism},
     Option{"huge_pages", choice, "auto", 0, 0, "auto|require|off", "TIERMEM_HUGE_PAGES",
-           "Transparent huge pages for frames. `require`: an error where the kernel has none.", "",
-           set<&Config::huge_pages>},
+           "Transparent huge pages for frames. `require`: an error where the kernel has none.",
+           "Dram.required_huge_pages_come_or_fail", set<&Config::huge_pages>},
     Option{"userfault", choice, "auto", 0, 0, "off|auto", "TIERMEM_USERFAULT",
-           "userfaultfd. `off`: not used even where the kernel offers it.", "",
-           set<&Config::userfault>},
+           "userfaultfd. `off`: not used even where the kernel offers it.",
+           "Dram.without_userfault_frames_are_remapped", set<&Config::userfault>},
     Option{
         "poison", choice, "on", 0, 0, "off|on", "TIERMEM_POISON",
         "A touch of an absent extent without a view ends in SIGBUS and a report. `off`: it reads "
@@ -102,9 +112,9 @@ constexpr std::array kOptions = {
            "Memory that transfers pass through where they cannot land directly; part of the DRAM "
            "budget, at most half of it. Unless named, at most an eighth.",
            "ConfigTest.staging_fits_the_budget", set<&Config::staging>},
-    Option{"reserve_free", size, "256M", 0, kTiB * 65536, "", "TIERMEM_RESERVE_FREE",
-           "Bytes of a file system that the block tier leaves free.",
-           "ConfigTest.reserve_free_limits_the_default_cap", set<&Config::reserve_free>},
+    Option{"reserve_free", size, "auto", 0, kTiB * 65536, "auto", "TIERMEM_RESERVE_FREE",
+           "Bytes of a file system that the block tier leaves free. `auto`: 5 %, at most 1G.",
+           "BlockFile.the_reserve_of_the_file_system_stays_free", set<&Config::reserve_free>},
     Option{"fork", choice, "shut_down", 0, 0, "shut_down", "TIERMEM_FORK",
            "What a context is in a child of fork. This build knows one answer.", "",
            set<&Config::fork>},
@@ -157,6 +167,9 @@ std::optional<OptionValue> parse_value(const Option& option, std::string_view te
   switch (option.type) {
     case size:
     case power_of_two: {
+      if (text == "auto" && text == option.choices) {
+        return OptionValue{kAutomatic, std::string(text)};
+      }
       const auto bytes = parse_size(text);
       if (bytes.ok() && (option.type == size || std::has_single_bit(*bytes))) {
         number = *bytes;
@@ -246,7 +259,9 @@ std::string accepted_values(const Option& option) {
           "/path:size with sizes of at least {}, up to 64 separated by commas, or off",
           format_size(option.low));
     case size:
-      return fmt::format("a size from {} to {}", format_size(option.low), format_size(option.high));
+      return fmt::format("a size from {} to {}{}{}", format_size(option.low),
+                         format_size(option.high), *option.choices == '\0' ? "" : ", or ",
+                         option.choices);
     case power_of_two:
       return fmt::format("a power of two from {} to {}", format_size(option.low),
                          format_size(option.high));

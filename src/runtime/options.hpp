@@ -16,7 +16,7 @@ namespace tiermem {
 enum class OptionType : std::uint8_t {
   budget,        ///< A size, or a percentage of the memory that is left.
   devices,       ///< "/path:size, …" or off.
-  size,          ///< "64K", "1.5G"; units are powers of 1024.
+  size,          ///< "64K", "1.5G"; units are powers of 1024. `auto` where `choices` says so.
   power_of_two,  ///< A size that is one.
   count,
   percent,  ///< "5" or "5%".

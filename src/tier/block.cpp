@@ -176,7 +176,9 @@ unsigned BlockTier::degraded() const {
                                              [](const Device& device) { return device.degraded; }));
 }
 
-DeviceCounters BlockTier::counters(std::uint16_t device) const { return devices_[device].counters; }
+DeviceCounters BlockTier::counters(std::uint16_t device) const {
+  return devices_[device].counters;
+}
 
 Status BlockTier::no_capacity(std::uint64_t bytes, std::uint64_t avoid) const {
   unsigned unusable = 0;

@@ -26,9 +26,9 @@
 namespace tiermem {
 
 struct BlockOptions {
-  unsigned depth = 16;                                ///< Requests under way per device.
+  unsigned depth = 16;                                 ///< Requests under way per device.
   std::uint64_t piece_bytes = std::uint64_t{2} << 20;  ///< Most bytes of one request.
-  std::uint64_t budget = ~std::uint64_t{0};           ///< Of the tier; the devices have limits too.
+  std::uint64_t budget = ~std::uint64_t{0};  ///< Of the tier; the devices have limits too.
   std::uint64_t grow_bytes = SlotAllocator::kChunkBytes;  ///< Least growth of a file at a time.
   bool require_direct = false;  ///< A device that refuses direct I/O fails instead of buffering.
   std::uint16_t index = 0;      ///< Of the tier among the block tiers.
@@ -52,7 +52,8 @@ class BlockTier final : public SlotTier {
   /// Allocations refused after a failed growth before the file system is asked again.
   static constexpr unsigned kGrowthPause = 256;
 
-  /// `port` outlives the tier and is driven by it alone. All of a port's devices belong to the tier.
+  /// `port` outlives the tier and is driven by it alone. All of a port's devices belong to the
+  /// tier.
   BlockTier(IoPort& port, const BlockOptions& options);
   ~BlockTier() override;
 
@@ -117,9 +118,9 @@ class BlockTier final : public SlotTier {
     std::uint32_t block = 512;
     bool writable = true;
     // The mover's.
-    Queue waiting;           ///< Transfers with pieces still to cut.
-    Queue again;             ///< Pieces whose request must be made (again).
-    std::uint32_t open = 0;  ///< Pieces cut and not closed; at most depth.
+    Queue waiting;                  ///< Transfers with pieces still to cut.
+    Queue again;                    ///< Pieces whose request must be made (again).
+    std::uint32_t open = 0;         ///< Pieces cut and not closed; at most depth.
     std::uint64_t outstanding = 0;  ///< Bytes of transfers submitted and not done.
     std::uint64_t promised = 0;     ///< Bytes of slots allocated whose write is still to come.
     DeviceCounters counters;

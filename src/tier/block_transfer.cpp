@@ -136,8 +136,8 @@ void BlockTier::cut_piece(Device& device) {
   piece = Piece{};
   piece.transfer = index;
   piece.begin = transfer.cut;
-  piece.length = static_cast<std::uint32_t>(
-      std::min(options_.piece_bytes, transfer.length - transfer.cut));
+  piece.length =
+      static_cast<std::uint32_t>(std::min(options_.piece_bytes, transfer.length - transfer.cut));
   transfer.cut += piece.length;
   ++transfer.open;
   ++device.open;

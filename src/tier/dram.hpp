@@ -152,6 +152,8 @@ class DramTier final : public AddressableTier {
   void add_victims(std::uint64_t bytes, std::uint64_t& chosen);
   Status populate_slab(const Parts& parts, bool clear);
   Result<bool> populate_home(const FramePool& of, std::byte* home);  // True: all huge.
+  void repair(Frame& frame, std::byte* home, std::uint64_t bytes);
+  void settle(Frame& frame, std::byte* at, const MapResult& result);
   WindowArena& arena_for(std::uint64_t extent_bytes);
 
   // Constant after construction. The userfault outlives all that is registered with it.

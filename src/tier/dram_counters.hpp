@@ -19,6 +19,7 @@ struct DramCounts {
   Number populated{}, populated_bytes{};
   Number cleared_bytes{};
   Number huge_asked{}, huge_got{};  ///< 2 MiB pages. Got is known from Linux 6.7 on.
+  Number split{}, repaired{};       ///< Huge frames found in small pages; made huge again.
   Number trims{}, trimmed_bytes{};
   Number trims_refused{};       ///< Frames the kernel did not take back.
   Number faults{}, poisoned{};  ///< Touches of absent pages; pages poisoned for it.
@@ -37,8 +38,9 @@ inline DramCounters snapshot(const LiveDramCounters& live) {
   return {live.moved_in_uffd,  live.moved_out_uffd,  live.moved_in_remap, live.moved_out_remap,
           live.moved_in_place, live.moved_out_place, live.copied_in,      live.dropped_out,
           live.partial_moves,  live.remaps_refused,  live.populated,      live.populated_bytes,
-          live.cleared_bytes,  live.huge_asked,      live.huge_got,       live.trims,
-          live.trimmed_bytes,  live.trims_refused,   live.faults,         live.poisoned};
+          live.cleared_bytes,  live.huge_asked,      live.huge_got,       live.split,
+          live.repaired,       live.trims,           live.trimmed_bytes,  live.trims_refused,
+          live.faults,         live.poisoned};
 }
 
 }  // namespace tiermem

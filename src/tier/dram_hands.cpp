@@ -2,7 +2,6 @@
 // and the windows themselves, for any thread. A frame belongs to one hand at a time; of a slab
 // chunk the pages are brought under a mutex, since its frames may be in several hands.
 #include <cassert>
-#include <cstring>
 
 #include "base/error.hpp"
 #include "tier/dram.hpp"
@@ -56,12 +55,36 @@ Status DramTier::populate(FrameId id, bool clear) {
     frame.pages = true;
     frame.tag = kTagZero;
   }
+  if (frame.split) {
+    repair(frame, home, of.bytes());
+  }
   if (frame.tag != kTagZero && (clear || frame.tag != frame.owner)) {
-    std::memset(home, 0, of.bytes());
+    host::clear(home, of.bytes());
     counters_.cleared_bytes += of.bytes();
   }
   frame.tag = frame.owner;
   return {};
+}
+
+// Small pages are gathered into a huge one where they are: a home is whole, so its registration is
+// no obstacle.
+void DramTier::repair(Frame& frame, std::byte* home, std::uint64_t bytes) {
+  frame.split = false;
+  frame.huge = host::advise(home, bytes, host::Advise::collapse) == 0;
+  counters_.repaired += frame.huge ? 1 : 0;
+}
+
+// What became of a frame that was mapped or unmapped.
+void DramTier::settle(Frame& frame, std::byte* at, const MapResult& result) {
+  frame.at = result.end == MapEnd::window ? at : nullptr;
+  if (result.end == MapEnd::dropped) {
+    frame.pages = false;
+    frame.split = false;
+  } else if (frame.huge && !result.huge) {
+    frame.split = true;
+    counters_.split += 1;
+  }
+  frame.huge = result.huge;
 }
 
 Status DramTier::populate_slab(const Parts& parts, bool clear) {
@@ -80,7 +103,7 @@ Status DramTier::populate_slab(const Parts& parts, bool clear) {
   }
   SlabSlot& slot = of.slot(parts.index);
   if (slot.tag != kTagZero && (clear || slot.tag != slot.owner)) {
-    std::memset(of.home(parts.index), 0, of.frame_bytes());
+    host::clear(of.home(parts.index), of.frame_bytes());
     counters_.cleared_bytes += of.frame_bytes();
   }
   slot.tag = slot.owner;
@@ -145,11 +168,7 @@ Status DramTier::map(FrameId id, std::byte* at, Mechanism& used) {
   MapResult result =
       mapper_.in(mechanism_of(parts.pool), {of.home(parts.index), at, of.bytes(), frame.huge});
   used = result.used;
-  frame.at = result.end == MapEnd::window ? at : nullptr;
-  frame.huge = result.huge;
-  if (result.end == MapEnd::dropped) {
-    frame.pages = false;
-  }
+  settle(frame, at, result);
   return std::move(result.status);
 }
 
@@ -166,11 +185,7 @@ Status DramTier::unmap(FrameId id, std::byte* at) {
   assert(frame.at == nullptr || frame.at == at);
   MapResult result =
       mapper_.out(mechanism_of(parts.pool), {of.home(parts.index), at, of.bytes(), frame.huge});
-  frame.at = result.end == MapEnd::window ? at : nullptr;
-  frame.huge = result.huge;
-  if (result.end == MapEnd::dropped) {
-    frame.pages = false;
-  }
+  settle(frame, at, result);
   return std::move(result.status);
 }
 

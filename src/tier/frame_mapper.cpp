@@ -106,7 +106,12 @@ MapResult FrameMapper::out_by_move(const MapPlace& place) {
       host::drop(place.at, place.bytes);  // Page tables of small pages would keep huge ones out.
     }
     counters_.moved_out_uffd += 1;
-    return {.end = MapEnd::home, .used = Mechanism::uffd_move, .huge = place.huge};
+    // Whatever the program did to the window's mapping may have split its pages. Asking costs a
+    // microsecond; not knowing, 300 at each later move.
+    const bool huge =
+        place.huge &&
+        host::huge_bytes(place.home, place.bytes).value_or(place.bytes) == place.bytes;
+    return {.end = MapEnd::home, .used = Mechanism::uffd_move, .huge = huge};
   }
   // Shared with a forked child, page-locked, or emptied by the program. The bytes are elsewhere.
   counters_.dropped_out += 1;

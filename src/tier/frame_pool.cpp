@@ -8,6 +8,7 @@ namespace tiermem {
 namespace {
 
 constexpr std::uint64_t kSegmentBytes = std::uint64_t{32} << 20;
+constexpr std::uint64_t kLeastFrames = 8;  // In a segment.
 
 }  // namespace
 
@@ -19,7 +20,7 @@ FramePool::Shelf::~Shelf() {
 
 FramePool::FramePool(std::uint64_t bytes, const HomeOptions& homes)
     : bytes_(bytes),
-      segment_bytes_(std::max(bytes, kSegmentBytes)),
+      segment_bytes_(std::max(bytes * kLeastFrames, kSegmentBytes)),
       frames_in_segment_(static_cast<std::uint32_t>(segment_bytes_ / bytes)),
       homes_(homes) {}
 
@@ -123,6 +124,7 @@ void FramePool::give_back(std::uint32_t index) {
   gone.state = Frame::State::free;
   gone.tag = kTagZero;
   gone.huge = false;
+  gone.split = false;
   gone.referenced = false;
   free_.push_back(index);
 }

@@ -4,7 +4,7 @@
 //
 // Threads: the mover's thread calls everything; hands call frame() and home() for frames that they
 // were given, and write the fields marked [hand] of those. Growing makes a few system calls, once
-// for each 32 MiB; nothing else does, and nothing touches a home.
+// for each 32 MiB or 8 frames; nothing else does, and nothing touches a home.
 #pragma once
 
 #include <array>
@@ -43,6 +43,7 @@ struct Frame {
   State state = State::free;
   bool pages = false;       // [hand] False: fresh.
   bool huge = false;        // [hand] Its pages are huge, as far as known.
+  bool split = false;       // [hand] They were huge once: populate() repairs.
   bool referenced = false;  // Pages may be referenced from outside: not for reuse.
 };
 

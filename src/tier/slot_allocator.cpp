@@ -22,9 +22,13 @@ unsigned order_of(std::uint64_t bytes) {
   return static_cast<unsigned>(std::countr_zero(bytes)) - kUnitBits;
 }
 
-std::uint64_t bytes_of_order(unsigned order) { return kUnit << order; }
+std::uint64_t bytes_of_order(unsigned order) {
+  return kUnit << order;
+}
 
-std::uint32_t first_node(unsigned order) { return std::uint32_t{1} << (kRootOrder - order); }
+std::uint32_t first_node(unsigned order) {
+  return std::uint32_t{1} << (kRootOrder - order);
+}
 
 std::uint32_t node_at(std::uint64_t offset, unsigned order) {
   return first_node(order) +
@@ -35,7 +39,9 @@ std::uint32_t chunk_at(std::uint64_t offset) {
   return static_cast<std::uint32_t>(offset / SlotAllocator::kChunkBytes);
 }
 
-std::uint64_t round_up(std::uint64_t n, std::uint64_t unit) { return (n + unit - 1) / unit * unit; }
+std::uint64_t round_up(std::uint64_t n, std::uint64_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
 
 }  // namespace
 
@@ -103,8 +109,8 @@ bool SlotAllocator::has_room(std::uint16_t device, std::uint64_t bytes) const {
 void SlotAllocator::extend(std::uint16_t number, std::uint64_t size) {
   Device& device = devices_[number];
   assert(size <= device.limit && size % kUnit == 0);
-  device.chunks.resize(std::max<std::size_t>(device.chunks.size(),
-                                             round_up(size, kChunkBytes) / kChunkBytes));
+  device.chunks.resize(
+      std::max<std::size_t>(device.chunks.size(), round_up(size, kChunkBytes) / kChunkBytes));
   for (std::vector<std::uint64_t>& with : device.chunks_with) {
     with.resize((device.chunks.size() + 63) / 64);
   }
@@ -125,8 +131,7 @@ std::uint64_t SlotAllocator::growth_for(std::uint16_t number, std::uint64_t byte
   most = std::min(most, device.limit) / kUnit * kUnit;
   // The block that the present end cuts, if what there is of it is free; else the next.
   const std::uint64_t cut = device.size / bytes * bytes;
-  const std::uint64_t begin =
-      end_is_free(device, cut) ? cut : round_up(device.size, bytes);
+  const std::uint64_t begin = end_is_free(device, cut) ? cut : round_up(device.size, bytes);
   const std::uint64_t needed = begin + bytes;
   if (most <= device.size || needed > most) {
     return 0;

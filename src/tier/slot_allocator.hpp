@@ -33,7 +33,8 @@ class SlotAllocator {
 
   /// A power of two from 4 KiB to 64 MiB?
   static bool is_slot_size(std::uint64_t bytes);
-  // A SlotId is | device 8 bits | order 8 bits | position 48 bits |, the position in units of 4 KiB.
+  // A SlotId is | device 8 bits | order 8 bits | position 48 bits |, the position in units of 4
+  // KiB.
   static std::uint16_t device_of(SlotId slot);
   static std::uint64_t bytes_of(SlotId slot);
   static std::uint64_t offset_of(SlotId slot);  ///< In bytes, on its device.

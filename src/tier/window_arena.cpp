@@ -94,11 +94,15 @@ std::uint64_t WindowArena::window_bytes() const {
 // Ranges that happen to be neighbours may merge into one hole; a window across both is fine, since
 // both are registered and of one kind, and neither is given back before the end.
 Status WindowArena::extend(std::uint64_t bytes) {
-  const std::uint64_t least = round_up(std::max(bytes, options_.least_bytes), host::kHugePage);
-  std::uint64_t size = std::max(round_up(options_.reserve_bytes, host::kHugePage), least);
-  // The program needs address space too: take a quarter of what it is limited to.
-  size = std::max(
-      std::min(size, host::address_space_limit() / 4 / host::kHugePage * host::kHugePage), least);
+  // The program needs address space too: where it is limited, a quarter is taken at most, unless a
+  // window needs more.
+  const std::uint64_t limit = host::address_space_limit();
+  const bool limited = limit != std::numeric_limits<std::uint64_t>::max();
+  const std::uint64_t least =
+      round_up(limited ? bytes : std::max(bytes, options_.least_bytes), host::kHugePage);
+  std::uint64_t size =
+      std::min(options_.reserve_bytes, limit / 4) / host::kHugePage * host::kHugePage;
+  size = std::max(size, least);
   for (;;) {
     auto range = host::reserve({.bytes = size, .accessible = options_.accessible});
     if (range.ok()) {

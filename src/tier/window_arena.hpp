@@ -21,10 +21,10 @@ namespace tiermem {
 
 struct WindowArenaOptions {
   std::uint64_t reserve_bytes = std::uint64_t{1} << 40;  ///< For each range; halved when refused.
-  std::uint64_t least_bytes = std::uint64_t{1} << 30;    ///< Not below this, nor below a window.
-  bool huge = true;                                      ///< Huge pages asked for; else refused.
-  bool accessible = true;                                ///< False: absent extents are PROT_NONE.
-  const Userfault* registered_with = nullptr;            ///< Outlives the arena.
+  std::uint64_t least_bytes = std::uint64_t{1} << 30;  ///< Not below this, unless RLIMIT_AS is set.
+  bool huge = true;                                    ///< Huge pages asked for; else refused.
+  bool accessible = true;                              ///< False: absent extents are PROT_NONE.
+  const Userfault* registered_with = nullptr;          ///< Outlives the arena.
 };
 
 class WindowArena {

@@ -37,7 +37,8 @@ TEST(BlockTier, a_new_tier_says_busy_until_a_hand_has_grown_it) {
 TEST(BlockTier, a_size_that_is_no_slot_is_refused_with_what_is_accepted) {
   ScriptedIoPort port(1, 64 * kMiB);
   BlockTier tier(port, {});
-  for (const std::uint64_t bytes : {std::uint64_t{0}, 512 * std::uint64_t{1}, 3 * kMiB, 128 * kMiB}) {
+  for (const std::uint64_t bytes :
+       {std::uint64_t{0}, 512 * std::uint64_t{1}, 3 * kMiB, 128 * kMiB}) {
     const Result<SlotId> slot = tier.allocate(bytes, 0);
     EXPECT_EQ(slot.code(), Code::invalid_argument);
     EXPECT_NE(std::string(slot.message()).find("4096"), std::string::npos);
@@ -90,12 +91,11 @@ TEST(BlockTier, slots_are_striped_over_idle_devices_evenly) {
 
 TEST(BlockTier, a_device_that_drains_slower_gets_fewer_slots) {
   ScriptedIoPort port(2, 64 * kMiB);
-  // Device 1 answers one request in four; the port's queue is in order per reap, so it is scripted
-  // as requests of device 1 that need three tries.
+  // Every request of device 1 needs four tries.
   std::map<std::uint64_t, int> tries;
   port.script = [&](std::size_t, const IoRequest& request) {
-    return ScriptedIoPort::Answer{
-        request.device == 1 && ++tries[request.offset] % 4 != 0 ? EAGAIN : 0};
+    return ScriptedIoPort::Answer{request.device == 1 && ++tries[request.offset] % 4 != 0 ? EAGAIN
+                                                                                          : 0};
   };
   BlockTier tier(port, {});
   ASSERT_TRUE(tier.grow(2 * kMiB).ok());
@@ -178,9 +178,9 @@ TEST(BlockTier, a_growth_that_fails_everywhere_returns_the_first_refusal) {
 }
 
 TEST(BlockTier, hands_that_grow_while_the_mover_allocates_never_pass_the_budget) {
-  ScriptedIoPort port(3, 200 * kMiB);
+  ScriptedIoPort port(3, 80 * kMiB);
   BlockOptions options;
-  options.budget = 450 * kMiB + 12 * kKiB;
+  options.budget = 180 * kMiB + 12 * kKiB;
   BlockTier tier(port, options);
   std::atomic<bool> stop{false};
   std::vector<std::thread> hands;
@@ -315,9 +315,9 @@ TEST(BlockTier, lengths_are_rounded_to_blocks_and_misaligned_memory_is_buffered)
   EXPECT_EQ(reap_one(tier).code, Code::ok);
   EXPECT_TRUE(port.log.back().buffered);
   EXPECT_TRUE(tier.counters(0).direct) << "the caller's address, not the device's refusal";
-  EXPECT_EQ(std::memcmp(port.device[0].bytes.data() + tier.device_offset(slot), data.get() + 100,
-                        5000),
-            0);
+  EXPECT_EQ(
+      std::memcmp(port.device[0].bytes.data() + tier.device_offset(slot), data.get() + 100, 5000),
+      0);
 }
 
 }  // namespace

@@ -123,7 +123,7 @@ TEST_F(ConfigTest, directories_without_sizes_share_an_advisory_cap) {
   const std::string b = directory_ + "/b";
   std::filesystem::create_directories(a);
   std::filesystem::create_directories(b);
-  const std::uint64_t free = *file_system_free(a);
+  const std::uint64_t free = file_system_room(a)->free;
   if (free < 512 * kMiB) {
     GTEST_SKIP() << "only " << free << " bytes are free in " << a;
   }
@@ -412,7 +412,7 @@ TEST_F(ConfigTest, the_first_usable_default_directory_is_made_and_used) {
   env_.erase("TIERMEM_NVME");
   struct statfs kind {};
   ASSERT_EQ(statfs(directory_.c_str(), &kind), 0);
-  const std::uint64_t free = *file_system_free(directory_);
+  const std::uint64_t free = file_system_room(directory_)->free;
   if (kind.f_type == TMPFS_MAGIC || kind.f_type == RAMFS_MAGIC || free < kGiB) {
     GTEST_SKIP() << directory_ << " lies in memory or has only " << free << " bytes free";
   }
@@ -436,7 +436,7 @@ TEST_F(ConfigTest, the_first_usable_default_directory_is_made_and_used) {
 TEST_F(ConfigTest, reserve_free_limits_the_default_cap) {
   env_.erase("TIERMEM_NVME");
   env_["TIERMEM_DIR"] = directory_;
-  const std::uint64_t free = *file_system_free(directory_);
+  const std::uint64_t free = file_system_room(directory_)->free;
   if (free < kGiB) {
     GTEST_SKIP() << "only " << free << " bytes are free in " << directory_;
   }

@@ -287,6 +287,39 @@ TEST(Dram, a_page_locked_home_is_copied_in) {
   tier.return_frame(frame);
 }
 
+TEST(Dram, a_frame_split_in_its_window_is_repaired) {
+  DramOptions options = small_options(16 * kMiB);
+  options.mechanism = Mechanism::uffd_move;
+  auto made = DramTier::create(options);
+  if (!made.ok()) {
+    GTEST_SKIP() << made.message();
+  }
+  DramTier& tier = **made;
+  std::byte* const window = *tier.reserve_window(2 * kMiB, 2 * kMiB);
+  const FrameId frame = tier.acquire_frame({Pool::movable, 2 * kMiB, 0});
+  ASSERT_TRUE(tier.populate(frame, false).ok());
+  std::byte* const home = tier.landing(frame, window);
+  if (host::huge_bytes(home, 2 * kMiB).value_or(0) == 0) {
+    GTEST_SKIP() << "no huge page, or no way to know";
+  }
+  fill(home, 2 * kMiB, 1);
+  Mechanism used{};
+  ASSERT_TRUE(tier.map(frame, window, used).ok());
+  ASSERT_EQ(mprotect(window + 4096, 4096, PROT_READ), 0);
+  ASSERT_EQ(mprotect(window + 4096, 4096, PROT_READ | PROT_WRITE), 0);
+  ASSERT_TRUE(tier.unmap(frame, window).ok());
+  EXPECT_TRUE(holds(home, 2 * kMiB, 1));
+  EXPECT_EQ(tier.counters().split, 1U);
+  EXPECT_TRUE(tier.needs_populate(frame));
+  ASSERT_TRUE(tier.populate(frame, false).ok());
+  EXPECT_FALSE(tier.needs_populate(frame)) << "one attempt";
+  EXPECT_TRUE(holds(home, 2 * kMiB, 1)) << "repair keeps the bytes";
+  EXPECT_EQ(host::huge_bytes(home, 2 * kMiB), tier.counters().repaired * 2 * kMiB);
+  ASSERT_TRUE(tier.map(frame, window, used).ok());
+  EXPECT_TRUE(holds(window, 2 * kMiB, 1));
+  ASSERT_TRUE(tier.unmap(frame, window).ok());
+}
+
 TEST(Dram, mapping_by_remap_stops_before_mappings_run_out) {
   DramOptions options = small_options(64 * kMiB);
   options.mechanism = Mechanism::remap;
@@ -328,6 +361,9 @@ TEST(Dram, mapping_by_remap_stops_before_mappings_run_out) {
 }
 
 TEST(Dram, ten_thousand_windows_are_few_mappings) {
+  if (host::address_space_limit() < std::uint64_t{64} << 30) {
+    GTEST_SKIP() << "RLIMIT_AS leaves too little address space";
+  }
   for (const Mechanism mechanism : {Mechanism::uffd_move, Mechanism::remap, Mechanism::in_place}) {
     DramOptions options = small_options(16 * kMiB);
     options.mechanism = mechanism;
@@ -351,8 +387,7 @@ TEST(Dram, ten_thousand_windows_are_few_mappings) {
   }
 }
 
-// Faults of touches without a view, on a tier of its own in a child process, because SIGBUS is for
-// the process.
+// Touches without a view. SIGBUS is caught in the touching thread, which jumps out of the touch.
 class FaultTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -268,8 +268,8 @@ TEST(HostFacts, of_this_machine_agree_with_its_system_calls) {
 }
 
 TEST(HostFacts, free_room_of_a_missing_directory_is_an_error_with_errno) {
-  EXPECT_TRUE(file_system_free(testing::TempDir()).ok());
-  const auto missing = file_system_free("/no/such/directory");
+  EXPECT_TRUE(file_system_room(testing::TempDir()).ok());
+  const auto missing = file_system_room("/no/such/directory");
   EXPECT_EQ(missing.code(), Code::io_error);
   EXPECT_EQ(missing.status().info()->native, ENOENT);
 }

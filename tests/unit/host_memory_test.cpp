@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace tiermem::host {
@@ -60,6 +61,21 @@ TEST(HostMemory, dropped_pages_read_as_zeros) {
   ASSERT_EQ(drop(range->data(), kHugePage), 0);
   EXPECT_EQ(range->data()[8], std::byte{0});
   EXPECT_FALSE(check_pattern(range->data(), kHugePage));
+}
+
+TEST(HostMemory, clear_makes_zeros_and_nothing_beside) {
+  auto range = reserve({.bytes = kHugePage});
+  ASSERT_TRUE(range.ok());
+  for (const std::uint64_t bytes : {kPage, 16 * kPage, 64 * kPage}) {
+    write_pattern(range->data(), kHugePage);
+    const std::byte before = range->data()[kPage - 1];
+    const std::byte after = range->data()[kPage + bytes];
+    clear(range->data() + kPage, bytes);
+    EXPECT_EQ(std::count(range->data() + kPage, range->data() + kPage + bytes, std::byte{0}),
+              static_cast<std::ptrdiff_t>(bytes));
+    EXPECT_EQ(range->data()[kPage - 1], before);
+    EXPECT_EQ(range->data()[kPage + bytes], after);
+  }
 }
 
 TEST(HostMemory, locked_pages_are_dropped_too) {

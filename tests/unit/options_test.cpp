@@ -6,6 +6,7 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <set>
@@ -163,7 +164,10 @@ TEST(Options, take_the_ends_of_their_ranges_and_nothing_beyond) {
     if (option.type == OptionType::power_of_two) {
       EXPECT_FALSE(takes(option.low * 3)) << option.name;
     }
-    for (const char* wrong : {"", "-1", "x", "1 2", "auto"}) {
+    EXPECT_EQ(apply_option(config, option, "auto", "a test").ok(),
+              option.choices == std::string("auto"))
+        << option.name;
+    for (const char* wrong : {"", "-1", "x", "1 2", "off"}) {
       EXPECT_FALSE(apply_option(config, option, wrong, "a test").ok()) << option.name << wrong;
     }
   }
@@ -221,9 +225,9 @@ TEST(Options, reach_the_field_of_their_name) {
   expected.extent = 65536;
   expected.depth = 7;
   expected.piece = std::uint64_t{1} << 20;
-  expected.io_engine = IoEngine::threads;
+  expected.io_engine = Engine::threads;
   expected.direct = DirectIo::require;
-  expected.mechanism = MechanismChoice::in_place;
+  expected.mechanism = Mechanism::in_place;
   expected.huge_pages = HugePages::off;
   expected.userfault = false;
   expected.poison = false;
@@ -287,6 +291,32 @@ TEST(Options, the_nearest_name_is_found_for_typing_errors) {
   }
   EXPECT_NE(nearest_option(std::string(100000, 'x')), nullptr);
   EXPECT_NE(nearest_option(""), nullptr);
+}
+
+TEST(Options, name_tests_that_exist) {
+#if !defined(TIERMEM_SOURCE_DIR)
+  GTEST_SKIP() << "built without TIERMEM_SOURCE_DIR";
+#else
+  std::string tests;
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(TIERMEM_SOURCE_DIR "/tests")) {
+    if (entry.path().extension() == ".cpp") {
+      std::stringstream all;
+      all << std::ifstream(entry.path()).rdbuf();
+      tests += all.str();
+    }
+  }
+  for (const Option& option : option_table()) {
+    const std::string name = option.observed_by;
+    const auto point = name.find('.');
+    if (point != std::string::npos) {
+      const std::string written = "(" + name.substr(0, point) + ", " + name.substr(point + 1) + ")";
+      EXPECT_NE(tests.find(written), std::string::npos) << option.name << ": " << name;
+    } else {
+      EXPECT_EQ(name, "") << option.name;
+    }
+  }
+#endif
 }
 
 TEST(Options, the_documentation_shows_this_table) {

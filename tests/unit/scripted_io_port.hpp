@@ -20,7 +20,7 @@ namespace tiermem {
 class ScriptedIoPort final : public IoPort {
  public:
   struct Answer {
-    std::int32_t error = 0;      ///< errno to answer with; the bytes stay as they are.
+    std::int32_t error = 0;       ///< errno to answer with; the bytes stay as they are.
     std::int64_t most = 1 << 30;  ///< Transfer no more than this, and say so.
   };
   struct Device {

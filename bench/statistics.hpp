@@ -1,0 +1,55 @@
+// Medians and their 95 % intervals, by order statistics: no assumption about the distribution, and
+// the same samples always give the same interval. Pure; any thread.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+namespace tiermem::bench {
+
+/// Of an even number of samples: the mean of the two in the middle. 0 without samples.
+inline double median(std::vector<double> samples) {
+  if (samples.empty()) {
+    return 0;
+  }
+  std::sort(samples.begin(), samples.end());
+  const std::size_t n = samples.size();
+  return n % 2 == 1 ? samples[n / 2] : (samples[n / 2 - 1] + samples[n / 2]) / 2;
+}
+
+/// The rank r (from 0) for which [sorted[r], sorted[n-1-r]] holds the median of what was sampled
+/// with a probability of at least 95 %: each sample lies below the median with probability one
+/// half, so the ranks follow a binomial distribution. Below 6 samples no interval is that sure,
+/// and the whole range is the answer.
+inline std::size_t interval_rank(std::size_t n) {
+  double tail = 0;                                           // P(X <= r), X binomial(n, 1/2).
+  double term = std::pow(0.5, static_cast<double>(n));       // P(X = r)
+  std::size_t rank = 0;
+  for (std::size_t r = 0; r < n / 2; ++r) {
+    tail += term;
+    if (2 * tail > 0.05) {
+      break;
+    }
+    rank = r;
+    // P(X = r + 1) from P(X = r).
+    term *= static_cast<double>(n - r) / static_cast<double>(r + 1);
+  }
+  return rank;
+}
+
+struct Interval {
+  double middle = 0, low = 0, high = 0;
+};
+
+inline Interval median_interval(std::vector<double> samples) {
+  if (samples.empty()) {
+    return {};
+  }
+  std::sort(samples.begin(), samples.end());
+  const std::size_t rank = interval_rank(samples.size());
+  return {median(samples), samples[rank], samples[samples.size() - 1 - rank]};
+}
+
+}  // namespace tiermem::bench

@@ -1,0 +1,126 @@
+// C: what this build and this machine can do, versions, names, and the last error.
+#include <cstring>
+
+#include "checks.hpp"
+#include "runtime/context_impl.hpp"
+#include "tm_context.hpp"
+
+using namespace tiermem;
+using namespace tiermem::c_abi;
+
+namespace {
+
+constexpr std::uint32_t bit(int kind) {
+  return std::uint32_t{1} << kind;
+}
+
+void describe(Context::Impl& impl, tm_capabilities& caps) {
+  caps.kinds_here = bit(TM_HOST) | bit(TM_DRAM) | (impl.block() != nullptr ? bit(TM_BLOCK) : 0);
+  caps.extent_default = impl.config.extent;
+  if (!impl.config.checksum) {
+    caps.flags &= ~std::uint64_t{TM_CAN_CHECKSUM};
+  }
+  if (std::strcmp(impl.port().engine(), "io_uring") == 0) {
+    caps.flags |= TM_CAN_IO_URING;
+  }
+  const DramFacts& dram = impl.dram().facts();
+  if (dram.huge_pages) {
+    caps.flags |= TM_CAN_HUGE_PAGES;
+  }
+  if (dram.windows == Mechanism::uffd_move || dram.windows == Mechanism::remap) {
+    caps.flags |= TM_CAN_MOVE_PAGES;
+  }
+  if (impl.dram().sees_faults()) {
+    caps.flags |= TM_CAN_SEE_TOUCHES;
+  }
+}
+
+constexpr ErrorInfo kNoError{};
+
+// `holder` and `setting` point into `error`: the thread's own record, or the empty one.
+tm_error_info describe(const ErrorInfo& error) {
+  tm_error_info info{};
+  info.status = static_cast<tm_status>(error.code);
+  info.native = error.native;
+  info.tier = place(error.tier);
+  info.buffer = error.buffer;
+  info.offset = error.offset;
+  info.needed = error.needed;
+  info.budget = error.budget;
+  info.used = error.used;
+  info.pinned = error.pinned;
+  info.holder = error.holder;
+  info.setting = error.setting;
+  static_assert(sizeof(info.text) == sizeof(error.text));
+  std::memcpy(info.text, error.text, sizeof(info.text));
+  return info;
+}
+
+}  // namespace
+
+extern "C" tm_status tm_caps(tm_context* context, tm_capabilities* out) {
+  if (tm_status bad = check_info("caps", out, kCapabilities1)) {
+    return bad;
+  }
+  return guarded([&]() -> Status {
+    tm_capabilities caps{};
+    caps.version = TM_VERSION;
+    caps.kinds_known = bit(TM_HOST) | bit(TM_DRAM) | bit(TM_BLOCK);
+    caps.spaces = 1;
+    caps.extent_smallest = kSmallestExtent;
+    caps.extent_largest = kLargestExtent;
+    caps.extent_default = kDefaultExtent;
+    caps.buffer_largest = std::uint64_t{1} << 47;
+    caps.ops_most = OpTable::kMost;
+    caps.flags = TM_CAN_CHECKSUM | TM_CAN_ADOPT_FILE;
+    if (context != nullptr) {
+      describe(context->context->impl(), caps);
+    }
+    fill_info(out, caps);
+    return {};
+  });
+}
+
+// Its own failures leave the last error alone: asking must not destroy the answer.
+extern "C" tm_status tm_error(tm_context* context, tm_op op, tm_error_info* out) {
+  if (out == nullptr || !size_fits(out, kErrorInfo1) || (op != 0 && context == nullptr)) {
+    return TM_INVALID_ARGUMENT;
+  }
+  if (op == 0) {
+    fill_info(out, describe(last_error()));
+    return TM_OK;
+  }
+  try {
+    const OpTable::Outcome outcome = context->ops.poll("error", op);
+    switch (outcome.state) {
+      case OpTable::State::none:
+        return TM_INVALID_ARGUMENT;
+      case OpTable::State::under_way: {
+        tm_error_info info = describe(kNoError);
+        info.status = TM_BUSY;
+        set_text(info.text, outcome.status.message());
+        fill_info(out, info);
+        return TM_OK;
+      }
+      case OpTable::State::ended:
+        break;
+    }
+    if (outcome.status.ok()) {
+      fill_info(out, describe(kNoError));
+    } else {
+      (void)keep(outcome.status);
+      fill_info(out, describe(last_error()));
+    }
+    return TM_OK;
+  } catch (...) {
+    return keep_exception();
+  }
+}
+
+extern "C" const char* tm_status_name(tm_status status) {
+  return code_name(static_cast<Code>(status));
+}
+
+extern "C" uint32_t tm_version(void) {
+  return TM_VERSION;
+}

@@ -1,0 +1,124 @@
+// The checks that several functions share. Each returns TM_OK, or keeps the thread's last error and
+// returns its code. Pure but for that; any thread.
+#pragma once
+
+#include <cstddef>
+#include <iterator>
+
+#include "last_error.hpp"
+#include "records.hpp"
+
+namespace tiermem::c_abi {
+
+/// More ranges than address space has room for: a negative number that became a size.
+inline constexpr std::size_t kLongestList = static_cast<std::size_t>(-1) / 2 / sizeof(tm_access);
+
+inline const char* kind_name(unsigned kind) noexcept {
+  static constexpr const char* kNames[] = {"any",  "host", "dram",  "numa",
+                                           "pmem", "gpu",  "block", "remote"};
+  return kind < std::size(kNames) ? kNames[kind] : "unknown";
+}
+
+/// A context and a list of n things.
+inline tm_status check_list(const char* call, const void* context, const void* list,
+                            std::size_t n) noexcept {
+  if (context == nullptr) [[unlikely]] {
+    return refuse(Code::invalid_argument, "{}: null context", call);
+  }
+  if ((list == nullptr && n != 0) || n > kLongestList) [[unlikely]] {
+    return refuse(Code::invalid_argument, "{}: {} with n = {}", call,
+                  list == nullptr ? "null list" : "a list", n);
+  }
+  return TM_OK;
+}
+
+inline tm_status check_not_null(const char* call, const void* pointer, const char* what) noexcept {
+  return pointer != nullptr ? TM_OK : refuse(Code::invalid_argument, "{}: null {}", call, what);
+}
+
+/// Only the calling thread's order exists in this version.
+inline tm_status check_stream(const char* call, const tm_stream& stream) noexcept {
+  if ((stream.kind | stream.reserved) == 0 && stream.handle == nullptr) [[likely]] {
+    return TM_OK;
+  }
+  if (stream.reserved != 0) {
+    return refuse(Code::invalid_argument,
+                  "{}: the reserved field of the stream is {}; it must be 0", call,
+                  stream.reserved);
+  }
+  if (stream.kind == TM_STREAM_CUDA) {
+    return refuse(Code::unsupported,
+                  "{}: CUDA streams need a gpu tier, which this version has not; use TM_HOST_ORDER",
+                  call);
+  }
+  if (stream.kind != TM_STREAM_HOST) {
+    return refuse(Code::invalid_argument,
+                  "{}: stream kind {}; accepted are TM_STREAM_HOST (0) and TM_STREAM_CUDA (1)",
+                  call, stream.kind);
+  }
+  return refuse(Code::invalid_argument,
+                "{}: a TM_STREAM_HOST stream has no handle; it must be NULL", call);
+}
+
+/// A place that exists in this version. Whether this context has it is the context's to say.
+inline tm_status check_place(const char* call, const char* what, tm_place place) noexcept {
+  switch (place.kind) {
+    case TM_ANY:
+    case TM_HOST:
+    case TM_DRAM:
+    case TM_BLOCK:
+      if (place.index == 0) {
+        return TM_OK;
+      }
+      return refuse(Code::unavailable, "{}: {} {} {} is not there: a context has one such tier, 0",
+                    call, what, kind_name(place.kind), place.index);
+    case TM_NUMA:
+    case TM_PMEM:
+    case TM_GPU:
+    case TM_REMOTE:
+      return refuse(Code::unavailable, "{}: {} {} {}: this version has no {} tier", call, what,
+                    kind_name(place.kind), place.index, kind_name(place.kind));
+    default:
+      return refuse(Code::invalid_argument,
+                    "{}: {} has kind {}; accepted are TM_ANY (0) to TM_REMOTE (7)", call, what,
+                    place.kind);
+  }
+}
+
+/// An options struct, which may be NULL. `ours` carries the defaults.
+template <typename Options>
+tm_status check_options(const char* call, const Options* theirs, std::size_t smallest,
+                        Options& ours) noexcept {
+  if (theirs == nullptr) {
+    return TM_OK;
+  }
+  switch (read_options(theirs, smallest, ours)) {
+    case RecordFault::none:
+      return TM_OK;
+    case RecordFault::bad_size:
+      return refuse(Code::invalid_argument,
+                    "{}: the options have size {}; set it to sizeof the struct, {} to {}", call,
+                    theirs->size, smallest, kLargestRecord);
+    default:
+      return refuse(Code::invalid_argument,
+                    "{}: the options have {} bytes, of which this version knows {}, and ask for "
+                    "something in the others",
+                    call, theirs->size, sizeof(Options));
+  }
+}
+
+/// An information struct to fill.
+template <typename Info>
+tm_status check_info(const char* call, const Info* out, std::size_t smallest) noexcept {
+  if (out == nullptr) {
+    return refuse(Code::invalid_argument, "{}: null out", call);
+  }
+  if (!size_fits(out, smallest)) {
+    return refuse(Code::invalid_argument,
+                  "{}: out has size {}; set it to sizeof the struct, {} to {}", call, out->size,
+                  smallest, kLargestRecord);
+  }
+  return TM_OK;
+}
+
+}  // namespace tiermem::c_abi

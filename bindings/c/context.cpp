@@ -1,0 +1,125 @@
+// C: a context's beginning and end, its budgets, ticks and counters.
+#include "checks.hpp"
+#include "runtime/context_impl.hpp"
+#include "tm_context.hpp"
+
+using namespace tiermem;
+using namespace tiermem::c_abi;
+
+extern "C" tm_status tm_context_create(const char* tiers, const tm_context_options* options,
+                                       tm_context** out) {
+  tm_context_options ours{};
+  if (tm_status bad = check_not_null("context_create", out, "out")) {
+    return bad;
+  }
+  if (tm_status bad = check_options("context_create", options, kContextOptions1, ours)) {
+    return bad;
+  }
+  if (ours.flags != 0 || ours.reserved != 0) {
+    return refuse(Code::invalid_argument,
+                  "context_create: flags {:#x}, reserved {}; both must be 0", ours.flags,
+                  ours.reserved);
+  }
+  return guarded([&]() -> Status {
+    auto made = Context::create(tiers != nullptr ? tiers : "", {ours.toml, ours.name});
+    if (!made.ok()) {
+      return std::move(made).status();
+    }
+    const ArenaScope inside;
+    *out = new tm_context(std::move(made).value());
+    return {};
+  });
+}
+
+extern "C" tm_status tm_context_destroy(tm_context* context, uint32_t flags, int64_t timeout_ns) {
+  if (tm_status bad = check_not_null("context_destroy", context, "context")) {
+    return bad;
+  }
+  if ((flags & ~static_cast<uint32_t>(TM_DESTROY_FORCE)) != 0) {
+    return refuse(Code::invalid_argument,
+                  "context_destroy: flags {:#x}; accepted are 0 and TM_DESTROY_FORCE (1)", flags);
+  }
+  return guarded([&]() -> Status {
+    Status status = context->context->close((flags & TM_DESTROY_FORCE) != 0, {timeout_ns});
+    if (status.ok()) {
+      const ArenaScope inside;
+      delete context;
+    }
+    return status;
+  });
+}
+
+extern "C" tm_status tm_set_budget(tm_context* context, tm_place tier, uint64_t bytes,
+                                   int64_t timeout_ns) {
+  if (tm_status bad = check_not_null("set_budget", context, "context")) {
+    return bad;
+  }
+  if (tm_status bad = check_place("set_budget", "tier", tier)) {
+    return bad;
+  }
+  return guarded([&] { return context->context->set_budget(place(tier), bytes, {timeout_ns}); });
+}
+
+extern "C" tm_status tm_tick(tm_context* context, uint32_t kind, uint64_t* out_ordinal) {
+  if (tm_status bad = check_not_null("tick", context, "context")) {
+    return bad;
+  }
+  if (kind > TM_TICK_STEP) {
+    return refuse(Code::invalid_argument,
+                  "tick: kind {}; accepted are TM_TICK_OP (0) and TM_TICK_STEP (1)", kind);
+  }
+  return guarded([&]() -> Status {
+    Status usable = context->context->impl().usable("tick");
+    if (usable.ok()) {
+      const std::uint64_t ordinal = context->context->tick(static_cast<Tick>(kind));
+      if (out_ordinal != nullptr) {
+        *out_ordinal = ordinal;
+      }
+    }
+    return usable;
+  });
+}
+
+extern "C" tm_status tm_stats(tm_context* context, tm_counters* out) {
+  if (tm_status bad = check_not_null("stats", context, "context")) {
+    return bad;
+  }
+  if (tm_status bad = check_info("stats", out, kCounters1)) {
+    return bad;
+  }
+  // A field that Stats gains belongs at the end of tm_counters, and here.
+  static_assert(sizeof(Stats) == sizeof(tm_counters) - sizeof(size_t));
+  return guarded([&]() -> Status {
+    Status usable = context->context->impl().usable("stats");
+    if (!usable.ok()) {
+      return usable;
+    }
+    const Stats stats = context->context->stats();
+    tm_counters counters{};
+    counters.dram_budget = stats.dram_budget;
+    counters.dram_used = stats.dram_used;
+    counters.dram_pinned = stats.dram_pinned;
+    counters.block_budget = stats.block_budget;
+    counters.block_used = stats.block_used;
+    counters.buffers = stats.buffers;
+    counters.extents = stats.extents;
+    counters.misses = stats.misses;
+    counters.promoted = stats.promoted;
+    counters.demoted = stats.demoted;
+    counters.evicted_clean = stats.evicted_clean;
+    counters.prefetched = stats.prefetched;
+    counters.prefetched_unused = stats.prefetched_unused;
+    counters.io_errors = stats.io_errors;
+    counters.io_retries = stats.io_retries;
+    counters.checksum_errors = stats.checksum_errors;
+    counters.degraded_devices = stats.degraded_devices;
+    counters.moved_by_uffd = stats.moved_by_uffd;
+    counters.moved_by_remap = stats.moved_by_remap;
+    counters.moved_in_place = stats.moved_in_place;
+    counters.poisoned_touches = stats.poisoned_touches;
+    counters.steps = stats.steps;
+    counters.step_ns_p99 = stats.step_ns_p99;
+    fill_info(out, counters);
+    return {};
+  });
+}

@@ -1,0 +1,53 @@
+// Where a thread's last error is kept.
+#include "last_error.hpp"
+
+#include <exception>
+#include <new>
+#include <type_traits>
+
+namespace tiermem::c_abi {
+namespace {
+
+// Zero-initialised and never destroyed: no code runs when a thread begins or ends.
+static_assert(std::is_trivially_destructible_v<ErrorInfo>);
+constinit thread_local ErrorInfo t_last_error;
+
+}  // namespace
+
+const ErrorInfo& last_error() noexcept {
+  return t_last_error;
+}
+
+tm_status keep(const ErrorInfo& info) noexcept {
+  t_last_error = info;
+  return static_cast<tm_status>(info.code);
+}
+
+[[gnu::cold]] tm_status keep(const Status& status) noexcept {
+  if (status.info() != nullptr) {
+    return keep(*status.info());
+  }
+  ErrorInfo info;
+  info.code = status.code();
+  set_text(info.text, status.message());
+  return keep(info);
+}
+
+[[gnu::cold]] tm_status keep_exception() noexcept {
+  ErrorInfo info;
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    info.code = Code::no_capacity;
+    set_text(info.text, "out of memory for the books of tiermem itself");
+  } catch (const std::exception& error) {
+    info.code = Code::internal;
+    set_text(info.text, error.what());
+  } catch (...) {
+    info.code = Code::internal;
+    set_text(info.text, "an exception of unknown type");
+  }
+  return keep(info);
+}
+
+}  // namespace tiermem::c_abi

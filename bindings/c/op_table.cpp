@@ -1,0 +1,158 @@
+// Polling, waiting for and forgetting operations.
+#include "op_table.hpp"
+
+#include <chrono>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace tiermem::c_abi {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Status no_operation(const char* call, OpHandle op) {
+  return fail(Code::invalid_argument,
+              "{}: {:#x} is no operation: it was waited for before, or never begun", call, op);
+}
+
+// What is left of a timeout that began at `begin`.
+Timeout rest_of(Timeout timeout, Clock::time_point begin) {
+  if (timeout.ns <= 0) {
+    return timeout;
+  }
+  const std::int64_t gone =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
+  return {gone < timeout.ns ? timeout.ns - gone : 0};
+}
+
+}  // namespace
+
+OpTable::Room::~Room() {
+  if (table_ != nullptr) {
+    std::lock_guard lock(table_->mutex_);
+    --table_->reserved_;
+  }
+}
+
+void OpTable::Room::commit(OpHandle op) noexcept {
+  OpTable* table = std::exchange(table_, nullptr);
+  std::lock_guard lock(table->mutex_);
+  --table->reserved_;
+  node_.key() = op;
+  table->entries_.insert(std::move(node_));  // The buckets were reserved: nothing is allocated.
+}
+
+Status OpTable::reserve(Room& room) {
+  Entries one;
+  one.try_emplace(0);
+  std::lock_guard lock(mutex_);
+  const std::size_t count = entries_.size() + reserved_;
+  if (count >= kMost) {
+    return fail(Code::busy, "{} operations were not waited for; wait for some first", count);
+  }
+  entries_.reserve(count + 1);
+  room.node_ = one.extract(one.begin());
+  room.table_ = this;
+  ++reserved_;
+  return {};
+}
+
+// Takes what the context says of an operation that nobody else asks it about. `busy` and
+// `timed_out` may be its outcome, or mean that it is under way: then the context still knows it.
+void OpTable::look(OpHandle op, Entry& entry, Status status) {
+  if (status.code() == Code::busy || status.code() == Code::timed_out) {
+    Status again = context_.op_poll(op);
+    if (again.code() == Code::busy) {
+      return;
+    }
+    if (again.code() != Code::invalid_argument) {
+      status = std::move(again);  // It ended between the two.
+    }
+  }
+  entry.outcome = std::move(status);
+  entry.ended = true;
+}
+
+OpTable::Outcome OpTable::poll(const char* call, OpHandle op) {
+  std::lock_guard lock(mutex_);
+  const auto at = entries_.find(op);
+  if (at == entries_.end()) {
+    return {State::none, no_operation(call, op)};
+  }
+  Entry& entry = at->second;
+  if (!entry.ended && !entry.waited_for) {
+    look(op, entry, context_.op_poll(op));
+  }
+  if (!entry.ended) {
+    return {State::under_way, fail(Code::busy, "{}: operation {:#x} is still under way", call, op)};
+  }
+  return {State::ended, entry.outcome.clone()};
+}
+
+// ok: it has ended.
+Status OpTable::wait_one(OpHandle op, Timeout timeout) {
+  {
+    std::lock_guard lock(mutex_);
+    const auto at = entries_.find(op);
+    if (at == entries_.end()) {
+      return no_operation("op_wait", op);
+    }
+    if (at->second.ended) {
+      return {};
+    }
+    if (at->second.waited_for) {
+      return fail(Code::busy, "op_wait: another thread waits for operation {:#x}", op);
+    }
+    at->second.waited_for = true;
+  }
+  Status status = context_.op_wait(op, timeout);
+  std::lock_guard lock(mutex_);
+  Entry& entry = entries_.at(op);  // Only this thread may forget it.
+  entry.waited_for = false;
+  look(op, entry, std::move(status));
+  return entry.ended ? Status()
+                     : fail(Code::timed_out, "op_wait: operation {:#x} is still under way", op);
+}
+
+Status OpTable::wait(std::span<const OpHandle> ops, Timeout timeout) {
+  const Clock::time_point begin = timeout.ns > 0 ? Clock::now() : Clock::time_point{};
+  {
+    std::lock_guard lock(mutex_);
+    for (const OpHandle op : ops) {
+      if (!entries_.contains(op)) {
+        return no_operation("op_wait", op);
+      }
+    }
+  }
+  for (const OpHandle op : ops) {
+    Status status = wait_one(op, rest_of(timeout, begin));
+    if (!status.ok()) {
+      return status;
+    }
+  }
+  Status first;
+  std::lock_guard lock(mutex_);
+  for (const OpHandle op : ops) {
+    auto ended = entries_.extract(op);  // Empty when the list names it twice.
+    if (!ended.empty() && first.ok()) {
+      first = std::move(ended.mapped().outcome);
+    }
+  }
+  return first;
+}
+
+Status OpTable::cancel(OpHandle op) {
+  std::lock_guard lock(mutex_);
+  const auto at = entries_.find(op);
+  if (at == entries_.end()) {
+    return no_operation("op_cancel", op);
+  }
+  // An operation that has ended is past cancelling; that is no error.
+  if (!at->second.ended) {
+    (void)context_.op_cancel(op);
+  }
+  return {};
+}
+
+}  // namespace tiermem::c_abi

@@ -1,0 +1,470 @@
+/**
+ * @file tiermem.h
+ * The C interface of tiermem: buffers larger than any one memory. C11 and C++.
+ *
+ * Rules that hold for every function, unless its own text says otherwise:
+ *
+ * - It returns a ::tm_status: #TM_OK (0), or a code that says what to do next. tm_error() has the
+ *   sentence.
+ * - It may be called from any thread, and from several at once with the same context.
+ * - Results leave through the last pointer, which is untouched on failure.
+ * - Pointers that go in are read during the call only; strings are copied.
+ * - Sizes, offsets and lengths are bytes. Times are nanoseconds. A timeout below 0 waits for ever,
+ *   0 takes what is there now.
+ * - #TM_INVALID_ARGUMENT answers a null context, a null result pointer, or a null list with n > 0.
+ *
+ * ::tm_access and ::tm_view never change. Structs that begin with `size` grow: set `size` to
+ * `sizeof` of the struct you compiled with. A smaller (older) options struct means defaults for
+ * what is missing; a larger (newer) one is accepted if all that this library does not know is 0.
+ * Information structs are filled as far as both sides know them, and with 0 from there on.
+ */
+#ifndef TIERMEM_H
+#define TIERMEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifndef TIERMEM_API
+#define TIERMEM_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** The version of this header, as tm_version() tells that of the library. */
+#define TM_VERSION_MAJOR 0
+#define TM_VERSION_MINOR 1 /**< Before 1.0, a new minor version may break what was there. */
+#define TM_VERSION_PATCH 0 /**< Corrections only. */
+/** One number that grows from version to version. */
+#define TM_VERSION ((TM_VERSION_MAJOR << 16) | (TM_VERSION_MINOR << 8) | TM_VERSION_PATCH)
+
+/* ---- Status ---------------------------------------------------------------------------------- */
+
+/** What happened, by what to do about it: one of the codes that begin with #TM_OK. */
+typedef int32_t tm_status;
+
+enum {
+  TM_OK = 0,           /**< Done. */
+  TM_INVALID_ARGUMENT, /**< Fix the call. */
+  TM_STALE_HANDLE,     /**< The buffer was freed, or the handle was never one. */
+  TM_NO_CAPACITY,      /**< Free, release or wait; tm_error() names the tier, its budget, a holder. */
+  TM_BUSY,             /**< Try again: pinned, under way, or would have to wait with a timeout of 0. */
+  TM_TIMED_OUT,        /**< The time given was not enough. */
+  TM_CANCELLED,        /**< The operation was cancelled by its owner. */
+  TM_UNSUPPORTED,      /**< This version has no such thing: choose another tier or option. */
+  TM_UNAVAILABLE,      /**< No driver, no device, no permission, or no such tier in this context. */
+  TM_IO_ERROR,         /**< A device refused; the bytes are where they were. */
+  TM_DISCARDED,        /**< A droppable buffer's bytes were dropped: recompute them. */
+  TM_LOST,             /**< The bytes are gone, and that is an error. */
+  TM_SHUT_DOWN,        /**< The context is closing, closed, or belongs to the parent process. */
+  TM_INTERNAL          /**< A defect of tiermem. */
+};
+
+/* ---- Handles and records --------------------------------------------------------------------- */
+
+/** One set of tiers with the thread that moves bytes between them. Opaque. */
+typedef struct tm_context tm_context;
+/** A buffer: index and generation, so that a freed one is an error and never a wild pointer. 0 is
+ *  never a buffer. */
+typedef uint64_t tm_buffer;
+/** An operation under way, of the context that gave it out. 0 is never an operation. */
+typedef uint64_t tm_op;
+
+/** A tier by kind and number. {#TM_ANY, 0}: tiermem chooses. */
+typedef struct tm_place {
+  uint16_t kind;  /**< #TM_ANY to #TM_REMOTE. */
+  uint16_t index; /**< Which one of its kind, from 0. */
+} tm_place;
+
+enum {
+  TM_ANY = 0, /**< tiermem chooses. */
+  TM_HOST,    /**< Any memory that the CPU addresses. */
+  TM_DRAM,    /**< The DRAM tier. */
+  TM_NUMA,    /**< Another NUMA node, or a CXL expander. Not in this version. */
+  TM_PMEM,    /**< Persistent memory. Not in this version. */
+  TM_GPU,     /**< A GPU's memory. Not in this version. */
+  TM_BLOCK,   /**< Files and raw devices. */
+  TM_REMOTE   /**< An object store. Not in this version. */
+};
+
+/** Whose order of work a view follows. In this version the calling thread's only:
+ *  #TM_HOST_ORDER; CUDA streams are answered with #TM_UNSUPPORTED. */
+typedef struct tm_stream {
+  uint32_t kind;     /**< #TM_STREAM_HOST or #TM_STREAM_CUDA. */
+  uint32_t reserved; /**< 0. */
+  void* handle; /**< The CUDA stream; NULL is the legacy default stream, not "none". With
+                     #TM_STREAM_HOST: NULL. */
+} tm_stream;
+
+enum {
+  TM_STREAM_HOST = 0, /**< The calling thread. */
+  TM_STREAM_CUDA = 1  /**< A CUDA stream. Not in this version. */
+};
+
+/** The order of the calling thread. */
+#ifdef __cplusplus
+#define TM_HOST_ORDER (tm_stream{0, 0, nullptr})
+#else
+#define TM_HOST_ORDER ((tm_stream){0})
+#endif
+
+/** One range of one buffer. 40 bytes, for ever. */
+typedef struct tm_access {
+  tm_buffer buffer;  /**< A live buffer of the context. */
+  uint64_t offset;   /**< First byte, in the buffer. */
+  uint64_t length;   /**< Bytes; 0: to the end of the buffer. */
+  uint32_t mode;     /**< #TM_READ, #TM_WRITE, #TM_DISCARD, or several of them. */
+  tm_place where;    /**< Where the pointer must be usable. All 0: on the host. */
+  uint64_t reserved; /**< 0. */
+} tm_access;
+
+enum {
+  TM_READ = 1,   /**< The bytes are read. */
+  TM_WRITE = 2,  /**< The bytes are read and written. */
+  TM_DISCARD = 4 /**< All bytes will be overwritten before the release, so they need not be read
+                      from below. Until then the view shows zeros or older bytes of the context. */
+};
+
+/** A pinned range: its bytes do not move until tm_release(), by whichever thread. 40 bytes, for
+ *  ever. */
+typedef struct tm_view {
+  void* data;        /**< Address of the range's first byte. */
+  uint64_t length;   /**< Bytes that may be touched from there. */
+  uint64_t token[2]; /**< tiermem's own. Copy the record whole, and release it once. */
+  tm_place place;    /**< Where the bytes are. */
+  uint32_t flags;    /**< 0 in this version. */
+} tm_view;
+
+/** Hints for tm_advise() and tm_alloc(), in the words of madvise and CUDA. */
+enum {
+  TM_ADVICE_NORMAL = 0, /**< No hint. */
+  TM_READ_MOSTLY,       /**< Rarely written. */
+  TM_WILL_NEED,         /**< As tm_prefetch(), without an operation. */
+  TM_DONT_NEED,         /**< The bytes are not needed any more: the range reads as zeros afterwards. */
+  TM_COLD,              /**< First victims. */
+  TM_SEQUENTIAL,        /**< Used in order. */
+  TM_RANDOM,            /**< Used in no order. */
+  TM_STREAMED,          /**< Used once, then first victim. */
+  TM_TOUCHED,           /**< Used without a view: counts as a use, does nothing else. */
+  TM_FROZEN,            /**< Will not be written again: written behind now, so that eviction is free. */
+  TM_PREFERRED,         /**< Stays where it is if it can. */
+  TM_KEEP,              /**< value 1: not a victim while anything else is; value 0: as any other. */
+  TM_NEXT_USE           /**< value: the tm_tick() ordinal of the next use. */
+};
+
+/* ---- Context --------------------------------------------------------------------------------- */
+
+/** Options of tm_context_create(). */
+typedef struct tm_context_options {
+  size_t size;       /**< sizeof(tm_context_options). */
+  const char* toml;  /**< Path of a TOML file, or NULL; what the spec string names wins over it. */
+  const char* name;  /**< Shown in messages, or NULL. */
+  uint32_t flags;    /**< 0. */
+  uint32_t reserved; /**< 0. */
+} tm_context_options;
+
+enum {
+  TM_DESTROY_FORCE = 1 /**< tm_context_destroy(): also while views are held. */
+};
+
+/**
+ * Makes a context. `tiers` is a spec string such as "dram=4G; nvme=/data/a:100G"; NULL or "": the
+ * environment (`TIERMEM_TIERS`), else what the machine offers. `options` may be NULL. The caller
+ * owns the context and ends it with tm_context_destroy().
+ *
+ * Errors: #TM_INVALID_ARGUMENT naming option, value and what is accepted; #TM_UNSUPPORTED for a
+ * kind of tier that this build lacks; #TM_IO_ERROR or #TM_UNAVAILABLE for a file, a directory or a
+ * mechanism that was asked for and cannot be used; #TM_NO_CAPACITY.
+ */
+TIERMEM_API tm_status tm_context_create(const char* tiers, const tm_context_options* options,
+                                        tm_context** out);
+
+/**
+ * Ends a context and all its buffers. #TM_OK: it is gone, and no other thread may be inside a call
+ * with it or begin one. After any other answer it still exists, and the call may be repeated.
+ *
+ * While views are held it refuses with #TM_BUSY and lists label, holder and age of them.
+ * With #TM_DESTROY_FORCE it goes on: their pointers are invalid at once. Requests that wait end with
+ * #TM_SHUT_DOWN; transfers under way get `timeout_ns` to end, else #TM_TIMED_OUT: the context is
+ * then closed, and a second call frees it.
+ */
+TIERMEM_API tm_status tm_context_destroy(tm_context* context, uint32_t flags, int64_t timeout_ns);
+
+/**
+ * Changes the budget of a tier, {#TM_DRAM, 0} or {#TM_BLOCK, 0}. Shrinking DRAM evicts, and waits
+ * for it; if it cannot be met in time, the old budget stays. Errors: #TM_NO_CAPACITY if pinned bytes
+ * are in the way, naming a holder; #TM_UNAVAILABLE if the context has no such tier.
+ */
+TIERMEM_API tm_status tm_set_budget(tm_context* context, tm_place tier, uint64_t bytes,
+                                    int64_t timeout_ns);
+
+enum {
+  TM_TICK_OP = 0,  /**< One operation of the program, such as a layer. */
+  TM_TICK_STEP = 1 /**< One step, such as a token or a training step. */
+};
+
+/** Marks an operation or a step of the program. `out_ordinal`, which may be NULL, gets its number,
+ *  counted from 1: what #TM_NEXT_USE and tm_prefetch() refer to. */
+TIERMEM_API tm_status tm_tick(tm_context* context, uint32_t kind, uint64_t* out_ordinal);
+
+/* ---- Buffers --------------------------------------------------------------------------------- */
+
+/** Options of tm_alloc() and tm_adopt_file(). */
+typedef struct tm_buffer_options {
+  size_t size;           /**< sizeof(tm_buffer_options). */
+  uint64_t extent_bytes; /**< What moves as one: a power of two, 4 KiB to 64 MiB; 0: chosen. */
+  uint64_t alignment;    /**< Of view addresses: a power of two up to the extent; 0: 4096. */
+  uint32_t flags;        /**< #TM_DROPPABLE, #TM_NO_CHECKSUM, #TM_ISOLATED. */
+  uint32_t advice;       /**< A hint for the whole buffer; #TM_ADVICE_NORMAL: none. */
+  tm_place preferred;    /**< Where it should live if it can; all 0: anywhere. */
+  const char* label;     /**< Named in errors, or NULL; at most 31 characters are kept. */
+} tm_buffer_options;
+
+enum {
+  TM_MAPPED = 1, /**< An address that never changes, touched without views. Not in this version. */
+  TM_DROPPABLE = 2,    /**< Under pressure the bytes may be dropped instead of written. */
+  TM_KEEP_ON_FREE = 4, /**< For named buffers. Not in this version. */
+  TM_NO_CHECKSUM = 8,  /**< Its bytes in block tiers carry no checksums. */
+  TM_ISOLATED = 16     /**< Memory that held its bytes is cleared before other buffers see it. */
+};
+
+/**
+ * Makes a buffer of `bytes`, which reads as zeros and costs no memory until it is touched. `options`
+ * may be NULL. The caller owns the buffer and ends it with tm_free(), or with the context.
+ *
+ * Errors: #TM_INVALID_ARGUMENT; #TM_UNSUPPORTED for a flag and #TM_UNAVAILABLE for a place that
+ * this version or this context lacks, named in the sentence; #TM_NO_CAPACITY when handles or
+ * address space are used up.
+ */
+TIERMEM_API tm_status tm_alloc(tm_context* context, uint64_t bytes,
+                               const tm_buffer_options* options, tm_buffer* out);
+
+/**
+ * Makes a read-only buffer whose cold copy is the file itself, from `offset` on; `length` 0: to its
+ * end. Evicting it writes nothing. The file must not change while the buffer lives; a change that
+ * is noticed is #TM_IO_ERROR for whoever reads.
+ *
+ * Errors: #TM_IO_ERROR with errno; #TM_INVALID_ARGUMENT if the range is not in the file.
+ */
+TIERMEM_API tm_status tm_adopt_file(tm_context* context, const char* path, uint64_t offset,
+                                    uint64_t length, const tm_buffer_options* options,
+                                    tm_buffer* out);
+
+/** The handle is stale at once; the bytes live until the last view and transfer end.
+ *  Errors: #TM_STALE_HANDLE. */
+TIERMEM_API tm_status tm_free(tm_context* context, tm_buffer buffer);
+
+/** Where a buffer's bytes are, as mincore tells. In bytes of whole extents; an extent counts once
+ *  for every copy. */
+typedef struct tm_residency {
+  size_t size;           /**< sizeof(tm_residency). */
+  uint64_t bytes;        /**< Length of the buffer. */
+  uint64_t extent_bytes; /**< Size of an extent. */
+  uint64_t extents;      /**< How many. */
+  uint64_t resident;     /**< Addressable on the host. */
+  uint64_t dirty;        /**< Of these, not yet in any block tier. */
+  uint64_t in_slots;     /**< Newest bytes in a block tier. */
+  uint64_t zero;         /**< Never written. */
+  uint64_t pinned;       /**< Held by views. */
+  uint64_t lost;         /**< Gone: reading them is #TM_LOST. */
+  char label[32];        /**< As given at allocation, terminated. */
+} tm_residency;
+
+/** Fills `out` for a buffer, as it is at one moment. Errors: #TM_STALE_HANDLE. */
+TIERMEM_API tm_status tm_buffer_info(tm_context* context, tm_buffer buffer, tm_residency* out);
+
+/** Copies bytes of a buffer to `to`, by the calling thread, extent by extent: not one atomic
+ *  snapshot. On failure some bytes of `to` may have been written. Errors: as tm_acquire(). */
+TIERMEM_API tm_status tm_read(tm_context* context, tm_buffer buffer, uint64_t offset, void* to,
+                              uint64_t length, int64_t timeout_ns);
+
+/** Copies `from` to a buffer, as tm_read() does the other way. On failure some bytes of the range
+ *  may have been written. Errors: as tm_acquire(). */
+TIERMEM_API tm_status tm_write(tm_context* context, tm_buffer buffer, uint64_t offset,
+                               const void* from, uint64_t length, int64_t timeout_ns);
+
+/* ---- Views ----------------------------------------------------------------------------------- */
+
+/**
+ * Pins all `n` ranges, 1 or more, or none: room for all is reserved before the first is pinned, so
+ * two callers never wait for each other's half. `out` has room for `n` views, in the list's order.
+ * Views are pins, not locks: several threads may hold the same bytes, as with plain memory.
+ *
+ * Errors: #TM_INVALID_ARGUMENT, #TM_STALE_HANDLE; #TM_BUSY if the timeout is 0 and something must
+ * be brought first; #TM_NO_CAPACITY or #TM_TIMED_OUT at the latest when the time is over;
+ * #TM_UNSUPPORTED for a CUDA stream; #TM_UNAVAILABLE for a place that the context lacks;
+ * #TM_IO_ERROR, #TM_DISCARDED, #TM_LOST, #TM_SHUT_DOWN.
+ */
+TIERMEM_API tm_status tm_acquire(tm_context* context, const tm_access* list, size_t n,
+                                 tm_stream stream, int64_t timeout_ns, tm_view* out);
+
+/**
+ * As tm_acquire() without waiting. `out_views` must stay valid until the operation has completed;
+ * its records are views only if the operation ended with #TM_OK, and the caller releases them. The
+ * operation must be ended with tm_op_wait(). Errors of the call itself: #TM_INVALID_ARGUMENT,
+ * #TM_STALE_HANDLE, #TM_UNSUPPORTED, #TM_UNAVAILABLE, #TM_SHUT_DOWN; #TM_BUSY when 65536 operations
+ * have not been waited for.
+ */
+TIERMEM_API tm_status tm_acquire_async(tm_context* context, const tm_access* list, size_t n,
+                                       tm_stream stream, tm_view* out_views, tm_op* out);
+
+/**
+ * Ends views, which any thread may do. `after`: #TM_HOST_ORDER. Views that are held are
+ * released even when others of the list are not: then the answer is #TM_INVALID_ARGUMENT, for a
+ * view that was released before or never given out.
+ */
+TIERMEM_API tm_status tm_release(tm_context* context, const tm_view* views, size_t n,
+                                 tm_stream after);
+
+/** For tm_prefetch(): needed soon, at no particular tick. */
+#define TM_SOON 0
+
+/**
+ * Brings ranges to where they will be used, before they are asked for. `next_use`: the tm_tick()
+ * ordinal at which they are needed, or #TM_SOON. Fails only for bad arguments; there may be no
+ * room, and then nothing happens. `out` may be NULL; else the operation completes when the
+ * ranges are resident or were given up, and must be ended with tm_op_wait().
+ */
+TIERMEM_API tm_status tm_prefetch(tm_context* context, const tm_access* list, size_t n,
+                                  uint64_t next_use, tm_op* out);
+
+/** Moves ranges to a tier, {#TM_DRAM, 0}, {#TM_HOST, 0} or {#TM_BLOCK, 0}, and waits for it. Errors:
+ *  as tm_acquire() upwards, as tm_evict() downwards; #TM_UNAVAILABLE for another tier. */
+TIERMEM_API tm_status tm_migrate(tm_context* context, const tm_access* list, size_t n, tm_place to,
+                                 int64_t timeout_ns);
+
+/** Writes what is dirty down, gives the memory of the ranges up, and waits for it. Bytes outside a
+ *  range go along when they share an extent with it. Errors: #TM_BUSY for pinned bytes, which
+ *  stay; #TM_NO_CAPACITY if there is no room below; #TM_IO_ERROR; #TM_TIMED_OUT. */
+TIERMEM_API tm_status tm_evict(tm_context* context, const tm_access* list, size_t n,
+                               int64_t timeout_ns);
+
+/** Gives a hint for ranges: #TM_ADVICE_NORMAL to #TM_NEXT_USE. `value` is for those that say so,
+ *  else 0. */
+TIERMEM_API tm_status tm_advise(tm_context* context, const tm_access* list, size_t n,
+                                uint32_t advice, uint64_t value);
+
+/* ---- Operations ------------------------------------------------------------------------------ */
+
+/** Looks at an operation: #TM_BUSY while it is under way, else how it ended. It stays until
+ *  tm_op_wait() consumes it. Errors: #TM_INVALID_ARGUMENT for what is no operation (any more). */
+TIERMEM_API tm_status tm_op_poll(tm_context* context, tm_op op);
+
+/**
+ * Waits until all `n` operations have completed, and consumes them: their numbers mean nothing
+ * afterwards. Answers how the first of the list that failed ended, else #TM_OK; tm_op_poll() and
+ * tm_error() tell of each one before it is consumed.
+ *
+ * #TM_TIMED_OUT: not all have completed; none was consumed, and the same list can be waited for
+ * again. #TM_BUSY, likewise: another thread waits for one of them. #TM_INVALID_ARGUMENT: one is no
+ * operation (any more), and nothing was consumed.
+ */
+TIERMEM_API tm_status tm_op_wait(tm_context* context, const tm_op* ops, size_t n,
+                                 int64_t timeout_ns);
+
+/** Asks an operation to end early; it then completes with #TM_CANCELLED unless it was faster, and
+ *  must still be waited for. Errors: #TM_INVALID_ARGUMENT for what is no operation (any more). */
+TIERMEM_API tm_status tm_op_cancel(tm_context* context, tm_op op);
+
+/* ---- What went wrong, what there is ---------------------------------------------------------- */
+
+/** Everything a stranger needs to act on an error. What does not apply is 0 or "". */
+typedef struct tm_error_info {
+  size_t size;         /**< sizeof(tm_error_info). */
+  tm_status status;    /**< #TM_OK when there is no error to tell of. */
+  int32_t native;      /**< errno, or the driver's code; 0 when there is none. */
+  tm_place tier;       /**< Where it happened. */
+  tm_buffer buffer;    /**< Whose bytes. */
+  uint64_t offset;     /**< In the buffer, or on the device when `tier` is a block tier. */
+  uint64_t needed;     /**< Bytes asked for. */
+  uint64_t budget;     /**< Bytes the tier may use. */
+  uint64_t used;       /**< Bytes it uses. */
+  uint64_t pinned;     /**< Of these, bytes that cannot move. */
+  const char* holder;  /**< Label of the buffer that holds most pinned bytes. Valid until this
+                            thread's next call of any function but tm_status_name(). */
+  const char* setting; /**< The option to change, as it is spelled. Valid as long as `holder`. */
+  char text[256];      /**< One sentence for a person, terminated. */
+} tm_error_info;
+
+/**
+ * `op` 0: this thread's last error, whichever context it came from; `context` may then be NULL. It
+ * stays until the thread's next failure, as errno does. Else: how the operation ended (#TM_BUSY:
+ * under way), which becomes this thread's last error if it failed; the operation is not consumed.
+ *
+ * Answers #TM_INVALID_ARGUMENT for a null `out`, a bad `size`, or what is no operation (any more);
+ * this thread's last error then stays what it was.
+ */
+TIERMEM_API tm_status tm_error(tm_context* context, tm_op op, tm_error_info* out);
+
+/** The name of a status without its prefix, such as "no_capacity"; "unknown" for other numbers.
+ *  Never NULL; lives for ever. */
+TIERMEM_API const char* tm_status_name(tm_status status);
+
+/** The version of the library, as #TM_VERSION. */
+TIERMEM_API uint32_t tm_version(void);
+
+/** Counters since the context began. Bytes, unless the name says otherwise. */
+typedef struct tm_counters {
+  size_t size;                /**< sizeof(tm_counters). */
+  uint64_t dram_budget;       /**< What the DRAM tier may use. */
+  uint64_t dram_used;         /**< What it uses. */
+  uint64_t dram_pinned;       /**< Of this, held by views. */
+  uint64_t block_budget;      /**< What the block tier may use; 0: there is none. */
+  uint64_t block_used;        /**< What it uses. */
+  uint64_t buffers;           /**< Live buffers. */
+  uint64_t extents;           /**< Their extents. */
+  uint64_t misses;            /**< Acquires that had to wait. */
+  uint64_t promoted;          /**< Brought up. */
+  uint64_t demoted;           /**< Written down. */
+  uint64_t evicted_clean;     /**< Given up without a write. */
+  uint64_t prefetched;        /**< Brought up before it was asked for. */
+  uint64_t prefetched_unused; /**< Of this, given up without a use. */
+  uint64_t io_errors;         /**< Requests that a device refused. */
+  uint64_t io_retries;        /**< Requests made again. */
+  uint64_t checksum_errors;   /**< Reads that did not match their checksum. */
+  uint64_t degraded_devices;  /**< Devices that get no more writes. */
+  uint64_t moved_by_uffd;     /**< Extents moved into windows by userfaultfd. */
+  uint64_t moved_by_remap;    /**< By mremap. */
+  uint64_t moved_in_place;    /**< Read where they are used. */
+  uint64_t poisoned_touches;  /**< Touches of absent bytes without a view. */
+  uint64_t steps;             /**< Steps of the thread that moves bytes. */
+  uint64_t step_ns_p99;       /**< 99 of 100 of them took less, nanoseconds. */
+} tm_counters;
+
+/** Fills `out` with the context's counters. */
+TIERMEM_API tm_status tm_stats(tm_context* context, tm_counters* out);
+
+/** What this build, and with a context this machine, can do. */
+typedef struct tm_capabilities {
+  size_t size;              /**< sizeof(tm_capabilities). */
+  uint32_t version;         /**< Of the library, as tm_version(). */
+  uint32_t kinds_known;     /**< Bit 1 << kind for each kind of tier that this build has. */
+  uint32_t kinds_here;      /**< The same, of this context; 0 without a context. */
+  uint32_t spaces;          /**< Address spaces: the host's, and one for each GPU. */
+  uint64_t extent_smallest; /**< Smallest extent_bytes of a buffer. */
+  uint64_t extent_largest;  /**< Largest. */
+  uint64_t extent_default;  /**< What a large buffer gets that names none. */
+  uint64_t buffer_largest;  /**< Largest buffer. */
+  uint64_t ops_most;        /**< Operations that may be not yet waited for, per context. */
+  uint64_t flags;           /**< #TM_CAN_CHECKSUM and those below it. */
+} tm_capabilities;
+
+enum {
+  TM_CAN_CHECKSUM = 1,     /**< Block tiers have checksums; with a context: they are on. */
+  TM_CAN_ADOPT_FILE = 2,   /**< tm_adopt_file(). */
+  TM_CAN_MAP = 4,          /**< #TM_MAPPED. */
+  TM_CAN_CUDA_STREAM = 8,  /**< #TM_STREAM_CUDA. */
+  TM_CAN_IO_URING = 16,    /**< With a context: it uses io_uring. */
+  TM_CAN_HUGE_PAGES = 32,  /**< With a context: it gets huge pages. */
+  TM_CAN_MOVE_PAGES = 64,  /**< With a context: extents enter windows without a copy. */
+  TM_CAN_SEE_TOUCHES = 128 /**< With a context: touches of absent bytes without a view are caught. */
+};
+
+/** Fills `out`; `context` may be NULL. */
+TIERMEM_API tm_status tm_caps(tm_context* context, tm_capabilities* out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,122 @@
+// C: views and operations. tm_acquire and tm_release are the hot path: two checks of arguments that
+// are in registers, and no write to thread-local memory unless they fail.
+#include <cstring>
+
+#include "checks.hpp"
+#include "tm_context.hpp"
+
+using namespace tiermem;
+using namespace tiermem::c_abi;
+
+extern "C" tm_status tm_acquire(tm_context* context, const tm_access* list, size_t n,
+                                tm_stream stream, int64_t timeout_ns, tm_view* out) {
+  if (tm_status bad = check_list("acquire", context, list, n)) [[unlikely]] {
+    return bad;
+  }
+  if (tm_status bad = check_not_null("acquire", out, "out")) [[unlikely]] {
+    return bad;
+  }
+  if (tm_status bad = check_stream("acquire", stream)) [[unlikely]] {
+    return bad;
+  }
+  return guarded([&]() -> Status {
+    if (n == 1) [[likely]] {
+      // One range writes its view only when it is pinned.
+      return context->context->acquire(accesses(list, 1), {timeout_ns}, views(out, 1));
+    }
+    ViewScratch scratch(context->scratch, n);
+    Status status = context->context->acquire(accesses(list, n), {timeout_ns}, scratch.views());
+    if (status.ok()) {
+      std::memcpy(out, scratch.views().data(), n * sizeof(tm_view));
+    }
+    return status;
+  });
+}
+
+extern "C" tm_status tm_release(tm_context* context, const tm_view* list, size_t n,
+                                tm_stream after) {
+  if (tm_status bad = check_list("release", context, list, n)) [[unlikely]] {
+    return bad;
+  }
+  if (tm_status bad = check_stream("release", after)) [[unlikely]] {
+    return bad;
+  }
+  return guarded([&] { return context->context->release(views(list, n)); });
+}
+
+extern "C" tm_status tm_acquire_async(tm_context* context, const tm_access* list, size_t n,
+                                      tm_stream stream, tm_view* out_views, tm_op* out) {
+  if (tm_status bad = check_list("acquire_async", context, list, n)) {
+    return bad;
+  }
+  if (tm_status bad = check_not_null("acquire_async", out_views, "out_views")) {
+    return bad;
+  }
+  if (tm_status bad = check_not_null("acquire_async", out, "out")) {
+    return bad;
+  }
+  if (tm_status bad = check_stream("acquire_async", stream)) {
+    return bad;
+  }
+  return guarded([&]() -> Status {
+    OpTable::Room room;
+    Status status = context->ops.reserve(room);
+    if (!status.ok()) {
+      return status;
+    }
+    Result<Op> op = context->context->acquire_async(accesses(list, n), views(out_views, n));
+    if (!op.ok()) {
+      return std::move(op).status();
+    }
+    const tm_op handle = op->detach();
+    room.commit(handle);
+    *out = handle;
+    return {};
+  });
+}
+
+extern "C" tm_status tm_prefetch(tm_context* context, const tm_access* list, size_t n,
+                                 uint64_t next_use, tm_op* out) {
+  if (tm_status bad = check_list("prefetch", context, list, n)) {
+    return bad;
+  }
+  return guarded([&]() -> Status {
+    if (out == nullptr) {
+      return context->context->prefetch(accesses(list, n), next_use);
+    }
+    OpTable::Room room;
+    Status status = context->ops.reserve(room);
+    Op op;
+    if (status.ok()) {
+      status = context->context->prefetch(accesses(list, n), next_use, &op);
+    }
+    if (status.ok()) {
+      const tm_op handle = op.detach();
+      room.commit(handle);
+      *out = handle;
+    }
+    return status;
+  });
+}
+
+extern "C" tm_status tm_op_poll(tm_context* context, tm_op op) {
+  if (tm_status bad = check_not_null("op_poll", context, "context")) {
+    return bad;
+  }
+  return guarded([&] { return context->ops.poll("op_poll", op).status; });
+}
+
+extern "C" tm_status tm_op_wait(tm_context* context, const tm_op* ops, size_t n,
+                                int64_t timeout_ns) {
+  if (tm_status bad = check_list("op_wait", context, ops, n)) {
+    return bad;
+  }
+  return guarded([&] { return context->ops.wait({ops, n}, {timeout_ns}); });
+}
+
+extern "C" tm_status tm_op_cancel(tm_context* context, tm_op op) {
+  if (tm_status bad = check_not_null("op_cancel", context, "context")) {
+    return bad;
+  }
+  return guarded([&] { return context->ops.cancel(op); });
+}

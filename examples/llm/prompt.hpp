@@ -1,0 +1,18 @@
+// Prompt: the tokens to begin with, from prompts.json or from the command line.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace llm {
+
+struct Prompt {
+  std::string text;  ///< Empty if it came as ids.
+  std::vector<std::uint32_t> ids;
+};
+
+/// The prompt of that name. Throws Failure: files, or usage listing the names there are.
+Prompt read_prompt(const std::string& path, const std::string& name);
+
+}  // namespace llm

@@ -1,0 +1,49 @@
+// Report: what a run did, as a table for people and as JSON for programs. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace llm {
+
+struct Report {
+  std::string source;  ///< memory, mmap or tiermem.
+  std::string model;
+  std::string kernel;
+  unsigned threads = 0;
+  std::uint64_t model_bytes = 0;   ///< Of all tensors.
+  std::uint64_t budget_bytes = 0;  ///< What the weights may have in DRAM.
+  std::vector<std::uint32_t> prompt_ids;
+  std::vector<std::uint32_t> tokens;
+  std::string text;
+
+  double prompt_seconds = 0;  ///< The first token's pass, and the first use of the weights.
+  // Of the passes after it, one for each further token:
+  std::uint64_t passes = 0;
+  double seconds = 0;
+  double waiting_seconds = 0;
+  std::optional<std::uint64_t> promoted_bytes;  ///< By the source's own count.
+  std::uint64_t read_bytes = 0;                 ///< By the kernel's count.
+  std::uint64_t major_faults = 0;
+
+  std::uint64_t peak_growth_bytes = 0;  ///< Resident memory over what it was without weights.
+
+  double tokens_per_second() const noexcept {
+    return seconds > 0 ? static_cast<double>(passes) / seconds : 0;
+  }
+  /// Bytes brought to memory for one token, as a fraction of the model.
+  double model_share() const noexcept;
+  /// "streamed" where each token moves most of the model, "resident" where the weights stay.
+  std::string_view verdict() const noexcept {
+    return model_share() >= 0.7 ? "streamed" : "resident";
+  }
+
+  std::string table() const;
+  /// Throws Failure (files) if it cannot be written.
+  void write_json(const std::string& path) const;
+};
+
+}  // namespace llm

@@ -1,0 +1,123 @@
+// Asks those who would use it: the DRAM tier, the I/O port, the dynamic linker.
+#include "cli/probes.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/error.hpp"
+#include "os/waitable_io_port.hpp"
+#include "tier/dram.hpp"
+
+namespace tiermem::cli {
+namespace {
+
+std::string reason_or(const char* reason, const char* otherwise) {
+  return *reason != '\0' ? reason : otherwise;
+}
+
+const char* mechanism_words(Mechanism mechanism) {
+  switch (mechanism) {
+    case Mechanism::uffd_move:
+      return "frames appear in windows by UFFDIO_MOVE";
+    case Mechanism::remap:
+      return "frames appear in windows by mremap";
+    default:
+      return "frames are filled in place";
+  }
+}
+
+void add_memory(const Config& config, const HostFacts& host, std::vector<Probe>& probes) {
+  const auto tier = DramTier::create({.budget = config.dram.budget,
+                                      .mechanism = config.mechanism,
+                                      .huge_pages = config.huge_pages,
+                                      .userfault = config.userfault});
+  if (!tier.ok()) {
+    probes.push_back({"DRAM tier", false, tier.message()});
+    return;
+  }
+  const DramFacts& facts = (*tier)->facts();
+  const UserfaultFacts& uffd = facts.userfault;
+  const bool open = uffd.source != UserfaultSource::none;
+  probes.push_back(
+      {"userfaultfd", open,
+       open ? fmt::format("by {}{}{}", userfault_source_name(uffd.source),
+                          *uffd.reason != '\0' ? "; " : "", uffd.reason)
+            : reason_or(uffd.reason, "refused")});
+  const bool move = *facts.move_reason == '\0' && uffd.move;
+  probes.push_back({"UFFDIO_MOVE", move,
+                    move ? "2 MiB moved there and back"
+                         : reason_or(facts.move_reason, "not offered by this kernel (Linux 6.8)")});
+  probes.push_back({"UFFDIO_POISON", uffd.poison,
+                    uffd.poison ? "touches of absent extents end in SIGBUS, not in zeros"
+                                : "not offered by this kernel (Linux 6.6)"});
+  const bool remap = *facts.remap_reason == '\0';
+  probes.push_back(
+      {"mremap", remap,
+       remap ? fmt::format("vm.max_map_count {}", host.max_map_count.available
+                                                      ? host.max_map_count.value
+                                                      : host.max_map_count.reason)
+             : facts.remap_reason});
+  probes.push_back({"huge pages", facts.huge_pages,
+                    facts.huge_pages
+                        ? fmt::format("transparent huge pages: {}", host.huge_pages.value)
+                        : reason_or(facts.huge_reason, "refused")});
+  probes.push_back({"windows", true, mechanism_words(facts.windows)});
+}
+
+void add_io(const Config& config, const HostFacts& host, std::vector<Probe>& probes) {
+  std::string reason;
+  const auto port = make_io_port({}, {.engine = config.io_engine}, reason);
+  const bool ring = port != nullptr && std::string_view(port->engine()) == "io_uring";
+  if (ring) {
+    reason = host.io_uring_disabled.available
+                 ? "kernel.io_uring_disabled " + host.io_uring_disabled.value
+                 : "works";
+  } else if (port != nullptr) {
+    reason += "; threads do the I/O";
+  }
+  probes.push_back({"io_uring", ring, reason});
+}
+
+void add_page_locking(const HostFacts& host, std::vector<Probe>& probes) {
+  const auto limit = host.memlock_limit.number();
+  probes.push_back(
+      {"page-locking", host.memlock_limit.available,
+       limit ? fmt::format("RLIMIT_MEMLOCK {}", human_bytes(*limit))
+             : fmt::format("RLIMIT_MEMLOCK {}", host.memlock_limit.available
+                                                    ? host.memlock_limit.value
+                                                    : host.memlock_limit.reason)});
+}
+
+void add_cuda(std::vector<Probe>& probes) {
+  void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (driver == nullptr) {
+    probes.push_back({"CUDA driver", false, "no libcuda.so.1"});
+    return;
+  }
+  // Answers without initialising the driver, which may take seconds.
+  const auto version =
+      reinterpret_cast<int (*)(int*)>(dlsym(driver, "cuDriverGetVersion"));  // NOLINT
+  int number = 0;
+  if (version != nullptr && version(&number) == 0 && number > 0) {
+    probes.push_back({"CUDA driver", true,
+                      fmt::format("libcuda.so.1 for CUDA {}.{}; this build has no GPU tier",
+                                  number / 1000, number % 1000 / 10)});
+  } else {
+    probes.push_back({"CUDA driver", false, "libcuda.so.1 does not tell its version"});
+  }
+}
+
+}  // namespace
+
+std::vector<Probe> probe_machine(const Config& config, const HostFacts& facts) {
+  std::vector<Probe> probes;
+  add_memory(config, facts, probes);
+  add_io(config, facts, probes);
+  add_page_locking(facts, probes);
+  add_cuda(probes);
+  return probes;
+}
+
+}  // namespace tiermem::cli

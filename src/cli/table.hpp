@@ -1,0 +1,42 @@
+// A table of text. On a terminal: aligned columns, bold headings, the last column wrapped to the
+// width. Elsewhere: a line for each row, cells separated by a tab. One thread.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tiermem::cli {
+
+class Table {
+ public:
+  enum class Align { left, right };
+
+  struct Column {
+    std::string heading;
+    Align align = Align::left;
+  };
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+
+  /// Missing cells are empty.
+  void add(std::vector<std::string> row);
+  bool empty() const { return rows_.empty(); }
+  /// Without headings when all of them are empty.
+  std::string text(bool terminal, unsigned width) const;
+  /// To stdout, as it deserves.
+  void print() const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+/// A heading over what follows, bold on a terminal; a line of its own.
+void print_title(std::string_view title);
+/// A paragraph, wrapped on a terminal.
+void print_text(std::string_view text);
+/// Columns that the text takes on a terminal: code points, which is right for all that we print.
+std::size_t display_width(std::string_view text);
+
+}  // namespace tiermem::cli

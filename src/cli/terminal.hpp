@@ -1,0 +1,57 @@
+// What a person sees besides the results: whether there is a terminal, how wide it is, and a
+// progress bar on stderr. Without a terminal the bar prints nothing at all. One thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tiermem::cli {
+
+bool stdout_is_terminal();
+bool stderr_is_terminal();
+/// Columns of the terminal; 100 where nobody tells.
+unsigned terminal_width();
+
+/// "replay  [#####.....]  43 %  12.3 k/s  5 s left", redrawn at most ten times a second and wiped
+/// at the end, so that only results stay on the screen.
+class Progress {
+ public:
+  /// `unit` follows the rate: "refs"; empty: no rate is shown.
+  Progress(std::string label, std::uint64_t total, std::string unit);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  /// Cheap enough for every step of a loop that does some work.
+  void at(std::uint64_t done) {
+    if (shown_ && (++calls_ & mask_) == 0) {
+      draw(done);
+    }
+  }
+  /// Another label, drawn at once: for steps that take long each.
+  void step(std::string label, std::uint64_t done);
+  void wipe();
+
+ private:
+  void draw(std::uint64_t done);
+
+  const bool shown_;
+  std::string label_;
+  const std::uint64_t total_;
+  const std::string unit_;
+  const std::chrono::steady_clock::time_point start_;
+  std::chrono::steady_clock::time_point drawn_{};
+  std::uint32_t calls_ = 0;
+  std::uint32_t mask_ = 0;  ///< Calls between two looks at the clock, less one.
+};
+
+/// "831 ns", "12.3 us", "4.56 ms", "2.1 s": three digits.
+std::string human_time(double seconds);
+/// "987", "12.3 k", "4.56 M": three digits.
+std::string human_count(double count);
+/// "3.81 GB/s": decimal units, as devices are sold.
+std::string human_rate(double bytes_per_second);
+
+}  // namespace tiermem::cli

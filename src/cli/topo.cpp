@@ -1,0 +1,346 @@
+// tiermem topo: what this machine has and what tiermem makes of it. Gathers everything first, then
+// shows it as tables or as JSON.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "cli/command.hpp"
+#include "cli/json_file.hpp"
+#include "cli/mount.hpp"
+#include "cli/probes.hpp"
+#include "cli/table.hpp"
+#include "cli/terminal.hpp"
+#include "cli/tier_rates.hpp"
+#include "os/host_facts.hpp"
+#include "runtime/config.hpp"
+#include "runtime/options.hpp"
+
+namespace tiermem::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr double kMemorySeconds = 0.5;
+constexpr double kDeviceSeconds = 1.8;  // All of them together.
+
+struct Arguments {
+  std::string tiers;
+  std::string toml;
+  std::string json;
+  bool no_measure = false;
+  bool options = false;
+};
+
+/// One device of the block tier, or why it cannot be used.
+struct DeviceLine {
+  BlockDevice device;
+  Mount mount;
+  DeviceRates rates;
+  std::string error;
+};
+
+struct Topology {
+  HostFacts host;
+  Config config;
+  MemoryRates memory;
+  std::string memory_error;
+  std::vector<DeviceLine> devices;
+  std::vector<Probe> probes;
+};
+
+Result<Topology> gather(const Arguments& arguments) {
+  Topology all;
+  all.host = probe_host_facts();
+  auto config = load_config(arguments.tiers,
+                            arguments.toml.empty() ? nullptr : arguments.toml.c_str(),
+                            process_environment(), all.host);
+  if (!config.ok()) {
+    return std::move(config).status();
+  }
+  all.config = std::move(*config);
+  const bool measure = !arguments.no_measure;
+  Progress progress("measuring memory", all.config.block.size() + 1, "");
+  if (measure) {
+    auto rates = measure_memory(all.config.dram.budget, kMemorySeconds);
+    if (rates.ok()) {
+      all.memory = *rates;
+    } else {
+      all.memory_error = rates.message();
+    }
+  }
+  for (const BlockDevice& device : all.config.block) {
+    progress.step("measuring " + device.path, all.devices.size() + 1);
+    DeviceLine line{device, mount_of(device.path), {}, {}};
+    const double seconds =
+        measure ? kDeviceSeconds / static_cast<double>(all.config.block.size()) : 0;
+    auto rates = measure_device(device, all.config, seconds);
+    if (rates.ok()) {
+      line.rates = std::move(*rates);
+    } else {
+      line.error = rates.message();
+    }
+    all.devices.push_back(std::move(line));
+  }
+  all.probes = probe_machine(all.config, all.host);
+  return all;
+}
+
+// ---- tables -----------------------------------------------------------------------------------
+
+std::string shown(const Fact& fact) {
+  return fact.available ? fact.value : "unknown: " + fact.reason;
+}
+
+std::string shown_bytes(const Fact& fact) {
+  const auto number = fact.number();
+  return number ? human_bytes(*number) : shown(fact);
+}
+
+void print_host(const HostFacts& host) {
+  print_title("Host");
+  Table table({{""}, {""}});
+  table.add({"kernel", shown(host.kernel)});
+  table.add({"processors", shown(host.cores) + " allowed"});
+  table.add({"memory", fmt::format("{}, {} available", shown_bytes(host.memory_total),
+                                   shown_bytes(host.memory_available))});
+  if (host.cgroup_limit.available) {
+    table.add({"cgroup limit", fmt::format("{}, {} in use, says {}", shown_bytes(host.cgroup_limit),
+                                           shown_bytes(host.cgroup_usage),
+                                           shown(host.cgroup_file))});
+  } else {
+    table.add({"cgroup limit", "none: " + host.cgroup_limit.reason});
+  }
+  if (host.numa_nodes.empty()) {
+    table.add({"NUMA nodes", shown(host.numa)});
+  }
+  for (const NumaNode& node : host.numa_nodes) {
+    table.add({fmt::format("NUMA node {}", node.id),
+               fmt::format("{}, {}", human_bytes(node.bytes),
+                           node.cpus.empty() ? "no processors" : "processors " + node.cpus)});
+  }
+  for (const BlockDeviceFacts& device : host.block_devices) {
+    table.add({"disk " + device.name,
+               fmt::format("{}, {} byte blocks{}{}{}", human_bytes(device.bytes),
+                           device.block_bytes, device.rotational ? ", rotating" : "",
+                           device.model.empty() ? "" : ", ", device.model)});
+  }
+  table.print();
+}
+
+std::string measured(bool known, const std::string& text) { return known ? text : "-"; }
+
+void print_tiers(const Topology& all) {
+  print_title("\nTiers");
+  const Config& config = all.config;
+  const MemoryRates& memory = all.memory;
+  Table table({{"TIER"},
+               {"BUDGET", Table::Align::right},
+               {"", Table::Align::left},
+               {"READ", Table::Align::right},
+               {"WRITE", Table::Align::right},
+               {"LATENCY", Table::Align::right},
+               {"WHERE"}});
+  const auto limit_word = [](bool hard) { return hard ? "hard" : "guessed"; };
+  table.add({"dram", human_bytes(config.dram.budget), limit_word(config.dram.hard),
+             measured(memory.copy > 0, human_rate(memory.copy)),
+             measured(memory.copy > 0, human_rate(memory.copy)),
+             measured(memory.copy > 0, human_time(memory.latency)),
+             !all.memory_error.empty() ? all.memory_error
+             : memory.copy > 0         ? "host memory (rates of a copy, one thread)"
+                                       : "host memory"});
+  for (const DeviceLine& line : all.devices) {
+    const DeviceRates& rates = line.rates;
+    const bool own_cap = line.device.bytes != 0;
+    table.add({"nvme", human_bytes(own_cap ? line.device.bytes : config.block_budget),
+               own_cap ? "hard" : "guessed", measured(rates.measured, human_rate(rates.read)),
+               measured(rates.measured && !rates.raw, human_rate(rates.write)),
+               measured(rates.measured, human_time(rates.latency)),
+               line.error.empty()
+                   ? fmt::format("{} ({})", line.device.path, line.mount.text())
+                   : fmt::format("{}: cannot be used: {}", line.device.path, line.error)});
+  }
+  if (all.devices.empty()) {
+    table.add({"nvme", "none"});
+  }
+  table.print();
+  for (const std::string& note : config.notes) {
+    print_text("  " + note);
+  }
+}
+
+std::vector<Probe> all_probes(const Topology& all) {
+  std::vector<Probe> probes = all.probes;
+  for (const DeviceLine& line : all.devices) {
+    if (!line.error.empty()) {
+      continue;
+    }
+    const DeviceFacts& facts = line.rates.facts;
+    probes.push_back({"O_DIRECT in " + line.device.path, facts.direct,
+                      facts.direct ? fmt::format("{} byte blocks, by {}", facts.block_bytes,
+                                                 line.rates.engine)
+                                   : facts.reason});
+  }
+  return probes;
+}
+
+void print_probes(const Topology& all) {
+  print_title("\nProbed");
+  Table table({{""}, {""}, {""}});
+  for (const Probe& probe : all_probes(all)) {
+    table.add({probe.name, probe.on ? "yes" : "no", probe.detail});
+  }
+  table.print();
+}
+
+int print_options() {
+  Table table({{"OPTION"}, {"DEFAULT"}, {"ACCEPTED"}, {"VARIABLE"}, {"MEANING"}});
+  for (const Option& option : option_table()) {
+    std::string meaning(option.meaning);
+    std::erase(meaning, '`');
+    table.add({option.name, option.fallback, accepted_values(option), option.env, meaning});
+  }
+  table.print();
+  return kDone;
+}
+
+// ---- JSON -------------------------------------------------------------------------------------
+
+Json to_json(const Fact& fact) {
+  if (!fact.available) {
+    return {{"value", nullptr}, {"reason", fact.reason}};
+  }
+  const auto number = fact.number();
+  return number ? Json{{"value", *number}} : Json{{"value", fact.value}};
+}
+
+Json host_json(const HostFacts& host) {
+  Json out = Json::object();
+  for (const auto& [name, fact] : host.named()) {
+    out[std::string(name)] = to_json(*fact);
+  }
+  out["numa_nodes"] = Json::array();
+  for (const NumaNode& node : host.numa_nodes) {
+    out["numa_nodes"].push_back({{"id", node.id},
+                                 {"bytes", node.bytes},
+                                 {"free_bytes", node.free_bytes},
+                                 {"cpus", node.cpus}});
+  }
+  out["block_devices"] = Json::array();
+  for (const BlockDeviceFacts& device : host.block_devices) {
+    out["block_devices"].push_back({{"name", device.name},
+                                    {"bytes", device.bytes},
+                                    {"block_bytes", device.block_bytes},
+                                    {"rotational", device.rotational},
+                                    {"model", device.model}});
+  }
+  return out;
+}
+
+Json rate_or_null(bool known, double value) { return known ? Json(value) : Json(nullptr); }
+
+Json tiers_json(const Topology& all) {
+  Json out = Json::array();
+  const bool known = all.memory.copy > 0;
+  out.push_back({{"kind", "dram"},
+                 {"budget_bytes", all.config.dram.budget},
+                 {"hard", all.config.dram.hard},
+                 {"read_bytes_per_s", rate_or_null(known, all.memory.copy)},
+                 {"write_bytes_per_s", rate_or_null(known, all.memory.copy)},
+                 {"latency_s", rate_or_null(known, all.memory.latency)},
+                 {"error", all.memory_error.empty() ? Json(nullptr) : Json(all.memory_error)}});
+  for (const DeviceLine& line : all.devices) {
+    const DeviceRates& rates = line.rates;
+    out.push_back({{"kind", "nvme"},
+                   {"path", line.device.path},
+                   {"file_system", line.mount.type},
+                   {"source", line.mount.source},
+                   {"budget_bytes",
+                    line.device.bytes != 0 ? line.device.bytes : all.config.block_budget},
+                   {"hard", line.device.bytes != 0},
+                   {"read_bytes_per_s", rate_or_null(rates.measured, rates.read)},
+                   {"write_bytes_per_s", rate_or_null(rates.measured && !rates.raw, rates.write)},
+                   {"latency_s", rate_or_null(rates.measured, rates.latency)},
+                   {"direct", rates.facts.direct},
+                   {"block_bytes", rates.facts.block_bytes},
+                   {"engine", rates.engine},
+                   {"error", line.error.empty() ? Json(nullptr) : Json(line.error)}});
+  }
+  return out;
+}
+
+Json topology_json(const Topology& all) {
+  Json probes = Json::array();
+  for (const Probe& probe : all_probes(all)) {
+    probes.push_back({{"name", probe.name}, {"on", probe.on}, {"detail", probe.detail}});
+  }
+  return {{"host", host_json(all.host)},
+          {"tiers", tiers_json(all)},
+          {"probes", std::move(probes)},
+          {"notes", all.config.notes}};
+}
+
+Json options_json() {
+  Json out = Json::array();
+  for (const Option& option : option_table()) {
+    out.push_back({{"name", option.name},
+                   {"default", option.fallback},
+                   {"accepted", accepted_values(option)},
+                   {"variable", option.env},
+                   {"meaning", option.meaning}});
+  }
+  return {{"options", std::move(out)}};
+}
+
+int run(const Arguments& arguments) {
+  if (arguments.options) {
+    Status written = arguments.json.empty() ? Status() : write_json(arguments.json, options_json());
+    return !written.ok() ? complain(written) : arguments.json == "-" ? kDone : print_options();
+  }
+  const auto all = gather(arguments);
+  if (!all.ok()) {
+    return complain(all.status());
+  }
+  if (!arguments.json.empty()) {
+    Status written = write_json(arguments.json, topology_json(*all));
+    if (!written.ok()) {
+      return complain(written);
+    }
+  }
+  if (arguments.json != "-") {
+    print_host(all->host);
+    print_tiers(*all);
+    print_probes(*all);
+  }
+  // A tier that was asked for and cannot be used is this command's one failure.
+  const bool usable = std::all_of(all->devices.begin(), all->devices.end(),
+                                  [](const DeviceLine& line) { return line.error.empty(); });
+  return usable ? kDone : kCannot;
+}
+
+}  // namespace
+
+void add_topo(CLI::App& program, int& exit) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command =
+      program.add_subcommand("topo", "Show this machine's memories, how fast they are, and why "
+                                     "something is off");
+  command->add_option("--tiers", arguments->tiers,
+                      "Tiers and options, as \"dram=4G; nvme=/data:100G\"; default: the "
+                      "environment, else what the machine offers");
+  command->add_option("--config", arguments->toml, "A TOML file with tiers and options");
+  command->add_flag("--no-measure", arguments->no_measure,
+                    "Measure no rates (they take 3 seconds at most)");
+  command->add_flag("--options", arguments->options, "Print the table of options instead");
+  command->add_option("--json", arguments->json, "Write JSON to this file; - for stdout, alone");
+  command->footer(fmt::format(
+      "Example:\n  tiermem topo --tiers \"dram=4G; nvme=/data:100G\"\n\n{}", kExitCodes));
+  command->callback([arguments, &exit] { exit = run(*arguments); });
+}
+
+}  // namespace tiermem::cli

@@ -1,0 +1,71 @@
+// One port, several users: each lane is an IoPort of its own whose completions are kept apart by a tag in the
+// cookie. The block tier and the adopted files share one ring and one sleep this way.
+//
+// Threads: the port's owner only; grow as the port says.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+
+#include "os/io_port.hpp"
+
+namespace tiermem {
+
+class IoLanes {
+ public:
+  static constexpr unsigned kLanes = 2;
+  explicit IoLanes(IoPort& port) : port_(port), lanes_{Lane{*this, 0}, Lane{*this, 1}} {}
+  IoLanes(const IoLanes&) = delete;
+  IoLanes& operator=(const IoLanes&) = delete;
+  IoPort& lane(unsigned number) { return lanes_[number]; }
+
+ private:
+  static constexpr unsigned kTagShift = 62;
+  static constexpr std::uint64_t kCookieMask = (std::uint64_t{1} << kTagShift) - 1;
+
+  class Lane final : public IoPort {
+   public:
+    Lane(IoLanes& lanes, unsigned number) : lanes_(lanes), number_(number) {}
+    unsigned devices() const override { return lanes_.port_.devices(); }
+    DeviceFacts facts(std::uint16_t device) const override { return lanes_.port_.facts(device); }
+    bool submit(const IoRequest& request) override {
+      IoRequest tagged = request;
+      tagged.cookie = (request.cookie & kCookieMask) | std::uint64_t{number_} << kTagShift;
+      return lanes_.port_.submit(tagged);
+    }
+    void flush() override { lanes_.port_.flush(); }
+    std::size_t reap(std::span<IoCompletion> completions) override {
+      lanes_.sort();
+      std::size_t n = 0;
+      for (; n < completions.size() && !ready_.empty(); ++n) {
+        completions[n] = ready_.front();
+        ready_.pop_front();
+      }
+      return n;
+    }
+    Status grow(std::uint16_t device, std::uint64_t bytes) override { return lanes_.port_.grow(device, bytes); }
+
+   private:
+    friend class IoLanes;
+    IoLanes& lanes_;
+    unsigned number_;
+    std::deque<IoCompletion> ready_;
+  };
+
+  // Takes what the port has and gives each completion to its lane.
+  void sort() {
+    std::array<IoCompletion, 64> batch;
+    for (std::size_t n = port_.reap(batch); n > 0; n = port_.reap(batch)) {
+      for (std::size_t i = 0; i < n; ++i) {
+        Lane& lane = lanes_[batch[i].cookie >> kTagShift];
+        lane.ready_.push_back({batch[i].cookie & kCookieMask, batch[i].result});
+      }
+    }
+  }
+
+  IoPort& port_;
+  std::array<Lane, kLanes> lanes_;
+};
+
+}  // namespace tiermem

@@ -1,0 +1,415 @@
+// The C++ interface over Context::Impl: each call checks, asks, translates.
+#include "tiermem/context.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/arena.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "runtime/context_impl.hpp"
+
+namespace tiermem {
+namespace {
+
+Status bad_list(const char* call, std::size_t n) {
+  return fail(Code::invalid_argument, "{}: {} ranges and no room for as many views", call, n);
+}
+
+Place host_place() { return {Kind::host, 0}; }
+
+bool is_host(Place place) { return place.kind == Kind::any || place.kind == Kind::host || place.kind == Kind::dram; }
+
+}  // namespace
+
+Context::Context(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+
+Context::~Context() {
+  const ArenaScope inside;
+  impl_.reset();
+}
+
+Result<std::unique_ptr<Context>> Context::create(std::string_view tiers, const ContextOptions& options) {
+  const ArenaScope inside;
+  try {
+    const HostFacts facts = probe_host_facts();
+    auto config = load_config(tiers, options.toml, process_environment(), facts);
+    if (!config.ok()) {
+      return std::move(config).status();
+    }
+    config->name = options.name != nullptr ? options.name : "";
+    if (config->log != LogLevel::off) {
+      Status opened = log_open(config->log, config->log_file);
+      if (!opened.ok()) {
+        return opened;
+      }
+    }
+    auto impl = Impl::create(*config, facts);
+    if (!impl.ok()) {
+      return std::move(impl).status();
+    }
+    return std::unique_ptr<Context>(new Context(std::move(impl).value()));
+  } catch (const std::bad_alloc&) {
+    return fail(Code::no_capacity, "create: out of memory for the context itself");
+  } catch (const std::exception& error) {
+    return fail(Code::internal, "create: {}", error.what());
+  }
+}
+
+Status Context::close(bool force, Timeout timeout) {
+  const ArenaScope inside;
+  return impl_->close(force, timeout);
+}
+
+Result<Buffer> Context::alloc(std::uint64_t bytes, const BufferOptions& options) {
+  const ArenaScope inside;
+  Status usable = impl_->usable("alloc");
+  if (!usable.ok()) {
+    return usable;
+  }
+  Result<Handle> handle = impl_->alloc(bytes, options);
+  if (!handle.ok()) {
+    return std::move(handle).status();
+  }
+  Buffer buffer(*this, *handle, bytes);
+  if (options.advice != Advice::normal) {
+    const Access all = buffer.range();
+    (void)advise({&all, 1}, options.advice);
+  }
+  return buffer;
+}
+
+Result<Buffer> Context::adopt_file(const char* path, std::uint64_t offset, std::uint64_t length,
+                                   const BufferOptions& options) {
+  const ArenaScope inside;
+  Status usable = impl_->usable("adopt_file");
+  if (!usable.ok()) {
+    return usable;
+  }
+  std::uint64_t bytes = 0;
+  Result<Handle> handle = impl_->adopt(path, offset, length, options, bytes);
+  if (!handle.ok()) {
+    return std::move(handle).status();
+  }
+  return Buffer(*this, *handle, bytes);
+}
+
+Status Context::free(Handle buffer) {
+  const ArenaScope inside;
+  Status usable = impl_->usable("free");
+  return usable.ok() ? impl_->free(buffer) : std::move(usable);
+}
+
+Status Context::acquire(std::span<const Access> list, Timeout timeout, std::span<ViewRecord> views) {
+  const ArenaScope inside;
+  if (!impl_->open()) [[unlikely]] {
+    return impl_->usable("acquire");
+  }
+  if (views.size() < list.size() || list.empty()) [[unlikely]] {
+    return bad_list("acquire", list.size());
+  }
+  if (impl_->residency.try_acquire(list, views) == Code::ok) [[likely]] {
+    return {};
+  }
+  return impl_->acquire_through_mover(list, timeout, views);
+}
+
+Status Context::release(std::span<const ViewRecord> views) {
+  const Code code = impl_->residency.release(views);
+  if (code == Code::ok) [[likely]] {
+    return {};
+  }
+  const ArenaScope inside;
+  return fail(code, "release: a view of the list of {} is not held: it was released before, or is not from here",
+              views.size());
+}
+
+Result<Op> Context::acquire_async(std::span<const Access> list, std::span<ViewRecord> views) {
+  const ArenaScope inside;
+  Status status = impl_->usable("acquire_async");
+  if (status.ok() && (views.size() < list.size() || list.empty())) {
+    status = bad_list("acquire_async", list.size());
+  }
+  auto request = std::make_unique<Request>();
+  request->want = Want::acquire;
+  request->views = views.data();
+  if (status.ok()) {
+    status = impl_->resolve_all(list, *request, "acquire_async");
+  }
+  if (!status.ok()) {
+    return status;
+  }
+  Result<OpHandle> op = impl_->ask_async(std::move(request));
+  if (!op.ok()) {
+    return std::move(op).status();
+  }
+  return Op(*this, *op);
+}
+
+Status Context::prefetch(std::span<const Access> list, std::uint64_t next_use, Op* op) {
+  const ArenaScope inside;
+  Status status = impl_->usable("prefetch");
+  auto request = std::make_unique<Request>();
+  request->want = Want::prefetch;
+  if (status.ok()) {
+    status = impl_->resolve_all(list, *request, "prefetch");
+  }
+  if (!status.ok()) {
+    return status;
+  }
+  for (Span& span : request->spans) {
+    span.writes = span.discards = false;
+  }
+  if (next_use != 0) {
+    (void)advise(list, Advice::next_use, next_use);
+  }
+  if (op == nullptr) {
+    impl_->ask_and_forget(std::move(request));
+    return {};
+  }
+  Result<OpHandle> handle = impl_->ask_async(std::move(request));
+  if (!handle.ok()) {
+    return std::move(handle).status();
+  }
+  *op = Op(*this, *handle);
+  return {};
+}
+
+Status Context::evict(std::span<const Access> list, Timeout timeout) {
+  const ArenaScope inside;
+  Status status = impl_->usable("evict");
+  Request request;
+  request.want = Want::evict;
+  request.deadline_ns = deadline_of(timeout);
+  if (status.ok()) {
+    status = impl_->resolve_all(list, request, "evict");
+  }
+  return status.ok() ? impl_->ask(request) : std::move(status);
+}
+
+Status Context::migrate(std::span<const Access> list, Place to, Timeout timeout) {
+  const ArenaScope inside;
+  if (to.kind == Kind::block && impl_->block() != nullptr) {
+    return evict(list, timeout);
+  }
+  if (!is_host(to)) {
+    return fail(Code::unavailable, "migrate: place kind {} index {} is not a tier of this context; see `tiermem topo`",
+                static_cast<unsigned>(to.kind), to.index);
+  }
+  std::vector<Access> reads(list.begin(), list.end());
+  for (Access& access : reads) {
+    access.mode = kRead;
+    access.where = host_place();
+  }
+  std::vector<ViewRecord> views(reads.size());
+  Status status = acquire(reads, timeout, views);
+  return status.ok() ? release(views) : std::move(status);
+}
+
+Status Context::advise(std::span<const Access> list, Advice advice, std::uint64_t value) {
+  const ArenaScope inside;
+  Status status = impl_->usable("advise");
+  if (status.ok() && advice > Advice::next_use) {
+    status = fail(Code::invalid_argument, "advise: {} is not an advice", static_cast<unsigned>(advice));
+  }
+  if (!status.ok()) {
+    return status;
+  }
+  if (advice == Advice::will_need) {
+    return prefetch(list);
+  }
+  auto request = std::make_unique<Request>();
+  request->want = advice == Advice::dont_need ? Want::discard : advice == Advice::frozen ? Want::clean : Want::advise;
+  request->advice = advice;
+  request->value = value;
+  if (advice == Advice::dont_need) {
+    // The whole range reads as zeros afterwards: extents wholly inside are dropped, edges overwritten.
+    std::vector<Access> whole(list.begin(), list.end());
+    for (Access& access : whole) {
+      access.mode = kDiscard;
+    }
+    status = impl_->resolve_all(whole, *request, "advise");
+    if (status.ok()) {
+      status = impl_->ask(*request);
+    }
+    for (std::size_t i = 0; i < whole.size() && status.ok(); ++i) {
+      status = impl_->zero_edges(whole[i], request->spans[i]);
+    }
+    return status;
+  }
+  status = impl_->resolve_all(list, *request, "advise");
+  if (status.ok()) {
+    impl_->ask_and_forget(std::move(request));
+  }
+  return status;
+}
+
+Status Context::read(Handle buffer, std::uint64_t offset, void* to, std::uint64_t length, Timeout timeout) {
+  const ArenaScope inside;
+  return impl_->copy(*this, buffer, offset, static_cast<std::byte*>(to), nullptr, length, timeout);
+}
+
+Status Context::write(Handle buffer, std::uint64_t offset, const void* from, std::uint64_t length, Timeout timeout) {
+  const ArenaScope inside;
+  return impl_->copy(*this, buffer, offset, nullptr, static_cast<const std::byte*>(from), length, timeout);
+}
+
+std::uint64_t Context::tick(Tick) { return impl_->ordinal.fetch_add(1, std::memory_order_relaxed) + 1; }
+
+Result<BufferInfo> Context::info(Handle buffer) const {
+  const ArenaScope inside;
+  Status usable = impl_->usable("info");
+  if (!usable.ok()) {
+    return usable;
+  }
+  if (impl_->residency.buffers.find(buffer) == nullptr) {
+    return fail(Code::stale_handle, "info: handle {:#x} is not a live buffer: it was freed, or never given out", buffer);
+  }
+  BufferInfo info;
+  Request request;
+  request.want = Want::info;
+  request.index = Buffers::index_of(buffer);
+  request.info = &info;
+  Status status = impl_->ask(request);
+  if (!status.ok()) {
+    return status;
+  }
+  return info;
+}
+
+Status Context::set_budget(Place tier, std::uint64_t bytes, Timeout timeout) {
+  const ArenaScope inside;
+  Status status = impl_->usable("set_budget");
+  if (!status.ok()) {
+    return status;
+  }
+  if (tier.kind != Kind::dram && tier.kind != Kind::block) {
+    return fail(Code::invalid_argument, "set_budget: tier kind {}; accepted are dram and block",
+                static_cast<unsigned>(tier.kind));
+  }
+  if (bytes < kSmallestExtent) {
+    return fail(Code::invalid_argument, "set_budget: {} bytes; accepted are {} and more", bytes, kSmallestExtent);
+  }
+  Request request;
+  request.want = Want::set_budget;
+  request.tier = tier;
+  request.value = bytes;
+  request.deadline_ns = deadline_of(timeout);
+  return impl_->ask(request);
+}
+
+Stats Context::stats() const {
+  const ArenaScope inside;
+  Stats stats;
+  if (!impl_->usable("stats").ok()) {
+    return stats;
+  }
+  Request request;
+  request.want = Want::stats;
+  request.stats = &stats;
+  (void)impl_->ask(request);
+  stats.poisoned_touches = impl_->poisoned_touches();
+  return stats;
+}
+
+Status Context::op_wait(OpHandle op, Timeout timeout) {
+  const ArenaScope inside;
+  Status status = impl_->ops.wait(op, timeout.ns == 0 ? 0 : deadline_of(timeout));
+  if (status.code() == Code::busy && status.info() == nullptr && timeout.ns != 0) {
+    return fail(Code::timed_out, "operation {:#x} is still under way", op);
+  }
+  return status;
+}
+
+Status Context::op_poll(OpHandle op) { return op_wait(op, Timeout::none()); }
+
+Status Context::op_cancel(OpHandle op) {
+  const ArenaScope inside;
+  if (!impl_->ops.cancel(op)) {
+    return fail(Code::invalid_argument, "operation {:#x} is not under way: it was consumed, or never begun", op);
+  }
+  impl_->note_cancel();
+  return {};
+}
+
+// ---- Op and Stream -------------------------------------------------------------------------------
+
+Op& Op::operator=(Op&& other) noexcept {
+  if (this != &other) {
+    this->~Op();
+    context_ = other.context_;
+    handle_ = std::exchange(other.handle_, 0);
+  }
+  return *this;
+}
+
+Op::~Op() {
+  if (handle_ != 0) {
+    (void)context_->op_wait(std::exchange(handle_, 0), Timeout::forever());
+  }
+}
+
+Status Op::wait(Timeout timeout) {
+  if (handle_ == 0) {
+    return fail(Code::invalid_argument, "this operation was waited for before");
+  }
+  Status status = context_->op_wait(handle_, timeout);
+  if (status.code() != Code::timed_out && status.code() != Code::busy) {
+    handle_ = 0;
+  }
+  return status;
+}
+
+Status Op::poll() { return wait(Timeout::none()); }
+
+Status Op::cancel() {
+  return handle_ != 0 ? context_->op_cancel(handle_) : fail(Code::invalid_argument, "this operation has ended");
+}
+
+Stream::Stream(Context& context, Access range, std::uint64_t chunk, unsigned ahead)
+    : context_(&context), range_(range), chunk_(chunk), cursor_(range.offset), prefetched_(range.offset), ahead_(ahead) {
+  if (range_.length == 0) {
+    Result<BufferInfo> info = context.info(range.buffer);
+    if (!info.ok()) {
+      status_ = std::move(info).status();
+      done_ = true;
+      return;
+    }
+    range_.length = info->bytes - std::min(info->bytes, range.offset);
+  }
+  if (chunk_ == 0) {
+    status_ = fail(Code::invalid_argument, "stream: chunks of 0 bytes");
+    done_ = true;
+  }
+}
+
+void Stream::next() {
+  view_.release();
+  const std::uint64_t end = range_.offset + range_.length;
+  if (done_ || cursor_ >= end) {
+    done_ = true;
+    return;
+  }
+  const bool reads = (range_.mode & kDiscard) == 0;
+  while (reads && prefetched_ < end && prefetched_ < cursor_ + (ahead_ + std::uint64_t{1}) * chunk_) {
+    Access access = range_;
+    access.offset = prefetched_;
+    access.length = std::min(chunk_, end - prefetched_);
+    access.mode = kRead;
+    (void)context_->prefetch({&access, 1});
+    prefetched_ += access.length;
+  }
+  Access access = range_;
+  access.offset = offset_ = cursor_;
+  access.length = std::min(chunk_, end - cursor_);
+  ViewRecord record;
+  status_ = context_->acquire({&access, 1}, Timeout::forever(), {&record, 1});
+  if (!status_.ok()) {
+    done_ = true;
+    return;
+  }
+  view_ = View(*context_, record);
+  cursor_ += access.length;
+}
+
+}  // namespace tiermem

@@ -1,0 +1,560 @@
+// Building a context, its threads, its end, and what a fork means for it.
+#include "runtime/context_impl.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/arena.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
+
+namespace tiermem {
+namespace {
+
+// Contexts alive, for fork. Locked over the fork, so that the child sees a whole list.
+std::mutex g_contexts_mutex;
+std::vector<Context::Impl*> g_contexts;
+std::once_flag g_fork_handlers;
+
+// Address space for the books; halved where the process may not have so much.
+constexpr std::uint32_t kMostExtents = 1u << 26;
+constexpr std::uint32_t kMostBuffers = 1u << 23;
+
+struct SyncRequest {
+  std::atomic<std::uint32_t> done{0};
+};
+
+void quiet_thread(const char* name) {
+  ::pthread_setname_np(::pthread_self(), name);
+  sigset_t all;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_BLOCK, &all, nullptr);  // The program's signals are for its own threads.
+}
+
+}  // namespace
+
+std::int64_t now_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+std::int64_t deadline_of(Timeout timeout) {
+  if (timeout.ns < 0) {
+    return Request::kForever;
+  }
+  const std::int64_t now = now_ns();
+  return timeout.ns > Request::kForever - now ? Request::kForever : now + timeout.ns;
+}
+
+Context::Impl::Impl(const Config& c, std::uint32_t buffers, std::uint32_t extents)
+    : residency(buffers, extents, 1), config(c) {}
+
+Result<std::unique_ptr<Context::Impl>> Context::Impl::create(const Config& config, const HostFacts& facts) {
+  std::unique_ptr<Impl> impl;
+  for (unsigned shift = 0; impl == nullptr; ++shift) {
+    try {
+      impl.reset(new Impl(config, kMostBuffers >> shift, kMostExtents >> shift));
+    } catch (const std::bad_alloc&) {
+      if (shift == 10) {
+        return fail(Code::no_capacity, "no address space for the books of a context; raise `ulimit -v`");
+      }
+    }
+  }
+  Status status = impl->build(facts);
+  if (!status.ok()) {
+    impl->state_ = State::closed;
+    return status;
+  }
+  impl->start();
+  return impl;
+}
+
+Status Context::Impl::build(const HostFacts&) {
+  DramOptions dram_options;
+  dram_options.budget = config.dram.budget;
+  dram_options.mechanism = config.mechanism;
+  dram_options.huge_pages = config.huge_pages;
+  dram_options.userfault = config.userfault;
+  auto dram = DramTier::create(dram_options);
+  if (!dram.ok()) {
+    return std::move(dram).status();
+  }
+  dram_ = std::move(dram).value();
+
+  std::vector<std::unique_ptr<BlockFile>> files;
+  std::uint64_t named = 0;
+  unsigned unnamed = 0;
+  for (const BlockDevice& device : config.block) {
+    named += device.bytes;
+    unnamed += device.bytes == 0 ? 1 : 0;
+  }
+  for (const BlockDevice& device : config.block) {
+    BlockFileOptions options;
+    options.path = device.path;
+    const std::uint64_t rest = config.block_budget - std::min(config.block_budget, named);
+    options.limit = device.bytes != 0 ? device.bytes : rest / unnamed;
+    options.reserve_free_bytes = config.reserve_free;
+    options.require_direct = config.direct == DirectIo::require;
+    auto file = BlockFile::open(options);
+    if (!file.ok()) {
+      return std::move(file).status();
+    }
+    files.push_back(std::move(file).value());
+  }
+  const bool has_block = !files.empty();
+  PortOptions port_options;
+  port_options.depth = config.depth;
+  port_options.engine = config.io_engine;
+  port_options.require = config.io_engine == Engine::io_uring;
+  std::string reason;
+  port_ = make_io_port(std::move(files), port_options, reason);
+  if (port_ == nullptr) {
+    return fail(Code::unavailable, "{}; accepted for io_engine: auto, io_uring, threads", reason);
+  }
+  if (!reason.empty()) {
+    log_warn("{}", reason);
+  }
+  lanes_ = std::make_unique<IoLanes>(*port_);
+  if (has_block) {
+    BlockOptions options;
+    options.depth = config.depth;
+    options.piece_bytes = config.piece;
+    options.budget = config.block_budget;
+    options.require_direct = config.direct == DirectIo::require;
+    block_ = std::make_unique<BlockTier>(lanes_->lane(0), options);
+  }
+  files_ = std::make_unique<FileTier>(lanes_->lane(1), config.depth);
+  hands_ = std::make_unique<Workers>(config.hands, [this] { port_->wake(); });
+  MoverOptions options;
+  options.checksums = config.checksum;
+  options.prefetch_limit = static_cast<unsigned>(std::clamp<std::uint64_t>(
+      config.dram.budget / 100 * config.prefetch_limit / config.extent, 2, 256));
+  options.ahead_bytes_max = config.dram.budget / 100 * config.high_watermark;
+  mover_ = std::make_unique<Mover>(residency, std::vector<AddressableTier*>{dram_.get()}, block_.get(), files_.get(),
+                                   *hands_, options);
+  residency.wake = [](void* self) { static_cast<Impl*>(self)->port_->wake(); };
+  residency.wake_argument = this;
+  return {};
+}
+
+void Context::Impl::start() {
+  std::call_once(g_fork_handlers, [] { ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); });
+  {
+    std::lock_guard lock(g_contexts_mutex);
+    g_contexts.push_back(this);
+  }
+  mover_thread_ = std::thread([this] { run_mover(); });
+  if (dram_->sees_faults()) {
+    fault_thread_ = std::thread([this] { read_faults(); });
+  }
+}
+
+void Context::Impl::run_mover() {
+  const ArenaScope inside;
+  quiet_thread("tiermem-mover");
+  while (!stop_.load(std::memory_order_acquire)) {
+    mover_->note_ordinal(ordinal.load(std::memory_order_relaxed));
+    const std::int64_t now = now_ns();
+    const std::int64_t next = mover_->step(now);
+    if (next > now) {
+      port_->wait(next == Mover::kNever ? -1 : next);
+    }
+  }
+}
+
+// A touch of an absent extent that no view holds: the program's mistake, told to the program as SIGBUS.
+void Context::Impl::read_faults() {
+  const ArenaScope inside;
+  quiet_thread("tiermem-fault");
+  Fault fault;
+  while (dram_->next_fault(-1, fault)) {
+    auto* address = reinterpret_cast<std::byte*>(fault.address);
+    bool resident = false;
+    for (std::uint32_t i = 0; i < residency.buffers.used(); ++i) {
+      BufferRecord& record = residency.buffers.at(i);
+      std::byte* window = record.window.load(std::memory_order_relaxed);
+      const unsigned shift = record.extent_shift.load(std::memory_order_relaxed);
+      const std::uint64_t size = std::uint64_t{record.extents.load(std::memory_order_relaxed)} << shift;
+      if (window == nullptr || address < window || address >= window + size) {
+        continue;
+      }
+      const auto offset = static_cast<std::uint64_t>(address - window);
+      const ExtentRef ref = record.first.load(std::memory_order_relaxed) + static_cast<ExtentRef>(offset >> shift);
+      resident = residency.extents.word(kHost, ref).load().readable();
+      if (!resident) {
+        log_error("touch of absent bytes without a view: buffer '{}' offset {} (address {}): SIGBUS", record.label,
+                  offset, static_cast<void*>(address));
+      }
+      break;
+    }
+    if (resident || !dram_->poison(address)) {
+      dram_->wake(address);
+    } else {
+      poisoned_.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+}
+
+Status Context::Impl::usable(const char* call) const {
+  switch (state_.load(std::memory_order_acquire)) {
+    case State::open:
+      return {};
+    case State::forked:
+      return fail(Code::shut_down, "{}: this context belongs to the parent process; create one after fork", call);
+    default:
+      return fail(Code::shut_down, "{}: the context is closed", call);
+  }
+}
+
+std::string Context::Impl::list_views() {
+  std::string text;
+  unsigned shown = 0;
+  std::uint64_t more = 0;
+  residency.views.walk([&](const LiveViews::Holder& holder) {
+    if (shown == 4) {
+      ++more;
+      return;
+    }
+    ++shown;
+    const BufferRecord& record = residency.buffers.at(Buffers::index_of(holder.buffer));
+    text += fmt::format("{}'{}' by thread {} for {:.1f} s", shown > 1 ? ", " : "",
+                        record.label[0] != '\0' ? record.label : "(no label)", holder.thread,
+                        static_cast<double>(std::max<std::int64_t>(0, now_ns() - holder.since_ns)) / 1e9);
+  });
+  if (more > 0) {
+    text += fmt::format(" and {} more", more);
+  }
+  return text;
+}
+
+Status Context::Impl::close(bool force, Timeout timeout) {
+  std::lock_guard lock(close_mutex_);
+  if (!open()) {
+    return {};
+  }
+  const std::string views = list_views();
+  if (!force && !views.empty()) {
+    ErrorInfo info = error_info(Code::busy, "close: views are held of {}; release them, or close by force", views);
+    return Status(info);
+  }
+  state_.store(State::closing, std::memory_order_release);
+  Request drain;
+  drain.want = Want::drain;
+  drain.deadline_ns = deadline_of(timeout);
+  const Status drained = ask(drain);
+  stop();
+  state_.store(State::closed, std::memory_order_release);
+  if (drained.code() == Code::timed_out) {
+    return fail(Code::timed_out, "close: transfers did not end in {} ms and were abandoned", timeout.ns / 1'000'000);
+  }
+  return {};
+}
+
+void Context::Impl::stop() {
+  {
+    std::lock_guard lock(g_contexts_mutex);
+    std::erase(g_contexts, this);
+  }
+  stop_.store(true, std::memory_order_release);
+  if (mover_thread_.joinable()) {
+    port_->wake();
+    mover_thread_.join();
+  }
+  if (fault_thread_.joinable()) {
+    dram_->stop_faults();
+    fault_thread_.join();
+  }
+}
+
+Context::Impl::~Impl() {
+  if (state_.load(std::memory_order_acquire) == State::forked) {
+    // Threads, ring and userfaultfd are the parent's; its memory is shared. Nothing here may be touched.
+    mover_thread_.detach();
+    if (fault_thread_.joinable()) {
+      fault_thread_.detach();
+    }
+    (void)dram_.release();
+    (void)port_.release();
+    (void)hands_.release();
+    (void)mover_.release();
+    (void)block_.release();
+    (void)files_.release();
+    (void)lanes_.release();
+    return;
+  }
+  (void)close(true, Timeout::seconds(10));
+  stop();
+  // Users before what they use: transfers into frames must be over before frames go.
+  hands_.reset();
+  mover_.reset();
+  block_.reset();
+  files_.reset();
+  port_.reset();
+}
+
+void Context::Impl::before_fork() { g_contexts_mutex.lock(); }
+void Context::Impl::after_fork_in_parent() { g_contexts_mutex.unlock(); }
+void Context::Impl::after_fork_in_child() {
+  for (Impl* impl : g_contexts) {
+    impl->state_.store(State::forked, std::memory_order_release);
+  }
+  g_contexts.clear();
+  g_contexts_mutex.unlock();
+}
+
+// ---- Requests ------------------------------------------------------------------------------------
+
+void Context::Impl::post(Request& request) {
+  if (mover_->post(&request)) {
+    port_->wake();
+  }
+}
+
+Status Context::Impl::ask(Request& request) {
+  SyncRequest sync;
+  request.context = &sync;
+  request.on_done = [](Request& done) {
+    auto& word = static_cast<SyncRequest*>(done.context)->done;
+    // The waiter may return as soon as it sees the store: nothing of the request is touched after it but
+    // the futex address, and waking an address that is no longer waited on is harmless.
+    word.store(1, std::memory_order_release);
+    word.notify_one();
+  };
+  post(request);
+  sync.done.wait(0, std::memory_order_acquire);
+  return std::move(request.status);
+}
+
+void Context::Impl::ask_and_forget(std::unique_ptr<Request> request) {
+  request->on_done = [](Request& done) { delete &done; };
+  post(*request.release());
+}
+
+Result<OpHandle> Context::Impl::ask_async(std::unique_ptr<Request> request) {
+  Request* raw = request.get();
+  const OpHandle op = ops.add(std::move(request));
+  if (op == 0) {
+    return fail(Code::busy, "{} operations are under way; wait for some first", Ops::kMost);
+  }
+  post(*raw);
+  return op;
+}
+
+Status Context::Impl::resolve_all(std::span<const Access> list, Request& request, const char* call) {
+  request.spans.resize(list.size());
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    Status status = residency.resolve(list[i], request.spans[i], call);
+    if (!status.ok()) {
+      return status;
+    }
+  }
+  return {};
+}
+
+Status Context::Impl::acquire_through_mover(std::span<const Access> list, Timeout timeout,
+                                            std::span<ViewRecord> views) {
+  Request request;
+  request.want = Want::acquire;
+  Status status = resolve_all(list, request, "acquire");
+  if (!status.ok()) {
+    return status;
+  }
+  if (timeout.ns == 0) {
+    return fail(Code::busy, "acquire: not all of the {} ranges are resident", list.size());
+  }
+  request.views = views.data();
+  request.deadline_ns = deadline_of(timeout);
+  return ask(request);
+}
+
+// ---- Buffers ---------------------------------------------------------------------------------------
+
+Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& options) {
+  if (bytes == 0 || bytes > std::uint64_t{1} << 47) {
+    return fail(Code::invalid_argument, "alloc: {} bytes; accepted are 1 to 2^47", bytes);
+  }
+  const std::uint64_t asked = options.extent_bytes;
+  if (asked != 0 && (!std::has_single_bit(asked) || asked < kSmallestExtent || asked > kLargestExtent)) {
+    return fail(Code::invalid_argument, "alloc: extent_bytes {}; accepted are powers of two from {} to {}", asked,
+                kSmallestExtent, kLargestExtent);
+  }
+  const std::uint64_t extent =
+      asked != 0 ? asked : std::clamp(std::bit_ceil(bytes), kSmallestExtent, config.extent);
+  if (options.alignment != 0 && (!std::has_single_bit(options.alignment) || options.alignment > extent)) {
+    return fail(Code::invalid_argument, "alloc: alignment {}; accepted are powers of two up to the extent's {}",
+                options.alignment, extent);
+  }
+  constexpr std::uint32_t kKnown = kDroppable | kNoChecksum | kIsolated;
+  if ((options.flags & ~kKnown) != 0) {
+    return fail(Code::unsupported, "alloc: flags {:#x} are not known to this version", options.flags & ~kKnown);
+  }
+  if (options.preferred.kind > Kind::dram && options.preferred.kind != Kind::block) {
+    return fail(Code::unavailable, "alloc: preferred kind {} is not a tier of this context; see `tiermem topo`",
+                static_cast<unsigned>(options.preferred.kind));
+  }
+  BufferShape shape;
+  shape.bytes = bytes;
+  shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(extent));
+  shape.extents = static_cast<std::uint32_t>((bytes + extent - 1) / extent);
+  shape.flags = options.flags;
+  shape.label = options.label;
+  shape.domain = (options.flags & kIsolated) != 0 ? next_domain_.fetch_add(1) : 0;
+  if (shape.extents > 1) {
+    auto window = dram_->reserve_window(shape.extents * extent, extent);
+    if (!window.ok()) {
+      return std::move(window).status();
+    }
+    shape.window = *window;
+    shape.pool = dram_->window_pool(extent);
+  }
+  Result<Handle> handle = residency.buffers.create(shape);
+  if (!handle.ok() && shape.window != nullptr) {
+    dram_->release_window(shape.window, shape.extents * extent);
+  }
+  return handle;
+}
+
+Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std::uint64_t length,
+                                    const BufferOptions& options, std::uint64_t& bytes) {
+  if (path == nullptr || path[0] == '\0') {
+    return fail(Code::invalid_argument, "adopt_file: no path");
+  }
+  const std::uint64_t extent = options.extent_bytes != 0 ? options.extent_bytes : config.extent;
+  if (!std::has_single_bit(extent) || extent < kSmallestExtent || extent > kLargestExtent) {
+    return fail(Code::invalid_argument, "adopt_file: extent_bytes {}; accepted are powers of two from {} to {}",
+                extent, kSmallestExtent, kLargestExtent);
+  }
+  auto adopted = files_->adopt(path, offset, length);
+  if (!adopted.ok()) {
+    return std::move(adopted).status();
+  }
+  BufferShape shape;
+  shape.bytes = bytes = adopted->length;
+  shape.lead = offset - adopted->begin;
+  shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(extent));
+  shape.extents = static_cast<std::uint32_t>((shape.lead + shape.bytes + extent - 1) / extent);
+  shape.flags = options.flags;
+  shape.label = options.label != nullptr ? options.label : path;
+  shape.read_only = true;
+  shape.file = adopted->base.value + 1;
+  if (shape.extents > 1) {
+    auto window = dram_->reserve_window(shape.extents * extent, extent);
+    if (!window.ok()) {
+      files_->free(adopted->base);
+      return std::move(window).status();
+    }
+    shape.window = *window;
+    shape.pool = dram_->window_pool(extent);
+  }
+  Result<Handle> handle = residency.buffers.create(shape);
+  if (!handle.ok()) {
+    files_->free(adopted->base);
+    if (shape.window != nullptr) {
+      dram_->release_window(shape.window, shape.extents * extent);
+    }
+  }
+  return handle;
+}
+
+Status Context::Impl::free(Handle buffer) {
+  if (!residency.buffers.mark_freed(buffer)) {
+    return fail(Code::stale_handle, "free: handle {:#x} is not a live buffer: it was freed, or never given out", buffer);
+  }
+  auto request = std::make_unique<Request>();
+  request->want = Want::free;
+  request->index = Buffers::index_of(buffer);
+  ask_and_forget(std::move(request));
+  return {};
+}
+
+void Context::Impl::note_cancel() {
+  mover_->note_cancel();
+  port_->wake();
+}
+
+Status Context::Impl::copy(Context& context, Handle buffer, std::uint64_t offset, std::byte* to,
+                           const std::byte* from, std::uint64_t length, Timeout timeout) {
+  const char* call = to != nullptr ? "read" : "write";
+  Status status = usable(call);
+  if (!status.ok() || length == 0) {
+    return status;
+  }
+  if (to == nullptr && from == nullptr) {
+    return fail(Code::invalid_argument, "{}: the memory to copy is null", call);
+  }
+  Span span;
+  const Access whole{buffer, offset, length, to != nullptr ? kRead : kWrite, {}, 0};
+  status = residency.resolve(whole, span, call);
+  if (!status.ok()) {
+    return status;
+  }
+  const std::int64_t deadline = deadline_of(timeout);
+  const std::uint64_t extent = std::uint64_t{1} << span.shift;
+  const std::uint64_t lead = span.offset - offset;
+  // Ahead by the device's depth, so that a long copy runs at the device's speed.
+  const std::uint64_t window = extent * 16;
+  std::uint64_t prefetched = offset;
+  for (std::uint64_t at = offset; at < offset + length;) {
+    if (to != nullptr && span.count > 1 && prefetched < offset + length && prefetched < at + window / 2) {
+      const Access ahead{buffer, prefetched, std::min(window, offset + length - prefetched), kRead, {}, 0};
+      (void)context.prefetch({&ahead, 1});
+      prefetched += ahead.length;
+    }
+    const std::uint64_t in_extent = (at + lead) % extent;
+    Access access{buffer, at, std::min(extent - in_extent, offset + length - at), whole.mode, {}, 0};
+    if (from != nullptr && access.length == extent) {
+      access.mode = kDiscard;
+    }
+    ViewRecord view;
+    Timeout left = timeout;
+    if (timeout.ns > 0) {
+      left.ns = std::max<std::int64_t>(1, deadline - now_ns());
+    }
+    status = context.acquire({&access, 1}, left, {&view, 1});
+    if (!status.ok()) {
+      return status;
+    }
+    if (to != nullptr) {
+      std::memcpy(to + (at - offset), view.data, access.length);
+    } else {
+      std::memcpy(view.data, from + (at - offset), access.length);
+    }
+    (void)context.release({&view, 1});
+    at += access.length;
+  }
+  return {};
+}
+
+Status Context::Impl::zero_edges(const Access& access, const Span& span) {
+  const std::uint64_t extent = std::uint64_t{1} << span.shift;
+  for (const std::uint32_t i : {0u, span.count - 1}) {
+    if (span.whole(i) || (i == 0 && span.count > 1 && span.whole_first)) {
+      continue;
+    }
+    const std::uint64_t begin = i == 0 ? span.offset : (span.offset + span.length - 1) / extent * extent;
+    const std::uint64_t end = std::min(span.offset + span.length, (begin / extent + 1) * extent);
+    const std::uint64_t lead = span.offset - access.offset;
+    Access edge{access.buffer, begin - lead, end - begin, kWrite, {}, 0};
+    ViewRecord view;
+    Status status = residency.try_acquire({&edge, 1}, {&view, 1}) == Code::ok
+                        ? Status()
+                        : acquire_through_mover({&edge, 1}, Timeout::forever(), {&view, 1});
+    if (!status.ok()) {
+      return status;
+    }
+    std::memset(view.data, 0, edge.length);
+    (void)residency.release({&view, 1});
+    if (span.count == 1) {
+      break;
+    }
+  }
+  return {};
+}
+
+}  // namespace tiermem

@@ -1,0 +1,107 @@
+// The composition of a context: configuration → tiers → residency and mover, and the threads that drive
+// them. Owns everything; decides nothing about extents.
+//
+// Threads of its own: the mover's (steps and sleeps on the port), the hands, and one that reads faults.
+// All else runs on callers' threads.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "mover/mover.hpp"
+#include "os/host_facts.hpp"
+#include "os/io_lanes.hpp"
+#include "os/waitable_io_port.hpp"
+#include "residency/residency.hpp"
+#include "runtime/config.hpp"
+#include "runtime/ops.hpp"
+#include "runtime/workers.hpp"
+#include "tier/block.hpp"
+#include "tier/dram.hpp"
+#include "tier/file.hpp"
+#include "tiermem/context.hpp"
+
+namespace tiermem {
+
+/// CLOCK_MONOTONIC in nanoseconds: the clock of every deadline.
+std::int64_t now_ns();
+/// The deadline of a call that begins now.
+std::int64_t deadline_of(Timeout timeout);
+
+class Context::Impl {
+ public:
+  static Result<std::unique_ptr<Impl>> create(const Config& config, const HostFacts& facts);
+  ~Impl();
+
+  /// ok, or shut_down with the reason: closed, or a child of fork.
+  Status usable(const char* call) const;
+  bool open() const { return state_.load(std::memory_order_relaxed) == State::open; }
+
+  Status close(bool force, Timeout timeout);
+  Result<Handle> alloc(std::uint64_t bytes, const BufferOptions& options);
+  Result<Handle> adopt(const char* path, std::uint64_t offset, std::uint64_t length, const BufferOptions& options,
+                       std::uint64_t& bytes);
+  Status free(Handle buffer);
+  /// The slow half of acquire: what was not resident.
+  Status acquire_through_mover(std::span<const Access> list, Timeout timeout, std::span<ViewRecord> views);
+  /// Posts and waits for the end.
+  Status ask(Request& request);
+  /// Posts a heap-allocated request that deletes itself.
+  void ask_and_forget(std::unique_ptr<Request> request);
+  Result<OpHandle> ask_async(std::unique_ptr<Request> request);
+  Status resolve_all(std::span<const Access> list, Request& request, const char* call);
+  void post(Request& request);
+  void note_cancel();
+  /// read (to != null) or write (from != null) by the calling thread.
+  Status copy(Context& context, Handle buffer, std::uint64_t offset, std::byte* to, const std::byte* from,
+              std::uint64_t length, Timeout timeout);
+  /// The bytes of `access` in extents it covers only in part.
+  Status zero_edges(const Access& access, const Span& span);
+
+  Residency residency;
+  Ops ops;
+  std::atomic<std::uint64_t> ordinal{0};
+  const Config config;
+
+  // What it was made of, for `topo` and tests.
+  const DramTier& dram() const { return *dram_; }
+  const WaitableIoPort& port() const { return *port_; }
+  const BlockTier* block() const { return block_.get(); }
+  std::uint64_t poisoned_touches() const { return poisoned_.load(std::memory_order_relaxed); }
+
+ private:
+  enum class State : std::uint8_t { open, closing, closed, forked };
+
+  Impl(const Config& config, std::uint32_t buffers, std::uint32_t extents);
+  Status build(const HostFacts& facts);
+  void start();
+  void stop();
+  void run_mover();
+  void read_faults();
+  std::string list_views();
+
+  static void before_fork();
+  static void after_fork_in_parent();
+  static void after_fork_in_child();
+
+  std::unique_ptr<DramTier> dram_;
+  std::unique_ptr<WaitableIoPort> port_;
+  std::unique_ptr<IoLanes> lanes_;
+  std::unique_ptr<BlockTier> block_;
+  std::unique_ptr<FileTier> files_;
+  std::unique_ptr<Workers> hands_;
+  std::unique_ptr<Mover> mover_;
+
+  std::atomic<State> state_{State::open};
+  std::atomic<std::uint32_t> next_domain_{1};
+  std::atomic<std::uint64_t> poisoned_{0};
+  std::atomic<bool> stop_{false};
+  std::mutex close_mutex_;
+  std::thread mover_thread_, fault_thread_;
+};
+
+}  // namespace tiermem

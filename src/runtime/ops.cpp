@@ -1,0 +1,120 @@
+// The table of operations.
+#include "runtime/ops.hpp"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <climits>
+
+#include "base/error.hpp"
+
+namespace tiermem {
+namespace {
+
+void futex_wake(std::atomic<std::uint32_t>& word) {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// Until the word is not 0 or CLOCK_MONOTONIC reaches the deadline.
+void futex_wait(std::atomic<std::uint32_t>& word, std::int64_t deadline_ns) {
+  timespec at{deadline_ns / 1'000'000'000, deadline_ns % 1'000'000'000};
+  // WAIT_BITSET takes an absolute time.
+  ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, 0, deadline_ns == INT64_MAX ? nullptr : &at, nullptr,
+            FUTEX_BITSET_MATCH_ANY);
+}
+
+std::int64_t monotonic_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+}  // namespace
+
+OpHandle Ops::add(std::unique_ptr<Request> request) {
+  std::lock_guard lock(mutex_);
+  std::uint32_t index = 0;
+  if (!free_.empty()) {
+    index = free_.back();
+    free_.pop_back();
+  } else {
+    if (entries_.size() == kMost) {
+      return 0;
+    }
+    index = static_cast<std::uint32_t>(entries_.size());
+    entries_.push_back(std::make_unique<Entry>());
+  }
+  Entry& entry = *entries_[index];
+  entry.done.store(0, std::memory_order_relaxed);
+  entry.claimed = false;
+  request->context = &entry;
+  request->on_done = [](Request& done) {
+    auto& mine = *static_cast<Entry*>(done.context);
+    // Release: whoever sees 1 sees the status and the views. After this the entry may be gone for us.
+    mine.done.store(1, std::memory_order_release);
+    futex_wake(mine.done);
+  };
+  entry.request = std::move(request);
+  return std::uint64_t{entry.generation} << 32 | (index + 1);
+}
+
+Ops::Entry* Ops::find(OpHandle op) {
+  const std::uint32_t index = static_cast<std::uint32_t>(op) - 1;
+  if (index >= entries_.size() || entries_[index]->generation != op >> 32 || entries_[index]->request == nullptr) {
+    return nullptr;
+  }
+  return entries_[index].get();
+}
+
+Request* Ops::request_of(OpHandle op) {
+  std::lock_guard lock(mutex_);
+  Entry* entry = find(op);
+  return entry != nullptr ? entry->request.get() : nullptr;
+}
+
+Status Ops::wait(OpHandle op, std::int64_t deadline_ns) {
+  Entry* entry = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    entry = find(op);
+    if (entry == nullptr) {
+      return fail(Code::invalid_argument, "operation {:#x} is not under way: it was consumed, or never begun", op);
+    }
+    if (entry->claimed) {
+      return fail(Code::busy, "another thread waits for operation {:#x}", op);
+    }
+    entry->claimed = true;
+  }
+  while (entry->done.load(std::memory_order_acquire) == 0) {
+    if (deadline_ns != INT64_MAX && (deadline_ns == 0 || monotonic_ns() >= deadline_ns)) {
+      std::lock_guard lock(mutex_);
+      entry->claimed = false;
+      return Code::busy;
+    }
+    futex_wait(entry->done, deadline_ns);
+  }
+  std::lock_guard lock(mutex_);
+  Status status = std::move(entry->request->status);
+  entry->request.reset();
+  ++entry->generation;
+  free_.push_back(static_cast<std::uint32_t>(op) - 1);
+  return status;
+}
+
+bool Ops::cancel(OpHandle op) {
+  std::lock_guard lock(mutex_);
+  Entry* entry = find(op);
+  if (entry != nullptr) {
+    entry->request->cancel.store(true, std::memory_order_relaxed);
+  }
+  return entry != nullptr;
+}
+
+std::size_t Ops::live() const {
+  std::lock_guard lock(mutex_);
+  return entries_.size() - free_.size();
+}
+
+}  // namespace tiermem

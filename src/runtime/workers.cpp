@@ -1,0 +1,77 @@
+// The worker pool.
+#include "runtime/workers.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+
+#include "base/arena.hpp"
+
+namespace tiermem {
+
+Workers::Workers(unsigned threads, std::function<void()> wake) : wake_(std::move(wake)) {
+  for (unsigned i = 0; i < threads; ++i) {
+    threads_.emplace_back([this] { work(); });
+  }
+}
+
+Workers::~Workers() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+    queue_.clear();
+  }
+  available_.notify_all();
+  for (std::thread& thread : threads_) {
+    thread.join();
+  }
+}
+
+void Workers::submit(Job* job) {
+  bool notify = false;
+  {
+    std::lock_guard lock(mutex_);
+    queue_.push_back(job);
+    notify = asleep_ > 0;
+  }
+  if (notify) {
+    available_.notify_one();
+  }
+}
+
+std::size_t Workers::reap(std::span<Job*> done) {
+  std::lock_guard lock(mutex_);
+  const std::size_t n = std::min(done.size(), done_.size());
+  std::copy_n(done_.begin(), n, done.begin());
+  done_.erase(done_.begin(), done_.begin() + static_cast<std::ptrdiff_t>(n));
+  return n;
+}
+
+void Workers::work() {
+  const ArenaScope inside;
+  ::pthread_setname_np(::pthread_self(), "tiermem-hand");
+  sigset_t all;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_BLOCK, &all, nullptr);  // The program's signals are for its own threads.
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    ++asleep_;
+    available_.wait(lock, [&] { return stop_ || !queue_.empty(); });
+    --asleep_;
+    if (stop_) {
+      return;
+    }
+    Job* job = queue_.front();
+    queue_.pop_front();
+    lock.unlock();
+    run_job(*job);
+    lock.lock();
+    done_.push_back(job);
+    lock.unlock();
+    wake_();
+    lock.lock();
+  }
+}
+
+}  // namespace tiermem

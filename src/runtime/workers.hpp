@@ -1,0 +1,38 @@
+// The hands of a context: a few threads that run jobs for the mover. Threads are born and end here.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "mover/job.hpp"
+
+namespace tiermem {
+
+class Workers final : public Hands {
+ public:
+  /// `wake` is called on a worker's thread when a job has ended; it must be cheap and must not block.
+  Workers(unsigned threads, std::function<void()> wake);
+  /// Waits for the jobs that run; those that only wait are dropped.
+  ~Workers() override;
+
+  void submit(Job* job) override;
+  std::size_t reap(std::span<Job*> done) override;
+
+ private:
+  void work();
+
+  const std::function<void()> wake_;
+  std::mutex mutex_;
+  std::condition_variable available_;
+  std::deque<Job*> queue_;     // Guarded by mutex_.
+  std::vector<Job*> done_;     // Guarded by mutex_.
+  bool stop_ = false;          // Guarded by mutex_.
+  unsigned asleep_ = 0;        // Guarded by mutex_: nobody is notified in vain.
+  std::vector<std::thread> threads_;  // Last: they use all of the above.
+};
+
+}  // namespace tiermem

@@ -1,0 +1,241 @@
+// Reading ranges of adopted files by pieces, direct where the file system lets us.
+#include "tier/file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "base/error.hpp"
+
+namespace tiermem {
+namespace {
+
+Status cannot(const char* path, int native, const char* what) {
+  return fail_native(native == ENOENT || native == EISDIR ? Code::invalid_argument : Code::io_error, native,
+                     "adopt_file: {} '{}': {}", what, path, std::generic_category().message(native));
+}
+
+bool same(const timespec& a, const timespec& b) { return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec; }
+
+}  // namespace
+
+FileTier::~FileTier() {
+  for (const File& file : files_) {
+    for (const int fd : {file.direct_fd, file.buffered_fd}) {
+      if (fd >= 0) {
+        ::close(fd);
+      }
+    }
+  }
+}
+
+Result<FileTier::Adopted> FileTier::adopt(const char* path, std::uint64_t offset, std::uint64_t length) {
+  File file;
+  file.path = path;
+  file.buffered_fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (file.buffered_fd < 0) {
+    return cannot(path, errno, "cannot open");
+  }
+  struct stat st{};
+  if (::fstat(file.buffered_fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+    const int native = S_ISREG(st.st_mode) ? errno : EISDIR;
+    ::close(file.buffered_fd);
+    return cannot(path, native, "not a regular file:");
+  }
+  file.size = static_cast<std::uint64_t>(st.st_size);
+  file.modified = st.st_mtim;
+  file.changed = st.st_ctim;
+  if (offset >= file.size || length > file.size - offset) {
+    ::close(file.buffered_fd);
+    return fail(Code::invalid_argument, "adopt_file: '{}' has {} bytes; {} bytes at offset {} are not inside", path,
+                file.size, length, offset);
+  }
+  file.direct_fd = ::open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+  std::lock_guard lock(mutex_);
+  auto at = std::find_if(files_.begin(), files_.end(), [](const File& f) { return f.buffered_fd < 0; });
+  if (at == files_.end()) {
+    files_.emplace_back();
+    at = files_.end() - 1;
+  }
+  *at = std::move(file);
+  Adopted adopted;
+  adopted.begin = offset / kBlock * kBlock;
+  adopted.length = length != 0 ? length : at->size - offset;
+  adopted.base.value = static_cast<std::uint64_t>(at - files_.begin()) << 44 | adopted.begin / kBlock;
+  return adopted;
+}
+
+void FileTier::free(SlotId base) {
+  std::lock_guard lock(mutex_);
+  File& file = files_[base.value >> 44];
+  ::close(std::exchange(file.buffered_fd, -1));
+  if (file.direct_fd >= 0) {
+    ::close(std::exchange(file.direct_fd, -1));
+  }
+}
+
+FileTier::File& FileTier::file_of(SlotId slot) const {
+  std::lock_guard lock(mutex_);
+  return files_[slot.value >> 44];
+}
+
+const char* FileTier::device_name(std::uint16_t device) const {
+  std::lock_guard lock(mutex_);
+  return files_[device].path.c_str();
+}
+
+bool FileTier::unchanged(const File& file) const {
+  struct stat st{};
+  return ::fstat(file.buffered_fd, &st) == 0 && static_cast<std::uint64_t>(st.st_size) == file.size &&
+         same(st.st_mtim, file.modified) && same(st.st_ctim, file.changed);
+}
+
+std::uint32_t FileTier::new_piece(const Piece& piece) {
+  std::uint32_t at = static_cast<std::uint32_t>(pieces_.size());
+  if (free_pieces_.empty()) {
+    pieces_.push_back(piece);
+  } else {
+    at = free_pieces_.back();
+    free_pieces_.pop_back();
+    pieces_[at] = piece;
+  }
+  pieces_[at].live = true;
+  return at;
+}
+
+void FileTier::submit(const SlotTransfer& transfer) {
+  std::uint32_t at = static_cast<std::uint32_t>(reads_.size());
+  if (free_reads_.empty()) {
+    reads_.emplace_back();
+  } else {
+    at = free_reads_.back();
+    free_reads_.pop_back();
+  }
+  Read& read = reads_[at];
+  read = Read{};
+  read.what = transfer;
+  read.live = true;
+  read.result.cookie = transfer.cookie;
+  read.result.device = device_of(transfer.slot);
+  const File& file = file_of(transfer.slot);
+  if (!unchanged(file)) {
+    read.result.code = Code::io_error;
+    read.result.native = ESTALE;
+    ended_.push_back(at);
+    return;
+  }
+  // Whole blocks direct; what is left of the last block through the page cache; zeros behind the end.
+  const std::uint64_t begin = (transfer.slot.value & ((std::uint64_t{1} << 44) - 1)) * kBlock;
+  read.result.device_offset = begin;
+  const std::uint64_t end = std::min(begin + transfer.length, file.size);
+  const std::uint64_t whole = begin + (end - begin) / kBlock * kBlock;
+  for (std::uint64_t from = begin; from < end;) {
+    const bool tail = from >= whole;
+    const std::uint64_t to = tail ? end : std::min(whole, from + kPiece);
+    Piece piece;
+    piece.read = at;
+    piece.offset = from;
+    piece.data = transfer.data + (from - begin);
+    piece.length = static_cast<std::uint32_t>(to - from);
+    piece.buffered = tail || file.direct_fd < 0;
+    queue_.push_back(new_piece(piece));
+    ++read.open;
+    from = to;
+  }
+  std::memset(transfer.data + (end - begin), 0, transfer.length - (end - begin));
+  issue();
+}
+
+void FileTier::issue() {
+  bool submitted = false;
+  while (!queue_.empty()) {
+    const Piece& piece = pieces_[queue_.front()];
+    const File& file = file_of(reads_[piece.read].what.slot);
+    IoRequest request;
+    request.cookie = queue_.front();
+    request.fd = piece.buffered ? file.buffered_fd : file.direct_fd;
+    request.buffered = piece.buffered;
+    request.data = piece.data;
+    request.offset = piece.offset;
+    request.length = piece.length;
+    if (!port_.submit(request)) {
+      break;  // Full: after the next completions.
+    }
+    submitted = true;
+    queue_.pop_front();
+  }
+  if (submitted) {
+    port_.flush();
+  }
+}
+
+void FileTier::close_piece(std::uint32_t at, Code code, int native) {
+  Piece& piece = pieces_[at];
+  Read& read = reads_[piece.read];
+  if (code != Code::ok && read.result.code == Code::ok) {
+    read.result.code = code;
+    read.result.native = native;
+    read.result.device_offset = piece.offset;
+  }
+  piece.live = false;
+  free_pieces_.push_back(at);
+  if (--read.open == 0) {
+    ended_.push_back(piece.read);
+  }
+}
+
+void FileTier::piece_done(std::uint32_t at, std::int32_t result) {
+  Piece& piece = pieces_[at];
+  Read& read = reads_[piece.read];
+  if (result > 0) {
+    const auto n = std::min(static_cast<std::uint32_t>(result), piece.length);
+    piece.offset += n;
+    piece.data += n;
+    piece.length -= n;
+    piece.tries = 0;
+    if (piece.length == 0) {
+      close_piece(at, Code::ok, 0);
+      return;
+    }
+    piece.buffered = piece.buffered || piece.offset % kBlock != 0;  // A short read may end anywhere.
+  } else if (result == -EINVAL && !piece.buffered) {
+    piece.buffered = true;  // The file system took O_DIRECT at open and refuses it now.
+  } else if ((result != -EINTR && result != -EAGAIN) || ++piece.tries > kMostTries) {
+    close_piece(at, Code::io_error, result == 0 ? EIO : -result);
+    return;
+  }
+  ++read.result.retries;
+  queue_.push_back(at);
+}
+
+std::size_t FileTier::reap(std::span<SlotCompletion> completions) {
+  std::array<IoCompletion, 64> batch;
+  for (std::size_t n = port_.reap(batch); n > 0; n = port_.reap(batch)) {
+    for (std::size_t i = 0; i < n; ++i) {
+      piece_done(static_cast<std::uint32_t>(batch[i].cookie), batch[i].result);
+    }
+  }
+  issue();
+  std::size_t n = 0;
+  for (; n < completions.size() && !ended_.empty(); ++n) {
+    const std::uint32_t at = ended_.front();
+    ended_.pop_front();
+    Read& read = reads_[at];
+    if (read.result.code == Code::ok && !unchanged(file_of(read.what.slot))) {
+      read.result.code = Code::io_error;  // Changed while it was read.
+      read.result.native = ESTALE;
+    }
+    completions[n] = read.result;
+    read.live = false;
+    free_reads_.push_back(at);
+  }
+  return n;
+}
+
+}  // namespace tiermem

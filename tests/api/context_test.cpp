@@ -1,0 +1,385 @@
+// The C++ interface as a program uses it: real memory, a real temporary directory, bytes checked by the test.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tiermem/tiermem.hpp"
+
+namespace tiermem {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+class ContextTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* base = getenv("TMPDIR");
+    std::string name = std::string(base != nullptr ? base : "/var/tmp") + "/tiermem-test-XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    directory_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  std::unique_ptr<Context> make(const std::string& dram, const std::string& more = "") {
+    auto context = Context::create("dram=" + dram + "; nvme=" + directory_ + ":512M" + more);
+    EXPECT_TRUE(context.ok()) << context.message();
+    return context.ok() ? std::move(context).value() : nullptr;
+  }
+  std::string directory_;
+};
+
+// The byte at a position of a buffer, different for each buffer and everywhere.
+std::uint64_t word_at(std::uint64_t seed, std::uint64_t i) {
+  std::uint64_t x = seed * 0x9E3779B97F4A7C15u + i * 0xBF58476D1CE4E5B9u;
+  x ^= x >> 29;
+  return x * 0x94D049BB133111EBu;
+}
+void fill(std::span<std::uint64_t> words, std::uint64_t seed, std::uint64_t first) {
+  for (std::uint64_t i = 0; i < words.size(); ++i) {
+    words[i] = word_at(seed, first + i);
+  }
+}
+std::uint64_t wrong(std::span<const std::uint64_t> words, std::uint64_t seed, std::uint64_t first) {
+  std::uint64_t n = 0;
+  for (std::uint64_t i = 0; i < words.size(); ++i) {
+    n += words[i] != word_at(seed, first + i) ? 1 : 0;
+  }
+  return n;
+}
+
+TEST_F(ContextTest, a_new_buffer_reads_as_zeros) {
+  auto context = make("16M");
+  auto buffer = context->alloc(8 * kMiB);
+  ASSERT_TRUE(buffer.ok()) << buffer.message();
+  auto view = buffer->acquire(kRead);
+  ASSERT_TRUE(view.ok()) << view.message();
+  EXPECT_TRUE(std::all_of(view->bytes().begin(), view->bytes().end(), [](std::byte b) { return b == std::byte{0}; }));
+}
+
+class Mechanisms : public ContextTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(Mechanisms, a_buffer_four_times_the_budget_keeps_every_byte) {
+  auto context = make("32M", std::string("; mechanism=") + GetParam());
+  ASSERT_NE(context, nullptr);
+  auto buffer = context->alloc(128 * kMiB);
+  ASSERT_TRUE(buffer.ok()) << buffer.message();
+  for (int pass = 0; pass < 2; ++pass) {
+    for (std::uint64_t at = 0; at < buffer->size(); at += 4 * kMiB) {
+      auto view = buffer->acquire(pass == 0 ? kDiscard : kRead, at, 4 * kMiB);
+      ASSERT_TRUE(view.ok()) << view.message();
+      if (pass == 0) {
+        fill(view->as<std::uint64_t>(), 1, at / 8);
+      } else {
+        ASSERT_EQ(wrong(view->as<std::uint64_t>(), 1, at / 8), 0u) << "at " << at;
+      }
+    }
+  }
+  const Stats stats = context->stats();
+  EXPECT_LE(stats.dram_used, 32 * kMiB);
+  EXPECT_GE(stats.demoted, 96 * kMiB);
+}
+INSTANTIATE_TEST_SUITE_P(All, Mechanisms, ::testing::Values("auto", "uffd_move", "remap", "in_place"));
+
+TEST_F(ContextTest, small_buffers_beyond_the_budget_keep_every_byte) {
+  auto context = make("16M");
+  std::vector<Buffer> buffers;
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    auto buffer = context->alloc(64 << 10);
+    ASSERT_TRUE(buffer.ok()) << buffer.message();
+    auto view = buffer->acquire(kDiscard);
+    ASSERT_TRUE(view.ok()) << i << ": " << view.message();
+    fill(view->as<std::uint64_t>(), i, 0);
+    buffers.push_back(std::move(buffer).value());
+  }
+  for (std::uint64_t i = 0; i < buffers.size(); ++i) {
+    auto view = buffers[i].acquire(kRead);
+    ASSERT_TRUE(view.ok()) << view.message();
+    ASSERT_EQ(wrong(view->as<std::uint64_t>(), i, 0), 0u) << "buffer " << i;
+  }
+}
+
+TEST_F(ContextTest, many_threads_with_buffers_of_many_sizes_lose_nothing) {
+  auto context = make("32M");
+  std::atomic<std::uint64_t> bad{0};
+  std::vector<std::thread> threads;
+  for (std::uint64_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937_64 random(t);
+      std::vector<std::pair<Buffer, std::uint64_t>> mine;
+      for (int i = 0; i < 400; ++i) {
+        if (mine.size() < 12) {
+          const std::uint64_t bytes = 8 * (512 + random() % (512 << 10));
+          auto buffer = context->alloc(bytes);
+          if (!buffer.ok()) {
+            ++bad;
+            return;
+          }
+          const std::uint64_t seed = random();
+          auto view = buffer->acquire(kDiscard);
+          if (!view.ok()) {
+            ADD_FAILURE() << view.message();
+            ++bad;
+            return;
+          }
+          fill(view->as<std::uint64_t>(), seed, 0);
+          mine.emplace_back(std::move(buffer).value(), seed);
+        }
+        auto& [buffer, seed] = mine[random() % mine.size()];
+        auto view = buffer.acquire(kRead);
+        if (!view.ok()) {
+          ADD_FAILURE() << view.message();
+          ++bad;
+          return;
+        }
+        bad += wrong(view->as<std::uint64_t>(), seed, 0);
+        view->release();
+        if (random() % 8 == 0) {
+          mine.erase(mine.begin() + static_cast<std::ptrdiff_t>(random() % mine.size()));
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(bad.load(), 0u);
+}
+
+TEST_F(ContextTest, an_adopted_file_is_read_at_any_offset_and_never_written) {
+  const std::string path = directory_ + "/data";
+  std::vector<std::uint64_t> words(5 * kMiB / 8 + 3);
+  fill(words, 7, 0);
+  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(words.data()), static_cast<std::streamsize>(words.size() * 8));
+  auto context = make("8M");
+  auto buffer = context->adopt_file(path.c_str(), 24);
+  ASSERT_TRUE(buffer.ok()) << buffer.message();
+  EXPECT_EQ(buffer->size(), words.size() * 8 - 24);
+  for (int pass = 0; pass < 2; ++pass) {
+    auto view = buffer->acquire(kRead);
+    ASSERT_TRUE(view.ok()) << view.message();
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(view->data()) % 4096, 24u);
+    EXPECT_EQ(std::memcmp(view->data(), words.data() + 3, buffer->size()), 0);
+    view->release();
+    ASSERT_TRUE(buffer->evict().ok());
+  }
+  EXPECT_EQ(buffer->acquire(kWrite).code(), Code::invalid_argument);
+  EXPECT_EQ(context->stats().demoted, 0u);
+}
+
+TEST_F(ContextTest, a_file_that_changes_underneath_is_an_error) {
+  const std::string path = directory_ + "/data";
+  std::ofstream(path, std::ios::binary) << std::string(3 * kMiB, 'a');
+  auto context = make("8M");
+  auto buffer = context->adopt_file(path.c_str());
+  ASSERT_TRUE(buffer.ok()) << buffer.message();
+  ASSERT_TRUE(buffer->acquire(kRead).ok());
+  ASSERT_TRUE(buffer->evict().ok());
+  std::ofstream(path, std::ios::binary | std::ios::app) << "more";
+  auto view = buffer->acquire(kRead);
+  EXPECT_EQ(view.code(), Code::io_error);
+  EXPECT_NE(std::string(view.message()).find("data"), std::string::npos) << view.message();
+}
+
+TEST_F(ContextTest, a_request_larger_than_the_budget_names_tier_budget_and_setting) {
+  auto context = make("8M");
+  auto buffer = context->alloc(16 * kMiB);
+  ASSERT_TRUE(buffer.ok());
+  auto view = buffer->acquire(kRead);
+  ASSERT_EQ(view.code(), Code::no_capacity);
+  ASSERT_NE(view.status().info(), nullptr);
+  EXPECT_EQ(view.status().info()->budget, 8 * kMiB);
+  EXPECT_STREQ(view.status().info()->setting, "dram");
+  EXPECT_NE(std::string(view.message()).find("8.00 MiB"), std::string::npos) << view.message();
+}
+
+TEST_F(ContextTest, when_everything_is_pinned_the_error_names_the_holder) {
+  auto context = make("8M");
+  BufferOptions options;
+  options.label = "the holder";
+  auto buffer = context->alloc(8 * kMiB, options);
+  ASSERT_TRUE(buffer.ok());
+  auto held = buffer->acquire(kWrite);
+  ASSERT_TRUE(held.ok()) << held.message();
+  auto other = context->alloc(2 * kMiB);
+  auto view = other->acquire(kWrite, 0, 0, Timeout::milliseconds(50));
+  ASSERT_EQ(view.code(), Code::no_capacity);
+  EXPECT_STREQ(view.status().info()->holder, "the holder");
+  EXPECT_EQ(view.status().info()->pinned, 8 * kMiB);
+  held->release();
+  EXPECT_TRUE(other->acquire(kWrite).ok());
+}
+
+TEST_F(ContextTest, two_callers_that_each_want_more_than_half_both_get_it) {
+  auto context = make("16M");
+  auto a = context->alloc(12 * kMiB);
+  auto b = context->alloc(12 * kMiB);
+  std::atomic<int> done{0};
+  const auto work = [&](Buffer& buffer) {
+    for (int i = 0; i < 20; ++i) {
+      auto view = buffer.acquire(kWrite);
+      ASSERT_TRUE(view.ok()) << view.message();
+      view->as<std::uint64_t>()[0] += 1;
+    }
+    ++done;
+  };
+  std::thread one([&] { work(*a); }), two([&] { work(*b); });
+  one.join();
+  two.join();
+  EXPECT_EQ(done.load(), 2);
+  EXPECT_EQ(a->acquire(kRead)->as<std::uint64_t>()[0], 20u);
+}
+
+TEST_F(ContextTest, stale_handles_and_double_releases_are_errors) {
+  auto context = make("16M");
+  auto buffer = context->alloc(kMiB);
+  const Access access = buffer->range();
+  ViewRecord view;
+  ASSERT_TRUE(context->acquire({&access, 1}, Timeout::forever(), {&view, 1}).ok());
+  EXPECT_TRUE(context->release({&view, 1}).ok());
+  EXPECT_EQ(context->release({&view, 1}).code(), Code::invalid_argument);
+  ViewRecord forged;
+  forged.token[0] = 12345;
+  forged.token[1] = 77;
+  EXPECT_EQ(context->release({&forged, 1}).code(), Code::invalid_argument);
+  const Handle handle = buffer->handle();
+  buffer->reset();
+  EXPECT_EQ(context->free(handle).code(), Code::stale_handle);
+  EXPECT_EQ(context->acquire({&access, 1}, Timeout::forever(), {&view, 1}).code(), Code::stale_handle);
+  EXPECT_EQ(context->free(0xdeadbeef).code(), Code::stale_handle);
+}
+
+TEST_F(ContextTest, bytes_of_a_freed_buffer_live_until_its_last_view) {
+  auto context = make("16M");
+  auto buffer = context->alloc(4 * kMiB);
+  auto view = buffer->acquire(kDiscard);
+  fill(view->as<std::uint64_t>(), 3, 0);
+  buffer->reset();
+  for (int i = 0; i < 8; ++i) {  // Pressure, so that its frames would be taken.
+    auto other = context->alloc(8 * kMiB);
+    auto v = other->acquire(kDiscard);
+    ASSERT_TRUE(v.ok()) << v.message();
+    std::memset(v->data(), 0xFF, v->size());
+  }
+  EXPECT_EQ(wrong(view->as<std::uint64_t>(), 3, 0), 0u);
+}
+
+TEST_F(ContextTest, closing_with_live_views_names_them_and_force_ends_them) {
+  auto context = make("16M");
+  BufferOptions options;
+  options.label = "still here";
+  auto buffer = context->alloc(kMiB, options);
+  auto view = buffer->acquire(kRead);
+  const Status refused = context->close();
+  EXPECT_EQ(refused.code(), Code::busy);
+  EXPECT_NE(std::string(refused.message()).find("still here"), std::string::npos) << refused.message();
+  EXPECT_TRUE(context->close(true).ok());
+  EXPECT_EQ(context->alloc(1).code(), Code::shut_down);
+  EXPECT_EQ(buffer->acquire(kRead).code(), Code::shut_down);
+  view->release();
+}
+
+TEST_F(ContextTest, a_fork_leaves_the_parent_whole_and_tells_the_child) {
+  auto context = make("16M");
+  auto buffer = context->alloc(8 * kMiB);
+  {
+    auto view = buffer->acquire(kDiscard);
+    fill(view->as<std::uint64_t>(), 5, 0);
+  }
+  auto held = buffer->acquire(kRead, 0, 4 * kMiB);
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool told = context->alloc(1).code() == Code::shut_down;
+    const bool readable = wrong(held->as<std::uint64_t>(), 5, 0) == 0;
+    _exit(told && readable ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  held->release();
+  ASSERT_TRUE(buffer->evict().ok());
+  auto view = buffer->acquire(kRead);
+  ASSERT_TRUE(view.ok()) << view.message();
+  EXPECT_EQ(wrong(view->as<std::uint64_t>(), 5, 0), 0u);
+}
+
+TEST_F(ContextTest, advice_dont_need_makes_the_range_read_as_zeros) {
+  auto context = make("16M");
+  auto buffer = context->alloc(8 * kMiB);
+  {
+    auto view = buffer->acquire(kDiscard);
+    std::memset(view->data(), 0x55, view->size());
+  }
+  const Access range = buffer->range(kMiB, 5 * kMiB);
+  ASSERT_TRUE(context->advise({&range, 1}, Advice::dont_need).ok());
+  auto view = buffer->acquire(kRead);
+  for (std::uint64_t i = 0; i < view->size(); ++i) {
+    const bool inside = i >= kMiB && i < 6 * kMiB;
+    ASSERT_EQ(view->bytes()[i], inside ? std::byte{0} : std::byte{0x55}) << i;
+  }
+}
+
+TEST_F(ContextTest, a_cancelled_operation_completes_as_cancelled) {
+  auto context = make("8M");
+  auto buffer = context->alloc(8 * kMiB);
+  auto held = buffer->acquire(kWrite);
+  auto other = context->alloc(2 * kMiB);
+  const Access access = other->range();
+  ViewRecord record;
+  auto op = context->acquire_async({&access, 1}, {&record, 1});
+  ASSERT_TRUE(op.ok()) << op.message();
+  EXPECT_EQ(op->poll().code(), Code::busy);
+  ASSERT_TRUE(op->cancel().ok());
+  EXPECT_EQ(op->wait().code(), Code::cancelled);
+}
+
+TEST_F(ContextTest, a_smaller_budget_is_met_or_refused) {
+  auto context = make("32M");
+  auto buffer = context->alloc(24 * kMiB);
+  {
+    auto view = buffer->acquire(kDiscard);
+    fill(view->as<std::uint64_t>(), 9, 0);
+  }
+  ASSERT_TRUE(context->set_budget({Kind::dram, 0}, 8 * kMiB).ok());
+  EXPECT_LE(context->stats().dram_used, 8 * kMiB);
+  auto held = buffer->acquire(kRead, 0, 8 * kMiB);
+  ASSERT_TRUE(held.ok()) << held.message();
+  EXPECT_EQ(context->set_budget({Kind::dram, 0}, 4 * kMiB, Timeout::milliseconds(50)).code(), Code::no_capacity);
+  held->release();
+  for (std::uint64_t at = 0; at < buffer->size(); at += 4 * kMiB) {
+    auto view = buffer->acquire(kRead, at, 4 * kMiB);
+    ASSERT_EQ(wrong(view->as<std::uint64_t>(), 9, at / 8), 0u);
+  }
+}
+
+TEST_F(ContextTest, a_stream_visits_every_chunk_in_order) {
+  auto context = make("16M");
+  auto buffer = context->alloc(40 * kMiB);
+  auto writing = buffer->stream(0, 0, 3 * kMiB, kDiscard);
+  for (View& view : writing) {
+    fill(view.as<std::uint64_t>(), 4, writing.offset() / 8);
+  }
+  ASSERT_TRUE(writing.status().ok()) << writing.status().message();
+  std::uint64_t seen = 0;
+  auto reading = buffer->stream(0, 0, 5 * kMiB);
+  for (View& view : reading) {
+    ASSERT_EQ(reading.offset(), seen);
+    ASSERT_EQ(wrong(view.as<std::uint64_t>(), 4, seen / 8), 0u);
+    seen += view.size();
+  }
+  EXPECT_EQ(seen, buffer->size());
+}
+
+}  // namespace
+}  // namespace tiermem
