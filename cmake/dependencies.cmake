@@ -2,7 +2,7 @@
 # others are optional: AUTO uses what is found, ON insists, OFF ignores. Makes an interface target for
 # each user, tiermem_<user>_dependencies, and tells what was found.
 
-# The second half of what TIERMEM_MINIMAL says can be switched on again one by one.
+# With it, AUTO means OFF; any part can still be switched on by its own option.
 option(TIERMEM_MINIMAL "Only what is required: no optional library, no program, no examples" OFF)
 if(TIERMEM_MINIMAL)
   set(optional_default OFF)

@@ -245,7 +245,8 @@ TIERMEM_API tm_status tm_alloc(tm_context* context, uint64_t bytes,
  * end. Evicting it writes nothing. The file must not change while the buffer lives; a change that
  * is noticed is #TM_IO_ERROR for whoever reads.
  *
- * Errors: #TM_IO_ERROR with errno; #TM_INVALID_ARGUMENT if the range is not in the file.
+ * Errors: #TM_INVALID_ARGUMENT for a path that is no file, or a range that is not in it; #TM_IO_ERROR
+ * with errno for a file that cannot be used; as tm_alloc() for the options.
  */
 TIERMEM_API tm_status tm_adopt_file(tm_context* context, const char* path, uint64_t offset,
                                     uint64_t length, const tm_buffer_options* options,
@@ -415,7 +416,7 @@ typedef struct tm_counters {
   uint64_t buffers;           /**< Live buffers. */
   uint64_t extents;           /**< Their extents. */
   uint64_t misses;            /**< Acquires that had to wait. */
-  uint64_t promoted;          /**< Brought up. */
+  uint64_t promoted;          /**< Brought up because it was asked for. */
   uint64_t demoted;           /**< Written down. */
   uint64_t evicted_clean;     /**< Given up without a write. */
   uint64_t prefetched;        /**< Brought up before it was asked for. */

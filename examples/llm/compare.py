@@ -1,4 +1,7 @@
-"""The table at the end of `run`: compare.py RUN.json... One column a run, the first is the yardstick."""
+"""The table at the end of `run`: compare.py RUN.json...
+
+One column a run; the first is the yardstick.
+"""
 
 import json
 import sys

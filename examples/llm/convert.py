@@ -79,7 +79,8 @@ def main():
     reader = GGUFReader(gguf_path)
     tokenizer = Tokenizer.from_gguf(reader)
 
-    prompts = {name: {"text": text, "ids": tokenizer.encode(text)} for name, text in PROMPTS.items()}
+    prompts = {name: {"text": text, "ids": tokenizer.encode(text)}
+               for name, text in PROMPTS.items()}
     config = config_of(reader, tokenizer)
     tensors = {}
     for t in reader.tensors:

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -89,8 +90,10 @@ __attribute__((target("avx512f"))) float dot_avx512(const f16* row, const float*
 }
 
 bool has_avx2() noexcept {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("f16c");
+  // clang 14 does not know f16c by name, so the bit is asked for directly.
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  const bool has_f16c = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  return has_f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 bool has_avx512() noexcept {
   return __builtin_cpu_supports("avx512f");

@@ -92,7 +92,7 @@ void generate(Model& model, Weights& weights, const Config& config, const Vocabu
   std::vector<std::uint32_t> next = report.prompt_ids;
   auto begin = std::chrono::steady_clock::now();
   ProcessCounters before;
-  std::uint64_t promoted_before = 0;
+  Traffic traffic_before;
   double waiting_before = 0;
   for (;;) {
     const std::span<const float> logits = model.forward(next, weights);
@@ -112,7 +112,7 @@ void generate(Model& model, Weights& weights, const Config& config, const Vocabu
     if (report.tokens.size() == 1) {
       report.prompt_seconds = seconds_since(begin);
       before = ProcessCounters::now();
-      promoted_before = weights.promoted().value_or(0);
+      traffic_before = weights.traffic().value_or(Traffic{});
       waiting_before = weights.waiting_seconds();
       begin = std::chrono::steady_clock::now();
     }
@@ -126,8 +126,9 @@ void generate(Model& model, Weights& weights, const Config& config, const Vocabu
   const ProcessCounters after = ProcessCounters::now();
   report.read_bytes = after.read_bytes - before.read_bytes;
   report.major_faults = after.major_faults - before.major_faults;
-  if (const auto promoted = weights.promoted()) {
-    report.promoted_bytes = *promoted - promoted_before;
+  if (const auto traffic = weights.traffic()) {
+    report.traffic = Traffic{traffic->demanded - traffic_before.demanded,
+                             traffic->prefetched - traffic_before.prefetched};
   }
 }
 

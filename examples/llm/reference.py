@@ -27,8 +27,8 @@ class Gemma3:
 
     def norm(self, x, weight):
         """RMS norm. GGUF stores Gemma's 1 + w, so the weight is used as it is."""
-        scale = 1 / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + np.float32(self.c["rms_epsilon"]))
-        return x * scale * self.w[weight]
+        square = np.mean(x * x, axis=-1, keepdims=True) + np.float32(self.c["rms_epsilon"])
+        return x / np.sqrt(square) * self.w[weight]
 
     def rotate(self, x, base):
         """Rotary embedding of x[head, position, width]: first half against second half."""
@@ -63,7 +63,8 @@ class Gemma3:
     def feed_forward(self, layer, x):
         name = f"blk.{layer}."
         g = x @ self.w[name + "ffn_gate.weight"].T
-        gelu = 0.5 * g * (1 + np.tanh(np.float32(np.sqrt(2 / np.pi)) * (g + np.float32(0.044715) * g**3)))
+        bend = np.float32(np.sqrt(2 / np.pi)) * (g + np.float32(0.044715) * g**3)
+        gelu = 0.5 * g * (1 + np.tanh(bend))
         return (gelu * (x @ self.w[name + "ffn_up.weight"].T)) @ self.w[name + "ffn_down.weight"].T
 
     def logits(self, tokens):
@@ -90,14 +91,15 @@ def compare(model, run, logits_path, count, tolerance):
         difference = float(np.max(np.abs(ours - theirs[step])))
         worst = max(worst, difference)
         if got != expected or not difference <= tolerance:
-            sys.exit(f"step {step}: token {got}, the reference says {expected}; logits differ by up to "
-                     f"{difference:.2e}, accepted {tolerance:.0e}")
+            sys.exit(f"step {step}: token {got}, the reference says {expected}; logits differ by "
+                     f"up to {difference:.2e}, accepted {tolerance:.0e}")
         tokens.append(got)
     print(f"reference: {count} tokens equal, logits within {worst:.1e}")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder")
     parser.add_argument("--prompt", default="capital")
     parser.add_argument("--tokens", type=int, default=8)

@@ -27,7 +27,7 @@ double Report::model_share() const noexcept {
   if (passes == 0 || model_bytes == 0) {
     return 0;
   }
-  const auto bytes = static_cast<double>(promoted_bytes.value_or(read_bytes));
+  const auto bytes = static_cast<double>((traffic ? traffic->bytes() : read_bytes));
   return bytes / static_cast<double>(passes) / static_cast<double>(model_bytes);
 }
 
@@ -45,6 +45,10 @@ std::string Report::table() const {
   table += line("waiting", "%.2f s in calls for bytes (%.0f %%); %llu major faults",
                 waiting_seconds, seconds > 0 ? 100 * waiting_seconds / seconds : 0.0,
                 static_cast<unsigned long long>(major_faults));
+  if (traffic) {
+    table += line("of these bytes", "%.1f MiB waited for, %.1f prefetched", mib(traffic->demanded),
+                  mib(traffic->prefetched));
+  }
   table += line("read from storage", "%.1f MiB by the kernel's count", mib(read_bytes));
   table += line("peak memory", "%.1f MiB for weights; budget %.1f MiB", mib(peak_growth_bytes),
                 mib(budget_bytes));
@@ -67,15 +71,15 @@ void Report::write_json(const std::string& path) const {
       {"seconds", seconds},
       {"tokens_per_second", tokens_per_second()},
       {"waiting_seconds", waiting_seconds},
-      {"promoted_bytes", nullptr},
+      {"traffic", nullptr},
       {"read_bytes", read_bytes},
       {"model_share", model_share()},
       {"verdict", verdict()},
       {"major_faults", major_faults},
       {"peak_growth_bytes", peak_growth_bytes},
   };
-  if (promoted_bytes) {
-    json["promoted_bytes"] = *promoted_bytes;
+  if (traffic) {
+    json["traffic"] = {{"demanded", traffic->demanded}, {"prefetched", traffic->prefetched}};
   }
   std::ofstream file(path);
   // Text cut inside a character becomes U+FFFD instead of an error.

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "weights.hpp"
+
 namespace llm {
 
 struct Report {
@@ -25,8 +27,8 @@ struct Report {
   std::uint64_t passes = 0;
   double seconds = 0;
   double waiting_seconds = 0;
-  std::optional<std::uint64_t> promoted_bytes;  ///< By the source's own count.
-  std::uint64_t read_bytes = 0;                 ///< By the kernel's count.
+  std::optional<Traffic> traffic;  ///< By the source's own count.
+  std::uint64_t read_bytes = 0;    ///< By the kernel's count.
   std::uint64_t major_faults = 0;
 
   std::uint64_t peak_growth_bytes = 0;  ///< Resident memory over what it was without weights.
@@ -34,7 +36,7 @@ struct Report {
   double tokens_per_second() const noexcept {
     return seconds > 0 ? static_cast<double>(passes) / seconds : 0;
   }
-  /// Bytes brought to memory for one token, as a fraction of the model.
+  /// Bytes brought to memory for one token, demanded and prefetched, as a fraction of the model.
   double model_share() const noexcept;
   /// "streamed" where each token moves most of the model, "resident" where the weights stay.
   std::string_view verdict() const noexcept {

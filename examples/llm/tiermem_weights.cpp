@@ -20,7 +20,11 @@ class TiermemWeights final : public Weights {
         buffer_(check(context_->adopt_file(file.path().c_str(), 0, 0, {.label = "weights"}),
                       "adopting " + file.path())) {}
 
-  std::optional<std::uint64_t> promoted() const override { return context_->stats().promoted; }
+  // Stats counts a read either as promoted or as prefetched, never as both.
+  std::optional<Traffic> traffic() const override {
+    const tiermem::Stats stats = context_->stats();
+    return Traffic{stats.promoted, stats.prefetched};
+  }
 
  private:
   Lease acquire(ByteRange range) override {

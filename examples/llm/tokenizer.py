@@ -1,8 +1,8 @@
 """The tokenizer of a GGUF file of kind "llama" (SentencePiece): text to token ids.
 
-Used by prepare and encode only; the C++ program gets ids. It merges neighbouring symbols, best score
-first, until no pair is a piece, then falls back to bytes for what is in no piece. Pieces of kind
-USER_DEFINED ("\\n\\n", "<start_of_turn>", ...) are split off first, the longest first.
+Used by prepare and encode only; the C++ program gets ids. It merges neighbouring symbols, best
+score first, until no pair is a piece, then falls back to bytes for what is in no piece. Pieces of
+kind USER_DEFINED ("\\n\\n", "<start_of_turn>", ...) are split off first, the longest first.
 """
 
 import heapq
@@ -19,7 +19,8 @@ class Tokenizer:
         self.scores = scores
         self.ids = {p: i for i, p in enumerate(pieces) if kinds[i] in (NORMAL, USER_DEFINED)}
         self.byte_ids = {int(p[3:5], 16): i for i, p in enumerate(pieces) if kinds[i] == BYTE}
-        whole = sorted((p for p, k in zip(pieces, kinds) if k == USER_DEFINED), key=len, reverse=True)
+        whole = [p for p, k in zip(pieces, kinds) if k == USER_DEFINED]
+        whole.sort(key=len, reverse=True)
         self.whole = re.compile("(" + "|".join(map(re.escape, whole)) + ")") if whole else None
 
     @classmethod
@@ -28,7 +29,7 @@ class Tokenizer:
             return reader.get_field("tokenizer.ggml." + name).contents()
 
         if field("model") != "llama":
-            raise SystemExit(f"tokenizer is of kind {field('model')!r}; accepted: 'llama' (SentencePiece)")
+            raise SystemExit(f"tokenizer is of kind {field('model')!r}; accepted: 'llama'")
         return cls(field("tokens"), field("scores"), field("token_type"), field("bos_token_id"),
                    field("add_space_prefix"))
 

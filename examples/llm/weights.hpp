@@ -26,6 +26,13 @@ struct Lease {
   tiermem::View view;
 };
 
+/// A source's own count of bytes brought to memory since it was opened.
+struct Traffic {
+  std::uint64_t demanded = 0;    ///< Waited for.
+  std::uint64_t prefetched = 0;  ///< Asked for in advance; not counted in `demanded`.
+  std::uint64_t bytes() const noexcept { return demanded + prefetched; }
+};
+
 class Weights {
  public:
   virtual ~Weights() = default;
@@ -38,8 +45,8 @@ class Weights {
   std::size_t parts() const noexcept { return parts_.size(); }
   /// Time spent in take() and read(): waiting for bytes, except where a page fault waits instead.
   double waiting_seconds() const noexcept { return waiting_seconds_; }
-  /// The source's own count of bytes brought to memory, if it keeps one.
-  virtual std::optional<std::uint64_t> promoted() const { return std::nullopt; }
+  /// Nothing where the source keeps no count.
+  virtual std::optional<Traffic> traffic() const { return std::nullopt; }
 
  protected:
   /// `ahead`: bytes of the following parts to ask for while one part is computed with.
@@ -62,7 +69,7 @@ class Weights {
 struct WeightsOptions {
   std::string source = "tiermem";             ///< memory, mmap or tiermem.
   std::string tiers = "dram=128M";            ///< tiermem: its tiers.
-  std::uint64_t ahead = 32ull * 1024 * 1024;  ///< mmap and tiermem: bytes asked for in advance.
+  std::uint64_t ahead = 16ull * 1024 * 1024;  ///< mmap and tiermem: bytes asked for in advance.
   std::string madvise = "normal";             ///< mmap: normal, sequential, random or willneed.
 };
 

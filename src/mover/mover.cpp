@@ -74,8 +74,9 @@ std::int64_t Mover::step(std::int64_t now) {
     space.recency.settle([&](ExtentRef ref) { return candidate(ref, space); });
   }
   issue_io();
+  const bool ended_at_once = take_completions();  // Nobody would wake us for these.
   deliver();
-  if (!arming_.empty() || search_goes_on()) {
+  if (ended_at_once || !arming_.empty() || search_goes_on()) {
     return now;
   }
   std::int64_t next = next_deadline_;
@@ -102,9 +103,11 @@ void Mover::take_posts() {
   }
 }
 
-void Mover::take_completions() {
+bool Mover::take_completions() {
+  bool any = false;
   std::array<Job*, 64> jobs;
   for (std::size_t n = hands_.reap(jobs); n > 0; n = hands_.reap(jobs)) {
+    any = true;
     for (std::size_t i = 0; i < n; ++i) {
       job_done(*jobs[i]);
     }
@@ -115,12 +118,14 @@ void Mover::take_completions() {
       continue;
     }
     for (std::size_t n = channel->tier->reap(completions); n > 0; n = channel->tier->reap(completions)) {
+      any = true;
       for (std::size_t i = 0; i < n; ++i) {
         --channel->in_flight;
         io_done(completions[i]);
       }
     }
   }
+  return any;
 }
 
 void Mover::admit(Request& request) {
@@ -190,6 +195,11 @@ void Mover::admit(Request& request) {
     }
   }
   build_needs(request);
+  if (request.want == Want::acquire && writes_in_two_spaces(request)) {
+    complete(request, fail(Code::invalid_argument,
+                           "acquire: the list names the same bytes in two address spaces and writes one of them"));
+    return;
+  }
   if (request.want == Want::acquire) {
     ++stats_.misses;
     request.state = Request::State::room;
@@ -197,6 +207,20 @@ void Mover::admit(Request& request) {
   } else {
     activate(request);
   }
+}
+
+// A write needs the only copy: such a list can never be met.
+bool Mover::writes_in_two_spaces(const Request& request) const {
+  const auto& needs = request.needs;  // Sorted by space, then extent.
+  const auto second = std::find_if(needs.begin(), needs.end(), [&](const Need& n) { return n.space != needs[0].space; });
+  for (auto other = second; other != needs.end(); ++other) {
+    for (auto need = needs.begin(); need != other; ++need) {
+      if (need->ref == other->ref && need->space != other->space && (need->writes || other->writes)) {
+        return true;
+      }
+    }
+  }
+  return false;
 }
 
 // A freed buffer is wanted by nobody any more: whoever still waits for its bytes learns that it is stale.

@@ -74,9 +74,10 @@ class Mover {
  private:
   // mover.cpp: the step and its inputs.
   void take_posts();
-  void take_completions();
+  bool take_completions();
   void admit(Request& request);
   void end_requests_for(std::uint32_t index);
+  bool writes_in_two_spaces(const Request& request) const;
   void check_deadlines();
   void deliver();
   void complete(Request& request, Status status);
@@ -119,6 +120,7 @@ class Mover {
   void serve_budget();
   Status no_room(const Request* request, unsigned space, std::uint64_t needed);
   bool nothing_will_change() const;
+  bool any_pin() const;
   bool search_goes_on() const;
 
   // transfers.cpp: promote, demote, evict, channels.

@@ -65,6 +65,7 @@ struct Request {
   std::uint32_t armed = 0;        ///< Needs looked at so far.
   std::uint32_t pending = 0;      ///< Of these, not ready yet.
   bool collecting = false;        ///< Head of the room queue: its needs are held.
+  bool last_look = false;         ///< No victim and no pin were seen: one more search decides.
   bool short_of_room = false;     ///< Waited for frames: decides how a missed deadline is reported.
   Request* next = nullptr;        ///< In the queue of posts.
 };

@@ -22,7 +22,8 @@ FrameId Mover::take_frame(ExtentRef ref, unsigned space) {
 // The policy has not looked at everything yet: the next step need not wait for an event.
 bool Mover::search_goes_on() const {
   for (const Space& space : spaces_) {
-    if (!room_queue_.empty() && space.freeing == 0 && space.searching && !space.recency.exhausted()) {
+    if (!room_queue_.empty() && space.freeing == 0 && space.searching &&
+        (!space.recency.exhausted() || room_queue_.front()->last_look)) {
       return true;
     }
   }
@@ -93,9 +94,15 @@ bool Mover::collect(Request& request) {
     }
     request.short_of_room = true;
     if (spaces_[space].freeing == 0 && spaces_[space].recency.exhausted() && nothing_will_change()) {
-      fail_request(request, no_room(&request, space, missing[space]));
-      return true;
+      if (request.last_look) {
+        fail_request(request, no_room(&request, space, missing[space]));
+        return true;
+      }
+      // A pin may have fallen between the search and this: search once more, now that there is none.
+      request.last_look = true;
+      return false;
     }
+    request.last_look = false;
     return false;
   }
   return true;
@@ -120,7 +127,7 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
   Space& s = spaces_[space];
   const FrameBooks books = s.tier->books();
   s.ahead = std::min({options_.ahead_bytes_max, books.budget / 8, s.ahead + bytes});
-  if (books.cached > 0 && !s.trimming && s.freeing < bytes) {
+  if ((books.cached > 0 || books.used() > books.budget) && !s.trimming && s.freeing < bytes) {
     // Free frames of other classes: their pages go back to the kernel.
     const std::uint64_t trimmed = s.tier->begin_trim(bytes - s.freeing);
     if (trimmed > 0) {
@@ -223,9 +230,24 @@ void Mover::serve_budget() {
   complete(request, {});
 }
 
-// Nothing under way, and no view whose release could help.
-bool Mover::nothing_will_change() const {
-  return transfers_live_ == 0 && housekeeping_ == 0 && residency_.views.count() == 0;
+// Nothing under way, and no pin whose fall could help.
+bool Mover::nothing_will_change() const { return transfers_live_ == 0 && housekeeping_ == 0 && !any_pin(); }
+
+// Looks at the words, not at the list of views: a view is pinned before it is listed. Only asked when a
+// request is about to be refused.
+bool Mover::any_pin() const {
+  for (std::uint32_t index = 0; index < residency_.buffers.used(); ++index) {
+    const BufferRecord& record = residency_.buffers.at(index);
+    const ExtentRef first = record.first.load(std::memory_order_relaxed);
+    for (ExtentRef ref = first; ref < first + record.extents.load(std::memory_order_relaxed); ++ref) {
+      for (unsigned space = 0; space < spaces_.size(); ++space) {
+        if (residency_.extents.word(space, ref).load().pinned()) {
+          return true;
+        }
+      }
+    }
+  }
+  return false;
 }
 
 Status Mover::no_room(const Request* request, unsigned space, std::uint64_t needed) {

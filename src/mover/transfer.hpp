@@ -48,6 +48,7 @@ struct Transfer {
   std::uint32_t attempts = 0;
   std::uint32_t epoch = 0;         ///< Of the source's word when copying began.
   Checksums* sums = nullptr;       ///< Demote, first read of an adopted file: new checksums; owned.
+  ErrorInfo undo_error{};          ///< For those who wait for a promote that was undone; ok: none.
   Request* parked_for = nullptr;
   std::uint64_t freeing = 0;       ///< Bytes that its end gives back, as counted in Mover::freeing_.
   Job job;

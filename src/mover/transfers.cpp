@@ -249,10 +249,13 @@ void Mover::promote_failed(Transfer& transfer, Status status) {
 
 // The extent goes back to where it was. `error`, if any, reaches those who wait for it.
 void Mover::undo_promote(Transfer& transfer, const Status* error) {
-  if (transfer.mapped) {
+  std::byte* at = window_at(transfer.ref, transfer.space);
+  const bool landed_in_window = at != nullptr && spaces_[transfer.space].tier->landing(transfer.frame, at) == at;
+  if (transfer.mapped || landed_in_window) {
     transfer.mapped = false;
     transfer.kind = Transfer::Kind::evict;  // The frame must leave its window first.
     transfer.undone = true;
+    transfer.undo_error = error != nullptr && error->info() != nullptr ? *error->info() : ErrorInfo{};
     prefetches_ -= transfer.prefetch ? 1 : 0;
     transfer.prefetch = false;
     transfer.stage = Transfer::Stage::unmap;
@@ -556,15 +559,18 @@ void Mover::job_done(Job& job) {
       const FrameId frame = transfer.frame;
       const Phase origin = transfer.origin;
       const bool undone = transfer.undone;
+      const ErrorInfo error = transfer.undo_error;
       end_transfer(transfer);
       if (undone) {
         // The extent is again what it was before the promote.
         spaces_[space].tier->return_frame(frame);
         residency_.extents.word(space, ref).set_phase(origin);
+        const Status why(error);
+        extent_changed(ref, space, why.ok() ? nullptr : &why);
       } else {
         finish_evict(ref, space, frame);
+        extent_changed(ref, space, nullptr);
       }
-      extent_changed(ref, space, nullptr);
       return;
     }
     case Transfer::Kind::idle:

@@ -298,9 +298,16 @@ Context::Impl::~Impl() {
   port_.reset();
 }
 
-void Context::Impl::before_fork() { g_contexts_mutex.lock(); }
-void Context::Impl::after_fork_in_parent() { g_contexts_mutex.unlock(); }
+void Context::Impl::before_fork() {
+  g_contexts_mutex.lock();
+  arena_before_fork();
+}
+void Context::Impl::after_fork_in_parent() {
+  arena_after_fork();
+  g_contexts_mutex.unlock();
+}
 void Context::Impl::after_fork_in_child() {
+  arena_after_fork();
   for (Impl* impl : g_contexts) {
     impl->state_.store(State::forked, std::memory_order_release);
   }

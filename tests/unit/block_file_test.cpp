@@ -3,9 +3,12 @@
 
 #include "os/block_file.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/loop.h>
 #include <linux/magic.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -224,6 +227,62 @@ TEST(BlockFile, a_full_file_system_refuses_growth_and_keeps_what_was_there) {
     EXPECT_TRUE((*file)->grow(3 * kMiB).ok());
   }
   EXPECT_EQ(::umount2(directory.path().c_str(), MNT_DETACH), 0);
+}
+
+/// A block device over a file of the test's own; number() is -1 where that is not permitted.
+class LoopDevice {
+ public:
+  explicit LoopDevice(const std::string& backing) {
+    const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+    const int file = ::open(backing.c_str(), O_RDWR | O_CLOEXEC);
+    const int free = control < 0 ? -1 : ::ioctl(control, LOOP_CTL_GET_FREE);
+    if (free >= 0) {
+      path_ = "/dev/loop" + std::to_string(free);
+      fd_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
+      if (fd_ >= 0 && ::ioctl(fd_, LOOP_SET_FD, file) != 0) {
+        ::close(fd_);
+        fd_ = -1;
+      }
+    }
+    ::close(control);
+    ::close(file);
+  }
+  ~LoopDevice() {
+    if (fd_ >= 0) {
+      ::ioctl(fd_, LOOP_CLR_FD, 0);
+      ::close(fd_);
+    }
+  }
+  bool works() const { return fd_ >= 0; }
+  const std::string& path() const { return path_; }
+
+ private:
+  int fd_ = -1;
+  std::string path_;
+};
+
+TEST(BlockFile, a_raw_device_has_its_own_size_as_limit) {
+  const Directory directory;
+  const std::string backing = directory.path() + "/backing";
+  std::ofstream(backing) << std::string(2 * kMiB + 512, 'x');
+  const LoopDevice device(backing);
+  if (!device.works()) {
+    GTEST_SKIP() << "loop devices are not permitted: " << strerror(errno);
+  }
+  const auto file = BlockFile::open(at(device.path(), 0));
+  ASSERT_TRUE(file.ok()) << file.message();
+  const DeviceFacts facts = (*file)->facts();
+  EXPECT_EQ(facts.limit, 2 * kMiB);
+  EXPECT_EQ(device.path(), facts.name);
+  ASSERT_TRUE((*file)->grow(2 * kMiB).ok());
+  EXPECT_EQ((*file)->grow(2 * kMiB + 4096).code(), Code::no_capacity);
+  const std::string data(4096, 'd');
+  ASSERT_EQ(::pwrite((*file)->fd(true), data.data(), data.size(), kMiB), 4096);
+  alignas(4096) static char back[4096];
+  ASSERT_EQ(::pread((*file)->fd(false), back, sizeof(back), kMiB), 4096) << strerror(errno);
+  EXPECT_EQ(std::string(back, sizeof(back)), data);
+  EXPECT_EQ(BlockFile::open(at(device.path(), 0)).code(), Code::unavailable)
+      << "claimed by the first";
 }
 
 TEST(BlockFile, a_killed_process_leaves_nothing_behind) {

@@ -193,7 +193,7 @@ TEST(BlockTier, hands_that_grow_while_the_mover_allocates_never_pass_the_budget)
   }
   std::mt19937 random(7);
   std::vector<SlotId> live;
-  for (int allocated = 0; allocated < 3000;) {
+  for (int allocated = 0; allocated < 1000;) {
     const Result<SlotId> slot = tier.allocate(random() % 4 != 0 ? 2 * kMiB : 4 * kKiB, 0);
     if (slot.ok()) {
       live.push_back(*slot);

@@ -1,0 +1,44 @@
+// The core suite: its benchmarks, in the order in which they run. Each has a file of its own and
+// adds rows to the session. One thread.
+#pragma once
+
+#include <span>
+
+#include "bench/harness.hpp"
+
+namespace tiermem::bench {
+
+struct Benchmark {
+  const char* name;
+  const char* about;
+  Status (*run)(Session& session);
+};
+
+std::span<const Benchmark> core_benchmarks();
+
+Status acquire_release_hit(Session& session);
+Status promote_2m(Session& session);
+Status demote_2m(Session& session);
+Status promote_demote_mix(Session& session);
+Status alloc_free(Session& session);
+Status idle(Session& session);
+
+/// What each ratio must reach, and where the figure comes from.
+namespace bars {
+// Pin and unpin in at most 12 ns where a bare pair takes 9.6.
+inline constexpr double kHit = 0.8;
+// The same for each extent of a view, and for threads on words of their own.
+inline constexpr double kHitMany = 0.8;
+// Two threads on one word: 40 ns where the bare pair takes 31.
+inline constexpr double kHitShared = 0.775;
+// A loop of 60 lines moves the bytes; checksums and books may cost a twentieth.
+inline constexpr double kDisk = 0.95;
+// Both directions at once, with the choice of victims in between.
+inline constexpr double kDiskMix = 0.9;
+// As good as the best of malloc, mimalloc and jemalloc.
+inline constexpr double kAlloc = 1.0;
+// Seconds of processor time a second: nothing polls.
+inline constexpr double kIdle = 0.001;
+}  // namespace bars
+
+}  // namespace tiermem::bench

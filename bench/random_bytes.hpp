@@ -1,0 +1,26 @@
+// Bytes that no disk, host or checksum can take a short cut with. Pure; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace tiermem::bench {
+
+/// xorshift64* in eight lanes: about the speed of memory. `length` is rounded down to 64.
+inline void fill_random(std::byte* to, std::uint64_t length, std::uint64_t seed) {
+  std::uint64_t lanes[8];
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    lanes[i] = (seed * 8 + i + 1) * 0x9e3779b97f4a7c15ULL;
+  }
+  for (std::uint64_t at = 0; at + sizeof(lanes) <= length; at += sizeof(lanes)) {
+    for (std::uint64_t& lane : lanes) {
+      lane ^= lane >> 12;
+      lane ^= lane << 25;
+      lane ^= lane >> 27;
+    }
+    std::memcpy(to + at, lanes, sizeof(lanes));
+  }
+}
+
+}  // namespace tiermem::bench

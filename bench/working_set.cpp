@@ -1,0 +1,200 @@
+// Filling, promoting and demoting the working set.
+#include "bench/working_set.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <utility>
+
+#include "base/error.hpp"
+#include "bench/random_bytes.hpp"
+#include "os/host_facts.hpp"
+
+namespace tiermem::bench {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+constexpr std::uint64_t kBatch = 8;    // Extents of one prefetch.
+constexpr std::size_t kBatches = 6;    // Prefetches under way: three times the default depth.
+constexpr std::uint64_t kRandom = 64 * kMiB;
+
+}  // namespace
+
+std::uint64_t benchmark_dram() {
+  const std::uint64_t left = probe_host_facts().memory_left().value_or(2048 * kMiB);
+  return std::clamp(left / 16 / (64 * kMiB) * (64 * kMiB), 64 * kMiB, 1024 * kMiB);
+}
+
+Result<std::unique_ptr<WorkingSet>> WorkingSet::create(const std::string& directory,
+                                                       std::uint64_t dram, bool checksum) {
+  std::unique_ptr<WorkingSet> set(new WorkingSet);
+  set->dram_ = dram;
+  set->random_.resize(kRandom);
+  fill_random(set->random_.data(), kRandom, 3);
+  // Room for a second copy of what is being rewritten.
+  const std::uint64_t cap = dram * (kTimesDram + 2);
+  auto context = Context::create(fmt::format("dram={}; nvme={}:{}; checksum={}", dram, directory,
+                                             cap, checksum ? "on" : "off"));
+  if (!context.ok()) {
+    return std::move(context).status();
+  }
+  set->context_ = std::move(*context);
+  const std::uint64_t count = dram * kTimesDram / kExtent;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    auto buffer = set->context_->alloc(kExtent, {.extent_bytes = kExtent, .label = "bench"});
+    if (!buffer.ok()) {
+      return std::move(buffer).status();
+    }
+    set->buffers_.push_back(std::move(*buffer));
+    Status filled = set->fill(i);
+    if (!filled.ok()) {
+      return filled;
+    }
+  }
+  Status evicted = set->evict_all();
+  if (!evicted.ok()) {
+    return evicted;
+  }
+  return set;
+}
+
+Status WorkingSet::fill(std::uint64_t index) {
+  auto view = buffers_[index].acquire(kDiscard);
+  if (!view.ok()) {
+    return std::move(view).status();
+  }
+  // Bytes of its own for each fill: the source moves by an odd number of cache lines.
+  const std::uint64_t from = ++fills_ * 64 * 12347 % (kRandom - kExtent);
+  std::memcpy(view->data(), random_.data() + from, kExtent);
+  std::memcpy(view->data(), &fills_, sizeof(fills_));
+  return {};
+}
+
+Status WorkingSet::evict_all() {
+  std::vector<Access> list;
+  for (const Buffer& buffer : buffers_) {
+    list.push_back(buffer.range());
+  }
+  return context_->evict(list);
+}
+
+Result<Op> WorkingSet::prefetch(std::uint64_t first, std::uint64_t count) {
+  std::vector<Access> list;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    list.push_back(buffers_[(first + i) % buffers_.size()].range());
+  }
+  Op op;
+  Status status = context_->prefetch(list, 0, &op);
+  if (!status.ok()) {
+    return status;
+  }
+  return op;
+}
+
+Result<Sample> WorkingSet::promote(std::uint64_t bytes) {
+  const std::uint64_t count = bytes / kExtent;
+  std::deque<Op> ops;
+  const std::uint64_t before = context_->stats().promoted;
+  const double cpu = cpu_seconds();
+  const double start = now_seconds();
+  for (std::uint64_t queued = 0; queued < count || !ops.empty();) {
+    if (queued < count && ops.size() < kBatches) {
+      const std::uint64_t n = std::min(kBatch, count - queued);
+      auto op = prefetch(cursor_, n);
+      if (!op.ok()) {
+        return std::move(op).status();
+      }
+      ops.push_back(std::move(*op));
+      cursor_ += n;
+      queued += n;
+      continue;
+    }
+    Status done = ops.front().wait();
+    if (!done.ok()) {
+      return done;
+    }
+    ops.pop_front();
+  }
+  const double took = now_seconds() - start;
+  const auto moved = static_cast<double>(context_->stats().promoted - before);
+  if (moved < 0.9 * static_cast<double>(bytes)) {
+    return fail(Code::internal, "only {} of {} were promoted: prefetches were given up",
+                human_bytes(static_cast<std::uint64_t>(moved)), human_bytes(bytes));
+  }
+  return Sample{moved / took / 1e9, (cpu_seconds() - cpu) / (moved / kGiB)};
+}
+
+Result<Sample> WorkingSet::demote(std::uint64_t bytes) {
+  const std::uint64_t batch = std::min(dram_ / 2, bytes) / kExtent;
+  double took = 0;
+  double cpu = 0;
+  std::uint64_t moved = 0;
+  for (std::uint64_t done = 0; done < bytes / kExtent; done += batch) {
+    std::vector<Access> list;
+    for (std::uint64_t i = 0; i < batch; ++i) {
+      const std::uint64_t index = next();
+      Status filled = fill(index);
+      if (!filled.ok()) {
+        return filled;
+      }
+      list.push_back(buffers_[index].range());
+    }
+    const std::uint64_t before = context_->stats().demoted;
+    const double cpu_before = cpu_seconds();
+    const double start = now_seconds();
+    Status evicted = context_->evict(list);
+    took += now_seconds() - start;
+    cpu += cpu_seconds() - cpu_before;
+    if (!evicted.ok()) {
+      return evicted;
+    }
+    moved += context_->stats().demoted - before;
+  }
+  if (moved < bytes / 10 * 9) {
+    return fail(Code::internal, "only {} of {} were demoted while they were evicted",
+                human_bytes(moved), human_bytes(bytes));
+  }
+  return Sample{static_cast<double>(moved) / took / 1e9, cpu / (static_cast<double>(moved) / kGiB)};
+}
+
+Result<Sample> WorkingSet::mix(std::uint64_t bytes) {
+  const std::uint64_t count = bytes / kExtent;
+  std::deque<Op> ops;
+  std::uint64_t queued = 0;
+  const Stats before = context_->stats();
+  const double cpu = cpu_seconds();
+  const double start = now_seconds();
+  for (std::uint64_t i = 0; i < count; ++i) {
+    while (queued < count && queued < i + kBatch * kBatches) {
+      const std::uint64_t n = std::min(kBatch, count - queued);
+      auto op = prefetch(cursor_ + queued - i, n);
+      if (!op.ok()) {
+        return std::move(op).status();
+      }
+      ops.push_back(std::move(*op));
+      queued += n;
+    }
+    if (i % kBatch == 0) {
+      Status done = ops.front().wait();
+      if (!done.ok()) {
+        return done;
+      }
+      ops.pop_front();
+    }
+    auto view = buffers_[next()].acquire(kWrite);
+    if (!view.ok()) {
+      return std::move(view).status();
+    }
+    std::memcpy(view->data(), &i, sizeof(i));
+  }
+  const double took = now_seconds() - start;
+  const Stats after = context_->stats();
+  const auto moved = static_cast<double>(after.promoted - before.promoted + after.demoted -
+                                         before.demoted);
+  return Sample{moved / took / 1e9, (cpu_seconds() - cpu) / (moved / kGiB)};
+}
+
+}  // namespace tiermem::bench

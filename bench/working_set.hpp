@@ -1,0 +1,52 @@
+// A context and a working set of several times its DRAM: buffers of one 2 MiB extent each, all
+// written once with incompressible bytes. Moves them as the disk benchmarks need it. One thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/harness.hpp"
+#include "tiermem/tiermem.hpp"
+
+namespace tiermem::bench {
+
+/// What a benchmark of this machine may take: 1 GiB, less where less is left.
+std::uint64_t benchmark_dram();
+
+class WorkingSet {
+ public:
+  static constexpr std::uint64_t kExtent = std::uint64_t{2} << 20;
+  static constexpr unsigned kTimesDram = 4;
+
+  /// Errors: those of Context::create, alloc and acquire.
+  static Result<std::unique_ptr<WorkingSet>> create(const std::string& directory,
+                                                    std::uint64_t dram, bool checksum);
+
+  std::uint64_t dram() const { return dram_; }
+  /// Queues prefetches of clean extents, the oldest evicted without a write. GB/s read.
+  Result<Sample> promote(std::uint64_t bytes);
+  /// Writes dirty extents down, half of DRAM at a time; only the evictions are timed. GB/s written.
+  Result<Sample> demote(std::uint64_t bytes);
+  /// Promotes extents and makes each dirty, so that every promote pushes a dirty one out. GB/s of
+  /// both directions.
+  Result<Sample> mix(std::uint64_t bytes);
+  Status evict_all();
+  Context& context() { return *context_; }
+
+ private:
+  WorkingSet() = default;
+  std::uint64_t next() { return cursor_++ % buffers_.size(); }
+  Status fill(std::uint64_t index);
+  Result<Op> prefetch(std::uint64_t first, std::uint64_t count);
+
+  std::uint64_t dram_ = 0;
+  std::unique_ptr<Context> context_;
+  std::vector<Buffer> buffers_;
+  std::vector<std::byte> random_;
+  std::uint64_t cursor_ = 0;
+  std::uint64_t fills_ = 0;
+};
+
+}  // namespace tiermem::bench

@@ -1,0 +1,196 @@
+// tiermem bench: runs a suite, shows each figure beside its peer and its bar. A missed bar is a
+// finding, not a failure of the command.
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "bench/core.hpp"
+#include "bench/machine.hpp"
+#include "cli/command.hpp"
+#include "cli/json_file.hpp"
+#include "cli/table.hpp"
+#include "cli/terminal.hpp"
+#include "os/host_facts.hpp"
+#include "runtime/config.hpp"
+
+namespace tiermem::cli {
+namespace {
+
+constexpr unsigned kFewestPairs = 9;
+
+struct Arguments {
+  std::string suite;
+  std::string only;
+  std::string directory;
+  std::string json;
+  unsigned pairs = kFewestPairs;
+  bool list = false;
+};
+
+/// Where a context without configuration would put its files.
+Result<std::string> default_directory() {
+  auto config = load_config("", nullptr, process_environment(), probe_host_facts());
+  if (!config.ok()) {
+    return std::move(config).status();
+  }
+  if (config->block.empty()) {
+    return fail(Code::unavailable, "no directory for the block tier was found; name one: --dir");
+  }
+  return config->block.front().path;
+}
+
+std::string figure(double value, const std::string& unit) {
+  return fmt::format("{:.{}f} {}", value,
+                     value >= 99.95   ? 0
+                     : value >= 9.995 ? 1
+                     : value >= 0.1   ? 2
+                                      : 5,
+                     unit);
+}
+
+std::string ratio_text(const bench::Row& row) {
+  return fmt::format("{:.3f} [{:.3f}, {:.3f}]", row.ratio.middle, row.ratio.low, row.ratio.high);
+}
+
+void print_results(const bench::Session& session) {
+  Table table({{"BENCHMARK"},
+               {"TIERMEM", Table::Align::right},
+               {"PEER", Table::Align::right},
+               {"RATIO [95 %]", Table::Align::right},
+               {"BAR", Table::Align::right},
+               {"", Table::Align::left},
+               {"BESIDE"}});
+  for (const bench::Row& row : session.rows()) {
+    const bool peer = row.has_peer();
+    std::string bar = "-";
+    if (row.has_bar()) {
+      bar = peer ? fmt::format("{:.2f}", row.bar) : "<= " + figure(row.value_bar, row.unit);
+    }
+    table.add({row.name, figure(row.value, row.unit), peer ? figure(row.peer_value, row.unit) : "-",
+               peer ? ratio_text(row) : "-", bar,
+               !row.has_bar() ? "-" : row.met() ? "met" : "missed", peer ? row.peer : "-"});
+  }
+  table.print();
+
+  Table cpu({{"PROCESSOR TIME"}, {"TIERMEM", Table::Align::right}, {"PEER", Table::Align::right}});
+  for (const bench::Row& row : session.rows()) {
+    const auto mine = row.extra.find("cpu_s_per_gib");
+    const auto theirs = row.extra.find("peer_cpu_s_per_gib");
+    if (mine != row.extra.end() && theirs != row.extra.end()) {
+      cpu.add({row.name, figure(mine->second, "s/GiB"), figure(theirs->second, "s/GiB")});
+    }
+  }
+  if (!cpu.empty()) {
+    fmt::print("\n");
+    cpu.print();
+  }
+  if (!session.notes().empty()) {
+    fmt::print("\n");
+  }
+  for (const std::string& note : session.notes()) {
+    print_text(note);
+  }
+}
+
+int run(const Arguments& arguments) {
+  const auto all = bench::core_benchmarks();
+  if (arguments.list) {
+    Table table({{"BENCHMARK"}, {"WHAT"}});
+    for (const bench::Benchmark& benchmark : all) {
+      table.add({benchmark.name, benchmark.about});
+    }
+    table.print();
+    return kDone;
+  }
+  std::vector<bench::Benchmark> chosen;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(chosen),
+               [&](const bench::Benchmark& benchmark) {
+                 return std::string_view(benchmark.name).starts_with(arguments.only);
+               });
+  if (chosen.empty()) {
+    return complain(kUsage, fmt::format("bench: no benchmark is called '{}'; --list shows them",
+                                        arguments.only));
+  }
+  bench::Settings settings{arguments.directory, arguments.pairs};
+  if (settings.directory.empty()) {
+    auto found = default_directory();
+    if (!found.ok()) {
+      return complain(found.status());
+    }
+    settings.directory = std::move(*found);
+  }
+  struct stat status {};
+  if (stat(settings.directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {
+    return complain(kUsage, fmt::format("--dir {}: {}", settings.directory,
+                                        errno == 0 ? "no directory" : std::strerror(errno)));
+  }
+
+  Progress progress("bench", chosen.size(), "");
+  std::size_t done = 0;
+  bench::Session session(settings, [&](const std::string& what) { progress.step(what, done); });
+  int exit = kDone;
+  std::vector<std::string> failures;
+  for (const bench::Benchmark& benchmark : chosen) {
+    const Status ran = benchmark.run(session);
+    if (!ran.ok()) {
+      failures.push_back(fmt::format("{}: {}", benchmark.name, ran.message()));
+      // What failed weighs more than what cannot be had here.
+      const int code = exit_code(ran) == kCannot ? kCannot : kFailed;
+      exit = exit == kDone || exit == code ? code : kFailed;
+    }
+    ++done;
+  }
+  progress.wipe();
+  if (!arguments.json.empty()) {
+    Status written = write_json(arguments.json, session.to_json(arguments.suite));
+    if (!written.ok()) {
+      return complain(written);
+    }
+  }
+  if (arguments.json != "-") {
+    print_text(fmt::format("{}; {}; {} pairs", bench::describe_machine(settings.directory),
+                           bench::describe_commit(), settings.pairs));
+    print_results(session);
+  }
+  for (const std::string& failure : failures) {
+    complain(kFailed, failure);
+  }
+  return exit;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& program, int& exit) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = program.add_subcommand(
+      "bench", "Measure tiermem beside the best that this machine can do without it");
+  command->add_option("suite", arguments->suite, "The suite: core")
+      ->required()
+      ->check(CLI::IsMember({"core"}));
+  command->add_option("--only", arguments->only, "Only benchmarks whose name begins so");
+  command->add_option("--pairs", arguments->pairs, "Interleaved pairs of tiermem and its peer")
+      ->check(CLI::Range(kFewestPairs, 1001U))
+      ->capture_default_str();
+  command->add_option("--dir", arguments->directory,
+                      "Directory for files, on the disk to measure; default: where a context "
+                      "without configuration puts its own");
+  command->add_option("--json", arguments->json, "Write JSON to this file; - for stdout, alone");
+  command->add_flag("--list", arguments->list, "Show what there is and measure nothing");
+  command->footer(
+      fmt::format("Ratios above 1: tiermem is better. A bar is met when the low end of the 95 % "
+                  "interval reaches it; a missed bar is no failure.\n\nExample:\n  tiermem bench "
+                  "core --only promote --dir /data --json core.json\n\n{}",
+                  kExitCodes));
+  command->callback([arguments, &exit] { exit = run(*arguments); });
+}
+
+}  // namespace tiermem::cli

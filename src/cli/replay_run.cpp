@@ -1,0 +1,86 @@
+// The loop over the references.
+#include "cli/replay_run.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "cli/block_pattern.hpp"
+
+namespace tiermem::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// What the last writer left.
+struct BlockState {
+  Buffer buffer;
+  std::uint64_t checksum = 0;
+  std::uint32_t version = 0;  // 0: never written.
+};
+
+std::uint64_t ns_between(Clock::time_point from, Clock::time_point to) {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(to - from).count());
+}
+
+Stats difference(const Stats& before, Stats after) {
+  for (const auto field :
+       {&Stats::misses, &Stats::promoted, &Stats::demoted, &Stats::evicted_clean,
+        &Stats::prefetched, &Stats::prefetched_unused, &Stats::io_errors, &Stats::io_retries,
+        &Stats::checksum_errors, &Stats::steps}) {
+    after.*field -= before.*field;
+  }
+  return after;
+}
+
+}  // namespace
+
+Result<ReplayOutcome> run_replay(Context& context, const ReplayPlan& plan,
+                                 const std::function<void(std::uint64_t done)>& progress) {
+  std::vector<BlockState> blocks(plan.blocks);
+  ReplayOutcome out;
+  std::minstd_rand random(1);  // The same references become writes in every run.
+  const Stats before = context.stats();
+  const Clock::time_point start = Clock::now();
+  for (const Reference& reference : plan.references) {
+    BlockState& block = blocks[reference.block];
+    const bool first = block.version == 0;
+    const bool writes = first || reference.write || random() % 100 < plan.write_percent;
+    if (first) {
+      auto buffer = context.alloc(plan.block_bytes,
+                                  {.extent_bytes = plan.block_bytes, .label = "replay"});
+      if (!buffer.ok()) {
+        return std::move(buffer).status();
+      }
+      block.buffer = std::move(*buffer);
+    }
+    const Clock::time_point asked = Clock::now();
+    auto view = block.buffer.acquire(first ? kDiscard : writes ? kWrite : kRead);
+    const Clock::time_point given = Clock::now();
+    if (!view.ok()) {
+      return std::move(view).status();
+    }
+    out.acquire.add(ns_between(asked, given));
+    if (!first && block_checksum(view->bytes()) != block.checksum) {
+      if (out.wrong++ == 0) {
+        out.first_wrong_block = reference.block;
+        out.first_wrong_reference = out.references;
+      }
+    }
+    if (writes) {
+      block.checksum = write_block_pattern(view->bytes(), reference.block, ++block.version);
+      ++out.writes;
+    }
+    view->release();
+    progress(++out.references);
+  }
+  out.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  out.stats = difference(before, context.stats());
+  return out;
+}
+
+}  // namespace tiermem::cli
