@@ -19,28 +19,31 @@ inline const char* kind_name(unsigned kind) noexcept {
   return kind < std::size(kNames) ? kNames[kind] : "unknown";
 }
 
-/// A context and a list of n things.
-inline tm_status check_list(const char* call, const void* context, const void* list,
-                            std::size_t n) noexcept {
-  if (context == nullptr) [[unlikely]] {
-    return refuse(Code::invalid_argument, "{}: null context", call);
-  }
-  if ((list == nullptr && n != 0) || n > kLongestList) [[unlikely]] {
-    return refuse(Code::invalid_argument, "{}: {} with n = {}", call,
-                  list == nullptr ? "null list" : "a list", n);
-  }
-  return TM_OK;
-}
-
 inline tm_status check_not_null(const char* call, const void* pointer, const char* what) noexcept {
   return pointer != nullptr ? TM_OK : refuse(Code::invalid_argument, "{}: null {}", call, what);
 }
 
-/// Only the calling thread's order exists in this version.
-inline tm_status check_stream(const char* call, const tm_stream& stream) noexcept {
-  if ((stream.kind | stream.reserved) == 0 && stream.handle == nullptr) [[likely]] {
-    return TM_OK;
+[[gnu::cold, gnu::noinline]] inline tm_status refuse_list(const char* call, const void* context,
+                                                          const void* list,
+                                                          std::size_t n) noexcept {
+  if (context == nullptr) {
+    return refuse(Code::invalid_argument, "{}: null context", call);
   }
+  return refuse(Code::invalid_argument, "{}: {} with n = {}", call,
+                list == nullptr ? "null list" : "a list", n);
+}
+
+/// A context and a list of n things.
+inline tm_status check_list(const char* call, const void* context, const void* list,
+                            std::size_t n) noexcept {
+  if (context == nullptr || (list == nullptr && n != 0) || n > kLongestList) [[unlikely]] {
+    return refuse_list(call, context, list, n);
+  }
+  return TM_OK;
+}
+
+[[gnu::cold, gnu::noinline]] inline tm_status refuse_stream(const char* call,
+                                                            tm_stream stream) noexcept {
   if (stream.reserved != 0) {
     return refuse(Code::invalid_argument,
                   "{}: the reserved field of the stream is {}; it must be 0", call,
@@ -58,6 +61,14 @@ inline tm_status check_stream(const char* call, const tm_stream& stream) noexcep
   }
   return refuse(Code::invalid_argument,
                 "{}: a TM_STREAM_HOST stream has no handle; it must be NULL", call);
+}
+
+/// Only the calling thread's order exists in this version.
+inline tm_status check_stream(const char* call, tm_stream stream) noexcept {
+  if ((stream.kind | stream.reserved) != 0 || stream.handle != nullptr) [[unlikely]] {
+    return refuse_stream(call, stream);
+  }
+  return TM_OK;
 }
 
 /// A place that exists in this version. Whether this context has it is the context's to say.

@@ -1,9 +1,9 @@
-/* Layers larger than DRAM, streamed: 64 layers of 2 MiB pass through 32 MiB of memory, each summed
- * while the next ones are on their way.
+/* Layers larger than DRAM: 64 layers of 2 MiB pass through 32 MiB of memory, each one summed while
+ * the next ones are on their way.
  *
- *   cc -std=c11 layers.c -ltiermem -o layers && ./layers                  (files in your cache
- * folder) TIERMEM_TIERS="dram=32M; nvme=/data/scratch:1G" ./layers              (files where you
- * say)
+ *   cc -std=c11 layers.c -ltiermem -o layers
+ *   ./layers                                                  # files in your cache folder
+ *   TIERMEM_TIERS="dram=32M; nvme=/data/scratch:1G" ./layers  # files where you say
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
   do {                                                                       \
     if ((call) != TM_OK) {                                                   \
       tm_error_info error = {.size = sizeof error};                          \
-      tm_error(NULL, 0, &error);                                             \
+      (void)tm_error(NULL, 0, &error);                                       \
       fprintf(stderr, "%s: %s\n", tm_status_name(error.status), error.text); \
       exit(1);                                                               \
     }                                                                        \
@@ -24,10 +24,7 @@ enum { kLayers = 64, kAhead = 4 };
 static const uint64_t kLayerBytes = 2 << 20;
 
 static tm_access layer(tm_buffer weights, int index, uint32_t mode) {
-  return (tm_access){.buffer = weights,
-                     .offset = index % kLayers * kLayerBytes,
-                     .length = kLayerBytes,
-                     .mode = mode};
+  return (tm_access){weights, index % kLayers * kLayerBytes, kLayerBytes, mode, {TM_HOST, 0}, 0};
 }
 
 int main(void) {

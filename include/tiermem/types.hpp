@@ -117,9 +117,11 @@ struct Stats {
   std::uint64_t block_budget = 0, block_used = 0;
   std::uint64_t buffers = 0, extents = 0;
   std::uint64_t misses = 0;  ///< Acquires that had to wait for the mover.
-  std::uint64_t promoted = 0, demoted = 0;
+  std::uint64_t promoted = 0;   ///< Read from slots or files for acquires; prefetches are not in it.
+  std::uint64_t demoted = 0;    ///< Written to slots.
   std::uint64_t evicted_clean = 0;  ///< Frames given up without a write.
-  std::uint64_t prefetched = 0, prefetched_unused = 0;
+  std::uint64_t prefetched = 0;         ///< Read ahead of use; not in `promoted`.
+  std::uint64_t prefetched_unused = 0;  ///< Of these, given up without a use.
   std::uint64_t io_errors = 0, io_retries = 0, checksum_errors = 0, degraded_devices = 0;
   std::uint64_t moved_by_uffd = 0, moved_by_remap = 0,
                 moved_in_place = 0;    ///< Extents, by mechanism.

@@ -203,8 +203,8 @@ void print_outcome(const Prepared& prepared, const ReplayOutcome& run,
   table.add({"acquire p99", human_time(seconds(run.acquire.percentile(0.99)))});
   table.add({"acquire p99.9", human_time(seconds(run.acquire.percentile(0.999))),
              fmt::format("worst {}", human_time(seconds(run.acquire.worst())))});
-  table.add({"read", human_bytes(stats.promoted),
-             human_rate(static_cast<double>(stats.promoted) / run.seconds)});
+  table.add({"read", human_bytes(run.read_bytes()),
+             human_rate(static_cast<double>(run.read_bytes()) / run.seconds)});
   table.add({"written", human_bytes(stats.demoted),
              human_rate(static_cast<double>(stats.demoted) / run.seconds)});
   table.add({"evicted clean", human_bytes(stats.evicted_clean)});
@@ -236,7 +236,7 @@ nlohmann::ordered_json outcome_json(const Prepared& prepared, const ReplayOutcom
           {"acquire_p99_s", seconds(run.acquire.percentile(0.99))},
           {"acquire_p999_s", seconds(run.acquire.percentile(0.999))},
           {"acquire_worst_s", seconds(run.acquire.worst())},
-          {"read_bytes", run.stats.promoted},
+          {"read_bytes", run.read_bytes()},
           {"written_bytes", run.stats.demoted},
           {"evicted_clean_bytes", run.stats.evicted_clean},
           {"io_errors", run.stats.io_errors},

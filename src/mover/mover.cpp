@@ -44,7 +44,8 @@ std::int64_t Mover::step(std::int64_t now) {
   now_ = now;
   work_ = 0;
   ++stats_.steps;
-  take_completions();
+  const bool news = take_completions() || posts_.load(std::memory_order_relaxed) != nullptr;
+  fruitless_ = went_on_ && !news ? fruitless_ + 1 : 0;
   take_posts();
   check_deadlines();
   for (int round = 0; round < 2; ++round) {
@@ -76,7 +77,8 @@ std::int64_t Mover::step(std::int64_t now) {
   issue_io();
   const bool ended_at_once = take_completions();  // Nobody would wake us for these.
   deliver();
-  if (ended_at_once || !arming_.empty() || search_goes_on()) {
+  went_on_ = search_goes_on();
+  if (ended_at_once || !arming_.empty() || went_on_) {
     return now;
   }
   std::int64_t next = next_deadline_;
@@ -268,6 +270,9 @@ Status Mover::late(Request& request) {
         needed += bytes_of(need.ref);
         space = need.space;
       }
+    }
+    if (request.want == Want::set_budget) {
+      needed = request.value;
     }
     return no_room(&request, space, needed);
   }

@@ -187,11 +187,13 @@ class Mover {
     Recency recency;
     std::uint64_t freeing = 0;    // Bytes that transfers under way will give back.
     std::uint64_t ahead = 0;      // Bytes kept free ahead of need: grows with shortage, falls without.
+    std::uint64_t unused_prefetched = 0;  // Bytes fetched ahead and not acquired since.
     bool trimming = false;
     bool searching = false;       // Victims were looked for to meet a request.
     Job trim;
   };
-  Recency::Candidate candidate(ExtentRef ref, const Space& space);
+  Recency::Candidate candidate(ExtentRef ref, Space& space);
+  void prefetch_used(ExtentRef ref, Space& space);
   struct Staging {
     FrameId frame{};
     bool used = false;
@@ -241,6 +243,10 @@ class Mover {
   std::int64_t write_backoff_until_ = 0;
   std::int64_t write_backoff_ns_ = 0;
   ErrorInfo last_write_error_{};
+  static constexpr unsigned kMostFruitless = 64;
+  unsigned fruitless_ = 0;                     // Steps in a row that only went on searching for victims.
+  bool went_on_ = false;                       // The last step asked for this one.
+  bool desperate_ = false;                     // The last search before a request is refused.
   std::uint64_t work_ = 0;                     // Needs armed in this step.
   Stats stats_{};
 };

@@ -171,6 +171,8 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
       continue;
     }
     if (drop && leave(need.ref, space, true)) {
+      // At once, before anybody else can bring the slot's older bytes back as if they were the newest.
+      drop_slot(need.ref);
       if (extent.transfer != 0) {
         return Arm::wait_transfer;
       }
@@ -278,7 +280,7 @@ void Mover::finish_acquire(Request& request) {
     residency_.fill_view(span, request.views[i]);
   }
   for (const Need& need : request.needs) {
-    residency_.extents.at(need.ref).prefetched = false;
+    prefetch_used(need.ref, spaces_[kHost]);
   }
   let_go(request);
   complete(request, {});

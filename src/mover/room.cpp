@@ -20,10 +20,13 @@ FrameId Mover::take_frame(ExtentRef ref, unsigned space) {
 }
 
 // The policy has not looked at everything yet: the next step need not wait for an event.
+// Not for ever: what was not found in some tens of thousands of looks is waited for.
 bool Mover::search_goes_on() const {
+  if (fruitless_ >= kMostFruitless) {
+    return false;
+  }
   for (const Space& space : spaces_) {
-    if (!room_queue_.empty() && space.freeing == 0 && space.searching &&
-        (!space.recency.exhausted() || room_queue_.front()->last_look)) {
+    if (!room_queue_.empty() && space.freeing == 0 && (space.searching || room_queue_.front()->last_look)) {
       return true;
     }
   }
@@ -32,6 +35,9 @@ bool Mover::search_goes_on() const {
 
 // The oldest request collects frames until it has all it needs; the others wait behind it.
 void Mover::serve_room() {
+  for (Space& space : spaces_) {
+    space.searching = false;
+  }
   while (!room_queue_.empty()) {
     Request& head = *room_queue_.front();
     if (!collect(head)) {
@@ -93,7 +99,8 @@ bool Mover::collect(Request& request) {
       continue;
     }
     request.short_of_room = true;
-    if (spaces_[space].freeing == 0 && spaces_[space].recency.exhausted() && nothing_will_change()) {
+    if (spaces_[space].freeing == 0 && (spaces_[space].recency.exhausted() || fruitless_ >= kMostFruitless) &&
+        nothing_will_change()) {
       if (request.last_look) {
         fail_request(request, no_room(&request, space, missing[space]));
         return true;
@@ -108,18 +115,34 @@ bool Mover::collect(Request& request) {
   return true;
 }
 
-Recency::Candidate Mover::candidate(ExtentRef ref, const Space& s) {
+Recency::Candidate Mover::candidate(ExtentRef ref, Space& s) {
   const unsigned space = s.number;
-  const Extent& extent = residency_.extents.at(ref);
+  Extent& extent = residency_.extents.at(ref);
   ExtentWord& word = residency_.extents.word(space, ref);
   const ExtentBits bits = word.load();
+  bool referenced = word.take_referenced();
+  if (referenced && extent.prefetched) {
+    referenced = false;  // Its first use, however late: the policy counts that one with the insertion.
+    prefetch_used(ref, s);
+  }
+  // What was fetched ahead waits for its use, unless so much was that it would crowd out all else.
+  const bool awaited = extent.prefetched && s.unused_prefetched <= s.tier->books().budget / 2 && !desperate_;
   // Dirty bytes without another copy can leave only if they can be written down now.
   const bool can_write = block_ != nullptr && now_ >= write_backoff_until_;
   const bool can_leave = !bits.dirty() || can_write || readable_elsewhere(ref, space) != kNoSpace;
-  return {.movable = bits.readable() && !bits.pinned() && extent.transfer == 0 && extent.holds == 0 && can_leave,
-          .referenced = word.take_referenced(),
+  return {.movable = bits.readable() && !bits.pinned() && extent.transfer == 0 && extent.holds == 0 && can_leave &&
+                     !awaited,
+          .referenced = referenced,
           .dirty = bits.dirty(),
           .bytes = static_cast<std::uint32_t>(bytes_of(ref))};
+}
+
+void Mover::prefetch_used(ExtentRef ref, Space& s) {
+  Extent& extent = residency_.extents.at(ref);
+  if (extent.prefetched) {
+    extent.prefetched = false;
+    s.unused_prefetched -= bytes_of(ref);
+  }
 }
 
 // Evicts until `bytes` and what is kept ahead of need are on their way to be free.
@@ -142,11 +165,12 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
       hands_.submit(&s.trim);
     }
   }
-  s.searching = priority == Priority::room;
   const std::uint64_t goal = bytes + (priority == Priority::background ? 0 : s.ahead);
   const auto probe = [&](ExtentRef ref) { return candidate(ref, s); };
+  desperate_ = priority == Priority::room && !room_queue_.empty() && room_queue_.front()->last_look;
   // The policy looks at a bounded number of extents a call and goes on where it stopped. Twelve calls a step
   // are enough to find what there is among some thousands; the next step goes on.
+  const std::uint64_t before = s.freeing;
   const auto freed = [&] { return books.in_use - std::min(books.in_use, s.tier->books().in_use) + s.freeing; };
   for (unsigned call = 0; call < 12 && freed() < goal; ++call) {
     victims_.clear();
@@ -161,6 +185,7 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
       break;
     }
   }
+  s.searching = priority == Priority::room && s.freeing == before && freed() < goal && !s.recency.exhausted();
 }
 
 // Frames are freed ahead of need in proportion to how often need was not met.
@@ -184,9 +209,12 @@ void Mover::serve_prefetch() {
   while (!prefetch_queue_.empty() && room_queue_.empty() && prefetches_ < options_.prefetch_limit) {
     auto [request, index] = prefetch_queue_.front();
     Need& need = request->needs[index];
+    Space& s = spaces_[need.space];
     const bool wanted = residency_.extents.at(need.ref).transfer == 0 && lacks_copy(need);
+    // Half of the memory at most for what nobody has used yet; beyond that a prefetch is dropped.
+    const bool allowed = s.unused_prefetched + bytes_of(need.ref) <= s.tier->books().budget / 2;
     FrameId frame{};
-    if (wanted) {
+    if (wanted && allowed) {
       frame = take_frame(need.ref, need.space);
       if (!frame.valid()) {
         make_room(need.space, bytes_of(need.ref), Priority::prefetch);
@@ -281,7 +309,7 @@ Status Mover::no_room(const Request* request, unsigned space, std::uint64_t need
   std::string text = fmt::format("no room for {} in {}: budget {}, used {}, pinned {}", human_bytes(needed), name,
                                  human_bytes(books.budget), human_bytes(books.in_use), human_bytes(info.pinned));
   if (most > 0) {
-    text += fmt::format(", most by '{}' for {:.1f} s", info.holder, static_cast<double>(now_ - since) / 1e9);
+    text += fmt::format(", most by '{}' for {:.1f} s", info.holder, static_cast<double>(std::max<std::int64_t>(0, now_ - since)) / 1e9);
   }
   if (block_ == nullptr) {
     text += "; there is no block tier to write to";

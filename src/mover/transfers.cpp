@@ -221,7 +221,8 @@ void Mover::publish(Transfer& transfer) {
     extent.sums = std::exchange(transfer.sums, nullptr);
   }
   extent.bad_once = false;
-  extent.prefetched = transfer.prefetch;
+  extent.prefetched = transfer.prefetch && space == kHost;
+  spaces_[space].unused_prefetched += extent.prefetched ? bytes_of(ref) : 0;
   word.set_phase(phase);
   (transfer.prefetch ? stats_.prefetched : stats_.promoted) += transfer.reading ? bytes_of(ref) : 0;
   if (space == kHost) {
@@ -374,8 +375,8 @@ void Mover::written(Transfer& transfer) {
     extent.sums = std::exchange(transfer.sums, nullptr);
     stats_.demoted += bytes_of(ref);
     end_transfer(transfer);
-    if (evict_after && extent.holds == 0) {
-      (void)start_evict(ref, space, priority);
+    if (evict_after && !start_evict(ref, space, priority)) {
+      spaces_[space].recency.rejected(ref);  // Pinned or held meanwhile: a candidate again.
     }
   } else {
     end_transfer(transfer);  // Written meanwhile: still dirty, and no longer the first victim.
@@ -389,9 +390,9 @@ void Mover::written(Transfer& transfer) {
 void Mover::demote_failed(Transfer& transfer, Status status) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
-  if (status.info() != nullptr) {
-    last_write_error_ = *status.info();
-  }
+  last_write_error_ = status.info() != nullptr
+                          ? *status.info()
+                          : error_info(status.code(), "writing down failed: {}", code_name(status.code()));
   ++stats_.io_errors;
   write_backoff_ns_ = std::clamp<std::int64_t>(write_backoff_ns_ * 2, 10'000'000, 1'000'000'000);
   write_backoff_until_ = now_ + write_backoff_ns_;
@@ -443,9 +444,9 @@ void Mover::finish_evict(ExtentRef ref, unsigned space, FrameId frame) {
   residency_.extents.frame(space, ref) = {};
   spaces_[space].recency.removed(ref, true);
   stats_.evicted_clean += word.load().dirty() ? 0 : bytes_of(ref);
-  if (extent.prefetched) {
-    extent.prefetched = false;
-    stats_.prefetched_unused += bytes_of(ref);
+  if (space == kHost && extent.prefetched) {
+    stats_.prefetched_unused += word.load().referenced() ? 0 : bytes_of(ref);
+    prefetch_used(ref, spaces_[space]);
   }
   word.clear_dirty();
   word.set_phase(Phase::none);

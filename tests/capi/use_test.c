@@ -1,7 +1,7 @@
 /* The C interface in use: bytes survive eviction, views pin, handles go stale, budgets hold and say
  * who is in the way. Each test has a context of its own. */
-#include <errno.h>
 #include <stdint.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -261,6 +261,34 @@ static void ends(void) {
   close_context(one);
 }
 
+/* A child of fork: the context is the parent's, and says so. */
+static void forks(void) {
+  tm_context* c = open_context("");
+  tm_buffer b = make(c, MIB, "parent's"), other = 0;
+  tm_access a = {.buffer = b, .mode = TM_WRITE};
+  tm_view v;
+  tm_counters counters = {.size = sizeof counters};
+  OK(tm_acquire(c, &a, 1, TM_HOST_ORDER, 10 * SECOND, &v));
+  fill(v.data, MIB, 9);
+  fflush(NULL);
+  const pid_t child = fork();
+  if (child == 0) {
+    g_failures = 0;
+    CHECK(filled(v.data, MIB, 9)); /* A live view stays readable. */
+    SAYS(TM_SHUT_DOWN, "parent", tm_alloc(c, MIB, NULL, &other));
+    SAYS(TM_SHUT_DOWN, "parent", tm_acquire(c, &a, 1, TM_HOST_ORDER, 10 * SECOND, &v));
+    SAYS(TM_SHUT_DOWN, "parent", tm_tick(c, TM_TICK_OP, NULL));
+    SAYS(TM_SHUT_DOWN, "parent", tm_stats(c, &counters));
+    OK(tm_context_destroy(c, 0, SECOND));
+    _Exit(g_failures == 0 ? 0 : 1);
+  }
+  int status = -1;
+  CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+  CHECK(filled(v.data, MIB, 9));
+  OK(tm_release(c, &v, 1, TM_HOST_ORDER));
+  close_context(c);
+}
+
 int main(void) {
   bytes_outlive_memory();
   moving_by_hand();
@@ -269,5 +297,6 @@ int main(void) {
   refusals_name_the_holder();
   adopted_files();
   ends();
+  forks();
   return finish();
 }
