@@ -30,7 +30,9 @@ struct alignas(128) Word {
 };
 
 /// The old value is looked at, as whoever pins must; without that it would be another instruction.
-inline void looked_at(std::uint64_t old) { asm volatile("" : : "r"(old)); }
+inline void looked_at(std::uint64_t old) {
+  asm volatile("" : : "r"(old));
+}
 
 /// The bare pair, as an acquire and a release order memory.
 inline void bare_pair(std::atomic<std::uint64_t>& word) {
@@ -116,16 +118,14 @@ Status one_thread(Session& session, Context& context) {
   }
   auto word = std::make_unique<Word>();
   Hit hit(context, buffer->range());
-  return session
-      .compare("acquire_release_hit", "ns", Better::lower, bars::kHit,
-               [&] {
-                 const double value = timed(kRounds, [&] { hit(); });
-                 return sample(value, hit.failed());
-               },
-               {"atomic pair", "std::atomic fetch_add(1, acquire), fetch_sub(1, release)", [&] {
-                  return Result<Sample>(
-                      Sample{timed(kRounds, [&] { bare_pair(word->value); })});
-                }});
+  return session.compare(
+      "acquire_release_hit", "ns", Better::lower, bars::kHit,
+      [&] {
+        const double value = timed(kRounds, [&] { hit(); });
+        return sample(value, hit.failed());
+      },
+      {"atomic pair", "std::atomic fetch_add(1, acquire), fetch_sub(1, release)",
+       [&] { return Result<Sample>(Sample{timed(kRounds, [&] { bare_pair(word->value); })}); }});
 }
 
 Status through_c(Session& session, const std::string& tiers) {
@@ -152,21 +152,17 @@ Status through_c(Session& session, const std::string& tiers) {
     access.mode = TM_READ;
     bool failed = false;
     auto word = std::make_unique<Word>();
-    result = session
-                 .compare("acquire_release_hit_c", "ns", Better::lower, bars::kHit,
-                          [&] {
-                            const double value = timed(kRounds, [&] {
-                              failed |= tm_acquire(context, &access, 1, TM_HOST_ORDER, 0, &view) !=
-                                        TM_OK;
-                              failed |= tm_release(context, &view, 1, TM_HOST_ORDER) != TM_OK;
-                            });
-                            return sample(value, failed);
-                          },
-                          {"atomic pair",
-                           "std::atomic fetch_add(1, acquire), fetch_sub(1, release)", [&] {
-                             return Result<Sample>(
-                                 Sample{timed(kRounds, [&] { bare_pair(word->value); })});
-                           }});
+    result = session.compare(
+        "acquire_release_hit_c", "ns", Better::lower, bars::kHit,
+        [&] {
+          const double value = timed(kRounds, [&] {
+            failed |= tm_acquire(context, &access, 1, TM_HOST_ORDER, 0, &view) != TM_OK;
+            failed |= tm_release(context, &view, 1, TM_HOST_ORDER) != TM_OK;
+          });
+          return sample(value, failed);
+        },
+        {"atomic pair", "std::atomic fetch_add(1, acquire), fetch_sub(1, release)",
+         [&] { return Result<Sample>(Sample{timed(kRounds, [&] { bare_pair(word->value); })}); }});
   }
   if (context != nullptr) {
     (void)tm_free(context, buffer);
@@ -185,24 +181,23 @@ Status many_extents(Session& session, Context& context) {
   Hit hit(context, buffer->range());
   const std::uint64_t rounds = kRounds / kManyExtents * 4;
   const auto each = [](double value) { return value / static_cast<double>(kManyExtents); };
-  return session
-      .compare("acquire_release_hit_512_extents", "ns/extent", Better::lower, bars::kHitMany,
-               [&] {
-                 const double value = timed(rounds, [&] { hit(); });
-                 return sample(each(value), hit.failed());
-               },
-               {"512 atomic pairs", "512 fetch_add on neighbouring words, then 512 fetch_sub",
-                [&] {
-                  const double value = timed(rounds, [&] {
-                    for (auto& word : words) {
-                      looked_at(word.fetch_add(1, std::memory_order_acquire));
-                    }
-                    for (auto& word : words) {
-                      looked_at(word.fetch_sub(1, std::memory_order_release));
-                    }
-                  });
-                  return Result<Sample>(Sample{each(value)});
-                }});
+  return session.compare(
+      "acquire_release_hit_512_extents", "ns/extent", Better::lower, bars::kHitMany,
+      [&] {
+        const double value = timed(rounds, [&] { hit(); });
+        return sample(each(value), hit.failed());
+      },
+      {"512 atomic pairs", "512 fetch_add on neighbouring words, then 512 fetch_sub", [&] {
+         const double value = timed(rounds, [&] {
+           for (auto& word : words) {
+             looked_at(word.fetch_add(1, std::memory_order_acquire));
+           }
+           for (auto& word : words) {
+             looked_at(word.fetch_sub(1, std::memory_order_release));
+           }
+         });
+         return Result<Sample>(Sample{each(value)});
+       }});
 }
 
 Status two_threads(Session& session, Context& context, bool same) {
@@ -214,20 +209,17 @@ Status two_threads(Session& session, Context& context, bool same) {
   std::array<Hit, 2> hits = {Hit(context, first->range()),
                              Hit(context, (same ? *first : *second).range())};
   auto words = std::make_unique<std::array<Word, 2>>();
-  return session
-      .compare(same ? "acquire_release_hit_2_threads_same" : "acquire_release_hit_2_threads", "ns",
-               Better::lower, same ? bars::kHitShared : bars::kHitMany,
-               [&] {
-                 const double value =
-                     timed_on_two(kRounds, [&](unsigned thread) { hits[thread](); });
-                 return sample(value, hits[0].failed() || hits[1].failed());
-               },
-               {"atomic pair, 2 threads",
-                same ? "two threads, one word" : "two threads, a word each", [&] {
-                  return Result<Sample>(Sample{timed_on_two(kRounds, [&](unsigned thread) {
-                    bare_pair((*words)[same ? 0 : thread].value);
-                  })});
-                }});
+  return session.compare(
+      same ? "acquire_release_hit_2_threads_same" : "acquire_release_hit_2_threads", "ns",
+      Better::lower, same ? bars::kHitShared : bars::kHitMany,
+      [&] {
+        const double value = timed_on_two(kRounds, [&](unsigned thread) { hits[thread](); });
+        return sample(value, hits[0].failed() || hits[1].failed());
+      },
+      {"atomic pair, 2 threads", same ? "two threads, one word" : "two threads, a word each", [&] {
+         return Result<Sample>(Sample{timed_on_two(
+             kRounds, [&](unsigned thread) { bare_pair((*words)[same ? 0 : thread].value); })});
+       }});
 }
 
 }  // namespace

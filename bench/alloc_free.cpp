@@ -23,7 +23,9 @@ void touch_pages(std::byte* data, std::uint64_t bytes) {
 }
 
 /// Enough for some milliseconds.
-std::uint64_t rounds_of(std::uint64_t bytes) { return 4096 * kMiB / bytes; }
+std::uint64_t rounds_of(std::uint64_t bytes) {
+  return 4096 * kMiB / bytes;
+}
 
 Result<Sample> ours(Context& context, std::uint64_t bytes, std::uint32_t mode) {
   const std::uint64_t rounds = rounds_of(bytes);

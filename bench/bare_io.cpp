@@ -6,8 +6,9 @@
 
 #include <cerrno>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "bench/process.hpp"
@@ -78,15 +79,15 @@ class BareIo::Ring {
       for (std::uint64_t at = 0; at < kMemory; at += kBlock) {
         blocks.push_back({memory + at, kBlock});
       }
-      error = io_uring_register_buffers(&ring_, blocks.data(),
-                                        static_cast<unsigned>(blocks.size()));
+      error =
+          io_uring_register_buffers(&ring_, blocks.data(), static_cast<unsigned>(blocks.size()));
       if (error == 0) {
         error = io_uring_register_files(&ring_, &fd, 1);
       }
     }
-    return error == 0 ? Status()
-                      : fail_native(Code::unavailable, -error, "io_uring: {}",
-                                    std::strerror(-error));
+    return error == 0
+               ? Status()
+               : fail_native(Code::unavailable, -error, "io_uring: {}", std::strerror(-error));
   }
 
   /// `place`: a block of memory, which carries its transfer's number.
@@ -186,8 +187,7 @@ Result<Sample> BareIo::run(Traffic, const Setting&, std::uint64_t) {
 
 #endif
 
-Result<std::unique_ptr<BareIo>> BareIo::create(const std::string& directory,
-                                               std::uint64_t bytes) {
+Result<std::unique_ptr<BareIo>> BareIo::create(const std::string& directory, std::uint64_t bytes) {
   std::unique_ptr<BareIo> peer(new BareIo);
   peer->bytes_ = bytes / kBlock * kBlock;
   auto file = BlockFile::open({.path = directory, .limit = peer->bytes_});
@@ -237,9 +237,9 @@ std::vector<std::string> BareIo::fio_command(Traffic traffic, unsigned depth,
 Result<Sample> BareIo::run_fio(Traffic traffic, unsigned depth, std::uint64_t bytes) {
   const Output output = run_program(fio_command(traffic, depth, bytes));
   if (output.exit_code != 0) {
-    return fail(Code::unavailable, "{}",
-                output.exit_code == 127 ? "not installed"
-                                        : fmt::format("exit code {}", output.exit_code));
+    return fail(
+        Code::unavailable, "{}",
+        output.exit_code == 127 ? "not installed" : fmt::format("exit code {}", output.exit_code));
   }
   // fio may print warnings before the JSON.
   const auto begin = output.text.find('{');
@@ -264,7 +264,7 @@ Result<Sample> BareIo::run_fio(Traffic traffic, unsigned depth, std::uint64_t by
 
 std::vector<Peer> BareIo::candidates(Traffic traffic, std::uint64_t bytes) {
   std::vector<Peer> peers;
-  for (const unsigned depth : {8U, 16U, 32U}) {
+  for (const unsigned depth : {8U, 16U, 32U, 64U}) {
     for (const bool fixed : {false, true}) {
       for (const bool huge : {false, true}) {
         const Setting setting{fixed, huge, depth};

@@ -42,8 +42,7 @@ class BareIo {
  private:
   class Ring;
   BareIo() = default;
-  std::vector<std::string> fio_command(Traffic traffic, unsigned depth,
-                                       std::uint64_t bytes) const;
+  std::vector<std::string> fio_command(Traffic traffic, unsigned depth, std::uint64_t bytes) const;
 
   std::unique_ptr<BlockFile> file_;
   std::uint64_t bytes_ = 0;

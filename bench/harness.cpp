@@ -6,8 +6,9 @@
 #include <time.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "bench/machine.hpp"
@@ -62,7 +63,7 @@ double now_seconds() {
 }
 
 Status Session::compare(std::string name, std::string unit, Better better, double bar,
-                              const Measure& ours, const Peer& peer) {
+                        const Measure& ours, const Peer& peer) {
   Side mine, theirs, unmeasured;
   tell(name);
   Status status = take(ours, unmeasured);
@@ -125,8 +126,7 @@ Result<Peer> best_of(Session& session, std::string_view what, Better better, uns
     }
     const double value = median(sides[i].values);
     list += fmt::format("{}{} {:.4g}", list.empty() ? "" : "; ", candidates[i].name, value);
-    if (best == candidates.size() ||
-        ratio_of(better, value, median(sides[best].values)) > 1) {
+    if (best == candidates.size() || ratio_of(better, value, median(sides[best].values)) > 1) {
       best = i;
     }
   }

@@ -3,14 +3,14 @@
 // hands in two functions that each give one sample. One thread.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
-
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "bench/statistics.hpp"
 #include "tiermem/status.hpp"
@@ -21,8 +21,8 @@ enum class Better { higher, lower };
 
 /// One run of one side.
 struct Sample {
-  double value = 0;            ///< In the row's unit.
-  double cpu_s_per_gib = -1;   ///< Processor time of the process; negative: not asked.
+  double value = 0;           ///< In the row's unit.
+  double cpu_s_per_gib = -1;  ///< Processor time of the process; negative: not asked.
 };
 using Measure = std::function<Result<Sample>()>;
 
@@ -62,16 +62,15 @@ class Session {
  public:
   using Tell = std::function<void(const std::string& what)>;
   /// `tell` is called with what is being measured now.
-  Session(Settings settings, Tell tell)
-      : settings_(std::move(settings)), tell_(std::move(tell)) {}
+  Session(Settings settings, Tell tell) : settings_(std::move(settings)), tell_(std::move(tell)) {}
 
   const Settings& settings() const { return settings_; }
   void tell(const std::string& what) const { tell_(what); }
 
   /// settings().pairs pairs, each side first in every other one; one unmeasured run of each before.
   /// Adds the row. Errors: those of the two sides.
-  Status compare(std::string name, std::string unit, Better better, double bar,
-                 const Measure& ours, const Peer& peer);
+  Status compare(std::string name, std::string unit, Better better, double bar, const Measure& ours,
+                 const Peer& peer);
   /// A figure without a peer.
   void add(Row row) { rows_.push_back(std::move(row)); }
   /// A sentence for people, shown below the table.

@@ -28,8 +28,8 @@ void sleep_seconds(double seconds) {
 
 Status idle(Session& session) {
   session.tell("idle");
-  auto context = Context::create(
-      fmt::format("dram=64M; nvme={}:256M", session.settings().directory));
+  auto context =
+      Context::create(fmt::format("dram=64M; nvme={}:256M", session.settings().directory));
   if (!context.ok()) {
     return std::move(context).status();
   }

@@ -7,8 +7,9 @@
 namespace tiermem::bench {
 
 struct Output {
-  int exit_code = -1;  ///< 127: there is no such program; -1: it could not be started or was killed.
-  std::string text;    ///< Its standard output.
+  int exit_code =
+      -1;            ///< 127: there is no such program; -1: it could not be started or was killed.
+  std::string text;  ///< Its standard output.
 };
 
 /// No shell is involved; standard error goes nowhere.

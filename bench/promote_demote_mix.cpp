@@ -28,9 +28,9 @@ Status promote_demote_mix(Session& session) {
     return std::move(set).status();
   }
   // The unmeasured run fills DRAM with dirty extents.
-  return session
-      .compare("promote_demote_mix", "GB/s", Better::higher, bars::kDiskMix,
-               [&] { return (*set)->mix(dram); }, *peer);
+  return session.compare(
+      "promote_demote_mix", "GB/s", Better::higher, bars::kDiskMix,
+      [&] { return (*set)->mix(dram); }, *peer);
 }
 
 }  // namespace tiermem::bench

@@ -24,8 +24,8 @@ inline double median(std::vector<double> samples) {
 /// half, so the ranks follow a binomial distribution. Below 6 samples no interval is that sure,
 /// and the whole range is the answer.
 inline std::size_t interval_rank(std::size_t n) {
-  double tail = 0;                                           // P(X <= r), X binomial(n, 1/2).
-  double term = std::pow(0.5, static_cast<double>(n));       // P(X = r)
+  double tail = 0;                                      // P(X <= r), X binomial(n, 1/2).
+  double term = std::pow(0.5, static_cast<double>(n));  // P(X = r)
   std::size_t rank = 0;
   for (std::size_t r = 0; r < n / 2; ++r) {
     tail += term;

@@ -17,12 +17,14 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr double kGiB = 1024.0 * 1024 * 1024;
-constexpr std::uint64_t kBatch = 8;    // Extents of one prefetch.
-constexpr std::size_t kBatches = 6;    // Prefetches under way: three times the default depth.
+constexpr std::uint64_t kBatch = 8;  // Extents of one prefetch.
+constexpr std::size_t kBatches = 6;  // Prefetches under way: three times the default depth.
 constexpr std::uint64_t kRandom = 64 * kMiB;
 
 /// Bytes that came in, asked for ahead or on demand.
-std::uint64_t came_in(const Stats& stats) { return stats.promoted + stats.prefetched; }
+std::uint64_t came_in(const Stats& stats) {
+  return stats.promoted + stats.prefetched;
+}
 
 }  // namespace
 
@@ -97,24 +99,24 @@ Result<Op> WorkingSet::prefetch(std::uint64_t first, std::uint64_t count) {
   return op;
 }
 
-Result<Sample> WorkingSet::promote(std::uint64_t bytes) {
-  const std::uint64_t count = bytes / kExtent;
-  std::deque<Op> ops;
+Result<Stats> WorkingSet::stream(std::uint64_t bytes, std::uint32_t mode) {
+  const Stats before = context_->stats();
   std::uint64_t used = cursor_;
-  const std::uint64_t before = came_in(context_->stats());
-  const double cpu = cpu_seconds();
-  const double start = now_seconds();
-  for (std::uint64_t queued = 0; queued < count || !ops.empty();) {
-    if (queued < count && ops.size() < kBatches) {
-      const std::uint64_t n = std::min(kBatch, count - queued);
-      auto op = prefetch(cursor_, n);
+  std::deque<Op> ops;
+  // A policy that resists loops keeps some of this one: go on until so much has really come in.
+  const std::uint64_t most = cursor_ + 2 * buffers_.size();
+  while (true) {
+    const bool enough = cursor_ >= most || came_in(context_->stats()) - came_in(before) >= bytes;
+    while (!enough && ops.size() < kBatches) {
+      auto op = prefetch(cursor_, kBatch);
       if (!op.ok()) {
         return std::move(op).status();
       }
       ops.push_back(std::move(*op));
-      cursor_ += n;
-      queued += n;
-      continue;
+      cursor_ += kBatch;
+    }
+    if (ops.empty()) {
+      return before;
     }
     Status done = ops.front().wait();
     if (!done.ok()) {
@@ -122,20 +124,33 @@ Result<Sample> WorkingSet::promote(std::uint64_t bytes) {
     }
     ops.pop_front();
     // Used by a view each: prefetches that nobody uses are held back.
-    for (const std::uint64_t end = std::min(used + kBatch, cursor_); used < end; ++used) {
-      auto view = buffers_[used % buffers_.size()].acquire(kRead);
+    for (const std::uint64_t end = used + kBatch; used < end; ++used) {
+      auto view = buffers_[used % buffers_.size()].acquire(mode);
       if (!view.ok()) {
         return std::move(view).status();
       }
+      if (mode != kRead) {
+        std::memcpy(view->data(), &used, sizeof(used));
+      }
     }
   }
+}
+
+Result<Sample> WorkingSet::timed_stream(std::uint64_t bytes, std::uint32_t mode) {
+  const double cpu = cpu_seconds();
+  const double start = now_seconds();
+  const auto before = stream(bytes, mode);
   const double took = now_seconds() - start;
-  const auto moved = static_cast<double>(came_in(context_->stats()) - before);
-  // A policy that resists loops keeps some of this one: what was still there does not count.
-  if (moved < static_cast<double>(bytes) / 4) {
-    return fail(Code::internal, "only {} of {} came in: the working set does not exceed DRAM",
-                human_bytes(static_cast<std::uint64_t>(moved)), human_bytes(bytes));
+  if (!before.ok()) {
+    return before.status().clone();
   }
+  const Stats after = context_->stats();
+  const std::uint64_t in = came_in(after) - came_in(*before);
+  if (in < bytes) {
+    return fail(Code::internal, "only {} of {} came in: the working set does not exceed DRAM",
+                human_bytes(in), human_bytes(bytes));
+  }
+  const auto moved = static_cast<double>(in + after.demoted - before->demoted);
   return Sample{moved / took / 1e9, (cpu_seconds() - cpu) / (moved / kGiB)};
 }
 
@@ -170,43 +185,6 @@ Result<Sample> WorkingSet::demote(std::uint64_t bytes) {
                 human_bytes(moved), human_bytes(bytes));
   }
   return Sample{static_cast<double>(moved) / took / 1e9, cpu / (static_cast<double>(moved) / kGiB)};
-}
-
-Result<Sample> WorkingSet::mix(std::uint64_t bytes) {
-  const std::uint64_t count = bytes / kExtent;
-  std::deque<Op> ops;
-  std::uint64_t queued = 0;
-  const Stats before = context_->stats();
-  const double cpu = cpu_seconds();
-  const double start = now_seconds();
-  for (std::uint64_t i = 0; i < count; ++i) {
-    while (queued < count && queued < i + kBatch * kBatches) {
-      const std::uint64_t n = std::min(kBatch, count - queued);
-      auto op = prefetch(cursor_ + queued - i, n);
-      if (!op.ok()) {
-        return std::move(op).status();
-      }
-      ops.push_back(std::move(*op));
-      queued += n;
-    }
-    if (i % kBatch == 0) {
-      Status done = ops.front().wait();
-      if (!done.ok()) {
-        return done;
-      }
-      ops.pop_front();
-    }
-    auto view = buffers_[next()].acquire(kWrite);
-    if (!view.ok()) {
-      return std::move(view).status();
-    }
-    std::memcpy(view->data(), &i, sizeof(i));
-  }
-  const double took = now_seconds() - start;
-  const Stats after = context_->stats();
-  const auto moved = static_cast<double>(came_in(after) - came_in(before) + after.demoted -
-                                         before.demoted);
-  return Sample{moved / took / 1e9, (cpu_seconds() - cpu) / (moved / kGiB)};
 }
 
 }  // namespace tiermem::bench

@@ -26,17 +26,19 @@ class WorkingSet {
 
   std::uint64_t dram() const { return dram_; }
   /// Queues prefetches of clean extents, the oldest evicted without a write. GB/s read.
-  Result<Sample> promote(std::uint64_t bytes);
+  Result<Sample> promote(std::uint64_t bytes) { return timed_stream(bytes, kRead); }
   /// Writes dirty extents down, half of DRAM at a time; only the evictions are timed. GB/s written.
   Result<Sample> demote(std::uint64_t bytes);
   /// Promotes extents and makes each dirty, so that every promote pushes a dirty one out. GB/s of
   /// both directions.
-  Result<Sample> mix(std::uint64_t bytes);
-  Status evict_all();
-  Context& context() { return *context_; }
+  Result<Sample> mix(std::uint64_t bytes) { return timed_stream(bytes, kWrite); }
 
  private:
   WorkingSet() = default;
+  Status evict_all();
+  /// Prefetches ahead and acquires in turn until `bytes` came in; the counters from before.
+  Result<Stats> stream(std::uint64_t bytes, std::uint32_t mode);
+  Result<Sample> timed_stream(std::uint64_t bytes, std::uint32_t mode);
   std::uint64_t next() { return cursor_++ % buffers_.size(); }
   Status fill(std::uint64_t index);
   Result<Op> prefetch(std::uint64_t first, std::uint64_t count);

@@ -48,17 +48,17 @@ enum {
   TM_OK = 0,           /**< Done. */
   TM_INVALID_ARGUMENT, /**< Fix the call. */
   TM_STALE_HANDLE,     /**< The buffer was freed, or the handle was never one. */
-  TM_NO_CAPACITY,      /**< Free, release or wait; tm_error() names the tier, its budget, a holder. */
-  TM_BUSY,             /**< Try again: pinned, under way, or would have to wait with a timeout of 0. */
-  TM_TIMED_OUT,        /**< The time given was not enough. */
-  TM_CANCELLED,        /**< The operation was cancelled by its owner. */
-  TM_UNSUPPORTED,      /**< This version has no such thing: choose another tier or option. */
-  TM_UNAVAILABLE,      /**< No driver, no device, no permission, or no such tier in this context. */
-  TM_IO_ERROR,         /**< A device refused; the bytes are where they were. */
-  TM_DISCARDED,        /**< A droppable buffer's bytes were dropped: recompute them. */
-  TM_LOST,             /**< The bytes are gone, and that is an error. */
-  TM_SHUT_DOWN,        /**< The context is closing, closed, or belongs to the parent process. */
-  TM_INTERNAL          /**< A defect of tiermem. */
+  TM_NO_CAPACITY, /**< Free, release or wait; tm_error() names the tier, its budget, a holder. */
+  TM_BUSY,        /**< Try again: pinned, under way, or would have to wait with a timeout of 0. */
+  TM_TIMED_OUT,   /**< The time given was not enough. */
+  TM_CANCELLED,   /**< The operation was cancelled by its owner. */
+  TM_UNSUPPORTED, /**< This version has no such thing: choose another tier or option. */
+  TM_UNAVAILABLE, /**< No driver, no device, no permission, or no such tier in this context. */
+  TM_IO_ERROR,    /**< A device refused; the bytes are where they were. */
+  TM_DISCARDED,   /**< A droppable buffer's bytes were dropped: recompute them. */
+  TM_LOST,        /**< The bytes are gone, and that is an error. */
+  TM_SHUT_DOWN,   /**< The context is closing, closed, or belongs to the parent process. */
+  TM_INTERNAL     /**< A defect of tiermem. */
 };
 
 /* ---- Handles and records --------------------------------------------------------------------- */
@@ -93,8 +93,8 @@ enum {
 typedef struct tm_stream {
   uint32_t kind;     /**< #TM_STREAM_HOST or #TM_STREAM_CUDA. */
   uint32_t reserved; /**< 0. */
-  void* handle; /**< The CUDA stream; NULL is the legacy default stream, not "none". With
-                     #TM_STREAM_HOST: NULL. */
+  void* handle;      /**< The CUDA stream; NULL is the legacy default stream, not "none". With
+                          #TM_STREAM_HOST: NULL. */
 } tm_stream;
 
 enum {
@@ -141,16 +141,16 @@ enum {
   TM_ADVICE_NORMAL = 0, /**< No hint. */
   TM_READ_MOSTLY,       /**< Rarely written. */
   TM_WILL_NEED,         /**< As tm_prefetch(), without an operation. */
-  TM_DONT_NEED,         /**< The bytes are not needed any more: the range reads as zeros afterwards. */
-  TM_COLD,              /**< First victims. */
-  TM_SEQUENTIAL,        /**< Used in order. */
-  TM_RANDOM,            /**< Used in no order. */
-  TM_STREAMED,          /**< Used once, then first victim. */
-  TM_TOUCHED,           /**< Used without a view: counts as a use, does nothing else. */
-  TM_FROZEN,            /**< Will not be written again: written behind now, so that eviction is free. */
-  TM_PREFERRED,         /**< Stays where it is if it can. */
-  TM_KEEP,              /**< value 1: not a victim while anything else is; value 0: as any other. */
-  TM_NEXT_USE           /**< value: the tm_tick() ordinal of the next use. */
+  TM_DONT_NEED,  /**< The bytes are not needed any more: the range reads as zeros afterwards. */
+  TM_COLD,       /**< First victims. */
+  TM_SEQUENTIAL, /**< Used in order. */
+  TM_RANDOM,     /**< Used in no order. */
+  TM_STREAMED,   /**< Used once, then first victim. */
+  TM_TOUCHED,    /**< Used without a view: counts as a use, does nothing else. */
+  TM_FROZEN,     /**< Will not be written again: written behind now, so that eviction is free. */
+  TM_PREFERRED,  /**< Stays where it is if it can. */
+  TM_KEEP,       /**< value 1: not a victim while anything else is; value 0: as any other. */
+  TM_NEXT_USE    /**< value: the tm_tick() ordinal of the next use. */
 };
 
 /* ---- Context --------------------------------------------------------------------------------- */
@@ -185,16 +185,16 @@ TIERMEM_API tm_status tm_context_create(const char* tiers, const tm_context_opti
  * with it or begin one. After any other answer it still exists, and the call may be repeated.
  *
  * While views are held it refuses with #TM_BUSY and lists label, holder and age of them.
- * With #TM_DESTROY_FORCE it goes on: their pointers are invalid at once. Requests that wait end with
- * #TM_SHUT_DOWN; transfers under way get `timeout_ns` to end, else #TM_TIMED_OUT: the context is
- * then closed, and a second call frees it.
+ * With #TM_DESTROY_FORCE it goes on: their pointers are invalid at once. Requests that wait end
+ * with #TM_SHUT_DOWN; transfers under way get `timeout_ns` to end, else #TM_TIMED_OUT: the context
+ * is then closed, and a second call frees it.
  */
 TIERMEM_API tm_status tm_context_destroy(tm_context* context, uint32_t flags, int64_t timeout_ns);
 
 /**
  * Changes the budget of a tier, {#TM_DRAM, 0} or {#TM_BLOCK, 0}. Shrinking DRAM evicts, and waits
- * for it; if it cannot be met in time, the old budget stays. Errors: #TM_NO_CAPACITY if pinned bytes
- * are in the way, naming a holder; #TM_UNAVAILABLE if the context has no such tier.
+ * for it; if it cannot be met in time, the old budget stays. Errors: #TM_NO_CAPACITY if pinned
+ * bytes are in the way, naming a holder; #TM_UNAVAILABLE if the context has no such tier.
  */
 TIERMEM_API tm_status tm_set_budget(tm_context* context, tm_place tier, uint64_t bytes,
                                     int64_t timeout_ns);
@@ -230,8 +230,9 @@ enum {
 };
 
 /**
- * Makes a buffer of `bytes`, which reads as zeros and costs no memory until it is touched. `options`
- * may be NULL. The caller owns the buffer and ends it with tm_free(), or with the context.
+ * Makes a buffer of `bytes`, which reads as zeros and costs no memory until it is touched.
+ * `options` may be NULL. The caller owns the buffer and ends it with tm_free(), or with the
+ * context.
  *
  * Errors: #TM_INVALID_ARGUMENT; #TM_UNSUPPORTED for a flag and #TM_UNAVAILABLE for a place that
  * this version or this context lacks, named in the sentence; #TM_NO_CAPACITY when handles or
@@ -245,8 +246,8 @@ TIERMEM_API tm_status tm_alloc(tm_context* context, uint64_t bytes,
  * end. Evicting it writes nothing. The file must not change while the buffer lives; a change that
  * is noticed is #TM_IO_ERROR for whoever reads.
  *
- * Errors: #TM_INVALID_ARGUMENT for a path that is no file, or a range that is not in it; #TM_IO_ERROR
- * with errno for a file that cannot be used; as tm_alloc() for the options.
+ * Errors: #TM_INVALID_ARGUMENT for a path that is no file, or a range that is not in it;
+ * #TM_IO_ERROR with errno for a file that cannot be used; as tm_alloc() for the options.
  */
 TIERMEM_API tm_status tm_adopt_file(tm_context* context, const char* path, uint64_t offset,
                                     uint64_t length, const tm_buffer_options* options,
@@ -330,8 +331,8 @@ TIERMEM_API tm_status tm_release(tm_context* context, const tm_view* views, size
 TIERMEM_API tm_status tm_prefetch(tm_context* context, const tm_access* list, size_t n,
                                   uint64_t next_use, tm_op* out);
 
-/** Moves ranges to a tier, {#TM_DRAM, 0}, {#TM_HOST, 0} or {#TM_BLOCK, 0}, and waits for it. Errors:
- *  as tm_acquire() upwards, as tm_evict() downwards; #TM_UNAVAILABLE for another tier. */
+/** Moves ranges to a tier, {#TM_DRAM, 0}, {#TM_HOST, 0} or {#TM_BLOCK, 0}, and waits for it.
+ * Errors: as tm_acquire() upwards, as tm_evict() downwards; #TM_UNAVAILABLE for another tier. */
 TIERMEM_API tm_status tm_migrate(tm_context* context, const tm_access* list, size_t n, tm_place to,
                                  int64_t timeout_ns);
 
@@ -452,14 +453,15 @@ typedef struct tm_capabilities {
 } tm_capabilities;
 
 enum {
-  TM_CAN_CHECKSUM = 1,     /**< Block tiers have checksums; with a context: they are on. */
-  TM_CAN_ADOPT_FILE = 2,   /**< tm_adopt_file(). */
-  TM_CAN_MAP = 4,          /**< #TM_MAPPED. */
-  TM_CAN_CUDA_STREAM = 8,  /**< #TM_STREAM_CUDA. */
-  TM_CAN_IO_URING = 16,    /**< With a context: it uses io_uring. */
-  TM_CAN_HUGE_PAGES = 32,  /**< With a context: it gets huge pages. */
-  TM_CAN_MOVE_PAGES = 64,  /**< With a context: extents enter windows without a copy. */
-  TM_CAN_SEE_TOUCHES = 128 /**< With a context: touches of absent bytes without a view are caught. */
+  TM_CAN_CHECKSUM = 1,    /**< Block tiers have checksums; with a context: they are on. */
+  TM_CAN_ADOPT_FILE = 2,  /**< tm_adopt_file(). */
+  TM_CAN_MAP = 4,         /**< #TM_MAPPED. */
+  TM_CAN_CUDA_STREAM = 8, /**< #TM_STREAM_CUDA. */
+  TM_CAN_IO_URING = 16,   /**< With a context: it uses io_uring. */
+  TM_CAN_HUGE_PAGES = 32, /**< With a context: it gets huge pages. */
+  TM_CAN_MOVE_PAGES = 64, /**< With a context: extents enter windows without a copy. */
+  TM_CAN_SEE_TOUCHES =
+      128 /**< With a context: touches of absent bytes without a view are caught. */
 };
 
 /** Fills `out`; `context` may be NULL. */

@@ -10,10 +10,11 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "bench/core.hpp"
@@ -51,9 +52,9 @@ Result<std::string> default_directory() {
   return config->block.front().path;
 }
 
-/// jemalloc wants more thread-local room than the C library keeps for libraries opened later, unless
-/// it is told before it starts: the program starts again, once.
-void restart_with_thread_local_room() {
+/// The C library reads its settings when a program starts, so the program starts again, once: with
+/// huge pages for malloc, which is its best, and with the thread-local room that jemalloc wants.
+void restart_with_best_malloc() {
   constexpr const char* kName = "GLIBC_TUNABLES";
   constexpr std::string_view kRoom = "glibc.rtld.optional_static_tls";
   const char* set = std::getenv(kName);
@@ -61,7 +62,7 @@ void restart_with_thread_local_room() {
   if (tunables.find(kRoom) != std::string::npos) {
     return;
   }
-  tunables += fmt::format("{}{}=16384", tunables.empty() ? "" : ":", kRoom);
+  tunables += fmt::format("{}{}=16384:glibc.malloc.hugetlb=1", tunables.empty() ? "" : ":", kRoom);
   std::ifstream file("/proc/self/cmdline");
   std::vector<std::string> words;
   for (std::string word; std::getline(file, word, '\0');) {
@@ -108,7 +109,10 @@ void print_results(const bench::Session& session) {
     }
     table.add({row.name, figure(row.value, row.unit), peer ? figure(row.peer_value, row.unit) : "-",
                peer ? ratio_text(row) : "-", bar,
-               !row.has_bar() ? "-" : row.met() ? "met" : "missed", peer ? row.peer : "-"});
+               !row.has_bar() ? "-"
+               : row.met()    ? "met"
+                              : "missed",
+               peer ? row.peer : "-"});
   }
   table.print();
 
@@ -154,7 +158,7 @@ int run(const Arguments& arguments) {
   if (std::any_of(chosen.begin(), chosen.end(), [](const bench::Benchmark& benchmark) {
         return benchmark.run == bench::alloc_free;
       })) {
-    restart_with_thread_local_room();
+    restart_with_best_malloc();
   }
   bench::Settings settings{arguments.directory, arguments.pairs};
   if (settings.directory.empty()) {

@@ -27,6 +27,8 @@ int complain(ExitCode code, std::string_view sentence) {
   return code;
 }
 
-int complain(const Status& status) { return complain(exit_code(status), status.message()); }
+int complain(const Status& status) {
+  return complain(exit_code(status), status.message());
+}
 
 }  // namespace tiermem::cli

@@ -2,11 +2,11 @@
 // add each command to the command line. main.cpp calls them from the one thread there is.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <cstdint>
 #include <string>
 #include <string_view>
+
+#include <CLI/CLI.hpp>
 
 #include "tiermem/status.hpp"
 

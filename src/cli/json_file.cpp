@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
@@ -15,8 +16,7 @@ namespace tiermem::cli {
 namespace {
 
 Status cannot(const std::string& path, int error) {
-  return fail_native(Code::io_error, error, "cannot write {:.160}: {}", path,
-                     std::strerror(error));
+  return fail_native(Code::io_error, error, "cannot write {:.160}: {}", path, std::strerror(error));
 }
 
 bool put(std::FILE* file, const std::string& text) {

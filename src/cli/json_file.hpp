@@ -1,9 +1,9 @@
 // Results for programs: JSON to a file, or to stdout for "-". One thread.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
-
 #include <string>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "tiermem/status.hpp"
 

@@ -40,11 +40,10 @@ void add_memory(const Config& config, const HostFacts& host, std::vector<Probe>&
   const DramFacts& facts = (*tier)->facts();
   const UserfaultFacts& uffd = facts.userfault;
   const bool open = uffd.source != UserfaultSource::none;
-  probes.push_back(
-      {"userfaultfd", open,
-       open ? fmt::format("by {}{}{}", userfault_source_name(uffd.source),
-                          *uffd.reason != '\0' ? "; " : "", uffd.reason)
-            : reason_or(uffd.reason, "refused")});
+  probes.push_back({"userfaultfd", open,
+                    open ? fmt::format("by {}{}{}", userfault_source_name(uffd.source),
+                                       *uffd.reason != '\0' ? "; " : "", uffd.reason)
+                         : reason_or(uffd.reason, "refused")});
   const bool move = *facts.move_reason == '\0' && uffd.move;
   probes.push_back({"UFFDIO_MOVE", move,
                     move ? "2 MiB moved there and back"
@@ -53,12 +52,11 @@ void add_memory(const Config& config, const HostFacts& host, std::vector<Probe>&
                     uffd.poison ? "touches of absent extents end in SIGBUS, not in zeros"
                                 : "not offered by this kernel (Linux 6.6)"});
   const bool remap = *facts.remap_reason == '\0';
-  probes.push_back(
-      {"mremap", remap,
-       remap ? fmt::format("vm.max_map_count {}", host.max_map_count.available
-                                                      ? host.max_map_count.value
-                                                      : host.max_map_count.reason)
-             : facts.remap_reason});
+  probes.push_back({"mremap", remap,
+                    remap ? fmt::format("vm.max_map_count {}", host.max_map_count.available
+                                                                   ? host.max_map_count.value
+                                                                   : host.max_map_count.reason)
+                          : facts.remap_reason});
   probes.push_back({"huge pages", facts.huge_pages,
                     facts.huge_pages
                         ? fmt::format("transparent huge pages: {}", host.huge_pages.value)
@@ -82,12 +80,11 @@ void add_io(const Config& config, const HostFacts& host, std::vector<Probe>& pro
 
 void add_page_locking(const HostFacts& host, std::vector<Probe>& probes) {
   const auto limit = host.memlock_limit.number();
-  probes.push_back(
-      {"page-locking", host.memlock_limit.available,
-       limit ? fmt::format("RLIMIT_MEMLOCK {}", human_bytes(*limit))
-             : fmt::format("RLIMIT_MEMLOCK {}", host.memlock_limit.available
-                                                    ? host.memlock_limit.value
-                                                    : host.memlock_limit.reason)});
+  probes.push_back({"page-locking", host.memlock_limit.available,
+                    limit ? fmt::format("RLIMIT_MEMLOCK {}", human_bytes(*limit))
+                          : fmt::format("RLIMIT_MEMLOCK {}", host.memlock_limit.available
+                                                                 ? host.memlock_limit.value
+                                                                 : host.memlock_limit.reason)});
 }
 
 void add_cuda(std::vector<Probe>& probes) {

@@ -1,15 +1,18 @@
 // tiermem replay: a recorded trace through a real context, beside what other policies would have
 // done with the same memory.
+#include "policy/replay.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "cli/command.hpp"
@@ -19,7 +22,6 @@
 #include "cli/table.hpp"
 #include "cli/terminal.hpp"
 #include "policy/min.hpp"
-#include "policy/replay.hpp"
 #include "policy/trace.hpp"
 #include "runtime/options.hpp"
 #include "tier/tier.hpp"
@@ -95,8 +97,8 @@ Status check_total(const Prepared& prepared, std::uint64_t most) {
   const std::uint64_t fits = fitting_block(blocks, most);
   return fail(Code::invalid_argument,
               "{} blocks of {} are {}, more than --most {}; {}lower --limit, or raise --most",
-              blocks, format_size(prepared.block_bytes),
-              human_bytes(blocks * prepared.block_bytes), format_size(most),
+              blocks, format_size(prepared.block_bytes), human_bytes(blocks * prepared.block_bytes),
+              format_size(most),
               fits == 0 ? "" : fmt::format("use --block-bytes {}, or ", format_size(fits)));
 }
 
@@ -128,8 +130,7 @@ Result<Prepared> prepare(const Arguments& arguments) {
   }
   if (!std::has_single_bit(out.block_bytes) || out.block_bytes < kSmallestExtent ||
       out.block_bytes > kLargestExtent) {
-    return fail(Code::invalid_argument,
-                "--block-bytes: {} is not a power of two from {} to {}",
+    return fail(Code::invalid_argument, "--block-bytes: {} is not a power of two from {} to {}",
                 format_size(out.block_bytes), format_size(kSmallestExtent),
                 format_size(kLargestExtent));
   }
@@ -169,16 +170,18 @@ double ratio(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-double seconds(std::uint64_t ns) { return static_cast<double>(ns) * 1e-9; }
+double seconds(std::uint64_t ns) {
+  return static_cast<double>(ns) * 1e-9;
+}
 
 void print_outcome(const Prepared& prepared, const ReplayOutcome& run,
                    const std::vector<Column>& columns) {
   const Trace& trace = prepared.trace;
-  print_text(fmt::format("{}: {} references to {} blocks of {}, {} in all; DRAM holds {} ({:.1f} %)",
-                         trace.name, run.references, trace.blocks,
-                         format_size(prepared.block_bytes),
-                         human_bytes(trace.blocks * prepared.block_bytes), prepared.capacity(),
-                         100 * ratio(prepared.capacity(), trace.blocks)));
+  print_text(
+      fmt::format("{}: {} references to {} blocks of {}, {} in all; DRAM holds {} ({:.1f} %)",
+                  trace.name, run.references, trace.blocks, format_size(prepared.block_bytes),
+                  human_bytes(trace.blocks * prepared.block_bytes), prepared.capacity(),
+                  100 * ratio(prepared.capacity(), trace.blocks)));
   fmt::print("\n");
   Table hits({{"POLICY"}, {"HIT RATIO", Table::Align::right}, {""}});
   hits.add({"tiermem", fmt::format("{:.2f} %", 100 * run.hit_ratio()), "this run"});
@@ -194,8 +197,8 @@ void print_outcome(const Prepared& prepared, const ReplayOutcome& run,
   const Stats& stats = run.stats;
   Table table({{""}, {"", Table::Align::right}, {""}});
   table.add({"time", human_time(run.seconds),
-             fmt::format("{} references/s", human_count(static_cast<double>(run.references) /
-                                                        run.seconds))});
+             fmt::format("{} references/s",
+                         human_count(static_cast<double>(run.references) / run.seconds))});
   table.add({"stalled", human_time(seconds(run.acquire.sum())),
              fmt::format("in acquire, {:.1f} % of the time",
                          100 * seconds(run.acquire.sum()) / run.seconds)});
@@ -209,8 +212,8 @@ void print_outcome(const Prepared& prepared, const ReplayOutcome& run,
              human_rate(static_cast<double>(stats.demoted) / run.seconds)});
   table.add({"evicted clean", human_bytes(stats.evicted_clean)});
   table.add({"wrong blocks", std::to_string(run.wrong),
-             fmt::format("of {} checked", run.references - std::min<std::uint64_t>(
-                                                               run.references, trace.blocks))});
+             fmt::format("of {} checked",
+                         run.references - std::min<std::uint64_t>(run.references, trace.blocks))});
   table.print();
 }
 
@@ -293,8 +296,9 @@ void add_replay(CLI::App& program, int& exit) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand(
       "replay", "Run a recorded trace through tiermem, every byte checked, beside other policies");
-  command->add_option("trace", arguments->trace,
-                      "A .lis, .trace, .jsonl or .ttrace file; .gz and .zst are unpacked")
+  command
+      ->add_option("trace", arguments->trace,
+                   "A .lis, .trace, .jsonl or .ttrace file; .gz and .zst are unpacked")
       ->required();
   command->add_option("--dram", arguments->dram, "Budget of DRAM, as 256M")->required();
   command->add_option("--nvme", arguments->nvme,
@@ -307,8 +311,9 @@ void add_replay(CLI::App& program, int& exit) {
   command->add_option("--policy", arguments->policy, "Offline policies to compute beside")
       ->check(CLI::IsMember({"recency", "lru", "min", "all"}))
       ->capture_default_str();
-  command->add_option("--writes", arguments->writes,
-                      "Per cent of the trace's reads that also write; most formats tell no writes")
+  command
+      ->add_option("--writes", arguments->writes,
+                   "Per cent of the trace's reads that also write; most formats tell no writes")
       ->check(CLI::Range(0, 100))
       ->capture_default_str();
   command->add_option("--limit", arguments->limit, "Only the first so many references")

@@ -28,10 +28,9 @@ std::uint64_t ns_between(Clock::time_point from, Clock::time_point to) {
 }
 
 Stats difference(const Stats& before, Stats after) {
-  for (const auto field :
-       {&Stats::misses, &Stats::promoted, &Stats::demoted, &Stats::evicted_clean,
-        &Stats::prefetched, &Stats::prefetched_unused, &Stats::io_errors, &Stats::io_retries,
-        &Stats::checksum_errors, &Stats::steps}) {
+  for (const auto field : {&Stats::misses, &Stats::promoted, &Stats::demoted, &Stats::evicted_clean,
+                           &Stats::prefetched, &Stats::prefetched_unused, &Stats::io_errors,
+                           &Stats::io_retries, &Stats::checksum_errors, &Stats::steps}) {
     after.*field -= before.*field;
   }
   return after;
@@ -51,8 +50,8 @@ Result<ReplayOutcome> run_replay(Context& context, const ReplayPlan& plan,
     const bool first = block.version == 0;
     const bool writes = first || reference.write || random() % 100 < plan.write_percent;
     if (first) {
-      auto buffer = context.alloc(plan.block_bytes,
-                                  {.extent_bytes = plan.block_bytes, .label = "replay"});
+      auto buffer =
+          context.alloc(plan.block_bytes, {.extent_bytes = plan.block_bytes, .label = "replay"});
       if (!buffer.ok()) {
         return std::move(buffer).status();
       }

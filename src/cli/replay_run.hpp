@@ -28,14 +28,14 @@ struct ReplayOutcome {
   std::uint32_t first_wrong_block = 0;
   std::uint64_t first_wrong_reference = 0;
   LatencyHistogram acquire;
-  Stats stats;         ///< Differences from start to end for what counts up.
+  Stats stats;  ///< Differences from start to end for what counts up.
   double seconds = 0;
   /// Bytes that came in from the block tier, on demand or ahead of it.
   std::uint64_t read_bytes() const { return stats.promoted + stats.prefetched; }
   double hit_ratio() const {
-    return references == 0 ? 0
-                           : 1 - static_cast<double>(stats.misses) /
-                                     static_cast<double>(references);
+    return references == 0
+               ? 0
+               : 1 - static_cast<double>(stats.misses) / static_cast<double>(references);
   }
 };
 

@@ -119,7 +119,9 @@ std::string Table::text(bool terminal, unsigned width) const {
   return out;
 }
 
-void Table::print() const { fmt::print("{}", text(stdout_is_terminal(), terminal_width())); }
+void Table::print() const {
+  fmt::print("{}", text(stdout_is_terminal(), terminal_width()));
+}
 
 void print_title(std::string_view title) {
   fmt::print("{}\n", stdout_is_terminal() ? bold(std::string(title)) : std::string(title));

@@ -40,9 +40,15 @@ bool is_terminal(int fd) {
 
 }  // namespace
 
-bool stdout_is_terminal() { return is_terminal(STDOUT_FILENO); }
-bool stderr_is_terminal() { return is_terminal(STDERR_FILENO); }
-unsigned terminal_width() { return width_of(STDOUT_FILENO); }
+bool stdout_is_terminal() {
+  return is_terminal(STDOUT_FILENO);
+}
+bool stderr_is_terminal() {
+  return is_terminal(STDERR_FILENO);
+}
+unsigned terminal_width() {
+  return width_of(STDOUT_FILENO);
+}
 
 std::string human_time(double seconds) {
   static constexpr std::array kUnits = {std::pair{1e-9, "ns"}, std::pair{1e-6, "us"},
@@ -81,7 +87,9 @@ Progress::Progress(std::string label, std::uint64_t total, std::string unit)
   }
 }
 
-Progress::~Progress() { wipe(); }
+Progress::~Progress() {
+  wipe();
+}
 
 void Progress::wipe() {
   if (shown_) {

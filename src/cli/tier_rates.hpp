@@ -13,8 +13,8 @@
 namespace tiermem::cli {
 
 struct MemoryRates {
-  double copy = 0;     ///< Bytes copied a second, one thread.
-  double latency = 0;  ///< Seconds to a word that no cache holds.
+  double copy = 0;          ///< Bytes copied a second, one thread.
+  double latency = 0;       ///< Seconds to a word that no cache holds.
   std::uint64_t bytes = 0;  ///< Measured over so much memory.
 };
 
@@ -33,7 +33,6 @@ struct DeviceRates {
 
 /// Opens the device and learns its facts; measures if `seconds` is above 0. Errors: those of
 /// BlockFile and of the first transfer that failed.
-Result<DeviceRates> measure_device(const BlockDevice& device, const Config& config,
-                                   double seconds);
+Result<DeviceRates> measure_device(const BlockDevice& device, const Config& config, double seconds);
 
 }  // namespace tiermem::cli

@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "cli/command.hpp"
@@ -57,9 +58,9 @@ struct Topology {
 Result<Topology> gather(const Arguments& arguments) {
   Topology all;
   all.host = probe_host_facts();
-  auto config = load_config(arguments.tiers,
-                            arguments.toml.empty() ? nullptr : arguments.toml.c_str(),
-                            process_environment(), all.host);
+  auto config =
+      load_config(arguments.tiers, arguments.toml.empty() ? nullptr : arguments.toml.c_str(),
+                  process_environment(), all.host);
   if (!config.ok()) {
     return std::move(config).status();
   }
@@ -110,9 +111,9 @@ void print_host(const HostFacts& host) {
   table.add({"memory", fmt::format("{}, {} available", shown_bytes(host.memory_total),
                                    shown_bytes(host.memory_available))});
   if (host.cgroup_limit.available) {
-    table.add({"cgroup limit", fmt::format("{}, {} in use, says {}", shown_bytes(host.cgroup_limit),
-                                           shown_bytes(host.cgroup_usage),
-                                           shown(host.cgroup_file))});
+    table.add(
+        {"cgroup limit", fmt::format("{}, {} in use, says {}", shown_bytes(host.cgroup_limit),
+                                     shown_bytes(host.cgroup_usage), shown(host.cgroup_file))});
   } else {
     table.add({"cgroup limit", "none: " + host.cgroup_limit.reason});
   }
@@ -133,7 +134,9 @@ void print_host(const HostFacts& host) {
   table.print();
 }
 
-std::string measured(bool known, const std::string& text) { return known ? text : "-"; }
+std::string measured(bool known, const std::string& text) {
+  return known ? text : "-";
+}
 
 void print_tiers(const Topology& all) {
   print_title("\nTiers");
@@ -181,10 +184,10 @@ std::vector<Probe> all_probes(const Topology& all) {
       continue;
     }
     const DeviceFacts& facts = line.rates.facts;
-    probes.push_back({"O_DIRECT in " + line.device.path, facts.direct,
-                      facts.direct ? fmt::format("{} byte blocks, by {}", facts.block_bytes,
-                                                 line.rates.engine)
-                                   : facts.reason});
+    probes.push_back(
+        {"O_DIRECT in " + line.device.path, facts.direct,
+         facts.direct ? fmt::format("{} byte blocks, by {}", facts.block_bytes, line.rates.engine)
+                      : facts.reason});
   }
   return probes;
 }
@@ -242,7 +245,9 @@ Json host_json(const HostFacts& host) {
   return out;
 }
 
-Json rate_or_null(bool known, double value) { return known ? Json(value) : Json(nullptr); }
+Json rate_or_null(bool known, double value) {
+  return known ? Json(value) : Json(nullptr);
+}
 
 Json tiers_json(const Topology& all) {
   Json out = Json::array();
@@ -256,20 +261,20 @@ Json tiers_json(const Topology& all) {
                  {"error", all.memory_error.empty() ? Json(nullptr) : Json(all.memory_error)}});
   for (const DeviceLine& line : all.devices) {
     const DeviceRates& rates = line.rates;
-    out.push_back({{"kind", "nvme"},
-                   {"path", line.device.path},
-                   {"file_system", line.mount.type},
-                   {"source", line.mount.source},
-                   {"budget_bytes",
-                    line.device.bytes != 0 ? line.device.bytes : all.config.block_budget},
-                   {"hard", line.device.bytes != 0},
-                   {"read_bytes_per_s", rate_or_null(rates.measured, rates.read)},
-                   {"write_bytes_per_s", rate_or_null(rates.measured && !rates.raw, rates.write)},
-                   {"latency_s", rate_or_null(rates.measured, rates.latency)},
-                   {"direct", rates.facts.direct},
-                   {"block_bytes", rates.facts.block_bytes},
-                   {"engine", rates.engine},
-                   {"error", line.error.empty() ? Json(nullptr) : Json(line.error)}});
+    out.push_back(
+        {{"kind", "nvme"},
+         {"path", line.device.path},
+         {"file_system", line.mount.type},
+         {"source", line.mount.source},
+         {"budget_bytes", line.device.bytes != 0 ? line.device.bytes : all.config.block_budget},
+         {"hard", line.device.bytes != 0},
+         {"read_bytes_per_s", rate_or_null(rates.measured, rates.read)},
+         {"write_bytes_per_s", rate_or_null(rates.measured && !rates.raw, rates.write)},
+         {"latency_s", rate_or_null(rates.measured, rates.latency)},
+         {"direct", rates.facts.direct},
+         {"block_bytes", rates.facts.block_bytes},
+         {"engine", rates.engine},
+         {"error", line.error.empty() ? Json(nullptr) : Json(line.error)}});
   }
   return out;
 }
@@ -328,8 +333,9 @@ int run(const Arguments& arguments) {
 void add_topo(CLI::App& program, int& exit) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command =
-      program.add_subcommand("topo", "Show this machine's memories, how fast they are, and why "
-                                     "something is off");
+      program.add_subcommand("topo",
+                             "Show this machine's memories, how fast they are, and why "
+                             "something is off");
   command->add_option("--tiers", arguments->tiers,
                       "Tiers and options, as \"dram=4G; nvme=/data:100G\"; default: the "
                       "environment, else what the machine offers");
@@ -338,8 +344,8 @@ void add_topo(CLI::App& program, int& exit) {
                     "Measure no rates (they take 3 seconds at most)");
   command->add_flag("--options", arguments->options, "Print the table of options instead");
   command->add_option("--json", arguments->json, "Write JSON to this file; - for stdout, alone");
-  command->footer(fmt::format(
-      "Example:\n  tiermem topo --tiers \"dram=4G; nvme=/data:100G\"\n\n{}", kExitCodes));
+  command->footer(fmt::format("Example:\n  tiermem topo --tiers \"dram=4G; nvme=/data:100G\"\n\n{}",
+                              kExitCodes));
   command->callback([arguments, &exit] { exit = run(*arguments); });
 }
 

@@ -22,10 +22,6 @@ struct Mine {
 
 struct ThreadViews {
   std::vector<Mine> mine;
-  std::int32_t thread = static_cast<std::int32_t>(::syscall(SYS_gettid));
-  // The last context used, so that the common case is one compare.
-  std::uint64_t last_context = 0;
-  LiveViews::Chunk* last_chunk = nullptr;
 
   ~ThreadViews() {
     std::lock_guard lock(g_contexts_mutex);
@@ -48,6 +44,15 @@ struct ThreadViews {
 };
 
 thread_local ThreadViews t_views;
+
+// What the common case needs, without the initialisation check of t_views and in one instruction each:
+// the context used last and its first chunk.
+struct Last {
+  std::uint64_t context;
+  LiveViews::Chunk* chunk;
+  std::int32_t thread;
+};
+__thread Last t_last __attribute__((tls_model("initial-exec"))) = {0, nullptr, 0};
 
 // Milliseconds are exact enough for the age of a view, and this clock costs a third of the exact one.
 std::int64_t coarse_now_ns() {
@@ -102,34 +107,36 @@ void LiveViews::give_back(const std::vector<Chunk*>& chunks) {
   free_chunks_.insert(free_chunks_.end(), chunks.begin(), chunks.end());
 }
 
-void LiveViews::add(ViewRecord& view, Handle buffer, const Held& held) {
-  ThreadViews& mine = t_views;
-  ViewSlot* slot = mine.last_context == id_ ? free_slot(*mine.last_chunk) : nullptr;
-  if (slot == nullptr) [[unlikely]] {
-    auto& chunks = mine.of(id_).chunks;
-    for (auto chunk = chunks.begin(); slot == nullptr && chunk != chunks.end(); ++chunk) {
-      slot = free_slot(**chunk);
-      mine.last_chunk = *chunk;
-    }
-    if (slot == nullptr) {
-      chunks.push_back(&new_chunk());
-      mine.last_chunk = chunks.back();
-      slot = free_slot(*mine.last_chunk);
-      // A chunk of an ended thread may still be full of views that others hold.
-      while (slot == nullptr) {
-        chunks.push_back(&new_chunk());
-        mine.last_chunk = chunks.back();
-        slot = free_slot(*mine.last_chunk);
-      }
-    }
-    mine.last_context = id_;
+// The slow half of add(): this thread's chunks of this context, and a new one when all slots are held.
+ViewSlot* LiveViews::find_slot() {
+  auto& chunks = t_views.of(id_).chunks;
+  ViewSlot* slot = nullptr;
+  for (auto chunk = chunks.begin(); slot == nullptr && chunk != chunks.end(); ++chunk) {
+    slot = free_slot(**chunk);
+    t_last.chunk = *chunk;
   }
-  Chunk& chunk = *mine.last_chunk;
+  // A chunk of an ended thread may still be full of views that others hold.
+  while (slot == nullptr) {
+    chunks.push_back(&new_chunk());
+    t_last.chunk = chunks.back();
+    slot = free_slot(*t_last.chunk);
+  }
+  t_last.context = id_;
+  t_last.thread = static_cast<std::int32_t>(::syscall(SYS_gettid));
+  return slot;
+}
+
+void LiveViews::add(ViewRecord& view, Handle buffer, const Held& held) {
+  ViewSlot* slot = t_last.context == id_ ? free_slot(*t_last.chunk) : nullptr;
+  if (slot == nullptr) [[unlikely]] {
+    slot = find_slot();
+  }
+  Chunk& chunk = *t_last.chunk;
   slot->buffer.store(buffer, std::memory_order_relaxed);
   slot->first.store(held.first, std::memory_order_relaxed);
   slot->count.store(held.count, std::memory_order_relaxed);
   slot->since_ns.store(coarse_now_ns(), std::memory_order_relaxed);
-  slot->thread.store(mine.thread, std::memory_order_relaxed);
+  slot->thread.store(t_last.thread, std::memory_order_relaxed);
   slot->space.store(held.space, std::memory_order_relaxed);
   slot->writes.store(held.writes, std::memory_order_relaxed);
   const std::uint64_t sequence = chunk.next_sequence;

@@ -82,6 +82,7 @@ class LiveViews {
  private:
   static constexpr std::uint32_t kMaxChunks = 1u << 16;
   Chunk& new_chunk();
+  ViewSlot* find_slot();
 
   const std::uint64_t id_;  // Of this context, never reused: keys the threads' caches.
   std::mutex mutex_;

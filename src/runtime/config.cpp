@@ -392,29 +392,6 @@ void settle_hands(const HostFacts& facts, Config& config) {
   }
 }
 
-Status settle_staging(const Wanted& wanted, Config& config) {
-  if (wanted.named.count(find_option("staging")) == 0) {
-    config.staging = std::min(config.staging, config.dram.budget / 8 / 4096 * 4096);
-    return {};
-  }
-  if (config.staging > config.dram.budget / 2) {
-    return fail(Code::invalid_argument,
-                "staging: {} is more than half of the DRAM budget of {}; make it smaller or raise "
-                "dram",
-                format_size(config.staging), human_bytes(config.dram.budget));
-  }
-  return {};
-}
-
-Status check_watermarks(const Config& config) {
-  if (config.low_watermark > config.high_watermark) {
-    return fail(Code::invalid_argument,
-                "low_watermark: {} is above high_watermark, {}; accepted is low <= high",
-                config.low_watermark, config.high_watermark);
-  }
-  return {};
-}
-
 Result<Config> load(std::string_view tiers, const char* toml_path, const Environment& env,
                     const HostFacts& facts) {
   const auto sources = read_sources(tiers, toml_path, env);
@@ -432,13 +409,7 @@ Result<Config> load(std::string_view tiers, const char* toml_path, const Environ
     }
   }
   settle_hands(facts, config);
-  Status status = check_watermarks(config);
-  if (status.ok()) {
-    status = settle_dram(wanted, facts, config);
-  }
-  if (status.ok()) {
-    status = settle_staging(wanted, config);
-  }
+  Status status = settle_dram(wanted, facts, config);
   // Last, because it may create a directory: everything else has been accepted by then.
   if (status.ok() && !wanted.devices) {
     status = settle_default_block(env, config);

@@ -22,8 +22,7 @@
 
 namespace tiermem {
 
-enum class DirectIo : std::uint8_t { automatic, require, off };
-enum class OnFork : std::uint8_t { shut_down };
+enum class DirectIo : std::uint8_t { automatic, require };
 
 /// One directory or raw device of the block tier. `bytes` 0: a share of what the sized ones leave
 /// of the tier's cap.
@@ -55,18 +54,12 @@ struct Config {
   std::optional<Mechanism> mechanism{};  ///< Nothing: chosen by probing.
   HugePages huge_pages = HugePages::automatic;
   bool userfault = true;  ///< False: userfaultfd is not used even where the kernel offers it.
-  bool poison = true;
   bool checksum = true;
   unsigned hands = 0;            ///< load_config() never leaves 0.
-  unsigned low_watermark = 2;    ///< Percent of the DRAM budget; low <= high.
-  unsigned high_watermark = 6;   ///< Percent of the DRAM budget.
-  unsigned prefetch_limit = 25;  ///< Percent of the DRAM budget.
-  std::uint64_t staging = std::uint64_t{64} << 20;
+  unsigned ahead = 6;            ///< Percent of the DRAM budget evicted ahead of need at most.
   std::uint64_t reserve_free = BlockFileOptions::kDefaultReserve;
-  OnFork fork = OnFork::shut_down;
   LogLevel log = LogLevel::off;
   std::string log_file = "stderr";
-  std::string stats;  ///< Path; empty: no file.
 
   /// What was chosen without being asked, one sentence each, for `topo` and the log.
   std::vector<std::string> notes;

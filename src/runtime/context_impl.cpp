@@ -133,9 +133,10 @@ Status Context::Impl::build(const HostFacts&) {
   hands_ = std::make_unique<Workers>(config.hands, [this] { port_->wake(); });
   MoverOptions options;
   options.checksums = config.checksum;
-  options.prefetch_limit = static_cast<unsigned>(std::clamp<std::uint64_t>(
-      config.dram.budget / 100 * config.prefetch_limit / config.extent, 2, 256));
-  options.ahead_bytes_max = config.dram.budget / 100 * config.high_watermark;
+  // A quarter of the memory may be on its way ahead of use.
+  options.prefetch_limit =
+      static_cast<unsigned>(std::clamp<std::uint64_t>(config.dram.budget / 4 / config.extent, 2, 256));
+  options.ahead_bytes_max = config.dram.budget / 100 * config.ahead;
   mover_ = std::make_unique<Mover>(residency, std::vector<AddressableTier*>{dram_.get()}, block_.get(), files_.get(),
                                    *hands_, options);
   residency.wake = [](void* self) { static_cast<Impl*>(self)->port_->wake(); };

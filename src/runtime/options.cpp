@@ -33,10 +33,6 @@ void set(Config& config, const OptionValue& value) {
   }
 }
 
-void set_stats(Config& config, const OptionValue& value) {
-  config.stats = value.text == "off" ? std::string() : value.text;
-}
-
 void set_mechanism(Config& config, const OptionValue& value) {
   constexpr std::array kChoices = {Mechanism::uffd_move, Mechanism::remap, Mechanism::in_place};
   config.mechanism.reset();
@@ -61,7 +57,8 @@ constexpr std::array kOptions = {
            "only. `block` is the same option.",
            "ConfigTest.devices_with_sizes_make_a_hard_cap", nullptr},
     Option{"extent", power_of_two, "2M", kSmallestExtent, kLargestExtent, "", "TIERMEM_EXTENT",
-           "Extent size of buffers that name none and are not small.", "", set<&Config::extent>},
+           "Extent size of buffers that name none and are not small.",
+           "OptionsTest.extent_is_the_size_of_large_buffers_extents", set<&Config::extent>},
     Option{"depth", count, "16", 1, 1024, "", "TIERMEM_DEPTH",
            "Transfers under way at once on each device of the block tier.",
            "BlockTier.pieces_keep_to_their_size_and_the_device_to_its_depth", set<&Config::depth>},
@@ -71,11 +68,10 @@ constexpr std::array kOptions = {
     Option{"io_engine", choice, "auto", 0, 0, "auto|io_uring|threads", "TIERMEM_IO_ENGINE",
            "How the block tier talks to the kernel. `auto`: io_uring, or threads where it is "
            "refused. A named engine that is refused is an error.",
-           "", set<&Config::io_engine>},
+           "OptionsTest.io_engine_threads_keeps_every_byte", set<&Config::io_engine>},
     Option{
-        "direct", choice, "auto", 0, 0, "auto|require|off", "TIERMEM_DIRECT",
-        "O_DIRECT. `auto`: where the file system takes it; `require`: an error where not; `off`: "
-        "always through the page cache.",
+        "direct", choice, "auto", 0, 0, "auto|require", "TIERMEM_DIRECT",
+        "O_DIRECT. `auto`: where the file system takes it; `require`: an error where not.",
         "BlockFaults.direct_io_that_is_required_is_never_replaced", set<&Config::direct>},
     Option{
         "mechanism", choice, "auto", 0, 0, "auto|uffd_move|remap|in_place", "TIERMEM_MECHANISM",
@@ -88,45 +84,26 @@ constexpr std::array kOptions = {
     Option{"userfault", choice, "auto", 0, 0, "off|auto", "TIERMEM_USERFAULT",
            "userfaultfd. `off`: not used even where the kernel offers it.",
            "Dram.without_userfault_frames_are_remapped", set<&Config::userfault>},
-    Option{
-        "poison", choice, "on", 0, 0, "off|on", "TIERMEM_POISON",
-        "A touch of an absent extent without a view ends in SIGBUS and a report. `off`: it reads "
-        "as zeros, unreported.",
-        "", set<&Config::poison>},
     Option{"checksum", choice, "on", 0, 0, "off|on", "TIERMEM_CHECKSUM",
-           "Checksums of every slot, verified before its bytes are shown.", "",
+           "Checksums of every slot, verified before its bytes are shown.",
+           "OptionsTest.checksum_decides_whether_a_changed_slot_is_noticed",
            set<&Config::checksum>},
     Option{"hands", count, "0", 0, 256, "", "TIERMEM_HANDS",
            "Worker threads. 0: one fewer than the processors allowed, at least 1, at most 4.",
            "ConfigTest.hands_follow_the_processors_unless_named", set<&Config::hands>},
-    Option{"low_watermark", percent, "2", 0, 50, "", "TIERMEM_LOW_WATERMARK",
-           "Per cent of the DRAM budget that is free or clean when demotion ahead of need begins.",
-           "", set<&Config::low_watermark>},
-    Option{"high_watermark", percent, "6", 0, 90, "", "TIERMEM_HIGH_WATERMARK",
-           "Per cent at which it ends. Not below low_watermark.", "", set<&Config::high_watermark>},
-    Option{"prefetch_limit", percent, "25", 0, 100, "", "TIERMEM_PREFETCH_LIMIT",
-           "Per cent of the DRAM budget that prefetches under way may hold. 0: prefetches are "
-           "dropped.",
-           "", set<&Config::prefetch_limit>},
-    Option{"staging", size, "64M", 0, kTiB, "", "TIERMEM_STAGING",
-           "Memory that transfers pass through where they cannot land directly; part of the DRAM "
-           "budget, at most half of it. Unless named, at most an eighth.",
-           "ConfigTest.staging_fits_the_budget", set<&Config::staging>},
+    Option{"ahead", percent, "6", 0, 50, "", "TIERMEM_AHEAD",
+           "Most of the DRAM budget that is evicted ahead of need, in per cent; how much of it "
+           "follows need. 0: room is made only when it is asked for.",
+           "OptionsTest.ahead_0_evicts_only_what_is_needed", set<&Config::ahead>},
     Option{"reserve_free", size, "auto", 0, kTiB * 65536, "auto", "TIERMEM_RESERVE_FREE",
            "Bytes of a file system that the block tier leaves free. `auto`: 5 %, at most 1G.",
            "BlockFile.the_reserve_of_the_file_system_stays_free", set<&Config::reserve_free>},
-    Option{"fork", choice, "shut_down", 0, 0, "shut_down", "TIERMEM_FORK",
-           "What a context is in a child of fork. This build knows one answer.", "",
-           set<&Config::fork>},
     Option{"log", choice, "off", 0, 0, "off|error|warn|info|debug", "TIERMEM_LOG",
            "What is logged: each word includes those before it.",
            "Log.only_messages_at_or_above_the_level_are_written", set<&Config::log>},
     Option{"log_file", path, "stderr", 0, 0, "stderr", "TIERMEM_LOG_FILE",
            "Where the log goes: a file, appended to, or `stderr`.",
            "Log.descriptors_1_and_2_stay_silent_unless_asked", set<&Config::log_file>},
-    Option{"stats", path, "off", 0, 0, "off", "TIERMEM_STATS",
-           "A file that gets the counters as JSON when the context closes, or `off`.", "",
-           set_stats},
 };
 
 std::vector<std::string_view> words_of(std::string_view choices) {

@@ -1,12 +1,12 @@
 // Medians and their intervals, as the benchmarks use them: by hand for small counts, by a property
 // for random ones.
-#include "bench/statistics.hpp"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 #include <vector>
+
+#include "bench/statistics.hpp"
 
 namespace tiermem::bench {
 namespace {

@@ -232,8 +232,7 @@ TEST_F(ConfigTest, toml_gives_the_same_as_the_spec_string) {
                                 "[options]\n"
                                 "depth = 8\n"
                                 "checksum = false\n"
-                                "poison = true\n"
-                                "low_watermark = \"5%\"\n"
+                                "ahead = \"5%\"\n"
                                 "log_file = \"/some/where\"\n");
   const Config config = good("", path.c_str());
   EXPECT_EQ(config.dram.budget, 4 * kGiB);
@@ -241,8 +240,7 @@ TEST_F(ConfigTest, toml_gives_the_same_as_the_spec_string) {
   EXPECT_EQ(config.block, expected);
   EXPECT_EQ(config.depth, 8U);
   EXPECT_FALSE(config.checksum);
-  EXPECT_TRUE(config.poison);
-  EXPECT_EQ(config.low_watermark, 5U);
+  EXPECT_EQ(config.ahead, 5U);
   EXPECT_EQ(config.log_file, "/some/where");
   const std::string list = file("list.toml", "[tiers]\nnvme = \"/a:1G, /b:2G\"\ndram = 4096\n");
   EXPECT_EQ(good("", list.c_str()).block_budget, 3 * kGiB);
@@ -340,9 +338,9 @@ TEST_F(ConfigTest, stronger_sources_win_option_by_option) {
   // Every source names its own option and all that come before it.
   const std::string weakest = file("weak.toml",
                                    "[options]\ndepth = 1\nhands = 1\npiece = \"4K\"\n"
-                                   "prefetch_limit = 1\nextent = \"4K\"\n");
+                                   "ahead = 1\nextent = \"4K\"\n");
   env_["TIERMEM_CONFIG"] = weakest;
-  env_["TIERMEM_TIERS"] = "depth=2; hands=2; piece=8K; prefetch_limit=2";
+  env_["TIERMEM_TIERS"] = "depth=2; hands=2; piece=8K; ahead=2";
   env_["TIERMEM_DEPTH"] = "3";
   env_["TIERMEM_HANDS"] = "3";
   env_["TIERMEM_PIECE"] = "16K";
@@ -351,7 +349,7 @@ TEST_F(ConfigTest, stronger_sources_win_option_by_option) {
   EXPECT_EQ(config.depth, 5U);
   EXPECT_EQ(config.hands, 4U);
   EXPECT_EQ(config.piece, 16384U);
-  EXPECT_EQ(config.prefetch_limit, 2U);
+  EXPECT_EQ(config.ahead, 2U);
   EXPECT_EQ(config.extent, 4096U);
   EXPECT_EQ(good("", given.c_str()).depth, 4U);
   EXPECT_EQ(good().depth, 3U);
@@ -394,18 +392,6 @@ TEST_F(ConfigTest, hands_follow_the_processors_unless_named) {
   }
   facts_.cores = Fact::missing("unknown");
   EXPECT_EQ(good().hands, 1U);
-}
-
-TEST_F(ConfigTest, staging_fits_the_budget) {
-  EXPECT_EQ(good("dram=4G").staging, 64 * kMiB);
-  EXPECT_EQ(good("dram=16M").staging, 2 * kMiB);
-  EXPECT_EQ(good("dram=16M; staging=8M").staging, 8 * kMiB);
-  EXPECT_TRUE(contains(refusal("dram=16M; staging=9M"), "half of the DRAM budget"));
-}
-
-TEST_F(ConfigTest, watermarks_that_cross_are_refused) {
-  EXPECT_TRUE(contains(refusal("low_watermark=7"), "high_watermark"));
-  EXPECT_EQ(good("low_watermark=7; high_watermark=7").low_watermark, 7U);
 }
 
 TEST_F(ConfigTest, the_first_usable_default_directory_is_made_and_used) {
@@ -492,7 +478,7 @@ TEST_F(ConfigTest, nothing_is_created_for_a_configuration_that_is_refused) {
   env_.erase("TIERMEM_NVME");
   env_["TIERMEM_DIR"] = directory_ + "/never";
   refusal("depth=0");
-  refusal("dram=16M; staging=1G");
+  refusal("dram=16M; depth=0");
   EXPECT_FALSE(std::filesystem::exists(directory_ + "/never"));
 }
 

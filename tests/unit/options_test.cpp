@@ -210,17 +210,12 @@ TEST(Options, reach_the_field_of_their_name) {
   apply("mechanism", "in_place");
   apply("huge_pages", "off");
   apply("userfault", "off");
-  apply("poison", "off");
   apply("checksum", "off");
   apply("hands", "3");
-  apply("low_watermark", "10");
-  apply("high_watermark", "20 %");
-  apply("prefetch_limit", "50%");
-  apply("staging", "1M");
+  apply("ahead", "20 %");
   apply("reserve_free", "0");
   apply("log", "debug");
   apply("log_file", "/some/where");
-  apply("stats", "stats.json");
   Config expected;
   expected.extent = 65536;
   expected.depth = 7;
@@ -230,17 +225,12 @@ TEST(Options, reach_the_field_of_their_name) {
   expected.mechanism = Mechanism::in_place;
   expected.huge_pages = HugePages::off;
   expected.userfault = false;
-  expected.poison = false;
   expected.checksum = false;
   expected.hands = 3;
-  expected.low_watermark = 10;
-  expected.high_watermark = 20;
-  expected.prefetch_limit = 50;
-  expected.staging = std::uint64_t{1} << 20;
+  expected.ahead = 20;
   expected.reserve_free = 0;
   expected.log = LogLevel::debug;
   expected.log_file = "/some/where";
-  expected.stats = "stats.json";
   EXPECT_EQ(config, expected);
 }
 
@@ -285,7 +275,7 @@ TEST(Options, the_nearest_name_is_found_for_typing_errors) {
                {"checksums", "checksum"},
                {"logfile", "log_file"},
                {"hugepages", "huge_pages"},
-               {"low_water", "low_watermark"}};
+               {"aheads", "ahead"}};
   for (const auto& one : cases) {
     EXPECT_STREQ(nearest_option(one.typed), one.meant) << one.typed;
   }

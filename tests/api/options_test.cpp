@@ -1,0 +1,140 @@
+// Options whose effect only a whole context shows: each given through the spec string.
+#include <dirent.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tiermem/tiermem.hpp"
+
+namespace tiermem {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+class OptionsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* base = getenv("TMPDIR");
+    std::string name = std::string(base != nullptr ? base : "/var/tmp") + "/tiermem-options-XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    directory_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  std::unique_ptr<Context> make(const std::string& options) {
+    auto context = Context::create("nvme=" + directory_ + ":512M; " + options);
+    EXPECT_TRUE(context.ok()) << context.message();
+    return context.ok() ? std::move(context).value() : nullptr;
+  }
+  std::string directory_;
+};
+
+// Writes i / 8 into every word, chunk by chunk.
+void fill(Buffer& buffer) {
+  for (std::uint64_t at = 0; at < buffer.size(); at += kMiB) {
+    auto view = buffer.acquire(kDiscard, at, kMiB);
+    ASSERT_TRUE(view.ok()) << view.message();
+    for (std::uint64_t i = 0; i < kMiB / 8; ++i) {
+      view->as<std::uint64_t>()[i] = at / 8 + i;
+    }
+  }
+}
+std::uint64_t wrong(Buffer& buffer) {
+  std::uint64_t n = 0;
+  for (std::uint64_t at = 0; at < buffer.size(); at += kMiB) {
+    auto view = buffer.acquire(kRead, at, kMiB);
+    for (std::uint64_t i = 0; view.ok() && i < kMiB / 8; ++i) {
+      n += view->as<std::uint64_t>()[i] != at / 8 + i ? 1 : 0;
+    }
+    n += view.ok() ? 0 : 1;
+  }
+  return n;
+}
+
+TEST_F(OptionsTest, extent_is_the_size_of_large_buffers_extents) {
+  auto context = make("dram=16M; extent=64K");
+  auto buffer = context->alloc(kMiB);
+  auto info = buffer->info();
+  ASSERT_TRUE(info.ok()) << info.message();
+  EXPECT_EQ(info->extent_bytes, 65536u);
+  EXPECT_EQ(info->extents, 16u);
+}
+
+TEST_F(OptionsTest, io_engine_threads_keeps_every_byte) {
+  auto context = make("dram=8M; io_engine=threads");
+  auto buffer = context->alloc(32 * kMiB);
+  fill(*buffer);
+  EXPECT_EQ(wrong(*buffer), 0u);
+  EXPECT_GE(context->stats().demoted, 24 * kMiB);
+}
+
+TEST_F(OptionsTest, ahead_0_evicts_only_what_is_needed) {
+  std::uint64_t resident[2];
+  for (const int ahead : {0, 50}) {
+    auto context = make("dram=32M; ahead=" + std::to_string(ahead));
+    auto buffer = context->alloc(128 * kMiB);
+    fill(*buffer);
+    resident[ahead / 50] = buffer->info()->resident;
+  }
+  EXPECT_GE(resident[0], 30 * kMiB);  // Full, but for what the last chunk asked for.
+  EXPECT_LT(resident[1], resident[0]);
+}
+
+// The unnamed file of the block tier, found among our own descriptors, as a disk error would change it.
+void flip_bits_on_disk(const std::string& directory) {
+  DIR* fds = opendir("/proc/self/fd");
+  ASSERT_NE(fds, nullptr);
+  bool found = false;
+  for (dirent* entry = readdir(fds); entry != nullptr && !found; entry = readdir(fds)) {
+    const std::string link = std::string("/proc/self/fd/") + entry->d_name;
+    char target[512] = {};
+    if (readlink(link.c_str(), target, sizeof(target) - 1) > 0 && std::strncmp(target, directory.c_str(), directory.size()) == 0) {
+      const int fd = open(link.c_str(), O_RDWR);
+      ASSERT_GE(fd, 0);
+      std::vector<unsigned char> bytes(4 * kMiB);
+      ASSERT_EQ(pread(fd, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+      for (unsigned char& byte : bytes) {
+        byte ^= 0x10;
+      }
+      ASSERT_EQ(pwrite(fd, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+      fsync(fd);
+      close(fd);
+      found = true;
+    }
+  }
+  closedir(fds);
+  ASSERT_TRUE(found);
+}
+
+TEST_F(OptionsTest, checksum_decides_whether_a_changed_slot_is_noticed) {
+  for (const bool on : {true, false}) {
+    auto context = make(std::string("dram=16M; checksum=") + (on ? "on" : "off"));
+    BufferOptions options;
+    options.label = "victim";
+    auto buffer = context->alloc(2 * kMiB, options);
+    fill(*buffer);
+    ASSERT_TRUE(buffer->evict().ok());
+    flip_bits_on_disk(directory_);
+    auto view = buffer->acquire(kRead);
+    if (on) {
+      EXPECT_EQ(view.code(), Code::lost);
+      EXPECT_NE(std::string(view.message()).find("victim"), std::string::npos) << view.message();
+      EXPECT_GE(context->stats().checksum_errors, 2u);
+      EXPECT_EQ(buffer->acquire(kRead).code(), Code::lost) << "reported to every later reader";
+      EXPECT_TRUE(buffer->acquire(kDiscard).ok()) << "writing it anew makes it good again";
+    } else {
+      ASSERT_TRUE(view.ok()) << view.message();
+      EXPECT_EQ(view->as<std::uint64_t>()[1], 1u ^ 0x1010101010101010u);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tiermem
