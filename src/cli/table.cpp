@@ -13,7 +13,7 @@ namespace tiermem::cli {
 namespace {
 
 constexpr std::size_t kGap = 2;
-constexpr std::size_t kNarrowest = 24;  // Of a column that is wrapped.
+constexpr std::size_t kNarrowest = 12;  // Of a column that is wrapped.
 
 std::string bold(const std::string& text) {
   return std::getenv("NO_COLOR") != nullptr ? text : "\033[1m" + text + "\033[0m";

@@ -201,12 +201,22 @@ void print_probes(const Topology& all) {
   table.print();
 }
 
+/// Five columns for programs; a terminal is too narrow for them.
 int print_options() {
-  Table table({{"OPTION"}, {"DEFAULT"}, {"ACCEPTED"}, {"VARIABLE"}, {"MEANING"}});
+  const bool terminal = stdout_is_terminal();
+  Table table = terminal
+                    ? Table({{"OPTION"}, {"MEANING"}})
+                    : Table({{"OPTION"}, {"DEFAULT"}, {"ACCEPTED"}, {"VARIABLE"}, {"MEANING"}});
   for (const Option& option : option_table()) {
     std::string meaning(option.meaning);
     std::erase(meaning, '`');
-    table.add({option.name, option.fallback, accepted_values(option), option.env, meaning});
+    const std::string accepted = accepted_values(option);
+    if (terminal) {
+      table.add({option.name, fmt::format("{} Default: {}. Accepted: {}. Variable: {}.", meaning,
+                                          option.fallback, accepted, option.env)});
+    } else {
+      table.add({option.name, option.fallback, accepted, option.env, meaning});
+    }
   }
   table.print();
   return kDone;

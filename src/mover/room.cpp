@@ -22,15 +22,16 @@ FrameId Mover::take_frame(ExtentRef ref, unsigned space) {
 // The policy has not looked at everything yet: the next step need not wait for an event.
 // Not for ever: what was not found in some tens of thousands of looks is waited for.
 bool Mover::search_goes_on() const {
-  if (fruitless_ >= kMostFruitless) {
+  if (room_queue_.empty()) {
     return false;
   }
   for (const Space& space : spaces_) {
-    if (!room_queue_.empty() && space.freeing == 0 && (space.searching || room_queue_.front()->last_look)) {
+    // One step more than counts as fruitless: that one decides whether the request is refused.
+    if (space.freeing == 0 && space.searching && fruitless_ <= kMostFruitless) {
       return true;
     }
   }
-  return false;
+  return room_queue_.front()->last_look;
 }
 
 // The oldest request collects frames until it has all it needs; the others wait behind it.
@@ -150,8 +151,8 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
   Space& s = spaces_[space];
   const FrameBooks books = s.tier->books();
   s.ahead = std::min({options_.ahead_bytes_max, books.budget / 8, s.ahead + bytes});
-  if ((books.cached > 0 || books.used() > books.budget) && !s.trimming && s.freeing < bytes) {
-    // Free frames of other classes: their pages go back to the kernel.
+  if (!s.trimming && s.freeing < bytes) {
+    // Free frames of other classes, and those that a smaller budget left over: their pages go back.
     const std::uint64_t trimmed = s.tier->begin_trim(bytes - s.freeing);
     if (trimmed > 0) {
       s.trimming = true;
