@@ -19,6 +19,11 @@ class IoLanes {
   IoLanes(const IoLanes&) = delete;
   IoLanes& operator=(const IoLanes&) = delete;
   IoPort& lane(unsigned number) { return lanes_[number]; }
+  /// A lane has completions that its user has not reaped: reaping one lane may bring the other's. The owner
+  /// must not sleep on the port then, which knows nothing of them.
+  bool pending() const {
+    return !lanes_[0].ready_.empty() || !lanes_[1].ready_.empty();
+  }
 
  private:
   static constexpr unsigned kTagShift = 62;

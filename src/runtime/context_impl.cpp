@@ -163,7 +163,7 @@ void Context::Impl::run_mover() {
     mover_->note_ordinal(ordinal.load(std::memory_order_relaxed));
     const std::int64_t now = now_ns();
     const std::int64_t next = mover_->step(now);
-    if (next > now) {
+    if (next > now && !lanes_->pending()) {
       port_->wait(next == Mover::kNever ? -1 : next);
     }
   }

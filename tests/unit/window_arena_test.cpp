@@ -113,6 +113,9 @@ TEST(WindowArena, ten_thousand_windows_are_few_mappings) {
   if (host::address_space_limit() < std::uint64_t{64} << 30) {
     GTEST_SKIP() << "RLIMIT_AS leaves too little address space";
   }
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread sanitizer makes mappings of its own";
+#endif
   const std::uint64_t before = host::map_count();
   WindowArena arena(options(std::uint64_t{32} << 30));
   std::vector<std::byte*> windows;
