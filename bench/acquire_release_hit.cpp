@@ -153,7 +153,7 @@ Status through_c(Session& session, const std::string& tiers) {
     bool failed = false;
     auto word = std::make_unique<Word>();
     result = session.compare(
-        "acquire_release_hit_c", "ns", Better::lower, bars::kHit,
+        "acquire_release_hit_c", "ns", Better::lower, bars::kHitC,
         [&] {
           const double value = timed(kRounds, [&] {
             failed |= tm_acquire(context, &access, 1, TM_HOST_ORDER, 0, &view) != TM_OK;
