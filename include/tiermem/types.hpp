@@ -80,7 +80,7 @@ struct Timeout {
 };
 
 enum BufferFlags : std::uint32_t {
-  kDroppable = 2,   ///< Under pressure the bytes may be dropped instead of written: `discarded`.
+  kDroppable = 2,   ///< The bytes may be dropped under pressure. This version writes them.
   kKeepOnFree = 4,  ///< Reserved for named buffers.
   kNoChecksum = 8,  ///< Slots of this buffer carry no checksums.
   kIsolated =
@@ -126,7 +126,8 @@ struct Stats {
   std::uint64_t moved_by_uffd = 0, moved_by_remap = 0,
                 moved_in_place = 0;    ///< Extents, by mechanism.
   std::uint64_t poisoned_touches = 0;  ///< Touches of an absent extent without a view.
-  std::uint64_t steps = 0, step_ns_p99 = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t step_ns_p99 = 0;  ///< Not measured by this version: 0.
 };
 
 }  // namespace tiermem
