@@ -431,7 +431,7 @@ typedef struct tm_counters {
   uint64_t moved_in_place;    /**< Read where they are used. */
   uint64_t poisoned_touches;  /**< Touches of absent bytes without a view. */
   uint64_t steps;             /**< Steps of the thread that moves bytes. */
-  uint64_t step_ns_p99;       /**< Not measured by this version: 0. */
+  uint64_t step_ns_p99;       /**< 99 of 100 steps took less, to 2 %. */
 } tm_counters;
 
 /** Fills `out` with the context's counters. */

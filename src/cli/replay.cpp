@@ -211,6 +211,8 @@ void print_outcome(const Prepared& prepared, const ReplayOutcome& run,
   table.add({"written", human_bytes(stats.demoted),
              human_rate(static_cast<double>(stats.demoted) / run.seconds)});
   table.add({"evicted clean", human_bytes(stats.evicted_clean)});
+  table.add({"mover p99", human_time(seconds(stats.step_ns_p99)),
+             fmt::format("a step, of {}", human_count(static_cast<double>(stats.steps)))});
   table.add({"wrong blocks", std::to_string(run.wrong),
              fmt::format("of {} checked",
                          run.references - std::min<std::uint64_t>(run.references, trace.blocks))});
@@ -242,6 +244,8 @@ nlohmann::ordered_json outcome_json(const Prepared& prepared, const ReplayOutcom
           {"read_bytes", run.read_bytes()},
           {"written_bytes", run.stats.demoted},
           {"evicted_clean_bytes", run.stats.evicted_clean},
+          {"steps", run.stats.steps},
+          {"step_p99_s", seconds(run.stats.step_ns_p99)},
           {"io_errors", run.stats.io_errors},
           {"checksum_errors", run.stats.checksum_errors},
           {"wrong_blocks", run.wrong}};

@@ -61,7 +61,9 @@ std::string Mover::check_invariants() {
     const bool dying = std::any_of(active_.begin(), active_.end(), [&](const Request* request) {
       return request->want == Want::free && request->index == index;
     });
-    for (ExtentRef ref = first; (live || dying) && ref < first + record.extents.load(); ++ref) {
+    const bool spare = !live && !dying && extents.at(first).buffer == index &&
+                       extents.word(kHost, first).load().phase() != Phase::none;
+    for (ExtentRef ref = first; (live || dying || spare) && ref < first + record.extents.load(); ++ref) {
       const Extent& extent = extents.at(ref);
       if (extent.holds != holds[ref]) {
         return fmt::format("extent {} has {} holds, {} found", ref, extent.holds, holds[ref]);
@@ -76,7 +78,7 @@ std::string Mover::check_invariants() {
         if (bits.pinned() && !bits.readable()) {
           return fmt::format("extent {} is pinned in phase {}", ref, phase_name(bits.phase()));
         }
-        const bool has_frame = bits.readable() || (bits.phase() == Phase::outgoing && extent.transfer != 0 &&
+        const bool has_frame = bits.readable() || bits.phase() == Phase::vacant || (bits.phase() == Phase::outgoing && extent.transfer != 0 &&
                                                    !transfers_[extent.transfer - 1].undone);
         if (has_frame && !take(space, extents.frame(space, ref), bytes_of(ref))) {
           return fmt::format("extent {}: its frame is another's too", ref);
@@ -100,7 +102,7 @@ std::string Mover::check_invariants() {
       const Phase host = extents.word(kHost, ref).load().phase();
       const bool in_memory = exclusive + shared > 0;
       const bool in_slot = record.file != 0 || (extent.has_slot && !extent.slot_stale);
-      const bool none_yet = host == Phase::zero || host == Phase::lost ||
+      const bool none_yet = host == Phase::zero || host == Phase::lost || host == Phase::vacant ||
                             (extent.transfer != 0 && (transfers_[extent.transfer - 1].origin == Phase::zero ||
                                                       transfers_[extent.transfer - 1].origin == Phase::lost));
       const bool leaving = extent.transfer != 0 && transfers_[extent.transfer - 1].kind == Transfer::Kind::evict;

@@ -2,6 +2,8 @@
 #include "mover/mover.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "base/error.hpp"
 
@@ -18,6 +20,7 @@ Mover::Mover(Residency& residency, std::vector<AddressableTier*> memory, SlotTie
   block_channel_.tier = block;
   files_channel_.tier = files;
   device_failures_.resize(64);
+  limit_spares();
   if (memory.size() > 1) {
     for (std::uint64_t n = options.staging_bytes / options.staging_frame_bytes; n > 0; --n) {
       const FrameId frame = memory[kHost]->acquire_frame({Pool::locked, options.staging_frame_bytes, 0});
@@ -43,9 +46,14 @@ bool Mover::post(Request* request) {
 std::int64_t Mover::step(std::int64_t now) {
   now_ = now;
   work_ = 0;
+  look_again_ = false;
   ++stats_.steps;
   const bool news = take_completions() || posts_.load(std::memory_order_relaxed) != nullptr;
-  fruitless_ = went_on_ && !news ? fruitless_ + 1 : 0;
+  bool evicted = false;
+  for (const Space& space : spaces_) {
+    evicted = evicted || space.evicted_at_once;
+  }
+  fruitless_ = went_on_ && !news && !evicted ? fruitless_ + 1 : 0;
   take_posts();
   check_deadlines();
   for (int round = 0; round < 2; ++round) {
@@ -74,11 +82,11 @@ std::int64_t Mover::step(std::int64_t now) {
     // Ages what was inserted, also while memory fills: early reuse is seen that way.
     space.recency.settle([&](ExtentRef ref) { return candidate(ref, space); });
   }
-  issue_io();
+  const bool more_to_issue = issue_io();
   const bool ended_at_once = take_completions();  // Nobody would wake us for these.
   deliver();
   went_on_ = search_goes_on();
-  if (ended_at_once || !arming_.empty() || went_on_) {
+  if (ended_at_once || more_to_issue || !arming_.empty() || !reclaimed_.empty() || look_again_ || went_on_) {
     return now;
   }
   std::int64_t next = next_deadline_;
@@ -89,6 +97,13 @@ std::int64_t Mover::step(std::int64_t now) {
 }
 
 void Mover::take_posts() {
+  for (const std::uint32_t index : std::exchange(reclaimed_, {})) {
+    auto request = std::make_unique<Request>();
+    request->want = Want::free;
+    request->index = index;
+    request->on_done = [](Request& done) { delete &done; };
+    admit(*request.release());
+  }
   // Acquire: pairs with post(). The list is newest first; requests are served in the order they came.
   Request* newest = posts_.exchange(nullptr, std::memory_order_acquire);
   Request* oldest = nullptr;
@@ -122,7 +137,6 @@ bool Mover::take_completions() {
     for (std::size_t n = channel->tier->reap(completions); n > 0; n = channel->tier->reap(completions)) {
       any = true;
       for (std::size_t i = 0; i < n; ++i) {
-        --channel->in_flight;
         io_done(completions[i]);
       }
     }
@@ -156,6 +170,10 @@ void Mover::admit(Request& request) {
       if (request.tier.kind == Kind::block) {
         if (block_ != nullptr) {
           block_->set_budget(request.value);
+          // What was refused for want of it is tried again now.
+          write_backoff_until_ = 0;
+          write_backoff_ns_ = 0;
+          last_write_error_ = {};
         }
         complete(request, block_ != nullptr ? Status()
                                             : fail(Code::unavailable, "set_budget: there is no block tier"));
@@ -163,6 +181,7 @@ void Mover::admit(Request& request) {
       }
       budget_before_ = spaces_[kHost].tier->books().budget;
       spaces_[kHost].tier->set_budget(request.value);
+      limit_spares();
       budget_request_ = &request;
       return;
     case Want::drain:
@@ -186,17 +205,19 @@ void Mover::admit(Request& request) {
   next_deadline_ = std::min(next_deadline_, request.deadline_ns);
   if (request.want == Want::free) {
     end_requests_for(request.index);
-  } else {
-    for (const Span& span : request.spans) {
-      // The handle was good when the caller looked; a free may have come between.
-      if (span.record->generation.load(std::memory_order_acquire) != Buffers::generation_of(span.buffer)) {
-        complete(request, fail(Code::stale_handle, "handle {:#x} was freed while the request was on its way",
-                               span.buffer));
-        return;
-      }
-    }
   }
   build_needs(request);
+  if (request.want != Want::acquire && request.want != Want::prefetch) {
+    // What such a request does to an extent must not reach its next life. A free that made the buffer a spare
+    // before this is seen by its generation.
+    for (const Need& need : request.needs) {
+      (void)residency_.extents.word(need.space, need.ref).book();
+    }
+  }
+  if (const Span* stale = stale_span(request)) {
+    complete(request, fail(Code::stale_handle, "handle {:#x} was freed while the request was on its way", stale->buffer));
+    return;
+  }
   if (request.want == Want::acquire && writes_in_two_spaces(request)) {
     complete(request, fail(Code::invalid_argument,
                            "acquire: the list names the same bytes in two address spaces and writes one of them"));
@@ -204,11 +225,24 @@ void Mover::admit(Request& request) {
   }
   if (request.want == Want::acquire) {
     ++stats_.misses;
+    for (const Need& need : request.needs) {
+      if (residency_.extents.word(kHost, need.ref).load().phase() == Phase::vacant) {
+        (void)leave(need.ref, kHost, true);  // Held, it could not give its frame to anybody.
+      }
+    }
     request.state = Request::State::room;
     room_queue_.push_back(&request);
   } else {
     activate(request);
   }
+}
+
+// The handle was good when the caller looked; a free may have come between.
+const Span* Mover::stale_span(const Request& request) {
+  const auto stale = std::find_if(request.spans.begin(), request.spans.end(), [](const Span& span) {
+    return span.record->generation.load(std::memory_order_seq_cst) != Buffers::generation_of(span.buffer);
+  });
+  return stale == request.spans.end() ? nullptr : &*stale;
 }
 
 // A write needs the only copy: such a list can never be met.
@@ -310,6 +344,13 @@ void Mover::deliver() {
 }
 
 void Mover::abandon() {
+  // Frees of buffers whose views were never released; all other requests ended with the drain.
+  for (Request* request : active_) {
+    if (request->want == Want::free) {
+      request->on_done(*request);
+    }
+  }
+  active_.clear();
   for (std::uint32_t index = 0; index < residency_.buffers.used(); ++index) {
     BufferRecord& record = residency_.buffers.at(index);
     const std::uint32_t extents = record.extents.load(std::memory_order_relaxed);

@@ -12,8 +12,10 @@
 // step in which they are pinned: a request that fails never leaves bytes behind that nobody wrote.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -22,6 +24,7 @@
 #include "mover/job.hpp"
 #include "mover/request.hpp"
 #include "mover/transfer.hpp"
+#include "observe/histogram.hpp"
 #include "policy/recency.hpp"
 #include "residency/residency.hpp"
 #include "tier/tier.hpp"
@@ -60,11 +63,16 @@ class Mover {
     }
   }
 
+  /// The last step took so long. The mover reads no clock: whoever steps it does.
+  void note_step(std::int64_t ns) { step_ns_.add(static_cast<std::uint64_t>(std::max<std::int64_t>(ns, 0))); }
+
   /// Takes what has happened, decides, starts what can start. Returns when to call it again at the latest,
   /// in nanoseconds of the clock that `now` is of; kNever: only when something happens.
   std::int64_t step(std::int64_t now);
 
-  bool idle() const { return active_.empty() && transfers_live_ == 0 && housekeeping_ == 0; }
+  bool idle() const {
+    return active_.empty() && transfers_live_ == 0 && housekeeping_ == 0 && reclaimed_.empty();
+  }
   /// Re-derives the books from scratch. Empty, or what is wrong.
   std::string check_invariants();
   std::string describe() const;
@@ -77,6 +85,7 @@ class Mover {
   bool take_completions();
   void admit(Request& request);
   void end_requests_for(std::uint32_t index);
+  static const Span* stale_span(const Request& request);
   bool writes_in_two_spaces(const Request& request) const;
   void check_deadlines();
   void deliver();
@@ -115,17 +124,28 @@ class Mover {
   bool lacks_copy(const Need& need) const;
   FrameId take_frame(ExtentRef ref, unsigned space);
   void make_room(unsigned space, std::uint64_t bytes, Priority priority);
-  void evict_ahead(unsigned space);
+  void give_frame(FrameId frame, unsigned space, std::uint64_t bytes);
+  void note_shortage(unsigned space, std::uint64_t bytes);
+  void evict_ahead(unsigned space, std::uint64_t bytes);
+  static unsigned size_class(std::uint64_t bytes) { return static_cast<unsigned>(std::bit_width(bytes) - 1); }
   void serve_prefetch();
+  bool reclaim_spare();
+  void limit_spares();
   void serve_budget();
   Status no_room(const Request* request, unsigned space, std::uint64_t needed);
   bool nothing_will_change() const;
   bool any_pin() const;
   bool search_goes_on() const;
 
-  // transfers.cpp: promote, demote, evict, channels.
+  // transfers.cpp: their records, and the ends of their jobs and I/O.
   Transfer& new_transfer(Transfer::Kind kind, ExtentRef ref, unsigned space, Priority priority);
   void end_transfer(Transfer& transfer);
+  void submit_job(Transfer& transfer, JobStep steps);
+  void job_done(Job& job);
+  void io_done(const SlotCompletion& completion);
+  Status io_error(const Transfer& transfer, Code code, int native, std::uint16_t device, std::uint64_t offset);
+
+  // promote.cpp
   void start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority priority, Request* discards_for,
                      bool prefetch);
   void continue_promote(Transfer& transfer);
@@ -135,24 +155,29 @@ class Mover {
   void publish(Transfer& transfer);
   void promote_failed(Transfer& transfer, Status status);
   void undo_promote(Transfer& transfer, const Status* error);
+
+  // demote.cpp
   bool start_demote(ExtentRef ref, unsigned space, bool evict_after, Priority priority);
   void find_slot(Transfer& transfer);
   void seal(Transfer& transfer);
+  void write_and_hash(Transfer& transfer);
+  void write_done(Transfer& transfer, const SlotCompletion& completion);
   void written(Transfer& transfer);
   void demote_failed(Transfer& transfer, Status status);
+
+  // evict.cpp
   bool start_evict(ExtentRef ref, unsigned space, Priority priority);
   bool leave(ExtentRef ref, unsigned space, bool even_dirty);
   void finish_evict(ExtentRef ref, unsigned space, FrameId frame);
   void settle(ExtentRef ref);
   void drop_slot(ExtentRef ref);
+
+  // channels.cpp: queues, doses, staging.
+  void queue_io(Transfer& transfer);
+  bool issue_io();
+  void book_io(const Transfer& transfer, int sign);
   bool take_staging(Transfer& transfer);
   void give_staging(Transfer& transfer);
-  void job_done(Job& job);
-  void io_done(const SlotCompletion& completion);
-  void submit_job(Transfer& transfer, std::uint32_t steps);
-  void queue_io(Transfer& transfer);
-  void issue_io();
-  Status io_error(const Transfer& transfer, Code code, int native, std::uint16_t device, std::uint64_t offset);
 
   // Small lookups.
   BufferRecord& record_of(ExtentRef ref) { return residency_.buffers.at(residency_.extents.at(ref).buffer); }
@@ -161,6 +186,15 @@ class Mover {
     return std::uint64_t{1} << record_of(ref).extent_shift.load(std::memory_order_relaxed);
   }
   std::byte* window_at(ExtentRef ref, unsigned space) const;
+  bool has_frame(ExtentRef ref, unsigned space) const {
+    const ExtentBits bits = residency_.extents.word(space, ref).load();
+    return bits.readable() || bits.phase() == Phase::vacant;
+  }
+  // Being cleared by the caller that takes it into use.
+  bool claimed(ExtentRef ref, unsigned space) const {
+    return residency_.extents.at(ref).transfer == 0 &&
+           residency_.extents.word(space, ref).load().phase() == Phase::incoming;
+  }
   bool readable(ExtentRef ref, unsigned space) const {
     return residency_.extents.word(space, ref).load().readable();
   }
@@ -175,18 +209,29 @@ class Mover {
     std::uint32_t need = 0;
     std::uint32_t next = 0;  // + 1
   };
+  // What goes to one slot tier: queues by priority.
   struct Channel {
     SlotTier* tier = nullptr;
     unsigned in_flight = 0;
-    unsigned prefetches = 0;
-    std::array<std::deque<std::uint32_t>, kPriorities> queues;
+    unsigned reads = 0;             // Of these.
+    std::uint64_t idle_bytes = 0;   // In flight that nobody waits for: prefetches, background.
+    std::array<std::array<std::deque<std::uint32_t>, 2>, kPriorities> queues;
   };
+  Channel& channel_of(const Transfer& transfer) {
+    return transfer.channel == files_ && files_ != nullptr ? files_channel_ : block_channel_;
+  }
+  bool may_issue(const Channel& channel, const Transfer& transfer) const;
   struct Space {
     AddressableTier* tier = nullptr;
     unsigned number = kHost;
     Recency recency;
     std::uint64_t freeing = 0;    // Bytes that transfers under way will give back.
-    std::uint64_t ahead = 0;      // Bytes kept free ahead of need: grows with shortage, falls without.
+    std::uint64_t ahead = 0;      // Bytes kept free ahead of need: grows when somebody waits, falls without.
+    std::uint64_t returned = 0;   // Bytes of frames given back so far.
+    // By size: places for frames inside what the tier charges already (chunks of small frames), as seen from
+    // how its books moved. 0 whenever it had no frame of the size.
+    std::array<std::uint64_t, 64> gaps{};
+    bool evicted_at_once = false; // Frames were given back in this step by looking for victims.
     std::uint64_t unused_prefetched = 0;  // Bytes fetched ahead and not acquired since.
     bool trimming = false;
     bool searching = false;       // Victims were looked for to meet a request.
@@ -237,6 +282,7 @@ class Mover {
   Job grow_;
   Request* budget_request_ = nullptr;
   std::uint64_t budget_before_ = 0;            // To go back to if it cannot be met.
+  std::vector<std::uint32_t> reclaimed_;       // Spare buffers given up, to be freed by the next step.
   std::vector<Request*> completed_;
   std::vector<Recency::Victim> victims_;
   std::vector<std::uint32_t> device_failures_; // Consecutive failed writes, by device of the block tier.
@@ -245,10 +291,12 @@ class Mover {
   ErrorInfo last_write_error_{};
   static constexpr unsigned kMostFruitless = 64;
   unsigned fruitless_ = 0;                     // Steps in a row that only went on searching for victims.
+  bool look_again_ = false;                    // A request that lacks one frame has not seen all victims yet.
   bool went_on_ = false;                       // The last step asked for this one.
   bool desperate_ = false;                     // The last search before a request is refused.
   std::uint64_t work_ = 0;                     // Needs armed in this step.
   Stats stats_{};
+  Histogram step_ns_;
 };
 
 }  // namespace tiermem

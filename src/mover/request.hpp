@@ -45,6 +45,7 @@ struct Request {
   std::vector<Span> spans;
   ViewRecord* views = nullptr;
   std::int64_t deadline_ns = kForever;
+  std::int32_t thread = 0;        ///< Who asks, as the kernel numbers it; 0: not said. Named as the holder of views.
   std::uint32_t index = 0;        ///< free, info: the buffer's record.
   Advice advice = Advice::normal;
   std::uint64_t value = 0;        ///< advise: its value. set_budget: bytes.

@@ -121,8 +121,13 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
     }
     return extent.transfer != 0 ? Arm::wait_transfer : Arm::ready;
   }
+  if (!prefetch && claimed(need.ref, need.space)) {
+    return Arm::wait_pins;
+  }
   if (prefetch) {
-    const bool nothing_to_read = bits.phase() == Phase::zero || bits.phase() == Phase::lost;
+    const bool nothing_to_read = bits.phase() == Phase::zero || bits.phase() == Phase::lost ||
+                                 extents.word(kHost, need.ref).load().phase() == Phase::vacant ||
+                                 claimed(need.ref, need.space);
     const bool full = prefetch_queue_.size() + prefetches_ >= 65536;
     return nothing_to_read || full ? Arm::ready : Arm::queued;
   }
@@ -132,11 +137,25 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
                                record_of(need.ref).label));
     return Arm::ready;
   }
+  if (extents.word(kHost, need.ref).load().phase() == Phase::vacant &&
+      (!leave(need.ref, kHost, true) || extent.transfer != 0)) {
+    return extent.transfer != 0 ? Arm::wait_transfer : Arm::wait_pins;
+  }
   if (!need.frame.valid()) {
     // It had a copy when room was reserved and has none now (another request's write took it away).
     need.frame = take_frame(need.ref, need.space);
     if (!need.frame.valid()) {
       make_room(need.space, bytes_of(need.ref), Priority::room);
+      need.frame = take_frame(need.ref, need.space);  // A clean victim may have left at once.
+    }
+    if (!need.frame.valid()) {
+      const Space& space = spaces_[need.space];
+      if (space.freeing == 0 && space.recency.exhausted() && nothing_will_change()) {
+        fail_request(request, no_room(&request, need.space, bytes_of(need.ref)));
+        return Arm::ready;
+      }
+      note_shortage(need.space, bytes_of(need.ref));
+      look_again_ = look_again_ || (space.freeing == 0 && !space.recency.exhausted());
       return Arm::wait_pins;
     }
   }
@@ -159,6 +178,15 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
     return Arm::wait_transfer;
   }
   const bool drop = request.want == Want::free || request.want == Want::discard;
+  if (claimed(need.ref, kHost)) {
+    return Arm::wait_pins;
+  }
+  if (extents.word(kHost, need.ref).load().phase() == Phase::vacant) {
+    if (request.want == Want::discard || request.want == Want::clean || leave(need.ref, kHost, true)) {
+      return extent.transfer != 0 ? Arm::wait_transfer : Arm::ready;
+    }
+    return Arm::wait_pins;
+  }
   for (unsigned space = 0; space < extents.spaces(); ++space) {
     const ExtentBits bits = extents.word(space, need.ref).load();
     if (!bits.readable()) {
@@ -229,6 +257,11 @@ void Mover::maybe_finish(Request& request) {
 
 // Every need is ready, but for those that are discarded. Pins all, in one step, or goes back to waiting.
 void Mover::finish_acquire(Request& request) {
+  if (const Span* stale = stale_span(request)) {
+    // Before anything is done to the extents: they may be in their next life.
+    fail_request(request, fail(Code::stale_handle, "handle {:#x} was freed while it was acquired", stale->buffer));
+    return;
+  }
   bool discards = false;
   for (std::uint32_t i = 0; i < request.needs.size(); ++i) {
     Need& need = request.needs[i];
@@ -268,16 +301,19 @@ void Mover::finish_acquire(Request& request) {
   leave_parking(request);
   for (std::size_t i = 0; i < request.spans.size(); ++i) {
     const Span& span = request.spans[i];
-    if (!residency_.pin(span)) {
-      for (std::size_t done = 0; done < i; ++done) {
-        (void)residency_.release({&request.views[done], 1});
-      }
-      const bool stale = span.record->generation.load() != Buffers::generation_of(span.buffer);
-      fail_request(request, stale ? fail(Code::stale_handle, "handle {:#x} was freed while it was acquired", span.buffer)
-                                  : fail(Code::busy, "too many views pin the same extent"));
-      return;
+    const bool pinned = residency_.pin(span);
+    if (pinned && residency_.fill_view(span, request.views[i], request.thread)) {
+      continue;
     }
-    residency_.fill_view(span, request.views[i]);
+    if (pinned) {
+      residency_.unpin(span.run());
+    }
+    (void)residency_.release({request.views, i});
+    const bool stale = span.record->generation.load() != Buffers::generation_of(span.buffer);
+    fail_request(request, stale    ? fail(Code::stale_handle, "handle {:#x} was freed while it was acquired", span.buffer)
+                          : pinned ? fail(Code::no_capacity, "{} views are held at once, and no more can be noted", residency_.views.count())
+                                   : fail(Code::busy, "too many views pin the same extent"));
+    return;
   }
   for (const Need& need : request.needs) {
     prefetch_used(need.ref, spaces_[kHost]);
@@ -337,9 +373,8 @@ void Mover::finish_free(Request& request) {
     for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
       recency_for(space, first + i).removed(first + i, false);
       ExtentWord& word = residency_.extents.word(space, first + i);
-      word.clear_dirty();
+      word.clear_flags();
       word.set_phase(Phase::none);
-      (void)word.take_referenced();
     }
     extent = Extent{};
   }
@@ -475,7 +510,7 @@ void Mover::let_go(Request& request) {
       --residency_.extents.at(need.ref).holds;
     }
     if (need.frame.valid()) {
-      spaces_[need.space].tier->return_frame(need.frame);
+      give_frame(need.frame, need.space, bytes_of(need.ref));
       need.frame = {};
     }
   }
@@ -492,6 +527,7 @@ void Mover::fail_request(Request& request, Status status) {
   if (&request == budget_request_) {
     budget_request_ = nullptr;
     spaces_[kHost].tier->set_budget(budget_before_);
+    limit_spares();
   }
   for (const Need& need : request.needs) {
     const std::uint32_t transfer = residency_.extents.at(need.ref).transfer;
@@ -513,6 +549,7 @@ void Mover::advise(Request& request) {
       continue;
     }
     for (std::uint32_t i = 0; i < span.count; ++i) {
+      (void)residency_.extents.word(span.space, span.first + i).book();  // Advice is for this life only.
       recency_for(span.space, span.first + i).advised(span.first + i, request.advice, request.value);
     }
   }
@@ -534,13 +571,14 @@ void Mover::fill_info(Request& request) {
       info.pinned += bits.pinned() ? info.extent_bytes : 0;
     }
     info.in_slots += slot_is_newest(ref) ? info.extent_bytes : 0;
-    info.zero += bits.phase() == Phase::zero ? info.extent_bytes : 0;
+    info.zero += bits.phase() == Phase::zero || bits.phase() == Phase::vacant ? info.extent_bytes : 0;
     info.lost += bits.phase() == Phase::lost ? info.extent_bytes : 0;
   }
 }
 
 void Mover::fill_stats(Stats& stats) {
   stats = stats_;
+  stats.step_ns_p99 = step_ns_.percentile(0.99);
   const FrameBooks frames = spaces_[kHost].tier->books();
   stats.dram_budget = frames.budget;
   stats.dram_used = frames.used();
@@ -551,8 +589,9 @@ void Mover::fill_stats(Stats& stats) {
     stats.block_used = slots.in_use;
     stats.degraded_devices = block_->degraded();
   }
-  stats.buffers = residency_.buffers.live();
-  stats.extents = residency_.buffers.live_extents();
+  const Spares::Count spares = residency_.spares.count();
+  stats.buffers = residency_.buffers.live() - std::min(residency_.buffers.live(), spares.buffers);
+  stats.extents = residency_.buffers.live_extents() - std::min(residency_.buffers.live_extents(), spares.extents);
 }
 
 }  // namespace tiermem

@@ -1,5 +1,6 @@
 // Room: who gets frames, who gives them up, and what is fetched ahead.
 #include <algorithm>
+#include <cerrno>
 
 #include "base/error.hpp"
 #include "mover/mover.hpp"
@@ -12,11 +13,40 @@ bool Mover::lacks_copy(const Need& need) const {
 }
 
 FrameId Mover::take_frame(ExtentRef ref, unsigned space) {
-  const FrameId frame = spaces_[space].tier->acquire_frame(frame_request(ref, space));
-  if (frame.valid()) {
-    evict_ahead(space);
+  Space& s = spaces_[space];
+  const std::uint64_t bytes = bytes_of(ref);
+  const std::uint64_t before = s.tier->books().in_use;
+  const FrameId frame = s.tier->acquire_frame(frame_request(ref, space));
+  std::uint64_t& gaps = s.gaps[size_class(bytes)];
+  if (!frame.valid()) {
+    gaps = 0;
+    return frame;
   }
+  const std::uint64_t charged = s.tier->books().in_use - before;
+  gaps = charged >= bytes ? gaps + (charged - bytes) : gaps - std::min(gaps, bytes);
+  evict_ahead(space, bytes);
   return frame;
+}
+
+void Mover::give_frame(FrameId frame, unsigned space, std::uint64_t bytes) {
+  Space& s = spaces_[space];
+  const std::uint64_t before = s.tier->books().in_use;
+  s.tier->return_frame(frame);
+  s.returned += bytes;
+  const FrameBooks books = s.tier->books();
+  std::uint64_t& gaps = s.gaps[size_class(bytes)];
+  if (books.in_use < before) {
+    gaps -= std::min(gaps, before - books.in_use - std::min(bytes, before - books.in_use));
+  } else if (books.used() <= books.budget) {
+    gaps += bytes;
+  }
+}
+
+// Somebody waits for frames: more is kept free from now on. Four times as much, so that a wait in fifty keeps it
+// up against what evict_ahead takes off.
+void Mover::note_shortage(unsigned space, std::uint64_t bytes) {
+  Space& s = spaces_[space];
+  s.ahead = std::min({options_.ahead_bytes_max, s.tier->books().budget / 8, s.ahead + 4 * bytes});
 }
 
 // The policy has not looked at everything yet: the next step need not wait for an event.
@@ -38,6 +68,7 @@ bool Mover::search_goes_on() const {
 void Mover::serve_room() {
   for (Space& space : spaces_) {
     space.searching = false;
+    space.evicted_at_once = false;
   }
   while (!room_queue_.empty()) {
     Request& head = *room_queue_.front();
@@ -100,6 +131,9 @@ bool Mover::collect(Request& request) {
       continue;
     }
     request.short_of_room = true;
+    note_shortage(space, missing[space]);
+    // What was freed at once is of no use to this request yet, as where frames of several sizes share chunks.
+    spaces_[space].searching = spaces_[space].searching || spaces_[space].evicted_at_once;
     if (spaces_[space].freeing == 0 && (spaces_[space].recency.exhausted() || fruitless_ >= kMostFruitless) &&
         nothing_will_change()) {
       if (request.last_look) {
@@ -131,7 +165,7 @@ Recency::Candidate Mover::candidate(ExtentRef ref, Space& s) {
   // Dirty bytes without another copy can leave only if they can be written down now.
   const bool can_write = block_ != nullptr && now_ >= write_backoff_until_;
   const bool can_leave = !bits.dirty() || can_write || readable_elsewhere(ref, space) != kNoSpace;
-  return {.movable = bits.readable() && !bits.pinned() && extent.transfer == 0 && extent.holds == 0 && can_leave &&
+  return {.movable = has_frame(ref, space) && !bits.pinned() && extent.transfer == 0 && extent.holds == 0 && can_leave &&
                      !awaited,
           .referenced = referenced,
           .dirty = bits.dirty(),
@@ -149,8 +183,6 @@ void Mover::prefetch_used(ExtentRef ref, Space& s) {
 // Evicts until `bytes` and what is kept ahead of need are on their way to be free.
 void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
   Space& s = spaces_[space];
-  const FrameBooks books = s.tier->books();
-  s.ahead = std::min({options_.ahead_bytes_max, books.budget / 8, s.ahead + bytes});
   if (!s.trimming && s.freeing < bytes) {
     // Free frames of other classes, and those that a smaller budget left over: their pages go back.
     const std::uint64_t trimmed = s.tier->begin_trim(bytes - s.freeing);
@@ -172,13 +204,17 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
   // The policy looks at a bounded number of extents a call and goes on where it stopped. Twelve calls a step
   // are enough to find what there is among some thousands; the next step goes on.
   const std::uint64_t before = s.freeing;
-  const auto freed = [&] { return books.in_use - std::min(books.in_use, s.tier->books().in_use) + s.freeing; };
+  // Counted in frames given back: the tier's books fall only when a whole chunk of small ones is empty.
+  const std::uint64_t returned = s.returned;
+  const auto freed = [&] { return s.returned - returned + s.freeing; };
+  while (space == kHost && freed() < goal && reclaim_spare()) {
+  }
   for (unsigned call = 0; call < 12 && freed() < goal; ++call) {
     victims_.clear();
     s.recency.choose(goal - freed(), 64, probe, victims_);
     for (const Recency::Victim& victim : victims_) {
       const bool started = start_evict(victim.ref, space, priority);
-      if (!started && readable(victim.ref, space)) {
+      if (!started && has_frame(victim.ref, space)) {
         s.recency.rejected(victim.ref);
       }
     }
@@ -186,25 +222,49 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
       break;
     }
   }
+  s.evicted_at_once = s.evicted_at_once || s.returned != returned;
   s.searching = priority == Priority::room && s.freeing == before && freed() < goal && !s.recency.exhausted();
 }
 
-// Frames are freed ahead of need in proportion to how often need was not met.
-void Mover::evict_ahead(unsigned space) {
+// Frames are freed ahead of need in proportion to how often somebody had to wait for them. A clean victim
+// leaves at once: where all are clean nobody waits, and all of the memory is used.
+void Mover::evict_ahead(unsigned space, std::uint64_t bytes) {
   Space& s = spaces_[space];
-  if (s.ahead == 0) {
+  if (s.ahead < bytes) {
+    s.ahead = 0;
     return;
   }
   const FrameBooks books = s.tier->books();
-  const std::uint64_t free = books.budget - std::min(books.budget, books.in_use) + s.freeing;
-  if (free < s.ahead) {
-    const std::uint64_t ahead = s.ahead;
-    make_room(space, s.ahead - free + s.freeing, Priority::background);
-    s.ahead = ahead;
-  } else {
-    s.ahead -= std::max<std::uint64_t>(s.ahead / 64, 1);
+  const std::uint64_t free =
+      books.budget - std::min(books.budget, books.in_use) + s.gaps[size_class(bytes)] + s.freeing;
+  if (free >= s.ahead) {
+    s.ahead -= s.ahead / 64;
+    return;
+  }
+  const std::uint64_t before = s.freeing;
+  make_room(space, s.ahead - free + s.freeing, Priority::background);
+  if (s.freeing == before) {
+    s.ahead -= s.ahead / 1024;
   }
 }
+
+// What was freed and kept goes before anything that is in use. False: there is none.
+bool Mover::reclaim_spare() {
+  const std::uint32_t index = residency_.spares.take_oldest();
+  if (index == Spares::kNone) {
+    return false;
+  }
+  const BufferRecord& record = residency_.buffers.at(index);
+  const ExtentRef first = record.first.load(std::memory_order_relaxed);
+  for (std::uint32_t i = 0; i < record.extents.load(std::memory_order_relaxed); ++i) {
+    (void)leave(first + i, kHost, true);
+  }
+  reclaimed_.push_back(index);  // The rest in the next step: it ends requests, and we are in the middle of one.
+  return true;
+}
+
+// An eighth of the memory at most for what nobody uses.
+void Mover::limit_spares() { residency_.spares.set_limit(spaces_[kHost].tier->books().budget / 8); }
 
 void Mover::serve_prefetch() {
   while (!prefetch_queue_.empty() && room_queue_.empty() && prefetches_ < options_.prefetch_limit) {
@@ -222,6 +282,7 @@ void Mover::serve_prefetch() {
         frame = take_frame(need.ref, need.space);
       }
       if (!frame.valid() && spaces_[need.space].freeing != 0) {
+        note_shortage(need.space, bytes_of(need.ref));
         return;  // On its way.
       }
     }
@@ -318,7 +379,12 @@ Status Mover::no_room(const Request* request, unsigned space, std::uint64_t need
     text += fmt::format("; {}", last_write_error_.text);
     info.native = last_write_error_.native;
   }
-  text += fmt::format("; release views or raise `{}`", name);
+  if (request != nullptr && request->last_look && books.in_use + needed <= books.budget) {
+    text += "; the budget has room, but the system gave no memory for a frame (ulimit -v, vm.overcommit_memory)";
+    info.native = ENOMEM;
+  } else {
+    text += fmt::format("; release views or raise `{}`", name);
+  }
   set_text(info.text, text);
   return Status(info);
 }

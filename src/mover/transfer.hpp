@@ -23,8 +23,8 @@ struct Transfer {
     evict,    ///< The frame of `space` leaves its window.
   };
   /// Where it stands. Promote: staging → prepare → read → land → parked → (published).
-  /// Demote: slot → staging → seal → write → (published). Evict: unmap → (done).
-  enum class Stage : std::uint8_t { staging, prepare, read, land, recopy, parked, slot, seal, write, unmap };
+  /// Demote: slot → staging → copy → write → (published). Evict: unmap → (done).
+  enum class Stage : std::uint8_t { staging, prepare, read, land, recopy, parked, slot, copy, write, unmap };
 
   Kind kind = Kind::idle;
   Stage stage = Stage::prepare;
@@ -48,6 +48,9 @@ struct Transfer {
   std::uint32_t attempts = 0;
   std::uint32_t epoch = 0;         ///< Of the source's word when copying began.
   Checksums* sums = nullptr;       ///< Demote, first read of an adopted file: new checksums; owned.
+  bool hashing = false;            ///< Demote: a hand computes `sums`, beside the write.
+  bool write_ended = false;        ///< Demote: `ended` waits for the hand.
+  SlotCompletion ended;
   ErrorInfo undo_error{};          ///< For those who wait for a promote that was undone; ok: none.
   Request* parked_for = nullptr;
   std::uint64_t freeing = 0;       ///< Bytes that its end gives back, as counted in Mover::freeing_.

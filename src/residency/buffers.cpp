@@ -8,7 +8,7 @@
 namespace tiermem {
 
 const char* phase_name(Phase phase) noexcept {
-  static constexpr const char* kNames[] = {"none", "zero", "incoming", "shared", "exclusive", "outgoing", "lost"};
+  static constexpr const char* kNames[] = {"none", "zero", "incoming", "shared", "exclusive", "outgoing", "lost", "vacant"};
   return kNames[static_cast<unsigned>(phase)];
 }
 
@@ -70,6 +70,14 @@ Result<Handle> Buffers::create(const BufferShape& shape) {
   live_.fetch_add(1, std::memory_order_relaxed);
   live_extents_.fetch_add(shape.extents, std::memory_order_relaxed);
   // Release: whoever finds the new generation finds the shape above.
+  const std::uint32_t generation = record.generation.fetch_add(1, std::memory_order_release) + 1;
+  return std::uint64_t{generation} << 32 | (index + 1);
+}
+
+Handle Buffers::reuse(std::uint32_t index, std::uint64_t bytes, const char* label) noexcept {
+  BufferRecord& record = records_[index];
+  record.bytes.store(bytes, std::memory_order_relaxed);
+  set_text(record.label, label != nullptr ? label : "");
   const std::uint32_t generation = record.generation.fetch_add(1, std::memory_order_release) + 1;
   return std::uint64_t{generation} << 32 | (index + 1);
 }

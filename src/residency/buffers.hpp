@@ -57,6 +57,8 @@ class Buffers {
   /// A record with extents in phase `zero` in the host's space, `none` elsewhere. no_capacity when
   /// handles or extents are used up.
   Result<Handle> create(const BufferShape& shape);
+  /// A new life of a spare record, with the shape it has. The caller has taken it from the spares.
+  Handle reuse(std::uint32_t index, std::uint64_t bytes, const char* label) noexcept;
   /// The live record of a handle, or nullptr. Check `generation_of(handle)` again after pinning.
   BufferRecord* find(Handle handle) noexcept {
     const std::uint32_t index = index_of(handle);

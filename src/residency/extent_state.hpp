@@ -10,17 +10,25 @@
 //        │◀───────────────────────────────────────────┘
 //        └──▶ lost   checksum wrong twice; `discard` of the whole extent leads back through incoming
 //
+//                      buffer freed            bytes cleared, or about to be overwritten
+//            exclusive ────────────▶ vacant ─────────────────────────────────────────▶ incoming ─▶ exclusive
+//                                      └──▶ outgoing ─▶ zero   evict: there is nothing to lose
+//
 //   none → incoming, zero → incoming, lost → incoming   Mover::start_promote
 //   incoming → exclusive | shared                        Mover::publish
 //   incoming → none | zero | lost                        Mover::promote_failed
 //   exclusive ↔ shared                                   Mover::publish, Mover::drop_copy
-//   exclusive | shared → outgoing → none | zero          Mover::try_evict, Mover::finish_evict
+//   exclusive | shared | vacant → outgoing → none | zero Mover::leave, Mover::finish_evict
+//   exclusive → vacant                                   Residency::make_spare, by whoever frees the buffer
+//   vacant → incoming → exclusive                        Residency::pin_vacant, by the first to acquire it again
 //
-// Always true. The mover alone changes the phase and clears `dirty`; callers change pins, set `referenced`
-// and `dirty`, and advance the epoch. A pin counts only if the phase it was added to was readable (or, for
+// Always true. But for the two lines about `vacant`, the mover alone changes the phase and clears `dirty`;
+// callers change pins, set `referenced` and `dirty`, and advance the epoch. A pin counts only if the phase it was added to was readable (or, for
 // writers, exclusive); any other is undone by whoever added it. `outgoing` is entered only with zero pins.
 // `dirty` means that no slot holds these bytes; all addressable copies of an extent agree on it.
-// `zero` (host space only) means never written: no frame, no slot, reads as zeros.
+// `zero` (host space only) means never written: no frame, no slot, reads as zeros. `vacant` (host space only)
+// is the same with a frame, whose old bytes are of the same domain; an extent whose bytes have been in a slot,
+// or may be on their way to one, is `booked` and cannot become vacant.
 #pragma once
 
 #include <atomic>
@@ -28,7 +36,7 @@
 
 namespace tiermem {
 
-enum class Phase : std::uint8_t { none = 0, zero, incoming, shared, exclusive, outgoing, lost };
+enum class Phase : std::uint8_t { none = 0, zero, incoming, shared, exclusive, outgoing, lost, vacant };
 
 const char* phase_name(Phase phase) noexcept;
 
@@ -39,6 +47,7 @@ struct ExtentBits {
   static constexpr std::uint64_t kPhaseMask = 7;
   static constexpr std::uint64_t kDirty = 1u << 3;
   static constexpr std::uint64_t kReferenced = 1u << 4;
+  static constexpr std::uint64_t kBooked = 1u << 5;
   static constexpr unsigned kReaderShift = 6;
   static constexpr unsigned kWriterShift = 26;
   static constexpr unsigned kEpochShift = 40;
@@ -55,6 +64,7 @@ struct ExtentBits {
   Phase phase() const { return static_cast<Phase>(bits & kPhaseMask); }
   bool dirty() const { return (bits & kDirty) != 0; }
   bool referenced() const { return (bits & kReferenced) != 0; }
+  bool booked() const { return (bits & kBooked) != 0; }
   std::uint32_t readers() const { return static_cast<std::uint32_t>((bits & kReaderMask) >> kReaderShift); }
   std::uint32_t writers() const { return static_cast<std::uint32_t>((bits & kWriterMask) >> kWriterShift); }
   std::uint32_t epoch() const { return static_cast<std::uint32_t>(bits >> kEpochShift); }
@@ -121,6 +131,49 @@ class ExtentWord {
     return true;
   }
 
+  /// exclusive → vacant: the buffer was freed, and nothing but this frame knows of its bytes.
+  bool try_vacate() noexcept {
+    std::uint64_t seen = bits_.load(std::memory_order_acquire);
+    for (;;) {
+      const ExtentBits now{seen};
+      if (now.phase() != Phase::exclusive || now.pinned() || now.booked()) {
+        return false;
+      }
+      constexpr std::uint64_t kGone = ExtentBits::kPhaseMask | ExtentBits::kDirty | ExtentBits::kReferenced;
+      const std::uint64_t next =
+          ((seen & ~kGone) | static_cast<std::uint64_t>(Phase::vacant)) + ExtentBits::kEpochOne;
+      if (bits_.compare_exchange_weak(seen, next, std::memory_order_seq_cst)) {
+        return true;
+      }
+    }
+  }
+  /// vacant → incoming, for the caller alone: end_claim must follow.
+  bool try_claim() noexcept {
+    std::uint64_t seen = bits_.load(std::memory_order_acquire);
+    for (;;) {
+      if (ExtentBits{seen}.phase() != Phase::vacant) {
+        return false;
+      }
+      constexpr std::uint64_t kGone = ExtentBits::kPhaseMask | ExtentBits::kBooked;
+      const std::uint64_t next = (seen & ~kGone) | static_cast<std::uint64_t>(Phase::incoming);
+      if (bits_.compare_exchange_weak(seen, next, std::memory_order_seq_cst)) {
+        return true;
+      }
+    }
+  }
+  /// The claimed extent as it was.
+  void undo_claim() noexcept {
+    bits_.fetch_add(static_cast<std::uint64_t>(Phase::vacant) - static_cast<std::uint64_t>(Phase::incoming),
+                    std::memory_order_seq_cst);
+  }
+  /// The claimed extent with its new bytes, pinned. Release: publishes them.
+  void end_claim(bool writes) noexcept {
+    bits_.fetch_or(ExtentBits::kReferenced | (writes ? ExtentBits::kDirty : 0), std::memory_order_relaxed);
+    bits_.fetch_add(static_cast<std::uint64_t>(Phase::exclusive) - static_cast<std::uint64_t>(Phase::incoming) +
+                        (writes ? ExtentBits::kWriterOne : ExtentBits::kReaderOne),
+                    std::memory_order_seq_cst);
+  }
+
   void touch() noexcept { bits_.fetch_or(ExtentBits::kReferenced, std::memory_order_relaxed); }
   ExtentBits load() const noexcept { return {bits_.load(std::memory_order_acquire)}; }
 
@@ -131,6 +184,12 @@ class ExtentWord {
   void set_phase(Phase to) noexcept {
     const auto from = static_cast<std::uint64_t>(load().phase());
     bits_.fetch_add(static_cast<std::uint64_t>(to) - from, std::memory_order_acq_rel);
+  }
+  /// From here on the bytes are known elsewhere too. What the word was: if vacant, the booking came too late.
+  ExtentBits book() noexcept { return {bits_.fetch_or(ExtentBits::kBooked, std::memory_order_seq_cst)}; }
+  /// The extent's life is over: it begins the next one without flags.
+  void clear_flags() noexcept {
+    bits_.fetch_and(~(ExtentBits::kDirty | ExtentBits::kReferenced | ExtentBits::kBooked), std::memory_order_relaxed);
   }
   void set_dirty() noexcept { bits_.fetch_or(ExtentBits::kDirty, std::memory_order_relaxed); }
   /// For bytes that no caller can reach: phases other than shared and exclusive.
@@ -152,12 +211,13 @@ class ExtentWord {
       }
     }
   }
-  /// Enters `outgoing` if no pin holds the extent and, unless `even_dirty`, a slot has its bytes.
+  /// Enters `outgoing` if no pin holds the extent and, unless `even_dirty`, a slot has its bytes or it has none.
   bool try_outgoing(bool even_dirty) noexcept {
     std::uint64_t seen = bits_.load(std::memory_order_acquire);
     for (;;) {
       const ExtentBits now{seen};
-      if (!now.readable() || now.pinned() || (now.dirty() && !even_dirty)) {
+      const bool leaves = now.readable() || now.phase() == Phase::vacant;
+      if (!leaves || now.pinned() || (now.dirty() && !even_dirty)) {
         return false;
       }
       const std::uint64_t next = (seen & ~ExtentBits::kPhaseMask) | static_cast<std::uint64_t>(Phase::outgoing);

@@ -22,19 +22,34 @@ inline constexpr ExtentRef kNoExtent = ~ExtentRef{0};
 inline constexpr unsigned kMaxSpaces = 3;
 inline constexpr unsigned kHost = 0;
 
+inline constexpr std::size_t kPage = 4096;
+
+/// A cache line in a page, for the n-th array another one than for its neighbours.
+inline std::size_t next_page_offset() noexcept {
+  constexpr std::size_t kLine = 64;
+  constexpr std::size_t kStride = 11;  // Odd: all lines come up; and far enough for elements of some lines.
+  static std::atomic<std::size_t> arrays{0};
+  return arrays.fetch_add(1, std::memory_order_relaxed) * kStride % (kPage / kLine) * kLine;
+}
+
 /// Zeroed memory for `n` objects, reserved now and backed when touched. T is all-zero-initializable.
+///
+/// Arrays begin at different places of a page. The hit path goes through several of them with the same small
+/// index; were their elements at the same offset in their pages, a processor that compares only those bits
+/// would hold each load back for the locked add before it (measured: 28 ns instead of 20 for a view).
 template <typename T>
 class ReservedArray {
  public:
-  explicit ReservedArray(std::size_t n) : n_(n) {
-    void* memory = ::mmap(nullptr, n * sizeof(T), PROT_READ | PROT_WRITE,
+  explicit ReservedArray(std::size_t n) : n_(n), bytes_(n * sizeof(T) + kPage) {
+    void* memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
       throw std::bad_alloc();
     }
-    data_ = static_cast<T*>(memory);
+    memory_ = memory;
+    data_ = reinterpret_cast<T*>(static_cast<std::byte*>(memory) + next_page_offset());
   }
-  ~ReservedArray() { ::munmap(static_cast<void*>(data_), n_ * sizeof(T)); }
+  ~ReservedArray() { ::munmap(memory_, bytes_); }
   ReservedArray(const ReservedArray&) = delete;
   ReservedArray& operator=(const ReservedArray&) = delete;
 
@@ -43,8 +58,9 @@ class ReservedArray {
   std::size_t size() const noexcept { return n_; }
 
  private:
+  void* memory_;
   T* data_;
-  std::size_t n_;
+  std::size_t n_, bytes_;
 };
 
 struct Checksums;  // mover/checksum.hpp
@@ -73,13 +89,14 @@ class Extents {
     for (unsigned space = 0; space < spaces; ++space) {
       words_[space] = std::make_unique<ReservedArray<ExtentWord>>(capacity);
       frames_[space] = std::make_unique<ReservedArray<FrameId>>(capacity);
+      first_word_[space] = &(*words_[space])[0];
     }
   }
   unsigned spaces() const noexcept { return spaces_; }
   std::uint32_t capacity() const noexcept { return static_cast<std::uint32_t>(directory_.size()); }
 
-  ExtentWord& word(unsigned space, ExtentRef ref) noexcept { return (*words_[space])[ref]; }
-  const ExtentWord& word(unsigned space, ExtentRef ref) const noexcept { return (*words_[space])[ref]; }
+  ExtentWord& word(unsigned space, ExtentRef ref) noexcept { return first_word_[space][ref]; }
+  const ExtentWord& word(unsigned space, ExtentRef ref) const noexcept { return first_word_[space][ref]; }
   /// Where the bytes are on the host while its phase is readable. Written by the mover before it publishes
   /// the phase, so a relaxed load after a successful pin sees it.
   std::atomic<std::byte*>& address(ExtentRef ref) noexcept { return addresses_[ref]; }
@@ -90,6 +107,7 @@ class Extents {
   FrameId& frame(unsigned space, ExtentRef ref) noexcept { return (*frames_[space])[ref]; }
 
  private:
+  std::array<ExtentWord*, kMaxSpaces> first_word_{};  // Of words_, one load away for the hit path.
   unsigned spaces_;
   std::array<std::unique_ptr<ReservedArray<ExtentWord>>, kMaxSpaces> words_;
   std::array<std::unique_ptr<ReservedArray<FrameId>>, kMaxSpaces> frames_;

@@ -1,59 +1,11 @@
-// Acquire and release of resident extents.
+// Lists of ranges, and the sentences of what is wrong with an access.
 #include "residency/residency.hpp"
 
-#include <algorithm>
+#include <cstring>
 
 #include "base/error.hpp"
 
 namespace tiermem {
-
-Code Residency::resolve_quietly(const Access& access, Span& span) noexcept {
-  BufferRecord* record = buffers.find(access.buffer);
-  if (record == nullptr) [[unlikely]] {
-    return Code::stale_handle;
-  }
-  const std::uint64_t bytes = record->bytes.load(std::memory_order_relaxed);
-  const std::uint64_t lead = record->lead.load(std::memory_order_relaxed);
-  const std::uint8_t shift = record->extent_shift.load(std::memory_order_relaxed);
-  const ExtentRef first = record->first.load(std::memory_order_relaxed);
-  const bool read_only = record->read_only.load(std::memory_order_relaxed);
-  // The loads above are of one life of the record if its generation has not changed by now.
-  std::atomic_thread_fence(std::memory_order_acquire);
-  if (record->generation.load(std::memory_order_relaxed) != Buffers::generation_of(access.buffer)) [[unlikely]] {
-    return Code::stale_handle;
-  }
-  const std::uint64_t length = access.length != 0 ? access.length : bytes - std::min(access.offset, bytes);
-  constexpr std::uint32_t kModes = kRead | kWrite | kDiscard;
-  if (length == 0 || access.offset > bytes || length > bytes - access.offset || access.mode == 0 ||
-      (access.mode & ~kModes) != 0 || access.reserved != 0) [[unlikely]] {
-    return Code::invalid_argument;
-  }
-  span.writes = (access.mode & (kWrite | kDiscard)) != 0;
-  span.discards = (access.mode & kDiscard) != 0;
-  if (span.writes && read_only) [[unlikely]] {
-    return Code::invalid_argument;
-  }
-  span.space = kHost;
-  if (access.where.kind > Kind::dram) [[unlikely]] {
-    if (access.where.kind != Kind::gpu || access.where.index + 1u >= extents.spaces()) {
-      return Code::unavailable;
-    }
-    span.space = static_cast<std::uint8_t>(access.where.index + 1);
-  }
-  span.record = record;
-  span.buffer = access.buffer;
-  span.shift = shift;
-  span.offset = lead + access.offset;
-  span.length = length;
-  const std::uint64_t end = span.offset + length;
-  const auto from = static_cast<std::uint32_t>(span.offset >> shift);
-  span.first = first + from;
-  span.count = static_cast<std::uint32_t>((end - 1) >> shift) - from + 1;
-  const std::uint64_t mask = (std::uint64_t{1} << shift) - 1;
-  span.whole_first = (span.offset & mask) == 0 || access.offset == 0;
-  span.whole_last = (end & mask) == 0 || access.offset + length == bytes;
-  return Code::ok;
-}
 
 Status Residency::resolve(const Access& access, Span& span, const char* call) {
   const Code code = resolve_quietly(access, span);
@@ -85,58 +37,129 @@ Status Residency::resolve(const Access& access, Span& span, const char* call) {
               access.length, access.offset, bytes);
 }
 
-bool Residency::pin(const Span& span) noexcept {
-  for (std::uint32_t i = 0; i < span.count; ++i) {
-    ExtentWord& word = extents.word(span.space, span.first + i);
-    if ((span.writes ? word.pin_write() : word.pin_read()) != Pin::ok) [[unlikely]] {
-      unpin(span.space, span.first, i, span.writes);
+Code Residency::resolve_quietly(const Access& access, Span& span) noexcept { return resolve_in<false>(access, span); }
+
+bool Residency::pin_rest(ExtentWord* first, std::uint32_t count, bool writes) noexcept {
+  ExtentWord* const end = first + count;
+  for (ExtentWord* word = first + 1; word != end; ++word) {
+    if ((writes ? word->pin_write() : word->pin_read()) != Pin::ok) [[unlikely]] {
+      while (word-- != first) {
+        (void)(writes ? word->unpin_write() : word->unpin_read());
+      }
+      tell_of_release();
       return false;
     }
-  }
-  // Whoever frees the buffer changes the generation before looking at pins: it sees ours, or we see that.
-  if (span.record->generation.load(std::memory_order_seq_cst) != Buffers::generation_of(span.buffer)) [[unlikely]] {
-    unpin(span.space, span.first, span.count, span.writes);
-    return false;
   }
   return true;
 }
 
-void Residency::unpin(unsigned space, ExtentRef first, std::uint32_t count, bool writes) noexcept {
-  for (std::uint32_t i = 0; i < count; ++i) {
-    ExtentWord& word = extents.word(space, first + i);
-    (void)(writes ? word.unpin_write() : word.unpin_read());
-  }
-  tell_of_release();
+bool Residency::pin(const Span& span) noexcept { return pin_in(span, span.run()); }
+
+void Residency::unpin(HeldRun run) noexcept { unpin_in(run); }
+
+bool Residency::fill_view(const Span& span, ViewRecord& view, std::int32_t thread) noexcept {
+  return fill_in<false>(span, span.run(), view, thread);
 }
 
-void Residency::fill_view(const Span& span, ViewRecord& view) noexcept {
-  if (span.space == kHost) {
-    std::byte* window = span.record->window.load(std::memory_order_relaxed);
-    std::byte* base = window != nullptr ? window : extents.address(span.first).load(std::memory_order_relaxed);
-    view.data = base + span.offset;
-    view.place = {Kind::dram, 0};
-  } else {
-    const std::uint64_t mask = (std::uint64_t{1} << span.shift) - 1;
-    view.data = device_address(device_argument, span.space, span.first) + (span.offset & mask);
-    view.place = {Kind::gpu, static_cast<std::uint16_t>(span.space - 1)};
+bool Residency::pin_vacant(const Span& span, bool keep_discards) noexcept {
+  const ExtentRef begin = span.record->first.load(std::memory_order_relaxed);
+  std::uint64_t claimed = 0;  // By number in the buffer.
+  const auto bit = [&](std::uint32_t i) { return std::uint64_t{1} << ((span.first + i - begin) % 64); };
+  // First all that can fail. A claimed extent is nobody else's, and no word of this life changes hands once
+  // the generation was found unchanged after it was pinned or claimed.
+  std::uint32_t n = 0;
+  for (; n < span.count; ++n) {
+    ExtentWord& word = extents.word(span.space, span.first + n);
+    if (word.try_claim()) {
+      claimed |= bit(n);
+    } else if ((span.writes ? word.pin_write() : word.pin_read()) != Pin::ok) {
+      break;
+    }
   }
-  view.length = span.length;
-  view.flags = 0;
-  views.add(view, span.buffer, {span.first, span.count, span.space, span.writes});
+  const bool all = n == span.count && span.record->generation.load(std::memory_order_seq_cst) ==
+                                          Buffers::generation_of(span.buffer);
+  if (all) {
+    std::byte* const window = span.record->window.load(std::memory_order_relaxed);
+    const std::uint64_t size = std::uint64_t{1} << span.shift;
+    for (std::uint32_t i = 0; i < n && claimed != 0; ++i) {
+      if ((claimed & bit(i)) == 0) {
+        continue;
+      }
+      if (!(keep_discards && span.discards && span.whole(i))) {
+        std::byte* const at = window != nullptr ? window + (span.first + i - begin) * size
+                                                : extents.address(span.first + i).load(std::memory_order_relaxed);
+        std::memset(at, 0, size);
+      }
+      extents.word(kHost, span.first + i).end_claim(span.writes);
+    }
+  } else {
+    for (std::uint32_t i = 0; i < n; ++i) {
+      ExtentWord& word = extents.word(span.space, span.first + i);
+      if ((claimed & bit(i)) != 0) {
+        word.undo_claim();
+      } else {
+        (void)(span.writes ? word.unpin_write() : word.unpin_read());
+      }
+    }
+  }
+  if (claimed != 0 || !all) {
+    tell_of_release();  // Whoever met a claimed extent meanwhile waits as for a pin.
+  }
+  return all;
+}
+
+Code Residency::make_spare(Handle handle) noexcept {
+  BufferRecord* record = buffers.find(handle);
+  if (record == nullptr) {
+    return Code::stale_handle;
+  }
+  const Spares::Shape shape{record->extents.load(std::memory_order_relaxed),
+                            record->extent_shift.load(std::memory_order_relaxed),
+                            record->window.load(std::memory_order_relaxed) != nullptr};
+  const ExtentRef first = record->first.load(std::memory_order_relaxed);
+  bool may = may_be_spare(record->flags, record->domain, record->file, shape.extents) &&
+             spares.has_room(shape);
+  if (!buffers.mark_freed(handle)) {
+    return Code::stale_handle;
+  }
+  // All of it or, but for the odd one that somebody else is just looking at, none.
+  const auto plain = [&](std::uint32_t i) {
+    const ExtentBits bits = extents.word(kHost, first + i).load();
+    return bits.phase() == Phase::exclusive && !bits.pinned() && !bits.booked();
+  };
+  for (std::uint32_t i = 0; may && i < shape.extents; ++i) {
+    may = plain(i);
+  }
+  for (std::uint32_t i = 0; may && i < shape.extents; ++i) {
+    may = extents.word(kHost, first + i).try_vacate();
+  }
+  return may && spares.put(Buffers::index_of(handle), shape) ? Code::ok : Code::busy;
+}
+
+Handle Residency::reuse_spare(const BufferShape& shape, bool windowed) noexcept {
+  if (!may_be_spare(shape.flags, shape.domain, shape.file, shape.extents)) {
+    return 0;
+  }
+  const std::uint32_t index = spares.take({shape.extents, shape.extent_shift, windowed});
+  return index == Spares::kNone ? 0 : buffers.reuse(index, shape.bytes, shape.label);
 }
 
 Code Residency::try_acquire(std::span<const Access> list, std::span<ViewRecord> out) noexcept {
   for (std::size_t i = 0; i < list.size(); ++i) {
     Span span;
     Code code = resolve_quietly(list[i], span);
-    if (code == Code::ok && !pin(span)) [[unlikely]] {
+    if (code == Code::ok) [[likely]] {
+      const bool vacant = extents.word(span.space, span.first).load().phase() == Phase::vacant;
+      if ((!vacant && pin(span)) || pin_vacant(span, list.size() == 1)) [[likely]] {
+        if (fill_view(span, out[i])) [[likely]] {
+          continue;
+        }
+        unpin(span.run());
+      }
       code = Code::busy;
     }
-    if (code != Code::ok) [[unlikely]] {
-      (void)release(out.first(i));
-      return code;
-    }
-    fill_view(span, out[i]);
+    (void)release(out.first(i));
+    return code;
   }
   return Code::ok;
 }
@@ -144,12 +167,9 @@ Code Residency::try_acquire(std::span<const Access> list, std::span<ViewRecord> 
 Code Residency::release(std::span<const ViewRecord> list) noexcept {
   Code code = Code::ok;
   for (const ViewRecord& view : list) {
-    LiveViews::Held held{};
-    if (!views.end(view, held)) [[unlikely]] {
+    if (!end(view)) {
       code = Code::invalid_argument;
-      continue;
     }
-    unpin(held.space, held.first, held.count, held.writes);
   }
   return code;
 }

@@ -2,12 +2,14 @@
 // no allocation; one atomic add per extent each way. Anything else is a miss, and the mover's business.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <span>
 
 #include "residency/buffers.hpp"
 #include "residency/extents.hpp"
+#include "residency/spares.hpp"
 #include "residency/views.hpp"
 #include "tiermem/status.hpp"
 #include "tiermem/types.hpp"
@@ -28,6 +30,7 @@ struct Span {
   bool discards = false;
   bool whole_first = false, whole_last = false;  ///< The edge extents are covered wholly.
 
+  HeldRun run() const noexcept { return HeldRun::of(first, count, space, writes); }
   /// The i-th extent is covered wholly, so that a discard need not read it.
   bool whole(std::uint32_t i) const noexcept { return (i > 0 || whole_first) && (i + 1 < count || whole_last); }
 };
@@ -40,22 +43,39 @@ class Residency {
   Extents extents;
   Buffers buffers;
   LiveViews views;
+  Spares spares;
 
   /// Checks an access against its buffer. invalid_argument or stale_handle with a sentence.
   Status resolve(const Access& access, Span& span, const char* call);
-  /// Same, for the hit path: only the code. Inline work, no sentence.
+  /// Same, without the sentence.
   Code resolve_quietly(const Access& access, Span& span) noexcept;
 
+  /// Pins one range of host memory and fills its view; false, and nothing done, for whatever else it may be.
+  bool hit(const Access& access, ViewRecord& view) noexcept;
   /// Pins all ranges and fills the views, or pins none: ok, `busy` for "not resident, ask the mover", or
   /// the error of resolve_quietly.
   Code try_acquire(std::span<const Access> list, std::span<ViewRecord> out) noexcept;
+  /// Ends one view; false if it is not held.
+  bool end(const ViewRecord& view) noexcept;
   /// All views of the list; those that are not held are left and make it invalid_argument.
   Code release(std::span<const ViewRecord> list) noexcept;
 
   /// Pins the extents of a span; all or none. False: a phase or a pin count was in the way.
   bool pin(const Span& span) noexcept;
-  void unpin(unsigned space, ExtentRef first, std::uint32_t count, bool writes) noexcept;
-  void fill_view(const Span& span, ViewRecord& view) noexcept;
+  void unpin(HeldRun run) noexcept;
+  /// `thread`: whose view it is, when another works for it; 0: the caller's.
+  /// False when more views are held than can be noted; the pins are the caller's still.
+  bool fill_view(const Span& span, ViewRecord& view, std::int32_t thread = 0) noexcept;
+
+  /// As pin, for extents of which some are vacant: takes those into use, as zeros unless the span overwrites
+  /// them and `keep_discards`. For the caller's own time: clearing is done here.
+  bool pin_vacant(const Span& span, bool keep_discards) noexcept;
+
+  /// Frees a buffer, and keeps it as a spare if all its bytes are in frames and nowhere else. ok, stale_handle,
+  /// or busy: the handle is stale now, and the mover must do the rest.
+  Code make_spare(Handle handle) noexcept;
+  /// A spare of this shape as a new buffer; 0 if there is none.
+  Handle reuse_spare(const BufferShape& shape, bool windowed) noexcept;
 
   /// The mover waits for pins to fall and wants to be told. Sequentially consistent with the pin counts:
   /// either the mover sees the fallen pin, or the releaser sees this flag.
@@ -67,11 +87,149 @@ class Residency {
   void* device_argument = nullptr;
 
  private:
+  template <bool kHostOnly>
+  Code resolve_in(const Access& access, Span& span) noexcept;
+  bool pin_in(const Span& span, HeldRun run) noexcept;
+  /// The others of `count` extents, of which the first is pinned; none is if it fails.
+  static bool may_be_spare(std::uint32_t flags, std::uint32_t domain, std::uint64_t file, std::uint32_t extents) {
+    return flags == 0 && domain == 0 && file == 0 && extents <= kMostSpareExtents;
+  }
+  static constexpr std::uint32_t kMostSpareExtents = 64;  // One bit for each in pin_vacant.
+  bool pin_rest(ExtentWord* first, std::uint32_t count, bool writes) noexcept;
+  void unpin_in(HeldRun run) noexcept;
+  template <bool kHostOnly>
+  bool fill_in(const Span& span, HeldRun run, ViewRecord& view, std::int32_t thread) noexcept;
   void tell_of_release() noexcept {
     if (pins_wanted.load(std::memory_order_seq_cst) && wake != nullptr) [[unlikely]] {
       wake(wake_argument);
     }
   }
 };
+
+// ---- The hit path. Inline and in one piece, as each call and each spilled register costs as much as a pin ----
+
+template <bool kHostOnly>
+[[gnu::always_inline]] inline Code Residency::resolve_in(const Access& access, Span& span) noexcept {
+  if (Buffers::index_of(access.buffer) >= buffers.used()) [[unlikely]] {
+    return Code::stale_handle;
+  }
+  BufferRecord* record = &buffers.at(Buffers::index_of(access.buffer));
+  const std::uint64_t bytes = record->bytes.load(std::memory_order_relaxed);
+  const std::uint64_t lead = record->lead.load(std::memory_order_relaxed);
+  const std::uint8_t shift = record->extent_shift.load(std::memory_order_relaxed);
+  const ExtentRef first = record->first.load(std::memory_order_relaxed);
+  const bool read_only = record->read_only.load(std::memory_order_relaxed);
+  // Whoever has the handle got it after the record's life began; if that life has not ended by now, all
+  // the loads above are of it.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (record->generation.load(std::memory_order_relaxed) != Buffers::generation_of(access.buffer)) [[unlikely]] {
+    return Code::stale_handle;
+  }
+  const std::uint64_t length = access.length != 0 ? access.length : bytes - std::min(access.offset, bytes);
+  constexpr std::uint32_t kModes = kRead | kWrite | kDiscard;
+  if (length == 0 || access.offset > bytes || length > bytes - access.offset || access.mode == 0 ||
+      (access.mode & ~kModes) != 0 || access.reserved != 0) [[unlikely]] {
+    return Code::invalid_argument;
+  }
+  span.writes = (access.mode & (kWrite | kDiscard)) != 0;
+  span.discards = (access.mode & kDiscard) != 0;
+  if (span.writes && read_only) [[unlikely]] {
+    return Code::invalid_argument;
+  }
+  span.space = kHost;
+  if (access.where.kind > Kind::dram) [[unlikely]] {
+    if (kHostOnly || access.where.kind != Kind::gpu || access.where.index + 1u >= extents.spaces()) {
+      return Code::unavailable;
+    }
+    span.space = static_cast<std::uint8_t>(access.where.index + 1);
+  }
+  span.record = record;
+  span.buffer = access.buffer;
+  span.shift = shift;
+  span.offset = lead + access.offset;
+  span.length = length;
+  const std::uint64_t end = span.offset + length;
+  const auto from = static_cast<std::uint32_t>(span.offset >> shift);
+  span.first = first + from;
+  span.count = static_cast<std::uint32_t>((end - 1) >> shift) - from + 1;
+  const std::uint64_t mask = (std::uint64_t{1} << shift) - 1;
+  span.whole_first = (span.offset & mask) == 0 || access.offset == 0;
+  span.whole_last = (end & mask) == 0 || access.offset + length == bytes;
+  return Code::ok;
+}
+
+[[gnu::always_inline]] inline bool Residency::pin_in(const Span& span, HeldRun run) noexcept {
+  ExtentWord* const word = &extents.word(span.space, span.first);
+  if ((span.writes ? word->pin_write() : word->pin_read()) != Pin::ok) [[unlikely]] {
+    return false;
+  }
+  if (span.count > 1 && !pin_rest(word, span.count, span.writes)) [[unlikely]] {
+    return false;
+  }
+  // Whoever frees the buffer changes the generation before looking at pins: it sees ours, or we see that.
+  if (span.record->generation.load(std::memory_order_seq_cst) != Buffers::generation_of(span.buffer)) [[unlikely]] {
+    unpin(run);
+    return false;
+  }
+  return true;
+}
+
+[[gnu::always_inline]] inline void Residency::unpin_in(HeldRun run) noexcept {
+  ExtentWord* const first = &extents.word(run.space(), run.first());
+  ExtentWord* const end = first + run.count();
+  if (run.writes()) {
+    for (ExtentWord* word = first; word != end; ++word) {
+      (void)word->unpin_write();
+    }
+  } else {
+    for (ExtentWord* word = first; word != end; ++word) {
+      (void)word->unpin_read();
+    }
+  }
+  tell_of_release();
+}
+
+template <bool kHostOnly>
+[[gnu::always_inline]] inline bool Residency::fill_in(const Span& span, HeldRun run, ViewRecord& view,
+                                                       std::int32_t thread) noexcept {
+  if (kHostOnly || span.space == kHost) {
+    std::byte* window = span.record->window.load(std::memory_order_relaxed);
+    std::byte* base = window != nullptr ? window : extents.address(span.first).load(std::memory_order_relaxed);
+    view.data = base + span.offset;
+    view.place = {Kind::dram, 0};
+  } else {
+    const std::uint64_t mask = (std::uint64_t{1} << span.shift) - 1;
+    view.data = device_address(device_argument, span.space, span.first) + (span.offset & mask);
+    view.place = {Kind::gpu, static_cast<std::uint16_t>(span.space - 1)};
+  }
+  view.length = span.length;
+  view.flags = 0;
+  return views.add(view, span.buffer, run, thread);
+}
+
+[[gnu::always_inline]] inline bool Residency::hit(const Access& access, ViewRecord& view) noexcept {
+  Span span;
+  if (resolve_in<true>(access, span) != Code::ok) [[unlikely]] {
+    return false;
+  }
+  const HeldRun run = span.run();
+  if (!pin_in(span, run)) [[unlikely]] {
+    return false;
+  }
+  if (!fill_in<true>(span, run, view, 0)) [[unlikely]] {
+    unpin(run);
+    return false;
+  }
+  return true;
+}
+
+[[gnu::always_inline]] inline bool Residency::end(const ViewRecord& view) noexcept {
+  HeldRun run;
+  if (!views.end(view, run)) [[unlikely]] {
+    return false;
+  }
+  unpin_in(run);
+  return true;
+}
 
 }  // namespace tiermem

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "base/arena.hpp"
+
 namespace tiermem {
 namespace {
 
@@ -15,66 +17,41 @@ std::vector<std::pair<std::uint64_t, LiveViews*>> g_contexts;  // Those alive; g
 std::atomic<std::uint64_t> g_next_id{1};
 
 // What one thread has of one context.
-struct Mine {
+struct ThreadChunks {
   std::uint64_t context = 0;
-  std::vector<LiveViews::Chunk*> chunks;  // The first is tried first.
+  std::vector<std::uint32_t> chunks;  // The first is tried first.
 };
 
 struct ThreadViews {
-  std::vector<Mine> mine;
+  std::vector<ThreadChunks> all;
 
   ~ThreadViews() {
     std::lock_guard lock(g_contexts_mutex);
-    for (const Mine& m : mine) {
+    for (const ThreadChunks& mine : all) {
       for (const auto& [id, views] : g_contexts) {
-        if (id == m.context) {
-          views->give_back(m.chunks);
+        if (id == mine.context) {
+          views->give_back(mine.chunks);
         }
       }
     }
   }
-  Mine& of(std::uint64_t context) {
-    for (Mine& m : mine) {
-      if (m.context == context) {
-        return m;
+  std::vector<std::uint32_t>& of(std::uint64_t context) {
+    for (ThreadChunks& mine : all) {
+      if (mine.context == context) {
+        return mine.chunks;
       }
     }
-    return mine.emplace_back(Mine{context, {}});
+    return all.emplace_back(ThreadChunks{context, {}}).chunks;
   }
 };
 
 thread_local ThreadViews t_views;
 
-// What the common case needs, without the initialisation check of t_views and in one instruction each:
-// the context used last and its first chunk.
-struct Last {
-  std::uint64_t context;
-  LiveViews::Chunk* chunk;
-  std::int32_t thread;
-};
-__thread Last t_last __attribute__((tls_model("initial-exec"))) = {0, nullptr, 0};
-
-// Milliseconds are exact enough for the age of a view, and this clock costs a third of the exact one.
-std::int64_t coarse_now_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
-ViewSlot* free_slot(LiveViews::Chunk& chunk) {
-  for (std::uint32_t i = 0; i < LiveViews::kSlots; ++i) {
-    ViewSlot& slot = chunk.slots[chunk.cursor++ % LiveViews::kSlots];
-    // Acquire: whoever freed it has read what it needed of the slot.
-    if ((slot.sequence.load(std::memory_order_acquire) & 1) == 0) {
-      return &slot;
-    }
-  }
-  return nullptr;
-}
-
 }  // namespace
 
-LiveViews::LiveViews() : id_(g_next_id.fetch_add(1)), by_number_(kMaxChunks) {
+__thread LiveViews::Mine LiveViews::t_mine __attribute__((tls_model("initial-exec"))) = {0, 0, 0};
+
+LiveViews::LiveViews() : id_(g_next_id.fetch_add(1)), slots_(kMaxViews) {
   std::lock_guard lock(g_contexts_mutex);
   g_contexts.emplace_back(id_, this);
 }
@@ -84,83 +61,69 @@ LiveViews::~LiveViews() {
   std::erase_if(g_contexts, [&](const auto& entry) { return entry.second == this; });
 }
 
-LiveViews::Chunk& LiveViews::new_chunk() {
-  std::lock_guard lock(mutex_);
-  if (!free_chunks_.empty()) {
-    Chunk* chunk = free_chunks_.back();
-    free_chunks_.pop_back();
-    return *chunk;
-  }
-  const auto number = static_cast<std::uint32_t>(chunks_.size());
-  if (number == kMaxChunks) {
-    throw std::bad_alloc();  // Four million views held at once.
-  }
-  chunks_.push_back(std::make_unique<Chunk>());
-  chunks_.back()->number = number;
-  by_number_[number].store(chunks_.back().get(), std::memory_order_release);
-  chunk_count_.store(number + 1, std::memory_order_release);
-  return *chunks_.back();
+// Milliseconds are exact enough for the age of a view, and this clock costs a third of the exact one.
+std::int64_t LiveViews::coarse_now_ns() noexcept {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-void LiveViews::give_back(const std::vector<Chunk*>& chunks) {
+void LiveViews::set_stamp() noexcept {
+  static __thread std::int32_t t_thread = 0;
+  if (t_thread == 0) {
+    t_thread = static_cast<std::int32_t>(::syscall(SYS_gettid));
+  }
+  t_mine.stamp = stamp_of(coarse_now_ns(), t_thread);
+}
+
+bool LiveViews::new_chunk(std::uint32_t& chunk) {
+  std::lock_guard lock(mutex_);
+  if (!free_chunks_.empty()) {
+    chunk = free_chunks_.back();
+    free_chunks_.pop_back();
+    return true;
+  }
+  chunk = chunks_.load(std::memory_order_relaxed);
+  if (chunk == kMaxViews / kChunk) {
+    return false;
+  }
+  chunks_.store(chunk + 1, std::memory_order_release);
+  return true;
+}
+
+void LiveViews::give_back(const std::vector<std::uint32_t>& chunks) {
   std::lock_guard lock(mutex_);
   free_chunks_.insert(free_chunks_.end(), chunks.begin(), chunks.end());
 }
 
-// The slow half of add(): this thread's chunks of this context, and a new one when all slots are held.
-ViewSlot* LiveViews::find_slot() {
-  auto& chunks = t_views.of(id_).chunks;
-  ViewSlot* slot = nullptr;
-  for (auto chunk = chunks.begin(); slot == nullptr && chunk != chunks.end(); ++chunk) {
-    slot = free_slot(**chunk);
-    t_last.chunk = *chunk;
-  }
-  // A chunk of an ended thread may still be full of views that others hold.
-  while (slot == nullptr) {
-    chunks.push_back(&new_chunk());
-    t_last.chunk = chunks.back();
-    slot = free_slot(*t_last.chunk);
-  }
-  t_last.context = id_;
-  t_last.thread = static_cast<std::int32_t>(::syscall(SYS_gettid));
-  return slot;
-}
-
-void LiveViews::add(ViewRecord& view, Handle buffer, const Held& held) {
-  ViewSlot* slot = t_last.context == id_ ? free_slot(*t_last.chunk) : nullptr;
-  if (slot == nullptr) [[unlikely]] {
-    slot = find_slot();
-  }
-  Chunk& chunk = *t_last.chunk;
-  slot->buffer.store(buffer, std::memory_order_relaxed);
-  slot->first.store(held.first, std::memory_order_relaxed);
-  slot->count.store(held.count, std::memory_order_relaxed);
-  slot->since_ns.store(coarse_now_ns(), std::memory_order_relaxed);
-  slot->thread.store(t_last.thread, std::memory_order_relaxed);
-  slot->space.store(held.space, std::memory_order_relaxed);
-  slot->writes.store(held.writes, std::memory_order_relaxed);
-  const std::uint64_t sequence = chunk.next_sequence;
-  chunk.next_sequence += 2;
-  slot->sequence.store(sequence, std::memory_order_release);
-  view.token[0] = std::uint64_t{chunk.number} << 32 | static_cast<std::uint32_t>(slot - chunk.slots);
-  view.token[1] = sequence;
-}
-
-bool LiveViews::end(const ViewRecord& view, Held& held) {
-  const auto number = static_cast<std::uint32_t>(view.token[0] >> 32);
-  const auto index = static_cast<std::uint32_t>(view.token[0]);
-  const std::uint64_t sequence = view.token[1];
-  if (number >= chunk_count_.load(std::memory_order_acquire) || index >= kSlots || (sequence & 1) == 0) {
+// Points t_mine.next at a free slot of this thread, in a new chunk when all of its slots are held; false if
+// there is none. A chunk of an ended thread may still be full of views that others hold.
+bool LiveViews::turn_to_free() noexcept {
+  const ArenaScope inside;
+  try {
+    auto& chunks = t_views.of(id_);
+    for (std::size_t i = 0;; ++i) {
+      if (i == chunks.size()) {
+        chunks.reserve(i + 1);
+        std::uint32_t chunk = 0;
+        if (!new_chunk(chunk)) {
+          return false;
+        }
+        chunks.push_back(chunk);
+      }
+      const std::uint32_t first = chunks[i] * kChunk;
+      for (std::uint32_t index = first; index < first + kChunk; ++index) {
+        if (is_free(index)) {
+          t_mine.context = id_;
+          t_mine.next = index;
+          set_stamp();
+          return true;
+        }
+      }
+    }
+  } catch (const std::bad_alloc&) {
     return false;
   }
-  ViewSlot& slot = by_number_[number].load(std::memory_order_acquire)->slots[index];
-  if (slot.sequence.load(std::memory_order_acquire) != sequence) {
-    return false;
-  }
-  held = {slot.first.load(std::memory_order_relaxed), slot.count.load(std::memory_order_relaxed),
-          slot.space.load(std::memory_order_relaxed), slot.writes.load(std::memory_order_relaxed)};
-  slot.sequence.store(sequence + 1, std::memory_order_release);
-  return true;
 }
 
 std::uint64_t LiveViews::count() {

@@ -1,9 +1,12 @@
 // The live views of a context: who holds what, since when. Makes a second release an error instead of
 // somebody else's lost pin, and lets messages name the holder.
 //
-// Each thread fills slots of its own chunk, so taking one is a few plain stores. A release may come from any
+// Each thread fills slots of its own chunk, so taking one is four plain stores. A release may come from any
 // thread: it checks and clears the slot's sequence number. Two threads that release the same view in the
 // same instant may both pass that check; the pin count is the second line (ExtentWord::unpin_*).
+//
+// The token of a view says twice what is held: as the pins to drop, so that a release need not wait for the
+// slot to know which word to change, and as the slot, which must agree before anything is changed.
 #pragma once
 
 #include <atomic>
@@ -17,32 +20,40 @@
 
 namespace tiermem {
 
-struct alignas(64) ViewSlot {
+/// What a view pins, in one word: first extent, number of extents, space, and whether it writes.
+struct HeldRun {
+  std::uint64_t bits = 0;
+
+  static constexpr std::uint32_t kMaxCount = 1u << 28;
+  static HeldRun of(ExtentRef first, std::uint32_t count, unsigned space, bool writes) noexcept {
+    return {first | std::uint64_t{count} << 32 | std::uint64_t{space} << 61 | std::uint64_t{writes} << 63};
+  }
+  ExtentRef first() const noexcept { return static_cast<ExtentRef>(bits); }
+  std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(bits >> 32) & (kMaxCount - 1); }
+  unsigned space() const noexcept { return static_cast<unsigned>(bits >> 61) & 3; }
+  bool writes() const noexcept { return bits >> 63 != 0; }
+};
+static_assert(kMaxSpaces <= 4);
+
+struct ViewSlot {
   std::atomic<std::uint64_t> sequence{0};  ///< Odd while the view is held. Written by its holder, freed by anyone.
   // Written before the sequence turns odd, read while it is odd. Atomics because `walk` looks from outside.
   std::atomic<Handle> buffer{0};
-  std::atomic<ExtentRef> first{0};
-  std::atomic<std::uint32_t> count{0};
-  std::atomic<std::int64_t> since_ns{0};
-  std::atomic<std::int32_t> thread{0};
-  std::atomic<std::uint8_t> space{0};
-  std::atomic<bool> writes{false};
+  std::atomic<std::uint64_t> run{0};
+  std::atomic<std::uint64_t> stamp{0};  ///< Since when and by whom: LiveViews::stamp_of.
 };
+static_assert(sizeof(ViewSlot) == 32);
 
 class LiveViews {
  public:
-  struct Held {
-    ExtentRef first;
-    std::uint32_t count;
-    std::uint8_t space;
-    bool writes;
-  };
   struct Holder {
     Handle buffer;
-    std::int64_t since_ns;
-    std::int32_t thread;
+    std::int64_t since_ns;  ///< To a millisecond; a thread's view may say the time of one of the fifteen before it.
+    std::int32_t thread;    ///< As the kernel numbers it.
     std::uint32_t extents;
   };
+  static constexpr std::uint32_t kMaxViews = 1u << 22;
+  static constexpr std::uint32_t kChunk = 64;  ///< Slots that a thread takes at a time.
 
   LiveViews();
   ~LiveViews();
@@ -50,47 +61,102 @@ class LiveViews {
   LiveViews& operator=(const LiveViews&) = delete;
 
   /// Records a view and fills its token. The calling thread's own slots: no lock but for the first time
-  /// and when all its slots are held.
-  void add(ViewRecord& view, Handle buffer, const Held& held);
+  /// and when all its slots are held. `thread`: for whom, when the caller works for another. False when
+  /// kMaxViews are held, or there is no memory to note one more.
+  [[gnu::always_inline]] bool add(ViewRecord& view, Handle buffer, HeldRun run, std::int32_t thread = 0) {
+    std::uint32_t index = t_mine.next;
+    if (t_mine.context != id_ || !is_free(index)) [[unlikely]] {
+      if (!turn_to_free()) {
+        return false;
+      }
+      index = t_mine.next;
+    }
+    t_mine.next = (index & ~(kChunk - 1)) | ((index + 1) & (kChunk - 1));
+    // The clock costs more than all the rest: it is read for every sixteenth view.
+    if (index % kViewsPerStamp == 0) [[unlikely]] {
+      set_stamp();
+    }
+    ViewSlot& slot = slots_[index];
+    slot.buffer.store(buffer, std::memory_order_relaxed);
+    slot.run.store(run.bits, std::memory_order_relaxed);
+    slot.stamp.store(thread == 0 ? t_mine.stamp : stamp_of(coarse_now_ns(), thread), std::memory_order_relaxed);
+    const std::uint64_t sequence = slot.sequence.load(std::memory_order_relaxed) + 1;
+    slot.sequence.store(sequence, std::memory_order_release);
+    view.token[0] = sequence << kIndexBits | index;
+    view.token[1] = run.bits;
+    return true;
+  }
+
   /// Ends a view; false if it is not one of ours or was ended before.
-  bool end(const ViewRecord& view, Held& held);
+  [[gnu::always_inline]] bool end(const ViewRecord& view, HeldRun& run) noexcept {
+    const std::uint64_t token = view.token[0];
+    ViewSlot& slot = slots_[token & (kMaxViews - 1)];  // One that was never used is even, too.
+    const std::uint64_t sequence = slot.sequence.load(std::memory_order_acquire);
+    run.bits = view.token[1];
+    if (sequence << kIndexBits != (token & ~std::uint64_t{kMaxViews - 1}) || (sequence & 1) == 0 ||
+        slot.run.load(std::memory_order_relaxed) != run.bits) [[unlikely]] {
+      return false;
+    }
+    slot.sequence.store(sequence + 1, std::memory_order_release);
+    return true;
+  }
+
   /// Calls `visit(holder)` for every live view, as they are now.
   template <typename Visit>
   void walk(Visit&& visit) {
-    std::lock_guard lock(mutex_);
-    for (const auto& chunk : chunks_) {
-      for (const ViewSlot& slot : chunk->slots) {
-        if ((slot.sequence.load(std::memory_order_acquire) & 1) != 0) {
-          visit(Holder{slot.buffer.load(std::memory_order_relaxed), slot.since_ns.load(std::memory_order_relaxed),
-                       slot.thread.load(std::memory_order_relaxed), slot.count.load(std::memory_order_relaxed)});
-        }
+    const std::uint32_t end = chunks_.load(std::memory_order_acquire) * kChunk;
+    for (std::uint32_t index = 0; index < end; ++index) {
+      if (!is_free(index)) {
+        const ViewSlot& slot = slots_[index];
+        const std::uint64_t stamp = slot.stamp.load(std::memory_order_relaxed);
+        visit(Holder{slot.buffer.load(std::memory_order_relaxed),
+                     static_cast<std::int64_t>(stamp >> kThreadBits) * kNanosPerMilli,
+                     static_cast<std::int32_t>(stamp & kMaxThread),
+                     HeldRun{slot.run.load(std::memory_order_relaxed)}.count()});
       }
     }
   }
   std::uint64_t count();
 
-  static constexpr std::uint32_t kSlots = 64;
-  struct Chunk {
-    ViewSlot slots[kSlots];
-    std::uint32_t number = 0;
-    std::uint32_t cursor = 0;  // Where its owning thread looks first.
-    std::uint64_t next_sequence = 1;
-  };
   /// Called when a thread ends: its chunks may be used by another.
-  void give_back(const std::vector<Chunk*>& chunks);
+  void give_back(const std::vector<std::uint32_t>& chunks);
 
  private:
-  static constexpr std::uint32_t kMaxChunks = 1u << 16;
-  Chunk& new_chunk();
-  ViewSlot* find_slot();
+  static constexpr unsigned kIndexBits = 22;
+  static_assert(kMaxViews == 1u << kIndexBits);
+  static constexpr std::uint32_t kViewsPerStamp = 16;
+  // Threads' numbers are below 2^22 (Linux's PID_MAX_LIMIT); 2^42 milliseconds are 139 years.
+  static constexpr unsigned kThreadBits = 22;
+  static constexpr std::uint64_t kMaxThread = (std::uint64_t{1} << kThreadBits) - 1;
+  static constexpr std::int64_t kNanosPerMilli = 1'000'000;
+
+  // What the common case needs of the calling thread, without the initialisation check of the list of all
+  // its chunks: for the context it used last, the slot to be tried next; and the stamp of its next views.
+  struct Mine {
+    std::uint64_t context;
+    std::uint64_t stamp;
+    std::uint32_t next;
+  };
+  static __thread Mine t_mine __attribute__((tls_model("initial-exec")));
+
+  bool is_free(std::uint32_t index) const noexcept {
+    // Acquire: whoever freed it has read what it needed of the slot.
+    return (slots_[index].sequence.load(std::memory_order_acquire) & 1) == 0;
+  }
+  static std::uint64_t stamp_of(std::int64_t ns, std::int32_t thread) noexcept {
+    return static_cast<std::uint64_t>(ns / kNanosPerMilli) << kThreadBits |
+           (static_cast<std::uint64_t>(thread) & kMaxThread);
+  }
+  static std::int64_t coarse_now_ns() noexcept;
+  [[gnu::noinline, gnu::cold]] static void set_stamp() noexcept;
+  [[gnu::noinline, gnu::cold]] bool turn_to_free() noexcept;
+  bool new_chunk(std::uint32_t& chunk);
 
   const std::uint64_t id_;  // Of this context, never reused: keys the threads' caches.
+  ReservedArray<ViewSlot> slots_;
+  std::atomic<std::uint32_t> chunks_{0};  // Ever given out.
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Chunk>> chunks_;
-  std::vector<Chunk*> free_chunks_;
-  // For end(), which has only a number: published after the chunk is complete.
-  ReservedArray<std::atomic<Chunk*>> by_number_;
-  std::atomic<std::uint32_t> chunk_count_{0};
+  std::vector<std::uint32_t> free_chunks_;
 };
 
 }  // namespace tiermem

@@ -47,7 +47,7 @@ struct Config {
   bool block_hard = false;
 
   std::uint64_t extent = std::uint64_t{2} << 20;
-  unsigned depth = 16;
+  unsigned depth = 64;
   std::uint64_t piece = std::uint64_t{2} << 20;
   Engine io_engine = Engine::automatic;
   DirectIo direct = DirectIo::automatic;

@@ -1,6 +1,9 @@
 // The C++ interface over Context::Impl: each call checks, asks, translates.
 #include "tiermem/context.hpp"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -100,28 +103,31 @@ Status Context::free(Handle buffer) {
   return usable.ok() ? impl_->free(buffer) : std::move(usable);
 }
 
-Status Context::acquire(std::span<const Access> list, Timeout timeout, std::span<ViewRecord> views) {
+bool Context::hit(const Access& access, ViewRecord& view) noexcept {
+  return impl_->open() && impl_->residency.hit(access, view);
+}
+
+bool Context::end_view(const ViewRecord& view) noexcept { return impl_->residency.end(view); }
+
+Status Context::acquire_list(std::span<const Access> list, Timeout timeout, std::span<ViewRecord> views) {
   const ArenaScope inside;
-  if (!impl_->open()) [[unlikely]] {
-    return impl_->usable("acquire");
+  Status status = impl_->usable("acquire");
+  if (status.ok() && (views.size() < list.size() || list.empty())) {
+    status = bad_list("acquire", list.size());
   }
-  if (views.size() < list.size() || list.empty()) [[unlikely]] {
-    return bad_list("acquire", list.size());
-  }
-  if (impl_->residency.try_acquire(list, views) == Code::ok) [[likely]] {
-    return {};
+  if (!status.ok() || impl_->residency.try_acquire(list, views) == Code::ok) {
+    return status;
   }
   return impl_->acquire_through_mover(list, timeout, views);
 }
 
-Status Context::release(std::span<const ViewRecord> views) {
-  const Code code = impl_->residency.release(views);
-  if (code == Code::ok) [[likely]] {
+Status Context::release_list(std::span<const ViewRecord> views) {
+  const ArenaScope inside;
+  if (impl_->residency.release(views) == Code::ok) {
     return {};
   }
-  const ArenaScope inside;
-  return fail(code, "release: a view of the list of {} is not held: it was released before, or is not from here",
-              views.size());
+  return fail(Code::invalid_argument,
+              "release: a view of the list of {} is not held: it was released before, or is not from here", views.size());
 }
 
 Result<Op> Context::acquire_async(std::span<const Access> list, std::span<ViewRecord> views) {
@@ -133,6 +139,7 @@ Result<Op> Context::acquire_async(std::span<const Access> list, std::span<ViewRe
   auto request = std::make_unique<Request>();
   request->want = Want::acquire;
   request->views = views.data();
+  request->thread = static_cast<std::int32_t>(::syscall(SYS_gettid));
   if (status.ok()) {
     status = impl_->resolve_all(list, *request, "acquire_async");
   }
@@ -314,6 +321,9 @@ Stats Context::stats() const {
 
 Status Context::op_wait(OpHandle op, Timeout timeout) {
   const ArenaScope inside;
+  if (impl_->forked()) [[unlikely]] {
+    return impl_->usable("op_wait");  // Its operations are the parent's: here they would never end.
+  }
   Status status = impl_->ops.wait(op, timeout.ns == 0 ? 0 : deadline_of(timeout));
   if (status.code() == Code::busy && status.info() == nullptr && timeout.ns != 0) {
     return fail(Code::timed_out, "operation {:#x} is still under way", op);
@@ -325,6 +335,9 @@ Status Context::op_poll(OpHandle op) { return op_wait(op, Timeout::none()); }
 
 Status Context::op_cancel(OpHandle op) {
   const ArenaScope inside;
+  if (impl_->forked()) [[unlikely]] {
+    return impl_->usable("op_cancel");  // The table and the mover are the parent's.
+  }
   if (!impl_->ops.cancel(op)) {
     return fail(Code::invalid_argument, "operation {:#x} is not under way: it was consumed, or never begun", op);
   }

@@ -3,11 +3,15 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstring>
+#include <system_error>
 
 #include "base/arena.hpp"
 #include "base/error.hpp"
@@ -28,6 +32,11 @@ constexpr std::uint32_t kMostBuffers = 1u << 23;
 struct SyncRequest {
   std::atomic<std::uint32_t> done{0};
 };
+
+Status no_thread(const char* which) {
+  return fail_native(Code::unavailable, EAGAIN,
+                     "no thread can be created for {} (RLIMIT_NPROC or pids.max); raise the limit", which);
+}
 
 void quiet_thread(const char* name) {
   ::pthread_setname_np(::pthread_self(), name);
@@ -67,11 +76,12 @@ Result<std::unique_ptr<Context::Impl>> Context::Impl::create(const Config& confi
     }
   }
   Status status = impl->build(facts);
+  if (status.ok()) {
+    status = impl->start();
+  }
   if (!status.ok()) {
-    impl->state_ = State::closed;
     return status;
   }
-  impl->start();
   return impl;
 }
 
@@ -131,6 +141,9 @@ Status Context::Impl::build(const HostFacts&) {
   }
   files_ = std::make_unique<FileTier>(lanes_->lane(1), config.depth);
   hands_ = std::make_unique<Workers>(config.hands, [this] { port_->wake(); });
+  if (!hands_->works()) {
+    return no_thread("a hand");
+  }
   MoverOptions options;
   options.checksums = config.checksum;
   // A quarter of the memory may be on its way ahead of use.
@@ -144,16 +157,25 @@ Status Context::Impl::build(const HostFacts&) {
   return {};
 }
 
-void Context::Impl::start() {
+Status Context::Impl::start() {
   std::call_once(g_fork_handlers, [] { ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); });
   {
     std::lock_guard lock(g_contexts_mutex);
     g_contexts.push_back(this);
   }
-  mover_thread_ = std::thread([this] { run_mover(); });
-  if (dram_->sees_faults()) {
-    fault_thread_ = std::thread([this] { read_faults(); });
+  const char* which = "the mover";
+  try {
+    mover_thread_ = std::thread([this] { run_mover(); });
+    which = "the reader of faults";
+    if (dram_->sees_faults()) {
+      fault_thread_ = std::thread([this] { read_faults(); });
+    }
+  } catch (const std::system_error&) {
+    stop();
+    return no_thread(which);
   }
+  state_.store(State::open, std::memory_order_release);
+  return {};
 }
 
 void Context::Impl::run_mover() {
@@ -163,6 +185,7 @@ void Context::Impl::run_mover() {
     mover_->note_ordinal(ordinal.load(std::memory_order_relaxed));
     const std::int64_t now = now_ns();
     const std::int64_t next = mover_->step(now);
+    mover_->note_step(now_ns() - now);
     if (next > now && !lanes_->pending()) {
       port_->wait(next == Mover::kNever ? -1 : next);
     }
@@ -244,7 +267,12 @@ Status Context::Impl::close(bool force, Timeout timeout) {
     ErrorInfo info = error_info(Code::busy, "close: views are held of {}; release them, or close by force", views);
     return Status(info);
   }
-  state_.store(State::closing, std::memory_order_release);
+  // Whoever raised posting_ before this either sees it or is waited for: past the loop nobody posts any
+  // more, so the drain is the last request and nobody waits for an answer that never comes.
+  state_.store(State::closing, std::memory_order_seq_cst);
+  while (posting_.load(std::memory_order_seq_cst) != 0) {
+    std::this_thread::yield();  // For the few instructions of post().
+  }
   Request drain;
   drain.want = Want::drain;
   drain.deadline_ns = deadline_of(timeout);
@@ -319,8 +347,15 @@ void Context::Impl::after_fork_in_child() {
 // ---- Requests ------------------------------------------------------------------------------------
 
 void Context::Impl::post(Request& request) {
-  if (mover_->post(&request)) {
+  posting_.fetch_add(1, std::memory_order_seq_cst);  // Partner: close().
+  const bool late = state_.load(std::memory_order_seq_cst) != State::open && request.want != Want::drain;
+  if (!late && mover_->post(&request)) {
     port_->wake();
+  }
+  posting_.fetch_sub(1, std::memory_order_seq_cst);
+  if (late) {
+    request.status = fail(Code::shut_down, "the context was closed while the call began");
+    request.on_done(request);
   }
 }
 
@@ -377,6 +412,7 @@ Status Context::Impl::acquire_through_mover(std::span<const Access> list, Timeou
     return fail(Code::busy, "acquire: not all of the {} ranges are resident", list.size());
   }
   request.views = views.data();
+  request.thread = static_cast<std::int32_t>(::syscall(SYS_gettid));
   request.deadline_ns = deadline_of(timeout);
   return ask(request);
 }
@@ -413,6 +449,9 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
   shape.flags = options.flags;
   shape.label = options.label;
   shape.domain = (options.flags & kIsolated) != 0 ? next_domain_.fetch_add(1) : 0;
+  if (const Handle spare = residency.reuse_spare(shape, shape.extents > 1); spare != 0) {
+    return spare;
+  }
   if (shape.extents > 1) {
     auto window = dram_->reserve_window(shape.extents * extent, extent);
     if (!window.ok()) {
@@ -471,8 +510,12 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
 }
 
 Status Context::Impl::free(Handle buffer) {
-  if (!residency.buffers.mark_freed(buffer)) {
-    return fail(Code::stale_handle, "free: handle {:#x} is not a live buffer: it was freed, or never given out", buffer);
+  const Code code = residency.make_spare(buffer);
+  if (code == Code::stale_handle) {
+    return fail(code, "free: handle {:#x} is not a live buffer: it was freed, or never given out", buffer);
+  }
+  if (code == Code::ok) {
+    return {};
   }
   auto request = std::make_unique<Request>();
   request->want = Want::free;

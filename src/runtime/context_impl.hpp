@@ -40,6 +40,7 @@ class Context::Impl {
   /// ok, or shut_down with the reason: closed, or a child of fork.
   Status usable(const char* call) const;
   bool open() const { return state_.load(std::memory_order_relaxed) == State::open; }
+  bool forked() const { return state_.load(std::memory_order_relaxed) == State::forked; }
 
   Status close(bool force, Timeout timeout);
   Result<Handle> alloc(std::uint64_t bytes, const BufferOptions& options);
@@ -78,7 +79,7 @@ class Context::Impl {
 
   Impl(const Config& config, std::uint32_t buffers, std::uint32_t extents);
   Status build(const HostFacts& facts);
-  void start();
+  Status start();
   void stop();
   void run_mover();
   void read_faults();
@@ -96,10 +97,11 @@ class Context::Impl {
   std::unique_ptr<Workers> hands_;
   std::unique_ptr<Mover> mover_;
 
-  std::atomic<State> state_{State::open};
+  std::atomic<State> state_{State::closed};  // Open once it has all its threads.
   std::atomic<std::uint32_t> next_domain_{1};
   std::atomic<std::uint64_t> poisoned_{0};
   std::atomic<bool> stop_{false};
+  std::atomic<std::uint32_t> posting_{0};  // Threads inside post().
   std::mutex close_mutex_;
   std::thread mover_thread_, fault_thread_;
 };

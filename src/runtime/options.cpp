@@ -59,7 +59,7 @@ constexpr std::array kOptions = {
     Option{"extent", power_of_two, "2M", kSmallestExtent, kLargestExtent, "", "TIERMEM_EXTENT",
            "Extent size of buffers that name none and are not small.",
            "OptionsTest.extent_is_the_size_of_large_buffers_extents", set<&Config::extent>},
-    Option{"depth", count, "16", 1, 1024, "", "TIERMEM_DEPTH",
+    Option{"depth", count, "64", 1, 1024, "", "TIERMEM_DEPTH",
            "Transfers under way at once on each device of the block tier.",
            "BlockTier.pieces_keep_to_their_size_and_the_device_to_its_depth", set<&Config::depth>},
     Option{"piece", power_of_two, "2M", 4096, 64 * kMiB, "", "TIERMEM_PIECE",

@@ -5,14 +5,20 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <system_error>
 
 #include "base/arena.hpp"
 
 namespace tiermem {
 
 Workers::Workers(unsigned threads, std::function<void()> wake) : wake_(std::move(wake)) {
+  threads_.reserve(threads);
   for (unsigned i = 0; i < threads; ++i) {
-    threads_.emplace_back([this] { work(); });
+    try {
+      threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {
+      break;
+    }
   }
 }
 

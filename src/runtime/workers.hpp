@@ -15,7 +15,10 @@ namespace tiermem {
 class Workers final : public Hands {
  public:
   /// `wake` is called on a worker's thread when a job has ended; it must be cheap and must not block.
+  /// Where fewer threads can be had, those do the work.
   Workers(unsigned threads, std::function<void()> wake);
+  /// False: not one thread can be had.
+  bool works() const { return !threads_.empty(); }
   /// Waits for the jobs that run; those that only wait are dropped.
   ~Workers() override;
 

@@ -374,7 +374,7 @@ TEST_F(ConfigTest, a_mistake_in_a_weaker_source_is_still_an_error) {
   EXPECT_TRUE(contains(refusal("depth=5"), "TIERMEM_TIERS"));
   env_["TIERMEM_TIERS"] = "  ";
   env_["TIERMEM_DEPTH"] = "";
-  EXPECT_EQ(good().depth, 16U);
+  EXPECT_EQ(good().depth, 64U);
   env_["TIERMEM_DEPTH"] = "-1";
   EXPECT_TRUE(contains(refusal("depth=5"), "TIERMEM_DEPTH"));
 }

@@ -1,0 +1,101 @@
+// Channels: what waits for a slot tier, in which order and in what doses it goes there, and the
+// staging frames through which the memory of devices passes. The stepping thread only; never waits.
+#include <algorithm>
+
+#include "mover/mover.hpp"
+
+namespace tiermem {
+
+void Mover::queue_io(Transfer& transfer) {
+  // Reads and writes of what nobody waits for are apart: one may be held back while the other goes
+  // on.
+  const bool apart = transfer.priority > Priority::room && transfer.kind == Transfer::Kind::demote;
+  channel_of(transfer).queues[static_cast<unsigned>(transfer.priority)][apart ? 1 : 0].push_back(
+      transfer.job.transfer);
+}
+
+// A device takes what it was given in its own order: what nobody waits for is given to it in small
+// doses, so that a demand that comes meanwhile has little in front of it. Writes alone may fill it.
+bool Mover::may_issue(const Channel& channel, const Transfer& transfer) const {
+  if (channel.in_flight >= channel.tier->depth()) {
+    return false;
+  }
+  const bool write = transfer.kind == Transfer::Kind::demote;
+  const bool awaited = transfer.priority <= Priority::room;
+  if (awaited || channel.idle_bytes == 0 || (write && channel.reads == 0)) {
+    return true;
+  }
+  const std::uint64_t dose = std::max(channel.tier->depth() / 4, 1u) * kDefaultExtent;
+  return channel.idle_bytes + bytes_of(transfer.ref) <= dose;
+}
+
+// Gives the devices what they have room for; at most so much that the kernel takes it in about 200
+// us, since that is the longest a step may hold up the requests that come meanwhile. True: there is
+// more, for the next step.
+bool Mover::issue_io() {
+  constexpr std::uint64_t kMost = std::uint64_t{4} << 20;    // 40 to 75 us for each 2 MiB.
+  constexpr std::uint64_t kFixed = std::uint64_t{64} << 10;  // And 2 us for each transfer.
+  std::uint64_t given = 0;
+  for (Channel* channel : {&block_channel_, &files_channel_}) {
+    for (auto& queues : channel->queues) {
+      for (auto& queue : queues) {
+        while (!queue.empty() && may_issue(*channel, transfers_[queue.front()])) {
+          if (given >= kMost) {
+            return true;
+          }
+          Transfer& transfer = transfers_[queue.front()];
+          given += bytes_of(transfer.ref) + kFixed;
+          queue.pop_front();
+          book_io(transfer, 1);
+          channel->tier->submit({.cookie = transfer.job.transfer,
+                                 .slot = transfer.slot,
+                                 .write = transfer.kind == Transfer::Kind::demote,
+                                 .data = transfer.job.data,
+                                 .length = bytes_of(transfer.ref)});
+        }
+      }
+    }
+  }
+  return false;
+}
+
+// A transfer goes to its device, or comes back.
+void Mover::book_io(const Transfer& transfer, int sign) {
+  Channel& channel = channel_of(transfer);
+  const auto add = [sign](auto& books, auto amount) {
+    books = sign > 0 ? books + amount : books - amount;
+  };
+  add(channel.in_flight, 1u);
+  add(channel.reads, transfer.kind == Transfer::Kind::promote ? 1u : 0u);
+  add(channel.idle_bytes, transfer.priority > Priority::room ? bytes_of(transfer.ref) : 0);
+}
+
+bool Mover::take_staging(Transfer& transfer) {
+  if (transfer.staging != 0) {
+    return true;
+  }
+  for (std::uint32_t i = 0; i < staging_.size(); ++i) {
+    if (!staging_[i].used) {
+      staging_[i].used = true;
+      transfer.staging = i + 1;
+      return true;
+    }
+  }
+  staging_queue_.push_back(transfer.job.transfer);
+  return false;
+}
+
+void Mover::give_staging(Transfer& transfer) {
+  if (transfer.staging == 0) {
+    return;
+  }
+  staging_[transfer.staging - 1].used = false;
+  transfer.staging = 0;
+  if (!staging_queue_.empty()) {
+    Transfer& next = transfers_[staging_queue_.front()];
+    staging_queue_.pop_front();
+    next.kind == Transfer::Kind::demote ? seal(next) : continue_promote(next);
+  }
+}
+
+}  // namespace tiermem

@@ -1,0 +1,191 @@
+// Demote: an extent's bytes go to a slot; the frame stays until evict takes it. Each function is
+// one step of the transfer's life; `stage` says which comes next. The stepping thread only; never
+// waits.
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+#include "mover/mover.hpp"
+
+namespace tiermem {
+
+bool Mover::start_demote(ExtentRef ref, unsigned space, bool evict_after, Priority priority) {
+  if (block_ == nullptr || now_ < write_backoff_until_) {
+    return false;
+  }
+  const ExtentBits bits = residency_.extents.word(space, ref).book();
+  if (!bits.readable() || bits.writers() != 0) {
+    return false;
+  }
+  Transfer& transfer = new_transfer(Transfer::Kind::demote, ref, space, priority);
+  transfer.evict_after = evict_after;
+  transfer.channel = block_;
+  transfer.epoch = bits.epoch();
+  transfer.frame = residency_.extents.frame(space, ref);
+  if (evict_after) {
+    transfer.freeing = bytes_of(ref);
+    spaces_[space].freeing += transfer.freeing;
+  }
+  transfer.stage = Transfer::Stage::slot;
+  find_slot(transfer);
+  return true;
+}
+
+void Mover::find_slot(Transfer& transfer) {
+  Extent& extent = residency_.extents.at(transfer.ref);
+  if (!extent.has_slot) {
+    Result<SlotId> slot = block_->allocate(bytes_of(transfer.ref), transfer.avoid);
+    if (!slot.ok() && slot.code() == Code::busy) {
+      growing_queue_.push_back(transfer.job.transfer);
+      if (!growing_) {
+        growing_ = true;
+        ++housekeeping_;
+        grow_ = Job{};
+        grow_.transfer = ~std::uint32_t{0};
+        grow_.steps = kGrow;
+        grow_.bytes = bytes_of(transfer.ref);
+        grow_.slots = block_;
+        hands_.submit(&grow_);
+      }
+      return;
+    }
+    if (!slot.ok()) {
+      demote_failed(transfer, std::move(slot).status());
+      return;
+    }
+    extent.slot = *slot;
+    extent.has_slot = true;
+  }
+  extent.slot_stale = true;  // From here until the write is published.
+  transfer.slot = extent.slot;
+  transfer.stage = Transfer::Stage::staging;
+  seal(transfer);
+}
+
+// From memory that I/O reaches the bytes are hashed beside the write: what both saw is published
+// only if nobody wrote from the start of the first to the end of the last, so the two saw the same.
+// A device's memory is copied to staging first.
+void Mover::seal(Transfer& transfer) {
+  AddressableTier& tier = *spaces_[transfer.space].tier;
+  transfer.epoch = residency_.extents.word(transfer.space, transfer.ref).load().epoch();
+  if (tier.host_addressable()) {
+    transfer.job.data = residency_.extents.address(transfer.ref).load(std::memory_order_relaxed);
+    write_and_hash(transfer);
+    return;
+  }
+  if (!take_staging(transfer)) {
+    return;
+  }
+  transfer.epoch = residency_.extents.word(transfer.space, transfer.ref).load().epoch();
+  transfer.job.data = spaces_[kHost].tier->landing(staging_[transfer.staging - 1].frame, nullptr);
+  transfer.job.other_tier = &tier;
+  transfer.job.other = transfer.frame;
+  transfer.stage = Transfer::Stage::copy;
+  submit_job(transfer, kCopyOut);
+}
+
+void Mover::write_and_hash(Transfer& transfer) {
+  transfer.stage = Transfer::Stage::write;
+  queue_io(transfer);
+  if (!options_.checksums || (record_of(transfer.ref).flags & kNoChecksum) != 0) {
+    return;
+  }
+  if (transfer.sums == nullptr) {
+    transfer.sums = Checksums::make(bytes_of(transfer.ref), options_.checksum_block_bytes);
+  }
+  if (transfer.sums != nullptr) {
+    transfer.job.sums = transfer.sums;
+    transfer.hashing = true;
+    submit_job(transfer, kHash);
+  }
+}
+
+// The write has ended, well or not, and so has the hand.
+void Mover::write_done(Transfer& transfer, const SlotCompletion& completion) {
+  if (completion.code == Code::ok) {
+    written(transfer);
+    return;
+  }
+  Status status = io_error(transfer, completion.code, completion.native, completion.device,
+                           completion.device_offset);
+  std::uint32_t& failures = device_failures_[completion.device % device_failures_.size()];
+  if (++failures >= 3) {
+    block_->degrade(completion.device, status.message());
+  }
+  // The slot is whole nowhere; the bytes are in the frame. Another device, or another place of the
+  // same one.
+  Extent& extent = residency_.extents.at(transfer.ref);
+  block_->free(extent.slot);
+  extent.has_slot = false;
+  extent.slot_stale = false;
+  Checksums::destroy(extent.sums);
+  extent.sums = nullptr;
+  if (transfer.attempts++ < 2) {
+    ++stats_.io_retries;
+    transfer.avoid |= std::uint64_t{1} << (completion.device % 64);
+    Result<SlotId> other = block_->allocate(bytes_of(transfer.ref), transfer.avoid);
+    if (!other.ok() && other.code() == Code::no_capacity) {
+      transfer.avoid = 0;
+    } else if (other.ok()) {
+      block_->free(*other);
+    }
+    last_write_error_ = *status.info();
+    give_staging(transfer);
+    transfer.stage = Transfer::Stage::slot;
+    find_slot(transfer);
+    return;
+  }
+  demote_failed(transfer, std::move(status));
+}
+
+void Mover::written(Transfer& transfer) {
+  const ExtentRef ref = transfer.ref;
+  const unsigned space = transfer.space;
+  Extent& extent = residency_.extents.at(ref);
+  device_failures_[block_->device_of(transfer.slot) % device_failures_.size()] = 0;
+  write_backoff_ns_ = 0;
+  if (now_ >= write_backoff_until_) {
+    last_write_error_ = {};  // Else it is still why nothing is written down: a refusal names it.
+  }
+  const bool evict_after = transfer.evict_after;
+  const Priority priority = transfer.priority;
+  if (residency_.extents.word(space, ref).publish_clean(transfer.epoch)) {
+    for (unsigned other = 0; other < residency_.extents.spaces(); ++other) {
+      if (other != space && readable(ref, other)) {
+        residency_.extents.word(other, ref)
+            .clear_dirty();  // Shared: nobody can have written it since.
+      }
+    }
+    extent.slot_stale = false;
+    Checksums::destroy(extent.sums);
+    extent.sums = std::exchange(transfer.sums, nullptr);
+    stats_.demoted += bytes_of(ref);
+    end_transfer(transfer);
+    if (evict_after && !start_evict(ref, space, priority)) {
+      spaces_[space].recency.rejected(ref);  // Pinned or held meanwhile: a candidate again.
+    }
+  } else {
+    end_transfer(transfer);  // Written meanwhile: still dirty, and no longer the first victim.
+    spaces_[space].recency.rejected(ref);
+  }
+  if (extent.transfer == 0) {
+    extent_changed(ref, space, nullptr);
+  }
+}
+
+void Mover::demote_failed(Transfer& transfer, Status status) {
+  const ExtentRef ref = transfer.ref;
+  const unsigned space = transfer.space;
+  last_write_error_ =
+      status.info() != nullptr
+          ? *status.info()
+          : error_info(status.code(), "writing down failed: {}", code_name(status.code()));
+  ++stats_.io_errors;
+  write_backoff_ns_ = std::clamp<std::int64_t>(write_backoff_ns_ * 2, 10'000'000, 1'000'000'000);
+  write_backoff_until_ = now_ + write_backoff_ns_;
+  end_transfer(transfer);
+  spaces_[space].recency.rejected(ref);
+  extent_changed(ref, space, &status);
+}
+
+}  // namespace tiermem

@@ -1,0 +1,91 @@
+// Evict: a copy goes, and its frame with it. What that makes of the extent, and the end of a slot.
+// The stepping thread only; never waits.
+#include "mover/mover.hpp"
+
+namespace tiermem {
+
+// Gives up this space's copy, writing it down first where it is the only one. False: not now.
+bool Mover::start_evict(ExtentRef ref, unsigned space, Priority priority) {
+  Extent& extent = residency_.extents.at(ref);
+  const ExtentBits bits = residency_.extents.word(space, ref).load();
+  if (extent.transfer != 0 || extent.holds != 0 || !has_frame(ref, space) || bits.pinned()) {
+    return false;
+  }
+  if (bits.dirty() && readable_elsewhere(ref, space) == kNoSpace) {
+    return start_demote(ref, space, true, priority);
+  }
+  // Dirty bytes may go only where another copy has them: a writer may come and go before the next
+  // line.
+  return leave(ref, space, readable_elsewhere(ref, space) != kNoSpace);
+}
+
+// The frame goes, whatever becomes of its bytes: the caller knows that they are elsewhere or
+// unwanted.
+bool Mover::leave(ExtentRef ref, unsigned space, bool even_dirty) {
+  if (residency_.extents.at(ref).transfer != 0 ||
+      !residency_.extents.word(space, ref).try_outgoing(even_dirty)) {
+    return false;
+  }
+  const FrameId frame = residency_.extents.frame(space, ref);
+  if (window_at(ref, space) == nullptr) {
+    finish_evict(ref, space, frame);
+    return true;
+  }
+  Transfer& transfer = new_transfer(Transfer::Kind::evict, ref, space, Priority::room);
+  transfer.frame = frame;
+  transfer.origin = Phase::none;
+  transfer.stage = Transfer::Stage::unmap;
+  transfer.freeing = bytes_of(ref);
+  spaces_[space].freeing += transfer.freeing;
+  submit_job(transfer, kUnmap);
+  return true;
+}
+
+void Mover::finish_evict(ExtentRef ref, unsigned space, FrameId frame) {
+  Extent& extent = residency_.extents.at(ref);
+  ExtentWord& word = residency_.extents.word(space, ref);
+  give_frame(frame, space, bytes_of(ref));
+  residency_.extents.frame(space, ref) = {};
+  spaces_[space].recency.removed(ref, true);
+  stats_.evicted_clean += word.load().dirty() ? 0 : bytes_of(ref);
+  if (space == kHost && extent.prefetched) {
+    stats_.prefetched_unused += word.load().referenced() ? 0 : bytes_of(ref);
+    prefetch_used(ref, spaces_[space]);
+  }
+  word.clear_dirty();
+  word.set_phase(Phase::none);
+  settle(ref);
+}
+
+// After a copy has gone: the last one of several becomes exclusive, and an extent without any copy
+// that was never written down is zero again.
+void Mover::settle(ExtentRef ref) {
+  unsigned copies = 0;
+  unsigned last = 0;
+  for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
+    if (readable(ref, space)) {
+      ++copies;
+      last = space;
+    }
+  }
+  ExtentWord& host = residency_.extents.word(kHost, ref);
+  if (copies == 1 && residency_.extents.word(last, ref).load().phase() == Phase::shared) {
+    residency_.extents.word(last, ref).set_phase(Phase::exclusive);
+  } else if (copies == 0 && !residency_.extents.at(ref).has_slot && record_of(ref).file == 0 &&
+             host.load().phase() == Phase::none) {
+    host.set_phase(Phase::zero);
+  }
+}
+
+void Mover::drop_slot(ExtentRef ref) {
+  Extent& extent = residency_.extents.at(ref);
+  if (extent.has_slot) {
+    block_->free(extent.slot);
+    extent.has_slot = false;
+    extent.slot_stale = false;
+  }
+  Checksums::destroy(extent.sums);
+  extent.sums = nullptr;
+}
+
+}  // namespace tiermem

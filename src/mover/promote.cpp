@@ -1,0 +1,243 @@
+// Promote: an extent's bytes come into a frame from a slot, a file or another space. Each function
+// is one step of the transfer's life; `stage` says which comes next. The stepping thread only;
+// never waits.
+#include <utility>
+
+#include "mover/mover.hpp"
+
+namespace tiermem {
+
+void Mover::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority priority,
+                          Request* discards_for, bool prefetch) {
+  Transfer& transfer = new_transfer(Transfer::Kind::promote, ref, space, priority);
+  ExtentWord& word = residency_.extents.word(space, ref);
+  transfer.origin = word.load().phase();
+  transfer.frame = frame;
+  transfer.parked_for = discards_for;
+  transfer.discard = discards_for != nullptr;
+  transfer.prefetch = prefetch;
+  prefetches_ += prefetch ? 1 : 0;
+  word.set_phase(Phase::incoming);
+  for (unsigned other = 0; other < residency_.extents.spaces(); ++other) {
+    if (other != space) {
+      (void)residency_.extents.word(other, ref).book();  // Two spaces will know of the bytes.
+    }
+  }
+  transfer.source = static_cast<std::uint8_t>(readable_elsewhere(ref, space));
+  if (transfer.discard) {
+    transfer.source = kNoSpace;
+  } else if (transfer.source == kNoSpace) {
+    const bool adopted = record_of(ref).file != 0;
+    transfer.reading = adopted || residency_.extents.at(ref).has_slot;
+    transfer.clear = !transfer.reading;
+    transfer.channel = adopted ? files_ : block_;
+    transfer.slot = adopted ? SlotId{record_of(ref).file - 1 +
+                                     (ref - record_of(ref).first.load(std::memory_order_relaxed)) *
+                                         (bytes_of(ref) / kSmallestExtent)}
+                            : residency_.extents.at(ref).slot;
+  }
+  transfer.stage = Transfer::Stage::staging;
+  continue_promote(transfer);
+}
+
+void Mover::continue_promote(Transfer& transfer) {
+  AddressableTier& tier = *spaces_[transfer.space].tier;
+  if (transfer.stage == Transfer::Stage::staging) {
+    if (transfer.reading && !tier.host_addressable() && !take_staging(transfer)) {
+      return;  // In the queue for it.
+    }
+    transfer.stage = Transfer::Stage::prepare;
+  }
+  if (transfer.stage == Transfer::Stage::prepare) {
+    transfer.job.data = tier.host_addressable()
+                            ? tier.landing(transfer.frame, window_at(transfer.ref, transfer.space))
+                        : transfer.staging != 0 ? spaces_[kHost].tier->landing(
+                                                      staging_[transfer.staging - 1].frame, nullptr)
+                                                : nullptr;
+    const JobStep steps =
+        (tier.needs_populate(transfer.frame) || transfer.clear ? kPopulate : JobStep{0}) |
+        (transfer.clear ? kClear : JobStep{0});
+    transfer.stage = transfer.reading ? Transfer::Stage::read : Transfer::Stage::land;
+    if (steps != 0) {
+      submit_job(transfer, steps);
+      return;
+    }
+  }
+  if (transfer.stage == Transfer::Stage::read) {
+    queue_io(transfer);
+    return;
+  }
+  land(transfer);
+}
+
+// The bytes are where they landed, or come from another space: check, copy, make them appear.
+void Mover::land(Transfer& transfer) {
+  AddressableTier& tier = *spaces_[transfer.space].tier;
+  const Extent& extent = residency_.extents.at(transfer.ref);
+  JobStep steps = 0;
+  if (transfer.reading) {
+    if (extent.sums != nullptr && options_.checksums) {
+      transfer.job.sums = extent.sums;
+      steps |= kVerify;
+    } else if (record_of(transfer.ref).file != 0 && options_.checksums) {
+      // First read of an adopted file: what is seen now is what must be seen later.
+      transfer.sums = Checksums::make(bytes_of(transfer.ref), options_.checksum_block_bytes);
+      transfer.job.sums = transfer.sums;
+      steps |= transfer.sums != nullptr ? kHash : JobStep{0};
+    }
+    steps |= tier.host_addressable() ? JobStep{0} : kCopyIn;
+  } else if (transfer.source != kNoSpace) {
+    transfer.epoch = residency_.extents.word(transfer.source, transfer.ref).load().epoch();
+    if (tier.host_addressable()) {
+      if (transfer.mapped) {
+        transfer.job.data =
+            window_at(transfer.ref, transfer.space);  // Copied again, into the window.
+      }
+      steps |= kCopyOut;
+      transfer.job.other_tier = spaces_[transfer.source].tier;
+      transfer.job.other = residency_.extents.frame(transfer.source, transfer.ref);
+    } else {
+      steps |= kCopyIn;
+      transfer.job.data = residency_.extents.address(transfer.ref).load(std::memory_order_relaxed);
+    }
+  }
+  if (window_at(transfer.ref, transfer.space) != nullptr && !transfer.mapped) {
+    steps |= transfer.source == kNoSpace
+                 ? kMap
+                 : JobStep{0};  // A copied extent is mapped when the copy is known to be good.
+  }
+  transfer.stage = Transfer::Stage::land;
+  if (steps == 0) {
+    landed(transfer);
+    return;
+  }
+  submit_job(transfer, steps);
+}
+
+void Mover::landed(Transfer& transfer) {
+  if (transfer.source != kNoSpace && !transfer.mapped) {
+    const ExtentBits source = residency_.extents.word(transfer.source, transfer.ref).load();
+    if (source.writers() != 0 || source.epoch() != transfer.epoch) {
+      transfer.stage =
+          Transfer::Stage::recopy;  // Written under the copy: again, when the writers are gone.
+      recopies_.push_back(transfer.job.transfer);
+      return;
+    }
+    if (window_at(transfer.ref, transfer.space) != nullptr) {
+      transfer.mapped = true;
+      submit_job(transfer, kMap);
+      return;
+    }
+  }
+  transfer.mapped = window_at(transfer.ref, transfer.space) != nullptr;
+  if (!transfer.discard) {
+    publish(transfer);
+    return;
+  }
+  transfer.stage = Transfer::Stage::parked;
+  if (transfer.parked_for == nullptr) {
+    undo_promote(transfer, nullptr);  // Whoever wanted to overwrite it has given up.
+    return;
+  }
+  extent_changed(transfer.ref, transfer.space, nullptr);
+}
+
+// Copies whose source was written meanwhile: again, once nobody writes.
+void Mover::serve_recopies() {
+  std::vector<std::uint32_t> waiting;
+  waiting.swap(recopies_);
+  for (const std::uint32_t at : waiting) {
+    Transfer& transfer = transfers_[at];
+    if (residency_.extents.word(transfer.source, transfer.ref).load().writers() == 0) {
+      land(transfer);
+    } else {
+      recopies_.push_back(at);
+    }
+  }
+}
+
+void Mover::publish(Transfer& transfer) {
+  const ExtentRef ref = transfer.ref;
+  const unsigned space = transfer.space;
+  ExtentWord& word = residency_.extents.word(space, ref);
+  Phase phase = Phase::exclusive;
+  bool dirty = transfer.discard;  // The slot's bytes are not these.
+  if (transfer.source != kNoSpace) {
+    ExtentWord& source = residency_.extents.word(transfer.source, ref);
+    if (!source.try_share(transfer.epoch)) {
+      // Written between the copy and now. The mapping stays; only the bytes are copied again.
+      transfer.stage = Transfer::Stage::recopy;
+      recopies_.push_back(transfer.job.transfer);
+      return;
+    }
+    phase = Phase::shared;
+    dirty = source.load().dirty();
+  }
+  Extent& extent = residency_.extents.at(ref);
+  residency_.extents.frame(space, ref) = transfer.frame;
+  if (space == kHost) {
+    std::byte* at = window_at(ref, space);
+    residency_.extents.address(ref).store(
+        at != nullptr ? at : spaces_[space].tier->landing(transfer.frame, nullptr),
+        std::memory_order_relaxed);  // Published by set_phase below.
+  }
+  dirty ? word.set_dirty() : word.clear_dirty();
+  if (transfer.sums != nullptr) {
+    Checksums::destroy(extent.sums);
+    extent.sums = std::exchange(transfer.sums, nullptr);
+  }
+  extent.bad_once = false;
+  extent.prefetched = transfer.prefetch && space == kHost;
+  spaces_[space].unused_prefetched += extent.prefetched ? bytes_of(ref) : 0;
+  word.set_phase(phase);
+  (transfer.prefetch ? stats_.prefetched : stats_.promoted) += transfer.reading ? bytes_of(ref) : 0;
+  if (space == kHost) {
+    switch (transfer.job.mechanism) {
+      case Mechanism::uffd_move:
+        ++stats_.moved_by_uffd;
+        break;
+      case Mechanism::remap:
+        ++stats_.moved_by_remap;
+        break;
+      default:
+        ++stats_.moved_in_place;
+    }
+  }
+  (void)word.take_referenced();
+  recency_for(space, ref).inserted(ref, bytes_of(ref));
+  end_transfer(transfer);
+  extent_changed(ref, space, nullptr);
+}
+
+void Mover::promote_failed(Transfer& transfer, Status status) {
+  ++stats_.io_errors;
+  undo_promote(transfer, &status);
+}
+
+// The extent goes back to where it was. `error`, if any, reaches those who wait for it.
+void Mover::undo_promote(Transfer& transfer, const Status* error) {
+  std::byte* at = window_at(transfer.ref, transfer.space);
+  const bool landed_in_window =
+      at != nullptr && spaces_[transfer.space].tier->landing(transfer.frame, at) == at;
+  if (transfer.mapped || landed_in_window) {
+    transfer.mapped = false;
+    transfer.kind = Transfer::Kind::evict;  // The frame must leave its window first.
+    transfer.undone = true;
+    transfer.undo_error =
+        error != nullptr && error->info() != nullptr ? *error->info() : ErrorInfo{};
+    prefetches_ -= transfer.prefetch ? 1 : 0;
+    transfer.prefetch = false;
+    transfer.stage = Transfer::Stage::unmap;
+    residency_.extents.word(transfer.space, transfer.ref).set_phase(Phase::outgoing);
+    submit_job(transfer, kUnmap);
+    return;
+  }
+  const ExtentRef ref = transfer.ref;
+  const unsigned space = transfer.space;
+  give_frame(transfer.frame, space, bytes_of(ref));
+  residency_.extents.word(space, ref).set_phase(transfer.origin);
+  end_transfer(transfer);
+  extent_changed(ref, space, error);
+}
+
+}  // namespace tiermem

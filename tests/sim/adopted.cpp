@@ -1,0 +1,104 @@
+// Adopted files: buffers whose bytes are a file's, and what may be seen of one that changes
+// underneath.
+#include "tests/sim/simulation.hpp"
+
+namespace tiermem::sim {
+
+void Simulation::adopt() {
+  if (live_.size() >= 24) {
+    return;
+  }
+  Live live;
+  live.adopted = true;
+  live.extent_bytes = swarm_.extent_bytes;
+  const std::uint64_t begin = world_.below(3) * 4096;
+  const std::uint64_t extents = 1 + world_.below(6);
+  live.lead = world_.one_in(2) ? 0 : world_.below(4096);
+  const std::uint64_t end =
+      begin + extents * live.extent_bytes - world_.below(live.extent_bytes - live.lead);
+  live.bytes = end - begin - live.lead;
+  live.file = files_.adopt(end + (world_.one_in(2) ? 0 : world_.below(10'000)), begin);
+  BufferShape shape;
+  shape.bytes = live.bytes;
+  shape.lead = live.lead;
+  shape.extent_shift = live.extent_bytes == 8192 ? 13 : 12;
+  shape.extents = static_cast<std::uint32_t>((live.lead + live.bytes + live.extent_bytes - 1) /
+                                             live.extent_bytes);
+  shape.read_only = true;
+  shape.file = live.file.value + 1;
+  live.windowed = shape.extents > 1;
+  shape.pool = live.windowed ? host_.window_pool(live.extent_bytes) : Pool::locked;
+  const std::string label = fmt::format("file{}", next_serial_);
+  shape.label = label.c_str();
+  if (live.windowed) {
+    shape.window = *host_.reserve_window(shape.extents * live.extent_bytes, live.extent_bytes);
+  }
+  Result<Handle> handle = residency_.buffers.create(shape);
+  if (!handle.ok()) {
+    files_.free(live.file);
+    if (live.windowed) {
+      host_.release_window(shape.window, 0);
+    }
+    check(handle.code() == Code::no_capacity, handle.message());
+    return;
+  }
+  live.handle = *handle;
+  live.unsure.assign(shape.extents, false);
+  note_version(live);
+  live.possible.assign(shape.extents, ~std::uint64_t{0});
+  note("adopt {} bytes {} lead {} begin {}", label, live.bytes, live.lead, begin);
+  live_.emplace(next_serial_++, std::move(live));
+}
+
+// What the buffer's range of the file holds now.
+void Simulation::note_version(Live& live) {
+  const std::uint64_t begin = (live.file.value & ((std::uint64_t{1} << 44) - 1)) * 4096 + live.lead;
+  const std::vector<std::byte>& bytes = files_.bytes(live.file);
+  live.versions.emplace_back(bytes.begin() + static_cast<std::ptrdiff_t>(begin),
+                             bytes.begin() + static_cast<std::ptrdiff_t>(begin + live.bytes));
+}
+
+// Somebody writes the file. Shown by its times, none of the new bytes may ever be seen; not shown,
+// they may be, but with checksums not in an extent that was seen before.
+void Simulation::change_file() {
+  Live* live = pick();
+  if (live == nullptr || !live->adopted || live->versions.size() == 8) {
+    return;
+  }
+  const bool shown = world_.one_in(2);
+  note("change of file{}, shown {}", serial_of(*live), shown);
+  files_.change(live->file, shown);
+  changed_files_.insert(serial_of(*live));
+  if (!shown) {
+    note_version(*live);
+  }
+}
+
+void Simulation::compare_adopted(const Held& held) {
+  Live& live = live_.at(held.buffer);
+  for (std::uint64_t at = 0; at < held.view.length;) {
+    const std::uint64_t offset = held.access.offset + at;
+    const std::uint64_t extent = (live.lead + offset) / live.extent_bytes;
+    const std::uint64_t rest = (extent + 1) * live.extent_bytes - live.lead - offset;
+    const std::uint64_t length = std::min(rest, held.view.length - at);
+    std::uint64_t matches = 0;
+    for (std::size_t version = 0; version < live.versions.size(); ++version) {
+      bool same = true;
+      for (std::uint64_t i = 0; i < length && same; ++i) {
+        same = load(held, at + i) == live.versions[version][offset + i];
+      }
+      matches |= std::uint64_t{same ? 1u : 0u} << version;
+    }
+    matches &= live.possible[extent];
+    check(matches != 0,
+          fmt::format(
+              "file{} extent {}: bytes that the file did not hold, or not when it was first read",
+              held.buffer, extent));
+    if (swarm_.checksums) {
+      live.possible[extent] = matches;
+    }
+    at += length;
+  }
+}
+
+}  // namespace tiermem::sim

@@ -1,0 +1,308 @@
+// What callers ask: allocations, acquires, hints, budgets, frees. One request each, checked when it
+// completes.
+#include "tests/sim/simulation.hpp"
+
+namespace tiermem::sim {
+
+void Simulation::check(bool good, const std::string& why) {
+  if (!good) {
+    failed(why);
+  }
+}
+
+void Simulation::alloc() {
+  if (live_.size() >= 24) {
+    return;
+  }
+  Live live;
+  const bool windowed = world_.one_in(2);
+  live.extent_bytes = swarm_.extent_bytes;
+  const std::uint64_t extents = windowed ? 2 + world_.below(6) : 1;
+  live.bytes = extents * live.extent_bytes - world_.below(live.extent_bytes / 2);
+  live.windowed = windowed;
+  BufferShape shape;
+  shape.bytes = live.bytes;
+  shape.extent_shift = live.extent_bytes == 8192 ? 13 : 12;
+  shape.extents = static_cast<std::uint32_t>(extents);
+  shape.domain = world_.one_in(4) ? 1 : 0;
+  shape.pool = windowed ? host_.window_pool(live.extent_bytes) : Pool::locked;
+  const std::string label = fmt::format("buffer{}", next_serial_);
+  shape.label = label.c_str();
+  const Handle spare = residency_.reuse_spare(shape, windowed);
+  if (spare == 0 && windowed) {
+    shape.window = *host_.reserve_window(extents * live.extent_bytes, live.extent_bytes);
+  }
+  Result<Handle> handle = spare != 0 ? Result<Handle>(spare) : residency_.buffers.create(shape);
+  if (!handle.ok()) {
+    if (windowed) {
+      host_.release_window(shape.window, 0);
+    }
+    check(handle.code() == Code::no_capacity, handle.message());
+    return;
+  }
+  live.handle = *handle;
+  live.model.assign(live.bytes, std::byte{0});
+  live.unsure.assign(extents, false);
+  note("alloc {} bytes {} window {} spare {}", label, live.bytes, windowed, spare != 0);
+  live_.emplace(next_serial_++, std::move(live));
+}
+
+Access Simulation::random_access(Live& live, bool discard_whole) {
+  Access access;
+  access.buffer = live.handle;
+  access.offset = world_.one_in(3) ? 0 : world_.below(live.bytes);
+  access.length =
+      world_.one_in(3) ? live.bytes - access.offset : 1 + world_.below(live.bytes - access.offset);
+  access.mode = world_.one_in(3) ? kRead : world_.one_in(3) ? kDiscard : kWrite;
+  if (live.adopted) {
+    access.mode = kRead;
+  } else if (discard_whole) {
+    access.mode = kDiscard;
+  }
+  // Views in a device's space are of one extent.
+  if (swarm_.device_frames != 0 && world_.one_in(3)) {
+    access.where = {Kind::gpu, 0};
+    const std::uint64_t in_extent = (live.lead + access.offset) % live.extent_bytes;
+    access.length = std::min(access.length, live.extent_bytes - in_extent);
+  }
+  return access;
+}
+
+Simulation::Pending& Simulation::new_pending(Want want) {
+  pending_.emplace_back();
+  Pending& p = pending_.back();
+  p.sim = this;
+  p.posted = world_.now;
+  p.request.want = want;
+  p.request.context = &p;
+  p.request.on_done = [](Request& request) {
+    auto* pending = static_cast<Pending*>(request.context);
+    pending->sim->completed(*pending);
+  };
+  return p;
+}
+
+void Simulation::acquire() {
+  std::vector<Access> list;
+  std::vector<std::size_t> buffers;
+  for (std::uint64_t n = 1 + world_.below(3); n > 0; --n) {
+    if (Live* live = pick()) {
+      list.push_back(random_access(*live, false));
+      buffers.push_back(serial_of(*live));
+    }
+  }
+  if (list.empty()) {
+    return;
+  }
+  std::vector<ViewRecord> views(list.size());
+  if (world_.one_in(2)) {
+    const Code code = residency_.try_acquire(list, views);
+    if (code == Code::ok) {
+      granted(list, views, buffers);
+      return;
+    }
+    check(code == Code::busy, "try_acquire: " + std::string(code_name(code)));
+  }
+  Pending& p = new_pending(Want::acquire);
+  p.list = list;
+  p.views = views;
+  p.buffers = buffers;
+  p.request.views = p.views.data();
+  p.request.spans.resize(list.size());
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    Status status = residency_.resolve(list[i], p.request.spans[i], "acquire");
+    check(status.ok(), status.message());
+  }
+  p.request.deadline_ns = world_.one_in(8)
+                              ? Request::kForever
+                              : world_.now + 1 + static_cast<std::int64_t>(world_.below(5'000'000));
+  note("acquire {} ranges, first: buffer{} offset {} length {} mode {} where {}", list.size(),
+       buffers[0], list[0].offset, list[0].length, list[0].mode,
+       static_cast<int>(list[0].where.kind));
+  mover_.post(&p.request);
+}
+
+void Simulation::completed(Pending& p) {
+  p.done = true;
+  const Code code = p.request.status.code();
+  note("{} completed: {} {}", static_cast<int>(p.request.want), code_name(code),
+       p.request.status.message());
+  switch (p.request.want) {
+    case Want::acquire:
+      if (code == Code::ok) {
+        granted(p.list, p.views, p.buffers);
+      } else {
+        check(code == Code::no_capacity || code == Code::timed_out || code == Code::cancelled ||
+                  code == Code::stale_handle || code == Code::busy ||
+                  (code == Code::invalid_argument && swarm_.device_frames != 0) ||
+                  (code == Code::io_error && (faulty() || file_changed(p))) ||
+                  (code == Code::lost && port_.corrupted()),
+              fmt::format("acquire ended in {}: {}", code_name(code), p.request.status.message()));
+        check(p.request.status.info() != nullptr, "an error without a sentence");
+      }
+      break;
+    case Want::free:
+      check(code == Code::ok, "free failed");
+      break;
+    default:
+      break;
+  }
+}
+
+void Simulation::release() {
+  if (held_.empty()) {
+    return;
+  }
+  const std::size_t at = world_.below(held_.size());
+  const Held held = held_[at];
+  compare(held);
+  note("release of buffer{} offset {}", held.buffer, held.access.offset);
+  check(residency_.release({&held.view, 1}) == Code::ok, "release refused a live view");
+  check(residency_.release({&held.view, 1}) == Code::invalid_argument, "a view was released twice");
+  held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(at));
+  compared_ = std::min(compared_, held_.size());
+  --live_.at(held.buffer).views;
+  reap_freed();
+}
+
+void Simulation::free_one() {
+  Live* live = pick();
+  if (live == nullptr || freed(serial_of(*live))) {
+    return;
+  }
+  const std::size_t serial = serial_of(*live);
+  note("free buffer{}", serial);
+  const Code code = residency_.make_spare(live->handle);
+  check(code == Code::ok || code == Code::busy, "free of a live handle refused");
+  check(residency_.make_spare(live->handle) == Code::stale_handle, "a handle was freed twice");
+  if (code == Code::busy) {
+    Pending& p = new_pending(Want::free);
+    p.request.index = Buffers::index_of(live->handle);
+    mover_.post(&p.request);
+  }
+  gone_.push_back(serial);
+  // The model keeps the bytes while views of it live; nothing new may reach them.
+  zombies_.emplace(serial, std::move(*live));
+  live_.erase(serial);
+  for (const Held& held : held_) {
+    if (held.buffer == serial) {
+      live_.emplace(serial, std::move(zombies_.at(serial)));
+      break;
+    }
+  }
+  zombies_.erase(serial);
+}
+
+void Simulation::ask(Want want) {
+  Live* live = pick();
+  if (live == nullptr || freed(serial_of(*live))) {
+    return;
+  }
+  if (want == Want::discard && live->adopted) {
+    Span span;
+    const Access all{live->handle, 0, 0, kDiscard, {}, 0};
+    check(residency_.resolve(all, span, "ask").code() == Code::invalid_argument,
+          "an adopted file may be overwritten");
+    return;
+  }
+  if (want == Want::discard && (live->views != 0 || wanted(serial_of(*live)))) {
+    return;  // With others at work on the bytes the model could not say which came first.
+  }
+  Access access = random_access(*live, want == Want::discard);
+  access.mode = want == Want::discard ? kDiscard : kRead;
+  if (want != Want::prefetch) {
+    access.where = {};
+  }
+  Pending& p = new_pending(want);
+  p.buffers = {serial_of(*live)};
+  p.request.spans.resize(1);
+  Status status = residency_.resolve(access, p.request.spans[0], "ask");
+  check(status.ok(), status.message());
+  p.request.deadline_ns = world_.now + static_cast<std::int64_t>(world_.below(10'000'000));
+  if (want == Want::discard) {
+    p.request.deadline_ns = Request::kForever;
+  }
+  note("ask {} of buffer{} offset {} length {}", static_cast<int>(want), p.buffers[0],
+       access.offset, access.length);
+  mover_.post(&p.request);
+  if (want == Want::discard) {
+    // To the end, so that the model knows what the bytes are.
+    finish(p);
+    const Span& span = p.request.spans[0];
+    if (p.request.status.ok()) {
+      for (std::uint32_t i = 0; i < span.count; ++i) {
+        if (span.whole(i)) {
+          const std::uint64_t begin = (access.offset / live->extent_bytes + i) * live->extent_bytes;
+          for (std::uint64_t at = begin; at < std::min(begin + live->extent_bytes, live->bytes);
+               ++at) {
+            live->model[at] = std::byte{0};
+          }
+        }
+      }
+    }
+  }
+}
+
+bool Simulation::file_changed(const Pending& p) const {
+  return std::any_of(p.buffers.begin(), p.buffers.end(),
+                     [&](std::size_t serial) { return changed_files_.count(serial) != 0; });
+}
+
+bool Simulation::wanted(std::size_t serial) const {
+  for (const Pending& p : pending_) {
+    if (!p.done && std::find(p.buffers.begin(), p.buffers.end(), serial) != p.buffers.end()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void Simulation::cancel() {
+  if (pending_.empty()) {
+    return;
+  }
+  Pending& p = pending_[world_.below(pending_.size())];
+  if (!p.done && p.request.want == Want::acquire) {
+    note("cancel");
+    p.request.cancel = true;
+    mover_.note_cancel();
+  }
+}
+
+void Simulation::set_budget() {
+  const std::uint64_t staging = swarm_.device_frames != 0 ? 2 : 0;
+  const std::uint64_t frames =
+      std::max<std::uint64_t>(1, swarm_.host_frames / 2) + world_.below(swarm_.host_frames);
+  Pending& p = new_pending(Want::set_budget);
+  p.request.value = (frames + staging) * swarm_.extent_bytes;
+  p.request.deadline_ns = world_.now + 1 + static_cast<std::int64_t>(world_.below(3'000'000));
+  note("set_budget {} frames", frames);
+  mover_.post(&p.request);
+  finish(p);
+  if (!p.request.status.ok()) {
+    // Refused for now: go back to a budget that is met, as a caller would.
+    Pending& back = new_pending(Want::set_budget);
+    back.request.value = (2 * swarm_.host_frames + staging) * swarm_.extent_bytes;
+    mover_.post(&back.request);
+    finish(back);
+  }
+}
+
+void Simulation::advise() {
+  Live* live = pick();
+  if (live == nullptr || freed(serial_of(*live))) {
+    return;
+  }
+  Pending& p = new_pending(Want::advise);
+  p.request.spans.resize(1);
+  Access access{live->handle, 0, 0, kRead, {}, 0};
+  Status status = residency_.resolve(access, p.request.spans[0], "advise");
+  check(status.ok(), status.message());
+  constexpr std::array kAdvice = {Advice::normal,   Advice::cold,    Advice::streamed, Advice::keep,
+                                  Advice::next_use, Advice::touched, Advice::will_need};
+  p.request.advice = kAdvice[world_.below(kAdvice.size())];
+  p.request.value = world_.below(3);
+  mover_.post(&p.request);
+}
+
+}  // namespace tiermem::sim

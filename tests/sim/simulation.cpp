@@ -1,0 +1,237 @@
+// The run of one seed: the machine, the draw of what happens next, time, and the end at which every
+// byte must be there.
+#include "tests/sim/simulation.hpp"
+
+namespace tiermem::sim {
+
+Simulation::Simulation(std::uint64_t seed, bool verbose)
+    : world_(seed),
+      swarm_(world_),
+      verbose_(verbose),
+      dice_(world_, swarm_.faults),
+      host_((swarm_.host_frames + (swarm_.device_frames != 0 ? 2 : 0)) * swarm_.extent_bytes, false,
+            dice_),
+      device_(swarm_.device_frames * swarm_.extent_bytes, true, dice_),
+      port_(world_, swarm_.faults, swarm_.disks, std::uint64_t{64} << 20),
+      block_(port_, {.depth = 1 + static_cast<unsigned>(world_.below(8)), .piece_bytes = 4096}),
+      files_(world_, swarm_.faults),
+      hands_(world_, swarm_.faults),
+      residency_(64, 256, swarm_.device_frames != 0 ? 2 : 1),
+      mover_(residency_, memories(), swarm_.block_tier ? &block_ : nullptr, &files_, hands_,
+             options()) {
+  residency_.device_address = [](void* self, unsigned space, ExtentRef ref) {
+    auto* sim = static_cast<Simulation*>(self);
+    return sim->device_.landing(sim->residency_.extents.frame(space, ref), nullptr);
+  };
+  residency_.device_argument = this;
+  if (world_.one_in(2)) {
+    residency_.spares.set_limit(swarm_.host_frames *
+                                swarm_.extent_bytes);  // More than the mover allows.
+  }
+}
+
+void Simulation::run(std::uint64_t events) {
+  for (std::uint64_t i = 0; i < events; ++i) {
+    act();
+    settle_once();
+  }
+  drain();
+}
+
+std::vector<AddressableTier*> Simulation::memories() {
+  if (swarm_.device_frames != 0) {
+    return {&host_, &device_};
+  }
+  return {&host_};
+}
+
+MoverOptions Simulation::options() {
+  MoverOptions o;
+  o.checksums = swarm_.checksums;
+  o.checksum_block_bytes = 4096;
+  o.prefetch_limit = 1 + static_cast<unsigned>(world_.below(8));
+  o.ahead_bytes_max = world_.below(4) * swarm_.extent_bytes;
+  o.staging_frame_bytes = swarm_.extent_bytes;
+  o.staging_bytes = swarm_.device_frames != 0 ? 2 * swarm_.extent_bytes : 0;
+  return o;
+}
+
+void Simulation::step() {
+  stepping_ = true;
+  next_step_ = mover_.step(world_.now);
+  stepping_ = false;
+  compare_new();
+  const std::string broken = mover_.check_invariants();
+  check(broken.empty(), "invariant: " + broken);
+  if (++steps_ % 32 == 0) {  // Dear: it walks every chunk.
+    const Status block = block_.check_invariants();
+    check(block.ok(), std::string("block tier: ") + block.message());
+  }
+}
+
+// To the next completion or deadline, or a little ahead.
+void Simulation::settle_once() {
+  if (world_.one_in(3)) {
+    const std::int64_t due =
+        std::min({port_.next_due(), files_.next_due(), hands_.next_due(), next_step_});
+    if (due != INT64_MAX) {
+      world_.now = std::max(world_.now, due);
+    }
+  }
+  world_.now += static_cast<std::int64_t>(world_.below(20'000));
+  step();
+}
+
+Simulation::Live* Simulation::pick() {
+  if (live_.empty()) {
+    return nullptr;
+  }
+  auto at = live_.begin();
+  std::advance(at, static_cast<std::ptrdiff_t>(world_.below(live_.size())));
+  return freed(at->first) ? nullptr : &at->second;  // Kept for its views only.
+}
+
+std::size_t Simulation::serial_of(const Live& live) const {
+  for (const auto& [serial, other] : live_) {
+    if (&other == &live) {
+      return serial;
+    }
+  }
+  return ~std::size_t{0};
+}
+
+void Simulation::act() {
+  std::uint64_t total = 0;
+  for (const std::uint64_t weight : swarm_.weights) {
+    total += weight;
+  }
+  std::uint64_t draw = world_.below(total);
+  std::size_t which = 0;
+  while (draw >= swarm_.weights[which]) {
+    draw -= swarm_.weights[which++];
+  }
+  switch (which) {
+    case 0:
+      return alloc();
+    case 1:
+      return acquire();
+    case 2:
+      return release();
+    case 3:
+      return use_view();
+    case 4:
+      return free_one();
+    case 5:
+      return ask(Want::prefetch);
+    case 6:
+      return ask(Want::evict);
+    case 7:
+      return ask(Want::discard);
+    case 8:
+      return cancel();
+    case 9:
+      return ask(Want::clean);
+    case 10:
+      return set_budget();
+    case 11:
+      return adopt();
+    case 12:
+      return change_file();
+    default:
+      return advise();
+  }
+}
+
+// Virtual time until this request is done; a request that never ends is a failure.
+void Simulation::finish(Pending& p) {
+  const std::int64_t until = world_.now + std::int64_t{60} * 1'000'000'000;
+  std::uint64_t steps = 0;
+  while (!p.done) {
+    step();
+    if (p.done) {
+      break;
+    }
+    while (stopped_ && !held_.empty()) {
+      release();  // What was granted since: others may wait for it.
+      next_step_ = world_.now;
+    }
+    const std::int64_t next =
+        std::min({port_.next_due(), files_.next_due(), hands_.next_due(), next_step_});
+    if (next == INT64_MAX) {
+      failed(fmt::format("request {} waits for nothing\n{}", static_cast<int>(p.request.want),
+                         mover_.describe()));
+    }
+    world_.now = std::max(world_.now + 1, next);
+    if (world_.now >= until || ++steps > 200'000) {
+      failed(fmt::format("request {} did not end in a minute of virtual time or in {} steps\n{}",
+                         static_cast<int>(p.request.want), steps, mover_.describe()));
+    }
+  }
+}
+
+// Faults stop, views end: everything that waits must end, and every byte must be there.
+void Simulation::drain() {
+  stopped_ = true;
+  disks_filled_ =
+      swarm_.faults.no_space != 0;  // The tier asks a full file system again only after a while.
+  swarm_.faults = {};
+  note("faults stop");
+  while (!held_.empty()) {
+    release();
+  }
+  for (Pending& p : pending_) {
+    finish(p);
+  }
+  for (auto& [serial, live] : live_) {
+    // By whole extents, an adopted file's first one without what lies before it.
+    for (std::uint64_t from = 0, to = 0; from < live.bytes; from = to) {
+      to = std::min(live.bytes, (live.lead + from) / live.extent_bytes * live.extent_bytes +
+                                    live.extent_bytes - live.lead);
+      Pending& p = new_pending(Want::acquire);
+      p.list = {Access{live.handle, from, to - from, kRead, {}, 0}};
+      p.views.resize(1);
+      p.buffers = {serial};
+      p.request.views = p.views.data();
+      p.request.spans.resize(1);
+      Status status = residency_.resolve(p.list[0], p.request.spans[0], "read back");
+      check(status.ok(), status.message());
+      mover_.post(&p.request);
+      finish(p);
+      check(p.request.status.ok() || (p.request.status.code() == Code::lost && port_.corrupted()) ||
+                (p.request.status.code() == Code::io_error && changed_files_.count(serial) != 0) ||
+                (p.request.status.code() == Code::no_capacity &&
+                 (!swarm_.block_tier || block_.degraded() != 0 || disks_filled_)),
+            fmt::format("read back of buffer{}: {}", serial, p.request.status.message()));
+      while (!held_.empty()) {
+        release();
+      }
+    }
+  }
+  while (!live_.empty()) {
+    free_one();
+  }
+  for (std::uint32_t index = residency_.spares.take_oldest(); index != Spares::kNone;
+       index = residency_.spares.take_oldest()) {
+    Pending& p = new_pending(Want::free);
+    p.request.index = index;
+    mover_.post(&p.request);
+  }
+  for (Pending& p : pending_) {
+    finish(p);
+  }
+  Pending& p = new_pending(Want::drain);
+  mover_.post(&p.request);
+  finish(p);
+  step();
+  const std::uint64_t staging = swarm_.device_frames != 0 ? 2 * swarm_.extent_bytes : 0;
+  check(host_.books().in_use == staging,
+        fmt::format("{} bytes of frames leaked", host_.books().in_use - staging));
+  check(device_.books().in_use == 0, "frames of the device leaked");
+  check(block_.books().in_use == 0, fmt::format("{} bytes of slots leaked", block_.books().in_use));
+  check(host_.windows() == 0, "a window leaked");
+  check(files_.closed(), "a file was left open");
+  check(residency_.views.count() == 0, "a view leaked");
+  check(mover_.idle(), "the mover is not idle");
+}
+
+}  // namespace tiermem::sim

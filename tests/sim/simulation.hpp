@@ -1,0 +1,175 @@
+// One seed's run: the production mover, residency, policy and tiers on a simulated machine, callers
+// that do what the dice say, and a plain map of bytes as the model. One thread, virtual time, never
+// waits.
+//
+//   simulation.cpp  the run: step, act, finish, drain     calls.cpp  what callers ask
+//   views.cpp       the bytes under views, beside the model        adopted.cpp  files
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "mover/mover.hpp"
+#include "tests/sim/fake_devices.hpp"
+#include "tests/sim/fake_files.hpp"
+#include "tests/sim/swarm.hpp"
+#include "tier/block.hpp"
+
+namespace tiermem::sim {
+
+struct Failure : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class Simulation {
+ public:
+  Simulation(std::uint64_t seed, bool verbose);
+
+  void run(std::uint64_t events);
+  const std::deque<std::string>& history() const { return history_; }
+
+ private:
+  struct Live {
+    Handle handle = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t extent_bytes = 0;
+    bool windowed = false;
+    std::vector<std::byte> model;
+    std::vector<bool> unsure;  // Bytes of extents that may be lost.
+    unsigned views = 0;
+    // Of adopted files only.
+    bool adopted = false;
+    std::uint64_t lead = 0;  // Bytes before byte 0 in the first extent.
+    SlotId file{};
+    std::vector<std::vector<std::byte>> versions;  // What the range held, one after the other.
+    std::vector<std::uint64_t> possible;           // By extent: which of them it may show.
+  };
+  struct Held {
+    ViewRecord view;
+    Access access;
+    std::size_t buffer;  // Serial number.
+  };
+  struct Pending {
+    Request request;
+    Simulation* sim = nullptr;
+    std::vector<Access> list;
+    std::vector<ViewRecord> views;
+    std::vector<std::size_t> buffers;
+    std::size_t dropped = ~std::size_t{0};
+    std::int64_t posted = 0;
+    bool done = false;
+  };
+
+  std::vector<AddressableTier*> memories();
+  MoverOptions options();
+
+  template <typename... Args>
+  void note(fmt::format_string<Args...> format, Args&&... args) {
+    std::string line =
+        fmt::format("{:>12} ", world_.now) + fmt::format(format, std::forward<Args>(args)...);
+    if (verbose_) {
+      std::puts(line.c_str());
+    }
+    history_.push_back(std::move(line));
+    if (history_.size() > 40) {
+      history_.pop_front();
+    }
+  }
+  [[noreturn]] void failed(const std::string& why) { throw Failure(why); }
+  void check(bool good, const std::string& why);
+
+  void step();
+  void settle_once();
+
+  Live* pick();
+  std::size_t serial_of(const Live& live) const;
+
+  void act();
+
+  void alloc();
+
+  Access random_access(Live& live, bool discard_whole);
+
+  Pending& new_pending(Want want);
+
+  void acquire();
+
+  void completed(Pending& p);
+  bool faulty() const {
+    const FaultRates& f = swarm_.faults;
+    return f.io_error + f.short_io + f.again + f.torn + f.no_space + f.memory + f.flip +
+                   f.lost_write !=
+               0 ||
+           stopped_;
+  }
+
+  void granted(const std::vector<Access>& list, const std::vector<ViewRecord>& views,
+               const std::vector<std::size_t>& buffers);
+  void compare_new();
+  std::byte load(const Held& held, std::uint64_t i) const {
+    const auto* at = static_cast<const std::byte*>(held.view.data) + i;
+    return held.view.place.kind == Kind::gpu ? device_.load(at) : *at;
+  }
+  void store(const Held& held, std::uint64_t i, std::byte value);
+  void fill(const Held& held);
+  void compare(const Held& held);
+  void use_view();
+  void release();
+
+  void free_one();
+  bool freed(std::size_t serial) const {
+    return std::find(gone_.begin(), gone_.end(), serial) != gone_.end();
+  }
+  void reap_freed() {
+    std::erase_if(live_,
+                  [&](const auto& entry) { return entry.second.views == 0 && freed(entry.first); });
+  }
+
+  void adopt();
+  void note_version(Live& live);
+  void change_file();
+  void compare_adopted(const Held& held);
+  bool file_changed(const Pending& p) const;
+
+  void ask(Want want);
+  bool wanted(std::size_t serial) const;
+  void cancel();
+  void set_budget();
+  void advise();
+
+  void finish(Pending& p);
+
+  void drain();
+
+  World world_;
+  Swarm swarm_;
+  const bool verbose_;
+  Dice dice_;
+  FakeMemory host_, device_;
+  FakePort port_;
+  BlockTier block_;
+  FakeFiles files_;
+  FakeHands hands_;
+  Residency residency_;
+  Mover mover_;
+
+  std::map<std::size_t, Live> live_, zombies_;
+  std::vector<std::size_t> gone_;
+  std::set<std::size_t> changed_files_;
+  std::vector<Held> held_;
+  std::deque<Pending> pending_;
+  std::size_t next_serial_ = 0;
+  std::int64_t next_step_ = INT64_MAX;
+  std::uint64_t steps_ = 0;
+  bool stopped_ = false, stepping_ = false;
+  std::size_t compared_ = 0;  // Views of held_ whose bytes were looked at since their grant.
+  bool disks_filled_ = false;
+  std::deque<std::string> history_;
+};
+
+}  // namespace tiermem::sim

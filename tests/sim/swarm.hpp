@@ -1,0 +1,56 @@
+// What a seed draws: its machine, its mix of calls, its faults. One thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "tests/sim/fake_devices.hpp"
+
+namespace tiermem::sim {
+
+/// Each seed draws its own machine, its own mix of calls and its own faults.
+struct Swarm {
+  explicit Swarm(World& world)
+      : host_frames(4 + world.below(28)),
+        device_frames(world.one_in(2) ? 0 : 3 + world.below(13)),
+        extent_bytes(world.one_in(3) ? 8192 : 4096),
+        disks(1 + static_cast<unsigned>(world.below(3))),
+        checksums(!world.one_in(5)),
+        block_tier(!world.one_in(10)) {
+    const auto rate = [&](std::uint64_t often) {
+      return world.one_in(2) ? 0 : often + world.below(200);
+    };
+    if (!world.one_in(3)) {
+      faults.io_error = rate(10);
+      faults.short_io = rate(5);
+      faults.again = rate(5);
+      faults.torn = rate(10);
+      faults.no_space = rate(3);
+      faults.memory = rate(20);
+      faults.slow = rate(20);
+      if (checksums) {
+        faults.flip = rate(30);
+        faults.lost_write = rate(40);
+      }
+    }
+    for (auto& weight : weights) {
+      weight = world.one_in(4) ? 0 : 1 + world.below(10);
+    }
+    weights[0] += 2;  // Some allocation,
+    weights[1] += 4;  // and some access, always.
+  }
+  std::uint64_t host_frames, device_frames, extent_bytes;
+  unsigned disks;
+  bool checksums, block_tier;
+  FaultRates faults;
+  std::array<std::uint64_t, 14> weights{};
+};
+
+struct Dice final : FaultDice {
+  Dice(World& w, const FaultRates& r) : world(w), rates(r) {}
+  World& world;
+  const FaultRates& rates;
+  bool strikes(const char*) override { return world.one_in(rates.memory); }
+};
+
+}  // namespace tiermem::sim

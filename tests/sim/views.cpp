@@ -1,0 +1,78 @@
+// Views and the model: the bytes under a view are those that the model holds, at its grant, at
+// every use and at its release.
+#include "tests/sim/simulation.hpp"
+
+namespace tiermem::sim {
+
+// The bytes under a fresh view are those of the model, but where the view discards.
+void Simulation::granted(const std::vector<Access>& list, const std::vector<ViewRecord>& views,
+                         const std::vector<std::size_t>& buffers) {
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    held_.push_back({views[i], list[i], buffers[i]});
+    Live& live = live_.at(buffers[i]);
+    ++live.views;
+    if (list[i].mode == kDiscard) {
+      fill(held_.back());
+    }
+  }
+  // A reader that was let in together with one who discards may see old bytes until these are
+  // overwritten: all discards of a step are filled before anything is compared.
+  if (!stepping_) {
+    compare_new();
+  }
+}
+
+void Simulation::compare_new() {
+  for (; compared_ < held_.size(); ++compared_) {
+    compare(held_[compared_]);
+  }
+}
+
+void Simulation::store(const Held& held, std::uint64_t i, std::byte value) {
+  auto* at = static_cast<std::byte*>(held.view.data) + i;
+  if (held.view.place.kind == Kind::gpu) {
+    device_.store(at, value);
+  } else {
+    *at = value;
+  }
+  live_.at(held.buffer).model[held.access.offset + i] = value;
+}
+
+void Simulation::fill(const Held& held) {
+  const auto value = static_cast<std::byte>(world_.below(256));
+  for (std::uint64_t i = 0; i < held.view.length; ++i) {
+    store(held, i, value);
+  }
+}
+
+void Simulation::compare(const Held& held) {
+  const Live& live = live_.at(held.buffer);
+  if (live.adopted) {
+    compare_adopted(held);
+    return;
+  }
+  for (std::uint64_t i = 0; i < held.view.length; ++i) {
+    if (load(held, i) != live.model[held.access.offset + i]) {
+      failed(fmt::format("buffer{} byte {}: {:#x} in the view, {:#x} in the model", held.buffer,
+                         held.access.offset + i, static_cast<unsigned>(load(held, i)),
+                         static_cast<unsigned>(live.model[held.access.offset + i])));
+    }
+  }
+}
+
+void Simulation::use_view() {
+  if (held_.empty()) {
+    return;
+  }
+  Held& held = held_[world_.below(held_.size())];
+  compare(held);
+  if (held.access.mode != kRead) {
+    const std::uint64_t from = world_.below(held.view.length);
+    const std::uint64_t n = 1 + world_.below(std::min<std::uint64_t>(held.view.length - from, 64));
+    for (std::uint64_t i = from; i < from + n; ++i) {
+      store(held, i, static_cast<std::byte>(world_.below(256)));
+    }
+  }
+}
+
+}  // namespace tiermem::sim
