@@ -166,6 +166,8 @@ void BlockTier::set_budget(std::uint64_t bytes) {
 void BlockTier::degrade(std::uint16_t d, const char* why) {
   const std::lock_guard lock(mutex_);
   devices_[d].degraded = true;
+  devices_[d].degraded_why = why;
+  devices_[d].degraded_native = devices_[d].last_native;
   devices_[d].counters.degraded = true;
   set_text(devices_[d].counters.reason, why);
 }
@@ -180,14 +182,30 @@ DeviceCounters BlockTier::counters(std::uint16_t device) const {
   return devices_[device].counters;
 }
 
+/// Every device is degraded: no budget would help, so this names what broke instead.
+Status BlockTier::given_up() const {
+  const Device& last = devices_.back();
+  ErrorInfo info = error_info(Code::io_error, "{} of {} devices take no more writes: {}",
+                              devices_.size(), devices_.size(), last.degraded_why);
+  info.native = last.degraded_native;
+  info.tier = place();
+  set_text(info.setting, kSetting);
+  return Status(info);
+}
+
 Status BlockTier::no_capacity(std::uint64_t bytes, std::uint64_t avoid) const {
   unsigned unusable = 0;
+  unsigned broken = 0;
   std::string why;
   for (std::uint16_t d = 0; d < devices_.size(); ++d) {
     unusable += may_hold_slots(d, avoid) ? 0 : 1;
+    broken += devices_[d].degraded ? 1 : 0;
     if (why.empty()) {
-      why = devices_[d].growth_error;
+      why = devices_[d].degraded ? devices_[d].degraded_why : devices_[d].growth_error;
     }
+  }
+  if (broken == devices_.size()) {
+    return given_up();
   }
   ErrorInfo info = error_info(
       Code::no_capacity,
@@ -247,13 +265,22 @@ Status BlockTier::grow_device(std::uint16_t d, std::uint64_t bytes,
   }
   device.growing = true;
   growing_bytes_ += target - size;
-  lock.unlock();
-  Status status = port_.grow(d, target);
-  lock.lock();
+  std::uint64_t reached = target;
+  Status status;
+  // A file system with little room may still have some: half as much each time, down to one slot.
+  for (std::uint64_t step = target - size; reached != 0; step /= 2) {
+    lock.unlock();
+    status = port_.grow(d, reached);
+    lock.lock();
+    if (status.code() != Code::no_capacity) {
+      break;
+    }
+    reached = slots_.growth_for(d, bytes, 0, size + step / 2);
+  }
   device.growing = false;
   growing_bytes_ -= target - size;
   if (status.ok()) {
-    slots_.extend(d, target);
+    slots_.extend(d, reached);
     device.growth_pause = 0;
     device.growth_error.clear();
   } else {

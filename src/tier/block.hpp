@@ -49,8 +49,9 @@ class BlockTier final : public SlotTier {
  public:
   /// Tries of one piece without progress before its error is final.
   static constexpr unsigned kMostTries = 100;
-  /// Allocations refused after a failed growth before the file system is asked again.
-  static constexpr unsigned kGrowthPause = 256;
+  /// Allocations refused after a failed growth before the file system is asked again. Few: who is
+  /// refused waits longer each time by itself, and room that others made is to be used soon.
+  static constexpr unsigned kGrowthPause = 4;
 
   /// `port` outlives the tier and is driven by it alone. All of a port's devices belong to the
   /// tier.
@@ -123,12 +124,15 @@ class BlockTier final : public SlotTier {
     std::uint32_t open = 0;         ///< Pieces cut and not closed; at most depth.
     std::uint64_t outstanding = 0;  ///< Bytes of transfers submitted and not done.
     std::uint64_t promised = 0;     ///< Bytes of slots allocated whose write is still to come.
+    int last_native = 0;            ///< errno of the latest failed request.
     DeviceCounters counters;
     // Guarded by mutex_.
     bool degraded = false;
     bool growing = false;
     unsigned growth_pause = 0;  ///< Allocations to refuse before growing is tried again.
     std::string growth_error;
+    std::string degraded_why;
+    int degraded_native = 0;
   };
 
   bool may_hold_slots(std::uint16_t device, std::uint64_t avoid) const;
@@ -136,6 +140,7 @@ class BlockTier final : public SlotTier {
   std::uint64_t physical() const;
   std::uint64_t in_use() const;
   Status no_capacity(std::uint64_t bytes, std::uint64_t avoid) const;
+  Status given_up() const;
   Status grow_device(std::uint16_t device, std::uint64_t bytes, std::unique_lock<std::mutex>& lock);
 
   void issue();

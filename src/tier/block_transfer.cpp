@@ -243,6 +243,7 @@ void BlockTier::fail_piece(std::uint32_t index, int native, const char* why) {
   const std::uint64_t offset =
       SlotAllocator::offset_of(transfer.what.slot) + piece.begin + piece.done;
   ++device.counters.errors;
+  device.last_native = native;
   const ErrorInfo text = error_info(Code::io_error, "{} at offset {}: {} (errno {})",
                                     transfer.what.write ? "write" : "read", offset, why, native);
   set_text(device.counters.last_error, text.text);

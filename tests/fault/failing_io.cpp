@@ -1,0 +1,126 @@
+// pread and pwrite of this program, and what they do. Symbols of a program come before those of the
+// C library, also for the libraries that it uses: that is all the interposition there is.
+#include "fault/failing_io.hpp"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <mutex>
+#include <shared_mutex>
+#include <thread>
+
+namespace tiermem::test {
+namespace {
+
+std::shared_mutex g_mutex;  // Guards the list; held shared while a call looks for its device.
+std::array<FailingIo*, 4> g_devices{};
+
+ssize_t from_kernel(bool write, int fd, void* data, std::size_t bytes, off_t offset) {
+  return write ? ::syscall(SYS_pwrite64, fd, data, bytes, offset)
+               : ::syscall(SYS_pread64, fd, data, bytes, offset);
+}
+
+ssize_t interposed(bool write, int fd, void* data, std::size_t bytes, off_t offset) {
+  FailingIo* found = nullptr;
+  {
+    std::shared_lock lock(g_mutex);
+    for (FailingIo* device : g_devices) {
+      if (found == nullptr && device != nullptr && device->enter(fd)) {
+        found = device;
+      }
+    }
+  }
+  return found != nullptr ? found->act(write, fd, data, bytes, offset)
+                          : from_kernel(write, fd, data, bytes, offset);
+}
+
+}  // namespace
+
+FailingIo::FailingIo(const std::string& directory) : directory_(directory + "/") {
+  std::unique_lock lock(g_mutex);
+  *std::find(g_devices.begin(), g_devices.end(), nullptr) = this;
+}
+
+FailingIo::~FailingIo() {
+  {
+    std::unique_lock lock(g_mutex);
+    *std::find(g_devices.begin(), g_devices.end(), this) = nullptr;
+  }
+  open_gate();
+  while (inside_.load() != 0) {  // A test's last milliseconds at most.
+    std::this_thread::yield();
+  }
+}
+
+void FailingIo::close_gate() {
+  shut_.store(1);
+}
+
+void FailingIo::open_gate() {
+  shut_.store(0);
+  shut_.notify_all();
+}
+
+bool FailingIo::wait_for_held(std::uint32_t n) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (held_.load() < n && std::chrono::steady_clock::now() < until) {
+    std::this_thread::yield();
+  }
+  return held_.load() >= n;
+}
+
+bool FailingIo::enter(int fd) {
+  char link[64];
+  char target[4096];
+  std::snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+  const ssize_t n = ::readlink(link, target, sizeof(target));
+  const bool ours = n > static_cast<ssize_t>(directory_.size()) &&
+                    std::equal(directory_.begin(), directory_.end(), target);
+  inside_ += ours ? 1 : 0;
+  return ours;
+}
+
+ssize_t FailingIo::act(bool write, int fd, void* data, std::size_t bytes, off_t offset) {
+  ++held_;
+  shut_.wait(1);
+  --held_;
+  ++calls_;
+  ssize_t result = -1;
+  const int error = write ? write_error.load() : read_error.load();
+  if (error != 0 && good_before.fetch_sub(1) <= 0) {
+    good_before.store(0);
+    ++failed_;
+    errno = error;
+  } else {
+    const std::uint32_t most = write ? most_written.load() : most_read.load();
+    const std::size_t n = most != 0 ? std::min<std::size_t>(most, bytes) : bytes;
+    shortened_ += n < bytes ? 1 : 0;
+    result = from_kernel(write, fd, data, n, offset);
+  }
+  const int kept = errno;
+  --inside_;
+  errno = kept;
+  return result;
+}
+
+}  // namespace tiermem::test
+
+#define TIERMEM_TEST_EXPORT extern "C" __attribute__((visibility("default")))
+
+TIERMEM_TEST_EXPORT ssize_t pread(int fd, void* data, size_t bytes, off_t offset) {
+  return tiermem::test::interposed(false, fd, data, bytes, offset);
+}
+TIERMEM_TEST_EXPORT ssize_t pread64(int fd, void* data, size_t bytes, off64_t offset) {
+  return tiermem::test::interposed(false, fd, data, bytes, offset);
+}
+TIERMEM_TEST_EXPORT ssize_t pwrite(int fd, const void* data, size_t bytes, off_t offset) {
+  return tiermem::test::interposed(true, fd, const_cast<void*>(data), bytes, offset);
+}
+TIERMEM_TEST_EXPORT ssize_t pwrite64(int fd, const void* data, size_t bytes, off64_t offset) {
+  return tiermem::test::interposed(true, fd, const_cast<void*>(data), bytes, offset);
+}

@@ -1,0 +1,348 @@
+// Directories that are full, capped, gone or read-only. Goal: the refusal says which limit was met
+// and what to change, memory and disk keep every byte they had, and room made later is used.
+// Method: a small tmpfs that only a child of the test sees, so that the disk is really full; a loop
+// device over one, so that a device under io_uring really fails.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/loop.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fault/child.hpp"
+#include "support/pattern.hpp"
+
+namespace tiermem::test {
+namespace {
+
+std::uint64_t free_bytes(const std::string& directory) {
+  struct statvfs room {};
+  return statvfs(directory.c_str(), &room) == 0 ? std::uint64_t{room.f_bavail} * room.f_frsize : 0;
+}
+
+std::unique_ptr<Context> make(const std::string& spec) {
+  auto context = Context::create(spec);
+  EXPECT_TRUE(context.ok()) << context.message();
+  return context.ok() ? std::move(context).value() : nullptr;
+}
+
+Buffer labelled(Context& context, std::uint64_t bytes, const char* label) {
+  BufferOptions options;
+  options.label = label;
+  auto made = context.alloc(bytes, options);
+  EXPECT_TRUE(made.ok()) << made.message();
+  return made.ok() ? std::move(made).value() : Buffer();
+}
+
+/// Writes the pattern chunk by chunk until a chunk is refused; how many bytes were written.
+std::uint64_t write_until_refused(Buffer& buffer, std::uint64_t seed, Status& refusal) {
+  for (std::uint64_t at = 0; at < buffer.size(); at += kChunk) {
+    auto view = buffer.acquire(kDiscard, at, kChunk, Timeout::seconds(20));
+    if (!view.ok()) {
+      refusal = std::move(view).status();
+      return at;
+    }
+    fill(view->as<std::uint64_t>(), seed, at / 8);
+  }
+  return buffer.size();
+}
+
+/// Waits for room that was made elsewhere: who was refused asks the file system again only now and
+/// then.
+Status write_when_there_is_room(Buffer& buffer, std::uint64_t seed) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  Status status = write_pattern(buffer, seed);
+  while (status.code() == Code::no_capacity && std::chrono::steady_clock::now() < until) {
+    status = write_pattern(buffer, seed);
+  }
+  return status;
+}
+
+std::uint64_t wrong_below(Buffer& buffer, std::uint64_t seed, std::uint64_t end) {
+  std::uint64_t n = 0;
+  for (std::uint64_t at = 0; at < end; at += kChunk) {
+    auto view = buffer.acquire(kRead, at, kChunk, Timeout::seconds(20));
+    EXPECT_TRUE(view.ok()) << view.message();
+    n += view.ok() ? wrong(view->as<std::uint64_t>(), seed, at / 8) : 1;
+  }
+  return n;
+}
+
+/// With memory and disk both full of different bytes, reading one more is refused: nothing can make
+/// way for it. A larger memory is what the refusal names, and with it every byte must be there.
+void expect_all_with_more_memory(Context& context, Buffer& buffer, std::uint64_t seed,
+                                 std::uint64_t end) {
+  const std::uint64_t before = context.stats().dram_budget;
+  const Status raised = context.set_budget({Kind::dram, 0}, before + end);
+  EXPECT_TRUE(raised.ok()) << raised.message();
+  EXPECT_EQ(wrong_below(buffer, seed, end), 0u);
+}
+
+TEST(FullDisk, a_full_disk_refuses_in_words_and_keeps_every_byte) {
+  Directory directory;
+  SKIP_IF(in_child([&] {
+    const std::string& path = directory.path();
+    if (const std::string why = mount_tmpfs(path, 32 * kMiB); !why.empty()) {
+      return not_here(why);
+    }
+    auto context = make("dram=8M; nvme=" + path + ":512M");
+    Buffer data = labelled(*context, 64 * kMiB, "large");
+    Status refusal;
+    const std::uint64_t written = write_until_refused(data, 1, refusal);
+    EXPECT_LT(written, 40 * kMiB);
+    EXPECT_GE(written, 24 * kMiB) << "most of the disk was used";
+    EXPECT_EQ(refusal.code(), Code::no_capacity);
+    EXPECT_NE(refusal.info(), nullptr);
+    EXPECT_EQ(refusal.info()->budget, 8 * kMiB);
+    EXPECT_SAYS(refusal, path.substr(path.size() - 20));
+    EXPECT_SAYS(refusal, "free");
+    EXPECT_SAYS(refusal, "dram");
+    EXPECT_GT(free_bytes(path), 0u) << "the reserve of the file system stays free";
+    expect_all_with_more_memory(*context, data, 1, written);
+    Buffer small = labelled(*context, 2 * kMiB, "small");
+    data.reset();
+    EXPECT_TRUE(write_pattern(small, 2).ok()) << "a free makes room";
+    EXPECT_TRUE(small.evict().ok()) << "on the disk too";
+    EXPECT_EQ(wrong_words(small, 2), 0u);
+    return ChildEnd();
+  }));
+}
+
+TEST(FullDisk, a_disk_that_others_fill_is_reported_and_used_again_when_they_leave) {
+  Directory directory;
+  SKIP_IF(in_child([&] {
+    const std::string& path = directory.path();
+    if (const std::string why = mount_tmpfs(path, 64 * kMiB); !why.empty()) {
+      return not_here(why);
+    }
+    const std::string ballast = path + "/ballast";
+    {
+      std::ofstream file(ballast, std::ios::binary);
+      const std::string zeros(kMiB, '\0');
+      while (free_bytes(path) > 8 * kMiB && file) {
+        file.write(zeros.data(), static_cast<std::streamsize>(zeros.size())).flush();
+      }
+    }
+    auto context = make("dram=8M; reserve_free=4M; nvme=" + path + ":48M");
+    Buffer data = labelled(*context, 32 * kMiB, "squeezed");
+    Status refusal;
+    const std::uint64_t written = write_until_refused(data, 3, refusal);
+    EXPECT_LT(written, 16 * kMiB);
+    EXPECT_EQ(refusal.code(), Code::no_capacity);
+    EXPECT_SAYS(refusal, "stay free");
+    std::filesystem::remove(ballast);
+    const Status again = write_when_there_is_room(data, 4);
+    EXPECT_TRUE(again.ok()) << again.message();
+    EXPECT_EQ(wrong_words(data, 4), 0u);
+    EXPECT_EQ(context->stats().degraded_devices, 0u) << "a full disk is no broken one";
+    return ChildEnd();
+  }));
+}
+
+TEST(FullDisk, one_full_directory_of_two_is_no_failure) {
+  Directory full, roomy;
+  SKIP_IF(in_child([&] {
+    if (const std::string why = mount_tmpfs(full.path(), 8 * kMiB); !why.empty()) {
+      return not_here(why);
+    }
+    auto context = make("dram=8M; nvme=" + full.path() + ":256M," + roomy.path() + ":256M");
+    Buffer data = labelled(*context, 64 * kMiB, "spread");
+    EXPECT_TRUE(write_pattern(data, 5).ok());
+    EXPECT_EQ(wrong_words(data, 5), 0u);
+    return ChildEnd();
+  }));
+}
+
+TEST(FullDisk, the_cap_is_never_exceeded_and_the_refusal_names_it) {
+  Directory directory;
+  auto context = make("dram=8M; nvme=" + directory.path() + ":16M");
+  ASSERT_NE(context, nullptr);
+  Buffer data = labelled(*context, 64 * kMiB, "capped");
+  Status refusal;
+  const std::uint64_t written = write_until_refused(data, 6, refusal);
+  EXPECT_LE(written, 24 * kMiB);
+  EXPECT_GE(written, 20 * kMiB);
+  ASSERT_EQ(refusal.code(), Code::no_capacity);
+  EXPECT_SAYS(refusal, "16.0 MiB");
+  EXPECT_SAYS(refusal, "nvme=");
+  EXPECT_LE(context->stats().block_used, 16 * kMiB);
+  const Status evicted = data.evict();
+  EXPECT_EQ(evicted.code(), Code::no_capacity);
+  EXPECT_SAYS(evicted, "nvme=");
+  expect_all_with_more_memory(*context, data, 6, written);
+  ASSERT_TRUE(context->set_budget({Kind::dram, 0}, 64 * kMiB).ok());
+  EXPECT_TRUE(write_pattern(data, 7).ok());
+  EXPECT_EQ(wrong_words(data, 7), 0u);
+}
+
+TEST(FullDisk, a_block_budget_below_what_is_used_takes_no_byte_away) {
+  Directory directory;
+  auto context = make("dram=8M; nvme=" + directory.path() + ":128M");
+  ASSERT_NE(context, nullptr);
+  Buffer data = labelled(*context, 48 * kMiB, "shrunk");
+  ASSERT_TRUE(write_pattern(data, 8).ok());
+  ASSERT_TRUE(data.evict().ok());
+  ASSERT_TRUE(context->set_budget({Kind::block, 0}, 8 * kMiB).ok());
+  EXPECT_EQ(wrong_words(data, 8), 0u);
+  Buffer more = labelled(*context, 16 * kMiB, "more");
+  EXPECT_EQ(write_pattern(more, 9).code(), Code::no_capacity);
+  ASSERT_TRUE(context->set_budget({Kind::block, 0}, 128 * kMiB).ok());
+  EXPECT_TRUE(write_pattern(more, 9).ok());
+  EXPECT_EQ(wrong_words(data, 8) + wrong_words(more, 9), 0u);
+}
+
+TEST(FullDisk, a_directory_removed_while_in_use_serves_to_the_end) {
+  Directory directory;
+  auto context = make("dram=8M; nvme=" + directory.path() + ":128M");
+  ASSERT_NE(context, nullptr);
+  Buffer data = labelled(*context, 48 * kMiB, "homeless");
+  ASSERT_TRUE(data.write(0, "x", 1).ok());
+  ASSERT_TRUE(data.evict().ok());
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path())) << "nothing there has a name";
+  std::filesystem::remove_all(directory.path());
+  EXPECT_TRUE(write_pattern(data, 10).ok());
+  EXPECT_EQ(wrong_words(data, 10), 0u);
+  auto second = Context::create("dram=8M; nvme=" + directory.path() + ":128M");
+  ASSERT_EQ(second.code(), Code::invalid_argument);
+  EXPECT_SAYS(second, directory.path().substr(0, 60));
+  EXPECT_SAYS(second, "No such file or directory");
+  EXPECT_SAYS(second, "nvme=");
+}
+
+TEST(FullDisk, a_read_only_directory_is_refused_at_the_start) {
+  Directory directory;
+  SKIP_IF(in_child([&] {
+    std::string why = mount_tmpfs(directory.path(), 32 * kMiB);
+    why += why.empty() ? make_read_only(directory.path()) : "";
+    if (!why.empty()) {
+      return not_here(why);
+    }
+    auto context = Context::create("dram=8M; nvme=" + directory.path() + ":16M");
+    EXPECT_EQ(context.code(), Code::unavailable);
+    EXPECT_SAYS(context, directory.path());
+    EXPECT_SAYS(context, "Read-only file system");
+    EXPECT_SAYS(context, "nvme=");
+    return ChildEnd();
+  }));
+}
+
+TEST(FullDisk, a_directory_of_another_user_is_refused_at_the_start) {
+  Directory directory;
+  ASSERT_EQ(chmod(directory.path().c_str(), 0555), 0);
+  SKIP_IF(in_child([&] {
+    if (const std::string why = become_nobody(); !why.empty()) {
+      return not_here(why);
+    }
+    auto context = Context::create("dram=8M; nvme=" + directory.path() + ":16M");
+    EXPECT_EQ(context.code(), Code::unavailable);
+    EXPECT_SAYS(context, directory.path());
+    EXPECT_SAYS(context, "Permission denied");
+    EXPECT_SAYS(context, "may write to");
+    return ChildEnd();
+  }));
+}
+
+// Above this limit the kernel would kill the process with SIGXFSZ.
+TEST(FullDisk, a_limit_on_file_sizes_is_a_refusal_and_not_a_signal) {
+  Directory directory;
+  SKIP_IF(in_child([&] {
+    const rlimit limit{12 * kMiB, 12 * kMiB};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    auto context = make("dram=8M; nvme=" + directory.path() + ":128M");
+    Buffer data = labelled(*context, 64 * kMiB, "limited");
+    Status refusal;
+    const std::uint64_t written = write_until_refused(data, 11, refusal);
+    EXPECT_LT(written, 24 * kMiB);
+    EXPECT_EQ(refusal.code(), Code::no_capacity);
+    EXPECT_SAYS(refusal, "RLIMIT_FSIZE");
+    expect_all_with_more_memory(*context, data, 11, written);
+    return ChildEnd();
+  }));
+}
+
+// A loop device whose file is on a tmpfs that is too small: its sectors can be read, and written
+// until the tmpfs is full, then it answers with an error, as a thin volume or a dying disk does.
+class LoopDevice {
+ public:
+  explicit LoopDevice(const std::string& directory) {
+    const int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+    const int number = control >= 0 ? ioctl(control, LOOP_CTL_GET_FREE) : -1;
+    const int error = errno;
+    if (control >= 0) {
+      close(control);
+    }
+    path_ = "/dev/loop" + std::to_string(number);
+    if (number < 0) {
+      why_ = std::string("no loop device: ") + std::strerror(error);
+      return;
+    }
+    const int file = open((directory + "/sectors").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    fd_ = open(path_.c_str(), O_RDWR | O_CLOEXEC);
+    if (file < 0 || fd_ < 0 || ftruncate(file, 64 << 20) != 0 ||
+        ioctl(fd_, LOOP_SET_FD, file) != 0) {
+      why_ = std::string("no loop device: ") + std::strerror(errno);
+    } else {
+      attached_ = true;
+    }
+    if (file >= 0) {
+      close(file);
+    }
+  }
+  ~LoopDevice() {
+    if (attached_) {
+      (void)ioctl(fd_, LOOP_CLR_FD);
+    }
+    if (fd_ >= 0) {
+      close(fd_);
+    }
+  }
+  const std::string& why() const { return why_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_, why_;
+  int fd_ = -1;
+  bool attached_ = false;
+};
+
+TEST(FullDisk, a_raw_device_that_begins_to_fail_keeps_what_it_has_and_is_given_up) {
+  Directory directory;
+  SKIP_IF(in_child([&] {
+    if (const std::string why = mount_tmpfs(directory.path(), 24 * kMiB); !why.empty()) {
+      return not_here(why);
+    }
+    LoopDevice device(directory.path());
+    if (!device.why().empty()) {
+      return not_here(device.why());
+    }
+    auto context = make("dram=8M; nvme=" + device.path() + ":64M");
+    if (context == nullptr) {
+      return ChildEnd();
+    }
+    Buffer data = labelled(*context, 48 * kMiB, "on a thin volume");
+    Status refusal;
+    const std::uint64_t written = write_until_refused(data, 12, refusal);
+    EXPECT_GE(written, 20 * kMiB);
+    EXPECT_LT(written, 40 * kMiB);
+    EXPECT_EQ(refusal.code(), Code::no_capacity);
+    EXPECT_SAYS(refusal, device.path());
+    EXPECT_GT(context->stats().io_errors, 0u);
+    expect_all_with_more_memory(*context, data, 12, written);
+    return ChildEnd();
+  }));
+}
+
+}  // namespace
+}  // namespace tiermem::test

@@ -1,0 +1,123 @@
+// Bytes that a test can check: a different 64-bit word for every buffer and position, and a
+// directory on a disk that is removed at the end. Any thread; a Directory belongs to one.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include "tiermem/tiermem.hpp"
+
+namespace tiermem::test {
+
+inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+/// The word at position `i` (counted in words) of the bytes that belong to `seed`.
+inline std::uint64_t word_at(std::uint64_t seed, std::uint64_t i) {
+  std::uint64_t x = seed * 0x9E3779B97F4A7C15u + i * 0xBF58476D1CE4E5B9u;
+  x ^= x >> 29;
+  return x * 0x94D049BB133111EBu;
+}
+
+inline void fill(std::span<std::uint64_t> words, std::uint64_t seed, std::uint64_t first = 0) {
+  for (std::uint64_t i = 0; i < words.size(); ++i) {
+    words[i] = word_at(seed, first + i);
+  }
+}
+
+/// How many words are not those of `seed`.
+inline std::uint64_t wrong(std::span<const std::uint64_t> words, std::uint64_t seed,
+                           std::uint64_t first = 0) {
+  std::uint64_t n = 0;
+  for (std::uint64_t i = 0; i < words.size(); ++i) {
+    n += words[i] != word_at(seed, first + i) ? 1 : 0;
+  }
+  return n;
+}
+
+inline constexpr std::uint64_t kChunk = 2 * kMiB;
+
+/// Writes the pattern, a chunk at a time so that any budget of a few extents will do. The first
+/// refusal ends it.
+inline Status write_pattern(Buffer& buffer, std::uint64_t seed,
+                            Timeout timeout = Timeout::seconds(30)) {
+  for (std::uint64_t at = 0; at < buffer.size(); at += kChunk) {
+    auto view = buffer.acquire(kDiscard, at, std::min(kChunk, buffer.size() - at), timeout);
+    if (!view.ok()) {
+      return std::move(view).status();
+    }
+    fill(view->as<std::uint64_t>(), seed, at / 8);
+  }
+  return {};
+}
+
+/// The words that are not as write_pattern() left them; a chunk that cannot be read is an error of
+/// the test.
+inline std::uint64_t wrong_words(Buffer& buffer, std::uint64_t seed) {
+  std::uint64_t n = 0;
+  for (std::uint64_t at = 0; at < buffer.size(); at += kChunk) {
+    auto view =
+        buffer.acquire(kRead, at, std::min(kChunk, buffer.size() - at), Timeout::seconds(30));
+    if (!view.ok()) {
+      ADD_FAILURE() << "at " << at << ": " << code_name(view.code()) << ": " << view.message();
+      return n + 1;
+    }
+    n += wrong(view->as<std::uint64_t>(), seed, at / 8);
+  }
+  return n;
+}
+
+/// A new directory below $TMPDIR or /var/tmp: on a disk, where direct I/O can be had.
+class Directory {
+ public:
+  Directory() {
+    const char* base = getenv("TMPDIR");
+    path_ = std::string(base != nullptr ? base : "/var/tmp") + "/tiermem-test-XXXXXX";
+    if (mkdtemp(path_.data()) == nullptr) {
+      ADD_FAILURE() << "no directory " << path_;
+    }
+  }
+  ~Directory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Directory(const Directory&) = delete;
+  Directory& operator=(const Directory&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// Looks again and again until it is so; false after twenty seconds. For what others' threads
+/// finish by themselves.
+template <typename Condition>
+bool eventually(Condition&& condition) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > until) {
+      return false;
+    }
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+inline bool says(const char* text, const std::string& word) {
+  return std::string(text).find(word) != std::string::npos;
+}
+
+}  // namespace tiermem::test
+
+/// The sentence of a Status or Result names `word`.
+#define EXPECT_SAYS(outcome, word)                              \
+  EXPECT_TRUE(::tiermem::test::says((outcome).message(), word)) \
+      << "'" << (outcome).message() << "' names no " << (word)
