@@ -64,8 +64,12 @@ inline tm_status check_list(const char* call, const void* context, const void* l
 }
 
 /// Only the calling thread's order exists in this version.
+inline bool is_host_order(tm_stream stream) noexcept {
+  return (stream.kind | stream.reserved) == 0 && stream.handle == nullptr;
+}
+
 inline tm_status check_stream(const char* call, tm_stream stream) noexcept {
-  if ((stream.kind | stream.reserved) != 0 || stream.handle != nullptr) [[unlikely]] {
+  if (!is_host_order(stream)) [[unlikely]] {
     return refuse_stream(call, stream);
   }
   return TM_OK;

@@ -119,6 +119,7 @@ extern "C" tm_status tm_stats(tm_context* context, tm_counters* out) {
     counters.poisoned_touches = stats.poisoned_touches;
     counters.steps = stats.steps;
     counters.step_ns_p99 = stats.step_ns_p99;
+    counters.dropped = stats.dropped;
     fill_info(out, counters);
     return {};
   });

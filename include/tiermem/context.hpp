@@ -53,6 +53,11 @@ class TIERMEM_API Context {
   /// The handle is stale at once; the bytes live until the last view and transfer end.
   Status free(Handle buffer);
 
+  /// One range of host memory, if it is resident: pins it, fills the view, and waits for nothing. False leaves
+  /// all as it was, whatever the reason; acquire() says which it is. The shortest way to bytes that are there.
+  bool hit(const Access& access, ViewRecord& view) noexcept;
+  /// Releases one view; false if it is not held.
+  bool end_view(const ViewRecord& view) noexcept;
   /// All ranges or none: room for all is reserved before the first is pinned. One ViewRecord per
   /// range.
   Status acquire(std::span<const Access> list, Timeout timeout, std::span<ViewRecord> views) {
@@ -99,9 +104,6 @@ class TIERMEM_API Context {
 
  private:
   explicit Context(std::unique_ptr<Impl> impl) noexcept;
-  // One resident range, without a Status on the way: false leaves all as it was.
-  bool hit(const Access& access, ViewRecord& view) noexcept;
-  bool end_view(const ViewRecord& view) noexcept;
   Status acquire_list(std::span<const Access> list, Timeout timeout, std::span<ViewRecord> views);
   Status release_list(std::span<const ViewRecord> views);
   std::unique_ptr<Impl> impl_;

@@ -80,7 +80,10 @@ struct Timeout {
 };
 
 enum BufferFlags : std::uint32_t {
-  kDroppable = 2,   ///< The bytes may be dropped under pressure. This version writes them.
+  /// The bytes can be made again: where they must leave memory and no block tier takes them, they are dropped
+  /// instead of anybody being refused. Reading them is `discarded` then, until they are overwritten with
+  /// kDiscard or given up with dont_need.
+  kDroppable = 2,
   kKeepOnFree = 4,  ///< Reserved for named buffers.
   kNoChecksum = 8,  ///< Slots of this buffer carry no checksums.
   kIsolated =
@@ -107,7 +110,7 @@ struct BufferInfo {
   std::uint64_t in_slots = 0;  ///< Newest bytes in a block tier.
   std::uint64_t zero = 0;      ///< Never written.
   std::uint64_t pinned = 0;    ///< Held by views.
-  std::uint64_t lost = 0;
+  std::uint64_t lost = 0;  ///< Gone: damaged on a device, or dropped (kDroppable).
   char label[32] = {};
 };
 
@@ -128,6 +131,7 @@ struct Stats {
   std::uint64_t poisoned_touches = 0;  ///< Touches of an absent extent without a view.
   std::uint64_t steps = 0;
   std::uint64_t step_ns_p99 = 0;  ///< 99 of 100 steps took less, to 2 %. Not above 200,000 by design.
+  std::uint64_t dropped = 0;  ///< Bytes of droppable buffers that gave way to others.
 };
 
 }  // namespace tiermem

@@ -2,6 +2,7 @@
 #include "base/error.hpp"
 
 #include <array>
+#include <iterator>
 
 namespace tiermem {
 
@@ -12,6 +13,16 @@ const char* code_name(Code code) noexcept {
       "shut_down", "internal"};
   const auto index = static_cast<std::size_t>(code);
   return index < kNames.size() ? kNames[index] : "unknown";
+}
+
+std::string place_name(Place place) {
+  static constexpr const char* kNames[] = {"any", "host", "dram", "numa", "pmem", "gpu", "block", "remote"};
+  const auto kind = static_cast<unsigned>(place.kind);
+  if (kind >= std::size(kNames)) {
+    return fmt::format("kind {}", kind);
+  }
+  const bool one_of_several = place.kind >= Kind::numa || place.index != 0;
+  return one_of_several ? fmt::format("{}:{}", kNames[kind], place.index) : kNames[kind];
 }
 
 std::string human_bytes(std::uint64_t bytes) {

@@ -10,7 +10,7 @@
 namespace tiermem {
 
 bool Mover::start_demote(ExtentRef ref, unsigned space, bool evict_after, Priority priority) {
-  if (block_ == nullptr || now_ < write_backoff_until_) {
+  if (!can_write()) {
     return false;
   }
   const ExtentBits bits = residency_.extents.word(space, ref).book();

@@ -12,7 +12,7 @@ bool Mover::start_evict(ExtentRef ref, unsigned space, Priority priority) {
     return false;
   }
   if (bits.dirty() && readable_elsewhere(ref, space) == kNoSpace) {
-    return start_demote(ref, space, true, priority);
+    return droppable(ref) && !can_write() ? leave(ref, space, true) : start_demote(ref, space, true, priority);
   }
   // Dirty bytes may go only where another copy has them: a writer may come and go before the next
   // line.
@@ -47,6 +47,8 @@ void Mover::finish_evict(ExtentRef ref, unsigned space, FrameId frame) {
   give_frame(frame, space, bytes_of(ref));
   residency_.extents.frame(space, ref) = {};
   spaces_[space].recency.removed(ref, true);
+  const bool dropped = word.load().dirty() && droppable(ref) && readable_elsewhere(ref, space) == kNoSpace;
+  stats_.dropped += dropped ? bytes_of(ref) : 0;
   stats_.evicted_clean += word.load().dirty() ? 0 : bytes_of(ref);
   if (space == kHost && extent.prefetched) {
     stats_.prefetched_unused += word.load().referenced() ? 0 : bytes_of(ref);
@@ -55,6 +57,9 @@ void Mover::finish_evict(ExtentRef ref, unsigned space, FrameId frame) {
   word.clear_dirty();
   word.set_phase(Phase::none);
   settle(ref);
+  if (dropped) {
+    residency_.extents.word(kHost, ref).set_phase(Phase::lost);
+  }
 }
 
 // After a copy has gone: the last one of several becomes exclusive, and an extent without any copy
@@ -83,6 +88,10 @@ void Mover::drop_slot(ExtentRef ref) {
     block_->free(extent.slot);
     extent.has_slot = false;
     extent.slot_stale = false;
+    if (last_write_error_.code == Code::no_capacity) {
+      write_backoff_until_ = 0;  // What was refused for want of room finds some now.
+      write_backoff_ns_ = 0;
+    }
   }
   Checksums::destroy(extent.sums);
   extent.sums = nullptr;

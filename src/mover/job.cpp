@@ -7,7 +7,7 @@ namespace {
 Status run_step(Job& job, JobStep step) {
   switch (step) {
     case kPopulate:
-      return job.tier->populate(job.frame, (job.steps & kClear) != 0);
+      return job.tier->populate(job.frame, (job.steps & kClear) != 0, job.at);
     case kClear:
       return {};
     case kVerify:

@@ -106,6 +106,7 @@ class Mover {
   void park_discards(Request& request);
   void leave_parking(Request& request);
   bool ready(const Need& need) const;
+  bool nothing_to_read(const Need& need) const;
   void wait_for(Request& request, std::uint32_t index, ExtentRef ref);
   bool stop_waiting(Request& request, std::uint32_t index);
   void forget_waits(Request& request);
@@ -186,6 +187,9 @@ class Mover {
     return std::uint64_t{1} << record_of(ref).extent_shift.load(std::memory_order_relaxed);
   }
   std::byte* window_at(ExtentRef ref, unsigned space) const;
+  // There is a block tier, and it has not just refused.
+  bool can_write() const { return block_ != nullptr && now_ >= write_backoff_until_; }
+  bool droppable(ExtentRef ref) const { return (record_of(ref).flags & kDroppable) != 0; }
   bool has_frame(ExtentRef ref, unsigned space) const {
     const ExtentBits bits = residency_.extents.word(space, ref).load();
     return bits.readable() || bits.phase() == Phase::vacant;

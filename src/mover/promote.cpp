@@ -181,6 +181,10 @@ void Mover::publish(Transfer& transfer) {
         at != nullptr ? at : spaces_[space].tier->landing(transfer.frame, nullptr),
         std::memory_order_relaxed);  // Published by set_phase below.
   }
+  ExtentWord& host = residency_.extents.word(kHost, ref);
+  if (space != kHost && host.load().phase() == Phase::lost) {
+    host.set_phase(Phase::none);  // Overwritten: there are bytes again, if not here.
+  }
   dirty ? word.set_dirty() : word.clear_dirty();
   if (transfer.sums != nullptr) {
     Checksums::destroy(extent.sums);

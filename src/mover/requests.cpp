@@ -101,6 +101,13 @@ bool Mover::ready(const Need& need) const {
   return need.writes ? bits.writable() : bits.readable();
 }
 
+// No bytes that a prefetch could bring.
+bool Mover::nothing_to_read(const Need& need) const {
+  const Phase host = residency_.extents.word(kHost, need.ref).load().phase();
+  return residency_.extents.word(need.space, need.ref).load().phase() == Phase::zero || host == Phase::lost ||
+         host == Phase::vacant || claimed(need.ref, need.space);
+}
+
 Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   Extents& extents = residency_.extents;
   const bool prefetch = request.want == Want::prefetch;
@@ -125,16 +132,19 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
     return Arm::wait_pins;
   }
   if (prefetch) {
-    const bool nothing_to_read = bits.phase() == Phase::zero || bits.phase() == Phase::lost ||
-                                 extents.word(kHost, need.ref).load().phase() == Phase::vacant ||
-                                 claimed(need.ref, need.space);
     const bool full = prefetch_queue_.size() + prefetches_ >= 65536;
-    return nothing_to_read || full ? Arm::ready : Arm::queued;
+    return nothing_to_read(need) || full ? Arm::ready : Arm::queued;
   }
-  if (bits.phase() == Phase::lost && !need.discard) {
-    fail_request(request, fail(Code::lost, "the bytes of extent {} of buffer '{}' are lost: a checksum did not match",
-                               need.ref - record_of(need.ref).first.load(std::memory_order_relaxed),
-                               record_of(need.ref).label));
+  if (extents.word(kHost, need.ref).load().phase() == Phase::lost && !need.discard) {
+    const BufferRecord& record = record_of(need.ref);
+    const ExtentRef number = need.ref - record.first.load(std::memory_order_relaxed);
+    fail_request(request, droppable(need.ref)
+                              ? fail(Code::discarded,
+                                     "the bytes of extent {} of droppable buffer '{}' were dropped to make room: "
+                                     "acquire it with mode discard and write them again",
+                                     number, record.label)
+                              : fail(Code::lost, "the bytes of extent {} of buffer '{}' are lost: a checksum did "
+                                     "not match", number, record.label));
     return Arm::ready;
   }
   if (extents.word(kHost, need.ref).load().phase() == Phase::vacant &&

@@ -163,12 +163,12 @@ Recency::Candidate Mover::candidate(ExtentRef ref, Space& s) {
   // What was fetched ahead waits for its use, unless so much was that it would crowd out all else.
   const bool awaited = extent.prefetched && s.unused_prefetched <= s.tier->books().budget / 2 && !desperate_;
   // Dirty bytes without another copy can leave only if they can be written down now.
-  const bool can_write = block_ != nullptr && now_ >= write_backoff_until_;
-  const bool can_leave = !bits.dirty() || can_write || readable_elsewhere(ref, space) != kNoSpace;
+  const bool must_write = bits.dirty() && (can_write() || !droppable(ref));
+  const bool can_leave = !must_write || can_write() || readable_elsewhere(ref, space) != kNoSpace;
   return {.movable = has_frame(ref, space) && !bits.pinned() && extent.transfer == 0 && extent.holds == 0 && can_leave &&
                      !awaited,
           .referenced = referenced,
-          .dirty = bits.dirty(),
+          .dirty = must_write,
           .bytes = static_cast<std::uint32_t>(bytes_of(ref))};
 }
 
@@ -271,7 +271,8 @@ void Mover::serve_prefetch() {
     auto [request, index] = prefetch_queue_.front();
     Need& need = request->needs[index];
     Space& s = spaces_[need.space];
-    const bool wanted = residency_.extents.at(need.ref).transfer == 0 && lacks_copy(need);
+    const bool wanted =
+        residency_.extents.at(need.ref).transfer == 0 && lacks_copy(need) && !nothing_to_read(need);
     // Half of the memory at most for what nobody has used yet; beyond that a prefetch is dropped.
     const bool allowed = s.unused_prefetched + bytes_of(need.ref) <= s.tier->books().budget / 2;
     FrameId frame{};

@@ -85,6 +85,13 @@ class Buffers {
   std::uint64_t live_extents() const noexcept { return live_extents_.load(std::memory_order_relaxed); }
 
  private:
+  static constexpr std::uint32_t kWordsInLine = 64 / sizeof(ExtentWord);
+  static constexpr std::uint32_t kBlockWords = 512;
+  // Where short runs of one length come from.
+  struct Block {
+    ExtentRef first = 0;
+    std::uint32_t dealt = 0;
+  };
   ExtentRef take_run(std::uint32_t extents);
 
   Extents& extents_;
@@ -96,6 +103,7 @@ class Buffers {
   std::vector<std::uint32_t> free_records_;
   // Runs of extents by the logarithm of their length: a run is reused only for runs of its class.
   std::vector<ExtentRef> free_runs_[32];
+  Block blocks_[3] = {{0, kBlockWords}, {0, kBlockWords / 2}, {0, kBlockWords / 4}};
   ExtentRef next_extent_ = 0;
 };
 

@@ -16,8 +16,7 @@ Status Residency::resolve(const Access& access, Span& span, const char* call) {
       return fail(code, "{}: handle {:#x} is not a live buffer: it was freed, or never given out", call,
                   access.buffer);
     case Code::unavailable:
-      return fail(code, "{}: place kind {} index {} is not a tier of this context; see `tiermem topo`", call,
-                  static_cast<unsigned>(access.where.kind), access.where.index);
+      return fail(code, "{}: {} is not a tier of this context; see `tiermem topo`", call, place_name(access.where));
     default:
       break;
   }

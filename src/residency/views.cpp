@@ -26,6 +26,7 @@ struct ThreadViews {
   std::vector<ThreadChunks> all;
 
   ~ThreadViews() {
+    const ArenaScope inside;
     std::lock_guard lock(g_contexts_mutex);
     for (const ThreadChunks& mine : all) {
       for (const auto& [id, views] : g_contexts) {

@@ -200,8 +200,7 @@ Status Context::migrate(std::span<const Access> list, Place to, Timeout timeout)
     return evict(list, timeout);
   }
   if (!is_host(to)) {
-    return fail(Code::unavailable, "migrate: place kind {} index {} is not a tier of this context; see `tiermem topo`",
-                static_cast<unsigned>(to.kind), to.index);
+    return fail(Code::unavailable, "migrate: {} is not a tier of this context; see `tiermem topo`", place_name(to));
   }
   std::vector<Access> reads(list.begin(), list.end());
   for (Access& access : reads) {
@@ -291,8 +290,7 @@ Status Context::set_budget(Place tier, std::uint64_t bytes, Timeout timeout) {
     return status;
   }
   if (tier.kind != Kind::dram && tier.kind != Kind::block) {
-    return fail(Code::invalid_argument, "set_budget: tier kind {}; accepted are dram and block",
-                static_cast<unsigned>(tier.kind));
+    return fail(Code::invalid_argument, "set_budget: {}; accepted are dram and block", place_name(tier));
   }
   if (bytes < kSmallestExtent) {
     return fail(Code::invalid_argument, "set_budget: {} bytes; accepted are {} and more", bytes, kSmallestExtent);

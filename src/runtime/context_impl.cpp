@@ -439,8 +439,8 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
     return fail(Code::unsupported, "alloc: flags {:#x} are not known to this version", options.flags & ~kKnown);
   }
   if (options.preferred.kind > Kind::dram && options.preferred.kind != Kind::block) {
-    return fail(Code::unavailable, "alloc: preferred kind {} is not a tier of this context; see `tiermem topo`",
-                static_cast<unsigned>(options.preferred.kind));
+    return fail(Code::unavailable, "alloc: preferred {} is not a tier of this context; see `tiermem topo`",
+                place_name(options.preferred));
   }
   BufferShape shape;
   shape.bytes = bytes;

@@ -196,7 +196,7 @@ bool DramTier::needs_populate(FrameId frame) const {
   }
   const FramePool& of = pool(parts);
   const Frame& held = of.frame(parts.index);
-  return of.homes().memory && (!held.pages || held.tag != held.owner || held.split);
+  return !of.homes().memory || !held.pages || held.tag != held.owner || held.split;
 }
 
 // Trimming: begin and finish on the mover, run on a hand.

@@ -79,7 +79,7 @@ class DramTier final : public AddressableTier {
   FrameBooks books() const override { return books_; }
   void set_budget(std::uint64_t bytes) override { books_.budget = bytes; }
   bool needs_populate(FrameId frame) const override;
-  Status populate(FrameId frame, bool clear) override;
+  Status populate(FrameId frame, bool clear, std::byte* at) override;
   std::uint64_t begin_trim(std::uint64_t bytes) override;
   void run_trim() override;
   void finish_trim() override;
@@ -151,7 +151,7 @@ class DramTier final : public AddressableTier {
   void put_back(FramePool& to, std::uint32_t index);
   void add_victims(std::uint64_t bytes, std::uint64_t& chosen);
   Status populate_slab(const Parts& parts, bool clear);
-  Result<bool> populate_home(const FramePool& of, std::byte* home);  // True: all huge.
+  Result<bool> bring(const FramePool& of, std::byte* address);  // True: all huge.
   void repair(Frame& frame, std::byte* home, std::uint64_t bytes);
   void settle(Frame& frame, std::byte* at, const MapResult& result);
   WindowArena& arena_for(std::uint64_t extent_bytes);

@@ -8,18 +8,18 @@
 
 namespace tiermem {
 
-Result<bool> DramTier::populate_home(const FramePool& of, std::byte* home) {
+Result<bool> DramTier::bring(const FramePool& of, std::byte* address) {
   const bool huge = of.homes().huge;
   std::uint64_t got = 0;
   if (of.homes().registered_with != nullptr) {
     Nursery& nursery = of.bytes() >= host::kHugePage ? *huge_nursery_ : *small_nursery_;
-    auto filled = nursery.fill(home, of.bytes(), huge && require_huge_);
+    auto filled = nursery.fill(address, of.bytes(), huge && require_huge_);
     if (!filled.ok()) {
       return std::move(filled).status();
     }
     got = filled->huge;
   } else {
-    auto brought = bring_pages(home, of.bytes(), huge, huge && require_huge_);
+    auto brought = bring_pages(address, of.bytes(), huge, huge && require_huge_);
     if (!brought.ok()) {
       return std::move(brought).status();
     }
@@ -34,20 +34,21 @@ Result<bool> DramTier::populate_home(const FramePool& of, std::byte* home) {
   return huge && got == of.bytes() / host::kHugePage;
 }
 
-Status DramTier::populate(FrameId id, bool clear) {
+Status DramTier::populate(FrameId id, bool clear, std::byte* at) {
   const Parts parts = unpack(id);
   if (is_slab(parts)) {
     return populate_slab(parts, clear);
   }
   const FramePool& of = pool(parts);
   if (!of.homes().memory) {
-    return {};  // Pages come zeroed, in the window, with the bytes.
+    // Fresh pages, in the window itself: without this whoever reads into them waits for the kernel's zeros.
+    return at != nullptr ? bring(of, at).status() : Status();
   }
   Frame& frame = of.frame(parts.index);
   assert(frame.at == nullptr);
   std::byte* const home = of.home(parts.index);
   if (!frame.pages) {
-    auto all_huge = populate_home(of, home);
+    auto all_huge = bring(of, home);
     if (!all_huge.ok()) {
       return std::move(all_huge).status();
     }
@@ -94,7 +95,7 @@ Status DramTier::populate_slab(const Parts& parts, bool clear) {
     const std::lock_guard lock(slab_pages_mutex_);
     if (!chunk.pages.load()) {
       const FramePool& chunks = pool(Parts{Pool::locked, kLog2Chunk, 0});
-      auto brought = populate_home(chunks, chunks.home(of.chunk_of(parts.index)));
+      auto brought = bring(chunks, chunks.home(of.chunk_of(parts.index)));
       if (!brought.ok()) {
         return std::move(brought).status();
       }

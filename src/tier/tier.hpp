@@ -70,9 +70,10 @@ class AddressableTier {
   /// domain's bytes.
   virtual bool needs_populate(FrameId frame) const = 0;
   /// [hand] Pages for the frame; clears it when it carries another domain's bytes or `clear` is
-  /// set. Fresh huge pages are zero already and are not cleared twice. no_capacity when the kernel
-  /// has no pages.
-  virtual Status populate(FrameId frame, bool clear) = 0;
+  /// set. Fresh huge pages are zero already and are not cleared twice. `at`: where in a window it
+  /// will appear, or null; a tier whose frames have no memory of their own brings the pages there,
+  /// and unmap() must follow. no_capacity when the kernel has no pages.
+  virtual Status populate(FrameId frame, bool clear, std::byte* at) = 0;
   /// [hand] Cached frames given back to the kernel until `bytes` are free or none is left; returns
   /// bytes freed. Called between the mover's steps by the mover's order: the books change in
   /// finish_trim.

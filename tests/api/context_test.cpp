@@ -381,5 +381,17 @@ TEST_F(ContextTest, a_stream_visits_every_chunk_in_order) {
   EXPECT_EQ(seen, buffer->size());
 }
 
+TEST_F(ContextTest, the_time_of_steps_is_counted) {
+  auto context = make("16M");
+  auto buffer = context->alloc(64 * kMiB);
+  for (std::uint64_t at = 0; at < buffer->size(); at += 2 * kMiB) {
+    ASSERT_TRUE(buffer->acquire(kDiscard, at, 2 * kMiB).ok());
+  }
+  const Stats stats = context->stats();
+  EXPECT_GT(stats.steps, 10u);
+  EXPECT_GT(stats.step_ns_p99, 100u);
+  EXPECT_LT(stats.step_ns_p99, 10'000'000'000u);
+}
+
 }  // namespace
 }  // namespace tiermem

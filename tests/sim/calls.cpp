@@ -25,6 +25,7 @@ void Simulation::alloc() {
   shape.extent_shift = live.extent_bytes == 8192 ? 13 : 12;
   shape.extents = static_cast<std::uint32_t>(extents);
   shape.domain = world_.one_in(4) ? 1 : 0;
+  shape.flags = world_.one_in(5) ? std::uint32_t{kDroppable} : 0;
   shape.pool = windowed ? host_.window_pool(live.extent_bytes) : Pool::locked;
   const std::string label = fmt::format("buffer{}", next_serial_);
   shape.label = label.c_str();
@@ -43,7 +44,11 @@ void Simulation::alloc() {
   live.handle = *handle;
   live.model.assign(live.bytes, std::byte{0});
   live.unsure.assign(extents, false);
-  note("alloc {} bytes {} window {} spare {}", label, live.bytes, windowed, spare != 0);
+  note("alloc {} bytes {} window {} spare {}{}", label, live.bytes, windowed, spare != 0,
+       shape.flags != 0 ? " droppable" : "");
+  if (shape.flags != 0) {
+    droppable_.insert(next_serial_);
+  }
   live_.emplace(next_serial_++, std::move(live));
 }
 
@@ -136,7 +141,8 @@ void Simulation::completed(Pending& p) {
                   code == Code::stale_handle || code == Code::busy ||
                   (code == Code::invalid_argument && swarm_.device_frames != 0) ||
                   (code == Code::io_error && (faulty() || file_changed(p))) ||
-                  (code == Code::lost && port_.corrupted()),
+                  (code == Code::lost && port_.corrupted()) ||
+                  (code == Code::discarded && names_droppable(p)),
               fmt::format("acquire ended in {}: {}", code_name(code), p.request.status.message()));
         check(p.request.status.info() != nullptr, "an error without a sentence");
       }
@@ -246,6 +252,11 @@ void Simulation::ask(Want want) {
 bool Simulation::file_changed(const Pending& p) const {
   return std::any_of(p.buffers.begin(), p.buffers.end(),
                      [&](std::size_t serial) { return changed_files_.count(serial) != 0; });
+}
+
+bool Simulation::names_droppable(const Pending& p) const {
+  return std::any_of(p.buffers.begin(), p.buffers.end(),
+                     [&](std::size_t serial) { return droppable_.count(serial) != 0; });
 }
 
 bool Simulation::wanted(std::size_t serial) const {

@@ -62,7 +62,7 @@ class FakeMemory final : public AddressableTier {
     const Frame& frame = frames_.at(id.value);
     return !frame.populated || frame.foreign;
   }
-  Status populate(FrameId id, bool clear) override {
+  Status populate(FrameId id, bool clear, std::byte*) override {
     if (dice_.strikes("populate")) {
       return fail(Code::no_capacity, "the kernel has no pages");
     }

@@ -198,6 +198,7 @@ void Simulation::drain() {
       mover_.post(&p.request);
       finish(p);
       check(p.request.status.ok() || (p.request.status.code() == Code::lost && port_.corrupted()) ||
+                (p.request.status.code() == Code::discarded && names_droppable(p)) ||
                 (p.request.status.code() == Code::io_error && changed_files_.count(serial) != 0) ||
                 (p.request.status.code() == Code::no_capacity &&
                  (!swarm_.block_tier || block_.degraded() != 0 || disks_filled_)),

@@ -135,6 +135,7 @@ class Simulation {
   void change_file();
   void compare_adopted(const Held& held);
   bool file_changed(const Pending& p) const;
+  bool names_droppable(const Pending& p) const;
 
   void ask(Want want);
   bool wanted(std::size_t serial) const;
@@ -161,6 +162,7 @@ class Simulation {
   std::map<std::size_t, Live> live_, zombies_;
   std::vector<std::size_t> gone_;
   std::set<std::size_t> changed_files_;
+  std::set<std::size_t> droppable_;
   std::vector<Held> held_;
   std::deque<Pending> pending_;
   std::size_t next_serial_ = 0;

@@ -36,7 +36,7 @@ bool all(const std::byte* data, std::uint64_t bytes, std::byte value) {
 FrameId get(DramTier& tier, Pool pool, std::uint64_t bytes, std::uint32_t domain = 0) {
   const FrameId frame = tier.acquire_frame({pool, bytes, domain});
   if (frame.valid() && tier.needs_populate(frame)) {
-    const Status status = tier.populate(frame, false);
+    const Status status = tier.populate(frame, false, nullptr);
     EXPECT_TRUE(status.ok()) << status.message();
   }
   return frame;
@@ -48,7 +48,7 @@ TEST(Dram, a_fresh_frame_is_charged_and_needs_pages) {
   ASSERT_TRUE(frame.valid());
   EXPECT_TRUE(tier->needs_populate(frame));
   EXPECT_EQ(tier->books().in_use, 2 * kMiB);
-  ASSERT_TRUE(tier->populate(frame, true).ok());
+  ASSERT_TRUE(tier->populate(frame, true, nullptr).ok());
   EXPECT_FALSE(tier->needs_populate(frame));
   EXPECT_TRUE(all(tier->landing(frame, nullptr), 2 * kMiB, std::byte{0}));
   EXPECT_EQ(tier->counters().cleared_bytes, 0U) << "fresh pages are zero already";
@@ -130,7 +130,7 @@ TEST(Dram, a_trimmed_frame_comes_back_empty) {
     const FrameId second = tier->acquire_frame({pool, 2 * kMiB, 0});
     EXPECT_EQ(second, first) << "homes are used again";
     EXPECT_TRUE(tier->needs_populate(second));
-    ASSERT_TRUE(tier->populate(second, false).ok());
+    ASSERT_TRUE(tier->populate(second, false, nullptr).ok());
     EXPECT_TRUE(all(tier->landing(second, nullptr), 2 * kMiB, std::byte{0}));
     tier->return_frame(second);
     trim(*tier, ~std::uint64_t{0});
@@ -188,7 +188,7 @@ TEST(Dram, a_change_of_domain_clears) {
     const FrameId theirs = tier->acquire_frame({pool, bytes, 2});
     ASSERT_EQ(tier->landing(theirs, nullptr), home) << "the same memory";
     EXPECT_TRUE(tier->needs_populate(theirs));
-    ASSERT_TRUE(tier->populate(theirs, false).ok());
+    ASSERT_TRUE(tier->populate(theirs, false, nullptr).ok());
     EXPECT_TRUE(all(home, bytes, std::byte{0}));
     tier->return_frame(theirs);
     trim(*tier, ~std::uint64_t{0});
@@ -204,7 +204,7 @@ TEST(Dram, recycling_within_a_domain_does_not_clear) {
   EXPECT_FALSE(tier->needs_populate(again));
   EXPECT_TRUE(all(tier->landing(again, nullptr), 2 * kMiB, std::byte{0x22}));
   EXPECT_EQ(tier->counters().cleared_bytes, 0U);
-  ASSERT_TRUE(tier->populate(again, true).ok());
+  ASSERT_TRUE(tier->populate(again, true, nullptr).ok());
   EXPECT_TRUE(all(tier->landing(again, nullptr), 2 * kMiB, std::byte{0})) << "unless asked to";
 }
 
@@ -259,7 +259,7 @@ TEST(Dram, neighbours_in_a_chunk_do_not_see_another_domains_bytes) {
   const FrameId whole = tier->acquire_frame({Pool::locked, 2 * kMiB, 1});
   ASSERT_TRUE(whole.valid());
   EXPECT_TRUE(tier->needs_populate(whole));
-  ASSERT_TRUE(tier->populate(whole, false).ok());
+  ASSERT_TRUE(tier->populate(whole, false, nullptr).ok());
   EXPECT_TRUE(all(tier->landing(whole, nullptr), 2 * kMiB, std::byte{0}));
 }
 
@@ -283,7 +283,7 @@ TEST(Dram, required_huge_pages_come_or_fail) {
     GTEST_SKIP() << tier.message();
   }
   const FrameId frame = (*tier)->acquire_frame({Pool::movable, 4 * kMiB, 0});
-  const Status populated = (*tier)->populate(frame, false);
+  const Status populated = (*tier)->populate(frame, false, nullptr);
   const auto huge = host::huge_bytes((*tier)->landing(frame, nullptr), 4 * kMiB);
   if (!huge.has_value()) {
     GTEST_SKIP() << "PAGEMAP_SCAN is missing";

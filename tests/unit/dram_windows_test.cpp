@@ -121,7 +121,7 @@ class DramWindows : public testing::TestWithParam<std::tuple<Mechanism, std::uin
   // As a promote does: pages, bytes, map.
   void bring(std::uint64_t i, std::uint64_t what) {
     if (tier->needs_populate(frames[i])) {
-      const Status populated = tier->populate(frames[i], false);
+      const Status populated = tier->populate(frames[i], false, at(i));
       ASSERT_TRUE(populated.ok()) << populated.message();
     }
     fill(tier->landing(frames[i], at(i)), bytes, what);
@@ -180,7 +180,7 @@ TEST_P(DramWindows, a_frame_can_appear_elsewhere) {
 }
 
 TEST_P(DramWindows, never_written_frames_show_zeros) {
-  ASSERT_TRUE(tier->populate(frames[0], true).ok());
+  ASSERT_TRUE(tier->populate(frames[0], true, nullptr).ok());
   show(0);
   EXPECT_TRUE(std::all_of(at(0), at(0) + bytes, [](std::byte b) { return b == std::byte{0}; }));
   fill(at(0), bytes, 5);
@@ -268,7 +268,7 @@ TEST(Dram, a_page_locked_home_is_copied_in) {
   DramTier& tier = **made;
   std::byte* const window = *tier.reserve_window(2 * kMiB, 2 * kMiB);
   const FrameId frame = tier.acquire_frame({Pool::movable, 2 * kMiB, 0});
-  ASSERT_TRUE(tier.populate(frame, false).ok());
+  ASSERT_TRUE(tier.populate(frame, false, nullptr).ok());
   std::byte* const home = tier.landing(frame, window);
   fill(home, 2 * kMiB, 1);
   // Sanitizers make mlock() do nothing: ask the kernel.
@@ -297,7 +297,7 @@ TEST(Dram, a_frame_split_in_its_window_is_repaired) {
   DramTier& tier = **made;
   std::byte* const window = *tier.reserve_window(2 * kMiB, 2 * kMiB);
   const FrameId frame = tier.acquire_frame({Pool::movable, 2 * kMiB, 0});
-  ASSERT_TRUE(tier.populate(frame, false).ok());
+  ASSERT_TRUE(tier.populate(frame, false, nullptr).ok());
   std::byte* const home = tier.landing(frame, window);
   if (host::huge_bytes(home, 2 * kMiB).value_or(0) == 0) {
     GTEST_SKIP() << "no huge page, or no way to know";
@@ -311,7 +311,7 @@ TEST(Dram, a_frame_split_in_its_window_is_repaired) {
   EXPECT_TRUE(holds(home, 2 * kMiB, 1));
   EXPECT_EQ(tier.counters().split, 1U);
   EXPECT_TRUE(tier.needs_populate(frame));
-  ASSERT_TRUE(tier.populate(frame, false).ok());
+  ASSERT_TRUE(tier.populate(frame, false, nullptr).ok());
   EXPECT_FALSE(tier.needs_populate(frame)) << "one attempt";
   EXPECT_TRUE(holds(home, 2 * kMiB, 1)) << "repair keeps the bytes";
   EXPECT_EQ(host::huge_bytes(home, 2 * kMiB), tier.counters().repaired * 2 * kMiB);
@@ -337,7 +337,7 @@ TEST(Dram, mapping_by_remap_stops_before_mappings_run_out) {
   bool refused = false;
   for (std::uint64_t i = 0; i < 32 && !refused; ++i) {
     const FrameId frame = tier.acquire_frame({Pool::movable, 2 * kMiB, 0});
-    ASSERT_TRUE(tier.populate(frame, false).ok());
+    ASSERT_TRUE(tier.populate(frame, false, nullptr).ok());
     fill(tier.landing(frame, window), 2 * kMiB, i);
     Mechanism used{};
     const Status status = tier.map(frame, window + i * kStride, used);
@@ -403,7 +403,7 @@ class FaultTest : public testing::Test {
     tier = std::move(*made);
     window = *tier->reserve_window(4 * kMiB, 2 * kMiB);
     frame = tier->acquire_frame({Pool::movable, 2 * kMiB, 0});
-    ASSERT_TRUE(tier->populate(frame, false).ok());
+    ASSERT_TRUE(tier->populate(frame, false, nullptr).ok());
     fill(tier->landing(frame, window), 2 * kMiB, 1);
   }
 
@@ -541,7 +541,7 @@ int serve_by(Mechanism expected) {
   std::byte* const window = *tier.reserve_window(2 * kMiB, 2 * kMiB);
   const FrameId frame = tier.acquire_frame({Pool::movable, 2 * kMiB, 0});
   Mechanism used{};
-  if (!tier.populate(frame, false).ok()) {
+  if (!tier.populate(frame, false, nullptr).ok()) {
     return 2;
   }
   fill(tier.landing(frame, window), 2 * kMiB, 1);
@@ -620,7 +620,7 @@ TEST(Dram, five_thousand_moves_grow_the_process_by_no_more_than_the_budget) {
       }
       std::byte* const at = window + extent * 2 * kMiB;
       if (tier.needs_populate(frame)) {
-        ASSERT_TRUE(tier.populate(frame, false).ok());
+        ASSERT_TRUE(tier.populate(frame, false, nullptr).ok());
       }
       const std::uint64_t first = extent + 1;
       std::memcpy(tier.landing(frame, at), &first, 8);
@@ -682,7 +682,7 @@ TEST(Dram, hands_work_on_different_frames_at_once) {
           for (const Work& job : work[hand]) {
             ++what;
             Mechanism used{};
-            wrong += tier.populate(job.frame, true).ok() ? 0 : 1;
+            wrong += tier.populate(job.frame, true, nullptr).ok() ? 0 : 1;
             std::byte* const landing = tier.landing(job.frame, job.at);
             fill(landing, job.bytes, what);
             wrong += tier.map(job.frame, job.at, used).ok() ? 0 : 1;

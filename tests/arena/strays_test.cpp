@@ -1,0 +1,220 @@
+// Whose memory tiermem uses for itself. This program has its own malloc, which sees every allocation of the
+// process: one that is made in a call of tiermem, or on one of its threads, without the mark by which an
+// interposed malloc recognises tiermem (base/arena.hpp) is a stray. Under the preload library a stray would
+// make the mover wait for itself.
+#include <execinfo.h>
+#include <gtest/gtest.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <memory_resource>
+#include <vector>
+
+#include "base/arena.hpp"
+#include "support/pattern.hpp"
+#include "tiermem/tiermem.hpp"
+
+extern "C" {
+void* __libc_malloc(size_t bytes);
+void* __libc_calloc(size_t n, size_t bytes);
+void* __libc_realloc(void* block, size_t bytes);
+void* __libc_memalign(size_t alignment, size_t bytes);
+void __libc_free(void* block);
+}
+
+namespace {
+
+std::atomic<bool> g_counting{false};
+std::atomic<std::uint64_t> g_inside{0}, g_strays{0};
+std::array<std::array<void*, 24>, 8> g_stacks;  // Of the first strays.
+std::array<int, 8> g_depths;
+__thread bool t_test_thread = false;  // Others are tiermem's: the test makes none.
+__thread bool t_in_call = false;
+__thread bool t_looking = false;
+
+void seen() {
+  if (!g_counting.load(std::memory_order_relaxed) || (t_test_thread && !t_in_call) || t_looking) {
+    return;
+  }
+  if (tiermem::inside_tiermem()) {
+    g_inside.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  const std::uint64_t n = g_strays.fetch_add(1, std::memory_order_relaxed);
+  if (n < g_stacks.size()) {
+    t_looking = true;
+    g_depths[n] = backtrace(g_stacks[n].data(), static_cast<int>(g_stacks[n].size()));
+    t_looking = false;
+  }
+}
+
+}  // namespace
+
+extern "C" {
+void* malloc(size_t bytes) {
+  seen();
+  return __libc_malloc(bytes);
+}
+void* calloc(size_t n, size_t bytes) {
+  seen();
+  return __libc_calloc(n, bytes);
+}
+void* realloc(void* block, size_t bytes) {
+  seen();
+  return __libc_realloc(block, bytes);
+}
+void* memalign(size_t alignment, size_t bytes) {
+  seen();
+  return __libc_memalign(alignment, bytes);
+}
+void* aligned_alloc(size_t alignment, size_t bytes) {
+  seen();
+  return __libc_memalign(alignment, bytes);
+}
+int posix_memalign(void** block, size_t alignment, size_t bytes) {
+  seen();
+  *block = __libc_memalign(alignment, bytes);
+  return *block == nullptr ? ENOMEM : 0;
+}
+void free(void* block) { __libc_free(block); }
+}
+
+namespace tiermem::test {
+namespace {
+
+/// What is called in `body` is tiermem, but for what the test does itself.
+template <typename Body>
+auto call(Body&& body) {
+  struct Mark {
+    Mark() { t_in_call = true; }
+    ~Mark() { t_in_call = false; }
+  } mark;
+  return body();
+}
+
+class Strays : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    t_test_thread = true;
+    void* first[2];
+    (void)backtrace(first, 2);  // Loads what it needs.
+    g_inside = g_strays = 0;
+    g_counting = true;
+  }
+  void TearDown() override {
+    g_counting = false;
+    EXPECT_EQ(g_strays.load(), 0u);
+    for (std::uint64_t i = 0; i < std::min<std::uint64_t>(g_strays, g_stacks.size()); ++i) {
+      fprintf(stderr, "stray %d:\n", static_cast<int>(i));
+      backtrace_symbols_fd(g_stacks[i].data(), g_depths[i], STDERR_FILENO);
+    }
+  }
+  Directory directory_;
+};
+
+TEST_F(Strays, none_in_the_life_of_a_context) {
+  const std::string tiers = "dram=16M; nvme=" + directory_.path() + ":128M";
+  auto context = call([&] { return Context::create(tiers); });
+  ASSERT_TRUE(context.ok()) << context.message();
+  Context& c = **context;
+  auto big = call([&] { return c.alloc(64 * kMiB, {.label = "big"}); });
+  for (std::uint64_t at = 0; at < big->size(); at += 2 * kMiB) {
+    auto view = call([&] { return big->acquire(kDiscard, at, 2 * kMiB); });
+    ASSERT_TRUE(view.ok()) << view.message();
+    fill(view->as<std::uint64_t>(), 1, at / 8);
+    call([&] { view->release(); });
+  }
+  for (std::uint64_t at = 0; at < big->size(); at += 2 * kMiB) {
+    auto view = call([&] { return big->acquire(kRead, at, 2 * kMiB); });
+    ASSERT_TRUE(view.ok()) << view.message();
+    EXPECT_EQ(wrong(view->as<std::uint64_t>(), 1, at / 8), 0u);
+    call([&] { view->release(); });
+  }
+  EXPECT_TRUE(call([&] { return big->prefetch(0, 4 * kMiB); }).ok());
+  EXPECT_TRUE(call([&] { return big->advise(Advice::sequential); }).ok());
+  EXPECT_TRUE(call([&] { return big->evict(); }).ok());
+  EXPECT_TRUE(call([&] { return big->info(); }).ok());
+  EXPECT_TRUE(call([&] { return c.set_budget({Kind::dram, 0}, 8 * kMiB); }).ok());
+  const Access first = big->range(0, 2 * kMiB);
+  ViewRecord record;
+  {
+    auto op = call([&] { return c.acquire_async({&first, 1}, {&record, 1}); });
+    ASSERT_TRUE(op.ok());
+    EXPECT_TRUE(call([&] { return op->wait(); }).ok());
+  }
+  EXPECT_TRUE(call([&] { return c.release({&record, 1}); }).ok());
+  EXPECT_EQ(call([&] { return c.release({&record, 1}); }).code(), Code::invalid_argument);
+  EXPECT_EQ(call([&] { return c.alloc(0); }).code(), Code::invalid_argument);
+  EXPECT_EQ(call([&] { return c.free(12345); }).code(), Code::stale_handle);
+  for (int i = 0; i < 100; ++i) {
+    auto small = call([&] { return c.alloc(4096 + 100u * static_cast<unsigned>(i)); });
+    auto view = call([&] { return small->acquire(kWrite); });
+    ASSERT_TRUE(view.ok()) << view.message();
+    call([&] { view->release(); });
+    call([&] { small->reset(); });
+  }
+  (void)call([&] { return c.stats(); });
+  call([&] { big->reset(); });
+  EXPECT_TRUE(call([&] { return c.close(); }).ok());
+  call([&] { context->reset(); });
+  EXPECT_GT(g_inside.load(), 0u) << "the count counts";
+}
+
+TEST_F(Strays, none_for_an_adopted_file) {
+  const std::string path = directory_.path() + "/file";
+  {
+    std::vector<std::uint64_t> words(kMiB);
+    fill(words, 2);
+    FILE* file = fopen(path.c_str(), "wb");
+    ASSERT_NE(file, nullptr);
+    ASSERT_EQ(fwrite(words.data(), 8, words.size(), file), words.size());
+    ASSERT_EQ(fclose(file), 0);
+  }
+  auto context = call([&] { return Context::create("dram=4M; nvme=off"); });
+  ASSERT_TRUE(context.ok()) << context.message();
+  {
+    auto adopted = call([&] { return (*context)->adopt_file(path.c_str()); });
+    ASSERT_TRUE(adopted.ok()) << adopted.message();
+    for (std::uint64_t at = 0; at < 8 * kMiB; at += kMiB) {
+      auto view = call([&] { return adopted->acquire(kRead, at, kMiB); });
+      ASSERT_TRUE(view.ok()) << view.message();
+      EXPECT_EQ(wrong(view->as<std::uint64_t>(), 2, at / 8), 0u);
+      call([&] { view->release(); });
+    }
+    call([&] { adopted->reset(); });
+  }
+  call([&] { context->reset(); });
+}
+
+TEST_F(Strays, and_no_allocation_at_all_where_bytes_are_resident) {
+  auto context = call([&] { return Context::create("dram=16M; nvme=off"); });
+  ASSERT_TRUE(context.ok()) << context.message();
+  auto buffer = call([&] { return (*context)->alloc(kMiB); });
+  const auto use = [&] {
+    auto view = buffer->acquire(kWrite);
+    ASSERT_TRUE(view.ok());
+    view->release();
+    auto other = (*context)->alloc(2 * kMiB);
+    auto theirs = other->acquire(kDiscard);
+    ASSERT_TRUE(theirs.ok());
+  };
+  for (int i = 0; i < 3; ++i) {
+    call(use);  // Slots for views, frames, a spare buffer.
+  }
+  (void)call([&] { return (*context)->stats(); });
+  const std::uint64_t before = g_inside;
+  for (int i = 0; i < 1000; ++i) {
+    call(use);
+  }
+  EXPECT_EQ(g_inside.load(), before);
+  call([&] { buffer->reset(); });
+  call([&] { context->reset(); });
+}
+
+}  // namespace
+}  // namespace tiermem::test
