@@ -50,8 +50,9 @@ bool Mover::issue_io() {
           channel->tier->submit({.cookie = transfer.job.transfer,
                                  .slot = transfer.slot,
                                  .write = transfer.kind == Transfer::Kind::demote,
-                                 .data = transfer.job.data,
-                                 .length = bytes_of(transfer.ref)});
+                                 .data = transfer.job.data + transfer.from,
+                                 .offset = transfer.from,
+                                 .length = transfer.length != 0 ? transfer.length : bytes_of(transfer.ref)});
         }
       }
     }

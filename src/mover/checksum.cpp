@@ -62,6 +62,23 @@ void Checksums::compute(const std::byte* bytes) {
   }
 }
 
+std::uint32_t Checksums::first_unlike(const Checksums& other) const {
+  std::uint32_t i = 0;
+  while (i < count && blocks[i] == other.blocks[i]) {
+    ++i;
+  }
+  return i;
+}
+
+std::uint32_t Checksums::last_unlike(const Checksums& other) const {
+  for (std::uint32_t i = count; i-- > 0;) {
+    if (blocks[i] != other.blocks[i]) {
+      return i;
+    }
+  }
+  return count;
+}
+
 std::uint32_t Checksums::mismatch(const std::byte* bytes) const {
   for (std::uint32_t i = 0; i < count; ++i) {
     if (blocks[i] != hash_block(bytes + std::uint64_t{i} * block_bytes, block_bytes)) {

@@ -24,6 +24,9 @@ struct Checksums {
   void compute(const std::byte* bytes);
   /// The first block that differs, or `count`.
   std::uint32_t mismatch(const std::byte* bytes) const;
+  /// The first and the last block whose checksum is not `other`'s, or `count`. Both are of the same shape.
+  std::uint32_t first_unlike(const Checksums& other) const;
+  std::uint32_t last_unlike(const Checksums& other) const;
 };
 
 }  // namespace tiermem

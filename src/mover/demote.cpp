@@ -14,7 +14,7 @@ bool Mover::start_demote(ExtentRef ref, unsigned space, bool evict_after, Priori
     return false;
   }
   const ExtentBits bits = residency_.extents.word(space, ref).book();
-  if (!bits.readable() || bits.writers() != 0) {
+  if (!bits.readable() || bits.writers() != 0 || !may_wear(bytes_of(ref))) {
     return false;
   }
   Transfer& transfer = new_transfer(Transfer::Kind::demote, ref, space, priority);
@@ -29,6 +29,30 @@ bool Mover::start_demote(ExtentRef ref, unsigned space, bool evict_after, Priori
   transfer.stage = Transfer::Stage::slot;
   find_slot(transfer);
   return true;
+}
+
+// Takes what a write costs from the device's endurance; false while there is none left. A day's worth may be
+// spent at once, and comes back evenly.
+bool Mover::may_wear(std::uint64_t bytes) {
+  if (options_.endurance_bytes_per_day == 0) {
+    return true;
+  }
+  constexpr double kDay = 86400e9;
+  const auto per_day = static_cast<double>(options_.endurance_bytes_per_day);
+  const auto need = static_cast<double>(bytes);
+  const auto passed = static_cast<double>(now_ - wear_counted_at_);
+  wear_left_ = std::min(wear_left_ + passed / kDay * per_day, std::max(per_day, need));
+  wear_counted_at_ = now_;
+  if (wear_left_ >= need) {
+    wear_left_ -= need;
+    return true;
+  }
+  last_write_error_ = error_info(Code::no_capacity,
+                                 "block tier: the {} that may be written in a day are used up; raise endurance",
+                                 human_bytes(options_.endurance_bytes_per_day));
+  set_text(last_write_error_.setting, "endurance");
+  write_backoff_until_ = now_ + std::max<std::int64_t>(1'000'000, static_cast<std::int64_t>((need - wear_left_) / per_day * kDay));
+  return false;
 }
 
 void Mover::find_slot(Transfer& transfer) {
@@ -56,6 +80,9 @@ void Mover::find_slot(Transfer& transfer) {
     extent.slot = *slot;
     extent.has_slot = true;
   }
+  transfer.rewrites = extent.has_slot && !extent.slot_stale && extent.sums != nullptr;
+  transfer.from = 0;
+  transfer.length = bytes_of(transfer.ref);
   extent.slot_stale = true;  // From here until the write is published.
   transfer.slot = extent.slot;
   transfer.stage = Transfer::Stage::staging;
@@ -85,19 +112,37 @@ void Mover::seal(Transfer& transfer) {
 }
 
 void Mover::write_and_hash(Transfer& transfer) {
-  transfer.stage = Transfer::Stage::write;
-  queue_io(transfer);
-  if (!options_.checksums || (record_of(transfer.ref).flags & kNoChecksum) != 0) {
-    return;
-  }
-  if (transfer.sums == nullptr) {
+  const bool hashes = options_.checksums && (record_of(transfer.ref).flags & kNoChecksum) == 0;
+  if (hashes && transfer.sums == nullptr) {
     transfer.sums = Checksums::make(bytes_of(transfer.ref), options_.checksum_block_bytes);
+  }
+  const bool first_hash = transfer.rewrites && transfer.sums != nullptr;
+  transfer.stage = first_hash ? Transfer::Stage::hash : Transfer::Stage::write;
+  if (!first_hash) {
+    queue_io(transfer);
   }
   if (transfer.sums != nullptr) {
     transfer.job.sums = transfer.sums;
     transfer.hashing = true;
     submit_job(transfer, kHash);
   }
+}
+
+// The bytes of an extent that was in a slot before are hashed: only what has changed is written, from the
+// first block that differs to the last. None does when a program wrote what was there.
+void Mover::write_changed(Transfer& transfer) {
+  const Checksums& before = *residency_.extents.at(transfer.ref).sums;
+  const std::uint32_t first = transfer.sums->first_unlike(before);
+  if (first == before.count) {
+    transfer.length = 0;
+    written(transfer);
+    return;
+  }
+  const std::uint32_t last = transfer.sums->last_unlike(before);
+  transfer.from = std::uint64_t{first} * before.block_bytes;
+  transfer.length = std::uint64_t{last - first + 1} * before.block_bytes;
+  transfer.stage = Transfer::Stage::write;
+  queue_io(transfer);
 }
 
 // The write has ended, well or not, and so has the hand.
@@ -142,8 +187,10 @@ void Mover::written(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
   Extent& extent = residency_.extents.at(ref);
-  device_failures_[block_->device_of(transfer.slot) % device_failures_.size()] = 0;
-  write_backoff_ns_ = 0;
+  if (transfer.length != 0) {
+    device_failures_[block_->device_of(transfer.slot) % device_failures_.size()] = 0;
+    write_backoff_ns_ = 0;
+  }
   if (now_ >= write_backoff_until_) {
     last_write_error_ = {};  // Else it is still why nothing is written down: a refusal names it.
   }
@@ -159,7 +206,8 @@ void Mover::written(Transfer& transfer) {
     extent.slot_stale = false;
     Checksums::destroy(extent.sums);
     extent.sums = std::exchange(transfer.sums, nullptr);
-    stats_.demoted += bytes_of(ref);
+    stats_.demoted += transfer.length;
+    wear_left_ += static_cast<double>(bytes_of(ref) - transfer.length);
     end_transfer(transfer);
     if (evict_after && !start_evict(ref, space, priority)) {
       spaces_[space].recency.rejected(ref);  // Pinned or held meanwhile: a candidate again.

@@ -21,6 +21,7 @@ Mover::Mover(Residency& residency, std::vector<AddressableTier*> memory, SlotTie
   files_channel_.tier = files;
   device_failures_.resize(64);
   limit_spares();
+  wear_left_ = static_cast<double>(options.endurance_bytes_per_day);
   if (memory.size() > 1) {
     for (std::uint64_t n = options.staging_bytes / options.staging_frame_bytes; n > 0; --n) {
       const FrameId frame = memory[kHost]->acquire_frame({Pool::locked, options.staging_frame_bytes, 0});

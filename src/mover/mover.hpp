@@ -36,6 +36,7 @@ struct MoverOptions {
   std::uint32_t checksum_block_bytes = 64 << 10;
   unsigned prefetch_limit = 64;            ///< Prefetches under way or waiting for frames at once.
   std::uint64_t ahead_bytes_max = 64 << 20;  ///< Most that is evicted ahead of need.
+  std::uint64_t endurance_bytes_per_day = 0;  ///< Most that is written to the block tier; 0: no limit.
   std::uint64_t staging_bytes = 0;         ///< For opaque spaces; of the host's budget.
   std::uint64_t staging_frame_bytes = kDefaultExtent;  ///< The largest extent that can go to an opaque space.
 };
@@ -162,6 +163,8 @@ class Mover {
   void find_slot(Transfer& transfer);
   void seal(Transfer& transfer);
   void write_and_hash(Transfer& transfer);
+  void write_changed(Transfer& transfer);
+  bool may_wear(std::uint64_t bytes);
   void write_done(Transfer& transfer, const SlotCompletion& completion);
   void written(Transfer& transfer);
   void demote_failed(Transfer& transfer, Status status);
@@ -292,6 +295,8 @@ class Mover {
   std::vector<std::uint32_t> device_failures_; // Consecutive failed writes, by device of the block tier.
   std::int64_t write_backoff_until_ = 0;
   std::int64_t write_backoff_ns_ = 0;
+  double wear_left_ = 0;                       // Bytes that may be written now, of the endurance of a day.
+  std::int64_t wear_counted_at_ = 0;
   ErrorInfo last_write_error_{};
   static constexpr unsigned kMostFruitless = 64;
   unsigned fruitless_ = 0;                     // Steps in a row that only went on searching for victims.

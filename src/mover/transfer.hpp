@@ -23,8 +23,9 @@ struct Transfer {
     evict,    ///< The frame of `space` leaves its window.
   };
   /// Where it stands. Promote: staging → prepare → read → land → parked → (published).
-  /// Demote: slot → staging → copy → write → (published). Evict: unmap → (done).
-  enum class Stage : std::uint8_t { staging, prepare, read, land, recopy, parked, slot, copy, write, unmap };
+  /// Demote: slot → staging → copy → hash → write → (published); `hash` only where the slot has the bytes of
+  /// before, of which perhaps few have changed. Evict: unmap → (done).
+  enum class Stage : std::uint8_t { staging, prepare, read, land, recopy, parked, slot, copy, hash, write, unmap };
 
   Kind kind = Kind::idle;
   Stage stage = Stage::prepare;
@@ -48,6 +49,9 @@ struct Transfer {
   std::uint32_t attempts = 0;
   std::uint32_t epoch = 0;         ///< Of the source's word when copying began.
   Checksums* sums = nullptr;       ///< Demote, first read of an adopted file: new checksums; owned.
+  bool rewrites = false;           ///< Demote: the slot has all of the bytes of before, and their checksums.
+  std::uint64_t from = 0;          ///< Demote: the first byte written, in the slot.
+  std::uint64_t length = 0;        ///< Demote: how many are written.
   bool hashing = false;            ///< Demote: a hand computes `sums`, beside the write.
   bool write_ended = false;        ///< Demote: `ended` waits for the hand.
   SlotCompletion ended;

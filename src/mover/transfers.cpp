@@ -126,6 +126,10 @@ void Mover::job_done(Job& job) {
         return;
       }
       transfer.hashing = false;
+      if (transfer.stage == Transfer::Stage::hash) {
+        write_changed(transfer);
+        return;
+      }
       if (std::exchange(transfer.write_ended, false)) {
         write_done(transfer, SlotCompletion(transfer.ended));
       }

@@ -149,6 +149,7 @@ Status Context::Impl::build(const HostFacts&) {
   // A quarter of the memory may be on its way ahead of use.
   options.prefetch_limit =
       static_cast<unsigned>(std::clamp<std::uint64_t>(config.dram.budget / 4 / config.extent, 2, 256));
+  options.endurance_bytes_per_day = config.endurance;
   options.ahead_bytes_max = config.dram.budget / 100 * config.ahead;
   mover_ = std::make_unique<Mover>(residency, std::vector<AddressableTier*>{dram_.get()}, block_.get(), files_.get(),
                                    *hands_, options);

@@ -95,6 +95,10 @@ constexpr std::array kOptions = {
            "Most of the DRAM budget that is evicted ahead of need, in per cent; how much of it "
            "follows need. 0: room is made only when it is asked for.",
            "OptionsTest.ahead_0_evicts_only_what_is_needed", set<&Config::ahead>},
+    Option{"endurance", size, "0", 0, kTiB * 65536, "", "TIERMEM_ENDURANCE",
+           "Bytes that may be written to the block tier in a day, for devices that wear: a day's worth at "
+           "once, coming back evenly. Beyond it dirty bytes stay in memory. 0: no limit.",
+           "OptionsTest.endurance_limits_what_is_written", set<&Config::endurance>},
     Option{"reserve_free", size, "auto", 0, kTiB * 65536, "auto", "TIERMEM_RESERVE_FREE",
            "Bytes of a file system that the block tier leaves free. `auto`: 5 %, at most 1G.",
            "BlockFile.the_reserve_of_the_file_system_stays_free", set<&Config::reserve_free>},

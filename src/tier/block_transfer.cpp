@@ -37,7 +37,9 @@ std::uint32_t BlockTier::pop(Queue& queue, std::vector<Record>& pool) {
 }
 
 void BlockTier::submit(const SlotTransfer& transfer) {
-  const std::uint64_t room = SlotAllocator::bytes_of(transfer.slot);
+  const std::uint64_t whole = SlotAllocator::bytes_of(transfer.slot);
+  assert(transfer.offset < whole && transfer.offset % kSmallestExtent == 0);
+  const std::uint64_t room = whole - transfer.offset;
   assert(transfer.length > 0 && transfer.length <= room);
   if (free_transfers_.empty()) {
     free_transfers_.push_back(static_cast<std::uint32_t>(transfers_.size()));
@@ -60,10 +62,10 @@ void BlockTier::submit(const SlotTransfer& transfer) {
   }
   record.result.cookie = transfer.cookie;
   record.result.device = number;
-  record.result.device_offset = SlotAllocator::offset_of(transfer.slot);
+  record.result.device_offset = SlotAllocator::offset_of(transfer.slot) + transfer.offset;
   device.outstanding += record.length;
   if (transfer.write) {
-    device.promised -= std::min(device.promised, room);
+    device.promised -= std::min(device.promised, whole);
   }
   push(device.waiting, transfers_, index);
   issue(number);
@@ -157,7 +159,7 @@ bool BlockTier::send(std::uint16_t number, std::uint32_t index) {
   request.device = number;
   request.write = transfer.what.write;
   request.data = transfer.what.data + at;
-  request.offset = SlotAllocator::offset_of(transfer.what.slot) + at;
+  request.offset = SlotAllocator::offset_of(transfer.what.slot) + transfer.what.offset + at;
   request.length = piece.length - piece.done;
   const std::uint64_t bits =
       reinterpret_cast<std::uintptr_t>(request.data) | request.offset | request.length;
@@ -241,7 +243,7 @@ void BlockTier::fail_piece(std::uint32_t index, int native, const char* why) {
   Transfer& transfer = transfers_[piece.transfer];
   Device& device = devices_[transfer.result.device];
   const std::uint64_t offset =
-      SlotAllocator::offset_of(transfer.what.slot) + piece.begin + piece.done;
+      SlotAllocator::offset_of(transfer.what.slot) + transfer.what.offset + piece.begin + piece.done;
   ++device.counters.errors;
   device.last_native = native;
   const ErrorInfo text = error_info(Code::io_error, "{} at offset {}: {} (errno {})",

@@ -113,12 +113,13 @@ struct SlotId {
   friend bool operator==(SlotId, SlotId) = default;
 };
 
-/// One read or write of a slot, whole or from its start.
+/// One read or write of a slot, or of a part of it.
 struct SlotTransfer {
   std::uint64_t cookie = 0;
   SlotId slot{};
   bool write = false;
   std::byte* data = nullptr;  ///< Stable, present memory until the completion.
+  std::uint64_t offset = 0;   ///< In the slot: a multiple of kSmallestExtent.
   std::uint64_t length =
       0;  ///< Rounded up to the block size by the tier where needed: the frame has the room.
 };

@@ -393,5 +393,37 @@ TEST_F(ContextTest, the_time_of_steps_is_counted) {
   EXPECT_LT(stats.step_ns_p99, 10'000'000'000u);
 }
 
+TEST_F(ContextTest, writing_down_again_writes_what_has_changed) {
+  auto context = make("16M");
+  auto buffer = context->alloc(2 * kMiB);
+  {
+    auto view = buffer->acquire(kDiscard);
+    ASSERT_TRUE(view.ok());
+    fill(view->as<std::uint64_t>(), 7, 0);
+  }
+  ASSERT_TRUE(buffer->evict().ok());
+  EXPECT_EQ(context->stats().demoted, 2 * kMiB);
+  // The same bytes again: nothing to write.
+  {
+    auto view = buffer->acquire(kWrite);
+    ASSERT_TRUE(view.ok());
+    fill(view->as<std::uint64_t>(), 7, 0);
+  }
+  ASSERT_TRUE(buffer->evict().ok());
+  EXPECT_EQ(context->stats().demoted, 2 * kMiB);
+  // One word in each of two neighbouring blocks of 64 KiB.
+  const std::uint64_t changed = 42;
+  ASSERT_TRUE(buffer->write(5 * 65536 + 65528, &changed, 8).ok());
+  ASSERT_TRUE(buffer->write(6 * 65536, &changed, 8).ok());
+  ASSERT_TRUE(buffer->evict().ok());
+  EXPECT_EQ(context->stats().demoted, 2 * kMiB + 2 * 65536);
+  auto view = buffer->acquire(kRead);
+  ASSERT_TRUE(view.ok()) << view.message();
+  auto words = view->as<std::uint64_t>();
+  EXPECT_EQ(words[6 * 8192 - 1], changed);
+  EXPECT_EQ(words[6 * 8192], changed);
+  EXPECT_EQ(wrong(words, 7, 0), 2u);
+}
+
 }  // namespace
 }  // namespace tiermem

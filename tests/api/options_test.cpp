@@ -92,6 +92,38 @@ TEST_F(OptionsTest, ahead_0_evicts_only_what_is_needed) {
   EXPECT_LT(resident[1], resident[0]);
 }
 
+TEST_F(OptionsTest, endurance_limits_what_is_written) {
+  auto context = make("dram=8M; endurance=16M");
+  auto buffer = context->alloc(64 * kMiB);
+  std::uint64_t written = 0;
+  Status refusal;
+  for (; written < buffer->size() && refusal.ok(); written += kMiB) {
+    auto view = buffer->acquire(kDiscard, written, kMiB, Timeout::seconds(5));
+    if (!view.ok()) {
+      refusal = std::move(view).status();
+      break;
+    }
+    for (std::uint64_t i = 0; i < kMiB / 8; ++i) {
+      view->as<std::uint64_t>()[i] = written / 8 + i;
+    }
+  }
+  EXPECT_EQ(refusal.code(), Code::no_capacity) << refusal.message();
+  EXPECT_NE(std::string(refusal.message()).find("endurance"), std::string::npos) << refusal.message();
+  EXPECT_LE(context->stats().demoted, 17 * kMiB);
+  EXPECT_GE(written, 16 * kMiB);
+  // What was written is all there: with room enough nothing more need be.
+  ASSERT_TRUE(context->set_budget({Kind::dram, 0}, 64 * kMiB).ok());
+  std::uint64_t bad = 0;
+  for (std::uint64_t at = 0; at < written; at += kMiB) {
+    auto view = buffer->acquire(kRead, at, kMiB, Timeout::seconds(5));
+    ASSERT_TRUE(view.ok()) << view.message();
+    for (std::uint64_t i = 0; i < kMiB / 8; ++i) {
+      bad += view->as<std::uint64_t>()[i] != at / 8 + i ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(bad, 0u);
+}
+
 // The unnamed file of the block tier, found among our own descriptors, as a disk error would change it.
 void flip_bits_on_disk(const std::string& directory) {
   DIR* fds = opendir("/proc/self/fd");

@@ -213,6 +213,7 @@ TEST(Options, reach_the_field_of_their_name) {
   apply("checksum", "off");
   apply("hands", "3");
   apply("ahead", "20 %");
+  apply("endurance", "3T");
   apply("reserve_free", "0");
   apply("log", "debug");
   apply("log_file", "/some/where");
@@ -228,6 +229,7 @@ TEST(Options, reach_the_field_of_their_name) {
   expected.checksum = false;
   expected.hands = 3;
   expected.ahead = 20;
+  expected.endurance = std::uint64_t{3} << 40;
   expected.reserve_free = 0;
   expected.log = LogLevel::debug;
   expected.log_file = "/some/where";
