@@ -25,7 +25,8 @@ Status idle(Session& session);
 
 /// What each ratio must reach, and where the figure comes from.
 namespace bars {
-// A view, its checks and its books in at most half as much again as the bare pair; twice and a half in C.
+// A view, its checks and its books in at most half as much again as the bare pair; twice and a half
+// in C.
 inline constexpr double kHit = 0.66;
 inline constexpr double kHitC = 0.4;
 // The same for each extent of a view, and for threads on words of their own.

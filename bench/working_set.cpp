@@ -18,7 +18,8 @@ namespace {
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 constexpr std::uint64_t kBatch = 8;  // Extents of one prefetch.
-constexpr std::size_t kBatches = 6;  // Prefetches under way: three times what goes to a device ahead of use.
+constexpr std::size_t kBatches =
+    6;  // Prefetches under way: three times what goes to a device ahead of use.
 constexpr std::uint64_t kRandom = 64 * kMiB;
 
 /// Bytes that came in, asked for ahead or on demand.

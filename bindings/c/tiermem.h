@@ -223,8 +223,8 @@ typedef struct tm_buffer_options {
 
 enum {
   TM_MAPPED = 1, /**< An address that never changes, touched without views. Not in this version. */
-  TM_DROPPABLE = 2,    /**< Dropped where it must leave memory and no block tier takes it; reading it is
-                            #TM_DISCARDED then, until it is overwritten with #TM_DISCARD. */
+  TM_DROPPABLE = 2, /**< Dropped where it must leave memory and no block tier takes it; reading it
+                       is #TM_DISCARDED then, until it is overwritten with #TM_DISCARD. */
   TM_KEEP_ON_FREE = 4, /**< For named buffers. Not in this version. */
   TM_NO_CHECKSUM = 8,  /**< Its bytes in block tiers carry no checksums. */
   TM_ISOLATED = 16     /**< Memory that held its bytes is cleared before other buffers see it. */

@@ -26,9 +26,10 @@ struct Options {
   std::vector<std::uint32_t> ids;
   std::size_t tokens = 24;
   std::uint64_t dram_bytes = 0;
-  std::string more_tiers;
+  // A shallow queue: parts come one after the other in the order of their use, not all at once.
+  std::string more_tiers = "depth=16";
   WeightsOptions weights;
-  std::uint64_t chunk_bytes = 8ull * 1024 * 1024;
+  std::uint64_t chunk_bytes = 4ull * 1024 * 1024;
   unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1u, 2u);
   std::string kernel = "auto";
   std::string json, logits;
@@ -48,10 +49,17 @@ void add_options(CLI::App& app, Options& o) {
       ->capture_default_str();
   app.add_option("--dram", o.dram_bytes, "tiermem: DRAM budget, as 128M [a quarter of the model]")
       ->transform(bytes);
-  app.add_option("--tiers", o.more_tiers, "tiermem: further tiers, as \"nvme=/data:10G\"");
+  app.add_option("--tiers", o.more_tiers,
+                 "tiermem: more of its spec string, as \"depth=16; checksum=off\"")
+      ->capture_default_str();
   app.add_option("--ahead", o.weights.ahead, "bytes to ask for in advance")
       ->transform(bytes)
       ->capture_default_str();
+  app.add_option("--keep", o.weights.keep,
+                 "tiermem: bytes that stay resident [what the parts in use and ahead leave]")
+      ->transform(bytes);
+  app.add_option("--extent", o.weights.extent, "tiermem: bytes that move as one [its own choice]")
+      ->transform(bytes);
   app.add_option("--madvise", o.weights.madvise, "mmap: hint to the kernel")
       ->check(CLI::IsMember({"normal", "sequential", "random", "willneed"}))
       ->capture_default_str();

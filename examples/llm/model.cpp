@@ -50,6 +50,7 @@ Model::Model(const Config& config, const Layout& layout, Dot dot, Team& team, st
       keys_(config.layers, Rows(positions, config.kv_width())),
       values_(config.layers, Rows(positions, config.kv_width())),
       embedding_row_(config.width),
+      likeliest_row_(config.width),
       output_norm_(config.width),
       logits_(config.vocabulary) {}
 
@@ -76,6 +77,7 @@ std::span<const float> Model::forward(std::span<const std::uint32_t> tokens, Wei
         logits_[chunk.first + row] = dot_(as_f16(at), last.data(), last.size());
       }
     });
+    note_likeliest(chunk, rows.data);
   }
   position_ += count;
   return logits_;
@@ -83,9 +85,26 @@ std::span<const float> Model::forward(std::span<const std::uint32_t> tokens, Wei
 
 void Model::embed(std::span<const std::uint32_t> tokens, Weights& weights) {
   for (std::size_t t = 0; t < tokens.size(); ++t) {
-    weights.read(layout_.embedding_row(tokens[t]), embedding_row_.data());
-    std::transform(embedding_row_.begin(), embedding_row_.end(), stream_[t].begin(),
+    const bool noted = position_ > 0 && tokens[t] == likeliest_;
+    if (!noted) {
+      weights.read(layout_.embedding_row(tokens[t]), embedding_row_.data());
+    }
+    const std::vector<f16>& row = noted ? likeliest_row_ : embedding_row_;
+    std::transform(row.begin(), row.end(), stream_[t].begin(),
                    [&](f16 value) { return to_float(value) * config_.embedding_scale; });
+  }
+}
+
+// The output matrix is the embedding matrix, so the row that the next token most probably begins
+// with is in memory now. Later it would be a wait at the begin of the pass, when nothing else is
+// there to compute with.
+void Model::note_likeliest(const OutputChunk& chunk, const std::byte* rows) {
+  const auto begin = logits_.begin() + static_cast<std::ptrdiff_t>(chunk.first);
+  const auto best = std::max_element(begin, begin + static_cast<std::ptrdiff_t>(chunk.count));
+  if (chunk.first == 0 || *best > logits_[likeliest_]) {
+    likeliest_ = static_cast<std::size_t>(best - logits_.begin());
+    const f16* row = as_f16(rows + (likeliest_ - chunk.first) * layout_.row_bytes);
+    std::copy_n(row, likeliest_row_.size(), likeliest_row_.begin());
   }
 }
 

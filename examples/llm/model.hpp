@@ -37,6 +37,7 @@ class Model {
   };
 
   void embed(std::span<const std::uint32_t> tokens, Weights& weights);
+  void note_likeliest(const OutputChunk& chunk, const std::byte* rows);
   void attention(std::size_t number, const std::byte* part, std::size_t count);
   void feed_forward(std::size_t number, const std::byte* part, std::size_t count);
   void attend(std::size_t number, std::size_t t);
@@ -55,7 +56,8 @@ class Model {
   std::size_t position_ = 0;  // Tokens already in the cache.
   Rows stream_, normed_, query_, key_, value_, mixed_, gate_, up_, change_;
   std::vector<Rows> keys_, values_;  // The cache: of each layer, a row for each position.
-  std::vector<f16> embedding_row_, output_norm_;
+  std::size_t likeliest_ = 0;  // Of the logits so far, the largest; its row of the matrix is noted.
+  std::vector<f16> embedding_row_, likeliest_row_, output_norm_;
   std::vector<float> logits_;
 };
 

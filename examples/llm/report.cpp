@@ -50,8 +50,13 @@ std::string Report::table() const {
                   mib(traffic->prefetched));
   }
   table += line("read from storage", "%.1f MiB by the kernel's count", mib(read_bytes));
-  table += line("peak memory", "%.1f MiB for weights; budget %.1f MiB", mib(peak_growth_bytes),
-                mib(budget_bytes));
+  if (source == "tiermem") {
+    table += line("peak memory", "%.1f MiB for weights; budget %.1f MiB", mib(peak_growth_bytes),
+                  mib(budget_bytes));
+  } else {
+    table +=
+        line("peak memory", "%.1f MiB for weights; no budget of its own", mib(peak_growth_bytes));
+  }
   return table;
 }
 

@@ -1,14 +1,22 @@
 // Source "tiermem": the file adopted as one buffer under a DRAM budget. A part is held as a pinned
 // view while it is computed with; the parts that follow are prefetched; the file is the cold copy,
 // so giving a part up writes nothing.
+#include <algorithm>
+
 #include "failure.hpp"
 #include "weights.hpp"
 
 namespace llm {
 namespace {
 
+using tiermem::Advice;
+
 // Long enough for the slowest disk; a part that takes longer is an error worth reading.
 constexpr tiermem::Timeout kPatience = tiermem::Timeout::seconds(60);
+
+// Extents beside the part in use and those ahead: the row of the embedding, and frames that are on
+// their way from one use to the next.
+constexpr std::uint64_t kSlack = 3;
 
 class TiermemWeights final : public Weights {
  public:
@@ -17,8 +25,11 @@ class TiermemWeights final : public Weights {
       : Weights(std::move(parts), options.ahead),
         context_(check(tiermem::Context::create(options.tiers, {.name = "llm"}),
                        "tiers '" + options.tiers + "'")),
-        buffer_(check(context_->adopt_file(file.path().c_str(), 0, 0, {.label = "weights"}),
-                      "adopting " + file.path())) {}
+        buffer_(check(context_->adopt_file(file.path().c_str(), 0, 0,
+                                           {.extent_bytes = options.extent, .label = "weights"}),
+                      "adopting " + file.path())) {
+    keep_some(options);
+  }
 
   // Stats counts a read either as promoted or as prefetched, never as both.
   std::optional<Traffic> traffic() const override {
@@ -45,6 +56,44 @@ class TiermemWeights final : public Weights {
 
   void prefetch(ByteRange range) override {
     check(buffer_.prefetch(range.offset, range.length), "a prefetch");
+  }
+
+  // Every token uses all bytes in the same order, so what was used last is needed last: an order by
+  // recency keeps nothing. A fixed share that stays is the best there is (Belady's MIN keeps as
+  // much), and it is spread over the order, so that the device never has to wait for a long run of
+  // parts that need no reading.
+  void keep_some(const WeightsOptions& options) {
+    const std::uint64_t unit = check(buffer_.info(), "the buffer").extent_bytes;
+    const std::uint64_t all = (buffer_.size() + unit - 1) / unit;
+    std::vector<std::uint64_t> order;    // Extents, as the parts use them.
+    std::vector<unsigned> uses(all, 0);  // By how many parts: two share the one at their border.
+    std::uint64_t largest = 0;
+    for (std::size_t i = 0; i < parts(); ++i) {
+      const ByteRange range = part(i);
+      const std::uint64_t first = range.offset / unit, last = (range.end() - 1) / unit;
+      largest = std::max(largest, last - first + 1);
+      for (std::uint64_t extent = first; extent <= last; ++extent) {
+        if (uses[extent]++ == 0) {
+          order.push_back(extent);
+        }
+      }
+    }
+    const std::uint64_t budget = context_->stats().dram_budget / unit;
+    const std::uint64_t moving = largest + options.ahead / unit + kSlack;
+    const std::uint64_t kept = std::min<std::uint64_t>(
+        order.size(), options.keep ? *options.keep / unit : budget - std::min(budget, moving));
+    std::vector<Advice> advice(all, Advice::streamed);
+    for (std::uint64_t i = 0; i < kept; ++i) {
+      const std::uint64_t at = i * order.size() / kept;
+      const std::uint64_t next = std::min<std::uint64_t>(at + 1, order.size() - 1);
+      const bool better = uses[order[next]] > uses[order[at]] && kept < order.size() / 2;
+      advice[order[better ? next : at]] = Advice::keep;
+    }
+    for (std::uint64_t i = 0; i < all; ++i) {
+      const tiermem::Access extent =
+          buffer_.range(i * unit, std::min(unit, buffer_.size() - i * unit));
+      check(context_->advise({&extent, 1}, advice[i], 1), "advice");
+    }
   }
 
   template <typename T>

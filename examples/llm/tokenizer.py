@@ -37,10 +37,10 @@ class Tokenizer:
         """The ids of `text`, with the begin-of-text token in front."""
         if self.add_space_prefix:
             text = " " + text
-        text = text.replace(" ", SPACE)
         ids = [self.bos]
         for run in self.whole.split(text) if self.whole else [text]:
-            ids += [self.ids[run]] if self._is_whole(run) else self._merge(run)
+            whole = self._is_whole(run)  # These have spaces as they are; the others, a sign for it.
+            ids += [self.ids[run]] if whole else self._merge(run.replace(" ", SPACE))
         return ids
 
     def _is_whole(self, run):

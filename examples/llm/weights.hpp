@@ -52,6 +52,7 @@ class Weights {
   /// `ahead`: bytes of the following parts to ask for while one part is computed with.
   Weights(std::vector<ByteRange> parts, std::uint64_t ahead)
       : parts_(std::move(parts)), ahead_(ahead) {}
+  ByteRange part(std::size_t number) const { return parts_[number]; }
 
  private:
   virtual Lease acquire(ByteRange range) = 0;
@@ -70,6 +71,8 @@ struct WeightsOptions {
   std::string source = "tiermem";             ///< memory, mmap or tiermem.
   std::string tiers = "dram=128M";            ///< tiermem: its tiers.
   std::uint64_t ahead = 16ull * 1024 * 1024;  ///< mmap and tiermem: bytes asked for in advance.
+  std::optional<std::uint64_t> keep;          ///< tiermem: bytes that stay; none: all that fits.
+  std::uint64_t extent = 0;                   ///< tiermem: bytes that move as one; 0: its choice.
   std::string madvise = "normal";             ///< mmap: normal, sequential, random or willneed.
 };
 

@@ -53,8 +53,9 @@ class TIERMEM_API Context {
   /// The handle is stale at once; the bytes live until the last view and transfer end.
   Status free(Handle buffer);
 
-  /// One range of host memory, if it is resident: pins it, fills the view, and waits for nothing. False leaves
-  /// all as it was, whatever the reason; acquire() says which it is. The shortest way to bytes that are there.
+  /// One range of host memory, if it is resident: pins it, fills the view, and waits for nothing.
+  /// False leaves all as it was, whatever the reason; acquire() says which it is. The shortest way
+  /// to bytes that are there.
   bool hit(const Access& access, ViewRecord& view) noexcept;
   /// Releases one view; false if it is not held.
   bool end_view(const ViewRecord& view) noexcept;

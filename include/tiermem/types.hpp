@@ -80,8 +80,10 @@ struct Timeout {
 };
 
 enum BufferFlags : std::uint32_t {
-  /// The bytes can be made again: where they must leave memory and no block tier takes them, they are dropped
-  /// instead of anybody being refused. Reading them is `discarded` then, until they are overwritten with
+  /// The bytes can be made again: where they must leave memory and no block tier takes them, they
+  /// are dropped
+  /// instead of anybody being refused. Reading them is `discarded` then, until they are overwritten
+  /// with
   /// kDiscard or given up with dont_need.
   kDroppable = 2,
   kKeepOnFree = 4,  ///< Reserved for named buffers.
@@ -110,7 +112,7 @@ struct BufferInfo {
   std::uint64_t in_slots = 0;  ///< Newest bytes in a block tier.
   std::uint64_t zero = 0;      ///< Never written.
   std::uint64_t pinned = 0;    ///< Held by views.
-  std::uint64_t lost = 0;  ///< Gone: damaged on a device, or dropped (kDroppable).
+  std::uint64_t lost = 0;      ///< Gone: damaged on a device, or dropped (kDroppable).
   char label[32] = {};
 };
 
@@ -119,10 +121,10 @@ struct Stats {
   std::uint64_t dram_budget = 0, dram_used = 0, dram_pinned = 0;
   std::uint64_t block_budget = 0, block_used = 0;
   std::uint64_t buffers = 0, extents = 0;
-  std::uint64_t misses = 0;  ///< Acquires that had to wait for the mover.
-  std::uint64_t promoted = 0;   ///< Read from slots or files for acquires; prefetches are not in it.
-  std::uint64_t demoted = 0;    ///< Written to slots.
-  std::uint64_t evicted_clean = 0;  ///< Frames given up without a write.
+  std::uint64_t misses = 0;    ///< Acquires that had to wait for the mover.
+  std::uint64_t promoted = 0;  ///< Read from slots or files for acquires; prefetches are not in it.
+  std::uint64_t demoted = 0;   ///< Written to slots.
+  std::uint64_t evicted_clean = 0;      ///< Frames given up without a write.
   std::uint64_t prefetched = 0;         ///< Read ahead of use; not in `promoted`.
   std::uint64_t prefetched_unused = 0;  ///< Of these, given up without a use.
   std::uint64_t io_errors = 0, io_retries = 0, checksum_errors = 0, degraded_devices = 0;
@@ -130,7 +132,8 @@ struct Stats {
                 moved_in_place = 0;    ///< Extents, by mechanism.
   std::uint64_t poisoned_touches = 0;  ///< Touches of an absent extent without a view.
   std::uint64_t steps = 0;
-  std::uint64_t step_ns_p99 = 0;  ///< 99 of 100 steps took less, to 2 %. Not above 200,000 by design.
+  std::uint64_t step_ns_p99 =
+      0;                      ///< 99 of 100 steps took less, to 2 %. Not above 200,000 by design.
   std::uint64_t dropped = 0;  ///< Bytes of droppable buffers that gave way to others.
 };
 

@@ -16,7 +16,8 @@ const char* code_name(Code code) noexcept {
 }
 
 std::string place_name(Place place) {
-  static constexpr const char* kNames[] = {"any", "host", "dram", "numa", "pmem", "gpu", "block", "remote"};
+  static constexpr const char* kNames[] = {"any",  "host", "dram",  "numa",
+                                           "pmem", "gpu",  "block", "remote"};
   const auto kind = static_cast<unsigned>(place.kind);
   if (kind >= std::size(kNames)) {
     return fmt::format("kind {}", kind);

@@ -167,8 +167,8 @@ Status log_open(LogLevel level, std::string_view target) {
     auto sink = std::make_shared<DescriptorSink>(descriptor, owned);
     auto logger = std::make_shared<spdlog::logger>("tiermem", std::move(sink));
     logger->set_level(spdlog::level::trace);  // log_level decides.
-    // Seconds since 1970: a calendar date would take glibc's time zone lock, which another thread may hold
-    // when the process forks; the child would then wait for it for ever.
+    // Seconds since 1970: a calendar date would take glibc's time zone lock, which another thread
+    // may hold when the process forks; the child would then wait for it for ever.
     logger->set_pattern("%E.%e tiermem[%P] %l: %v");
     logger->set_error_handler(
         [](const std::string&) { g_dropped.fetch_add(1, std::memory_order_relaxed); });

@@ -47,12 +47,13 @@ bool Mover::issue_io() {
           given += bytes_of(transfer.ref) + kFixed;
           queue.pop_front();
           book_io(transfer, 1);
-          channel->tier->submit({.cookie = transfer.job.transfer,
-                                 .slot = transfer.slot,
-                                 .write = transfer.kind == Transfer::Kind::demote,
-                                 .data = transfer.job.data + transfer.from,
-                                 .offset = transfer.from,
-                                 .length = transfer.length != 0 ? transfer.length : bytes_of(transfer.ref)});
+          channel->tier->submit(
+              {.cookie = transfer.job.transfer,
+               .slot = transfer.slot,
+               .write = transfer.kind == Transfer::Kind::demote,
+               .data = transfer.job.data + transfer.from,
+               .offset = transfer.from,
+               .length = transfer.length != 0 ? transfer.length : bytes_of(transfer.ref)});
         }
       }
     }

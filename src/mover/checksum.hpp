@@ -1,5 +1,5 @@
-// Checksums of an extent's bytes, one per block, XXH3-128. They prove that what a slot gives back is what
-// was put there. Pure; any thread.
+// Checksums of an extent's bytes, one per block, XXH3-128. They prove that what a slot gives back
+// is what was put there. Pure; any thread.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,8 @@ struct Checksums {
   void compute(const std::byte* bytes);
   /// The first block that differs, or `count`.
   std::uint32_t mismatch(const std::byte* bytes) const;
-  /// The first and the last block whose checksum is not `other`'s, or `count`. Both are of the same shape.
+  /// The first and the last block whose checksum is not `other`'s, or `count`. Both are of the same
+  /// shape.
   std::uint32_t first_unlike(const Checksums& other) const;
   std::uint32_t last_unlike(const Checksums& other) const;
 };

@@ -31,8 +31,8 @@ bool Mover::start_demote(ExtentRef ref, unsigned space, bool evict_after, Priori
   return true;
 }
 
-// Takes what a write costs from the device's endurance; false while there is none left. A day's worth may be
-// spent at once, and comes back evenly.
+// Takes what a write costs from the device's endurance; false while there is none left. A day's
+// worth may be spent at once, and comes back evenly.
 bool Mover::may_wear(std::uint64_t bytes) {
   if (options_.endurance_bytes_per_day == 0) {
     return true;
@@ -47,11 +47,14 @@ bool Mover::may_wear(std::uint64_t bytes) {
     wear_left_ -= need;
     return true;
   }
-  last_write_error_ = error_info(Code::no_capacity,
-                                 "block tier: the {} that may be written in a day are used up; raise endurance",
-                                 human_bytes(options_.endurance_bytes_per_day));
+  last_write_error_ =
+      error_info(Code::no_capacity,
+                 "block tier: the {} that may be written in a day are used up; raise endurance",
+                 human_bytes(options_.endurance_bytes_per_day));
   set_text(last_write_error_.setting, "endurance");
-  write_backoff_until_ = now_ + std::max<std::int64_t>(1'000'000, static_cast<std::int64_t>((need - wear_left_) / per_day * kDay));
+  write_backoff_until_ =
+      now_ + std::max<std::int64_t>(
+                 1'000'000, static_cast<std::int64_t>((need - wear_left_) / per_day * kDay));
   return false;
 }
 
@@ -128,8 +131,8 @@ void Mover::write_and_hash(Transfer& transfer) {
   }
 }
 
-// The bytes of an extent that was in a slot before are hashed: only what has changed is written, from the
-// first block that differs to the last. None does when a program wrote what was there.
+// The bytes of an extent that was in a slot before are hashed: only what has changed is written,
+// from the first block that differs to the last. None does when a program wrote what was there.
 void Mover::write_changed(Transfer& transfer) {
   const Checksums& before = *residency_.extents.at(transfer.ref).sums;
   const std::uint32_t first = transfer.sums->first_unlike(before);

@@ -12,7 +12,8 @@ bool Mover::start_evict(ExtentRef ref, unsigned space, Priority priority) {
     return false;
   }
   if (bits.dirty() && readable_elsewhere(ref, space) == kNoSpace) {
-    return droppable(ref) && !can_write() ? leave(ref, space, true) : start_demote(ref, space, true, priority);
+    return droppable(ref) && !can_write() ? leave(ref, space, true)
+                                          : start_demote(ref, space, true, priority);
   }
   // Dirty bytes may go only where another copy has them: a writer may come and go before the next
   // line.
@@ -47,7 +48,8 @@ void Mover::finish_evict(ExtentRef ref, unsigned space, FrameId frame) {
   give_frame(frame, space, bytes_of(ref));
   residency_.extents.frame(space, ref) = {};
   spaces_[space].recency.removed(ref, true);
-  const bool dropped = word.load().dirty() && droppable(ref) && readable_elsewhere(ref, space) == kNoSpace;
+  const bool dropped =
+      word.load().dirty() && droppable(ref) && readable_elsewhere(ref, space) == kNoSpace;
   stats_.dropped += dropped ? bytes_of(ref) : 0;
   stats_.evicted_clean += word.load().dirty() ? 0 : bytes_of(ref);
   if (space == kHost && extent.prefetched) {

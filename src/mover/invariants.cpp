@@ -30,7 +30,8 @@ std::string Mover::check_invariants() {
       }
     }
     if (request->want != Want::drain && waiting != request->pending) {
-      return fmt::format("a request has {} needs that wait, and counts {}", waiting, request->pending);
+      return fmt::format("a request has {} needs that wait, and counts {}", waiting,
+                         request->pending);
     }
   }
   std::set<std::uint64_t> slots;
@@ -48,7 +49,8 @@ std::string Mover::check_invariants() {
     const bool owns_frame = transfer.kind == Transfer::Kind::promote ||
                             (transfer.kind == Transfer::Kind::evict && transfer.undone);
     if (owns_frame && !take(transfer.space, transfer.frame, bytes_of(transfer.ref))) {
-      return fmt::format("the frame of a transfer of extent {} is also used elsewhere", transfer.ref);
+      return fmt::format("the frame of a transfer of extent {} is also used elsewhere",
+                         transfer.ref);
     }
   }
   if (transfers != transfers_live_) {
@@ -63,7 +65,8 @@ std::string Mover::check_invariants() {
     });
     const bool spare = !live && !dying && extents.at(first).buffer == index &&
                        extents.word(kHost, first).load().phase() != Phase::none;
-    for (ExtentRef ref = first; (live || dying || spare) && ref < first + record.extents.load(); ++ref) {
+    for (ExtentRef ref = first; (live || dying || spare) && ref < first + record.extents.load();
+         ++ref) {
       const Extent& extent = extents.at(ref);
       if (extent.holds != holds[ref]) {
         return fmt::format("extent {} has {} holds, {} found", ref, extent.holds, holds[ref]);
@@ -78,12 +81,14 @@ std::string Mover::check_invariants() {
         if (bits.pinned() && !bits.readable()) {
           return fmt::format("extent {} is pinned in phase {}", ref, phase_name(bits.phase()));
         }
-        const bool has_frame = bits.readable() || bits.phase() == Phase::vacant || (bits.phase() == Phase::outgoing && extent.transfer != 0 &&
-                                                   !transfers_[extent.transfer - 1].undone);
+        const bool has_frame = bits.readable() || bits.phase() == Phase::vacant ||
+                               (bits.phase() == Phase::outgoing && extent.transfer != 0 &&
+                                !transfers_[extent.transfer - 1].undone);
         if (has_frame && !take(space, extents.frame(space, ref), bytes_of(ref))) {
           return fmt::format("extent {}: its frame is another's too", ref);
         }
-        if ((bits.phase() == Phase::incoming || bits.phase() == Phase::outgoing) && extent.transfer == 0) {
+        if ((bits.phase() == Phase::incoming || bits.phase() == Phase::outgoing) &&
+            extent.transfer == 0) {
           return fmt::format("extent {} is {} with no transfer", ref, phase_name(bits.phase()));
         }
         if (bits.readable()) {
@@ -96,18 +101,22 @@ std::string Mover::check_invariants() {
         }
       }
       if (exclusive > 1 || (exclusive == 1 && shared > 0)) {
-        return fmt::format("extent {} is exclusive in {} spaces and shared in {}", ref, exclusive, shared);
+        return fmt::format("extent {} is exclusive in {} spaces and shared in {}", ref, exclusive,
+                           shared);
       }
       // Invariant 1: the newest bytes exist in full somewhere.
       const Phase host = extents.word(kHost, ref).load().phase();
       const bool in_memory = exclusive + shared > 0;
       const bool in_slot = record.file != 0 || (extent.has_slot && !extent.slot_stale);
-      const bool none_yet = host == Phase::zero || host == Phase::lost || host == Phase::vacant ||
-                            (extent.transfer != 0 && (transfers_[extent.transfer - 1].origin == Phase::zero ||
-                                                      transfers_[extent.transfer - 1].origin == Phase::lost));
-      const bool leaving = extent.transfer != 0 && transfers_[extent.transfer - 1].kind == Transfer::Kind::evict;
+      const bool none_yet =
+          host == Phase::zero || host == Phase::lost || host == Phase::vacant ||
+          (extent.transfer != 0 && (transfers_[extent.transfer - 1].origin == Phase::zero ||
+                                    transfers_[extent.transfer - 1].origin == Phase::lost));
+      const bool leaving =
+          extent.transfer != 0 && transfers_[extent.transfer - 1].kind == Transfer::Kind::evict;
       if (live && !in_memory && !in_slot && !none_yet && !leaving) {
-        return fmt::format("extent {}: its bytes are nowhere (host phase {})", ref, phase_name(host));
+        return fmt::format("extent {}: its bytes are nowhere (host phase {})", ref,
+                           phase_name(host));
       }
       if (in_memory && dirty == 0 && extent.has_slot && extent.slot_stale && extent.transfer == 0) {
         return fmt::format("extent {} is clean and its slot is stale", ref);
@@ -117,16 +126,16 @@ std::string Mover::check_invariants() {
   for (unsigned space = 0; space < spaces_.size(); ++space) {
     const FrameBooks books = spaces_[space].tier->books();
     if (held_bytes[space] > books.in_use) {
-      return fmt::format("space {}: frames of {} bytes are held, the tier gave out {}", space, held_bytes[space],
-                         books.in_use);
+      return fmt::format("space {}: frames of {} bytes are held, the tier gave out {}", space,
+                         held_bytes[space], books.in_use);
     }
     if (books.used() > books.budget && budget_request_ == nullptr && !spaces_[space].trimming) {
       return fmt::format("space {}: {} bytes used, budget {}", space, books.used(), books.budget);
     }
     const std::uint64_t trim = spaces_[space].trimming ? spaces_[space].trim.bytes : 0;
     if (spaces_[space].freeing != freeing[space] + trim) {
-      return fmt::format("space {}: {} bytes counted as on their way out, {} are", space, spaces_[space].freeing,
-                         freeing[space] + trim);
+      return fmt::format("space {}: {} bytes counted as on their way out, {} are", space,
+                         spaces_[space].freeing, freeing[space] + trim);
     }
     const Status recency = spaces_[space].recency.check();
     if (!recency.ok()) {
@@ -138,27 +147,30 @@ std::string Mover::check_invariants() {
 
 // What is waited for: for messages about a mover that does not come to rest.
 std::string Mover::describe() const {
-  std::string text = fmt::format("{} requests, {} transfers, {} for room, {} for pins, {} prefetches queued\n",
-                                 active_.size(), transfers_live_, room_queue_.size(), pin_waiters_.size(),
-                                 prefetch_queue_.size());
+  std::string text = fmt::format(
+      "{} requests, {} transfers, {} for room, {} for pins, {} prefetches queued\n", active_.size(),
+      transfers_live_, room_queue_.size(), pin_waiters_.size(), prefetch_queue_.size());
   for (const Request* request : active_) {
-    text += fmt::format("  request want {} state {} armed {} of {} pending {}{}\n", static_cast<int>(request->want),
-                        static_cast<int>(request->state), request->armed, request->needs.size(), request->pending,
+    text += fmt::format("  request want {} state {} armed {} of {} pending {}{}\n",
+                        static_cast<int>(request->want), static_cast<int>(request->state),
+                        request->armed, request->needs.size(), request->pending,
                         request == parking_ ? " parking" : "");
     for (const Need& need : request->needs) {
       const ExtentBits bits = residency_.extents.word(need.space, need.ref).load();
       const Extent& extent = residency_.extents.at(need.ref);
-      text += fmt::format("    extent {} space {} {}{}{}{} frame {} | {} readers {} writers {} holds {} transfer {}\n",
-                          need.ref, need.space, need.writes ? "w" : "r", need.discard ? "d" : "",
-                          need.waiting ? " waiting" : "", need.held ? " held" : "", need.frame.valid(),
-                          phase_name(bits.phase()), bits.readers(), bits.writers(), extent.holds, extent.transfer);
+      text += fmt::format(
+          "    extent {} space {} {}{}{}{} frame {} | {} readers {} writers {} holds {} transfer "
+          "{}\n",
+          need.ref, need.space, need.writes ? "w" : "r", need.discard ? "d" : "",
+          need.waiting ? " waiting" : "", need.held ? " held" : "", need.frame.valid(),
+          phase_name(bits.phase()), bits.readers(), bits.writers(), extent.holds, extent.transfer);
     }
   }
   for (const Transfer& transfer : transfers_) {
     if (transfer.kind != Transfer::Kind::idle) {
-      text += fmt::format("  transfer {} kind {} stage {} extent {} space {}\n", transfer.job.transfer,
-                          static_cast<int>(transfer.kind), static_cast<int>(transfer.stage), transfer.ref,
-                          transfer.space);
+      text += fmt::format("  transfer {} kind {} stage {} extent {} space {}\n",
+                          transfer.job.transfer, static_cast<int>(transfer.kind),
+                          static_cast<int>(transfer.stage), transfer.ref, transfer.space);
     }
   }
   return text;

@@ -9,8 +9,8 @@
 
 namespace tiermem {
 
-Mover::Mover(Residency& residency, std::vector<AddressableTier*> memory, SlotTier* block, SlotTier* files,
-             Hands& hands, const MoverOptions& options)
+Mover::Mover(Residency& residency, std::vector<AddressableTier*> memory, SlotTier* block,
+             SlotTier* files, Hands& hands, const MoverOptions& options)
     : residency_(residency), hands_(hands), options_(options), block_(block), files_(files) {
   for (AddressableTier* tier : memory) {
     Space& space = spaces_.emplace_back();
@@ -24,7 +24,8 @@ Mover::Mover(Residency& residency, std::vector<AddressableTier*> memory, SlotTie
   wear_left_ = static_cast<double>(options.endurance_bytes_per_day);
   if (memory.size() > 1) {
     for (std::uint64_t n = options.staging_bytes / options.staging_frame_bytes; n > 0; --n) {
-      const FrameId frame = memory[kHost]->acquire_frame({Pool::locked, options.staging_frame_bytes, 0});
+      const FrameId frame =
+          memory[kHost]->acquire_frame({Pool::locked, options.staging_frame_bytes, 0});
       if (!frame.valid()) {
         break;
       }
@@ -33,14 +34,18 @@ Mover::Mover(Residency& residency, std::vector<AddressableTier*> memory, SlotTie
   }
 }
 
-Mover::~Mover() { abandon(); }
+Mover::~Mover() {
+  abandon();
+}
 
 bool Mover::post(Request* request) {
   Request* head = posts_.load(std::memory_order_relaxed);
   do {
     request->next = head;
-    // Release: the mover sees the request's fields. The first post since the last look wakes the mover.
-  } while (!posts_.compare_exchange_weak(head, request, std::memory_order_release, std::memory_order_relaxed));
+    // Release: the mover sees the request's fields. The first post since the last look wakes the
+    // mover.
+  } while (!posts_.compare_exchange_weak(head, request, std::memory_order_release,
+                                         std::memory_order_relaxed));
   return head == nullptr;
 }
 
@@ -68,8 +73,8 @@ std::int64_t Mover::step(std::int64_t now) {
     serve_budget();
     serve_room();
     serve_prefetch();
-    const bool waits_for_pins = !pin_waiters_.empty() || !room_queue_.empty() || budget_request_ != nullptr ||
-                                !recopies_.empty();
+    const bool waits_for_pins = !pin_waiters_.empty() || !room_queue_.empty() ||
+                                budget_request_ != nullptr || !recopies_.empty();
     if (residency_.pins_wanted.load(std::memory_order_relaxed) == waits_for_pins) {
       break;
     }
@@ -87,7 +92,8 @@ std::int64_t Mover::step(std::int64_t now) {
   const bool ended_at_once = take_completions();  // Nobody would wake us for these.
   deliver();
   went_on_ = search_goes_on();
-  if (ended_at_once || more_to_issue || !arming_.empty() || !reclaimed_.empty() || look_again_ || went_on_) {
+  if (ended_at_once || more_to_issue || !arming_.empty() || !reclaimed_.empty() || look_again_ ||
+      went_on_) {
     return now;
   }
   std::int64_t next = next_deadline_;
@@ -105,7 +111,8 @@ void Mover::take_posts() {
     request->on_done = [](Request& done) { delete &done; };
     admit(*request.release());
   }
-  // Acquire: pairs with post(). The list is newest first; requests are served in the order they came.
+  // Acquire: pairs with post(). The list is newest first; requests are served in the order they
+  // came.
   Request* newest = posts_.exchange(nullptr, std::memory_order_acquire);
   Request* oldest = nullptr;
   while (newest != nullptr) {
@@ -135,7 +142,8 @@ bool Mover::take_completions() {
     if (channel->tier == nullptr) {
       continue;
     }
-    for (std::size_t n = channel->tier->reap(completions); n > 0; n = channel->tier->reap(completions)) {
+    for (std::size_t n = channel->tier->reap(completions); n > 0;
+         n = channel->tier->reap(completions)) {
       any = true;
       for (std::size_t i = 0; i < n; ++i) {
         io_done(completions[i]);
@@ -176,8 +184,9 @@ void Mover::admit(Request& request) {
           write_backoff_ns_ = 0;
           last_write_error_ = {};
         }
-        complete(request, block_ != nullptr ? Status()
-                                            : fail(Code::unavailable, "set_budget: there is no block tier"));
+        complete(request, block_ != nullptr
+                              ? Status()
+                              : fail(Code::unavailable, "set_budget: there is no block tier"));
         return;
       }
       budget_before_ = spaces_[kHost].tier->books().budget;
@@ -193,7 +202,8 @@ void Mover::admit(Request& request) {
       for (std::size_t i = 0; i < active_.size();) {
         const bool other = active_[i] != &request && active_[i]->want != Want::free;
         if (other) {
-          fail_request(*active_[i], fail(Code::shut_down, "the context was closed while the request waited"));
+          fail_request(*active_[i],
+                       fail(Code::shut_down, "the context was closed while the request waited"));
         } else {
           ++i;
         }
@@ -209,19 +219,24 @@ void Mover::admit(Request& request) {
   }
   build_needs(request);
   if (request.want != Want::acquire && request.want != Want::prefetch) {
-    // What such a request does to an extent must not reach its next life. A free that made the buffer a spare
-    // before this is seen by its generation.
+    // What such a request does to an extent must not reach its next life. A free that made the
+    // buffer a spare before this is seen by its generation.
     for (const Need& need : request.needs) {
       (void)residency_.extents.word(need.space, need.ref).book();
     }
   }
   if (const Span* stale = stale_span(request)) {
-    complete(request, fail(Code::stale_handle, "handle {:#x} was freed while the request was on its way", stale->buffer));
+    complete(request,
+             fail(Code::stale_handle, "handle {:#x} was freed while the request was on its way",
+                  stale->buffer));
     return;
   }
   if (request.want == Want::acquire && writes_in_two_spaces(request)) {
-    complete(request, fail(Code::invalid_argument,
-                           "acquire: the list names the same bytes in two address spaces and writes one of them"));
+    complete(
+        request,
+        fail(
+            Code::invalid_argument,
+            "acquire: the list names the same bytes in two address spaces and writes one of them"));
     return;
   }
   if (request.want == Want::acquire) {
@@ -241,7 +256,8 @@ void Mover::admit(Request& request) {
 // The handle was good when the caller looked; a free may have come between.
 const Span* Mover::stale_span(const Request& request) {
   const auto stale = std::find_if(request.spans.begin(), request.spans.end(), [](const Span& span) {
-    return span.record->generation.load(std::memory_order_seq_cst) != Buffers::generation_of(span.buffer);
+    return span.record->generation.load(std::memory_order_seq_cst) !=
+           Buffers::generation_of(span.buffer);
   });
   return stale == request.spans.end() ? nullptr : &*stale;
 }
@@ -249,10 +265,12 @@ const Span* Mover::stale_span(const Request& request) {
 // A write needs the only copy: such a list can never be met.
 bool Mover::writes_in_two_spaces(const Request& request) const {
   const auto& needs = request.needs;  // Sorted by space, then extent.
-  const auto second = std::find_if(needs.begin(), needs.end(), [&](const Need& n) { return n.space != needs[0].space; });
+  const auto second = std::find_if(needs.begin(), needs.end(),
+                                   [&](const Need& n) { return n.space != needs[0].space; });
   for (auto other = second; other != needs.end(); ++other) {
     for (auto need = needs.begin(); need != other; ++need) {
-      if (need->ref == other->ref && need->space != other->space && (need->writes || other->writes)) {
+      if (need->ref == other->ref && need->space != other->space &&
+          (need->writes || other->writes)) {
         return true;
       }
     }
@@ -260,7 +278,8 @@ bool Mover::writes_in_two_spaces(const Request& request) const {
   return false;
 }
 
-// A freed buffer is wanted by nobody any more: whoever still waits for its bytes learns that it is stale.
+// A freed buffer is wanted by nobody any more: whoever still waits for its bytes learns that it is
+// stale.
 void Mover::end_requests_for(std::uint32_t index) {
   for (std::size_t i = 0; i < active_.size();) {
     Request& request = *active_[i];
@@ -268,8 +287,9 @@ void Mover::end_requests_for(std::uint32_t index) {
       return s.record == &residency_.buffers.at(index);
     });
     if (request.want != Want::free && span != request.spans.end()) {
-      fail_request(request, fail(Code::stale_handle, "handle {:#x} was freed while a request waited for it",
-                                 span->buffer));
+      fail_request(request,
+                   fail(Code::stale_handle, "handle {:#x} was freed while a request waited for it",
+                        span->buffer));
     } else {
       ++i;
     }
@@ -312,7 +332,8 @@ Status Mover::late(Request& request) {
     return no_room(&request, space, needed);
   }
   return fail(Code::timed_out, "{} of {} extents were not ready in the time given",
-              request.pending + (request.needs.size() - std::min<std::size_t>(request.armed, request.needs.size())),
+              request.pending + (request.needs.size() -
+                                 std::min<std::size_t>(request.armed, request.needs.size())),
               request.needs.size());
 }
 
@@ -410,7 +431,9 @@ Recency& Mover::recency_for(unsigned space, ExtentRef ref) {
   Recency& recency = spaces_[space].recency;
   if (ref >= recency.capacity()) {
     // Without memory for its record an extent would never be a victim: as fatal as any bad_alloc.
-    if (!recency.reserve(std::max<std::size_t>({1024, 2 * recency.capacity(), std::size_t{ref} + 1})).ok()) {
+    if (!recency
+             .reserve(std::max<std::size_t>({1024, 2 * recency.capacity(), std::size_t{ref} + 1}))
+             .ok()) {
       throw std::bad_alloc();
     }
   }
@@ -419,7 +442,8 @@ Recency& Mover::recency_for(unsigned space, ExtentRef ref) {
 
 std::uint64_t Mover::pinned_bytes(unsigned space) const {
   std::uint64_t pinned = 0;
-  // Through the views, not through all extents: there are fewer. A view's edges count as whole extents.
+  // Through the views, not through all extents: there are fewer. A view's edges count as whole
+  // extents.
   residency_.views.walk([&](const LiveViews::Holder& holder) {
     const BufferRecord& record = residency_.buffers.at(Buffers::index_of(holder.buffer));
     pinned += std::uint64_t{holder.extents} << record.extent_shift.load(std::memory_order_relaxed);

@@ -1,15 +1,17 @@
-// The mover: decides alone where extents live. A function, step(now), of what has happened since the last
-// call: it owns no thread, reads no clock, makes no system call but through the tiers and hands it was given,
-// and never waits. The runtime calls it from one thread, the simulator from a loop.
+// The mover: decides alone where extents live. A function, step(now), of what has happened since
+// the last call: it owns no thread, reads no clock, makes no system call but through the tiers and
+// hands it was given, and never waits. The runtime calls it from one thread, the simulator from a
+// loop.
 //
 //   posts (any thread) ─┐
-//   completions of I/O ─┼─▶ step: arm needs → reserve room → start transfers → publish → complete requests
+//   completions of I/O ─┼─▶ step: arm needs → reserve room → start transfers → publish → complete
 //   finished jobs ──────┘
 //
-// Progress. Room is reserved whole, for one request at a time, the oldest first: nobody holds half of what
-// two need. Extents of a request whose room is complete are held (not victims) until it is complete.
-// Extents that a request discards are prepared last, by one request at a time, and published in the same
-// step in which they are pinned: a request that fails never leaves bytes behind that nobody wrote.
+// Progress. Room is reserved whole, for one request at a time, the oldest first: nobody holds half
+// of what two need. Extents of a request whose room is complete are held (not victims) until it is
+// complete. Extents that a request discards are prepared last, by one request at a time, and
+// published in the same step in which they are pinned: a request that fails never leaves bytes
+// behind that nobody wrote.
 #pragma once
 
 #include <algorithm>
@@ -34,11 +36,13 @@ namespace tiermem {
 struct MoverOptions {
   bool checksums = true;
   std::uint32_t checksum_block_bytes = 64 << 10;
-  unsigned prefetch_limit = 64;            ///< Prefetches under way or waiting for frames at once.
+  unsigned prefetch_limit = 64;  ///< Prefetches under way or waiting for frames at once.
   std::uint64_t ahead_bytes_max = 64 << 20;  ///< Most that is evicted ahead of need.
-  std::uint64_t endurance_bytes_per_day = 0;  ///< Most that is written to the block tier; 0: no limit.
-  std::uint64_t staging_bytes = 0;         ///< For opaque spaces; of the host's budget.
-  std::uint64_t staging_frame_bytes = kDefaultExtent;  ///< The largest extent that can go to an opaque space.
+  std::uint64_t endurance_bytes_per_day =
+      0;                            ///< Most that is written to the block tier; 0: no limit.
+  std::uint64_t staging_bytes = 0;  ///< For opaque spaces; of the host's budget.
+  std::uint64_t staging_frame_bytes =
+      kDefaultExtent;  ///< The largest extent that can go to an opaque space.
 };
 
 class Mover {
@@ -46,8 +50,8 @@ class Mover {
   static constexpr std::int64_t kNever = INT64_MAX;
 
   /// `memory[0]` is the host's. `block` and `files` may be null.
-  Mover(Residency& residency, std::vector<AddressableTier*> memory, SlotTier* block, SlotTier* files,
-        Hands& hands, const MoverOptions& options);
+  Mover(Residency& residency, std::vector<AddressableTier*> memory, SlotTier* block,
+        SlotTier* files, Hands& hands, const MoverOptions& options);
   ~Mover();
   Mover(const Mover&) = delete;
   Mover& operator=(const Mover&) = delete;
@@ -65,10 +69,12 @@ class Mover {
   }
 
   /// The last step took so long. The mover reads no clock: whoever steps it does.
-  void note_step(std::int64_t ns) { step_ns_.add(static_cast<std::uint64_t>(std::max<std::int64_t>(ns, 0))); }
+  void note_step(std::int64_t ns) {
+    step_ns_.add(static_cast<std::uint64_t>(std::max<std::int64_t>(ns, 0)));
+  }
 
-  /// Takes what has happened, decides, starts what can start. Returns when to call it again at the latest,
-  /// in nanoseconds of the clock that `now` is of; kNever: only when something happens.
+  /// Takes what has happened, decides, starts what can start. Returns when to call it again at the
+  /// latest, in nanoseconds of the clock that `now` is of; kNever: only when something happens.
   std::int64_t step(std::int64_t now);
 
   bool idle() const {
@@ -129,7 +135,9 @@ class Mover {
   void give_frame(FrameId frame, unsigned space, std::uint64_t bytes);
   void note_shortage(unsigned space, std::uint64_t bytes);
   void evict_ahead(unsigned space, std::uint64_t bytes);
-  static unsigned size_class(std::uint64_t bytes) { return static_cast<unsigned>(std::bit_width(bytes) - 1); }
+  static unsigned size_class(std::uint64_t bytes) {
+    return static_cast<unsigned>(std::bit_width(bytes) - 1);
+  }
   void serve_prefetch();
   bool reclaim_spare();
   void limit_spares();
@@ -145,11 +153,12 @@ class Mover {
   void submit_job(Transfer& transfer, JobStep steps);
   void job_done(Job& job);
   void io_done(const SlotCompletion& completion);
-  Status io_error(const Transfer& transfer, Code code, int native, std::uint16_t device, std::uint64_t offset);
+  Status io_error(const Transfer& transfer, Code code, int native, std::uint16_t device,
+                  std::uint64_t offset);
 
   // promote.cpp
-  void start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority priority, Request* discards_for,
-                     bool prefetch);
+  void start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority priority,
+                     Request* discards_for, bool prefetch);
   void continue_promote(Transfer& transfer);
   void land(Transfer& transfer);
   void landed(Transfer& transfer);
@@ -184,8 +193,12 @@ class Mover {
   void give_staging(Transfer& transfer);
 
   // Small lookups.
-  BufferRecord& record_of(ExtentRef ref) { return residency_.buffers.at(residency_.extents.at(ref).buffer); }
-  const BufferRecord& record_of(ExtentRef ref) const { return const_cast<Mover*>(this)->record_of(ref); }
+  BufferRecord& record_of(ExtentRef ref) {
+    return residency_.buffers.at(residency_.extents.at(ref).buffer);
+  }
+  const BufferRecord& record_of(ExtentRef ref) const {
+    return const_cast<Mover*>(this)->record_of(ref);
+  }
   std::uint64_t bytes_of(ExtentRef ref) const {
     return std::uint64_t{1} << record_of(ref).extent_shift.load(std::memory_order_relaxed);
   }
@@ -220,8 +233,8 @@ class Mover {
   struct Channel {
     SlotTier* tier = nullptr;
     unsigned in_flight = 0;
-    unsigned reads = 0;             // Of these.
-    std::uint64_t idle_bytes = 0;   // In flight that nobody waits for: prefetches, background.
+    unsigned reads = 0;            // Of these.
+    std::uint64_t idle_bytes = 0;  // In flight that nobody waits for: prefetches, background.
     std::array<std::array<std::deque<std::uint32_t>, 2>, kPriorities> queues;
   };
   Channel& channel_of(const Transfer& transfer) {
@@ -232,16 +245,17 @@ class Mover {
     AddressableTier* tier = nullptr;
     unsigned number = kHost;
     Recency recency;
-    std::uint64_t freeing = 0;    // Bytes that transfers under way will give back.
-    std::uint64_t ahead = 0;      // Bytes kept free ahead of need: grows when somebody waits, falls without.
-    std::uint64_t returned = 0;   // Bytes of frames given back so far.
-    // By size: places for frames inside what the tier charges already (chunks of small frames), as seen from
-    // how its books moved. 0 whenever it had no frame of the size.
+    std::uint64_t freeing = 0;  // Bytes that transfers under way will give back.
+    std::uint64_t ahead =
+        0;  // Bytes kept free ahead of need: grows when somebody waits, falls without.
+    std::uint64_t returned = 0;  // Bytes of frames given back so far.
+    // By size: places for frames inside what the tier charges already (chunks of small frames), as
+    // seen from how its books moved. 0 whenever it had no frame of the size.
     std::array<std::uint64_t, 64> gaps{};
-    bool evicted_at_once = false; // Frames were given back in this step by looking for victims.
+    bool evicted_at_once = false;  // Frames were given back in this step by looking for victims.
     std::uint64_t unused_prefetched = 0;  // Bytes fetched ahead and not acquired since.
     bool trimming = false;
-    bool searching = false;       // Victims were looked for to meet a request.
+    bool searching = false;  // Victims were looked for to meet a request.
     Job trim;
   };
   Recency::Candidate candidate(ExtentRef ref, Space& space);
@@ -265,45 +279,46 @@ class Mover {
   // The stepping thread's.
   std::int64_t now_ = 0;
   std::int64_t next_deadline_ = kNever;
-  std::deque<Space> spaces_;                   // Stable addresses: hands hold `trim`.
+  std::deque<Space> spaces_;  // Stable addresses: hands hold `trim`.
   Channel block_channel_, files_channel_;
-  std::deque<Transfer> transfers_;             // Stable addresses.
+  std::deque<Transfer> transfers_;  // Stable addresses.
   std::vector<std::uint32_t> free_transfers_;
   std::uint32_t transfers_live_ = 0;
-  unsigned housekeeping_ = 0;                  // Trim and grow jobs under way.
+  unsigned housekeeping_ = 0;  // Trim and grow jobs under way.
   std::vector<Waiter> waiters_;
   std::vector<std::uint32_t> free_waiters_;
-  std::vector<Request*> active_;               // Admitted, not done.
-  std::deque<Request*> room_queue_;            // Oldest first; the head collects frames.
-  std::vector<Request*> arming_;               // Large requests, looked at in pieces.
+  std::vector<Request*> active_;     // Admitted, not done.
+  std::deque<Request*> room_queue_;  // Oldest first; the head collects frames.
+  std::vector<Request*> arming_;     // Large requests, looked at in pieces.
   std::vector<std::pair<Request*, std::uint32_t>> pin_waiters_;
   std::deque<std::pair<Request*, std::uint32_t>> prefetch_queue_;
-  unsigned prefetches_ = 0;                    // Under way.
+  unsigned prefetches_ = 0;  // Under way.
   Request* parking_ = nullptr;
   std::deque<Request*> parking_queue_;
-  std::vector<std::uint32_t> recopies_;        // Promotes whose source changed under the copy.
+  std::vector<std::uint32_t> recopies_;  // Promotes whose source changed under the copy.
   std::deque<std::uint32_t> staging_queue_;
   std::vector<Staging> staging_;
-  std::deque<std::uint32_t> growing_queue_;    // Demotes that wait for the slot tier to grow.
+  std::deque<std::uint32_t> growing_queue_;  // Demotes that wait for the slot tier to grow.
   bool growing_ = false;
   Job grow_;
   Request* budget_request_ = nullptr;
-  std::uint64_t budget_before_ = 0;            // To go back to if it cannot be met.
-  std::vector<std::uint32_t> reclaimed_;       // Spare buffers given up, to be freed by the next step.
+  std::uint64_t budget_before_ = 0;       // To go back to if it cannot be met.
+  std::vector<std::uint32_t> reclaimed_;  // Spare buffers given up, to be freed by the next step.
   std::vector<Request*> completed_;
   std::vector<Recency::Victim> victims_;
-  std::vector<std::uint32_t> device_failures_; // Consecutive failed writes, by device of the block tier.
+  std::vector<std::uint32_t>
+      device_failures_;  // Consecutive failed writes, by device of the block tier.
   std::int64_t write_backoff_until_ = 0;
   std::int64_t write_backoff_ns_ = 0;
-  double wear_left_ = 0;                       // Bytes that may be written now, of the endurance of a day.
+  double wear_left_ = 0;  // Bytes that may be written now, of the endurance of a day.
   std::int64_t wear_counted_at_ = 0;
   ErrorInfo last_write_error_{};
   static constexpr unsigned kMostFruitless = 64;
-  unsigned fruitless_ = 0;                     // Steps in a row that only went on searching for victims.
-  bool look_again_ = false;                    // A request that lacks one frame has not seen all victims yet.
-  bool went_on_ = false;                       // The last step asked for this one.
-  bool desperate_ = false;                     // The last search before a request is refused.
-  std::uint64_t work_ = 0;                     // Needs armed in this step.
+  unsigned fruitless_ = 0;   // Steps in a row that only went on searching for victims.
+  bool look_again_ = false;  // A request that lacks one frame has not seen all victims yet.
+  bool went_on_ = false;     // The last step asked for this one.
+  bool desperate_ = false;   // The last search before a request is refused.
+  std::uint64_t work_ = 0;   // Needs armed in this step.
   Stats stats_{};
   Histogram step_ns_;
 };

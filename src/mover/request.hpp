@@ -1,5 +1,5 @@
-// What callers ask of the mover, and how far it has come. The caller fills the first part and posts it;
-// from then on it is the mover's until `done`.
+// What callers ask of the mover, and how far it has come. The caller fills the first part and posts
+// it; from then on it is the mover's until `done`.
 #pragma once
 
 #include <atomic>
@@ -13,17 +13,17 @@
 namespace tiermem {
 
 enum class Want : std::uint8_t {
-  acquire,     ///< Views of all spans.
-  prefetch,    ///< Resident if it can be had; never an error.
-  evict,       ///< Written down, frames given up.
-  clean,       ///< Written down, frames kept.
-  discard,     ///< Wholly covered extents read as zeros afterwards.
-  free,        ///< Buffer `index`: everything given back, the record retired.
+  acquire,   ///< Views of all spans.
+  prefetch,  ///< Resident if it can be had; never an error.
+  evict,     ///< Written down, frames given up.
+  clean,     ///< Written down, frames kept.
+  discard,   ///< Wholly covered extents read as zeros afterwards.
+  free,      ///< Buffer `index`: everything given back, the record retired.
   advise,
   set_budget,
   info,
   stats,
-  drain,       ///< All transfers ended.
+  drain,  ///< All transfers ended.
 };
 
 /// One extent of a request in one space.
@@ -31,10 +31,11 @@ struct Need {
   ExtentRef ref = 0;
   std::uint8_t space = kHost;
   bool writes : 1 = false;
-  bool discard : 1 = false;   ///< Wholly overwritten by the caller: its bytes need not come.
-  bool held : 1 = false;      ///< Counted in Extent::holds.
-  bool waiting : 1 = false;   ///< In the extent's list of waiters, or among those that wait for pins.
-  FrameId frame{};            ///< Reserved and not yet used.
+  bool discard : 1 = false;  ///< Wholly overwritten by the caller: its bytes need not come.
+  bool held : 1 = false;     ///< Counted in Extent::holds.
+  bool waiting : 1 =
+      false;        ///< In the extent's list of waiters, or among those that wait for pins.
+  FrameId frame{};  ///< Reserved and not yet used.
 };
 
 struct Request {
@@ -45,11 +46,12 @@ struct Request {
   std::vector<Span> spans;
   ViewRecord* views = nullptr;
   std::int64_t deadline_ns = kForever;
-  std::int32_t thread = 0;        ///< Who asks, as the kernel numbers it; 0: not said. Named as the holder of views.
-  std::uint32_t index = 0;        ///< free, info: the buffer's record.
+  std::int32_t thread =
+      0;  ///< Who asks, as the kernel numbers it; 0: not said. Named as the holder of views.
+  std::uint32_t index = 0;  ///< free, info: the buffer's record.
   Advice advice = Advice::normal;
-  std::uint64_t value = 0;        ///< advise: its value. set_budget: bytes.
-  Place tier{};                   ///< set_budget.
+  std::uint64_t value = 0;  ///< advise: its value. set_budget: bytes.
+  Place tier{};             ///< set_budget.
   BufferInfo* info = nullptr;
   Stats* stats = nullptr;
   std::atomic<bool> cancel{false};
@@ -63,12 +65,12 @@ struct Request {
   // The mover's.
   enum class State : std::uint8_t { posted, room, loading, done } state = State::posted;
   std::vector<Need> needs;
-  std::uint32_t armed = 0;        ///< Needs looked at so far.
-  std::uint32_t pending = 0;      ///< Of these, not ready yet.
-  bool collecting = false;        ///< Head of the room queue: its needs are held.
-  bool last_look = false;         ///< No victim and no pin were seen: one more search decides.
-  bool short_of_room = false;     ///< Waited for frames: decides how a missed deadline is reported.
-  Request* next = nullptr;        ///< In the queue of posts.
+  std::uint32_t armed = 0;     ///< Needs looked at so far.
+  std::uint32_t pending = 0;   ///< Of these, not ready yet.
+  bool collecting = false;     ///< Head of the room queue: its needs are held.
+  bool last_look = false;      ///< No victim and no pin were seen: one more search decides.
+  bool short_of_room = false;  ///< Waited for frames: decides how a missed deadline is reported.
+  Request* next = nullptr;     ///< In the queue of posts.
 };
 
 }  // namespace tiermem

@@ -104,8 +104,8 @@ bool Mover::ready(const Need& need) const {
 // No bytes that a prefetch could bring.
 bool Mover::nothing_to_read(const Need& need) const {
   const Phase host = residency_.extents.word(kHost, need.ref).load().phase();
-  return residency_.extents.word(need.space, need.ref).load().phase() == Phase::zero || host == Phase::lost ||
-         host == Phase::vacant || claimed(need.ref, need.space);
+  return residency_.extents.word(need.space, need.ref).load().phase() == Phase::zero ||
+         host == Phase::lost || host == Phase::vacant || claimed(need.ref, need.space);
 }
 
 Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
@@ -138,13 +138,17 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   if (extents.word(kHost, need.ref).load().phase() == Phase::lost && !need.discard) {
     const BufferRecord& record = record_of(need.ref);
     const ExtentRef number = need.ref - record.first.load(std::memory_order_relaxed);
-    fail_request(request, droppable(need.ref)
-                              ? fail(Code::discarded,
-                                     "the bytes of extent {} of droppable buffer '{}' were dropped to make room: "
-                                     "acquire it with mode discard and write them again",
-                                     number, record.label)
-                              : fail(Code::lost, "the bytes of extent {} of buffer '{}' are lost: a checksum did "
-                                     "not match", number, record.label));
+    fail_request(
+        request,
+        droppable(need.ref)
+            ? fail(Code::discarded,
+                   "the bytes of extent {} of droppable buffer '{}' were dropped to make room: "
+                   "acquire it with mode discard and write them again",
+                   number, record.label)
+            : fail(Code::lost,
+                   "the bytes of extent {} of buffer '{}' are lost: a checksum did "
+                   "not match",
+                   number, record.label));
     return Arm::ready;
   }
   if (extents.word(kHost, need.ref).load().phase() == Phase::vacant &&
@@ -192,7 +196,8 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
     return Arm::wait_pins;
   }
   if (extents.word(kHost, need.ref).load().phase() == Phase::vacant) {
-    if (request.want == Want::discard || request.want == Want::clean || leave(need.ref, kHost, true)) {
+    if (request.want == Want::discard || request.want == Want::clean ||
+        leave(need.ref, kHost, true)) {
       return extent.transfer != 0 ? Arm::wait_transfer : Arm::ready;
     }
     return Arm::wait_pins;
@@ -209,7 +214,8 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
       continue;
     }
     if (drop && leave(need.ref, space, true)) {
-      // At once, before anybody else can bring the slot's older bytes back as if they were the newest.
+      // At once, before anybody else can bring the slot's older bytes back as if they were the
+      // newest.
       drop_slot(need.ref);
       if (extent.transfer != 0) {
         return Arm::wait_transfer;
@@ -228,7 +234,8 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
     if (request.status.ok()) {
       ErrorInfo info = last_write_error_;
       if (bits.pinned() || extent.holds != 0 || info.code == Code::ok) {
-        info = error_info(Code::busy, "an extent of buffer '{}' is pinned by a view and stays where it is",
+        info = error_info(Code::busy,
+                          "an extent of buffer '{}' is pinned by a view and stays where it is",
                           record_of(need.ref).label);
       }
       request.status = Status(info);
@@ -238,7 +245,8 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
     drop_slot(need.ref);
     ExtentWord& host = extents.word(kHost, need.ref);
     host.clear_dirty();
-    if (request.want == Want::discard && host.load().phase() != Phase::zero && !host.load().readable()) {
+    if (request.want == Want::discard && host.load().phase() != Phase::zero &&
+        !host.load().readable()) {
       host.set_phase(record_of(need.ref).file != 0 ? Phase::none : Phase::zero);
     }
   }
@@ -265,11 +273,13 @@ void Mover::maybe_finish(Request& request) {
   }
 }
 
-// Every need is ready, but for those that are discarded. Pins all, in one step, or goes back to waiting.
+// Every need is ready, but for those that are discarded. Pins all, in one step, or goes back to
+// waiting.
 void Mover::finish_acquire(Request& request) {
   if (const Span* stale = stale_span(request)) {
     // Before anything is done to the extents: they may be in their next life.
-    fail_request(request, fail(Code::stale_handle, "handle {:#x} was freed while it was acquired", stale->buffer));
+    fail_request(request, fail(Code::stale_handle, "handle {:#x} was freed while it was acquired",
+                               stale->buffer));
     return;
   }
   bool discards = false;
@@ -279,7 +289,8 @@ void Mover::finish_acquire(Request& request) {
       continue;
     }
     const Extent& extent = residency_.extents.at(need.ref);
-    const bool parked = extent.transfer != 0 && transfers_[extent.transfer - 1].parked_for == &request &&
+    const bool parked = extent.transfer != 0 &&
+                        transfers_[extent.transfer - 1].parked_for == &request &&
                         transfers_[extent.transfer - 1].stage == Transfer::Stage::parked;
     const bool may_park = extent.transfer == 0 && need.frame.valid() &&
                           !readable(need.ref, need.space) &&
@@ -320,8 +331,11 @@ void Mover::finish_acquire(Request& request) {
     }
     (void)residency_.release({request.views, i});
     const bool stale = span.record->generation.load() != Buffers::generation_of(span.buffer);
-    fail_request(request, stale    ? fail(Code::stale_handle, "handle {:#x} was freed while it was acquired", span.buffer)
-                          : pinned ? fail(Code::no_capacity, "{} views are held at once, and no more can be noted", residency_.views.count())
+    fail_request(request, stale    ? fail(Code::stale_handle,
+                                          "handle {:#x} was freed while it was acquired", span.buffer)
+                          : pinned ? fail(Code::no_capacity,
+                                          "{} views are held at once, and no more can be noted",
+                                          residency_.views.count())
                                    : fail(Code::busy, "too many views pin the same extent"));
     return;
   }
@@ -332,8 +346,8 @@ void Mover::finish_acquire(Request& request) {
   complete(request, {});
 }
 
-// One request at a time prepares the extents it will overwrite, and waits for nothing but its own jobs and
-// other transfers' ends meanwhile: so two of them cannot wait for each other.
+// One request at a time prepares the extents it will overwrite, and waits for nothing but its own
+// jobs and other transfers' ends meanwhile: so two of them cannot wait for each other.
 void Mover::park_discards(Request& request) {
   if (parking_ != nullptr && parking_ != &request) {
     if (std::find(parking_queue_.begin(), parking_queue_.end(), &request) == parking_queue_.end()) {
@@ -454,7 +468,8 @@ void Mover::extent_changed(ExtentRef ref, unsigned space, const Status* error) {
   }
   std::reverse(woken.begin(), woken.end());  // The list is newest first.
   for (auto [request, index] : woken) {
-    // Each is counted as waiting until its turn: what an earlier one starts may lead back to its request.
+    // Each is counted as waiting until its turn: what an earlier one starts may lead back to its
+    // request.
     if (!stop_waiting(*request, index)) {
       continue;
     }
@@ -468,8 +483,9 @@ void Mover::extent_changed(ExtentRef ref, unsigned space, const Status* error) {
         request->status = error->clone();
       }
     } else if (!(error != nullptr && request->want == Want::prefetch)) {
-      const bool parked_now = need.discard && residency_.extents.at(ref).transfer != 0 &&
-                              transfers_[residency_.extents.at(ref).transfer - 1].parked_for == request;
+      const bool parked_now =
+          need.discard && residency_.extents.at(ref).transfer != 0 &&
+          transfers_[residency_.extents.at(ref).transfer - 1].parked_for == request;
       if (!parked_now) {
         arm(*request, index);
       }
@@ -555,12 +571,15 @@ void Mover::fail_request(Request& request, Status status) {
 
 void Mover::advise(Request& request) {
   for (const Span& span : request.spans) {
-    if (span.record->generation.load(std::memory_order_acquire) != Buffers::generation_of(span.buffer)) {
+    if (span.record->generation.load(std::memory_order_acquire) !=
+        Buffers::generation_of(span.buffer)) {
       continue;
     }
     for (std::uint32_t i = 0; i < span.count; ++i) {
-      (void)residency_.extents.word(span.space, span.first + i).book();  // Advice is for this life only.
-      recency_for(span.space, span.first + i).advised(span.first + i, request.advice, request.value);
+      (void)residency_.extents.word(span.space, span.first + i)
+          .book();  // Advice is for this life only.
+      recency_for(span.space, span.first + i)
+          .advised(span.first + i, request.advice, request.value);
     }
   }
 }
@@ -581,7 +600,8 @@ void Mover::fill_info(Request& request) {
       info.pinned += bits.pinned() ? info.extent_bytes : 0;
     }
     info.in_slots += slot_is_newest(ref) ? info.extent_bytes : 0;
-    info.zero += bits.phase() == Phase::zero || bits.phase() == Phase::vacant ? info.extent_bytes : 0;
+    info.zero +=
+        bits.phase() == Phase::zero || bits.phase() == Phase::vacant ? info.extent_bytes : 0;
     info.lost += bits.phase() == Phase::lost ? info.extent_bytes : 0;
   }
 }
@@ -601,7 +621,8 @@ void Mover::fill_stats(Stats& stats) {
   }
   const Spares::Count spares = residency_.spares.count();
   stats.buffers = residency_.buffers.live() - std::min(residency_.buffers.live(), spares.buffers);
-  stats.extents = residency_.buffers.live_extents() - std::min(residency_.buffers.live_extents(), spares.extents);
+  stats.extents = residency_.buffers.live_extents() -
+                  std::min(residency_.buffers.live_extents(), spares.extents);
 }
 
 }  // namespace tiermem

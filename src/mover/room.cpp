@@ -42,8 +42,8 @@ void Mover::give_frame(FrameId frame, unsigned space, std::uint64_t bytes) {
   }
 }
 
-// Somebody waits for frames: more is kept free from now on. Four times as much, so that a wait in fifty keeps it
-// up against what evict_ahead takes off.
+// Somebody waits for frames: more is kept free from now on. Four times as much, so that a wait in
+// fifty keeps it up against what evict_ahead takes off.
 void Mover::note_shortage(unsigned space, std::uint64_t bytes) {
   Space& s = spaces_[space];
   s.ahead = std::min({options_.ahead_bytes_max, s.tier->books().budget / 8, s.ahead + 4 * bytes});
@@ -92,7 +92,8 @@ bool Mover::collect(Request& request) {
       all[need.space] += bytes_of(need.ref);
     }
     for (unsigned space = 0; space < spaces_.size(); ++space) {
-      const std::uint64_t staging = space == kHost ? staging_.size() * options_.staging_frame_bytes : 0;
+      const std::uint64_t staging =
+          space == kHost ? staging_.size() * options_.staging_frame_bytes : 0;
       if (all[space] + staging > spaces_[space].tier->books().budget) {
         fail_request(request, no_room(&request, space, all[space]));
         return true;
@@ -132,15 +133,18 @@ bool Mover::collect(Request& request) {
     }
     request.short_of_room = true;
     note_shortage(space, missing[space]);
-    // What was freed at once is of no use to this request yet, as where frames of several sizes share chunks.
+    // What was freed at once is of no use to this request yet, as where frames of several sizes
+    // share chunks.
     spaces_[space].searching = spaces_[space].searching || spaces_[space].evicted_at_once;
-    if (spaces_[space].freeing == 0 && (spaces_[space].recency.exhausted() || fruitless_ >= kMostFruitless) &&
+    if (spaces_[space].freeing == 0 &&
+        (spaces_[space].recency.exhausted() || fruitless_ >= kMostFruitless) &&
         nothing_will_change()) {
       if (request.last_look) {
         fail_request(request, no_room(&request, space, missing[space]));
         return true;
       }
-      // A pin may have fallen between the search and this: search once more, now that there is none.
+      // A pin may have fallen between the search and this: search once more, now that there is
+      // none.
       request.last_look = true;
       return false;
     }
@@ -157,16 +161,18 @@ Recency::Candidate Mover::candidate(ExtentRef ref, Space& s) {
   const ExtentBits bits = word.load();
   bool referenced = word.take_referenced();
   if (referenced && extent.prefetched) {
-    referenced = false;  // Its first use, however late: the policy counts that one with the insertion.
+    referenced =
+        false;  // Its first use, however late: the policy counts that one with the insertion.
     prefetch_used(ref, s);
   }
   // What was fetched ahead waits for its use, unless so much was that it would crowd out all else.
-  const bool awaited = extent.prefetched && s.unused_prefetched <= s.tier->books().budget / 2 && !desperate_;
+  const bool awaited =
+      extent.prefetched && s.unused_prefetched <= s.tier->books().budget / 2 && !desperate_;
   // Dirty bytes without another copy can leave only if they can be written down now.
   const bool must_write = bits.dirty() && (can_write() || !droppable(ref));
   const bool can_leave = !must_write || can_write() || readable_elsewhere(ref, space) != kNoSpace;
-  return {.movable = has_frame(ref, space) && !bits.pinned() && extent.transfer == 0 && extent.holds == 0 && can_leave &&
-                     !awaited,
+  return {.movable = has_frame(ref, space) && !bits.pinned() && extent.transfer == 0 &&
+                     extent.holds == 0 && can_leave && !awaited,
           .referenced = referenced,
           .dirty = must_write,
           .bytes = static_cast<std::uint32_t>(bytes_of(ref))};
@@ -201,10 +207,11 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
   const std::uint64_t goal = bytes + (priority == Priority::background ? 0 : s.ahead);
   const auto probe = [&](ExtentRef ref) { return candidate(ref, s); };
   desperate_ = priority == Priority::room && !room_queue_.empty() && room_queue_.front()->last_look;
-  // The policy looks at a bounded number of extents a call and goes on where it stopped. Twelve calls a step
-  // are enough to find what there is among some thousands; the next step goes on.
+  // The policy looks at a bounded number of extents a call and goes on where it stopped. Twelve
+  // calls a step are enough to find what there is among some thousands; the next step goes on.
   const std::uint64_t before = s.freeing;
-  // Counted in frames given back: the tier's books fall only when a whole chunk of small ones is empty.
+  // Counted in frames given back: the tier's books fall only when a whole chunk of small ones is
+  // empty.
   const std::uint64_t returned = s.returned;
   const auto freed = [&] { return s.returned - returned + s.freeing; };
   while (space == kHost && freed() < goal && reclaim_spare()) {
@@ -223,11 +230,12 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
     }
   }
   s.evicted_at_once = s.evicted_at_once || s.returned != returned;
-  s.searching = priority == Priority::room && s.freeing == before && freed() < goal && !s.recency.exhausted();
+  s.searching =
+      priority == Priority::room && s.freeing == before && freed() < goal && !s.recency.exhausted();
 }
 
-// Frames are freed ahead of need in proportion to how often somebody had to wait for them. A clean victim
-// leaves at once: where all are clean nobody waits, and all of the memory is used.
+// Frames are freed ahead of need in proportion to how often somebody had to wait for them. A clean
+// victim leaves at once: where all are clean nobody waits, and all of the memory is used.
 void Mover::evict_ahead(unsigned space, std::uint64_t bytes) {
   Space& s = spaces_[space];
   if (s.ahead < bytes) {
@@ -259,12 +267,15 @@ bool Mover::reclaim_spare() {
   for (std::uint32_t i = 0; i < record.extents.load(std::memory_order_relaxed); ++i) {
     (void)leave(first + i, kHost, true);
   }
-  reclaimed_.push_back(index);  // The rest in the next step: it ends requests, and we are in the middle of one.
+  reclaimed_.push_back(
+      index);  // The rest in the next step: it ends requests, and we are in the middle of one.
   return true;
 }
 
 // An eighth of the memory at most for what nobody uses.
-void Mover::limit_spares() { residency_.spares.set_limit(spaces_[kHost].tier->books().budget / 8); }
+void Mover::limit_spares() {
+  residency_.spares.set_limit(spaces_[kHost].tier->books().budget / 8);
+}
 
 void Mover::serve_prefetch() {
   while (!prefetch_queue_.empty() && room_queue_.empty() && prefetches_ < options_.prefetch_limit) {
@@ -322,15 +333,18 @@ void Mover::serve_budget() {
 }
 
 // Nothing under way, and no pin whose fall could help.
-bool Mover::nothing_will_change() const { return transfers_live_ == 0 && housekeeping_ == 0 && !any_pin(); }
+bool Mover::nothing_will_change() const {
+  return transfers_live_ == 0 && housekeeping_ == 0 && !any_pin();
+}
 
-// Looks at the words, not at the list of views: a view is pinned before it is listed. Only asked when a
-// request is about to be refused.
+// Looks at the words, not at the list of views: a view is pinned before it is listed. Only asked
+// when a request is about to be refused.
 bool Mover::any_pin() const {
   for (std::uint32_t index = 0; index < residency_.buffers.used(); ++index) {
     const BufferRecord& record = residency_.buffers.at(index);
     const ExtentRef first = record.first.load(std::memory_order_relaxed);
-    for (ExtentRef ref = first; ref < first + record.extents.load(std::memory_order_relaxed); ++ref) {
+    for (ExtentRef ref = first; ref < first + record.extents.load(std::memory_order_relaxed);
+         ++ref) {
       for (unsigned space = 0; space < spaces_.size(); ++space) {
         if (residency_.extents.word(space, ref).load().pinned()) {
           return true;
@@ -369,10 +383,12 @@ Status Mover::no_room(const Request* request, unsigned space, std::uint64_t need
   });
   const char* name = space == kHost ? "dram" : "gpu";
   set_text(info.setting, name);
-  std::string text = fmt::format("no room for {} in {}: budget {}, used {}, pinned {}", human_bytes(needed), name,
-                                 human_bytes(books.budget), human_bytes(books.in_use), human_bytes(info.pinned));
+  std::string text =
+      fmt::format("no room for {} in {}: budget {}, used {}, pinned {}", human_bytes(needed), name,
+                  human_bytes(books.budget), human_bytes(books.in_use), human_bytes(info.pinned));
   if (most > 0) {
-    text += fmt::format(", most by '{}' for {:.1f} s", info.holder, static_cast<double>(std::max<std::int64_t>(0, now_ - since)) / 1e9);
+    text += fmt::format(", most by '{}' for {:.1f} s", info.holder,
+                        static_cast<double>(std::max<std::int64_t>(0, now_ - since)) / 1e9);
   }
   if (block_ == nullptr) {
     text += "; there is no block tier to write to";
@@ -381,7 +397,9 @@ Status Mover::no_room(const Request* request, unsigned space, std::uint64_t need
     info.native = last_write_error_.native;
   }
   if (request != nullptr && request->last_look && books.in_use + needed <= books.budget) {
-    text += "; the budget has room, but the system gave no memory for a frame (ulimit -v, vm.overcommit_memory)";
+    text +=
+        "; the budget has room, but the system gave no memory for a frame (ulimit -v, "
+        "vm.overcommit_memory)";
     info.native = ENOMEM;
   } else {
     text += fmt::format("; release views or raise `{}`", name);

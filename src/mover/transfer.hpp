@@ -1,4 +1,5 @@
-// One movement of one extent: from its start in the mover to its last completion. Only the mover touches it.
+// One movement of one extent: from its start in the mover to its last completion. Only the mover
+// touches it.
 #pragma once
 
 #include <cstdint>
@@ -23,41 +24,56 @@ struct Transfer {
     evict,    ///< The frame of `space` leaves its window.
   };
   /// Where it stands. Promote: staging → prepare → read → land → parked → (published).
-  /// Demote: slot → staging → copy → hash → write → (published); `hash` only where the slot has the bytes of
-  /// before, of which perhaps few have changed. Evict: unmap → (done).
-  enum class Stage : std::uint8_t { staging, prepare, read, land, recopy, parked, slot, copy, hash, write, unmap };
+  /// Demote: slot → staging → copy → hash → write → (published); `hash` only where the slot has the
+  /// bytes of before, of which perhaps few have changed. Evict: unmap → (done).
+  enum class Stage : std::uint8_t {
+    staging,
+    prepare,
+    read,
+    land,
+    recopy,
+    parked,
+    slot,
+    copy,
+    hash,
+    write,
+    unmap
+  };
 
   Kind kind = Kind::idle;
   Stage stage = Stage::prepare;
   Priority priority = Priority::demand;
   std::uint8_t space = kHost;
-  std::uint8_t source = kNoSpace;  ///< Promote: the space whose copy is copied; else a slot, or nothing.
-  Phase origin = Phase::none;      ///< Promote, evict: the phase to go to if it fails, or when it is done.
-  bool reading = false;            ///< Promote: from a slot.
-  bool clear = false;              ///< Promote: of an extent that was never written.
-  bool discard = false;            ///< Promote: nothing comes, the caller overwrites all.
-  bool evict_after = false;        ///< Demote: the frame is wanted.
+  std::uint8_t source =
+      kNoSpace;  ///< Promote: the space whose copy is copied; else a slot, or nothing.
+  Phase origin =
+      Phase::none;       ///< Promote, evict: the phase to go to if it fails, or when it is done.
+  bool reading = false;  ///< Promote: from a slot.
+  bool clear = false;    ///< Promote: of an extent that was never written.
+  bool discard = false;  ///< Promote: nothing comes, the caller overwrites all.
+  bool evict_after = false;  ///< Demote: the frame is wanted.
   bool prefetch = false;
-  bool mapped = false;             ///< Promote: the frame is in its window.
-  bool undone = false;             ///< Evict: of a promote that was given up; the extent goes back to `origin`.
+  bool mapped = false;  ///< Promote: the frame is in its window.
+  bool undone =
+      false;  ///< Evict: of a promote that was given up; the extent goes back to `origin`.
   ExtentRef ref = 0;
   FrameId frame{};
-  std::uint32_t staging = 0;       ///< Number of the staging frame + 1; 0: none.
+  std::uint32_t staging = 0;  ///< Number of the staging frame + 1; 0: none.
   SlotTier* channel = nullptr;
   SlotId slot{};
-  std::uint64_t avoid = 0;         ///< Demote: devices that failed this write.
+  std::uint64_t avoid = 0;  ///< Demote: devices that failed this write.
   std::uint32_t attempts = 0;
-  std::uint32_t epoch = 0;         ///< Of the source's word when copying began.
-  Checksums* sums = nullptr;       ///< Demote, first read of an adopted file: new checksums; owned.
-  bool rewrites = false;           ///< Demote: the slot has all of the bytes of before, and their checksums.
-  std::uint64_t from = 0;          ///< Demote: the first byte written, in the slot.
-  std::uint64_t length = 0;        ///< Demote: how many are written.
-  bool hashing = false;            ///< Demote: a hand computes `sums`, beside the write.
-  bool write_ended = false;        ///< Demote: `ended` waits for the hand.
+  std::uint32_t epoch = 0;    ///< Of the source's word when copying began.
+  Checksums* sums = nullptr;  ///< Demote, first read of an adopted file: new checksums; owned.
+  bool rewrites = false;  ///< Demote: the slot has all of the bytes of before, and their checksums.
+  std::uint64_t from = 0;    ///< Demote: the first byte written, in the slot.
+  std::uint64_t length = 0;  ///< Demote: how many are written.
+  bool hashing = false;      ///< Demote: a hand computes `sums`, beside the write.
+  bool write_ended = false;  ///< Demote: `ended` waits for the hand.
   SlotCompletion ended;
-  ErrorInfo undo_error{};          ///< For those who wait for a promote that was undone; ok: none.
+  ErrorInfo undo_error{};  ///< For those who wait for a promote that was undone; ok: none.
   Request* parked_for = nullptr;
-  std::uint64_t freeing = 0;       ///< Bytes that its end gives back, as counted in Mover::freeing_.
+  std::uint64_t freeing = 0;  ///< Bytes that its end gives back, as counted in Mover::freeing_.
   Job job;
 };
 

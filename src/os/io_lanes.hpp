@@ -1,5 +1,5 @@
-// One port, several users: each lane is an IoPort of its own whose completions are kept apart by a tag in the
-// cookie. The block tier and the adopted files share one ring and one sleep this way.
+// One port, several users: each lane is an IoPort of its own whose completions are kept apart by a
+// tag in the cookie. The block tier and the adopted files share one ring and one sleep this way.
 //
 // Threads: the port's owner only; grow as the port says.
 #pragma once
@@ -19,11 +19,9 @@ class IoLanes {
   IoLanes(const IoLanes&) = delete;
   IoLanes& operator=(const IoLanes&) = delete;
   IoPort& lane(unsigned number) { return lanes_[number]; }
-  /// A lane has completions that its user has not reaped: reaping one lane may bring the other's. The owner
-  /// must not sleep on the port then, which knows nothing of them.
-  bool pending() const {
-    return !lanes_[0].ready_.empty() || !lanes_[1].ready_.empty();
-  }
+  /// A lane has completions that its user has not reaped: reaping one lane may bring the other's.
+  /// The owner must not sleep on the port then, which knows nothing of them.
+  bool pending() const { return !lanes_[0].ready_.empty() || !lanes_[1].ready_.empty(); }
 
  private:
   static constexpr unsigned kTagShift = 62;
@@ -49,7 +47,9 @@ class IoLanes {
       }
       return n;
     }
-    Status grow(std::uint16_t device, std::uint64_t bytes) override { return lanes_.port_.grow(device, bytes); }
+    Status grow(std::uint16_t device, std::uint64_t bytes) override {
+      return lanes_.port_.grow(device, bytes);
+    }
 
    private:
     friend class IoLanes;

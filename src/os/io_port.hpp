@@ -18,7 +18,7 @@ namespace tiermem {
 struct IoRequest {
   std::uint64_t cookie = 0;
   std::uint16_t device = 0;
-  int fd = -1;            ///< A descriptor instead of a device: reads of an adopted file.
+  int fd = -1;  ///< A descriptor instead of a device: reads of an adopted file.
   bool write = false;
   bool buffered =
       false;  ///< Through the page cache: for lengths or addresses that O_DIRECT refuses.

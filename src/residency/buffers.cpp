@@ -8,14 +8,17 @@
 namespace tiermem {
 
 const char* phase_name(Phase phase) noexcept {
-  static constexpr const char* kNames[] = {"none", "zero", "incoming", "shared", "exclusive", "outgoing", "lost", "vacant"};
+  static constexpr const char* kNames[] = {"none",      "zero",     "incoming", "shared",
+                                           "exclusive", "outgoing", "lost",     "vacant"};
   return kNames[static_cast<unsigned>(phase)];
 }
 
-Buffers::Buffers(Extents& extents, std::uint32_t capacity) : extents_(extents), records_(capacity) {}
+Buffers::Buffers(Extents& extents, std::uint32_t capacity)
+    : extents_(extents), records_(capacity) {}
 
 ExtentRef Buffers::take_run(std::uint32_t extents) {
-  const auto shift = static_cast<unsigned>(std::bit_width(extents - 1));  // 1 → 0, 2 → 1, 3 and 4 → 2.
+  const auto shift =
+      static_cast<unsigned>(std::bit_width(extents - 1));  // 1 → 0, 2 → 1, 3 and 4 → 2.
   auto& free_runs = free_runs_[shift];
   if (!free_runs.empty()) {
     const ExtentRef run = free_runs.back();
@@ -23,13 +26,15 @@ ExtentRef Buffers::take_run(std::uint32_t extents) {
     return run;
   }
   const std::uint64_t length = std::uint64_t{1} << shift;
-  // Short runs are dealt out over the cache lines of a block, the even ones first: words of buffers that were
-  // allocated one after the other, and may be pinned by different threads, are neither in one line nor in
-  // neighbours, which processors fetch as a pair (measured: 27 ns instead of 13 for a view).
+  // Short runs are dealt out over the cache lines of a block, the even ones first: words of buffers
+  // that were allocated one after the other, and may be pinned by different threads, are neither in
+  // one line nor in neighbours, which processors fetch as a pair (measured: 27 ns instead of 13 for
+  // a view).
   if (length < kWordsInLine) {
     Block& block = blocks_[shift];
     const std::uint32_t in_block = kBlockWords >> shift;
-    if (block.dealt == in_block && next_extent_ + std::uint64_t{kBlockWords} <= extents_.capacity()) {
+    if (block.dealt == in_block &&
+        next_extent_ + std::uint64_t{kBlockWords} <= extents_.capacity()) {
       block = {next_extent_, 0};
       next_extent_ += kBlockWords;
     }
@@ -51,12 +56,15 @@ ExtentRef Buffers::take_run(std::uint32_t extents) {
 Result<Handle> Buffers::create(const BufferShape& shape) {
   std::lock_guard lock(mutex_);
   if (free_records_.empty() && used_.load(std::memory_order_relaxed) == records_.size()) {
-    return fail(Code::no_capacity, "alloc: all {} buffer handles are in use; free buffers first", records_.size());
+    return fail(Code::no_capacity, "alloc: all {} buffer handles are in use; free buffers first",
+                records_.size());
   }
   const ExtentRef first = take_run(shape.extents);
   if (first == kNoExtent) {
-    return fail(Code::no_capacity, "alloc: {} extents are in use and {} more would exceed {}; use a larger extent size",
-                live_extents(), shape.extents, extents_.capacity());
+    return fail(
+        Code::no_capacity,
+        "alloc: {} extents are in use and {} more would exceed {}; use a larger extent size",
+        live_extents(), shape.extents, extents_.capacity());
   }
   std::uint32_t index = 0;
   if (!free_records_.empty()) {
@@ -105,8 +113,10 @@ bool Buffers::mark_freed(Handle handle) noexcept {
     return false;
   }
   std::uint32_t generation = generation_of(handle);
-  // Sequentially consistent: a caller that pins after this sees the new generation and undoes its pin.
-  return (generation & 1) != 0 && records_[index].generation.compare_exchange_strong(generation, generation + 1);
+  // Sequentially consistent: a caller that pins after this sees the new generation and undoes its
+  // pin.
+  return (generation & 1) != 0 &&
+         records_[index].generation.compare_exchange_strong(generation, generation + 1);
 }
 
 void Buffers::retire(std::uint32_t index) {

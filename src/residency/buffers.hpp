@@ -1,8 +1,8 @@
-// Buffers and their handles. A handle is an index and a generation; records are never returned to the
-// system, so a stale handle is an error and never a wild pointer.
+// Buffers and their handles. A handle is an index and a generation; records are never returned to
+// the system, so a stale handle is an error and never a wild pointer.
 //
-// Threads: find() and the fields marked atomic are for any thread without a lock; create() and retire()
-// take a mutex; `mark_freed` is the one step that makes a handle stale.
+// Threads: find() and the fields marked atomic are for any thread without a lock; create() and
+// retire() take a mutex; `mark_freed` is the one step that makes a handle stale.
 #pragma once
 
 #include <atomic>
@@ -16,23 +16,24 @@
 
 namespace tiermem {
 
-/// One buffer. The fields of its shape are atomics because a caller with a stale handle may read them
-/// while the record gets a new life; it notices by the generation, before and after.
+/// One buffer. The fields of its shape are atomics because a caller with a stale handle may read
+/// them while the record gets a new life; it notices by the generation, before and after.
 struct BufferRecord {
-  std::atomic<std::uint32_t> generation{0};  ///< Odd: live. Even: free, or bytes waiting for their last view.
-  std::atomic<std::uint32_t> first{0};       ///< Its first extent; the others follow.
+  std::atomic<std::uint32_t> generation{
+      0};  ///< Odd: live. Even: free, or bytes waiting for their last view.
+  std::atomic<std::uint32_t> first{0};  ///< Its first extent; the others follow.
   std::atomic<std::uint32_t> extents{0};
   std::atomic<std::uint8_t> extent_shift{0};
-  std::atomic<bool> read_only{false};        ///< Adopted from a file.
+  std::atomic<bool> read_only{false};  ///< Adopted from a file.
   std::atomic<std::uint64_t> bytes{0};
-  std::atomic<std::uint64_t> lead{0};        ///< Bytes before byte 0 in its first extent (adopted files).
-  std::atomic<std::byte*> window{nullptr};   ///< Null for a buffer of one extent.
+  std::atomic<std::uint64_t> lead{0};  ///< Bytes before byte 0 in its first extent (adopted files).
+  std::atomic<std::byte*> window{nullptr};  ///< Null for a buffer of one extent.
 
   // Constant while live; written under the table's mutex, read by the mover.
   std::uint32_t flags = 0;
   std::uint32_t domain = 0;
   Pool pool = Pool::locked;
-  std::uint64_t file = 0;        ///< Of the file tier, + 1; 0: not adopted.
+  std::uint64_t file = 0;  ///< Of the file tier, + 1; 0: not adopted.
   char label[32] = {};
 };
 
@@ -66,23 +67,32 @@ class Buffers {
       return nullptr;
     }
     BufferRecord& record = records_[index];
-    return record.generation.load(std::memory_order_acquire) == generation_of(handle) ? &record : nullptr;
+    return record.generation.load(std::memory_order_acquire) == generation_of(handle) ? &record
+                                                                                      : nullptr;
   }
   BufferRecord& at(std::uint32_t index) noexcept { return records_[index]; }
-  static std::uint32_t index_of(Handle handle) noexcept { return static_cast<std::uint32_t>(handle) - 1; }
-  static std::uint32_t generation_of(Handle handle) noexcept { return static_cast<std::uint32_t>(handle >> 32); }
+  static std::uint32_t index_of(Handle handle) noexcept {
+    return static_cast<std::uint32_t>(handle) - 1;
+  }
+  static std::uint32_t generation_of(Handle handle) noexcept {
+    return static_cast<std::uint32_t>(handle >> 32);
+  }
   Handle handle_of(std::uint32_t index) const noexcept {
-    return std::uint64_t{records_[index].generation.load(std::memory_order_acquire)} << 32 | (index + 1);
+    return std::uint64_t{records_[index].generation.load(std::memory_order_acquire)} << 32 |
+           (index + 1);
   }
 
-  /// Makes the handle stale; false if it was. The caller then tells the mover, which ends in retire().
+  /// Makes the handle stale; false if it was. The caller then tells the mover, which ends in
+  /// retire().
   bool mark_freed(Handle handle) noexcept;
   /// The last view and transfer have ended: record and extents may be given out again.
   void retire(std::uint32_t index);
 
   std::uint32_t used() const noexcept { return used_.load(std::memory_order_acquire); }
   std::uint64_t live() const noexcept { return live_.load(std::memory_order_relaxed); }
-  std::uint64_t live_extents() const noexcept { return live_extents_.load(std::memory_order_relaxed); }
+  std::uint64_t live_extents() const noexcept {
+    return live_extents_.load(std::memory_order_relaxed);
+  }
 
  private:
   static constexpr std::uint32_t kWordsInLine = 64 / sizeof(ExtentWord);

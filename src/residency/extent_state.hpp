@@ -1,4 +1,5 @@
-// The word of an extent in one address space: its phase, its pins, and whether a slot has its bytes.
+// The word of an extent in one address space: its phase, its pins, and whether a slot has its
+// bytes.
 //
 //                    promote            land, map              another space reads
 //        ┌── none ─────────────▶ incoming ─────────▶ exclusive ◀────────────────▶ shared
@@ -8,27 +9,28 @@
 //        │    └──────────────────────  zero         outgoing ◀──────────────────────┘
 //        │                      never written         │   evict: no pins, bytes elsewhere
 //        │◀───────────────────────────────────────────┘
-//        └──▶ lost   checksum wrong twice; `discard` of the whole extent leads back through incoming
+//        └──▶ lost   wrong checksum, twice, or dropped; overwriting all of it leads to incoming
 //
-//                      buffer freed            bytes cleared, or about to be overwritten
-//            exclusive ────────────▶ vacant ─────────────────────────────────────────▶ incoming ─▶ exclusive
-//                                      └──▶ outgoing ─▶ zero   evict: there is nothing to lose
+//                     buffer freed           taken into use again
+//           exclusive ────────────▶ vacant ──────────────────────▶ incoming ─▶ exclusive
+//                                     └──▶ outgoing ─▶ zero   evict: there is nothing to lose
 //
 //   none → incoming, zero → incoming, lost → incoming   Mover::start_promote
 //   incoming → exclusive | shared                        Mover::publish
 //   incoming → none | zero | lost                        Mover::promote_failed
 //   exclusive ↔ shared                                   Mover::publish, Mover::drop_copy
 //   exclusive | shared | vacant → outgoing → none | zero Mover::leave, Mover::finish_evict
-//   exclusive → vacant                                   Residency::make_spare, by whoever frees the buffer
-//   vacant → incoming → exclusive                        Residency::pin_vacant, by the first to acquire it again
+//   exclusive → vacant                                   Residency::make_spare, whoever frees it
+//   vacant → incoming → exclusive                        Residency::pin_vacant, its first user
 //
-// Always true. But for the two lines about `vacant`, the mover alone changes the phase and clears `dirty`;
-// callers change pins, set `referenced` and `dirty`, and advance the epoch. A pin counts only if the phase it was added to was readable (or, for
-// writers, exclusive); any other is undone by whoever added it. `outgoing` is entered only with zero pins.
-// `dirty` means that no slot holds these bytes; all addressable copies of an extent agree on it.
-// `zero` (host space only) means never written: no frame, no slot, reads as zeros. `vacant` (host space only)
-// is the same with a frame, whose old bytes are of the same domain; an extent whose bytes have been in a slot,
-// or may be on their way to one, is `booked` and cannot become vacant.
+// Always true. But for the two lines about `vacant`, the mover alone changes the phase and clears
+// `dirty`; callers change pins, set `referenced` and `dirty`, and advance the epoch. A pin counts
+// only if the phase it was added to was readable (or, for writers, exclusive); any other is undone
+// by whoever added it. `outgoing` is entered only with zero pins. `dirty` means that no slot holds
+// these bytes; all addressable copies of an extent agree on it. `zero` (host space only) means
+// never written: no frame, no slot, reads as zeros. `vacant` (host space only) is the same with a
+// frame, whose old bytes are of the same domain; an extent whose bytes have been in a slot, or may
+// be on their way to one, is `booked` and cannot become vacant.
 #pragma once
 
 #include <atomic>
@@ -36,7 +38,16 @@
 
 namespace tiermem {
 
-enum class Phase : std::uint8_t { none = 0, zero, incoming, shared, exclusive, outgoing, lost, vacant };
+enum class Phase : std::uint8_t {
+  none = 0,
+  zero,
+  incoming,
+  shared,
+  exclusive,
+  outgoing,
+  lost,
+  vacant
+};
 
 const char* phase_name(Phase phase) noexcept;
 
@@ -57,7 +68,8 @@ struct ExtentBits {
   static constexpr std::uint64_t kReaderMask = (kWriterOne - 1) & ~(kReaderOne - 1);
   static constexpr std::uint64_t kWriterMask = (kEpochOne - 1) & ~(kWriterOne - 1);
   static constexpr std::uint64_t kPinMask = kReaderMask | kWriterMask;
-  // Half of each field: an add that went past it is undone, so that a race of adders cannot carry over.
+  // Half of each field: an add that went past it is undone, so that a race of adders cannot carry
+  // over.
   static constexpr std::uint32_t kMaxReaders = 1u << 19;
   static constexpr std::uint32_t kMaxWriters = 1u << 13;
 
@@ -65,8 +77,12 @@ struct ExtentBits {
   bool dirty() const { return (bits & kDirty) != 0; }
   bool referenced() const { return (bits & kReferenced) != 0; }
   bool booked() const { return (bits & kBooked) != 0; }
-  std::uint32_t readers() const { return static_cast<std::uint32_t>((bits & kReaderMask) >> kReaderShift); }
-  std::uint32_t writers() const { return static_cast<std::uint32_t>((bits & kWriterMask) >> kWriterShift); }
+  std::uint32_t readers() const {
+    return static_cast<std::uint32_t>((bits & kReaderMask) >> kReaderShift);
+  }
+  std::uint32_t writers() const {
+    return static_cast<std::uint32_t>((bits & kWriterMask) >> kWriterShift);
+  }
   std::uint32_t epoch() const { return static_cast<std::uint32_t>(bits >> kEpochShift); }
   bool pinned() const { return (bits & kPinMask) != 0; }
   bool readable() const { return phase() == Phase::shared || phase() == Phase::exclusive; }
@@ -79,9 +95,9 @@ class ExtentWord {
  public:
   // ---- Callers, any thread -------------------------------------------------------------------
 
-  /// One fetch_add. Sequentially consistent, as the caller next reads the handle's generation and a freer
-  /// changes that before it looks at pins; as an acquire it pairs with set_phase (the frame's bytes and
-  /// its address are seen) and with a writer's unpin_write.
+  /// One fetch_add. Sequentially consistent, as the caller next reads the handle's generation and a
+  /// freer changes that before it looks at pins; as an acquire it pairs with set_phase (the frame's
+  /// bytes and its address are seen) and with a writer's unpin_write.
   Pin pin_read() noexcept {
     const ExtentBits old{bits_.fetch_add(ExtentBits::kReaderOne, std::memory_order_seq_cst)};
     if (!old.readable() || old.readers() >= ExtentBits::kMaxReaders) [[unlikely]] {
@@ -89,7 +105,8 @@ class ExtentWord {
       return old.readable() ? Pin::busy : Pin::miss;
     }
     if (!old.referenced()) [[unlikely]] {
-      bits_.fetch_or(ExtentBits::kReferenced, std::memory_order_relaxed);  // A hint: nothing depends on its order.
+      bits_.fetch_or(ExtentBits::kReferenced,
+                     std::memory_order_relaxed);  // A hint: nothing depends on its order.
     }
     return Pin::ok;
   }
@@ -103,14 +120,16 @@ class ExtentWord {
     }
     constexpr std::uint64_t kBoth = ExtentBits::kDirty | ExtentBits::kReferenced;
     if ((old.bits & kBoth) != kBoth) [[unlikely]] {
-      // Relaxed is enough: the mover clears `dirty` only by a CAS that also sees our pin or our epoch.
+      // Relaxed is enough: the mover clears `dirty` only by a CAS that also sees our pin or our
+      // epoch.
       bits_.fetch_or(kBoth, std::memory_order_relaxed);
     }
     return Pin::ok;
   }
 
   /// False if there was no such pin: a view released twice. Nothing is changed then.
-  /// Sequentially consistent, as the flag by which the mover asks to be told of released pins is read next.
+  /// Sequentially consistent, as the flag by which the mover asks to be told of released pins is
+  /// read next.
   bool unpin_read() noexcept {
     const ExtentBits old{bits_.fetch_sub(ExtentBits::kReaderOne, std::memory_order_seq_cst)};
     if (old.readers() == 0) [[unlikely]] {
@@ -120,7 +139,8 @@ class ExtentWord {
     return true;
   }
 
-  /// One add releases the pin and advances the epoch, so no write can end unseen by a copy under way.
+  /// One add releases the pin and advances the epoch, so no write can end unseen by a copy under
+  /// way.
   bool unpin_write() noexcept {
     constexpr std::uint64_t kStep = ExtentBits::kEpochOne - ExtentBits::kWriterOne;
     const ExtentBits old{bits_.fetch_add(kStep, std::memory_order_seq_cst)};
@@ -139,7 +159,8 @@ class ExtentWord {
       if (now.phase() != Phase::exclusive || now.pinned() || now.booked()) {
         return false;
       }
-      constexpr std::uint64_t kGone = ExtentBits::kPhaseMask | ExtentBits::kDirty | ExtentBits::kReferenced;
+      constexpr std::uint64_t kGone =
+          ExtentBits::kPhaseMask | ExtentBits::kDirty | ExtentBits::kReferenced;
       const std::uint64_t next =
           ((seen & ~kGone) | static_cast<std::uint64_t>(Phase::vacant)) + ExtentBits::kEpochOne;
       if (bits_.compare_exchange_weak(seen, next, std::memory_order_seq_cst)) {
@@ -163,13 +184,16 @@ class ExtentWord {
   }
   /// The claimed extent as it was.
   void undo_claim() noexcept {
-    bits_.fetch_add(static_cast<std::uint64_t>(Phase::vacant) - static_cast<std::uint64_t>(Phase::incoming),
-                    std::memory_order_seq_cst);
+    bits_.fetch_add(
+        static_cast<std::uint64_t>(Phase::vacant) - static_cast<std::uint64_t>(Phase::incoming),
+        std::memory_order_seq_cst);
   }
   /// The claimed extent with its new bytes, pinned. Release: publishes them.
   void end_claim(bool writes) noexcept {
-    bits_.fetch_or(ExtentBits::kReferenced | (writes ? ExtentBits::kDirty : 0), std::memory_order_relaxed);
-    bits_.fetch_add(static_cast<std::uint64_t>(Phase::exclusive) - static_cast<std::uint64_t>(Phase::incoming) +
+    bits_.fetch_or(ExtentBits::kReferenced | (writes ? ExtentBits::kDirty : 0),
+                   std::memory_order_relaxed);
+    bits_.fetch_add(static_cast<std::uint64_t>(Phase::exclusive) -
+                        static_cast<std::uint64_t>(Phase::incoming) +
                         (writes ? ExtentBits::kWriterOne : ExtentBits::kReaderOne),
                     std::memory_order_seq_cst);
   }
@@ -179,24 +203,29 @@ class ExtentWord {
 
   // ---- The mover only ------------------------------------------------------------------------
 
-  /// From any phase but one that callers can pin away under us: see try_outgoing. Release: publishes
-  /// the bytes and the address to pin_read and pin_write.
+  /// From any phase but one that callers can pin away under us: see try_outgoing. Release:
+  /// publishes the bytes and the address to pin_read and pin_write.
   void set_phase(Phase to) noexcept {
     const auto from = static_cast<std::uint64_t>(load().phase());
     bits_.fetch_add(static_cast<std::uint64_t>(to) - from, std::memory_order_acq_rel);
   }
-  /// From here on the bytes are known elsewhere too. What the word was: if vacant, the booking came too late.
-  ExtentBits book() noexcept { return {bits_.fetch_or(ExtentBits::kBooked, std::memory_order_seq_cst)}; }
+  /// From here on the bytes are known elsewhere too. What the word was: if vacant, the booking came
+  /// too late.
+  ExtentBits book() noexcept {
+    return {bits_.fetch_or(ExtentBits::kBooked, std::memory_order_seq_cst)};
+  }
   /// The extent's life is over: it begins the next one without flags.
   void clear_flags() noexcept {
-    bits_.fetch_and(~(ExtentBits::kDirty | ExtentBits::kReferenced | ExtentBits::kBooked), std::memory_order_relaxed);
+    bits_.fetch_and(~(ExtentBits::kDirty | ExtentBits::kReferenced | ExtentBits::kBooked),
+                    std::memory_order_relaxed);
   }
   void set_dirty() noexcept { bits_.fetch_or(ExtentBits::kDirty, std::memory_order_relaxed); }
   /// For bytes that no caller can reach: phases other than shared and exclusive.
   void clear_dirty() noexcept { bits_.fetch_and(~ExtentBits::kDirty, std::memory_order_relaxed); }
   bool take_referenced() noexcept {
     return (bits_.load(std::memory_order_relaxed) & ExtentBits::kReferenced) != 0 &&
-           (bits_.fetch_and(~ExtentBits::kReferenced, std::memory_order_relaxed) & ExtentBits::kReferenced) != 0;
+           (bits_.fetch_and(~ExtentBits::kReferenced, std::memory_order_relaxed) &
+            ExtentBits::kReferenced) != 0;
   }
   /// The bytes copied since `epoch` are those of the frame: no writer now, none came and went.
   bool publish_clean(std::uint32_t epoch) noexcept {
@@ -206,12 +235,14 @@ class ExtentWord {
       if (now.writers() != 0 || now.epoch() != epoch) {
         return false;
       }
-      if (bits_.compare_exchange_weak(seen, seen & ~ExtentBits::kDirty, std::memory_order_acq_rel)) {
+      if (bits_.compare_exchange_weak(seen, seen & ~ExtentBits::kDirty,
+                                      std::memory_order_acq_rel)) {
         return true;
       }
     }
   }
-  /// Enters `outgoing` if no pin holds the extent and, unless `even_dirty`, a slot has its bytes or it has none.
+  /// Enters `outgoing` if no pin holds the extent and, unless `even_dirty`, a slot has its bytes or
+  /// it has none.
   bool try_outgoing(bool even_dirty) noexcept {
     std::uint64_t seen = bits_.load(std::memory_order_acquire);
     for (;;) {
@@ -220,13 +251,15 @@ class ExtentWord {
       if (!leaves || now.pinned() || (now.dirty() && !even_dirty)) {
         return false;
       }
-      const std::uint64_t next = (seen & ~ExtentBits::kPhaseMask) | static_cast<std::uint64_t>(Phase::outgoing);
+      const std::uint64_t next =
+          (seen & ~ExtentBits::kPhaseMask) | static_cast<std::uint64_t>(Phase::outgoing);
       if (bits_.compare_exchange_weak(seen, next, std::memory_order_seq_cst)) {
         return true;
       }
     }
   }
-  /// exclusive → shared with no writer pinned and the epoch as given: another space's copy has these bytes.
+  /// exclusive → shared with no writer pinned and the epoch as given: another space's copy has
+  /// these bytes.
   bool try_share(std::uint32_t epoch) noexcept {
     std::uint64_t seen = bits_.load(std::memory_order_acquire);
     for (;;) {
@@ -234,7 +267,8 @@ class ExtentWord {
       if (now.writers() != 0 || now.epoch() != epoch || !now.readable()) {
         return false;
       }
-      const std::uint64_t next = (seen & ~ExtentBits::kPhaseMask) | static_cast<std::uint64_t>(Phase::shared);
+      const std::uint64_t next =
+          (seen & ~ExtentBits::kPhaseMask) | static_cast<std::uint64_t>(Phase::shared);
       if (bits_.compare_exchange_weak(seen, next, std::memory_order_seq_cst)) {
         return true;
       }
@@ -242,7 +276,8 @@ class ExtentWord {
   }
 
  private:
-  std::atomic<std::uint64_t> bits_{0};  // Callers add pins and flags; the mover changes phase and clears flags.
+  std::atomic<std::uint64_t> bits_{
+      0};  // Callers add pins and flags; the mover changes phase and clears flags.
 };
 static_assert(sizeof(ExtentWord) == 8);
 

@@ -1,6 +1,7 @@
 // What is known of every extent: the words that callers pin, and the mover's directory of copies.
-// Arrays indexed by ExtentRef over reserved address space: they never move and never change type, so a
-// caller with a stale handle pins a word that exists, finds the generation changed, and undoes the pin.
+// Arrays indexed by ExtentRef over reserved address space: they never move and never change type,
+// so a caller with a stale handle pins a word that exists, finds the generation changed, and undoes
+// the pin.
 #pragma once
 
 #include <sys/mman.h>
@@ -27,16 +28,19 @@ inline constexpr std::size_t kPage = 4096;
 /// A cache line in a page, for the n-th array another one than for its neighbours.
 inline std::size_t next_page_offset() noexcept {
   constexpr std::size_t kLine = 64;
-  constexpr std::size_t kStride = 11;  // Odd: all lines come up; and far enough for elements of some lines.
+  constexpr std::size_t kStride =
+      11;  // Odd: all lines come up; and far enough for elements of some lines.
   static std::atomic<std::size_t> arrays{0};
   return arrays.fetch_add(1, std::memory_order_relaxed) * kStride % (kPage / kLine) * kLine;
 }
 
-/// Zeroed memory for `n` objects, reserved now and backed when touched. T is all-zero-initializable.
+/// Zeroed memory for `n` objects, reserved now and backed when touched. T is
+/// all-zero-initializable.
 ///
-/// Arrays begin at different places of a page. The hit path goes through several of them with the same small
-/// index; were their elements at the same offset in their pages, a processor that compares only those bits
-/// would hold each load back for the locked add before it (measured: 28 ns instead of 20 for a view).
+/// Arrays begin at different places of a page. The hit path goes through several of them with the
+/// same small index; were their elements at the same offset in their pages, a processor that
+/// compares only those bits would hold each load back for the locked add before it (measured: 28 ns
+/// instead of 20 for a view).
 template <typename T>
 class ReservedArray {
  public:
@@ -66,17 +70,18 @@ class ReservedArray {
 struct Checksums;  // mover/checksum.hpp
 
 /// The directory entry of one extent: the mover's own, no other thread reads it.
-/// Newest bytes: in every space whose phase is shared or exclusive; in the slot iff slot.valid() and no such
-/// space is dirty; nowhere iff the host's phase is `zero` or `lost`.
+/// Newest bytes: in every space whose phase is shared or exclusive; in the slot iff slot.valid()
+/// and no such space is dirty; nowhere iff the host's phase is `zero` or `lost`.
 struct Extent {
-  SlotId slot{0};               ///< Meaningful iff `has_slot`. All-zero is the state of an unused extent.
-  Checksums* sums = nullptr;    ///< Of the bytes in the slot; owned. Null: none recorded.
-  std::uint32_t buffer = 0;     ///< Index of the record.
-  std::uint32_t transfer = 0;   ///< The one transfer under way, as its number + 1; 0: none.
-  std::uint32_t waiters = 0;    ///< Head of the list of needs that wait for this extent, + 1.
-  std::uint32_t holds = 0;      ///< Needs of granted requests: not a victim while above 0.
+  SlotId slot{0};  ///< Meaningful iff `has_slot`. All-zero is the state of an unused extent.
+  Checksums* sums = nullptr;   ///< Of the bytes in the slot; owned. Null: none recorded.
+  std::uint32_t buffer = 0;    ///< Index of the record.
+  std::uint32_t transfer = 0;  ///< The one transfer under way, as its number + 1; 0: none.
+  std::uint32_t waiters = 0;   ///< Head of the list of needs that wait for this extent, + 1.
+  std::uint32_t holds = 0;     ///< Needs of granted requests: not a victim while above 0.
   bool has_slot : 1 = false;
-  bool slot_stale : 1 = false;  ///< The slot's bytes are not whole: a write into it has begun or failed.
+  bool slot_stale : 1 =
+      false;  ///< The slot's bytes are not whole: a write into it has begun or failed.
   bool prefetched : 1 = false;  ///< Promoted by a prefetch and not acquired since.
   bool bad_once : 1 = false;    ///< A checksum did not match; read again before giving up.
 };
@@ -96,9 +101,11 @@ class Extents {
   std::uint32_t capacity() const noexcept { return static_cast<std::uint32_t>(directory_.size()); }
 
   ExtentWord& word(unsigned space, ExtentRef ref) noexcept { return first_word_[space][ref]; }
-  const ExtentWord& word(unsigned space, ExtentRef ref) const noexcept { return first_word_[space][ref]; }
-  /// Where the bytes are on the host while its phase is readable. Written by the mover before it publishes
-  /// the phase, so a relaxed load after a successful pin sees it.
+  const ExtentWord& word(unsigned space, ExtentRef ref) const noexcept {
+    return first_word_[space][ref];
+  }
+  /// Where the bytes are on the host while its phase is readable. Written by the mover before it
+  /// publishes the phase, so a relaxed load after a successful pin sees it.
   std::atomic<std::byte*>& address(ExtentRef ref) noexcept { return addresses_[ref]; }
 
   // The mover only.

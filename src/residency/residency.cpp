@@ -13,10 +13,11 @@ Status Residency::resolve(const Access& access, Span& span, const char* call) {
     case Code::ok:
       return {};
     case Code::stale_handle:
-      return fail(code, "{}: handle {:#x} is not a live buffer: it was freed, or never given out", call,
-                  access.buffer);
+      return fail(code, "{}: handle {:#x} is not a live buffer: it was freed, or never given out",
+                  call, access.buffer);
     case Code::unavailable:
-      return fail(code, "{}: {} is not a tier of this context; see `tiermem topo`", call, place_name(access.where));
+      return fail(code, "{}: {} is not a tier of this context; see `tiermem topo`", call,
+                  place_name(access.where));
     default:
       break;
   }
@@ -24,19 +25,25 @@ Status Residency::resolve(const Access& access, Span& span, const char* call) {
   const std::uint64_t bytes = record != nullptr ? record->bytes.load(std::memory_order_relaxed) : 0;
   const bool read_only = record != nullptr && record->read_only.load(std::memory_order_relaxed);
   if (access.reserved != 0) {
-    return fail(code, "{}: the reserved field of the access is {:#x}; it must be 0", call, access.reserved);
+    return fail(code, "{}: the reserved field of the access is {:#x}; it must be 0", call,
+                access.reserved);
   }
   if (access.mode == 0 || (access.mode & ~7u) != 0) {
-    return fail(code, "{}: mode {:#x} is not read (1), write (2) or discard (4)", call, access.mode);
+    return fail(code, "{}: mode {:#x} is not read (1), write (2) or discard (4)", call,
+                access.mode);
   }
   if (read_only && (access.mode & (kWrite | kDiscard)) != 0) {
-    return fail(code, "{}: the buffer is an adopted file and read-only; acquire it with mode read", call);
+    return fail(code, "{}: the buffer is an adopted file and read-only; acquire it with mode read",
+                call);
   }
-  return fail(code, "{}: range of {} bytes at offset {} is empty or not inside the buffer of {} bytes", call,
-              access.length, access.offset, bytes);
+  return fail(code,
+              "{}: range of {} bytes at offset {} is empty or not inside the buffer of {} bytes",
+              call, access.length, access.offset, bytes);
 }
 
-Code Residency::resolve_quietly(const Access& access, Span& span) noexcept { return resolve_in<false>(access, span); }
+Code Residency::resolve_quietly(const Access& access, Span& span) noexcept {
+  return resolve_in<false>(access, span);
+}
 
 bool Residency::pin_rest(ExtentWord* first, std::uint32_t count, bool writes) noexcept {
   ExtentWord* const end = first + count;
@@ -52,9 +59,13 @@ bool Residency::pin_rest(ExtentWord* first, std::uint32_t count, bool writes) no
   return true;
 }
 
-bool Residency::pin(const Span& span) noexcept { return pin_in(span, span.run()); }
+bool Residency::pin(const Span& span) noexcept {
+  return pin_in(span, span.run());
+}
 
-void Residency::unpin(HeldRun run) noexcept { unpin_in(run); }
+void Residency::unpin(HeldRun run) noexcept {
+  unpin_in(run);
+}
 
 bool Residency::fill_view(const Span& span, ViewRecord& view, std::int32_t thread) noexcept {
   return fill_in<false>(span, span.run(), view, thread);
@@ -63,9 +74,11 @@ bool Residency::fill_view(const Span& span, ViewRecord& view, std::int32_t threa
 bool Residency::pin_vacant(const Span& span, bool keep_discards) noexcept {
   const ExtentRef begin = span.record->first.load(std::memory_order_relaxed);
   std::uint64_t claimed = 0;  // By number in the buffer.
-  const auto bit = [&](std::uint32_t i) { return std::uint64_t{1} << ((span.first + i - begin) % 64); };
-  // First all that can fail. A claimed extent is nobody else's, and no word of this life changes hands once
-  // the generation was found unchanged after it was pinned or claimed.
+  const auto bit = [&](std::uint32_t i) {
+    return std::uint64_t{1} << ((span.first + i - begin) % 64);
+  };
+  // First all that can fail. A claimed extent is nobody else's, and no word of this life changes
+  // hands once the generation was found unchanged after it was pinned or claimed.
   std::uint32_t n = 0;
   for (; n < span.count; ++n) {
     ExtentWord& word = extents.word(span.space, span.first + n);
@@ -85,8 +98,9 @@ bool Residency::pin_vacant(const Span& span, bool keep_discards) noexcept {
         continue;
       }
       if (!(keep_discards && span.discards && span.whole(i))) {
-        std::byte* const at = window != nullptr ? window + (span.first + i - begin) * size
-                                                : extents.address(span.first + i).load(std::memory_order_relaxed);
+        std::byte* const at = window != nullptr
+                                  ? window + (span.first + i - begin) * size
+                                  : extents.address(span.first + i).load(std::memory_order_relaxed);
         std::memset(at, 0, size);
       }
       extents.word(kHost, span.first + i).end_claim(span.writes);

@@ -1,5 +1,6 @@
-// The callers' side of residency: acquire and release on what is already resident. No lock, no system call,
-// no allocation; one atomic add per extent each way. Anything else is a miss, and the mover's business.
+// The callers' side of residency: acquire and release on what is already resident. No lock, no
+// system call, no allocation; one atomic add per extent each way. Anything else is a miss, and the
+// mover's business.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +33,9 @@ struct Span {
 
   HeldRun run() const noexcept { return HeldRun::of(first, count, space, writes); }
   /// The i-th extent is covered wholly, so that a discard need not read it.
-  bool whole(std::uint32_t i) const noexcept { return (i > 0 || whole_first) && (i + 1 < count || whole_last); }
+  bool whole(std::uint32_t i) const noexcept {
+    return (i > 0 || whole_first) && (i + 1 < count || whole_last);
+  }
 };
 
 class Residency {
@@ -50,10 +53,11 @@ class Residency {
   /// Same, without the sentence.
   Code resolve_quietly(const Access& access, Span& span) noexcept;
 
-  /// Pins one range of host memory and fills its view; false, and nothing done, for whatever else it may be.
+  /// Pins one range of host memory and fills its view; false, and nothing done, for whatever else
+  /// it may be.
   bool hit(const Access& access, ViewRecord& view) noexcept;
-  /// Pins all ranges and fills the views, or pins none: ok, `busy` for "not resident, ask the mover", or
-  /// the error of resolve_quietly.
+  /// Pins all ranges and fills the views, or pins none: ok, `busy` for "not resident, ask the
+  /// mover", or the error of resolve_quietly.
   Code try_acquire(std::span<const Access> list, std::span<ViewRecord> out) noexcept;
   /// Ends one view; false if it is not held.
   bool end(const ViewRecord& view) noexcept;
@@ -67,18 +71,18 @@ class Residency {
   /// False when more views are held than can be noted; the pins are the caller's still.
   bool fill_view(const Span& span, ViewRecord& view, std::int32_t thread = 0) noexcept;
 
-  /// As pin, for extents of which some are vacant: takes those into use, as zeros unless the span overwrites
-  /// them and `keep_discards`. For the caller's own time: clearing is done here.
+  /// As pin, for extents of which some are vacant: takes those into use, as zeros unless the span
+  /// overwrites them and `keep_discards`. For the caller's own time: clearing is done here.
   bool pin_vacant(const Span& span, bool keep_discards) noexcept;
 
-  /// Frees a buffer, and keeps it as a spare if all its bytes are in frames and nowhere else. ok, stale_handle,
-  /// or busy: the handle is stale now, and the mover must do the rest.
+  /// Frees a buffer, and keeps it as a spare if all its bytes are in frames and nowhere else. ok,
+  /// stale_handle, or busy: the handle is stale now, and the mover must do the rest.
   Code make_spare(Handle handle) noexcept;
   /// A spare of this shape as a new buffer; 0 if there is none.
   Handle reuse_spare(const BufferShape& shape, bool windowed) noexcept;
 
-  /// The mover waits for pins to fall and wants to be told. Sequentially consistent with the pin counts:
-  /// either the mover sees the fallen pin, or the releaser sees this flag.
+  /// The mover waits for pins to fall and wants to be told. Sequentially consistent with the pin
+  /// counts: either the mover sees the fallen pin, or the releaser sees this flag.
   std::atomic<bool> pins_wanted{false};
   void (*wake)(void*) = nullptr;
   void* wake_argument = nullptr;
@@ -91,7 +95,8 @@ class Residency {
   Code resolve_in(const Access& access, Span& span) noexcept;
   bool pin_in(const Span& span, HeldRun run) noexcept;
   /// The others of `count` extents, of which the first is pinned; none is if it fails.
-  static bool may_be_spare(std::uint32_t flags, std::uint32_t domain, std::uint64_t file, std::uint32_t extents) {
+  static bool may_be_spare(std::uint32_t flags, std::uint32_t domain, std::uint64_t file,
+                           std::uint32_t extents) {
     return flags == 0 && domain == 0 && file == 0 && extents <= kMostSpareExtents;
   }
   static constexpr std::uint32_t kMostSpareExtents = 64;  // One bit for each in pin_vacant.
@@ -106,10 +111,12 @@ class Residency {
   }
 };
 
-// ---- The hit path. Inline and in one piece, as each call and each spilled register costs as much as a pin ----
+// ---- The hit path. Inline and in one piece: each call and each spilled register costs as much as
+// a pin.
 
 template <bool kHostOnly>
-[[gnu::always_inline]] inline Code Residency::resolve_in(const Access& access, Span& span) noexcept {
+[[gnu::always_inline]] inline Code Residency::resolve_in(const Access& access,
+                                                         Span& span) noexcept {
   if (Buffers::index_of(access.buffer) >= buffers.used()) [[unlikely]] {
     return Code::stale_handle;
   }
@@ -119,13 +126,15 @@ template <bool kHostOnly>
   const std::uint8_t shift = record->extent_shift.load(std::memory_order_relaxed);
   const ExtentRef first = record->first.load(std::memory_order_relaxed);
   const bool read_only = record->read_only.load(std::memory_order_relaxed);
-  // Whoever has the handle got it after the record's life began; if that life has not ended by now, all
-  // the loads above are of it.
+  // Whoever has the handle got it after the record's life began; if that life has not ended by now,
+  // all the loads above are of it.
   std::atomic_thread_fence(std::memory_order_acquire);
-  if (record->generation.load(std::memory_order_relaxed) != Buffers::generation_of(access.buffer)) [[unlikely]] {
+  if (record->generation.load(std::memory_order_relaxed) != Buffers::generation_of(access.buffer))
+      [[unlikely]] {
     return Code::stale_handle;
   }
-  const std::uint64_t length = access.length != 0 ? access.length : bytes - std::min(access.offset, bytes);
+  const std::uint64_t length =
+      access.length != 0 ? access.length : bytes - std::min(access.offset, bytes);
   constexpr std::uint32_t kModes = kRead | kWrite | kDiscard;
   if (length == 0 || access.offset > bytes || length > bytes - access.offset || access.mode == 0 ||
       (access.mode & ~kModes) != 0 || access.reserved != 0) [[unlikely]] {
@@ -138,7 +147,8 @@ template <bool kHostOnly>
   }
   span.space = kHost;
   if (access.where.kind > Kind::dram) [[unlikely]] {
-    if (kHostOnly || access.where.kind != Kind::gpu || access.where.index + 1u >= extents.spaces()) {
+    if (kHostOnly || access.where.kind != Kind::gpu ||
+        access.where.index + 1u >= extents.spaces()) {
       return Code::unavailable;
     }
     span.space = static_cast<std::uint8_t>(access.where.index + 1);
@@ -166,8 +176,10 @@ template <bool kHostOnly>
   if (span.count > 1 && !pin_rest(word, span.count, span.writes)) [[unlikely]] {
     return false;
   }
-  // Whoever frees the buffer changes the generation before looking at pins: it sees ours, or we see that.
-  if (span.record->generation.load(std::memory_order_seq_cst) != Buffers::generation_of(span.buffer)) [[unlikely]] {
+  // Whoever frees the buffer changes the generation before looking at pins: it sees ours, or we see
+  // that.
+  if (span.record->generation.load(std::memory_order_seq_cst) !=
+      Buffers::generation_of(span.buffer)) [[unlikely]] {
     unpin(run);
     return false;
   }
@@ -190,11 +202,13 @@ template <bool kHostOnly>
 }
 
 template <bool kHostOnly>
-[[gnu::always_inline]] inline bool Residency::fill_in(const Span& span, HeldRun run, ViewRecord& view,
-                                                       std::int32_t thread) noexcept {
+[[gnu::always_inline]] inline bool Residency::fill_in(const Span& span, HeldRun run,
+                                                      ViewRecord& view,
+                                                      std::int32_t thread) noexcept {
   if (kHostOnly || span.space == kHost) {
     std::byte* window = span.record->window.load(std::memory_order_relaxed);
-    std::byte* base = window != nullptr ? window : extents.address(span.first).load(std::memory_order_relaxed);
+    std::byte* base =
+        window != nullptr ? window : extents.address(span.first).load(std::memory_order_relaxed);
     view.data = base + span.offset;
     view.place = {Kind::dram, 0};
   } else {

@@ -1,8 +1,10 @@
-// Spare buffers: freed ones that kept their record, their extents and their frames for the next of the same
-// shape, so that allocating and freeing again need not visit the mover. Their extents are `vacant`.
+// Spare buffers: freed ones that kept their record, their extents and their frames for the next of
+// the same shape, so that allocating and freeing again need not visit the mover. Their extents are
+// `vacant`.
 //
-// Threads: any; a short mutex for each of a few shards, a thread's own first. What is spare is charged to the
-// budget and bounded by a limit that the mover sets; it takes the oldest away before it evicts anything else.
+// Threads: any; a short mutex for each of a few shards, a thread's own first. What is spare is
+// charged to the budget and bounded by a limit that the mover sets; it takes the oldest away before
+// it evicts anything else.
 #pragma once
 
 #include <array>
@@ -29,7 +31,8 @@ class Spares {
   void set_limit(std::uint64_t bytes) noexcept { limit_.store(bytes, std::memory_order_relaxed); }
   /// Worth trying to put: cheap, and not a promise.
   bool has_room(Shape shape) const noexcept {
-    return bytes_.load(std::memory_order_relaxed) + shape.bytes() <= limit_.load(std::memory_order_relaxed);
+    return bytes_.load(std::memory_order_relaxed) + shape.bytes() <=
+           limit_.load(std::memory_order_relaxed);
   }
   /// Keeps a buffer's record; false when there is no room.
   bool put(std::uint32_t index, Shape shape) noexcept;
@@ -53,7 +56,7 @@ class Spares {
   static constexpr unsigned kInShard = 16;
   struct alignas(64) Shard {
     std::mutex mutex;
-    std::atomic<unsigned> n{0};  // Written under the mutex.
+    std::atomic<unsigned> n{0};             // Written under the mutex.
     std::array<Entry, kInShard> entries{};  // Oldest first.
   };
   static unsigned home_shard() noexcept;

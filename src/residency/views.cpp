@@ -62,7 +62,8 @@ LiveViews::~LiveViews() {
   std::erase_if(g_contexts, [&](const auto& entry) { return entry.second == this; });
 }
 
-// Milliseconds are exact enough for the age of a view, and this clock costs a third of the exact one.
+// Milliseconds are exact enough for the age of a view, and this clock costs a third of the exact
+// one.
 std::int64_t LiveViews::coarse_now_ns() noexcept {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
@@ -97,8 +98,8 @@ void LiveViews::give_back(const std::vector<std::uint32_t>& chunks) {
   free_chunks_.insert(free_chunks_.end(), chunks.begin(), chunks.end());
 }
 
-// Points t_mine.next at a free slot of this thread, in a new chunk when all of its slots are held; false if
-// there is none. A chunk of an ended thread may still be full of views that others hold.
+// Points t_mine.next at a free slot of this thread, in a new chunk when all of its slots are held;
+// false if there is none. A chunk of an ended thread may still be full of views that others hold.
 bool LiveViews::turn_to_free() noexcept {
   const ArenaScope inside;
   try {

@@ -1,12 +1,14 @@
-// The live views of a context: who holds what, since when. Makes a second release an error instead of
-// somebody else's lost pin, and lets messages name the holder.
+// The live views of a context: who holds what, since when. Makes a second release an error instead
+// of somebody else's lost pin, and lets messages name the holder.
 //
-// Each thread fills slots of its own chunk, so taking one is four plain stores. A release may come from any
-// thread: it checks and clears the slot's sequence number. Two threads that release the same view in the
-// same instant may both pass that check; the pin count is the second line (ExtentWord::unpin_*).
+// Each thread fills slots of its own chunk, so taking one is four plain stores. A release may come
+// from any thread: it checks and clears the slot's sequence number. Two threads that release the
+// same view in the same instant may both pass that check; the pin count is the second line
+// (ExtentWord::unpin_*).
 //
-// The token of a view says twice what is held: as the pins to drop, so that a release need not wait for the
-// slot to know which word to change, and as the slot, which must agree before anything is changed.
+// The token of a view says twice what is held: as the pins to drop, so that a release need not wait
+// for the slot to know which word to change, and as the slot, which must agree before anything is
+// changed.
 #pragma once
 
 #include <atomic>
@@ -26,18 +28,23 @@ struct HeldRun {
 
   static constexpr std::uint32_t kMaxCount = 1u << 28;
   static HeldRun of(ExtentRef first, std::uint32_t count, unsigned space, bool writes) noexcept {
-    return {first | std::uint64_t{count} << 32 | std::uint64_t{space} << 61 | std::uint64_t{writes} << 63};
+    return {first | std::uint64_t{count} << 32 | std::uint64_t{space} << 61 |
+            std::uint64_t{writes} << 63};
   }
   ExtentRef first() const noexcept { return static_cast<ExtentRef>(bits); }
-  std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(bits >> 32) & (kMaxCount - 1); }
+  std::uint32_t count() const noexcept {
+    return static_cast<std::uint32_t>(bits >> 32) & (kMaxCount - 1);
+  }
   unsigned space() const noexcept { return static_cast<unsigned>(bits >> 61) & 3; }
   bool writes() const noexcept { return bits >> 63 != 0; }
 };
 static_assert(kMaxSpaces <= 4);
 
 struct ViewSlot {
-  std::atomic<std::uint64_t> sequence{0};  ///< Odd while the view is held. Written by its holder, freed by anyone.
-  // Written before the sequence turns odd, read while it is odd. Atomics because `walk` looks from outside.
+  std::atomic<std::uint64_t> sequence{
+      0};  ///< Odd while the view is held. Written by its holder, freed by anyone.
+  // Written before the sequence turns odd, read while it is odd. Atomics because `walk` looks from
+  // outside.
   std::atomic<Handle> buffer{0};
   std::atomic<std::uint64_t> run{0};
   std::atomic<std::uint64_t> stamp{0};  ///< Since when and by whom: LiveViews::stamp_of.
@@ -48,7 +55,8 @@ class LiveViews {
  public:
   struct Holder {
     Handle buffer;
-    std::int64_t since_ns;  ///< To a millisecond; a thread's view may say the time of one of the fifteen before it.
+    std::int64_t since_ns;  ///< To a millisecond; a thread's view may say the time of one of the
+                            ///< fifteen before it.
     std::int32_t thread;    ///< As the kernel numbers it.
     std::uint32_t extents;
   };
@@ -60,10 +68,11 @@ class LiveViews {
   LiveViews(const LiveViews&) = delete;
   LiveViews& operator=(const LiveViews&) = delete;
 
-  /// Records a view and fills its token. The calling thread's own slots: no lock but for the first time
-  /// and when all its slots are held. `thread`: for whom, when the caller works for another. False when
-  /// kMaxViews are held, or there is no memory to note one more.
-  [[gnu::always_inline]] bool add(ViewRecord& view, Handle buffer, HeldRun run, std::int32_t thread = 0) {
+  /// Records a view and fills its token. The calling thread's own slots: no lock but for the first
+  /// time and when all its slots are held. `thread`: for whom, when the caller works for another.
+  /// False when kMaxViews are held, or there is no memory to note one more.
+  [[gnu::always_inline]] bool add(ViewRecord& view, Handle buffer, HeldRun run,
+                                  std::int32_t thread = 0) {
     std::uint32_t index = t_mine.next;
     if (t_mine.context != id_ || !is_free(index)) [[unlikely]] {
       if (!turn_to_free()) {
@@ -79,7 +88,8 @@ class LiveViews {
     ViewSlot& slot = slots_[index];
     slot.buffer.store(buffer, std::memory_order_relaxed);
     slot.run.store(run.bits, std::memory_order_relaxed);
-    slot.stamp.store(thread == 0 ? t_mine.stamp : stamp_of(coarse_now_ns(), thread), std::memory_order_relaxed);
+    slot.stamp.store(thread == 0 ? t_mine.stamp : stamp_of(coarse_now_ns(), thread),
+                     std::memory_order_relaxed);
     const std::uint64_t sequence = slot.sequence.load(std::memory_order_relaxed) + 1;
     slot.sequence.store(sequence, std::memory_order_release);
     view.token[0] = sequence << kIndexBits | index;
@@ -130,8 +140,9 @@ class LiveViews {
   static constexpr std::uint64_t kMaxThread = (std::uint64_t{1} << kThreadBits) - 1;
   static constexpr std::int64_t kNanosPerMilli = 1'000'000;
 
-  // What the common case needs of the calling thread, without the initialisation check of the list of all
-  // its chunks: for the context it used last, the slot to be tried next; and the stamp of its next views.
+  // What the common case needs of the calling thread, without the initialisation check of the list
+  // of all its chunks: for the context it used last, the slot to be tried next; and the stamp of
+  // its next views.
   struct Mine {
     std::uint64_t context;
     std::uint64_t stamp;

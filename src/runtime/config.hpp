@@ -55,9 +55,9 @@ struct Config {
   HugePages huge_pages = HugePages::automatic;
   bool userfault = true;  ///< False: userfaultfd is not used even where the kernel offers it.
   bool checksum = true;
-  unsigned hands = 0;            ///< load_config() never leaves 0.
-  unsigned ahead = 6;            ///< Percent of the DRAM budget evicted ahead of need at most.
-  std::uint64_t endurance = 0;   ///< Bytes a day that may be written to the block tier; 0: no limit.
+  unsigned hands = 0;           ///< load_config() never leaves 0.
+  unsigned ahead = 6;           ///< Percent of the DRAM budget evicted ahead of need at most.
+  std::uint64_t endurance = 0;  ///< Bytes a day that may be written to the block tier; 0: no limit.
   std::uint64_t reserve_free = BlockFileOptions::kDefaultReserve;
   LogLevel log = LogLevel::off;
   std::string log_file = "stderr";

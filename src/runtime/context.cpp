@@ -19,9 +19,13 @@ Status bad_list(const char* call, std::size_t n) {
   return fail(Code::invalid_argument, "{}: {} ranges and no room for as many views", call, n);
 }
 
-Place host_place() { return {Kind::host, 0}; }
+Place host_place() {
+  return {Kind::host, 0};
+}
 
-bool is_host(Place place) { return place.kind == Kind::any || place.kind == Kind::host || place.kind == Kind::dram; }
+bool is_host(Place place) {
+  return place.kind == Kind::any || place.kind == Kind::host || place.kind == Kind::dram;
+}
 
 }  // namespace
 
@@ -32,7 +36,8 @@ Context::~Context() {
   impl_.reset();
 }
 
-Result<std::unique_ptr<Context>> Context::create(std::string_view tiers, const ContextOptions& options) {
+Result<std::unique_ptr<Context>> Context::create(std::string_view tiers,
+                                                 const ContextOptions& options) {
   const ArenaScope inside;
   try {
     const HostFacts facts = probe_host_facts();
@@ -107,9 +112,12 @@ bool Context::hit(const Access& access, ViewRecord& view) noexcept {
   return impl_->open() && impl_->residency.hit(access, view);
 }
 
-bool Context::end_view(const ViewRecord& view) noexcept { return impl_->residency.end(view); }
+bool Context::end_view(const ViewRecord& view) noexcept {
+  return impl_->residency.end(view);
+}
 
-Status Context::acquire_list(std::span<const Access> list, Timeout timeout, std::span<ViewRecord> views) {
+Status Context::acquire_list(std::span<const Access> list, Timeout timeout,
+                             std::span<ViewRecord> views) {
   const ArenaScope inside;
   Status status = impl_->usable("acquire");
   if (status.ok() && (views.size() < list.size() || list.empty())) {
@@ -126,8 +134,10 @@ Status Context::release_list(std::span<const ViewRecord> views) {
   if (impl_->residency.release(views) == Code::ok) {
     return {};
   }
-  return fail(Code::invalid_argument,
-              "release: a view of the list of {} is not held: it was released before, or is not from here", views.size());
+  return fail(
+      Code::invalid_argument,
+      "release: a view of the list of {} is not held: it was released before, or is not from here",
+      views.size());
 }
 
 Result<Op> Context::acquire_async(std::span<const Access> list, std::span<ViewRecord> views) {
@@ -200,7 +210,8 @@ Status Context::migrate(std::span<const Access> list, Place to, Timeout timeout)
     return evict(list, timeout);
   }
   if (!is_host(to)) {
-    return fail(Code::unavailable, "migrate: {} is not a tier of this context; see `tiermem topo`", place_name(to));
+    return fail(Code::unavailable, "migrate: {} is not a tier of this context; see `tiermem topo`",
+                place_name(to));
   }
   std::vector<Access> reads(list.begin(), list.end());
   for (Access& access : reads) {
@@ -216,7 +227,8 @@ Status Context::advise(std::span<const Access> list, Advice advice, std::uint64_
   const ArenaScope inside;
   Status status = impl_->usable("advise");
   if (status.ok() && advice > Advice::next_use) {
-    status = fail(Code::invalid_argument, "advise: {} is not an advice", static_cast<unsigned>(advice));
+    status =
+        fail(Code::invalid_argument, "advise: {} is not an advice", static_cast<unsigned>(advice));
   }
   if (!status.ok()) {
     return status;
@@ -225,11 +237,14 @@ Status Context::advise(std::span<const Access> list, Advice advice, std::uint64_
     return prefetch(list);
   }
   auto request = std::make_unique<Request>();
-  request->want = advice == Advice::dont_need ? Want::discard : advice == Advice::frozen ? Want::clean : Want::advise;
+  request->want = advice == Advice::dont_need ? Want::discard
+                  : advice == Advice::frozen  ? Want::clean
+                                              : Want::advise;
   request->advice = advice;
   request->value = value;
   if (advice == Advice::dont_need) {
-    // The whole range reads as zeros afterwards: extents wholly inside are dropped, edges overwritten.
+    // The whole range reads as zeros afterwards: extents wholly inside are dropped, edges
+    // overwritten.
     std::vector<Access> whole(list.begin(), list.end());
     for (Access& access : whole) {
       access.mode = kDiscard;
@@ -250,17 +265,22 @@ Status Context::advise(std::span<const Access> list, Advice advice, std::uint64_
   return status;
 }
 
-Status Context::read(Handle buffer, std::uint64_t offset, void* to, std::uint64_t length, Timeout timeout) {
+Status Context::read(Handle buffer, std::uint64_t offset, void* to, std::uint64_t length,
+                     Timeout timeout) {
   const ArenaScope inside;
   return impl_->copy(*this, buffer, offset, static_cast<std::byte*>(to), nullptr, length, timeout);
 }
 
-Status Context::write(Handle buffer, std::uint64_t offset, const void* from, std::uint64_t length, Timeout timeout) {
+Status Context::write(Handle buffer, std::uint64_t offset, const void* from, std::uint64_t length,
+                      Timeout timeout) {
   const ArenaScope inside;
-  return impl_->copy(*this, buffer, offset, nullptr, static_cast<const std::byte*>(from), length, timeout);
+  return impl_->copy(*this, buffer, offset, nullptr, static_cast<const std::byte*>(from), length,
+                     timeout);
 }
 
-std::uint64_t Context::tick(Tick) { return impl_->ordinal.fetch_add(1, std::memory_order_relaxed) + 1; }
+std::uint64_t Context::tick(Tick) {
+  return impl_->ordinal.fetch_add(1, std::memory_order_relaxed) + 1;
+}
 
 Result<BufferInfo> Context::info(Handle buffer) const {
   const ArenaScope inside;
@@ -269,7 +289,9 @@ Result<BufferInfo> Context::info(Handle buffer) const {
     return usable;
   }
   if (impl_->residency.buffers.find(buffer) == nullptr) {
-    return fail(Code::stale_handle, "info: handle {:#x} is not a live buffer: it was freed, or never given out", buffer);
+    return fail(Code::stale_handle,
+                "info: handle {:#x} is not a live buffer: it was freed, or never given out",
+                buffer);
   }
   BufferInfo info;
   Request request;
@@ -290,10 +312,12 @@ Status Context::set_budget(Place tier, std::uint64_t bytes, Timeout timeout) {
     return status;
   }
   if (tier.kind != Kind::dram && tier.kind != Kind::block) {
-    return fail(Code::invalid_argument, "set_budget: {}; accepted are dram and block", place_name(tier));
+    return fail(Code::invalid_argument, "set_budget: {}; accepted are dram and block",
+                place_name(tier));
   }
   if (bytes < kSmallestExtent) {
-    return fail(Code::invalid_argument, "set_budget: {} bytes; accepted are {} and more", bytes, kSmallestExtent);
+    return fail(Code::invalid_argument, "set_budget: {} bytes; accepted are {} and more", bytes,
+                kSmallestExtent);
   }
   Request request;
   request.want = Want::set_budget;
@@ -329,7 +353,9 @@ Status Context::op_wait(OpHandle op, Timeout timeout) {
   return status;
 }
 
-Status Context::op_poll(OpHandle op) { return op_wait(op, Timeout::none()); }
+Status Context::op_poll(OpHandle op) {
+  return op_wait(op, Timeout::none());
+}
 
 Status Context::op_cancel(OpHandle op) {
   const ArenaScope inside;
@@ -337,13 +363,14 @@ Status Context::op_cancel(OpHandle op) {
     return impl_->usable("op_cancel");  // The table and the mover are the parent's.
   }
   if (!impl_->ops.cancel(op)) {
-    return fail(Code::invalid_argument, "operation {:#x} is not under way: it was consumed, or never begun", op);
+    return fail(Code::invalid_argument,
+                "operation {:#x} is not under way: it was consumed, or never begun", op);
   }
   impl_->note_cancel();
   return {};
 }
 
-// ---- Op and Stream -------------------------------------------------------------------------------
+// ---- Op and Stream -----------------------------------------------------------------------------
 
 Op& Op::operator=(Op&& other) noexcept {
   if (this != &other) {
@@ -371,14 +398,22 @@ Status Op::wait(Timeout timeout) {
   return status;
 }
 
-Status Op::poll() { return wait(Timeout::none()); }
+Status Op::poll() {
+  return wait(Timeout::none());
+}
 
 Status Op::cancel() {
-  return handle_ != 0 ? context_->op_cancel(handle_) : fail(Code::invalid_argument, "this operation has ended");
+  return handle_ != 0 ? context_->op_cancel(handle_)
+                      : fail(Code::invalid_argument, "this operation has ended");
 }
 
 Stream::Stream(Context& context, Access range, std::uint64_t chunk, unsigned ahead)
-    : context_(&context), range_(range), chunk_(chunk), cursor_(range.offset), prefetched_(range.offset), ahead_(ahead) {
+    : context_(&context),
+      range_(range),
+      chunk_(chunk),
+      cursor_(range.offset),
+      prefetched_(range.offset),
+      ahead_(ahead) {
   if (range_.length == 0) {
     Result<BufferInfo> info = context.info(range.buffer);
     if (!info.ok()) {
@@ -402,7 +437,8 @@ void Stream::next() {
     return;
   }
   const bool reads = (range_.mode & kDiscard) == 0;
-  while (reads && prefetched_ < end && prefetched_ < cursor_ + (ahead_ + std::uint64_t{1}) * chunk_) {
+  while (reads && prefetched_ < end &&
+         prefetched_ < cursor_ + (ahead_ + std::uint64_t{1}) * chunk_) {
     Access access = range_;
     access.offset = prefetched_;
     access.length = std::min(chunk_, end - prefetched_);

@@ -35,7 +35,8 @@ struct SyncRequest {
 
 Status no_thread(const char* which) {
   return fail_native(Code::unavailable, EAGAIN,
-                     "no thread can be created for {} (RLIMIT_NPROC or pids.max); raise the limit", which);
+                     "no thread can be created for {} (RLIMIT_NPROC or pids.max); raise the limit",
+                     which);
 }
 
 void quiet_thread(const char* name) {
@@ -64,14 +65,16 @@ std::int64_t deadline_of(Timeout timeout) {
 Context::Impl::Impl(const Config& c, std::uint32_t buffers, std::uint32_t extents)
     : residency(buffers, extents, 1), config(c) {}
 
-Result<std::unique_ptr<Context::Impl>> Context::Impl::create(const Config& config, const HostFacts& facts) {
+Result<std::unique_ptr<Context::Impl>> Context::Impl::create(const Config& config,
+                                                             const HostFacts& facts) {
   std::unique_ptr<Impl> impl;
   for (unsigned shift = 0; impl == nullptr; ++shift) {
     try {
       impl.reset(new Impl(config, kMostBuffers >> shift, kMostExtents >> shift));
     } catch (const std::bad_alloc&) {
       if (shift == 10) {
-        return fail(Code::no_capacity, "no address space for the books of a context; raise `ulimit -v`");
+        return fail(Code::no_capacity,
+                    "no address space for the books of a context; raise `ulimit -v`");
       }
     }
   }
@@ -147,19 +150,20 @@ Status Context::Impl::build(const HostFacts&) {
   MoverOptions options;
   options.checksums = config.checksum;
   // A quarter of the memory may be on its way ahead of use.
-  options.prefetch_limit =
-      static_cast<unsigned>(std::clamp<std::uint64_t>(config.dram.budget / 4 / config.extent, 2, 256));
+  options.prefetch_limit = static_cast<unsigned>(
+      std::clamp<std::uint64_t>(config.dram.budget / 4 / config.extent, 2, 256));
   options.endurance_bytes_per_day = config.endurance;
   options.ahead_bytes_max = config.dram.budget / 100 * config.ahead;
-  mover_ = std::make_unique<Mover>(residency, std::vector<AddressableTier*>{dram_.get()}, block_.get(), files_.get(),
-                                   *hands_, options);
+  mover_ = std::make_unique<Mover>(residency, std::vector<AddressableTier*>{dram_.get()},
+                                   block_.get(), files_.get(), *hands_, options);
   residency.wake = [](void* self) { static_cast<Impl*>(self)->port_->wake(); };
   residency.wake_argument = this;
   return {};
 }
 
 Status Context::Impl::start() {
-  std::call_once(g_fork_handlers, [] { ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); });
+  std::call_once(g_fork_handlers,
+                 [] { ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); });
   {
     std::lock_guard lock(g_contexts_mutex);
     g_contexts.push_back(this);
@@ -193,7 +197,8 @@ void Context::Impl::run_mover() {
   }
 }
 
-// A touch of an absent extent that no view holds: the program's mistake, told to the program as SIGBUS.
+// A touch of an absent extent that no view holds: the program's mistake, told to the program as
+// SIGBUS.
 void Context::Impl::read_faults() {
   const ArenaScope inside;
   quiet_thread("tiermem-fault");
@@ -205,16 +210,19 @@ void Context::Impl::read_faults() {
       BufferRecord& record = residency.buffers.at(i);
       std::byte* window = record.window.load(std::memory_order_relaxed);
       const unsigned shift = record.extent_shift.load(std::memory_order_relaxed);
-      const std::uint64_t size = std::uint64_t{record.extents.load(std::memory_order_relaxed)} << shift;
+      const std::uint64_t size = std::uint64_t{record.extents.load(std::memory_order_relaxed)}
+                                 << shift;
       if (window == nullptr || address < window || address >= window + size) {
         continue;
       }
       const auto offset = static_cast<std::uint64_t>(address - window);
-      const ExtentRef ref = record.first.load(std::memory_order_relaxed) + static_cast<ExtentRef>(offset >> shift);
+      const ExtentRef ref =
+          record.first.load(std::memory_order_relaxed) + static_cast<ExtentRef>(offset >> shift);
       resident = residency.extents.word(kHost, ref).load().readable();
       if (!resident) {
-        log_error("touch of absent bytes without a view: buffer '{}' offset {} (address {}): SIGBUS", record.label,
-                  offset, static_cast<void*>(address));
+        log_error(
+            "touch of absent bytes without a view: buffer '{}' offset {} (address {}): SIGBUS",
+            record.label, offset, static_cast<void*>(address));
       }
       break;
     }
@@ -231,7 +239,8 @@ Status Context::Impl::usable(const char* call) const {
     case State::open:
       return {};
     case State::forked:
-      return fail(Code::shut_down, "{}: this context belongs to the parent process; create one after fork", call);
+      return fail(Code::shut_down,
+                  "{}: this context belongs to the parent process; create one after fork", call);
     default:
       return fail(Code::shut_down, "{}: the context is closed", call);
   }
@@ -248,9 +257,10 @@ std::string Context::Impl::list_views() {
     }
     ++shown;
     const BufferRecord& record = residency.buffers.at(Buffers::index_of(holder.buffer));
-    text += fmt::format("{}'{}' by thread {} for {:.1f} s", shown > 1 ? ", " : "",
-                        record.label[0] != '\0' ? record.label : "(no label)", holder.thread,
-                        static_cast<double>(std::max<std::int64_t>(0, now_ns() - holder.since_ns)) / 1e9);
+    text += fmt::format(
+        "{}'{}' by thread {} for {:.1f} s", shown > 1 ? ", " : "",
+        record.label[0] != '\0' ? record.label : "(no label)", holder.thread,
+        static_cast<double>(std::max<std::int64_t>(0, now_ns() - holder.since_ns)) / 1e9);
   });
   if (more > 0) {
     text += fmt::format(" and {} more", more);
@@ -265,11 +275,12 @@ Status Context::Impl::close(bool force, Timeout timeout) {
   }
   const std::string views = list_views();
   if (!force && !views.empty()) {
-    ErrorInfo info = error_info(Code::busy, "close: views are held of {}; release them, or close by force", views);
+    ErrorInfo info = error_info(
+        Code::busy, "close: views are held of {}; release them, or close by force", views);
     return Status(info);
   }
-  // Whoever raised posting_ before this either sees it or is waited for: past the loop nobody posts any
-  // more, so the drain is the last request and nobody waits for an answer that never comes.
+  // Whoever raised posting_ before this either sees it or is waited for: past the loop nobody posts
+  // any more, so the drain is the last request and nobody waits for an answer that never comes.
   state_.store(State::closing, std::memory_order_seq_cst);
   while (posting_.load(std::memory_order_seq_cst) != 0) {
     std::this_thread::yield();  // For the few instructions of post().
@@ -281,7 +292,8 @@ Status Context::Impl::close(bool force, Timeout timeout) {
   stop();
   state_.store(State::closed, std::memory_order_release);
   if (drained.code() == Code::timed_out) {
-    return fail(Code::timed_out, "close: transfers did not end in {} ms and were abandoned", timeout.ns / 1'000'000);
+    return fail(Code::timed_out, "close: transfers did not end in {} ms and were abandoned",
+                timeout.ns / 1'000'000);
   }
   return {};
 }
@@ -304,7 +316,8 @@ void Context::Impl::stop() {
 
 Context::Impl::~Impl() {
   if (state_.load(std::memory_order_acquire) == State::forked) {
-    // Threads, ring and userfaultfd are the parent's; its memory is shared. Nothing here may be touched.
+    // Threads, ring and userfaultfd are the parent's; its memory is shared. Nothing here may be
+    // touched.
     mover_thread_.detach();
     if (fault_thread_.joinable()) {
       fault_thread_.detach();
@@ -345,11 +358,12 @@ void Context::Impl::after_fork_in_child() {
   g_contexts_mutex.unlock();
 }
 
-// ---- Requests ------------------------------------------------------------------------------------
+// ---- Requests ----------------------------------------------------------------------------------
 
 void Context::Impl::post(Request& request) {
   posting_.fetch_add(1, std::memory_order_seq_cst);  // Partner: close().
-  const bool late = state_.load(std::memory_order_seq_cst) != State::open && request.want != Want::drain;
+  const bool late =
+      state_.load(std::memory_order_seq_cst) != State::open && request.want != Want::drain;
   if (!late && mover_->post(&request)) {
     port_->wake();
   }
@@ -365,8 +379,8 @@ Status Context::Impl::ask(Request& request) {
   request.context = &sync;
   request.on_done = [](Request& done) {
     auto& word = static_cast<SyncRequest*>(done.context)->done;
-    // The waiter may return as soon as it sees the store: nothing of the request is touched after it but
-    // the futex address, and waking an address that is no longer waited on is harmless.
+    // The waiter may return as soon as it sees the store: nothing of the request is touched after
+    // it but the futex address, and waking an address that is no longer waited on is harmless.
     word.store(1, std::memory_order_release);
     word.notify_one();
   };
@@ -390,7 +404,8 @@ Result<OpHandle> Context::Impl::ask_async(std::unique_ptr<Request> request) {
   return op;
 }
 
-Status Context::Impl::resolve_all(std::span<const Access> list, Request& request, const char* call) {
+Status Context::Impl::resolve_all(std::span<const Access> list, Request& request,
+                                  const char* call) {
   request.spans.resize(list.size());
   for (std::size_t i = 0; i < list.size(); ++i) {
     Status status = residency.resolve(list[i], request.spans[i], call);
@@ -418,29 +433,35 @@ Status Context::Impl::acquire_through_mover(std::span<const Access> list, Timeou
   return ask(request);
 }
 
-// ---- Buffers ---------------------------------------------------------------------------------------
+// ---- Buffers -----------------------------------------------------------------------------------
 
 Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& options) {
   if (bytes == 0 || bytes > std::uint64_t{1} << 47) {
     return fail(Code::invalid_argument, "alloc: {} bytes; accepted are 1 to 2^47", bytes);
   }
   const std::uint64_t asked = options.extent_bytes;
-  if (asked != 0 && (!std::has_single_bit(asked) || asked < kSmallestExtent || asked > kLargestExtent)) {
-    return fail(Code::invalid_argument, "alloc: extent_bytes {}; accepted are powers of two from {} to {}", asked,
+  if (asked != 0 &&
+      (!std::has_single_bit(asked) || asked < kSmallestExtent || asked > kLargestExtent)) {
+    return fail(Code::invalid_argument,
+                "alloc: extent_bytes {}; accepted are powers of two from {} to {}", asked,
                 kSmallestExtent, kLargestExtent);
   }
   const std::uint64_t extent =
       asked != 0 ? asked : std::clamp(std::bit_ceil(bytes), kSmallestExtent, config.extent);
-  if (options.alignment != 0 && (!std::has_single_bit(options.alignment) || options.alignment > extent)) {
-    return fail(Code::invalid_argument, "alloc: alignment {}; accepted are powers of two up to the extent's {}",
+  if (options.alignment != 0 &&
+      (!std::has_single_bit(options.alignment) || options.alignment > extent)) {
+    return fail(Code::invalid_argument,
+                "alloc: alignment {}; accepted are powers of two up to the extent's {}",
                 options.alignment, extent);
   }
   constexpr std::uint32_t kKnown = kDroppable | kNoChecksum | kIsolated;
   if ((options.flags & ~kKnown) != 0) {
-    return fail(Code::unsupported, "alloc: flags {:#x} are not known to this version", options.flags & ~kKnown);
+    return fail(Code::unsupported, "alloc: flags {:#x} are not known to this version",
+                options.flags & ~kKnown);
   }
   if (options.preferred.kind > Kind::dram && options.preferred.kind != Kind::block) {
-    return fail(Code::unavailable, "alloc: preferred {} is not a tier of this context; see `tiermem topo`",
+    return fail(Code::unavailable,
+                "alloc: preferred {} is not a tier of this context; see `tiermem topo`",
                 place_name(options.preferred));
   }
   BufferShape shape;
@@ -475,8 +496,9 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
   }
   const std::uint64_t extent = options.extent_bytes != 0 ? options.extent_bytes : config.extent;
   if (!std::has_single_bit(extent) || extent < kSmallestExtent || extent > kLargestExtent) {
-    return fail(Code::invalid_argument, "adopt_file: extent_bytes {}; accepted are powers of two from {} to {}",
-                extent, kSmallestExtent, kLargestExtent);
+    return fail(Code::invalid_argument,
+                "adopt_file: extent_bytes {}; accepted are powers of two from {} to {}", extent,
+                kSmallestExtent, kLargestExtent);
   }
   auto adopted = files_->adopt(path, offset, length);
   if (!adopted.ok()) {
@@ -513,7 +535,8 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
 Status Context::Impl::free(Handle buffer) {
   const Code code = residency.make_spare(buffer);
   if (code == Code::stale_handle) {
-    return fail(code, "free: handle {:#x} is not a live buffer: it was freed, or never given out", buffer);
+    return fail(code, "free: handle {:#x} is not a live buffer: it was freed, or never given out",
+                buffer);
   }
   if (code == Code::ok) {
     return {};
@@ -553,13 +576,16 @@ Status Context::Impl::copy(Context& context, Handle buffer, std::uint64_t offset
   const std::uint64_t window = extent * 16;
   std::uint64_t prefetched = offset;
   for (std::uint64_t at = offset; at < offset + length;) {
-    if (to != nullptr && span.count > 1 && prefetched < offset + length && prefetched < at + window / 2) {
-      const Access ahead{buffer, prefetched, std::min(window, offset + length - prefetched), kRead, {}, 0};
+    if (to != nullptr && span.count > 1 && prefetched < offset + length &&
+        prefetched < at + window / 2) {
+      const Access ahead{buffer, prefetched, std::min(window, offset + length - prefetched),
+                         kRead,  {},         0};
       (void)context.prefetch({&ahead, 1});
       prefetched += ahead.length;
     }
     const std::uint64_t in_extent = (at + lead) % extent;
-    Access access{buffer, at, std::min(extent - in_extent, offset + length - at), whole.mode, {}, 0};
+    Access access{buffer,     at, std::min(extent - in_extent, offset + length - at),
+                  whole.mode, {}, 0};
     if (from != nullptr && access.length == extent) {
       access.mode = kDiscard;
     }
@@ -589,7 +615,8 @@ Status Context::Impl::zero_edges(const Access& access, const Span& span) {
     if (span.whole(i) || (i == 0 && span.count > 1 && span.whole_first)) {
       continue;
     }
-    const std::uint64_t begin = i == 0 ? span.offset : (span.offset + span.length - 1) / extent * extent;
+    const std::uint64_t begin =
+        i == 0 ? span.offset : (span.offset + span.length - 1) / extent * extent;
     const std::uint64_t end = std::min(span.offset + span.length, (begin / extent + 1) * extent);
     const std::uint64_t lead = span.offset - access.offset;
     Access edge{access.buffer, begin - lead, end - begin, kWrite, {}, 0};

@@ -1,8 +1,8 @@
-// The composition of a context: configuration → tiers → residency and mover, and the threads that drive
-// them. Owns everything; decides nothing about extents.
+// The composition of a context: configuration → tiers → residency and mover, and the threads that
+// drive them. Owns everything; decides nothing about extents.
 //
-// Threads of its own: the mover's (steps and sleeps on the port), the hands, and one that reads faults.
-// All else runs on callers' threads.
+// Threads of its own: the mover's (steps and sleeps on the port), the hands, and one that reads
+// faults. All else runs on callers' threads.
 #pragma once
 
 #include <atomic>
@@ -44,11 +44,12 @@ class Context::Impl {
 
   Status close(bool force, Timeout timeout);
   Result<Handle> alloc(std::uint64_t bytes, const BufferOptions& options);
-  Result<Handle> adopt(const char* path, std::uint64_t offset, std::uint64_t length, const BufferOptions& options,
-                       std::uint64_t& bytes);
+  Result<Handle> adopt(const char* path, std::uint64_t offset, std::uint64_t length,
+                       const BufferOptions& options, std::uint64_t& bytes);
   Status free(Handle buffer);
   /// The slow half of acquire: what was not resident.
-  Status acquire_through_mover(std::span<const Access> list, Timeout timeout, std::span<ViewRecord> views);
+  Status acquire_through_mover(std::span<const Access> list, Timeout timeout,
+                               std::span<ViewRecord> views);
   /// Posts and waits for the end.
   Status ask(Request& request);
   /// Posts a heap-allocated request that deletes itself.
@@ -58,8 +59,8 @@ class Context::Impl {
   void post(Request& request);
   void note_cancel();
   /// read (to != null) or write (from != null) by the calling thread.
-  Status copy(Context& context, Handle buffer, std::uint64_t offset, std::byte* to, const std::byte* from,
-              std::uint64_t length, Timeout timeout);
+  Status copy(Context& context, Handle buffer, std::uint64_t offset, std::byte* to,
+              const std::byte* from, std::uint64_t length, Timeout timeout);
   /// The bytes of `access` in extents it covers only in part.
   Status zero_edges(const Access& access, const Span& span);
 

@@ -21,8 +21,8 @@ void futex_wake(std::atomic<std::uint32_t>& word) {
 void futex_wait(std::atomic<std::uint32_t>& word, std::int64_t deadline_ns) {
   timespec at{deadline_ns / 1'000'000'000, deadline_ns % 1'000'000'000};
   // WAIT_BITSET takes an absolute time.
-  ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, 0, deadline_ns == INT64_MAX ? nullptr : &at, nullptr,
-            FUTEX_BITSET_MATCH_ANY);
+  ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, 0,
+            deadline_ns == INT64_MAX ? nullptr : &at, nullptr, FUTEX_BITSET_MATCH_ANY);
 }
 
 std::int64_t monotonic_ns() {
@@ -52,7 +52,8 @@ OpHandle Ops::add(std::unique_ptr<Request> request) {
   request->context = &entry;
   request->on_done = [](Request& done) {
     auto& mine = *static_cast<Entry*>(done.context);
-    // Release: whoever sees 1 sees the status and the views. After this the entry may be gone for us.
+    // Release: whoever sees 1 sees the status and the views. After this the entry may be gone for
+    // us.
     mine.done.store(1, std::memory_order_release);
     futex_wake(mine.done);
   };
@@ -62,7 +63,8 @@ OpHandle Ops::add(std::unique_ptr<Request> request) {
 
 Ops::Entry* Ops::find(OpHandle op) {
   const std::uint32_t index = static_cast<std::uint32_t>(op) - 1;
-  if (index >= entries_.size() || entries_[index]->generation != op >> 32 || entries_[index]->request == nullptr) {
+  if (index >= entries_.size() || entries_[index]->generation != op >> 32 ||
+      entries_[index]->request == nullptr) {
     return nullptr;
   }
   return entries_[index].get();
@@ -80,7 +82,8 @@ Status Ops::wait(OpHandle op, std::int64_t deadline_ns) {
     std::lock_guard lock(mutex_);
     entry = find(op);
     if (entry == nullptr) {
-      return fail(Code::invalid_argument, "operation {:#x} is not under way: it was consumed, or never begun", op);
+      return fail(Code::invalid_argument,
+                  "operation {:#x} is not under way: it was consumed, or never begun", op);
     }
     if (entry->claimed) {
       return fail(Code::busy, "another thread waits for operation {:#x}", op);

@@ -1,5 +1,5 @@
-// Operations under way: requests whose caller did not wait. A handle is an index and a generation, like a
-// buffer's. Any thread; one mutex, never held while waiting for the mover.
+// Operations under way: requests whose caller did not wait. A handle is an index and a generation,
+// like a buffer's. Any thread; one mutex, never held while waiting for the mover.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,8 @@ class Ops {
  public:
   static constexpr std::size_t kMost = 65536;
 
-  /// Takes the request over; its on_done and context are set. 0 when kMost operations are under way.
+  /// Takes the request over; its on_done and context are set. 0 when kMost operations are under
+  /// way.
   OpHandle add(std::unique_ptr<Request> request);
   Request* request_of(OpHandle op);
   /// invalid_argument for a handle that is none; `busy` if it is not done at the deadline; else its

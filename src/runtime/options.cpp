@@ -69,10 +69,9 @@ constexpr std::array kOptions = {
            "How the block tier talks to the kernel. `auto`: io_uring, or threads where it is "
            "refused. A named engine that is refused is an error.",
            "OptionsTest.io_engine_threads_keeps_every_byte", set<&Config::io_engine>},
-    Option{
-        "direct", choice, "auto", 0, 0, "auto|require", "TIERMEM_DIRECT",
-        "O_DIRECT. `auto`: where the file system takes it; `require`: an error where not.",
-        "BlockFaults.direct_io_that_is_required_is_never_replaced", set<&Config::direct>},
+    Option{"direct", choice, "auto", 0, 0, "auto|require", "TIERMEM_DIRECT",
+           "O_DIRECT. `auto`: where the file system takes it; `require`: an error where not.",
+           "BlockFaults.direct_io_that_is_required_is_never_replaced", set<&Config::direct>},
     Option{
         "mechanism", choice, "auto", 0, 0, "auto|uffd_move|remap|in_place", "TIERMEM_MECHANISM",
         "How a frame appears in a window. `auto`: the cheapest that works here. A named one that "
@@ -96,7 +95,8 @@ constexpr std::array kOptions = {
            "follows need. 0: room is made only when it is asked for.",
            "OptionsTest.ahead_0_evicts_only_what_is_needed", set<&Config::ahead>},
     Option{"endurance", size, "0", 0, kTiB * 65536, "", "TIERMEM_ENDURANCE",
-           "Bytes that may be written to the block tier in a day, for devices that wear: a day's worth at "
+           "Bytes that may be written to the block tier in a day, for devices that wear: a day's "
+           "worth at "
            "once, coming back evenly. Beyond it dirty bytes stay in memory. 0: no limit.",
            "OptionsTest.endurance_limits_what_is_written", set<&Config::endurance>},
     Option{"reserve_free", size, "auto", 0, kTiB * 65536, "auto", "TIERMEM_RESERVE_FREE",

@@ -14,8 +14,8 @@ namespace tiermem {
 
 class Workers final : public Hands {
  public:
-  /// `wake` is called on a worker's thread when a job has ended; it must be cheap and must not block.
-  /// Where fewer threads can be had, those do the work.
+  /// `wake` is called on a worker's thread when a job has ended; it must be cheap and must not
+  /// block. Where fewer threads can be had, those do the work.
   Workers(unsigned threads, std::function<void()> wake);
   /// False: not one thread can be had.
   bool works() const { return !threads_.empty(); }
@@ -31,10 +31,10 @@ class Workers final : public Hands {
   const std::function<void()> wake_;
   std::mutex mutex_;
   std::condition_variable available_;
-  std::deque<Job*> queue_;     // Guarded by mutex_.
-  std::vector<Job*> done_;     // Guarded by mutex_.
-  bool stop_ = false;          // Guarded by mutex_.
-  unsigned asleep_ = 0;        // Guarded by mutex_: nobody is notified in vain.
+  std::deque<Job*> queue_;            // Guarded by mutex_.
+  std::vector<Job*> done_;            // Guarded by mutex_.
+  bool stop_ = false;                 // Guarded by mutex_.
+  unsigned asleep_ = 0;               // Guarded by mutex_: nobody is notified in vain.
   std::vector<std::thread> threads_;  // Last: they use all of the above.
 };
 

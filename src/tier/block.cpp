@@ -209,9 +209,12 @@ Status BlockTier::no_capacity(std::uint64_t bytes, std::uint64_t avoid) const {
   }
   // The cause first: a sentence that this one becomes a part of may be cut at its end.
   const std::string out_of_use =
-      unusable == 0 ? "" : fmt::format("; {} of {} devices avoided or degraded", unusable, devices_.size());
+      unusable == 0
+          ? ""
+          : fmt::format("; {} of {} devices avoided or degraded", unusable, devices_.size());
   ErrorInfo info = error_info(
-      Code::no_capacity, "block tier {}: no room for a slot of {}: {}{}budget {}, slots {}, files {}{}; raise {}",
+      Code::no_capacity,
+      "block tier {}: no room for a slot of {}: {}{}budget {}, slots {}, files {}{}; raise {}",
       options_.index, human_bytes(bytes), why, why.empty() ? "" : "; ", human_bytes(budget_),
       human_bytes(in_use()), human_bytes(physical()), out_of_use, kSetting);
   info.tier = place();

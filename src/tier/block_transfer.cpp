@@ -242,8 +242,8 @@ void BlockTier::fail_piece(std::uint32_t index, int native, const char* why) {
   const Piece& piece = pieces_[index];
   Transfer& transfer = transfers_[piece.transfer];
   Device& device = devices_[transfer.result.device];
-  const std::uint64_t offset =
-      SlotAllocator::offset_of(transfer.what.slot) + transfer.what.offset + piece.begin + piece.done;
+  const std::uint64_t offset = SlotAllocator::offset_of(transfer.what.slot) + transfer.what.offset +
+                               piece.begin + piece.done;
   ++device.counters.errors;
   device.last_native = native;
   const ErrorInfo text = error_info(Code::io_error, "{} at offset {}: {} (errno {})",

@@ -41,7 +41,8 @@ Status DramTier::populate(FrameId id, bool clear, std::byte* at) {
   }
   const FramePool& of = pool(parts);
   if (!of.homes().memory) {
-    // Fresh pages, in the window itself: without this whoever reads into them waits for the kernel's zeros.
+    // Fresh pages, in the window itself: without this whoever reads into them waits for the
+    // kernel's zeros.
     return at != nullptr ? bring(of, at).status() : Status();
   }
   Frame& frame = of.frame(parts.index);

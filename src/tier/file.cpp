@@ -17,11 +17,14 @@ namespace tiermem {
 namespace {
 
 Status cannot(const char* path, int native, const char* what) {
-  return fail_native(native == ENOENT || native == EISDIR ? Code::invalid_argument : Code::io_error, native,
-                     "adopt_file: {} '{}': {}", what, path, std::generic_category().message(native));
+  return fail_native(native == ENOENT || native == EISDIR ? Code::invalid_argument : Code::io_error,
+                     native, "adopt_file: {} '{}': {}", what, path,
+                     std::generic_category().message(native));
 }
 
-bool same(const timespec& a, const timespec& b) { return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec; }
+bool same(const timespec& a, const timespec& b) {
+  return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
 
 }  // namespace
 
@@ -35,14 +38,15 @@ FileTier::~FileTier() {
   }
 }
 
-Result<FileTier::Adopted> FileTier::adopt(const char* path, std::uint64_t offset, std::uint64_t length) {
+Result<FileTier::Adopted> FileTier::adopt(const char* path, std::uint64_t offset,
+                                          std::uint64_t length) {
   File file;
   file.path = path;
   file.buffered_fd = ::open(path, O_RDONLY | O_CLOEXEC);
   if (file.buffered_fd < 0) {
     return cannot(path, errno, "cannot open");
   }
-  struct stat st{};
+  struct stat st {};
   if (::fstat(file.buffered_fd, &st) != 0 || !S_ISREG(st.st_mode)) {
     const int native = S_ISREG(st.st_mode) ? errno : EISDIR;
     ::close(file.buffered_fd);
@@ -53,12 +57,14 @@ Result<FileTier::Adopted> FileTier::adopt(const char* path, std::uint64_t offset
   file.changed = st.st_ctim;
   if (offset >= file.size || length > file.size - offset) {
     ::close(file.buffered_fd);
-    return fail(Code::invalid_argument, "adopt_file: '{}' has {} bytes; {} bytes at offset {} are not inside", path,
+    return fail(Code::invalid_argument,
+                "adopt_file: '{}' has {} bytes; {} bytes at offset {} are not inside", path,
                 file.size, length, offset);
   }
   file.direct_fd = ::open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
   std::lock_guard lock(mutex_);
-  auto at = std::find_if(files_.begin(), files_.end(), [](const File& f) { return f.buffered_fd < 0; });
+  auto at =
+      std::find_if(files_.begin(), files_.end(), [](const File& f) { return f.buffered_fd < 0; });
   if (at == files_.end()) {
     files_.emplace_back();
     at = files_.end() - 1;
@@ -67,7 +73,8 @@ Result<FileTier::Adopted> FileTier::adopt(const char* path, std::uint64_t offset
   Adopted adopted;
   adopted.begin = offset / kBlock * kBlock;
   adopted.length = length != 0 ? length : at->size - offset;
-  adopted.base.value = static_cast<std::uint64_t>(at - files_.begin()) << 44 | adopted.begin / kBlock;
+  adopted.base.value =
+      static_cast<std::uint64_t>(at - files_.begin()) << 44 | adopted.begin / kBlock;
   return adopted;
 }
 
@@ -91,9 +98,10 @@ const char* FileTier::device_name(std::uint16_t device) const {
 }
 
 bool FileTier::unchanged(const File& file) const {
-  struct stat st{};
-  return ::fstat(file.buffered_fd, &st) == 0 && static_cast<std::uint64_t>(st.st_size) == file.size &&
-         same(st.st_mtim, file.modified) && same(st.st_ctim, file.changed);
+  struct stat st {};
+  return ::fstat(file.buffered_fd, &st) == 0 &&
+         static_cast<std::uint64_t>(st.st_size) == file.size && same(st.st_mtim, file.modified) &&
+         same(st.st_ctim, file.changed);
 }
 
 std::uint32_t FileTier::new_piece(const Piece& piece) {
@@ -130,7 +138,8 @@ void FileTier::submit(const SlotTransfer& transfer) {
     ended_.push_back(at);
     return;
   }
-  // Whole blocks direct; what is left of the last block through the page cache; zeros behind the end.
+  // Whole blocks direct; what is left of the last block through the page cache; zeros behind the
+  // end.
   const std::uint64_t begin = (transfer.slot.value & ((std::uint64_t{1} << 44) - 1)) * kBlock;
   read.result.device_offset = begin;
   const std::uint64_t end = std::min(begin + transfer.length, file.size);
@@ -203,7 +212,8 @@ void FileTier::piece_done(std::uint32_t at, std::int32_t result) {
       close_piece(at, Code::ok, 0);
       return;
     }
-    piece.buffered = piece.buffered || piece.offset % kBlock != 0;  // A short read may end anywhere.
+    piece.buffered =
+        piece.buffered || piece.offset % kBlock != 0;  // A short read may end anywhere.
   } else if (result == -EINVAL && !piece.buffered) {
     piece.buffered = true;  // The file system took O_DIRECT at open and refuses it now.
   } else if ((result != -EINTR && result != -EAGAIN) || ++piece.tries > kMostTries) {

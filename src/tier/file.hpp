@@ -1,8 +1,8 @@
-// Adopted files: slots that are ranges of somebody's file, read and never written. Eviction costs nothing,
-// since the file is the cold copy.
+// Adopted files: slots that are ranges of somebody's file, read and never written. Eviction costs
+// nothing, since the file is the cold copy.
 //
-// A file that changes underneath (size, modification or change time) is an error, found before and after
-// each read; the checksums of the first read are compared by the mover.
+// A file that changes underneath (size, modification or change time) is an error, found before and
+// after each read; the checksums of the first read are compared by the mover.
 //
 // Threads: adopt() from any; all else from the mover's.
 #pragma once
@@ -26,9 +26,9 @@ class FileTier final : public SlotTier {
   ~FileTier() override;
 
   struct Adopted {
-    SlotId base{};              ///< Slot of file offset `begin`; the next 4 KiB have the next number.
-    std::uint64_t begin = 0;    ///< `offset` rounded down to 4 KiB.
-    std::uint64_t length = 0;   ///< Bytes of the range.
+    SlotId base{};            ///< Slot of file offset `begin`; the next 4 KiB have the next number.
+    std::uint64_t begin = 0;  ///< `offset` rounded down to 4 KiB.
+    std::uint64_t length = 0;  ///< Bytes of the range.
   };
   /// Opens the file and keeps it open until free(base). `length` 0: to the end.
   Result<Adopted> adopt(const char* path, std::uint64_t offset, std::uint64_t length);
@@ -41,7 +41,9 @@ class FileTier final : public SlotTier {
   void set_budget(std::uint64_t) override {}
   Status grow(std::uint64_t) override { return Code::unsupported; }
   unsigned depth() const override { return depth_; }
-  std::uint16_t device_of(SlotId slot) const override { return static_cast<std::uint16_t>(slot.value >> 44); }
+  std::uint16_t device_of(SlotId slot) const override {
+    return static_cast<std::uint16_t>(slot.value >> 44);
+  }
   const char* device_name(std::uint16_t device) const override;
   void degrade(std::uint16_t, const char*) override {}
   unsigned degraded() const override { return 0; }
@@ -93,8 +95,8 @@ class FileTier final : public SlotTier {
   std::vector<std::uint32_t> free_reads_;
   std::deque<Piece> pieces_;
   std::vector<std::uint32_t> free_pieces_;
-  std::deque<std::uint32_t> queue_;   // Pieces to submit.
-  std::deque<std::uint32_t> ended_;   // Reads to report.
+  std::deque<std::uint32_t> queue_;  // Pieces to submit.
+  std::deque<std::uint32_t> ended_;  // Reads to report.
 };
 
 }  // namespace tiermem

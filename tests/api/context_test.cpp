@@ -1,4 +1,5 @@
-// The C++ interface as a program uses it: real memory, a real temporary directory, bytes checked by the test.
+// The C++ interface as a program uses it: real memory, a real temporary directory, bytes checked by
+// the test.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -65,7 +66,8 @@ TEST_F(ContextTest, a_new_buffer_reads_as_zeros) {
   ASSERT_TRUE(buffer.ok()) << buffer.message();
   auto view = buffer->acquire(kRead);
   ASSERT_TRUE(view.ok()) << view.message();
-  EXPECT_TRUE(std::all_of(view->bytes().begin(), view->bytes().end(), [](std::byte b) { return b == std::byte{0}; }));
+  EXPECT_TRUE(std::all_of(view->bytes().begin(), view->bytes().end(),
+                          [](std::byte b) { return b == std::byte{0}; }));
 }
 
 class Mechanisms : public ContextTest, public ::testing::WithParamInterface<const char*> {};
@@ -90,7 +92,8 @@ TEST_P(Mechanisms, a_buffer_four_times_the_budget_keeps_every_byte) {
   EXPECT_LE(stats.dram_used, 32 * kMiB);
   EXPECT_GE(stats.demoted, 96 * kMiB);
 }
-INSTANTIATE_TEST_SUITE_P(All, Mechanisms, ::testing::Values("auto", "uffd_move", "remap", "in_place"));
+INSTANTIATE_TEST_SUITE_P(All, Mechanisms,
+                         ::testing::Values("auto", "uffd_move", "remap", "in_place"));
 
 TEST_F(ContextTest, small_buffers_beyond_the_budget_keep_every_byte) {
   auto context = make("16M");
@@ -161,7 +164,9 @@ TEST_F(ContextTest, an_adopted_file_is_read_at_any_offset_and_never_written) {
   const std::string path = directory_ + "/data";
   std::vector<std::uint64_t> words(5 * kMiB / 8 + 3);
   fill(words, 7, 0);
-  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(words.data()), static_cast<std::streamsize>(words.size() * 8));
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(words.data()),
+             static_cast<std::streamsize>(words.size() * 8));
   auto context = make("8M");
   auto buffer = context->adopt_file(path.c_str(), 24);
   ASSERT_TRUE(buffer.ok()) << buffer.message();
@@ -256,7 +261,8 @@ TEST_F(ContextTest, stale_handles_and_double_releases_are_errors) {
   const Handle handle = buffer->handle();
   buffer->reset();
   EXPECT_EQ(context->free(handle).code(), Code::stale_handle);
-  EXPECT_EQ(context->acquire({&access, 1}, Timeout::forever(), {&view, 1}).code(), Code::stale_handle);
+  EXPECT_EQ(context->acquire({&access, 1}, Timeout::forever(), {&view, 1}).code(),
+            Code::stale_handle);
   EXPECT_EQ(context->free(0xdeadbeef).code(), Code::stale_handle);
 }
 
@@ -283,7 +289,8 @@ TEST_F(ContextTest, closing_with_live_views_names_them_and_force_ends_them) {
   auto view = buffer->acquire(kRead);
   const Status refused = context->close();
   EXPECT_EQ(refused.code(), Code::busy);
-  EXPECT_NE(std::string(refused.message()).find("still here"), std::string::npos) << refused.message();
+  EXPECT_NE(std::string(refused.message()).find("still here"), std::string::npos)
+      << refused.message();
   EXPECT_TRUE(context->close(true).ok());
   EXPECT_EQ(context->alloc(1).code(), Code::shut_down);
   EXPECT_EQ(buffer->acquire(kRead).code(), Code::shut_down);
@@ -355,7 +362,8 @@ TEST_F(ContextTest, a_smaller_budget_is_met_or_refused) {
   EXPECT_LE(context->stats().dram_used, 8 * kMiB);
   auto held = buffer->acquire(kRead, 0, 8 * kMiB);
   ASSERT_TRUE(held.ok()) << held.message();
-  EXPECT_EQ(context->set_budget({Kind::dram, 0}, 4 * kMiB, Timeout::milliseconds(50)).code(), Code::no_capacity);
+  EXPECT_EQ(context->set_budget({Kind::dram, 0}, 4 * kMiB, Timeout::milliseconds(50)).code(),
+            Code::no_capacity);
   held->release();
   for (std::uint64_t at = 0; at < buffer->size(); at += 4 * kMiB) {
     auto view = buffer->acquire(kRead, at, 4 * kMiB);

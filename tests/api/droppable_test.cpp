@@ -1,4 +1,5 @@
-// Buffers whose bytes can be made again: dropped where they must leave memory and no block tier takes them.
+// Buffers whose bytes can be made again: dropped where they must leave memory and no block tier
+// takes them.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -79,7 +80,8 @@ TEST_F(Droppable, an_evicted_range_is_written_again_by_discard) {
   auto info = droppable.info();
   ASSERT_TRUE(info.ok());
   EXPECT_EQ(info->lost, 4 * kMiB);
-  EXPECT_EQ(droppable.acquire(kWrite, 0, 64).code(), Code::discarded) << "the rest of the extent is not there";
+  EXPECT_EQ(droppable.acquire(kWrite, 0, 64).code(), Code::discarded)
+      << "the rest of the extent is not there";
   ASSERT_TRUE(write_pattern(droppable, 1).ok());
   EXPECT_EQ(dropped(), 0u);
 }
@@ -89,7 +91,8 @@ TEST_F(Droppable, what_was_given_up_reads_as_zeros) {
   ASSERT_TRUE(droppable.advise(Advice::dont_need).ok());
   auto view = droppable.acquire(kRead);
   ASSERT_TRUE(view.ok()) << view.message();
-  EXPECT_TRUE(std::all_of(view->bytes().begin(), view->bytes().end(), [](std::byte b) { return b == std::byte{0}; }));
+  EXPECT_TRUE(std::all_of(view->bytes().begin(), view->bytes().end(),
+                          [](std::byte b) { return b == std::byte{0}; }));
 }
 
 TEST_F(Droppable, what_was_never_written_is_zero_and_not_dropped) {

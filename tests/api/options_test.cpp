@@ -108,7 +108,8 @@ TEST_F(OptionsTest, endurance_limits_what_is_written) {
     }
   }
   EXPECT_EQ(refusal.code(), Code::no_capacity) << refusal.message();
-  EXPECT_NE(std::string(refusal.message()).find("endurance"), std::string::npos) << refusal.message();
+  EXPECT_NE(std::string(refusal.message()).find("endurance"), std::string::npos)
+      << refusal.message();
   EXPECT_LE(context->stats().demoted, 17 * kMiB);
   EXPECT_GE(written, 16 * kMiB);
   // What was written is all there: with room enough nothing more need be.
@@ -124,7 +125,8 @@ TEST_F(OptionsTest, endurance_limits_what_is_written) {
   EXPECT_EQ(bad, 0u);
 }
 
-// The unnamed file of the block tier, found among our own descriptors, as a disk error would change it.
+// The unnamed file of the block tier, found among our own descriptors, as a disk error would change
+// it.
 void flip_bits_on_disk(const std::string& directory) {
   DIR* fds = opendir("/proc/self/fd");
   ASSERT_NE(fds, nullptr);
@@ -132,7 +134,8 @@ void flip_bits_on_disk(const std::string& directory) {
   for (dirent* entry = readdir(fds); entry != nullptr && !found; entry = readdir(fds)) {
     const std::string link = std::string("/proc/self/fd/") + entry->d_name;
     char target[512] = {};
-    if (readlink(link.c_str(), target, sizeof(target) - 1) > 0 && std::strncmp(target, directory.c_str(), directory.size()) == 0) {
+    if (readlink(link.c_str(), target, sizeof(target) - 1) > 0 &&
+        std::strncmp(target, directory.c_str(), directory.size()) == 0) {
       const int fd = open(link.c_str(), O_RDWR);
       ASSERT_GE(fd, 0);
       std::vector<unsigned char> bytes(4 * kMiB);

@@ -1,5 +1,5 @@
-// Freed buffers whose memory serves the next of the same shape: nothing of the old life may show, and nothing
-// is kept that somebody else needs.
+// Freed buffers whose memory serves the next of the same shape: nothing of the old life may show,
+// and nothing is kept that somebody else needs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -227,7 +227,8 @@ TEST(SpareBuffersOf, four_threads_never_see_each_others_bytes) {
       }
       last[thread].store(buffer->handle());
       std::byte peek[64];
-      (void)context->read(last[random() % 4].load(), 0, peek, sizeof(peek));  // Stale as often as not.
+      (void)context->read(last[random() % 4].load(), 0, peek,
+                          sizeof(peek));  // Stale as often as not.
       held.emplace_back(std::move(*buffer), pattern);
       if (held.size() > 6) {
         const std::size_t gone = random() % held.size();

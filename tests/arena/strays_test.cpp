@@ -1,7 +1,7 @@
-// Whose memory tiermem uses for itself. This program has its own malloc, which sees every allocation of the
-// process: one that is made in a call of tiermem, or on one of its threads, without the mark by which an
-// interposed malloc recognises tiermem (base/arena.hpp) is a stray. Under the preload library a stray would
-// make the mover wait for itself.
+// Whose memory tiermem uses for itself. This program has its own malloc, which sees every
+// allocation of the process: one that is made in a call of tiermem, or on one of its threads,
+// without the mark by which an interposed malloc recognises tiermem (base/arena.hpp) is a stray.
+// Under the preload library a stray would make the mover wait for itself.
 #include <execinfo.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -81,7 +81,9 @@ int posix_memalign(void** block, size_t alignment, size_t bytes) {
   *block = __libc_memalign(alignment, bytes);
   return *block == nullptr ? ENOMEM : 0;
 }
-void free(void* block) { __libc_free(block); }
+void free(void* block) {
+  __libc_free(block);
+}
 }
 
 namespace tiermem::test {

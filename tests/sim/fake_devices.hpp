@@ -1,5 +1,5 @@
-// Block devices of the simulated machine, and its hands: everything takes a while of virtual time, ends in
-// another order than it began, and fails as the dice say. Bytes are kept by 4 KiB block.
+// Block devices of the simulated machine, and its hands: everything takes a while of virtual time,
+// ends in another order than it began, and fails as the dice say. Bytes are kept by 4 KiB block.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,8 @@ struct World {
 };
 
 struct FaultRates {  // One in so many; 0: never.
-  std::uint64_t io_error = 0, short_io = 0, again = 0, torn = 0, flip = 0, lost_write = 0, no_space = 0;
+  std::uint64_t io_error = 0, short_io = 0, again = 0, torn = 0, flip = 0, lost_write = 0,
+                no_space = 0;
   std::uint64_t memory = 0, slow = 0;
 };
 
@@ -46,15 +47,17 @@ class FakePort final : public IoPort {
   }
   bool submit(const IoRequest& request) override {
     const std::int64_t slow = world_.one_in(rates_.slow) ? 50'000'000 : 0;
-    pending_.push_back({request, world_.now + 10'000 + static_cast<std::int64_t>(world_.below(400'000)) + slow});
+    pending_.push_back(
+        {request, world_.now + 10'000 + static_cast<std::int64_t>(world_.below(400'000)) + slow});
     return true;
   }
   void flush() override {}
   std::size_t reap(std::span<IoCompletion> out) override {
     std::size_t n = 0;
     while (n < out.size()) {
-      const auto first = std::min_element(pending_.begin(), pending_.end(),
-                                          [](const Pending& a, const Pending& b) { return a.due < b.due; });
+      const auto first =
+          std::min_element(pending_.begin(), pending_.end(),
+                           [](const Pending& a, const Pending& b) { return a.due < b.due; });
       if (first == pending_.end() || first->due > world_.now) {
         break;
       }
@@ -105,7 +108,8 @@ class FakePort final : public IoPort {
         if (torn && world_.one_in(2)) {
           continue;  // Some sectors were written, some were not.
         }
-        std::memcpy(blocks_[{request.device, (request.offset + at) / 512}].data(), request.data + at, 512);
+        std::memcpy(blocks_[{request.device, (request.offset + at) / 512}].data(),
+                    request.data + at, 512);
       }
       return torn ? -EIO : static_cast<std::int32_t>(length);
     }
@@ -122,7 +126,8 @@ class FakePort final : public IoPort {
       }
     }
     if (world_.one_in(rates_.flip)) {
-      request.data[world_.below(length)] ^= std::byte{static_cast<unsigned char>(1u << world_.below(8))};
+      request.data[world_.below(length)] ^=
+          std::byte{static_cast<unsigned char>(1u << world_.below(8))};
       corrupted_ = true;
     }
     return static_cast<std::int32_t>(length);
@@ -147,8 +152,9 @@ class FakeHands final : public Hands {
   std::size_t reap(std::span<Job*> done) override {
     std::size_t n = 0;
     while (n < done.size()) {
-      const auto first = std::min_element(pending_.begin(), pending_.end(),
-                                          [](const auto& a, const auto& b) { return a.second < b.second; });
+      const auto first =
+          std::min_element(pending_.begin(), pending_.end(),
+                           [](const auto& a, const auto& b) { return a.second < b.second; });
       if (first == pending_.end() || first->second > world_.now) {
         break;
       }

@@ -1,5 +1,6 @@
-// Memories of the simulated machine: frames of plain host memory, or of an opaque device whose bytes the
-// host cannot read (the view's pointer is a number, and the bytes are kept scrambled). Deterministic.
+// Memories of the simulated machine: frames of plain host memory, or of an opaque device whose
+// bytes the host cannot read (the view's pointer is a number, and the bytes are kept scrambled).
+// Deterministic.
 #pragma once
 
 #include <cstring>
@@ -20,7 +21,8 @@ struct FaultDice {
 
 class FakeMemory final : public AddressableTier {
  public:
-  FakeMemory(std::uint64_t budget, bool opaque, FaultDice& dice) : budget_(budget), opaque_(opaque), dice_(dice) {}
+  FakeMemory(std::uint64_t budget, bool opaque, FaultDice& dice)
+      : budget_(budget), opaque_(opaque), dice_(dice) {}
 
   Place place() const override { return {opaque_ ? Kind::gpu : Kind::dram, 0}; }
   bool host_addressable() const override { return !opaque_; }
@@ -123,7 +125,8 @@ class FakeMemory final : public AddressableTier {
   Status unmap(FrameId id, std::byte* at) override {
     Frame& frame = frames_.at(id.value);
     std::memcpy(frame.bytes.data(), at, frame.bytes.size());
-    std::memset(at, 0xDD, frame.bytes.size());  // A touch without a view sees this, and the model notices.
+    std::memset(at, 0xDD,
+                frame.bytes.size());  // A touch without a view sees this, and the model notices.
     return {};
   }
   Status copy_in(FrameId to, const std::byte* from, std::uint64_t bytes) override {

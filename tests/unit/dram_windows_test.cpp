@@ -373,7 +373,7 @@ TEST(Dram, ten_thousand_windows_are_few_mappings) {
     }
     DramTier& tier = **made;
 #if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the thread sanitizer makes mappings of its own";
+    GTEST_SKIP() << "the thread sanitizer makes mappings of its own";
 #endif
     const std::uint64_t before = host::map_count();
     std::vector<std::pair<std::byte*, std::uint64_t>> windows;
