@@ -52,8 +52,8 @@ bool Mover::issue_io() {
                .slot = transfer.slot,
                .write = transfer.kind == Transfer::Kind::demote,
                .data = transfer.job.data + transfer.from,
-               .offset = transfer.from,
-               .length = transfer.length != 0 ? transfer.length : bytes_of(transfer.ref)});
+               .length = transfer.length != 0 ? transfer.length : bytes_of(transfer.ref),
+               .offset = transfer.from});
         }
       }
     }

@@ -119,9 +119,9 @@ struct SlotTransfer {
   SlotId slot{};
   bool write = false;
   std::byte* data = nullptr;  ///< Stable, present memory until the completion.
-  std::uint64_t offset = 0;   ///< In the slot: a multiple of kSmallestExtent.
   std::uint64_t length =
       0;  ///< Rounded up to the block size by the tier where needed: the frame has the room.
+  std::uint64_t offset = 0;  ///< In the slot: a multiple of kSmallestExtent.
 };
 
 struct SlotCompletion {
