@@ -13,12 +13,6 @@ namespace tiermem::c_abi {
 /// More ranges than address space has room for: a negative number that became a size.
 inline constexpr std::size_t kLongestList = static_cast<std::size_t>(-1) / 2 / sizeof(tm_access);
 
-inline const char* kind_name(unsigned kind) noexcept {
-  static constexpr const char* kNames[] = {"any",  "host", "dram",  "numa",
-                                           "pmem", "gpu",  "block", "remote"};
-  return kind < std::size(kNames) ? kNames[kind] : "unknown";
-}
-
 inline tm_status check_not_null(const char* call, const void* pointer, const char* what) noexcept {
   return pointer != nullptr ? TM_OK : refuse(Code::invalid_argument, "{}: null {}", call, what);
 }
@@ -86,13 +80,14 @@ inline tm_status check_place(const char* call, const char* what, tm_place place)
         return TM_OK;
       }
       return refuse(Code::unavailable, "{}: {} {} {} is not there: a context has one such tier, 0",
-                    call, what, kind_name(place.kind), place.index);
+                    call, what, kind_name(static_cast<Kind>(place.kind)), place.index);
     case TM_NUMA:
     case TM_PMEM:
     case TM_GPU:
     case TM_REMOTE:
       return refuse(Code::unavailable, "{}: {} {} {}: this version has no {} tier", call, what,
-                    kind_name(place.kind), place.index, kind_name(place.kind));
+                    kind_name(static_cast<Kind>(place.kind)), place.index,
+                    kind_name(static_cast<Kind>(place.kind)));
     default:
       return refuse(Code::invalid_argument,
                     "{}: {} has kind {}; accepted are TM_ANY (0) to TM_REMOTE (7)", call, what,

@@ -2,7 +2,6 @@
 #include "base/error.hpp"
 
 #include <array>
-#include <iterator>
 
 namespace tiermem {
 
@@ -15,15 +14,17 @@ const char* code_name(Code code) noexcept {
   return index < kNames.size() ? kNames[index] : "unknown";
 }
 
+const char* kind_name(Kind kind) noexcept {
+  static constexpr std::array kNames = {"any",  "host", "dram",  "numa",
+                                        "pmem", "gpu",  "block", "remote"};
+  const auto index = static_cast<std::size_t>(kind);
+  return index < kNames.size() ? kNames[index] : "unknown";
+}
+
 std::string place_name(Place place) {
-  static constexpr const char* kNames[] = {"any",  "host", "dram",  "numa",
-                                           "pmem", "gpu",  "block", "remote"};
-  const auto kind = static_cast<unsigned>(place.kind);
-  if (kind >= std::size(kNames)) {
-    return fmt::format("kind {}", kind);
-  }
   const bool one_of_several = place.kind >= Kind::numa || place.index != 0;
-  return one_of_several ? fmt::format("{}:{}", kNames[kind], place.index) : kNames[kind];
+  return one_of_several ? fmt::format("{} {}", kind_name(place.kind), place.index)
+                        : kind_name(place.kind);
 }
 
 std::string human_bytes(std::uint64_t bytes) {

@@ -49,7 +49,9 @@ Status fail_native(Code code, int native, fmt::format_string<Args...> format, Ar
 
 /// "1.5 GiB": for messages.
 std::string human_bytes(std::uint64_t bytes);
-/// A place as messages name it: "gpu:0", "dram". A kind that is none: "kind 9".
+/// "gpu", "dram", …; "unknown" for a number that is no kind.
+const char* kind_name(Kind kind) noexcept;
+/// A place as messages name it: "gpu 0", "dram".
 std::string place_name(Place place);
 
 }  // namespace tiermem

@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-#include "cli/latency_histogram.hpp"
+#include "observe/histogram.hpp"
 #include "policy/trace.hpp"
 #include "tiermem/context.hpp"
 
@@ -27,7 +27,7 @@ struct ReplayOutcome {
   std::uint64_t wrong = 0;   ///< Blocks whose bytes were not the last ones written.
   std::uint32_t first_wrong_block = 0;
   std::uint64_t first_wrong_reference = 0;
-  LatencyHistogram acquire;
+  Histogram acquire;
   Stats stats;  ///< Differences from start to end for what counts up.
   double seconds = 0;
   /// Bytes that came in from the block tier, on demand or ahead of it.

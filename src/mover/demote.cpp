@@ -19,6 +19,7 @@ bool Mover::start_demote(ExtentRef ref, unsigned space, bool evict_after, Priori
   }
   Transfer& transfer = new_transfer(Transfer::Kind::demote, ref, space, priority);
   transfer.evict_after = evict_after;
+  transfer.wear = static_cast<std::int64_t>(bytes_of(ref));
   transfer.channel = block_;
   transfer.epoch = bits.epoch();
   transfer.frame = residency_.extents.frame(space, ref);
@@ -31,8 +32,9 @@ bool Mover::start_demote(ExtentRef ref, unsigned space, bool evict_after, Priori
   return true;
 }
 
-// Takes what a write costs from the device's endurance; false while there is none left. A day's
-// worth may be spent at once, and comes back evenly.
+// Reserves what a write may cost of the device's endurance; false while there is none left. A day's
+// worth may be spent at once, and comes back evenly. What is not written comes back in
+// end_transfer.
 bool Mover::may_wear(std::uint64_t bytes) {
   if (options_.endurance_bytes_per_day == 0) {
     return true;
@@ -210,7 +212,6 @@ void Mover::written(Transfer& transfer) {
     Checksums::destroy(extent.sums);
     extent.sums = std::exchange(transfer.sums, nullptr);
     stats_.demoted += transfer.length;
-    wear_left_ += static_cast<double>(bytes_of(ref) - transfer.length);
     end_transfer(transfer);
     if (evict_after && !start_evict(ref, space, priority)) {
       spaces_[space].recency.rejected(ref);  // Pinned or held meanwhile: a candidate again.

@@ -571,13 +571,16 @@ void Mover::fail_request(Request& request, Status status) {
 
 void Mover::advise(Request& request) {
   for (const Span& span : request.spans) {
-    if (span.record->generation.load(std::memory_order_acquire) !=
+    // Advice is for this life only: booked first, since a free that found it otherwise has changed
+    // the generation.
+    for (std::uint32_t i = 0; i < span.count; ++i) {
+      (void)residency_.extents.word(span.space, span.first + i).book();
+    }
+    if (span.record->generation.load(std::memory_order_seq_cst) !=
         Buffers::generation_of(span.buffer)) {
       continue;
     }
     for (std::uint32_t i = 0; i < span.count; ++i) {
-      (void)residency_.extents.word(span.space, span.first + i)
-          .book();  // Advice is for this life only.
       recency_for(span.space, span.first + i)
           .advised(span.first + i, request.advice, request.value);
     }

@@ -68,6 +68,8 @@ struct Transfer {
   bool rewrites = false;  ///< Demote: the slot has all of the bytes of before, and their checksums.
   std::uint64_t from = 0;    ///< Demote: the first byte written, in the slot.
   std::uint64_t length = 0;  ///< Demote: how many are written.
+  std::int64_t wear =
+      0;  ///< Demote: reserved of the endurance and not written; less than 0 after retries.
   bool hashing = false;      ///< Demote: a hand computes `sums`, beside the write.
   bool write_ended = false;  ///< Demote: `ended` waits for the hand.
   SlotCompletion ended;

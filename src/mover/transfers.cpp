@@ -36,6 +36,7 @@ void Mover::end_transfer(Transfer& transfer) {
   transfer.sums = nullptr;
   spaces_[transfer.space].freeing -= transfer.freeing;
   prefetches_ -= transfer.kind == Transfer::Kind::promote && transfer.prefetch ? 1 : 0;
+  wear_left_ += static_cast<double>(transfer.wear);
   transfer.kind = Transfer::Kind::idle;
   residency_.extents.at(transfer.ref).transfer = 0;
   free_transfers_.push_back(transfer.job.transfer);
@@ -175,6 +176,7 @@ void Mover::io_done(const SlotCompletion& completion) {
                                       completion.device, completion.device_offset));
     return;
   }
+  transfer.wear -= static_cast<std::int64_t>(transfer.length);
   if (transfer.hashing) {
     transfer.write_ended = true;
     transfer.ended = completion;

@@ -71,6 +71,19 @@ bool Residency::fill_view(const Span& span, ViewRecord& view, std::int32_t threa
   return fill_in<false>(span, span.run(), view, thread);
 }
 
+// Only buffers that were spare have vacant extents, and those are small.
+bool Residency::has_vacant(const Span& span) const noexcept {
+  if (span.count > kMostSpareExtents) {
+    return false;
+  }
+  for (std::uint32_t i = 0; i < span.count; ++i) {
+    if (extents.word(span.space, span.first + i).load().phase() == Phase::vacant) {
+      return true;
+    }
+  }
+  return false;
+}
+
 bool Residency::pin_vacant(const Span& span, bool keep_discards) noexcept {
   const ExtentRef begin = span.record->first.load(std::memory_order_relaxed);
   std::uint64_t claimed = 0;  // By number in the buffer.
@@ -162,8 +175,7 @@ Code Residency::try_acquire(std::span<const Access> list, std::span<ViewRecord> 
     Span span;
     Code code = resolve_quietly(list[i], span);
     if (code == Code::ok) [[likely]] {
-      const bool vacant = extents.word(span.space, span.first).load().phase() == Phase::vacant;
-      if ((!vacant && pin(span)) || pin_vacant(span, list.size() == 1)) [[likely]] {
+      if (has_vacant(span) ? pin_vacant(span, list.size() == 1) : pin(span)) [[likely]] {
         if (fill_view(span, out[i])) [[likely]] {
           continue;
         }

@@ -95,6 +95,7 @@ class Residency {
   Code resolve_in(const Access& access, Span& span) noexcept;
   bool pin_in(const Span& span, HeldRun run) noexcept;
   /// The others of `count` extents, of which the first is pinned; none is if it fails.
+  bool has_vacant(const Span& span) const noexcept;
   static bool may_be_spare(std::uint32_t flags, std::uint32_t domain, std::uint64_t file,
                            std::uint32_t extents) {
     return flags == 0 && domain == 0 && file == 0 && extents <= kMostSpareExtents;

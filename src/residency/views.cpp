@@ -47,6 +47,7 @@ struct ThreadViews {
 };
 
 thread_local ThreadViews t_views;
+__thread std::int32_t t_thread = 0;  // Its number; 0: not asked for yet.
 
 }  // namespace
 
@@ -70,8 +71,11 @@ std::int64_t LiveViews::coarse_now_ns() noexcept {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+void LiveViews::after_fork_in_child() noexcept {
+  t_thread = 0;  // The only thread here has another number than it had.
+}
+
 void LiveViews::set_stamp() noexcept {
-  static __thread std::int32_t t_thread = 0;
   if (t_thread == 0) {
     t_thread = static_cast<std::int32_t>(::syscall(SYS_gettid));
   }

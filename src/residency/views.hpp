@@ -128,6 +128,8 @@ class LiveViews {
   }
   std::uint64_t count();
 
+  /// For all contexts, by the one thread of a child of fork.
+  static void after_fork_in_child() noexcept;
   /// Called when a thread ends: its chunks may be used by another.
   void give_back(const std::vector<std::uint32_t>& chunks);
 

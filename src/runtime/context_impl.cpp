@@ -351,6 +351,7 @@ void Context::Impl::after_fork_in_parent() {
 }
 void Context::Impl::after_fork_in_child() {
   arena_after_fork();
+  LiveViews::after_fork_in_child();
   for (Impl* impl : g_contexts) {
     impl->state_.store(State::forked, std::memory_order_release);
   }
