@@ -17,7 +17,7 @@ void Mover::queue_io(Transfer& transfer) {
 // A device takes what it was given in its own order: what nobody waits for is given to it in small
 // doses, so that a demand that comes meanwhile has little in front of it. Writes alone may fill it.
 bool Mover::may_issue(const Channel& channel, const Transfer& transfer) const {
-  if (channel.in_flight >= channel.tier->depth()) {
+  if (channel.in_flight + weight(bytes_of(transfer.ref)) > channel.tier->depth() * kWhole) {
     return false;
   }
   const bool write = transfer.kind == Transfer::Kind::demote;
@@ -33,28 +33,38 @@ bool Mover::may_issue(const Channel& channel, const Transfer& transfer) const {
 // us, since that is the longest a step may hold up the requests that come meanwhile. True: there is
 // more, for the next step.
 bool Mover::issue_io() {
+  std::uint64_t given = 0;
+  bool more = false;
+  for (Channel* channel : {&block_channel_, &files_channel_}) {
+    const std::uint64_t before = given;
+    more = give_to(*channel, given) || more;
+    if (given != before) {
+      channel->tier->dispatch();
+    }
+  }
+  return more;
+}
+
+bool Mover::give_to(Channel& channel, std::uint64_t& given) {
   constexpr std::uint64_t kMost = std::uint64_t{4} << 20;    // 40 to 75 us for each 2 MiB.
   constexpr std::uint64_t kFixed = std::uint64_t{64} << 10;  // And 2 us for each transfer.
-  std::uint64_t given = 0;
-  for (Channel* channel : {&block_channel_, &files_channel_}) {
-    for (auto& queues : channel->queues) {
-      for (auto& queue : queues) {
-        while (!queue.empty() && may_issue(*channel, transfers_[queue.front()])) {
-          if (given >= kMost) {
-            return true;
-          }
-          Transfer& transfer = transfers_[queue.front()];
-          given += bytes_of(transfer.ref) + kFixed;
-          queue.pop_front();
-          book_io(transfer, 1);
-          channel->tier->submit(
-              {.cookie = transfer.job.transfer,
-               .slot = transfer.slot,
-               .write = transfer.kind == Transfer::Kind::demote,
-               .data = transfer.job.data + transfer.from,
-               .length = transfer.length != 0 ? transfer.length : bytes_of(transfer.ref),
-               .offset = transfer.from});
+  for (auto& queues : channel.queues) {
+    for (auto& queue : queues) {
+      while (!queue.empty() && may_issue(channel, transfers_[queue.front()])) {
+        if (given >= kMost) {
+          return true;
         }
+        Transfer& transfer = transfers_[queue.front()];
+        given += bytes_of(transfer.ref) + kFixed * weight(bytes_of(transfer.ref)) / kWhole;
+        queue.pop_front();
+        book_io(transfer, 1);
+        channel.tier->submit(
+            {.cookie = transfer.job.transfer,
+             .slot = transfer.slot,
+             .write = transfer.kind == Transfer::Kind::demote,
+             .data = transfer.job.data + transfer.from,
+             .length = transfer.length != 0 ? transfer.length : bytes_of(transfer.ref),
+             .offset = transfer.from});
       }
     }
   }
@@ -67,7 +77,7 @@ void Mover::book_io(const Transfer& transfer, int sign) {
   const auto add = [sign](auto& books, auto amount) {
     books = sign > 0 ? books + amount : books - amount;
   };
-  add(channel.in_flight, 1u);
+  add(channel.in_flight, weight(bytes_of(transfer.ref)));
   add(channel.reads, transfer.kind == Transfer::Kind::promote ? 1u : 0u);
   add(channel.idle_bytes, transfer.priority > Priority::room ? bytes_of(transfer.ref) : 0);
 }

@@ -92,8 +92,8 @@ std::int64_t Mover::step(std::int64_t now) {
   const bool ended_at_once = take_completions();  // Nobody would wake us for these.
   deliver();
   went_on_ = search_goes_on();
-  if (ended_at_once || more_to_issue || !arming_.empty() || !reclaimed_.empty() || look_again_ ||
-      went_on_) {
+  if (ended_at_once || more_to_issue || !own_jobs_.empty() || !arming_.empty() ||
+      !reclaimed_.empty() || look_again_ || went_on_) {
     return now;
   }
   std::int64_t next = next_deadline_;
@@ -129,7 +129,7 @@ void Mover::take_posts() {
 }
 
 bool Mover::take_completions() {
-  bool any = false;
+  bool any = run_own_jobs();
   std::array<Job*, 64> jobs;
   for (std::size_t n = hands_.reap(jobs); n > 0; n = hands_.reap(jobs)) {
     any = true;
@@ -166,6 +166,10 @@ void Mover::admit(Request& request) {
       return;
     case Want::advise:
       advise(request);
+      completed_.push_back(&request);
+      return;
+    case Want::stock:
+      make_stock(request);
       completed_.push_back(&request);
       return;
     case Want::set_budget:

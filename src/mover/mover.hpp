@@ -39,7 +39,10 @@ struct MoverOptions {
   unsigned prefetch_limit = 64;  ///< Prefetches under way or waiting for frames at once.
   std::uint64_t ahead_bytes_max = 64 << 20;  ///< Most that is evicted ahead of need.
   std::uint64_t endurance_bytes_per_day =
-      0;                            ///< Most that is written to the block tier; 0: no limit.
+      0;  ///< Most that is written to the block tier; 0: no limit.
+  /// Jobs on so few bytes, and without a system call, are done in the step: waking a hand and being
+  /// woken by it takes longer.
+  std::uint64_t own_job_bytes = std::uint64_t{16} << 10;
   std::uint64_t staging_bytes = 0;  ///< For opaque spaces; of the host's budget.
   std::uint64_t staging_frame_bytes =
       kDefaultExtent;  ///< The largest extent that can go to an opaque space.
@@ -139,6 +142,7 @@ class Mover {
     return static_cast<unsigned>(std::bit_width(bytes) - 1);
   }
   void serve_prefetch();
+  static constexpr std::uint64_t kKeptSpare = std::uint64_t{4} << 20;
   bool reclaim_spare();
   void limit_spares();
   void serve_budget();
@@ -151,6 +155,8 @@ class Mover {
   Transfer& new_transfer(Transfer::Kind kind, ExtentRef ref, unsigned space, Priority priority);
   void end_transfer(Transfer& transfer);
   void submit_job(Transfer& transfer, JobStep steps);
+  bool is_own_job(const Job& job) const;
+  bool run_own_jobs();
   void job_done(Job& job);
   void io_done(const SlotCompletion& completion);
   Status io_error(const Transfer& transfer, Code code, int native, std::uint16_t device,
@@ -158,7 +164,7 @@ class Mover {
 
   // promote.cpp
   void start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority priority,
-                     Request* discards_for, bool prefetch);
+                     Request* discards_for);
   void continue_promote(Transfer& transfer);
   void land(Transfer& transfer);
   void landed(Transfer& transfer);
@@ -184,6 +190,11 @@ class Mover {
   void finish_evict(ExtentRef ref, unsigned space, FrameId frame);
   void settle(ExtentRef ref);
   void drop_slot(ExtentRef ref);
+
+  // stock.cpp
+  void make_stock(Request& request);
+  void stocked(ExtentRef ref, bool made);
+  void end_of_stock(unsigned shift);
 
   // channels.cpp: queues, doses, staging.
   void queue_io(Transfer& transfer);
@@ -232,7 +243,7 @@ class Mover {
   // What goes to one slot tier: queues by priority.
   struct Channel {
     SlotTier* tier = nullptr;
-    unsigned in_flight = 0;
+    unsigned in_flight = 0;        // In parts of a request: see weight().
     unsigned reads = 0;            // Of these.
     std::uint64_t idle_bytes = 0;  // In flight that nobody waits for: prefetches, background.
     std::array<std::array<std::deque<std::uint32_t>, 2>, kPriorities> queues;
@@ -240,7 +251,14 @@ class Mover {
   Channel& channel_of(const Transfer& transfer) {
     return transfer.channel == files_ && files_ != nullptr ? files_channel_ : block_channel_;
   }
+  // What a transfer takes of a device's depth. A tier puts small neighbours into one request: they
+  // count for less, so that there are enough of them to fill the queue.
+  static constexpr unsigned kWhole = 16;
+  static unsigned weight(std::uint64_t bytes) {
+    return static_cast<unsigned>(std::clamp<std::uint64_t>(bytes / kSmallestExtent, 1, kWhole));
+  }
   bool may_issue(const Channel& channel, const Transfer& transfer) const;
+  bool give_to(Channel& channel, std::uint64_t& given);
   struct Space {
     AddressableTier* tier = nullptr;
     unsigned number = kHost;
@@ -295,6 +313,7 @@ class Mover {
   unsigned prefetches_ = 0;  // Under way.
   Request* parking_ = nullptr;
   std::deque<Request*> parking_queue_;
+  std::deque<Job*> own_jobs_;            // To be run by take_completions.
   std::vector<std::uint32_t> recopies_;  // Promotes whose source changed under the copy.
   std::deque<std::uint32_t> staging_queue_;
   std::vector<Staging> staging_;
@@ -304,6 +323,11 @@ class Mover {
   Request* budget_request_ = nullptr;
   std::uint64_t budget_before_ = 0;       // To go back to if it cannot be met.
   std::vector<std::uint32_t> reclaimed_;  // Spare buffers given up, to be freed by the next step.
+  struct Stock {
+    unsigned under_way = 0;       // Spare buffers of the order that are being made.
+    std::vector<ExtentRef> made;  // By the last order.
+  };
+  std::array<Stock, 27> stock_;  // By the logarithm of the extent's size.
   std::vector<Request*> completed_;
   std::vector<Recency::Victim> victims_;
   std::vector<std::uint32_t>

@@ -8,15 +8,16 @@
 namespace tiermem {
 
 void Mover::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority priority,
-                          Request* discards_for, bool prefetch) {
+                          Request* discards_for) {
   Transfer& transfer = new_transfer(Transfer::Kind::promote, ref, space, priority);
   ExtentWord& word = residency_.extents.word(space, ref);
   transfer.origin = word.load().phase();
   transfer.frame = frame;
   transfer.parked_for = discards_for;
   transfer.discard = discards_for != nullptr;
-  transfer.prefetch = prefetch;
-  prefetches_ += prefetch ? 1 : 0;
+  transfer.prefetch = priority == Priority::prefetch;
+  transfer.stock = priority == Priority::background;
+  prefetches_ += transfer.prefetch ? 1 : 0;
   word.set_phase(Phase::incoming);
   for (unsigned other = 0; other < residency_.extents.spaces(); ++other) {
     if (other != space) {
@@ -29,7 +30,7 @@ void Mover::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority
   } else if (transfer.source == kNoSpace) {
     const bool adopted = record_of(ref).file != 0;
     transfer.reading = adopted || residency_.extents.at(ref).has_slot;
-    transfer.clear = !transfer.reading;
+    transfer.clear = !transfer.reading && !transfer.stock;  // Who takes it into use clears it.
     transfer.channel = adopted ? files_ : block_;
     transfer.slot = adopted ? SlotId{record_of(ref).file - 1 +
                                      (ref - record_of(ref).first.load(std::memory_order_relaxed)) *
@@ -160,7 +161,7 @@ void Mover::publish(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
   ExtentWord& word = residency_.extents.word(space, ref);
-  Phase phase = Phase::exclusive;
+  Phase phase = transfer.stock ? Phase::vacant : Phase::exclusive;
   bool dirty = transfer.discard;  // The slot's bytes are not these.
   if (transfer.source != kNoSpace) {
     ExtentWord& source = residency_.extents.word(transfer.source, ref);
@@ -209,7 +210,11 @@ void Mover::publish(Transfer& transfer) {
   }
   (void)word.take_referenced();
   recency_for(space, ref).inserted(ref, bytes_of(ref));
+  const bool stock = transfer.stock;
   end_transfer(transfer);
+  if (stock) {
+    stocked(ref, true);
+  }
   extent_changed(ref, space, nullptr);
 }
 
@@ -240,7 +245,11 @@ void Mover::undo_promote(Transfer& transfer, const Status* error) {
   const unsigned space = transfer.space;
   give_frame(transfer.frame, space, bytes_of(ref));
   residency_.extents.word(space, ref).set_phase(transfer.origin);
+  const bool stock = transfer.stock;
   end_transfer(transfer);
+  if (stock) {
+    stocked(ref, false);
+  }
   extent_changed(ref, space, error);
 }
 

@@ -19,6 +19,7 @@ enum class Want : std::uint8_t {
   clean,     ///< Written down, frames kept.
   discard,   ///< Wholly covered extents read as zeros afterwards.
   free,      ///< Buffer `index`: everything given back, the record retired.
+  stock,     ///< `index` spare buffers of one extent of `value` bytes, as far as there is room.
   advise,
   set_budget,
   info,

@@ -180,7 +180,7 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   }
   const FrameId frame = need.frame;
   need.frame = {};
-  start_promote(need.ref, need.space, frame, Priority::demand, nullptr, false);
+  start_promote(need.ref, need.space, frame, Priority::demand, nullptr);
   return ready(need) ? Arm::ready : Arm::wait_transfer;
 }
 
@@ -363,7 +363,7 @@ void Mover::park_discards(Request& request) {
     }
     const FrameId frame = need.frame;
     need.frame = {};
-    start_promote(need.ref, need.space, frame, Priority::demand, &request, false);
+    start_promote(need.ref, need.space, frame, Priority::demand, &request);
     const std::uint32_t transfer = residency_.extents.at(need.ref).transfer;
     if (transfer != 0 && transfers_[transfer - 1].stage != Transfer::Stage::parked) {
       ++request.pending;
@@ -623,9 +623,13 @@ void Mover::fill_stats(Stats& stats) {
     stats.degraded_devices = block_->degraded();
   }
   const Spares::Count spares = residency_.spares.count();
-  stats.buffers = residency_.buffers.live() - std::min(residency_.buffers.live(), spares.buffers);
-  stats.extents = residency_.buffers.live_extents() -
-                  std::min(residency_.buffers.live_extents(), spares.extents);
+  std::uint64_t making = reclaimed_.size();
+  for (const Stock& stock : stock_) {
+    making += stock.under_way;
+  }
+  const std::uint64_t live = residency_.buffers.live(), extents = residency_.buffers.live_extents();
+  stats.buffers = live - std::min(live, spares.buffers + making);
+  stats.extents = extents - std::min(extents, spares.extents + making);
 }
 
 }  // namespace tiermem

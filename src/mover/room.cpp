@@ -214,7 +214,9 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
   // empty.
   const std::uint64_t returned = s.returned;
   const auto freed = [&] { return s.returned - returned + s.freeing; };
-  while (space == kHost && freed() < goal && reclaim_spare()) {
+  // What is kept ahead of need may stay: it is there for the next allocations, as spares are.
+  const std::uint64_t kept = priority == Priority::background ? kKeptSpare : 0;
+  while (space == kHost && freed() < goal && residency_.spares.bytes() > kept && reclaim_spare()) {
   }
   for (unsigned call = 0; call < 12 && freed() < goal; ++call) {
     victims_.clear();
@@ -245,8 +247,12 @@ void Mover::evict_ahead(unsigned space, std::uint64_t bytes) {
   const FrameBooks books = s.tier->books();
   const std::uint64_t free =
       books.budget - std::min(books.budget, books.in_use) + s.gaps[size_class(bytes)] + s.freeing;
-  if (free >= s.ahead) {
-    s.ahead -= s.ahead / 64;
+  // In groups: small ones that leave together are written together, and wake nobody each.
+  constexpr std::uint64_t kGroup = std::uint64_t{1} << 20;
+  if (free >= s.ahead - std::min(s.ahead / 4, kGroup)) {
+    if (free >= s.ahead) {
+      s.ahead -= s.ahead / 64;
+    }
     return;
   }
   const std::uint64_t before = s.freeing;
@@ -302,7 +308,7 @@ void Mover::serve_prefetch() {
     need.waiting = false;
     --request->pending;
     if (frame.valid()) {
-      start_promote(need.ref, need.space, frame, Priority::prefetch, nullptr, true);
+      start_promote(need.ref, need.space, frame, Priority::prefetch, nullptr);
       if (residency_.extents.at(need.ref).transfer != 0) {
         ++request->pending;
         need.waiting = true;

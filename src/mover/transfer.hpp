@@ -53,6 +53,7 @@ struct Transfer {
   bool discard = false;  ///< Promote: nothing comes, the caller overwrites all.
   bool evict_after = false;  ///< Demote: the frame is wanted.
   bool prefetch = false;
+  bool stock = false;   ///< Promote: of a spare buffer made ahead. The extent becomes vacant.
   bool mapped = false;  ///< Promote: the frame is in its window.
   bool undone =
       false;  ///< Evict: of a promote that was given up; the extent goes back to `origin`.

@@ -50,7 +50,32 @@ void Mover::submit_job(Transfer& transfer, JobStep steps) {
   job.frame = transfer.frame;
   job.at = window_at(transfer.ref, transfer.space);
   job.bytes = bytes_of(transfer.ref);
-  hands_.submit(&job);
+  if (is_own_job(job)) {
+    own_jobs_.push_back(&job);
+  } else {
+    hands_.submit(&job);
+  }
+}
+
+bool Mover::is_own_job(const Job& job) const {
+  constexpr JobStep kCalls = ~(kHash | kVerify | kPopulate | kClear);
+  return job.bytes <= options_.own_job_bytes && (job.steps & kCalls) == 0 &&
+         ((job.steps & kPopulate) == 0 || !job.tier->needs_populate(job.frame));
+}
+
+// Not where they are submitted: the caller is in the middle of something. At most so many that a
+// step stays short.
+bool Mover::run_own_jobs() {
+  constexpr std::uint64_t kMost = std::uint64_t{512} << 10;
+  std::uint64_t done = 0;
+  while (!own_jobs_.empty() && done < kMost) {
+    Job& job = *own_jobs_.front();
+    own_jobs_.pop_front();
+    done += job.bytes + (job.bytes < kMost / 64 ? kMost / 64 - job.bytes : 0);
+    run_job(job);
+    job_done(job);
+  }
+  return done != 0;
 }
 
 void Mover::job_done(Job& job) {

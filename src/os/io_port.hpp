@@ -7,6 +7,8 @@
 // hand.
 #pragma once
 
+#include <sys/uio.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,7 +26,10 @@ struct IoRequest {
       false;  ///< Through the page cache: for lengths or addresses that O_DIRECT refuses.
   std::byte* data = nullptr;
   std::uint64_t offset = 0;
-  std::uint32_t length = 0;
+  std::uint32_t length = 0;  ///< Of all vectors, where there are some.
+  /// Instead of `data`: the bytes lie in several places of memory, one after the other on the
+  /// device. Stable until the completion, as the bytes are.
+  std::span<const iovec> vectors;
 };
 
 struct IoCompletion {

@@ -21,11 +21,11 @@ namespace {
 // A demote writes bytes that a caller may be changing, and counts only if none did. The thread
 // sanitizer's pwrite would report that; the bare system call it sees as little as those of
 // io_uring.
-ssize_t write_at(int fd, const void* data, std::size_t bytes, off_t offset) {
+ssize_t write_at(int fd, std::span<const iovec> from, off_t offset) {
 #if defined(__SANITIZE_THREAD__)
-  return ::syscall(SYS_pwrite64, fd, data, bytes, offset);
+  return ::syscall(SYS_pwritev, fd, from.data(), from.size(), offset, 0);
 #else
-  return ::pwrite(fd, data, bytes, offset);
+  return ::pwritev(fd, from.data(), static_cast<int>(from.size()), offset);
 #endif
 }
 
@@ -148,8 +148,12 @@ void ThreadPort::work() {
 std::int32_t ThreadPort::transfer(const IoRequest& request) const {
   const int fd = request.fd >= 0 ? request.fd : files_[request.device]->fd(request.buffered);
   const auto offset = static_cast<off_t>(request.offset);
-  const ssize_t n = request.write ? write_at(fd, request.data, request.length, offset)
-                                  : ::pread(fd, request.data, request.length, offset);
+  const iovec one{request.data, request.length};
+  const std::span<const iovec> vectors =
+      request.vectors.empty() ? std::span(&one, 1) : request.vectors;
+  const ssize_t n = request.write
+                        ? write_at(fd, vectors, offset)
+                        : ::preadv(fd, vectors.data(), static_cast<int>(vectors.size()), offset);
   return n < 0 ? -errno : static_cast<std::int32_t>(n);
 }
 

@@ -259,7 +259,12 @@ bool UringPort::submit(const IoRequest& request) {
   }
   const bool file = request.fd >= 0;
   const int index = file ? request.fd : 2 * request.device + (request.buffered ? 1 : 0);
-  if (request.write) {
+  const auto vectors = static_cast<unsigned>(request.vectors.size());
+  if (vectors > 0 && request.write) {
+    ::io_uring_prep_writev(sqe, index, request.vectors.data(), vectors, request.offset);
+  } else if (vectors > 0) {
+    ::io_uring_prep_readv(sqe, index, request.vectors.data(), vectors, request.offset);
+  } else if (request.write) {
     ::io_uring_prep_write(sqe, index, request.data, request.length, request.offset);
   } else {
     ::io_uring_prep_read(sqe, index, request.data, request.length, request.offset);

@@ -20,24 +20,48 @@ Spares::Entry Spares::remove(Shard& shard, unsigned at) noexcept {
   std::copy(shard.entries.begin() + at + 1, shard.entries.begin() + n, shard.entries.begin() + at);
   shard.n.store(n - 1, std::memory_order_relaxed);
   bytes_.fetch_sub(entry.shape.bytes(), std::memory_order_relaxed);
+  if (entry.shape.extents == 1) {
+    stock_[entry.shape.extent_shift].spare.fetch_sub(1, std::memory_order_relaxed);
+  }
   return entry;
 }
 
-bool Spares::put(std::uint32_t index, Shape shape) noexcept {
+bool Spares::put_in(Shard& shard, Entry entry) noexcept {
+  std::lock_guard lock(shard.mutex);
+  const unsigned n = shard.n.load(std::memory_order_relaxed);
+  if (n == kInShard) {
+    return false;
+  }
+  shard.entries[n] = entry;
+  shard.n.store(n + 1, std::memory_order_relaxed);
+  if (entry.shape.extents == 1) {
+    stock_[entry.shape.extent_shift].spare.fetch_add(1, std::memory_order_relaxed);
+  }
+  return true;
+}
+
+// The thread's own shard first.
+bool Spares::put_in(unsigned shards, Entry entry) noexcept {
+  const std::uint64_t bytes = entry.shape.bytes();
   // Added first: of two threads that both see room for one, at least one sees too much.
-  if (bytes_.fetch_add(shape.bytes(), std::memory_order_relaxed) + shape.bytes() <=
+  if (bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes <=
       limit_.load(std::memory_order_relaxed)) {
-    Shard& shard = shards_[home_shard()];
-    std::lock_guard lock(shard.mutex);
-    const unsigned n = shard.n.load(std::memory_order_relaxed);
-    if (n < kInShard) {
-      shard.entries[n] = {index, shape};
-      shard.n.store(n + 1, std::memory_order_relaxed);
-      return true;
+    for (unsigned i = 0; i < shards; ++i) {
+      if (put_in(shards_[(home_shard() + i) % kShards], entry)) {
+        return true;
+      }
     }
   }
-  bytes_.fetch_sub(shape.bytes(), std::memory_order_relaxed);
+  bytes_.fetch_sub(bytes, std::memory_order_relaxed);
   return false;
+}
+
+bool Spares::put(std::uint32_t index, Shape shape) noexcept {
+  return put_in(1, {index, shape});
+}
+
+bool Spares::put_made(std::uint32_t index, Shape shape) noexcept {
+  return put_in(kShards, {index, shape, true});
 }
 
 std::uint32_t Spares::take(Shape shape) noexcept {
@@ -56,10 +80,17 @@ std::uint32_t Spares::take(Shape shape) noexcept {
     } else if (!lock.try_lock()) {
       continue;  // Another's, and in use: not worth waiting for.
     }
+    unsigned found = kInShard;
     for (unsigned at = shard.n.load(std::memory_order_relaxed); at-- > 0;) {
       if (shard.entries[at].shape == shape) {
-        return remove(shard, at).index;
+        found = at;
+        if (!shard.entries[at].made) {
+          break;
+        }
       }
+    }
+    if (found != kInShard) {
+      return remove(shard, found).index;
     }
   }
   return kNone;
@@ -70,10 +101,37 @@ std::uint32_t Spares::take_oldest() noexcept {
     Shard& shard = shards_[next_victim_++ % kShards];
     std::lock_guard lock(shard.mutex);
     if (shard.n.load(std::memory_order_relaxed) > 0) {
-      return remove(shard, 0).index;
+      const Entry entry = remove(shard, 0);
+      stock_[entry.shape.extent_shift].missed.store(0, std::memory_order_relaxed);
+      return entry.index;
     }
   }
   return kNone;
+}
+
+unsigned Spares::to_order(Shape shape, bool found) noexcept {
+  if (!may_stock(shape)) {
+    return 0;
+  }
+  Stock& stock = stock_[shape.extent_shift];
+  const int missed = found ? stock.missed.load(std::memory_order_relaxed)
+                           : stock.missed.fetch_add(1, std::memory_order_relaxed) + 1;
+  const auto most = static_cast<unsigned>(
+      std::min<std::uint64_t>(kMostInOrder, kMostBytesInOrder / shape.bytes()));
+  if (missed < kMissesToOrder || stock.spare.load(std::memory_order_relaxed) > most / 2 ||
+      !has_room(shape) || stock.ordered.load(std::memory_order_relaxed) ||
+      stock.ordered.exchange(true, std::memory_order_acquire)) {
+    return 0;
+  }
+  return most;
+}
+
+void Spares::end_order(unsigned extent_shift, bool wanted) noexcept {
+  Stock& stock = stock_[extent_shift];
+  if (!wanted) {
+    stock.missed.store(-kMissesToPause, std::memory_order_relaxed);
+  }
+  stock.ordered.store(false, std::memory_order_release);
 }
 
 Spares::Count Spares::count() noexcept {

@@ -1,6 +1,6 @@
 // Spare buffers: freed ones that kept their record, their extents and their frames for the next of
-// the same shape, so that allocating and freeing again need not visit the mover. Their extents are
-// `vacant`.
+// the same shape, so that allocating and freeing again need not visit the mover; and small ones
+// that the mover made ahead for a program that allocates many. Their extents are `vacant`.
 //
 // Threads: any; a short mutex for each of a few shards, a thread's own first. What is spare is
 // charged to the budget and bounded by a limit that the mover sets; it takes the oldest away before
@@ -34,12 +34,30 @@ class Spares {
     return bytes_.load(std::memory_order_relaxed) + shape.bytes() <=
            limit_.load(std::memory_order_relaxed);
   }
-  /// Keeps a buffer's record; false when there is no room.
+  /// Keeps the record of a freed buffer; false when there is no room.
   bool put(std::uint32_t index, Shape shape) noexcept;
-  /// The spare of this shape that was put last, by this thread rather than by another; or kNone.
+  /// Same, for one made ahead.
+  bool put_made(std::uint32_t index, Shape shape) noexcept;
+  /// The spare of this shape that was freed last, by this thread rather than by another; else the
+  /// one made first, so that those allocated one after the other lie side by side; or kNone.
   std::uint32_t take(Shape shape) noexcept;
   /// One to be given up, or kNone. [mover]
   std::uint32_t take_oldest() noexcept;
+
+  /// Small buffers of one extent are worth making ahead: visiting the mover for each costs more
+  /// than filling it.
+  static bool may_stock(Shape shape) noexcept {
+    return shape.extents == 1 && !shape.windowed && shape.extent_shift <= kLargestStocked;
+  }
+  /// One of this shape was allocated, from the spares or not: how many the caller should order from
+  /// the mover now, or 0. Until end_order() there is no second order.
+  unsigned to_order(Shape shape, bool found) noexcept;
+  /// [mover] Not `wanted`: what was made before lies unused. The next order comes much later.
+  void end_order(unsigned extent_shift, bool wanted) noexcept;
+  /// Of those of one extent, how many are spare now.
+  unsigned in_stock(unsigned extent_shift) const noexcept {
+    return stock_[extent_shift].spare.load(std::memory_order_relaxed);
+  }
 
   std::uint64_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
   struct Count {
@@ -51,6 +69,7 @@ class Spares {
   struct Entry {
     std::uint32_t index;
     Shape shape;
+    bool made = false;  ///< Ahead, and never used.
   };
   static constexpr unsigned kShards = 16;
   static constexpr unsigned kInShard = 16;
@@ -61,10 +80,26 @@ class Spares {
   };
   static unsigned home_shard() noexcept;
   Entry remove(Shard& shard, unsigned at) noexcept;
+  bool put_in(Shard& shard, Entry entry) noexcept;
+  bool put_in(unsigned shards, Entry entry) noexcept;
+
+  static constexpr std::uint8_t kLargestStocked = 18;
+  static constexpr unsigned kShifts = 27;
+  static constexpr int kMissesToOrder = 8;
+  static constexpr int kMissesToPause = 1000;
+  static constexpr unsigned kMostInOrder = 64;
+  static constexpr std::uint64_t kMostBytesInOrder = std::uint64_t{1} << 20;
+  /// Of single extents, by the logarithm of their size.
+  struct Stock {
+    std::atomic<unsigned> spare{0};
+    std::atomic<int> missed{0};  ///< Allocations that found none.
+    std::atomic<bool> ordered{false};
+  };
 
   std::array<Shard, kShards> shards_;
   std::atomic<std::uint64_t> limit_{0};
   std::atomic<std::uint64_t> bytes_{0};
+  std::array<Stock, kShifts> stock_;
   unsigned next_victim_ = 0;  // The mover's: shards in turn.
 };
 

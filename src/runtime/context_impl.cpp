@@ -472,7 +472,9 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
   shape.flags = options.flags;
   shape.label = options.label;
   shape.domain = (options.flags & kIsolated) != 0 ? next_domain_.fetch_add(1) : 0;
-  if (const Handle spare = residency.reuse_spare(shape, shape.extents > 1); spare != 0) {
+  const Handle spare = residency.reuse_spare(shape, shape.extents > 1);
+  order_stock(shape, spare != 0);
+  if (spare != 0) {
     return spare;
   }
   if (shape.extents > 1) {
@@ -488,6 +490,23 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
     dram_->release_window(shape.window, shape.extents * extent);
   }
   return handle;
+}
+
+// A program that allocates many small buffers finds the next ones made.
+void Context::Impl::order_stock(const BufferShape& shape, bool found) {
+  if (shape.flags != 0 || shape.domain != 0) {
+    return;
+  }
+  const unsigned count =
+      residency.spares.to_order({shape.extents, shape.extent_shift, shape.extents > 1}, found);
+  if (count == 0) {
+    return;
+  }
+  auto request = std::make_unique<Request>();
+  request->want = Want::stock;
+  request->index = count;
+  request->value = std::uint64_t{1} << shape.extent_shift;
+  ask_and_forget(std::move(request));
 }
 
 Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std::uint64_t length,

@@ -44,6 +44,7 @@ class Context::Impl {
 
   Status close(bool force, Timeout timeout);
   Result<Handle> alloc(std::uint64_t bytes, const BufferOptions& options);
+  void order_stock(const BufferShape& shape, bool found);
   Result<Handle> adopt(const char* path, std::uint64_t offset, std::uint64_t length,
                        const BufferOptions& options, std::uint64_t& bytes);
   Status free(Handle buffer);

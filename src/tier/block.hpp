@@ -1,6 +1,7 @@
-// The block tier: slots striped over files and raw devices behind an IoPort. Cuts a transfer into
-// pieces, keeps each device's queue at its depth, resumes short transfers, repeats interrupted
-// ones, and reports a transfer once, after its last piece.
+// The block tier: slots striped over files and raw devices behind an IoPort. Cuts a large transfer
+// into pieces, puts small ones that are neighbours on the device together into one, keeps each
+// device's queue at its depth, resumes short transfers, repeats interrupted ones, and reports a
+// transfer once, after its last piece.
 //
 // Threads: the mover calls everything but grow(), which is for hands, several at once if need be.
 // Bookkeeping that both touch is behind mutex_; it is never held across a call of the port, so the
@@ -11,6 +12,8 @@
 //   Pieces are cut from the head of its device's queue only, so a transfer that failed with pieces
 //   still to cut is that head. Its memory and slot are in use until it is done: no piece is under
 //   way then, failed or not.
+//   A run is a piece of several whole transfers. One that does not end whole is broken up: its
+//   transfers wait again, each to be made alone, so that each has its own error.
 #pragma once
 
 #include <condition_variable>
@@ -19,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "base/arena.hpp"
 #include "os/io_port.hpp"
 #include "tier/slot_allocator.hpp"
 #include "tier/tier.hpp"
@@ -52,6 +56,9 @@ class BlockTier final : public SlotTier {
   /// Allocations refused after a failed growth before the file system is asked again. Few: who is
   /// refused waits longer each time by itself, and room that others made is to be used soon.
   static constexpr unsigned kGrowthPause = 4;
+  /// What is put together with neighbours: above, a request of its own costs nothing to speak of.
+  static constexpr std::uint64_t kSmallTransfer = std::uint64_t{256} << 10;
+  static constexpr unsigned kMostInRun = 64;  ///< Transfers of one run.
 
   /// `port` outlives the tier and is driven by it alone. All of a port's devices belong to the
   /// tier.
@@ -74,10 +81,11 @@ class BlockTier final : public SlotTier {
   void degrade(std::uint16_t device, const char* why) override;
   unsigned degraded() const override;  ///< How many devices are.
 
-  /// Queues without limit; the port sees it at once as far as the device's depth allows, the kernel
-  /// at the next reap() or wait of the port. Bytes beyond `length` up to the next block may be
-  /// transferred too.
+  /// Queues without limit. Bytes beyond `length` up to the next block may be transferred too.
   void submit(const SlotTransfer& transfer) override;
+  /// The port sees what is queued as far as the devices' depths allow, the kernel at the next
+  /// reap() or wait of the port.
+  void dispatch() override { issue(); }
   /// Drives the port: takes its completions, issues what is queued, flushes. Call again while it
   /// fills `completions`.
   std::size_t reap(std::span<SlotCompletion> completions) override;
@@ -102,16 +110,19 @@ class BlockTier final : public SlotTier {
     std::uint32_t open = 0;    ///< Pieces cut and not closed.
     std::uint32_t next = kNone;
     bool live = false;
+    bool alone = false;     ///< Was in a run that had to be broken up.
     SlotCompletion result;  ///< Code::ok until a piece fails; the first failure stays.
   };
   struct Piece {
     std::uint32_t transfer = kNone;  ///< kNone: this record is not in use.
+    std::uint32_t run = 0;           ///< Transfers from `transfer` on, by `next`; 0: a part of one.
     std::uint32_t length = 0;
     std::uint64_t begin = 0;  ///< In the transfer.
     std::uint32_t done = 0;   ///< Bytes of it transferred.
     std::uint32_t tries = 0;  ///< Since the last progress.
     bool buffered = false;    ///< Its latest request.
     std::uint32_t next = kNone;
+    Vector<iovec> vectors;  ///< Of a run.
   };
   struct Device {
     // Constant after construction.
@@ -146,6 +157,13 @@ class BlockTier final : public SlotTier {
   void issue();
   void issue(std::uint16_t device);
   void cut_piece(Device& device);
+  std::uint32_t take_piece(Device& device);
+  void give_piece(Device& device, std::uint32_t index);
+  bool may_run(const Device& device, const Transfer& transfer) const;
+  bool continues(const Transfer& before, const Transfer& transfer) const;
+  bool gather_run(Device& device);
+  void close_run(std::uint32_t index);
+  void break_up(std::uint32_t index);
   bool send(std::uint16_t device, std::uint32_t index);
   void take(const IoCompletion& completion);
   void advance(std::uint32_t index, std::uint64_t bytes);

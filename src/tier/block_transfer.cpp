@@ -68,7 +68,6 @@ void BlockTier::submit(const SlotTransfer& transfer) {
     device.promised -= std::min(device.promised, whole);
   }
   push(device.waiting, transfers_, index);
-  issue(number);
 }
 
 std::size_t BlockTier::reap(std::span<SlotCompletion> completions) {
@@ -114,7 +113,9 @@ void BlockTier::issue(std::uint16_t number) {
       if (device.waiting.empty() || device.open == options_.depth) {
         return;
       }
-      cut_piece(device);
+      if (!gather_run(device)) {
+        cut_piece(device);
+      }
     }
     const std::uint32_t piece = device.again.head;
     if (transfers_[pieces_[piece].transfer].result.code != Code::ok) {
@@ -128,21 +129,91 @@ void BlockTier::issue(std::uint16_t number) {
   }
 }
 
+std::uint32_t BlockTier::take_piece(Device& device) {
+  const std::uint32_t record = free_pieces_.back();
+  free_pieces_.pop_back();
+  Piece& piece = pieces_[record];
+  Vector<iovec> vectors = std::move(piece.vectors);  // Keeps its memory.
+  vectors.clear();
+  piece = Piece{};
+  piece.vectors = std::move(vectors);
+  ++device.open;
+  return record;
+}
+
+void BlockTier::give_piece(Device& device, std::uint32_t index) {
+  pieces_[index].transfer = kNone;
+  free_pieces_.push_back(index);
+  --device.open;
+}
+
+bool BlockTier::may_run(const Device& device, const Transfer& transfer) const {
+  const std::uint64_t at = SlotAllocator::offset_of(transfer.what.slot) + transfer.what.offset;
+  const std::uint64_t bits =
+      reinterpret_cast<std::uintptr_t>(transfer.what.data) | at | transfer.length;
+  return !transfer.alone && transfer.cut == 0 && transfer.length <= kSmallTransfer &&
+         (!device.counters.direct || bits % device.block == 0);
+}
+
+bool BlockTier::continues(const Transfer& before, const Transfer& transfer) const {
+  return transfer.what.write == before.what.write &&
+         transfer.result.device_offset == before.result.device_offset + before.length;
+}
+
+/// The first waiting transfer and those behind it that go on where it ends on the device, as one
+/// piece. False when that is one transfer alone, or none.
+bool BlockTier::gather_run(Device& device) {
+  const std::uint32_t first = device.waiting.head;
+  std::uint32_t last = first;
+  std::uint32_t next = transfers_[first].next;
+  const auto fits = [&](std::uint64_t bytes) {
+    return next != kNone && bytes + transfers_[next].length <= options_.piece_bytes &&
+           may_run(device, transfers_[next]) && continues(transfers_[last], transfers_[next]);
+  };
+  if (!may_run(device, transfers_[first]) || !fits(transfers_[first].length)) {
+    return false;
+  }
+  const std::uint32_t record = take_piece(device);
+  Piece& piece = pieces_[record];
+  piece.transfer = first;
+  const auto add = [&](std::uint32_t index) {
+    Transfer& transfer = transfers_[index];
+    iovec* back = piece.vectors.empty() ? nullptr : &piece.vectors.back();
+    if (back != nullptr &&
+        static_cast<std::byte*>(back->iov_base) + back->iov_len == transfer.what.data) {
+      back->iov_len += transfer.length;  // Neighbours in memory too.
+    } else {
+      piece.vectors.push_back({transfer.what.data, transfer.length});
+    }
+    piece.length += static_cast<std::uint32_t>(transfer.length);
+    ++piece.run;
+    transfer.cut = transfer.length;
+    transfer.open = 1;
+  };
+  add(first);
+  while (piece.run < kMostInRun && fits(piece.length)) {
+    last = next;
+    next = transfers_[last].next;
+    add(last);
+  }
+  device.waiting.head = next;  // The run stays linked from `first` to `last`.
+  transfers_[last].next = kNone;
+  push(device.again, pieces_, record);
+  return true;
+}
+
 /// The next piece of the first waiting transfer, ready to be sent.
 void BlockTier::cut_piece(Device& device) {
   const std::uint32_t index = device.waiting.head;
   Transfer& transfer = transfers_[index];
-  const std::uint32_t record = free_pieces_.back();
-  free_pieces_.pop_back();
+  const std::uint32_t record = take_piece(device);
   Piece& piece = pieces_[record];
-  piece = Piece{};
   piece.transfer = index;
   piece.begin = transfer.cut;
   piece.length =
       static_cast<std::uint32_t>(std::min(options_.piece_bytes, transfer.length - transfer.cut));
   transfer.cut += piece.length;
   ++transfer.open;
-  ++device.open;
   if (transfer.cut == transfer.length) {
     pop(device.waiting, transfers_);
   }
@@ -158,12 +229,16 @@ bool BlockTier::send(std::uint16_t number, std::uint32_t index) {
   request.cookie = index;
   request.device = number;
   request.write = transfer.what.write;
-  request.data = transfer.what.data + at;
+  request.data = piece.run == 0 ? transfer.what.data + at
+                                : static_cast<std::byte*>(piece.vectors.front().iov_base);
   request.offset = SlotAllocator::offset_of(transfer.what.slot) + transfer.what.offset + at;
   request.length = piece.length - piece.done;
   const std::uint64_t bits =
       reinterpret_cast<std::uintptr_t>(request.data) | request.offset | request.length;
   request.buffered = !device.counters.direct || bits % device.block != 0;
+  if (piece.vectors.size() > 1) {
+    request.vectors = piece.vectors;
+  }
   if (!port_.submit(request)) {
     port_.flush();
     if (!port_.submit(request)) {
@@ -179,7 +254,13 @@ void BlockTier::take(const IoCompletion& completion) {
   const auto index = static_cast<std::uint32_t>(completion.cookie);
   assert(completion.cookie < pieces_.size() && pieces_[index].transfer != kNone);
   const Piece& piece = pieces_[index];
-  if (completion.result < 0) {
+  if (piece.run != 0) {
+    if (completion.result == static_cast<std::int64_t>(piece.length)) {
+      close_run(index);
+    } else {
+      break_up(index);
+    }
+  } else if (completion.result < 0) {
     refuse(index, -completion.result);
   } else if (completion.result == 0) {
     const bool write = transfers_[piece.transfer].what.write;
@@ -261,9 +342,7 @@ void BlockTier::close_piece(std::uint32_t index) {
   const std::uint32_t owner = pieces_[index].transfer;
   Transfer& transfer = transfers_[owner];
   Device& device = devices_[transfer.result.device];
-  pieces_[index].transfer = kNone;
-  free_pieces_.push_back(index);
-  --device.open;
+  give_piece(device, index);
   --transfer.open;
   const bool failed = transfer.result.code != Code::ok;
   if (failed && transfer.cut < transfer.length) {
@@ -275,6 +354,39 @@ void BlockTier::close_piece(std::uint32_t index) {
   if (transfer.open == 0 && transfer.cut == transfer.length) {
     finish(owner);
   }
+}
+
+void BlockTier::close_run(std::uint32_t index) {
+  Piece& piece = pieces_[index];
+  std::uint32_t member = piece.transfer;
+  Device& device = devices_[transfers_[member].result.device];
+  const bool write = transfers_[member].what.write;
+  (write ? device.counters.bytes_written : device.counters.bytes_read) += piece.length;
+  while (member != kNone) {
+    const std::uint32_t next = transfers_[member].next;
+    transfers_[member].open = 0;
+    finish(member);
+    member = next;
+  }
+  give_piece(device, index);
+}
+
+/// What of it was transferred counts for nothing: each of its transfers is made again, alone.
+void BlockTier::break_up(std::uint32_t index) {
+  std::uint32_t member = pieces_[index].transfer;
+  Device& device = devices_[transfers_[member].result.device];
+  while (member != kNone) {
+    Transfer& transfer = transfers_[member];
+    const std::uint32_t next = transfer.next;
+    transfer.open = 0;
+    transfer.cut = 0;
+    transfer.alone = true;
+    ++transfer.result.retries;
+    ++device.counters.retries;
+    push(device.waiting, transfers_, member);
+    member = next;
+  }
+  give_piece(device, index);
 }
 
 /// No piece of it is under way: its memory and its slot are the caller's again.
@@ -296,7 +408,11 @@ Status BlockTier::check_invariants() const {
   std::vector<std::uint32_t> device_open(devices_.size(), 0);
   for (const Piece& piece : pieces_) {
     if (piece.transfer != kNone) {
-      ++open[piece.transfer];
+      std::uint32_t member = piece.transfer;
+      do {
+        ++open[member];
+        member = transfers_[member].next;
+      } while (piece.run != 0 && member != kNone);
       ++device_open[transfers_[piece.transfer].result.device];
     }
   }

@@ -162,6 +162,9 @@ class SlotTier {
   virtual unsigned degraded() const = 0;
 
   virtual void submit(const SlotTransfer& transfer) = 0;  // [mover] Never refuses up to depth().
+  /// [mover] The last of a group was submitted: a tier that puts neighbours together has waited for
+  /// it. The devices begin at the next reap() or wait.
+  virtual void dispatch() {}
   virtual std::size_t reap(std::span<SlotCompletion> completions) = 0;  // [mover]
 };
 

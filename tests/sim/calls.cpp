@@ -33,6 +33,15 @@ void Simulation::alloc() {
   if (spare == 0 && windowed) {
     shape.window = *host_.reserve_window(extents * live.extent_bytes, live.extent_bytes);
   }
+  const unsigned order = residency_.spares.to_order({shape.extents, shape.extent_shift, windowed},
+                                                    spare != 0 || world_.one_in(2));
+  if (order != 0 || world_.one_in(6)) {
+    Pending& p = new_pending(Want::stock);
+    p.request.index = 1 + static_cast<std::uint32_t>(world_.below(8));
+    p.request.value = live.extent_bytes;
+    note("stock {} of {}", p.request.index, p.request.value);
+    mover_.post(&p.request);
+  }
   Result<Handle> handle = spare != 0 ? Result<Handle>(spare) : residency_.buffers.create(shape);
   if (!handle.ok()) {
     if (windowed) {

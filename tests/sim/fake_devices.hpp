@@ -13,6 +13,7 @@
 #include "mover/job.hpp"
 #include "os/io_port.hpp"
 #include "tests/sim/fake_memory.hpp"
+#include "tests/support/io_bytes.hpp"
 
 namespace tiermem::sim {
 
@@ -109,7 +110,7 @@ class FakePort final : public IoPort {
           continue;  // Some sectors were written, some were not.
         }
         std::memcpy(blocks_[{request.device, (request.offset + at) / 512}].data(),
-                    request.data + at, 512);
+                    byte_of(request, at), 512);
       }
       return torn ? -EIO : static_cast<std::int32_t>(length);
     }
@@ -120,13 +121,13 @@ class FakePort final : public IoPort {
     for (std::uint32_t at = 0; at < length; at += 512) {
       const auto block = blocks_.find({request.device, (request.offset + at) / 512});
       if (block != blocks_.end()) {
-        std::memcpy(request.data + at, block->second.data(), 512);
+        std::memcpy(byte_of(request, at), block->second.data(), 512);
       } else {
-        std::memset(request.data + at, 0xCC, 512);  // Never written: nothing anybody may rely on.
+        std::memset(byte_of(request, at), 0xCC, 512);  // Never written: nobody may rely on it.
       }
     }
     if (world_.one_in(rates_.flip)) {
-      request.data[world_.below(length)] ^=
+      *byte_of(request, world_.below(length)) ^=
           std::byte{static_cast<unsigned char>(1u << world_.below(8))};
       corrupted_ = true;
     }

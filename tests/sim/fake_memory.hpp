@@ -5,13 +5,24 @@
 
 #include <cstring>
 #include <map>
-#include <memory>
+#include <new>
 #include <vector>
 
 #include "base/error.hpp"
 #include "tier/tier.hpp"
 
 namespace tiermem::sim {
+
+/// Memory as pages have it: the block tier sends what is aligned straight to the device.
+template <typename T>
+struct PageAllocator {
+  using value_type = T;
+  static constexpr std::align_val_t kPage{4096};
+  T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), kPage)); }
+  void deallocate(T* p, std::size_t) noexcept { ::operator delete(p, kPage); }
+  friend bool operator==(PageAllocator, PageAllocator) { return true; }
+};
+using Pages = std::vector<std::byte, PageAllocator<std::byte>>;
 
 /// Decides which call fails next; the world sets it from the seed.
 struct FaultDice {
@@ -97,12 +108,10 @@ class FakeMemory final : public AddressableTier {
   }
 
   Result<std::byte*> reserve_window(std::uint64_t bytes, std::uint64_t) override {
-    windows_.push_back(std::make_unique<std::byte[]>(bytes));
-    std::memset(windows_.back().get(), 0xDD, bytes);
-    return windows_.back().get();
+    return windows_.emplace_back(bytes, std::byte{0xDD}).data();
   }
   void release_window(std::byte* window, std::uint64_t) override {
-    std::erase_if(windows_, [&](const auto& w) { return w.get() == window; });
+    std::erase_if(windows_, [&](const auto& w) { return w.data() == window; });
   }
   Pool window_pool(std::uint64_t extent_bytes) const override {
     return extent_bytes < kDefaultExtent ? Pool::small : Pool::movable;
@@ -161,7 +170,7 @@ class FakeMemory final : public AddressableTier {
 
  private:
   struct Frame {
-    std::vector<std::byte> bytes;
+    Pages bytes;
     std::uint32_t domain = 0;
     bool used = false, populated = false, foreign = false, trimming = false;
   };
@@ -171,7 +180,7 @@ class FakeMemory final : public AddressableTier {
   const bool opaque_;
   FaultDice& dice_;
   std::map<std::uint64_t, Frame> frames_;
-  std::vector<std::unique_ptr<std::byte[]>> windows_;
+  std::vector<Pages> windows_;
 };
 
 }  // namespace tiermem::sim

@@ -13,7 +13,8 @@ Simulation::Simulation(std::uint64_t seed, bool verbose)
             dice_),
       device_(swarm_.device_frames * swarm_.extent_bytes, true, dice_),
       port_(world_, swarm_.faults, swarm_.disks, std::uint64_t{64} << 20),
-      block_(port_, {.depth = 1 + static_cast<unsigned>(world_.below(8)), .piece_bytes = 4096}),
+      block_(port_, {.depth = 1 + static_cast<unsigned>(world_.below(8)),
+                     .piece_bytes = std::uint64_t{4096} << world_.below(4)}),
       files_(world_, swarm_.faults),
       hands_(world_, swarm_.faults),
       residency_(64, 256, swarm_.device_frames != 0 ? 2 : 1),
@@ -51,6 +52,7 @@ MoverOptions Simulation::options() {
   o.checksum_block_bytes = 4096;
   o.prefetch_limit = 1 + static_cast<unsigned>(world_.below(8));
   o.ahead_bytes_max = world_.below(4) * swarm_.extent_bytes;
+  o.own_job_bytes = world_.one_in(2) ? 0 : swarm_.extent_bytes;
   o.staging_frame_bytes = swarm_.extent_bytes;
   o.staging_bytes = swarm_.device_frames != 0 ? 2 * swarm_.extent_bytes : 0;
   return o;
@@ -211,18 +213,19 @@ void Simulation::drain() {
   while (!live_.empty()) {
     free_one();
   }
-  for (std::uint32_t index = residency_.spares.take_oldest(); index != Spares::kNone;
-       index = residency_.spares.take_oldest()) {
-    Pending& p = new_pending(Want::free);
-    p.request.index = index;
-    mover_.post(&p.request);
-  }
   for (Pending& p : pending_) {
     finish(p);
   }
   Pending& p = new_pending(Want::drain);
   mover_.post(&p.request);
   finish(p);
+  for (std::uint32_t index = residency_.spares.take_oldest(); index != Spares::kNone;
+       index = residency_.spares.take_oldest()) {
+    Pending& last = new_pending(Want::free);
+    last.request.index = index;
+    mover_.post(&last.request);
+    finish(last);
+  }
   step();
   const std::uint64_t staging = swarm_.device_frames != 0 ? 2 * swarm_.extent_bytes : 0;
   check(host_.books().in_use == staging,

@@ -1,10 +1,14 @@
 // An IoPort in memory whose answers a test scripts: which request gets which error, how short it
 // is, and in what order requests complete. Single-threaded except grow(). Checks what a kernel
-// would: alignment of direct requests and the preallocated end.
+// would: alignment of direct requests and the preallocated end. What names a descriptor is read
+// from that file.
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -14,6 +18,7 @@
 
 #include "base/error.hpp"
 #include "os/io_port.hpp"
+#include "support/io_bytes.hpp"
 
 namespace tiermem {
 
@@ -91,9 +96,15 @@ class ScriptedIoPort final : public IoPort {
   std::int32_t execute(const IoRequest& request) {
     const Answer answer = script ? script(log.size(), request) : Answer{};
     log.push_back(request);
+    if (request.fd >= 0) {
+      return answer.error != 0 ? -answer.error : read_file(request, answer.most);
+    }
     Device& here = device[request.device];
-    const std::uint64_t bits =
+    std::uint64_t bits =
         reinterpret_cast<std::uintptr_t>(request.data) | request.offset | request.length;
+    for (const iovec& part : request.vectors) {
+      bits |= reinterpret_cast<std::uintptr_t>(part.iov_base) | part.iov_len;
+    }
     EXPECT_TRUE(request.buffered || bits % here.facts.block_bytes == 0) << "misaligned direct I/O";
     EXPECT_LE(request.offset + request.length, here.bytes.size());
     if (answer.error != 0) {
@@ -101,12 +112,23 @@ class ScriptedIoPort final : public IoPort {
     }
     const auto n = static_cast<std::size_t>(std::min<std::int64_t>(request.length, answer.most));
     std::byte* there = here.bytes.data() + request.offset;
-    if (request.write) {
-      std::memcpy(there, request.data, n);
-    } else {
-      std::memcpy(request.data, there, n);
+    for (std::size_t at = 0; at < n; ++at) {
+      std::byte& here_byte = *byte_of(request, at);
+      (request.write ? there[at] : here_byte) = request.write ? here_byte : there[at];
     }
     return static_cast<std::int32_t>(n);
+  }
+
+  static std::int32_t read_file(const IoRequest& request, std::int64_t most) {
+    // Not shortened for the kernel: a direct read is asked for whole blocks.
+    std::vector<std::byte> before(request.data, request.data + request.length);
+    const ssize_t n =
+        ::pread(request.fd, request.data, request.length, static_cast<off_t>(request.offset));
+    if (n <= most) {
+      return static_cast<std::int32_t>(n < 0 ? -errno : n);
+    }
+    std::copy(before.begin() + most, before.end(), request.data + most);
+    return static_cast<std::int32_t>(most);
   }
 
   std::mutex mutex_;
