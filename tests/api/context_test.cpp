@@ -1,64 +1,31 @@
 // The C++ interface as a program uses it: real memory, a real temporary directory, bytes checked by
 // the test.
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "support/pattern.hpp"
 #include "tiermem/tiermem.hpp"
 
-namespace tiermem {
+namespace tiermem::test {
 namespace {
-
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 class ContextTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    const char* base = getenv("TMPDIR");
-    std::string name = std::string(base != nullptr ? base : "/var/tmp") + "/tiermem-test-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    directory_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
   std::unique_ptr<Context> make(const std::string& dram, const std::string& more = "") {
-    auto context = Context::create("dram=" + dram + "; nvme=" + directory_ + ":512M" + more);
-    EXPECT_TRUE(context.ok()) << context.message();
-    return context.ok() ? std::move(context).value() : nullptr;
+    return make_context("dram=" + dram + "; nvme=" + directory_.path() + ":512M" + more);
   }
-  std::string directory_;
+  Directory directory_;
 };
-
-// The byte at a position of a buffer, different for each buffer and everywhere.
-std::uint64_t word_at(std::uint64_t seed, std::uint64_t i) {
-  std::uint64_t x = seed * 0x9E3779B97F4A7C15u + i * 0xBF58476D1CE4E5B9u;
-  x ^= x >> 29;
-  return x * 0x94D049BB133111EBu;
-}
-void fill(std::span<std::uint64_t> words, std::uint64_t seed, std::uint64_t first) {
-  for (std::uint64_t i = 0; i < words.size(); ++i) {
-    words[i] = word_at(seed, first + i);
-  }
-}
-std::uint64_t wrong(std::span<const std::uint64_t> words, std::uint64_t seed, std::uint64_t first) {
-  std::uint64_t n = 0;
-  for (std::uint64_t i = 0; i < words.size(); ++i) {
-    n += words[i] != word_at(seed, first + i) ? 1 : 0;
-  }
-  return n;
-}
 
 TEST_F(ContextTest, a_new_buffer_reads_as_zeros) {
   auto context = make("16M");
@@ -103,13 +70,13 @@ TEST_F(ContextTest, small_buffers_beyond_the_budget_keep_every_byte) {
     ASSERT_TRUE(buffer.ok()) << buffer.message();
     auto view = buffer->acquire(kDiscard);
     ASSERT_TRUE(view.ok()) << i << ": " << view.message();
-    fill(view->as<std::uint64_t>(), i, 0);
+    fill(view->as<std::uint64_t>(), i);
     buffers.push_back(std::move(buffer).value());
   }
   for (std::uint64_t i = 0; i < buffers.size(); ++i) {
     auto view = buffers[i].acquire(kRead);
     ASSERT_TRUE(view.ok()) << view.message();
-    ASSERT_EQ(wrong(view->as<std::uint64_t>(), i, 0), 0u) << "buffer " << i;
+    ASSERT_EQ(wrong(view->as<std::uint64_t>(), i), 0u) << "buffer " << i;
   }
 }
 
@@ -136,7 +103,7 @@ TEST_F(ContextTest, many_threads_with_buffers_of_many_sizes_lose_nothing) {
             ++bad;
             return;
           }
-          fill(view->as<std::uint64_t>(), seed, 0);
+          fill(view->as<std::uint64_t>(), seed);
           mine.emplace_back(std::move(buffer).value(), seed);
         }
         auto& [buffer, seed] = mine[random() % mine.size()];
@@ -146,7 +113,7 @@ TEST_F(ContextTest, many_threads_with_buffers_of_many_sizes_lose_nothing) {
           ++bad;
           return;
         }
-        bad += wrong(view->as<std::uint64_t>(), seed, 0);
+        bad += wrong(view->as<std::uint64_t>(), seed);
         view->release();
         if (random() % 8 == 0) {
           mine.erase(mine.begin() + static_cast<std::ptrdiff_t>(random() % mine.size()));
@@ -161,9 +128,9 @@ TEST_F(ContextTest, many_threads_with_buffers_of_many_sizes_lose_nothing) {
 }
 
 TEST_F(ContextTest, an_adopted_file_is_read_at_any_offset_and_never_written) {
-  const std::string path = directory_ + "/data";
+  const std::string path = directory_.path() + "/data";
   std::vector<std::uint64_t> words(5 * kMiB / 8 + 3);
-  fill(words, 7, 0);
+  fill(words, 7);
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(words.data()),
              static_cast<std::streamsize>(words.size() * 8));
@@ -184,7 +151,7 @@ TEST_F(ContextTest, an_adopted_file_is_read_at_any_offset_and_never_written) {
 }
 
 TEST_F(ContextTest, a_file_that_changes_underneath_is_an_error) {
-  const std::string path = directory_ + "/data";
+  const std::string path = directory_.path() + "/data";
   std::ofstream(path, std::ios::binary) << std::string(3 * kMiB, 'a');
   auto context = make("8M");
   auto buffer = context->adopt_file(path.c_str());
@@ -194,7 +161,7 @@ TEST_F(ContextTest, a_file_that_changes_underneath_is_an_error) {
   std::ofstream(path, std::ios::binary | std::ios::app) << "more";
   auto view = buffer->acquire(kRead);
   EXPECT_EQ(view.code(), Code::io_error);
-  EXPECT_NE(std::string(view.message()).find("data"), std::string::npos) << view.message();
+  EXPECT_SAYS(view, "data");
 }
 
 TEST_F(ContextTest, a_request_larger_than_the_budget_names_tier_budget_and_setting) {
@@ -206,7 +173,7 @@ TEST_F(ContextTest, a_request_larger_than_the_budget_names_tier_budget_and_setti
   ASSERT_NE(view.status().info(), nullptr);
   EXPECT_EQ(view.status().info()->budget, 8 * kMiB);
   EXPECT_STREQ(view.status().info()->setting, "dram");
-  EXPECT_NE(std::string(view.message()).find("8.00 MiB"), std::string::npos) << view.message();
+  EXPECT_SAYS(view, "8.00 MiB");
 }
 
 TEST_F(ContextTest, when_everything_is_pinned_the_error_names_the_holder) {
@@ -270,7 +237,7 @@ TEST_F(ContextTest, bytes_of_a_freed_buffer_live_until_its_last_view) {
   auto context = make("16M");
   auto buffer = context->alloc(4 * kMiB);
   auto view = buffer->acquire(kDiscard);
-  fill(view->as<std::uint64_t>(), 3, 0);
+  fill(view->as<std::uint64_t>(), 3);
   buffer->reset();
   for (int i = 0; i < 8; ++i) {  // Pressure, so that its frames would be taken.
     auto other = context->alloc(8 * kMiB);
@@ -278,7 +245,7 @@ TEST_F(ContextTest, bytes_of_a_freed_buffer_live_until_its_last_view) {
     ASSERT_TRUE(v.ok()) << v.message();
     std::memset(v->data(), 0xFF, v->size());
   }
-  EXPECT_EQ(wrong(view->as<std::uint64_t>(), 3, 0), 0u);
+  EXPECT_EQ(wrong(view->as<std::uint64_t>(), 3), 0u);
 }
 
 TEST_F(ContextTest, closing_with_live_views_names_them_and_force_ends_them) {
@@ -289,8 +256,7 @@ TEST_F(ContextTest, closing_with_live_views_names_them_and_force_ends_them) {
   auto view = buffer->acquire(kRead);
   const Status refused = context->close();
   EXPECT_EQ(refused.code(), Code::busy);
-  EXPECT_NE(std::string(refused.message()).find("still here"), std::string::npos)
-      << refused.message();
+  EXPECT_SAYS(refused, "still here");
   EXPECT_TRUE(context->close(true).ok());
   EXPECT_EQ(context->alloc(1).code(), Code::shut_down);
   EXPECT_EQ(buffer->acquire(kRead).code(), Code::shut_down);
@@ -302,13 +268,13 @@ TEST_F(ContextTest, a_fork_leaves_the_parent_whole_and_tells_the_child) {
   auto buffer = context->alloc(8 * kMiB);
   {
     auto view = buffer->acquire(kDiscard);
-    fill(view->as<std::uint64_t>(), 5, 0);
+    fill(view->as<std::uint64_t>(), 5);
   }
   auto held = buffer->acquire(kRead, 0, 4 * kMiB);
   const pid_t child = fork();
   if (child == 0) {
     const bool told = context->alloc(1).code() == Code::shut_down;
-    const bool readable = wrong(held->as<std::uint64_t>(), 5, 0) == 0;
+    const bool readable = wrong(held->as<std::uint64_t>(), 5) == 0;
     _exit(told && readable ? 0 : 1);
   }
   int status = 0;
@@ -318,7 +284,7 @@ TEST_F(ContextTest, a_fork_leaves_the_parent_whole_and_tells_the_child) {
   ASSERT_TRUE(buffer->evict().ok());
   auto view = buffer->acquire(kRead);
   ASSERT_TRUE(view.ok()) << view.message();
-  EXPECT_EQ(wrong(view->as<std::uint64_t>(), 5, 0), 0u);
+  EXPECT_EQ(wrong(view->as<std::uint64_t>(), 5), 0u);
 }
 
 TEST_F(ContextTest, advice_dont_need_makes_the_range_read_as_zeros) {
@@ -356,7 +322,7 @@ TEST_F(ContextTest, a_smaller_budget_is_met_or_refused) {
   auto buffer = context->alloc(24 * kMiB);
   {
     auto view = buffer->acquire(kDiscard);
-    fill(view->as<std::uint64_t>(), 9, 0);
+    fill(view->as<std::uint64_t>(), 9);
   }
   ASSERT_TRUE(context->set_budget({Kind::dram, 0}, 8 * kMiB).ok());
   EXPECT_LE(context->stats().dram_used, 8 * kMiB);
@@ -407,7 +373,7 @@ TEST_F(ContextTest, writing_down_again_writes_what_has_changed) {
   {
     auto view = buffer->acquire(kDiscard);
     ASSERT_TRUE(view.ok());
-    fill(view->as<std::uint64_t>(), 7, 0);
+    fill(view->as<std::uint64_t>(), 7);
   }
   ASSERT_TRUE(buffer->evict().ok());
   EXPECT_EQ(context->stats().demoted, 2 * kMiB);
@@ -415,7 +381,7 @@ TEST_F(ContextTest, writing_down_again_writes_what_has_changed) {
   {
     auto view = buffer->acquire(kWrite);
     ASSERT_TRUE(view.ok());
-    fill(view->as<std::uint64_t>(), 7, 0);
+    fill(view->as<std::uint64_t>(), 7);
   }
   ASSERT_TRUE(buffer->evict().ok());
   EXPECT_EQ(context->stats().demoted, 2 * kMiB);
@@ -430,8 +396,8 @@ TEST_F(ContextTest, writing_down_again_writes_what_has_changed) {
   auto words = view->as<std::uint64_t>();
   EXPECT_EQ(words[6 * 8192 - 1], changed);
   EXPECT_EQ(words[6 * 8192], changed);
-  EXPECT_EQ(wrong(words, 7, 0), 2u);
+  EXPECT_EQ(wrong(words, 7), 2u);
 }
 
 }  // namespace
-}  // namespace tiermem
+}  // namespace tiermem::test

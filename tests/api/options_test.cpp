@@ -2,62 +2,27 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "support/pattern.hpp"
 #include "tiermem/tiermem.hpp"
 
-namespace tiermem {
+namespace tiermem::test {
 namespace {
-
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 class OptionsTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    const char* base = getenv("TMPDIR");
-    std::string name = std::string(base != nullptr ? base : "/var/tmp") + "/tiermem-options-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    directory_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
   std::unique_ptr<Context> make(const std::string& options) {
-    auto context = Context::create("nvme=" + directory_ + ":512M; " + options);
-    EXPECT_TRUE(context.ok()) << context.message();
-    return context.ok() ? std::move(context).value() : nullptr;
+    return make_context("nvme=" + directory_.path() + ":512M; " + options);
   }
-  std::string directory_;
+  Directory directory_;
 };
-
-// Writes i / 8 into every word, chunk by chunk.
-void fill(Buffer& buffer) {
-  for (std::uint64_t at = 0; at < buffer.size(); at += kMiB) {
-    auto view = buffer.acquire(kDiscard, at, kMiB);
-    ASSERT_TRUE(view.ok()) << view.message();
-    for (std::uint64_t i = 0; i < kMiB / 8; ++i) {
-      view->as<std::uint64_t>()[i] = at / 8 + i;
-    }
-  }
-}
-std::uint64_t wrong(Buffer& buffer) {
-  std::uint64_t n = 0;
-  for (std::uint64_t at = 0; at < buffer.size(); at += kMiB) {
-    auto view = buffer.acquire(kRead, at, kMiB);
-    for (std::uint64_t i = 0; view.ok() && i < kMiB / 8; ++i) {
-      n += view->as<std::uint64_t>()[i] != at / 8 + i ? 1 : 0;
-    }
-    n += view.ok() ? 0 : 1;
-  }
-  return n;
-}
 
 TEST_F(OptionsTest, extent_is_the_size_of_large_buffers_extents) {
   auto context = make("dram=16M; extent=64K");
@@ -71,8 +36,8 @@ TEST_F(OptionsTest, extent_is_the_size_of_large_buffers_extents) {
 TEST_F(OptionsTest, io_engine_threads_keeps_every_byte) {
   auto context = make("dram=8M; io_engine=threads");
   auto buffer = context->alloc(32 * kMiB);
-  fill(*buffer);
-  EXPECT_EQ(wrong(*buffer), 0u);
+  ASSERT_TRUE(write_pattern(*buffer, 1).ok());
+  EXPECT_EQ(wrong_words(*buffer, 1), 0u);
   EXPECT_GE(context->stats().demoted, 24 * kMiB);
 }
 
@@ -81,7 +46,7 @@ TEST_F(OptionsTest, ahead_0_evicts_only_what_is_needed) {
   for (const int ahead : {0, 50}) {
     auto context = make("dram=32M; ahead=" + std::to_string(ahead));
     auto buffer = context->alloc(128 * kMiB);
-    fill(*buffer);
+    ASSERT_TRUE(write_pattern(*buffer, 1).ok());
     // What is evicted ahead is written first: looked at until it has gone, for two seconds at most.
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(ahead == 0 ? 0 : 2);
     do {
@@ -96,33 +61,38 @@ TEST_F(OptionsTest, endurance_limits_what_is_written) {
   auto context = make("dram=8M; endurance=16M");
   auto buffer = context->alloc(64 * kMiB);
   std::uint64_t written = 0;
-  Status refusal;
-  for (; written < buffer->size() && refusal.ok(); written += kMiB) {
-    auto view = buffer->acquire(kDiscard, written, kMiB, Timeout::seconds(5));
-    if (!view.ok()) {
-      refusal = std::move(view).status();
-      break;
-    }
-    for (std::uint64_t i = 0; i < kMiB / 8; ++i) {
-      view->as<std::uint64_t>()[i] = written / 8 + i;
-    }
-  }
-  EXPECT_EQ(refusal.code(), Code::no_capacity) << refusal.message();
-  EXPECT_NE(std::string(refusal.message()).find("endurance"), std::string::npos)
-      << refusal.message();
-  EXPECT_LE(context->stats().demoted, 17 * kMiB);
+  const Status refusal = write_pattern(*buffer, 1, Timeout::seconds(5), &written);
+  EXPECT_EQ(refusal.code(), Code::no_capacity);
+  EXPECT_SAYS(refusal, "endurance");
+  EXPECT_LE(context->stats().demoted, 16 * kMiB);
   EXPECT_GE(written, 16 * kMiB);
   // What was written is all there: with room enough nothing more need be.
   ASSERT_TRUE(context->set_budget({Kind::dram, 0}, 64 * kMiB).ok());
-  std::uint64_t bad = 0;
-  for (std::uint64_t at = 0; at < written; at += kMiB) {
-    auto view = buffer->acquire(kRead, at, kMiB, Timeout::seconds(5));
-    ASSERT_TRUE(view.ok()) << view.message();
-    for (std::uint64_t i = 0; i < kMiB / 8; ++i) {
-      bad += view->as<std::uint64_t>()[i] != at / 8 + i ? 1 : 0;
-    }
+  EXPECT_EQ(wrong_words(*buffer, 1, written), 0u);
+}
+
+// A write that is refused for want of a slot reaches no device: what it would have worn is there
+// for those that come later, to the last byte.
+TEST_F(OptionsTest, endurance_is_spent_by_bytes_that_are_written_only) {
+  auto context = make("dram=8M; endurance=32M");
+  ASSERT_TRUE(context->set_budget({Kind::block, 0}, 16 * kMiB).ok());
+  auto buffer = context->alloc(64 * kMiB);
+  std::uint64_t written = 0;
+  Status refusal = write_pattern(*buffer, 1, Timeout::seconds(5), &written);
+  ASSERT_EQ(refusal.code(), Code::no_capacity);
+  ASSERT_EQ(context->stats().demoted, 16 * kMiB) << refusal.message();
+  for (int i = 0; i < 20; ++i) {
+    // Ends the pause after a refusal: the next is one more attempt to write.
+    ASSERT_TRUE(context->set_budget({Kind::block, 0}, 16 * kMiB).ok());
+    refusal = buffer->acquire(kDiscard, written, kChunk, Timeout::seconds(5)).status();
+    ASSERT_EQ(refusal.code(), Code::no_capacity);
+    EXPECT_FALSE(says(refusal.message(), "endurance")) << refusal.message();
   }
-  EXPECT_EQ(bad, 0u);
+  EXPECT_GE(context->stats().io_errors, 20u) << "these attempts were none";
+  ASSERT_TRUE(context->set_budget({Kind::block, 0}, 128 * kMiB).ok());
+  refusal = write_pattern(*buffer, 2, Timeout::seconds(5), &written);
+  EXPECT_SAYS(refusal, "endurance");
+  EXPECT_EQ(context->stats().demoted, 32 * kMiB);
 }
 
 // The unnamed file of the block tier, found among our own descriptors, as a disk error would change
@@ -156,25 +126,23 @@ void flip_bits_on_disk(const std::string& directory) {
 TEST_F(OptionsTest, checksum_decides_whether_a_changed_slot_is_noticed) {
   for (const bool on : {true, false}) {
     auto context = make(std::string("dram=16M; checksum=") + (on ? "on" : "off"));
-    BufferOptions options;
-    options.label = "victim";
-    auto buffer = context->alloc(2 * kMiB, options);
-    fill(*buffer);
-    ASSERT_TRUE(buffer->evict().ok());
-    flip_bits_on_disk(directory_);
-    auto view = buffer->acquire(kRead);
+    Buffer buffer = make_buffer(*context, 2 * kMiB, "victim");
+    ASSERT_TRUE(write_pattern(buffer, 1).ok());
+    ASSERT_TRUE(buffer.evict().ok());
+    flip_bits_on_disk(directory_.path());
+    auto view = buffer.acquire(kRead);
     if (on) {
       EXPECT_EQ(view.code(), Code::lost);
-      EXPECT_NE(std::string(view.message()).find("victim"), std::string::npos) << view.message();
+      EXPECT_SAYS(view, "victim");
       EXPECT_GE(context->stats().checksum_errors, 2u);
-      EXPECT_EQ(buffer->acquire(kRead).code(), Code::lost) << "reported to every later reader";
-      EXPECT_TRUE(buffer->acquire(kDiscard).ok()) << "writing it anew makes it good again";
+      EXPECT_EQ(buffer.acquire(kRead).code(), Code::lost) << "reported to every later reader";
+      EXPECT_TRUE(buffer.acquire(kDiscard).ok()) << "writing it anew makes it good again";
     } else {
       ASSERT_TRUE(view.ok()) << view.message();
-      EXPECT_EQ(view->as<std::uint64_t>()[1], 1u ^ 0x1010101010101010u);
+      EXPECT_EQ(view->as<std::uint64_t>()[1], word_at(1, 1) ^ 0x1010101010101010u);
     }
   }
 }
 
 }  // namespace
-}  // namespace tiermem
+}  // namespace tiermem::test

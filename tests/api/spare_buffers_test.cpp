@@ -14,12 +14,6 @@
 namespace tiermem::test {
 namespace {
 
-std::unique_ptr<Context> make(const std::string& tiers) {
-  auto context = Context::create(tiers);
-  EXPECT_TRUE(context.ok()) << context.message();
-  return context.ok() ? std::move(context).value() : nullptr;
-}
-
 bool all_zero(std::span<const std::byte> bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
 }
@@ -33,7 +27,7 @@ void fill_whole(Buffer& buffer, std::uint64_t seed) {
 class SpareBuffers : public ::testing::TestWithParam<std::uint64_t> {};
 
 TEST_P(SpareBuffers, reads_as_zeros_in_its_next_life_and_does_not_visit_the_mover) {
-  auto context = make("dram=128M; nvme=off");
+  auto context = make_context("dram=128M; nvme=off");
   const std::uint64_t bytes = GetParam();
   {
     auto first = context->alloc(bytes);
@@ -50,7 +44,7 @@ TEST_P(SpareBuffers, reads_as_zeros_in_its_next_life_and_does_not_visit_the_move
 }
 
 TEST_P(SpareBuffers, is_zero_around_what_the_next_life_writes) {
-  auto context = make("dram=128M; nvme=off");
+  auto context = make_context("dram=128M; nvme=off");
   const std::uint64_t bytes = GetParam();
   {
     auto first = context->alloc(bytes);
@@ -67,7 +61,7 @@ TEST_P(SpareBuffers, is_zero_around_what_the_next_life_writes) {
 }
 
 TEST_P(SpareBuffers, keeps_what_is_written_over_a_discard) {
-  auto context = make("dram=128M; nvme=off");
+  auto context = make_context("dram=128M; nvme=off");
   for (std::uint64_t life = 1; life < 20; ++life) {
     auto buffer = context->alloc(GetParam());
     fill_whole(*buffer, life);
@@ -78,7 +72,7 @@ TEST_P(SpareBuffers, keeps_what_is_written_over_a_discard) {
 }
 
 TEST_P(SpareBuffers, the_handle_of_the_old_life_stays_stale) {
-  auto context = make("dram=128M; nvme=off");
+  auto context = make_context("dram=128M; nvme=off");
   auto first = context->alloc(GetParam());
   fill_whole(*first, 3);
   const Handle old = first->handle();
@@ -95,7 +89,7 @@ TEST_P(SpareBuffers, the_handle_of_the_old_life_stays_stale) {
 }
 
 TEST_P(SpareBuffers, bytes_under_a_view_that_outlives_the_buffer_are_nobody_elses) {
-  auto context = make("dram=128M; nvme=off");
+  auto context = make_context("dram=128M; nvme=off");
   auto first = context->alloc(GetParam());
   fill_whole(*first, 5);
   auto view = first->acquire(kRead);
@@ -109,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, SpareBuffers, ::testing::Values(4096, 65536, 1 <
                          [](const auto& size) { return std::to_string(size.param / 1024) + "K"; });
 
 TEST(SpareBuffersOf, another_domain_are_not_taken) {
-  auto context = make("dram=64M; nvme=off");
+  auto context = make_context("dram=64M; nvme=off");
   {
     auto secret = context->alloc(kMiB, {.flags = kIsolated});
     fill_whole(*secret, 7);
@@ -122,7 +116,7 @@ TEST(SpareBuffersOf, another_domain_are_not_taken) {
 
 TEST(SpareBuffersOf, advice_is_for_one_life) {
   Directory directory;
-  auto context = make("dram=16M; nvme=" + directory.path() + ":128M");
+  auto context = make_context("dram=16M; nvme=" + directory.path() + ":128M");
   for (int i = 0; i < 8; ++i) {
     auto kept = context->alloc(2 * kMiB);
     fill_whole(*kept, 8);
@@ -142,7 +136,7 @@ TEST(SpareBuffersOf, advice_is_for_one_life) {
 }
 
 TEST(SpareBuffersOf, all_memory_are_given_up_before_anybody_is_refused) {
-  auto context = make("dram=32M; nvme=off");
+  auto context = make_context("dram=32M; nvme=off");
   for (int round = 0; round < 20; ++round) {
     {
       std::vector<Buffer> small;
@@ -158,7 +152,7 @@ TEST(SpareBuffersOf, all_memory_are_given_up_before_anybody_is_refused) {
 }
 
 TEST(SpareBuffersOf, a_failed_list_show_nothing_of_their_old_life) {
-  auto context = make("dram=16M; nvme=off");
+  auto context = make_context("dram=16M; nvme=off");
   auto rest = context->alloc(12 * kMiB);
   {
     auto first = context->alloc(512 << 10);
@@ -178,7 +172,7 @@ TEST(SpareBuffersOf, a_failed_list_show_nothing_of_their_old_life) {
 
 TEST(SpareBuffersOf, bytes_that_were_written_down_do_not_come_back) {
   Directory directory;
-  auto context = make("dram=16M; nvme=" + directory.path() + ":128M");
+  auto context = make_context("dram=16M; nvme=" + directory.path() + ":128M");
   for (int round = 0; round < 10; ++round) {
     {
       auto buffer = context->alloc(2 * kMiB);
@@ -197,7 +191,7 @@ TEST(SpareBuffersOf, bytes_that_were_written_down_do_not_come_back) {
 // Owners that never meet, and readers with stale handles, under pressure that takes spares away.
 TEST(SpareBuffersOf, four_threads_never_see_each_others_bytes) {
   Directory directory;
-  auto context = make("dram=24M; nvme=" + directory.path() + ":512M");
+  auto context = make_context("dram=24M; nvme=" + directory.path() + ":512M");
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::array<std::atomic<Handle>, 4> last{};

@@ -24,17 +24,8 @@ class DeviceFaults : public ::testing::Test {
  protected:
   std::unique_ptr<Context> make(const std::string& dram, const std::string& more = "",
                                 bool two = false) {
-    auto context = Context::create("io_engine=threads; dram=" + dram + "; nvme=" + one_.path() +
-                                   ":256M" + (two ? "," + other_.path() + ":256M" : "") + more);
-    EXPECT_TRUE(context.ok()) << context.message();
-    return context.ok() ? std::move(context).value() : nullptr;
-  }
-  static Buffer buffer(Context& context, std::uint64_t bytes, const char* label) {
-    BufferOptions options;
-    options.label = label;
-    auto made = context.alloc(bytes, options);
-    EXPECT_TRUE(made.ok()) << made.message();
-    return made.ok() ? std::move(made).value() : Buffer();
+    return make_context("io_engine=threads; dram=" + dram + "; nvme=" + one_.path() + ":256M" +
+                        (two ? "," + other_.path() + ":256M" : "") + more);
   }
   Directory one_, other_;
 };
@@ -42,7 +33,7 @@ class DeviceFaults : public ::testing::Test {
 TEST_F(DeviceFaults,
        a_read_that_fails_names_errno_device_and_buffer_and_the_bytes_are_still_there) {
   auto context = make("8M");
-  Buffer data = buffer(*context, 24 * kMiB, "weights");
+  Buffer data = make_buffer(*context, 24 * kMiB, "weights");
   ASSERT_TRUE(write_pattern(data, 1).ok());
   ASSERT_TRUE(data.evict().ok());
   FailingIo device(one_.path());
@@ -68,8 +59,8 @@ TEST_F(DeviceFaults,
 
 TEST_F(DeviceFaults, an_error_in_one_range_of_a_list_gives_no_view_at_all) {
   auto context = make("16M");
-  Buffer here = buffer(*context, 2 * kMiB, "here");
-  Buffer there = buffer(*context, 4 * kMiB, "there");
+  Buffer here = make_buffer(*context, 2 * kMiB, "here");
+  Buffer there = make_buffer(*context, 4 * kMiB, "there");
   ASSERT_TRUE(write_pattern(there, 2).ok());
   ASSERT_TRUE(there.evict().ok());
   ASSERT_TRUE(write_pattern(here, 1).ok());
@@ -87,7 +78,7 @@ TEST_F(DeviceFaults, an_error_in_one_range_of_a_list_gives_no_view_at_all) {
 
 TEST_F(DeviceFaults, a_prefetch_that_fails_is_no_error_and_the_next_reader_decides) {
   auto context = make("16M");
-  Buffer data = buffer(*context, 8 * kMiB, "later");
+  Buffer data = make_buffer(*context, 8 * kMiB, "later");
   ASSERT_TRUE(write_pattern(data, 3).ok());
   ASSERT_TRUE(data.evict().ok());
   {
@@ -105,7 +96,7 @@ TEST_F(DeviceFaults, a_prefetch_that_fails_is_no_error_and_the_next_reader_decid
 
 TEST_F(DeviceFaults, a_write_that_fails_is_named_and_the_bytes_stay_in_memory) {
   auto context = make("16M");
-  Buffer data = buffer(*context, 8 * kMiB, "activations");
+  Buffer data = make_buffer(*context, 8 * kMiB, "activations");
   ASSERT_TRUE(write_pattern(data, 4).ok());
   FailingIo device(one_.path());
   device.write_error = EIO;
@@ -124,7 +115,7 @@ TEST_F(DeviceFaults, a_write_that_fails_is_named_and_the_bytes_stay_in_memory) {
 // device.
 TEST_F(DeviceFaults, when_the_only_device_is_given_up_the_refusal_says_why) {
   auto context = make("8M");
-  Buffer data = buffer(*context, 8 * kMiB, "resident");
+  Buffer data = make_buffer(*context, 8 * kMiB, "resident");
   ASSERT_TRUE(write_pattern(data, 5).ok());
   FailingIo device(one_.path());
   device.write_error = EIO;
@@ -132,7 +123,7 @@ TEST_F(DeviceFaults, when_the_only_device_is_given_up_the_refusal_says_why) {
     EXPECT_FALSE(data.evict().ok());
   }
   EXPECT_EQ(context->stats().degraded_devices, 1u);
-  Buffer more = buffer(*context, 2 * kMiB, "more");
+  Buffer more = make_buffer(*context, 2 * kMiB, "more");
   auto view = more.acquire(kWrite, 0, 0, Timeout::seconds(10));
   ASSERT_EQ(view.code(), Code::no_capacity) << view.message();
   EXPECT_EQ(view.status().info()->budget, 8 * kMiB);
@@ -147,7 +138,7 @@ TEST_F(DeviceFaults, when_the_only_device_is_given_up_the_refusal_says_why) {
 
 TEST_F(DeviceFaults, a_device_that_refuses_writes_is_left_out_and_the_other_takes_them) {
   auto context = make("8M", "", true);
-  Buffer data = buffer(*context, 48 * kMiB, "spread");
+  Buffer data = make_buffer(*context, 48 * kMiB, "spread");
   FailingIo device(one_.path());
   device.write_error = EIO;
   const Status written = write_pattern(data, 6);
@@ -159,7 +150,7 @@ TEST_F(DeviceFaults, a_device_that_refuses_writes_is_left_out_and_the_other_take
 
 TEST_F(DeviceFaults, a_write_error_now_and_then_loses_nothing) {
   auto context = make("8M", "", true);
-  Buffer data = buffer(*context, 48 * kMiB, "spread");
+  Buffer data = make_buffer(*context, 48 * kMiB, "spread");
   FailingIo device(one_.path());
   for (std::uint64_t pass = 0; pass < 2; ++pass) {
     device.good_before = 3;
@@ -181,7 +172,7 @@ TEST_F(DeviceFaults, a_write_error_now_and_then_loses_nothing) {
 TEST_F(DeviceFaults, short_reads_and_writes_of_one_of_two_directories_are_made_whole) {
   for (const std::uint32_t most : {65536u, 4096u * 3, 1000u * 512}) {
     auto context = make("8M", "", true);
-    Buffer data = buffer(*context, 32 * kMiB, "short");
+    Buffer data = make_buffer(*context, 32 * kMiB, "short");
     FailingIo device(one_.path());
     device.most_read = device.most_written = most;
     ASSERT_TRUE(write_pattern(data, most).ok());
@@ -216,8 +207,8 @@ TEST_F(DeviceFaults, an_adopted_file_that_cannot_be_read_names_the_file_and_heal
 
 TEST_F(DeviceFaults, a_device_that_hangs_costs_a_reader_its_timeout_and_no_more) {
   auto context = make("16M");
-  Buffer data = buffer(*context, 4 * kMiB, "hanging");
-  Buffer other = buffer(*context, 2 * kMiB, "other");
+  Buffer data = make_buffer(*context, 4 * kMiB, "hanging");
+  Buffer other = make_buffer(*context, 2 * kMiB, "other");
   ASSERT_TRUE(write_pattern(data, 9).ok());
   ASSERT_TRUE(data.evict().ok());
   ASSERT_TRUE(write_pattern(other, 10).ok());
@@ -234,7 +225,7 @@ TEST_F(DeviceFaults, a_device_that_hangs_costs_a_reader_its_timeout_and_no_more)
 TEST_F(DeviceFaults,
        a_cancelled_read_in_flight_ends_at_once_and_its_memory_only_when_the_device_is_done) {
   auto context = make("8M");
-  Buffer data = buffer(*context, 8 * kMiB, "cancelled");
+  Buffer data = make_buffer(*context, 8 * kMiB, "cancelled");
   ASSERT_TRUE(write_pattern(data, 11).ok());
   ASSERT_TRUE(data.evict().ok());
   FailingIo device(one_.path());
@@ -248,7 +239,7 @@ TEST_F(DeviceFaults,
   EXPECT_EQ(op->wait(Timeout::seconds(10)).code(), Code::cancelled);
   EXPECT_EQ(record.data, nullptr);
   // The frames are still the device's: nobody else may have them yet.
-  Buffer next = buffer(*context, 8 * kMiB, "next");
+  Buffer next = make_buffer(*context, 8 * kMiB, "next");
   EXPECT_FALSE(next.acquire(kWrite, 0, 0, Timeout::milliseconds(20)).ok());
   device.open_gate();
   ASSERT_TRUE(write_pattern(next, 12).ok());
@@ -258,7 +249,7 @@ TEST_F(DeviceFaults,
 
 TEST_F(DeviceFaults, a_buffer_freed_under_its_read_ends_the_readers_and_harms_nobody) {
   auto context = make("8M");
-  Buffer data = buffer(*context, 8 * kMiB, "freed");
+  Buffer data = make_buffer(*context, 8 * kMiB, "freed");
   ASSERT_TRUE(write_pattern(data, 13).ok());
   ASSERT_TRUE(data.evict().ok());
   FailingIo device(one_.path());
@@ -275,7 +266,7 @@ TEST_F(DeviceFaults, a_buffer_freed_under_its_read_ends_the_readers_and_harms_no
   EXPECT_SAYS(ended, "freed");
   EXPECT_EQ(context->info(handle).code(), Code::stale_handle);
   device.open_gate();
-  Buffer next = buffer(*context, 24 * kMiB, "next");
+  Buffer next = make_buffer(*context, 24 * kMiB, "next");
   ASSERT_TRUE(write_pattern(next, 14).ok());
   EXPECT_EQ(wrong_words(next, 14), 0u);
   EXPECT_TRUE(eventually([&] { return context->stats().buffers == 1; }));
@@ -283,7 +274,7 @@ TEST_F(DeviceFaults, a_buffer_freed_under_its_read_ends_the_readers_and_harms_no
 
 TEST_F(DeviceFaults, a_buffer_freed_under_its_write_gives_its_slot_back_when_the_write_has_ended) {
   auto context = make("16M");
-  Buffer data = buffer(*context, 8 * kMiB, "freed");
+  Buffer data = make_buffer(*context, 8 * kMiB, "freed");
   ASSERT_TRUE(write_pattern(data, 15).ok());
   FailingIo device(one_.path());
   device.close_gate();
@@ -292,7 +283,7 @@ TEST_F(DeviceFaults, a_buffer_freed_under_its_write_gives_its_slot_back_when_the
   ASSERT_TRUE(context->free(data.detach()).ok());
   EXPECT_EQ(evicting.get().code(), Code::stale_handle);
   device.open_gate();
-  Buffer next = buffer(*context, 48 * kMiB, "next");
+  Buffer next = make_buffer(*context, 48 * kMiB, "next");
   ASSERT_TRUE(write_pattern(next, 16).ok());
   EXPECT_EQ(wrong_words(next, 16), 0u);
   next.reset();
@@ -301,7 +292,7 @@ TEST_F(DeviceFaults, a_buffer_freed_under_its_write_gives_its_slot_back_when_the
 
 TEST_F(DeviceFaults, closing_while_a_device_hangs_answers_in_time_and_ends_when_it_answers) {
   auto context = make("16M");
-  Buffer data = buffer(*context, 4 * kMiB, "hanging");
+  Buffer data = make_buffer(*context, 4 * kMiB, "hanging");
   ASSERT_TRUE(write_pattern(data, 17).ok());
   ASSERT_TRUE(data.evict().ok());
   FailingIo device(one_.path());

@@ -1,5 +1,6 @@
-// pread and pwrite of this program, and what they do. Symbols of a program come before those of the
-// C library, also for the libraries that it uses: that is all the interposition there is.
+// pread, pwrite, preadv and pwritev of this program, and what they do. Symbols of a program come
+// before those of the C library, also for the libraries that it uses: that is all the interposition
+// there is.
 #include "fault/failing_io.hpp"
 
 #include <sys/syscall.h>
@@ -11,8 +12,10 @@
 #include <chrono>
 #include <cstdio>
 #include <mutex>
+#include <numeric>
 #include <shared_mutex>
 #include <thread>
+#include <vector>
 
 namespace tiermem::test {
 namespace {
@@ -20,12 +23,11 @@ namespace {
 std::shared_mutex g_mutex;  // Guards the list; held shared while a call looks for its device.
 std::array<FailingIo*, 4> g_devices{};
 
-ssize_t from_kernel(bool write, int fd, void* data, std::size_t bytes, off_t offset) {
-  return write ? ::syscall(SYS_pwrite64, fd, data, bytes, offset)
-               : ::syscall(SYS_pread64, fd, data, bytes, offset);
+ssize_t from_kernel(bool write, int fd, Parts parts, off_t offset) {
+  return ::syscall(write ? SYS_pwritev : SYS_preadv, fd, parts.data(), parts.size(), offset, 0);
 }
 
-ssize_t interposed(bool write, int fd, void* data, std::size_t bytes, off_t offset) {
+ssize_t interposed(bool write, int fd, Parts parts, off_t offset) {
   FailingIo* found = nullptr;
   {
     std::shared_lock lock(g_mutex);
@@ -35,8 +37,31 @@ ssize_t interposed(bool write, int fd, void* data, std::size_t bytes, off_t offs
       }
     }
   }
-  return found != nullptr ? found->act(write, fd, data, bytes, offset)
-                          : from_kernel(write, fd, data, bytes, offset);
+  return found != nullptr ? found->act(write, fd, parts, offset)
+                          : from_kernel(write, fd, parts, offset);
+}
+
+ssize_t interposed(bool write, int fd, const void* data, std::size_t bytes, off_t offset) {
+  const iovec one{const_cast<void*>(data), bytes};
+  return interposed(write, fd, Parts(&one, 1), offset);
+}
+
+std::size_t bytes_of(Parts parts) {
+  return std::accumulate(parts.begin(), parts.end(), std::size_t{0},
+                         [](std::size_t sum, const iovec& part) { return sum + part.iov_len; });
+}
+
+/// The first `most` bytes of them.
+std::vector<iovec> first_of(Parts parts, std::size_t most) {
+  std::vector<iovec> first;
+  for (iovec part : parts) {
+    part.iov_len = std::min(part.iov_len, most);
+    most -= part.iov_len;
+    if (part.iov_len != 0) {
+      first.push_back(part);
+    }
+  }
+  return first;
 }
 
 }  // namespace
@@ -85,7 +110,7 @@ bool FailingIo::enter(int fd) {
   return ours;
 }
 
-ssize_t FailingIo::act(bool write, int fd, void* data, std::size_t bytes, off_t offset) {
+ssize_t FailingIo::act(bool write, int fd, Parts parts, off_t offset) {
   ++held_;
   shut_.wait(1);
   --held_;
@@ -98,9 +123,9 @@ ssize_t FailingIo::act(bool write, int fd, void* data, std::size_t bytes, off_t 
     errno = error;
   } else {
     const std::uint32_t most = write ? most_written.load() : most_read.load();
-    const std::size_t n = most != 0 ? std::min<std::size_t>(most, bytes) : bytes;
-    shortened_ += n < bytes ? 1 : 0;
-    result = from_kernel(write, fd, data, n, offset);
+    const auto given = first_of(parts, most != 0 ? most : ~std::size_t{0});
+    shortened_ += bytes_of(given) < bytes_of(parts) ? 1 : 0;
+    result = from_kernel(write, fd, given, offset);
   }
   const int kept = errno;
   --inside_;
@@ -119,8 +144,20 @@ TIERMEM_TEST_EXPORT ssize_t pread64(int fd, void* data, size_t bytes, off64_t of
   return tiermem::test::interposed(false, fd, data, bytes, offset);
 }
 TIERMEM_TEST_EXPORT ssize_t pwrite(int fd, const void* data, size_t bytes, off_t offset) {
-  return tiermem::test::interposed(true, fd, const_cast<void*>(data), bytes, offset);
+  return tiermem::test::interposed(true, fd, data, bytes, offset);
 }
 TIERMEM_TEST_EXPORT ssize_t pwrite64(int fd, const void* data, size_t bytes, off64_t offset) {
-  return tiermem::test::interposed(true, fd, const_cast<void*>(data), bytes, offset);
+  return tiermem::test::interposed(true, fd, data, bytes, offset);
+}
+TIERMEM_TEST_EXPORT ssize_t preadv(int fd, const iovec* parts, int n, off_t offset) {
+  return tiermem::test::interposed(false, fd, {parts, static_cast<std::size_t>(n)}, offset);
+}
+TIERMEM_TEST_EXPORT ssize_t preadv64(int fd, const iovec* parts, int n, off64_t offset) {
+  return tiermem::test::interposed(false, fd, {parts, static_cast<std::size_t>(n)}, offset);
+}
+TIERMEM_TEST_EXPORT ssize_t pwritev(int fd, const iovec* parts, int n, off_t offset) {
+  return tiermem::test::interposed(true, fd, {parts, static_cast<std::size_t>(n)}, offset);
+}
+TIERMEM_TEST_EXPORT ssize_t pwritev64(int fd, const iovec* parts, int n, off64_t offset) {
+  return tiermem::test::interposed(true, fd, {parts, static_cast<std::size_t>(n)}, offset);
 }

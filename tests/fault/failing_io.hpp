@@ -1,17 +1,23 @@
-// A device that misbehaves, below the public interface: this program has its own pread and pwrite,
-// and the library calls these with io_engine=threads. They act on files of one directory as long as
-// a FailingIo for it lives; all else goes to the kernel. One FailingIo per directory, at most four.
+// A device that misbehaves, below the public interface: this program has its own pread, pwrite and
+// vectored ones, and the library calls these with io_engine=threads. They act on files of one
+// directory as long as a FailingIo for it lives; all else goes to the kernel. One FailingIo per
+// directory, at most four.
 //
 // Threads: the functions are called by any; a FailingIo is made, told and destroyed by the test's.
 #pragma once
 
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <string>
 
 namespace tiermem::test {
+
+/// The places in memory of one read or write.
+using Parts = std::span<const iovec>;
 
 class FailingIo {
  public:
@@ -41,7 +47,7 @@ class FailingIo {
   /// Whether `fd` is a file of the directory; then act() must follow, and the destructor waits for
   /// it.
   bool enter(int fd);
-  ssize_t act(bool write, int fd, void* data, std::size_t bytes, off_t offset);
+  ssize_t act(bool write, int fd, Parts parts, off_t offset);
 
  private:
   const std::string directory_;

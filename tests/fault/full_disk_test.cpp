@@ -4,12 +4,9 @@
 // device over one, so that a device under io_uring really fails.
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <linux/loop.h>
-#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -22,6 +19,7 @@
 #include <vector>
 
 #include "fault/child.hpp"
+#include "support/loop_device.hpp"
 #include "support/pattern.hpp"
 
 namespace tiermem::test {
@@ -30,33 +28,6 @@ namespace {
 std::uint64_t free_bytes(const std::string& directory) {
   struct statvfs room {};
   return statvfs(directory.c_str(), &room) == 0 ? std::uint64_t{room.f_bavail} * room.f_frsize : 0;
-}
-
-std::unique_ptr<Context> make(const std::string& spec) {
-  auto context = Context::create(spec);
-  EXPECT_TRUE(context.ok()) << context.message();
-  return context.ok() ? std::move(context).value() : nullptr;
-}
-
-Buffer labelled(Context& context, std::uint64_t bytes, const char* label) {
-  BufferOptions options;
-  options.label = label;
-  auto made = context.alloc(bytes, options);
-  EXPECT_TRUE(made.ok()) << made.message();
-  return made.ok() ? std::move(made).value() : Buffer();
-}
-
-/// Writes the pattern chunk by chunk until a chunk is refused; how many bytes were written.
-std::uint64_t write_until_refused(Buffer& buffer, std::uint64_t seed, Status& refusal) {
-  for (std::uint64_t at = 0; at < buffer.size(); at += kChunk) {
-    auto view = buffer.acquire(kDiscard, at, kChunk, Timeout::seconds(20));
-    if (!view.ok()) {
-      refusal = std::move(view).status();
-      return at;
-    }
-    fill(view->as<std::uint64_t>(), seed, at / 8);
-  }
-  return buffer.size();
 }
 
 /// Waits for room that was made elsewhere: who was refused asks the file system again only now and
@@ -70,16 +41,6 @@ Status write_when_there_is_room(Buffer& buffer, std::uint64_t seed) {
   return status;
 }
 
-std::uint64_t wrong_below(Buffer& buffer, std::uint64_t seed, std::uint64_t end) {
-  std::uint64_t n = 0;
-  for (std::uint64_t at = 0; at < end; at += kChunk) {
-    auto view = buffer.acquire(kRead, at, kChunk, Timeout::seconds(20));
-    EXPECT_TRUE(view.ok()) << view.message();
-    n += view.ok() ? wrong(view->as<std::uint64_t>(), seed, at / 8) : 1;
-  }
-  return n;
-}
-
 /// With memory and disk both full of different bytes, reading one more is refused: nothing can make
 /// way for it. A larger memory is what the refusal names, and with it every byte must be there.
 void expect_all_with_more_memory(Context& context, Buffer& buffer, std::uint64_t seed,
@@ -87,7 +48,7 @@ void expect_all_with_more_memory(Context& context, Buffer& buffer, std::uint64_t
   const std::uint64_t before = context.stats().dram_budget;
   const Status raised = context.set_budget({Kind::dram, 0}, before + end);
   EXPECT_TRUE(raised.ok()) << raised.message();
-  EXPECT_EQ(wrong_below(buffer, seed, end), 0u);
+  EXPECT_EQ(wrong_words(buffer, seed, end), 0u);
 }
 
 TEST(FullDisk, a_full_disk_refuses_in_words_and_keeps_every_byte) {
@@ -97,10 +58,10 @@ TEST(FullDisk, a_full_disk_refuses_in_words_and_keeps_every_byte) {
     if (const std::string why = mount_tmpfs(path, 32 * kMiB); !why.empty()) {
       return not_here(why);
     }
-    auto context = make("dram=8M; nvme=" + path + ":512M");
-    Buffer data = labelled(*context, 64 * kMiB, "large");
-    Status refusal;
-    const std::uint64_t written = write_until_refused(data, 1, refusal);
+    auto context = make_context("dram=8M; nvme=" + path + ":512M");
+    Buffer data = make_buffer(*context, 64 * kMiB, "large");
+    std::uint64_t written = 0;
+    const Status refusal = write_pattern(data, 1, Timeout::seconds(20), &written);
     EXPECT_LT(written, 40 * kMiB);
     EXPECT_GE(written, 24 * kMiB) << "most of the disk was used";
     EXPECT_EQ(refusal.code(), Code::no_capacity);
@@ -111,7 +72,7 @@ TEST(FullDisk, a_full_disk_refuses_in_words_and_keeps_every_byte) {
     EXPECT_SAYS(refusal, "dram");
     EXPECT_GT(free_bytes(path), 0u) << "the reserve of the file system stays free";
     expect_all_with_more_memory(*context, data, 1, written);
-    Buffer small = labelled(*context, 2 * kMiB, "small");
+    Buffer small = make_buffer(*context, 2 * kMiB, "small");
     data.reset();
     EXPECT_TRUE(write_pattern(small, 2).ok()) << "a free makes room";
     EXPECT_TRUE(small.evict().ok()) << "on the disk too";
@@ -135,10 +96,10 @@ TEST(FullDisk, a_disk_that_others_fill_is_reported_and_used_again_when_they_leav
         file.write(zeros.data(), static_cast<std::streamsize>(zeros.size())).flush();
       }
     }
-    auto context = make("dram=8M; reserve_free=4M; nvme=" + path + ":48M");
-    Buffer data = labelled(*context, 32 * kMiB, "squeezed");
-    Status refusal;
-    const std::uint64_t written = write_until_refused(data, 3, refusal);
+    auto context = make_context("dram=8M; reserve_free=4M; nvme=" + path + ":48M");
+    Buffer data = make_buffer(*context, 32 * kMiB, "squeezed");
+    std::uint64_t written = 0;
+    const Status refusal = write_pattern(data, 3, Timeout::seconds(20), &written);
     EXPECT_LT(written, 16 * kMiB);
     EXPECT_EQ(refusal.code(), Code::no_capacity);
     EXPECT_SAYS(refusal, "stay free");
@@ -157,8 +118,8 @@ TEST(FullDisk, one_full_directory_of_two_is_no_failure) {
     if (const std::string why = mount_tmpfs(full.path(), 8 * kMiB); !why.empty()) {
       return not_here(why);
     }
-    auto context = make("dram=8M; nvme=" + full.path() + ":256M," + roomy.path() + ":256M");
-    Buffer data = labelled(*context, 64 * kMiB, "spread");
+    auto context = make_context("dram=8M; nvme=" + full.path() + ":256M," + roomy.path() + ":256M");
+    Buffer data = make_buffer(*context, 64 * kMiB, "spread");
     EXPECT_TRUE(write_pattern(data, 5).ok());
     EXPECT_EQ(wrong_words(data, 5), 0u);
     return ChildEnd();
@@ -167,11 +128,11 @@ TEST(FullDisk, one_full_directory_of_two_is_no_failure) {
 
 TEST(FullDisk, the_cap_is_never_exceeded_and_the_refusal_names_it) {
   Directory directory;
-  auto context = make("dram=8M; nvme=" + directory.path() + ":16M");
+  auto context = make_context("dram=8M; nvme=" + directory.path() + ":16M");
   ASSERT_NE(context, nullptr);
-  Buffer data = labelled(*context, 64 * kMiB, "capped");
-  Status refusal;
-  const std::uint64_t written = write_until_refused(data, 6, refusal);
+  Buffer data = make_buffer(*context, 64 * kMiB, "capped");
+  std::uint64_t written = 0;
+  const Status refusal = write_pattern(data, 6, Timeout::seconds(20), &written);
   EXPECT_LE(written, 24 * kMiB);
   EXPECT_GE(written, 20 * kMiB);
   ASSERT_EQ(refusal.code(), Code::no_capacity);
@@ -189,14 +150,14 @@ TEST(FullDisk, the_cap_is_never_exceeded_and_the_refusal_names_it) {
 
 TEST(FullDisk, a_block_budget_below_what_is_used_takes_no_byte_away) {
   Directory directory;
-  auto context = make("dram=8M; nvme=" + directory.path() + ":128M");
+  auto context = make_context("dram=8M; nvme=" + directory.path() + ":128M");
   ASSERT_NE(context, nullptr);
-  Buffer data = labelled(*context, 48 * kMiB, "shrunk");
+  Buffer data = make_buffer(*context, 48 * kMiB, "shrunk");
   ASSERT_TRUE(write_pattern(data, 8).ok());
   ASSERT_TRUE(data.evict().ok());
   ASSERT_TRUE(context->set_budget({Kind::block, 0}, 8 * kMiB).ok());
   EXPECT_EQ(wrong_words(data, 8), 0u);
-  Buffer more = labelled(*context, 16 * kMiB, "more");
+  Buffer more = make_buffer(*context, 16 * kMiB, "more");
   EXPECT_EQ(write_pattern(more, 9).code(), Code::no_capacity);
   ASSERT_TRUE(context->set_budget({Kind::block, 0}, 128 * kMiB).ok());
   EXPECT_TRUE(write_pattern(more, 9).ok());
@@ -205,9 +166,9 @@ TEST(FullDisk, a_block_budget_below_what_is_used_takes_no_byte_away) {
 
 TEST(FullDisk, a_directory_removed_while_in_use_serves_to_the_end) {
   Directory directory;
-  auto context = make("dram=8M; nvme=" + directory.path() + ":128M");
+  auto context = make_context("dram=8M; nvme=" + directory.path() + ":128M");
   ASSERT_NE(context, nullptr);
-  Buffer data = labelled(*context, 48 * kMiB, "homeless");
+  Buffer data = make_buffer(*context, 48 * kMiB, "homeless");
   ASSERT_TRUE(data.write(0, "x", 1).ok());
   ASSERT_TRUE(data.evict().ok());
   EXPECT_TRUE(std::filesystem::is_empty(directory.path())) << "nothing there has a name";
@@ -260,10 +221,10 @@ TEST(FullDisk, a_limit_on_file_sizes_is_a_refusal_and_not_a_signal) {
   SKIP_IF(in_child([&] {
     const rlimit limit{12 * kMiB, 12 * kMiB};
     EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    auto context = make("dram=8M; nvme=" + directory.path() + ":128M");
-    Buffer data = labelled(*context, 64 * kMiB, "limited");
-    Status refusal;
-    const std::uint64_t written = write_until_refused(data, 11, refusal);
+    auto context = make_context("dram=8M; nvme=" + directory.path() + ":128M");
+    Buffer data = make_buffer(*context, 64 * kMiB, "limited");
+    std::uint64_t written = 0;
+    const Status refusal = write_pattern(data, 11, Timeout::seconds(20), &written);
     EXPECT_LT(written, 24 * kMiB);
     EXPECT_EQ(refusal.code(), Code::no_capacity);
     EXPECT_SAYS(refusal, "RLIMIT_FSIZE");
@@ -274,66 +235,23 @@ TEST(FullDisk, a_limit_on_file_sizes_is_a_refusal_and_not_a_signal) {
 
 // A loop device whose file is on a tmpfs that is too small: its sectors can be read, and written
 // until the tmpfs is full, then it answers with an error, as a thin volume or a dying disk does.
-class LoopDevice {
- public:
-  explicit LoopDevice(const std::string& directory) {
-    const int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
-    const int number = control >= 0 ? ioctl(control, LOOP_CTL_GET_FREE) : -1;
-    const int error = errno;
-    if (control >= 0) {
-      close(control);
-    }
-    path_ = "/dev/loop" + std::to_string(number);
-    if (number < 0) {
-      why_ = std::string("no loop device: ") + std::strerror(error);
-      return;
-    }
-    const int file = open((directory + "/sectors").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    fd_ = open(path_.c_str(), O_RDWR | O_CLOEXEC);
-    if (file < 0 || fd_ < 0 || ftruncate(file, 64 << 20) != 0 ||
-        ioctl(fd_, LOOP_SET_FD, file) != 0) {
-      why_ = std::string("no loop device: ") + std::strerror(errno);
-    } else {
-      attached_ = true;
-    }
-    if (file >= 0) {
-      close(file);
-    }
-  }
-  ~LoopDevice() {
-    if (attached_) {
-      (void)ioctl(fd_, LOOP_CLR_FD);
-    }
-    if (fd_ >= 0) {
-      close(fd_);
-    }
-  }
-  const std::string& why() const { return why_; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_, why_;
-  int fd_ = -1;
-  bool attached_ = false;
-};
-
 TEST(FullDisk, a_raw_device_that_begins_to_fail_keeps_what_it_has_and_is_given_up) {
   Directory directory;
   SKIP_IF(in_child([&] {
     if (const std::string why = mount_tmpfs(directory.path(), 24 * kMiB); !why.empty()) {
       return not_here(why);
     }
-    LoopDevice device(directory.path());
-    if (!device.why().empty()) {
-      return not_here(device.why());
+    const LoopDevice device(directory.path() + "/sectors", 64 * kMiB);
+    if (!device.why_not().empty()) {
+      return not_here(device.why_not());
     }
-    auto context = make("dram=8M; nvme=" + device.path() + ":64M");
+    auto context = make_context("dram=8M; nvme=" + device.path() + ":64M");
     if (context == nullptr) {
       return ChildEnd();
     }
-    Buffer data = labelled(*context, 48 * kMiB, "on a thin volume");
-    Status refusal;
-    const std::uint64_t written = write_until_refused(data, 12, refusal);
+    Buffer data = make_buffer(*context, 48 * kMiB, "on a thin volume");
+    std::uint64_t written = 0;
+    const Status refusal = write_pattern(data, 12, Timeout::seconds(20), &written);
     EXPECT_GE(written, 20 * kMiB);
     EXPECT_LT(written, 40 * kMiB);
     EXPECT_EQ(refusal.code(), Code::no_capacity);

@@ -22,9 +22,7 @@ namespace {
 class Misuse : public ::testing::Test {
  protected:
   std::unique_ptr<Context> make(const std::string& dram) {
-    auto context = Context::create("dram=" + dram + "; nvme=" + directory_.path() + ":256M");
-    EXPECT_TRUE(context.ok()) << context.message();
-    return context.ok() ? std::move(context).value() : nullptr;
+    return make_context("dram=" + dram + "; nvme=" + directory_.path() + ":256M");
   }
   Directory directory_;
 };

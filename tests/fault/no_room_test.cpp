@@ -20,17 +20,7 @@ namespace {
 class NoRoom : public ::testing::Test {
  protected:
   std::unique_ptr<Context> make(const std::string& dram, bool block = true) {
-    auto context =
-        Context::create("dram=" + dram + "; nvme=" + (block ? directory_.path() + ":512M" : "off"));
-    EXPECT_TRUE(context.ok()) << context.message();
-    return context.ok() ? std::move(context).value() : nullptr;
-  }
-  static Buffer buffer(Context& context, std::uint64_t bytes, const char* label) {
-    BufferOptions options;
-    options.label = label;
-    auto made = context.alloc(bytes, options);
-    EXPECT_TRUE(made.ok()) << made.message();
-    return made.ok() ? std::move(made).value() : Buffer();
+    return make_context("dram=" + dram + "; nvme=" + (block ? directory_.path() + ":512M" : "off"));
   }
   Directory directory_;
 };
@@ -38,7 +28,7 @@ class NoRoom : public ::testing::Test {
 TEST_F(NoRoom, a_budget_below_one_extent_serves_small_extents_and_names_itself_to_large_ones) {
   auto context = make("1M");
   ASSERT_NE(context, nullptr);
-  Buffer large = buffer(*context, 8 * kMiB, "large");
+  Buffer large = make_buffer(*context, 8 * kMiB, "large");
   auto view = large.acquire(kWrite, 0, 1, Timeout::seconds(5));
   ASSERT_EQ(view.code(), Code::no_capacity);
   EXPECT_EQ(view.status().info()->budget, kMiB);
@@ -67,9 +57,9 @@ TEST_F(NoRoom, a_budget_below_one_extent_serves_small_extents_and_names_itself_t
 TEST_F(NoRoom, without_a_block_tier_full_is_full_and_the_words_say_so) {
   auto context = make("8M", false);
   ASSERT_NE(context, nullptr);
-  Buffer data = buffer(*context, 8 * kMiB, "all of it");
+  Buffer data = make_buffer(*context, 8 * kMiB, "all of it");
   ASSERT_TRUE(write_pattern(data, 2).ok());
-  Buffer more = buffer(*context, 2 * kMiB, "more");
+  Buffer more = make_buffer(*context, 2 * kMiB, "more");
   auto view = more.acquire(kWrite);
   ASSERT_EQ(view.code(), Code::no_capacity);
   EXPECT_SAYS(view, "no block tier");
@@ -82,12 +72,12 @@ TEST_F(NoRoom, without_a_block_tier_full_is_full_and_the_words_say_so) {
 TEST_F(NoRoom, of_several_holders_the_largest_is_named_with_what_all_hold) {
   auto context = make("16M");
   ASSERT_NE(context, nullptr);
-  Buffer small = buffer(*context, 4 * kMiB, "the small holder");
-  Buffer large = buffer(*context, 12 * kMiB, "the large holder");
+  Buffer small = make_buffer(*context, 4 * kMiB, "the small holder");
+  Buffer large = make_buffer(*context, 12 * kMiB, "the large holder");
   auto one = small.acquire(kWrite);
   auto two = large.acquire(kWrite);
   ASSERT_TRUE(one.ok() && two.ok());
-  Buffer more = buffer(*context, 2 * kMiB, "more");
+  Buffer more = make_buffer(*context, 2 * kMiB, "more");
   auto view = more.acquire(kWrite, 0, 0, Timeout::milliseconds(20));
   ASSERT_EQ(view.code(), Code::no_capacity);
   EXPECT_STREQ(view.status().info()->holder, "the large holder");
@@ -152,7 +142,7 @@ TEST_F(NoRoom, callers_that_each_want_most_of_the_memory_are_served_one_after_th
   ASSERT_NE(context, nullptr);
   std::vector<Buffer> buffers;
   for (int i = 0; i < 3; ++i) {
-    buffers.push_back(buffer(*context, 16 * kMiB, "shared"));
+    buffers.push_back(make_buffer(*context, 16 * kMiB, "shared"));
   }
   constexpr int kThreads = 3;
   constexpr std::uint64_t kRounds = 12;
@@ -197,8 +187,8 @@ TEST_F(NoRoom, callers_that_each_want_most_of_the_memory_are_served_one_after_th
 TEST_F(NoRoom, a_wait_for_a_pin_ends_with_its_timeout_and_leaves_nothing_behind) {
   auto context = make("8M");
   ASSERT_NE(context, nullptr);
-  Buffer held = buffer(*context, 6 * kMiB, "held");
-  Buffer wide = buffer(*context, 8 * kMiB, "wide");
+  Buffer held = make_buffer(*context, 6 * kMiB, "held");
+  Buffer wide = make_buffer(*context, 8 * kMiB, "wide");
   auto view = held.acquire(kWrite);
   ASSERT_TRUE(view.ok());
   for (int i = 0; i < 20; ++i) {

@@ -42,9 +42,7 @@ bool well_in_a_child_of_fork(const std::function<bool()>& part) {
 class Fork : public ::testing::Test {
  protected:
   std::unique_ptr<Context> make(const std::string& more = "") {
-    auto context = Context::create("dram=8M; nvme=" + directory_.path() + ":128M" + more);
-    EXPECT_TRUE(context.ok()) << context.message();
-    return context.ok() ? std::move(context).value() : nullptr;
+    return make_context("dram=8M; nvme=" + directory_.path() + ":128M" + more);
   }
   Directory directory_;
 };

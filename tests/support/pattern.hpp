@@ -1,19 +1,17 @@
-// Bytes that a test can check: a different 64-bit word for every buffer and position, and a
-// directory on a disk that is removed at the end. Any thread; a Directory belongs to one.
+// Bytes that a test can check: a different 64-bit word for every buffer and position. Any thread.
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <span>
 #include <string>
-#include <system_error>
 #include <thread>
 
+#include "support/directory.hpp"
+#include "support/made.hpp"
 #include "tiermem/tiermem.hpp"
 
 namespace tiermem::test {
@@ -46,26 +44,36 @@ inline std::uint64_t wrong(std::span<const std::uint64_t> words, std::uint64_t s
 inline constexpr std::uint64_t kChunk = 2 * kMiB;
 
 /// Writes the pattern, a chunk at a time so that any budget of a few extents will do. The first
-/// refusal ends it.
+/// refusal ends it; `written`: the bytes before it.
 inline Status write_pattern(Buffer& buffer, std::uint64_t seed,
-                            Timeout timeout = Timeout::seconds(30)) {
-  for (std::uint64_t at = 0; at < buffer.size(); at += kChunk) {
-    auto view = buffer.acquire(kDiscard, at, std::min(kChunk, buffer.size() - at), timeout);
-    if (!view.ok()) {
-      return std::move(view).status();
+                            Timeout timeout = Timeout::seconds(30),
+                            std::uint64_t* written = nullptr) {
+  Status status;
+  std::uint64_t at = 0;
+  while (at < buffer.size() && status.ok()) {
+    const std::uint64_t bytes = std::min(kChunk, buffer.size() - at);
+    auto view = buffer.acquire(kDiscard, at, bytes, timeout);
+    if (view.ok()) {
+      fill(view->as<std::uint64_t>(), seed, at / 8);
+      at += bytes;
+    } else {
+      status = std::move(view).status();
     }
-    fill(view->as<std::uint64_t>(), seed, at / 8);
   }
-  return {};
+  if (written != nullptr) {
+    *written = at;
+  }
+  return status;
 }
 
-/// The words that are not as write_pattern() left them; a chunk that cannot be read is an error of
-/// the test.
-inline std::uint64_t wrong_words(Buffer& buffer, std::uint64_t seed) {
+/// The words before `end` that are not as write_pattern() left them; a chunk that cannot be read is
+/// an error of the test.
+inline std::uint64_t wrong_words(Buffer& buffer, std::uint64_t seed,
+                                 std::uint64_t end = ~std::uint64_t{0}) {
+  end = std::min(end, buffer.size());
   std::uint64_t n = 0;
-  for (std::uint64_t at = 0; at < buffer.size(); at += kChunk) {
-    auto view =
-        buffer.acquire(kRead, at, std::min(kChunk, buffer.size() - at), Timeout::seconds(30));
+  for (std::uint64_t at = 0; at < end; at += kChunk) {
+    auto view = buffer.acquire(kRead, at, std::min(kChunk, end - at), Timeout::seconds(30));
     if (!view.ok()) {
       ADD_FAILURE() << "at " << at << ": " << code_name(view.code()) << ": " << view.message();
       return n + 1;
@@ -74,28 +82,6 @@ inline std::uint64_t wrong_words(Buffer& buffer, std::uint64_t seed) {
   }
   return n;
 }
-
-/// A new directory below $TMPDIR or /var/tmp: on a disk, where direct I/O can be had.
-class Directory {
- public:
-  Directory() {
-    const char* base = getenv("TMPDIR");
-    path_ = std::string(base != nullptr ? base : "/var/tmp") + "/tiermem-test-XXXXXX";
-    if (mkdtemp(path_.data()) == nullptr) {
-      ADD_FAILURE() << "no directory " << path_;
-    }
-  }
-  ~Directory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Directory(const Directory&) = delete;
-  Directory& operator=(const Directory&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 /// Looks again and again until it is so; false after twenty seconds. For what others' threads
 /// finish by themselves.

@@ -247,23 +247,9 @@ TEST_P(BlockFaults, random_faults_in_random_order_never_report_bytes_that_did_no
     std::memset(back_.get(), 0, kSlot);
     std::memset(port_.device[0].bytes.data() + offset_, 0, kSlot);
     port_.script = [&](std::size_t, const IoRequest&) {
-      switch (random() % 12) {
-        case 0:
-          return Answer{EINTR};
-        case 1:
-          return Answer{EAGAIN};
-        case 2:
-        case 3:
-          return Answer{0, static_cast<std::int64_t>(1 + random() % kPiece)};
-        case 4:
-          if (seed % 2 == 0) {
-            final_error = true;
-            return Answer{random() % 2 == 0 ? EIO : ENODATA};
-          }
-          return Answer{};
-        default:
-          return Answer{};
-      }
+      const Answer answer = random_fault(random, kPiece, seed % 2 == 0);
+      final_error = final_error || answer.error == EIO || answer.error == ENODATA;
+      return answer;
     };
     const SlotCompletion completion = run();
     ASSERT_EQ(completion.code == Code::ok, !final_error);

@@ -5,10 +5,8 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <linux/loop.h>
 #include <linux/magic.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -21,28 +19,20 @@
 #include <filesystem>
 #include <fstream>
 
+#include "in_child.hpp"
+#include "support/directory.hpp"
+#include "support/loop_device.hpp"
+
 namespace tiermem {
 namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
-/// A directory of the test's own, removed with all that is in it.
-class Directory {
- public:
-  explicit Directory(std::string under = ::testing::TempDir()) {
-    path_ = std::move(under) + "/tiermem-test-XXXXXX";
-    EXPECT_NE(::mkdtemp(path_.data()), nullptr) << strerror(errno);
-  }
-  ~Directory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-  bool empty() const { return std::filesystem::is_empty(path_); }
+using test::Directory;
 
- private:
-  std::string path_;
-};
+bool empty(const Directory& directory) {
+  return std::filesystem::is_empty(directory.path());
+}
 
 BlockFileOptions at(const std::string& path, std::uint64_t limit) {
   BlockFileOptions options;
@@ -66,13 +56,13 @@ TEST(BlockFile, grown_bytes_are_physical_and_the_file_has_no_name) {
   const Directory directory;
   const auto file = BlockFile::open(at(directory.path(), 8 * kMiB));
   ASSERT_TRUE(file.ok()) << file.message();
-  EXPECT_TRUE(directory.empty());
+  EXPECT_TRUE(empty(directory));
   EXPECT_EQ((*file)->facts().size, 0U);
   ASSERT_TRUE((*file)->grow(3 * kMiB).ok());
   EXPECT_GE(physical(**file), 3 * kMiB);
   EXPECT_EQ((*file)->facts().size, 3 * kMiB);
   EXPECT_EQ((*file)->facts().limit, 8 * kMiB);
-  EXPECT_TRUE(directory.empty());
+  EXPECT_TRUE(empty(directory));
 }
 
 TEST(BlockFile, without_tmpfile_and_fallocate_the_promises_are_the_same) {
@@ -82,7 +72,7 @@ TEST(BlockFile, without_tmpfile_and_fallocate_the_promises_are_the_same) {
   options.test_without_fallocate = true;
   const auto file = BlockFile::open(options);
   ASSERT_TRUE(file.ok()) << file.message();
-  EXPECT_TRUE(directory.empty());
+  EXPECT_TRUE(empty(directory));
   ASSERT_TRUE((*file)->grow(3 * kMiB + 4096).ok());
   EXPECT_GE(physical(**file), 3 * kMiB + 4096);
 }
@@ -152,18 +142,6 @@ TEST(BlockFile, paths_that_are_no_device_are_refused_by_name) {
   EXPECT_TRUE(contains(empty.message(), "4096")) << empty.message();
 }
 
-/// Runs in a child, so that its limits and identity are its own; true if `body` was.
-template <typename Body>
-bool in_child(Body body) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::_exit(body() ? 0 : 1);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
 TEST(BlockFile, a_directory_without_permission_is_unavailable) {
   const Directory directory;
   ASSERT_EQ(::chmod(directory.path().c_str(), 0555), 0);
@@ -229,45 +207,11 @@ TEST(BlockFile, a_full_file_system_refuses_growth_and_keeps_what_was_there) {
   EXPECT_EQ(::umount2(directory.path().c_str(), MNT_DETACH), 0);
 }
 
-/// A block device over a file of the test's own; number() is -1 where that is not permitted.
-class LoopDevice {
- public:
-  explicit LoopDevice(const std::string& backing) {
-    const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
-    const int file = ::open(backing.c_str(), O_RDWR | O_CLOEXEC);
-    const int free = control < 0 ? -1 : ::ioctl(control, LOOP_CTL_GET_FREE);
-    if (free >= 0) {
-      path_ = "/dev/loop" + std::to_string(free);
-      fd_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
-      if (fd_ >= 0 && ::ioctl(fd_, LOOP_SET_FD, file) != 0) {
-        ::close(fd_);
-        fd_ = -1;
-      }
-    }
-    ::close(control);
-    ::close(file);
-  }
-  ~LoopDevice() {
-    if (fd_ >= 0) {
-      ::ioctl(fd_, LOOP_CLR_FD, 0);
-      ::close(fd_);
-    }
-  }
-  bool works() const { return fd_ >= 0; }
-  const std::string& path() const { return path_; }
-
- private:
-  int fd_ = -1;
-  std::string path_;
-};
-
 TEST(BlockFile, a_raw_device_has_its_own_size_as_limit) {
   const Directory directory;
-  const std::string backing = directory.path() + "/backing";
-  std::ofstream(backing) << std::string(2 * kMiB + 512, 'x');
-  const LoopDevice device(backing);
-  if (!device.works()) {
-    GTEST_SKIP() << "loop devices are not permitted: " << strerror(errno);
+  const test::LoopDevice device(directory.path() + "/backing", 2 * kMiB + 512);
+  if (!device.why_not().empty()) {
+    GTEST_SKIP() << device.why_not();
   }
   const auto file = BlockFile::open(at(device.path(), 0));
   ASSERT_TRUE(file.ok()) << file.message();
@@ -305,7 +249,7 @@ TEST(BlockFile, a_killed_process_leaves_nothing_behind) {
   ::waitpid(child, nullptr, 0);
   ::close(ready[0]);
   ::close(ready[1]);
-  EXPECT_TRUE(directory.empty());
+  EXPECT_TRUE(empty(directory));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// What the block tier's tests share: page-aligned memory with a pattern, and driving to an end.
+// What the tests of the slot tiers share: page-aligned memory with a pattern, and driving to an
+// end.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +32,7 @@ inline Bytes pattern(std::uint64_t bytes, std::uint64_t seed) {
 }
 
 /// The next completion, however many steps it takes.
-inline SlotCompletion reap_one(BlockTier& tier) {
+inline SlotCompletion reap_one(SlotTier& tier) {
   SlotCompletion completion;
   for (int step = 0; step < 100000; ++step) {
     if (tier.reap({&completion, 1}) == 1) {

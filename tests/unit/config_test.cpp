@@ -18,6 +18,7 @@
 
 #include "base/error.hpp"
 #include "runtime/settings.hpp"
+#include "support/directory.hpp"
 
 namespace tiermem {
 namespace {
@@ -28,14 +29,10 @@ constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 class ConfigTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = testing::TempDir() + "tiermem-config-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
     facts_.memory_available = Fact::of(std::to_string(10 * kGiB));
     facts_.cores = Fact::of("3");
     env_["TIERMEM_NVME"] = "off";  // Unless a test is about the block tier.
   }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
 
   Result<Config> load(std::string_view spec = {}, const char* toml = nullptr) {
     return load_config(
@@ -64,7 +61,8 @@ class ConfigTest : public testing::Test {
     return path;
   }
 
-  std::string directory_;
+  const test::Directory own_;
+  const std::string& directory_ = own_.path();
   HostFacts facts_;
   std::map<std::string, std::string> env_;
 };
@@ -465,13 +463,11 @@ TEST_F(ConfigTest, a_directory_in_memory_is_no_default) {
       access("/dev/shm", W_OK) != 0) {
     GTEST_SKIP() << "/dev/shm is no tmpfs that we can write to";
   }
-  std::string shm = "/dev/shm/tiermem-config-XXXXXX";
-  ASSERT_NE(mkdtemp(shm.data()), nullptr);
+  const test::Directory shm("/dev/shm");
   env_.erase("TIERMEM_NVME");
-  env_["XDG_CACHE_HOME"] = shm;
+  env_["XDG_CACHE_HOME"] = shm.path();
   const Config config = good("dram=32M");
   EXPECT_TRUE(contains(config.notes.at(0), "it is memory itself"));
-  std::filesystem::remove_all(shm);
 }
 
 TEST_F(ConfigTest, nothing_is_created_for_a_configuration_that_is_refused) {

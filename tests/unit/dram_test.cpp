@@ -1,4 +1,5 @@
-// The DRAM tier's books, slabs and domains. Windows are in dram_windows_test.cpp.
+// The DRAM tier's books, slabs and domains. Windows are in dram_windows_test.cpp, touches without a
+// view in dram_faults_test.cpp, several hands in dram_hands_test.cpp.
 #include "tier/dram.hpp"
 
 #include <gtest/gtest.h>

@@ -10,6 +10,8 @@
 #include <fstream>
 #include <string>
 
+#include "support/directory.hpp"
+
 namespace tiermem {
 namespace {
 
@@ -22,13 +24,9 @@ constexpr const char* kMountV1 =
 class HostFactsTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = testing::TempDir() + "tiermem-facts-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
     file("/proc/meminfo",
          "MemTotal:       33554432 kB\nMemFree: 1 kB\nMemAvailable: 16777216 kB\n");
   }
-  void TearDown() override { std::filesystem::remove_all(root_); }
 
   void file(const std::string& path, const std::string& text) {
     const std::string full = root_ + path;
@@ -46,7 +44,8 @@ class HostFactsTest : public testing::Test {
   }
   HostFacts facts() const { return probe_host_facts(root_); }
 
-  std::string root_;
+  const test::Directory own_;
+  const std::string& root_ = own_.path();
 };
 
 TEST_F(HostFactsTest, memory_is_read_in_bytes) {

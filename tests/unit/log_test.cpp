@@ -15,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/directory.hpp"
+
 namespace tiermem {
 namespace {
 
@@ -40,16 +42,7 @@ namespace {
 
 class Log : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "tiermem-log-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-    path_ = directory_ + "/log";
-  }
-  void TearDown() override {
-    log_close();
-    std::filesystem::remove_all(directory_);
-  }
+  void TearDown() override { log_close(); }
   std::string text(const std::string& path) const {
     std::ifstream file(path);
     std::stringstream all;
@@ -58,7 +51,9 @@ class Log : public testing::Test {
   }
   std::string text() const { return text(path_); }
 
-  std::string directory_, path_;
+  const test::Directory own_;
+  const std::string& directory_ = own_.path();
+  const std::string path_ = directory_ + "/log";
 };
 
 TEST_F(Log, is_off_at_first_and_formats_nothing) {

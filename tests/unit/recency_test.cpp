@@ -44,8 +44,8 @@ class Memory {
       insert(ref);
     }
   }
-  std::vector<Recency::Victim> choose(unsigned n) {
-    std::vector<Recency::Victim> victims;
+  Vector<Recency::Victim> choose(unsigned n) {
+    Vector<Recency::Victim> victims;
     looks = 0;
     const std::size_t found = recency.choose(std::uint64_t{n} * kBytes, n, probe(), victims);
     EXPECT_EQ(found, victims.size());
@@ -154,7 +154,7 @@ TEST(Recency, a_call_finds_a_victim_even_when_all_were_referenced) {
 TEST(Recency, no_more_victims_than_the_bytes_and_the_limit_ask_for) {
   Memory memory(100);
   memory.insert_range(0, 100);
-  std::vector<Recency::Victim> victims;
+  Vector<Recency::Victim> victims;
   EXPECT_EQ(memory.recency.choose(3 * std::uint64_t{kBytes} - 1, 50, memory.probe(), victims), 3u);
   EXPECT_EQ(memory.recency.choose(~std::uint64_t{0}, 5, memory.probe(), victims), 5u);
   EXPECT_EQ(memory.recency.choose(0, 5, memory.probe(), victims), 0u);

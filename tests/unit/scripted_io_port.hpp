@@ -136,4 +136,23 @@ class ScriptedIoPort final : public IoPort {
   std::deque<IoRequest> queue_;
 };
 
+/// For a script: mostly none; an interruption, a short transfer or, where `lasting` allows it, an
+/// error that repeating does not help.
+inline ScriptedIoPort::Answer random_fault(std::mt19937& random, std::uint32_t length,
+                                           bool lasting) {
+  switch (random() % 12) {
+    case 0:
+      return {EINTR};
+    case 1:
+      return {EAGAIN};
+    case 2:
+    case 3:
+      return {0, static_cast<std::int64_t>(1 + random() % length)};
+    case 4:
+      return {lasting ? random() % 2 == 0 ? EIO : ENODATA : 0};
+    default:
+      return {};
+  }
+}
+
 }  // namespace tiermem

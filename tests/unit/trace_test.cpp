@@ -2,15 +2,14 @@
 #include "policy/trace.hpp"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
 #include "cli/read_file.hpp"
+#include "support/directory.hpp"
 
 namespace tiermem {
 namespace {
@@ -104,18 +103,12 @@ TEST(Trace, a_short_text_cannot_ask_for_more_than_the_limits) {
 
 class ReadFile : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::path(testing::TempDir()) /
-              ("tiermem_read_file_" + std::to_string(::getpid()));
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
   std::string write(const char* name, const std::string& bytes) {
-    const std::string path = folder_ / name;
+    const std::string path = folder_.path() + "/" + name;
     std::ofstream(path, std::ios::binary) << bytes;
     return path;
   }
-  std::filesystem::path folder_;
+  const test::Directory folder_;
 };
 
 TEST_F(ReadFile, plain_bytes_come_as_they_are_up_to_the_limit) {
@@ -128,7 +121,7 @@ TEST_F(ReadFile, plain_bytes_come_as_they_are_up_to_the_limit) {
 }
 
 TEST_F(ReadFile, a_missing_file_is_an_io_error_with_errno) {
-  const auto bytes = cli::read_compressed(folder_ / "none.gz");
+  const auto bytes = cli::read_compressed(folder_.path() + "/none.gz");
 #ifdef TIERMEM_HAVE_ZLIB
   ASSERT_EQ(bytes.code(), Code::io_error);
   EXPECT_EQ(bytes.status().info()->native, ENOENT);

@@ -1,0 +1,28 @@
+// Contexts and buffers that a test cannot do without: one that cannot be made is an error of the
+// test.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "tiermem/tiermem.hpp"
+
+namespace tiermem::test {
+
+/// Null when it cannot be made.
+inline std::unique_ptr<Context> make_context(const std::string& spec) {
+  auto context = Context::create(spec);
+  EXPECT_TRUE(context.ok()) << spec << ": " << context.message();
+  return context.ok() ? std::move(context).value() : nullptr;
+}
+
+inline Buffer make_buffer(Context& context, std::uint64_t bytes, const char* label) {
+  auto buffer = context.alloc(bytes, {.label = label});
+  EXPECT_TRUE(buffer.ok()) << label << ": " << buffer.message();
+  return buffer.ok() ? std::move(buffer).value() : Buffer();
+}
+
+}  // namespace tiermem::test

@@ -1,0 +1,157 @@
+// The DRAM tier under work: what the process grows by, and several hands at once.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "dram_fixture.hpp"
+
+namespace tiermem {
+namespace {
+
+std::uint64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::uint64_t size = 0;
+  std::uint64_t resident = 0;
+  file >> size >> resident;
+  return resident * 4096;
+}
+
+// Property: however many frames move over however large a window, the process grows by the budget
+// at most, and the bytes stay right.
+TEST(Dram, five_thousand_moves_grow_the_process_by_no_more_than_the_budget) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  constexpr std::uint64_t kExtents = 256;
+  constexpr std::uint64_t kBudget = 64 * kMiB;
+  for (const Mechanism mechanism : {Mechanism::uffd_move, Mechanism::remap, Mechanism::in_place}) {
+    std::mt19937 random(seed);
+    auto made = make_tier(kBudget, mechanism);
+    if (!made.ok()) {
+      continue;  // Said by the tests above.
+    }
+    DramTier& tier = **made;
+    std::byte* const window = *tier.reserve_window(kExtents * 2 * kMiB, 2 * kMiB);
+    const std::uint64_t before = resident_bytes();
+    std::vector<std::pair<FrameId, std::uint64_t>> inside;  // Frame and extent.
+    std::vector<bool> taken(kExtents, false);
+    for (int move = 0; move < 5'000; ++move) {
+      const FrameId frame = tier.acquire_frame({Pool::movable, 2 * kMiB, 0});
+      if (!frame.valid()) {
+        const std::size_t victim = random() % inside.size();
+        const auto [gone, extent] = inside[victim];
+        std::byte* const at = window + extent * 2 * kMiB;
+        std::uint64_t first = 0;
+        std::memcpy(&first, at, 8);
+        ASSERT_EQ(first, extent + 1);
+        ASSERT_TRUE(tier.unmap(gone, at).ok());
+        tier.return_frame(gone);
+        taken[extent] = false;
+        inside[victim] = inside.back();
+        inside.pop_back();
+        continue;
+      }
+      std::uint64_t extent = random() % kExtents;
+      while (taken[extent]) {
+        extent = (extent + 1) % kExtents;
+      }
+      std::byte* const at = window + extent * 2 * kMiB;
+      if (tier.needs_populate(frame)) {
+        ASSERT_TRUE(tier.populate(frame, false, nullptr).ok());
+      }
+      const std::uint64_t first = extent + 1;
+      std::memcpy(tier.landing(frame, at), &first, 8);
+      Mechanism used{};
+      ASSERT_TRUE(tier.map(frame, at, used).ok());
+      taken[extent] = true;
+      inside.emplace_back(frame, extent);
+      ASSERT_LE(tier.books().used(), kBudget);
+    }
+    const std::uint64_t after = resident_bytes();
+    EXPECT_LE(after, before + kBudget + kBudget / 10);
+    EXPECT_GE(after, before + kBudget / 2) << "the measure measures nothing";
+    for (const auto& [frame, extent] : inside) {
+      ASSERT_TRUE(tier.unmap(frame, window + extent * 2 * kMiB).ok());
+      tier.return_frame(frame);
+    }
+  }
+}
+
+// Several hands on different frames at once, the mover handing out and taking back.
+TEST(Dram, hands_work_on_different_frames_at_once) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  for (const Mechanism mechanism : {Mechanism::uffd_move, Mechanism::remap, Mechanism::in_place}) {
+    auto made = make_tier(64 * kMiB, mechanism);
+    if (!made.ok()) {
+      continue;
+    }
+    DramTier& tier = **made;
+    for (int round = 0; round < 8; ++round) {
+      struct Work {
+        FrameId frame;
+        std::byte* at;
+        std::uint64_t bytes;
+        Pool pool;
+      };
+      constexpr unsigned kHands = 4;
+      std::vector<std::vector<Work>> work(kHands);
+      std::vector<std::pair<std::byte*, std::uint64_t>> windows;
+      for (unsigned i = 0; i < 24; ++i) {
+        const std::uint64_t bytes = i % 3 == 0 ? 2 * kMiB : 64 * kKiB;
+        const Pool pool = i % 3 == 2 ? Pool::locked : tier.window_pool(bytes);
+        std::byte* at = nullptr;
+        if (pool != Pool::locked) {
+          at = *tier.reserve_window(bytes, bytes);
+          windows.emplace_back(at, bytes);
+        }
+        const FrameId frame = tier.acquire_frame({pool, bytes, static_cast<std::uint32_t>(round)});
+        ASSERT_TRUE(frame.valid());
+        work[i % kHands].push_back({frame, at, bytes, pool});
+      }
+      std::atomic<int> wrong{0};
+      std::vector<std::thread> hands;
+      for (unsigned hand = 0; hand < kHands; ++hand) {
+        hands.emplace_back([&, hand] {
+          std::uint64_t what = hand * 1000;
+          for (const Work& job : work[hand]) {
+            ++what;
+            Mechanism used{};
+            wrong += tier.populate(job.frame, true, nullptr).ok() ? 0 : 1;
+            std::byte* const landing = tier.landing(job.frame, job.at);
+            fill(landing, job.bytes, what);
+            wrong += tier.map(job.frame, job.at, used).ok() ? 0 : 1;
+            wrong += holds(job.at != nullptr ? job.at : landing, job.bytes, what) ? 0 : 1;
+            wrong += tier.unmap(job.frame, job.at).ok() ? 0 : 1;
+          }
+        });
+      }
+      for (std::thread& hand : hands) {
+        hand.join();
+      }
+      EXPECT_EQ(wrong, 0);
+      for (const auto& each : work) {
+        for (const Work& job : each) {
+          tier.return_frame(job.frame);
+        }
+      }
+      for (const auto& [at, bytes] : windows) {
+        tier.release_window(at, bytes);
+      }
+      // A hand trims while the others are idle, as the mover orders.
+      tier.begin_trim(4 * kMiB);
+      std::thread trimmer([&] { tier.run_trim(); });
+      trimmer.join();
+      tier.finish_trim();
+      ASSERT_TRUE(tier.test_consistent());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tiermem
