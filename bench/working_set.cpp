@@ -21,6 +21,7 @@ constexpr std::uint64_t kBatch = 8;  // Extents of one prefetch.
 constexpr std::size_t kBatches =
     6;  // Prefetches under way: three times what goes to a device ahead of use.
 constexpr std::uint64_t kRandom = 64 * kMiB;
+constexpr std::uint64_t kBlock = 64 << 10;
 
 /// Bytes that came in, asked for ahead or on demand.
 std::uint64_t came_in(const Stats& stats) {
@@ -130,8 +131,9 @@ Result<Stats> WorkingSet::stream(std::uint64_t bytes, std::uint32_t mode) {
       if (!view.ok()) {
         return std::move(view).status();
       }
-      if (mode != kRead) {
-        std::memcpy(view->data(), &used, sizeof(used));
+      // In each block that has a checksum: else only a part of the extent would be written.
+      for (std::uint64_t at = 0; mode != kRead && at < kExtent; at += kBlock) {
+        std::memcpy(view->data() + at, &used, sizeof(used));
       }
     }
   }

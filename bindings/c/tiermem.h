@@ -245,7 +245,8 @@ TIERMEM_API tm_status tm_alloc(tm_context* context, uint64_t bytes,
 /**
  * Makes a read-only buffer whose cold copy is the file itself, from `offset` on; `length` 0: to its
  * end. Evicting it writes nothing. The file must not change while the buffer lives; a change that
- * is noticed is #TM_IO_ERROR for whoever reads.
+ * is noticed is #TM_IO_ERROR for whoever reads. Deleting it, or giving its name to another file, is
+ * no change.
  *
  * Errors: #TM_INVALID_ARGUMENT for a path that is no file, or a range that is not in it;
  * #TM_IO_ERROR with errno for a file that cannot be used; as tm_alloc() for the options.

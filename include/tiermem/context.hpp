@@ -46,8 +46,9 @@ class TIERMEM_API Context {
   /// A buffer of `bytes`, reading as zeros. Costs no memory until touched.
   Result<Buffer> alloc(std::uint64_t bytes, const BufferOptions& options = {});
   /// A read-only buffer whose cold copy is the file itself: eviction writes nothing. `length` 0: to
-  /// the end. Errors: io_error with errno; invalid_argument if there is no
-  /// such file or the range is not in it.
+  /// the end. The file must not change while the buffer lives; deleting it, or giving its name to
+  /// another, is no change. Errors: io_error with errno; invalid_argument if there is no such file
+  /// or the range is not in it.
   Result<Buffer> adopt_file(const char* path, std::uint64_t offset = 0, std::uint64_t length = 0,
                             const BufferOptions& options = {});
   /// The handle is stale at once; the bytes live until the last view and transfer end.

@@ -90,6 +90,18 @@ struct ArenaAllocator {
   }
 };
 
+/// A base for objects made with `new`: they lie in the arena.
+struct InArena {
+  static void* operator new(std::size_t bytes) {
+    void* block = arena_allocate(bytes);
+    if (block == nullptr) {
+      throw std::bad_alloc();
+    }
+    return block;
+  }
+  static void operator delete(void* block, std::size_t bytes) noexcept { arena_free(block, bytes); }
+};
+
 template <typename T>
 using Vector = std::vector<T, ArenaAllocator<T>>;
 template <typename T>

@@ -6,8 +6,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <new>
+
+#include "base/arena.hpp"
 
 // Weak: libraries built without the choice do not have it, and then it is null.
 extern "C" XXH128_hash_t XXH3_128bits_dispatch(const void* data, std::size_t bytes)
@@ -37,12 +38,16 @@ Checksums::Hash hash_block(const std::byte* bytes, std::size_t n) {
   return {hash.low64, hash.high64};
 }
 
+std::size_t room(std::uint32_t count) {
+  return sizeof(Checksums) + (count - 1) * sizeof(Checksums::Hash);
+}
+
 }  // namespace
 
 Checksums* Checksums::make(std::uint64_t extent_bytes, std::uint32_t block_bytes) {
   const auto block = static_cast<std::uint32_t>(std::min<std::uint64_t>(block_bytes, extent_bytes));
   const auto count = static_cast<std::uint32_t>(extent_bytes / block);
-  void* memory = std::malloc(sizeof(Checksums) + (count - 1) * sizeof(Hash));
+  void* memory = arena_allocate(room(count));
   if (memory == nullptr) {
     return nullptr;
   }
@@ -53,7 +58,9 @@ Checksums* Checksums::make(std::uint64_t extent_bytes, std::uint32_t block_bytes
 }
 
 void Checksums::destroy(Checksums* sums) {
-  std::free(sums);
+  if (sums != nullptr) {
+    arena_free(sums, room(sums->count));
+  }
 }
 
 void Checksums::compute(const std::byte* bytes) {

@@ -9,7 +9,7 @@
 
 namespace tiermem {
 
-Mover::Mover(Residency& residency, std::vector<AddressableTier*> memory, SlotTier* block,
+Mover::Mover(Residency& residency, std::span<AddressableTier* const> memory, SlotTier* block,
              SlotTier* files, Hands& hands, const MoverOptions& options)
     : residency_(residency), hands_(hands), options_(options), block_(block), files_(files) {
   for (AddressableTier* tier : memory) {
@@ -153,6 +153,12 @@ bool Mover::take_completions() {
   return any;
 }
 
+void Mover::enlist(Request& request) {
+  request.at = static_cast<std::uint32_t>(active_.size());
+  active_.push_back(&request);
+  next_deadline_ = std::min(next_deadline_, request.deadline_ns);
+}
+
 void Mover::admit(Request& request) {
   request.state = Request::State::loading;
   switch (request.want) {
@@ -178,8 +184,7 @@ void Mover::admit(Request& request) {
         completed_.push_back(&request);
         return;
       }
-      active_.push_back(&request);
-      next_deadline_ = std::min(next_deadline_, request.deadline_ns);
+      enlist(request);
       if (request.tier.kind == Kind::block) {
         if (block_ != nullptr) {
           block_->set_budget(request.value);
@@ -199,9 +204,8 @@ void Mover::admit(Request& request) {
       budget_request_ = &request;
       return;
     case Want::drain:
-      active_.push_back(&request);
+      enlist(request);
       request.pending = 1;
-      next_deadline_ = std::min(next_deadline_, request.deadline_ns);
       // What waits for others ends here; what is under way ends by itself.
       for (std::size_t i = 0; i < active_.size();) {
         const bool other = active_[i] != &request && active_[i]->want != Want::free;
@@ -216,8 +220,7 @@ void Mover::admit(Request& request) {
     default:
       break;
   }
-  active_.push_back(&request);
-  next_deadline_ = std::min(next_deadline_, request.deadline_ns);
+  enlist(request);
   if (request.want == Want::free) {
     end_requests_for(request.index);
   }
@@ -344,11 +347,9 @@ Status Mover::late(Request& request) {
 void Mover::complete(Request& request, Status status) {
   request.status = std::move(status);
   request.state = Request::State::done;
-  const auto at = std::find(active_.begin(), active_.end(), &request);
-  if (at != active_.end()) {
-    *at = active_.back();
-    active_.pop_back();
-  }
+  active_[request.at] = active_.back();
+  active_[request.at]->at = request.at;
+  active_.pop_back();
   completed_.push_back(&request);
 }
 

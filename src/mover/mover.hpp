@@ -19,10 +19,9 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
-#include <deque>
 #include <string>
-#include <vector>
 
+#include "base/arena.hpp"
 #include "mover/job.hpp"
 #include "mover/request.hpp"
 #include "mover/transfer.hpp"
@@ -53,7 +52,7 @@ class Mover {
   static constexpr std::int64_t kNever = INT64_MAX;
 
   /// `memory[0]` is the host's. `block` and `files` may be null.
-  Mover(Residency& residency, std::vector<AddressableTier*> memory, SlotTier* block,
+  Mover(Residency& residency, std::span<AddressableTier* const> memory, SlotTier* block,
         SlotTier* files, Hands& hands, const MoverOptions& options);
   ~Mover();
   Mover(const Mover&) = delete;
@@ -94,6 +93,7 @@ class Mover {
   void take_posts();
   bool take_completions();
   void admit(Request& request);
+  void enlist(Request& request);
   void end_requests_for(std::uint32_t index);
   static const Span* stale_span(const Request& request);
   bool writes_in_two_spaces(const Request& request) const;
@@ -102,7 +102,7 @@ class Mover {
   void complete(Request& request, Status status);
   Status late(Request& request);
 
-  // requests.cpp: needs, waiters, holds.
+  // needs.cpp: what each extent of a request lacks.
   enum class Arm : std::uint8_t { ready, wait_transfer, wait_pins, queued };
   void build_needs(Request& request);
   void activate(Request& request);
@@ -110,13 +110,15 @@ class Mover {
   void arm(Request& request, std::uint32_t index);
   Arm arm_acquire(Request& request, Need& need);
   Arm arm_leave(Request& request, Need& need);
+  bool ready(const Need& need) const;
+  bool nothing_to_read(const Need& need) const;
+
+  // requests.cpp: waiters, holds, ends.
   void maybe_finish(Request& request);
   void finish_acquire(Request& request);
   void finish_free(Request& request);
   void park_discards(Request& request);
   void leave_parking(Request& request);
-  bool ready(const Need& need) const;
-  bool nothing_to_read(const Need& need) const;
   void wait_for(Request& request, std::uint32_t index, ExtentRef ref);
   bool stop_waiting(Request& request, std::uint32_t index);
   void forget_waits(Request& request);
@@ -246,7 +248,7 @@ class Mover {
     unsigned in_flight = 0;        // In parts of a request: see weight().
     unsigned reads = 0;            // Of these.
     std::uint64_t idle_bytes = 0;  // In flight that nobody waits for: prefetches, background.
-    std::array<std::array<std::deque<std::uint32_t>, 2>, kPriorities> queues;
+    std::array<std::array<Deque<std::uint32_t>, 2>, kPriorities> queues;
   };
   Channel& channel_of(const Transfer& transfer) {
     return transfer.channel == files_ && files_ != nullptr ? files_channel_ : block_channel_;
@@ -297,40 +299,40 @@ class Mover {
   // The stepping thread's.
   std::int64_t now_ = 0;
   std::int64_t next_deadline_ = kNever;
-  std::deque<Space> spaces_;  // Stable addresses: hands hold `trim`.
+  Deque<Space> spaces_;  // Stable addresses: hands hold `trim`.
   Channel block_channel_, files_channel_;
-  std::deque<Transfer> transfers_;  // Stable addresses.
-  std::vector<std::uint32_t> free_transfers_;
+  Deque<Transfer> transfers_;  // Stable addresses.
+  Vector<std::uint32_t> free_transfers_;
   std::uint32_t transfers_live_ = 0;
   unsigned housekeeping_ = 0;  // Trim and grow jobs under way.
-  std::vector<Waiter> waiters_;
-  std::vector<std::uint32_t> free_waiters_;
-  std::vector<Request*> active_;     // Admitted, not done.
-  std::deque<Request*> room_queue_;  // Oldest first; the head collects frames.
-  std::vector<Request*> arming_;     // Large requests, looked at in pieces.
-  std::vector<std::pair<Request*, std::uint32_t>> pin_waiters_;
-  std::deque<std::pair<Request*, std::uint32_t>> prefetch_queue_;
+  Vector<Waiter> waiters_;
+  Vector<std::uint32_t> free_waiters_;
+  Vector<Request*> active_;     // Admitted, not done.
+  Deque<Request*> room_queue_;  // Oldest first; the head collects frames.
+  Vector<Request*> arming_;     // Large requests, looked at in pieces.
+  Vector<std::pair<Request*, std::uint32_t>> pin_waiters_;
+  Deque<std::pair<Request*, std::uint32_t>> prefetch_queue_;
   unsigned prefetches_ = 0;  // Under way.
   Request* parking_ = nullptr;
-  std::deque<Request*> parking_queue_;
-  std::deque<Job*> own_jobs_;            // To be run by take_completions.
-  std::vector<std::uint32_t> recopies_;  // Promotes whose source changed under the copy.
-  std::deque<std::uint32_t> staging_queue_;
-  std::vector<Staging> staging_;
-  std::deque<std::uint32_t> growing_queue_;  // Demotes that wait for the slot tier to grow.
+  Deque<Request*> parking_queue_;
+  Deque<Job*> own_jobs_;            // To be run by take_completions.
+  Vector<std::uint32_t> recopies_;  // Promotes whose source changed under the copy.
+  Deque<std::uint32_t> staging_queue_;
+  Vector<Staging> staging_;
+  Deque<std::uint32_t> growing_queue_;  // Demotes that wait for the slot tier to grow.
   bool growing_ = false;
   Job grow_;
   Request* budget_request_ = nullptr;
-  std::uint64_t budget_before_ = 0;       // To go back to if it cannot be met.
-  std::vector<std::uint32_t> reclaimed_;  // Spare buffers given up, to be freed by the next step.
+  std::uint64_t budget_before_ = 0;  // To go back to if it cannot be met.
+  Vector<std::uint32_t> reclaimed_;  // Spare buffers given up, to be freed by the next step.
   struct Stock {
-    unsigned under_way = 0;       // Spare buffers of the order that are being made.
-    std::vector<ExtentRef> made;  // By the last order.
+    unsigned under_way = 0;  // Spare buffers of the order that are being made.
+    Vector<ExtentRef> made;  // By the last order.
   };
   std::array<Stock, 27> stock_;  // By the logarithm of the extent's size.
-  std::vector<Request*> completed_;
-  std::vector<Recency::Victim> victims_;
-  std::vector<std::uint32_t>
+  Vector<Request*> completed_;
+  Vector<Recency::Victim> victims_;
+  Vector<std::uint32_t>
       device_failures_;  // Consecutive failed writes, by device of the block tier.
   std::int64_t write_backoff_until_ = 0;
   std::int64_t write_backoff_ns_ = 0;

@@ -145,7 +145,7 @@ void Mover::landed(Transfer& transfer) {
 
 // Copies whose source was written meanwhile: again, once nobody writes.
 void Mover::serve_recopies() {
-  std::vector<std::uint32_t> waiting;
+  Vector<std::uint32_t> waiting;
   waiting.swap(recopies_);
   for (const std::uint32_t at : waiting) {
     Transfer& transfer = transfers_[at];

@@ -4,8 +4,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <vector>
 
+#include "base/arena.hpp"
 #include "residency/residency.hpp"
 #include "tier/tier.hpp"
 #include "tiermem/status.hpp"
@@ -39,12 +39,12 @@ struct Need {
   FrameId frame{};  ///< Reserved and not yet used.
 };
 
-struct Request {
+struct Request : InArena {
   static constexpr std::int64_t kForever = INT64_MAX;
 
   // The caller's.
   Want want = Want::acquire;
-  std::vector<Span> spans;
+  Vector<Span> spans;
   ViewRecord* views = nullptr;
   std::int64_t deadline_ns = kForever;
   std::int32_t thread =
@@ -65,7 +65,8 @@ struct Request {
 
   // The mover's.
   enum class State : std::uint8_t { posted, room, loading, done } state = State::posted;
-  std::vector<Need> needs;
+  Vector<Need> needs;
+  std::uint32_t at = 0;        ///< Where it stands in the list of active ones.
   std::uint32_t armed = 0;     ///< Needs looked at so far.
   std::uint32_t pending = 0;   ///< Of these, not ready yet.
   bool collecting = false;     ///< Head of the room queue: its needs are held.

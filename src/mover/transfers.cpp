@@ -1,5 +1,6 @@
 // The records of transfers, and the ends of their jobs and I/O: which step of promote, demote or
 // evict is next. The stepping thread only; never waits.
+#include <cerrno>
 #include <system_error>
 #include <utility>
 
@@ -92,7 +93,7 @@ void Mover::job_done(Job& job) {
       return;
     }
     growing_ = false;
-    std::deque<std::uint32_t> waiting;
+    Deque<std::uint32_t> waiting;
     waiting.swap(growing_queue_);
     for (const std::uint32_t at : waiting) {
       if (job.status.ok()) {
@@ -212,11 +213,14 @@ void Mover::io_done(const SlotCompletion& completion) {
 
 Status Mover::io_error(const Transfer& transfer, Code code, int native, std::uint16_t device,
                        std::uint64_t offset) {
+  const bool changed = transfer.channel == files_ && native == ESTALE;
   ErrorInfo info = error_info(
       code, "{} of buffer '{}' failed on {} at offset {}: {}",
       transfer.kind == Transfer::Kind::promote ? "reading an extent" : "writing an extent",
       record_of(transfer.ref).label, transfer.channel->device_name(device), offset,
-      native != 0 ? std::generic_category().message(native) : std::string(code_name(code)));
+      changed       ? "the file has changed since it was adopted (size or times)"
+      : native != 0 ? std::generic_category().message(native)
+                    : std::string(code_name(code)));
   info.native = native;
   info.tier = transfer.channel->place();
   info.tier.index = device;

@@ -6,8 +6,8 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 
+#include "base/arena.hpp"
 #include "os/io_port.hpp"
 
 namespace tiermem {
@@ -55,7 +55,7 @@ class IoLanes {
     friend class IoLanes;
     IoLanes& lanes_;
     unsigned number_;
-    std::deque<IoCompletion> ready_;
+    Deque<IoCompletion> ready_;
   };
 
   // Takes what the port has and gives each completion to its lane.

@@ -5,13 +5,13 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/arena.hpp"
 #include "os/waitable_io_port.hpp"
 
 namespace tiermem {
@@ -51,15 +51,15 @@ class ThreadPort final : public WaitableIoPort {
   unsigned capacity_ = 0;
 
   // The owner's.
-  std::vector<IoRequest> staged_;  ///< Submitted and not flushed.
-  unsigned in_flight_ = 0;         ///< Submitted and not reaped; at most capacity_.
+  Vector<IoRequest> staged_;  ///< Submitted and not flushed.
+  unsigned in_flight_ = 0;    ///< Submitted and not reaped; at most capacity_.
 
   // Guarded by mutex_.
   std::mutex mutex_;
   std::condition_variable work_;  ///< queue_ or stop_ changed.
   std::condition_variable done_;  ///< completed_ or woken_ changed.
-  std::deque<IoRequest> queue_;
-  std::vector<IoCompletion> completed_;
+  Deque<IoRequest> queue_;
+  Vector<IoCompletion> completed_;
   bool stop_ = false;
 
   std::atomic<bool> woken_{false};  ///< Set by any, taken back by the owner.

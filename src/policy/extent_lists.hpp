@@ -10,7 +10,8 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+
+#include "base/arena.hpp"
 
 namespace tiermem {
 
@@ -115,7 +116,7 @@ class ExtentLists {
   Ends& ends(Order list) { return ends_[static_cast<std::size_t>(list)]; }
   const Ends& ends(Order list) const { return ends_[static_cast<std::size_t>(list)]; }
 
-  std::vector<ExtentRecord> records_;
+  Vector<ExtentRecord> records_;
   std::array<Ends, kOrders> ends_{};
 };
 

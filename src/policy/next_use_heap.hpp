@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
-#include <vector>
 
+#include "base/arena.hpp"
 #include "policy/extent_lists.hpp"
 
 namespace tiermem {
@@ -86,7 +86,7 @@ class NextUseHeap {
   }
 
   ExtentLists& lists_;
-  std::vector<Entry> entries_;
+  Vector<Entry> entries_;
 };
 
 }  // namespace tiermem

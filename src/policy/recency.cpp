@@ -244,7 +244,7 @@ void Recency::to_main(ExtentRef ref) {
 }
 
 /// How many of `limit` victims `out` can take: memory for them is found before anything changes.
-unsigned Recency::room_for(std::vector<Victim>& out, unsigned limit) const {
+unsigned Recency::room_for(Vector<Victim>& out, unsigned limit) const {
   const std::size_t wanted = std::min<std::size_t>({limit, lists_.size(), std::size_t{1} << 20});
   if (out.capacity() - out.size() < wanted) {
     try {

@@ -26,8 +26,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-#include <vector>
 
+#include "base/arena.hpp"
 #include "policy/extent_lists.hpp"
 #include "policy/next_use_heap.hpp"
 #include "tiermem/status.hpp"
@@ -86,7 +86,7 @@ class Recency {
   /// inserted().
   template <class Probe>
   std::size_t choose(std::uint64_t bytes_needed, unsigned limit, Probe&& probe,
-                     std::vector<Victim>& out);
+                     Vector<Victim>& out);
   /// Ends the fresh time of extents that had it; asks about each of them, at most `looks`. choose()
   /// does this too, but a mover that calls it after insertions, every step, tells early references
   /// from later ones also while the memory fills and nothing has to leave.
@@ -123,7 +123,7 @@ class Recency {
     std::uint64_t needed;
     unsigned limit;
     unsigned looks;  ///< Left in this stage.
-    std::vector<Victim>& out;
+    Vector<Victim>& out;
     std::uint64_t bytes = 0;
     unsigned count = 0;
     bool done() const { return bytes >= needed || count >= limit; }
@@ -148,7 +148,7 @@ class Recency {
   void detach(ExtentRef ref);
   void note_origin(ExtentRef ref);
   void to_main(ExtentRef ref);
-  unsigned room_for(std::vector<Victim>& out, unsigned limit) const;
+  unsigned room_for(Vector<Victim>& out, unsigned limit) const;
   std::uint64_t first_far_ordinal() const;
   void expire(std::size_t entries);
   void give(Search& search, ExtentRef ref, bool dirty, std::uint32_t bytes);
@@ -178,7 +178,7 @@ class Recency {
 
 template <class Probe>
 std::size_t Recency::choose(std::uint64_t bytes_needed, unsigned limit, Probe&& probe,
-                            std::vector<Victim>& out) {
+                            Vector<Victim>& out) {
   Search search{bytes_needed, room_for(out, limit), 0, out};
   const unsigned looks = search.limit + 64;
   exhausted_ = false;

@@ -19,8 +19,8 @@ ReplayResult replay_recency(std::span<const Reference> references, std::uint32_t
   struct State {
     bool resident = false, referenced = false, dirty = false;
   };
-  std::vector<State> state(blocks);
-  std::vector<Recency::Victim> victims;
+  Vector<State> state(blocks);
+  Vector<Recency::Victim> victims;
   std::uint32_t resident = 0;
   ReplayResult result;
   const auto probe = [&](ExtentRef ref) {

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <vector>
 
+#include "base/arena.hpp"
 #include "residency/extents.hpp"
 #include "tiermem/status.hpp"
 
@@ -110,9 +110,9 @@ class Buffers {
   std::atomic<std::uint64_t> live_{0}, live_extents_{0};
 
   std::mutex mutex_;
-  std::vector<std::uint32_t> free_records_;
+  Vector<std::uint32_t> free_records_;
   // Runs of extents by the logarithm of their length: a run is reused only for runs of its class.
-  std::vector<ExtentRef> free_runs_[32];
+  Vector<ExtentRef> free_runs_[32];
   Block blocks_[3] = {{0, kBlockWords}, {0, kBlockWords / 2}, {0, kBlockWords / 4}};
   ExtentRef next_extent_ = 0;
 };

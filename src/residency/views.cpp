@@ -13,17 +13,17 @@ namespace tiermem {
 namespace {
 
 std::mutex g_contexts_mutex;
-std::vector<std::pair<std::uint64_t, LiveViews*>> g_contexts;  // Those alive; guarded by the mutex.
+Vector<std::pair<std::uint64_t, LiveViews*>> g_contexts;  // Those alive; guarded by the mutex.
 std::atomic<std::uint64_t> g_next_id{1};
 
 // What one thread has of one context.
 struct ThreadChunks {
   std::uint64_t context = 0;
-  std::vector<std::uint32_t> chunks;  // The first is tried first.
+  Vector<std::uint32_t> chunks;  // The first is tried first.
 };
 
 struct ThreadViews {
-  std::vector<ThreadChunks> all;
+  Vector<ThreadChunks> all;
 
   ~ThreadViews() {
     const ArenaScope inside;
@@ -36,7 +36,7 @@ struct ThreadViews {
       }
     }
   }
-  std::vector<std::uint32_t>& of(std::uint64_t context) {
+  Vector<std::uint32_t>& of(std::uint64_t context) {
     for (ThreadChunks& mine : all) {
       if (mine.context == context) {
         return mine.chunks;
@@ -97,7 +97,7 @@ bool LiveViews::new_chunk(std::uint32_t& chunk) {
   return true;
 }
 
-void LiveViews::give_back(const std::vector<std::uint32_t>& chunks) {
+void LiveViews::give_back(const Vector<std::uint32_t>& chunks) {
   std::lock_guard lock(mutex_);
   free_chunks_.insert(free_chunks_.end(), chunks.begin(), chunks.end());
 }

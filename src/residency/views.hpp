@@ -15,8 +15,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <vector>
 
+#include "base/arena.hpp"
 #include "residency/extents.hpp"
 #include "tiermem/types.hpp"
 
@@ -131,7 +131,7 @@ class LiveViews {
   /// For all contexts, by the one thread of a child of fork.
   static void after_fork_in_child() noexcept;
   /// Called when a thread ends: its chunks may be used by another.
-  void give_back(const std::vector<std::uint32_t>& chunks);
+  void give_back(const Vector<std::uint32_t>& chunks);
 
  private:
   static constexpr unsigned kIndexBits = 22;
@@ -169,7 +169,7 @@ class LiveViews {
   ReservedArray<ViewSlot> slots_;
   std::atomic<std::uint32_t> chunks_{0};  // Ever given out.
   std::mutex mutex_;
-  std::vector<std::uint32_t> free_chunks_;
+  Vector<std::uint32_t> free_chunks_;
 };
 
 }  // namespace tiermem

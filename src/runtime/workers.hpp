@@ -2,12 +2,11 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <mutex>
 #include <thread>
-#include <vector>
 
+#include "base/arena.hpp"
 #include "mover/job.hpp"
 
 namespace tiermem {
@@ -31,11 +30,11 @@ class Workers final : public Hands {
   const std::function<void()> wake_;
   std::mutex mutex_;
   std::condition_variable available_;
-  std::deque<Job*> queue_;            // Guarded by mutex_.
-  std::vector<Job*> done_;            // Guarded by mutex_.
-  bool stop_ = false;                 // Guarded by mutex_.
-  unsigned asleep_ = 0;               // Guarded by mutex_: nobody is notified in vain.
-  std::vector<std::thread> threads_;  // Last: they use all of the above.
+  Deque<Job*> queue_;            // Guarded by mutex_.
+  Vector<Job*> done_;            // Guarded by mutex_.
+  bool stop_ = false;            // Guarded by mutex_.
+  unsigned asleep_ = 0;          // Guarded by mutex_: nobody is notified in vain.
+  Vector<std::thread> threads_;  // Last: they use all of the above.
 };
 
 }  // namespace tiermem

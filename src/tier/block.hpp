@@ -173,20 +173,20 @@ class BlockTier final : public SlotTier {
   void close_piece(std::uint32_t index);
   void finish(std::uint32_t index);
   template <typename Record>
-  static void push(Queue& queue, std::vector<Record>& pool, std::uint32_t index);
+  static void push(Queue& queue, Vector<Record>& pool, std::uint32_t index);
   template <typename Record>
-  static std::uint32_t pop(Queue& queue, std::vector<Record>& pool);
+  static std::uint32_t pop(Queue& queue, Vector<Record>& pool);
 
   // Constant after construction.
   IoPort& port_;
   BlockOptions options_;
 
   // The mover's.
-  std::vector<Device> devices_;
-  std::vector<Transfer> transfers_;  ///< Grows only above depth().
-  std::vector<std::uint32_t> free_transfers_;
-  std::vector<Piece> pieces_;  ///< depth() records.
-  std::vector<std::uint32_t> free_pieces_;
+  Vector<Device> devices_;
+  Vector<Transfer> transfers_;  ///< Grows only above depth().
+  Vector<std::uint32_t> free_transfers_;
+  Vector<Piece> pieces_;  ///< depth() records.
+  Vector<std::uint32_t> free_pieces_;
   Queue done_;  ///< Transfers to report.
 
   // Guarded by mutex_.

@@ -19,7 +19,7 @@ Code code_of(int native) {
 }  // namespace
 
 template <typename Record>
-void BlockTier::push(Queue& queue, std::vector<Record>& pool, std::uint32_t index) {
+void BlockTier::push(Queue& queue, Vector<Record>& pool, std::uint32_t index) {
   pool[index].next = kNone;
   if (queue.empty()) {
     queue.head = index;
@@ -30,7 +30,7 @@ void BlockTier::push(Queue& queue, std::vector<Record>& pool, std::uint32_t inde
 }
 
 template <typename Record>
-std::uint32_t BlockTier::pop(Queue& queue, std::vector<Record>& pool) {
+std::uint32_t BlockTier::pop(Queue& queue, Vector<Record>& pool) {
   const std::uint32_t index = queue.head;
   queue.head = pool[index].next;
   return index;
@@ -404,8 +404,8 @@ Status BlockTier::check_invariants() const {
       return status;
     }
   }
-  std::vector<std::uint32_t> open(transfers_.size(), 0);
-  std::vector<std::uint32_t> device_open(devices_.size(), 0);
+  Vector<std::uint32_t> open(transfers_.size(), 0);
+  Vector<std::uint32_t> device_open(devices_.size(), 0);
   for (const Piece& piece : pieces_) {
     if (piece.transfer != kNone) {
       std::uint32_t member = piece.transfer;
@@ -416,7 +416,7 @@ Status BlockTier::check_invariants() const {
       ++device_open[transfers_[piece.transfer].result.device];
     }
   }
-  std::vector<std::uint64_t> outstanding(devices_.size(), 0);
+  Vector<std::uint64_t> outstanding(devices_.size(), 0);
   for (std::size_t i = 0; i < transfers_.size(); ++i) {
     const Transfer& transfer = transfers_[i];
     const std::uint32_t expected = transfer.live ? transfer.open : 0;

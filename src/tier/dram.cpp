@@ -242,7 +242,7 @@ void DramTier::add_victims(std::uint64_t bytes, std::uint64_t& chosen) {
 
 void DramTier::run_trim() {
   // Neighbours go in one call.
-  std::vector<Victim*> order;
+  Vector<Victim*> order;
   order.reserve(trimming_.size());
   for (Victim& victim : trimming_) {
     order.push_back(&victim);

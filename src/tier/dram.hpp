@@ -18,8 +18,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <vector>
 
+#include "base/arena.hpp"
 #include "os/userfault.hpp"
 #include "tier/dram_counters.hpp"
 #include "tier/frame_mapper.hpp"
@@ -175,9 +175,9 @@ class DramTier final : public AddressableTier {
   std::uint64_t clock_ = 0;  // Stamps of cached frames.
   std::array<std::array<std::unique_ptr<FramePool>, 27>, 3> pools_;
   std::array<std::unique_ptr<SlabPool>, 21> slabs_;
-  std::vector<Victim> leaving_;  // Returned, not to be reused; in_use until trimmed.
+  Vector<Victim> leaving_;  // Returned, not to be reused; in_use until trimmed.
   std::uint64_t leaving_bytes_ = 0;
-  std::vector<Victim> trimming_;  // The mover's, but a hand's between begin_trim and finish_trim.
+  Vector<Victim> trimming_;  // The mover's, but a hand's between begin_trim and finish_trim.
 };
 
 }  // namespace tiermem

@@ -16,9 +16,11 @@
 namespace tiermem {
 namespace {
 
-Status cannot(const char* path, int native, const char* what) {
-  return fail_native(native == ENOENT || native == EISDIR ? Code::invalid_argument : Code::io_error,
-                     native, "adopt_file: {} '{}': {}", what, path,
+Status cannot_open(const char* path, int native) {
+  constexpr std::array kNoFile = {ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG};
+  const bool no_file = std::find(kNoFile.begin(), kNoFile.end(), native) != kNoFile.end();
+  return fail_native(no_file ? Code::invalid_argument : Code::io_error, native,
+                     "adopt_file: cannot open '{}': {}", path,
                      std::generic_category().message(native));
 }
 
@@ -42,19 +44,25 @@ Result<FileTier::Adopted> FileTier::adopt(const char* path, std::uint64_t offset
                                           std::uint64_t length) {
   File file;
   file.path = path;
-  file.buffered_fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  file.buffered_fd = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // A pipe would wait.
   if (file.buffered_fd < 0) {
-    return cannot(path, errno, "cannot open");
+    return cannot_open(path, errno);
   }
   struct stat st {};
   if (::fstat(file.buffered_fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-    const int native = S_ISREG(st.st_mode) ? errno : EISDIR;
+    const int native = st.st_mode == 0 ? errno : S_ISDIR(st.st_mode) ? EISDIR : 0;
     ::close(file.buffered_fd);
-    return cannot(path, native, "not a regular file:");
+    return native != 0
+               ? cannot_open(path, native)
+               : fail(Code::invalid_argument,
+                      "adopt_file: '{}' is not a regular file but a device, a pipe or a socket",
+                      path);
   }
+  (void)::fcntl(file.buffered_fd, F_SETFL, 0);  // Else io_uring answers EAGAIN and does not wait.
   file.size = static_cast<std::uint64_t>(st.st_size);
   file.modified = st.st_mtim;
   file.changed = st.st_ctim;
+  file.links = st.st_nlink;
   if (offset >= file.size || length > file.size - offset) {
     ::close(file.buffered_fd);
     return fail(Code::invalid_argument,
@@ -97,11 +105,13 @@ const char* FileTier::device_name(std::uint16_t device) const {
   return files_[device].path.c_str();
 }
 
+// A file that was deleted, or whose name was given to another, is still open here with its bytes:
+// its time of change says no more than that it has one name less.
 bool FileTier::unchanged(const File& file) const {
   struct stat st {};
   return ::fstat(file.buffered_fd, &st) == 0 &&
          static_cast<std::uint64_t>(st.st_size) == file.size && same(st.st_mtim, file.modified) &&
-         same(st.st_ctim, file.changed);
+         (same(st.st_ctim, file.changed) || st.st_nlink < file.links);
 }
 
 std::uint32_t FileTier::new_piece(const Piece& piece) {
@@ -146,7 +156,7 @@ void FileTier::submit(const SlotTransfer& transfer) {
   const std::uint64_t whole = begin + (end - begin) / kBlock * kBlock;
   for (std::uint64_t from = begin; from < end;) {
     const bool tail = from >= whole;
-    const std::uint64_t to = tail ? end : std::min(whole, from + kPiece);
+    const std::uint64_t to = tail ? end : std::min(whole, from + piece_bytes_);
     Piece piece;
     piece.read = at;
     piece.offset = from;
@@ -237,8 +247,8 @@ std::size_t FileTier::reap(std::span<SlotCompletion> completions) {
     const std::uint32_t at = ended_.front();
     ended_.pop_front();
     Read& read = reads_[at];
-    if (read.result.code == Code::ok && !unchanged(file_of(read.what.slot))) {
-      read.result.code = Code::io_error;  // Changed while it was read.
+    if (!unchanged(file_of(read.what.slot))) {
+      read.result.code = Code::io_error;  // Changed while it was read: also why a read may fail.
       read.result.native = ESTALE;
     }
     completions[n] = read.result;

@@ -2,7 +2,8 @@
 // nothing, since the file is the cold copy.
 //
 // A file that changes underneath (size, modification or change time) is an error, found before and
-// after each read; the checksums of the first read are compared by the mover.
+// after each read; the checksums of the first read are compared by the mover. Deleting it, or
+// giving its name to another file, is none: the bytes are still here.
 //
 // Threads: adopt() from any; all else from the mover's.
 #pragma once
@@ -10,11 +11,10 @@
 #include <time.h>
 
 #include <cstdint>
-#include <deque>
 #include <mutex>
 #include <string>
-#include <vector>
 
+#include "base/arena.hpp"
 #include "os/io_port.hpp"
 #include "tier/tier.hpp"
 
@@ -22,7 +22,9 @@ namespace tiermem {
 
 class FileTier final : public SlotTier {
  public:
-  explicit FileTier(IoPort& port, unsigned depth) : port_(port), depth_(depth) {}
+  /// `piece_bytes`: most bytes of one request; a multiple of 4 KiB.
+  FileTier(IoPort& port, unsigned depth, std::uint64_t piece_bytes = std::uint64_t{2} << 20)
+      : port_(port), depth_(depth), piece_bytes_(piece_bytes) {}
   ~FileTier() override;
 
   struct Adopted {
@@ -52,7 +54,6 @@ class FileTier final : public SlotTier {
 
  private:
   static constexpr std::uint64_t kBlock = 4096;
-  static constexpr std::uint32_t kPiece = std::uint32_t{2} << 20;
   static constexpr unsigned kMostTries = 100;
 
   struct File {
@@ -61,6 +62,7 @@ class FileTier final : public SlotTier {
     std::string path;
     std::uint64_t size = 0;
     timespec modified{}, changed{};
+    std::uint64_t links = 0;
   };
   struct Read {
     SlotTransfer what;
@@ -87,16 +89,17 @@ class FileTier final : public SlotTier {
 
   IoPort& port_;
   const unsigned depth_;
+  const std::uint64_t piece_bytes_;
   mutable std::mutex mutex_;  // Guards the list; records stay where they are.
-  mutable std::deque<File> files_;
+  mutable Deque<File> files_;
 
   // The mover's.
-  std::vector<Read> reads_;
-  std::vector<std::uint32_t> free_reads_;
-  std::deque<Piece> pieces_;
-  std::vector<std::uint32_t> free_pieces_;
-  std::deque<std::uint32_t> queue_;  // Pieces to submit.
-  std::deque<std::uint32_t> ended_;  // Reads to report.
+  Vector<Read> reads_;
+  Vector<std::uint32_t> free_reads_;
+  Deque<Piece> pieces_;
+  Vector<std::uint32_t> free_pieces_;
+  Deque<std::uint32_t> queue_;  // Pieces to submit.
+  Deque<std::uint32_t> ended_;  // Reads to report.
 };
 
 }  // namespace tiermem

@@ -12,9 +12,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <unordered_map>
-#include <vector>
 
+#include "base/arena.hpp"
 #include "os/host_memory.hpp"
 #include "os/userfault.hpp"
 #include "tier/tier.hpp"
@@ -108,13 +107,13 @@ class FramePool {
   const HomeOptions homes_;
 
   std::array<std::atomic<Shelf*>, 1024> shelves_{};  // Written by the mover, read by all.
-  std::vector<std::unique_ptr<Shelf>> shelf_owner_;
+  Vector<std::unique_ptr<Shelf>> shelf_owner_;
   std::uint32_t segments_ = 0;
-  std::uint32_t used_once_ = 0;      // Homes below this number were given out before.
-  std::vector<std::uint32_t> free_;  // Of these, the free ones.
-  std::byte* next_home_ = nullptr;   // The end of the newest segment.
+  std::uint32_t used_once_ = 0;     // Homes below this number were given out before.
+  Vector<std::uint32_t> free_;      // Of these, the free ones.
+  std::byte* next_home_ = nullptr;  // The end of the newest segment.
   List age_;
-  std::unordered_map<std::uint64_t, List> kin_;  // By tag.
+  HashMap<std::uint64_t, List> kin_;  // By tag.
 };
 
 }  // namespace tiermem

@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <vector>
 
+#include "base/arena.hpp"
 #include "os/host_memory.hpp"
 #include "os/userfault.hpp"
 
@@ -43,7 +43,7 @@ class Nursery {
   const host::AddressRange range_;
   std::mutex mutex_;
   std::condition_variable slot_free_;
-  std::vector<std::byte*> free_;  // Guarded by mutex_.
+  Vector<std::byte*> free_;  // Guarded by mutex_.
 };
 
 /// Zeroed pages at an address that may be touched. With `huge`, how many 2 MiB pages came of it,

@@ -54,7 +54,7 @@ std::uint32_t SlabPool::take(std::uint32_t domain) {
   }
   const std::uint32_t chunk_index = *with_room_.begin();
   SlabChunk& chunk = *chunks_.frame(chunk_index).slab;
-  std::vector<std::uint16_t>& free = chunk.free;
+  Vector<std::uint16_t>& free = chunk.free;
   const std::size_t look = std::min(kLook, free.size());
   for (std::size_t back = 1; back <= look; ++back) {
     std::uint16_t& candidate = free[free.size() - back];

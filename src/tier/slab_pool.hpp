@@ -12,9 +12,8 @@
 #include <cstdint>
 #include <memory>
 #include <set>
-#include <unordered_map>
-#include <vector>
 
+#include "base/arena.hpp"
 #include "tier/frame_pool.hpp"
 
 namespace tiermem {
@@ -32,8 +31,8 @@ struct SlabChunk {
   bool referenced = false;  // One of its frames was: the chunk is not for reuse.
   /// Set by the first hand that brought the pages, read by all: the slots share one huge page.
   std::atomic<bool> pages{false};
-  std::vector<SlabSlot> slots;
-  std::vector<std::uint16_t> free;
+  Vector<SlabSlot> slots;
+  Vector<std::uint16_t> free;
 };
 
 /// The frames of one size. A frame's index is chunk index × frames in a chunk + slot.
@@ -63,7 +62,7 @@ class SlabPool {
   const std::uint64_t frame_bytes_;
   const std::uint32_t frames_in_chunk_;
   FramePool& chunks_;
-  std::unordered_map<std::uint32_t, std::unique_ptr<SlabChunk>> cut_;
+  HashMap<std::uint32_t, std::unique_ptr<SlabChunk>> cut_;
   std::set<std::uint32_t> with_room_;
 };
 

@@ -76,7 +76,7 @@ SlotId SlotAllocator::allocate(std::uint16_t number, std::uint64_t bytes) {
   if (from == kOrders) {
     return SlotId{};
   }
-  std::vector<std::uint64_t>& with = device.chunks_with[from];
+  Vector<std::uint64_t>& with = device.chunks_with[from];
   std::uint32_t& cursor = device.cursor[from];
   while (with[cursor] == 0) {
     ++cursor;  // There is a bit, and none lies before the cursor.
@@ -111,7 +111,7 @@ void SlotAllocator::extend(std::uint16_t number, std::uint64_t size) {
   assert(size <= device.limit && size % kUnit == 0);
   device.chunks.resize(
       std::max<std::size_t>(device.chunks.size(), round_up(size, kChunkBytes) / kChunkBytes));
-  for (std::vector<std::uint64_t>& with : device.chunks_with) {
+  for (Vector<std::uint64_t>& with : device.chunks_with) {
     with.resize((device.chunks.size() + 63) / 64);
   }
   while (device.size < size) {

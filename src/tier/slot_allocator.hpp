@@ -16,8 +16,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
+#include "base/arena.hpp"
 #include "tier/tier.hpp"
 
 namespace tiermem {
@@ -75,10 +75,10 @@ class SlotAllocator {
     std::uint64_t limit = 0;
     std::uint64_t size = 0;    ///< Preallocated bytes.
     std::uint64_t in_use = 0;  ///< Bytes of slots given out.
-    std::vector<Chunk> chunks;
+    Vector<Chunk> chunks;
     std::array<std::uint64_t, kOrders> free_blocks{};
     /// A bit for each chunk with free blocks of the order.
-    std::array<std::vector<std::uint64_t>, kOrders> chunks_with;
+    std::array<Vector<std::uint64_t>, kOrders> chunks_with;
     /// No word of chunks_with before this one has a bit.
     std::array<std::uint32_t, kOrders> cursor{};
   };
@@ -89,7 +89,7 @@ class SlotAllocator {
   static void give_back(Device& device, std::uint64_t offset, unsigned order);
   static bool end_is_free(const Device& device, std::uint64_t from);
 
-  std::vector<Device> devices_;
+  Vector<Device> devices_;
 };
 
 }  // namespace tiermem

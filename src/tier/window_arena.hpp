@@ -8,12 +8,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <mutex>
 #include <set>
 #include <utility>
-#include <vector>
 
+#include "base/arena.hpp"
 #include "os/host_memory.hpp"
 #include "os/userfault.hpp"
 
@@ -57,10 +56,10 @@ class WindowArena {
 
   mutable std::mutex mutex_;
   // The rest is guarded by mutex_. Holes never touch each other within a range: neighbours merge.
-  std::vector<host::AddressRange> ranges_;
-  std::map<std::uint64_t, std::uint64_t> holes_;  // Address to bytes.
+  Vector<host::AddressRange> ranges_;
+  Map<std::uint64_t, std::uint64_t> holes_;  // Address to bytes.
   std::set<std::pair<std::uint64_t, std::uint64_t>> holes_by_size_;
-  std::map<std::uint64_t, std::uint64_t> windows_;  // Address to bytes.
+  Map<std::uint64_t, std::uint64_t> windows_;  // Address to bytes.
   std::uint64_t window_bytes_ = 0;
 };
 

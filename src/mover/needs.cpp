@@ -1,0 +1,257 @@
+// Needs: what a request's ranges mean for each extent, and what each still lacks. The stepping
+// thread only; never waits.
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "mover/mover.hpp"
+
+namespace tiermem {
+
+void Mover::build_needs(Request& request) {
+  if (request.want == Want::free) {
+    const BufferRecord& record = residency_.buffers.at(request.index);
+    const ExtentRef first = record.first.load(std::memory_order_relaxed);
+    const std::uint32_t count = record.extents.load(std::memory_order_relaxed);
+    request.needs.reserve(count);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      request.needs.push_back({.ref = first + i});
+    }
+    return;
+  }
+  for (const Span& span : request.spans) {
+    for (std::uint32_t i = 0; i < span.count; ++i) {
+      const bool whole = span.discards && span.whole(i);
+      if (request.want == Want::discard && !whole) {
+        continue;  // The edges keep their bytes.
+      }
+      Need need{.ref = span.first + i, .space = span.space};
+      need.writes = span.writes;
+      need.discard = whole;
+      request.needs.push_back(need);
+    }
+  }
+  // Two spans may name the same extent: one need then, with what both of them want.
+  const auto key = [](const Need& n) { return std::pair(n.space, n.ref); };
+  const auto less = [&](const Need& a, const Need& b) { return key(a) < key(b); };
+  if (!std::is_sorted(request.needs.begin(), request.needs.end(), less)) {
+    std::sort(request.needs.begin(), request.needs.end(), less);
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < request.needs.size(); ++i) {
+    if (kept > 0 && key(request.needs[kept - 1]) == key(request.needs[i])) {
+      Need& same = request.needs[kept - 1];
+      same.writes = same.writes || request.needs[i].writes;
+      same.discard = same.discard && request.needs[i].discard;
+    } else {
+      request.needs[kept++] = request.needs[i];
+    }
+  }
+  request.needs.resize(kept);
+}
+
+void Mover::activate(Request& request) {
+  request.state = Request::State::loading;
+  request.armed = 0;
+  request.pending = 0;
+  arm_more(request);
+}
+
+// In pieces, so that a request of a million extents does not hold up a step.
+void Mover::arm_more(Request& request) {
+  const std::uint64_t until = work_ + 512;
+  while (request.armed < request.needs.size() && work_ < until) {
+    ++work_;
+    const std::uint32_t index = request.armed++;
+    arm(request, index);
+    if (request.state == Request::State::done) {
+      return;
+    }
+  }
+  if (request.armed < request.needs.size()) {
+    arming_.push_back(&request);
+    return;
+  }
+  maybe_finish(request);
+}
+
+// Looks at one need and starts what it lacks. Counts it as pending unless it is ready.
+void Mover::arm(Request& request, std::uint32_t index) {
+  Need& need = request.needs[index];
+  Arm result = Arm::ready;
+  if (request.want == Want::acquire || request.want == Want::prefetch) {
+    result = arm_acquire(request, need);
+  } else {
+    result = arm_leave(request, need);
+  }
+  if (request.state == Request::State::done || result == Arm::ready) {
+    return;
+  }
+  ++request.pending;
+  need.waiting = true;
+  if (result == Arm::wait_transfer) {
+    wait_for(request, index, need.ref);
+  } else if (result == Arm::wait_pins) {
+    pin_waiters_.emplace_back(&request, index);
+  } else {
+    prefetch_queue_.emplace_back(&request, index);
+  }
+}
+
+bool Mover::ready(const Need& need) const {
+  const ExtentBits bits = residency_.extents.word(need.space, need.ref).load();
+  return need.writes ? bits.writable() : bits.readable();
+}
+
+// No bytes that a prefetch could bring.
+bool Mover::nothing_to_read(const Need& need) const {
+  const Phase host = residency_.extents.word(kHost, need.ref).load().phase();
+  return residency_.extents.word(need.space, need.ref).load().phase() == Phase::zero ||
+         host == Phase::lost || host == Phase::vacant || claimed(need.ref, need.space);
+}
+
+Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
+  Extents& extents = residency_.extents;
+  const bool prefetch = request.want == Want::prefetch;
+  if (ready(need) || (prefetch && readable(need.ref, need.space))) {
+    return Arm::ready;
+  }
+  Extent& extent = extents.at(need.ref);
+  if (extent.transfer != 0) {
+    return Arm::wait_transfer;
+  }
+  const ExtentBits bits = extents.word(need.space, need.ref).load();
+  if (bits.readable()) {
+    // Shared, and the request writes: the other spaces' copies must go. They carry the same bytes.
+    for (unsigned other = 0; other < extents.spaces(); ++other) {
+      if (other != need.space && readable(need.ref, other) && !leave(need.ref, other, true)) {
+        return extent.transfer != 0 ? Arm::wait_transfer : Arm::wait_pins;
+      }
+    }
+    return extent.transfer != 0 ? Arm::wait_transfer : Arm::ready;
+  }
+  if (!prefetch && claimed(need.ref, need.space)) {
+    return Arm::wait_pins;
+  }
+  if (prefetch) {
+    const bool full = prefetch_queue_.size() + prefetches_ >= 65536;
+    return nothing_to_read(need) || full ? Arm::ready : Arm::queued;
+  }
+  if (extents.word(kHost, need.ref).load().phase() == Phase::lost && !need.discard) {
+    const BufferRecord& record = record_of(need.ref);
+    const ExtentRef number = need.ref - record.first.load(std::memory_order_relaxed);
+    fail_request(
+        request,
+        droppable(need.ref)
+            ? fail(Code::discarded,
+                   "the bytes of extent {} of droppable buffer '{}' were dropped to make room: "
+                   "acquire it with mode discard and write them again",
+                   number, record.label)
+            : fail(Code::lost,
+                   "the bytes of extent {} of buffer '{}' are lost: a checksum did "
+                   "not match",
+                   number, record.label));
+    return Arm::ready;
+  }
+  if (extents.word(kHost, need.ref).load().phase() == Phase::vacant &&
+      (!leave(need.ref, kHost, true) || extent.transfer != 0)) {
+    return extent.transfer != 0 ? Arm::wait_transfer : Arm::wait_pins;
+  }
+  if (!need.frame.valid()) {
+    // It had a copy when room was reserved and has none now (another request's write took it away).
+    need.frame = take_frame(need.ref, need.space);
+    if (!need.frame.valid()) {
+      make_room(need.space, bytes_of(need.ref), Priority::room);
+      need.frame = take_frame(need.ref, need.space);  // A clean victim may have left at once.
+    }
+    if (!need.frame.valid()) {
+      const Space& space = spaces_[need.space];
+      if (space.freeing == 0 && space.recency.exhausted() && nothing_will_change()) {
+        fail_request(request, no_room(&request, need.space, bytes_of(need.ref)));
+        return Arm::ready;
+      }
+      note_shortage(need.space, bytes_of(need.ref));
+      look_again_ = look_again_ || (space.freeing == 0 && !space.recency.exhausted());
+      return Arm::wait_pins;
+    }
+  }
+  // With a copy in another space the bytes come along: giving that copy up first could lose them.
+  need.discard = need.discard && readable_elsewhere(need.ref, need.space) == kNoSpace;
+  if (need.discard) {
+    return Arm::ready;  // Last of all: park_discards.
+  }
+  const FrameId frame = need.frame;
+  need.frame = {};
+  start_promote(need.ref, need.space, frame, Priority::demand, nullptr);
+  return ready(need) ? Arm::ready : Arm::wait_transfer;
+}
+
+// Evict, clean, discard and free: the extent's copies go down or away.
+Mover::Arm Mover::arm_leave(Request& request, Need& need) {
+  Extents& extents = residency_.extents;
+  Extent& extent = extents.at(need.ref);
+  if (extent.transfer != 0) {
+    return Arm::wait_transfer;
+  }
+  const bool drop = request.want == Want::free || request.want == Want::discard;
+  if (claimed(need.ref, kHost)) {
+    return Arm::wait_pins;
+  }
+  if (extents.word(kHost, need.ref).load().phase() == Phase::vacant) {
+    if (request.want == Want::discard || request.want == Want::clean ||
+        leave(need.ref, kHost, true)) {
+      return extent.transfer != 0 ? Arm::wait_transfer : Arm::ready;
+    }
+    return Arm::wait_pins;
+  }
+  for (unsigned space = 0; space < extents.spaces(); ++space) {
+    const ExtentBits bits = extents.word(space, need.ref).load();
+    if (!bits.readable()) {
+      continue;
+    }
+    if (request.want == Want::clean) {
+      if (bits.dirty() && start_demote(need.ref, space, false, Priority::background)) {
+        return Arm::wait_transfer;
+      }
+      continue;
+    }
+    if (drop && leave(need.ref, space, true)) {
+      // At once, before anybody else can bring the slot's older bytes back as if they were the
+      // newest.
+      drop_slot(need.ref);
+      if (extent.transfer != 0) {
+        return Arm::wait_transfer;
+      }
+      continue;
+    }
+    if (drop && request.want == Want::free) {
+      return Arm::wait_pins;
+    }
+    if (!drop && extent.holds == 0 && start_evict(need.ref, space, Priority::demand)) {
+      if (extent.transfer != 0) {
+        return Arm::wait_transfer;
+      }
+      continue;
+    }
+    if (request.status.ok()) {
+      ErrorInfo info = last_write_error_;
+      if (bits.pinned() || extent.holds != 0 || info.code == Code::ok) {
+        info = error_info(Code::busy,
+                          "an extent of buffer '{}' is pinned by a view and stays where it is",
+                          record_of(need.ref).label);
+      }
+      request.status = Status(info);
+    }
+  }
+  if (drop) {
+    drop_slot(need.ref);
+    ExtentWord& host = extents.word(kHost, need.ref);
+    host.clear_dirty();
+    if (request.want == Want::discard && host.load().phase() != Phase::zero &&
+        !host.load().readable()) {
+      host.set_phase(record_of(need.ref).file != 0 ? Phase::none : Phase::zero);
+    }
+  }
+  return Arm::ready;
+}
+
+}  // namespace tiermem

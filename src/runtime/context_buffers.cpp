@@ -1,0 +1,226 @@
+// Buffers of a context: allocating, adopting, freeing, and copying in and out. Any thread.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "runtime/context_impl.hpp"
+
+namespace tiermem {
+
+Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& options) {
+  if (bytes == 0 || bytes > std::uint64_t{1} << 47) {
+    return fail(Code::invalid_argument, "alloc: {} bytes; accepted are 1 to 2^47", bytes);
+  }
+  const std::uint64_t asked = options.extent_bytes;
+  if (asked != 0 &&
+      (!std::has_single_bit(asked) || asked < kSmallestExtent || asked > kLargestExtent)) {
+    return fail(Code::invalid_argument,
+                "alloc: extent_bytes {}; accepted are powers of two from {} to {}", asked,
+                kSmallestExtent, kLargestExtent);
+  }
+  const std::uint64_t extent =
+      asked != 0 ? asked : std::clamp(std::bit_ceil(bytes), kSmallestExtent, config.extent);
+  if (options.alignment != 0 &&
+      (!std::has_single_bit(options.alignment) || options.alignment > extent)) {
+    return fail(Code::invalid_argument,
+                "alloc: alignment {}; accepted are powers of two up to the extent's {}",
+                options.alignment, extent);
+  }
+  constexpr std::uint32_t kKnown = kDroppable | kNoChecksum | kIsolated;
+  if ((options.flags & ~kKnown) != 0) {
+    return fail(Code::unsupported, "alloc: flags {:#x} are not known to this version",
+                options.flags & ~kKnown);
+  }
+  if (options.preferred.kind > Kind::dram && options.preferred.kind != Kind::block) {
+    return fail(Code::unavailable,
+                "alloc: preferred {} is not a tier of this context; see `tiermem topo`",
+                place_name(options.preferred));
+  }
+  BufferShape shape;
+  shape.bytes = bytes;
+  shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(extent));
+  shape.extents = static_cast<std::uint32_t>((bytes + extent - 1) / extent);
+  shape.flags = options.flags;
+  shape.label = options.label;
+  shape.domain = (options.flags & kIsolated) != 0 ? next_domain_.fetch_add(1) : 0;
+  const Handle spare = residency.reuse_spare(shape, shape.extents > 1);
+  order_stock(shape, spare != 0);
+  if (spare != 0) {
+    return spare;
+  }
+  if (shape.extents > 1) {
+    auto window = dram_->reserve_window(shape.extents * extent, extent);
+    if (!window.ok()) {
+      return std::move(window).status();
+    }
+    shape.window = *window;
+    shape.pool = dram_->window_pool(extent);
+  }
+  Result<Handle> handle = residency.buffers.create(shape);
+  if (!handle.ok() && shape.window != nullptr) {
+    dram_->release_window(shape.window, shape.extents * extent);
+  }
+  return handle;
+}
+
+// A program that allocates many small buffers finds the next ones made.
+void Context::Impl::order_stock(const BufferShape& shape, bool found) {
+  if (shape.flags != 0 || shape.domain != 0) {
+    return;
+  }
+  const unsigned count =
+      residency.spares.to_order({shape.extents, shape.extent_shift, shape.extents > 1}, found);
+  if (count == 0) {
+    return;
+  }
+  auto request = std::make_unique<Request>();
+  request->want = Want::stock;
+  request->index = count;
+  request->value = std::uint64_t{1} << shape.extent_shift;
+  ask_and_forget(std::move(request));
+}
+
+Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std::uint64_t length,
+                                    const BufferOptions& options, std::uint64_t& bytes) {
+  if (path == nullptr || path[0] == '\0') {
+    return fail(Code::invalid_argument, "adopt_file: no path");
+  }
+  const std::uint64_t extent = options.extent_bytes != 0 ? options.extent_bytes : config.extent;
+  if (!std::has_single_bit(extent) || extent < kSmallestExtent || extent > kLargestExtent) {
+    return fail(Code::invalid_argument,
+                "adopt_file: extent_bytes {}; accepted are powers of two from {} to {}", extent,
+                kSmallestExtent, kLargestExtent);
+  }
+  auto adopted = files_->adopt(path, offset, length);
+  if (!adopted.ok()) {
+    return std::move(adopted).status();
+  }
+  BufferShape shape;
+  shape.bytes = bytes = adopted->length;
+  shape.lead = offset - adopted->begin;
+  shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(extent));
+  shape.extents = static_cast<std::uint32_t>((shape.lead + shape.bytes + extent - 1) / extent);
+  shape.flags = options.flags;
+  shape.label = options.label != nullptr ? options.label : path;
+  shape.read_only = true;
+  shape.file = adopted->base.value + 1;
+  if (shape.extents > 1) {
+    auto window = dram_->reserve_window(shape.extents * extent, extent);
+    if (!window.ok()) {
+      files_->free(adopted->base);
+      return std::move(window).status();
+    }
+    shape.window = *window;
+    shape.pool = dram_->window_pool(extent);
+  }
+  Result<Handle> handle = residency.buffers.create(shape);
+  if (!handle.ok()) {
+    files_->free(adopted->base);
+    if (shape.window != nullptr) {
+      dram_->release_window(shape.window, shape.extents * extent);
+    }
+  }
+  return handle;
+}
+
+Status Context::Impl::free(Handle buffer) {
+  const Code code = residency.make_spare(buffer);
+  if (code == Code::stale_handle) {
+    return fail(code, "free: handle {:#x} is not a live buffer: it was freed, or never given out",
+                buffer);
+  }
+  if (code == Code::ok) {
+    return {};
+  }
+  auto request = std::make_unique<Request>();
+  request->want = Want::free;
+  request->index = Buffers::index_of(buffer);
+  ask_and_forget(std::move(request));
+  return {};
+}
+
+Status Context::Impl::copy(Context& context, Handle buffer, std::uint64_t offset, std::byte* to,
+                           const std::byte* from, std::uint64_t length, Timeout timeout) {
+  const char* call = to != nullptr ? "read" : "write";
+  Status status = usable(call);
+  if (!status.ok() || length == 0) {
+    return status;
+  }
+  if (to == nullptr && from == nullptr) {
+    return fail(Code::invalid_argument, "{}: the memory to copy is null", call);
+  }
+  Span span;
+  const Access whole{buffer, offset, length, to != nullptr ? kRead : kWrite, {}, 0};
+  status = residency.resolve(whole, span, call);
+  if (!status.ok()) {
+    return status;
+  }
+  const std::int64_t deadline = deadline_of(timeout);
+  const std::uint64_t extent = std::uint64_t{1} << span.shift;
+  const std::uint64_t lead = span.offset - offset;
+  // Ahead by the device's depth, so that a long copy runs at the device's speed.
+  const std::uint64_t window = extent * 16;
+  std::uint64_t prefetched = offset;
+  for (std::uint64_t at = offset; at < offset + length;) {
+    if (to != nullptr && span.count > 1 && prefetched < offset + length &&
+        prefetched < at + window / 2) {
+      const Access ahead{buffer, prefetched, std::min(window, offset + length - prefetched),
+                         kRead,  {},         0};
+      (void)context.prefetch({&ahead, 1});
+      prefetched += ahead.length;
+    }
+    const std::uint64_t in_extent = (at + lead) % extent;
+    Access access{buffer,     at, std::min(extent - in_extent, offset + length - at),
+                  whole.mode, {}, 0};
+    if (from != nullptr && access.length == extent) {
+      access.mode = kDiscard;
+    }
+    ViewRecord view;
+    Timeout left = timeout;
+    if (timeout.ns > 0) {
+      left.ns = std::max<std::int64_t>(1, deadline - now_ns());
+    }
+    status = context.acquire({&access, 1}, left, {&view, 1});
+    if (!status.ok()) {
+      return status;
+    }
+    if (to != nullptr) {
+      std::memcpy(to + (at - offset), view.data, access.length);
+    } else {
+      std::memcpy(view.data, from + (at - offset), access.length);
+    }
+    (void)context.release({&view, 1});
+    at += access.length;
+  }
+  return {};
+}
+
+Status Context::Impl::zero_edges(const Access& access, const Span& span) {
+  const std::uint64_t extent = std::uint64_t{1} << span.shift;
+  for (const std::uint32_t i : {0u, span.count - 1}) {
+    if (span.whole(i) || (i == 0 && span.count > 1 && span.whole_first)) {
+      continue;
+    }
+    const std::uint64_t begin =
+        i == 0 ? span.offset : (span.offset + span.length - 1) / extent * extent;
+    const std::uint64_t end = std::min(span.offset + span.length, (begin / extent + 1) * extent);
+    const std::uint64_t lead = span.offset - access.offset;
+    Access edge{access.buffer, begin - lead, end - begin, kWrite, {}, 0};
+    ViewRecord view;
+    Status status = residency.try_acquire({&edge, 1}, {&view, 1}) == Code::ok
+                        ? Status()
+                        : acquire_through_mover({&edge, 1}, Timeout::forever(), {&view, 1});
+    if (!status.ok()) {
+      return status;
+    }
+    std::memset(view.data, 0, edge.length);
+    (void)residency.release({&view, 1});
+    if (span.count == 1) {
+      break;
+    }
+  }
+  return {};
+}
+
+}  // namespace tiermem
