@@ -99,4 +99,41 @@ void Mover::drop_slot(ExtentRef ref) {
   extent.sums = nullptr;
 }
 
+// Before a request is refused because memory and block tier are both full: bytes that can be made
+// again go, where a slot has the only copy. Those that somebody waits for go last. False: there are
+// none.
+bool Mover::drop_from_slots(std::uint64_t bytes) {
+  if (block_ == nullptr || last_write_error_.code != Code::no_capacity) {
+    return false;
+  }
+  std::uint64_t freed = 0;
+  for (const bool awaited : {false, true}) {
+    for (std::uint32_t i = 0; i < residency_.buffers.used() && freed < bytes; ++i) {
+      const BufferRecord& record = residency_.buffers.at(i);
+      const bool live = (record.generation.load(std::memory_order_acquire) & 1) != 0;
+      if (!live || (record.flags & kDroppable) == 0) {
+        continue;
+      }
+      const ExtentRef first = record.first.load(std::memory_order_relaxed);
+      const ExtentRef end = first + record.extents.load(std::memory_order_relaxed);
+      for (ExtentRef ref = first; ref < end && freed < bytes; ++ref) {
+        const Extent& extent = residency_.extents.at(ref);
+        ExtentWord& host = residency_.extents.word(kHost, ref);
+        if (!extent.has_slot || extent.transfer != 0 || (extent.holds != 0) != awaited ||
+            host.load().phase() != Phase::none || readable_elsewhere(ref, kHost) != kNoSpace) {
+          continue;
+        }
+        drop_slot(ref);
+        host.set_phase(Phase::lost);
+        stats_.dropped += bytes_of(ref);
+        freed += bytes_of(ref);
+      }
+    }
+    if (freed != 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace tiermem

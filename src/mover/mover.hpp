@@ -192,6 +192,7 @@ class Mover {
   void finish_evict(ExtentRef ref, unsigned space, FrameId frame);
   void settle(ExtentRef ref);
   void drop_slot(ExtentRef ref);
+  bool drop_from_slots(std::uint64_t bytes);
 
   // stock.cpp
   void make_stock(Request& request);

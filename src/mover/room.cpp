@@ -140,6 +140,9 @@ bool Mover::collect(Request& request) {
         (spaces_[space].recency.exhausted() || fruitless_ >= kMostFruitless) &&
         nothing_will_change()) {
       if (request.last_look) {
+        if (drop_from_slots(missing[space])) {
+          return false;
+        }
         fail_request(request, no_room(&request, space, missing[space]));
         return true;
       }

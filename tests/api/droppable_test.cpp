@@ -74,6 +74,18 @@ TEST_F(Droppable, bytes_are_dropped_when_the_block_tier_is_full) {
   (void)dropped();
 }
 
+// Bytes that were written down when there was room give way in their slots, too.
+TEST_F(Droppable, bytes_in_slots_are_dropped_before_anything_is_refused) {
+  open("dram=16M; nvme=" + directory.path() + ":16M");
+  ASSERT_TRUE(droppable.evict().ok());
+  ASSERT_EQ(context->stats().dropped, 0u);
+  auto others = context->alloc(30 * kMiB);
+  ASSERT_TRUE(write_pattern(*others, 3).ok());
+  EXPECT_GE(context->stats().dropped, 6 * kMiB);
+  EXPECT_EQ(wrong_words(*others, 3), 0u);
+  EXPECT_GE(dropped(), 3u);
+}
+
 TEST_F(Droppable, an_evicted_range_is_written_again_by_discard) {
   ASSERT_TRUE(droppable.evict(0, 4 * kMiB).ok());
   EXPECT_EQ(dropped(), 2u);
