@@ -16,18 +16,15 @@ tm_status translate(const char* call, const tm_buffer_options* theirs, BufferOpt
   if (tm_status bad = check_options(call, theirs, kBufferOptions1, c)) {
     return bad;
   }
-  if ((c.flags & TM_MAPPED) != 0) {
-    return refuse(Code::unsupported,
-                  "{}: flag TM_MAPPED: this version has no mapped buffers; acquire views", call);
-  }
   if ((c.flags & TM_KEEP_ON_FREE) != 0) {
     return refuse(Code::unsupported, "{}: flag TM_KEEP_ON_FREE: this version has no named buffers",
                   call);
   }
-  constexpr std::uint32_t kKnown = TM_DROPPABLE | TM_NO_CHECKSUM | TM_ISOLATED;
+  constexpr std::uint32_t kKnown = TM_MAPPED | TM_DROPPABLE | TM_NO_CHECKSUM | TM_ISOLATED;
   if ((c.flags & ~kKnown) != 0) {
     return refuse(Code::invalid_argument,
-                  "{}: flags {:#x}; accepted are TM_DROPPABLE, TM_NO_CHECKSUM and TM_ISOLATED",
+                  "{}: flags {:#x}; accepted are TM_MAPPED, TM_DROPPABLE, TM_NO_CHECKSUM and "
+                  "TM_ISOLATED",
                   call, c.flags);
   }
   if (c.advice > TM_NEXT_USE) {
@@ -97,6 +94,23 @@ extern "C" tm_status tm_free(tm_context* context, tm_buffer buffer) {
     return bad;
   }
   return guarded([&] { return context->context->free(buffer); });
+}
+
+extern "C" tm_status tm_address(tm_context* context, tm_buffer buffer, void** out) {
+  if (tm_status bad = check_not_null("address", context, "context")) {
+    return bad;
+  }
+  if (tm_status bad = check_not_null("address", out, "out")) {
+    return bad;
+  }
+  return guarded([&]() -> Status {
+    const Result<std::byte*> address = context->context->address(buffer);
+    if (!address.ok()) {
+      return address.status().clone();
+    }
+    *out = *address;
+    return {};
+  });
 }
 
 extern "C" tm_status tm_buffer_info(tm_context* context, tm_buffer buffer, tm_residency* out) {

@@ -30,6 +30,9 @@ void describe(Context::Impl& impl, tm_capabilities& caps) {
   if (dram.windows == Mechanism::uffd_move || dram.windows == Mechanism::remap) {
     caps.flags |= TM_CAN_MOVE_PAGES;
   }
+  if (dram.windows == Mechanism::uffd_move && dram.small_windows == Mechanism::uffd_move) {
+    caps.flags |= TM_CAN_MAP;
+  }
   if (impl.dram().sees_faults()) {
     caps.flags |= TM_CAN_SEE_TOUCHES;
   }

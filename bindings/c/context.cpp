@@ -120,6 +120,9 @@ extern "C" tm_status tm_stats(tm_context* context, tm_counters* out) {
     counters.steps = stats.steps;
     counters.step_ns_p99 = stats.step_ns_p99;
     counters.dropped = stats.dropped;
+    counters.faults = stats.faults;
+    counters.recalled = stats.recalled;
+    counters.withdrawals_refused = stats.withdrawals_refused;
     fill_info(out, counters);
     return {};
   });

@@ -215,14 +215,14 @@ typedef struct tm_buffer_options {
   size_t size;           /**< sizeof(tm_buffer_options). */
   uint64_t extent_bytes; /**< What moves as one: a power of two, 4 KiB to 64 MiB; 0: chosen. */
   uint64_t alignment;    /**< Of view addresses: a power of two up to the extent; 0: 4096. */
-  uint32_t flags;        /**< #TM_DROPPABLE, #TM_NO_CHECKSUM, #TM_ISOLATED. */
+  uint32_t flags;        /**< #TM_MAPPED, #TM_DROPPABLE, #TM_NO_CHECKSUM, #TM_ISOLATED. */
   uint32_t advice;       /**< A hint for the whole buffer; #TM_ADVICE_NORMAL: none. */
   tm_place preferred;    /**< Where it should live if it can; all 0: anywhere. */
   const char* label;     /**< Named in errors, or NULL; at most 31 characters are kept. */
 } tm_buffer_options;
 
 enum {
-  TM_MAPPED = 1, /**< An address that never changes, touched without views. Not in this version. */
+  TM_MAPPED = 1,    /**< An address that never changes, tm_address(), touched without views. */
   TM_DROPPABLE = 2, /**< Dropped where it must leave memory and no block tier takes it; reading it
                        is #TM_DISCARDED then, until it is overwritten with #TM_DISCARD. */
   TM_KEEP_ON_FREE = 4, /**< For named buffers. Not in this version. */
@@ -277,6 +277,17 @@ typedef struct tm_residency {
 
 /** Fills `out` for a buffer, as it is at one moment. Errors: #TM_STALE_HANDLE. */
 TIERMEM_API tm_status tm_buffer_info(tm_context* context, tm_buffer buffer, tm_residency* out);
+
+/**
+ * Where a buffer with #TM_MAPPED is: byte 0 of all of it, for its whole life. It is touched without
+ * views, from any thread; a touch of bytes that are elsewhere waits until they have come. System
+ * calls on such bytes work where userfaultfd may serve the faults of the kernel (`tiermem topo`),
+ * and get EFAULT elsewhere. What cannot be brought is SIGBUS, with the reason in the log. A child
+ * of fork has no mapped buffers: its touch is SIGSEGV.
+ *
+ * Errors: #TM_STALE_HANDLE; #TM_UNSUPPORTED for a buffer without #TM_MAPPED.
+ */
+TIERMEM_API tm_status tm_address(tm_context* context, tm_buffer buffer, void** out);
 
 /** Copies bytes of a buffer to `to`, by the calling thread, extent by extent: not one atomic
  *  snapshot. On failure some bytes of `to` may have been written. Errors: as tm_acquire(). */
@@ -410,31 +421,34 @@ TIERMEM_API uint32_t tm_version(void);
 
 /** Counters since the context began. Bytes, unless the name says otherwise. */
 typedef struct tm_counters {
-  size_t size;                /**< sizeof(tm_counters). */
-  uint64_t dram_budget;       /**< What the DRAM tier may use. */
-  uint64_t dram_used;         /**< What it uses. */
-  uint64_t dram_pinned;       /**< Of this, held by views. */
-  uint64_t block_budget;      /**< What the block tier may use; 0: there is none. */
-  uint64_t block_used;        /**< What it uses. */
-  uint64_t buffers;           /**< Live buffers. */
-  uint64_t extents;           /**< Their extents. */
-  uint64_t misses;            /**< Acquires that had to wait. */
-  uint64_t promoted;          /**< Brought up because it was asked for. */
-  uint64_t demoted;           /**< Written down. */
-  uint64_t evicted_clean;     /**< Given up without a write. */
-  uint64_t prefetched;        /**< Brought up before it was asked for. */
-  uint64_t prefetched_unused; /**< Of this, given up without a use. */
-  uint64_t io_errors;         /**< Requests that a device refused. */
-  uint64_t io_retries;        /**< Requests made again. */
-  uint64_t checksum_errors;   /**< Reads that did not match their checksum. */
-  uint64_t degraded_devices;  /**< Devices that get no more writes. */
-  uint64_t moved_by_uffd;     /**< Extents moved into windows by userfaultfd. */
-  uint64_t moved_by_remap;    /**< By mremap. */
-  uint64_t moved_in_place;    /**< Read where they are used. */
-  uint64_t poisoned_touches;  /**< Touches of absent bytes without a view. */
-  uint64_t steps;             /**< Steps of the thread that moves bytes. */
-  uint64_t step_ns_p99;       /**< 99 of 100 steps took less, to 2 %. */
-  uint64_t dropped;           /**< Of droppable buffers, given up to make room. */
+  size_t size;                  /**< sizeof(tm_counters). */
+  uint64_t dram_budget;         /**< What the DRAM tier may use. */
+  uint64_t dram_used;           /**< What it uses. */
+  uint64_t dram_pinned;         /**< Of this, held by views. */
+  uint64_t block_budget;        /**< What the block tier may use; 0: there is none. */
+  uint64_t block_used;          /**< What it uses. */
+  uint64_t buffers;             /**< Live buffers. */
+  uint64_t extents;             /**< Their extents. */
+  uint64_t misses;              /**< Acquires that had to wait. */
+  uint64_t promoted;            /**< Brought up because it was asked for. */
+  uint64_t demoted;             /**< Written down. */
+  uint64_t evicted_clean;       /**< Given up without a write. */
+  uint64_t prefetched;          /**< Brought up before it was asked for. */
+  uint64_t prefetched_unused;   /**< Of this, given up without a use. */
+  uint64_t io_errors;           /**< Requests that a device refused. */
+  uint64_t io_retries;          /**< Requests made again. */
+  uint64_t checksum_errors;     /**< Reads that did not match their checksum. */
+  uint64_t degraded_devices;    /**< Devices that get no more writes. */
+  uint64_t moved_by_uffd;       /**< Extents moved into windows by userfaultfd. */
+  uint64_t moved_by_remap;      /**< By mremap. */
+  uint64_t moved_in_place;      /**< Read where they are used. */
+  uint64_t poisoned_touches;    /**< Touches of absent bytes without a view. */
+  uint64_t steps;               /**< Steps of the thread that moves bytes. */
+  uint64_t step_ns_p99;         /**< 99 of 100 steps took less, to 2 %. */
+  uint64_t dropped;             /**< Of droppable buffers, given up to make room. */
+  uint64_t faults;              /**< Touches of absent pages of mapped buffers. */
+  uint64_t recalled;            /**< Mapped extents touched again while they left. */
+  uint64_t withdrawals_refused; /**< Of these, pages were locked by I/O of the program's own. */
 } tm_counters;
 
 /** Fills `out` with the context's counters. */
@@ -458,7 +472,7 @@ typedef struct tm_capabilities {
 enum {
   TM_CAN_CHECKSUM = 1,    /**< Block tiers have checksums; with a context: they are on. */
   TM_CAN_ADOPT_FILE = 2,  /**< tm_adopt_file(). */
-  TM_CAN_MAP = 4,         /**< #TM_MAPPED. */
+  TM_CAN_MAP = 4,         /**< With a context: #TM_MAPPED. */
   TM_CAN_CUDA_STREAM = 8, /**< #TM_STREAM_CUDA. */
   TM_CAN_IO_URING = 16,   /**< With a context: it uses io_uring. */
   TM_CAN_HUGE_PAGES = 32, /**< With a context: it gets huge pages. */

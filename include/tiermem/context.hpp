@@ -93,6 +93,13 @@ class TIERMEM_API Context {
   /// Marks an operation or a step of the program; returns its ordinal.
   std::uint64_t tick(Tick kind);
 
+  /// Where a mapped buffer is: byte 0 of all of it, for its whole life. Touched without views from
+  /// any thread; system calls on absent bytes work where userfaultfd may serve the kernel's faults
+  /// (`tiermem topo`), and get EFAULT elsewhere. What cannot be brought is SIGBUS, with the reason
+  /// in the log. A child of fork has no such buffers: its touch is SIGSEGV.
+  /// Errors: stale_handle; unsupported for a buffer without kMapped.
+  Result<std::byte*> address(Handle buffer) const;
+
   Result<BufferInfo> info(Handle buffer) const;
   /// `tier` dram or block. Shrinking evicts; no_capacity if pinned bytes do not let it.
   Status set_budget(Place tier, std::uint64_t bytes, Timeout timeout = Timeout::seconds(10));
@@ -268,6 +275,8 @@ class Buffer {
   Status write(std::uint64_t offset, const void* from, std::uint64_t length) const {
     return context_->write(handle_, offset, from, length);
   }
+  /// Of a buffer with kMapped; see Context::address.
+  Result<std::byte*> address() const { return context_->address(handle_); }
   Result<BufferInfo> info() const { return context_->info(handle_); }
   Stream stream(std::uint64_t offset, std::uint64_t length, std::uint64_t chunk,
                 std::uint32_t mode = kRead, unsigned ahead = 4) const {

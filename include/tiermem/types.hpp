@@ -80,6 +80,9 @@ struct Timeout {
 };
 
 enum BufferFlags : std::uint32_t {
+  /// Has an address that never changes (Context::address), where the program reads and writes
+  /// without views, all of it, whatever is resident: a touch of what is not waits until it is.
+  kMapped = 1,
   /// The bytes can be made again: where they must leave memory and no block tier takes them, they
   /// are dropped
   /// instead of anybody being refused. Reading them is `discarded` then, until they are overwritten
@@ -133,8 +136,11 @@ struct Stats {
   std::uint64_t poisoned_touches = 0;  ///< Touches of an absent extent without a view.
   std::uint64_t steps = 0;
   std::uint64_t step_ns_p99 =
-      0;                      ///< 99 of 100 steps took less, to 2 %. Not above 200,000 by design.
-  std::uint64_t dropped = 0;  ///< Bytes of droppable buffers that gave way to others.
+      0;                       ///< 99 of 100 steps took less, to 2 %. Not above 200,000 by design.
+  std::uint64_t dropped = 0;   ///< Bytes of droppable buffers that gave way to others.
+  std::uint64_t faults = 0;    ///< Touches of absent pages of mapped buffers.
+  std::uint64_t recalled = 0;  ///< Mapped extents touched again while they left.
+  std::uint64_t withdrawals_refused = 0;  ///< Of those, pages were locked by I/O or a child.
 };
 
 }  // namespace tiermem

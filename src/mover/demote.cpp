@@ -13,6 +13,9 @@ bool Mover::start_demote(ExtentRef ref, unsigned space, bool evict_after, Priori
   if (!can_write()) {
     return false;
   }
+  if (mapped(ref)) {
+    return start_withdraw(ref, space, evict_after, priority);
+  }
   const ExtentBits bits = residency_.extents.word(space, ref).book();
   if (!bits.readable() || bits.writers() != 0 || !may_wear(bytes_of(ref))) {
     return false;
@@ -101,7 +104,10 @@ void Mover::seal(Transfer& transfer) {
   AddressableTier& tier = *spaces_[transfer.space].tier;
   transfer.epoch = residency_.extents.word(transfer.space, transfer.ref).load().epoch();
   if (tier.host_addressable()) {
-    transfer.job.data = residency_.extents.address(transfer.ref).load(std::memory_order_relaxed);
+    transfer.job.data =
+        transfer.withdrawn
+            ? tier.landing(transfer.frame, nullptr)
+            : residency_.extents.address(transfer.ref).load(std::memory_order_relaxed);
     write_and_hash(transfer);
     return;
   }
@@ -117,7 +123,7 @@ void Mover::seal(Transfer& transfer) {
 }
 
 void Mover::write_and_hash(Transfer& transfer) {
-  const bool hashes = options_.checksums && (record_of(transfer.ref).flags & kNoChecksum) == 0;
+  const bool hashes = options_.checksums && !has_flag(transfer.ref, kNoChecksum);
   if (hashes && transfer.sums == nullptr) {
     transfer.sums = Checksums::make(bytes_of(transfer.ref), options_.checksum_block_bytes);
   }
@@ -136,6 +142,11 @@ void Mover::write_and_hash(Transfer& transfer) {
 // The bytes of an extent that was in a slot before are hashed: only what has changed is written,
 // from the first block that differs to the last. None does when a program wrote what was there.
 void Mover::write_changed(Transfer& transfer) {
+  if (transfer.recalled) {
+    residency_.extents.at(transfer.ref).slot_stale = false;  // Nothing was written into it.
+    map_back(transfer);
+    return;
+  }
   const Checksums& before = *residency_.extents.at(transfer.ref).sums;
   const std::uint32_t first = transfer.sums->first_unlike(before);
   if (first == before.count) {
@@ -201,6 +212,14 @@ void Mover::written(Transfer& transfer) {
   }
   const bool evict_after = transfer.evict_after;
   const Priority priority = transfer.priority;
+  if (transfer.withdrawn) {
+    extent.slot_stale = false;
+    Checksums::destroy(extent.sums);
+    extent.sums = std::exchange(transfer.sums, nullptr);
+    stats_.demoted += transfer.length;
+    transfer.evict_after ? gone(transfer) : map_back(transfer);
+    return;
+  }
   if (residency_.extents.word(space, ref).publish_clean(transfer.epoch)) {
     for (unsigned other = 0; other < residency_.extents.spaces(); ++other) {
       if (other != space && readable(ref, other)) {
@@ -235,6 +254,12 @@ void Mover::demote_failed(Transfer& transfer, Status status) {
   ++stats_.io_errors;
   write_backoff_ns_ = std::clamp<std::int64_t>(write_backoff_ns_ * 2, 10'000'000, 1'000'000'000);
   write_backoff_until_ = now_ + write_backoff_ns_;
+  if (transfer.withdrawn) {
+    transfer.undo_error = last_write_error_;
+    recall(ref);
+    map_back(transfer);
+    return;
+  }
   end_transfer(transfer);
   spaces_[space].recency.rejected(ref);
   extent_changed(ref, space, &status);

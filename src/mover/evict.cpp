@@ -111,7 +111,7 @@ bool Mover::drop_from_slots(std::uint64_t bytes) {
     for (std::uint32_t i = 0; i < residency_.buffers.used() && freed < bytes; ++i) {
       const BufferRecord& record = residency_.buffers.at(i);
       const bool live = (record.generation.load(std::memory_order_acquire) & 1) != 0;
-      if (!live || (record.flags & kDroppable) == 0) {
+      if (!live || (record.flags.load(std::memory_order_relaxed) & kDroppable) == 0) {
         continue;
       }
       const ExtentRef first = record.first.load(std::memory_order_relaxed);

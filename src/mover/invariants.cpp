@@ -113,10 +113,14 @@ std::string Mover::check_invariants() {
           (extent.transfer != 0 && (transfers_[extent.transfer - 1].origin == Phase::zero ||
                                     transfers_[extent.transfer - 1].origin == Phase::lost));
       const bool leaving =
-          extent.transfer != 0 && transfers_[extent.transfer - 1].kind == Transfer::Kind::evict;
+          extent.transfer != 0 && (transfers_[extent.transfer - 1].kind == Transfer::Kind::evict ||
+                                   transfers_[extent.transfer - 1].withdrawn);
       if (live && !in_memory && !in_slot && !none_yet && !leaving) {
         return fmt::format("extent {}: its bytes are nowhere (host phase {})", ref,
                            phase_name(host));
+      }
+      if (mapped(ref) && in_memory && dirty == 0) {
+        return fmt::format("extent {} is mapped and not dirty", ref);
       }
       if (in_memory && dirty == 0 && extent.has_slot && extent.slot_stale && extent.transfer == 0) {
         return fmt::format("extent {} is clean and its slot is stale", ref);

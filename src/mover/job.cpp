@@ -30,6 +30,11 @@ Status run_step(Job& job, JobStep step) {
       return {};
     case kGrow:
       return job.slots->grow(job.bytes);
+    case kWithdraw:
+      return job.tier->withdraw(job.frame, job.at);
+    case kRestore:
+      job.mechanism = Mechanism::uffd_move;
+      return job.tier->restore(job.frame, job.at);
     default:
       break;
   }
@@ -41,7 +46,7 @@ Status run_step(Job& job, JobStep step) {
 void run_job(Job& job) {
   job.status = {};
   job.checksum_bad = false;
-  for (std::uint32_t bit = 1; bit <= kGrow && job.status.ok(); bit <<= 1) {
+  for (std::uint32_t bit = 1; bit <= kRestore && job.status.ok(); bit <<= 1) {
     if ((job.steps & bit) != 0) {
       job.status = run_step(job, bit);
     }

@@ -13,16 +13,18 @@ namespace tiermem {
 
 /// Steps of a job, run in this order; the first that fails ends it.
 using JobStep = std::uint32_t;
-inline constexpr JobStep kPopulate = 1 << 0;  ///< Pages for `frame`.
-inline constexpr JobStep kClear = 1 << 1;     ///< With kPopulate: and zeros in them.
-inline constexpr JobStep kVerify = 1 << 2;    ///< `data` against `sums`.
-inline constexpr JobStep kCopyIn = 1 << 3;    ///< `data` (host) into `frame` (opaque).
-inline constexpr JobStep kCopyOut = 1 << 4;   ///< `other` (opaque) into `data` (host).
-inline constexpr JobStep kHash = 1 << 5;      ///< `data` into `sums`.
-inline constexpr JobStep kMap = 1 << 6;       ///< `frame` appears at `at`.
-inline constexpr JobStep kUnmap = 1 << 7;     ///< `frame` leaves `at`.
-inline constexpr JobStep kTrim = 1 << 8;      ///< `tier` gives cached frames back to the kernel.
-inline constexpr JobStep kGrow = 1 << 9;      ///< `slots` preallocates room for slots of `bytes`.
+inline constexpr JobStep kPopulate = 1 << 0;   ///< Pages for `frame`.
+inline constexpr JobStep kClear = 1 << 1;      ///< With kPopulate: and zeros in them.
+inline constexpr JobStep kVerify = 1 << 2;     ///< `data` against `sums`.
+inline constexpr JobStep kCopyIn = 1 << 3;     ///< `data` (host) into `frame` (opaque).
+inline constexpr JobStep kCopyOut = 1 << 4;    ///< `other` (opaque) into `data` (host).
+inline constexpr JobStep kHash = 1 << 5;       ///< `data` into `sums`.
+inline constexpr JobStep kMap = 1 << 6;        ///< `frame` appears at `at`.
+inline constexpr JobStep kUnmap = 1 << 7;      ///< `frame` leaves `at`.
+inline constexpr JobStep kTrim = 1 << 8;       ///< `tier` gives cached frames back to the kernel.
+inline constexpr JobStep kGrow = 1 << 9;       ///< `slots` preallocates room for slots of `bytes`.
+inline constexpr JobStep kWithdraw = 1 << 10;  ///< `frame` leaves `at` with its bytes, or stays.
+inline constexpr JobStep kRestore = 1 << 11;   ///< `frame` appears at `at`, which is mapped.
 
 struct Job {
   std::uint32_t transfer = 0;  ///< Whose it is; ~0 for the mover's housekeeping.

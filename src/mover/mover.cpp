@@ -100,6 +100,9 @@ std::int64_t Mover::step(std::int64_t now) {
   if (write_backoff_until_ > now && (!room_queue_.empty() || budget_request_ != nullptr)) {
     next = std::min(next, write_backoff_until_);
   }
+  if (stuck_until_ > now && (!room_queue_.empty() || budget_request_ != nullptr)) {
+    next = std::min(next, stuck_until_);
+  }
   return next;
 }
 
@@ -252,6 +255,7 @@ void Mover::admit(Request& request) {
       if (residency_.extents.word(kHost, need.ref).load().phase() == Phase::vacant) {
         (void)leave(need.ref, kHost, true);  // Held, it could not give its frame to anybody.
       }
+      recall(need.ref);
     }
     request.state = Request::State::room;
     room_queue_.push_back(&request);

@@ -186,6 +186,16 @@ class Mover {
   void written(Transfer& transfer);
   void demote_failed(Transfer& transfer, Status status);
 
+  // withdraw.cpp
+  bool start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Priority priority);
+  void recall(ExtentRef ref);
+  bool recalled(ExtentRef ref) const;
+  void withdrawn(Transfer& transfer);
+  void map_back(Transfer& transfer);
+  void mapped_back(Transfer& transfer);
+  void stay(Transfer& transfer, const Status* why);
+  void gone(Transfer& transfer);
+
   // evict.cpp
   bool start_evict(ExtentRef ref, unsigned space, Priority priority);
   bool leave(ExtentRef ref, unsigned space, bool even_dirty);
@@ -219,7 +229,12 @@ class Mover {
   std::byte* window_at(ExtentRef ref, unsigned space) const;
   // There is a block tier, and it has not just refused.
   bool can_write() const { return block_ != nullptr && now_ >= write_backoff_until_; }
-  bool droppable(ExtentRef ref) const { return (record_of(ref).flags & kDroppable) != 0; }
+  bool has_flag(ExtentRef ref, std::uint32_t flag) const {
+    return (record_of(ref).flags.load(std::memory_order_relaxed) & flag) != 0;
+  }
+  bool droppable(ExtentRef ref) const { return has_flag(ref, kDroppable); }
+  // Written by the program at any time, without a pin.
+  bool mapped(ExtentRef ref) const { return has_flag(ref, kMapped); }
   bool has_frame(ExtentRef ref, unsigned space) const {
     const ExtentBits bits = residency_.extents.word(space, ref).load();
     return bits.readable() || bits.phase() == Phase::vacant;
@@ -337,6 +352,12 @@ class Mover {
       device_failures_;  // Consecutive failed writes, by device of the block tier.
   std::int64_t write_backoff_until_ = 0;
   std::int64_t write_backoff_ns_ = 0;
+  // Mapped extents that could not leave their windows: not tried again for a while; refusals of
+  // room wait for them, but not for ever.
+  static constexpr std::int64_t kStuckNs = 10'000'000;
+  static constexpr std::int64_t kMostStuckNs = 10'000'000'000;
+  std::int64_t stuck_until_ = 0;
+  std::int64_t stuck_since_ = 0;
   double wear_left_ = 0;  // Bytes that may be written now, of the endurance of a day.
   std::int64_t wear_counted_at_ = 0;
   ErrorInfo last_write_error_{};

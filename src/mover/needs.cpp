@@ -117,6 +117,7 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   }
   Extent& extent = extents.at(need.ref);
   if (extent.transfer != 0) {
+    recall(need.ref);
     return Arm::wait_transfer;
   }
   const ExtentBits bits = extents.word(need.space, need.ref).load();
@@ -175,7 +176,9 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
     }
   }
   // With a copy in another space the bytes come along: giving that copy up first could lose them.
-  need.discard = need.discard && readable_elsewhere(need.ref, need.space) == kNoSpace;
+  // Nor may bytes of a mapped extent be given up that somebody else may touch meanwhile.
+  need.discard = need.discard && readable_elsewhere(need.ref, need.space) == kNoSpace &&
+                 (!mapped(need.ref) || extents.word(kHost, need.ref).load().phase() == Phase::lost);
   if (need.discard) {
     return Arm::ready;  // Last of all: park_discards.
   }
@@ -209,7 +212,9 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
       continue;
     }
     if (request.want == Want::clean) {
-      if (bits.dirty() && start_demote(need.ref, space, false, Priority::background)) {
+      if (bits.dirty() && !need.tried &&
+          start_demote(need.ref, space, false, Priority::background)) {
+        need.tried = mapped(need.ref);  // Back in its window it counts as dirty again.
         return Arm::wait_transfer;
       }
       continue;
@@ -226,7 +231,11 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
     if (drop && request.want == Want::free) {
       return Arm::wait_pins;
     }
+    if (!drop && need.tried) {
+      continue;  // It left, and was touched again.
+    }
     if (!drop && extent.holds == 0 && start_evict(need.ref, space, Priority::demand)) {
+      need.tried = mapped(need.ref);
       if (extent.transfer != 0) {
         return Arm::wait_transfer;
       }

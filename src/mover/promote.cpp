@@ -104,7 +104,7 @@ void Mover::land(Transfer& transfer) {
   }
   if (window_at(transfer.ref, transfer.space) != nullptr && !transfer.mapped) {
     steps |= transfer.source == kNoSpace
-                 ? kMap
+                 ? (mapped(transfer.ref) ? kRestore : kMap)
                  : JobStep{0};  // A copied extent is mapped when the copy is known to be good.
   }
   transfer.stage = Transfer::Stage::land;
@@ -162,7 +162,8 @@ void Mover::publish(Transfer& transfer) {
   const unsigned space = transfer.space;
   ExtentWord& word = residency_.extents.word(space, ref);
   Phase phase = transfer.stock ? Phase::vacant : Phase::exclusive;
-  bool dirty = transfer.discard;  // The slot's bytes are not these.
+  // The slot's bytes are not these, or not for long.
+  bool dirty = transfer.discard || mapped(ref);
   if (transfer.source != kNoSpace) {
     ExtentWord& source = residency_.extents.word(transfer.source, ref);
     if (!source.try_share(transfer.epoch)) {
@@ -192,7 +193,7 @@ void Mover::publish(Transfer& transfer) {
     extent.sums = std::exchange(transfer.sums, nullptr);
   }
   extent.bad_once = false;
-  extent.prefetched = transfer.prefetch && space == kHost;
+  extent.prefetched = transfer.prefetch && space == kHost && !mapped(ref);  // No use is seen.
   spaces_[space].unused_prefetched += extent.prefetched ? bytes_of(ref) : 0;
   word.set_phase(phase);
   (transfer.prefetch ? stats_.prefetched : stats_.promoted) += transfer.reading ? bytes_of(ref) : 0;

@@ -33,6 +33,7 @@ struct Need {
   std::uint8_t space = kHost;
   bool writes : 1 = false;
   bool discard : 1 = false;  ///< Wholly overwritten by the caller: its bytes need not come.
+  bool tried : 1 = false;    ///< Of a mapped extent: what leaves it has been done once.
   bool held : 1 = false;     ///< Counted in Extent::holds.
   bool waiting : 1 =
       false;        ///< In the extent's list of waiters, or among those that wait for pins.
@@ -45,7 +46,7 @@ struct Request : InArena {
   // The caller's.
   Want want = Want::acquire;
   Vector<Span> spans;
-  ViewRecord* views = nullptr;
+  ViewRecord* views = nullptr;  ///< acquire: filled; null: brought, and not pinned (a touch).
   std::int64_t deadline_ns = kForever;
   std::int32_t thread =
       0;  ///< Who asks, as the kernel numbers it; 0: not said. Named as the holder of views.

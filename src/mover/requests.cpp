@@ -75,6 +75,10 @@ void Mover::finish_acquire(Request& request) {
   leave_parking(request);
   for (std::size_t i = 0; i < request.spans.size(); ++i) {
     const Span& span = request.spans[i];
+    if (request.views == nullptr) {
+      residency_.extents.word(span.space, span.first).touch();
+      continue;
+    }
     const bool pinned = residency_.pin(span);
     if (pinned && residency_.fill_view(span, request.views[i], request.thread)) {
       continue;
@@ -227,7 +231,8 @@ void Mover::extent_changed(ExtentRef ref, unsigned space, const Status* error) {
       continue;
     }
     const Need& need = request->needs[index];
-    if (error != nullptr && request->want == Want::acquire && need.space == space) {
+    // What could not be written down is where it was: no error for those who want it there.
+    if (error != nullptr && request->want == Want::acquire && need.space == space && !ready(need)) {
       fail_request(*request, error->clone());
       continue;
     }

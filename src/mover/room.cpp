@@ -9,7 +9,8 @@ namespace tiermem {
 
 bool Mover::lacks_copy(const Need& need) const {
   const Phase phase = residency_.extents.word(need.space, need.ref).load().phase();
-  return phase != Phase::shared && phase != Phase::exclusive && phase != Phase::incoming;
+  return phase != Phase::shared && phase != Phase::exclusive && phase != Phase::incoming &&
+         !recalled(need.ref);
 }
 
 FrameId Mover::take_frame(ExtentRef ref, unsigned space) {
@@ -175,7 +176,8 @@ Recency::Candidate Mover::candidate(ExtentRef ref, Space& s) {
   const bool must_write = bits.dirty() && (can_write() || !droppable(ref));
   const bool can_leave = !must_write || can_write() || readable_elsewhere(ref, space) != kNoSpace;
   return {.movable = has_frame(ref, space) && !bits.pinned() && extent.transfer == 0 &&
-                     extent.holds == 0 && can_leave && !awaited,
+                     extent.holds == 0 && can_leave && !awaited &&
+                     (!extent.stuck || now_ >= stuck_until_),
           .referenced = referenced,
           .dirty = must_write,
           .bytes = static_cast<std::uint32_t>(bytes_of(ref))};
@@ -343,7 +345,8 @@ void Mover::serve_budget() {
 
 // Nothing under way, and no pin whose fall could help.
 bool Mover::nothing_will_change() const {
-  return transfers_live_ == 0 && housekeeping_ == 0 && !any_pin();
+  const bool stuck = stuck_since_ != 0 && now_ - stuck_since_ < kMostStuckNs;
+  return transfers_live_ == 0 && housekeeping_ == 0 && !stuck && !any_pin();
 }
 
 // Looks at the words, not at the list of views: a view is pinned before it is listed. Only asked

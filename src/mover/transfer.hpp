@@ -26,6 +26,8 @@ struct Transfer {
   /// Where it stands. Promote: staging → prepare → read → land → parked → (published).
   /// Demote: slot → staging → copy → hash → write → (published); `hash` only where the slot has the
   /// bytes of before, of which perhaps few have changed. Evict: unmap → (done).
+  /// Demote of a mapped extent: withdraw → slot → hash → write → (gone), or, recalled, → remap →
+  /// (as before).
   enum class Stage : std::uint8_t {
     staging,
     prepare,
@@ -37,7 +39,9 @@ struct Transfer {
     copy,
     hash,
     write,
-    unmap
+    unmap,
+    withdraw,
+    remap
   };
 
   Kind kind = Kind::idle;
@@ -52,6 +56,8 @@ struct Transfer {
   bool clear = false;    ///< Promote: of an extent that was never written.
   bool discard = false;  ///< Promote: nothing comes, the caller overwrites all.
   bool evict_after = false;  ///< Demote: the frame is wanted.
+  bool withdrawn = false;    ///< Demote: of a mapped extent, whose frame leaves its window first.
+  bool recalled = false;     ///< Demote, withdrawn: back into the window as soon as may be.
   bool prefetch = false;
   bool stock = false;   ///< Promote: of a spare buffer made ahead. The extent becomes vacant.
   bool mapped = false;  ///< Promote: the frame is in its window.

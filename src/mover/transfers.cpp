@@ -152,6 +152,14 @@ void Mover::job_done(Job& job) {
         }
         return;
       }
+      if (transfer.stage == Transfer::Stage::withdraw) {
+        withdrawn(transfer);
+        return;
+      }
+      if (transfer.stage == Transfer::Stage::remap) {
+        mapped_back(transfer);
+        return;
+      }
       transfer.hashing = false;
       if (transfer.stage == Transfer::Stage::hash) {
         write_changed(transfer);

@@ -234,6 +234,12 @@ int Userfault::poison(std::byte* address, std::uint64_t length) const {
       .error;
 }
 
+int Userfault::zero(std::byte* address, std::uint64_t length) const {
+  uffdio_zeropage call{};
+  call.range = {number(address), length};
+  return retry([&] { return ioctl(fd_, UFFDIO_ZEROPAGE, &call); });
+}
+
 UserfaultProgress Userfault::move(std::byte* to, const std::byte* from,
                                   std::uint64_t length) const {
   return advance(length, [&](std::uint64_t done, std::int64_t& moved) {

@@ -63,6 +63,8 @@ class Userfault {
   int wake(std::byte* address, std::uint64_t length) const;
   /// Touches of the range raise SIGBUS until MADV_DONTNEED. EEXIST when a page is there.
   int poison(std::byte* address, std::uint64_t length) const;
+  /// Zeros appear in absent pages, and their waiters go on. EEXIST when a page is there.
+  int zero(std::byte* address, std::uint64_t length) const;
 
   /// Moves pages; `to` is registered here. Repeats after EAGAIN from where it stopped; reports
   /// EAGAIN only when nothing moved for a long while.

@@ -82,7 +82,7 @@ Result<Handle> Buffers::create(const BufferShape& shape) {
   record.bytes.store(shape.bytes, std::memory_order_relaxed);
   record.lead.store(shape.lead, std::memory_order_relaxed);
   record.window.store(shape.window, std::memory_order_relaxed);
-  record.flags = shape.flags;
+  record.flags.store(shape.flags, std::memory_order_relaxed);
   record.domain = shape.domain;
   record.pool = shape.pool;
   record.file = shape.file;

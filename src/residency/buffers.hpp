@@ -30,7 +30,7 @@ struct BufferRecord {
   std::atomic<std::byte*> window{nullptr};  ///< Null for a buffer of one extent.
 
   // Constant while live; written under the table's mutex, read by the mover.
-  std::uint32_t flags = 0;
+  std::atomic<std::uint32_t> flags{0};  ///< Atomic: callers ask whether it is mapped.
   std::uint32_t domain = 0;
   Pool pool = Pool::locked;
   std::uint64_t file = 0;  ///< Of the file tier, + 1; 0: not adopted.

@@ -83,6 +83,7 @@ struct Extent {
   bool slot_stale : 1 =
       false;  ///< The slot's bytes are not whole: a write into it has begun or failed.
   bool prefetched : 1 = false;  ///< Promoted by a prefetch and not acquired since.
+  bool stuck : 1 = false;       ///< Mapped: could not leave its window when last tried.
   bool bad_once : 1 = false;    ///< A checksum did not match; read again before giving up.
 };
 

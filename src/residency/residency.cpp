@@ -18,6 +18,9 @@ Status Residency::resolve(const Access& access, Span& span, const char* call) {
     case Code::unavailable:
       return fail(code, "{}: {} is not a tier of this context; see `tiermem topo`", call,
                   place_name(access.where));
+    case Code::unsupported:
+      return fail(code, "{}: a mapped buffer has views in dram only, not on {}", call,
+                  place_name(access.where));
     default:
       break;
   }
@@ -143,7 +146,8 @@ Code Residency::make_spare(Handle handle) noexcept {
                             record->extent_shift.load(std::memory_order_relaxed),
                             record->window.load(std::memory_order_relaxed) != nullptr};
   const ExtentRef first = record->first.load(std::memory_order_relaxed);
-  bool may = may_be_spare(record->flags, record->domain, record->file, shape.extents) &&
+  bool may = may_be_spare(record->flags.load(std::memory_order_relaxed), record->domain,
+                          record->file, shape.extents) &&
              spares.has_room(shape);
   if (!buffers.mark_freed(handle)) {
     return Code::stale_handle;

@@ -152,6 +152,9 @@ template <bool kHostOnly>
         access.where.index + 1u >= extents.spaces()) {
       return Code::unavailable;
     }
+    if ((record->flags.load(std::memory_order_relaxed) & kMapped) != 0) {
+      return Code::unsupported;  // The program may write it at any time.
+    }
     span.space = static_cast<std::uint8_t>(access.where.index + 1);
   }
   span.record = record;

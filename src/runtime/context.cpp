@@ -282,6 +282,27 @@ std::uint64_t Context::tick(Tick) {
   return impl_->ordinal.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
+Result<std::byte*> Context::address(Handle buffer) const {
+  const ArenaScope inside;
+  Status usable = impl_->usable("address");
+  if (!usable.ok()) {
+    return usable;
+  }
+  const BufferRecord* record = impl_->residency.buffers.find(buffer);
+  if (record == nullptr) {
+    return fail(Code::stale_handle,
+                "address: handle {:#x} is not a live buffer: it was freed, or never given out",
+                buffer);
+  }
+  if ((record->flags.load(std::memory_order_relaxed) & kMapped) == 0) {
+    return fail(Code::unsupported,
+                "address: buffer '{}' is not mapped and is touched through views only; allocate it "
+                "with the flag mapped",
+                record->label);
+  }
+  return record->window.load(std::memory_order_relaxed);
+}
+
 Result<BufferInfo> Context::info(Handle buffer) const {
   const ArenaScope inside;
   Status usable = impl_->usable("info");
@@ -337,7 +358,8 @@ Stats Context::stats() const {
   request.want = Want::stats;
   request.stats = &stats;
   (void)impl_->ask(request);
-  stats.poisoned_touches = impl_->poisoned_touches();
+  stats.poisoned_touches = impl_->faults().poisoned();
+  stats.faults = impl_->faults().served();
   return stats;
 }
 

@@ -27,7 +27,7 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
                 "alloc: alignment {}; accepted are powers of two up to the extent's {}",
                 options.alignment, extent);
   }
-  constexpr std::uint32_t kKnown = kDroppable | kNoChecksum | kIsolated;
+  constexpr std::uint32_t kKnown = kMapped | kDroppable | kNoChecksum | kIsolated;
   if ((options.flags & ~kKnown) != 0) {
     return fail(Code::unsupported, "alloc: flags {:#x} are not known to this version",
                 options.flags & ~kKnown);
@@ -49,8 +49,9 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
   if (spare != 0) {
     return spare;
   }
-  if (shape.extents > 1) {
-    auto window = dram_->reserve_window(shape.extents * extent, extent);
+  const bool mapped = (shape.flags & kMapped) != 0;
+  if (shape.extents > 1 || mapped) {
+    auto window = dram_->reserve_window(shape.extents * extent, extent, mapped);
     if (!window.ok()) {
       return std::move(window).status();
     }
@@ -60,6 +61,9 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
   Result<Handle> handle = residency.buffers.create(shape);
   if (!handle.ok() && shape.window != nullptr) {
     dram_->release_window(shape.window, shape.extents * extent);
+  }
+  if (handle.ok() && mapped) {
+    faults_.add(*handle, shape.window, shape.extents, shape.extent_shift);
   }
   return handle;
 }
@@ -86,6 +90,11 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
   if (path == nullptr || path[0] == '\0') {
     return fail(Code::invalid_argument, "adopt_file: no path");
   }
+  if ((options.flags & kMapped) != 0) {
+    return fail(Code::unsupported,
+                "adopt_file: '{}': an adopted file is read through views and cannot be mapped",
+                path);
+  }
   const std::uint64_t extent = options.extent_bytes != 0 ? options.extent_bytes : config.extent;
   if (!std::has_single_bit(extent) || extent < kSmallestExtent || extent > kLargestExtent) {
     return fail(Code::invalid_argument,
@@ -106,7 +115,7 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
   shape.read_only = true;
   shape.file = adopted->base.value + 1;
   if (shape.extents > 1) {
-    auto window = dram_->reserve_window(shape.extents * extent, extent);
+    auto window = dram_->reserve_window(shape.extents * extent, extent, false);
     if (!window.ok()) {
       files_->free(adopted->base);
       return std::move(window).status();
@@ -133,6 +142,7 @@ Status Context::Impl::free(Handle buffer) {
   if (code == Code::ok) {
     return {};
   }
+  faults_.remove(buffer);
   auto request = std::make_unique<Request>();
   request->want = Want::free;
   request->index = Buffers::index_of(buffer);

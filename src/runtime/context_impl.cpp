@@ -63,7 +63,10 @@ std::int64_t deadline_of(Timeout timeout) {
 }
 
 Context::Impl::Impl(const Config& c, std::uint32_t buffers, std::uint32_t extents)
-    : residency(buffers, extents, 1), config(c) {}
+    : residency(buffers, extents, 1),
+      config(c),
+      faults_(
+          residency, [](void* self, Request& r) { static_cast<Impl*>(self)->post(r); }, this) {}
 
 Result<std::unique_ptr<Context::Impl>> Context::Impl::create(const Config& config,
                                                              const HostFacts& facts) {
@@ -99,6 +102,9 @@ Status Context::Impl::build(const HostFacts&) {
     return std::move(dram).status();
   }
   dram_ = std::move(dram).value();
+  // Read ahead of a scan: enough for any device's depth, and never so much that it evicts itself.
+  constexpr std::uint64_t kMostAhead = std::uint64_t{32} << 20;
+  faults_.attach(*dram_, std::min(kMostAhead, config.dram.budget / 4));
 
   std::vector<std::unique_ptr<BlockFile>> files;
   std::uint64_t named = 0;
@@ -173,7 +179,11 @@ Status Context::Impl::start() {
     mover_thread_ = std::thread([this] { run_mover(); });
     which = "the reader of faults";
     if (dram_->sees_faults()) {
-      fault_thread_ = std::thread([this] { read_faults(); });
+      fault_thread_ = std::thread([this] {
+        const ArenaScope inside;
+        quiet_thread("tiermem-fault");
+        faults_.run();
+      });
     }
   } catch (const std::system_error&) {
     stop();
@@ -193,43 +203,6 @@ void Context::Impl::run_mover() {
     mover_->note_step(now_ns() - now);
     if (next > now && !lanes_->pending()) {
       port_->wait(next == Mover::kNever ? -1 : next);
-    }
-  }
-}
-
-// A touch of an absent extent that no view holds: the program's mistake, told to the program as
-// SIGBUS.
-void Context::Impl::read_faults() {
-  const ArenaScope inside;
-  quiet_thread("tiermem-fault");
-  Fault fault;
-  while (dram_->next_fault(-1, fault)) {
-    auto* address = reinterpret_cast<std::byte*>(fault.address);
-    bool resident = false;
-    for (std::uint32_t i = 0; i < residency.buffers.used(); ++i) {
-      BufferRecord& record = residency.buffers.at(i);
-      std::byte* window = record.window.load(std::memory_order_relaxed);
-      const unsigned shift = record.extent_shift.load(std::memory_order_relaxed);
-      const std::uint64_t size = std::uint64_t{record.extents.load(std::memory_order_relaxed)}
-                                 << shift;
-      if (window == nullptr || address < window || address >= window + size) {
-        continue;
-      }
-      const auto offset = static_cast<std::uint64_t>(address - window);
-      const ExtentRef ref =
-          record.first.load(std::memory_order_relaxed) + static_cast<ExtentRef>(offset >> shift);
-      resident = residency.extents.word(kHost, ref).load().readable();
-      if (!resident) {
-        log_error(
-            "touch of absent bytes without a view: buffer '{}' offset {} (address {}): SIGBUS",
-            record.label, offset, static_cast<void*>(address));
-      }
-      break;
-    }
-    if (resident || !dram_->poison(address)) {
-      dram_->wake(address);
-    } else {
-      poisoned_.fetch_add(1, std::memory_order_relaxed);
     }
   }
 }

@@ -18,6 +18,7 @@
 #include "os/waitable_io_port.hpp"
 #include "residency/residency.hpp"
 #include "runtime/config.hpp"
+#include "runtime/faults.hpp"
 #include "runtime/ops.hpp"
 #include "runtime/workers.hpp"
 #include "tier/block.hpp"
@@ -74,7 +75,7 @@ class Context::Impl {
   const DramTier& dram() const { return *dram_; }
   const WaitableIoPort& port() const { return *port_; }
   const BlockTier* block() const { return block_.get(); }
-  std::uint64_t poisoned_touches() const { return poisoned_.load(std::memory_order_relaxed); }
+  const Faults& faults() const { return faults_; }
 
  private:
   enum class State : std::uint8_t { open, closing, closed, forked };
@@ -84,13 +85,13 @@ class Context::Impl {
   Status start();
   void stop();
   void run_mover();
-  void read_faults();
   std::string list_views();
 
   static void before_fork();
   static void after_fork_in_parent();
   static void after_fork_in_child();
 
+  Faults faults_;
   std::unique_ptr<DramTier> dram_;
   std::unique_ptr<WaitableIoPort> port_;
   std::unique_ptr<IoLanes> lanes_;
@@ -101,7 +102,6 @@ class Context::Impl {
 
   std::atomic<State> state_{State::closed};  // Open once it has all its threads.
   std::atomic<std::uint32_t> next_domain_{1};
-  std::atomic<std::uint64_t> poisoned_{0};
   std::atomic<bool> stop_{false};
   std::atomic<std::uint32_t> posting_{0};  // Threads inside post().
   std::mutex close_mutex_;

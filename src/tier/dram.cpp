@@ -21,12 +21,15 @@ namespace {
 constexpr std::size_t kVictimsAtOnce = 2048;
 
 WindowArenaOptions arena_options(const DramOptions& options, const DramFacts& facts,
-                                 const Userfault& userfault, Mechanism mechanism, bool huge) {
+                                 const Userfault& userfault, Mechanism mechanism, bool huge,
+                                 bool mapped) {
   WindowArenaOptions result;
   result.reserve_bytes = options.window_reserve_bytes;
   result.least_bytes = std::min(result.least_bytes, options.window_reserve_bytes);
   result.huge = huge && facts.huge_pages;
   result.accessible = mechanism != Mechanism::remap;
+  // A child has no userfaultfd: absent bytes would read as zeros there.
+  result.inherited = !mapped;
   result.registered_with = mechanism == Mechanism::uffd_move ? &userfault : nullptr;
   return result;
 }
@@ -41,8 +44,12 @@ DramTier::DramTier(const DramOptions& options, const DramFacts& facts, Userfault
       require_huge_(options.huge_pages == HugePages::require),
       mapper_(userfault_, options.map_limit != 0 ? options.map_limit : host::map_limit(),
               counters_),
-      huge_arena_(arena_options(options, facts, userfault_, facts.windows, true)),
-      small_arena_(arena_options(options, facts, userfault_, facts.small_windows, false)) {
+      windows_{WindowArena(arena_options(options, facts, userfault_, facts.windows, true, false)),
+               WindowArena(
+                   arena_options(options, facts, userfault_, facts.small_windows, false, false))},
+      mapped_{WindowArena(arena_options(options, facts, userfault_, facts.windows, true, true)),
+              WindowArena(
+                  arena_options(options, facts, userfault_, facts.small_windows, false, true))} {
   books_.budget = options.budget;
 }
 
@@ -315,6 +322,13 @@ bool DramTier::next_fault(int timeout_ms, Fault& fault) {
 void DramTier::wake(std::byte* address) {
   std::byte* const page = address - reinterpret_cast<std::uint64_t>(address) % host::kPage;
   userfault_.wake(page, host::kPage);
+}
+
+void DramTier::fill_hole(std::byte* address) {
+  std::byte* const page = address - reinterpret_cast<std::uint64_t>(address) % host::kPage;
+  if (userfault_.zero(page, host::kPage) != 0) {
+    userfault_.wake(page, host::kPage);  // A page is there by now.
+  }
 }
 
 void DramTier::stop_faults() {

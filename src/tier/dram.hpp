@@ -84,7 +84,8 @@ class DramTier final : public AddressableTier {
   void run_trim() override;
   void finish_trim() override;
 
-  Result<std::byte*> reserve_window(std::uint64_t bytes, std::uint64_t extent_bytes) override;
+  Result<std::byte*> reserve_window(std::uint64_t bytes, std::uint64_t extent_bytes,
+                                    bool mapped) override;
   void release_window(std::byte* window, std::uint64_t bytes) override;
   Pool window_pool(std::uint64_t extent_bytes) const override;
 
@@ -92,6 +93,8 @@ class DramTier final : public AddressableTier {
   std::byte* landing(FrameId frame, std::byte* at) const override;
   Status map(FrameId frame, std::byte* at, Mechanism& used) override;
   Status unmap(FrameId frame, std::byte* at) override;
+  Status withdraw(FrameId frame, std::byte* at) override;
+  Status restore(FrameId frame, std::byte* at) override;
 
   /// [mover] The frame's pages may be referenced from outside (a pipe, a zero-copy send): when it
   /// is returned they go back to the kernel instead of to the next taker.
@@ -107,6 +110,8 @@ class DramTier final : public AddressableTier {
   bool poison(std::byte* address) { return mapper_.poison(address); }
   /// [any] The toucher tries again.
   void wake(std::byte* address);
+  /// [any] Zeros for a page that the program emptied in a mapped window; its waiters go on.
+  void fill_hole(std::byte* address);
   /// [any] next_fault returns false from now on.
   void stop_faults();
   /// [any] True when touches of absent extents are seen.
@@ -154,7 +159,6 @@ class DramTier final : public AddressableTier {
   Result<bool> bring(const FramePool& of, std::byte* address);  // True: all huge.
   void repair(Frame& frame, std::byte* home, std::uint64_t bytes);
   void settle(Frame& frame, std::byte* at, const MapResult& result);
-  WindowArena& arena_for(std::uint64_t extent_bytes);
 
   // Constant after construction. The userfault outlives all that is registered with it.
   const DramOptions options_;
@@ -167,7 +171,10 @@ class DramTier final : public AddressableTier {
   LiveDramCounters counters_;
   std::unique_ptr<Nursery> huge_nursery_, small_nursery_;
   FrameMapper mapper_;
-  WindowArena huge_arena_, small_arena_;
+  struct Arenas {
+    WindowArena huge, small;
+  };
+  Arenas windows_, mapped_;
   std::mutex slab_pages_mutex_;  // One hand at a time brings a slab chunk its pages.
 
   // The mover's. Hands read the pointers of pools whose frames they hold.

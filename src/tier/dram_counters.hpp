@@ -16,6 +16,7 @@ struct DramCounts {
   Number dropped_out{};     ///< Pages could not be taken along on the way out, and were dropped.
   Number partial_moves{};   ///< Of both: some pages had moved before the kernel refused.
   Number remaps_refused{};  ///< Too many mappings.
+  Number withdrawals_refused{};  ///< Mapped, and could not leave: page-locked, or emptied.
   Number populated{}, populated_bytes{};
   Number cleared_bytes{};
   Number huge_asked{}, huge_got{};  ///< 2 MiB pages. Got is known from Linux 6.7 on.
@@ -35,12 +36,29 @@ struct RelaxedCounter {
 using LiveDramCounters = DramCounts<RelaxedCounter>;
 
 inline DramCounters snapshot(const LiveDramCounters& live) {
-  return {live.moved_in_uffd,  live.moved_out_uffd,  live.moved_in_remap, live.moved_out_remap,
-          live.moved_in_place, live.moved_out_place, live.copied_in,      live.dropped_out,
-          live.partial_moves,  live.remaps_refused,  live.populated,      live.populated_bytes,
-          live.cleared_bytes,  live.huge_asked,      live.huge_got,       live.split,
-          live.repaired,       live.trims,           live.trimmed_bytes,  live.trims_refused,
-          live.faults,         live.poisoned};
+  return {live.moved_in_uffd,
+          live.moved_out_uffd,
+          live.moved_in_remap,
+          live.moved_out_remap,
+          live.moved_in_place,
+          live.moved_out_place,
+          live.copied_in,
+          live.dropped_out,
+          live.partial_moves,
+          live.remaps_refused,
+          live.withdrawals_refused,
+          live.populated,
+          live.populated_bytes,
+          live.cleared_bytes,
+          live.huge_asked,
+          live.huge_got,
+          live.split,
+          live.repaired,
+          live.trims,
+          live.trimmed_bytes,
+          live.trims_refused,
+          live.faults,
+          live.poisoned};
 }
 
 }  // namespace tiermem

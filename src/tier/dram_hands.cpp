@@ -114,27 +114,31 @@ Status DramTier::populate_slab(const Parts& parts, bool clear) {
 
 // Windows.
 
-WindowArena& DramTier::arena_for(std::uint64_t extent_bytes) {
-  return extent_bytes >= host::kHugePage ? huge_arena_ : small_arena_;
-}
-
 Pool DramTier::window_pool(std::uint64_t extent_bytes) const {
   return extent_bytes >= host::kHugePage ? Pool::movable : Pool::small;
 }
 
-Result<std::byte*> DramTier::reserve_window(std::uint64_t bytes, std::uint64_t extent_bytes) {
-  return arena_for(extent_bytes).reserve(bytes, extent_bytes);
+Result<std::byte*> DramTier::reserve_window(std::uint64_t bytes, std::uint64_t extent_bytes,
+                                            bool mapped) {
+  const bool huge = extent_bytes >= host::kHugePage;
+  if (mapped && (huge ? facts_.windows : facts_.small_windows) != Mechanism::uffd_move) {
+    return fail(
+        Code::unsupported, "a mapped buffer needs userfaultfd with UFFDIO_MOVE (Linux 6.8): {}",
+        facts_.move_reason[0] != '\0' ? facts_.move_reason : "another mechanism was asked for");
+  }
+  Arenas& arenas = mapped ? mapped_ : windows_;
+  return (huge ? arenas.huge : arenas.small).reserve(bytes, extent_bytes);
 }
 
 void DramTier::release_window(std::byte* window, std::uint64_t) {
-  for (WindowArena* arena : {&huge_arena_, &small_arena_}) {
+  for (WindowArena* arena : {&windows_.huge, &windows_.small, &mapped_.huge, &mapped_.small}) {
     const std::uint64_t bytes = arena->size_of(window);
     if (bytes == 0) {
       continue;
     }
     mapper_.forget(window, bytes);
     host::drop(window, bytes);
-    const bool small = arena == &small_arena_;
+    const bool small = arena == &windows_.small || arena == &mapped_.small;
     if ((small ? facts_.small_windows : facts_.windows) == Mechanism::uffd_move) {
       userfault_.wake(window, bytes);
     }
@@ -189,6 +193,31 @@ Status DramTier::unmap(FrameId id, std::byte* at) {
       mapper_.out(mechanism_of(parts.pool), {of.home(parts.index), at, of.bytes(), frame.huge});
   settle(frame, at, result);
   return std::move(result.status);
+}
+
+Status DramTier::withdraw(FrameId id, std::byte* at) {
+  const Parts parts = unpack(id);
+  const FramePool& of = pool(parts);
+  Frame& frame = of.frame(parts.index);
+  if (frame.at != at || mechanism_of(parts.pool) != Mechanism::uffd_move) {
+    return fail(Code::internal, "a frame cannot be withdrawn from a window that it is not in");
+  }
+  MapResult result = mapper_.withdraw({of.home(parts.index), at, of.bytes(), frame.huge});
+  settle(frame, at, result);
+  return std::move(result.status);
+}
+
+Status DramTier::restore(FrameId id, std::byte* at) {
+  const Parts parts = unpack(id);
+  const FramePool& of = pool(parts);
+  Frame& frame = of.frame(parts.index);
+  if (frame.at != nullptr || !frame.pages || mechanism_of(parts.pool) != Mechanism::uffd_move) {
+    return fail(Code::internal, "a frame that is {} cannot appear in a mapped window",
+                frame.at != nullptr ? "in a window already" : "fresh");
+  }
+  const MapResult result = mapper_.restore({of.home(parts.index), at, of.bytes(), frame.huge});
+  settle(frame, at, result);
+  return {};
 }
 
 }  // namespace tiermem

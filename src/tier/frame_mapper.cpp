@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/error.hpp"
 #include "os/host_memory.hpp"
@@ -99,19 +101,78 @@ MapResult FrameMapper::in_by_copy(const MapPlace& place, std::uint64_t moved, in
       MapEnd::dropped);
 }
 
+MapResult FrameMapper::moved_out(const MapPlace& place) {
+  if (!place.huge && place.bytes >= host::kHugePage) {
+    host::drop(place.at, place.bytes);  // Page tables of small pages would keep huge ones out.
+  }
+  counters_.moved_out_uffd += 1;
+  // Whatever the program did to the window's mapping may have split its pages. Asking costs a
+  // microsecond; not knowing, 300 at each later move.
+  const bool huge =
+      place.huge && host::huge_bytes(place.home, place.bytes).value_or(place.bytes) == place.bytes;
+  return {.end = MapEnd::home, .used = Mechanism::uffd_move, .huge = huge};
+}
+
+MapResult FrameMapper::withdraw(const MapPlace& place) {
+  const UserfaultProgress moved = userfault_.move(place.home, place.at, place.bytes);
+  if (moved.error == 0) {
+    return moved_out(place);
+  }
+  // Page-locked, shared with a child, or emptied by the program. What went goes back.
+  counters_.withdrawals_refused += 1;
+  if (moved.done > 0) {
+    counters_.partial_moves += 1;
+    (void)restore({place.home, place.at, moved.done, false});
+  }
+  MapResult result =
+      failed(fail_native(Code::busy, moved.error, "an extent cannot leave its window now: {}",
+                         std::strerror(moved.error)),
+             MapEnd::window);
+  result.used = Mechanism::uffd_move;
+  result.huge = place.huge && moved.done == 0;
+  return result;
+}
+
+MapResult FrameMapper::restore(const MapPlace& place) {
+  if (take_poisoned(place.at, place.bytes)) {
+    host::drop(place.at, place.bytes);  // Nothing else is there yet.
+  }
+  bool copied = false;
+  for (std::uint64_t done = 0; done < place.bytes;) {
+    const std::uint64_t left = place.bytes - done;
+    const UserfaultProgress moved = userfault_.move(place.at + done, place.home + done, left);
+    done += moved.done;
+    if (moved.error == 0) {
+      break;
+    }
+    if (moved.error == EEXIST) {
+      // A touch was poisoned after we looked: pages from here on are not the program's yet.
+      take_poisoned(place.at + done, place.bytes - done);
+      host::drop(place.at + done, place.bytes - done);
+      continue;
+    }
+    // One page by copy, then on by moving: page-locked, or the two mappings are not alike.
+    const UserfaultProgress page = userfault_.copy(place.at + done, place.home + done, host::kPage);
+    if (page.error == 0) {
+      host::drop(place.home + done, host::kPage);
+      done += host::kPage;
+      copied = true;
+    } else if (page.error != EEXIST) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // ENOMEM: until there is memory.
+    }
+  }
+  if (copied) {
+    counters_.copied_in += 1;
+  } else {
+    counters_.moved_in_uffd += 1;
+  }
+  return {.end = MapEnd::window, .used = Mechanism::uffd_move, .huge = place.huge && !copied};
+}
+
 MapResult FrameMapper::out_by_move(const MapPlace& place) {
   const UserfaultProgress moved = userfault_.move(place.home, place.at, place.bytes);
   if (moved.error == 0) {
-    if (!place.huge && place.bytes >= host::kHugePage) {
-      host::drop(place.at, place.bytes);  // Page tables of small pages would keep huge ones out.
-    }
-    counters_.moved_out_uffd += 1;
-    // Whatever the program did to the window's mapping may have split its pages. Asking costs a
-    // microsecond; not knowing, 300 at each later move.
-    const bool huge =
-        place.huge &&
-        host::huge_bytes(place.home, place.bytes).value_or(place.bytes) == place.bytes;
-    return {.end = MapEnd::home, .used = Mechanism::uffd_move, .huge = huge};
+    return moved_out(place);
   }
   // Shared with a forked child, page-locked, or emptied by the program. The bytes are elsewhere.
   counters_.dropped_out += 1;

@@ -46,6 +46,10 @@ class FrameMapper {
 
   MapResult in(Mechanism mechanism, const MapPlace& place);
   MapResult out(Mechanism mechanism, const MapPlace& place);
+  /// Out by a move, or not at all: `busy`, and the pages are in the window as before.
+  MapResult withdraw(const MapPlace& place);
+  /// In, and nothing is dropped on the way: asked until it is done.
+  MapResult restore(const MapPlace& place);
 
   /// The page at `address` raises SIGBUS from now on; its waiters go on. False when a page arrived
   /// meanwhile: they go on to that.
@@ -57,6 +61,7 @@ class FrameMapper {
   MapResult in_by_move(const MapPlace& place);
   MapResult in_by_copy(const MapPlace& place, std::uint64_t moved, int why);
   MapResult out_by_move(const MapPlace& place);
+  MapResult moved_out(const MapPlace& place);
   MapResult in_by_remap(const MapPlace& place);
   MapResult out_by_remap(const MapPlace& place);
   MapResult in_as_is(const MapPlace& place);

@@ -10,4 +10,11 @@ Status AddressableTier::copy_out(std::byte*, FrameId, std::uint64_t) {
   return Code::unsupported;
 }
 
+Status AddressableTier::withdraw(FrameId, std::byte*) {
+  return Code::unsupported;
+}
+Status AddressableTier::restore(FrameId, std::byte*) {
+  return Code::unsupported;
+}
+
 }  // namespace tiermem

@@ -83,8 +83,10 @@ class AddressableTier {
   virtual void finish_trim() = 0;  // [mover]
 
   /// [any] An address range for a buffer of several extents, or nullptr with the reason.
-  /// `extent_bytes` divides it.
-  virtual Result<std::byte*> reserve_window(std::uint64_t bytes, std::uint64_t extent_bytes) = 0;
+  /// `extent_bytes` divides it. `mapped`: its absent extents may be touched, and wait; unsupported
+  /// where the tier cannot make them wait. A child of fork has no such windows.
+  virtual Result<std::byte*> reserve_window(std::uint64_t bytes, std::uint64_t extent_bytes,
+                                            bool mapped) = 0;
   /// [any] No frame may be mapped in it.
   virtual void release_window(std::byte* window, std::uint64_t bytes) = 0;
   /// [mover] The pool whose frames can appear in a window of this extent size here.
@@ -100,6 +102,13 @@ class AddressableTier {
   /// page-locked) they are dropped and the frame is fresh again: only called for extents whose
   /// bytes are elsewhere.
   virtual Status unmap(FrameId frame, std::byte* at) = 0;
+  /// [hand] The frame leaves its mapped window with its bytes; who touches it there from now on
+  /// waits. Any error leaves it in the window, whole.
+  virtual Status withdraw(FrameId frame, std::byte* at);
+  /// [hand] The frame appears in its mapped window. Its bytes may be the only ones, and the program
+  /// writes each page as soon as it is there: nothing is dropped or undone, the kernel is asked
+  /// until it has done it.
+  virtual Status restore(FrameId frame, std::byte* at);
 
   /// [hand] Opaque memory only.
   virtual Status copy_in(FrameId to, const std::byte* from, std::uint64_t bytes);

@@ -112,6 +112,12 @@ Status WindowArena::extend(std::uint64_t bytes) {
       if (options_.accessible) {
         host::advise(base, size, options_.huge ? host::Advise::huge : host::Advise::no_huge);
       }
+      if (!options_.inherited) {
+        if (const int error = host::advise(base, size, host::Advise::dont_fork); error != 0) {
+          return fail_native(Code::unavailable, error, "MADV_DONTFORK of windows: {}",
+                             std::strerror(error));
+        }
+      }
       if (options_.registered_with != nullptr) {
         if (const int error = options_.registered_with->register_missing(base, size); error != 0) {
           return fail_native(Code::unavailable, error,

@@ -23,6 +23,7 @@ struct WindowArenaOptions {
   std::uint64_t least_bytes = std::uint64_t{1} << 30;  ///< Not below this, unless RLIMIT_AS is set.
   bool huge = true;                                    ///< Huge pages asked for; else refused.
   bool accessible = true;                              ///< False: absent extents are PROT_NONE.
+  bool inherited = true;                               ///< By children of fork.
   const Userfault* registered_with = nullptr;          ///< Outlives the arena.
 };
 

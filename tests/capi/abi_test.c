@@ -234,7 +234,6 @@ static void bad_allocs(void) {
       {{.extent_bytes = 5000}, TM_INVALID_ARGUMENT, "extent_bytes 5000"},
       {{.extent_bytes = 2048}, TM_INVALID_ARGUMENT, "extent_bytes 2048"},
       {{.alignment = 3}, TM_INVALID_ARGUMENT, "alignment 3"},
-      {{.flags = TM_MAPPED}, TM_UNSUPPORTED, "TM_MAPPED"},
       {{.flags = TM_KEEP_ON_FREE}, TM_UNSUPPORTED, "TM_KEEP_ON_FREE"},
       {{.flags = 0x8000}, TM_INVALID_ARGUMENT, "0x8000"},
       {{.advice = TM_NEXT_USE + 1}, TM_INVALID_ARGUMENT, "advice"},

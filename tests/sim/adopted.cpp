@@ -31,7 +31,8 @@ void Simulation::adopt() {
   const std::string label = fmt::format("file{}", next_serial_);
   shape.label = label.c_str();
   if (live.windowed) {
-    shape.window = *host_.reserve_window(shape.extents * live.extent_bytes, live.extent_bytes);
+    shape.window =
+        *host_.reserve_window(shape.extents * live.extent_bytes, live.extent_bytes, false);
   }
   Result<Handle> handle = residency_.buffers.create(shape);
   if (!handle.ok()) {

@@ -15,9 +15,10 @@ void Simulation::alloc() {
     return;
   }
   Live live;
-  const bool windowed = world_.one_in(2);
+  const bool mapped = swarm_.mapped && world_.one_in(2);
+  const bool windowed = mapped || world_.one_in(2);
   live.extent_bytes = swarm_.extent_bytes;
-  const std::uint64_t extents = windowed ? 2 + world_.below(6) : 1;
+  const std::uint64_t extents = windowed ? (mapped ? 1 : 2) + world_.below(6) : 1;
   live.bytes = extents * live.extent_bytes - world_.below(live.extent_bytes / 2);
   live.windowed = windowed;
   BufferShape shape;
@@ -25,14 +26,16 @@ void Simulation::alloc() {
   shape.extent_shift = live.extent_bytes == 8192 ? 13 : 12;
   shape.extents = static_cast<std::uint32_t>(extents);
   shape.domain = world_.one_in(4) ? 1 : 0;
-  shape.flags = world_.one_in(5) ? std::uint32_t{kDroppable} : 0;
+  const bool droppable = world_.one_in(5);
+  shape.flags = (droppable ? std::uint32_t{kDroppable} : 0) | (mapped ? std::uint32_t{kMapped} : 0);
   shape.pool = windowed ? host_.window_pool(live.extent_bytes) : Pool::locked;
   const std::string label = fmt::format("buffer{}", next_serial_);
   shape.label = label.c_str();
   const Handle spare = residency_.reuse_spare(shape, windowed);
   if (spare == 0 && windowed) {
-    shape.window = *host_.reserve_window(extents * live.extent_bytes, live.extent_bytes);
+    shape.window = *host_.reserve_window(extents * live.extent_bytes, live.extent_bytes, mapped);
   }
+  live.mapped = mapped ? shape.window : nullptr;
   const unsigned order = residency_.spares.to_order({shape.extents, shape.extent_shift, windowed},
                                                     spare != 0 || world_.one_in(2));
   if (order != 0 || world_.one_in(6)) {
@@ -53,9 +56,9 @@ void Simulation::alloc() {
   live.handle = *handle;
   live.model.assign(live.bytes, std::byte{0});
   live.unsure.assign(extents, false);
-  note("alloc {} bytes {} window {} spare {}{}", label, live.bytes, windowed, spare != 0,
-       shape.flags != 0 ? " droppable" : "");
-  if (shape.flags != 0) {
+  note("alloc {} bytes {} window {} spare {}{}{}", label, live.bytes, windowed, spare != 0,
+       droppable ? " droppable" : "", mapped ? " mapped" : "");
+  if (droppable) {
     droppable_.insert(next_serial_);
   }
   live_.emplace(next_serial_++, std::move(live));
@@ -74,7 +77,7 @@ Access Simulation::random_access(Live& live, bool discard_whole) {
     access.mode = kDiscard;
   }
   // Views in a device's space are of one extent.
-  if (swarm_.device_frames != 0 && world_.one_in(3)) {
+  if (swarm_.device_frames != 0 && live.mapped == nullptr && world_.one_in(3)) {
     access.where = {Kind::gpu, 0};
     const std::uint64_t in_extent = (live.lead + access.offset) % live.extent_bytes;
     access.length = std::min(access.length, live.extent_bytes - in_extent);
@@ -143,7 +146,9 @@ void Simulation::completed(Pending& p) {
        p.request.status.message());
   switch (p.request.want) {
     case Want::acquire:
-      if (code == Code::ok) {
+      if (code == Code::ok && p.touch) {
+        touched(p);
+      } else if (code == Code::ok) {
         granted(p.list, p.views, p.buffers);
       } else {
         check(code == Code::no_capacity || code == Code::timed_out || code == Code::cancelled ||

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <new>
+#include <set>
 #include <vector>
 
 #include "base/error.hpp"
@@ -107,7 +108,7 @@ class FakeMemory final : public AddressableTier {
     });
   }
 
-  Result<std::byte*> reserve_window(std::uint64_t bytes, std::uint64_t) override {
+  Result<std::byte*> reserve_window(std::uint64_t bytes, std::uint64_t, bool) override {
     return windows_.emplace_back(bytes, std::byte{0xDD}).data();
   }
   void release_window(std::byte* window, std::uint64_t) override {
@@ -134,10 +135,26 @@ class FakeMemory final : public AddressableTier {
   Status unmap(FrameId id, std::byte* at) override {
     Frame& frame = frames_.at(id.value);
     std::memcpy(frame.bytes.data(), at, frame.bytes.size());
+    present_.erase(at);
     std::memset(at, 0xDD,
                 frame.bytes.size());  // A touch without a view sees this, and the model notices.
     return {};
   }
+  Status withdraw(FrameId id, std::byte* at) override {
+    if (dice_.strikes("withdraw")) {
+      return fail(Code::busy, "page-locked");
+    }
+    present_.erase(at);
+    return unmap(id, at);
+  }
+  Status restore(FrameId id, std::byte* at) override {
+    const Frame& frame = frames_.at(id.value);
+    std::memcpy(at, frame.bytes.data(), frame.bytes.size());
+    present_.insert(at);
+    return {};
+  }
+  /// The extent of a mapped window at `at` is there: a touch does not wait.
+  bool present(std::byte* at) const { return present_.count(at) != 0; }
   Status copy_in(FrameId to, const std::byte* from, std::uint64_t bytes) override {
     if (dice_.strikes("copy_in")) {
       return fail(Code::io_error, "copying to the device failed");
@@ -180,6 +197,7 @@ class FakeMemory final : public AddressableTier {
   const bool opaque_;
   FaultDice& dice_;
   std::map<std::uint64_t, Frame> frames_;
+  std::set<std::byte*> present_;
   std::vector<Pages> windows_;
 };
 

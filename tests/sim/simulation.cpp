@@ -139,6 +139,8 @@ void Simulation::act() {
       return adopt();
     case 12:
       return change_file();
+    case 13:
+      return touch();
     default:
       return advise();
   }

@@ -39,6 +39,7 @@ class Simulation {
     std::uint64_t bytes = 0;
     std::uint64_t extent_bytes = 0;
     bool windowed = false;
+    std::byte* mapped = nullptr;  // The window of a mapped buffer.
     std::vector<std::byte> model;
     std::vector<bool> unsure;  // Bytes of extents that may be lost.
     unsigned views = 0;
@@ -61,6 +62,8 @@ class Simulation {
     std::vector<ViewRecord> views;
     std::vector<std::size_t> buffers;
     std::size_t dropped = ~std::size_t{0};
+    bool touch = false;  // The program's access to absent bytes of a mapped buffer.
+    bool writes = false;
     std::int64_t posted = 0;
     bool done = false;
   };
@@ -119,6 +122,9 @@ class Simulation {
   void fill(const Held& held);
   void compare(const Held& held);
   void use_view();
+  void touch();
+  void touch_now(Live& live, const Access& access, bool writes);
+  void touched(Pending& p);
   void release();
 
   void free_one();

@@ -16,7 +16,8 @@ struct Swarm {
         extent_bytes(world.one_in(3) ? 8192 : 4096),
         disks(1 + static_cast<unsigned>(world.below(3))),
         checksums(!world.one_in(5)),
-        block_tier(!world.one_in(10)) {
+        block_tier(!world.one_in(10)),
+        mapped(world.one_in(2)) {
     const auto rate = [&](std::uint64_t often) {
       return world.one_in(2) ? 0 : often + world.below(200);
     };
@@ -38,12 +39,13 @@ struct Swarm {
     }
     weights[0] += 2;  // Some allocation,
     weights[1] += 4;  // and some access, always.
+    weights[13] = mapped ? weights[13] * 3 : 0;
   }
   std::uint64_t host_frames, device_frames, extent_bytes;
   unsigned disks;
-  bool checksums, block_tier;
+  bool checksums, block_tier, mapped;
   FaultRates faults;
-  std::array<std::uint64_t, 14> weights{};
+  std::array<std::uint64_t, 15> weights{};
 };
 
 struct Dice final : FaultDice {

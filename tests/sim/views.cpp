@@ -75,4 +75,64 @@ void Simulation::use_view() {
   }
 }
 
+// The program reads or writes a mapped buffer where it likes, without a view. Where the extent is
+// not in its window it waits, as a thread in a page fault does.
+void Simulation::touch() {
+  Live* live = nullptr;
+  for (int tries = 0; tries < 8 && (live == nullptr || live->mapped == nullptr); ++tries) {
+    live = pick();
+  }
+  if (live == nullptr || live->mapped == nullptr) {
+    return;
+  }
+  const std::uint64_t at = world_.below(live->bytes);
+  const std::uint64_t extent = at / live->extent_bytes;
+  const std::uint64_t end = std::min(live->bytes, (extent + 1) * live->extent_bytes);
+  const Access access{live->handle, at, 1 + world_.below(end - at), kRead, {}, 0};
+  const bool writes = world_.one_in(2);
+  if (host_.present(live->mapped + extent * live->extent_bytes)) {
+    note("touch of buffer{} offset {} length {}{}", serial_of(*live), at, access.length,
+         writes ? " writing" : "");
+    touch_now(*live, access, writes);
+    return;
+  }
+  Pending& p = new_pending(Want::acquire);
+  p.touch = true;
+  p.writes = writes;
+  p.list = {access};
+  p.buffers = {serial_of(*live)};
+  p.request.spans.resize(1);
+  Status status = residency_.resolve(access, p.request.spans[0], "touch");
+  check(status.ok(), status.message());
+  p.request.deadline_ns = Request::kForever;
+  note("fault of buffer{} offset {} length {}{}", p.buffers[0], at, access.length,
+       writes ? " writing" : "");
+  mover_.post(&p.request);
+}
+
+void Simulation::touch_now(Live& live, const Access& access, bool writes) {
+  for (std::uint64_t i = access.offset; i < access.offset + access.length; ++i) {
+    if (live.mapped[i] != live.model[i]) {
+      failed(fmt::format("mapped buffer{} byte {}: {:#x} there, {:#x} in the model",
+                         serial_of(live), i, static_cast<unsigned>(live.mapped[i]),
+                         static_cast<unsigned>(live.model[i])));
+    }
+    if (writes) {
+      live.model[i] = static_cast<std::byte>(world_.below(256));
+      live.mapped[i] = live.model[i];
+    }
+  }
+}
+
+// The fault has been served. Nothing pins the extent: it may be on its way out again, and then the
+// toucher faults once more, which is another call.
+void Simulation::touched(Pending& p) {
+  Live& live = live_.at(p.buffers[0]);
+  const Access& access = p.list[0];
+  const std::uint64_t extent = access.offset / live.extent_bytes;
+  if (host_.present(live.mapped + extent * live.extent_bytes)) {
+    touch_now(live, access, p.writes);
+  }
+}
+
 }  // namespace tiermem::sim

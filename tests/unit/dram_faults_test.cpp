@@ -90,7 +90,7 @@ TEST_F(FaultTest, a_touch_during_a_move_in_sees_the_new_bytes) {
 TEST_F(FaultTest, a_released_window_is_not_poisoned_for_the_next) {
   ASSERT_TRUE(tier->poison(window + 4096));
   tier->release_window(window, 4 * kMiB);
-  auto next = tier->reserve_window(4 * kMiB, 2 * kMiB);
+  auto next = tier->reserve_window(4 * kMiB, 2 * kMiB, false);
   ASSERT_EQ(*next, window);
   Mechanism used{};
   ASSERT_TRUE(tier->map(frame, window, used).ok());
@@ -161,7 +161,7 @@ int serve_by(Mechanism expected) {
     return 1;
   }
   DramTier& tier = **made;
-  std::byte* const window = *tier.reserve_window(2 * kMiB, 2 * kMiB);
+  std::byte* const window = *tier.reserve_window(2 * kMiB, 2 * kMiB, false);
   const FrameId frame = tier.acquire_frame({Pool::movable, 2 * kMiB, 0});
   Mechanism used{};
   if (!tier.populate(frame, false, nullptr).ok()) {

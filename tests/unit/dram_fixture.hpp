@@ -54,7 +54,7 @@ struct MovedFrame {
       return;
     }
     tier = std::move(*made);
-    window = *tier->reserve_window(kWindow, kBytes);
+    window = *tier->reserve_window(kWindow, kBytes, false);
     frame = tier->acquire_frame({Pool::movable, kBytes, 0});
     const Status populated = tier->populate(frame, false, nullptr);
     EXPECT_TRUE(populated.ok()) << populated.message();

@@ -36,7 +36,7 @@ TEST(Dram, five_thousand_moves_grow_the_process_by_no_more_than_the_budget) {
       continue;  // Said by the tests above.
     }
     DramTier& tier = **made;
-    std::byte* const window = *tier.reserve_window(kExtents * 2 * kMiB, 2 * kMiB);
+    std::byte* const window = *tier.reserve_window(kExtents * 2 * kMiB, 2 * kMiB, false);
     const std::uint64_t before = resident_bytes();
     std::vector<std::pair<FrameId, std::uint64_t>> inside;  // Frame and extent.
     std::vector<bool> taken(kExtents, false);
@@ -107,7 +107,7 @@ TEST(Dram, hands_work_on_different_frames_at_once) {
         const Pool pool = i % 3 == 2 ? Pool::locked : tier.window_pool(bytes);
         std::byte* at = nullptr;
         if (pool != Pool::locked) {
-          at = *tier.reserve_window(bytes, bytes);
+          at = *tier.reserve_window(bytes, bytes, false);
           windows.emplace_back(at, bytes);
         }
         const FrameId frame = tier.acquire_frame({pool, bytes, static_cast<std::uint32_t>(round)});

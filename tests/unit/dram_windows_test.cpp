@@ -55,7 +55,7 @@ class DramWindows : public testing::TestWithParam<std::tuple<Mechanism, std::uin
       GTEST_SKIP() << made.message();
     }
     tier = std::move(*made);
-    auto reserved = tier->reserve_window(kExtents * bytes, bytes);
+    auto reserved = tier->reserve_window(kExtents * bytes, bytes, false);
     ASSERT_TRUE(reserved.ok()) << reserved.message();
     window = *reserved;
     for (std::uint64_t i = 0; i < kExtents; ++i) {
@@ -279,7 +279,7 @@ TEST(Dram, mapping_by_remap_stops_before_mappings_run_out) {
     GTEST_SKIP() << made.message();
   }
   DramTier& tier = **made;
-  std::byte* const window = *tier.reserve_window(128 * kMiB, 2 * kMiB);
+  std::byte* const window = *tier.reserve_window(128 * kMiB, 2 * kMiB, false);
   // Every second extent, or neighbours would merge.
   constexpr std::uint64_t kStride = 4 * kMiB;
   std::vector<FrameId> mapped;
@@ -326,7 +326,7 @@ TEST(Dram, ten_thousand_windows_are_few_mappings) {
     std::vector<std::pair<std::byte*, std::uint64_t>> windows;
     for (std::uint64_t i = 0; i < 10'000; ++i) {
       const std::uint64_t extent = i % 2 == 0 ? 2 * kMiB : 64 * kKiB;
-      auto window = tier.reserve_window(extent, extent);
+      auto window = tier.reserve_window(extent, extent, false);
       ASSERT_TRUE(window.ok()) << window.message();
       windows.emplace_back(*window, extent);
     }

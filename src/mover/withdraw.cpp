@@ -1,0 +1,121 @@
+// Demotes of mapped extents. The program writes them without a pin, so their bytes are still only
+// once the frame is out of its window: withdraw first, then hash and write as any demote. Whoever
+// touches the extent meanwhile recalls it: the frame goes back, without I/O. The stepping thread
+// only; never waits.
+#include <algorithm>
+
+#include "mover/mover.hpp"
+
+namespace tiermem {
+
+bool Mover::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Priority priority) {
+  ExtentWord& word = residency_.extents.word(space, ref);
+  if ((residency_.extents.at(ref).stuck && now_ < stuck_until_) || word.load().pinned() ||
+      !may_wear(bytes_of(ref))) {
+    return false;
+  }
+  if (!word.try_outgoing(true)) {
+    wear_left_ += static_cast<double>(bytes_of(ref));
+    return false;
+  }
+  Transfer& transfer = new_transfer(Transfer::Kind::demote, ref, space, priority);
+  transfer.withdrawn = true;
+  transfer.evict_after = evict_after;
+  transfer.wear = static_cast<std::int64_t>(bytes_of(ref));
+  transfer.channel = block_;
+  transfer.frame = residency_.extents.frame(space, ref);
+  if (evict_after) {
+    transfer.freeing = bytes_of(ref);
+    spaces_[space].freeing += transfer.freeing;
+  }
+  transfer.stage = Transfer::Stage::withdraw;
+  submit_job(transfer, kWithdraw);
+  return true;
+}
+
+// Somebody wants the extent: it comes back as soon as its slot is whole, one way or the other.
+void Mover::recall(ExtentRef ref) {
+  const std::uint32_t at = residency_.extents.at(ref).transfer;
+  if (at == 0 || !transfers_[at - 1].withdrawn || transfers_[at - 1].recalled) {
+    return;
+  }
+  Transfer& transfer = transfers_[at - 1];
+  transfer.recalled = true;
+  transfer.evict_after = false;
+  spaces_[transfer.space].freeing -= transfer.freeing;
+  transfer.freeing = 0;
+  ++stats_.recalled;
+}
+
+bool Mover::recalled(ExtentRef ref) const {
+  const std::uint32_t at = residency_.extents.at(ref).transfer;
+  return at != 0 && transfers_[at - 1].withdrawn && transfers_[at - 1].recalled;
+}
+
+// The frame is out, or could not leave: its pages are locked for I/O of the program's own.
+void Mover::withdrawn(Transfer& transfer) {
+  const ExtentRef ref = transfer.ref;
+  if (!transfer.job.status.ok()) {
+    const Status busy = transfer.job.status.clone();
+    ++stats_.withdrawals_refused;
+    stuck_since_ = stuck_since_ == 0 ? std::max<std::int64_t>(now_, 1) : stuck_since_;
+    stuck_until_ = now_ + kStuckNs;
+    residency_.extents.at(ref).stuck = true;
+    stay(transfer, &busy);
+    return;
+  }
+  stuck_since_ = 0;
+  residency_.extents.at(ref).stuck = false;
+  if (transfer.recalled) {
+    map_back(transfer);
+    return;
+  }
+  transfer.stage = Transfer::Stage::slot;
+  find_slot(transfer);
+}
+
+void Mover::map_back(Transfer& transfer) {
+  transfer.stage = Transfer::Stage::remap;
+  submit_job(transfer, kRestore);
+}
+
+void Mover::mapped_back(Transfer& transfer) {
+  if (transfer.job.status.ok()) {
+    const Status why(transfer.undo_error);
+    stay(transfer, why.ok() ? nullptr : &why);
+    return;
+  }
+  const Extent& extent = residency_.extents.at(transfer.ref);
+  if (extent.has_slot && !extent.slot_stale) {
+    gone(transfer);  // Whoever wants it gets it from there.
+  } else {
+    map_back(transfer);  // The kernel has no page for a page table. These bytes are the only ones.
+  }
+}
+
+// The extent is in its window as before.
+void Mover::stay(Transfer& transfer, const Status* why) {
+  const ExtentRef ref = transfer.ref;
+  const unsigned space = transfer.space;
+  ExtentWord& word = residency_.extents.word(space, ref);
+  if (transfer.recalled) {
+    word.touch();
+  }
+  end_transfer(transfer);
+  word.set_phase(Phase::exclusive);
+  spaces_[space].recency.rejected(ref);
+  extent_changed(ref, space, why);
+}
+
+// Its bytes are in the slot, and its frame is free.
+void Mover::gone(Transfer& transfer) {
+  const ExtentRef ref = transfer.ref;
+  const unsigned space = transfer.space;
+  const FrameId frame = transfer.frame;
+  end_transfer(transfer);
+  residency_.extents.word(space, ref).clear_dirty();
+  finish_evict(ref, space, frame);
+  extent_changed(ref, space, nullptr);
+}
+
+}  // namespace tiermem

@@ -1,0 +1,107 @@
+// Touches of absent pages. In a mapped buffer the extent is asked of the mover, and the toucher
+// goes on when it is there; sequential touches are read ahead. Anywhere else a touch without a view
+// is the program's mistake, and SIGBUS.
+//
+// Threads: one runs `run`; the mover ends what it asked for; any thread adds, removes and reads
+// counts.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "base/arena.hpp"
+#include "mover/request.hpp"
+#include "residency/residency.hpp"
+#include "tier/dram.hpp"
+
+namespace tiermem {
+
+/// Runs of extents touched in order, each by one thread. Pure: it decides what to read ahead.
+class Streams {
+ public:
+  /// Extents [first, first + count) of the same buffer are to come next.
+  struct Ahead {
+    std::uint32_t first = 0;
+    std::uint32_t count = 0;
+  };
+  /// Extent `index` of `extents` of a buffer was absent when `thread` touched it. At most `most`
+  /// are asked for beyond it.
+  Ahead touched(Handle buffer, std::uint32_t thread, std::uint32_t index, std::uint32_t extents,
+                std::uint32_t most);
+
+ private:
+  struct Stream {
+    Handle buffer = 0;
+    std::uint32_t thread = 0;
+    std::uint32_t last = 0;   // The newest touch.
+    std::uint32_t until = 0;  // Asked for up to here.
+    std::uint32_t window = 0;
+    std::uint64_t used = 0;
+  };
+  std::array<Stream, 32> streams_{};
+  std::uint64_t clock_ = 0;
+};
+
+class Faults {
+ public:
+  /// Hands a request over to the mover. Its on_done may run before this returns.
+  using Post = void (*)(void*, Request&);
+
+  Faults(Residency& residency, Post post, void* argument)
+      : residency_(residency), post_(post), argument_(argument) {}
+
+  /// Once, before anything else.
+  void attach(DramTier& dram, std::uint64_t ahead_bytes) {
+    dram_ = &dram;
+    ahead_bytes_ = ahead_bytes;
+  }
+  /// Until the tier stops its faults.
+  void run();
+
+  /// A mapped buffer begins; it ends before its window is released.
+  void add(Handle buffer, std::byte* window, std::uint32_t extents, std::uint8_t shift);
+  void remove(Handle buffer);
+
+  std::uint64_t poisoned() const { return poisoned_.load(std::memory_order_relaxed); }
+  std::uint64_t served() const { return served_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Window {
+    Handle buffer = 0;
+    std::uint32_t extents = 0;
+    std::uint8_t shift = 0;
+  };
+  struct Asked : InArena {
+    Request request;
+    Faults* faults = nullptr;
+    std::byte* address = nullptr;
+    bool was_there = false;  // The extent, when the fault was read.
+  };
+
+  bool find(std::byte* address, Window& window, std::byte*& begin);
+  void serve(const Fault& fault, const Window& window, std::byte* begin);
+  void read_ahead(Handle buffer, Streams::Ahead ahead, std::uint8_t shift);
+  void ended(Asked& asked);
+  void refuse(std::byte* address);
+  void mistake(std::byte* address);
+
+  Residency& residency_;
+  const Post post_;
+  void* const argument_;
+  DramTier* dram_ = nullptr;
+  std::uint64_t ahead_bytes_ = 0;
+
+  std::mutex mutex_;  // Guards windows_ and handles_.
+  std::map<std::byte*, Window> windows_;
+  std::map<Handle, std::byte*> handles_;
+
+  Streams streams_;  // The fault thread's.
+  std::atomic<std::uint64_t> poisoned_{0}, served_{0};
+};
+
+}  // namespace tiermem

@@ -1,0 +1,353 @@
+// Mapped buffers: plain memory larger than memory. Every byte is checked through the pointer.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/io_uring.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "support/pattern.hpp"
+#include "tiermem/tiermem.hpp"
+
+namespace tiermem::test {
+namespace {
+
+struct MappedBuffers : ::testing::Test {
+  void SetUp() override { open("dram=16M; nvme=" + directory.path() + ":512M"); }
+  void open(const std::string& tiers) {
+    auto made = Context::create(tiers);
+    ASSERT_TRUE(made.ok()) << made.message();
+    context = std::move(made).value();
+    auto probe = context->alloc(4096, {.flags = kMapped});
+    if (probe.code() == Code::unsupported) {
+      GTEST_SKIP() << probe.message();
+    }
+  }
+  Buffer mapped(std::uint64_t bytes, std::uint64_t extent = 0, std::uint32_t flags = 0) {
+    auto made = context->alloc(
+        bytes, {.extent_bytes = extent, .flags = kMapped | flags, .label = "mapped"});
+    EXPECT_TRUE(made.ok()) << made.message();
+    return made.ok() ? std::move(made).value() : Buffer();
+  }
+  static std::span<std::uint64_t> words(Buffer& buffer) {
+    auto address = buffer.address();
+    EXPECT_TRUE(address.ok()) << address.message();
+    return {reinterpret_cast<std::uint64_t*>(address.ok() ? *address : nullptr),
+            address.ok() ? buffer.size() / 8 : 0};
+  }
+  Directory directory;
+  std::unique_ptr<Context> context;
+};
+
+TEST_F(MappedBuffers, four_times_the_memory_is_read_and_written_through_the_pointer) {
+  Buffer buffer = mapped(64 * kMiB);
+  const std::span<std::uint64_t> all = words(buffer);
+  fill(all, 1);
+  EXPECT_EQ(wrong(all, 1), 0u);
+  EXPECT_EQ(wrong(all, 1), 0u);
+  const Stats stats = context->stats();
+  EXPECT_LE(stats.dram_used, 16 * kMiB);
+  EXPECT_GE(stats.demoted, 48 * kMiB);
+  EXPECT_GT(stats.faults, 0u);
+  EXPECT_EQ(stats.poisoned_touches, 0u);
+  auto info = buffer.info();
+  ASSERT_TRUE(info.ok());
+  EXPECT_LE(info->resident, 16 * kMiB);
+}
+
+TEST_F(MappedBuffers, the_address_stays_and_is_aligned) {
+  for (const std::uint64_t bytes : {std::uint64_t{1}, std::uint64_t{4097}, 3 * kMiB, 64 * kMiB}) {
+    Buffer buffer = mapped(bytes);
+    auto address = buffer.address();
+    ASSERT_TRUE(address.ok());
+    EXPECT_EQ(reinterpret_cast<std::uint64_t>(*address) % 4096, 0u);
+    (*address)[bytes - 1] = std::byte{7};
+    const Status evicted = buffer.evict();
+    ASSERT_TRUE(evicted.ok()) << evicted.message();
+    EXPECT_EQ(*buffer.address(), *address);
+    EXPECT_EQ((*address)[bytes - 1], std::byte{7});
+    EXPECT_EQ(bytes > 1 ? (*address)[0] : std::byte{0}, std::byte{0});
+  }
+}
+
+TEST_F(MappedBuffers, what_was_never_written_is_zero) {
+  Buffer dirty = mapped(32 * kMiB);
+  fill(words(dirty), 2);
+  dirty.reset();
+  Buffer buffer = mapped(48 * kMiB);
+  const std::span<std::uint64_t> all = words(buffer);
+  EXPECT_TRUE(std::all_of(all.begin(), all.end(), [](std::uint64_t w) { return w == 0; }));
+}
+
+struct MappedSizes : MappedBuffers, ::testing::WithParamInterface<std::uint64_t> {};
+
+// Each thread has pages of its own, scattered over all extents, and writes and checks them.
+TEST_P(MappedSizes, random_touches_of_many_threads_lose_nothing) {
+  Buffer buffer = mapped(48 * kMiB, GetParam());
+  const std::span<std::uint64_t> all = words(buffer);
+  constexpr unsigned kThreads = 4;
+  constexpr std::size_t kPage = 512;  // Words.
+  std::atomic<std::uint64_t> bad{0};
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937_64 dice(t);
+      std::vector<std::uint64_t> expected(all.size() / kPage / kThreads);
+      for (int i = 0; i < 3000; ++i) {
+        const std::size_t mine = dice() % expected.size();
+        std::uint64_t& word = all[(mine * kThreads + t) * kPage + mine % kPage];
+        bad += word != expected[mine] ? 1 : 0;
+        word = expected[mine] = dice();
+      }
+      for (std::size_t mine = 0; mine < expected.size(); ++mine) {
+        bad += all[(mine * kThreads + t) * kPage + mine % kPage] != expected[mine] ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(bad, 0u);
+  EXPECT_LE(context->stats().dram_used, 16 * kMiB);
+}
+
+// The bytes leave under a program that never stops writing them.
+TEST_P(MappedSizes, a_running_writer_loses_no_write) {
+  Buffer buffer = mapped(GetParam() * 2, GetParam());
+  const std::span<std::uint64_t> all = words(buffer);
+  std::atomic<bool> stop{false};
+  std::uint64_t rounds = 0;
+  std::thread writer([&] {
+    while (!stop.load(std::memory_order_relaxed)) {
+      for (std::size_t i = 0; i < all.size(); i += 256) {
+        all[i] += 1;
+      }
+      ++rounds;
+    }
+  });
+  for (int i = 0; i < 150; ++i) {
+    const Status status = i % 3 == 2 ? buffer.advise(Advice::cold) : buffer.evict();
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  stop = true;
+  writer.join();
+  std::uint64_t bad = 0;
+  for (std::size_t i = 0; i < all.size(); i += 256) {
+    bad += all[i] != rounds ? 1 : 0;
+  }
+  EXPECT_EQ(bad, 0u);
+  EXPECT_GT(context->stats().recalled + context->stats().demoted, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, MappedSizes, ::testing::Values(4096, 65536, 2 * kMiB, 4 * kMiB),
+                         [](const auto& size) { return std::to_string(size.param / 1024) + "K"; });
+
+TEST_F(MappedBuffers, only_what_has_changed_is_written_again) {
+  Buffer buffer = mapped(8 * kMiB);
+  const std::span<std::uint64_t> all = words(buffer);
+  fill(all, 3);
+  ASSERT_TRUE(buffer.evict().ok());
+  const std::uint64_t before = context->stats().demoted;
+  EXPECT_EQ(wrong(all, 3), 0u);
+  all[1000] = word_at(3, 1000);
+  ASSERT_TRUE(buffer.evict().ok());
+  EXPECT_EQ(context->stats().demoted, before) << "nothing had changed";
+  all[0] ^= 1;
+  ASSERT_TRUE(buffer.evict().ok());
+  EXPECT_LE(context->stats().demoted, before + 65536);
+  EXPECT_EQ(all[0], word_at(3, 0) ^ 1);
+}
+
+TEST_F(MappedBuffers, a_view_holds_its_extents_where_they_are) {
+  Buffer buffer = mapped(8 * kMiB);
+  const std::span<std::uint64_t> all = words(buffer);
+  fill(all, 4);
+  auto view = buffer.acquire(kRead, 2 * kMiB, 4096);
+  ASSERT_TRUE(view.ok());
+  EXPECT_EQ(static_cast<void*>(view->data()), static_cast<void*>(&all[2 * kMiB / 8]));
+  EXPECT_EQ(buffer.evict().code(), Code::busy);
+  EXPECT_EQ(wrong(view->as<std::uint64_t>(), 4, 2 * kMiB / 8), 0u);
+  view->release();
+  EXPECT_TRUE(buffer.evict().ok());
+  EXPECT_EQ(wrong(all, 4), 0u);
+}
+
+TEST_F(MappedBuffers, discarded_views_and_plain_stores_meet) {
+  Buffer buffer = mapped(32 * kMiB);
+  ASSERT_TRUE(write_pattern(buffer, 5).ok());
+  EXPECT_EQ(wrong(words(buffer), 5), 0u);
+  fill(words(buffer), 6);
+  EXPECT_EQ(wrong_words(buffer, 6), 0u);
+}
+
+TEST_F(MappedBuffers, what_is_given_up_reads_as_zeros) {
+  Buffer buffer = mapped(8 * kMiB);
+  const std::span<std::uint64_t> all = words(buffer);
+  fill(all, 7);
+  ASSERT_TRUE(buffer.advise(Advice::dont_need).ok());
+  EXPECT_TRUE(std::all_of(all.begin(), all.end(), [](std::uint64_t w) { return w == 0; }));
+}
+
+// The program empties pages behind our back. They read as zeros, as in any anonymous mapping, and
+// the extent goes on.
+TEST_F(MappedBuffers, pages_the_program_emptied_are_zero) {
+  Buffer buffer = mapped(8 * kMiB);
+  const std::span<std::uint64_t> all = words(buffer);
+  fill(all, 8);
+  ASSERT_EQ(madvise(&all[512], 4096, MADV_DONTNEED), 0);
+  EXPECT_EQ(all[512], 0u);
+  EXPECT_EQ(all[1023], 0u);
+  EXPECT_EQ(all[511], word_at(8, 511));
+  EXPECT_EQ(all[1024], word_at(8, 1024));
+  all[513] = 9;
+  (void)buffer.evict();
+  EXPECT_EQ(all[513], 9u);
+  EXPECT_EQ(all[512], 0u);
+  EXPECT_EQ(all[1024], word_at(8, 1024));
+}
+
+TEST_F(MappedBuffers, system_calls_reach_what_is_not_there) {
+  Buffer buffer = mapped(32 * kMiB);
+  const std::span<std::uint64_t> all = words(buffer);
+  fill(all, 10);
+  ASSERT_TRUE(buffer.evict().ok());
+  const int pipe_size = 65536;
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const ssize_t wrote = write(ends[1], &all[0], pipe_size);
+  if (wrote < 0 && errno == EFAULT) {
+    close(ends[0]);
+    close(ends[1]);
+    GTEST_SKIP() << "userfaultfd serves user mode only";
+  }
+  ASSERT_EQ(wrote, pipe_size);
+  ASSERT_TRUE(buffer.evict(16 * kMiB, 2 * kMiB).ok());
+  ASSERT_EQ(read(ends[0], &all[16 * kMiB / 8], pipe_size), pipe_size);
+  EXPECT_EQ(wrong(all.subspan(16 * kMiB / 8, pipe_size / 8), 10), 0u);
+  close(ends[0]);
+  close(ends[1]);
+}
+
+// Registered with a ring, pages are locked for long. They stay, and nobody is told otherwise.
+TEST_F(MappedBuffers, pages_locked_for_io_stay_until_they_are_let_go) {
+  Buffer buffer = mapped(4 * kMiB);
+  const std::span<std::uint64_t> all = words(buffer);
+  fill(all, 11);
+  io_uring_params params{};
+  const auto ring = static_cast<int>(syscall(SYS_io_uring_setup, 4, &params));
+  if (ring < 0) {
+    GTEST_SKIP() << "io_uring: " << std::strerror(errno);
+  }
+  const iovec locked{&all[0], 4096};
+  ASSERT_EQ(syscall(SYS_io_uring_register, ring, IORING_REGISTER_BUFFERS, &locked, 1), 0)
+      << std::strerror(errno);
+  const Status busy = buffer.evict(0, 2 * kMiB);
+  EXPECT_EQ(busy.code(), Code::busy) << busy.message();
+  EXPECT_EQ(wrong(all, 11), 0u);
+  EXPECT_GE(context->stats().withdrawals_refused, 1u);
+  // Others take their turn meanwhile.
+  Buffer other = mapped(32 * kMiB);
+  fill(words(other), 12);
+  EXPECT_EQ(wrong(words(other), 12), 0u);
+  EXPECT_EQ(wrong(all, 11), 0u);
+  ASSERT_EQ(syscall(SYS_io_uring_register, ring, IORING_UNREGISTER_BUFFERS, nullptr, 0), 0);
+  close(ring);
+  EXPECT_TRUE(eventually([&] { return buffer.evict(0, 2 * kMiB).ok(); }));
+  EXPECT_EQ(wrong(all, 11), 0u);
+}
+
+TEST_F(MappedBuffers, a_child_has_none_and_the_parent_goes_on) {
+  Buffer buffer = mapped(32 * kMiB);
+  const std::span<std::uint64_t> all = words(buffer);
+  fill(all, 13);
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGSEGV, SIG_DFL);
+    const volatile std::uint64_t word = all[0];
+    _exit(word == word_at(13, 0) ? 1 : 2);
+  }
+  EXPECT_EQ(wrong(all, 13), 0u);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) << status;
+  fill(all, 14);
+  EXPECT_EQ(wrong(all, 14), 0u);
+}
+
+TEST_F(MappedBuffers, a_touch_beyond_all_room_is_a_bus_error) {
+  open("dram=8M; nvme=off");
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGBUS, SIG_DFL);
+    auto own = Context::create("dram=8M; nvme=off");
+    auto buffer = own.ok() ? (*own)->alloc(32 * kMiB, {.flags = kMapped}) : own.status().clone();
+    if (!buffer.ok()) {
+      _exit(1);
+    }
+    auto* const bytes = *buffer->address();
+    for (std::uint64_t at = 0; at < 32 * kMiB; at += 4096) {
+      bytes[at] = std::byte{1};
+    }
+    _exit(2);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS) << status;
+}
+
+TEST_F(MappedBuffers, droppable_ones_give_way_and_are_written_again) {
+  open("dram=8M; nvme=off");
+  Buffer cache = mapped(4 * kMiB, 0, kDroppable);
+  fill(words(cache), 15);
+  auto other = context->alloc(8 * kMiB);
+  ASSERT_TRUE(write_pattern(*other, 16).ok());
+  EXPECT_EQ(wrong_words(*other, 16), 0u);
+  EXPECT_GT(context->stats().dropped, 0u);
+  other->reset();
+  EXPECT_EQ(cache.acquire(kRead, 0, 8).code(), Code::discarded);
+  ASSERT_TRUE(write_pattern(cache, 17).ok());
+  EXPECT_EQ(wrong(words(cache), 17), 0u);
+}
+
+TEST_F(MappedBuffers, what_is_not_mapped_has_no_address) {
+  auto plain = context->alloc(kMiB, {.label = "plain"});
+  ASSERT_TRUE(plain.ok());
+  auto address = plain->address();
+  EXPECT_EQ(address.code(), Code::unsupported);
+  EXPECT_SAYS(address, "plain");
+  Buffer buffer = mapped(kMiB);
+  const Handle handle = buffer.handle();
+  buffer.reset();
+  EXPECT_EQ(context->address(handle).code(), Code::stale_handle);
+}
+
+TEST_F(MappedBuffers, many_come_and_go_beside_each_other) {
+  std::atomic<std::uint64_t> bad{0};
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 3; ++t) {
+    threads.emplace_back([&, t] {
+      for (unsigned i = 0; i < 25; ++i) {
+        Buffer buffer = mapped((1 + i % 5) * 2 * kMiB, i % 2 == 0 ? 0 : 65536);
+        fill(words(buffer), t * 100 + i);
+        bad += wrong(words(buffer), t * 100 + i);
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(bad, 0u);
+  EXPECT_TRUE(eventually([&] { return context->stats().buffers == 0; }));
+}
+
+}  // namespace
+}  // namespace tiermem::test
