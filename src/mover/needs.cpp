@@ -102,11 +102,13 @@ bool Mover::ready(const Need& need) const {
   return need.writes ? bits.writable() : bits.readable();
 }
 
-// No bytes that a prefetch could bring.
+// No bytes that a prefetch could bring. To a mapped extent it brings zeros: a touch would wait for
+// them.
 bool Mover::nothing_to_read(const Need& need) const {
   const Phase host = residency_.extents.word(kHost, need.ref).load().phase();
-  return residency_.extents.word(need.space, need.ref).load().phase() == Phase::zero ||
-         host == Phase::lost || host == Phase::vacant || claimed(need.ref, need.space);
+  const Phase phase = residency_.extents.word(need.space, need.ref).load().phase();
+  return (phase == Phase::zero && !mapped(need.ref)) || host == Phase::lost ||
+         host == Phase::vacant || claimed(need.ref, need.space);
 }
 
 Mover::Arm Mover::arm_acquire(Request& request, Need& need) {

@@ -59,8 +59,12 @@ void Mover::submit_job(Transfer& transfer, JobStep steps) {
 }
 
 bool Mover::is_own_job(const Job& job) const {
-  constexpr JobStep kCalls = ~(kHash | kVerify | kPopulate | kClear);
+  // A page or four are moved by one short call: done here for whoever comes alone, and by the hands
+  // where many wait. Other calls may take long.
+  constexpr JobStep kCalls = ~(kHash | kVerify | kPopulate | kClear | kWithdraw | kRestore);
+  const bool moves = (job.steps & (kWithdraw | kRestore)) != 0;
   return job.bytes <= options_.own_job_bytes && (job.steps & kCalls) == 0 &&
+         (!moves || own_jobs_.size() < 2) &&
          ((job.steps & kPopulate) == 0 || !job.tier->needs_populate(job.frame));
 }
 

@@ -38,6 +38,7 @@ class ThreadPort final : public WaitableIoPort {
   std::size_t reap(std::span<IoCompletion> completions) override;
   void wait(std::int64_t deadline_ns) override;
   void wake() override;
+  bool watch(int) override { return false; }
   const char* engine() const override { return "threads"; }
   const char* reason() const override { return reason_.c_str(); }
 

@@ -38,6 +38,7 @@ namespace tiermem {
 namespace {
 
 constexpr std::uint64_t kWakeCookie = ~std::uint64_t{0};
+constexpr std::uint64_t kWatchCookie = kWakeCookie - 1;
 
 std::int64_t monotonic_ns() {
   timespec now{};
@@ -77,6 +78,10 @@ class UringPort final : public WaitableIoPort {
   std::size_t reap(std::span<IoCompletion> completions) override;
   void wait(std::int64_t deadline_ns) override;
   void wake() override;
+  bool watch(int fd) override {
+    watch_fd_ = fd;
+    return true;
+  }
   const char* engine() const override { return "io_uring"; }
   const char* reason() const override { return ""; }
 
@@ -86,6 +91,7 @@ class UringPort final : public WaitableIoPort {
   int register_files(const std::vector<std::unique_ptr<BlockFile>>& files);
   void become_owner();
   void arm_wake();
+  void arm_watch();
   unsigned unsubmitted() const;
   void drain();
   void close_ring_and_wait_for_its_end();
@@ -103,6 +109,8 @@ class UringPort final : public WaitableIoPort {
   bool owned_ = false;
   pthread_t owner_{};
   unsigned in_flight_ = 0;  ///< Submitted by our caller and not reaped.
+  int watch_fd_ = -1;       ///< Somebody else's: wait() returns while it is readable.
+  bool watch_armed_ = false;
   bool wake_armed_ = false;
   std::uint64_t wake_count_ = 0;  ///< Where the kernel puts the eventfd's counter.
 
@@ -152,7 +160,7 @@ std::unique_ptr<UringPort> UringPort::create(std::vector<std::unique_ptr<BlockFi
 int UringPort::set_up_ring() {
   // The completion queue has twice these entries, so it cannot overflow either. R_DISABLED: the
   // thread that enables the ring becomes its single issuer.
-  const unsigned entries = capacity_ + 1;
+  const unsigned entries = capacity_ + 2;  // The wake-up, and the watch.
   const unsigned best[] = {
       IORING_SETUP_R_DISABLED | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
           IORING_SETUP_TASKRUN_FLAG,
@@ -221,7 +229,7 @@ unsigned UringPort::unsubmitted() const {
   unsigned requests = 0;
   const unsigned taken = __atomic_load_n(ring_.sq.khead, __ATOMIC_ACQUIRE);
   for (unsigned at = taken; at != ring_.sq.sqe_tail; ++at) {
-    requests += ring_.sq.sqes[at & ring_.sq.ring_mask].user_data != kWakeCookie ? 1 : 0;
+    requests += ring_.sq.sqes[at & ring_.sq.ring_mask].user_data < kWatchCookie ? 1 : 0;
   }
   return requests;
 }
@@ -300,6 +308,8 @@ std::size_t UringPort::reap(std::span<IoCompletion> completions) {
   io_uring_for_each_cqe(&ring_, head, cqe) {
     if (cqe->user_data == kWakeCookie) {
       wake_armed_ = false;
+    } else if (cqe->user_data == kWatchCookie) {
+      watch_armed_ = false;
     } else if (n == completions.size()) {
       break;
     } else {
@@ -325,6 +335,20 @@ void UringPort::arm_wake() {
   wake_armed_ = true;
 }
 
+// For one time: who is told reads it, and the next wait() asks again.
+void UringPort::arm_watch() {
+  if (watch_fd_ < 0 || watch_armed_) {
+    return;
+  }
+  io_uring_sqe* sqe = ::io_uring_get_sqe(&ring_);
+  if (sqe == nullptr) {
+    return;
+  }
+  ::io_uring_prep_poll_add(sqe, watch_fd_, POLLIN);
+  ::io_uring_sqe_set_data64(sqe, kWatchCookie);
+  watch_armed_ = true;
+}
+
 void UringPort::wait(std::int64_t deadline_ns) {
   become_owner();
   if (::io_uring_cq_ready(&ring_) > 0) {
@@ -333,8 +357,10 @@ void UringPort::wait(std::int64_t deadline_ns) {
     return;
   }
   arm_wake();
+  arm_watch();
   std::uint32_t expected = awake;
-  if (!wake_armed_ || !wake_state_.compare_exchange_strong(expected, sleeping)) {
+  if (!wake_armed_ || (watch_fd_ >= 0 && !watch_armed_) ||
+      !wake_state_.compare_exchange_strong(expected, sleeping)) {
     wake_state_.exchange(awake);
     (void)::io_uring_submit(&ring_);
     return;

@@ -26,6 +26,9 @@ class WaitableIoPort : public IoPort {
   /// [any] Ends the current wait, or the next one. Costs an atomic exchange unless the owner
   /// sleeps.
   virtual void wake() = 0;
+  /// Before the first wait(): it returns from now on also while `fd` is readable. False: it cannot,
+  /// and somebody else must read it. The descriptor outlives the port's last wait().
+  virtual bool watch(int fd) = 0;
   /// "io_uring" or "threads".
   virtual const char* engine() const = 0;
   /// Why this engine and not a better one; empty when it is the best one.

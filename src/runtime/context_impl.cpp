@@ -176,9 +176,12 @@ Status Context::Impl::start() {
   }
   const char* which = "the mover";
   try {
+    // Where it can, the mover's thread sleeps on faults, too: a hop to another thread costs as much
+    // as a page of the device.
+    serves_faults_ = dram_->sees_faults() && port_->watch(dram_->fault_fd());
     mover_thread_ = std::thread([this] { run_mover(); });
     which = "the reader of faults";
-    if (dram_->sees_faults()) {
+    if (dram_->sees_faults() && !serves_faults_) {
       fault_thread_ = std::thread([this] {
         const ArenaScope inside;
         quiet_thread("tiermem-fault");
@@ -198,6 +201,9 @@ void Context::Impl::run_mover() {
   quiet_thread("tiermem-mover");
   while (!stop_.load(std::memory_order_acquire)) {
     mover_->note_ordinal(ordinal.load(std::memory_order_relaxed));
+    if (serves_faults_) {
+      faults_.serve_waiting(64);
+    }
     const std::int64_t now = now_ns();
     const std::int64_t next = mover_->step(now);
     mover_->note_step(now_ns() - now);

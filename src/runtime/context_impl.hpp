@@ -102,6 +102,7 @@ class Context::Impl {
 
   std::atomic<State> state_{State::closed};  // Open once it has all its threads.
   std::atomic<std::uint32_t> next_domain_{1};
+  bool serves_faults_ = false;  // The mover's thread; else fault_thread_ does. Constant.
   std::atomic<bool> stop_{false};
   std::atomic<std::uint32_t> posting_{0};  // Threads inside post().
   std::mutex close_mutex_;

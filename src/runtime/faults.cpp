@@ -44,14 +44,25 @@ Streams::Ahead Streams::touched(Handle buffer, std::uint32_t thread, std::uint32
 void Faults::run() {
   Fault fault;
   while (dram_->next_fault(-1, fault)) {
-    auto* const address = reinterpret_cast<std::byte*>(fault.address);
-    Window window;
-    std::byte* begin = nullptr;
-    if (find(address, window, begin)) {
-      serve(fault, window, begin);
-    } else {
-      mistake(address);
-    }
+    answer(fault);
+  }
+}
+
+void Faults::serve_waiting(unsigned most) {
+  Fault fault;
+  for (unsigned i = 0; i < most && dram_->take_fault(fault); ++i) {
+    answer(fault);
+  }
+}
+
+void Faults::answer(const Fault& fault) {
+  auto* const address = reinterpret_cast<std::byte*>(fault.address);
+  Window window;
+  std::byte* begin = nullptr;
+  if (find(address, window, begin)) {
+    serve(fault, window, begin);
+  } else {
+    mistake(address);
   }
 }
 

@@ -2,8 +2,8 @@
 // goes on when it is there; sequential touches are read ahead. Anywhere else a touch without a view
 // is the program's mistake, and SIGBUS.
 //
-// Threads: one runs `run`; the mover ends what it asked for; any thread adds, removes and reads
-// counts.
+// Threads: one runs `run`, or the mover's serves what waits; the mover ends what it asked for; any
+// thread adds, removes and reads counts.
 #pragma once
 
 #include <array>
@@ -62,6 +62,9 @@ class Faults {
   }
   /// Until the tier stops its faults.
   void run();
+  /// Instead of run(), again and again by the thread that sleeps on the tier's descriptor: begins
+  /// to serve what waits, at most so many.
+  void serve_waiting(unsigned most);
 
   /// A mapped buffer begins; it ends before its window is released.
   void add(Handle buffer, std::byte* window, std::uint32_t extents, std::uint8_t shift);
@@ -84,6 +87,7 @@ class Faults {
   };
 
   bool find(std::byte* address, Window& window, std::byte*& begin);
+  void answer(const Fault& fault);
   void serve(const Fault& fault, const Window& window, std::byte* begin);
   void read_ahead(Handle buffer, Streams::Ahead ahead, std::uint8_t shift);
   void ended(Asked& asked);

@@ -319,6 +319,14 @@ bool DramTier::next_fault(int timeout_ms, Fault& fault) {
   }
 }
 
+bool DramTier::take_fault(Fault& fault) {
+  if (userfault_.read_event(fault) != 0) {
+    return false;
+  }
+  counters_.faults += 1;
+  return true;
+}
+
 void DramTier::wake(std::byte* address) {
   std::byte* const page = address - reinterpret_cast<std::uint64_t>(address) % host::kPage;
   userfault_.wake(page, host::kPage);

@@ -105,6 +105,11 @@ class DramTier final : public AddressableTier {
   /// [fault reader] Waits for a touch of an absent page. False after the timeout (milliseconds,
   /// negative: none) or after stop_faults(). Where windows are not registered nothing ever comes.
   bool next_fault(int timeout_ms, Fault& fault);
+  /// The same without waiting: false when none waits. For one thread at a time, this one or the
+  /// other.
+  bool take_fault(Fault& fault);
+  /// Readable while faults wait.
+  int fault_fd() const { return userfault_.fd(); }
   /// [fault reader] The toucher gets SIGBUS, and so does everyone after it until a frame is mapped
   /// there. False when a frame arrived meanwhile: the toucher goes on.
   bool poison(std::byte* address) { return mapper_.poison(address); }
