@@ -19,6 +19,7 @@
 #include "base/error.hpp"
 #include "bench/core.hpp"
 #include "bench/machine.hpp"
+#include "bench/mapped.hpp"
 #include "cli/command.hpp"
 #include "cli/json_file.hpp"
 #include "cli/table.hpp"
@@ -137,7 +138,8 @@ void print_results(const bench::Session& session) {
 }
 
 int run(const Arguments& arguments) {
-  const auto all = bench::core_benchmarks();
+  const auto all =
+      arguments.suite == "mapped" ? bench::mapped_benchmarks() : bench::core_benchmarks();
   if (arguments.list) {
     Table table({{"BENCHMARK"}, {"WHAT"}});
     for (const bench::Benchmark& benchmark : all) {
@@ -213,9 +215,9 @@ void add_bench(CLI::App& program, int& exit) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand(
       "bench", "Measure tiermem beside the best that this machine can do without it");
-  command->add_option("suite", arguments->suite, "The suite: core")
+  command->add_option("suite", arguments->suite, "The suite: core, mapped")
       ->required()
-      ->check(CLI::IsMember({"core"}));
+      ->check(CLI::IsMember({"core", "mapped"}));
   command->add_option("--only", arguments->only, "Only benchmarks whose name begins so");
   command->add_option("--pairs", arguments->pairs, "Interleaved pairs of tiermem and its peer")
       ->check(CLI::Range(kFewestPairs, 1001U))

@@ -59,7 +59,10 @@ void Faults::answer(const Fault& fault) {
   auto* const address = reinterpret_cast<std::byte*>(fault.address);
   Window window;
   std::byte* begin = nullptr;
-  if (find(address, window, begin)) {
+  mutex_.lock();
+  const bool found = find(address, window, begin);
+  mutex_.unlock();
+  if (found) {
     serve(fault, window, begin);
   } else {
     mistake(address);
@@ -68,6 +71,8 @@ void Faults::answer(const Fault& fault) {
 
 void Faults::add(Handle buffer, std::byte* window, std::uint32_t extents, std::uint8_t shift) {
   const std::lock_guard lock(mutex_);
+  // Of the addresses' last life: a touch of freed bytes was answered after they had been released.
+  dram_->clear_poison(window, std::uint64_t{extents} << shift);
   windows_[window] = {buffer, extents, shift};
   handles_[buffer] = window;
 }
@@ -81,8 +86,7 @@ void Faults::remove(Handle buffer) {
   }
 }
 
-bool Faults::find(std::byte* address, Window& window, std::byte*& begin) {
-  const std::lock_guard lock(mutex_);
+bool Faults::find(std::byte* address, Window& window, std::byte*& begin) const {
   auto at = windows_.upper_bound(address);
   if (at == windows_.begin()) {
     return false;
@@ -112,8 +116,7 @@ void Faults::serve(const Fault& fault, const Window& window, std::byte* begin) {
   const Access access{window.buffer, index * extent, 1, kRead, {}, 0};
   const Status status = residency_.resolve(access, asked->request.spans[0], "touch");
   if (!status.ok()) {
-    log_error("touch of a mapped buffer: {}: SIGBUS", status.message());
-    refuse(address);
+    dram_->wake(address);  // It is being freed: the next fault finds it gone, or another there.
     return;
   }
   asked->was_there =
@@ -152,8 +155,16 @@ void Faults::read_ahead(Handle buffer, Streams::Ahead ahead, std::uint8_t shift)
 // (MADV_DONTNEED): zeros, or its toucher would come back for ever.
 void Faults::ended(Asked& asked) {
   const std::unique_ptr<Asked> owned(&asked);
+  const Span& span = asked.request.spans[0];
+  if (span.record->generation.load(std::memory_order_seq_cst) !=
+      Buffers::generation_of(span.buffer)) {
+    // The toucher went on long ago (the extent came by another way), and freed the buffer. Another
+    // may be at its address: that one's touches are asked for anew.
+    dram_->wake(asked.address);
+    return;
+  }
   if (asked.request.status.ok()) {
-    const ExtentRef ref = asked.request.spans[0].first;
+    const ExtentRef ref = span.first;
     if (asked.was_there && residency_.extents.word(kHost, ref).load().readable()) {
       dram_->fill_hole(asked.address);
     } else {
@@ -175,6 +186,7 @@ void Faults::refuse(std::byte* address) {
 }
 
 void Faults::mistake(std::byte* address) {
+  std::byte* begin = nullptr;
   for (std::uint32_t i = 0; i < residency_.buffers.used(); ++i) {
     BufferRecord& record = residency_.buffers.at(i);
     std::byte* const window = record.window.load(std::memory_order_relaxed);
@@ -194,6 +206,12 @@ void Faults::mistake(std::byte* address) {
     log_error("touch of absent bytes without a view: buffer '{}' offset {} (address {}): SIGBUS",
               record.label, offset, static_cast<void*>(address));
     break;
+  }
+  const std::lock_guard lock(mutex_);
+  Window window;
+  if (find(address, window, begin)) {
+    dram_->wake(address);  // A mapped buffer has begun here meanwhile.
+    return;
   }
   refuse(address);
 }

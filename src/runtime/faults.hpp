@@ -86,7 +86,7 @@ class Faults {
     bool was_there = false;  // The extent, when the fault was read.
   };
 
-  bool find(std::byte* address, Window& window, std::byte*& begin);
+  bool find(std::byte* address, Window& window, std::byte*& begin) const;  // With mutex_.
   void answer(const Fault& fault);
   void serve(const Fault& fault, const Window& window, std::byte* begin);
   void read_ahead(Handle buffer, Streams::Ahead ahead, std::uint8_t shift);

@@ -332,6 +332,12 @@ void DramTier::wake(std::byte* address) {
   userfault_.wake(page, host::kPage);
 }
 
+void DramTier::clear_poison(std::byte* address, std::uint64_t bytes) {
+  if (mapper_.forget(address, bytes)) {
+    host::drop(address, bytes);
+  }
+}
+
 void DramTier::fill_hole(std::byte* address) {
   std::byte* const page = address - reinterpret_cast<std::uint64_t>(address) % host::kPage;
   if (userfault_.zero(page, host::kPage) != 0) {

@@ -115,6 +115,8 @@ class DramTier final : public AddressableTier {
   bool poison(std::byte* address) { return mapper_.poison(address); }
   /// [any] The toucher tries again.
   void wake(std::byte* address);
+  /// [any] Nothing in the range, which has no frames, is poisoned any more.
+  void clear_poison(std::byte* address, std::uint64_t bytes);
   /// [any] Zeros for a page that the program emptied in a mapped window; its waiters go on.
   void fill_hole(std::byte* address);
   /// [any] next_fault returns false from now on.

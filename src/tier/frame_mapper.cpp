@@ -279,8 +279,8 @@ bool FrameMapper::poison(std::byte* address) {
   return false;
 }
 
-void FrameMapper::forget(std::byte* address, std::uint64_t bytes) {
-  take_poisoned(address, bytes);
+bool FrameMapper::forget(std::byte* address, std::uint64_t bytes) {
+  return take_poisoned(address, bytes);
 }
 
 bool FrameMapper::take_poisoned(std::byte* address, std::uint64_t bytes) {

@@ -54,8 +54,8 @@ class FrameMapper {
   /// The page at `address` raises SIGBUS from now on; its waiters go on. False when a page arrived
   /// meanwhile: they go on to that.
   bool poison(std::byte* address);
-  /// Nothing poisoned is remembered of the range.
-  void forget(std::byte* address, std::uint64_t bytes);
+  /// Nothing poisoned is remembered of the range. True: something was.
+  bool forget(std::byte* address, std::uint64_t bytes);
 
  private:
   MapResult in_by_move(const MapPlace& place);

@@ -1,0 +1,71 @@
+// One thread reads a mapped buffer of four times DRAM from end to end, again and again, beside the
+// fastest bare loop that reads as many bytes from the same disk.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+#include "bench/bare_io.hpp"
+#include "bench/mapped.hpp"
+#include "bench/random_bytes.hpp"
+#include "bench/working_set.hpp"
+
+namespace tiermem::bench {
+namespace {
+
+constexpr std::uint64_t kTimesDram = 4;
+
+/// A line of the cache each, as a program that looks at all of it.
+Result<Sample> scan(Context& context, const std::byte* data, std::uint64_t bytes) {
+  const double cpu = cpu_seconds();
+  const double start = now_seconds();
+  std::uint64_t sum = 0;
+  for (std::uint64_t at = 0; at < bytes; at += 64) {
+    sum += *reinterpret_cast<const std::uint64_t*>(data + at);
+  }
+  const double took = now_seconds() - start;
+  const double used = cpu_seconds() - cpu;
+  if (context.stats().poisoned_touches != 0 || sum == 0) {
+    return fail(Code::io_error, "the scan read bytes that are not those written");
+  }
+  const double gib = static_cast<double>(bytes) / (1024.0 * 1024 * 1024);
+  return Sample{static_cast<double>(bytes) / took / 1e9, used / gib};
+}
+
+}  // namespace
+
+Status mapped_scan_read(Session& session) {
+  const std::string& directory = session.settings().directory;
+  const std::uint64_t dram = benchmark_dram();
+  const std::uint64_t bytes = dram * kTimesDram;
+  session.tell("mapped_scan_read: writing the peer's file");
+  auto bare = BareIo::create(directory, dram);
+  if (!bare.ok()) {
+    return std::move(bare).status();
+  }
+  auto peer = best_of(session, "mapped_scan_read", Better::higher, 3,
+                      (*bare)->candidates(Traffic::read, dram), "GB/s");
+  if (!peer.ok()) {
+    return std::move(peer).status();
+  }
+  session.tell("mapped_scan_read: writing the buffer");
+  auto context =
+      Context::create(fmt::format("dram={}; nvme={}:{}", dram, directory, bytes + bytes / 2));
+  if (!context.ok()) {
+    return std::move(context).status();
+  }
+  auto buffer = (*context)->alloc(bytes, {.flags = kMapped, .label = "bench"});
+  if (!buffer.ok()) {
+    return std::move(buffer).status();
+  }
+  std::byte* const data = *buffer->address();
+  for (std::uint64_t at = 0; at < bytes; at += dram / 8) {
+    fill_random(data + at, std::min(dram / 8, bytes - at), at + 1);
+  }
+  return session.compare(
+      "mapped_scan_read", "GB/s", Better::higher, bars::kMappedScan,
+      [&] { return scan(**context, data, bytes); }, *peer);
+}
+
+}  // namespace tiermem::bench

@@ -1,0 +1,144 @@
+// Mapped buffers on devices that fail, and where userfaultfd is refused. Goal: no wrong byte is
+// seen and none is lost; who touches what cannot be had gets SIGBUS, alone. Method: as in
+// device_faults_test.cpp; SIGBUS is caught by the test. io_engine=threads: the faults are read by a
+// thread of their own, not by the mover's.
+#include <gtest/gtest.h>
+#include <setjmp.h>
+#include <sys/syscall.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "fault/child.hpp"
+#include "fault/failing_io.hpp"
+#include "support/pattern.hpp"
+
+namespace tiermem::test {
+namespace {
+
+thread_local sigjmp_buf t_back;
+
+void jump_back(int) {
+  siglongjmp(t_back, 1);
+}
+
+/// Whether a read of the word raised SIGBUS.
+bool bus_error(const volatile std::uint64_t& word) {
+  if (sigsetjmp(t_back, 1) != 0) {
+    return true;
+  }
+  [[maybe_unused]] const std::uint64_t seen = word;
+  return false;
+}
+
+class MappedFaults : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    struct sigaction action {};
+    action.sa_handler = jump_back;
+    sigaction(SIGBUS, &action, &before_);
+    open();
+  }
+  void TearDown() override { sigaction(SIGBUS, &before_, nullptr); }
+  void open() {
+    context_ = make_context("io_engine=threads; dram=8M; nvme=" + directory_.path() + ":256M");
+    auto made = context_->alloc(24 * kMiB, {.flags = kMapped, .label = "mapped"});
+    if (made.code() == Code::unsupported) {
+      GTEST_SKIP() << made.message();
+    }
+    ASSERT_TRUE(made.ok()) << made.message();
+    buffer_ = std::move(made).value();
+    words_ = {reinterpret_cast<std::uint64_t*>(*buffer_.address()), 24 * kMiB / 8};
+  }
+
+  Directory directory_;
+  std::unique_ptr<Context> context_;
+  Buffer buffer_;
+  std::span<std::uint64_t> words_;
+  struct sigaction before_ {};
+};
+
+TEST_F(MappedFaults, a_read_error_is_a_bus_error_for_who_touched_and_the_bytes_come_back) {
+  fill(words_, 1);
+  ASSERT_TRUE(buffer_.evict().ok());
+  FailingIo device(directory_.path());
+  for (const int error : {EIO, ENODATA}) {
+    device.read_error = error;
+    EXPECT_TRUE(bus_error(words_[1000]));
+    EXPECT_TRUE(bus_error(words_[2 * kMiB / 8 + 5]));
+    device.read_error = 0;
+    EXPECT_TRUE(bus_error(words_[1001])) << "the page stays poisoned";
+    EXPECT_FALSE(bus_error(words_[4 * kMiB / 8]));
+    ASSERT_TRUE(buffer_.acquire(kRead, 0, 4 * kMiB, Timeout::seconds(10)).ok());
+    EXPECT_EQ(wrong(words_, 1), 0u) << "after errno " << error;
+    ASSERT_TRUE(buffer_.evict().ok());
+  }
+  EXPECT_GE(context_->stats().poisoned_touches, 4u);
+}
+
+TEST_F(MappedFaults, what_cannot_be_written_down_stays_and_is_right) {
+  fill(words_.first(6 * kMiB / 8), 2);
+  FailingIo device(directory_.path());
+  device.write_error = EIO;
+  const Status refused = buffer_.evict();
+  EXPECT_FALSE(refused.ok());
+  EXPECT_SAYS(refused, "mapped");
+  EXPECT_EQ(wrong(words_.first(6 * kMiB / 8), 2), 0u);
+  device.write_error = 0;  // The device was given up by then: reads are served, writes are not.
+  EXPECT_FALSE(buffer_.evict().ok());
+  EXPECT_EQ(context_->stats().degraded_devices, 1u);
+  EXPECT_EQ(wrong(words_.first(6 * kMiB / 8), 2), 0u);
+}
+
+TEST_F(MappedFaults, a_running_writer_loses_nothing_while_writes_are_short_and_then_fail) {
+  std::atomic<bool> stop{false};
+  std::uint64_t rounds = 0;
+  std::thread writer([&] {
+    while (!stop.load(std::memory_order_relaxed)) {
+      for (std::size_t i = 0; i < 6 * kMiB / 8; i += 512) {
+        words_[i] += 1;
+      }
+      ++rounds;
+    }
+  });
+  {
+    FailingIo device(directory_.path());
+    for (int i = 0; i < 60; ++i) {
+      device.most_written = i % 2 == 1 ? 4096 : 0;
+      device.write_error = i > 50 ? EIO : 0;
+      (void)buffer_.evict();
+    }
+    device.write_error = 0;
+    stop = true;
+    writer.join();
+  }
+  std::uint64_t bad = 0;
+  for (std::size_t i = 0; i < 6 * kMiB / 8; i += 512) {
+    bad += words_[i] != rounds ? 1 : 0;
+  }
+  EXPECT_EQ(bad, 0u);
+}
+
+TEST(MappedRefused, without_userfaultfd_there_are_none_and_the_error_says_so) {
+  SKIP_IF(in_child([] {
+    if (!refuse({{SYS_userfaultfd, EPERM}, {SYS_ioctl, EPERM, 0xAA00}})) {
+      return not_here(std::string("no seccomp: ") + std::strerror(errno));
+    }
+    auto context = Context::create("dram=8M; nvme=off");
+    EXPECT_TRUE(context.ok()) << context.message();
+    auto buffer = (*context)->alloc(kMiB, {.flags = kMapped});
+    EXPECT_EQ(buffer.code(), Code::unsupported);
+    EXPECT_SAYS(buffer, "userfaultfd");
+    EXPECT_SAYS(buffer, "mapped");
+    EXPECT_TRUE((*context)->alloc(kMiB).ok()) << "others are there";
+    return ChildEnd();
+  }));
+}
+
+}  // namespace
+}  // namespace tiermem::test
