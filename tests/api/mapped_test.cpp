@@ -1,10 +1,7 @@
 // Mapped buffers: plain memory larger than memory. Every byte is checked through the pointer.
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <linux/io_uring.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/locked_pages.hpp"
 #include "support/pattern.hpp"
 #include "tiermem/tiermem.hpp"
 
@@ -242,14 +240,10 @@ TEST_F(MappedBuffers, pages_locked_for_io_stay_until_they_are_let_go) {
   Buffer buffer = mapped(4 * kMiB);
   const std::span<std::uint64_t> all = words(buffer);
   fill(all, 11);
-  io_uring_params params{};
-  const auto ring = static_cast<int>(syscall(SYS_io_uring_setup, 4, &params));
-  if (ring < 0) {
-    GTEST_SKIP() << "io_uring: " << std::strerror(errno);
+  LockedPages locked(&all[0], 4096);
+  if (!locked.why_not().empty()) {
+    GTEST_SKIP() << locked.why_not();
   }
-  const iovec locked{&all[0], 4096};
-  ASSERT_EQ(syscall(SYS_io_uring_register, ring, IORING_REGISTER_BUFFERS, &locked, 1), 0)
-      << std::strerror(errno);
   const Status busy = buffer.evict(0, 2 * kMiB);
   EXPECT_EQ(busy.code(), Code::busy) << busy.message();
   EXPECT_EQ(wrong(all, 11), 0u);
@@ -259,8 +253,7 @@ TEST_F(MappedBuffers, pages_locked_for_io_stay_until_they_are_let_go) {
   fill(words(other), 12);
   EXPECT_EQ(wrong(words(other), 12), 0u);
   EXPECT_EQ(wrong(all, 11), 0u);
-  ASSERT_EQ(syscall(SYS_io_uring_register, ring, IORING_UNREGISTER_BUFFERS, nullptr, 0), 0);
-  close(ring);
+  locked.release();
   EXPECT_TRUE(eventually([&] { return buffer.evict(0, 2 * kMiB).ok(); }));
   EXPECT_EQ(wrong(all, 11), 0u);
 }

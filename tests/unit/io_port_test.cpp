@@ -265,6 +265,39 @@ TEST_P(Port, a_wake_before_the_wait_is_kept_and_a_burst_counts_once) {
   EXPECT_LE(waits, 3) << "an old wake-up ends one wait, not many";
 }
 
+TEST_P(Port, a_watched_descriptor_ends_the_wait_as_long_as_it_is_readable) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+  MAKE_OR_SKIP(port, files(1, kMiB));
+  if (!port->watch(ends[0])) {
+    EXPECT_STREQ(port->engine(), "threads");
+    ::close(ends[0]);
+    ::close(ends[1]);
+    GTEST_SKIP() << "threads do not watch";
+  }
+  char byte = 1;
+  std::array<IoCompletion, 4> none;
+  std::thread writer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(::write(ends[1], &byte, 1), 1);
+  });
+  while (::read(ends[0], &byte, 1) != 1) {
+    port->wait(-1);  // Hangs if nobody looks.
+    EXPECT_EQ(port->reap(none), 0U) << "it is nobody's completion";
+  }
+  writer.join();
+  for (int i = 0; i < 3; ++i) {  // Unread, it ends the next wait, too.
+    EXPECT_EQ(::write(ends[1], &byte, 1), 1);
+    port->wait(-1);
+    (void)port->reap(none);
+    port->wait(-1);
+    (void)port->reap(none);
+    EXPECT_EQ(::read(ends[0], &byte, 1), 1);
+  }
+  ::close(ends[1]);
+  ::close(ends[0]);
+}
+
 TEST_P(Port, no_wake_from_another_thread_is_lost) {
   MAKE_OR_SKIP(port, files(1, kMiB));
   // Ping-pong: each side waits for the other's count, so one lost wake-up hangs the test.

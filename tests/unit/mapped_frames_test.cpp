@@ -1,0 +1,164 @@
+// Frames of mapped windows: withdrawn with their bytes or not at all, restored whatever is in the
+// way. On real pages.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "dram_fixture.hpp"
+#include "support/locked_pages.hpp"
+
+namespace tiermem {
+namespace {
+
+class MappedFrame : public ::testing::Test, protected MovedFrame {
+ protected:
+  void SetUp() override {
+    if (!why_not.empty()) {
+      GTEST_SKIP() << why_not;
+    }
+    tier->release_window(window, kWindow);
+    auto mapped = tier->reserve_window(kWindow, kBytes, true);
+    ASSERT_TRUE(mapped.ok()) << mapped.message();
+    window = *mapped;
+  }
+};
+
+TEST_F(MappedFrame, bytes_go_in_and_out_and_what_was_written_there_comes_along) {
+  ASSERT_TRUE(tier->restore(frame, window).ok());
+  EXPECT_TRUE(holds(window, kBytes, 1));
+  fill(window, kBytes, 2);
+  ASSERT_TRUE(tier->withdraw(frame, window).ok());
+  EXPECT_TRUE(holds(home, kBytes, 2));
+  ASSERT_TRUE(tier->restore(frame, window).ok());
+  EXPECT_TRUE(holds(window, kBytes, 2));
+  ASSERT_TRUE(tier->withdraw(frame, window).ok());
+}
+
+TEST_F(MappedFrame, calls_out_of_turn_are_refused) {
+  EXPECT_EQ(tier->withdraw(frame, window).code(), Code::internal) << "it is not there";
+  ASSERT_TRUE(tier->restore(frame, window).ok());
+  EXPECT_EQ(tier->restore(frame, window).code(), Code::internal) << "it is there already";
+  EXPECT_EQ(tier->withdraw(frame, window + kBytes).code(), Code::internal) << "but not there";
+  ASSERT_TRUE(tier->withdraw(frame, window).ok());
+}
+
+// The locked page lies in the middle: some have moved before the kernel refuses.
+TEST_F(MappedFrame, a_locked_page_keeps_the_whole_frame_in_its_window) {
+  for (const bool split : {false, true}) {
+    ASSERT_TRUE(tier->restore(frame, window).ok());
+    fill(window, kBytes, 3);
+    if (split) {  // Small pages: the first half could leave.
+      ASSERT_EQ(mprotect(window + kBytes / 2, 4096, PROT_READ), 0);
+      ASSERT_EQ(mprotect(window + kBytes / 2, 4096, PROT_READ | PROT_WRITE), 0);
+    }
+    test::LockedPages locked(window + kBytes / 2, 4096);
+    if (!locked.why_not().empty()) {
+      ASSERT_TRUE(tier->withdraw(frame, window).ok());
+      GTEST_SKIP() << locked.why_not();
+    }
+    const Status busy = tier->withdraw(frame, window);
+    EXPECT_EQ(busy.code(), Code::busy) << busy.message();
+    EXPECT_TRUE(holds(window, kBytes, 3));
+    locked.release();
+    Status left = tier->withdraw(frame, window);
+    for (int i = 0; i < 1000 && !left.ok(); ++i) {  // The ring's end is not at once.
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      left = tier->withdraw(frame, window);
+    }
+    ASSERT_TRUE(left.ok()) << left.message();
+    EXPECT_TRUE(holds(home, kBytes, 3));
+  }
+  EXPECT_GE(tier->counters().withdrawals_refused, 2U);
+}
+
+TEST_F(MappedFrame, a_locked_home_is_copied_in) {
+  {
+    test::LockedPages locked(home + kBytes / 2, 4096);
+    if (!locked.why_not().empty()) {
+      GTEST_SKIP() << locked.why_not();
+    }
+    ASSERT_TRUE(tier->restore(frame, window).ok());
+    EXPECT_TRUE(holds(window, kBytes, 1));
+  }
+  fill(window, kBytes, 4);
+  ASSERT_TRUE(tier->withdraw(frame, window).ok());
+  EXPECT_TRUE(holds(home, kBytes, 4));
+}
+
+TEST_F(MappedFrame, poison_is_in_nobodys_way) {
+  ASSERT_TRUE(tier->poison(window));
+  ASSERT_TRUE(tier->poison(window + kBytes - 1));
+  ASSERT_TRUE(tier->restore(frame, window).ok());
+  EXPECT_TRUE(holds(window, kBytes, 1));
+  ASSERT_TRUE(tier->withdraw(frame, window).ok());
+  ASSERT_TRUE(tier->poison(window + 4096));
+  tier->clear_poison(window, kBytes);
+  tier->clear_poison(window, kBytes);
+  ASSERT_TRUE(tier->restore(frame, window).ok());
+  ASSERT_TRUE(tier->withdraw(frame, window).ok());
+}
+
+// A page that the program has emptied: the frame cannot leave as a whole, and what is there stays.
+TEST_F(MappedFrame, an_emptied_page_is_filled_with_zeros_and_the_rest_is_kept) {
+  ASSERT_TRUE(tier->restore(frame, window).ok());
+  ASSERT_EQ(madvise(window + 8192, 4096, MADV_DONTNEED), 0);
+  (void)tier->withdraw(frame, window);
+  tier->fill_hole(window + 8192);
+  EXPECT_EQ(window[8192], std::byte{0});
+  std::byte expected[8192];
+  fill(expected, 8192, 1);
+  EXPECT_EQ(std::memcmp(window, expected, 8192), 0);
+  tier->fill_hole(window);  // A page is there: nothing happens to it.
+  EXPECT_EQ(std::memcmp(window, expected, 8192), 0);
+}
+
+TEST_F(MappedFrame, a_running_writer_loses_no_write) {
+  ASSERT_TRUE(tier->restore(frame, window).ok());
+  std::memset(window, 0, kBytes);
+  std::atomic<bool> stop{false};
+  std::uint64_t rounds = 0;
+  std::thread writer([&] {
+    while (!stop.load(std::memory_order_relaxed)) {
+      for (std::uint64_t at = 0; at < kBytes; at += 4096) {
+        std::uint64_t value = 0;
+        std::memcpy(&value, window + at, 8);
+        ++value;
+        std::memcpy(window + at, &value, 8);
+      }
+      ++rounds;
+    }
+  });
+  for (int i = 0; i < 300; ++i) {
+    ASSERT_TRUE(tier->withdraw(frame, window).ok());
+    if (i % 2 == 0) {
+      std::this_thread::yield();  // The writer runs into it.
+    }
+    ASSERT_TRUE(tier->restore(frame, window).ok());
+  }
+  stop = true;
+  writer.join();
+  for (std::uint64_t at = 0; at < kBytes; at += 4096) {
+    std::uint64_t value = 0;
+    std::memcpy(&value, window + at, 8);
+    EXPECT_EQ(value, rounds) << "at " << at;
+  }
+  ASSERT_TRUE(tier->withdraw(frame, window).ok());
+}
+
+TEST(MappedFrames, without_moves_there_are_no_mapped_windows) {
+  for (const Mechanism mechanism : {Mechanism::remap, Mechanism::in_place}) {
+    auto tier = make_tier(16 * kMiB, mechanism);
+    if (!tier.ok()) {
+      continue;
+    }
+    auto window = (*tier)->reserve_window(2 * kMiB, 2 * kMiB, true);
+    EXPECT_EQ(window.code(), Code::unsupported);
+    EXPECT_NE(std::strstr(window.message(), "UFFDIO_MOVE"), nullptr) << window.message();
+  }
+}
+
+}  // namespace
+}  // namespace tiermem
