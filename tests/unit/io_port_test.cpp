@@ -1,6 +1,7 @@
 // Both real ports on real files, with and without the block tier above: bytes, wake-ups,
 // deadlines, refusals, and that destroying a port waits for its requests.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
