@@ -72,6 +72,7 @@ static void null_contexts(void) {
   tm_op op = 55;
   uint64_t ordinal = 55;
   char byte = 55;
+  void* address = &byte;
   tm_residency residency = {.size = sizeof residency, .bytes = 55};
   tm_counters counters = {.size = sizeof counters, .steps = 55};
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_context_destroy(NULL, 0, FOREVER));
@@ -90,13 +91,14 @@ static void null_contexts(void) {
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_write(NULL, 1, 0, &byte, 1, FOREVER));
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_tick(NULL, TM_TICK_OP, &ordinal));
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_buffer_info(NULL, 1, &residency));
+  SAYS(TM_INVALID_ARGUMENT, "null context", tm_address(NULL, 1, &address));
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_set_budget(NULL, dram, MIB, FOREVER));
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_stats(NULL, &counters));
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_op_poll(NULL, 1));
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_op_wait(NULL, &op, 1, FOREVER));
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_op_cancel(NULL, 1));
   CHECK(buffer == 55 && op == 55 && ordinal == 55 && byte == 55);
-  CHECK(residency.bytes == 55 && counters.steps == 55);
+  CHECK(residency.bytes == 55 && counters.steps == 55 && address == &byte);
   CHECK(memcmp(&v, &kView, sizeof v) == 0);
 }
 

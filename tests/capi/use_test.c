@@ -235,6 +235,41 @@ static void adopted_files(void) {
   CHECK(remove(path) == 0);
 }
 
+/* 64 MiB of plain memory through 16, where the kernel can. */
+static void mapped_buffers(void) {
+  tm_context* c = open_context("");
+  tm_buffer b = 0, plain = make(c, MIB, "plain");
+  void* at = NULL;
+  tm_buffer_options options = {.size = sizeof options, .flags = TM_MAPPED, .label = "mapped"};
+  tm_capabilities caps = {.size = sizeof caps};
+  SAYS(TM_UNSUPPORTED, "plain", tm_address(c, plain, &at));
+  OK(tm_caps(c, &caps));
+  if ((caps.flags & TM_CAN_MAP) == 0) {
+    SAYS(TM_UNSUPPORTED, "mapped", tm_alloc(c, 64 * MIB, &options, &b));
+    close_context(c);
+    return;
+  }
+  OK(tm_alloc(c, 64 * MIB, &options, &b));
+  OK(tm_address(c, b, &at));
+  for (uint64_t i = 0; i < 32; ++i) {
+    fill((unsigned char*)at + i * 2 * MIB, 2 * MIB, i);
+  }
+  for (uint64_t i = 0; i < 32; ++i) {
+    CHECK(filled((unsigned char*)at + i * 2 * MIB, 2 * MIB, i));
+  }
+  tm_counters counters = {.size = sizeof counters};
+  OK(tm_stats(c, &counters));
+  CHECK(counters.dram_used <= counters.dram_budget && counters.demoted >= 48 * MIB);
+  CHECK(counters.faults > 0 && counters.poisoned_touches == 0);
+  options.size = sizeof options;
+  SAYS(TM_UNSUPPORTED, "mapped", tm_adopt_file(c, "/etc/passwd", 0, 0, &options, &plain));
+  OK(tm_free(c, b));
+  at = NULL;
+  IS(TM_STALE_HANDLE, tm_address(c, b, &at));
+  CHECK(at == NULL);
+  close_context(c);
+}
+
 static void ends(void) {
   /* By force: while a view is held. */
   tm_context* c = open_context("");
@@ -296,6 +331,7 @@ int main(void) {
   long_lists();
   refusals_name_the_holder();
   adopted_files();
+  mapped_buffers();
   ends();
   forks();
   return finish();
