@@ -62,6 +62,14 @@ void add_memory(const Config& config, const HostFacts& host, std::vector<Probe>&
                         ? fmt::format("transparent huge pages: {}", host.huge_pages.value)
                         : reason_or(facts.huge_reason, "refused")});
   probes.push_back({"windows", true, mechanism_words(facts.windows)});
+  const bool mapped =
+      facts.windows == Mechanism::uffd_move && facts.small_windows == Mechanism::uffd_move;
+  probes.push_back({"mapped buffers", mapped,
+                    !mapped ? "they need userfaultfd and UFFDIO_MOVE"
+                    : uffd.source == UserfaultSource::user_mode
+                        ? "system calls on absent bytes get EFAULT: vm.unprivileged_userfaultfd=1, "
+                          "CAP_SYS_PTRACE or access to /dev/userfaultfd would end that"
+                        : "system calls on absent bytes wait for them, too"});
 }
 
 void add_io(const Config& config, const HostFacts& host, std::vector<Probe>& probes) {

@@ -123,7 +123,9 @@ Result<std::byte*> DramTier::reserve_window(std::uint64_t bytes, std::uint64_t e
   const bool huge = extent_bytes >= host::kHugePage;
   if (mapped && (huge ? facts_.windows : facts_.small_windows) != Mechanism::uffd_move) {
     return fail(
-        Code::unsupported, "a mapped buffer needs userfaultfd with UFFDIO_MOVE (Linux 6.8): {}",
+        Code::unsupported,
+        "a mapped buffer needs userfaultfd with UFFDIO_MOVE (Linux 6.8; a container's seccomp "
+        "profile may refuse it): {}",
         facts_.move_reason[0] != '\0' ? facts_.move_reason : "another mechanism was asked for");
   }
   Arenas& arenas = mapped ? mapped_ : windows_;
