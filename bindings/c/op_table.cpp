@@ -1,7 +1,11 @@
 // Polling, waiting for and forgetting operations.
 #include "op_table.hpp"
 
+#include <sys/eventfd.h>
+
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 #include "base/error.hpp"
@@ -140,6 +144,26 @@ Status OpTable::wait(std::span<const OpHandle> ops, Timeout timeout) {
     }
   }
   return first;
+}
+
+Result<int> OpTable::descriptor(OpHandle op) {
+  std::lock_guard lock(mutex_);
+  const auto at = entries_.find(op);
+  if (at == entries_.end()) {
+    return no_operation("op_fd", op);
+  }
+  if (!at->second.ended) {
+    Result<int> theirs = context_.op_fd(op);
+    if (theirs.code() != Code::invalid_argument) {
+      return theirs;
+    }
+    // A thread that waits for it has just found its end.
+  }
+  const int readable = ::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (readable < 0) {
+    return fail_native(Code::no_capacity, errno, "op_fd: {}", std::strerror(errno));
+  }
+  return readable;
 }
 
 Status OpTable::cancel(OpHandle op) {

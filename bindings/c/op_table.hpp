@@ -57,6 +57,8 @@ class OpTable {
   /// busy (waited for by another thread) and invalid_argument (no operation) forget nothing.
   Status wait(std::span<const OpHandle> ops, Timeout timeout);
   Status cancel(OpHandle op);
+  /// A descriptor of the caller's, readable once the operation has ended.
+  Result<int> descriptor(OpHandle op);
 
  private:
   Status wait_one(OpHandle op, Timeout timeout);

@@ -378,6 +378,12 @@ TIERMEM_API tm_status tm_op_poll(tm_context* context, tm_op op);
 TIERMEM_API tm_status tm_op_wait(tm_context* context, const tm_op* ops, size_t n,
                                  int64_t timeout_ns);
 
+/** A new descriptor for poll, epoll or io_uring, which the caller closes: readable once the
+ *  operation has completed, also after it was consumed. How it ended is for tm_op_poll() and
+ *  tm_op_wait() to say. Errors: #TM_INVALID_ARGUMENT for what is no operation (any more);
+ *  #TM_NO_CAPACITY when the process may have no more descriptors. */
+TIERMEM_API tm_status tm_op_fd(tm_context* context, tm_op op, int* out);
+
 /** Asks an operation to end early; it then completes with #TM_CANCELLED unless it was faster, and
  *  must still be waited for. Errors: #TM_INVALID_ARGUMENT for what is no operation (any more). */
 TIERMEM_API tm_status tm_op_cancel(tm_context* context, tm_op op);

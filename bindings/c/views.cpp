@@ -131,6 +131,23 @@ extern "C" tm_status tm_op_wait(tm_context* context, const tm_op* ops, size_t n,
   return guarded([&] { return context->ops.wait({ops, n}, {timeout_ns}); });
 }
 
+extern "C" tm_status tm_op_fd(tm_context* context, tm_op op, int* out) {
+  if (tm_status bad = check_not_null("op_fd", context, "context")) {
+    return bad;
+  }
+  if (tm_status bad = check_not_null("op_fd", out, "out")) {
+    return bad;
+  }
+  return guarded([&]() -> Status {
+    const Result<int> theirs = context->ops.descriptor(op);
+    if (!theirs.ok()) {
+      return theirs.status().clone();
+    }
+    *out = *theirs;
+    return {};
+  });
+}
+
 extern "C" tm_status tm_op_cancel(tm_context* context, tm_op op) {
   if (tm_status bad = check_not_null("op_cancel", context, "context")) {
     return bad;

@@ -106,7 +106,11 @@ class TIERMEM_API Context {
   Stats stats() const;
 
   Status op_wait(OpHandle op, Timeout timeout);  ///< Consumes it when it completed.
-  Status op_poll(OpHandle op);    ///< `busy` while under way; consumes it when completed.
+  Status op_poll(OpHandle op);  ///< `busy` while under way; consumes it when completed.
+  /// A new descriptor, which the caller closes, for poll, epoll or io_uring: readable once the
+  /// operation has completed, also after it was consumed. It says nothing of how it ended.
+  /// Errors: invalid_argument; no_capacity when the process may have no more descriptors.
+  Result<int> op_fd(OpHandle op);
   Status op_cancel(OpHandle op);  ///< It then completes with `cancelled` unless it was faster.
 
   Impl& impl() noexcept { return *impl_; }
@@ -167,8 +171,9 @@ class TIERMEM_API Op {
   Op& operator=(Op&& other) noexcept;
   ~Op();
 
-  Status wait(Timeout timeout = Timeout::forever());  ///< timed_out leaves it under way.
-  Status poll();                                      ///< `busy` while it is under way.
+  Status wait(Timeout timeout = Timeout::forever());     ///< timed_out leaves it under way.
+  Status poll();                                         ///< `busy` while it is under way.
+  Result<int> fd() { return context_->op_fd(handle_); }  ///< See Context::op_fd.
   Status cancel();
   OpHandle handle() const noexcept { return handle_; }
   /// Gives the handle up to the caller, who must wait for it through the Context.

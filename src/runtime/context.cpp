@@ -379,6 +379,14 @@ Status Context::op_poll(OpHandle op) {
   return op_wait(op, Timeout::none());
 }
 
+Result<int> Context::op_fd(OpHandle op) {
+  const ArenaScope inside;
+  if (impl_->forked()) [[unlikely]] {
+    return impl_->usable("op_fd");
+  }
+  return impl_->ops.descriptor(op);
+}
+
 Status Context::op_cancel(OpHandle op) {
   const ArenaScope inside;
   if (impl_->forked()) [[unlikely]] {

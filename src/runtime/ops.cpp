@@ -1,12 +1,17 @@
 // The table of operations.
 #include "runtime/ops.hpp"
 
+#include <fcntl.h>
 #include <linux/futex.h>
+#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <climits>
+#include <cstring>
+#include <utility>
 
 #include "base/error.hpp"
 
@@ -31,7 +36,20 @@ std::int64_t monotonic_ns() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+void signal(int event) {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t wrote = ::write(event, &one, sizeof(one));
+}
+
 }  // namespace
+
+Ops::~Ops() {
+  for (const auto& entry : entries_) {
+    if (entry->event >= 0) {
+      ::close(entry->event);
+    }
+  }
+}
 
 OpHandle Ops::add(std::unique_ptr<Request> request) {
   std::lock_guard lock(mutex_);
@@ -49,13 +67,19 @@ OpHandle Ops::add(std::unique_ptr<Request> request) {
   Entry& entry = *entries_[index];
   entry.done.store(0, std::memory_order_relaxed);
   entry.claimed = false;
+  entry.table = this;
   request->context = &entry;
   request->on_done = [](Request& done) {
     auto& mine = *static_cast<Entry*>(done.context);
-    // Release: whoever sees 1 sees the status and the views. After this the entry may be gone for
-    // us.
-    mine.done.store(1, std::memory_order_release);
-    futex_wake(mine.done);
+    {
+      std::lock_guard inside(mine.table->mutex_);
+      // Release: whoever sees 1 sees the status and the views.
+      mine.done.store(1, std::memory_order_release);
+      if (mine.event >= 0) {
+        signal(mine.event);
+      }
+    }
+    futex_wake(mine.done);  // The entry may be another operation's by now: that one looks again.
   };
   entry.request = std::move(request);
   return std::uint64_t{entry.generation} << 32 | (index + 1);
@@ -101,9 +125,30 @@ Status Ops::wait(OpHandle op, std::int64_t deadline_ns) {
   std::lock_guard lock(mutex_);
   Status status = std::move(entry->request->status);
   entry->request.reset();
+  if (entry->event >= 0) {
+    ::close(std::exchange(entry->event, -1));
+  }
   ++entry->generation;
   free_.push_back(static_cast<std::uint32_t>(op) - 1);
   return status;
+}
+
+Result<int> Ops::descriptor(OpHandle op) {
+  std::lock_guard lock(mutex_);
+  Entry* entry = find(op);
+  if (entry == nullptr) {
+    return fail(Code::invalid_argument,
+                "operation {:#x} is not under way: it was consumed, or never begun", op);
+  }
+  if (entry->event < 0) {
+    const bool done = entry->done.load(std::memory_order_relaxed) != 0;
+    entry->event = ::eventfd(done ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK);
+  }
+  const int theirs = entry->event < 0 ? -1 : ::fcntl(entry->event, F_DUPFD_CLOEXEC, 0);
+  if (theirs < 0) {
+    return fail_native(Code::no_capacity, errno, "op_fd: {}", std::strerror(errno));
+  }
+  return theirs;
 }
 
 bool Ops::cancel(OpHandle op) {

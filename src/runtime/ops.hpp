@@ -15,6 +15,11 @@ namespace tiermem {
 
 class Ops {
  public:
+  Ops() = default;
+  ~Ops();
+  Ops(const Ops&) = delete;
+  Ops& operator=(const Ops&) = delete;
+
   static constexpr std::size_t kMost = 65536;
 
   /// Takes the request over; its on_done and context are set. 0 when kMost operations are under
@@ -24,6 +29,9 @@ class Ops {
   /// invalid_argument for a handle that is none; `busy` if it is not done at the deadline; else its
   /// status, and the operation is consumed. `deadline_ns` as of now_ns(); 0: only look.
   Status wait(OpHandle op, std::int64_t deadline_ns);
+  /// A new descriptor, the caller's, that is readable once the operation is done.
+  /// invalid_argument; no_capacity when the process has no descriptor left.
+  Result<int> descriptor(OpHandle op);
   /// Marks it cancelled; false for a handle that is none.
   bool cancel(OpHandle op);
   std::size_t live() const;
@@ -34,6 +42,8 @@ class Ops {
     std::atomic<std::uint32_t> done{0};
     std::uint32_t generation = 1;
     bool claimed = false;  // Somebody is consuming it.
+    int event = -1;        // Once somebody asked for a descriptor; theirs are duplicates.
+    Ops* table = nullptr;
   };
   Entry* find(OpHandle op);
 

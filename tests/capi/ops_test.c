@@ -1,8 +1,10 @@
 /* Operations of the C interface: how they end, that they stay until they were waited for, and that
  * each thread has an error of its own. An operation is kept waiting by views that leave it no room.
  */
+#include <poll.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #include "check.h"
 
@@ -62,6 +64,38 @@ static void one_that_is_polled(void) {
   OK(tm_op_wait(c, &op, 1, 0));
   IS(TM_INVALID_ARGUMENT, tm_op_wait(c, &op, 1, 0));
   OK(tm_release(c, &v, 1, TM_HOST_ORDER));
+}
+
+static int readable(int fd) {
+  struct pollfd waiting = {.fd = fd, .events = POLLIN};
+  return poll(&waiting, 1, 0) == 1;
+}
+
+/* In an event loop. */
+static void one_that_is_polled_by_descriptor(void) {
+  tm_op op = 0;
+  tm_view v;
+  int fd = -1, second = -1, late = -1;
+  hold();
+  OK(tm_acquire_async(c, &other_all, 1, TM_HOST_ORDER, &v, &op));
+  OK(tm_op_fd(c, op, &fd));
+  OK(tm_op_fd(c, op, &second));
+  CHECK(fd >= 0 && second >= 0 && fd != second && !readable(fd) && !readable(second));
+  let_go();
+  struct pollfd waiting = {.fd = fd, .events = POLLIN};
+  CHECK(poll(&waiting, 1, 10000) == 1);
+  OK(tm_op_poll(c, op)); /* Readable says that it is over, not nearly. */
+  OK(tm_op_fd(c, op, &late));
+  CHECK(readable(fd) && readable(second) && readable(late));
+  OK(tm_op_wait(c, &op, 1, 0));
+  CHECK(readable(fd));
+  CHECK(close(fd) == 0 && close(second) == 0 && close(late) == 0);
+  OK(tm_release(c, &v, 1, TM_HOST_ORDER));
+  fd = 55;
+  SAYS(TM_INVALID_ARGUMENT, "op_fd", tm_op_fd(c, op, &fd));
+  IS(TM_INVALID_ARGUMENT, tm_op_fd(c, op, NULL));
+  IS(TM_INVALID_ARGUMENT, tm_op_fd(NULL, op, &fd));
+  CHECK(fd == 55);
 }
 
 static void one_that_is_cancelled(void) {
@@ -226,6 +260,7 @@ int main(void) {
   other_all = (tm_access){.buffer = other, .mode = TM_WRITE};
   one_that_succeeds();
   one_that_is_polled();
+  one_that_is_polled_by_descriptor();
   one_that_is_cancelled();
   a_list();
   an_error_of_its_own();
