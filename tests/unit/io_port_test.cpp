@@ -280,7 +280,8 @@ TEST_P(Port, a_watched_descriptor_ends_the_wait_as_long_as_it_is_readable) {
   std::array<IoCompletion, 4> none;
   std::thread writer([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    EXPECT_EQ(::write(ends[1], &byte, 1), 1);
+    const char mine = 1;
+    EXPECT_EQ(::write(ends[1], &mine, 1), 1);
   });
   while (::read(ends[0], &byte, 1) != 1) {
     port->wait(-1);  // Hangs if nobody looks.
