@@ -19,11 +19,11 @@
 
 #include "base/error.hpp"
 #include "bench/mapped.hpp"
+#include "bench/mapped_set.hpp"
 #include "bench/random_bytes.hpp"
 #include "os/block_file.hpp"
 #include "os/host_memory.hpp"
 #include "os/userfault.hpp"
-#include "tiermem/tiermem.hpp"
 
 namespace tiermem::bench {
 namespace {
@@ -46,59 +46,27 @@ void on_threads(unsigned threads, Part&& part) {
   }
 }
 
-class Touches {
- public:
-  static Result<std::unique_ptr<Touches>> create(const std::string& directory) {
-    auto self = std::make_unique<Touches>();
-    auto context =
-        Context::create(fmt::format("dram={}; nvme={}:{}", kDram, directory, 2 * kBytes));
-    if (!context.ok()) {
-      return std::move(context).status();
-    }
-    self->context_ = std::move(*context);
-    auto buffer = self->context_->alloc(
-        kBytes, {.extent_bytes = host::kPage, .flags = kMapped, .label = "bench"});
-    if (!buffer.ok()) {
-      return std::move(buffer).status();
-    }
-    self->buffer_ = std::move(*buffer);
-    self->data_ = *self->buffer_.address();
-    fill_random(self->data_, kBytes, 5);
-    Status down =
-        self->buffer_.evict();  // All is in slots: what leaves from now on is not written.
-    if (!down.ok()) {
-      return down;
-    }
-    return self;
-  }
-  Result<Sample> run(unsigned threads) {
-    const std::uint64_t before = context_->stats().faults;
-    const double start = now_seconds();
-    std::atomic<std::uint64_t> sum{0};
-    on_threads(threads, [&](unsigned i) {
-      std::mt19937_64 dice(++seed_ * 100 + i);
-      std::uint64_t mine = 0;
-      while (now_seconds() - start < kSeconds) {
-        for (int k = 0; k < 8; ++k) {
-          mine += std::to_integer<std::uint64_t>(data_[dice() % kBytes]);
-        }
+Result<Sample> touch(const MappedSet& set, unsigned threads) {
+  static std::atomic<std::uint64_t> seed{0};
+  const std::uint64_t before = set.context->stats().faults;
+  const double start = now_seconds();
+  std::atomic<std::uint64_t> sum{0};
+  on_threads(threads, [&](unsigned i) {
+    std::mt19937_64 dice(++seed * 100 + i);
+    std::uint64_t mine = 0;
+    while (now_seconds() - start < kSeconds) {
+      for (int k = 0; k < 8; ++k) {
+        mine += std::to_integer<std::uint64_t>(set.data[dice() % kBytes]);
       }
-      sum += mine;
-    });
-    const double took = now_seconds() - start;
-    const Stats stats = context_->stats();
-    if (stats.poisoned_touches != 0 || sum == 0) {
-      return fail(Code::io_error, "a touch found bytes that are not those written");
     }
-    return Sample{static_cast<double>(stats.faults - before) / took};
+    sum += mine;
+  });
+  const double took = now_seconds() - start;
+  if (Status bad = set.check(sum); !bad.ok()) {
+    return bad;
   }
-
- private:
-  std::unique_ptr<Context> context_;
-  Buffer buffer_;
-  std::byte* data_ = nullptr;
-  std::atomic<std::uint64_t> seed_{0};
-};
+  return Sample{static_cast<double>(set.context->stats().faults - before) / took};
+}
 
 /// The device by pread, and userfaultfd by a thread that copies a page for each fault.
 class Floor {
@@ -201,9 +169,13 @@ class Floor {
 
 Status mapped_random_4k(Session& session) {
   session.tell("mapped_random_4k: writing the buffer");
-  auto touches = Touches::create(session.settings().directory);
-  if (!touches.ok()) {
-    return std::move(touches).status();
+  auto set = MappedSet::create(session.settings().directory, kDram, kBytes, host::kPage);
+  if (!set.ok()) {
+    return std::move(set).status();
+  }
+  // All is in slots: what leaves from now on is not written.
+  if (Status down = set->buffer.evict(); !down.ok()) {
+    return down;
   }
   Floor floor;
   Status opened = floor.open(session.settings().directory);
@@ -222,7 +194,7 @@ Status mapped_random_4k(Session& session) {
         }};
     Status compared = session.compare(
         fmt::format("mapped_random_4k_{}_thread{}", threads, threads == 1 ? "" : "s"), "misses/s",
-        Better::higher, bars::kMappedRandom, [&] { return (*touches)->run(threads); }, peer);
+        Better::higher, bars::kMappedRandom, [&] { return touch(*set, threads); }, peer);
     if (!compared.ok()) {
       return compared;
     }

@@ -1,5 +1,4 @@
 // A mapped buffer that fits: the same reads as of plain memory in huge pages.
-#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <random>
@@ -7,8 +6,8 @@
 
 #include "base/error.hpp"
 #include "bench/mapped.hpp"
+#include "bench/mapped_set.hpp"
 #include "bench/random_bytes.hpp"
-#include "tiermem/tiermem.hpp"
 
 namespace tiermem::bench {
 namespace {
@@ -36,16 +35,10 @@ Result<Sample> read_all(const std::byte* data) {
 }  // namespace
 
 Status mapped_resident(Session& session) {
-  auto context = Context::create(fmt::format("dram={}; nvme=off", kBytes + kBytes / 4));
-  if (!context.ok()) {
-    return std::move(context).status();
+  auto set = MappedSet::create(session.settings().directory, kBytes + kBytes / 4, kBytes);
+  if (!set.ok()) {
+    return std::move(set).status();
   }
-  auto buffer = (*context)->alloc(kBytes, {.flags = kMapped, .label = "bench"});
-  if (!buffer.ok()) {
-    return std::move(buffer).status();
-  }
-  std::byte* const data = *buffer->address();
-  fill_random(data, kBytes, 1);
   constexpr std::uint64_t kHuge = std::uint64_t{2} << 20;
   void* const area =
       mmap(nullptr, kBytes + kHuge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -58,8 +51,8 @@ Status mapped_resident(Session& session) {
   fill_random(plain, kBytes, 1);
   const Peer peer{"plain memory", "mmap, MADV_HUGEPAGE", [&] { return read_all(plain); }};
   Status compared = session.compare(
-      "mapped_resident", "ns", Better::lower, bars::kMappedResident, [&] { return read_all(data); },
-      peer);
+      "mapped_resident", "ns", Better::lower, bars::kMappedResident,
+      [&] { return read_all(set->data); }, peer);
   munmap(area, kBytes + kHuge);
   return compared;
 }

@@ -16,9 +16,9 @@
 #include "base/error.hpp"
 #include "bench/limited_child.hpp"
 #include "bench/mapped.hpp"
+#include "bench/mapped_set.hpp"
 #include "bench/random_bytes.hpp"
 #include "bench/working_set.hpp"
-#include "tiermem/tiermem.hpp"
 
 namespace tiermem::bench {
 namespace {
@@ -105,17 +105,9 @@ Status mapped_scan_mmap(Session& session) {
                        std::strerror(file.error()));
   }
   session.tell("mapped_scan_mmap: writing the buffer");
-  auto context = Context::create(fmt::format("dram={}; nvme={}:{}", dram, directory, 2 * bytes));
-  if (!context.ok()) {
-    return std::move(context).status();
-  }
-  auto buffer = (*context)->alloc(bytes, {.flags = kMapped, .label = "bench"});
-  if (!buffer.ok()) {
-    return std::move(buffer).status();
-  }
-  std::byte* const data = *buffer->address();
-  for (std::uint64_t at = 0; at < bytes; at += 64 * kMiB) {
-    fill_random(data + at, std::min(64 * kMiB, bytes - at), at + 1);
+  auto set = MappedSet::create(directory, dram, bytes);
+  if (!set.ok()) {
+    return std::move(set).status();
   }
   for (const bool writes : {false, true}) {
     const std::string name = writes ? "mapped_scan_write_mmap" : "mapped_scan_read_mmap";
@@ -139,10 +131,10 @@ Status mapped_scan_mmap(Session& session) {
     }
     const Measure ours = [&]() -> Result<Sample> {
       const double start = now_seconds();
-      const std::uint64_t sum = pass(data, bytes, writes);
+      const std::uint64_t sum = pass(set->data, bytes, writes);
       const double took = now_seconds() - start;
-      if (sum == 0 || (*context)->stats().poisoned_touches != 0) {
-        return fail(Code::io_error, "the scan read bytes that are not those written");
+      if (Status bad = set->check(sum); !bad.ok()) {
+        return bad;
       }
       return Sample{static_cast<double>(bytes) / took / 1e9};
     };

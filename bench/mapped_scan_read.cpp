@@ -1,14 +1,10 @@
 // One thread reads a mapped buffer of four times DRAM from end to end, again and again, beside the
 // fastest bare loop that reads as many bytes from the same disk.
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <utility>
 
-#include "base/error.hpp"
 #include "bench/bare_io.hpp"
 #include "bench/mapped.hpp"
-#include "bench/random_bytes.hpp"
+#include "bench/mapped_set.hpp"
 #include "bench/working_set.hpp"
 
 namespace tiermem::bench {
@@ -17,17 +13,17 @@ namespace {
 constexpr std::uint64_t kTimesDram = 4;
 
 /// A line of the cache each, as a program that looks at all of it.
-Result<Sample> scan(Context& context, const std::byte* data, std::uint64_t bytes) {
+Result<Sample> scan(const MappedSet& set, std::uint64_t bytes) {
   const double cpu = cpu_seconds();
   const double start = now_seconds();
   std::uint64_t sum = 0;
   for (std::uint64_t at = 0; at < bytes; at += 64) {
-    sum += *reinterpret_cast<const std::uint64_t*>(data + at);
+    sum += *reinterpret_cast<const std::uint64_t*>(set.data + at);
   }
   const double took = now_seconds() - start;
   const double used = cpu_seconds() - cpu;
-  if (context.stats().poisoned_touches != 0 || sum == 0) {
-    return fail(Code::io_error, "the scan read bytes that are not those written");
+  if (Status bad = set.check(sum); !bad.ok()) {
+    return bad;
   }
   const double gib = static_cast<double>(bytes) / (1024.0 * 1024 * 1024);
   return Sample{static_cast<double>(bytes) / took / 1e9, used / gib};
@@ -50,22 +46,13 @@ Status mapped_scan_read(Session& session) {
     return std::move(peer).status();
   }
   session.tell("mapped_scan_read: writing the buffer");
-  auto context =
-      Context::create(fmt::format("dram={}; nvme={}:{}", dram, directory, bytes + bytes / 2));
-  if (!context.ok()) {
-    return std::move(context).status();
-  }
-  auto buffer = (*context)->alloc(bytes, {.flags = kMapped, .label = "bench"});
-  if (!buffer.ok()) {
-    return std::move(buffer).status();
-  }
-  std::byte* const data = *buffer->address();
-  for (std::uint64_t at = 0; at < bytes; at += dram / 8) {
-    fill_random(data + at, std::min(dram / 8, bytes - at), at + 1);
+  auto set = MappedSet::create(directory, dram, bytes);
+  if (!set.ok()) {
+    return std::move(set).status();
   }
   return session.compare(
       "mapped_scan_read", "GB/s", Better::higher, bars::kMappedScan,
-      [&] { return scan(**context, data, bytes); }, *peer);
+      [&] { return scan(*set, bytes); }, *peer);
 }
 
 }  // namespace tiermem::bench

@@ -256,7 +256,7 @@ void Mover::demote_failed(Transfer& transfer, Status status) {
   write_backoff_until_ = now_ + write_backoff_ns_;
   if (transfer.withdrawn) {
     transfer.undo_error = last_write_error_;
-    recall(ref);
+    keep(transfer);
     map_back(transfer);
     return;
   }

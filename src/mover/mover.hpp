@@ -189,7 +189,8 @@ class Mover {
   // withdraw.cpp
   bool start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Priority priority);
   void recall(ExtentRef ref);
-  bool recalled(ExtentRef ref) const;
+  bool comes_back(ExtentRef ref) const;
+  void keep(Transfer& transfer);
   void withdrawn(Transfer& transfer);
   void map_back(Transfer& transfer);
   void mapped_back(Transfer& transfer);

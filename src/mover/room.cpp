@@ -10,7 +10,7 @@ namespace tiermem {
 bool Mover::lacks_copy(const Need& need) const {
   const Phase phase = residency_.extents.word(need.space, need.ref).load().phase();
   return phase != Phase::shared && phase != Phase::exclusive && phase != Phase::incoming &&
-         !recalled(need.ref);
+         !comes_back(need.ref);
 }
 
 FrameId Mover::take_frame(ExtentRef ref, unsigned space) {

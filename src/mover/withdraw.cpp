@@ -3,6 +3,7 @@
 // touches the extent meanwhile recalls it: the frame goes back, without I/O. The stepping thread
 // only; never waits.
 #include <algorithm>
+#include <cassert>
 
 #include "mover/mover.hpp"
 
@@ -39,17 +40,21 @@ void Mover::recall(ExtentRef ref) {
   if (at == 0 || !transfers_[at - 1].withdrawn || transfers_[at - 1].recalled) {
     return;
   }
-  Transfer& transfer = transfers_[at - 1];
-  transfer.recalled = true;
-  transfer.evict_after = false;
-  spaces_[transfer.space].freeing -= transfer.freeing;
-  transfer.freeing = 0;
+  transfers_[at - 1].recalled = true;
+  keep(transfers_[at - 1]);
   ++stats_.recalled;
 }
 
-bool Mover::recalled(ExtentRef ref) const {
+// It frees nothing any more: the frame goes back into its window.
+void Mover::keep(Transfer& transfer) {
+  transfer.evict_after = false;
+  spaces_[transfer.space].freeing -= transfer.freeing;
+  transfer.freeing = 0;
+}
+
+bool Mover::comes_back(ExtentRef ref) const {
   const std::uint32_t at = residency_.extents.at(ref).transfer;
-  return at != 0 && transfers_[at - 1].withdrawn && transfers_[at - 1].recalled;
+  return at != 0 && transfers_[at - 1].withdrawn && !transfers_[at - 1].evict_after;
 }
 
 // The frame is out, or could not leave: its pages are locked for I/O of the program's own.
@@ -80,17 +85,9 @@ void Mover::map_back(Transfer& transfer) {
 }
 
 void Mover::mapped_back(Transfer& transfer) {
-  if (transfer.job.status.ok()) {
-    const Status why(transfer.undo_error);
-    stay(transfer, why.ok() ? nullptr : &why);
-    return;
-  }
-  const Extent& extent = residency_.extents.at(transfer.ref);
-  if (extent.has_slot && !extent.slot_stale) {
-    gone(transfer);  // Whoever wants it gets it from there.
-  } else {
-    map_back(transfer);  // The kernel has no page for a page table. These bytes are the only ones.
-  }
+  assert(transfer.job.status.ok());  // restore() asks until it is done.
+  const Status why(transfer.undo_error);
+  stay(transfer, why.ok() ? nullptr : &why);
 }
 
 // The extent is in its window as before.

@@ -142,7 +142,10 @@ Status Context::Impl::free(Handle buffer) {
   if (code == Code::ok) {
     return {};
   }
-  faults_.remove(buffer);
+  const BufferRecord& record = residency.buffers.at(Buffers::index_of(buffer));  // Ours until free.
+  if ((record.flags.load(std::memory_order_relaxed) & kMapped) != 0) {
+    faults_.remove(record.window.load(std::memory_order_relaxed));
+  }
   auto request = std::make_unique<Request>();
   request->want = Want::free;
   request->index = Buffers::index_of(buffer);

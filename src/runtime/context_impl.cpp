@@ -66,7 +66,12 @@ Context::Impl::Impl(const Config& c, std::uint32_t buffers, std::uint32_t extent
     : residency(buffers, extents, 1),
       config(c),
       faults_(
-          residency, [](void* self, Request& r) { static_cast<Impl*>(self)->post(r); }, this) {}
+          residency,
+          [](void* argument, Request& request) {
+            auto* const self = static_cast<Impl*>(argument);
+            self->post(request, !self->serves_faults_);
+          },
+          this) {}
 
 Result<std::unique_ptr<Context::Impl>> Context::Impl::create(const Config& config,
                                                              const HostFacts& facts) {
@@ -340,11 +345,11 @@ void Context::Impl::after_fork_in_child() {
 
 // ---- Requests ----------------------------------------------------------------------------------
 
-void Context::Impl::post(Request& request) {
+void Context::Impl::post(Request& request, bool wakes) {
   posting_.fetch_add(1, std::memory_order_seq_cst);  // Partner: close().
   const bool late =
       state_.load(std::memory_order_seq_cst) != State::open && request.want != Want::drain;
-  if (!late && mover_->post(&request)) {
+  if (!late && mover_->post(&request) && wakes) {
     port_->wake();
   }
   posting_.fetch_sub(1, std::memory_order_seq_cst);

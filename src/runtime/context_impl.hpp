@@ -58,7 +58,8 @@ class Context::Impl {
   void ask_and_forget(std::unique_ptr<Request> request);
   Result<OpHandle> ask_async(std::unique_ptr<Request> request);
   Status resolve_all(std::span<const Access> list, Request& request, const char* call);
-  void post(Request& request);
+  /// `wakes`: false on the mover's own thread, which steps next.
+  void post(Request& request, bool wakes = true);
   void note_cancel();
   /// read (to != null) or write (from != null) by the calling thread.
   Status copy(Context& context, Handle buffer, std::uint64_t offset, std::byte* to,

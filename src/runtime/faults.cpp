@@ -59,10 +59,11 @@ void Faults::answer(const Fault& fault) {
   auto* const address = reinterpret_cast<std::byte*>(fault.address);
   Window window;
   std::byte* begin = nullptr;
-  mutex_.lock();
-  const bool found = find(address, window, begin);
-  mutex_.unlock();
-  if (found) {
+  {
+    const std::lock_guard lock(mutex_);
+    begin = find(address, window);
+  }
+  if (begin != nullptr) {
     serve(fault, window, begin);
   } else {
     mistake(address);
@@ -74,27 +75,22 @@ void Faults::add(Handle buffer, std::byte* window, std::uint32_t extents, std::u
   // Of the addresses' last life: a touch of freed bytes was answered after they had been released.
   dram_->clear_poison(window, std::uint64_t{extents} << shift);
   windows_[window] = {buffer, extents, shift};
-  handles_[buffer] = window;
 }
 
-void Faults::remove(Handle buffer) {
+void Faults::remove(std::byte* window) {
   const std::lock_guard lock(mutex_);
-  const auto at = handles_.find(buffer);
-  if (at != handles_.end()) {
-    windows_.erase(at->second);
-    handles_.erase(at);
-  }
+  windows_.erase(window);
 }
 
-bool Faults::find(std::byte* address, Window& window, std::byte*& begin) const {
+std::byte* Faults::find(std::byte* address, Window& window) const {
   auto at = windows_.upper_bound(address);
   if (at == windows_.begin()) {
-    return false;
+    return nullptr;
   }
   --at;
   window = at->second;
-  begin = at->first;
-  return address < begin + (std::uint64_t{window.extents} << window.shift);
+  const std::uint64_t bytes = std::uint64_t{window.extents} << window.shift;
+  return address < at->first + bytes ? at->first : nullptr;
 }
 
 void Faults::serve(const Fault& fault, const Window& window, std::byte* begin) {
@@ -186,7 +182,6 @@ void Faults::refuse(std::byte* address) {
 }
 
 void Faults::mistake(std::byte* address) {
-  std::byte* begin = nullptr;
   for (std::uint32_t i = 0; i < residency_.buffers.used(); ++i) {
     BufferRecord& record = residency_.buffers.at(i);
     std::byte* const window = record.window.load(std::memory_order_relaxed);
@@ -209,7 +204,7 @@ void Faults::mistake(std::byte* address) {
   }
   const std::lock_guard lock(mutex_);
   Window window;
-  if (find(address, window, begin)) {
+  if (find(address, window) != nullptr) {
     dram_->wake(address);  // A mapped buffer has begun here meanwhile.
     return;
   }

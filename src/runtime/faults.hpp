@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 
@@ -66,9 +65,9 @@ class Faults {
   /// to serve what waits, at most so many.
   void serve_waiting(unsigned most);
 
-  /// A mapped buffer begins; it ends before its window is released.
+  /// A mapped buffer begins at `window`; it ends there before the window is released.
   void add(Handle buffer, std::byte* window, std::uint32_t extents, std::uint8_t shift);
-  void remove(Handle buffer);
+  void remove(std::byte* window);
 
   std::uint64_t poisoned() const { return poisoned_.load(std::memory_order_relaxed); }
   std::uint64_t served() const { return served_.load(std::memory_order_relaxed); }
@@ -86,7 +85,8 @@ class Faults {
     bool was_there = false;  // The extent, when the fault was read.
   };
 
-  bool find(std::byte* address, Window& window, std::byte*& begin) const;  // With mutex_.
+  // With mutex_: the mapped buffer at an address, and where it begins; nullptr if there is none.
+  std::byte* find(std::byte* address, Window& window) const;
   void answer(const Fault& fault);
   void serve(const Fault& fault, const Window& window, std::byte* begin);
   void read_ahead(Handle buffer, Streams::Ahead ahead, std::uint8_t shift);
@@ -100,11 +100,10 @@ class Faults {
   DramTier* dram_ = nullptr;
   std::uint64_t ahead_bytes_ = 0;
 
-  std::mutex mutex_;  // Guards windows_ and handles_.
-  std::map<std::byte*, Window> windows_;
-  std::map<Handle, std::byte*> handles_;
+  std::mutex mutex_;  // Guards windows_.
+  Map<std::byte*, Window> windows_;
 
-  Streams streams_;  // The fault thread's.
+  Streams streams_;  // Of the thread that reads faults.
   std::atomic<std::uint64_t> poisoned_{0}, served_{0};
 };
 

@@ -1,0 +1,42 @@
+// Making and filling the buffer of the mapped suite.
+#include "bench/mapped_set.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+#include "bench/random_bytes.hpp"
+
+namespace tiermem::bench {
+
+Result<MappedSet> MappedSet::create(const std::string& directory, std::uint64_t dram,
+                                    std::uint64_t bytes, std::uint64_t extent) {
+  MappedSet set;
+  auto context = Context::create(fmt::format("dram={}; nvme={}:{}", dram, directory, 2 * bytes));
+  if (!context.ok()) {
+    return std::move(context).status();
+  }
+  set.context = std::move(*context);
+  auto buffer =
+      set.context->alloc(bytes, {.extent_bytes = extent, .flags = kMapped, .label = "bench"});
+  if (!buffer.ok()) {
+    return std::move(buffer).status();
+  }
+  set.buffer = std::move(*buffer);
+  set.data = *set.buffer.address();
+  constexpr std::uint64_t kPart = std::uint64_t{64} << 20;
+  for (std::uint64_t at = 0; at < bytes; at += kPart) {
+    fill_random(set.data + at, std::min(kPart, bytes - at), at + 1);
+  }
+  return set;
+}
+
+Status MappedSet::check(std::uint64_t sum) const {
+  return sum != 0 && context->stats().poisoned_touches == 0
+             ? Status()
+             : fail(Code::io_error, "bytes were read that are not those written");
+}
+
+}  // namespace tiermem::bench
