@@ -16,7 +16,7 @@ struct DramCounts {
   Number dropped_out{};     ///< Pages could not be taken along on the way out, and were dropped.
   Number partial_moves{};   ///< Of both: some pages had moved before the kernel refused.
   Number remaps_refused{};  ///< Too many mappings.
-  Number withdrawals_refused{};  ///< Mapped, and could not leave: page-locked, or emptied.
+  Number withdrawals_refused{};  ///< Mapped, and could not leave: page-locked.
   Number populated{}, populated_bytes{};
   Number cleared_bytes{};
   Number huge_asked{}, huge_got{};  ///< 2 MiB pages. Got is known from Linux 6.7 on.

@@ -114,11 +114,19 @@ MapResult FrameMapper::moved_out(const MapPlace& place) {
 }
 
 MapResult FrameMapper::withdraw(const MapPlace& place) {
-  const UserfaultProgress moved = userfault_.move(place.home, place.at, place.bytes);
+  UserfaultProgress moved = userfault_.move(place.home, place.at, place.bytes);
+  while (moved.error == ENOENT && moved.done < place.bytes) {
+    // A page that the program has emptied leaves as zeros; or as what a toucher, who waits for it,
+    // writes there first.
+    (void)userfault_.zero(place.at + moved.done, host::kPage);
+    const std::uint64_t done = moved.done;
+    moved = userfault_.move(place.home + done, place.at + done, place.bytes - done);
+    moved.done += done;
+  }
   if (moved.error == 0) {
     return moved_out(place);
   }
-  // Page-locked, shared with a child, or emptied by the program. What went goes back.
+  // Page-locked. What went goes back.
   counters_.withdrawals_refused += 1;
   if (moved.done > 0) {
     counters_.partial_moves += 1;

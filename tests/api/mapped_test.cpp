@@ -207,7 +207,15 @@ TEST_F(MappedBuffers, pages_the_program_emptied_are_zero) {
   EXPECT_EQ(all[511], word_at(8, 511));
   EXPECT_EQ(all[1024], word_at(8, 1024));
   all[513] = 9;
-  (void)buffer.evict();
+  ASSERT_EQ(madvise(&all[2 * kMiB / 8], 2 * kMiB, MADV_DONTNEED), 0);  // All of an extent.
+  ASSERT_EQ(madvise(&all[2048], 8192, MADV_DONTNEED), 0);
+  const Status evicted = buffer.evict();  // Holes and all.
+  EXPECT_TRUE(evicted.ok()) << evicted.message();
+  EXPECT_EQ(context->stats().withdrawals_refused, 0u);
+  EXPECT_EQ(all[2048] + all[2048 + 1023] + all[2 * kMiB / 8] + all[4 * kMiB / 8 - 1], 0u);
+  EXPECT_EQ(all[2048 + 1024], word_at(8, 2048 + 1024));
+  EXPECT_EQ(all[2047], word_at(8, 2047));
+  EXPECT_EQ(all[4 * kMiB / 8], word_at(8, 4 * kMiB / 8));
   EXPECT_EQ(all[513], 9u);
   EXPECT_EQ(all[512], 0u);
   EXPECT_EQ(all[1024], word_at(8, 1024));

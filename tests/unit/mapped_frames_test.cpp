@@ -101,11 +101,16 @@ TEST_F(MappedFrame, poison_is_in_nobodys_way) {
   ASSERT_TRUE(tier->withdraw(frame, window).ok());
 }
 
-// A page that the program has emptied: the frame cannot leave as a whole, and what is there stays.
+// A page that the program has emptied leaves as zeros.
 TEST_F(MappedFrame, an_emptied_page_is_filled_with_zeros_and_the_rest_is_kept) {
   ASSERT_TRUE(tier->restore(frame, window).ok());
   ASSERT_EQ(madvise(window + 8192, 4096, MADV_DONTNEED), 0);
-  (void)tier->withdraw(frame, window);
+  ASSERT_TRUE(tier->withdraw(frame, window).ok());
+  EXPECT_EQ(home[8192], std::byte{0});
+  EXPECT_EQ(home[12287], std::byte{0});
+  ASSERT_TRUE(tier->restore(frame, window).ok());
+  EXPECT_EQ(tier->counters().withdrawals_refused, 0U);
+  ASSERT_EQ(madvise(window + 8192, 4096, MADV_DONTNEED), 0);
   tier->fill_hole(window + 8192);
   EXPECT_EQ(window[8192], std::byte{0});
   std::byte expected[8192];
