@@ -282,8 +282,8 @@ TIERMEM_API tm_status tm_buffer_info(tm_context* context, tm_buffer buffer, tm_r
  * Where a buffer with #TM_MAPPED is: byte 0 of all of it, for its whole life. It is touched without
  * views, from any thread; a touch of bytes that are elsewhere waits until they have come. System
  * calls on such bytes work where userfaultfd may serve the faults of the kernel (`tiermem topo`),
- * and get EFAULT elsewhere. What cannot be brought is SIGBUS, with the reason in the log. A child
- * of fork has no mapped buffers: its touch is SIGSEGV.
+ * and get EFAULT elsewhere. What cannot be brought is SIGBUS, with the reason in the log (option
+ * `log`). A child of fork has no mapped buffers: its touch is SIGSEGV.
  *
  * Errors: #TM_STALE_HANDLE; #TM_UNSUPPORTED for a buffer without #TM_MAPPED.
  */
@@ -454,7 +454,7 @@ typedef struct tm_counters {
   uint64_t dropped;             /**< Of droppable buffers, given up to make room. */
   uint64_t faults;              /**< Touches of absent pages of mapped buffers. */
   uint64_t recalled;            /**< Mapped extents touched again while they left. */
-  uint64_t withdrawals_refused; /**< Of these, pages were locked by I/O of the program's own. */
+  uint64_t withdrawals_refused; /**< Mapped extents that stayed: pages locked for I/O. */
 } tm_counters;
 
 /** Fills `out` with the context's counters. */

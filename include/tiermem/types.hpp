@@ -140,7 +140,7 @@ struct Stats {
   std::uint64_t dropped = 0;   ///< Bytes of droppable buffers that gave way to others.
   std::uint64_t faults = 0;    ///< Touches of absent pages of mapped buffers.
   std::uint64_t recalled = 0;  ///< Mapped extents touched again while they left.
-  std::uint64_t withdrawals_refused = 0;  ///< Of those, pages were locked by I/O or a child.
+  std::uint64_t withdrawals_refused = 0;  ///< Mapped extents that stayed: pages locked for I/O.
 };
 
 }  // namespace tiermem

@@ -58,6 +58,12 @@ void Simulation::alloc() {
   live.unsure.assign(extents, false);
   note("alloc {} bytes {} window {} spare {}{}{}", label, live.bytes, windowed, spare != 0,
        droppable ? " droppable" : "", mapped ? " mapped" : "");
+  if (mapped && swarm_.device_frames != 0) {
+    Span span;
+    const Access on_device{live.handle, 0, 1, kRead, {Kind::gpu, 0}, 0};
+    check(residency_.resolve(on_device, span, "acquire").code() == Code::unsupported,
+          "a mapped buffer may be copied to a device");
+  }
   if (droppable) {
     droppable_.insert(next_serial_);
   }
