@@ -10,6 +10,10 @@ if(TARGET tiermem_cli)
   install(TARGETS tiermem_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
+if(TARGET tiermem_preload)
+  install(TARGETS tiermem_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
+
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tiermem)
 install(EXPORT tiermemTargets NAMESPACE tiermem:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/tiermemConfig.cmake.in ${PROJECT_BINARY_DIR}/tiermemConfig.cmake

@@ -3,7 +3,10 @@
 // its list of freed blocks. Runs start at multiples of 64 KiB, so a block of a power-of-two class
 // is aligned to its own size: that is how larger alignments are met without headers.
 //
-// Lock order: a class, then the chunk. Never calls malloc, never throws.
+// Enclosed, chunks and large blocks are cut from one range. Large ones are powers of two there:
+// freed, they give their pages back and wait, by size, for the next.
+//
+// Lock order: a class, then the chunk, then the range. Never calls malloc, never throws.
 #include "base/arena.hpp"
 
 #include <sys/mman.h>
@@ -30,6 +33,7 @@ namespace tiermem {
 
 namespace detail {
 __thread unsigned arena_depth __attribute__((tls_model("initial-exec"))) = 0;
+constinit std::uintptr_t arena_begin = 0, arena_bytes = 0;
 }  // namespace detail
 
 namespace {
@@ -94,8 +98,66 @@ constinit ChunkSource g_chunks{};
 constinit std::atomic<std::uint64_t> g_large_bytes{0};
 constinit std::atomic<std::uint64_t> g_large_blocks{0};
 
+/// next <= end; every large block below `next` is given out or in `freed`, by its order.
+struct Range {
+  std::mutex mutex;
+  std::byte* next = nullptr;  // Guarded by mutex, as all below.
+  std::byte* end = nullptr;
+  std::array<FreeBlock*, 48> freed{};
+};
+constinit Range g_range{};
+
+bool enclosed() {
+  return detail::arena_bytes != 0;
+}
+
 std::size_t round_up(std::size_t bytes, std::size_t to) {
   return (bytes + to - 1) & ~(to - 1);
+}
+
+/// Address space of the range at a multiple of `align`, made accessible.
+std::byte* cut_range(std::size_t bytes, std::size_t align) noexcept {
+  const std::lock_guard lock(g_range.mutex);
+  const auto at = reinterpret_cast<std::uintptr_t>(g_range.next);
+  const std::size_t head = (align - at % align) % align;
+  if (static_cast<std::size_t>(g_range.end - g_range.next) < head ||
+      static_cast<std::size_t>(g_range.end - g_range.next) - head < bytes ||
+      mprotect(g_range.next + head, bytes, PROT_READ | PROT_WRITE) != 0) {
+    return nullptr;
+  }
+  std::byte* const block = g_range.next + head;
+  g_range.next = block + bytes;
+  return block;
+}
+
+/// Of 2^order bytes. A freed block keeps its first page, which links it to the others.
+std::byte* take_large(unsigned order, std::size_t align) noexcept {
+  {
+    const std::lock_guard lock(g_range.mutex);
+    FreeBlock*& freed = g_range.freed[order];
+    if (freed != nullptr && reinterpret_cast<std::uintptr_t>(freed) % align == 0) {
+      auto* const block = reinterpret_cast<std::byte*>(freed);
+      freed = freed->next;
+      return block;
+    }
+  }
+  return cut_range(std::size_t{1} << order, align);
+}
+
+void give_large(void* block, unsigned order) noexcept {
+  madvise(static_cast<std::byte*>(block) + kPage, (std::size_t{1} << order) - kPage, MADV_DONTNEED);
+  const std::lock_guard lock(g_range.mutex);
+  auto* const freed = static_cast<FreeBlock*>(block);
+  freed->next = g_range.freed[order];
+  g_range.freed[order] = freed;
+}
+
+unsigned large_order(std::size_t bytes) {
+  return static_cast<unsigned>(std::bit_width((bytes > kPage ? bytes : kPage) - 1));
+}
+
+std::size_t large_bytes(std::size_t bytes) {
+  return enclosed() ? std::size_t{1} << large_order(bytes) : round_up(bytes, kPage);
 }
 
 /// Pages at a multiple of `align`; what was mapped too much for that is given back.
@@ -146,7 +208,8 @@ std::size_t class_of(std::size_t bytes, std::size_t align) noexcept {
 std::byte* take_run() noexcept {
   const std::lock_guard lock(g_chunks.mutex);
   if (g_chunks.next == g_chunks.end) {
-    std::byte* const chunk = map_aligned(kChunkBytes, kRunBytes);
+    std::byte* const chunk =
+        enclosed() ? cut_range(kChunkBytes, kRunBytes) : map_aligned(kChunkBytes, kRunBytes);
     if (chunk == nullptr) {
       return nullptr;
     }
@@ -195,11 +258,12 @@ void* arena_allocate(std::size_t bytes, std::size_t align) noexcept {
   if (index < kClasses) {
     return take_block(index);
   }
-  const std::size_t length = round_up(bytes, kPage);
-  if (length < bytes) {
+  if (bytes > std::size_t{1} << 46) {
     return nullptr;
   }
-  std::byte* const block = map_aligned(length, align);
+  const std::size_t length = large_bytes(bytes);
+  std::byte* const block =
+      enclosed() ? take_large(large_order(bytes), align) : map_aligned(length, align);
   if (block != nullptr) {
     add_leak_root(block, length);
     g_large_bytes.fetch_add(length, std::memory_order_relaxed);
@@ -214,9 +278,13 @@ void arena_free(void* block, std::size_t bytes, std::size_t align) noexcept {
   }
   const std::size_t index = class_of(bytes, align);
   if (index == kClasses) {
-    const std::size_t length = round_up(bytes, kPage);
+    const std::size_t length = large_bytes(bytes);
     remove_leak_root(block, length);
-    munmap(block, length);
+    if (enclosed()) {
+      give_large(block, large_order(bytes));
+    } else {
+      munmap(block, length);
+    }
     g_large_bytes.fetch_sub(length, std::memory_order_relaxed);
     g_large_blocks.fetch_sub(1, std::memory_order_relaxed);
     return;
@@ -228,6 +296,21 @@ void arena_free(void* block, std::size_t bytes, std::size_t align) noexcept {
   own.freed = freed;
   --own.live;
   poison(block, kClassBytes[index]);
+}
+
+bool arena_enclose(std::size_t bytes) noexcept {
+  for (; bytes >= 64 * kChunkBytes; bytes /= 2) {
+    void* const start =
+        mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start != MAP_FAILED) {
+      g_range.next = static_cast<std::byte*>(start);
+      g_range.end = g_range.next + bytes;
+      detail::arena_begin = reinterpret_cast<std::uintptr_t>(start);
+      detail::arena_bytes = bytes;
+      return true;
+    }
+  }
+  return false;
 }
 
 ArenaStats arena_stats() noexcept {
@@ -251,9 +334,11 @@ void arena_before_fork() noexcept {
     own.mutex.lock();
   }
   g_chunks.mutex.lock();
+  g_range.mutex.lock();
 }
 
 void arena_after_fork() noexcept {
+  g_range.mutex.unlock();
   g_chunks.mutex.unlock();
   for (SizeClass& own : g_classes) {
     own.mutex.unlock();

@@ -49,6 +49,19 @@ void* arena_allocate(std::size_t bytes, std::size_t align = kArenaAlign) noexcep
 /// `bytes` and `align` as they were asked for: blocks have no header. nullptr is accepted.
 void arena_free(void* block, std::size_t bytes, std::size_t align = kArenaAlign) noexcept;
 
+/// From now on the arena's memory lies in one range of `bytes` of address space, or of less where
+/// so much is refused; beyond it the arena is full. Once, before the first thread uses it. False
+/// when there is no range: all goes on as before.
+bool arena_enclose(std::size_t bytes) noexcept;
+
+namespace detail {
+extern std::uintptr_t arena_begin, arena_bytes;  // Constant once enclosed.
+}
+/// Is `block` one of the enclosed arena's?
+inline bool arena_contains(const void* block) noexcept {
+  return reinterpret_cast<std::uintptr_t>(block) - detail::arena_begin < detail::arena_bytes;
+}
+
 /// mapped >= live: classes round up, and freed small blocks wait for the next request.
 struct ArenaStats {
   std::uint64_t mapped = 0;  ///< Bytes obtained from the kernel and not given back.

@@ -222,6 +222,33 @@ TEST(Arena, a_child_of_fork_can_allocate_while_threads_were_allocating) {
   EXPECT_EQ(failed, 0);
 }
 
+TEST(Arena, enclosed_it_stays_in_its_range_and_uses_large_blocks_again) {
+  if (arena_stats().mapped != 0) {
+    GTEST_SKIP() << "needs a process of its own";
+  }
+  const int elsewhere = 0;
+  EXPECT_FALSE(arena_contains(&elsewhere));
+  ASSERT_TRUE(arena_enclose(std::size_t{1} << 32));
+  void* again = nullptr;
+  for (int round = 0; round < 3; ++round) {
+    for (const std::size_t bytes :
+         {std::size_t{16}, std::size_t{5000}, std::size_t{40000}, std::size_t{3} << 20}) {
+      for (const std::size_t align : {kArenaAlign, std::size_t{4096}, std::size_t{1} << 16}) {
+        auto* const block = static_cast<char*>(arena_allocate(bytes, align));
+        ASSERT_NE(block, nullptr);
+        EXPECT_TRUE(arena_contains(block) && arena_contains(block + bytes - 1));
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block) % align, 0u);
+        block[0] = block[bytes - 1] = 1;
+        again = block;
+        arena_free(block, bytes, align);
+      }
+    }
+    EXPECT_EQ(arena_allocate(std::size_t{3} << 20), again);
+    arena_free(again, std::size_t{3} << 20);
+  }
+  EXPECT_EQ(arena_allocate(std::size_t{1} << 33), nullptr);  // More than the range has.
+}
+
 #if defined(__SANITIZE_ADDRESS__)
 TEST(Arena, a_use_after_free_is_found_by_the_sanitizer) {
   EXPECT_DEATH(

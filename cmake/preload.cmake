@@ -1,0 +1,40 @@
+# The preload library: tiermem's objects, src/preload, and jemalloc from its static archive with its
+# public names changed. Not with sanitizers, which bring a malloc of their own.
+find_library(TIERMEM_JEMALLOC_PIC NAMES libjemalloc_pic.a)
+set(TIERMEM_WITH_PRELOAD AUTO CACHE STRING "Build the preload library: AUTO, ON or OFF")
+set(preload_wish ${TIERMEM_WITH_PRELOAD})
+if(preload_wish STREQUAL AUTO AND (TIERMEM_MINIMAL OR TIERMEM_SANITIZE OR TIERMEM_FUZZ))
+  set(preload_wish OFF)
+endif()
+if(NOT TIERMEM_JEMALLOC_PIC AND preload_wish STREQUAL AUTO)
+  message(STATUS "  preload library: no (libjemalloc_pic.a not found; package libjemalloc-dev)")
+  set(preload_wish OFF)
+elseif(NOT TIERMEM_JEMALLOC_PIC AND preload_wish)
+  message(FATAL_ERROR "TIERMEM_WITH_PRELOAD=${preload_wish}, but libjemalloc_pic.a is not found. "
+                      "Install libjemalloc-dev, or set TIERMEM_WITH_PRELOAD=OFF.")
+endif()
+if(NOT preload_wish)
+  return()
+endif()
+
+set(jemalloc ${PROJECT_BINARY_DIR}/jemalloc_renamed.a)
+set(jemalloc_symbols ${PROJECT_SOURCE_DIR}/src/preload/jemalloc.symbols)
+add_custom_command(OUTPUT ${jemalloc}
+  COMMAND ${CMAKE_OBJCOPY} --redefine-syms=${jemalloc_symbols} ${TIERMEM_JEMALLOC_PIC} ${jemalloc}
+  DEPENDS ${jemalloc_symbols} ${TIERMEM_JEMALLOC_PIC} VERBATIM)
+add_custom_target(jemalloc_renamed DEPENDS ${jemalloc})
+
+file(GLOB preload_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/preload/*.cpp)
+add_library(tiermem_preload SHARED ${preload_sources})
+add_dependencies(tiermem_preload jemalloc_renamed)
+target_link_libraries(tiermem_preload PRIVATE tiermem_objects ${jemalloc})
+# A thread's variables are one instruction away; no call of the dynamic linker, which may allocate.
+target_compile_options(tiermem_preload PRIVATE -ftls-model=initial-exec -fno-builtin-malloc
+  -fno-builtin-calloc -fno-builtin-realloc -fno-builtin-free)
+set(preload_script ${PROJECT_SOURCE_DIR}/src/preload/preload.map)
+# Bound at start: binding at the first call would take the dynamic linker's lock, which the program
+# may hold while it waits for a page.
+target_link_options(tiermem_preload PRIVATE -Wl,--version-script=${preload_script}
+  -Wl,-Bsymbolic-functions -Wl,-z,now -Wl,-z,nodelete -Wl,--no-undefined)
+set_target_properties(tiermem_preload PROPERTIES LINK_DEPENDS ${preload_script})
+tiermem_precompile(tiermem_preload)

@@ -1,0 +1,208 @@
+// The extent hooks, and the arenas that use them.
+#include "preload/heap.hpp"
+
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+
+#include "base/arena.hpp"
+#include "base/log.hpp"
+#include "preload/jemalloc.hpp"
+#include "preload/kernel.hpp"
+#include "preload/region.hpp"
+#include "preload/tiering.hpp"
+
+// Read by jemalloc when it starts. One arena of its own choosing, which is never tiered; freed
+// pages are kept for a while, then their extents are emptied, and the addresses kept for ever.
+extern "C" {
+__attribute__((visibility("hidden"))) const char* tiermem_je_malloc_conf =
+    "narenas:1,oversize_threshold:0,dirty_decay_ms:5000,muzzy_decay_ms:0";
+}
+
+namespace tiermem::preload {
+namespace {
+
+/// Address space that extents are cut from, lowest first. What jemalloc gets it keeps.
+struct Source {
+  const std::size_t extent;  // Of the regions.
+  const std::size_t region;  // Least bytes of one.
+  std::mutex mutex{};
+  std::byte* next = nullptr;  // Guarded by mutex, as `end`.
+  std::byte* end = nullptr;
+};
+constinit Source g_small{.extent = std::size_t{64} << 10, .region = std::size_t{256} << 20};
+constinit Source g_medium{.extent = std::size_t{2} << 20, .region = std::size_t{1} << 30};
+
+std::byte* aligned(std::byte* address, std::size_t alignment) {
+  const auto number = reinterpret_cast<std::uintptr_t>(address);
+  return address + (alignment - number % alignment) % alignment;
+}
+
+std::byte* plain_extent(std::size_t bytes, std::size_t alignment) {
+  const std::size_t spare = alignment > 4096 ? alignment : 0;
+  void* const start = tiermem_plain_mmap(nullptr, bytes + spare, PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (start == MAP_FAILED) {
+    return nullptr;
+  }
+  auto* const first = static_cast<std::byte*>(start);
+  std::byte* const block = aligned(first, alignment);
+  const auto head = static_cast<std::size_t>(block - first);
+  if (head > 0) {
+    tiermem_plain_munmap(first, head);
+  }
+  if (spare > head) {
+    tiermem_plain_munmap(block + bytes, spare - head);
+  }
+  return block;
+}
+
+std::byte* cut(Source& source, std::size_t bytes, std::size_t alignment) {
+  const std::lock_guard lock(source.mutex);
+  std::byte* block = aligned(source.next, alignment);
+  if (source.next == nullptr || block > source.end ||
+      static_cast<std::size_t>(source.end - block) < bytes) {
+    const std::size_t length = std::max(source.region, bytes + alignment);
+    std::byte* region = create_region(Use::heap, length, length, source.extent);
+    std::size_t got = length;
+    if (region == nullptr && length > bytes + alignment) {
+      got = bytes + alignment;
+      region = create_region(Use::heap, got, got, source.extent);
+    }
+    if (region == nullptr) {
+      return nullptr;
+    }
+    source.next = region;
+    source.end = region + got;
+    block = aligned(region, alignment);
+  }
+  source.next = block + bytes;
+  return block;
+}
+
+void* take_extent(Source& source, void* at, std::size_t bytes, std::size_t alignment, bool* zero,
+                  bool* commit) {
+  if (at != nullptr) {
+    return nullptr;  // A place of its own choosing.
+  }
+  std::byte* block = nullptr;
+  if (tiered(bytes)) {
+    const ArenaScope inside;
+    block = cut(source, bytes, alignment);
+  }
+  if (block == nullptr) {
+    block = plain_extent(bytes, alignment);
+  }
+  *zero = *commit = block != nullptr;
+  return block;
+}
+
+// Whole extents only: the others keep what they have. jemalloc is told that the range is not zero,
+// which is right for both.
+bool empty_extents(Source& source, std::byte* begin, std::size_t bytes) {
+  if (!touches_regions(begin, bytes)) {
+    return tiermem_plain_madvise(begin, bytes, MADV_DONTNEED) != 0;
+  }
+  const ArenaScope inside;
+  std::byte* const end = begin + bytes;
+  for (std::byte* at = aligned(begin, source.extent); at + source.extent <= end;) {
+    Region region;
+    if (!find_region(at, region)) {
+      tiermem_plain_madvise(at, source.extent, MADV_DONTNEED);
+      at += source.extent;
+      continue;
+    }
+    const auto left = static_cast<std::size_t>(std::min(end, region.begin + region.capacity) - at);
+    const std::size_t length = left / source.extent * source.extent;
+    const Access access{
+        region.buffer, static_cast<std::uint64_t>(at - region.begin), length, kDiscard, {}, 0};
+    (void)context()->advise({&access, 1}, Advice::dont_need);
+    at += std::max(length, source.extent);
+  }
+  return true;
+}
+
+template <Source& source>
+constexpr ExtentHooks hooks_of() {
+  ExtentHooks hooks{};
+  hooks.alloc = [](ExtentHooks*, void* at, std::size_t bytes, std::size_t alignment, bool* zero,
+                   bool* commit,
+                   unsigned) { return take_extent(source, at, bytes, alignment, zero, commit); };
+  hooks.purge_forced = [](ExtentHooks*, void* begin, std::size_t, std::size_t offset,
+                          std::size_t length, unsigned) {
+    return empty_extents(source, static_cast<std::byte*>(begin) + offset, length);
+  };
+  // Extents may be cut and joined as jemalloc likes: emptying goes by address.
+  hooks.split = [](ExtentHooks*, void*, std::size_t, std::size_t, std::size_t, bool, unsigned) {
+    return false;
+  };
+  hooks.merge = [](ExtentHooks*, void*, std::size_t, void*, std::size_t, bool, unsigned) {
+    return false;
+  };
+  return hooks;
+}
+constinit ExtentHooks g_small_hooks = hooks_of<g_small>();
+constinit ExtentHooks g_medium_hooks = hooks_of<g_medium>();
+
+constexpr std::size_t kMostArenas = 64;
+/// jemalloc's numbers; 0, which is plain, where an arena could not be made. Constant once made.
+struct Arenas {
+  std::array<unsigned, kMostArenas> small{};
+  unsigned count = 0;
+  unsigned medium = 0;
+};
+
+unsigned make_arena(ExtentHooks& hooks) {
+  unsigned arena = 0;
+  std::size_t bytes = sizeof(arena);
+  ArenaConfig config{.extent_hooks = &hooks, .metadata_use_hooks = false};
+  const int error =
+      tiermem_je_mallctl("experimental.arenas_create_ext", &arena, &bytes, &config, sizeof(config));
+  if (error != 0) {
+    log_error("jemalloc gives no arena (error {}): small blocks are not tiered", error);
+  }
+  return error == 0 ? arena : 0;
+}
+
+Arenas make_arenas() {
+  const ArenaScope inside;
+  Arenas arenas;
+  cpu_set_t allowed;
+  const bool known = ::sched_getaffinity(0, sizeof(allowed), &allowed) == 0;
+  arenas.count =
+      std::clamp<unsigned>(known ? static_cast<unsigned>(CPU_COUNT(&allowed)) : 1, 1, kMostArenas);
+  for (unsigned i = 0; i < arenas.count; ++i) {
+    arenas.small[i] = make_arena(g_small_hooks);
+  }
+  arenas.medium = make_arena(g_medium_hooks);
+  return arenas;
+}
+
+const Arenas& arenas() {
+  static const Arenas made = make_arenas();
+  return made;
+}
+
+}  // namespace
+
+void bind_heap() {
+  static constinit std::atomic<unsigned> next{0};
+  const Arenas& all = arenas();
+  unsigned arena = all.small[next.fetch_add(1, std::memory_order_relaxed) % all.count];
+  (void)tiermem_je_mallctl("thread.arena", nullptr, nullptr, &arena, sizeof(arena));
+}
+
+void* medium_block(std::size_t bytes, std::size_t alignment, bool zero) {
+  return tiermem_je_mallocx(
+      bytes, je_arena(arenas().medium) | kJeNoTcache | je_align(alignment) | (zero ? kJeZero : 0));
+}
+
+void* resize_to_medium(void* block, std::size_t bytes) {
+  return tiermem_je_rallocx(block, bytes, je_arena(arenas().medium) | kJeNoTcache);
+}
+
+}  // namespace tiermem::preload

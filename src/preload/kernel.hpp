@@ -1,0 +1,25 @@
+// The memory calls of the kernel, past every interposed name: what the preload library and jemalloc
+// inside it use themselves. Any thread; each is one system call and sets errno as libc's does.
+#pragma once
+
+#include <sys/mman.h>
+#include <sys/types.h>
+
+#include <cstddef>
+
+// jemalloc's object files are rewritten to call these by name (jemalloc.symbols).
+extern "C" {
+void* tiermem_plain_mmap(void* address, std::size_t bytes, int protection, int flags, int fd,
+                         off_t offset) noexcept;
+int tiermem_plain_munmap(void* address, std::size_t bytes) noexcept;
+int tiermem_plain_madvise(void* address, std::size_t bytes, int advice) noexcept;
+int tiermem_plain_mprotect(void* address, std::size_t bytes, int protection) noexcept;
+}
+
+namespace tiermem::preload {
+
+void* plain_mremap(void* address, std::size_t from, std::size_t to, int flags, void* at) noexcept;
+int plain_mlock(const void* address, std::size_t bytes, unsigned flags) noexcept;
+int plain_munlock(const void* address, std::size_t bytes) noexcept;
+
+}  // namespace tiermem::preload

@@ -1,0 +1,377 @@
+// The malloc family as the program sees it. A block is small or medium (the heap), large (a region
+// of its own, at a multiple of 2 MiB), or internal: asked for while a thread works for tiermem, and
+// then from tiermem's arena, with its size in front of it. free() tells them apart by address: the
+// arena is one range, and of the others only a large block can be at a multiple of 2 MiB, about.
+//
+// Threads: any, from before main until after the last exit handler. Never writes to a descriptor.
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstdint>
+#include <new>
+
+#include "base/arena.hpp"
+#include "preload/heap.hpp"
+#include "preload/jemalloc.hpp"
+#include "preload/region.hpp"
+#include "preload/start.hpp"
+#include "preload/tiering.hpp"
+
+#define TIERMEM_INTERPOSED __attribute__((visibility("default")))
+
+namespace tiermem::preload {
+namespace {
+
+constexpr std::size_t kHuge = std::size_t{2} << 20;
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kLeastAlign = 16;
+constexpr std::size_t kMostBytes = PTRDIFF_MAX;
+
+// Where a thread's blocks come from is settled by its first one.
+__thread bool t_bound __attribute__((tls_model("initial-exec"))) = false;
+// settings().medium, once known: below it a bound thread needs no other look.
+constinit std::size_t g_small_limit = 0;
+
+struct InternalHeader {
+  std::size_t bytes;  // As the arena was asked.
+  std::size_t align;
+};
+static_assert(sizeof(InternalHeader) == kLeastAlign);
+
+void* internal_block(std::size_t bytes, std::size_t align) {
+  if (bytes > kMostBytes - align) {
+    return nullptr;
+  }
+  auto* const start = static_cast<std::byte*>(arena_allocate(bytes + align, align));
+  if (start == nullptr) {
+    return nullptr;
+  }
+  std::byte* const block = start + align;
+  new (block - sizeof(InternalHeader)) InternalHeader{bytes + align, align};
+  return block;
+}
+
+const InternalHeader& header_of(const void* block) {
+  return *reinterpret_cast<const InternalHeader*>(static_cast<const std::byte*>(block) -
+                                                  sizeof(InternalHeader));
+}
+
+void free_internal(void* block) {
+  const InternalHeader header = header_of(block);
+  arena_free(static_cast<std::byte*>(block) - header.align, header.bytes, header.align);
+}
+
+void bind_thread() {
+  start_process();
+  g_small_limit = settings().medium;
+  t_bound = true;  // First: what follows may allocate.
+  bind_heap();
+}
+
+// A block that grows is likely to grow again: address space costs nothing.
+void* large_block(std::size_t bytes) {
+  if (!tiered(bytes)) {
+    return nullptr;
+  }
+  return create_region(Use::block, bytes, bytes + bytes / 2, kHuge);
+}
+
+__attribute__((noinline)) void* allocate_slowly(std::size_t bytes, std::size_t align, bool zero) {
+  void* block = nullptr;
+  if (bytes > kMostBytes) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  if (inside_tiermem()) {
+    block = internal_block(bytes, align);
+    if (block != nullptr && zero) {
+      memset(block, 0, bytes);
+    }
+  } else {
+    if (!t_bound) {
+      bind_thread();
+    }
+    if (bytes >= settings().large && align <= kHuge) {
+      block = large_block(bytes);
+    }
+    if (block == nullptr && bytes >= settings().medium) {
+      block = medium_block(bytes, align, zero);
+    } else if (block == nullptr) {
+      block = tiermem_je_mallocx(bytes == 0 ? 1 : bytes, je_align(align) | (zero ? kJeZero : 0));
+    }
+  }
+  if (block == nullptr) {
+    errno = ENOMEM;
+  }
+  return block;
+}
+
+[[gnu::always_inline]] inline void* allocate(std::size_t bytes) {
+  if (t_bound && !inside_tiermem() && bytes < g_small_limit) [[likely]] {
+    return tiermem_je_malloc(bytes);
+  }
+  return allocate_slowly(bytes, kLeastAlign, false);
+}
+
+bool may_be_large(const void* block) {
+  return reinterpret_cast<std::uintptr_t>(block) % kHuge == 0;
+}
+
+__attribute__((noinline)) void release_slowly(void* block) {
+  const int error = errno;
+  if (arena_contains(block)) {
+    free_internal(block);
+  } else if (block != nullptr && !free_region(static_cast<std::byte*>(block), Use::block)) {
+    tiermem_je_free(block);
+  }
+  errno = error;
+}
+
+[[gnu::always_inline]] inline void release(void* block) {
+  if (!may_be_large(block) && !arena_contains(block)) [[likely]] {
+    tiermem_je_free(block);
+    return;
+  }
+  release_slowly(block);
+}
+
+bool is_large(const void* block, Region& region) {
+  return may_be_large(block) && find_region(block, region) && region.use == Use::block &&
+         region.begin == block;
+}
+
+std::size_t usable(const void* block) {
+  if (block == nullptr) {
+    return 0;
+  }
+  if (arena_contains(block)) {
+    const InternalHeader& header = header_of(block);
+    return header.bytes - header.align;
+  }
+  Region region;
+  if (is_large(block, region)) {
+    return region.length;
+  }
+  return tiermem_je_malloc_usable_size(block);
+}
+
+void* move_block(void* block, std::size_t from, std::size_t to) {
+  void* const moved = allocate(to);
+  if (moved != nullptr) {
+    memcpy(moved, block, from < to ? from : to);
+    release(block);
+  }
+  return moved;
+}
+
+void* resize(void* block, std::size_t bytes) {
+  if (block == nullptr) {
+    return allocate(bytes);
+  }
+  if (bytes == 0) {  // As glibc does.
+    release(block);
+    return nullptr;
+  }
+  if (bytes > kMostBytes) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  Region region;
+  const bool large = is_large(block, region);
+  if (large && bytes >= settings().large && bytes <= region.capacity) {
+    resize_region(region.begin, bytes);
+    return block;
+  }
+  if (large || arena_contains(block) || inside_tiermem() || bytes >= settings().large) {
+    return move_block(block, usable(block), bytes);
+  }
+  void* const moved = bytes >= settings().medium ? resize_to_medium(block, bytes)
+                                                 : tiermem_je_rallocx(block, bytes, 0);
+  if (moved == nullptr) {
+    errno = ENOMEM;
+  }
+  return moved;
+}
+
+void* aligned_block(std::size_t align, std::size_t bytes) {
+  // Blocks are aligned to their size up to kLeastAlign.
+  return align <= kLeastAlign ? allocate(std::max(bytes, align))
+                              : allocate_slowly(bytes, align, false);
+}
+
+// As the standard says: the handler may free something, throw, or end the process.
+void* allocate_or_throw(std::size_t bytes, std::size_t align) {
+  for (;;) {
+    void* const block = aligned_block(align, bytes);
+    if (block != nullptr) [[likely]] {
+      return block;
+    }
+    const std::new_handler handler = std::get_new_handler();
+    if (handler == nullptr) {
+      throw std::bad_alloc();
+    }
+    handler();
+  }
+}
+
+void* allocate_or_null(std::size_t bytes, std::size_t align) noexcept {
+  try {
+    return allocate_or_throw(bytes, align);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+}  // namespace
+}  // namespace tiermem::preload
+
+using namespace tiermem::preload;  // NOLINT: the definitions below are C's.
+
+extern "C" {
+
+TIERMEM_INTERPOSED void* malloc(size_t bytes) noexcept {
+  return allocate(bytes);
+}
+
+TIERMEM_INTERPOSED void free(void* block) noexcept {
+  release(block);
+}
+
+TIERMEM_INTERPOSED void* calloc(size_t count, size_t each) noexcept {
+  size_t bytes = 0;
+  if (__builtin_mul_overflow(count, each, &bytes)) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  if (t_bound && !tiermem::inside_tiermem() && bytes < g_small_limit) [[likely]] {
+    return tiermem_je_calloc(1, bytes);
+  }
+  return allocate_slowly(bytes, kLeastAlign, true);
+}
+
+TIERMEM_INTERPOSED void* realloc(void* block, size_t bytes) noexcept {
+  return resize(block, bytes);
+}
+
+TIERMEM_INTERPOSED void* reallocarray(void* block, size_t count, size_t each) noexcept {
+  size_t bytes = 0;
+  if (__builtin_mul_overflow(count, each, &bytes)) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  return resize(block, bytes);
+}
+
+TIERMEM_INTERPOSED int posix_memalign(void** out, size_t align, size_t bytes) noexcept {
+  if (!std::has_single_bit(align) || align % sizeof(void*) != 0) {
+    return EINVAL;
+  }
+  const int error = errno;
+  void* const block = aligned_block(align, bytes);
+  errno = error;
+  if (block == nullptr) {
+    return ENOMEM;
+  }
+  *out = block;
+  return 0;
+}
+
+TIERMEM_INTERPOSED void* memalign(size_t align, size_t bytes) noexcept {
+  if (align > (SIZE_MAX >> 1) + 1) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  return aligned_block(std::bit_ceil(align), bytes);  // As glibc does.
+}
+
+TIERMEM_INTERPOSED void* aligned_alloc(size_t align, size_t bytes) noexcept {
+  return memalign(align, bytes);
+}
+
+TIERMEM_INTERPOSED void* valloc(size_t bytes) noexcept {
+  return aligned_block(kPage, bytes);
+}
+
+TIERMEM_INTERPOSED void* pvalloc(size_t bytes) noexcept {
+  if (bytes > kMostBytes) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  return aligned_block(kPage, (bytes + kPage - 1) / kPage * kPage);
+}
+
+TIERMEM_INTERPOSED size_t malloc_usable_size(void* block) noexcept {
+  return usable(block);
+}
+
+}  // extern "C"
+
+TIERMEM_INTERPOSED void* operator new(std::size_t bytes) {
+  return allocate_or_throw(bytes, kLeastAlign);
+}
+TIERMEM_INTERPOSED void* operator new[](std::size_t bytes) {
+  return allocate_or_throw(bytes, kLeastAlign);
+}
+TIERMEM_INTERPOSED void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return allocate_or_null(bytes, kLeastAlign);
+}
+TIERMEM_INTERPOSED void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+  return allocate_or_null(bytes, kLeastAlign);
+}
+TIERMEM_INTERPOSED void* operator new(std::size_t bytes, std::align_val_t align) {
+  return allocate_or_throw(bytes, static_cast<std::size_t>(align));
+}
+TIERMEM_INTERPOSED void* operator new[](std::size_t bytes, std::align_val_t align) {
+  return allocate_or_throw(bytes, static_cast<std::size_t>(align));
+}
+TIERMEM_INTERPOSED void* operator new(std::size_t bytes, std::align_val_t align,
+                                      const std::nothrow_t&) noexcept {
+  return allocate_or_null(bytes, static_cast<std::size_t>(align));
+}
+TIERMEM_INTERPOSED void* operator new[](std::size_t bytes, std::align_val_t align,
+                                        const std::nothrow_t&) noexcept {
+  return allocate_or_null(bytes, static_cast<std::size_t>(align));
+}
+
+TIERMEM_INTERPOSED void operator delete(void* block) noexcept {
+  release(block);
+}
+TIERMEM_INTERPOSED void operator delete[](void* block) noexcept {
+  release(block);
+}
+TIERMEM_INTERPOSED void operator delete(void* block, const std::nothrow_t&) noexcept {
+  release(block);
+}
+TIERMEM_INTERPOSED void operator delete[](void* block, const std::nothrow_t&) noexcept {
+  release(block);
+}
+TIERMEM_INTERPOSED void operator delete(void* block, std::size_t) noexcept {
+  release(block);
+}
+TIERMEM_INTERPOSED void operator delete[](void* block, std::size_t) noexcept {
+  release(block);
+}
+TIERMEM_INTERPOSED void operator delete(void* block, std::align_val_t) noexcept {
+  release(block);
+}
+TIERMEM_INTERPOSED void operator delete[](void* block, std::align_val_t) noexcept {
+  release(block);
+}
+TIERMEM_INTERPOSED void operator delete(void* block, std::size_t, std::align_val_t) noexcept {
+  release(block);
+}
+TIERMEM_INTERPOSED void operator delete[](void* block, std::size_t, std::align_val_t) noexcept {
+  release(block);
+}
+TIERMEM_INTERPOSED void operator delete(void* block, std::align_val_t,
+                                        const std::nothrow_t&) noexcept {
+  release(block);
+}
+TIERMEM_INTERPOSED void operator delete[](void* block, std::align_val_t,
+                                          const std::nothrow_t&) noexcept {
+  release(block);
+}

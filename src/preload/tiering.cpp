@@ -1,0 +1,96 @@
+// off -> starting -> on, or -> stopped. The context is never destroyed: it must outlive the last
+// thread that touches a tiered byte, and that is after every exit handler.
+#include "preload/tiering.hpp"
+
+#include <cstdlib>
+#include <optional>
+
+#include "base/arena.hpp"
+#include "base/log.hpp"
+#include "runtime/options.hpp"
+
+namespace tiermem::preload {
+namespace {
+
+enum class Stage : std::uint8_t { off, starting, on, stopped };
+
+// Written by the thread that starts or stops; relaxed reads may miss the news for a moment, which
+// costs a little plain memory. The context is published by the release of g_context.
+constinit std::atomic<Stage> g_stage{Stage::off};
+constinit std::atomic<Context*> g_context{nullptr};
+constinit std::atomic<std::size_t> g_plain{0};
+
+void read_size(const char* name, std::size_t& value) {
+  const char* const text = ::secure_getenv(name);
+  if (text == nullptr || *text == '\0') {
+    return;
+  }
+  if (const auto size = parse_size(text); size.ok() && *size >= 4096) {
+    value = *size;
+  } else {
+    log_error("{}='{}' is no size of at least 4096 bytes; {} is used", name, text,
+              format_size(value));
+  }
+}
+
+Settings read_settings() {
+  Settings settings;
+  read_size("TIERMEM_START", settings.start);
+  read_size("TIERMEM_THRESHOLD", settings.large);
+  settings.medium = std::min(settings.medium, settings.large);
+  return settings;
+}
+
+bool start() {
+  Stage expected = Stage::off;
+  if (!g_stage.compare_exchange_strong(expected, Stage::starting)) {
+    return false;
+  }
+  auto made = Context::create({}, {.name = "preload"});
+  if (!made.ok()) {
+    log_error("no memory of this process is tiered: {}", made.message());
+    g_stage.store(Stage::stopped);
+    return false;
+  }
+  g_context.store(made->release(), std::memory_order_release);
+  g_stage.store(Stage::on);
+  return true;
+}
+
+}  // namespace
+
+const Settings& settings() {
+  static const Settings read = [] {
+    const ArenaScope inside;
+    return read_settings();
+  }();
+  return read;
+}
+
+bool tiered(std::size_t bytes) {
+  const Stage stage = g_stage.load(std::memory_order_relaxed);
+  if (stage == Stage::on) {
+    return true;
+  }
+  if (stage != Stage::off || inside_tiermem()) {
+    return false;
+  }
+  const std::size_t before = g_plain.fetch_add(bytes, std::memory_order_relaxed);
+  if (before + bytes <= settings().start) {
+    return false;
+  }
+  const ArenaScope inside;
+  return start();
+}
+
+Context* context() {
+  return g_context.load(std::memory_order_acquire);
+}
+
+void stop_tiering(const char* why) {
+  if (g_stage.exchange(Stage::stopped) != Stage::stopped) {
+    log_warn("memory that is taken from now on is not tiered: {}", why);
+  }
+}
+
+}  // namespace tiermem::preload

@@ -1,0 +1,33 @@
+// Whether memory of this process is tiered, since when, and the context that does it. A process
+// that stays small is let alone: its first megabytes are plain memory, and neither threads nor
+// files are made for it. Tiering begins with the memory that goes beyond.
+//
+// Threads: any. What is read on every path is atomic; starting is done by one thread, and the
+// others take plain memory meanwhile, so that nobody waits for a context inside malloc.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tiermem/context.hpp"
+
+namespace tiermem::preload {
+
+/// From the environment, read once. Sizes in bytes.
+struct Settings {
+  std::size_t start = std::size_t{32} << 20;     ///< TIERMEM_START: plain memory before tiering.
+  std::size_t medium = std::size_t{256} << 10;   ///< From here on: the heap of huge extents.
+  std::size_t large = std::size_t{32} << 20;     ///< TIERMEM_THRESHOLD: from here on a buffer each.
+  std::size_t mapping = std::size_t{256} << 10;  ///< Least mmap that is tiered.
+};
+const Settings& settings();
+
+/// Memory of `bytes` is about to be taken from the kernel: should it come from the tiers instead?
+/// Starts tiering when it is time to. False inside tiermem.
+bool tiered(std::size_t bytes);
+/// Null while tiering is not on.
+Context* context();
+/// Memory that is taken from now on is plain; what is tiered stays so. `why` is logged.
+void stop_tiering(const char* why);
+
+}  // namespace tiermem::preload

@@ -1,0 +1,307 @@
+// mmap and its relatives under the preload library: large private memory is tiered, and behaves as
+// the kernel's does.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/futex.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <thread>
+#include <vector>
+
+#include "preload/words.hpp"
+
+namespace tiermem::test {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kHuge = 2 * kMiB;
+
+std::byte* map_memory(std::size_t bytes, int flags = 0) {
+  void* const at =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+  EXPECT_NE(at, MAP_FAILED);
+  return static_cast<std::byte*>(at);
+}
+
+std::size_t present_pages(std::byte* at, std::size_t bytes) {
+  std::vector<unsigned char> pages((bytes + kPage - 1) / kPage);
+  EXPECT_EQ(mincore(at, bytes, pages.data()), 0);
+  std::size_t n = 0;
+  for (const unsigned char page : pages) {
+    n += page & 1u;
+  }
+  return n;
+}
+
+class Mapping : public testing::TestWithParam<std::size_t> {
+ protected:
+  void SetUp() override {
+    bytes_ = GetParam();
+    at_ = map_memory(bytes_);
+    put_words(at_, bytes_, 1);
+  }
+  /// All of it leaves memory, but for what may not.
+  void evict(std::size_t stays = 0) {
+    ASSERT_EQ(madvise(at_, bytes_, MADV_PAGEOUT), 0);
+    ASSERT_LE(present_pages(at_, bytes_), stays);
+  }
+  void TearDown() override { EXPECT_EQ(munmap(at_, bytes_), 0); }
+  std::size_t bytes_ = 0;
+  std::byte* at_ = nullptr;
+};
+INSTANTIATE_TEST_SUITE_P(Sizes, Mapping,
+                         testing::Values(kMiB / 2, kMiB + 12 * kPage, 8 * kMiB, 9 * kMiB + kPage),
+                         [](const auto& at) { return std::to_string(at.param / kPage); });
+
+TEST_P(Mapping, keeps_its_bytes_when_others_need_the_memory) {
+  EXPECT_EQ(present_pages(at_, bytes_), (bytes_ + kPage - 1) / kPage);
+  evict();
+  EXPECT_EQ(wrong_words(at_, bytes_, 1), 0u);
+  EXPECT_LE(resident_bytes(), kBudget + kOverhead);
+}
+
+TEST_P(Mapping, advice_that_it_is_not_needed_makes_zeros_of_whole_pages) {
+  const std::size_t begin = bytes_ / 4 / kPage * kPage + kPage;
+  const std::size_t length = bytes_ / 2 / kPage * kPage;
+  evict();
+  ASSERT_EQ(madvise(at_ + begin, length, MADV_DONTNEED), 0);
+  EXPECT_EQ(wrong_words(at_, begin, 1), 0u);
+  EXPECT_EQ(nonzero_words(at_ + begin, length), 0u);
+  const std::uint64_t* const word = reinterpret_cast<std::uint64_t*>(at_ + begin + length);
+  EXPECT_EQ(*word, word_of(1, (begin + length) / 8));
+  for (const int advice : {MADV_WILLNEED, MADV_SEQUENTIAL, MADV_RANDOM, MADV_NORMAL, MADV_COLD,
+                           MADV_PAGEOUT, MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_DONTDUMP}) {
+    EXPECT_EQ(madvise(at_, bytes_, advice), 0) << advice;
+  }
+  EXPECT_EQ(wrong_words(at_, begin, 1), 0u);
+  EXPECT_EQ(posix_madvise(at_, bytes_, POSIX_MADV_DONTNEED), 0);
+  EXPECT_EQ(wrong_words(at_, begin, 1), 0u);
+  errno = 0;
+  EXPECT_EQ(madvise(at_ + 1, kPage, MADV_NORMAL), -1);
+  EXPECT_EQ(errno, EINVAL);
+}
+
+TEST_P(Mapping, is_unmapped_in_pieces) {
+  const std::size_t half = bytes_ / 2 / kPage * kPage;
+  EXPECT_EQ(munmap(at_, half), 0);
+  evict();
+  const std::uint64_t* const word = reinterpret_cast<std::uint64_t*>(at_ + half);
+  EXPECT_EQ(*word, word_of(1, half / 8));
+  EXPECT_EQ(munmap(at_ + half, kPage), 0);
+  EXPECT_EQ(munmap(at_ + half, kPage), 0);  // Nothing there: no error, as with the kernel.
+  EXPECT_EQ(munmap(at_ + half + kPage, bytes_ - half - kPage), 0);
+  at_ = map_memory(bytes_);
+  EXPECT_EQ(nonzero_words(at_, bytes_), 0u);
+}
+
+TEST_P(Mapping, fresh_memory_replaces_a_part) {
+  void* const again = mmap(at_ + 4 * kPage, 8 * kPage, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  ASSERT_EQ(again, at_ + 4 * kPage);
+  EXPECT_EQ(nonzero_words(again, 8 * kPage), 0u);
+  EXPECT_EQ(wrong_words(at_, 4 * kPage, 1), 0u);
+}
+
+TEST_P(Mapping, a_file_over_a_part_leaves_the_rest_as_it_is) {
+  char name[] = "/tmp/tiermem-overlay-XXXXXX";
+  const int fd = mkstemp(name);
+  ASSERT_GE(fd, 0);
+  unlink(name);
+  const std::vector<char> text(kPage, 'f');
+  ASSERT_EQ(write(fd, text.data(), kPage), static_cast<ssize_t>(kPage));
+  evict();
+  void* const file = mmap(at_ + kPage, kPage, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0);
+  ASSERT_EQ(file, at_ + kPage);
+  close(fd);
+  evict(kHuge / kPage);
+  EXPECT_EQ(memcmp(file, text.data(), kPage), 0);
+  EXPECT_EQ(wrong_words(at_, kPage, 1), 0u);
+  const std::size_t rest = bytes_ - 2 * kPage;
+  std::uint64_t wrong = 0;
+  for (std::size_t i = 0; i < rest / 8; ++i) {
+    wrong += reinterpret_cast<std::uint64_t*>(at_ + 2 * kPage)[i] != word_of(1, 2 * kPage / 8 + i);
+  }
+  EXPECT_EQ(wrong, 0u);
+}
+
+thread_local sigjmp_buf t_jump;
+volatile int g_signal = 0;
+
+bool faults_on_write(std::byte* at) {
+  struct sigaction action {
+  }, before{};
+  action.sa_handler = [](int number) {
+    g_signal = number;
+    siglongjmp(t_jump, 1);
+  };
+  sigaction(SIGSEGV, &action, &before);
+  g_signal = 0;
+  if (sigsetjmp(t_jump, 1) == 0) {
+    *const_cast<volatile std::byte*>(at) = std::byte{1};
+  }
+  sigaction(SIGSEGV, &before, nullptr);
+  return g_signal == SIGSEGV;
+}
+
+TEST_P(Mapping, protection_holds_and_ends) {
+  evict();
+  ASSERT_EQ(mprotect(at_ + kPage, kPage, PROT_READ), 0);
+  evict(kHuge / kPage);
+  EXPECT_TRUE(faults_on_write(at_ + kPage));
+  EXPECT_EQ(wrong_words(at_, bytes_, 1), 0u);
+  ASSERT_EQ(mprotect(at_ + kPage, kPage, PROT_READ | PROT_WRITE), 0);
+  EXPECT_FALSE(faults_on_write(at_ + kPage));
+  put_words(at_, bytes_, 2);
+  evict();
+  EXPECT_EQ(wrong_words(at_, bytes_, 2), 0u);
+}
+
+TEST_P(Mapping, a_locked_range_stays) {
+  evict();
+  const std::size_t length = std::min(bytes_, kMiB);
+  if (mlock(at_, length) != 0) {
+    GTEST_SKIP() << "mlock: " << strerror(errno);
+  }
+  evict(kHuge / kPage);
+  EXPECT_EQ(present_pages(at_, length), length / kPage);
+  EXPECT_EQ(munlock(at_, length), 0);
+  evict();
+  EXPECT_EQ(wrong_words(at_, bytes_, 1), 0u);
+}
+
+TEST_P(Mapping, mremap_keeps_the_bytes) {
+  for (const std::size_t next : {bytes_ + 5 * kPage, 3 * bytes_, bytes_ / 2 / kPage * kPage}) {
+    void* const moved = mremap(at_, bytes_, next, MREMAP_MAYMOVE);
+    ASSERT_NE(moved, MAP_FAILED) << next;
+    at_ = static_cast<std::byte*>(moved);
+    EXPECT_EQ(wrong_words(at_, std::min(bytes_, next), 1), 0u);
+    if (next > bytes_) {
+      EXPECT_EQ(nonzero_words(at_ + bytes_, next - bytes_), 0u);
+    }
+    bytes_ = next;
+    put_words(at_, bytes_, 1);
+  }
+}
+
+TEST_P(Mapping, system_calls_reach_evicted_pages) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  evict();
+  std::vector<std::byte> copy(bytes_);
+  std::thread reader([&] {
+    for (std::size_t at = 0; at < bytes_;) {
+      const ssize_t got = read(ends[1], copy.data() + at, bytes_ - at);
+      ASSERT_GT(got, 0);
+      at += static_cast<std::size_t>(got);
+    }
+  });
+  for (std::size_t at = 0; at < bytes_;) {
+    const ssize_t sent = send(ends[0], at_ + at, bytes_ - at, 0);
+    ASSERT_GT(sent, 0) << strerror(errno);
+    at += static_cast<std::size_t>(sent);
+  }
+  reader.join();
+  EXPECT_EQ(wrong_words(copy.data(), bytes_, 1), 0u);
+
+  evict();
+  const iovec local{copy.data(), bytes_}, remote{at_, bytes_};
+  memset(copy.data(), 0, bytes_);
+  EXPECT_EQ(process_vm_readv(getpid(), &local, 1, &remote, 1, 0), static_cast<ssize_t>(bytes_));
+  EXPECT_EQ(wrong_words(copy.data(), bytes_, 1), 0u);
+
+  evict();
+  auto* const word = reinterpret_cast<std::uint32_t*>(at_);
+  EXPECT_EQ(syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, *word + 1, nullptr, nullptr, 0), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST_P(Mapping, direct_io_reads_into_evicted_pages) {
+  char name[] = "./tiermem-direct-XXXXXX";
+  int fd = mkstemp(name);
+  ASSERT_GE(fd, 0);
+  const std::size_t bytes = bytes_ / kPage * kPage;
+  std::vector<std::byte> text(bytes);
+  put_words(text.data(), bytes, 5);
+  ASSERT_EQ(write(fd, text.data(), bytes), static_cast<ssize_t>(bytes));
+  fsync(fd);
+  close(fd);
+  fd = open(name, O_RDONLY | O_DIRECT);
+  unlink(name);
+  if (fd < 0) {
+    GTEST_SKIP() << "O_DIRECT: " << strerror(errno);
+  }
+  evict();
+  std::size_t at = 0;
+  while (at < bytes) {
+    const ssize_t got = pread(fd, at_ + at, bytes - at, static_cast<off_t>(at));
+    ASSERT_GT(got, 0) << strerror(errno);
+    at += static_cast<std::size_t>(got);
+  }
+  close(fd);
+  evict();
+  EXPECT_EQ(wrong_words(at_, bytes, 5), 0u);
+}
+
+TEST_P(Mapping, bytes_in_a_pipe_are_those_that_were_put_there) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const iovec part{at_, 4 * kPage};
+  ASSERT_EQ(vmsplice(ends[1], &part, 1, 0), static_cast<ssize_t>(part.iov_len));
+  evict();
+  put_words(at_, bytes_, 6);
+  std::vector<std::byte> copy(4 * kPage);
+  ASSERT_EQ(read(ends[0], copy.data(), copy.size()), static_cast<ssize_t>(copy.size()));
+  EXPECT_EQ(wrong_words(copy.data(), copy.size(), 1), 0u);
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST(Mappings, beyond_memory_keep_their_bytes) {
+  std::byte* const at = map_memory(6 * kBudget, MAP_NORESERVE);
+  put_words(at, 6 * kBudget, 4);
+  EXPECT_LE(resident_bytes(), kBudget + kOverhead);
+  EXPECT_EQ(wrong_words(at, 6 * kBudget, 4), 0u);
+  EXPECT_EQ(munmap(at, 6 * kBudget), 0);
+}
+
+TEST(Mappings, what_is_small_shared_or_protected_is_the_kernels) {
+  for (const auto& [bytes, protection, flags] :
+       {std::tuple{kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS},
+        std::tuple{kMiB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS},
+        std::tuple{kMiB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS},
+        std::tuple{kMiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK}}) {
+    void* const at = mmap(nullptr, bytes, protection, flags, -1, 0);
+    ASSERT_NE(at, MAP_FAILED);
+    EXPECT_EQ(mprotect(at, bytes, PROT_READ | PROT_WRITE), 0);
+    memset(at, 1, bytes);
+    void* const moved = mremap(at, bytes, 2 * bytes, MREMAP_MAYMOVE);
+    EXPECT_TRUE(moved != MAP_FAILED || flags == (MAP_SHARED | MAP_ANONYMOUS));
+    EXPECT_EQ(munmap(moved != MAP_FAILED ? moved : at, 2 * bytes), 0);
+  }
+  EXPECT_EQ(mmap(nullptr, 0, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), MAP_FAILED);
+  EXPECT_EQ(errno, EINVAL);
+}
+
+TEST(Mappings, zero_copy_sends_are_not_offered) {
+  std::byte* const at = map_memory(kMiB);  // Tiering has begun, if not before.
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  const int one = 1;
+  EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &one, sizeof(one)), -1);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one)), 0);
+  close(fd);
+  munmap(at, kMiB);
+}
+
+}  // namespace
+}  // namespace tiermem::test
