@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -34,5 +35,8 @@ inline constexpr const char* kExitCodes =
 void add_topo(CLI::App& program, int& exit);
 void add_replay(CLI::App& program, int& exit);
 void add_bench(CLI::App& program, int& exit);
+/// `after_dashes` is what followed "--" on the command line: a program and its arguments, as they
+/// were written.
+void add_run(CLI::App& program, const std::vector<std::string>& after_dashes, int& exit);
 
 }  // namespace tiermem::cli

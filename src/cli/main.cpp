@@ -2,14 +2,27 @@
 // answers with an exit code.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <string_view>
 
 #include "base/log.hpp"
 #include "cli/command.hpp"
 #include "tiermem/version.hpp"
 
 namespace {
+
+/// A program's arguments after `tiermem run … --` are not for our parser, which would take "[a,b]"
+/// apart and swallow a "--" of the program's own.
+int words_before_dashes(int argc, char** argv) {
+  const bool is_run = argc > 1 && std::string_view(argv[1]) == "run";
+  int words = 0;
+  while (words < argc && !(is_run && std::string_view(argv[words]) == "--")) {
+    ++words;
+  }
+  return words;
+}
 
 int run(int argc, char** argv) {
   using namespace tiermem::cli;
@@ -22,8 +35,10 @@ int run(int argc, char** argv) {
   add_topo(program, exit);
   add_replay(program, exit);
   add_bench(program, exit);
+  const int own = words_before_dashes(argc, argv);
+  add_run(program, {argv + std::min(own + 1, argc), argv + argc}, exit);
   try {
-    program.parse(argc, argv);
+    program.parse(own, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) {  // --help and --version come this way.
       program.exit(error);

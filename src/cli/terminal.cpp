@@ -49,6 +49,9 @@ bool stderr_is_terminal() {
 unsigned terminal_width() {
   return width_of(STDOUT_FILENO);
 }
+unsigned stderr_width() {
+  return width_of(STDERR_FILENO);
+}
 
 std::string human_time(double seconds) {
   static constexpr std::array kUnits = {std::pair{1e-9, "ns"}, std::pair{1e-6, "us"},

@@ -13,6 +13,7 @@ bool stdout_is_terminal();
 bool stderr_is_terminal();
 /// Columns of the terminal; 100 where nobody tells.
 unsigned terminal_width();
+unsigned stderr_width();
 
 /// "replay  [#####.....]  43 %  12.3 k/s  5 s left", redrawn at most ten times a second and wiped
 /// at the end, so that only results stay on the screen.

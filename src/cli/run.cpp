@@ -1,0 +1,320 @@
+// tiermem run: starts a program with the preload library under it, shares one budget among all
+// processes it makes, and says at the end what limited them. Checks everything it can before it
+// starts anything. Never writes to standard output, which is the program's.
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "cli/command.hpp"
+#include "cli/elf_program.hpp"
+#include "cli/json_file.hpp"
+#include "cli/run_child.hpp"
+#include "cli/run_report.hpp"
+#include "cli/terminal.hpp"
+#include "os/userfault.hpp"
+#include "runtime/config.hpp"
+#include "runtime/options.hpp"
+#include "runtime/settings.hpp"
+
+namespace tiermem::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kPreloadName = "libtiermem_preload.so";
+constexpr int kLiveMs = 250;
+constexpr int kMissing = 127;  // As shells, env and timeout do.
+constexpr int kNotExecutable = 126;
+
+struct Arguments {
+  std::vector<std::string> program;
+  std::string tiers;
+  std::string dram;
+  std::string nvme;
+  std::string log;
+  std::string threshold;
+  std::string json;
+  bool stats = false;
+  bool live = false;
+  bool user_mode_ok = false;
+  bool force = false;
+};
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+// ---- what is asked for -------------------------------------------------------------------------
+
+/// The options as one spec string, so that there is one parser and one set of messages.
+std::string spec_of(const Arguments& arguments) {
+  std::string spec = arguments.tiers;
+  const auto add = [&](const char* name, std::string_view value) {
+    if (!value.empty()) {
+      spec += fmt::format("{}{}={}", spec.empty() ? "" : "; ", name, value);
+    }
+  };
+  add("dram", arguments.dram);
+  add("nvme", arguments.nvme);
+  const std::size_t colon = std::min(arguments.log.find(':'), arguments.log.size());
+  add("log", std::string_view(arguments.log).substr(0, colon));
+  if (colon < arguments.log.size()) {
+    add("log_file", std::string_view(arguments.log).substr(colon + 1));
+  }
+  return spec;
+}
+
+/// Each setting as its own variable: these win over whatever else is in the environment, as the
+/// command line should. The budget is told in bytes: a percentage means of the memory left now.
+Result<Variables> variables_of(const std::string& spec, const Config& config) {
+  const auto settings = settings_from_spec(spec, "the command line");
+  if (!settings.ok()) {
+    return settings.status().clone();
+  }
+  Variables variables;
+  for (const Setting& setting : *settings) {
+    if (setting.option->type != OptionType::budget) {
+      variables.emplace_back(setting.option->env, fmt::format("{}", fmt::join(setting.items, ",")));
+    }
+  }
+  variables.emplace_back(find_option("dram")->env, format_size(config.dram.budget));
+  return variables;
+}
+
+// ---- what this machine allows ------------------------------------------------------------------
+
+constexpr const char* kHowToAllow =
+    "set vm.unprivileged_userfaultfd=1 (sysctl), give access to /dev/userfaultfd or CAP_SYS_PTRACE";
+
+Status check_userfault(const UserfaultFacts& facts, bool user_mode_ok) {
+  if (facts.source == UserfaultSource::none) {
+    return fail(Code::unavailable, "no userfaultfd here; {} ({})", kHowToAllow, facts.reason);
+  }
+  if (!facts.move) {
+    return fail(Code::unavailable, "this kernel has no UFFDIO_MOVE, which came with Linux 6.8");
+  }
+  if (facts.source == UserfaultSource::user_mode && !user_mode_ok) {
+    return fail(Code::unavailable,
+                "only user-mode userfaultfd here: system calls on absent pages fail with EFAULT; "
+                "{}, or go on with --user-mode-ok",
+                kHowToAllow);
+  }
+  return {};
+}
+
+Result<std::string> usable_library(const std::string& path) {
+  std::error_code error;
+  std::string full = std::filesystem::canonical(path, error);
+  if (error || access(full.c_str(), R_OK) != 0) {
+    return fail(Code::unavailable, "{:.200}: {}", path,
+                error ? error.message() : std::strerror(errno));
+  }
+  if (full.find_first_of(" :\t\n") != std::string::npos) {
+    return fail(Code::unavailable,
+                "{:.200}: LD_PRELOAD cannot name a path with a blank or a colon; install tiermem "
+                "elsewhere",
+                full);
+  }
+  return full;
+}
+
+/// Beside this program in a build tree, in the library directory when it is installed.
+Result<std::string> find_preload() {
+  if (const char* named = secure_getenv("TIERMEM_PRELOAD_LIB");
+      named != nullptr && *named != '\0') {
+    auto library = usable_library(named);
+    return library.ok() ? std::move(library)
+                        : fail(Code::unavailable, "TIERMEM_PRELOAD_LIB: {}", library.message());
+  }
+  std::error_code error;
+  const std::filesystem::path directory =
+      std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  const std::string beside = directory / kPreloadName;
+  const std::string installed =
+      (directory / TIERMEM_BINDIR_TO_LIBDIR / kPreloadName).lexically_normal();
+  for (const std::string& path : {beside, installed}) {
+    if (std::filesystem::exists(path, error)) {
+      return usable_library(path);
+    }
+  }
+  return fail(Code::unavailable, "there is no preload library; looked for {:.100} and {:.100}",
+              beside, installed);
+}
+
+/// Ours first, then what is there.
+std::string preload_list(const std::string& library) {
+  const char* others = getenv("LD_PRELOAD");
+  return others == nullptr || *others == '\0' ? library : fmt::format("{}:{}", library, others);
+}
+
+int complain_about(const Program& program) {
+  switch (program.obstacle) {
+    case Obstacle::missing:
+      complain(kFailed, program.reason);
+      return kMissing;
+    case Obstacle::not_executable:
+      complain(kFailed, program.reason);
+      return kNotExecutable;
+    default:
+      return complain(kCannot, program.reason + "; --force starts it all the same");
+  }
+}
+
+// ---- running -----------------------------------------------------------------------------------
+
+RunSummary summary_of(const RunHost& host, const Config& config, Clock::time_point start) {
+  RunSummary run;
+  run.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  run.dram = config.dram.budget;
+  run.block = config.block_budget;
+  run.totals = host.totals();
+  run.processes.resize(kRunRows);
+  run.processes.resize(host.processes(run.processes));
+  return run;
+}
+
+void draw(const std::string& line) {
+  fmt::print(stderr, "\r{}\033[K", line.substr(0, stderr_width() - 1));
+  std::fflush(stderr);
+}
+
+/// Everything is checked: starts the program, and reports when it ended.
+int start(const Arguments& arguments, const Config& config, Variables variables) {
+  RunHost host;
+  if (const int error = host.open(config.dram.budget, config.block_budget); error != 0) {
+    return complain(kFailed, fmt::format("cannot make the page that processes share: {}",
+                                         std::strerror(error)));
+  }
+  variables.emplace_back("TIERMEM_RUN", host.path());
+  ChildOptions options{.arguments = arguments.program, .environment = std::move(variables)};
+  const Clock::time_point begin = Clock::now();
+  RunSummary shown;
+  const bool live = arguments.live && stderr_is_terminal();
+  if (live) {
+    options.tick_ms = kLiveMs;
+    options.tick = [&] {
+      RunSummary now = summary_of(host, config, begin);
+      draw(live_line(now, shown));
+      shown = std::move(now);
+    };
+  }
+  const auto status = run_child(options, host);
+  if (live) {
+    draw("");
+  }
+  if (!status.ok()) {
+    return complain(status.status());
+  }
+  const RunSummary run = summary_of(host, config, begin);
+  if (arguments.stats) {
+    fmt::print(stderr, "{}", report_text(run, stderr_is_terminal(), stderr_width()));
+  }
+  if (!arguments.json.empty()) {
+    const Status written = write_json(arguments.json, report_json(run, shell_status(*status)));
+    if (!written.ok()) {
+      const int failed = complain(written);
+      if (*status == 0) {
+        return failed;  // What was asked for is not there: no success.
+      }
+    }
+  }
+  return end_as(*status);
+}
+
+int run(const Arguments& arguments) {
+  if (arguments.program.empty() || arguments.program[0].starts_with('-')) {
+    return complain(kUsage, arguments.program.empty()
+                                ? "run: no program is named; see tiermem run --help"
+                                : fmt::format("run: unknown option {}; see tiermem run --help",
+                                              arguments.program[0]));
+  }
+  if (arguments.json == "-") {
+    return complain(kUsage, "--json: standard output is the program's; name a file");
+  }
+  const std::string spec = spec_of(arguments);
+  const auto config = load_config(spec, nullptr, process_environment(), probe_host_facts());
+  if (!config.ok()) {
+    return complain(config.status());
+  }
+  auto variables = variables_of(spec, *config);
+  if (!variables.ok()) {
+    return complain(variables.status());
+  }
+  if (!arguments.threshold.empty()) {
+    const auto threshold = parse_size(arguments.threshold);
+    if (!threshold.ok()) {
+      return complain(kUsage, fmt::format("--threshold: {}", threshold.message()));
+    }
+    variables->emplace_back("TIERMEM_THRESHOLD", format_size(*threshold));
+  }
+  const Program program = look_at_program(arguments.program[0], getenv("PATH"));
+  const bool unfound =
+      program.obstacle == Obstacle::missing || program.obstacle == Obstacle::not_executable;
+  if (program.obstacle != Obstacle::none && (unfound || !arguments.force)) {
+    return complain_about(program);
+  }
+  if (!config->userfault) {
+    return complain(kUsage, "userfault=off: without it nothing is tiered under a program");
+  }
+  const Status allowed = check_userfault(Userfault::open(true).facts(), arguments.user_mode_ok);
+  if (!allowed.ok()) {
+    return complain(allowed);
+  }
+  const auto library = find_preload();
+  if (!library.ok()) {
+    return complain(library.status());
+  }
+  variables->emplace_back("LD_PRELOAD", preload_list(*library));
+  return start(arguments, *config, std::move(*variables));
+}
+
+}  // namespace
+
+void add_run(CLI::App& program, const std::vector<std::string>& after_dashes, int& exit) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = program.add_subcommand(
+      "run", "Run a program with more memory than there is: run [OPTIONS] -- PROGRAM [ARGUMENTS]");
+  command->prefix_command();  // The first word that is no option begins the program.
+  command->add_option("--dram", arguments->dram,
+                      "DRAM of all its processes together, as 4G or 50%");
+  command->add_option("--nvme", arguments->nvme, "Block tier, as /data:100G,/more:100G");
+  command->add_option("--tiers", arguments->tiers,
+                      "Tiers and options in one, as \"dram=4G; nvme=/data:100G\"");
+  command->add_option("--threshold", arguments->threshold,
+                      "Smallest allocation that is tiered, as 1M");
+  command->add_flag("--stats", arguments->stats,
+                    "At the end say on stderr what moved and what limited it");
+  command->add_flag("--live", arguments->live, "One line on the terminal while it runs");
+  command->add_option("--json", arguments->json, "Write the figures to this file at the end");
+  command->add_option("--log", arguments->log, "Log of its processes, as warn or info:FILE");
+  command->add_flag("--user-mode-ok", arguments->user_mode_ok,
+                    "Go on where system calls on absent pages fail with EFAULT");
+  command->add_flag("--force", arguments->force,
+                    "Start a program though nothing of it can be tiered");
+  command->footer(fmt::format(
+      "Example:\n  tiermem run --dram 4G --nvme /data:100G --stats -- sort -S 16G big.txt\n\n"
+      "The exit status is the program's; 127 not found, 126 not executable.\n{}",
+      kExitCodes));
+  command->callback([arguments, command, after_dashes, &exit] {
+    arguments->program = command->remaining();
+    if (!arguments->program.empty() && !after_dashes.empty()) {
+      arguments->program.emplace_back("--");  // One of the program's own.
+    }
+    arguments->program.insert(arguments->program.end(), after_dashes.begin(), after_dashes.end());
+    exit = run(*arguments);
+  });
+}
+
+}  // namespace tiermem::cli

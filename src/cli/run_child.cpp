@@ -1,0 +1,256 @@
+// One loop over descriptors: a signalfd, one that says that processes joined, and a pidfd for each
+// process in the run.
+#include "cli/run_child.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "base/error.hpp"
+
+namespace tiermem::cli {
+namespace {
+
+constexpr int kExecMissing = 127;  // As shells do.
+constexpr int kExecRefused = 126;
+
+sigset_t watched_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal :
+       {SIGCHLD, SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH, SIGTSTP}) {
+    sigaddset(&set, signal);
+  }
+  return set;
+}
+
+[[noreturn]] void exec_child(const ChildOptions& options, const sigset_t& mask) {
+  sigprocmask(SIG_SETMASK, &mask, nullptr);
+  for (const auto& [name, value] : options.environment) {
+    setenv(name.c_str(), value.c_str(), 1);
+  }
+  std::vector<char*> arguments;
+  for (const std::string& argument : options.arguments) {
+    arguments.push_back(const_cast<char*>(argument.c_str()));
+  }
+  arguments.push_back(nullptr);
+  execvp(arguments[0], arguments.data());
+  const int error = errno;
+  fmt::print(stderr, "tiermem: {}: {}\n", options.arguments[0], std::strerror(error));
+  _exit(error == ENOENT ? kExecMissing : kExecRefused);
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) {
+      ::close(fd_);
+    }
+  }
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+/// Turns the page's futex into a descriptor: a thread waits for the one and writes to the other.
+class Changes {
+ public:
+  explicit Changes(RunHost& host)
+      : host_(host), event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), thread_([this] { watch(); }) {}
+  ~Changes() {
+    stop_.store(true);
+    host_.notify();
+    thread_.join();
+  }
+  int fd() const { return event_.get(); }
+  void clear() const {
+    std::uint64_t count = 0;
+    (void)!::read(event_.get(), &count, sizeof(count));
+  }
+
+ private:
+  void watch() {
+    for (std::uint32_t seen = host_.generation(); !stop_.load();) {
+      const std::uint64_t one = 1;
+      (void)!::write(event_.get(), &one, sizeof(one));
+      seen = host_.wait_for_change(seen);
+    }
+  }
+
+  RunHost& host_;
+  Descriptor event_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+/// A pidfd for each process in the run: readable when it ended.
+class Mourner {
+ public:
+  explicit Mourner(RunHost& host) : host_(host) {}
+
+  void look_for_new() {
+    std::vector<RunProcess> all(kRunRows);
+    all.resize(host_.processes(all));
+    for (const RunProcess& process : all) {
+      const bool known = std::any_of(watched_.begin(), watched_.end(),
+                                     [&](const Watched& one) { return one.pid == process.pid; });
+      if (process.live && !known) {
+        Descriptor fd(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
+        if (fd.get() >= 0) {
+          watched_.push_back({process.pid, std::move(fd)});
+        } else {
+          host_.settle();  // It is gone already, or there are no descriptors left.
+        }
+      }
+    }
+  }
+  void add_to(std::vector<pollfd>& polled) const {
+    for (const Watched& one : watched_) {
+      polled.push_back({one.fd.get(), POLLIN, 0});
+    }
+  }
+  /// `polled` is what add_to() added.
+  void forget_ended(const pollfd* polled) {
+    const std::size_t before = watched_.size();
+    std::erase_if(watched_,
+                  [&, i = 0](const Watched&) mutable { return polled[i++].revents != 0; });
+    if (watched_.size() != before) {
+      host_.settle();
+    }
+  }
+
+ private:
+  struct Watched {
+    std::uint32_t pid;
+    Descriptor fd;
+  };
+  RunHost& host_;
+  std::vector<Watched> watched_;
+};
+
+/// What the program does next, as far as this process is concerned.
+class Child {
+ public:
+  explicit Child(pid_t pid) : pid_(pid) {}
+
+  bool ended() const { return ended_; }
+  int status() const { return status_; }
+
+  void take(const signalfd_siginfo& signal) {
+    const auto number = static_cast<int>(signal.ssi_signo);
+    if (number == SIGCHLD) {
+      reap();
+    } else if (signal.ssi_code <= 0) {  // From a process. The kernel's go to the program as well:
+      kill(pid_, number);               // it is in the same foreground group.
+    }
+  }
+
+ private:
+  void reap() {
+    int status = 0;
+    while (!ended_ && waitpid(pid_, &status, WNOHANG | WUNTRACED) == pid_) {
+      if (!WIFSTOPPED(status)) {
+        ended_ = true;
+        status_ = status;
+      } else if (const int by = WSTOPSIG(status); by == SIGTSTP || by == SIGTTIN || by == SIGTTOU) {
+        // The shell waits for this process to stop; SIGCONT brings both back. A program that
+        // somebody stopped by SIGSTOP is that somebody's to continue.
+        raise(SIGSTOP);
+        kill(pid_, SIGCONT);
+      }
+    }
+  }
+
+  const pid_t pid_;
+  bool ended_ = false;
+  int status_ = 0;
+};
+
+int supervise(pid_t pid, int signals, const ChildOptions& options, RunHost& host) {
+  Child child(pid);
+  Changes changes(host);
+  Mourner mourner(host);
+  while (!child.ended()) {
+    std::vector<pollfd> polled = {{signals, POLLIN, 0}, {changes.fd(), POLLIN, 0}};
+    mourner.add_to(polled);
+    const int ready = poll(polled.data(), polled.size(), options.tick_ms);
+    if (ready < 0) {
+      continue;  // EINTR: this process was stopped and continued.
+    }
+    for (signalfd_siginfo signal{}; read(signals, &signal, sizeof(signal)) == sizeof(signal);) {
+      child.take(signal);
+    }
+    mourner.forget_ended(polled.data() + 2);
+    if (polled[1].revents != 0) {
+      changes.clear();
+      mourner.look_for_new();
+    }
+    if (ready == 0 && options.tick) {
+      options.tick();
+    }
+  }
+  return child.status();
+}
+
+}  // namespace
+
+Result<int> run_child(const ChildOptions& options, RunHost& host) {
+  const sigset_t watched = watched_signals();
+  sigset_t before;
+  sigprocmask(SIG_BLOCK, &watched, &before);
+  const Descriptor signals(signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
+  const pid_t pid = signals.get() < 0 ? -1 : fork();
+  if (pid < 0) {
+    const int error = errno;
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    return fail_native(Code::io_error, error, "cannot start a process: {}", std::strerror(error));
+  }
+  if (pid == 0) {
+    exec_child(options, before);
+  }
+  const int status = supervise(pid, signals.get(), options, host);
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  host.settle();
+  return status;
+}
+
+int end_as(int status) {
+  if (WIFSIGNALED(status)) {
+    const int signal = WTERMSIG(status);
+    prctl(PR_SET_DUMPABLE, 0);  // The program left a core where it should; this one is of no use.
+    ::signal(signal, SIG_DFL);
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, signal);
+    sigprocmask(SIG_UNBLOCK, &only, nullptr);
+    raise(signal);
+  }
+  return shell_status(status);
+}
+
+int shell_status(int status) {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+}  // namespace tiermem::cli

@@ -1,0 +1,20 @@
+// A run in words and as JSON: what `tiermem run` shows while it goes and when it ended. Pure; one
+// thread. Nothing here prints.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "cli/run_advice.hpp"
+
+namespace tiermem::cli {
+
+/// The lines of --stats.
+std::string report_text(const RunSummary& run, bool terminal, unsigned width);
+/// The object of --json. `status` is the exit status of the program as a shell shows it.
+nlohmann::ordered_json report_json(const RunSummary& run, int status);
+/// The line of --live. `before` is the summary of the line before it.
+std::string live_line(const RunSummary& run, const RunSummary& before);
+
+}  // namespace tiermem::cli
