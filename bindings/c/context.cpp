@@ -123,6 +123,7 @@ extern "C" tm_status tm_stats(tm_context* context, tm_counters* out) {
     counters.faults = stats.faults;
     counters.recalled = stats.recalled;
     counters.withdrawals_refused = stats.withdrawals_refused;
+    counters.fault_wait_ns = stats.fault_wait_ns;
     fill_info(out, counters);
     return {};
   });

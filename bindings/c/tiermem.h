@@ -455,6 +455,7 @@ typedef struct tm_counters {
   uint64_t faults;              /**< Touches of absent pages of mapped buffers. */
   uint64_t recalled;            /**< Mapped extents touched again while they left. */
   uint64_t withdrawals_refused; /**< Mapped extents that stayed: pages locked for I/O. */
+  uint64_t fault_wait_ns;       /**< What threads waited for `faults`, all threads together. */
 } tm_counters;
 
 /** Fills `out` with the context's counters. */

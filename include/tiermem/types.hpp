@@ -141,6 +141,7 @@ struct Stats {
   std::uint64_t faults = 0;    ///< Touches of absent pages of mapped buffers.
   std::uint64_t recalled = 0;  ///< Mapped extents touched again while they left.
   std::uint64_t withdrawals_refused = 0;  ///< Mapped extents that stayed: pages locked for I/O.
+  std::uint64_t fault_wait_ns = 0;  ///< What threads waited for `faults`, all threads together.
 };
 
 }  // namespace tiermem

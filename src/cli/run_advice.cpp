@@ -42,7 +42,7 @@ std::vector<std::string> advice(const RunSummary& run) {
   const RunCounters& total = run.totals.counters;
   if (run.totals.joined == 0) {
     return {
-        "nothing was tiered: no process asked for a block of at least --threshold bytes through "
+        "nothing was tiered: no process took more than 32 MiB through "
         "malloc or mmap"};
   }
   std::vector<std::string> lines;

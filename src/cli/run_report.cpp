@@ -58,7 +58,7 @@ Json counters_json(const RunCounters& counters) {
           {"written_bytes", counters.demoted},
           {"faults", counters.faults},
           {"waited_s", static_cast<double>(counters.waited_ns) / 1e9},
-          {"evictions", counters.evictions},
+          {"evicted", counters.evicted},
           {"poisoned_pages", counters.poisoned}};
 }
 

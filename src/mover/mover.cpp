@@ -351,6 +351,7 @@ Status Mover::late(Request& request) {
 void Mover::complete(Request& request, Status status) {
   request.status = std::move(status);
   request.state = Request::State::done;
+  ++activity_;
   active_[request.at] = active_.back();
   active_[request.at]->at = request.at;
   active_.pop_back();

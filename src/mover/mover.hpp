@@ -82,6 +82,11 @@ class Mover {
   bool idle() const {
     return active_.empty() && transfers_live_ == 0 && housekeeping_ == 0 && reclaimed_.empty();
   }
+  /// [stepping thread] Another number when a transfer has ended or a request was answered.
+  std::uint64_t activity() const { return activity_; }
+  /// [stepping thread]
+  void fill_stats(Stats& stats);
+
   /// Re-derives the books from scratch. Empty, or what is wrong.
   std::string check_invariants();
   std::string describe() const;
@@ -128,7 +133,6 @@ class Mover {
   void fail_request(Request& request, Status status);
   void retry_pin_waiters();
   void fill_info(Request& request);
-  void fill_stats(Stats& stats);
   void advise(Request& request);
 
   // room.cpp: frames, victims, prefetch.
@@ -368,6 +372,7 @@ class Mover {
   bool went_on_ = false;     // The last step asked for this one.
   bool desperate_ = false;   // The last search before a request is refused.
   std::uint64_t work_ = 0;   // Needs armed in this step.
+  std::uint64_t activity_ = 0;
   Stats stats_{};
   Histogram step_ns_;
 };

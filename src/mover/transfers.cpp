@@ -32,6 +32,7 @@ Transfer& Mover::new_transfer(Transfer::Kind kind, ExtentRef ref, unsigned space
 }
 
 void Mover::end_transfer(Transfer& transfer) {
+  ++activity_;
   give_staging(transfer);
   Checksums::destroy(transfer.sums);
   transfer.sums = nullptr;

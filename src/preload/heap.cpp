@@ -81,6 +81,7 @@ std::byte* cut(Source& source, std::size_t bytes, std::size_t alignment) {
     block = aligned(region, alignment);
   }
   source.next = block + bytes;
+  count_heap_bytes(bytes);
   return block;
 }
 

@@ -45,6 +45,8 @@ constinit std::atomic<bool> g_table_made{false};
 // that is being made cannot name its addresses.
 constinit std::atomic<std::uintptr_t> g_lowest{~std::uintptr_t{0}}, g_highest{0};
 
+constinit std::atomic<std::uint64_t> g_tiered{0};  // Statistics.
+
 Table& table() {
   return *std::launder(reinterpret_cast<Table*>(g_table_room));
 }
@@ -194,6 +196,7 @@ void note_mapped(Entry& entry, Part part) {
 
 void end_entry(Map<std::byte*, Entry>::iterator at) {
   Entry& entry = at->second;
+  g_tiered -= entry.length;
   if (entry.overlaid) {
     entry.live = 0;  // Its addresses carry mappings of others and are not given out again.
     return;
@@ -293,6 +296,7 @@ std::byte* create_region(Use use, std::size_t length, std::size_t capacity, std:
     entry.buffer = buffer->detach();
     entry.use = use;
   }
+  g_tiered += use == Use::heap ? 0 : length;
   auto lowest = g_lowest.load(std::memory_order_relaxed);
   while (number(begin) < lowest && !g_lowest.compare_exchange_weak(lowest, number(begin))) {
   }
@@ -301,6 +305,14 @@ std::byte* create_region(Use use, std::size_t length, std::size_t capacity, std:
   while (end > highest && !g_highest.compare_exchange_weak(highest, end)) {
   }
   return begin;
+}
+
+std::uint64_t tiered_bytes() {
+  return g_tiered.load(std::memory_order_relaxed);
+}
+
+void count_heap_bytes(std::size_t bytes) {
+  g_tiered += bytes;
 }
 
 bool touches_regions(const void* address, std::size_t length) {
@@ -343,6 +355,7 @@ void resize_region(std::byte* begin, std::size_t length) {
   if (length < entry.length) {
     discard(entry, {begin + length, entry.capacity - length});
   }
+  g_tiered += length - entry.length;
   entry.live = entry.live + length - entry.length;
   entry.length = length;
 }

@@ -43,6 +43,10 @@ bool find_region(const void* address, Region& region);
 /// Is any byte of the part in a region? The quick answer to most calls.
 bool touches_regions(const void* address, std::size_t length);
 
+/// Bytes that the program has in regions; of heaps, what jemalloc has taken.
+std::uint64_t tiered_bytes();
+void count_heap_bytes(std::size_t bytes);
+
 /// Ends the region that begins at `begin` and has this use. False: there is none.
 bool free_region(std::byte* begin, Use use);
 /// The program's length becomes another, up to the capacity. What is cut off reads as zeros when

@@ -280,8 +280,8 @@ void rebalance(RunPage& page) {
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 constexpr std::array<std::uint64_t RunCounters::*, RunPage::kSums> kSumFields = {
-    &RunCounters::promoted,  &RunCounters::demoted,   &RunCounters::faults,
-    &RunCounters::waited_ns, &RunCounters::evictions, &RunCounters::poisoned};
+    &RunCounters::promoted,  &RunCounters::demoted, &RunCounters::faults,
+    &RunCounters::waited_ns, &RunCounters::evicted, &RunCounters::poisoned};
 
 void raise_to(std::atomic<std::uint64_t>& peak, std::uint64_t value) {
   std::uint64_t now = peak.load(kRelaxed);

@@ -45,8 +45,8 @@ struct RunCounters {
   std::uint64_t demoted = 0;    ///< Bytes written to it.
   std::uint64_t faults = 0;     ///< Touches of absent bytes that were served.
   std::uint64_t waited_ns = 0;  ///< What threads waited for them, all threads together.
-  std::uint64_t evictions = 0;
-  std::uint64_t poisoned = 0;  ///< Pages whose bytes could not be read back.
+  std::uint64_t evicted = 0;    ///< Bytes that left DRAM.
+  std::uint64_t poisoned = 0;   ///< Pages whose bytes could not be read back.
   // From here on: as it is now, not since the start.
   std::uint64_t resident = 0;  ///< Tiered bytes in DRAM.
   std::uint64_t resident_peak = 0;

@@ -12,6 +12,7 @@
 #include "base/arena.hpp"
 #include "base/log.hpp"
 #include "preload/region.hpp"
+#include "preload/share.hpp"
 #include "preload/tiering.hpp"
 
 namespace tiermem::preload {
@@ -19,15 +20,21 @@ namespace {
 
 constexpr std::size_t kArenaBytes = std::size_t{1} << 38;
 
-// Whose malloc the program calls, if not ours: something before us in the link order.
+// Whose malloc the program calls, if not ours: something before us in the link order. Asked by
+// calling it: an address would be that of a jump in some programs.
 void check_order() {
-  Dl_info found{}, self{};
-  void* const theirs = ::dlsym(RTLD_DEFAULT, "malloc");
-  if (::dladdr(theirs, &found) != 0 &&
-      ::dladdr(reinterpret_cast<void*>(&start_process), &self) != 0 &&
-      found.dli_fbase != self.dli_fbase) {
+  using Malloc = void* (*)(std::size_t);
+  using Free = void (*)(void*);
+  const auto theirs = reinterpret_cast<Malloc>(::dlsym(RTLD_DEFAULT, "malloc"));
+  const auto give_back = reinterpret_cast<Free>(::dlsym(RTLD_DEFAULT, "free"));
+  void* const block = theirs(16);
+  const bool is_ours = arena_contains(block);  // This thread is inside tiermem.
+  give_back(block);
+  if (!is_ours) {
+    Dl_info found{};
+    const bool known = ::dladdr(reinterpret_cast<void*>(theirs), &found) != 0;
     log_error("malloc is served by {}: put tiermem before it (first in LD_PRELOAD)",
-              found.dli_fname);
+              known ? found.dli_fname : "something else");
     stop_tiering("another malloc stands before tiermem's");
   }
 }
@@ -38,13 +45,22 @@ __attribute__((constructor)) void on_load() {
   check_order();
 }
 
+__attribute__((destructor)) void on_exit() {
+  end_run();
+}
+
+void after_fork_in_child() {
+  unlock_regions();
+  rejoin_run_in_child();
+}
+
 }  // namespace
 
 void start_process() {
   static const bool started = [] {
     const ArenaScope inside;
     (void)arena_enclose(kArenaBytes);
-    ::pthread_atfork(lock_regions, unlock_regions, unlock_regions);
+    ::pthread_atfork(lock_regions, unlock_regions, after_fork_in_child);
     return true;
   }();
   (void)started;

@@ -7,6 +7,7 @@
 
 #include "base/arena.hpp"
 #include "base/log.hpp"
+#include "preload/share.hpp"
 #include "runtime/options.hpp"
 
 namespace tiermem::preload {
@@ -46,14 +47,18 @@ bool start() {
   if (!g_stage.compare_exchange_strong(expected, Stage::starting)) {
     return false;
   }
-  auto made = Context::create({}, {.name = "preload"});
+  const std::uint64_t share = join_run();
+  const std::string spec = share != 0 ? fmt::format("dram={}", share) : std::string();
+  auto made = Context::create(spec, {.name = "preload"});
   if (!made.ok()) {
     log_error("no memory of this process is tiered: {}", made.message());
     g_stage.store(Stage::stopped);
     return false;
   }
-  g_context.store(made->release(), std::memory_order_release);
+  Context* const context = made->release();
+  g_context.store(context, std::memory_order_release);
   g_stage.store(Stage::on);
+  follow_run(*context);
   return true;
 }
 

@@ -358,8 +358,7 @@ Stats Context::stats() const {
   request.want = Want::stats;
   request.stats = &stats;
   (void)impl_->ask(request);
-  stats.poisoned_touches = impl_->faults().poisoned();
-  stats.faults = impl_->faults().served();
+  impl_->add_faults(stats);
   return stats;
 }
 

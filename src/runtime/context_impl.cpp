@@ -71,7 +71,7 @@ Context::Impl::Impl(const Config& c, std::uint32_t buffers, std::uint32_t extent
             auto* const self = static_cast<Impl*>(argument);
             self->post(request, !self->serves_faults_);
           },
-          this) {}
+          this, now_ns) {}
 
 Result<std::unique_ptr<Context::Impl>> Context::Impl::create(const Config& config,
                                                              const HostFacts& facts) {
@@ -212,10 +212,44 @@ void Context::Impl::run_mover() {
     const std::int64_t now = now_ns();
     const std::int64_t next = mover_->step(now);
     mover_->note_step(now_ns() - now);
+    const std::int64_t wake = std::min(next, tell_observer(now));
     if (next > now && !lanes_->pending()) {
-      port_->wait(next == Mover::kNever ? -1 : next);
+      port_->wait(wake == Mover::kNever ? -1 : wake);
     }
   }
+}
+
+// Returns when it is to be told again; a step that only did this tells nothing new.
+std::int64_t Context::Impl::tell_observer(std::int64_t now) {
+  const Observer observer = observer_.load(std::memory_order_acquire);
+  if (observer == nullptr) {
+    return Mover::kNever;
+  }
+  const std::uint64_t moved = mover_->activity();
+  if (moved == observed_) {
+    return Mover::kNever;
+  }
+  if (now - observed_ns_ < observe_every_ns_) {
+    return observed_ns_ + observe_every_ns_;
+  }
+  observed_ns_ = now;
+  observed_ = moved;
+  Stats stats;
+  mover_->fill_stats(stats);
+  add_faults(stats);
+  observer(stats);
+  return Mover::kNever;
+}
+
+void Context::Impl::observe(Observer observer, std::int64_t every_ns) {
+  observe_every_ns_ = every_ns;
+  observer_.store(observer, std::memory_order_release);
+}
+
+void Context::Impl::add_faults(Stats& stats) const {
+  stats.poisoned_touches = faults_.poisoned();
+  stats.faults = faults_.served();
+  stats.fault_wait_ns = faults_.waited_ns();
 }
 
 Status Context::Impl::usable(const char* call) const {

@@ -61,6 +61,12 @@ class Context::Impl {
   /// `wakes`: false on the mover's own thread, which steps next.
   void post(Request& request, bool wakes = true);
   void note_cancel();
+  /// What the mover does not count.
+  void add_faults(Stats& stats) const;
+  /// Called on the mover's thread with the counters, each `every_ns` while something happens, and
+  /// once after the last of it. Before the first buffer. It must not wait.
+  using Observer = void (*)(const Stats& stats);
+  void observe(Observer observer, std::int64_t every_ns);
   /// read (to != null) or write (from != null) by the calling thread.
   Status copy(Context& context, Handle buffer, std::uint64_t offset, std::byte* to,
               const std::byte* from, std::uint64_t length, Timeout timeout);
@@ -86,6 +92,7 @@ class Context::Impl {
   Status start();
   void stop();
   void run_mover();
+  std::int64_t tell_observer(std::int64_t now);
   std::string list_views();
 
   static void before_fork();
@@ -105,6 +112,10 @@ class Context::Impl {
   std::atomic<std::uint32_t> next_domain_{1};
   bool serves_faults_ = false;  // The mover's thread; else fault_thread_ does. Constant.
   std::atomic<bool> stop_{false};
+  std::atomic<Observer> observer_{nullptr};  // Published with observe_every_ns_.
+  std::int64_t observe_every_ns_ = 0;
+  std::int64_t observed_ns_ = 0;           // The mover thread's, as the next.
+  std::uint64_t observed_ = 0;             // Mover::activity() at the last call.
   std::atomic<std::uint32_t> posting_{0};  // Threads inside post().
   std::mutex close_mutex_;
   std::thread mover_thread_, fault_thread_;

@@ -102,6 +102,7 @@ void Faults::serve(const Fault& fault, const Window& window, std::byte* begin) {
   auto asked = std::make_unique<Asked>();
   asked->faults = this;
   asked->address = address;
+  asked->since_ns = clock_();
   asked->request.thread = static_cast<std::int32_t>(fault.thread);
   asked->request.context = asked.get();
   asked->request.on_done = [](Request& request) {
@@ -151,6 +152,8 @@ void Faults::read_ahead(Handle buffer, Streams::Ahead ahead, std::uint8_t shift)
 // (MADV_DONTNEED): zeros, or its toucher would come back for ever.
 void Faults::ended(Asked& asked) {
   const std::unique_ptr<Asked> owned(&asked);
+  waited_ns_.fetch_add(static_cast<std::uint64_t>(clock_() - asked.since_ns),
+                       std::memory_order_relaxed);
   const Span& span = asked.request.spans[0];
   if (span.record->generation.load(std::memory_order_seq_cst) !=
       Buffers::generation_of(span.buffer)) {

@@ -51,8 +51,10 @@ class Faults {
   /// Hands a request over to the mover. Its on_done may run before this returns.
   using Post = void (*)(void*, Request&);
 
-  Faults(Residency& residency, Post post, void* argument)
-      : residency_(residency), post_(post), argument_(argument) {}
+  using Clock = std::int64_t (*)();  ///< Nanoseconds.
+
+  Faults(Residency& residency, Post post, void* argument, Clock clock)
+      : residency_(residency), post_(post), argument_(argument), clock_(clock) {}
 
   /// Once, before anything else.
   void attach(DramTier& dram, std::uint64_t ahead_bytes) {
@@ -71,6 +73,7 @@ class Faults {
 
   std::uint64_t poisoned() const { return poisoned_.load(std::memory_order_relaxed); }
   std::uint64_t served() const { return served_.load(std::memory_order_relaxed); }
+  std::uint64_t waited_ns() const { return waited_ns_.load(std::memory_order_relaxed); }
 
  private:
   struct Window {
@@ -82,6 +85,7 @@ class Faults {
     Request request;
     Faults* faults = nullptr;
     std::byte* address = nullptr;
+    std::int64_t since_ns = 0;
     bool was_there = false;  // The extent, when the fault was read.
   };
 
@@ -97,6 +101,7 @@ class Faults {
   Residency& residency_;
   const Post post_;
   void* const argument_;
+  const Clock clock_;
   DramTier* dram_ = nullptr;
   std::uint64_t ahead_bytes_ = 0;
 
@@ -104,7 +109,7 @@ class Faults {
   Map<std::byte*, Window> windows_;
 
   Streams streams_;  // Of the thread that reads faults.
-  std::atomic<std::uint64_t> poisoned_{0}, served_{0};
+  std::atomic<std::uint64_t> poisoned_{0}, served_{0}, waited_ns_{0};
 };
 
 }  // namespace tiermem

@@ -298,14 +298,14 @@ TEST_F(RunPageTest, rows_are_used_again_and_nothing_is_counted_twice) {
   for (unsigned i = 0; i < kMany; ++i) {
     end(start([&](RunSeat& seat) {
       seat.join("one of many");
-      seat.publish({.evictions = 1});
+      seat.publish({.evicted = 1});
       if (i % 2 == 0) {
         seat.leave();
       }
     }));
   }
   EXPECT_EQ(host_.totals().joined, kMany);
-  EXPECT_EQ(host_.totals().counters.evictions, kMany);
+  EXPECT_EQ(host_.totals().counters.evicted, kMany);
   EXPECT_LE(processes().size(), kRunRows);
 }
 
@@ -352,7 +352,7 @@ Witness* make_witness() {
         seat.hold(random() % (1000 * kMiB));
         break;
       case 3:
-        seat.publish({.evictions = ++count});
+        seat.publish({.evicted = ++count});
         witness.published.fetch_add(1);
         break;
       default:
@@ -391,7 +391,7 @@ TEST_F(RunPageTest, nothing_is_lost_when_processes_are_killed) {
     end(children_.back(), SIGKILL);
   }
   host_.settle();
-  const std::uint64_t counted = host_.totals().counters.evictions;
+  const std::uint64_t counted = host_.totals().counters.evicted;
   EXPECT_GE(counted, witness->published.load());
   EXPECT_LE(counted, witness->published.load() + kRounds + 6);  // Killed before the witness heard.
   const std::vector<RunProcess> all = processes();

@@ -1,0 +1,159 @@
+// The seat, the thread that follows it, and the counters that the mover's thread hands over.
+#include "preload/share.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "base/arena.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "preload/region.hpp"
+#include "preload/run_page.hpp"
+#include "preload/tiering.hpp"
+#include "runtime/context_impl.hpp"
+
+namespace tiermem::preload {
+namespace {
+
+constexpr std::int64_t kTellNs = 100'000'000;
+// News for the others: less is noise.
+constexpr std::uint64_t kStep = std::uint64_t{16} << 20;
+
+// Constant once joined; its calls synchronise themselves. Never destroyed.
+RunSeat& seat() {
+  alignas(RunSeat) static constinit std::byte room[sizeof(RunSeat)]{};
+  static RunSeat* const made = new (room) RunSeat(RunSeat::take(::secure_getenv("TIERMEM_RUN")));
+  return *made;
+}
+
+std::uint64_t wait_for_share() {
+  std::uint32_t seen = seat().generation();
+  while (seat().share() == 0) {
+    seen = seat().wait_for_change(seen);
+  }
+  return seat().hold(seat().share());
+}
+
+void take_seat() {
+  char name[kRunNameBytes] = {};
+  ::prctl(PR_GET_NAME, name);
+  if (!seat().join(name)) {
+    log_error("this process has no share of the run's memory: {}", seat().reason());
+  }
+}
+
+// The mover's thread.
+constinit std::uint64_t g_wanted = 0, g_resident_peak = 0, g_tiered_peak = 0;
+// What the parent had counted before it forked this process.
+constinit Stats g_inherited{};
+
+void tell(const Stats& stats) {
+  RunCounters counters;
+  const Stats& before = g_inherited;
+  counters.promoted = stats.promoted + stats.prefetched - before.promoted - before.prefetched;
+  counters.demoted = stats.demoted - before.demoted;
+  counters.faults = stats.faults - before.faults;
+  counters.waited_ns = stats.fault_wait_ns - before.fault_wait_ns;
+  counters.evicted = stats.demoted + stats.evicted_clean - before.demoted - before.evicted_clean;
+  counters.poisoned = stats.poisoned_touches - before.poisoned_touches;
+  counters.resident = stats.dram_used;
+  counters.tiered = tiered_bytes();
+  counters.resident_peak = g_resident_peak = std::max(g_resident_peak, counters.resident);
+  counters.tiered_peak = g_tiered_peak = std::max(g_tiered_peak, counters.tiered);
+  seat().publish(counters);
+  const std::uint64_t wanted = std::min(counters.tiered, stats.dram_used + stats.block_used);
+  if (wanted > g_wanted + kStep || wanted + kStep < g_wanted) {
+    g_wanted = wanted;
+    seat().want(wanted);
+  }
+}
+
+// Sleeps until the share is another. What cannot be given back now (pinned) is, at the next change.
+void follow(Context* context, std::uint64_t budget) {
+  const ArenaScope inside;
+  ::pthread_setname_np(::pthread_self(), "tiermem-share");
+  sigset_t all;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
+  for (std::uint32_t seen = seat().generation();; seen = seat().wait_for_change(seen)) {
+    const std::uint64_t share = seat().share();
+    if (share > budget) {
+      budget = seat().hold(share);
+      (void)context->set_budget({Kind::dram, 0}, budget);
+    } else if (share < budget) {
+      if (const Status status = context->set_budget({Kind::dram, 0}, share); status.ok()) {
+        budget = seat().hold(share);
+      } else {
+        seat().say(status.message());
+      }
+    }
+  }
+}
+
+void start_following(Context& context, std::uint64_t budget) {
+  try {
+    std::thread(follow, &context, budget).detach();
+  } catch (const std::system_error&) {
+    log_error("no thread for this process's share: its budget stays as it is");
+  }
+}
+
+}  // namespace
+
+std::uint64_t join_run() {
+  if (!seat().ok()) {
+    return 0;
+  }
+  take_seat();
+  return seat().joined() ? wait_for_share() : 0;
+}
+
+void follow_run(Context& context) {
+  if (!seat().joined()) {
+    return;
+  }
+  context.impl().observe(tell, kTellNs);
+  start_following(context, context.stats().dram_budget);
+}
+
+void end_run() {
+  Context* const tiers = context();
+  if (tiers == nullptr || !tiers->impl().open()) {
+    return;
+  }
+  const ArenaScope inside;
+  const Stats stats = tiers->stats();
+  log_info(
+      "end: {} tiered, {} in memory of {}; read {} for touches and {} ahead ({} of it unused), "
+      "written {}, left clean {}; {} touches waited {} ms; {} recalled, {} stuck",
+      human_bytes(tiered_bytes()), human_bytes(stats.dram_used), human_bytes(stats.dram_budget),
+      human_bytes(stats.promoted), human_bytes(stats.prefetched),
+      human_bytes(stats.prefetched_unused), human_bytes(stats.demoted),
+      human_bytes(stats.evicted_clean), stats.faults, stats.fault_wait_ns / 1'000'000,
+      stats.recalled, stats.withdrawals_refused);
+  if (seat().joined()) {
+    tell(stats);
+  }
+}
+
+void rejoin_run_in_child() {
+  Context* const tiers = context();
+  if (tiers == nullptr || !seat().joined()) {
+    return;
+  }
+  const ArenaScope inside;
+  g_wanted = g_resident_peak = g_tiered_peak = 0;
+  g_inherited = tiers->stats();
+  const std::uint64_t budget = g_inherited.dram_budget;
+  if (seat().after_fork_in_child()) {
+    start_following(*tiers, budget);
+  }
+}
+
+}  // namespace tiermem::preload
