@@ -41,7 +41,7 @@ struct MoverOptions {
       0;  ///< Most that is written to the block tier; 0: no limit.
   /// Jobs on so few bytes, and without a system call, are done in the step: waking a hand and being
   /// woken by it takes longer.
-  std::uint64_t own_job_bytes = std::uint64_t{16} << 10;
+  std::uint64_t own_job_bytes = std::uint64_t{64} << 10;
   std::uint64_t staging_bytes = 0;  ///< For opaque spaces; of the host's budget.
   std::uint64_t staging_frame_bytes =
       kDefaultExtent;  ///< The largest extent that can go to an opaque space.

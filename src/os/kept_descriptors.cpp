@@ -1,0 +1,61 @@
+// One bit for each descriptor.
+#include "os/kept_descriptors.hpp"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+namespace tiermem {
+namespace {
+
+constexpr int kMost = 1 << 20;  // The kernel's usual fs.nr_open; higher ones are not protected.
+constinit std::array<std::atomic<std::uint64_t>, kMost / 64> g_kept{};
+constinit std::atomic<int> g_least{0};
+
+std::uint64_t bit_of(int fd) {
+  return std::uint64_t{1} << (fd % 64);
+}
+
+bool known(int fd) {
+  return fd >= 0 && fd < kMost;
+}
+
+}  // namespace
+
+int keep_descriptor(int fd) noexcept {
+  const int least = g_least.load(std::memory_order_relaxed);
+  if (fd >= 0 && fd < least) {
+    const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, least);
+    if (moved >= 0) {
+      ::syscall(SYS_close, fd);
+      fd = moved;
+    }
+  }
+  if (known(fd)) {
+    g_kept[static_cast<unsigned>(fd) / 64].fetch_or(bit_of(fd));
+  }
+  return fd;
+}
+
+void close_kept(int fd) noexcept {
+  if (known(fd)) {
+    g_kept[static_cast<unsigned>(fd) / 64].fetch_and(~bit_of(fd));
+  }
+  if (fd >= 0) {
+    ::syscall(SYS_close, fd);
+  }
+}
+
+bool is_kept(int fd) noexcept {
+  return known(fd) && (g_kept[static_cast<unsigned>(fd) / 64].load() & bit_of(fd)) != 0;
+}
+
+void keep_descriptors_above(int least) noexcept {
+  g_least.store(least);
+}
+
+}  // namespace tiermem

@@ -1,0 +1,71 @@
+// Closing of descriptors: those of tiermem stay open whatever range the program closes. It gets the
+// answer that they are not there. Any thread.
+#include <errno.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/arena.hpp"
+#include "os/kept_descriptors.hpp"
+
+#define TIERMEM_INTERPOSED __attribute__((visibility("default")))
+
+namespace tiermem::preload {
+namespace {
+
+constexpr unsigned kCloseOnExec = 1U << 2;  // CLOSE_RANGE_CLOEXEC: closes nothing.
+constexpr unsigned kMost = 1U << 20;        // No kept descriptor is above.
+
+int plain_close_range(unsigned first, unsigned last, unsigned flags) {
+  return static_cast<int>(::syscall(SYS_close_range, first, last, flags));
+}
+
+int close_between(unsigned first, unsigned last, unsigned flags) {
+  if (first > last || (flags & kCloseOnExec) != 0) {
+    return plain_close_range(first, last, flags);
+  }
+  unsigned from = first;
+  for (unsigned fd = first; fd <= std::min(last, kMost); ++fd) {
+    if (!is_kept(static_cast<int>(fd))) {
+      continue;
+    }
+    if (fd > from && plain_close_range(from, fd - 1, flags) != 0) {
+      return -1;
+    }
+    from = fd + 1;
+  }
+  return from <= last ? plain_close_range(from, last, flags) : 0;
+}
+
+}  // namespace
+}  // namespace tiermem::preload
+
+using namespace tiermem::preload;  // NOLINT: the definitions below are C's.
+
+extern "C" {
+
+TIERMEM_INTERPOSED int close(int fd) {
+  if (tiermem::is_kept(fd) && !tiermem::inside_tiermem()) {
+    errno = EBADF;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_close, fd));
+}
+
+TIERMEM_INTERPOSED int close_range(unsigned first, unsigned last, int flags) noexcept {
+  return close_between(first, last, static_cast<unsigned>(flags));
+}
+
+TIERMEM_INTERPOSED void closefrom(int first) noexcept {
+  const int error = errno;
+  const unsigned from = first < 0 ? 0 : static_cast<unsigned>(first);
+  if (close_between(from, ~0U, 0) != 0) {  // Before Linux 5.9.
+    for (int fd = static_cast<int>(from); fd < static_cast<int>(::sysconf(_SC_OPEN_MAX)); ++fd) {
+      (void)close(fd);
+    }
+  }
+  errno = error;
+}
+
+}  // extern "C"
