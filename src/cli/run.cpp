@@ -2,7 +2,9 @@
 // processes it makes, and says at the end what limited them. Checks everything it can before it
 // starts anything. Never writes to standard output, which is the program's.
 #include <fmt/format.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -221,6 +223,14 @@ int start(const Arguments& arguments, const Config& config, Variables variables)
   if (arguments.stats) {
     fmt::print(stderr, "{}", report_text(run, stderr_is_terminal(), stderr_width()));
   }
+  if (WIFSIGNALED(*status) && WTERMSIG(*status) == SIGBUS && !arguments.stats) {
+    // A signal that most programs never see: whoever reads "Bus error" should learn why.
+    for (const RunProcess& process : run.processes) {
+      if (process.text[0] != '\0') {
+        fmt::print(stderr, "tiermem: {} ({}): {}\n", process.name, process.pid, process.text);
+      }
+    }
+  }
   if (!arguments.json.empty()) {
     const Status written = write_json(arguments.json, report_json(run, shell_status(*status)));
     if (!written.ok()) {
@@ -293,7 +303,7 @@ void add_run(CLI::App& program, const std::vector<std::string>& after_dashes, in
   command->add_option("--tiers", arguments->tiers,
                       "Tiers and options in one, as \"dram=4G; nvme=/data:100G\"");
   command->add_option("--threshold", arguments->threshold,
-                      "Smallest allocation that is tiered, as 1M");
+                      "Allocations from this size on get a buffer of their own (32M)");
   command->add_flag("--stats", arguments->stats,
                     "At the end say on stderr what moved and what limited it");
   command->add_flag("--live", arguments->live, "One line on the terminal while it runs");

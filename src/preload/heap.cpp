@@ -11,6 +11,7 @@
 
 #include "base/arena.hpp"
 #include "base/log.hpp"
+#include "os/host_memory.hpp"
 #include "preload/jemalloc.hpp"
 #include "preload/kernel.hpp"
 #include "preload/region.hpp"
@@ -28,14 +29,17 @@ namespace {
 
 /// Address space that extents are cut from, lowest first. What jemalloc gets it keeps.
 struct Source {
-  const std::size_t extent;  // Of the regions.
+  const bool huge;           // Of the regions' extents: else small.
   const std::size_t region;  // Least bytes of one.
   std::mutex mutex{};
-  std::byte* next = nullptr;  // Guarded by mutex, as `end`.
-  std::byte* end = nullptr;
+  std::byte* begin = nullptr;  // Guarded by mutex, as all below: the newest region,
+  std::byte* next = nullptr;   // how far it is cut,
+  std::byte* end = nullptr;    // and its end.
+
+  std::size_t extent() const { return huge ? huge_extent() : kSmallExtent; }
 };
-constinit Source g_small{.extent = std::size_t{64} << 10, .region = std::size_t{256} << 20};
-constinit Source g_medium{.extent = std::size_t{2} << 20, .region = std::size_t{1} << 30};
+constinit Source g_small{.huge = false, .region = std::size_t{256} << 20};
+constinit Source g_medium{.huge = true, .region = std::size_t{1} << 30};
 
 std::byte* aligned(std::byte* address, std::size_t alignment) {
   const auto number = reinterpret_cast<std::uintptr_t>(address);
@@ -61,27 +65,36 @@ std::byte* plain_extent(std::size_t bytes, std::size_t alignment) {
   return block;
 }
 
+// With the mutex.
+bool add_region(Source& source, std::size_t bytes) {
+  std::byte* const region = create_region(Use::heap, 0, bytes, source.extent());
+  if (region == nullptr) {
+    return false;
+  }
+  source.begin = source.next = region;
+  source.end = region + bytes;
+  return true;
+}
+
 std::byte* cut(Source& source, std::size_t bytes, std::size_t alignment) {
   const std::lock_guard lock(source.mutex);
-  std::byte* block = aligned(source.next, alignment);
-  if (source.next == nullptr || block > source.end ||
-      static_cast<std::size_t>(source.end - block) < bytes) {
-    const std::size_t length = std::max(source.region, bytes + alignment);
-    std::byte* region = create_region(Use::heap, length, length, source.extent);
-    std::size_t got = length;
-    if (region == nullptr && length > bytes + alignment) {
-      got = bytes + alignment;
-      region = create_region(Use::heap, got, got, source.extent);
-    }
-    if (region == nullptr) {
+  const auto fits = [&] {
+    std::byte* const block = aligned(source.next, alignment);
+    return source.next != nullptr && block <= source.end &&
+           static_cast<std::size_t>(source.end - block) >= bytes;
+  };
+  if (!fits()) {
+    // A program whose address space is limited needs most of it.
+    const std::size_t usual =
+        std::min<std::size_t>(source.region, host::address_space_limit() / 32);
+    const std::size_t least = bytes + alignment;
+    if (!add_region(source, std::max(usual, least)) && !add_region(source, least)) {
       return nullptr;
     }
-    source.next = region;
-    source.end = region + got;
-    block = aligned(region, alignment);
   }
+  std::byte* const block = aligned(source.next, alignment);
   source.next = block + bytes;
-  count_heap_bytes(bytes);
+  resize_region(source.begin, static_cast<std::size_t>(source.next - source.begin));
   return block;
 }
 
@@ -110,19 +123,20 @@ bool empty_extents(Source& source, std::byte* begin, std::size_t bytes) {
   }
   const ArenaScope inside;
   std::byte* const end = begin + bytes;
-  for (std::byte* at = aligned(begin, source.extent); at + source.extent <= end;) {
+  const std::size_t extent = source.extent();
+  for (std::byte* at = aligned(begin, extent); at + extent <= end;) {
     Region region;
     if (!find_region(at, region)) {
-      tiermem_plain_madvise(at, source.extent, MADV_DONTNEED);
-      at += source.extent;
+      tiermem_plain_madvise(at, extent, MADV_DONTNEED);
+      at += extent;
       continue;
     }
     const auto left = static_cast<std::size_t>(std::min(end, region.begin + region.capacity) - at);
-    const std::size_t length = left / source.extent * source.extent;
+    const std::size_t length = left / extent * extent;
     const Access access{
         region.buffer, static_cast<std::uint64_t>(at - region.begin), length, kDiscard, {}, 0};
     (void)context()->advise({&access, 1}, Advice::dont_need);
-    at += std::max(length, source.extent);
+    at += std::max(length, extent);
   }
   return true;
 }

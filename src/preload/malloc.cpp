@@ -26,7 +26,6 @@
 namespace tiermem::preload {
 namespace {
 
-constexpr std::size_t kHuge = std::size_t{2} << 20;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLeastAlign = 16;
 constexpr std::size_t kMostBytes = PTRDIFF_MAX;
@@ -74,10 +73,11 @@ void bind_thread() {
 
 // A block that grows is likely to grow again: address space costs nothing.
 void* large_block(std::size_t bytes) {
-  if (!tiered(bytes)) {
+  // Regions of smaller extents would not be told from blocks of the heap.
+  if (!tiered(bytes) || huge_extent() != kHugeExtent) {
     return nullptr;
   }
-  return create_region(Use::block, bytes, bytes + bytes / 2, kHuge);
+  return create_region(Use::block, bytes, bytes + bytes / 2, kHugeExtent);
 }
 
 __attribute__((noinline)) void* allocate_slowly(std::size_t bytes, std::size_t align, bool zero) {
@@ -95,7 +95,7 @@ __attribute__((noinline)) void* allocate_slowly(std::size_t bytes, std::size_t a
     if (!t_bound) {
       bind_thread();
     }
-    if (bytes >= settings().large && align <= kHuge) {
+    if (bytes >= settings().large && align <= kHugeExtent) {
       block = large_block(bytes);
     }
     if (block == nullptr && bytes >= settings().medium) {
@@ -118,7 +118,7 @@ __attribute__((noinline)) void* allocate_slowly(std::size_t bytes, std::size_t a
 }
 
 bool may_be_large(const void* block) {
-  return reinterpret_cast<std::uintptr_t>(block) % kHuge == 0;
+  return reinterpret_cast<std::uintptr_t>(block) % kHugeExtent == 0;
 }
 
 __attribute__((noinline)) void release_slowly(void* block) {

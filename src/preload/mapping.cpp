@@ -28,8 +28,6 @@ namespace tiermem::preload {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kHuge = std::size_t{2} << 20;
-constexpr std::size_t kSmallExtent = std::size_t{64} << 10;
 
 std::size_t whole_pages(std::size_t bytes) {
   return (bytes + kPage - 1) & ~(kPage - 1);
@@ -50,7 +48,7 @@ bool bad_range(const void* address, std::size_t length) {
 
 // Touched in order if it is large, at random if not: nothing better is known of it.
 std::size_t extent_for(std::size_t bytes) {
-  return bytes >= 2 * kHuge ? kHuge : kSmallExtent;
+  return bytes >= 2 * kHugeExtent ? huge_extent() : kSmallExtent;
 }
 
 std::byte* new_mapping(std::size_t bytes) {

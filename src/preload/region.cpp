@@ -274,7 +274,7 @@ std::byte* create_region(Use use, std::size_t length, std::size_t capacity, std:
   options.extent_bytes = extent;
   options.label = use == Use::heap ? "heap" : use == Use::block ? "malloc" : "mmap";
   auto buffer = context()->alloc(capacity, options);
-  if (!buffer.ok() && capacity > length) {
+  if (!buffer.ok() && capacity > length && length != 0) {
     capacity = length;
     buffer = context()->alloc(capacity, options);
   }
@@ -296,7 +296,7 @@ std::byte* create_region(Use use, std::size_t length, std::size_t capacity, std:
     entry.buffer = buffer->detach();
     entry.use = use;
   }
-  g_tiered += use == Use::heap ? 0 : length;
+  g_tiered += length;
   auto lowest = g_lowest.load(std::memory_order_relaxed);
   while (number(begin) < lowest && !g_lowest.compare_exchange_weak(lowest, number(begin))) {
   }
@@ -309,10 +309,6 @@ std::byte* create_region(Use use, std::size_t length, std::size_t capacity, std:
 
 std::uint64_t tiered_bytes() {
   return g_tiered.load(std::memory_order_relaxed);
-}
-
-void count_heap_bytes(std::size_t bytes) {
-  g_tiered += bytes;
 }
 
 bool touches_regions(const void* address, std::size_t length) {
@@ -425,7 +421,7 @@ bool pin_all() {
   const std::unique_lock lock(table().mutex);
   return std::all_of(table().entries.begin(), table().entries.end(), [](auto& at) {
     Entry& entry = at.second;
-    return pin(entry, {entry.begin, entry.length});
+    return entry.length == 0 || pin(entry, {entry.begin, entry.length});
   });
 }
 

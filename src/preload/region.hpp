@@ -23,7 +23,7 @@ enum class Use : std::uint8_t {
 
 struct Region {
   std::byte* begin = nullptr;
-  std::size_t length = 0;    ///< What the program knows of.
+  std::size_t length = 0;    ///< What the program knows of; of a heap, what was cut from it.
   std::size_t capacity = 0;  ///< What it can grow to in place.
   Handle buffer = 0;
   Use use = Use::heap;
@@ -43,9 +43,8 @@ bool find_region(const void* address, Region& region);
 /// Is any byte of the part in a region? The quick answer to most calls.
 bool touches_regions(const void* address, std::size_t length);
 
-/// Bytes that the program has in regions; of heaps, what jemalloc has taken.
+/// Bytes that the program has in regions.
 std::uint64_t tiered_bytes();
-void count_heap_bytes(std::size_t bytes);
 
 /// Ends the region that begins at `begin` and has this use. False: there is none.
 bool free_region(std::byte* begin, Use use);

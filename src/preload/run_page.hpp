@@ -27,7 +27,7 @@
 namespace tiermem {
 
 inline constexpr std::size_t kRunRows = 256;       ///< Processes that tier at the same time.
-inline constexpr std::size_t kRunTextBytes = 160;  ///< With the zero at the end.
+inline constexpr std::size_t kRunTextBytes = 256;  ///< With the zero at the end.
 inline constexpr std::size_t kRunNameBytes = 16;   ///< As the kernel's `comm`.
 /// A seat's least share, where the total has that for each.
 inline constexpr std::uint64_t kRunFloor = 32 << 20;

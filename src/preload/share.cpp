@@ -119,6 +119,7 @@ void follow_run(Context& context) {
     return;
   }
   context.impl().observe(tell, kTellNs);
+  context.impl().on_refusal([](const char* why) { seat().say(why); });
   start_following(context, context.stats().dram_budget);
 }
 

@@ -7,10 +7,12 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include <mutex>
+#include <algorithm>
+#include <bit>
 
 #include "base/arena.hpp"
 #include "base/log.hpp"
+#include "os/host_memory.hpp"
 #include "preload/region.hpp"
 #include "preload/share.hpp"
 #include "preload/tiering.hpp"
@@ -18,7 +20,7 @@
 namespace tiermem::preload {
 namespace {
 
-constexpr std::size_t kArenaBytes = std::size_t{1} << 38;
+constexpr std::uint64_t kArenaBytes = std::size_t{1} << 38;
 
 // Whose malloc the program calls, if not ours: something before us in the link order. Asked by
 // calling it: an address would be that of a jump in some programs.
@@ -59,7 +61,8 @@ void after_fork_in_child() {
 void start_process() {
   static const bool started = [] {
     const ArenaScope inside;
-    (void)arena_enclose(kArenaBytes);
+    // Where address space is limited, the program needs most of it.
+    (void)arena_enclose(std::bit_floor(std::min(kArenaBytes, host::address_space_limit() / 16)));
     ::pthread_atfork(lock_regions, unlock_regions, after_fork_in_child);
     return true;
   }();

@@ -2,6 +2,8 @@
 // thread that touches a tiered byte, and that is after every exit handler.
 #include "preload/tiering.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <optional>
 
@@ -20,6 +22,7 @@ enum class Stage : std::uint8_t { off, starting, on, stopped };
 constinit std::atomic<Stage> g_stage{Stage::off};
 constinit std::atomic<Context*> g_context{nullptr};
 constinit std::atomic<std::size_t> g_plain{0};
+constinit std::atomic<std::size_t> g_huge_extent{kHugeExtent};  // Written before the stage is on.
 
 void read_size(const char* name, std::size_t& value) {
   const char* const text = ::secure_getenv(name);
@@ -56,6 +59,9 @@ bool start() {
     return false;
   }
   Context* const context = made->release();
+  constexpr std::uint64_t kLeastHuge = 32;
+  g_huge_extent.store(std::clamp<std::uint64_t>(
+      std::bit_floor(context->stats().dram_budget / kLeastHuge), kSmallExtent, kHugeExtent));
   g_context.store(context, std::memory_order_release);
   g_stage.store(Stage::on);
   follow_run(*context);
@@ -70,6 +76,10 @@ const Settings& settings() {
     return read_settings();
   }();
   return read;
+}
+
+std::size_t huge_extent() {
+  return g_huge_extent.load(std::memory_order_relaxed);
 }
 
 bool tiered(std::size_t bytes) {

@@ -22,6 +22,11 @@ struct Settings {
 };
 const Settings& settings();
 
+inline constexpr std::size_t kSmallExtent = std::size_t{64} << 10;  ///< Touched at random.
+inline constexpr std::size_t kHugeExtent = std::size_t{2} << 20;    ///< Touched in order.
+/// What is used for kHugeExtent: less where the budget holds few of them. Once tiering is on.
+std::size_t huge_extent();
+
 /// Memory of `bytes` is about to be taken from the kernel: should it come from the tiers instead?
 /// Starts tiering when it is time to. False inside tiermem.
 bool tiered(std::size_t bytes);

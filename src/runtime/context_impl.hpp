@@ -67,6 +67,8 @@ class Context::Impl {
   /// once after the last of it. Before the first buffer. It must not wait.
   using Observer = void (*)(const Stats& stats);
   void observe(Observer observer, std::int64_t every_ns);
+  /// See Faults::Refusal.
+  void on_refusal(Faults::Refusal refusal) { faults_.on_refusal(refusal); }
   /// read (to != null) or write (from != null) by the calling thread.
   Status copy(Context& context, Handle buffer, std::uint64_t offset, std::byte* to,
               const std::byte* from, std::uint64_t length, Timeout timeout);

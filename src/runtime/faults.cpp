@@ -173,6 +173,9 @@ void Faults::ended(Asked& asked) {
   }
   log_error("touch of a mapped buffer at {}: {}: SIGBUS", static_cast<void*>(asked.address),
             asked.request.status.message());
+  if (const Refusal refusal = refusal_.load(std::memory_order_acquire); refusal != nullptr) {
+    refusal(asked.request.status.message());
+  }
   refuse(asked.address);
 }
 

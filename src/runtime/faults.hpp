@@ -52,6 +52,8 @@ class Faults {
   using Post = void (*)(void*, Request&);
 
   using Clock = std::int64_t (*)();  ///< Nanoseconds.
+  /// Told why a toucher is about to get SIGBUS, before it does. The mover's thread.
+  using Refusal = void (*)(const char* why);
 
   Faults(Residency& residency, Post post, void* argument, Clock clock)
       : residency_(residency), post_(post), argument_(argument), clock_(clock) {}
@@ -61,6 +63,7 @@ class Faults {
     dram_ = &dram;
     ahead_bytes_ = ahead_bytes;
   }
+  void on_refusal(Refusal refusal) { refusal_.store(refusal, std::memory_order_release); }
   /// Until the tier stops its faults.
   void run();
   /// Instead of run(), again and again by the thread that sleeps on the tier's descriptor: begins
@@ -109,6 +112,7 @@ class Faults {
   Map<std::byte*, Window> windows_;
 
   Streams streams_;  // Of the thread that reads faults.
+  std::atomic<Refusal> refusal_{nullptr};
   std::atomic<std::uint64_t> poisoned_{0}, served_{0}, waited_ns_{0};
 };
 

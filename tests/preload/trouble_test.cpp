@@ -1,0 +1,237 @@
+// Where there is not enough of something: each case is a process of its own (this program again,
+// with another environment), so that its end can be looked at.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "preload/words.hpp"
+
+extern char** environ;
+
+namespace tiermem::test {
+namespace {
+
+struct End {
+  int status = -1;
+  std::string output;
+};
+
+/// Runs one of the inner cases below; `settings` replace variables of the environment, and `first`
+/// is done by the shell that starts it.
+End run_inner(const char* name, std::vector<std::string> settings, const char* first = ":") {
+  std::vector<std::string> variables;
+  for (char** at = environ; *at != nullptr; ++at) {
+    const std::string variable = *at;
+    const std::string prefix = variable.substr(0, variable.find('=') + 1);
+    bool replaced = false;
+    for (const std::string& setting : settings) {
+      replaced = replaced || setting.starts_with(prefix);
+    }
+    if (!replaced) {
+      variables.push_back(variable);
+    }
+  }
+  variables.insert(variables.end(), settings.begin(), settings.end());
+  std::vector<char*> environment;
+  for (std::string& variable : variables) {
+    environment.push_back(variable.data());
+  }
+  environment.push_back(nullptr);
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
+  posix_spawn_file_actions_addclose(&actions, ends[0]);
+  std::string filter = std::string("--gtest_filter=Inner.DISABLED_") + name;
+  std::string disabled = "--gtest_also_run_disabled_tests";
+  std::string self(4096, '\0');
+  self.resize(static_cast<std::size_t>(
+      std::max<ssize_t>(0, readlink("/proc/self/exe", self.data(), self.size()))));
+  std::string shell = "sh", option = "-c", script = std::string(first) + "; exec \"$0\" \"$@\"";
+  char* arguments[] = {shell.data(),  option.data(),   script.data(), self.data(),
+                       filter.data(), disabled.data(), nullptr};
+  pid_t child = 0;
+  EXPECT_EQ(posix_spawn(&child, "/bin/sh", &actions, nullptr, arguments, environment.data()), 0);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  End end;
+  char text[4096];
+  for (ssize_t got = 0; (got = read(ends[0], text, sizeof(text))) > 0;) {
+    end.output.append(text, static_cast<std::size_t>(got));
+  }
+  close(ends[0]);
+  EXPECT_EQ(waitpid(child, &end.status, 0), child);
+  return end;
+}
+
+bool passed(const End& end) {
+  return WIFEXITED(end.status) && WEXITSTATUS(end.status) == 0 &&
+         end.output.find("[  PASSED  ] 1 test") != std::string::npos;
+}
+
+// ---- inner cases -------------------------------------------------------------------------------
+
+/// Small blocks of `total` bytes together, all of them checked. False: malloc refused one.
+bool small_blocks(std::size_t total) {
+  constexpr std::size_t kEach = 1024;
+  const std::size_t count = total / kEach;
+  auto** const blocks = static_cast<void**>(calloc(count, sizeof(void*)));
+  bool all = blocks != nullptr;
+  for (std::size_t i = 0; all && i < count; ++i) {
+    blocks[i] = malloc(kEach);
+    all = blocks[i] != nullptr;
+    if (all) {
+      put_words(blocks[i], kEach, i);
+    }
+  }
+  const int error = errno;
+  std::uint64_t wrong = 0;
+  for (std::size_t i = 0; blocks != nullptr && i < count; ++i) {
+    wrong += blocks[i] != nullptr ? wrong_words(blocks[i], kEach, i) : 0;
+    free(blocks[i]);
+  }
+  free(blocks);
+  EXPECT_EQ(wrong, 0u);
+  errno = error;
+  return all;
+}
+
+TEST(Inner, DISABLED_many_small_blocks) {
+  EXPECT_TRUE(small_blocks(100 * kMiB));
+}
+
+TEST(Inner, DISABLED_limited_address_space) {
+  EXPECT_TRUE(small_blocks(100 * kMiB));
+  const bool all = small_blocks(2048 * kMiB);
+  const int error = errno;
+  EXPECT_FALSE(all);
+  EXPECT_EQ(error, ENOMEM);
+}
+
+TEST(Inner, DISABLED_locks_everything_when_it_has_begun) {
+  void* const block = malloc(24 * kMiB);
+  put_words(block, 24 * kMiB, 1);
+  ASSERT_EQ(mlockall(MCL_CURRENT | MCL_FUTURE), 0) << strerror(errno);
+  void* const other = malloc(8 * kMiB);
+  put_words(other, 8 * kMiB, 2);
+  EXPECT_EQ(wrong_words(block, 24 * kMiB, 1), 0u);
+  EXPECT_EQ(wrong_words(other, 8 * kMiB, 2), 0u);
+  EXPECT_GE(resident_bytes(), 32 * kMiB);
+}
+
+TEST(Inner, DISABLED_locks_more_than_there_is) {
+  void* const block = malloc(4 * kBudget);
+  put_words(block, 4 * kBudget, 1);
+  EXPECT_EQ(mlockall(MCL_CURRENT), -1);
+  EXPECT_EQ(errno, ENOMEM);
+  EXPECT_EQ(wrong_words(block, 4 * kBudget, 1), 0u);
+}
+
+volatile sig_atomic_t g_bus_errors = 0;
+
+TEST(Inner, DISABLED_has_a_handler_for_sigbus) {
+  struct sigaction action {};
+  action.sa_flags = SA_SIGINFO;
+  action.sa_sigaction = [](int, siginfo_t* info, void*) {
+    g_bus_errors = 1;
+    static const char text[] = "the handler saw it\n";
+    (void)!write(1, text, sizeof(text) - 1);
+    _exit(info->si_addr != nullptr ? 42 : 43);
+  };
+  ASSERT_EQ(sigaction(SIGBUS, &action, nullptr), 0);
+  put_words(malloc(8 * kBudget), 8 * kBudget, 1);
+  FAIL() << "there was room for all of it";
+}
+
+TEST(Inner, DISABLED_has_none) {
+  put_words(malloc(8 * kBudget), 8 * kBudget, 1);
+  FAIL() << "there was room for all of it";
+}
+
+TEST(Inner, DISABLED_closes_all_descriptors) {
+  void* const block = malloc(4 * kBudget);
+  put_words(block, 4 * kBudget, 1);
+  for (int fd = 3; fd < 1024; ++fd) {
+    close(fd);
+  }
+  EXPECT_EQ(wrong_words(block, 4 * kBudget, 1), 0u);
+  EXPECT_EQ(close_range(3, ~0U, 0), 0);
+  put_words(block, 4 * kBudget, 2);
+  EXPECT_EQ(wrong_words(block, 4 * kBudget, 2), 0u);
+  closefrom(3);
+  EXPECT_EQ(wrong_words(block, 4 * kBudget, 2), 0u);
+}
+
+// ---- what is seen of them ----------------------------------------------------------------------
+
+std::string small_block_tier() {
+  return std::string("TIERMEM_NVME=") + (getenv("TMPDIR") != nullptr ? getenv("TMPDIR") : "/tmp") +
+         ":16M";
+}
+
+TEST(Trouble, a_budget_far_below_the_need_of_small_blocks_is_enough) {
+  const End end = run_inner("many_small_blocks", {"TIERMEM_DRAM=2M"});
+  EXPECT_TRUE(passed(end)) << end.output;
+}
+
+TEST(Trouble, limited_address_space_is_malloc_returning_null) {
+  const End end = run_inner("limited_address_space", {}, "ulimit -v 2000000");
+  EXPECT_TRUE(passed(end)) << end.output;
+}
+
+TEST(Trouble, a_program_that_locks_its_memory_has_it_in_memory) {
+  const End end = run_inner("locks_everything_when_it_has_begun", {});
+  EXPECT_TRUE(passed(end)) << end.output;
+  const End before = run_inner("locks_everything_when_it_has_begun", {"TIERMEM_START=1G"});
+  EXPECT_TRUE(passed(before)) << before.output;
+}
+
+TEST(Trouble, locking_more_than_the_budget_is_refused) {
+  const End end = run_inner("locks_more_than_there_is", {});
+  EXPECT_TRUE(passed(end)) << end.output;
+}
+
+TEST(Trouble, no_room_anywhere_is_sigbus_with_a_reason_in_the_log) {
+  const End end = run_inner("has_none", {small_block_tier(), "TIERMEM_LOG=error"});
+  EXPECT_TRUE(WIFSIGNALED(end.status) && WTERMSIG(end.status) == SIGBUS) << end.output;
+  EXPECT_NE(end.output.find("no room for"), std::string::npos) << end.output;
+  EXPECT_NE(end.output.find("block tier"), std::string::npos) << end.output;
+}
+
+TEST(Trouble, a_handler_of_the_program_gets_the_sigbus) {
+  const End end = run_inner("has_a_handler_for_sigbus", {small_block_tier()});
+  EXPECT_TRUE(WIFEXITED(end.status) && WEXITSTATUS(end.status) == 42) << end.output;
+  EXPECT_NE(end.output.find("the handler saw it"), std::string::npos);
+}
+
+TEST(Trouble, a_program_that_closes_all_descriptors_keeps_its_bytes) {
+  const End end = run_inner("closes_all_descriptors", {});
+  EXPECT_TRUE(passed(end)) << end.output;
+}
+
+TEST(Trouble, nothing_is_written_to_the_programs_output) {
+  const End end = run_inner("many_small_blocks", {"TIERMEM_LOG=off"});
+  EXPECT_TRUE(passed(end)) << end.output;
+  EXPECT_EQ(end.output.find("tiermem["), std::string::npos) << end.output;
+}
+
+TEST(Trouble, settings_that_are_wrong_leave_the_program_untiered_and_say_so) {
+  const End end = run_inner("many_small_blocks", {"TIERMEM_DRAM=plenty", "TIERMEM_LOG=error"});
+  EXPECT_TRUE(passed(end)) << end.output;
+}
+
+}  // namespace
+}  // namespace tiermem::test
