@@ -16,6 +16,7 @@
 #include "base/arena.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "os/host_memory.hpp"
 
 namespace tiermem {
 namespace {
@@ -76,7 +77,13 @@ Context::Impl::Impl(const Config& c, std::uint32_t buffers, std::uint32_t extent
 Result<std::unique_ptr<Context::Impl>> Context::Impl::create(const Config& config,
                                                              const HostFacts& facts) {
   std::unique_ptr<Impl> impl;
-  for (unsigned shift = 0; impl == nullptr; ++shift) {
+  // Where address space is limited, the program needs most of it.
+  constexpr std::uint64_t kExtentBytes = 128;  // Of books for each extent, about.
+  unsigned shift = 0;
+  while (shift < 10 && (kMostExtents >> shift) * kExtentBytes > host::address_space_limit() / 16) {
+    ++shift;
+  }
+  for (; impl == nullptr; ++shift) {
     try {
       impl.reset(new Impl(config, kMostBuffers >> shift, kMostExtents >> shift));
     } catch (const std::bad_alloc&) {
