@@ -480,6 +480,9 @@ TEST_P(Fork, only_mapped_buffers_may_be_allocated) {
   auto adopted = context->adopt_file("/proc/self/exe");
   EXPECT_EQ(adopted.code(), Code::unsupported);
   EXPECT_SAYS(adopted, "fork");
+  auto without = Context::create("dram=16M; nvme=off; userfault=off; fork=follow");
+  ASSERT_TRUE(without.ok()) << without.message();
+  EXPECT_EQ((*without)->alloc(4096, {.flags = kMapped}).code(), Code::unsupported);
 }
 
 TEST_P(Fork, an_operation_of_the_parent_ends_in_the_child) {
