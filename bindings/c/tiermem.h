@@ -283,7 +283,9 @@ TIERMEM_API tm_status tm_buffer_info(tm_context* context, tm_buffer buffer, tm_r
  * views, from any thread; a touch of bytes that are elsewhere waits until they have come. System
  * calls on such bytes work where userfaultfd may serve the faults of the kernel (`tiermem topo`),
  * and get EFAULT elsewhere. What cannot be brought is SIGBUS, with the reason in the log (option
- * `log`). A child of fork has no mapped buffers: its touch is SIGSEGV.
+ * `log`). With the option `fork=follow` a child of fork has the same buffers at the same addresses,
+ * with the bytes as of the fork, and parent and child go on apart; else, or where it could not
+ * follow, its touch is SIGSEGV.
  *
  * Errors: #TM_STALE_HANDLE; #TM_UNSUPPORTED for a buffer without #TM_MAPPED.
  */

@@ -96,8 +96,10 @@ class TIERMEM_API Context {
   /// Where a mapped buffer is: byte 0 of all of it, for its whole life. Touched without views from
   /// any thread; system calls on absent bytes work where userfaultfd may serve the kernel's faults
   /// (`tiermem topo`), and get EFAULT elsewhere. What cannot be brought is SIGBUS, with the reason
-  /// in the log (option `log`, off by default). A child of fork has no such buffers: its touch is
-  /// SIGSEGV. Errors: stale_handle; unsupported for a buffer without kMapped.
+  /// in the log (option `log`, off by default). With the option `fork=follow` a child of fork has
+  /// the same buffers at the same addresses, with the bytes as of the fork, and parent and child go
+  /// on apart; else, or where it could not follow, its touch is SIGSEGV. Errors: stale_handle;
+  /// unsupported for a buffer without kMapped.
   Result<std::byte*> address(Handle buffer) const;
 
   Result<BufferInfo> info(Handle buffer) const;

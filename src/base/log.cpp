@@ -92,12 +92,6 @@ void after_fork_in_child() {
   the_log().mutex.unlock();
 }
 
-void follow_forks_once() {
-  static const int registered =
-      pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-  static_cast<void>(registered);
-}
-
 spdlog::level::level_enum level_of(LogLevel level) {
   switch (level) {
     case LogLevel::error:
@@ -163,7 +157,7 @@ Status log_open(LogLevel level, std::string_view target) {
     }
   }
   try {
-    follow_forks_once();
+    log_follow_forks();
     auto sink = std::make_shared<DescriptorSink>(descriptor, owned);
     auto logger = std::make_shared<spdlog::logger>("tiermem", std::move(sink));
     logger->set_level(spdlog::level::trace);  // log_level decides.
@@ -178,6 +172,12 @@ Status log_open(LogLevel level, std::string_view target) {
   }
   detail::log_level.store(level, std::memory_order_relaxed);
   return {};
+}
+
+void log_follow_forks() noexcept {
+  static const int registered =
+      pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  static_cast<void>(registered);
 }
 
 void log_close() noexcept {

@@ -32,6 +32,9 @@ void log_write(LogLevel level, fmt::string_view format, fmt::format_args args) n
 /// path.
 Status log_open(LogLevel level, std::string_view target);
 void log_close() noexcept;
+/// The log's part in a fork, once for the process. Who has handlers that log calls this before it
+/// registers them: theirs then run while the log can be written.
+void log_follow_forks() noexcept;
 /// Messages that could not be written since the process began (disk full, for example).
 std::uint64_t log_dropped() noexcept;
 

@@ -65,6 +65,10 @@ bool Mover::may_wear(std::uint64_t bytes) {
 
 void Mover::find_slot(Transfer& transfer) {
   Extent& extent = residency_.extents.at(transfer.ref);
+  if (extent.has_slot && shared_slots_.is_shared(extent.slot_stamp) &&
+      (extent.slot_stale || extent.sums == nullptr)) {
+    give_up_slot(extent);  // What has changed cannot be told: all of it goes to another slot.
+  }
   if (!extent.has_slot) {
     Result<SlotId> slot = block_->allocate(bytes_of(transfer.ref), transfer.avoid);
     if (!slot.ok() && slot.code() == Code::busy) {
@@ -86,6 +90,7 @@ void Mover::find_slot(Transfer& transfer) {
       return;
     }
     extent.slot = *slot;
+    extent.slot_stamp = shared_slots_.stamp();
     extent.has_slot = true;
   }
   transfer.rewrites = extent.has_slot && !extent.slot_stale && extent.sums != nullptr;
@@ -154,6 +159,12 @@ void Mover::write_changed(Transfer& transfer) {
     written(transfer);
     return;
   }
+  if (shared_slots_.is_shared(residency_.extents.at(transfer.ref).slot_stamp)) {
+    // A child of fork reads the slot as it is: all of the extent goes to another.
+    give_up_slot(residency_.extents.at(transfer.ref));
+    find_slot(transfer);
+    return;
+  }
   const std::uint32_t last = transfer.sums->last_unlike(before);
   transfer.from = std::uint64_t{first} * before.block_bytes;
   transfer.length = std::uint64_t{last - first + 1} * before.block_bytes;
@@ -175,12 +186,7 @@ void Mover::write_done(Transfer& transfer, const SlotCompletion& completion) {
   }
   // The slot is whole nowhere; the bytes are in the frame. Another device, or another place of the
   // same one.
-  Extent& extent = residency_.extents.at(transfer.ref);
-  block_->free(extent.slot);
-  extent.has_slot = false;
-  extent.slot_stale = false;
-  Checksums::destroy(extent.sums);
-  extent.sums = nullptr;
+  give_up_slot(residency_.extents.at(transfer.ref));
   if (transfer.attempts++ < 2) {
     ++stats_.io_retries;
     transfer.avoid |= std::uint64_t{1} << (completion.device % 64);

@@ -87,14 +87,28 @@ void Mover::settle(ExtentRef ref) {
 void Mover::drop_slot(ExtentRef ref) {
   Extent& extent = residency_.extents.at(ref);
   if (extent.has_slot) {
-    block_->free(extent.slot);
-    extent.has_slot = false;
-    extent.slot_stale = false;
-    if (last_write_error_.code == Code::no_capacity) {
-      write_backoff_until_ = 0;  // What was refused for want of room finds some now.
-      write_backoff_ns_ = 0;
-    }
+    give_up_slot(extent);
+    room_in_slots();
   }
+  Checksums::destroy(extent.sums);
+  extent.sums = nullptr;
+}
+
+// What was refused for want of slots finds some now.
+void Mover::room_in_slots() {
+  if (last_write_error_.code == Code::no_capacity) {
+    write_backoff_until_ = 0;
+    write_backoff_ns_ = 0;
+  }
+}
+
+// It is the extent's no longer; a child of fork may go on reading it.
+void Mover::give_up_slot(Extent& extent) {
+  if (shared_slots_.give_up(extent.slot, extent.slot_stamp)) {
+    block_->free(extent.slot);
+  }
+  extent.has_slot = false;
+  extent.slot_stale = false;
   Checksums::destroy(extent.sums);
   extent.sums = nullptr;
 }

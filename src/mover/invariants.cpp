@@ -35,6 +35,14 @@ std::string Mover::check_invariants() {
     }
   }
   std::set<std::uint64_t> slots;
+  for (const SharedSlots::Parked& parked : shared_slots_.parked()) {
+    if (!shared_slots_.is_read(parked)) {
+      return fmt::format("a slot stamped {} is kept for no child", parked.stamp);
+    }
+    if (!slots.insert(parked.slot.value).second) {
+      return "a slot is kept twice for children of fork";
+    }
+  }
   std::vector<std::uint64_t> freeing(spaces_.size());
   std::uint32_t transfers = 0;
   for (const Transfer& transfer : transfers_) {

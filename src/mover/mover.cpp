@@ -60,8 +60,34 @@ std::int64_t Mover::step(std::int64_t now) {
     evicted = evicted || space.evicted_at_once;
   }
   fruitless_ = went_on_ && !news && !evicted ? fruitless_ + 1 : 0;
-  take_posts();
-  check_deadlines();
+  if (!resting_) {
+    take_posts();
+    check_deadlines();
+    decide();
+  }
+  const bool more_to_issue = issue_io();
+  const bool ended_at_once = take_completions();  // Nobody would wake us for these.
+  deliver();
+  if (resting_) {
+    return rested() || ended_at_once || more_to_issue || !own_jobs_.empty() ? now : kNever;
+  }
+  went_on_ = search_goes_on();
+  if (ended_at_once || more_to_issue || !own_jobs_.empty() || !arming_.empty() ||
+      !reclaimed_.empty() || look_again_ || went_on_) {
+    return now;
+  }
+  std::int64_t next = next_deadline_;
+  if (write_backoff_until_ > now && (!room_queue_.empty() || budget_request_ != nullptr)) {
+    next = std::min(next, write_backoff_until_);
+  }
+  if (stuck_until_ > now && (!room_queue_.empty() || budget_request_ != nullptr)) {
+    next = std::min(next, stuck_until_);
+  }
+  return next;
+}
+
+// What requests can do now.
+void Mover::decide() {
   for (int round = 0; round < 2; ++round) {
     retry_pin_waiters();
     serve_recopies();
@@ -88,22 +114,28 @@ std::int64_t Mover::step(std::int64_t now) {
     // Ages what was inserted, also while memory fills: early reuse is seen that way.
     space.recency.settle([&](ExtentRef ref) { return candidate(ref, space); });
   }
-  const bool more_to_issue = issue_io();
-  const bool ended_at_once = take_completions();  // Nobody would wake us for these.
+}
+
+void Mover::child_of_parent() {
+  shared_slots_.child_of_parent();
+  take_posts();
+  for (std::size_t i = 0; i < active_.size();) {
+    Request& request = *active_[i];
+    if (request.want == Want::free) {
+      ++i;
+    } else if (request.want == Want::acquire && request.views == nullptr) {
+      fail_request(request, {});  // A touch: if anybody here touches that page, it will ask again.
+    } else {
+      fail_request(request,
+                   fail(Code::shut_down, "asked before fork, and answered in the parent only"));
+    }
+  }
   deliver();
-  went_on_ = search_goes_on();
-  if (ended_at_once || more_to_issue || !own_jobs_.empty() || !arming_.empty() ||
-      !reclaimed_.empty() || look_again_ || went_on_) {
-    return now;
-  }
-  std::int64_t next = next_deadline_;
-  if (write_backoff_until_ > now && (!room_queue_.empty() || budget_request_ != nullptr)) {
-    next = std::min(next, write_backoff_until_);
-  }
-  if (stuck_until_ > now && (!room_queue_.empty() || budget_request_ != nullptr)) {
-    next = std::min(next, stuck_until_);
-  }
-  return next;
+}
+
+void Mover::child_ended(std::uint32_t child) {
+  shared_slots_.ended(child, [&](SlotId slot) { block_->free(slot); });
+  room_in_slots();
 }
 
 void Mover::take_posts() {

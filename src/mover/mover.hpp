@@ -24,6 +24,7 @@
 #include "base/arena.hpp"
 #include "mover/job.hpp"
 #include "mover/request.hpp"
+#include "mover/shared_slots.hpp"
 #include "mover/transfer.hpp"
 #include "observe/histogram.hpp"
 #include "policy/recency.hpp"
@@ -79,6 +80,24 @@ class Mover {
   /// latest, in nanoseconds of the clock that `now` is of; kNever: only when something happens.
   std::int64_t step(std::int64_t now);
 
+  /// Before a fork: takes no posts and starts no transfer any more, so that those under way end.
+  /// With one space none of them waits for anything but hands and devices. Requests keep waiting.
+  void rest(bool on) { resting_ = on; }
+  /// Nothing is under way, on hands or devices. While it rests nothing begins, either.
+  bool rested() const {
+    return resting_ && transfers_live_ == 0 && housekeeping_ == 0 && own_jobs_.empty();
+  }
+  // After a fork, while it still rests, and before the next step.
+  /// In the parent: a child reads the slots there are. Its number, for child_ended().
+  std::uint32_t parent_of_child() { return shared_slots_.parent_of_child(); }
+  /// In the child: the slots there are belong to the parent. Requests of threads that do not exist
+  /// here end; frees go on.
+  void child_of_parent();
+  /// In the parent, between two steps.
+  void child_ended(std::uint32_t child);
+  /// Slots wait for the end of a child.
+  bool waits_for_child() const { return !shared_slots_.parked().empty(); }
+
   bool idle() const {
     return active_.empty() && transfers_live_ == 0 && housekeeping_ == 0 && reclaimed_.empty();
   }
@@ -96,6 +115,7 @@ class Mover {
  private:
   // mover.cpp: the step and its inputs.
   void take_posts();
+  void decide();
   bool take_completions();
   void admit(Request& request);
   void enlist(Request& request);
@@ -207,6 +227,8 @@ class Mover {
   void finish_evict(ExtentRef ref, unsigned space, FrameId frame);
   void settle(ExtentRef ref);
   void drop_slot(ExtentRef ref);
+  void give_up_slot(Extent& extent);
+  void room_in_slots();
   bool drop_from_slots(std::uint64_t bytes);
 
   // stock.cpp
@@ -363,6 +385,8 @@ class Mover {
   static constexpr std::int64_t kMostStuckNs = 10'000'000'000;
   std::int64_t stuck_until_ = 0;
   std::int64_t stuck_since_ = 0;
+  bool resting_ = false;
+  SharedSlots shared_slots_;
   double wear_left_ = 0;  // Bytes that may be written now, of the endurance of a day.
   std::int64_t wear_counted_at_ = 0;
   ErrorInfo last_write_error_{};

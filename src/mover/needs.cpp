@@ -77,8 +77,15 @@ void Mover::arm_more(Request& request) {
 // Looks at one need and starts what it lacks. Counts it as pending unless it is ready.
 void Mover::arm(Request& request, std::uint32_t index) {
   Need& need = request.needs[index];
+  const bool comes = request.want == Want::acquire || request.want == Want::prefetch;
+  if (resting_ && !(comes && ready(need))) {
+    ++request.pending;
+    need.waiting = true;
+    pin_waiters_.emplace_back(&request, index);  // Looked at again after the fork.
+    return;
+  }
   Arm result = Arm::ready;
-  if (request.want == Want::acquire || request.want == Want::prefetch) {
+  if (comes) {
     result = arm_acquire(request, need);
   } else {
     result = arm_leave(request, need);

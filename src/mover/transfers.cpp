@@ -66,6 +66,7 @@ bool Mover::is_own_job(const Job& job) const {
   const bool moves = (job.steps & (kWithdraw | kRestore)) != 0;
   return job.bytes <= options_.own_job_bytes && (job.steps & kCalls) == 0 &&
          (!moves || own_jobs_.size() < 2) &&
+         ((job.steps & kWithdraw) == 0 || !job.tier->withdraws_slowly(job.frame)) &&
          ((job.steps & kPopulate) == 0 || !job.tier->needs_populate(job.frame));
 }
 

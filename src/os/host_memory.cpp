@@ -79,6 +79,16 @@ std::byte* map_near(const ReserveOptions& options) {
   return got;
 }
 
+// EINVAL: a kernel without the advice (before 5.14).
+int populate_write(std::byte* address, std::uint64_t bytes) {
+  for (int tries = 0; madvise(address, bytes, kAdvicePopulateWrite) != 0; ++tries) {
+    if ((errno != EAGAIN && errno != EINTR) || tries == 64) {
+      return errno;
+    }
+  }
+  return 0;
+}
+
 int touch_pages(std::byte* address, std::uint64_t bytes) {
   for (std::uint64_t at = 0; at < bytes; at += kPage) {
     auto* const word = reinterpret_cast<volatile unsigned char*>(address + at);
@@ -134,6 +144,20 @@ AddressRange& AddressRange::operator=(AddressRange&& other) noexcept {
   return *this;
 }
 
+void AddressRange::adopt() {
+  owner_ = getpid();
+}
+
+int reserve_again(AddressRange& range) {
+  std::byte* const got = map_nothing(range.data(), range.bytes(), MAP_FIXED_NOREPLACE);
+  if (got == nullptr) {
+    return errno;
+  }
+  range.adopt();
+  munlock(got, range.bytes());
+  return mprotect(got, range.bytes(), PROT_READ | PROT_WRITE) == 0 ? 0 : errno;
+}
+
 Result<AddressRange> reserve(const ReserveOptions& options) {
   std::byte* data = map_near(options);
   if (data == nullptr) {
@@ -159,15 +183,12 @@ int advise(std::byte* address, std::uint64_t bytes, Advise advice) {
 }
 
 int populate(std::byte* address, std::uint64_t bytes) {
-  for (int tries = 0; madvise(address, bytes, kAdvicePopulateWrite) != 0; ++tries) {
-    if (errno == EINVAL && tries == 0) {
-      return touch_pages(address, bytes);
-    }
-    if ((errno != EAGAIN && errno != EINTR) || tries == 64) {
-      return errno;
-    }
-  }
-  return 0;
+  const int error = populate_write(address, bytes);
+  return error == EINVAL ? touch_pages(address, bytes) : error;
+}
+
+int unshare(std::byte* address, std::uint64_t bytes) {
+  return populate_write(address, bytes);
 }
 
 int drop(std::byte* address, std::uint64_t bytes) {

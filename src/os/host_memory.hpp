@@ -31,6 +31,8 @@ class AddressRange {
   bool contains(const std::byte* address) const {
     return address >= data_ && address < data_ + bytes_;
   }
+  /// In a forked child: the range was inherited, or mapped again, and is this process's to unmap.
+  void adopt();
 
  private:
   std::byte* data_ = nullptr;
@@ -50,11 +52,18 @@ struct ReserveOptions {
 /// refused.
 Result<AddressRange> reserve(const ReserveOptions& options);
 
+/// In a forked child: maps a range that was not inherited where it was, empty and accessible, and
+/// adopts it. 0, or errno: EEXIST when something else is there.
+int reserve_again(AddressRange& range);
+
 enum class Advise { huge, no_huge, dont_fork, do_fork, collapse };
 
 int advise(std::byte* address, std::uint64_t bytes, Advise advice);
 /// Pages for the range, zeroed where they are new. Falls back to touching (Linux before 5.14).
 int populate(std::byte* address, std::uint64_t bytes);
+/// Pages that a forked child shares become this process's own, by a copy where the child still has
+/// them; whoever writes them meanwhile loses nothing. Waits in a fault where a page is absent.
+int unshare(std::byte* address, std::uint64_t bytes);
 /// Gives the pages back; the range reads as zeros, or faults where it is registered. Also where the
 /// program locked its memory.
 int drop(std::byte* address, std::uint64_t bytes);

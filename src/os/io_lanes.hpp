@@ -15,9 +15,11 @@ namespace tiermem {
 class IoLanes {
  public:
   static constexpr unsigned kLanes = 2;
-  explicit IoLanes(IoPort& port) : port_(port), lanes_{Lane{*this, 0}, Lane{*this, 1}} {}
+  explicit IoLanes(IoPort& port) : port_(&port), lanes_{Lane{*this, 0}, Lane{*this, 1}} {}
   IoLanes(const IoLanes&) = delete;
   IoLanes& operator=(const IoLanes&) = delete;
+  /// Nothing is under way on either.
+  void change_port(IoPort& port) { port_ = &port; }
   IoPort& lane(unsigned number) { return lanes_[number]; }
   /// A lane has completions that its user has not reaped: reaping one lane may bring the other's.
   /// The owner must not sleep on the port then, which knows nothing of them.
@@ -30,14 +32,14 @@ class IoLanes {
   class Lane final : public IoPort {
    public:
     Lane(IoLanes& lanes, unsigned number) : lanes_(lanes), number_(number) {}
-    unsigned devices() const override { return lanes_.port_.devices(); }
-    DeviceFacts facts(std::uint16_t device) const override { return lanes_.port_.facts(device); }
+    unsigned devices() const override { return lanes_.port_->devices(); }
+    DeviceFacts facts(std::uint16_t device) const override { return lanes_.port_->facts(device); }
     bool submit(const IoRequest& request) override {
       IoRequest tagged = request;
       tagged.cookie = (request.cookie & kCookieMask) | std::uint64_t{number_} << kTagShift;
-      return lanes_.port_.submit(tagged);
+      return lanes_.port_->submit(tagged);
     }
-    void flush() override { lanes_.port_.flush(); }
+    void flush() override { lanes_.port_->flush(); }
     std::size_t reap(std::span<IoCompletion> completions) override {
       lanes_.sort();
       std::size_t n = 0;
@@ -48,7 +50,7 @@ class IoLanes {
       return n;
     }
     Status grow(std::uint16_t device, std::uint64_t bytes) override {
-      return lanes_.port_.grow(device, bytes);
+      return lanes_.port_->grow(device, bytes);
     }
 
    private:
@@ -61,7 +63,7 @@ class IoLanes {
   // Takes what the port has and gives each completion to its lane.
   void sort() {
     std::array<IoCompletion, 64> batch;
-    for (std::size_t n = port_.reap(batch); n > 0; n = port_.reap(batch)) {
+    for (std::size_t n = port_->reap(batch); n > 0; n = port_->reap(batch)) {
       for (std::size_t i = 0; i < n; ++i) {
         Lane& lane = lanes_[batch[i].cookie >> kTagShift];
         lane.ready_.push_back({batch[i].cookie & kCookieMask, batch[i].result});
@@ -69,7 +71,7 @@ class IoLanes {
     }
   }
 
-  IoPort& port_;
+  IoPort* port_;
   std::array<Lane, kLanes> lanes_;
 };
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <new>
 #include <system_error>
 
 #include "base/arena.hpp"
@@ -64,6 +65,19 @@ ThreadPort::~ThreadPort() {
   for (std::thread& thread : threads_) {
     thread.join();
   }
+}
+
+// The threads do not exist here, nor does whoever held the mutex or waited: none of these may be
+// destroyed as they are.
+std::vector<std::unique_ptr<BlockFile>> ThreadPort::leave() {
+  for (std::thread& thread : threads_) {
+    new (&thread) std::thread;
+  }
+  threads_.clear();
+  new (&mutex_) std::mutex;
+  new (&work_) std::condition_variable;
+  new (&done_) std::condition_variable;
+  return std::move(files_);
 }
 
 bool ThreadPort::submit(const IoRequest& request) {

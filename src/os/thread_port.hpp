@@ -39,6 +39,7 @@ class ThreadPort final : public WaitableIoPort {
   void wait(std::int64_t deadline_ns) override;
   void wake() override;
   bool watch(int) override { return false; }
+  std::vector<std::unique_ptr<BlockFile>> leave() override;
   const char* engine() const override { return "threads"; }
   const char* reason() const override { return reason_.c_str(); }
 

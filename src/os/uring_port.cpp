@@ -82,6 +82,7 @@ class UringPort final : public WaitableIoPort {
     watch_fd_ = fd;
     return true;
   }
+  std::vector<std::unique_ptr<BlockFile>> leave() override;
   const char* engine() const override { return "io_uring"; }
   const char* reason() const override { return ""; }
 
@@ -210,6 +211,13 @@ UringPort::~UringPort() {
       ::close(fd);
     }
   }
+}
+
+// What is unmapped and closed are this process's references. The ring is the parent's and lives on.
+std::vector<std::unique_ptr<BlockFile>> UringPort::leave() {
+  ::io_uring_queue_exit(&ring_);
+  ring_made_ = false;
+  return std::move(files_);
 }
 
 void UringPort::drain() {

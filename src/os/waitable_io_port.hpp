@@ -29,6 +29,9 @@ class WaitableIoPort : public IoPort {
   /// Before the first wait(): it returns from now on also while `fd` is readable. False: it cannot,
   /// and somebody else must read it. The descriptor outlives the port's last wait().
   virtual bool watch(int fd) = 0;
+  /// [child of fork, its only thread] Lets go of what it shares with the parent, whose requests go
+  /// on, and gives the devices back. Only the destructor may follow.
+  virtual std::vector<std::unique_ptr<BlockFile>> leave() = 0;
   /// "io_uring" or "threads".
   virtual const char* engine() const = 0;
   /// Why this engine and not a better one; empty when it is the best one.

@@ -437,4 +437,10 @@ void unlock_regions() {
   }
 }
 
+void renew_regions_lock() {
+  if (have_table()) {
+    new (&table().mutex) std::shared_mutex;
+  }
+}
+
 }  // namespace tiermem::preload

@@ -66,8 +66,10 @@ bool leave_tiers(Part range);
 /// All regions are brought in and stay. False: they do not fit.
 bool pin_all();
 
-/// Around fork, in this order.
+/// Around fork.
 void lock_regions();
 void unlock_regions();
+/// In the child of a fork, instead: whoever waited for the lock does not exist there.
+void renew_regions_lock();
 
 }  // namespace tiermem::preload

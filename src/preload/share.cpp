@@ -86,7 +86,7 @@ void follow(Context* context, std::uint64_t budget) {
     if (share > budget) {
       budget = seat().hold(share);
       (void)context->set_budget({Kind::dram, 0}, budget);
-    } else if (share < budget) {
+    } else if (share != 0 && share < budget) {  // 0: others have not given theirs up yet.
       if (const Status status = context->set_budget({Kind::dram, 0}, share); status.ok()) {
         budget = seat().hold(share);
       } else {

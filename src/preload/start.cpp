@@ -16,6 +16,7 @@
 #include "preload/region.hpp"
 #include "preload/share.hpp"
 #include "preload/tiering.hpp"
+#include "runtime/fork.hpp"
 
 namespace tiermem::preload {
 namespace {
@@ -52,7 +53,7 @@ __attribute__((destructor)) void on_exit() {
 }
 
 void after_fork_in_child() {
-  unlock_regions();
+  renew_regions_lock();
   rejoin_run_in_child();
 }
 
@@ -63,6 +64,7 @@ void start_process() {
     const ArenaScope inside;
     // Where address space is limited, the program needs most of it.
     (void)arena_enclose(std::bit_floor(std::min(kArenaBytes, host::address_space_limit() / 16)));
+    register_fork_handlers();
     ::pthread_atfork(lock_regions, unlock_regions, after_fork_in_child);
     return true;
   }();

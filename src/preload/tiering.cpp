@@ -51,7 +51,10 @@ bool start() {
     return false;
   }
   const std::uint64_t share = join_run();
-  const std::string spec = share != 0 ? fmt::format("dram={}", share) : std::string();
+  std::string spec = "fork=follow";
+  if (share != 0) {
+    spec += fmt::format("; dram={}", share);
+  }
   auto made = Context::create(spec, {.name = "preload"});
   if (!made.ok()) {
     log_error("no memory of this process is tiered: {}", made.message());

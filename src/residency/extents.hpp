@@ -74,11 +74,12 @@ struct Checksums;  // mover/checksum.hpp
 /// and no such space is dirty; nowhere iff the host's phase is `zero` or `lost`.
 struct Extent {
   SlotId slot{0};  ///< Meaningful iff `has_slot`. All-zero is the state of an unused extent.
-  Checksums* sums = nullptr;   ///< Of the bytes in the slot; owned. Null: none recorded.
-  std::uint32_t buffer = 0;    ///< Index of the record.
-  std::uint32_t transfer = 0;  ///< The one transfer under way, as its number + 1; 0: none.
-  std::uint32_t waiters = 0;   ///< Head of the list of needs that wait for this extent, + 1.
-  std::uint32_t holds = 0;     ///< Needs of granted requests: not a victim while above 0.
+  Checksums* sums = nullptr;     ///< Of the bytes in the slot; owned. Null: none recorded.
+  std::uint32_t buffer = 0;      ///< Index of the record.
+  std::uint32_t transfer = 0;    ///< The one transfer under way, as its number + 1; 0: none.
+  std::uint32_t waiters = 0;     ///< Head of the list of needs that wait for this extent, + 1.
+  std::uint32_t holds = 0;       ///< Needs of granted requests: not a victim while above 0.
+  std::uint32_t slot_stamp = 0;  ///< Forks when the slot was allocated: SharedSlots.
   bool has_slot : 1 = false;
   bool slot_stale : 1 =
       false;  ///< The slot's bytes are not whole: a write into it has begun or failed.

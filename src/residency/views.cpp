@@ -71,6 +71,20 @@ std::int64_t LiveViews::coarse_now_ns() noexcept {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+void LiveViews::before_fork() noexcept {
+  g_contexts_mutex.lock();
+  for (const auto& [id, views] : g_contexts) {
+    views->mutex_.lock();
+  }
+}
+
+void LiveViews::after_fork() noexcept {
+  for (const auto& [id, views] : g_contexts) {
+    views->mutex_.unlock();
+  }
+  g_contexts_mutex.unlock();
+}
+
 void LiveViews::after_fork_in_child() noexcept {
   t_thread = 0;  // The only thread here has another number than it had.
 }

@@ -128,7 +128,11 @@ class LiveViews {
   }
   std::uint64_t count();
 
-  /// For all contexts, by the one thread of a child of fork.
+  /// For all contexts, by the thread that forks: nobody is inside meanwhile. A view that another
+  /// thread holds stays held in the child.
+  static void before_fork() noexcept;
+  static void after_fork() noexcept;
+  /// Before it, in the child.
   static void after_fork_in_child() noexcept;
   /// Called when a thread ends: its chunks may be used by another.
   void give_back(const Vector<std::uint32_t>& chunks);

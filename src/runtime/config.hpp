@@ -22,6 +22,8 @@
 
 namespace tiermem {
 
+/// What a child of fork is to have of the context.
+enum class Fork : std::uint8_t { end, follow };
 enum class DirectIo : std::uint8_t { automatic, require };
 
 /// One directory or raw device of the block tier. `bytes` 0: a share of what the sized ones leave
@@ -55,6 +57,7 @@ struct Config {
   HugePages huge_pages = HugePages::automatic;
   bool userfault = true;  ///< False: userfaultfd is not used even where the kernel offers it.
   bool checksum = true;
+  Fork fork = Fork::end;
   unsigned hands = 0;           ///< load_config() never leaves 0.
   unsigned ahead = 6;           ///< Percent of the DRAM budget evicted ahead of need at most.
   std::uint64_t endurance = 0;  ///< Bytes a day that may be written to the block tier; 0: no limit.

@@ -37,6 +37,13 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
                 "alloc: preferred {} is not a tier of this context; see `tiermem topo`",
                 place_name(options.preferred));
   }
+  if (config.fork == Fork::follow && (options.flags & kMapped) == 0) {
+    return fail(
+        Code::unsupported,
+        "alloc: with fork=follow there are mapped buffers only, as no other follows a fork; "
+        "allocate with the flag mapped");
+  }
+  const ForkGate::Pass pass(gate_);
   BufferShape shape;
   shape.bytes = bytes;
   shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(extent));
@@ -95,6 +102,10 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
                 "adopt_file: '{}': an adopted file is read through views and cannot be mapped",
                 path);
   }
+  if (config.fork == Fork::follow) {
+    return fail(Code::unsupported,
+                "adopt_file: '{}': an adopted file cannot follow a fork (fork=follow)", path);
+  }
   const std::uint64_t extent = options.extent_bytes != 0 ? options.extent_bytes : config.extent;
   if (!std::has_single_bit(extent) || extent < kSmallestExtent || extent > kLargestExtent) {
     return fail(Code::invalid_argument,
@@ -134,6 +145,7 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
 }
 
 Status Context::Impl::free(Handle buffer) {
+  const ForkGate::Pass pass(gate_);
   const Code code = residency.make_spare(buffer);
   if (code == Code::stale_handle) {
     return fail(code, "free: handle {:#x} is not a live buffer: it was freed, or never given out",

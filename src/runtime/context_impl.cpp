@@ -1,4 +1,4 @@
-// Building a context, its threads, its end, and what a fork means for it.
+// Building a context, its threads and its end.
 #include "runtime/context_impl.hpp"
 
 #include <pthread.h>
@@ -20,11 +20,6 @@
 
 namespace tiermem {
 namespace {
-
-// Contexts alive, for fork. Locked over the fork, so that the child sees a whole list.
-std::mutex g_contexts_mutex;
-std::vector<Context::Impl*> g_contexts;
-std::once_flag g_fork_handlers;
 
 // Address space for the books; halved where the process may not have so much.
 constexpr std::uint32_t kMostExtents = 1u << 26;
@@ -109,6 +104,7 @@ Status Context::Impl::build(const HostFacts&) {
   dram_options.mechanism = config.mechanism;
   dram_options.huge_pages = config.huge_pages;
   dram_options.userfault = config.userfault;
+  dram_options.follow_forks = config.fork == Fork::follow;
   auto dram = DramTier::create(dram_options);
   if (!dram.ok()) {
     return std::move(dram).status();
@@ -119,19 +115,7 @@ Status Context::Impl::build(const HostFacts&) {
   faults_.attach(*dram_, std::min(kMostAhead, config.dram.budget / 4));
 
   std::vector<std::unique_ptr<BlockFile>> files;
-  std::uint64_t named = 0;
-  unsigned unnamed = 0;
-  for (const BlockDevice& device : config.block) {
-    named += device.bytes;
-    unnamed += device.bytes == 0 ? 1 : 0;
-  }
-  for (const BlockDevice& device : config.block) {
-    BlockFileOptions options;
-    options.path = device.path;
-    const std::uint64_t rest = config.block_budget - std::min(config.block_budget, named);
-    options.limit = device.bytes != 0 ? device.bytes : rest / unnamed;
-    options.reserve_free_bytes = config.reserve_free;
-    options.require_direct = config.direct == DirectIo::require;
+  for (const BlockFileOptions& options : file_options()) {
     auto file = BlockFile::open(options);
     if (!file.ok()) {
       return std::move(file).status();
@@ -139,12 +123,8 @@ Status Context::Impl::build(const HostFacts&) {
     files.push_back(std::move(file).value());
   }
   const bool has_block = !files.empty();
-  PortOptions port_options;
-  port_options.depth = config.depth;
-  port_options.engine = config.io_engine;
-  port_options.require = config.io_engine == Engine::io_uring;
   std::string reason;
-  port_ = make_io_port(std::move(files), port_options, reason);
+  port_ = make_io_port(std::move(files), port_options(), reason);
   if (port_ == nullptr) {
     return fail(Code::unavailable, "{}; accepted for io_engine: auto, io_uring, threads", reason);
   }
@@ -179,13 +159,46 @@ Status Context::Impl::build(const HostFacts&) {
   return {};
 }
 
-Status Context::Impl::start() {
-  std::call_once(g_fork_handlers,
-                 [] { ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); });
-  {
-    std::lock_guard lock(g_contexts_mutex);
-    g_contexts.push_back(this);
+std::vector<BlockFileOptions> Context::Impl::file_options() const {
+  std::uint64_t named = 0;
+  unsigned unnamed = 0;
+  for (const BlockDevice& device : config.block) {
+    named += device.bytes;
+    unnamed += device.bytes == 0 ? 1 : 0;
   }
+  std::vector<BlockFileOptions> all;
+  for (const BlockDevice& device : config.block) {
+    BlockFileOptions& options = all.emplace_back();
+    options.path = device.path;
+    const std::uint64_t rest = config.block_budget - std::min(config.block_budget, named);
+    options.limit = device.bytes != 0 ? device.bytes : rest / unnamed;
+    options.reserve_free_bytes = config.reserve_free;
+    options.require_direct = config.direct == DirectIo::require;
+  }
+  return all;
+}
+
+PortOptions Context::Impl::port_options() const {
+  PortOptions options;
+  options.depth = config.depth;
+  options.engine = config.io_engine;
+  options.require = config.io_engine == Engine::io_uring;
+  return options;
+}
+
+Status Context::Impl::start() {
+  register_fork_handlers();
+  enlist();
+  Status status = start_threads();
+  if (!status.ok()) {
+    stop();
+    return status;
+  }
+  state_.store(State::open, std::memory_order_release);
+  return {};
+}
+
+Status Context::Impl::start_threads() {
   const char* which = "the mover";
   try {
     // Where it can, the mover's thread sleeps on faults, too: a hop to another thread costs as much
@@ -197,14 +210,12 @@ Status Context::Impl::start() {
       fault_thread_ = std::thread([this] {
         const ArenaScope inside;
         quiet_thread("tiermem-fault");
-        faults_.run();
+        faults_.run(gate_);
       });
     }
   } catch (const std::system_error&) {
-    stop();
     return no_thread(which);
   }
-  state_.store(State::open, std::memory_order_release);
   return {};
 }
 
@@ -212,12 +223,18 @@ void Context::Impl::run_mover() {
   const ArenaScope inside;
   quiet_thread("tiermem-mover");
   while (!stop_.load(std::memory_order_acquire)) {
+    mover_->rest(still_.asked());
+    if (mover_->rested()) {
+      still_.stand();
+      continue;
+    }
     mover_->note_ordinal(ordinal.load(std::memory_order_relaxed));
     if (serves_faults_) {
-      faults_.serve_waiting(64);
+      faults_.serve_waiting(64);  // At rest, too: a hand may wait in one.
     }
     const std::int64_t now = now_ns();
-    const std::int64_t next = mover_->step(now);
+    const std::int64_t look = look_after_children(now);
+    const std::int64_t next = std::min(mover_->step(now), look);
     mover_->note_step(now_ns() - now);
     const std::int64_t wake = std::min(next, tell_observer(now));
     if (next > now && !lanes_->pending()) {
@@ -324,11 +341,7 @@ Status Context::Impl::close(bool force, Timeout timeout) {
 }
 
 void Context::Impl::stop() {
-  {
-    std::lock_guard lock(g_contexts_mutex);
-    std::erase(g_contexts, this);
-  }
-  stop_.store(true, std::memory_order_release);
+  order_stop();
   if (mover_thread_.joinable()) {
     port_->wake();
     mover_thread_.join();
@@ -342,7 +355,7 @@ void Context::Impl::stop() {
 Context::Impl::~Impl() {
   if (state_.load(std::memory_order_acquire) == State::forked) {
     // Threads, ring and userfaultfd are the parent's; its memory is shared. Nothing here may be
-    // touched.
+    // touched, and the handlers of fork have forgotten it.
     mover_thread_.detach();
     if (fault_thread_.joinable()) {
       fault_thread_.detach();
@@ -358,30 +371,19 @@ Context::Impl::~Impl() {
   }
   (void)close(true, Timeout::seconds(10));
   stop();
+  delist();
   // Users before what they use: transfers into frames must be over before frames go.
   hands_.reset();
   mover_.reset();
   block_.reset();
   files_.reset();
   port_.reset();
-}
-
-void Context::Impl::before_fork() {
-  g_contexts_mutex.lock();
-  arena_before_fork();
-}
-void Context::Impl::after_fork_in_parent() {
-  arena_after_fork();
-  g_contexts_mutex.unlock();
-}
-void Context::Impl::after_fork_in_child() {
-  arena_after_fork();
-  LiveViews::after_fork_in_child();
-  for (Impl* impl : g_contexts) {
-    impl->state_.store(State::forked, std::memory_order_release);
+  for (const Child& child : children_) {
+    ::close(child.lifeline);
   }
-  g_contexts.clear();
-  g_contexts_mutex.unlock();
+  for (const int end : lifelines_) {
+    ::close(end);
+  }
 }
 
 // ---- Requests ----------------------------------------------------------------------------------

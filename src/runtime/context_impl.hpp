@@ -19,6 +19,7 @@
 #include "residency/residency.hpp"
 #include "runtime/config.hpp"
 #include "runtime/faults.hpp"
+#include "runtime/fork.hpp"
 #include "runtime/ops.hpp"
 #include "runtime/workers.hpp"
 #include "tier/block.hpp"
@@ -86,6 +87,12 @@ class Context::Impl {
   const BlockTier* block() const { return block_.get(); }
   const Faults& faults() const { return faults_; }
 
+  // fork.cpp: by the thread that forks.
+  void before_fork();
+  void after_fork_in_parent();
+  /// False: the context ends here, and its windows with it.
+  bool after_fork_in_child();
+
  private:
   enum class State : std::uint8_t { open, closing, closed, forked };
 
@@ -97,9 +104,22 @@ class Context::Impl {
   std::int64_t tell_observer(std::int64_t now);
   std::string list_views();
 
-  static void before_fork();
-  static void after_fork_in_parent();
-  static void after_fork_in_child();
+  Status start_threads();
+  std::vector<BlockFileOptions> file_options() const;
+  PortOptions port_options() const;
+
+  // fork.cpp
+  struct Child {
+    int lifeline = -1;  // Reads end-of-file once nobody holds the other end: it has ended.
+    std::uint32_t number = 0;
+  };
+  void enlist();
+  void delist();
+  void order_stop();
+  Status follow_fork();
+  std::string add_own_files(std::vector<std::unique_ptr<BlockFile>>& files);
+  void reap_children();
+  std::int64_t look_after_children(std::int64_t now);
 
   Faults faults_;
   std::unique_ptr<DramTier> dram_;
@@ -112,7 +132,7 @@ class Context::Impl {
 
   std::atomic<State> state_{State::closed};  // Open once it has all its threads.
   std::atomic<std::uint32_t> next_domain_{1};
-  bool serves_faults_ = false;  // The mover's thread; else fault_thread_ does. Constant.
+  bool serves_faults_ = false;  // The mover's thread; else fault_thread_ does.
   std::atomic<bool> stop_{false};
   std::atomic<Observer> observer_{nullptr};  // Published with observe_every_ns_.
   std::int64_t observe_every_ns_ = 0;
@@ -120,6 +140,16 @@ class Context::Impl {
   std::uint64_t observed_ = 0;             // Mover::activity() at the last call.
   std::atomic<std::uint32_t> posting_{0};  // Threads inside post().
   std::mutex close_mutex_;
+
+  StandStill still_;
+  ForkGate gate_{config.fork == Fork::follow};
+  // Of the thread that forks, while the mover stands; else of the mover's.
+  bool held_ = false, follows_ = false;  // This fork: all is held up for it; the child may go on.
+  int lifeline_[2] = {-1, -1};           // Of the child that is being made: held by it, read here.
+  Vector<Child> children_;
+  Vector<int> lifelines_;  // Held for this process's ancestors, whose slots it reads.
+  std::int64_t next_look_ = 0;
+
   std::thread mover_thread_, fault_thread_;
 };
 

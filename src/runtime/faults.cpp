@@ -41,9 +41,10 @@ Streams::Ahead Streams::touched(Handle buffer, std::uint32_t thread, std::uint32
   return {};
 }
 
-void Faults::run() {
+void Faults::run(ForkGate& gate) {
   Fault fault;
   while (dram_->next_fault(-1, fault)) {
+    const ForkGate::Pass pass(gate);
     answer(fault);
   }
 }
@@ -57,6 +58,10 @@ void Faults::serve_waiting(unsigned most) {
 
 void Faults::answer(const Fault& fault) {
   auto* const address = reinterpret_cast<std::byte*>(fault.address);
+  if (dram_->is_own(fault)) {
+    dram_->fill_hole(address);
+    return;
+  }
   Window window;
   std::byte* begin = nullptr;
   {

@@ -16,6 +16,7 @@
 #include "base/arena.hpp"
 #include "mover/request.hpp"
 #include "residency/residency.hpp"
+#include "runtime/fork.hpp"
 #include "tier/dram.hpp"
 
 namespace tiermem {
@@ -64,8 +65,8 @@ class Faults {
     ahead_bytes_ = ahead_bytes;
   }
   void on_refusal(Refusal refusal) { refusal_.store(refusal, std::memory_order_release); }
-  /// Until the tier stops its faults.
-  void run();
+  /// Until the tier stops its faults; each is served inside the gate.
+  void run(ForkGate& gate);
   /// Instead of run(), again and again by the thread that sleeps on the tier's descriptor: begins
   /// to serve what waits, at most so many.
   void serve_waiting(unsigned most);

@@ -36,6 +36,10 @@ class Ops {
   bool cancel(OpHandle op);
   std::size_t live() const;
 
+  /// [who forks] Nobody is inside meanwhile.
+  void before_fork() { mutex_.lock(); }
+  void after_fork() { mutex_.unlock(); }
+
  private:
   struct Entry {
     std::unique_ptr<Request> request;

@@ -87,6 +87,13 @@ constexpr std::array kOptions = {
            "Checksums of every slot, verified before its bytes are shown.",
            "OptionsTest.checksum_decides_whether_a_changed_slot_is_noticed",
            set<&Config::checksum>},
+    Option{
+        "fork", choice, "end", 0, 0, "end|follow", "TIERMEM_FORK",
+        "What a child of fork has. `end`: readable views and a closed context. `follow`: the "
+        "context, with the bytes as of the fork, beside the parent's; only mapped buffers may be "
+        "allocated.",
+        "Fork.a_child_sees_the_bytes_of_the_fork_while_the_parent_overwrites_them",
+        set<&Config::fork>},
     Option{"hands", count, "0", 0, 256, "", "TIERMEM_HANDS",
            "Worker threads. 0: one fewer than the processors allowed, at least 1, at most 4.",
            "ConfigTest.hands_follow_the_processors_unless_named", set<&Config::hands>},

@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <new>
 #include <system_error>
 
 #include "base/arena.hpp"
@@ -12,6 +13,10 @@
 namespace tiermem {
 
 Workers::Workers(unsigned threads, std::function<void()> wake) : wake_(std::move(wake)) {
+  start(threads);
+}
+
+void Workers::start(unsigned threads) {
   threads_.reserve(threads);
   for (unsigned i = 0; i < threads; ++i) {
     try {
@@ -32,6 +37,20 @@ Workers::~Workers() {
   for (std::thread& thread : threads_) {
     thread.join();
   }
+}
+
+// Who waited or held the mutex does not exist here: these cannot be used, nor be destroyed.
+bool Workers::follow_fork() {
+  const auto threads = static_cast<unsigned>(threads_.size());
+  for (std::thread& thread : threads_) {
+    new (&thread) std::thread;
+  }
+  threads_.clear();
+  new (&mutex_) std::mutex;
+  new (&available_) std::condition_variable;
+  asleep_ = 0;
+  start(threads);
+  return works();
 }
 
 void Workers::submit(Job* job) {

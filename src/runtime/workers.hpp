@@ -21,10 +21,14 @@ class Workers final : public Hands {
   /// Waits for the jobs that run; those that only wait are dropped.
   ~Workers() override;
 
+  /// [child of fork, its only thread] No job is under way. Threads of this process; false: not one.
+  bool follow_fork();
+
   void submit(Job* job) override;
   std::size_t reap(std::span<Job*> done) override;
 
  private:
+  void start(unsigned threads);
   void work();
 
   const std::function<void()> wake_;

@@ -14,36 +14,25 @@ namespace {
 constexpr const char* kSetting = "nvme=DIR:SIZE";
 constexpr std::uint64_t kLargestPiece = std::uint64_t{1} << 30;  // A request's length has 32 bits.
 
-std::vector<std::uint64_t> limits_of(const IoPort& port) {
-  std::vector<std::uint64_t> limits;
-  for (unsigned d = 0; d < port.devices(); ++d) {
-    limits.push_back(port.facts(static_cast<std::uint16_t>(d)).limit);
-  }
-  return limits;
-}
-
-std::uint64_t sum(const std::vector<std::uint64_t>& values) {
-  std::uint64_t total = 0;
-  for (const std::uint64_t value : values) {
-    total += value;
-  }
-  return total;
-}
-
 }  // namespace
 
 BlockTier::BlockTier(IoPort& port, const BlockOptions& options)
     : port_(port),
       options_(options),
-      devices_(port.devices()),
-      slots_(limits_of(port)),
-      most_(sum(limits_of(port))),
-      budget_(std::min(options.budget, most_)) {
+      slots_(std::span<const std::uint64_t>()),
+      budget_(options.budget) {
   options_.depth = std::max(options.depth, 1U);
+  add_devices();
+}
+
+/// Those that the port has and this tier does not know yet.
+void BlockTier::add_devices() {
   std::uint64_t unit = kSmallestExtent;  // Of pieces: no cut inside a block.
-  for (std::uint16_t d = 0; d < devices_.size(); ++d) {
-    const DeviceFacts facts = port.facts(d);
-    Device& device = devices_[d];
+  for (auto d = static_cast<std::uint16_t>(devices_.size()); d < port_.devices(); ++d) {
+    const DeviceFacts facts = port_.facts(d);
+    Device& device = devices_.emplace_back();
+    slots_.add_device(facts.limit);
+    most_ += facts.limit;
     set_text(device.name, facts.name);
     device.block = std::max(facts.block_bytes, 1U);
     unit = std::max<std::uint64_t>(unit, device.block);
@@ -52,26 +41,42 @@ BlockTier::BlockTier(IoPort& port, const BlockOptions& options)
     set_text(device.counters.reason, facts.reason);
     slots_.extend(d, std::min(facts.size, slots_.limit(d)) / kSmallestExtent * kSmallestExtent);
   }
+  budget_ = std::min(budget_, most_);
   options_.piece_bytes = std::clamp(options_.piece_bytes / unit * unit, unit, kLargestPiece);
   const unsigned records = depth();
-  transfers_.resize(records);
-  pieces_.resize(records);
-  for (std::uint32_t i = records; i-- > 0;) {
-    free_transfers_.push_back(i);
+  for (std::uint32_t i = records; i-- > pieces_.size();) {
     free_pieces_.push_back(i);
   }
+  for (std::uint32_t i = records; i-- > transfers_.size();) {
+    free_transfers_.push_back(i);
+  }
+  pieces_.resize(records);
+  transfers_.resize(std::max<std::size_t>(transfers_.size(), records));
+}
+
+void BlockTier::follow_fork(const char* why_none) {
+  for (Device& device : devices_) {
+    device.inherited = true;
+    device.promised = 0;
+  }
+  const std::uint64_t asked = budget_ == most_ ? options_.budget : budget_;
+  most_ = 0;
+  budget_ = asked;
+  why_none_ = why_none;
+  add_devices();
 }
 
 BlockTier::~BlockTier() = default;
 
 bool BlockTier::may_hold_slots(std::uint16_t d, std::uint64_t avoid) const {
-  return devices_[d].writable && !devices_[d].degraded && (avoid >> d & 1) == 0;
+  return devices_[d].writable && !devices_[d].degraded && !devices_[d].inherited &&
+         (avoid >> d & 1) == 0;
 }
 
 std::uint64_t BlockTier::in_use() const {
   std::uint64_t bytes = 0;
   for (std::uint16_t d = 0; d < devices_.size(); ++d) {
-    bytes += slots_.in_use(d);
+    bytes += devices_[d].inherited ? 0 : slots_.in_use(d);
   }
   return bytes;
 }
@@ -80,7 +85,7 @@ std::uint64_t BlockTier::in_use() const {
 std::uint64_t BlockTier::physical() const {
   std::uint64_t bytes = growing_bytes_;
   for (std::uint16_t d = 0; d < devices_.size(); ++d) {
-    bytes += slots_.size(d);
+    bytes += devices_[d].inherited ? 0 : slots_.size(d);
   }
   return bytes;
 }
@@ -183,10 +188,10 @@ DeviceCounters BlockTier::counters(std::uint16_t device) const {
 }
 
 /// Every device is degraded: no budget would help, so this names what broke instead.
-Status BlockTier::given_up() const {
+Status BlockTier::given_up(unsigned devices) const {
   const Device& last = devices_.back();
-  ErrorInfo info = error_info(Code::io_error, "{} of {} devices take no more writes: {}",
-                              devices_.size(), devices_.size(), last.degraded_why);
+  ErrorInfo info = error_info(Code::io_error, "{} of {} devices take no more writes: {}", devices,
+                              devices, last.degraded_why);
   info.native = last.degraded_native;
   info.tier = place();
   set_text(info.setting, kSetting);
@@ -194,24 +199,27 @@ Status BlockTier::given_up() const {
 }
 
 Status BlockTier::no_capacity(std::uint64_t bytes, std::uint64_t avoid) const {
+  unsigned own = 0;
   unsigned unusable = 0;
   unsigned broken = 0;
-  std::string why;
+  std::string why = why_none_;
   for (std::uint16_t d = 0; d < devices_.size(); ++d) {
+    if (devices_[d].inherited) {
+      continue;
+    }
+    ++own;
     unusable += may_hold_slots(d, avoid) ? 0 : 1;
     broken += devices_[d].degraded ? 1 : 0;
     if (why.empty()) {
       why = devices_[d].degraded ? devices_[d].degraded_why : devices_[d].growth_error;
     }
   }
-  if (broken == devices_.size()) {
-    return given_up();
+  if (own != 0 && broken == own) {
+    return given_up(own);
   }
   // The cause first: a sentence that this one becomes a part of may be cut at its end.
   const std::string out_of_use =
-      unusable == 0
-          ? ""
-          : fmt::format("; {} of {} devices avoided or degraded", unusable, devices_.size());
+      unusable == 0 ? "" : fmt::format("; {} of {} devices avoided or degraded", unusable, own);
   ErrorInfo info = error_info(
       Code::no_capacity,
       "block tier {}: no room for a slot of {}: {}{}budget {}, slots {}, files {}{}; raise {}",

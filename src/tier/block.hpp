@@ -69,6 +69,10 @@ class BlockTier final : public SlotTier {
   Result<SlotId> allocate(std::uint64_t bytes, std::uint64_t avoid) override;
   /// No transfer of the slot may be under way.
   void free(SlotId slot) override;
+  /// [child of fork, its only thread] Nothing is under way. The devices so far are the parent's:
+  /// their slots are read, and neither allocated nor freed. What the port has beyond them is this
+  /// process's, and has all of the budget. `why_none`: for refusals, if there is nothing.
+  void follow_fork(const char* why_none);
   SlotBooks books() const override;
   /// Files never shrink: below physical, a smaller budget stops growth and new slots only.
   void set_budget(std::uint64_t bytes) override;
@@ -129,6 +133,7 @@ class BlockTier final : public SlotTier {
     char name[64] = {};
     std::uint32_t block = 512;
     bool writable = true;
+    bool inherited = false;  ///< From the parent of this process: for reading.
     // The mover's.
     Queue waiting;                  ///< Transfers with pieces still to cut.
     Queue again;                    ///< Pieces whose request must be made (again).
@@ -146,12 +151,13 @@ class BlockTier final : public SlotTier {
     int degraded_native = 0;
   };
 
+  void add_devices();
   bool may_hold_slots(std::uint16_t device, std::uint64_t avoid) const;
   std::uint64_t growth_for(std::uint16_t device, std::uint64_t bytes) const;
   std::uint64_t physical() const;
   std::uint64_t in_use() const;
   Status no_capacity(std::uint64_t bytes, std::uint64_t avoid) const;
-  Status given_up() const;
+  Status given_up(unsigned devices) const;
   Status grow_device(std::uint16_t device, std::uint64_t bytes, std::unique_lock<std::mutex>& lock);
 
   void issue();
@@ -193,9 +199,10 @@ class BlockTier final : public SlotTier {
   mutable std::mutex mutex_;
   std::condition_variable grown_;
   SlotAllocator slots_;
-  const std::uint64_t most_;  ///< The sum of the devices' limits: no budget is above it.
+  std::uint64_t most_ = 0;  ///< The sum of the devices' limits: no budget is above it.
   std::uint64_t budget_;
   std::uint64_t growing_bytes_ = 0;  ///< Physical already for the books, not yet for slots_.
+  std::string why_none_;             ///< Why a child of fork has no device of its own.
   std::uint64_t wanted_ = 0;         ///< Devices that the last `busy` allocation would take.
 };
 

@@ -28,8 +28,8 @@ WindowArenaOptions arena_options(const DramOptions& options, const DramFacts& fa
   result.least_bytes = std::min(result.least_bytes, options.window_reserve_bytes);
   result.huge = huge && facts.huge_pages;
   result.accessible = mechanism != Mechanism::remap;
-  // A child has no userfaultfd: absent bytes would read as zeros there.
-  result.inherited = !mapped;
+  // A child that has no userfaultfd would read absent bytes as zeros.
+  result.inherited = !mapped || options.follow_forks;
   result.registered_with = mechanism == Mechanism::uffd_move ? &userfault : nullptr;
   return result;
 }
@@ -349,6 +349,49 @@ void DramTier::stop_faults() {
   const std::uint64_t one = 1;
   while (write(stop_, &one, sizeof(one)) < 0 && errno == EINTR) {
   }
+}
+
+// Fork.
+
+Status DramTier::follow_fork() {
+  const auto refused = [](const char* what, int error) {
+    return fail_native(Code::unavailable, error, "{}: {}", what, std::strerror(error));
+  };
+  userfault_ = Userfault::open(true);  // The parent's is closed here.
+  if (!userfault_.ok()) {
+    return fail(Code::unavailable, "no userfaultfd: {}", userfault_.facts().reason);
+  }
+  for (WindowArena* arena : {&mapped_.huge, &mapped_.small}) {
+    if (const int error = arena->follow_fork(); error != 0) {
+      return refused("registering windows again", error);
+    }
+  }
+  for (Nursery* nursery : {huge_nursery_.get(), small_nursery_.get()}) {
+    if (Status again = nursery == nullptr ? Status() : nursery->follow_fork(); !again.ok()) {
+      return again;
+    }
+  }
+  for (const auto& sizes : pools_) {
+    for (const std::unique_ptr<FramePool>& each : sizes) {
+      if (const int error = each == nullptr ? 0 : each->follow_fork(); error != 0) {
+        return refused("mapping homes of frames again", error);
+      }
+    }
+  }
+  close(stop_);
+  stop_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  return stop_ >= 0 ? Status() : refused("eventfd", errno);
+}
+
+void DramTier::forget_free_pages() {
+  while (begin_trim(~std::uint64_t{0}) != 0) {
+    finish_trim();
+  }
+}
+
+void DramTier::close_windows() {
+  mapped_.huge.close();
+  mapped_.small.close();
 }
 
 bool DramTier::test_consistent() const {

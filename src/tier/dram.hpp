@@ -44,6 +44,7 @@ struct DramOptions {
   HugePages huge_pages = HugePages::automatic;
   std::uint64_t window_reserve_bytes = std::uint64_t{1} << 40;  ///< Address space at a time.
   bool userfault = true;        ///< False: userfaultfd is not even tried.
+  bool follow_forks = false;    ///< Mapped windows are inherited, and a child calls follow_fork().
   std::uint64_t map_limit = 0;  ///< Mappings the process may have; 0: as vm.max_map_count says.
   Place place{Kind::dram, 0};
 };
@@ -94,6 +95,7 @@ class DramTier final : public AddressableTier {
   Status map(FrameId frame, std::byte* at, Mechanism& used) override;
   Status unmap(FrameId frame, std::byte* at) override;
   Status withdraw(FrameId frame, std::byte* at) override;
+  bool withdraws_slowly(FrameId frame) const override;
   Status restore(FrameId frame, std::byte* at) override;
 
   /// [mover] The frame's pages may be referenced from outside (a pipe, a zero-copy send): when it
@@ -119,6 +121,22 @@ class DramTier final : public AddressableTier {
   void clear_poison(std::byte* address, std::uint64_t bytes);
   /// [any] Zeros for a page that the program emptied in a mapped window; its waiters go on.
   void fill_hole(std::byte* address);
+  /// [fault reader] The toucher is a hand at work on a withdrawal: it gets zeros, and no transfer
+  /// may be asked for, which would wait for the hand.
+  bool is_own(const Fault& fault) const { return mapper_.unshares(fault.thread); }
+
+  // Around fork. No hand and no fault reader may be inside.
+  /// [who forked] In parent and child: the pages that are in windows are shared from now on.
+  void note_fork() { forks_.fetch_add(1); }
+  /// [child of fork, its only thread] A userfaultfd of its own, and what was not inherited is
+  /// mapped again. After an error only close_windows() may follow.
+  Status follow_fork();
+  /// [child of fork, its only thread] After it: free frames have lost their pages. All that are in
+  /// use are in windows.
+  void forget_free_pages();
+  /// [child of fork, its only thread] A touch of a mapped window is SIGSEGV from now on.
+  void close_windows();
+
   /// [any] next_fault returns false from now on.
   void stop_faults();
   /// [any] True when touches of absent extents are seen.
@@ -171,7 +189,7 @@ class DramTier final : public AddressableTier {
   const DramOptions options_;
   DramFacts facts_;
   Userfault userfault_;
-  int stop_ = -1;
+  int stop_ = -1;  // Changed by follow_fork() only.
   bool require_huge_ = false;
 
   // These synchronise themselves.
@@ -183,6 +201,8 @@ class DramTier final : public AddressableTier {
   };
   Arenas windows_, mapped_;
   std::mutex slab_pages_mutex_;  // One hand at a time brings a slab chunk its pages.
+
+  std::atomic<std::uint32_t> forks_{0};  // Written by who forks, read by hands and the mover.
 
   // The mover's. Hands read the pointers of pools whose frames they hold.
   FrameBooks books_;

@@ -17,6 +17,7 @@ struct DramCounts {
   Number partial_moves{};   ///< Of both: some pages had moved before the kernel refused.
   Number remaps_refused{};  ///< Too many mappings.
   Number withdrawals_refused{};  ///< Mapped, and could not leave: page-locked.
+  Number unshared{};  ///< Mapped, and made this process's own first: in the window since a fork.
   Number populated{}, populated_bytes{};
   Number cleared_bytes{};
   Number huge_asked{}, huge_got{};  ///< 2 MiB pages. Got is known from Linux 6.7 on.
@@ -47,6 +48,7 @@ inline DramCounters snapshot(const LiveDramCounters& live) {
           live.partial_moves,
           live.remaps_refused,
           live.withdrawals_refused,
+          live.unshared,
           live.populated,
           live.populated_bytes,
           live.cleared_bytes,

@@ -204,9 +204,15 @@ Status DramTier::withdraw(FrameId id, std::byte* at) {
   if (frame.at != at || mechanism_of(parts.pool) != Mechanism::uffd_move) {
     return fail(Code::internal, "a frame cannot be withdrawn from a window that it is not in");
   }
-  MapResult result = mapper_.withdraw({of.home(parts.index), at, of.bytes(), frame.huge});
+  MapResult result = mapper_.withdraw(
+      {of.home(parts.index), at, of.bytes(), frame.huge, frame.forks != forks_.load()});
   settle(frame, at, result);
   return std::move(result.status);
+}
+
+bool DramTier::withdraws_slowly(FrameId id) const {
+  const Parts parts = unpack(id);
+  return pool(parts).frame(parts.index).forks != forks_.load();
 }
 
 Status DramTier::restore(FrameId id, std::byte* at) {
@@ -217,6 +223,7 @@ Status DramTier::restore(FrameId id, std::byte* at) {
     return fail(Code::internal, "a frame that is {} cannot appear in a mapped window",
                 frame.at != nullptr ? "in a window already" : "fresh");
   }
+  frame.forks = forks_.load();  // Before: a fork in between is one more.
   const MapResult result = mapper_.restore({of.home(parts.index), at, of.bytes(), frame.huge});
   settle(frame, at, result);
   return {};

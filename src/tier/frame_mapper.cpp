@@ -1,6 +1,9 @@
 // The three mechanisms.
 #include "tier/frame_mapper.hpp"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -102,18 +105,21 @@ MapResult FrameMapper::in_by_copy(const MapPlace& place, std::uint64_t moved, in
 }
 
 MapResult FrameMapper::moved_out(const MapPlace& place) {
-  if (!place.huge && place.bytes >= host::kHugePage) {
-    host::drop(place.at, place.bytes);  // Page tables of small pages would keep huge ones out.
-  }
   counters_.moved_out_uffd += 1;
-  // Whatever the program did to the window's mapping may have split its pages. Asking costs a
-  // microsecond; not knowing, 300 at each later move.
+  // Whatever the program did to the window's mapping, or a fork, may have split its pages. Asking
+  // costs a microsecond; not knowing, 300 at each later move.
   const bool huge =
       place.huge && host::huge_bytes(place.home, place.bytes).value_or(place.bytes) == place.bytes;
+  if (!huge && place.bytes >= host::kHugePage) {
+    host::drop(place.at, place.bytes);  // Page tables of small pages would keep huge ones out.
+  }
   return {.end = MapEnd::home, .used = Mechanism::uffd_move, .huge = huge};
 }
 
 MapResult FrameMapper::withdraw(const MapPlace& place) {
+  if (place.forked) {
+    unshare(place.at, place.bytes);
+  }
   UserfaultProgress moved = userfault_.move(place.home, place.at, place.bytes);
   while (moved.error == ENOENT && moved.done < place.bytes) {
     // A page that the program has emptied leaves as zeros; or as what a toucher, who waits for it,
@@ -267,6 +273,40 @@ MapResult FrameMapper::out_as_is(const MapPlace& place) {
   }
   counters_.moved_out_place += 1;
   return {.end = MapEnd::dropped};
+}
+
+// Shared pages do not move. The kernel never leaves a locked page shared, so those that are refused
+// afterwards are locked, and none was copied under a device's hands.
+void FrameMapper::unshare(std::byte* address, std::uint64_t bytes) {
+  const auto thread = static_cast<std::uint32_t>(::syscall(SYS_gettid));
+  const auto note = [&](auto&& change) {
+    const std::lock_guard lock(unsharing_mutex_);
+    change();
+    unsharing_count_.store(static_cast<unsigned>(unsharing_.size()));
+  };
+  note([&] { unsharing_.push_back(thread); });
+  if (host::unshare(address, bytes) == EFAULT) {
+    // A hole, and nobody serves the kernel's faults.
+    for (std::uint64_t at = 0; at < bytes; at += host::kPage) {
+      (void)userfault_.zero(address + at, host::kPage);
+    }
+    (void)host::unshare(address, bytes);
+  }
+  note([&] { std::erase(unsharing_, thread); });
+  if (bytes >= host::kHugePage) {
+    // Of a huge page that was copied in part, the kernel (6.18) does not move the rest, since it
+    // asks the first of its pages whose it is. As one huge page it moves, and stays one.
+    (void)host::advise(address, bytes, host::Advise::collapse);
+  }
+  counters_.unshared += 1;
+}
+
+bool FrameMapper::unshares(std::uint32_t thread) const {
+  if (unsharing_count_.load() == 0) {
+    return false;
+  }
+  const std::lock_guard lock(unsharing_mutex_);
+  return std::find(unsharing_.begin(), unsharing_.end(), thread) != unsharing_.end();
 }
 
 bool FrameMapper::poison(std::byte* address) {

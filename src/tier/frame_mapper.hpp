@@ -2,8 +2,8 @@
 // extent. Knows addresses and lengths, no pool and no budget.
 //
 // Threads: hands call in and out, at once for different extents; the fault reader calls poison; any
-// thread may forget a range that has no frames. The poisoned set has its own mutex, never held
-// across a system call.
+// thread may forget a range that has no frames. The poisoned set and the list of threads that
+// unshare have a mutex each, never held across a system call.
 //
 // What is true between calls, for an extent of n bytes with home h and window address w:
 //   at home:   pages at h, none at w;         in the window: pages at w, none at h;
@@ -16,6 +16,7 @@
 #include <mutex>
 #include <set>
 
+#include "base/arena.hpp"
 #include "os/userfault.hpp"
 #include "tier/dram_counters.hpp"
 #include "tier/tier.hpp"
@@ -26,7 +27,8 @@ struct MapPlace {
   std::byte* home = nullptr;  ///< Null when frames have no memory of their own (in_place).
   std::byte* at = nullptr;
   std::uint64_t bytes = 0;
-  bool huge = false;  ///< The pages are huge, as far as known.
+  bool huge = false;    ///< The pages are huge, as far as known.
+  bool forked = false;  ///< In the window since before a fork: pages may be shared with a child.
 };
 
 /// Where the pages are afterwards.
@@ -46,10 +48,15 @@ class FrameMapper {
 
   MapResult in(Mechanism mechanism, const MapPlace& place);
   MapResult out(Mechanism mechanism, const MapPlace& place);
-  /// Out by a move, or not at all: `busy`, and the pages are in the window as before.
+  /// Out by a move, or not at all: `busy`, and the pages are in the window as before. Pages that a
+  /// fork shares are made this process's own first; that waits in a fault where the program empties
+  /// one meanwhile, which whoever reads faults must fill: unshares().
   MapResult withdraw(const MapPlace& place);
   /// In, and nothing is dropped on the way: asked until it is done.
   MapResult restore(const MapPlace& place);
+
+  /// [any] The thread is making pages its process's own: a page it misses is a hole.
+  bool unshares(std::uint32_t thread) const;
 
   /// The page at `address` raises SIGBUS from now on; its waiters go on. False when a page arrived
   /// meanwhile: they go on to that.
@@ -67,6 +74,7 @@ class FrameMapper {
   MapResult in_as_is(const MapPlace& place);
   MapResult out_as_is(const MapPlace& place);
 
+  void unshare(std::byte* address, std::uint64_t bytes);
   bool take_poisoned(std::byte* address, std::uint64_t bytes);
   bool room_for_mapping();
 
@@ -77,6 +85,10 @@ class FrameMapper {
   std::atomic<std::uint64_t> poisoned_count_{0};  // Written under poison_mutex_, read by hands.
   std::mutex poison_mutex_;
   std::set<std::byte*> poisoned_;  // Guarded by poison_mutex_. Pages.
+
+  std::atomic<unsigned> unsharing_count_{0};  // Written under unsharing_mutex_.
+  mutable std::mutex unsharing_mutex_;
+  Vector<std::uint32_t> unsharing_;  // Guarded by unsharing_mutex_. Threads, as the kernel counts.
 
   std::mutex mapping_mutex_;
   std::uint64_t mappings_ = 0;  // Guarded by mapping_mutex_. Never less than there are, about.

@@ -55,17 +55,10 @@ bool FramePool::grow() {
     if (!range.ok()) {
       return false;
     }
-    std::byte* const base = range->data();
-    // Refused advice costs speed, not correctness, but for these two.
-    host::advise(base, segment_bytes_, homes_.huge ? host::Advise::huge : host::Advise::no_huge);
-    if (!homes_.inherited && host::advise(base, segment_bytes_, host::Advise::dont_fork) != 0) {
+    if (dress(range->data()) != 0) {
       return false;
     }
-    if (homes_.registered_with != nullptr &&
-        homes_.registered_with->register_missing(base, segment_bytes_) != 0) {
-      return false;
-    }
-    next_home_ = base + segment_bytes_;
+    next_home_ = range->data() + segment_bytes_;
     fresh->range = std::move(*range);
   }
   fresh->frames = std::make_unique<Frame[]>(frames_in_segment_);
@@ -76,6 +69,31 @@ bool FramePool::grow() {
   shelf_owner_.back()->segments[segments_ % 1024].store(fresh.release(), std::memory_order_release);
   ++segments_;
   return true;
+}
+
+int FramePool::dress(std::byte* base) const {
+  // Refused advice costs speed, not correctness, but for these two.
+  host::advise(base, segment_bytes_, homes_.huge ? host::Advise::huge : host::Advise::no_huge);
+  if (!homes_.inherited) {
+    if (const int error = host::advise(base, segment_bytes_, host::Advise::dont_fork); error != 0) {
+      return error;
+    }
+  }
+  return homes_.registered_with == nullptr
+             ? 0
+             : homes_.registered_with->register_missing(base, segment_bytes_);
+}
+
+int FramePool::follow_fork() {
+  for (std::uint32_t number = 0; homes_.memory && number < segments_; ++number) {
+    host::AddressRange& range = segment(number * frames_in_segment_).range;
+    int error = host::reserve_again(range);
+    error = error != 0 ? error : dress(range.data());
+    if (error != 0) {
+      return error;
+    }
+  }
+  return 0;
 }
 
 std::uint32_t FramePool::take_cached(std::uint32_t domain) {

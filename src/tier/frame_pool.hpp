@@ -40,6 +40,7 @@ struct Frame {
   std::uint32_t older = kNoFrame, younger = kNoFrame;
   std::uint32_t kin_older = kNoFrame, kin_younger = kNoFrame;
   State state = State::free;
+  std::uint32_t forks = 0;  // [hand] How many there had been when it came into its window.
   bool pages = false;       // [hand] False: fresh.
   bool huge = false;        // [hand] Its pages are huge, as far as known.
   bool split = false;       // [hand] They were huge once: populate() repairs.
@@ -74,6 +75,10 @@ class FramePool {
   std::uint32_t coldest() const { return age_.oldest; }
   std::uint32_t take_coldest();
 
+  /// [child of fork, its only thread] Homes are not inherited: the same addresses, empty. 0 or
+  /// errno.
+  int follow_fork();
+
   Frame& frame(std::uint32_t index) const;
   std::byte* home(std::uint32_t index) const;
 
@@ -97,6 +102,7 @@ class FramePool {
   };
 
   bool grow();
+  int dress(std::byte* base) const;
   Segment& segment(std::uint32_t index) const;
   void link(std::uint32_t index);
   void unlink(std::uint32_t index);

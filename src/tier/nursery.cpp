@@ -65,6 +65,14 @@ Nursery::Nursery(const Userfault& userfault, bool huge, host::AddressRange range
   }
 }
 
+Status Nursery::follow_fork() {
+  if (const int error = host::reserve_again(range_); error != 0) {
+    return fail_native(Code::no_capacity, error, "mapping the nursery again: {}",
+                       std::strerror(error));
+  }
+  return dress(range_.data(), range_.bytes(), huge_);
+}
+
 std::byte* Nursery::take_slot() {
   std::unique_lock lock(mutex_);
   slot_free_.wait(lock, [&] { return !free_.empty(); });

@@ -30,6 +30,8 @@ class Nursery {
   /// Zeroed pages for an absent home. `require_huge`: no_capacity unless all are huge. After a
   /// failure the home is absent.
   Result<Filled> fill(std::byte* home, std::uint64_t bytes, bool require_huge);
+  /// [child of fork, its only thread] The slots, all free, are mapped again where they were.
+  Status follow_fork();
 
  private:
   Nursery(const Userfault& userfault, bool huge, host::AddressRange range);
@@ -40,7 +42,7 @@ class Nursery {
 
   const Userfault& userfault_;
   const bool huge_;
-  const host::AddressRange range_;
+  host::AddressRange range_;
   std::mutex mutex_;
   std::condition_variable slot_free_;
   Vector<std::byte*> free_;  // Guarded by mutex_.

@@ -45,11 +45,15 @@ std::uint64_t round_up(std::uint64_t n, std::uint64_t unit) {
 
 }  // namespace
 
-SlotAllocator::SlotAllocator(std::span<const std::uint64_t> limits) : devices_(limits.size()) {
-  assert(limits.size() <= kMostDevices);
-  for (std::size_t i = 0; i < limits.size(); ++i) {
-    devices_[i].limit = std::min(limits[i] / kUnit, kPositionMask) * kUnit;
+SlotAllocator::SlotAllocator(std::span<const std::uint64_t> limits) {
+  for (const std::uint64_t limit : limits) {
+    add_device(limit);
   }
+}
+
+void SlotAllocator::add_device(std::uint64_t limit) {
+  assert(devices_.size() < kMostDevices);
+  devices_.emplace_back().limit = std::min(limit / kUnit, kPositionMask) * kUnit;
 }
 
 bool SlotAllocator::is_slot_size(std::uint64_t bytes) {

@@ -51,6 +51,8 @@ class SlotAllocator {
   std::uint64_t growth_for(std::uint16_t device, std::uint64_t bytes, std::uint64_t step,
                            std::uint64_t most) const;
 
+  /// One more device, at the end.
+  void add_device(std::uint64_t limit);
   unsigned devices() const { return static_cast<unsigned>(devices_.size()); }
   std::uint64_t limit(std::uint16_t device) const { return devices_[device].limit; }
   std::uint64_t size(std::uint16_t device) const { return devices_[device].size; }

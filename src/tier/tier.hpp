@@ -84,7 +84,7 @@ class AddressableTier {
 
   /// [any] An address range for a buffer of several extents, or nullptr with the reason.
   /// `extent_bytes` divides it. `mapped`: its absent extents may be touched, and wait; unsupported
-  /// where the tier cannot make them wait. A child of fork has no such windows.
+  /// where the tier cannot make them wait.
   virtual Result<std::byte*> reserve_window(std::uint64_t bytes, std::uint64_t extent_bytes,
                                             bool mapped) = 0;
   /// [any] No frame may be mapped in it.
@@ -105,6 +105,9 @@ class AddressableTier {
   /// [hand] The frame leaves its mapped window with its bytes; who touches it there from now on
   /// waits. Any error leaves it in the window, whole.
   virtual Status withdraw(FrameId frame, std::byte* at);
+  /// [mover] withdraw() of this frame takes long and may wait in a fault: it is for a hand, and not
+  /// for the thread that serves faults.
+  virtual bool withdraws_slowly(FrameId) const { return false; }
   /// [hand] The frame appears in its mapped window. Its bytes may be the only ones, and the program
   /// writes each page as soon as it is there: nothing is dropped or undone, the kernel is asked
   /// until it has done it.

@@ -77,6 +77,25 @@ void WindowArena::release(std::byte* window) {
   add_hole(address, bytes);
 }
 
+int WindowArena::follow_fork() {
+  for (host::AddressRange& range : ranges_) {
+    range.adopt();
+    const int error = options_.registered_with == nullptr
+                          ? 0
+                          : options_.registered_with->register_missing(range.data(), range.bytes());
+    if (error != 0) {
+      return error;
+    }
+  }
+  return 0;
+}
+
+void WindowArena::close() {
+  for (const host::AddressRange& range : ranges_) {
+    host::close_range(range.data(), range.bytes());
+  }
+}
+
 std::uint64_t WindowArena::reserved_bytes() const {
   const std::lock_guard lock(mutex_);
   std::uint64_t sum = 0;

@@ -38,6 +38,11 @@ class WindowArena {
   /// The address range may be given out again at once: nothing may be mapped in it.
   void release(std::byte* window);
 
+  /// [child of fork, its only thread] The ranges were inherited, their registration was not: they
+  /// are registered again, or closed, so that a touch is SIGSEGV and never shows wrong bytes.
+  int follow_fork();
+  void close();
+
   /// Bytes of address space held, and of that in windows.
   std::uint64_t reserved_bytes() const;
   std::uint64_t window_bytes() const;

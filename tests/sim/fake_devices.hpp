@@ -82,6 +82,18 @@ class FakePort final : public IoPort {
     }
     return due;
   }
+  /// What is on the device, without any fault.
+  std::vector<std::byte> peek(std::uint16_t device, std::uint64_t offset,
+                              std::uint64_t length) const {
+    std::vector<std::byte> bytes(length);
+    for (std::uint64_t at = 0; at < length; at += 512) {
+      const auto block = blocks_.find({device, (offset + at) / 512});
+      if (block != blocks_.end()) {
+        std::memcpy(bytes.data() + at, block->second.data(), 512);
+      }
+    }
+    return bytes;
+  }
   /// A bit of what was read or written was wrong: `lost` is then a right answer.
   bool corrupted() const { return corrupted_; }
 

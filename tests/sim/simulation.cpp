@@ -65,6 +65,7 @@ void Simulation::step() {
   compare_new();
   const std::string broken = mover_.check_invariants();
   check(broken.empty(), "invariant: " + broken);
+  compare_children();
   if (++steps_ % 32 == 0) {  // Dear: it walks every chunk.
     const Status block = block_.check_invariants();
     check(block.ok(), std::string("block tier: ") + block.message());
@@ -141,6 +142,8 @@ void Simulation::act() {
       return change_file();
     case 13:
       return touch();
+    case 15:
+      return fork_or_end();
     default:
       return advise();
   }
@@ -214,6 +217,9 @@ void Simulation::drain() {
   }
   while (!live_.empty()) {
     free_one();
+  }
+  while (!children_.empty()) {
+    end_child(children_.size() - 1);
   }
   for (Pending& p : pending_) {
     finish(p);

@@ -4,6 +4,7 @@
 //
 //   simulation.cpp  the run: step, act, finish, drain     calls.cpp  what callers ask
 //   views.cpp       the bytes under views, beside the model        adopted.cpp  files
+//   forks.cpp       children, and the slots that they read
 #pragma once
 
 #include <array>
@@ -147,6 +148,10 @@ class Simulation {
   bool wanted(std::size_t serial) const;
   void cancel();
   void set_budget();
+  void fork_or_end();
+  void fork();
+  void end_child(std::size_t which);
+  void compare_children();
   void advise();
 
   void finish(Pending& p);
@@ -169,6 +174,12 @@ class Simulation {
   std::vector<std::size_t> gone_;
   std::set<std::size_t> changed_files_;
   std::set<std::size_t> droppable_;
+  // What a child of fork reads, in pieces of a block: as long as it lives nothing changes there.
+  struct Child {
+    std::uint32_t number = 0;
+    std::vector<std::pair<SlotId, std::vector<std::byte>>> slots;
+  };
+  std::vector<Child> children_;
   std::vector<Held> held_;
   std::deque<Pending> pending_;
   std::size_t next_serial_ = 0;

@@ -40,12 +40,14 @@ struct Swarm {
     weights[0] += 2;  // Some allocation,
     weights[1] += 4;  // and some access, always.
     weights[13] = mapped ? weights[13] * 3 : 0;
+    // Forks, and children's ends: where there is one space, as a context has that follows forks.
+    weights[15] = block_tier && device_frames == 0 ? (weights[15] + 3) / 4 : 0;
   }
   std::uint64_t host_frames, device_frames, extent_bytes;
   unsigned disks;
   bool checksums, block_tier, mapped;
   FaultRates faults;
-  std::array<std::uint64_t, 15> weights{};
+  std::array<std::uint64_t, 16> weights{};
 };
 
 struct Dice final : FaultDice {

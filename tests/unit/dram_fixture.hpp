@@ -48,7 +48,10 @@ inline bool holds(const std::byte* data, std::uint64_t bytes, std::uint64_t what
 /// A tier that moves pages, and a frame with bytes that is not in its window yet.
 struct MovedFrame {
   MovedFrame() {
-    auto made = make_tier(16 * kMiB, Mechanism::uffd_move);
+    DramOptions options = small_options(16 * kMiB);
+    options.mechanism = Mechanism::uffd_move;
+    options.follow_forks = true;
+    auto made = DramTier::create(options);
     if (!made.ok()) {
       why_not = made.message();
       return;

@@ -1,0 +1,83 @@
+// Slots that are read by another process too, since a fork. As long as a child lives its parent
+// neither writes the slots that it had at the fork nor gives them to another extent; to the child
+// they are for reading only, for ever. Bookkeeping: no call of the system, no slot tier.
+//
+// Threads: the mover's only.
+//
+// Forks are counted from 1, and a slot is stamped with how many there had been when it was
+// allocated.
+//   Child k reads a slot  iff  stamp < k, and it was not given up before fork k.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/arena.hpp"
+#include "tier/tier.hpp"
+
+namespace tiermem {
+
+class SharedSlots {
+ public:
+  struct Parked {
+    SlotId slot{};
+    std::uint32_t stamp = 0;  ///< Of its allocation.
+    std::uint32_t until = 0;  ///< Forks when it was given up.
+  };
+
+  /// Of slots that are allocated now.
+  std::uint32_t stamp() const { return forks_; }
+
+  /// In the parent, after a fork: a child lives. Its number, for ended().
+  std::uint32_t parent_of_child() {
+    children_.push_back(++forks_);
+    return forks_;
+  }
+  /// In the child, after the same fork: all slots are the parent's, and so are its other children.
+  void child_of_parent() {
+    inherited_ = ++forks_;
+    children_.clear();
+    parked_.clear();
+  }
+
+  /// Its bytes may not change: another process reads them.
+  bool is_shared(std::uint32_t stamp) const {
+    return is_inherited(stamp) || (!children_.empty() && stamp < children_.back());
+  }
+  /// Its extent gives a slot up. True: the caller frees it. False: it is parked, or the parent's.
+  bool give_up(SlotId slot, std::uint32_t stamp) {
+    if (is_shared(stamp) && !is_inherited(stamp)) {
+      parked_.push_back({slot, stamp, forks_});
+    }
+    return !is_shared(stamp);
+  }
+  /// A child has ended. Calls `free(slot)` for each parked slot that no other child reads.
+  template <typename Free>
+  void ended(std::uint32_t child, Free&& free) {
+    std::erase(children_, child);
+    std::erase_if(parked_, [&](const Parked& each) {
+      const bool over = !is_read(each);
+      if (over) {
+        free(each.slot);
+      }
+      return over;
+    });
+  }
+
+  const Vector<Parked>& parked() const { return parked_; }
+  /// Some living child reads it.
+  bool is_read(const Parked& each) const {
+    const auto first = std::upper_bound(children_.begin(), children_.end(), each.stamp);
+    return first != children_.end() && *first <= each.until;
+  }
+
+ private:
+  bool is_inherited(std::uint32_t stamp) const { return stamp < inherited_; }
+
+  std::uint32_t forks_ = 0;
+  std::uint32_t inherited_ = 0;     // Slots stamped below are the parent's.
+  Vector<std::uint32_t> children_;  // Those alive, ascending.
+  Vector<Parked> parked_;
+};
+
+}  // namespace tiermem

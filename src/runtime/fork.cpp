@@ -1,0 +1,301 @@
+// The handlers of fork, and how a context goes on in parent and child. Run by the thread that
+// forks.
+#include "runtime/fork.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <system_error>
+#include <utility>
+
+#include "base/arena.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "runtime/context_impl.hpp"
+
+namespace tiermem {
+namespace {
+
+// A device that hangs must not hang fork: after this the child has no context.
+constexpr std::int64_t kMostRestNs = 10'000'000'000;
+constexpr std::int64_t kLookForChildrenNs = 100'000'000;
+
+// Contexts alive. Locked over the fork, so that the child sees a whole list.
+std::mutex g_contexts_mutex;
+Vector<Context::Impl*> g_contexts;
+
+}  // namespace
+
+// ---- Standing still ----------------------------------------------------------------------------
+
+void StandStill::ask() {
+  const std::lock_guard lock(mutex_);
+  asked_ = true;
+}
+
+bool StandStill::wait_until(std::int64_t deadline_ns) {
+  // steady_clock is CLOCK_MONOTONIC here.
+  const auto deadline =
+      std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline_ns));
+  std::unique_lock lock(mutex_);
+  return changed_.wait_until(lock, deadline, [this] { return standing_; });
+}
+
+void StandStill::end() {
+  {
+    const std::lock_guard lock(mutex_);
+    asked_ = false;
+  }
+  changed_.notify_all();
+}
+
+void StandStill::follow_fork() {
+  new (&mutex_)
+      std::mutex;  // Whoever waited does not exist here: neither can be used or destroyed.
+  new (&changed_) std::condition_variable;
+  asked_ = standing_ = false;
+}
+
+bool StandStill::asked() const {
+  const std::lock_guard lock(mutex_);
+  return asked_;
+}
+
+void StandStill::stand() {
+  std::unique_lock lock(mutex_);
+  standing_ = true;
+  changed_.notify_all();
+  changed_.wait(lock, [this] { return !asked_; });
+  standing_ = false;
+}
+
+void ForkGate::make() {
+  pthread_rwlockattr_t attributes;
+  ::pthread_rwlockattr_init(&attributes);
+  // Else those who pass all the time could keep a fork waiting for ever.
+  ::pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+  ::pthread_rwlock_init(&lock_, &attributes);
+  ::pthread_rwlockattr_destroy(&attributes);
+}
+
+// ---- Handlers ----------------------------------------------------------------------------------
+
+void register_fork_handlers() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    log_follow_forks();
+    ::pthread_atfork(
+        [] {
+          const ArenaScope inside;
+          g_contexts_mutex.lock();
+          for (Context::Impl* impl : g_contexts) {
+            impl->before_fork();
+          }
+          LiveViews::before_fork();
+          arena_before_fork();
+        },
+        [] {
+          const ArenaScope inside;
+          arena_after_fork();
+          LiveViews::after_fork();
+          for (Context::Impl* impl : g_contexts) {
+            impl->after_fork_in_parent();
+          }
+          g_contexts_mutex.unlock();
+        },
+        [] {
+          const ArenaScope inside;
+          arena_after_fork();
+          LiveViews::after_fork_in_child();
+          LiveViews::after_fork();
+          std::erase_if(g_contexts,
+                        [](Context::Impl* impl) { return !impl->after_fork_in_child(); });
+          g_contexts_mutex.unlock();
+        });
+  });
+}
+
+void Context::Impl::enlist() {
+  const std::lock_guard lock(g_contexts_mutex);
+  g_contexts.push_back(this);
+}
+
+// Not while a fork waits for the mover.
+void Context::Impl::order_stop() {
+  const std::lock_guard lock(g_contexts_mutex);
+  stop_.store(true, std::memory_order_release);
+}
+
+void Context::Impl::delist() {
+  const std::lock_guard lock(g_contexts_mutex);
+  std::erase(g_contexts, this);
+}
+
+// ---- A context ---------------------------------------------------------------------------------
+
+void Context::Impl::before_fork() {
+  held_ = config.fork == Fork::follow && open();
+  follows_ = false;
+  if (!held_) {
+    return;
+  }
+  still_.ask();
+  port_->wake();
+  const bool stands = still_.wait_until(now_ns() + kMostRestNs);
+  if (!stands) {
+    log_error("fork: transfers did not end in {} s: the child has no context",
+              kMostRestNs / 1'000'000'000);
+  }
+  gate_.close();
+  ops.before_fork();
+  if (stands) {
+    reap_children();  // They have a descriptor each.
+    follows_ = ::pipe2(lifeline_, O_CLOEXEC) == 0;
+    if (!follows_) {
+      log_error("fork: no pipe to tell that the child lives ({}): it has no context",
+                std::strerror(errno));
+    }
+  }
+}
+
+void Context::Impl::after_fork_in_parent() {
+  if (!held_) {
+    return;
+  }
+  dram_->note_fork();
+  if (follows_) {
+    ::close(lifeline_[1]);
+    children_.push_back({lifeline_[0], mover_->parent_of_child()});
+  }
+  ops.after_fork();
+  gate_.open();
+  still_.end();
+  port_->wake();  // It may have gone to sleep with requests that it would not take.
+}
+
+// Children that have ended, or run another program, read no slots any more: nobody holds the other
+// end of their pipe.
+void Context::Impl::reap_children() {
+  std::erase_if(children_, [this](const Child& child) {
+    pollfd end{child.lifeline, POLLIN, 0};
+    if (::poll(&end, 1, 0) != 1) {
+      return false;
+    }
+    ::close(child.lifeline);
+    mover_->child_ended(child.number);
+    return true;
+  });
+}
+
+std::int64_t Context::Impl::look_after_children(std::int64_t now) {
+  if (!mover_->waits_for_child()) {
+    return Mover::kNever;
+  }
+  if (now >= next_look_) {
+    reap_children();
+    next_look_ = now + kLookForChildrenNs;
+  }
+  return mover_->waits_for_child() ? next_look_ : Mover::kNever;
+}
+
+bool Context::Impl::after_fork_in_child() {
+  if (config.fork == Fork::end) {
+    state_.store(State::forked, std::memory_order_release);
+    return false;
+  }
+  if (held_) {
+    gate_.follow_fork();
+    ops.after_fork();
+    still_.follow_fork();
+    posting_.store(0);
+  }
+  if (config.log != LogLevel::off) {
+    (void)log_open(config.log, config.log_file);
+  }
+  Status status = fail(Code::unavailable, "the parent was not ready to be followed");
+  if (follows_) {
+    try {
+      status = follow_fork();
+    } catch (const std::exception& error) {
+      status = fail(Code::no_capacity, "{}", error.what());
+    }
+  }
+  if (!status.ok()) {
+    log_error("fork: this child has no context, and a touch of its mapped buffers is SIGSEGV: {}",
+              status.message());
+    state_.store(State::forked, std::memory_order_release);
+    dram_->close_windows();
+    for (const int end : lifelines_) {
+      ::close(end);
+    }
+    lifelines_.clear();
+  }
+  return status.ok();
+}
+
+Status Context::Impl::follow_fork() {
+  for (const Child& sibling : children_) {
+    ::close(sibling.lifeline);
+  }
+  children_.clear();
+  ::close(lifeline_[0]);
+  lifelines_.push_back(lifeline_[1]);
+
+  if (Status status = dram_->follow_fork(); !status.ok()) {
+    return status;
+  }
+  dram_->note_fork();
+  // Before any thread begins: it may get the stack on which an ended thread's request lies.
+  mover_->child_of_parent();
+  mover_->rest(false);
+  dram_->forget_free_pages();
+
+  std::vector<std::unique_ptr<BlockFile>> files = port_->leave();
+  const std::string why_none = add_own_files(files);
+  std::string reason;
+  auto port = make_io_port(std::move(files), port_options(), reason);
+  if (port == nullptr) {
+    return fail(Code::unavailable, "{}", reason);
+  }
+  port_ = std::move(port);
+  lanes_->change_port(*port_);
+  if (block_ != nullptr) {
+    block_->follow_fork(why_none.c_str());
+  }
+  if (!hands_->follow_fork()) {
+    return fail(Code::unavailable, "no thread can be created for a hand");
+  }
+  new (&mover_thread_) std::thread;
+  new (&fault_thread_) std::thread;
+  return start_threads();
+}
+
+// The parent's files are there to be read. Empty, or why there is none to write to.
+std::string Context::Impl::add_own_files(std::vector<std::unique_ptr<BlockFile>>& files) {
+  if (config.block.empty()) {
+    return {};
+  }
+  std::string why;
+  if (files.size() + config.block.size() > SlotAllocator::kMostDevices) {
+    why = fmt::format("a child of so many forks has no files of its own: {} are read already",
+                      files.size());
+  } else {
+    for (const BlockFileOptions& options : file_options()) {
+      auto file = BlockFile::open(options);  // Refuses a raw device, which the parent has.
+      if (file.ok()) {
+        files.push_back(std::move(file).value());
+      } else {
+        why = file.message();
+        log_warn("fork: {}", why);
+      }
+    }
+  }
+  return why;
+}
+
+}  // namespace tiermem

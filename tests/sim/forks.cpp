@@ -1,0 +1,63 @@
+// Forks as the parent's mover sees them: it comes to rest, a child reads the slots of that moment,
+// and ends some time later. The child itself is another process, and not simulated.
+#include "tests/sim/simulation.hpp"
+
+namespace tiermem::sim {
+
+void Simulation::fork_or_end() {
+  if (!children_.empty() && world_.one_in(2)) {
+    end_child(world_.below(children_.size()));
+  } else if (children_.size() < 3) {
+    fork();
+  }
+}
+
+void Simulation::fork() {
+  note("fork");
+  mover_.rest(true);
+  for (unsigned steps = 0; !mover_.rested(); ++steps) {
+    check(steps < 100'000, "the mover does not come to rest\n" + mover_.describe());
+    step();
+    const std::int64_t next =
+        std::min({port_.next_due(), files_.next_due(), hands_.next_due(), next_step_});
+    check(mover_.rested() || next != INT64_MAX, "rest waits for nothing\n" + mover_.describe());
+    world_.now = std::max(world_.now + 1, std::min(next, world_.now + 1'000'000));
+  }
+  Child& child = children_.emplace_back();
+  child.number = mover_.parent_of_child();
+  for (const auto& [serial, live] : live_) {
+    const BufferRecord* record = live.adopted ? nullptr : residency_.buffers.find(live.handle);
+    const std::uint64_t extents = record == nullptr ? 0 : record->extents.load();
+    for (std::uint64_t i = 0; i < extents; ++i) {
+      const Extent& extent =
+          residency_.extents.at(record->first.load() + static_cast<ExtentRef>(i));
+      if (extent.has_slot && !extent.slot_stale) {
+        child.slots.emplace_back(extent.slot,
+                                 port_.peek(block_.device_of(extent.slot),
+                                            block_.device_offset(extent.slot), live.extent_bytes));
+      }
+    }
+  }
+  mover_.rest(false);
+  next_step_ = world_.now;
+}
+
+void Simulation::end_child(std::size_t which) {
+  note("child {} ends", children_[which].number);
+  mover_.child_ended(children_[which].number);
+  children_.erase(children_.begin() + static_cast<std::ptrdiff_t>(which));
+}
+
+void Simulation::compare_children() {
+  if (steps_ % 16 != 0) {  // Dear.
+    return;
+  }
+  for (const Child& child : children_) {
+    for (const auto& [slot, bytes] : child.slots) {
+      check(port_.peek(block_.device_of(slot), block_.device_offset(slot), bytes.size()) == bytes,
+            fmt::format("a slot that child {} reads has changed", child.number));
+    }
+  }
+}
+
+}  // namespace tiermem::sim
