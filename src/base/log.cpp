@@ -17,6 +17,7 @@
 
 #include "base/arena.hpp"
 #include "base/error.hpp"
+#include "base/kept_descriptors.hpp"
 
 namespace tiermem {
 
@@ -33,7 +34,7 @@ class DescriptorSink final : public spdlog::sinks::base_sink<std::mutex> {
   DescriptorSink(int descriptor, bool owned) : descriptor_(descriptor), owned_(owned) {}
   ~DescriptorSink() override {
     if (owned_) {
-      close(descriptor_);
+      close_kept(descriptor_);
     }
   }
   DescriptorSink(const DescriptorSink&) = delete;
@@ -149,7 +150,8 @@ Status log_open(LogLevel level, std::string_view target) {
   const bool owned = target != "stderr";
   if (owned) {
     const std::string path(target);
-    descriptor = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
+    descriptor = keep_descriptor(
+        open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600));
     if (descriptor < 0) {
       const int error = errno;
       return fail_native(Code::io_error, error, "log_file: cannot open {}: {}", path,

@@ -20,6 +20,7 @@
 #include <cstddef>
 
 #include "base/error.hpp"
+#include "base/kept_descriptors.hpp"
 
 namespace tiermem {
 namespace {
@@ -82,12 +83,8 @@ Result<std::unique_ptr<BlockFile>> BlockFile::open(const BlockFileOptions& optio
 }
 
 BlockFile::~BlockFile() {
-  if (direct_fd_ >= 0) {
-    ::close(direct_fd_);
-  }
-  if (buffered_fd_ >= 0) {
-    ::close(buffered_fd_);
-  }
+  close_kept(direct_fd_);
+  close_kept(buffered_fd_);
 }
 
 Status BlockFile::open_file() {
@@ -100,12 +97,13 @@ Status BlockFile::open_file() {
   // O_EXCL: the file can never be given a name.
   buffered_fd_ = options_.test_without_tmpfile
                      ? -1
-                     : ::open(options_.path.c_str(), O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+                     : keep_descriptor(::open(options_.path.c_str(),
+                                              O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600));
   const bool no_tmpfile = options_.test_without_tmpfile || errno == EOPNOTSUPP || errno == EISDIR ||
                           errno == EINVAL || errno == ENOENT;
   if (buffered_fd_ < 0 && no_tmpfile) {
     std::string name = options_.path + "/.tiermem-XXXXXX";
-    buffered_fd_ = ::mkostemp(name.data(), O_CLOEXEC);
+    buffered_fd_ = keep_descriptor(::mkostemp(name.data(), O_CLOEXEC));
     if (buffered_fd_ >= 0) {
       ::unlink(name.c_str());
     }
@@ -121,7 +119,7 @@ Status BlockFile::open_file() {
   }
   // A second open of the same file: the flag belongs to the open file, and both kinds are needed.
   const std::string self = "/proc/self/fd/" + std::to_string(buffered_fd_);
-  direct_fd_ = ::open(self.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
+  direct_fd_ = keep_descriptor(::open(self.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC));
   if (direct_fd_ < 0) {
     use_buffered(("O_DIRECT refused: " + std::string(strerror(errno))).c_str());
     return Code::ok;
@@ -132,7 +130,7 @@ Status BlockFile::open_file() {
 
 Status BlockFile::open_device() {
   // O_EXCL: refused with EBUSY while the device is mounted or otherwise claimed.
-  buffered_fd_ = ::open(options_.path.c_str(), O_RDWR | O_EXCL | O_CLOEXEC);
+  buffered_fd_ = keep_descriptor(::open(options_.path.c_str(), O_RDWR | O_EXCL | O_CLOEXEC));
   if (buffered_fd_ < 0) {
     return refused(options_.path, errno, "cannot be opened for writing, exclusively");
   }
@@ -147,7 +145,7 @@ Status BlockFile::open_device() {
     logical = static_cast<int>(kUnit);
   }
   const std::string self = "/proc/self/fd/" + std::to_string(buffered_fd_);
-  direct_fd_ = ::open(self.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
+  direct_fd_ = keep_descriptor(::open(self.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC));
   if (direct_fd_ < 0) {
     use_buffered(("O_DIRECT refused: " + std::string(strerror(errno))).c_str());
     return Code::ok;
@@ -174,10 +172,8 @@ void BlockFile::learn_alignment(std::uint32_t fallback) {
 }
 
 void BlockFile::use_buffered(const char* why) {
-  if (direct_fd_ >= 0) {
-    ::close(direct_fd_);
-    direct_fd_ = -1;
-  }
+  close_kept(direct_fd_);
+  direct_fd_ = -1;
   facts_.direct = false;
   facts_.block_bytes = 512;
   set_text(facts_.reason, why);

@@ -33,6 +33,7 @@ std::unique_ptr<WaitableIoPort> make_uring_port(std::vector<std::unique_ptr<Bloc
 #include <cerrno>
 
 #include "base/error.hpp"
+#include "base/kept_descriptors.hpp"
 
 namespace tiermem {
 namespace {
@@ -146,7 +147,7 @@ std::unique_ptr<UringPort> UringPort::create(std::vector<std::unique_ptr<BlockFi
   }
   if (native == 0) {
     // Blocking on purpose: io_uring then waits for the counter instead of answering EAGAIN.
-    port->wake_fd_ = ::eventfd(0, EFD_CLOEXEC);
+    port->wake_fd_ = keep_descriptor(::eventfd(0, EFD_CLOEXEC));
     native = port->wake_fd_ < 0 ? errno : 0;
     what = "eventfd: ";
   }
@@ -176,6 +177,9 @@ int UringPort::set_up_ring() {
     }
   }
   ring_made_ = rc == 0;
+  if (ring_made_) {
+    ring_.ring_fd = ring_.enter_ring_fd = keep_descriptor(ring_.ring_fd);
+  }
   return -rc;
 }
 
@@ -194,7 +198,7 @@ int UringPort::register_files(const std::vector<std::unique_ptr<BlockFile>>& fil
   fds.push_back(ends[1]);
   const int rc = ::io_uring_register_files(&ring_, fds.data(), static_cast<unsigned>(fds.size()));
   ::close(ends[1]);
-  end_fd_ = ends[0];
+  end_fd_ = keep_descriptor(ends[0]);
   return -rc;
 }
 
@@ -207,14 +211,13 @@ UringPort::~UringPort() {
     close_ring_and_wait_for_its_end();
   }
   for (const int fd : {end_fd_, wake_fd_}) {
-    if (fd >= 0) {
-      ::close(fd);
-    }
+    close_kept(fd);
   }
 }
 
 // What is unmapped and closed are this process's references. The ring is the parent's and lives on.
 std::vector<std::unique_ptr<BlockFile>> UringPort::leave() {
+  forget_descriptor(ring_.ring_fd);
   ::io_uring_queue_exit(&ring_);
   ring_made_ = false;
   return std::move(files_);
@@ -246,6 +249,7 @@ void UringPort::close_ring_and_wait_for_its_end() {
   // Another thread cannot reap a deferred ring, so when its owner left requests behind, their end
   // is the end of the ring: the kernel frees it, and with it the pipe's write end, after the last.
   const bool must_wait = in_flight_ > unsubmitted();
+  forget_descriptor(ring_.ring_fd);
   ::io_uring_queue_exit(&ring_);
   pollfd end{end_fd_, POLLIN, 0};
   while (must_wait && ::poll(&end, 1, -1) < 0 && errno == EINTR) {

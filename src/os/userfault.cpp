@@ -16,6 +16,7 @@
 
 #include "base/error.hpp"
 #include "os/host_memory.hpp"
+#include "base/kept_descriptors.hpp"
 
 namespace tiermem {
 namespace {
@@ -107,7 +108,7 @@ int open_with_features(UserfaultSource source, std::uint64_t& features) {
     close(fd);
     return -error;
   }
-  return fd;
+  return keep_descriptor(fd);
 }
 
 template <typename Call>
@@ -167,7 +168,7 @@ const char* userfault_source_name(UserfaultSource source) {
 
 Userfault::~Userfault() {
   if (fd_ >= 0) {
-    close(fd_);
+    close_kept(fd_);
   }
 }
 

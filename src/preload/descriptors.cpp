@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "base/arena.hpp"
-#include "os/kept_descriptors.hpp"
+#include "base/kept_descriptors.hpp"
 
 #define TIERMEM_INTERPOSED __attribute__((visibility("default")))
 

@@ -211,6 +211,11 @@ void bind_heap() {
   (void)tiermem_je_mallctl("thread.arena", nullptr, nullptr, &arena, sizeof(arena));
 }
 
+void* plain_block(std::size_t bytes, bool zero) {
+  return tiermem_je_mallocx(bytes == 0 ? 1 : bytes,
+                            je_arena(0) | kJeNoTcache | (zero ? kJeZero : 0));
+}
+
 void* medium_block(std::size_t bytes, std::size_t alignment, bool zero) {
   return tiermem_je_mallocx(
       bytes, je_arena(arenas().medium) | kJeNoTcache | je_align(alignment) | (zero ? kJeZero : 0));

@@ -11,6 +11,8 @@ namespace tiermem::preload {
 
 /// This thread's small blocks come from the tiers from now on.
 void bind_heap();
+/// A block that is never tiered.
+void* plain_block(std::size_t bytes, bool zero);
 /// A medium block; null when there is no memory. `alignment`: a power of two.
 void* medium_block(std::size_t bytes, std::size_t alignment, bool zero);
 /// The block becomes a medium one of `bytes`, here or elsewhere; null leaves it as it was.

@@ -3,6 +3,9 @@
 // then from tiermem's arena, with its size in front of it. free() tells them apart by address: the
 // arena is one range, and of the others only a large block can be at a multiple of 2 MiB, about.
 //
+// What libc itself asks for stays in plain memory: it touches streams and name service tables in
+// the midst of a fork, when nobody can bring them.
+//
 // Threads: any, from before main until after the last exit handler. Never writes to a descriptor.
 #include <malloc.h>
 #include <stdlib.h>
@@ -17,6 +20,7 @@
 #include "base/arena.hpp"
 #include "preload/heap.hpp"
 #include "preload/jemalloc.hpp"
+#include "preload/libc_callers.hpp"
 #include "preload/region.hpp"
 #include "preload/start.hpp"
 #include "preload/tiering.hpp"
@@ -115,6 +119,15 @@ __attribute__((noinline)) void* allocate_slowly(std::size_t bytes, std::size_t a
     return tiermem_je_malloc(bytes);
   }
   return allocate_slowly(bytes, kLeastAlign, false);
+}
+
+// Streams and tables are small. Null: not for libc, or no memory that is plain.
+[[gnu::noinline]] void* block_for_libc(std::size_t bytes, bool zero, const void* caller) {
+  constexpr std::size_t kMostForLibc = 4096;
+  if (inside_tiermem() || bytes > kMostForLibc || !stays_plain(caller)) {
+    return nullptr;
+  }
+  return plain_block(bytes, zero);
 }
 
 bool may_be_large(const void* block) {
@@ -234,6 +247,12 @@ using namespace tiermem::preload;  // NOLINT: the definitions below are C's.
 extern "C" {
 
 TIERMEM_INTERPOSED void* malloc(size_t bytes) noexcept {
+  const void* const caller = __builtin_return_address(0);
+  if (is_libc(caller)) [[unlikely]] {
+    if (void* const block = block_for_libc(bytes, false, caller); block != nullptr) {
+      return block;
+    }
+  }
   return allocate(bytes);
 }
 
@@ -246,6 +265,12 @@ TIERMEM_INTERPOSED void* calloc(size_t count, size_t each) noexcept {
   if (__builtin_mul_overflow(count, each, &bytes)) {
     errno = ENOMEM;
     return nullptr;
+  }
+  const void* const caller = __builtin_return_address(0);
+  if (is_libc(caller)) [[unlikely]] {
+    if (void* const block = block_for_libc(bytes, true, caller); block != nullptr) {
+      return block;
+    }
   }
   if (t_bound && !tiermem::inside_tiermem() && bytes < g_small_limit) [[likely]] {
     return tiermem_je_calloc(1, bytes);

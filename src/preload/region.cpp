@@ -425,6 +425,19 @@ bool pin_all() {
   });
 }
 
+void bring_stack(const void* top) {
+  constexpr std::size_t kDeep = std::size_t{128} << 10;
+  Region region;
+  auto* const end = static_cast<const std::byte*>(top) - 1;
+  if (!find_region(end, region)) {
+    return;
+  }
+  const std::byte* const least = std::max<const std::byte*>(region.begin, end - kDeep);
+  for (const std::byte* at = end; at >= least; at -= std::min<std::size_t>(kPage, at - least + 1)) {
+    (void)*static_cast<const volatile std::byte*>(at);
+  }
+}
+
 void lock_regions() {
   if (have_table()) {
     table().mutex.lock();

@@ -66,6 +66,9 @@ bool leave_tiers(Part range);
 /// All regions are brought in and stay. False: they do not fit.
 bool pin_all();
 
+/// A stack grows down from `top`, and may be in a region: its next pages are brought in.
+void bring_stack(const void* top);
+
 /// Around fork.
 void lock_regions();
 void unlock_regions();

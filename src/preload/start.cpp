@@ -6,13 +6,16 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <bit>
 
 #include "base/arena.hpp"
+#include "base/kept_descriptors.hpp"
 #include "base/log.hpp"
 #include "os/host_memory.hpp"
+#include "preload/libc_callers.hpp"
 #include "preload/region.hpp"
 #include "preload/share.hpp"
 #include "preload/tiering.hpp"
@@ -52,9 +55,12 @@ __attribute__((destructor)) void on_exit() {
   end_run();
 }
 
-void after_fork_in_child() {
-  renew_regions_lock();
-  rejoin_run_in_child();
+// Programs choose low numbers: for redirections, for all that they inherit.
+void keep_descriptors_out_of_the_way() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    keep_descriptors_above(static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, 512)));
+  }
 }
 
 }  // namespace
@@ -64,11 +70,28 @@ void start_process() {
     const ArenaScope inside;
     // Where address space is limited, the program needs most of it.
     (void)arena_enclose(std::bit_floor(std::min(kArenaBytes, host::address_space_limit() / 16)));
+    keep_descriptors_out_of_the_way();
+    find_libc();
     register_fork_handlers();
-    ::pthread_atfork(lock_regions, unlock_regions, after_fork_in_child);
+    ::pthread_atfork(before_fork_of_program, after_fork_of_program_in_parent,
+                     after_fork_of_program_in_child);
     return true;
   }();
   (void)started;
+}
+
+void before_fork_of_program() {
+  bring_stack(__builtin_frame_address(0));  // Soon nobody can.
+  lock_regions();
+}
+
+void after_fork_of_program_in_parent() {
+  unlock_regions();
+}
+
+void after_fork_of_program_in_child() {
+  renew_regions_lock();
+  rejoin_run_in_child();
 }
 
 }  // namespace tiermem::preload

@@ -6,4 +6,9 @@ namespace tiermem::preload {
 
 void start_process();
 
+/// What the preload library itself does around a fork, before and after tiermem's context does.
+void before_fork_of_program();
+void after_fork_of_program_in_parent();
+void after_fork_of_program_in_child();
+
 }  // namespace tiermem::preload

@@ -15,6 +15,7 @@
 
 #include "base/arena.hpp"
 #include "base/error.hpp"
+#include "base/kept_descriptors.hpp"
 #include "base/log.hpp"
 #include "runtime/context_impl.hpp"
 
@@ -89,35 +90,37 @@ void register_fork_handlers() {
   static std::once_flag once;
   std::call_once(once, [] {
     log_follow_forks();
-    ::pthread_atfork(
-        [] {
-          const ArenaScope inside;
-          g_contexts_mutex.lock();
-          for (Context::Impl* impl : g_contexts) {
-            impl->before_fork();
-          }
-          LiveViews::before_fork();
-          arena_before_fork();
-        },
-        [] {
-          const ArenaScope inside;
-          arena_after_fork();
-          LiveViews::after_fork();
-          for (Context::Impl* impl : g_contexts) {
-            impl->after_fork_in_parent();
-          }
-          g_contexts_mutex.unlock();
-        },
-        [] {
-          const ArenaScope inside;
-          arena_after_fork();
-          LiveViews::after_fork_in_child();
-          LiveViews::after_fork();
-          std::erase_if(g_contexts,
-                        [](Context::Impl* impl) { return !impl->after_fork_in_child(); });
-          g_contexts_mutex.unlock();
-        });
+    ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   });
+}
+
+void before_fork() {
+  const ArenaScope inside;
+  g_contexts_mutex.lock();
+  for (Context::Impl* impl : g_contexts) {
+    impl->before_fork();
+  }
+  LiveViews::before_fork();
+  arena_before_fork();
+}
+
+void after_fork_in_parent() {
+  const ArenaScope inside;
+  arena_after_fork();
+  LiveViews::after_fork();
+  for (Context::Impl* impl : g_contexts) {
+    impl->after_fork_in_parent();
+  }
+  g_contexts_mutex.unlock();
+}
+
+void after_fork_in_child() {
+  const ArenaScope inside;
+  arena_after_fork();
+  LiveViews::after_fork_in_child();
+  LiveViews::after_fork();
+  std::erase_if(g_contexts, [](Context::Impl* impl) { return !impl->after_fork_in_child(); });
+  g_contexts_mutex.unlock();
 }
 
 void Context::Impl::enlist() {
@@ -156,6 +159,10 @@ void Context::Impl::before_fork() {
   if (stands) {
     reap_children();  // They have a descriptor each.
     follows_ = ::pipe2(lifeline_, O_CLOEXEC) == 0;
+    if (follows_) {
+      lifeline_[0] = keep_descriptor(lifeline_[0]);
+      lifeline_[1] = keep_descriptor(lifeline_[1]);
+    }
     if (!follows_) {
       log_error("fork: no pipe to tell that the child lives ({}): it has no context",
                 std::strerror(errno));
@@ -169,7 +176,7 @@ void Context::Impl::after_fork_in_parent() {
   }
   dram_->note_fork();
   if (follows_) {
-    ::close(lifeline_[1]);
+    close_kept(lifeline_[1]);
     children_.push_back({lifeline_[0], mover_->parent_of_child()});
   }
   ops.after_fork();
@@ -186,7 +193,7 @@ void Context::Impl::reap_children() {
     if (::poll(&end, 1, 0) != 1) {
       return false;
     }
-    ::close(child.lifeline);
+    close_kept(child.lifeline);
     mover_->child_ended(child.number);
     return true;
   });
@@ -231,7 +238,7 @@ bool Context::Impl::after_fork_in_child() {
     state_.store(State::forked, std::memory_order_release);
     dram_->close_windows();
     for (const int end : lifelines_) {
-      ::close(end);
+      close_kept(end);
     }
     lifelines_.clear();
   }
@@ -240,10 +247,10 @@ bool Context::Impl::after_fork_in_child() {
 
 Status Context::Impl::follow_fork() {
   for (const Child& sibling : children_) {
-    ::close(sibling.lifeline);
+    close_kept(sibling.lifeline);
   }
   children_.clear();
-  ::close(lifeline_[0]);
+  close_kept(lifeline_[0]);
   lifelines_.push_back(lifeline_[1]);
 
   if (Status status = dram_->follow_fork(); !status.ok()) {

@@ -25,6 +25,12 @@ namespace tiermem {
 /// calls it when it starts.
 void register_fork_handlers();
 
+/// What the handlers do, for whoever makes a process without them (_Fork, clone). The first, then
+/// one of the others in each process.
+void before_fork();
+void after_fork_in_parent();
+void after_fork_in_child();
+
 /// Where the mover's thread stands while the process forks.
 class StandStill {
  public:

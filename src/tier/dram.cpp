@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "base/kept_descriptors.hpp"
 
 namespace tiermem {
 namespace {
@@ -40,7 +41,7 @@ DramTier::DramTier(const DramOptions& options, const DramFacts& facts, Userfault
     : options_(options),
       facts_(facts),
       userfault_(std::move(userfault)),
-      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      stop_(keep_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))),
       require_huge_(options.huge_pages == HugePages::require),
       mapper_(userfault_, options.map_limit != 0 ? options.map_limit : host::map_limit(),
               counters_),
@@ -55,7 +56,7 @@ DramTier::DramTier(const DramOptions& options, const DramFacts& facts, Userfault
 
 DramTier::~DramTier() {
   if (stop_ >= 0) {
-    close(stop_);
+    close_kept(stop_);
   }
 }
 
@@ -378,8 +379,8 @@ Status DramTier::follow_fork() {
       }
     }
   }
-  close(stop_);
-  stop_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  close_kept(stop_);
+  stop_ = keep_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   return stop_ >= 0 ? Status() : refused("eventfd", errno);
 }
 

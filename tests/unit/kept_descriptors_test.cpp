@@ -1,4 +1,4 @@
-#include "os/kept_descriptors.hpp"
+#include "base/kept_descriptors.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -10,6 +10,8 @@ namespace tiermem {
 int keep_descriptor(int fd) noexcept;
 /// Closes a descriptor that was kept. Negative ones are nothing.
 void close_kept(int fd) noexcept;
+/// Not tiermem's any more, as whoever closes it does so by other means.
+void forget_descriptor(int fd) noexcept;
 bool is_kept(int fd) noexcept;
 /// From now on descriptors get numbers of at least `least`, as far as there are any, so that they
 /// do not meet those that a program chooses itself.

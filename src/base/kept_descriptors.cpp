@@ -1,5 +1,5 @@
 // One bit for each descriptor.
-#include "os/kept_descriptors.hpp"
+#include "base/kept_descriptors.hpp"
 
 #include <fcntl.h>
 #include <sys/syscall.h>
@@ -41,10 +41,14 @@ int keep_descriptor(int fd) noexcept {
   return fd;
 }
 
-void close_kept(int fd) noexcept {
+void forget_descriptor(int fd) noexcept {
   if (known(fd)) {
     g_kept[static_cast<unsigned>(fd) / 64].fetch_and(~bit_of(fd));
   }
+}
+
+void close_kept(int fd) noexcept {
+  forget_descriptor(fd);
   if (fd >= 0) {
     ::syscall(SYS_close, fd);
   }

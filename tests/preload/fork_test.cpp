@@ -1,0 +1,265 @@
+// Processes that a tiered program makes: each sees its own bytes from then on, wherever they are.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "preload/words.hpp"
+
+namespace tiermem::test {
+namespace {
+
+constexpr std::size_t kBytes = 3 * kBudget;
+
+/// Blocks of all classes, three times the memory together.
+class Blocks {
+ public:
+  Blocks() {
+    std::size_t total = 0;
+    while (total < kBytes) {
+      for (const std::size_t bytes : {std::size_t{256}, std::size_t{8192}, kMiB, 20 * kMiB}) {
+        const std::size_t count = 2 * kMiB / bytes + 1;
+        for (std::size_t i = 0; i < count; ++i) {
+          blocks_.push_back({malloc(bytes), bytes});
+        }
+        total += count * bytes;
+      }
+    }
+  }
+  ~Blocks() {
+    for (const auto& [data, bytes] : blocks_) {
+      free(data);
+    }
+  }
+  void write(std::uint64_t seed) {
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      put_words(blocks_[i].first, blocks_[i].second, seed + i);
+    }
+  }
+  std::uint64_t wrong(std::uint64_t seed) const {
+    std::uint64_t wrong = 0;
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      wrong += wrong_words(blocks_[i].first, blocks_[i].second, seed + i);
+    }
+    return wrong;
+  }
+
+ private:
+  std::vector<std::pair<void*, std::size_t>> blocks_;
+};
+
+int exit_of(pid_t child) {
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + status;
+}
+
+TEST(Fork, parent_and_child_have_bytes_of_their_own) {
+  Blocks blocks;
+  blocks.write(1);
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool as_it_was = blocks.wrong(1) == 0;
+    blocks.write(2);
+    _exit(!as_it_was ? 1 : blocks.wrong(2) != 0 ? 2 : 0);
+  }
+  blocks.write(3);
+  EXPECT_EQ(blocks.wrong(3), 0u);
+  EXPECT_EQ(exit_of(child), 0);
+  EXPECT_EQ(blocks.wrong(3), 0u);
+}
+
+TEST(Fork, the_parent_may_end_first) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t parent = fork();
+  if (parent == 0) {
+    auto* const blocks = new Blocks;
+    blocks->write(1);
+    if (fork() == 0) {
+      usleep(200000);  // The parent has gone.
+      const char answer = getppid() == 1 || blocks->wrong(1) == 0 ? 'y' : 'n';
+      const char right = blocks->wrong(1) == 0 ? answer : 'n';
+      (void)!write(ends[1], &right, 1);
+      _exit(0);
+    }
+    raise(SIGKILL);
+  }
+  close(ends[1]);
+  EXPECT_EQ(exit_of(parent), 1000 + SIGKILL);
+  char answer = '?';
+  EXPECT_EQ(read(ends[0], &answer, 1), 1);
+  EXPECT_EQ(answer, 'y');
+  close(ends[0]);
+}
+
+TEST(Fork, children_of_children) {
+  Blocks blocks;
+  blocks.write(1);
+  const pid_t child = fork();
+  if (child == 0) {
+    blocks.write(2);
+    const pid_t grandchild = fork();
+    if (grandchild == 0) {
+      _exit(blocks.wrong(2) == 0 ? 0 : 1);
+    }
+    blocks.write(4);
+    const int theirs = exit_of(grandchild);
+    _exit(theirs != 0 ? 10 : blocks.wrong(4) != 0 ? 2 : 0);
+  }
+  EXPECT_EQ(exit_of(child), 0);
+  EXPECT_EQ(blocks.wrong(1), 0u);
+}
+
+TEST(Fork, while_threads_write) {
+  Blocks blocks;
+  blocks.write(1);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  std::vector<std::uint64_t*> counters;
+  for (int t = 0; t < 3; ++t) {
+    counters.push_back(static_cast<std::uint64_t*>(calloc(kMiB, 8)));
+    threads.emplace_back([&, counter = counters.back()] {
+      for (std::uint64_t round = 1; !stop; ++round) {
+        for (std::size_t i = 0; i < kMiB; i += 128) {
+          counter[i] = round;
+        }
+        free(malloc(100000));
+      }
+    });
+  }
+  for (int round = 0; round < 5; ++round) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(60);
+      bool even = true;  // A writer is at one word at a time: no more than two rounds are seen.
+      for (const std::uint64_t* counter : counters) {
+        for (std::size_t i = 128; i < kMiB; i += 128) {
+          even = even && counter[i] <= counter[i - 128] && counter[i] + 1 >= counter[i - 128];
+        }
+      }
+      free(malloc(1000));
+      _exit(even && blocks.wrong(1) == 0 ? 0 : 1);
+    }
+    EXPECT_EQ(exit_of(child), 0);
+  }
+  stop = true;
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  for (std::uint64_t* counter : counters) {
+    free(counter);
+  }
+  EXPECT_EQ(blocks.wrong(1), 0u);
+}
+
+TEST(Fork, streams_of_the_parent_work_in_the_child) {
+  char name[] = "/tmp/tiermem-stream-XXXXXX";
+  const int fd = mkstemp(name);
+  std::FILE* const stream = fdopen(fd, "w+");
+  ASSERT_NE(stream, nullptr);
+  std::fputs("before ", stream);
+  std::fflush(stream);
+  Blocks blocks;
+  blocks.write(1);  // Pushes out what may leave.
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool wrote = std::fputs("and after", stream) >= 0 && std::fclose(stream) == 0;
+    std::FILE* const other = std::fopen("/dev/null", "w");
+    _exit(wrote && other != nullptr ? 0 : 1);
+  }
+  EXPECT_EQ(exit_of(child), 0);
+  std::rewind(stream);
+  char text[64] = {};
+  EXPECT_NE(std::fgets(text, sizeof(text), stream), nullptr);
+  EXPECT_STREQ(text, "before and after");
+  std::fclose(stream);
+  unlink(name);
+}
+
+TEST(Fork, system_and_popen_run_programs) {
+  Blocks blocks;
+  blocks.write(1);
+  EXPECT_EQ(system("exit 7"), 7 << 8);
+  std::FILE* const pipe = popen("echo $((6 * 7))", "r");
+  ASSERT_NE(pipe, nullptr);
+  char text[16] = {};
+  EXPECT_NE(std::fgets(text, sizeof(text), pipe), nullptr);
+  EXPECT_STREQ(text, "42\n");
+  EXPECT_EQ(pclose(pipe), 0);
+  EXPECT_EQ(blocks.wrong(1), 0u);
+}
+
+TEST(Fork, a_daemon_closes_everything_and_goes_on) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    auto* const blocks = new Blocks;
+    blocks->write(1);
+    if (daemon(0, 0) != 0) {
+      _exit(1);
+    }
+    for (int fd = 3; fd < 4096; ++fd) {
+      if (fd != ends[1]) {
+        close(fd);
+      }
+    }
+    const bool first = blocks->wrong(1) == 0;
+    blocks->write(2);
+    const char answer = first && blocks->wrong(2) == 0 ? 'y' : 'n';
+    (void)!write(ends[1], &answer, 1);
+    _exit(0);
+  }
+  close(ends[1]);
+  EXPECT_EQ(exit_of(child), 0);
+  char answer = '?';
+  EXPECT_EQ(read(ends[0], &answer, 1), 1);
+  EXPECT_EQ(answer, 'y');
+  close(ends[0]);
+}
+
+TEST(Fork, without_handlers_by_clone_and_Fork) {
+  Blocks blocks;
+  blocks.write(1);
+  std::vector<char> stack(kMiB);
+  const int cloned =
+      clone([](void* what) { return static_cast<Blocks*>(what)->wrong(1) == 0 ? 0 : 1; },
+            stack.data() + stack.size(), SIGCHLD, &blocks);
+  ASSERT_GT(cloned, 0) << strerror(errno);
+  blocks.write(2);
+  EXPECT_EQ(exit_of(cloned), 0);
+  const pid_t child = _Fork();
+  if (child == 0) {
+    _exit(blocks.wrong(2) == 0 ? 0 : 1);
+  }
+  blocks.write(3);
+  EXPECT_EQ(exit_of(child), 0);
+  EXPECT_EQ(blocks.wrong(3), 0u);
+}
+
+TEST(Fork, a_child_that_shares_memory_touches_what_is_absent) {
+  Blocks blocks;
+  blocks.write(1);
+  static Blocks* shared = nullptr;
+  shared = &blocks;
+  const pid_t child = vfork();
+  if (child == 0) {
+    _exit(shared->wrong(1) == 0 ? 0 : 1);
+  }
+  EXPECT_EQ(exit_of(child), 0);
+}
+
+}  // namespace
+}  // namespace tiermem::test
