@@ -29,7 +29,7 @@ add_library(tiermem_preload SHARED ${preload_sources})
 add_dependencies(tiermem_preload jemalloc_renamed)
 target_link_libraries(tiermem_preload PRIVATE tiermem_objects ${jemalloc})
 # A thread's variables are one instruction away; no call of the dynamic linker, which may allocate.
-target_compile_options(tiermem_preload PRIVATE -ftls-model=initial-exec -fno-builtin-malloc
+target_compile_options(tiermem_preload PRIVATE -fomit-frame-pointer -ftls-model=initial-exec -fno-builtin-malloc
   -fno-builtin-calloc -fno-builtin-realloc -fno-builtin-free)
 set(preload_script ${PROJECT_SOURCE_DIR}/src/preload/preload.map)
 # Bound at start: binding at the first call would take the dynamic linker's lock, which the program

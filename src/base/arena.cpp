@@ -32,7 +32,7 @@
 namespace tiermem {
 
 namespace detail {
-__thread unsigned arena_depth __attribute__((tls_model("initial-exec"))) = 0;
+__thread ThreadMark thread_mark __attribute__((tls_model("initial-exec")));
 constinit std::uintptr_t arena_begin = 0, arena_bytes = 0;
 }  // namespace detail
 

@@ -7,6 +7,7 @@
 // that tiermem serves. Around fork the owner of the process calls the two fork functions below.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -23,19 +24,31 @@ namespace tiermem {
 namespace detail {
 // __thread, not thread_local: no initialisation wrapper. Initial-exec: one instruction to read it,
 // and no call into the dynamic linker, which may itself allocate.
-extern __thread unsigned arena_depth __attribute__((tls_model("initial-exec")));
+struct alignas(8) ThreadMark {
+  unsigned depth = 0;         // Of ArenaScope.
+  unsigned malloc_ready = 0;  // 1: an interposed malloc has settled where the thread's blocks are.
+};
+extern __thread ThreadMark thread_mark __attribute__((tls_model("initial-exec")));
 }  // namespace detail
 
 /// True while this thread works for tiermem: an interposed malloc then takes from the arena.
 inline bool inside_tiermem() noexcept {
-  return detail::arena_depth != 0;
+  return detail::thread_mark.depth != 0;
+}
+/// For an interposed malloc, whose every call asks: the thread is ready, and not inside tiermem.
+inline bool malloc_is_ready() noexcept {
+  return std::bit_cast<std::uint64_t>(detail::thread_mark) ==
+         std::bit_cast<std::uint64_t>(detail::ThreadMark{0, 1});
+}
+inline void set_malloc_ready() noexcept {
+  detail::thread_mark.malloc_ready = 1;
 }
 
 /// Marks the calling thread as inside tiermem for the life of the object. Nests.
 class ArenaScope {
  public:
-  ArenaScope() noexcept { ++detail::arena_depth; }
-  ~ArenaScope() { --detail::arena_depth; }
+  ArenaScope() noexcept { ++detail::thread_mark.depth; }
+  ~ArenaScope() { --detail::thread_mark.depth; }
   ArenaScope(const ArenaScope&) = delete;
   ArenaScope& operator=(const ArenaScope&) = delete;
 };

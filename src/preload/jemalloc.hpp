@@ -7,14 +7,14 @@
 
 extern "C" {
 
-void* tiermem_je_malloc(std::size_t bytes);
-void* tiermem_je_calloc(std::size_t count, std::size_t bytes);
-void* tiermem_je_realloc(void* block, std::size_t bytes);
-void tiermem_je_free(void* block);
-void* tiermem_je_mallocx(std::size_t bytes, int flags);
-void* tiermem_je_rallocx(void* block, std::size_t bytes, int flags);
-void tiermem_je_dallocx(void* block, int flags);
-std::size_t tiermem_je_malloc_usable_size(const void* block);
+void* tiermem_je_malloc(std::size_t bytes) noexcept;
+void* tiermem_je_calloc(std::size_t count, std::size_t bytes) noexcept;
+void* tiermem_je_realloc(void* block, std::size_t bytes) noexcept;
+void tiermem_je_free(void* block) noexcept;
+void* tiermem_je_mallocx(std::size_t bytes, int flags) noexcept;
+void* tiermem_je_rallocx(void* block, std::size_t bytes, int flags) noexcept;
+void tiermem_je_dallocx(void* block, int flags) noexcept;
+std::size_t tiermem_je_malloc_usable_size(const void* block) noexcept;
 int tiermem_je_mallctl(const char* name, void* old_value, std::size_t* old_bytes, void* new_value,
                        std::size_t new_bytes);
 

@@ -13,31 +13,25 @@
 namespace tiermem::preload {
 
 namespace detail {
-constinit Code libc{}, linker{};
+constinit Code libc{};
 }
 
 namespace {
 
 constinit std::array<detail::Code, 4> g_generous{};
 
-bool ends_with(const char* text, const char* end) {
-  const std::size_t length = strlen(text), tail = strlen(end);
-  return length >= tail && strcmp(text + length - tail, end) == 0;
-}
-
 int look(dl_phdr_info* info, std::size_t, void*) {
   const char* const slash = strrchr(info->dlpi_name, '/');
-  const char* const name = slash != nullptr ? slash + 1 : info->dlpi_name;
-  detail::Code* const found = ends_with(name, "libc.so.6")        ? &detail::libc
-                              : strncmp(name, "ld-linux", 8) == 0 ? &detail::linker
-                                                                  : nullptr;
-  for (int i = 0; found != nullptr && i < info->dlpi_phnum; ++i) {
+  if (slash == nullptr || strcmp(slash + 1, "libc.so.6") != 0) {
+    return 0;
+  }
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
     const ElfW(Phdr)& segment = info->dlpi_phdr[i];
     if (segment.p_type == PT_LOAD && (segment.p_flags & PF_X) != 0) {
-      *found = {info->dlpi_addr + segment.p_vaddr, segment.p_memsz};
+      detail::libc = {info->dlpi_addr + segment.p_vaddr, segment.p_memsz};
     }
   }
-  return 0;
+  return 1;
 }
 
 detail::Code code_of(const char* name) {

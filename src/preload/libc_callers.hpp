@@ -1,4 +1,4 @@
-// Which callers of malloc are libc itself and the dynamic linker. Found once, at start; any thread.
+// Which callers of malloc are libc itself. Found once, at start; any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ struct Code {
     return reinterpret_cast<std::uintptr_t>(address) - begin < bytes;
   }
 };
-extern Code libc, linker;  // Constant once found.
+extern Code libc;  // Constant once found.
 }  // namespace detail
 
 void find_libc();
 
 inline bool is_libc(const void* caller) {
-  return detail::libc.contains(caller) || detail::linker.contains(caller);
+  return detail::libc.contains(caller);
 }
 /// Of callers in libc: false for those that hand the block to the program as its own (strdup,
 /// getline), of which there may be gigabytes.

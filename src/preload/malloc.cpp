@@ -34,9 +34,7 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLeastAlign = 16;
 constexpr std::size_t kMostBytes = PTRDIFF_MAX;
 
-// Where a thread's blocks come from is settled by its first one.
-__thread bool t_bound __attribute__((tls_model("initial-exec"))) = false;
-// settings().medium, once known: below it a bound thread needs no other look.
+// settings().medium, once known: below it a thread that is ready needs no other look.
 constinit std::size_t g_small_limit = 0;
 
 struct InternalHeader {
@@ -71,7 +69,7 @@ void free_internal(void* block) {
 void bind_thread() {
   start_process();
   g_small_limit = settings().medium;
-  t_bound = true;  // First: what follows may allocate.
+  set_malloc_ready();  // First: what follows may allocate.
   bind_heap();
 }
 
@@ -84,7 +82,7 @@ void* large_block(std::size_t bytes) {
   return create_region(Use::block, bytes, bytes + bytes / 2, kHugeExtent);
 }
 
-__attribute__((noinline)) void* allocate_slowly(std::size_t bytes, std::size_t align, bool zero) {
+[[gnu::noinline]] void* allocate_slowly(std::size_t bytes, std::size_t align, bool zero) noexcept {
   void* block = nullptr;
   if (bytes > kMostBytes) {
     errno = ENOMEM;
@@ -96,7 +94,7 @@ __attribute__((noinline)) void* allocate_slowly(std::size_t bytes, std::size_t a
       memset(block, 0, bytes);
     }
   } else {
-    if (!t_bound) {
+    if (!malloc_is_ready()) {
       bind_thread();
     }
     if (bytes >= settings().large && align <= kHugeExtent) {
@@ -115,26 +113,28 @@ __attribute__((noinline)) void* allocate_slowly(std::size_t bytes, std::size_t a
 }
 
 [[gnu::always_inline]] inline void* allocate(std::size_t bytes) {
-  if (t_bound && !inside_tiermem() && bytes < g_small_limit) [[likely]] {
+  if (malloc_is_ready() && bytes < g_small_limit) [[likely]] {
     return tiermem_je_malloc(bytes);
   }
   return allocate_slowly(bytes, kLeastAlign, false);
 }
 
-// Streams and tables are small. Null: not for libc, or no memory that is plain.
-[[gnu::noinline]] void* block_for_libc(std::size_t bytes, bool zero, const void* caller) {
+// Streams and tables are small.
+[[gnu::noinline]] void* allocate_for_libc(std::size_t bytes, bool zero,
+                                          const void* caller) noexcept {
   constexpr std::size_t kMostForLibc = 4096;
-  if (inside_tiermem() || bytes > kMostForLibc || !stays_plain(caller)) {
-    return nullptr;
+  void* block = nullptr;
+  if (!inside_tiermem() && bytes <= kMostForLibc && stays_plain(caller)) {
+    block = plain_block(bytes, zero);
   }
-  return plain_block(bytes, zero);
+  return block != nullptr ? block : allocate_slowly(bytes, kLeastAlign, zero);
 }
 
 bool may_be_large(const void* block) {
   return reinterpret_cast<std::uintptr_t>(block) % kHugeExtent == 0;
 }
 
-__attribute__((noinline)) void release_slowly(void* block) {
+[[gnu::noinline]] void release_slowly(void* block) noexcept {
   const int error = errno;
   if (arena_contains(block)) {
     free_internal(block);
@@ -249,9 +249,7 @@ extern "C" {
 TIERMEM_INTERPOSED void* malloc(size_t bytes) noexcept {
   const void* const caller = __builtin_return_address(0);
   if (is_libc(caller)) [[unlikely]] {
-    if (void* const block = block_for_libc(bytes, false, caller); block != nullptr) {
-      return block;
-    }
+    return allocate_for_libc(bytes, false, caller);
   }
   return allocate(bytes);
 }
@@ -268,11 +266,9 @@ TIERMEM_INTERPOSED void* calloc(size_t count, size_t each) noexcept {
   }
   const void* const caller = __builtin_return_address(0);
   if (is_libc(caller)) [[unlikely]] {
-    if (void* const block = block_for_libc(bytes, true, caller); block != nullptr) {
-      return block;
-    }
+    return allocate_for_libc(bytes, true, caller);
   }
-  if (t_bound && !tiermem::inside_tiermem() && bytes < g_small_limit) [[likely]] {
+  if (tiermem::malloc_is_ready() && bytes < g_small_limit) [[likely]] {
     return tiermem_je_calloc(1, bytes);
   }
   return allocate_slowly(bytes, kLeastAlign, true);

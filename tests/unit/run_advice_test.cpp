@@ -36,7 +36,7 @@ TEST(RunAdvice, a_run_that_lacked_nothing_gets_none) {
 TEST(RunAdvice, a_run_without_tiered_memory_is_told_why) {
   RunSummary run = easy_run();
   run.totals = {};
-  EXPECT_TRUE(says(run, "--threshold"));
+  EXPECT_TRUE(says(run, "malloc or mmap"));
 }
 
 TEST(RunAdvice, waiting_asks_for_memory_and_says_how_much) {
