@@ -60,7 +60,8 @@ void tell(const Stats& stats) {
   counters.demoted = stats.demoted - before.demoted;
   counters.faults = stats.faults - before.faults;
   counters.waited_ns = stats.fault_wait_ns - before.fault_wait_ns;
-  counters.evicted = stats.demoted + stats.evicted_clean - before.demoted - before.evicted_clean;
+  // What was written first is clean when it leaves, so `demoted` is no part of the sum.
+  counters.evicted = stats.evicted_clean + stats.dropped - before.evicted_clean - before.dropped;
   counters.poisoned = stats.poisoned_touches - before.poisoned_touches;
   counters.resident = stats.dram_used;
   counters.tiered = tiered_bytes();

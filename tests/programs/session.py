@@ -1,0 +1,161 @@
+"""Session: one run of a program in one manner, and what was measured of it.
+
+A program is started by start() or run(), several times if it likes; every process that is started
+is in the session's control group (where one can be made), under `tiermem run` in the manner
+"tiermem". A thread samples the anonymous memory of all of them together and ends them when the
+time is over. What the driver of the program does in this Python process is in neither.
+"""
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+
+from limits import Group
+
+SAMPLE_S = 0.02
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
+
+
+class Failure(Exception):
+    """The program did not do what it should."""
+
+
+class TooSlow(Exception):
+    """The time limit was over first."""
+
+
+class Session:
+    def __init__(self, manner, folder, limit_s, tiermem=None, dram=None, nvme=None):
+        self.manner = manner      # plain, tiermem, swap, zswap
+        self.folder = folder      # Where the program's output goes.
+        self.limit_s = limit_s
+        self.tiermem = tiermem    # The program `tiermem`.
+        self.dram = dram          # The budget in bytes; None where there is none.
+        self.nvme = nvme          # As --nvme takes it.
+        self.peak = 0             # Anonymous bytes, all processes together.
+        self.seconds = 0.0
+        self.reports = []         # What `tiermem run --json` wrote, one of each start.
+        self._processes = []
+        self._over = threading.Event()
+        self._too_slow = False
+
+    def __enter__(self):
+        self._group = Group.make(self.dram if self.manner in ("swap", "zswap") else None)
+        self._begin = time.monotonic()
+        self._sampler = threading.Thread(target=self._sample)
+        self._sampler.start()
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.seconds = time.monotonic() - self._begin
+        self._over.set()
+        self._sampler.join()
+        self._end_all()
+        if self._group:
+            self._group.remove()
+        for path in self._report_paths():
+            if os.path.exists(path):
+                with open(path) as file:
+                    self.reports.append(json.load(file))
+        if self._too_slow and kind is not TooSlow and error is not None:
+            raise TooSlow() from error
+        return False
+
+    def _report_paths(self):
+        return [os.path.join(self.folder, f"report-{i}.json") for i in range(len(self._processes))]
+
+    def total(self, counter):
+        """The counter of `tiermem run --json`, of all starts together."""
+        return sum(report["total"][counter] for report in self.reports)
+
+    def _in_child(self):
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # Killed or not, a test ends what it began.
+        if self._group:
+            self._group.enter()
+
+    def start(self, command, environment=None, stdout=None):
+        """Starts a program; `stdout` names a file. Its stderr is kept in the folder."""
+        number = len(self._processes)
+        if self.manner == "tiermem":
+            report = os.path.join(self.folder, f"report-{number}.json")
+            if os.path.exists(report):
+                os.unlink(report)
+            command = [self.tiermem, "run", "--dram", str(self.dram), "--nvme", self.nvme,
+                       "--json", report, "--log", "warn", "--", *command]
+        errors = os.path.join(self.folder, f"stderr-{number}.txt")
+        with open(stdout or os.devnull, "wb") as out, open(errors, "wb") as err:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=self.folder,
+                env={**os.environ, "LC_ALL": "C", **(environment or {})}, start_new_session=True,
+                preexec_fn=self._in_child)
+        process.errors = errors
+        self._processes.append(process)
+        return process
+
+    def wait(self, process, status=0):
+        """Until it has ended, with `status`."""
+        process.wait()
+        if self._too_slow:
+            raise TooSlow()
+        if process.returncode != status:
+            raise Failure(f"exit status {process.returncode} instead of {status}\n"
+                          f"{self.told(process)}".strip())
+
+    def told(self, process=None):
+        """The end of what a process, the last one by default, wrote to stderr."""
+        process = process or self._processes[-1]
+        with open(process.errors, errors="replace") as file:
+            return file.read()[-2000:]
+
+    def run(self, command, environment=None, stdout=None):
+        self.wait(self.start(command, environment, stdout))
+
+    def _sample(self):
+        while not self._over.wait(SAMPLE_S):
+            self.peak = max(self.peak, self._anonymous())
+            if time.monotonic() - self._begin > self.limit_s:
+                self._too_slow = True
+                self._end_all()
+                return
+
+    def _anonymous(self):
+        if self._group:
+            return self._group.anonymous()
+        # Without a group: what was forked and not written to is counted in parent and child.
+        sessions = {process.pid for process in self._processes}
+        total = 0
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                if os.getsid(int(pid)) in sessions:
+                    with open(f"/proc/{pid}/status") as file:
+                        total += sum(int(line.split()[1]) * 1024 for line in file
+                                     if line.startswith("RssAnon"))
+            except OSError:
+                pass  # It has ended.
+        return total
+
+    def _end_all(self):
+        # Politely first: `tiermem run` passes it on, and then says what it counted.
+        for process in self._processes:
+            if process.poll() is None:
+                process.terminate()
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline and any(p.poll() is None for p in self._processes):
+            time.sleep(0.05)
+        for process in self._processes:
+            if process.poll() is None or self._group is None:
+                try:
+                    os.killpg(process.pid, signal.SIGKILL)
+                except OSError:
+                    pass
+        if self._group:
+            self._group.kill()
+        for process in self._processes:
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                pass
