@@ -75,10 +75,15 @@ struct Log {
 
 /// Never destroyed: threads may log while the process exits.
 Log& the_log() {
-  static Log& log = *new Log();
+  static Log& log = []() -> Log& {
+    const ArenaScope scope;
+    return *new Log();
+  }();
   return log;
 }
 
+// The arena, and a malloc that was interposed, may hold their locks around these: nothing is
+// allocated.
 void before_fork() {
   the_log().mutex.lock();
 }
@@ -89,7 +94,9 @@ void after_fork_in_child() {
   detail::log_level.store(LogLevel::off, std::memory_order_relaxed);
   // Another thread may have held the sink's mutex, which nobody in the child will release: the
   // logger is left behind, neither used nor destroyed.
-  static_cast<void>(new std::shared_ptr<spdlog::logger>(std::move(the_log().logger)));
+  using Logger = std::shared_ptr<spdlog::logger>;
+  alignas(Logger) static std::byte left[sizeof(Logger)];
+  new (left) Logger(std::move(the_log().logger));
   the_log().mutex.unlock();
 }
 
@@ -177,6 +184,7 @@ Status log_open(LogLevel level, std::string_view target) {
 }
 
 void log_follow_forks() noexcept {
+  (void)the_log();  // Made now: the handlers cannot.
   static const int registered =
       pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   static_cast<void>(registered);

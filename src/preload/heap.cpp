@@ -29,17 +29,17 @@ namespace {
 
 /// Address space that extents are cut from, lowest first. What jemalloc gets it keeps.
 struct Source {
-  const bool huge;           // Of the regions' extents: else small.
+  const bool large;          // Of the regions' extents: else small.
   const std::size_t region;  // Least bytes of one.
   std::mutex mutex{};
   std::byte* begin = nullptr;  // Guarded by mutex, as all below: the newest region,
   std::byte* next = nullptr;   // how far it is cut,
   std::byte* end = nullptr;    // and its end.
 
-  std::size_t extent() const { return huge ? huge_extent() : kSmallExtent; }
+  std::size_t extent() const { return large ? large_extent() : kSmallExtent; }
 };
-constinit Source g_small{.huge = false, .region = std::size_t{256} << 20};
-constinit Source g_medium{.huge = true, .region = std::size_t{1} << 30};
+constinit Source g_small{.large = false, .region = std::size_t{256} << 20};
+constinit Source g_medium{.large = true, .region = std::size_t{1} << 30};
 
 std::byte* aligned(std::byte* address, std::size_t alignment) {
   const auto number = reinterpret_cast<std::uintptr_t>(address);

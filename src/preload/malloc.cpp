@@ -75,11 +75,10 @@ void bind_thread() {
 
 // A block that grows is likely to grow again: address space costs nothing.
 void* large_block(std::size_t bytes) {
-  // Regions of smaller extents would not be told from blocks of the heap.
-  if (!tiered(bytes) || huge_extent() != kHugeExtent) {
+  if (!tiered(bytes)) {
     return nullptr;
   }
-  return create_region(Use::block, bytes, bytes + bytes / 2, kHugeExtent);
+  return create_region(Use::block, bytes, bytes + bytes / 2, large_extent());
 }
 
 [[gnu::noinline]] void* allocate_slowly(std::size_t bytes, std::size_t align, bool zero) noexcept {
@@ -97,7 +96,7 @@ void* large_block(std::size_t bytes) {
     if (!malloc_is_ready()) {
       bind_thread();
     }
-    if (bytes >= settings().large && align <= kHugeExtent) {
+    if (bytes >= settings().large && align <= kHugePage) {
       block = large_block(bytes);
     }
     if (block == nullptr && bytes >= settings().medium) {
@@ -131,7 +130,7 @@ void* large_block(std::size_t bytes) {
 }
 
 bool may_be_large(const void* block) {
-  return reinterpret_cast<std::uintptr_t>(block) % kHugeExtent == 0;
+  return reinterpret_cast<std::uintptr_t>(block) % kHugePage == 0;
 }
 
 [[gnu::noinline]] void release_slowly(void* block) noexcept {

@@ -48,7 +48,7 @@ bool bad_range(const void* address, std::size_t length) {
 
 // Touched in order if it is large, at random if not: nothing better is known of it.
 std::size_t extent_for(std::size_t bytes) {
-  return bytes >= 2 * kHugeExtent ? huge_extent() : kSmallExtent;
+  return bytes >= 2 * kHugePage ? large_extent() : kSmallExtent;
 }
 
 std::byte* new_mapping(std::size_t bytes) {

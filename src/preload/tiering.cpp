@@ -10,6 +10,7 @@
 #include "base/arena.hpp"
 #include "base/log.hpp"
 #include "preload/share.hpp"
+#include "runtime/context_impl.hpp"
 #include "runtime/options.hpp"
 
 namespace tiermem::preload {
@@ -22,7 +23,7 @@ enum class Stage : std::uint8_t { off, starting, on, stopped };
 constinit std::atomic<Stage> g_stage{Stage::off};
 constinit std::atomic<Context*> g_context{nullptr};
 constinit std::atomic<std::size_t> g_plain{0};
-constinit std::atomic<std::size_t> g_huge_extent{kHugeExtent};  // Written before the stage is on.
+constinit std::atomic<std::size_t> g_large_extent{kSmallExtent};  // Written before the stage is on.
 
 void read_size(const char* name, std::size_t& value) {
   const char* const text = ::secure_getenv(name);
@@ -62,9 +63,13 @@ bool start() {
     return false;
   }
   Context* const context = made->release();
-  constexpr std::uint64_t kLeastHuge = 32;
-  g_huge_extent.store(std::clamp<std::uint64_t>(
-      std::bit_floor(context->stats().dram_budget / kLeastHuge), kSmallExtent, kHugeExtent));
+  constexpr std::uint64_t kLeastExtents = 32;
+  const char* const asked = ::secure_getenv("TIERMEM_EXTENT");
+  if (asked != nullptr && *asked != '\0') {
+    g_large_extent.store(
+        std::clamp<std::uint64_t>(std::bit_floor(context->stats().dram_budget / kLeastExtents),
+                                  kSmallExtent, context->impl().config.extent));
+  }
   g_context.store(context, std::memory_order_release);
   g_stage.store(Stage::on);
   follow_run(*context);
@@ -81,8 +86,8 @@ const Settings& settings() {
   return read;
 }
 
-std::size_t huge_extent() {
-  return g_huge_extent.load(std::memory_order_relaxed);
+std::size_t large_extent() {
+  return g_large_extent.load(std::memory_order_relaxed);
 }
 
 bool tiered(std::size_t bytes) {

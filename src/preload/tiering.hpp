@@ -23,9 +23,10 @@ struct Settings {
 const Settings& settings();
 
 inline constexpr std::size_t kSmallExtent = std::size_t{64} << 10;  ///< Touched at random.
-inline constexpr std::size_t kHugeExtent = std::size_t{2} << 20;    ///< Touched in order.
-/// What is used for kHugeExtent: less where the budget holds few of them. Once tiering is on.
-std::size_t huge_extent();
+/// Extents of medium and large blocks and of large mappings: TIERMEM_EXTENT, but not more than a
+/// thirty-second of the budget. Once tiering is on.
+std::size_t large_extent();
+inline constexpr std::size_t kHugePage = std::size_t{2} << 20;  ///< Large blocks begin at one.
 
 /// Memory of `bytes` is about to be taken from the kernel: should it come from the tiers instead?
 /// Starts tiering when it is time to. False inside tiermem.

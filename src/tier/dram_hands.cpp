@@ -129,7 +129,11 @@ Result<std::byte*> DramTier::reserve_window(std::uint64_t bytes, std::uint64_t e
         facts_.move_reason[0] != '\0' ? facts_.move_reason : "another mechanism was asked for");
   }
   Arenas& arenas = mapped ? mapped_ : windows_;
-  return (huge ? arenas.huge : arenas.small).reserve(bytes, extent_bytes);
+  // A large mapped window begins at a huge page whatever its extents are: the preload library tells
+  // blocks of their own by that.
+  const std::uint64_t alignment =
+      mapped && bytes >= host::kHugePage ? std::max(extent_bytes, host::kHugePage) : extent_bytes;
+  return (huge ? arenas.huge : arenas.small).reserve(bytes, alignment);
 }
 
 void DramTier::release_window(std::byte* window, std::uint64_t) {
