@@ -483,9 +483,12 @@ void RunSeat::want(std::uint64_t bytes) {
 // is lowered and then `held` read. Whoever comes second sees the other, so a share that falls is
 // never used and given to somebody else.
 std::uint64_t RunSeat::hold(std::uint64_t bytes) {
-  const std::uint64_t had = row_->held.exchange(bytes);
-  const std::uint64_t may = std::min(bytes, std::max(had, share()));
-  if (may < bytes) {
+  const std::uint64_t had = row_->held.load();  // Nobody else writes it.
+  // Never more than was this process's when it looked: who counts meanwhile counts no wish.
+  const std::uint64_t asked = std::min(bytes, std::max(had, share()));
+  row_->held.store(asked);
+  const std::uint64_t may = std::min(asked, std::max(had, share()));
+  if (may < asked) {
     row_->held.store(may);
   }
   if (may < std::max(had, bytes)) {

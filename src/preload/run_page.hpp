@@ -9,8 +9,9 @@
 //
 // A process may be killed at any instruction. What holds nevertheless, and why:
 //
-// * The sum over rows of max(share, held) is at most the total, at every instant. rebalance()
-//   lowers before it raises, and an older one cannot touch a row that a newer one has stamped.
+// * The sum over rows of max(share, held) is at most the total, but for a moment inside hold(), when
+//   a process shows what it is not given after all. rebalance() lowers before it raises, and an
+//   older one cannot touch a row that a newer one has stamped.
 // * Each counter is counted once. Rows are not folded into a sum when their process ends: a row's
 //   counters grow over all processes that had the row, and a total is the sum over all rows.
 // * A row belongs to whom `owner` names. State, pid and start time of the process are one word, so
