@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <cstdint>
@@ -35,7 +36,7 @@ constexpr std::size_t kLeastAlign = 16;
 constexpr std::size_t kMostBytes = PTRDIFF_MAX;
 
 // settings().medium, once known: below it a thread that is ready needs no other look.
-constinit std::size_t g_small_limit = 0;
+constinit std::atomic<std::size_t> g_small_limit{0};
 
 struct InternalHeader {
   std::size_t bytes;  // As the arena was asked.
@@ -112,7 +113,7 @@ void* large_block(std::size_t bytes) {
 }
 
 [[gnu::always_inline]] inline void* allocate(std::size_t bytes) {
-  if (malloc_is_ready() && bytes < g_small_limit) [[likely]] {
+  if (malloc_is_ready() && bytes < g_small_limit.load(std::memory_order_relaxed)) [[likely]] {
     return tiermem_je_malloc(bytes);
   }
   return allocate_slowly(bytes, kLeastAlign, false);
@@ -267,7 +268,8 @@ TIERMEM_INTERPOSED void* calloc(size_t count, size_t each) noexcept {
   if (is_libc(caller)) [[unlikely]] {
     return allocate_for_libc(bytes, true, caller);
   }
-  if (tiermem::malloc_is_ready() && bytes < g_small_limit) [[likely]] {
+  if (tiermem::malloc_is_ready() && bytes < g_small_limit.load(std::memory_order_relaxed))
+      [[likely]] {
     return tiermem_je_calloc(1, bytes);
   }
   return allocate_slowly(bytes, kLeastAlign, true);

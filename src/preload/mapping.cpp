@@ -77,10 +77,7 @@ void* map(void* address, std::size_t bytes, int protection, int flags, int fd, o
     if (is_fresh_memory(protection, flags) && find_region(address, region) &&
         part_of(address, bytes).end() <= region.begin + region.capacity) {
       // Fresh memory in the place of old: it is that already, once it is empty.
-      return protect_parts(part_of(address, bytes), protection, nullptr) == 0 &&
-                     advise_parts(part_of(address, bytes), MADV_DONTNEED, nullptr) == 0
-                 ? address
-                 : MAP_FAILED;
+      return renew_part(part_of(address, bytes)) == 0 ? address : MAP_FAILED;
     }
     if (!leave_tiers(part_of(address, bytes))) {
       return MAP_FAILED;
@@ -119,15 +116,15 @@ int lock(const void* address, std::size_t length, unsigned flags) {
                     static_cast<int>(flags), plain_lock);
 }
 
-// A mapping of ours that grows beyond its window, or is wanted elsewhere: a new one, and a copy.
-void* move_mapping(const Region& region, std::size_t from, std::size_t to) {
+// What grows beyond its window, or is a part of it, gets a window of its own, and the bytes a copy.
+void* move_mapping(Part from, std::size_t to) {
   std::byte* const moved = new_mapping(std::max(to, settings().mapping));
   if (moved == nullptr) {
     errno = ENOMEM;
     return MAP_FAILED;
   }
-  memcpy(moved, region.begin, std::min(from, to));
-  (void)free_region(region.begin, region.use);
+  memcpy(moved, from.begin, std::min(from.length, to));
+  (void)unmap_parts(from, plain_unmap);
   return moved;
 }
 
@@ -139,24 +136,32 @@ void* remap(void* address, std::size_t from, std::size_t to, int flags, void* at
   if (inside_tiermem() || !find_region(address, region)) {
     return plain_mremap(address, from, to, flags, at);
   }
-  from = whole_pages(from);
+  const Part part = part_of(address, from);
   to = whole_pages(to);
-  const bool whole = region.begin == address && region.use == Use::mapping;
-  if (to == 0 || !whole || from > region.length ||
-      (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) != 0) {
-    log_warn("mremap of a part of a tiered mapping, or to a fixed place, is refused");
-    errno = to == 0 ? EINVAL : ENOMEM;
+  if (to == 0 || bad_range(address, from) || part.end() > region.begin + region.capacity) {
+    errno = EINVAL;
     return MAP_FAILED;
   }
-  if (to <= region.capacity) {
+  if ((flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) != 0) {
+    log_warn("mremap of a tiered mapping to a fixed place is refused");
+    errno = ENOMEM;
+    return MAP_FAILED;
+  }
+  const bool whole = region.begin == part.begin && region.length == part.length;
+  if (whole && region.use == Use::mapping && to <= region.capacity) {
     resize_region(region.begin, to);
     return address;
+  }
+  if (to <= part.length) {
+    return to == part.length || unmap_parts({part.begin + to, part.length - to}, plain_unmap) == 0
+               ? address
+               : MAP_FAILED;
   }
   if ((flags & MREMAP_MAYMOVE) == 0) {
     errno = ENOMEM;
     return MAP_FAILED;
   }
-  return move_mapping(region, from, to);
+  return move_mapping(part, to);
 }
 
 // For threads that must never wait for a device.

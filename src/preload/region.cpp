@@ -215,8 +215,9 @@ int unmap_part(Entry& entry, Part part) {
     (void)tiermem_plain_mmap(part.begin, part.length, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   }
-  entry.live -= std::min(entry.live, note_unmapped(entry, part));
-  if (entry.live == 0 && entry.use != Use::heap) {
+  const std::size_t unmapped = std::min(entry.live, note_unmapped(entry, part));
+  entry.live -= unmapped;
+  if (entry.live == 0 && unmapped != 0 && entry.use != Use::heap) {
     end_entry(table().entries.find(entry.begin));
   } else if (!entry.overlaid) {
     (void)tiermem_plain_mprotect(part.begin, part.length, PROT_READ | PROT_WRITE);
@@ -255,7 +256,12 @@ int advise_part(Entry& entry, Part part, int advice) {
     case MADV_NOHUGEPAGE:
     case MADV_MERGEABLE:
     case MADV_UNMERGEABLE:
+    case MADV_DONTFORK:  // A child has the range all the same: the mover keeps it whole.
+    case MADV_DOFORK:
       return 0;
+    case MADV_WIPEONFORK:
+      errno = EINVAL;  // As from a kernel that has not got it.
+      return -1;
     default:
       // What concerns the mapping and not its pages (core dumps, children, populating).
       return tiermem_plain_madvise(part.begin, part.length, advice);
@@ -359,6 +365,19 @@ void resize_region(std::byte* begin, std::size_t length) {
 int unmap_parts(Part range, Rest rest) {
   const std::unique_lock lock(table().mutex);
   return for_parts(range, 0, rest, unmap_part);
+}
+
+int renew_part(Part range) {
+  const std::unique_lock lock(table().mutex);
+  return for_parts(range, 0, nullptr, [](Entry& entry, Part part) {
+    if (tiermem_plain_mprotect(part.begin, part.length, PROT_READ | PROT_WRITE) != 0) {
+      return -1;
+    }
+    unpin_inside(entry, part);
+    note_mapped(entry, part);
+    discard(entry, part);
+    return 0;
+  });
 }
 
 int protect_parts(Part range, int protection, Rest rest) {

@@ -56,6 +56,8 @@ void resize_region(std::byte* begin, std::size_t length);
 // others. They return 0, or -1 with errno.
 using Rest = int (*)(std::byte* begin, std::size_t length, int argument);
 int unmap_parts(Part range, Rest rest);
+/// Zeros, read-write and mapped again, whatever was done to the range, which is in one region.
+int renew_part(Part range);
 int protect_parts(Part range, int protection, Rest rest);
 int advise_parts(Part range, int advice, Rest rest);
 int lock_parts(Part range, int flags, Rest rest);

@@ -9,7 +9,8 @@
 //
 // A process may be killed at any instruction. What holds nevertheless, and why:
 //
-// * The sum over rows of max(share, held) is at most the total, but for a moment inside hold(), when
+// * The sum over rows of max(share, held) is at most the total, but for a moment inside hold(),
+// when
 //   a process shows what it is not given after all. rebalance() lowers before it raises, and an
 //   older one cannot touch a row that a newer one has stamped.
 // * Each counter is counted once. Rows are not folded into a sum when their process ends: a row's

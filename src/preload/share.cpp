@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -32,13 +33,9 @@ RunSeat& seat() {
   return *made;
 }
 
-std::uint64_t wait_for_share() {
-  std::uint32_t seen = seat().generation();
-  while (seat().share() == 0) {
-    seen = seat().wait_for_change(seen);
-  }
-  return seat().hold(seat().share());
-}
+// What a process begins with that has been given nothing yet: others may take their time to give
+// up theirs, and nobody waits for them inside malloc.
+constexpr std::uint64_t kLeastBudget = std::uint64_t{4} << 20;
 
 void take_seat() {
   char name[kRunNameBytes] = {};
@@ -52,6 +49,7 @@ void take_seat() {
 constinit std::uint64_t g_wanted = 0, g_resident_peak = 0, g_tiered_peak = 0;
 // What the parent had counted before it forked this process.
 constinit Stats g_inherited{};
+constinit std::atomic<pid_t> g_process{0};  // Whose context it is.
 
 void tell(const Stats& stats) {
   RunCounters counters;
@@ -112,10 +110,11 @@ std::uint64_t join_run() {
     return 0;
   }
   take_seat();
-  return seat().joined() ? wait_for_share() : 0;
+  return seat().joined() ? std::max(kLeastBudget, seat().hold(seat().share())) : 0;
 }
 
 void follow_run(Context& context) {
+  g_process.store(::getpid());
   if (!seat().joined()) {
     return;
   }
@@ -126,7 +125,8 @@ void follow_run(Context& context) {
 
 void end_run() {
   Context* const tiers = context();
-  if (tiers == nullptr || !tiers->impl().open()) {
+  // A process that was made behind our back has no mover to answer.
+  if (tiers == nullptr || !tiers->impl().open() || g_process.load() != ::getpid()) {
     return;
   }
   const ArenaScope inside;
@@ -145,6 +145,7 @@ void end_run() {
 }
 
 void rejoin_run_in_child() {
+  g_process.store(::getpid());
   Context* const tiers = context();
   if (tiers == nullptr || !seat().joined()) {
     return;

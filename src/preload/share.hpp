@@ -11,8 +11,8 @@
 
 namespace tiermem::preload {
 
-/// Takes a seat and waits for a share; returns it. 0: this process is in no run, and has its budget
-/// for itself.
+/// Takes a seat; returns the share, or a little where others have not given theirs up yet. 0: this
+/// process is in no run, and has its budget for itself.
 std::uint64_t join_run();
 /// The context's budget follows the share from now on, and its counters are published.
 void follow_run(Context& context);

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "os/host_memory.hpp"
 
 namespace tiermem {
@@ -163,6 +164,14 @@ MapResult FrameMapper::restore(const MapPlace& place) {
       // A touch was poisoned after we looked: pages from here on are not the program's yet.
       take_poisoned(place.at + done, place.bytes - done);
       host::drop(place.at + done, place.bytes - done);
+      continue;
+    }
+    if (moved.error == ENOENT) {
+      // A fault of ours: the frame was to have this page. Nobody is to wait for it, nor see others.
+      log_error("a page of a frame is missing at {}: SIGBUS for who touches it at {}",
+                static_cast<void*>(place.home + done), static_cast<void*>(place.at + done));
+      (void)poison(place.at + done);
+      done += host::kPage;
       continue;
     }
     // One page by copy, then on by moving: page-locked, or the two mappings are not alike.

@@ -114,6 +114,32 @@ TEST_P(Mapping, fresh_memory_replaces_a_part) {
   EXPECT_EQ(wrong_words(at_, 4 * kPage, 1), 0u);
 }
 
+TEST_P(Mapping, a_part_that_is_mapped_again_outlives_the_rest) {
+  const std::size_t half = bytes_ / 2 / kPage * kPage;
+  ASSERT_EQ(munmap(at_, half), 0);
+  ASSERT_EQ(mmap(at_, half, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+            at_);
+  put_words(at_, half, 3);
+  ASSERT_EQ(munmap(at_ + half, bytes_ - half), 0);
+  bytes_ = half;
+  evict();
+  EXPECT_EQ(wrong_words(at_, half, 3), 0u);
+}
+
+TEST_P(Mapping, mremap_of_a_part_leaves_the_other_parts) {
+  const std::size_t part = 8 * kPage;
+  ASSERT_EQ(mremap(at_, part, 4 * kPage, 0), at_);  // Cuts a hole behind the first four pages.
+  evict();
+  EXPECT_EQ(wrong_words(at_, 4 * kPage, 1), 0u);
+  void* const moved = mremap(at_ + part, part, 2 * part, MREMAP_MAYMOVE);
+  ASSERT_NE(moved, MAP_FAILED);
+  EXPECT_EQ(*static_cast<std::uint64_t*>(moved), word_of(1, part / 8));
+  EXPECT_EQ(nonzero_words(static_cast<std::byte*>(moved) + part, part), 0u);
+  const auto* const rest = reinterpret_cast<std::uint64_t*>(at_ + 2 * part);
+  EXPECT_EQ(*rest, word_of(1, 2 * part / 8));
+  EXPECT_EQ(munmap(moved, 2 * part), 0);
+}
+
 TEST_P(Mapping, a_file_over_a_part_leaves_the_rest_as_it_is) {
   char name[] = "/tmp/tiermem-overlay-XXXXXX";
   const int fd = mkstemp(name);
