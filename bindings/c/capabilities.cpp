@@ -30,10 +30,10 @@ void describe(Context::Impl& impl, tm_capabilities& caps) {
   if (dram.windows == Mechanism::uffd_move || dram.windows == Mechanism::remap) {
     caps.flags |= TM_CAN_MOVE_PAGES;
   }
-  if (dram.windows == Mechanism::uffd_move && dram.small_windows == Mechanism::uffd_move) {
+  if (impl.dram().maps()) {
     caps.flags |= TM_CAN_MAP;
   }
-  if (impl.dram().sees_faults()) {
+  if (impl.dram().sees_touches()) {
     caps.flags |= TM_CAN_SEE_TOUCHES;
   }
 }

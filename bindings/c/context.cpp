@@ -124,6 +124,9 @@ extern "C" tm_status tm_stats(tm_context* context, tm_counters* out) {
     counters.recalled = stats.recalled;
     counters.withdrawals_refused = stats.withdrawals_refused;
     counters.fault_wait_ns = stats.fault_wait_ns;
+    counters.placed_used = stats.placed_used;
+    counters.placed_held = stats.placed_held;
+    counters.moved_by_copy = stats.moved_by_copy;
     fill_info(out, counters);
     return {};
   });

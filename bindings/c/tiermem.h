@@ -282,7 +282,9 @@ TIERMEM_API tm_status tm_buffer_info(tm_context* context, tm_buffer buffer, tm_r
  * Where a buffer with #TM_MAPPED is: byte 0 of all of it, for its whole life. It is touched without
  * views, from any thread; a touch of bytes that are elsewhere waits until they have come. System
  * calls on such bytes work where userfaultfd may serve the faults of the kernel (`tiermem topo`),
- * and get EFAULT elsewhere. What cannot be brought is SIGBUS, with the reason in the log (option
+ * and get EFAULT elsewhere. Without userfaultfd a touch of absent bytes is SIGSEGV, which the library
+ * handles: a handler that the program sets later must call the one it found, and no thread may block
+ * the signal. What cannot be brought is SIGBUS, with the reason in the log (option
  * `log`). With the option `fork=follow` a child of fork has the same buffers at the same addresses,
  * with the bytes as of the fork, and parent and child go on apart; else, or where it could not
  * follow, its touch is SIGSEGV.
@@ -300,6 +302,35 @@ TIERMEM_API tm_status tm_read(tm_context* context, tm_buffer buffer, uint64_t of
  *  may have been written. Errors: as tm_acquire(). */
 TIERMEM_API tm_status tm_write(tm_context* context, tm_buffer buffer, uint64_t offset,
                                const void* from, uint64_t length, int64_t timeout_ns);
+
+/* ---- Small objects ---------------------------------------------------------------------------- */
+
+/**
+ * An object by pointer: `*out` gets the address of at least `bytes` of memory, with whatever is in
+ * it, at a multiple of 16. 0 bytes are a pointer of its own, which can be freed. It is valid for
+ * any thread until tm_free_ptr(), or until the context ends.
+ *
+ * `place` {#TM_DRAM, 0} or {#TM_HOST, 0}: it stays in DRAM, as if a view held it. {#TM_ANY, 0}: it
+ * is memory of mapped buffers, so there may be more of it than DRAM, and what tm_address() says of
+ * a touch holds; where there are no mapped buffers (#TM_CAN_MAP) it stays in DRAM. All of it is
+ * charged to the budgets; for room in DRAM it waits a second at most, more where much must leave.
+ * In a child of fork the pointers are valid with the option `fork=follow` only, which has
+ * {#TM_ANY, 0} only.
+ *
+ * Errors: #TM_INVALID_ARGUMENT above 2^47 bytes; #TM_UNSUPPORTED for a place that the processor
+ * does not address, or that cannot follow a fork; #TM_UNAVAILABLE for one that the context lacks;
+ * #TM_NO_CAPACITY.
+ */
+TIERMEM_API tm_status tm_malloc(tm_context* context, tm_place place, uint64_t bytes, void** out);
+
+/** Frees what tm_malloc() of the same context gave, from any thread; NULL is accepted. Errors:
+ *  #TM_INVALID_ARGUMENT, naming the address, for any other pointer and for one that was freed. What
+ *  was given out again in between is the new owner's, and is freed. */
+TIERMEM_API tm_status tm_free_ptr(tm_context* context, void* pointer);
+
+/** Bytes that may be used from `pointer` on: what was asked for, or more. Errors: as tm_free_ptr();
+ *  NULL is #TM_INVALID_ARGUMENT. */
+TIERMEM_API tm_status tm_usable_size(tm_context* context, const void* pointer, uint64_t* out);
 
 /* ---- Views ----------------------------------------------------------------------------------- */
 
@@ -458,6 +489,9 @@ typedef struct tm_counters {
   uint64_t recalled;            /**< Mapped extents touched again while they left. */
   uint64_t withdrawals_refused; /**< Mapped extents that stayed: pages locked for I/O. */
   uint64_t fault_wait_ns;       /**< What threads waited for `faults`, all threads together. */
+  uint64_t placed_used;         /**< In live blocks of tm_malloc(). */
+  uint64_t placed_held;         /**< In buffers that these are cut from. */
+  uint64_t moved_by_copy;       /**< Extents, or parts of one, copied into windows. */
 } tm_counters;
 
 /** Fills `out` with the context's counters. */

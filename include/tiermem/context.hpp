@@ -90,17 +90,50 @@ class TIERMEM_API Context {
               Timeout timeout = Timeout::forever());
   Status write(Handle buffer, std::uint64_t offset, const void* from, std::uint64_t length,
                Timeout timeout = Timeout::forever());
+  /// The bytes of one range become those of another of the same length, and the first reads as
+  /// zeros: what a realloc needs. Both are of mapped buffers, and nobody else touches them
+  /// meanwhile. Whole extents that are not in memory change hands without I/O, where both ranges
+  /// begin at the same place of an extent and their buffers are alike (extent size, flags, domain);
+  /// all else is copied by the calling thread, whose touches may be SIGBUS as anybody's. What a view
+  /// of the first range pins is copied, too, and keeps its bytes there. Waits.
+  /// Errors: invalid_argument for a range beyond its buffer, or two of one buffer; stale_handle;
+  /// unsupported for a buffer without kMapped. After an error nothing was moved.
+  Status move_bytes(Handle to, std::uint64_t to_offset, Handle from, std::uint64_t from_offset,
+                    std::uint64_t length);
   /// Marks an operation or a step of the program; returns its ordinal.
   std::uint64_t tick(Tick kind);
 
   /// Where a mapped buffer is: byte 0 of all of it, for its whole life. Touched without views from
   /// any thread; system calls on absent bytes work where userfaultfd may serve the kernel's faults
-  /// (`tiermem topo`), and get EFAULT elsewhere. What cannot be brought is SIGBUS, with the reason
+  /// (`tiermem topo`), and get EFAULT elsewhere. Without userfaultfd a touch of absent bytes is
+  /// SIGSEGV, which the library handles: a handler that the program sets later must call the one it
+  /// found, and no thread may block the signal. What cannot be brought is SIGBUS, with the reason
   /// in the log (option `log`, off by default). With the option `fork=follow` a child of fork has
   /// the same buffers at the same addresses, with the bytes as of the fork, and parent and child go
   /// on apart; else, or where it could not follow, its touch is SIGSEGV. Errors: stale_handle;
   /// unsupported for a buffer without kMapped.
   Result<std::byte*> address(Handle buffer) const;
+
+  /// An object by pointer: at least `bytes` of memory, with whatever is in it, at a multiple of
+  /// `alignment` (a power of two up to 64 MiB). 0 bytes are a pointer that can be freed. Valid for
+  /// any thread until free_ptr(), or until the context is closed.
+  ///
+  /// {dram, 0} and {host, 0}: it stays in DRAM, as if a view held it. {any, 0}: it is memory of
+  /// mapped buffers, so there may be more of it than DRAM, and what address() says of a touch
+  /// holds; where there are no mapped buffers it stays in DRAM. All of it is charged to the
+  /// budgets; for room in DRAM it waits a second at most, more where much must leave. In a child of
+  /// fork the pointers are valid with fork=follow only, which has {any, 0} only.
+  ///
+  /// Errors: invalid_argument; unsupported for a place that the processor does not address, or
+  /// that cannot follow a fork; unavailable for a place that the context lacks; no_capacity.
+  Result<void*> malloc_at(Place place, std::uint64_t bytes, std::uint64_t alignment = 16);
+  /// Null is accepted. Errors: invalid_argument naming the address, for one that malloc_at of this
+  /// context did not give, or that was freed; memory that was given out again in between is the
+  /// new owner's, and is freed.
+  Status free_ptr(void* block);
+  /// Bytes that may be used from `block` on: what was asked for, or more. Errors: as free_ptr(),
+  /// null included.
+  Result<std::uint64_t> usable_size(const void* block) const;
 
   Result<BufferInfo> info(Handle buffer) const;
   /// `tier` dram or block. Shrinking evicts; no_capacity if pinned bytes do not let it.

@@ -142,6 +142,9 @@ struct Stats {
   std::uint64_t recalled = 0;  ///< Mapped extents touched again while they left.
   std::uint64_t withdrawals_refused = 0;  ///< Mapped extents that stayed: pages locked for I/O.
   std::uint64_t fault_wait_ns = 0;  ///< What threads waited for `faults`, all threads together.
+  std::uint64_t placed_used = 0;    ///< In live blocks of malloc_at.
+  std::uint64_t placed_held = 0;    ///< In buffers that these are cut from.
+  std::uint64_t moved_by_copy = 0;  ///< Extents, or parts of one, copied into windows.
 };
 
 }  // namespace tiermem

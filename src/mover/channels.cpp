@@ -17,16 +17,16 @@ void Mover::queue_io(Transfer& transfer) {
 // A device takes what it was given in its own order: what nobody waits for is given to it in small
 // doses, so that a demand that comes meanwhile has little in front of it. Writes alone may fill it.
 bool Mover::may_issue(const Channel& channel, const Transfer& transfer) const {
-  if (channel.in_flight + weight(bytes_of(transfer.ref)) > channel.tier->depth() * kWhole) {
+  if (channel.in_flight + weight(io_bytes(transfer)) > channel.tier->depth() * kWhole) {
     return false;
   }
-  const bool write = transfer.kind == Transfer::Kind::demote;
+  const bool write = writes(transfer);
   const bool awaited = transfer.priority <= Priority::room;
   if (awaited || channel.idle_bytes == 0 || (write && channel.reads == 0)) {
     return true;
   }
   const std::uint64_t dose = std::max(channel.tier->depth() / 4, 1u) * kDefaultExtent;
-  return channel.idle_bytes + bytes_of(transfer.ref) <= dose;
+  return channel.idle_bytes + io_bytes(transfer) <= dose;
 }
 
 // Gives the devices what they have room for; at most so much that the kernel takes it in about 200
@@ -55,16 +55,15 @@ bool Mover::give_to(Channel& channel, std::uint64_t& given) {
           return true;
         }
         Transfer& transfer = transfers_[queue.front()];
-        given += bytes_of(transfer.ref) + kFixed * weight(bytes_of(transfer.ref)) / kWhole;
+        given += io_bytes(transfer) + kFixed * weight(io_bytes(transfer)) / kWhole;
         queue.pop_front();
         book_io(transfer, 1);
-        channel.tier->submit(
-            {.cookie = transfer.job.transfer,
-             .slot = transfer.slot,
-             .write = transfer.kind == Transfer::Kind::demote,
-             .data = transfer.job.data + transfer.from,
-             .length = transfer.length != 0 ? transfer.length : bytes_of(transfer.ref),
-             .offset = transfer.from});
+        channel.tier->submit({.cookie = transfer.job.transfer,
+                              .slot = transfer.slot,
+                              .write = writes(transfer),
+                              .data = transfer.job.data + transfer.from,
+                              .length = io_bytes(transfer),
+                              .offset = transfer.from});
       }
     }
   }
@@ -77,9 +76,9 @@ void Mover::book_io(const Transfer& transfer, int sign) {
   const auto add = [sign](auto& books, auto amount) {
     books = sign > 0 ? books + amount : books - amount;
   };
-  add(channel.in_flight, weight(bytes_of(transfer.ref)));
-  add(channel.reads, transfer.kind == Transfer::Kind::promote ? 1u : 0u);
-  add(channel.idle_bytes, transfer.priority > Priority::room ? bytes_of(transfer.ref) : 0);
+  add(channel.in_flight, weight(io_bytes(transfer)));
+  add(channel.reads, writes(transfer) ? 0u : 1u);
+  add(channel.idle_bytes, transfer.priority > Priority::room ? io_bytes(transfer) : 0);
 }
 
 bool Mover::take_staging(Transfer& transfer) {

@@ -6,6 +6,8 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cassert>
 #include <new>
 
 #include "base/arena.hpp"
@@ -38,6 +40,10 @@ Checksums::Hash hash_block(const std::byte* bytes, std::size_t n) {
   return {hash.low64, hash.high64};
 }
 
+bool has(std::uint32_t which, std::uint32_t block) {
+  return (which >> std::min(block, 31u) & 1) != 0;
+}
+
 std::size_t room(std::uint32_t count) {
   return sizeof(Checksums) + (count - 1) * sizeof(Checksums::Hash);
 }
@@ -63,9 +69,36 @@ void Checksums::destroy(Checksums* sums) {
   }
 }
 
-void Checksums::compute(const std::byte* bytes) {
+void Checksums::compute(const std::byte* bytes, std::uint32_t which, bool* stop) {
   for (std::uint32_t i = 0; i < count; ++i) {
-    blocks[i] = hash_block(bytes + std::uint64_t{i} * block_bytes, block_bytes);
+    if (stop != nullptr && std::atomic_ref(*stop).load(std::memory_order_relaxed)) {
+      return;
+    }
+    if (has(which, i)) {
+      blocks[i] = hash_block(bytes + std::uint64_t{i} * block_bytes, block_bytes);
+    }
+  }
+}
+
+void Checksums::copy(const Checksums& other) {
+  assert(count == other.count && block_bytes == other.block_bytes);
+  std::copy_n(other.blocks, count, blocks);
+}
+
+std::uint32_t Checksums::unlike(const Checksums& other) const {
+  assert(count == other.count && count <= 32);
+  std::uint32_t mask = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    mask |= blocks[i] == other.blocks[i] ? 0 : 1u << i;
+  }
+  return mask;
+}
+
+void Checksums::doubt(std::uint32_t which) {
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (has(which, i)) {
+      blocks[i] = {~blocks[i].low, ~blocks[i].high};
+    }
   }
 }
 
@@ -86,9 +119,10 @@ std::uint32_t Checksums::last_unlike(const Checksums& other) const {
   return count;
 }
 
-std::uint32_t Checksums::mismatch(const std::byte* bytes) const {
+std::uint32_t Checksums::mismatch(const std::byte* bytes, std::uint32_t which) const {
   for (std::uint32_t i = 0; i < count; ++i) {
-    if (blocks[i] != hash_block(bytes + std::uint64_t{i} * block_bytes, block_bytes)) {
+    if (has(which, i) &&
+        blocks[i] != hash_block(bytes + std::uint64_t{i} * block_bytes, block_bytes)) {
       return i;
     }
   }

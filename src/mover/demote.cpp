@@ -57,6 +57,7 @@ bool Mover::may_wear(std::uint64_t bytes) {
                  "block tier: the {} that may be written in a day are used up; raise endurance",
                  human_bytes(options_.endurance_bytes_per_day));
   set_text(last_write_error_.setting, "endurance");
+  no_slot_ = true;
   write_backoff_until_ =
       now_ + std::max<std::int64_t>(
                  1'000'000, static_cast<std::int64_t>((need - wear_left_) / per_day * kDay));
@@ -64,42 +65,60 @@ bool Mover::may_wear(std::uint64_t bytes) {
 }
 
 void Mover::find_slot(Transfer& transfer) {
+  if (transfer.whole_again) {
+    find_slot_for_whole(transfer);
+    return;
+  }
   Extent& extent = residency_.extents.at(transfer.ref);
   if (extent.has_slot && shared_slots_.is_shared(extent.slot_stamp) &&
       (extent.slot_stale || extent.sums == nullptr)) {
     give_up_slot(extent);  // What has changed cannot be told: all of it goes to another slot.
   }
   if (!extent.has_slot) {
-    Result<SlotId> slot = block_->allocate(bytes_of(transfer.ref), transfer.avoid);
-    if (!slot.ok() && slot.code() == Code::busy) {
-      growing_queue_.push_back(transfer.job.transfer);
-      if (!growing_) {
-        growing_ = true;
-        ++housekeeping_;
-        grow_ = Job{};
-        grow_.transfer = ~std::uint32_t{0};
-        grow_.steps = kGrow;
-        grow_.bytes = bytes_of(transfer.ref);
-        grow_.slots = block_;
-        hands_.submit(&grow_);
-      }
+    const SlotId slot = new_slot(transfer);
+    if (!slot.valid()) {
       return;
     }
-    if (!slot.ok()) {
-      demote_failed(transfer, std::move(slot).status());
-      return;
-    }
-    extent.slot = *slot;
+    extent.slot = slot;
     extent.slot_stamp = shared_slots_.stamp();
     extent.has_slot = true;
   }
   transfer.rewrites = extent.has_slot && !extent.slot_stale && extent.sums != nullptr;
   transfer.from = 0;
   transfer.length = bytes_of(transfer.ref);
-  extent.slot_stale = true;  // From here until the write is published.
+  extent.slot_stale = transfer.pages == 0;  // From here until the write is published.
   transfer.slot = extent.slot;
   transfer.stage = Transfer::Stage::staging;
   seal(transfer);
+}
+
+// For all of the extent. Invalid: the transfer waits until the tier has grown, or has failed.
+SlotId Mover::new_slot(Transfer& transfer) {
+  Result<SlotId> slot = block_->allocate(bytes_of(transfer.ref), transfer.avoid);
+  if (slot.ok()) {
+    return *slot;
+  }
+  if (slot.code() == Code::busy) {
+    grow_slots(transfer);
+  } else {
+    demote_failed(transfer, std::move(slot).status());
+  }
+  return {};
+}
+
+// It goes on when the tier has more.
+void Mover::grow_slots(Transfer& transfer) {
+  growing_queue_.push_back(transfer.job.transfer);
+  if (!growing_) {
+    growing_ = true;
+    ++housekeeping_;
+    grow_ = Job{};
+    grow_.transfer = ~std::uint32_t{0};
+    grow_.steps = kGrow;
+    grow_.bytes = bytes_of(transfer.ref);
+    grow_.slots = block_;
+    hands_.submit(&grow_);
+  }
 }
 
 // From memory that I/O reaches the bytes are hashed beside the write: what both saw is published
@@ -130,7 +149,10 @@ void Mover::seal(Transfer& transfer) {
 void Mover::write_and_hash(Transfer& transfer) {
   const bool hashes = options_.checksums && !has_flag(transfer.ref, kNoChecksum);
   if (hashes && transfer.sums == nullptr) {
-    transfer.sums = Checksums::make(bytes_of(transfer.ref), options_.checksum_block_bytes);
+    transfer.sums = Checksums::make(bytes_of(transfer.ref), checksum_block(transfer.ref));
+    if (transfer.sums != nullptr && transfer.pages != 0) {
+      transfer.sums->copy(*residency_.extents.at(transfer.ref).sums);
+    }
   }
   const bool first_hash = transfer.rewrites && transfer.sums != nullptr;
   transfer.stage = first_hash ? Transfer::Stage::hash : Transfer::Stage::write;
@@ -147,6 +169,10 @@ void Mover::write_and_hash(Transfer& transfer) {
 // The bytes of an extent that was in a slot before are hashed: only what has changed is written,
 // from the first block that differs to the last. None does when a program wrote what was there.
 void Mover::write_changed(Transfer& transfer) {
+  if (transfer.pages != 0) {
+    write_changed_parts(transfer);
+    return;
+  }
   if (transfer.recalled) {
     residency_.extents.at(transfer.ref).slot_stale = false;  // Nothing was written into it.
     map_back(transfer);
@@ -184,6 +210,10 @@ void Mover::write_done(Transfer& transfer, const SlotCompletion& completion) {
   if (++failures >= 3) {
     block_->degrade(completion.device, status.message());
   }
+  if (transfer.pages != 0) {
+    parts_not_written(transfer, std::move(status));
+    return;
+  }
   // The slot is whole nowhere; the bytes are in the frame. Another device, or another place of the
   // same one.
   give_up_slot(residency_.extents.at(transfer.ref));
@@ -212,6 +242,14 @@ void Mover::written(Transfer& transfer) {
   if (transfer.length != 0) {
     device_failures_[block_->device_of(transfer.slot) % device_failures_.size()] = 0;
     write_backoff_ns_ = 0;
+  }
+  if (transfer.to_write != 0) {
+    stats_.demoted += transfer.length;
+    write_next_parts(transfer);
+    return;
+  }
+  if (transfer.whole_again) {
+    whole_written(transfer);
   }
   if (now_ >= write_backoff_until_) {
     last_write_error_ = {};  // Else it is still why nothing is written down: a refusal names it.
@@ -258,8 +296,9 @@ void Mover::demote_failed(Transfer& transfer, Status status) {
           ? *status.info()
           : error_info(status.code(), "writing down failed: {}", code_name(status.code()));
   ++stats_.io_errors;
-  write_backoff_ns_ = std::clamp<std::int64_t>(write_backoff_ns_ * 2, 10'000'000, 1'000'000'000);
+  write_backoff_ns_ = std::clamp(write_backoff_ns_ * 2, kLeastWriteBackoffNs, kMostWriteBackoffNs);
   write_backoff_until_ = now_ + write_backoff_ns_;
+  no_slot_ = transfer.stage == Transfer::Stage::slot;
   if (transfer.withdrawn) {
     transfer.undo_error = last_write_error_;
     keep(transfer);

@@ -1,5 +1,7 @@
 // Evict: a copy goes, and its frame with it. What that makes of the extent, and the end of a slot.
 // The stepping thread only; never waits.
+#include <utility>
+
 #include "mover/mover.hpp"
 
 namespace tiermem {
@@ -23,8 +25,14 @@ bool Mover::start_evict(ExtentRef ref, unsigned space, Priority priority) {
 // The frame goes, whatever becomes of its bytes: the caller knows that they are elsewhere or
 // unwanted.
 bool Mover::leave(ExtentRef ref, unsigned space, bool even_dirty) {
-  if (residency_.extents.at(ref).transfer != 0 ||
-      !residency_.extents.word(space, ref).try_outgoing(even_dirty)) {
+  const Extent& extent = residency_.extents.at(ref);
+  ExtentWord& word = residency_.extents.word(space, ref);
+  if (extent.transfer != 0) {
+    return false;
+  }
+  if (extent.parts != 0 && !extent.charged) {
+    word.set_phase(Phase::outgoing);
+  } else if (!word.try_outgoing(even_dirty)) {
     return false;
   }
   const FrameId frame = residency_.extents.frame(space, ref);
@@ -36,7 +44,7 @@ bool Mover::leave(ExtentRef ref, unsigned space, bool even_dirty) {
   transfer.frame = frame;
   transfer.origin = Phase::none;
   transfer.stage = Transfer::Stage::unmap;
-  transfer.freeing = bytes_of(ref);
+  transfer.freeing = held_bytes(ref);
   spaces_[space].freeing += transfer.freeing;
   submit_job(transfer, kUnmap);
   return true;
@@ -45,13 +53,19 @@ bool Mover::leave(ExtentRef ref, unsigned space, bool even_dirty) {
 void Mover::finish_evict(ExtentRef ref, unsigned space, FrameId frame) {
   Extent& extent = residency_.extents.at(ref);
   ExtentWord& word = residency_.extents.word(space, ref);
-  give_frame(frame, space, bytes_of(ref));
+  const std::uint64_t held = held_bytes(ref);
+  if (extent.parts != 0) {
+    give_parts(frame, space, std::exchange(extent.parts, 0));
+    --in_parts_;
+  } else {
+    give_frame(frame, space, held);
+  }
   residency_.extents.frame(space, ref) = {};
   spaces_[space].recency.removed(ref, true);
   const bool dropped =
       word.load().dirty() && droppable(ref) && readable_elsewhere(ref, space) == kNoSpace;
-  stats_.dropped += dropped ? bytes_of(ref) : 0;
-  stats_.evicted_clean += word.load().dirty() ? 0 : bytes_of(ref);
+  stats_.dropped += dropped ? held : 0;
+  stats_.evicted_clean += word.load().dirty() ? 0 : held;
   if (space == kHost && extent.prefetched) {
     stats_.prefetched_unused += word.load().referenced() ? 0 : bytes_of(ref);
     prefetch_used(ref, spaces_[space]);
@@ -133,8 +147,9 @@ bool Mover::drop_from_slots(std::uint64_t bytes) {
       for (ExtentRef ref = first; ref < end && freed < bytes; ++ref) {
         const Extent& extent = residency_.extents.at(ref);
         ExtentWord& host = residency_.extents.word(kHost, ref);
-        if (!extent.has_slot || extent.transfer != 0 || (extent.holds != 0) != awaited ||
-            host.load().phase() != Phase::none || readable_elsewhere(ref, kHost) != kNoSpace) {
+        if (!extent.has_slot || extent.parts != 0 || extent.transfer != 0 ||
+            (extent.holds != 0) != awaited || host.load().phase() != Phase::none ||
+            readable_elsewhere(ref, kHost) != kNoSpace) {
           continue;
         }
         drop_slot(ref);

@@ -20,12 +20,23 @@ std::string Mover::check_invariants() {
   for (const Staging& staging : staging_) {
     take(kHost, staging.frame, options_.staging_frame_bytes);
   }
+  for (const Landing& landing : landings_) {
+    take(kHost, landing.frame, options_.landing_bytes);
+  }
+  const auto part_bytes = [](PageMask pages) {
+    return static_cast<std::uint64_t>(std::popcount(pages)) * kSmallestExtent;
+  };
+  std::map<ExtentRef, unsigned> charges;
   for (const Request* request : active_) {
     std::uint32_t waiting = 0;
     for (const Need& need : request->needs) {
       holds[need.ref] += need.held ? 1 : 0;
       waiting += need.waiting ? 1 : 0;
-      if (need.frame.valid() && !take(need.space, need.frame, bytes_of(need.ref))) {
+      charges[need.ref] += need.charged ? 1 : 0;
+      held_bytes[need.space] += need.charged ? part_bytes(need.part) : 0;
+      if (need.frame.valid() &&
+          !take(need.space, need.frame,
+                need.part != 0 ? part_bytes(need.part) : bytes_of(need.ref))) {
         return fmt::format("a frame reserved for extent {} is also used elsewhere", need.ref);
       }
     }
@@ -54,9 +65,12 @@ std::string Mover::check_invariants() {
     if (extents.at(transfer.ref).transfer != transfer.job.transfer + 1) {
       return fmt::format("extent {} does not know its transfer", transfer.ref);
     }
-    const bool owns_frame = transfer.kind == Transfer::Kind::promote ||
+    const bool owns_frame = (transfer.kind == Transfer::Kind::promote && !transfer.topping_up) ||
                             (transfer.kind == Transfer::Kind::evict && transfer.undone);
-    if (owns_frame && !take(transfer.space, transfer.frame, bytes_of(transfer.ref))) {
+    const std::uint64_t bytes =
+        transfer.pages != 0 ? part_bytes(transfer.pages) : bytes_of(transfer.ref);
+    held_bytes[transfer.space] += transfer.topping_up ? bytes : 0;
+    if (owns_frame && !take(transfer.space, transfer.frame, bytes)) {
       return fmt::format("the frame of a transfer of extent {} is also used elsewhere",
                          transfer.ref);
     }
@@ -90,9 +104,10 @@ std::string Mover::check_invariants() {
           return fmt::format("extent {} is pinned in phase {}", ref, phase_name(bits.phase()));
         }
         const bool has_frame = bits.readable() || bits.phase() == Phase::vacant ||
+                               extent.parts != 0 ||
                                (bits.phase() == Phase::outgoing && extent.transfer != 0 &&
                                 !transfers_[extent.transfer - 1].undone);
-        if (has_frame && !take(space, extents.frame(space, ref), bytes_of(ref))) {
+        if (has_frame && !take(space, extents.frame(space, ref), this->held_bytes(ref))) {
           return fmt::format("extent {}: its frame is another's too", ref);
         }
         if ((bits.phase() == Phase::incoming || bits.phase() == Phase::outgoing) &&
@@ -111,6 +126,18 @@ std::string Mover::check_invariants() {
       if (exclusive > 1 || (exclusive == 1 && shared > 0)) {
         return fmt::format("extent {} is exclusive in {} spaces and shared in {}", ref, exclusive,
                            shared);
+      }
+      if (charges[ref] != (extent.charged ? 1u : 0u)) {
+        return fmt::format("extent {} has {} charges for parts, and says {}", ref, charges[ref],
+                           static_cast<bool>(extent.charged));
+      }
+      const bool given_up =
+          extent.transfer != 0 && transfers_[extent.transfer - 1].kind == Transfer::Kind::evict;
+      if (extent.parts != 0 && !given_up &&
+          (exclusive + shared > 0 || !extent.has_slot || extent.slot_stale ||
+           extent.sums == nullptr)) {
+        return fmt::format("extent {} is in parts {:#x} and {}", ref, extent.parts,
+                           exclusive + shared > 0 ? "whole" : "not whole in its slot");
       }
       // Invariant 1: the newest bytes exist in full somewhere.
       const Phase host = extents.word(kHost, ref).load().phase();
@@ -162,6 +189,8 @@ std::string Mover::describe() const {
   std::string text = fmt::format(
       "{} requests, {} transfers, {} for room, {} for pins, {} prefetches queued\n", active_.size(),
       transfers_live_, room_queue_.size(), pin_waiters_.size(), prefetch_queue_.size());
+  text += fmt::format("  block tier: {} in flight, {} of them reads, {} idle bytes\n",
+                      block_channel_.in_flight, block_channel_.reads, block_channel_.idle_bytes);
   for (const Request* request : active_) {
     text += fmt::format("  request want {} state {} armed {} of {} pending {}{}\n",
                         static_cast<int>(request->want), static_cast<int>(request->state),

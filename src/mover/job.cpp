@@ -1,8 +1,14 @@
 // Running a job on a hand.
 #include "mover/job.hpp"
 
+#include <cstring>
+
 namespace tiermem {
 namespace {
+
+std::uint32_t blocks_of(const Job& job) {
+  return job.pages == 0 ? Checksums::kAll : job.pages;
+}
 
 Status run_step(Job& job, JobStep step) {
   switch (step) {
@@ -11,7 +17,7 @@ Status run_step(Job& job, JobStep step) {
     case kClear:
       return {};
     case kVerify:
-      job.bad_block = job.sums->mismatch(job.data);
+      job.bad_block = job.sums->mismatch(job.data, blocks_of(job));
       job.checksum_bad = job.bad_block != job.sums->count;
       return job.checksum_bad ? Status(Code::io_error) : Status();
     case kCopyIn:
@@ -19,7 +25,7 @@ Status run_step(Job& job, JobStep step) {
     case kCopyOut:
       return job.other_tier->copy_out(job.data, job.other, job.bytes);
     case kHash:
-      job.sums->compute(job.data);
+      job.sums->compute(job.data, blocks_of(job), &job.stop);
       return {};
     case kMap:
       return job.tier->map(job.frame, job.at, job.mechanism);
@@ -33,8 +39,18 @@ Status run_step(Job& job, JobStep step) {
     case kWithdraw:
       return job.tier->withdraw(job.frame, job.at);
     case kRestore:
-      job.mechanism = Mechanism::uffd_move;
+      job.mechanism = job.tier->restores_by();
       return job.tier->restore(job.frame, job.at);
+    case kInsert:
+      job.mechanism = Mechanism::copy;
+      return job.tier->insert(job.frame, job.at, job.data, job.pages);
+    case kGather:
+      for (std::uint64_t at = 0; at < job.bytes; at += kSmallestExtent) {
+        if ((job.pages >> at / kSmallestExtent & 1) == 0) {
+          std::memcpy(job.data + at, job.home + at, kSmallestExtent);
+        }
+      }
+      return {};
     default:
       break;
   }
@@ -46,7 +62,7 @@ Status run_step(Job& job, JobStep step) {
 void run_job(Job& job) {
   job.status = {};
   job.checksum_bad = false;
-  for (std::uint32_t bit = 1; bit <= kRestore && job.status.ok(); bit <<= 1) {
+  for (std::uint32_t bit = 1; bit <= kGather && job.status.ok(); bit <<= 1) {
     if ((job.steps & bit) != 0) {
       job.status = run_step(job, bit);
     }

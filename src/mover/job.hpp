@@ -26,6 +26,9 @@ inline constexpr JobStep kGrow = 1 << 9;       ///< `slots` preallocates room fo
 inline constexpr JobStep kWithdraw = 1 << 10;  ///< `frame` leaves `at` with its bytes, or stays.
 inline constexpr JobStep kRestore = 1 << 11;   ///< `frame` appears at `at`, which is mapped.
 
+inline constexpr JobStep kInsert = 1 << 12;  ///< `pages` of `data` appear at `at`.
+inline constexpr JobStep kGather = 1 << 13;  ///< All but `pages` of `home` are copied to `data`.
+
 struct Job {
   std::uint32_t transfer = 0;  ///< Whose it is; ~0 for the mover's housekeeping.
   std::uint32_t steps = 0;
@@ -36,8 +39,11 @@ struct Job {
   std::byte* at = nullptr;
   std::byte* data = nullptr;
   std::uint64_t bytes = 0;
+  const std::byte* home = nullptr;
+  PageMask pages = 0;  ///< Of which kVerify, kHash and kInsert are to be; 0: of all.
   Checksums* sums = nullptr;
   SlotTier* slots = nullptr;
+  bool stop = false;  ///< Set atomically by the owner: kHash ends early, its sums are of no use.
 
   // Filled by run_job.
   Status status;

@@ -11,7 +11,12 @@ namespace tiermem {
 
 Mover::Mover(Residency& residency, std::span<AddressableTier* const> memory, SlotTier* block,
              SlotTier* files, Hands& hands, const MoverOptions& options)
-    : residency_(residency), hands_(hands), options_(options), block_(block), files_(files) {
+    : residency_(residency),
+      hands_(hands),
+      options_(options),
+      block_(block),
+      files_(files),
+      part_size_(options.usual_part) {
   for (AddressableTier* tier : memory) {
     Space& space = spaces_.emplace_back();
     space.tier = tier;
@@ -88,6 +93,7 @@ std::int64_t Mover::step(std::int64_t now) {
 
 // What requests can do now.
 void Mover::decide() {
+  restore_landings();
   for (int round = 0; round < 2; ++round) {
     retry_pin_waiters();
     serve_recopies();
@@ -131,6 +137,8 @@ void Mover::child_of_parent() {
     }
   }
   deliver();
+  lost_landings_ = !landings_.empty();
+  give_landings();  // Their pages are the parent's.
 }
 
 void Mover::child_ended(std::uint32_t child) {
@@ -207,6 +215,15 @@ void Mover::admit(Request& request) {
       return;
     case Want::advise:
       advise(request);
+      completed_.push_back(&request);
+      return;
+    case Want::hand_over:
+      if (const Span* stale = stale_span(request)) {
+        request.status =
+            fail(Code::stale_handle, "handle {:#x} was freed meanwhile", stale->buffer);
+      } else {
+        hand_over(request);
+      }
       completed_.push_back(&request);
       return;
     case Want::stock:
@@ -287,8 +304,9 @@ void Mover::admit(Request& request) {
       if (residency_.extents.word(kHost, need.ref).load().phase() == Phase::vacant) {
         (void)leave(need.ref, kHost, true);  // Held, it could not give its frame to anybody.
       }
-      recall(need.ref);
+      recall(need);
     }
+    request.was_there = request.in_parts && ready(request.needs.front());
     request.state = Request::State::room;
     room_queue_.push_back(&request);
   } else {
@@ -364,7 +382,7 @@ Status Mover::late(Request& request) {
     std::uint64_t needed = 0;
     unsigned space = kHost;
     for (const Need& need : request.needs) {
-      if (!need.frame.valid() && lacks_copy(need)) {
+      if (!need.has_room() && lacks_copy(need)) {
         needed += bytes_of(need.ref);
         space = need.space;
       }

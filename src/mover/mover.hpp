@@ -43,6 +43,12 @@ struct MoverOptions {
   /// Jobs on so few bytes, and without a system call, are done in the step: waking a hand and being
   /// woken by it takes longer.
   std::uint64_t own_job_bytes = std::uint64_t{64} << 10;
+  /// Logarithm of the pages that come with a touch, while nothing is known of the program.
+  unsigned usual_part = 2;
+  /// Where parts of extents arrive: as much as the largest extent that can be in parts, once for
+  /// each so many bytes of budget, and eight times at most.
+  std::uint64_t landing_bytes = kMostParts * kSmallestExtent;
+  std::uint64_t budget_per_landing = 64 * kMostParts * kSmallestExtent;
   std::uint64_t staging_bytes = 0;  ///< For opaque spaces; of the host's budget.
   std::uint64_t staging_frame_bytes =
       kDefaultExtent;  ///< The largest extent that can go to an opaque space.
@@ -106,6 +112,9 @@ class Mover {
   /// [stepping thread]
   void fill_stats(Stats& stats);
 
+  /// [stepping thread] Of the host's budget, what parts of extents pass through.
+  std::uint64_t landing_bytes() const { return landings_.size() * options_.landing_bytes; }
+
   /// Re-derives the books from scratch. Empty, or what is wrong.
   std::string check_invariants();
   std::string describe() const;
@@ -136,6 +145,7 @@ class Mover {
   Arm arm_acquire(Request& request, Need& need);
   Arm arm_leave(Request& request, Need& need);
   bool ready(const Need& need) const;
+  bool touches_end(ExtentRef ref) const;
   bool nothing_to_read(const Need& need) const;
 
   // requests.cpp: waiters, holds, ends.
@@ -149,6 +159,7 @@ class Mover {
   void forget_waits(Request& request);
   void extent_changed(ExtentRef ref, unsigned space, const Status* error);
   void hold(Need& need);
+  void unhold(Need& need);
   void let_go(Request& request);
   void fail_request(Request& request, Status status);
   void retry_pin_waiters();
@@ -160,10 +171,12 @@ class Mover {
   bool collect(Request& request);
   bool lacks_copy(const Need& need) const;
   FrameId take_frame(ExtentRef ref, unsigned space);
+  struct Space;
+  void trim(Space& space, std::uint64_t bytes);
   void make_room(unsigned space, std::uint64_t bytes, Priority priority);
   void give_frame(FrameId frame, unsigned space, std::uint64_t bytes);
   void note_shortage(unsigned space, std::uint64_t bytes);
-  void evict_ahead(unsigned space, std::uint64_t bytes);
+  void evict_ahead(unsigned space, std::uint64_t bytes, bool parts = false);
   static unsigned size_class(std::uint64_t bytes) {
     return static_cast<unsigned>(std::bit_width(bytes) - 1);
   }
@@ -190,7 +203,8 @@ class Mover {
 
   // promote.cpp
   void start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority priority,
-                     Request* discards_for);
+                     Request* discards_for, PageMask pages = 0);
+  void start_promote(Need& need, Priority priority);
   void continue_promote(Transfer& transfer);
   void land(Transfer& transfer);
   void landed(Transfer& transfer);
@@ -202,6 +216,8 @@ class Mover {
   // demote.cpp
   bool start_demote(ExtentRef ref, unsigned space, bool evict_after, Priority priority);
   void find_slot(Transfer& transfer);
+  SlotId new_slot(Transfer& transfer);
+  void grow_slots(Transfer& transfer);
   void seal(Transfer& transfer);
   void write_and_hash(Transfer& transfer);
   void write_changed(Transfer& transfer);
@@ -212,7 +228,7 @@ class Mover {
 
   // withdraw.cpp
   bool start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Priority priority);
-  void recall(ExtentRef ref);
+  void recall(const Need& need);
   bool comes_back(ExtentRef ref) const;
   void keep(Transfer& transfer);
   void withdrawn(Transfer& transfer);
@@ -220,6 +236,48 @@ class Mover {
   void mapped_back(Transfer& transfer);
   void stay(Transfer& transfer, const Status* why);
   void gone(Transfer& transfer);
+
+  // parts.cpp
+  bool takes_parts(ExtentRef ref) const;
+  PageMask parts_there(ExtentRef ref) const;
+  bool can_begin_parts(ExtentRef ref);
+  std::uint32_t checksum_block(ExtentRef ref) const;
+  std::uint64_t held_bytes(ExtentRef ref) const;
+  unsigned pages_in(ExtentRef ref) const;
+  void plan(Need& need);
+  std::uint64_t lacking_bytes(Need& need);
+  bool take_room(Need& need);
+  void give_room(Need& need);
+  bool plan_stands(const Need& need);
+  bool room_fits(const Need& need);
+  void give_parts(FrameId frame, unsigned space, PageMask pages);
+  void read_parts(Transfer& transfer);
+  void land_parts(Transfer& transfer);
+  void publish_parts(Transfer& transfer);
+  void undo_parts(Transfer& transfer, const Status* error);
+  void write_changed_parts(Transfer& transfer);
+  void write_next_parts(Transfer& transfer);
+  void make_whole(Transfer& transfer);
+  void read_missing(Transfer& transfer);
+  void missing_came(Transfer& transfer);
+  void find_slot_for_whole(Transfer& transfer);
+  void whole_written(const Transfer& transfer);
+  void parts_not_written(Transfer& transfer, Status status);
+  void prepare_landings();
+  struct Landing;
+  void submit_landing(Landing& landing);
+  void restore_landings();
+  void serve_landings();
+  bool landing_ready(const Job& job);
+  void spare_landings();
+  void give_landings();
+  bool take_landing(Transfer& transfer, unsigned pages);
+  void give_landing(Transfer& transfer);
+
+  // hand_over.cpp
+  bool at_rest_below(ExtentRef ref) const;
+  void hand_over(Request& request);
+  bool hand_over(ExtentRef from, ExtentRef to);
 
   // evict.cpp
   bool start_evict(ExtentRef ref, unsigned space, Priority priority);
@@ -264,7 +322,8 @@ class Mover {
   bool mapped(ExtentRef ref) const { return has_flag(ref, kMapped); }
   bool has_frame(ExtentRef ref, unsigned space) const {
     const ExtentBits bits = residency_.extents.word(space, ref).load();
-    return bits.readable() || bits.phase() == Phase::vacant;
+    return bits.readable() || bits.phase() == Phase::vacant ||
+           (bits.phase() == Phase::none && residency_.extents.at(ref).parts != 0);
   }
   // Being cleared by the caller that takes it into use.
   bool claimed(ExtentRef ref, unsigned space) const {
@@ -327,6 +386,20 @@ class Mover {
     FrameId frame{};
     bool used = false;
   };
+  struct Landing {
+    FrameId frame{};
+    std::byte* data = nullptr;
+    PageMask used = 0;
+    bool ready = false;
+    Job job;  // Brings its pages.
+  };
+  // What a transfer reads or writes.
+  std::uint64_t io_bytes(const Transfer& transfer) const {
+    return transfer.length != 0 ? transfer.length : bytes_of(transfer.ref);
+  }
+  static bool writes(const Transfer& transfer) {
+    return transfer.kind == Transfer::Kind::demote && transfer.stage != Transfer::Stage::read;
+  }
 
   // Constant after construction.
   Residency& residency_;
@@ -362,6 +435,11 @@ class Mover {
   Vector<std::uint32_t> recopies_;  // Promotes whose source changed under the copy.
   Deque<std::uint32_t> staging_queue_;
   Vector<Staging> staging_;
+  Deque<Landing> landings_;  // Stable addresses: hands hold `job`.
+  Deque<std::uint32_t> landing_queue_;
+  std::uint32_t in_parts_ = 0;  // Extents.
+  bool lost_landings_ = false;  // There were some: others are taken before anything else.
+  PartSize part_size_;
   Deque<std::uint32_t> growing_queue_;  // Demotes that wait for the slot tier to grow.
   bool growing_ = false;
   Job grow_;
@@ -379,6 +457,9 @@ class Mover {
       device_failures_;  // Consecutive failed writes, by device of the block tier.
   std::int64_t write_backoff_until_ = 0;
   std::int64_t write_backoff_ns_ = 0;
+  bool no_slot_ = false;  // Why writes pause: none is to be had.
+  static constexpr std::int64_t kLeastWriteBackoffNs = 10'000'000;
+  static constexpr std::int64_t kMostWriteBackoffNs = 1'000'000'000;
   // Mapped extents that could not leave their windows: not tried again for a while; refusals of
   // room wait for them, but not for ever.
   static constexpr std::int64_t kStuckNs = 10'000'000;
@@ -392,7 +473,7 @@ class Mover {
   ErrorInfo last_write_error_{};
   static constexpr unsigned kMostFruitless = 64;
   unsigned fruitless_ = 0;   // Steps in a row that only went on searching for victims.
-  bool look_again_ = false;  // A request that lacks one frame has not seen all victims yet.
+  bool look_again_ = false;  // A request waits for what no event will tell: the next step looks.
   bool went_on_ = false;     // The last step asked for this one.
   bool desperate_ = false;   // The last search before a request is refused.
   std::uint64_t work_ = 0;   // Needs armed in this step.

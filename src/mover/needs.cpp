@@ -27,6 +27,9 @@ void Mover::build_needs(Request& request) {
       Need need{.ref = span.first + i, .space = span.space};
       need.writes = span.writes;
       need.discard = whole;
+      if (request.in_parts && pages_in(need.ref) <= kMostParts) {
+        need.pages = PageMask{1} << request.page;
+      }
       request.needs.push_back(need);
     }
   }
@@ -42,6 +45,7 @@ void Mover::build_needs(Request& request) {
       Need& same = request.needs[kept - 1];
       same.writes = same.writes || request.needs[i].writes;
       same.discard = same.discard && request.needs[i].discard;
+      same.pages = 0;
     } else {
       request.needs[kept++] = request.needs[i];
     }
@@ -106,6 +110,9 @@ void Mover::arm(Request& request, std::uint32_t index) {
 
 bool Mover::ready(const Need& need) const {
   const ExtentBits bits = residency_.extents.word(need.space, need.ref).load();
+  if (need.pages != 0 && bits.phase() == Phase::none) {
+    return (need.pages & ~residency_.extents.at(need.ref).parts) == 0;
+  }
   return need.writes ? bits.writable() : bits.readable();
 }
 
@@ -126,7 +133,7 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   }
   Extent& extent = extents.at(need.ref);
   if (extent.transfer != 0) {
-    recall(need.ref);
+    recall(need);
     return Arm::wait_transfer;
   }
   const ExtentBits bits = extents.word(need.space, need.ref).load();
@@ -139,7 +146,7 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
     }
     return extent.transfer != 0 ? Arm::wait_transfer : Arm::ready;
   }
-  if (!prefetch && claimed(need.ref, need.space)) {
+  if (!prefetch && (claimed(need.ref, need.space) || (extent.charged && !need.charged))) {
     return Arm::wait_pins;
   }
   if (prefetch) {
@@ -166,20 +173,23 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
       (!leave(need.ref, kHost, true) || extent.transfer != 0)) {
     return extent.transfer != 0 ? Arm::wait_transfer : Arm::wait_pins;
   }
-  if (!need.frame.valid()) {
+  if (need.has_room() && !room_fits(need)) {
+    give_room(need);
+  }
+  if (!need.has_room()) {
     // It had a copy when room was reserved and has none now (another request's write took it away).
-    need.frame = take_frame(need.ref, need.space);
-    if (!need.frame.valid()) {
-      make_room(need.space, bytes_of(need.ref), Priority::room);
-      need.frame = take_frame(need.ref, need.space);  // A clean victim may have left at once.
+    const std::uint64_t bytes = lacking_bytes(need);
+    if (!take_room(need)) {
+      make_room(need.space, bytes, Priority::room);
+      (void)take_room(need);  // A clean victim may have left at once.
     }
-    if (!need.frame.valid()) {
+    if (!need.has_room()) {
       const Space& space = spaces_[need.space];
       if (space.freeing == 0 && space.recency.exhausted() && nothing_will_change()) {
-        fail_request(request, no_room(&request, need.space, bytes_of(need.ref)));
+        fail_request(request, no_room(&request, need.space, bytes));
         return Arm::ready;
       }
-      note_shortage(need.space, bytes_of(need.ref));
+      note_shortage(need.space, bytes);
       look_again_ = look_again_ || (space.freeing == 0 && !space.recency.exhausted());
       return Arm::wait_pins;
     }
@@ -191,10 +201,20 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   if (need.discard) {
     return Arm::ready;  // Last of all: park_discards.
   }
-  const FrameId frame = need.frame;
-  need.frame = {};
-  start_promote(need.ref, need.space, frame, Priority::demand, nullptr);
+  start_promote(need, Priority::demand);
   return ready(need) ? Arm::ready : Arm::wait_transfer;
+}
+
+// The extent is held by touches only, and all that they wait for is there: the toucher went on
+// already, and its request ends with this step. Others may wait for a view of whoever evicts.
+bool Mover::touches_end(ExtentRef ref) const {
+  std::uint32_t touches = 0;
+  for (const Request* request : active_) {
+    const bool touch = request->want == Want::acquire && request->views == nullptr &&
+                       request->needs.size() == 1 && request->needs[0].ref == ref;
+    touches += touch && request->needs[0].held && ready(request->needs[0]) ? 1 : 0;
+  }
+  return touches == residency_.extents.at(ref).holds;
 }
 
 // Evict, clean, discard and free: the extent's copies go down or away.
@@ -217,8 +237,11 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
   }
   for (unsigned space = 0; space < extents.spaces(); ++space) {
     const ExtentBits bits = extents.word(space, need.ref).load();
-    if (!bits.readable()) {
+    if (!bits.readable() && extent.parts == 0) {
       continue;
+    }
+    if (extent.charged) {
+      return Arm::wait_pins;  // More of it is about to come.
     }
     if (request.want == Want::clean) {
       if (bits.dirty() && !need.tried &&
@@ -250,12 +273,18 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
       }
       continue;
     }
+    if (!drop && !bits.pinned() && extent.holds != 0 && touches_end(need.ref)) {
+      look_again_ = true;
+      return Arm::wait_pins;
+    }
     if (request.status.ok()) {
       ErrorInfo info = last_write_error_;
       if (bits.pinned() || extent.holds != 0 || info.code == Code::ok) {
-        info = error_info(Code::busy,
-                          "an extent of buffer '{}' is pinned by a view and stays where it is",
-                          record_of(need.ref).label);
+        const char* why = bits.pinned()       ? "is pinned by a view"
+                          : extent.holds != 0 ? "is wanted by a request or a touch"
+                                              : "cannot leave now";
+        info = error_info(Code::busy, "an extent of buffer '{}' {}, and stays where it is",
+                          record_of(need.ref).label, why);
       }
       request.status = Status(info);
     }

@@ -7,8 +7,23 @@
 
 namespace tiermem {
 
+// With the room that the need has.
+void Mover::start_promote(Need& need, Priority priority) {
+  FrameId frame = std::exchange(need.frame, {});
+  if (need.charged) {
+    frame = residency_.extents.frame(need.space, need.ref);
+    need.charged = false;
+    residency_.extents.at(need.ref).charged = false;
+  }
+  need.planned = false;
+  start_promote(need.ref, need.space, frame, priority, nullptr, need.part);
+}
+
 void Mover::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority priority,
-                          Request* discards_for) {
+                          Request* discards_for, PageMask pages) {
+  if (landings_.empty() && takes_parts(ref)) {
+    prepare_landings();  // Before memory is full.
+  }
   Transfer& transfer = new_transfer(Transfer::Kind::promote, ref, space, priority);
   ExtentWord& word = residency_.extents.word(space, ref);
   transfer.origin = word.load().phase();
@@ -17,6 +32,8 @@ void Mover::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority
   transfer.discard = discards_for != nullptr;
   transfer.prefetch = priority == Priority::prefetch;
   transfer.stock = priority == Priority::background;
+  transfer.pages = pages;
+  transfer.topping_up = residency_.extents.at(ref).parts != 0;
   prefetches_ += transfer.prefetch ? 1 : 0;
   word.set_phase(Phase::incoming);
   for (unsigned other = 0; other < residency_.extents.spaces(); ++other) {
@@ -43,6 +60,10 @@ void Mover::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority
 
 void Mover::continue_promote(Transfer& transfer) {
   AddressableTier& tier = *spaces_[transfer.space].tier;
+  if (transfer.pages != 0) {
+    read_parts(transfer);
+    return;
+  }
   if (transfer.stage == Transfer::Stage::staging) {
     if (transfer.reading && !tier.host_addressable() && !take_staging(transfer)) {
       return;  // In the queue for it.
@@ -73,6 +94,10 @@ void Mover::continue_promote(Transfer& transfer) {
 
 // The bytes are where they landed, or come from another space: check, copy, make them appear.
 void Mover::land(Transfer& transfer) {
+  if (transfer.pages != 0) {
+    land_parts(transfer);
+    return;
+  }
   AddressableTier& tier = *spaces_[transfer.space].tier;
   const Extent& extent = residency_.extents.at(transfer.ref);
   JobStep steps = 0;
@@ -116,6 +141,10 @@ void Mover::land(Transfer& transfer) {
 }
 
 void Mover::landed(Transfer& transfer) {
+  if (transfer.pages != 0) {
+    publish_parts(transfer);
+    return;
+  }
   if (transfer.source != kNoSpace && !transfer.mapped) {
     const ExtentBits source = residency_.extents.word(transfer.source, transfer.ref).load();
     if (source.writers() != 0 || source.epoch() != transfer.epoch) {
@@ -205,7 +234,10 @@ void Mover::publish(Transfer& transfer) {
       case Mechanism::remap:
         ++stats_.moved_by_remap;
         break;
-      default:
+      case Mechanism::copy:
+        ++stats_.moved_by_copy;
+        break;
+      case Mechanism::in_place:
         ++stats_.moved_in_place;
     }
   }
@@ -226,6 +258,10 @@ void Mover::promote_failed(Transfer& transfer, Status status) {
 
 // The extent goes back to where it was. `error`, if any, reaches those who wait for it.
 void Mover::undo_promote(Transfer& transfer, const Status* error) {
+  if (transfer.pages != 0) {
+    undo_parts(transfer, error);
+    return;
+  }
   std::byte* at = window_at(transfer.ref, transfer.space);
   const bool landed_in_window =
       at != nullptr && spaces_[transfer.space].tier->landing(transfer.frame, at) == at;

@@ -17,6 +17,7 @@ enum class Want : std::uint8_t {
   prefetch,  ///< Resident if it can be had; never an error.
   evict,     ///< Written down, frames given up.
   clean,     ///< Written down, frames kept.
+  hand_over, ///< Extents of the first span become the second's, as far as they are in slots only.
   discard,   ///< Wholly covered extents read as zeros afterwards.
   free,      ///< Buffer `index`: everything given back, the record retired.
   stock,     ///< `index` spare buffers of one extent of `value` bytes, as far as there is room.
@@ -36,8 +37,13 @@ struct Need {
   bool tried : 1 = false;    ///< Of a mapped extent: what leaves it has been done once.
   bool held : 1 = false;     ///< Counted in Extent::holds.
   bool waiting : 1 =
-      false;        ///< In the extent's list of waiters, or among those that wait for pins.
-  FrameId frame{};  ///< Reserved and not yet used.
+      false;  ///< In the extent's list of waiters, or among those that wait for pins.
+  bool planned : 1 = false;  ///< `part` is what room is for.
+  bool charged : 1 = false;  ///< Room for `part` is reserved in the extent's own frame.
+  PageMask pages = 0;        ///< The pages that are wanted; 0: all.
+  PageMask part = 0;         ///< The pages that are to come; 0: all.
+  FrameId frame{};           ///< Reserved and not yet used.
+  bool has_room() const { return frame.valid() || charged; }
 };
 
 struct Request : InArena {
@@ -51,11 +57,14 @@ struct Request : InArena {
   std::int32_t thread =
       0;  ///< Who asks, as the kernel numbers it; 0: not said. Named as the holder of views.
   std::uint32_t index = 0;  ///< free, info: the buffer's record.
+  bool in_parts = false;    ///< A touch: of the page `page` of its extent, others need not come.
+  std::uint8_t page = 0;
   Advice advice = Advice::normal;
   std::uint64_t value = 0;  ///< advise: its value. set_budget: bytes.
   Place tier{};             ///< set_budget.
   BufferInfo* info = nullptr;
   Stats* stats = nullptr;
+  std::uint8_t* handed = nullptr;  ///< hand_over: for each extent, whether it was.
   std::atomic<bool> cancel{false};
   /// Called once by the mover, as the last thing it does with the request.
   void (*on_done)(Request&) = nullptr;
@@ -71,6 +80,7 @@ struct Request : InArena {
   std::uint32_t armed = 0;     ///< Needs looked at so far.
   std::uint32_t pending = 0;   ///< Of these, not ready yet.
   bool collecting = false;     ///< Head of the room queue: its needs are held.
+  bool was_there = false;      ///< A touch of a part: it was there already when it was admitted.
   bool last_look = false;      ///< No victim and no pin were seen: one more search decides.
   bool short_of_room = false;  ///< Waited for frames: decides how a missed deadline is reported.
   Request* next = nullptr;     ///< In the queue of posts.

@@ -286,17 +286,18 @@ void Mover::hold(Need& need) {
   }
 }
 
+void Mover::unhold(Need& need) {
+  if (need.held) {
+    need.held = false;
+    --residency_.extents.at(need.ref).holds;
+  }
+}
+
 // Holds end and reserved frames go back.
 void Mover::let_go(Request& request) {
   for (Need& need : request.needs) {
-    if (need.held) {
-      need.held = false;
-      --residency_.extents.at(need.ref).holds;
-    }
-    if (need.frame.valid()) {
-      give_frame(need.frame, need.space, bytes_of(need.ref));
-      need.frame = {};
-    }
+    unhold(need);
+    give_room(need);
   }
 }
 
@@ -359,6 +360,11 @@ void Mover::fill_info(Request& request) {
       info.resident += info.extent_bytes;
       info.dirty += bits.dirty() ? info.extent_bytes : 0;
       info.pinned += bits.pinned() ? info.extent_bytes : 0;
+    } else if (residency_.extents.at(ref).parts != 0) {
+      info.resident += held_bytes(ref);
+      info.dirty += held_bytes(ref);
+      info.in_slots += info.extent_bytes - held_bytes(ref);
+      continue;
     }
     info.in_slots += slot_is_newest(ref) ? info.extent_bytes : 0;
     info.zero +=

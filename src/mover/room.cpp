@@ -10,7 +10,7 @@ namespace tiermem {
 bool Mover::lacks_copy(const Need& need) const {
   const Phase phase = residency_.extents.word(need.space, need.ref).load().phase();
   return phase != Phase::shared && phase != Phase::exclusive && phase != Phase::incoming &&
-         !comes_back(need.ref);
+         !residency_.extents.at(need.ref).charged && !comes_back(need.ref) && !ready(need);
 }
 
 FrameId Mover::take_frame(ExtentRef ref, unsigned space) {
@@ -94,7 +94,7 @@ bool Mover::collect(Request& request) {
     }
     for (unsigned space = 0; space < spaces_.size(); ++space) {
       const std::uint64_t staging =
-          space == kHost ? staging_.size() * options_.staging_frame_bytes : 0;
+          space == kHost ? staging_.size() * options_.staging_frame_bytes + landing_bytes() : 0;
       if (all[space] + staging > spaces_[space].tier->books().budget) {
         fail_request(request, no_room(&request, space, all[space]));
         return true;
@@ -105,14 +105,14 @@ bool Mover::collect(Request& request) {
   const auto take_all = [&] {
     missing = {};
     for (Need& need : request.needs) {
-      if (need.frame.valid() || !lacks_copy(need)) {
+      if (need.has_room() || !lacks_copy(need)) {
         continue;
       }
       if (missing[need.space] == 0) {
-        need.frame = take_frame(need.ref, need.space);
+        (void)take_room(need);
       }
-      if (!need.frame.valid()) {
-        missing[need.space] += bytes_of(need.ref);
+      if (!need.has_room()) {
+        missing[need.space] += lacking_bytes(need);
       }
     }
   };
@@ -180,7 +180,7 @@ Recency::Candidate Mover::candidate(ExtentRef ref, Space& s) {
                      (!extent.stuck || now_ >= stuck_until_),
           .referenced = referenced,
           .dirty = must_write,
-          .bytes = static_cast<std::uint32_t>(bytes_of(ref))};
+          .bytes = static_cast<std::uint32_t>(held_bytes(ref))};
 }
 
 void Mover::prefetch_used(ExtentRef ref, Space& s) {
@@ -191,23 +191,32 @@ void Mover::prefetch_used(ExtentRef ref, Space& s) {
   }
 }
 
+// Pages go back to the kernel: of frames that are to have none, and, for want of `bytes`, of free
+// ones of other classes and those that a smaller budget left over.
+void Mover::trim(Space& s, std::uint64_t bytes) {
+  if (s.trimming || (s.freeing >= bytes && s.tier->books().leaving == 0)) {
+    return;
+  }
+  const std::uint64_t trimmed = s.tier->begin_trim(bytes - std::min(bytes, s.freeing));
+  if (trimmed == 0) {
+    return;
+  }
+  s.trimming = true;
+  s.freeing += trimmed;
+  s.trim = Job{};
+  s.trim.transfer = ~std::uint32_t{0};
+  s.trim.steps = kTrim;
+  s.trim.tier = s.tier;
+  s.trim.bytes = trimmed;
+  ++housekeeping_;
+  hands_.submit(&s.trim);
+}
+
 // Evicts until `bytes` and what is kept ahead of need are on their way to be free.
 void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
   Space& s = spaces_[space];
-  if (!s.trimming && s.freeing < bytes) {
-    // Free frames of other classes, and those that a smaller budget left over: their pages go back.
-    const std::uint64_t trimmed = s.tier->begin_trim(bytes - s.freeing);
-    if (trimmed > 0) {
-      s.trimming = true;
-      s.freeing += trimmed;
-      s.trim = Job{};
-      s.trim.transfer = ~std::uint32_t{0};
-      s.trim.steps = kTrim;
-      s.trim.tier = s.tier;
-      s.trim.bytes = trimmed;
-      ++housekeeping_;
-      hands_.submit(&s.trim);
-    }
+  if (priority != Priority::background) {
+    trim(s, bytes);  // Else the next of their size take the free ones.
   }
   const std::uint64_t goal = bytes + (priority == Priority::background ? 0 : s.ahead);
   const auto probe = [&](ExtentRef ref) { return candidate(ref, s); };
@@ -216,9 +225,10 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
   // calls a step are enough to find what there is among some thousands; the next step goes on.
   const std::uint64_t before = s.freeing;
   // Counted in frames given back: the tier's books fall only when a whole chunk of small ones is
-  // empty.
+  // empty. Those given back before, while a trim was under way, go with the next.
   const std::uint64_t returned = s.returned;
-  const auto freed = [&] { return s.returned - returned + s.freeing; };
+  const std::uint64_t leaving = s.tier->books().leaving;
+  const auto freed = [&] { return s.returned - returned + leaving + s.freeing; };
   // What is kept ahead of need may stay: it is there for the next allocations, as spares are.
   const std::uint64_t kept = priority == Priority::background ? kKeptSpare : 0;
   while (space == kHost && freed() < goal && residency_.spares.bytes() > kept && reclaim_spare()) {
@@ -243,25 +253,33 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
 
 // Frames are freed ahead of need in proportion to how often somebody had to wait for them. A clean
 // victim leaves at once: where all are clean nobody waits, and all of the memory is used.
-void Mover::evict_ahead(unsigned space, std::uint64_t bytes) {
+// Parts have no use for the cache: it counts as used to them.
+void Mover::evict_ahead(unsigned space, std::uint64_t bytes, bool parts) {
   Space& s = spaces_[space];
   if (s.ahead < bytes) {
     s.ahead = 0;
     return;
   }
   const FrameBooks books = s.tier->books();
-  const std::uint64_t free =
-      books.budget - std::min(books.budget, books.in_use) + s.gaps[size_class(bytes)] + s.freeing;
+  const std::uint64_t used = parts ? books.used() : books.in_use;
+  const std::uint64_t gaps = parts ? 0 : s.gaps[size_class(bytes)];
+  const std::uint64_t on_way = s.freeing + books.leaving;
+  const std::uint64_t free = books.budget - std::min(books.budget, used) + gaps + on_way;
+  const std::uint64_t lack = s.ahead - std::min(s.ahead, free);
   // In groups: small ones that leave together are written together, and wake nobody each.
   constexpr std::uint64_t kGroup = std::uint64_t{1} << 20;
-  if (free >= s.ahead - std::min(s.ahead / 4, kGroup)) {
+  const std::uint64_t least = s.ahead - std::min(s.ahead / 4, kGroup);
+  const std::uint64_t before = s.freeing;
+  if (free - books.leaving < least) {
+    trim(s, parts ? on_way + lack : 0);
+  }
+  if (free >= least) {
     if (free >= s.ahead) {
       s.ahead -= s.ahead / 64;
     }
     return;
   }
-  const std::uint64_t before = s.freeing;
-  make_room(space, s.ahead - free + s.freeing, Priority::background);
+  make_room(space, on_way + lack, Priority::background);
   if (s.freeing == before) {
     s.ahead -= s.ahead / 1024;
   }
@@ -297,23 +315,26 @@ void Mover::serve_prefetch() {
         residency_.extents.at(need.ref).transfer == 0 && lacks_copy(need) && !nothing_to_read(need);
     // Half of the memory at most for what nobody has used yet; beyond that a prefetch is dropped.
     const bool allowed = s.unused_prefetched + bytes_of(need.ref) <= s.tier->books().budget / 2;
-    FrameId frame{};
     if (wanted && allowed) {
-      frame = take_frame(need.ref, need.space);
-      if (!frame.valid()) {
-        make_room(need.space, bytes_of(need.ref), Priority::prefetch);
-        frame = take_frame(need.ref, need.space);
+      hold(need);  // What it has in parts is not to make room for the others.
+      if (need.has_room() && !room_fits(need)) {
+        give_room(need);
       }
-      if (!frame.valid() && spaces_[need.space].freeing != 0) {
-        note_shortage(need.space, bytes_of(need.ref));
+      if (!take_room(need)) {
+        make_room(need.space, lacking_bytes(need), Priority::prefetch);
+        (void)take_room(need);
+      }
+      unhold(need);
+      if (!need.has_room() && spaces_[need.space].freeing != 0) {
+        note_shortage(need.space, lacking_bytes(need));
         return;  // On its way.
       }
     }
     prefetch_queue_.pop_front();
     need.waiting = false;
     --request->pending;
-    if (frame.valid()) {
-      start_promote(need.ref, need.space, frame, Priority::prefetch, nullptr);
+    if (wanted && need.has_room()) {
+      start_promote(need, Priority::prefetch);
       if (residency_.extents.at(need.ref).transfer != 0) {
         ++request->pending;
         need.waiting = true;
@@ -332,6 +353,7 @@ void Mover::serve_budget() {
   }
   const FrameBooks books = spaces_[kHost].tier->books();
   if (books.used() > books.budget) {
+    spare_landings();
     make_room(kHost, books.used() - books.budget, Priority::room);
     const FrameBooks after = spaces_[kHost].tier->books();
     if (after.used() > after.budget) {
@@ -343,17 +365,24 @@ void Mover::serve_budget() {
   complete(request, {});
 }
 
-// Nothing under way, and no pin whose fall could help.
+// Nothing under way, no pin whose fall could help, and no write to be tried again: not where there
+// is no slot to write to, nor after many failures in a row.
 bool Mover::nothing_will_change() const {
   const bool stuck = stuck_since_ != 0 && now_ - stuck_since_ < kMostStuckNs;
-  return transfers_live_ == 0 && housekeeping_ == 0 && !stuck && !any_pin();
+  const bool tried_again =
+      !no_slot_ && now_ < write_backoff_until_ && write_backoff_ns_ < kMostWriteBackoffNs;
+  return transfers_live_ == 0 && housekeeping_ == 0 && !stuck && !tried_again && !any_pin();
 }
 
 // Looks at the words, not at the list of views: a view is pinned before it is listed. Only asked
-// when a request is about to be refused.
+// when a request is about to be refused. Objects of heaps hold their memory as buffers that cannot
+// leave do, until somebody frees them: nobody waits for that.
 bool Mover::any_pin() const {
   for (std::uint32_t index = 0; index < residency_.buffers.used(); ++index) {
     const BufferRecord& record = residency_.buffers.at(index);
+    if ((record.flags.load(std::memory_order_relaxed) & kOfHeaps) != 0) {
+      continue;
+    }
     const ExtentRef first = record.first.load(std::memory_order_relaxed);
     for (ExtentRef ref = first; ref < first + record.extents.load(std::memory_order_relaxed);
          ++ref) {

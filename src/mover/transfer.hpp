@@ -27,7 +27,8 @@ struct Transfer {
   /// Demote: slot → staging → copy → hash → write → (published); `hash` only where the slot has the
   /// bytes of before, of which perhaps few have changed. Evict: unmap → (done).
   /// Demote of a mapped extent: withdraw → slot → hash → write → (gone), or, recalled, → remap →
-  /// (as before).
+  /// (as before). Of one in parts whose slot cannot be written: → hash → read (what is not there) →
+  /// copy → slot → write, all of it, to another.
   enum class Stage : std::uint8_t {
     staging,
     prepare,
@@ -65,6 +66,12 @@ struct Transfer {
       false;  ///< Evict: of a promote that was given up; the extent goes back to `origin`.
   ExtentRef ref = 0;
   FrameId frame{};
+  PageMask pages = 0;         ///< Promote: the parts that come. Demote: those there are. 0: whole.
+  PageMask to_write = 0;      ///< Demote, in parts: changed pages that are not written yet.
+  bool topping_up = false;    ///< Promote: others of its parts are there already.
+  bool whole_again = false;   ///< Demote, in parts: all is put together in `landing`.
+  std::uint32_t landing = 0;  ///< Number of the landing's first page + 1; 0: none.
+  std::uint32_t landing_pages = 0;
   std::uint32_t staging = 0;  ///< Number of the staging frame + 1; 0: none.
   SlotTier* channel = nullptr;
   SlotId slot{};

@@ -34,6 +34,7 @@ Transfer& Mover::new_transfer(Transfer::Kind kind, ExtentRef ref, unsigned space
 void Mover::end_transfer(Transfer& transfer) {
   ++activity_;
   give_staging(transfer);
+  give_landing(transfer);
   Checksums::destroy(transfer.sums);
   transfer.sums = nullptr;
   spaces_[transfer.space].freeing -= transfer.freeing;
@@ -52,6 +53,9 @@ void Mover::submit_job(Transfer& transfer, JobStep steps) {
   job.frame = transfer.frame;
   job.at = window_at(transfer.ref, transfer.space);
   job.bytes = bytes_of(transfer.ref);
+  const bool missing = transfer.whole_again && transfer.stage == Transfer::Stage::copy;
+  job.pages = missing ? ((PageMask{2} << (pages_in(transfer.ref) - 1)) - 1) & ~transfer.pages
+                      : transfer.pages;
   if (is_own_job(job)) {
     own_jobs_.push_back(&job);
   } else {
@@ -62,10 +66,11 @@ void Mover::submit_job(Transfer& transfer, JobStep steps) {
 bool Mover::is_own_job(const Job& job) const {
   // A page or four are moved by one short call: done here for whoever comes alone, and by the hands
   // where many wait. Other calls may take long.
-  constexpr JobStep kCalls = ~(kHash | kVerify | kPopulate | kClear | kWithdraw | kRestore);
-  const bool moves = (job.steps & (kWithdraw | kRestore)) != 0;
+  constexpr JobStep kCalls =
+      ~(kHash | kVerify | kPopulate | kClear | kWithdraw | kRestore | kInsert | kGather);
+  const bool moves = (job.steps & (kWithdraw | kRestore | kInsert)) != 0;
   return job.bytes <= options_.own_job_bytes && (job.steps & kCalls) == 0 &&
-         (!moves || own_jobs_.size() < 2) &&
+         (!moves || own_jobs_.size() < 6) &&
          ((job.steps & kWithdraw) == 0 || !job.tier->withdraws_slowly(job.frame)) &&
          ((job.steps & kPopulate) == 0 || !job.tier->needs_populate(job.frame));
 }
@@ -96,6 +101,9 @@ void Mover::job_done(Job& job) {
           space.freeing -= job.bytes;
         }
       }
+      return;
+    }
+    if (landing_ready(job)) {
       return;
     }
     growing_ = false;
@@ -134,7 +142,7 @@ void Mover::job_done(Job& job) {
                  offset, transfer.channel->device_name(transfer.channel->device_of(transfer.slot)),
                  adopted ? "first read: the file has changed underneath" : "written: lost");
         transfer.origin =
-            adopted ? transfer.origin : (space == kHost ? Phase::lost : transfer.origin);
+            adopted || transfer.pages != 0 || space != kHost ? transfer.origin : Phase::lost;
         promote_failed(transfer, std::move(status));
         return;
       }
@@ -152,7 +160,11 @@ void Mover::job_done(Job& job) {
     case Transfer::Kind::demote:
       if (transfer.stage == Transfer::Stage::copy) {
         if (job.status.ok()) {
-          write_and_hash(transfer);
+          transfer.whole_again ? find_slot_for_whole(transfer) : write_and_hash(transfer);
+        } else if (job.checksum_bad) {
+          ++stats_.checksum_errors;
+          demote_failed(transfer, fail(Code::lost, "buffer '{}': bytes in its slot are lost",
+                                       record_of(ref).label));
         } else {
           demote_failed(transfer, job.status.clone());
         }
@@ -202,6 +214,16 @@ void Mover::io_done(const SlotCompletion& completion) {
   Transfer& transfer = transfers_[completion.cookie];
   book_io(transfer, -1);
   stats_.io_retries += completion.retries;
+  const bool missing = transfer.kind == Transfer::Kind::demote && !writes(transfer);
+  if (missing && completion.code == Code::ok) {
+    missing_came(transfer);
+    return;
+  }
+  if (missing) {
+    demote_failed(transfer, io_error(transfer, completion.code, completion.native,
+                                     completion.device, completion.device_offset));
+    return;
+  }
   if (transfer.kind == Transfer::Kind::promote) {
     if (completion.code == Code::ok) {
       land(transfer);
@@ -228,13 +250,13 @@ void Mover::io_done(const SlotCompletion& completion) {
 Status Mover::io_error(const Transfer& transfer, Code code, int native, std::uint16_t device,
                        std::uint64_t offset) {
   const bool changed = transfer.channel == files_ && native == ESTALE;
-  ErrorInfo info = error_info(
-      code, "{} of buffer '{}' failed on {} at offset {}: {}",
-      transfer.kind == Transfer::Kind::promote ? "reading an extent" : "writing an extent",
-      record_of(transfer.ref).label, transfer.channel->device_name(device), offset,
-      changed       ? "the file has changed since it was adopted (size or times)"
-      : native != 0 ? std::generic_category().message(native)
-                    : std::string(code_name(code)));
+  ErrorInfo info =
+      error_info(code, "{} of buffer '{}' failed on {} at offset {}: {}",
+                 writes(transfer) ? "writing an extent" : "reading an extent",
+                 record_of(transfer.ref).label, transfer.channel->device_name(device), offset,
+                 changed       ? "the file has changed since it was adopted (size or times)"
+                 : native != 0 ? std::generic_category().message(native)
+                               : std::string(code_name(code)));
   info.native = native;
   info.tier = transfer.channel->place();
   info.tier.index = device;

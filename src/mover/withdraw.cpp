@@ -3,6 +3,7 @@
 // touches the extent meanwhile recalls it: the frame goes back, without I/O. The stepping thread
 // only; never waits.
 #include <algorithm>
+#include <atomic>
 #include <cassert>
 
 #include "mover/mover.hpp"
@@ -11,22 +12,26 @@ namespace tiermem {
 
 bool Mover::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Priority priority) {
   ExtentWord& word = residency_.extents.word(space, ref);
+  const PageMask parts = residency_.extents.at(ref).parts;
   if ((residency_.extents.at(ref).stuck && now_ < stuck_until_) || word.load().pinned() ||
       !may_wear(bytes_of(ref))) {
     return false;
   }
-  if (!word.try_outgoing(true)) {
+  if (parts != 0) {
+    word.set_phase(Phase::outgoing);
+  } else if (!word.try_outgoing(true)) {
     wear_left_ += static_cast<double>(bytes_of(ref));
     return false;
   }
   Transfer& transfer = new_transfer(Transfer::Kind::demote, ref, space, priority);
   transfer.withdrawn = true;
+  transfer.pages = parts;
   transfer.evict_after = evict_after;
   transfer.wear = static_cast<std::int64_t>(bytes_of(ref));
   transfer.channel = block_;
   transfer.frame = residency_.extents.frame(space, ref);
   if (evict_after) {
-    transfer.freeing = bytes_of(ref);
+    transfer.freeing = held_bytes(ref);
     spaces_[space].freeing += transfer.freeing;
   }
   transfer.stage = Transfer::Stage::withdraw;
@@ -35,13 +40,21 @@ bool Mover::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Prio
 }
 
 // Somebody wants the extent: it comes back as soon as its slot is whole, one way or the other.
-void Mover::recall(ExtentRef ref) {
-  const std::uint32_t at = residency_.extents.at(ref).transfer;
-  if (at == 0 || !transfers_[at - 1].withdrawn || transfers_[at - 1].recalled) {
+// Of one in parts only if they are what is wanted: else whoever waits for others, and what makes
+// room for them, would take turns for ever.
+void Mover::recall(const Need& need) {
+  const Extent& extent = residency_.extents.at(need.ref);
+  const std::uint32_t at = extent.transfer;
+  const bool enough = extent.parts == 0 || (need.pages != 0 && (need.pages & ~extent.parts) == 0);
+  if (at == 0 || !enough || !transfers_[at - 1].withdrawn || transfers_[at - 1].recalled) {
     return;
   }
-  transfers_[at - 1].recalled = true;
-  keep(transfers_[at - 1]);
+  Transfer& transfer = transfers_[at - 1];
+  transfer.recalled = true;
+  keep(transfer);
+  if (transfer.stage == Transfer::Stage::hash) {
+    std::atomic_ref(transfer.job.stop).store(true, std::memory_order_relaxed);
+  }
   ++stats_.recalled;
 }
 
@@ -99,7 +112,7 @@ void Mover::stay(Transfer& transfer, const Status* why) {
     word.touch();
   }
   end_transfer(transfer);
-  word.set_phase(Phase::exclusive);
+  word.set_phase(residency_.extents.at(ref).parts != 0 ? Phase::none : Phase::exclusive);
   spaces_[space].recency.rejected(ref);
   extent_changed(ref, space, why);
 }

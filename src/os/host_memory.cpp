@@ -6,11 +6,14 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -21,6 +24,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/kept_descriptors.hpp"
 
 namespace tiermem::host {
 namespace {
@@ -29,6 +33,7 @@ constexpr int kAdvicePopulateWrite = 23;   // Linux 5.14
 constexpr int kAdviceDontNeedLocked = 24;  // Linux 5.18
 constexpr int kAdviceCollapse = 25;        // Linux 6.1
 constexpr int kRemapDontUnmap = 4;         // Linux 5.7
+constexpr int kSelf = -10001;              // PIDFD_SELF_THREAD_GROUP, Linux 6.14
 
 struct ScanRegion {  // struct page_region
   std::uint64_t start, end, categories;
@@ -111,7 +116,7 @@ int pagemap() {
   const std::int64_t process = getpid();
   std::int64_t known = opened.load();
   if (known < 0 || known >> 32 != process) {
-    const int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    const int fd = keep_descriptor(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
     if (fd < 0) {
       return fd;
     }
@@ -148,19 +153,25 @@ void AddressRange::adopt() {
   owner_ = getpid();
 }
 
-int reserve_again(AddressRange& range) {
-  std::byte* const got = map_nothing(range.data(), range.bytes(), MAP_FIXED_NOREPLACE);
-  if (got == nullptr) {
+int map_again(std::byte* address, std::uint64_t bytes) {
+  if (map_nothing(address, bytes, MAP_FIXED_NOREPLACE) == nullptr) {
     return errno;
   }
-  range.adopt();
-  munlock(got, range.bytes());
-  return mprotect(got, range.bytes(), PROT_READ | PROT_WRITE) == 0 ? 0 : errno;
+  munlock(address, bytes);
+  return open_range(address, bytes);
+}
+
+int reserve_again(AddressRange& range) {
+  const int error = map_again(range.data(), range.bytes());
+  if (error == 0) {
+    range.adopt();
+  }
+  return error;
 }
 
 Result<AddressRange> reserve(const ReserveOptions& options) {
   std::byte* data = map_near(options);
-  if (data == nullptr) {
+  if (data == nullptr && !options.exactly) {
     data = map_aligned(options.bytes, options.alignment);
   }
   if (data == nullptr) {
@@ -199,6 +210,31 @@ int drop(std::byte* address, std::uint64_t bytes) {
   return error == EINVAL && madvise(address, bytes, kAdviceDontNeedLocked) == 0 ? 0 : error;
 }
 
+int drop(std::span<const Range> ranges) {
+  constexpr std::size_t kMost = 512;  // Linux takes 1024.
+  std::array<iovec, kMost> calls;
+  int error = 0;
+  while (!ranges.empty()) {
+    const std::span<const Range> some = ranges.first(std::min(ranges.size(), kMost));
+    ranges = ranges.subspan(some.size());
+    std::transform(some.begin(), some.end(), calls.begin(), [](const Range& range) {
+      return iovec{range.address, range.bytes};
+    });
+    std::int64_t done = 0;
+    if (some.size() > 1) {
+      done = ::syscall(SYS_process_madvise, kSelf, calls.data(), some.size(), MADV_DONTNEED, 0);
+    }
+    for (const Range& range : some) {
+      done -= static_cast<std::int64_t>(range.bytes);
+      if (done < 0) {
+        const int own = drop(range.address, range.bytes);
+        error = error == 0 ? own : error;
+      }
+    }
+  }
+  return error;
+}
+
 int remap(std::byte* to, std::byte* from, std::uint64_t bytes) {
   void* const got = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | kRemapDontUnmap, to);
   return got == MAP_FAILED ? errno : 0;
@@ -212,6 +248,28 @@ int renew(std::byte* address, std::uint64_t bytes) {
   void* const got = mmap(address, bytes, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   return got == MAP_FAILED ? errno : 0;
+}
+
+int shut_range(std::byte* address, std::uint64_t bytes) {
+  return mprotect(address, bytes, PROT_NONE) == 0 ? 0 : errno;
+}
+
+int open_range(std::byte* address, std::uint64_t bytes) {
+  return mprotect(address, bytes, PROT_READ | PROT_WRITE) == 0 ? 0 : errno;
+}
+
+// The file is made each time, as this is rare: a descriptor that was kept could be closed by the
+// program, and be another file's when it is used.
+int map_no_bytes(std::byte* address, std::uint64_t bytes) {
+  const int file = memfd_create("tiermem-absent", MFD_CLOEXEC);
+  if (file < 0) {
+    return close_range(address, bytes);
+  }
+  void* const got =
+      mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, file, 0);
+  const int error = got == MAP_FAILED ? errno : 0;
+  close(file);
+  return error;
 }
 
 std::optional<std::uint64_t> huge_bytes(const std::byte* address, std::uint64_t bytes) {
@@ -242,6 +300,34 @@ std::optional<std::uint64_t> huge_bytes(const std::byte* address, std::uint64_t 
     start = call.walk_end;
   }
   return found;
+}
+
+std::uint64_t leading_bytes(const std::byte* address, std::uint64_t bytes, bool there) {
+  // Opened each time: this is rare, and a descriptor that the program has closed and opened anew
+  // would tell of its own bytes.
+  const int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  std::uint64_t leading = 0;
+  for (bool alike = true; alike && leading < bytes;) {
+    constexpr std::uint64_t kSomething = std::uint64_t{3} << 62;  // Present, or in swap.
+    std::array<std::uint64_t, 64> entries{};
+    const std::uint64_t pages = std::min<std::uint64_t>(entries.size(), (bytes - leading) / kPage);
+    const auto at = static_cast<off_t>(number(address + leading) / kPage * sizeof(entries[0]));
+    if (pread(fd, entries.data(), pages * sizeof(entries[0]), at) !=
+        static_cast<ssize_t>(pages * sizeof(entries[0]))) {
+      std::array<unsigned char, entries.size()> resident{};
+      (void)mincore(const_cast<std::byte*>(address) + leading, pages * kPage, resident.data());
+      std::transform(resident.begin(), resident.end(), entries.begin(),
+                     [](unsigned char page) { return (page & 1) != 0 ? kSomething : 0; });
+    }
+    for (std::uint64_t i = 0; i < pages && alike; ++i) {
+      alike = ((entries[i] & kSomething) != 0) == there;
+      leading += alike ? kPage : 0;
+    }
+  }
+  if (fd >= 0) {
+    close(fd);
+  }
+  return leading;
 }
 
 bool huge_pages_available(char* reason, std::size_t room) {

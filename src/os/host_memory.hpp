@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "tiermem/status.hpp"
 
@@ -44,6 +45,7 @@ struct ReserveOptions {
   std::uint64_t bytes = 0;              ///< Whole pages.
   std::uint64_t alignment = kHugePage;  ///< A power of two, at least a page.
   std::byte* near = nullptr;            ///< Tried first, so that neighbours merge into one VMA.
+  bool exactly = false;                 ///< There or nowhere.
   bool accessible = true;               ///< False: PROT_NONE, any touch is SIGSEGV.
 };
 
@@ -52,6 +54,8 @@ struct ReserveOptions {
 /// refused.
 Result<AddressRange> reserve(const ReserveOptions& options);
 
+/// Empty, accessible memory where nothing is. 0, or errno: EEXIST when something is there.
+int map_again(std::byte* address, std::uint64_t bytes);
 /// In a forked child: maps a range that was not inherited where it was, empty and accessible, and
 /// adopts it. 0, or errno: EEXIST when something else is there.
 int reserve_again(AddressRange& range);
@@ -67,16 +71,34 @@ int unshare(std::byte* address, std::uint64_t bytes);
 /// Gives the pages back; the range reads as zeros, or faults where it is registered. Also where the
 /// program locked its memory.
 int drop(std::byte* address, std::uint64_t bytes);
+struct Range {
+  std::byte* address = nullptr;
+  std::uint64_t bytes = 0;
+};
+/// The same for many ranges: in one call where the kernel takes it (Linux 6.14, which flushes the
+/// processors' tables once for all), else one by one. The first error; the others are dropped.
+int drop(std::span<const Range> ranges);
 /// Moves pages by mremap(FIXED | DONTUNMAP): `from` keeps its mapping, empty.
 int remap(std::byte* to, std::byte* from, std::uint64_t bytes);
 /// Puts empty, inaccessible memory in place of whatever is mapped.
 int close_range(std::byte* address, std::uint64_t bytes);
 /// Puts empty, accessible memory in place of whatever is mapped, page tables included.
 int renew(std::byte* address, std::uint64_t bytes);
+/// What is mapped there stays, and a touch of it is SIGSEGV.
+int shut_range(std::byte* address, std::uint64_t bytes);
+/// What is mapped there can be read and written.
+int open_range(std::byte* address, std::uint64_t bytes);
+/// Puts something in place of whatever is mapped that has no bytes: a touch is SIGBUS, or SIGSEGV
+/// where the kernel has no file for it (memfd_create).
+int map_no_bytes(std::byte* address, std::uint64_t bytes);
 
 /// Bytes of the range that are mapped as huge pages; no value where the kernel does not tell
 /// cheaply (before Linux 6.7).
 std::optional<std::uint64_t> huge_bytes(const std::byte* address, std::uint64_t bytes);
+/// Bytes at the beginning of the range in whose pages something is, present or swapped out; or,
+/// with `there` false, nothing is. Asks the page tables and touches nothing. Without /proc a page
+/// that is swapped out counts as nothing.
+std::uint64_t leading_bytes(const std::byte* address, std::uint64_t bytes, bool there);
 /// True when transparent huge pages can be had by asking; else `reason` says why not.
 bool huge_pages_available(char* reason, std::size_t room);
 /// Moves 2 MiB there and back by mremap on scratch memory and compares every byte.

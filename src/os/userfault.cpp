@@ -9,14 +9,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
 #include <utility>
 
 #include "base/error.hpp"
-#include "os/host_memory.hpp"
 #include "base/kept_descriptors.hpp"
+#include "os/host_memory.hpp"
 
 namespace tiermem {
 namespace {
@@ -150,6 +151,35 @@ UserfaultProgress advance(std::uint64_t length, Once&& once) {
   return progress;
 }
 
+// The kernel takes a range only of one mapping, and advice of the program may have cut it: then the
+// halves of it, each by itself. `call(done, length)`; `of_two` is what the kernel says to a range
+// of two mappings, which may also have another cause: that is found out page by page, from the
+// first.
+template <typename Call>
+UserfaultProgress in_each_mapping(std::uint64_t from, std::uint64_t length, int of_two,
+                                  const Call& call) {
+  UserfaultProgress progress = call(from, length);
+  const std::uint64_t left = length - progress.done;
+  if (progress.error != of_two || left <= host::kPage) {
+    return progress;
+  }
+  const std::uint64_t half = std::max<std::uint64_t>(left / 2 / host::kPage, 1) * host::kPage;
+  for (const std::uint64_t part : {half, left - half}) {
+    const UserfaultProgress more = in_each_mapping(from + progress.done, part, of_two, call);
+    progress.done += more.done;
+    progress.error = more.error;
+    if (more.error != 0) {
+      break;
+    }
+  }
+  return progress;
+}
+
+bool refuse(char* reason, std::size_t room, const char* what, int error) {
+  set_text(reason, room, fmt::format("{}: {}", what, std::strerror(error)));
+  return false;
+}
+
 }  // namespace
 
 const char* userfault_source_name(UserfaultSource source) {
@@ -181,15 +211,18 @@ Userfault& Userfault::operator=(Userfault&& other) noexcept {
   return *this;
 }
 
-Userfault Userfault::open(bool allowed) {
+Userfault Userfault::open(UserfaultUse use) {
   Userfault result;
-  if (!allowed) {
+  if (use == UserfaultUse::off) {
     set_text(result.facts_.reason, "not allowed by the options");
     return result;
   }
   std::string refused;
   for (const UserfaultSource source :
        {UserfaultSource::syscall, UserfaultSource::device, UserfaultSource::user_mode}) {
+    if (use == UserfaultUse::user_mode && source != UserfaultSource::user_mode) {
+      continue;
+    }
     std::uint64_t features = 0;
     const int fd = open_with_features(source, features);
     if (fd >= 0) {
@@ -241,8 +274,8 @@ int Userfault::zero(std::byte* address, std::uint64_t length) const {
   return retry([&] { return ioctl(fd_, UFFDIO_ZEROPAGE, &call); });
 }
 
-UserfaultProgress Userfault::move(std::byte* to, const std::byte* from,
-                                  std::uint64_t length) const {
+UserfaultProgress Userfault::move_counted(std::byte* to, const std::byte* from,
+                                          std::uint64_t length) const {
   return advance(length, [&](std::uint64_t done, std::int64_t& moved) {
     MoveCall call{number(to) + done, number(from) + done, length - done, 0, 0};
     const int error = ioctl(fd_, kMove, &call) != 0 ? errno : 0;
@@ -251,16 +284,54 @@ UserfaultProgress Userfault::move(std::byte* to, const std::byte* from,
   });
 }
 
+UserfaultProgress Userfault::move(std::byte* to, const std::byte* from,
+                                  std::uint64_t length) const {
+  return in_each_mapping(0, length, EINVAL, [&](std::uint64_t done, std::uint64_t part) {
+    return move_all(to + done, from + done, part);
+  });
+}
+
+// Linux 6.18 moves pages that it does not count: when a page table entry changes under it, as where
+// memory is swapped, it tries again, keeps the EAGAIN of the first time although the second
+// succeeds, and tries what has gone a third time: EEXIST. So EEXIST where the source has nothing is
+// success; for those who wait, too, whom the kernel wakes only for what it counts.
+UserfaultProgress Userfault::move_all(std::byte* to, const std::byte* from,
+                                      std::uint64_t length) const {
+  UserfaultProgress progress;
+  for (;;) {
+    const std::uint64_t before = progress.done;
+    progress = move_counted(to + before, from + before, length - before);
+    progress.done += before;
+    if (progress.error != EEXIST) {
+      return progress;
+    }
+    const std::uint64_t left = length - progress.done;
+    const std::uint64_t uncounted = std::min(host::leading_bytes(from + progress.done, left, false),
+                                             host::leading_bytes(to + progress.done, left, true));
+    if (uncounted == 0) {
+      return progress;
+    }
+    wake(to + progress.done, uncounted);
+    progress.done += uncounted;
+    progress.error = 0;
+    if (uncounted == left) {
+      return progress;
+    }
+  }
+}
+
 UserfaultProgress Userfault::copy(std::byte* to, const std::byte* from,
                                   std::uint64_t length) const {
-  return advance(length, [&](std::uint64_t done, std::int64_t& moved) {
-    uffdio_copy call{};
-    call.dst = number(to) + done;
-    call.src = number(from) + done;
-    call.len = length - done;
-    const int error = ioctl(fd_, UFFDIO_COPY, &call) != 0 ? errno : 0;
-    moved = error == 0 || error == EAGAIN ? call.copy : 0;
-    return error;
+  return in_each_mapping(0, length, ENOENT, [&](std::uint64_t from_here, std::uint64_t part) {
+    return advance(part, [&](std::uint64_t done, std::int64_t& moved) {
+      uffdio_copy call{};
+      call.dst = number(to) + from_here + done;
+      call.src = number(from) + from_here + done;
+      call.len = part - done;
+      const int error = ioctl(fd_, UFFDIO_COPY, &call) != 0 ? errno : 0;
+      moved = error == 0 || error == EAGAIN ? call.copy : 0;
+      return error;
+    });
   });
 }
 
@@ -287,11 +358,43 @@ int Userfault::read_event(UserfaultEvent& event) const {
   }
 }
 
-bool Userfault::probe_move(char* reason, std::size_t room) const {
-  const auto no = [&](const char* what, int error) {
-    set_text(reason, room, fmt::format("{}: {}", what, std::strerror(error)));
+bool Userfault::probe_copy(char* reason, std::size_t room) const {
+  const auto no = [&](const char* what, int error) { return refuse(reason, room, what, error); };
+  if (!ok()) {
+    set_text(reason, room, fmt::format("no userfaultfd ({})", facts_.reason));
     return false;
-  };
+  }
+  auto window = host::reserve({.bytes = 2 * host::kHugePage});
+  auto scratch = host::reserve({.bytes = host::kHugePage});
+  if (!window.ok() || !scratch.ok()) {
+    set_text(reason, room, window.ok() ? scratch.message() : window.message());
+    return false;
+  }
+  std::byte* const at = window->data();
+  std::byte* const home = scratch->data();
+  if (const int error = register_missing(at, window->bytes()); error != 0) {
+    return no("UFFDIO_REGISTER", error);
+  }
+  host::write_pattern(home, host::kHugePage);
+  for (int twice = 0; twice < 2; ++twice) {  // The second time shows that it is still registered.
+    if (const UserfaultProgress in = copy(at, home, host::kHugePage); in.error != 0) {
+      return no("UFFDIO_COPY into a window", in.error);
+    }
+    if (!host::check_pattern(at, host::kHugePage)) {
+      return no("UFFDIO_COPY brought other bytes", EIO);
+    }
+    if (const int error = host::remap(home, at, host::kHugePage); error != 0) {
+      return no("mremap(DONTUNMAP) out of a window (Linux 5.7)", error);
+    }
+    if (!host::check_pattern(home, host::kHugePage)) {
+      return no("mremap took other bytes", EIO);
+    }
+  }
+  return true;
+}
+
+bool Userfault::probe_move(char* reason, std::size_t room) const {
+  const auto no = [&](const char* what, int error) { return refuse(reason, room, what, error); };
   if (!ok()) {
     set_text(reason, room, fmt::format("no userfaultfd ({})", facts_.reason));
     return false;

@@ -20,6 +20,9 @@ enum class UserfaultSource : std::uint8_t {
   user_mode,  ///< UFFD_USER_MODE_ONLY: system calls on absent pages get EFAULT.
 };
 
+/// Which doors may be tried.
+enum class UserfaultUse : std::uint8_t { off, automatic, user_mode };
+
 const char* userfault_source_name(UserfaultSource source);
 
 struct UserfaultFacts {
@@ -50,8 +53,8 @@ class Userfault {
   Userfault(Userfault&& other) noexcept;
   Userfault& operator=(Userfault&& other) noexcept;
 
-  /// Tries each door in turn. Never fails: `ok()` and `facts()` tell.
-  static Userfault open(bool allowed);
+  /// Tries each door that `use` allows in turn. Never fails: `ok()` and `facts()` tell.
+  static Userfault open(UserfaultUse use = UserfaultUse::automatic);
 
   bool ok() const { return fd_ >= 0; }
   int fd() const { return fd_; }
@@ -66,8 +69,8 @@ class Userfault {
   /// Zeros appear in absent pages, and their waiters go on. EEXIST when a page is there.
   int zero(std::byte* address, std::uint64_t length) const;
 
-  /// Moves pages; `to` is registered here. Repeats after EAGAIN from where it stopped; reports
-  /// EAGAIN only when nothing moved for a long while.
+  /// Moves pages; `to` is registered here, and where `from` has a page, it is absent. Repeats after
+  /// EAGAIN from where it stopped; reports EAGAIN only when nothing moved for a long while.
   UserfaultProgress move(std::byte* to, const std::byte* from, std::uint64_t length) const;
   /// Copies into absent pages of a range registered here.
   UserfaultProgress copy(std::byte* to, const std::byte* from, std::uint64_t length) const;
@@ -77,8 +80,13 @@ class Userfault {
 
   /// Moves 2 MiB there and back on scratch memory and compares every byte. False with the reason.
   bool probe_move(char* reason, std::size_t room) const;
+  /// Copies 2 MiB in, and takes them out by mremap, which must leave the range registered.
+  bool probe_copy(char* reason, std::size_t room) const;
 
  private:
+  UserfaultProgress move_all(std::byte* to, const std::byte* from, std::uint64_t length) const;
+  UserfaultProgress move_counted(std::byte* to, const std::byte* from, std::uint64_t length) const;
+
   int fd_ = -1;
   UserfaultFacts facts_;
 };

@@ -93,6 +93,13 @@ class ExtentLists {
     push_head(list, ref);
   }
 
+  void resize(ExtentRef ref, std::uint16_t units) {
+    ExtentRecord& record = records_[ref];
+    ends(record.order).units += units;
+    ends(record.order).units -= record.units;
+    record.units = units;
+  }
+
   /// The books of a list alone, for the heap, which links in its own way.
   void enter(Order list, ExtentRef ref) {
     assert(records_[ref].order == Order::absent && list != Order::absent);

@@ -55,6 +55,16 @@ void Recency::inserted(ExtentRef ref, std::uint64_t bytes, Hint hint) {
   }
 }
 
+void Recency::grown(ExtentRef ref, std::uint64_t bytes) {
+  assert(ref < lists_.size() && bytes <= kLargestBytes);
+  if (lists_[ref].order == Order::absent) {
+    return;
+  }
+  const auto units = static_cast<std::uint16_t>((bytes + kUnitBytes - 1) / kUnitBytes);
+  clock_ += units - std::min(units, lists_[ref].units);
+  lists_.resize(ref, units);
+}
+
 Order Recency::place_of_newcomer(ExtentRef ref) {
   ExtentRecord& record = lists_[ref];
   if ((record.flags & kKnown) == 0) {

@@ -65,6 +65,8 @@ class Recency {
   /// before.
   void inserted(ExtentRef ref, std::uint64_t bytes, Hint hint);
   void inserted(ExtentRef ref, std::uint64_t bytes) { inserted(ref, bytes, Hint()); }
+  /// It has more of the memory now. It stays where it is in the order.
+  void grown(ExtentRef ref, std::uint64_t bytes);
   /// The extent left the memory. `keep_ghost`: it was evicted and may come back, remember it;
   /// otherwise it was freed: forget it and its hints, resident or not.
   void removed(ExtentRef ref, bool keep_ghost);
@@ -203,11 +205,14 @@ std::size_t Recency::choose(std::uint64_t bytes_needed, unsigned limit, Probe&& 
     take_any(search, Order::returning, probe);
     asked += looks - search.looks;
     search.looks = looks;
+    take_any(search, Order::streamed, probe);
+    asked += looks - search.looks;
+    search.looks = looks;
     take_any(search, Order::kept, probe);
     barren_rest_ = search.count > 0 ? 0 : barren_rest_ + asked + looks - search.looks;
     const std::uint64_t rest = std::uint64_t{lists_.count(Order::planned)} +
                                lists_.count(Order::fresh) + lists_.count(Order::returning) +
-                               lists_.count(Order::kept);
+                               lists_.count(Order::streamed) + lists_.count(Order::kept);
     exhausted_ = search.count == 0 && barren_rest_ >= rest;
   }
   return search.count;

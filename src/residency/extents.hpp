@@ -12,6 +12,7 @@
 #include <memory>
 #include <new>
 
+#include "policy/part_size.hpp"
 #include "residency/extent_state.hpp"
 #include "tier/tier.hpp"
 
@@ -80,11 +81,17 @@ struct Extent {
   std::uint32_t waiters = 0;     ///< Head of the list of needs that wait for this extent, + 1.
   std::uint32_t holds = 0;       ///< Needs of granted requests: not a victim while above 0.
   std::uint32_t slot_stamp = 0;  ///< Forks when the slot was allocated: SharedSlots.
+  /// Mapped, in parts: these pages are in the window, and may differ from the slot's, which has the
+  /// others. The phase is `none` then, `incoming` while others come, or `outgoing`; there is a
+  /// frame. 0: all or none is there, as the phase says.
+  PageMask parts = 0;
+  PartSize::Memory part_size;
   bool has_slot : 1 = false;
   bool slot_stale : 1 =
       false;  ///< The slot's bytes are not whole: a write into it has begun or failed.
   bool prefetched : 1 = false;  ///< Promoted by a prefetch and not acquired since.
   bool stuck : 1 = false;       ///< Mapped: could not leave its window when last tried.
+  bool charged : 1 = false;     ///< In parts: a request has room for more of them.
   bool bad_once : 1 = false;    ///< A checksum did not match; read again before giving up.
 };
 

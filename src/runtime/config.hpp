@@ -55,11 +55,12 @@ struct Config {
   DirectIo direct = DirectIo::automatic;
   std::optional<Mechanism> mechanism{};  ///< Nothing: chosen by probing.
   HugePages huge_pages = HugePages::automatic;
-  bool userfault = true;  ///< False: userfaultfd is not used even where the kernel offers it.
+  UserfaultUse userfault = UserfaultUse::automatic;
   bool checksum = true;
   Fork fork = Fork::end;
   unsigned hands = 0;           ///< load_config() never leaves 0.
   unsigned ahead = 6;           ///< Percent of the DRAM budget evicted ahead of need at most.
+  unsigned busy_poll = 200;     ///< Microseconds.
   std::uint64_t endurance = 0;  ///< Bytes a day that may be written to the block tier; 0: no limit.
   std::uint64_t reserve_free = BlockFileOptions::kDefaultReserve;
   LogLevel log = LogLevel::off;

@@ -278,6 +278,17 @@ Status Context::write(Handle buffer, std::uint64_t offset, const void* from, std
                      timeout);
 }
 
+Status Context::move_bytes(Handle to, std::uint64_t to_offset, Handle from,
+                           std::uint64_t from_offset, std::uint64_t length) {
+  const ArenaScope inside;
+  Status status = impl_->usable("move_bytes");
+  if (!status.ok() || length == 0) {
+    return status;
+  }
+  return impl_->move_bytes(*this, {to, to_offset, length, kWrite, {}, 0},
+                           {from, from_offset, length, kRead, {}, 0});
+}
+
 std::uint64_t Context::tick(Tick) {
   return impl_->ordinal.fetch_add(1, std::memory_order_relaxed) + 1;
 }
@@ -301,6 +312,30 @@ Result<std::byte*> Context::address(Handle buffer) const {
                 record->label);
   }
   return record->window.load(std::memory_order_relaxed);
+}
+
+Result<void*> Context::malloc_at(Place place, std::uint64_t bytes, std::uint64_t alignment) {
+  const ArenaScope inside;
+  Status usable = impl_->usable("malloc");
+  if (!usable.ok()) [[unlikely]] {
+    return usable;
+  }
+  return impl_->placed.allocate(place, bytes, alignment);
+}
+
+Status Context::free_ptr(void* block) {
+  const ArenaScope inside;
+  Status usable = impl_->usable("free_ptr");
+  return block == nullptr || !usable.ok() ? std::move(usable) : impl_->placed.free(block);
+}
+
+Result<std::uint64_t> Context::usable_size(const void* block) const {
+  const ArenaScope inside;
+  Status usable = impl_->usable("usable_size");
+  if (!usable.ok()) {
+    return usable;
+  }
+  return impl_->placed.usable_size(block);
 }
 
 Result<BufferInfo> Context::info(Handle buffer) const {
@@ -358,7 +393,7 @@ Stats Context::stats() const {
   request.want = Want::stats;
   request.stats = &stats;
   (void)impl_->ask(request);
-  impl_->add_faults(stats);
+  impl_->add_own_counts(stats);
   return stats;
 }
 

@@ -8,7 +8,8 @@
 
 namespace tiermem {
 
-Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& options) {
+Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& options,
+                                    std::uint32_t internal) {
   if (bytes == 0 || bytes > std::uint64_t{1} << 47) {
     return fail(Code::invalid_argument, "alloc: {} bytes; accepted are 1 to 2^47", bytes);
   }
@@ -48,7 +49,7 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
   shape.bytes = bytes;
   shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(extent));
   shape.extents = static_cast<std::uint32_t>((bytes + extent - 1) / extent);
-  shape.flags = options.flags;
+  shape.flags = options.flags | internal;
   shape.label = options.label;
   shape.domain = (options.flags & kIsolated) != 0 ? next_domain_.fetch_add(1) : 0;
   const Handle spare = residency.reuse_spare(shape, shape.extents > 1);

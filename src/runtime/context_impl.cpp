@@ -2,6 +2,7 @@
 #include "runtime/context_impl.hpp"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -67,7 +68,8 @@ Context::Impl::Impl(const Config& c, std::uint32_t buffers, std::uint32_t extent
             auto* const self = static_cast<Impl*>(argument);
             self->post(request, !self->serves_faults_);
           },
-          this, now_ns) {}
+          this, now_ns),
+      busy_poll_(std::int64_t{c.busy_poll} * 1000) {}
 
 Result<std::unique_ptr<Context::Impl>> Context::Impl::create(const Config& config,
                                                              const HostFacts& facts) {
@@ -203,10 +205,10 @@ Status Context::Impl::start_threads() {
   try {
     // Where it can, the mover's thread sleeps on faults, too: a hop to another thread costs as much
     // as a page of the device.
-    serves_faults_ = dram_->sees_faults() && port_->watch(dram_->fault_fd());
+    serves_faults_ = dram_->maps() && port_->watch(dram_->fault_fd());
     mover_thread_ = std::thread([this] { run_mover(); });
     which = "the reader of faults";
-    if (dram_->sees_faults() && !serves_faults_) {
+    if (dram_->maps() && !serves_faults_) {
       fault_thread_ = std::thread([this] {
         const ArenaScope inside;
         quiet_thread("tiermem-fault");
@@ -222,7 +224,9 @@ Status Context::Impl::start_threads() {
 void Context::Impl::run_mover() {
   const ArenaScope inside;
   quiet_thread("tiermem-mover");
+  bool awake = false;  // Only to look: steps in which nothing happens say nothing of the others.
   while (!stop_.load(std::memory_order_acquire)) {
+    const std::uint64_t done = mover_->activity() + faults_.served();
     mover_->rest(still_.asked());
     if (mover_->rested()) {
       still_.stand();
@@ -235,12 +239,29 @@ void Context::Impl::run_mover() {
     const std::int64_t now = now_ns();
     const std::int64_t look = look_after_children(now);
     const std::int64_t next = std::min(mover_->step(now), look);
-    mover_->note_step(now_ns() - now);
+    if (!awake || mover_->activity() + faults_.served() != done) {
+      mover_->note_step(now_ns() - now);
+    }
     const std::int64_t wake = std::min(next, tell_observer(now));
-    if (next > now && !lanes_->pending()) {
+    const bool idle = next > now && !lanes_->pending();
+    awake = idle && stays_awake(now);
+    if (idle && !awake) {
       port_->wait(wake == Mover::kNever ? -1 : wake);
     }
   }
+}
+
+bool Context::Impl::stays_awake(std::int64_t now) {
+  busy_poll_.note_touches(faults_.served(), now);
+  if (!serves_faults_ || !busy_poll_.stays_awake(now)) {
+    return false;
+  }
+  if (busy_poll_.must_yield(now)) {
+    const std::int64_t before = now_ns();
+    ::sched_yield();
+    busy_poll_.yielded(before, now_ns());
+  }
+  return true;
 }
 
 // Returns when it is to be told again; a step that only did this tells nothing new.
@@ -260,7 +281,7 @@ std::int64_t Context::Impl::tell_observer(std::int64_t now) {
   observed_ = moved;
   Stats stats;
   mover_->fill_stats(stats);
-  add_faults(stats);
+  add_own_counts(stats);
   observer(stats);
   return Mover::kNever;
 }
@@ -270,10 +291,11 @@ void Context::Impl::observe(Observer observer, std::int64_t every_ns) {
   observer_.store(observer, std::memory_order_release);
 }
 
-void Context::Impl::add_faults(Stats& stats) const {
+void Context::Impl::add_own_counts(Stats& stats) const {
   stats.poisoned_touches = faults_.poisoned();
   stats.faults = faults_.served();
   stats.fault_wait_ns = faults_.waited_ns();
+  placed.add_stats(stats);
 }
 
 Status Context::Impl::usable(const char* call) const {
@@ -293,12 +315,15 @@ std::string Context::Impl::list_views() {
   unsigned shown = 0;
   std::uint64_t more = 0;
   residency.views.walk([&](const LiveViews::Holder& holder) {
+    const BufferRecord& record = residency.buffers.at(Buffers::index_of(holder.buffer));
+    if ((record.flags.load(std::memory_order_relaxed) & kOfHeaps) != 0) {
+      return;
+    }
     if (shown == 4) {
       ++more;
       return;
     }
     ++shown;
-    const BufferRecord& record = residency.buffers.at(Buffers::index_of(holder.buffer));
     text += fmt::format(
         "{}'{}' by thread {} for {:.1f} s", shown > 1 ? ", " : "",
         record.label[0] != '\0' ? record.label : "(no label)", holder.thread,

@@ -17,10 +17,12 @@
 #include "os/io_lanes.hpp"
 #include "os/waitable_io_port.hpp"
 #include "residency/residency.hpp"
+#include "runtime/busy_poll.hpp"
 #include "runtime/config.hpp"
 #include "runtime/faults.hpp"
 #include "runtime/fork.hpp"
 #include "runtime/ops.hpp"
+#include "runtime/placed_memory.hpp"
 #include "runtime/workers.hpp"
 #include "tier/block.hpp"
 #include "tier/dram.hpp"
@@ -45,7 +47,9 @@ class Context::Impl {
   bool forked() const { return state_.load(std::memory_order_relaxed) == State::forked; }
 
   Status close(bool force, Timeout timeout);
-  Result<Handle> alloc(std::uint64_t bytes, const BufferOptions& options);
+  /// `internal`: kOfHeaps or 0.
+  Result<Handle> alloc(std::uint64_t bytes, const BufferOptions& options,
+                       std::uint32_t internal = 0);
   void order_stock(const BufferShape& shape, bool found);
   Result<Handle> adopt(const char* path, std::uint64_t offset, std::uint64_t length,
                        const BufferOptions& options, std::uint64_t& bytes);
@@ -63,23 +67,26 @@ class Context::Impl {
   void post(Request& request, bool wakes = true);
   void note_cancel();
   /// What the mover does not count.
-  void add_faults(Stats& stats) const;
+  void add_own_counts(Stats& stats) const;
   /// Called on the mover's thread with the counters, each `every_ns` while something happens, and
-  /// once after the last of it. Before the first buffer. It must not wait.
+  /// once after the last of it. Before the first buffer; a child of fork has none until it says so
+  /// again. It must not wait.
   using Observer = void (*)(const Stats& stats);
   void observe(Observer observer, std::int64_t every_ns);
-  /// See Faults::Refusal.
+  /// See Faults::Refusal. A child of fork has none until it says so again.
   void on_refusal(Faults::Refusal refusal) { faults_.on_refusal(refusal); }
   /// read (to != null) or write (from != null) by the calling thread.
   Status copy(Context& context, Handle buffer, std::uint64_t offset, std::byte* to,
               const std::byte* from, std::uint64_t length, Timeout timeout);
   /// The bytes of `access` in extents it covers only in part.
+  Status move_bytes(Context& context, const Access& to, const Access& from);
   Status zero_edges(const Access& access, const Span& span);
 
   Residency residency;
   Ops ops;
   std::atomic<std::uint64_t> ordinal{0};
   const Config config;
+  PlacedMemory placed{*this};
 
   // What it was made of, for `topo` and tests.
   const DramTier& dram() const { return *dram_; }
@@ -102,6 +109,7 @@ class Context::Impl {
   void stop();
   void run_mover();
   std::int64_t tell_observer(std::int64_t now);
+  bool stays_awake(std::int64_t now);
   std::string list_views();
 
   Status start_threads();
@@ -138,6 +146,7 @@ class Context::Impl {
   std::int64_t observe_every_ns_ = 0;
   std::int64_t observed_ns_ = 0;           // The mover thread's, as the next.
   std::uint64_t observed_ = 0;             // Mover::activity() at the last call.
+  BusyPoll busy_poll_;                     // The mover thread's.
   std::atomic<std::uint32_t> posting_{0};  // Threads inside post().
   std::mutex close_mutex_;
 

@@ -2,17 +2,18 @@
 #include "runtime/faults.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
 
 namespace tiermem {
 
-// A stream is sequential from its second touch on. What is asked for ahead doubles while it goes
-// on: a scan meets extents that are still on their way, and each of those touches tells how far it
-// has come.
-Streams::Ahead Streams::touched(Handle buffer, std::uint32_t thread, std::uint32_t index,
-                                std::uint32_t extents, std::uint32_t most) {
+// A stream is sequential from its second touch on that came to an extent at its begin. What is
+// asked for ahead doubles while it goes on: a scan meets extents that are still on their way, and
+// each of those touches tells how far it has come.
+Streams::Ahead Streams::touched(const Touch& touch, std::uint32_t most) {
+  const auto [buffer, thread, index, extents, at_its_begin] = touch;
   ++clock_;
   Stream* oldest = &streams_[0];
   for (Stream& stream : streams_) {
@@ -29,15 +30,26 @@ Streams::Ahead Streams::touched(Handle buffer, std::uint32_t thread, std::uint32
       return {};
     }
     stream.last = index;
+    if (!at_its_begin || (stream.window == 0 && !std::exchange(stream.began, true))) {
+      stream.began = at_its_begin;
+      stream.window = 0;
+      stream.until = index + 1;
+      return {};
+    }
     if (stream.until > index + 1 + stream.window / 2) {
-      return {};  // Half of it is still ahead.
+      return {.goes_on = true};  // Half of it is still ahead.
     }
     stream.window = std::clamp<std::uint32_t>(stream.window * 2, 2, std::max(most, 2u));
     const std::uint32_t first = std::max(stream.until, index + 1);
     stream.until = std::min({index + 1 + std::min(stream.window, most), extents, first + most});
-    return stream.until > first ? Ahead{first, stream.until - first} : Ahead{};
+    return stream.until > first ? Ahead{first, stream.until - first, true} : Ahead{.goes_on = true};
   }
-  *oldest = {.buffer = buffer, .thread = thread, .last = index, .until = index + 1, .used = clock_};
+  *oldest = {.buffer = buffer,
+             .thread = thread,
+             .last = index,
+             .until = index + 1,
+             .began = at_its_begin,
+             .used = clock_};
   return {};
 }
 
@@ -123,12 +135,24 @@ void Faults::serve(const Fault& fault, const Window& window, std::byte* begin) {
   }
   asked->was_there =
       residency_.extents.word(kHost, asked->request.spans[0].first).load().readable();
-  post_(argument_, asked.release()->request);
   const auto most = static_cast<std::uint32_t>(ahead_bytes_ >> window.shift);
+  const bool may_be_parts = extent <= kMostParts * kSmallestExtent;
+  const std::uint64_t page = (address - begin) % extent / kSmallestExtent;
+  const bool at_its_begin = !may_be_parts || page * 8 * kSmallestExtent < extent;
   const Streams::Ahead ahead =
-      streams_.touched(window.buffer, fault.thread, index, window.extents, most);
+      streams_.touched({window.buffer, fault.thread, index, window.extents, at_its_begin}, most);
+  asked->request.in_parts = !ahead.goes_on && may_be_parts;
+  asked->request.page = static_cast<std::uint8_t>(asked->request.in_parts ? page : 0);
+  post_(argument_, asked.release()->request);
   if (ahead.count != 0) {
     read_ahead(window.buffer, ahead, window.shift);
+  }
+  if (!ahead.goes_on) {
+    const auto offset = static_cast<std::uint64_t>(address - begin);
+    const std::uint32_t steps = may_be_parts ? kMostSteps : std::min(kMostSteps, most);
+    read_steps(window, strides_.touched({window.buffer, fault.thread, offset,
+                                         std::uint64_t{window.extents} << window.shift},
+                                        steps));
   }
 }
 
@@ -141,11 +165,32 @@ void Faults::read_ahead(Handle buffer, Streams::Ahead ahead, std::uint8_t shift)
   const std::uint64_t offset = std::uint64_t{ahead.first} << shift;
   const std::uint64_t length =
       std::min(std::uint64_t{ahead.count} << shift, bytes - std::min(offset, bytes));
-  const Access access{buffer, offset, length, kRead, {}, 0};
-  auto request = std::make_unique<Request>();
+  if (length != 0) {
+    prefetch({buffer, offset, length, kRead, {}, 0}, std::make_unique<Request>());
+  }
+}
+
+// Of extents that may be in parts the page of each step comes, of others the extent.
+void Faults::read_steps(const Window& window, const Strides::Ahead& ahead) {
+  const std::uint64_t extent = std::uint64_t{1} << window.shift;
+  std::uint64_t before = ~std::uint64_t{0};
+  for (std::uint32_t i = 0; i < ahead.count; ++i) {
+    const std::uint64_t offset = ahead.at(i);
+    auto request = std::make_unique<Request>();
+    request->in_parts = extent <= kMostParts * kSmallestExtent;
+    request->page =
+        static_cast<std::uint8_t>(request->in_parts ? offset % extent / kSmallestExtent : 0);
+    const std::uint64_t place = (offset >> window.shift) * kMostParts + request->page;
+    if (std::exchange(before, place) != place) {
+      prefetch({window.buffer, offset, 1, kRead, {}, 0}, std::move(request));
+    }
+  }
+}
+
+void Faults::prefetch(const Access& access, std::unique_ptr<Request> request) {
   request->want = Want::prefetch;
   request->spans.resize(1);
-  if (length == 0 || !residency_.resolve(access, request->spans[0], "read-ahead").ok()) {
+  if (!residency_.resolve(access, request->spans[0], "read-ahead").ok()) {
     return;
   }
   request->on_done = [](Request& done) { delete &done; };
@@ -169,7 +214,13 @@ void Faults::ended(Asked& asked) {
   }
   if (asked.request.status.ok()) {
     const ExtentRef ref = span.first;
-    if (asked.was_there && residency_.extents.word(kHost, ref).load().readable()) {
+    // As it is now: it may have begun to leave since the request was met, and what a hand has just
+    // taken out of the window is no hole.
+    const ExtentBits bits = residency_.extents.word(kHost, ref).load();
+    const bool readable = bits.readable();
+    const bool part = bits.phase() == Phase::none &&
+                      (residency_.extents.at(ref).parts >> asked.request.page & 1) != 0;
+    if ((asked.was_there && readable) || (asked.request.was_there && part)) {
       dram_->fill_hole(asked.address);
     } else {
       dram_->wake(asked.address);
@@ -192,7 +243,10 @@ void Faults::refuse(std::byte* address) {
   }
 }
 
+// A touch that nobody can answer. Zeros are no answer, for a frame's home neither, which only hands
+// and devices touch: they would be written down with a checksum that matches.
 void Faults::mistake(std::byte* address) {
+  bool told = false;
   for (std::uint32_t i = 0; i < residency_.buffers.used(); ++i) {
     BufferRecord& record = residency_.buffers.at(i);
     std::byte* const window = record.window.load(std::memory_order_relaxed);
@@ -211,6 +265,7 @@ void Faults::mistake(std::byte* address) {
     }
     log_error("touch of absent bytes without a view: buffer '{}' offset {} (address {}): SIGBUS",
               record.label, offset, static_cast<void*>(address));
+    told = true;
     break;
   }
   const std::lock_guard lock(mutex_);
@@ -218,6 +273,10 @@ void Faults::mistake(std::byte* address) {
   if (find(address, window) != nullptr) {
     dram_->wake(address);  // A mapped buffer has begun here meanwhile.
     return;
+  }
+  if (!told) {  // Before the toucher goes on, as it may be the end of the process.
+    log_error("touch of absent bytes at {}, where no buffer is: SIGBUS",
+              static_cast<void*>(address));
   }
   refuse(address);
 }

@@ -1,6 +1,6 @@
 // Touches of absent pages. In a mapped buffer the extent is asked of the mover, and the toucher
-// goes on when it is there; sequential touches are read ahead. Anywhere else a touch without a view
-// is the program's mistake, and SIGBUS.
+// goes on when it is there; runs of extents and steps of equal width are read ahead. Anywhere else
+// a touch without a view is the program's mistake, and SIGBUS.
 //
 // Threads: one runs `run`, or the mover's serves what waits; the mover ends what it asked for; any
 // thread adds, removes and reads counts.
@@ -15,6 +15,7 @@
 
 #include "base/arena.hpp"
 #include "mover/request.hpp"
+#include "policy/strides.hpp"
 #include "residency/residency.hpp"
 #include "runtime/fork.hpp"
 #include "tier/dram.hpp"
@@ -28,11 +29,18 @@ class Streams {
   struct Ahead {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
+    bool goes_on = false;  ///< The touch belongs to a run: the extents of a run come whole.
   };
-  /// Extent `index` of `extents` of a buffer was absent when `thread` touched it. At most `most`
-  /// are asked for beyond it.
-  Ahead touched(Handle buffer, std::uint32_t thread, std::uint32_t index, std::uint32_t extents,
-                std::uint32_t most);
+  /// A touch of what is absent.
+  struct Touch {
+    Handle buffer = 0;
+    std::uint32_t thread = 0;
+    std::uint32_t index = 0;   ///< The extent,
+    std::uint32_t of = 0;      ///< of so many.
+    bool at_its_begin = true;  ///< A run comes into each extent there; steps over rows do not.
+  };
+  /// At most `most` extents are asked for beyond the touched one.
+  Ahead touched(const Touch& touch, std::uint32_t most);
 
  private:
   struct Stream {
@@ -41,6 +49,7 @@ class Streams {
     std::uint32_t last = 0;   // The newest touch.
     std::uint32_t until = 0;  // Asked for up to here.
     std::uint32_t window = 0;
+    bool began = false;  // The newest extent was come into at its begin.
     std::uint64_t used = 0;
   };
   std::array<Stream, 32> streams_{};
@@ -85,6 +94,7 @@ class Faults {
     std::uint32_t extents = 0;
     std::uint8_t shift = 0;
   };
+  static constexpr std::uint32_t kMostSteps = 32;  // That are read ahead.
   struct Asked : InArena {
     Request request;
     Faults* faults = nullptr;
@@ -98,6 +108,8 @@ class Faults {
   void answer(const Fault& fault);
   void serve(const Fault& fault, const Window& window, std::byte* begin);
   void read_ahead(Handle buffer, Streams::Ahead ahead, std::uint8_t shift);
+  void read_steps(const Window& window, const Strides::Ahead& ahead);
+  void prefetch(const Access& access, std::unique_ptr<Request> request);
   void ended(Asked& asked);
   void refuse(std::byte* address);
   void mistake(std::byte* address);
@@ -113,6 +125,7 @@ class Faults {
   Map<std::byte*, Window> windows_;
 
   Streams streams_;  // Of the thread that reads faults.
+  Strides strides_;
   std::atomic<Refusal> refusal_{nullptr};
   std::atomic<std::uint64_t> poisoned_{0}, served_{0}, waited_ns_{0};
 };

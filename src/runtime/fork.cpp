@@ -156,6 +156,7 @@ void Context::Impl::before_fork() {
   }
   gate_.close();
   ops.before_fork();
+  placed.before_fork();
   if (stands) {
     reap_children();  // They have a descriptor each.
     follows_ = ::pipe2(lifeline_, O_CLOEXEC) == 0;
@@ -179,6 +180,7 @@ void Context::Impl::after_fork_in_parent() {
     close_kept(lifeline_[1]);
     children_.push_back({lifeline_[0], mover_->parent_of_child()});
   }
+  placed.after_fork();
   ops.after_fork();
   gate_.open();
   still_.end();
@@ -215,8 +217,12 @@ bool Context::Impl::after_fork_in_child() {
     state_.store(State::forked, std::memory_order_release);
     return false;
   }
+  // Whom they tell is the parent's business, and may not be ready to hear of this process.
+  observer_.store(nullptr, std::memory_order_relaxed);
+  faults_.on_refusal(nullptr);
   if (held_) {
     gate_.follow_fork();
+    placed.after_fork();
     ops.after_fork();
     still_.follow_fork();
     posting_.store(0);

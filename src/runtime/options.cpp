@@ -34,7 +34,8 @@ void set(Config& config, const OptionValue& value) {
 }
 
 void set_mechanism(Config& config, const OptionValue& value) {
-  constexpr std::array kChoices = {Mechanism::uffd_move, Mechanism::remap, Mechanism::in_place};
+  constexpr std::array kChoices = {Mechanism::uffd_move, Mechanism::copy, Mechanism::remap,
+                                   Mechanism::in_place};
   config.mechanism.reset();
   if (value.number > 0) {
     config.mechanism = kChoices[value.number - 1];
@@ -73,16 +74,20 @@ constexpr std::array kOptions = {
            "O_DIRECT. `auto`: where the file system takes it; `require`: an error where not.",
            "BlockFaults.direct_io_that_is_required_is_never_replaced", set<&Config::direct>},
     Option{
-        "mechanism", choice, "auto", 0, 0, "auto|uffd_move|remap|in_place", "TIERMEM_MECHANISM",
+        "mechanism", choice, "auto", 0, 0, "auto|uffd_move|copy|remap|in_place",
+        "TIERMEM_MECHANISM",
         "How a frame appears in a window. `auto`: the cheapest that works here. A named one that "
-        "does not work is an error.",
+        "does not work is an error. Mapped buffers need `uffd_move` or, before Linux 6.8, `copy`.",
         "DramWindows.bytes_are_in_the_window_and_go_home_with_the_frame", set_mechanism},
     Option{"huge_pages", choice, "auto", 0, 0, "auto|require|off", "TIERMEM_HUGE_PAGES",
            "Transparent huge pages for frames. `require`: an error where the kernel has none.",
            "Dram.required_huge_pages_come_or_fail", set<&Config::huge_pages>},
-    Option{"userfault", choice, "auto", 0, 0, "off|auto", "TIERMEM_USERFAULT",
-           "userfaultfd. `off`: not used even where the kernel offers it.",
-           "Dram.without_userfault_frames_are_remapped", set<&Config::userfault>},
+    Option{"userfault", choice, "auto", 0, 0, "off|auto|user_mode", "TIERMEM_USERFAULT",
+           "userfaultfd. `off`: not used even where the kernel offers it. `user_mode`: as where a "
+           "process may have no more, so that system calls on absent bytes of mapped buffers fail "
+           "with EFAULT.",
+           "MappedUserMode.system_calls_on_absent_bytes_fail_and_touches_do_not",
+           set<&Config::userfault>},
     Option{"checksum", choice, "on", 0, 0, "off|on", "TIERMEM_CHECKSUM",
            "Checksums of every slot, verified before its bytes are shown.",
            "OptionsTest.checksum_decides_whether_a_changed_slot_is_noticed",
@@ -101,6 +106,10 @@ constexpr std::array kOptions = {
            "Most of the DRAM budget that is evicted ahead of need, in per cent; how much of it "
            "follows need. 0: room is made only when it is asked for.",
            "OptionsTest.ahead_0_evicts_only_what_is_needed", set<&Config::ahead>},
+    Option{"busy_poll", count, "200", 0, 1'000'000, "", "TIERMEM_BUSY_POLL",
+           "Microseconds for which the mover's thread stays awake after a touch of a mapped buffer "
+           "that had to wait, unless others want its processor. 0: it always sleeps.",
+           "BusyPoll.it_stays_awake_after_a_touch_and_sleeps_later", set<&Config::busy_poll>},
     Option{"endurance", size, "0", 0, kTiB * 65536, "", "TIERMEM_ENDURANCE",
            "Bytes that may be written to the block tier in a day, for devices that wear: a day's "
            "worth at "

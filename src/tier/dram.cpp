@@ -11,6 +11,7 @@
 #include <cassert>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/kept_descriptors.hpp"
@@ -21,9 +22,13 @@ namespace {
 // More victims than this would make one mover's call too long; the mover calls again.
 constexpr std::size_t kVictimsAtOnce = 2048;
 
+std::byte* page_of(std::byte* address) {
+  return address - reinterpret_cast<std::uint64_t>(address) % host::kPage;
+}
+
 WindowArenaOptions arena_options(const DramOptions& options, const DramFacts& facts,
                                  const Userfault& userfault, Mechanism mechanism, bool huge,
-                                 bool mapped) {
+                                 bool mapped, TouchTrap* trap = nullptr) {
   WindowArenaOptions result;
   result.reserve_bytes = options.window_reserve_bytes;
   result.least_bytes = std::min(result.least_bytes, options.window_reserve_bytes);
@@ -31,26 +36,32 @@ WindowArenaOptions arena_options(const DramOptions& options, const DramFacts& fa
   result.accessible = mechanism != Mechanism::remap;
   // A child that has no userfaultfd would read absent bytes as zeros.
   result.inherited = !mapped || options.follow_forks;
-  result.registered_with = mechanism == Mechanism::uffd_move ? &userfault : nullptr;
+  const bool registered = mechanism == Mechanism::uffd_move || mechanism == Mechanism::copy;
+  result.registered_with = registered ? &userfault : nullptr;
+  result.trap = trap;
   return result;
 }
 
 }  // namespace
 
-DramTier::DramTier(const DramOptions& options, const DramFacts& facts, Userfault userfault)
+DramTier::DramTier(const DramOptions& options, const DramFacts& facts, Userfault userfault,
+                   std::unique_ptr<TouchTrap> trap)
     : options_(options),
       facts_(facts),
       userfault_(std::move(userfault)),
+      trap_(std::move(trap)),
       stop_(keep_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))),
       require_huge_(options.huge_pages == HugePages::require),
-      mapper_(userfault_, options.map_limit != 0 ? options.map_limit : host::map_limit(),
+      poisoned_(userfault_, facts.mapped != Mechanism::uffd_move),
+      mapper_(userfault_, options.map_limit != 0 ? options.map_limit : host::map_limit(), poisoned_,
               counters_),
       windows_{WindowArena(arena_options(options, facts, userfault_, facts.windows, true, false)),
                WindowArena(
                    arena_options(options, facts, userfault_, facts.small_windows, false, false))},
-      mapped_{WindowArena(arena_options(options, facts, userfault_, facts.windows, true, true)),
-              WindowArena(
-                  arena_options(options, facts, userfault_, facts.small_windows, false, true))} {
+      mapped_{WindowArena(
+                  arena_options(options, facts, userfault_, facts.mapped, true, true, trap_.get())),
+              WindowArena(arena_options(options, facts, userfault_, facts.mapped, false, true,
+                                        trap_.get()))} {
   books_.budget = options.budget;
 }
 
@@ -81,6 +92,15 @@ Mechanism DramTier::mechanism_of(Pool pool) const {
       break;
   }
   return Mechanism::in_place;
+}
+
+WindowArena* DramTier::arena_of(const std::byte* address) {
+  for (WindowArena* arena : {&windows_.huge, &windows_.small, &mapped_.huge, &mapped_.small}) {
+    if (arena->contains(address)) {
+      return arena;
+    }
+  }
+  return nullptr;
 }
 
 FramePool& DramTier::pool(Pool pool, unsigned log2) {
@@ -173,18 +193,25 @@ void DramTier::return_frame(FrameId frame) {
 void DramTier::put_back(FramePool& to, std::uint32_t index) {
   Frame& frame = to.frame(index);
   assert(frame.state == Frame::State::in_use && frame.at == nullptr);
-  if (!frame.pages) {
+  if (frame.in_parts) {
+    release_parts(to, index);
+  } else if (!frame.pages) {
     to.give_back(index);
     books_.in_use -= to.bytes();
   } else if (frame.referenced || books_.used() - leaving_bytes_ > books_.budget) {
-    frame.state = Frame::State::leaving;
-    leaving_.push_back({&to, index, false, false});
-    leaving_bytes_ += to.bytes();
+    let_leave(to, index, to.bytes());
   } else {
     to.cache(index, ++clock_);
     books_.in_use -= to.bytes();
     books_.cached += to.bytes();
   }
+}
+
+void DramTier::let_leave(FramePool& from, std::uint32_t index, std::uint64_t bytes) {
+  from.frame(index).state = Frame::State::leaving;
+  leaving_.push_back({&from, index, false, false, bytes});
+  leaving_bytes_ += bytes;
+  books_.leaving += bytes;
 }
 
 void DramTier::mark_referenced(FrameId frame) {
@@ -214,10 +241,13 @@ std::uint64_t DramTier::begin_trim(std::uint64_t bytes) {
     return 0;  // One at a time.
   }
   std::uint64_t chosen = 0;
-  while (!leaving_.empty() && chosen < bytes && trimming_.size() < kVictimsAtOnce) {
-    chosen += leaving_.back().pool->bytes();
-    leaving_bytes_ -= leaving_.back().pool->bytes();
-    trimming_.push_back(leaving_.back());
+  // All of them, as far as one call goes: nothing in them is wanted.
+  while (!leaving_.empty() && trimming_.size() < kVictimsAtOnce) {
+    Victim& victim = leaving_.back();
+    chosen += victim.bytes;
+    leaving_bytes_ -= victim.bytes;
+    books_.leaving -= std::exchange(victim.refused, false) ? 0 : victim.bytes;
+    trimming_.push_back(victim);
     leaving_.pop_back();
   }
   add_victims(bytes, chosen);
@@ -243,13 +273,13 @@ void DramTier::add_victims(std::uint64_t bytes, std::uint64_t& chosen) {
     if (coldest == nullptr) {
       return;
     }
-    trimming_.push_back({coldest, coldest->take_coldest(), true, false});
+    trimming_.push_back({coldest, coldest->take_coldest(), true, false, coldest->bytes()});
     chosen += coldest->bytes();
   }
 }
 
 void DramTier::run_trim() {
-  // Neighbours go in one call.
+  // Neighbours go as one range, and all ranges in one call.
   Vector<Victim*> order;
   order.reserve(trimming_.size());
   for (Victim& victim : trimming_) {
@@ -258,49 +288,120 @@ void DramTier::run_trim() {
   const auto home = [](const Victim* victim) { return victim->pool->home(victim->index); };
   std::sort(order.begin(), order.end(),
             [&](const Victim* a, const Victim* b) { return home(a) < home(b); });
-  for (std::size_t first = 0; first < order.size();) {
-    std::byte* const start = home(order[first]);
-    std::byte* end = start;
-    std::size_t last = first;
-    for (; last < order.size() && home(order[last]) == end; ++last) {
-      end += order[last]->pool->bytes();
+  Vector<host::Range> ranges;
+  for (const Victim* victim : order) {
+    if (mend(*victim->pool, victim->index, victim->pool->frame(victim->index).in_parts)) {
+      continue;  // Its pages are gone, too.
     }
-    if (host::drop(start, static_cast<std::uint64_t>(end - start)) != 0) {
-      for (std::size_t i = first; i < last; ++i) {
-        order[i]->refused = host::drop(home(order[i]), order[i]->pool->bytes()) != 0;
-      }
+    const std::uint64_t bytes = victim->pool->bytes();
+    if (!ranges.empty() && ranges.back().address + ranges.back().bytes == home(victim)) {
+      ranges.back().bytes += bytes;
+    } else {
+      ranges.push_back({home(victim), bytes});
     }
-    first = last;
+  }
+  if (host::drop(ranges) != 0) {
+    for (Victim* victim : order) {
+      victim->refused = host::drop(home(victim), victim->pool->bytes()) != 0;
+    }
   }
 }
 
 void DramTier::finish_trim() {
   for (const Victim& victim : trimming_) {
-    const std::uint64_t bytes = victim.pool->bytes();
     if (victim.refused) {
       // Still charged, since its pages are still there. Tried again by the next trim.
       counters_.trims_refused += 1;
-      leaving_.push_back({victim.pool, victim.index, false, false});
-      leaving_bytes_ += bytes;
+      // Nobody counts on it before.
+      leaving_.push_back({victim.pool, victim.index, false, true, victim.bytes});
+      leaving_bytes_ += victim.bytes;
       if (victim.was_cached) {
-        books_.cached -= bytes;
-        books_.in_use += bytes;
+        books_.cached -= victim.bytes;
+        books_.in_use += victim.bytes;
       }
       continue;
     }
-    victim.pool->frame(victim.index).pages = false;
+    Frame& frame = victim.pool->frame(victim.index);
+    frame.pages = false;
+    frame.in_parts = false;
+    frame.has = 0;
     victim.pool->give_back(victim.index);
-    (victim.was_cached ? books_.cached : books_.in_use) -= bytes;
+    (victim.was_cached ? books_.cached : books_.in_use) -= victim.bytes;
     counters_.trims += 1;
-    counters_.trimmed_bytes += bytes;
+    counters_.trimmed_bytes += victim.bytes;
   }
   trimming_.clear();
+}
+
+// Parts. [mover]
+
+std::uint64_t DramTier::charge_of(const FramePool& pool, const Frame& frame) {
+  return frame.in_parts ? frame.charged * kSmallestExtent : pool.bytes();
+}
+
+bool DramTier::takes_parts(std::uint64_t extent_bytes) const {
+  return is_registered(facts_.mapped) && extent_bytes > kSmallestExtent &&
+         extent_bytes <= kMostParts * kSmallestExtent;
+}
+
+FrameId DramTier::acquire_parts(const FrameRequest& request, unsigned pages) {
+  const std::uint64_t bytes = pages * kSmallestExtent;
+  if (request.pool != Pool::small || !takes_parts(request.bytes) || bytes > request.bytes ||
+      books_.used() + bytes > books_.budget) {
+    return {};
+  }
+  const auto log2 = static_cast<unsigned>(std::bit_width(request.bytes) - 1);
+  FramePool& from = pool(request.pool, log2);
+  const std::uint32_t index = from.take_fresh(request.domain);
+  if (index == kNoFrame) {
+    return {};
+  }
+  Frame& frame = from.frame(index);
+  frame.in_parts = true;
+  frame.charged = pages;
+  books_.in_use += bytes;
+  return pack(request.pool, log2, index);
+}
+
+bool DramTier::charge_parts(FrameId id, unsigned pages) {
+  const Parts parts = unpack(id);
+  const FramePool& of = pool(parts);
+  Frame& frame = of.frame(parts.index);
+  const std::uint64_t bytes = pages * kSmallestExtent;
+  if (!frame.in_parts || charge_of(of, frame) + bytes > of.bytes() ||
+      books_.used() + bytes > books_.budget) {
+    return false;
+  }
+  frame.charged += pages;
+  books_.in_use += bytes;
+  return true;
+}
+
+void DramTier::discharge_parts(FrameId id, unsigned pages) {
+  const Parts parts = unpack(id);
+  Frame& frame = pool(parts).frame(parts.index);
+  assert(frame.in_parts && frame.charged >= pages);
+  frame.charged -= pages;
+  books_.in_use -= pages * kSmallestExtent;
+}
+
+// Its pages go back to the kernel, with many others'.
+void DramTier::release_parts(FramePool& to, std::uint32_t index) {
+  Frame& frame = to.frame(index);
+  const std::uint64_t bytes = charge_of(to, frame);
+  if (frame.has != 0) {
+    let_leave(to, index, bytes);
+    return;
+  }
+  frame.in_parts = false;
+  to.give_back(index);
+  books_.in_use -= bytes;
 }
 
 // Faults.
 
 bool DramTier::next_fault(int timeout_ms, Fault& fault) {
-  std::array<pollfd, 2> waiting = {pollfd{stop_, POLLIN, 0}, pollfd{userfault_.fd(), POLLIN, 0}};
+  std::array<pollfd, 2> waiting = {pollfd{stop_, POLLIN, 0}, pollfd{fault_fd(), POLLIN, 0}};
   for (;;) {
     const int ready = poll(waiting.data(), waiting.size(), timeout_ms);
     if (ready < 0 && errno == EINTR) {
@@ -309,7 +410,7 @@ bool DramTier::next_fault(int timeout_ms, Fault& fault) {
     if (ready <= 0 || waiting[0].revents != 0) {
       return false;
     }
-    const int error = userfault_.read_event(fault);
+    const int error = read_fault(fault);
     if (error == 0) {
       counters_.faults += 1;
       return true;
@@ -321,7 +422,7 @@ bool DramTier::next_fault(int timeout_ms, Fault& fault) {
 }
 
 bool DramTier::take_fault(Fault& fault) {
-  if (userfault_.read_event(fault) != 0) {
+  if (read_fault(fault) != 0) {
     return false;
   }
   counters_.faults += 1;
@@ -329,19 +430,34 @@ bool DramTier::take_fault(Fault& fault) {
 }
 
 void DramTier::wake(std::byte* address) {
-  std::byte* const page = address - reinterpret_cast<std::uint64_t>(address) % host::kPage;
-  userfault_.wake(page, host::kPage);
+  if (trap_ != nullptr) {
+    trap_->wake(page_of(address));
+  } else {
+    userfault_.wake(page_of(address), host::kPage);
+  }
+}
+
+bool DramTier::poison(std::byte* address) {
+  std::byte* const page = page_of(address);
+  const bool done = poisoned_.add(page, arena_of(page));
+  counters_.poisoned += done ? 1 : 0;
+  if (trap_ != nullptr) {
+    trap_->wake(page);
+  }
+  return done;
 }
 
 void DramTier::clear_poison(std::byte* address, std::uint64_t bytes) {
-  if (mapper_.forget(address, bytes)) {
+  if (poisoned_.take(address, bytes)) {
     host::drop(address, bytes);
   }
 }
 
 void DramTier::fill_hole(std::byte* address) {
-  std::byte* const page = address - reinterpret_cast<std::uint64_t>(address) % host::kPage;
-  if (userfault_.zero(page, host::kPage) != 0) {
+  std::byte* const page = page_of(address);
+  if (trap_ != nullptr) {
+    trap_->wake(page);  // The kernel fills holes by itself.
+  } else if (userfault_.zero(page, host::kPage) != 0) {
     userfault_.wake(page, host::kPage);  // A page is there by now.
   }
 }
@@ -358,7 +474,7 @@ Status DramTier::follow_fork() {
   const auto refused = [](const char* what, int error) {
     return fail_native(Code::unavailable, error, "{}: {}", what, std::strerror(error));
   };
-  userfault_ = Userfault::open(true);  // The parent's is closed here.
+  userfault_ = Userfault::open(options_.userfault);  // The parent's is closed here.
   if (!userfault_.ok()) {
     return fail(Code::unavailable, "no userfaultfd: {}", userfault_.facts().reason);
   }
@@ -372,6 +488,7 @@ Status DramTier::follow_fork() {
       return again;
     }
   }
+  mapper_.follow_fork();
   for (const auto& sizes : pools_) {
     for (const std::unique_ptr<FramePool>& each : sizes) {
       if (const int error = each == nullptr ? 0 : each->follow_fork(); error != 0) {

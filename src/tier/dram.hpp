@@ -20,6 +20,7 @@
 #include <optional>
 
 #include "base/arena.hpp"
+#include "os/touch_trap.hpp"
 #include "os/userfault.hpp"
 #include "tier/dram_counters.hpp"
 #include "tier/frame_mapper.hpp"
@@ -39,11 +40,11 @@ enum class HugePages : std::uint8_t {
 
 struct DramOptions {
   std::uint64_t budget = 0;
-  /// How frames appear in windows; nothing: the first that works of uffd_move, remap, in_place.
+  /// How frames appear in windows; nothing: the cheapest that works, for mapped windows and others.
   std::optional<Mechanism> mechanism{};
   HugePages huge_pages = HugePages::automatic;
   std::uint64_t window_reserve_bytes = std::uint64_t{1} << 40;  ///< Address space at a time.
-  bool userfault = true;        ///< False: userfaultfd is not even tried.
+  UserfaultUse userfault = UserfaultUse::automatic;
   bool follow_forks = false;    ///< Mapped windows are inherited, and a child calls follow_fork().
   std::uint64_t map_limit = 0;  ///< Mappings the process may have; 0: as vm.max_map_count says.
   Place place{Kind::dram, 0};
@@ -53,8 +54,11 @@ struct DramOptions {
 struct DramFacts {
   Mechanism windows = Mechanism::in_place;        ///< Of extents of 2 MiB and more.
   Mechanism small_windows = Mechanism::in_place;  ///< Of smaller ones. Never remap.
+  /// Of mapped buffers: uffd_move, copy, or remap, whose touches are signals; in_place: none.
+  Mechanism mapped = Mechanism::in_place;
   bool huge_pages = false;
   char move_reason[224] = {};
+  char copy_reason[224] = {};
   char remap_reason[128] = {};
   char huge_reason[128] = {};
   UserfaultFacts userfault;
@@ -97,6 +101,13 @@ class DramTier final : public AddressableTier {
   Status withdraw(FrameId frame, std::byte* at) override;
   bool withdraws_slowly(FrameId frame) const override;
   Status restore(FrameId frame, std::byte* at) override;
+  Mechanism restores_by() const override { return facts_.mapped; }
+
+  bool takes_parts(std::uint64_t extent_bytes) const override;
+  FrameId acquire_parts(const FrameRequest& request, unsigned pages) override;
+  bool charge_parts(FrameId frame, unsigned pages) override;
+  void discharge_parts(FrameId frame, unsigned pages) override;
+  Status insert(FrameId frame, std::byte* at, const std::byte* data, PageMask pages) override;
 
   /// [mover] The frame's pages may be referenced from outside (a pipe, a zero-copy send): when it
   /// is returned they go back to the kernel instead of to the next taker.
@@ -111,10 +122,10 @@ class DramTier final : public AddressableTier {
   /// other.
   bool take_fault(Fault& fault);
   /// Readable while faults wait.
-  int fault_fd() const { return userfault_.fd(); }
+  int fault_fd() const { return trap_ != nullptr ? trap_->fd() : userfault_.fd(); }
   /// [fault reader] The toucher gets SIGBUS, and so does everyone after it until a frame is mapped
   /// there. False when a frame arrived meanwhile: the toucher goes on.
-  bool poison(std::byte* address) { return mapper_.poison(address); }
+  bool poison(std::byte* address);
   /// [any] The toucher tries again.
   void wake(std::byte* address);
   /// [any] Nothing in the range, which has no frames, is poisoned any more.
@@ -139,8 +150,14 @@ class DramTier final : public AddressableTier {
 
   /// [any] next_fault returns false from now on.
   void stop_faults();
-  /// [any] True when touches of absent extents are seen.
-  bool sees_faults() const { return facts_.windows == Mechanism::uffd_move; }
+  /// [any] True when mapped windows can be had: touches of what is absent there wait, and somebody
+  /// must read these faults.
+  bool maps() const { return facts_.mapped != Mechanism::in_place; }
+  /// [any] Mapped windows serve memory that nobody knows to be mapped: system calls on what is
+  /// absent may be served, and small extents cost little.
+  bool maps_well() const { return is_registered(facts_.mapped); }
+  /// [any] True when touches of absent extents are seen in every window.
+  bool sees_touches() const { return is_registered(facts_.windows); }
 
   const DramFacts& facts() const { return facts_; }              // [any]
   DramCounters counters() const { return snapshot(counters_); }  // [any]
@@ -158,20 +175,34 @@ class DramTier final : public AddressableTier {
     FramePool* pool;
     std::uint32_t index;
     bool was_cached;
-    bool refused;
+    bool refused;         // By the kernel, when its pages were last to go back.
+    std::uint64_t bytes;  // What it is charged for.
   };
 
-  DramTier(const DramOptions& options, const DramFacts& facts, Userfault userfault);
+  DramTier(const DramOptions& options, const DramFacts& facts, Userfault userfault,
+           std::unique_ptr<TouchTrap> trap);
+  int read_fault(Fault& fault) const {
+    return trap_ != nullptr ? trap_->read_event(fault) : userfault_.read_event(fault);
+  }
+  Result<std::byte*> reserve_trapped(std::uint64_t bytes, std::uint64_t extent_bytes);
 
   /// log2 of a slab's chunk, the smallest frame that may be huge.
   static constexpr unsigned kLog2Chunk = 21;
 
+  /// Windows that are registered with userfaultfd.
+  static bool is_registered(Mechanism mechanism) {
+    return mechanism == Mechanism::uffd_move || mechanism == Mechanism::copy;
+  }
   static FrameId pack(Pool pool, unsigned log2, std::uint32_t index);
   static Parts unpack(FrameId frame);
   static bool is_slab(const Parts& parts) {
     return parts.pool == Pool::locked && parts.log2 < kLog2Chunk;
   }
   Mechanism mechanism_of(Pool pool) const;
+  WindowArena* arena_of(const std::byte* address);
+  MapPlace place_of(const FramePool& of, std::uint32_t index, std::byte* at) const;
+  void count_cuts(Frame& frame, unsigned cuts);
+  bool mend(const FramePool& of, std::uint32_t index, bool always);
 
   FramePool& pool(Pool pool, unsigned log2);
   FramePool& pool(const Parts& parts) const;
@@ -179,22 +210,29 @@ class DramTier final : public AddressableTier {
   std::uint32_t take(FramePool& from, std::uint32_t domain);
   std::uint32_t take_slab(unsigned log2, std::uint32_t domain);
   void put_back(FramePool& to, std::uint32_t index);
+  void let_leave(FramePool& from, std::uint32_t index, std::uint64_t bytes);
   void add_victims(std::uint64_t bytes, std::uint64_t& chosen);
   Status populate_slab(const Parts& parts, bool clear);
   Result<bool> bring(const FramePool& of, std::byte* address);  // True: all huge.
   void repair(Frame& frame, std::byte* home, std::uint64_t bytes);
   void settle(Frame& frame, std::byte* at, const MapResult& result);
+  static std::uint64_t charge_of(const FramePool& pool, const Frame& frame);
+  void release_parts(FramePool& to, std::uint32_t index);
+  Status withdraw_parts(Frame& frame, const MapPlace& whole);
+  void restore_parts(Frame& frame, const MapPlace& whole);
 
   // Constant after construction. The userfault outlives all that is registered with it.
   const DramOptions options_;
   DramFacts facts_;
   Userfault userfault_;
-  int stop_ = -1;  // Changed by follow_fork() only.
+  std::unique_ptr<TouchTrap> trap_;  // Without userfaultfd.
+  int stop_ = -1;                    // Changed by follow_fork() only.
   bool require_huge_ = false;
 
   // These synchronise themselves.
   LiveDramCounters counters_;
   std::unique_ptr<Nursery> huge_nursery_, small_nursery_;
+  PoisonedPages poisoned_;
   FrameMapper mapper_;
   struct Arenas {
     WindowArena huge, small;
@@ -202,6 +240,7 @@ class DramTier final : public AddressableTier {
   Arenas windows_, mapped_;
   std::mutex slab_pages_mutex_;  // One hand at a time brings a slab chunk its pages.
 
+  std::atomic<std::uint64_t> trapped_bytes_{0};  // Of live mapped windows without userfaultfd.
   std::atomic<std::uint32_t> forks_{0};  // Written by who forks, read by hands and the mover.
 
   // The mover's. Hands read the pointers of pools whose frames they hold.

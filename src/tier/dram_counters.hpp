@@ -12,7 +12,7 @@ struct DramCounts {
   Number moved_in_uffd{}, moved_out_uffd{};
   Number moved_in_remap{}, moved_out_remap{};
   Number moved_in_place{}, moved_out_place{};
-  Number copied_in{};       ///< UFFDIO_MOVE refused on the way in: copied instead.
+  Number copied_in{};       ///< By UFFDIO_COPY: without UFFDIO_MOVE, where it refused, or parts.
   Number dropped_out{};     ///< Pages could not be taken along on the way out, and were dropped.
   Number partial_moves{};   ///< Of both: some pages had moved before the kernel refused.
   Number remaps_refused{};  ///< Too many mappings.

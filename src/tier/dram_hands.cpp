@@ -1,7 +1,10 @@
 // What hands do with a DRAM frame: bring its pages, clear it, put it into a window and take it out;
 // and the windows themselves, for any thread. A frame belongs to one hand at a time; of a slab
 // chunk the pages are brought under a mutex, since its frames may be in several hands.
+#include <algorithm>
+#include <bit>
 #include <cassert>
+#include <cstring>
 
 #include "base/error.hpp"
 #include "tier/dram.hpp"
@@ -87,6 +90,37 @@ void DramTier::settle(Frame& frame, std::byte* at, const MapResult& result) {
     counters_.split += 1;
   }
   frame.huge = result.huge;
+  count_cuts(frame, result.cuts);
+}
+
+MapPlace DramTier::place_of(const FramePool& of, std::uint32_t index, std::byte* at) const {
+  const Frame& frame = of.frame(index);
+  return {.home = of.home(index),
+          .at = at,
+          .bytes = of.bytes(),
+          .huge = frame.huge,
+          .forked = frame.forks != forks_.load(),
+          .cut = frame.cuts != 0,
+          .inherited = true};
+}
+
+void DramTier::count_cuts(Frame& frame, unsigned cuts) {
+  const auto most = static_cast<std::uint8_t>(std::min(cuts, 255U));
+  if (most > frame.cuts) {
+    mapper_.cut(most - frame.cuts);
+    frame.cuts = most;
+  }
+}
+
+// The home is empty, or to be. True: it is whole again.
+bool DramTier::mend(const FramePool& of, std::uint32_t index, bool always) {
+  Frame& frame = of.frame(index);
+  if (frame.cuts == 0 || !(always || mapper_.many_cuts()) || of.renew(index) != 0) {
+    return false;
+  }
+  mapper_.mended(frame.cuts);
+  frame.cuts = 0;
+  return true;
 }
 
 Status DramTier::populate_slab(const Parts& parts, bool clear) {
@@ -121,12 +155,17 @@ Pool DramTier::window_pool(std::uint64_t extent_bytes) const {
 Result<std::byte*> DramTier::reserve_window(std::uint64_t bytes, std::uint64_t extent_bytes,
                                             bool mapped) {
   const bool huge = extent_bytes >= host::kHugePage;
-  if (mapped && (huge ? facts_.windows : facts_.small_windows) != Mechanism::uffd_move) {
+  if (mapped && !maps()) {
     return fail(
         Code::unsupported,
-        "a mapped buffer needs userfaultfd with UFFDIO_MOVE (Linux 6.8; a container's seccomp "
-        "profile may refuse it): {}",
-        facts_.move_reason[0] != '\0' ? facts_.move_reason : "another mechanism was asked for");
+        "a mapped buffer needs userfaultfd (a container's seccomp profile may refuse it) "
+        "with UFFDIO_MOVE (Linux 6.8), or with mremap(DONTUNMAP) (Linux 5.7), and with fork=follow "
+        "or under a program that knows nothing of it there is no other way: {}{}{}",
+        facts_.move_reason, facts_.move_reason[0] != '\0' ? "; " : "",
+        facts_.copy_reason[0] != '\0' ? facts_.copy_reason : "another mechanism was asked for");
+  }
+  if (mapped && trap_ != nullptr) {
+    return reserve_trapped(bytes, extent_bytes);
   }
   Arenas& arenas = mapped ? mapped_ : windows_;
   // A large mapped window begins at a huge page whatever its extents are: the preload library tells
@@ -142,15 +181,46 @@ void DramTier::release_window(std::byte* window, std::uint64_t) {
     if (bytes == 0) {
       continue;
     }
-    mapper_.forget(window, bytes);
+    poisoned_.take(window, bytes);
     host::drop(window, bytes);
-    const bool small = arena == &windows_.small || arena == &mapped_.small;
-    if ((small ? facts_.small_windows : facts_.windows) == Mechanism::uffd_move) {
+    if (arena->options().registered_with != nullptr) {
       userfault_.wake(window, bytes);
+    }
+    if (arena == &mapped_.huge && trap_ != nullptr) {
+      trapped_bytes_ -= bytes;
     }
     arena->release(window);
     return;
   }
+}
+
+// Each extent in its window costs mappings, and coming in may not fail: so no more are promised
+// than the process may have. Small extents would cost too many.
+Result<std::byte*> DramTier::reserve_trapped(std::uint64_t bytes, std::uint64_t extent_bytes) {
+  constexpr std::uint64_t kMappingsEach = 4;
+  if (extent_bytes < host::kHugePage) {
+    return fail(
+        Code::unsupported,
+        "without userfaultfd mapped buffers have extents of 2 MiB and more, not of {}; name "
+        "extent_bytes",
+        human_bytes(extent_bytes));
+  }
+  bytes = (bytes + extent_bytes - 1) / extent_bytes * extent_bytes;
+  const std::uint64_t limit = options_.map_limit != 0 ? options_.map_limit : host::map_limit();
+  const std::uint64_t at_once = std::min(trapped_bytes_.load() + bytes, options_.budget);
+  if (at_once / host::kHugePage * kMappingsEach > limit / 2) {
+    ErrorInfo info = error_info(Code::no_capacity,
+                                "mapped buffers without userfaultfd would need {} mappings, of {} "
+                                "that the process may have; raise vm.max_map_count",
+                                at_once / host::kHugePage * kMappingsEach, limit);
+    set_text(info.setting, "vm.max_map_count");
+    return Status(info);
+  }
+  auto window = mapped_.huge.reserve(bytes, extent_bytes);
+  if (window.ok()) {
+    trapped_bytes_ += bytes;
+  }
+  return window;
 }
 
 std::byte* DramTier::landing(FrameId frame, std::byte* at) const {
@@ -177,10 +247,14 @@ Status DramTier::map(FrameId id, std::byte* at, Mechanism& used) {
     return fail(Code::internal, "a frame that is {} cannot be mapped",
                 frame.at != nullptr ? "in a window already" : "fresh");
   }
-  MapResult result =
-      mapper_.in(mechanism_of(parts.pool), {of.home(parts.index), at, of.bytes(), frame.huge});
+  frame.by = mechanism_of(parts.pool);
+  frame.mapped = false;
+  MapResult result = mapper_.in(frame.by, place_of(of, parts.index, at));
   used = result.used;
   settle(frame, at, result);
+  if (frame.at != nullptr) {
+    mend(of, parts.index, false);
+  }
   return std::move(result.status);
 }
 
@@ -194,9 +268,20 @@ Status DramTier::unmap(FrameId id, std::byte* at) {
   if (of.homes().memory && frame.at == nullptr) {
     return {};
   }
+  if (frame.in_parts) {
+    if (const int error = mapper_.drop(at, of.bytes()); error != 0) {
+      return fail_native(Code::internal, error, "parts of a window could not be emptied: {}",
+                         std::strerror(error));
+    }
+    frame.at = nullptr;
+    frame.has = 0;
+    return {};
+  }
   assert(frame.at == nullptr || frame.at == at);
-  MapResult result =
-      mapper_.out(mechanism_of(parts.pool), {of.home(parts.index), at, of.bytes(), frame.huge});
+  const Mechanism mechanism = frame.at != nullptr ? frame.by : mechanism_of(parts.pool);
+  MapPlace place = place_of(of, parts.index, at);
+  place.mapped = frame.at != nullptr && frame.mapped;
+  MapResult result = mapper_.out(mechanism, place);
   settle(frame, at, result);
   return std::move(result.status);
 }
@@ -205,32 +290,134 @@ Status DramTier::withdraw(FrameId id, std::byte* at) {
   const Parts parts = unpack(id);
   const FramePool& of = pool(parts);
   Frame& frame = of.frame(parts.index);
-  if (frame.at != at || mechanism_of(parts.pool) != Mechanism::uffd_move) {
+  if (frame.at != at || !maps()) {
     return fail(Code::internal, "a frame cannot be withdrawn from a window that it is not in");
   }
-  MapResult result = mapper_.withdraw(
-      {of.home(parts.index), at, of.bytes(), frame.huge, frame.forks != forks_.load()});
+  MapPlace place = place_of(of, parts.index, at);
+  place.inherited = options_.follow_forks;
+  place.mapped = true;
+  if (frame.in_parts) {
+    return withdraw_parts(frame, place);
+  }
+  MapResult result = mapper_.withdraw(facts_.mapped, place);
   settle(frame, at, result);
   return std::move(result.status);
 }
 
 bool DramTier::withdraws_slowly(FrameId id) const {
   const Parts parts = unpack(id);
-  return pool(parts).frame(parts.index).forks != forks_.load();
+  return facts_.mapped == Mechanism::uffd_move &&
+         pool(parts).frame(parts.index).forks != forks_.load();
 }
 
 Status DramTier::restore(FrameId id, std::byte* at) {
   const Parts parts = unpack(id);
   const FramePool& of = pool(parts);
   Frame& frame = of.frame(parts.index);
-  if (frame.at != nullptr || !frame.pages || mechanism_of(parts.pool) != Mechanism::uffd_move) {
+  if (frame.at != nullptr || !(frame.pages || frame.in_parts) || !maps()) {
     return fail(Code::internal, "a frame that is {} cannot appear in a mapped window",
                 frame.at != nullptr ? "in a window already" : "fresh");
   }
   frame.forks = forks_.load();  // Before: a fork in between is one more.
-  const MapResult result = mapper_.restore({of.home(parts.index), at, of.bytes(), frame.huge});
-  settle(frame, at, result);
+  frame.by = facts_.mapped;
+  frame.mapped = true;
+  const MapPlace place = place_of(of, parts.index, at);
+  if (frame.in_parts) {
+    restore_parts(frame, place);
+  } else {
+    settle(frame, at, mapper_.restore(facts_.mapped, place));
+  }
+  mend(of, parts.index, false);
   return {};
+}
+
+// Parts. Each run of neighbouring pages is a call.
+
+namespace {
+
+// The lowest run of pages in `pages`, taken off it, as bytes of the extent.
+struct Run {
+  std::uint64_t offset, bytes;
+};
+Run take_run(PageMask& pages) {
+  const int first = std::countr_zero(pages);
+  const int count = std::countr_one(pages >> first);
+  const auto run = static_cast<PageMask>(((std::uint64_t{1} << count) - 1) << first);
+  pages &= ~run;
+  return {static_cast<std::uint64_t>(first) * kSmallestExtent,
+          static_cast<std::uint64_t>(count) * kSmallestExtent};
+}
+
+}  // namespace
+
+Status DramTier::insert(FrameId id, std::byte* at, const std::byte* data, PageMask pages) {
+  const Parts parts = unpack(id);
+  const FramePool& of = pool(parts);
+  Frame& frame = of.frame(parts.index);
+  if (!frame.in_parts || (frame.at != nullptr && frame.at != at) || (frame.has & pages) != 0) {
+    return fail(Code::internal, "pages {:#x} cannot come to a frame that has {:#x}", pages,
+                frame.has);
+  }
+  if (frame.at == nullptr) {
+    frame.forks = forks_.load();  // Before: a fork in between is one more.
+    frame.by = facts_.mapped;
+    frame.at = at;
+  }
+  frame.has |= pages;
+  while (pages != 0) {
+    const Run run = take_run(pages);
+    mapper_.insert(at + run.offset, data + run.offset, run.bytes);
+  }
+  const auto all = static_cast<PageMask>((std::uint64_t{1} << (of.bytes() / kSmallestExtent)) - 1);
+  if (frame.has == all) {
+    frame.in_parts = false;
+    frame.has = 0;
+    frame.pages = true;
+    frame.huge = false;
+    frame.tag = frame.owner;
+  }
+  return {};
+}
+
+namespace {
+
+// A run of the pages of `whole`.
+MapPlace place_of_run(const MapPlace& whole, const Run& run) {
+  MapPlace part = whole;
+  part.home += run.offset;
+  part.at += run.offset;
+  part.bytes = run.bytes;
+  return part;
+}
+
+}  // namespace
+
+Status DramTier::withdraw_parts(Frame& frame, const MapPlace& whole) {
+  PageMask left = frame.has;
+  unsigned cuts = 0;
+  Status status;
+  while (left != 0) {
+    const PageMask before = left;
+    MapResult result = mapper_.withdraw(facts_.mapped, place_of_run(whole, take_run(left)));
+    cuts += result.cuts;
+    if (!result.status.ok()) {
+      for (PageMask gone = frame.has & ~before; gone != 0;) {
+        (void)mapper_.restore(facts_.mapped, place_of_run(whole, take_run(gone)));
+      }
+      status = std::move(result.status);
+      break;
+    }
+  }
+  count_cuts(frame, cuts);
+  frame.at = status.ok() ? nullptr : frame.at;
+  return status;
+}
+
+void DramTier::restore_parts(Frame& frame, const MapPlace& whole) {
+  for (PageMask left = frame.has; left != 0;) {
+    (void)mapper_.restore(facts_.mapped, place_of_run(whole, take_run(left)));
+  }
+  frame.at = whole.at;
 }
 
 }  // namespace tiermem

@@ -22,28 +22,50 @@ const char* name_of(Mechanism mechanism) {
   return "in_place";
 }
 
-// Only what may be chosen is probed, in the order of cost.
-Result<Mechanism> choose_mechanism(const DramOptions& options, const Userfault& userfault,
-                                   DramFacts& facts) {
+const char* reason_of(Mechanism mechanism, const DramFacts& facts) {
+  switch (mechanism) {
+    case Mechanism::uffd_move:
+      return facts.move_reason;
+    case Mechanism::copy:
+      return facts.copy_reason;
+    case Mechanism::remap:
+      return facts.remap_reason;
+    case Mechanism::in_place:
+      break;
+  }
+  return "";
+}
+
+// Only what may be chosen is probed, in the order of cost. Where pages do not move, windows of
+// large extents are better off with mremap; it costs mappings, of which a process has 65,530, so
+// small ones are copied, and mapped ones, whose touches must be seen.
+Status choose_mechanisms(const DramOptions& options, const Userfault& userfault, DramFacts& facts) {
   const auto wanted = [&](Mechanism mechanism) {
     return !options.mechanism.has_value() || *options.mechanism == mechanism;
   };
   if (wanted(Mechanism::uffd_move) &&
       userfault.probe_move(facts.move_reason, sizeof(facts.move_reason))) {
-    return Mechanism::uffd_move;
+    facts.windows = facts.small_windows = facts.mapped = Mechanism::uffd_move;
+    return {};
+  }
+  const bool copy =
+      wanted(Mechanism::copy) && userfault.probe_copy(facts.copy_reason, sizeof(facts.copy_reason));
+  if (copy) {
+    facts.windows = facts.small_windows = facts.mapped = Mechanism::copy;
   }
   if (wanted(Mechanism::remap) &&
       host::probe_remap(facts.remap_reason, sizeof(facts.remap_reason))) {
-    return Mechanism::remap;
+    facts.windows = Mechanism::remap;
   }
-  if (wanted(Mechanism::in_place)) {
-    return Mechanism::in_place;
+  if (!copy && facts.windows == Mechanism::remap && !options.mechanism.has_value() &&
+      !options.follow_forks) {
+    facts.mapped = Mechanism::remap;
+  }
+  if (copy || facts.windows == Mechanism::remap || wanted(Mechanism::in_place)) {
+    return {};
   }
   return fail(Code::unsupported, "the mechanism {} cannot be had: {}", name_of(*options.mechanism),
-              *options.mechanism == Mechanism::uffd_move ? facts.move_reason
-              : *options.mechanism == Mechanism::remap
-                  ? facts.remap_reason
-                  : "frames appear by uffd_move, remap or in_place");
+              reason_of(*options.mechanism, facts));
 }
 
 Status choose_huge_pages(const DramOptions& options, DramFacts& facts) {
@@ -67,19 +89,25 @@ Result<std::unique_ptr<DramTier>> DramTier::create(const DramOptions& options) {
   }
   Userfault userfault = Userfault::open(options.userfault);
   facts.userfault = userfault.facts();
-  auto mechanism = choose_mechanism(options, userfault, facts);
-  if (!mechanism.ok()) {
-    return std::move(mechanism).status();
+  if (Status chosen = choose_mechanisms(options, userfault, facts); !chosen.ok()) {
+    return chosen;
   }
-  facts.windows = *mechanism;
-  // Remapped, every small extent would cost mappings, of which a process has 65,530.
-  facts.small_windows =
-      *mechanism == Mechanism::uffd_move ? Mechanism::uffd_move : Mechanism::in_place;
-  auto tier = std::unique_ptr<DramTier>(new DramTier(options, facts, std::move(userfault)));
+  std::unique_ptr<TouchTrap> trap;
+  if (facts.mapped == Mechanism::remap) {
+    auto made = TouchTrap::create();
+    if (made.ok()) {
+      trap = std::move(*made);
+    } else {
+      facts.mapped = Mechanism::in_place;
+      set_text(facts.copy_reason, made.message());
+    }
+  }
+  auto tier = std::unique_ptr<DramTier>(
+      new DramTier(options, facts, std::move(userfault), std::move(trap)));
   if (tier->stop_ < 0) {
     return fail_native(Code::unavailable, errno, "eventfd: {}", std::strerror(errno));
   }
-  if (*mechanism == Mechanism::uffd_move) {
+  if (facts.mapped == Mechanism::uffd_move) {
     auto huge = Nursery::create(tier->userfault_, facts.huge_pages);
     auto small = Nursery::create(tier->userfault_, false);
     if (!huge.ok() || !small.ok()) {

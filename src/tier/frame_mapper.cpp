@@ -1,4 +1,4 @@
-// The three mechanisms.
+// By UFFDIO_MOVE, by mremap, and in place.
 #include "tier/frame_mapper.hpp"
 
 #include <sys/syscall.h>
@@ -17,10 +17,6 @@
 namespace tiermem {
 namespace {
 
-std::byte* page_of(std::byte* address) {
-  return address - reinterpret_cast<std::uint64_t>(address) % host::kPage;
-}
-
 MapResult failed(Status status, MapEnd end) {
   return {.status = std::move(status), .end = end};
 }
@@ -32,8 +28,8 @@ constexpr std::uint64_t kMappingsEach = 4;
 }  // namespace
 
 FrameMapper::FrameMapper(const Userfault& userfault, std::uint64_t map_limit,
-                         LiveDramCounters& counters)
-    : userfault_(userfault), map_limit_(map_limit), counters_(counters) {}
+                         PoisonedPages& poisoned, LiveDramCounters& counters)
+    : userfault_(userfault), map_limit_(map_limit), poisoned_(poisoned), counters_(counters) {}
 
 MapResult FrameMapper::in(Mechanism mechanism, const MapPlace& place) {
   switch (mechanism) {
@@ -41,8 +37,9 @@ MapResult FrameMapper::in(Mechanism mechanism, const MapPlace& place) {
       return in_by_move(place);
     case Mechanism::remap:
       return in_by_remap(place);
-    case Mechanism::in_place:
     case Mechanism::copy:
+      return restore_by_copy(place);
+    case Mechanism::in_place:
       break;
   }
   return in_as_is(place);
@@ -53,16 +50,29 @@ MapResult FrameMapper::out(Mechanism mechanism, const MapPlace& place) {
     case Mechanism::uffd_move:
       return out_by_move(place);
     case Mechanism::remap:
-      return out_by_remap(place);
-    case Mechanism::in_place:
+      return place.mapped ? drop_trapped(place) : out_by_remap(place);
     case Mechanism::copy:
+      return out_by_copy(place);
+    case Mechanism::in_place:
       break;
   }
   return out_as_is(place);
 }
 
+MapResult FrameMapper::withdraw(Mechanism mechanism, const MapPlace& place) {
+  return mechanism == Mechanism::copy    ? withdraw_by_remap(place)
+         : mechanism == Mechanism::remap ? withdraw_trapped(place)
+                                         : withdraw_by_move(place);
+}
+
+MapResult FrameMapper::restore(Mechanism mechanism, const MapPlace& place) {
+  return mechanism == Mechanism::copy    ? restore_by_copy(place)
+         : mechanism == Mechanism::remap ? restore_trapped(place)
+                                         : restore_by_move(place);
+}
+
 MapResult FrameMapper::in_by_move(const MapPlace& place) {
-  if (take_poisoned(place.at, place.bytes)) {
+  if (poisoned_.take(place.at, place.bytes)) {
     host::drop(place.at, place.bytes);  // Nothing else is there yet. The page table goes, too.
   }
   std::uint64_t done = 0;
@@ -75,7 +85,7 @@ MapResult FrameMapper::in_by_move(const MapPlace& place) {
       return {.end = MapEnd::window, .used = Mechanism::uffd_move, .huge = place.huge};
     }
     // A touch was poisoned after we looked. Pages from here on are not ours yet.
-    if (moved.error == EEXIST && take_poisoned(place.at + done, place.bytes - done)) {
+    if (moved.error == EEXIST && poisoned_.take(place.at + done, place.bytes - done)) {
       host::drop(place.at + done, place.bytes - done);
       continue;
     }
@@ -117,7 +127,7 @@ MapResult FrameMapper::moved_out(const MapPlace& place) {
   return {.end = MapEnd::home, .used = Mechanism::uffd_move, .huge = huge};
 }
 
-MapResult FrameMapper::withdraw(const MapPlace& place) {
+MapResult FrameMapper::withdraw_by_move(const MapPlace& place) {
   if (place.forked) {
     unshare(place.at, place.bytes);
   }
@@ -137,7 +147,7 @@ MapResult FrameMapper::withdraw(const MapPlace& place) {
   counters_.withdrawals_refused += 1;
   if (moved.done > 0) {
     counters_.partial_moves += 1;
-    (void)restore({place.home, place.at, moved.done, false});
+    (void)restore_by_move({place.home, place.at, moved.done, false});
   }
   MapResult result =
       failed(fail_native(Code::busy, moved.error, "an extent cannot leave its window now: {}",
@@ -148,8 +158,8 @@ MapResult FrameMapper::withdraw(const MapPlace& place) {
   return result;
 }
 
-MapResult FrameMapper::restore(const MapPlace& place) {
-  if (take_poisoned(place.at, place.bytes)) {
+MapResult FrameMapper::restore_by_move(const MapPlace& place) {
+  if (poisoned_.take(place.at, place.bytes)) {
     host::drop(place.at, place.bytes);  // Nothing else is there yet.
   }
   bool copied = false;
@@ -162,7 +172,7 @@ MapResult FrameMapper::restore(const MapPlace& place) {
     }
     if (moved.error == EEXIST) {
       // A touch was poisoned after we looked: pages from here on are not the program's yet.
-      take_poisoned(place.at + done, place.bytes - done);
+      poisoned_.take(place.at + done, place.bytes - done);
       host::drop(place.at + done, place.bytes - done);
       continue;
     }
@@ -170,7 +180,7 @@ MapResult FrameMapper::restore(const MapPlace& place) {
       // A fault of ours: the frame was to have this page. Nobody is to wait for it, nor see others.
       log_error("a page of a frame is missing at {}: SIGBUS for who touches it at {}",
                 static_cast<void*>(place.home + done), static_cast<void*>(place.at + done));
-      (void)poison(place.at + done);
+      (void)userfault_.poison(place.at + done, host::kPage);
       done += host::kPage;
       continue;
     }
@@ -190,6 +200,11 @@ MapResult FrameMapper::restore(const MapPlace& place) {
     counters_.moved_in_uffd += 1;
   }
   return {.end = MapEnd::window, .used = Mechanism::uffd_move, .huge = place.huge && !copied};
+}
+
+int FrameMapper::drop(std::byte* at, std::uint64_t bytes) {
+  poisoned_.take(at, bytes);
+  return host::drop(at, bytes);
 }
 
 MapResult FrameMapper::out_by_move(const MapPlace& place) {
@@ -316,41 +331,6 @@ bool FrameMapper::unshares(std::uint32_t thread) const {
   }
   const std::lock_guard lock(unsharing_mutex_);
   return std::find(unsharing_.begin(), unsharing_.end(), thread) != unsharing_.end();
-}
-
-bool FrameMapper::poison(std::byte* address) {
-  std::byte* const page = page_of(address);
-  {
-    // Before the kernel knows: whoever then finds the page occupied finds it here.
-    const std::lock_guard lock(poison_mutex_);
-    poisoned_.insert(page);
-    poisoned_count_.store(poisoned_.size());
-  }
-  const int error = userfault_.poison(page, host::kPage);
-  if (error == 0) {
-    counters_.poisoned += 1;
-    return true;
-  }
-  take_poisoned(page, host::kPage);
-  userfault_.wake(page, host::kPage);
-  return false;
-}
-
-bool FrameMapper::forget(std::byte* address, std::uint64_t bytes) {
-  return take_poisoned(address, bytes);
-}
-
-bool FrameMapper::take_poisoned(std::byte* address, std::uint64_t bytes) {
-  if (poisoned_count_.load() == 0) {
-    return false;
-  }
-  const std::lock_guard lock(poison_mutex_);
-  const auto first = poisoned_.lower_bound(address);
-  const auto last = poisoned_.lower_bound(address + bytes);
-  const bool any = first != last;
-  poisoned_.erase(first, last);
-  poisoned_count_.store(poisoned_.size());
-  return any;
 }
 
 // Counting mappings reads /proc (tens of milliseconds when there are many), so a running estimate

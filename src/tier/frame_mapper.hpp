@@ -1,9 +1,9 @@
-// How a frame appears in its window and leaves it, one class for each mechanism's calls on one
-// extent. Knows addresses and lengths, no pool and no budget.
+// How a frame appears in its window and leaves it: each mechanism's calls on one extent. Knows
+// addresses and lengths, no pool and no budget. What copies is in frame_mapper_copy.cpp, what
+// does without userfaultfd in frame_mapper_trap.cpp.
 //
-// Threads: hands call in and out, at once for different extents; the fault reader calls poison; any
-// thread may forget a range that has no frames. The poisoned set and the list of threads that
-// unshare have a mutex each, never held across a system call.
+// Threads: hands call in and out, at once for different extents. The list of threads that unshare
+// has a mutex, never held across a system call.
 //
 // What is true between calls, for an extent of n bytes with home h and window address w:
 //   at home:   pages at h, none at w;         in the window: pages at w, none at h;
@@ -14,11 +14,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <set>
 
 #include "base/arena.hpp"
 #include "os/userfault.hpp"
 #include "tier/dram_counters.hpp"
+#include "tier/poisoned_pages.hpp"
 #include "tier/tier.hpp"
 
 namespace tiermem {
@@ -27,8 +27,11 @@ struct MapPlace {
   std::byte* home = nullptr;  ///< Null when frames have no memory of their own (in_place).
   std::byte* at = nullptr;
   std::uint64_t bytes = 0;
-  bool huge = false;    ///< The pages are huge, as far as known.
-  bool forked = false;  ///< In the window since before a fork: pages may be shared with a child.
+  bool huge = false;       ///< The pages are huge, as far as known.
+  bool forked = false;     ///< In the window since before a fork: pages may be shared with a child.
+  bool cut = false;        ///< The home is a mapping of its own already: MapResult::cuts.
+  bool inherited = false;  ///< The window, by children of fork. Homes never are.
+  bool mapped = false;     ///< The window is a mapped buffer's.
 };
 
 /// Where the pages are afterwards.
@@ -39,52 +42,68 @@ struct MapResult {
   MapEnd end = MapEnd::home;
   Mechanism used = Mechanism::in_place;
   bool huge = false;
+  unsigned cuts = 0;  ///< Mappings, about, that the home costs since its pages came by mremap.
 };
 
 class FrameMapper {
  public:
   /// `map_limit`: mappings this process may have.
-  FrameMapper(const Userfault& userfault, std::uint64_t map_limit, LiveDramCounters& counters);
+  FrameMapper(const Userfault& userfault, std::uint64_t map_limit, PoisonedPages& poisoned,
+              LiveDramCounters& counters);
 
   MapResult in(Mechanism mechanism, const MapPlace& place);
   MapResult out(Mechanism mechanism, const MapPlace& place);
-  /// Out by a move, or not at all: `busy`, and the pages are in the window as before. Pages that a
-  /// fork shares are made this process's own first; that waits in a fault where the program empties
-  /// one meanwhile, which whoever reads faults must fill: unshares().
-  MapResult withdraw(const MapPlace& place);
+  /// Out with the bytes, or not at all: an error, and the pages are in the window as before. Where
+  /// pages move, those that a fork shares are made this process's own first; that waits in a fault
+  /// where the program empties one meanwhile, which whoever reads faults must fill: unshares().
+  MapResult withdraw(Mechanism mechanism, const MapPlace& place);
   /// In, and nothing is dropped on the way: asked until it is done.
-  MapResult restore(const MapPlace& place);
+  MapResult restore(Mechanism mechanism, const MapPlace& place);
+  /// A copy of `from` appears at `at`, where nothing is. Asked until it is done.
+  void insert(std::byte* at, const std::byte* from, std::uint64_t bytes);
+  /// The window's pages are no more.
+  int drop(std::byte* at, std::uint64_t bytes);
 
   /// [any] The thread is making pages its process's own: a page it misses is a hole.
   bool unshares(std::uint32_t thread) const;
 
-  /// The page at `address` raises SIGBUS from now on; its waiters go on. False when a page arrived
-  /// meanwhile: they go on to that.
-  bool poison(std::byte* address);
-  /// Nothing poisoned is remembered of the range. True: something was.
-  bool forget(std::byte* address, std::uint64_t bytes);
+  /// So many cuts are too many: homes are to be made whole when they are empty.
+  bool many_cuts() const;
+  /// Homes have so many more, as MapResult told; or fewer, as they are whole again.
+  void cut(unsigned more);
+  void mended(unsigned cuts);
+  /// [child of fork, its only thread] Its homes are whole.
+  void follow_fork();
 
  private:
   MapResult in_by_move(const MapPlace& place);
   MapResult in_by_copy(const MapPlace& place, std::uint64_t moved, int why);
   MapResult out_by_move(const MapPlace& place);
   MapResult moved_out(const MapPlace& place);
+  MapResult withdraw_by_move(const MapPlace& place);
+  MapResult restore_by_move(const MapPlace& place);
+  MapResult restore_by_copy(const MapPlace& place);
+  MapResult withdraw_by_remap(const MapPlace& place);
+  MapResult withdraw_trapped(const MapPlace& place);
+  MapResult restore_trapped(const MapPlace& place);
+  MapResult drop_trapped(const MapPlace& place);
+  MapResult out_by_copy(const MapPlace& place);
+  void copy_in(std::byte* at, const std::byte* from, std::uint64_t bytes);
+  int take_home(const MapPlace& place, std::uint64_t step, std::uint64_t& done);
   MapResult in_by_remap(const MapPlace& place);
   MapResult out_by_remap(const MapPlace& place);
   MapResult in_as_is(const MapPlace& place);
   MapResult out_as_is(const MapPlace& place);
 
   void unshare(std::byte* address, std::uint64_t bytes);
-  bool take_poisoned(std::byte* address, std::uint64_t bytes);
   bool room_for_mapping();
 
   const Userfault& userfault_;
   const std::uint64_t map_limit_;
+  PoisonedPages& poisoned_;
   LiveDramCounters& counters_;
 
-  std::atomic<std::uint64_t> poisoned_count_{0};  // Written under poison_mutex_, read by hands.
-  std::mutex poison_mutex_;
-  std::set<std::byte*> poisoned_;  // Guarded by poison_mutex_. Pages.
+  std::atomic<std::uint64_t> cuts_{0};
 
   std::atomic<unsigned> unsharing_count_{0};  // Written under unsharing_mutex_.
   mutable std::mutex unsharing_mutex_;

@@ -55,7 +55,7 @@ bool FramePool::grow() {
     if (!range.ok()) {
       return false;
     }
-    if (dress(range->data()) != 0) {
+    if (dress(range->data(), segment_bytes_) != 0) {
       return false;
     }
     next_home_ = range->data() + segment_bytes_;
@@ -71,26 +71,34 @@ bool FramePool::grow() {
   return true;
 }
 
-int FramePool::dress(std::byte* base) const {
+int FramePool::dress(std::byte* base, std::uint64_t bytes) const {
   // Refused advice costs speed, not correctness, but for these two.
-  host::advise(base, segment_bytes_, homes_.huge ? host::Advise::huge : host::Advise::no_huge);
+  host::advise(base, bytes, homes_.huge ? host::Advise::huge : host::Advise::no_huge);
   if (!homes_.inherited) {
-    if (const int error = host::advise(base, segment_bytes_, host::Advise::dont_fork); error != 0) {
+    if (const int error = host::advise(base, bytes, host::Advise::dont_fork); error != 0) {
       return error;
     }
   }
-  return homes_.registered_with == nullptr
-             ? 0
-             : homes_.registered_with->register_missing(base, segment_bytes_);
+  return homes_.registered_with == nullptr ? 0
+                                           : homes_.registered_with->register_missing(base, bytes);
+}
+
+int FramePool::renew(std::uint32_t index) const {
+  std::byte* const at = home(index);
+  const int error = host::renew(at, bytes_);
+  return error != 0 ? error : dress(at, bytes_);
 }
 
 int FramePool::follow_fork() {
   for (std::uint32_t number = 0; homes_.memory && number < segments_; ++number) {
     host::AddressRange& range = segment(number * frames_in_segment_).range;
     int error = host::reserve_again(range);
-    error = error != 0 ? error : dress(range.data());
+    error = error != 0 ? error : dress(range.data(), segment_bytes_);
     if (error != 0) {
       return error;
+    }
+    for (std::uint32_t i = 0; i < frames_in_segment_; ++i) {
+      frame(number * frames_in_segment_ + i).cuts = 0;
     }
   }
   return 0;
@@ -217,7 +225,8 @@ bool FramePool::test_consistent() const {
 std::uint64_t FramePool::test_bytes(Frame::State state) const {
   std::uint64_t sum = 0;
   for (std::uint32_t i = 0; i < used_once_; ++i) {
-    sum += frame(i).state == state ? bytes_ : 0;
+    const Frame& f = frame(i);
+    sum += f.state == state ? (f.in_parts ? f.charged * kSmallestExtent : bytes_) : 0;
   }
   return sum;
 }

@@ -31,11 +31,12 @@ inline constexpr std::uint32_t kNoFrame = ~std::uint32_t{0};
 struct Frame {
   enum class State : std::uint8_t { free, in_use, cached, leaving };
 
-  std::uint64_t tag = kTagZero;  // [hand] Meaningful with pages only.
-  std::byte* at = nullptr;       // [hand] Where in a window it is; nullptr: at home.
-  SlabChunk* slab = nullptr;     // Cut in smaller frames; owned by SlabPool.
-  std::uint64_t stamp = 0;       // When it was cached; the lowest is the coldest.
-  std::uint32_t owner = 0;       // The domain it was acquired for.
+  std::uint64_t tag = kTagZero;        // [hand] Meaningful with pages only.
+  std::byte* at = nullptr;             // [hand] Where in a window it is; nullptr: at home.
+  Mechanism by = Mechanism::in_place;  // [hand] How it came there.
+  SlabChunk* slab = nullptr;           // Cut in smaller frames; owned by SlabPool.
+  std::uint64_t stamp = 0;             // When it was cached; the lowest is the coldest.
+  std::uint32_t owner = 0;             // The domain it was acquired for.
   // Links of two lists of cached frames: all of them by age, and those of the same tag.
   std::uint32_t older = kNoFrame, younger = kNoFrame;
   std::uint32_t kin_older = kNoFrame, kin_younger = kNoFrame;
@@ -43,8 +44,15 @@ struct Frame {
   std::uint32_t forks = 0;  // [hand] How many there had been when it came into its window.
   bool pages = false;       // [hand] False: fresh.
   bool huge = false;        // [hand] Its pages are huge, as far as known.
+  bool mapped = false;      // [hand] It is in a mapped window, if in one.
   bool split = false;       // [hand] They were huge once: populate() repairs.
+  std::uint8_t cuts = 0;    // [hand] Mappings, about, that its home costs: FrameMapper.
   bool referenced = false;  // Pages may be referenced from outside: not for reuse.
+  // Of parts: until it has all pages of its extent it is charged for `charged` of them, and has
+  // those in `has`, all in its window or all at home.
+  bool in_parts = false;      // [hand] Set by the mover when it is acquired.
+  std::uint32_t charged = 0;  // Pages.
+  PageMask has = 0;           // [hand]
 };
 
 /// What the homes of a pool are made of.
@@ -79,6 +87,10 @@ class FramePool {
   /// errno.
   int follow_fork();
 
+  /// [hand] The home of a frame, whatever is mapped there, is empty and like its neighbours again.
+  /// 0 or errno.
+  int renew(std::uint32_t index) const;
+
   Frame& frame(std::uint32_t index) const;
   std::byte* home(std::uint32_t index) const;
 
@@ -102,7 +114,7 @@ class FramePool {
   };
 
   bool grow();
-  int dress(std::byte* base) const;
+  int dress(std::byte* base, std::uint64_t bytes) const;
   Segment& segment(std::uint32_t index) const;
   void link(std::uint32_t index);
   void unlink(std::uint32_t index);

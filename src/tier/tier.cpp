@@ -16,5 +16,8 @@ Status AddressableTier::withdraw(FrameId, std::byte*) {
 Status AddressableTier::restore(FrameId, std::byte*) {
   return Code::unsupported;
 }
+Status AddressableTier::insert(FrameId, std::byte*, const std::byte*, PageMask) {
+  return Code::unsupported;
+}
 
 }  // namespace tiermem

@@ -35,6 +35,10 @@ struct FrameId {
 /// How a frame came to appear in its window. Named in receipts.
 enum class Mechanism : std::uint8_t { in_place, uffd_move, remap, copy };
 
+/// Some pages of an extent: bit i is its i-th page of kSmallestExtent.
+using PageMask = std::uint32_t;
+inline constexpr unsigned kMostParts = 32;  ///< Pages of the largest extent that can be in parts.
+
 struct FrameRequest {
   Pool pool = Pool::locked;
   std::uint64_t bytes = kDefaultExtent;  ///< The extent's size: a power of two.
@@ -44,8 +48,9 @@ struct FrameRequest {
 /// What the books of an addressable tier say, in bytes. used = in_use + cached, and used <= budget.
 struct FrameBooks {
   std::uint64_t budget = 0;
-  std::uint64_t in_use = 0;  ///< Frames given out, slab and staging remainders included.
-  std::uint64_t cached = 0;  ///< Free frames whose pages are kept for the next request.
+  std::uint64_t in_use = 0;   ///< Frames given out, slab and staging remainders included.
+  std::uint64_t cached = 0;   ///< Free frames whose pages are kept for the next request.
+  std::uint64_t leaving = 0;  ///< Of in_use: given back, and gone with the next trim.
   std::uint64_t used() const { return in_use + cached; }
 };
 
@@ -112,6 +117,25 @@ class AddressableTier {
   /// writes each page as soon as it is there: nothing is dropped or undone, the kernel is asked
   /// until it has done it.
   virtual Status restore(FrameId frame, std::byte* at);
+  /// [any] How restore() does it, for receipts.
+  virtual Mechanism restores_by() const { return Mechanism::uffd_move; }
+
+  // An extent of which some pages are in its mapped window. Its frame is *of parts*: it is charged
+  // by the page, gets its pages in the window itself, and is a whole frame once it has all of them.
+  /// [any] Extents of this size can be in their windows in parts.
+  virtual bool takes_parts(std::uint64_t) const { return false; }
+  /// [mover] A frame of parts with a charge of `pages` and none of them yet; invalid when there is
+  /// no room.
+  virtual FrameId acquire_parts(const FrameRequest&, unsigned) { return {}; }
+  /// [mover] So many pages more for a frame of parts. False: no room, or no such frame.
+  virtual bool charge_parts(FrameId, unsigned) { return false; }
+  /// [mover] Takes back a charge whose pages did not come.
+  virtual void discharge_parts(FrameId, unsigned) {}
+  /// [hand] Copies of the pages in `pages`, charged and absent so far, appear in the window at
+  /// `at`. `data` is where the extent's first page would be; of the rest nothing is read. The
+  /// kernel is asked until it has done it. withdraw(), restore() and unmap() then mean the pages
+  /// that the frame has.
+  virtual Status insert(FrameId frame, std::byte* at, const std::byte* data, PageMask pages);
 
   /// [hand] Opaque memory only.
   virtual Status copy_in(FrameId to, const std::byte* from, std::uint64_t bytes);

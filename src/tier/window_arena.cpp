@@ -2,6 +2,7 @@
 #include "tier/window_arena.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <limits>
@@ -15,7 +16,43 @@ std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
+// Where ranges are placed, one behind the other; an end of 0: anywhere. The end is written before
+// there is an arena.
+constinit std::atomic<std::uint64_t> g_next_place{0};
+constinit std::uint64_t g_end_of_places = 0;
+
+// What others have mapped there meanwhile is stepped over.
+Result<host::AddressRange> reserve_range(host::ReserveOptions options) {
+  if (g_end_of_places == 0) {
+    return host::reserve(options);
+  }
+  options.exactly = true;
+  for (;;) {
+    std::uint64_t place = g_next_place.load();
+    if (options.bytes > g_end_of_places - place) {
+      return fail(Code::no_capacity, "no {} of the address space for windows are left",
+                  human_bytes(options.bytes));
+    }
+    options.near = reinterpret_cast<std::byte*>(place);
+    auto range = host::reserve(options);
+    const bool taken =
+        !range.ok() && range.status().info() != nullptr && range.status().info()->native == EEXIST;
+    if (!range.ok() && !taken) {
+      return range;
+    }
+    g_next_place.compare_exchange_strong(place, place + options.bytes);
+    if (range.ok()) {
+      return range;
+    }
+  }
+}
+
 }  // namespace
+
+void WindowArena::place_between(std::uint64_t begin, std::uint64_t bytes) {
+  g_next_place = begin;
+  g_end_of_places = begin + bytes;
+}
 
 WindowArena::WindowArena(const WindowArenaOptions& options) : options_(options) {}
 
@@ -123,28 +160,16 @@ Status WindowArena::extend(std::uint64_t bytes) {
       std::min(options_.reserve_bytes, limit / 4) / host::kHugePage * host::kHugePage;
   size = std::max(size, least);
   for (;;) {
-    auto range = host::reserve({.bytes = size, .accessible = options_.accessible});
+    auto range = reserve_range({.bytes = size, .accessible = options_.accessible});
     if (range.ok()) {
-      std::byte* const base = range->data();
-      // Refused advice (a kernel without huge pages) costs speed only. Closed memory gets none, so
-      // that closing an extent again makes it like its neighbours.
-      if (options_.accessible) {
-        host::advise(base, size, options_.huge ? host::Advise::huge : host::Advise::no_huge);
+      Status dressed = dress(range->data(), size);
+      if (dressed.ok() && options_.trap != nullptr) {
+        dressed = options_.trap->add(range->data(), size);
       }
-      if (!options_.inherited) {
-        if (const int error = host::advise(base, size, host::Advise::dont_fork); error != 0) {
-          return fail_native(Code::unavailable, error, "MADV_DONTFORK of windows: {}",
-                             std::strerror(error));
-        }
+      if (!dressed.ok()) {
+        return dressed;
       }
-      if (options_.registered_with != nullptr) {
-        if (const int error = options_.registered_with->register_missing(base, size); error != 0) {
-          return fail_native(Code::unavailable, error,
-                             "userfaultfd refused to register {} of windows: {}", human_bytes(size),
-                             std::strerror(error));
-        }
-      }
-      add_hole(reinterpret_cast<std::uint64_t>(base), size);
+      add_hole(reinterpret_cast<std::uint64_t>(range->data()), size);
       ranges_.push_back(std::move(*range));
       return {};
     }
@@ -153,6 +178,46 @@ Status WindowArena::extend(std::uint64_t bytes) {
     }
     size = std::max(round_up(size / 2, host::kHugePage), least);
   }
+}
+
+Status WindowArena::dress(std::byte* address, std::uint64_t bytes) const {
+  // Refused advice (a kernel without huge pages) costs speed only. Closed memory gets none, so that
+  // closing an extent again makes it like its neighbours.
+  if (options_.accessible) {
+    host::advise(address, bytes, options_.huge ? host::Advise::huge : host::Advise::no_huge);
+  }
+  if (!options_.inherited) {
+    if (const int error = host::advise(address, bytes, host::Advise::dont_fork); error != 0) {
+      return fail_native(Code::unavailable, error, "MADV_DONTFORK of windows: {}",
+                         std::strerror(error));
+    }
+  }
+  if (options_.registered_with != nullptr) {
+    if (const int error = options_.registered_with->register_missing(address, bytes); error != 0) {
+      return fail_native(Code::unavailable, error,
+                         "userfaultfd refused to register {} of windows: {}", human_bytes(bytes),
+                         std::strerror(error));
+    }
+  }
+  return {};
+}
+
+// Opened last: who touches it before it is registered would see zeros.
+int WindowArena::renew(std::byte* address, std::uint64_t bytes) const {
+  if (const int error = host::close_range(address, bytes); error != 0) {
+    return error;
+  }
+  const Status dressed = dress(address, bytes);
+  if (!dressed.ok()) {
+    return dressed.info()->native;
+  }
+  return options_.accessible ? host::open_range(address, bytes) : 0;
+}
+
+bool WindowArena::contains(const std::byte* address) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(ranges_.begin(), ranges_.end(),
+                     [&](const host::AddressRange& range) { return range.contains(address); });
 }
 
 WindowArena::Fit WindowArena::find(std::uint64_t bytes, std::uint64_t alignment) const {

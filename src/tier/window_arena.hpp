@@ -14,6 +14,7 @@
 
 #include "base/arena.hpp"
 #include "os/host_memory.hpp"
+#include "os/touch_trap.hpp"
 #include "os/userfault.hpp"
 
 namespace tiermem {
@@ -25,11 +26,15 @@ struct WindowArenaOptions {
   bool accessible = true;                              ///< False: absent extents are PROT_NONE.
   bool inherited = true;                               ///< By children of fork.
   const Userfault* registered_with = nullptr;          ///< Outlives the arena.
+  TouchTrap* trap = nullptr;                           ///< Outlives the arena. Sees its touches.
 };
 
 class WindowArena {
  public:
   explicit WindowArena(const WindowArenaOptions& options);
+
+  /// Ranges of all arenas from now on lie in these addresses, or are refused. Before the first.
+  static void place_between(std::uint64_t begin, std::uint64_t bytes);
 
   /// `alignment`: a power of two, at least a page. `bytes` is rounded up to whole alignments.
   Result<std::byte*> reserve(std::uint64_t bytes, std::uint64_t alignment);
@@ -43,6 +48,12 @@ class WindowArena {
   int follow_fork();
   void close();
 
+  /// Absent memory as in the rest of the range takes the place of whatever is mapped at a page or
+  /// more of it. 0 or errno; then its touch is SIGSEGV.
+  int renew(std::byte* address, std::uint64_t bytes) const;
+  bool contains(const std::byte* address) const;
+  const WindowArenaOptions& options() const { return options_; }
+
   /// Bytes of address space held, and of that in windows.
   std::uint64_t reserved_bytes() const;
   std::uint64_t window_bytes() const;
@@ -54,6 +65,7 @@ class WindowArena {
   };
 
   Status extend(std::uint64_t bytes);
+  Status dress(std::byte* address, std::uint64_t bytes) const;
   Fit find(std::uint64_t bytes, std::uint64_t alignment) const;
   void add_hole(std::uint64_t address, std::uint64_t bytes);
   void remove_hole(std::uint64_t address);

@@ -60,7 +60,7 @@ TEST_P(Mechanisms, a_buffer_four_times_the_budget_keeps_every_byte) {
   EXPECT_GE(stats.demoted, 96 * kMiB);
 }
 INSTANTIATE_TEST_SUITE_P(All, Mechanisms,
-                         ::testing::Values("auto", "uffd_move", "remap", "in_place"));
+                         ::testing::Values("auto", "uffd_move", "copy", "remap", "in_place"));
 
 TEST_F(ContextTest, small_buffers_beyond_the_budget_keep_every_byte) {
   auto context = make("16M");

@@ -10,44 +10,20 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <functional>
+#include <latch>
 #include <thread>
 #include <vector>
 
+#include "support/forked_child.hpp"
 #include "support/pattern.hpp"
+#include "support/sanitizers.hpp"
 #include "tiermem/tiermem.hpp"
 
 namespace tiermem::test {
 namespace {
 
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kThreadSanitizer = true;
-#else
-constexpr bool kThreadSanitizer = false;
-#endif
-
 constexpr std::uint64_t kMemory = 16 * kMiB;
 constexpr std::uint64_t kLarge = 64 * kMiB;
-
-/// A child that runs `body` and says by its exit whether it was true.
-pid_t child_that(const std::function<bool()>& body) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(100);
-    ::_exit(body() ? 0 : 1);
-  }
-  return child;
-}
-
-bool ended_well(pid_t child) {
-  int status = 0;
-  const bool well =
-      ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  if (!well) {
-    std::fprintf(stderr, "child %d: status %#x\n", child, status);
-  }
-  return well;
-}
 
 /// One end says when, the other waits for it, also over the death of processes between.
 struct Signal {
@@ -203,6 +179,7 @@ TEST_P(Fork, a_killed_parent_takes_nothing_from_its_child) {
   const pid_t middle = ::fork();
   if (middle == 0) {
     ::alarm(100);
+    await_threads();
     if (::fork() == 0) {
       ::alarm(100);
       bool good = wrong(all.first(all.size() / 2), 14) == 0;
@@ -280,10 +257,14 @@ TEST_P(Fork, threads_that_write_at_the_moment_of_a_fork_lose_nothing) {
   constexpr unsigned kWriters = 3;
   constexpr std::size_t kStep = 512;  // One word of each page.
   std::atomic<bool> stop{false};
+  // A thread that starts takes memory, and a child of fork may find the allocator of a sanitizer
+  // locked by it.
+  std::latch begun(kWriters);
   std::vector<std::uint64_t> rounds(kWriters);
   std::vector<std::thread> writers;
   for (unsigned t = 0; t < kWriters; ++t) {
     writers.emplace_back([&, t] {
+      begun.count_down();
       while (!stop.load(std::memory_order_relaxed)) {
         for (std::size_t i = t * 2; i < all.size(); i += kStep) {
           __atomic_store_n(&all[i], all[i] + 1, __ATOMIC_RELEASE);
@@ -293,6 +274,7 @@ TEST_P(Fork, threads_that_write_at_the_moment_of_a_fork_lose_nothing) {
       }
     });
   }
+  begun.wait();
   for (int i = 0; i < 5; ++i) {
     const pid_t child = child_that([&] {
       for (unsigned t = 0; t < kWriters; ++t) {
@@ -354,7 +336,7 @@ TEST_P(Fork, calls_under_way_go_on_in_the_parent_and_hold_up_nobody) {
 
 TEST_P(Fork, pages_the_program_emptied_are_zero_in_both) {
   for (const std::uint64_t extent : {std::uint64_t{65536}, 2 * kMiB}) {
-    Buffer buffer = mapped(8 * kMiB, extent);
+    Buffer buffer = mapped(4 * kMiB, extent);  // Nothing leaves: what is absent is not emptied.
     const std::span<std::uint64_t> all = words(buffer);
     fill(all, 50);
     const Signal forked;
@@ -368,7 +350,8 @@ TEST_P(Fork, pages_the_program_emptied_are_zero_in_both) {
     const Status evicted = buffer.evict();
     EXPECT_TRUE(evicted.ok()) << evicted.message();
     forked.give();
-    EXPECT_EQ(all[2048] + all[3071], 0u);
+    EXPECT_EQ(all[2048], 0u) << extent;
+    EXPECT_EQ(all[3071], 0u) << extent;
     EXPECT_EQ(wrong(all.first(2048), 50), 0u);
     EXPECT_EQ(wrong(all.subspan(3072), 50, 3072), 0u);
     EXPECT_TRUE(ended_well(child));
@@ -483,7 +466,7 @@ TEST_P(Fork, only_mapped_buffers_may_be_allocated) {
   auto adopted = context->adopt_file("/proc/self/exe");
   EXPECT_EQ(adopted.code(), Code::unsupported);
   EXPECT_SAYS(adopted, "fork");
-  auto without = Context::create("dram=16M; nvme=off; userfault=off; fork=follow");
+  auto without = Context::create("dram=16M; nvme=off; mechanism=auto; userfault=off; fork=follow");
   ASSERT_TRUE(without.ok()) << without.message();
   EXPECT_EQ((*without)->alloc(4096, {.flags = kMapped}).code(), Code::unsupported);
 }

@@ -89,7 +89,7 @@ TEST_F(MemoryResources, what_cannot_be_had_is_bad_alloc_with_a_reason) {
 }
 
 TEST_F(MemoryResources, without_mapped_buffers_the_bytes_are_held_in_memory) {
-  context = make_context("dram=16M; nvme=off; userfault=off");
+  context = make_context("dram=16M; nvme=off; mechanism=in_place");
   MemoryResource resource(*context);
   std::pmr::vector<std::uint64_t> numbers(1'000'000, 7, &resource);
   EXPECT_EQ(std::accumulate(numbers.begin(), numbers.end(), std::uint64_t{0}), 7'000'000u);

@@ -337,8 +337,8 @@ static void newer_options(void) {
 }
 
 /* Information structs of a newer program: what we do not know becomes 0, and nothing behind is
- * touched. */
-#define CHECK_NEWER(type, fill)                                  \
+ * touched; nor is it for a program of the first version, whose struct had `smallest` bytes. */
+#define CHECK_SIZES(type, smallest, fill)                        \
   do {                                                           \
     struct {                                                     \
       type known;                                                \
@@ -356,7 +356,11 @@ static void newer_options(void) {
     OK(fill);                                                    \
     CHECK(info.later == 0x5555555555555555);                     \
     memset(&info, 0x55, sizeof info);                            \
-    info.known.size = sizeof(type) - 1;                          \
+    info.known.size = smallest;                                  \
+    OK(fill);                                                    \
+    CHECK(((unsigned char*)out)[smallest] == 0x55);              \
+    memset(&info, 0x55, sizeof info);                            \
+    info.known.size = smallest - 1;                              \
     IS(TM_INVALID_ARGUMENT, fill);                               \
     info.known.size = 0;                                         \
     IS(TM_INVALID_ARGUMENT, fill);                               \
@@ -366,10 +370,10 @@ static void newer_options(void) {
   } while (0)
 
 static void newer_information(void) {
-  CHECK_NEWER(tm_residency, tm_buffer_info(c, b, out));
-  CHECK_NEWER(tm_counters, tm_stats(c, out));
-  CHECK_NEWER(tm_capabilities, tm_caps(c, out));
-  CHECK_NEWER(tm_error_info, tm_error(NULL, 0, out));
+  CHECK_SIZES(tm_residency, 112, tm_buffer_info(c, b, out));
+  CHECK_SIZES(tm_counters, 232, tm_stats(c, out));
+  CHECK_SIZES(tm_capabilities, 72, tm_caps(c, out));
+  CHECK_SIZES(tm_error_info, 344, tm_error(NULL, 0, out));
 }
 
 static void capabilities(void) {

@@ -136,6 +136,24 @@ TEST_F(DeviceFaults, when_the_only_device_is_given_up_the_refusal_says_why) {
       << "the setting it names helps";
 }
 
+// After an error writes pause, and all of memory is dirty: the pause ends, so nobody is refused.
+TEST_F(DeviceFaults, who_needs_room_waits_for_the_write_that_is_tried_again) {
+  auto context = make("8M", "", true);
+  Buffer data = make_buffer(*context, 8 * kMiB, "dirty");
+  ASSERT_TRUE(write_pattern(data, 9).ok());
+  {
+    FailingIo device(one_.path()), other(other_.path());
+    device.write_error = EIO;
+    other.write_error = EIO;
+    ASSERT_EQ(data.evict(0, 2 * kMiB).code(), Code::io_error);
+  }
+  ASSERT_EQ(context->stats().degraded_devices, 0u);
+  Buffer more = make_buffer(*context, 2 * kMiB, "more");
+  auto view = more.acquire(kWrite, 0, 0, Timeout::seconds(10));
+  EXPECT_TRUE(view.ok()) << view.status().message();
+  EXPECT_EQ(wrong_words(data, 9), 0u);
+}
+
 TEST_F(DeviceFaults, a_device_that_refuses_writes_is_left_out_and_the_other_takes_them) {
   auto context = make("8M", "", true);
   Buffer data = make_buffer(*context, 48 * kMiB, "spread");

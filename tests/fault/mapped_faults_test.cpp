@@ -124,18 +124,87 @@ TEST_F(MappedFaults, a_running_writer_loses_nothing_while_writes_are_short_and_t
   EXPECT_EQ(bad, 0u);
 }
 
-TEST(MappedRefused, without_userfaultfd_there_are_none_and_the_error_says_so) {
+// As before Linux 6.8. Views of large extents go on by mremap, beside it.
+TEST(MappedRefused, where_pages_cannot_be_moved_they_are_copied) {
+  SKIP_IF(in_child([] {
+    constexpr long kMove = 0xC028AA05;
+    if (!refuse({{SYS_ioctl, EINVAL, kMove}})) {
+      return not_here(std::string("no seccomp: ") + std::strerror(errno));
+    }
+    const Directory directory;
+    auto context = Context::create("dram=8M; nvme=" + directory.path() + ":128M; mechanism=auto");
+    EXPECT_TRUE(context.ok()) << context.message();
+    auto mapped = (*context)->alloc(32 * kMiB, {.flags = kMapped});
+    if (mapped.code() == Code::unsupported) {
+      return not_here(mapped.message());
+    }
+    EXPECT_TRUE(mapped.ok()) << mapped.message();
+    const std::span<std::uint64_t> words{reinterpret_cast<std::uint64_t*>(*mapped->address()),
+                                         32 * kMiB / 8};
+    fill(words, 1);
+    Buffer other = make_buffer(**context, 32 * kMiB, "viewed");
+    EXPECT_TRUE(write_pattern(other, 2).ok());
+    EXPECT_EQ(wrong(words, 1), 0u);
+    EXPECT_EQ(wrong_words(other, 2), 0u);
+    const Stats stats = (*context)->stats();
+    EXPECT_GT(stats.moved_by_copy, 0u);
+    EXPECT_GT(stats.moved_by_remap, 0u);
+    EXPECT_EQ(stats.moved_by_uffd, 0u);
+    EXPECT_EQ(Context::create("dram=8M; nvme=off; mechanism=uffd_move").code(), Code::unsupported);
+    return ChildEnd();
+  }));
+}
+
+// As in a container. What must follow forks cannot do without, as the preload library's.
+TEST(MappedRefused, without_userfaultfd_touches_are_signals_but_where_forks_are_followed) {
   SKIP_IF(in_child([] {
     if (!refuse({{SYS_userfaultfd, EPERM}, {SYS_ioctl, EPERM, 0xAA00}})) {
       return not_here(std::string("no seccomp: ") + std::strerror(errno));
     }
-    auto context = Context::create("dram=8M; nvme=off");
+    const Directory directory;
+    const std::string tiers = "mechanism=auto; dram=8M; nvme=" + directory.path() + ":128M";
+    auto context = Context::create(tiers);
     EXPECT_TRUE(context.ok()) << context.message();
-    auto buffer = (*context)->alloc(kMiB, {.flags = kMapped});
+    auto mapped = (*context)->alloc(32 * kMiB, {.flags = kMapped});
+    EXPECT_TRUE(mapped.ok()) << mapped.message();
+    const std::span<std::uint64_t> words{reinterpret_cast<std::uint64_t*>(*mapped->address()),
+                                         32 * kMiB / 8};
+    fill(words, 1);
+    EXPECT_EQ(wrong(words, 1), 0u);
+    auto follows = Context::create(tiers + "; fork=follow");
+    EXPECT_TRUE(follows.ok()) << follows.message();
+    auto buffer = (*follows)->alloc(4 * kMiB, {.flags = kMapped});
     EXPECT_EQ(buffer.code(), Code::unsupported);
     EXPECT_SAYS(buffer, "userfaultfd");
     EXPECT_SAYS(buffer, "mapped");
-    EXPECT_TRUE((*context)->alloc(kMiB).ok()) << "others are there";
+    return ChildEnd();
+  }));
+}
+
+// What cannot be read is SIGBUS there, too.
+TEST(MappedRefused, a_read_error_without_userfaultfd_is_a_bus_error) {
+  SKIP_IF(in_child([] {
+    struct sigaction action {};
+    action.sa_handler = jump_back;
+    sigaction(SIGBUS, &action, nullptr);
+    const Directory directory;
+    auto context = Context::create(
+        "mechanism=auto; userfault=off; io_engine=threads; dram=8M; nvme=" + directory.path() +
+        ":128M");
+    EXPECT_TRUE(context.ok()) << context.message();
+    auto mapped = (*context)->alloc(24 * kMiB, {.flags = kMapped});
+    EXPECT_TRUE(mapped.ok()) << mapped.message();
+    const std::span<std::uint64_t> words{reinterpret_cast<std::uint64_t*>(*mapped->address()),
+                                         24 * kMiB / 8};
+    fill(words, 1);
+    EXPECT_TRUE(mapped->evict().ok());
+    FailingIo device(directory.path());
+    device.read_error = EIO;
+    EXPECT_TRUE(bus_error(words[1000]));
+    device.read_error = 0;
+    EXPECT_TRUE(bus_error(words[1001])) << "the page stays poisoned";
+    EXPECT_TRUE(mapped->acquire(kRead, 0, 4 * kMiB, Timeout::seconds(10)).ok());
+    EXPECT_EQ(wrong(words, 1), 0u);
     return ChildEnd();
   }));
 }

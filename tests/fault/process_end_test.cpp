@@ -131,7 +131,7 @@ TEST_F(Fork, a_child_can_make_a_context_of_its_own_while_the_parent_goes_on) {
 }
 
 TEST_F(Fork, what_the_parent_wrote_stays_right_while_children_come_and_go) {
-  for (const char* mechanism : {"auto", "uffd_move", "remap", "in_place"}) {
+  for (const char* mechanism : {"auto", "uffd_move", "copy", "remap", "in_place"}) {
     auto made =
         Context::create("dram=8M; nvme=" + directory_.path() + ":128M; mechanism=" + mechanism);
     if (!made.ok()) {

@@ -1,5 +1,7 @@
 // Adopted files: buffers whose bytes are a file's, and what may be seen of one that changes
 // underneath.
+#include <bit>
+
 #include "tests/sim/simulation.hpp"
 
 namespace tiermem::sim {
@@ -21,7 +23,7 @@ void Simulation::adopt() {
   BufferShape shape;
   shape.bytes = live.bytes;
   shape.lead = live.lead;
-  shape.extent_shift = live.extent_bytes == 8192 ? 13 : 12;
+  shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(live.extent_bytes));
   shape.extents = static_cast<std::uint32_t>((live.lead + live.bytes + live.extent_bytes - 1) /
                                              live.extent_bytes);
   shape.read_only = true;

@@ -1,5 +1,7 @@
 // What callers ask: allocations, acquires, hints, budgets, frees. One request each, checked when it
 // completes.
+#include <bit>
+
 #include "tests/sim/simulation.hpp"
 
 namespace tiermem::sim {
@@ -23,7 +25,7 @@ void Simulation::alloc() {
   live.windowed = windowed;
   BufferShape shape;
   shape.bytes = live.bytes;
-  shape.extent_shift = live.extent_bytes == 8192 ? 13 : 12;
+  shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(live.extent_bytes));
   shape.extents = static_cast<std::uint32_t>(extents);
   shape.domain = world_.one_in(4) ? 1 : 0;
   const bool droppable = world_.one_in(5);
@@ -248,6 +250,12 @@ void Simulation::ask(Want want) {
   if (want == Want::discard) {
     p.request.deadline_ns = Request::kForever;
   }
+  // Steps over rows are read ahead by the page.
+  if (want == Want::prefetch && live->mapped != nullptr && p.request.spans[0].count == 1) {
+    p.request.in_parts = world_.one_in(2);
+    p.request.page =
+        static_cast<std::uint8_t>(access.offset % live->extent_bytes / kSmallestExtent);
+  }
   note("ask {} of buffer{} offset {} length {}", static_cast<int>(want), p.buffers[0],
        access.offset, access.length);
   mover_.post(&p.request);
@@ -266,6 +274,58 @@ void Simulation::ask(Want want) {
         }
       }
     }
+  }
+}
+
+// The extents of one buffer become another's: those that are in slots only, which the answer names.
+void Simulation::hand_over() {
+  Live* const from = pick();
+  Live* const to = pick();
+  if (from == nullptr || to == nullptr || from == to || from->adopted || to->adopted ||
+      from->extent_bytes != to->extent_bytes) {
+    return;
+  }
+  const std::uint64_t whole = std::min(from->bytes, to->bytes) / from->extent_bytes;
+  const auto flags = [&](const Live& live) {
+    return residency_.buffers.find(live.handle)->flags.load() & kDroppable;
+  };
+  if (whole == 0 || flags(*from) != flags(*to)) {
+    return;
+  }
+  for (const Live* live : {from, to}) {
+    if (freed(serial_of(*live)) || live->views != 0 || wanted(serial_of(*live))) {
+      return;  // As with a discard.
+    }
+  }
+  const std::uint64_t first = world_.below(whole);
+  const std::uint64_t count = 1 + world_.below(whole - first);
+  std::vector<std::uint8_t> handed(count);
+  Pending& p = new_pending(Want::hand_over);
+  p.buffers = {serial_of(*from), serial_of(*to)};
+  p.request.handed = handed.data();
+  p.request.spans.resize(2);
+  for (const Live* live : {from, to}) {
+    const Access access{
+        live->handle, first * live->extent_bytes, count * live->extent_bytes, kRead, {}, 0};
+    const Status status =
+        residency_.resolve(access, p.request.spans[live == from ? 0 : 1], "hand over");
+    check(status.ok(), status.message());
+  }
+  note("hand over of buffer{} to buffer{}, {} extents from {}", p.buffers[0], p.buffers[1], count,
+       first);
+  mover_.post(&p.request);
+  finish(p);
+  check(p.request.status.ok(), p.request.status.message());
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (handed[i] == 0) {
+      continue;
+    }
+    const auto at = static_cast<std::ptrdiff_t>((first + i) * from->extent_bytes);
+    const auto end = at + static_cast<std::ptrdiff_t>(from->extent_bytes);
+    std::copy(from->model.begin() + at, from->model.begin() + end, to->model.begin() + at);
+    to->unsure[first + i] = from->unsure[first + i];
+    std::fill(from->model.begin() + at, from->model.begin() + end, std::byte{0});
+    from->unsure[first + i] = false;
   }
 }
 

@@ -41,7 +41,8 @@ class FakeMemory final : public AddressableTier {
 
   FrameId acquire_frame(const FrameRequest& request) override {
     for (auto& [id, frame] : frames_) {
-      if (!frame.used && frame.bytes.size() == request.bytes && !frame.trimming) {
+      if (!frame.used && !frame.in_parts && frame.bytes.size() == request.bytes &&
+          !frame.trimming) {
         cached_ -= request.bytes;
         in_use_ += request.bytes;
         frame.used = true;
@@ -62,6 +63,15 @@ class FakeMemory final : public AddressableTier {
   }
   void return_frame(FrameId id) override {
     Frame& frame = frames_.at(id.value);
+    if (frame.in_parts && frame.has != 0) {
+      frame.used = false;  // Charged until it is trimmed.
+      return;
+    }
+    if (frame.in_parts) {
+      in_use_ -= frame.charged * kSmallestExtent;
+      frames_.erase(id.value);
+      return;
+    }
     in_use_ -= frame.bytes.size();
     frame.used = false;
     if (in_use_ + cached_ + frame.bytes.size() > budget_ || !frame.populated) {
@@ -93,7 +103,7 @@ class FakeMemory final : public AddressableTier {
     for (auto& [id, frame] : frames_) {
       if (!frame.used && !frame.trimming && taken < bytes) {
         frame.trimming = true;
-        taken += frame.bytes.size();
+        taken += frame.in_parts ? frame.charged * kSmallestExtent : frame.bytes.size();
       }
     }
     return taken;
@@ -101,10 +111,13 @@ class FakeMemory final : public AddressableTier {
   void run_trim() override {}
   void finish_trim() override {
     std::erase_if(frames_, [&](auto& entry) {
-      if (entry.second.trimming) {
-        cached_ -= entry.second.bytes.size();
+      const Frame& frame = entry.second;
+      if (frame.trimming && frame.in_parts) {
+        in_use_ -= frame.charged * kSmallestExtent;
+      } else if (frame.trimming) {
+        cached_ -= frame.bytes.size();
       }
-      return entry.second.trimming;
+      return frame.trimming;
     });
   }
 
@@ -133,28 +146,80 @@ class FakeMemory final : public AddressableTier {
     return {};
   }
   Status unmap(FrameId id, std::byte* at) override {
+    take_out(id, at);
     Frame& frame = frames_.at(id.value);
-    std::memcpy(frame.bytes.data(), at, frame.bytes.size());
-    present_.erase(at);
-    std::memset(at, 0xDD,
-                frame.bytes.size());  // A touch without a view sees this, and the model notices.
+    frame.has = 0;
     return {};
   }
   Status withdraw(FrameId id, std::byte* at) override {
     if (dice_.strikes("withdraw")) {
       return fail(Code::busy, "page-locked");
     }
-    present_.erase(at);
-    return unmap(id, at);
+    take_out(id, at);
+    return {};
   }
   Status restore(FrameId id, std::byte* at) override {
     const Frame& frame = frames_.at(id.value);
-    std::memcpy(at, frame.bytes.data(), frame.bytes.size());
-    present_.insert(at);
+    for_pages(frame, [&](std::uint64_t offset, std::uint64_t n) {
+      std::memcpy(at + offset, frame.bytes.data() + offset, n);
+      present_.insert(at + offset);
+    });
     return {};
   }
-  /// The extent of a mapped window at `at` is there: a touch does not wait.
-  bool present(std::byte* at) const { return present_.count(at) != 0; }
+  /// The page of a mapped window at `page` is there: a touch does not wait.
+  bool present(std::byte* page) const { return present_.count(page) != 0; }
+
+  bool takes_parts(std::uint64_t extent_bytes) const override {
+    return !opaque_ && extent_bytes > kSmallestExtent;
+  }
+  FrameId acquire_parts(const FrameRequest& request, unsigned pages) override {
+    if (in_use_ + cached_ + pages * kSmallestExtent > budget_) {
+      return {};
+    }
+    in_use_ += pages * kSmallestExtent;
+    Frame& frame = frames_[next_];
+    frame.bytes.assign(request.bytes, std::byte{0xEE});
+    frame.used = true;
+    frame.in_parts = true;
+    frame.charged = pages;
+    frame.domain = request.domain;
+    return {next_++};
+  }
+  bool charge_parts(FrameId id, unsigned pages) override {
+    Frame& frame = frames_.at(id.value);
+    if (!frame.in_parts || in_use_ + cached_ + pages * kSmallestExtent > budget_) {
+      return false;
+    }
+    in_use_ += pages * kSmallestExtent;
+    frame.charged += pages;
+    return true;
+  }
+  void discharge_parts(FrameId id, unsigned pages) override {
+    in_use_ -= pages * kSmallestExtent;
+    frames_.at(id.value).charged -= pages;
+  }
+  Status insert(FrameId id, std::byte* at, const std::byte* data, PageMask pages) override {
+    Frame& frame = frames_.at(id.value);
+    if (!frame.in_parts || (frame.has & pages) != 0) {
+      return fail(Code::internal, "pages came twice");
+    }
+    for (std::uint64_t offset = 0; offset < frame.bytes.size(); offset += kSmallestExtent) {
+      if ((pages >> offset / kSmallestExtent & 1) != 0) {
+        std::memcpy(at + offset, data + offset, kSmallestExtent);
+        present_.insert(at + offset);
+      }
+    }
+    frame.has |= pages;
+    if (frame.has == (PageMask{1} << frame.bytes.size() / kSmallestExtent) - 1) {
+      if (frame.charged * kSmallestExtent != frame.bytes.size()) {
+        return fail(Code::internal, "a whole frame is charged for {} pages", frame.charged);
+      }
+      frame.in_parts = false;
+      frame.has = 0;
+      frame.populated = true;
+    }
+    return {};
+  }
   Status copy_in(FrameId to, const std::byte* from, std::uint64_t bytes) override {
     if (dice_.strikes("copy_in")) {
       return fail(Code::io_error, "copying to the device failed");
@@ -190,7 +255,28 @@ class FakeMemory final : public AddressableTier {
     Pages bytes;
     std::uint32_t domain = 0;
     bool used = false, populated = false, foreign = false, trimming = false;
+    bool in_parts = false;
+    unsigned charged = 0;
+    PageMask has = 0;
   };
+  // Of a mapped window's pages; of another window's, its extent.
+  template <typename F>
+  static void for_pages(const Frame& frame, F&& f) {
+    for (std::uint64_t offset = 0; offset < frame.bytes.size(); offset += kSmallestExtent) {
+      if (!frame.in_parts || (frame.has >> offset / kSmallestExtent & 1) != 0) {
+        f(offset, kSmallestExtent);
+      }
+    }
+  }
+  void take_out(FrameId id, std::byte* at) {
+    Frame& frame = frames_.at(id.value);
+    for_pages(frame, [&](std::uint64_t offset, std::uint64_t n) {
+      std::memcpy(frame.bytes.data() + offset, at + offset, n);
+      present_.erase(at + offset);
+      // A touch without a view sees this, and the model notices.
+      std::memset(at + offset, 0xDD, n);
+    });
+  }
   std::byte scrambled(std::byte b) const { return opaque_ ? b ^ std::byte{0x5A} : b; }
 
   std::uint64_t budget_, in_use_ = 0, cached_ = 0, next_ = 1;

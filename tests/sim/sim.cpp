@@ -8,6 +8,7 @@
 // 0: all seeds passed; 1: one failed; 2: usage.
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 
 #include "tests/sim/simulation.hpp"
@@ -16,18 +17,19 @@ namespace tiermem::sim {
 namespace {
 
 bool run_seed(std::uint64_t seed, std::uint64_t events, bool verbose) {
-  Simulation simulation(seed, verbose);
+  auto simulation = std::make_unique<Simulation>(seed, verbose);
   try {
-    simulation.run(events);
+    simulation->run(events);
     return true;
   } catch (const Failure& failure) {
     std::printf("seed %llu FAILED: %s\nlast operations:\n", static_cast<unsigned long long>(seed),
                 failure.what());
-    for (const std::string& line : simulation.history()) {
+    for (const std::string& line : simulation->history()) {
       std::printf("  %s\n", line.c_str());
     }
     std::printf("replay: tiermem-sim --seed %llu --events %llu --verbose\n",
                 static_cast<unsigned long long>(seed), static_cast<unsigned long long>(events));
+    (void)simulation.release();  // In the midst of its work: there is no end of it to run.
     return false;
   }
 }

@@ -53,6 +53,9 @@ MoverOptions Simulation::options() {
   o.prefetch_limit = 1 + static_cast<unsigned>(world_.below(8));
   o.ahead_bytes_max = world_.below(4) * swarm_.extent_bytes;
   o.own_job_bytes = world_.one_in(2) ? 0 : swarm_.extent_bytes;
+  o.usual_part = static_cast<unsigned>(world_.below(3));
+  o.landing_bytes = swarm_.extent_bytes;
+  o.budget_per_landing = (1 + world_.below(4)) * 8 * swarm_.extent_bytes;
   o.staging_frame_bytes = swarm_.extent_bytes;
   o.staging_bytes = swarm_.device_frames != 0 ? 2 * swarm_.extent_bytes : 0;
   return o;
@@ -144,6 +147,8 @@ void Simulation::act() {
       return touch();
     case 15:
       return fork_or_end();
+    case 16:
+      return hand_over();
     default:
       return advise();
   }
@@ -235,7 +240,10 @@ void Simulation::drain() {
     finish(last);
   }
   step();
-  const std::uint64_t staging = swarm_.device_frames != 0 ? 2 * swarm_.extent_bytes : 0;
+  const std::uint64_t staging =
+      (swarm_.device_frames != 0 ? 2 * swarm_.extent_bytes : 0) + mover_.landing_bytes();
+  (void)host_.begin_trim(~std::uint64_t{0});  // Parts that left are charged until then.
+  host_.finish_trim();
   check(host_.books().in_use == staging,
         fmt::format("{} bytes of frames leaked", host_.books().in_use - staging));
   check(device_.books().in_use == 0, "frames of the device leaked");

@@ -145,6 +145,7 @@ class Simulation {
   bool names_droppable(const Pending& p) const;
 
   void ask(Want want);
+  void hand_over();
   bool wanted(std::size_t serial) const;
   void cancel();
   void set_budget();

@@ -12,12 +12,15 @@ namespace tiermem::sim {
 struct Swarm {
   explicit Swarm(World& world)
       : host_frames(4 + world.below(28)),
-        device_frames(world.one_in(2) ? 0 : 3 + world.below(13)),
-        extent_bytes(world.one_in(3) ? 8192 : 4096),
+        mapped(world.one_in(2)),
+        parts(mapped && world.one_in(2)),
+        device_frames(parts || world.one_in(2) ? 0 : 3 + world.below(13)),
+        extent_bytes(parts             ? 16384
+                     : world.one_in(3) ? 8192
+                                       : 4096),
         disks(1 + static_cast<unsigned>(world.below(3))),
         checksums(!world.one_in(5)),
-        block_tier(!world.one_in(10)),
-        mapped(world.one_in(2)) {
+        block_tier(!world.one_in(10)) {
     const auto rate = [&](std::uint64_t often) {
       return world.one_in(2) ? 0 : often + world.below(200);
     };
@@ -39,15 +42,19 @@ struct Swarm {
     }
     weights[0] += 2;  // Some allocation,
     weights[1] += 4;  // and some access, always.
-    weights[13] = mapped ? weights[13] * 3 : 0;
+    weights[13] = mapped ? weights[13] * 3 + (parts ? 20 : 0) : 0;
+    weights[16] = block_tier ? weights[16] : 0;
+    weights[16] *= 4;  // Most find no two buffers for it.
     // Forks, and children's ends: where there is one space, as a context has that follows forks.
     weights[15] = block_tier && device_frames == 0 ? (weights[15] + 3) / 4 : 0;
   }
-  std::uint64_t host_frames, device_frames, extent_bytes;
+  std::uint64_t host_frames;
+  bool mapped, parts;  // Parts: extents of several pages, and many touches.
+  std::uint64_t device_frames, extent_bytes;
   unsigned disks;
-  bool checksums, block_tier, mapped;
+  bool checksums, block_tier;
   FaultRates faults;
-  std::array<std::uint64_t, 16> weights{};
+  std::array<std::uint64_t, 17> weights{};
 };
 
 struct Dice final : FaultDice {

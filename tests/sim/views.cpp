@@ -87,10 +87,11 @@ void Simulation::touch() {
   }
   const std::uint64_t at = world_.below(live->bytes);
   const std::uint64_t extent = at / live->extent_bytes;
-  const std::uint64_t end = std::min(live->bytes, (extent + 1) * live->extent_bytes);
+  const std::uint64_t page = at / kSmallestExtent;
+  const std::uint64_t end = std::min(live->bytes, (page + 1) * kSmallestExtent);
   const Access access{live->handle, at, 1 + world_.below(end - at), kRead, {}, 0};
   const bool writes = world_.one_in(2);
-  if (host_.present(live->mapped + extent * live->extent_bytes)) {
+  if (host_.present(live->mapped + page * kSmallestExtent)) {
     note("touch of buffer{} offset {} length {}{}", serial_of(*live), at, access.length,
          writes ? " writing" : "");
     touch_now(*live, access, writes);
@@ -105,6 +106,8 @@ void Simulation::touch() {
   Status status = residency_.resolve(access, p.request.spans[0], "touch");
   check(status.ok(), status.message());
   p.request.deadline_ns = Request::kForever;
+  p.request.in_parts = !world_.one_in(4);
+  p.request.page = static_cast<std::uint8_t>(page - extent * live->extent_bytes / kSmallestExtent);
   note("fault of buffer{} offset {} length {}{}", p.buffers[0], at, access.length,
        writes ? " writing" : "");
   mover_.post(&p.request);
@@ -129,8 +132,7 @@ void Simulation::touch_now(Live& live, const Access& access, bool writes) {
 void Simulation::touched(Pending& p) {
   Live& live = live_.at(p.buffers[0]);
   const Access& access = p.list[0];
-  const std::uint64_t extent = access.offset / live.extent_bytes;
-  if (host_.present(live.mapped + extent * live.extent_bytes)) {
+  if (host_.present(live.mapped + access.offset / kSmallestExtent * kSmallestExtent)) {
     touch_now(live, access, p.writes);
   }
 }

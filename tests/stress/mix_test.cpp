@@ -214,6 +214,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"adopted_files", "", false, true},
                       Case{"checksums_off_and_in_place", "; checksum=off; mechanism=in_place"},
                       Case{"moved_pages", "; mechanism=uffd_move; ahead=0"},
+                      Case{"copied_pages", "; mechanism=copy; ahead=0"},
                       Case{"remapped_frames_and_threads",
                            "; mechanism=remap; io_engine=threads; hands=3; ahead=20", true, true}),
     [](const auto& i) { return std::string(i.param.name); });

@@ -21,7 +21,7 @@ namespace tiermem {
 namespace {
 
 // Touches without a view. SIGBUS is caught in the touching thread, which jumps out of the touch.
-class FaultTest : public testing::Test {
+class FaultTest : public testing::TestWithParam<Mechanism> {
  protected:
   void SetUp() override {
     if (!moved.why_not.empty()) {
@@ -29,7 +29,7 @@ class FaultTest : public testing::Test {
     }
   }
 
-  MovedFrame moved;
+  MovedFrame moved{GetParam()};
   DramTier* const tier = moved.tier.get();
   std::byte* const window = moved.window;
   const FrameId frame = moved.frame;
@@ -42,7 +42,7 @@ void on_bus(int) {
   siglongjmp(after_bus, 1);
 }
 
-TEST_F(FaultTest, a_touch_without_a_view_is_heard_of_and_poisoned_until_the_next_map) {
+TEST_P(FaultTest, a_touch_without_a_view_is_heard_of_and_poisoned_until_the_next_map) {
   struct sigaction action {};
   struct sigaction before {};
   action.sa_handler = on_bus;
@@ -65,14 +65,14 @@ TEST_F(FaultTest, a_touch_without_a_view_is_heard_of_and_poisoned_until_the_next
 
   Mechanism used{};
   ASSERT_TRUE(tier->map(frame, window, used).ok());
-  EXPECT_EQ(used, Mechanism::uffd_move);
+  EXPECT_EQ(used, GetParam());
   EXPECT_TRUE(holds(window, 2 * kMiB, 1));
   EXPECT_EQ(tier->counters().faults, 1U);
   EXPECT_EQ(tier->counters().poisoned, 1U);
   ASSERT_TRUE(tier->unmap(frame, window).ok());
 }
 
-TEST_F(FaultTest, a_touch_during_a_move_in_sees_the_new_bytes) {
+TEST_P(FaultTest, a_touch_during_a_move_in_sees_the_new_bytes) {
   std::uint64_t seen = 0;
   std::thread toucher([&] { std::memcpy(&seen, window + 8, 8); });
   Fault fault;
@@ -87,7 +87,7 @@ TEST_F(FaultTest, a_touch_during_a_move_in_sees_the_new_bytes) {
   ASSERT_TRUE(tier->unmap(frame, window).ok());
 }
 
-TEST_F(FaultTest, a_released_window_is_not_poisoned_for_the_next) {
+TEST_P(FaultTest, a_released_window_is_not_poisoned_for_the_next) {
   ASSERT_TRUE(tier->poison(window + 4096));
   tier->release_window(window, 4 * kMiB);
   auto next = tier->reserve_window(4 * kMiB, 2 * kMiB, false);
@@ -98,7 +98,7 @@ TEST_F(FaultTest, a_released_window_is_not_poisoned_for_the_next) {
   ASSERT_TRUE(tier->unmap(frame, window).ok());
 }
 
-TEST_F(FaultTest, waiting_ends_by_timeout_and_by_stop) {
+TEST_P(FaultTest, waiting_ends_by_timeout_and_by_stop) {
   Fault fault;
   EXPECT_FALSE(tier->next_fault(0, fault));
   std::thread reader([&] { EXPECT_FALSE(tier->next_fault(-1, fault)); });
@@ -109,19 +109,22 @@ TEST_F(FaultTest, waiting_ends_by_timeout_and_by_stop) {
 
 TEST(Dram, a_tier_without_faults_still_stops) {
   DramOptions options = small_options(16 * kMiB);
-  options.userfault = false;
+  options.userfault = UserfaultUse::off;
+  options.mechanism = Mechanism::in_place;
   auto tier = DramTier::create(options);
   ASSERT_TRUE(tier.ok());
-  EXPECT_FALSE((*tier)->sees_faults());
+  EXPECT_FALSE((*tier)->maps());
   Fault fault;
   EXPECT_FALSE((*tier)->next_fault(0, fault));
   (*tier)->stop_faults();
   EXPECT_FALSE((*tier)->next_fault(-1, fault));
 }
 
+INSTANTIATE_TEST_SUITE_P(By, FaultTest, testing::Values(Mechanism::uffd_move, Mechanism::copy));
+
 TEST(Dram, without_userfault_frames_are_remapped) {
   DramOptions options = small_options(16 * kMiB);
-  options.userfault = false;
+  options.userfault = UserfaultUse::off;
   auto tier = DramTier::create(options);
   ASSERT_TRUE(tier.ok());
   EXPECT_NE((*tier)->facts().windows, Mechanism::uffd_move);

@@ -45,11 +45,11 @@ inline bool holds(const std::byte* data, std::uint64_t bytes, std::uint64_t what
   return true;
 }
 
-/// A tier that moves pages, and a frame with bytes that is not in its window yet.
+/// A tier that moves pages (or copies them), and a frame with bytes that is not in its window yet.
 struct MovedFrame {
-  MovedFrame() {
+  explicit MovedFrame(Mechanism mechanism = Mechanism::uffd_move) {
     DramOptions options = small_options(16 * kMiB);
-    options.mechanism = Mechanism::uffd_move;
+    options.mechanism = mechanism;
     options.follow_forks = true;
     auto made = DramTier::create(options);
     if (!made.ok()) {

@@ -29,7 +29,8 @@ TEST(Dram, five_thousand_moves_grow_the_process_by_no_more_than_the_budget) {
   SCOPED_TRACE(seed);
   constexpr std::uint64_t kExtents = 256;
   constexpr std::uint64_t kBudget = 64 * kMiB;
-  for (const Mechanism mechanism : {Mechanism::uffd_move, Mechanism::remap, Mechanism::in_place}) {
+  for (const Mechanism mechanism :
+       {Mechanism::uffd_move, Mechanism::copy, Mechanism::remap, Mechanism::in_place}) {
     std::mt19937 random(seed);
     auto made = make_tier(kBudget, mechanism);
     if (!made.ok()) {
@@ -86,7 +87,8 @@ TEST(Dram, five_thousand_moves_grow_the_process_by_no_more_than_the_budget) {
 TEST(Dram, hands_work_on_different_frames_at_once) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);
-  for (const Mechanism mechanism : {Mechanism::uffd_move, Mechanism::remap, Mechanism::in_place}) {
+  for (const Mechanism mechanism :
+       {Mechanism::uffd_move, Mechanism::copy, Mechanism::remap, Mechanism::in_place}) {
     auto made = make_tier(64 * kMiB, mechanism);
     if (!made.ok()) {
       continue;

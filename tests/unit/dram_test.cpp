@@ -357,7 +357,7 @@ class BooksModel {
 
   void trim_some(std::uint64_t bytes) {
     std::uint64_t chosen = 0;
-    while (chosen < bytes && !leaving_.empty()) {
+    while (!leaving_.empty()) {  // All of them: nobody wants what is in them.
       chosen += leaving_.back();
       in_use_ -= leaving_.back();
       leaving_.pop_back();

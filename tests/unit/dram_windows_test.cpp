@@ -120,7 +120,9 @@ TEST_P(DramWindows, bytes_are_in_the_window_and_go_home_with_the_frame) {
         bring(i, i + 100 * round);
         continue;
       }
-      ASSERT_FALSE(tier->needs_populate(frames[i]));
+      if (std::get<0>(GetParam()) != Mechanism::copy) {  // Small pages, to be gathered again.
+        ASSERT_FALSE(tier->needs_populate(frames[i]));
+      }
       ASSERT_TRUE(holds(tier->landing(frames[i], at(i)), bytes, i + 100 * round));
       show(i);
     }
@@ -213,11 +215,12 @@ std::string name_of(const testing::TestParamInfo<DramWindows::ParamType>& each) 
          std::to_string(std::get<1>(each.param) / kKiB) + "K";
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Mechanisms, DramWindows,
-    testing::Combine(testing::Values(Mechanism::uffd_move, Mechanism::remap, Mechanism::in_place),
-                     testing::Values(4 * kKiB, 64 * kKiB, 2 * kMiB, 16 * kMiB)),
-    name_of);
+INSTANTIATE_TEST_SUITE_P(Mechanisms, DramWindows,
+                         testing::Combine(testing::Values(Mechanism::uffd_move, Mechanism::copy,
+                                                          Mechanism::remap, Mechanism::in_place),
+                                          testing::Values(4 * kKiB, 64 * kKiB, 2 * kMiB,
+                                                          16 * kMiB)),
+                         name_of);
 
 TEST(Dram, a_page_locked_home_is_copied_in) {
   const MovedFrame moved;

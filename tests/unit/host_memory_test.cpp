@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+
+#include "in_child.hpp"
 
 namespace tiermem::host {
 namespace {
@@ -118,6 +121,30 @@ TEST(HostMemory, huge_pages_are_counted) {
   ASSERT_EQ(populate(range->data(), range->bytes()), 0);
   EXPECT_LE(*huge_bytes(range->data(), range->bytes()), kHugePage);
   EXPECT_EQ(*huge_bytes(range->data(), kHugePage), 0U);
+}
+
+// Of 200 pages the first 130 are there, but for number 70. Once from /proc, and once where no
+// descriptor can be had for it.
+TEST(HostMemory, what_is_there_is_known_without_a_touch) {
+  auto range = reserve({.bytes = 200 * kPage});
+  ASSERT_TRUE(range.ok());
+  std::byte* const data = range->data();
+  advise(data, range->bytes(), Advise::no_huge);
+  EXPECT_TRUE(in_child([&] {
+    rlimit limit{};
+    bool right = populate(data, 130 * kPage) == 0 && drop(data + 70 * kPage, kPage) == 0;
+    for (int i = 0; i < 2; ++i) {
+      right = right && leading_bytes(data, range->bytes(), true) == 70 * kPage &&
+              leading_bytes(data, 69 * kPage, true) == 69 * kPage &&
+              leading_bytes(data, range->bytes(), false) == 0 &&
+              leading_bytes(data + 70 * kPage, kPage, false) == kPage &&
+              leading_bytes(data + 70 * kPage, 60 * kPage, false) == kPage &&
+              leading_bytes(data + 71 * kPage, 129 * kPage, true) == 59 * kPage &&
+              leading_bytes(data + 130 * kPage, 70 * kPage, false) == 70 * kPage;
+      right = right && setrlimit(RLIMIT_NOFILE, &limit) == 0;
+    }
+    return right;
+  }));
 }
 
 TEST(HostMemory, a_child_does_not_unmap_what_is_its_parents) {

@@ -213,6 +213,7 @@ TEST(Options, reach_the_field_of_their_name) {
   apply("checksum", "off");
   apply("hands", "3");
   apply("ahead", "20 %");
+  apply("busy_poll", "0");
   apply("endurance", "3T");
   apply("reserve_free", "0");
   apply("log", "debug");
@@ -225,10 +226,11 @@ TEST(Options, reach_the_field_of_their_name) {
   expected.direct = DirectIo::require;
   expected.mechanism = Mechanism::in_place;
   expected.huge_pages = HugePages::off;
-  expected.userfault = false;
+  expected.userfault = UserfaultUse::off;
   expected.checksum = false;
   expected.hands = 3;
   expected.ahead = 20;
+  expected.busy_poll = 0;
   expected.endurance = std::uint64_t{3} << 40;
   expected.reserve_free = 0;
   expected.log = LogLevel::debug;

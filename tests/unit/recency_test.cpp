@@ -245,6 +245,16 @@ TEST(Recency, a_streamed_extent_that_is_never_used_does_not_stay_for_ever) {
   EXPECT_TRUE(gone);
 }
 
+TEST(Recency, streamed_extents_go_before_a_request_is_refused) {
+  Memory memory(20);
+  for (ExtentRef ref = 0; ref < 10; ++ref) {
+    memory.insert(ref, {Advice::streamed, 0});
+  }
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_NE(memory.evict(), kNoLink) << i;
+  }
+}
+
 TEST(Recency, kept_extents_go_only_when_nothing_else_can) {
   Memory memory(50);
   memory.insert_range(0, 50);

@@ -224,15 +224,18 @@ TEST_F(RunPageTest, a_share_grows_only_when_the_other_let_go) {
     if (seat.hold(500 * kMiB) != 0) {
       ::_exit(1);
     }
+    ::raise(SIGSTOP);
     std::uint32_t seen = seat.generation();
     while (seat.share() == 0) {
       seen = seat.wait_for_change(seen);
     }
     ::_exit(seat.hold(700 * kMiB) == 500 * kMiB ? 42 : 2);
   });
-  ASSERT_TRUE(eventually([&] { return process(second).want == 2000 * kMiB; }));
+  ::waitpid(second, &status, WUNTRACED);
+  ASSERT_TRUE(WIFSTOPPED(status)) << "it was given what the other holds";
   EXPECT_EQ(process(first).share, 500 * kMiB);
   EXPECT_EQ(process(second).share, 0u);
+  ::kill(second, SIGCONT);
   ::kill(first, SIGCONT);
   EXPECT_EQ(WEXITSTATUS(end(second)), 42);
 }

@@ -15,14 +15,14 @@ constexpr std::uint32_t kMost = 16;
 
 TEST(Streams, the_first_touch_reads_nothing_ahead) {
   Streams streams;
-  EXPECT_EQ(streams.touched(1, 1, 5, kExtents, kMost).count, 0u);
+  EXPECT_EQ(streams.touched({1, 1, 5, kExtents}, kMost).count, 0u);
 }
 
 TEST(Streams, a_scan_is_read_ahead_without_gaps_or_repeats) {
   Streams streams;
   std::vector<int> asked(kExtents);
   for (std::uint32_t i = 0; i < kExtents; ++i) {
-    const Streams::Ahead ahead = streams.touched(1, 1, i, kExtents, kMost);
+    const Streams::Ahead ahead = streams.touched({1, 1, i, kExtents}, kMost);
     for (std::uint32_t k = 0; k < ahead.count; ++k) {
       ++asked.at(ahead.first + k);
     }
@@ -40,11 +40,11 @@ TEST(Streams, the_window_doubles_up_to_the_most) {
   Streams streams;
   std::uint32_t at = 0, largest = 0;
   std::uint32_t until = 0;
-  (void)streams.touched(1, 1, at, kExtents, kMost);
+  (void)streams.touched({1, 1, at, kExtents}, kMost);
   ++at;
   std::vector<std::uint32_t> counts;
   while (counts.size() < 8) {
-    const Streams::Ahead ahead = streams.touched(1, 1, at, kExtents, kMost);
+    const Streams::Ahead ahead = streams.touched({1, 1, at, kExtents}, kMost);
     counts.push_back(ahead.count);
     largest = std::max(largest, ahead.count);
     until = std::max(until, ahead.first + ahead.count);
@@ -60,10 +60,39 @@ TEST(Streams, random_touches_read_nothing_ahead) {
   std::mt19937_64 dice(1);
   std::uint32_t asked = 0;
   for (int i = 0; i < 10'000; ++i) {
-    asked += streams.touched(1, 1, static_cast<std::uint32_t>(dice() % 1'000'000), 1'000'000, kMost)
-                 .count;
+    asked +=
+        streams.touched({1, 1, static_cast<std::uint32_t>(dice() % 1'000'000), 1'000'000}, kMost)
+            .count;
   }
   EXPECT_LT(asked, 20u);
+}
+
+// Down a column of a picture, a pixel of each row: every extent in turn, and anywhere in it.
+TEST(Streams, steps_over_rows_are_no_scan) {
+  Streams streams;
+  std::uint32_t asked = 0;
+  std::uint32_t went_on = 0;
+  constexpr std::uint64_t kExtent = 65536;
+  for (const std::uint64_t row : {70'000, 96'000, 131'000}) {
+    for (std::uint64_t i = 0, at = 0; at < kExtents * kExtent; ++i, at = i * row) {
+      const Streams::Ahead ahead = streams.touched(
+          {1, 1, static_cast<std::uint32_t>(at / kExtent), kExtents, at % kExtent < kExtent / 8},
+          kMost);
+      asked += ahead.count;
+      went_on += ahead.goes_on ? 1 : 0;
+    }
+  }
+  EXPECT_LT(asked, kExtents / 2);
+  EXPECT_LT(went_on, kExtents / 2);
+}
+
+// One that began in the middle of an extent is found some extents later.
+TEST(Streams, a_scan_may_begin_anywhere) {
+  Streams streams;
+  EXPECT_FALSE(streams.touched({1, 1, 7, kExtents, false}, kMost).goes_on);
+  EXPECT_FALSE(streams.touched({1, 1, 8, kExtents, true}, kMost).goes_on);
+  EXPECT_TRUE(streams.touched({1, 1, 9, kExtents, true}, kMost).goes_on);
+  EXPECT_TRUE(streams.touched({1, 1, 10, kExtents, true}, kMost).goes_on);
 }
 
 TEST(Streams, threads_and_buffers_have_streams_of_their_own) {
@@ -71,7 +100,7 @@ TEST(Streams, threads_and_buffers_have_streams_of_their_own) {
   std::uint32_t asked = 0;
   for (std::uint32_t i = 0; i < 100; ++i) {
     for (std::uint32_t thread = 1; thread <= 8; ++thread) {
-      asked += streams.touched(thread % 2, thread, thread * 100 + i, kExtents, kMost).count;
+      asked += streams.touched({thread % 2, thread, thread * 100 + i, kExtents}, kMost).count;
     }
   }
   EXPECT_GE(asked, 8u * 90);
@@ -81,14 +110,14 @@ TEST(Streams, threads_and_buffers_have_streams_of_their_own) {
 TEST(Streams, nothing_lies_beyond_the_end) {
   Streams streams;
   for (std::uint32_t i = 990; i < kExtents; ++i) {
-    const Streams::Ahead ahead = streams.touched(1, 1, i, kExtents, kMost);
+    const Streams::Ahead ahead = streams.touched({1, 1, i, kExtents}, kMost);
     EXPECT_LE(ahead.first + ahead.count, kExtents);
   }
-  EXPECT_EQ(streams.touched(1, 2, kExtents - 1, kExtents, kMost).count, 0u);
+  EXPECT_EQ(streams.touched({1, 2, kExtents - 1, kExtents}, kMost).count, 0u);
   for (const std::uint32_t most : {0u, 1u}) {
     Streams small;
-    (void)small.touched(1, 1, 0, 4, most);
-    EXPECT_LE(small.touched(1, 1, 1, 4, most).count, most);
+    (void)small.touched({1, 1, 0, 4}, most);
+    EXPECT_LE(small.touched({1, 1, 1, 4}, most).count, most);
   }
 }
 

@@ -3,14 +3,84 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <cstdarg>
 #include <thread>
+#include <utility>
 
 #include "os/host_memory.hpp"
+#include "uncounted_move.hpp"
+
+namespace {
+
+struct MoveCall {  // struct uffdio_move
+  std::uint64_t dst, src, len, mode;
+  std::int64_t move;
+};
+constexpr unsigned long kMove = _IOWR(0xAA, 0x05, MoveCall);
+
+struct Uncounted {
+  bool armed = false;
+  std::uint64_t counted = 0, uncounted = 0;  // Bytes.
+};
+thread_local Uncounted t_uncounted;
+
+long kernel(int fd, unsigned long request, void* argument) {
+  return ::syscall(SYS_ioctl, fd, request, argument);
+}
+
+// What the kernel says of a move whose first part it counts, and whose second it does not.
+int move_uncounted(int fd, MoveCall& call) {
+  const std::uint64_t moved = t_uncounted.counted + t_uncounted.uncounted;
+  MoveCall all{call.dst, call.src, moved, 1, 0};  // 1: nobody is woken.
+  EXPECT_EQ(kernel(fd, kMove, &all), 0);
+  EXPECT_EQ(all.move, static_cast<std::int64_t>(moved));
+  if (t_uncounted.counted > 0) {
+    uffdio_range range{call.dst, t_uncounted.counted};
+    EXPECT_EQ(kernel(fd, UFFDIO_WAKE, &range), 0);
+  }
+  t_uncounted.armed = false;
+  call.move = t_uncounted.counted > 0 ? static_cast<std::int64_t>(t_uncounted.counted) : -EEXIST;
+  errno = t_uncounted.counted > 0 ? EAGAIN : EEXIST;
+  return -1;
+}
+
+}  // namespace
+
+extern "C" int ioctl(int fd, unsigned long request, ...) noexcept {
+  va_list list;
+  va_start(list, request);
+  void* const argument = va_arg(list, void*);
+  va_end(list);
+  if (request == kMove && t_uncounted.armed) {
+    return move_uncounted(fd, *static_cast<MoveCall*>(argument));
+  }
+  return static_cast<int>(kernel(fd, request, argument));
+}
 
 namespace tiermem {
+
+UncountedMove::UncountedMove(unsigned counted, unsigned uncounted) {
+  t_uncounted = {true, counted * host::kPage, uncounted * host::kPage};
+}
+
+UncountedMove::~UncountedMove() {
+  t_uncounted = {};
+}
+
+bool UncountedMove::happened() const {
+  return !t_uncounted.armed;
+}
+
 namespace {
 
 constexpr std::uint64_t kPage = host::kPage;
@@ -36,14 +106,14 @@ class UserfaultTest : public testing::Test {
     ASSERT_EQ(userfault.register_missing(window, 16 * kPage), 0);
   }
 
-  Userfault userfault = Userfault::open(true);
+  Userfault userfault = Userfault::open();
   host::AddressRange window_range, scratch_range;
   std::byte* window = nullptr;
   std::byte* scratch = nullptr;
 };
 
 TEST(Userfault, says_so_when_not_allowed) {
-  const Userfault userfault = Userfault::open(false);
+  const Userfault userfault = Userfault::open(UserfaultUse::off);
   EXPECT_FALSE(userfault.ok());
   EXPECT_EQ(userfault.facts().source, UserfaultSource::none);
   EXPECT_STRNE(userfault.facts().reason, "");
@@ -84,11 +154,81 @@ TEST_F(UserfaultTest, move_does_not_overwrite) {
   EXPECT_EQ(userfault.move(window, scratch, kPage).error, EEXIST);
 }
 
+TEST_F(UserfaultTest, what_the_kernel_moves_and_does_not_count_is_counted) {
+  for (const auto& [counted, uncounted] : {std::pair{0u, 1u}, {0u, 16u}, {5u, 3u}, {15u, 1u}}) {
+    host::write_pattern(scratch, 16 * kPage);
+    const UncountedMove forgetful(counted, uncounted);
+    const UserfaultProgress moved = userfault.move(window, scratch, 16 * kPage);
+    EXPECT_TRUE(forgetful.happened());
+    EXPECT_EQ(moved.error, 0) << counted << " and " << uncounted;
+    EXPECT_EQ(moved.done, 16 * kPage);
+    EXPECT_TRUE(host::check_pattern(window, 16 * kPage));
+    ASSERT_EQ(host::drop(window, 16 * kPage), 0);
+  }
+}
+
+TEST_F(UserfaultTest, what_is_in_the_way_is_so_behind_what_was_not_counted_too) {
+  host::write_pattern(scratch, 16 * kPage);
+  ASSERT_EQ(userfault.poison(window + 7 * kPage, kPage), 0);
+  const UncountedMove forgetful(2, 5);
+  const UserfaultProgress moved = userfault.move(window, scratch, 16 * kPage);
+  EXPECT_TRUE(forgetful.happened());
+  EXPECT_EQ(moved.error, EEXIST);
+  EXPECT_EQ(moved.done, 7 * kPage);
+  EXPECT_TRUE(host::check_pattern(window, 7 * kPage));
+}
+
+TEST_F(UserfaultTest, who_waits_for_a_page_that_was_not_counted_goes_on) {
+  host::write_pattern(scratch, 16 * kPage);
+  const std::byte expected = scratch[3 * kPage + 8];
+  std::byte seen{};
+  std::atomic<bool> went_on{false};
+  std::thread toucher([&] {
+    seen = *const_cast<volatile std::byte*>(window + 3 * kPage + 8);
+    went_on = true;
+  });
+  UserfaultEvent event;
+  while (userfault.read_event(event) == EAGAIN) {
+    std::this_thread::yield();
+  }
+  const UncountedMove forgetful(2, 5);
+  EXPECT_EQ(userfault.move(window, scratch, 16 * kPage).error, 0);
+  for (int i = 0; i < 5000 && !went_on; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(went_on);
+  userfault.wake(window, 16 * kPage);  // In case it did not.
+  toucher.join();
+  EXPECT_EQ(seen, expected);
+}
+
 TEST_F(UserfaultTest, copy_brings_the_bytes_and_keeps_the_source) {
   host::write_pattern(scratch, 16 * kPage);
   EXPECT_EQ(userfault.copy(window, scratch, 16 * kPage).error, 0);
   EXPECT_TRUE(host::check_pattern(window, 16 * kPage));
   EXPECT_TRUE(host::check_pattern(scratch, 16 * kPage));
+}
+
+// Advice of the program for some pages makes mappings of its own of them.
+TEST_F(UserfaultTest, a_range_of_several_mappings_is_moved_and_copied_whole) {
+  ASSERT_EQ(::madvise(window + 3 * kPage, 4 * kPage, MADV_DONTDUMP), 0);
+  host::write_pattern(scratch, 16 * kPage);
+  UserfaultProgress all = userfault.copy(window, scratch, 16 * kPage);
+  EXPECT_EQ(all.error, 0);
+  EXPECT_EQ(all.done, 16 * kPage);
+  EXPECT_TRUE(host::check_pattern(window, 16 * kPage));
+  ASSERT_EQ(host::drop(window, 16 * kPage), 0);
+  all = userfault.move(window, scratch, 16 * kPage);
+  EXPECT_EQ(all.error, 0);
+  EXPECT_EQ(all.done, 16 * kPage);
+  EXPECT_TRUE(host::check_pattern(window, 16 * kPage));
+  // What is refused for another reason is refused at its first page.
+  ASSERT_EQ(host::drop(window, 16 * kPage), 0);
+  host::write_pattern(scratch, 16 * kPage);
+  ASSERT_EQ(::mprotect(window, 16 * kPage, PROT_READ), 0);
+  all = userfault.move(window, scratch, 16 * kPage);
+  EXPECT_NE(all.error, 0);
+  EXPECT_EQ(all.done, 0u);
 }
 
 TEST_F(UserfaultTest, poison_keeps_pages_out_until_dropped) {

@@ -4,6 +4,14 @@
 #include <tiermem.h>
 
 int main(void) {
+  tm_context* context = NULL;
+  void* object = NULL;
   printf("%s\n", tm_status_name(TM_NO_CAPACITY));
-  return strcmp(tm_status_name(TM_NO_CAPACITY), "no_capacity") == 0 ? 0 : 1;
+  if (strcmp(tm_status_name(TM_NO_CAPACITY), "no_capacity") != 0 ||
+      tm_context_create("dram=16M; nvme=off", NULL, &context) != TM_OK ||
+      tm_malloc(context, (tm_place){TM_DRAM, 0}, 100, &object) != TM_OK) {
+    return 1;
+  }
+  memset(object, 1, 100);
+  return tm_free_ptr(context, object) == TM_OK && tm_context_destroy(context, 0, -1) == TM_OK ? 0 : 1;
 }

@@ -1,0 +1,57 @@
+// The table of addresses. All-zero memory is a table with nothing in it.
+#include "heap/chunk_table.hpp"
+
+namespace tiermem::heap {
+
+ChunkTable::ChunkTable() : leaves_(kLeaves) {}
+
+ChunkTable::~ChunkTable() {
+  for (std::uint64_t i = 0; i < kLeaves; ++i) {
+    delete leaves_[i].load(std::memory_order_relaxed);
+  }
+}
+
+std::atomic<Chunk*>* ChunkTable::slot(std::uint64_t granule) const noexcept {
+  const std::uint64_t at = granule >> kLeafBits;
+  // Acquire: partner of the store in enter(), so that the leaf is whole.
+  Leaf* const leaf = at < kLeaves ? leaves_[at].load(std::memory_order_acquire) : nullptr;
+  return leaf == nullptr ? nullptr : &leaf->chunks[granule & ((1u << kLeafBits) - 1)];
+}
+
+Chunk* ChunkTable::find(const void* address) const noexcept {
+  const std::atomic<Chunk*>* const at =
+      slot(reinterpret_cast<std::uintptr_t>(address) >> kGranuleBits);
+  // Acquire: partner of the store in enter(): the record was made before.
+  return at == nullptr ? nullptr : at->load(std::memory_order_acquire);
+}
+
+bool ChunkTable::enter(const std::byte* begin, std::uint64_t bytes, Chunk* chunk) {
+  const std::uint64_t first = reinterpret_cast<std::uintptr_t>(begin) >> kGranuleBits;
+  const std::uint64_t end = first + (bytes + kGranule - 1) / kGranule;
+  if ((end - 1) >> kLeafBits >= kLeaves) {
+    return false;
+  }
+  for (std::uint64_t leaf = first >> kLeafBits; leaf <= (end - 1) >> kLeafBits; ++leaf) {
+    const std::lock_guard lock(mutex_);
+    if (leaves_[leaf].load(std::memory_order_relaxed) == nullptr) {
+      try {
+        leaves_[leaf].store(new Leaf, std::memory_order_release);
+      } catch (const std::bad_alloc&) {
+        return false;
+      }
+    }
+  }
+  for (std::uint64_t granule = first; granule < end; ++granule) {
+    slot(granule)->store(chunk, std::memory_order_release);
+  }
+  return true;
+}
+
+void ChunkTable::remove(const std::byte* begin, std::uint64_t bytes) {
+  const std::uint64_t first = reinterpret_cast<std::uintptr_t>(begin) >> kGranuleBits;
+  for (std::uint64_t at = first; at < first + (bytes + kGranule - 1) / kGranule; ++at) {
+    slot(at)->store(nullptr, std::memory_order_release);
+  }
+}
+
+}  // namespace tiermem::heap

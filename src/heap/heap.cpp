@@ -1,0 +1,411 @@
+// Blocks: where they come from and where they go.
+#include "heap/heap.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <new>
+
+#include "base/error.hpp"
+
+namespace tiermem::heap {
+namespace {
+
+template <typename Item>
+void link(Item*& head, Item* item) {
+  item->previous = nullptr;
+  item->next = head;
+  if (head != nullptr) {
+    head->previous = item;
+  }
+  head = item;
+}
+
+template <typename Item>
+void unlink(Item*& head, Item* item) {
+  (item->previous != nullptr ? item->previous->next : head) = item->next;
+  if (item->next != nullptr) {
+    item->next->previous = item->previous;
+  }
+  item->previous = item->next = nullptr;
+}
+
+Status no_records() {
+  return fail(Code::no_capacity, "no memory for the records of a heap (ulimit -v)");
+}
+
+}  // namespace
+
+// ---- Allocating --------------------------------------------------------------------------------
+
+Heap::Heap(Source& source, ChunkTable& table, const HeapOptions& options)
+    : source_(source),
+      table_(table),
+      options_(options),
+      shards_(std::make_unique<Shard[]>(options.shards)) {
+  assert(std::has_single_bit(options.chunk_bytes) && options.chunk_bytes <= kMostPages * kPage &&
+         options.chunk_bytes >= std::uint64_t{2} * slab_pages(kClasses - 1) * kPage);
+}
+
+Heap::~Heap() {
+  for (unsigned i = 0; i < options_.shards; ++i) {
+    for (const std::unique_ptr<Chunk>& chunk : shards_[i].records) {
+      if (chunk->pages.has_value()) {
+        for (std::uint32_t page = 0; page < chunk->pages->runs.pages(); ++page) {
+          Slab* const slab = chunk->pages->slabs[page];
+          if (slab != nullptr && slab->first_page == page) {
+            page += slab_pages(slab->size_class) - 1;
+            delete slab;
+          }
+        }
+      }
+    }
+  }
+}
+
+Heap::Want Heap::plan(std::uint64_t bytes, std::uint64_t align) const {
+  Want want;
+  want.size_class = aligned_class(bytes, align);
+  if (want.size_class == kClasses) {
+    const std::uint64_t rounded = (bytes + kPage - 1) / kPage * kPage;
+    if (rounded <= options_.chunk_bytes / 2 && align <= kPage) {
+      want.pages = static_cast<std::uint32_t>(rounded / kPage);
+    } else {
+      want.large = std::max<std::uint64_t>(rounded, kPage);
+      want.align = std::max(align, kGranule);
+    }
+  }
+  return want;
+}
+
+Shard& Heap::home() noexcept {
+  static std::atomic<unsigned> next{0};
+  static __thread unsigned t_turn __attribute__((tls_model("initial-exec"))) = 0;  // + 1
+  if (t_turn == 0) {
+    t_turn = next.fetch_add(1, std::memory_order_relaxed) % 1024 + 1;
+  }
+  return shards_[(t_turn - 1) % options_.shards];
+}
+
+Result<void*> Heap::allocate(std::uint64_t bytes, std::uint64_t align) {
+  const Want want = plan(bytes, align);
+  if (want.large != 0) {
+    Result<void*> block = allocate_large(want);
+    if (block.code() == Code::no_capacity && give_back_idle()) {
+      block = allocate_large(want);
+    }
+    return block;
+  }
+  Shard& shard = home();
+  try {
+    {
+      const std::lock_guard lock(shard.mutex);
+      if (void* const block = take(shard, want)) [[likely]] {
+        return block;
+      }
+    }
+    Result<void*> block = allocate_in_new_chunk(want, shard);
+    if (!block.ok() && block.code() == Code::no_capacity) {
+      if (void* const elsewhere = allocate_anywhere(want)) {
+        return elsewhere;
+      }
+    }
+    return block;
+  } catch (const std::bad_alloc&) {
+    return no_records();
+  }
+}
+
+// Two threads that find the shard full at once bring two chunks: one would be without blocks, and
+// goes back.
+Result<void*> Heap::allocate_in_new_chunk(const Want& want, Shard& shard) {
+  Result<Piece> piece = source_.take(options_.chunk_bytes, kGranule, false);
+  if (!piece.ok()) {
+    return std::move(piece).status();
+  }
+  void* block = nullptr;
+  try {
+    const std::lock_guard lock(shard.mutex);
+    block = take(shard, want);
+    if (Chunk* const chunk = block == nullptr ? add_record(shard, *piece) : nullptr) {
+      chunk->pages.emplace(static_cast<std::uint32_t>(options_.chunk_bytes / kPage));
+      chunk->list = std::bit_width(chunk->pages->runs.longest());
+      link(shard.chunks[chunk->list], chunk);
+      block = take(shard, want);
+      if (block != nullptr) {
+        return block;
+      }
+      // No memory for the slab's record: the chunk is whole, and goes.
+      (void)end_chunk(shard, *chunk);
+    }
+  } catch (const std::bad_alloc&) {  // Of the record.
+  }
+  source_.give_back(*piece);
+  if (block != nullptr) {
+    return block;
+  }
+  return no_records();
+}
+
+Result<void*> Heap::allocate_large(const Want& want) {
+  Result<Piece> piece = source_.take(want.large, want.align, true);
+  if (!piece.ok()) {
+    return std::move(piece).status();
+  }
+  Shard& shard = home();
+  try {
+    const std::lock_guard lock(shard.mutex);
+    if (Chunk* const chunk = add_record(shard, *piece)) {
+      chunk->live = 1;
+      shard.books.used += piece->bytes;
+      return static_cast<void*>(piece->begin);
+    }
+  } catch (const std::bad_alloc&) {  // Of the record.
+  }
+  source_.give_back(*piece);
+  return no_records();
+}
+
+// What other threads' shards have left is better than nothing.
+void* Heap::allocate_anywhere(const Want& want) {
+  for (unsigned i = 0; i < options_.shards; ++i) {
+    const std::lock_guard lock(shards_[i].mutex);
+    if (void* const block = take(shards_[i], want)) {
+      return block;
+    }
+  }
+  return nullptr;
+}
+
+// False: there was none.
+bool Heap::give_back_idle() {
+  bool any = false;
+  for (unsigned i = 0; i < options_.shards; ++i) {
+    Shard& shard = shards_[i];
+    Piece piece;
+    {
+      const std::lock_guard lock(shard.mutex);
+      if (shard.idle == nullptr) {
+        continue;
+      }
+      piece = end_chunk(shard, *shard.idle);
+    }
+    source_.give_back(piece);
+    any = true;
+  }
+  return any;
+}
+
+// Nothing when the table has no memory; throws when there is none for the record.
+Chunk* Heap::add_record(Shard& shard, const Piece& piece) {
+  if (shard.spare == nullptr) {
+    shard.records.push_back(std::make_unique<Chunk>(this, &shard));
+    link(shard.spare, shard.records.back().get());
+  }
+  Chunk* const chunk = shard.spare;
+  if (!table_.enter(piece.begin, entered(piece), chunk)) {
+    return nullptr;
+  }
+  unlink(shard.spare, chunk);
+  chunk->piece = piece;
+  shard.books.held += piece.bytes;
+  return chunk;
+}
+
+void* Heap::take(Shard& shard, const Want& want) {
+  Chunk* chunk = nullptr;
+  std::byte* block = nullptr;
+  std::uint64_t bytes = 0;
+  if (want.size_class != kClasses) {
+    Slab* slab = shard.slabs[want.size_class];
+    if (slab == nullptr) [[unlikely]] {
+      slab = new_slab(shard, want.size_class);
+      if (slab == nullptr) {
+        return nullptr;
+      }
+    }
+    chunk = slab->chunk;
+    block = slab->take(chunk->piece.begin);
+    bytes = slab->block_bytes;
+    if (slab->free == 0) {
+      unlink(shard.slabs[want.size_class], slab);
+    }
+  } else {
+    block = take_run(shard, want.pages, chunk);
+    if (block == nullptr) {
+      return nullptr;
+    }
+    const auto first = static_cast<std::size_t>(block - chunk->piece.begin) / kPage;
+    chunk->pages->block[first] = static_cast<std::uint16_t>(want.pages);
+    bytes = want.pages * kPage;
+  }
+  if (chunk->live++ == 0 && shard.idle == chunk) {
+    shard.idle = nullptr;
+  }
+  shard.books.used += bytes;
+  return block;
+}
+
+std::byte* Heap::take_run(Shard& shard, std::uint32_t pages, Chunk*& chunk) {
+  for (unsigned list = std::bit_width(pages); list < kRunLists; ++list) {
+    // In the first list some may be too short: not many are looked at.
+    unsigned looked = 0;
+    for (Chunk* at = shard.chunks[list]; at != nullptr && looked < 8; at = at->next, ++looked) {
+      const std::uint32_t first = at->pages->runs.take(pages);
+      if (first != PageRuns::kNone) {
+        relist(shard, *at);
+        chunk = at;
+        return at->piece.begin + first * kPage;
+      }
+    }
+  }
+  return nullptr;
+}
+
+Slab* Heap::new_slab(Shard& shard, unsigned size_class) {
+  Chunk* chunk = nullptr;
+  const std::byte* const run = take_run(shard, slab_pages(size_class), chunk);
+  if (run == nullptr) {
+    return nullptr;
+  }
+  const auto first = static_cast<std::uint32_t>((run - chunk->piece.begin) / kPage);
+  Slab* slab = nullptr;
+  try {
+    slab = new Slab(chunk, first, size_class);
+  } catch (const std::bad_alloc&) {
+    end_run(shard, *chunk, first, slab_pages(size_class));
+    return nullptr;
+  }
+  std::fill_n(chunk->pages->slabs.begin() + first, slab_pages(size_class), slab);
+  link(shard.slabs[size_class], slab);
+  return slab;
+}
+
+void Heap::relist(Shard& shard, Chunk& chunk) {
+  const unsigned list = std::bit_width(chunk.pages->runs.longest());
+  if (list != chunk.list) {
+    unlink(shard.chunks[chunk.list], &chunk);
+    chunk.list = list;
+    link(shard.chunks[list], &chunk);
+  }
+}
+
+// ---- Freeing -----------------------------------------------------------------------------------
+
+Found Heap::look(const Chunk& chunk, const void* address, Spot& spot) {
+  const auto* const at = static_cast<const std::byte*>(address);
+  const std::byte* const begin = chunk.piece.begin;
+  if (begin == nullptr || at < begin || at >= begin + chunk.piece.bytes) {
+    return Found::foreign;  // The memory went back since the table was asked.
+  }
+  const auto offset = static_cast<std::uint64_t>(at - begin);
+  if (!chunk.pages.has_value()) {
+    spot.bytes = chunk.piece.bytes;
+    return offset == 0 ? Found::block : Found::inside;
+  }
+  spot.page = static_cast<std::uint32_t>(offset / kPage);
+  Slab* const slab = chunk.pages->slabs[spot.page];
+  if (slab == nullptr) {
+    if (offset % kPage != 0) {
+      return Found::inside;
+    }
+    spot.bytes = chunk.pages->block[spot.page] * kPage;
+    return spot.bytes != 0                         ? Found::block
+           : chunk.pages->runs.is_taken(spot.page) ? Found::inside
+                                                   : Found::freed;
+  }
+  spot.slab = slab;
+  spot.bytes = slab->block_bytes;
+  const auto in_slab = static_cast<std::uint32_t>(offset - slab->first_page * kPage);
+  spot.index = slab->index_of(in_slab);
+  if (spot.index >= slab->blocks || spot.index * slab->block_bytes != in_slab) {
+    return Found::inside;
+  }
+  return slab->is_free(spot.index) ? Found::freed : Found::block;
+}
+
+Found Heap::measure(Chunk& chunk, const void* block, std::uint64_t& bytes) {
+  const std::lock_guard lock(chunk.shard->mutex);
+  Spot spot;
+  const Found found = look(chunk, block, spot);
+  bytes = spot.bytes;
+  return found;
+}
+
+Found Heap::free(Chunk& chunk, void* block, std::uint64_t& bytes) {
+  Shard& shard = *chunk.shard;
+  Piece done;
+  {
+    const std::lock_guard lock(shard.mutex);
+    Spot spot;
+    const Found found = look(chunk, block, spot);
+    bytes = spot.bytes;
+    if (found != Found::block) {
+      return found;
+    }
+    shard.books.used -= spot.bytes;
+    if (spot.slab != nullptr) {
+      Slab& slab = *spot.slab;
+      slab.give_back(spot.index);
+      if (slab.free == 1) {
+        link(shard.slabs[slab.size_class], &slab);
+      }
+      // A slab without blocks is kept while it is the only one that has room.
+      if (slab.free == slab.blocks && (slab.previous != nullptr || slab.next != nullptr)) {
+        end_slab(shard, slab);
+      }
+    } else if (chunk.pages.has_value()) {
+      chunk.pages->block[spot.page] = 0;
+      end_run(shard, chunk, spot.page, static_cast<std::uint32_t>(spot.bytes / kPage));
+    }
+    if (--chunk.live != 0) {
+      return found;
+    }
+    if (chunk.pages.has_value() && shard.idle == nullptr) {
+      shard.idle = &chunk;
+      return found;
+    }
+    done = end_chunk(shard, chunk);
+  }
+  chunk.heap->source_.give_back(done);
+  return Found::block;
+}
+
+void Heap::end_run(Shard& shard, Chunk& chunk, std::uint32_t first, std::uint32_t n) {
+  chunk.pages->runs.give_back(first, n);
+  relist(shard, chunk);
+}
+
+void Heap::end_slab(Shard& shard, Slab& slab) {
+  Chunk& chunk = *slab.chunk;
+  const std::uint32_t n = slab_pages(slab.size_class);
+  unlink(shard.slabs[slab.size_class], &slab);
+  std::fill_n(chunk.pages->slabs.begin() + slab.first_page, n, nullptr);
+  end_run(shard, chunk, slab.first_page, n);
+  delete &slab;
+}
+
+// It has no blocks. The record is spare, and the memory is the caller's to give back.
+Piece Heap::end_chunk(Shard& shard, Chunk& chunk) {
+  if (chunk.pages.has_value()) {
+    for (std::uint32_t page = 0; page < chunk.pages->runs.pages(); ++page) {
+      if (Slab* const slab = chunk.pages->slabs[page]) {
+        end_slab(shard, *slab);
+      }
+    }
+    unlink(shard.chunks[chunk.list], &chunk);
+    chunk.pages.reset();
+  }
+  if (shard.idle == &chunk) {
+    shard.idle = nullptr;
+  }
+  const Piece piece = chunk.piece;
+  chunk.piece = {};
+  shard.books.held -= piece.bytes;
+  // Before the memory goes back: its addresses may be another chunk's at once.
+  chunk.heap->table_.remove(piece.begin, chunk.heap->entered(piece));
+  link(shard.spare, &chunk);
+  return piece;
+}
+
+}  // namespace tiermem::heap

@@ -1,0 +1,64 @@
+// Hand over: extents of one buffer become another's. What is in its slot only changes hands without
+// a byte being read or written. The stepping thread only; never waits.
+#include <utility>
+
+#include "mover/mover.hpp"
+
+namespace tiermem {
+
+// Nothing under way, and no copy in memory: the phase of the host's word says what there is.
+bool Mover::at_rest_below(ExtentRef ref) const {
+  const Extent& extent = residency_.extents.at(ref);
+  if (extent.transfer != 0 || extent.holds != 0 || extent.waiters != 0 || extent.parts != 0 ||
+      extent.charged) {
+    return false;
+  }
+  for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
+    const Phase phase = residency_.extents.word(space, ref).load().phase();
+    if (phase != Phase::none && (space != kHost || phase != Phase::zero)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The i-th extent of the first span becomes the i-th of the second, which was never written, and is
+// never written itself afterwards. Those that cannot now are left to the caller.
+void Mover::hand_over(Request& request) {
+  const Span& from = request.spans[0];
+  const Span& to = request.spans[1];
+  for (std::uint32_t i = 0; i < from.count; ++i) {
+    request.handed[i] = !resting_ && hand_over(from.first + i, to.first + i) ? 1 : 0;
+  }
+}
+
+bool Mover::hand_over(ExtentRef from, ExtentRef to) {
+  Extent& source = residency_.extents.at(from);
+  Extent& target = residency_.extents.at(to);
+  ExtentWord& source_word = residency_.extents.word(kHost, from);
+  ExtentWord& target_word = residency_.extents.word(kHost, to);
+  if (!at_rest_below(from) || !at_rest_below(to) || target.has_slot ||
+      target_word.load().phase() != Phase::zero) {
+    return false;
+  }
+  if (!source.has_slot) {
+    return source_word.load().phase() == Phase::zero;
+  }
+  if (source.slot_stale) {
+    return false;
+  }
+  (void)source_word.book();
+  (void)target_word.book();
+  target.slot = source.slot;
+  target.slot_stamp = source.slot_stamp;
+  target.has_slot = true;
+  source.has_slot = false;
+  target.sums = std::exchange(source.sums, nullptr);
+  target.part_size = source.part_size;
+  target.bad_once = source.bad_once;
+  source_word.set_phase(Phase::zero);
+  target_word.set_phase(Phase::none);
+  return true;
+}
+
+}  // namespace tiermem

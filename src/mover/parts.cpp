@@ -1,0 +1,460 @@
+// Extents in parts: some pages of a mapped extent are in its window, the others only in its slot.
+// Which pages come, room for them, where they land, and how changed ones are written. The stepping
+// thread only; never waits.
+//
+// The phase of such an extent is `none`, as callers cannot pin it; Extent::parts says what is
+// there. Its slot has the other pages, so it is written page by page and never given up as a whole:
+// before a page is written its checksum is made one that nothing has, and nobody reads it from the
+// slot while it is in the window.
+#include <bit>
+#include <cassert>
+#include <utility>
+
+#include "base/error.hpp"
+#include "mover/mover.hpp"
+
+namespace tiermem {
+namespace {
+
+constexpr std::uint64_t kMostLandings = 8;
+
+std::uint64_t bytes_in(PageMask pages) {
+  return static_cast<std::uint64_t>(std::popcount(pages)) * kSmallestExtent;
+}
+
+PageMask pages_of(std::uint64_t extent_bytes) {
+  return static_cast<PageMask>((std::uint64_t{1} << extent_bytes / kSmallestExtent) - 1);
+}
+
+unsigned lowest(PageMask pages) {
+  return static_cast<unsigned>(std::countr_zero(pages));
+}
+unsigned count_from_lowest(PageMask pages) {
+  return static_cast<unsigned>(std::bit_width(pages)) - lowest(pages);
+}
+
+}  // namespace
+
+bool Mover::takes_parts(ExtentRef ref) const {
+  return mapped(ref) && spaces_.size() == 1 && block_ != nullptr && options_.checksums &&
+         !has_flag(ref, kNoChecksum) && record_of(ref).file == 0 &&
+         bytes_of(ref) <= options_.landing_bytes && spaces_[kHost].tier->takes_parts(bytes_of(ref));
+}
+
+// By page where extents may be in parts: each is checked when it comes, and written when changed.
+std::uint32_t Mover::checksum_block(ExtentRef ref) const {
+  return takes_parts(ref) ? static_cast<std::uint32_t>(kSmallestExtent)
+                          : options_.checksum_block_bytes;
+}
+
+// What a space holds of it.
+std::uint64_t Mover::held_bytes(ExtentRef ref) const {
+  const PageMask parts = residency_.extents.at(ref).parts;
+  return parts != 0 ? bytes_in(parts) : bytes_of(ref);
+}
+
+// ---- Which pages, and room for them
+
+// What will be there when its transfer has ended.
+PageMask Mover::parts_there(ExtentRef ref) const {
+  const bool leaves = residency_.extents.word(kHost, ref).load().phase() == Phase::outgoing;
+  return leaves && !comes_back(ref) ? 0 : residency_.extents.at(ref).parts;
+}
+
+// Decides which pages are to come for the need; once, unless others came meanwhile.
+void Mover::plan(Need& need) {
+  Extent& extent = residency_.extents.at(need.ref);
+  if (need.planned && (need.has_room() || plan_stands(need))) {
+    return;
+  }
+  need.planned = true;
+  need.part = 0;
+  const PageMask there = parts_there(need.ref);
+  if (there == 0 && (need.pages == 0 || !can_begin_parts(need.ref))) {
+    return;
+  }
+  const PageMask all = pages_of(bytes_of(need.ref));
+  if (need.pages == 0) {
+    need.part = all & ~there;
+    return;
+  }
+  need.part = part_size_.choose(extent.part_size, there, lowest(need.pages),
+                                static_cast<unsigned>(std::popcount(all)));
+  if (need.part == all) {
+    need.part = 0;
+  }
+}
+
+bool Mover::can_begin_parts(ExtentRef ref) {
+  const Extent& extent = residency_.extents.at(ref);
+  if (!extent.has_slot || extent.slot_stale || extent.sums == nullptr || !takes_parts(ref) ||
+      residency_.extents.word(kHost, ref).load().phase() != Phase::none) {
+    return false;
+  }
+  prepare_landings();
+  return std::any_of(landings_.begin(), landings_.end(),
+                     [](const Landing& landing) { return landing.ready; });
+}
+
+std::uint64_t Mover::lacking_bytes(Need& need) {
+  plan(need);
+  return need.part != 0 ? bytes_in(need.part) : bytes_of(need.ref);
+}
+
+// Room for what the need lacks: a frame, or pages of one. False: not now.
+bool Mover::take_room(Need& need) {
+  if (need.has_room()) {
+    return true;
+  }
+  plan(need);
+  if (need.part == 0) {
+    need.frame = take_frame(need.ref, need.space);
+    return need.frame.valid();
+  }
+  AddressableTier& tier = *spaces_[need.space].tier;
+  Extent& extent = residency_.extents.at(need.ref);
+  const auto pages = static_cast<unsigned>(std::popcount(need.part));
+  if (parts_there(need.ref) == 0) {
+    need.frame = tier.acquire_parts(frame_request(need.ref, need.space), pages);
+  } else if (!extent.charged &&
+             tier.charge_parts(residency_.extents.frame(need.space, need.ref), pages)) {
+    need.charged = true;
+    extent.charged = true;
+  }
+  if (need.has_room()) {
+    evict_ahead(need.space, bytes_in(need.part), true);
+  }
+  return need.has_room();
+}
+
+// What was reserved goes back, and is planned anew.
+void Mover::give_room(Need& need) {
+  if (need.frame.valid()) {
+    need.part != 0 ? give_parts(need.frame, need.space, need.part)
+                   : give_frame(need.frame, need.space, bytes_of(need.ref));
+    need.frame = {};
+  }
+  if (need.charged) {
+    spaces_[need.space].tier->discharge_parts(residency_.extents.frame(need.space, need.ref),
+                                              static_cast<unsigned>(std::popcount(need.part)));
+    need.charged = false;
+    residency_.extents.at(need.ref).charged = false;
+  }
+  need.planned = false;
+}
+
+// The extent is still such that what was planned is what it lacks.
+bool Mover::plan_stands(const Need& need) {
+  const PageMask there = parts_there(need.ref);
+  if (need.part == 0) {
+    return there == 0;
+  }
+  return (need.part & there) == 0 && (there != 0 || can_begin_parts(need.ref));
+}
+
+// And the room that it has is of the right kind.
+bool Mover::room_fits(const Need& need) {
+  return plan_stands(need) && need.charged == (parts_there(need.ref) != 0);
+}
+
+void Mover::give_parts(FrameId frame, unsigned space, PageMask pages) {
+  spaces_[space].tier->return_frame(frame);
+  spaces_[space].returned += bytes_in(pages);
+}
+
+// ---- Promote
+
+void Mover::read_parts(Transfer& transfer) {
+  transfer.from = lowest(transfer.pages) * kSmallestExtent;
+  transfer.length = count_from_lowest(transfer.pages) * kSmallestExtent;
+  if (!take_landing(transfer, count_from_lowest(transfer.pages))) {
+    return;  // In the queue for it.
+  }
+  transfer.stage = Transfer::Stage::read;
+  queue_io(transfer);
+}
+
+void Mover::land_parts(Transfer& transfer) {
+  transfer.stage = Transfer::Stage::land;
+  transfer.job.sums = residency_.extents.at(transfer.ref).sums;
+  submit_job(transfer, kVerify | kInsert);
+}
+
+void Mover::publish_parts(Transfer& transfer) {
+  const ExtentRef ref = transfer.ref;
+  const unsigned space = transfer.space;
+  Extent& extent = residency_.extents.at(ref);
+  ExtentWord& word = residency_.extents.word(space, ref);
+  const bool first = extent.parts == 0;
+  in_parts_ += first ? 1 : 0;
+  extent.parts |= transfer.pages;
+  const std::uint64_t held = bytes_in(extent.parts);
+  residency_.extents.frame(space, ref) = transfer.frame;
+  (transfer.prefetch ? stats_.prefetched : stats_.promoted) += bytes_in(transfer.pages);
+  ++stats_.moved_by_copy;
+  word.set_dirty();
+  if (extent.parts == pages_of(bytes_of(ref))) {
+    extent.parts = 0;
+    --in_parts_;
+    residency_.extents.address(ref).store(window_at(ref, space), std::memory_order_relaxed);
+    word.set_phase(Phase::exclusive);
+  } else {
+    word.set_phase(Phase::none);
+  }
+  if (first) {
+    (void)word.take_referenced();
+    recency_for(space, ref).inserted(ref, held);
+  } else {
+    recency_for(space, ref).grown(ref, held);
+  }
+  end_transfer(transfer);
+  extent_changed(ref, space, nullptr);
+}
+
+// The pages do not come. Those that are there stay.
+void Mover::undo_parts(Transfer& transfer, const Status* error) {
+  const ExtentRef ref = transfer.ref;
+  const unsigned space = transfer.space;
+  if (transfer.topping_up) {
+    spaces_[space].tier->discharge_parts(transfer.frame,
+                                         static_cast<unsigned>(std::popcount(transfer.pages)));
+  } else {
+    give_parts(transfer.frame, space, transfer.pages);
+  }
+  residency_.extents.word(space, ref).set_phase(Phase::none);
+  end_transfer(transfer);
+  extent_changed(ref, space, error);
+}
+
+// ---- Demote
+
+// The hash of what is there is known. Changed pages are written run by run; unchanged ones between
+// them come along.
+void Mover::write_changed_parts(Transfer& transfer) {
+  Extent& extent = residency_.extents.at(transfer.ref);
+  if (transfer.recalled) {
+    map_back(transfer);
+    return;
+  }
+  transfer.to_write = transfer.sums->unlike(*extent.sums) & transfer.pages;
+  if (transfer.to_write == 0) {
+    transfer.length = 0;
+    written(transfer);
+  } else if (shared_slots_.is_shared(extent.slot_stamp)) {
+    make_whole(transfer);  // A child of fork reads the slot as it is.
+  } else {
+    write_next_parts(transfer);
+  }
+}
+
+void Mover::write_next_parts(Transfer& transfer) {
+  const unsigned first = lowest(transfer.to_write);
+  const auto neighbours = static_cast<unsigned>(std::countr_one(transfer.pages >> first));
+  const PageMask reach = pages_of(neighbours * kSmallestExtent) << first;
+  const PageMask some = transfer.to_write & reach;
+  transfer.to_write &= ~some;
+  residency_.extents.at(transfer.ref).sums->doubt(some);
+  transfer.from = first * kSmallestExtent;
+  transfer.length = count_from_lowest(some) * kSmallestExtent;
+  transfer.stage = Transfer::Stage::write;
+  queue_io(transfer);
+}
+
+// The slot has the only copy of other pages, and cannot be written: the whole extent goes to
+// another one.
+void Mover::make_whole(Transfer& transfer) {
+  const PageMask missing = pages_of(bytes_of(transfer.ref)) & ~transfer.pages;
+  transfer.whole_again = true;
+  transfer.to_write = 0;
+  transfer.stage = Transfer::Stage::staging;
+  transfer.from = lowest(missing) * kSmallestExtent;
+  transfer.length = count_from_lowest(missing) * kSmallestExtent;
+  transfer.job.home = transfer.job.data;
+  if (!take_landing(transfer, pages_in(transfer.ref))) {
+    return;  // In the queue for it.
+  }
+  read_missing(transfer);
+}
+
+void Mover::read_missing(Transfer& transfer) {
+  transfer.stage = Transfer::Stage::read;
+  queue_io(transfer);
+}
+
+void Mover::missing_came(Transfer& transfer) {
+  transfer.stage = Transfer::Stage::copy;
+  transfer.job.sums = residency_.extents.at(transfer.ref).sums;
+  submit_job(transfer, kVerify | kGather);
+}
+
+void Mover::find_slot_for_whole(Transfer& transfer) {
+  transfer.stage = Transfer::Stage::slot;
+  const SlotId slot = new_slot(transfer);
+  if (!slot.valid()) {
+    return;
+  }
+  transfer.slot = slot;
+  transfer.from = 0;
+  transfer.length = bytes_of(transfer.ref);
+  transfer.stage = Transfer::Stage::write;
+  queue_io(transfer);
+}
+
+// The other slot has all of the extent: it takes the place of the one before.
+void Mover::whole_written(const Transfer& transfer) {
+  Extent& extent = residency_.extents.at(transfer.ref);
+  give_up_slot(extent);
+  extent.slot = transfer.slot;
+  extent.slot_stamp = shared_slots_.stamp();
+  extent.has_slot = true;
+}
+
+// A write of parts has failed, three times perhaps. The bytes are where they were.
+void Mover::parts_not_written(Transfer& transfer, Status status) {
+  last_write_error_ = *status.info();
+  if (transfer.whole_again) {
+    block_->free(transfer.slot);
+    demote_failed(transfer, std::move(status));
+  } else if (transfer.attempts++ < 2) {
+    ++stats_.io_retries;
+    queue_io(transfer);
+  } else {
+    transfer.avoid |= std::uint64_t{1} << (status.info()->tier.index % 64);
+    make_whole(transfer);
+  }
+}
+
+// ---- Landings: memory of our own where pages arrive before they are copied into windows.
+
+// Some hundredths of the memory, taken before it is full.
+void Mover::prepare_landings() {
+  AddressableTier& tier = *spaces_[kHost].tier;
+  if (budget_request_ != nullptr && landing_queue_.empty()) {
+    return;  // They may have just been given back for it.
+  }
+  const std::uint64_t least = landing_queue_.empty() ? 0 : 1;
+  const std::uint64_t wanted =
+      std::clamp(tier.books().budget / options_.budget_per_landing, least, kMostLandings);
+  while (landings_.size() < wanted) {
+    const FrameId frame = tier.acquire_frame({Pool::small, options_.landing_bytes, 0});
+    if (!frame.valid()) {
+      return;
+    }
+    Landing& landing = landings_.emplace_back();
+    landing.frame = frame;
+    submit_landing(landing);
+  }
+}
+
+void Mover::submit_landing(Landing& landing) {
+  landing.job = Job{};
+  landing.job.transfer = ~std::uint32_t{0};
+  landing.job.steps = kPopulate;
+  landing.job.tier = spaces_[kHost].tier;
+  landing.job.frame = landing.frame;
+  ++housekeeping_;
+  hands_.submit(&landing.job);
+}
+
+// Transfers wait, and there is none: they were given back, or were the parent's before a fork.
+void Mover::restore_landings() {
+  if (!landings_.empty() || (landing_queue_.empty() && !lost_landings_)) {
+    return;
+  }
+  lost_landings_ = false;
+  prepare_landings();
+  if (landings_.empty() && !landing_queue_.empty()) {
+    make_room(kHost, options_.landing_bytes, Priority::room);
+  }
+}
+
+// True: `job` brought the pages of a landing, or did not.
+bool Mover::landing_ready(const Job& job) {
+  const auto at = std::find_if(landings_.begin(), landings_.end(),
+                               [&](const Landing& landing) { return &landing.job == &job; });
+  if (at == landings_.end()) {
+    return false;
+  }
+  at->ready = job.status.ok();
+  at->data = job.tier->landing(at->frame, nullptr);
+  if (!at->ready) {
+    submit_landing(*at);  // Whoever waits for it has nothing else.
+    return true;
+  }
+  serve_landings();
+  return true;
+}
+
+// For a budget that has shrunk. As long as an extent is in parts there is a landing: its other
+// pages may be waited for while nothing can leave.
+void Mover::spare_landings() {
+  const bool idle = std::all_of(landings_.begin(), landings_.end(), [](const Landing& landing) {
+    return landing.ready && landing.used == 0;
+  });
+  if (idle && in_parts_ == 0) {
+    give_landings();
+  }
+}
+
+void Mover::give_landings() {
+  for (const Landing& landing : landings_) {
+    give_frame(landing.frame, kHost, options_.landing_bytes);
+  }
+  landings_.clear();
+}
+
+// Room for so many pages, beginning where their number, rounded up, is aligned.
+bool Mover::take_landing(Transfer& transfer, unsigned pages) {
+  const unsigned group = std::bit_ceil(pages);
+  const auto mask = static_cast<PageMask>((std::uint64_t{1} << group) - 1);
+  const auto landing_pages = static_cast<unsigned>(options_.landing_bytes / kSmallestExtent);
+  for (std::uint32_t i = 0; landing_queue_.empty() && i < landings_.size(); ++i) {
+    Landing& landing = landings_[i];
+    for (unsigned first = 0; landing.ready && first < landing_pages; first += group) {
+      if ((landing.used & mask << first) == 0) {
+        landing.used |= mask << first;
+        transfer.landing = i * kMostParts + first + 1;
+        transfer.landing_pages = mask << first;
+        transfer.job.data = landing.data + first * kSmallestExtent;
+        if (!transfer.whole_again) {
+          transfer.job.data -= transfer.from;
+        }
+        return true;
+      }
+    }
+  }
+  landing_queue_.push_back(transfer.job.transfer);
+  return false;
+}
+
+void Mover::give_landing(Transfer& transfer) {
+  if (transfer.landing == 0) {
+    return;
+  }
+  landings_[(transfer.landing - 1) / kMostParts].used &= ~transfer.landing_pages;
+  transfer.landing = 0;
+  serve_landings();
+}
+
+void Mover::serve_landings() {
+  Deque<std::uint32_t> waiting;
+  waiting.swap(landing_queue_);
+  while (!waiting.empty() && landing_queue_.empty()) {
+    Transfer& next = transfers_[waiting.front()];
+    waiting.pop_front();
+    if (next.whole_again) {
+      if (take_landing(next, pages_in(next.ref))) {
+        read_missing(next);
+      }
+    } else {
+      read_parts(next);
+    }
+  }
+  landing_queue_.insert(landing_queue_.end(), waiting.begin(), waiting.end());
+}
+
+unsigned Mover::pages_in(ExtentRef ref) const {
+  return static_cast<unsigned>(bytes_of(ref) / kSmallestExtent);
+}
+
+}  // namespace tiermem

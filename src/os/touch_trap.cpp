@@ -1,0 +1,253 @@
+// The handler, and what it reads: slots that are never freed, so that it may look at them at any
+// time.
+#include "os/touch_trap.hpp"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <mutex>
+
+#include "base/error.hpp"
+#include "base/kept_descriptors.hpp"
+#include "base/log.hpp"
+#include "os/userfault.hpp"
+
+namespace tiermem {
+
+struct TouchTrap::Slot {
+  struct Range {
+    std::atomic<std::uintptr_t> begin{0}, end{0};  // `end` is written last; 0: there is none.
+  };
+  std::atomic<int> process{0};           // Whose it is; 0: nobody's.
+  std::atomic<std::uint32_t> inside{0};  // Handlers that use what follows.
+  std::array<Range, 64> ranges;
+  std::array<std::atomic<std::uint32_t>, 64> woken{};  // Futexes, by page: change with each wake.
+  std::atomic<int> read_end{-1}, write_end{-1};
+};
+
+namespace {
+
+struct Touch {  // In the pipe. Written and read as one.
+  std::uintptr_t address = 0;
+  std::uint32_t thread = 0;
+  std::uint32_t write = 0;
+};
+
+struct Traps {
+  std::array<TouchTrap::Slot, 32> slots;
+  std::mutex mutex;            // Guards giving out slots, and setting the handler.
+  bool installed = false;      // Guarded by mutex.
+  struct sigaction before {};  // Written before the handler is set.
+};
+Traps traps;
+
+std::atomic<std::uint32_t>& word_of(TouchTrap::Slot& slot, std::uintptr_t address) {
+  return slot.woken[address / 4096 % slot.woken.size()];
+}
+
+void futex(std::atomic<std::uint32_t>& word, int call, std::uint32_t value, const timespec* time) {
+  ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), call, value, time, nullptr, 0);
+}
+
+void wake_all(std::atomic<std::uint32_t>& word) {
+  word.fetch_add(1);
+  futex(word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr);
+}
+
+bool is_write([[maybe_unused]] const void* context) {
+#if defined(__x86_64__)
+  return (static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & 2) != 0;
+#else
+  return false;
+#endif
+}
+
+bool has(const TouchTrap::Slot& slot, std::uintptr_t address) {
+  for (const TouchTrap::Slot::Range& range : slot.ranges) {
+    // Acquire: partner of the release in add(), so that begin is that of end.
+    const std::uintptr_t end = range.end.load(std::memory_order_acquire);
+    if (address < end && address >= range.begin.load(std::memory_order_relaxed)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// True: the touch is to be made again. A wake between the touch and the sleep changes the word, and
+// one that never comes is asked for again each second.
+bool waited(std::uintptr_t address, const void* context) {
+  const int process = ::getpid();
+  for (TouchTrap::Slot& slot : traps.slots) {
+    if (slot.process.load() != process) {
+      continue;
+    }
+    slot.inside.fetch_add(1);
+    const bool its = has(slot, address);
+    if (its) {
+      std::atomic<std::uint32_t>& word = word_of(slot, address);
+      const std::uint32_t seen = word.load();
+      const Touch touch{address, static_cast<std::uint32_t>(::syscall(SYS_gettid)),
+                        is_write(context) ? 1U : 0U};
+      const bool told = ::write(slot.write_end.load(), &touch, sizeof(touch)) == sizeof(touch);
+      const timespec most = {told ? 1 : 0, told ? 0 : 1'000'000};  // Full: others wait as well.
+      futex(word, FUTEX_WAIT_PRIVATE, seen, &most);
+    }
+    slot.inside.fetch_sub(1);
+    if (its) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// As if our handler were not there.
+void pass_on(int signal, siginfo_t* info, void* context) {
+  const struct sigaction& before = traps.before;
+  if ((before.sa_flags & SA_SIGINFO) == 0 &&
+      (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN)) {
+    if (before.sa_handler == SIG_IGN && info->si_code <= 0) {
+      return;  // Sent by somebody.
+    }
+    struct sigaction end {};
+    end.sa_handler = SIG_DFL;
+    ::sigaction(signal, &end, nullptr);
+    if (info->si_code <= 0) {
+      ::raise(signal);
+    }
+    return;  // The touch is made again, and is the end.
+  }
+  sigset_t mask = before.sa_mask;
+  if ((before.sa_flags & SA_NODEFER) == 0) {
+    sigaddset(&mask, signal);
+  }
+  sigset_t old;
+  ::pthread_sigmask(SIG_BLOCK, &mask, &old);
+  if ((before.sa_flags & SA_SIGINFO) != 0) {
+    before.sa_sigaction(signal, info, context);
+  } else {
+    before.sa_handler(signal);
+  }
+  ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
+}
+
+void on_touch(int signal, siginfo_t* info, void* context) {
+  const int error = errno;
+  const bool again =
+      info->si_code > 0 && waited(reinterpret_cast<std::uintptr_t>(info->si_addr), context);
+  errno = error;
+  if (!again) {
+    pass_on(signal, info, context);
+  }
+}
+
+// With the mutex. Another SIGSEGV may interrupt the handler: a signal's handler that touches closed
+// memory while its thread sleeps.
+void install() {
+  struct sigaction now {};
+  ::sigaction(SIGSEGV, nullptr, &now);
+  if (traps.installed) {
+    if ((now.sa_flags & SA_SIGINFO) == 0 || now.sa_sigaction != on_touch) {
+      log_warn(
+          "the program has set a handler of SIGSEGV: mapped buffers work if it calls the one "
+          "it found");
+    }
+    return;
+  }
+  traps.before = now;
+  struct sigaction ours {};
+  ours.sa_sigaction = on_touch;
+  ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART;
+  ::sigaction(SIGSEGV, &ours, nullptr);
+  traps.installed = true;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TouchTrap>> TouchTrap::create() {
+  const std::lock_guard lock(traps.mutex);
+  for (Slot& slot : traps.slots) {
+    if (slot.process.load() != 0) {
+      continue;
+    }
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+      return fail_native(Code::no_capacity, errno, "a pipe for touches: {}", std::strerror(errno));
+    }
+    slot.read_end = keep_descriptor(ends[0]);
+    slot.write_end = keep_descriptor(ends[1]);
+    slot.process = ::getpid();
+    return std::unique_ptr<TouchTrap>(new TouchTrap(slot));
+  }
+  return fail(Code::no_capacity, "more than {} contexts whose touches are seen by SIGSEGV",
+              traps.slots.size());
+}
+
+TouchTrap::~TouchTrap() {
+  for (Slot::Range& range : slot_.ranges) {
+    range.end = 0;
+  }
+  // A handler that was left by a jump out of another never ends: then the slot is not used again.
+  for (int i = 0; i < 1000 && slot_.inside.load() != 0; ++i) {
+    for (std::atomic<std::uint32_t>& word : slot_.woken) {
+      wake_all(word);
+    }
+    const timespec moment = {0, 1'000'000};
+    ::nanosleep(&moment, nullptr);
+  }
+  if (slot_.inside.load() != 0) {
+    return;
+  }
+  close_kept(slot_.read_end.exchange(-1));
+  close_kept(slot_.write_end.exchange(-1));
+  slot_.process = 0;
+}
+
+Status TouchTrap::add(const std::byte* address, std::uint64_t bytes) {
+  const std::lock_guard lock(traps.mutex);
+  install();
+  for (Slot::Range& range : slot_.ranges) {
+    if (range.end.load() == 0) {
+      const auto begin = reinterpret_cast<std::uintptr_t>(address);
+      range.begin.store(begin, std::memory_order_relaxed);
+      range.end.store(begin + bytes, std::memory_order_release);  // Partner of has().
+      return {};
+    }
+  }
+  return fail(Code::no_capacity, "more than {} ranges whose touches are seen by SIGSEGV",
+              slot_.ranges.size());
+}
+
+int TouchTrap::fd() const {
+  return slot_.read_end.load();
+}
+
+int TouchTrap::read_event(UserfaultEvent& event) const {
+  Touch touch;
+  const ssize_t got = ::read(fd(), &touch, sizeof(touch));
+  if (got < 0) {
+    return errno;
+  }
+  if (got != sizeof(touch)) {
+    return EAGAIN;
+  }
+  event.address = reinterpret_cast<std::byte*>(touch.address);
+  event.write = touch.write != 0;
+  event.thread = touch.thread;
+  return 0;
+}
+
+void TouchTrap::wake(const std::byte* page) {
+  wake_all(word_of(slot_, reinterpret_cast<std::uintptr_t>(page)));
+}
+
+}  // namespace tiermem

@@ -1,0 +1,82 @@
+// How many pages come with a touched one. An extent that is touched here and there is better kept
+// in parts: a page for each touch needs a sixteenth of the memory, and of the device's time. One
+// that is touched all over is better brought whole. Which it is shows within some touches: pages of
+// the same extent that are missed soon after each other are neighbours in use, and each such miss
+// brings twice as many. What an extent needed last time it begins with next time.
+//
+// Pure: no clock, locks or randomness; the mover's thread only.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "tier/tier.hpp"
+
+namespace tiermem {
+
+class PartSize {
+ public:
+  /// What is remembered of an extent. All-zero: nothing yet.
+  struct Memory {
+    std::uint32_t last = 0;    ///< The clock at its last miss.
+    std::uint8_t begun = 0;    ///< Logarithm of the pages that its newest run of misses began with,
+    std::uint8_t reached = 0;  ///< and of those that it has come to.
+    std::uint8_t learned = 0;  ///< Where the next run begins,
+    std::uint8_t runs = 0;     ///< after so many; stops at the largest number.
+  };
+
+  /// `usual`: the logarithm of the pages that come with the first miss of an extent, to begin with.
+  explicit PartSize(unsigned usual = 2) : usual_(static_cast<int>(usual) * kOne + kOne / 2) {}
+
+  /// The pages to bring for a miss of `page`, of `pages` in the extent (a power of two), while
+  /// those in `present` are there. Contains `page`; none of it is in `present`.
+  PageMask choose(Memory& memory, PageMask present, unsigned page, unsigned pages) {
+    const auto most = static_cast<std::uint8_t>(std::countr_zero(pages));
+    ++clock_;
+    const bool goes_on = memory.runs != 0 && clock_ - memory.last <= kSoon;
+    memory.last = clock_;
+    if (goes_on) {
+      memory.reached = std::min<std::uint8_t>(memory.reached + 1, most);
+    } else {
+      if (memory.runs != 0) {
+        learn(memory);
+      }
+      memory.runs += memory.runs < UINT8_MAX ? 1 : 0;
+      memory.begun = std::min(memory.runs > 1 ? memory.learned : usual(), most);
+      memory.reached = memory.begun;
+    }
+    const unsigned group = 1u << memory.reached;
+    const unsigned first = page & ~(group - 1);
+    const auto mask = static_cast<PageMask>(((std::uint64_t{1} << group) - 1) << first);
+    return mask & ~present;
+  }
+
+  /// Where the run of an extent begins that nothing is known of.
+  std::uint8_t usual() const { return static_cast<std::uint8_t>(usual_ / kOne); }
+
+ private:
+  static constexpr std::uint32_t kSoon = 64;  // Misses of the whole memory.
+  static constexpr int kOne = 256;
+
+  // A run that went on began too small. One that did not may have begun too large, which nothing
+  // shows: now and then the next begins smaller, and goes on if that was wrong.
+  void learn(Memory& memory) {
+    const bool went_on = memory.reached > memory.begun;
+    if (went_on) {
+      memory.learned = memory.reached;
+    } else {
+      memory.learned = memory.begun;
+      const std::uint32_t scattered = clock_ * 2654435761u;  // Steps of a loop are no rhythm in it.
+      if (memory.begun > 0 && scattered >> 30 == 0) {
+        --memory.learned;
+      }
+    }
+    usual_ += (memory.learned * kOne + kOne / 2 - usual_) / 32;
+  }
+
+  std::uint32_t clock_ = 0;
+  int usual_;
+};
+
+}  // namespace tiermem

@@ -1,0 +1,251 @@
+// Places, heaps, and the buffers that heaps are made of.
+#include "runtime/placed_memory.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/error.hpp"
+#include "runtime/context_impl.hpp"
+
+namespace tiermem {
+namespace {
+
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 47;
+constexpr std::uint64_t kLeastChunk = std::uint64_t{256} << 10;
+constexpr std::uint64_t kMostChunk = std::uint64_t{2} << 20;
+// What moves as one: small objects are touched at random.
+constexpr std::uint64_t kSmallObjectExtent = std::uint64_t{64} << 10;
+constexpr unsigned kMostShards = 64;
+
+// Each shard keeps a chunk: all of them together at most a thirty-second of the budget, but for
+// one.
+heap::HeapOptions options_of(std::uint64_t budget) {
+  heap::HeapOptions options;
+  options.chunk_bytes = std::clamp(std::bit_floor(budget / 32), kLeastChunk, kMostChunk);
+  const std::uint64_t fit = budget / 32 / options.chunk_bytes;
+  const std::uint64_t useful = std::min(kMostShards, std::thread::hardware_concurrency());
+  options.shards =
+      static_cast<unsigned>(std::clamp<std::uint64_t>(fit, 1, std::max<std::uint64_t>(1, useful)));
+  return options;
+}
+
+Status not_a_block(const char* call, const void* pointer) {
+  return fail(Code::invalid_argument,
+              "{}: {} is not in memory that malloc of this context gave, or was freed", call,
+              pointer);
+}
+
+Status refuse(const char* call, const void* pointer, heap::Found found, std::uint64_t bytes) {
+  switch (found) {
+    case heap::Found::inside:
+      return fail(Code::invalid_argument,
+                  "{}: {} is not where a block begins, but inside of one or between two", call,
+                  pointer);
+    case heap::Found::freed:
+      return bytes == 0
+                 ? fail(Code::invalid_argument, "{}: {} was freed before", call, pointer)
+                 : fail(Code::invalid_argument, "{}: {} was freed before (a block of {} bytes)",
+                        call, pointer, bytes);
+    default:
+      return not_a_block(call, pointer);
+  }
+}
+
+}  // namespace
+
+// Chunks and large blocks as buffers: mapped ones, or ones that a view holds.
+class PlacedMemory::BufferSource final : public heap::Source {
+ public:
+  BufferSource(Context::Impl& context, bool moves) : context_(context), moves_(moves) {}
+
+  Result<heap::Piece> take(std::uint64_t bytes, std::uint64_t align, bool large) override {
+    BufferOptions options;
+    options.label = "malloc";
+    options.alignment = align;
+    options.flags = moves_ ? std::uint32_t{kMapped} : 0;
+    // The last extent of a large block is an eighth of it at most.
+    options.extent_bytes =
+        large    ? std::max(align, std::clamp(std::bit_floor(bytes / 8), kSmallObjectExtent,
+                                              std::max(kSmallObjectExtent, context_.config.extent)))
+        : moves_ ? kSmallObjectExtent
+                 : bytes;
+    Result<Handle> handle = context_.alloc(bytes, options, kOfHeaps);
+    if (!handle.ok()) {
+      return std::move(handle).status();
+    }
+    heap::Piece piece;
+    piece.bytes = bytes;
+    piece.buffer = *handle;
+    if (moves_) {
+      piece.begin =
+          context_.residency.buffers.find(*handle)->window.load(std::memory_order_relaxed);
+      return piece;
+    }
+    // What the memory holds does not matter: nothing is cleared or read.
+    const Access all{*handle, 0, bytes, kDiscard, {}, 0};
+    Status held;
+    if (context_.residency.try_acquire({&all, 1}, {&piece.view, 1}) != Code::ok) {
+      held = context_.acquire_through_mover({&all, 1}, patience(bytes), {&piece.view, 1});
+    }
+    if (!held.ok()) {
+      (void)context_.free(*handle);
+      return held;
+    }
+    piece.begin = static_cast<std::byte*>(piece.view.data);
+    return piece;
+  }
+
+  void give_back(const heap::Piece& piece) override {
+    if (!moves_) {
+      (void)context_.residency.end(piece.view);
+    }
+    (void)context_.free(piece.buffer);
+  }
+
+ private:
+  /// Others' bytes must first be written, at 128 MiB/s at least. Longer waits only for views.
+  static Timeout patience(std::uint64_t bytes) {
+    return Timeout::milliseconds(1000 + static_cast<std::int64_t>(bytes >> 17));
+  }
+
+  Context::Impl& context_;
+  const bool moves_;
+};
+
+struct PlacedMemory::Made : InArena {
+  Made(Context::Impl& context, heap::ChunkTable& table, bool moves)
+      : source(context, moves), heap(source, table, options_of(context.config.dram.budget)) {}
+  BufferSource source;
+  heap::Heap heap;
+};
+
+PlacedMemory::PlacedMemory(Context::Impl& context) : context_(context) {}
+
+PlacedMemory::~PlacedMemory() {
+  delete tiered_.load();
+  delete fixed_.load();
+  delete table_.load();
+}
+
+Result<heap::Heap*> PlacedMemory::heap_of(Place place) {
+  const bool can_move = context_.dram().maps_well();
+  if (place.index != 0 || place.kind > Kind::block ||
+      (place.kind > Kind::dram && place.kind < Kind::block)) {
+    return fail(Code::unavailable,
+                "malloc: {} is not a tier of this context; accepted are any, host and dram",
+                place_name(place));
+  }
+  if (place.kind == Kind::block) {
+    return fail(Code::unsupported,
+                "malloc: {} cannot be addressed by the processor; accepted are any, host and "
+                "dram, and memory of any moves to the block tier by itself",
+                place_name(place));
+  }
+  if (place.kind == Kind::any && can_move) {
+    return heap(tiered_, true);
+  }
+  if (context_.config.fork == Fork::follow) {
+    return fail(Code::unsupported,
+                "malloc: {}: with fork=follow memory that stays in dram cannot follow a fork; "
+                "accepted is any",
+                place_name(place));
+  }
+  return heap(fixed_, false);
+}
+
+Result<heap::Heap*> PlacedMemory::heap(std::atomic<Made*>& which, bool moves) {
+  Made* made = which.load(std::memory_order_acquire);
+  if (made == nullptr) [[unlikely]] {
+    const std::lock_guard lock(mutex_);
+    made = which.load(std::memory_order_relaxed);
+    if (made == nullptr) {
+      if (table_.load(std::memory_order_relaxed) == nullptr) {
+        table_.store(new heap::ChunkTable, std::memory_order_release);
+      }
+      made = new Made(context_, *table_.load(std::memory_order_relaxed), moves);
+      which.store(made, std::memory_order_release);
+    }
+  }
+  return &made->heap;
+}
+
+Result<void*> PlacedMemory::allocate(Place place, std::uint64_t bytes, std::uint64_t align) {
+  if (bytes > kMostBytes) {
+    return fail(Code::invalid_argument, "malloc: {} bytes; accepted are 0 to 2^47", bytes);
+  }
+  if (!std::has_single_bit(align) || align > kLargestExtent) {
+    return fail(Code::invalid_argument, "malloc: alignment {}; accepted are powers of two up to {}",
+                align, kLargestExtent);
+  }
+  try {
+    Result<heap::Heap*> heap = heap_of(place);
+    if (!heap.ok()) {
+      return std::move(heap).status();
+    }
+    return (*heap)->allocate(bytes, align);
+  } catch (const std::bad_alloc&) {
+    return fail(Code::no_capacity, "malloc: no memory for the heap itself (ulimit -v)");
+  }
+}
+
+Status PlacedMemory::free(void* block) {
+  heap::ChunkTable* const table = table_.load(std::memory_order_acquire);
+  heap::Chunk* const chunk = table == nullptr ? nullptr : table->find(block);
+  if (chunk == nullptr) [[unlikely]] {
+    return not_a_block("free_ptr", block);
+  }
+  std::uint64_t bytes = 0;
+  const heap::Found found = heap::Heap::free(*chunk, block, bytes);
+  return found == heap::Found::block ? Status() : refuse("free_ptr", block, found, bytes);
+}
+
+Result<std::uint64_t> PlacedMemory::usable_size(const void* block) const {
+  const heap::ChunkTable* const table = table_.load(std::memory_order_acquire);
+  heap::Chunk* const chunk = table == nullptr ? nullptr : table->find(block);
+  if (chunk == nullptr) {
+    return not_a_block("usable_size", block);
+  }
+  std::uint64_t bytes = 0;
+  const heap::Found found = heap::Heap::measure(*chunk, block, bytes);
+  if (found != heap::Found::block) {
+    return refuse("usable_size", block, found, bytes);
+  }
+  return bytes;
+}
+
+void PlacedMemory::add_stats(Stats& stats) const {
+  for (Made* const made :
+       {tiered_.load(std::memory_order_acquire), fixed_.load(std::memory_order_acquire)}) {
+    if (made != nullptr) {
+      const heap::HeapBooks books = made->heap.books();
+      stats.placed_used += books.used;
+      stats.placed_held += books.held;
+    }
+  }
+}
+
+void PlacedMemory::before_fork() {
+  mutex_.lock();
+  for (Made* const made : {tiered_.load(), fixed_.load()}) {
+    if (made != nullptr) {
+      made->heap.before_fork();
+    }
+  }
+  if (heap::ChunkTable* const table = table_.load()) {
+    table->before_fork();
+  }
+}
+
+void PlacedMemory::after_fork() {
+  if (heap::ChunkTable* const table = table_.load()) {
+    table->after_fork();
+  }
+  for (Made* const made : {tiered_.load(), fixed_.load()}) {
+    if (made != nullptr) {
+      made->heap.after_fork();
+    }
+  }
+  mutex_.unlock();
+}
+
+}  // namespace tiermem

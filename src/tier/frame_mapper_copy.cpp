@@ -1,0 +1,155 @@
+// By copying, for kernels without UFFDIO_MOVE (before Linux 6.8): in by UFFDIO_COPY, out by mremap,
+// which takes the pages and leaves the window's mapping where it is, empty and registered
+// (MREMAP_DONTUNMAP, Linux 5.7). The kernel does the latter with the process's mappings locked: a
+// touch comes before it or waits after it, so that no write is lost. Unlike UFFDIO_MOVE it takes
+// pages that a fork shares, and pages under I/O, too.
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "os/host_memory.hpp"
+#include "tier/frame_mapper.hpp"
+
+namespace tiermem {
+namespace {
+
+// No more than this is in two places while an extent of small pages comes in: what has been copied
+// leaves its home at once.
+constexpr std::uint64_t kPieceBytes = 64 << 10;
+// A home whose pages came by mremap is a mapping of its own, and its neighbours' one is in two.
+constexpr unsigned kCuts = 2;
+
+}  // namespace
+
+void FrameMapper::insert(std::byte* at, const std::byte* from, std::uint64_t bytes) {
+  copy_in(at, from, bytes);
+  counters_.copied_in += 1;
+}
+
+void FrameMapper::copy_in(std::byte* at, const std::byte* from, std::uint64_t bytes) {
+  bool by_page = false;
+  for (std::uint64_t done = 0; done < bytes;) {
+    UserfaultProgress copied;
+    {
+      const PoisonedPages::Bringing bringing = poisoned_.bringing();
+      copied = userfault_.copy(at + done, from + done, by_page ? host::kPage : bytes - done);
+    }
+    done += copied.done;
+    if (copied.error == EEXIST) {
+      // Poisoned when the bytes could not be had; or a page of nobody's, which nobody relies on.
+      poisoned_.take(at + done, host::kPage);
+      host::drop(at + done, host::kPage);
+    } else if (copied.error == ENOENT) {
+      if (poisoned_.take(at + done, bytes - done)) {
+        continue;
+      }
+      if (by_page) {
+        log_error("memory of a mapped buffer at {} is no window any more: not filled",
+                  static_cast<void*>(at + done));
+        done += host::kPage;
+      }
+      by_page = true;  // The program's own advice has made several mappings of the window.
+    } else if (copied.error != 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // ENOMEM: until there is memory.
+    }
+  }
+}
+
+// A huge home goes as one: given back in pieces it would be there until the last.
+MapResult FrameMapper::restore_by_copy(const MapPlace& place) {
+  poisoned_.take(place.at, place.bytes);
+  const std::uint64_t piece = place.huge ? place.bytes : std::min(place.bytes, kPieceBytes);
+  for (std::uint64_t done = 0; done < place.bytes; done += piece) {
+    const std::uint64_t bytes = std::min(piece, place.bytes - done);
+    copy_in(place.at + done, place.home + done, bytes);
+    host::drop(place.home + done, bytes);
+  }
+  counters_.copied_in += 1;
+  return {.end = MapEnd::window, .used = Mechanism::copy};
+}
+
+// mremap unmaps its destination before it looks at its source. So it is only asked for what it can
+// do: a range within one mapping, which UFFDIO_ZEROPAGE tells (and fills what the program emptied,
+// if that comes first); else page by page.
+MapResult FrameMapper::withdraw_by_remap(const MapPlace& place) {
+  std::uint64_t done = 0;
+  int error = ENOMEM;
+  bool one = true;
+  if (place.cut || room_for_mapping()) {
+    one = userfault_.zero(place.at, place.bytes) != ENOENT;
+    error = take_home(place, one ? place.bytes : host::kPage, done);
+  }
+  MapResult result{.used = Mechanism::copy, .huge = place.huge};
+  if (done != 0) {
+    result.cuts = one ? kCuts : kCuts + static_cast<unsigned>(place.bytes / host::kPage);
+  }
+  if (error != 0) {
+    counters_.withdrawals_refused += 1;
+    (void)restore_by_copy({place.home, place.at, done});
+    result.status = fail_native(Code::busy, error, "an extent cannot leave its window now: {}{}",
+                                std::strerror(error),
+                                error == ENOMEM ? "; perhaps raise vm.max_map_count" : "");
+    result.end = MapEnd::window;
+    return result;
+  }
+  if (place.inherited) {
+    host::advise(place.home, place.bytes, host::Advise::dont_fork);
+  }
+  counters_.moved_out_remap += 1;
+  return result;
+}
+
+int FrameMapper::take_home(const MapPlace& place, std::uint64_t step, std::uint64_t& done) {
+  for (; done < place.bytes; done += step) {
+    const int error = host::remap(place.home + done, place.at + done, step);
+    if (error != 0) {
+      // Unmapped already, perhaps: before somebody else's memory is there.
+      (void)host::map_again(place.home + done, step);
+      host::advise(place.home + done, step, host::Advise::dont_fork);
+      return error;
+    }
+  }
+  return 0;
+}
+
+// The bytes are elsewhere, too.
+MapResult FrameMapper::out_by_copy(const MapPlace& place) {
+  MapResult left{.status = Status(Code::busy), .used = Mechanism::copy};
+  if (!many_cuts()) {
+    left = withdraw_by_remap(place);
+  }
+  if (!left.status.ok()) {
+    counters_.dropped_out += 1;
+    left.end = MapEnd::dropped;
+    const int error = host::drop(place.at, place.bytes);
+    left.status = error == 0 ? Status()
+                             : fail_native(Code::internal, error, "a window cannot be emptied: {}",
+                                           std::strerror(error));
+  }
+  return left;
+}
+
+bool FrameMapper::many_cuts() const {
+  return cuts_.load() > map_limit_ / 8;
+}
+
+void FrameMapper::cut(unsigned more) {
+  cuts_ += more;
+}
+
+void FrameMapper::mended(unsigned cuts) {
+  cuts_ -= cuts;
+  const std::lock_guard lock(mapping_mutex_);
+  mappings_ -= std::min<std::uint64_t>(mappings_, std::uint64_t{cuts} * 2);  // As were booked.
+}
+
+void FrameMapper::follow_fork() {
+  cuts_ = 0;
+  mappings_ = 0;
+}
+
+}  // namespace tiermem

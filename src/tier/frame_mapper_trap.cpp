@@ -1,0 +1,72 @@
+// By mremap into windows whose absent extents are closed (PROT_NONE), and whose touches are signals
+// (os/touch_trap.hpp): mapped buffers without userfaultfd. Each extent in its window is a mapping
+// of its own, as is each home whose pages left by mremap.
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "base/error.hpp"
+#include "os/host_memory.hpp"
+#include "tier/frame_mapper.hpp"
+
+namespace tiermem {
+namespace {
+
+constexpr unsigned kCuts = 2;  // The home, and its neighbours' mapping in two.
+
+}  // namespace
+
+// Closed first, so that nobody finds an empty page; from then on the pages are ours alone. A window
+// that is several mappings, by the program's own advice, does not leave: mremap takes one, and says
+// so only after it has unmapped its destination.
+MapResult FrameMapper::withdraw_trapped(const MapPlace& place) {
+  int error = host::shut_range(place.at, place.bytes);
+  std::uint64_t done = 0;
+  if (error == 0) {
+    error = place.cut || room_for_mapping() ? take_home(place, place.bytes, done) : ENOMEM;
+  }
+  MapResult result{.used = Mechanism::remap, .huge = place.huge};
+  if (error != 0) {
+    host::open_range(place.at, place.bytes);
+    counters_.withdrawals_refused += 1;
+    result.status = fail_native(Code::busy, error, "an extent cannot leave its window now: {}",
+                                std::strerror(error));
+    result.end = MapEnd::window;
+    return result;
+  }
+  host::open_range(place.home, place.bytes);
+  // Closed as before, and one mapping with its neighbours.
+  host::close_range(place.at, place.bytes);
+  host::advise(place.at, place.bytes, host::Advise::dont_fork);
+  result.cuts = kCuts;
+  counters_.moved_out_remap += 1;
+  return result;
+}
+
+MapResult FrameMapper::restore_trapped(const MapPlace& place) {
+  const auto bring = [&] {
+    const PoisonedPages::Bringing bringing = poisoned_.bringing_over(place.at, place.bytes);
+    return host::remap(place.at, place.home, place.bytes);
+  };
+  while (bring() != 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // ENOMEM: until there is memory.
+  }
+  counters_.moved_in_remap += 1;
+  return {.end = MapEnd::window, .used = Mechanism::remap, .huge = place.huge};
+}
+
+// The bytes are elsewhere, too, or not wanted.
+MapResult FrameMapper::drop_trapped(const MapPlace& place) {
+  MapResult left = withdraw_trapped(place);
+  if (!left.status.ok()) {
+    counters_.dropped_out += 1;
+    host::close_range(place.at, place.bytes);
+    host::advise(place.at, place.bytes, host::Advise::dont_fork);
+    left.end = MapEnd::dropped;
+    left.status = {};
+  }
+  return left;
+}
+
+}  // namespace tiermem

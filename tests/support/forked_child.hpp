@@ -1,0 +1,58 @@
+// A child of fork that tells by its exit code whether it saw what it should. For the thread that
+// forks and waits.
+#pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+
+#include "support/sanitizers.hpp"
+
+namespace tiermem::test {
+
+/// [child of fork] Until the library's threads have begun: each takes its name first. One that
+/// starts takes memory, and a fork at that moment leaves the address sanitizer's allocator locked
+/// in the child.
+inline void await_threads() {
+  const auto begun = [](const std::filesystem::path& task) {
+    std::string name;
+    std::getline(std::ifstream(task / "comm"), name);
+    return name.starts_with("tiermem-") || task.filename() == std::to_string(::getpid());
+  };
+  const auto all_begun = [&] {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return std::all_of(begin(tasks), end(tasks), begun);
+  };
+  for (int i = 0; kAddressSanitizer && i < 10000 && !all_begun(); ++i) {
+    ::usleep(1000);
+  }
+}
+
+/// A child that runs `body` and says by its exit whether it was true; SIGALRM ends one that hangs.
+inline pid_t child_that(const std::function<bool()>& body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(100);
+    await_threads();
+    ::_exit(body() ? 0 : 1);
+  }
+  return child;
+}
+
+inline bool ended_well(pid_t child) {
+  int status = 0;
+  const bool well =
+      ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  if (!well) {
+    std::fprintf(stderr, "child %d: status %#x\n", child, status);
+  }
+  return well;
+}
+
+}  // namespace tiermem::test

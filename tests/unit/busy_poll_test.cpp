@@ -1,0 +1,49 @@
+// When the mover's thread stays awake.
+#include "runtime/busy_poll.hpp"
+
+#include <gtest/gtest.h>
+
+namespace tiermem {
+namespace {
+
+constexpr std::int64_t kSpan = 200'000;
+constexpr std::int64_t kStart = 1'000'000'000;
+
+TEST(BusyPoll, it_stays_awake_after_a_touch_and_sleeps_later) {
+  BusyPoll poll(kSpan);
+  EXPECT_FALSE(poll.stays_awake(kStart)) << "nothing was touched";
+  poll.note_touches(1, kStart);
+  EXPECT_TRUE(poll.stays_awake(kStart));
+  poll.note_touches(1, kStart + kSpan / 2);
+  EXPECT_TRUE(poll.stays_awake(kStart + kSpan - 1));
+  EXPECT_FALSE(poll.stays_awake(kStart + kSpan)) << "no touch since";
+  poll.note_touches(2, kStart + 2 * kSpan);
+  EXPECT_TRUE(poll.stays_awake(kStart + 3 * kSpan - 1));
+}
+
+TEST(BusyPoll, it_gives_way_to_whoever_takes_the_processor) {
+  BusyPoll poll(kSpan);
+  poll.note_touches(1, kStart);
+  ASSERT_TRUE(poll.must_yield(kStart));
+  poll.yielded(kStart, kStart + 500);
+  EXPECT_TRUE(poll.stays_awake(kStart + 500)) << "nobody wanted it";
+  EXPECT_FALSE(poll.must_yield(kStart + 500));
+  const std::int64_t again = kStart + 500 + BusyPoll::kYieldNs;
+  ASSERT_TRUE(poll.must_yield(again));
+  const std::int64_t back = again + BusyPoll::kTakenNs;
+  poll.yielded(again, back);
+  poll.note_touches(2, back);
+  EXPECT_FALSE(poll.stays_awake(back));
+  EXPECT_FALSE(poll.stays_awake(back + BusyPoll::kRestNs - 1));
+  poll.note_touches(3, back + BusyPoll::kRestNs);
+  EXPECT_TRUE(poll.stays_awake(back + BusyPoll::kRestNs));
+}
+
+TEST(BusyPoll, without_a_span_it_never_stays_awake) {
+  BusyPoll poll(0);
+  poll.note_touches(1, kStart);
+  EXPECT_FALSE(poll.stays_awake(kStart));
+}
+
+}  // namespace
+}  // namespace tiermem
