@@ -31,6 +31,12 @@ target_link_libraries(tiermem_preload PRIVATE tiermem_objects ${jemalloc})
 # A thread's variables are one instruction away; no call of the dynamic linker, which may allocate.
 target_compile_options(tiermem_preload PRIVATE -fomit-frame-pointer -ftls-model=initial-exec -fno-builtin-malloc
   -fno-builtin-calloc -fno-builtin-realloc -fno-builtin-free)
+# Threads are cancelled in these by libc's signal, at any instruction: no frame of them may have a
+# table of exceptions, in which that instruction is missing.
+set(cancelled wrapped_calls.cpp transfers.cpp)
+list(TRANSFORM cancelled PREPEND ${PROJECT_SOURCE_DIR}/src/preload/)
+set_source_files_properties(${cancelled} PROPERTIES
+  COMPILE_OPTIONS "-fno-exceptions;-fasynchronous-unwind-tables" SKIP_PRECOMPILE_HEADERS ON)
 set(preload_script ${PROJECT_SOURCE_DIR}/src/preload/preload.map)
 # Bound at start: binding at the first call would take the dynamic linker's lock, which the program
 # may hold while it waits for a page.

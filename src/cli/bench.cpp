@@ -1,5 +1,6 @@
 // tiermem bench: runs a suite, shows each figure beside its peer and its bar. A missed bar is a
 // finding, not a failure of the command.
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@
 #include "base/error.hpp"
 #include "bench/core.hpp"
 #include "bench/machine.hpp"
+#include "bench/malloc_mix.hpp"
 #include "bench/mapped.hpp"
 #include "cli/command.hpp"
 #include "cli/json_file.hpp"
@@ -129,8 +131,11 @@ void print_results(const bench::Session& session) {
     fmt::print("\n");
     cpu.print();
   }
-  if (!session.notes().empty()) {
+  if (!session.notes().empty() || !session.skipped().empty()) {
     fmt::print("\n");
+  }
+  for (const std::string& sentence : session.skipped()) {
+    print_text(sentence);
   }
   for (const std::string& note : session.notes()) {
     print_text(note);
@@ -158,7 +163,7 @@ int run(const Arguments& arguments) {
                                         arguments.only));
   }
   if (std::any_of(chosen.begin(), chosen.end(), [](const bench::Benchmark& benchmark) {
-        return benchmark.run == bench::alloc_free;
+        return benchmark.run == bench::alloc_free || benchmark.run == bench::malloc_at;
       })) {
     restart_with_best_malloc();
   }
@@ -233,6 +238,18 @@ void add_bench(CLI::App& program, int& exit) {
                   "core --only promote --dir /data --json core.json\n\n{}",
                   kExitCodes));
   command->callback([arguments, &exit] { exit = run(*arguments); });
+
+  // What preload_small starts with a malloc under it; nothing for people, so it is not shown.
+  auto threads = std::make_shared<unsigned>(1);
+  CLI::App* mix = program.add_subcommand("bench-malloc", "A mix of malloc and free")->group("");
+  mix->add_option("threads", *threads, "Threads")->check(CLI::Range(1U, 64U));
+  mix->callback([threads, &exit] {
+    const double rate = bench::malloc_mix(*threads);
+    Dl_info info{};
+    const bool known = dladdr(dlsym(RTLD_DEFAULT, "malloc"), &info) != 0;
+    fmt::print("{} {}\n", rate, known ? info.dli_fname : "?");
+    exit = rate > 0 ? kDone : kFailed;
+  });
 }
 
 }  // namespace tiermem::cli

@@ -23,9 +23,32 @@ const char* mechanism_words(Mechanism mechanism) {
       return "frames appear in windows by UFFDIO_MOVE";
     case Mechanism::remap:
       return "frames appear in windows by mremap";
+    case Mechanism::copy:
+      return "frames are copied into windows (UFFDIO_COPY)";
     default:
       return "frames are filled in place";
   }
+}
+
+std::string mapped_words(const DramFacts& facts) {
+  if (facts.mapped == Mechanism::in_place) {
+    return fmt::format("they need userfaultfd, and UFFDIO_MOVE or mremap(DONTUNMAP): {}",
+                       reason_or(facts.copy_reason, "another mechanism was asked for"));
+  }
+  if (facts.mapped == Mechanism::remap) {
+    return "by SIGSEGV and mremap, as userfaultfd cannot be had: extents of 2 MiB and more, no "
+           "system calls on absent bytes (EFAULT), not under a program that knows nothing of it";
+  }
+  const char* const how = facts.mapped == Mechanism::copy
+                              ? "by UFFDIO_COPY, as UFFDIO_MOVE cannot be had: slower, and direct "
+                                "I/O of the program's own needs a view; "
+                              : "by UFFDIO_MOVE; ";
+  const bool user = facts.userfault.source == UserfaultSource::user_mode;
+  return fmt::format("{}{}", how,
+                     user ? "system calls on absent bytes get EFAULT: "
+                            "vm.unprivileged_userfaultfd=1, CAP_SYS_PTRACE or access to "
+                            "/dev/userfaultfd would end that"
+                          : "system calls on absent bytes wait for them, too");
 }
 
 void add_memory(const Config& config, const HostFacts& host, std::vector<Probe>& probes) {
@@ -62,14 +85,7 @@ void add_memory(const Config& config, const HostFacts& host, std::vector<Probe>&
                         ? fmt::format("transparent huge pages: {}", host.huge_pages.value)
                         : reason_or(facts.huge_reason, "refused")});
   probes.push_back({"windows", true, mechanism_words(facts.windows)});
-  const bool mapped =
-      facts.windows == Mechanism::uffd_move && facts.small_windows == Mechanism::uffd_move;
-  probes.push_back({"mapped buffers", mapped,
-                    !mapped ? "they need userfaultfd and UFFDIO_MOVE"
-                    : uffd.source == UserfaultSource::user_mode
-                        ? "system calls on absent bytes get EFAULT: vm.unprivileged_userfaultfd=1, "
-                          "CAP_SYS_PTRACE or access to /dev/userfaultfd would end that"
-                        : "system calls on absent bytes wait for them, too"});
+  probes.push_back({"mapped buffers", (*tier)->maps(), mapped_words(facts)});
 }
 
 void add_io(const Config& config, const HostFacts& host, std::vector<Probe>& probes) {

@@ -53,6 +53,7 @@ struct Arguments {
   bool stats = false;
   bool live = false;
   bool user_mode_ok = false;
+  bool wrap_syscalls = false;
   bool force = false;
 };
 
@@ -100,17 +101,25 @@ Result<Variables> variables_of(const std::string& spec, const Config& config) {
 constexpr const char* kHowToAllow =
     "set vm.unprivileged_userfaultfd=1 (sysctl), give access to /dev/userfaultfd or CAP_SYS_PTRACE";
 
-Status check_userfault(const UserfaultFacts& facts, bool user_mode_ok) {
+Status check_userfault(const Userfault& userfault, std::optional<Mechanism> mechanism,
+                       bool user_mode_will_do) {
+  const UserfaultFacts& facts = userfault.facts();
   if (facts.source == UserfaultSource::none) {
     return fail(Code::unavailable, "no userfaultfd here; {} ({})", kHowToAllow, facts.reason);
   }
-  if (!facts.move) {
-    return fail(Code::unavailable, "this kernel has no UFFDIO_MOVE, which came with Linux 6.8");
+  char why[224] = {};
+  const bool moves = (!mechanism || *mechanism == Mechanism::uffd_move) && facts.move;
+  const bool copies =
+      (!mechanism || *mechanism == Mechanism::copy) && userfault.probe_copy(why, sizeof(why));
+  if (!moves && !copies) {
+    return fail(Code::unavailable,
+                "this kernel has neither UFFDIO_MOVE (Linux 6.8) nor what replaces it: {}",
+                why[0] != '\0' ? why : "another mechanism was asked for");
   }
-  if (facts.source == UserfaultSource::user_mode && !user_mode_ok) {
+  if (facts.source == UserfaultSource::user_mode && !user_mode_will_do) {
     return fail(Code::unavailable,
                 "only user-mode userfaultfd here: system calls on absent pages fail with EFAULT; "
-                "{}, or go on with --user-mode-ok",
+                "{}; or have tiermem make them: --wrap-syscalls (--user-mode-ok lets them fail)",
                 kHowToAllow);
   }
   return {};
@@ -275,12 +284,18 @@ int run(const Arguments& arguments) {
   if (program.obstacle != Obstacle::none && (unfound || !arguments.force)) {
     return complain_about(program);
   }
-  if (!config->userfault) {
+  if (config->userfault == UserfaultUse::off) {
     return complain(kUsage, "userfault=off: without it nothing is tiered under a program");
   }
-  const Status allowed = check_userfault(Userfault::open(true).facts(), arguments.user_mode_ok);
+  const Userfault userfault = Userfault::open(config->userfault);
+  const Status allowed = check_userfault(userfault, config->mechanism,
+                                         arguments.user_mode_ok || arguments.wrap_syscalls);
   if (!allowed.ok()) {
     return complain(allowed);
+  }
+  // Where the kernel's faults are served it is not needed, and the program is spared the price.
+  if (arguments.wrap_syscalls && userfault.facts().source == UserfaultSource::user_mode) {
+    variables->emplace_back("TIERMEM_WRAP_SYSCALLS", "1");
   }
   const auto library = find_preload();
   if (!library.ok()) {
@@ -309,6 +324,9 @@ void add_run(CLI::App& program, const std::vector<std::string>& after_dashes, in
   command->add_flag("--live", arguments->live, "One line on the terminal while it runs");
   command->add_option("--json", arguments->json, "Write the figures to this file at the end");
   command->add_option("--log", arguments->log, "Log of its processes, as warn or info:FILE");
+  command->add_flag("--wrap-syscalls", arguments->wrap_syscalls,
+                    "Where only user-mode userfaultfd can be had: make the program's system calls "
+                    "on absent pages for it");
   command->add_flag("--user-mode-ok", arguments->user_mode_ok,
                     "Go on where system calls on absent pages fail with EFAULT");
   command->add_flag("--force", arguments->force,

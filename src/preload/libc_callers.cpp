@@ -1,4 +1,4 @@
-// The code of libc is where its functions are, to the end of their segment.
+// The code of libc and of the loader is the segment in which their functions are.
 #include "preload/libc_callers.hpp"
 
 #include <dlfcn.h>
@@ -6,6 +6,7 @@
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 
 #include <algorithm>
 #include <array>
@@ -13,7 +14,7 @@
 namespace tiermem::preload {
 
 namespace detail {
-constinit Code libc{};
+constinit Code libc{}, loader{};
 }
 
 namespace {
@@ -22,16 +23,20 @@ constinit std::array<detail::Code, 4> g_generous{};
 
 int look(dl_phdr_info* info, std::size_t, void*) {
   const char* const slash = strrchr(info->dlpi_name, '/');
-  if (slash == nullptr || strcmp(slash + 1, "libc.so.6") != 0) {
+  const bool is_libc = slash != nullptr && strcmp(slash + 1, "libc.so.6") == 0;
+  // Its name differs from machine to machine; where it lies, the kernel tells.
+  const bool is_loader = info->dlpi_addr == ::getauxval(AT_BASE) && info->dlpi_addr != 0;
+  if (!is_libc && !is_loader) {
     return 0;
   }
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const ElfW(Phdr)& segment = info->dlpi_phdr[i];
     if (segment.p_type == PT_LOAD && (segment.p_flags & PF_X) != 0) {
-      detail::libc = {info->dlpi_addr + segment.p_vaddr, segment.p_memsz};
+      (is_libc ? detail::libc : detail::loader) = {info->dlpi_addr + segment.p_vaddr,
+                                                   segment.p_memsz};
     }
   }
-  return 1;
+  return 0;
 }
 
 detail::Code code_of(const char* name) {

@@ -1,4 +1,4 @@
-// Which callers of malloc are libc itself. Found once, at start; any thread.
+// Which callers of malloc are libc itself or the dynamic loader. Found once, at start; any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,18 @@ struct Code {
     return reinterpret_cast<std::uintptr_t>(address) - begin < bytes;
   }
 };
-extern Code libc;  // Constant once found.
+extern Code libc, loader;  // Constant once found.
 }  // namespace detail
 
 void find_libc();
 
 inline bool is_libc(const void* caller) {
-  return detail::libc.contains(caller);
+  return detail::libc.contains(caller) || detail::loader.contains(caller);
+}
+/// The loader makes each thread's table of thread-local storage, which threads of tiermem's own
+/// inherit with the stacks of those that have ended.
+inline bool is_loader(const void* caller) {
+  return detail::loader.contains(caller);
 }
 /// Of callers in libc: false for those that hand the block to the program as its own (strdup,
 /// getline), of which there may be gigabytes.

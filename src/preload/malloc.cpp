@@ -3,8 +3,8 @@
 // then from tiermem's arena, with its size in front of it. free() tells them apart by address: the
 // arena is one range, and of the others only a large block can be at a multiple of 2 MiB, about.
 //
-// What libc itself asks for stays in plain memory: it touches streams and name service tables in
-// the midst of a fork, when nobody can bring them.
+// What libc itself and the loader ask for stays in plain memory: they touch streams, name service
+// tables and the tables of thread-local storage in the midst of a fork, when nobody can bring them.
 //
 // Threads: any, from before main until after the last exit handler. Never writes to a descriptor.
 #include <malloc.h>
@@ -119,14 +119,16 @@ void* large_block(std::size_t bytes) {
   return allocate_slowly(bytes, kLeastAlign, false);
 }
 
-// Streams and tables are small.
+// Streams and tables are small; the loader's grow with the number of libraries.
+bool plain_for_libc(std::size_t bytes, const void* caller) {
+  constexpr std::size_t kMostForLibc = 4096, kMostForLoader = 65536;
+  return !inside_tiermem() && bytes <= (is_loader(caller) ? kMostForLoader : kMostForLibc) &&
+         stays_plain(caller);
+}
+
 [[gnu::noinline]] void* allocate_for_libc(std::size_t bytes, bool zero,
                                           const void* caller) noexcept {
-  constexpr std::size_t kMostForLibc = 4096;
-  void* block = nullptr;
-  if (!inside_tiermem() && bytes <= kMostForLibc && stays_plain(caller)) {
-    block = plain_block(bytes, zero);
-  }
+  void* const block = plain_for_libc(bytes, caller) ? plain_block(bytes, zero) : nullptr;
   return block != nullptr ? block : allocate_slowly(bytes, kLeastAlign, zero);
 }
 
@@ -174,10 +176,17 @@ std::size_t usable(const void* block) {
 
 void* move_block(void* block, std::size_t from, std::size_t to) {
   void* const moved = allocate(to);
-  if (moved != nullptr) {
-    memcpy(moved, block, from < to ? from : to);
-    release(block);
+  if (moved == nullptr) {
+    return nullptr;
   }
+  const std::size_t bytes = std::min(from, to);
+  Region region;
+  if (is_large(block, region) && is_large(moved, region)) {
+    move_part({static_cast<std::byte*>(block), bytes}, static_cast<std::byte*>(moved));
+  } else {
+    memcpy(moved, block, bytes);
+  }
+  release(block);
   return moved;
 }
 
@@ -206,6 +215,19 @@ void* resize(void* block, std::size_t bytes) {
                                                  : tiermem_je_rallocx(block, bytes, 0);
   if (moved == nullptr) {
     errno = ENOMEM;
+  }
+  return moved;
+}
+
+// In place, or in the arena of the thread, a block would not stay plain.
+void* resize_for_libc(void* block, std::size_t bytes, const void* caller) {
+  if (bytes == 0 || !plain_for_libc(bytes, caller)) {
+    return resize(block, bytes);
+  }
+  void* const moved = allocate_for_libc(bytes, false, caller);
+  if (moved != nullptr && block != nullptr) {
+    memcpy(moved, block, std::min(usable(block), bytes));
+    release(block);
   }
   return moved;
 }
@@ -276,6 +298,10 @@ TIERMEM_INTERPOSED void* calloc(size_t count, size_t each) noexcept {
 }
 
 TIERMEM_INTERPOSED void* realloc(void* block, size_t bytes) noexcept {
+  const void* const caller = __builtin_return_address(0);
+  if (is_libc(caller)) [[unlikely]] {
+    return resize_for_libc(block, bytes, caller);
+  }
   return resize(block, bytes);
 }
 

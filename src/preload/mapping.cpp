@@ -116,14 +116,14 @@ int lock(const void* address, std::size_t length, unsigned flags) {
                     static_cast<int>(flags), plain_lock);
 }
 
-// What grows beyond its window, or is a part of it, gets a window of its own, and the bytes a copy.
+// What grows beyond its window, or is a part of it, gets a window of its own, and the bytes move.
 void* move_mapping(Part from, std::size_t to) {
   std::byte* const moved = new_mapping(std::max(to, settings().mapping));
   if (moved == nullptr) {
     errno = ENOMEM;
     return MAP_FAILED;
   }
-  memcpy(moved, from.begin, std::min(from.length, to));
+  move_part({from.begin, std::min(from.length, to)}, moved);
   (void)unmap_parts(from, plain_unmap);
   return moved;
 }

@@ -1,12 +1,11 @@
 // Processes that are made without the handlers of fork: _Fork and clone. What the handlers do is
 // done around the call. A system call by number is not seen. Whoever forks, from any thread.
-#include <dlfcn.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <unistd.h>
 
-#include "base/arena.hpp"
+#include "preload/next.hpp"
 #include "preload/region.hpp"
 #include "preload/start.hpp"
 #include "runtime/fork.hpp"
@@ -15,12 +14,6 @@
 
 namespace tiermem::preload {
 namespace {
-
-template <typename Function>
-Function next(const char* name) {
-  const ArenaScope inside;
-  return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
-}
 
 void before() {
   before_fork_of_program();

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <mutex>
+#include <new>
 #include <shared_mutex>
 
 #include "base/arena.hpp"
@@ -30,6 +30,7 @@ struct Entry : Region {
   Map<std::byte*, std::size_t> unmapped;  // Parts that the program has unmapped; never adjacent.
   std::size_t live = 0;
   Vector<Pin> pins;
+  bool undumped = false;  // Parts are not for core dumps.
   bool overlaid = false;  // Something else was mapped over a part: the window is never reused.
 };
 
@@ -50,6 +51,24 @@ constinit std::atomic<std::uint64_t> g_tiered{0};  // Statistics.
 Table& table() {
   return *std::launder(reinterpret_cast<Table*>(g_table_room));
 }
+
+// How often this thread has the table for itself: a handler that interrupts it must not wait.
+thread_local constinit unsigned t_writing = 0;
+
+/// The table, for this thread alone.
+class Writing {
+ public:
+  Writing() {
+    ++t_writing;
+    table().mutex.lock();
+  }
+  ~Writing() {
+    table().mutex.unlock();
+    --t_writing;
+  }
+  Writing(const Writing&) = delete;
+  Writing& operator=(const Writing&) = delete;
+};
 
 void make_table() {
   static const bool made = [] {
@@ -142,6 +161,11 @@ void unpin_inside(Entry& entry, Part part) {
   });
 }
 
+Part whole_pages_of(Part part) {
+  const std::size_t head = number(part.begin) % kPage;
+  return {part.begin - head, (head + part.length + kPage - 1) / kPage * kPage};
+}
+
 void discard(Entry& entry, Part part) {
   const Access access = access_of(entry, part, kDiscard);
   if (const Status status = context()->advise({&access, 1}, Advice::dont_need); !status.ok()) {
@@ -194,6 +218,14 @@ void note_mapped(Entry& entry, Part part) {
   }
 }
 
+// Who gets the addresses next begins without the advice; and a mapping that it has cut in two is
+// one again.
+void forget_advice(const Entry& entry, Part part) {
+  if (entry.undumped) {
+    (void)tiermem_plain_madvise(part.begin, part.length, MADV_DODUMP);
+  }
+}
+
 void end_entry(Map<std::byte*, Entry>::iterator at) {
   Entry& entry = at->second;
   g_tiered -= entry.length;
@@ -206,6 +238,7 @@ void end_entry(Map<std::byte*, Entry>::iterator at) {
     (void)plain_munlock(pin.part.begin, pin.part.length);
     (void)context()->release({&pin.view, 1});
   }
+  forget_advice(entry, {entry.begin, entry.length});
   (void)context()->free(entry.buffer);
   table().entries.erase(at);
 }
@@ -222,6 +255,7 @@ int unmap_part(Entry& entry, Part part) {
   } else if (!entry.overlaid) {
     (void)tiermem_plain_mprotect(part.begin, part.length, PROT_READ | PROT_WRITE);
     unpin_inside(entry, part);
+    forget_advice(entry, part);
     discard(entry, part);
   }
   return 0;
@@ -262,6 +296,9 @@ int advise_part(Entry& entry, Part part, int advice) {
     case MADV_WIPEONFORK:
       errno = EINVAL;  // As from a kernel that has not got it.
       return -1;
+    case MADV_DONTDUMP:
+      std::atomic_ref(entry.undumped).store(true);  // Others may give it at the same time.
+      [[fallthrough]];
     default:
       // What concerns the mapping and not its pages (core dumps, children, populating).
       return tiermem_plain_madvise(part.begin, part.length, advice);
@@ -275,13 +312,19 @@ int advise_part(Entry& entry, Part part, int advice) {
 std::byte* create_region(Use use, std::size_t length, std::size_t capacity, std::size_t extent) {
   const ArenaScope inside;
   make_table();
+  if (capacity < length || capacity > static_cast<std::size_t>(PTRDIFF_MAX) - extent) {
+    return nullptr;  // It wrapped, or would.
+  }
   BufferOptions options;
   options.flags = kMapped;
   options.extent_bytes = extent;
   options.label = use == Use::heap ? "heap" : use == Use::block ? "malloc" : "mmap";
+  // Of whole extents: what is cut off at the end is emptied to the last byte, for who grows again.
+  const auto in_extents = [extent](std::size_t n) { return (n + extent - 1) / extent * extent; };
+  capacity = in_extents(capacity);
   auto buffer = context()->alloc(capacity, options);
-  if (!buffer.ok() && capacity > length && length != 0) {
-    capacity = length;
+  if (!buffer.ok() && capacity > in_extents(length) && length != 0) {
+    capacity = in_extents(length);
     buffer = context()->alloc(capacity, options);
   }
   if (!buffer.ok()) {
@@ -294,11 +337,11 @@ std::byte* create_region(Use use, std::size_t length, std::size_t capacity, std:
   }
   std::byte* const begin = *address;
   {
-    const std::unique_lock lock(table().mutex);
+    const Writing lock;
     Entry& entry = table().entries[begin];
     entry.begin = begin;
     entry.length = entry.live = length;
-    entry.capacity = (capacity + extent - 1) / extent * extent;
+    entry.capacity = capacity;
     entry.buffer = buffer->detach();
     entry.use = use;
   }
@@ -336,12 +379,44 @@ bool find_region(const void* address, Region& region) {
   return true;
 }
 
+Stretch stretch_at(const void* address, std::size_t length) {
+  if (!touches_regions(address, 1)) {
+    return {length, false};
+  }
+  if (t_writing != 0) {
+    return {length, true};
+  }
+  const std::shared_lock lock(table().mutex);
+  auto* const at = static_cast<std::byte*>(const_cast<void*>(address));
+  const auto most = [&](const std::byte* end) {
+    return std::min(length, static_cast<std::size_t>(end - at));
+  };
+  const auto found = at_or_after(at);
+  if (found == table().entries.end()) {
+    return {length, false};
+  }
+  const Entry& entry = found->second;
+  if (entry.begin > at) {
+    return {most(entry.begin), false};
+  }
+  Stretch stretch{most(entry.begin + entry.capacity), true};
+  for (const Pin& pin : entry.pins) {
+    if (pin.part.begin <= at && at < pin.part.end()) {
+      return {most(pin.part.end()), false};
+    }
+    if (pin.part.begin > at) {
+      stretch.bytes = std::min(stretch.bytes, most(pin.part.begin));
+    }
+  }
+  return stretch;
+}
+
 bool free_region(std::byte* begin, Use use) {
   if (!touches_regions(begin, 1)) {
     return false;
   }
   const ArenaScope inside;
-  const std::unique_lock lock(table().mutex);
+  const Writing lock;
   const auto found = table().entries.find(begin);
   if (found == table().entries.end() || found->second.use != use) {
     return false;
@@ -352,7 +427,7 @@ bool free_region(std::byte* begin, Use use) {
 
 void resize_region(std::byte* begin, std::size_t length) {
   const ArenaScope inside;
-  const std::unique_lock lock(table().mutex);
+  const Writing lock;
   Entry& entry = table().entries.at(begin);
   if (length < entry.length) {
     discard(entry, {begin + length, entry.capacity - length});
@@ -362,13 +437,25 @@ void resize_region(std::byte* begin, std::size_t length) {
   entry.length = length;
 }
 
+void move_part(Part from, std::byte* to) {
+  Region source, target;
+  if (find_region(from.begin, source) && find_region(to, target) &&
+      context()
+          ->move_bytes(target.buffer, static_cast<std::uint64_t>(to - target.begin), source.buffer,
+                       static_cast<std::uint64_t>(from.begin - source.begin), from.length)
+          .ok()) {
+    return;
+  }
+  memcpy(to, from.begin, from.length);
+}
+
 int unmap_parts(Part range, Rest rest) {
-  const std::unique_lock lock(table().mutex);
+  const Writing lock;
   return for_parts(range, 0, rest, unmap_part);
 }
 
 int renew_part(Part range) {
-  const std::unique_lock lock(table().mutex);
+  const Writing lock;
   return for_parts(range, 0, nullptr, [](Entry& entry, Part part) {
     if (tiermem_plain_mprotect(part.begin, part.length, PROT_READ | PROT_WRITE) != 0) {
       return -1;
@@ -381,7 +468,7 @@ int renew_part(Part range) {
 }
 
 int protect_parts(Part range, int protection, Rest rest) {
-  const std::unique_lock lock(table().mutex);
+  const Writing lock;
   return for_parts(range, protection, rest, [&](Entry& entry, Part part) {
     const bool plain = protection == (PROT_READ | PROT_WRITE);
     if (!plain && !pin(entry, part)) {
@@ -402,7 +489,7 @@ int advise_parts(Part range, int advice, Rest rest) {
 }
 
 int lock_parts(Part range, int flags, Rest rest) {
-  const std::unique_lock lock(table().mutex);
+  const Writing lock;
   return for_parts(range, flags, rest, [&](Entry& entry, Part part) {
     return pin(entry, part) ? plain_mlock(part.begin, part.length, static_cast<unsigned>(flags))
                             : -1;
@@ -410,7 +497,7 @@ int lock_parts(Part range, int flags, Rest rest) {
 }
 
 int unlock_parts(Part range, Rest rest) {
-  const std::unique_lock lock(table().mutex);
+  const Writing lock;
   return for_parts(range, 0, rest, [&](Entry& entry, Part part) {
     const int result = plain_munlock(part.begin, part.length);
     unpin_inside(entry, part);
@@ -419,7 +506,7 @@ int unlock_parts(Part range, Rest rest) {
 }
 
 bool leave_tiers(Part range) {
-  const std::unique_lock lock(table().mutex);
+  const Writing lock;
   return for_parts(
              range, 0, [](std::byte*, std::size_t, int) { return 0; },
              [&](Entry& entry, Part part) {
@@ -437,7 +524,7 @@ bool pin_all() {
     return true;
   }
   const ArenaScope inside;
-  const std::unique_lock lock(table().mutex);
+  const Writing lock;
   return std::all_of(table().entries.begin(), table().entries.end(), [](auto& at) {
     Entry& entry = at.second;
     return entry.length == 0 || pin(entry, {entry.begin, entry.length});
@@ -457,8 +544,32 @@ void bring_stack(const void* top) {
   }
 }
 
+bool keep_resident(Part part) {
+  if (!have_table() || !touches_regions(part.begin, part.length)) {
+    return true;
+  }
+  const Writing lock;
+  return for_parts(
+             whole_pages_of(part), 0, [](std::byte*, std::size_t, int) { return 0; },
+             [](Entry& entry, Part piece) { return pin(entry, piece) ? 0 : -1; }) == 0;
+}
+
+void let_leave(Part part) {
+  if (!have_table() || !touches_regions(part.begin, part.length)) {
+    return;
+  }
+  const Writing lock;
+  (void)for_parts(
+      whole_pages_of(part), 0, [](std::byte*, std::size_t, int) { return 0; },
+      [](Entry& entry, Part piece) {
+        unpin_inside(entry, piece);
+        return 0;
+      });
+}
+
 void lock_regions() {
   if (have_table()) {
+    ++t_writing;
     table().mutex.lock();
   }
 }
@@ -466,12 +577,14 @@ void lock_regions() {
 void unlock_regions() {
   if (have_table()) {
     table().mutex.unlock();
+    --t_writing;
   }
 }
 
 void renew_regions_lock() {
   if (have_table()) {
     new (&table().mutex) std::shared_mutex;
+    --t_writing;
   }
 }
 

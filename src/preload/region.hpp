@@ -43,6 +43,14 @@ bool find_region(const void* address, Region& region);
 /// Is any byte of the part in a region? The quick answer to most calls.
 bool touches_regions(const void* address, std::size_t length);
 
+/// The beginning of a range: of one kind, and how long.
+struct Stretch {
+  std::size_t bytes = 0;
+  bool may_be_absent = false;  ///< In a region, and may leave memory; else the kernel's as it is.
+};
+/// Also in handlers of signals, of threads that hold the lock too: these are told the worst.
+Stretch stretch_at(const void* address, std::size_t length);
+
 /// Bytes that the program has in regions.
 std::uint64_t tiered_bytes();
 
@@ -51,6 +59,10 @@ bool free_region(std::byte* begin, Use use);
 /// The program's length becomes another, up to the capacity. What is cut off reads as zeros when
 /// it comes again.
 void resize_region(std::byte* begin, std::size_t length);
+
+/// The bytes of a part of one region become those of another, at `to`, and the part reads as zeros.
+/// What is not in memory is neither read nor written.
+void move_part(Part from, std::byte* to);
 
 // These act on the parts of a range that are in regions, whole pages; `rest` is called for the
 // others. They return 0, or -1 with errno.
@@ -70,6 +82,11 @@ bool pin_all();
 
 /// A stack grows down from `top`, and may be in a region: its next pages are brought in.
 void bring_stack(const void* top);
+
+/// The part of a region that the kernel itself writes at any time, a stack for signals, comes in
+/// and stays until `let_leave`. False: it does not fit. What is in no region is as it is.
+bool keep_resident(Part part);
+void let_leave(Part part);
 
 /// Around fork.
 void lock_regions();

@@ -95,7 +95,10 @@ void follow(Context* context, std::uint64_t budget) {
   }
 }
 
+// Once this process has its seat.
 void start_following(Context& context, std::uint64_t budget) {
+  context.impl().observe(tell, kTellNs);
+  context.impl().on_refusal([](const char* why) { seat().say(why); });
   try {
     std::thread(follow, &context, budget).detach();
   } catch (const std::system_error&) {
@@ -118,8 +121,6 @@ void follow_run(Context& context) {
   if (!seat().joined()) {
     return;
   }
-  context.impl().observe(tell, kTellNs);
-  context.impl().on_refusal([](const char* why) { seat().say(why); });
   start_following(context, context.stats().dram_budget);
 }
 

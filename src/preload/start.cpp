@@ -19,6 +19,7 @@
 #include "preload/region.hpp"
 #include "preload/share.hpp"
 #include "preload/tiering.hpp"
+#include "preload/wrap.hpp"
 #include "runtime/fork.hpp"
 
 namespace tiermem::preload {
@@ -72,6 +73,7 @@ void start_process() {
     (void)arena_enclose(std::bit_floor(std::min(kArenaBytes, host::address_space_limit() / 16)));
     keep_descriptors_out_of_the_way();
     find_libc();
+    prepare_wrapping();
     register_fork_handlers();
     ::pthread_atfork(before_fork_of_program, after_fork_of_program_in_parent,
                      after_fork_of_program_in_child);

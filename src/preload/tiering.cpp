@@ -10,6 +10,7 @@
 #include "base/arena.hpp"
 #include "base/log.hpp"
 #include "preload/share.hpp"
+#include "preload/wrap.hpp"
 #include "runtime/context_impl.hpp"
 #include "runtime/options.hpp"
 
@@ -49,6 +50,11 @@ Settings read_settings() {
 bool start() {
   Stage expected = Stage::off;
   if (!g_stage.compare_exchange_strong(expected, Stage::starting)) {
+    return false;
+  }
+  if (const char* why = nullptr; wrapping() && !start_wrapping(why)) {
+    log_error("no memory of this process is tiered: its system calls cannot be wrapped: {}", why);
+    g_stage.store(Stage::stopped);
     return false;
   }
   const std::uint64_t share = join_run();

@@ -65,6 +65,19 @@ int exit_of(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + status;
 }
 
+/// Of a child that may wait for ever before it comes to its own code: ended after a minute.
+int exit_in_time(pid_t child) {
+  int status = 0;
+  for (int i = 0; i < 6000; ++i) {
+    if (waitpid(child, &status, WNOHANG) == child) {
+      return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + status;
+    }
+    usleep(10000);
+  }
+  kill(child, SIGKILL);
+  return exit_of(child);
+}
+
 TEST(Fork, parent_and_child_have_bytes_of_their_own) {
   Blocks blocks;
   blocks.write(1);
@@ -160,6 +173,54 @@ TEST(Fork, while_threads_write) {
   }
   for (std::uint64_t* counter : counters) {
     free(counter);
+  }
+  EXPECT_EQ(blocks.wrong(1), 0u);
+}
+
+/// Where the calling thread's table of thread-local storage is.
+void* thread_table() {
+#if defined(__x86_64__)
+  return static_cast<void**>(__builtin_thread_pointer())[1];
+#else
+  return static_cast<void**>(__builtin_thread_pointer())[0];
+#endif
+}
+
+// The child's first threads are tiermem's own. They get the stacks of the threads that are not in
+// the child, with the tables of thread-local storage that were made for those, while nobody can
+// bring a page.
+TEST(Fork, while_threads_wait) {
+  constexpr std::uintptr_t kPage = 4096;
+  Blocks blocks;
+  blocks.write(1);
+  std::atomic<unsigned> waiting{0};
+  std::atomic<bool> stop{false};
+  std::vector<void*> tables(4);
+  std::vector<std::thread> threads;
+  for (void*& table : tables) {
+    threads.emplace_back([&] {
+      table = thread_table();
+      ++waiting;
+      stop.wait(false);
+    });
+  }
+  while (waiting != tables.size()) {
+    usleep(1000);
+  }
+  for (void* const table : tables) {
+    const auto page = reinterpret_cast<std::uintptr_t>(table) / kPage * kPage;
+    EXPECT_EQ(madvise(reinterpret_cast<void*>(page), kPage, MADV_PAGEOUT), 0) << strerror(errno);
+  }
+  const pid_t child = fork();
+  if (child == 0) {
+    std::thread([&] { blocks.write(2); }).join();
+    _exit(blocks.wrong(2) == 0 ? 0 : 1);
+  }
+  EXPECT_EQ(exit_in_time(child), 0);
+  stop = true;
+  stop.notify_all();
+  for (std::thread& thread : threads) {
+    thread.join();
   }
   EXPECT_EQ(blocks.wrong(1), 0u);
 }

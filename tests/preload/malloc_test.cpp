@@ -131,6 +131,25 @@ TEST(Malloc, a_large_block_grows_in_place_and_reads_zeros_of_nobody) {
   free(block);
 }
 
+// Twice the budget, in a program that doubles its table again and again.
+TEST(Malloc, a_block_larger_than_memory_grows_without_a_wrong_byte) {
+  std::size_t bytes = 8 * kMiB;
+  void* block = malloc(bytes);
+  put_words(block, bytes, 5);
+  while (bytes < 2 * kBudget) {
+    block = realloc(block, 2 * bytes);
+    ASSERT_NE(block, nullptr);
+    EXPECT_EQ(wrong_words(block, bytes, 5), 0u) << bytes;
+    EXPECT_EQ(nonzero_words(static_cast<std::byte*>(block) + bytes, bytes), 0u) << bytes;
+    bytes *= 2;
+    put_words(block, bytes, 5);
+  }
+  block = realloc(block, bytes / 8);
+  ASSERT_NE(block, nullptr);
+  EXPECT_EQ(wrong_words(block, bytes / 8, 5), 0u);
+  free(block);
+}
+
 TEST(Malloc, alignments_are_kept_up_to_large_ones) {
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{5000}, kMiB, 6 * kMiB}) {
     for (std::size_t align = 8; align <= 8 * kMiB; align *= 2) {

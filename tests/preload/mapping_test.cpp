@@ -49,10 +49,11 @@ class Mapping : public testing::TestWithParam<std::size_t> {
     put_words(at_, bytes_, 1);
   }
   /// All of it leaves memory, but for what may not. Again if need be: what was read ahead may still
-  /// arrive.
+  /// arrive, and what could not leave is let alone for some milliseconds.
   void evict(std::size_t stays = 0) {
-    for (int tries = 0; tries < 100 && (tries == 0 || present_pages(at_, bytes_) > stays);
-         ++tries) {
+    ASSERT_EQ(madvise(at_, bytes_, MADV_PAGEOUT), 0);
+    for (int tries = 0; tries < 5000 && present_pages(at_, bytes_) > stays; ++tries) {
+      usleep(1000);
       ASSERT_EQ(madvise(at_, bytes_, MADV_PAGEOUT), 0);
     }
     ASSERT_LE(present_pages(at_, bytes_), stays);
@@ -91,6 +92,16 @@ TEST_P(Mapping, advice_that_it_is_not_needed_makes_zeros_of_whole_pages) {
   errno = 0;
   EXPECT_EQ(madvise(at_ + 1, kPage, MADV_NORMAL), -1);
   EXPECT_EQ(errno, EINVAL);
+}
+
+// The kernel cuts the mapping in two for it, in the middle of an extent.
+TEST_P(Mapping, a_part_without_core_dumps_leaves_and_comes_like_the_rest) {
+  ASSERT_EQ(madvise(at_ + kPage, bytes_ / 2 / kPage * kPage, MADV_DONTDUMP), 0);
+  for (int round = 0; round < 3; ++round) {
+    evict();
+    EXPECT_EQ(wrong_words(at_, bytes_, 1 + round), 0u);
+    put_words(at_, bytes_, 2 + round);
+  }
 }
 
 TEST_P(Mapping, is_unmapped_in_pieces) {
@@ -219,6 +230,17 @@ TEST_P(Mapping, mremap_keeps_the_bytes) {
     bytes_ = next;
     put_words(at_, bytes_, 1);
   }
+}
+
+TEST_P(Mapping, what_mremap_cut_off_is_zero_when_it_grows_again) {
+  const std::size_t half = bytes_ / 2 / kPage * kPage;
+  evict();
+  ASSERT_EQ(mremap(at_, bytes_, half, 0), at_);
+  void* const grown = mremap(at_, half, bytes_, MREMAP_MAYMOVE);
+  ASSERT_NE(grown, MAP_FAILED);
+  at_ = static_cast<std::byte*>(grown);
+  EXPECT_EQ(wrong_words(at_, half, 1), 0u);
+  EXPECT_EQ(nonzero_words(at_ + half, bytes_ - half), 0u);
 }
 
 TEST_P(Mapping, system_calls_reach_evicted_pages) {

@@ -194,10 +194,14 @@ def prepare_llama(folder):
     environment(folder, NUMPY, os.path.join(LLM, "requirements-llama.txt"))
 
 
+def llama_command(folder):
+    return [f"{folder}/venv/bin/python", f"{JOBS}/generate.py",
+            os.path.join(os.path.abspath(model_folder()), GGUF)]
+
+
 def run_llama(session, folder):
     path = os.path.join(session.folder, "tokens.txt")
-    session.run([f"{folder}/venv/bin/python", f"{JOBS}/generate.py",
-                 os.path.join(os.path.abspath(model_folder()), GGUF)], stdout=path)
+    session.run(llama_command(folder), stdout=path)
     return digest(path)
 
 

@@ -29,13 +29,15 @@ class TooSlow(Exception):
 
 
 class Session:
-    def __init__(self, manner, folder, limit_s, tiermem=None, dram=None, nvme=None):
+    def __init__(self, manner, folder, limit_s, tiermem=None, dram=None, nvme=None, cgroup=None):
         self.manner = manner      # plain, tiermem, swap, zswap
         self.folder = folder      # Where the program's output goes.
         self.limit_s = limit_s
         self.tiermem = tiermem    # The program `tiermem`.
         self.dram = dram          # The budget in bytes; None where there is none.
         self.nvme = nvme          # As --nvme takes it.
+        # The control group's limit in bytes; None: none, or with swap and zswap the budget.
+        self.cgroup = cgroup or (dram if manner in ("swap", "zswap") else None)
         self.peak = 0             # Anonymous bytes, all processes together.
         self.seconds = 0.0
         self.reports = []         # What `tiermem run --json` wrote, one of each start.
@@ -44,7 +46,7 @@ class Session:
         self._too_slow = False
 
     def __enter__(self):
-        self._group = Group.make(self.dram if self.manner in ("swap", "zswap") else None)
+        self._group = Group.make(self.cgroup)
         self._begin = time.monotonic()
         self._sampler = threading.Thread(target=self._sample)
         self._sampler.start()

@@ -1,6 +1,8 @@
 """llama.cpp: generate.py MODEL.gguf. Reads the file into memory instead of mapping it, and prints
-the likeliest tokens after a prompt with a digest of all logits."""
+the likeliest tokens after a prompt, each as soon as it is known, and a digest of all logits. THREADS in
+the environment says with how many threads (2)."""
 import hashlib
+import os
 import sys
 
 import numpy as np
@@ -28,7 +30,7 @@ model = Model(sys.argv[1], options)
 options = llama_cpp.LlamaContextParams()
 options.n_ctx = 4096
 options.n_batch = options.n_ubatch = 512
-options.n_threads = options.n_threads_batch = 2
+options.n_threads = options.n_threads_batch = int(os.environ.get("THREADS", "2"))
 context = llama_cpp.LlamaContext(model, options)
 tokens, new, total = list(PROMPT), list(PROMPT), hashlib.sha256()
 for _ in range(TOKENS):
@@ -40,4 +42,5 @@ for _ in range(TOKENS):
     total.update(logits)
     new = [int(np.argmax(logits))]
     tokens += new
-print(tokens, total.hexdigest())
+    print(new[0], flush=True)
+print(total.hexdigest())

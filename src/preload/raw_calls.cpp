@@ -1,0 +1,196 @@
+// syscall(2), by which programs make calls that libc has no name for, and the interfaces whose
+// memory the kernel uses after the call that names it: io_uring, and the kernel's asynchronous I/O.
+// Where system calls are wrapped these are answered as by a kernel without them, for tiermem could
+// not keep pages in their place until the kernel is done.
+//
+// Threads: any. Without wrapping everything is as in libc.
+#include <aio.h>
+#include <errno.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+
+#include "preload/next.hpp"
+#include "preload/transfers.hpp"
+#include "preload/wrap.hpp"
+#include "preload/wrapped_calls.hpp"
+
+#if defined(__x86_64__)
+
+#define TIERMEM_INTERPOSED __attribute__((visibility("default")))
+
+namespace tiermem::preload {
+namespace {
+
+bool is_refused(long number) {
+  return (number == SYS_io_uring_setup || number == SYS_io_setup) && !inside_tiermem();
+}
+
+bool refuses() {
+  return wrapping() && !inside_tiermem();
+}
+
+bool refuses(const aiocb& request) {
+  return wrapping() && in_wrapped_range(const_cast<const void*>(request.aio_buf));
+}
+
+int not_here() {
+  errno = ENOSYS;
+  return -1;
+}
+
+bool refers_to_regions(long number, const std::uint64_t (&a)[6]) {
+  const auto pointer = [](std::uint64_t address) { return reinterpret_cast<void*>(address); };
+  switch (number) {
+    case SYS_readv:
+    case SYS_writev:
+    case SYS_preadv:
+    case SYS_pwritev:
+    case SYS_preadv2:
+    case SYS_pwritev2:
+      return any_wrapped(static_cast<const iovec*>(pointer(a[1])), a[2]);
+    case SYS_sendmsg:
+    case SYS_recvmsg:
+      return any_wrapped(static_cast<const msghdr*>(pointer(a[1])));
+    case SYS_execve:
+    case SYS_execveat:
+      return true;  // It is found out where the strings are looked at.
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+}  // namespace tiermem::preload
+
+using namespace tiermem::preload;  // NOLINT: the definitions below are C's.
+
+extern "C" {
+
+// By number: is it looked at? Read by syscall() below.
+extern __attribute__((visibility("hidden"))) const std::array<std::uint8_t, 512>
+    tiermem_syscall_looked_at;
+constinit const std::array<std::uint8_t, 512> tiermem_syscall_looked_at = [] {
+  std::array<std::uint8_t, 512> numbers{};
+  for (const long number :
+       {SYS_readv, SYS_writev, SYS_preadv, SYS_pwritev, SYS_preadv2, SYS_pwritev2, SYS_sendmsg,
+        SYS_recvmsg, SYS_execve, SYS_execveat, SYS_io_setup, SYS_io_uring_setup}) {
+    numbers[static_cast<std::size_t>(number)] = 1;
+  }
+  return numbers;
+}();
+
+// Of the calls that syscall() does not make by itself: see there.
+__attribute__((visibility("hidden"))) long tiermem_syscall_slowly(long number, std::uint64_t a,
+                                                                  std::uint64_t b, std::uint64_t c,
+                                                                  std::uint64_t d, std::uint64_t e,
+                                                                  std::uint64_t f) {
+  const std::uint64_t arguments[6] = {a, b, c, d, e, f};
+  long result = -ENOSYS;
+  if (!wrapping() || (!is_refused(number) && !refers_to_regions(number, arguments))) {
+    result = pass({number, {a, b, c, d, e, f}});
+  } else if (!is_refused(number)) {
+    result = wrapped_call({number, {a, b, c, d, e, f}});
+  }
+  if (result < 0 && result > -4096) {
+    errno = static_cast<int>(-result);
+    return -1;
+  }
+  return result;
+}
+
+__attribute__((visibility("hidden"))) long tiermem_syscall_failed(long result) {
+  errno = static_cast<int>(-result);
+  return -1;
+}
+
+// In assembly, without a frame of its own: some programs make children by it that go on on the
+// same stack.
+asm(R"(
+  .text
+  .globl syscall
+  .type syscall, @function
+syscall:
+  .cfi_startproc
+  cmpq $512, %rdi
+  jae 1f
+  leaq tiermem_syscall_looked_at(%rip), %rax
+  cmpb $0, (%rax,%rdi)
+  jne tiermem_syscall_slowly
+1:
+  movq %rdi, %rax
+  movq %rsi, %rdi
+  movq %rdx, %rsi
+  movq %rcx, %rdx
+  movq %r8, %r10
+  movq %r9, %r8
+  movq 8(%rsp), %r9
+  syscall
+  cmpq $-4095, %rax
+  jae 2f
+  ret
+2:
+  movq %rax, %rdi
+  jmp tiermem_syscall_failed
+  .cfi_endproc
+  .size syscall, .-syscall
+)");
+
+using Init = int (*)(unsigned, void*, unsigned);
+using InitBy = int (*)(unsigned, void*, void*);
+
+TIERMEM_INTERPOSED int io_uring_queue_init(unsigned entries, void* ring, unsigned flags) {
+  static const auto real = next<Init>("io_uring_queue_init");
+  return refuses() || real == nullptr ? -ENOSYS : real(entries, ring, flags);
+}
+
+TIERMEM_INTERPOSED int io_uring_queue_init_params(unsigned entries, void* ring, void* parameters) {
+  static const auto real = next<InitBy>("io_uring_queue_init_params");
+  return refuses() || real == nullptr ? -ENOSYS : real(entries, ring, parameters);
+}
+
+TIERMEM_INTERPOSED int io_setup(int events, void* context) {
+  static const auto real = next<int (*)(int, void*)>("io_setup");
+  return refuses() || real == nullptr ? -ENOSYS : real(events, context);
+}
+
+TIERMEM_INTERPOSED int io_queue_init(int events, void* context) {
+  static const auto real = next<int (*)(int, void*)>("io_queue_init");
+  return refuses() || real == nullptr ? -ENOSYS : real(events, context);
+}
+
+// libc makes these in threads in which all signals are blocked.
+TIERMEM_INTERPOSED int aio_read(aiocb* request) noexcept {
+  static const auto real = next<int (*)(aiocb*)>("aio_read");
+  return refuses(*request) ? not_here() : real(request);
+}
+TIERMEM_INTERPOSED int aio_write(aiocb* request) noexcept {
+  static const auto real = next<int (*)(aiocb*)>("aio_write");
+  return refuses(*request) ? not_here() : real(request);
+}
+TIERMEM_INTERPOSED int aio_read64(aiocb64* request) noexcept {
+  return aio_read(reinterpret_cast<aiocb*>(request));
+}
+TIERMEM_INTERPOSED int aio_write64(aiocb64* request) noexcept {
+  return aio_write(reinterpret_cast<aiocb*>(request));
+}
+TIERMEM_INTERPOSED int lio_listio(int mode, aiocb* const requests[], int count,
+                                  sigevent* event) noexcept {
+  static const auto real = next<int (*)(int, aiocb* const*, int, sigevent*)>("lio_listio");
+  for (int i = 0; i < count; ++i) {
+    if (requests[i] != nullptr && refuses(*requests[i])) {
+      return not_here();
+    }
+  }
+  return real(mode, requests, count, event);
+}
+TIERMEM_INTERPOSED int lio_listio64(int mode, aiocb64* const requests[], int count,
+                                    sigevent* event) noexcept {
+  return lio_listio(mode, reinterpret_cast<aiocb* const*>(requests), count, event);
+}
+
+}  // extern "C"
+
+#endif
