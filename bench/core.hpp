@@ -21,6 +21,7 @@ Status promote_2m(Session& session);
 Status demote_2m(Session& session);
 Status promote_demote_mix(Session& session);
 Status alloc_free(Session& session);
+Status malloc_at(Session& session);
 Status idle(Session& session);
 
 /// What each ratio must reach, and where the figure comes from.

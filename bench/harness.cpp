@@ -2,8 +2,6 @@
 #include "bench/harness.hpp"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
-#include <time.h>
 
 #include <algorithm>
 #include <utility>
@@ -44,23 +42,7 @@ Status take(const Measure& measure, Side& side) {
   return {};
 }
 
-double timeval_seconds(const timeval& time) {
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-}
-
 }  // namespace
-
-double cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return timeval_seconds(usage.ru_utime) + timeval_seconds(usage.ru_stime);
-}
-
-double now_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-}
 
 Status Session::compare(std::string name, std::string unit, Better better, double bar,
                         const Measure& ours, const Peer& peer) {
@@ -102,6 +84,18 @@ Status Session::compare(std::string name, std::string unit, Better better, doubl
   }
   add(std::move(row));
   return {};
+}
+
+void Session::skip(std::string name, std::string why) {
+  skipped_.emplace_back(std::move(name), std::move(why));
+}
+
+std::vector<std::string> Session::skipped() const {
+  std::vector<std::string> sentences;
+  for (const auto& [name, why] : skipped_) {
+    sentences.push_back(fmt::format("{} skipped: {}", name, why));
+  }
+  return sentences;
 }
 
 Result<Peer> best_of(Session& session, std::string_view what, Better better, unsigned rounds,
@@ -160,6 +154,9 @@ nlohmann::ordered_json Session::to_json(std::string_view suite) const {
       entry[name] = value;
     }
     results.push_back(std::move(entry));
+  }
+  for (const auto& [name, why] : skipped_) {
+    results.push_back({{"name", name}, {"skipped", why}});
   }
   return {{"suite", suite},
           {"machine", describe_machine(settings_.directory)},

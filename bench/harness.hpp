@@ -8,10 +8,12 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "bench/clock.hpp"
 #include "bench/statistics.hpp"
 #include "tiermem/status.hpp"
 
@@ -73,10 +75,14 @@ class Session {
                  const Peer& peer);
   /// A figure without a peer.
   void add(Row row) { rows_.push_back(std::move(row)); }
+  /// A row that cannot be had on this machine, and why.
+  void skip(std::string name, std::string why);
   /// A sentence for people, shown below the table.
   void note(std::string sentence) { notes_.push_back(std::move(sentence)); }
 
   const std::vector<Row>& rows() const { return rows_; }
+  /// "name skipped: why", a sentence for each.
+  std::vector<std::string> skipped() const;
   const std::vector<std::string>& notes() const { return notes_; }
   nlohmann::ordered_json to_json(std::string_view suite) const;
 
@@ -84,6 +90,7 @@ class Session {
   const Settings settings_;
   const Tell tell_;
   std::vector<Row> rows_;
+  std::vector<std::pair<std::string, std::string>> skipped_;  // Name and reason.
   std::vector<std::string> notes_;
 };
 
@@ -91,10 +98,5 @@ class Session {
 /// left out; `note` tells what each one reached.
 Result<Peer> best_of(Session& session, std::string_view what, Better better, unsigned rounds,
                      std::vector<Peer> candidates, std::string_view unit);
-
-/// User and system time of the process, in seconds. Threads of the kernel are not in it.
-double cpu_seconds();
-/// CLOCK_MONOTONIC in seconds.
-double now_seconds();
 
 }  // namespace tiermem::bench

@@ -3,6 +3,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,7 +58,8 @@ std::string own_path(const std::string& controller) {
 }
 
 std::optional<Group> make_group() {
-  const std::string name = fmt::format("/tiermem-bench-{}", ::getpid());
+  static unsigned made = 0;
+  const std::string name = fmt::format("/tiermem-bench-{}-{}", ::getpid(), ++made);
   const auto try_in = [&](const std::string& parent, const char* limit) -> std::optional<Group> {
     const std::string path = parent + name;
     if (::mkdir(path.c_str(), 0755) != 0) {
@@ -93,42 +96,87 @@ void remove_group(const std::string& path) {
   }
 }
 
+/// In the child: answers until nobody asks any more.
+[[noreturn]] void serve(const std::string& group, pid_t parent, int socket,
+                        const std::function<LimitedChild::Answer()>& begin) {
+  LimitedChild::Answer answer;
+  // Had the parent ended before the request was made, nobody would send the signal.
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && ::getppid() == parent &&
+      write_text(group + "/cgroup.procs", "0")) {
+    answer = begin();
+  }
+  double value = answer ? 1 : 0;
+  std::uint32_t question = 0;
+  while (::send(socket, &value, sizeof(value), MSG_NOSIGNAL) == sizeof(value) && answer &&
+         ::recv(socket, &question, sizeof(question), 0) == sizeof(question)) {
+    value = answer(question);
+  }
+  ::_exit(0);
+}
+
 }  // namespace
 
-Result<Sample> in_limited_child(std::uint64_t bytes, const std::function<double()>& part) {
+Result<std::unique_ptr<LimitedChild>> LimitedChild::start(std::uint64_t bytes,
+                                                          const std::function<Answer()>& begin) {
   const std::optional<Group> group = make_group();
-  if (!group || !write_text(group->path + "/" + group->limit, std::to_string(bytes))) {
-    if (group) {
-      remove_group(group->path);
-    }
+  if (!group) {
     return fail(Code::unavailable, "no memory cgroup can be made here (root may)");
   }
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    remove_group(group->path);
-    return fail_native(Code::internal, errno, "pipe: {}", std::strerror(errno));
+  std::unique_ptr<LimitedChild> self(new LimitedChild(group->path));
+  if (!write_text(group->path + "/" + group->limit, std::to_string(bytes))) {
+    return fail(Code::unavailable, "the memory of {} cannot be limited", group->path);
   }
-  const pid_t child = ::fork();
-  if (child == 0) {
-    double value = 0;
-    if (write_text(group->path + "/cgroup.procs", "0")) {
-      value = part();
-    }
-    (void)!::write(ends[1], &value, sizeof(value));
-    ::_exit(0);
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    return fail_native(Code::internal, errno, "socketpair: {}", std::strerror(errno));
+  }
+  self->socket_ = ends[0];
+  const pid_t parent = ::getpid();
+  self->child_ = ::fork();
+  if (self->child_ == 0) {
+    ::close(ends[0]);  // Each end is in one process, so each side sees when the other is gone.
+    serve(group->path, parent, ends[1], begin);
   }
   ::close(ends[1]);
+  auto ready = self->answer();
+  if (!ready.ok()) {
+    return std::move(ready).status();
+  }
+  return self;
+}
+
+LimitedChild::~LimitedChild() {
+  if (socket_ >= 0) {
+    ::close(socket_);
+  }
+  if (child_ > 0) {
+    (void)::kill(child_, SIGKILL);
+    while (::waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  remove_group(group_);
+}
+
+Result<double> LimitedChild::ask(std::uint32_t question) {
+  if (::send(socket_, &question, sizeof(question), MSG_NOSIGNAL) != sizeof(question)) {
+    return fail_native(Code::unavailable, errno, "the limited child is gone: {}",
+                       std::strerror(errno));
+  }
+  return answer();
+}
+
+Result<double> LimitedChild::answer() {
   double value = 0;
-  const bool got = child > 0 && ::read(ends[0], &value, sizeof(value)) == sizeof(value);
-  ::close(ends[0]);
-  if (child > 0) {
-    (void)::waitpid(child, nullptr, 0);
+  ssize_t got = 0;
+  while ((got = ::recv(socket_, &value, sizeof(value), 0)) < 0 && errno == EINTR) {
   }
-  remove_group(group->path);
-  if (!got || value <= 0) {
-    return fail(Code::internal, "the limited child ended without a figure");
+  if (got != sizeof(value)) {
+    return fail(Code::unavailable, "the limited child ended; was it out of memory?");
   }
-  return Sample{value};
+  if (!(value > 0)) {
+    return fail(Code::io_error, "the limited child could not begin, or read wrong bytes");
+  }
+  return value;
 }
 
 }  // namespace tiermem::bench

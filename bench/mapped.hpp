@@ -11,9 +11,17 @@ namespace tiermem::bench {
 std::span<const Benchmark> mapped_benchmarks();
 
 Status mapped_scan_read(Session& session);
+Status mapped_scan_swap(Session& session);
 Status mapped_scan_mmap(Session& session);
 Status mapped_random_4k(Session& session);
+Status mapped_random_4k_peers(Session& session);
+Status mapped_zipf_4k(Session& session);
+Status mapped_steps(Session& session);
+Status mapped_fault(Session& session);
+Status mapped_gemm(Session& session);
+Status mapped_sort(Session& session);
 Status mapped_resident(Session& session);
+Status preload_small(Session& session);
 
 namespace bars {
 // A scan of a buffer of four times DRAM, of which a part stays, beside a loop that reads all.
@@ -21,8 +29,27 @@ inline constexpr double kMappedScan = 0.97;
 // At least mmap with the best of its advice; the kernel writes pages one by one.
 inline constexpr double kMappedReadMmap = 1.0;
 inline constexpr double kMappedWriteMmap = 1.2;
+// The kernel swaps page by page: 0.1 to 0.3 GB/s where the device has 3.
+inline constexpr double kMappedScanSwap = 10;
 // A miss is a read of the device and a trip through the kernel; a tenth more for all else.
 inline constexpr double kMappedRandom = 0.9;
+// The better of swap and mmap serves a miss in the thread that touches: one hop fewer. With more
+// threads than one these overlap.
+inline constexpr double kMappedRandomKernel = 0.75;
+inline constexpr double kMappedRandomKernelMany = 1.0;
+// A user-level pager before this one.
+inline constexpr double kMappedRandomUmap = 2;
+// Pages that differ in how often they are touched, as most programs' do: no worse than the kernel.
+inline constexpr double kMappedZipf = 1.0;
+// A touch without I/O: a bare trip and half as much again; of 2 MiB in microseconds.
+inline constexpr double kMappedFault = 0.66;
+inline constexpr double kMappedFault2mUs = 60;
+// What is touched again and again stays, and the rest comes while the processors work.
+inline constexpr double kMappedGemm = 0.9;
+// Swap sorts at a third of the speed of memory, and of what is lost half can be had back.
+inline constexpr double kMappedSort = 1.9;
+// Small blocks come from the same jemalloc, over tiered memory.
+inline constexpr double kPreloadSmall = 0.97;
 // What is resident is plain memory.
 inline constexpr double kMappedResident = 0.99;
 }  // namespace bars

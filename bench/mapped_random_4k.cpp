@@ -1,4 +1,4 @@
-// Random touches of a mapped buffer of twice DRAM in extents of 4 KiB, counted in misses. The peer
+// Random touches of a mapped buffer of twice DRAM in extents of 64 KiB, counted in misses. The peer
 // is the sum of what cannot be avoided: a random read of the device, and a bare trip through
 // userfaultfd that copies a page; with many threads the slower of the two.
 #include <fcntl.h>
@@ -31,6 +31,7 @@ namespace {
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kDram = 256 * kMiB;
 constexpr std::uint64_t kBytes = 2 * kDram;
+constexpr std::uint64_t kExtent = std::uint64_t{64} << 10;  // As the preload library has them.
 constexpr std::uint64_t kBareBytes = 64 * kMiB;
 constexpr double kSeconds = 1.0;
 
@@ -91,7 +92,7 @@ class Floor {
       written = ::pwrite(fd_, block, kMiB, static_cast<off_t>(at)) == static_cast<ssize_t>(kMiB);
     }
     std::free(block);
-    userfault_ = Userfault::open(true);
+    userfault_ = Userfault::open();
     area_ = ::mmap(nullptr, kBareBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (!written || !userfault_.ok() || area_ == MAP_FAILED) {
       return fail(Code::unavailable, "no file to read, or no userfaultfd: {}",
@@ -169,7 +170,7 @@ class Floor {
 
 Status mapped_random_4k(Session& session) {
   session.tell("mapped_random_4k: writing the buffer");
-  auto set = MappedSet::create(session.settings().directory, kDram, kBytes, host::kPage);
+  auto set = MappedSet::create(session.settings().directory, kDram, kBytes, kExtent);
   if (!set.ok()) {
     return std::move(set).status();
   }

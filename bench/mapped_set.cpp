@@ -10,11 +10,16 @@
 #include "bench/random_bytes.hpp"
 
 namespace tiermem::bench {
+namespace {
+// Room below for the smallest of buffers.
+constexpr std::uint64_t kLeastBlock = std::uint64_t{64} << 20;
+}  // namespace
 
-Result<MappedSet> MappedSet::create(const std::string& directory, std::uint64_t dram,
-                                    std::uint64_t bytes, std::uint64_t extent) {
+Result<MappedSet> MappedSet::reserve(const std::string& directory, std::uint64_t dram,
+                                     std::uint64_t bytes, std::uint64_t extent) {
   MappedSet set;
-  auto context = Context::create(fmt::format("dram={}; nvme={}:{}", dram, directory, 2 * bytes));
+  auto context = Context::create(
+      fmt::format("dram={}; nvme={}:{}", dram, directory, std::max(2 * bytes, kLeastBlock)));
   if (!context.ok()) {
     return std::move(context).status();
   }
@@ -26,9 +31,18 @@ Result<MappedSet> MappedSet::create(const std::string& directory, std::uint64_t 
   }
   set.buffer = std::move(*buffer);
   set.data = *set.buffer.address();
+  return set;
+}
+
+Result<MappedSet> MappedSet::create(const std::string& directory, std::uint64_t dram,
+                                    std::uint64_t bytes, std::uint64_t extent) {
+  auto set = reserve(directory, dram, bytes, extent);
+  if (!set.ok()) {
+    return set;
+  }
   constexpr std::uint64_t kPart = std::uint64_t{64} << 20;
   for (std::uint64_t at = 0; at < bytes; at += kPart) {
-    fill_random(set.data + at, std::min(kPart, bytes - at), at + 1);
+    fill_random(set->data + at, std::min(kPart, bytes - at), at + 1);
   }
   return set;
 }

@@ -1,4 +1,4 @@
-// A context with one mapped buffer full of incompressible bytes. One thread.
+// A context with one mapped buffer. One thread.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,11 @@ struct MappedSet {
   Buffer buffer;  // Ends before its context.
   std::byte* data = nullptr;
 
-  /// `bytes` behind `dram`, with room for a second copy below; `extent` 0: chosen. Errors: those of
-  /// Context::create and alloc.
+  /// `bytes` of zeros behind `dram`, with room for a second copy below; `extent` 0: chosen. Errors:
+  /// those of Context::create and alloc.
+  static Result<MappedSet> reserve(const std::string& directory, std::uint64_t dram,
+                                   std::uint64_t bytes, std::uint64_t extent = 0);
+  /// The same, full of incompressible bytes.
   static Result<MappedSet> create(const std::string& directory, std::uint64_t dram,
                                   std::uint64_t bytes, std::uint64_t extent = 0);
   /// An error if a touch could not be served, or `sum`, of what was read, is 0.

@@ -1,27 +1,38 @@
-// posix_spawn with a pipe.
+// posix_spawn with a pipe; fork where the child must end with its parent.
 #include "bench/process.hpp"
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 
 extern char** environ;
 
 namespace tiermem::bench {
+namespace {
+
+/// As exec and spawn want them; valid as long as `arguments` is.
+std::vector<char*> words_of(const std::vector<std::string>& arguments) {
+  std::vector<char*> words;
+  for (const std::string& argument : arguments) {
+    words.push_back(const_cast<char*>(argument.c_str()));  // NOLINT: their old signature.
+  }
+  words.push_back(nullptr);
+  return words;
+}
+
+}  // namespace
 
 Output run_program(const std::vector<std::string>& arguments) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
     return {};
   }
-  std::vector<char*> words;
-  for (const std::string& argument : arguments) {
-    words.push_back(const_cast<char*>(argument.c_str()));  // NOLINT: spawn's old signature.
-  }
-  words.push_back(nullptr);
+  const std::vector<char*> words = words_of(arguments);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
@@ -51,6 +62,37 @@ Output run_program(const std::vector<std::string>& arguments) {
   }
   output.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return output;
+}
+
+std::unique_ptr<Running> Running::start(const std::vector<std::string>& arguments) {
+  const std::vector<char*> words = words_of(arguments);
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child == 0) {
+    // Only system calls from here on: another thread may have held a lock.
+    const int nowhere = open("/dev/null", O_RDWR);
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+      (void)dup2(nowhere, fd);
+    }
+    if (prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 && getppid() == parent) {
+      (void)execvp(words[0], words.data());
+    }
+    _exit(127);
+  }
+  return child < 0 ? nullptr : std::unique_ptr<Running>(new Running(child));
+}
+
+Running::~Running() {
+  (void)kill(child_, SIGTERM);
+  for (int i = 0; i < 1000; ++i) {
+    if (waitpid(child_, nullptr, WNOHANG) != 0) {
+      return;
+    }
+    usleep(10'000);
+  }
+  (void)kill(child_, SIGKILL);
+  while (waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
+  }
 }
 
 }  // namespace tiermem::bench

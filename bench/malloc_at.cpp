@@ -1,0 +1,101 @@
+// Objects of 64 bytes by pointer, in DRAM, beside the best allocator of the machine: each one freed
+// before the next is made, and a thousand made before the first is freed.
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+#include "base/error.hpp"
+#include "bench/allocators.hpp"
+#include "bench/core.hpp"
+#include "tiermem/tiermem.hpp"
+
+namespace tiermem::bench {
+namespace {
+
+constexpr std::uint64_t kBytes = 64;
+constexpr std::size_t kObjects = 1'000'000;
+constexpr std::size_t kBatch = 1000;
+
+/// Nanoseconds for each object; negative when one could not be made. `batch` at a time, freed in
+/// the order of their making.
+template <typename Make, typename End>
+double each(std::size_t batch, Make&& make, End&& end) {
+  std::array<void*, kBatch> objects{};
+  const double start = now_seconds();
+  for (std::size_t round = 0; round < kObjects / batch; ++round) {
+    for (std::size_t i = 0; i < batch; ++i) {
+      objects[i] = make();
+      if (objects[i] == nullptr) {
+        return -1;
+      }
+      *static_cast<volatile std::byte*>(objects[i]) = std::byte{1};
+    }
+    for (std::size_t i = 0; i < batch; ++i) {
+      end(objects[i]);
+    }
+  }
+  return (now_seconds() - start) * 1e9 / static_cast<double>(kObjects);
+}
+
+Result<Sample> sample(double ns, const std::string& who) {
+  if (ns < 0) {
+    return fail(Code::no_capacity, "{} has no memory for {} objects of {} bytes", who, kBatch,
+                kBytes);
+  }
+  return Sample{ns};
+}
+
+Result<Sample> ours(Context& context, std::size_t batch) {
+  return sample(each(
+                    batch,
+                    [&]() -> void* {
+                      Result<void*> made = context.malloc_at({Kind::dram, 0}, kBytes);
+                      return made.ok() ? *made : nullptr;
+                    },
+                    [&](void* object) { (void)context.free_ptr(object); }),
+                "tiermem");
+}
+
+Result<Sample> theirs(const Allocator& allocator, std::size_t batch) {
+  return sample(each(
+                    batch, [&] { return allocator.malloc(kBytes); },
+                    [&](void* object) { allocator.free(object); }),
+                allocator.name);
+}
+
+}  // namespace
+
+Status malloc_at(Session& session) {
+  auto context = Context::create("dram=256M; nvme=off");
+  if (!context.ok()) {
+    return std::move(context).status();
+  }
+  std::string missing;
+  const std::vector<Allocator> others = allocators(missing);
+  if (!missing.empty()) {
+    session.note("malloc_at, not compared: " + missing);
+  }
+  for (const std::size_t batch : {std::size_t{1}, kBatch}) {
+    const std::string name = batch == 1 ? "malloc_at_64" : fmt::format("malloc_at_64_by_{}", batch);
+    std::vector<Peer> candidates;
+    for (const Allocator& other : others) {
+      candidates.push_back({other.name,
+                            fmt::format("{} malloc({}), a byte written, free; {} at a time",
+                                        other.name, kBytes, batch),
+                            [&other, batch] { return theirs(other, batch); }});
+    }
+    auto peer = best_of(session, name, Better::lower, 3, std::move(candidates), "ns");
+    if (!peer.ok()) {
+      return std::move(peer).status();
+    }
+    Status compared = session.compare(
+        name, "ns", Better::lower, 0, [&] { return ours(**context, batch); }, *peer);
+    if (!compared.ok()) {
+      return compared;
+    }
+  }
+  return {};
+}
+
+}  // namespace tiermem::bench
