@@ -33,10 +33,15 @@ struct Shape {
 /// Null: nothing is known of it.
 const Shape* shape_of(long number);
 
-inline constexpr long kNumbers = 512;  ///< Of system calls: none is above.
-inline constexpr unsigned kFew = 3;
-/// Is any of the arguments from the fourth on a pointer? In other calls these are not looked at:
-/// the registers of arguments that a call has not got may hold anything.
-bool has_far_pointers(long number);
+inline constexpr long kNumbers = 512;      ///< Of system calls: none is above.
+inline constexpr unsigned kArguments = 6;  ///< Of one call, at most.
+/// How many arguments, from the first on, are looked at for addresses of regions: to the last one
+/// whose target the kernel touches. The registers behind it may hold anything: where the loader
+/// asks for `access`, the third holds the processor's clock.
+unsigned addresses_of(long number);
+
+/// Are there pointers behind its pointers: those of an iovec or a msghdr?
+bool has_vectors(long number);
+bool has_message(long number);
 
 }  // namespace tiermem::preload

@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdint>
 
+#include "preload/call_shapes.hpp"
 #include "preload/next.hpp"
 #include "preload/transfers.hpp"
 #include "preload/wrap.hpp"
@@ -43,23 +44,14 @@ int not_here() {
 
 bool refers_to_regions(long number, const std::uint64_t (&a)[6]) {
   const auto pointer = [](std::uint64_t address) { return reinterpret_cast<void*>(address); };
-  switch (number) {
-    case SYS_readv:
-    case SYS_writev:
-    case SYS_preadv:
-    case SYS_pwritev:
-    case SYS_preadv2:
-    case SYS_pwritev2:
-      return any_wrapped(static_cast<const iovec*>(pointer(a[1])), a[2]);
-    case SYS_sendmsg:
-    case SYS_recvmsg:
-      return any_wrapped(static_cast<const msghdr*>(pointer(a[1])));
-    case SYS_execve:
-    case SYS_execveat:
-      return true;  // It is found out where the strings are looked at.
-    default:
-      return false;
+  if (has_vectors(number)) {
+    return any_wrapped(static_cast<const iovec*>(pointer(a[1])), a[2]);
   }
+  if (has_message(number)) {
+    return any_wrapped(static_cast<const msghdr*>(pointer(a[1])));
+  }
+  // Of programs it is found out where the strings are looked at.
+  return number == SYS_execve || number == SYS_execveat;
 }
 
 }  // namespace

@@ -67,99 +67,101 @@ void on_sigsys(int number, siginfo_t* info, void* context) {
 
 // ---- the filter --------------------------------------------------------------------------------
 
-// These take addresses and do not look at what is there, or have numbers that may look like some,
-// or fewer arguments than registers are looked at: what an unused one holds is by chance.
-// clang-format off
-constexpr long kOfAddresses[] = {
-    SYS_mmap, SYS_munmap, SYS_mprotect, SYS_madvise, SYS_mremap, SYS_mlock, SYS_munlock,
-    SYS_mlock2, SYS_msync, SYS_brk, SYS_clone, SYS_clone3, SYS_exit, SYS_exit_group,
-    SYS_rt_sigreturn, SYS_lseek, SYS_ftruncate, SYS_fallocate, SYS_fadvise64, SYS_sync_file_range,
-    SYS_mbind, SYS_remap_file_pages, SYS_userfaultfd, SYS_arch_prctl, SYS_rseq,
-    SYS_set_robust_list, SYS_set_tid_address, SYS_pkey_mprotect, SYS_close, SYS_sched_yield,
-    SYS_getpid, SYS_gettid, SYS_getppid, SYS_getuid, SYS_geteuid, SYS_kill, SYS_tgkill, SYS_fsync,
-    SYS_fdatasync, SYS_dup, SYS_dup2, SYS_shutdown, SYS_listen, SYS_socket, SYS_restart_syscall,
-    SYS_membarrier, SYS_vfork, SYS_fork, SYS_getgid, SYS_getegid, SYS_getpgrp, SYS_setsid,
-    SYS_alarm, SYS_pause, SYS_umask, SYS_sync,
-};
-// clang-format on
-
+// Calls with nothing that looks like an address of ours pass after one look. Of the others it is
+// found out how many arguments may be addresses at all (addresses_of), and those alone are looked
+// at again: a call that is stopped where nobody handles SIGSYS, as before tiermem has started, is
+// the end of the program.
 class Filter {
  public:
   Filter() {
     constexpr unsigned kArch = offsetof(seccomp_data, arch), kNumber = offsetof(seccomp_data, nr);
-    constexpr std::uint32_t kHigh = kWrappedBegin >> 32;
-    constexpr std::uint32_t kMask = ~static_cast<std::uint32_t>((kWrappedBytes >> 32) - 1);
     load(kArch);
-    unless(AUDIT_ARCH_X86_64, kAllow);
-    for (unsigned i = 0; i < 6; ++i) {
-      load(high_half(i));
-      add(BPF_STMT(BPF_ALU | BPF_AND | BPF_K, kMask));
-      when(kHigh, i < kFew ? kLook : kCount);
+    skip_unless(AUDIT_ARCH_X86_64, 1);
+    skip(1);
+    allow();
+    Jumps suspect;
+    for (unsigned i = 0; i < kArguments; ++i) {
+      load_place(i);
+      jump_if(kPlace, suspect);
     }
-    allow_here();
-    land(kCount);
-    load(kNumber);
-    for (long number = 0; number < kNumbers; ++number) {
-      if (has_far_pointers(number)) {
-        when(static_cast<std::uint32_t>(number), kLook);
-      }
-    }
-    allow_here();
-    land(kLook);
+    allow();
+    land(suspect);
     for (const unsigned argument : {0u, 5u}) {
       load(high_half(argument));
-      when(kPass, kAllow);
+      skip_unless(kPass, 1);
+      allow();
     }
     load(kNumber);
-    for (const long number : kOfAddresses) {
-      when(static_cast<std::uint32_t>(number), kAllow);
+    std::array<std::size_t, kArguments + 1> look{};  // By the number of arguments to look at.
+    for (const unsigned count : {0u, 1u, 2u, 4u, 5u, 6u}) {
+      Jumps here;
+      for (long number = 0; number < kNumbers; ++number) {
+        if (addresses_of(number) == count) {
+          jump_if(static_cast<std::uint32_t>(number), here);
+        }
+      }
+      skip(1);
+      land(here);
+      look[count] = skip(0);
     }
+    look[3] = skip(0);
+    Jumps stop;
+    for (unsigned count = kArguments; count > 0; --count) {
+      land(look[count]);
+      load_place(count - 1);
+      jump_if(kPlace, stop);
+    }
+    land(look[0]);
+    allow();
+    land(stop);
     add(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP | kMark));
-    allow_here();
   }
   sock_fprog program() { return {static_cast<unsigned short>(length_), code_.data()}; }
 
  private:
-  enum Place : std::uint8_t { kAllow, kCount, kLook };
-  struct Jump {
-    std::size_t at;
-    Place to;
-    bool if_equal;
+  static constexpr std::uint32_t kPlace = kWrappedBegin >> 32;
+  static constexpr std::uint32_t kPlaceMask =
+      ~static_cast<std::uint32_t>((kWrappedBytes >> 32) - 1);
+
+  /// Jumps to one place that is still to come, at most 255 steps away.
+  struct Jumps {
+    std::array<std::size_t, 200> from;
+    std::size_t count = 0;
   };
 
   static unsigned high_half(unsigned argument) {
     return static_cast<unsigned>(offsetof(seccomp_data, args) + 8 * argument + 4);
   }
   void add(sock_filter code) { code_[length_++] = code; }
+  void allow() { add(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)); }
   void load(unsigned offset) { add(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offset)); }
-  void when(std::uint32_t value, Place to) { jump(value, to, true); }
-  void unless(std::uint32_t value, Place to) { jump(value, to, false); }
-  void jump(std::uint32_t value, Place to, bool if_equal) {
-    jumps_[jumps_count_++] = {length_, to, if_equal};
-    add(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 0));
+  void load_place(unsigned argument) {
+    load(high_half(argument));
+    add(BPF_STMT(BPF_ALU | BPF_AND | BPF_K, kPlaceMask));
   }
-  // Jumps go forward only, so there are two ends that allow: one before what looks closer.
-  void allow_here() {
-    land(kAllow);
-    add(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+  void skip_unless(std::uint32_t value, std::uint8_t steps) {
+    add(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, steps));
   }
-  void land(Place place) {
-    for (std::size_t i = 0; i < jumps_count_; ++i) {
-      Jump& jump = jumps_[i];
-      if (jump.to != place || jump.at == kLanded) {
-        continue;
-      }
-      const auto distance = static_cast<std::uint8_t>(length_ - jump.at - 1);
-      (jump.if_equal ? code_[jump.at].jt : code_[jump.at].jf) = distance;
-      jump.at = kLanded;
+  /// Returns where it is, for land().
+  std::size_t skip(std::uint32_t steps) {
+    add(BPF_STMT(BPF_JMP | BPF_JA, steps));
+    return length_ - 1;
+  }
+  void land(std::size_t skipped) {
+    code_[skipped].k = static_cast<std::uint32_t>(length_ - skipped - 1);
+  }
+  void jump_if(std::uint32_t value, Jumps& jumps) {
+    jumps.from[jumps.count++] = length_;
+    skip_unless(value, 0);
+  }
+  void land(const Jumps& jumps) {
+    for (std::size_t i = 0; i < jumps.count; ++i) {
+      code_[jumps.from[i]].jt = static_cast<std::uint8_t>(length_ - jumps.from[i] - 1);
     }
   }
 
-  static constexpr std::size_t kLanded = ~std::size_t{0};
-  std::array<sock_filter, 256> code_{};
+  std::array<sock_filter, 512> code_{};
   std::size_t length_ = 0;
-  std::array<Jump, 200> jumps_{};
-  std::size_t jumps_count_ = 0;
 };
 
 bool in_force() {

@@ -114,7 +114,7 @@ void swap_out(const Swapped& swapped, long result) {
 // EFAULT had no effect, or the call would be in the table.
 long made_while_there(const SystemCall& call) {
   constexpr int kTries = 64;
-  const unsigned count = has_far_pointers(call.number) ? 6 : kFew;
+  const unsigned count = addresses_of(call.number);
   std::size_t most = kPage;
   if (call.number == SYS_ioctl) {
     most = std::max<std::size_t>(most, _IOC_SIZE(call.arguments[1]));
@@ -245,17 +245,11 @@ long wrapped_call(const SystemCall& call) {
       return shaped_call(shape_of_select(call), call);
     case SYS_mincore:
       return ask_residency(call);
-    case SYS_readv:
-    case SYS_writev:
-    case SYS_preadv:
-    case SYS_pwritev:
-    case SYS_preadv2:
-    case SYS_pwritev2:
-    case SYS_sendmsg:
-    case SYS_recvmsg:
-      return wrapped_behind(call);
     default:
       break;
+  }
+  if (has_vectors(call.number) || has_message(call.number)) {
+    return wrapped_behind(call);
   }
   static constexpr Shape kNone{};
   const Shape* const shape = shape_of(call.number);

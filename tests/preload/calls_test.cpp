@@ -5,9 +5,11 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -17,13 +19,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "preload/evicted.hpp"
+#include "preload/system_call.hpp"
 #include "preload/words.hpp"
 
 namespace tiermem::test {
@@ -415,6 +420,43 @@ TEST(Programs, take_any_number_of_words) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(WEXITSTATUS(status), 42);
 }
+
+#if defined(__x86_64__)
+
+long call_with(long number, const std::array<std::uint64_t, 6>& arguments) {
+  return preload::issue({number, arguments});
+}
+
+// The registers behind a call's arguments hold anything: where the loader calls access(), the third
+// holds the upper half of the processor's clock, which for an hour looks like an address in the
+// regions' range. A program that is started has no handler of the filter's signal yet.
+TEST(Programs, may_have_anything_in_the_registers_that_a_call_has_not_got) {
+  const Evicted memory(kPage);  // So that the filter is in force.
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const std::uint64_t stray = preload::kWrappedBegin + 0x12300000000;
+    const auto number = [](const void* at) { return reinterpret_cast<std::uint64_t>(at); };
+    const std::uint64_t no_handler[4] = {};  // SIG_DFL, as the kernel has it after exec.
+    bool right = call_with(SYS_rt_sigaction, {SIGSYS, number(no_handler), 0, 8, stray, stray}) == 0;
+    rlimit limit;
+    struct stat about;
+    right = right && call_with(SYS_access, {number("/"), R_OK, stray, stray, stray, stray}) == 0;
+    right = right && call_with(SYS_stat, {number("/"), number(&about), stray, stray, stray}) == 0;
+    right = right && call_with(SYS_getppid, {stray, stray, stray, stray, stray, stray}) > 0;
+    right = right && call_with(SYS_umask, {022, stray, stray, stray, stray, stray}) >= 0;
+    right = right && call_with(SYS_prlimit64, {0, RLIMIT_CORE, 0, number(&limit), stray}) == 0;
+    right = right && call_with(SYS_futex, {number(&limit), 1, 0, 0, 0, stray}) == 0;  // Wakes none.
+    right = right && call_with(SYS_read, {~std::uint64_t{0}, 0, 0, stray, stray, stray}) == -EBADF;
+    _exit(right ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << strsignal(WTERMSIG(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+#endif
 
 TEST(Addresses, that_are_none_are_refused) {
   Evicted memory(kMiB);
