@@ -173,6 +173,7 @@ class Mover {
   FrameId take_frame(ExtentRef ref, unsigned space);
   struct Space;
   void trim(Space& space, std::uint64_t bytes);
+  static std::uint64_t next_trim(const Space& space);
   void make_room(unsigned space, std::uint64_t bytes, Priority priority);
   void give_frame(FrameId frame, unsigned space, std::uint64_t bytes);
   void note_shortage(unsigned space, std::uint64_t bytes);

@@ -192,12 +192,13 @@ void Mover::prefetch_used(ExtentRef ref, Space& s) {
 }
 
 // Pages go back to the kernel: of frames that are to have none, and, for want of `bytes`, of free
-// ones of other classes and those that a smaller budget left over.
+// ones of other classes and those that a smaller budget left over. What else is on its way does not
+// count: it may come to rest in the cache, too.
 void Mover::trim(Space& s, std::uint64_t bytes) {
-  if (s.trimming || (s.freeing >= bytes && s.tier->books().leaving == 0)) {
+  if (s.trimming || (bytes == 0 && s.tier->books().leaving == 0)) {
     return;
   }
-  const std::uint64_t trimmed = s.tier->begin_trim(bytes - std::min(bytes, s.freeing));
+  const std::uint64_t trimmed = s.tier->begin_trim(bytes);
   if (trimmed == 0) {
     return;
   }
@@ -210,6 +211,12 @@ void Mover::trim(Space& s, std::uint64_t bytes) {
   s.trim.bytes = trimmed;
   ++housekeeping_;
   hands_.submit(&s.trim);
+}
+
+// What the trim after the one under way will find in the cache: nobody is to leave for it.
+std::uint64_t Mover::next_trim(const Space& s) {
+  const std::uint64_t cached = s.trimming ? s.tier->books().cached : 0;
+  return cached - std::min(cached, s.trim.bytes);
 }
 
 // Evicts until `bytes` and what is kept ahead of need are on their way to be free.
@@ -228,7 +235,8 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
   // empty. Those given back before, while a trim was under way, go with the next.
   const std::uint64_t returned = s.returned;
   const std::uint64_t leaving = s.tier->books().leaving;
-  const auto freed = [&] { return s.returned - returned + leaving + s.freeing; };
+  const std::uint64_t later = priority == Priority::background ? 0 : next_trim(s);
+  const auto freed = [&] { return s.returned - returned + leaving + later + s.freeing; };
   // What is kept ahead of need may stay: it is there for the next allocations, as spares are.
   const std::uint64_t kept = priority == Priority::background ? kKeptSpare : 0;
   while (space == kHost && freed() < goal && residency_.spares.bytes() > kept && reclaim_spare()) {
@@ -253,7 +261,6 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
 
 // Frames are freed ahead of need in proportion to how often somebody had to wait for them. A clean
 // victim leaves at once: where all are clean nobody waits, and all of the memory is used.
-// Parts have no use for the cache: it counts as used to them.
 void Mover::evict_ahead(unsigned space, std::uint64_t bytes, bool parts) {
   Space& s = spaces_[space];
   if (s.ahead < bytes) {
@@ -263,15 +270,17 @@ void Mover::evict_ahead(unsigned space, std::uint64_t bytes, bool parts) {
   const FrameBooks books = s.tier->books();
   const std::uint64_t used = parts ? books.used() : books.in_use;
   const std::uint64_t gaps = parts ? 0 : s.gaps[size_class(bytes)];
-  const std::uint64_t on_way = s.freeing + books.leaving;
-  const std::uint64_t free = books.budget - std::min(books.budget, used) + gaps + on_way;
+  const std::uint64_t now = books.budget - std::min(books.budget, used) + gaps;
+  // Frames that have left come to rest in the cache, which is free memory to parts once trimmed.
+  const std::uint64_t trimmed = s.trimming ? s.trim.bytes : 0;
+  const std::uint64_t cached = parts ? books.cached - std::min(books.cached, trimmed) : 0;
+  const std::uint64_t free = now + s.freeing + books.leaving + cached;
   const std::uint64_t lack = s.ahead - std::min(s.ahead, free);
   // In groups: small ones that leave together are written together, and wake nobody each.
   constexpr std::uint64_t kGroup = std::uint64_t{1} << 20;
   const std::uint64_t least = s.ahead - std::min(s.ahead / 4, kGroup);
-  const std::uint64_t before = s.freeing;
-  if (free - books.leaving < least) {
-    trim(s, parts ? on_way + lack : 0);
+  if (now + (parts ? 0 : s.freeing) < least) {
+    trim(s, parts ? s.ahead - std::min(s.ahead, now) : 0);
   }
   if (free >= least) {
     if (free >= s.ahead) {
@@ -279,7 +288,8 @@ void Mover::evict_ahead(unsigned space, std::uint64_t bytes, bool parts) {
     }
     return;
   }
-  make_room(space, on_way + lack, Priority::background);
+  const std::uint64_t before = s.freeing;
+  make_room(space, before + s.tier->books().leaving + lack, Priority::background);
   if (s.freeing == before) {
     s.ahead -= s.ahead / 1024;
   }

@@ -68,6 +68,9 @@ bool Mover::is_own_job(const Job& job) const {
   // where many wait. Other calls may take long.
   constexpr JobStep kCalls =
       ~(kHash | kVerify | kPopulate | kClear | kWithdraw | kRestore | kInsert | kGather);
+  if (job.steps == kRestore && own_jobs_.empty() && job.tier->restores_at_once(job.frame)) {
+    return true;
+  }
   const bool moves = (job.steps & (kWithdraw | kRestore | kInsert)) != 0;
   return job.bytes <= options_.own_job_bytes && (job.steps & kCalls) == 0 &&
          (!moves || own_jobs_.size() < 6) &&

@@ -101,6 +101,7 @@ class DramTier final : public AddressableTier {
   Status withdraw(FrameId frame, std::byte* at) override;
   bool withdraws_slowly(FrameId frame) const override;
   Status restore(FrameId frame, std::byte* at) override;
+  bool restores_at_once(FrameId frame) const override;
   Mechanism restores_by() const override { return facts_.mapped; }
 
   bool takes_parts(std::uint64_t extent_bytes) const override;

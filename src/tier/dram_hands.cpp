@@ -310,6 +310,14 @@ bool DramTier::withdraws_slowly(FrameId id) const {
          pool(parts).frame(parts.index).forks != forks_.load();
 }
 
+// A huge page moves as one entry of a page table.
+bool DramTier::restores_at_once(FrameId id) const {
+  const Parts parts = unpack(id);
+  const FramePool& of = pool(parts);
+  return facts_.mapped == Mechanism::uffd_move && of.bytes() == host::kHugePage &&
+         of.frame(parts.index).huge;
+}
+
 Status DramTier::restore(FrameId id, std::byte* at) {
   const Parts parts = unpack(id);
   const FramePool& of = pool(parts);

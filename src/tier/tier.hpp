@@ -117,6 +117,8 @@ class AddressableTier {
   /// writes each page as soon as it is there: nothing is dropped or undone, the kernel is asked
   /// until it has done it.
   virtual Status restore(FrameId frame, std::byte* at);
+  /// [mover] restore() of this frame is one short call, though the frame is large.
+  virtual bool restores_at_once(FrameId) const { return false; }
   /// [any] How restore() does it, for receipts.
   virtual Mechanism restores_by() const { return Mechanism::uffd_move; }
 

@@ -54,6 +54,17 @@ TEST_P(MappedFrame, calls_out_of_turn_are_refused) {
   ASSERT_TRUE(tier->withdraw(frame, window).ok());
 }
 
+// The mover moves it by itself then; of many small pages it would be held up.
+TEST_P(MappedFrame, one_huge_page_is_restored_at_once_and_small_ones_are_not) {
+  const bool huge = host::huge_bytes(home, kBytes).value_or(0) == kBytes;
+  EXPECT_EQ(tier->restores_at_once(frame), huge && !copies());
+  ASSERT_TRUE(tier->restore(frame, window).ok());
+  ASSERT_EQ(mprotect(window, 4096, PROT_READ), 0);
+  ASSERT_EQ(mprotect(window, 4096, PROT_READ | PROT_WRITE), 0);
+  ASSERT_TRUE(tier->withdraw(frame, window).ok());
+  EXPECT_FALSE(tier->restores_at_once(frame));
+}
+
 // The locked page lies in the middle: some have moved before the kernel refuses.
 TEST_P(MappedFrame, a_locked_page_keeps_the_whole_frame_in_its_window) {
   if (copies()) {
