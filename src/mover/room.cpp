@@ -215,8 +215,8 @@ void Mover::trim(Space& s, std::uint64_t bytes) {
 
 // What the trim after the one under way will find in the cache: nobody is to leave for it.
 std::uint64_t Mover::next_trim(const Space& s) {
-  const std::uint64_t cached = s.trimming ? s.tier->books().cached : 0;
-  return cached - std::min(cached, s.trim.bytes);
+  const std::uint64_t cached = s.tier->books().cached;
+  return cached - std::min(cached, s.trimming ? s.trim.bytes : 0);
 }
 
 // Evicts until `bytes` and what is kept ahead of need are on their way to be free.
@@ -272,9 +272,7 @@ void Mover::evict_ahead(unsigned space, std::uint64_t bytes, bool parts) {
   const std::uint64_t gaps = parts ? 0 : s.gaps[size_class(bytes)];
   const std::uint64_t now = books.budget - std::min(books.budget, used) + gaps;
   // Frames that have left come to rest in the cache, which is free memory to parts once trimmed.
-  const std::uint64_t trimmed = s.trimming ? s.trim.bytes : 0;
-  const std::uint64_t cached = parts ? books.cached - std::min(books.cached, trimmed) : 0;
-  const std::uint64_t free = now + s.freeing + books.leaving + cached;
+  const std::uint64_t free = now + s.freeing + books.leaving + (parts ? next_trim(s) : 0);
   const std::uint64_t lack = s.ahead - std::min(s.ahead, free);
   // In groups: small ones that leave together are written together, and wake nobody each.
   constexpr std::uint64_t kGroup = std::uint64_t{1} << 20;

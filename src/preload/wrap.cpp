@@ -76,8 +76,7 @@ class Filter {
   Filter() {
     constexpr unsigned kArch = offsetof(seccomp_data, arch), kNumber = offsetof(seccomp_data, nr);
     load(kArch);
-    skip_unless(AUDIT_ARCH_X86_64, 1);
-    skip(1);
+    skip_if(AUDIT_ARCH_X86_64, 1, 0);
     allow();
     Jumps suspect;
     for (unsigned i = 0; i < kArguments; ++i) {
@@ -88,7 +87,7 @@ class Filter {
     land(suspect);
     for (const unsigned argument : {0u, 5u}) {
       load(high_half(argument));
-      skip_unless(kPass, 1);
+      skip_if(kPass, 0, 1);
       allow();
     }
     load(kNumber);
@@ -139,8 +138,8 @@ class Filter {
     load(high_half(argument));
     add(BPF_STMT(BPF_ALU | BPF_AND | BPF_K, kPlaceMask));
   }
-  void skip_unless(std::uint32_t value, std::uint8_t steps) {
-    add(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, steps));
+  void skip_if(std::uint32_t value, std::uint8_t steps, std::uint8_t steps_else) {
+    add(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, steps, steps_else));
   }
   /// Returns where it is, for land().
   std::size_t skip(std::uint32_t steps) {
@@ -152,7 +151,7 @@ class Filter {
   }
   void jump_if(std::uint32_t value, Jumps& jumps) {
     jumps.from[jumps.count++] = length_;
-    skip_unless(value, 0);
+    skip_if(value, 0, 0);
   }
   void land(const Jumps& jumps) {
     for (std::size_t i = 0; i < jumps.count; ++i) {
