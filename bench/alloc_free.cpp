@@ -65,11 +65,7 @@ Status alloc_free(Session& session) {
   if (!context.ok()) {
     return std::move(context).status();
   }
-  std::string missing;
-  const std::vector<Allocator> others = allocators(missing);
-  if (!missing.empty()) {
-    session.note("alloc_free, not compared: " + missing);
-  }
+  const std::vector<Allocator> others = allocators(session, "alloc_free");
   for (const std::uint64_t bytes : {1 * kMiB, 16 * kMiB}) {
     for (const bool zeroed : {false, true}) {
       const std::string name =

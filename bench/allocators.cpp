@@ -28,7 +28,8 @@ Function symbol(void* library, const char* name) {
 
 }  // namespace
 
-std::vector<Allocator> allocators(std::string& missing) {
+std::vector<Allocator> allocators(Session& session, const char* benchmark) {
+  std::string missing;
   std::vector<Allocator> found = {{"glibc", std::malloc, std::calloc, std::free}};
   // Their best for what is measured here, unless the user says otherwise: huge pages, and nothing
   // given back to the kernel in between.
@@ -49,6 +50,9 @@ std::vector<Allocator> allocators(std::string& missing) {
     if (allocator.malloc != nullptr && allocator.calloc != nullptr && allocator.free != nullptr) {
       found.push_back(allocator);
     }
+  }
+  if (!missing.empty()) {
+    session.note(fmt::format("{}, not compared: {}", benchmark, missing));
   }
   return found;
 }

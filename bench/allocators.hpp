@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/harness.hpp"
+
 namespace tiermem::bench {
 
 struct Allocator {
@@ -16,7 +18,7 @@ struct Allocator {
 };
 
 /// glibc's first; then mimalloc and jemalloc where they can be opened. They stay open. What could
-/// not be opened is told in `missing`.
-std::vector<Allocator> allocators(std::string& missing);
+/// not be opened is noted for `benchmark`.
+std::vector<Allocator> allocators(Session& session, const char* benchmark);
 
 }  // namespace tiermem::bench

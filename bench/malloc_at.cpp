@@ -71,11 +71,7 @@ Status malloc_at(Session& session) {
   if (!context.ok()) {
     return std::move(context).status();
   }
-  std::string missing;
-  const std::vector<Allocator> others = allocators(missing);
-  if (!missing.empty()) {
-    session.note("malloc_at, not compared: " + missing);
-  }
+  const std::vector<Allocator> others = allocators(session, "malloc_at");
   for (const std::size_t batch : {std::size_t{1}, kBatch}) {
     const std::string name = batch == 1 ? "malloc_at_64" : fmt::format("malloc_at_64_by_{}", batch);
     std::vector<Peer> candidates;

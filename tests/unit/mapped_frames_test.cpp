@@ -1,39 +1,21 @@
 // Frames of mapped windows: withdrawn with their bytes or not at all, restored whatever is in the
 // way. On real pages.
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
 #include <thread>
 #include <vector>
 
-#include "dram_fixture.hpp"
+#include "mapped_frame.hpp"
 #include "os/host_memory.hpp"
 #include "support/locked_pages.hpp"
 #include "uncounted_move.hpp"
 
 namespace tiermem {
 namespace {
-
-class MappedFrame : public ::testing::TestWithParam<Mechanism>, protected MovedFrame {
- protected:
-  MappedFrame() : MovedFrame(GetParam()) {}
-  static bool copies() { return GetParam() == Mechanism::copy; }
-  void SetUp() override {
-    if (!why_not.empty()) {
-      GTEST_SKIP() << why_not;
-    }
-    tier->release_window(window, kWindow);
-    auto mapped = tier->reserve_window(kWindow, kBytes, true);
-    ASSERT_TRUE(mapped.ok()) << mapped.message();
-    window = *mapped;
-  }
-};
 
 TEST_P(MappedFrame, bytes_go_in_and_out_and_what_was_written_there_comes_along) {
   ASSERT_TRUE(tier->restore(frame, window).ok());
@@ -360,191 +342,6 @@ TEST_P(SmallMappedFrame, what_the_kernel_moves_and_does_not_count_is_no_refusal)
   EXPECT_EQ(tier->counters().withdrawals_refused, 0U);
 }
 
-// A child that has its parent's windows until it is told to end, and says whether it saw in them
-// what was there at the fork.
-class Sharer {
- public:
-  Sharer(const std::byte* window, std::uint64_t what) {
-    EXPECT_EQ(pipe2(ends_, O_CLOEXEC), 0);
-    child_ = fork();
-    if (child_ == 0) {
-      char end = 0;
-      close(ends_[1]);
-      _exit(read(ends_[0], &end, 1) == 0 && holds(window, MovedFrame::kBytes, what) ? 0 : 1);
-    }
-  }
-  ~Sharer() { end(); }
-  void end() {
-    if (child_ <= 0) {
-      return;
-    }
-    close(ends_[0]);
-    close(ends_[1]);
-    int status = 0;
-    EXPECT_EQ(waitpid(child_, &status, 0), child_);
-    EXPECT_EQ(status, 0) << "the child saw other bytes than those of the fork";
-    child_ = -1;
-  }
-
- private:
-  int ends_[2] = {-1, -1};
-  pid_t child_ = -1;
-};
-
-TEST_P(MappedFrame, pages_shared_with_a_child_leave_by_a_copy) {
-  for (const bool lives : {true, false}) {
-    ASSERT_TRUE(tier->restore(frame, window).ok());
-    fill(window, kBytes, 5);
-    EXPECT_FALSE(tier->withdraws_slowly(frame));
-    Sharer child(window, 5);
-    tier->note_fork();
-    EXPECT_EQ(tier->withdraws_slowly(frame), !copies());
-    if (!lives) {
-      child.end();
-    }
-    const Status left = tier->withdraw(frame, window);
-    ASSERT_TRUE(left.ok()) << left.message();
-    EXPECT_TRUE(holds(home, kBytes, 5));
-    ASSERT_TRUE(tier->restore(frame, window).ok());
-    EXPECT_FALSE(tier->withdraws_slowly(frame)) << "it came in after the fork";
-    fill(window, kBytes, 6);
-    ASSERT_TRUE(tier->withdraw(frame, window).ok());
-    EXPECT_TRUE(holds(home, kBytes, 6));
-  }
-  EXPECT_EQ(tier->counters().unshared, copies() ? 0U : 2U);
-  EXPECT_EQ(tier->counters().withdrawals_refused, 0U);
-}
-
-// Some pages are this process's own again, since it wrote them: they move, up to the first that is
-// not.
-TEST_P(MappedFrame, an_extent_that_is_shared_in_part_leaves_whole) {
-  ASSERT_TRUE(tier->restore(frame, window).ok());
-  fill(window, kBytes, 7);
-  const Sharer child(window, 7);
-  tier->note_fork();
-  std::memset(window, 8, kBytes / 4);
-  std::memset(window + kBytes / 2, 8, 4096);
-  ASSERT_TRUE(tier->withdraw(frame, window).ok());
-  std::vector<std::byte> bytes(kBytes);
-  std::byte* const expected = bytes.data();
-  fill(expected, kBytes, 7);
-  std::memset(expected, 8, kBytes / 4);
-  std::memset(expected + kBytes / 2, 8, 4096);
-  EXPECT_EQ(std::memcmp(home, expected, kBytes), 0);
-}
-
-// The child ends when some of a huge page is copied: the rest is this process's alone, and yet the
-// kernel does not move it as it is.
-TEST_P(MappedFrame, an_extent_that_was_shared_while_half_of_it_was_written_leaves_whole) {
-  ASSERT_TRUE(tier->restore(frame, window).ok());
-  fill(window, kBytes, 7);
-  Sharer child(window, 7);
-  tier->note_fork();
-  std::memset(window, 8, kBytes / 4);
-  child.end();
-  std::memset(window + kBytes / 2, 9, kBytes / 4);
-  const Status left = tier->withdraw(frame, window);
-  ASSERT_TRUE(left.ok()) << left.message();
-  std::vector<std::byte> bytes(kBytes);
-  fill(bytes.data(), kBytes, 7);
-  std::memset(bytes.data(), 8, kBytes / 4);
-  std::memset(bytes.data() + kBytes / 2, 9, kBytes / 4);
-  EXPECT_EQ(std::memcmp(home, bytes.data(), kBytes), 0);
-}
-
-// The device would go on writing into the page that the copy was made of.
-TEST_P(MappedFrame, a_page_locked_since_the_fork_is_not_copied) {
-  if (copies()) {
-    GTEST_SKIP() << "mremap takes pages that are locked, too";
-  }
-  ASSERT_TRUE(tier->restore(frame, window).ok());
-  fill(window, kBytes, 9);
-  const Sharer child(window, 9);
-  tier->note_fork();
-  test::LockedPages locked(window + kBytes / 2, 4096);
-  if (!locked.why_not().empty()) {
-    ASSERT_TRUE(tier->withdraw(frame, window).ok());
-    GTEST_SKIP() << locked.why_not();
-  }
-  EXPECT_EQ(tier->withdraw(frame, window).code(), Code::busy);
-  EXPECT_TRUE(holds(window, kBytes, 9));
-  locked.release();
-  Status left = tier->withdraw(frame, window);
-  for (int i = 0; i < 1000 && !left.ok(); ++i) {  // The ring's end is not at once.
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    left = tier->withdraw(frame, window);
-  }
-  ASSERT_TRUE(left.ok()) << left.message();
-  EXPECT_TRUE(holds(home, kBytes, 9));
-}
-
-TEST_P(MappedFrame, a_hole_among_shared_pages_is_filled_by_who_reads_faults) {
-  ASSERT_TRUE(tier->restore(frame, window).ok());
-  fill(window, kBytes, 10);
-  const Sharer child(window, 10);
-  tier->note_fork();
-  ASSERT_EQ(madvise(window + 40960, 4096, MADV_DONTNEED), 0);
-  std::atomic<unsigned> own{0}, others{0};
-  std::thread reader([&] {
-    Fault fault;
-    while (tier->next_fault(-1, fault)) {
-      ++(tier->is_own(fault) ? own : others);
-      tier->fill_hole(fault.address);
-    }
-  });
-  const Status left = tier->withdraw(frame, window);
-  tier->stop_faults();
-  reader.join();
-  ASSERT_TRUE(left.ok()) << left.message();
-  EXPECT_EQ(home[40960], std::byte{0});
-  EXPECT_EQ(home[45055], std::byte{0});
-  EXPECT_EQ(others, 0U);
-  if (tier->facts().userfault.source != UserfaultSource::user_mode && !copies()) {
-    EXPECT_EQ(own, 1U);
-  }
-  std::byte expected[40960];
-  fill(expected, 40960, 10);
-  EXPECT_EQ(std::memcmp(home, expected, 40960), 0);
-}
-
-TEST_P(MappedFrame, a_writer_that_runs_across_forks_loses_no_write) {
-  ASSERT_TRUE(tier->restore(frame, window).ok());
-  std::memset(window, 0, kBytes);
-  std::atomic<bool> stop{false};
-  std::uint64_t rounds = 0;
-  std::thread writer([&] {
-    while (!stop.load(std::memory_order_relaxed)) {
-      for (std::uint64_t at = 0; at < kBytes; at += 4096) {
-        std::uint64_t value = 0;
-        std::memcpy(&value, window + at, 8);
-        ++value;
-        std::memcpy(window + at, &value, 8);
-      }
-      ++rounds;
-    }
-  });
-  for (int i = 0; i < 30; ++i) {
-    const pid_t child = fork();
-    if (child == 0) {
-      usleep(2000);
-      _exit(0);
-    }
-    tier->note_fork();
-    const Status left = tier->withdraw(frame, window);
-    ASSERT_TRUE(left.ok()) << left.message();
-    ASSERT_TRUE(tier->restore(frame, window).ok());
-    ASSERT_EQ(waitpid(child, nullptr, 0), child);
-  }
-  stop = true;
-  writer.join();
-  for (std::uint64_t at = 0; at < kBytes; at += 4096) {
-    std::uint64_t value = 0;
-    std::memcpy(&value, window + at, 8);
-    EXPECT_EQ(value, rounds) << "at " << at;
-  }
-  ASSERT_TRUE(tier->withdraw(frame, window).ok());
-}
-
 // The program's own advice for some pages makes several mappings of the window.
 TEST_P(SmallMappedFrame, a_window_of_many_mappings_is_left_and_entered_as_any) {
   ASSERT_EQ(madvise(at + 4096, 4096, MADV_DONTDUMP), 0);
@@ -560,13 +357,10 @@ TEST_P(SmallMappedFrame, a_window_of_many_mappings_is_left_and_entered_as_any) {
   ASSERT_EQ(madvise(at, kSmall, MADV_DODUMP), 0);
 }
 
-std::string name_of(const ::testing::TestParamInfo<Mechanism>& mechanism) {
-  return mechanism.param == Mechanism::copy ? "copy" : "uffd_move";
-}
 INSTANTIATE_TEST_SUITE_P(By, MappedFrame, ::testing::Values(Mechanism::uffd_move, Mechanism::copy),
-                         name_of);
+                         mechanism_name);
 INSTANTIATE_TEST_SUITE_P(By, SmallMappedFrame,
-                         ::testing::Values(Mechanism::uffd_move, Mechanism::copy), name_of);
+                         ::testing::Values(Mechanism::uffd_move, Mechanism::copy), mechanism_name);
 
 // Each home whose pages came by mremap is a mapping of its own: there is a limit, and below it they
 // become one again.
