@@ -107,7 +107,11 @@ void print_host(const HostFacts& host) {
   print_title("Host");
   Table table({{""}, {""}});
   table.add({"kernel", shown(host.kernel)});
-  table.add({"processors", shown(host.cores) + " allowed"});
+  table.add({"processors",
+             shown(host.cores) + " allowed" +
+                 (host.cpu_time_is_limited()
+                      ? fmt::format(", for {} % of one's time by cgroup", host.cpu_limit.value)
+                      : "")});
   table.add({"memory", fmt::format("{}, {} available", shown_bytes(host.memory_total),
                                    shown_bytes(host.memory_available))});
   if (host.cgroup_limit.available) {

@@ -155,7 +155,7 @@ std::uint64_t count_list(std::string_view list) {
 
 // ---- cgroups ----------------------------------------------------------------------------------
 
-/// Where a hierarchy that may control memory is, as seen by this process.
+/// Where a hierarchy that may control something is, as seen by this process.
 struct Hierarchy {
   int version = 0;
   std::string mount;  // Directory where it is mounted.
@@ -216,7 +216,7 @@ std::string below_mount(std::string path, const std::string& mount_root) {
   return path;
 }
 
-std::vector<Hierarchy> memory_hierarchies(const Reader& reader) {
+std::vector<Hierarchy> hierarchies_of(const Reader& reader, std::string_view controller) {
   std::string path_v1, path_v2;
   bool has_v1 = false, has_v2 = false;
   std::istringstream memberships(reader.text("/proc/self/cgroup").value);
@@ -230,7 +230,7 @@ std::vector<Hierarchy> memory_hierarchies(const Reader& reader) {
     if (controllers.empty()) {
       path_v2 = line.substr(second + 1);
       has_v2 = true;
-    } else if (has_word(controllers, "memory")) {
+    } else if (has_word(controllers, controller)) {
       path_v1 = line.substr(second + 1);
       has_v1 = true;
     }
@@ -249,7 +249,7 @@ std::vector<Hierarchy> memory_hierarchies(const Reader& reader) {
     after >> type >> source >> options;
     if (type == "cgroup2" && has_v2) {
       found.push_back({2, unescaped(mount), below_mount(path_v2, unescaped(root))});
-    } else if (type == "cgroup" && has_v1 && has_word(options, "memory")) {
+    } else if (type == "cgroup" && has_v1 && has_word(options, controller)) {
       found.push_back({1, unescaped(mount), below_mount(path_v1, unescaped(root))});
     }
   }
@@ -280,24 +280,32 @@ std::optional<CgroupLimit> limit_at(const Reader& reader, int version, const std
   return found;
 }
 
-void probe_cgroup(const Reader& reader, HostFacts& facts) {
-  std::optional<CgroupLimit> tightest;
-  int version = 0;
-  const std::vector<Hierarchy> hierarchies = memory_hierarchies(reader);
+/// Of this process's group and all above it; `visit(version, directory)`.
+template <typename Visit>
+void walk_groups(const std::vector<Hierarchy>& hierarchies, Visit visit) {
   for (const Hierarchy& hierarchy : hierarchies) {
     std::string path = hierarchy.path;
     while (true) {
-      const auto limit = limit_at(reader, hierarchy.version, hierarchy.mount + path);
-      if (limit && (!tightest || limit->left() < tightest->left())) {
-        tightest = limit;
-        version = hierarchy.version;
-      }
+      visit(hierarchy.version, hierarchy.mount + path);
       if (path.empty()) {
         break;
       }
       path.erase(path.rfind('/'));
     }
   }
+}
+
+void probe_cgroup(const Reader& reader, HostFacts& facts) {
+  std::optional<CgroupLimit> tightest;
+  int version = 0;
+  const std::vector<Hierarchy> hierarchies = hierarchies_of(reader, "memory");
+  walk_groups(hierarchies, [&](int its_version, const std::string& group) {
+    const auto limit = limit_at(reader, its_version, group);
+    if (limit && (!tightest || limit->left() < tightest->left())) {
+      tightest = limit;
+      version = its_version;
+    }
+  });
   if (!tightest) {
     const Fact none =
         Fact::missing(hierarchies.empty() ? "no cgroup of this process controls memory"
@@ -311,6 +319,37 @@ void probe_cgroup(const Reader& reader, HostFacts& facts) {
   facts.cgroup_usage = Fact::of(std::to_string(tightest->usage));
   facts.cgroup_reclaimable = Fact::of(std::to_string(tightest->reclaimable));
   facts.cgroup_file = Fact::of(tightest->file);
+}
+
+/// Time in each period that a group may run, in per cent of one processor's. Version 2 writes
+/// "max 100000" and version 1 a quota of -1 where there is no limit.
+std::optional<std::uint64_t> cpu_limit_at(const Reader& reader, int version,
+                                          const std::string& group) {
+  std::string quota, period;
+  if (version == 2) {
+    std::istringstream(reader.line(group + "/cpu.max").value) >> quota >> period;
+  } else {
+    quota = reader.line(group + "/cpu.cfs_quota_us").value;
+    period = reader.line(group + "/cpu.cfs_period_us").value;
+  }
+  const auto of = to_number(period);
+  const auto most = to_number(quota);
+  if (!most || *most > kUnlimited / 100 || of.value_or(0) == 0) {
+    return std::nullopt;
+  }
+  return *most * 100 / *of;
+}
+
+Fact probe_cpu_limit(const Reader& reader) {
+  std::optional<std::uint64_t> tightest;
+  walk_groups(hierarchies_of(reader, "cpu"), [&](int version, const std::string& group) {
+    const auto limit = cpu_limit_at(reader, version, group);
+    if (limit && *limit < tightest.value_or(kUnlimited)) {
+      tightest = limit;
+    }
+  });
+  return tightest ? Fact::of(std::to_string(*tightest))
+                  : Fact::missing("no cgroup above this process limits processor time");
 }
 
 // ---- the rest ---------------------------------------------------------------------------------
@@ -411,6 +450,11 @@ std::optional<std::uint64_t> HostFacts::memory_left() const {
   return left;
 }
 
+bool HostFacts::cpu_time_is_limited() const {
+  const auto limit = cpu_limit.number();
+  return limit && *limit < 100 * cores.number().value_or(1);
+}
+
 std::vector<std::pair<std::string_view, const Fact*>> HostFacts::named() const {
   return {{"kernel", &kernel},
           {"memory_total", &memory_total},
@@ -421,6 +465,7 @@ std::vector<std::pair<std::string_view, const Fact*>> HostFacts::named() const {
           {"cgroup_reclaimable", &cgroup_reclaimable},
           {"cgroup_file", &cgroup_file},
           {"cores", &cores},
+          {"cpu_limit", &cpu_limit},
           {"huge_pages", &huge_pages},
           {"memlock_limit", &memlock_limit},
           {"max_map_count", &max_map_count},
@@ -439,6 +484,7 @@ HostFacts probe_host_facts(const std::string& root) {
   facts.memory_available = reader.kilobytes("/proc/meminfo", "MemAvailable:");
   probe_cgroup(reader, facts);
   facts.cores = probe_cores(reader);
+  facts.cpu_limit = probe_cpu_limit(reader);
   const std::string huge_pages = "/sys/kernel/mm/transparent_hugepage/enabled";
   facts.huge_pages = bracketed(reader.line(huge_pages), huge_pages);
   facts.memlock_limit = probe_memlock(reader);

@@ -54,6 +54,7 @@ struct HostFacts {
   Fact cgroup_reclaimable;  ///< Of these, inactive page cache: the kernel gives it up first.
   Fact cgroup_file;         ///< The file that names the limit.
   Fact cores;               ///< Processors this process may run on.
+  Fact cpu_limit;           ///< Of its cgroups' time: per cent of one processor's.
   Fact huge_pages;          ///< Transparent huge pages: always, madvise or never.
   Fact memlock_limit;       ///< Bytes that may be page-locked, or "unlimited".
   Fact max_map_count;       ///< VMAs a process may have.
@@ -68,6 +69,8 @@ struct HostFacts {
   /// Bytes that can be taken now: what the tightest cgroup leaves (inactive page cache counted as
   /// free) or what the machine has available, whichever is less. Nothing when neither is known.
   std::optional<std::uint64_t> memory_left() const;
+  /// Its cgroups let it run for less time than its processors have.
+  bool cpu_time_is_limited() const;
   /// The single facts with their names, for people.
   std::vector<std::pair<std::string_view, const Fact*>> named() const;
 };

@@ -3,8 +3,6 @@
 
 #include "os/thread_port.hpp"
 
-#include <pthread.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -14,7 +12,7 @@
 #include <new>
 #include <system_error>
 
-#include "base/arena.hpp"
+#include "base/own_thread.hpp"
 
 namespace tiermem {
 namespace {
@@ -39,20 +37,13 @@ ThreadPort::ThreadPort(std::vector<std::unique_ptr<BlockFile>> devices, const Po
   staged_.reserve(capacity_);
   threads_.reserve(kMostThreads);
   completed_.reserve(capacity_);
-  // The program's signals are not for these threads.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
   for (unsigned i = 0; i < std::min(kMostThreads, capacity_); ++i) {
     try {
-      threads_.emplace_back([this] { work(); });
+      threads_.push_back(own_thread("tiermem-io", [this] { work(); }));
     } catch (const std::system_error&) {
       break;  // Out of threads: the ones there are do the work, and works() says if there is none.
     }
-    ::pthread_setname_np(threads_.back().native_handle(), "tiermem-io");
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 ThreadPort::~ThreadPort() {
@@ -142,7 +133,6 @@ void ThreadPort::wake() {
 }
 
 void ThreadPort::work() {
-  const ArenaScope inside;  // Its memory is tiermem's own.
   std::unique_lock lock(mutex_);
   for (;;) {
     work_.wait(lock, [this] { return stop_ || !queue_.empty(); });

@@ -32,6 +32,7 @@ std::unique_ptr<WaitableIoPort> make_uring_port(std::vector<std::unique_ptr<Bloc
 #include <cassert>
 #include <cerrno>
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/kept_descriptors.hpp"
 
@@ -40,12 +41,6 @@ namespace {
 
 constexpr std::uint64_t kWakeCookie = ~std::uint64_t{0};
 constexpr std::uint64_t kWatchCookie = kWakeCookie - 1;
-
-std::int64_t monotonic_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
 
 const char* hint_for(int native) {
   switch (native) {
@@ -379,7 +374,7 @@ void UringPort::wait(std::int64_t deadline_ns) {
   }
   __kernel_timespec left{};
   if (deadline_ns >= 0) {
-    const std::int64_t ns = std::max<std::int64_t>(0, deadline_ns - monotonic_ns());
+    const std::int64_t ns = std::max<std::int64_t>(0, deadline_ns - now_ns());
     left.tv_sec = ns / 1'000'000'000;
     left.tv_nsec = ns % 1'000'000'000;
   }

@@ -1,19 +1,18 @@
 // The seat, the thread that follows it, and the counters that the mover's thread hands over.
 #include "preload/share.hpp"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <thread>
+#include <system_error>
 
 #include "base/arena.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/own_thread.hpp"
 #include "preload/region.hpp"
 #include "preload/run_page.hpp"
 #include "preload/tiering.hpp"
@@ -75,11 +74,6 @@ void tell(const Stats& stats) {
 
 // Sleeps until the share is another. What cannot be given back now (pinned) is, at the next change.
 void follow(Context* context, std::uint64_t budget) {
-  const ArenaScope inside;
-  ::pthread_setname_np(::pthread_self(), "tiermem-share");
-  sigset_t all;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
   for (std::uint32_t seen = seat().generation();; seen = seat().wait_for_change(seen)) {
     const std::uint64_t share = seat().share();
     if (share > budget) {
@@ -100,7 +94,7 @@ void start_following(Context& context, std::uint64_t budget) {
   context.impl().observe(tell, kTellNs);
   context.impl().on_refusal([](const char* why) { seat().say(why); });
   try {
-    std::thread(follow, &context, budget).detach();
+    own_thread("tiermem-share", [&context, budget] { follow(&context, budget); }).detach();
   } catch (const std::system_error&) {
     log_error("no thread for this process's share: its budget stays as it is");
   }

@@ -11,19 +11,23 @@ namespace tiermem {
 class BusyPoll {
  public:
   static constexpr std::int64_t kYieldNs = 20'000;    ///< It offers the processor each so often.
-  static constexpr std::int64_t kTakenNs = 30'000;    ///< From then on somebody has taken it,
-  static constexpr std::int64_t kRestNs = 5'000'000;  ///< and has it for so long.
+  static constexpr std::int64_t kTakenNs = 30'000;    ///< From then on somebody has taken it:
+  static constexpr std::int64_t kRestNs = 5'000'000;  ///< twice running, and it rests for so long.
 
   /// Awake for so long after a touch; 0: never.
   explicit BusyPoll(std::int64_t span_ns) : span_ns_(span_ns) {}
 
-  /// So many touches have come by `now`.
-  void note_touches(std::uint64_t touches, std::int64_t now) {
-    if (touches != touches_) {
-      touches_ = touches;
-      until_ = now + span_ns_;
+  /// So many touches have come by `now`. True if some are new, and there is a span.
+  bool note_touches(std::uint64_t touches, std::int64_t now) {
+    if (touches == touches_ || span_ns_ == 0) {
+      return false;
     }
+    touches_ = touches;
+    until_ = now + span_ns_;
+    return true;
   }
+  /// When it ends, if no touch comes.
+  std::int64_t until() const { return until_; }
   /// Look again; else sleep.
   bool stays_awake(std::int64_t now) const { return now < until_ && now >= rests_until_; }
   /// Time to offer the processor to others: yielded() is to follow.
@@ -31,9 +35,11 @@ class BusyPoll {
   /// It was offered from `before` to `after`.
   void yielded(std::int64_t before, std::int64_t after) {
     offered_at_ = after;
-    if (after - before >= kTakenNs) {
+    const bool taken = after - before >= kTakenNs;
+    if (taken && taken_) {
       rests_until_ = after + kRestNs;
     }
+    taken_ = taken;
   }
 
  private:
@@ -42,6 +48,7 @@ class BusyPoll {
   std::int64_t until_ = 0;
   std::int64_t rests_until_ = 0;
   std::int64_t offered_at_ = 0;
+  bool taken_ = false;  // When it was offered last.
 };
 
 }  // namespace tiermem

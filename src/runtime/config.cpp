@@ -392,6 +392,20 @@ void settle_hands(const HostFacts& facts, Config& config) {
   }
 }
 
+// Time spent awake is taken from the program's where there is only so much of it.
+void settle_polling(const HostFacts& facts, Config& config) {
+  if (config.busy_poll != Config::kAutoPoll) {
+    return;
+  }
+  const bool limited = facts.cpu_time_is_limited();
+  config.busy_poll = limited ? 0 : 200;
+  if (limited) {
+    config.notes.push_back(
+        fmt::format("busy_poll: 0, a cgroup limits processor time to {} % of one processor",
+                    facts.cpu_limit.value));
+  }
+}
+
 Result<Config> load(std::string_view tiers, const char* toml_path, const Environment& env,
                     const HostFacts& facts) {
   const auto sources = read_sources(tiers, toml_path, env);
@@ -409,6 +423,7 @@ Result<Config> load(std::string_view tiers, const char* toml_path, const Environ
     }
   }
   settle_hands(facts, config);
+  settle_polling(facts, config);
   Status status = settle_dram(wanted, facts, config);
   // Last, because it may create a directory: everything else has been accepted by then.
   if (status.ok() && !wanted.devices) {

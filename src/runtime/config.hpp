@@ -36,6 +36,8 @@ struct BlockDevice {
 
 /// Fields carry the defaults of the option table; the budgets are filled by load_config().
 struct Config {
+  static constexpr unsigned kAutoPoll = ~0U;
+
   std::string name;  ///< Of the context, for messages; set by whoever creates it.
 
   /// `hard`: the user named it, so it is never exceeded. Otherwise it is our own guess.
@@ -58,9 +60,9 @@ struct Config {
   UserfaultUse userfault = UserfaultUse::automatic;
   bool checksum = true;
   Fork fork = Fork::end;
-  unsigned hands = 0;           ///< load_config() never leaves 0.
-  unsigned ahead = 6;           ///< Percent of the DRAM budget evicted ahead of need at most.
-  unsigned busy_poll = 200;     ///< Microseconds.
+  unsigned hands = 0;              ///< load_config() never leaves 0.
+  unsigned ahead = 6;              ///< Percent of the DRAM budget evicted ahead of need at most.
+  unsigned busy_poll = kAutoPoll;  ///< Microseconds; load_config() never leaves kAutoPoll.
   std::uint64_t endurance = 0;  ///< Bytes a day that may be written to the block tier; 0: no limit.
   std::uint64_t reserve_free = BlockFileOptions::kDefaultReserve;
   LogLevel log = LogLevel::off;

@@ -1,11 +1,8 @@
 // Building a context, its threads and its end.
 #include "runtime/context_impl.hpp"
 
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +14,7 @@
 #include "base/arena.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/own_thread.hpp"
 #include "os/host_memory.hpp"
 
 namespace tiermem {
@@ -25,6 +23,10 @@ namespace {
 // Address space for the books; halved where the process may not have so much.
 constexpr std::uint32_t kMostExtents = 1u << 26;
 constexpr std::uint32_t kMostBuffers = 1u << 23;
+
+// Threads seldom go to another processor, and to ask costs microseconds.
+constexpr std::int64_t kPlacingNs = 10'000'000;
+constexpr std::uint64_t kFewTouches = 2;  // That wait at once.
 
 struct SyncRequest {
   std::atomic<std::uint32_t> done{0};
@@ -36,20 +38,7 @@ Status no_thread(const char* which) {
                      which);
 }
 
-void quiet_thread(const char* name) {
-  ::pthread_setname_np(::pthread_self(), name);
-  sigset_t all;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_BLOCK, &all, nullptr);  // The program's signals are for its own threads.
-}
-
 }  // namespace
-
-std::int64_t now_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
 
 std::int64_t deadline_of(Timeout timeout) {
   if (timeout.ns < 0) {
@@ -206,24 +195,21 @@ Status Context::Impl::start_threads() {
     // Where it can, the mover's thread sleeps on faults, too: a hop to another thread costs as much
     // as a page of the device.
     serves_faults_ = dram_->maps() && port_->watch(dram_->fault_fd());
-    mover_thread_ = std::thread([this] { run_mover(); });
+    mover_thread_ = own_thread("tiermem-mover", [this] { run_mover(); });
     which = "the reader of faults";
     if (dram_->maps() && !serves_faults_) {
-      fault_thread_ = std::thread([this] {
-        const ArenaScope inside;
-        quiet_thread("tiermem-fault");
-        faults_.run(gate_);
-      });
+      fault_thread_ = own_thread("tiermem-fault", [this] { faults_.run(gate_); });
     }
   } catch (const std::system_error&) {
     return no_thread(which);
+  }
+  if (serves_faults_ && config.busy_poll != 0) {
+    halt_poll_.start();
   }
   return {};
 }
 
 void Context::Impl::run_mover() {
-  const ArenaScope inside;
-  quiet_thread("tiermem-mover");
   bool awake = false;  // Only to look: steps in which nothing happens say nothing of the others.
   while (!stop_.load(std::memory_order_acquire)) {
     const std::uint64_t done = mover_->activity() + faults_.served();
@@ -237,6 +223,9 @@ void Context::Impl::run_mover() {
       faults_.serve_waiting(64);  // At rest, too: a hand may wait in one.
     }
     const std::int64_t now = now_ns();
+    if (busy_poll_.note_touches(faults_.served(), now)) {
+      keep_processors_awake(now);
+    }
     const std::int64_t look = look_after_children(now);
     const std::int64_t next = std::min(mover_->step(now), look);
     if (!awake || mover_->activity() + faults_.served() != done) {
@@ -252,7 +241,6 @@ void Context::Impl::run_mover() {
 }
 
 bool Context::Impl::stays_awake(std::int64_t now) {
-  busy_poll_.note_touches(faults_.served(), now);
   if (!serves_faults_ || !busy_poll_.stays_awake(now)) {
     return false;
   }
@@ -262,6 +250,21 @@ bool Context::Impl::stays_awake(std::int64_t now) {
     busy_poll_.yielded(before, now_ns());
   }
   return true;
+}
+
+// The mover's own processor is awake; the other one whose thread waits is the newest toucher's.
+// Where many wait, some run, and no processor halts.
+void Context::Impl::keep_processors_awake(std::int64_t now) {
+  if (faults_.waiting() > kFewTouches) {
+    return;
+  }
+  halt_poll_.spin_until(busy_poll_.until());
+  if (now >= next_placing_) {
+    next_placing_ = now + kPlacingNs;
+    if (const int place = processor_of(faults_.last_thread()); place != ::sched_getcpu()) {
+      halt_poll_.move_to(place);
+    }
+  }
 }
 
 // Returns when it is to be told again; a step that only did this tells nothing new.
@@ -371,6 +374,7 @@ void Context::Impl::stop() {
     port_->wake();
     mover_thread_.join();
   }
+  halt_poll_.stop();
   if (fault_thread_.joinable()) {
     dram_->stop_faults();
     fault_thread_.join();
@@ -382,6 +386,7 @@ Context::Impl::~Impl() {
     // Threads, ring and userfaultfd are the parent's; its memory is shared. Nothing here may be
     // touched, and the handlers of fork have forgotten it.
     mover_thread_.detach();
+    halt_poll_.forget();
     if (fault_thread_.joinable()) {
       fault_thread_.detach();
     }

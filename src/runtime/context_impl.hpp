@@ -1,8 +1,9 @@
 // The composition of a context: configuration → tiers → residency and mover, and the threads that
 // drive them. Owns everything; decides nothing about extents.
 //
-// Threads of its own: the mover's (steps and sleeps on the port), the hands, and one that reads
-// faults. All else runs on callers' threads.
+// Threads of its own: the mover's (steps and sleeps on the port), the hands, one that reads faults
+// where the mover's cannot, and one that keeps a toucher's processor awake. All else runs on
+// callers' threads.
 #pragma once
 
 #include <atomic>
@@ -12,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "mover/mover.hpp"
 #include "os/host_facts.hpp"
 #include "os/io_lanes.hpp"
@@ -21,6 +23,7 @@
 #include "runtime/config.hpp"
 #include "runtime/faults.hpp"
 #include "runtime/fork.hpp"
+#include "runtime/halt_poll.hpp"
 #include "runtime/ops.hpp"
 #include "runtime/placed_memory.hpp"
 #include "runtime/workers.hpp"
@@ -31,8 +34,6 @@
 
 namespace tiermem {
 
-/// CLOCK_MONOTONIC in nanoseconds: the clock of every deadline.
-std::int64_t now_ns();
 /// The deadline of a call that begins now.
 std::int64_t deadline_of(Timeout timeout);
 
@@ -110,6 +111,7 @@ class Context::Impl {
   void run_mover();
   std::int64_t tell_observer(std::int64_t now);
   bool stays_awake(std::int64_t now);
+  void keep_processors_awake(std::int64_t now);
   std::string list_views();
 
   Status start_threads();
@@ -147,6 +149,8 @@ class Context::Impl {
   std::int64_t observed_ns_ = 0;           // The mover thread's, as the next.
   std::uint64_t observed_ = 0;             // Mover::activity() at the last call.
   BusyPoll busy_poll_;                     // The mover thread's.
+  HaltPoll halt_poll_;                     // Of the processor that a toucher waits on.
+  std::int64_t next_placing_ = 0;          // Of halt_poll_.
   std::atomic<std::uint32_t> posting_{0};  // Threads inside post().
   std::mutex close_mutex_;
 

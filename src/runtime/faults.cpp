@@ -113,6 +113,7 @@ std::byte* Faults::find(std::byte* address, Window& window) const {
 void Faults::serve(const Fault& fault, const Window& window, std::byte* begin) {
   auto* const address = reinterpret_cast<std::byte*>(fault.address);
   served_.fetch_add(1, std::memory_order_relaxed);
+  last_thread_ = fault.thread;
   const auto index = static_cast<std::uint32_t>((address - begin) >> window.shift);
   const std::uint64_t extent = std::uint64_t{1} << window.shift;
 
@@ -130,6 +131,7 @@ void Faults::serve(const Fault& fault, const Window& window, std::byte* begin) {
   const Access access{window.buffer, index * extent, 1, kRead, {}, 0};
   const Status status = residency_.resolve(access, asked->request.spans[0], "touch");
   if (!status.ok()) {
+    ended_.fetch_add(1, std::memory_order_relaxed);
     dram_->wake(address);  // It is being freed: the next fault finds it gone, or another there.
     return;
   }
@@ -202,6 +204,7 @@ void Faults::prefetch(const Access& access, std::unique_ptr<Request> request) {
 // (MADV_DONTNEED): zeros, or its toucher would come back for ever.
 void Faults::ended(Asked& asked) {
   const std::unique_ptr<Asked> owned(&asked);
+  ended_.fetch_add(1, std::memory_order_relaxed);
   waited_ns_.fetch_add(static_cast<std::uint64_t>(clock_() - asked.since_ns),
                        std::memory_order_relaxed);
   const Span& span = asked.request.spans[0];

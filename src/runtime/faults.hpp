@@ -86,6 +86,10 @@ class Faults {
 
   std::uint64_t poisoned() const { return poisoned_.load(std::memory_order_relaxed); }
   std::uint64_t served() const { return served_.load(std::memory_order_relaxed); }
+  /// Of the newest touch; 0 when the kernel does not tell. For the thread that serves.
+  std::uint32_t last_thread() const { return last_thread_; }
+  /// Touches that are being served.
+  std::uint64_t waiting() const { return served() - ended_.load(std::memory_order_relaxed); }
   std::uint64_t waited_ns() const { return waited_ns_.load(std::memory_order_relaxed); }
 
  private:
@@ -126,8 +130,9 @@ class Faults {
 
   Streams streams_;  // Of the thread that reads faults.
   Strides strides_;
+  std::uint32_t last_thread_ = 0;
   std::atomic<Refusal> refusal_{nullptr};
-  std::atomic<std::uint64_t> poisoned_{0}, served_{0}, waited_ns_{0};
+  std::atomic<std::uint64_t> poisoned_{0}, served_{0}, ended_{0}, waited_ns_{0};
 };
 
 }  // namespace tiermem

@@ -285,6 +285,7 @@ Status Context::Impl::follow_fork() {
   }
   new (&mover_thread_) std::thread;
   new (&fault_thread_) std::thread;
+  halt_poll_.forget();
   return start_threads();
 }
 

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
 
 namespace tiermem {
@@ -28,12 +29,6 @@ void futex_wait(std::atomic<std::uint32_t>& word, std::int64_t deadline_ns) {
   // WAIT_BITSET takes an absolute time.
   ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, 0,
             deadline_ns == INT64_MAX ? nullptr : &at, nullptr, FUTEX_BITSET_MATCH_ANY);
-}
-
-std::int64_t monotonic_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
 void signal(int event) {
@@ -115,7 +110,7 @@ Status Ops::wait(OpHandle op, std::int64_t deadline_ns) {
     entry->claimed = true;
   }
   while (entry->done.load(std::memory_order_acquire) == 0) {
-    if (deadline_ns != INT64_MAX && (deadline_ns == 0 || monotonic_ns() >= deadline_ns)) {
+    if (deadline_ns != INT64_MAX && (deadline_ns == 0 || now_ns() >= deadline_ns)) {
       std::lock_guard lock(mutex_);
       entry->claimed = false;
       return Code::busy;

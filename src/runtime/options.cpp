@@ -19,7 +19,8 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kTiB = std::uint64_t{1} << 40;
-constexpr std::uint64_t kAutomatic = BlockFileOptions::kDefaultReserve;  // A size of `auto`.
+constexpr std::uint64_t kAutomatic =
+    BlockFileOptions::kDefaultReserve;  // What `auto` is as a number.
 constexpr std::size_t kLongestPath = 4095;
 
 /// Stores a number, or a choice's index as the enum or bool it stands for.
@@ -106,9 +107,10 @@ constexpr std::array kOptions = {
            "Most of the DRAM budget that is evicted ahead of need, in per cent; how much of it "
            "follows need. 0: room is made only when it is asked for.",
            "OptionsTest.ahead_0_evicts_only_what_is_needed", set<&Config::ahead>},
-    Option{"busy_poll", count, "200", 0, 1'000'000, "", "TIERMEM_BUSY_POLL",
-           "Microseconds for which the mover's thread stays awake after a touch of a mapped buffer "
-           "that had to wait, unless others want its processor. 0: it always sleeps.",
+    Option{"busy_poll", count, "auto", 0, 1'000'000, "auto", "TIERMEM_BUSY_POLL",
+           "Microseconds for which the mover's thread and the toucher's processor stay awake after "
+           "a touch of a mapped buffer that had to wait, unless others want the processors. 0: "
+           "they sleep. `auto`: 200, or 0 where a cgroup limits processor time.",
            "BusyPoll.it_stays_awake_after_a_touch_and_sleeps_later", set<&Config::busy_poll>},
     Option{"endurance", size, "0", 0, kTiB * 65536, "", "TIERMEM_ENDURANCE",
            "Bytes that may be written to the block tier in a day, for devices that wear: a day's "
@@ -161,12 +163,12 @@ std::optional<std::uint64_t> parse_digits(std::string_view text) {
 
 std::optional<OptionValue> parse_value(const Option& option, std::string_view text) {
   std::optional<std::uint64_t> number;
+  if (text == "auto" && text == option.choices) {
+    return OptionValue{kAutomatic, std::string(text)};
+  }
   switch (option.type) {
     case size:
     case power_of_two: {
-      if (text == "auto" && text == option.choices) {
-        return OptionValue{kAutomatic, std::string(text)};
-      }
       const auto bytes = parse_size(text);
       if (bytes.ok() && (option.type == size || std::has_single_bit(*bytes))) {
         number = *bytes;
@@ -263,7 +265,8 @@ std::string accepted_values(const Option& option) {
       return fmt::format("a power of two from {} to {}", format_size(option.low),
                          format_size(option.high));
     case count:
-      return fmt::format("a number from {} to {}", option.low, option.high);
+      return fmt::format("a number from {} to {}{}{}", option.low, option.high,
+                         *option.choices == '\0' ? "" : ", or ", option.choices);
     case percent:
       return fmt::format("a percentage from {} to {}", option.low, option.high);
     case choice:

@@ -18,10 +18,10 @@ enum class OptionType : std::uint8_t {
   devices,       ///< "/path:size, …" or off.
   size,          ///< "64K", "1.5G"; units are powers of 1024. `auto` where `choices` says so.
   power_of_two,  ///< A size that is one.
-  count,
-  percent,  ///< "5" or "5%".
-  choice,   ///< One word of `choices`.
-  path,     ///< A path, or the word in `choices`.
+  count,         ///< `auto` where `choices` says so.
+  percent,       ///< "5" or "5%".
+  choice,        ///< One word of `choices`.
+  path,          ///< A path, or the word in `choices`.
 };
 
 /// A value that its option accepts. `number` holds a choice's index.

@@ -1,14 +1,11 @@
 // The worker pool.
 #include "runtime/workers.hpp"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
 #include <new>
 #include <system_error>
 
-#include "base/arena.hpp"
+#include "base/own_thread.hpp"
 
 namespace tiermem {
 
@@ -20,7 +17,7 @@ void Workers::start(unsigned threads) {
   threads_.reserve(threads);
   for (unsigned i = 0; i < threads; ++i) {
     try {
-      threads_.emplace_back([this] { work(); });
+      threads_.push_back(own_thread("tiermem-hand", [this] { work(); }));
     } catch (const std::system_error&) {
       break;
     }
@@ -74,11 +71,6 @@ std::size_t Workers::reap(std::span<Job*> done) {
 }
 
 void Workers::work() {
-  const ArenaScope inside;
-  ::pthread_setname_np(::pthread_self(), "tiermem-hand");
-  sigset_t all;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_BLOCK, &all, nullptr);  // The program's signals are for its own threads.
   std::unique_lock lock(mutex_);
   for (;;) {
     ++asleep_;

@@ -15,6 +15,7 @@
 
 #include "support/locked_pages.hpp"
 #include "support/pattern.hpp"
+#include "support/threads.hpp"
 #include "tiermem/tiermem.hpp"
 
 namespace tiermem::test {
@@ -61,6 +62,27 @@ TEST_F(MappedBuffers, four_times_the_memory_is_read_and_written_through_the_poin
   auto info = buffer.info();
   ASSERT_TRUE(info.ok());
   EXPECT_LE(info->resident, 16 * kMiB);
+}
+
+TEST_F(MappedBuffers, a_touch_that_waits_keeps_its_processor_awake_unless_told_not_to) {
+  context.reset();
+  open("dram=16M; busy_poll=0; nvme=" + directory.path() + ":512M");
+  EXPECT_TRUE(comes_true([] { return thread_named("tiermem-mover") != 0; }));
+  EXPECT_EQ(thread_named("tiermem-poll"), 0u);
+  context.reset();
+  open("dram=16M; busy_poll=1000000; nvme=" + directory.path() + ":512M");
+  Buffer buffer = mapped(kMiB);
+  words(buffer)[0] = 1;
+  if (thread_named("tiermem-fault") != 0) {
+    GTEST_SKIP() << "no io_uring: faults have a thread of their own";
+  }
+  ASSERT_TRUE(comes_true([] { return thread_named("tiermem-poll") != 0; }));
+  const std::uint32_t spinner = thread_named("tiermem-poll");
+  const std::int64_t before = processor_time(spinner);
+  EXPECT_TRUE(comes_true([&] {
+    EXPECT_TRUE(buffer.evict().ok());
+    return words(buffer)[0] == 1 && processor_time(spinner) > before + 10'000'000;
+  }));
 }
 
 TEST_F(MappedBuffers, the_address_stays_and_is_aligned) {

@@ -30,18 +30,33 @@ TEST(BusyPoll, it_gives_way_to_whoever_takes_the_processor) {
   EXPECT_FALSE(poll.must_yield(kStart + 500));
   const std::int64_t again = kStart + 500 + BusyPoll::kYieldNs;
   ASSERT_TRUE(poll.must_yield(again));
-  const std::int64_t back = again + BusyPoll::kTakenNs;
-  poll.yielded(again, back);
-  poll.note_touches(2, back);
+  const std::int64_t late = again + BusyPoll::kTakenNs;
+  poll.yielded(again, late);
+  poll.note_touches(2, late);
+  EXPECT_TRUE(poll.stays_awake(late)) << "once may be the host's doing";
+  const std::int64_t back = late + BusyPoll::kTakenNs;
+  poll.yielded(late, back);
   EXPECT_FALSE(poll.stays_awake(back));
   EXPECT_FALSE(poll.stays_awake(back + BusyPoll::kRestNs - 1));
   poll.note_touches(3, back + BusyPoll::kRestNs);
   EXPECT_TRUE(poll.stays_awake(back + BusyPoll::kRestNs));
 }
 
+TEST(BusyPoll, two_long_absences_count_only_in_a_row) {
+  BusyPoll poll(kSpan);
+  std::int64_t now = kStart;
+  poll.note_touches(1, now);
+  for (int i = 0; i < 3; ++i) {
+    const std::int64_t before = now;
+    poll.yielded(before, now += BusyPoll::kTakenNs);
+    poll.yielded(now, now + 500);
+  }
+  EXPECT_TRUE(poll.stays_awake(now + 500));
+}
+
 TEST(BusyPoll, without_a_span_it_never_stays_awake) {
   BusyPoll poll(0);
-  poll.note_touches(1, kStart);
+  EXPECT_FALSE(poll.note_touches(1, kStart));
   EXPECT_FALSE(poll.stays_awake(kStart));
 }
 

@@ -392,6 +392,18 @@ TEST_F(ConfigTest, hands_follow_the_processors_unless_named) {
   EXPECT_EQ(good().hands, 1U);
 }
 
+TEST_F(ConfigTest, nobody_stays_awake_where_processor_time_is_limited_unless_told) {
+  EXPECT_EQ(good().busy_poll, 200U);
+  facts_.cpu_limit = Fact::of("300");  // As much as its three processors have.
+  EXPECT_EQ(good().busy_poll, 200U);
+  facts_.cpu_limit = Fact::of("299");
+  EXPECT_EQ(good().busy_poll, 0U);
+  EXPECT_EQ(good("busy_poll=auto").busy_poll, 0U);
+  EXPECT_EQ(good("busy_poll=50").busy_poll, 50U);
+  ASSERT_FALSE(good().notes.empty());
+  EXPECT_TRUE(contains(good().notes.front(), "busy_poll: 0, a cgroup limits processor time"));
+}
+
 TEST_F(ConfigTest, the_first_usable_default_directory_is_made_and_used) {
   env_.erase("TIERMEM_NVME");
   struct statfs kind {};

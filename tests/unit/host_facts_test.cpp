@@ -101,6 +101,40 @@ TEST_F(HostFactsTest, inactive_page_cache_counts_as_left) {
   EXPECT_EQ(facts().memory_left(), 6 * kGiB);
 }
 
+TEST_F(HostFactsTest, the_group_with_least_processor_time_counts) {
+  file("/proc/self/status", "Cpus_allowed_list:\t0-3\n");
+  file("/proc/self/cgroup", "0::/a/b\n");
+  file("/proc/self/mountinfo", kMountV2);
+  EXPECT_EQ(facts().cpu_limit.reason, "no cgroup above this process limits processor time");
+  EXPECT_FALSE(facts().cpu_time_is_limited());
+  file("/sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
+  EXPECT_FALSE(facts().cpu_limit.available);
+  file("/sys/fs/cgroup/a/cpu.max", "400000 100000\n");
+  EXPECT_EQ(facts().cpu_limit.number(), 400U);
+  EXPECT_FALSE(facts().cpu_time_is_limited()) << "as much as there is";
+  file("/sys/fs/cgroup/a/b/cpu.max", "50000 20000\n");
+  EXPECT_EQ(facts().cpu_limit.number(), 250U);
+  EXPECT_TRUE(facts().cpu_time_is_limited());
+  for (const char* wrong : {"", "5", "-5 7", "7 0", "99999999999999999999 1", "x y"}) {
+    file("/sys/fs/cgroup/a/b/cpu.max", wrong);
+    EXPECT_EQ(facts().cpu_limit.number(), 400U) << wrong;
+  }
+}
+
+TEST_F(HostFactsTest, the_old_hierarchy_limits_processor_time_by_quota_and_period) {
+  file("/proc/self/status", "Cpus_allowed_list:\t0-1\n");
+  file("/proc/self/cgroup", "4:cpu,cpuacct:/job\n3:memory:/other\n0::/\n");
+  file("/proc/self/mountinfo",
+       "35 31 0:32 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct\n");
+  const std::string job = "/sys/fs/cgroup/cpu/job";
+  file(job + "/cpu.cfs_period_us", "100000\n");
+  file(job + "/cpu.cfs_quota_us", "-1\n");
+  EXPECT_FALSE(facts().cpu_limit.available);
+  file(job + "/cpu.cfs_quota_us", "150000\n");
+  EXPECT_EQ(facts().cpu_limit.number(), 150U);
+  EXPECT_TRUE(facts().cpu_time_is_limited());
+}
+
 TEST_F(HostFactsTest, a_cgroup_above_its_limit_leaves_nothing) {
   file("/proc/self/cgroup", "0::/a\n");
   file("/proc/self/mountinfo", kMountV2);

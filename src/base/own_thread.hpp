@@ -1,0 +1,36 @@
+// Threads of tiermem's own.
+#pragma once
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <thread>
+#include <utility>
+
+#include "base/arena.hpp"
+
+namespace tiermem {
+
+/// A thread that works for tiermem: no signal of the program's reaches it, not at its start either.
+/// `name`: 15 characters at most, and for ever. Throws std::system_error where no thread can be
+/// had.
+template <typename Body>
+std::thread own_thread(const char* name, Body body) {
+  struct NoSignals {
+    NoSignals() {
+      sigset_t all;
+      ::sigfillset(&all);
+      ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    }
+    ~NoSignals() { ::pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+    sigset_t before;
+  };
+  const NoSignals until_it_runs;
+  return std::thread([name, body = std::move(body)]() mutable {
+    const ArenaScope inside;
+    ::pthread_setname_np(::pthread_self(), name);
+    body();
+  });
+}
+
+}  // namespace tiermem

@@ -1,0 +1,50 @@
+// What the kernel tells of the threads of this process.
+#pragma once
+
+#include <time.h>
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+
+namespace tiermem::test {
+
+/// The tid of a thread with that name; 0 when there is none.
+inline std::uint32_t thread_named(std::string_view wanted) {
+  std::error_code ended;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", ended)) {
+    std::string name;
+    std::ifstream(task.path() / "comm") >> name;
+    if (name == wanted) {
+      return static_cast<std::uint32_t>(std::stoul(task.path().filename().string()));
+    }
+  }
+  return 0;
+}
+
+/// Nanoseconds of processor time that a thread has had; -1 when it is not there.
+inline std::int64_t processor_time(std::uint32_t thread) {
+  // The clock of another thread's time, as pthread_getcpuclockid makes it.
+  const auto clock = static_cast<clockid_t>((~thread << 3) | 6U);
+  timespec used{};
+  if (::clock_gettime(clock, &used) != 0) {
+    return -1;
+  }
+  return std::int64_t{used.tv_sec} * 1'000'000'000 + used.tv_nsec;
+}
+
+/// Within five seconds.
+template <typename Condition>
+bool comes_true(Condition condition) {
+  for (int i = 0; i < 5'000 && !condition(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return condition();
+}
+
+}  // namespace tiermem::test
