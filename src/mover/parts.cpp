@@ -78,7 +78,7 @@ void Mover::plan(Need& need) {
     need.part = all & ~there;
     return;
   }
-  need.part = part_size_.choose(extent.part_size, there, lowest(need.pages),
+  need.part = part_size_.choose(extent.part_size, need.ref, there, lowest(need.pages),
                                 static_cast<unsigned>(std::popcount(all)));
   if (need.part == all) {
     need.part = 0;

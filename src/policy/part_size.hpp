@@ -4,6 +4,11 @@
 // the same extent that are missed soon after each other are neighbours in use, and each such miss
 // brings twice as many. What an extent needed last time it begins with next time.
 //
+// Whether the pages that come along are of use nobody sees: a page in its window is touched without
+// us. So the two ways duel (set dueling: Qureshi et al., Adaptive Insertion Policies, ISCA 2007):
+// of 32 extents one always gets the missed page alone, one always grows, and the others do what
+// pays, by the misses that growing saves for each page more that it brings.
+//
 // Pure: no clock, locks or randomness; the mover's thread only.
 #pragma once
 
@@ -29,11 +34,50 @@ class PartSize {
   /// `usual`: the logarithm of the pages that come with the first miss of an extent, to begin with.
   explicit PartSize(unsigned usual = 2) : usual_(static_cast<int>(usual) * kOne + kOne / 2) {}
 
-  /// The pages to bring for a miss of `page`, of `pages` in the extent (a power of two), while
-  /// those in `present` are there. Contains `page`; none of it is in `present`.
-  PageMask choose(Memory& memory, PageMask present, unsigned page, unsigned pages) {
-    const auto most = static_cast<std::uint8_t>(std::countr_zero(pages));
+  /// The pages to bring for a miss of `page`, of `pages` in the extent (a power of two) with the
+  /// number `extent`, while those in `present` are there. Contains `page`; none of it is in
+  /// `present`.
+  PageMask choose(Memory& memory, std::uint32_t extent, PageMask present, unsigned page,
+                  unsigned pages) {
     ++clock_;
+    const Side side = side_of(extent);
+    const bool grows = side == kGrows || (side == kFollows && growing_pays_);
+    const PageMask mask =
+        grows ? grow(memory, present, page, pages) : static_cast<PageMask>(1u << page);
+    if (side != kFollows) {
+      count(side, static_cast<std::uint32_t>(std::popcount(mask)));
+    }
+    return mask;
+  }
+
+  /// Where the run of an extent begins that nothing is known of.
+  std::uint8_t usual() const { return static_cast<std::uint8_t>(usual_ / kOne); }
+  /// What the extents do that take no side.
+  bool growing_pays() const { return growing_pays_; }
+
+  enum Side : std::uint8_t { kAlone, kGrows, kFollows };
+  /// Spread evenly: neighbours, and every n-th, are on all of them.
+  static Side side_of(std::uint32_t extent) {
+    const std::uint32_t part = extent * 2654435761u >> 27;
+    return part == 0 ? kAlone : part == 1 ? kGrows : kFollows;
+  }
+
+ private:
+  static constexpr std::uint32_t kSoon = 64;  // Misses of the whole memory.
+  static constexpr int kOne = 256;
+  static constexpr std::uint32_t kRound = 512;  // Misses of both sides between two decisions.
+  // What a page more costs, in misses: little to read and land, but it takes the place of another
+  // that may be missed in its turn. By measurement (docs/decisions/extents-in-parts.md).
+  static constexpr std::int64_t kPageNumerator = 2;
+  static constexpr std::int64_t kPageDenominator = 3;
+
+  struct Score {
+    std::uint32_t misses = 0;
+    std::uint32_t pages = 0;
+  };
+
+  PageMask grow(Memory& memory, PageMask present, unsigned page, unsigned pages) {
+    const auto most = static_cast<std::uint8_t>(std::countr_zero(pages));
     const bool goes_on = memory.runs != 0 && clock_ - memory.last <= kSoon;
     memory.last = clock_;
     if (goes_on) {
@@ -52,12 +96,22 @@ class PartSize {
     return mask & ~present;
   }
 
-  /// Where the run of an extent begins that nothing is known of.
-  std::uint8_t usual() const { return static_cast<std::uint8_t>(usual_ / kOne); }
-
- private:
-  static constexpr std::uint32_t kSoon = 64;  // Misses of the whole memory.
-  static constexpr int kOne = 256;
+  // The older a miss, the less it counts: half with each decision.
+  void count(Side side, std::uint32_t pages) {
+    ++scores_[side].misses;
+    scores_[side].pages += pages;
+    if (++round_ < kRound) {
+      return;
+    }
+    round_ = 0;
+    const std::int64_t saved = std::int64_t{scores_[kAlone].misses} - scores_[kGrows].misses;
+    const std::int64_t more = std::int64_t{scores_[kGrows].pages} - scores_[kAlone].pages;
+    growing_pays_ = saved > 0 && saved * kPageDenominator >= more * kPageNumerator;
+    for (Score& score : scores_) {
+      score.misses /= 2;
+      score.pages /= 2;
+    }
+  }
 
   // A run that went on began too small. One that did not may have begun too large, which nothing
   // shows: now and then the next begins smaller, and goes on if that was wrong.
@@ -77,6 +131,9 @@ class PartSize {
 
   std::uint32_t clock_ = 0;
   int usual_;
+  Score scores_[2];  // Of kAlone and kGrows.
+  std::uint32_t round_ = 0;
+  bool growing_pays_ = true;
 };
 
 }  // namespace tiermem
