@@ -69,6 +69,8 @@ std::int64_t Mover::step(std::int64_t now) {
     take_posts();
     check_deadlines();
     decide();
+  } else if (parking_ != nullptr) {
+    unpark(*parking_);  // What it still lacks comes after the rest, and what is parked would wait.
   }
   const bool more_to_issue = issue_io();
   const bool ended_at_once = take_completions();  // Nobody would wake us for these.

@@ -153,6 +153,7 @@ class Mover {
   void finish_acquire(Request& request);
   void finish_free(Request& request);
   void park_discards(Request& request);
+  void unpark(Request& request);
   void leave_parking(Request& request);
   void wait_for(Request& request, std::uint32_t index, ExtentRef ref);
   bool stop_waiting(Request& request, std::uint32_t index);

@@ -130,6 +130,20 @@ void Mover::park_discards(Request& request) {
   }
 }
 
+// Gives up what it has prepared; what is still under way is given up when it has landed.
+void Mover::unpark(Request& request) {
+  for (const Need& need : request.needs) {
+    const std::uint32_t transfer = residency_.extents.at(need.ref).transfer;
+    if (transfer != 0 && transfers_[transfer - 1].parked_for == &request) {
+      transfers_[transfer - 1].parked_for = nullptr;
+      if (transfers_[transfer - 1].stage == Transfer::Stage::parked) {
+        undo_promote(transfers_[transfer - 1], nullptr);
+      }
+    }
+  }
+  leave_parking(request);
+}
+
 void Mover::leave_parking(Request& request) {
   std::erase(parking_queue_, &request);
   if (parking_ != &request) {
@@ -314,16 +328,7 @@ void Mover::fail_request(Request& request, Status status) {
     spaces_[kHost].tier->set_budget(budget_before_);
     limit_spares();
   }
-  for (const Need& need : request.needs) {
-    const std::uint32_t transfer = residency_.extents.at(need.ref).transfer;
-    if (transfer != 0 && transfers_[transfer - 1].parked_for == &request) {
-      transfers_[transfer - 1].parked_for = nullptr;
-      if (transfers_[transfer - 1].stage == Transfer::Stage::parked) {
-        undo_promote(transfers_[transfer - 1], nullptr);
-      }
-    }
-  }
-  leave_parking(request);
+  unpark(request);
   let_go(request);
   complete(request, std::move(status));
 }
