@@ -125,6 +125,7 @@ class Simulation {
   void use_view();
   void touch();
   void touch_now(Live& live, const Access& access, bool writes);
+  bool prepared_anew(const Live& live, const Access& access);
   void touched(Pending& p);
   void release();
 

@@ -92,6 +92,9 @@ void Simulation::touch() {
   const Access access{live->handle, at, 1 + world_.below(end - at), kRead, {}, 0};
   const bool writes = world_.one_in(2);
   if (host_.present(live->mapped + page * kSmallestExtent)) {
+    if (prepared_anew(*live, access)) {
+      return;
+    }
     note("touch of buffer{} offset {} length {}{}", serial_of(*live), at, access.length,
          writes ? " writing" : "");
     touch_now(*live, access, writes);
@@ -113,6 +116,15 @@ void Simulation::touch() {
   mover_.post(&p.request);
 }
 
+// The bytes may have been dropped, and a view that discards is on its way: zeros are in the window
+// before it is granted. A program that touches them then races with itself.
+bool Simulation::prepared_anew(const Live& live, const Access& access) {
+  const BufferRecord* record = residency_.buffers.find(live.handle);
+  const auto ref = record->first.load() + static_cast<ExtentRef>(access.offset / live.extent_bytes);
+  return droppable_.count(serial_of(live)) != 0 &&
+         residency_.extents.word(kHost, ref).load().phase() == Phase::incoming;
+}
+
 void Simulation::touch_now(Live& live, const Access& access, bool writes) {
   for (std::uint64_t i = access.offset; i < access.offset + access.length; ++i) {
     if (live.mapped[i] != live.model[i]) {
@@ -132,7 +144,8 @@ void Simulation::touch_now(Live& live, const Access& access, bool writes) {
 void Simulation::touched(Pending& p) {
   Live& live = live_.at(p.buffers[0]);
   const Access& access = p.list[0];
-  if (host_.present(live.mapped + access.offset / kSmallestExtent * kSmallestExtent)) {
+  if (host_.present(live.mapped + access.offset / kSmallestExtent * kSmallestExtent) &&
+      !prepared_anew(live, access)) {
     touch_now(live, access, p.writes);
   }
 }
