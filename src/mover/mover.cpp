@@ -80,7 +80,7 @@ std::int64_t Mover::step(std::int64_t now) {
   }
   went_on_ = search_goes_on();
   if (ended_at_once || more_to_issue || !own_jobs_.empty() || !arming_.empty() ||
-      !reclaimed_.empty() || look_again_ || went_on_) {
+      !reclaimed_.empty() || !scans_ahead_.empty() || look_again_ || went_on_) {
     return now;
   }
   std::int64_t next = next_deadline_;
@@ -149,6 +149,7 @@ void Mover::child_ended(std::uint32_t child) {
 }
 
 void Mover::take_posts() {
+  read_scans();
   for (const std::uint32_t index : std::exchange(reclaimed_, {})) {
     auto request = std::make_unique<Request>();
     request->want = Want::free;

@@ -28,6 +28,7 @@
 #include "mover/transfer.hpp"
 #include "observe/histogram.hpp"
 #include "policy/recency.hpp"
+#include "policy/streams.hpp"
 #include "residency/residency.hpp"
 #include "tier/tier.hpp"
 
@@ -43,6 +44,7 @@ struct MoverOptions {
   /// Jobs on so few bytes, and without a system call, are done in the step: waking a hand and being
   /// woken by it takes longer.
   std::uint64_t own_job_bytes = std::uint64_t{64} << 10;
+  std::uint64_t scan_bytes = 1 << 20;  ///< Most that is read ahead of a scan of several threads.
   /// Logarithm of the pages that come with a touch, while nothing is known of the program.
   unsigned usual_part = 2;
   /// Where parts of extents arrive: as much as the largest extent that can be in parts, once for
@@ -276,6 +278,10 @@ class Mover {
   bool take_landing(Transfer& transfer, unsigned pages);
   void give_landing(Transfer& transfer);
 
+  // scans.cpp
+  void note_touch(const Transfer& transfer);
+  void read_scans();
+
   // hand_over.cpp
   bool at_rest_below(ExtentRef ref) const;
   void hand_over(Request& request);
@@ -395,6 +401,10 @@ class Mover {
     bool ready = false;
     Job job;  // Brings its pages.
   };
+  struct ScanAhead {
+    Handle buffer = 0;
+    Streams::Ahead ahead;
+  };
   // What a transfer reads or writes.
   std::uint64_t io_bytes(const Transfer& transfer) const {
     return transfer.length != 0 ? transfer.length : bytes_of(transfer.ref);
@@ -442,6 +452,8 @@ class Mover {
   std::uint32_t in_parts_ = 0;  // Extents.
   bool lost_landings_ = false;  // There were some: others are taken before anything else.
   PartSize part_size_;
+  Streams scans_;
+  Vector<ScanAhead> scans_ahead_;       // To be asked for in the next step.
   Deque<std::uint32_t> growing_queue_;  // Demotes that wait for the slot tier to grow.
   bool growing_ = false;
   Job grow_;

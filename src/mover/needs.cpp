@@ -133,6 +133,9 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   }
   Extent& extent = extents.at(need.ref);
   if (extent.transfer != 0) {
+    if (!prefetch && need.pages != 0) {
+      note_touch(transfers_[extent.transfer - 1]);
+    }
     recall(need);
     return Arm::wait_transfer;
   }
@@ -202,6 +205,9 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
     return Arm::ready;  // Last of all: park_discards.
   }
   start_promote(need, Priority::demand);
+  if (need.pages != 0 && extent.transfer != 0) {
+    note_touch(transfers_[extent.transfer - 1]);
+  }
   return ready(need) ? Arm::ready : Arm::wait_transfer;
 }
 

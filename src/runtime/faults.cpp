@@ -6,52 +6,9 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "mover/prefetch.hpp"
 
 namespace tiermem {
-
-// A stream is sequential from its second touch on that came to an extent at its begin. What is
-// asked for ahead doubles while it goes on: a scan meets extents that are still on their way, and
-// each of those touches tells how far it has come.
-Streams::Ahead Streams::touched(const Touch& touch, std::uint32_t most) {
-  const auto [buffer, thread, index, extents, at_its_begin] = touch;
-  ++clock_;
-  Stream* oldest = &streams_[0];
-  for (Stream& stream : streams_) {
-    if (stream.used < oldest->used) {
-      oldest = &stream;
-    }
-    const bool same = stream.used != 0 && stream.buffer == buffer && stream.thread == thread;
-    const std::uint32_t reach = std::max(stream.until, stream.last + 1);
-    if (!same || index < stream.last || index > reach) {
-      continue;
-    }
-    stream.used = clock_;
-    if (index == stream.last) {
-      return {};
-    }
-    stream.last = index;
-    if (!at_its_begin || (stream.window == 0 && !std::exchange(stream.began, true))) {
-      stream.began = at_its_begin;
-      stream.window = 0;
-      stream.until = index + 1;
-      return {};
-    }
-    if (stream.until > index + 1 + stream.window / 2) {
-      return {.goes_on = true};  // Half of it is still ahead.
-    }
-    stream.window = std::clamp<std::uint32_t>(stream.window * 2, 2, std::max(most, 2u));
-    const std::uint32_t first = std::max(stream.until, index + 1);
-    stream.until = std::min({index + 1 + std::min(stream.window, most), extents, first + most});
-    return stream.until > first ? Ahead{first, stream.until - first, true} : Ahead{.goes_on = true};
-  }
-  *oldest = {.buffer = buffer,
-             .thread = thread,
-             .last = index,
-             .until = index + 1,
-             .began = at_its_begin,
-             .used = clock_};
-  return {};
-}
 
 void Faults::run(ForkGate& gate) {
   Fault fault;
@@ -147,7 +104,9 @@ void Faults::serve(const Fault& fault, const Window& window, std::byte* begin) {
   asked->request.page = static_cast<std::uint8_t>(asked->request.in_parts ? page : 0);
   post_(argument_, asked.release()->request);
   if (ahead.count != 0) {
-    read_ahead(window.buffer, ahead, window.shift);
+    if (auto request = prefetch_of(residency_, window.buffer, ahead.first, ahead.count)) {
+      post_(argument_, *request.release());
+    }
   }
   if (!ahead.goes_on) {
     const auto offset = static_cast<std::uint64_t>(address - begin);
@@ -158,45 +117,24 @@ void Faults::serve(const Fault& fault, const Window& window, std::byte* begin) {
   }
 }
 
-void Faults::read_ahead(Handle buffer, Streams::Ahead ahead, std::uint8_t shift) {
-  BufferRecord* const record = residency_.buffers.find(buffer);
-  if (record == nullptr) {
-    return;
-  }
-  const std::uint64_t bytes = record->bytes.load(std::memory_order_relaxed);
-  const std::uint64_t offset = std::uint64_t{ahead.first} << shift;
-  const std::uint64_t length =
-      std::min(std::uint64_t{ahead.count} << shift, bytes - std::min(offset, bytes));
-  if (length != 0) {
-    prefetch({buffer, offset, length, kRead, {}, 0}, std::make_unique<Request>());
-  }
-}
-
 // Of extents that may be in parts the page of each step comes, of others the extent.
 void Faults::read_steps(const Window& window, const Strides::Ahead& ahead) {
   const std::uint64_t extent = std::uint64_t{1} << window.shift;
+  const bool in_parts = extent <= kMostParts * kSmallestExtent;
   std::uint64_t before = ~std::uint64_t{0};
   for (std::uint32_t i = 0; i < ahead.count; ++i) {
     const std::uint64_t offset = ahead.at(i);
-    auto request = std::make_unique<Request>();
-    request->in_parts = extent <= kMostParts * kSmallestExtent;
-    request->page =
-        static_cast<std::uint8_t>(request->in_parts ? offset % extent / kSmallestExtent : 0);
-    const std::uint64_t place = (offset >> window.shift) * kMostParts + request->page;
-    if (std::exchange(before, place) != place) {
-      prefetch({window.buffer, offset, 1, kRead, {}, 0}, std::move(request));
+    const std::uint64_t page = in_parts ? offset % extent / kSmallestExtent : 0;
+    if (const std::uint64_t place = (offset >> window.shift) * kMostParts + page;
+        std::exchange(before, place) == place) {
+      continue;
+    }
+    if (auto request = prefetch_of(residency_, {window.buffer, offset, 1, kRead, {}, 0})) {
+      request->in_parts = in_parts;
+      request->page = static_cast<std::uint8_t>(page);
+      post_(argument_, *request.release());
     }
   }
-}
-
-void Faults::prefetch(const Access& access, std::unique_ptr<Request> request) {
-  request->want = Want::prefetch;
-  request->spans.resize(1);
-  if (!residency_.resolve(access, request->spans[0], "read-ahead").ok()) {
-    return;
-  }
-  request->on_done = [](Request& done) { delete &done; };
-  post_(argument_, *request.release());
 }
 
 // The mover's thread, which alone lets extents leave: what is there now stays until the next step.

@@ -6,7 +6,6 @@
 // thread adds, removes and reads counts.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -15,46 +14,13 @@
 
 #include "base/arena.hpp"
 #include "mover/request.hpp"
+#include "policy/streams.hpp"
 #include "policy/strides.hpp"
 #include "residency/residency.hpp"
 #include "runtime/fork.hpp"
 #include "tier/dram.hpp"
 
 namespace tiermem {
-
-/// Runs of extents touched in order, each by one thread. Pure: it decides what to read ahead.
-class Streams {
- public:
-  /// Extents [first, first + count) of the same buffer are to come next.
-  struct Ahead {
-    std::uint32_t first = 0;
-    std::uint32_t count = 0;
-    bool goes_on = false;  ///< The touch belongs to a run: the extents of a run come whole.
-  };
-  /// A touch of what is absent.
-  struct Touch {
-    Handle buffer = 0;
-    std::uint32_t thread = 0;
-    std::uint32_t index = 0;   ///< The extent,
-    std::uint32_t of = 0;      ///< of so many.
-    bool at_its_begin = true;  ///< A run comes into each extent there; steps over rows do not.
-  };
-  /// At most `most` extents are asked for beyond the touched one.
-  Ahead touched(const Touch& touch, std::uint32_t most);
-
- private:
-  struct Stream {
-    Handle buffer = 0;
-    std::uint32_t thread = 0;
-    std::uint32_t last = 0;   // The newest touch.
-    std::uint32_t until = 0;  // Asked for up to here.
-    std::uint32_t window = 0;
-    bool began = false;  // The newest extent was come into at its begin.
-    std::uint64_t used = 0;
-  };
-  std::array<Stream, 32> streams_{};
-  std::uint64_t clock_ = 0;
-};
 
 class Faults {
  public:
@@ -111,9 +77,7 @@ class Faults {
   std::byte* find(std::byte* address, Window& window) const;
   void answer(const Fault& fault);
   void serve(const Fault& fault, const Window& window, std::byte* begin);
-  void read_ahead(Handle buffer, Streams::Ahead ahead, std::uint8_t shift);
   void read_steps(const Window& window, const Strides::Ahead& ahead);
-  void prefetch(const Access& access, std::unique_ptr<Request> request);
   void ended(Asked& asked);
   void refuse(std::byte* address);
   void mistake(std::byte* address);

@@ -211,6 +211,30 @@ TEST_F(MappedBuffers, steps_are_read_ahead) {
   }
 }
 
+// As threads do that take pieces of a loop in turn: extents in order, each entered anywhere.
+TEST_F(MappedBuffers, a_scan_that_comes_into_extents_anywhere_is_read_ahead) {
+  context = nullptr;
+  open("dram=16M; extent=64K; nvme=" + directory.path() + ":512M");
+  Buffer buffer = mapped(64 * kMiB, 65536);
+  const std::span<std::uint64_t> all = words(buffer);
+  fill(all, 9);
+  ASSERT_TRUE(buffer.evict().ok());
+  const Stats before = context->stats();
+  constexpr std::size_t kPageWords = 512, kPages = 16;
+  std::minstd_rand random(1);
+  std::uint64_t bad = 0;
+  for (std::size_t extent = 0; extent < all.size(); extent += kPages * kPageWords) {
+    const std::size_t first = 2 + random() % 14;
+    for (std::size_t i = 0; i < kPages; ++i) {
+      const std::size_t at = extent + (first + i) % kPages * kPageWords;
+      bad += wrong(all.subspan(at, 1), 9, at);
+    }
+  }
+  EXPECT_EQ(bad, 0u);
+  // What each touch asked for by itself. Steps are seen in some of them, and 25 MiB otherwise.
+  EXPECT_LE(context->stats().promoted - before.promoted, 16 * kMiB);
+}
+
 // The bytes leave under a program that never stops writing them.
 TEST_P(MappedSizes, a_running_writer_loses_no_write) {
   Buffer buffer = mapped(GetParam() * 2, GetParam());

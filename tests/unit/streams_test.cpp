@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "runtime/faults.hpp"
+#include "policy/streams.hpp"
 
 namespace tiermem {
 namespace {
