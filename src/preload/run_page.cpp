@@ -54,6 +54,8 @@ struct ProcessLook {
   bool found = false;
   bool exited = false;  ///< All of it: a main thread may end before the others.
   std::uint64_t start = 0;
+  std::uint64_t ticks = 0;  ///< Of processor time, of all its threads.
+  bool sleeps = false;      ///< Its main thread neither runs, nor would if there were a processor.
 };
 
 /// Reads /proc/<pid>/stat: "pid (name) S ppid …"; the name may hold anything, parentheses included.
@@ -80,8 +82,12 @@ ProcessLook look_at(const char* path) {
     if (at != nullptr && field == 19) {
       threads = std::strtoull(at, nullptr, 10);
     }
+    if (at != nullptr && (field == 13 || field == 14)) {  // utime, stime
+      look.ticks += std::strtoull(at, nullptr, 10);
+    }
   }
   look.start = at == nullptr ? 0 : std::strtoull(at, nullptr, 10);
+  look.sleeps = state == 'S' || state == 'T' || state == 't';
   look.exited = state == 'X' || (state == 'Z' && threads <= 1);
   return look;
 }
@@ -190,7 +196,7 @@ Plan make_plan(const RunPage& page) {
   std::size_t live = 0;
   for (std::size_t i = 0; i < kRunRows; ++i) {
     if (state_of(page.rows[i].owner.load()) == State::live) {
-      wants[live] = page.rows[i].want.load();
+      wants[live] = page.rows[i].idle.load() != 0 ? 0 : page.rows[i].want.load();
       rows[live++] = static_cast<std::uint16_t>(i);
     }
   }
@@ -436,6 +442,7 @@ bool RunSeat::join(const char* name) {
   }
   row->want.store(0);
   row->held.store(0);
+  row->idle.store(0);
   for (auto* figure : {&row->resident, &row->resident_peak, &row->tiered, &row->tiered_peak}) {
     figure->store(0, kRelaxed);
   }
@@ -475,6 +482,45 @@ std::uint64_t RunSeat::share() const {
 
 void RunSeat::want(std::uint64_t bytes) {
   if (row_->want.exchange(bytes) != bytes) {
+    rebalance(*page_);
+  }
+}
+
+// A process that has not used a tick (10 ms) since the last look, and has more than the floor.
+void RunSeat::look_for_idle(std::int64_t now_ns) {
+  constexpr std::int64_t kBetweenNs = 500'000'000;
+  if (now_ns - looked_ns_ < kBetweenNs) {
+    return;
+  }
+  const bool stale = now_ns - looked_ns_ > 4 * kBetweenNs;
+  looked_ns_ = now_ns;
+  bool any = false;
+  for (std::size_t i = 0; i < kRunRows; ++i) {
+    Row& row = page_->rows[i];
+    const std::uint64_t owner = row.owner.load();
+    if (&row == row_ || state_of(owner) != State::live || row.idle.load() != 0 ||
+        share_of(row.grant.load()) <= kRunFloor) {
+      seen_[i] = {};
+      continue;
+    }
+    char path[32];
+    std::snprintf(path, sizeof(path), "/proc/%u/stat", pid_of(owner));
+    const ProcessLook look = look_at(path);
+    const bool idle = look.found && look.sleeps && !stale && seen_[i].owner == owner &&
+                      seen_[i].ticks == look.ticks;
+    seen_[i] = {look.found ? owner : 0, look.ticks};
+    if (idle && row.owner.load() == owner) {
+      row.idle.store(1);
+      any = true;
+    }
+  }
+  if (any) {
+    rebalance(*page_);
+  }
+}
+
+void RunSeat::awake() {
+  if (row_->idle.load() != 0 && row_->idle.exchange(0) != 0) {
     rebalance(*page_);
   }
 }

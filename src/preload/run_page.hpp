@@ -78,7 +78,7 @@ struct RunTotals {
 /// unused.
 struct RunPage {
   static constexpr std::uint64_t kMagic = 0x6e75'726d'656d'7274;  // "trmemrun"
-  static constexpr std::uint32_t kVersion = 1;
+  static constexpr std::uint32_t kVersion = 2;
   static constexpr std::size_t kSums = 6;  ///< The counters that only grow, in RunCounters' order.
 
   struct alignas(64) Row {
@@ -88,6 +88,8 @@ struct RunPage {
     // By the owner:
     std::atomic<std::uint64_t> want;
     std::atomic<std::uint64_t> held;  ///< What it keeps to now: above the share while it shrinks.
+    std::atomic<std::uint32_t>
+        idle;  ///< 1: others saw it use no processor. The owner takes it back.
     std::array<std::atomic<std::uint64_t>, kSums> sums;    ///< Of all owners so far.
     std::array<std::atomic<std::uint64_t>, kSums> before;  ///< `sums` when the owner joined.
     std::atomic<std::uint64_t> resident, resident_peak, tiered, tiered_peak;
@@ -146,6 +148,12 @@ class RunSeat {
   /// What this process would use if it could; the shares are divided again when that is news. For
   /// steps worth megabytes.
   void want(std::uint64_t bytes);
+  /// Touches wait for this process's share: those that use no processor lend it theirs, down to
+  /// kRunFloor, until they are awake(). Again and again, `now` some tenths of a second apart. One
+  /// thread at a time.
+  void look_for_idle(std::int64_t now_ns);
+  /// This process touches its memory: what it was taken to lend is its own again.
+  void awake();
   /// "I keep to `bytes` from now on": what others may be given depends on it. To grow, call it
   /// before using more; to shrink, after the bytes are given up. Returns what this process may keep
   /// to: less than asked where the share fell meanwhile. A process that never calls it is taken to
@@ -167,6 +175,12 @@ class RunSeat {
   RunPage::Row* row_ = nullptr;
   std::uint64_t identity_ = 0;
   std::array<std::uint64_t, RunPage::kSums> before_{};
+  struct Seen {
+    std::uint64_t owner = 0;
+    std::uint64_t ticks = 0;
+  };
+  std::array<Seen, kRunRows> seen_{};  // At the last look for idle ones.
+  std::int64_t looked_ns_ = 0;
   const char* reason_ = "";
   char name_[kRunNameBytes] = {};
 };

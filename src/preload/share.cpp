@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "base/arena.hpp"
+#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/own_thread.hpp"
@@ -24,6 +25,8 @@ namespace {
 constexpr std::int64_t kTellNs = 100'000'000;
 // News for the others: less is noise.
 constexpr std::uint64_t kStep = std::uint64_t{16} << 20;
+// In kTellNs: fewer are of a process that has what it needs.
+constexpr std::uint64_t kFewFaults = 8;
 
 // Constant once joined; its calls synchronise themselves. Never destroyed.
 RunSeat& seat() {
@@ -45,7 +48,7 @@ void take_seat() {
 }
 
 // The mover's thread.
-constinit std::uint64_t g_wanted = 0, g_resident_peak = 0, g_tiered_peak = 0;
+constinit std::uint64_t g_wanted = 0, g_resident_peak = 0, g_tiered_peak = 0, g_faults = 0;
 // What the parent had counted before it forked this process.
 constinit Stats g_inherited{};
 constinit std::atomic<pid_t> g_process{0};  // Whose context it is.
@@ -70,6 +73,14 @@ void tell(const Stats& stats) {
     g_wanted = wanted;
     seat().want(wanted);
   }
+  // What leaves since the share is smaller is no sign of life, nor are touches a few.
+  if (counters.faults > g_faults + kFewFaults) {
+    seat().awake();
+    if (wanted > stats.dram_budget) {
+      seat().look_for_idle(now_ns());
+    }
+  }
+  g_faults = counters.faults;
 }
 
 // Sleeps until the share is another. What cannot be given back now (pinned) is, at the next change.
@@ -146,7 +157,7 @@ void rejoin_run_in_child() {
     return;
   }
   const ArenaScope inside;
-  g_wanted = g_resident_peak = g_tiered_peak = 0;
+  g_wanted = g_resident_peak = g_tiered_peak = g_faults = 0;
   g_inherited = tiers->stats();
   const std::uint64_t budget = g_inherited.dram_budget;
   if (seat().after_fork_in_child()) {

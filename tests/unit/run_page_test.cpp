@@ -184,6 +184,49 @@ TEST_F(RunPageTest, a_zombie_is_dead) {
   EXPECT_FALSE(process(child).live);
 }
 
+// Of three that want everything one sleeps: it lends, until it is awake again.
+TEST_F(RunPageTest, who_uses_no_processor_lends_its_share) {
+  constexpr std::int64_t kLook = 600'000'000;
+  const pid_t sleeper = start([](RunSeat& seat) {
+    ::signal(SIGUSR1, [](int) {});
+    seat.join("sleeps");
+    seat.want(2000 * kMiB);
+    ::pause();
+    seat.awake();
+    ::pause();
+  });
+  const pid_t spinner = start([](RunSeat& seat) {
+    seat.join("spins");
+    seat.want(2000 * kMiB);
+    for (;;) {
+      (void)seat.share();
+    }
+  });
+  RunSeat mine = RunSeat::take(host_.path());
+  ASSERT_TRUE(mine.join("looks"));
+  mine.want(2000 * kMiB);
+  ASSERT_TRUE(eventually([&] {
+    return process(sleeper).want == 2000 * kMiB && process(spinner).want == 2000 * kMiB;
+  }));
+  std::int64_t now = 10 * kLook;
+  const auto look = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    mine.look_for_idle(now += kLook);
+    return process(sleeper).share;
+  };
+  EXPECT_EQ(look(), mine.share()) << "one look tells nothing";
+  ASSERT_TRUE(eventually([&] { return look() == kRunFloor; }));
+  EXPECT_EQ(process(spinner).share / kMiB, 484u);
+  EXPECT_EQ(mine.share() / kMiB, 484u);
+  ASSERT_EQ(::kill(sleeper, SIGUSR1), 0);
+  EXPECT_TRUE(eventually([&] { return process(sleeper).share / kMiB == 333; }));
+  EXPECT_EQ(mine.share() / kMiB, 333u);
+  now += 10 * kLook;
+  EXPECT_EQ(look(), mine.share()) << "what was seen long ago tells nothing";
+  end(sleeper, SIGKILL);
+  mine.leave();
+}
+
 TEST_F(RunPageTest, a_waiter_wakes_when_its_share_changes) {
   const pid_t child = start([](RunSeat& seat) {
     seat.join("waits");
