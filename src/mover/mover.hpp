@@ -279,7 +279,7 @@ class Mover {
   void give_landing(Transfer& transfer);
 
   // scans.cpp
-  void note_touch(const Transfer& transfer);
+  void note_touch(const Request& touch, ExtentRef ref);
   void read_scans();
 
   // hand_over.cpp

@@ -133,8 +133,8 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   }
   Extent& extent = extents.at(need.ref);
   if (extent.transfer != 0) {
-    if (!prefetch && need.pages != 0) {
-      note_touch(transfers_[extent.transfer - 1]);
+    if (!prefetch) {
+      note_touch(request, need.ref);
     }
     recall(need);
     return Arm::wait_transfer;
@@ -205,9 +205,7 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
     return Arm::ready;  // Last of all: park_discards.
   }
   start_promote(need, Priority::demand);
-  if (need.pages != 0 && extent.transfer != 0) {
-    note_touch(transfers_[extent.transfer - 1]);
-  }
+  note_touch(request, need.ref);
   return ready(need) ? Arm::ready : Arm::wait_transfer;
 }
 

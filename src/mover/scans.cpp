@@ -7,27 +7,26 @@
 
 namespace tiermem {
 
-// A touch leads to the transfer, or waits for it: so far has the scan come.
-void Mover::note_touch(const Transfer& transfer) {
-  const ExtentRef ref = transfer.ref;
-  const PageMask pages = residency_.extents.at(ref).parts | transfer.pages;
-  const bool whole =
-      transfer.pages == 0 || static_cast<unsigned>(std::popcount(pages)) == pages_in(ref);
+// A touch has led to a transfer, or waits for one: so far has the scan come.
+void Mover::note_touch(const Request& touch, ExtentRef ref) {
+  const Extent& extent = residency_.extents.at(ref);
+  if (!touch.in_parts || extent.transfer == 0) {
+    return;
+  }
+  const Transfer& transfer = transfers_[extent.transfer - 1];
+  const auto pages = static_cast<unsigned>(std::popcount(extent.parts | transfer.pages));
+  const bool whole = transfer.pages == 0 || pages == pages_in(ref);
   if (transfer.kind != Transfer::Kind::promote || !transfer.reading || !whole) {
     return;
   }
-  const BufferRecord& record = record_of(ref);
-  const Handle buffer = residency_.buffers.handle_of(residency_.extents.at(ref).buffer);
-  if (Buffers::generation_of(buffer) % 2 == 0) {
-    return;  // Freed.
-  }
+  const Span& span = touch.spans[0];
   const Streams::Ahead ahead =
-      scans_.touched({.buffer = buffer,
-                      .index = ref - record.first.load(std::memory_order_relaxed),
-                      .of = record.extents.load(std::memory_order_relaxed)},
+      scans_.touched({.buffer = span.buffer,
+                      .index = ref - span.record->first.load(std::memory_order_relaxed),
+                      .of = span.record->extents.load(std::memory_order_relaxed)},
                      static_cast<std::uint32_t>(options_.scan_bytes / bytes_of(ref)));
   if (ahead.count != 0) {
-    scans_ahead_.push_back({buffer, ahead});
+    scans_ahead_.push_back({span.buffer, ahead});
   }
 }
 

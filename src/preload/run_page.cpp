@@ -18,6 +18,8 @@
 #include <cstring>
 #include <utility>
 
+#include "os/proc_stat.hpp"
+
 namespace tiermem {
 namespace {
 
@@ -50,71 +52,49 @@ std::uint32_t pid_of(std::uint64_t owner) {
   return static_cast<std::uint32_t>((owner & kIdentityMask) >> kStartBits);
 }
 
-struct ProcessLook {
-  bool found = false;
-  bool exited = false;  ///< All of it: a main thread may end before the others.
-  std::uint64_t start = 0;
-  std::uint64_t ticks = 0;  ///< Of processor time, of all its threads.
-  bool sleeps = false;      ///< Its main thread neither runs, nor would if there were a processor.
-};
-
-/// Reads /proc/<pid>/stat: "pid (name) S ppid …"; the name may hold anything, parentheses included.
-ProcessLook look_at(const char* path) {
-  char text[1024];
-  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
-  const ssize_t got = fd < 0 ? -1 : ::read(fd, text, sizeof(text) - 1);
-  if (fd >= 0) {
-    ::close(fd);
-  }
-  if (got <= 0) {
-    return {};
-  }
-  text[got] = '\0';
-  const char* at = std::strrchr(text, ')');
-  if (at == nullptr) {
-    return {};
-  }
-  ProcessLook look{.found = true};
-  unsigned long long threads = 0;
-  const char state = at[1] == ' ' ? at[2] : '?';
-  for (int field = 2; at != nullptr && field < 22; ++field) {  // `at` is before field 3, then 4, …
-    at = std::strchr(at + 1, ' ');
-    if (at != nullptr && field == 19) {
-      threads = std::strtoull(at, nullptr, 10);
-    }
-    if (at != nullptr && (field == 13 || field == 14)) {  // utime, stime
-      look.ticks += std::strtoull(at, nullptr, 10);
-    }
-  }
-  look.start = at == nullptr ? 0 : std::strtoull(at, nullptr, 10);
-  look.sleeps = state == 'S' || state == 'T' || state == 't';
-  look.exited = state == 'X' || (state == 'Z' && threads <= 1);
-  return look;
+/// All of it: a main thread may end before the others.
+bool has_exited(const ProcStat& stat) {
+  return stat.state() == 'X' || (stat.state() == 'Z' && stat.number(ProcStat::kThreads) <= 1);
 }
+std::uint64_t start_of(const ProcStat& stat) {
+  return static_cast<std::uint64_t>(stat.number(ProcStat::kStart)) &
+         ((std::uint64_t{1} << kStartBits) - 1);
+}
+/// Of processor time, of all its threads.
+std::uint64_t ticks_of(const ProcStat& stat) {
+  return static_cast<std::uint64_t>(stat.number(ProcStat::kUserTicks) +
+                                    stat.number(ProcStat::kSystemTicks));
+}
+/// Its main thread neither runs, nor would if there were a processor, nor waits for a disk.
+bool sleeps(const ProcStat& stat) {
+  return stat.state() == 'S' || stat.state() == 'T' || stat.state() == 't';
+}
+struct StatPath {
+  explicit StatPath(std::uint64_t owner) {
+    std::snprintf(text, sizeof text, "/proc/%u/stat", pid_of(owner));
+  }
+  char text[32];
+};
 
 /// This process's, as /proc names it: in a pid namespace that shares the /proc of its parent,
 /// getpid() is another number. 0 when there is no /proc.
 std::uint64_t own_identity() {
   char pid[16] = {};
   const ssize_t got = ::readlink("/proc/self", pid, sizeof(pid) - 1);
-  const ProcessLook look = look_at("/proc/self/stat");
-  if (got <= 0 || !look.found) {
+  const ProcStat stat("/proc/self/stat");
+  if (got <= 0 || !stat.found()) {
     return 0;
   }
-  return owned(State::unused, (std::strtoull(pid, nullptr, 10) << kStartBits) |
-                                  (look.start & ((std::uint64_t{1} << kStartBits) - 1)));
+  return owned(State::unused, (std::strtoull(pid, nullptr, 10) << kStartBits) | start_of(stat));
 }
 
 bool is_gone(std::uint64_t owner) {
-  char path[32];
-  const std::uint32_t pid = pid_of(owner);
-  std::snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-  const ProcessLook look = look_at(path);
-  if (!look.found) {
+  const ProcStat stat(StatPath(owner).text);
+  if (!stat.found()) {
     // Both must agree: /proc may hide what exists (hidepid, too many open files).
-    return ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
+    return ::kill(static_cast<pid_t>(pid_of(owner)), 0) != 0 && errno == ESRCH;
   }
-  return look.exited || ((look.start ^ owner) & ((std::uint64_t{1} << kStartBits) - 1)) != 0;
+  return has_exited(stat) || start_of(stat) != (owner & ((std::uint64_t{1} << kStartBits) - 1));
 }
 
 /// Ends the row if it is still `owner`'s. The counters stay where they are. A process that did not
@@ -486,30 +466,32 @@ void RunSeat::want(std::uint64_t bytes) {
   }
 }
 
-// A process that has not used a tick (10 ms) since the last look, and has more than the floor.
+// A process sleeps that has not used a tick (10 ms) since the last look. A row that another takes
+// under this look may be marked for nothing: its owner is awake as soon as it waits.
 void RunSeat::look_for_idle(std::int64_t now_ns) {
   constexpr std::int64_t kBetweenNs = 500'000'000;
   if (now_ns - looked_ns_ < kBetweenNs) {
     return;
   }
-  const bool stale = now_ns - looked_ns_ > 4 * kBetweenNs;
+  if (now_ns - looked_ns_ > 4 * kBetweenNs) {
+    seen_ = {};
+  }
   looked_ns_ = now_ns;
   bool any = false;
   for (std::size_t i = 0; i < kRunRows; ++i) {
     Row& row = page_->rows[i];
     const std::uint64_t owner = row.owner.load();
+    const Seen before = std::exchange(seen_[i], {});
     if (&row == row_ || state_of(owner) != State::live || row.idle.load() != 0 ||
         share_of(row.grant.load()) <= kRunFloor) {
-      seen_[i] = {};
       continue;
     }
-    char path[32];
-    std::snprintf(path, sizeof(path), "/proc/%u/stat", pid_of(owner));
-    const ProcessLook look = look_at(path);
-    const bool idle = look.found && look.sleeps && !stale && seen_[i].owner == owner &&
-                      seen_[i].ticks == look.ticks;
-    seen_[i] = {look.found ? owner : 0, look.ticks};
-    if (idle && row.owner.load() == owner) {
+    const ProcStat stat(StatPath(owner).text);
+    if (!stat.found()) {
+      continue;
+    }
+    seen_[i] = {owner, ticks_of(stat)};
+    if (sleeps(stat) && before.owner == owner && before.ticks == seen_[i].ticks) {
       row.idle.store(1);
       any = true;
     }
@@ -520,7 +502,8 @@ void RunSeat::look_for_idle(std::int64_t now_ns) {
 }
 
 void RunSeat::awake() {
-  if (row_->idle.load() != 0 && row_->idle.exchange(0) != 0) {
+  if (row_->idle.load() != 0) {
+    row_->idle.store(0);
     rebalance(*page_);
   }
 }

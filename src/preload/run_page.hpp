@@ -85,11 +85,10 @@ struct RunPage {
     std::atomic<std::uint64_t> owner;  ///< State, pid, start time. By CAS, or by the owner.
     std::atomic<std::uint64_t>
         grant;  ///< Epoch of the rebalance that stamped it, and the share in pages. By CAS only.
+    std::atomic<std::uint32_t> idle;  ///< 1: it lends. Set by those who look, cleared by the owner.
     // By the owner:
     std::atomic<std::uint64_t> want;
     std::atomic<std::uint64_t> held;  ///< What it keeps to now: above the share while it shrinks.
-    std::atomic<std::uint32_t>
-        idle;  ///< 1: others saw it use no processor. The owner takes it back.
     std::array<std::atomic<std::uint64_t>, kSums> sums;    ///< Of all owners so far.
     std::array<std::atomic<std::uint64_t>, kSums> before;  ///< `sums` when the owner joined.
     std::atomic<std::uint64_t> resident, resident_peak, tiered, tiered_peak;
@@ -148,11 +147,11 @@ class RunSeat {
   /// What this process would use if it could; the shares are divided again when that is news. For
   /// steps worth megabytes.
   void want(std::uint64_t bytes);
-  /// Touches wait for this process's share: those that use no processor lend it theirs, down to
-  /// kRunFloor, until they are awake(). Again and again, `now` some tenths of a second apart. One
+  /// This process waits for bytes: those that use no processor lend their shares, down to
+  /// kRunFloor, until they are awake(). To be called again and again; looks twice a second. One
   /// thread at a time.
   void look_for_idle(std::int64_t now_ns);
-  /// This process touches its memory: what it was taken to lend is its own again.
+  /// This process waits for bytes itself: what it has lent is its own again.
   void awake();
   /// "I keep to `bytes` from now on": what others may be given depends on it. To grow, call it
   /// before using more; to shrink, after the bytes are given up. Returns what this process may keep

@@ -1,19 +1,15 @@
 // The spinner.
 #include "runtime/halt_poll.hpp"
 
-#include <fcntl.h>
 #include <sched.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <charconv>
 #include <new>
-#include <string_view>
 #include <system_error>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/own_thread.hpp"
+#include "os/proc_stat.hpp"
 
 namespace tiermem {
 namespace {
@@ -45,25 +41,10 @@ void pin_to(int processor) {
 
 }  // namespace
 
-// Field 39 of stat; the name in field 2 may hold anything, and ends at the last parenthesis.
 int processor_of(std::uint32_t thread) {
   char path[48];
   *fmt::format_to_n(path, sizeof path - 1, "/proc/self/task/{}/stat", thread).out = '\0';
-  const int file = ::open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) {
-    return -1;
-  }
-  char text[1024];
-  const ssize_t got = ::read(file, text, sizeof text);
-  ::close(file);
-  std::string_view rest(text, got > 0 ? static_cast<std::size_t>(got) : 0);
-  rest.remove_prefix(std::min(rest.rfind(')') + 1, rest.size()));
-  for (int field = 2; field < 39 && !rest.empty(); ++field) {
-    rest.remove_prefix(std::min(rest.find(' ') + 1, rest.size()));
-  }
-  int processor = -1;
-  (void)std::from_chars(rest.data(), rest.data() + rest.size(), processor);
-  return processor;
+  return static_cast<int>(ProcStat(path).number(ProcStat::kProcessor));
 }
 
 void HaltPoll::start() {

@@ -117,7 +117,6 @@ class Buffer {
     if ((present_[extent] >> page & 1) != 0) {
       return;
     }
-    ++misses_;
     const PageMask part = size.choose(memories_[extent], extent, present_[extent], page, kPages);
     present_[extent] |= part;
     for (unsigned i = 0; i < kPages; ++i) {
@@ -130,14 +129,11 @@ class Buffer {
     }
   }
 
-  std::uint64_t misses() const { return misses_; }
-
  private:
   std::vector<PartSize::Memory> memories_;
   std::vector<PageMask> present_;
   std::deque<std::pair<std::uint32_t, unsigned>> came_;
   std::size_t fits_;
-  std::uint64_t misses_ = 0;
 };
 
 constexpr unsigned kExtents = 4096;

@@ -1,0 +1,69 @@
+// What /proc/<pid>/stat says of a process, or of one of its threads. Reads it once; allocates
+// nothing, may change errno.
+#pragma once
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <string_view>
+
+namespace tiermem {
+
+class ProcStat {
+ public:
+  /// The fields that are asked for, as proc(5) numbers them.
+  enum Field {
+    kState = 3,
+    kUserTicks = 14,
+    kSystemTicks = 15,
+    kThreads = 20,
+    kStart = 22,
+    kProcessor = 39
+  };
+
+  explicit ProcStat(const char* path) noexcept {
+    const int file = ::open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) {
+      return;
+    }
+    const ssize_t got = ::read(file, text_, sizeof text_);
+    ::close(file);
+    const std::string_view all(text_, got > 0 ? static_cast<std::size_t>(got) : 0);
+    // The name, field 2, may hold anything, and ends at the last parenthesis.
+    const std::size_t name_end = all.rfind(')');
+    rest_ = name_end < all.size() ? all.substr(name_end + 1) : std::string_view();
+  }
+  ProcStat(const ProcStat&) = delete;
+  ProcStat& operator=(const ProcStat&) = delete;
+
+  bool found() const { return !rest_.empty(); }
+  /// 'R', 'S', 'Z', …: of the main thread. '?' where there is none.
+  char state() const {
+    const std::string_view at = from(kState);
+    return at.empty() ? '?' : at.front();
+  }
+  /// -1 where there is none.
+  std::int64_t number(Field field) const {
+    const std::string_view at = from(field);
+    std::int64_t value = -1;
+    (void)std::from_chars(at.data(), at.data() + at.size(), value);
+    return value;
+  }
+
+ private:
+  std::string_view from(Field field) const {
+    std::string_view at = rest_;
+    for (int before = kState - 1; before < field && !at.empty(); ++before) {
+      at.remove_prefix(std::min(at.find(' '), at.size() - 1) + 1);
+    }
+    return at;
+  }
+
+  char text_[1024];
+  std::string_view rest_;  // From the space before the state on.
+};
+
+}  // namespace tiermem
