@@ -25,8 +25,8 @@ namespace {
 constexpr std::int64_t kTellNs = 100'000'000;
 // News for the others: less is noise.
 constexpr std::uint64_t kStep = std::uint64_t{16} << 20;
-// In kTellNs: fewer are of a process that has what it needs.
-constexpr std::uint64_t kFewFaults = 8;
+// A process that waits for less than this part of its time has what it needs.
+constexpr std::int64_t kWaitingPart = 10;
 
 // Constant once joined; its calls synchronise themselves. Never destroyed.
 RunSeat& seat() {
@@ -48,7 +48,8 @@ void take_seat() {
 }
 
 // The mover's thread.
-constinit std::uint64_t g_wanted = 0, g_resident_peak = 0, g_tiered_peak = 0, g_faults = 0;
+constinit std::uint64_t g_wanted = 0, g_resident_peak = 0, g_tiered_peak = 0, g_waited_ns = 0;
+constinit std::int64_t g_told_ns = 0;
 // What the parent had counted before it forked this process.
 constinit Stats g_inherited{};
 constinit std::atomic<pid_t> g_process{0};  // Whose context it is.
@@ -73,14 +74,17 @@ void tell(const Stats& stats) {
     g_wanted = wanted;
     seat().want(wanted);
   }
-  // What leaves since the share is smaller is no sign of life, nor are touches a few.
-  if (counters.faults > g_faults + kFewFaults) {
+  // By time, not by touches: on a slow disk a few are all that a thread has time for.
+  const std::int64_t now = now_ns();
+  const auto waited = static_cast<std::int64_t>(counters.waited_ns - g_waited_ns);
+  if (waited * kWaitingPart > now - g_told_ns) {
     seat().awake();
     if (wanted > stats.dram_budget) {
-      seat().look_for_idle(now_ns());
+      seat().look_for_idle(now);
     }
   }
-  g_faults = counters.faults;
+  g_waited_ns = counters.waited_ns;
+  g_told_ns = now;
 }
 
 // Sleeps until the share is another. What cannot be given back now (pinned) is, at the next change.
@@ -157,7 +161,7 @@ void rejoin_run_in_child() {
     return;
   }
   const ArenaScope inside;
-  g_wanted = g_resident_peak = g_tiered_peak = g_faults = 0;
+  g_wanted = g_resident_peak = g_tiered_peak = g_waited_ns = 0;
   g_inherited = tiers->stats();
   const std::uint64_t budget = g_inherited.dram_budget;
   if (seat().after_fork_in_child()) {
