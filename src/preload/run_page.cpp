@@ -168,6 +168,11 @@ std::uint32_t wait_on(const RunPage& page, std::uint32_t seen) {
   }
 }
 
+/// Takes part in the division.
+bool counts(const Row& row) {
+  return state_of(row.owner.load()) == State::live && row.guest.load() == 0;
+}
+
 using Plan = std::array<std::uint64_t, kRunRows>;  ///< A share for each row.
 
 Plan make_plan(const RunPage& page) {
@@ -175,7 +180,7 @@ Plan make_plan(const RunPage& page) {
   std::array<std::uint16_t, kRunRows> rows;
   std::size_t live = 0;
   for (std::size_t i = 0; i < kRunRows; ++i) {
-    if (state_of(page.rows[i].owner.load()) == State::live) {
+    if (counts(page.rows[i])) {
       wants[live] = page.rows[i].idle.load() != 0 ? 0 : page.rows[i].want.load();
       rows[live++] = static_cast<std::uint16_t>(i);
     }
@@ -219,8 +224,8 @@ bool lower(RunPage& page, const Plan& plan, std::uint32_t epoch, bool& changed) 
   return true;
 }
 
-/// Gives what is free now. What others still hold is given when they let go: hold() comes here
-/// again.
+/// Gives what is free now, and what a row holds anyway. What others still hold is given when they
+/// let go: hold() comes here again.
 void raise(RunPage& page, const Plan& plan, std::uint32_t epoch, bool& changed) {
   const std::uint64_t total = page.total.load();
   std::uint64_t left = total - std::min(total, charge_of_all(page));
@@ -231,15 +236,16 @@ void raise(RunPage& page, const Plan& plan, std::uint32_t epoch, bool& changed) 
       return;
     }
     const std::uint64_t share = share_of(grant);
-    const std::uint64_t more = plan[i] - std::min(plan[i], share);
-    const std::uint64_t next = granted(epoch, share + std::min(more, left));
+    const std::uint64_t within = std::max(share, std::min(plan[i], charge_of(row)));
+    const std::uint64_t more = plan[i] - std::min(plan[i], within);
+    const std::uint64_t next = granted(epoch, within + std::min(more, left));
     if (share_of(next) == share) {
       continue;
     }
     if (!row.grant.compare_exchange_strong(grant, next)) {
       return;
     }
-    left -= share_of(next) - share;
+    left -= share_of(next) - std::min(share_of(next), within);
     changed = true;
   }
 }
@@ -393,6 +399,10 @@ RunSeat RunSeat::take(const char* path) {
 }
 
 bool RunSeat::join(const char* name) {
+  return join(name, false);
+}
+
+bool RunSeat::join(const char* name, bool as_guest) {
   std::memset(name_, 0, sizeof(name_));
   std::memcpy(name_, name, strnlen(name, sizeof(name_) - 1));
   identity_ = own_identity();
@@ -423,6 +433,7 @@ bool RunSeat::join(const char* name) {
   row->want.store(0);
   row->held.store(0);
   row->idle.store(0);
+  row->guest.store(as_guest ? 1 : 0);
   for (auto* figure : {&row->resident, &row->resident_peak, &row->tiered, &row->tiered_peak}) {
     figure->store(0, kRelaxed);
   }
@@ -453,7 +464,13 @@ bool RunSeat::after_fork_in_child() {
   }
   char name[kRunNameBytes];
   std::memcpy(name, name_, sizeof(name));
-  return join(name);
+  return join(name, true);
+}
+
+void RunSeat::settle(std::uint64_t held) {
+  row_->held.store(held);
+  row_->guest.store(0);
+  rebalance(*page_);
 }
 
 std::uint64_t RunSeat::share() const {
@@ -482,7 +499,7 @@ void RunSeat::look_for_idle(std::int64_t now_ns) {
     Row& row = page_->rows[i];
     const std::uint64_t owner = row.owner.load();
     const Seen before = std::exchange(seen_[i], {});
-    if (&row == row_ || state_of(owner) != State::live || row.idle.load() != 0 ||
+    if (&row == row_ || !counts(row) || row.idle.load() != 0 ||
         share_of(row.grant.load()) <= kRunFloor) {
       continue;
     }

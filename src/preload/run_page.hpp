@@ -78,7 +78,7 @@ struct RunTotals {
 /// unused.
 struct RunPage {
   static constexpr std::uint64_t kMagic = 0x6e75'726d'656d'7274;  // "trmemrun"
-  static constexpr std::uint32_t kVersion = 2;
+  static constexpr std::uint32_t kVersion = 3;
   static constexpr std::size_t kSums = 6;  ///< The counters that only grow, in RunCounters' order.
 
   struct alignas(64) Row {
@@ -87,6 +87,7 @@ struct RunPage {
         grant;  ///< Epoch of the rebalance that stamped it, and the share in pages. By CAS only.
     std::atomic<std::uint32_t> idle;  ///< 1: it lends. Set by those who look, cleared by the owner.
     // By the owner:
+    std::atomic<std::uint32_t> guest;  ///< 1: a forked child that has its parent's pages still.
     std::atomic<std::uint64_t> want;
     std::atomic<std::uint64_t> held;  ///< What it keeps to now: above the share while it shrinks.
     std::array<std::atomic<std::uint64_t>, kSums> sums;    ///< Of all owners so far.
@@ -131,9 +132,13 @@ class RunSeat {
   /// Gives row and share back; the counters stay. Wakes this process's own wait_for_change(), too.
   void leave();
   /// In the child of a fork, before anything else here: the parent's row is the parent's, and the
-  /// child joins by itself (as join()). Counters begin at zero again. Nothing to do where the
+  /// child joins by itself (as join()), as a guest: it has the pages of its parent, which counts
+  /// them, and share() is 0 until settle(). Counters begin at zero again. Nothing to do where the
   /// parent had not joined.
   bool after_fork_in_child();
+  /// A guest no longer: it keeps to `held` bytes now, and its share is what follows from that and
+  /// what it wants. One thread at a time.
+  void settle(std::uint64_t held);
 
   /// The budgets of the whole run; known before join().
   std::uint64_t total() const { return page_->total.load(std::memory_order_relaxed); }
@@ -170,6 +175,8 @@ class RunSeat {
   std::uint32_t wait_for_change(std::uint32_t seen) const;
 
  private:
+  bool join(const char* name, bool as_guest);
+
   RunPage* page_ = nullptr;
   RunPage::Row* row_ = nullptr;
   std::uint64_t identity_ = 0;

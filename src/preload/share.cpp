@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <system_error>
+#include <thread>
 
 #include "base/arena.hpp"
 #include "base/clock.hpp"
@@ -35,6 +37,11 @@ RunSeat& seat() {
   return *made;
 }
 
+// A child of fork is a guest for so long, or until it has brought so large a part of its budget in:
+// most end or exec before, and for the others it shows whether the parent sleeps.
+constexpr std::int64_t kGuestNs = 1'200'000'000;
+constexpr std::uint64_t kGuestPart = 8;
+
 // What a process begins with that has been given nothing yet: others may take their time to give
 // up theirs, and nobody waits for them inside malloc.
 constexpr std::uint64_t kLeastBudget = std::uint64_t{4} << 20;
@@ -50,9 +57,12 @@ void take_seat() {
 // The mover's thread.
 constinit std::uint64_t g_wanted = 0, g_resident_peak = 0, g_tiered_peak = 0, g_waited_ns = 0;
 constinit std::int64_t g_told_ns = 0;
+// In slots when last told, and of that the parent's, which are no part of what this process uses.
+constinit std::uint64_t g_in_slots = 0, g_of_parent = 0;
 // What the parent had counted before it forked this process.
 constinit Stats g_inherited{};
-constinit std::atomic<pid_t> g_process{0};  // Whose context it is.
+constinit std::atomic<pid_t> g_process{0};          // Whose context it is.
+constinit std::atomic<std::uint64_t> g_brought{0};  // Since the fork.
 
 void tell(const Stats& stats) {
   RunCounters counters;
@@ -69,7 +79,9 @@ void tell(const Stats& stats) {
   counters.resident_peak = g_resident_peak = std::max(g_resident_peak, counters.resident);
   counters.tiered_peak = g_tiered_peak = std::max(g_tiered_peak, counters.tiered);
   seat().publish(counters);
-  const std::uint64_t wanted = std::min(counters.tiered, stats.dram_used + stats.block_used);
+  g_brought.store(counters.promoted, std::memory_order_relaxed);
+  g_in_slots = g_of_parent + stats.block_used;
+  const std::uint64_t wanted = std::min(counters.tiered, stats.dram_used + g_in_slots);
   if (wanted > g_wanted + kStep || wanted + kStep < g_wanted) {
     g_wanted = wanted;
     seat().want(wanted);
@@ -104,12 +116,22 @@ void follow(Context* context, std::uint64_t budget) {
   }
 }
 
+// The pages that parent and child have in common are there once, so its share is not cut at once.
+void follow_as_guest(Context* context, std::uint64_t budget) {
+  const std::int64_t until = now_ns() + kGuestNs;
+  while (now_ns() < until && g_brought.load(std::memory_order_relaxed) < budget / kGuestPart) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  seat().settle(budget);
+  follow(context, budget);
+}
+
 // Once this process has its seat.
-void start_following(Context& context, std::uint64_t budget) {
+void start_following(Context& context, std::uint64_t budget, void (*how)(Context*, std::uint64_t)) {
   context.impl().observe(tell, kTellNs);
   context.impl().on_refusal([](const char* why) { seat().say(why); });
   try {
-    own_thread("tiermem-share", [&context, budget] { follow(&context, budget); }).detach();
+    own_thread("tiermem-share", [&context, budget, how] { how(&context, budget); }).detach();
   } catch (const std::system_error&) {
     log_error("no thread for this process's share: its budget stays as it is");
   }
@@ -130,7 +152,7 @@ void follow_run(Context& context) {
   if (!seat().joined()) {
     return;
   }
-  start_following(context, context.stats().dram_budget);
+  start_following(context, context.stats().dram_budget, follow);
 }
 
 void end_run() {
@@ -162,10 +184,12 @@ void rejoin_run_in_child() {
   }
   const ArenaScope inside;
   g_wanted = g_resident_peak = g_tiered_peak = g_waited_ns = 0;
+  g_brought.store(0);
+  g_of_parent = g_in_slots;
   g_inherited = tiers->stats();
   const std::uint64_t budget = g_inherited.dram_budget;
   if (seat().after_fork_in_child()) {
-    start_following(*tiers, budget);
+    start_following(*tiers, budget, follow_as_guest);
   }
 }
 

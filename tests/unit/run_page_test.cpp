@@ -300,6 +300,52 @@ TEST_F(RunPageTest, a_forked_child_has_a_row_of_its_own) {
   EXPECT_EQ(processes().size(), 2u);
 }
 
+// The pages that it has are its parent's: nobody's share changes until it says what it keeps to.
+// Then it has the share that follows, and the others what it lets go.
+TEST_F(RunPageTest, a_forked_child_is_a_guest_until_it_settles) {
+  void* const shared =
+      ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(shared, MAP_FAILED);
+  auto& told = *new (shared) std::atomic<int>(0);     // By this test to the child,
+  auto& done = *new (&told + 1) std::atomic<int>(0);  // and back.
+  const auto wait_for = [](const std::atomic<int>& step, int number) {
+    while (step.load() < number) {
+      ::usleep(1000);
+    }
+  };
+  const pid_t parent = start([&](RunSeat& seat) {
+    seat.join("family");
+    seat.want(2000 * kMiB);
+    if (seat.hold(seat.share()) != 1000 * kMiB) {
+      ::_exit(1);
+    }
+    const bool ok = in_child([&] {
+      if (!seat.after_fork_in_child()) {
+        return false;
+      }
+      seat.want(2000 * kMiB);
+      done.store(1);
+      wait_for(told, 1);
+      seat.settle(1000 * kMiB);
+      const bool halved = seat.share() == 500 * kMiB && seat.hold(500 * kMiB) == 500 * kMiB;
+      done.store(2);
+      wait_for(told, 2);
+      return halved;
+    });
+    ::_exit(ok && seat.hold(seat.share()) == 500 * kMiB ? 42 : 2);
+  });
+  ASSERT_TRUE(eventually([&] { return done.load() == 1; }));
+  EXPECT_EQ(process(parent).share, 1000 * kMiB);
+  EXPECT_EQ(host_.charged(), 1000 * kMiB);
+  told.store(1);
+  ASSERT_TRUE(eventually([&] { return done.load() == 2; }));
+  EXPECT_EQ(process(parent).share, 500 * kMiB);
+  EXPECT_EQ(host_.charged(), 1500 * kMiB) << "the parent holds what it had";
+  told.store(2);
+  EXPECT_EQ(WEXITSTATUS(end(parent)), 42);
+  ::munmap(shared, 4096);
+}
+
 // The same process and start time, another program: exec gives the page no sign.
 TEST_F(RunPageTest, a_program_takes_over_from_the_one_it_replaced) {
   const pid_t child = start([this](RunSeat& seat) {
