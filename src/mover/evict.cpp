@@ -106,6 +106,7 @@ void Mover::drop_slot(ExtentRef ref) {
   }
   Checksums::destroy(extent.sums);
   extent.sums = nullptr;
+  extent.zeros = 0;
 }
 
 // What was refused for want of slots finds some now.

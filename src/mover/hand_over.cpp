@@ -54,6 +54,7 @@ bool Mover::hand_over(ExtentRef from, ExtentRef to) {
   target.has_slot = true;
   source.has_slot = false;
   target.sums = std::exchange(source.sums, nullptr);
+  target.zeros = std::exchange(source.zeros, PageMask{0});
   target.part_size = source.part_size;
   target.bad_once = source.bad_once;
   source_word.set_phase(Phase::zero);

@@ -139,6 +139,12 @@ std::string Mover::check_invariants() {
         return fmt::format("extent {} is in parts {:#x} and {}", ref, extent.parts,
                            exclusive + shared > 0 ? "whole" : "not whole in its slot");
       }
+      const bool in_slot_alone = exclusive + shared == 0 && extent.has_slot;
+      if (extent.zeros != 0 && !given_up &&
+          (!in_slot_alone || (extent.zeros & extent.parts) != 0)) {
+        return fmt::format("extent {}: pages {:#x} are zeros, and {:#x} in memory", ref,
+                           extent.zeros, exclusive + shared > 0 ? ~PageMask{0} : extent.parts);
+      }
       // Invariant 1: the newest bytes exist in full somewhere.
       const Phase host = extents.word(kHost, ref).load().phase();
       const bool in_memory = exclusive + shared > 0;

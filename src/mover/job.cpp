@@ -1,6 +1,7 @@
 // Running a job on a hand.
 #include "mover/job.hpp"
 
+#include <bit>
 #include <cstring>
 
 namespace tiermem {
@@ -17,7 +18,11 @@ Status run_step(Job& job, JobStep step) {
     case kClear:
       return {};
     case kVerify:
-      job.bad_block = job.sums->mismatch(job.data, blocks_of(job));
+      for (PageMask left = job.zeros; left != 0; left &= left - 1) {
+        std::memset(job.data + static_cast<unsigned>(std::countr_zero(left)) * kSmallestExtent, 0,
+                    kSmallestExtent);
+      }
+      job.bad_block = job.sums->mismatch(job.data, blocks_of(job) & ~job.zeros);
       job.checksum_bad = job.bad_block != job.sums->count;
       return job.checksum_bad ? Status(Code::io_error) : Status();
     case kCopyIn:
@@ -51,6 +56,8 @@ Status run_step(Job& job, JobStep step) {
         }
       }
       return {};
+    case kEmpty:
+      return job.tier->empty(job.frame, job.at, job.pages);
     default:
       break;
   }
@@ -62,7 +69,7 @@ Status run_step(Job& job, JobStep step) {
 void run_job(Job& job) {
   job.status = {};
   job.checksum_bad = false;
-  for (std::uint32_t bit = 1; bit <= kGather && job.status.ok(); bit <<= 1) {
+  for (std::uint32_t bit = 1; bit <= kEmpty && job.status.ok(); bit <<= 1) {
     if ((job.steps & bit) != 0) {
       job.status = run_step(job, bit);
     }

@@ -28,6 +28,7 @@ inline constexpr JobStep kRestore = 1 << 11;   ///< `frame` appears at `at`, whi
 
 inline constexpr JobStep kInsert = 1 << 12;  ///< `pages` of `data` appear at `at`.
 inline constexpr JobStep kGather = 1 << 13;  ///< All but `pages` of `home` are copied to `data`.
+inline constexpr JobStep kEmpty = 1 << 14;   ///< `pages` of `frame` are no more at `at`.
 
 struct Job {
   std::uint32_t transfer = 0;  ///< Whose it is; ~0 for the mover's housekeeping.
@@ -41,6 +42,7 @@ struct Job {
   std::uint64_t bytes = 0;
   const std::byte* home = nullptr;
   PageMask pages = 0;  ///< Of which kVerify, kHash and kInsert are to be; 0: of all.
+  PageMask zeros = 0;  ///< kVerify: pages of `data` that are made zeros instead.
   Checksums* sums = nullptr;
   SlotTier* slots = nullptr;
   bool stop = false;  ///< Set atomically by the owner: kHash ends early, its sums are of no use.

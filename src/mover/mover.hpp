@@ -273,6 +273,10 @@ class Mover {
   void restore_landings();
   void serve_landings();
   bool landing_ready(const Job& job);
+  PageMask pages_discarded(const Span& span, std::uint32_t i) const;
+  Arm empty_pages(Request& request, Need& need);
+  void start_empty(ExtentRef ref, PageMask pages);
+  void emptied(Transfer& transfer);
   void spare_landings();
   void give_landings();
   bool take_landing(Transfer& transfer, unsigned pages);

@@ -21,10 +21,13 @@ void Mover::build_needs(Request& request) {
   for (const Span& span : request.spans) {
     for (std::uint32_t i = 0; i < span.count; ++i) {
       const bool whole = span.discards && span.whole(i);
-      if (request.want == Want::discard && !whole) {
-        continue;  // The edges keep their bytes.
-      }
       Need need{.ref = span.first + i, .space = span.space};
+      if (request.want == Want::discard && !whole) {
+        need.pages = span.emptied(i) ? 0 : pages_discarded(span, i);
+        if (need.pages == 0) {
+          continue;  // The edges keep their bytes.
+        }
+      }
       need.writes = span.writes;
       need.discard = whole;
       if (request.in_parts && pages_in(need.ref) <= kMostParts) {
@@ -45,7 +48,8 @@ void Mover::build_needs(Request& request) {
       Need& same = request.needs[kept - 1];
       same.writes = same.writes || request.needs[i].writes;
       same.discard = same.discard && request.needs[i].discard;
-      same.pages = 0;
+      const bool pages = request.want == Want::discard && request.needs[i].pages != 0;
+      same.pages = pages && same.pages != 0 ? same.pages | request.needs[i].pages : 0;
     } else {
       request.needs[kept++] = request.needs[i];
     }
@@ -223,6 +227,9 @@ bool Mover::touches_end(ExtentRef ref) const {
 
 // Evict, clean, discard and free: the extent's copies go down or away.
 Mover::Arm Mover::arm_leave(Request& request, Need& need) {
+  if (request.want == Want::discard && need.pages != 0) {
+    return empty_pages(request, need);
+  }
   Extents& extents = residency_.extents;
   Extent& extent = extents.at(need.ref);
   if (extent.transfer != 0) {

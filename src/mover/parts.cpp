@@ -170,6 +170,13 @@ void Mover::read_parts(Transfer& transfer) {
   if (!take_landing(transfer, count_from_lowest(transfer.pages))) {
     return;  // In the queue for it.
   }
+  const PageMask read = transfer.pages & ~residency_.extents.at(transfer.ref).zeros;
+  if (read == 0) {
+    land_parts(transfer);
+    return;
+  }
+  transfer.from = lowest(read) * kSmallestExtent;
+  transfer.length = count_from_lowest(read) * kSmallestExtent;
   transfer.stage = Transfer::Stage::read;
   queue_io(transfer);
 }
@@ -190,7 +197,9 @@ void Mover::publish_parts(Transfer& transfer) {
   extent.parts |= transfer.pages;
   const std::uint64_t held = bytes_in(extent.parts);
   residency_.extents.frame(space, ref) = transfer.frame;
-  (transfer.prefetch ? stats_.prefetched : stats_.promoted) += bytes_in(transfer.pages);
+  (transfer.prefetch ? stats_.prefetched : stats_.promoted) +=
+      bytes_in(transfer.pages & ~extent.zeros);
+  extent.zeros &= ~transfer.pages;
   ++stats_.moved_by_copy;
   word.set_dirty();
   if (extent.parts == pages_of(bytes_of(ref))) {
@@ -322,6 +331,86 @@ void Mover::parts_not_written(Transfer& transfer, Status status) {
     transfer.avoid |= std::uint64_t{1} << (status.info()->tier.index % 64);
     make_whole(transfer);
   }
+}
+
+// ---- Discards of some pages
+
+// Those of the i-th extent; 0: not by the page.
+PageMask Mover::pages_discarded(const Span& span, std::uint32_t i) const {
+  const Span::Bytes bytes = span.covered(i);
+  if (!takes_parts(span.first + i) || bytes.begin % kSmallestExtent != 0 ||
+      bytes.end % kSmallestExtent != 0) {
+    return 0;
+  }
+  const std::uint64_t first = bytes.begin % bytes_of(span.first + i) / kSmallestExtent;
+  return pages_of(bytes.end - bytes.begin) << first;
+}
+
+// The pages read as zeros from now on, without I/O; what the slot has of them is of no interest
+// any more. Of an extent that is in memory as a whole it is left to the caller to overwrite them.
+Mover::Arm Mover::empty_pages(Request& request, Need& need) {
+  const ExtentRef ref = need.ref;
+  Extent& extent = residency_.extents.at(ref);
+  ExtentWord& word = residency_.extents.word(kHost, ref);
+  if (extent.transfer != 0) {
+    return Arm::wait_transfer;
+  }
+  if (extent.charged || claimed(ref, kHost)) {
+    return Arm::wait_pins;
+  }
+  const bool in_slot = word.load().phase() == Phase::none && extent.has_slot &&
+                       !extent.slot_stale && extent.sums != nullptr;
+  const PageMask there = extent.parts & need.pages;
+  if ((!in_slot && word.load().phase() != Phase::zero) || (there != 0 && need.tried)) {
+    return Arm::ready;
+  }
+  if (there != 0) {
+    // From here on: whoever comes first when they are gone must not bring the slot's older bytes.
+    extent.zeros |= there;
+    need.tried = true;
+    there == extent.parts ? (void)leave(ref, kHost, true) : start_empty(ref, there);
+    return Arm::wait_transfer;
+  }
+  if (in_slot) {
+    extent.zeros |= need.pages;
+    if (extent.zeros == pages_of(bytes_of(ref))) {
+      drop_slot(ref);
+      word.set_phase(Phase::zero);
+    }
+  }
+  for (Span& span : request.spans) {
+    for (const std::uint32_t i : {0u, span.count - 1}) {
+      if (span.first + i == ref && !span.whole(i) && pages_discarded(span, i) != 0) {
+        span.set_emptied(i);
+      }
+    }
+  }
+  return Arm::ready;
+}
+
+void Mover::start_empty(ExtentRef ref, PageMask pages) {
+  residency_.extents.at(ref).parts &= ~pages;
+  Transfer& transfer = new_transfer(Transfer::Kind::empty, ref, kHost, Priority::demand);
+  transfer.frame = residency_.extents.frame(kHost, ref);
+  transfer.pages = pages;
+  transfer.stage = Transfer::Stage::unmap;
+  submit_job(transfer, kEmpty);
+}
+
+void Mover::emptied(Transfer& transfer) {
+  const ExtentRef ref = transfer.ref;
+  Extent& extent = residency_.extents.at(ref);
+  if (transfer.job.status.ok()) {
+    Space& s = spaces_[kHost];
+    s.tier->discharge_parts(transfer.frame, static_cast<unsigned>(std::popcount(transfer.pages)));
+    s.returned += bytes_in(transfer.pages);
+    s.recency.grown(ref, held_bytes(ref));
+  } else {
+    extent.parts |= transfer.pages;
+    extent.zeros &= ~transfer.pages;
+  }
+  end_transfer(transfer);
+  extent_changed(ref, kHost, nullptr);
 }
 
 // ---- Landings: memory of our own where pages arrive before they are copied into windows.

@@ -222,6 +222,7 @@ void Mover::publish(Transfer& transfer) {
     extent.sums = std::exchange(transfer.sums, nullptr);
   }
   extent.bad_once = false;
+  extent.zeros = 0;
   extent.prefetched = transfer.prefetch && space == kHost && !mapped(ref);  // No use is seen.
   spaces_[space].unused_prefetched += extent.prefetched ? bytes_of(ref) : 0;
   word.set_phase(phase);

@@ -22,6 +22,7 @@ struct Transfer {
     promote,  ///< Bytes come into a frame of `space`.
     demote,   ///< Bytes of `space` go to a slot; the frame stays.
     evict,    ///< The frame of `space` leaves its window.
+    empty,    ///< Some of an extent's parts are discarded.
   };
   /// Where it stands. Promote: staging → prepare → read → land → parked → (published).
   /// Demote: slot → staging → copy → hash → write → (published); `hash` only where the slot has the

@@ -54,6 +54,9 @@ void Mover::submit_job(Transfer& transfer, JobStep steps) {
   job.at = window_at(transfer.ref, transfer.space);
   job.bytes = bytes_of(transfer.ref);
   const bool missing = transfer.whole_again && transfer.stage == Transfer::Stage::copy;
+  job.zeros =
+      transfer.kind == Transfer::Kind::promote ? residency_.extents.at(transfer.ref).zeros : 0;
+  job.zeros &= transfer.pages != 0 ? transfer.pages : ~PageMask{0};
   job.pages = missing ? ((PageMask{2} << (pages_in(transfer.ref) - 1)) - 1) & ~transfer.pages
                       : transfer.pages;
   if (is_own_job(job)) {
@@ -67,11 +70,11 @@ bool Mover::is_own_job(const Job& job) const {
   // A page or four are moved by one short call: done here for whoever comes alone, and by the hands
   // where many wait. Other calls may take long.
   constexpr JobStep kCalls =
-      ~(kHash | kVerify | kPopulate | kClear | kWithdraw | kRestore | kInsert | kGather);
+      ~(kHash | kVerify | kPopulate | kClear | kWithdraw | kRestore | kInsert | kGather | kEmpty);
   if (job.steps == kRestore && own_jobs_.empty() && job.tier->restores_at_once(job.frame)) {
     return true;
   }
-  const bool moves = (job.steps & (kWithdraw | kRestore | kInsert)) != 0;
+  const bool moves = (job.steps & (kWithdraw | kRestore | kInsert | kEmpty)) != 0;
   return job.bytes <= options_.own_job_bytes && (job.steps & kCalls) == 0 &&
          (!moves || own_jobs_.size() < 6) &&
          ((job.steps & kWithdraw) == 0 || !job.tier->withdraws_slowly(job.frame)) &&
@@ -208,6 +211,9 @@ void Mover::job_done(Job& job) {
       }
       return;
     }
+    case Transfer::Kind::empty:
+      emptied(transfer);
+      return;
     case Transfer::Kind::idle:
       return;
   }

@@ -85,6 +85,9 @@ struct Extent {
   /// others. The phase is `none` then, `incoming` while others come, or `outgoing`; there is a
   /// frame. 0: all or none is there, as the phase says.
   PageMask parts = 0;
+  /// Of a mapped extent in a slot: pages that are zeros, whatever the slot has of them. None of
+  /// them is in memory.
+  PageMask zeros = 0;
   PartSize::Memory part_size;
   bool has_slot : 1 = false;
   bool slot_stale : 1 =

@@ -30,11 +30,29 @@ struct Span {
   bool writes = false;
   bool discards = false;
   bool whole_first = false, whole_last = false;  ///< The edge extents are covered wholly.
+  /// Of a discard: what it covers of the first, of the last extent reads as zeros by now.
+  bool emptied_first = false, emptied_last = false;
 
   HeldRun run() const noexcept { return HeldRun::of(first, count, space, writes); }
   /// The i-th extent is covered wholly, so that a discard need not read it.
   bool whole(std::uint32_t i) const noexcept {
     return (i > 0 || whole_first) && (i + 1 < count || whole_last);
+  }
+  /// What is covered of the i-th extent, in the window.
+  struct Bytes {
+    std::uint64_t begin, end;
+  };
+  Bytes covered(std::uint32_t i) const noexcept {
+    const std::uint64_t extent = std::uint64_t{1} << shift;
+    const std::uint64_t at = (offset / extent + i) * extent;
+    return {std::max(at, offset), std::min(at + extent, offset + length)};
+  }
+  bool emptied(std::uint32_t i) const noexcept {
+    return (i == 0 && emptied_first) || (i + 1 == count && emptied_last);
+  }
+  void set_emptied(std::uint32_t i) noexcept {
+    emptied_first = emptied_first || i == 0;
+    emptied_last = emptied_last || i + 1 == count;
   }
 };
 

@@ -250,12 +250,21 @@ Status Context::advise(std::span<const Access> list, Advice advice, std::uint64_
       access.mode = kDiscard;
     }
     status = impl_->resolve_all(whole, *request, "advise");
-    if (status.ok()) {
+    const auto zero_edges = [&](bool wait) {
+      for (std::size_t i = 0; i < whole.size() && status.ok(); ++i) {
+        status = impl_->zero_edges(whole[i], request->spans[i], wait);
+      }
+    };
+    zero_edges(false);
+    const bool more =
+        std::any_of(request->spans.begin(), request->spans.end(), [](const Span& span) {
+          return span.count > 2 || span.whole(0) || span.whole(span.count - 1) ||
+                 !span.emptied(0) || !span.emptied(span.count - 1);
+        });
+    if (status.ok() && more) {
       status = impl_->ask(*request);
     }
-    for (std::size_t i = 0; i < whole.size() && status.ok(); ++i) {
-      status = impl_->zero_edges(whole[i], request->spans[i]);
-    }
+    zero_edges(true);
     return status;
   }
   status = impl_->resolve_all(list, *request, "advise");

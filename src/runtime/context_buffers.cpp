@@ -222,29 +222,30 @@ Status Context::Impl::copy(Context& context, Handle buffer, std::uint64_t offset
   return {};
 }
 
-Status Context::Impl::zero_edges(const Access& access, const Span& span) {
-  const std::uint64_t extent = std::uint64_t{1} << span.shift;
+// What a discard covers of extents in part. `wait`: what is not in memory is brought for it; else
+// it is passed over.
+Status Context::Impl::zero_edges(const Access& access, Span& span, bool wait) {
   for (const std::uint32_t i : {0u, span.count - 1}) {
-    if (span.whole(i) || (i == 0 && span.count > 1 && span.whole_first)) {
+    if (span.whole(i) || span.emptied(i)) {
       continue;
     }
-    const std::uint64_t begin =
-        i == 0 ? span.offset : (span.offset + span.length - 1) / extent * extent;
-    const std::uint64_t end = std::min(span.offset + span.length, (begin / extent + 1) * extent);
+    const auto [begin, end] = span.covered(i);
     const std::uint64_t lead = span.offset - access.offset;
     Access edge{access.buffer, begin - lead, end - begin, kWrite, {}, 0};
     ViewRecord view;
-    Status status = residency.try_acquire({&edge, 1}, {&view, 1}) == Code::ok
-                        ? Status()
-                        : acquire_through_mover({&edge, 1}, Timeout::forever(), {&view, 1});
+    Status status;
+    if (residency.try_acquire({&edge, 1}, {&view, 1}) != Code::ok) {
+      if (!wait) {
+        continue;
+      }
+      status = acquire_through_mover({&edge, 1}, Timeout::forever(), {&view, 1});
+    }
     if (!status.ok()) {
       return status;
     }
     std::memset(view.data, 0, edge.length);
     (void)residency.release({&view, 1});
-    if (span.count == 1) {
-      break;
-    }
+    span.set_emptied(i);
   }
   return {};
 }

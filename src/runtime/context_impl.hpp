@@ -81,7 +81,7 @@ class Context::Impl {
               const std::byte* from, std::uint64_t length, Timeout timeout);
   /// The bytes of `access` in extents it covers only in part.
   Status move_bytes(Context& context, const Access& to, const Access& from);
-  Status zero_edges(const Access& access, const Span& span);
+  Status zero_edges(const Access& access, Span& span, bool wait);
 
   Residency residency;
   Ops ops;

@@ -109,6 +109,7 @@ class DramTier final : public AddressableTier {
   bool charge_parts(FrameId frame, unsigned pages) override;
   void discharge_parts(FrameId frame, unsigned pages) override;
   Status insert(FrameId frame, std::byte* at, const std::byte* data, PageMask pages) override;
+  Status empty(FrameId frame, std::byte* at, PageMask pages) override;
 
   /// [mover] The frame's pages may be referenced from outside (a pipe, a zero-copy send): when it
   /// is returned they go back to the kernel instead of to the next taker.

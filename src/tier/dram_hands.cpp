@@ -387,6 +387,24 @@ Status DramTier::insert(FrameId id, std::byte* at, const std::byte* data, PageMa
   return {};
 }
 
+Status DramTier::empty(FrameId id, std::byte* at, PageMask pages) {
+  const Parts parts = unpack(id);
+  Frame& frame = pool(parts).frame(parts.index);
+  if (!frame.in_parts || frame.at != at || (frame.has & pages) != pages) {
+    return fail(Code::internal, "pages {:#x} of a frame that has {:#x} cannot be emptied", pages,
+                frame.has);
+  }
+  for (PageMask left = pages; left != 0;) {
+    const Run run = take_run(left);
+    if (const int error = mapper_.drop(at + run.offset, run.bytes); error != 0) {
+      return fail_native(Code::internal, error, "pages of a window could not be emptied: {}",
+                         std::strerror(error));
+    }
+  }
+  frame.has &= ~pages;
+  return {};
+}
+
 namespace {
 
 // A run of the pages of `whole`.

@@ -19,5 +19,8 @@ Status AddressableTier::restore(FrameId, std::byte*) {
 Status AddressableTier::insert(FrameId, std::byte*, const std::byte*, PageMask) {
   return Code::unsupported;
 }
+Status AddressableTier::empty(FrameId, std::byte*, PageMask) {
+  return Code::unsupported;
+}
 
 }  // namespace tiermem

@@ -138,6 +138,9 @@ class AddressableTier {
   /// kernel is asked until it has done it. withdraw(), restore() and unmap() then mean the pages
   /// that the frame has.
   virtual Status insert(FrameId frame, std::byte* at, const std::byte* data, PageMask pages);
+  /// [hand] Some of the frame's pages, and their bytes, are no more. Its charge stays. With an
+  /// error they count as there, with zeros or their bytes.
+  virtual Status empty(FrameId frame, std::byte* at, PageMask pages);
 
   /// [hand] Opaque memory only.
   virtual Status copy_in(FrameId to, const std::byte* from, std::uint64_t bytes);

@@ -10,9 +10,13 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -95,6 +99,94 @@ TEST_P(Mapping, advice_that_it_is_not_needed_makes_zeros_of_whole_pages) {
 }
 
 // The kernel cuts the mapping in two for it, in the middle of an extent.
+// One page of each sixteen of what has left: it is not brought for that.
+TEST_P(Mapping, single_pages_that_are_not_needed_cost_no_reading) {
+  evict();
+  std::size_t emptied = 0;
+  for (std::size_t page = 1; page < bytes_ / kPage; page += 16, ++emptied) {
+    ASSERT_EQ(madvise(at_ + page * kPage, kPage, MADV_DONTNEED), 0);
+  }
+  EXPECT_EQ(present_pages(at_, bytes_), 0u);
+  for (std::size_t page = 1; page < bytes_ / kPage; page += 16) {
+    EXPECT_EQ(at_[page * kPage + 77], std::byte{0}) << page;
+  }
+  EXPECT_EQ(wrong_words(at_, bytes_, 1), emptied * kPage / sizeof(std::uint64_t));
+}
+
+// Against a model: pages written, emptied, sent away, moved with their mapping, seen by a child.
+TEST_P(Mapping, pages_that_are_not_needed_are_zeros_wherever_they_are) {
+  std::mt19937 random(7);
+  std::vector<std::uint32_t> model(bytes_ / kPage);
+  bytes_ = model.size() * kPage;
+  const auto below = [&](std::size_t n) { return random() % n; };
+  const auto write = [&](std::size_t page) {
+    model[page] = static_cast<std::uint32_t>(random()) | 1;
+    std::uint32_t words[kPage / 4];
+    std::fill(std::begin(words), std::end(words), model[page]);
+    memcpy(at_ + page * kPage, words, kPage);
+  };
+  const auto wrong = [&](std::size_t page) {
+    std::uint32_t words[kPage / 4];
+    memcpy(words, at_ + page * kPage, kPage);
+    return std::any_of(std::begin(words), std::end(words),
+                       [&](std::uint32_t word) { return word != model[page]; });
+  };
+  const auto wrong_pages = [&] {
+    std::size_t n = 0;
+    for (std::size_t page = 0; page < model.size(); ++page) {
+      n += wrong(page) ? 1 : 0;
+    }
+    return n;
+  };
+  for (std::size_t page = 0; page < model.size(); ++page) {
+    write(page);
+  }
+  for (int step = 0; step < 1500; ++step) {
+    const std::size_t page = below(model.size());
+    const std::size_t pages = 1 + below(std::min<std::size_t>(model.size() - page, 20));
+    switch (below(16)) {
+      case 0:
+        ASSERT_EQ(madvise(at_, bytes_, MADV_PAGEOUT), 0);
+        break;
+      case 1:
+        ASSERT_EQ(madvise(at_ + page * kPage, pages * kPage, MADV_PAGEOUT), 0);
+        break;
+      case 2:
+      case 3:
+      case 4:
+        write(page);
+        break;
+      case 5:
+      case 6:
+      case 7:
+      case 8:
+        ASSERT_EQ(madvise(at_ + page * kPage, pages * kPage, MADV_DONTNEED), 0);
+        std::fill_n(model.begin() + static_cast<std::ptrdiff_t>(page), pages, 0);
+        [[fallthrough]];
+      default:
+        ASSERT_FALSE(wrong(page)) << "page " << page << " in step " << step;
+    }
+    if (step % 500 == 250) {  // To another place: it is the other buffer that has the zeros then.
+      std::byte* const other = map_memory(2 * bytes_);
+      void* const moved = mremap(at_, bytes_, 2 * bytes_, MREMAP_MAYMOVE);
+      ASSERT_NE(moved, MAP_FAILED);
+      ASSERT_EQ(munmap(other, 2 * bytes_), 0);
+      at_ = static_cast<std::byte*>(moved);
+      ASSERT_EQ(munmap(at_ + bytes_, bytes_), 0);
+    }
+    if (step % 500 == 400) {
+      const pid_t child = fork();
+      if (child == 0) {
+        _exit(wrong_pages() == 0 ? 0 : 1);
+      }
+      int status = -1;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      EXPECT_EQ(status, 0) << "in step " << step;
+    }
+  }
+  EXPECT_EQ(wrong_pages(), 0u);
+}
+
 TEST_P(Mapping, a_part_without_core_dumps_leaves_and_comes_like_the_rest) {
   ASSERT_EQ(madvise(at_ + kPage, bytes_ / 2 / kPage * kPage, MADV_DONTDUMP), 0);
   for (int round = 0; round < 3; ++round) {

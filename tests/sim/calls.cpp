@@ -238,6 +238,12 @@ void Simulation::ask(Want want) {
   }
   Access access = random_access(*live, want == Want::discard);
   access.mode = want == Want::discard ? kDiscard : kRead;
+  if (want == Want::discard && live->mapped != nullptr && world_.one_in(2)) {  // By the page.
+    access.offset -= access.offset % kSmallestExtent;
+    access.length =
+        std::min(live->bytes - access.offset,
+                 (1 + world_.below(live->extent_bytes / kSmallestExtent)) * kSmallestExtent);
+  }
   if (want != Want::prefetch) {
     access.where = {};
   }
@@ -271,6 +277,10 @@ void Simulation::ask(Want want) {
                ++at) {
             live->model[at] = std::byte{0};
           }
+        } else if (span.emptied(i)) {
+          const auto [begin, end] = span.covered(i);
+          std::fill(live->model.begin() + static_cast<std::ptrdiff_t>(begin),
+                    live->model.begin() + static_cast<std::ptrdiff_t>(end), std::byte{0});
         }
       }
     }

@@ -221,6 +221,23 @@ class FakeMemory final : public AddressableTier {
     }
     return {};
   }
+  Status empty(FrameId id, std::byte* at, PageMask pages) override {
+    if (dice_.strikes("empty")) {
+      return fail(Code::internal, "the kernel refuses");
+    }
+    Frame& frame = frames_.at(id.value);
+    if (!frame.in_parts || (frame.has & pages) != pages) {
+      return fail(Code::internal, "pages that are not there are emptied");
+    }
+    for (std::uint64_t offset = 0; offset < frame.bytes.size(); offset += kSmallestExtent) {
+      if ((pages >> offset / kSmallestExtent & 1) != 0) {
+        present_.erase(at + offset);
+        std::memset(at + offset, 0xDD, kSmallestExtent);
+      }
+    }
+    frame.has &= ~pages;
+    return {};
+  }
   Status copy_in(FrameId to, const std::byte* from, std::uint64_t bytes) override {
     if (dice_.strikes("copy_in")) {
       return fail(Code::io_error, "copying to the device failed");

@@ -119,10 +119,19 @@ void Simulation::touch() {
 // The bytes may have been dropped, and a view that discards is on its way: zeros are in the window
 // before it is granted. A program that touches them then races with itself.
 bool Simulation::prepared_anew(const Live& live, const Access& access) {
+  if (droppable_.count(serial_of(live)) == 0) {
+    return false;
+  }
   const BufferRecord* record = residency_.buffers.find(live.handle);
   const auto ref = record->first.load() + static_cast<ExtentRef>(access.offset / live.extent_bytes);
-  return droppable_.count(serial_of(live)) != 0 &&
-         residency_.extents.word(kHost, ref).load().phase() == Phase::incoming;
+  const auto discards = [&](const Access& other) {
+    return other.buffer == live.handle && other.mode == kDiscard;
+  };
+  // Or it is granted in this very step.
+  return residency_.extents.word(kHost, ref).load().phase() == Phase::incoming ||
+         std::any_of(pending_.begin(), pending_.end(), [&](const Pending& p) {
+           return !p.done && !p.touch && std::any_of(p.list.begin(), p.list.end(), discards);
+         });
 }
 
 void Simulation::touch_now(Live& live, const Access& access, bool writes) {
