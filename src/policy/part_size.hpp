@@ -5,9 +5,10 @@
 // brings twice as many. What an extent needed last time it begins with next time.
 //
 // Whether the pages that come along are of use nobody sees: a page in its window is touched without
-// us. So the two ways duel (set dueling: Qureshi et al., Adaptive Insertion Policies, ISCA 2007):
-// of 32 extents one always gets the missed page alone, one always grows, and the others do what
-// pays, by the misses that growing saves for each page more that it brings.
+// us. So three ways duel (set dueling: Qureshi et al., Adaptive Insertion Policies, ISCA 2007): of
+// 32 extents one always gets the missed page alone, one that page and the next (objects that are
+// larger than a page or lie across two), one grows, and the others do what pays, by the misses that
+// it saves for each page more that it brings: growing before the next page, that before none.
 //
 // Pure: no clock, locks or randomness; the mover's thread only.
 #pragma once
@@ -41,9 +42,13 @@ class PartSize {
                   unsigned pages) {
     ++clock_;
     const Side side = side_of(extent);
-    const bool grows = side == kGrows || (side == kFollows && growing_pays_);
-    const PageMask mask =
-        grows ? grow(memory, present, page, pages) : static_cast<PageMask>(1u << page);
+    const Side way = side == kFollows ? best_ : side;
+    PageMask mask = PageMask{1} << page;
+    if (way == kGrows) {
+      mask = grow(memory, present, page, pages);
+    } else if (way == kNext && page + 1 < pages) {
+      mask |= (PageMask{2} << page) & ~present;
+    }
     if (side != kFollows) {
       count(side, static_cast<std::uint32_t>(std::popcount(mask)));
     }
@@ -52,24 +57,19 @@ class PartSize {
 
   /// Where the run of an extent begins that nothing is known of.
   std::uint8_t usual() const { return static_cast<std::uint8_t>(usual_ / kOne); }
+  enum Side : std::uint8_t { kAlone, kNext, kGrows, kFollows };
   /// What the extents do that take no side.
-  bool growing_pays() const { return growing_pays_; }
-
-  enum Side : std::uint8_t { kAlone, kGrows, kFollows };
+  Side best() const { return best_; }
   /// Spread evenly: neighbours, and every n-th, are on all of them.
   static Side side_of(std::uint32_t extent) {
     const std::uint32_t part = extent * 2654435761u >> 27;
-    return part == 0 ? kAlone : part == 1 ? kGrows : kFollows;
+    return part < kFollows ? static_cast<Side>(part) : kFollows;
   }
 
  private:
   static constexpr std::uint32_t kSoon = 64;  // Misses of the whole memory.
   static constexpr int kOne = 256;
-  static constexpr std::uint32_t kRound = 512;  // Misses of both sides between two decisions.
-  // What a page more costs, in misses: little to read and land, but it takes the place of another
-  // that may be missed in its turn. By measurement (docs/decisions/extents-in-parts.md).
-  static constexpr std::int64_t kPageNumerator = 2;
-  static constexpr std::int64_t kPageDenominator = 3;
+  static constexpr std::uint32_t kRound = 768;  // Misses of all sides between two decisions.
 
   struct Score {
     std::uint32_t misses = 0;
@@ -96,6 +96,15 @@ class PartSize {
     return mask & ~present;
   }
 
+  // Against the page alone. A page more costs two thirds of a miss: little to read and land, but it
+  // takes the place of another that may be missed in its turn. By measurement
+  // (docs/decisions/extents-in-parts.md).
+  bool pays(Side side) const {
+    const std::int64_t saved = std::int64_t{scores_[kAlone].misses} - scores_[side].misses;
+    const std::int64_t more = std::int64_t{scores_[side].pages} - scores_[kAlone].pages;
+    return saved > 0 && saved * 3 >= more * 2;
+  }
+
   // The older a miss, the less it counts: half with each decision.
   void count(Side side, std::uint32_t pages) {
     ++scores_[side].misses;
@@ -104,9 +113,7 @@ class PartSize {
       return;
     }
     round_ = 0;
-    const std::int64_t saved = std::int64_t{scores_[kAlone].misses} - scores_[kGrows].misses;
-    const std::int64_t more = std::int64_t{scores_[kGrows].pages} - scores_[kAlone].pages;
-    growing_pays_ = saved > 0 && saved * kPageDenominator >= more * kPageNumerator;
+    best_ = pays(kGrows) ? kGrows : pays(kNext) ? kNext : kAlone;
     for (Score& score : scores_) {
       score.misses /= 2;
       score.pages /= 2;
@@ -131,9 +138,9 @@ class PartSize {
 
   std::uint32_t clock_ = 0;
   int usual_;
-  Score scores_[2];  // Of kAlone and kGrows.
+  Score scores_[kFollows];
   std::uint32_t round_ = 0;
-  bool growing_pays_ = true;
+  Side best_ = kGrows;
 };
 
 }  // namespace tiermem

@@ -150,6 +150,17 @@ void touch_neighbours(PartSize& size, Buffer& buffer, unsigned runs) {
   }
 }
 
+// Objects of a page and a bit, at random.
+void touch_pairs(PartSize& size, Buffer& buffer, unsigned objects) {
+  std::minstd_rand random(1);
+  for (unsigned i = 0; i < objects; ++i) {
+    const auto extent = static_cast<std::uint32_t>(random() % kExtents);
+    const auto page = static_cast<unsigned>(random() % (kPages - 1));
+    buffer.touch(size, extent, page);
+    buffer.touch(size, extent, page + 1);
+  }
+}
+
 // Many extents at a few pages each, again and again within a short time: misses in one extent
 // follow each other soon, and what lies between is not wanted.
 void touch_here_and_there(PartSize& size, Buffer& buffer, unsigned touches) {
@@ -165,13 +176,14 @@ void touch_here_and_there(PartSize& size, Buffer& buffer, unsigned touches) {
   }
 }
 
-TEST(PartSize, of_32_extents_one_gets_pages_alone_and_one_grows_wherever_one_looks) {
+TEST(PartSize, of_32_extents_one_takes_each_side_wherever_one_looks) {
   for (const std::uint32_t step : {1u, 2u, 16u, 31u, 512u}) {
-    std::array<int, 3> sides{};
+    std::array<int, 4> sides{};
     for (std::uint32_t i = 0; i < 32 * 64; ++i) {
       ++sides[PartSize::side_of(7 + i * step)];
     }
     EXPECT_NEAR(sides[PartSize::kAlone], 64, 32) << "every " << step;
+    EXPECT_NEAR(sides[PartSize::kNext], 64, 32) << "every " << step;
     EXPECT_NEAR(sides[PartSize::kGrows], 64, 32) << "every " << step;
   }
 }
@@ -183,6 +195,11 @@ TEST(PartSize, who_takes_a_side_stays_on_it) {
   for (unsigned page = 0; page < 4; ++page) {
     EXPECT_EQ(size.choose(single, kSingle, 0, page, kPages), 1u << page);
   }
+  const std::uint32_t paired = extent_that(PartSize::kNext);
+  PartSize::Memory pair;
+  EXPECT_EQ(size.choose(pair, paired, 0, 5, kPages), 0b11u << 5);
+  EXPECT_EQ(size.choose(pair, paired, 1u << 6, 5, kPages), 1u << 5);
+  EXPECT_EQ(size.choose(pair, paired, 0, kPages - 1, kPages), 1u << (kPages - 1));
   EXPECT_EQ(size.choose(growing, kGrowing, 0, 5, kPages), 0xF0);
   EXPECT_EQ(size.choose(growing, kGrowing, 0xF0, 3, kPages), 0x0F);
   EXPECT_EQ(size.choose(growing, kGrowing, 0x0F, 4, kPages), 0xFFF0);
@@ -190,19 +207,28 @@ TEST(PartSize, who_takes_a_side_stays_on_it) {
 
 TEST(PartSize, the_others_grow_until_more_is_known_and_while_neighbours_are_used) {
   PartSize size;
-  EXPECT_TRUE(size.growing_pays());
+  EXPECT_EQ(size.best(), PartSize::kGrows);
   PartSize::Memory memory;
   EXPECT_EQ(size.choose(memory, kOther, 0, 5, kPages), 0xF0);
   Buffer buffer(kExtents, kExtents * kPages / 2);
   touch_neighbours(size, buffer, 200'000);
-  EXPECT_TRUE(size.growing_pays());
+  EXPECT_EQ(size.best(), PartSize::kGrows);
+}
+
+TEST(PartSize, the_others_get_the_next_page_too_where_objects_lie_across_two) {
+  PartSize size;
+  Buffer buffer(kExtents, kExtents * kPages / 4);
+  touch_pairs(size, buffer, 400'000);
+  EXPECT_EQ(size.best(), PartSize::kNext);
+  PartSize::Memory memory;
+  EXPECT_EQ(size.choose(memory, kOther, 0, 5, kPages), 0b11u << 5);
 }
 
 TEST(PartSize, the_others_get_single_pages_where_growing_brings_what_nobody_wants) {
   PartSize size;
   Buffer buffer(kExtents, kExtents * kPages / 16);
   touch_here_and_there(size, buffer, 400'000);
-  EXPECT_FALSE(size.growing_pays());
+  EXPECT_EQ(size.best(), PartSize::kAlone);
   PartSize::Memory memory;
   EXPECT_EQ(size.choose(memory, kOther, 0, 5, kPages), 1u << 5);
   EXPECT_EQ(size.choose(memory, kOther, 1u << 5, 6, kPages), 1u << 6);
@@ -212,9 +238,9 @@ TEST(PartSize, a_program_that_changes_its_way_changes_the_others) {
   PartSize size;
   Buffer buffer(kExtents, kExtents * kPages / 16);
   touch_here_and_there(size, buffer, 400'000);
-  ASSERT_FALSE(size.growing_pays());
+  ASSERT_EQ(size.best(), PartSize::kAlone);
   touch_neighbours(size, buffer, 100'000);
-  EXPECT_TRUE(size.growing_pays());
+  EXPECT_EQ(size.best(), PartSize::kGrows);
 }
 
 }  // namespace
