@@ -37,10 +37,11 @@ RunSeat& seat() {
   return *made;
 }
 
-// A child of fork is a guest for so long, or until it has brought so large a part of its budget in:
-// most end or exec before, and for the others it shows whether the parent sleeps.
+// A child of fork is a guest for so long, or until it has brought this part of its budget in: what
+// comes is in no share. Most end or exec before, and for the others it shows whether the parent
+// sleeps.
 constexpr std::int64_t kGuestNs = 1'200'000'000;
-constexpr std::uint64_t kGuestPart = 8;
+constexpr std::uint64_t kGuestPart = 32;
 
 // What a process begins with that has been given nothing yet: others may take their time to give
 // up theirs, and nobody waits for them inside malloc.

@@ -1,11 +1,11 @@
 // What is read ahead of touches: pure decisions about sequences of extents.
+#include "policy/streams.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 #include <vector>
-
-#include "policy/streams.hpp"
 
 namespace tiermem {
 namespace {
