@@ -94,8 +94,8 @@ class TIERMEM_API Context {
   /// zeros: what a realloc needs. Both are of mapped buffers, and nobody else touches them
   /// meanwhile. Whole extents that are not in memory change hands without I/O, where both ranges
   /// begin at the same place of an extent and their buffers are alike (extent size, flags, domain);
-  /// all else is copied by the calling thread, whose touches may be SIGBUS as anybody's. What a view
-  /// of the first range pins is copied, too, and keeps its bytes there. Waits.
+  /// all else is copied by the calling thread, whose touches may be SIGBUS as anybody's. What views
+  /// of the first range pin is copied, too, and keeps its bytes there. Waits.
   /// Errors: invalid_argument for a range beyond its buffer, or two of one buffer; stale_handle;
   /// unsupported for a buffer without kMapped. After an error nothing was moved.
   Status move_bytes(Handle to, std::uint64_t to_offset, Handle from, std::uint64_t from_offset,
