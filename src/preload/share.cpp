@@ -135,6 +135,7 @@ void start_following(Context& context, std::uint64_t budget, void (*how)(Context
     own_thread("tiermem-share", [&context, budget, how] { how(&context, budget); }).detach();
   } catch (const std::system_error&) {
     log_error("no thread for this process's share: its budget stays as it is");
+    seat().settle(budget);  // Nobody else would: it would be a guest for ever.
   }
 }
 
