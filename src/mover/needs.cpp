@@ -227,9 +227,6 @@ bool Mover::touches_end(ExtentRef ref) const {
 
 // Evict, clean, discard and free: the extent's copies go down or away.
 Mover::Arm Mover::arm_leave(Request& request, Need& need) {
-  if (request.want == Want::discard && need.pages != 0) {
-    return empty_pages(request, need);
-  }
   Extents& extents = residency_.extents;
   Extent& extent = extents.at(need.ref);
   if (extent.transfer != 0) {
@@ -238,6 +235,9 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
   const bool drop = request.want == Want::free || request.want == Want::discard;
   if (claimed(need.ref, kHost)) {
     return Arm::wait_pins;
+  }
+  if (request.want == Want::discard && need.pages != 0) {
+    return empty_pages(request, need);
   }
   if (extents.word(kHost, need.ref).load().phase() == Phase::vacant) {
     if (request.want == Want::discard || request.want == Want::clean ||

@@ -175,6 +175,7 @@ void Mover::read_parts(Transfer& transfer) {
     land_parts(transfer);
     return;
   }
+  // What is zeros at the ends is not read.
   transfer.from = lowest(read) * kSmallestExtent;
   transfer.length = count_from_lowest(read) * kSmallestExtent;
   transfer.stage = Transfer::Stage::read;
@@ -309,7 +310,8 @@ void Mover::find_slot_for_whole(Transfer& transfer) {
   queue_io(transfer);
 }
 
-// The other slot has all of the extent: it takes the place of the one before.
+// The other slot has all of the extent: it takes the place of the one before. Of the pages that are
+// zeros it has what that one had, and their checksums.
 void Mover::whole_written(const Transfer& transfer) {
   Extent& extent = residency_.extents.at(transfer.ref);
   give_up_slot(extent);
@@ -348,15 +350,13 @@ PageMask Mover::pages_discarded(const Span& span, std::uint32_t i) const {
 
 // The pages read as zeros from now on, without I/O; what the slot has of them is of no interest
 // any more. Of an extent that is in memory as a whole it is left to the caller to overwrite them.
+// Nothing is under way for it.
 Mover::Arm Mover::empty_pages(Request& request, Need& need) {
   const ExtentRef ref = need.ref;
   Extent& extent = residency_.extents.at(ref);
   ExtentWord& word = residency_.extents.word(kHost, ref);
-  if (extent.transfer != 0) {
-    return Arm::wait_transfer;
-  }
-  if (extent.charged || claimed(ref, kHost)) {
-    return Arm::wait_pins;
+  if (extent.charged) {
+    return Arm::wait_pins;  // More of it is about to come.
   }
   const bool in_slot = word.load().phase() == Phase::none && extent.has_slot &&
                        !extent.slot_stale && extent.sums != nullptr;

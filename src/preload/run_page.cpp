@@ -1,10 +1,8 @@
-// The shared page: who owns a row, how the budget is divided, what is counted. System calls that a
-// preload library interposes (mmap) are made directly.
+// The two sides of the shared page, and what is counted in it. System calls that a preload library
+// interposes (mmap) are made directly.
 #include "preload/run_page.hpp"
 
 #include <fcntl.h>
-#include <linux/futex.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -12,259 +10,17 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
-#include "os/proc_stat.hpp"
+#include "preload/run_owner.hpp"
+#include "preload/run_shares.hpp"
 
 namespace tiermem {
 namespace {
 
-using Row = RunPage::Row;
-
-// ---- who owns a row ----------------------------------------------------------------------------
-//
-//   unused ──join──▶ joining ──join──▶ live ──leave──▶ ended ──join──▶ joining …
-//                       └──────────────┴──its process is gone──▲  (by whoever notices)
-//
-// The word: 2 bits of state, 22 of pid (the kernel's largest), 40 of start time in ticks (348
-// years).
-
-enum class State : std::uint64_t { unused, joining, live, ended };
-constexpr unsigned kStartBits = 40;
-constexpr unsigned kPidBits = 22;
-constexpr std::uint64_t kIdentityMask = (std::uint64_t{1} << (kStartBits + kPidBits)) - 1;
-
-State state_of(std::uint64_t owner) {
-  return static_cast<State>(owner >> (kStartBits + kPidBits));
-}
-bool has_process(std::uint64_t owner) {
-  return state_of(owner) == State::joining || state_of(owner) == State::live;
-}
-std::uint64_t owned(State state, std::uint64_t identity) {
-  return (static_cast<std::uint64_t>(state) << (kStartBits + kPidBits)) |
-         (identity & kIdentityMask);
-}
-std::uint32_t pid_of(std::uint64_t owner) {
-  return static_cast<std::uint32_t>((owner & kIdentityMask) >> kStartBits);
-}
-
-/// All of it: a main thread may end before the others.
-bool has_exited(const ProcStat& stat) {
-  return stat.state() == 'X' || (stat.state() == 'Z' && stat.number(ProcStat::kThreads) <= 1);
-}
-std::uint64_t start_of(const ProcStat& stat) {
-  return static_cast<std::uint64_t>(stat.number(ProcStat::kStart)) &
-         ((std::uint64_t{1} << kStartBits) - 1);
-}
-/// Of processor time, of all its threads.
-std::uint64_t ticks_of(const ProcStat& stat) {
-  return static_cast<std::uint64_t>(stat.number(ProcStat::kUserTicks) +
-                                    stat.number(ProcStat::kSystemTicks));
-}
-/// Its main thread neither runs, nor would if there were a processor, nor waits for a disk.
-bool sleeps(const ProcStat& stat) {
-  return stat.state() == 'S' || stat.state() == 'T' || stat.state() == 't';
-}
-struct StatPath {
-  explicit StatPath(std::uint64_t owner) {
-    std::snprintf(text, sizeof text, "/proc/%u/stat", pid_of(owner));
-  }
-  char text[32];
-};
-
-/// This process's, as /proc names it: in a pid namespace that shares the /proc of its parent,
-/// getpid() is another number. 0 when there is no /proc.
-std::uint64_t own_identity() {
-  char pid[16] = {};
-  const ssize_t got = ::readlink("/proc/self", pid, sizeof(pid) - 1);
-  const ProcStat stat("/proc/self/stat");
-  if (got <= 0 || !stat.found()) {
-    return 0;
-  }
-  return owned(State::unused, (std::strtoull(pid, nullptr, 10) << kStartBits) | start_of(stat));
-}
-
-bool is_gone(std::uint64_t owner) {
-  const ProcStat stat(StatPath(owner).text);
-  if (!stat.found()) {
-    // Both must agree: /proc may hide what exists (hidepid, too many open files).
-    return ::kill(static_cast<pid_t>(pid_of(owner)), 0) != 0 && errno == ESRCH;
-  }
-  return has_exited(stat) || start_of(stat) != (owner & ((std::uint64_t{1} << kStartBits) - 1));
-}
-
-/// Ends the row if it is still `owner`'s. The counters stay where they are. A process that did not
-/// finish joining has none, and is forgotten.
-bool end_row(Row& row, std::uint64_t owner) {
-  const std::uint64_t identity = state_of(owner) == State::live ? owner : 0;
-  return row.owner.compare_exchange_strong(owner, owned(State::ended, identity));
-}
-
-bool end_rows_of_the_dead(RunPage& page) {
-  bool any = false;
-  for (Row& row : page.rows) {
-    const std::uint64_t owner = row.owner.load();
-    any |= has_process(owner) && is_gone(owner) && end_row(row, owner);
-  }
-  return any;
-}
-
-/// A row that was never used, else one whose process ended: its figures are shown as long as
-/// possible.
-Row* claim(RunPage& page, std::uint64_t identity) {
-  for (const State wanted : {State::unused, State::ended}) {
-    for (Row& row : page.rows) {
-      std::uint64_t owner = row.owner.load();
-      if (state_of(owner) == wanted &&
-          row.owner.compare_exchange_strong(owner, owned(State::joining, identity))) {
-        return &row;
-      }
-    }
-  }
-  return nullptr;
-}
-
-// ---- the shares --------------------------------------------------------------------------------
-
-// A grant: 28 bits of epoch, 36 bits of share in pages of 4 KiB (256 TiB).
-constexpr unsigned kShareBits = 36;
-constexpr unsigned kEpochBits = 64 - kShareBits;
-constexpr std::uint64_t kMostPages = (std::uint64_t{1} << kShareBits) - 1;
-constexpr std::uint64_t kPage = 4096;
-
-std::uint64_t share_of(std::uint64_t grant) {
-  return (grant & kMostPages) * kPage;
-}
-std::uint64_t granted(std::uint32_t epoch, std::uint64_t bytes) {
-  return (std::uint64_t{epoch} << kShareBits) | std::min(bytes / kPage, kMostPages);
-}
-/// Whether `grant` was stamped by a rebalance that began after `epoch`; the numbers wrap.
-bool is_newer(std::uint64_t grant, std::uint32_t epoch) {
-  constexpr std::uint32_t kMask = (1U << kEpochBits) - 1;
-  const std::uint32_t ahead = (static_cast<std::uint32_t>(grant >> kShareBits) - epoch) & kMask;
-  return ahead != 0 && ahead <= kMask / 2;
-}
-
-long futex(const std::atomic<std::uint32_t>& word, int call, std::uint32_t value) {
-  return ::syscall(SYS_futex, &word, call, value, nullptr, nullptr, 0);  // Shared: no _PRIVATE.
-}
-
-void tell_everyone(RunPage& page) {
-  page.generation.fetch_add(1);
-  futex(page.generation, FUTEX_WAKE, INT_MAX);
-}
-
-std::uint32_t wait_on(const RunPage& page, std::uint32_t seen) {
-  for (;;) {
-    const std::uint32_t now = page.generation.load();
-    if (now != seen) {
-      return now;
-    }
-    futex(page.generation, FUTEX_WAIT, seen);
-  }
-}
-
-/// Takes part in the division.
-bool counts(const Row& row) {
-  return state_of(row.owner.load()) == State::live && row.guest.load() == 0;
-}
-
-using Plan = std::array<std::uint64_t, kRunRows>;  ///< A share for each row.
-
-Plan make_plan(const RunPage& page) {
-  Plan wants;
-  std::array<std::uint16_t, kRunRows> rows;
-  std::size_t live = 0;
-  for (std::size_t i = 0; i < kRunRows; ++i) {
-    if (counts(page.rows[i])) {
-      wants[live] = page.rows[i].idle.load() != 0 ? 0 : page.rows[i].want.load();
-      rows[live++] = static_cast<std::uint16_t>(i);
-    }
-  }
-  Plan shares;
-  divide(page.total.load(), {wants.data(), live}, {shares.data(), live});
-  Plan plan{};
-  for (std::size_t i = 0; i < live; ++i) {
-    plan[rows[i]] = shares[i];
-  }
-  return plan;
-}
-
-/// The share, or what the process has not given up yet.
-std::uint64_t charge_of(const Row& row) {
-  const std::uint64_t share = share_of(row.grant.load());
-  return has_process(row.owner.load()) ? std::max(share, row.held.load()) : share;
-}
-
-std::uint64_t charge_of_all(const RunPage& page) {
-  std::uint64_t sum = 0;
-  for (const Row& row : page.rows) {
-    sum += charge_of(row);
-  }
-  return sum;
-}
-
-/// Stamps every row and lowers it to its plan. False when a newer rebalance is at work.
-bool lower(RunPage& page, const Plan& plan, std::uint32_t epoch, bool& changed) {
-  for (std::size_t i = 0; i < kRunRows; ++i) {
-    std::uint64_t grant = page.rows[i].grant.load();
-    std::uint64_t next = 0;
-    do {
-      if (is_newer(grant, epoch)) {
-        return false;
-      }
-      next = granted(epoch, std::min(share_of(grant), plan[i]));
-    } while (!page.rows[i].grant.compare_exchange_weak(grant, next));
-    changed |= share_of(grant) != share_of(next);
-  }
-  return true;
-}
-
-/// Gives what is free now, and what a row holds anyway. What others still hold is given when they
-/// let go: hold() comes here again.
-void raise(RunPage& page, const Plan& plan, std::uint32_t epoch, bool& changed) {
-  const std::uint64_t total = page.total.load();
-  std::uint64_t left = total - std::min(total, charge_of_all(page));
-  for (std::size_t i = 0; i < kRunRows; ++i) {
-    Row& row = page.rows[i];
-    std::uint64_t grant = row.grant.load();
-    if (is_newer(grant, epoch)) {
-      return;
-    }
-    const std::uint64_t share = share_of(grant);
-    const std::uint64_t within = std::max(share, std::min(plan[i], charge_of(row)));
-    const std::uint64_t more = plan[i] - std::min(plan[i], within);
-    const std::uint64_t next = granted(epoch, within + std::min(more, left));
-    if (share_of(next) == share) {
-      continue;
-    }
-    if (!row.grant.compare_exchange_strong(grant, next)) {
-      return;
-    }
-    left -= share_of(next) - std::min(share_of(next), within);
-    changed = true;
-  }
-}
-
-/// Divides the budget again. Any number of processes may do so at once, and any may die at it: the
-/// newest wins. It read all wants after it took its epoch, so it knows what the older ones know.
-/// One that dies half-way leaves shares too small, never too large, and maybe nobody told; its own
-/// death is the reason for another, which tells everyone.
-void rebalance(RunPage& page) {
-  const std::uint32_t epoch = (page.epoch.fetch_add(1) + 1) & ((1U << kEpochBits) - 1);
-  bool changed = end_rows_of_the_dead(page);
-  const Plan plan = make_plan(page);
-  if (lower(page, plan, epoch, changed)) {
-    raise(page, plan, epoch, changed);
-  }
-  if (changed) {
-    tell_everyone(page);
-  }
-}
+using namespace run;
 
 // ---- figures -----------------------------------------------------------------------------------
 
@@ -349,37 +105,6 @@ RunPage* map_checked(int fd, const char*& reason) {
 
 }  // namespace
 
-void divide(std::uint64_t total, std::span<const std::uint64_t> wants,
-            std::span<std::uint64_t> shares) {
-  if (wants.empty()) {
-    return;
-  }
-  constexpr std::uint64_t kOpen = ~std::uint64_t{0};
-  const std::uint64_t floor = std::min(kRunFloor, total / wants.size());
-  std::fill(shares.begin(), shares.end(), kOpen);
-  std::uint64_t left = total;
-  std::uint64_t open = wants.size();
-  // Whoever is content with an equal part of what is left gets what it needs; that makes the part
-  // of the others larger.
-  for (bool again = true; again && open > 0;) {
-    again = false;
-    const std::uint64_t equal = left / open;
-    for (std::size_t i = 0; i < wants.size(); ++i) {
-      const std::uint64_t need = std::max(wants[i], floor);
-      if (shares[i] == kOpen && need <= equal) {
-        shares[i] = need;
-        left -= need;
-        --open;
-        again = true;
-      }
-    }
-  }
-  const std::uint64_t part = left / (open > 0 ? open : wants.size());
-  for (std::uint64_t& share : shares) {
-    share = share == kOpen ? part : open > 0 ? share : share + part;
-  }
-}
-
 // ---- RunSeat -----------------------------------------------------------------------------------
 
 RunSeat RunSeat::take(const char* path) {
@@ -413,7 +138,7 @@ bool RunSeat::join(const char* name, bool as_guest) {
   // A row of this very process is of the program that exec replaced by this one.
   for (Row& row : page_->rows) {
     const std::uint64_t owner = row.owner.load();
-    if (has_process(owner) && (owner & kIdentityMask) == identity_) {
+    if (is_of(owner, identity_)) {
       end_row(row, owner);
     }
   }
@@ -503,12 +228,12 @@ void RunSeat::look_for_idle(std::int64_t now_ns) {
         share_of(row.grant.load()) <= kRunFloor) {
       continue;
     }
-    const ProcStat stat(StatPath(owner).text);
-    if (!stat.found()) {
+    const Life life = life_of(owner);
+    if (!life.found) {
       continue;
     }
-    seen_[i] = {owner, ticks_of(stat)};
-    if (sleeps(stat) && before.owner == owner && before.ticks == seen_[i].ticks) {
+    seen_[i] = {owner, life.ticks};
+    if (life.sleeps && before.owner == owner && before.ticks == life.ticks) {
       row.idle.store(1);
       any = true;
     }

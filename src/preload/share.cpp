@@ -29,6 +29,11 @@ constexpr std::int64_t kTellNs = 100'000'000;
 constexpr std::uint64_t kStep = std::uint64_t{16} << 20;
 // A process that waits for less than this part of its time has what it needs.
 constexpr std::int64_t kWaitingPart = 10;
+// A child of fork is a guest for so long, or until it has brought this part of its budget in: what
+// comes is in no share. Most end or exec before, and for the others it shows whether the parent
+// sleeps.
+constexpr std::int64_t kGuestNs = 1'200'000'000;
+constexpr std::uint64_t kGuestPart = 32;
 
 // Constant once joined; its calls synchronise themselves. Never destroyed.
 RunSeat& seat() {
@@ -36,12 +41,6 @@ RunSeat& seat() {
   static RunSeat* const made = new (room) RunSeat(RunSeat::take(::secure_getenv("TIERMEM_RUN")));
   return *made;
 }
-
-// A child of fork is a guest for so long, or until it has brought this part of its budget in: what
-// comes is in no share. Most end or exec before, and for the others it shows whether the parent
-// sleeps.
-constexpr std::int64_t kGuestNs = 1'200'000'000;
-constexpr std::uint64_t kGuestPart = 32;
 
 // What a process begins with that has been given nothing yet: others may take their time to give
 // up theirs, and nobody waits for them inside malloc.
@@ -58,7 +57,8 @@ void take_seat() {
 // The mover's thread.
 constinit std::uint64_t g_wanted = 0, g_resident_peak = 0, g_tiered_peak = 0, g_waited_ns = 0;
 constinit std::int64_t g_told_ns = 0;
-// In slots when last told, and of that the parent's, which are no part of what this process uses.
+// In slots when last told, and of that what a child has in its parent's, which are no part of its
+// own block tier's books.
 constinit std::uint64_t g_in_slots = 0, g_of_parent = 0;
 // What the parent had counted before it forked this process.
 constinit Stats g_inherited{};

@@ -222,8 +222,6 @@ Status Context::Impl::copy(Context& context, Handle buffer, std::uint64_t offset
   return {};
 }
 
-// What a discard covers of extents in part. `wait`: what is not in memory is brought for it; else
-// it is passed over.
 Status Context::Impl::zero_edges(const Access& access, Span& span, bool wait) {
   for (const std::uint32_t i : {0u, span.count - 1}) {
     if (span.whole(i) || span.emptied(i)) {

@@ -79,8 +79,9 @@ class Context::Impl {
   /// read (to != null) or write (from != null) by the calling thread.
   Status copy(Context& context, Handle buffer, std::uint64_t offset, std::byte* to,
               const std::byte* from, std::uint64_t length, Timeout timeout);
-  /// The bytes of `access` in extents it covers only in part.
   Status move_bytes(Context& context, const Access& to, const Access& from);
+  /// What a discard covers of extents in part. `wait`: what is not in memory is brought for it;
+  /// else it is passed over.
   Status zero_edges(const Access& access, Span& span, bool wait);
 
   Residency residency;
