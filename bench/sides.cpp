@@ -84,22 +84,25 @@ class ChildSide : public Side {
     return {};
   }
   Result<Sample> run() override {
-    auto value = child_->ask(kRun);
-    while (!value.ok() && value.status().code() == Code::unavailable && begun_again_ < kAgain) {
-      ++begun_again_;
-      child_.reset();
-      if (Status begun = begin(); !begun.ok()) {
-        return begun;
-      }
-      value = child_->ask(kRun);
-    }
+    auto value = ask(kRun);
     return value.ok() ? Result<Sample>(Sample{*value}) : std::move(value).status();
   }
-  Status finish() override { return child_->ask(kWhole).status(); }
+  Status finish() override { return ask(kWhole).status(); }
+  unsigned begun_again() const override { return begun_again_; }
 
  private:
   static constexpr std::uint32_t kRun = 0, kWhole = 1;
-  static constexpr unsigned kAgain = 3;  // How often a child that was killed is replaced.
+  static constexpr unsigned kAgain = 12;  // How often a child that was killed is replaced.
+  Result<double> ask(std::uint32_t question) {
+    auto value = child_->ask(question);
+    while (value.code() == Code::unavailable && begun_again_ < kAgain) {
+      ++begun_again_;
+      child_.reset();
+      const Status begun = begin();
+      value = begun.ok() ? child_->ask(question) : Result<double>(begun.clone());
+    }
+    return value;
+  }
   const std::uint64_t limit_;
   const Provide provide_;
   const MakeWorkload make_;
@@ -277,7 +280,13 @@ Status compare_sides(Session& session, const Contest& contest, std::vector<SideC
     session.tell(fmt::format("{}: all bytes are checked", contest.name));
     status = ours.side->finish();
   }
-  status = status.ok() ? sides.begin()->second.side->finish() : std::move(status);
+  Side& peer = *sides.begin()->second.side;
+  status = status.ok() ? peer.finish() : std::move(status);
+  if (peer.begun_again() != 0) {
+    session.note(
+        fmt::format("{}: the kernel killed the peer ({}) for want of memory; begun again {} times",
+                    contest.name, best->name, peer.begun_again()));
+  }
   if (status.code() == Code::unavailable) {
     session.skip(contest.name, status.message());
     return {};

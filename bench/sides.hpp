@@ -21,6 +21,8 @@ class Side {
   virtual Result<Sample> run() = 0;
   /// An error unless all its bytes are right.
   virtual Status finish() = 0;
+  /// How often it had to be replaced because the kernel had killed it.
+  virtual unsigned begun_again() const { return 0; }
 };
 
 /// A side that has not begun: only the ones that are measured take memory.
