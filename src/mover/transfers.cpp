@@ -68,15 +68,16 @@ void Mover::submit_job(Transfer& transfer, JobStep steps) {
 
 bool Mover::is_own_job(const Job& job) const {
   // A page or four are moved by one short call: done here for whoever comes alone, and by the hands
-  // where many wait. Other calls may take long.
+  // where many wait (docs/decisions/own-jobs.md). Other calls may take long.
   constexpr JobStep kCalls =
       ~(kHash | kVerify | kPopulate | kClear | kWithdraw | kRestore | kInsert | kGather | kEmpty);
   if (job.steps == kRestore && own_jobs_.empty() && job.tier->restores_at_once(job.frame)) {
     return true;
   }
   const bool moves = (job.steps & (kWithdraw | kRestore | kInsert | kEmpty)) != 0;
+  const unsigned most_moves = active_.size() <= 1 ? kMovesAlone : options_.own_moves;
   return job.bytes <= options_.own_job_bytes && (job.steps & kCalls) == 0 &&
-         (!moves || own_jobs_.size() < 6) &&
+         (!moves || own_jobs_.size() < most_moves) &&
          ((job.steps & kWithdraw) == 0 || !job.tier->withdraws_slowly(job.frame)) &&
          ((job.steps & kPopulate) == 0 || !job.tier->needs_populate(job.frame));
 }

@@ -235,6 +235,33 @@ TEST_F(MappedBuffers, a_scan_that_comes_into_extents_anywhere_is_read_ahead) {
   EXPECT_LE(context->stats().promoted - before.promoted, 16 * kMiB);
 }
 
+// With four hands they move the pages, not the mover.
+TEST_F(MappedBuffers, several_hands_bring_what_several_threads_touch) {
+  context.reset();
+  open("dram=16M; hands=4; nvme=" + directory.path() + ":512M");
+  constexpr std::size_t kPageWords = 512;
+  Buffer buffer = mapped(64 * kMiB, 65536);
+  const std::span<std::uint64_t> all = words(buffer);
+  fill(all, 6);
+  std::atomic<std::uint64_t> bad{0};
+  std::vector<std::thread> threads;
+  for (unsigned number = 0; number < 4; ++number) {
+    threads.emplace_back([&, number] {
+      std::mt19937_64 random(number);
+      for (int i = 0; i < 4000; ++i) {
+        const std::size_t at = random() % (all.size() / kPageWords) * kPageWords;
+        bad += wrong(all.subspan(at, kPageWords), 6, at);
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(bad.load(), 0u);
+  EXPECT_EQ(wrong(all, 6), 0u);
+  EXPECT_LE(context->stats().dram_used, 16 * kMiB);
+}
+
 // The bytes leave under a program that never stops writing them.
 TEST_P(MappedSizes, a_running_writer_loses_no_write) {
   Buffer buffer = mapped(GetParam() * 2, GetParam());
