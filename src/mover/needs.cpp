@@ -169,11 +169,11 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
             ? fail(Code::discarded,
                    "the bytes of extent {} of droppable buffer '{}' were dropped to make room: "
                    "acquire it with mode discard and write them again",
-                   number, record.label)
+                   number, record.label.get().view())
             : fail(Code::lost,
                    "the bytes of extent {} of buffer '{}' are lost: a checksum did "
                    "not match",
-                   number, record.label));
+                   number, record.label.get().view()));
     return Arm::ready;
   }
   if (extents.word(kHost, need.ref).load().phase() == Phase::vacant &&
@@ -295,7 +295,7 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
                           : extent.holds != 0 ? "is wanted by a request or a touch"
                                               : "cannot leave now";
         info = error_info(Code::busy, "an extent of buffer '{}' {}, and stays where it is",
-                          record_of(need.ref).label, why);
+                          record_of(need.ref).label.get().view(), why);
       }
       request.status = Status(info);
     }

@@ -358,7 +358,7 @@ void Mover::fill_info(Request& request) {
   info.bytes = record.bytes.load(std::memory_order_relaxed);
   info.extent_bytes = std::uint64_t{1} << record.extent_shift.load(std::memory_order_relaxed);
   info.extents = record.extents.load(std::memory_order_relaxed);
-  set_text(info.label, record.label);
+  set_text(info.label, record.label.get().view());
   for (ExtentRef ref = first; ref < first + info.extents; ++ref) {
     const ExtentBits bits = residency_.extents.word(kHost, ref).load();
     if (bits.readable()) {

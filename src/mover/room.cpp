@@ -427,7 +427,7 @@ Status Mover::no_room(const Request* request, unsigned space, std::uint64_t need
     if (bytes > most) {
       most = bytes;
       since = holder.since_ns;
-      set_text(info.holder, record.label[0] != '\0' ? record.label : "(no label)");
+      set_text(info.holder, record.label.get().or_none());
     }
   });
   const char* name = space == kHost ? "dram" : "gpu";

@@ -145,8 +145,9 @@ void Mover::job_done(Job& job) {
         Status status =
             fail(adopted ? Code::io_error : Code::lost,
                  "buffer '{}', extent {}: the bytes at {} read back from {} are not those {}",
-                 record_of(ref).label, ref - record_of(ref).first.load(std::memory_order_relaxed),
-                 offset, transfer.channel->device_name(transfer.channel->device_of(transfer.slot)),
+                 record_of(ref).label.get().view(),
+                 ref - record_of(ref).first.load(std::memory_order_relaxed), offset,
+                 transfer.channel->device_name(transfer.channel->device_of(transfer.slot)),
                  adopted ? "first read: the file has changed underneath" : "written: lost");
         transfer.origin =
             adopted || transfer.pages != 0 || space != kHost ? transfer.origin : Phase::lost;
@@ -171,7 +172,7 @@ void Mover::job_done(Job& job) {
         } else if (job.checksum_bad) {
           ++stats_.checksum_errors;
           demote_failed(transfer, fail(Code::lost, "buffer '{}': bytes in its slot are lost",
-                                       record_of(ref).label));
+                                       record_of(ref).label.get().view()));
         } else {
           demote_failed(transfer, job.status.clone());
         }
@@ -260,13 +261,13 @@ void Mover::io_done(const SlotCompletion& completion) {
 Status Mover::io_error(const Transfer& transfer, Code code, int native, std::uint16_t device,
                        std::uint64_t offset) {
   const bool changed = transfer.channel == files_ && native == ESTALE;
-  ErrorInfo info =
-      error_info(code, "{} of buffer '{}' failed on {} at offset {}: {}",
-                 writes(transfer) ? "writing an extent" : "reading an extent",
-                 record_of(transfer.ref).label, transfer.channel->device_name(device), offset,
-                 changed       ? "the file has changed since it was adopted (size or times)"
-                 : native != 0 ? std::generic_category().message(native)
-                               : std::string(code_name(code)));
+  ErrorInfo info = error_info(code, "{} of buffer '{}' failed on {} at offset {}: {}",
+                              writes(transfer) ? "writing an extent" : "reading an extent",
+                              record_of(transfer.ref).label.get().view(),
+                              transfer.channel->device_name(device), offset,
+                              changed ? "the file has changed since it was adopted (size or times)"
+                              : native != 0 ? std::generic_category().message(native)
+                                            : std::string(code_name(code)));
   info.native = native;
   info.tier = transfer.channel->place();
   info.tier.index = device;

@@ -86,7 +86,7 @@ Result<Handle> Buffers::create(const BufferShape& shape) {
   record.domain = shape.domain;
   record.pool = shape.pool;
   record.file = shape.file;
-  set_text(record.label, shape.label != nullptr ? shape.label : "");
+  record.label.set(shape.label != nullptr ? shape.label : "");
   for (std::uint32_t i = 0; i < shape.extents; ++i) {
     extents_.at(first + i).buffer = index;
     // Adopted bytes begin in the file, all others as zeros.
@@ -102,7 +102,7 @@ Result<Handle> Buffers::create(const BufferShape& shape) {
 Handle Buffers::reuse(std::uint32_t index, std::uint64_t bytes, const char* label) noexcept {
   BufferRecord& record = records_[index];
   record.bytes.store(bytes, std::memory_order_relaxed);
-  set_text(record.label, label != nullptr ? label : "");
+  record.label.set(label != nullptr ? label : "");
   const std::uint32_t generation = record.generation.fetch_add(1, std::memory_order_release) + 1;
   return std::uint64_t{generation} << 32 | (index + 1);
 }

@@ -12,6 +12,7 @@
 
 #include "base/arena.hpp"
 #include "residency/extents.hpp"
+#include "residency/label.hpp"
 #include "tiermem/status.hpp"
 
 namespace tiermem {
@@ -38,7 +39,7 @@ struct BufferRecord {
   std::uint32_t domain = 0;
   Pool pool = Pool::locked;
   std::uint64_t file = 0;  ///< Of the file tier, + 1; 0: not adopted.
-  char label[32] = {};
+  Label label;
 };
 
 struct BufferShape {

@@ -318,7 +318,7 @@ Result<std::byte*> Context::address(Handle buffer) const {
     return fail(Code::unsupported,
                 "address: buffer '{}' is not mapped and is touched through views only; allocate it "
                 "with the flag mapped",
-                record->label);
+                record->label.get().view());
   }
   return record->window.load(std::memory_order_relaxed);
 }

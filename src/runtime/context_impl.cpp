@@ -333,8 +333,8 @@ std::string Context::Impl::list_views() {
     }
     ++shown;
     text += fmt::format(
-        "{}'{}' by thread {} for {:.1f} s", shown > 1 ? ", " : "",
-        record.label[0] != '\0' ? record.label : "(no label)", holder.thread,
+        "{}'{}' by thread {} for {:.1f} s", shown > 1 ? ", " : "", record.label.get().or_none(),
+        holder.thread,
         static_cast<double>(std::max<std::int64_t>(0, now_ns() - holder.since_ns)) / 1e9);
   });
   if (more > 0) {

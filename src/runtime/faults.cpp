@@ -205,7 +205,7 @@ void Faults::mistake(std::byte* address) {
       return;
     }
     log_error("touch of absent bytes without a view: buffer '{}' offset {} (address {}): SIGBUS",
-              record.label, offset, static_cast<void*>(address));
+              record.label.get().view(), offset, static_cast<void*>(address));
     told = true;
     break;
   }
