@@ -94,15 +94,23 @@ class ChildSide : public Side {
   static constexpr std::uint32_t kRun = 0, kWhole = 1;
   static constexpr unsigned kAgain = 12;  // How often a child that was killed is replaced.
   Result<double> ask(std::uint32_t question) {
-    auto value = child_->ask(question);
-    while (value.code() == Code::unavailable && begun_again_ < kAgain) {
+    while (true) {
+      Status status = child_ != nullptr ? Status() : begin();
+      if (status.ok()) {
+        auto value = child_->ask(question);
+        if (value.ok()) {
+          return value;
+        }
+        status = std::move(value).status();
+      }
+      if (status.code() != Code::unavailable || begun_again_ == kAgain) {
+        return status;
+      }
       ++begun_again_;
       child_.reset();
-      const Status begun = begin();
-      value = begun.ok() ? child_->ask(question) : Result<double>(begun.clone());
     }
-    return value;
   }
+
   const std::uint64_t limit_;
   const Provide provide_;
   const MakeWorkload make_;
@@ -283,9 +291,9 @@ Status compare_sides(Session& session, const Contest& contest, std::vector<SideC
   Side& peer = *sides.begin()->second.side;
   status = status.ok() ? peer.finish() : std::move(status);
   if (peer.begun_again() != 0) {
-    session.note(
-        fmt::format("{}: the kernel killed the peer ({}) for want of memory; begun again {} times",
-                    contest.name, best->name, peer.begun_again()));
+    session.note(fmt::format(
+        "{}: the peer ({}) ended {} times, for want of memory as it seems, and was begun again",
+        contest.name, best->name, peer.begun_again()));
   }
   if (status.code() == Code::unavailable) {
     session.skip(contest.name, status.message());

@@ -21,7 +21,7 @@ class Side {
   virtual Result<Sample> run() = 0;
   /// An error unless all its bytes are right.
   virtual Status finish() = 0;
-  /// How often it had to be replaced because the kernel had killed it.
+  /// How often its process ended (the kernel killed it) and was replaced.
   virtual unsigned begun_again() const { return 0; }
 };
 

@@ -44,8 +44,8 @@ struct MoverOptions {
   /// Jobs on so few bytes, and without a system call, are done in the step: waking a hand and being
   /// woken by it takes longer.
   std::uint64_t own_job_bytes = std::uint64_t{64} << 10;
-  /// So many of those that move pages, when several requests wait; the others are the hands'.
-  unsigned own_moves = 6;
+  /// There are hands for all jobs that move pages, when several requests wait.
+  bool hands_move = false;
   std::uint64_t scan_bytes = 1 << 20;  ///< Most that is read ahead of a scan of several threads.
   /// Logarithm of the pages that come with a touch, while nothing is known of the program.
   unsigned usual_part = 2;
@@ -449,8 +449,7 @@ class Mover {
   unsigned prefetches_ = 0;  // Under way.
   Request* parking_ = nullptr;
   Deque<Request*> parking_queue_;
-  Deque<Job*> own_jobs_;  // To be run by take_completions.
-  static constexpr unsigned kMovesAlone = 6;
+  Deque<Job*> own_jobs_;            // To be run by take_completions.
   Vector<std::uint32_t> recopies_;  // Promotes whose source changed under the copy.
   Deque<std::uint32_t> staging_queue_;
   Vector<Staging> staging_;

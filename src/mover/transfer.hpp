@@ -26,8 +26,8 @@ struct Transfer {
   };
   /// Where it stands. Promote: staging → prepare → read → land → parked → (published).
   /// Demote: slot → staging → copy → hash → write → (published); `hash` only where the slot has the
-  /// bytes of before, of which perhaps few have changed. Evict, empty: unmap →
-  /// (done).
+  /// bytes of before, of which perhaps few have changed.
+  /// Evict, empty: unmap → (done).
   /// Demote of a mapped extent: withdraw → slot → hash → write → (gone), or, recalled, → remap →
   /// (as before). Of one in parts whose slot cannot be written: → hash → read (what is not there) →
   /// copy → slot → write, all of it, to another.

@@ -75,7 +75,7 @@ bool Mover::is_own_job(const Job& job) const {
     return true;
   }
   const bool moves = (job.steps & (kWithdraw | kRestore | kInsert | kEmpty)) != 0;
-  const unsigned most_moves = active_.size() <= 1 ? kMovesAlone : options_.own_moves;
+  const unsigned most_moves = options_.hands_move && active_.size() > 1 ? 0 : 6;
   return job.bytes <= options_.own_job_bytes && (job.steps & kCalls) == 0 &&
          (!moves || own_jobs_.size() < most_moves) &&
          ((job.steps & kWithdraw) == 0 || !job.tier->withdraws_slowly(job.frame)) &&

@@ -8,14 +8,13 @@
 #include <cstring>
 #include <string_view>
 
-#include "base/error.hpp"
-
 namespace tiermem {
 
 class Label {
  public:
   static constexpr std::size_t kBytes = 32;  ///< With the end.
 
+  /// As it was read; views are of this.
   struct Text {
     std::array<char, kBytes> chars{};
     std::string_view view() const { return chars.data(); }
@@ -25,7 +24,7 @@ class Label {
   /// Longer names are cut.
   void set(std::string_view name) noexcept {
     Text text;
-    set_text(text.chars.data(), kBytes, name);
+    name.copy(text.chars.data(), kBytes - 1);
     std::array<std::uint64_t, kWords> words;
     std::memcpy(words.data(), text.chars.data(), kBytes);
     for (std::size_t i = 0; i < kWords; ++i) {

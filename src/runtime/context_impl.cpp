@@ -143,9 +143,7 @@ Status Context::Impl::build(const HostFacts&) {
       std::clamp<std::uint64_t>(config.dram.budget / 4 / config.extent, 2, 256));
   options.endurance_bytes_per_day = config.endurance;
   options.ahead_bytes_max = config.dram.budget / 100 * config.ahead;
-  // Moves of pages go on beside each other, where there are processors for it
-  // (docs/decisions/own-jobs.md).
-  options.own_moves = config.hands >= 4 ? 0 : options.own_moves;
+  options.hands_move = config.hands >= 4;  // docs/decisions/own-jobs.md
   // More takes the place of what a loop leaves in memory (docs/decisions/extents-in-parts.md).
   options.scan_bytes = std::min(std::uint64_t{4} << 20, config.dram.budget / 32);
   mover_ = std::make_unique<Mover>(residency, std::vector<AddressableTier*>{dram_.get()},

@@ -101,7 +101,8 @@ constexpr std::array kOptions = {
         "Fork.a_child_sees_the_bytes_of_the_fork_while_the_parent_overwrites_them",
         set<&Config::fork>},
     Option{"hands", count, "0", 0, 256, "", "TIERMEM_HANDS",
-           "Worker threads. 0: one fewer than the processors allowed, at least 1, at most 4.",
+           "Worker threads. 0: one fewer than the processors allowed, at least 1, at most 4. Four "
+           "or more move pages, too.",
            "ConfigTest.hands_follow_the_processors_unless_named", set<&Config::hands>},
     Option{"ahead", percent, "6", 0, 50, "", "TIERMEM_AHEAD",
            "Most of the DRAM budget that is evicted ahead of need, in per cent; how much of it "

@@ -53,7 +53,7 @@ MoverOptions Simulation::options() {
   o.prefetch_limit = 1 + static_cast<unsigned>(world_.below(8));
   o.ahead_bytes_max = world_.below(4) * swarm_.extent_bytes;
   o.own_job_bytes = world_.one_in(2) ? 0 : swarm_.extent_bytes;
-  o.own_moves = static_cast<unsigned>(world_.below(8));
+  o.hands_move = world_.one_in(2);
   o.usual_part = static_cast<unsigned>(world_.below(3));
   o.landing_bytes = swarm_.extent_bytes;
   o.scan_bytes = swarm_.extent_bytes * 4;
