@@ -161,14 +161,6 @@ int map_again(std::byte* address, std::uint64_t bytes) {
   return open_range(address, bytes);
 }
 
-int reserve_again(AddressRange& range) {
-  const int error = map_again(range.data(), range.bytes());
-  if (error == 0) {
-    range.adopt();
-  }
-  return error;
-}
-
 Result<AddressRange> reserve(const ReserveOptions& options) {
   std::byte* data = map_near(options);
   if (data == nullptr && !options.exactly) {
@@ -185,6 +177,19 @@ Result<AddressRange> reserve(const ReserveOptions& options) {
                        human_bytes(options.bytes), std::strerror(errno));
   }
   return range;
+}
+
+Status reserve_again(AddressRange& range, std::uint64_t alignment) {
+  if (map_again(range.data(), range.bytes()) == 0) {
+    range.adopt();
+    return {};
+  }
+  auto elsewhere = reserve({.bytes = range.bytes(), .alignment = alignment});
+  if (!elsewhere.ok()) {
+    return std::move(elsewhere).status();
+  }
+  range = std::move(*elsewhere);
+  return {};
 }
 
 int advise(std::byte* address, std::uint64_t bytes, Advise advice) {

@@ -56,9 +56,10 @@ Result<AddressRange> reserve(const ReserveOptions& options);
 
 /// Empty, accessible memory where nothing is. 0, or errno: EEXIST when something is there.
 int map_again(std::byte* address, std::uint64_t bytes);
-/// In a forked child: maps a range that was not inherited where it was, empty and accessible, and
-/// adopts it. 0, or errno: EEXIST when something else is there.
-int reserve_again(AddressRange& range);
+/// In a forked child: a range that was not inherited is mapped, empty and accessible, and is this
+/// process's. Where it was, unless somebody was there first (a library that begins a thread in the
+/// child); then elsewhere. no_capacity.
+Status reserve_again(AddressRange& range, std::uint64_t alignment);
 
 enum class Advise { huge, no_huge, dont_fork, do_fork, collapse };
 

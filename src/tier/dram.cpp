@@ -491,8 +491,8 @@ Status DramTier::follow_fork() {
   mapper_.follow_fork();
   for (const auto& sizes : pools_) {
     for (const std::unique_ptr<FramePool>& each : sizes) {
-      if (const int error = each == nullptr ? 0 : each->follow_fork(); error != 0) {
-        return refused("mapping homes of frames again", error);
+      if (Status again = each == nullptr ? Status() : each->follow_fork(); !again.ok()) {
+        return again;
       }
     }
   }

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstring>
+
+#include "base/error.hpp"
 
 namespace tiermem {
 namespace {
@@ -49,9 +52,8 @@ bool FramePool::grow() {
   }
   auto fresh = std::make_unique<Segment>();
   if (homes_.memory) {
-    auto range = host::reserve({.bytes = segment_bytes_,
-                                .alignment = std::max(bytes_, host::kHugePage),
-                                .near = next_home_});
+    auto range =
+        host::reserve({.bytes = segment_bytes_, .alignment = home_alignment(), .near = next_home_});
     if (!range.ok()) {
       return false;
     }
@@ -89,19 +91,21 @@ int FramePool::renew(std::uint32_t index) const {
   return error != 0 ? error : dress(at, bytes_);
 }
 
-int FramePool::follow_fork() {
+Status FramePool::follow_fork() {
   for (std::uint32_t number = 0; homes_.memory && number < segments_; ++number) {
+    assert(!homes_.inherited);
     host::AddressRange& range = segment(number * frames_in_segment_).range;
-    int error = host::reserve_again(range);
-    error = error != 0 ? error : dress(range.data(), segment_bytes_);
-    if (error != 0) {
-      return error;
+    if (Status again = host::reserve_again(range, home_alignment()); !again.ok()) {
+      return again;
+    }
+    if (const int error = dress(range.data(), segment_bytes_); error != 0) {
+      return fail_native(Code::unavailable, error, "homes of frames: {}", std::strerror(error));
     }
     for (std::uint32_t i = 0; i < frames_in_segment_; ++i) {
       frame(number * frames_in_segment_ + i).cuts = 0;
     }
   }
-  return 0;
+  return {};
 }
 
 std::uint32_t FramePool::take_cached(std::uint32_t domain) {

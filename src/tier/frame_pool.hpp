@@ -7,6 +7,7 @@
 // for each 32 MiB or 8 frames; nothing else does, and nothing touches a home.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -83,9 +84,9 @@ class FramePool {
   std::uint32_t coldest() const { return age_.oldest; }
   std::uint32_t take_coldest();
 
-  /// [child of fork, its only thread] Homes are not inherited: the same addresses, empty. 0 or
-  /// errno.
-  int follow_fork();
+  /// [child of fork, its only thread] Homes are not inherited: they are mapped again, empty, and
+  /// may have moved.
+  Status follow_fork();
 
   /// [hand] The home of a frame, whatever is mapped there, is empty and like its neighbours again.
   /// 0 or errno.
@@ -114,6 +115,7 @@ class FramePool {
   };
 
   bool grow();
+  std::uint64_t home_alignment() const { return std::max(bytes_, host::kHugePage); }
   int dress(std::byte* base, std::uint64_t bytes) const;
   Segment& segment(std::uint32_t index) const;
   void link(std::uint32_t index);

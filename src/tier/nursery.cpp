@@ -60,16 +60,21 @@ Result<std::unique_ptr<Nursery>> Nursery::create(const Userfault& userfault, boo
 
 Nursery::Nursery(const Userfault& userfault, bool huge, host::AddressRange range)
     : userfault_(userfault), huge_(huge), range_(std::move(range)) {
+  free_all();
+}
+
+void Nursery::free_all() {
+  free_.clear();
   for (std::uint64_t i = kSlots; i > 0; --i) {
     free_.push_back(range_.data() + (i - 1) * kSlotBytes);
   }
 }
 
 Status Nursery::follow_fork() {
-  if (const int error = host::reserve_again(range_); error != 0) {
-    return fail_native(Code::no_capacity, error, "mapping the nursery again: {}",
-                       std::strerror(error));
+  if (Status again = host::reserve_again(range_, kSlotBytes); !again.ok()) {
+    return again;
   }
+  free_all();
   return dress(range_.data(), range_.bytes(), huge_);
 }
 

@@ -30,11 +30,12 @@ class Nursery {
   /// Zeroed pages for an absent home. `require_huge`: no_capacity unless all are huge. After a
   /// failure the home is absent.
   Result<Filled> fill(std::byte* home, std::uint64_t bytes, bool require_huge);
-  /// [child of fork, its only thread] The slots, all free, are mapped again where they were.
+  /// [child of fork, its only thread] The slots, all free, are mapped again.
   Status follow_fork();
 
  private:
   Nursery(const Userfault& userfault, bool huge, host::AddressRange range);
+  void free_all();
   std::byte* take_slot();
   void give_slot(std::byte* slot);
   Status fill_piece(std::byte* slot, std::byte* home, std::uint64_t bytes, bool require_huge,
