@@ -110,8 +110,9 @@ class TIERMEM_API Context {
   /// found, and no thread may block the signal. What cannot be brought is SIGBUS, with the reason
   /// in the log (option `log`, off by default). With the option `fork=follow` a child of fork has
   /// the same buffers at the same addresses, with the bytes as of the fork, and parent and child go
-  /// on apart; else, or where it could not follow, its touch is SIGSEGV. Errors: stale_handle;
-  /// unsupported for a buffer without kMapped.
+  /// on apart; else, or where it could not follow, its touch is SIGSEGV. Bytes are given up with
+  /// Advice::dont_need: the program's own MADV_DONTNEED may be missed where a page leaves at that
+  /// moment. Errors: stale_handle; unsupported for a buffer without kMapped.
   Result<std::byte*> address(Handle buffer) const;
 
   /// An object by pointer: at least `bytes` of memory, with whatever is in it, at a multiple of

@@ -74,6 +74,9 @@ void add_memory(const Config& config, const HostFacts& host, std::vector<Probe>&
   probes.push_back({"UFFDIO_POISON", uffd.poison,
                     uffd.poison ? "touches of absent extents end in SIGBUS, not in zeros"
                                 : "not offered by this kernel (Linux 6.6)"});
+  probes.push_back({"write-protection", facts.watches,
+                    facts.watches ? "small extents that nobody wrote leave at once"
+                                  : reason_or(facts.watch_reason, "needs UFFDIO_MOVE")});
   const bool remap = *facts.remap_reason == '\0';
   probes.push_back({"mremap", remap,
                     remap ? fmt::format("vm.max_map_count {}", host.max_map_count.available

@@ -180,6 +180,7 @@ void Mover::write_changed(Transfer& transfer) {
   }
   const Checksums& before = *residency_.extents.at(transfer.ref).sums;
   const std::uint32_t first = transfer.sums->first_unlike(before);
+  Watching::note(residency_.extents.at(transfer.ref).unwritten, first != before.count);
   if (first == before.count) {
     transfer.length = 0;
     written(transfer);

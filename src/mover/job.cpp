@@ -48,7 +48,7 @@ Status run_step(Job& job, JobStep step) {
       return job.tier->restore(job.frame, job.at);
     case kInsert:
       job.mechanism = Mechanism::copy;
-      return job.tier->insert(job.frame, job.at, job.data, job.pages);
+      return job.tier->insert(job.frame, job.at, job.data, job.pages, job.watched);
     case kGather:
       for (std::uint64_t at = 0; at < job.bytes; at += kSmallestExtent) {
         if ((job.pages >> at / kSmallestExtent & 1) == 0) {

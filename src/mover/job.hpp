@@ -41,8 +41,9 @@ struct Job {
   std::byte* data = nullptr;
   std::uint64_t bytes = 0;
   const std::byte* home = nullptr;
-  PageMask pages = 0;  ///< Of which kVerify, kHash and kInsert are to be; 0: of all.
-  PageMask zeros = 0;  ///< kVerify: pages of `data` that are made zeros instead.
+  PageMask pages = 0;    ///< Of which kVerify, kHash and kInsert are to be; 0: of all.
+  bool watched = false;  ///< kInsert: they come watched.
+  PageMask zeros = 0;    ///< kVerify: pages of `data` that are made zeros instead.
   Checksums* sums = nullptr;
   SlotTier* slots = nullptr;
   bool stop = false;  ///< Set atomically by the owner: kHash ends early, its sums are of no use.

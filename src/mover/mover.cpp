@@ -76,10 +76,12 @@ std::int64_t Mover::step(std::int64_t now) {
   const bool ended_at_once = take_completions();  // Nobody would wake us for these.
   deliver();
   if (resting_) {
-    return rested() || ended_at_once || more_to_issue || !own_jobs_.empty() ? now : kNever;
+    return rested() || ended_at_once || more_to_issue || !own_jobs_.empty() || !drops_.empty()
+               ? now
+               : kNever;
   }
   went_on_ = search_goes_on();
-  if (ended_at_once || more_to_issue || !own_jobs_.empty() || !arming_.empty() ||
+  if (ended_at_once || more_to_issue || !own_jobs_.empty() || !drops_.empty() || !arming_.empty() ||
       !reclaimed_.empty() || !scans_ahead_.empty() || look_again_ || went_on_) {
     return now;
   }
@@ -175,7 +177,8 @@ void Mover::take_posts() {
 }
 
 bool Mover::take_completions() {
-  bool any = run_own_jobs();
+  bool any = run_drops();
+  any = run_own_jobs() || any;
   std::array<Job*, 64> jobs;
   for (std::size_t n = hands_.reap(jobs); n > 0; n = hands_.reap(jobs)) {
     any = true;

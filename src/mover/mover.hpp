@@ -29,6 +29,7 @@
 #include "observe/histogram.hpp"
 #include "policy/recency.hpp"
 #include "policy/streams.hpp"
+#include "policy/watching.hpp"
 #include "residency/residency.hpp"
 #include "tier/tier.hpp"
 
@@ -95,7 +96,8 @@ class Mover {
   void rest(bool on) { resting_ = on; }
   /// Nothing is under way, on hands or devices. While it rests nothing begins, either.
   bool rested() const {
-    return resting_ && transfers_live_ == 0 && housekeeping_ == 0 && own_jobs_.empty();
+    return resting_ && transfers_live_ == 0 && housekeeping_ == 0 && own_jobs_.empty() &&
+           drops_.empty();
   }
   // After a fork, while it still rests, and before the next step.
   /// In the parent: a child reads the slots there are. Its number, for child_ended().
@@ -237,6 +239,9 @@ class Mover {
   void recall(const Need& need);
   bool comes_back(ExtentRef ref) const;
   void keep(Transfer& transfer);
+  void withdraw(Transfer& transfer);
+  bool in_slot(ExtentRef ref) const;
+  bool run_drops();
   void withdrawn(Transfer& transfer);
   void map_back(Transfer& transfer);
   void mapped_back(Transfer& transfer);
@@ -450,6 +455,7 @@ class Mover {
   Request* parking_ = nullptr;
   Deque<Request*> parking_queue_;
   Deque<Job*> own_jobs_;            // To be run by take_completions.
+  Deque<std::uint32_t> drops_;      // Transfers; likewise.
   Vector<std::uint32_t> recopies_;  // Promotes whose source changed under the copy.
   Deque<std::uint32_t> staging_queue_;
   Vector<Staging> staging_;
@@ -458,6 +464,7 @@ class Mover {
   std::uint32_t in_parts_ = 0;  // Extents.
   bool lost_landings_ = false;  // There were some: others are taken before anything else.
   PartSize part_size_;
+  Watching watching_;
   Streams scans_;
   Vector<ScanAhead> scans_ahead_;       // To be asked for in the next step.
   Deque<std::uint32_t> growing_queue_;  // Demotes that wait for the slot tier to grow.

@@ -33,6 +33,7 @@ void Mover::build_needs(Request& request) {
       if (request.in_parts && pages_in(need.ref) <= kMostParts) {
         need.pages = PageMask{1} << request.page;
       }
+      need.changes = request.changes;
       request.needs.push_back(need);
     }
   }
@@ -47,6 +48,7 @@ void Mover::build_needs(Request& request) {
     if (kept > 0 && key(request.needs[kept - 1]) == key(request.needs[i])) {
       Need& same = request.needs[kept - 1];
       same.writes = same.writes || request.needs[i].writes;
+      same.changes = same.changes || request.needs[i].changes;
       same.discard = same.discard && request.needs[i].discard;
       const bool pages = request.want == Want::discard && request.needs[i].pages != 0;
       same.pages = pages && same.pages != 0 ? same.pages | request.needs[i].pages : 0;

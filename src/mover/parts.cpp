@@ -86,8 +86,7 @@ void Mover::plan(Need& need) {
 }
 
 bool Mover::can_begin_parts(ExtentRef ref) {
-  const Extent& extent = residency_.extents.at(ref);
-  if (!extent.has_slot || extent.slot_stale || extent.sums == nullptr || !takes_parts(ref) ||
+  if (!in_slot(ref) || !takes_parts(ref) ||
       residency_.extents.word(kHost, ref).load().phase() != Phase::none) {
     return false;
   }
@@ -183,8 +182,12 @@ void Mover::read_parts(Transfer& transfer) {
 }
 
 void Mover::land_parts(Transfer& transfer) {
+  const Extent& extent = residency_.extents.at(transfer.ref);
   transfer.stage = Transfer::Stage::land;
-  transfer.job.sums = residency_.extents.at(transfer.ref).sums;
+  transfer.job.sums = extent.sums;
+  // What is zeros here is something else in the slot.
+  transfer.job.watched = !extent.writes && (extent.zeros & transfer.pages) == 0 &&
+                         watching_.watches(transfer.ref, extent.unwritten);
   submit_job(transfer, kVerify | kInsert);
 }
 
@@ -247,6 +250,7 @@ void Mover::write_changed_parts(Transfer& transfer) {
     return;
   }
   transfer.to_write = transfer.sums->unlike(*extent.sums) & transfer.pages;
+  Watching::note(extent.unwritten, transfer.to_write != 0);
   if (transfer.to_write == 0) {
     transfer.length = 0;
     written(transfer);

@@ -16,6 +16,7 @@ void Mover::start_promote(Need& need, Priority priority) {
     residency_.extents.at(need.ref).charged = false;
   }
   need.planned = false;
+  residency_.extents.at(need.ref).writes = need.changes;
   start_promote(need.ref, need.space, frame, priority, nullptr, need.part);
 }
 

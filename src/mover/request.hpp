@@ -38,6 +38,7 @@ struct Need {
   bool held : 1 = false;     ///< Counted in Extent::holds.
   bool waiting : 1 =
       false;  ///< In the extent's list of waiters, or among those that wait for pins.
+  bool changes : 1 = false;  ///< A touch that writes.
   bool planned : 1 = false;  ///< `part` is what room is for.
   bool charged : 1 = false;  ///< Room for `part` is reserved in the extent's own frame.
   PageMask pages = 0;        ///< The pages that are wanted; 0: all.
@@ -59,6 +60,7 @@ struct Request : InArena {
   std::uint32_t index = 0;  ///< free, info: the buffer's record.
   bool in_parts = false;    ///< A touch: of the page `page` of its extent, others need not come.
   std::uint8_t page = 0;
+  bool changes = false;  ///< A touch: it writes, as far as is known.
   Advice advice = Advice::normal;
   std::uint64_t value = 0;  ///< advise: its value. set_budget: bytes.
   Place tier{};             ///< set_budget.

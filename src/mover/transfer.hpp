@@ -28,9 +28,9 @@ struct Transfer {
   /// Demote: slot → staging → copy → hash → write → (published); `hash` only where the slot has the
   /// bytes of before, of which perhaps few have changed.
   /// Evict, empty: unmap → (done).
-  /// Demote of a mapped extent: withdraw → slot → hash → write → (gone), or, recalled, → remap →
-  /// (as before). Of one in parts whose slot cannot be written: → hash → read (what is not there) →
-  /// copy → slot → write, all of it, to another.
+  /// Demote of a mapped extent: (drop →) withdraw → slot → hash → write → (gone), or, recalled, →
+  /// remap → (as before). Of one in parts whose slot cannot be written: → hash → read (what is not
+  /// there) → copy → slot → write, all of it, to another.
   enum class Stage : std::uint8_t {
     staging,
     prepare,
@@ -43,6 +43,7 @@ struct Transfer {
     hash,
     write,
     unmap,
+    drop,
     withdraw,
     remap
   };

@@ -1,7 +1,7 @@
 // Demotes of mapped extents. The program writes them without a pin, so their bytes are still only
-// once the frame is out of its window: withdraw first, then hash and write as any demote. Whoever
-// touches the extent meanwhile recalls it: the frame goes back, without I/O. The stepping thread
-// only; never waits.
+// once the frame is out of its window: withdraw first, then hash and write as any demote; what was
+// watched and nobody wrote is dropped. Whoever touches the extent meanwhile recalls it: the frame
+// goes back, without I/O. The stepping thread only; never waits.
 #include <algorithm>
 #include <atomic>
 #include <cassert>
@@ -34,9 +34,54 @@ bool Mover::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Prio
     transfer.freeing = held_bytes(ref);
     spaces_[space].freeing += transfer.freeing;
   }
+  if (evict_after && in_slot(ref) && spaces_[space].tier->may_be_unchanged(transfer.frame)) {
+    transfer.stage = Transfer::Stage::drop;
+    drops_.push_back(transfer.job.transfer);
+  } else {
+    withdraw(transfer);
+  }
+  return true;
+}
+
+void Mover::withdraw(Transfer& transfer) {
   transfer.stage = Transfer::Stage::withdraw;
   submit_job(transfer, kWithdraw);
-  return true;
+}
+
+// Its slot has all of its bytes, or those of before.
+bool Mover::in_slot(ExtentRef ref) const {
+  const Extent& extent = residency_.extents.at(ref);
+  return extent.has_slot && !extent.slot_stale && extent.sums != nullptr;
+}
+
+// Those that nobody has written leave without being moved, hashed or written: many in one call, as
+// each call makes all processors forget the pages.
+bool Mover::run_drops() {
+  std::array<AddressableTier::Unchanged, 64> frames;
+  std::size_t n = 0;
+  const std::size_t taken = std::min(drops_.size(), frames.size());
+  for (std::size_t i = 0; i < taken; ++i) {
+    const Transfer& transfer = transfers_[drops_[i]];
+    if (!transfer.recalled) {
+      frames[n++] = {transfer.frame, window_at(transfer.ref, transfer.space)};
+    }
+  }
+  if (n != 0) {
+    spaces_[kHost].tier->drop_unchanged(std::span(frames.data(), n));
+  }
+  n = 0;
+  for (std::size_t i = 0; i < taken; ++i) {
+    Transfer& transfer = transfers_[drops_.front()];
+    drops_.pop_front();
+    if (transfer.recalled) {
+      stay(transfer, nullptr);
+      continue;
+    }
+    const bool dropped = frames[n++].dropped;
+    watching_.left(residency_.extents.at(transfer.ref).unwritten, !dropped);
+    dropped ? gone(transfer) : withdraw(transfer);
+  }
+  return taken != 0;
 }
 
 // Somebody wants the extent: it comes back as soon as its slot is whole, one way or the other.

@@ -335,6 +335,21 @@ std::uint64_t leading_bytes(const std::byte* address, std::uint64_t bytes, bool 
   return leading;
 }
 
+std::uint32_t watched_pages(const std::byte* address, unsigned pages) {
+  constexpr std::uint64_t kWatched = std::uint64_t{1} << 63 | std::uint64_t{1} << 57;
+  std::array<std::uint64_t, 32> entries{};
+  const auto at = static_cast<off_t>(number(address) / kPage * sizeof(entries[0]));
+  const std::size_t bytes = std::min<std::size_t>(pages, entries.size()) * sizeof(entries[0]);
+  if (pread(pagemap(), entries.data(), bytes, at) != static_cast<ssize_t>(bytes)) {
+    return 0;
+  }
+  std::uint32_t result = 0;
+  for (unsigned i = 0; i < bytes / sizeof(entries[0]); ++i) {
+    result |= (entries[i] & kWatched) == kWatched ? std::uint32_t{1} << i : 0;
+  }
+  return result;
+}
+
 bool huge_pages_available(char* reason, std::size_t room) {
   const std::string enabled = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
   if (enabled.empty()) {

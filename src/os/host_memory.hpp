@@ -100,6 +100,9 @@ std::optional<std::uint64_t> huge_bytes(const std::byte* address, std::uint64_t 
 /// with `there` false, nothing is. Asks the page tables and touches nothing. Without /proc a page
 /// that is swapped out counts as nothing.
 std::uint64_t leading_bytes(const std::byte* address, std::uint64_t bytes, bool there);
+/// Of at most 32 pages, a bit for each that is there and that userfaultfd watches
+/// (Userfault::copy). 0 where /proc cannot tell.
+std::uint32_t watched_pages(const std::byte* address, unsigned pages);
 /// True when transparent huge pages can be had by asking; else `reason` says why not.
 bool huge_pages_available(char* reason, std::size_t room);
 /// Moves 2 MiB there and back by mremap on scratch memory and compares every byte.

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -33,6 +34,7 @@ struct PoisonCall {  // struct uffdio_poison
 constexpr unsigned long kMove = _IOWR(0xAA, 0x05, MoveCall);
 constexpr unsigned long kPoison = _IOWR(0xAA, 0x08, PoisonCall);
 constexpr unsigned long kDeviceNew = _IO(0xAA, 0x00);
+constexpr std::uint64_t kFeatureWriteProtect = 1U << 0;
 constexpr std::uint64_t kFeatureThreadId = 1U << 8;
 constexpr std::uint64_t kFeatureExactAddress = 1U << 11;
 constexpr std::uint64_t kFeaturePoison = 1U << 14;
@@ -231,6 +233,7 @@ Userfault Userfault::open(UserfaultUse use) {
       result.facts_.features = features;
       result.facts_.move = (features & kFeatureMove) != 0;
       result.facts_.poison = (features & kFeaturePoison) != 0;
+      result.facts_.watch = (features & kFeatureWriteProtect) != 0;
       break;
     }
     refused += fmt::format("{}{}: {}", refused.empty() ? "" : "; ", userfault_source_name(source),
@@ -240,10 +243,10 @@ Userfault Userfault::open(UserfaultUse use) {
   return result;
 }
 
-int Userfault::register_missing(std::byte* address, std::uint64_t length) const {
+int Userfault::register_missing(std::byte* address, std::uint64_t length, bool watch) const {
   uffdio_register call{};
   call.range = {number(address), length};
-  call.mode = UFFDIO_REGISTER_MODE_MISSING;
+  call.mode = UFFDIO_REGISTER_MODE_MISSING | (watch ? UFFDIO_REGISTER_MODE_WP : 0);
   return retry([&] { return ioctl(fd_, UFFDIO_REGISTER, &call); });
 }
 
@@ -320,14 +323,15 @@ UserfaultProgress Userfault::move_all(std::byte* to, const std::byte* from,
   }
 }
 
-UserfaultProgress Userfault::copy(std::byte* to, const std::byte* from,
-                                  std::uint64_t length) const {
+UserfaultProgress Userfault::copy(std::byte* to, const std::byte* from, std::uint64_t length,
+                                  bool watched) const {
   return in_each_mapping(0, length, ENOENT, [&](std::uint64_t from_here, std::uint64_t part) {
     return advance(part, [&](std::uint64_t done, std::int64_t& moved) {
       uffdio_copy call{};
       call.dst = number(to) + from_here + done;
       call.src = number(from) + from_here + done;
       call.len = part - done;
+      call.mode = watched ? UFFDIO_COPY_MODE_WP : 0;
       const int error = ioctl(fd_, UFFDIO_COPY, &call) != 0 ? errno : 0;
       moved = error == 0 || error == EAGAIN ? call.copy : 0;
       return error;
@@ -335,27 +339,45 @@ UserfaultProgress Userfault::copy(std::byte* to, const std::byte* from,
   });
 }
 
+int Userfault::allow_writes(std::byte* address, std::uint64_t length) const {
+  uffdio_writeprotect call{};
+  call.range = {number(address), length};
+  return retry([&] { return ioctl(fd_, UFFDIO_WRITEPROTECT, &call); });
+}
+
 int Userfault::read_event(UserfaultEvent& event) const {
-  for (;;) {
-    uffd_msg message{};
-    const ssize_t got = read(fd_, &message, sizeof(message));
-    if (got < 0) {
-      if (errno == EINTR) {
-        continue;
-      }
-      return errno;
-    }
-    if (got != static_cast<ssize_t>(sizeof(message))) {
-      return EIO;
-    }
-    if (message.event != UFFD_EVENT_PAGEFAULT) {
+  std::size_t n = 0;
+  return read_events(std::span(&event, 1), n);
+}
+
+int Userfault::read_events(std::span<UserfaultEvent> events, std::size_t& n) const {
+  std::array<uffd_msg, 16> messages{};
+  const std::size_t room = std::min(events.size(), messages.size());
+  for (n = 0; n == 0;) {
+    const ssize_t got = read(fd_, messages.data(), room * sizeof(messages[0]));
+    if (got < 0 && errno == EINTR) {
       continue;
     }
-    event.address = reinterpret_cast<std::byte*>(message.arg.pagefault.address);
-    event.write = (message.arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WRITE) != 0;
-    event.thread = (facts_.features & kFeatureThreadId) != 0 ? message.arg.pagefault.feat.ptid : 0;
-    return 0;
+    if (got < 0) {
+      return errno;
+    }
+    const auto bytes = static_cast<std::size_t>(got);
+    if (bytes == 0 || bytes % sizeof(messages[0]) != 0) {
+      return EIO;
+    }
+    for (const uffd_msg& message : std::span(messages).first(bytes / sizeof(messages[0]))) {
+      if (message.event != UFFD_EVENT_PAGEFAULT) {
+        continue;
+      }
+      const auto& fault = message.arg.pagefault;
+      UserfaultEvent& event = events[n++];
+      event.address = reinterpret_cast<std::byte*>(fault.address);
+      event.write = (fault.flags & UFFD_PAGEFAULT_FLAG_WRITE) != 0;
+      event.watched = (fault.flags & UFFD_PAGEFAULT_FLAG_WP) != 0;
+      event.thread = (facts_.features & kFeatureThreadId) != 0 ? fault.feat.ptid : 0;
+    }
   }
+  return 0;
 }
 
 bool Userfault::probe_copy(char* reason, std::size_t room) const {
@@ -389,6 +411,40 @@ bool Userfault::probe_copy(char* reason, std::size_t room) const {
     if (!host::check_pattern(home, host::kHugePage)) {
       return no("mremap took other bytes", EIO);
     }
+  }
+  return true;
+}
+
+bool Userfault::probe_watch(char* reason, std::size_t room) const {
+  const auto no = [&](const char* what, int error) { return refuse(reason, room, what, error); };
+  if (!facts_.watch || facts_.source == UserfaultSource::user_mode) {
+    set_text(reason, room,
+             facts_.watch ? "userfaultfd for user mode only: a system call would get EFAULT"
+                          : "the kernel does not write-protect ordinary memory (Linux 5.7)");
+    return false;
+  }
+  auto window = host::reserve({.bytes = host::kPage, .alignment = host::kPage});
+  auto scratch = host::reserve({.bytes = host::kPage, .alignment = host::kPage});
+  if (!window.ok() || !scratch.ok()) {
+    set_text(reason, room, window.ok() ? scratch.message() : window.message());
+    return false;
+  }
+  std::byte* const at = window->data();
+  if (const int error = register_missing(at, host::kPage, true); error != 0) {
+    return no("UFFDIO_REGISTER for writes", error);
+  }
+  host::write_pattern(scratch->data(), host::kPage);
+  if (const UserfaultProgress in = copy(at, scratch->data(), host::kPage, true); in.error != 0) {
+    return no("UFFDIO_COPY of a watched page", in.error);
+  }
+  if (host::watched_pages(at, 1) != 1) {
+    return no("/proc/self/pagemap does not show what is watched", EIO);
+  }
+  if (const int error = allow_writes(at, host::kPage); error != 0) {
+    return no("UFFDIO_WRITEPROTECT", error);
+  }
+  if (host::watched_pages(at, 1) != 0 || !host::check_pattern(at, host::kPage)) {
+    return no("UFFDIO_WRITEPROTECT left another page", EIO);
   }
   return true;
 }

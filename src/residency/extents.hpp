@@ -13,6 +13,7 @@
 #include <new>
 
 #include "policy/part_size.hpp"
+#include "policy/watching.hpp"
 #include "residency/extent_state.hpp"
 #include "tier/tier.hpp"
 
@@ -89,12 +90,14 @@ struct Extent {
   /// them is in memory.
   PageMask zeros = 0;
   PartSize::Memory part_size;
+  Watching::Memory unwritten = 0;
   bool has_slot : 1 = false;
   bool slot_stale : 1 =
       false;  ///< The slot's bytes are not whole: a write into it has begun or failed.
   bool prefetched : 1 = false;  ///< Promoted by a prefetch and not acquired since.
   bool stuck : 1 = false;       ///< Mapped: could not leave its window when last tried.
   bool charged : 1 = false;     ///< In parts: a request has room for more of them.
+  bool writes : 1 = false;      ///< In parts: who last brought some of them was about to write.
   bool bad_once : 1 = false;    ///< A checksum did not match; read again before giving up.
 };
 

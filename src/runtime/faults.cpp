@@ -2,6 +2,8 @@
 #include "runtime/faults.hpp"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <utility>
 
 #include "base/error.hpp"
@@ -19,14 +21,21 @@ void Faults::run(ForkGate& gate) {
 }
 
 void Faults::serve_waiting(unsigned most) {
-  Fault fault;
-  for (unsigned i = 0; i < most && dram_->take_fault(fault); ++i) {
-    answer(fault);
+  std::array<Fault, 16> faults;
+  for (std::size_t n = faults.size(); most > 0 && n == faults.size(); most -= n) {
+    n = dram_->take_faults(std::span(faults).first(std::min<std::size_t>(most, faults.size())));
+    for (const Fault& fault : std::span(faults).first(n)) {
+      answer(fault);
+    }
   }
 }
 
 void Faults::answer(const Fault& fault) {
   auto* const address = reinterpret_cast<std::byte*>(fault.address);
+  if (fault.watched) {
+    allow_writes(address);
+    return;
+  }
   if (dram_->is_own(fault)) {
     dram_->fill_hole(address);
     return;
@@ -42,6 +51,21 @@ void Faults::answer(const Fault& fault) {
   } else {
     mistake(address);
   }
+}
+
+// In the whole extent: its other pages would leave with this one anyway.
+void Faults::allow_writes(std::byte* address) {
+  Window window;
+  std::byte* begin = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    begin = find(address, window);
+  }
+  const std::uint64_t bytes = begin == nullptr ? kSmallestExtent : std::uint64_t{1} << window.shift;
+  const std::uint64_t into = (begin == nullptr ? reinterpret_cast<std::uint64_t>(address)
+                                               : static_cast<std::uint64_t>(address - begin)) %
+                             bytes;
+  dram_->allow_writes(address - into, bytes);
 }
 
 void Faults::add(Handle buffer, std::byte* window, std::uint32_t extents, std::uint8_t shift) {
@@ -101,6 +125,7 @@ void Faults::serve(const Fault& fault, const Window& window, std::byte* begin) {
   const Streams::Ahead ahead =
       streams_.touched({window.buffer, fault.thread, index, window.extents, at_its_begin}, most);
   asked->request.in_parts = !ahead.goes_on && may_be_parts;
+  asked->request.changes = fault.write;
   asked->request.page = static_cast<std::uint8_t>(asked->request.in_parts ? page : 0);
   post_(argument_, asked.release()->request);
   if (ahead.count != 0) {

@@ -76,6 +76,7 @@ class Faults {
   // With mutex_: the mapped buffer at an address, and where it begins; nullptr if there is none.
   std::byte* find(std::byte* address, Window& window) const;
   void answer(const Fault& fault);
+  void allow_writes(std::byte* address);
   void serve(const Fault& fault, const Window& window, std::byte* begin);
   void read_steps(const Window& window, const Strides::Ahead& ahead);
   void ended(Asked& asked);

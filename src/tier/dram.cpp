@@ -38,6 +38,7 @@ WindowArenaOptions arena_options(const DramOptions& options, const DramFacts& fa
   result.inherited = !mapped || options.follow_forks;
   const bool registered = mechanism == Mechanism::uffd_move || mechanism == Mechanism::copy;
   result.registered_with = registered ? &userfault : nullptr;
+  result.watch = mapped && !huge && facts.watches;  // Only small extents are in parts.
   result.trap = trap;
   return result;
 }
@@ -421,12 +422,17 @@ bool DramTier::next_fault(int timeout_ms, Fault& fault) {
   }
 }
 
-bool DramTier::take_fault(Fault& fault) {
-  if (read_fault(fault) != 0) {
-    return false;
+std::size_t DramTier::take_faults(std::span<Fault> faults) {
+  std::size_t n = 0;
+  if (trap_ != nullptr) {
+    while (n < faults.size() && trap_->read_event(faults[n]) == 0) {
+      ++n;
+    }
+  } else if (userfault_.read_events(faults, n) != 0) {
+    n = 0;
   }
-  counters_.faults += 1;
-  return true;
+  counters_.faults += n;
+  return n;
 }
 
 void DramTier::wake(std::byte* address) {
@@ -434,6 +440,14 @@ void DramTier::wake(std::byte* address) {
     trap_->wake(page_of(address));
   } else {
     userfault_.wake(page_of(address), host::kPage);
+  }
+}
+
+void DramTier::allow_writes(std::byte* address, std::uint64_t bytes) {
+  const std::lock_guard lock(watch_mutex_);
+  counters_.watched_writes += 1;
+  if (userfault_.allow_writes(address, bytes) != 0) {
+    userfault_.wake(address, bytes);  // The window has gone: whoever waits finds that out.
   }
 }
 
@@ -475,6 +489,7 @@ Status DramTier::follow_fork() {
     return fail_native(Code::unavailable, error, "{}: {}", what, std::strerror(error));
   };
   userfault_ = Userfault::open(options_.userfault);  // The parent's is closed here.
+  followed_ = forks_.load();
   if (!userfault_.ok()) {
     return fail(Code::unavailable, "no userfaultfd: {}", userfault_.facts().reason);
   }

@@ -46,6 +46,7 @@ struct DramOptions {
   std::uint64_t window_reserve_bytes = std::uint64_t{1} << 40;  ///< Address space at a time.
   UserfaultUse userfault = UserfaultUse::automatic;
   bool follow_forks = false;    ///< Mapped windows are inherited, and a child calls follow_fork().
+  bool watch = true;            ///< Parts come watched, where the kernel does it.
   std::uint64_t map_limit = 0;  ///< Mappings the process may have; 0: as vm.max_map_count says.
   Place place{Kind::dram, 0};
 };
@@ -57,6 +58,8 @@ struct DramFacts {
   /// Of mapped buffers: uffd_move, copy, or remap, whose touches are signals; in_place: none.
   Mechanism mapped = Mechanism::in_place;
   bool huge_pages = false;
+  bool watches = false;  ///< Parts of mapped extents can be watched.
+  char watch_reason[128] = {};
   char move_reason[224] = {};
   char copy_reason[224] = {};
   char remap_reason[128] = {};
@@ -108,8 +111,11 @@ class DramTier final : public AddressableTier {
   FrameId acquire_parts(const FrameRequest& request, unsigned pages) override;
   bool charge_parts(FrameId frame, unsigned pages) override;
   void discharge_parts(FrameId frame, unsigned pages) override;
-  Status insert(FrameId frame, std::byte* at, const std::byte* data, PageMask pages) override;
+  Status insert(FrameId frame, std::byte* at, const std::byte* data, PageMask pages,
+                bool watched) override;
   Status empty(FrameId frame, std::byte* at, PageMask pages) override;
+  bool may_be_unchanged(FrameId frame) const override;
+  void drop_unchanged(std::span<Unchanged> frames) override;
 
   /// [mover] The frame's pages may be referenced from outside (a pipe, a zero-copy send): when it
   /// is returned they go back to the kernel instead of to the next taker.
@@ -120,9 +126,9 @@ class DramTier final : public AddressableTier {
   /// [fault reader] Waits for a touch of an absent page. False after the timeout (milliseconds,
   /// negative: none) or after stop_faults(). Where windows are not registered nothing ever comes.
   bool next_fault(int timeout_ms, Fault& fault);
-  /// The same without waiting: false when none waits. For one thread at a time, this one or the
+  /// The same without waiting, several at once: how many. For one thread at a time, this one or the
   /// other.
-  bool take_fault(Fault& fault);
+  std::size_t take_faults(std::span<Fault> faults);
   /// Readable while faults wait.
   int fault_fd() const { return trap_ != nullptr ? trap_->fd() : userfault_.fd(); }
   /// [fault reader] The toucher gets SIGBUS, and so does everyone after it until a frame is mapped
@@ -132,6 +138,8 @@ class DramTier final : public AddressableTier {
   void wake(std::byte* address);
   /// [any] Nothing in the range, which has no frames, is poisoned any more.
   void clear_poison(std::byte* address, std::uint64_t bytes);
+  /// [fault reader] Somebody waits to write in the range, of which nothing is watched from now on.
+  void allow_writes(std::byte* address, std::uint64_t bytes);
   /// [any] Zeros for a page that the program emptied in a mapped window; its waiters go on.
   void fill_hole(std::byte* address);
   /// [fault reader] The toucher is a hand at work on a withdrawal: it gets zeros, and no transfer
@@ -240,10 +248,13 @@ class DramTier final : public AddressableTier {
     WindowArena huge, small;
   };
   Arenas windows_, mapped_;
+  std::mutex watch_mutex_;       // What is found unchanged stays so until it is gone.
   std::mutex slab_pages_mutex_;  // One hand at a time brings a slab chunk its pages.
 
   std::atomic<std::uint64_t> trapped_bytes_{0};  // Of live mapped windows without userfaultfd.
   std::atomic<std::uint32_t> forks_{0};  // Written by who forks, read by hands and the mover.
+
+  std::uint32_t followed_ = 0;  // Forks when this process began: nobody watches what came before.
 
   // The mover's. Hands read the pointers of pools whose frames they hold.
   FrameBooks books_;

@@ -14,6 +14,8 @@ struct DramCounts {
   Number moved_in_place{}, moved_out_place{};
   Number copied_in{};       ///< By UFFDIO_COPY: without UFFDIO_MOVE, where it refused, or parts.
   Number dropped_out{};     ///< Pages could not be taken along on the way out, and were dropped.
+  Number unchanged_out{};   ///< Watched, and dropped as nobody had written them.
+  Number watched_writes{};  ///< Writes that ended the watch of an extent.
   Number partial_moves{};   ///< Of both: some pages had moved before the kernel refused.
   Number remaps_refused{};  ///< Too many mappings.
   Number withdrawals_refused{};  ///< Mapped, and could not leave: page-locked.
@@ -45,6 +47,8 @@ inline DramCounters snapshot(const LiveDramCounters& live) {
           live.moved_out_place,
           live.copied_in,
           live.dropped_out,
+          live.unchanged_out,
+          live.watched_writes,
           live.partial_moves,
           live.remaps_refused,
           live.withdrawals_refused,

@@ -268,6 +268,7 @@ Status DramTier::unmap(FrameId id, std::byte* at) {
   if (of.homes().memory && frame.at == nullptr) {
     return {};
   }
+  frame.watched = false;
   if (frame.in_parts) {
     if (const int error = mapper_.drop(at, of.bytes()); error != 0) {
       return fail_native(Code::internal, error, "parts of a window could not be emptied: {}",
@@ -296,6 +297,7 @@ Status DramTier::withdraw(FrameId id, std::byte* at) {
   MapPlace place = place_of(of, parts.index, at);
   place.inherited = options_.follow_forks;
   place.mapped = true;
+  frame.watched = false;  // Moving ends it.
   if (frame.in_parts) {
     return withdraw_parts(frame, place);
   }
@@ -358,7 +360,8 @@ Run take_run(PageMask& pages) {
 
 }  // namespace
 
-Status DramTier::insert(FrameId id, std::byte* at, const std::byte* data, PageMask pages) {
+Status DramTier::insert(FrameId id, std::byte* at, const std::byte* data, PageMask pages,
+                        bool watched) {
   const Parts parts = unpack(id);
   const FramePool& of = pool(parts);
   Frame& frame = of.frame(parts.index);
@@ -371,10 +374,11 @@ Status DramTier::insert(FrameId id, std::byte* at, const std::byte* data, PageMa
     frame.by = facts_.mapped;
     frame.at = at;
   }
+  frame.watched = watched && facts_.watches && (frame.has == 0 || frame.watched);
   frame.has |= pages;
   while (pages != 0) {
     const Run run = take_run(pages);
-    mapper_.insert(at + run.offset, data + run.offset, run.bytes);
+    mapper_.insert(at + run.offset, data + run.offset, run.bytes, frame.watched);
   }
   const auto all = static_cast<PageMask>((std::uint64_t{1} << (of.bytes() / kSmallestExtent)) - 1);
   if (frame.has == all) {
@@ -417,6 +421,55 @@ MapPlace place_of_run(const MapPlace& whole, const Run& run) {
 }
 
 }  // namespace
+
+bool DramTier::may_be_unchanged(FrameId id) const {
+  const Parts parts = unpack(id);
+  if (is_slab(parts)) {
+    return false;
+  }
+  const Frame& frame = pool(parts).frame(parts.index);
+  return frame.watched && frame.forks >= followed_;
+}
+
+// A page that was written is not watched any more. One that the program has emptied by itself is
+// not there, and would come back as it was before.
+void DramTier::drop_unchanged(std::span<Unchanged> frames) {
+  const std::lock_guard lock(watch_mutex_);
+  Vector<host::Range> ranges;
+  const auto pages_of = [&](FrameId id, Frame*& frame) {
+    const Parts parts = unpack(id);
+    const FramePool& of = pool(parts);
+    frame = &of.frame(parts.index);
+    const auto all = static_cast<PageMask>((std::uint64_t{1} << of.bytes() / kSmallestExtent) - 1);
+    return frame->in_parts ? frame->has : all;
+  };
+  const auto untouched = [](const Unchanged& each, PageMask pages) {
+    return (host::watched_pages(each.at, static_cast<unsigned>(std::bit_width(pages))) & pages) ==
+           pages;
+  };
+  for (Unchanged& each : frames) {
+    Frame* frame = nullptr;
+    const PageMask pages = pages_of(each.frame, frame);
+    each.dropped = frame->watched && frame->at == each.at && untouched(each, pages);
+    for (PageMask left = each.dropped ? pages : 0; left != 0;) {
+      const Run run = take_run(left);
+      ranges.push_back({each.at + run.offset, run.bytes});
+    }
+  }
+  const bool all_gone = ranges.empty() || host::drop(ranges) == 0;
+  for (Unchanged& each : frames) {
+    Frame* frame = nullptr;
+    const PageMask pages = pages_of(each.frame, frame);
+    each.dropped = each.dropped && (all_gone || !untouched(each, pages));
+    if (each.dropped) {
+      frame->at = nullptr;
+      frame->pages = false;
+      frame->has = 0;
+      counters_.unchanged_out += 1;
+    }
+    frame->watched = false;
+  }
+}
 
 Status DramTier::withdraw_parts(Frame& frame, const MapPlace& whole) {
   PageMask left = frame.has;

@@ -46,6 +46,9 @@ Status choose_mechanisms(const DramOptions& options, const Userfault& userfault,
   if (wanted(Mechanism::uffd_move) &&
       userfault.probe_move(facts.move_reason, sizeof(facts.move_reason))) {
     facts.windows = facts.small_windows = facts.mapped = Mechanism::uffd_move;
+    if (options.watch) {
+      facts.watches = userfault.probe_watch(facts.watch_reason, sizeof(facts.watch_reason));
+    }
     return {};
   }
   const bool copy =

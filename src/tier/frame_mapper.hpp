@@ -59,8 +59,8 @@ class FrameMapper {
   MapResult withdraw(Mechanism mechanism, const MapPlace& place);
   /// In, and nothing is dropped on the way: asked until it is done.
   MapResult restore(Mechanism mechanism, const MapPlace& place);
-  /// A copy of `from` appears at `at`, where nothing is. Asked until it is done.
-  void insert(std::byte* at, const std::byte* from, std::uint64_t bytes);
+  /// A copy of `from` appears at `at`, where nothing is; watched, if so. Asked until it is done.
+  void insert(std::byte* at, const std::byte* from, std::uint64_t bytes, bool watched);
   /// The window's pages are no more.
   int drop(std::byte* at, std::uint64_t bytes);
 
@@ -88,7 +88,7 @@ class FrameMapper {
   MapResult restore_trapped(const MapPlace& place);
   MapResult drop_trapped(const MapPlace& place);
   MapResult out_by_copy(const MapPlace& place);
-  void copy_in(std::byte* at, const std::byte* from, std::uint64_t bytes);
+  void copy_in(std::byte* at, const std::byte* from, std::uint64_t bytes, bool watched);
   int take_home(const MapPlace& place, std::uint64_t step, std::uint64_t& done);
   MapResult in_by_remap(const MapPlace& place);
   MapResult out_by_remap(const MapPlace& place);

@@ -25,18 +25,19 @@ constexpr unsigned kCuts = 2;
 
 }  // namespace
 
-void FrameMapper::insert(std::byte* at, const std::byte* from, std::uint64_t bytes) {
-  copy_in(at, from, bytes);
+void FrameMapper::insert(std::byte* at, const std::byte* from, std::uint64_t bytes, bool watched) {
+  copy_in(at, from, bytes, watched);
   counters_.copied_in += 1;
 }
 
-void FrameMapper::copy_in(std::byte* at, const std::byte* from, std::uint64_t bytes) {
+void FrameMapper::copy_in(std::byte* at, const std::byte* from, std::uint64_t bytes, bool watched) {
   bool by_page = false;
   for (std::uint64_t done = 0; done < bytes;) {
     UserfaultProgress copied;
     {
       const PoisonedPages::Bringing bringing = poisoned_.bringing();
-      copied = userfault_.copy(at + done, from + done, by_page ? host::kPage : bytes - done);
+      copied =
+          userfault_.copy(at + done, from + done, by_page ? host::kPage : bytes - done, watched);
     }
     done += copied.done;
     if (copied.error == EEXIST) {
@@ -65,7 +66,7 @@ MapResult FrameMapper::restore_by_copy(const MapPlace& place) {
   const std::uint64_t piece = place.huge ? place.bytes : std::min(place.bytes, kPieceBytes);
   for (std::uint64_t done = 0; done < place.bytes; done += piece) {
     const std::uint64_t bytes = std::min(piece, place.bytes - done);
-    copy_in(place.at + done, place.home + done, bytes);
+    copy_in(place.at + done, place.home + done, bytes, false);
     host::drop(place.home + done, bytes);
   }
   counters_.copied_in += 1;

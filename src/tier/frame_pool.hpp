@@ -54,6 +54,7 @@ struct Frame {
   bool in_parts = false;      // [hand] Set by the mover when it is acquired.
   std::uint32_t charged = 0;  // Pages.
   PageMask has = 0;           // [hand]
+  bool watched = false;       // [hand] All of its pages came watched, and none left since.
 };
 
 /// What the homes of a pool are made of.

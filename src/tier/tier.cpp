@@ -16,7 +16,7 @@ Status AddressableTier::withdraw(FrameId, std::byte*) {
 Status AddressableTier::restore(FrameId, std::byte*) {
   return Code::unsupported;
 }
-Status AddressableTier::insert(FrameId, std::byte*, const std::byte*, PageMask) {
+Status AddressableTier::insert(FrameId, std::byte*, const std::byte*, PageMask, bool) {
   return Code::unsupported;
 }
 Status AddressableTier::empty(FrameId, std::byte*, PageMask) {

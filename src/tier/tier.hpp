@@ -137,10 +137,23 @@ class AddressableTier {
   /// `at`. `data` is where the extent's first page would be; of the rest nothing is read. The
   /// kernel is asked until it has done it. withdraw(), restore() and unmap() then mean the pages
   /// that the frame has.
-  virtual Status insert(FrameId frame, std::byte* at, const std::byte* data, PageMask pages);
+  /// `watched`: the tier shall see whether they are written, if it can.
+  virtual Status insert(FrameId frame, std::byte* at, const std::byte* data, PageMask pages,
+                        bool watched);
   /// [hand] Some of the frame's pages, and their bytes, are no more. Its charge stays. With an
   /// error they count as there, with zeros or their bytes.
   virtual Status empty(FrameId frame, std::byte* at, PageMask pages);
+  struct Unchanged {
+    FrameId frame{};
+    std::byte* at = nullptr;
+    bool dropped = false;  ///< The answer.
+  };
+  /// [mover] All of the frame's pages came watched: drop_unchanged() may take them.
+  virtual bool may_be_unchanged(FrameId) const { return false; }
+  /// [mover] Of these frames, each in its mapped window at `at`, those whose pages are all as
+  /// insert() brought them leave it and have none any more; the others stay as they are, and are
+  /// no longer watched. One short call for all of them, that waits for no fault.
+  virtual void drop_unchanged(std::span<Unchanged>) {}
 
   /// [hand] Opaque memory only.
   virtual Status copy_in(FrameId to, const std::byte* from, std::uint64_t bytes);

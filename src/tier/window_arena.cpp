@@ -119,7 +119,8 @@ int WindowArena::follow_fork() {
     range.adopt();
     const int error = options_.registered_with == nullptr
                           ? 0
-                          : options_.registered_with->register_missing(range.data(), range.bytes());
+                          : options_.registered_with->register_missing(range.data(), range.bytes(),
+                                                                       options_.watch);
     if (error != 0) {
       return error;
     }
@@ -193,7 +194,9 @@ Status WindowArena::dress(std::byte* address, std::uint64_t bytes) const {
     }
   }
   if (options_.registered_with != nullptr) {
-    if (const int error = options_.registered_with->register_missing(address, bytes); error != 0) {
+    if (const int error =
+            options_.registered_with->register_missing(address, bytes, options_.watch);
+        error != 0) {
       return fail_native(Code::unavailable, error,
                          "userfaultfd refused to register {} of windows: {}", human_bytes(bytes),
                          std::strerror(error));

@@ -26,6 +26,7 @@ struct WindowArenaOptions {
   bool accessible = true;                              ///< False: absent extents are PROT_NONE.
   bool inherited = true;                               ///< By children of fork.
   const Userfault* registered_with = nullptr;          ///< Outlives the arena.
+  bool watch = false;                                  ///< Registered for watched pages, too.
   TouchTrap* trap = nullptr;                           ///< Outlives the arena. Sees its touches.
 };
 

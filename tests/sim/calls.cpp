@@ -17,7 +17,7 @@ void Simulation::alloc() {
     return;
   }
   Live live;
-  const bool mapped = swarm_.mapped && world_.one_in(2);
+  const bool mapped = swarm_.mapped && (swarm_.crowded || world_.one_in(2));
   const bool windowed = mapped || world_.one_in(2);
   live.extent_bytes = swarm_.extent_bytes;
   const std::uint64_t extents = windowed ? (mapped ? 1 : 2) + world_.below(6) : 1;

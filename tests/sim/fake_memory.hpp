@@ -199,7 +199,8 @@ class FakeMemory final : public AddressableTier {
     in_use_ -= pages * kSmallestExtent;
     frames_.at(id.value).charged -= pages;
   }
-  Status insert(FrameId id, std::byte* at, const std::byte* data, PageMask pages) override {
+  Status insert(FrameId id, std::byte* at, const std::byte* data, PageMask pages,
+                bool watched) override {
     Frame& frame = frames_.at(id.value);
     if (!frame.in_parts || (frame.has & pages) != 0) {
       return fail(Code::internal, "pages came twice");
@@ -208,8 +209,12 @@ class FakeMemory final : public AddressableTier {
       if ((pages >> offset / kSmallestExtent & 1) != 0) {
         std::memcpy(at + offset, data + offset, kSmallestExtent);
         present_.insert(at + offset);
+        if (watched) {
+          watched_.insert(at + offset);
+        }
       }
     }
+    frame.watched = watched && (frame.has == 0 || frame.watched);
     frame.has |= pages;
     if (frame.has == (PageMask{1} << frame.bytes.size() / kSmallestExtent) - 1) {
       if (frame.charged * kSmallestExtent != frame.bytes.size()) {
@@ -231,13 +236,35 @@ class FakeMemory final : public AddressableTier {
     }
     for (std::uint64_t offset = 0; offset < frame.bytes.size(); offset += kSmallestExtent) {
       if ((pages >> offset / kSmallestExtent & 1) != 0) {
-        present_.erase(at + offset);
-        std::memset(at + offset, 0xDD, kSmallestExtent);
+        take_page(at + offset);
       }
     }
     frame.has &= ~pages;
     return {};
   }
+  bool may_be_unchanged(FrameId id) const override { return frames_.at(id.value).watched; }
+  void drop_unchanged(std::span<Unchanged> frames) override {
+    for (Unchanged& each : frames) {
+      Frame& frame = frames_.at(each.frame.value);
+      frame.watched = false;
+      each.dropped = !dice_.strikes("drop");
+      for_pages(frame, [&](std::uint64_t offset, std::uint64_t) {
+        each.dropped = each.dropped && watched_.count(each.at + offset) != 0;
+      });
+      if (each.dropped) {
+        for_pages(frame, [&](std::uint64_t offset, std::uint64_t) { take_page(each.at + offset); });
+        frame.has = 0;
+        frame.populated = false;
+        ++dropped_;
+      }
+    }
+  }
+  /// The program writes there, in a mapped window perhaps.
+  void written(const std::byte* address) {
+    const auto at = reinterpret_cast<std::uint64_t>(address) / kSmallestExtent * kSmallestExtent;
+    watched_.erase(reinterpret_cast<const std::byte*>(at));
+  }
+  std::uint64_t dropped() const { return dropped_; }
   Status copy_in(FrameId to, const std::byte* from, std::uint64_t bytes) override {
     if (dice_.strikes("copy_in")) {
       return fail(Code::io_error, "copying to the device failed");
@@ -275,6 +302,7 @@ class FakeMemory final : public AddressableTier {
     bool used = false, populated = false, foreign = false, trimming = false;
     bool in_parts = false;
     unsigned charged = 0;
+    bool watched = false;
     PageMask has = 0;
   };
   // Of a mapped window's pages; of another window's, its extent.
@@ -288,12 +316,17 @@ class FakeMemory final : public AddressableTier {
   }
   void take_out(FrameId id, std::byte* at) {
     Frame& frame = frames_.at(id.value);
+    frame.watched = false;
     for_pages(frame, [&](std::uint64_t offset, std::uint64_t n) {
       std::memcpy(frame.bytes.data() + offset, at + offset, n);
-      present_.erase(at + offset);
-      // A touch without a view sees this, and the model notices.
-      std::memset(at + offset, 0xDD, n);
+      take_page(at + offset);
     });
+  }
+  void take_page(std::byte* page) {
+    present_.erase(page);
+    watched_.erase(page);
+    // A touch without a view sees this, and the model notices.
+    std::memset(page, 0xDD, kSmallestExtent);
   }
   std::byte scrambled(std::byte b) const { return opaque_ ? b ^ std::byte{0x5A} : b; }
 
@@ -301,7 +334,8 @@ class FakeMemory final : public AddressableTier {
   const bool opaque_;
   FaultDice& dice_;
   std::map<std::uint64_t, Frame> frames_;
-  std::set<std::byte*> present_;
+  std::set<const std::byte*> present_, watched_;
+  std::uint64_t dropped_ = 0;
   std::vector<Pages> windows_;
 };
 

@@ -57,7 +57,7 @@ MoverOptions Simulation::options() {
   o.usual_part = static_cast<unsigned>(world_.below(3));
   o.landing_bytes = swarm_.extent_bytes;
   o.scan_bytes = swarm_.extent_bytes * 4;
-  o.budget_per_landing = (1 + world_.below(4)) * 8 * swarm_.extent_bytes;
+  o.budget_per_landing = (swarm_.crowded ? 4 : (1 + world_.below(4)) * 8) * swarm_.extent_bytes;
   o.staging_frame_bytes = swarm_.extent_bytes;
   o.staging_bytes = swarm_.device_frames != 0 ? 2 * swarm_.extent_bytes : 0;
   return o;

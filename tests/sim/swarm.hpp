@@ -20,7 +20,9 @@ struct Swarm {
                                        : 4096),
         disks(1 + static_cast<unsigned>(world.below(3))),
         checksums(!world.one_in(5)),
-        block_tier(!world.one_in(10)) {
+        block_tier(!world.one_in(10)),
+        crowded(parts && world.one_in(2)),
+        touches_write(world.one_in(2) ? 2 : 12) {
     const auto rate = [&](std::uint64_t often) {
       return world.one_in(2) ? 0 : often + world.below(200);
     };
@@ -43,6 +45,13 @@ struct Swarm {
     weights[0] += 2;  // Some allocation,
     weights[1] += 4;  // and some access, always.
     weights[13] = mapped ? weights[13] * 3 + (parts ? 20 : 0) : 0;
+    if (crowded) {
+      host_frames = 10 + world.below(8);
+      weights[0] += 10;
+      weights[1] = weights[3] = weights[4] = weights[10] = 1;
+      weights[7] += 25;
+      weights[13] += 100;
+    }
     weights[16] = block_tier ? weights[16] : 0;
     weights[16] *= 4;  // Most find no two buffers for it.
     // Forks, and children's ends: where there is one space, as a context has that follows forks.
@@ -53,6 +62,8 @@ struct Swarm {
   std::uint64_t device_frames, extent_bytes;
   unsigned disks;
   bool checksums, block_tier;
+  bool crowded;  // Much mapped memory, of which little fits, and hardly any calls but touches.
+  std::uint64_t touches_write;  // One in so many.
   FaultRates faults;
   std::array<std::uint64_t, 17> weights{};
 };

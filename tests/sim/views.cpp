@@ -33,6 +33,7 @@ void Simulation::store(const Held& held, std::uint64_t i, std::byte value) {
   if (held.view.place.kind == Kind::gpu) {
     device_.store(at, value);
   } else {
+    host_.written(at);
     *at = value;
   }
   live_.at(held.buffer).model[held.access.offset + i] = value;
@@ -90,7 +91,7 @@ void Simulation::touch() {
   const std::uint64_t page = at / kSmallestExtent;
   const std::uint64_t end = std::min(live->bytes, (page + 1) * kSmallestExtent);
   const Access access{live->handle, at, 1 + world_.below(end - at), kRead, {}, 0};
-  const bool writes = world_.one_in(2);
+  const bool writes = world_.one_in(swarm_.touches_write);
   if (host_.present(live->mapped + page * kSmallestExtent)) {
     if (prepared_anew(*live, access)) {
       return;
@@ -110,6 +111,7 @@ void Simulation::touch() {
   check(status.ok(), status.message());
   p.request.deadline_ns = Request::kForever;
   p.request.in_parts = !world_.one_in(4);
+  p.request.changes = writes && world_.one_in(2);
   p.request.page = static_cast<std::uint8_t>(page - extent * live->extent_bytes / kSmallestExtent);
   note("fault of buffer{} offset {} length {}{}", p.buffers[0], at, access.length,
        writes ? " writing" : "");
@@ -144,6 +146,7 @@ void Simulation::touch_now(Live& live, const Access& access, bool writes) {
     if (writes) {
       live.model[i] = static_cast<std::byte>(world_.below(256));
       live.mapped[i] = live.model[i];
+      host_.written(live.mapped + i);
     }
   }
 }

@@ -204,11 +204,12 @@ TEST_P(SmallMappedFrame, parts_come_and_go_with_their_bytes_and_their_charge) {
   EXPECT_EQ(tier->books().in_use, before + 2 * kPageBytes);
   std::vector<std::byte> data(kSmall);
   fill(data.data(), kSmall, 4);
-  ASSERT_TRUE(tier->insert(parts, at, data.data(), 0b110).ok());
+  ASSERT_TRUE(tier->insert(parts, at, data.data(), 0b110, false).ok());
   EXPECT_EQ(std::memcmp(at + kPageBytes, data.data() + kPageBytes, 2 * kPageBytes), 0);
-  EXPECT_EQ(tier->insert(parts, at, data.data(), 0b100).code(), Code::internal) << "it is there";
+  EXPECT_EQ(tier->insert(parts, at, data.data(), 0b100, false).code(), Code::internal)
+      << "it is there";
   ASSERT_TRUE(tier->charge_parts(parts, 1));
-  ASSERT_TRUE(tier->insert(parts, at, data.data(), 0b100000).ok());
+  ASSERT_TRUE(tier->insert(parts, at, data.data(), 0b100000, false).ok());
   at[kPageBytes] = std::byte{77};
 
   ASSERT_TRUE(tier->withdraw(parts, at).ok());
@@ -224,7 +225,7 @@ TEST_P(SmallMappedFrame, parts_come_and_go_with_their_bytes_and_their_charge) {
   tier->return_frame(parts);
   EXPECT_EQ(tier->books().in_use, before);
   const FrameId others = tier->acquire_parts({Pool::small, kSmall, 0}, 1);
-  ASSERT_TRUE(tier->insert(others, at, data.data(), 0b1).ok());
+  ASSERT_TRUE(tier->insert(others, at, data.data(), 0b1, false).ok());
   ASSERT_TRUE(tier->withdraw(others, at).ok());
   tier->return_frame(others);
   EXPECT_EQ(tier->books().in_use, before + kPageBytes);
@@ -245,7 +246,7 @@ TEST_P(SmallMappedFrame, pages_that_the_kernel_keeps_are_not_counted_on) {
   std::vector<std::byte> data(kSmall);
   const std::uint64_t before = tier->books().in_use;
   const FrameId parts = tier->acquire_parts({Pool::small, kSmall, 0}, 1);
-  ASSERT_TRUE(tier->insert(parts, at, data.data(), 0b1).ok());
+  ASSERT_TRUE(tier->insert(parts, at, data.data(), 0b1, false).ok());
   ASSERT_TRUE(tier->withdraw(parts, at).ok());
   std::byte* const there = tier->landing(parts, at);
   ASSERT_EQ(munmap(there + kSmallestExtent, kSmallestExtent), 0);  // ENOMEM of madvise.
@@ -272,9 +273,9 @@ TEST_P(SmallMappedFrame, a_frame_with_all_its_parts_is_a_whole_one) {
   const FrameId parts = tier->acquire_parts({Pool::small, kSmall, 0}, 16);
   std::vector<std::byte> data(kSmall);
   fill(data.data(), kSmall, 5);
-  ASSERT_TRUE(tier->insert(parts, at, data.data(), 0xFF00).ok());
+  ASSERT_TRUE(tier->insert(parts, at, data.data(), 0xFF00, false).ok());
   EXPECT_FALSE(tier->charge_parts(parts, 1)) << "it has no more pages";
-  ASSERT_TRUE(tier->insert(parts, at, data.data(), 0x00FF).ok());
+  ASSERT_TRUE(tier->insert(parts, at, data.data(), 0x00FF, false).ok());
   EXPECT_FALSE(tier->charge_parts(parts, 1)) << "it is whole";
   ASSERT_TRUE(tier->withdraw(parts, at).ok());
   EXPECT_TRUE(holds(tier->landing(parts, at), kSmall, 5));

@@ -10,10 +10,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdarg>
+#include <set>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -200,6 +203,40 @@ TEST_F(UserfaultTest, who_waits_for_a_page_that_was_not_counted_goes_on) {
   userfault.wake(window, 16 * kPage);  // In case it did not.
   toucher.join();
   EXPECT_EQ(seen, expected);
+}
+
+// All that wait are heard of, whatever room there is.
+TEST_F(UserfaultTest, several_touches_are_read_at_once) {
+  constexpr std::size_t kTouchers = 5;
+  std::vector<std::thread> touchers;
+  for (std::size_t i = 0; i < kTouchers; ++i) {
+    touchers.emplace_back([&, i] { window[i * kPage] = std::byte{1}; });
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::set<std::byte*> touched;
+  std::array<UserfaultEvent, 3> some;
+  std::size_t n = 0;
+  std::size_t most = 0;
+  for (int tries = 0; touched.size() < kTouchers && tries < 5000; ++tries) {
+    if (userfault.read_events(some, n) != 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      continue;
+    }
+    most = std::max(most, n);
+    for (const UserfaultEvent& event : std::span(some).first(n)) {
+      EXPECT_TRUE(event.write);
+      EXPECT_FALSE(event.watched);
+      touched.insert(event.address);
+    }
+  }
+  EXPECT_EQ(touched.size(), kTouchers);
+  EXPECT_GT(most, 1u);
+  EXPECT_EQ(userfault.read_events(some, n), EAGAIN);
+  EXPECT_EQ(n, 0u);
+  EXPECT_EQ(userfault.zero(window, 16 * kPage), 0);
+  for (std::thread& toucher : touchers) {
+    toucher.join();
+  }
 }
 
 TEST_F(UserfaultTest, copy_brings_the_bytes_and_keeps_the_source) {
