@@ -287,7 +287,7 @@ TIERMEM_API tm_status tm_buffer_info(tm_context* context, tm_buffer buffer, tm_r
  * the signal. What cannot be brought is SIGBUS, with the reason in the log (option
  * `log`). With the option `fork=follow` a child of fork has the same buffers at the same addresses,
  * with the bytes as of the fork, and parent and child go on apart; else, or where it could not
- * follow, its touch is SIGSEGV. Bytes are given up with #TM_ADVICE_DONT_NEED: the program's own
+ * follow, its touch is SIGSEGV. Bytes are given up with #TM_DONT_NEED: the program's own
  * MADV_DONTNEED may be missed where a page leaves at that moment.
  *
  * Errors: #TM_STALE_HANDLE; #TM_UNSUPPORTED for a buffer without #TM_MAPPED.
