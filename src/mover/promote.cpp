@@ -66,7 +66,8 @@ void Mover::continue_promote(Transfer& transfer) {
     return;
   }
   if (transfer.stage == Transfer::Stage::staging) {
-    if (transfer.reading && !tier.host_addressable() && !take_staging(transfer)) {
+    const bool from_device = transfer.source != kNoSpace && transfer.source != kHost;
+    if ((transfer.reading || from_device) && !tier.host_addressable() && !take_staging(transfer)) {
       return;  // In the queue for it.
     }
     transfer.stage = Transfer::Stage::prepare;
@@ -115,18 +116,18 @@ void Mover::land(Transfer& transfer) {
     steps |= tier.host_addressable() ? JobStep{0} : kCopyIn;
   } else if (transfer.source != kNoSpace) {
     transfer.epoch = residency_.extents.word(transfer.source, transfer.ref).load().epoch();
-    if (tier.host_addressable()) {
-      if (transfer.mapped) {
-        transfer.job.data =
-            window_at(transfer.ref, transfer.space);  // Copied again, into the window.
-      }
+    if (tier.host_addressable() && transfer.mapped) {
+      transfer.job.data =
+          window_at(transfer.ref, transfer.space);  // Copied again, into the window.
+    }
+    if (transfer.source != kHost) {
       steps |= kCopyOut;
       transfer.job.other_tier = spaces_[transfer.source].tier;
       transfer.job.other = residency_.extents.frame(transfer.source, transfer.ref);
     } else {
-      steps |= kCopyIn;
       transfer.job.data = residency_.extents.address(transfer.ref).load(std::memory_order_relaxed);
     }
+    steps |= tier.host_addressable() ? JobStep{0} : kCopyIn;  // Between devices by the staging.
   }
   if (window_at(transfer.ref, transfer.space) != nullptr && !transfer.mapped) {
     steps |= transfer.source == kNoSpace

@@ -79,7 +79,8 @@ bool Mover::is_own_job(const Job& job) const {
   return job.bytes <= options_.own_job_bytes && (job.steps & kCalls) == 0 &&
          (!moves || own_jobs_.size() < most_moves) &&
          ((job.steps & kWithdraw) == 0 || !job.tier->withdraws_slowly(job.frame)) &&
-         ((job.steps & kPopulate) == 0 || !job.tier->needs_populate(job.frame));
+         ((job.steps & kPopulate) == 0 ||
+          (job.tier->host_addressable() && !job.tier->needs_populate(job.frame)));
 }
 
 // Not where they are submitted: the caller is in the middle of something. At most so many that a

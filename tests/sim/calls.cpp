@@ -86,7 +86,7 @@ Access Simulation::random_access(Live& live, bool discard_whole) {
   }
   // Views in a device's space are of one extent.
   if (swarm_.device_frames != 0 && live.mapped == nullptr && world_.one_in(3)) {
-    access.where = {Kind::gpu, 0};
+    access.where = {Kind::gpu, static_cast<std::uint16_t>(world_.below(swarm_.devices))};
     const std::uint64_t in_extent = (live.lead + access.offset) % live.extent_bytes;
     access.length = std::min(access.length, live.extent_bytes - in_extent);
   }
@@ -376,6 +376,10 @@ void Simulation::set_budget() {
       std::max<std::uint64_t>(1, swarm_.host_frames / 2) + world_.below(swarm_.host_frames);
   Pending& p = new_pending(Want::set_budget);
   p.request.value = (frames + staging) * swarm_.extent_bytes;
+  if (swarm_.devices != 0 && world_.one_in(3)) {
+    p.request.tier = {Kind::gpu, static_cast<std::uint16_t>(world_.below(swarm_.devices))};
+    p.request.value = (1 + world_.below(swarm_.device_frames)) * swarm_.extent_bytes;
+  }
   p.request.deadline_ns = world_.now + 1 + static_cast<std::int64_t>(world_.below(3'000'000));
   note("set_budget {} frames", frames);
   mover_.post(&p.request);

@@ -33,10 +33,10 @@ struct FaultDice {
 
 class FakeMemory final : public AddressableTier {
  public:
-  FakeMemory(std::uint64_t budget, bool opaque, FaultDice& dice)
-      : budget_(budget), opaque_(opaque), dice_(dice) {}
+  FakeMemory(std::uint64_t budget, Place place, FaultDice& dice)
+      : budget_(budget), place_(place), opaque_(place.kind == Kind::gpu), dice_(dice) {}
 
-  Place place() const override { return {opaque_ ? Kind::gpu : Kind::dram, 0}; }
+  Place place() const override { return place_; }
   bool host_addressable() const override { return !opaque_; }
 
   FrameId acquire_frame(const FrameRequest& request) override {
@@ -331,6 +331,7 @@ class FakeMemory final : public AddressableTier {
   std::byte scrambled(std::byte b) const { return opaque_ ? b ^ std::byte{0x5A} : b; }
 
   std::uint64_t budget_, in_use_ = 0, cached_ = 0, next_ = 1;
+  const Place place_;
   const bool opaque_;
   FaultDice& dice_;
   std::map<std::uint64_t, Frame> frames_;

@@ -9,20 +9,21 @@ Simulation::Simulation(std::uint64_t seed, bool verbose)
       swarm_(world_),
       verbose_(verbose),
       dice_(world_, swarm_.faults),
-      host_((swarm_.host_frames + (swarm_.device_frames != 0 ? 2 : 0)) * swarm_.extent_bytes, false,
-            dice_),
-      device_(swarm_.device_frames * swarm_.extent_bytes, true, dice_),
+      host_((swarm_.host_frames + (swarm_.device_frames != 0 ? 2 : 0)) * swarm_.extent_bytes,
+            {Kind::dram, 0}, dice_),
+      devices_{FakeMemory(swarm_.device_frames * swarm_.extent_bytes, {Kind::gpu, 0}, dice_),
+               FakeMemory(swarm_.device_frames * swarm_.extent_bytes, {Kind::gpu, 1}, dice_)},
       port_(world_, swarm_.faults, swarm_.disks, std::uint64_t{64} << 20),
       block_(port_, {.depth = 1 + static_cast<unsigned>(world_.below(8)),
                      .piece_bytes = std::uint64_t{4096} << world_.below(4)}),
       files_(world_, swarm_.faults),
       hands_(world_, swarm_.faults),
-      residency_(64, 256, swarm_.device_frames != 0 ? 2 : 1),
+      residency_(64, 256, 1 + swarm_.devices),
       mover_(residency_, memories(), swarm_.block_tier ? &block_ : nullptr, &files_, hands_,
              options()) {
   residency_.device_address = [](void* self, unsigned space, ExtentRef ref) {
     auto* sim = static_cast<Simulation*>(self);
-    return sim->device_.landing(sim->residency_.extents.frame(space, ref), nullptr);
+    return sim->devices_[space - 1].landing(sim->residency_.extents.frame(space, ref), nullptr);
   };
   residency_.device_argument = this;
   if (world_.one_in(2)) {
@@ -40,10 +41,11 @@ void Simulation::run(std::uint64_t events) {
 }
 
 std::vector<AddressableTier*> Simulation::memories() {
-  if (swarm_.device_frames != 0) {
-    return {&host_, &device_};
+  std::vector<AddressableTier*> all = {&host_};
+  for (unsigned i = 0; i < swarm_.devices; ++i) {
+    all.push_back(&devices_[i]);
   }
-  return {&host_};
+  return all;
 }
 
 MoverOptions Simulation::options() {
@@ -248,7 +250,9 @@ void Simulation::drain() {
   host_.finish_trim();
   check(host_.books().in_use == staging,
         fmt::format("{} bytes of frames leaked", host_.books().in_use - staging));
-  check(device_.books().in_use == 0, "frames of the device leaked");
+  for (const FakeMemory& device : devices_) {
+    check(device.books().in_use == 0, "frames of a device leaked");
+  }
   check(block_.books().in_use == 0, fmt::format("{} bytes of slots leaked", block_.books().in_use));
   check(host_.windows() == 0, "a window leaked");
   check(files_.closed(), "a file was left open");

@@ -117,7 +117,7 @@ class Simulation {
   void compare_new();
   std::byte load(const Held& held, std::uint64_t i) const {
     const auto* at = static_cast<const std::byte*>(held.view.data) + i;
-    return held.view.place.kind == Kind::gpu ? device_.load(at) : *at;
+    return held.view.place.kind == Kind::gpu ? devices_[held.view.place.index].load(at) : *at;
   }
   void store(const Held& held, std::uint64_t i, std::byte value);
   void fill(const Held& held);
@@ -164,7 +164,8 @@ class Simulation {
   Swarm swarm_;
   const bool verbose_;
   Dice dice_;
-  FakeMemory host_, device_;
+  FakeMemory host_;
+  std::array<FakeMemory, 2> devices_;
   FakePort port_;
   BlockTier block_;
   FakeFiles files_;

@@ -15,6 +15,7 @@ struct Swarm {
         mapped(world.one_in(2)),
         parts(mapped && world.one_in(2)),
         device_frames(parts || world.one_in(2) ? 0 : 3 + world.below(13)),
+        devices(device_frames == 0 ? 0 : 1 + static_cast<unsigned>(world.below(2))),
         extent_bytes(parts             ? 16384
                      : world.one_in(3) ? 8192
                                        : 4096),
@@ -58,8 +59,10 @@ struct Swarm {
     weights[15] = block_tier && device_frames == 0 ? (weights[15] + 3) / 4 : 0;
   }
   std::uint64_t host_frames;
-  bool mapped, parts;  // Parts: extents of several pages, and many touches.
-  std::uint64_t device_frames, extent_bytes;
+  bool mapped, parts;           // Parts: extents of several pages, and many touches.
+  std::uint64_t device_frames;  // Of each device.
+  unsigned devices;
+  std::uint64_t extent_bytes;
   unsigned disks;
   bool checksums, block_tier;
   bool crowded;  // Much mapped memory, of which little fits, and hardly any calls but touches.

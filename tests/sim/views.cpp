@@ -31,7 +31,7 @@ void Simulation::compare_new() {
 void Simulation::store(const Held& held, std::uint64_t i, std::byte value) {
   auto* at = static_cast<std::byte*>(held.view.data) + i;
   if (held.view.place.kind == Kind::gpu) {
-    device_.store(at, value);
+    devices_[held.view.place.index].store(at, value);
   } else {
     host_.written(at);
     *at = value;
