@@ -1,0 +1,139 @@
+// Moving the bytes.
+#include "support/fake_cuda/copies.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "support/fake_cuda/capture.hpp"
+#include "support/fake_cuda/control.hpp"
+
+namespace tiermem::test {
+namespace {
+
+struct Sides {
+  std::vector<Piece> to, from;
+
+  bool operator==(const Sides&) const = default;
+};
+
+bool is_devices(const World& world, cuda::DevicePointer at, Side side) {
+  return side == Side::device || (side == Side::any && world.memory->owns(at));
+}
+
+// False: some of it is a device's and not mapped, or may not be used so.
+bool resolve(const World& world, const Copy& copy, int device, Sides& sides) {
+  const auto one = [&](cuda::DevicePointer at, Side side, int access, std::vector<Piece>& pieces) {
+    if (is_devices(world, at, side)) {
+      return world.memory->resolve(at, copy.bytes, device, access, pieces);
+    }
+    pieces.push_back({reinterpret_cast<std::byte*>(at), copy.bytes, nullptr});
+    return true;
+  };
+  return one(copy.to, copy.to_side, cuda::kAccessReadWrite, sides.to) &&
+         (copy.sets || one(copy.from, copy.from_side, 1, sides.from));
+}
+
+void move_bytes(const Sides& sides) {
+  std::size_t to = 0;
+  std::size_t from = 0;
+  std::uint64_t to_done = 0;
+  std::uint64_t from_done = 0;
+  while (to < sides.to.size() && from < sides.from.size()) {
+    const Piece& target = sides.to[to];
+    const Piece& source = sides.from[from];
+    const std::uint64_t now = std::min(target.bytes - to_done, source.bytes - from_done);
+    std::memmove(target.at + to_done, source.at + from_done, now);
+    to_done += now;
+    from_done += now;
+    if (to_done == target.bytes) {
+      ++to;
+      to_done = 0;
+    }
+    if (from_done == source.bytes) {
+      ++from;
+      from_done = 0;
+    }
+  }
+}
+
+// [stream's thread]
+cuda::Result run(World& world, std::unique_lock<std::mutex>& lock, const StreamState& stream,
+                 const Copy& copy) {
+  if (const cuda::Result ordered = world.faults.count(FakeCuda::kWork); ordered != cuda::kSuccess) {
+    return ordered;
+  }
+  Sides sides;
+  if (!resolve(world, copy, stream.context->device, sides)) {
+    return cuda::kIllegalAddress;
+  }
+  // Time first: until the end, what is read is the old, and what is written must stay.
+  const std::chrono::duration<double, std::nano> of_bytes(world.settings.copy_ns_per_byte *
+                                                          static_cast<double>(copy.bytes));
+  take_time(world, lock, stream,
+            std::max(std::chrono::duration_cast<std::chrono::nanoseconds>(of_bytes),
+                     std::chrono::nanoseconds(world.settings.copy_least)));
+  if (stream.abandoned || stream.context->failure != cuda::kSuccess) {
+    return stream.context->failure;
+  }
+  lock.unlock();
+  if (copy.sets) {
+    for (const Piece& piece : sides.to) {
+      std::memset(piece.at, copy.value, piece.bytes);
+    }
+  } else {
+    move_bytes(sides);
+  }
+  lock.lock();
+  Sides after;
+  const bool stands =
+      stream.abandoned || (resolve(world, copy, stream.context->device, after) && after == sides);
+  world.copied_bytes += stands && !copy.sets ? copy.bytes : 0;
+  world.pageable_bytes += stands && copy.pageable ? copy.bytes : 0;
+  return stands ? cuda::kSuccess : cuda::kIllegalAddress;
+}
+
+}  // namespace
+
+cuda::Result examine(const World& world, Copy& copy) {
+  const auto one = [&](cuda::DevicePointer at, Side side) {
+    if (is_devices(world, at, side) || copy.bytes == 0) {
+      return cuda::kSuccess;
+    }
+    if (at == 0 || world.memory->owns(at)) {
+      return cuda::kInvalidValue;
+    }
+    const HostMemory::Sort sort =
+        world.host->sort_of(reinterpret_cast<const void*>(at), copy.bytes);
+    copy.pageable = copy.pageable || sort == HostMemory::Sort::pageable;
+    return sort == HostMemory::Sort::leaving ? cuda::kInvalidValue : cuda::kSuccess;
+  };
+  const cuda::Result to = one(copy.to, copy.to_side);
+  return to != cuda::kSuccess || copy.sets ? to : one(copy.from, copy.from_side);
+}
+
+cuda::Result start(Call& here, const StreamPointer& stream, std::vector<Copy> copies, bool blocks) {
+  bool captured = false;
+  if (const cuda::Result taken = accept(here.world, *stream, captured);
+      taken != cuda::kSuccess || captured) {
+    return taken;
+  }
+  // The raw pointer: the queue belongs to the stream, whose thread holds it while it runs.
+  const auto work = [all = std::move(copies), own = stream.get()](auto& lock) {
+    for (const Copy& copy : all) {
+      if (const cuda::Result result = run(world(), lock, *own, copy); result != cuda::kSuccess) {
+        return result;
+      }
+    }
+    return cuda::kSuccess;
+  };
+  const MarkPointer mark = submit(here.world, stream, work);
+  if (!blocks) {
+    return cuda::kSuccess;
+  }
+  await(here.world, here.lock, mark);
+  return stream->context->failure;
+}
+
+}  // namespace tiermem::test

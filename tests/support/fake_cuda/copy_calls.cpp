@@ -1,0 +1,165 @@
+// The calls that copy and set. One that has the host's pageable memory on a side returns when it is
+// done, as the real driver's does where it stages; so do those without "Async" in the name.
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "support/fake_cuda/call.hpp"
+#include "support/fake_cuda/capture.hpp"
+#include "support/fake_cuda/copies.hpp"
+#include "support/fake_cuda/entry_points.hpp"
+
+namespace tiermem::cuda {
+
+using test::BatchAttributes;
+using test::Call;
+using test::Copy;
+using test::Needs;
+using test::Side;
+using test::StreamPointer;
+
+namespace {
+
+DevicePointer number(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address);
+}
+
+// `waits`: a call without "Async", on the legacy stream.
+Result copy_one(const char* name, Copy copy, Stream handle, bool waits) {
+  return test::call(name, Needs::context, [&](Call& here) -> Result {
+    StreamPointer stream;
+    if (const Result found = here.find(handle, stream); found != kSuccess) {
+      return found;
+    }
+    if (stream->context != here.context) {
+      return kInvalidHandle;
+    }
+    if (const Result refused = waits ? test::refuse_in_capture(here.world) : kSuccess;
+        refused != kSuccess) {
+      return refused;
+    }
+    const Result seen = test::examine(here.world, copy);
+    return seen == kSuccess ? test::start(here, stream, {copy}, waits || copy.pageable) : seen;
+  });
+}
+
+struct Batch {
+  DevicePointer* to;
+  DevicePointer* from;
+  std::size_t* bytes;
+  std::size_t count;
+  BatchAttributes* attributes;
+  std::size_t* first;  // first[k]: the first copy that attributes[k] are for.
+  std::size_t kinds;
+};
+
+enum : int { kDuringCall = 2, kAnyOrder = 3 };  // Of CUmemcpySrcAccessOrder.
+
+bool well_formed(const Batch& batch) {
+  bool good = batch.to != nullptr && batch.from != nullptr && batch.bytes != nullptr &&
+              batch.attributes != nullptr && batch.first != nullptr && batch.kinds > 0 &&
+              batch.kinds <= batch.count && batch.first[0] == 0;
+  for (std::size_t k = 0; good && k < batch.kinds; ++k) {
+    const int order = batch.attributes[k].source_order;
+    good = order >= 1 && order <= kAnyOrder && batch.first[k] < batch.count &&
+           (k == 0 || batch.first[k] > batch.first[k - 1]);
+  }
+  return good;
+}
+
+Result copy_batch(const Batch& batch, std::size_t* failed, Stream handle) {
+  std::size_t unused = 0;
+  std::size_t& which = failed == nullptr ? unused : *failed;
+  which = std::numeric_limits<std::size_t>::max();  // No single one.
+  return test::call("cuMemcpyBatchAsync", Needs::context, [&](Call& here) -> Result {
+    StreamPointer stream;
+    if (const Result found = here.find(handle, stream); found != kSuccess) {
+      return found;
+    }
+    // The reference: not on the legacy stream.
+    if (stream->legacy || !well_formed(batch)) {
+      return kInvalidValue;
+    }
+    if (stream->context != here.context) {
+      return kInvalidHandle;
+    }
+    bool blocks = false;
+    std::vector<Copy> copies;
+    for (std::size_t i = 0; i < batch.count; ++i) {
+      Copy copy{batch.to[i], batch.from[i], batch.bytes[i]};
+      const Result seen = copy.bytes == 0 ? kInvalidValue : test::examine(here.world, copy);
+      if (seen != kSuccess) {
+        which = i;
+        return seen;
+      }
+      blocks = blocks || copy.pageable;
+      copies.push_back(copy);
+    }
+    for (std::size_t k = 0; k < batch.kinds; ++k) {
+      blocks = blocks || batch.attributes[k].source_order == kDuringCall;
+    }
+    return test::start(here, stream, std::move(copies), blocks);
+  });
+}
+
+Copy set(DevicePointer at, unsigned char value, std::size_t bytes) {
+  return {at, 0, bytes, Side::device, Side::device, true, value};
+}
+
+}  // namespace
+
+Result cuMemcpyHtoD_v2(DevicePointer to, const void* from, std::size_t bytes) {
+  return copy_one("cuMemcpyHtoD", {to, number(from), bytes, Side::device, Side::host}, nullptr,
+                  true);
+}
+
+Result cuMemcpyDtoH_v2(void* to, DevicePointer from, std::size_t bytes) {
+  return copy_one("cuMemcpyDtoH", {number(to), from, bytes, Side::host, Side::device}, nullptr,
+                  true);
+}
+
+Result cuMemcpyDtoD_v2(DevicePointer to, DevicePointer from, std::size_t bytes) {
+  return copy_one("cuMemcpyDtoD", {to, from, bytes, Side::device, Side::device}, nullptr, true);
+}
+
+Result cuMemcpyAsync(DevicePointer to, DevicePointer from, std::size_t bytes, Stream stream) {
+  return copy_one("cuMemcpyAsync", {to, from, bytes}, stream, false);
+}
+
+Result cuMemcpyHtoDAsync_v2(DevicePointer to, const void* from, std::size_t bytes, Stream stream) {
+  return copy_one("cuMemcpyHtoDAsync", {to, number(from), bytes, Side::device, Side::host}, stream,
+                  false);
+}
+
+Result cuMemcpyDtoHAsync_v2(void* to, DevicePointer from, std::size_t bytes, Stream stream) {
+  return copy_one("cuMemcpyDtoHAsync", {number(to), from, bytes, Side::host, Side::device}, stream,
+                  false);
+}
+
+Result cuMemcpyDtoDAsync_v2(DevicePointer to, DevicePointer from, std::size_t bytes,
+                            Stream stream) {
+  return copy_one("cuMemcpyDtoDAsync", {to, from, bytes, Side::device, Side::device}, stream,
+                  false);
+}
+
+Result cuMemcpyBatchAsync(DevicePointer* to, DevicePointer* from, std::size_t* bytes,
+                          std::size_t count, BatchAttributes* attributes, std::size_t* first,
+                          std::size_t kinds, std::size_t* failed, Stream stream) {
+  return copy_batch({to, from, bytes, count, attributes, first, kinds}, failed, stream);
+}
+
+Result cuMemcpyBatchAsync_v2(DevicePointer* to, DevicePointer* from, std::size_t* bytes,
+                             std::size_t count, BatchAttributes* attributes, std::size_t* first,
+                             std::size_t kinds, Stream stream) {
+  return copy_batch({to, from, bytes, count, attributes, first, kinds}, nullptr, stream);
+}
+
+Result cuMemsetD8_v2(DevicePointer at, unsigned char value, std::size_t bytes) {
+  return copy_one("cuMemsetD8", set(at, value, bytes), nullptr, true);
+}
+
+Result cuMemsetD8Async(DevicePointer at, unsigned char value, std::size_t bytes, Stream stream) {
+  return copy_one("cuMemsetD8Async", set(at, value, bytes), stream, false);
+}
+
+}  // namespace tiermem::cuda

@@ -1,0 +1,39 @@
+// Which calls were made, and which are to fail or to take long. Guarded by World::mutex.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "os/cuda_types.hpp"
+
+namespace tiermem::test {
+
+class Faults {
+ public:
+  void fail_nth(std::string_view call, std::uint64_t nth, cuda::Result result, std::uint64_t times);
+  void slow(std::string_view call, std::chrono::microseconds each);
+  void forgive() { orders_.clear(); }
+
+  /// One more call: what it is to return without doing anything, or kSuccess.
+  cuda::Result count(std::string_view call);
+  std::chrono::microseconds slowness(std::string_view call) const;
+  std::uint64_t calls(std::string_view call) const;
+
+ private:
+  struct Order {
+    std::string call;
+    std::uint64_t skip = 0;  // So many go well before.
+    std::uint64_t times = 0;
+    cuda::Result result = cuda::kSuccess;
+  };
+
+  std::map<std::string, std::uint64_t, std::less<>> counts_;
+  std::map<std::string, std::chrono::microseconds, std::less<>> slow_;
+  std::vector<Order> orders_;
+};
+
+}  // namespace tiermem::test

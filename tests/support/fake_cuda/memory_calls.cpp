@@ -1,0 +1,211 @@
+// The calls on a device's memory: cuMemAlloc, and addresses, memory and mappings apart.
+#include "support/fake_cuda/call.hpp"
+#include "support/fake_cuda/capture.hpp"
+#include "support/fake_cuda/entry_points.hpp"
+
+namespace tiermem::cuda {
+
+using test::Call;
+using test::DeviceMemory;
+using test::Needs;
+
+namespace {
+
+// Of CUpointer_attribute.
+enum : int { kMemoryType = 2, kDevicePointerOf = 3, kDeviceOrdinal = 9 };
+enum : unsigned { kHostMemory = 1, kDeviceMemory = 2 };
+
+bool pinned_on_device(const AllocationProperties* properties) {
+  return properties != nullptr && properties->type == kAllocationPinned &&
+         properties->location.type == kLocationDevice && properties->handle_types == 0;
+}
+
+// A device that is named by number, not by a context.
+Result present(Call& here, int device) {
+  if (!here.world.has_device(device)) {
+    return kInvalidDevice;
+  }
+  return here.world.device(device).lost ? kDeviceUnavailable : kSuccess;
+}
+
+Result host_attribute(Call& here, void* value, int attribute, DevicePointer at) {
+  void* const address = reinterpret_cast<void*>(at);
+  if (here.world.host->sort_of(address, 1) != test::HostMemory::Sort::locked) {
+    return kInvalidValue;
+  }
+  switch (attribute) {
+    case kMemoryType:
+      *static_cast<unsigned*>(value) = kHostMemory;
+      return kSuccess;
+    case kDevicePointerOf:
+      *static_cast<DevicePointer*>(value) = at;
+      return kSuccess;
+    case kDeviceOrdinal:
+      *static_cast<int*>(value) = here.context->device;
+      return kSuccess;
+    default:
+      return kInvalidValue;
+  }
+}
+
+}  // namespace
+
+Result cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
+  return test::call("cuMemGetInfo", Needs::context, [&](Call& here) -> Result {
+    if (free == nullptr || total == nullptr) {
+      return kInvalidValue;
+    }
+    const test::DeviceBooks& books = here.world.books(here.context->device);
+    *free = books.free();
+    *total = books.capacity;
+    return kSuccess;
+  });
+}
+
+Result cuMemAlloc_v2(DevicePointer* at, std::size_t bytes) {
+  return test::call("cuMemAlloc", Needs::context, [&](Call& here) -> Result {
+    if (at == nullptr) {
+      return kInvalidValue;
+    }
+    if (const Result refused = test::refuse_in_capture(here.world); refused != kSuccess) {
+      return refused;
+    }
+    return here.world.memory->allocate(here.context->device, bytes, *at);
+  });
+}
+
+Result cuMemFree_v2(DevicePointer at) {
+  return test::call("cuMemFree", Needs::release, [&](Call& here) -> Result {
+    if (const Result refused = test::refuse_in_capture(here.world); refused != kSuccess) {
+      return refused;
+    }
+    // As was seen of the real one: it waits for all that runs.
+    test::await_all(here.world, here.lock, nullptr);
+    return at == 0 ? kSuccess : here.world.memory->free(at);
+  });
+}
+
+Result cuMemGetAddressRange_v2(DevicePointer* base, std::size_t* bytes, DevicePointer at) {
+  return test::call("cuMemGetAddressRange", Needs::context, [&](Call& here) -> Result {
+    DevicePointer found_base = 0;
+    std::uint64_t found_bytes = 0;
+    int device = 0;
+    if (!here.world.memory->find(at, found_base, found_bytes, device)) {
+      return kNotFound;
+    }
+    if (base != nullptr) {
+      *base = found_base;
+    }
+    if (bytes != nullptr) {
+      *bytes = found_bytes;
+    }
+    return kSuccess;
+  });
+}
+
+Result cuPointerGetAttribute(void* value, int attribute, DevicePointer at) {
+  return test::call("cuPointerGetAttribute", Needs::context, [&](Call& here) -> Result {
+    if (value == nullptr) {
+      return kInvalidValue;
+    }
+    DevicePointer base = 0;
+    std::uint64_t bytes = 0;
+    int device = 0;
+    if (!here.world.memory->find(at, base, bytes, device)) {
+      return host_attribute(here, value, attribute, at);
+    }
+    switch (attribute) {
+      case kMemoryType:
+        *static_cast<unsigned*>(value) = kDeviceMemory;
+        return kSuccess;
+      case kDevicePointerOf:
+        *static_cast<DevicePointer*>(value) = at;
+        return kSuccess;
+      case kDeviceOrdinal:
+        *static_cast<int*>(value) = device;
+        return kSuccess;
+      default:
+        return kInvalidValue;
+    }
+  });
+}
+
+Result cuMemGetAllocationGranularity(std::size_t* bytes, const AllocationProperties* properties,
+                                     int option) {
+  return test::call("cuMemGetAllocationGranularity", Needs::driver, [&](Call& here) -> Result {
+    if (bytes == nullptr || !pinned_on_device(properties) || option < 0 || option > 1) {
+      return kInvalidValue;
+    }
+    *bytes = here.world.memory->granularity;
+    return here.world.has_device(properties->location.id) ? kSuccess : kInvalidDevice;
+  });
+}
+
+Result cuMemAddressReserve(DevicePointer* at, std::size_t bytes, std::size_t alignment,
+                           DevicePointer wanted, unsigned long long flags) {
+  return test::call("cuMemAddressReserve", Needs::memory, [&](Call& here) {
+    return at == nullptr || flags != 0 ? kInvalidValue
+                                       : here.world.memory->reserve(bytes, alignment, wanted, *at);
+  });
+}
+
+Result cuMemAddressFree(DevicePointer at, std::size_t bytes) {
+  return test::call("cuMemAddressFree", Needs::release_memory,
+                    [&](Call& here) { return here.world.memory->free_reservation(at, bytes); });
+}
+
+Result cuMemCreate(MemoryHandle* handle, std::size_t bytes, const AllocationProperties* properties,
+                   unsigned long long flags) {
+  return test::call("cuMemCreate", Needs::memory, [&](Call& here) -> Result {
+    if (handle == nullptr || flags != 0 || !pinned_on_device(properties)) {
+      return kInvalidValue;
+    }
+    const Result there = present(here, properties->location.id);
+    return there == kSuccess ? here.world.memory->create(properties->location.id, bytes, *handle)
+                             : there;
+  });
+}
+
+Result cuMemRelease(MemoryHandle handle) {
+  return test::call("cuMemRelease", Needs::release_memory,
+                    [&](Call& here) { return here.world.memory->release(handle); });
+}
+
+Result cuMemMap(DevicePointer at, std::size_t bytes, std::size_t offset, MemoryHandle handle,
+                unsigned long long flags) {
+  return test::call("cuMemMap", Needs::memory, [&](Call& here) {
+    // An offset is for a driver of the future, says the reference.
+    return offset != 0 || flags != 0 ? kInvalidValue : here.world.memory->map(at, bytes, handle);
+  });
+}
+
+Result cuMemUnmap(DevicePointer at, std::size_t bytes) {
+  return test::call("cuMemUnmap", Needs::release_memory,
+                    [&](Call& here) { return here.world.memory->unmap(at, bytes); });
+}
+
+Result cuMemSetAccess(DevicePointer at, std::size_t bytes, const AccessDescription* access,
+                      std::size_t count) {
+  return test::call("cuMemSetAccess", Needs::memory, [&](Call& here) -> Result {
+    if (access == nullptr || count == 0) {
+      return kInvalidValue;
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      const AccessDescription& each = access[i];
+      if (each.location.type != kLocationDevice ||
+          (each.flags != 0 && each.flags != 1 && each.flags != kAccessReadWrite)) {
+        return kInvalidValue;
+      }
+      Result result = present(here, each.location.id);
+      if (result == kSuccess) {
+        result = here.world.memory->set_access(at, bytes, each.location.id, each.flags);
+      }
+      if (result != kSuccess) {
+        return result;
+      }
+    }
+    return kSuccess;
+  });
+}
+
+}  // namespace tiermem::cuda

@@ -1,0 +1,87 @@
+// cuGetProcAddress: from a name without a suffix and a version to a function.
+#include <string_view>
+#include <type_traits>
+
+#include "support/fake_cuda/call.hpp"
+#include "support/fake_cuda/entry_points.hpp"
+
+namespace tiermem::cuda {
+namespace {
+
+// Of CUdriverProcAddressQueryResult.
+enum : int { kFound = 0, kSymbolNotFound = 1, kVersionNotSufficient = 2 };
+
+struct Symbol {
+  int since;
+  std::string_view name;
+  void* function;
+};
+
+const Symbol kSymbols[] = {
+#define TIERMEM_FAKE_CUDA_SYMBOL(since, name, abi_name, parameters) \
+  {since, #name, reinterpret_cast<void*>(&abi_name)},
+    TIERMEM_FAKE_CUDA_CALLS(TIERMEM_FAKE_CUDA_SYMBOL)
+#undef TIERMEM_FAKE_CUDA_SYMBOL
+};
+
+// What tiermem asks for is here, in the version and with the prototype that it asks for.
+namespace exported {
+#define TIERMEM_FAKE_CUDA_TYPE(since, name, abi_name, parameters) \
+  using name##_##since = Result parameters;
+TIERMEM_FAKE_CUDA_CALLS(TIERMEM_FAKE_CUDA_TYPE)
+#undef TIERMEM_FAKE_CUDA_TYPE
+}  // namespace exported
+#define TIERMEM_FAKE_CUDA_CHECK(required, since, name, parameters) \
+  static_assert(std::is_same_v<exported::name##_##since, Result parameters>);
+TIERMEM_CUDA_CALLS(TIERMEM_FAKE_CUDA_CHECK)
+#undef TIERMEM_FAKE_CUDA_CHECK
+
+// The newest of the name that both the asker and the driver know.
+Result look_up(test::World& world, std::string_view wanted, void** function, int version,
+               int& status) {
+  *function = nullptr;
+  status = kSymbolNotFound;
+  if (version > world.settings.driver_version) {
+    return kInvalidValue;
+  }
+  if (world.settings.hidden.contains(wanted)) {
+    return kNotFound;
+  }
+  int newest = 0;
+  for (const Symbol& symbol : kSymbols) {
+    if (symbol.name != wanted || symbol.since > world.settings.driver_version) {
+      continue;
+    }
+    if (symbol.since > version) {
+      status = status == kFound ? kFound : kVersionNotSufficient;
+    } else if (symbol.since > newest) {
+      newest = symbol.since;
+      *function = symbol.function;
+      status = kFound;
+    }
+  }
+  return status == kFound ? kSuccess : kNotFound;
+}
+
+}  // namespace
+
+Result cuGetProcAddress_v2(const char* symbol, void** function, int version, std::uint64_t,
+                           int* status) {
+  return test::call("cuGetProcAddress", test::Needs::nothing, [&](test::Call& here) -> Result {
+    if (symbol == nullptr || function == nullptr) {
+      return kInvalidValue;
+    }
+    int found = kSymbolNotFound;
+    const Result result = look_up(here.world, symbol, function, version, found);
+    if (status != nullptr) {
+      *status = found;
+    }
+    return result;
+  });
+}
+
+Result cuGetProcAddress(const char* symbol, void** function, int version, std::uint64_t flags) {
+  return cuGetProcAddress_v2(symbol, function, version, flags, nullptr);
+}
+
+}  // namespace tiermem::cuda

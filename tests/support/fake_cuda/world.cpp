@@ -1,0 +1,101 @@
+// Making the world, and making it anew.
+#include "support/fake_cuda/world.hpp"
+
+#include <pthread.h>
+
+#include <new>
+
+namespace tiermem::test {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+// The real driver does not work in a child of a process that has called cuInit. Otherwise the child
+// starts with a lock that nobody holds: who held it is not here.
+void in_child() {
+  World& all = world();
+  all.forked = all.initialized.load();
+  new (&all.mutex) std::mutex;
+}
+
+}  // namespace
+
+World& world() {
+  static World* const only = new World;
+  return *only;
+}
+
+World::World() {
+  set_defaults();
+  ::pthread_atfork(nullptr, nullptr, in_child);
+}
+
+void World::set_defaults() {
+  memory = std::make_unique<DeviceMemory>();
+  memory->granularity = 2 * kMiB;
+  for (DeviceBooks& each : memory->books) {
+    each.capacity = 256 * kMiB;
+  }
+  host = std::make_unique<HostMemory>();
+  settings = {};
+  faults = {};
+  devices = {};
+  copied_bytes = pageable_bytes = 0;
+  initialized = false;
+  forked = false;
+}
+
+void World::reset() {
+  std::unique_lock lock(mutex);
+  std::vector<StreamPointer> all;
+  for (const auto& [handle, stream] : streams) {
+    all.push_back(stream);
+  }
+  for (const auto& [handle, context] : contexts) {
+    all.push_back(context->legacy);
+  }
+  for (const StreamPointer& stream : all) {
+    stream->abandoned = true;
+    stream->closed = true;
+    stream->asked.notify_one();
+  }
+  changed.notify_all();
+  // What runs uses memory of the test, which may be gone after this.
+  for (const MarkPointer& mark : under_way(*this, nullptr)) {
+    await(*this, lock, mark);
+  }
+  streams.clear();
+  events.clear();
+  contexts.clear();
+  graphs.clear();
+  set_defaults();
+  ++age;
+}
+
+ContextState& World::make_context(int device_index) {
+  all_contexts.push_back(std::make_unique<ContextState>());
+  ContextState& made = *all_contexts.back();
+  made.handle = new_handle<cuda::Context>();
+  made.device = device_index;
+  made.legacy = std::make_shared<StreamState>();
+  made.legacy->context = &made;
+  made.legacy->legacy = true;
+  contexts[made.handle] = &made;
+  return made;
+}
+
+// When nothing is under way in it.
+void World::destroy_context(ContextState& context) {
+  std::erase_if(streams, [&](const auto& entry) {
+    const bool its = entry.second->context == &context;
+    if (its) {
+      close_stream(*entry.second);
+    }
+    return its;
+  });
+  close_stream(*context.legacy);
+  std::erase_if(events, [&](const auto& entry) { return entry.second.context == &context; });
+  context.destroyed = true;
+}
+
+}  // namespace tiermem::test

@@ -1,0 +1,89 @@
+// All state of the fake driver. There is one, made at the first use and never freed: streams'
+// threads are detached and may be at work while the process ends.
+//
+// Threads: whoever holds `mutex`. Nothing is called back, copied or slept under it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "os/cuda_types.hpp"
+#include "support/fake_cuda/device_memory.hpp"
+#include "support/fake_cuda/faults.hpp"
+#include "support/fake_cuda/host_memory.hpp"
+#include "support/fake_cuda/work.hpp"
+
+namespace tiermem::test {
+
+/// What a test sets and reset() puts back, but for what DeviceMemory and HostMemory keep.
+struct Settings {
+  int devices = 1;
+  int driver_version = 12080;
+  double copy_ns_per_byte = 0;
+  std::chrono::microseconds copy_least{0};
+  bool held = false;
+  std::set<std::string, std::less<>> hidden;
+  std::map<int, int> attributes;
+};
+
+struct DeviceState {
+  int retained = 0;
+  ContextState* primary = nullptr;  ///< Null when it is not retained.
+  bool lost = false;
+};
+
+struct World {
+  /// Of what calls and threads of streams have in common: all that follows.
+  std::mutex mutex;
+  std::condition_variable changed;  ///< A mark is done, a context failed, or work is not held.
+
+  // Read without the lock, in a forked child.
+  std::atomic<bool> initialized{false};
+  std::atomic<bool> forked{false};    ///< This is a child of a process that had called cuInit.
+  std::atomic<std::uint64_t> age{0};  ///< How many times reset() was called.
+
+  Settings settings;
+  Faults faults;
+  std::unique_ptr<DeviceMemory> memory;
+  std::unique_ptr<HostMemory> host;
+  std::array<DeviceState, kMostDevices> devices;
+  std::map<cuda::Context, ContextState*> contexts;  ///< Also those destroyed since reset().
+  std::map<cuda::Stream, StreamPointer> streams;    ///< But the legacy ones.
+  std::map<cuda::Event, EventState> events;
+  std::set<std::uintptr_t> graphs;
+  std::uint64_t copied_bytes = 0, pageable_bytes = 0;
+
+  std::vector<std::unique_ptr<ContextState>> all_contexts;
+  /// Handles are numbers that never come twice: a stale one is always found out.
+  std::uintptr_t next_handle = 0x1000;
+
+  World();
+  void reset();
+
+  bool has_device(int device) const { return device >= 0 && device < settings.devices; }
+  DeviceState& device(int index) { return devices[static_cast<std::size_t>(index)]; }
+  DeviceBooks& books(int index) { return memory->books[static_cast<std::size_t>(index)]; }
+
+  template <typename Handle>
+  Handle new_handle() {
+    return reinterpret_cast<Handle>(next_handle += 16);
+  }
+  ContextState& make_context(int device);
+  void destroy_context(ContextState& context);
+
+ private:
+  void set_defaults();
+};
+
+World& world();
+
+}  // namespace tiermem::test
