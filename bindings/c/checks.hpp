@@ -44,9 +44,11 @@ inline tm_status check_list(const char* call, const void* context, const void* l
                   stream.reserved);
   }
   if (stream.kind == TM_STREAM_CUDA) {
-    return refuse(Code::unsupported,
-                  "{}: CUDA streams need a gpu tier, which this version has not; use TM_HOST_ORDER",
-                  call);
+    return refuse(
+        Code::unsupported,
+        "{}: this version orders nothing on CUDA streams; wait for the stream yourself and "
+        "use TM_HOST_ORDER",
+        call);
   }
   if (stream.kind != TM_STREAM_HOST) {
     return refuse(Code::invalid_argument,
@@ -81,9 +83,10 @@ inline tm_status check_place(const char* call, const char* what, tm_place place)
       }
       return refuse(Code::unavailable, "{}: {} {} {} is not there: a context has one such tier, 0",
                     call, what, kind_name(static_cast<Kind>(place.kind)), place.index);
+    case TM_GPU:
+      return TM_OK;
     case TM_NUMA:
     case TM_PMEM:
-    case TM_GPU:
     case TM_REMOTE:
       return refuse(Code::unavailable, "{}: {} {} {}: this version has no {} tier", call, what,
                     kind_name(static_cast<Kind>(place.kind)), place.index,

@@ -127,6 +127,11 @@ extern "C" tm_status tm_stats(tm_context* context, tm_counters* out) {
     counters.placed_used = stats.placed_used;
     counters.placed_held = stats.placed_held;
     counters.moved_by_copy = stats.moved_by_copy;
+    counters.gpu_budget = stats.gpu_budget;
+    counters.gpu_used = stats.gpu_used;
+    counters.gpu_pinned = stats.gpu_pinned;
+    counters.gpu_bytes_in = stats.gpu_bytes_in;
+    counters.gpu_bytes_out = stats.gpu_bytes_out;
     fill_info(out, counters);
     return {};
   });

@@ -83,7 +83,7 @@ enum {
   TM_DRAM,    /**< The DRAM tier. */
   TM_NUMA,    /**< Another NUMA node, or a CXL expander. Not in this version. */
   TM_PMEM,    /**< Persistent memory. Not in this version. */
-  TM_GPU,     /**< A GPU's memory. Not in this version. */
+  TM_GPU,     /**< A GPU's memory: views there are device addresses, of one extent each. */
   TM_BLOCK,   /**< Files and raw devices. */
   TM_REMOTE   /**< An object store. Not in this version. */
 };
@@ -493,6 +493,11 @@ typedef struct tm_counters {
   uint64_t placed_used;         /**< In live blocks of tm_malloc(). */
   uint64_t placed_held;         /**< In buffers that these are cut from. */
   uint64_t moved_by_copy;       /**< Extents, or parts of one, copied into windows. */
+  uint64_t gpu_budget;          /**< What the tiers of all GPUs may use; 0: there is none. */
+  uint64_t gpu_used;            /**< What they use. */
+  uint64_t gpu_pinned;          /**< Of this, held by views. */
+  uint64_t gpu_bytes_in;        /**< Copied to GPUs. */
+  uint64_t gpu_bytes_out;       /**< Copied from GPUs. */
 } tm_counters;
 
 /** Fills `out` with the context's counters. */

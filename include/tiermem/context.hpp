@@ -290,7 +290,16 @@ class Buffer {
   }
   Result<View> acquire(std::uint32_t mode, std::uint64_t offset = 0, std::uint64_t length = 0,
                        Timeout timeout = Timeout::forever()) const {
-    const Access access = range(offset, length, mode);
+    return acquire_on({}, mode, offset, length, timeout);
+  }
+  /// As acquire, in the memory of a GPU of the context: `{Kind::gpu, 0}`. The view's data() is a
+  /// device address, for kernels and copies, and nothing that the host may touch; the newest bytes
+  /// are there when this returns, and the device must have done with them before the release. Errors besides: unavailable where the context has no such GPU; unsupported
+  /// for a mapped buffer and for a range of several extents.
+  Result<View> acquire_on(Place where, std::uint32_t mode, std::uint64_t offset = 0,
+                          std::uint64_t length = 0, Timeout timeout = Timeout::forever()) const {
+    Access access = range(offset, length, mode);
+    access.where = where;
     ViewRecord record;
     Status status = context_->acquire({&access, 1}, timeout, {&record, 1});
     if (!status.ok()) {

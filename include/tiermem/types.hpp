@@ -145,6 +145,8 @@ struct Stats {
   std::uint64_t placed_used = 0;    ///< In live blocks of malloc_at.
   std::uint64_t placed_held = 0;    ///< In buffers that these are cut from.
   std::uint64_t moved_by_copy = 0;  ///< Extents, or parts of one, copied into windows.
+  std::uint64_t gpu_budget = 0, gpu_used = 0, gpu_pinned = 0;  ///< Of all GPUs together.
+  std::uint64_t gpu_bytes_in = 0, gpu_bytes_out = 0;           ///< Copied to GPUs and from them.
 };
 
 }  // namespace tiermem

@@ -114,22 +114,29 @@ void add_page_locking(const HostFacts& host, std::vector<Probe>& probes) {
                                                                  : host.memlock_limit.reason)});
 }
 
-void add_cuda(std::vector<Probe>& probes) {
-  void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (driver == nullptr) {
-    probes.push_back({"CUDA driver", false, "no libcuda.so.1"});
+void add_gpus(const Config& config, std::vector<Probe>& probes) {
+  const auto driver = CudaDriver::load(config.gpu_driver.c_str());
+  if (!driver.ok()) {
+    probes.push_back({"CUDA driver", false, driver.message()});
     return;
   }
-  // Answers without initialising the driver, which may take seconds.
-  const auto version =
-      reinterpret_cast<int (*)(int*)>(dlsym(driver, "cuDriverGetVersion"));  // NOLINT
-  int number = 0;
-  if (version != nullptr && version(&number) == 0 && number > 0) {
-    probes.push_back({"CUDA driver", true,
-                      fmt::format("libcuda.so.1 for CUDA {}.{}; this build has no GPU tier",
-                                  number / 1000, number % 1000 / 10)});
-  } else {
-    probes.push_back({"CUDA driver", false, "libcuda.so.1 does not tell its version"});
+  const Result<unsigned> count = driver->start();
+  probes.push_back({"CUDA driver", count.ok(),
+                    count.ok() ? fmt::format("{} for CUDA {}.{}", config.gpu_driver,
+                                             driver->version().major(), driver->version().minor())
+                               : count.message()});
+  for (unsigned index = 0; count.ok() && index < *count; ++index) {
+    const auto facts = probe_device(*driver, index);
+    probes.push_back(
+        {fmt::format("gpu {}", index), facts.ok() && facts->virtual_memory,
+         !facts.ok()
+             ? facts.message()
+             : fmt::format("{}, {}, compute capability {}.{}{}{}", facts->name,
+                           human_bytes(facts->total), facts->capability_major,
+                           facts->capability_minor, facts->bus_id.empty() ? "" : ", at ",
+                           facts->bus_id) +
+                   (facts->virtual_memory ? ""
+                                          : "; without virtual memory management it is no tier")});
   }
 }
 
@@ -140,7 +147,7 @@ std::vector<Probe> probe_machine(const Config& config, const HostFacts& facts) {
   add_memory(config, facts, probes);
   add_io(config, facts, probes);
   add_page_locking(facts, probes);
-  add_cuda(probes);
+  add_gpus(config, probes);
   return probes;
 }
 

@@ -161,6 +161,10 @@ void print_tiers(const Topology& all) {
              !all.memory_error.empty() ? all.memory_error
              : memory.copy > 0         ? "host memory (rates of a copy, one thread)"
                                        : "host memory"});
+  for (const GpuDevice& gpu : config.gpus) {
+    table.add({fmt::format("gpu {}", gpu.index), gpu.bytes != 0 ? human_bytes(gpu.bytes) : "free",
+               limit_word(gpu.bytes != 0), "-", "-", "-", "device memory, see below"});
+  }
   for (const DeviceLine& line : all.devices) {
     const DeviceRates& rates = line.rates;
     const bool own_cap = line.device.bytes != 0;
@@ -273,6 +277,12 @@ Json tiers_json(const Topology& all) {
                  {"write_bytes_per_s", rate_or_null(known, all.memory.copy)},
                  {"latency_s", rate_or_null(known, all.memory.latency)},
                  {"error", all.memory_error.empty() ? Json(nullptr) : Json(all.memory_error)}});
+  for (const GpuDevice& gpu : all.config.gpus) {
+    out.push_back({{"kind", "gpu"},
+                   {"index", gpu.index},
+                   {"budget_bytes", gpu.bytes != 0 ? Json(gpu.bytes) : Json(nullptr)},
+                   {"hard", gpu.bytes != 0}});
+  }
   for (const DeviceLine& line : all.devices) {
     const DeviceRates& rates = line.rates;
     out.push_back(

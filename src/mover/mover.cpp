@@ -256,8 +256,9 @@ void Mover::admit(Request& request) {
                               : fail(Code::unavailable, "set_budget: there is no block tier"));
         return;
       }
-      budget_before_ = spaces_[kHost].tier->books().budget;
-      spaces_[kHost].tier->set_budget(request.value);
+      budget_space_ = space_of(request.tier);
+      budget_before_ = spaces_[budget_space_].tier->books().budget;
+      spaces_[budget_space_].tier->set_budget(request.value);
       limit_spares();
       budget_request_ = &request;
       return;
@@ -463,6 +464,16 @@ std::byte* Mover::window_at(ExtentRef ref, unsigned space) const {
   }
   const std::uint64_t i = ref - record.first.load(std::memory_order_relaxed);
   return window + (i << record.extent_shift.load(std::memory_order_relaxed));
+}
+
+// The host's for what is no device's.
+unsigned Mover::space_of(Place place) const {
+  for (unsigned space = kHost + 1; space < spaces_.size(); ++space) {
+    if (spaces_[space].tier->place() == place) {
+      return space;
+    }
+  }
+  return kHost;
 }
 
 unsigned Mover::readable_elsewhere(ExtentRef ref, unsigned space) const {

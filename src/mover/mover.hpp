@@ -107,6 +107,8 @@ class Mover {
   void child_of_parent();
   /// In the parent, between two steps.
   void child_ended(std::uint32_t child);
+  /// The staging frames' memory, the host's for this mover's life.
+  std::vector<std::span<std::byte>> staging() const;
   /// Slots wait for the end of a child.
   bool waits_for_child() const { return !shared_slots_.parked().empty(); }
 
@@ -352,6 +354,7 @@ class Mover {
   bool readable(ExtentRef ref, unsigned space) const {
     return residency_.extents.word(space, ref).load().readable();
   }
+  unsigned space_of(Place place) const;
   unsigned readable_elsewhere(ExtentRef ref, unsigned space) const;  // A space, or kNoSpace.
   bool slot_is_newest(ExtentRef ref) const;
   FrameRequest frame_request(ExtentRef ref, unsigned space) const;
@@ -471,6 +474,7 @@ class Mover {
   bool growing_ = false;
   Job grow_;
   Request* budget_request_ = nullptr;
+  unsigned budget_space_ = kHost;    // Whose budget it changes.
   std::uint64_t budget_before_ = 0;  // To go back to if it cannot be met.
   Vector<std::uint32_t> reclaimed_;  // Spare buffers given up, to be freed by the next step.
   struct Stock {

@@ -325,7 +325,7 @@ void Mover::fail_request(Request& request, Status status) {
   }
   if (&request == budget_request_) {
     budget_request_ = nullptr;
-    spaces_[kHost].tier->set_budget(budget_before_);
+    spaces_[budget_space_].tier->set_budget(budget_before_);
     limit_spares();
   }
   unpark(request);
@@ -385,6 +385,12 @@ void Mover::fill_stats(Stats& stats) {
   stats.dram_budget = frames.budget;
   stats.dram_used = frames.used();
   stats.dram_pinned = pinned_bytes(kHost);
+  for (unsigned space = kHost + 1; space < spaces_.size(); ++space) {
+    const FrameBooks books = spaces_[space].tier->books();
+    stats.gpu_budget += books.budget;
+    stats.gpu_used += books.used();
+    stats.gpu_pinned += pinned_bytes(space);
+  }
   if (block_ != nullptr) {
     const SlotBooks slots = block_->books();
     stats.block_budget = slots.budget;

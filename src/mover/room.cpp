@@ -359,11 +359,12 @@ void Mover::serve_budget() {
   if (budget_request_ == nullptr) {
     return;
   }
-  const FrameBooks books = spaces_[kHost].tier->books();
+  const AddressableTier& tier = *spaces_[budget_space_].tier;
+  const FrameBooks books = tier.books();
   if (books.used() > books.budget) {
     spare_landings();
-    make_room(kHost, books.used() - books.budget, Priority::room);
-    const FrameBooks after = spaces_[kHost].tier->books();
+    make_room(budget_space_, books.used() - books.budget, Priority::room);
+    const FrameBooks after = tier.books();
     if (after.used() > after.budget) {
       return;
     }

@@ -58,7 +58,7 @@ bool start() {
     return false;
   }
   const std::uint64_t share = join_run();
-  std::string spec = "fork=follow";
+  std::string spec = "fork=follow; gpu=off";
   if (share != 0) {
     spec += fmt::format("; dram={}", share);
   }

@@ -19,8 +19,7 @@ Status Residency::resolve(const Access& access, Span& span, const char* call) {
       return fail(code, "{}: {} is not a tier of this context; see `tiermem topo`", call,
                   place_name(access.where));
     case Code::unsupported:
-      return fail(code, "{}: a mapped buffer has views in dram only, not on {}", call,
-                  place_name(access.where));
+      return not_on_device(access, call);
     default:
       break;
   }
@@ -42,6 +41,28 @@ Status Residency::resolve(const Access& access, Span& span, const char* call) {
   return fail(code,
               "{}: range of {} bytes at offset {} is empty or not inside the buffer of {} bytes",
               call, access.length, access.offset, bytes);
+}
+
+Status Residency::not_on_device(const Access& access, const char* call) {
+  const BufferRecord* record = buffers.find(access.buffer);
+  const std::uint64_t extent =
+      record != nullptr ? std::uint64_t{1} << record->extent_shift.load(std::memory_order_relaxed)
+                        : 0;
+  if (record != nullptr && (record->flags.load(std::memory_order_relaxed) & kMapped) != 0) {
+    return fail(Code::unsupported, "{}: a mapped buffer has views in dram only, not on {}", call,
+                place_name(access.where));
+  }
+  if (extent >> device_extent_shift > 1) {
+    return fail(Code::unsupported,
+                "{}: an extent of {} does not pass through the staging for {}, which is for {}; "
+                "raise the option extent",
+                call, human_bytes(extent), place_name(access.where),
+                human_bytes(std::uint64_t{1} << device_extent_shift));
+  }
+  return fail(Code::unsupported,
+              "{}: views on {} are of one extent each, and the range is of several of {}; allocate "
+              "with larger extents (up to 64 MiB), or acquire each by itself",
+              call, place_name(access.where), human_bytes(extent));
 }
 
 Code Residency::resolve_quietly(const Access& access, Span& span) noexcept {

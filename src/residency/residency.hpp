@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <span>
@@ -104,13 +105,27 @@ class Residency {
   std::atomic<bool> pins_wanted{false};
   void (*wake)(void*) = nullptr;
   void* wake_argument = nullptr;
+  /// Which GPU a device space is of. Set before the first access, as all of this.
+  std::array<std::uint16_t, kMaxSpaces> gpu_of_space = {0, 0, 1};
+  /// The largest extent that passes through the staging of device spaces, as a power of two.
+  std::uint8_t device_extent_shift = 63;
   /// Device address of an extent's frame; set by the runtime when there are device spaces.
   std::byte* (*device_address)(void*, unsigned space, ExtentRef) = nullptr;
   void* device_argument = nullptr;
 
+  /// kHost where no space is of that GPU.
+  std::uint8_t space_of(Place place) const noexcept {
+    std::uint8_t space = kHost;
+    for (unsigned i = kHost + 1; place.kind == Kind::gpu && i < extents.spaces(); ++i) {
+      space = gpu_of_space[i] == place.index ? static_cast<std::uint8_t>(i) : space;
+    }
+    return space;
+  }
+
  private:
   template <bool kHostOnly>
   Code resolve_in(const Access& access, Span& span) noexcept;
+  Status not_on_device(const Access& access, const char* call);
   bool pin_in(const Span& span, HeldRun run) noexcept;
   /// The others of `count` extents, of which the first is pinned; none is if it fails.
   bool has_vacant(const Span& span) const noexcept;
@@ -166,14 +181,17 @@ template <bool kHostOnly>
   }
   span.space = kHost;
   if (access.where.kind > Kind::dram) [[unlikely]] {
-    if (kHostOnly || access.where.kind != Kind::gpu ||
-        access.where.index + 1u >= extents.spaces()) {
+    span.space = kHostOnly ? std::uint8_t{kHost} : space_of(access.where);
+    if (span.space == kHost) {
       return Code::unavailable;
     }
-    if ((record->flags.load(std::memory_order_relaxed) & kMapped) != 0) {
-      return Code::unsupported;  // The program may write it at any time.
+    // The program may write a mapped buffer at any time, and what is in several extents has no
+    // address of its own there.
+    if ((record->flags.load(std::memory_order_relaxed) & kMapped) != 0 ||
+        shift > device_extent_shift ||
+        (lead + access.offset) >> shift != (lead + access.offset + length - 1) >> shift) {
+      return Code::unsupported;
     }
-    span.space = static_cast<std::uint8_t>(access.where.index + 1);
   }
   span.record = record;
   span.buffer = access.buffer;
@@ -236,7 +254,7 @@ template <bool kHostOnly>
   } else {
     const std::uint64_t mask = (std::uint64_t{1} << span.shift) - 1;
     view.data = device_address(device_argument, span.space, span.first) + (span.offset & mask);
-    view.place = {Kind::gpu, static_cast<std::uint16_t>(span.space - 1)};
+    view.place = {Kind::gpu, gpu_of_space[span.space]};
   }
   view.length = span.length;
   view.flags = 0;

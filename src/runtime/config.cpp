@@ -18,6 +18,7 @@
 
 #include "base/arena.hpp"
 #include "base/error.hpp"
+#include "residency/extents.hpp"
 #include "runtime/options.hpp"
 #include "runtime/settings.hpp"
 
@@ -27,6 +28,7 @@ namespace {
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::size_t kMostDevices = 64;  // SlotTier names devices in a 64-bit mask.
 constexpr std::size_t kLongestPath = 4095;
+constexpr unsigned kHighestGpu = 1023;
 // A guess below this is of no use: eight extents of 2 MiB.
 constexpr std::uint64_t kSmallestGuess = 16 * kMiB;
 
@@ -178,6 +180,52 @@ Status apply_devices(const Setting& setting, Wanted& wanted) {
   return {};
 }
 
+/// "0:16G" or "1".
+std::optional<GpuDevice> parse_gpu(const Option& option, std::string_view item) {
+  GpuDevice gpu;
+  const auto colon = item.find(':');
+  if (colon != std::string_view::npos) {
+    const auto bytes = parse_size(item.substr(colon + 1));
+    if (!bytes.ok() || *bytes < option.low || *bytes > option.high) {
+      return std::nullopt;
+    }
+    gpu.bytes = *bytes;
+    item = trim(item.substr(0, colon));
+  }
+  const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), gpu.index);
+  if (item.empty() || error != std::errc() || end != item.data() + item.size() ||
+      gpu.index > kHighestGpu) {
+    return std::nullopt;
+  }
+  return gpu;
+}
+
+Status apply_gpus(const Setting& setting, Config& config) {
+  std::vector<GpuDevice> gpus;
+  const bool off = setting.items.size() == 1 && setting.items.front() == "off";
+  if (setting.items.size() > kMaxSpaces - 1) {
+    return refuse_value(*setting.option, fmt::format("{} GPUs", setting.items.size()),
+                        setting.origin);
+  }
+  for (const std::string& item : setting.items) {
+    if (off) {
+      break;
+    }
+    const auto gpu = parse_gpu(*setting.option, item);
+    if (!gpu) {
+      return refuse_value(*setting.option, item, setting.origin);
+    }
+    const auto same = [&](const GpuDevice& other) { return other.index == gpu->index; };
+    if (std::any_of(gpus.begin(), gpus.end(), same)) {
+      return fail(Code::invalid_argument, "gpu ({:.64}): {} is named twice", setting.origin,
+                  gpu->index);
+    }
+    gpus.push_back(*gpu);
+  }
+  config.gpus = std::move(gpus);
+  return {};
+}
+
 Status apply_setting(const Setting& setting, Config& config, Wanted& wanted) {
   wanted.named.insert(setting.option);
   if (setting.option->type == OptionType::budget) {
@@ -185,6 +233,9 @@ Status apply_setting(const Setting& setting, Config& config, Wanted& wanted) {
   }
   if (setting.option->type == OptionType::devices) {
     return apply_devices(setting, wanted);
+  }
+  if (setting.option->type == OptionType::gpus) {
+    return apply_gpus(setting, config);
   }
   return apply_option(config, *setting.option, setting.items.front(), setting.origin);
 }
@@ -421,6 +472,11 @@ Result<Config> load(std::string_view tiers, const char* toml_path, const Environ
         return applied;
       }
     }
+  }
+  if (!config.gpus.empty() && config.fork == Fork::follow) {
+    return fail(Code::unsupported,
+                "gpu with fork=follow: a child of fork can't go on with its parent's GPU, and such "
+                "a context has mapped buffers only, which have no views on GPUs");
   }
   settle_hands(facts, config);
   settle_polling(facts, config);

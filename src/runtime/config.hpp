@@ -15,6 +15,7 @@
 
 #include "base/log.hpp"
 #include "os/block_file.hpp"
+#include "os/cuda_driver.hpp"
 #include "os/host_facts.hpp"
 #include "os/waitable_io_port.hpp"
 #include "tier/dram.hpp"
@@ -34,6 +35,13 @@ struct BlockDevice {
   friend bool operator==(const BlockDevice&, const BlockDevice&) = default;
 };
 
+/// A GPU's memory as a tier. `bytes` 0: what is free.
+struct GpuDevice {
+  unsigned index = 0;
+  std::uint64_t bytes = 0;
+  friend bool operator==(const GpuDevice&, const GpuDevice&) = default;
+};
+
 /// Fields carry the defaults of the option table; the budgets are filled by load_config().
 struct Config {
   static constexpr unsigned kAutoPoll = ~0U;
@@ -49,6 +57,10 @@ struct Config {
   std::vector<BlockDevice> block;  ///< Empty: DRAM only.
   std::uint64_t block_budget = 0;  ///< Cap over all devices, bytes.
   bool block_hard = false;
+
+  std::vector<GpuDevice> gpus;  ///< In the order they were named; empty: none.
+  std::uint64_t gpu_staging = std::uint64_t{64} << 20;
+  std::string gpu_driver = CudaDriver::kUsualLibrary;
 
   std::uint64_t extent = std::uint64_t{2} << 20;
   unsigned depth = 64;

@@ -209,14 +209,14 @@ Status Context::migrate(std::span<const Access> list, Place to, Timeout timeout)
   if (to.kind == Kind::block && impl_->block() != nullptr) {
     return evict(list, timeout);
   }
-  if (!is_host(to)) {
+  if (!is_host(to) && !impl_->has_gpu(to)) {
     return fail(Code::unavailable, "migrate: {} is not a tier of this context; see `tiermem topo`",
                 place_name(to));
   }
   std::vector<Access> reads(list.begin(), list.end());
   for (Access& access : reads) {
     access.mode = kRead;
-    access.where = host_place();
+    access.where = is_host(to) ? host_place() : to;
   }
   std::vector<ViewRecord> views(reads.size());
   Status status = acquire(reads, timeout, views);
@@ -376,9 +376,14 @@ Status Context::set_budget(Place tier, std::uint64_t bytes, Timeout timeout) {
   if (!status.ok()) {
     return status;
   }
-  if (tier.kind != Kind::dram && tier.kind != Kind::block) {
-    return fail(Code::invalid_argument, "set_budget: {}; accepted are dram and block",
+  if (tier.kind != Kind::dram && tier.kind != Kind::block && !impl_->has_gpu(tier)) {
+    return fail(Code::invalid_argument,
+                "set_budget: {}; accepted are dram, block and the GPUs of the context",
                 place_name(tier));
+  }
+  if (tier.kind == Kind::gpu && bytes > impl_->gpu(tier).facts().total) {
+    return fail(Code::invalid_argument, "set_budget: {} bytes; {} has {}", bytes, place_name(tier),
+                impl_->gpu(tier).facts().total);
   }
   if (bytes < kSmallestExtent) {
     return fail(Code::invalid_argument, "set_budget: {} bytes; accepted are {} and more", bytes,

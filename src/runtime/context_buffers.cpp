@@ -33,7 +33,7 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
     return fail(Code::unsupported, "alloc: flags {:#x} are not known to this version",
                 options.flags & ~kKnown);
   }
-  if (options.preferred.kind > Kind::dram && options.preferred.kind != Kind::block) {
+  if (!has_tier(options.preferred)) {
     return fail(Code::unavailable,
                 "alloc: preferred {} is not a tier of this context; see `tiermem topo`",
                 place_name(options.preferred));
@@ -102,6 +102,11 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
     return fail(Code::unsupported,
                 "adopt_file: '{}': an adopted file is read through views and cannot be mapped",
                 path);
+  }
+  if (!has_tier(options.preferred)) {
+    return fail(Code::unavailable,
+                "adopt_file: preferred {} is not a tier of this context; see `tiermem topo`",
+                place_name(options.preferred));
   }
   if (config.fork == Fork::follow) {
     return fail(Code::unsupported,

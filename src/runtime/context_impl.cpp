@@ -49,7 +49,7 @@ std::int64_t deadline_of(Timeout timeout) {
 }
 
 Context::Impl::Impl(const Config& c, std::uint32_t buffers, std::uint32_t extents)
-    : residency(buffers, extents, 1),
+    : residency(buffers, extents, 1 + static_cast<unsigned>(c.gpus.size())),
       config(c),
       faults_(
           residency,
@@ -136,6 +136,9 @@ Status Context::Impl::build(const HostFacts&) {
   if (!hands_->works()) {
     return no_thread("a hand");
   }
+  if (Status status = open_gpus(); !status.ok()) {
+    return status;
+  }
   MoverOptions options;
   options.checksums = config.checksum;
   // A quarter of the memory may be on its way ahead of use.
@@ -146,10 +149,79 @@ Status Context::Impl::build(const HostFacts&) {
   options.hands_move = config.hands >= 4;  // docs/decisions/own-jobs.md
   // More takes the place of what a loop leaves in memory (docs/decisions/extents-in-parts.md).
   options.scan_bytes = std::min(std::uint64_t{4} << 20, config.dram.budget / 32);
-  mover_ = std::make_unique<Mover>(residency, std::vector<AddressableTier*>{dram_.get()},
-                                   block_.get(), files_.get(), *hands_, options);
+  std::vector<AddressableTier*> memory = {dram_.get()};
+  for (const std::unique_ptr<GpuTier>& gpu : gpus_) {
+    memory.push_back(gpu.get());
+  }
+  if (!gpus_.empty()) {
+    options.staging_frame_bytes = std::max(config.extent, kDefaultExtent);
+    options.staging_bytes = std::min(config.gpu_staging, config.dram.budget / 4);
+    residency.device_extent_shift =
+        static_cast<std::uint8_t>(std::countr_zero(options.staging_frame_bytes));
+  }
+  mover_ = std::make_unique<Mover>(residency, memory, block_.get(), files_.get(), *hands_, options);
+  if (Status status = share_staging(); !status.ok()) {
+    return status;
+  }
   residency.wake = [](void* self) { static_cast<Impl*>(self)->port_->wake(); };
   residency.wake_argument = this;
+  return {};
+}
+
+// The devices in the order they were named: the first is space 1.
+Status Context::Impl::open_gpus() {
+  if (config.gpus.empty()) {
+    return {};
+  }
+  auto driver = CudaDriver::load(config.gpu_driver.c_str());
+  if (!driver.ok()) {
+    return fail(driver.code(), "gpu: {}", driver.message());
+  }
+  const Result<unsigned> count = driver->start();
+  if (!count.ok()) {
+    const ErrorInfo* const info = count.status().info();
+    return fail_native(count.code(), info != nullptr ? info->native : 0, "gpu: {}",
+                       count.message());
+  }
+  for (const GpuDevice& device : config.gpus) {
+    if (device.index >= *count) {
+      return fail(Code::unavailable, "gpu {}: the driver knows {} of them, from 0 on", device.index,
+                  *count);
+    }
+    auto lane = CudaLane::open(*driver, device.index);
+    if (!lane.ok()) {
+      return std::move(lane).status();
+    }
+    auto gpu = GpuTier::create(std::move(lane).value(), device.bytes);
+    if (!gpu.ok()) {
+      return std::move(gpu).status();
+    }
+    gpus_.push_back(std::move(gpu).value());
+    residency.gpu_of_space[gpus_.size()] = static_cast<std::uint16_t>(device.index);
+  }
+  residency.device_address = [](void* self, unsigned space, ExtentRef ref) {
+    auto* const impl = static_cast<Impl*>(self);
+    return impl->gpus_[space - 1]->landing(impl->residency.extents.frame(space, ref), nullptr);
+  };
+  residency.device_argument = this;
+  return {};
+}
+
+// All tiers page-lock it: each of their bytes may come by it.
+Status Context::Impl::share_staging() {
+  const std::vector<std::span<std::byte>> staging = mover_->staging();
+  if (!gpus_.empty() && staging.empty()) {
+    return fail(Code::no_capacity,
+                "gpu: a staging piece of {} is more than a quarter of the DRAM budget of {}; raise "
+                "dram, or lower extent",
+                human_bytes(std::max(config.extent, kDefaultExtent)),
+                human_bytes(config.dram.budget));
+  }
+  for (const std::unique_ptr<GpuTier>& gpu : gpus_) {
+    for (const std::span<std::byte> piece : staging) {
+      gpu->add_staging(piece.data(), piece.size());
+    }
+  }
   return {};
 }
 
@@ -302,6 +374,11 @@ void Context::Impl::add_own_counts(Stats& stats) const {
   stats.faults = faults_.served();
   stats.fault_wait_ns = faults_.waited_ns();
   placed.add_stats(stats);
+  for (const std::unique_ptr<GpuTier>& gpu : gpus_) {
+    const GpuCounters counters = gpu->counters();
+    stats.gpu_bytes_in += counters.bytes_in;
+    stats.gpu_bytes_out += counters.bytes_out;
+  }
 }
 
 Status Context::Impl::usable(const char* call) const {
@@ -394,6 +471,9 @@ Context::Impl::~Impl() {
       fault_thread_.detach();
     }
     (void)dram_.release();
+    for (std::unique_ptr<GpuTier>& gpu : gpus_) {
+      (void)gpu.release();
+    }
     (void)port_.release();
     (void)hands_.release();
     (void)mover_.release();

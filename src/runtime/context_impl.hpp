@@ -30,6 +30,7 @@
 #include "tier/block.hpp"
 #include "tier/dram.hpp"
 #include "tier/file.hpp"
+#include "tier/gpu.hpp"
 #include "tiermem/context.hpp"
 
 namespace tiermem {
@@ -94,6 +95,13 @@ class Context::Impl {
   const DramTier& dram() const { return *dram_; }
   const WaitableIoPort& port() const { return *port_; }
   const BlockTier* block() const { return block_.get(); }
+  std::span<const std::unique_ptr<GpuTier>> gpus() const { return gpus_; }
+  const GpuTier& gpu(Place place) const { return *gpus_[residency.space_of(place) - 1u]; }
+  /// DRAM and the block tier count as there, by any number.
+  bool has_tier(Place place) const {
+    return place.kind <= Kind::dram || place.kind == Kind::block || has_gpu(place);
+  }
+  bool has_gpu(Place place) const { return residency.space_of(place) != kHost; }
   const Faults& faults() const { return faults_; }
 
   // fork.cpp: by the thread that forks.
@@ -116,6 +124,8 @@ class Context::Impl {
   std::string list_views();
 
   Status start_threads();
+  Status open_gpus();
+  Status share_staging();
   std::vector<BlockFileOptions> file_options() const;
   PortOptions port_options() const;
 
@@ -134,6 +144,7 @@ class Context::Impl {
 
   Faults faults_;
   std::unique_ptr<DramTier> dram_;
+  std::vector<std::unique_ptr<GpuTier>> gpus_;
   std::unique_ptr<WaitableIoPort> port_;
   std::unique_ptr<IoLanes> lanes_;
   std::unique_ptr<BlockTier> block_;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "residency/extents.hpp"
 #include "tier/tier.hpp"
 
 namespace tiermem {
@@ -58,6 +59,17 @@ constexpr std::array kOptions = {
            "directory shares 4 times the DRAM budget, at most half of the free room. `off`: DRAM "
            "only. `block` is the same option.",
            "ConfigTest.devices_with_sizes_make_a_hard_cap", nullptr},
+    Option{"gpu", gpus, "off", 2 * kMiB, kTiB * 64, "off", "TIERMEM_GPU",
+           "GPUs whose memory is a tier, by the driver's number, each with its budget: `0:16G`, or "
+           "`0:16G,1`. Without a size: what is free at start, less 5 % (512 MiB at least).",
+           "GpuContext.a_buffer_larger_than_the_budget_goes_through_the_device", nullptr},
+    Option{"gpu_staging", size, "64M", 2 * kMiB, kTiB, "", "TIERMEM_GPU_STAGING",
+           "Page-locked memory through which bytes pass between GPUs and the block tier; of the "
+           "DRAM budget, and at most a quarter of it.",
+           "GpuContext.staging_is_of_the_dram_budget", set<&Config::gpu_staging>},
+    Option{"gpu_driver", path, "libcuda.so.1", 0, 0, "libcuda.so.1", "TIERMEM_GPU_DRIVER",
+           "The CUDA driver's library, where the loader does not find it by this name.",
+           "GpuContext.a_driver_that_is_absent_is_told_of", set<&Config::gpu_driver>},
     Option{"extent", power_of_two, "2M", kSmallestExtent, kLargestExtent, "", "TIERMEM_EXTENT",
            "Extent size of buffers that name none and are not small.",
            "OptionsTest.extent_is_the_size_of_large_buffers_extents", set<&Config::extent>},
@@ -202,6 +214,7 @@ std::optional<OptionValue> parse_value(const Option& option, std::string_view te
     }
     case budget:
     case devices:
+    case gpus:
       break;  // Read by load_config(), which knows the machine.
   }
   if (!number || *number < option.low || *number > option.high) {
@@ -258,6 +271,11 @@ std::string accepted_values(const Option& option) {
       return fmt::format(
           "/path:size with sizes of at least {}, up to 64 separated by commas, or off",
           format_size(option.low));
+    case gpus:
+      return fmt::format(
+          "number:size with sizes of at least {}, or a number, up to {} separated "
+          "by commas, or off",
+          format_size(option.low), kMaxSpaces - 1);
     case size:
       return fmt::format("a size from {} to {}{}{}", format_size(option.low),
                          format_size(option.high), *option.choices == '\0' ? "" : ", or ",

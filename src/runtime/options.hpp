@@ -16,6 +16,7 @@ namespace tiermem {
 enum class OptionType : std::uint8_t {
   budget,        ///< A size, or a percentage of the memory that is left.
   devices,       ///< "/path:size, …" or off.
+  gpus,          ///< "0:16G, 1" or off.
   size,          ///< "64K", "1.5G"; units are powers of 1024. `auto` where `choices` says so.
   power_of_two,  ///< A size that is one.
   count,         ///< `auto` where `choices` says so.
@@ -41,7 +42,8 @@ struct Option {
   const char* observed_by;                                  ///< The test that sees its effect.
   void (*apply)(Config& config, const OptionValue& value);  ///< nullptr for the tiers.
 
-  bool is_tier() const { return type == OptionType::budget || type == OptionType::devices; }
+  bool is_tier() const { return type == OptionType::budget || is_list(); }
+  bool is_list() const { return type == OptionType::devices || type == OptionType::gpus; }
 };
 
 std::span<const Option> option_table();

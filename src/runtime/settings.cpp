@@ -24,7 +24,7 @@ constexpr std::size_t kLongestText = std::size_t{64} << 10;
 constexpr std::ptrdiff_t kMostBrackets = 128;
 constexpr std::ptrdiff_t kMostDotsInLine = 64;
 
-constexpr std::array kKindsOfLater = {"numa", "gpu", "pmem", "s3"};
+constexpr std::array kKindsOfLater = {"numa", "pmem", "s3"};
 
 std::string shown(std::string_view text) {
   std::string out(text.substr(0, 48));
@@ -38,7 +38,7 @@ Result<const Option*> option_for(std::string_view key, std::string_view origin,
                                  const Settings& settings) {
   if (std::find(kKindsOfLater.begin(), kKindsOfLater.end(), key) != kKindsOfLater.end()) {
     return fail(Code::unsupported,
-                "{} ({:.80}): this build has no tier of that kind; it knows dram and nvme", key,
+                "{} ({:.80}): this build has no tier of that kind; it knows dram, gpu and nvme", key,
                 origin);
   }
   const Option* option = find_option(key);
@@ -89,7 +89,7 @@ Result<std::string> scalar_text(const toml::value& value, const std::string& ori
     default:
       return fail(Code::invalid_argument,
                   "{} ({:.80}): accepted are strings, whole numbers and booleans, and for nvme "
-                  "arrays of strings",
+                  "and gpu arrays of strings",
                   shown(key), origin);
   }
 }
@@ -97,7 +97,7 @@ Result<std::string> scalar_text(const toml::value& value, const std::string& ori
 Result<Setting> setting_from(const std::string& key, const toml::value& value, const Option& option,
                              const std::string& origin) {
   Setting setting{&option, {}, origin};
-  if (!value.is_array() || option.type != OptionType::devices) {
+  if (!value.is_array() || !option.is_list()) {
     auto text = scalar_text(value, origin, key);
     if (!text.ok()) {
       return std::move(text).status();
@@ -212,7 +212,7 @@ std::string first_line(const char* text) {
 }  // namespace
 
 Setting make_setting(const Option& option, std::string_view text, std::string_view origin) {
-  if (option.type == OptionType::devices) {
+  if (option.is_list()) {
     return {&option, split_devices(text), std::string(origin)};
   }
   return {&option, {std::string(trim(text))}, std::string(origin)};

@@ -47,7 +47,8 @@ static void create(void) {
   SAYS(TM_INVALID_ARGUMENT, "out", tm_context_create("dram=16M", NULL, NULL));
   SAYS(TM_INVALID_ARGUMENT, "dram", tm_context_create("dram=lots", NULL, &out));
   SAYS(TM_INVALID_ARGUMENT, "colour", tm_context_create("colour=red", NULL, &out));
-  SAYS(TM_UNSUPPORTED, "gpu", tm_context_create("gpu=0:1G", NULL, &out));
+  SAYS(TM_UNAVAILABLE, "gpu", tm_context_create("gpu=0:1G; gpu_driver=/no/libcuda.so", NULL, &out));
+  SAYS(TM_UNSUPPORTED, "numa", tm_context_create("numa=1:1G", NULL, &out));
   options.size = 0;
   SAYS(TM_INVALID_ARGUMENT, "size 0", tm_context_create("dram=16M", &options, &out));
   options.size = sizeof options - 8;
@@ -380,12 +381,14 @@ static void capabilities(void) {
   tm_capabilities caps = {.size = sizeof caps};
   OK(tm_caps(NULL, &caps));
   CHECK(caps.version == tm_version() && caps.spaces == 1 && caps.kinds_here == 0);
-  CHECK(caps.kinds_known == (1u << TM_HOST | 1u << TM_DRAM | 1u << TM_BLOCK));
+  CHECK(caps.kinds_known ==
+        (1u << TM_HOST | 1u << TM_DRAM | 1u << TM_GPU | 1u << TM_BLOCK));
   CHECK(caps.extent_smallest == 4096 && caps.extent_largest == 64 * MIB);
   CHECK((caps.flags & TM_CAN_CHECKSUM) != 0 && (caps.flags & TM_CAN_ADOPT_FILE) != 0);
   CHECK((caps.flags & (TM_CAN_MAP | TM_CAN_CUDA_STREAM)) == 0);
   OK(tm_caps(c, &caps));
-  CHECK(caps.kinds_here == caps.kinds_known && (caps.flags & TM_CAN_CHECKSUM) != 0);
+  CHECK(caps.kinds_here == (caps.kinds_known & ~(1u << TM_GPU)) && caps.spaces == 1 &&
+        (caps.flags & TM_CAN_CHECKSUM) != 0);
   tm_context* plain = NULL;
   OK(tm_context_create("dram=16M; nvme=off; checksum=off; extent=64K", NULL, &plain));
   OK(tm_caps(plain, &caps));

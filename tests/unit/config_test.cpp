@@ -116,6 +116,31 @@ TEST_F(ConfigTest, devices_with_sizes_make_a_hard_cap) {
   EXPECT_EQ(good("dram=1G; block=/data/a:100G").block.size(), 1U);
 }
 
+TEST_F(ConfigTest, gpus_are_read_in_every_accepted_spelling) {
+  const struct {
+    const char* value;
+    std::vector<GpuDevice> gpus;
+  } cases[] = {{"0:16G", {{0, 16 * kGiB}}},
+               {"0", {{0, 0}}},
+               {"1 : 2M, 0", {{1, 2 * kMiB}, {0, 0}}},
+               {"off", {}}};
+  for (const auto& each : cases) {
+    EXPECT_EQ(good(std::string("dram=1G; gpu=") + each.value).gpus, each.gpus) << each.value;
+  }
+  const std::string path = file("g.toml", "[tiers]\ndram = \"1G\"\ngpu = [\"0:1G\", \"1\"]\n");
+  EXPECT_EQ(good("", path.c_str()).gpus.size(), 2U);
+  EXPECT_TRUE(good("dram=1G").gpus.empty());
+}
+
+TEST_F(ConfigTest, gpus_that_cannot_be_are_refused) {
+  for (const char* value :
+       {"0:1M", "0:", ":1G", "x", "-1", "1024", "0,0", "0,1,2", "0:1G,off", ""}) {
+    EXPECT_TRUE(contains(refusal(std::string("dram=1G; gpu=") + value), "gpu")) << value;
+  }
+  EXPECT_TRUE(contains(refusal("dram=1G; gpu=0,1,0"), "gpu"));
+  EXPECT_TRUE(contains(refusal("dram=1G; gpu=0; fork=follow", Code::unsupported), "fork=follow"));
+}
+
 TEST_F(ConfigTest, directories_without_sizes_share_an_advisory_cap) {
   const std::string a = directory_ + "/a";
   const std::string b = directory_ + "/b";
@@ -209,10 +234,10 @@ TEST_F(ConfigTest, unknown_options_are_named_with_the_nearest_and_the_list) {
 }
 
 TEST_F(ConfigTest, kinds_of_tiers_that_this_build_lacks_are_unsupported) {
-  for (const char* spec : {"numa=1:8G", "gpu=0:16G", "pmem=/mnt/pm:32G", "s3=bucket/prefix"}) {
-    EXPECT_TRUE(contains(refusal(spec, Code::unsupported), "it knows dram and nvme")) << spec;
+  for (const char* spec : {"numa=1:8G", "pmem=/mnt/pm:32G", "s3=bucket/prefix"}) {
+    EXPECT_TRUE(contains(refusal(spec, Code::unsupported), "it knows dram, gpu and nvme")) << spec;
   }
-  const std::string path = file("t.toml", "[tiers]\ndram = \"1G\"\ngpu = \"0:16G\"\n");
+  const std::string path = file("t.toml", "[tiers]\ndram = \"1G\"\nnuma = \"0:16G\"\n");
   EXPECT_TRUE(contains(refusal("", Code::unsupported, path.c_str()), "t.toml, line 3"));
 }
 

@@ -1,0 +1,407 @@
+// Frames of a GPU's memory.
+#include "tier/gpu.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <functional>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+
+namespace tiermem {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+constexpr std::size_t kVictimsAtOnce = 64;
+
+}  // namespace
+
+std::uint64_t GpuTier::headroom(std::uint64_t total) {
+  return std::max(total / 20, std::min(512 * kMiB, total / 8));
+}
+
+Result<std::unique_ptr<GpuTier>> GpuTier::create(std::unique_ptr<CudaLane> lane,
+                                                 std::uint64_t budget) {
+  const CudaDeviceFacts& facts = lane->facts();
+  const std::uint64_t free = lane->free_at_start();
+  constexpr std::uint64_t kChunk = std::uint64_t{1} << kLog2Chunk;
+  if (facts.granularity == 0 || kChunk % facts.granularity != 0) {
+    return fail(Code::unsupported, "gpu {}: its memory comes in pieces of {}, not of 2 MiB",
+                facts.index, human_bytes(facts.granularity));
+  }
+  if (budget > facts.total) {
+    return fail(Code::invalid_argument, "gpu {}: a budget of {}; {:.60} has {}", facts.index,
+                human_bytes(budget), facts.name, human_bytes(facts.total));
+  }
+  if (budget == 0) {
+    budget = free - std::min(free, headroom(facts.total));
+  }
+  if (budget < kChunk) {
+    return fail(Code::no_capacity,
+                "gpu {}: {} of {} are free, which leaves tiermem less than 2 MiB; name a size, "
+                "such as gpu={}:1G, or free some",
+                facts.index, human_bytes(free), human_bytes(facts.total), facts.index);
+  }
+  return std::unique_ptr<GpuTier>(new GpuTier(std::move(lane), budget));
+}
+
+GpuTier::GpuTier(std::unique_ptr<CudaLane> lane, std::uint64_t budget) : lane_(std::move(lane)) {
+  books_.budget = budget;
+  for (unsigned log2 = kLog2Chunk; log2 <= kLog2Most; ++log2) {
+    const std::uint64_t bytes = std::uint64_t{1} << log2;
+    HomeOptions homes;
+    homes.memory = false;
+    size(log2).frames = std::make_unique<FramePool>(bytes, homes);
+    size(log2).chunks = std::make_unique<Chunk[]>(lane_->facts().total / bytes + 1);
+  }
+}
+
+GpuTier::~GpuTier() {
+  for (const Staging& each : staging_) {
+    if (each.state == Staging::State::locked) {
+      (void)lane_->call([&] {
+        return lane_->check(lane_->driver().cuMemHostUnregister(each.at), "cuMemHostUnregister");
+      });
+    }
+  }
+  for (unsigned log2 = kLog2Chunk; log2 <= kLog2Most; ++log2) {
+    const std::uint64_t bytes = std::uint64_t{1} << log2;
+    for (std::uint64_t i = 0; i <= lane_->facts().total / bytes; ++i) {
+      release_chunk(size(log2).chunks[i], bytes);
+    }
+  }
+}
+
+GpuCounters GpuTier::counters() const {
+  return {counts_.chunks_made,   counts_.chunks_released, counts_.bytes_in,      counts_.bytes_out,
+          counts_.bytes_cleared, counts_.locked_bytes,    counts_.pageable_bytes};
+}
+
+Place GpuTier::place() const {
+  return {Kind::gpu, static_cast<std::uint16_t>(lane_->facts().index)};
+}
+
+// Names of frames: six bits of size, the rest the number among those of the size.
+
+FrameId GpuTier::pack(unsigned log2, std::uint32_t index) {
+  return {std::uint64_t{log2} << 56 | index};
+}
+
+GpuTier::Parts GpuTier::unpack(FrameId frame) {
+  return {static_cast<unsigned>(frame.value >> 56), static_cast<std::uint32_t>(frame.value)};
+}
+
+// [mover] Frames and books.
+
+FrameId GpuTier::acquire_frame(const FrameRequest& request) {
+  if (!std::has_single_bit(request.bytes) || request.bytes < kSmallestExtent ||
+      request.bytes > kLargestExtent) {
+    return {};
+  }
+  const auto log2 = static_cast<unsigned>(std::bit_width(request.bytes) - 1);
+  const std::uint32_t index =
+      log2 < kLog2Chunk ? take_slab(log2, request.domain) : take(log2, request.domain);
+  return index == kNoFrame ? FrameId{} : pack(log2, index);
+}
+
+std::uint32_t GpuTier::take(unsigned log2, std::uint32_t domain) {
+  FramePool& from = *size(log2).frames;
+  const bool cached = from.coldest() != kNoFrame;
+  if ((cached ? books_.in_use : books_.used()) + from.bytes() > books_.budget) {
+    return kNoFrame;
+  }
+  const std::uint32_t index = cached ? from.take_cached(domain) : from.take_fresh(domain);
+  if (index != kNoFrame) {
+    books_.in_use += from.bytes();
+    books_.cached -= cached ? from.bytes() : 0;
+  }
+  return index;
+}
+
+std::uint32_t GpuTier::take_slab(unsigned log2, std::uint32_t domain) {
+  FramePool& chunks = *size(kLog2Chunk).frames;
+  if (slabs_[log2] == nullptr) {
+    slabs_[log2] = std::make_unique<SlabPool>(std::uint64_t{1} << log2, chunks);
+  }
+  std::uint32_t index = slabs_[log2]->take(domain);
+  if (index == kNoFrame) {
+    if (const std::uint32_t chunk = take(kLog2Chunk, domain); chunk != kNoFrame) {
+      slabs_[log2]->add(chunk);
+      index = slabs_[log2]->take(domain);
+    }
+  }
+  return index;
+}
+
+void GpuTier::return_frame(FrameId frame) {
+  const Parts parts = unpack(frame);
+  if (!is_slab(parts)) {
+    put_back(parts.log2, parts.index);
+  } else if (const std::uint32_t chunk = slab(parts).give_back(parts.index); chunk != kNoFrame) {
+    put_back(kLog2Chunk, chunk);
+  }
+}
+
+// With its memory for the next one; what is above a lowered budget is trimmed, as all that is
+// cached.
+void GpuTier::put_back(unsigned log2, std::uint32_t index) {
+  FramePool& to = *size(log2).frames;
+  books_.in_use -= to.bytes();
+  if (to.frame(index).pages) {
+    to.cache(index, ++clock_);
+    books_.cached += to.bytes();
+  } else {
+    to.give_back(index);
+  }
+}
+
+bool GpuTier::needs_populate(FrameId frame) const {
+  const Parts parts = unpack(frame);
+  if (is_slab(parts)) {
+    const SlabSlot& slot = slab(parts).slot(parts.index);
+    return !slab(parts).chunk(parts.index).pages.load() || slot.tag != slot.owner;
+  }
+  const Frame& held = size(parts.log2).frames->frame(parts.index);
+  return !held.pages || held.tag != held.owner;
+}
+
+std::uint64_t GpuTier::begin_trim(std::uint64_t bytes) {
+  std::uint64_t chosen = 0;
+  while (trimming_.size() < kVictimsAtOnce && chosen < bytes) {
+    unsigned coldest = 0;
+    std::uint64_t stamp = ~std::uint64_t{0};
+    for (unsigned log2 = kLog2Chunk; log2 <= kLog2Most; ++log2) {
+      const FramePool& pool = *size(log2).frames;
+      if (pool.coldest() != kNoFrame && pool.frame(pool.coldest()).stamp < stamp) {
+        stamp = pool.frame(pool.coldest()).stamp;
+        coldest = log2;
+      }
+    }
+    if (coldest == 0) {
+      break;
+    }
+    trimming_.push_back({coldest, size(coldest).frames->take_coldest()});
+    chosen += std::uint64_t{1} << coldest;
+  }
+  return chosen;
+}
+
+void GpuTier::run_trim() {
+  for (const Victim& victim : trimming_) {
+    release_chunk(size(victim.log2).chunks[victim.index], std::uint64_t{1} << victim.log2);
+  }
+}
+
+void GpuTier::finish_trim() {
+  for (const Victim& victim : trimming_) {
+    FramePool& pool = *size(victim.log2).frames;
+    pool.frame(victim.index).pages = false;
+    pool.give_back(victim.index);
+    books_.cached -= pool.bytes();
+  }
+  trimming_.clear();
+}
+
+// [hand] Memory.
+
+Status GpuTier::populate(FrameId id, bool clear_it, std::byte*) {
+  const Parts parts = unpack(id);
+  if (!is_slab(parts)) {
+    Frame& frame = size(parts.log2).frames->frame(parts.index);
+    const std::uint64_t bytes = std::uint64_t{1} << parts.log2;
+    if (!frame.pages) {
+      if (Status made = make_chunk(size(parts.log2).chunks[parts.index], bytes); !made.ok()) {
+        return made;
+      }
+      frame.pages = true;
+      frame.tag = kTagZero;
+    }
+    if (frame.tag != kTagZero && (clear_it || frame.tag != frame.owner)) {
+      if (Status cleared = clear(address(id), bytes); !cleared.ok()) {
+        return cleared;
+      }
+    }
+    frame.tag = frame.owner;
+    return {};
+  }
+  const SlabPool& of = slab(parts);
+  SlabChunk& chunk = of.chunk(parts.index);
+  if (!chunk.pages.load()) {
+    const std::lock_guard lock(slab_pages_mutex_);
+    if (!chunk.pages.load()) {
+      Status made = make_chunk(size(kLog2Chunk).chunks[of.chunk_of(parts.index)],
+                               std::uint64_t{1} << kLog2Chunk);
+      if (!made.ok()) {
+        return made;
+      }
+      chunk.pages.store(true);
+    }
+  }
+  SlabSlot& slot = of.slot(parts.index);
+  if (slot.tag != kTagZero && (clear_it || slot.tag != slot.owner)) {
+    if (Status cleared = clear(address(id), of.frame_bytes()); !cleared.ok()) {
+      return cleared;
+    }
+  }
+  slot.tag = slot.owner;
+  return {};
+}
+
+// Zeros: nothing promises what new memory of the driver's holds.
+Status GpuTier::make_chunk(Chunk& chunk, std::uint64_t bytes) {
+  assert(chunk.at == 0);
+  const CudaDriver& driver = lane_->driver();
+  Status status = lane_->call([&] {
+    cuda::AllocationProperties properties;
+    properties.location.id = static_cast<int>(lane_->facts().index);
+    const cuda::AccessDescription access{properties.location, cuda::kAccessReadWrite};
+    cuda::MemoryHandle handle = 0;
+    cuda::DevicePointer at = 0;
+    Status made = lane_->check(driver.cuMemCreate(&handle, bytes, &properties, 0),
+                               fmt::format("cuMemCreate of {}", human_bytes(bytes)));
+    if (!made.ok()) {
+      return made;
+    }
+    made = lane_->check(driver.cuMemAddressReserve(&at, bytes, bytes, 0, 0), "cuMemAddressReserve");
+    bool mapped = false;
+    if (made.ok()) {
+      made = lane_->check(driver.cuMemMap(at, bytes, 0, handle, 0), "cuMemMap");
+      mapped = made.ok();
+    }
+    if (made.ok()) {
+      made = lane_->check(driver.cuMemSetAccess(at, bytes, &access, 1), "cuMemSetAccess");
+    }
+    if (made.ok()) {
+      chunk = {at, handle};
+      return made;
+    }
+    if (mapped) {
+      (void)driver.cuMemUnmap(at, bytes);
+    }
+    if (at != 0) {
+      (void)driver.cuMemAddressFree(at, bytes);
+    }
+    (void)driver.cuMemRelease(handle);
+    return made;
+  });
+  if (status.ok()) {
+    counts_.chunks_made += 1;
+    status = clear(chunk.at, bytes);
+    if (!status.ok()) {
+      release_chunk(chunk, bytes);
+    }
+  }
+  return status;
+}
+
+void GpuTier::release_chunk(Chunk& chunk, std::uint64_t bytes) {
+  if (chunk.at == 0) {
+    return;
+  }
+  const CudaDriver& driver = lane_->driver();
+  const Status released = lane_->call([&] {
+    // All of them, whatever one says: the rest is to come back.
+    const cuda::Result results[] = {driver.cuMemUnmap(chunk.at, bytes),
+                                    driver.cuMemAddressFree(chunk.at, bytes),
+                                    driver.cuMemRelease(chunk.handle)};
+    for (const cuda::Result result : results) {
+      if (Status status = lane_->check(result, "giving memory back"); !status.ok()) {
+        return status;
+      }
+    }
+    return Status();
+  });
+  if (!released.ok()) {
+    log_warn("{}", released.message());
+  }
+  chunk = {};
+  counts_.chunks_released += 1;
+}
+
+Status GpuTier::clear(cuda::DevicePointer at, std::uint64_t bytes) {
+  counts_.bytes_cleared += bytes;
+  return lane_->clear(at, bytes);
+}
+
+// Windows: none yet.
+
+Result<std::byte*> GpuTier::reserve_window(std::uint64_t, std::uint64_t, bool) {
+  return fail(Code::unsupported, "gpu {}: its memory has no windows", lane_->facts().index);
+}
+
+Status GpuTier::map(FrameId, std::byte* at, Mechanism& used) {
+  assert(at == nullptr);
+  used = Mechanism::in_place;
+  return at == nullptr ? Status() : Status(Code::internal);
+}
+
+Status GpuTier::unmap(FrameId, std::byte* at) {
+  assert(at == nullptr);
+  return at == nullptr ? Status() : Status(Code::internal);
+}
+
+cuda::DevicePointer GpuTier::address(FrameId frame) const {
+  const Parts parts = unpack(frame);
+  if (!is_slab(parts)) {
+    return size(parts.log2).chunks[parts.index].at;
+  }
+  const SlabPool& of = slab(parts);
+  const std::uint64_t frames = (std::uint64_t{1} << kLog2Chunk) / of.frame_bytes();
+  return size(kLog2Chunk).chunks[of.chunk_of(parts.index)].at +
+         parts.index % frames * of.frame_bytes();
+}
+
+std::byte* GpuTier::landing(FrameId frame, std::byte*) const {
+  return reinterpret_cast<std::byte*>(address(frame));  // NOLINT: a number to the host.
+}
+
+// [hand] Copies.
+
+Status GpuTier::copy_in(FrameId to, const std::byte* from, std::uint64_t bytes) {
+  lock_pages(from, bytes);
+  counts_.bytes_in += bytes;
+  return lane_->copy_in(address(to), from, bytes);
+}
+
+Status GpuTier::copy_out(std::byte* to, FrameId from, std::uint64_t bytes) {
+  lock_pages(to, bytes);
+  counts_.bytes_out += bytes;
+  return lane_->copy_out(to, address(from), bytes);
+}
+
+void GpuTier::add_staging(std::byte* at, std::uint64_t bytes) {
+  staging_.push_back({at, bytes, Staging::State::fresh});
+}
+
+// Of staging, all of the piece it is in, once. Refused (a limit of the driver's or of the system's)
+// it goes on as other memory does: the driver copies it through its own.
+void GpuTier::lock_pages(const std::byte* at, std::uint64_t bytes) {
+  const std::lock_guard lock(staging_mutex_);
+  const auto piece = std::find_if(staging_.begin(), staging_.end(), [&](const Staging& each) {
+    return at >= each.at && at + bytes <= each.at + each.bytes;
+  });
+  if (piece == staging_.end() || piece->state == Staging::State::refused) {
+    counts_.pageable_bytes += bytes;
+    return;
+  }
+  if (piece->state == Staging::State::locked) {
+    return;
+  }
+  const Status locked = lane_->call([&] {
+    return lane_->check(
+        lane_->driver().cuMemHostRegister(piece->at, piece->bytes, cuda::kHostRegisterPortable),
+        fmt::format("page-locking {}", human_bytes(piece->bytes)));
+  });
+  if (locked.ok()) {
+    piece->state = Staging::State::locked;
+    counts_.locked_bytes += piece->bytes;
+    return;
+  }
+  piece->state = Staging::State::refused;
+  counts_.pageable_bytes += bytes;
+  log_warn("{}; copies take the slower way", locked.message());
+}
+
+}  // namespace tiermem
