@@ -92,12 +92,18 @@ std::int64_t Mover::step(std::int64_t now) {
   if (stuck_until_ > now && (!room_queue_.empty() || budget_request_ != nullptr)) {
     next = std::min(next, stuck_until_);
   }
+  for (const Space& space : spaces_) {
+    if (space.short_until > now && (!room_queue_.empty() || !pin_waiters_.empty())) {
+      next = std::min(next, space.short_until);
+    }
+  }
   return next;
 }
 
 // What requests can do now.
 void Mover::decide() {
   restore_landings();
+  end_shortages();
   for (int round = 0; round < 2; ++round) {
     retry_pin_waiters();
     serve_recopies();
@@ -257,7 +263,10 @@ void Mover::admit(Request& request) {
         return;
       }
       budget_space_ = space_of(request.tier);
-      budget_before_ = spaces_[budget_space_].tier->books().budget;
+      budget_before_ = spaces_[budget_space_].short_until != 0
+                           ? spaces_[budget_space_].whole_budget
+                           : spaces_[budget_space_].tier->books().budget;
+      spaces_[budget_space_].short_until = 0;
       spaces_[budget_space_].tier->set_budget(request.value);
       limit_spares();
       budget_request_ = &request;

@@ -195,6 +195,8 @@ class Mover {
   bool reclaim_spare();
   void limit_spares();
   void serve_budget();
+  void make_do(Space& space, std::uint64_t bytes, const Status& shortage);
+  void end_shortages();
   Status no_room(const Request* request, unsigned space, std::uint64_t needed);
   bool nothing_will_change() const;
   bool any_pin() const;
@@ -398,6 +400,11 @@ class Mover {
     std::array<std::uint64_t, 64> gaps{};
     bool evicted_at_once = false;  // Frames were given back in this step by looking for victims.
     std::uint64_t unused_prefetched = 0;  // Bytes fetched ahead and not acquired since.
+    // A device whose driver had no memory where the budget had some (others took it): until then
+    // it makes do with what it has.
+    std::int64_t short_until = 0;    // 0: it is not short.
+    std::uint64_t whole_budget = 0;  // To go back to.
+    ErrorInfo shortage{};
     bool trimming = false;
     bool searching = false;  // Victims were looked for to meet a request.
     Job trim;

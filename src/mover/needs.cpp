@@ -199,6 +199,7 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
         return Arm::ready;
       }
       note_shortage(need.space, bytes);
+      request.short_of_room = true;
       look_again_ = look_again_ || (space.freeing == 0 && !space.recency.exhausted());
       return Arm::wait_pins;
     }

@@ -255,6 +255,12 @@ void Mover::publish(Transfer& transfer) {
 }
 
 void Mover::promote_failed(Transfer& transfer, Status status) {
+  if (transfer.space != kHost && (transfer.job.steps & kPopulate) != 0 &&
+      status.code() == Code::no_capacity) {
+    make_do(spaces_[transfer.space], bytes_of(transfer.ref), status);
+    undo_promote(transfer, nullptr);  // Who waits for it looks for room again.
+    return;
+  }
   ++stats_.io_errors;
   undo_promote(transfer, &status);
 }

@@ -374,6 +374,28 @@ void Mover::serve_budget() {
   complete(request, {});
 }
 
+// The memory that a frame of so many bytes was to have is somebody else's: room is made among what
+// the space has. Now and then it is seen whether there is more.
+void Mover::make_do(Space& space, std::uint64_t bytes, const Status& shortage) {
+  constexpr std::int64_t kRetryNs = 1'000'000'000;
+  const FrameBooks books = space.tier->books();
+  if (space.short_until == 0) {
+    space.whole_budget = books.budget;
+  }
+  space.short_until = now_ + kRetryNs;
+  space.shortage = shortage.info() != nullptr ? *shortage.info() : ErrorInfo{};
+  space.tier->set_budget(std::min(books.budget, books.used() - std::min(books.used(), bytes)));
+}
+
+void Mover::end_shortages() {
+  for (Space& space : spaces_) {
+    if (space.short_until != 0 && now_ >= space.short_until) {
+      space.short_until = 0;
+      space.tier->set_budget(space.whole_budget);
+    }
+  }
+}
+
 // Nothing under way, no pin whose fall could help, and no write to be tried again: not where there
 // is no slot to write to, nor after many failures in a row.
 bool Mover::nothing_will_change() const {
@@ -439,6 +461,13 @@ Status Mover::no_room(const Request* request, unsigned space, std::uint64_t need
   if (most > 0) {
     text += fmt::format(", most by '{}' for {:.1f} s", info.holder,
                         static_cast<double>(std::max<std::int64_t>(0, now_ - since)) / 1e9);
+  }
+  if (spaces_[space].short_until != 0) {
+    text += fmt::format("; {}; release views, or free memory of the device",
+                        spaces_[space].shortage.text);
+    info.native = spaces_[space].shortage.native;
+    set_text(info.text, text);
+    return Status(info);
   }
   if (block_ == nullptr) {
     text += "; there is no block tier to write to";

@@ -349,22 +349,47 @@ TEST_F(GpuContext, what_has_no_address_there_is_refused) {
 
 // What the driver refuses, and loses.
 
-TEST_F(GpuContext, memory_that_others_took_is_no_capacity_and_comes_back) {
+TEST_F(GpuContext, where_others_took_the_memory_it_makes_do_with_what_it_has) {
   open("0:64M");
   const Program program;
   fake_cuda().set_taken(0, 252 * kMiB);
-  program.put(on_gpu(add(kChunk), kDiscard), 1);
-  program.put(on_gpu(add(kChunk), kDiscard), 2);
-  host_puts(add(kChunk), 3);
-  auto refused = buffers[2].acquire_on(kGpu, kRead, 0, 0, Timeout::seconds(2));
-  EXPECT_EQ(refused.code(), Code::no_capacity) << refused.message();
-  EXPECT_NE(std::string(refused.message()).find("CUDA_ERROR_OUT_OF_MEMORY"), std::string::npos)
-      << refused.message();
-  EXPECT_TRUE(host_holds(buffers[2], 3));
+  for (std::uint64_t i = 0; i < 6; ++i) {
+    program.put(on_gpu(add(kChunk), kDiscard), i);
+    EXPECT_LE(fake_cuda().live().device_bytes, 4 * kMiB);
+  }
+  EXPECT_EQ(context->stats().gpu_budget, 4 * kMiB);
+  for (std::uint64_t i = 0; i < 6; ++i) {
+    EXPECT_TRUE(program.holds(on_gpu(buffers[i], kRead), i)) << i;
+  }
   fake_cuda().set_taken(0, 0);
+  ::usleep(1'100'000);
+  std::vector<View> held;
+  for (std::uint64_t i = 0; i < 6; ++i) {
+    held.push_back(on_gpu(buffers[i], kRead));
+    EXPECT_TRUE(program.holds(held.back(), i)) << i;
+  }
+  EXPECT_EQ(context->stats().gpu_budget, 64 * kMiB);
+}
+
+TEST_F(GpuContext, memory_that_others_took_while_all_is_held_is_no_capacity) {
+  open("0:64M");
+  const Program program;
+  fake_cuda().set_taken(0, 252 * kMiB);
+  host_puts(add(kChunk), 1);
+  host_puts(add(kChunk), 2);
+  host_puts(add(kChunk), 3);
+  {
+    const View first = on_gpu(buffers[0], kRead), second = on_gpu(buffers[1], kRead);
+    const auto refused = buffers[2].acquire_on(kGpu, kRead, 0, 0, Timeout::milliseconds(500));
+    EXPECT_EQ(refused.code(), Code::no_capacity) << refused.message();
+    EXPECT_NE(std::string(refused.message()).find("CUDA_ERROR_OUT_OF_MEMORY"), std::string::npos)
+        << refused.message();
+    EXPECT_TRUE(program.holds(first, 1) && program.holds(second, 2));
+  }
+  EXPECT_TRUE(host_holds(buffers[2], 3));
   EXPECT_TRUE(program.holds(on_gpu(buffers[2], kRead), 3));
-  EXPECT_TRUE(program.holds(on_gpu(buffers[0], kRead), 1));
-  EXPECT_TRUE(program.holds(on_gpu(buffers[1], kRead), 2));
+  ASSERT_TRUE(context->set_budget(kGpu, 32 * kMiB, kSoon).ok());
+  EXPECT_EQ(context->stats().gpu_budget, 32 * kMiB);
 }
 
 TEST_F(GpuContext, each_step_of_making_memory_may_fail_and_leaves_nothing) {
