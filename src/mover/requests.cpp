@@ -289,6 +289,7 @@ bool Mover::stop_waiting(Request& request, std::uint32_t index) {
     return false;
   }
   request.needs[index].waiting = false;
+  request.needs[index].waits_for_pins = false;
   --request.pending;
   return true;
 }
