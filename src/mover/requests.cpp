@@ -327,6 +327,7 @@ void Mover::fail_request(Request& request, Status status) {
   if (&request == budget_request_) {
     budget_request_ = nullptr;
     spaces_[budget_space_].tier->set_budget(budget_before_);
+    spaces_[budget_space_].short_until = 0;  // Its budget to go back to would be the refused one.
     limit_spares();
   }
   unpark(request);
