@@ -225,12 +225,12 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
 bool Mover::touches_end(ExtentRef ref) const {
   std::uint32_t touches = 0;
   for (const Request* request : active_) {
-    const bool touch = request->want == Want::acquire && request->views == nullptr &&
-                       request->needs.size() == 1 && request->needs[0].ref == ref &&
-                       request->needs[0].held;
-    const bool next =
-        request->state == Request::State::loading && !request->needs[0].waits_for_pins;
-    touches += touch && (next || ready(request->needs[0])) ? 1 : 0;
+    if (request->want != Want::acquire || request->views != nullptr || request->needs.size() != 1) {
+      continue;
+    }
+    const Need& need = request->needs[0];
+    const bool next = request->state == Request::State::loading && !need.waits_for_pins;
+    touches += need.ref == ref && need.held && (next || ready(need)) ? 1 : 0;
   }
   return touches == residency_.extents.at(ref).holds;
 }
