@@ -91,7 +91,6 @@ void Mover::arm(Request& request, std::uint32_t index) {
   if (resting_ && !(comes && ready(need))) {
     ++request.pending;
     need.waiting = true;
-    need.waits_for_pins = true;
     pin_waiters_.emplace_back(&request, index);  // Looked at again after the fork.
     return;
   }
@@ -106,7 +105,6 @@ void Mover::arm(Request& request, std::uint32_t index) {
   }
   ++request.pending;
   need.waiting = true;
-  need.waits_for_pins = result == Arm::wait_pins;
   if (result == Arm::wait_transfer) {
     wait_for(request, index, need.ref);
   } else if (result == Arm::wait_pins) {
@@ -218,19 +216,14 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   return ready(need) ? Arm::ready : Arm::wait_transfer;
 }
 
-// The extent is held by touches only, and they end by themselves: what they wait for is there (the
-// toucher went on already, and its request ends with this step), or they are looked at next, after
-// a transfer that just ended. Those that wait for room or for pins may wait for a view of whoever
-// evicts.
+// The extent is held by touches only, and all that they wait for is there: the toucher went on
+// already, and its request ends with this step. Others may wait for a view of whoever evicts.
 bool Mover::touches_end(ExtentRef ref) const {
   std::uint32_t touches = 0;
   for (const Request* request : active_) {
-    if (request->want != Want::acquire || request->views != nullptr || request->needs.size() != 1) {
-      continue;
-    }
-    const Need& need = request->needs[0];
-    const bool next = request->state == Request::State::loading && !need.waits_for_pins;
-    touches += need.ref == ref && need.held && (next || ready(need)) ? 1 : 0;
+    const bool touch = request->want == Want::acquire && request->views == nullptr &&
+                       request->needs.size() == 1 && request->needs[0].ref == ref;
+    touches += touch && request->needs[0].held && ready(request->needs[0]) ? 1 : 0;
   }
   return touches == residency_.extents.at(ref).holds;
 }

@@ -38,8 +38,7 @@ struct Need {
   bool held : 1 = false;     ///< Counted in Extent::holds.
   bool waiting : 1 =
       false;  ///< In the extent's list of waiters, or among those that wait for pins.
-  bool waits_for_pins : 1 = false;  ///< And not for a transfer, whose end is sure.
-  bool changes : 1 = false;         ///< A touch that writes.
+  bool changes : 1 = false;  ///< A touch that writes.
   bool planned : 1 = false;  ///< `part` is what room is for.
   bool charged : 1 = false;  ///< Room for `part` is reserved in the extent's own frame.
   PageMask pages = 0;        ///< The pages that are wanted; 0: all.

@@ -289,7 +289,6 @@ bool Mover::stop_waiting(Request& request, std::uint32_t index) {
     return false;
   }
   request.needs[index].waiting = false;
-  request.needs[index].waits_for_pins = false;
   --request.pending;
   return true;
 }

@@ -276,15 +276,19 @@ TEST_P(MappedSizes, a_running_writer_loses_no_write) {
       ++rounds;
     }
   });
+  int left = 0;
   for (int i = 0; i < 150 || rounds.load() < 3; ++i) {
     if (i >= 150) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));  // It began late.
     }
     const Status status = i % 3 == 2 ? buffer.advise(Advice::cold) : buffer.evict();
-    EXPECT_TRUE(status.ok()) << status.message();
+    // Busy: a touch was on its way in that very moment.
+    EXPECT_TRUE(status.ok() || status.code() == Code::busy) << status.message();
+    left += status.ok() ? 1 : 0;
   }
   stop = true;
   writer.join();
+  EXPECT_GT(left, 0);
   std::uint64_t bad = 0;
   for (std::size_t i = 0; i < all.size(); i += 256) {
     bad += all[i] != rounds ? 1 : 0;
