@@ -183,7 +183,7 @@ std::size_t Recency::choose(std::uint64_t bytes_needed, unsigned limit, Probe&& 
                             Vector<Victim>& out) {
   Search search{bytes_needed, room_for(out, limit), 0, out};
   const unsigned looks = search.limit + 64;
-  exhausted_ = false;
+  exhausted_ = lists_.size() == 0;  // Nothing ever came: there is nobody to ask.
   expire(64);
   settle(probe, looks);
   search.looks = looks;

@@ -119,6 +119,13 @@ TEST(Recency, fresh_bytes_leave_when_nothing_else_can_move) {
   EXPECT_TRUE(memory.recency.exhausted());
 }
 
+// As of a device that holds nothing while somebody waits for room in it.
+TEST(Recency, where_nothing_ever_came_nothing_can_move) {
+  Memory memory(0);
+  EXPECT_TRUE(memory.choose(8).empty());
+  EXPECT_TRUE(memory.recency.exhausted());
+}
+
 TEST(Recency, pinned_extents_are_never_chosen_and_looking_is_bounded) {
   Memory memory(5000);
   memory.insert_range(0, 5000);
