@@ -31,7 +31,6 @@ class Program:
     about: str
     prepare: Callable  # (folder): makes the input, once. Raises Skip.
     run: Callable      # (session, folder): runs it, and returns the digest of its output.
-    large: bool = False  # Much to install: only with --all.
 
 
 def tool(*names):
@@ -259,8 +258,7 @@ PROGRAMS = [
             job(["{folder}/venv/bin/python", "{jobs}/arrays.py"],
                 environment={"OPENBLAS_NUM_THREADS": "2"})),
     Program("torch", "PyTorch: training steps on the processor", prepare_torch,
-            job(["/usr/bin/python3", "{jobs}/train.py"], environment={"OMP_NUM_THREADS": "2"}),
-            large=True),
+            job(["/usr/bin/python3", "{jobs}/train.py"], environment={"OMP_NUM_THREADS": "2"})),
     Program("llama", "llama.cpp: a language model generates, its file read and not mapped",
             prepare_llama, run_llama),
     Program("g++", "g++: a file with many templates", prepare_cxx,
