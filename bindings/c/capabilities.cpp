@@ -17,6 +17,7 @@ constexpr std::uint32_t bit(int kind) {
 void describe(Context::Impl& impl, tm_capabilities& caps) {
   caps.kinds_here = bit(TM_HOST) | bit(TM_DRAM) | (impl.block() != nullptr ? bit(TM_BLOCK) : 0) |
                     (impl.gpus().empty() ? 0 : bit(TM_GPU));
+  caps.flags |= impl.gpus().empty() ? 0 : std::uint64_t{TM_CAN_CUDA_STREAM};
   caps.spaces = 1 + static_cast<std::uint32_t>(impl.gpus().size());
   caps.extent_default = impl.config.extent;
   if (!impl.config.checksum) {

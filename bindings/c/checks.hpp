@@ -43,13 +43,6 @@ inline tm_status check_list(const char* call, const void* context, const void* l
                   "{}: the reserved field of the stream is {}; it must be 0", call,
                   stream.reserved);
   }
-  if (stream.kind == TM_STREAM_CUDA) {
-    return refuse(
-        Code::unsupported,
-        "{}: this version orders nothing on CUDA streams; wait for the stream yourself and "
-        "use TM_HOST_ORDER",
-        call);
-  }
   if (stream.kind != TM_STREAM_HOST) {
     return refuse(Code::invalid_argument,
                   "{}: stream kind {}; accepted are TM_STREAM_HOST (0) and TM_STREAM_CUDA (1)",
@@ -59,16 +52,14 @@ inline tm_status check_list(const char* call, const void* context, const void* l
                 "{}: a TM_STREAM_HOST stream has no handle; it must be NULL", call);
 }
 
-/// Only the calling thread's order exists in this version.
 inline bool is_host_order(tm_stream stream) noexcept {
   return (stream.kind | stream.reserved) == 0 && stream.handle == nullptr;
 }
 
+/// Whether the context has a GPU for it is the context's to say.
 inline tm_status check_stream(const char* call, tm_stream stream) noexcept {
-  if (!is_host_order(stream)) [[unlikely]] {
-    return refuse_stream(call, stream);
-  }
-  return TM_OK;
+  const bool cuda = stream.kind == TM_STREAM_CUDA && stream.reserved == 0;
+  return cuda || is_host_order(stream) ? TM_OK : refuse_stream(call, stream);
 }
 
 /// A place that exists in this version. Whether this context has it is the context's to say.

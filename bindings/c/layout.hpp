@@ -47,6 +47,9 @@ static_assert(TM_DISCARD == number(kDiscard));
 static_assert(TM_DROPPABLE == number(kDroppable) && TM_KEEP_ON_FREE == number(kKeepOnFree));
 static_assert(TM_NO_CHECKSUM == number(kNoChecksum) && TM_ISOLATED == number(kIsolated));
 
+static_assert(TM_STREAM_HOST == number(StreamOrder::kHost));
+static_assert(TM_STREAM_CUDA == number(StreamOrder::kCuda));
+
 static_assert(TM_ADVICE_NORMAL == number(Advice::normal));
 static_assert(TM_READ_MOSTLY == number(Advice::read_mostly));
 static_assert(TM_WILL_NEED == number(Advice::will_need));
@@ -116,6 +119,9 @@ inline std::span<ViewRecord> views(tm_view* list, std::size_t n) noexcept {
 }
 inline std::span<const ViewRecord> views(const tm_view* list, std::size_t n) noexcept {
   return {reinterpret_cast<const ViewRecord*>(list), n};
+}
+inline StreamOrder order(tm_stream c) noexcept {
+  return {c.kind, c.reserved, c.handle};
 }
 inline Place place(tm_place c) noexcept {
   return {static_cast<Kind>(c.kind), c.index};

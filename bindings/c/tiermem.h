@@ -88,8 +88,8 @@ enum {
   TM_REMOTE   /**< An object store. Not in this version. */
 };
 
-/** Whose order of work a view follows. In this version the calling thread's only:
- *  #TM_HOST_ORDER; CUDA streams are answered with #TM_UNSUPPORTED. */
+/** Whose order of work an acquire or a release follows: the calling thread's, #TM_HOST_ORDER, or
+ *  that of a CUDA stream, in a context with a GPU (#TM_CAN_CUDA_STREAM). */
 typedef struct tm_stream {
   uint32_t kind;     /**< #TM_STREAM_HOST or #TM_STREAM_CUDA. */
   uint32_t reserved; /**< 0. */
@@ -99,7 +99,7 @@ typedef struct tm_stream {
 
 enum {
   TM_STREAM_HOST = 0, /**< The calling thread. */
-  TM_STREAM_CUDA = 1  /**< A CUDA stream. Not in this version. */
+  TM_STREAM_CUDA = 1  /**< A CUDA stream, of the primary context of a GPU of the context. */
 };
 
 /** The order of the calling thread. */
@@ -340,9 +340,14 @@ TIERMEM_API tm_status tm_usable_size(tm_context* context, const void* pointer, u
  * two callers never wait for each other's half. `out` has room for `n` views, in the list's order.
  * Views are pins, not locks: several threads may hold the same bytes, as with plain memory.
  *
+ * With a CUDA stream the views are for what the stream is given from then on: the newest bytes are
+ * there for it, and here and now they are, too. What the program's streams do with the same bytes
+ * among themselves is the program's to order.
+ *
  * Errors: #TM_INVALID_ARGUMENT, #TM_STALE_HANDLE; #TM_BUSY if the timeout is 0 and something must
  * be brought first; #TM_NO_CAPACITY or #TM_TIMED_OUT at the latest when the time is over;
- * #TM_UNSUPPORTED for a CUDA stream; #TM_UNAVAILABLE for a place that the context lacks;
+ * #TM_UNSUPPORTED for a CUDA stream that is being captured, or in a context without a GPU, and
+ * #TM_INVALID_ARGUMENT for one that is of no GPU of it; #TM_UNAVAILABLE for a place that it lacks;
  * #TM_IO_ERROR, #TM_DISCARDED, #TM_LOST, #TM_SHUT_DOWN.
  */
 TIERMEM_API tm_status tm_acquire(tm_context* context, const tm_access* list, size_t n,
@@ -359,9 +364,14 @@ TIERMEM_API tm_status tm_acquire_async(tm_context* context, const tm_access* lis
                                        tm_stream stream, tm_view* out_views, tm_op* out);
 
 /**
- * Ends views, which any thread may do. `after`: #TM_HOST_ORDER. Views that are held are
- * released even when others of the list are not: then the answer is #TM_INVALID_ARGUMENT, for a
- * view that was released before or never given out.
+ * Ends views, which any thread may do. Views that are held are released even when others of the
+ * list are not: then the answer is #TM_INVALID_ARGUMENT, for a view that was released before or
+ * never given out.
+ *
+ * `after`, where it is a CUDA stream: the views are ended, and what they pin is moved, given up, or
+ * read by others once the stream has done all that it was given so far. One event is recorded, and
+ * nobody waits. Errors: those that tm_acquire() names for a stream, and of the driver's; then all
+ * views are held as before.
  */
 TIERMEM_API tm_status tm_release(tm_context* context, const tm_view* views, size_t n,
                                  tm_stream after);
@@ -522,7 +532,7 @@ enum {
   TM_CAN_CHECKSUM = 1,    /**< Block tiers have checksums; with a context: they are on. */
   TM_CAN_ADOPT_FILE = 2,  /**< tm_adopt_file(). */
   TM_CAN_MAP = 4,         /**< With a context: #TM_MAPPED. */
-  TM_CAN_CUDA_STREAM = 8, /**< #TM_STREAM_CUDA. */
+  TM_CAN_CUDA_STREAM = 8, /**< With a context: #TM_STREAM_CUDA, it has a GPU. */
   TM_CAN_IO_URING = 16,   /**< With a context: it uses io_uring. */
   TM_CAN_HUGE_PAGES = 32, /**< With a context: it gets huge pages. */
   TM_CAN_MOVE_PAGES = 64, /**< With a context: extents enter windows without a copy. */

@@ -12,9 +12,10 @@ namespace {
 
 // Not part of tm_acquire: one range needs neither this code nor its stack.
 [[gnu::noinline]] Status acquire_several(tm_context& context, const tm_access* list, std::size_t n,
-                                         Timeout timeout, tm_view* out) {
+                                         tm_stream stream, Timeout timeout, tm_view* out) {
   ViewScratch scratch(context.scratch, n);
-  Status status = context.context->acquire(accesses(list, n), timeout, scratch.views());
+  Status status =
+      context.context->acquire(accesses(list, n), timeout, scratch.views(), order(stream));
   if (status.ok()) {
     std::memcpy(out, scratch.views().data(), n * sizeof(tm_view));
   }
@@ -41,8 +42,9 @@ extern "C" tm_status tm_acquire(tm_context* context, const tm_access* list, size
   }
   return guarded([&]() -> Status {
     // One range writes its view only when it is pinned.
-    return n == 1 ? context->context->acquire(accesses(list, 1), {timeout_ns}, views(out, 1))
-                  : acquire_several(*context, list, n, {timeout_ns}, out);
+    return n == 1 ? context->context->acquire(accesses(list, 1), {timeout_ns}, views(out, 1),
+                                              order(stream))
+                  : acquire_several(*context, list, n, stream, {timeout_ns}, out);
   });
 }
 
@@ -58,7 +60,7 @@ extern "C" tm_status tm_release(tm_context* context, const tm_view* list, size_t
   if (tm_status bad = check_stream("release", after)) [[unlikely]] {
     return bad;
   }
-  return guarded([&] { return context->context->release(views(list, n)); });
+  return guarded([&] { return context->context->release(views(list, n), order(after)); });
 }
 
 extern "C" tm_status tm_acquire_async(tm_context* context, const tm_access* list, size_t n,
@@ -81,7 +83,8 @@ extern "C" tm_status tm_acquire_async(tm_context* context, const tm_access* list
     if (!status.ok()) {
       return status;
     }
-    Result<Op> op = context->context->acquire_async(accesses(list, n), views(out_views, n));
+    Result<Op> op =
+        context->context->acquire_async(accesses(list, n), views(out_views, n), order(stream));
     if (!op.ok()) {
       return std::move(op).status();
     }

@@ -62,21 +62,35 @@ class TIERMEM_API Context {
   bool end_view(const ViewRecord& view) noexcept;
   /// All ranges or none: room for all is reserved before the first is pinned. One ViewRecord per
   /// range.
-  Status acquire(std::span<const Access> list, Timeout timeout, std::span<ViewRecord> views) {
-    if (list.size() == 1 && !views.empty() && hit(list[0], views[0])) [[likely]] {
+  ///
+  /// `order`: for work on that stream. The views are there for what it is given from then on; here
+  /// and now they are, too. unsupported while the stream is being captured, and in a context
+  /// without a GPU; invalid_argument for a stream that is of no GPU of the context.
+  Status acquire(std::span<const Access> list, Timeout timeout, std::span<ViewRecord> views,
+                 const StreamOrder& order = {}) {
+    if (list.size() == 1 && !views.empty() && order.is_host() && hit(list[0], views[0]))
+        [[likely]] {
       return {};
     }
-    return acquire_list(list, timeout, views);
+    return acquire_list(list, timeout, views, order);
   }
   /// Errors: invalid_argument for a view that is not held (released twice, or forged).
-  Status release(std::span<const ViewRecord> views) {
-    if (views.size() == 1 && end_view(views[0])) [[likely]] {
+  ///
+  /// `after`: once the stream has done all that it was given so far. Nobody waits: the bytes are
+  /// read by others, moved and given up only then, while these views are no longer held. Errors
+  /// besides: those of acquire; then all are held as before.
+  Status release(std::span<const ViewRecord> views, const StreamOrder& after = {}) {
+    if (views.size() == 1 && after.is_host() && end_view(views[0])) [[likely]] {
       return {};
     }
-    return release_list(views);
+    return release_list(views, after);
   }
+  /// For destructors: what cannot be released stays held until the context is closed by force, and
+  /// the log says why.
+  void drop_view(const ViewRecord& view, const StreamOrder& after) noexcept;
   /// As acquire; `views` must stay valid until the operation completed, and is filled by then.
-  Result<Op> acquire_async(std::span<const Access> list, std::span<ViewRecord> views);
+  Result<Op> acquire_async(std::span<const Access> list, std::span<ViewRecord> views,
+                           const StreamOrder& order = {});
   /// Promotes before it is asked for. Fails only for bad arguments; `op`, if given, completes when
   /// the ranges are resident or were given up.
   Status prefetch(std::span<const Access> list, std::uint64_t next_use = 0, Op* op = nullptr);
@@ -153,17 +167,21 @@ class TIERMEM_API Context {
 
  private:
   explicit Context(std::unique_ptr<Impl> impl) noexcept;
-  Status acquire_list(std::span<const Access> list, Timeout timeout, std::span<ViewRecord> views);
-  Status release_list(std::span<const ViewRecord> views);
+  Status acquire_list(std::span<const Access> list, Timeout timeout, std::span<ViewRecord> views,
+                      const StreamOrder& order);
+  Status release_list(std::span<const ViewRecord> views, const StreamOrder& after);
   std::unique_ptr<Impl> impl_;
 };
 
-/// A held view. Releases itself; movable to another thread.
+/// A held view. Releases itself, after the stream for whose work it was acquired; movable to
+/// another thread.
 class View {
  public:
   View() = default;
-  View(Context& context, const ViewRecord& record) : context_(&context), record_(record) {}
-  View(View&& other) noexcept : context_(other.context_), record_(other.record_) {
+  View(Context& context, const ViewRecord& record, const StreamOrder& order = {})
+      : context_(&context), record_(record), order_(order) {}
+  View(View&& other) noexcept
+      : context_(other.context_), record_(other.record_), order_(other.order_) {
     other.context_ = nullptr;
   }
   View& operator=(View&& other) noexcept {
@@ -171,6 +189,7 @@ class View {
       release();
       context_ = other.context_;
       record_ = other.record_;
+      order_ = other.order_;
       other.context_ = nullptr;
     }
     return *this;
@@ -187,14 +206,25 @@ class View {
   explicit operator bool() const noexcept { return context_ != nullptr; }
   void release() noexcept {
     if (context_ != nullptr) {
-      (void)context_->release({&record_, 1});
+      if (order_.is_host()) [[likely]] {
+        (void)context_->end_view(record_);
+      } else {
+        context_->drop_view(record_, order_);
+      }
       context_ = nullptr;
     }
+  }
+  /// After another stream, or (StreamOrder{}) now. With an error it is held as before.
+  Status release_after(const StreamOrder& after) {
+    Status status = context_ != nullptr ? context_->release({&record_, 1}, after) : Status();
+    context_ = status.ok() ? nullptr : context_;
+    return status;
   }
 
  private:
   Context* context_ = nullptr;
   ViewRecord record_{};
+  StreamOrder order_{};
 };
 
 /// An operation under way. Destroying it waits for its end, so that views are never filled behind
@@ -294,18 +324,24 @@ class Buffer {
   }
   /// As acquire, in the memory of a GPU of the context: `{Kind::gpu, 0}`. The view's data() is a
   /// device address, for kernels and copies, and nothing that the host may touch; the newest bytes
-  /// are there when this returns, and the device must have done with them before the release. Errors besides: unavailable where the context has no such GPU; unsupported
-  /// for a mapped buffer and for a range of several extents.
+  /// are there when this returns. The device must have done with them before the release, which
+  /// tiermem sees to where the view is for a stream: see Context::acquire. Errors besides:
+  /// unavailable where the context has no such GPU; unsupported for a mapped buffer and for a range
+  /// of several extents.
   Result<View> acquire_on(Place where, std::uint32_t mode, std::uint64_t offset = 0,
-                          std::uint64_t length = 0, Timeout timeout = Timeout::forever()) const {
+                          std::uint64_t length = 0, Timeout timeout = Timeout::forever(),
+                          const StreamOrder& order = {}) const {
     Access access = range(offset, length, mode);
     access.where = where;
     ViewRecord record;
-    Status status = context_->acquire({&access, 1}, timeout, {&record, 1});
+    Status status = context_->acquire({&access, 1}, timeout, {&record, 1}, order);
     if (!status.ok()) {
       return status;
     }
-    return View(*context_, record);
+    return View(*context_, record, order);
+  }
+  Result<View> acquire_on(Place where, std::uint32_t mode, const StreamOrder& order) const {
+    return acquire_on(where, mode, 0, 0, Timeout::forever(), order);
   }
   Status prefetch(std::uint64_t offset = 0, std::uint64_t length = 0) const {
     const Access access = range(offset, length);

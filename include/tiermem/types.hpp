@@ -53,6 +53,23 @@ struct ViewRecord {
 };
 static_assert(sizeof(ViewRecord) == 40);
 
+/// Whose order of work an acquire or a release follows: the calling thread's, or that of a CUDA
+/// stream. The C ABI's tm_stream.
+struct StreamOrder {
+  enum Kind : std::uint32_t { kHost, kCuda };
+  std::uint32_t kind = kHost;
+  std::uint32_t reserved = 0;
+  void* handle = nullptr;
+  bool is_host() const { return (kind | reserved) == 0 && handle == nullptr; }
+};
+static_assert(sizeof(StreamOrder) == 16);
+
+/// The order of a stream: a CUstream or cudaStream_t. Null is the legacy default stream, not
+/// "none".
+inline StreamOrder cuda_stream(void* stream) {
+  return {StreamOrder::kCuda, 0, stream};
+}
+
 /// Hints, in the words of madvise and CUDA.
 enum class Advice : std::uint32_t {
   normal = 0,

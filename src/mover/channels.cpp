@@ -81,15 +81,6 @@ void Mover::book_io(const Transfer& transfer, int sign) {
   add(channel.idle_bytes, transfer.priority > Priority::room ? io_bytes(transfer) : 0);
 }
 
-std::vector<std::span<std::byte>> Mover::staging() const {
-  std::vector<std::span<std::byte>> pieces;
-  for (const Staging& each : staging_) {
-    pieces.emplace_back(spaces_[kHost].tier->landing(each.frame, nullptr),
-                        options_.staging_frame_bytes);
-  }
-  return pieces;
-}
-
 bool Mover::take_staging(Transfer& transfer) {
   if (transfer.staging != 0) {
     return true;

@@ -139,11 +139,12 @@ void Mover::seal(Transfer& transfer) {
     return;
   }
   transfer.epoch = residency_.extents.word(transfer.space, transfer.ref).load().epoch();
-  transfer.job.data = spaces_[kHost].tier->landing(staging_[transfer.staging - 1].frame, nullptr);
+  transfer.job.host = staging_[transfer.staging - 1].frame;
+  transfer.job.data = spaces_[kHost].tier->landing(transfer.job.host, nullptr);
   transfer.job.other_tier = &tier;
   transfer.job.other = transfer.frame;
   transfer.stage = Transfer::Stage::copy;
-  submit_job(transfer, kCopyOut);
+  submit_job(transfer, kLockPages | kCopyOut);
 }
 
 void Mover::write_and_hash(Transfer& transfer) {

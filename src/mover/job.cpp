@@ -25,10 +25,9 @@ Status run_step(Job& job, JobStep step) {
       job.bad_block = job.sums->mismatch(job.data, blocks_of(job) & ~job.zeros);
       job.checksum_bad = job.bad_block != job.sums->count;
       return job.checksum_bad ? Status(Code::io_error) : Status();
-    case kCopyIn:
-      return job.tier->copy_in(job.frame, job.data, job.bytes);
-    case kCopyOut:
-      return job.other_tier->copy_out(job.data, job.other, job.bytes);
+    case kLockPages:
+      job.host_tier->lock_pages(job.host);
+      return {};
     case kHash:
       job.sums->compute(job.data, blocks_of(job), &job.stop);
       return {};
@@ -64,16 +63,36 @@ Status run_step(Job& job, JobStep step) {
   return Code::internal;
 }
 
+// False: it goes on.
+bool copy(Job& job, JobStep step) {
+  return step == kCopyIn ? job.tier->copy_in(job.frame, job.data, job.bytes, job)
+                         : job.other_tier->copy_out(job.data, job.other, job.bytes, job);
+}
+
 }  // namespace
 
-void run_job(Job& job) {
+void begin_job(Job& job, Hands* hands) {
   job.status = {};
   job.checksum_bad = false;
-  for (std::uint32_t bit = 1; bit <= kEmpty && job.status.ok(); bit <<= 1) {
-    if ((job.steps & bit) != 0) {
-      job.status = run_step(job, bit);
+  job.left = job.steps;
+  job.hands = hands;
+  job.ended = [](Ending& end) {
+    auto& its = static_cast<Job&>(end);
+    its.hands->copied(its);
+  };
+}
+
+bool run_job(Job& job) {
+  while (job.left != 0 && job.status.ok()) {
+    const JobStep step = job.left & -job.left;
+    job.left &= job.left - 1;
+    if ((step & (kCopyIn | kCopyOut)) == 0) {
+      job.status = run_step(job, step);
+    } else if (!copy(job, step)) {
+      return false;
     }
   }
+  return true;
 }
 
 }  // namespace tiermem

@@ -1,5 +1,6 @@
 // What a hand does: everything that can block or takes long, as a value. A hand gets a job, runs
-// it, and returns it; it knows frames and addresses, and no extent.
+// it, and returns it; it knows frames and addresses, and no extent. A copy to or from opaque memory
+// goes on without a hand: whichever hand is free does what is left of the job.
 #pragma once
 
 #include <cstddef>
@@ -16,27 +17,32 @@ using JobStep = std::uint32_t;
 inline constexpr JobStep kPopulate = 1 << 0;   ///< Pages for `frame`.
 inline constexpr JobStep kClear = 1 << 1;      ///< With kPopulate: and zeros in them.
 inline constexpr JobStep kVerify = 1 << 2;     ///< `data` against `sums`.
-inline constexpr JobStep kCopyOut = 1 << 3;    ///< `other` (opaque) into `data` (host).
-inline constexpr JobStep kCopyIn = 1 << 4;     ///< `data` (host) into `frame` (opaque).
-inline constexpr JobStep kHash = 1 << 5;       ///< `data` into `sums`.
-inline constexpr JobStep kMap = 1 << 6;        ///< `frame` appears at `at`.
-inline constexpr JobStep kUnmap = 1 << 7;      ///< `frame` leaves `at`.
-inline constexpr JobStep kTrim = 1 << 8;       ///< `tier` gives cached frames back to the kernel.
-inline constexpr JobStep kGrow = 1 << 9;       ///< `slots` preallocates room for slots of `bytes`.
-inline constexpr JobStep kWithdraw = 1 << 10;  ///< `frame` leaves `at` with its bytes, or stays.
-inline constexpr JobStep kRestore = 1 << 11;   ///< `frame` appears at `at`, which is mapped.
+inline constexpr JobStep kLockPages = 1 << 3;  ///< Of `host`, where `data` is, for a copy.
+inline constexpr JobStep kCopyOut = 1 << 4;    ///< `other` (opaque) into `data` (host).
+inline constexpr JobStep kCopyIn = 1 << 5;     ///< `data` (host) into `frame` (opaque).
+inline constexpr JobStep kHash = 1 << 6;       ///< `data` into `sums`.
+inline constexpr JobStep kMap = 1 << 7;        ///< `frame` appears at `at`.
+inline constexpr JobStep kUnmap = 1 << 8;      ///< `frame` leaves `at`.
+inline constexpr JobStep kTrim = 1 << 9;       ///< `tier` gives cached frames back to the kernel.
+inline constexpr JobStep kGrow = 1 << 10;      ///< `slots` preallocates room for slots of `bytes`.
+inline constexpr JobStep kWithdraw = 1 << 11;  ///< `frame` leaves `at` with its bytes, or stays.
+inline constexpr JobStep kRestore = 1 << 12;   ///< `frame` appears at `at`, which is mapped.
+inline constexpr JobStep kInsert = 1 << 13;    ///< `pages` of `data` appear at `at`.
+inline constexpr JobStep kGather = 1 << 14;    ///< All but `pages` of `home` are copied to `data`.
+inline constexpr JobStep kEmpty = 1 << 15;     ///< `pages` of `frame` are no more at `at`.
 
-inline constexpr JobStep kInsert = 1 << 12;  ///< `pages` of `data` appear at `at`.
-inline constexpr JobStep kGather = 1 << 13;  ///< All but `pages` of `home` are copied to `data`.
-inline constexpr JobStep kEmpty = 1 << 14;   ///< `pages` of `frame` are no more at `at`.
+class Hands;
 
-struct Job {
+/// The Ending is that of the copy which goes on.
+struct Job : Ending {
   std::uint32_t transfer = 0;  ///< Whose it is; ~0 for the mover's housekeeping.
   std::uint32_t steps = 0;
   AddressableTier* tier = nullptr;
   FrameId frame{};
   AddressableTier* other_tier = nullptr;  ///< kCopyOut: where `other` lives.
   FrameId other{};
+  AddressableTier* host_tier = nullptr;
+  FrameId host{};  ///< kLockPages.
   std::byte* at = nullptr;
   std::byte* data = nullptr;
   std::uint64_t bytes = 0;
@@ -48,14 +54,21 @@ struct Job {
   SlotTier* slots = nullptr;
   bool stop = false;  ///< Set atomically by the owner: kHash ends early, its sums are of no use.
 
-  // Filled by run_job.
-  Status status;
+  // Filled by run_job, as `status`.
   bool checksum_bad = false;
   std::uint32_t bad_block = 0;
   Mechanism mechanism = Mechanism::in_place;
+
+  // Of whoever runs it.
+  JobStep left = 0;        ///< Steps that have not begun.
+  Hands* hands = nullptr;  ///< Told of the end of a copy.
 };
 
-void run_job(Job& job);
+/// Before run_job: all of its steps are to be run.
+void begin_job(Job& job, Hands* hands);
+/// Runs the steps that are left. False: a copy goes on, nothing of the job may be touched, and
+/// Hands::copied() will be called; run_job then goes on.
+bool run_job(Job& job);
 
 /// The seam: a worker pool in the runtime, virtual time in the simulator.
 class Hands {
@@ -63,6 +76,8 @@ class Hands {
   virtual ~Hands() = default;
   virtual void submit(Job* job) = 0;  // Owner's thread. The job stays the owner's memory.
   virtual std::size_t reap(std::span<Job*> done) = 0;  // Owner's thread.
+  /// Any thread. A copy of the job has ended.
+  virtual void copied(Job& job) = 0;
 };
 
 }  // namespace tiermem

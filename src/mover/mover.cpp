@@ -532,9 +532,10 @@ std::uint64_t Mover::pinned_bytes(unsigned space) const {
   // extents.
   residency_.views.walk([&](const LiveViews::Holder& holder) {
     const BufferRecord& record = residency_.buffers.at(Buffers::index_of(holder.buffer));
-    pinned += std::uint64_t{holder.extents} << record.extent_shift.load(std::memory_order_relaxed);
+    const std::uint64_t extents = holder.space == space ? holder.extents : 0;
+    pinned += extents << record.extent_shift.load(std::memory_order_relaxed);
   });
-  return space == kHost ? std::min(pinned, spaces_[kHost].tier->books().in_use) : 0;
+  return std::min(pinned, spaces_[space].tier->books().in_use);
 }
 
 }  // namespace tiermem

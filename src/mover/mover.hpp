@@ -107,8 +107,8 @@ class Mover {
   void child_of_parent();
   /// In the parent, between two steps.
   void child_ended(std::uint32_t child);
-  /// The staging frames' memory, the host's for this mover's life.
-  std::vector<std::span<std::byte>> staging() const;
+  /// A device space's bytes can come from a slot, and go there.
+  bool has_staging() const { return !staging_.empty(); }
   /// Slots wait for the end of a child.
   bool waits_for_child() const { return !shared_slots_.parked().empty(); }
 
@@ -220,6 +220,7 @@ class Mover {
   void continue_promote(Transfer& transfer);
   void land(Transfer& transfer);
   void landed(Transfer& transfer);
+  void await_writers(Transfer& transfer);
   void serve_recopies();
   void publish(Transfer& transfer);
   void promote_failed(Transfer& transfer, Status status);
@@ -466,7 +467,7 @@ class Mover {
   Deque<Request*> parking_queue_;
   Deque<Job*> own_jobs_;            // To be run by take_completions.
   Deque<std::uint32_t> drops_;      // Transfers; likewise.
-  Vector<std::uint32_t> recopies_;  // Promotes whose source changed under the copy.
+  Vector<std::uint32_t> recopies_;  // Promotes whose source is written, or was under the copy.
   Deque<std::uint32_t> staging_queue_;
   Vector<Staging> staging_;
   Deque<Landing> landings_;  // Stable addresses: hands hold `job`.

@@ -113,13 +113,19 @@ void Mover::land(Transfer& transfer) {
       transfer.job.sums = transfer.sums;
       steps |= transfer.sums != nullptr ? kHash : JobStep{0};
     }
-    steps |= tier.host_addressable() ? JobStep{0} : kCopyIn;
+    steps |= tier.host_addressable() ? JobStep{0} : kLockPages | kCopyIn;
   } else if (transfer.source != kNoSpace) {
-    transfer.epoch = residency_.extents.word(transfer.source, transfer.ref).load().epoch();
+    const ExtentBits source = residency_.extents.word(transfer.source, transfer.ref).load();
+    if (source.writers() != 0) {
+      await_writers(transfer);
+      return;
+    }
+    transfer.epoch = source.epoch();
     if (tier.host_addressable() && transfer.mapped) {
       transfer.job.data =
           window_at(transfer.ref, transfer.space);  // Copied again, into the window.
     }
+    steps |= kLockPages;
     if (transfer.source != kHost) {
       steps |= kCopyOut;
       transfer.job.other_tier = spaces_[transfer.source].tier;
@@ -129,6 +135,10 @@ void Mover::land(Transfer& transfer) {
     }
     steps |= tier.host_addressable() ? JobStep{0} : kCopyIn;  // Between devices by the staging.
   }
+  transfer.job.host = transfer.staging != 0         ? staging_[transfer.staging - 1].frame
+                      : tier.host_addressable()     ? transfer.frame
+                      : transfer.source != kNoSpace ? residency_.extents.frame(kHost, transfer.ref)
+                                                    : FrameId{};
   if (window_at(transfer.ref, transfer.space) != nullptr && !transfer.mapped) {
     steps |= transfer.source == kNoSpace
                  ? (mapped(transfer.ref) ? kRestore : kMap)
@@ -150,9 +160,7 @@ void Mover::landed(Transfer& transfer) {
   if (transfer.source != kNoSpace && !transfer.mapped) {
     const ExtentBits source = residency_.extents.word(transfer.source, transfer.ref).load();
     if (source.writers() != 0 || source.epoch() != transfer.epoch) {
-      transfer.stage =
-          Transfer::Stage::recopy;  // Written under the copy: again, when the writers are gone.
-      recopies_.push_back(transfer.job.transfer);
+      await_writers(transfer);  // Written under the copy.
       return;
     }
     if (window_at(transfer.ref, transfer.space) != nullptr) {
@@ -174,16 +182,26 @@ void Mover::landed(Transfer& transfer) {
   extent_changed(transfer.ref, transfer.space, nullptr);
 }
 
-// Copies whose source was written meanwhile: again, once nobody writes.
+// The source is written, or was under the copy: copied once nobody writes. That may be long, as
+// when a kernel does, so the staging is for others meanwhile.
+void Mover::await_writers(Transfer& transfer) {
+  give_staging(transfer);
+  transfer.stage = Transfer::Stage::recopy;
+  recopies_.push_back(transfer.job.transfer);
+}
+
 void Mover::serve_recopies() {
   Vector<std::uint32_t> waiting;
   waiting.swap(recopies_);
   for (const std::uint32_t at : waiting) {
     Transfer& transfer = transfers_[at];
-    if (residency_.extents.word(transfer.source, transfer.ref).load().writers() == 0) {
+    if (residency_.extents.word(transfer.source, transfer.ref).load().writers() != 0) {
+      recopies_.push_back(at);
+    } else if (spaces_[transfer.space].tier->host_addressable()) {
       land(transfer);
     } else {
-      recopies_.push_back(at);
+      transfer.stage = Transfer::Stage::staging;
+      continue_promote(transfer);
     }
   }
 }
@@ -199,8 +217,7 @@ void Mover::publish(Transfer& transfer) {
     ExtentWord& source = residency_.extents.word(transfer.source, ref);
     if (!source.try_share(transfer.epoch)) {
       // Written between the copy and now. The mapping stays; only the bytes are copied again.
-      transfer.stage = Transfer::Stage::recopy;
-      recopies_.push_back(transfer.job.transfer);
+      await_writers(transfer);
       return;
     }
     phase = Phase::shared;

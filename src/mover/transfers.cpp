@@ -51,6 +51,7 @@ void Mover::submit_job(Transfer& transfer, JobStep steps) {
   job.steps = steps;
   job.tier = spaces_[transfer.space].tier;
   job.frame = transfer.frame;
+  job.host_tier = spaces_[kHost].tier;
   job.at = window_at(transfer.ref, transfer.space);
   job.bytes = bytes_of(transfer.ref);
   const bool missing = transfer.whole_again && transfer.stage == Transfer::Stage::copy;
@@ -92,7 +93,8 @@ bool Mover::run_own_jobs() {
     Job& job = *own_jobs_.front();
     own_jobs_.pop_front();
     done += job.bytes + (job.bytes < kMost / 64 ? kMost / 64 - job.bytes : 0);
-    run_job(job);
+    begin_job(job, nullptr);
+    (void)run_job(job);  // Copies of opaque memory are none of these.
     job_done(job);
   }
   return done != 0;

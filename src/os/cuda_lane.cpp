@@ -4,6 +4,8 @@
 #include <sched.h>
 #include <sys/prctl.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <system_error>
 #include <utility>
@@ -17,8 +19,36 @@ namespace {
 // A copy of 2 MiB takes 40 us: so long whoever waits for the next end of one stays awake.
 constexpr unsigned kYields = 64;
 constexpr std::chrono::microseconds kNap{20};
+// What the program's streams do ends when it ends: who waits for it waits as for a view.
+constexpr std::chrono::microseconds kLongNap{100};
+
+void finish(Ending& end, Status status) {
+  end.status = std::move(status);
+  end.ended(end);
+}
 
 }  // namespace
+
+// Ours, in a thread of the program's.
+class CudaLane::CurrentContext {
+ public:
+  CurrentContext(const CudaDriver& driver, cuda::Context ours) : driver_(driver) {
+    (void)driver_.cuCtxGetCurrent(&theirs_);
+    changed_ = theirs_ != ours && driver_.cuCtxSetCurrent(ours) == cuda::kSuccess;
+  }
+  ~CurrentContext() {
+    if (changed_) {
+      (void)driver_.cuCtxSetCurrent(theirs_);
+    }
+  }
+  CurrentContext(const CurrentContext&) = delete;
+  CurrentContext& operator=(const CurrentContext&) = delete;
+
+ private:
+  const CudaDriver& driver_;
+  cuda::Context theirs_ = nullptr;
+  bool changed_ = false;
+};
 
 Result<std::unique_ptr<CudaLane>> CudaLane::open(const CudaDriver& driver, unsigned device) {
   auto facts = probe_device(driver, device);
@@ -58,55 +88,164 @@ CudaLane::~CudaLane() {
   thread_.join();
 }
 
+std::string_view CudaLane::what(Kind kind) {
+  switch (kind) {
+    case Kind::copy_in:
+      return "a copy to it";
+    case Kind::copy_out:
+      return "a copy from it";
+    case Kind::clear:
+      return "clearing its memory";
+    case Kind::call:
+      break;
+  }
+  return "what the program does there";
+}
+
 Status CudaLane::check(cuda::Result result, std::string_view doing) const {
   return result == cuda::kSuccess
              ? Status()
              : driver_.check(result, fmt::format("gpu {}: {}", facts_.index, doing));
 }
 
-// For whoever waits.
+// For whoever asks.
 
 Status CudaLane::call(const std::function<Status()>& body) {
   Order order;
   order.body = &body;
-  return give(order);
+  return give_and_wait(order);
 }
 
-Status CudaLane::copy_in(cuda::DevicePointer to, const std::byte* from, std::uint64_t bytes) {
-  Order order;
-  order.kind = Kind::copy_in;
-  order.device = to;
-  order.host = const_cast<std::byte*>(from);  // NOLINT: read only.
-  order.bytes = bytes;
-  return give(order);
+Status CudaLane::here(const std::function<Status()>& body) {
+  const CurrentContext ours(driver_, context_);
+  return body();
 }
 
-Status CudaLane::copy_out(std::byte* to, cuda::DevicePointer from, std::uint64_t bytes) {
-  Order order;
-  order.kind = Kind::copy_out;
-  order.device = from;
-  order.host = to;
-  order.bytes = bytes;
-  return give(order);
+void CudaLane::copy_in(cuda::DevicePointer to, const std::byte* from, std::uint64_t bytes,
+                       Ending& end) {
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): read only.
+  give({Kind::copy_in, nullptr, to, const_cast<std::byte*>(from), bytes, &end});
+}
+
+void CudaLane::copy_out(std::byte* to, cuda::DevicePointer from, std::uint64_t bytes, Ending& end) {
+  give({Kind::copy_out, nullptr, from, to, bytes, &end});
 }
 
 Status CudaLane::clear(cuda::DevicePointer at, std::uint64_t bytes) {
-  Order order;
-  order.kind = Kind::clear;
-  order.device = at;
-  order.bytes = bytes;
-  return give(order);
+  return give_and_wait({Kind::clear, nullptr, at, nullptr, bytes, nullptr});
 }
 
-Status CudaLane::give(Order& order) {
+void CudaLane::give(const Order& order) {
   {
     const std::lock_guard lock(mutex_);
-    orders_.push_back(&order);
+    orders_.push_back(order);
   }
   asked_.notify_one();
-  std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return order.done; });
-  return std::move(order.status);
+}
+
+Status CudaLane::give_and_wait(Order order) {
+  struct Waiter : Ending {
+    std::atomic<std::uint32_t> done{0};
+  } waiter;
+  waiter.ended = [](Ending& end) {
+    auto& word = static_cast<Waiter&>(end).done;
+    // The waiter may return as soon as it sees the store, and waking an address that nobody waits
+    // on any more is harmless.
+    word.store(1, std::memory_order_release);
+    word.notify_one();
+  };
+  order.end = &waiter;
+  give(order);
+  waiter.done.wait(0, std::memory_order_acquire);
+  return std::move(waiter.status);
+}
+
+Status CudaLane::check_stream(cuda::Stream stream) {
+  const CurrentContext ours(driver_, context_);
+  return refusal(stream);
+}
+
+// [program's thread] In our context. Asking is no call that a capture minds.
+Status CudaLane::refusal(cuda::Stream stream) const {
+  if (!cuda::is_default(stream)) {
+    cuda::Context its = nullptr;
+    const cuda::Result result = driver_.cuStreamGetCtx(stream, &its);
+    Status refused = refusal_of(
+        result == cuda::kSuccess && its != context_ ? cuda::kInvalidContext : result, stream);
+    if (!refused.ok()) {
+      return refused;
+    }
+  }
+  int capturing = 0;
+  const cuda::Result result = driver_.cuStreamIsCapturing(stream, &capturing);
+  if (cuda::is_of_capture(result) || (result == cuda::kSuccess && capturing != 0)) {
+    return fail_native(Code::unsupported, result,
+                       "gpu {}: the stream is being captured; acquire before the capture, and "
+                       "release after the graph has run",
+                       facts_.index);
+  }
+  return refusal_of(result, stream);
+}
+
+Status CudaLane::refusal_of(cuda::Result result, cuda::Stream stream) const {
+  if (result == cuda::kInvalidHandle || result == cuda::kInvalidContext ||
+      result == cuda::kInvalidValue) {
+    return fail_native(Code::invalid_argument, result,
+                       "gpu {}: {} is not a stream of the device's primary context", facts_.index,
+                       static_cast<const void*>(stream));
+  }
+  return check(result, "a stream of the program's");
+}
+
+Result<CudaLane::Mark> CudaLane::mark(cuda::Stream stream) {
+  const CurrentContext ours(driver_, context_);
+  if (Status refused = refusal(stream); !refused.ok()) {
+    return refused;
+  }
+  Result<cuda::Event> event = take_event();
+  if (!event.ok()) {
+    return std::move(event).status();
+  }
+  if (Status recorded = refusal_of(driver_.cuEventRecord(*event, stream), stream); !recorded.ok()) {
+    give_event(*event);
+    return recorded;
+  }
+  return Mark{stream, *event};
+}
+
+void CudaLane::watch(const Mark& mark, Ending& end) {
+  const std::lock_guard lock(mutex_);
+  watched_.push_back({mark, &end});
+  if (asleep_) {
+    asked_.notify_one();
+  }
+}
+
+void CudaLane::forget(const Mark& mark) {
+  give_event(mark.event);
+}
+
+// Of the pool, or a new one: in our context.
+Result<cuda::Event> CudaLane::take_event() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!events_.empty()) {
+      const cuda::Event event = events_.back();
+      events_.pop_back();
+      return event;
+    }
+  }
+  cuda::Event event = nullptr;
+  Status made = check(driver_.cuEventCreate(&event, cuda::kEventDisableTiming), "cuEventCreate");
+  if (!made.ok()) {
+    return made;
+  }
+  return event;
+}
+
+void CudaLane::give_event(cuda::Event event) {
+  const std::lock_guard lock(mutex_);
+  events_.push_back(event);
 }
 
 // In the thread.
@@ -114,77 +253,91 @@ Status CudaLane::give(Order& order) {
 void CudaLane::run() {
   ::prctl(PR_SET_TIMERSLACK, 1000UL);  // A nap is to be as short as it says.
   unsigned idle = 0;
-  while (Order* const order = next()) {
-    start(*order);
-    while (busy()) {
-      const bool ended = watch(in_) | watch(out_);
-      std::unique_lock lock(mutex_);
-      if (!orders_.empty()) {
-        break;
-      }
+  for (;;) {
+    Order order;
+    if (next(order)) {
+      start(order);
+      idle = 0;
+    }
+    idle = watch_all() ? 0 : idle + 1;
+    const bool copies = !in_.under_way.empty() || !out_.under_way.empty();
+    std::unique_lock lock(mutex_);
+    if (!orders_.empty() || !watched_.empty()) {
+      continue;
+    }
+    if (copies && idle <= kYields) {
       lock.unlock();
-      idle = ended ? 0 : idle + 1;
-      if (idle > kYields) {
-        std::this_thread::sleep_for(kNap);
-      } else if (!ended) {
-        ::sched_yield();
-      }
+      ::sched_yield();
+    } else if (copies || !programs_.empty()) {
+      asked_.wait_for(lock, copies ? kNap : kLongNap);
+    } else if (stop_) {
+      break;
+    } else {
+      asleep_ = true;
+      asked_.wait(lock, [&] { return stop_ || !orders_.empty() || !watched_.empty(); });
+      asleep_ = false;
     }
   }
   end();
 }
 
-// What is asked next; nullptr: nothing is, and nothing will be.
-CudaLane::Order* CudaLane::next() {
-  std::unique_lock lock(mutex_);
-  asked_.wait(lock, [&] { return stop_ || !orders_.empty(); });
-  if (orders_.empty()) {
-    return nullptr;
+bool CudaLane::next(Order& order) {
+  const std::lock_guard lock(mutex_);
+  for (const Watched& each : watched_) {
+    auto at = std::find_if(programs_.begin(), programs_.end(), [&](const Channel& channel) {
+      return channel.stream == each.mark.stream;
+    });
+    if (at == programs_.end()) {
+      programs_.push_back({each.mark.stream, {}});
+      at = programs_.end() - 1;
+    }
+    at->under_way.push_back({Kind::call, each.mark.event, each.end});
   }
-  Order* const order = orders_.front();
+  watched_.clear();
+  if (orders_.empty()) {
+    return false;
+  }
+  order = orders_.front();
   orders_.pop_front();
-  return order;
+  return true;
 }
 
-void CudaLane::start(Order& order) {
+void CudaLane::start(const Order& order) {
   if (order.kind == Kind::call) {
-    finish(order, (*order.body)());
+    finish(*order.end, (*order.body)());
     return;
   }
   Channel& channel = order.kind == Kind::copy_out ? out_ : in_;
-  UnderWay begun{&order, nullptr};
-  Status status = submit(order, channel, begun.event);
+  Result<cuda::Event> event = take_event();
+  Status status = event.ok() ? submit(order, channel, *event) : event.status().clone();
   if (status.ok()) {
-    channel.under_way.push_back(begun);
+    channel.under_way.push_back({order.kind, *event, order.end});
     return;
   }
-  if (begun.event != nullptr) {
-    events_.push_back(begun.event);
+  if (event.ok()) {
+    give_event(*event);
     // The copy itself may be under way: whose memory it is must not go on before it has ended.
     (void)driver_.cuStreamSynchronize(channel.stream);
   }
-  finish(order, std::move(status));
+  finish(*order.end, std::move(status));
 }
 
-Status CudaLane::submit(const Order& order, Channel& channel, cuda::Event& event) {
-  Status status = new_event(event);
-  if (!status.ok()) {
-    return status;
-  }
+Status CudaLane::submit(const Order& order, const Channel& channel, cuda::Event event) {
+  Status status;
   switch (order.kind) {
     case Kind::copy_in:
       status =
           check(driver_.cuMemcpyHtoDAsync(order.device, order.host, order.bytes, channel.stream),
-                "a copy to it");
+                what(order.kind));
       break;
     case Kind::copy_out:
       status =
           check(driver_.cuMemcpyDtoHAsync(order.host, order.device, order.bytes, channel.stream),
-                "a copy from it");
+                what(order.kind));
       break;
     case Kind::clear:
       status = check(driver_.cuMemsetD8Async(order.device, 0, order.bytes, channel.stream),
-                     "clearing its memory");
+                     what(order.kind));
       break;
     case Kind::call:
       break;
@@ -193,50 +346,38 @@ Status CudaLane::submit(const Order& order, Channel& channel, cuda::Event& event
                      : std::move(status);
 }
 
-Status CudaLane::new_event(cuda::Event& event) {
-  if (events_.empty()) {
-    return check(driver_.cuEventCreate(&event, cuda::kEventDisableTiming), "cuEventCreate");
+// True if something has ended.
+bool CudaLane::watch_all() {
+  bool ended = watch_channel(in_);
+  ended = watch_channel(out_) || ended;
+  for (Channel& channel : programs_) {
+    ended = watch_channel(channel) || ended;
   }
-  event = events_.back();
-  events_.pop_back();
-  return {};
+  std::erase_if(programs_, [](const Channel& channel) { return channel.under_way.empty(); });
+  return ended;
 }
 
-// True if something has ended.
-bool CudaLane::watch(Channel& channel) {
+bool CudaLane::watch_channel(Channel& channel) {
   bool ended = false;
   while (!channel.under_way.empty()) {
-    const UnderWay& oldest = channel.under_way.front();
+    const UnderWay oldest = channel.under_way.front();
     const cuda::Result result = driver_.cuEventQuery(oldest.event);
     if (result == cuda::kNotReady) {
       break;
     }
     ended = true;
-    events_.push_back(oldest.event);
-    Order& order = *oldest.order;
     channel.under_way.pop_front();
-    finish(order, check(result, order.kind == Kind::copy_out  ? "a copy from it"
-                                : order.kind == Kind::copy_in ? "a copy to it"
-                                                              : "clearing its memory"));
+    give_event(oldest.event);
+    finish(*oldest.end, check(result, what(oldest.kind)));
   }
   return ended;
 }
 
-void CudaLane::finish(Order& order, Status status) {
-  {
-    const std::lock_guard lock(mutex_);
-    order.status = std::move(status);
-    order.done = true;
-  }
-  done_.notify_all();
-}
-
 Status CudaLane::begin() {
-  cuda::Context context = nullptr;
-  Status status = check(driver_.cuDevicePrimaryCtxRetain(&context, device_), "its context");
+  Status status = check(driver_.cuDevicePrimaryCtxRetain(&context_, device_), "its context");
   retained_ = status.ok();
   if (status.ok()) {
-    status = check(driver_.cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    status = check(driver_.cuCtxSetCurrent(context_), "cuCtxSetCurrent");
   }
   for (Channel* channel : {&in_, &out_}) {
     if (status.ok()) {

@@ -1,14 +1,14 @@
-// One thread that makes all driver calls for one device. The driver has a current context for each
+// One thread that makes the driver calls for one device. The driver has a current context for each
 // thread, and a call of ours in the program's thread could break a capture there (docs/decisions/
-// gpu-facts.md); so whoever wants something of the device gives it to this thread and waits.
+// gpu-facts.md); so whoever wants something of the device gives it to this thread. Only what must
+// stand in the order of the program's own calls is done in its thread: mark().
 //
 // Copies go on a stream for each direction and overlap: the thread submits what is asked, watches
-// their events in order, and wakes who waits. It never waits for a device while there is work to
-// submit, but where the driver itself does: a copy of memory that is not page-locked.
+// their events in order, and tells whoever asked. It never waits for a device while there is work
+// to submit, but where the driver itself does: a copy of memory that is not page-locked.
 //
-// Threads: any; each call waits until it is done. Not for the mover's thread. In a forked child
-// the thread does not exist, and the driver works for its parent: nothing may be called there, nor
-// destroyed.
+// Threads: any; not for the mover's, where the call waits. In a forked child the thread does not
+// exist, and the driver works for its parent: nothing may be called there, nor destroyed.
 #pragma once
 
 #include <condition_variable>
@@ -22,6 +22,7 @@
 #include <thread>
 
 #include "base/arena.hpp"
+#include "base/ending.hpp"
 #include "os/cuda_driver.hpp"
 
 namespace tiermem {
@@ -31,6 +32,7 @@ class CudaLane {
   /// Makes the device's primary context, which takes 0.1 s and half a gigabyte of it where nobody
   /// has it yet. unavailable when there is no such device, or without virtual memory management.
   static Result<std::unique_ptr<CudaLane>> open(const CudaDriver& driver, unsigned device);
+  /// Waits for what was asked, and for what is watched.
   ~CudaLane();
   CudaLane(const CudaLane&) = delete;
   CudaLane& operator=(const CudaLane&) = delete;
@@ -40,66 +42,99 @@ class CudaLane {
   /// Bytes of its memory that nobody used once our context was made.
   std::uint64_t free_at_start() const { return free_at_start_; }
 
-  /// Runs `body` in the thread, with the context current.
+  /// Runs `body` in the thread, with the context current, and waits for it.
   Status call(const std::function<Status()>& body);
+  /// The same in the calling thread, one of our own: for what takes long and needs no order.
+  Status here(const std::function<Status()>& body);
   /// As CudaDriver::check, and names the device.
   Status check(cuda::Result result, std::string_view doing) const;
 
-  Status copy_in(cuda::DevicePointer to, const std::byte* from, std::uint64_t bytes);
-  Status copy_out(std::byte* to, cuda::DevicePointer from, std::uint64_t bytes);
+  // Copies: `end.ended` is called in the thread. Those of one direction end in the order in which
+  // they were given.
+  void copy_in(cuda::DevicePointer to, const std::byte* from, std::uint64_t bytes, Ending& end);
+  void copy_out(std::byte* to, cuda::DevicePointer from, std::uint64_t bytes, Ending& end);
+  /// Waits for it.
   Status clear(cuda::DevicePointer at, std::uint64_t bytes);
+
+  /// A place in the order of a stream of the program's: after all that the stream was given so far.
+  struct Mark {
+    cuda::Stream stream = nullptr;
+    cuda::Event event = nullptr;
+  };
+  /// In the calling thread, and waits for nothing. unsupported while the stream is being captured;
+  /// invalid_argument where it is not of the device's primary context. watch() or forget() follows.
+  Result<Mark> mark(cuda::Stream stream);
+  /// `end.ended` is called in the thread once the device is there. An error says that the context
+  /// is broken: then nothing runs there any more.
+  void watch(const Mark& mark, Ending& end);
+  void forget(const Mark& mark);
+  /// What mark() would refuse.
+  Status check_stream(cuda::Stream stream);
 
  private:
   enum class Kind : std::uint8_t { call, copy_in, copy_out, clear };
-  /// On the stack of whoever waits for it.
   struct Order {
     Kind kind = Kind::call;
     const std::function<Status()>* body = nullptr;
     cuda::DevicePointer device = 0;
     std::byte* host = nullptr;
     std::uint64_t bytes = 0;
-    Status status;
-    bool done = false;
+    Ending* end = nullptr;
   };
   struct UnderWay {
-    Order* order = nullptr;
+    Kind kind = Kind::call;
     cuda::Event event = nullptr;
+    Ending* end = nullptr;
   };
-  /// One direction. What is under way ends in this order.
+  /// What a stream does for us, or has been given by the program: it ends in this order.
   struct Channel {
     cuda::Stream stream = nullptr;
     Deque<UnderWay> under_way;
   };
+  struct Watched {
+    Mark mark;
+    Ending* end = nullptr;
+  };
+
+  class CurrentContext;
 
   CudaLane(const CudaDriver& driver, CudaDeviceFacts facts);
-  Status give(Order& order);
+  void give(const Order& order);
+  Status give_and_wait(Order order);
+  Status refusal(cuda::Stream stream) const;
+  Status refusal_of(cuda::Result result, cuda::Stream stream) const;
+  static std::string_view what(Kind kind);
 
   // In the thread.
   void run();
   Status begin();
   void end();
-  Order* next();
-  void start(Order& order);
-  Status submit(const Order& order, Channel& channel, cuda::Event& event);
-  Status new_event(cuda::Event& event);
-  bool watch(Channel& channel);
-  void finish(Order& order, Status status);
-  bool busy() const { return !in_.under_way.empty() || !out_.under_way.empty(); }
+  bool next(Order& order);
+  void start(const Order& order);
+  Status submit(const Order& order, const Channel& channel, cuda::Event event);
+  bool watch_all();
+  bool watch_channel(Channel& channel);
+
+  Result<cuda::Event> take_event();
+  void give_event(cuda::Event event);
 
   const CudaDriver driver_;
   const CudaDeviceFacts facts_;
   std::uint64_t free_at_start_ = 0;
+  cuda::Context context_ = nullptr;  // Constant once open() has returned.
 
   // Of the thread.
   const cuda::Device device_;
   bool retained_ = false;  // The primary context is ours, too.
   Channel in_, out_;
-  Vector<cuda::Event> events_;  // Free ones.
+  Vector<Channel> programs_;  // By stream; those of which nothing is watched go.
 
-  std::mutex mutex_;               // Of the rest; of Order::done, too.
-  std::condition_variable asked_;  // Something is in orders_, or stop_ is set.
-  std::condition_variable done_;   // Some order is.
-  Deque<Order*> orders_;
+  std::mutex mutex_;               // Of the rest.
+  std::condition_variable asked_;  // There is an order, something to watch, or stop_ is set.
+  Deque<Order> orders_;
+  Vector<Watched> watched_;     // Not in programs_ yet.
+  Vector<cuda::Event> events_;  // Free ones.
+  bool asleep_ = false;         // The thread waits for whoever asks, without a time.
   bool stop_ = false;
   std::thread thread_;
 };

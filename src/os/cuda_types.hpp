@@ -50,6 +50,10 @@ inline constexpr Result kNotSupported = 801;
 inline constexpr Result kSystemDriverMismatch = 803;
 inline constexpr Result kCaptureUnsupported = 900;
 inline constexpr Result kUnknown = 999;
+/// 900 to 908: what a capture does not let one do.
+inline bool is_of_capture(Result result) {
+  return result >= kCaptureUnsupported && result <= 908;
+}
 
 /// Attributes of a device.
 inline constexpr int kIntegrated = 18;
@@ -70,6 +74,10 @@ inline constexpr unsigned kHostRegisterPortable = 1;
 /// The stream that NULL names, under a name of its own.
 inline Stream legacy_stream() {
   return reinterpret_cast<Stream>(std::uintptr_t{1});
+}
+/// Of whichever context is current: NULL, 1 (legacy), and 2 (the calling thread's).
+inline bool is_default(Stream stream) {
+  return reinterpret_cast<std::uintptr_t>(stream) <= 2;
 }
 
 struct Location {
@@ -149,6 +157,7 @@ struct Uuid {
   X(true, 4000, cuStreamDestroy, (cuda::Stream stream))                                            \
   X(true, 2000, cuStreamSynchronize, (cuda::Stream stream))                                        \
   X(true, 3020, cuStreamWaitEvent, (cuda::Stream stream, cuda::Event event, unsigned flags))       \
+  X(true, 9020, cuStreamGetCtx, (cuda::Stream stream, cuda::Context * context))                    \
   X(true, 10000, cuStreamIsCapturing, (cuda::Stream stream, int* status))                          \
   X(true, 2000, cuEventCreate, (cuda::Event * event, unsigned flags))                              \
   X(true, 4000, cuEventDestroy, (cuda::Event event))                                               \

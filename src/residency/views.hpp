@@ -59,6 +59,7 @@ class LiveViews {
                             ///< fifteen before it.
     std::int32_t thread;    ///< As the kernel numbers it.
     std::uint32_t extents;
+    unsigned space;
   };
   static constexpr std::uint32_t kMaxViews = 1u << 22;
   static constexpr std::uint32_t kChunk = 64;  ///< Slots that a thread takes at a time.
@@ -119,10 +120,10 @@ class LiveViews {
       if (!is_free(index)) {
         const ViewSlot& slot = slots_[index];
         const std::uint64_t stamp = slot.stamp.load(std::memory_order_relaxed);
+        const HeldRun run{slot.run.load(std::memory_order_relaxed)};
         visit(Holder{slot.buffer.load(std::memory_order_relaxed),
                      static_cast<std::int64_t>(stamp >> kThreadBits) * kNanosPerMilli,
-                     static_cast<std::int32_t>(stamp & kMaxThread),
-                     HeldRun{slot.run.load(std::memory_order_relaxed)}.count()});
+                     static_cast<std::int32_t>(stamp & kMaxThread), run.count(), run.space()});
       }
     }
   }

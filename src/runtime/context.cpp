@@ -19,6 +19,13 @@ Status bad_list(const char* call, std::size_t n) {
   return fail(Code::invalid_argument, "{}: {} ranges and no room for as many views", call, n);
 }
 
+Status not_held(std::size_t n) {
+  return fail(
+      Code::invalid_argument,
+      "release: a view of the list of {} is not held: it was released before, or is not from here",
+      n);
+}
+
 Place host_place() {
   return {Kind::host, 0};
 }
@@ -117,9 +124,12 @@ bool Context::end_view(const ViewRecord& view) noexcept {
 }
 
 Status Context::acquire_list(std::span<const Access> list, Timeout timeout,
-                             std::span<ViewRecord> views) {
+                             std::span<ViewRecord> views, const StreamOrder& order) {
   const ArenaScope inside;
   Status status = impl_->usable("acquire");
+  if (status.ok() && !order.is_host()) {
+    status = impl_->check_order("acquire", order);
+  }
   if (status.ok() && (views.size() < list.size() || list.empty())) {
     status = bad_list("acquire", list.size());
   }
@@ -129,20 +139,40 @@ Status Context::acquire_list(std::span<const Access> list, Timeout timeout,
   return impl_->acquire_through_mover(list, timeout, views);
 }
 
-Status Context::release_list(std::span<const ViewRecord> views) {
+Status Context::release_list(std::span<const ViewRecord> views, const StreamOrder& after) {
   const ArenaScope inside;
-  if (impl_->residency.release(views) == Code::ok) {
-    return {};
+  if (after.is_host()) {
+    return impl_->residency.release(views) == Code::ok ? Status() : not_held(views.size());
   }
-  return fail(
-      Code::invalid_argument,
-      "release: a view of the list of {} is not held: it was released before, or is not from here",
-      views.size());
+  if (Status usable = impl_->usable("release"); !usable.ok()) {
+    return usable;
+  }
+  const Result<bool> all = impl_->release_after(views, after);
+  if (!all.ok()) {
+    return all.status().clone();
+  }
+  return *all ? Status() : not_held(views.size());
 }
 
-Result<Op> Context::acquire_async(std::span<const Access> list, std::span<ViewRecord> views) {
+void Context::drop_view(const ViewRecord& view, const StreamOrder& after) noexcept {
+  const ArenaScope inside;
+  try {
+    const Status released = release_list({&view, 1}, after);
+    if (!released.ok() && impl_->open()) {
+      log_warn("a view stays held: {}", released.message());
+    }
+  } catch (const std::exception& error) {
+    log_warn("a view stays held: {}", error.what());
+  }
+}
+
+Result<Op> Context::acquire_async(std::span<const Access> list, std::span<ViewRecord> views,
+                                  const StreamOrder& order) {
   const ArenaScope inside;
   Status status = impl_->usable("acquire_async");
+  if (status.ok() && !order.is_host()) {
+    status = impl_->check_order("acquire_async", order);
+  }
   if (status.ok() && (views.size() < list.size() || list.empty())) {
     status = bad_list("acquire_async", list.size());
   }

@@ -154,14 +154,18 @@ Status Context::Impl::build(const HostFacts&) {
     memory.push_back(gpu.get());
   }
   if (!gpus_.empty()) {
+    dram_->lock_pages_with(gpus_[0].get());  // Locked for all of them.
     options.staging_frame_bytes = std::max(config.extent, kDefaultExtent);
     options.staging_bytes = std::min(config.gpu_staging, config.dram.budget / 4);
     residency.device_extent_shift =
         static_cast<std::uint8_t>(std::countr_zero(options.staging_frame_bytes));
   }
   mover_ = std::make_unique<Mover>(residency, memory, block_.get(), files_.get(), *hands_, options);
-  if (Status status = share_staging(); !status.ok()) {
-    return status;
+  if (!gpus_.empty() && !mover_->has_staging()) {
+    return fail(Code::no_capacity,
+                "gpu: a staging piece of {} is more than a quarter of the DRAM budget of {}; raise "
+                "dram, or lower extent",
+                human_bytes(options.staging_frame_bytes), human_bytes(config.dram.budget));
   }
   residency.wake = [](void* self) { static_cast<Impl*>(self)->port_->wake(); };
   residency.wake_argument = this;
@@ -204,24 +208,6 @@ Status Context::Impl::open_gpus() {
     return impl->gpus_[space - 1]->landing(impl->residency.extents.frame(space, ref), nullptr);
   };
   residency.device_argument = this;
-  return {};
-}
-
-// All tiers page-lock it: each of their bytes may come by it.
-Status Context::Impl::share_staging() {
-  const std::vector<std::span<std::byte>> staging = mover_->staging();
-  if (!gpus_.empty() && staging.empty()) {
-    return fail(Code::no_capacity,
-                "gpu: a staging piece of {} is more than a quarter of the DRAM budget of {}; raise "
-                "dram, or lower extent",
-                human_bytes(std::max(config.extent, kDefaultExtent)),
-                human_bytes(config.dram.budget));
-  }
-  for (const std::unique_ptr<GpuTier>& gpu : gpus_) {
-    for (const std::span<std::byte> piece : staging) {
-      gpu->add_staging(piece.data(), piece.size());
-    }
-  }
   return {};
 }
 
@@ -439,10 +425,16 @@ Status Context::Impl::close(bool force, Timeout timeout) {
   drain.want = Want::drain;
   drain.deadline_ns = deadline_of(timeout);
   const Status drained = ask(drain);
+  const bool released = await_releases(drain.deadline_ns);
   stop();
   state_.store(State::closed, std::memory_order_release);
   if (drained.code() == Code::timed_out) {
     return fail(Code::timed_out, "close: transfers did not end in {} ms and were abandoned",
+                timeout.ns / 1'000'000);
+  }
+  if (!released) {
+    return fail(Code::timed_out,
+                "close: streams after which views were released did not come there in {} ms",
                 timeout.ns / 1'000'000);
   }
   return {};
@@ -485,6 +477,7 @@ Context::Impl::~Impl() {
   (void)close(true, Timeout::seconds(10));
   stop();
   delist();
+  (void)await_releases(Request::kForever);  // Memory under a kernel is not given back.
   // Users before what they use: transfers into frames must be over before frames go.
   hands_.reset();
   mover_.reset();

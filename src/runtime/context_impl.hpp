@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -59,6 +60,11 @@ class Context::Impl {
   /// The slow half of acquire: what was not resident.
   Status acquire_through_mover(std::span<const Access> list, Timeout timeout,
                                std::span<ViewRecord> views);
+  /// A stream in whose order a call may be. Errors as Context::acquire names them.
+  Status check_order(const char* call, const StreamOrder& order);
+  /// Ends the views now, and unpins what they hold when the stream has come there. False: one of
+  /// them was not held.
+  Result<bool> release_after(std::span<const ViewRecord> views, const StreamOrder& after);
   /// Posts and waits for the end.
   Status ask(Request& request);
   /// Posts a heap-allocated request that deletes itself.
@@ -125,9 +131,14 @@ class Context::Impl {
 
   Status start_threads();
   Status open_gpus();
-  Status share_staging();
   std::vector<BlockFileOptions> file_options() const;
   PortOptions port_options() const;
+
+  // stream_order.cpp
+  struct StreamRelease;
+  Result<CudaLane*> lane_of(const char* call, const StreamOrder& order,
+                            std::span<const ViewRecord> views);
+  bool await_releases(std::int64_t deadline_ns);
 
   // fork.cpp
   struct Child {
@@ -165,6 +176,10 @@ class Context::Impl {
   std::int64_t next_placing_ = 0;          // Of halt_poll_.
   std::atomic<std::uint32_t> posting_{0};  // Threads inside post().
   std::mutex close_mutex_;
+
+  std::mutex releases_mutex_;
+  std::condition_variable released_;
+  std::uint64_t releases_ = 0;  // Guarded by releases_mutex_: after streams that are not there yet.
 
   StandStill still_;
   ForkGate gate_{config.fork == Fork::follow};

@@ -34,6 +34,8 @@ Workers::~Workers() {
   for (std::thread& thread : threads_) {
     thread.join();
   }
+  std::unique_lock lock(mutex_);
+  none_runs_.wait(lock, [&] { return running_ == 0; });
 }
 
 // Who waited or held the mutex does not exist here: these cannot be used, nor be destroyed.
@@ -52,6 +54,7 @@ bool Workers::follow_fork() {
 
 void Workers::submit(Job* job) {
   bool notify = false;
+  begin_job(*job, this);
   {
     std::lock_guard lock(mutex_);
     queue_.push_back(job);
@@ -81,14 +84,39 @@ void Workers::work() {
     }
     Job* job = queue_.front();
     queue_.pop_front();
+    ++running_;
     lock.unlock();
-    run_job(*job);
+    const bool over = run_job(*job);
+    if (over) {
+      end(*job);
+    }
     lock.lock();
-    done_.push_back(job);
-    lock.unlock();
-    wake_();
-    lock.lock();
+    running_ -= over ? 1 : 0;
   }
+}
+
+void Workers::end(Job& job) {
+  {
+    std::lock_guard lock(mutex_);
+    done_.push_back(&job);
+  }
+  wake_();
+}
+
+// What is left of it comes before all that has not begun. The destructor waits for running_: it is
+// the last that is touched.
+void Workers::copied(Job& job) {
+  const bool over = !job.status.ok() || job.left == 0;
+  if (over) {
+    end(job);
+  }
+  const std::lock_guard lock(mutex_);
+  if (!over) {
+    queue_.push_front(&job);
+    available_.notify_one();
+  }
+  --running_;
+  none_runs_.notify_one();
 }
 
 }  // namespace tiermem

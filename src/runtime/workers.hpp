@@ -18,7 +18,7 @@ class Workers final : public Hands {
   Workers(unsigned threads, std::function<void()> wake);
   /// False: not one thread can be had.
   bool works() const { return !threads_.empty(); }
-  /// Waits for the jobs that run; those that only wait are dropped.
+  /// Waits for the jobs that run, and for their copies; those that only wait are dropped.
   ~Workers() override;
 
   /// [child of fork, its only thread] No job is under way. Threads of this process; false: not one.
@@ -26,17 +26,21 @@ class Workers final : public Hands {
 
   void submit(Job* job) override;
   std::size_t reap(std::span<Job*> done) override;
+  void copied(Job& job) override;
 
  private:
   void start(unsigned threads);
   void work();
+  void end(Job& job);
 
   const std::function<void()> wake_;
   std::mutex mutex_;
   std::condition_variable available_;
-  Deque<Job*> queue_;            // Guarded by mutex_.
-  Vector<Job*> done_;            // Guarded by mutex_.
-  bool stop_ = false;            // Guarded by mutex_.
+  Deque<Job*> queue_;     // Guarded by mutex_.
+  Vector<Job*> done_;     // Guarded by mutex_.
+  bool stop_ = false;     // Guarded by mutex_.
+  unsigned running_ = 0;  // Guarded by mutex_: jobs in neither list.
+  std::condition_variable none_runs_;
   unsigned asleep_ = 0;          // Guarded by mutex_: nobody is notified in vain.
   Vector<std::thread> threads_;  // Last: they use all of the above.
 };

@@ -291,6 +291,7 @@ void DramTier::run_trim() {
             [&](const Victim* a, const Victim* b) { return home(a) < home(b); });
   Vector<host::Range> ranges;
   for (const Victim* victim : order) {
+    unlock_pages(*victim->pool, victim->index);
     if (mend(*victim->pool, victim->index, victim->pool->frame(victim->index).in_parts)) {
       continue;  // Its pages are gone, too.
     }

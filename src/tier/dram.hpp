@@ -107,6 +107,10 @@ class DramTier final : public AddressableTier {
   bool restores_at_once(FrameId frame) const override;
   Mechanism restores_by() const override { return facts_.mapped; }
 
+  /// Before the first copy. It outlives all use of this tier by hands.
+  void lock_pages_with(PageLocker* locker) { locker_ = locker; }
+  void lock_pages(FrameId frame) override;
+
   bool takes_parts(std::uint64_t extent_bytes) const override;
   FrameId acquire_parts(const FrameRequest& request, unsigned pages) override;
   bool charge_parts(FrameId frame, unsigned pages) override;
@@ -231,6 +235,8 @@ class DramTier final : public AddressableTier {
   Status withdraw_parts(Frame& frame, const MapPlace& whole);
   void restore_parts(Frame& frame, const MapPlace& whole);
 
+  void unlock_pages(const FramePool& of, std::uint32_t index);
+
   // Constant after construction. The userfault outlives all that is registered with it.
   const DramOptions options_;
   DramFacts facts_;
@@ -238,6 +244,7 @@ class DramTier final : public AddressableTier {
   std::unique_ptr<TouchTrap> trap_;  // Without userfaultfd.
   int stop_ = -1;                    // Changed by follow_fork() only.
   bool require_huge_ = false;
+  PageLocker* locker_ = nullptr;
 
   // These synchronise themselves.
   LiveDramCounters counters_;
@@ -251,6 +258,7 @@ class DramTier final : public AddressableTier {
   std::mutex watch_mutex_;       // What is found unchanged stays so until it is gone.
   std::mutex slab_pages_mutex_;  // One hand at a time brings a slab chunk its pages.
 
+  std::atomic<bool> told_of_page_locks_{false};
   std::atomic<std::uint64_t> trapped_bytes_{0};  // Of live mapped windows without userfaultfd.
   std::atomic<std::uint32_t> forks_{0};  // Written by who forks, read by hands and the mover.
 

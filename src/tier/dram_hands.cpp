@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "tier/dram.hpp"
 
 namespace tiermem {
@@ -144,6 +145,34 @@ Status DramTier::populate_slab(const Parts& parts, bool clear) {
   }
   slot.tag = slot.owner;
   return {};
+}
+
+// Of a small frame the whole chunk. Whoever comes while a chunk is being locked copies from memory
+// that is not, and no later.
+void DramTier::lock_pages(FrameId id) {
+  const Parts parts = unpack(id);
+  if (locker_ == nullptr || parts.pool != Pool::locked) {
+    return;
+  }
+  const FramePool& of = is_slab(parts) ? pool(Parts{Pool::locked, kLog2Chunk, 0}) : pool(parts);
+  const std::uint32_t index = is_slab(parts) ? slab(parts).chunk_of(parts.index) : parts.index;
+  std::atomic<Frame::PageLock>& state = of.frame(index).page_lock;
+  auto none = Frame::PageLock::none;
+  if (!state.compare_exchange_strong(none, Frame::PageLock::taken)) {
+    return;
+  }
+  const Status locked = locker_->lock_pages(of.home(index), of.bytes());
+  state.store(locked.ok() ? Frame::PageLock::locked : Frame::PageLock::refused);
+  if (!locked.ok() && !told_of_page_locks_.exchange(true)) {
+    log_warn("{}; copies of such memory take the slower way", locked.message());
+  }
+}
+
+// Before its pages go. What was refused may be tried again with the next.
+void DramTier::unlock_pages(const FramePool& of, std::uint32_t index) {
+  if (of.frame(index).page_lock.exchange(Frame::PageLock::none) == Frame::PageLock::locked) {
+    locker_->unlock_pages(of.home(index), of.bytes());
+  }
 }
 
 // Windows.

@@ -42,6 +42,9 @@ struct Frame {
   std::uint32_t older = kNoFrame, younger = kNoFrame;
   std::uint32_t kin_older = kNoFrame, kin_younger = kNoFrame;
   State state = State::free;
+  enum class PageLock : std::uint8_t { none, taken, locked, refused };
+  /// [hand] For devices. Atomic: a chunk's small frames may be in several hands.
+  std::atomic<PageLock> page_lock{PageLock::none};
   std::uint32_t forks = 0;  // [hand] How many there had been when it came into its window.
   bool pages = false;       // [hand] False: fresh.
   bool huge = false;        // [hand] Its pages are huge, as far as known.

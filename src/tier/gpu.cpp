@@ -59,12 +59,10 @@ GpuTier::GpuTier(std::unique_ptr<CudaLane> lane, std::uint64_t budget) : lane_(s
 }
 
 GpuTier::~GpuTier() {
-  for (const Staging& each : staging_) {
-    if (each.state == Staging::State::locked) {
-      (void)lane_->call([&] {
-        return lane_->check(lane_->driver().cuMemHostUnregister(each.at), "cuMemHostUnregister");
-      });
-    }
+  for (std::byte* const at : locked_) {
+    (void)lane_->here([&] {
+      return lane_->check(lane_->driver().cuMemHostUnregister(at), "cuMemHostUnregister");
+    });
   }
   for (unsigned log2 = kLog2Chunk; log2 <= kLog2Most; ++log2) {
     const std::uint64_t bytes = std::uint64_t{1} << log2;
@@ -75,8 +73,8 @@ GpuTier::~GpuTier() {
 }
 
 GpuCounters GpuTier::counters() const {
-  return {counts_.chunks_made,   counts_.chunks_released, counts_.bytes_in,      counts_.bytes_out,
-          counts_.bytes_cleared, counts_.locked_bytes,    counts_.pageable_bytes};
+  return {counts_.chunks_made, counts_.chunks_released, counts_.bytes_in,
+          counts_.bytes_out,   counts_.bytes_cleared,   counts_.locked_bytes};
 }
 
 Place GpuTier::place() const {
@@ -359,49 +357,44 @@ std::byte* GpuTier::landing(FrameId frame, std::byte*) const {
 
 // [hand] Copies.
 
-Status GpuTier::copy_in(FrameId to, const std::byte* from, std::uint64_t bytes) {
-  lock_pages(from, bytes);
+bool GpuTier::copy_in(FrameId to, const std::byte* from, std::uint64_t bytes, Ending& end) {
   counts_.bytes_in += bytes;
-  return lane_->copy_in(address(to), from, bytes);
+  lane_->copy_in(address(to), from, bytes, end);
+  return false;
 }
 
-Status GpuTier::copy_out(std::byte* to, FrameId from, std::uint64_t bytes) {
-  lock_pages(to, bytes);
+bool GpuTier::copy_out(std::byte* to, FrameId from, std::uint64_t bytes, Ending& end) {
   counts_.bytes_out += bytes;
-  return lane_->copy_out(to, address(from), bytes);
+  lane_->copy_out(to, address(from), bytes, end);
+  return false;
 }
 
-void GpuTier::add_staging(std::byte* at, std::uint64_t bytes) {
-  staging_.push_back({at, bytes, Staging::State::fresh});
-}
+// In the hand's thread: it may take long, and the lane has copies to submit.
 
-// Of staging, all of the piece it is in, once. Refused (a limit of the driver's or of the system's)
-// it goes on as other memory does: the driver copies it through its own.
-void GpuTier::lock_pages(const std::byte* at, std::uint64_t bytes) {
-  const std::lock_guard lock(staging_mutex_);
-  const auto piece = std::find_if(staging_.begin(), staging_.end(), [&](const Staging& each) {
-    return at >= each.at && at + bytes <= each.at + each.bytes;
-  });
-  if (piece == staging_.end() || piece->state == Staging::State::refused) {
-    counts_.pageable_bytes += bytes;
-    return;
-  }
-  if (piece->state == Staging::State::locked) {
-    return;
-  }
-  const Status locked = lane_->call([&] {
-    return lane_->check(
-        lane_->driver().cuMemHostRegister(piece->at, piece->bytes, cuda::kHostRegisterPortable),
-        fmt::format("page-locking {}", human_bytes(piece->bytes)));
+Status GpuTier::lock_pages(std::byte* at, std::uint64_t bytes) {
+  Status locked = lane_->here([&] {
+    return lane_->check(lane_->driver().cuMemHostRegister(at, bytes, cuda::kHostRegisterPortable),
+                        fmt::format("page-locking {}", human_bytes(bytes)));
   });
   if (locked.ok()) {
-    piece->state = Staging::State::locked;
-    counts_.locked_bytes += piece->bytes;
-    return;
+    counts_.locked_bytes += bytes;
+    const std::lock_guard lock(locked_mutex_);
+    locked_.insert(at);
   }
-  piece->state = Staging::State::refused;
-  counts_.pageable_bytes += bytes;
-  log_warn("{}; copies take the slower way", locked.message());
+  return locked;
+}
+
+void GpuTier::unlock_pages(std::byte* at, std::uint64_t bytes) {
+  {
+    const std::lock_guard lock(locked_mutex_);
+    locked_.erase(at);
+  }
+  counts_.locked_bytes -= bytes;
+  const Status unlocked = lane_->here(
+      [&] { return lane_->check(lane_->driver().cuMemHostUnregister(at), "cuMemHostUnregister"); });
+  if (!unlocked.ok()) {
+    log_warn("{}", unlocked.message());
+  }
 }
 
 }  // namespace tiermem

@@ -28,11 +28,10 @@ struct GpuCounters {
   std::uint64_t chunks_made = 0, chunks_released = 0;
   std::uint64_t bytes_in = 0, bytes_out = 0;  ///< Copied to the device and from it.
   std::uint64_t bytes_cleared = 0;
-  std::uint64_t locked_bytes = 0;    ///< Page-locked host memory now.
-  std::uint64_t pageable_bytes = 0;  ///< Copied from or to memory that is not.
+  std::uint64_t locked_bytes = 0;  ///< Host memory that is page-locked now.
 };
 
-class GpuTier final : public AddressableTier {
+class GpuTier final : public AddressableTier, public PageLocker {
  public:
   /// The budget where none is named: what is free, less this, for the program's own kernels and
   /// libraries.
@@ -45,11 +44,8 @@ class GpuTier final : public AddressableTier {
   ~GpuTier() override;
 
   const CudaDeviceFacts& facts() const { return lane_->facts(); }
-  GpuCounters counters() const;  // [any]
-
-  /// Host memory through which bytes pass, for the tier's whole life, and whose pages never change:
-  /// page-locked when it is first used. Before the first copy.
-  void add_staging(std::byte* at, std::uint64_t bytes);
+  CudaLane& lane() { return *lane_; }  // [any]
+  GpuCounters counters() const;        // [any]
 
   Place place() const override;
   bool host_addressable() const override { return false; }
@@ -74,8 +70,13 @@ class GpuTier final : public AddressableTier {
   Status map(FrameId frame, std::byte* at, Mechanism& used) override;
   Status unmap(FrameId frame, std::byte* at) override;
 
-  Status copy_in(FrameId to, const std::byte* from, std::uint64_t bytes) override;
-  Status copy_out(std::byte* to, FrameId from, std::uint64_t bytes) override;
+  /// Page-locked for all devices.
+  Status lock_pages(std::byte* at, std::uint64_t bytes) override;
+  void unlock_pages(std::byte* at, std::uint64_t bytes) override;
+  using AddressableTier::lock_pages;
+
+  bool copy_in(FrameId to, const std::byte* from, std::uint64_t bytes, Ending& end) override;
+  bool copy_out(std::byte* to, FrameId from, std::uint64_t bytes, Ending& end) override;
 
  private:
   static constexpr unsigned kLog2Chunk = 21;
@@ -98,11 +99,6 @@ class GpuTier final : public AddressableTier {
     unsigned log2;
     std::uint32_t index;
   };
-  struct Staging {
-    std::byte* at = nullptr;
-    std::uint64_t bytes = 0;
-    enum class State : std::uint8_t { fresh, locked, refused } state = State::fresh;
-  };
 
   GpuTier(std::unique_ptr<CudaLane> lane, std::uint64_t budget);
   static FrameId pack(unsigned log2, std::uint32_t index);
@@ -120,7 +116,6 @@ class GpuTier final : public AddressableTier {
   void release_chunk(Chunk& chunk, std::uint64_t bytes);
   Status clear(cuda::DevicePointer at, std::uint64_t bytes);
   cuda::DevicePointer address(FrameId frame) const;
-  void lock_pages(const std::byte* at, std::uint64_t bytes);
 
   const std::unique_ptr<CudaLane> lane_;
   std::array<Size, kLog2Most - kLog2Chunk + 1> sizes_;
@@ -131,12 +126,13 @@ class GpuTier final : public AddressableTier {
   Vector<Victim> trimming_;  // The hand that runs the trim reads it.
 
   std::mutex slab_pages_mutex_;  // Hands bring the memory of one chunk for several slots.
-  std::mutex staging_mutex_;
-  Vector<Staging> staging_;  // Guarded by staging_mutex_ once copies begin.
+  std::mutex locked_mutex_;
+  std::set<std::byte*>
+      locked_;  // Guarded by locked_mutex_: what is page-locked, by its first byte.
 
   struct Counts {
     std::atomic<std::uint64_t> chunks_made{0}, chunks_released{0}, bytes_in{0}, bytes_out{0},
-        bytes_cleared{0}, locked_bytes{0}, pageable_bytes{0};
+        bytes_cleared{0}, locked_bytes{0};
   };
   mutable Counts counts_;
 };

@@ -3,11 +3,13 @@
 
 namespace tiermem {
 
-Status AddressableTier::copy_in(FrameId, const std::byte*, std::uint64_t) {
-  return Code::unsupported;
+bool AddressableTier::copy_in(FrameId, const std::byte*, std::uint64_t, Ending& end) {
+  end.status = Code::unsupported;
+  return true;
 }
-Status AddressableTier::copy_out(std::byte*, FrameId, std::uint64_t) {
-  return Code::unsupported;
+bool AddressableTier::copy_out(std::byte*, FrameId, std::uint64_t, Ending& end) {
+  end.status = Code::unsupported;
+  return true;
 }
 
 Status AddressableTier::withdraw(FrameId, std::byte*) {

@@ -1,6 +1,8 @@
 // Contexts with a GPU tier, on the fake driver: bytes between host, device and disk, through the
 // public API, beside a program that works on the device; what is refused; and what the driver
 // refuses. What is in device memory is read and written by the program's own copies only.
+#include "gpu/gpu_context.hpp"
+
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,59 +13,10 @@
 #include <thread>
 #include <vector>
 
-#include "gpu/program.hpp"
 #include "support/sanitizers.hpp"
 
 namespace tiermem::test {
 namespace {
-
-constexpr Place kGpu{Kind::gpu, 0};
-
-class GpuContext : public ::testing::Test {
- protected:
-  void SetUp() override { fake_cuda().reset(); }
-  void TearDown() override {
-    buffers.clear();
-    context.reset();
-    EXPECT_EQ(fake_cuda().live(), FakeCudaLive{}) << "of the driver's something is left";
-  }
-  std::string spec(const std::string& gpu, const std::string& more) const {
-    return "dram=16M; nvme=" + directory.path() + ":512M; gpu=" + gpu +
-           "; gpu_driver=" TIERMEM_FAKE_CUDA_LIBRARY "; " + more;
-  }
-  void open(const std::string& gpu = "0:8M", const std::string& more = "") {
-    context = make_context(spec(gpu, more));
-    ASSERT_NE(context, nullptr);
-  }
-  Status refusal(const std::string& gpu, const std::string& more = "") const {
-    return Context::create(spec(gpu, more)).status().clone();
-  }
-  Buffer& add(std::uint64_t bytes, const BufferOptions& options = {}) {
-    auto made = context->alloc(bytes, options);
-    EXPECT_TRUE(made.ok()) << made.message();
-    return buffers.emplace_back(made.ok() ? std::move(made).value() : Buffer());
-  }
-  static View on_gpu(const Buffer& buffer, std::uint32_t mode, Timeout timeout = kSoon) {
-    auto view = buffer.acquire_on(kGpu, mode, 0, 0, timeout);
-    EXPECT_TRUE(view.ok()) << view.message();
-    return view.ok() ? std::move(view).value() : View();
-  }
-  static bool host_holds(const Buffer& buffer, std::uint64_t seed) {
-    auto view = buffer.acquire(kRead, 0, 0, kSoon);
-    EXPECT_TRUE(view.ok()) << view.message();
-    return view.ok() && wrong(view->as<std::uint64_t>(), seed) == 0;
-  }
-  static void host_puts(const Buffer& buffer, std::uint64_t seed) {
-    auto view = buffer.acquire(kDiscard, 0, 0, kSoon);
-    ASSERT_TRUE(view.ok()) << view.message();
-    fill(view->as<std::uint64_t>(), seed);
-  }
-
-  static constexpr Timeout kSoon = Timeout::seconds(60);
-  Directory directory;
-  std::unique_ptr<Context> context;
-  std::vector<Buffer> buffers;
-};
 
 TEST_F(GpuContext, a_buffer_larger_than_the_budget_goes_through_the_device) {
   open();
@@ -234,6 +187,34 @@ TEST_F(GpuContext, staging_is_of_the_dram_budget) {
   EXPECT_GT(live.registrations, 0u);
   EXPECT_LE(live.locked_bytes, 4 * kMiB);
   EXPECT_EQ(fake_cuda().pageable_bytes(), 12 * kChunk) << "the program's own copies";
+}
+
+// Copies from other memory last as long as the call, and are slower.
+TEST_F(GpuContext, what_goes_to_the_device_is_page_locked_once_until_its_pages_go) {
+  open("0:8M", "gpu_staging=2M");
+  const Program program;
+  host_puts(add(kChunk), 1);
+  host_puts(add(65536), 2);  // Of a chunk of such.
+  host_puts(add(65536), 3);
+  for (int round = 0; round < 3; ++round) {
+    for (const Buffer& buffer : buffers) {
+      (void)on_gpu(buffer, kWrite);
+      EXPECT_TRUE(buffer.acquire(kWrite, 0, 0, kSoon).ok());
+    }
+  }
+  EXPECT_EQ(fake_cuda().pageable_bytes(), 0u);
+  EXPECT_EQ(fake_cuda().live().locked_bytes, 2 * kChunk);
+  EXPECT_EQ(fake_cuda().calls("cuMemHostRegister"), 2u);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(host_holds(buffers[i], i + 1));
+  }
+  for (const Buffer& buffer : buffers) {
+    EXPECT_TRUE(buffer.evict().ok());
+  }
+  ASSERT_TRUE(context->set_budget({Kind::dram, 0}, kChunk).ok());
+  EXPECT_EQ(fake_cuda().live().registrations, 0u);
+  ASSERT_TRUE(context->set_budget({Kind::dram, 0}, 16 * kMiB).ok());
+  EXPECT_TRUE(program.holds(on_gpu(buffers[0], kRead), 1));
 }
 
 TEST_F(GpuContext, page_locking_that_is_refused_is_done_without) {

@@ -160,6 +160,7 @@ class FakeHands final : public Hands {
   FakeHands(World& world, const FaultRates& rates) : world_(world), rates_(rates) {}
   void submit(Job* job) override {
     const std::int64_t slow = world_.one_in(rates_.slow) ? 30'000'000 : 0;
+    begin_job(*job, this);
     pending_.push_back({job, world_.now + static_cast<std::int64_t>(world_.below(200'000)) + slow});
   }
   std::size_t reap(std::span<Job*> done) override {
@@ -173,11 +174,12 @@ class FakeHands final : public Hands {
       }
       Job* job = first->first;
       pending_.erase(first);
-      run_job(*job);
+      (void)run_job(*job);
       done[n++] = job;
     }
     return n;
   }
+  void copied(Job&) override {}
   std::int64_t next_due() const {
     std::int64_t due = INT64_MAX;
     for (const auto& p : pending_) {

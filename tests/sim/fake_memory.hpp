@@ -265,23 +265,25 @@ class FakeMemory final : public AddressableTier {
     watched_.erase(reinterpret_cast<const std::byte*>(at));
   }
   std::uint64_t dropped() const { return dropped_; }
-  Status copy_in(FrameId to, const std::byte* from, std::uint64_t bytes) override {
+  bool copy_in(FrameId to, const std::byte* from, std::uint64_t bytes, Ending& end) override {
     if (dice_.strikes("copy_in")) {
-      return fail(Code::io_error, "copying to the device failed");
+      end.status = fail(Code::io_error, "copying to the device failed");
+      return true;
     }
     for (std::uint64_t i = 0; i < bytes; ++i) {
       frames_.at(to.value).bytes[i] = scrambled(from[i]);
     }
-    return {};
+    return true;
   }
-  Status copy_out(std::byte* to, FrameId from, std::uint64_t bytes) override {
+  bool copy_out(std::byte* to, FrameId from, std::uint64_t bytes, Ending& end) override {
     if (dice_.strikes("copy_out")) {
-      return fail(Code::io_error, "copying from the device failed");
+      end.status = fail(Code::io_error, "copying from the device failed");
+      return true;
     }
     for (std::uint64_t i = 0; i < bytes; ++i) {
       to[i] = scrambled(frames_.at(from.value).bytes[i]);
     }
-    return {};
+    return true;
   }
 
   /// What a kernel on the device would do through a view's pointer.

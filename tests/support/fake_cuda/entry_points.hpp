@@ -119,6 +119,7 @@ using Graph = void*;
     (Stream stream, tiermem::test::HostFunction function, void* data))                            \
   X(10010, cuStreamBeginCapture, cuStreamBeginCapture_v2, (Stream stream, int mode))              \
   X(10000, cuStreamEndCapture, cuStreamEndCapture, (Stream stream, tiermem::test::Graph * graph)) \
+  X(9020, cuStreamGetCtx, cuStreamGetCtx, (Stream stream, Context * context))                     \
   X(10000, cuStreamIsCapturing, cuStreamIsCapturing, (Stream stream, int* status))                \
   X(10000, cuGraphDestroy, cuGraphDestroy, (tiermem::test::Graph graph))                          \
   X(2000, cuEventCreate, cuEventCreate, (Event * event, unsigned flags))                          \

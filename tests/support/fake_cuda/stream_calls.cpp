@@ -95,6 +95,17 @@ Result cuStreamDestroy_v2(Stream handle) {
   });
 }
 
+Result cuStreamGetCtx(Stream handle, Context* context) {
+  return on_stream("cuStreamGetCtx", Needs::context, handle,
+                   [&](Call&, const StreamPointer& stream) -> Result {
+                     if (context == nullptr) {
+                       return kInvalidValue;
+                     }
+                     *context = stream->context->handle;
+                     return kSuccess;
+                   });
+}
+
 Result cuStreamQuery(Stream handle) {
   return on_stream("cuStreamQuery", Needs::context, handle,
                    [&](Call& here, const StreamPointer& stream) -> Result {

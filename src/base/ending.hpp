@@ -1,0 +1,16 @@
+// The end of something that goes on elsewhere: a copy, or what a stream has been given. Whoever
+// begins it owns the Ending and leaves it alone until `ended` has been called, once.
+#pragma once
+
+#include "tiermem/status.hpp"
+
+namespace tiermem {
+
+struct Ending {
+  /// On the thread that saw the end, which it must not hold up. `status` says how it ended; the
+  /// Ending may be destroyed here.
+  void (*ended)(Ending&) = nullptr;
+  Status status;
+};
+
+}  // namespace tiermem

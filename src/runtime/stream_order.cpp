@@ -1,0 +1,116 @@
+// Calls in the order of a stream of the program's. The program's thread does what must stand in
+// that order, a mark in the stream; the device's lane sees when the stream has come there.
+#include <memory>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "runtime/context_impl.hpp"
+
+namespace tiermem {
+
+/// Views that are no longer held, and what they pin.
+struct Context::Impl::StreamRelease : Ending, InArena {
+  Impl* impl = nullptr;
+  Vector<HeldRun> runs;
+
+  static void done(Ending& ending) {
+    const std::unique_ptr<StreamRelease> self(static_cast<StreamRelease*>(&ending));
+    if (!self->status.ok()) {
+      log_warn("released views: {}", self->status.message());
+    }
+    Impl& impl = *self->impl;
+    for (const HeldRun run : self->runs) {
+      impl.residency.unpin(run);
+    }
+    // The context may go as soon as the mutex is free.
+    const std::lock_guard lock(impl.releases_mutex_);
+    --impl.releases_;
+    impl.released_.notify_all();
+  }
+};
+
+// The default streams are of whichever device is current: taken as that of the views.
+Result<CudaLane*> Context::Impl::lane_of(const char* call, const StreamOrder& order,
+                                         std::span<const ViewRecord> views) {
+  if (order.kind != StreamOrder::kCuda || order.reserved != 0) {
+    return fail(Code::invalid_argument,
+                "{}: a stream of kind {}, reserved {}; accepted are 0 "
+                "(host) and 1 (CUDA), with reserved 0",
+                call, order.kind, order.reserved);
+  }
+  if (gpus_.empty()) {
+    return fail(Code::unsupported, "{}: a CUDA stream, and this context has no GPU", call);
+  }
+  const auto stream = static_cast<cuda::Stream>(order.handle);
+  if (cuda::is_default(stream)) {
+    for (const ViewRecord& view : views) {
+      if (view.place.kind == Kind::gpu && has_gpu(view.place)) {
+        return &gpus_[residency.space_of(view.place) - 1u]->lane();
+      }
+    }
+    return &gpus_[0]->lane();
+  }
+  Status refused;
+  for (const std::unique_ptr<GpuTier>& gpu : gpus_) {
+    refused = gpu->lane().check_stream(stream);
+    if (refused.code() != Code::invalid_argument) {
+      return refused.ok() ? Result<CudaLane*>(&gpu->lane()) : std::move(refused);
+    }
+  }
+  return refused;
+}
+
+Status Context::Impl::check_order(const char* call, const StreamOrder& order) {
+  const Result<CudaLane*> lane = lane_of(call, order, {});
+  return lane.ok() ? (*lane)->check_stream(static_cast<cuda::Stream>(order.handle))
+                   : lane.status().clone();
+}
+
+Result<bool> Context::Impl::release_after(std::span<const ViewRecord> views,
+                                          const StreamOrder& after) {
+  const Result<CudaLane*> lane = lane_of("release", after, views);
+  if (!lane.ok()) {
+    return lane.status().clone();
+  }
+  auto release = std::make_unique<StreamRelease>();
+  release->ended = StreamRelease::done;
+  release->impl = this;
+  release->runs.reserve(views.size());
+  const Result<CudaLane::Mark> mark = (*lane)->mark(static_cast<cuda::Stream>(after.handle));
+  if (!mark.ok()) {
+    return mark.status().clone();
+  }
+  for (const ViewRecord& view : views) {
+    HeldRun run;
+    if (residency.views.end(view, run)) {
+      release->runs.push_back(run);
+    }
+  }
+  const bool all = release->runs.size() == views.size();
+  if (release->runs.empty()) {
+    (*lane)->forget(*mark);
+    return all;
+  }
+  {
+    const std::lock_guard lock(releases_mutex_);
+    ++releases_;
+  }
+  (*lane)->watch(*mark, *release.release());
+  return all;
+}
+
+// False: not by then.
+bool Context::Impl::await_releases(std::int64_t deadline_ns) {
+  std::unique_lock lock(releases_mutex_);
+  const auto none = [&] { return releases_ == 0; };
+  if (deadline_ns == Request::kForever) {
+    released_.wait(lock, none);
+    return true;
+  }
+  return released_.wait_for(
+      lock, std::chrono::nanoseconds(std::max<std::int64_t>(0, deadline_ns - now_ns())), none);
+}
+
+}  // namespace tiermem
