@@ -63,8 +63,8 @@ class TIERMEM_API Context {
   /// All ranges or none: room for all is reserved before the first is pinned. One ViewRecord per
   /// range.
   ///
-  /// `order`: for work on that stream. The views are there for what it is given from then on; here
-  /// and now they are, too. unsupported while the stream is being captured, and in a context
+  /// `order`: for work on that stream. The views are there for what it is given from then on: it
+  /// waits by itself for copies to a GPU that are still under way. unsupported while the stream is being captured, and in a context
   /// without a GPU; invalid_argument for a stream that is of no GPU of the context.
   Status acquire(std::span<const Access> list, Timeout timeout, std::span<ViewRecord> views,
                  const StreamOrder& order = {}) {
@@ -324,7 +324,7 @@ class Buffer {
   }
   /// As acquire, in the memory of a GPU of the context: `{Kind::gpu, 0}`. The view's data() is a
   /// device address, for kernels and copies, and nothing that the host may touch; the newest bytes
-  /// are there when this returns. The device must have done with them before the release, which
+  /// are there when this returns, or, for a stream, before what it is given next. The device must have done with them before the release, which
   /// tiermem sees to where the view is for a stream: see Context::acquire. Errors besides:
   /// unavailable where the context has no such GPU; unsupported for a mapped buffer and for a range
   /// of several extents.

@@ -100,7 +100,9 @@ std::string Mover::check_invariants() {
       int dirty = -1;
       for (unsigned space = 0; space < extents.spaces(); ++space) {
         const ExtentBits bits = extents.word(space, ref).load();
-        if (bits.pinned() && !bits.readable()) {
+        const bool arriving =
+            bits.phase() == Phase::incoming && transfers_[extent.transfer - 1].arriving != 0;
+        if (bits.pinned() && !bits.readable() && !arriving) {
           return fmt::format("extent {} is pinned in phase {}", ref, phase_name(bits.phase()));
         }
         const bool has_frame = bits.readable() || bits.phase() == Phase::vacant ||
@@ -154,8 +156,9 @@ std::string Mover::check_invariants() {
           (extent.transfer != 0 && (transfers_[extent.transfer - 1].origin == Phase::zero ||
                                     transfers_[extent.transfer - 1].origin == Phase::lost));
       const bool leaving =
-          extent.transfer != 0 && (transfers_[extent.transfer - 1].kind == Transfer::Kind::evict ||
-                                   transfers_[extent.transfer - 1].withdrawn);
+          extent.transfer != 0 &&
+          (transfers_[extent.transfer - 1].kind == Transfer::Kind::evict ||
+           transfers_[extent.transfer - 1].withdrawn || transfers_[extent.transfer - 1].took_over);
       if (live && !in_memory && !in_slot && !none_yet && !leaving) {
         return fmt::format("extent {}: its bytes are nowhere (host phase {})", ref,
                            phase_name(host));

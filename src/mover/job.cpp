@@ -65,6 +65,13 @@ Status run_step(Job& job, JobStep step) {
 
 // False: it goes on.
 bool copy(Job& job, JobStep step) {
+  job.begun = nullptr;
+  if (step == kCopyIn && job.left == 0) {
+    job.begun = [](Ending& end, std::uint64_t ordinal) {
+      auto& its = static_cast<Job&>(end);
+      its.hands->copy_begun(its, ordinal);
+    };
+  }
   return step == kCopyIn ? job.tier->copy_in(job.frame, job.data, job.bytes, job)
                          : job.other_tier->copy_out(job.data, job.other, job.bytes, job);
 }

@@ -52,6 +52,7 @@ struct Job : Ending {
   PageMask zeros = 0;    ///< kVerify: pages of `data` that are made zeros instead.
   Checksums* sums = nullptr;
   SlotTier* slots = nullptr;
+  bool tell = false;  ///< Set atomically by the owner: it wants to know of Hands::copy_begun() now.
   bool stop = false;  ///< Set atomically by the owner: kHash ends early, its sums are of no use.
 
   // Filled by run_job, as `status`.
@@ -70,14 +71,24 @@ void begin_job(Job& job, Hands* hands);
 /// Hands::copied() will be called; run_job then goes on.
 bool run_job(Job& job);
 
+/// News of a job.
+struct Done {
+  Job* job = nullptr;
+  /// 0: it is done. Else its last step, a copy to a device, goes on, and is this one in the order of
+  /// the device's copies; another Done follows.
+  std::uint64_t begun = 0;
+};
+
 /// The seam: a worker pool in the runtime, virtual time in the simulator.
 class Hands {
  public:
   virtual ~Hands() = default;
   virtual void submit(Job* job) = 0;  // Owner's thread. The job stays the owner's memory.
-  virtual std::size_t reap(std::span<Job*> done) = 0;  // Owner's thread.
+  virtual std::size_t reap(std::span<Done> done) = 0;  // Owner's thread.
   /// Any thread. A copy of the job has ended.
   virtual void copied(Job& job) = 0;
+  /// Any thread. The last step of the job is a copy to a device, which has begun.
+  virtual void copy_begun(Job& job, std::uint64_t ordinal) = 0;
 };
 
 }  // namespace tiermem

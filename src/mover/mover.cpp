@@ -107,6 +107,7 @@ void Mover::decide() {
   for (int round = 0; round < 2; ++round) {
     retry_pin_waiters();
     serve_recopies();
+    serve_abandoned();
     while (!arming_.empty() && work_ < 4096) {
       Request& request = *arming_.back();
       arming_.pop_back();
@@ -116,7 +117,8 @@ void Mover::decide() {
     serve_room();
     serve_prefetch();
     const bool waits_for_pins = !pin_waiters_.empty() || !room_queue_.empty() ||
-                                budget_request_ != nullptr || !recopies_.empty();
+                                budget_request_ != nullptr || !recopies_.empty() ||
+                                !abandoned_.empty();
     if (residency_.pins_wanted.load(std::memory_order_relaxed) == waits_for_pins) {
       break;
     }
@@ -185,11 +187,11 @@ void Mover::take_posts() {
 bool Mover::take_completions() {
   bool any = run_drops();
   any = run_own_jobs() || any;
-  std::array<Job*, 64> jobs;
+  std::array<Done, 64> jobs;
   for (std::size_t n = hands_.reap(jobs); n > 0; n = hands_.reap(jobs)) {
     any = true;
     for (std::size_t i = 0; i < n; ++i) {
-      job_done(*jobs[i]);
+      jobs[i].begun != 0 ? copy_begun(*jobs[i].job, jobs[i].begun) : job_done(*jobs[i].job);
     }
   }
   std::array<SlotCompletion, 64> completions;

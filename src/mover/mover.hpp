@@ -213,6 +213,15 @@ class Mover {
   Status io_error(const Transfer& transfer, Code code, int native, std::uint16_t device,
                   std::uint64_t offset);
 
+  // arrivals.cpp: copies to devices that a stream waits for by itself.
+  void copy_begun(const Job& job, std::uint64_t ordinal);
+  bool lets_in(const Request& request, const Need& need);
+  bool take_over(Transfer& transfer);
+  bool pin_for(Request& request, const Span& span);
+  bool abandon_promote(Transfer& transfer, const Status* error);
+  void serve_abandoned();
+  void give_back_source(Transfer& transfer);
+
   // promote.cpp
   void start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority priority,
                      Request* discards_for, PageMask pages = 0);
@@ -468,6 +477,7 @@ class Mover {
   Deque<Job*> own_jobs_;            // To be run by take_completions.
   Deque<std::uint32_t> drops_;      // Transfers; likewise.
   Vector<std::uint32_t> recopies_;  // Promotes whose source is written, or was under the copy.
+  Vector<std::uint32_t> abandoned_;  // Promotes that failed, and are pinned by streams yet.
   Deque<std::uint32_t> staging_queue_;
   Vector<Staging> staging_;
   Deque<Landing> landings_;  // Stable addresses: hands hold `job`.

@@ -139,6 +139,9 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   }
   Extent& extent = extents.at(need.ref);
   if (extent.transfer != 0) {
+    if (lets_in(request, need)) {
+      return Arm::ready;
+    }
     if (!prefetch) {
       note_touch(request, need.ref);
     }
@@ -213,7 +216,8 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   }
   start_promote(need, Priority::demand);
   note_touch(request, need.ref);
-  return ready(need) ? Arm::ready : Arm::wait_transfer;
+  return ready(need) || (extent.transfer != 0 && lets_in(request, need)) ? Arm::ready
+                                                                         : Arm::wait_transfer;
 }
 
 // The extent is held by touches only, and all that they wait for is there: the toucher went on

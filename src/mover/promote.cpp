@@ -186,6 +186,7 @@ void Mover::landed(Transfer& transfer) {
 // when a kernel does, so the staging is for others meanwhile.
 void Mover::await_writers(Transfer& transfer) {
   give_staging(transfer);
+  transfer.arriving = 0;  // Nobody was let in: then nobody could have written.
   transfer.stage = Transfer::Stage::recopy;
   recopies_.push_back(transfer.job.transfer);
 }
@@ -213,7 +214,9 @@ void Mover::publish(Transfer& transfer) {
   Phase phase = transfer.stock ? Phase::vacant : Phase::exclusive;
   // The slot's bytes are not these, or not for long.
   bool dirty = transfer.discard || mapped(ref);
-  if (transfer.source != kNoSpace) {
+  if (transfer.took_over) {
+    dirty = residency_.extents.word(transfer.source, ref).load().dirty();
+  } else if (transfer.source != kNoSpace) {
     ExtentWord& source = residency_.extents.word(transfer.source, ref);
     if (!source.try_share(transfer.epoch)) {
       // Written between the copy and now. The mapping stays; only the bytes are copied again.
@@ -235,7 +238,7 @@ void Mover::publish(Transfer& transfer) {
   if (space != kHost && host.load().phase() == Phase::lost) {
     host.set_phase(Phase::none);  // Overwritten: there are bytes again, if not here.
   }
-  dirty ? word.set_dirty() : word.clear_dirty();
+  dirty || transfer.written ? word.set_dirty() : word.clear_dirty();
   if (transfer.sums != nullptr) {
     Checksums::destroy(extent.sums);
     extent.sums = std::exchange(transfer.sums, nullptr);
@@ -245,6 +248,9 @@ void Mover::publish(Transfer& transfer) {
   extent.prefetched = transfer.prefetch && space == kHost && !mapped(ref);  // No use is seen.
   spaces_[space].unused_prefetched += extent.prefetched ? bytes_of(ref) : 0;
   word.set_phase(phase);
+  if (std::exchange(transfer.took_over, false)) {
+    finish_evict(ref, transfer.source, residency_.extents.frame(transfer.source, ref));
+  }
   (transfer.prefetch ? stats_.prefetched : stats_.promoted) += transfer.reading ? bytes_of(ref) : 0;
   if (space == kHost) {
     switch (transfer.job.mechanism) {
@@ -286,6 +292,9 @@ void Mover::promote_failed(Transfer& transfer, Status status) {
 void Mover::undo_promote(Transfer& transfer, const Status* error) {
   if (transfer.pages != 0) {
     undo_parts(transfer, error);
+    return;
+  }
+  if (transfer.arriving != 0 && abandon_promote(transfer, error)) {
     return;
   }
   std::byte* at = window_at(transfer.ref, transfer.space);

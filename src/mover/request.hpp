@@ -2,6 +2,7 @@
 // it; from then on it is the mover's until `done`.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 
@@ -61,6 +62,7 @@ struct Request : InArena {
   bool in_parts = false;    ///< A touch: of the page `page` of its extent, others need not come.
   std::uint8_t page = 0;
   bool changes = false;  ///< A touch: it writes, as far as is known.
+  bool for_stream = false;  ///< acquire: whoever asks lets a stream wait for copies under way.
   Advice advice = Advice::normal;
   std::uint64_t value = 0;  ///< advise: its value. set_budget: bytes.
   Place tier{};             ///< set_budget.
@@ -74,6 +76,8 @@ struct Request : InArena {
 
   // The answer, readable once on_done was called.
   Status status;
+  /// for_stream: by space, the copy to the device after which all views are there; 0: they are.
+  std::array<std::uint64_t, kMaxSpaces> arrivals{};
 
   // The mover's.
   enum class State : std::uint8_t { posted, room, loading, done } state = State::posted;

@@ -79,7 +79,7 @@ void Mover::finish_acquire(Request& request) {
       residency_.extents.word(span.space, span.first).touch();
       continue;
     }
-    const bool pinned = residency_.pin(span);
+    const bool pinned = pin_for(request, span);
     if (pinned && residency_.fill_view(span, request.views[i], request.thread)) {
       continue;
     }

@@ -37,6 +37,7 @@ struct Transfer {
     read,
     land,
     recopy,
+    abandoned,
     parked,
     slot,
     copy,
@@ -65,6 +66,11 @@ struct Transfer {
   bool prefetch = false;
   bool stock = false;   ///< Promote: of a spare buffer made ahead. The extent becomes vacant.
   bool mapped = false;  ///< Promote: the frame is in its window.
+  /// Promote to a device: the copy's ordinal there, once it has begun. Streams that wait for it
+  /// have views by now: the word is `incoming` and pinned.
+  std::uint64_t arriving = 0;
+  bool written = false;    ///< One of them writes: the slot's bytes will not be these.
+  bool took_over = false;  ///< For one of them: the source is `outgoing`, and goes at the end.
   bool undone =
       false;  ///< Evict: of a promote that was given up; the extent goes back to `origin`.
   ExtentRef ref = 0;

@@ -202,12 +202,12 @@ Result<CudaLane::Mark> CudaLane::mark(cuda::Stream stream) {
   if (Status refused = refusal(stream); !refused.ok()) {
     return refused;
   }
-  Result<cuda::Event> event = take_event();
+  Result<cuda::Event> event = take_mark();
   if (!event.ok()) {
     return std::move(event).status();
   }
   if (Status recorded = refusal_of(driver_.cuEventRecord(*event, stream), stream); !recorded.ok()) {
-    give_event(*event);
+    give_mark(*event);
     return recorded;
   }
   return Mark{stream, *event};
@@ -222,19 +222,25 @@ void CudaLane::watch(const Mark& mark, Ending& end) {
 }
 
 void CudaLane::forget(const Mark& mark) {
-  give_event(mark.event);
+  give_mark(mark.event);
 }
 
-// Of the pool, or a new one: in our context.
-Result<cuda::Event> CudaLane::take_event() {
+Status CudaLane::follow(cuda::Stream stream, std::uint64_t ordinal) {
+  cuda::Event event = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    if (!events_.empty()) {
-      const cuda::Event event = events_.back();
-      events_.pop_back();
-      return event;
+    for (const CopyIn& copy : following_) {
+      event = copy.ordinal == ordinal ? copy.event : event;
     }
   }
+  if (event == nullptr) {
+    return {};  // It has ended.
+  }
+  const CurrentContext ours(driver_, context_);
+  return check(driver_.cuStreamWaitEvent(stream, event, 0), "cuStreamWaitEvent");
+}
+
+Result<cuda::Event> CudaLane::new_event() const {
   cuda::Event event = nullptr;
   Status made = check(driver_.cuEventCreate(&event, cuda::kEventDisableTiming), "cuEventCreate");
   if (!made.ok()) {
@@ -243,9 +249,22 @@ Result<cuda::Event> CudaLane::take_event() {
   return event;
 }
 
-void CudaLane::give_event(cuda::Event event) {
+// Of the pool, or a new one: in our context.
+Result<cuda::Event> CudaLane::take_mark() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!marks_.empty()) {
+      const cuda::Event event = marks_.back();
+      marks_.pop_back();
+      return event;
+    }
+  }
+  return new_event();
+}
+
+void CudaLane::give_mark(cuda::Event event) {
   const std::lock_guard lock(mutex_);
-  events_.push_back(event);
+  marks_.push_back(event);
 }
 
 // In the thread.
@@ -308,14 +327,30 @@ void CudaLane::start(const Order& order) {
     return;
   }
   Channel& channel = order.kind == Kind::copy_out ? out_ : in_;
-  Result<cuda::Event> event = take_event();
-  Status status = event.ok() ? submit(order, channel, *event) : event.status().clone();
+  if (events_.empty()) {
+    Result<cuda::Event> made = new_event();
+    if (!made.ok()) {
+      finish(*order.end, std::move(made).status());
+      return;
+    }
+    events_.push_back(*made);
+  }
+  const cuda::Event event = events_.back();
+  Status status = submit(order, channel, event);
   if (status.ok()) {
-    channel.under_way.push_back({order.kind, *event, order.end});
+    events_.pop_back();
+    const std::uint64_t ordinal = order.kind == Kind::copy_in ? ++copies_in_ : 0;
+    channel.under_way.push_back({order.kind, event, order.end, ordinal});
+    if (ordinal != 0 && order.end->begun != nullptr) {
+      {
+        const std::lock_guard lock(mutex_);
+        following_.push_back({ordinal, event});
+      }
+      order.end->begun(*order.end, ordinal);
+    }
     return;
   }
-  if (event.ok()) {
-    give_event(*event);
+  {
     // The copy itself may be under way: whose memory it is must not go on before it has ended.
     (void)driver_.cuStreamSynchronize(channel.stream);
   }
@@ -357,6 +392,20 @@ bool CudaLane::watch_all() {
   return ended;
 }
 
+void CudaLane::recycle(const UnderWay& ended) {
+  if (ended.kind == Kind::call) {
+    give_mark(ended.event);
+    return;
+  }
+  events_.push_back(ended.event);
+  if (ended.ordinal != 0) {
+    const std::lock_guard lock(mutex_);
+    while (!following_.empty() && following_.front().ordinal <= ended.ordinal) {
+      following_.pop_front();
+    }
+  }
+}
+
 bool CudaLane::watch_channel(Channel& channel) {
   bool ended = false;
   while (!channel.under_way.empty()) {
@@ -367,7 +416,7 @@ bool CudaLane::watch_channel(Channel& channel) {
     }
     ended = true;
     channel.under_way.pop_front();
-    give_event(oldest.event);
+    recycle(oldest);
     finish(*oldest.end, check(result, what(oldest.kind)));
   }
   return ended;
@@ -401,8 +450,10 @@ void CudaLane::end() {
       (void)driver_.cuStreamDestroy(channel->stream);
     }
   }
-  for (const cuda::Event event : events_) {
-    (void)driver_.cuEventDestroy(event);
+  for (const Vector<cuda::Event>* events : {&events_, &marks_}) {
+    for (const cuda::Event event : *events) {
+      (void)driver_.cuEventDestroy(event);
+    }
   }
   if (retained_) {
     (void)driver_.cuCtxSetCurrent(nullptr);

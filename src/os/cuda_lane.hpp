@@ -49,8 +49,8 @@ class CudaLane {
   /// As CudaDriver::check, and names the device.
   Status check(cuda::Result result, std::string_view doing) const;
 
-  // Copies: `end.ended` is called in the thread. Those of one direction end in the order in which
-  // they were given.
+  // Copies: `end.ended` is called in the thread, and for copies in `end.begun`. Those of one
+  // direction end in the order in which they were given.
   void copy_in(cuda::DevicePointer to, const std::byte* from, std::uint64_t bytes, Ending& end);
   void copy_out(std::byte* to, cuda::DevicePointer from, std::uint64_t bytes, Ending& end);
   /// Waits for it.
@@ -68,6 +68,10 @@ class CudaLane {
   /// is broken: then nothing runs there any more.
   void watch(const Mark& mark, Ending& end);
   void forget(const Mark& mark);
+  /// What the stream is given from now on begins after the copy in with this ordinal, and those
+  /// before it. In the calling thread, and waits for nothing. It need not be a stream of the
+  /// device; a default stream is this device's.
+  Status follow(cuda::Stream stream, std::uint64_t ordinal);
   /// What mark() would refuse.
   Status check_stream(cuda::Stream stream);
 
@@ -85,6 +89,7 @@ class CudaLane {
     Kind kind = Kind::call;
     cuda::Event event = nullptr;
     Ending* end = nullptr;
+    std::uint64_t ordinal = 0;  // Of a copy in.
   };
   /// What a stream does for us, or has been given by the program: it ends in this order.
   struct Channel {
@@ -114,9 +119,11 @@ class CudaLane {
   Status submit(const Order& order, const Channel& channel, cuda::Event event);
   bool watch_all();
   bool watch_channel(Channel& channel);
+  void recycle(const UnderWay& ended);
 
-  Result<cuda::Event> take_event();
-  void give_event(cuda::Event event);
+  Result<cuda::Event> new_event() const;
+  Result<cuda::Event> take_mark();
+  void give_mark(cuda::Event event);
 
   const CudaDriver driver_;
   const CudaDeviceFacts facts_;
@@ -127,14 +134,23 @@ class CudaLane {
   const cuda::Device device_;
   bool retained_ = false;  // The primary context is ours, too.
   Channel in_, out_;
+  std::uint64_t copies_in_ = 0;  // Begun so far.
+  /// Free ones, for copies. Not for marks: who follows a copy and is late waits for another copy
+  /// then, and not for what the program does.
+  Vector<cuda::Event> events_;
   Vector<Channel> programs_;  // By stream; those of which nothing is watched go.
 
   std::mutex mutex_;               // Of the rest.
   std::condition_variable asked_;  // There is an order, something to watch, or stop_ is set.
   Deque<Order> orders_;
-  Vector<Watched> watched_;     // Not in programs_ yet.
-  Vector<cuda::Event> events_;  // Free ones.
-  bool asleep_ = false;         // The thread waits for whoever asks, without a time.
+  Vector<Watched> watched_;    // Not in programs_ yet.
+  Vector<cuda::Event> marks_;  // Free ones.
+  struct CopyIn {
+    std::uint64_t ordinal = 0;
+    cuda::Event event = nullptr;
+  };
+  Deque<CopyIn> following_;  // Those under way, for follow().
+  bool asleep_ = false;      // The thread waits for whoever asks, without a time.
   bool stop_ = false;
   std::thread thread_;
 };

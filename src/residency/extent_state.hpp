@@ -25,8 +25,8 @@
 //
 // Always true. But for the two lines about `vacant`, the mover alone changes the phase and clears
 // `dirty`; callers change pins, set `referenced` and `dirty`, and advance the epoch. A pin counts
-// only if the phase it was added to was readable (or, for writers, exclusive); any other is undone
-// by whoever added it. `outgoing` is entered only with zero pins. `dirty` means that no slot holds
+// only if the phase it was added to was readable (or, for writers, exclusive), or if the mover added
+// it to `incoming` for a stream; any other is undone by whoever added it. `outgoing` is entered only with zero pins. `dirty` means that no slot holds
 // these bytes; all addressable copies of an extent agree on it. `zero` (host space only) means
 // never written: no frame, no slot, reads as zeros. `vacant` (host space only) is the same with a
 // frame, whose old bytes are of the same domain; an extent whose bytes have been in a slot, or may
@@ -203,6 +203,13 @@ class ExtentWord {
 
   // ---- The mover only ------------------------------------------------------------------------
 
+  /// A pin on what is `incoming`: whoever has it waits for the bytes by other means.
+  void pin_incoming(bool writes) noexcept {
+    bits_.fetch_add(writes ? ExtentBits::kWriterOne : ExtentBits::kReaderOne,
+                    std::memory_order_seq_cst);
+    bits_.fetch_or(ExtentBits::kReferenced | (writes ? ExtentBits::kDirty : 0),
+                   std::memory_order_relaxed);
+  }
   /// From any phase but one that callers can pin away under us: see try_outgoing. Release:
   /// publishes the bytes and the address to pin_read and pin_write.
   void set_phase(Phase to) noexcept {

@@ -87,6 +87,16 @@ bool Residency::pin(const Span& span) noexcept {
   return pin_in(span, span.run());
 }
 
+bool Residency::pin_incoming(const Span& span) noexcept {
+  extents.word(span.space, span.first).pin_incoming(span.writes);
+  if (span.record->generation.load(std::memory_order_seq_cst) ==
+      Buffers::generation_of(span.buffer)) {
+    return true;
+  }
+  unpin(span.run());
+  return false;
+}
+
 void Residency::unpin(HeldRun run) noexcept {
   unpin_in(run);
 }

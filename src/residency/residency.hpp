@@ -86,6 +86,9 @@ class Residency {
   /// Pins the extents of a span; all or none. False: a phase or a pin count was in the way.
   bool pin(const Span& span) noexcept;
   void unpin(HeldRun run) noexcept;
+  /// The mover only: as pin, of one extent that is on its way to a device, for a stream that waits
+  /// for it.
+  bool pin_incoming(const Span& span) noexcept;
   /// `thread`: whose view it is, when another works for it; 0: the caller's.
   /// False when more views are held than can be noted; the pins are the caller's still.
   bool fill_view(const Span& span, ViewRecord& view, std::int32_t thread = 0) noexcept;

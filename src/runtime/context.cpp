@@ -136,7 +136,7 @@ Status Context::acquire_list(std::span<const Access> list, Timeout timeout,
   if (!status.ok() || impl_->residency.try_acquire(list, views) == Code::ok) {
     return status;
   }
-  return impl_->acquire_through_mover(list, timeout, views);
+  return impl_->acquire_through_mover(list, timeout, views, order);
 }
 
 Status Context::release_list(std::span<const ViewRecord> views, const StreamOrder& after) {

@@ -551,7 +551,7 @@ Status Context::Impl::resolve_all(std::span<const Access> list, Request& request
 }
 
 Status Context::Impl::acquire_through_mover(std::span<const Access> list, Timeout timeout,
-                                            std::span<ViewRecord> views) {
+                                            std::span<ViewRecord> views, const StreamOrder& order) {
   Request request;
   request.want = Want::acquire;
   Status status = resolve_all(list, request, "acquire");
@@ -564,7 +564,15 @@ Status Context::Impl::acquire_through_mover(std::span<const Access> list, Timeou
   request.views = views.data();
   request.thread = static_cast<std::int32_t>(::syscall(SYS_gettid));
   request.deadline_ns = deadline_of(timeout);
-  return ask(request);
+  request.for_stream = !order.is_host();
+  status = ask(request);
+  if (status.ok() && request.for_stream) {
+    status = follow_copies(request, order);
+    if (!status.ok()) {
+      (void)residency.release(views.first(list.size()));
+    }
+  }
+  return status;
 }
 
 void Context::Impl::note_cancel() {

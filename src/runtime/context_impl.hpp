@@ -59,7 +59,7 @@ class Context::Impl {
   Status free(Handle buffer);
   /// The slow half of acquire: what was not resident.
   Status acquire_through_mover(std::span<const Access> list, Timeout timeout,
-                               std::span<ViewRecord> views);
+                               std::span<ViewRecord> views, const StreamOrder& order = {});
   /// A stream in whose order a call may be. Errors as Context::acquire names them.
   Status check_order(const char* call, const StreamOrder& order);
   /// Ends the views now, and unpins what they hold when the stream has come there. False: one of
@@ -138,6 +138,7 @@ class Context::Impl {
   struct StreamRelease;
   Result<CudaLane*> lane_of(const char* call, const StreamOrder& order,
                             std::span<const ViewRecord> views);
+  Status follow_copies(const Request& request, const StreamOrder& order);
   bool await_releases(std::int64_t deadline_ns);
 
   // fork.cpp

@@ -68,6 +68,18 @@ Status Context::Impl::check_order(const char* call, const StreamOrder& order) {
                    : lane.status().clone();
 }
 
+// In the calling thread: what it gives the stream next comes after them.
+Status Context::Impl::follow_copies(const Request& request, const StreamOrder& order) {
+  Status status;
+  for (unsigned space = kHost + 1; space < residency.extents.spaces() && status.ok(); ++space) {
+    if (request.arrivals[space] != 0) {
+      status = gpus_[space - 1]->lane().follow(static_cast<cuda::Stream>(order.handle),
+                                               request.arrivals[space]);
+    }
+  }
+  return status;
+}
+
 Result<bool> Context::Impl::release_after(std::span<const ViewRecord> views,
                                           const StreamOrder& after) {
   const Result<CudaLane*> lane = lane_of("release", after, views);

@@ -2,6 +2,7 @@
 #include "runtime/workers.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <new>
 #include <system_error>
 
@@ -65,7 +66,7 @@ void Workers::submit(Job* job) {
   }
 }
 
-std::size_t Workers::reap(std::span<Job*> done) {
+std::size_t Workers::reap(std::span<Done> done) {
   std::lock_guard lock(mutex_);
   const std::size_t n = std::min(done.size(), done_.size());
   std::copy_n(done_.begin(), n, done.begin());
@@ -98,9 +99,20 @@ void Workers::work() {
 void Workers::end(Job& job) {
   {
     std::lock_guard lock(mutex_);
-    done_.push_back(&job);
+    done_.push_back({&job, 0});
   }
   wake_();
+}
+
+void Workers::copy_begun(Job& job, std::uint64_t ordinal) {
+  {
+    const std::lock_guard lock(mutex_);
+    done_.push_back({&job, ordinal});
+  }
+  // After it: the owner sets the flag and then reaps, so that one of the two sees the other.
+  if (std::atomic_ref(job.tell).load(std::memory_order_relaxed)) {
+    wake_();
+  }
 }
 
 // What is left of it comes before all that has not begun. The destructor waits for running_: it is

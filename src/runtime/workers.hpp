@@ -25,8 +25,9 @@ class Workers final : public Hands {
   bool follow_fork();
 
   void submit(Job* job) override;
-  std::size_t reap(std::span<Job*> done) override;
+  std::size_t reap(std::span<Done> done) override;
   void copied(Job& job) override;
+  void copy_begun(Job& job, std::uint64_t ordinal) override;
 
  private:
   void start(unsigned threads);
@@ -37,7 +38,7 @@ class Workers final : public Hands {
   std::mutex mutex_;
   std::condition_variable available_;
   Deque<Job*> queue_;     // Guarded by mutex_.
-  Vector<Job*> done_;     // Guarded by mutex_.
+  Vector<Done> done_;     // Guarded by mutex_.
   bool stop_ = false;     // Guarded by mutex_.
   unsigned running_ = 0;  // Guarded by mutex_: jobs in neither list.
   std::condition_variable none_runs_;

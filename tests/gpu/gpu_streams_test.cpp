@@ -32,13 +32,14 @@ class Work {
   explicit Work(const Program& program, std::uint64_t bytes = kChunk) : driver_(program.driver()) {
     void* at = nullptr;
     EXPECT_EQ(driver_.cuStreamCreate(&stream_, cuda::kStreamNonBlocking), cuda::kSuccess);
-    EXPECT_EQ(cu().cuMemHostAlloc(&at, bytes, 0), cuda::kSuccess);
+    EXPECT_EQ(cu().cuMemHostAlloc(&at, 2 * bytes, 0), cuda::kSuccess);
     words_ = {static_cast<std::uint64_t*>(at), bytes / 8};
+    got_ = {words_.data() + bytes / 8, bytes / 8};
   }
   ~Work() {
     finish();
-    EXPECT_EQ(cu().cuMemFreeHost(words_.data()), cuda::kSuccess);
-    EXPECT_EQ(driver_.cuStreamDestroy(stream_), cuda::kSuccess);
+    (void)cu().cuMemFreeHost(words_.data());
+    (void)driver_.cuStreamDestroy(stream_);
   }
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
@@ -60,18 +61,29 @@ class Work {
                                         bytes, stream_),
               cuda::kSuccess);
   }
+  /// Begins to read what is there.
+  void begin_get(const View& view) {
+    EXPECT_EQ(
+        driver_.cuMemcpyDtoHAsync(got_.data(), reinterpret_cast<cuda::DevicePointer>(view.data()),
+                                  view.size(), stream_),
+        cuda::kSuccess);
+  }
+  bool got(std::uint64_t seed) {
+    finish();
+    return wrong(got_, seed) == 0;
+  }
   void finish() {
     for (Gate& gate : gates_) {
       gate.open();
     }
-    EXPECT_EQ(driver_.cuStreamSynchronize(stream_), cuda::kSuccess);
+    (void)driver_.cuStreamSynchronize(stream_);
     gates_.clear();
   }
 
  private:
   const CudaDriver driver_;
   cuda::Stream stream_ = nullptr;
-  std::span<std::uint64_t> words_;  // Page-locked.
+  std::span<std::uint64_t> words_, got_;  // Page-locked.
   std::deque<Gate> gates_;
 };
 
@@ -382,6 +394,107 @@ TEST_F(GpuStreams, a_lost_device_lets_go_of_what_was_released) {
   buffers.clear();
   context.reset();
   fake_cuda().reset();
+}
+
+// The last copy, host to device, is left to the stream: what it is given comes after it.
+TEST_F(GpuStreams, an_acquire_does_not_wait_for_the_last_copy) {
+  open();
+  const Program program;
+  Work work(program);
+  const Buffer& buffer = add(kChunk);
+  for (const std::uint32_t mode : {kRead, kWrite}) {
+    (void)on_gpu(buffer, kRead);  // So that its frame there has memory.
+    host_puts(buffer, 1);
+    fake_cuda().hold_work(true);
+    auto view = buffer.acquire_on(kGpu, mode, 0, 0, kSoon, work.order());
+    ASSERT_TRUE(view.ok()) << view.message();
+    EXPECT_EQ(buffer.acquire_on(kGpu, mode, 0, 0, kShort).code(), Code::timed_out)
+        << "in the host's order it is not there";
+    work.begin_get(*view);
+    if (mode == kWrite) {
+      work.begin_put(*view, 2);
+    }
+    EXPECT_TRUE(view->release_after(work.order()).ok());
+    fake_cuda().hold_work(false);
+    EXPECT_TRUE(work.got(1));
+    EXPECT_TRUE(host_holds(buffer, mode == kWrite ? 2 : 1));
+  }
+}
+
+TEST_F(GpuStreams, several_streams_and_the_host_may_want_the_same_copy) {
+  open();
+  const Program program;
+  Work first(program);
+  Work second(program);
+  const Buffer& buffer = add(kChunk);
+  (void)on_gpu(buffer, kRead);
+  host_puts(buffer, 1);
+  fake_cuda().hold_work(true);
+  View one = for_stream(buffer, kRead, first.order());
+  View two = for_stream(buffer, kWrite, second.order());
+  first.begin_get(one);
+  second.begin_get(two);
+  bool host_saw = false;
+  std::thread host([&] {
+    const Program its;
+    host_saw = its.holds(on_gpu(buffer, kRead), 1);
+  });
+  fake_cuda().hold_work(false);
+  EXPECT_TRUE(first.got(1));
+  EXPECT_TRUE(second.got(1));
+  host.join();
+  EXPECT_TRUE(host_saw);
+}
+
+// Bytes that come from the disk are verified before anybody is let in.
+TEST_F(GpuStreams, what_comes_from_the_disk_is_there_for_the_stream) {
+  open();
+  const Program program;
+  Work work(program);
+  const Buffer& buffer = add(kChunk);
+  host_puts(buffer, 1);
+  for (std::uint64_t round = 1; round < 4; ++round) {
+    ASSERT_TRUE(buffer.evict().ok());
+    View view = for_stream(buffer, kWrite, work.order());
+    work.begin_get(view);
+    EXPECT_TRUE(work.got(round));
+    work.begin_put(view, round + 1);
+    view.release();
+    EXPECT_TRUE(host_holds(buffer, round + 1));
+  }
+}
+
+// The device is broken then, and the copy that a stream waited for never came.
+TEST_F(GpuStreams, a_last_copy_that_fails_loses_only_what_the_stream_wrote) {
+  for (const std::uint32_t mode : {kRead, kWrite}) {
+    open();
+    const Program program;
+    const Buffer& buffer = add(kChunk);
+    (void)on_gpu(buffer, kRead);
+    host_puts(buffer, 1);
+    fake_cuda().hold_work(true);
+    {
+      Work work(program);
+      View view = for_stream(buffer, mode, work.order());
+      fake_cuda().fail_nth(FakeCuda::kWork, 1, cuda::kIllegalAddress);
+      fake_cuda().hold_work(false);
+      EXPECT_EQ(buffer.acquire_on(kGpu, kRead, 0, 0, kShort).code(), Code::timed_out);
+      EXPECT_FALSE(view.release_after(work.order()).ok()) << "its stream is broken";
+      ASSERT_TRUE(view.release_after({}).ok());
+    }
+    const auto left = buffer.acquire(kRead, 0, 0, kSoon);
+    if (mode == kRead) {
+      EXPECT_TRUE(host_holds(buffer, 1));
+    } else {
+      EXPECT_EQ(left.code(), Code::lost) << left.message();
+    }
+    fake_cuda().forgive();
+    host_puts(buffer, 3);
+    EXPECT_TRUE(host_holds(buffer, 3));
+    buffers.clear();
+    context.reset();
+    fake_cuda().reset();
+  }
 }
 
 TEST_F(GpuStreams, threads_that_never_wait_for_their_streams_lose_no_write) {

@@ -138,6 +138,7 @@ void Simulation::acquire() {
     Status status = residency_.resolve(list[i], p.request.spans[i], "acquire");
     check(status.ok(), status.message());
   }
+  p.request.for_stream = swarm_.device_frames != 0 && world_.one_in(2);
   p.request.deadline_ns = world_.one_in(8)
                               ? Request::kForever
                               : world_.now + 1 + static_cast<std::int64_t>(world_.below(5'000'000));
@@ -157,13 +158,13 @@ void Simulation::completed(Pending& p) {
       if (code == Code::ok && p.touch) {
         touched(p);
       } else if (code == Code::ok) {
-        granted(p.list, p.views, p.buffers);
+        granted(p.list, p.views, p.buffers, &p.request);
       } else {
         check(code == Code::no_capacity || code == Code::timed_out || code == Code::cancelled ||
                   code == Code::stale_handle || code == Code::busy ||
                   (code == Code::invalid_argument && swarm_.device_frames != 0) ||
                   (code == Code::io_error && (faulty() || file_changed(p))) ||
-                  (code == Code::lost && port_.corrupted()) ||
+                  (code == Code::lost && (port_.corrupted() || hands_.any_failed())) ||
                   (code == Code::discarded && names_droppable(p)),
               fmt::format("acquire ended in {}: {}", code_name(code), p.request.status.message()));
         check(p.request.status.info() != nullptr, "an error without a sentence");
@@ -182,8 +183,11 @@ void Simulation::release() {
     return;
   }
   const std::size_t at = world_.below(held_.size());
+  await_arrival(at);
   const Held held = held_[at];
-  compare(held);
+  if (!broken(held)) {
+    compare(held);
+  }
   note("release of buffer{} offset {}", held.buffer, held.access.offset);
   check(residency_.release({&held.view, 1}) == Code::ok, "release refused a live view");
   check(residency_.release({&held.view, 1}) == Code::invalid_argument, "a view was released twice");

@@ -6,6 +6,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <map>
 #include <random>
 #include <vector>
@@ -155,7 +157,9 @@ class FakePort final : public IoPort {
   bool corrupted_ = false;
 };
 
-class FakeHands final : public Hands {
+/// And the devices' copies, which begin and end in the order in which they were given, each
+/// direction by itself.
+class FakeHands final : public Hands, public FakeCopies {
  public:
   FakeHands(World& world, const FaultRates& rates) : world_(world), rates_(rates) {}
   void submit(Job* job) override {
@@ -163,35 +167,124 @@ class FakeHands final : public Hands {
     begin_job(*job, this);
     pending_.push_back({job, world_.now + static_cast<std::int64_t>(world_.below(200'000)) + slow});
   }
-  std::size_t reap(std::span<Job*> done) override {
-    std::size_t n = 0;
-    while (n < done.size()) {
-      const auto first =
-          std::min_element(pending_.begin(), pending_.end(),
-                           [](const auto& a, const auto& b) { return a.second < b.second; });
-      if (first == pending_.end() || first->second > world_.now) {
-        break;
-      }
-      Job* job = first->first;
-      pending_.erase(first);
-      (void)run_job(*job);
-      done[n++] = job;
+  std::size_t reap(std::span<Done> done) override {
+    while (run_one()) {
     }
+    const std::size_t n = std::min(done.size(), done_.size());
+    std::copy_n(done_.begin(), n, done.begin());
+    done_.erase(done_.begin(), done_.begin() + static_cast<std::ptrdiff_t>(n));
     return n;
   }
-  void copied(Job&) override {}
+  void copied(Job& job) override { go_on(job); }
+  void copy_begun(Job& job, std::uint64_t ordinal) override { done_.push_back({&job, ordinal}); }
+
+  void copy(unsigned device, bool in, bool fails, std::function<void()> move,
+            Ending& end) override {
+    Lane& lane = lanes_[2 * device + (in ? 1 : 0)];
+    const auto some = [&] { return static_cast<std::int64_t>(world_.below(200'000)); };
+    const std::int64_t begins = std::max(world_.now, lane.last_begins) + some();
+    const std::int64_t ends = std::max(begins, lane.last_ends) + some();
+    lane.copies.push_back({std::move(move), &end, begins, ends, in, fails, world_.one_in(2)});
+    lane.last_begins = begins;
+    lane.last_ends = ends;
+  }
+  /// Copies in to the device that have ended.
+  std::uint64_t ended(unsigned device) const { return lanes_[2 * device + 1].ended; }
+  bool failed(unsigned device, std::uint64_t after, std::uint64_t to) const {
+    const std::vector<std::uint64_t>& all = lanes_[2 * device + 1].failed;
+    return std::any_of(all.begin(), all.end(),
+                       [&](std::uint64_t each) { return each > after && each <= to; });
+  }
+  bool any_failed() const { return !lanes_[1].failed.empty() || !lanes_[3].failed.empty(); }
+
   std::int64_t next_due() const {
-    std::int64_t due = INT64_MAX;
+    std::int64_t due = done_.empty() ? INT64_MAX : world_.now;
     for (const auto& p : pending_) {
       due = std::min(due, p.second);
+    }
+    for (const Lane& lane : lanes_) {
+      due = std::min(due, lane.due());
     }
     return due;
   }
 
  private:
+  struct Copy {
+    std::function<void()> move;
+    Ending* end;
+    std::int64_t begins, ends;
+    bool in, fails, moves_late;
+  };
+  struct Lane {
+    std::deque<Copy> copies;
+    std::size_t under_way = 0;  // The first so many have begun.
+    std::uint64_t ended = 0;
+    std::int64_t last_begins = 0, last_ends = 0;
+    std::vector<std::uint64_t> failed;
+    std::int64_t due() const {
+      const std::int64_t ends = under_way != 0 ? copies.front().ends : INT64_MAX;
+      const std::int64_t begins = under_way < copies.size() ? copies[under_way].begins : INT64_MAX;
+      return std::min(begins, ends);
+    }
+  };
+
+  // The next thing that is due, if any.
+  bool run_one() {
+    const auto job = std::min_element(pending_.begin(), pending_.end(),
+                                      [](auto& a, auto& b) { return a.second < b.second; });
+    Lane& lane = *std::min_element(lanes_.begin(), lanes_.end(),
+                                   [](const Lane& a, const Lane& b) { return a.due() < b.due(); });
+    const std::int64_t job_due = job == pending_.end() ? INT64_MAX : job->second;
+    if (std::min(job_due, lane.due()) > world_.now) {
+      return false;
+    }
+    if (lane.due() <= job_due) {
+      advance(lane);
+      return true;
+    }
+    Job& due = *job->first;
+    pending_.erase(job);
+    go_on(due);
+    return true;
+  }
+  void go_on(Job& job) {
+    if (run_job(job)) {
+      done_.push_back({&job, 0});
+    }
+  }
+  void advance(Lane& lane) {
+    const bool ends =
+        lane.under_way != 0 && (lane.under_way == lane.copies.size() ||
+                                lane.copies.front().ends <= lane.copies[lane.under_way].begins);
+    if (!ends) {
+      Copy& begins = lane.copies[lane.under_way++];
+      if (!begins.moves_late && !begins.fails) {
+        begins.move();
+      }
+      if (begins.in && begins.end->begun != nullptr) {
+        begins.end->begun(*begins.end, lane.ended + lane.under_way);
+      }
+      return;
+    }
+    const Copy copy = std::move(lane.copies.front());
+    lane.copies.pop_front();
+    --lane.under_way;
+    ++lane.ended;
+    if (copy.fails) {
+      lane.failed.push_back(lane.ended);
+      copy.end->status =
+          fail(Code::io_error, "a copy {} the device failed", copy.in ? "to" : "from");
+    } else if (copy.moves_late) {
+      copy.move();
+    }
+    copy.end->ended(*copy.end);
+  }
+
   World& world_;
   const FaultRates& rates_;
   std::vector<std::pair<Job*, std::int64_t>> pending_;
+  std::vector<Done> done_;
+  std::array<Lane, 4> lanes_;  // Of each device, out and in.
 };
 
 }  // namespace tiermem::sim

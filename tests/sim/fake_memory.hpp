@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <map>
 #include <new>
 #include <set>
@@ -29,6 +30,14 @@ using Pages = std::vector<std::byte, PageAllocator<std::byte>>;
 struct FaultDice {
   virtual ~FaultDice() = default;
   virtual bool strikes(const char* what) = 0;
+};
+
+/// Where copies to and from an opaque device go on.
+struct FakeCopies {
+  virtual ~FakeCopies() = default;
+  /// `move` is called some time between begin and end, unless it fails.
+  virtual void copy(unsigned device, bool in, bool fails, std::function<void()> move,
+                    Ending& end) = 0;
 };
 
 class FakeMemory final : public AddressableTier {
@@ -265,25 +274,24 @@ class FakeMemory final : public AddressableTier {
     watched_.erase(reinterpret_cast<const std::byte*>(at));
   }
   std::uint64_t dropped() const { return dropped_; }
+  void copy_by(FakeCopies& copies) { copies_ = &copies; }
   bool copy_in(FrameId to, const std::byte* from, std::uint64_t bytes, Ending& end) override {
-    if (dice_.strikes("copy_in")) {
-      end.status = fail(Code::io_error, "copying to the device failed");
-      return true;
-    }
-    for (std::uint64_t i = 0; i < bytes; ++i) {
-      frames_.at(to.value).bytes[i] = scrambled(from[i]);
-    }
-    return true;
+    const auto move = [this, to, from, bytes] {
+      for (std::uint64_t i = 0; i < bytes; ++i) {
+        frames_.at(to.value).bytes[i] = scrambled(from[i]);
+      }
+    };
+    copies_->copy(place_.index, true, dice_.strikes("copy_in"), move, end);
+    return false;
   }
   bool copy_out(std::byte* to, FrameId from, std::uint64_t bytes, Ending& end) override {
-    if (dice_.strikes("copy_out")) {
-      end.status = fail(Code::io_error, "copying from the device failed");
-      return true;
-    }
-    for (std::uint64_t i = 0; i < bytes; ++i) {
-      to[i] = scrambled(frames_.at(from.value).bytes[i]);
-    }
-    return true;
+    const auto move = [this, to, from, bytes] {
+      for (std::uint64_t i = 0; i < bytes; ++i) {
+        to[i] = scrambled(frames_.at(from.value).bytes[i]);
+      }
+    };
+    copies_->copy(place_.index, false, dice_.strikes("copy_out"), move, end);
+    return false;
   }
 
   /// What a kernel on the device would do through a view's pointer.
@@ -335,6 +343,7 @@ class FakeMemory final : public AddressableTier {
   std::uint64_t budget_, in_use_ = 0, cached_ = 0, next_ = 1;
   const Place place_;
   const bool opaque_;
+  FakeCopies* copies_ = nullptr;
   FaultDice& dice_;
   std::map<std::uint64_t, Frame> frames_;
   std::set<const std::byte*> present_, watched_;

@@ -26,6 +26,9 @@ Simulation::Simulation(std::uint64_t seed, bool verbose)
     return sim->devices_[space - 1].landing(sim->residency_.extents.frame(space, ref), nullptr);
   };
   residency_.device_argument = this;
+  for (FakeMemory& device : devices_) {
+    device.copy_by(hands_);
+  }
   if (world_.one_in(2)) {
     residency_.spares.set_limit(swarm_.host_frames *
                                 swarm_.extent_bytes);  // More than the mover allows.
@@ -67,8 +70,10 @@ MoverOptions Simulation::options() {
 
 void Simulation::step() {
   stepping_ = true;
+  ended_before_step_ = {hands_.ended(0), hands_.ended(1)};
   next_step_ = mover_.step(world_.now);
   stepping_ = false;
+  fill_arrived();
   compare_new();
   const std::string broken = mover_.check_invariants();
   check(broken.empty(), "invariant: " + broken);
@@ -213,7 +218,9 @@ void Simulation::drain() {
       check(status.ok(), status.message());
       mover_.post(&p.request);
       finish(p);
-      check(p.request.status.ok() || (p.request.status.code() == Code::lost && port_.corrupted()) ||
+      check(p.request.status.ok() ||
+                (p.request.status.code() == Code::lost &&
+                 (port_.corrupted() || hands_.any_failed())) ||
                 (p.request.status.code() == Code::discarded && names_droppable(p)) ||
                 (p.request.status.code() == Code::io_error && changed_files_.count(serial) != 0) ||
                 (p.request.status.code() == Code::no_capacity &&

@@ -55,6 +55,9 @@ class Simulation {
     ViewRecord view;
     Access access;
     std::size_t buffer;  // Serial number.
+    // For a stream that waits for a copy to the device: which, and the last that had ended then.
+    std::uint64_t arrival = 0, ended_before = 0;
+    bool fills = false;  // When it is there, all of it is overwritten.
   };
   struct Pending {
     Request request;
@@ -113,7 +116,16 @@ class Simulation {
   }
 
   void granted(const std::vector<Access>& list, const std::vector<ViewRecord>& views,
-               const std::vector<std::size_t>& buffers);
+               const std::vector<std::size_t>& buffers, const Request* request = nullptr);
+  bool arrived(const Held& held) const {
+    return hands_.ended(held.view.place.index) >= held.arrival || held.arrival == 0;
+  }
+  bool broken(const Held& held) const {
+    return held.arrival != 0 &&
+           hands_.failed(held.view.place.index, held.ended_before, held.arrival);
+  }
+  void fill_arrived();
+  void await_arrival(std::size_t held);
   void compare_new();
   std::byte load(const Held& held, std::uint64_t i) const {
     const auto* at = static_cast<const std::byte*>(held.view.data) + i;
@@ -189,6 +201,7 @@ class Simulation {
   std::int64_t next_step_ = INT64_MAX;
   std::uint64_t steps_ = 0;
   bool stopped_ = false, stepping_ = false;
+  std::array<std::uint64_t, 2> ended_before_step_{};  // Copies to each device.
   std::size_t compared_ = 0;  // Views of held_ whose bytes were looked at since their grant.
   bool disks_filled_ = false;
   std::deque<std::string> history_;

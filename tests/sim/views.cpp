@@ -6,13 +6,24 @@ namespace tiermem::sim {
 
 // The bytes under a fresh view are those of the model, but where the view discards.
 void Simulation::granted(const std::vector<Access>& list, const std::vector<ViewRecord>& views,
-                         const std::vector<std::size_t>& buffers) {
+                         const std::vector<std::size_t>& buffers, const Request* request) {
   for (std::size_t i = 0; i < list.size(); ++i) {
     held_.push_back({views[i], list[i], buffers[i]});
+    Held& held = held_.back();
     Live& live = live_.at(buffers[i]);
     ++live.views;
-    if (list[i].mode == kDiscard) {
-      fill(held_.back());
+    if (request != nullptr && request->for_stream && views[i].place.kind == Kind::gpu) {
+      const Span& span = request->spans[i];
+      const Phase phase = residency_.extents.word(span.space, span.first).load().phase();
+      held.arrival = phase == Phase::incoming ? request->arrivals[span.space] : 0;
+      held.ended_before = ended_before_step_[views[i].place.index];
+      check(phase != Phase::incoming || held.arrival != 0,
+            "a stream does not know what it waits for");
+    }
+    held.fills = list[i].mode == kDiscard;
+    if (held.fills && held.arrival == 0) {
+      fill(held);
+      held.fills = false;
     }
   }
   // A reader that was let in together with one who discards may see old bytes until these are
@@ -24,7 +35,28 @@ void Simulation::granted(const std::vector<Access>& list, const std::vector<View
 
 void Simulation::compare_new() {
   for (; compared_ < held_.size(); ++compared_) {
-    compare(held_[compared_]);
+    if (arrived(held_[compared_]) && !broken(held_[compared_])) {
+      compare(held_[compared_]);
+    }
+  }
+}
+
+void Simulation::fill_arrived() {
+  for (Held& held : held_) {
+    if (held.fills && arrived(held)) {
+      held.fills = false;
+      if (!broken(held)) {
+        fill(held);
+      }
+    }
+  }
+}
+
+// As its stream does: nothing comes before.
+void Simulation::await_arrival(std::size_t held) {
+  while (!arrived(held_[held])) {
+    world_.now = std::max(world_.now, hands_.next_due());
+    step();
   }
 }
 
@@ -66,6 +98,9 @@ void Simulation::use_view() {
     return;
   }
   Held& held = held_[world_.below(held_.size())];
+  if (!arrived(held) || broken(held)) {
+    return;
+  }
   compare(held);
   if (held.access.mode != kRead) {
     const std::uint64_t from = world_.below(held.view.length);

@@ -1,0 +1,145 @@
+// A request of a stream's need not wait for the last copy, host to device: once that has its place
+// among the device's copies, the stream can wait for it by itself. The extent is pinned while its
+// word is still `incoming`, which nobody else can do; nothing else is different for it. The
+// stepping thread only; never waits.
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "mover/mover.hpp"
+
+namespace tiermem {
+
+void Mover::copy_begun(const Job& job, std::uint64_t ordinal) {
+  Transfer& transfer = transfers_[job.transfer];
+  transfer.arriving = ordinal;
+  Vector<std::pair<Request*, std::uint32_t>> woken;
+  for (std::uint32_t* link = &residency_.extents.at(transfer.ref).waiters; *link != 0;) {
+    const std::uint32_t at = *link - 1;
+    if (!waiters_[at].request->for_stream) {
+      link = &waiters_[at].next;
+      continue;
+    }
+    woken.emplace_back(waiters_[at].request, waiters_[at].need);
+    *link = waiters_[at].next;
+    free_waiters_.push_back(at);
+  }
+  for (auto [request, index] : woken) {
+    if (stop_waiting(*request, index)) {
+      arm(*request, index);
+      if (request->state != Request::State::done) {
+        maybe_finish(*request);
+      }
+    }
+  }
+}
+
+// The bytes under the copy can no longer change, so they are right when it ends: from a slot they
+// were verified, and of another copy all that may be pinned from here on are readers.
+bool Mover::lets_in(const Request& request, const Need& need) {
+  Transfer& transfer = transfers_[residency_.extents.at(need.ref).transfer - 1];
+  if (!request.for_stream || transfer.kind != Transfer::Kind::promote ||
+      transfer.space != need.space || transfer.parked_for != nullptr ||
+      transfer.stage == Transfer::Stage::abandoned) {
+    return false;
+  }
+  std::atomic_ref(transfer.job.tell).store(true, std::memory_order_relaxed);
+  if (transfer.arriving == 0) {
+    return false;
+  }
+  if (transfer.source == kNoSpace || transfer.took_over) {
+    return true;
+  }
+  return need.writes ? take_over(transfer)
+                     : residency_.extents.word(transfer.source, need.ref).try_share(transfer.epoch);
+}
+
+// A writer has the only copy: the source goes, as soon as it has been read. False: it, or another
+// one, cannot go now.
+bool Mover::take_over(Transfer& transfer) {
+  for (unsigned other = 0; other < residency_.extents.spaces(); ++other) {
+    if (other != transfer.source && readable(transfer.ref, other)) {
+      return false;
+    }
+  }
+  ExtentWord& source = residency_.extents.word(transfer.source, transfer.ref);
+  const Phase before = source.load().phase();
+  if (window_at(transfer.ref, transfer.source) != nullptr || !source.try_outgoing(true)) {
+    return false;
+  }
+  transfer.took_over = source.load().epoch() == transfer.epoch;
+  if (!transfer.took_over) {
+    source.set_phase(before);  // Written under the copy.
+  }
+  return transfer.took_over;
+}
+
+bool Mover::pin_for(Request& request, const Span& span) {
+  ExtentWord& word = residency_.extents.word(span.space, span.first);
+  if (!request.for_stream || word.load().phase() != Phase::incoming) {
+    return residency_.pin(span);
+  }
+  if (!residency_.pin_incoming(span)) {
+    return false;
+  }
+  Transfer& transfer = transfers_[residency_.extents.at(span.first).transfer - 1];
+  residency_.extents.frame(span.space, span.first) = transfer.frame;  // The view's address.
+  transfer.written = transfer.written || span.writes;
+  request.arrivals[span.space] = std::max(request.arrivals[span.space], transfer.arriving);
+  return true;
+}
+
+// The copy failed, which a device that works does not do. True: streams have it pinned, and the
+// frame goes when they have come to the ends of their views.
+bool Mover::abandon_promote(Transfer& transfer, const Status* error) {
+  if (error != nullptr && error->info() != nullptr) {
+    transfer.undo_error = *error->info();
+  }
+  if (residency_.extents.word(transfer.space, transfer.ref).load().pinned()) {
+    transfer.stage = Transfer::Stage::abandoned;
+    abandoned_.push_back(transfer.job.transfer);
+    return true;
+  }
+  transfer.arriving = 0;
+  residency_.extents.frame(transfer.space, transfer.ref) = {};
+  residency_.extents.word(transfer.space, transfer.ref).clear_dirty();
+  give_back_source(transfer);
+  return false;
+}
+
+void Mover::serve_abandoned() {
+  Vector<std::uint32_t> waiting;
+  waiting.swap(abandoned_);
+  for (const std::uint32_t at : waiting) {
+    Transfer& transfer = transfers_[at];
+    if (residency_.extents.word(transfer.space, transfer.ref).load().pinned()) {
+      abandoned_.push_back(at);
+      continue;
+    }
+    const Status why(transfer.undo_error);
+    undo_promote(transfer, why.ok() ? nullptr : &why);
+  }
+}
+
+// What a stream wrote on the device is not there, and what was there before is no answer.
+void Mover::give_back_source(Transfer& transfer) {
+  const ExtentRef ref = transfer.ref;
+  if (transfer.took_over && !transfer.written) {
+    residency_.extents.word(transfer.source, ref).set_phase(Phase::exclusive);
+  } else if (transfer.took_over) {
+    finish_evict(ref, transfer.source, residency_.extents.frame(transfer.source, ref));
+  } else if (transfer.source != kNoSpace) {
+    settle(ref);
+  }
+  transfer.took_over = false;
+  if (transfer.written) {
+    residency_.extents.word(kHost, ref).set_phase(Phase::lost);
+    log_warn("extent {} of buffer '{}' is lost: {}",
+             ref - record_of(ref).first.load(std::memory_order_relaxed),
+             record_of(ref).label.get().view(), Status(transfer.undo_error).message());
+  }
+}
+
+}  // namespace tiermem
