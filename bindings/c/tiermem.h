@@ -341,7 +341,8 @@ TIERMEM_API tm_status tm_usable_size(tm_context* context, const void* pointer, u
  * Views are pins, not locks: several threads may hold the same bytes, as with plain memory.
  *
  * With a CUDA stream the views are for what the stream is given from then on: it waits by itself
- * for copies to a GPU that are still under way. What the program's streams do with the same bytes among themselves is the program's to order.
+ * for copies to a GPU that are still under way. What the program's streams do with the same bytes
+ * among themselves is the program's to order.
  *
  * Errors: #TM_INVALID_ARGUMENT, #TM_STALE_HANDLE; #TM_BUSY if the timeout is 0 and something must
  * be brought first; #TM_NO_CAPACITY or #TM_TIMED_OUT at the latest when the time is over;

@@ -14,12 +14,40 @@ bool Mover::start_evict(ExtentRef ref, unsigned space, Priority priority) {
     return false;
   }
   if (bits.dirty() && readable_elsewhere(ref, space) == kNoSpace) {
+    if (space != kHost && priority != Priority::demand && retreat(ref, space)) {
+      return true;
+    }
     return droppable(ref) && !can_write() ? leave(ref, space, true)
                                           : start_demote(ref, space, true, priority);
   }
   // Dirty bytes may go only where another copy has them: a writer may come and go before the next
   // line.
   return leave(ref, space, readable_elsewhere(ref, space) != kNoSpace);
+}
+
+// A device's victim goes to DRAM where that has room; else to the block tier by the staging, and
+// DRAM is asked to have room for the next.
+bool Mover::retreat(ExtentRef ref, unsigned space) {
+  const FrameId frame = take_frame(ref, kHost);
+  if (!frame.valid()) {
+    note_shortage(kHost, bytes_of(ref));
+    trim(spaces_[kHost], bytes_of(ref));
+    return false;
+  }
+  start_promote(ref, kHost, frame, Priority::room, nullptr);
+  Transfer& transfer = transfers_[residency_.extents.at(ref).transfer - 1];
+  transfer.retreats = true;
+  transfer.freeing = bytes_of(ref);
+  spaces_[space].freeing += transfer.freeing;
+  return true;
+}
+
+// What retreated has its bytes in DRAM, or stays on the device: held again, written, or the copy
+// failed.
+void Mover::retreated(ExtentRef ref, unsigned space) {
+  if (residency_.extents.at(ref).holds != 0 || !readable(ref, kHost) || !leave(ref, space, true)) {
+    spaces_[space].recency.rejected(ref);
+  }
 }
 
 // The frame goes, whatever becomes of its bytes: the caller knows that they are elsewhere or

@@ -61,7 +61,7 @@ std::string Mover::check_invariants() {
       continue;
     }
     ++transfers;
-    freeing[transfer.space] += transfer.freeing;
+    freeing[frees_in(transfer)] += transfer.freeing;
     if (extents.at(transfer.ref).transfer != transfer.job.transfer + 1) {
       return fmt::format("extent {} does not know its transfer", transfer.ref);
     }

@@ -407,6 +407,7 @@ Status Mover::late(Request& request) {
     }
     if (request.want == Want::set_budget) {
       needed = request.value;
+      space = budget_space_;
     }
     return no_room(&request, space, needed);
   }

@@ -314,6 +314,8 @@ class Mover {
 
   // evict.cpp
   bool start_evict(ExtentRef ref, unsigned space, Priority priority);
+  bool retreat(ExtentRef ref, unsigned space);
+  void retreated(ExtentRef ref, unsigned space);
   bool leave(ExtentRef ref, unsigned space, bool even_dirty);
   void finish_evict(ExtentRef ref, unsigned space, FrameId frame);
   void settle(ExtentRef ref);
@@ -335,6 +337,9 @@ class Mover {
   void give_staging(Transfer& transfer);
 
   // Small lookups.
+  static unsigned frees_in(const Transfer& transfer) {
+    return transfer.retreats ? transfer.source : transfer.space;
+  }
   BufferRecord& record_of(ExtentRef ref) {
     return residency_.buffers.at(residency_.extents.at(ref).buffer);
   }

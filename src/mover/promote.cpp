@@ -185,6 +185,10 @@ void Mover::landed(Transfer& transfer) {
 // The source is written, or was under the copy: copied once nobody writes. That may be long, as
 // when a kernel does, so the staging is for others meanwhile.
 void Mover::await_writers(Transfer& transfer) {
+  if (transfer.retreats) {
+    undo_promote(transfer, nullptr);  // It is in use again.
+    return;
+  }
   give_staging(transfer);
   transfer.arriving = 0;  // Nobody was let in: then nobody could have written.
   transfer.stage = Transfer::Stage::recopy;
@@ -270,9 +274,14 @@ void Mover::publish(Transfer& transfer) {
   (void)word.take_referenced();
   recency_for(space, ref).inserted(ref, bytes_of(ref));
   const bool stock = transfer.stock;
+  const bool retreats = transfer.retreats;
+  const unsigned source = transfer.source;
   end_transfer(transfer);
   if (stock) {
     stocked(ref, true);
+  }
+  if (retreats) {
+    retreated(ref, source);
   }
   extent_changed(ref, space, nullptr);
 }
@@ -318,9 +327,14 @@ void Mover::undo_promote(Transfer& transfer, const Status* error) {
   give_frame(transfer.frame, space, bytes_of(ref));
   residency_.extents.word(space, ref).set_phase(transfer.origin);
   const bool stock = transfer.stock;
+  const bool retreats = transfer.retreats;
+  const unsigned source = transfer.source;
   end_transfer(transfer);
   if (stock) {
     stocked(ref, false);
+  }
+  if (retreats) {
+    retreated(ref, source);
   }
   extent_changed(ref, space, error);
 }

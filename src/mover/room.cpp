@@ -174,7 +174,10 @@ Recency::Candidate Mover::candidate(ExtentRef ref, Space& s) {
       extent.prefetched && s.unused_prefetched <= s.tier->books().budget / 2 && !desperate_;
   // Dirty bytes without another copy can leave only if they can be written down now.
   const bool must_write = bits.dirty() && (can_write() || !droppable(ref));
-  const bool can_leave = !must_write || can_write() || readable_elsewhere(ref, space) != kNoSpace;
+  const FrameBooks dram = spaces_[kHost].tier->books();
+  const bool can_retreat = space != kHost && dram.in_use + bytes_of(ref) <= dram.budget;
+  const bool can_leave =
+      !must_write || can_write() || can_retreat || readable_elsewhere(ref, space) != kNoSpace;
   return {.movable = has_frame(ref, space) && !bits.pinned() && extent.transfer == 0 &&
                      extent.holds == 0 && can_leave && !awaited &&
                      (!extent.stuck || now_ >= stuck_until_),
@@ -227,7 +230,13 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
   }
   const std::uint64_t goal = bytes + (priority == Priority::background ? 0 : s.ahead);
   const auto probe = [&](ExtentRef ref) { return candidate(ref, s); };
-  desperate_ = priority == Priority::room && !room_queue_.empty() && room_queue_.front()->last_look;
+  const bool desperate =
+      priority == Priority::room && !room_queue_.empty() && room_queue_.front()->last_look;
+  const bool was_desperate = std::exchange(desperate_, desperate);
+  // A device's victim may take a frame of DRAM, which looks for victims there: not in the same
+  // list.
+  Vector<Recency::Victim> victims;
+  victims.swap(victims_);
   // The policy looks at a bounded number of extents a call and goes on where it stopped. Twelve
   // calls a step are enough to find what there is among some thousands; the next step goes on.
   const std::uint64_t before = s.freeing;
@@ -242,9 +251,9 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
   while (space == kHost && freed() < goal && residency_.spares.bytes() > kept && reclaim_spare()) {
   }
   for (unsigned call = 0; call < 12 && freed() < goal; ++call) {
-    victims_.clear();
-    s.recency.choose(goal - freed(), 64, probe, victims_);
-    for (const Recency::Victim& victim : victims_) {
+    victims.clear();
+    s.recency.choose(goal - freed(), 64, probe, victims);
+    for (const Recency::Victim& victim : victims) {
       const bool started = start_evict(victim.ref, space, priority);
       if (!started && has_frame(victim.ref, space)) {
         s.recency.rejected(victim.ref);
@@ -254,6 +263,8 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
       break;
     }
   }
+  victims.swap(victims_);
+  desperate_ = was_desperate;
   s.evicted_at_once = s.evicted_at_once || s.returned != returned;
   s.searching =
       priority == Priority::room && s.freeing == before && freed() < goal && !s.recency.exhausted();

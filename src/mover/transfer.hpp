@@ -65,6 +65,7 @@ struct Transfer {
   bool recalled = false;     ///< Demote, withdrawn: back into the window as soon as may be.
   bool prefetch = false;
   bool stock = false;   ///< Promote: of a spare buffer made ahead. The extent becomes vacant.
+  bool retreats = false;  ///< Promote to the host: the source, a device's, is a victim.
   bool mapped = false;  ///< Promote: the frame is in its window.
   /// Promote to a device: the copy's ordinal there, once it has begun. Streams that wait for it
   /// have views by now: the word is `incoming` and pinned.

@@ -37,7 +37,7 @@ void Mover::end_transfer(Transfer& transfer) {
   give_landing(transfer);
   Checksums::destroy(transfer.sums);
   transfer.sums = nullptr;
-  spaces_[transfer.space].freeing -= transfer.freeing;
+  spaces_[frees_in(transfer)].freeing -= transfer.freeing;
   prefetches_ -= transfer.kind == Transfer::Kind::promote && transfer.prefetch ? 1 : 0;
   wear_left_ += static_cast<double>(transfer.wear);
   transfer.kind = Transfer::Kind::idle;
@@ -202,12 +202,17 @@ void Mover::job_done(Job& job) {
       const FrameId frame = transfer.frame;
       const Phase origin = transfer.origin;
       const bool undone = transfer.undone;
+      const bool retreats = transfer.retreats;
+      const unsigned source = transfer.source;
       const ErrorInfo error = transfer.undo_error;
       end_transfer(transfer);
       if (undone) {
         // The extent is again what it was before the promote.
         give_frame(frame, space, bytes_of(ref));
         residency_.extents.word(space, ref).set_phase(origin);
+        if (retreats) {
+          retreated(ref, source);
+        }
         const Status why(error);
         extent_changed(ref, space, why.ok() ? nullptr : &why);
       } else {

@@ -40,6 +40,43 @@ TEST_F(GpuContext, a_buffer_larger_than_the_budget_goes_through_the_device) {
   }
 }
 
+TEST_F(GpuContext, what_leaves_the_device_goes_to_dram_first) {
+  context = make_context("dram=64M; nvme=off; gpu=0:4M; gpu_driver=" TIERMEM_FAKE_CUDA_LIBRARY);
+  ASSERT_NE(context, nullptr);
+  const Program program;
+  for (std::uint64_t i = 0; i < 12; ++i) {
+    program.put(on_gpu(add(kChunk), kDiscard), i);
+  }
+  EXPECT_GE(context->stats().gpu_bytes_out, 10 * kChunk);
+  for (std::uint64_t i = 0; i < 12; ++i) {
+    EXPECT_TRUE(program.holds(on_gpu(buffers[i], kRead), i)) << i;
+  }
+  ASSERT_TRUE(context->set_budget(kGpu, kChunk).ok());
+  EXPECT_LE(context->stats().gpu_used, kChunk);
+  for (std::uint64_t i = 0; i < 12; ++i) {
+    EXPECT_TRUE(host_holds(buffers[i], i)) << i;
+  }
+}
+
+// Neither DRAM nor a disk takes it: it says what is full.
+TEST_F(GpuContext, a_budget_that_cannot_be_met_names_its_tier) {
+  context = make_context("dram=16M; nvme=off; gpu=0:8M; gpu_driver=" TIERMEM_FAKE_CUDA_LIBRARY);
+  ASSERT_NE(context, nullptr);
+  const Program program;
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    program.put(on_gpu(add(kChunk), kDiscard), i);
+  }
+  for (std::uint64_t i = 4; i < 10; ++i) {  // What the staging leaves of DRAM.
+    host_puts(add(kChunk), i);
+  }
+  const Status refused = context->set_budget(kGpu, kChunk, Timeout::milliseconds(200));
+  EXPECT_EQ(refused.code(), Code::no_capacity);
+  EXPECT_NE(std::string(refused.message()).find("in gpu"), std::string::npos) << refused.message();
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(program.holds(on_gpu(buffers[i], kRead), i)) << i;
+  }
+}
+
 TEST_F(GpuContext, host_and_device_see_what_the_other_wrote_last) {
   open();
   const Program program;
@@ -185,7 +222,7 @@ TEST_F(GpuContext, staging_is_of_the_dram_budget) {
   }
   const FakeCudaLive live = fake_cuda().live();
   EXPECT_GT(live.registrations, 0u);
-  EXPECT_LE(live.locked_bytes, 4 * kMiB);
+  EXPECT_LE(live.locked_bytes, 16 * kMiB) << "more than all of DRAM";
   EXPECT_EQ(fake_cuda().pageable_bytes(), 12 * kChunk) << "the program's own copies";
 }
 
