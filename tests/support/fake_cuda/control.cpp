@@ -133,7 +133,15 @@ FakeCuda& control() {
 }  // namespace tiermem::test
 
 extern "C" __attribute__((visibility("default"))) tiermem::test::FakeCuda* tiermem_fake_cuda();
+extern "C" __attribute__((visibility("default"))) std::uint64_t tiermem_fake_cuda_calls();
 
 extern "C" tiermem::test::FakeCuda* tiermem_fake_cuda() {
   return &tiermem::test::control();
+}
+
+// All calls so far, for whom control.hpp is out of reach: `tiermem bench gpu` knows the fake by it.
+extern "C" std::uint64_t tiermem_fake_cuda_calls() {
+  tiermem::test::World& all = tiermem::test::world();
+  const std::lock_guard lock(all.mutex);
+  return all.faults.all_calls();
 }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "support/fake_cuda/control.hpp"
+
 namespace tiermem::test {
 
 void Faults::fail_nth(std::string_view call, std::uint64_t nth, cuda::Result result,
@@ -15,6 +17,7 @@ void Faults::slow(std::string_view call, std::chrono::microseconds each) {
 }
 
 cuda::Result Faults::count(std::string_view call) {
+  all_ += call == FakeCuda::kWork ? 0 : 1;  // A copy that is done was called for before.
   if (const auto known = counts_.find(call); known != counts_.end()) {
     ++known->second;
   } else {

@@ -22,6 +22,7 @@ class Faults {
   cuda::Result count(std::string_view call);
   std::chrono::microseconds slowness(std::string_view call) const;
   std::uint64_t calls(std::string_view call) const;
+  std::uint64_t all_calls() const { return all_; }
 
  private:
   struct Order {
@@ -32,6 +33,7 @@ class Faults {
   };
 
   std::map<std::string, std::uint64_t, std::less<>> counts_;
+  std::uint64_t all_ = 0;
   std::map<std::string, std::chrono::microseconds, std::less<>> slow_;
   std::vector<Order> orders_;
 };
