@@ -36,9 +36,9 @@ struct Table {
   TIERMEM_FAKE_CUDA_CALLS(TIERMEM_FAKE_CUDA_MEMBER)
 #undef TIERMEM_FAKE_CUDA_MEMBER
 
-  Table() {
-    const auto get = reinterpret_cast<decltype(cuGetProcAddress_v2)>(
-        ::dlsym(fake_cuda_library(), "cuGetProcAddress_v2"));
+  explicit Table(void* library = fake_cuda_library()) {
+    const auto get =
+        reinterpret_cast<decltype(cuGetProcAddress_v2)>(::dlsym(library, "cuGetProcAddress_v2"));
     void* function = nullptr;
 #define TIERMEM_FAKE_CUDA_LOOK_UP(since, name, abi_name, parameters)         \
   (void)get(#name, &function, since, 0, nullptr); /* Null when not found. */ \

@@ -1,4 +1,4 @@
-// The GPU tier through the C interface, on the fake driver.
+// The GPU tier through the C interface, on the fake driver or a real one (program.hpp).
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -14,9 +14,10 @@ namespace {
 constexpr std::int64_t kForever = -1;
 
 TEST(GpuCApi, a_range_is_acquired_on_a_gpu_and_what_is_not_there_is_said) {
-  fake_cuda().reset();
-  const std::string spec =
-      "dram=16M; nvme=off; gpu=0:8M; gpu_driver=" + std::string(TIERMEM_FAKE_CUDA_LIBRARY);
+  if (FakeCuda* const fake = find_fake_cuda(); fake != nullptr) {
+    fake->reset();
+  }
+  const std::string spec = std::string("dram=16M; nvme=off; gpu=0:8M; gpu_driver=") + test_driver();
   tm_context* context = nullptr;
   ASSERT_EQ(tm_context_create(spec.c_str(), nullptr, &context), TM_OK);
   tm_capabilities caps = {};

@@ -1,5 +1,6 @@
-// A context with a GPU tier on the fake driver, and buffers that go before it. A test fails if it
-// leaves a stream, an event, a registration or memory of the driver's behind.
+// A context with a GPU tier, on the fake driver or a real one (program.hpp), and buffers that go
+// before it. A test fails if it leaves a stream, an event, a registration or memory of the driver's
+// behind.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,15 +17,21 @@ inline constexpr Place kGpu{Kind::gpu, 0};
 
 class GpuContext : public ::testing::Test {
  protected:
-  void SetUp() override { fake_cuda().reset(); }
+  void SetUp() override {
+    if (FakeCuda* const fake = find_fake_cuda(); fake != nullptr) {
+      fake->reset();
+    }
+  }
   void TearDown() override {
     buffers.clear();
     context.reset();
-    EXPECT_EQ(fake_cuda().live(), FakeCudaLive{}) << "of the driver's something is left";
+    if (FakeCuda* const fake = find_fake_cuda(); fake != nullptr) {
+      EXPECT_EQ(fake->live(), FakeCudaLive{}) << "of the driver's something is left";
+    }
   }
   std::string spec(const std::string& gpu, const std::string& more) const {
     return "dram=16M; nvme=" + directory.path() + ":512M; gpu=" + gpu +
-           "; gpu_driver=" TIERMEM_FAKE_CUDA_LIBRARY "; " + more;
+           "; gpu_driver=" + test_driver() + "; " + more;
   }
   void open(const std::string& gpu = "0:8M", const std::string& more = "") {
     context = make_context(spec(gpu, more));

@@ -1,6 +1,7 @@
-// Contexts with a GPU tier, on the fake driver: bytes between host, device and disk, through the
-// public API, beside a program that works on the device; what is refused; and what the driver
-// refuses. What is in device memory is read and written by the program's own copies only.
+// Contexts with a GPU tier, on the fake driver or a real one (program.hpp): bytes between host,
+// device and disk, through the public API, beside a program that works on the device; what is
+// refused; and what the driver refuses. What is in device memory is read and written by the
+// program's own copies only.
 #include "gpu/gpu_context.hpp"
 
 #include <gtest/gtest.h>
@@ -41,7 +42,7 @@ TEST_F(GpuContext, a_buffer_larger_than_the_budget_goes_through_the_device) {
 }
 
 TEST_F(GpuContext, what_leaves_the_device_goes_to_dram_first) {
-  context = make_context("dram=64M; nvme=off; gpu=0:4M; gpu_driver=" TIERMEM_FAKE_CUDA_LIBRARY);
+  context = make_context(std::string("dram=64M; nvme=off; gpu=0:4M; gpu_driver=") + test_driver());
   ASSERT_NE(context, nullptr);
   const Program program;
   for (std::uint64_t i = 0; i < 12; ++i) {
@@ -60,7 +61,7 @@ TEST_F(GpuContext, what_leaves_the_device_goes_to_dram_first) {
 
 // Neither DRAM nor a disk takes it: it says what is full.
 TEST_F(GpuContext, a_budget_that_cannot_be_met_names_its_tier) {
-  context = make_context("dram=16M; nvme=off; gpu=0:8M; gpu_driver=" TIERMEM_FAKE_CUDA_LIBRARY);
+  context = make_context(std::string("dram=16M; nvme=off; gpu=0:8M; gpu_driver=") + test_driver());
   ASSERT_NE(context, nullptr);
   const Program program;
   for (std::uint64_t i = 0; i < 4; ++i) {

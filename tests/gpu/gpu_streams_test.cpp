@@ -1,4 +1,5 @@
-// Views in the order of the program's streams, on the fake driver: a stream that is held at a gate
+// Views in the order of the program's streams, on the fake driver or a real one (program.hpp): a
+// stream that is held at a gate
 // stands for kernels that run for long. What the program writes on the device goes there by its own
 // copies, in stream order, from memory that it has page-locked.
 #include <gtest/gtest.h>
@@ -22,7 +23,7 @@ namespace tiermem::test {
 namespace {
 
 const client::Table& cu() {
-  static const client::Table table;
+  static const client::Table table(::dlopen(test_driver(), RTLD_NOW | RTLD_LOCAL));
   return table;
 }
 
@@ -538,9 +539,7 @@ TEST_F(GpuStreams, threads_that_never_wait_for_their_streams_lose_no_write) {
 }
 
 TEST(GpuStreamsCApi, a_stream_is_named_in_c) {
-  fake_cuda().reset();
-  const std::string spec =
-      "dram=16M; nvme=off; gpu=0:8M; gpu_driver=" + std::string(TIERMEM_FAKE_CUDA_LIBRARY);
+  const std::string spec = std::string("dram=16M; nvme=off; gpu=0:8M; gpu_driver=") + test_driver();
   tm_context* context = nullptr;
   ASSERT_EQ(tm_context_create(spec.c_str(), nullptr, &context), TM_OK);
   tm_buffer buffer = 0;
