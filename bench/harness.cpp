@@ -158,11 +158,14 @@ nlohmann::ordered_json Session::to_json(std::string_view suite) const {
   for (const auto& [name, why] : skipped_) {
     results.push_back({{"name", name}, {"skipped", why}});
   }
-  return {{"suite", suite},
-          {"machine", describe_machine(settings_.directory)},
-          {"commit", describe_commit()},
-          {"results", std::move(results)},
-          {"notes", notes_}};
+  Json report = {{"suite", suite}, {"machine", describe_machine(settings_.directory)}};
+  if (!settings_.device.empty()) {
+    report["device"] = settings_.device;
+  }
+  report["commit"] = describe_commit();
+  report["results"] = std::move(results);
+  report["notes"] = notes_;
+  return report;
 }
 
 }  // namespace tiermem::bench

@@ -57,6 +57,8 @@ struct Row {
 struct Settings {
   std::string directory;  ///< For files; on the disk to be measured.
   unsigned pairs = 9;
+  std::string device = {};  ///< Of the gpu suite: which device and driver, in words.
+  std::uint64_t bytes = 0;  ///< Of the gpu suite: moved at once; 0: by what is free.
 };
 
 /// What a run of a suite gathers.

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,8 @@
 
 #include "base/error.hpp"
 #include "bench/core.hpp"
+#include "bench/gpu.hpp"
+#include "bench/gpu_device.hpp"
 #include "bench/machine.hpp"
 #include "bench/malloc_mix.hpp"
 #include "bench/mapped.hpp"
@@ -40,8 +43,15 @@ struct Arguments {
   std::string directory;
   std::string json;
   unsigned pairs = kFewestPairs;
+  std::uint64_t size_mib = 0;
   bool list = false;
 };
+
+std::span<const bench::Benchmark> suite_of(const std::string& name) {
+  return name == "gpu"      ? bench::gpu_benchmarks()
+         : name == "mapped" ? bench::mapped_benchmarks()
+                            : bench::core_benchmarks();
+}
 
 /// Where a context without configuration would put its files.
 Result<std::string> default_directory() {
@@ -143,8 +153,7 @@ void print_results(const bench::Session& session) {
 }
 
 int run(const Arguments& arguments) {
-  const auto all =
-      arguments.suite == "mapped" ? bench::mapped_benchmarks() : bench::core_benchmarks();
+  const auto all = suite_of(arguments.suite);
   if (arguments.list) {
     Table table({{"BENCHMARK"}, {"WHAT"}});
     for (const bench::Benchmark& benchmark : all) {
@@ -167,7 +176,15 @@ int run(const Arguments& arguments) {
       })) {
     restart_with_best_malloc();
   }
-  bench::Settings settings{arguments.directory, arguments.pairs};
+  bench::Settings settings{.directory = arguments.directory, .pairs = arguments.pairs};
+  settings.bytes = arguments.size_mib << 20;
+  if (arguments.suite == "gpu") {
+    auto device = bench::describe_gpu();
+    if (!device.ok()) {
+      return complain(device.status());
+    }
+    settings.device = std::move(*device);
+  }
   if (settings.directory.empty()) {
     auto found = default_directory();
     if (!found.ok()) {
@@ -206,6 +223,9 @@ int run(const Arguments& arguments) {
   if (arguments.json != "-") {
     print_text(fmt::format("{}; {}; {} pairs", bench::describe_machine(settings.directory),
                            bench::describe_commit(), settings.pairs));
+    if (!settings.device.empty()) {
+      print_text(settings.device);
+    }
     print_results(session);
   }
   for (const std::string& failure : failures) {
@@ -220,9 +240,9 @@ void add_bench(CLI::App& program, int& exit) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand(
       "bench", "Measure tiermem beside the best that this machine can do without it");
-  command->add_option("suite", arguments->suite, "The suite: core, mapped")
+  command->add_option("suite", arguments->suite, "The suite: core, mapped, gpu")
       ->required()
-      ->check(CLI::IsMember({"core", "mapped"}));
+      ->check(CLI::IsMember({"core", "mapped", "gpu"}));
   command->add_option("--only", arguments->only, "Only benchmarks whose name begins so");
   command->add_option("--pairs", arguments->pairs, "Interleaved pairs of tiermem and its peer")
       ->check(CLI::Range(kFewestPairs, 1001U))
@@ -231,6 +251,10 @@ void add_bench(CLI::App& program, int& exit) {
                       "Directory for files, on the disk to measure; default: where a context "
                       "without configuration puts its own");
   command->add_option("--json", arguments->json, "Write JSON to this file; - for stdout, alone");
+  command
+      ->add_option("--size", arguments->size_mib,
+                   "MiB that the gpu suite moves at once; default: by what is free")
+      ->check(CLI::Range(std::uint64_t{8}, std::uint64_t{1} << 20));
   command->add_flag("--list", arguments->list, "Show what there is and measure nothing");
   command->footer(
       fmt::format("Ratios above 1: tiermem is better. A bar is met when the low end of the 95 % "

@@ -1,0 +1,93 @@
+// Disk to the device: buffers of 2 MiB whose only copy is in a slot, beside the slower of the disk
+// (the fastest bare loop on it) and the link (one large copy), both measured in the same pair.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/error.hpp"
+#include "bench/bare_io.hpp"
+#include "bench/gpu.hpp"
+#include "bench/gpu_set.hpp"
+
+namespace tiermem::bench {
+namespace {
+
+Result<Sample> run(GpuSet& set, std::uint64_t bytes) {
+  Status evicted = set.context().evict(set.list(set.all(), {}));
+  if (!evicted.ok()) {
+    return evicted;
+  }
+  const auto came_in = [&] {
+    const Stats stats = set.context().stats();
+    return stats.promoted + stats.prefetched;
+  };
+  const std::uint64_t before = came_in();
+  const std::vector<Access> list = set.list(set.all(), GpuSet::kGpu);
+  auto sample = timed(bytes, [&] { return set.bring(list); });
+  const std::uint64_t read = came_in() - before;
+  if (sample.ok() && read < bytes) {
+    return fail(Code::internal, "{} of {} were read from the disk", human_bytes(read),
+                human_bytes(bytes));
+  }
+  return sample;
+}
+
+}  // namespace
+
+Status gpu_promote_from_nvme(Session& session) {
+  const std::string& directory = session.settings().directory;
+  auto gpu = GpuDevice::open();
+  if (!gpu.ok()) {
+    return std::move(gpu).status();
+  }
+  const auto bytes = (*gpu)->choose_bytes(session, {});
+  if (!bytes.ok()) {
+    return bytes.status().clone();
+  }
+  auto link = LinkPeer::create(**gpu, *bytes);
+  if (!link.ok()) {
+    return std::move(link).status();
+  }
+  session.tell("gpu_promote_from_nvme: writing the peer's file");
+  auto bare = BareIo::create(directory, *bytes);
+  if (!bare.ok()) {
+    return std::move(bare).status();
+  }
+  auto disk = best_of(session, "gpu_promote_from_nvme", Better::higher, 3,
+                      (*bare)->candidates(Traffic::read, *bytes), "GB/s");
+  if (!disk.ok()) {
+    return std::move(disk).status();
+  }
+  const Peer slower{"the slower of disk and link",
+                    fmt::format("the slower of: {}; {}", disk->command, (*link)->in_peer().command),
+                    [&]() -> Result<Sample> {
+                      auto read = disk->measure();
+                      auto copied = (*link)->in();
+                      if (!read.ok() || !copied.ok()) {
+                        return read.ok() ? std::move(copied) : std::move(read);
+                      }
+                      return read->value < copied->value ? *read : *copied;
+                    }};
+  for (const bool checksum : {true, false}) {
+    session.tell("gpu_promote_from_nvme: writing the set");
+    auto set =
+        GpuSet::create(**gpu, {.bytes = *bytes, .directory = directory, .checksum = checksum});
+    if (!set.ok()) {
+      return std::move(set).status();
+    }
+    Status status = session.compare(
+        checksum ? "gpu_promote_from_nvme" : "gpu_promote_from_nvme_no_checksum", "GB/s",
+        Better::higher, bars::kGpuFromNvme, [&] { return run(**set, *bytes); }, slower);
+    if (status.ok()) {
+      status = (*set)->check_on_device();
+    }
+    if (!status.ok()) {
+      return status;
+    }
+  }
+  return {};
+}
+
+}  // namespace tiermem::bench
