@@ -156,9 +156,8 @@ TEST_F(GpuStreams, a_view_may_be_released_after_another_stream_or_now) {
   Work first(program);
   Work second(program);
   const Buffer& buffer = add(kChunk);
-  View view = for_stream(buffer, kDiscard, first.order());
+  View view = for_stream(buffer, kRead, first.order());
   first.stop_here();
-  first.begin_put(view, 1);
   EXPECT_EQ(program.driver().cuStreamSynchronize(second.stream()), cuda::kSuccess);
   ASSERT_TRUE(view.release_after(second.order()).ok());
   EXPECT_FALSE(view);
