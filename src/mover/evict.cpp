@@ -25,6 +25,14 @@ bool Mover::start_evict(ExtentRef ref, unsigned space, Priority priority) {
   return leave(ref, space, readable_elsewhere(ref, space) != kNoSpace);
 }
 
+bool Mover::may_retreat(ExtentRef ref, unsigned space) const {
+  if (space == kHost) {
+    return false;
+  }
+  const FrameBooks dram = spaces_[kHost].tier->books();
+  return dram.in_use + bytes_of(ref) <= dram.budget;
+}
+
 // A device's victim goes to DRAM where that has room; else to the block tier by the staging, and
 // DRAM is asked to have room for the next.
 bool Mover::retreat(ExtentRef ref, unsigned space) {

@@ -314,6 +314,7 @@ class Mover {
 
   // evict.cpp
   bool start_evict(ExtentRef ref, unsigned space, Priority priority);
+  bool may_retreat(ExtentRef ref, unsigned space) const;
   bool retreat(ExtentRef ref, unsigned space);
   void retreated(ExtentRef ref, unsigned space);
   bool leave(ExtentRef ref, unsigned space, bool even_dirty);
@@ -479,9 +480,9 @@ class Mover {
   unsigned prefetches_ = 0;  // Under way.
   Request* parking_ = nullptr;
   Deque<Request*> parking_queue_;
-  Deque<Job*> own_jobs_;            // To be run by take_completions.
-  Deque<std::uint32_t> drops_;      // Transfers; likewise.
-  Vector<std::uint32_t> recopies_;  // Promotes whose source is written, or was under the copy.
+  Deque<Job*> own_jobs_;             // To be run by take_completions.
+  Deque<std::uint32_t> drops_;       // Transfers; likewise.
+  Vector<std::uint32_t> recopies_;   // Promotes whose source is written, or was under the copy.
   Vector<std::uint32_t> abandoned_;  // Promotes that failed, and are pinned by streams yet.
   Deque<std::uint32_t> staging_queue_;
   Vector<Staging> staging_;

@@ -274,14 +274,9 @@ void Mover::publish(Transfer& transfer) {
   (void)word.take_referenced();
   recency_for(space, ref).inserted(ref, bytes_of(ref));
   const bool stock = transfer.stock;
-  const bool retreats = transfer.retreats;
-  const unsigned source = transfer.source;
   end_transfer(transfer);
   if (stock) {
     stocked(ref, true);
-  }
-  if (retreats) {
-    retreated(ref, source);
   }
   extent_changed(ref, space, nullptr);
 }
@@ -327,14 +322,9 @@ void Mover::undo_promote(Transfer& transfer, const Status* error) {
   give_frame(transfer.frame, space, bytes_of(ref));
   residency_.extents.word(space, ref).set_phase(transfer.origin);
   const bool stock = transfer.stock;
-  const bool retreats = transfer.retreats;
-  const unsigned source = transfer.source;
   end_transfer(transfer);
   if (stock) {
     stocked(ref, false);
-  }
-  if (retreats) {
-    retreated(ref, source);
   }
   extent_changed(ref, space, error);
 }

@@ -174,10 +174,8 @@ Recency::Candidate Mover::candidate(ExtentRef ref, Space& s) {
       extent.prefetched && s.unused_prefetched <= s.tier->books().budget / 2 && !desperate_;
   // Dirty bytes without another copy can leave only if they can be written down now.
   const bool must_write = bits.dirty() && (can_write() || !droppable(ref));
-  const FrameBooks dram = spaces_[kHost].tier->books();
-  const bool can_retreat = space != kHost && dram.in_use + bytes_of(ref) <= dram.budget;
-  const bool can_leave =
-      !must_write || can_write() || can_retreat || readable_elsewhere(ref, space) != kNoSpace;
+  const bool can_leave = !must_write || can_write() || may_retreat(ref, space) ||
+                         readable_elsewhere(ref, space) != kNoSpace;
   return {.movable = has_frame(ref, space) && !bits.pinned() && extent.transfer == 0 &&
                      extent.holds == 0 && can_leave && !awaited &&
                      (!extent.stuck || now_ >= stuck_until_),

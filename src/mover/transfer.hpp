@@ -24,7 +24,9 @@ struct Transfer {
     evict,    ///< The frame of `space` leaves its window.
     empty,    ///< Some of an extent's parts are discarded.
   };
-  /// Where it stands. Promote: staging → prepare → read → land → parked → (published).
+  /// Where it stands. Promote: staging → prepare → read → land → parked → (published); land →
+  /// recopy → staging or land, where the source is written; land → abandoned → (undone), where
+  /// streams have pins on what never came.
   /// Demote: slot → staging → copy → hash → write → (published); `hash` only where the slot has the
   /// bytes of before, of which perhaps few have changed.
   /// Evict, empty: unmap → (done).
@@ -64,9 +66,9 @@ struct Transfer {
   bool withdrawn = false;    ///< Demote: of a mapped extent, whose frame leaves its window first.
   bool recalled = false;     ///< Demote, withdrawn: back into the window as soon as may be.
   bool prefetch = false;
-  bool stock = false;   ///< Promote: of a spare buffer made ahead. The extent becomes vacant.
+  bool stock = false;     ///< Promote: of a spare buffer made ahead. The extent becomes vacant.
   bool retreats = false;  ///< Promote to the host: the source, a device's, is a victim.
-  bool mapped = false;  ///< Promote: the frame is in its window.
+  bool mapped = false;    ///< Promote: the frame is in its window.
   /// Promote to a device: the copy's ordinal there, once it has begun. Streams that wait for it
   /// have views by now: the word is `incoming` and pinned.
   std::uint64_t arriving = 0;

@@ -44,6 +44,9 @@ void Mover::end_transfer(Transfer& transfer) {
   residency_.extents.at(transfer.ref).transfer = 0;
   free_transfers_.push_back(transfer.job.transfer);
   --transfers_live_;
+  if (transfer.retreats) {
+    retreated(transfer.ref, transfer.source);
+  }
 }
 
 void Mover::submit_job(Transfer& transfer, JobStep steps) {
@@ -202,17 +205,12 @@ void Mover::job_done(Job& job) {
       const FrameId frame = transfer.frame;
       const Phase origin = transfer.origin;
       const bool undone = transfer.undone;
-      const bool retreats = transfer.retreats;
-      const unsigned source = transfer.source;
       const ErrorInfo error = transfer.undo_error;
       end_transfer(transfer);
       if (undone) {
         // The extent is again what it was before the promote.
         give_frame(frame, space, bytes_of(ref));
         residency_.extents.word(space, ref).set_phase(origin);
-        if (retreats) {
-          retreated(ref, source);
-        }
         const Status why(error);
         extent_changed(ref, space, why.ok() ? nullptr : &why);
       } else {
