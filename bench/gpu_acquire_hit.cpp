@@ -1,6 +1,6 @@
 // Blocks of a KV cache that are on the device already: 1,000 of them taken in one list and given
 // back. What the driver was asked meanwhile is seen in two ways: the tests' driver counts its
-// calls, and with any driver the thread that makes all of them would have had to wake up.
+// calls, and with any driver the device's thread would have had to wake up.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -64,8 +64,9 @@ class TIERMEM_API Context {
   /// range.
   ///
   /// `order`: for work on that stream. The views are there for what it is given from then on: it
-  /// waits by itself for copies to a GPU that are still under way. unsupported while the stream is being captured, and in a context
-  /// without a GPU; invalid_argument for a stream that is of no GPU of the context.
+  /// waits by itself for copies to a GPU that are still under way. unsupported while the stream is
+  /// being captured, and in a context without a GPU; invalid_argument for a stream that is of no
+  /// GPU of the context.
   Status acquire(std::span<const Access> list, Timeout timeout, std::span<ViewRecord> views,
                  const StreamOrder& order = {}) {
     if (list.size() == 1 && !views.empty() && order.is_host() && hit(list[0], views[0]))

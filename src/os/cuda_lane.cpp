@@ -22,6 +22,8 @@ constexpr std::chrono::microseconds kNap{20};
 // What the program's streams do ends when it ends: who waits for it waits as for a view.
 constexpr std::chrono::microseconds kLongNap{100};
 
+constexpr std::string_view kProgramsStream = "a stream of the program's";
+
 void finish(Ending& end, Status status) {
   end.status = std::move(status);
   end.ended(end);
@@ -160,22 +162,20 @@ Status CudaLane::give_and_wait(Order order) {
   return std::move(waiter.status);
 }
 
-Status CudaLane::check_stream(cuda::Stream stream) {
+Result<bool> CudaLane::owns(cuda::Stream stream) const {
   const CurrentContext ours(driver_, context_);
-  return refusal(stream);
+  cuda::Context its = nullptr;
+  const cuda::Result result = driver_.cuStreamGetCtx(stream, &its);
+  if (result == cuda::kInvalidHandle || result == cuda::kInvalidContext ||
+      result == cuda::kInvalidValue) {
+    return false;
+  }
+  Status asked = check(result, kProgramsStream);
+  return asked.ok() ? Result<bool>(its == context_) : std::move(asked);
 }
 
-// [program's thread] In our context. Asking is no call that a capture minds.
-Status CudaLane::refusal(cuda::Stream stream) const {
-  if (!cuda::is_default(stream)) {
-    cuda::Context its = nullptr;
-    const cuda::Result result = driver_.cuStreamGetCtx(stream, &its);
-    Status refused = refusal_of(
-        result == cuda::kSuccess && its != context_ ? cuda::kInvalidContext : result, stream);
-    if (!refused.ok()) {
-      return refused;
-    }
-  }
+Status CudaLane::check_capture(cuda::Stream stream) const {
+  const CurrentContext ours(driver_, context_);
   int capturing = 0;
   const cuda::Result result = driver_.cuStreamIsCapturing(stream, &capturing);
   if (cuda::is_of_capture(result) || (result == cuda::kSuccess && capturing != 0)) {
@@ -184,29 +184,20 @@ Status CudaLane::refusal(cuda::Stream stream) const {
                        "release after the graph has run",
                        facts_.index);
   }
-  return refusal_of(result, stream);
-}
-
-Status CudaLane::refusal_of(cuda::Result result, cuda::Stream stream) const {
-  if (result == cuda::kInvalidHandle || result == cuda::kInvalidContext ||
-      result == cuda::kInvalidValue) {
-    return fail_native(Code::invalid_argument, result,
-                       "gpu {}: {} is not a stream of the device's primary context", facts_.index,
-                       static_cast<const void*>(stream));
-  }
-  return check(result, "a stream of the program's");
+  return check(result, kProgramsStream);
 }
 
 Result<CudaLane::Mark> CudaLane::mark(cuda::Stream stream) {
   const CurrentContext ours(driver_, context_);
-  if (Status refused = refusal(stream); !refused.ok()) {
+  if (Status refused = check_capture(stream); !refused.ok()) {
     return refused;
   }
   Result<cuda::Event> event = take_mark();
   if (!event.ok()) {
     return std::move(event).status();
   }
-  if (Status recorded = refusal_of(driver_.cuEventRecord(*event, stream), stream); !recorded.ok()) {
+  if (Status recorded = check(driver_.cuEventRecord(*event, stream), kProgramsStream);
+      !recorded.ok()) {
     give_mark(*event);
     return recorded;
   }

@@ -61,8 +61,14 @@ class CudaLane {
     cuda::Stream stream = nullptr;
     cuda::Event event = nullptr;
   };
-  /// In the calling thread, and waits for nothing. unsupported while the stream is being captured;
-  /// invalid_argument where it is not of the device's primary context. watch() or forget() follows.
+  /// The stream, which is no default one, is of the device's primary context. In the calling
+  /// thread.
+  Result<bool> owns(cuda::Stream stream) const;
+  /// unsupported while the stream, one of the device's or a default one, is being captured, which
+  /// the asking leaves whole. In the calling thread.
+  Status check_capture(cuda::Stream stream) const;
+  /// In the calling thread, and waits for nothing. Errors: as check_capture(), and the driver's.
+  /// watch() or forget() follows.
   Result<Mark> mark(cuda::Stream stream);
   /// `end.ended` is called in the thread once the device is there. An error says that the context
   /// is broken: then nothing runs there any more.
@@ -72,8 +78,6 @@ class CudaLane {
   /// before it. In the calling thread, and waits for nothing. It need not be a stream of the
   /// device; a default stream is this device's.
   Status follow(cuda::Stream stream, std::uint64_t ordinal);
-  /// What mark() would refuse.
-  Status check_stream(cuda::Stream stream);
 
  private:
   enum class Kind : std::uint8_t { call, copy_in, copy_out, clear };
@@ -106,8 +110,6 @@ class CudaLane {
   CudaLane(const CudaDriver& driver, CudaDeviceFacts facts);
   void give(const Order& order);
   Status give_and_wait(Order order);
-  Status refusal(cuda::Stream stream) const;
-  Status refusal_of(cuda::Result result, cuda::Stream stream) const;
   static std::string_view what(Kind kind);
 
   // In the thread.

@@ -128,7 +128,7 @@ Status Context::acquire_list(std::span<const Access> list, Timeout timeout,
   const ArenaScope inside;
   Status status = impl_->usable("acquire");
   if (status.ok() && !order.is_host()) {
-    status = impl_->check_order("acquire", order);
+    status = impl_->check_order("acquire", order, list);
   }
   if (status.ok() && (views.size() < list.size() || list.empty())) {
     status = bad_list("acquire", list.size());
@@ -171,7 +171,7 @@ Result<Op> Context::acquire_async(std::span<const Access> list, std::span<ViewRe
   const ArenaScope inside;
   Status status = impl_->usable("acquire_async");
   if (status.ok() && !order.is_host()) {
-    status = impl_->check_order("acquire_async", order);
+    status = impl_->check_order("acquire_async", order, list);
   }
   if (status.ok() && (views.size() < list.size() || list.empty())) {
     status = bad_list("acquire_async", list.size());

@@ -61,7 +61,7 @@ class Context::Impl {
   Status acquire_through_mover(std::span<const Access> list, Timeout timeout,
                                std::span<ViewRecord> views, const StreamOrder& order = {});
   /// A stream in whose order a call may be. Errors as Context::acquire names them.
-  Status check_order(const char* call, const StreamOrder& order);
+  Status check_order(const char* call, const StreamOrder& order, std::span<const Access> list);
   /// Ends the views now, and unpins what they hold when the stream has come there. False: one of
   /// them was not held.
   Result<bool> release_after(std::span<const ViewRecord> views, const StreamOrder& after);
@@ -136,8 +136,7 @@ class Context::Impl {
 
   // stream_order.cpp
   struct StreamRelease;
-  Result<CudaLane*> lane_of(const char* call, const StreamOrder& order,
-                            std::span<const ViewRecord> views);
+  Result<CudaLane*> lane_of(const char* call, const StreamOrder& order, Place where);
   Status follow_copies(const Request& request, const StreamOrder& order);
   bool await_releases(std::int64_t deadline_ns);
 

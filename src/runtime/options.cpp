@@ -64,8 +64,8 @@ constexpr std::array kOptions = {
            "`0:16G,1`. Without a size: what is free at start, less 5 % (512 MiB at least).",
            "GpuContext.a_buffer_larger_than_the_budget_goes_through_the_device", nullptr},
     Option{"gpu_staging", size, "64M", 2 * kMiB, kTiB, "", "TIERMEM_GPU_STAGING",
-           "Page-locked memory through which bytes pass between GPUs and the block tier; of the "
-           "DRAM budget, and at most a quarter of it.",
+           "Memory through which bytes pass between GPUs and the block tier; of the DRAM budget, "
+           "and at most a quarter of it.",
            "GpuContext.staging_is_of_the_dram_budget", set<&Config::gpu_staging>},
     Option{"gpu_driver", path, "libcuda.so.1", 0, 0, "libcuda.so.1", "TIERMEM_GPU_DRIVER",
            "The CUDA driver's library, where the loader does not find it by this name.",

@@ -1,5 +1,6 @@
 // Calls in the order of a stream of the program's. The program's thread does what must stand in
 // that order, a mark in the stream; the device's lane sees when the stream has come there.
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -31,13 +32,12 @@ struct Context::Impl::StreamRelease : Ending, InArena {
   }
 };
 
-// The default streams are of whichever device is current: taken as that of the views.
-Result<CudaLane*> Context::Impl::lane_of(const char* call, const StreamOrder& order,
-                                         std::span<const ViewRecord> views) {
+// A default stream is of whichever device is current: taken as that of the bytes.
+Result<CudaLane*> Context::Impl::lane_of(const char* call, const StreamOrder& order, Place where) {
   if (order.kind != StreamOrder::kCuda || order.reserved != 0) {
     return fail(Code::invalid_argument,
-                "{}: a stream of kind {}, reserved {}; accepted are 0 "
-                "(host) and 1 (CUDA), with reserved 0",
+                "{}: a stream of kind {}, reserved {}; accepted are 0 (host) and 1 (CUDA), with "
+                "reserved 0",
                 call, order.kind, order.reserved);
   }
   if (gpus_.empty()) {
@@ -45,26 +45,30 @@ Result<CudaLane*> Context::Impl::lane_of(const char* call, const StreamOrder& or
   }
   const auto stream = static_cast<cuda::Stream>(order.handle);
   if (cuda::is_default(stream)) {
-    for (const ViewRecord& view : views) {
-      if (view.place.kind == Kind::gpu && has_gpu(view.place)) {
-        return &gpus_[residency.space_of(view.place) - 1u]->lane();
-      }
-    }
-    return &gpus_[0]->lane();
+    return &gpus_[has_gpu(where) ? residency.space_of(where) - 1u : 0]->lane();
   }
-  Status refused;
+  Status refused = fail(Code::invalid_argument,
+                        "{}: {} is not a stream of the primary context of a GPU of this context",
+                        call, order.handle);
   for (const std::unique_ptr<GpuTier>& gpu : gpus_) {
-    refused = gpu->lane().check_stream(stream);
-    if (refused.code() != Code::invalid_argument) {
-      return refused.ok() ? Result<CudaLane*>(&gpu->lane()) : std::move(refused);
+    Result<bool> owns = gpu->lane().owns(stream);
+    if (!owns.ok()) {
+      refused = std::move(owns).status();
+    } else if (*owns) {
+      return &gpu->lane();
     }
   }
   return refused;
 }
 
-Status Context::Impl::check_order(const char* call, const StreamOrder& order) {
-  const Result<CudaLane*> lane = lane_of(call, order, {});
-  return lane.ok() ? (*lane)->check_stream(static_cast<cuda::Stream>(order.handle))
+Status Context::Impl::check_order(const char* call, const StreamOrder& order,
+                                  std::span<const Access> list) {
+  const auto on_gpu = std::find_if(list.begin(), list.end(), [](const Access& access) {
+    return access.where.kind == Kind::gpu;
+  });
+  const Result<CudaLane*> lane =
+      lane_of(call, order, on_gpu == list.end() ? Place{} : on_gpu->where);
+  return lane.ok() ? (*lane)->check_capture(static_cast<cuda::Stream>(order.handle))
                    : lane.status().clone();
 }
 
@@ -82,7 +86,11 @@ Status Context::Impl::follow_copies(const Request& request, const StreamOrder& o
 
 Result<bool> Context::Impl::release_after(std::span<const ViewRecord> views,
                                           const StreamOrder& after) {
-  const Result<CudaLane*> lane = lane_of("release", after, views);
+  const auto on_gpu = std::find_if(views.begin(), views.end(), [](const ViewRecord& view) {
+    return view.place.kind == Kind::gpu;
+  });
+  const Result<CudaLane*> lane =
+      lane_of("release", after, on_gpu == views.end() ? Place{} : on_gpu->place);
   if (!lane.ok()) {
     return lane.status().clone();
   }

@@ -161,7 +161,7 @@ void DramTier::lock_pages(FrameId id) {
   if (!state.compare_exchange_strong(none, Frame::PageLock::taken)) {
     return;
   }
-  const Status locked = locker_->lock_pages(of.home(index), of.bytes());
+  const Status locked = locker_->lock(of.home(index), of.bytes());
   state.store(locked.ok() ? Frame::PageLock::locked : Frame::PageLock::refused);
   if (!locked.ok() && !told_of_page_locks_.exchange(true)) {
     log_warn("{}; copies of such memory take the slower way", locked.message());
@@ -171,7 +171,7 @@ void DramTier::lock_pages(FrameId id) {
 // Before its pages go. What was refused may be tried again with the next.
 void DramTier::unlock_pages(const FramePool& of, std::uint32_t index) {
   if (of.frame(index).page_lock.exchange(Frame::PageLock::none) == Frame::PageLock::locked) {
-    locker_->unlock_pages(of.home(index), of.bytes());
+    locker_->unlock(of.home(index));
   }
 }
 

@@ -73,8 +73,7 @@ GpuTier::~GpuTier() {
 }
 
 GpuCounters GpuTier::counters() const {
-  return {counts_.chunks_made, counts_.chunks_released, counts_.bytes_in,
-          counts_.bytes_out,   counts_.bytes_cleared,   counts_.locked_bytes};
+  return {counts_.bytes_in, counts_.bytes_out};
 }
 
 Place GpuTier::place() const {
@@ -217,7 +216,7 @@ Status GpuTier::populate(FrameId id, bool clear_it, std::byte*) {
       frame.tag = kTagZero;
     }
     if (frame.tag != kTagZero && (clear_it || frame.tag != frame.owner)) {
-      if (Status cleared = clear(address(id), bytes); !cleared.ok()) {
+      if (Status cleared = lane_->clear(address(id), bytes); !cleared.ok()) {
         return cleared;
       }
     }
@@ -239,7 +238,7 @@ Status GpuTier::populate(FrameId id, bool clear_it, std::byte*) {
   }
   SlabSlot& slot = of.slot(parts.index);
   if (slot.tag != kTagZero && (clear_it || slot.tag != slot.owner)) {
-    if (Status cleared = clear(address(id), of.frame_bytes()); !cleared.ok()) {
+    if (Status cleared = lane_->clear(address(id), of.frame_bytes()); !cleared.ok()) {
       return cleared;
     }
   }
@@ -285,8 +284,7 @@ Status GpuTier::make_chunk(Chunk& chunk, std::uint64_t bytes) {
     return made;
   });
   if (status.ok()) {
-    counts_.chunks_made += 1;
-    status = clear(chunk.at, bytes);
+    status = lane_->clear(chunk.at, bytes);
     if (!status.ok()) {
       release_chunk(chunk, bytes);
     }
@@ -315,12 +313,6 @@ void GpuTier::release_chunk(Chunk& chunk, std::uint64_t bytes) {
     log_warn("{}", released.message());
   }
   chunk = {};
-  counts_.chunks_released += 1;
-}
-
-Status GpuTier::clear(cuda::DevicePointer at, std::uint64_t bytes) {
-  counts_.bytes_cleared += bytes;
-  return lane_->clear(at, bytes);
 }
 
 // Windows: none yet.
@@ -371,25 +363,23 @@ bool GpuTier::copy_out(std::byte* to, FrameId from, std::uint64_t bytes, Ending&
 
 // In the hand's thread: it may take long, and the lane has copies to submit.
 
-Status GpuTier::lock_pages(std::byte* at, std::uint64_t bytes) {
+Status GpuTier::lock(std::byte* at, std::uint64_t bytes) {
   Status locked = lane_->here([&] {
     return lane_->check(lane_->driver().cuMemHostRegister(at, bytes, cuda::kHostRegisterPortable),
                         fmt::format("page-locking {}", human_bytes(bytes)));
   });
   if (locked.ok()) {
-    counts_.locked_bytes += bytes;
-    const std::lock_guard lock(locked_mutex_);
+    const std::lock_guard guard(locked_mutex_);
     locked_.insert(at);
   }
   return locked;
 }
 
-void GpuTier::unlock_pages(std::byte* at, std::uint64_t bytes) {
+void GpuTier::unlock(std::byte* at) {
   {
-    const std::lock_guard lock(locked_mutex_);
+    const std::lock_guard guard(locked_mutex_);
     locked_.erase(at);
   }
-  counts_.locked_bytes -= bytes;
   const Status unlocked = lane_->here(
       [&] { return lane_->check(lane_->driver().cuMemHostUnregister(at), "cuMemHostUnregister"); });
   if (!unlocked.ok()) {

@@ -25,10 +25,7 @@ namespace tiermem {
 
 /// What the tier did since the start.
 struct GpuCounters {
-  std::uint64_t chunks_made = 0, chunks_released = 0;
   std::uint64_t bytes_in = 0, bytes_out = 0;  ///< Copied to the device and from it.
-  std::uint64_t bytes_cleared = 0;
-  std::uint64_t locked_bytes = 0;  ///< Host memory that is page-locked now.
 };
 
 class GpuTier final : public AddressableTier, public PageLocker {
@@ -71,9 +68,8 @@ class GpuTier final : public AddressableTier, public PageLocker {
   Status unmap(FrameId frame, std::byte* at) override;
 
   /// Page-locked for all devices.
-  Status lock_pages(std::byte* at, std::uint64_t bytes) override;
-  void unlock_pages(std::byte* at, std::uint64_t bytes) override;
-  using AddressableTier::lock_pages;
+  Status lock(std::byte* at, std::uint64_t bytes) override;
+  void unlock(std::byte* at) override;
 
   bool copy_in(FrameId to, const std::byte* from, std::uint64_t bytes, Ending& end) override;
   bool copy_out(std::byte* to, FrameId from, std::uint64_t bytes, Ending& end) override;
@@ -114,7 +110,6 @@ class GpuTier final : public AddressableTier, public PageLocker {
 
   Status make_chunk(Chunk& chunk, std::uint64_t bytes);
   void release_chunk(Chunk& chunk, std::uint64_t bytes);
-  Status clear(cuda::DevicePointer at, std::uint64_t bytes);
   cuda::DevicePointer address(FrameId frame) const;
 
   const std::unique_ptr<CudaLane> lane_;
@@ -127,14 +122,12 @@ class GpuTier final : public AddressableTier, public PageLocker {
 
   std::mutex slab_pages_mutex_;  // Hands bring the memory of one chunk for several slots.
   std::mutex locked_mutex_;
-  std::set<std::byte*>
-      locked_;  // Guarded by locked_mutex_: what is page-locked, by its first byte.
+  std::set<std::byte*> locked_;  // What is page-locked, by its first byte. Under locked_mutex_.
 
   struct Counts {
-    std::atomic<std::uint64_t> chunks_made{0}, chunks_released{0}, bytes_in{0}, bytes_out{0},
-        bytes_cleared{0}, locked_bytes{0};
+    std::atomic<std::uint64_t> bytes_in{0}, bytes_out{0};
   };
-  mutable Counts counts_;
+  Counts counts_;
 };
 
 }  // namespace tiermem

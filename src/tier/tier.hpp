@@ -60,10 +60,10 @@ struct FrameBooks {
 class PageLocker {
  public:
   virtual ~PageLocker() = default;
-  /// The pages are there, and stay until unlock_pages(at) of the same range.
-  virtual Status lock_pages(std::byte* at, std::uint64_t bytes) = 0;
+  /// The pages are there, and stay until unlock(at).
+  virtual Status lock(std::byte* at, std::uint64_t bytes) = 0;
   /// No copy is under way. May wait for whatever the devices do.
-  virtual void unlock_pages(std::byte* at, std::uint64_t bytes) = 0;
+  virtual void unlock(std::byte* at) = 0;
 };
 
 class AddressableTier {
