@@ -28,6 +28,9 @@ inline void* fake_cuda_library() {
 
 namespace client {
 using namespace cuda;  // NOLINT: the list of functions is written for that namespace.
+using cuda::Context;   // Not tiermem's.
+using cuda::Result;
+using cuda::Stream;
 
 /// By the names of the ABI; null what this version of the driver does not have.
 struct Table {
