@@ -96,21 +96,39 @@ extern "C" tm_status tm_free(tm_context* context, tm_buffer buffer) {
   return guarded([&] { return context->context->free(buffer); });
 }
 
-extern "C" tm_status tm_address(tm_context* context, tm_buffer buffer, void** out) {
-  if (tm_status bad = check_not_null("address", context, "context")) {
+namespace {
+
+template <typename F>
+tm_status give_address(const char* call, tm_context* context, void** out, F&& find) {
+  if (tm_status bad = check_not_null(call, context, "context")) {
     return bad;
   }
-  if (tm_status bad = check_not_null("address", out, "out")) {
+  if (tm_status bad = check_not_null(call, out, "out")) {
     return bad;
   }
   return guarded([&]() -> Status {
-    const Result<std::byte*> address = context->context->address(buffer);
+    const Result<std::byte*> address = find(*context->context);
     if (!address.ok()) {
       return address.status().clone();
     }
     *out = *address;
     return {};
   });
+}
+
+}  // namespace
+
+extern "C" tm_status tm_address(tm_context* context, tm_buffer buffer, void** out) {
+  return give_address("address", context, out, [&](Context& of) { return of.address(buffer); });
+}
+
+extern "C" tm_status tm_address_on(tm_context* context, tm_buffer buffer, tm_place where,
+                                   void** out) {
+  if (tm_status bad = check_place("address_on", "place", where)) {
+    return bad;
+  }
+  return give_address("address_on", context, out,
+                      [&](Context& of) { return of.address_on(buffer, place(where)); });
 }
 
 extern "C" tm_status tm_buffer_info(tm_context* context, tm_buffer buffer, tm_residency* out) {

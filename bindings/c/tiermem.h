@@ -83,7 +83,7 @@ enum {
   TM_DRAM,    /**< The DRAM tier. */
   TM_NUMA,    /**< Another NUMA node, or a CXL expander. Not in this version. */
   TM_PMEM,    /**< Persistent memory. Not in this version. */
-  TM_GPU,     /**< A GPU's memory: views there are device addresses, of one extent each. */
+  TM_GPU,     /**< A GPU's memory: views there are device addresses. */
   TM_BLOCK,   /**< Files and raw devices. */
   TM_REMOTE   /**< An object store. Not in this version. */
 };
@@ -293,6 +293,19 @@ TIERMEM_API tm_status tm_buffer_info(tm_context* context, tm_buffer buffer, tm_r
  * Errors: #TM_STALE_HANDLE; #TM_UNSUPPORTED for a buffer without #TM_MAPPED.
  */
 TIERMEM_API tm_status tm_address(tm_context* context, tm_buffer buffer, void** out);
+
+/**
+ * Where a buffer is in the memory of the GPU `where`: byte 0 of all of it, a device address, for the
+ * rest of its life. Every view of it there that is acquired from now on is at this address and its
+ * offset; bytes that no view holds may be elsewhere, and the device must not touch them. Reserves
+ * the addresses, and no memory. A view of several extents does the same by itself.
+ *
+ * Errors: #TM_STALE_HANDLE; #TM_UNAVAILABLE where the context has no such GPU, or the driver no room
+ * for the addresses; #TM_UNSUPPORTED for a buffer with #TM_MAPPED, for extents below 2 MiB, and for
+ * a place that is no GPU.
+ */
+TIERMEM_API tm_status tm_address_on(tm_context* context, tm_buffer buffer, tm_place where,
+                                    void** out);
 
 /** Copies bytes of a buffer to `to`, by the calling thread, extent by extent: not one atomic
  *  snapshot. On failure some bytes of `to` may have been written. Errors: as tm_acquire(). */

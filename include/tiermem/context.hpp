@@ -129,6 +129,14 @@ class TIERMEM_API Context {
   /// Advice::dont_need: the program's own MADV_DONTNEED may be missed where a page leaves at that
   /// moment. Errors: stale_handle; unsupported for a buffer without kMapped.
   Result<std::byte*> address(Handle buffer) const;
+  /// Where a buffer is in a GPU's memory: byte 0 of all of it, a device address, for the rest of its
+  /// life. Every view of it there that is acquired from now on is at this address and its offset;
+  /// bytes that no view holds may be elsewhere, and the device must not touch them. Reserves the
+  /// addresses, and no memory. A view of several extents does the same by itself.
+  /// Errors: stale_handle; unavailable where the context has no such GPU, or the driver no room for
+  /// the addresses; unsupported for a mapped buffer, for extents below 2 MiB, and for a place that
+  /// is no GPU.
+  Result<std::byte*> address_on(Handle buffer, Place where);
 
   /// An object by pointer: at least `bytes` of memory, with whatever is in it, at a multiple of
   /// `alignment` (a power of two up to 64 MiB). 0 bytes are a pointer that can be freed. Valid for
@@ -325,10 +333,10 @@ class Buffer {
   }
   /// As acquire, in the memory of a GPU of the context: `{Kind::gpu, 0}`. The view's data() is a
   /// device address, for kernels and copies, and nothing that the host may touch; the newest bytes
-  /// are there when this returns, or, for a stream, before what it is given next. The device must have done with them before the release, which
-  /// tiermem sees to where the view is for a stream: see Context::acquire. Errors besides:
-  /// unavailable where the context has no such GPU; unsupported for a mapped buffer and for a range
-  /// of several extents.
+  /// are there when this returns, or, for a stream, before what it is given next. The device must
+  /// have done with them before the release, which tiermem sees to where the view is for a stream:
+  /// see Context::acquire. Errors besides: unavailable where the context has no such GPU;
+  /// unsupported for a mapped buffer, and for a range of several extents below 2 MiB.
   Result<View> acquire_on(Place where, std::uint32_t mode, std::uint64_t offset = 0,
                           std::uint64_t length = 0, Timeout timeout = Timeout::forever(),
                           const StreamOrder& order = {}) const {
@@ -364,6 +372,8 @@ class Buffer {
   }
   /// Of a buffer with kMapped; see Context::address.
   Result<std::byte*> address() const { return context_->address(handle_); }
+  /// See Context::address_on.
+  Result<std::byte*> address_on(Place where) const { return context_->address_on(handle_, where); }
   Result<BufferInfo> info() const { return context_->info(handle_); }
   Stream stream(std::uint64_t offset, std::uint64_t length, std::uint64_t chunk,
                 std::uint32_t mode = kRead, unsigned ahead = 4) const {

@@ -46,7 +46,7 @@ bool Mover::lets_in(const Request& request, const Need& need) {
     return false;
   }
   std::atomic_ref(transfer.job.tell).store(true, std::memory_order_relaxed);
-  if (transfer.arriving == 0) {
+  if (transfer.arriving == 0 || (need.shown && !shown(need, transfer.frame))) {
     return false;
   }
   if (transfer.source == kNoSpace || transfer.took_over) {
@@ -77,8 +77,27 @@ bool Mover::take_over(Transfer& transfer) {
 }
 
 bool Mover::pin_for(Request& request, const Span& span) {
-  ExtentWord& word = residency_.extents.word(span.space, span.first);
-  if (!request.for_stream || word.load().phase() != Phase::incoming) {
+  if (!request.for_stream || span.space == kHost) {
+    return residency_.pin(span);
+  }
+  for (std::uint32_t i = 0; i < span.count; ++i) {
+    Span one = span;
+    one.first += i;
+    one.count = 1;
+    if (!pin_one_for(request, one)) {
+      one.first = span.first;
+      one.count = i;
+      if (i != 0) {
+        residency_.unpin(one.run());
+      }
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Mover::pin_one_for(Request& request, const Span& span) {
+  if (residency_.extents.word(span.space, span.first).load().phase() != Phase::incoming) {
     return residency_.pin(span);
   }
   if (!residency_.pin_incoming(span)) {

@@ -58,9 +58,9 @@ bool Mover::may_wear(std::uint64_t bytes) {
                  human_bytes(options_.endurance_bytes_per_day));
   set_text(last_write_error_.setting, "endurance");
   no_slot_ = true;
-  write_backoff_until_ =
+  write_pause_.wait(
       now_ + std::max<std::int64_t>(
-                 1'000'000, static_cast<std::int64_t>((need - wear_left_) / per_day * kDay));
+                 1'000'000, static_cast<std::int64_t>((need - wear_left_) / per_day * kDay)));
   return false;
 }
 
@@ -243,7 +243,7 @@ void Mover::written(Transfer& transfer) {
   Extent& extent = residency_.extents.at(ref);
   if (transfer.length != 0) {
     device_failures_[block_->device_of(transfer.slot) % device_failures_.size()] = 0;
-    write_backoff_ns_ = 0;
+    write_pause_.worked();
   }
   if (transfer.to_write != 0) {
     stats_.demoted += transfer.length;
@@ -253,7 +253,7 @@ void Mover::written(Transfer& transfer) {
   if (transfer.whole_again) {
     whole_written(transfer);
   }
-  if (now_ >= write_backoff_until_) {
+  if (write_pause_.over(now_)) {
     last_write_error_ = {};  // Else it is still why nothing is written down: a refusal names it.
   }
   const bool evict_after = transfer.evict_after;
@@ -298,9 +298,12 @@ void Mover::demote_failed(Transfer& transfer, Status status) {
           ? *status.info()
           : error_info(status.code(), "writing down failed: {}", code_name(status.code()));
   ++stats_.io_errors;
-  write_backoff_ns_ = std::clamp(write_backoff_ns_ * 2, kLeastWriteBackoffNs, kMostWriteBackoffNs);
-  write_backoff_until_ = now_ + write_backoff_ns_;
-  no_slot_ = transfer.stage == Transfer::Stage::slot;
+  if (space != kHost && transfer.stage == Transfer::Stage::copy) {
+    spaces_[space].exit_pause.failed(now_);  // The block tier has not been asked.
+  } else {
+    write_pause_.failed(now_);
+    no_slot_ = transfer.stage == Transfer::Stage::slot;
+  }
   if (transfer.withdrawn) {
     transfer.undo_error = last_write_error_;
     keep(transfer);

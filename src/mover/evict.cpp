@@ -14,6 +14,9 @@ bool Mover::start_evict(ExtentRef ref, unsigned space, Priority priority) {
     return false;
   }
   if (bits.dirty() && readable_elsewhere(ref, space) == kNoSpace) {
+    if (!spaces_[space].exit_pause.over(now_)) {
+      return false;
+    }
     if (space != kHost && priority != Priority::demand && retreat(ref, space)) {
       return true;
     }
@@ -148,8 +151,7 @@ void Mover::drop_slot(ExtentRef ref) {
 // What was refused for want of slots finds some now.
 void Mover::room_in_slots() {
   if (last_write_error_.code == Code::no_capacity) {
-    write_backoff_until_ = 0;
-    write_backoff_ns_ = 0;
+    write_pause_.end();
   }
 }
 

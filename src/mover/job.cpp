@@ -17,6 +17,8 @@ Status run_step(Job& job, JobStep step) {
       return job.tier->populate(job.frame, (job.steps & kClear) != 0, job.at);
     case kClear:
       return {};
+    case kShow:
+      return job.tier->show(job.frame, job.at);
     case kVerify:
       for (PageMask left = job.zeros; left != 0; left &= left - 1) {
         std::memset(job.data + static_cast<unsigned>(std::countr_zero(left)) * kSmallestExtent, 0,

@@ -16,20 +16,24 @@ namespace tiermem {
 using JobStep = std::uint32_t;
 inline constexpr JobStep kPopulate = 1 << 0;   ///< Pages for `frame`.
 inline constexpr JobStep kClear = 1 << 1;      ///< With kPopulate: and zeros in them.
-inline constexpr JobStep kVerify = 1 << 2;     ///< `data` against `sums`.
-inline constexpr JobStep kLockPages = 1 << 3;  ///< Of `host`, where `data` is, for a copy.
-inline constexpr JobStep kCopyOut = 1 << 4;    ///< `other` (opaque) into `data` (host).
-inline constexpr JobStep kCopyIn = 1 << 5;     ///< `data` (host) into `frame` (opaque).
-inline constexpr JobStep kHash = 1 << 6;       ///< `data` into `sums`.
-inline constexpr JobStep kMap = 1 << 7;        ///< `frame` appears at `at`.
-inline constexpr JobStep kUnmap = 1 << 8;      ///< `frame` leaves `at`.
-inline constexpr JobStep kTrim = 1 << 9;       ///< `tier` gives cached frames back to the kernel.
-inline constexpr JobStep kGrow = 1 << 10;      ///< `slots` preallocates room for slots of `bytes`.
-inline constexpr JobStep kWithdraw = 1 << 11;  ///< `frame` leaves `at` with its bytes, or stays.
-inline constexpr JobStep kRestore = 1 << 12;   ///< `frame` appears at `at`, which is mapped.
-inline constexpr JobStep kInsert = 1 << 13;    ///< `pages` of `data` appear at `at`.
-inline constexpr JobStep kGather = 1 << 14;    ///< All but `pages` of `home` are copied to `data`.
-inline constexpr JobStep kEmpty = 1 << 15;     ///< `pages` of `frame` are no more at `at`.
+inline constexpr JobStep kShow = 1 << 2;       ///< `frame` (opaque) appears at `at`, too.
+inline constexpr JobStep kVerify = 1 << 3;     ///< `data` against `sums`.
+inline constexpr JobStep kLockPages = 1 << 4;  ///< Of `host`, where `data` is, for a copy.
+inline constexpr JobStep kCopyOut = 1 << 5;    ///< `other` (opaque) into `data` (host).
+inline constexpr JobStep kCopyIn = 1 << 6;     ///< `data` (host) into `frame` (opaque).
+inline constexpr JobStep kHash = 1 << 7;       ///< `data` into `sums`.
+inline constexpr JobStep kMap = 1 << 8;        ///< `frame` appears at `at`.
+inline constexpr JobStep kUnmap = 1 << 9;      ///< `frame` leaves `at`.
+inline constexpr JobStep kTrim = 1 << 10;      ///< `tier` gives cached frames back to the kernel.
+inline constexpr JobStep kGrow = 1 << 11;      ///< `slots` preallocates room for slots of `bytes`.
+inline constexpr JobStep kWithdraw = 1 << 12;  ///< `frame` leaves `at` with its bytes, or stays.
+inline constexpr JobStep kRestore = 1 << 13;   ///< `frame` appears at `at`, which is mapped.
+inline constexpr JobStep kInsert = 1 << 14;    ///< `pages` of `data` appear at `at`.
+inline constexpr JobStep kGather = 1 << 15;    ///< All but `pages` of `home` are copied to `data`.
+inline constexpr JobStep kEmpty = 1 << 16;     ///< `pages` of `frame` are no more at `at`.
+
+/// What makes a frame ready for the bytes that come.
+inline constexpr JobStep kPrepare = kPopulate | kClear | kShow;
 
 class Hands;
 
@@ -74,8 +78,8 @@ bool run_job(Job& job);
 /// News of a job.
 struct Done {
   Job* job = nullptr;
-  /// 0: it is done. Else its last step, a copy to a device, goes on, and is this one in the order of
-  /// the device's copies; another Done follows.
+  /// 0: it is done. Else its last step, a copy to a device, goes on, and is this one in the order
+  /// of the device's copies; another Done follows.
   std::uint64_t begun = 0;
 };
 

@@ -86,13 +86,15 @@ std::int64_t Mover::step(std::int64_t now) {
     return now;
   }
   std::int64_t next = next_deadline_;
-  if (write_backoff_until_ > now && (!room_queue_.empty() || budget_request_ != nullptr)) {
-    next = std::min(next, write_backoff_until_);
-  }
-  if (stuck_until_ > now && (!room_queue_.empty() || budget_request_ != nullptr)) {
-    next = std::min(next, stuck_until_);
-  }
+  const auto wake_for_room = [&](std::int64_t at) {
+    if (at > now && (!room_queue_.empty() || budget_request_ != nullptr)) {
+      next = std::min(next, at);
+    }
+  };
+  wake_for_room(write_pause_.until());
+  wake_for_room(stuck_until_);
   for (const Space& space : spaces_) {
+    wake_for_room(space.exit_pause.until());
     if (space.short_until > now && (!room_queue_.empty() || !pin_waiters_.empty())) {
       next = std::min(next, space.short_until);
     }
@@ -255,8 +257,7 @@ void Mover::admit(Request& request) {
         if (block_ != nullptr) {
           block_->set_budget(request.value);
           // What was refused for want of it is tried again now.
-          write_backoff_until_ = 0;
-          write_backoff_ns_ = 0;
+          write_pause_.end();
           last_write_error_ = {};
         }
         complete(request, block_ != nullptr
@@ -470,8 +471,19 @@ void Mover::abandon() {
 
 std::byte* Mover::window_at(ExtentRef ref, unsigned space) const {
   const BufferRecord& record = record_of(ref);
-  std::byte* window = record.window.load(std::memory_order_relaxed);
+  std::byte* window = record.windows[kHost].load(std::memory_order_relaxed);
   if (space != kHost || window == nullptr) {
+    return nullptr;
+  }
+  const std::uint64_t i = ref - record.first.load(std::memory_order_relaxed);
+  return window + (i << record.extent_shift.load(std::memory_order_relaxed));
+}
+
+// Null for a buffer that has none there. Its frames have addresses of their own besides.
+std::byte* Mover::device_window_at(ExtentRef ref, unsigned space) const {
+  const BufferRecord& record = record_of(ref);
+  std::byte* window = record.windows[space].load(std::memory_order_relaxed);
+  if (space == kHost || window == nullptr) {
     return nullptr;
   }
   const std::uint64_t i = ref - record.first.load(std::memory_order_relaxed);

@@ -23,6 +23,7 @@
 
 #include "base/arena.hpp"
 #include "mover/job.hpp"
+#include "mover/pause.hpp"
 #include "mover/request.hpp"
 #include "mover/shared_slots.hpp"
 #include "mover/transfer.hpp"
@@ -153,6 +154,7 @@ class Mover {
   Arm arm_acquire(Request& request, Need& need);
   Arm arm_leave(Request& request, Need& need);
   bool ready(const Need& need) const;
+  bool shown(const Need& need, FrameId frame) const;
   bool touches_end(ExtentRef ref) const;
   bool nothing_to_read(const Need& need) const;
 
@@ -218,14 +220,16 @@ class Mover {
   bool lets_in(const Request& request, const Need& need);
   bool take_over(Transfer& transfer);
   bool pin_for(Request& request, const Span& span);
+  bool pin_one_for(Request& request, const Span& span);
   bool abandon_promote(Transfer& transfer, const Status* error);
   void serve_abandoned();
   void give_back_source(Transfer& transfer);
 
   // promote.cpp
   void start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority priority,
-                     Request* discards_for, PageMask pages = 0);
+                     Request* discards_for, PageMask pages = 0, bool shows = false);
   void start_promote(Need& need, Priority priority);
+  void start_show(const Need& need);
   void continue_promote(Transfer& transfer);
   void land(Transfer& transfer);
   void landed(Transfer& transfer);
@@ -351,8 +355,9 @@ class Mover {
     return std::uint64_t{1} << record_of(ref).extent_shift.load(std::memory_order_relaxed);
   }
   std::byte* window_at(ExtentRef ref, unsigned space) const;
+  std::byte* device_window_at(ExtentRef ref, unsigned space) const;
   // There is a block tier, and it has not just refused.
-  bool can_write() const { return block_ != nullptr && now_ >= write_backoff_until_; }
+  bool can_write() const { return block_ != nullptr && write_pause_.over(now_); }
   bool has_flag(ExtentRef ref, std::uint32_t flag) const {
     return (record_of(ref).flags.load(std::memory_order_relaxed) & flag) != 0;
   }
@@ -415,6 +420,7 @@ class Mover {
     // seen from how its books moved. 0 whenever it had no frame of the size.
     std::array<std::uint64_t, 64> gaps{};
     bool evicted_at_once = false;  // Frames were given back in this step by looking for victims.
+    Pause exit_pause;              // After bytes could not be copied out of a device.
     std::uint64_t unused_prefetched = 0;  // Bytes fetched ahead and not acquired since.
     // A device whose driver had no memory where the budget had some (others took it): until then
     // it makes do with what it has.
@@ -510,11 +516,8 @@ class Mover {
   Vector<Recency::Victim> victims_;
   Vector<std::uint32_t>
       device_failures_;  // Consecutive failed writes, by device of the block tier.
-  std::int64_t write_backoff_until_ = 0;
-  std::int64_t write_backoff_ns_ = 0;
+  Pause write_pause_;
   bool no_slot_ = false;  // Why writes pause: none is to be had.
-  static constexpr std::int64_t kLeastWriteBackoffNs = 10'000'000;
-  static constexpr std::int64_t kMostWriteBackoffNs = 1'000'000'000;
   // Mapped extents that could not leave their windows: not tried again for a while; refusals of
   // room wait for them, but not for ever.
   static constexpr std::int64_t kStuckNs = 10'000'000;

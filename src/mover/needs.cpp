@@ -34,6 +34,7 @@ void Mover::build_needs(Request& request) {
         need.pages = PageMask{1} << request.page;
       }
       need.changes = request.changes;
+      need.shown = span.window != nullptr;
       request.needs.push_back(need);
     }
   }
@@ -49,6 +50,7 @@ void Mover::build_needs(Request& request) {
       Need& same = request.needs[kept - 1];
       same.writes = same.writes || request.needs[i].writes;
       same.changes = same.changes || request.needs[i].changes;
+      same.shown = same.shown || request.needs[i].shown;
       same.discard = same.discard && request.needs[i].discard;
       const bool pages = request.want == Want::discard && request.needs[i].pages != 0;
       same.pages = pages && same.pages != 0 ? same.pages | request.needs[i].pages : 0;
@@ -119,7 +121,12 @@ bool Mover::ready(const Need& need) const {
   if (need.pages != 0 && bits.phase() == Phase::none) {
     return (need.pages & ~residency_.extents.at(need.ref).parts) == 0;
   }
-  return need.writes ? bits.writable() : bits.readable();
+  return (need.writes ? bits.writable() : bits.readable()) &&
+         (!need.shown || shown(need, residency_.extents.frame(need.space, need.ref)));
+}
+
+bool Mover::shown(const Need& need, FrameId frame) const {
+  return spaces_[need.space].tier->shows(frame, device_window_at(need.ref, need.space));
 }
 
 // No bytes that a prefetch could bring. To a mapped extent it brings zeros: a touch would wait for
@@ -134,7 +141,7 @@ bool Mover::nothing_to_read(const Need& need) const {
 Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   Extents& extents = residency_.extents;
   const bool prefetch = request.want == Want::prefetch;
-  if (ready(need) || (prefetch && readable(need.ref, need.space))) {
+  if (ready(need) || (prefetch && readable(need.ref, need.space) && !need.shown)) {
     return Arm::ready;
   }
   Extent& extent = extents.at(need.ref);
@@ -151,10 +158,13 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   const ExtentBits bits = extents.word(need.space, need.ref).load();
   if (bits.readable()) {
     // Shared, and the request writes: the other spaces' copies must go. They carry the same bytes.
-    for (unsigned other = 0; other < extents.spaces(); ++other) {
+    for (unsigned other = 0; need.writes && other < extents.spaces(); ++other) {
       if (other != need.space && readable(need.ref, other) && !leave(need.ref, other, true)) {
         return extent.transfer != 0 ? Arm::wait_transfer : Arm::wait_pins;
       }
+    }
+    if (extent.transfer == 0 && !ready(need)) {
+      start_show(need);
     }
     return extent.transfer != 0 ? Arm::wait_transfer : Arm::ready;
   }

@@ -17,11 +17,18 @@ void Mover::start_promote(Need& need, Priority priority) {
   }
   need.planned = false;
   residency_.extents.at(need.ref).writes = need.changes;
-  start_promote(need.ref, need.space, frame, priority, nullptr, need.part);
+  start_promote(need.ref, need.space, frame, priority, nullptr, need.part, need.shown);
+}
+
+// It is there already, and perhaps in use.
+void Mover::start_show(const Need& need) {
+  Transfer& transfer = new_transfer(Transfer::Kind::show, need.ref, need.space, Priority::demand);
+  transfer.frame = residency_.extents.frame(need.space, need.ref);
+  submit_job(transfer, kShow);
 }
 
 void Mover::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority priority,
-                          Request* discards_for, PageMask pages) {
+                          Request* discards_for, PageMask pages, bool shows) {
   if (landings_.empty() && takes_parts(ref)) {
     prepare_landings();  // Before memory is full.
   }
@@ -34,6 +41,7 @@ void Mover::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority
   transfer.prefetch = priority == Priority::prefetch;
   transfer.stock = priority == Priority::background;
   transfer.pages = pages;
+  transfer.shows = shows;
   transfer.topping_up = residency_.extents.at(ref).parts != 0;
   prefetches_ += transfer.prefetch ? 1 : 0;
   word.set_phase(Phase::incoming);
@@ -80,7 +88,7 @@ void Mover::continue_promote(Transfer& transfer) {
                                                 : nullptr;
     const JobStep steps =
         (tier.needs_populate(transfer.frame) || transfer.clear ? kPopulate : JobStep{0}) |
-        (transfer.clear ? kClear : JobStep{0});
+        (transfer.clear ? kClear : JobStep{0}) | (transfer.shows ? kShow : JobStep{0});
     transfer.stage = transfer.reading ? Transfer::Stage::read : Transfer::Stage::land;
     if (steps != 0) {
       submit_job(transfer, steps);
@@ -230,6 +238,9 @@ void Mover::publish(Transfer& transfer) {
     phase = Phase::shared;
     dirty = source.load().dirty();
   }
+  if (transfer.retreats) {
+    spaces_[transfer.source].exit_pause.worked();
+  }
   Extent& extent = residency_.extents.at(ref);
   residency_.extents.frame(space, ref) = transfer.frame;
   if (space == kHost) {
@@ -289,6 +300,10 @@ void Mover::promote_failed(Transfer& transfer, Status status) {
     return;
   }
   ++stats_.io_errors;
+  if (transfer.retreats) {
+    spaces_[transfer.source].exit_pause.failed(now_);
+    last_write_error_ = status.info() != nullptr ? *status.info() : ErrorInfo{};
+  }
   undo_promote(transfer, &status);
 }
 

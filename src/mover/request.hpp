@@ -41,6 +41,7 @@ struct Need {
       false;  ///< In the extent's list of waiters, or among those that wait for pins.
   bool changes : 1 = false;  ///< A touch that writes.
   bool planned : 1 = false;  ///< `part` is what room is for.
+  bool shown : 1 = false;    ///< On a device: in the buffer's window there.
   bool charged : 1 = false;  ///< Room for `part` is reserved in the extent's own frame.
   PageMask pages = 0;        ///< The pages that are wanted; 0: all.
   PageMask part = 0;         ///< The pages that are to come; 0: all.

@@ -120,7 +120,7 @@ void Mover::park_discards(Request& request) {
     }
     const FrameId frame = need.frame;
     need.frame = {};
-    start_promote(need.ref, need.space, frame, Priority::demand, &request);
+    start_promote(need.ref, need.space, frame, Priority::demand, &request, 0, need.shown);
     const std::uint32_t transfer = residency_.extents.at(need.ref).transfer;
     if (transfer != 0 && transfers_[transfer - 1].stage != Transfer::Stage::parked) {
       ++request.pending;
@@ -173,10 +173,11 @@ void Mover::finish_free(Request& request) {
     }
     extent = Extent{};
   }
-  std::byte* window = record.window.exchange(nullptr, std::memory_order_relaxed);
-  if (window != nullptr) {
-    spaces_[kHost].tier->release_window(
-        window, std::uint64_t{count} << record.extent_shift.load(std::memory_order_relaxed));
+  for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
+    if (std::byte* const window = residency_.buffers.take_window(request.index, space)) {
+      spaces_[space].tier->release_window(
+          window, std::uint64_t{count} << record.extent_shift.load(std::memory_order_relaxed));
+    }
   }
   if (record.file != 0) {
     files_->free({record.file - 1});

@@ -174,8 +174,8 @@ Recency::Candidate Mover::candidate(ExtentRef ref, Space& s) {
       extent.prefetched && s.unused_prefetched <= s.tier->books().budget / 2 && !desperate_;
   // Dirty bytes without another copy can leave only if they can be written down now.
   const bool must_write = bits.dirty() && (can_write() || !droppable(ref));
-  const bool can_leave = !must_write || can_write() || may_retreat(ref, space) ||
-                         readable_elsewhere(ref, space) != kNoSpace;
+  const bool can_leave = !must_write || readable_elsewhere(ref, space) != kNoSpace ||
+                         (s.exit_pause.over(now_) && (can_write() || may_retreat(ref, space)));
   return {.movable = has_frame(ref, space) && !bits.pinned() && extent.transfer == 0 &&
                      extent.holds == 0 && can_leave && !awaited &&
                      (!extent.stuck || now_ >= stuck_until_),
@@ -409,8 +409,10 @@ void Mover::end_shortages() {
 // is no slot to write to, nor after many failures in a row.
 bool Mover::nothing_will_change() const {
   const bool stuck = stuck_since_ != 0 && now_ - stuck_since_ < kMostStuckNs;
-  const bool tried_again =
-      !no_slot_ && now_ < write_backoff_until_ && write_backoff_ns_ < kMostWriteBackoffNs;
+  bool tried_again = !no_slot_ && !write_pause_.over(now_) && !write_pause_.long_since();
+  for (const Space& space : spaces_) {
+    tried_again = tried_again || (!space.exit_pause.over(now_) && !space.exit_pause.long_since());
+  }
   return transfers_live_ == 0 && housekeeping_ == 0 && !stuck && !tried_again && !any_pin();
 }
 

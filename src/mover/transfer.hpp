@@ -23,13 +23,14 @@ struct Transfer {
     demote,   ///< Bytes of `space` go to a slot; the frame stays.
     evict,    ///< The frame of `space` leaves its window.
     empty,    ///< Some of an extent's parts are discarded.
+    show,     ///< The frame of `space`, a device's, appears in its window; pinned or not.
   };
   /// Where it stands. Promote: staging → prepare → read → land → parked → (published); land →
   /// recopy → staging or land, where the source is written; land → abandoned → (undone), where
   /// streams have pins on what never came.
   /// Demote: slot → staging → copy → hash → write → (published); `hash` only where the slot has the
   /// bytes of before, of which perhaps few have changed.
-  /// Evict, empty: unmap → (done).
+  /// Evict, empty: unmap → (done). Show: prepare → (done).
   /// Demote of a mapped extent: (drop →) withdraw → slot → hash → write → (gone), or, recalled, →
   /// remap → (as before). Of one in parts whose slot cannot be written: → hash → read (what is not
   /// there) → copy → slot → write, all of it, to another.
@@ -69,6 +70,7 @@ struct Transfer {
   bool stock = false;     ///< Promote: of a spare buffer made ahead. The extent becomes vacant.
   bool retreats = false;  ///< Promote to the host: the source, a device's, is a victim.
   bool mapped = false;    ///< Promote: the frame is in its window.
+  bool shows = false;     ///< Promote to a device: it is wanted in its window there.
   /// Promote to a device: the copy's ordinal there, once it has begun. Streams that wait for it
   /// have views by now: the word is `incoming` and pinned.
   std::uint64_t arriving = 0;

@@ -55,7 +55,8 @@ void Mover::submit_job(Transfer& transfer, JobStep steps) {
   job.tier = spaces_[transfer.space].tier;
   job.frame = transfer.frame;
   job.host_tier = spaces_[kHost].tier;
-  job.at = window_at(transfer.ref, transfer.space);
+  job.at = transfer.space == kHost ? window_at(transfer.ref, kHost)
+                                   : device_window_at(transfer.ref, transfer.space);
   job.bytes = bytes_of(transfer.ref);
   const bool missing = transfer.whole_again && transfer.stage == Transfer::Stage::copy;
   job.zeros =
@@ -165,7 +166,7 @@ void Mover::job_done(Job& job) {
         promote_failed(transfer, job.status.clone());
         return;
       }
-      if (transfer.stage == Transfer::Stage::land && (job.steps & (kPopulate | kClear)) == 0) {
+      if (transfer.stage == Transfer::Stage::land && (job.steps & kPrepare) == 0) {
         landed(transfer);
       } else {
         continue_promote(transfer);
@@ -174,6 +175,7 @@ void Mover::job_done(Job& job) {
     case Transfer::Kind::demote:
       if (transfer.stage == Transfer::Stage::copy) {
         if (job.status.ok()) {
+          spaces_[space].exit_pause.worked();
           transfer.whole_again ? find_slot_for_whole(transfer) : write_and_hash(transfer);
         } else if (job.checksum_bad) {
           ++stats_.checksum_errors;
@@ -222,6 +224,12 @@ void Mover::job_done(Job& job) {
     case Transfer::Kind::empty:
       emptied(transfer);
       return;
+    case Transfer::Kind::show: {
+      const Status status = job.status.clone();
+      end_transfer(transfer);
+      extent_changed(ref, space, status.ok() ? nullptr : &status);
+      return;
+    }
     case Transfer::Kind::idle:
       return;
   }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/own_thread.hpp"
 
 namespace tiermem {
@@ -116,6 +117,24 @@ Status CudaLane::call(const std::function<Status()>& body) {
   Order order;
   order.body = &body;
   return give_and_wait(order);
+}
+
+void CudaLane::call_later(std::function<Status()> body) {
+  struct Later : Ending, InArena {
+    std::function<Status()> body;
+  };
+  auto later = std::make_unique<Later>();
+  later->body = std::move(body);
+  later->ended = [](Ending& end) {
+    const std::unique_ptr<Later> self(static_cast<Later*>(&end));
+    if (!self->status.ok()) {
+      log_warn("{}", self->status.message());
+    }
+  };
+  Order order;
+  order.body = &later->body;
+  order.end = later.release();
+  give(order);
 }
 
 Status CudaLane::here(const std::function<Status()>& body) {

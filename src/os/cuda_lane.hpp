@@ -44,7 +44,9 @@ class CudaLane {
 
   /// Runs `body` in the thread, with the context current, and waits for it.
   Status call(const std::function<Status()>& body);
-  /// The same in the calling thread, one of our own: for what takes long and needs no order.
+  /// The same, and returns at once; an error is logged.
+  void call_later(std::function<Status()> body);
+  /// As call(), in the calling thread, one of our own: for what takes long and needs no order.
   Status here(const std::function<Status()>& body);
   /// As CudaDriver::check, and names the device.
   Status check(cuda::Result result, std::string_view doing) const;

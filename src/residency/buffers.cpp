@@ -81,7 +81,7 @@ Result<Handle> Buffers::create(const BufferShape& shape) {
   record.read_only.store(shape.read_only, std::memory_order_relaxed);
   record.bytes.store(shape.bytes, std::memory_order_relaxed);
   record.lead.store(shape.lead, std::memory_order_relaxed);
-  record.window.store(shape.window, std::memory_order_relaxed);
+  record.windows[kHost].store(shape.window, std::memory_order_relaxed);
   record.flags.store(shape.flags, std::memory_order_relaxed);
   record.domain = shape.domain;
   record.pool = shape.pool;
@@ -117,6 +117,26 @@ bool Buffers::mark_freed(Handle handle) noexcept {
   // pin.
   return (generation & 1) != 0 &&
          records_[index].generation.compare_exchange_strong(generation, generation + 1);
+}
+
+// Under the mutex, so that a window is either there when take_window() comes, or never.
+std::byte* Buffers::set_device_window(Handle handle, unsigned space, std::byte* window) {
+  const std::lock_guard lock(mutex_);
+  BufferRecord* const record = find(handle);
+  if (record == nullptr) {
+    return nullptr;
+  }
+  std::byte* none = nullptr;
+  // Release: callers see the window's pages, if they see the window.
+  return record->windows[space].compare_exchange_strong(none, window, std::memory_order_release,
+                                                        std::memory_order_relaxed)
+             ? window
+             : none;
+}
+
+std::byte* Buffers::take_window(std::uint32_t index, unsigned space) {
+  const std::lock_guard lock(mutex_);
+  return records_[index].windows[space].exchange(nullptr, std::memory_order_relaxed);
 }
 
 void Buffers::retire(std::uint32_t index) {

@@ -5,6 +5,7 @@
 // retire() take a mutex; `mark_freed` is the one step that makes a handle stale.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -32,7 +33,9 @@ struct BufferRecord {
   std::atomic<bool> read_only{false};  ///< Adopted from a file.
   std::atomic<std::uint64_t> bytes{0};
   std::atomic<std::uint64_t> lead{0};  ///< Bytes before byte 0 in its first extent (adopted files).
-  std::atomic<std::byte*> window{nullptr};  ///< Null for a buffer of one extent.
+  /// By space, the address of its first extent. The host's: null for a buffer of one extent. A
+  /// device's: null until set_device_window().
+  std::array<std::atomic<std::byte*>, kMaxSpaces> windows{};
 
   // Constant while live; written under the table's mutex, read by the mover.
   std::atomic<std::uint32_t> flags{0};  ///< Atomic: callers ask whether it is mapped.
@@ -90,6 +93,11 @@ class Buffers {
   /// Makes the handle stale; false if it was. The caller then tells the mover, which ends in
   /// retire().
   bool mark_freed(Handle handle) noexcept;
+  /// The buffer's window in a device's space from now on, for the rest of its life: `window`, or
+  /// the one that it has. Null when the handle is stale.
+  std::byte* set_device_window(Handle handle, unsigned space, std::byte* window);
+  /// Of a buffer that was freed: its window, which it has no longer; null if it had none.
+  std::byte* take_window(std::uint32_t index, unsigned space);
   /// The last view and transfer have ended: record and extents may be given out again.
   void retire(std::uint32_t index);
 

@@ -45,24 +45,20 @@ Status Residency::resolve(const Access& access, Span& span, const char* call) {
 
 Status Residency::not_on_device(const Access& access, const char* call) {
   const BufferRecord* record = buffers.find(access.buffer);
-  const std::uint64_t extent =
-      record != nullptr ? std::uint64_t{1} << record->extent_shift.load(std::memory_order_relaxed)
-                        : 0;
-  if (record != nullptr && (record->flags.load(std::memory_order_relaxed) & kMapped) != 0) {
+  if (record == nullptr) {
+    return fail(Code::stale_handle, "{}: handle {:#x} was freed meanwhile", call, access.buffer);
+  }
+  if ((record->flags.load(std::memory_order_relaxed) & kMapped) != 0) {
     return fail(Code::unsupported, "{}: a mapped buffer has views in dram only, not on {}", call,
                 place_name(access.where));
   }
-  if (extent >> device_extent_shift > 1) {
-    return fail(Code::unsupported,
-                "{}: an extent of {} does not pass through the staging for {}, which is for {}; "
-                "raise the option extent",
-                call, human_bytes(extent), place_name(access.where),
-                human_bytes(std::uint64_t{1} << device_extent_shift));
-  }
+  const std::uint64_t extent = std::uint64_t{1}
+                               << record->extent_shift.load(std::memory_order_relaxed);
   return fail(Code::unsupported,
-              "{}: views on {} are of one extent each, and the range is of several of {}; allocate "
-              "with larger extents (up to 64 MiB), or acquire each by itself",
-              call, place_name(access.where), human_bytes(extent));
+              "{}: an extent of {} does not pass through the staging for {}, which is for {}; "
+              "raise the option extent",
+              call, human_bytes(extent), place_name(access.where),
+              human_bytes(std::uint64_t{1} << device_extent_shift));
 }
 
 Code Residency::resolve_quietly(const Access& access, Span& span) noexcept {
@@ -84,7 +80,27 @@ bool Residency::pin_rest(ExtentWord* first, std::uint32_t count, bool writes) no
 }
 
 bool Residency::pin(const Span& span) noexcept {
-  return pin_in(span, span.run());
+  if (!pin_in(span, span.run())) {
+    return false;
+  }
+  if (span.window == nullptr || shown(span)) {
+    return true;
+  }
+  unpin(span.run());
+  return false;
+}
+
+// What is pinned keeps its frame, and with it its place in the window.
+bool Residency::shown(const Span& span) noexcept {
+  const AddressableTier& tier = *device_tier[span.space];
+  const ExtentRef begin = span.record->first.load(std::memory_order_relaxed);
+  for (ExtentRef ref = span.first; ref < span.first + span.count; ++ref) {
+    std::byte* const at = span.window + (std::uint64_t{ref - begin} << span.shift);
+    if (!tier.shows(extents.frame(span.space, ref), at)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 bool Residency::pin_incoming(const Span& span) noexcept {
@@ -138,7 +154,7 @@ bool Residency::pin_vacant(const Span& span, bool keep_discards) noexcept {
   const bool all = n == span.count && span.record->generation.load(std::memory_order_seq_cst) ==
                                           Buffers::generation_of(span.buffer);
   if (all) {
-    std::byte* const window = span.record->window.load(std::memory_order_relaxed);
+    std::byte* const window = span.record->windows[kHost].load(std::memory_order_relaxed);
     const std::uint64_t size = std::uint64_t{1} << span.shift;
     for (std::uint32_t i = 0; i < n && claimed != 0; ++i) {
       if ((claimed & bit(i)) == 0) {
@@ -175,7 +191,7 @@ Code Residency::make_spare(Handle handle) noexcept {
   }
   const Spares::Shape shape{record->extents.load(std::memory_order_relaxed),
                             record->extent_shift.load(std::memory_order_relaxed),
-                            record->window.load(std::memory_order_relaxed) != nullptr};
+                            record->windows[kHost].load(std::memory_order_relaxed) != nullptr};
   const ExtentRef first = record->first.load(std::memory_order_relaxed);
   bool may = may_be_spare(record->flags.load(std::memory_order_relaxed), record->domain,
                           record->file, shape.extents) &&
@@ -209,7 +225,9 @@ Code Residency::try_acquire(std::span<const Access> list, std::span<ViewRecord> 
   for (std::size_t i = 0; i < list.size(); ++i) {
     Span span;
     Code code = resolve_quietly(list[i], span);
-    if (code == Code::ok) [[likely]] {
+    if (code == Code::ok && !has_addresses(span)) [[unlikely]] {
+      code = Code::busy;
+    } else if (code == Code::ok) [[likely]] {
       if (has_vacant(span) ? pin_vacant(span, list.size() == 1) : pin(span)) [[likely]] {
         if (fill_view(span, out[i])) [[likely]] {
           continue;

@@ -26,6 +26,7 @@ struct Span {
   std::uint32_t count = 0;
   std::uint64_t offset = 0;  ///< Of the first byte, in the window.
   std::uint64_t length = 0;
+  std::byte* window = nullptr;  ///< The buffer's in a device's space, if it has one there.
   std::uint8_t shift = 0;
   std::uint8_t space = kHost;
   bool writes = false;
@@ -83,7 +84,8 @@ class Residency {
   /// All views of the list; those that are not held are left and make it invalid_argument.
   Code release(std::span<const ViewRecord> list) noexcept;
 
-  /// Pins the extents of a span; all or none. False: a phase or a pin count was in the way.
+  /// Pins the extents of a span; all or none. False: a phase or a pin count was in the way, or one
+  /// of them is not in its device's window.
   bool pin(const Span& span) noexcept;
   void unpin(HeldRun run) noexcept;
   /// The mover only: as pin, of one extent that is on its way to a device, for a stream that waits
@@ -112,9 +114,21 @@ class Residency {
   std::array<std::uint16_t, kMaxSpaces> gpu_of_space = {0, 0, 1};
   /// The largest extent that passes through the staging of device spaces, as a power of two.
   std::uint8_t device_extent_shift = 63;
-  /// Device address of an extent's frame; set by the runtime when there are device spaces.
-  std::byte* (*device_address)(void*, unsigned space, ExtentRef) = nullptr;
-  void* device_argument = nullptr;
+  std::array<const AddressableTier*, kMaxSpaces> device_tier{};  ///< None for the host's.
+
+  /// Of a span in a device's space whose frames are pinned: in the buffer's window, or where its
+  /// one frame is.
+  std::byte* device_address(const Span& span) noexcept {
+    const std::uint64_t mask = (std::uint64_t{1} << span.shift) - 1;
+    return span.window != nullptr
+               ? span.window + span.offset
+               : device_tier[span.space]->landing(extents.frame(span.space, span.first), nullptr) +
+                     (span.offset & mask);
+  }
+  /// Views of it in its space have one address for all of their bytes.
+  static bool has_addresses(const Span& span) noexcept {
+    return span.space == kHost || span.count == 1 || span.window != nullptr;
+  }
 
   /// kHost where no space is of that GPU.
   std::uint8_t space_of(Place place) const noexcept {
@@ -130,6 +144,7 @@ class Residency {
   Code resolve_in(const Access& access, Span& span) noexcept;
   Status not_on_device(const Access& access, const char* call);
   bool pin_in(const Span& span, HeldRun run) noexcept;
+  bool shown(const Span& span) noexcept;
   /// The others of `count` extents, of which the first is pinned; none is if it fails.
   bool has_vacant(const Span& span) const noexcept;
   static bool may_be_spare(std::uint32_t flags, std::uint32_t domain, std::uint64_t file,
@@ -188,13 +203,12 @@ template <bool kHostOnly>
     if (span.space == kHost) {
       return Code::unavailable;
     }
-    // The program may write a mapped buffer at any time, and what is in several extents has no
-    // address of its own there.
+    // The program may write a mapped buffer at any time.
     if ((record->flags.load(std::memory_order_relaxed) & kMapped) != 0 ||
-        shift > device_extent_shift ||
-        (lead + access.offset) >> shift != (lead + access.offset + length - 1) >> shift) {
+        shift > device_extent_shift) {
       return Code::unsupported;
     }
+    span.window = record->windows[span.space].load(std::memory_order_acquire);
   }
   span.record = record;
   span.buffer = access.buffer;
@@ -249,14 +263,13 @@ template <bool kHostOnly>
                                                       ViewRecord& view,
                                                       std::int32_t thread) noexcept {
   if (kHostOnly || span.space == kHost) {
-    std::byte* window = span.record->window.load(std::memory_order_relaxed);
+    std::byte* window = span.record->windows[kHost].load(std::memory_order_relaxed);
     std::byte* base =
         window != nullptr ? window : extents.address(span.first).load(std::memory_order_relaxed);
     view.data = base + span.offset;
     view.place = {Kind::dram, 0};
   } else {
-    const std::uint64_t mask = (std::uint64_t{1} << span.shift) - 1;
-    view.data = device_address(device_argument, span.space, span.first) + (span.offset & mask);
+    view.data = device_address(span);
     view.place = {Kind::gpu, gpu_of_space[span.space]};
   }
   view.length = span.length;

@@ -183,6 +183,9 @@ Result<Op> Context::acquire_async(std::span<const Access> list, std::span<ViewRe
   if (status.ok()) {
     status = impl_->resolve_all(list, *request, "acquire_async");
   }
+  if (status.ok()) {
+    status = impl_->give_windows(*request, "acquire_async");
+  }
   if (!status.ok()) {
     return status;
   }
@@ -350,7 +353,13 @@ Result<std::byte*> Context::address(Handle buffer) const {
                 "with the flag mapped",
                 record->label.get().view());
   }
-  return record->window.load(std::memory_order_relaxed);
+  return record->windows[kHost].load(std::memory_order_relaxed);
+}
+
+Result<std::byte*> Context::address_on(Handle buffer, Place where) {
+  const ArenaScope inside;
+  Status usable = impl_->usable("address_on");
+  return usable.ok() ? impl_->address_on(buffer, where) : std::move(usable);
 }
 
 Result<void*> Context::malloc_at(Place place, std::uint64_t bytes, std::uint64_t alignment) {

@@ -162,7 +162,7 @@ Status Context::Impl::free(Handle buffer) {
   }
   const BufferRecord& record = residency.buffers.at(Buffers::index_of(buffer));  // Ours until free.
   if ((record.flags.load(std::memory_order_relaxed) & kMapped) != 0) {
-    faults_.remove(record.window.load(std::memory_order_relaxed));
+    faults_.remove(record.windows[kHost].load(std::memory_order_relaxed));
   }
   auto request = std::make_unique<Request>();
   request->want = Want::free;

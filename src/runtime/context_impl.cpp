@@ -202,12 +202,8 @@ Status Context::Impl::open_gpus() {
     }
     gpus_.push_back(std::move(gpu).value());
     residency.gpu_of_space[gpus_.size()] = static_cast<std::uint16_t>(device.index);
+    residency.device_tier[gpus_.size()] = gpus_.back().get();
   }
-  residency.device_address = [](void* self, unsigned space, ExtentRef ref) {
-    auto* const impl = static_cast<Impl*>(self);
-    return impl->gpus_[space - 1]->landing(impl->residency.extents.frame(space, ref), nullptr);
-  };
-  residency.device_argument = this;
   return {};
 }
 
@@ -555,6 +551,9 @@ Status Context::Impl::acquire_through_mover(std::span<const Access> list, Timeou
   Request request;
   request.want = Want::acquire;
   Status status = resolve_all(list, request, "acquire");
+  if (status.ok()) {
+    status = give_windows(request, "acquire");
+  }
   if (!status.ok()) {
     return status;
   }

@@ -71,6 +71,9 @@ class Context::Impl {
   void ask_and_forget(std::unique_ptr<Request> request);
   Result<OpHandle> ask_async(std::unique_ptr<Request> request);
   Status resolve_all(std::span<const Access> list, Request& request, const char* call);
+  /// So that each of its spans has one address for all of its bytes.
+  Status give_windows(Request& request, const char* call);
+  Result<std::byte*> address_on(Handle buffer, Place where);
   /// `wakes`: false on the mover's own thread, which steps next.
   void post(Request& request, bool wakes = true);
   void note_cancel();
@@ -133,6 +136,8 @@ class Context::Impl {
   Status open_gpus();
   std::vector<BlockFileOptions> file_options() const;
   PortOptions port_options() const;
+
+  Status give_window(Span& span, const char* call);
 
   // stream_order.cpp
   struct StreamRelease;

@@ -215,7 +215,7 @@ void Faults::mistake(std::byte* address) {
   bool told = false;
   for (std::uint32_t i = 0; i < residency_.buffers.used(); ++i) {
     BufferRecord& record = residency_.buffers.at(i);
-    std::byte* const window = record.window.load(std::memory_order_relaxed);
+    std::byte* const window = record.windows[kHost].load(std::memory_order_relaxed);
     const unsigned shift = record.extent_shift.load(std::memory_order_relaxed);
     const std::uint64_t size = std::uint64_t{record.extents.load(std::memory_order_relaxed)}
                                << shift;

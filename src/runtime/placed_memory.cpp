@@ -78,7 +78,7 @@ class PlacedMemory::BufferSource final : public heap::Source {
     piece.buffer = *handle;
     if (moves_) {
       piece.begin =
-          context_.residency.buffers.find(*handle)->window.load(std::memory_order_relaxed);
+          context_.residency.buffers.find(*handle)->windows[kHost].load(std::memory_order_relaxed);
       return piece;
     }
     // What the memory holds does not matter: nothing is cleared or read.

@@ -64,6 +64,12 @@ GpuTier::~GpuTier() {
       return lane_->check(lane_->driver().cuMemHostUnregister(at), "cuMemHostUnregister");
     });
   }
+  (void)lane_->call([&] {
+    while (!windows_.empty()) {
+      (void)end_window(windows_.begin()->first, windows_.begin()->second);
+    }
+    return Status();
+  });
   for (unsigned log2 = kLog2Chunk; log2 <= kLog2Most; ++log2) {
     const std::uint64_t bytes = std::uint64_t{1} << log2;
     for (std::uint64_t i = 0; i <= lane_->facts().total / bytes; ++i) {
@@ -156,6 +162,9 @@ void GpuTier::put_back(unsigned log2, std::uint32_t index) {
 
 bool GpuTier::needs_populate(FrameId frame) const {
   const Parts parts = unpack(frame);
+  if (chunk_of(parts).shown != 0) {
+    return true;  // Perhaps in another extent's window.
+  }
   if (is_slab(parts)) {
     const SlabSlot& slot = slab(parts).slot(parts.index);
     return !slab(parts).chunk(parts.index).pages.load() || slot.tag != slot.owner;
@@ -203,8 +212,13 @@ void GpuTier::finish_trim() {
 
 // [hand] Memory.
 
-Status GpuTier::populate(FrameId id, bool clear_it, std::byte*) {
+Status GpuTier::populate(FrameId id, bool clear_it, std::byte* at) {
   const Parts parts = unpack(id);
+  if (!shows(id, at)) {
+    if (Status taken = take_from_window(chunk_of(parts)); !taken.ok()) {
+      return taken;
+    }
+  }
   if (!is_slab(parts)) {
     Frame& frame = size(parts.log2).frames->frame(parts.index);
     const std::uint64_t bytes = std::uint64_t{1} << parts.log2;
@@ -253,7 +267,6 @@ Status GpuTier::make_chunk(Chunk& chunk, std::uint64_t bytes) {
   Status status = lane_->call([&] {
     cuda::AllocationProperties properties;
     properties.location.id = static_cast<int>(lane_->facts().index);
-    const cuda::AccessDescription access{properties.location, cuda::kAccessReadWrite};
     cuda::MemoryHandle handle = 0;
     cuda::DevicePointer at = 0;
     Status made = lane_->check(driver.cuMemCreate(&handle, bytes, &properties, 0),
@@ -262,20 +275,13 @@ Status GpuTier::make_chunk(Chunk& chunk, std::uint64_t bytes) {
       return made;
     }
     made = lane_->check(driver.cuMemAddressReserve(&at, bytes, bytes, 0, 0), "cuMemAddressReserve");
-    bool mapped = false;
     if (made.ok()) {
-      made = lane_->check(driver.cuMemMap(at, bytes, 0, handle, 0), "cuMemMap");
-      mapped = made.ok();
+      made = map_at(at, bytes, handle);
     }
     if (made.ok()) {
-      made = lane_->check(driver.cuMemSetAccess(at, bytes, &access, 1), "cuMemSetAccess");
-    }
-    if (made.ok()) {
-      chunk = {at, handle};
+      chunk.at = at;
+      chunk.handle = handle;
       return made;
-    }
-    if (mapped) {
-      (void)driver.cuMemUnmap(at, bytes);
     }
     if (at != 0) {
       (void)driver.cuMemAddressFree(at, bytes);
@@ -298,6 +304,9 @@ void GpuTier::release_chunk(Chunk& chunk, std::uint64_t bytes) {
   }
   const CudaDriver& driver = lane_->driver();
   const Status released = lane_->call([&] {
+    if (!hide(chunk).ok()) {
+      forget(chunk);
+    }
     // All of them, whatever one says: the rest is to come back.
     const cuda::Result results[] = {driver.cuMemUnmap(chunk.at, bytes),
                                     driver.cuMemAddressFree(chunk.at, bytes),
@@ -312,13 +321,123 @@ void GpuTier::release_chunk(Chunk& chunk, std::uint64_t bytes) {
   if (!released.ok()) {
     log_warn("{}", released.message());
   }
-  chunk = {};
+  chunk.at = 0;
+  chunk.handle = 0;
 }
 
-// Windows: none yet.
+Status GpuTier::map_at(cuda::DevicePointer at, std::uint64_t bytes, cuda::MemoryHandle handle) {
+  const CudaDriver& driver = lane_->driver();
+  Status status = lane_->check(driver.cuMemMap(at, bytes, 0, handle, 0), "cuMemMap");
+  if (!status.ok()) {
+    return status;
+  }
+  cuda::AccessDescription access;
+  access.location.id = static_cast<int>(lane_->facts().index);
+  access.flags = cuda::kAccessReadWrite;
+  status = lane_->check(driver.cuMemSetAccess(at, bytes, &access, 1), "cuMemSetAccess");
+  if (!status.ok()) {
+    (void)driver.cuMemUnmap(at, bytes);
+  }
+  return status;
+}
 
-Result<std::byte*> GpuTier::reserve_window(std::uint64_t, std::uint64_t, bool) {
-  return fail(Code::unsupported, "gpu {}: its memory has no windows", lane_->facts().index);
+// Windows. What a chunk shows in one is mapped a second time, and the copies go by its own address:
+// so to show costs the driver's calls, and nothing moves.
+
+Result<std::byte*> GpuTier::reserve_window(std::uint64_t bytes, std::uint64_t extent_bytes,
+                                           bool mapped) {
+  constexpr std::uint64_t kChunk = std::uint64_t{1} << kLog2Chunk;
+  if (mapped || extent_bytes < kChunk) {
+    return fail(Code::unsupported,
+                "gpu {}: its memory is mapped by 2 MiB, and extents of {} can have no address in a "
+                "row there; allocate with extent_bytes of 2 MiB or more, or acquire each by itself",
+                lane_->facts().index, human_bytes(extent_bytes));
+  }
+  cuda::DevicePointer at = 0;
+  Status reserved = lane_->call([&] {
+    Status status = lane_->check(
+        lane_->driver().cuMemAddressReserve(&at, bytes, extent_bytes, 0, 0), "cuMemAddressReserve");
+    if (status.ok()) {
+      windows_[at] = bytes;
+    }
+    return status;
+  });
+  if (!reserved.ok()) {
+    return reserved;
+  }
+  return reinterpret_cast<std::byte*>(at);  // NOLINT: a number to the host.
+}
+
+void GpuTier::release_window(std::byte* window, std::uint64_t bytes) {
+  lane_->call_later([this, at = reinterpret_cast<cuda::DevicePointer>(window), bytes] {
+    return end_window(at, bytes);
+  });
+}
+
+Status GpuTier::end_window(cuda::DevicePointer window, std::uint64_t bytes) {
+  Status hidden;
+  for (auto at = shown_.lower_bound(window); at != shown_.end() && at->first < window + bytes;
+       at = shown_.lower_bound(window)) {
+    Chunk& chunk = *at->second.chunk;
+    if (Status status = hide(chunk); !status.ok()) {
+      hidden = std::move(status);
+      forget(chunk);
+    }
+  }
+  windows_.erase(window);
+  Status freed = lane_->check(lane_->driver().cuMemAddressFree(window, bytes), "cuMemAddressFree");
+  return hidden.ok() ? std::move(freed) : std::move(hidden);
+}
+
+bool GpuTier::shows(FrameId frame, std::byte* at) const {
+  return chunk_of(unpack(frame)).shown == reinterpret_cast<cuda::DevicePointer>(at);
+}
+
+Status GpuTier::show(FrameId frame, std::byte* where) {
+  const Parts parts = unpack(frame);
+  assert(!is_slab(parts));
+  Chunk& chunk = chunk_of(parts);
+  const auto at = reinterpret_cast<cuda::DevicePointer>(where);
+  if (chunk.shown == at) {
+    return {};
+  }
+  return lane_->call([&] {
+    Status status = hide(chunk);
+    if (const auto other = shown_.find(at); status.ok() && other != shown_.end()) {
+      status = hide(*other->second.chunk);  // The extent had that one when it was here before.
+    }
+    const std::uint64_t bytes = std::uint64_t{1} << parts.log2;
+    if (status.ok()) {
+      status = map_at(at, bytes, chunk.handle);
+    }
+    if (status.ok()) {
+      shown_[at] = {&chunk, bytes};
+      chunk.shown = at;
+    }
+    return status;
+  });
+}
+
+// With an error it is where it was.
+Status GpuTier::hide(Chunk& chunk) {
+  const cuda::DevicePointer at = chunk.shown;
+  if (at == 0) {
+    return {};
+  }
+  Status status = lane_->check(lane_->driver().cuMemUnmap(at, shown_[at].bytes), "cuMemUnmap");
+  if (status.ok()) {
+    forget(chunk);
+  }
+  return status;
+}
+
+void GpuTier::forget(Chunk& chunk) {
+  shown_.erase(chunk.shown);
+  chunk.shown = 0;
+}
+
+Status GpuTier::take_from_window(Chunk& chunk) {
+  return chunk.shown == 0 ? Status() : lane_->call([&] { return hide(chunk); });
 }
 
 Status GpuTier::map(FrameId, std::byte* at, Mechanism& used) {
@@ -332,15 +451,19 @@ Status GpuTier::unmap(FrameId, std::byte* at) {
   return at == nullptr ? Status() : Status(Code::internal);
 }
 
+GpuTier::Chunk& GpuTier::chunk_of(const Parts& parts) const {
+  return is_slab(parts) ? size(kLog2Chunk).chunks[slab(parts).chunk_of(parts.index)]
+                        : size(parts.log2).chunks[parts.index];
+}
+
 cuda::DevicePointer GpuTier::address(FrameId frame) const {
   const Parts parts = unpack(frame);
+  const cuda::DevicePointer begin = chunk_of(parts).at;
   if (!is_slab(parts)) {
-    return size(parts.log2).chunks[parts.index].at;
+    return begin;
   }
-  const SlabPool& of = slab(parts);
-  const std::uint64_t frames = (std::uint64_t{1} << kLog2Chunk) / of.frame_bytes();
-  return size(kLog2Chunk).chunks[of.chunk_of(parts.index)].at +
-         parts.index % frames * of.frame_bytes();
+  const std::uint64_t bytes = slab(parts).frame_bytes();
+  return begin + parts.index % ((std::uint64_t{1} << kLog2Chunk) / bytes) * bytes;
 }
 
 std::byte* GpuTier::landing(FrameId frame, std::byte*) const {

@@ -3,7 +3,11 @@
 // an address of its own, made when a frame first needs it and kept for the next of its size; frames
 // below 2 MiB are cut from chunks of 2 MiB. So nothing that is acquired again costs a driver call.
 //
+// A chunk can be at a second address, in a window, from when an extent of several is wanted there
+// until the chunk is another extent's.
+//
 //   used = in_use + cached <= budget;  a chunk has memory  <=>  its frame has pages
+//   shown_[at] is the chunk that is at `at` in a window  <=>  chunk.shown == at
 //
 // Threads: as marked in tier.hpp. Whatever calls the driver does it by the device's lane.
 #pragma once
@@ -11,6 +15,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -59,13 +64,15 @@ class GpuTier final : public AddressableTier, public PageLocker {
 
   Result<std::byte*> reserve_window(std::uint64_t bytes, std::uint64_t extent_bytes,
                                     bool mapped) override;
-  void release_window(std::byte*, std::uint64_t) override {}
+  void release_window(std::byte* window, std::uint64_t bytes) override;
   Pool window_pool(std::uint64_t) const override { return Pool::locked; }
 
   /// The frame's device address: for views, and for nothing that the host does.
   std::byte* landing(FrameId frame, std::byte* at) const override;
   Status map(FrameId frame, std::byte* at, Mechanism& used) override;
   Status unmap(FrameId frame, std::byte* at) override;
+  Status show(FrameId frame, std::byte* at) override;
+  bool shows(FrameId frame, std::byte* at) const override;
 
   /// Page-locked for all devices.
   Status lock(std::byte* at, std::uint64_t bytes) override;
@@ -82,6 +89,11 @@ class GpuTier final : public AddressableTier, public PageLocker {
   struct Chunk {
     cuda::DevicePointer at = 0;  // 0: it has no memory.
     cuda::MemoryHandle handle = 0;
+    std::atomic<cuda::DevicePointer> shown{0};  // In a window, too. Written in the lane's thread.
+  };
+  struct Shown {
+    Chunk* chunk = nullptr;
+    std::uint64_t bytes = 0;
   };
   struct Size {
     std::unique_ptr<FramePool> frames;
@@ -111,6 +123,15 @@ class GpuTier final : public AddressableTier, public PageLocker {
   Status make_chunk(Chunk& chunk, std::uint64_t bytes);
   void release_chunk(Chunk& chunk, std::uint64_t bytes);
   cuda::DevicePointer address(FrameId frame) const;
+  /// The frame's own, or that which it is cut from.
+  Chunk& chunk_of(const Parts& parts) const;
+  Status take_from_window(Chunk& chunk);
+
+  // In the lane's thread.
+  Status map_at(cuda::DevicePointer at, std::uint64_t bytes, cuda::MemoryHandle handle);
+  Status hide(Chunk& chunk);
+  void forget(Chunk& chunk);
+  Status end_window(cuda::DevicePointer window, std::uint64_t bytes);
 
   const std::unique_ptr<CudaLane> lane_;
   std::array<Size, kLog2Most - kLog2Chunk + 1> sizes_;
@@ -119,6 +140,9 @@ class GpuTier final : public AddressableTier, public PageLocker {
   FrameBooks books_;  // [mover], as the next two.
   std::uint64_t clock_ = 0;
   Vector<Victim> trimming_;  // The hand that runs the trim reads it.
+
+  std::map<cuda::DevicePointer, Shown> shown_;            // Of the lane's thread, as the next.
+  std::map<cuda::DevicePointer, std::uint64_t> windows_;  // Their bytes.
 
   std::mutex slab_pages_mutex_;  // Hands bring the memory of one chunk for several slots.
   std::mutex locked_mutex_;

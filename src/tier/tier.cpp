@@ -12,6 +12,9 @@ bool AddressableTier::copy_out(std::byte*, FrameId, std::uint64_t, Ending& end) 
   return true;
 }
 
+Status AddressableTier::show(FrameId, std::byte*) {
+  return Code::unsupported;
+}
 Status AddressableTier::withdraw(FrameId, std::byte*) {
   return Code::unsupported;
 }

@@ -104,7 +104,7 @@ class AddressableTier {
   /// where the tier cannot make them wait.
   virtual Result<std::byte*> reserve_window(std::uint64_t bytes, std::uint64_t extent_bytes,
                                             bool mapped) = 0;
-  /// [any] No frame may be mapped in it.
+  /// [any] No frame may be mapped in it. Returns at once.
   virtual void release_window(std::byte* window, std::uint64_t bytes) = 0;
   /// [mover] The pool whose frames can appear in a window of this extent size here.
   virtual Pool window_pool(std::uint64_t extent_bytes) const = 0;
@@ -170,6 +170,13 @@ class AddressableTier {
   /// [hand] The frame's pages are page-locked for devices, if they never move and it can be done,
   /// until they go back to the kernel.
   virtual void lock_pages(FrameId) {}
+
+  // Opaque memory only. A frame has an address of its own all the time, and may appear in a window
+  // as well, until it is another extent's.
+  /// [hand] It appears at `at`, as nothing else does from now on.
+  virtual Status show(FrameId frame, std::byte* at);
+  /// [any] It does. For a frame that nobody gives back meanwhile.
+  virtual bool shows(FrameId, std::byte*) const { return false; }
 
   // [hand] Opaque memory only. False: the copy goes on, and `end.ended` will be called, perhaps
   // before this returns. True: it is over, and `end.status` says how.

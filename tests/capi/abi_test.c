@@ -93,6 +93,7 @@ static void null_contexts(void) {
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_tick(NULL, TM_TICK_OP, &ordinal));
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_buffer_info(NULL, 1, &residency));
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_address(NULL, 1, &address));
+  SAYS(TM_INVALID_ARGUMENT, "null context", tm_address_on(NULL, 1, dram, &address));
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_set_budget(NULL, dram, MIB, FOREVER));
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_stats(NULL, &counters));
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_op_poll(NULL, 1));

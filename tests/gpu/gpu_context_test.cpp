@@ -359,7 +359,7 @@ TEST_F(GpuContext, what_has_no_address_there_is_refused) {
     EXPECT_EQ(view.code(), Code::unsupported);
     EXPECT_NE(std::string(view.message()).find(what), std::string::npos) << view.message();
   };
-  says(add(4 * kMiB), 0, "of several");
+  says(add(4 * kMiB, {.extent_bytes = kMiB}), 0, "extent_bytes of 2 MiB or more");
   says(add(8 * kMiB, {.extent_bytes = 4 * kMiB}), kMiB, "raise the option extent");
   if (auto mapped = context->alloc(kChunk, {.flags = kMapped}); mapped.ok()) {
     says(*mapped, 0, "mapped");
@@ -460,8 +460,11 @@ TEST_F(GpuContext, what_cannot_be_moved_out_stays_where_it_is) {
   program.put(on_gpu(add(kChunk), kDiscard), 2);
   fake_cuda().fail_nth("cuMemcpyDtoHAsync", 1, cuda::kUnknown, FakeCuda::kForever);
   host_puts(add(kChunk), 3);
+  const std::uint64_t before = fake_cuda().calls("cuMemcpyDtoHAsync");
   const auto refused = buffers[2].acquire_on(kGpu, kRead, 0, 0, Timeout::milliseconds(500));
   EXPECT_FALSE(refused.ok());
+  EXPECT_LT(fake_cuda().calls("cuMemcpyDtoHAsync") - before,
+            100u);  // With longer and longer pauses.
   fake_cuda().forgive();
   EXPECT_TRUE(program.holds(on_gpu(buffers[0], kRead), 1));
   // After many failures in a row it is tried again only now and then.

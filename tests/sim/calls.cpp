@@ -84,13 +84,26 @@ Access Simulation::random_access(Live& live, bool discard_whole) {
   } else if (discard_whole) {
     access.mode = kDiscard;
   }
-  // Views in a device's space are of one extent.
   if (swarm_.device_frames != 0 && live.mapped == nullptr && world_.one_in(3)) {
     access.where = {Kind::gpu, static_cast<std::uint16_t>(world_.below(swarm_.devices))};
-    const std::uint64_t in_extent = (live.lead + access.offset) % live.extent_bytes;
-    access.length = std::min(access.length, live.extent_bytes - in_extent);
+    if (world_.one_in(2)) {
+      const std::uint64_t in_extent = (live.lead + access.offset) % live.extent_bytes;
+      access.length = std::min(access.length, live.extent_bytes - in_extent);
+    }
   }
   return access;
+}
+
+// As the runtime does for several extents, or for a program that wants an address.
+void Simulation::give_window(Span& span) {
+  if (span.space == kHost || span.window != nullptr || (span.count == 1 && !world_.one_in(4))) {
+    return;
+  }
+  FakeMemory& device = devices_[span.space - 1];
+  const std::uint64_t bytes = std::uint64_t{span.record->extents.load()} << span.shift;
+  std::byte* const made = *device.reserve_window(bytes, std::uint64_t{1} << span.shift, false);
+  span.window = residency_.buffers.set_device_window(span.buffer, span.space, made);
+  check(span.window == made, "a buffer had a window that nobody gave it");
 }
 
 Simulation::Pending& Simulation::new_pending(Want want) {
@@ -137,6 +150,7 @@ void Simulation::acquire() {
   for (std::size_t i = 0; i < list.size(); ++i) {
     Status status = residency_.resolve(list[i], p.request.spans[i], "acquire");
     check(status.ok(), status.message());
+    give_window(p.request.spans[i]);
   }
   p.request.for_stream = swarm_.device_frames != 0 && world_.one_in(2);
   p.request.deadline_ns = world_.one_in(8)
@@ -163,6 +177,8 @@ void Simulation::completed(Pending& p) {
         check(code == Code::no_capacity || code == Code::timed_out || code == Code::cancelled ||
                   code == Code::stale_handle || code == Code::busy ||
                   (code == Code::invalid_argument && swarm_.device_frames != 0) ||
+                  (code == Code::unavailable && swarm_.device_frames != 0 &&
+                   swarm_.faults.memory != 0) ||
                   (code == Code::io_error && (faulty() || file_changed(p))) ||
                   (code == Code::lost && (port_.corrupted() || hands_.any_failed())) ||
                   (code == Code::discarded && names_droppable(p)),

@@ -8,6 +8,7 @@
 #include <map>
 #include <new>
 #include <set>
+#include <stdexcept>
 #include <vector>
 
 #include "base/error.hpp"
@@ -30,6 +31,10 @@ using Pages = std::vector<std::byte, PageAllocator<std::byte>>;
 struct FaultDice {
   virtual ~FaultDice() = default;
   virtual bool strikes(const char* what) = 0;
+};
+
+struct Misuse : std::runtime_error {
+  using std::runtime_error::runtime_error;
 };
 
 /// Where copies to and from an opaque device go on.
@@ -55,6 +60,7 @@ class FakeMemory final : public AddressableTier {
         cached_ -= request.bytes;
         in_use_ += request.bytes;
         frame.used = true;
+        frame.stale = frame.shown != nullptr;
         frame.foreign = frame.domain != request.domain;
         frame.domain = request.domain;
         return {id};
@@ -84,6 +90,7 @@ class FakeMemory final : public AddressableTier {
     in_use_ -= frame.bytes.size();
     frame.used = false;
     if (in_use_ + cached_ + frame.bytes.size() > budget_ || !frame.populated) {
+      hide(frame);
       frames_.erase(id.value);
     } else {
       cached_ += frame.bytes.size();
@@ -93,13 +100,17 @@ class FakeMemory final : public AddressableTier {
   void set_budget(std::uint64_t bytes) override { budget_ = bytes; }
   bool needs_populate(FrameId id) const override {
     const Frame& frame = frames_.at(id.value);
-    return !frame.populated || frame.foreign;
+    return !frame.populated || frame.foreign || frame.shown != nullptr;
   }
-  Status populate(FrameId id, bool clear, std::byte*) override {
+  Status populate(FrameId id, bool clear, std::byte* at) override {
     if (dice_.strikes("populate")) {
       return fail(Code::no_capacity, "the kernel has no pages");
     }
     Frame& frame = frames_.at(id.value);
+    if (frame.shown != at) {
+      hide(frame);
+    }
+    frame.stale = false;
     if (!frame.populated || frame.foreign || clear) {
       std::fill(frame.bytes.begin(), frame.bytes.end(), scrambled(std::byte{0}));
     }
@@ -119,6 +130,11 @@ class FakeMemory final : public AddressableTier {
   }
   void run_trim() override {}
   void finish_trim() override {
+    for (auto& [id, frame] : frames_) {
+      if (frame.trimming) {
+        hide(frame);
+      }
+    }
     std::erase_if(frames_, [&](auto& entry) {
       const Frame& frame = entry.second;
       if (frame.trimming && frame.in_parts) {
@@ -131,9 +147,22 @@ class FakeMemory final : public AddressableTier {
   }
 
   Result<std::byte*> reserve_window(std::uint64_t bytes, std::uint64_t, bool) override {
+    if (opaque_) {
+      ++device_windows_;
+      next_window_ += std::uint64_t{1} << 40;
+      return reinterpret_cast<std::byte*>(next_window_);  // Not an address of the host.
+    }
     return windows_.emplace_back(bytes, std::byte{0xDD}).data();
   }
-  void release_window(std::byte* window, std::uint64_t) override {
+  void release_window(std::byte* window, std::uint64_t bytes) override {
+    if (opaque_) {
+      --device_windows_;
+      while (!shown_.empty() && shown_.lower_bound(window) != shown_.end() &&
+             shown_.lower_bound(window)->first < window + bytes) {
+        hide(frames_.at(shown_.lower_bound(window)->second));
+      }
+      return;
+    }
     std::erase_if(windows_, [&](const auto& w) { return w.data() == window; });
   }
   Pool window_pool(std::uint64_t extent_bytes) const override {
@@ -275,8 +304,31 @@ class FakeMemory final : public AddressableTier {
   }
   std::uint64_t dropped() const { return dropped_; }
   void copy_by(FakeCopies& copies) { copies_ = &copies; }
+  Status show(FrameId id, std::byte* at) override {
+    if (dice_.strikes("show")) {
+      return fail(Code::unavailable, "the driver refuses");
+    }
+    Frame& frame = frames_.at(id.value);
+    if (frame.shown == at) {
+      return {};
+    }
+    hide(frame);
+    if (const auto other = shown_.find(at); other != shown_.end()) {
+      hide(frames_.at(other->second));
+    }
+    frame.shown = at;
+    shown_[at] = id.value;
+    return {};
+  }
+  bool shows(FrameId id, std::byte* at) const override {
+    const auto frame = frames_.find(id.value);
+    return frame != frames_.end() && frame->second.shown == at;
+  }
   bool copy_in(FrameId to, const std::byte* from, std::uint64_t bytes, Ending& end) override {
     const auto move = [this, to, from, bytes] {
+      if (frames_.at(to.value).stale) {
+        throw Misuse("a frame is in the window of an extent that it was before");
+      }
       for (std::uint64_t i = 0; i < bytes; ++i) {
         frames_.at(to.value).bytes[i] = scrambled(from[i]);
       }
@@ -296,25 +348,50 @@ class FakeMemory final : public AddressableTier {
 
   /// What a kernel on the device would do through a view's pointer.
   std::byte load(const std::byte* at) const {
-    const auto address = reinterpret_cast<std::uint64_t>(at);
-    return scrambled(frames_.at(address >> 32).bytes[address & 0xffffffff]);
+    const auto [frame, offset] = locate(at);
+    return scrambled(frames_.at(frame).bytes.at(offset));
   }
   void store(std::byte* at, std::byte value) {
-    const auto address = reinterpret_cast<std::uint64_t>(at);
-    frames_.at(address >> 32).bytes[address & 0xffffffff] = scrambled(value);
+    const auto [frame, offset] = locate(at);
+    frames_.at(frame).bytes.at(offset) = scrambled(value);
   }
-  std::size_t windows() const { return windows_.size(); }
+  std::size_t windows() const { return windows_.size() + device_windows_; }
 
  private:
   struct Frame {
     Pages bytes;
     std::uint32_t domain = 0;
     bool used = false, populated = false, foreign = false, trimming = false;
+    std::byte* shown = nullptr;  // Opaque: where in a window it is, besides its own address.
+    bool stale = false;          // It was shown there for an extent that it is no longer.
     bool in_parts = false;
     unsigned charged = 0;
     bool watched = false;
     PageMask has = 0;
   };
+  void hide(Frame& frame) {
+    if (frame.shown != nullptr) {
+      shown_.erase(frame.shown);
+      frame.shown = nullptr;
+      frame.stale = false;
+    }
+  }
+  struct Located {
+    std::uint64_t frame, offset;
+  };
+  // Of an opaque address.
+  Located locate(const std::byte* at) const {
+    const auto address = reinterpret_cast<std::uint64_t>(at);
+    if (address < kFirstWindow) {
+      return {address >> 32, address & 0xffffffff};
+    }
+    auto shown = shown_.upper_bound(const_cast<std::byte*>(at));
+    if (shown == shown_.begin()) {
+      throw Misuse("nothing is there in a device's window");
+    }
+    --shown;
+    return {shown->second, address - reinterpret_cast<std::uint64_t>(shown->first)};
+  }
   // Of a mapped window's pages; of another window's, its extent.
   template <typename F>
   static void for_pages(const Frame& frame, F&& f) {
@@ -349,6 +426,10 @@ class FakeMemory final : public AddressableTier {
   std::set<const std::byte*> present_, watched_;
   std::uint64_t dropped_ = 0;
   std::vector<Pages> windows_;
+  static constexpr std::uint64_t kFirstWindow = std::uint64_t{1} << 60;
+  std::uint64_t next_window_ = kFirstWindow;
+  std::size_t device_windows_ = 0;
+  std::map<std::byte*, std::uint64_t> shown_;  // In device windows: frames by address.
 };
 
 }  // namespace tiermem::sim

@@ -21,7 +21,7 @@ bool run_seed(std::uint64_t seed, std::uint64_t events, bool verbose) {
   try {
     simulation->run(events);
     return true;
-  } catch (const Failure& failure) {
+  } catch (const std::runtime_error& failure) {
     std::printf("seed %llu FAILED: %s\nlast operations:\n", static_cast<unsigned long long>(seed),
                 failure.what());
     for (const std::string& line : simulation->history()) {

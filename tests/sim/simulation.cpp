@@ -21,13 +21,9 @@ Simulation::Simulation(std::uint64_t seed, bool verbose)
       residency_(64, 256, 1 + swarm_.devices),
       mover_(residency_, memories(), swarm_.block_tier ? &block_ : nullptr, &files_, hands_,
              options()) {
-  residency_.device_address = [](void* self, unsigned space, ExtentRef ref) {
-    auto* sim = static_cast<Simulation*>(self);
-    return sim->devices_[space - 1].landing(sim->residency_.extents.frame(space, ref), nullptr);
-  };
-  residency_.device_argument = this;
-  for (FakeMemory& device : devices_) {
-    device.copy_by(hands_);
+  for (unsigned i = 0; i < devices_.size(); ++i) {
+    residency_.device_tier[i + 1] = &devices_[i];
+    devices_[i].copy_by(hands_);
   }
   if (world_.one_in(2)) {
     residency_.spares.set_limit(swarm_.host_frames *
@@ -259,6 +255,7 @@ void Simulation::drain() {
         fmt::format("{} bytes of frames leaked", host_.books().in_use - staging));
   for (const FakeMemory& device : devices_) {
     check(device.books().in_use == 0, "frames of a device leaked");
+    check(device.windows() == 0, "a device's window leaked");
   }
   check(block_.books().in_use == 0, fmt::format("{} bytes of slots leaked", block_.books().in_use));
   check(host_.windows() == 0, "a window leaked");

@@ -101,6 +101,7 @@ class Simulation {
   void alloc();
 
   Access random_access(Live& live, bool discard_whole);
+  void give_window(Span& span);
 
   Pending& new_pending(Want want);
 

@@ -14,11 +14,13 @@ void Simulation::granted(const std::vector<Access>& list, const std::vector<View
     ++live.views;
     if (request != nullptr && request->for_stream && views[i].place.kind == Kind::gpu) {
       const Span& span = request->spans[i];
-      const Phase phase = residency_.extents.word(span.space, span.first).load().phase();
-      held.arrival = phase == Phase::incoming ? request->arrivals[span.space] : 0;
+      for (ExtentRef ref = span.first; ref < span.first + span.count; ++ref) {
+        if (residency_.extents.word(span.space, ref).load().phase() == Phase::incoming) {
+          held.arrival = request->arrivals[span.space];
+          check(held.arrival != 0, "a stream does not know what it waits for");
+        }
+      }
       held.ended_before = ended_before_step_[views[i].place.index];
-      check(phase != Phase::incoming || held.arrival != 0,
-            "a stream does not know what it waits for");
     }
     held.fills = list[i].mode == kDiscard;
     if (held.fills && held.arrival == 0) {
