@@ -154,10 +154,7 @@ void Mover::give_back_source(Transfer& transfer) {
   }
   transfer.took_over = false;
   if (transfer.written) {
-    residency_.extents.word(kHost, ref).set_phase(Phase::lost);
-    log_warn("extent {} of buffer '{}' is lost: {}",
-             ref - record_of(ref).first.load(std::memory_order_relaxed),
-             record_of(ref).label.get().view(), Status(transfer.undo_error).message());
+    lose(ref, transfer.space);
   }
 }
 

@@ -14,7 +14,7 @@ bool Mover::start_evict(ExtentRef ref, unsigned space, Priority priority) {
     return false;
   }
   if (bits.dirty() && readable_elsewhere(ref, space) == kNoSpace) {
-    if (!spaces_[space].exit_pause.over(now_)) {
+    if (spaces_[space].lost || !spaces_[space].exit_pause.over(now_)) {
       return false;
     }
     if (space != kHost && priority != Priority::demand && retreat(ref, space)) {

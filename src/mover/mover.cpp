@@ -106,6 +106,7 @@ std::int64_t Mover::step(std::int64_t now) {
 void Mover::decide() {
   restore_landings();
   end_shortages();
+  serve_losses();
   for (int round = 0; round < 2; ++round) {
     retry_pin_waiters();
     serve_recopies();
@@ -118,9 +119,11 @@ void Mover::decide() {
     serve_budget();
     serve_room();
     serve_prefetch();
-    const bool waits_for_pins = !pin_waiters_.empty() || !room_queue_.empty() ||
-                                budget_request_ != nullptr || !recopies_.empty() ||
-                                !abandoned_.empty();
+    const bool waits_for_pins =
+        !pin_waiters_.empty() || !room_queue_.empty() || budget_request_ != nullptr ||
+        !recopies_.empty() || !abandoned_.empty() ||
+        std::any_of(spaces_.begin(), spaces_.end(),
+                    [](const Space& space) { return !space.remains.empty(); });
     if (residency_.pins_wanted.load(std::memory_order_relaxed) == waits_for_pins) {
       break;
     }
@@ -318,6 +321,10 @@ void Mover::admit(Request& request) {
     return;
   }
   if (request.want == Want::acquire) {
+    if (const Space* const lost = wants_lost(request)) {
+      complete(request, refuse_lost(*lost));
+      return;
+    }
     ++stats_.misses;
     for (const Need& need : request.needs) {
       if (residency_.extents.word(kHost, need.ref).load().phase() == Phase::vacant) {

@@ -329,6 +329,15 @@ class Mover {
   void room_in_slots();
   bool drop_from_slots(std::uint64_t bytes);
 
+  // loss.cpp: devices that are gone.
+  void serve_losses();
+  void begin_loss(Space& space);
+  bool let_go_of_lost(ExtentRef ref, Space& space);
+  void lose(ExtentRef ref, unsigned space);
+  Status no_bytes(ExtentRef ref) const;
+  const Space* wants_lost(const Request& request) const;
+  static Status refuse_lost(const Space& space);
+
   // stock.cpp
   void make_stock(Request& request);
   void stocked(ExtentRef ref, bool made);
@@ -420,6 +429,8 @@ class Mover {
     // seen from how its books moved. 0 whenever it had no frame of the size.
     std::array<std::uint64_t, 64> gaps{};
     bool evicted_at_once = false;  // Frames were given back in this step by looking for victims.
+    bool lost = false;             // Its tier is: nothing goes there any more.
+    Vector<ExtentRef> remains;     // Of a lost one: extents that still have a copy there.
     Pause exit_pause;              // After bytes could not be copied out of a device.
     std::uint64_t unused_prefetched = 0;  // Bytes fetched ahead and not acquired since.
     // A device whose driver had no memory where the budget had some (others took it): until then
@@ -516,6 +527,7 @@ class Mover {
   Vector<Recency::Victim> victims_;
   Vector<std::uint32_t>
       device_failures_;  // Consecutive failed writes, by device of the block tier.
+  Map<std::uint32_t, std::uint32_t> losses_;  // By buffer: extents lost and not told of yet.
   Pause write_pause_;
   bool no_slot_ = false;  // Why writes pause: none is to be had.
   // Mapped extents that could not leave their windows: not tried again for a while; refusals of

@@ -171,24 +171,24 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   if (!prefetch && (claimed(need.ref, need.space) || (extent.charged && !need.charged))) {
     return Arm::wait_pins;
   }
+  if (prefetch && spaces_[need.space].lost) {
+    return Arm::ready;
+  }
   if (prefetch) {
     const bool full = prefetch_queue_.size() + prefetches_ >= 65536;
     return nothing_to_read(need) || full ? Arm::ready : Arm::queued;
   }
+  const unsigned source = readable_elsewhere(need.ref, need.space);
+  if (source != kNoSpace && spaces_[source].tier->lost()) {
+    if (need.discard || !extents.word(source, need.ref).load().dirty()) {
+      return Arm::wait_pins;  // Until it is let go there.
+    }
+    extent.lost_with = static_cast<std::uint8_t>(source);
+    fail_request(request, no_bytes(need.ref));
+    return Arm::ready;
+  }
   if (extents.word(kHost, need.ref).load().phase() == Phase::lost && !need.discard) {
-    const BufferRecord& record = record_of(need.ref);
-    const ExtentRef number = need.ref - record.first.load(std::memory_order_relaxed);
-    fail_request(
-        request,
-        droppable(need.ref)
-            ? fail(Code::discarded,
-                   "the bytes of extent {} of droppable buffer '{}' were dropped to make room: "
-                   "acquire it with mode discard and write them again",
-                   number, record.label.get().view())
-            : fail(Code::lost,
-                   "the bytes of extent {} of buffer '{}' are lost: a checksum did "
-                   "not match",
-                   number, record.label.get().view()));
+    fail_request(request, no_bytes(need.ref));
     return Arm::ready;
   }
   if (extents.word(kHost, need.ref).load().phase() == Phase::vacant &&

@@ -299,6 +299,10 @@ void Mover::promote_failed(Transfer& transfer, Status status) {
     undo_promote(transfer, nullptr);  // Who waits for it looks for room again.
     return;
   }
+  if (transfer.source != kNoSpace && spaces_[transfer.source].tier->lost()) {
+    undo_promote(transfer, nullptr);  // Who waits for it looks where else the bytes are.
+    return;
+  }
   ++stats_.io_errors;
   if (transfer.retreats) {
     spaces_[transfer.source].exit_pause.failed(now_);

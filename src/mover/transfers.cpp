@@ -158,6 +158,7 @@ void Mover::job_done(Job& job) {
                  adopted ? "first read: the file has changed underneath" : "written: lost");
         transfer.origin =
             adopted || transfer.pages != 0 || space != kHost ? transfer.origin : Phase::lost;
+        extent.lost_with = kHost;
         promote_failed(transfer, std::move(status));
         return;
       }

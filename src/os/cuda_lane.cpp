@@ -23,8 +23,6 @@ constexpr std::chrono::microseconds kNap{20};
 // What the program's streams do ends when it ends: who waits for it waits as for a view.
 constexpr std::chrono::microseconds kLongNap{100};
 
-constexpr std::string_view kProgramsStream = "a stream of the program's";
-
 void finish(Ending& end, Status status) {
   end.status = std::move(status);
   end.ended(end);
@@ -105,10 +103,30 @@ std::string_view CudaLane::what(Kind kind) {
   return "what the program does there";
 }
 
-Status CudaLane::check(cuda::Result result, std::string_view doing) const {
+Status CudaLane::check(cuda::Result result, std::string_view doing) {
+  if (result == cuda::kSuccess) {
+    return {};
+  }
+  if (ends_context(result)) {
+    cuda::Result none = cuda::kSuccess;
+    lost_with_.compare_exchange_strong(none, result);
+  }
+  return driver_.check(result, fmt::format("gpu {}: {}", facts_.index, doing));
+}
+
+Status CudaLane::loss() const {
+  const cuda::Result result = lost_with_.load(std::memory_order_acquire);
   return result == cuda::kSuccess
              ? Status()
-             : driver_.check(result, fmt::format("gpu {}: {}", facts_.index, doing));
+             : driver_.check(result, fmt::format("gpu {}: it is lost", facts_.index));
+}
+
+// Of a stream of the program's: what is wrong with it says nothing of the device.
+Status CudaLane::check_stream(cuda::Result result) const {
+  return result == cuda::kSuccess
+             ? Status()
+             : driver_.check(result,
+                             fmt::format("gpu {}: a stream of the program's", facts_.index));
 }
 
 // For whoever asks.
@@ -189,7 +207,7 @@ Result<bool> CudaLane::owns(cuda::Stream stream) const {
       result == cuda::kInvalidValue) {
     return false;
   }
-  Status asked = check(result, kProgramsStream);
+  Status asked = check_stream(result);
   return asked.ok() ? Result<bool>(its == context_) : std::move(asked);
 }
 
@@ -203,7 +221,7 @@ Status CudaLane::check_capture(cuda::Stream stream) const {
                        "release after the graph has run",
                        facts_.index);
   }
-  return check(result, kProgramsStream);
+  return check_stream(result);
 }
 
 Result<CudaLane::Mark> CudaLane::mark(cuda::Stream stream) {
@@ -215,8 +233,7 @@ Result<CudaLane::Mark> CudaLane::mark(cuda::Stream stream) {
   if (!event.ok()) {
     return std::move(event).status();
   }
-  if (Status recorded = check(driver_.cuEventRecord(*event, stream), kProgramsStream);
-      !recorded.ok()) {
+  if (Status recorded = check_stream(driver_.cuEventRecord(*event, stream)); !recorded.ok()) {
     give_mark(*event);
     return recorded;
   }
@@ -250,7 +267,7 @@ Status CudaLane::follow(cuda::Stream stream, std::uint64_t ordinal) {
   return check(driver_.cuStreamWaitEvent(stream, event, 0), "cuStreamWaitEvent");
 }
 
-Result<cuda::Event> CudaLane::new_event() const {
+Result<cuda::Event> CudaLane::new_event() {
   cuda::Event event = nullptr;
   Status made = check(driver_.cuEventCreate(&event, cuda::kEventDisableTiming), "cuEventCreate");
   if (!made.ok()) {

@@ -11,6 +11,7 @@
 // exist, and the driver works for its parent: nothing may be called there, nor destroyed.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -48,8 +49,13 @@ class CudaLane {
   void call_later(std::function<Status()> body);
   /// As call(), in the calling thread, one of our own: for what takes long and needs no order.
   Status here(const std::function<Status()>& body);
-  /// As CudaDriver::check, and names the device.
-  Status check(cuda::Result result, std::string_view doing) const;
+  /// As CudaDriver::check, and names the device. Of calls on the device itself: one that says that
+  /// its context has ended makes lost() true.
+  Status check(cuda::Result result, std::string_view doing);
+  /// The device is gone, or its context broken: nothing works there until the process ends. Any
+  /// thread.
+  bool lost() const { return lost_with_.load(std::memory_order_acquire) != cuda::kSuccess; }
+  Status loss() const;
 
   // Copies: `end.ended` is called in the thread, and for copies in `end.begun`. Those of one
   // direction end in the order in which they were given.
@@ -113,6 +119,7 @@ class CudaLane {
   void give(const Order& order);
   Status give_and_wait(Order order);
   static std::string_view what(Kind kind);
+  Status check_stream(cuda::Result result) const;
 
   // In the thread.
   void run();
@@ -125,7 +132,7 @@ class CudaLane {
   bool watch_channel(Channel& channel);
   void recycle(const UnderWay& ended);
 
-  Result<cuda::Event> new_event() const;
+  Result<cuda::Event> new_event();
   Result<cuda::Event> take_mark();
   void give_mark(cuda::Event event);
 
@@ -133,6 +140,7 @@ class CudaLane {
   const CudaDeviceFacts facts_;
   std::uint64_t free_at_start_ = 0;
   cuda::Context context_ = nullptr;  // Constant once open() has returned.
+  std::atomic<cuda::Result> lost_with_{cuda::kSuccess};
 
   // Of the thread.
   const cuda::Device device_;

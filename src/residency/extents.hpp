@@ -91,6 +91,7 @@ struct Extent {
   PageMask zeros = 0;
   PartSize::Memory part_size;
   Watching::Memory unwritten = 0;
+  std::uint8_t lost_with = kHost;  ///< Host's phase `lost`: the device space that had the bytes.
   bool has_slot : 1 = false;
   bool slot_stale : 1 =
       false;  ///< The slot's bytes are not whole: a write into it has begun or failed.

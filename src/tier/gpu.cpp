@@ -318,7 +318,7 @@ void GpuTier::release_chunk(Chunk& chunk, std::uint64_t bytes) {
     }
     return Status();
   });
-  if (!released.ok()) {
+  if (!released.ok() && !lost()) {
     log_warn("{}", released.message());
   }
   chunk.at = 0;
@@ -370,7 +370,8 @@ Result<std::byte*> GpuTier::reserve_window(std::uint64_t bytes, std::uint64_t ex
 
 void GpuTier::release_window(std::byte* window, std::uint64_t bytes) {
   lane_->call_later([this, at = reinterpret_cast<cuda::DevicePointer>(window), bytes] {
-    return end_window(at, bytes);
+    Status ended = end_window(at, bytes);
+    return lost() ? Status() : std::move(ended);
   });
 }
 
@@ -505,7 +506,7 @@ void GpuTier::unlock(std::byte* at) {
   }
   const Status unlocked = lane_->here(
       [&] { return lane_->check(lane_->driver().cuMemHostUnregister(at), "cuMemHostUnregister"); });
-  if (!unlocked.ok()) {
+  if (!unlocked.ok() && !lost()) {
     log_warn("{}", unlocked.message());
   }
 }

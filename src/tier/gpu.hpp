@@ -50,6 +50,8 @@ class GpuTier final : public AddressableTier, public PageLocker {
   GpuCounters counters() const;        // [any]
 
   Place place() const override;
+  bool lost() const override { return lane_->lost(); }
+  Status loss() const override { return lane_->loss(); }
   bool host_addressable() const override { return false; }
 
   FrameId acquire_frame(const FrameRequest& request) override;

@@ -70,6 +70,10 @@ class AddressableTier {
  public:
   virtual ~AddressableTier() = default;
   virtual Place place() const = 0;
+  /// [any] Its memory is gone for good, with all that was in it; loss() says why. Calls go on
+  /// working as far as books are concerned.
+  virtual bool lost() const { return false; }
+  virtual Status loss() const { return {}; }
   /// False for memory the host cannot touch: bytes then pass through `copy_in` and `copy_out`.
   virtual bool host_addressable() const = 0;
 

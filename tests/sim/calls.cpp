@@ -94,6 +94,12 @@ Access Simulation::random_access(Live& live, bool discard_whole) {
   return access;
 }
 
+void Simulation::lose_device() {
+  FakeMemory& device = devices_[world_.below(swarm_.devices)];
+  note("device {} is lost", device.place().index);
+  device.lose();
+}
+
 // As the runtime does for several extents, or for a program that wants an address.
 void Simulation::give_window(Span& span) {
   if (span.space == kHost || span.window != nullptr || (span.count == 1 && !world_.one_in(4))) {
@@ -174,15 +180,16 @@ void Simulation::completed(Pending& p) {
       } else if (code == Code::ok) {
         granted(p.list, p.views, p.buffers, &p.request);
       } else {
-        check(code == Code::no_capacity || code == Code::timed_out || code == Code::cancelled ||
-                  code == Code::stale_handle || code == Code::busy ||
-                  (code == Code::invalid_argument && swarm_.device_frames != 0) ||
-                  (code == Code::unavailable && swarm_.device_frames != 0 &&
-                   swarm_.faults.memory != 0) ||
-                  (code == Code::io_error && (faulty() || file_changed(p))) ||
-                  (code == Code::lost && (port_.corrupted() || hands_.any_failed())) ||
-                  (code == Code::discarded && names_droppable(p)),
-              fmt::format("acquire ended in {}: {}", code_name(code), p.request.status.message()));
+        check(
+            code == Code::no_capacity || code == Code::timed_out || code == Code::cancelled ||
+                code == Code::stale_handle || code == Code::busy ||
+                (code == Code::invalid_argument && swarm_.device_frames != 0) ||
+                (code == Code::unavailable && swarm_.device_frames != 0 &&
+                 (swarm_.faults.memory != 0 || any_lost())) ||
+                (code == Code::io_error && (faulty() || file_changed(p))) ||
+                (code == Code::lost && (port_.corrupted() || hands_.any_failed() || any_lost())) ||
+                (code == Code::discarded && names_droppable(p)),
+            fmt::format("acquire ended in {}: {}", code_name(code), p.request.status.message()));
         check(p.request.status.info() != nullptr, "an error without a sentence");
       }
       break;

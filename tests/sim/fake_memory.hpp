@@ -51,6 +51,12 @@ class FakeMemory final : public AddressableTier {
       : budget_(budget), place_(place), opaque_(place.kind == Kind::gpu), dice_(dice) {}
 
   Place place() const override { return place_; }
+  /// The device is gone: nothing is copied any more, and nobody may look at what was there.
+  void lose() { lost_ = true; }
+  bool lost() const override { return lost_; }
+  Status loss() const override {
+    return lost_ ? fail(Code::unavailable, "the device is lost") : Status();
+  }
   bool host_addressable() const override { return !opaque_; }
 
   FrameId acquire_frame(const FrameRequest& request) override {
@@ -103,6 +109,9 @@ class FakeMemory final : public AddressableTier {
     return !frame.populated || frame.foreign || frame.shown != nullptr;
   }
   Status populate(FrameId id, bool clear, std::byte* at) override {
+    if (lost_) {
+      return loss();
+    }
     if (dice_.strikes("populate")) {
       return fail(Code::no_capacity, "the kernel has no pages");
     }
@@ -305,7 +314,7 @@ class FakeMemory final : public AddressableTier {
   std::uint64_t dropped() const { return dropped_; }
   void copy_by(FakeCopies& copies) { copies_ = &copies; }
   Status show(FrameId id, std::byte* at) override {
-    if (dice_.strikes("show")) {
+    if (lost_ || dice_.strikes("show")) {
       return fail(Code::unavailable, "the driver refuses");
     }
     Frame& frame = frames_.at(id.value);
@@ -333,7 +342,7 @@ class FakeMemory final : public AddressableTier {
         frames_.at(to.value).bytes[i] = scrambled(from[i]);
       }
     };
-    copies_->copy(place_.index, true, dice_.strikes("copy_in"), move, end);
+    copies_->copy(place_.index, true, lost_ || dice_.strikes("copy_in"), move, end);
     return false;
   }
   bool copy_out(std::byte* to, FrameId from, std::uint64_t bytes, Ending& end) override {
@@ -342,7 +351,7 @@ class FakeMemory final : public AddressableTier {
         to[i] = scrambled(frames_.at(from.value).bytes[i]);
       }
     };
-    copies_->copy(place_.index, false, dice_.strikes("copy_out"), move, end);
+    copies_->copy(place_.index, false, lost_ || dice_.strikes("copy_out"), move, end);
     return false;
   }
 
@@ -420,6 +429,7 @@ class FakeMemory final : public AddressableTier {
   std::uint64_t budget_, in_use_ = 0, cached_ = 0, next_ = 1;
   const Place place_;
   const bool opaque_;
+  bool lost_ = false;
   FakeCopies* copies_ = nullptr;
   FaultDice& dice_;
   std::map<std::uint64_t, Frame> frames_;

@@ -154,6 +154,8 @@ void Simulation::act() {
       return fork_or_end();
     case 16:
       return hand_over();
+    case 17:
+      return lose_device();
     default:
       return advise();
   }
@@ -216,7 +218,7 @@ void Simulation::drain() {
       finish(p);
       check(p.request.status.ok() ||
                 (p.request.status.code() == Code::lost &&
-                 (port_.corrupted() || hands_.any_failed())) ||
+                 (port_.corrupted() || hands_.any_failed() || any_lost())) ||
                 (p.request.status.code() == Code::discarded && names_droppable(p)) ||
                 (p.request.status.code() == Code::io_error && changed_files_.count(serial) != 0) ||
                 (p.request.status.code() == Code::no_capacity &&

@@ -122,9 +122,12 @@ class Simulation {
     return hands_.ended(held.view.place.index) >= held.arrival || held.arrival == 0;
   }
   bool broken(const Held& held) const {
-    return held.arrival != 0 &&
-           hands_.failed(held.view.place.index, held.ended_before, held.arrival);
+    return (held.view.place.kind == Kind::gpu && devices_[held.view.place.index].lost()) ||
+           (held.arrival != 0 &&
+            hands_.failed(held.view.place.index, held.ended_before, held.arrival));
   }
+  bool any_lost() const { return devices_[0].lost() || devices_[1].lost(); }
+  void lose_device();
   void fill_arrived();
   void await_arrival(std::size_t held);
   void compare_new();

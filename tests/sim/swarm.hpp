@@ -55,6 +55,10 @@ struct Swarm {
     }
     weights[16] = block_tier ? weights[16] : 0;
     weights[16] *= 4;  // Most find no two buffers for it.
+    for (std::size_t i = 0; i < 17; ++i) {
+      weights[i] *= 50;  // Of some hundred calls one loses a device, where any does.
+    }
+    weights[17] = device_frames != 0 && weights[17] % 2 == 1 ? 10 : 0;
     // Forks, and children's ends: where there is one space, as a context has that follows forks.
     weights[15] = block_tier && device_frames == 0 ? (weights[15] + 3) / 4 : 0;
   }
@@ -68,7 +72,7 @@ struct Swarm {
   bool crowded;  // Much mapped memory, of which little fits, and hardly any calls but touches.
   std::uint64_t touches_write;  // One in so many.
   FaultRates faults;
-  std::array<std::uint64_t, 17> weights{};
+  std::array<std::uint64_t, 18> weights{};
 };
 
 struct Dice final : FaultDice {
