@@ -300,9 +300,9 @@ TIERMEM_API tm_status tm_address(tm_context* context, tm_buffer buffer, void** o
  * offset; bytes that no view holds may be elsewhere, and the device must not touch them. Reserves
  * the addresses, and no memory. A view of several extents does the same by itself.
  *
- * Errors: #TM_STALE_HANDLE; #TM_UNAVAILABLE where the context has no such GPU, or the driver no room
- * for the addresses; #TM_UNSUPPORTED for a buffer with #TM_MAPPED, for extents below 2 MiB, and for
- * a place that is no GPU.
+ * Errors: #TM_STALE_HANDLE; #TM_UNAVAILABLE where the context has no such GPU; #TM_NO_CAPACITY where
+ * the driver has no room for the addresses; #TM_UNSUPPORTED for a buffer with #TM_MAPPED, for
+ * extents below 2 MiB, and for a place that is no GPU.
  */
 TIERMEM_API tm_status tm_address_on(tm_context* context, tm_buffer buffer, tm_place where,
                                     void** out);

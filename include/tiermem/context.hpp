@@ -133,9 +133,9 @@ class TIERMEM_API Context {
   /// life. Every view of it there that is acquired from now on is at this address and its offset;
   /// bytes that no view holds may be elsewhere, and the device must not touch them. Reserves the
   /// addresses, and no memory. A view of several extents does the same by itself.
-  /// Errors: stale_handle; unavailable where the context has no such GPU, or the driver no room for
-  /// the addresses; unsupported for a mapped buffer, for extents below 2 MiB, and for a place that
-  /// is no GPU.
+  /// Errors: stale_handle; unavailable where the context has no such GPU; no_capacity where the
+  /// driver has no room for the addresses; unsupported for a mapped buffer, for extents below 2 MiB,
+  /// and for a place that is no GPU.
   Result<std::byte*> address_on(Handle buffer, Place where);
 
   /// An object by pointer: at least `bytes` of memory, with whatever is in it, at a multiple of

@@ -476,25 +476,18 @@ void Mover::abandon() {
   }
 }
 
-std::byte* Mover::window_at(ExtentRef ref, unsigned space) const {
+// Null where its buffer has no window.
+std::byte* Mover::address_in_window(ExtentRef ref, unsigned space) const {
   const BufferRecord& record = record_of(ref);
-  std::byte* window = record.windows[kHost].load(std::memory_order_relaxed);
-  if (space != kHost || window == nullptr) {
-    return nullptr;
-  }
+  std::byte* const window = record.windows[space].load(std::memory_order_relaxed);
   const std::uint64_t i = ref - record.first.load(std::memory_order_relaxed);
-  return window + (i << record.extent_shift.load(std::memory_order_relaxed));
+  return window == nullptr ? nullptr
+                           : window + (i << record.extent_shift.load(std::memory_order_relaxed));
 }
 
-// Null for a buffer that has none there. Its frames have addresses of their own besides.
-std::byte* Mover::device_window_at(ExtentRef ref, unsigned space) const {
-  const BufferRecord& record = record_of(ref);
-  std::byte* window = record.windows[space].load(std::memory_order_relaxed);
-  if (space == kHost || window == nullptr) {
-    return nullptr;
-  }
-  const std::uint64_t i = ref - record.first.load(std::memory_order_relaxed);
-  return window + (i << record.extent_shift.load(std::memory_order_relaxed));
+// Where its frame has to be, and must leave again. Devices' frames have addresses of their own.
+std::byte* Mover::window_at(ExtentRef ref, unsigned space) const {
+  return space == kHost ? address_in_window(ref, kHost) : nullptr;
 }
 
 // The host's for what is no device's.

@@ -364,7 +364,7 @@ class Mover {
     return std::uint64_t{1} << record_of(ref).extent_shift.load(std::memory_order_relaxed);
   }
   std::byte* window_at(ExtentRef ref, unsigned space) const;
-  std::byte* device_window_at(ExtentRef ref, unsigned space) const;
+  std::byte* address_in_window(ExtentRef ref, unsigned space) const;
   // There is a block tier, and it has not just refused.
   bool can_write() const { return block_ != nullptr && write_pause_.over(now_); }
   bool has_flag(ExtentRef ref, std::uint32_t flag) const {

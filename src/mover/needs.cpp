@@ -126,7 +126,7 @@ bool Mover::ready(const Need& need) const {
 }
 
 bool Mover::shown(const Need& need, FrameId frame) const {
-  return spaces_[need.space].tier->shows(frame, device_window_at(need.ref, need.space));
+  return spaces_[need.space].tier->shows(frame, address_in_window(need.ref, need.space));
 }
 
 // No bytes that a prefetch could bring. To a mapped extent it brings zeros: a touch would wait for

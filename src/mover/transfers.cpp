@@ -55,8 +55,7 @@ void Mover::submit_job(Transfer& transfer, JobStep steps) {
   job.tier = spaces_[transfer.space].tier;
   job.frame = transfer.frame;
   job.host_tier = spaces_[kHost].tier;
-  job.at = transfer.space == kHost ? window_at(transfer.ref, kHost)
-                                   : device_window_at(transfer.ref, transfer.space);
+  job.at = address_in_window(transfer.ref, transfer.space);
   job.bytes = bytes_of(transfer.ref);
   const bool missing = transfer.whole_again && transfer.stage == Transfer::Stage::copy;
   job.zeros =

@@ -10,6 +10,18 @@
 #include "runtime/context_impl.hpp"
 
 namespace tiermem {
+namespace {
+
+// That of the first record on a GPU; none where there is none.
+template <typename Record>
+Place first_gpu(std::span<const Record> records, Place Record::*place) {
+  const auto found = std::find_if(records.begin(), records.end(), [&](const Record& record) {
+    return (record.*place).kind == Kind::gpu;
+  });
+  return found == records.end() ? Place{} : (*found).*place;
+}
+
+}  // namespace
 
 /// Views that are no longer held, and what they pin.
 struct Context::Impl::StreamRelease : Ending, InArena {
@@ -63,11 +75,7 @@ Result<CudaLane*> Context::Impl::lane_of(const char* call, const StreamOrder& or
 
 Status Context::Impl::check_order(const char* call, const StreamOrder& order,
                                   std::span<const Access> list) {
-  const auto on_gpu = std::find_if(list.begin(), list.end(), [](const Access& access) {
-    return access.where.kind == Kind::gpu;
-  });
-  const Result<CudaLane*> lane =
-      lane_of(call, order, on_gpu == list.end() ? Place{} : on_gpu->where);
+  const Result<CudaLane*> lane = lane_of(call, order, first_gpu(list, &Access::where));
   return lane.ok() ? (*lane)->check_capture(static_cast<cuda::Stream>(order.handle))
                    : lane.status().clone();
 }
@@ -86,11 +94,7 @@ Status Context::Impl::follow_copies(const Request& request, const StreamOrder& o
 
 Result<bool> Context::Impl::release_after(std::span<const ViewRecord> views,
                                           const StreamOrder& after) {
-  const auto on_gpu = std::find_if(views.begin(), views.end(), [](const ViewRecord& view) {
-    return view.place.kind == Kind::gpu;
-  });
-  const Result<CudaLane*> lane =
-      lane_of("release", after, on_gpu == views.end() ? Place{} : on_gpu->place);
+  const Result<CudaLane*> lane = lane_of("release", after, first_gpu(views, &ViewRecord::place));
   if (!lane.ok()) {
     return lane.status().clone();
   }
