@@ -155,6 +155,11 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
     recall(need);
     return Arm::wait_transfer;
   }
+  if (need.space != kHost) {
+    // Two spaces will know of the bytes. Before the looks at whether the buffer is spare: whoever
+    // frees it from here on finds it booked.
+    (void)extents.word(kHost, need.ref).book();
+  }
   const ExtentBits bits = extents.word(need.space, need.ref).load();
   if (bits.readable()) {
     // Shared, and the request writes: the other spaces' copies must go. They carry the same bytes.
