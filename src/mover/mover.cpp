@@ -328,7 +328,7 @@ void Mover::admit(Request& request) {
     ++stats_.misses;
     for (const Need& need : request.needs) {
       if (residency_.extents.word(kHost, need.ref).load().phase() == Phase::vacant) {
-        (void)leave(need.ref, kHost, true);  // Held, it could not give its frame to anybody.
+        (void)leave(need.ref, kHost, false);  // Held, it could not give its frame to anybody.
       }
       recall(need);
     }
