@@ -290,7 +290,9 @@ class BasicExtentWord {
            (bits_.fetch_and(~ExtentBits::kReferenced, std::memory_order_relaxed) &
             ExtentBits::kReferenced) != 0;
   }
-  /// The bytes copied since `epoch` are those of the frame: no writer now, none came and went.
+  /// The bytes copied since `epoch` are those of the frame: no writer now, none came and went. As a
+  /// release it keeps the copy's reads before itself, and with that before the bytes of any writer
+  /// whose pin comes after it.
   bool publish_clean(std::uint32_t epoch) noexcept {
     std::uint64_t seen = bits_.load(std::memory_order_acquire);
     for (;;) {
