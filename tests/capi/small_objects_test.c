@@ -64,6 +64,14 @@ static void mistakes_are_told(void) {
   SAYS(TM_UNSUPPORTED, "block 0 cannot be addressed",
        tm_malloc(c, (tm_place){TM_BLOCK, 0}, 1, &object));
   SAYS(TM_UNAVAILABLE, "gpu 0", tm_malloc(c, (tm_place){TM_GPU, 0}, 1, &object));
+  SAYS(TM_UNSUPPORTED, "no GPU", tm_gpu_pause(c, "weights", 0, TM_HOST_ORDER, NULL));
+  SAYS(TM_UNSUPPORTED, "no GPU", tm_gpu_resume(c, "weights", 0, NULL));
+  SAYS(TM_INVALID_ARGUMENT, "null context", tm_gpu_pause(NULL, NULL, 0, TM_HOST_ORDER, NULL));
+  SAYS(TM_INVALID_ARGUMENT, "null context", tm_gpu_resume(NULL, NULL, 0, NULL));
+  SAYS(TM_INVALID_ARGUMENT, "null context", tm_free_ptr_after(NULL, &local, TM_HOST_ORDER));
+  SAYS(TM_INVALID_ARGUMENT, address, tm_free_ptr_after(c, &local, TM_HOST_ORDER));
+  OK(tm_gpu_tag("weights"));
+  OK(tm_gpu_tag(NULL));
   SAYS(TM_UNAVAILABLE, "dram 1", tm_malloc(c, (tm_place){TM_DRAM, 1}, 1, &object));
   SAYS(TM_INVALID_ARGUMENT, "place has kind 99", tm_malloc(c, (tm_place){99, 0}, 1, &object));
   SAYS(TM_INVALID_ARGUMENT, "2^47", tm_malloc(c, kDram, UINT64_MAX, &object));
