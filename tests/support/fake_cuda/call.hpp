@@ -40,7 +40,8 @@ class Call {
   /// What the body's result is, once the context is asked whether it still stands.
   cuda::Result end(cuda::Result result) const;
 
-  /// NULL and legacy_stream() are the current context's legacy stream.
+  /// NULL and legacy_stream() are the current context's legacy stream, per_thread_stream() is the
+  /// calling thread's of that context.
   cuda::Result find(cuda::Stream handle, StreamPointer& stream) const;
   cuda::Result find(cuda::Event handle, EventState*& event) const;
 
