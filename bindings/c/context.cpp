@@ -132,6 +132,8 @@ extern "C" tm_status tm_stats(tm_context* context, tm_counters* out) {
     counters.gpu_pinned = stats.gpu_pinned;
     counters.gpu_bytes_in = stats.gpu_bytes_in;
     counters.gpu_bytes_out = stats.gpu_bytes_out;
+    counters.gpu_placed = stats.gpu_placed;
+    counters.gpu_paused = stats.gpu_paused;
     fill_info(out, counters);
     return {};
   });

@@ -32,6 +32,16 @@ extern "C" tm_status tm_free_ptr(tm_context* context, void* pointer) {
   return guarded([&] { return context->context->free_ptr(pointer); });
 }
 
+extern "C" tm_status tm_free_ptr_after(tm_context* context, void* pointer, tm_stream after) {
+  if (tm_status bad = check_not_null("free_ptr", context, "context")) {
+    return bad;
+  }
+  if (tm_status bad = check_stream("free_ptr", after)) {
+    return bad;
+  }
+  return guarded([&] { return context->context->free_ptr(pointer, order(after)); });
+}
+
 extern "C" tm_status tm_usable_size(tm_context* context, const void* pointer, uint64_t* out) {
   if (tm_status bad = check_not_null("usable_size", context, "context")) {
     return bad;

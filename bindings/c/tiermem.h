@@ -331,20 +331,61 @@ TIERMEM_API tm_status tm_write(tm_context* context, tm_buffer buffer, uint64_t o
  * In a child of fork the pointers are valid with the option `fork=follow` only, which has
  * {#TM_ANY, 0} only.
  *
+ * {#TM_GPU, 0}: device memory, as cudaMalloc gives it: a device address that never changes, at a
+ * multiple of 2 MiB, whose bytes stay on the device but while tm_gpu_pause() has them elsewhere. It
+ * is of the set that tm_gpu_tag() named last in the calling thread. Other bytes that are on the
+ * device make room for it.
+ *
  * Errors: #TM_INVALID_ARGUMENT above 2^47 bytes; #TM_UNSUPPORTED for a place that the processor
  * does not address, or that cannot follow a fork; #TM_UNAVAILABLE for one that the context lacks;
  * #TM_NO_CAPACITY.
  */
 TIERMEM_API tm_status tm_malloc(tm_context* context, tm_place place, uint64_t bytes, void** out);
 
-/** Frees what tm_malloc() of the same context gave, from any thread; NULL is accepted. Errors:
+/** Frees what tm_malloc() of the same context gave, from any thread; NULL is accepted. A GPU must be
+ *  done with memory of its own: see tm_free_ptr_after(). Errors:
  *  #TM_INVALID_ARGUMENT, naming the address, for any other pointer and for one that was freed. What
  *  was given out again in between is the new owner's, and is freed. */
 TIERMEM_API tm_status tm_free_ptr(tm_context* context, void* pointer);
 
+/** As tm_free_ptr(), of memory of a GPU, once the stream has done all that it was given so far.
+ *  Nobody waits. Errors besides: those that tm_acquire() names for a stream; then it is not freed. */
+TIERMEM_API tm_status tm_free_ptr_after(tm_context* context, void* pointer, tm_stream after);
+
 /** Bytes that may be used from `pointer` on: what was asked for, or more. Errors: as tm_free_ptr();
  *  NULL is #TM_INVALID_ARGUMENT. */
 TIERMEM_API tm_status tm_usable_size(tm_context* context, const void* pointer, uint64_t* out);
+
+/* ---- Sets of device memory ---------------------------------------------------------------------- */
+
+/** The set to which belongs what the calling thread asks of tm_malloc() on GPUs from now on, in any
+ *  context: a name, of which 31 characters are kept. NULL or "": none. Never fails. */
+TIERMEM_API tm_status tm_gpu_tag(const char* tag);
+
+/**
+ * The memory of a set, of tm_malloc() on GPUs, leaves its device, to DRAM where that has room and
+ * else to the block tier, and as much goes back to the driver. Its addresses stay its own: nothing
+ * may be done there until tm_gpu_resume() has brought it back. `tag` NULL: of all sets; "": of
+ * none. `bytes` 0: all of the set; else the blocks first allocated, until they hold so many.
+ * `after`: once that CUDA stream has done all that it was given so far; with #TM_HOST_ORDER the
+ * devices must be done with the memory. `out` NULL: waits for the end; else the operation completes
+ * when all has left or could not, and must be ended with tm_op_wait().
+ *
+ * Errors: #TM_UNSUPPORTED without a GPU; #TM_INVALID_ARGUMENT naming the sets there are; #TM_BUSY
+ * while a part of the set is on its way; for a stream those of tm_acquire(): then all is as before.
+ * What could not leave is #TM_NO_CAPACITY or #TM_IO_ERROR; it counts as paused, and is resumed as
+ * what could.
+ */
+TIERMEM_API tm_status tm_gpu_pause(tm_context* context, const char* tag, uint64_t bytes,
+                                   tm_stream after, tm_op* out);
+
+/**
+ * What was paused comes back to where it was: all of the set, or the blocks first allocated until
+ * they hold `bytes`; all of these or none. `out` as for tm_gpu_pause(). Errors: as there;
+ * #TM_NO_CAPACITY, #TM_IO_ERROR or #TM_LOST where it cannot come: then it is paused as before.
+ */
+TIERMEM_API tm_status tm_gpu_resume(tm_context* context, const char* tag, uint64_t bytes,
+                                    tm_op* out);
 
 /* ---- Views ----------------------------------------------------------------------------------- */
 
@@ -521,6 +562,8 @@ typedef struct tm_counters {
   uint64_t gpu_pinned;          /**< Of this, held by views. */
   uint64_t gpu_bytes_in;        /**< Copied to GPUs. */
   uint64_t gpu_bytes_out;       /**< Copied from GPUs. */
+  uint64_t gpu_placed;          /**< In live blocks of tm_malloc() on GPUs. */
+  uint64_t gpu_paused;          /**< Of this, not on its device: tm_gpu_pause(). */
 } tm_counters;
 
 /** Fills `out` with the context's counters. */

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "last_error.hpp"
 #include "op_table.hpp"
 #include "tiermem/context.hpp"
 #include "view_scratch.hpp"
@@ -18,3 +19,30 @@ struct tm_context {
   tiermem::c_abi::OpTable ops;
   tiermem::c_abi::ScratchBlock scratch;
 };
+
+namespace tiermem::c_abi {
+
+/// A call that may begin an operation. `begin(Op*)` begins it; where `out` is null it gets null,
+/// and does what the call does without one.
+template <typename Begin>
+tm_status operate(tm_context& context, tm_op* out, Begin&& begin) {
+  return guarded([&]() -> Status {
+    if (out == nullptr) {
+      return begin(nullptr);
+    }
+    OpTable::Room room;
+    Op op;
+    Status status = context.ops.reserve(room);
+    if (status.ok()) {
+      status = begin(&op);
+    }
+    if (status.ok()) {
+      const tm_op handle = op.detach();
+      room.commit(handle);
+      *out = handle;
+    }
+    return status;
+  });
+}
+
+}  // namespace tiermem::c_abi

@@ -100,22 +100,8 @@ extern "C" tm_status tm_prefetch(tm_context* context, const tm_access* list, siz
   if (tm_status bad = check_list("prefetch", context, list, n)) {
     return bad;
   }
-  return guarded([&]() -> Status {
-    if (out == nullptr) {
-      return context->context->prefetch(accesses(list, n), next_use);
-    }
-    OpTable::Room room;
-    Status status = context->ops.reserve(room);
-    Op op;
-    if (status.ok()) {
-      status = context->context->prefetch(accesses(list, n), next_use, &op);
-    }
-    if (status.ok()) {
-      const tm_op handle = op.detach();
-      room.commit(handle);
-      *out = handle;
-    }
-    return status;
+  return operate(*context, out, [&](Op* op) {
+    return context->context->prefetch(accesses(list, n), next_use, op);
   });
 }
 

@@ -148,16 +148,42 @@ class TIERMEM_API Context {
   /// budgets; for room in DRAM it waits a second at most, more where much must leave. In a child of
   /// fork the pointers are valid with fork=follow only, which has {any, 0} only.
   ///
+  /// {gpu, 0}: device memory, as cudaMalloc gives it: a device address that never changes, of whole
+  /// pieces of 2 MiB, whose bytes stay on the device but while gpu_pause() has them elsewhere. Of the
+  /// set that gpu_tag() named last in the calling thread. The device's other bytes make room for it.
+  ///
   /// Errors: invalid_argument; unsupported for a place that the processor does not address, or
   /// that cannot follow a fork; unavailable for a place that the context lacks; no_capacity.
   Result<void*> malloc_at(Place place, std::uint64_t bytes, std::uint64_t alignment = 16);
-  /// Null is accepted. Errors: invalid_argument naming the address, for one that malloc_at of this
-  /// context did not give, or that was freed; memory that was given out again in between is the
-  /// new owner's, and is freed.
-  Status free_ptr(void* block);
+  /// Null is accepted. Memory of a GPU must not be in use there any more, or, with a stream, no longer
+  /// once the stream has done all that it was given so far.
+  /// Errors: invalid_argument naming the address, for one that malloc_at of this context did not
+  /// give, or that was freed, and for memory of the host with a stream; memory that was given out again
+  /// in between is the new owner's, and is freed. With a stream those of acquire; then it is not freed.
+  Status free_ptr(void* block, const StreamOrder& after = {});
   /// Bytes that may be used from `block` on: what was asked for, or more. Errors: as free_ptr(),
   /// null included.
   Result<std::uint64_t> usable_size(const void* block) const;
+
+  /// The set to which belongs what the calling thread asks of malloc_at on GPUs from now on, in any
+  /// context: a name, of which 31 characters are kept. Null or "": none.
+  static void gpu_tag(const char* tag) noexcept;
+  /// The memory of a set, of malloc_at on GPUs, leaves its device, to DRAM where that has room and
+  /// else to the block tier, and as much goes back to the driver. Its addresses stay its own: nothing
+  /// may be done there until gpu_resume() has brought it back. `bytes` 0: all of the set; else the
+  /// blocks first allocated, until they hold so many. `tag` null: of all sets; "": of none. `after`:
+  /// once the stream has done all that it was given so far; else the devices must be done with it.
+  /// With `op` nobody waits: the operation completes when all has left, or could not.
+  ///
+  /// Errors: unsupported without a GPU; invalid_argument naming the sets there are; busy while a part
+  /// of the set is on its way; those of acquire for a stream: then all is as before. What could not
+  /// leave is no_capacity or io_error; it counts as paused, and is resumed as what could.
+  Status gpu_pause(const char* tag, std::uint64_t bytes = 0, Op* op = nullptr,
+                   const StreamOrder& after = {});
+  /// What was paused comes back to where it was: all of the set, or the blocks first allocated until
+  /// they hold `bytes`. All of these or none. Errors: as gpu_pause(); no_capacity, io_error or lost
+  /// where it cannot come: then it is paused as before.
+  Status gpu_resume(const char* tag, std::uint64_t bytes = 0, Op* op = nullptr);
 
   Result<BufferInfo> info(Handle buffer) const;
   /// `tier` dram or block. Shrinking evicts; no_capacity if pinned bytes do not let it.
@@ -179,6 +205,7 @@ class TIERMEM_API Context {
   Status acquire_list(std::span<const Access> list, Timeout timeout, std::span<ViewRecord> views,
                       const StreamOrder& order);
   Status release_list(std::span<const ViewRecord> views, const StreamOrder& after);
+  Status follow(Result<OpHandle> begun, Op* op);
   std::unique_ptr<Impl> impl_;
 };
 

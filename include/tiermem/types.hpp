@@ -164,6 +164,8 @@ struct Stats {
   std::uint64_t moved_by_copy = 0;  ///< Extents, or parts of one, copied into windows.
   std::uint64_t gpu_budget = 0, gpu_used = 0, gpu_pinned = 0;  ///< Of all GPUs together.
   std::uint64_t gpu_bytes_in = 0, gpu_bytes_out = 0;           ///< Copied to GPUs and from them.
+  std::uint64_t gpu_placed = 0;  ///< In live blocks of malloc_at on GPUs.
+  std::uint64_t gpu_paused = 0;  ///< Of these, not on their device: gpu_pause.
 };
 
 }  // namespace tiermem

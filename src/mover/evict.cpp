@@ -28,39 +28,6 @@ bool Mover::start_evict(ExtentRef ref, unsigned space, Priority priority) {
   return leave(ref, space, readable_elsewhere(ref, space) != kNoSpace);
 }
 
-bool Mover::may_retreat(ExtentRef ref, unsigned space) const {
-  if (space == kHost) {
-    return false;
-  }
-  const FrameBooks dram = spaces_[kHost].tier->books();
-  return dram.in_use + bytes_of(ref) <= dram.budget;
-}
-
-// A device's victim goes to DRAM where that has room; else to the block tier by the staging, and
-// DRAM is asked to have room for the next.
-bool Mover::retreat(ExtentRef ref, unsigned space) {
-  const FrameId frame = take_frame(ref, kHost);
-  if (!frame.valid()) {
-    note_shortage(kHost, bytes_of(ref));
-    trim(spaces_[kHost], bytes_of(ref));
-    return false;
-  }
-  start_promote(ref, kHost, frame, Priority::room, nullptr);
-  Transfer& transfer = transfers_[residency_.extents.at(ref).transfer - 1];
-  transfer.retreats = true;
-  transfer.freeing = bytes_of(ref);
-  spaces_[space].freeing += transfer.freeing;
-  return true;
-}
-
-// What retreated has its bytes in DRAM, or stays on the device: held again, written, or the copy
-// failed.
-void Mover::retreated(ExtentRef ref, unsigned space) {
-  if (residency_.extents.at(ref).holds != 0 || !readable(ref, kHost) || !leave(ref, space, true)) {
-    spaces_[space].recency.rejected(ref);
-  }
-}
-
 // The frame goes, whatever becomes of its bytes: the caller knows that they are elsewhere or
 // unwanted.
 bool Mover::leave(ExtentRef ref, unsigned space, bool even_dirty) {

@@ -119,6 +119,7 @@ void Mover::decide() {
     serve_budget();
     serve_room();
     serve_prefetch();
+    serve_giving_back();
     const bool waits_for_pins =
         !pin_waiters_.empty() || !room_queue_.empty() || budget_request_ != nullptr ||
         !recopies_.empty() || !abandoned_.empty() ||

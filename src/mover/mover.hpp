@@ -318,9 +318,6 @@ class Mover {
 
   // evict.cpp
   bool start_evict(ExtentRef ref, unsigned space, Priority priority);
-  bool may_retreat(ExtentRef ref, unsigned space) const;
-  bool retreat(ExtentRef ref, unsigned space);
-  void retreated(ExtentRef ref, unsigned space);
   bool leave(ExtentRef ref, unsigned space, bool even_dirty);
   void finish_evict(ExtentRef ref, unsigned space, FrameId frame);
   void settle(ExtentRef ref);
@@ -328,6 +325,14 @@ class Mover {
   void give_up_slot(Extent& extent);
   void room_in_slots();
   bool drop_from_slots(std::uint64_t bytes);
+
+  // retreat.cpp: what leaves a device.
+  bool may_retreat(ExtentRef ref, unsigned space) const;
+  bool retreat(ExtentRef ref, unsigned space);
+  void retreated(ExtentRef ref, unsigned space);
+  Arm arm_retreat(Request& request, Need& need);
+  void begin_giving_back(Request& request);
+  void serve_giving_back();
 
   // loss.cpp: devices that are gone.
   void serve_losses();
@@ -517,6 +522,7 @@ class Mover {
   Request* budget_request_ = nullptr;
   unsigned budget_space_ = kHost;    // Whose budget it changes.
   std::uint64_t budget_before_ = 0;  // To go back to if it cannot be met.
+  Vector<Request*> giving_back_;     // Retreats that wait for their devices' trims.
   Vector<std::uint32_t> reclaimed_;  // Spare buffers given up, to be freed by the next step.
   struct Stock {
     unsigned under_way = 0;  // Spare buffers of the order that are being made.

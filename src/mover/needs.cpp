@@ -99,6 +99,8 @@ void Mover::arm(Request& request, std::uint32_t index) {
   Arm result = Arm::ready;
   if (comes) {
     result = arm_acquire(request, need);
+  } else if (request.want == Want::retreat) {
+    result = arm_retreat(request, need);
   } else {
     result = arm_leave(request, need);
   }

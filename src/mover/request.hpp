@@ -18,6 +18,7 @@ enum class Want : std::uint8_t {
   prefetch,  ///< Resident if it can be had; never an error.
   evict,     ///< Written down, frames given up.
   clean,     ///< Written down, frames kept.
+  retreat,   ///< Out of the spans' devices, to DRAM or down, and so much memory to the drivers.
   hand_over, ///< Extents of the first span become the second's, as far as they are in slots only.
   discard,   ///< Wholly covered extents read as zeros afterwards.
   free,      ///< Buffer `index`: everything given back, the record retired.
@@ -71,6 +72,9 @@ struct Request : InArena {
   Stats* stats = nullptr;
   std::uint8_t* handed = nullptr;  ///< hand_over: for each extent, whether it was.
   std::atomic<bool> cancel{false};
+  /// Of a request in `Ops`: called in the mover's thread, before anybody sees that it is done.
+  void (*before_done)(Request&) = nullptr;
+  void* before_context = nullptr;
   /// Called once by the mover, as the last thing it does with the request.
   void (*on_done)(Request&) = nullptr;
   void* context = nullptr;
@@ -81,11 +85,12 @@ struct Request : InArena {
   std::array<std::uint64_t, kMaxSpaces> arrivals{};
 
   // The mover's.
-  enum class State : std::uint8_t { posted, room, loading, done } state = State::posted;
+  enum class State : std::uint8_t { posted, room, loading, giving, done } state = State::posted;
   Vector<Need> needs;
   std::uint32_t at = 0;        ///< Where it stands in the list of active ones.
   std::uint32_t armed = 0;     ///< Needs looked at so far.
   std::uint32_t pending = 0;   ///< Of these, not ready yet.
+  std::array<std::uint64_t, kMaxSpaces> to_give{};  ///< retreat: bytes not given back yet.
   bool collecting = false;     ///< Head of the room queue: its needs are held.
   bool was_there = false;      ///< A touch of a part: it was there already when it was admitted.
   bool last_look = false;      ///< No victim and no pin were seen: one more search decides.

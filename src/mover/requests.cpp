@@ -18,6 +18,9 @@ void Mover::maybe_finish(Request& request) {
     case Want::free:
       finish_free(request);
       return;
+    case Want::retreat:
+      begin_giving_back(request);
+      return;
     default: {
       Status status = std::move(request.status);
       complete(request, std::move(status));
@@ -251,7 +254,9 @@ void Mover::extent_changed(ExtentRef ref, unsigned space, const Status* error) {
       fail_request(*request, error->clone());
       continue;
     }
-    if (error != nullptr && (request->want == Want::evict || request->want == Want::clean)) {
+    const bool leaves = request->want == Want::evict || request->want == Want::clean ||
+                        request->want == Want::retreat;
+    if (error != nullptr && leaves) {
       if (request->status.ok()) {
         request->status = error->clone();
       }
@@ -321,6 +326,7 @@ void Mover::fail_request(Request& request, Status status) {
     return;  // Goes on until it is done: a freed buffer is nobody's to cancel.
   }
   forget_waits(request);
+  std::erase(giving_back_, &request);
   if (request.state == Request::State::room) {
     std::erase(room_queue_, &request);
   }

@@ -21,6 +21,9 @@ namespace tiermem {
 /// Beside the public flags of a buffer: it is memory of the context's own heaps, of which no
 /// program has a handle. Its views keep neither the context from closing nor a request waiting.
 inline constexpr std::uint32_t kOfHeaps = 1u << 31;
+/// As kOfHeaps, and used on devices only: also of several extents it has no window on the host,
+/// where its frames then never move. A view there is of one extent.
+inline constexpr std::uint32_t kOfDevice = 1u << 30;
 
 /// One buffer. The fields of its shape are atomics because a caller with a stale handle may read
 /// them while the record gets a new life; it notices by the generation, before and after.

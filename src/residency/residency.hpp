@@ -264,9 +264,10 @@ template <bool kHostOnly>
                                                       std::int32_t thread) noexcept {
   if (kHostOnly || span.space == kHost) {
     std::byte* window = span.record->windows[kHost].load(std::memory_order_relaxed);
-    std::byte* base =
-        window != nullptr ? window : extents.address(span.first).load(std::memory_order_relaxed);
-    view.data = base + span.offset;
+    const std::uint64_t mask = (std::uint64_t{1} << span.shift) - 1;
+    view.data = window != nullptr ? window + span.offset
+                                  : extents.address(span.first).load(std::memory_order_relaxed) +
+                                        (span.offset & mask);
     view.place = {Kind::dram, 0};
   } else {
     view.data = device_address(span);

@@ -368,13 +368,21 @@ Result<void*> Context::malloc_at(Place place, std::uint64_t bytes, std::uint64_t
   if (!usable.ok()) [[unlikely]] {
     return usable;
   }
-  return impl_->placed.allocate(place, bytes, alignment);
+  return impl_->has_gpu(place) ? impl_->device_memory.allocate(place, bytes, alignment)
+                               : impl_->placed.allocate(place, bytes, alignment);
 }
 
-Status Context::free_ptr(void* block) {
+Status Context::free_ptr(void* block, const StreamOrder& after) {
   const ArenaScope inside;
   Status usable = impl_->usable("free_ptr");
-  return block == nullptr || !usable.ok() ? std::move(usable) : impl_->placed.free(block);
+  if (block == nullptr || !usable.ok()) {
+    return usable;
+  }
+  // A device's addresses are no memory's of the host.
+  if (!after.is_host() || impl_->device_memory.find(block)) {
+    return impl_->device_memory.free(block, after);
+  }
+  return impl_->placed.free(block);
 }
 
 Result<std::uint64_t> Context::usable_size(const void* block) const {
@@ -383,7 +391,40 @@ Result<std::uint64_t> Context::usable_size(const void* block) const {
   if (!usable.ok()) {
     return usable;
   }
+  if (const auto on_device = impl_->device_memory.find(block);
+      on_device && on_device->begin == block) {
+    return on_device->bytes;
+  }
   return impl_->placed.usable_size(block);
+}
+
+void Context::gpu_tag(const char* tag) noexcept {
+  set_device_tag(tag);
+}
+
+// The end of a call that has begun an operation, or not.
+Status Context::follow(Result<OpHandle> begun, Op* op) {
+  if (!begun.ok()) {
+    return std::move(begun).status();
+  }
+  if (op == nullptr) {
+    return impl_->ops.wait(*begun, Request::kForever);
+  }
+  *op = Op(*this, *begun);
+  return {};
+}
+
+Status Context::gpu_pause(const char* tag, std::uint64_t bytes, Op* op, const StreamOrder& after) {
+  const ArenaScope inside;
+  Status usable = impl_->usable_gpus("gpu_pause");
+  return usable.ok() ? follow(impl_->device_memory.pause(tag, bytes, after), op)
+                     : std::move(usable);
+}
+
+Status Context::gpu_resume(const char* tag, std::uint64_t bytes, Op* op) {
+  const ArenaScope inside;
+  Status usable = impl_->usable_gpus("gpu_resume");
+  return usable.ok() ? follow(impl_->device_memory.resume(tag, bytes), op) : std::move(usable);
 }
 
 Result<BufferInfo> Context::info(Handle buffer) const {

@@ -58,7 +58,7 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
     return spare;
   }
   const bool mapped = (shape.flags & kMapped) != 0;
-  if (shape.extents > 1 || mapped) {
+  if ((shape.extents > 1 && (internal & kOfDevice) == 0) || mapped) {
     auto window = dram_->reserve_window(shape.extents * extent, extent, mapped);
     if (!window.ok()) {
       return std::move(window).status();

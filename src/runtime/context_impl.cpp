@@ -356,6 +356,9 @@ void Context::Impl::add_own_counts(Stats& stats) const {
   stats.faults = faults_.served();
   stats.fault_wait_ns = faults_.waited_ns();
   placed.add_stats(stats);
+  const DeviceMemory::Books blocks = device_memory.books();
+  stats.gpu_placed = blocks.bytes;
+  stats.gpu_paused = blocks.paused;
   for (const std::unique_ptr<GpuTier>& gpu : gpus_) {
     const GpuCounters counters = gpu->counters();
     stats.gpu_bytes_in += counters.bytes_in;
@@ -373,6 +376,13 @@ Status Context::Impl::usable(const char* call) const {
     default:
       return fail(Code::shut_down, "{}: the context is closed", call);
   }
+}
+
+Status Context::Impl::usable_gpus(const char* call) const {
+  Status status = usable(call);
+  return status.ok() && gpus_.empty()
+             ? fail(Code::unsupported, "{}: this context has no GPU; see the option gpu", call)
+             : std::move(status);
 }
 
 std::string Context::Impl::list_views() {

@@ -22,6 +22,7 @@
 #include "residency/residency.hpp"
 #include "runtime/busy_poll.hpp"
 #include "runtime/config.hpp"
+#include "runtime/device_memory.hpp"
 #include "runtime/faults.hpp"
 #include "runtime/fork.hpp"
 #include "runtime/halt_poll.hpp"
@@ -46,11 +47,13 @@ class Context::Impl {
 
   /// ok, or shut_down with the reason: closed, or a child of fork.
   Status usable(const char* call) const;
+  /// And unsupported without a GPU.
+  Status usable_gpus(const char* call) const;
   bool open() const { return state_.load(std::memory_order_relaxed) == State::open; }
   bool forked() const { return state_.load(std::memory_order_relaxed) == State::forked; }
 
   Status close(bool force, Timeout timeout);
-  /// `internal`: kOfHeaps or 0.
+  /// `internal`: kOfHeaps, kOfDevice, or 0.
   Result<Handle> alloc(std::uint64_t bytes, const BufferOptions& options,
                        std::uint32_t internal = 0);
   void order_stock(const BufferShape& shape, bool found);
@@ -99,6 +102,7 @@ class Context::Impl {
   std::atomic<std::uint64_t> ordinal{0};
   const Config config;
   PlacedMemory placed{*this};
+  DeviceMemory device_memory{*this};
 
   // What it was made of, for `topo` and tests.
   const DramTier& dram() const { return *dram_; }

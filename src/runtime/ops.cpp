@@ -65,6 +65,9 @@ OpHandle Ops::add(std::unique_ptr<Request> request) {
   entry.table = this;
   request->context = &entry;
   request->on_done = [](Request& done) {
+    if (done.before_done != nullptr) {
+      done.before_done(done);
+    }
     auto& mine = *static_cast<Entry*>(done.context);
     {
       std::lock_guard inside(mine.table->mutex_);

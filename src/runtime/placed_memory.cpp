@@ -129,16 +129,17 @@ PlacedMemory::~PlacedMemory() {
 
 Result<heap::Heap*> PlacedMemory::heap_of(Place place) {
   const bool can_move = context_.dram().maps_well();
-  if (place == Place{Kind::block, 0} || context_.has_gpu(place)) {
+  if (place == Place{Kind::block, 0}) {
     return fail(Code::unsupported,
-                "malloc: {} cannot be addressed by the processor; accepted are any, host and "
-                "dram, and memory of any moves to the block tier by itself",
+                "malloc: {} cannot be addressed by the processor; accepted are any, host, dram and "
+                "gpu, and memory of any moves to the block tier by itself",
                 place_name(place));
   }
   if (place.index != 0 || place.kind > Kind::dram) {
-    return fail(Code::unavailable,
-                "malloc: {} is not a tier of this context; accepted are any, host and dram",
-                place_name(place));
+    return fail(
+        Code::unavailable,
+        "malloc: {} is not a tier of this context; accepted are any, host, dram and its GPUs",
+        place_name(place));
   }
   if (place.kind == Kind::any && can_move) {
     return heap(tiered_, true);

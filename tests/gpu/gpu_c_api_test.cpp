@@ -56,7 +56,7 @@ TEST(GpuCApi, a_range_is_acquired_on_a_gpu_and_what_is_not_there_is_said) {
   access.where = {TM_GPU, 1};
   EXPECT_EQ(tm_acquire(context, &access, 1, TM_HOST_ORDER, kForever, &view), TM_UNAVAILABLE);
   void* object = nullptr;
-  EXPECT_EQ(tm_malloc(context, tm_place{TM_GPU, 0}, 8, &object), TM_UNSUPPORTED);
+  EXPECT_EQ(tm_malloc(context, tm_place{TM_BLOCK, 0}, 8, &object), TM_UNSUPPORTED);
   ASSERT_EQ(tm_free(context, buffer), TM_OK);
   ASSERT_EQ(tm_context_destroy(context, 0, kForever), TM_OK);
 }

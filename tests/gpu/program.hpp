@@ -70,24 +70,34 @@ class Program {
   const CudaDriver& driver() const { return driver_; }
 
   std::vector<std::uint64_t> words(const View& view) const {
-    std::vector<std::uint64_t> words(view.size() / 8);
-    EXPECT_EQ(driver_.cuMemcpyDtoHAsync(words.data(), address(view), view.size(), stream_),
-              cuda::kSuccess);
+    return words(view.data(), view.size());
+  }
+  std::vector<std::uint64_t> words(const void* at, std::uint64_t bytes) const {
+    std::vector<std::uint64_t> words(bytes / 8);
+    EXPECT_EQ(driver_.cuMemcpyDtoHAsync(words.data(), address(at), bytes, stream_), cuda::kSuccess);
     EXPECT_EQ(driver_.cuStreamSynchronize(stream_), cuda::kSuccess);
     return words;
   }
-  void put(const View& view, std::uint64_t seed) const {
-    std::vector<std::uint64_t> words(view.size() / 8);
+  void put(const View& view, std::uint64_t seed) const { put(view.data(), view.size(), seed); }
+  void put(const void* at, std::uint64_t bytes, std::uint64_t seed) const {
+    std::vector<std::uint64_t> words(bytes / 8);
     fill(words, seed);
-    EXPECT_EQ(driver_.cuMemcpyHtoDAsync(address(view), words.data(), view.size(), stream_),
-              cuda::kSuccess);
+    EXPECT_EQ(driver_.cuMemcpyHtoDAsync(address(at), words.data(), bytes, stream_), cuda::kSuccess);
     EXPECT_EQ(driver_.cuStreamSynchronize(stream_), cuda::kSuccess);
   }
   bool holds(const View& view, std::uint64_t seed) const { return wrong(words(view), seed) == 0; }
+  bool holds(const void* at, std::uint64_t bytes, std::uint64_t seed) const {
+    return wrong(words(at, bytes), seed) == 0;
+  }
+  std::uint64_t free_bytes() const {
+    std::size_t free = 0, total = 0;
+    EXPECT_EQ(driver_.cuMemGetInfo(&free, &total), cuda::kSuccess);
+    return free;
+  }
 
  private:
-  static cuda::DevicePointer address(const View& view) {
-    return reinterpret_cast<cuda::DevicePointer>(view.data());
+  static cuda::DevicePointer address(const void* at) {
+    return reinterpret_cast<cuda::DevicePointer>(at);
   }
 
   CudaDriver driver_;

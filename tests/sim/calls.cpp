@@ -20,7 +20,8 @@ void Simulation::alloc() {
   const bool mapped = swarm_.mapped && (swarm_.crowded || world_.one_in(2));
   const bool windowed = mapped || world_.one_in(2);
   live.extent_bytes = swarm_.extent_bytes;
-  const std::uint64_t extents = windowed ? (mapped ? 1 : 2) + world_.below(6) : 1;
+  live.of_device = !windowed && swarm_.device_frames != 0 && world_.one_in(2);
+  const std::uint64_t extents = windowed || live.of_device ? (mapped ? 1 : 2) + world_.below(6) : 1;
   live.bytes = extents * live.extent_bytes - world_.below(live.extent_bytes / 2);
   live.windowed = windowed;
   BufferShape shape;
@@ -29,7 +30,9 @@ void Simulation::alloc() {
   shape.extents = static_cast<std::uint32_t>(extents);
   shape.domain = world_.one_in(4) ? 1 : 0;
   const bool droppable = world_.one_in(5);
-  shape.flags = (droppable ? std::uint32_t{kDroppable} : 0) | (mapped ? std::uint32_t{kMapped} : 0);
+  shape.flags = (droppable ? std::uint32_t{kDroppable} : 0) |
+                (mapped ? std::uint32_t{kMapped} : 0) |
+                (live.of_device ? kOfHeaps : std::uint32_t{0});
   shape.pool = windowed ? host_.window_pool(live.extent_bytes) : Pool::locked;
   const std::string label = fmt::format("buffer{}", next_serial_);
   shape.label = label.c_str();
@@ -86,10 +89,11 @@ Access Simulation::random_access(Live& live, bool discard_whole) {
   }
   if (swarm_.device_frames != 0 && live.mapped == nullptr && world_.one_in(3)) {
     access.where = {Kind::gpu, static_cast<std::uint16_t>(world_.below(swarm_.devices))};
-    if (world_.one_in(2)) {
-      const std::uint64_t in_extent = (live.lead + access.offset) % live.extent_bytes;
-      access.length = std::min(access.length, live.extent_bytes - in_extent);
-    }
+  }
+  const bool on_device = access.where.kind == Kind::gpu;
+  if (on_device ? world_.one_in(2) : live.of_device) {
+    const std::uint64_t in_extent = (live.lead + access.offset) % live.extent_bytes;
+    access.length = std::min(access.length, live.extent_bytes - in_extent);
   }
   return access;
 }
@@ -263,6 +267,9 @@ void Simulation::ask(Want want) {
   if (want == Want::discard && (live->views != 0 || wanted(serial_of(*live)))) {
     return;  // With others at work on the bytes the model could not say which came first.
   }
+  if (want == Want::retreat && (swarm_.device_frames == 0 || live->mapped != nullptr)) {
+    return;
+  }
   Access access = random_access(*live, want == Want::discard);
   access.mode = want == Want::discard ? kDiscard : kRead;
   if (want == Want::discard && live->mapped != nullptr && world_.one_in(2)) {  // By the page.
@@ -273,6 +280,9 @@ void Simulation::ask(Want want) {
   }
   if (want != Want::prefetch) {
     access.where = {};
+  }
+  if (want == Want::retreat) {
+    access.where = {Kind::gpu, static_cast<std::uint16_t>(world_.below(swarm_.devices))};
   }
   Pending& p = new_pending(want);
   p.buffers = {serial_of(*live)};

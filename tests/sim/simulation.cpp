@@ -156,6 +156,8 @@ void Simulation::act() {
       return hand_over();
     case 17:
       return lose_device();
+    case 18:
+      return ask(Want::retreat);
     default:
       return advise();
   }

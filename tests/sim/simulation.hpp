@@ -40,6 +40,7 @@ class Simulation {
     std::uint64_t bytes = 0;
     std::uint64_t extent_bytes = 0;
     bool windowed = false;
+    bool of_device = false;       // Several extents without a window on the host.
     std::byte* mapped = nullptr;  // The window of a mapped buffer.
     std::vector<std::byte> model;
     std::vector<bool> unsure;  // Bytes of extents that may be lost.

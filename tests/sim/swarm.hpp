@@ -55,6 +55,7 @@ struct Swarm {
     }
     weights[16] = block_tier ? weights[16] : 0;
     weights[16] *= 4;  // Most find no two buffers for it.
+    weights[18] = device_frames != 0 ? weights[18] * 50 : 0;
     for (std::size_t i = 0; i < 17; ++i) {
       weights[i] *= 50;  // Of some hundred calls one loses a device, where any does.
     }
@@ -72,7 +73,7 @@ struct Swarm {
   bool crowded;  // Much mapped memory, of which little fits, and hardly any calls but touches.
   std::uint64_t touches_write;  // One in so many.
   FaultRates faults;
-  std::array<std::uint64_t, 18> weights{};
+  std::array<std::uint64_t, 19> weights{};
 };
 
 struct Dice final : FaultDice {

@@ -1,0 +1,107 @@
+// Retreat: what leaves a device. To DRAM, or to the block tier by the staging; and, where a request
+// asks for it, the device's memory to the driver. The stepping thread only; never waits.
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "mover/mover.hpp"
+
+namespace tiermem {
+
+bool Mover::may_retreat(ExtentRef ref, unsigned space) const {
+  if (space == kHost) {
+    return false;
+  }
+  const FrameBooks dram = spaces_[kHost].tier->books();
+  return dram.in_use + bytes_of(ref) <= dram.budget;
+}
+
+// A device's victim goes to DRAM where that has room; else to the block tier by the staging, and
+// DRAM is asked to have room for the next.
+bool Mover::retreat(ExtentRef ref, unsigned space) {
+  const FrameId frame = take_frame(ref, kHost);
+  if (!frame.valid()) {
+    note_shortage(kHost, bytes_of(ref));
+    trim(spaces_[kHost], bytes_of(ref));
+    return false;
+  }
+  start_promote(ref, kHost, frame, Priority::room, nullptr);
+  Transfer& transfer = transfers_[residency_.extents.at(ref).transfer - 1];
+  transfer.retreats = true;
+  transfer.freeing = bytes_of(ref);
+  spaces_[space].freeing += transfer.freeing;
+  return true;
+}
+
+// What retreated has its bytes in DRAM, or stays on the device: held again, written, or the copy
+// failed.
+void Mover::retreated(ExtentRef ref, unsigned space) {
+  if (residency_.extents.at(ref).holds != 0 || !readable(ref, kHost) || !leave(ref, space, true)) {
+    spaces_[space].recency.rejected(ref);
+  }
+}
+
+// A request's: the copy goes where a victim's goes, however long somebody pins it.
+Mover::Arm Mover::arm_retreat(Request& request, Need& need) {
+  const Extent& extent = residency_.extents.at(need.ref);
+  if (extent.transfer != 0) {
+    return Arm::wait_transfer;
+  }
+  const ExtentBits bits = residency_.extents.word(need.space, need.ref).load();
+  if (!bits.readable()) {
+    return Arm::ready;
+  }
+  if (bits.pinned() || extent.holds != 0) {
+    return Arm::wait_pins;
+  }
+  if (start_evict(need.ref, need.space, Priority::room)) {
+    return extent.transfer != 0 ? Arm::wait_transfer : Arm::ready;
+  }
+  if (residency_.extents.word(need.space, need.ref).load().pinned() ||
+      spaces_[kHost].freeing != 0) {
+    return Arm::wait_pins;
+  }
+  if (request.status.ok()) {
+    const Space& space = spaces_[need.space];
+    request.status = space.lost                     ? refuse_lost(space)
+                     : !space.exit_pause.over(now_) ? Status(last_write_error_)
+                                                    : no_room(&request, kHost, bytes_of(need.ref));
+  }
+  return Arm::ready;
+}
+
+// All that could leave has left: as much of the device's memory is given back as that was, of
+// whatever is free by now.
+void Mover::begin_giving_back(Request& request) {
+  for (const Need& need : request.needs) {
+    if (!readable(need.ref, need.space)) {
+      request.to_give[need.space] += bytes_of(need.ref);
+    }
+  }
+  request.state = Request::State::giving;
+  giving_back_.push_back(&request);
+}
+
+void Mover::serve_giving_back() {
+  for (std::size_t i = 0; i < giving_back_.size();) {
+    Request& request = *giving_back_[i];
+    bool waits = false;
+    for (unsigned at = kHost + 1; at < spaces_.size(); ++at) {
+      Space& space = spaces_[at];
+      std::uint64_t& left = request.to_give[at];
+      if (left != 0 && !space.trimming) {
+        trim(space, left);
+        left = space.trimming ? left - std::min(left, space.trim.bytes) : 0;  // Or others have it.
+      }
+      waits = waits || left != 0 || space.trimming;
+    }
+    if (waits) {
+      ++i;
+      continue;
+    }
+    giving_back_.erase(giving_back_.begin() + static_cast<std::ptrdiff_t>(i));
+    Status status = std::move(request.status);
+    complete(request, std::move(status));
+  }
+}
+
+}  // namespace tiermem

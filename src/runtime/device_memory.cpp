@@ -1,0 +1,285 @@
+// Blocks of device memory, and the sets of them that leave and come back.
+#include "runtime/device_memory.hpp"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "base/error.hpp"
+#include "runtime/context_impl.hpp"
+
+namespace tiermem {
+namespace {
+
+thread_local Label::Text g_tag;
+
+// Others' bytes must first be copied out, or written, at 128 MiB/s at least.
+Timeout patience(std::uint64_t bytes) {
+  return Timeout::milliseconds(1000 + static_cast<std::int64_t>(bytes >> 17));
+}
+
+bool has_tag(const Label::Text& text, const char* tag) {
+  Label asked;
+  asked.set(tag);
+  return text.view() == asked.get().view();
+}
+
+}  // namespace
+
+void set_device_tag(const char* tag) noexcept {
+  Label label;
+  label.set(tag != nullptr ? tag : "");
+  g_tag = label.get();
+}
+
+// ---- Blocks
+
+Result<void*> DeviceMemory::allocate(Place gpu, std::uint64_t bytes, std::uint64_t align) {
+  // A GPU maps by 2 MiB, and a block is at addresses of its own.
+  const std::uint64_t extent = bytes < context_.config.extent
+                                   ? kDefaultExtent
+                                   : std::max(kDefaultExtent, context_.config.extent);
+  if (bytes > std::uint64_t{1} << 47) {
+    return fail(Code::invalid_argument, "malloc: {} bytes; accepted are 0 to 2^47", bytes);
+  }
+  if (!std::has_single_bit(align) || align > extent) {
+    return fail(Code::invalid_argument,
+                "malloc: alignment {}; accepted on a GPU are powers of two up to {}", align,
+                extent);
+  }
+  Entry entry;
+  entry.bytes = (std::max<std::uint64_t>(bytes, 1) + extent - 1) / extent * extent;
+  entry.place = gpu;
+  entry.tag = g_tag;
+  BufferOptions options;
+  options.label = entry.tag.chars[0] != '\0' ? entry.tag.chars.data() : "malloc";
+  options.extent_bytes = extent;
+  const Result<Handle> buffer = context_.alloc(entry.bytes, options, kOfHeaps | kOfDevice);
+  if (!buffer.ok()) {
+    return buffer.status().clone();
+  }
+  entry.buffer = *buffer;
+  const Result<std::byte*> begin = context_.address_on(*buffer, gpu);
+  Status held = begin.status().clone();
+  if (held.ok()) {
+    // What the memory holds does not matter: nothing is brought.
+    const Access all{*buffer, 0, 0, kDiscard, gpu, 0};
+    held = context_.acquire_through_mover({&all, 1}, patience(entry.bytes), {&entry.view, 1});
+  }
+  if (!held.ok()) {
+    (void)context_.free(*buffer);
+    return held;
+  }
+  const std::lock_guard lock(mutex_);
+  entry.number = numbers_++;
+  entries_.emplace(reinterpret_cast<std::uintptr_t>(*begin), entry);
+  return static_cast<void*>(*begin);
+}
+
+Status DeviceMemory::free(void* block, const StreamOrder& after) {
+  std::unique_lock lock(mutex_);
+  const auto entry = entries_.find(reinterpret_cast<std::uintptr_t>(block));
+  if (entry == entries_.end() || entry->second.freed) {
+    return fail(Code::invalid_argument,
+                "free_ptr: {} is not where a block on a GPU begins, or was freed", block);
+  }
+  const State state = entry->second.state;
+  entry->second.freed = true;
+  if (state == State::leaving || state == State::coming) {
+    return {};  // It is dropped when it has arrived.
+  }
+  if (state == State::held) {
+    const ViewRecord view = entry->second.view;
+    lock.unlock();
+    if (after.is_host()) {
+      (void)context_.residency.end(view);
+    } else if (const Result<bool> ended = context_.release_after({&view, 1}, after); !ended.ok()) {
+      lock.lock();
+      entry->second.freed = false;
+      return ended.status().clone();
+    }
+    lock.lock();
+  }
+  drop(entry);
+  return {};
+}
+
+// Under the mutex; what it pins has been released.
+void DeviceMemory::drop(Entries::iterator entry) {
+  (void)context_.free(entry->second.buffer);
+  entries_.erase(entry);
+}
+
+std::optional<DeviceMemory::Block> DeviceMemory::find(const void* inside) const {
+  const auto at = reinterpret_cast<std::uintptr_t>(inside);
+  const std::lock_guard lock(mutex_);
+  auto entry = entries_.upper_bound(at);
+  if (entry == entries_.begin()) {
+    return {};
+  }
+  --entry;
+  const Entry& found = entry->second;
+  if (found.freed || at - entry->first >= found.bytes) {
+    return {};
+  }
+  return Block{reinterpret_cast<std::byte*>(entry->first),  // NOLINT: a number to the host.
+               found.bytes, found.state == State::held};
+}
+
+DeviceMemory::Books DeviceMemory::books() const {
+  Books books;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [begin, entry] : entries_) {
+    ++books.blocks;
+    books.bytes += entry.bytes;
+    books.paused += entry.state != State::held ? entry.bytes : 0;
+  }
+  return books;
+}
+
+// ---- Sets
+
+Result<OpHandle> DeviceMemory::pause(const char* tag, std::uint64_t bytes,
+                                     const StreamOrder& after) {
+  std::unique_lock lock(mutex_);
+  const auto trip = trips_.emplace(trips_.end());
+  Vector<ViewRecord> views;
+  Status status = choose("gpu_pause", tag, bytes, State::held, *trip);
+  for (const Entries::iterator block : trip->blocks) {
+    block->second.state = State::leaving;
+    views.push_back(block->second.view);
+  }
+  lock.unlock();
+  if (status.ok() && !views.empty()) {
+    if (after.is_host()) {
+      (void)context_.residency.release(views);
+    } else if (const Result<bool> ended = context_.release_after(views, after); !ended.ok()) {
+      status = ended.status().clone();
+    }
+  }
+  if (!status.ok()) {
+    end(trip, State::held);
+    return status;
+  }
+  return start("gpu_pause", trip, Want::retreat);
+}
+
+Result<OpHandle> DeviceMemory::resume(const char* tag, std::uint64_t bytes) {
+  std::unique_lock lock(mutex_);
+  const auto trip = trips_.emplace(trips_.end());
+  Status status = choose("gpu_resume", tag, bytes, State::paused, *trip);
+  for (const Entries::iterator block : trip->blocks) {
+    block->second.state = State::coming;
+  }
+  lock.unlock();
+  if (!status.ok()) {
+    end(trip, State::paused);
+    return status;
+  }
+  return start("gpu_resume", trip, Want::acquire);
+}
+
+// Under the mutex. Of a set in the order in which they were allocated.
+Status DeviceMemory::choose(const char* call, const char* tag, std::uint64_t bytes, State from,
+                            Trip& trip) {
+  bool any = tag == nullptr || *tag == '\0';
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+    if (entry->second.freed || (tag != nullptr && !has_tag(entry->second.tag, tag))) {
+      continue;
+    }
+    any = true;
+    const State state = entry->second.state;
+    if (state == from) {
+      trip.blocks.push_back(entry);
+    } else if (bytes == 0 && (state == State::leaving || state == State::coming)) {
+      trip.blocks.clear();
+      return fail(Code::busy,
+                  "{}: memory of the set '{}' is on its way; wait for the operation that moves it",
+                  call, entry->second.tag.view());
+    }
+  }
+  std::sort(trip.blocks.begin(), trip.blocks.end(),
+            [](const auto& a, const auto& b) { return a->second.number < b->second.number; });
+  std::uint64_t chosen = 0;
+  const auto enough = std::find_if(trip.blocks.begin(), trip.blocks.end(), [&](const auto& block) {
+    const bool had_enough = bytes != 0 && chosen >= bytes;
+    chosen += block->second.bytes;
+    return had_enough;
+  });
+  trip.blocks.erase(enough, trip.blocks.end());
+  return any ? Status() : nothing_tagged(call, tag);
+}
+
+Status DeviceMemory::nothing_tagged(const char* call, const char* tag) const {
+  std::string known;
+  for (const auto& [begin, entry] : entries_) {
+    const std::string name = fmt::format("'{}'", entry.tag.view());
+    if (!entry.freed && entry.tag.chars[0] != '\0' && known.find(name) == std::string::npos &&
+        known.size() < 120) {
+      known += (known.empty() ? "" : ", ") + name;
+    }
+  }
+  return fail(Code::invalid_argument, "{}: no memory is of a set '{:.31}'; {}{}", call, tag,
+              known.empty() ? "none has a tag" : "there are ", known);
+}
+
+// Without the mutex: the operation may end before this returns.
+Result<OpHandle> DeviceMemory::start(const char* call, Trips::iterator trip, Want want) {
+  auto request = std::make_unique<Request>();
+  Status status;
+  request->spans.resize(trip->blocks.size());
+  for (std::size_t i = 0; i < trip->blocks.size() && status.ok(); ++i) {
+    const Entry& entry = trip->blocks[i]->second;
+    const std::uint32_t mode = want == Want::acquire ? kWrite : kRead;
+    status = context_.residency.resolve({entry.buffer, 0, 0, mode, entry.place, 0},
+                                        request->spans[i], call);
+  }
+  if (!status.ok()) {
+    end(trip, State::paused);
+    return status;
+  }
+  request->want = trip->blocks.empty() ? Want::retreat : want;  // Of nothing, it ends at once.
+  trip->memory = this;
+  trip->self = trip;
+  trip->views.resize(trip->blocks.size());
+  request->views = trip->views.data();
+  request->thread = static_cast<std::int32_t>(::syscall(SYS_gettid));
+  request->before_done = ended;
+  request->before_context = &*trip;
+  Result<OpHandle> op = context_.ask_async(std::move(request));
+  if (!op.ok()) {
+    end(trip, State::paused);
+  }
+  return op;
+}
+
+// [the mover's thread, or the caller's where the context is closed]
+void DeviceMemory::ended(Request& request) {
+  Trip& trip = *static_cast<Trip*>(request.before_context);
+  trip.memory->end(trip.self, request.want == Want::acquire && request.status.ok() ? State::held
+                                                                                   : State::paused);
+}
+
+void DeviceMemory::end(Trips::iterator trip, State state) {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < trip->blocks.size(); ++i) {
+    const Entries::iterator block = trip->blocks[i];
+    Entry& entry = block->second;
+    if (state == State::held && entry.state == State::coming) {
+      entry.view = trip->views[i];
+    }
+    entry.state = state;
+    if (entry.freed) {
+      if (state == State::held) {
+        (void)context_.residency.end(entry.view);
+      }
+      drop(block);
+    }
+  }
+  trips_.erase(trip);
+}
+
+}  // namespace tiermem
