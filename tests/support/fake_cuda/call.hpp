@@ -72,6 +72,7 @@ struct ContextStack {
   static constexpr int kMost = 16;
   cuda::Context contexts[kMost] = {};
   int depth = 0;
+  int capture_mode = 0;   // Of cuThreadExchangeStreamCaptureMode: global.
   std::uint64_t age = 0;  // World::age: what was current before a reset() is not.
 
   cuda::Context top() const { return depth == 0 ? nullptr : contexts[depth - 1]; }

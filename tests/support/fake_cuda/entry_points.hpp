@@ -134,6 +134,7 @@ using Graph = void*;
   X(10000, cuStreamEndCapture, cuStreamEndCapture, (Stream stream, tiermem::test::Graph * graph)) \
   X(9020, cuStreamGetCtx, cuStreamGetCtx, (Stream stream, Context * context))                     \
   X(10000, cuStreamIsCapturing, cuStreamIsCapturing, (Stream stream, int* status))                \
+  X(10010, cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, (int* mode))     \
   X(10000, cuGraphDestroy, cuGraphDestroy, (tiermem::test::Graph graph))                          \
   X(2000, cuEventCreate, cuEventCreate, (Event * event, unsigned flags))                          \
   X(4000, cuEventDestroy, cuEventDestroy_v2, (Event event))                                       \
