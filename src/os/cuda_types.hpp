@@ -77,6 +77,10 @@ inline constexpr unsigned kHostRegisterPortable = 1;
 inline Stream legacy_stream() {
   return reinterpret_cast<Stream>(std::uintptr_t{1});
 }
+/// The calling thread's default stream, under the name that it has in every thread.
+inline Stream per_thread_stream() {
+  return reinterpret_cast<Stream>(std::uintptr_t{2});
+}
 /// Of whichever context is current: NULL, 1 (legacy), and 2 (the calling thread's).
 inline bool is_default(Stream stream) {
   return reinterpret_cast<std::uintptr_t>(stream) <= 2;

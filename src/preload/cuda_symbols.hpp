@@ -15,11 +15,6 @@
 
 namespace tiermem::cuda {
 
-/// The calling thread's default stream, under the name that it has in every thread.
-inline Stream per_thread_stream() {
-  return reinterpret_cast<Stream>(std::uintptr_t{2});
-}
-
 // Functions of one name with C linkage are one function, whatever their namespace.
 extern "C" {
 #define TIERMEM_CUDA_DECLARE(abi_name, name, version, flags, parameters) \

@@ -214,6 +214,7 @@ cuda::Result synchronize_devices(const cuda::Symbols& driver) {
 }
 
 const char* why_no_device_tier() {
+  (void)device_tiering_asked();  // Decided now, if nobody has asked before.
   switch (g_stage.load(std::memory_order_acquire)) {
     case Stage::asked:
     case Stage::starting:

@@ -101,12 +101,14 @@ static_assert(cuda::kAllocationPinned == CU_MEM_ALLOCATION_TYPE_PINNED &&
               cuda::kLocationDevice == CU_MEM_LOCATION_TYPE_DEVICE &&
               cuda::kAccessReadWrite == CU_MEM_ACCESS_FLAGS_PROT_READWRITE &&
               cuda::kGranularityMinimum == CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
+              cuda::kCaptureRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED &&
               cuda::kStreamNonBlocking == CU_STREAM_NON_BLOCKING &&
               cuda::kEventDisableTiming == CU_EVENT_DISABLE_TIMING &&
               cuda::kHostRegisterPortable == CU_MEMHOSTREGISTER_PORTABLE);
 
 TEST(CudaHeader, our_declarations_are_those_of_the_toolkit) {
   EXPECT_EQ(cuda::legacy_stream(), reinterpret_cast<cuda::Stream>(CU_STREAM_LEGACY));
+  EXPECT_EQ(cuda::per_thread_stream(), reinterpret_cast<cuda::Stream>(CU_STREAM_PER_THREAD));
 }
 
 }  // namespace

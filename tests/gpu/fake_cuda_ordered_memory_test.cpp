@@ -34,17 +34,17 @@ TEST_F(FakeOrderedMemory,
   EXPECT_NE(free, cu.cuMemFreeAsync);
   const cuda::DevicePointer at = allocated(kChunk);
   Gate& gate = new_gate();
-  ASSERT_EQ(cu.cuLaunchHostFunc(per_thread_stream(), Gate::wait, &gate), kSuccess);
+  ASSERT_EQ(cu.cuLaunchHostFunc(cuda::per_thread_stream(), Gate::wait, &gate), kSuccess);
   ASSERT_EQ(free(at, nullptr), kSuccess);
   // Another thread's has nothing to do with it.
   EXPECT_EQ(elsewhere([&] {
               EXPECT_EQ(cu.cuCtxSetCurrent(context), kSuccess);
-              return cu.cuStreamSynchronize(per_thread_stream());
+              return cu.cuStreamSynchronize(cuda::per_thread_stream());
             }),
             kSuccess);
   EXPECT_EQ(fake.live().allocations, 1u);
   gate.open();
-  ASSERT_EQ(cu.cuStreamSynchronize(per_thread_stream()), kSuccess);
+  ASSERT_EQ(cu.cuStreamSynchronize(cuda::per_thread_stream()), kSuccess);
   EXPECT_EQ(fake.live().allocations, 0u);
 }
 

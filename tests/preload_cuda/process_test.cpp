@@ -66,6 +66,18 @@ TEST_F(Inner, DISABLED_has_large_blocks_only) {
   EXPECT_EQ(fake.calls("cuMemAlloc"), 1u);
 }
 
+TEST_F(Inner, DISABLED_has_large_arrays_too) {
+  std::vector<std::uint64_t> host(96 * kMiB / sizeof(std::uint64_t));
+  put_words(host.data(), 96 * kMiB, 1);
+  const auto block = allocated(48 * kMiB);
+  ASSERT_EQ(cu.cuMemcpyHtoD_v2(block, host.data(), 48 * kMiB), cuda::kSuccess);
+  ASSERT_EQ(tiermem_gpu_pause(nullptr, 0, 0), 0) << tiermem_gpu_error();
+  put_words(host.data(), 48 * kMiB, 2);
+  ASSERT_EQ(tiermem_gpu_resume(nullptr, 0, 0), 0) << tiermem_gpu_error();
+  ASSERT_EQ(cu.cuMemcpyDtoH_v2(host.data(), block, 48 * kMiB), cuda::kSuccess);
+  EXPECT_EQ(wrong_words(host.data(), 96 * kMiB, 1), 0u);
+}
+
 // ---- what is seen of them ----------------------------------------------------------------------
 
 TEST(CudaProcesses, without_a_gpu_named_all_is_the_driver_s) {
@@ -87,6 +99,11 @@ TEST(CudaProcesses, a_tier_that_cannot_be_is_told_of_once_and_all_is_the_driver_
   EXPECT_EQ(end.output.find("no device memory of this process is tiered", told + 1),
             std::string::npos)
       << end.output;
+}
+
+TEST(CudaProcesses, host_and_device_memory_are_tiered_beside_each_other) {
+  const End end = run_inner("has_large_arrays_too", {"TIERMEM_START=4K", "TIERMEM_DRAM=64M"});
+  EXPECT_TRUE(passed(end)) << end.output;
 }
 
 TEST(CudaProcesses, the_threshold_can_be_chosen) {

@@ -85,7 +85,7 @@ cuda::Result Call::end(cuda::Result result) const {
 }
 
 cuda::Result Call::find(cuda::Stream handle, StreamPointer& stream) const {
-  if (handle == per_thread_stream()) {
+  if (handle == cuda::per_thread_stream()) {
     handle = world.own_stream(*context);
   }
   if (handle == nullptr || handle == cuda::legacy_stream()) {

@@ -50,7 +50,7 @@ Result free(DevicePointer at, Stream handle) {
 }
 
 Stream own_if_default(Stream stream) {
-  return stream == nullptr ? test::per_thread_stream() : stream;
+  return stream == nullptr ? per_thread_stream() : stream;
 }
 
 }  // namespace

@@ -34,11 +34,6 @@ struct Mark {
 };
 using MarkPointer = std::shared_ptr<Mark>;
 
-/// The calling thread's default stream, under the name that it has in every thread.
-inline cuda::Stream per_thread_stream() {
-  return reinterpret_cast<cuda::Stream>(std::uintptr_t{2});
-}
-
 /// A context. Never freed, so that waiters and threads may keep pointers.
 struct ContextState {
   cuda::Context handle = nullptr;
