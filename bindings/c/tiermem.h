@@ -334,7 +334,8 @@ TIERMEM_API tm_status tm_write(tm_context* context, tm_buffer buffer, uint64_t o
  * {#TM_GPU, 0}: device memory, as cudaMalloc gives it: a device address that never changes, at a
  * multiple of 2 MiB, whose bytes stay on the device but while tm_gpu_pause() has them elsewhere. It
  * is of the set that tm_gpu_tag() named last in the calling thread. Other bytes that are on the
- * device make room for it.
+ * device make room for it: for those that views hold it waits ten seconds at most, more where much
+ * must leave.
  *
  * Errors: #TM_INVALID_ARGUMENT above 2^47 bytes; #TM_UNSUPPORTED for a place that the processor
  * does not address, or that cannot follow a fork; #TM_UNAVAILABLE for one that the context lacks;

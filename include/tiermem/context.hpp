@@ -150,7 +150,8 @@ class TIERMEM_API Context {
   ///
   /// {gpu, 0}: device memory, as cudaMalloc gives it: a device address that never changes, of whole
   /// pieces of 2 MiB, whose bytes stay on the device but while gpu_pause() has them elsewhere. Of the
-  /// set that gpu_tag() named last in the calling thread. The device's other bytes make room for it.
+  /// set that gpu_tag() named last in the calling thread. The device's other bytes make room for it:
+  /// for those that views hold it waits ten seconds at most, more where much must leave.
   ///
   /// Errors: invalid_argument; unsupported for a place that the processor does not address, or
   /// that cannot follow a fork; unavailable for a place that the context lacks; no_capacity.

@@ -1,6 +1,7 @@
 // Channels: what waits for a slot tier, in which order and in what doses it goes there, and the
 // staging frames through which the memory of devices passes. The stepping thread only; never waits.
 #include <algorithm>
+#include <utility>
 
 #include "mover/mover.hpp"
 
@@ -82,28 +83,29 @@ void Mover::book_io(const Transfer& transfer, int sign) {
 }
 
 bool Mover::take_staging(Transfer& transfer) {
-  if (transfer.staging != 0) {
+  if (transfer.staging) {
     return true;
   }
-  for (std::uint32_t i = 0; i < staging_.size(); ++i) {
-    if (!staging_[i].used) {
-      staging_[i].used = true;
-      transfer.staging = i + 1;
-      return true;
-    }
+  // Nobody before those who wait: a large one would never find its run.
+  transfer.staging =
+      staging_queue_.empty() ? staging_.take(bytes_of(transfer.ref)) : Staging::Place();
+  if (!transfer.staging) {
+    staging_queue_.push_back(transfer.job.transfer);
   }
-  staging_queue_.push_back(transfer.job.transfer);
-  return false;
+  return static_cast<bool>(transfer.staging);
 }
 
 void Mover::give_staging(Transfer& transfer) {
-  if (transfer.staging == 0) {
+  if (!transfer.staging) {
     return;
   }
-  staging_[transfer.staging - 1].used = false;
-  transfer.staging = 0;
-  if (!staging_queue_.empty()) {
+  staging_.give(std::exchange(transfer.staging, {}), bytes_of(transfer.ref));
+  while (!staging_queue_.empty()) {
     Transfer& next = transfers_[staging_queue_.front()];
+    next.staging = staging_.take(bytes_of(next.ref));
+    if (!next.staging) {
+      return;
+    }
     staging_queue_.pop_front();
     next.kind == Transfer::Kind::demote ? seal(next) : continue_promote(next);
   }

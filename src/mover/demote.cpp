@@ -139,8 +139,8 @@ void Mover::seal(Transfer& transfer) {
     return;
   }
   transfer.epoch = residency_.extents.word(transfer.space, transfer.ref).load().epoch();
-  transfer.job.host = staging_[transfer.staging - 1].frame;
-  transfer.job.data = spaces_[kHost].tier->landing(transfer.job.host, nullptr);
+  transfer.job.host = staging_.frame(transfer.staging);
+  transfer.job.data = staging_.data(transfer.staging);
   transfer.job.other_tier = &tier;
   transfer.job.other = transfer.frame;
   transfer.stage = Transfer::Stage::copy;

@@ -17,9 +17,7 @@ std::string Mover::check_invariants() {
     held_bytes[space] += bytes;
     return frame.valid() && frames[space].insert(frame.value).second;
   };
-  for (const Staging& staging : staging_) {
-    take(kHost, staging.frame, options_.staging_frame_bytes);
-  }
+  staging_.each_frame([&](FrameId frame) { take(kHost, frame, staging_.frame_bytes()); });
   for (const Landing& landing : landings_) {
     take(kHost, landing.frame, options_.landing_bytes);
   }

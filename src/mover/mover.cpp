@@ -16,6 +16,7 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> memory, Slo
       options_(options),
       block_(block),
       files_(files),
+      staging_(options.staging_frame_bytes),
       part_size_(options.usual_part) {
   for (AddressableTier* tier : memory) {
     Space& space = spaces_.emplace_back();
@@ -34,7 +35,7 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> memory, Slo
       if (!frame.valid()) {
         break;
       }
-      staging_.push_back({frame, false});
+      staging_.add(frame, memory[kHost]->landing(frame, nullptr));
     }
   }
 }
@@ -87,7 +88,8 @@ std::int64_t Mover::step(std::int64_t now) {
   }
   std::int64_t next = next_deadline_;
   const auto wake_for_room = [&](std::int64_t at) {
-    if (at > now && (!room_queue_.empty() || budget_request_ != nullptr)) {
+    const bool waits = !room_queue_.empty() || budget_request_ != nullptr || !pin_waiters_.empty();
+    if (at > now && waits) {
       next = std::min(next, at);
     }
   };

@@ -26,6 +26,7 @@
 #include "mover/pause.hpp"
 #include "mover/request.hpp"
 #include "mover/shared_slots.hpp"
+#include "mover/staging.hpp"
 #include "mover/transfer.hpp"
 #include "observe/histogram.hpp"
 #include "policy/recency.hpp"
@@ -57,7 +58,7 @@ struct MoverOptions {
   std::uint64_t budget_per_landing = 64 * kMostParts * kSmallestExtent;
   std::uint64_t staging_bytes = 0;  ///< For opaque spaces; of the host's budget.
   std::uint64_t staging_frame_bytes =
-      kDefaultExtent;  ///< The largest extent that can go to an opaque space.
+      kDefaultExtent;  ///< A power of two: the largest extent that can go to an opaque space.
 };
 
 class Mover {
@@ -201,6 +202,7 @@ class Mover {
   void end_shortages();
   Status no_room(const Request* request, unsigned space, std::uint64_t needed);
   bool nothing_will_change() const;
+  bool tries_again(const Space& space) const;
   bool any_pin() const;
   bool search_goes_on() const;
 
@@ -449,10 +451,6 @@ class Mover {
   };
   Recency::Candidate candidate(ExtentRef ref, Space& space);
   void prefetch_used(ExtentRef ref, Space& space);
-  struct Staging {
-    FrameId frame{};
-    bool used = false;
-  };
   struct Landing {
     FrameId frame{};
     std::byte* data = nullptr;
@@ -507,7 +505,7 @@ class Mover {
   Vector<std::uint32_t> recopies_;   // Promotes whose source is written, or was under the copy.
   Vector<std::uint32_t> abandoned_;  // Promotes that failed, and are pinned by streams yet.
   Deque<std::uint32_t> staging_queue_;
-  Vector<Staging> staging_;
+  Staging staging_;
   Deque<Landing> landings_;  // Stable addresses: hands hold `job`.
   Deque<std::uint32_t> landing_queue_;
   std::uint32_t in_parts_ = 0;  // Extents.

@@ -83,9 +83,8 @@ void Mover::continue_promote(Transfer& transfer) {
   if (transfer.stage == Transfer::Stage::prepare) {
     transfer.job.data = tier.host_addressable()
                             ? tier.landing(transfer.frame, window_at(transfer.ref, transfer.space))
-                        : transfer.staging != 0 ? spaces_[kHost].tier->landing(
-                                                      staging_[transfer.staging - 1].frame, nullptr)
-                                                : nullptr;
+                        : transfer.staging ? staging_.data(transfer.staging)
+                                           : nullptr;
     const JobStep steps =
         (tier.needs_populate(transfer.frame) || transfer.clear ? kPopulate : JobStep{0}) |
         (transfer.clear ? kClear : JobStep{0}) | (transfer.shows ? kShow : JobStep{0});
@@ -143,7 +142,7 @@ void Mover::land(Transfer& transfer) {
     }
     steps |= tier.host_addressable() ? JobStep{0} : kCopyIn;  // Between devices by the staging.
   }
-  transfer.job.host = transfer.staging != 0         ? staging_[transfer.staging - 1].frame
+  transfer.job.host = transfer.staging              ? staging_.frame(transfer.staging)
                       : tier.host_addressable()     ? transfer.frame
                       : transfer.source != kNoSpace ? residency_.extents.frame(kHost, transfer.ref)
                                                     : FrameId{};

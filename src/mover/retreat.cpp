@@ -56,15 +56,16 @@ Mover::Arm Mover::arm_retreat(Request& request, Need& need) {
   if (start_evict(need.ref, need.space, Priority::room)) {
     return extent.transfer != 0 ? Arm::wait_transfer : Arm::ready;
   }
+  const Space& space = spaces_[need.space];
   if (residency_.extents.word(need.space, need.ref).load().pinned() ||
-      spaces_[kHost].freeing != 0) {
+      spaces_[kHost].freeing != 0 || (!space.lost && tries_again(space))) {
     return Arm::wait_pins;
   }
   if (request.status.ok()) {
-    const Space& space = spaces_[need.space];
-    request.status = space.lost                     ? refuse_lost(space)
-                     : !space.exit_pause.over(now_) ? Status(last_write_error_)
-                                                    : no_room(&request, kHost, bytes_of(need.ref));
+    request.status = space.lost ? refuse_lost(space)
+                     : !space.exit_pause.over(now_) && last_write_error_.code != Code::ok
+                         ? Status(last_write_error_)
+                         : no_room(&request, kHost, bytes_of(need.ref));
   }
   return Arm::ready;
 }

@@ -93,8 +93,7 @@ bool Mover::collect(Request& request) {
       all[need.space] += bytes_of(need.ref);
     }
     for (unsigned space = 0; space < spaces_.size(); ++space) {
-      const std::uint64_t staging =
-          space == kHost ? staging_.size() * options_.staging_frame_bytes + landing_bytes() : 0;
+      const std::uint64_t staging = space == kHost ? staging_.bytes() + landing_bytes() : 0;
       if (all[space] + staging > spaces_[space].tier->books().budget) {
         fail_request(request, no_room(&request, space, all[space]));
         return true;
@@ -410,11 +409,15 @@ void Mover::end_shortages() {
 // is no slot to write to, nor after many failures in a row.
 bool Mover::nothing_will_change() const {
   const bool stuck = stuck_since_ != 0 && now_ - stuck_since_ < kMostStuckNs;
-  bool tried_again = !no_slot_ && !write_pause_.over(now_) && !write_pause_.long_since();
-  for (const Space& space : spaces_) {
-    tried_again = tried_again || (!space.exit_pause.over(now_) && !space.exit_pause.long_since());
-  }
-  return transfers_live_ == 0 && housekeeping_ == 0 && !stuck && !tried_again && !any_pin();
+  const bool again = std::any_of(spaces_.begin(), spaces_.end(),
+                                 [&](const Space& space) { return tries_again(space); });
+  return transfers_live_ == 0 && housekeeping_ == 0 && !stuck && !again && !any_pin();
+}
+
+// What failed to leave the space, or to be written, will be tried after a while.
+bool Mover::tries_again(const Space& space) const {
+  return (!no_slot_ && !write_pause_.over(now_) && !write_pause_.long_since()) ||
+         (!space.exit_pause.over(now_) && !space.exit_pause.long_since());
 }
 
 // Looks at the words, not at the list of views: a view is pinned before it is listed. Only asked

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "mover/job.hpp"
+#include "mover/staging.hpp"
 #include "residency/extents.hpp"
 
 namespace tiermem {
@@ -86,7 +87,7 @@ struct Transfer {
   bool whole_again = false;   ///< Demote, in parts: all is put together in `landing`.
   std::uint32_t landing = 0;  ///< Number of the landing's first page + 1; 0: none.
   std::uint32_t landing_pages = 0;
-  std::uint32_t staging = 0;  ///< Number of the staging frame + 1; 0: none.
+  Staging::Place staging;
   SlotTier* channel = nullptr;
   SlotId slot{};
   std::uint64_t avoid = 0;  ///< Demote: devices that failed this write.

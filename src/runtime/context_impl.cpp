@@ -25,6 +25,7 @@ constexpr std::uint32_t kMostExtents = 1u << 26;
 constexpr std::uint32_t kMostBuffers = 1u << 23;
 
 // Threads seldom go to another processor, and to ask costs microseconds.
+constexpr std::uint64_t kLargestStaged = std::uint64_t{16} << 20;  // Unless `extent` is larger.
 constexpr std::int64_t kPlacingNs = 10'000'000;
 constexpr std::uint64_t kFewTouches = 2;  // That wait at once.
 
@@ -155,8 +156,11 @@ Status Context::Impl::build(const HostFacts&) {
   }
   if (!gpus_.empty()) {
     dram_->lock_pages_with(gpus_[0].get());  // Locked for all of them.
-    options.staging_frame_bytes = std::max(config.extent, kDefaultExtent);
     options.staging_bytes = std::min(config.gpu_staging, config.dram.budget / 4);
+    // Four of the largest extents at once.
+    options.staging_frame_bytes = std::max(
+        config.extent,
+        std::clamp(std::bit_floor(options.staging_bytes / 4), kDefaultExtent, kLargestStaged));
     residency.device_extent_shift =
         static_cast<std::uint8_t>(std::countr_zero(options.staging_frame_bytes));
   }

@@ -16,9 +16,21 @@ namespace {
 
 thread_local Label::Text g_tag;
 
-// Others' bytes must first be copied out, or written, at 128 MiB/s at least.
+// Where blocks hold all that is there nobody waits; views may end, and others' bytes must first be
+// copied out, or written, at 128 MiB/s at least.
 Timeout patience(std::uint64_t bytes) {
-  return Timeout::milliseconds(1000 + static_cast<std::int64_t>(bytes >> 17));
+  return Timeout::milliseconds(10'000 + static_cast<std::int64_t>(bytes >> 17));
+}
+
+// Each costs calls of the driver: the largest that can move of which a sixteenth at most is wasted.
+// A GPU maps by 2 MiB, and a block is at addresses of its own.
+std::uint64_t extent_for(std::uint64_t bytes, std::uint64_t largest) {
+  const auto whole = [&](std::uint64_t piece) { return (bytes + piece - 1) / piece * piece; };
+  std::uint64_t extent = largest;
+  while (extent > kDefaultExtent && whole(extent) - whole(kDefaultExtent) > bytes / 16) {
+    extent /= 2;
+  }
+  return extent;
 }
 
 bool has_tag(const Label::Text& text, const char* tag) {
@@ -38,20 +50,19 @@ void set_device_tag(const char* tag) noexcept {
 // ---- Blocks
 
 Result<void*> DeviceMemory::allocate(Place gpu, std::uint64_t bytes, std::uint64_t align) {
-  // A GPU maps by 2 MiB, and a block is at addresses of its own.
-  const std::uint64_t extent = bytes < context_.config.extent
-                                   ? kDefaultExtent
-                                   : std::max(kDefaultExtent, context_.config.extent);
   if (bytes > std::uint64_t{1} << 47) {
     return fail(Code::invalid_argument, "malloc: {} bytes; accepted are 0 to 2^47", bytes);
   }
+  bytes = std::max<std::uint64_t>(bytes, 1);
+  const std::uint64_t extent =
+      extent_for(bytes, std::uint64_t{1} << context_.residency.device_extent_shift);
   if (!std::has_single_bit(align) || align > extent) {
     return fail(Code::invalid_argument,
                 "malloc: alignment {}; accepted on a GPU are powers of two up to {}", align,
                 extent);
   }
   Entry entry;
-  entry.bytes = (std::max<std::uint64_t>(bytes, 1) + extent - 1) / extent * extent;
+  entry.bytes = (bytes + extent - 1) / extent * extent;
   entry.place = gpu;
   entry.tag = g_tag;
   BufferOptions options;

@@ -144,6 +144,35 @@ TEST_F(GpuSets, what_does_not_fit_into_dram_goes_to_disk) {
   EXPECT_TRUE(program.holds(at, 28 * kMiB, 5));
 }
 
+// Each extent costs calls of the driver.
+TEST_F(GpuSets, large_blocks_have_large_extents_and_pass_through_the_staging) {
+  context = make_context("dram=256M; nvme=" + directory.path() +
+                         ":512M; gpu=0:256M; gpu_driver=" + test_driver());
+  ASSERT_NE(context, nullptr);
+  const Program program;
+  struct Case {
+    std::uint64_t bytes, chunks;
+  };
+  std::vector<void*> blocks;
+  for (const Case& each : {Case{2, 1}, {6, 3}, {20, 5}, {40, 5}, {64, 4}, {91, 6}}) {
+    const std::uint64_t before = fake_cuda().calls("cuMemCreate");
+    blocks.push_back(block(each.bytes * kMiB));
+    EXPECT_EQ(fake_cuda().calls("cuMemCreate") - before, each.chunks) << each.bytes << " MiB";
+    program.put(blocks.back(), each.bytes * kMiB, each.bytes);
+  }
+  EXPECT_EQ(*context->usable_size(blocks[5]), 96 * kMiB);
+  add(48 * kMiB);  // DRAM has no room for all of the set.
+  host_puts(buffers[0], 1);
+  expect_ok(context->gpu_pause(nullptr));
+  EXPECT_GE(context->stats().block_used, 16 * kMiB);
+  expect_ok(context->gpu_resume(nullptr));
+  std::size_t i = 0;
+  for (const std::uint64_t mib : {2, 6, 20, 40, 64, 91}) {
+    EXPECT_TRUE(program.holds(blocks[i++], mib * kMiB, mib)) << mib;
+  }
+  EXPECT_TRUE(host_holds(buffers[0], 1));
+}
+
 TEST_F(GpuSets, as_much_leaves_as_is_asked_for) {
   open_wide();
   const Program program;

@@ -408,7 +408,7 @@ void Simulation::cancel() {
 }
 
 void Simulation::set_budget() {
-  const std::uint64_t staging = swarm_.device_frames != 0 ? 2 : 0;
+  const std::uint64_t staging = swarm_.staging_bytes / swarm_.extent_bytes;
   const std::uint64_t frames =
       std::max<std::uint64_t>(1, swarm_.host_frames / 2) + world_.below(swarm_.host_frames);
   Pending& p = new_pending(Want::set_budget);

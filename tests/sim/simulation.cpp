@@ -59,8 +59,8 @@ MoverOptions Simulation::options() {
   o.landing_bytes = swarm_.extent_bytes;
   o.scan_bytes = swarm_.extent_bytes * 4;
   o.budget_per_landing = (swarm_.crowded ? 4 : (1 + world_.below(4)) * 8) * swarm_.extent_bytes;
-  o.staging_frame_bytes = swarm_.extent_bytes;
-  o.staging_bytes = swarm_.device_frames != 0 ? 2 * swarm_.extent_bytes : 0;
+  o.staging_frame_bytes = swarm_.staging_frame;
+  o.staging_bytes = swarm_.staging_bytes;
   return o;
 }
 
@@ -251,8 +251,7 @@ void Simulation::drain() {
     finish(last);
   }
   step();
-  const std::uint64_t staging =
-      (swarm_.device_frames != 0 ? 2 * swarm_.extent_bytes : 0) + mover_.landing_bytes();
+  const std::uint64_t staging = swarm_.staging_bytes + mover_.landing_bytes();
   (void)host_.begin_trim(~std::uint64_t{0});  // Parts that left are charged until then.
   host_.finish_trim();
   check(host_.books().in_use == staging,

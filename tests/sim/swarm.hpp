@@ -23,7 +23,9 @@ struct Swarm {
         checksums(!world.one_in(5)),
         block_tier(!world.one_in(10)),
         crowded(parts && world.one_in(2)),
-        touches_write(world.one_in(2) ? 2 : 12) {
+        touches_write(world.one_in(2) ? 2 : 12),
+        staging_frame(extent_bytes << world.below(3)),
+        staging_bytes(device_frames == 0 ? 0 : std::max(2 * extent_bytes, staging_frame)) {
     const auto rate = [&](std::uint64_t often) {
       return world.one_in(2) ? 0 : often + world.below(200);
     };
@@ -72,6 +74,7 @@ struct Swarm {
   bool checksums, block_tier;
   bool crowded;  // Much mapped memory, of which little fits, and hardly any calls but touches.
   std::uint64_t touches_write;  // One in so many.
+  std::uint64_t staging_frame, staging_bytes;
   FaultRates faults;
   std::array<std::uint64_t, 19> weights{};
 };
