@@ -56,6 +56,8 @@ struct Job : Ending {
   PageMask zeros = 0;    ///< kVerify: pages of `data` that are made zeros instead.
   Checksums* sums = nullptr;
   SlotTier* slots = nullptr;
+  // Relaxed: `tell` is ordered by the mutex of the completions (Workers::copy_begun); `stop` seen
+  // late is some hashing more.
   bool tell = false;  ///< Set atomically by the owner: it wants to know of Hands::copy_begun() now.
   bool stop = false;  ///< Set atomically by the owner: kHash ends early, its sums are of no use.
 

@@ -60,6 +60,7 @@ std::int64_t Mover::step(std::int64_t now) {
   work_ = 0;
   look_again_ = false;
   ++stats_.steps;
+  // Relaxed: only whether to count this step; take_posts acquires them.
   const bool news = take_completions() || posts_.load(std::memory_order_relaxed) != nullptr;
   bool evicted = false;
   for (const Space& space : spaces_) {
@@ -127,6 +128,7 @@ void Mover::decide() {
         !recopies_.empty() || !abandoned_.empty() ||
         std::any_of(spaces_.begin(), spaces_.end(),
                     [](const Space& space) { return !space.remains.empty(); });
+    // Relaxed: nobody else writes it.
     if (residency_.pins_wanted.load(std::memory_order_relaxed) == waits_for_pins) {
       break;
     }
@@ -331,7 +333,7 @@ void Mover::admit(Request& request) {
     ++stats_.misses;
     for (const Need& need : request.needs) {
       if (residency_.extents.word(kHost, need.ref).load().phase() == Phase::vacant) {
-        (void)leave(need.ref, kHost, true);  // Held, it could not give its frame to anybody.
+        (void)leave(need.ref, kHost, false);  // Held, it could not give its frame to anybody.
       }
       recall(need);
     }
@@ -387,6 +389,7 @@ void Mover::end_requests_for(std::uint32_t index) {
 }
 
 void Mover::check_deadlines() {
+  // Acquire: pairs with note_cancel, before which `cancel` was set.
   const bool cancels = cancels_.exchange(false, std::memory_order_acquire);
   if (!cancels && now_ < next_deadline_) {
     return;
@@ -479,7 +482,8 @@ void Mover::abandon() {
   }
 }
 
-// Null where its buffer has no window.
+// Null where its buffer has no window. Relaxed: whoever needs one has set it before the request was
+// posted, and it stays for the life of the buffer.
 std::byte* Mover::address_in_window(ExtentRef ref, unsigned space) const {
   const BufferRecord& record = record_of(ref);
   std::byte* const window = record.windows[space].load(std::memory_order_relaxed);

@@ -74,7 +74,7 @@ class Mover {
 
   /// [any] Hands a request over. Returns true if the mover must be woken for it.
   bool post(Request* request);
-  /// [any] Some request's `cancel` was set.
+  /// [any] Some request's `cancel` was set: released here, acquired by check_deadlines.
   void note_cancel() { cancels_.store(true, std::memory_order_release); }
 
   /// The program's tick ordinal: next uses before it are over.

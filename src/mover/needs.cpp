@@ -157,6 +157,11 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
     recall(need);
     return Arm::wait_transfer;
   }
+  if (need.space != kHost) {
+    // Two spaces will know of the bytes. Before the looks at whether the buffer is spare: whoever
+    // frees it from here on finds it booked.
+    (void)extents.word(kHost, need.ref).book();
+  }
   const ExtentBits bits = extents.word(need.space, need.ref).load();
   if (bits.readable()) {
     // Shared, and the request writes: the other spaces' copies must go. They carry the same bytes.
@@ -193,8 +198,9 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
     fail_request(request, no_bytes(need.ref));
     return Arm::ready;
   }
+  // Not if it is dirty: then it has been taken into use since, and written.
   if (extents.word(kHost, need.ref).load().phase() == Phase::vacant &&
-      (!leave(need.ref, kHost, true) || extent.transfer != 0)) {
+      (!leave(need.ref, kHost, false) || extent.transfer != 0)) {
     return extent.transfer != 0 ? Arm::wait_transfer : Arm::wait_pins;
   }
   if (need.has_room() && !room_fits(need)) {
@@ -260,7 +266,7 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
   }
   if (extents.word(kHost, need.ref).load().phase() == Phase::vacant) {
     if (request.want == Want::discard || request.want == Want::clean ||
-        leave(need.ref, kHost, true)) {
+        leave(need.ref, kHost, false)) {
       return extent.transfer != 0 ? Arm::wait_transfer : Arm::ready;
     }
     return Arm::wait_pins;

@@ -1,6 +1,7 @@
 // Promote: an extent's bytes come into a frame from a slot, a file or another space. Each function
 // is one step of the transfer's life; `stage` says which comes next. The stepping thread only;
 // never waits.
+#include <cassert>
 #include <utility>
 
 #include "mover/mover.hpp"
@@ -45,11 +46,7 @@ void Mover::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority
   transfer.topping_up = residency_.extents.at(ref).parts != 0;
   prefetches_ += transfer.prefetch ? 1 : 0;
   word.set_phase(Phase::incoming);
-  for (unsigned other = 0; other < residency_.extents.spaces(); ++other) {
-    if (other != space) {
-      (void)residency_.extents.word(other, ref).book();  // Two spaces will know of the bytes.
-    }
-  }
+  assert(space == kHost || residency_.extents.word(kHost, ref).load().booked());
   transfer.source = static_cast<std::uint8_t>(readable_elsewhere(ref, space));
   if (transfer.discard) {
     transfer.source = kNoSpace;

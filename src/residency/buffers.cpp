@@ -13,6 +13,17 @@ const char* phase_name(Phase phase) noexcept {
   return kNames[static_cast<unsigned>(phase)];
 }
 
+namespace {
+
+// Before the fields of a record change for its next life. Pairs with the fence in
+// Residency::resolve_in: a caller with a stale handle that sees one of the new fields sees that the
+// generation it has is over, which happened before.
+void begin_life() noexcept {
+  std::atomic_thread_fence(std::memory_order_release);
+}
+
+}  // namespace
+
 Buffers::Buffers(Extents& extents, std::uint32_t capacity)
     : extents_(extents), records_(capacity) {}
 
@@ -71,10 +82,11 @@ Result<Handle> Buffers::create(const BufferShape& shape) {
     index = free_records_.back();
     free_records_.pop_back();
   } else {
-    index = used_.load(std::memory_order_relaxed);
+    index = used_.load(std::memory_order_relaxed);  // Under the mutex, as whoever writes it.
     used_.store(index + 1, std::memory_order_release);
   }
   BufferRecord& record = records_[index];
+  begin_life();
   record.first.store(first, std::memory_order_relaxed);
   record.extents.store(shape.extents, std::memory_order_relaxed);
   record.extent_shift.store(shape.extent_shift, std::memory_order_relaxed);
@@ -101,6 +113,7 @@ Result<Handle> Buffers::create(const BufferShape& shape) {
 
 Handle Buffers::reuse(std::uint32_t index, std::uint64_t bytes, const char* label) noexcept {
   BufferRecord& record = records_[index];
+  begin_life();
   record.bytes.store(bytes, std::memory_order_relaxed);
   record.label.set(label != nullptr ? label : "");
   const std::uint32_t generation = record.generation.fetch_add(1, std::memory_order_release) + 1;
@@ -134,6 +147,7 @@ std::byte* Buffers::set_device_window(Handle handle, unsigned space, std::byte* 
              : none;
 }
 
+// Relaxed: a caller with a stale handle that still sees the window finds the generation changed.
 std::byte* Buffers::take_window(std::uint32_t index, unsigned space) {
   const std::lock_guard lock(mutex_);
   return records_[index].windows[space].exchange(nullptr, std::memory_order_relaxed);

@@ -15,25 +15,24 @@
 //           exclusive ────────────▶ vacant ──────────────────────▶ incoming ─▶ exclusive
 //                                     └──▶ outgoing ─▶ zero   evict: there is nothing to lose
 //
-//   none → incoming, zero → incoming, lost → incoming   Mover::start_promote
-//   incoming → exclusive | shared                        Mover::publish
-//   incoming → none | zero | lost                        Mover::promote_failed
-//   exclusive ↔ shared                                   Mover::publish, Mover::drop_copy
-//   exclusive | shared | vacant → outgoing → none | zero Mover::leave, Mover::finish_evict
-//   exclusive → vacant                                   Residency::make_spare, whoever frees it
-//   vacant → incoming → exclusive                        Residency::pin_vacant, its first user
+// Each arrow, and the rarer ones that are not drawn, is a row of kPhaseChanges with the functions
+// that take it. tests/model runs this very word through every order of the steps of callers, mover
+// and fork: each row is taken, nothing else is, and what is said next holds in every state.
 //
-// Always true. But for the two lines about `vacant`, the mover alone changes the phase and clears
-// `dirty`; callers change pins, set `referenced` and `dirty`, and advance the epoch. A pin counts
-// only if the phase it was added to was readable (or, for writers, exclusive), or if the mover added
-// it to `incoming` for a stream; any other is undone by whoever added it. `outgoing` is entered only with zero pins. `dirty` means that no slot holds
-// these bytes; all addressable copies of an extent agree on it. `zero` (host space only) means
-// never written: no frame, no slot, reads as zeros. `vacant` (host space only) is the same with a
-// frame, whose old bytes are of the same domain; an extent whose bytes have been in a slot, or may
-// be on their way to one, is `booked` and cannot become vacant.
+// Always true. But for the rows that name Buffers or Residency, the mover alone changes the phase
+// and clears `dirty`; callers change pins, set `referenced` and `dirty`, and advance the epoch. A
+// pin counts only if the phase it was added to was readable (or, for writers, exclusive), or if the
+// mover added it to `incoming` for a stream; any other is undone by whoever added it, and whoever
+// undoes one tells the mover as of a release. `outgoing` is entered only with zero pins. `dirty`
+// means that no slot holds these bytes; all addressable copies of an extent agree on it. `zero`
+// (host space only) means never written: no frame, no slot, reads as zeros. `vacant` (host space
+// only) is the same with a frame, whose old bytes are of the same domain, and never `dirty`; an
+// extent whose bytes have been in a slot or in another space, or may be on their way there, is
+// `booked` and cannot become vacant. The mover books first, and looks whether it is vacant then.
 #pragma once
 
 #include <atomic>
+#include <cassert>
 #include <cstdint>
 
 namespace tiermem {
@@ -50,6 +49,52 @@ enum class Phase : std::uint8_t {
 };
 
 const char* phase_name(Phase phase) noexcept;
+
+struct PhaseChange {
+  Phase from, to;
+  const char* by;  ///< The functions that make it, of the mover where no class is named.
+};
+
+/// Every change of phase that there is.
+inline constexpr PhaseChange kPhaseChanges[] = {
+    {Phase::none, Phase::zero, "Buffers::create, settle, discard, empty_pages, hand_over"},
+    {Phase::none, Phase::incoming, "start_promote"},
+    {Phase::none, Phase::outgoing, "leave, start_withdraw: of an extent in parts"},
+    {Phase::none, Phase::lost, "finish_evict: dropped; drop_from_slots; lose"},
+    {Phase::zero, Phase::none, "hand_over, finish_free"},
+    {Phase::zero, Phase::incoming, "start_promote"},
+    {Phase::zero, Phase::lost, "lose: the copy on a device was the only one"},
+    {Phase::incoming, Phase::none, "undo_promote, undo_parts, publish_parts"},
+    {Phase::incoming, Phase::zero, "undo_promote"},
+    {Phase::incoming, Phase::lost, "undo_promote"},
+    {Phase::incoming, Phase::shared, "publish: copied from another space"},
+    {Phase::incoming, Phase::exclusive, "publish, publish_parts, Residency::pin_vacant"},
+    {Phase::incoming, Phase::outgoing, "undo_promote: the frame is in its window already"},
+    {Phase::incoming, Phase::vacant, "publish: made for the stock; Residency::pin_vacant undone"},
+    {Phase::shared, Phase::exclusive, "settle: the other copies have gone"},
+    {Phase::shared, Phase::outgoing, "leave, take_over"},
+    {Phase::exclusive, Phase::shared, "publish, lets_in: another space has these bytes"},
+    {Phase::exclusive, Phase::outgoing, "leave, start_withdraw, take_over"},
+    {Phase::exclusive, Phase::vacant, "Residency::make_spare"},
+    {Phase::outgoing, Phase::none, "finish_evict, stay, undo_promote"},
+    {Phase::outgoing, Phase::zero, "undo_promote"},
+    {Phase::outgoing, Phase::lost, "undo_promote"},
+    {Phase::outgoing, Phase::exclusive, "stay, take_over, give_back_source"},
+    {Phase::lost, Phase::none, "publish: overwritten in another space; discard, finish_free"},
+    {Phase::lost, Phase::zero, "discard"},
+    {Phase::lost, Phase::incoming, "start_promote: to be overwritten"},
+    {Phase::vacant, Phase::incoming, "Residency::pin_vacant"},
+    {Phase::vacant, Phase::outgoing, "leave"},
+};
+
+constexpr bool may_change(Phase from, Phase to) noexcept {
+  for (const PhaseChange& change : kPhaseChanges) {
+    if (change.from == from && change.to == to) {
+      return true;
+    }
+  }
+  return from == to;
+}
 
 /// A value of the word, taken apart.
 struct ExtentBits {
@@ -91,7 +136,16 @@ struct ExtentBits {
 
 enum class Pin : std::uint8_t { ok, miss, busy };
 
-class ExtentWord {
+/// Orders. All changes of one word have one order, which every thread agrees on: a flag that was
+/// changed relaxed is seen in the same value as the pins and the phase beside it, and nothing
+/// outside of the word hangs on it. Loads are acquire: whoever sees a phase sees what was done
+/// before it was set, the frame and its bytes; as the first guess of a CAS they could be less. What
+/// is followed by a look at another variable, the generation or pins_wanted, is sequentially
+/// consistent.
+///
+/// Atomic: std::atomic, but in the model, where each access is a step.
+template <typename Atomic>
+class BasicExtentWord {
  public:
   // ---- Callers, any thread -------------------------------------------------------------------
 
@@ -133,7 +187,7 @@ class ExtentWord {
   bool unpin_read() noexcept {
     const ExtentBits old{bits_.fetch_sub(ExtentBits::kReaderOne, std::memory_order_seq_cst)};
     if (old.readers() == 0) [[unlikely]] {
-      bits_.fetch_add(ExtentBits::kReaderOne, std::memory_order_relaxed);
+      bits_.fetch_add(ExtentBits::kReaderOne, std::memory_order_relaxed);  // Publishes nothing.
       return false;
     }
     return true;
@@ -145,7 +199,7 @@ class ExtentWord {
     constexpr std::uint64_t kStep = ExtentBits::kEpochOne - ExtentBits::kWriterOne;
     const ExtentBits old{bits_.fetch_add(kStep, std::memory_order_seq_cst)};
     if (old.writers() == 0) [[unlikely]] {
-      bits_.fetch_sub(kStep, std::memory_order_relaxed);
+      bits_.fetch_sub(kStep, std::memory_order_relaxed);  // As above.
       return false;
     }
     return true;
@@ -213,8 +267,10 @@ class ExtentWord {
   /// From any phase but one that callers can pin away under us: see try_outgoing. Release:
   /// publishes the bytes and the address to pin_read and pin_write.
   void set_phase(Phase to) noexcept {
-    const auto from = static_cast<std::uint64_t>(load().phase());
-    bits_.fetch_add(static_cast<std::uint64_t>(to) - from, std::memory_order_acq_rel);
+    const Phase from = load().phase();
+    assert(may_change(from, to));
+    bits_.fetch_add(static_cast<std::uint64_t>(to) - static_cast<std::uint64_t>(from),
+                    std::memory_order_acq_rel);
   }
   /// From here on the bytes are known elsewhere too. What the word was: if vacant, the booking came
   /// too late.
@@ -234,7 +290,9 @@ class ExtentWord {
            (bits_.fetch_and(~ExtentBits::kReferenced, std::memory_order_relaxed) &
             ExtentBits::kReferenced) != 0;
   }
-  /// The bytes copied since `epoch` are those of the frame: no writer now, none came and went.
+  /// The bytes copied since `epoch` are those of the frame: no writer now, none came and went. As a
+  /// release it keeps the copy's reads before itself, and with that before the bytes of any writer
+  /// whose pin comes after it.
   bool publish_clean(std::uint32_t epoch) noexcept {
     std::uint64_t seen = bits_.load(std::memory_order_acquire);
     for (;;) {
@@ -283,9 +341,9 @@ class ExtentWord {
   }
 
  private:
-  std::atomic<std::uint64_t> bits_{
-      0};  // Callers add pins and flags; the mover changes phase and clears flags.
+  Atomic bits_{0};  // Callers add pins and flags; the mover changes phase and clears flags.
 };
+using ExtentWord = BasicExtentWord<std::atomic<std::uint64_t>>;
 static_assert(sizeof(ExtentWord) == 8);
 
 }  // namespace tiermem

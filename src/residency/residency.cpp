@@ -189,6 +189,7 @@ Code Residency::make_spare(Handle handle) noexcept {
   if (record == nullptr) {
     return Code::stale_handle;
   }
+  // Relaxed loads: they are of this life if mark_freed still finds it.
   const Spares::Shape shape{record->extents.load(std::memory_order_relaxed),
                             record->extent_shift.load(std::memory_order_relaxed),
                             record->windows[kHost].load(std::memory_order_relaxed) != nullptr};

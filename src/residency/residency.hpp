@@ -228,6 +228,7 @@ template <bool kHostOnly>
 [[gnu::always_inline]] inline bool Residency::pin_in(const Span& span, HeldRun run) noexcept {
   ExtentWord* const word = &extents.word(span.space, span.first);
   if ((span.writes ? word->pin_write() : word->pin_read()) != Pin::ok) [[unlikely]] {
+    tell_of_release();  // Undone as it is, the mover may have met it.
     return false;
   }
   if (span.count > 1 && !pin_rest(word, span.count, span.writes)) [[unlikely]] {

@@ -4,7 +4,8 @@
 //
 // Threads: any; a short mutex for each of a few shards, a thread's own first. What is spare is
 // charged to the budget and bounded by a limit that the mover sets; it takes the oldest away before
-// it evicts anything else.
+// it evicts anything else. The counts outside of the shards are changed relaxed: each is right by
+// itself, and who reads one only decides whether a shard is worth a look.
 #pragma once
 
 #include <array>
@@ -92,8 +93,8 @@ class Spares {
   /// Of single extents, by the logarithm of their size.
   struct Stock {
     std::atomic<unsigned> spare{0};
-    std::atomic<int> missed{0};  ///< Allocations that found none.
-    std::atomic<bool> ordered{false};
+    std::atomic<int> missed{0};        ///< Allocations that found none.
+    std::atomic<bool> ordered{false};  ///< Acquired by who orders, released by end_order().
   };
 
   std::array<Shard, kShards> shards_;

@@ -107,6 +107,7 @@ bool LiveViews::new_chunk(std::uint32_t& chunk) {
   if (chunk == kMaxViews / kChunk) {
     return false;
   }
+  // Relaxed above, as only the holder of the mutex writes it. Release: pairs with walk().
   chunks_.store(chunk + 1, std::memory_order_release);
   return true;
 }

@@ -1,0 +1,278 @@
+// The calls that move bytes, that take time, and that ask.
+#include <unistd.h>
+
+#include "calls.hpp"
+
+namespace tiermem::fuzz {
+namespace {
+
+constexpr std::size_t kMostObjects = 16;
+constexpr std::uint64_t kUntouched = 0x5a5a5a5a5a5a5a5a;
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+}  // namespace
+
+void Calls::move(Input& in) {
+  const std::vector<tm_access> which = list(in);
+  const std::size_t n = in.byte() == 255 ? ~std::size_t{0} : which.size();
+  if (in.byte() % 2 == 0) {
+    (void)check(tm_evict(context(in), which.data(), n, timeout(in)));
+  } else {
+    const tm_place to = in.byte() % 2 == 0 ? tm_place{TM_BLOCK, 0} : place(in);
+    (void)check(tm_migrate(context(in), which.data(), n, to, timeout(in)));
+  }
+}
+
+void Calls::advise(Input& in) {
+  const std::vector<tm_access> which = list(in);
+  const std::uint32_t advice = in.byte() < 240 ? in.byte() % 14u : in.word() & 0xffffffffu;
+  const tm_status status =
+      check(tm_advise(context(in), which.data(), which.size(), advice, in.length()));
+  for (const tm_access& each : which) {
+    Buffer* const buffer = find(each.buffer);
+    if (advice != TM_DONT_NEED || buffer == nullptr || buffer->read_only ||
+        each.offset > buffer->bytes.size()) {
+      continue;  // Of an adopted file the bytes are in the file.
+    }
+    const std::uint64_t room = buffer->bytes.size() - each.offset;
+    const std::uint64_t length = each.length != 0 ? each.length : room;
+    if (length > room) {
+      continue;
+    }
+    const auto from = buffer->bytes.begin() + static_cast<std::ptrdiff_t>(each.offset);
+    if (status == TM_OK) {
+      std::fill(from, from + static_cast<std::ptrdiff_t>(length), std::uint8_t{0});
+    } else {
+      buffer->unsure = true;  // The list was obeyed up to what failed.
+    }
+  }
+}
+
+void Calls::prefetch(Input& in) {
+  if (pending_.size() == 8) {
+    return;
+  }
+  Pending made;
+  made.list = list(in);
+  made.op = kUntouched;
+  const bool asks = in.byte() % 2 == 0;
+  const std::size_t n = in.byte() == 255 ? ~std::size_t{0} : made.list.size();
+  const tm_status status =
+      check(tm_prefetch(context(in), made.list.data(), n, in.length(), asks ? &made.op : nullptr));
+  require((status == TM_OK && asks) == (made.op != kUntouched), "an operation, or none");
+  if (status == TM_OK && asks) {
+    pending_.push_back(std::move(made));
+  }
+}
+
+// How an acquire ended, its views are to be released or are none.
+void Calls::consumed(std::size_t i, bool well) {
+  Pending& ended = pending_[i];
+  waited_.push_back(ended.op);
+  for (std::size_t k = 0; well && ended.views != nullptr && k < ended.list.size(); ++k) {
+    if (find(ended.list[k].buffer) != nullptr) {
+      got_view(ended.list[k], ended.views[k]);
+    } else {
+      views_.push_back({ended.views[k], ended.list[k]});  // Freed while it was under way.
+    }
+  }
+  pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
+}
+
+void Calls::operations(Input& in) {
+  const tm_op which = op(in);
+  const auto found = std::find_if(pending_.begin(), pending_.end(),
+                                  [&](const Pending& each) { return each.op == which; });
+  const bool known = found != pending_.end();
+  tm_context* const from = context(in);
+  switch (in.byte() % 5) {
+    case 0: {
+      const tm_status status = check(tm_op_poll(from, which));
+      require(status == TM_INVALID_ARGUMENT || (known && from != nullptr),
+              "what is polled is known");
+      return;
+    }
+    case 1:
+      require((check(tm_op_cancel(from, which)) == TM_OK) == (known && from != nullptr),
+              "what is cancelled is known");
+      return;
+    case 2: {
+      int descriptor = -55;
+      const tm_status status =
+          check(tm_op_fd(from, which, in.byte() == 255 ? nullptr : &descriptor));
+      require(status == TM_OK ? known && descriptor >= 0 : descriptor == -55,
+              "a descriptor, or none");
+      if (status == TM_OK) {
+        ::close(descriptor);
+      }
+      return;
+    }
+    case 3: {
+      Sized<tm_error_info> out(in, tm_error_info{});
+      const tm_status status = tm_error(from, which, out.get());
+      require(status == TM_OK ? known || which == 0 : !out.changed(), "an error, or none");
+      return;
+    }
+    default: {
+      const tm_op twice[] = {which, which};
+      const tm_status status = tm_op_wait(from, twice, 1 + in.below(2), in.below(2) * 1000);
+      (void)check(status);
+      if (known && from != nullptr && status != TM_TIMED_OUT) {
+        require(tm_op_poll(context_, which) == TM_INVALID_ARGUMENT,
+                "an operation is consumed once");
+        consumed(static_cast<std::size_t>(found - pending_.begin()), status == TM_OK);
+      } else {
+        require(status != TM_OK, "what is waited for is known");
+      }
+    }
+  }
+}
+
+void Calls::objects(Input& in) {
+  const std::size_t i = in.below(objects_.size());
+  const auto is_whole = [](const Object& object) {
+    const auto* const bytes = static_cast<const unsigned char*>(object.pointer);
+    return std::all_of(bytes, bytes + object.bytes,
+                       [&](unsigned char byte) { return byte == object.value; });
+  };
+  const std::uint8_t kind = in.byte();
+  if (kind < 120 && objects_.size() < kMostObjects) {
+    Object made;
+    std::uint64_t usable = kUntouched;
+    made.pointer = &made;
+    made.bytes = in.length();
+    const tm_status status =
+        check(tm_malloc((in.byte() == 255 ? nullptr : heaps_), place(in), made.bytes,
+                        in.byte() == 255 ? nullptr : &made.pointer));
+    require((status == TM_OK) == (made.pointer != &made), "an object, or none");
+    if (status != TM_OK) {
+      return;
+    }
+    require(reinterpret_cast<std::uintptr_t>(made.pointer) % 16 == 0, "objects are aligned");
+    require(tm_usable_size(heaps_, made.pointer, &usable) == TM_OK && usable >= made.bytes,
+            "an object is as large as it was to be");
+    made.bytes =
+        std::min<std::uint64_t>(made.bytes, 1 << 20);  // Of a large one, not all is touched.
+    made.value = in.byte();
+    std::memset(made.pointer, made.value, made.bytes);
+    objects_.push_back(made);
+  } else if (kind < 220 && !objects_.empty()) {
+    require(is_whole(objects_[i]), "objects keep their bytes");
+    require(check(tm_free_ptr(heaps_, objects_[i].pointer)) == TM_OK, "an object is freed");
+    require(tm_free_ptr(heaps_, objects_[i].pointer) == TM_INVALID_ARGUMENT, "and only once");
+    objects_.erase(objects_.begin() + static_cast<std::ptrdiff_t>(i));
+  } else {
+    std::uint64_t usable = kUntouched;
+    void* const wild = reinterpret_cast<void*>(
+        in.byte() % 2 == 0 || objects_.empty()
+            ? in.word()
+            : reinterpret_cast<std::uintptr_t>(objects_[i].pointer) + 8 + in.byte());
+    const bool ours = std::any_of(objects_.begin(), objects_.end(),
+                                  [&](const Object& each) { return each.pointer == wild; });
+    require(ours || wild == nullptr || check(tm_free_ptr(heaps_, wild)) == TM_INVALID_ARGUMENT,
+            "what is no object is not freed");
+    require(ours || check(tm_usable_size(heaps_, wild, &usable)) == TM_INVALID_ARGUMENT,
+            "nor has it a size");
+  }
+}
+
+void Calls::budget(Input& in) {
+  const std::uint8_t kind = in.byte();
+  const tm_place dram{TM_DRAM, 0};
+  if (kind < 128) {
+    // Enough for what the input may hold at once.
+    (void)check(tm_set_budget(context_, dram, (std::uint64_t{6} << 20) + (kind << 14),
+                              holds_nothing() ? kSecond : 0));
+  } else if (kind < 192) {
+    (void)check(tm_set_budget(context_, {TM_BLOCK, 0}, std::uint64_t{kind} << 19, kSecond));
+  } else {
+    const tm_place where = place(in);
+    const std::uint64_t bytes = in.length();
+    if (where.kind != TM_DRAM && where.kind != TM_BLOCK) {
+      require(check(tm_set_budget(context(in), where, bytes, 0)) != TM_OK, "no budget of no tier");
+    } else if (bytes < 4096) {
+      require(check(tm_set_budget(context(in), where, bytes, 0)) != TM_OK || where.kind == TM_BLOCK,
+              "no budget of nothing");
+    }
+  }
+}
+
+void Calls::ask(Input& in) {
+  tm_context* const from = context(in);
+  Sized<tm_counters> counters(in, tm_counters{});
+  require(check(tm_stats(from, counters.get())) == TM_OK || !counters.changed(),
+          "counters, or none");
+  Sized<tm_capabilities> caps(in, tm_capabilities{});
+  require(check(tm_caps(from, caps.get())) == TM_OK || !caps.changed(), "capabilities, or none");
+  std::uint64_t ordinal = kUntouched;
+  const tm_status status =
+      check(tm_tick(from, in.byte() % 3u, in.byte() == 255 ? nullptr : &ordinal));
+  require(status == TM_OK || ordinal == kUntouched, "an ordinal, or none");
+  require(tm_status_name(static_cast<tm_status>(in.word())) != nullptr, "every number has a name");
+  require(tm_version() == TM_VERSION, "the version is that of the header");
+}
+
+void Calls::contexts(Input& in) {
+  const std::string specs[] = {"dram=lots",
+                               "colour=red",
+                               "dram=18446744073709551615; nvme=off",
+                               "numa=1:1G",
+                               "dram=8M; nvme=/nonexistent:1M",
+                               "gpu=7:1G; gpu_driver=/nonexistent; nvme=off"};
+  // A good one now and then: each costs as much as a thousand other calls.
+  const std::string& spec = in.byte() == 1 ? spec_ : specs[in.below(std::size(specs))];
+  tm_context_options given{};
+  given.flags = in.byte() % 4 == 3 ? 1 : 0;
+  given.toml = in.byte() % 4 == 3 ? "/nonexistent.toml" : nullptr;
+  Sized<tm_context_options> options(in, given);
+  tm_context* made = nullptr;
+  const std::uint8_t kind = in.byte();
+  const tm_status status = check(tm_context_create(
+      spec.c_str(), kind % 2 == 0 ? options.get() : nullptr, kind == 255 ? nullptr : &made));
+  require((status == TM_OK) == (made != nullptr), "a context, or none");
+  require(made == nullptr || check(tm_context_destroy(made, 0, -1)) == TM_OK, "and it ends");
+  require(check(tm_context_destroy(nullptr, kind, 0)) != TM_OK, "no end of no context");
+  require(check(tm_context_destroy(context_, 2 + kind, 0)) != TM_OK, "no end by unknown flags");
+  if (!views_.empty()) {
+    require(check(tm_context_destroy(context_, 0, 0)) == TM_BUSY, "no end while views are held");
+  }
+}
+
+// Nothing is in use once everything was given back, whatever came before.
+void Calls::give_all_back() {
+  while (!pending_.empty()) {
+    (void)tm_op_cancel(context_, pending_.back().op);
+    for (std::size_t i = views_.size(); i-- > 0;) {  // What it waits for may be a view of ours.
+      require(tm_release(context_, &views_[i].record, 1, {}) == TM_OK, "a view is released");
+      views_.pop_back();
+    }
+    const tm_status status = tm_op_wait(context_, &pending_.back().op, 1, -1);
+    consumed(pending_.size() - 1, check(status) == TM_OK);
+  }
+  for (const View& held : views_) {
+    require(tm_release(context_, &held.record, 1, {}) == TM_OK, "a view is released");
+  }
+  for (const Object& object : objects_) {
+    require(tm_free_ptr(heaps_, object.pointer) == TM_OK, "an object is freed");
+  }
+  for (const Buffer& buffer : buffers_) {
+    require(tm_free(context_, buffer.handle) == TM_OK, "a buffer is freed");
+  }
+  require(tm_set_budget(context_, {TM_DRAM, 0}, std::uint64_t{8} << 20, -1) == TM_OK, "a budget");
+  require(tm_set_budget(context_, {TM_BLOCK, 0}, std::uint64_t{64} << 20, -1) == TM_OK, "a budget");
+  // The mover ends what was freed in its own time.
+  tm_counters counters{};
+  for (unsigned looks = 0; looks == 0 || counters.buffers != 0; ++looks) {
+    require(looks < 10'000, "all buffers end");
+    ::usleep(looks == 0 ? 0 : 1000);
+    counters.size = sizeof(counters);
+    require(tm_stats(context_, &counters) == TM_OK, "there are counters");
+  }
+  require(counters.dram_pinned == 0, "nothing is pinned");
+  tm_counters of_heaps{};
+  of_heaps.size = sizeof(of_heaps);
+  require(tm_stats(heaps_, &of_heaps) == TM_OK && of_heaps.placed_used == 0, "no object is left");
+  require(counters.checksum_errors == 0 && counters.io_errors == 0, "no error of a device");
+}
+
+}  // namespace tiermem::fuzz

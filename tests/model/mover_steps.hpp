@@ -1,0 +1,267 @@
+// What the mover of the model does to one extent, step by step as in src/mover. What only it
+// changes it knows without a step; what callers change it reads as the real one does.
+#pragma once
+
+#include "model/world.hpp"
+
+namespace tiermem::model {
+
+class MoverSteps {
+ public:
+  MoverSteps(World& world, Turn& turn, Flaw flaw) : world_(world), turn_(turn), flaw_(flaw) {}
+
+  /// Mover::decide, of what waits for pins: tries, asks to be told of released pins, tries once
+  /// more, and sleeps.
+  template <typename Try>
+  void until(Try&& attempt) {
+    if (attempt()) {
+      return;
+    }
+    turn_.step([&] { world_.pins_wanted = 1; });
+    bool done = flaw_ != Flaw::no_second_look && attempt();
+    while (!done) {
+      turn_.wait([&] { return world_.woken != 0; }, [&] { world_.woken = 0; });
+      done = attempt();
+    }
+    turn_.step([&] { world_.pins_wanted = 0; });
+  }
+
+  // ---- evict.cpp -------------------------------------------------------------------------------
+
+  /// leave and finish_evict. `drop`: nobody wants the bytes any more.
+  bool leave(unsigned space, bool even_dirty, bool drop = false) {
+    if (!enter_outgoing(space, even_dirty, drop)) {
+      return false;
+    }
+    finish_evict(space);
+    return true;
+  }
+
+  bool enter_outgoing(unsigned space, bool even_dirty, bool drop = false) {
+    auto& word = world_.words[space];
+    const auto entered = [&](bool yes) {
+      world_.newest = yes && drop && !world_.readable(1 - space) ? kLost : world_.newest;
+      return yes;
+    };
+    if (flaw_ == Flaw::leave_without_looking) {
+      const bool may = turn_.op([&] {
+        const ExtentBits bits = word.load();
+        return (bits.readable() || bits.phase() == Phase::vacant) && !bits.pinned() &&
+               (!bits.dirty() || even_dirty);
+      }) != 0;
+      return may && turn_.op([&] {
+        word.set_phase(Phase::outgoing);
+        return entered(true);
+      }) != 0;
+    }
+    return turn_.op([&] {
+      return entered(word.try_outgoing(even_dirty || flaw_ == Flaw::leave_even_dirty));
+    }) != 0;
+  }
+
+  void finish_evict(unsigned space) {
+    turn_.step([&] { world_.frame[space] = kNothing; });
+    turn_.op([&] { world_.words[space].clear_dirty(); });
+    set_phase(space, Phase::none);
+    settle();
+  }
+
+  /// The last copy of several becomes exclusive; without any, and without a slot, it is zero again.
+  void settle() {
+    const bool host = readable(kHost), device = readable(kDevice);
+    const unsigned only = host ? kHost : kDevice;
+    if (host != device && phase(only) == Phase::shared) {
+      set_phase(only, Phase::exclusive);
+    } else if (!host && !device && phase(kHost) == Phase::none &&
+               turn_.know([&] { return world_.slot == kNothing; }) != 0) {
+      set_phase(kHost, Phase::zero);
+    }
+  }
+
+  /// start_evict: written down first where it is the only copy.
+  void evict(unsigned space) {
+    const bool dirty = turn_.op([&] { return world_.words[space].load().dirty(); }) != 0;
+    const bool elsewhere = readable(1 - space);
+    if (!dirty || elsewhere || demote(space)) {
+      (void)leave(space, elsewhere);
+    }
+  }
+
+  // ---- demote.cpp ------------------------------------------------------------------------------
+
+  /// start_demote, seal, and written.
+  bool demote(unsigned space) {
+    auto& word = world_.words[space];
+    const bool may = turn_.op([&] {
+      const ExtentBits bits = flaw_ == Flaw::no_booking ? word.load() : word.book();
+      return bits.readable() && bits.writers() == 0;
+    }) != 0;
+    if (!may) {
+      return false;
+    }
+    const std::uint32_t epoch = turn_.op([&] { return word.load().epoch(); });
+    turn_.step([&] {
+      world_.copying = world_.frame[space];
+      world_.demoting = 1;
+      world_.slot = kStale;
+    });
+    const std::uint32_t then =
+        flaw_ == Flaw::epoch_read_late ? turn_.op([&] { return word.load().epoch(); }) : epoch;
+    const bool clean = turn_.op([&] {
+      const bool published = word.publish_clean(then);
+      world_.slot = published ? world_.copying : world_.slot;
+      world_.demoting = 0;
+      return published;
+    }) != 0;
+    if (clean && readable(1 - space)) {
+      turn_.op([&] { world_.words[1 - space].clear_dirty(); });
+    }
+    return clean;
+  }
+
+  // ---- promote.cpp -----------------------------------------------------------------------------
+
+  /// arm_acquire and start_promote, up to `incoming`. False: somebody has it now.
+  bool begin_promote(unsigned space) {
+    const auto book = [&] { turn_.op([&] { (void)world_.words[kHost].book(); }); };
+    if (space != kHost && flaw_ != Flaw::late_booking) {
+      book();
+    }
+    const auto host = static_cast<Phase>(
+        turn_.op([&] { return static_cast<unsigned>(world_.words[kHost].load().phase()); }));
+    const bool even_dirty = flaw_ == Flaw::spare_even_dirty;
+    if (host == Phase::incoming || (host == Phase::vacant && !leave(kHost, even_dirty))) {
+      return false;  // Claimed by its next user.
+    }
+    set_phase(space, Phase::incoming);
+    if (flaw_ == Flaw::late_booking) {
+      book();
+    }
+    return true;
+  }
+
+  /// All of it: from the other space if that has a copy, else from the slot, else zeros.
+  void promote(unsigned space) {
+    until([&] { return begin_promote(space); });
+    if (turn_.step([&] { return world_.readable(1 - space); }) != 0) {
+      copy_from(1 - space, space);
+    } else {
+      read(space);
+      land(space, false, Phase::exclusive);
+    }
+  }
+
+  /// From the slot, or zeros.
+  void read(unsigned space) {
+    turn_.step([&] {
+      world_.copying = world_.slot == kNothing ? kZeros : world_.slot;
+      world_.frame[space] = world_.copying;
+    });
+  }
+
+  /// publish, once nothing can be in the way.
+  void land(unsigned space, bool dirty, Phase phase) {
+    turn_.op([&] {
+      auto& word = world_.words[space];
+      dirty ? word.set_dirty() : word.clear_dirty();
+      return 0;
+    });
+    set_phase(space, phase);
+  }
+
+  static constexpr std::uint32_t kWritten = 0xffff;
+
+  /// land: reads the source. The epoch from before, or kWritten: somebody writes.
+  std::uint32_t copy_once(unsigned from) {
+    const std::uint32_t epoch = turn_.op([&] {
+      const ExtentBits bits = world_.words[from].load();
+      return bits.writers() == 0 ? bits.epoch() : kWritten;
+    });
+    if (epoch != kWritten) {
+      turn_.step([&] { world_.copying = world_.frame[from]; });
+    }
+    return epoch;
+  }
+
+  /// Again as long as the source is written meanwhile.
+  void copy_from(unsigned from, unsigned to) {
+    until([&] {
+      const std::uint32_t epoch = copy_once(from);
+      return epoch != kWritten && share(from, epoch);
+    });
+    turn_.step([&] { world_.frame[to] = world_.copying; });
+    const bool dirty = turn_.op([&] { return world_.words[from].load().dirty(); }) != 0;
+    land(to, dirty, Phase::shared);
+  }
+
+  bool share(unsigned space, std::uint32_t epoch) {
+    auto& word = world_.words[space];
+    const std::uint32_t then =
+        flaw_ == Flaw::share_without_epoch ? turn_.op([&] { return word.load().epoch(); }) : epoch;
+    return turn_.op([&] { return word.try_share(then); }) != 0;
+  }
+
+  /// arm_acquire, for a writer: the copies of other spaces go.
+  void take_away(unsigned space) {
+    if (flaw_ == Flaw::copies_stay) {
+      set_phase(kHost, Phase::exclusive);
+      return;
+    }
+    until([&] { return leave(space, true); });
+  }
+
+  // ---- arrivals.cpp ----------------------------------------------------------------------------
+
+  /// take_over: the source goes, if nobody has written it since it was read.
+  bool take_over(unsigned from, std::uint32_t epoch) {
+    const Phase before = phase(from);
+    if (!enter_outgoing(from, true)) {
+      return false;
+    }
+    const bool same = turn_.op([&] { return world_.words[from].load().epoch() == epoch; }) != 0;
+    if (!same && flaw_ != Flaw::take_over_unchecked) {
+      set_phase(from, before);
+      return false;
+    }
+    return true;
+  }
+
+  // ---- The rest --------------------------------------------------------------------------------
+
+  void set_phase(unsigned space, Phase phase) {
+    turn_.op([&] { world_.words[space].set_phase(phase); });
+  }
+
+  /// arm_leave for a free, finish_free, and Buffers::retire.
+  void finish_free() {
+    for (const unsigned space : {kHost, kDevice}) {
+      until([&] {
+        const bool has_frame = readable(space) || phase(space) == Phase::vacant;
+        return !has_frame || leave(space, true, true);
+      });
+    }
+    turn_.step([&] {
+      world_.newest = kZeros;
+      world_.slot = kNothing;
+    });
+    for (const unsigned space : {kHost, kDevice}) {
+      turn_.op([&] { world_.words[space].clear_flags(); });
+      set_phase(space, Phase::none);
+    }
+  }
+
+  bool readable(unsigned space) {
+    return turn_.know([&] { return world_.readable(space); }) != 0;
+  }
+  Phase phase(unsigned space) {
+    return static_cast<Phase>(
+        turn_.know([&] { return static_cast<unsigned>(world_.phase(space)); }));
+  }
+
+ private:
+  World& world_;
+  Turn& turn_;
+  const Flaw flaw_;
+};
+
+}  // namespace tiermem::model
