@@ -11,6 +11,7 @@ if(TARGET tiermem_cli)
 endif()
 
 if(TARGET tiermem_preload)
+  install(FILES bindings/c/tiermem_preload.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
   install(TARGETS tiermem_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 

@@ -25,6 +25,7 @@
 #include "cli/elf_program.hpp"
 #include "cli/json_file.hpp"
 #include "cli/run_child.hpp"
+#include "cli/run_devices.hpp"
 #include "cli/run_report.hpp"
 #include "cli/terminal.hpp"
 #include "os/userfault.hpp"
@@ -47,6 +48,8 @@ struct Arguments {
   std::string tiers;
   std::string dram;
   std::string nvme;
+  std::string gpu;
+  DeviceArguments devices;
   std::string log;
   std::string threshold;
   std::string json;
@@ -71,6 +74,7 @@ std::string spec_of(const Arguments& arguments) {
   };
   add("dram", arguments.dram);
   add("nvme", arguments.nvme);
+  add("gpu", arguments.gpu);
   const std::size_t colon = std::min(arguments.log.find(':'), arguments.log.size());
   add("log", std::string_view(arguments.log).substr(0, colon));
   if (colon < arguments.log.size()) {
@@ -190,6 +194,7 @@ RunSummary summary_of(const RunHost& host, const Config& config, Clock::time_poi
   run.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   run.dram = config.dram.budget;
   run.block = config.block_budget;
+  run.host = tiers_host(config);
   run.totals = host.totals();
   run.processes.resize(kRunRows);
   run.processes.resize(host.processes(run.processes));
@@ -252,6 +257,24 @@ int start(const Arguments& arguments, const Config& config, Variables variables)
   return end_as(*status);
 }
 
+/// Whether host memory can be tiered here. 0: it can; else what tiermem ends with.
+int judge_faults(const Arguments& arguments, const Config& config, Variables& variables) {
+  if (config.userfault == UserfaultUse::off) {
+    return complain(kUsage, "userfault=off: without it nothing is tiered under a program");
+  }
+  const Userfault userfault = Userfault::open(config.userfault);
+  const Status allowed = check_userfault(userfault, config.mechanism,
+                                         arguments.user_mode_ok || arguments.wrap_syscalls);
+  if (!allowed.ok()) {
+    return complain(allowed);
+  }
+  // Where the kernel's faults are served it is not needed, and the program is spared the price.
+  if (arguments.wrap_syscalls && userfault.facts().source == UserfaultSource::user_mode) {
+    variables.emplace_back("TIERMEM_WRAP_SYSCALLS", "1");
+  }
+  return 0;
+}
+
 int run(const Arguments& arguments) {
   if (arguments.program.empty() || arguments.program[0].starts_with('-')) {
     return complain(kUsage, arguments.program.empty()
@@ -284,18 +307,13 @@ int run(const Arguments& arguments) {
   if (program.obstacle != Obstacle::none && (unfound || !arguments.force)) {
     return complain_about(program);
   }
-  if (config->userfault == UserfaultUse::off) {
-    return complain(kUsage, "userfault=off: without it nothing is tiered under a program");
+  const Status devices = add_device_variables(*config, arguments.devices, *variables);
+  if (!devices.ok() && (devices.code() != Code::unavailable || !arguments.force)) {
+    return complain(devices);
   }
-  const Userfault userfault = Userfault::open(config->userfault);
-  const Status allowed = check_userfault(userfault, config->mechanism,
-                                         arguments.user_mode_ok || arguments.wrap_syscalls);
-  if (!allowed.ok()) {
-    return complain(allowed);
-  }
-  // Where the kernel's faults are served it is not needed, and the program is spared the price.
-  if (arguments.wrap_syscalls && userfault.facts().source == UserfaultSource::user_mode) {
-    variables->emplace_back("TIERMEM_WRAP_SYSCALLS", "1");
+  if (const int refused = tiers_host(*config) ? judge_faults(arguments, *config, *variables) : 0;
+      refused != 0) {
+    return refused;
   }
   const auto library = find_preload();
   if (!library.ok()) {
@@ -315,6 +333,12 @@ void add_run(CLI::App& program, const std::vector<std::string>& after_dashes, in
   command->add_option("--dram", arguments->dram,
                       "DRAM of all its processes together, as 4G or 50%");
   command->add_option("--nvme", arguments->nvme, "Block tier, as /data:100G,/more:100G");
+  command->add_option("--gpu", arguments->gpu,
+                      "GPUs whose memory is tiered, as 0 or 0:40G; without --dram nothing else is");
+  command->add_option("--gpu-dram", arguments->devices.dram,
+                      "DRAM that a process's paused device memory may take, as 32G or 50% (50%)");
+  command->add_option("--gpu-threshold", arguments->devices.threshold,
+                      "Allocations of device memory from this size on are tiered (2M)");
   command->add_option("--tiers", arguments->tiers,
                       "Tiers and options in one, as \"dram=4G; nvme=/data:100G\"");
   command->add_option("--threshold", arguments->threshold,

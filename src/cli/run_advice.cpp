@@ -40,6 +40,9 @@ double waited_part(const RunSummary& run) {
 
 std::vector<std::string> advice(const RunSummary& run) {
   const RunCounters& total = run.totals.counters;
+  if (!run.host) {
+    return {"only the memory of GPUs was to be tiered, and of that nothing is counted here"};
+  }
   if (run.totals.joined == 0) {
     return {
         "nothing was tiered: no process took more than 32 MiB through "

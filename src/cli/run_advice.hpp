@@ -14,6 +14,7 @@ struct RunSummary {
   double seconds = 0;
   std::uint64_t dram = 0;   ///< Budget of all processes together.
   std::uint64_t block = 0;  ///< Cap of the block tier; 0: there is none.
+  bool host = true;         ///< The processes' own memory was to be tiered, not that of GPUs alone.
   RunTotals totals;
   std::vector<RunProcess> processes;
 };

@@ -23,6 +23,13 @@ constexpr std::chrono::microseconds kNap{20};
 // What the program's streams do ends when it ends: who waits for it waits as for a view.
 constexpr std::chrono::microseconds kLongNap{100};
 
+// In a thread of ours: by default a capture of the program's that is global forbids every thread to
+// ask for events, and whoever does so breaks it.
+void leave_captures_alone(const CudaDriver& driver) {
+  int mode = cuda::kCaptureRelaxed;
+  (void)driver.cuThreadExchangeStreamCaptureMode(&mode);
+}
+
 void finish(Ending& end, Status status) {
   end.status = std::move(status);
   end.ended(end);
@@ -157,6 +164,7 @@ void CudaLane::call_later(std::function<Status()> body) {
 
 Status CudaLane::here(const std::function<Status()>& body) {
   const CurrentContext ours(driver_, context_);
+  leave_captures_alone(driver_);
   return body();
 }
 
@@ -450,6 +458,7 @@ bool CudaLane::watch_channel(Channel& channel) {
 }
 
 Status CudaLane::begin() {
+  leave_captures_alone(driver_);
   Status status = check(driver_.cuDevicePrimaryCtxRetain(&context_, device_), "its context");
   retained_ = status.ok();
   if (status.ok()) {

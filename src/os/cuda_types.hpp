@@ -31,6 +31,7 @@ inline constexpr Result kNoDevice = 100;
 inline constexpr Result kInvalidDevice = 101;
 inline constexpr Result kInvalidContext = 201;
 inline constexpr Result kEccUncorrectable = 214;
+inline constexpr Result kPeerAccessUnsupported = 217;
 inline constexpr Result kInvalidHandle = 400;
 inline constexpr Result kNotFound = 500;
 inline constexpr Result kNotReady = 600;
@@ -68,12 +69,17 @@ inline constexpr int kAllocationPinned = 1;
 inline constexpr int kLocationDevice = 1;
 inline constexpr int kAccessReadWrite = 3;
 inline constexpr int kGranularityMinimum = 0;
+inline constexpr int kCaptureRelaxed = 2;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kHostRegisterPortable = 1;
 /// The stream that NULL names, under a name of its own.
 inline Stream legacy_stream() {
   return reinterpret_cast<Stream>(std::uintptr_t{1});
+}
+/// The calling thread's default stream, under the name that it has in every thread.
+inline Stream per_thread_stream() {
+  return reinterpret_cast<Stream>(std::uintptr_t{2});
 }
 /// Of whichever context is current: NULL, 1 (legacy), and 2 (the calling thread's).
 inline bool is_default(Stream stream) {
@@ -159,6 +165,7 @@ struct Uuid {
   X(true, 3020, cuStreamWaitEvent, (cuda::Stream stream, cuda::Event event, unsigned flags))       \
   X(true, 9020, cuStreamGetCtx, (cuda::Stream stream, cuda::Context * context))                    \
   X(true, 10000, cuStreamIsCapturing, (cuda::Stream stream, int* status))                          \
+  X(true, 10010, cuThreadExchangeStreamCaptureMode, (int* mode))                                   \
   X(true, 2000, cuEventCreate, (cuda::Event * event, unsigned flags))                              \
   X(true, 4000, cuEventDestroy, (cuda::Event event))                                               \
   X(true, 2000, cuEventRecord, (cuda::Event event, cuda::Stream stream))                           \

@@ -15,6 +15,7 @@
 #include "base/kept_descriptors.hpp"
 #include "base/log.hpp"
 #include "os/host_memory.hpp"
+#include "preload/device_tiering.hpp"
 #include "preload/libc_callers.hpp"
 #include "preload/region.hpp"
 #include "preload/share.hpp"
@@ -92,6 +93,7 @@ void after_fork_of_program_in_parent() {
 }
 
 void after_fork_of_program_in_child() {
+  follow_fork_with_devices();
   renew_regions_lock();
   rejoin_run_in_child();
 }

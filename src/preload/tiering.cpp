@@ -26,19 +26,6 @@ constinit std::atomic<Context*> g_context{nullptr};
 constinit std::atomic<std::size_t> g_plain{0};
 constinit std::atomic<std::size_t> g_large_extent{kSmallExtent};  // Written before the stage is on.
 
-void read_size(const char* name, std::size_t& value) {
-  const char* const text = ::secure_getenv(name);
-  if (text == nullptr || *text == '\0') {
-    return;
-  }
-  if (const auto size = parse_size(text); size.ok() && *size >= 4096) {
-    value = *size;
-  } else {
-    log_error("{}='{}' is no size of at least 4096 bytes; {} is used", name, text,
-              format_size(value));
-  }
-}
-
 Settings read_settings() {
   Settings settings;
   read_size("TIERMEM_START", settings.start);
@@ -83,6 +70,19 @@ bool start() {
 }
 
 }  // namespace
+
+void read_size(const char* name, std::size_t& value) {
+  const char* const text = ::secure_getenv(name);
+  if (text == nullptr || *text == '\0') {
+    return;
+  }
+  if (const auto size = parse_size(text); size.ok() && *size >= 4096) {
+    value = *size;
+  } else {
+    log_error("{}='{}' is no size of at least 4096 bytes; {} is used", name, text,
+              format_size(value));
+  }
+}
 
 const Settings& settings() {
   static const Settings read = [] {

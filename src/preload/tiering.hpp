@@ -21,6 +21,8 @@ struct Settings {
   std::size_t mapping = std::size_t{256} << 10;  ///< Least mmap that is tiered.
 };
 const Settings& settings();
+/// A size in the environment; what is none is told of, and `value` stays.
+void read_size(const char* name, std::size_t& value);
 
 inline constexpr std::size_t kSmallExtent = std::size_t{64} << 10;  ///< Touched at random.
 /// Extents of medium and large blocks and of large mappings: TIERMEM_EXTENT, but not more than a

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "os/cuda_types.hpp"
+#include "preload/cuda_calls.hpp"
 
 #if __has_include(<cuda.h>) && __has_include(<cudaTypedefs.h>)
 #include <cuda.h>
@@ -38,6 +39,17 @@ struct SameParameters<cuda::Result (*)(Ours...), CUresult (*)(Theirs...)>
 TIERMEM_CUDA_CALLS(TIERMEM_CHECK_CALL)
 #undef TIERMEM_CHECK_CALL
 
+// The preload library's, whose list is in the words of that namespace.
+using namespace cuda;  // NOLINT
+using cuda::Context;
+using cuda::Result;
+using cuda::Stream;
+#define TIERMEM_CHECK_CALL(abi_name, name, since, flags, parameters)             \
+  static_assert(SameCall<Result(*) parameters, PFN_##name##_v##since>(), #name); \
+  static_assert(SameParameters<Result(*) parameters, PFN_##name##_v##since>(), #name);
+TIERMEM_CUDA_REPLACED(TIERMEM_CHECK_CALL)
+#undef TIERMEM_CHECK_CALL
+
 static_assert(kSameShape<cuda::AllocationProperties, CUmemAllocationProp>);
 static_assert(offsetof(cuda::AllocationProperties, location) ==
               offsetof(CUmemAllocationProp, location));
@@ -59,6 +71,7 @@ static_assert(cuda::kSuccess == CUDA_SUCCESS && cuda::kInvalidValue == CUDA_ERRO
               cuda::kInvalidDevice == CUDA_ERROR_INVALID_DEVICE &&
               cuda::kInvalidContext == CUDA_ERROR_INVALID_CONTEXT &&
               cuda::kEccUncorrectable == CUDA_ERROR_ECC_UNCORRECTABLE &&
+              cuda::kPeerAccessUnsupported == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED &&
               cuda::kInvalidHandle == CUDA_ERROR_INVALID_HANDLE &&
               cuda::kNotFound == CUDA_ERROR_NOT_FOUND && cuda::kNotReady == CUDA_ERROR_NOT_READY &&
               cuda::kIllegalAddress == CUDA_ERROR_ILLEGAL_ADDRESS &&
@@ -88,12 +101,14 @@ static_assert(cuda::kAllocationPinned == CU_MEM_ALLOCATION_TYPE_PINNED &&
               cuda::kLocationDevice == CU_MEM_LOCATION_TYPE_DEVICE &&
               cuda::kAccessReadWrite == CU_MEM_ACCESS_FLAGS_PROT_READWRITE &&
               cuda::kGranularityMinimum == CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
+              cuda::kCaptureRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED &&
               cuda::kStreamNonBlocking == CU_STREAM_NON_BLOCKING &&
               cuda::kEventDisableTiming == CU_EVENT_DISABLE_TIMING &&
               cuda::kHostRegisterPortable == CU_MEMHOSTREGISTER_PORTABLE);
 
 TEST(CudaHeader, our_declarations_are_those_of_the_toolkit) {
   EXPECT_EQ(cuda::legacy_stream(), reinterpret_cast<cuda::Stream>(CU_STREAM_LEGACY));
+  EXPECT_EQ(cuda::per_thread_stream(), reinterpret_cast<cuda::Stream>(CU_STREAM_PER_THREAD));
 }
 
 }  // namespace

@@ -100,6 +100,31 @@ TEST_F(FakeCaptures, a_global_capture_forbids_waiting_to_all_and_a_relaxed_one_t
   EXPECT_EQ(cu.cuStreamEndCapture(own, &graph), 901);
 }
 
+TEST_F(FakeCaptures, a_thread_may_keep_out_of_captures) {
+  const cuda::Stream own = stream();
+  const cuda::Event mark = event();
+  const auto query_with = [&](int wanted) {
+    (void)cu.cuCtxSetCurrent(context);
+    int mode = wanted;
+    EXPECT_EQ(cu.cuThreadExchangeStreamCaptureMode(&mode), kSuccess);
+    const cuda::Result result = cu.cuEventQuery(mark);
+    EXPECT_EQ(cu.cuThreadExchangeStreamCaptureMode(&mode), kSuccess);
+    EXPECT_EQ(mode, wanted);
+    return result;
+  };
+  Graph graph = nullptr;
+  ASSERT_EQ(cu.cuStreamBeginCapture_v2(own, 0), kSuccess);
+  EXPECT_EQ(elsewhere([&] { return query_with(1); }), kSuccess);
+  EXPECT_EQ(elsewhere([&] { return query_with(2); }), kSuccess);
+  EXPECT_EQ(query_with(2), kSuccess);
+  EXPECT_EQ(cu.cuStreamEndCapture(own, &graph), kSuccess);
+  ASSERT_EQ(cu.cuStreamBeginCapture_v2(own, 0), kSuccess);
+  EXPECT_EQ(query_with(1), cuda::kCaptureUnsupported) << "the thread's own";
+  EXPECT_EQ(cu.cuStreamEndCapture(own, &graph), 901);
+  int none = 3;
+  EXPECT_EQ(cu.cuThreadExchangeStreamCaptureMode(&none), cuda::kInvalidValue);
+}
+
 TEST_F(FakeCaptures, a_capture_ends_in_its_thread_and_the_legacy_stream_breaks_it) {
   const cuda::DevicePointer at = mapped();
   const cuda::Stream own = stream(0);

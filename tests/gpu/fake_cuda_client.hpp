@@ -17,6 +17,7 @@
 #include "os/cuda_types.hpp"
 #include "support/fake_cuda/control.hpp"
 #include "support/fake_cuda/entry_points.hpp"
+#include "support/gate.hpp"
 
 namespace tiermem::test {
 
@@ -51,22 +52,6 @@ struct Table {
   }
 };
 }  // namespace client
-
-/// A host function that lets a stream go on when it is told to.
-class Gate {
- public:
-  static void wait(void* gate) { static_cast<Gate*>(gate)->opened_.wait(); }
-  void open() {
-    if (!std::exchange(told_, true)) {
-      open_.set_value();
-    }
-  }
-
- private:
-  std::promise<void> open_;
-  std::shared_future<void> opened_ = open_.get_future().share();
-  bool told_ = false;
-};
 
 class FakeDriver : public testing::Test {
  protected:

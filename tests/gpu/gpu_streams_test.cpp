@@ -192,6 +192,25 @@ TEST_F(GpuStreams, a_captured_stream_is_refused_and_its_capture_whole) {
   EXPECT_TRUE(view.release_after(work.order()).ok());
 }
 
+TEST_F(GpuStreams, a_capture_is_whole_whatever_the_context_moves_meanwhile) {
+  open();
+  const Program program;
+  Work work(program);
+  const Buffer& buffer = add(kChunk);
+  for (const int mode : {0, 1, 2}) {
+    const std::uint64_t value = 7 + static_cast<std::uint64_t>(mode);
+    ASSERT_EQ(cu().cuStreamBeginCapture_v2(work.stream(), mode), cuda::kSuccess);
+    ASSERT_TRUE(buffer.write(0, &value, sizeof(value)).ok());
+    EXPECT_TRUE(buffer.acquire_on(kGpu, kWrite).ok());  // There, as the only copy, and back.
+    std::uint64_t read = 0;
+    ASSERT_TRUE(buffer.read(0, &read, sizeof(read)).ok());
+    EXPECT_EQ(read, value);
+    Graph graph = nullptr;
+    EXPECT_EQ(cu().cuStreamEndCapture(work.stream(), &graph), cuda::kSuccess) << mode;
+    (void)cu().cuGraphDestroy(graph);
+  }
+}
+
 TEST_F(GpuStreams, a_view_that_goes_during_a_capture_stays_held) {
   open();
   const Program program;

@@ -85,6 +85,9 @@ cuda::Result Call::end(cuda::Result result) const {
 }
 
 cuda::Result Call::find(cuda::Stream handle, StreamPointer& stream) const {
+  if (handle == cuda::per_thread_stream()) {
+    handle = world.own_stream(*context);
+  }
   if (handle == nullptr || handle == cuda::legacy_stream()) {
     stream = context->legacy;
     return cuda::kSuccess;

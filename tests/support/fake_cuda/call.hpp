@@ -40,7 +40,8 @@ class Call {
   /// What the body's result is, once the context is asked whether it still stands.
   cuda::Result end(cuda::Result result) const;
 
-  /// NULL and legacy_stream() are the current context's legacy stream.
+  /// NULL and legacy_stream() are the current context's legacy stream, per_thread_stream() is the
+  /// calling thread's of that context.
   cuda::Result find(cuda::Stream handle, StreamPointer& stream) const;
   cuda::Result find(cuda::Event handle, EventState*& event) const;
 
@@ -71,6 +72,7 @@ struct ContextStack {
   static constexpr int kMost = 16;
   cuda::Context contexts[kMost] = {};
   int depth = 0;
+  int capture_mode = 0;   // Of cuThreadExchangeStreamCaptureMode: global.
   std::uint64_t age = 0;  // World::age: what was current before a reset() is not.
 
   cuda::Context top() const { return depth == 0 ? nullptr : contexts[depth - 1]; }

@@ -1,6 +1,8 @@
 // The rules of capture, and its calls.
 #include "support/fake_cuda/capture.hpp"
 
+#include <utility>
+
 #include "support/fake_cuda/call.hpp"
 #include "support/fake_cuda/entry_points.hpp"
 
@@ -18,11 +20,12 @@ bool beside(const StreamState& legacy, const StreamState& other) {
 
 cuda::Result refuse_in_capture(World& world) {
   cuda::Result result = cuda::kSuccess;
+  const int mine = context_stack().capture_mode;
   for (const auto& [handle, stream] : world.streams) {
     Capture& capture = stream->capture;
     const bool here = capture.thread == std::this_thread::get_id();
-    if (capture.status != Capture::Status::none &&
-        (capture.mode == global || (capture.mode == thread_local_mode && here))) {
+    const bool counts = here ? capture.mode != relaxed : capture.mode == global && mine == global;
+    if (capture.status != Capture::Status::none && mine != relaxed && counts) {
       capture.status = Capture::Status::invalidated;
       result = cuda::kCaptureUnsupported;
     }
@@ -110,6 +113,16 @@ Result cuStreamEndCapture(Stream handle, test::Graph* graph) {
     }
     *graph = here.world.new_handle<test::Graph>();
     here.world.graphs.insert(reinterpret_cast<std::uintptr_t>(*graph));
+    return kSuccess;
+  });
+}
+
+Result cuThreadExchangeStreamCaptureMode(int* mode) {
+  return test::call("cuThreadExchangeStreamCaptureMode", Needs::driver, [&](Call&) -> Result {
+    if (mode == nullptr || *mode < 0 || *mode > test::relaxed) {
+      return kInvalidValue;
+    }
+    std::swap(*mode, test::context_stack().capture_mode);
     return kSuccess;
   });
 }

@@ -1,4 +1,4 @@
-// The calls on contexts: the primary one of each device, and which is current in a thread.
+// The calls on contexts: the primary one of each device, others, and which is current in a thread.
 #include "support/fake_cuda/call.hpp"
 #include "support/fake_cuda/capture.hpp"
 #include "support/fake_cuda/entry_points.hpp"
@@ -132,6 +132,56 @@ Result cuCtxPopCurrent_v2(Context* context) {
       *context = top;
     }
     return kSuccess;
+  });
+}
+
+Result cuCtxCreate_v2(Context* context, unsigned, Device device) {
+  return test::call("cuCtxCreate", Needs::driver, [&](Call& here) -> Result {
+    ContextStack& stack = test::context_stack();
+    if (context == nullptr || stack.depth == ContextStack::kMost) {
+      return kInvalidValue;
+    }
+    if (!here.world.has_device(device)) {
+      return kInvalidDevice;
+    }
+    *context = here.world.make_context(device).handle;
+    stack.contexts[stack.depth++] = *context;
+    return kSuccess;
+  });
+}
+
+Result cuCtxDestroy_v2(Context handle) {
+  return test::call("cuCtxDestroy", Needs::driver, [&](Call& here) -> Result {
+    const Result can = handle == nullptr ? kInvalidContext : usable(here, handle);
+    if (can != kSuccess) {
+      return can;
+    }
+    ContextState& context = *here.world.contexts.at(handle);
+    if (here.world.device(context.device).primary == &context) {
+      return kInvalidContext;  // That one is released.
+    }
+    test::await_all(here.world, here.lock, &context);
+    here.world.destroy_context(context);
+    ContextStack& stack = test::context_stack();
+    stack.depth -= stack.top() == handle ? 1 : 0;
+    return kSuccess;
+  });
+}
+
+Result cuDeviceCanAccessPeer(int* can, Device device, Device peer) {
+  return test::call("cuDeviceCanAccessPeer", Needs::driver, [&](Call& here) -> Result {
+    if (can == nullptr || !here.world.has_device(device) || !here.world.has_device(peer)) {
+      return can == nullptr ? kInvalidValue : kInvalidDevice;
+    }
+    *can = device != peer ? 1 : 0;
+    return kSuccess;
+  });
+}
+
+Result cuCtxEnablePeerAccess(Context peer, unsigned flags) {
+  return test::call("cuCtxEnablePeerAccess", Needs::context, [&](Call& here) -> Result {
+    const Result can = peer == nullptr ? kInvalidContext : usable(here, peer);
+    return can == kSuccess && flags != 0 ? kInvalidValue : can;
   });
 }
 

@@ -4,8 +4,9 @@
 // environment variable TIERMEM_FAKE_CUDA, words joined with ';' (environment.cpp).
 //
 // What it follows is said in docs/decisions/gpu-facts.md and in the driver API's reference. It has
-// no kernels, no managed memory, no graphs that run, no peer access rules, no per-thread default
-// stream, and does not hold the pages that are registered with it.
+// no kernels, no managed memory, no graphs that run, no peer access rules, of the calls for
+// per-thread default streams those on memory only, and does not hold the pages that are registered
+// with it.
 //
 // Threads: any, at any time, except reset(). Names of calls are those without a suffix.
 #pragma once

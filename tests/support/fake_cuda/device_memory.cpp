@@ -189,11 +189,16 @@ cuda::Result DeviceMemory::allocate(int device, std::uint64_t bytes, cuda::Devic
   return cuda::kSuccess;
 }
 
-cuda::Result DeviceMemory::free(cuda::DevicePointer at) {
+bool DeviceMemory::allocated(cuda::DevicePointer at) const {
   const auto found = reservations_.find(at);
-  if (found == reservations_.end() || !found->second.of_one_allocation) {
+  return found != reservations_.end() && found->second.of_one_allocation;
+}
+
+cuda::Result DeviceMemory::free(cuda::DevicePointer at) {
+  if (!allocated(at)) {
     return cuda::kInvalidValue;
   }
+  const auto found = reservations_.find(at);
   ::munmap(reinterpret_cast<void*>(at), found->second.bytes);
   reservations_.erase(found);
   mappings_.erase(at);

@@ -80,6 +80,8 @@ class DeviceMemory {
   /// cuMemAlloc: reservation, memory and mapping in one, of any size.
   cuda::Result allocate(int device, std::uint64_t bytes, cuda::DevicePointer& at);
   cuda::Result free(cuda::DevicePointer at);
+  /// Such memory begins here.
+  bool allocated(cuda::DevicePointer at) const;
 
   /// The address is a device's, mapped or not.
   bool owns(cuda::DevicePointer at) const;

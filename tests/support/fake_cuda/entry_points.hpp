@@ -50,17 +50,30 @@ using Graph = void*;
   X(4000, cuCtxGetCurrent, cuCtxGetCurrent, (Context * context))                                  \
   X(4000, cuCtxPushCurrent, cuCtxPushCurrent_v2, (Context context))                               \
   X(4000, cuCtxPopCurrent, cuCtxPopCurrent_v2, (Context * context))                               \
+  X(3020, cuCtxCreate, cuCtxCreate_v2, (Context * context, unsigned flags, Device device))        \
+  X(4000, cuCtxDestroy, cuCtxDestroy_v2, (Context context))                                       \
+  X(4000, cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, (int* can, Device device, Device peer))   \
+  X(4000, cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, (Context peer, unsigned flags))           \
   X(2000, cuCtxGetDevice, cuCtxGetDevice, (Device * device))                                      \
   X(2000, cuCtxSynchronize, cuCtxSynchronize, ())
 
 #define TIERMEM_FAKE_CUDA_MEMORY_CALLS(X)                                                         \
   X(3020, cuMemGetInfo, cuMemGetInfo_v2, (std::size_t * free, std::size_t * total))               \
   X(3020, cuMemAlloc, cuMemAlloc_v2, (DevicePointer * at, std::size_t bytes))                     \
+  X(3020, cuMemAllocPitch, cuMemAllocPitch_v2,                                                    \
+    (DevicePointer * at, std::size_t * pitch, std::size_t width, std::size_t height,              \
+     unsigned element))                                                                           \
   X(3020, cuMemFree, cuMemFree_v2, (DevicePointer at))                                            \
+  X(11020, cuMemAllocAsync, cuMemAllocAsync,                                                      \
+    (DevicePointer * at, std::size_t bytes, Stream stream))                                       \
+  X(11020, cuMemFreeAsync, cuMemFreeAsync, (DevicePointer at, Stream stream))                     \
   X(3020, cuMemGetAddressRange, cuMemGetAddressRange_v2,                                          \
     (DevicePointer * base, std::size_t * bytes, DevicePointer at))                                \
   X(4000, cuPointerGetAttribute, cuPointerGetAttribute,                                           \
     (void* value, int attribute, DevicePointer at))                                               \
+  X(7000, cuPointerGetAttributes, cuPointerGetAttributes,                                         \
+    (unsigned count, int* attributes, void** values, DevicePointer at))                           \
+  X(4010, cuIpcGetMemHandle, cuIpcGetMemHandle, (void* handle, DevicePointer at))                 \
   X(10020, cuMemGetAllocationGranularity, cuMemGetAllocationGranularity,                          \
     (std::size_t * bytes, const AllocationProperties* properties, int option))                    \
   X(10020, cuMemAddressReserve, cuMemAddressReserve,                                              \
@@ -121,6 +134,7 @@ using Graph = void*;
   X(10000, cuStreamEndCapture, cuStreamEndCapture, (Stream stream, tiermem::test::Graph * graph)) \
   X(9020, cuStreamGetCtx, cuStreamGetCtx, (Stream stream, Context * context))                     \
   X(10000, cuStreamIsCapturing, cuStreamIsCapturing, (Stream stream, int* status))                \
+  X(10010, cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, (int* mode))     \
   X(10000, cuGraphDestroy, cuGraphDestroy, (tiermem::test::Graph graph))                          \
   X(2000, cuEventCreate, cuEventCreate, (Event * event, unsigned flags))                          \
   X(4000, cuEventDestroy, cuEventDestroy_v2, (Event event))                                       \
@@ -135,6 +149,13 @@ using Graph = void*;
   TIERMEM_FAKE_CUDA_COPY_CALLS(X)    \
   TIERMEM_FAKE_CUDA_STREAM_CALLS(X)
 
+// Those that a program compiled for per-thread default streams gets: another name in the ABI, and
+// another flag for cuGetProcAddress. Of these the fake has what the preload library replaces.
+#define TIERMEM_FAKE_CUDA_PER_THREAD_CALLS(X)               \
+  X(11020, cuMemAllocAsync, cuMemAllocAsync_ptsz,           \
+    (DevicePointer * at, std::size_t bytes, Stream stream)) \
+  X(11020, cuMemFreeAsync, cuMemFreeAsync_ptsz, (DevicePointer at, Stream stream))
+
 namespace tiermem::cuda {
 
 // Functions of one name with C linkage are one function, whatever their namespace.
@@ -142,6 +163,7 @@ extern "C" {
 #define TIERMEM_FAKE_CUDA_DECLARE(since, name, abi_name, parameters) \
   __attribute__((visibility("default"))) Result abi_name parameters;
 TIERMEM_FAKE_CUDA_CALLS(TIERMEM_FAKE_CUDA_DECLARE)
+TIERMEM_FAKE_CUDA_PER_THREAD_CALLS(TIERMEM_FAKE_CUDA_DECLARE)
 #undef TIERMEM_FAKE_CUDA_DECLARE
 }
 

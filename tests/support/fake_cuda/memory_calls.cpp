@@ -1,4 +1,6 @@
 // The calls on a device's memory: cuMemAlloc, and addresses, memory and mappings apart.
+#include <cstring>
+
 #include "support/fake_cuda/call.hpp"
 #include "support/fake_cuda/capture.hpp"
 #include "support/fake_cuda/entry_points.hpp"
@@ -12,7 +14,13 @@ using test::Needs;
 namespace {
 
 // Of CUpointer_attribute.
-enum : int { kMemoryType = 2, kDevicePointerOf = 3, kDeviceOrdinal = 9 };
+enum : int {
+  kMemoryType = 2,
+  kDevicePointerOf = 3,
+  kDeviceOrdinal = 9,
+  kRangeStart = 11,
+  kRangeSize = 12
+};
 enum : unsigned { kHostMemory = 1, kDeviceMemory = 2 };
 
 bool pinned_on_device(const AllocationProperties* properties) {
@@ -48,6 +56,38 @@ Result host_attribute(Call& here, void* value, int attribute, DevicePointer at) 
   }
 }
 
+// Of any address, by CUpointer_attribute.
+Result attribute_of(Call& here, void* value, int attribute, DevicePointer at) {
+  if (value == nullptr) {
+    return kInvalidValue;
+  }
+  DevicePointer base = 0;
+  std::uint64_t bytes = 0;
+  int device = 0;
+  if (!here.world.memory->find(at, base, bytes, device)) {
+    return host_attribute(here, value, attribute, at);
+  }
+  switch (attribute) {
+    case kMemoryType:
+      *static_cast<unsigned*>(value) = kDeviceMemory;
+      return kSuccess;
+    case kDevicePointerOf:
+      *static_cast<DevicePointer*>(value) = at;
+      return kSuccess;
+    case kDeviceOrdinal:
+      *static_cast<int*>(value) = device;
+      return kSuccess;
+    case kRangeStart:
+      *static_cast<DevicePointer*>(value) = base;
+      return kSuccess;
+    case kRangeSize:
+      *static_cast<std::size_t*>(value) = bytes;
+      return kSuccess;
+    default:
+      return kInvalidValue;
+  }
+}
+
 }  // namespace
 
 Result cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
@@ -71,6 +111,21 @@ Result cuMemAlloc_v2(DevicePointer* at, std::size_t bytes) {
       return refused;
     }
     return here.world.memory->allocate(here.context->device, bytes, *at);
+  });
+}
+
+Result cuMemAllocPitch_v2(DevicePointer* at, std::size_t* pitch, std::size_t width,
+                          std::size_t height, unsigned element) {
+  return test::call("cuMemAllocPitch", Needs::context, [&](Call& here) -> Result {
+    constexpr std::size_t kPitch = 512;  // As devices of today have it.
+    if (at == nullptr || pitch == nullptr || (element != 4 && element != 8 && element != 16)) {
+      return kInvalidValue;
+    }
+    if (const Result refused = test::refuse_in_capture(here.world); refused != kSuccess) {
+      return refused;
+    }
+    *pitch = (width + kPitch - 1) / kPitch * kPitch;
+    return here.world.memory->allocate(here.context->device, *pitch * height, *at);
   });
 }
 
@@ -104,29 +159,32 @@ Result cuMemGetAddressRange_v2(DevicePointer* base, std::size_t* bytes, DevicePo
 }
 
 Result cuPointerGetAttribute(void* value, int attribute, DevicePointer at) {
-  return test::call("cuPointerGetAttribute", Needs::context, [&](Call& here) -> Result {
-    if (value == nullptr) {
+  return test::call("cuPointerGetAttribute", Needs::context,
+                    [&](Call& here) { return attribute_of(here, value, attribute, at); });
+}
+
+Result cuPointerGetAttributes(unsigned count, int* attributes, void** values, DevicePointer at) {
+  return test::call("cuPointerGetAttributes", Needs::context, [&](Call& here) -> Result {
+    if (attributes == nullptr || values == nullptr) {
       return kInvalidValue;
     }
-    DevicePointer base = 0;
-    std::uint64_t bytes = 0;
-    int device = 0;
-    if (!here.world.memory->find(at, base, bytes, device)) {
-      return host_attribute(here, value, attribute, at);
+    Result result = kSuccess;
+    for (unsigned i = 0; i < count && result == kSuccess; ++i) {
+      result = attribute_of(here, values[i], attributes[i], at);
     }
-    switch (attribute) {
-      case kMemoryType:
-        *static_cast<unsigned*>(value) = kDeviceMemory;
-        return kSuccess;
-      case kDevicePointerOf:
-        *static_cast<DevicePointer*>(value) = at;
-        return kSuccess;
-      case kDeviceOrdinal:
-        *static_cast<int*>(value) = device;
-        return kSuccess;
-      default:
-        return kInvalidValue;
+    return result;
+  });
+}
+
+Result cuIpcGetMemHandle(void* handle, DevicePointer at) {
+  return test::call("cuIpcGetMemHandle", Needs::context, [&](Call& here) -> Result {
+    constexpr std::size_t kBytes = 64;  // Of a CUipcMemHandle.
+    if (handle == nullptr || !here.world.memory->allocated(at)) {
+      return kInvalidValue;
     }
+    std::memset(handle, 0, kBytes);
+    std::memcpy(handle, &at, sizeof(at));
+    return kSuccess;
   });
 }
 

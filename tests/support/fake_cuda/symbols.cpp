@@ -11,6 +11,8 @@ namespace {
 // Of CUdriverProcAddressQueryResult.
 enum : int { kFound = 0, kSymbolNotFound = 1, kVersionNotSufficient = 2 };
 
+constexpr std::uint64_t kPerThreadStreams = 2;  // Of CUdriverProcAddress_flags.
+
 struct Symbol {
   int since;
   std::string_view name;
@@ -20,7 +22,8 @@ struct Symbol {
 const Symbol kSymbols[] = {
 #define TIERMEM_FAKE_CUDA_SYMBOL(since, name, abi_name, parameters) \
   {since, #name, reinterpret_cast<void*>(&abi_name)},
-    TIERMEM_FAKE_CUDA_CALLS(TIERMEM_FAKE_CUDA_SYMBOL)
+    TIERMEM_FAKE_CUDA_CALLS(TIERMEM_FAKE_CUDA_SYMBOL)};
+const Symbol kPerThreadSymbols[] = {TIERMEM_FAKE_CUDA_PER_THREAD_CALLS(TIERMEM_FAKE_CUDA_SYMBOL)
 #undef TIERMEM_FAKE_CUDA_SYMBOL
 };
 
@@ -38,7 +41,7 @@ TIERMEM_CUDA_CALLS(TIERMEM_FAKE_CUDA_CHECK)
 
 // The newest of the name that both the asker and the driver know.
 Result look_up(test::World& world, std::string_view wanted, void** function, int version,
-               int& status) {
+               std::uint64_t flags, int& status) {
   *function = nullptr;
   status = kSymbolNotFound;
   if (version > world.settings.driver_version) {
@@ -60,19 +63,24 @@ Result look_up(test::World& world, std::string_view wanted, void** function, int
       status = kFound;
     }
   }
+  if (status == kFound && (flags & kPerThreadStreams) != 0) {
+    for (const Symbol& symbol : kPerThreadSymbols) {
+      *function = symbol.name == wanted ? symbol.function : *function;
+    }
+  }
   return status == kFound ? kSuccess : kNotFound;
 }
 
 }  // namespace
 
-Result cuGetProcAddress_v2(const char* symbol, void** function, int version, std::uint64_t,
+Result cuGetProcAddress_v2(const char* symbol, void** function, int version, std::uint64_t flags,
                            int* status) {
   return test::call("cuGetProcAddress", test::Needs::nothing, [&](test::Call& here) -> Result {
     if (symbol == nullptr || function == nullptr) {
       return kInvalidValue;
     }
     int found = kSymbolNotFound;
-    const Result result = look_up(here.world, symbol, function, version, found);
+    const Result result = look_up(here.world, symbol, function, version, flags, found);
     if (status != nullptr) {
       *status = found;
     }

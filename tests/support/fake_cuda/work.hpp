@@ -34,7 +34,7 @@ struct Mark {
 };
 using MarkPointer = std::shared_ptr<Mark>;
 
-/// Primary contexts only. Never freed, so that waiters and threads may keep pointers.
+/// A context. Never freed, so that waiters and threads may keep pointers.
 struct ContextState {
   cuda::Context handle = nullptr;
   int device = 0;

@@ -65,6 +65,7 @@ void World::reset() {
     await(*this, lock, mark);
   }
   streams.clear();
+  own_streams.clear();
   events.clear();
   contexts.clear();
   graphs.clear();
@@ -84,6 +85,16 @@ ContextState& World::make_context(int device_index) {
   return made;
 }
 
+cuda::Stream World::own_stream(ContextState& context) {
+  cuda::Stream& handle = own_streams[{&context, std::this_thread::get_id()}];
+  if (handle == nullptr) {
+    handle = new_handle<cuda::Stream>();
+    streams[handle] = std::make_shared<StreamState>();
+    streams[handle]->context = &context;
+  }
+  return handle;
+}
+
 // When nothing is under way in it.
 void World::destroy_context(ContextState& context) {
   std::erase_if(streams, [&](const auto& entry) {
@@ -93,6 +104,7 @@ void World::destroy_context(ContextState& context) {
     }
     return its;
   });
+  std::erase_if(own_streams, [&](const auto& entry) { return entry.first.first == &context; });
   close_stream(*context.legacy);
   std::erase_if(events, [&](const auto& entry) { return entry.second.context == &context; });
   context.destroyed = true;

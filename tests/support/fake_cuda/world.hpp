@@ -14,6 +14,8 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "os/cuda_types.hpp"
@@ -58,6 +60,7 @@ struct World {
   std::array<DeviceState, kMostDevices> devices;
   std::map<cuda::Context, ContextState*> contexts;  ///< Also those destroyed since reset().
   std::map<cuda::Stream, StreamPointer> streams;    ///< But the legacy ones.
+  std::map<std::pair<ContextState*, std::thread::id>, cuda::Stream> own_streams;  ///< Of threads.
   std::map<cuda::Event, EventState> events;
   std::set<std::uintptr_t> graphs;
   std::uint64_t copied_bytes = 0, pageable_bytes = 0;
@@ -79,6 +82,8 @@ struct World {
   }
   ContextState& make_context(int device);
   void destroy_context(ContextState& context);
+  /// The calling thread's default stream.
+  cuda::Stream own_stream(ContextState& context);
 
  private:
   void set_defaults();

@@ -1,0 +1,5 @@
+// What front.c stands before.
+int layers(void);
+int layers(void) {
+  return 1;
+}

@@ -1,0 +1,10 @@
+// A library that stands before another, and goes on to it as wrappers do.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+
+int layers(void);
+int layers(void) {
+  int (*next)(void) = (int (*)(void))dlsym(RTLD_NEXT, "layers");
+  return next == NULL ? -1 : 1 + next();
+}
