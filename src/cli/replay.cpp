@@ -21,7 +21,8 @@
 #include "cli/replay_run.hpp"
 #include "cli/table.hpp"
 #include "cli/terminal.hpp"
-#include "policy/min.hpp"
+#include "policy/rivals/min.hpp"
+#include "policy/rivals/rival.hpp"
 #include "policy/trace.hpp"
 #include "runtime/options.hpp"
 #include "tier/tier.hpp"
@@ -157,13 +158,25 @@ std::vector<Column> offline(const Prepared& prepared, const std::string& policy)
   if (wanted("recency")) {
     columns.push_back({"recency", replay_recency(references, blocks, options).hits});
   }
-  if (wanted("lru")) {
-    columns.push_back({"lru", replay_lru(references, blocks, options).hits});
+  for (const RivalKind& kind : rival_kinds()) {
+    if (wanted(kind.name)) {
+      columns.push_back({kind.name, rival_hits(kind, references, blocks, options.capacity)});
+    }
   }
   if (wanted("min")) {
     columns.push_back({"min", min_hits(references, blocks, options.capacity)});
   }
   return columns;
+}
+
+/// What --policy takes.
+std::vector<std::string> policy_names() {
+  std::vector<std::string> names = {"all", "recency"};
+  for (const RivalKind& kind : rival_kinds()) {
+    names.emplace_back(kind.name);
+  }
+  names.emplace_back("min");
+  return names;
 }
 
 double ratio(std::uint64_t part, std::uint64_t whole) {
@@ -313,7 +326,7 @@ void add_replay(CLI::App& program, int& exit) {
   command->add_option("--block-bytes", arguments->block_bytes,
                       "Size of a block; default: the trace's, else 64K");
   command->add_option("--policy", arguments->policy, "Offline policies to compute beside")
-      ->check(CLI::IsMember({"recency", "lru", "min", "all"}))
+      ->check(CLI::IsMember(policy_names()))
       ->capture_default_str();
   command
       ->add_option("--writes", arguments->writes,

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "policy/lru.hpp"
 #include "policy/recency.hpp"
 
 namespace tiermem {
@@ -56,22 +55,6 @@ ReplayResult replay_recency(std::span<const Reference> references, std::uint32_t
         ++resident;
       }
       block.dirty |= reference.write;
-    }
-  }
-  return result;
-}
-
-ReplayResult replay_lru(std::span<const Reference> references, std::uint32_t blocks,
-                        const ReplayOptions& options) {
-  Lru lru(blocks, options.capacity);
-  ReplayResult result;
-  for (std::uint32_t round = 0; round < options.repeat; ++round) {
-    result.last_hits = 0;
-    for (const Reference& reference : references) {
-      const bool hit = lru.access(reference.block);
-      ++result.references;
-      result.hits += hit ? 1 : 0;
-      result.last_hits += hit ? 1 : 0;
     }
   }
   return result;

@@ -29,8 +29,5 @@ struct ReplayResult {
 /// May throw std::bad_alloc. Every block is < blocks.
 ReplayResult replay_recency(std::span<const Reference> references, std::uint32_t blocks,
                             const ReplayOptions& options);
-/// The same with least recently used, batch and touches without effect.
-ReplayResult replay_lru(std::span<const Reference> references, std::uint32_t blocks,
-                        const ReplayOptions& options);
 
 }  // namespace tiermem
