@@ -25,6 +25,10 @@ std::uint64_t lru_hits(const std::vector<Reference>& references, std::uint32_t b
   return rival_hits(*find_rival("lru"), references, blocks, capacity);
 }
 
+/// How far below LRU the worst row of any trace may be: the Mooncake conversation and the tensor
+/// traces at 20 %, where reuse is only a little farther than the memory reaches.
+constexpr double kMargin = 0.03;
+
 std::vector<Reference> loop(std::uint32_t blocks, unsigned rounds) {
   std::vector<Reference> references;
   for (unsigned round = 0; round < rounds; ++round) {
@@ -131,6 +135,109 @@ TEST(PolicyReference, a_scan_does_not_drive_out_what_is_in_use) {
   EXPECT_GT(ours.hits, lru + 900);
 }
 
+double hit_ratio_of(const char* rival, const std::vector<Reference>& references,
+                    std::uint32_t blocks, std::uint32_t capacity) {
+  return static_cast<double>(rival_hits(*find_rival(rival), references, blocks, capacity)) /
+         static_cast<double>(references.size());
+}
+
+TEST(PolicyReference, it_follows_a_hot_set_that_drifts) {
+  // Zipf's law over 2000 blocks; every 20 references the ranks move on by a block, so that within
+  // 40,000 all that was hot is cold. Fame gathered earlier must not count for long.
+  std::mt19937 random(7);
+  std::vector<double> weight(2000);
+  for (std::size_t rank = 0; rank < weight.size(); ++rank) {
+    weight[rank] = 1 / static_cast<double>(rank + 1);
+  }
+  std::discrete_distribution<std::uint32_t> zipf(weight.begin(), weight.end());
+  std::vector<Reference> references;
+  for (std::uint32_t i = 0; i < 200'000; ++i) {
+    references.push_back({(zipf(random) * 7 + i / 20) % 2000, false});
+  }
+  for (const std::uint32_t capacity : {100u, 200u, 400u, 1000u}) {
+    const double ours = replay_recency(references, 2000, {.capacity = capacity}).hit_ratio();
+    const double lru = hit_ratio_of("lru", references, 2000, capacity);
+    const double arc = hit_ratio_of("arc", references, 2000, capacity);
+    std::printf("drifting zipf, %4u blocks: LRU %.4f  ARC %.4f  Recency %.4f\n", capacity, lru, arc,
+                ours);
+    EXPECT_GE(ours, lru - 0.01) << capacity;
+    EXPECT_GE(ours, arc - 0.04) << capacity;
+  }
+}
+
+TEST(PolicyReference, tensors_that_are_used_thrice_and_die_are_worth_a_word) {
+  // Steps of a training program: 60 layers, each with two extents of weights, used forward and
+  // backward, and three of activations, written, read at once and read on the way back. Activations
+  // are new in each step and dead after it. That nobody can see: main fills with the dead, and LRU,
+  // which they leave in their order, hits more. A program that says so gets nearly all there is.
+  std::vector<Reference> references;
+  std::vector<ReplayHint> hints;
+  std::uint32_t next = 120;
+  const auto use = [&](std::uint32_t block, bool writes) { references.push_back({block, writes}); };
+  for (int step = 0; step < 20; ++step, next += 180) {
+    for (std::uint32_t turn = 0; turn < 120; ++turn) {
+      const bool forward = turn < 60;
+      const std::uint32_t layer = forward ? turn : 119 - turn;
+      use(2 * layer, false);
+      use(2 * layer + 1, false);
+      for (std::uint32_t block = next + 3 * layer; block < next + 3 * layer + 3; ++block) {
+        use(block, forward);
+        if (forward) {
+          use(block, false);
+        } else {
+          hints.push_back({references.size(), block, Advice::dont_need});
+        }
+      }
+    }
+  }
+  for (const std::uint32_t capacity : {60u, 90u, 150u, 240u}) {
+    const double unseen = replay_recency(references, next, {.capacity = capacity}).hit_ratio();
+    const double told =
+        replay_recency(references, next, {.capacity = capacity, .hints = hints}).hit_ratio();
+    const double lru = hit_ratio_of("lru", references, next, capacity);
+    const double arc = hit_ratio_of("arc", references, next, capacity);
+    const double min = static_cast<double>(min_hits(references, next, capacity)) /
+                       static_cast<double>(references.size());
+    std::printf("tensors, %3u blocks: LRU %.4f  ARC %.4f  Recency %.4f  told %.4f  MIN %.4f\n",
+                capacity, lru, arc, unseen, told, min);
+    EXPECT_GE(unseen, lru - 0.12) << capacity;
+    EXPECT_GE(told, unseen) << capacity;
+    EXPECT_LE(told, min) << capacity;
+    if (capacity > 120) {
+      EXPECT_GE(told, min - 0.05) << capacity;
+    }
+  }
+}
+
+/// The figure policy_gap, on those of its traces that are quick to replay.
+TEST(PolicyReference, its_mean_distance_from_MIN_is_less_than_that_of_ARC) {
+  struct File {
+    const char* path;
+    unsigned repeat;
+  };
+  double ours = 0, arc = 0;
+  for (const File& file : {File{"cache/lirs-loop.trace.gz", 1},
+                           {"cache/lirs-2_pools.trace.gz", 1},
+                           {"cache/lirs-sprite.trace.gz", 1},
+                           {"kv/mooncake-conversation.jsonl.gz", 1},
+                           {"tensor/g10-bert-256.ttrace.gz", 2}}) {
+    LOAD_OR_SKIP(trace, file.path);
+    std::vector<Reference> references;
+    for (unsigned i = 0; i < file.repeat; ++i) {
+      references.insert(references.end(), trace.references.begin(), trace.references.end());
+    }
+    for (const unsigned percent : {5u, 10u, 20u, 50u}) {
+      const std::uint32_t capacity = trace.blocks * percent / 100;
+      const double min = static_cast<double>(min_hits(references, trace.blocks, capacity)) /
+                         static_cast<double>(references.size());
+      ours += min - replay_recency(references, trace.blocks, {.capacity = capacity}).hit_ratio();
+      arc += min - hit_ratio_of("arc", references, trace.blocks, capacity);
+    }
+  }
+  std::printf("mean distance from MIN: Recency %.4f  ARC %.4f\n", ours / 20, arc / 20);
+  EXPECT_GE(arc / ours, 1.05);
+}
+
 TEST(PolicyReference, recency_hits_more_of_OLTP_than_the_published_ARC) {
   LOAD_OR_SKIP(trace, "cache/arc-OLTP.lis.zst");
   struct Row {
@@ -161,10 +268,6 @@ struct Recorded {
   unsigned repeat;        ///< Rounds of the sequence; a tensor trace is one step of a program.
   double least_over_lru;  ///< At 5, 10 and 20 % of the footprint, hit ratio: ours - LRU, at least.
 };
-
-/// How far below LRU the worst row of any trace may be: the Mooncake conversation and the tensor
-/// traces at 20 %, where reuse is only a little farther than the memory reaches.
-constexpr double kMargin = 0.03;
 
 void PrintTo(const Recorded& recorded, std::ostream* out) {
   *out << recorded.file;
@@ -201,6 +304,9 @@ TEST_P(RecordedTrace, recency_is_near_or_above_LRU_and_never_above_MIN) {
     EXPECT_GE(batched, lru - kMargin - 0.01);
     EXPECT_LE(ours, min);
     EXPECT_LE(lru, min);
+    if (trace.name == "lirs-loop" && percent <= 50) {
+      EXPECT_GE(ours, min - 0.05) << percent << " %";
+    }
     if (percent <= 20) {
       EXPECT_GE(ours - lru, GetParam().least_over_lru) << percent << " %";
     }
