@@ -1,4 +1,4 @@
-// Writing JSON.
+// Writing text, JSON above all.
 #include "cli/json_file.hpp"
 
 #include <fmt/format.h>
@@ -26,8 +26,11 @@ bool put(std::FILE* file, const std::string& text) {
 }  // namespace
 
 Status write_json(const std::string& path, const nlohmann::ordered_json& value) {
-  const std::string text =
-      value.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return write_text(
+      path, value.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+Status write_text(const std::string& path, const std::string& text) {
   if (path == "-") {
     return put(stdout, text) ? Status() : cannot("to standard output", errno);
   }

@@ -1,4 +1,4 @@
-// Results for programs: JSON to a file, or to stdout for "-". One thread.
+// Results in files: JSON for programs, or any text; to stdout for "-". One thread.
 #pragma once
 
 #include <string>
@@ -9,8 +9,10 @@
 
 namespace tiermem::cli {
 
-/// Written whole or not at all: to a new file beside `path`, then renamed. Text that is not UTF-8
-/// (a path, say) gets replacement characters. Errors: io_error with errno.
+/// Written whole or not at all: to a new file beside `path`, then renamed. Errors: io_error with
+/// errno.
+Status write_text(const std::string& path, const std::string& text);
+/// The same. Text that is not UTF-8 (a path, say) gets replacement characters.
 Status write_json(const std::string& path, const nlohmann::ordered_json& value);
 
 }  // namespace tiermem::cli

@@ -1,6 +1,5 @@
 // tiermem replay: a recorded trace through a real context, beside what other policies would have
 // done with the same memory.
-#include "policy/replay.hpp"
 
 #include <fmt/format.h>
 
@@ -17,11 +16,11 @@
 #include "base/error.hpp"
 #include "cli/command.hpp"
 #include "cli/json_file.hpp"
-#include "cli/read_file.hpp"
+#include "cli/policy_table.hpp"
+#include "cli/replay_offline.hpp"
 #include "cli/replay_run.hpp"
 #include "cli/table.hpp"
 #include "cli/terminal.hpp"
-#include "policy/min.hpp"
 #include "policy/trace.hpp"
 #include "runtime/options.hpp"
 #include "tier/tier.hpp"
@@ -32,16 +31,21 @@ namespace {
 constexpr std::uint64_t kDefaultBlock = 64 << 10;
 
 struct Arguments {
-  std::string trace;
+  std::vector<std::string> traces;
   std::string dram;
   std::string nvme;
   std::vector<std::string> options;
   std::string block_bytes;
   std::string most = "4G";
-  std::string policy = "all";
+  std::vector<std::string> policies = {"all"};
   std::string json;
   std::uint64_t limit = 0;
   unsigned writes = 0;
+  bool offline = false;
+  std::vector<double> shares = {5, 10, 20, 50};
+  unsigned repeat = 0;
+  std::string session_end;
+  std::string plot;
 };
 
 /// What a policy without a memory would have hit.
@@ -68,19 +72,6 @@ Result<std::uint64_t> size_argument(const char* name, const std::string& text) {
     return fail(Code::invalid_argument, "{}: '{:.60}' is no size; write 64K or 1.5G", name, text);
   }
   return size;
-}
-
-/// The first `limit` references, and the blocks they name.
-void cut(Trace& trace, std::uint64_t limit) {
-  if (limit == 0 || limit >= trace.references.size()) {
-    return;
-  }
-  trace.references.resize(limit);
-  std::uint32_t blocks = 0;  // Numbered in the order of first mention.
-  for (const Reference& reference : trace.references) {
-    blocks = std::max(blocks, reference.block + 1);
-  }
-  trace.blocks = blocks;
 }
 
 /// The largest size of blocks with which all of them fit into `most`; 0: none does.
@@ -110,16 +101,11 @@ Result<Prepared> prepare(const Arguments& arguments) {
     return (dram.ok() ? most : dram).status().clone();
   }
   out.dram = *dram;
-  auto bytes = read_compressed(arguments.trace);
-  if (!bytes.ok()) {
-    return std::move(bytes).status();
-  }
-  auto trace = parse_trace(arguments.trace, *bytes);
+  auto trace = load_trace(arguments.traces.front(), arguments.limit);
   if (!trace.ok()) {
     return std::move(trace).status();
   }
   out.trace = std::move(*trace);
-  cut(out.trace, arguments.limit);
   out.block_bytes = out.trace.block_bytes_hint != 0 ? out.trace.block_bytes_hint : kDefaultBlock;
   if (!arguments.block_bytes.empty()) {
     const auto block = size_argument("--block-bytes", arguments.block_bytes);
@@ -148,20 +134,22 @@ Result<Prepared> prepare(const Arguments& arguments) {
   return out;
 }
 
-std::vector<Column> offline(const Prepared& prepared, const std::string& policy) {
-  const auto wanted = [&](const char* name) { return policy == "all" || policy == name; };
-  const auto& references = prepared.trace.references;
-  const std::uint32_t blocks = prepared.trace.blocks;
-  const ReplayOptions options{.capacity = prepared.capacity()};
+std::vector<std::string> wanted_policies(const Arguments& arguments) {
+  std::vector<std::string> names = policy_names();
+  const auto& asked = arguments.policies;
+  if (std::find(asked.begin(), asked.end(), "all") == asked.end()) {
+    std::erase_if(names, [&](const std::string& name) {
+      return std::find(asked.begin(), asked.end(), name) == asked.end();
+    });
+  }
+  return names;
+}
+
+std::vector<Column> computed(const Prepared& prepared, const std::vector<std::string>& policies) {
   std::vector<Column> columns;
-  if (wanted("recency")) {
-    columns.push_back({"recency", replay_recency(references, blocks, options).hits});
-  }
-  if (wanted("lru")) {
-    columns.push_back({"lru", replay_lru(references, blocks, options).hits});
-  }
-  if (wanted("min")) {
-    columns.push_back({"min", min_hits(references, blocks, options.capacity)});
+  for (const std::string& policy : policies) {
+    columns.push_back({policy, policy_hits(policy, prepared.trace.references, prepared.trace.blocks,
+                                           {.capacity = prepared.capacity()})});
   }
   return columns;
 }
@@ -251,7 +239,31 @@ nlohmann::ordered_json outcome_json(const Prepared& prepared, const ReplayOutcom
           {"wrong_blocks", run.wrong}};
 }
 
+int compute(const Arguments& arguments) {
+  OfflineArguments offline{.traces = arguments.traces,
+                           .limit = arguments.limit,
+                           .table = {.shares = arguments.shares,
+                                     .policies = wanted_policies(arguments),
+                                     .repeat = arguments.repeat},
+                           .json = arguments.json,
+                           .plot = arguments.plot};
+  if (!arguments.session_end.empty()) {
+    offline.table.at_session_end =
+        arguments.session_end == "cold" ? Advice::cold : Advice::dont_need;
+  }
+  return run_offline(offline);
+}
+
 int run(const Arguments& arguments) {
+  if (arguments.offline) {
+    return compute(arguments);
+  }
+  if (arguments.dram.empty() || arguments.traces.size() > 1) {
+    return complain(kUsage, arguments.dram.empty()
+                                ? "replay: how much memory? --dram 256M; or --offline, which "
+                                  "computes and needs none"
+                                : "replay: one trace at a time; several with --offline");
+  }
   auto prepared = prepare(arguments);
   if (!prepared.ok()) {
     return complain(prepared.status());
@@ -270,7 +282,7 @@ int run(const Arguments& arguments) {
                                    .write_percent = arguments.writes},
                                   [&](std::uint64_t done) { progress->at(done); });
   progress->step("other policies", trace.references.size());
-  const std::vector<Column> columns = offline(*prepared, arguments.policy);
+  const std::vector<Column> columns = computed(*prepared, wanted_policies(arguments));
   progress.reset();
   if (!outcome.ok()) {
     complain(outcome.status());
@@ -301,10 +313,10 @@ void add_replay(CLI::App& program, int& exit) {
   CLI::App* command = program.add_subcommand(
       "replay", "Run a recorded trace through tiermem, every byte checked, beside other policies");
   command
-      ->add_option("trace", arguments->trace,
+      ->add_option("trace", arguments->traces,
                    "A .lis, .trace, .jsonl or .ttrace file; .gz and .zst are unpacked")
       ->required();
-  command->add_option("--dram", arguments->dram, "Budget of DRAM, as 256M")->required();
+  CLI::Option* dram = command->add_option("--dram", arguments->dram, "Budget of DRAM, as 256M");
   command->add_option("--nvme", arguments->nvme,
                       "Block tier, as /data:10G; default: what the environment or the machine "
                       "offers");
@@ -312,8 +324,12 @@ void add_replay(CLI::App& program, int& exit) {
                       "Another option, as depth=32; may be repeated (tiermem topo --options)");
   command->add_option("--block-bytes", arguments->block_bytes,
                       "Size of a block; default: the trace's, else 64K");
-  command->add_option("--policy", arguments->policy, "Offline policies to compute beside")
-      ->check(CLI::IsMember({"recency", "lru", "min", "all"}))
+  std::vector<std::string> names = policy_names();
+  names.insert(names.begin(), "all");
+  command->add_option("--policy", arguments->policies, "Policies to compute, commas between")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember(names))
       ->capture_default_str();
   command
       ->add_option("--writes", arguments->writes,
@@ -325,8 +341,38 @@ void add_replay(CLI::App& program, int& exit) {
   command->add_option("--most", arguments->most, "Refuse traces whose blocks are more bytes in all")
       ->capture_default_str();
   command->add_option("--json", arguments->json, "Write JSON to this file; - for stdout, alone");
-  command->footer(fmt::format(
-      "Example:\n  tiermem replay loop.trace.gz --dram 32M --nvme /data:1G\n\n{}", kExitCodes));
+  CLI::Option* offline =
+      command
+          ->add_flag("--offline", arguments->offline,
+                     "Only compute: the misses of each policy at several sizes of memory, of one "
+                     "trace or many")
+          ->excludes(dram);
+  command
+      ->add_option("--shares", arguments->shares,
+                   "Sizes of memory, in per cent of the trace's blocks, commas between")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(0.001, 100.0))
+      ->capture_default_str()
+      ->needs(offline);
+  command
+      ->add_option("--repeat", arguments->repeat,
+                   "Replay the sequence so often; default: twice for a .ttrace, which is one step "
+                   "of many, else once")
+      ->check(CLI::Range(1U, 1000U))
+      ->needs(offline);
+  command
+      ->add_option("--session-end", arguments->session_end,
+                   "For .jsonl: what tiermem is told of a session's blocks when it has ended")
+      ->check(CLI::IsMember({"cold", "dont_need"}))
+      ->needs(offline);
+  command->add_option("--plot", arguments->plot, "Draw the curves into this file, as SVG")
+      ->needs(offline);
+  command->footer(
+      fmt::format("Example:\n  tiermem replay loop.trace.gz --dram 32M --nvme "
+                  "/data:1G\n  tiermem replay *.trace.gz --offline --plot "
+                  "curves.svg\n\n{}",
+                  kExitCodes));
   command->callback([arguments, &exit] { exit = run(*arguments); });
 }
 

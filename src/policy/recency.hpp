@@ -5,9 +5,9 @@
 // in that time are one use seen many times (a scan touches an extent once for each of its pages)
 // and are ignored. It then waits in `probation`, a FIFO. Referenced when its turn comes, it moves
 // to `main`, a clock of one bit; otherwise it leaves. fresh + probation may hold `small_share` of
-// the memory, 10 to 40 %: only above that are victims taken there, below it main gives them. This
+// the memory, 8 to 40 %: only above that are victims taken there, below it main gives them. This
 // is S3-FIFO with one bit and an adaptive small queue, and it is why fresh bytes are not the first
-// victim: at least a tenth of the memory must be inserted after them.
+// victim: at least 8 % of the memory must be inserted after them.
 //
 // Main holds at least a third of the memory: while it has less, the oldest of probation join it, so
 // that the second pass of a loop already finds a part of the first.
@@ -116,7 +116,7 @@ class Recency {
     kPassed = 64,     ///< Dirty, and once left behind for a clean one.
     kByRecency = 128  ///< Leaving because of the order, not of a hint.
   };
-  static constexpr double kFreshShare = 0.04, kSmallest = 0.10, kLargest = 0.40;
+  static constexpr double kFreshShare = 0.04, kSmallest = 0.08, kLargest = 0.40;
   static constexpr double kMainFloor = 1.0 / 3;  ///< Of the memory.
   static constexpr unsigned kWindow = 8;  ///< Dirty candidates held back to look for clean ones.
 

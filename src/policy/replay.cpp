@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "policy/lru.hpp"
 #include "policy/recency.hpp"
 
 namespace tiermem {
@@ -28,11 +27,30 @@ ReplayResult replay_recency(std::span<const Reference> references, std::uint32_t
     state[ref].referenced = false;
     return candidate;
   };
+  // As the mover does: dont_need gives the room back at once, a cold extent has no reference bit.
+  const auto advise = [&](const ReplayHint& hint) {
+    if (hint.advice == Advice::dont_need) {
+      resident -= state[hint.block].resident ? 1 : 0;
+      state[hint.block] = {};
+      recency.removed(hint.block, false);
+      return;
+    }
+    if (hint.advice == Advice::cold) {
+      state[hint.block].referenced = false;
+    }
+    recency.advised(hint.block, hint.advice, 0);
+  };
   const std::uint32_t capacity = std::max(options.capacity, 1u);
   const std::uint32_t batch = std::clamp(options.batch, 1u, capacity);
   for (std::uint32_t round = 0; round < options.repeat; ++round) {
     result.last_hits = 0;
+    auto hint = options.hints.begin();
+    std::uint64_t done = 0;
     for (const Reference& reference : references) {
+      for (; hint != options.hints.end() && hint->after <= done; ++hint) {
+        advise(*hint);
+      }
+      ++done;
       State& block = state[reference.block];
       ++result.references;
       if (block.resident) {
@@ -56,22 +74,6 @@ ReplayResult replay_recency(std::span<const Reference> references, std::uint32_t
         ++resident;
       }
       block.dirty |= reference.write;
-    }
-  }
-  return result;
-}
-
-ReplayResult replay_lru(std::span<const Reference> references, std::uint32_t blocks,
-                        const ReplayOptions& options) {
-  Lru lru(blocks, options.capacity);
-  ReplayResult result;
-  for (std::uint32_t round = 0; round < options.repeat; ++round) {
-    result.last_hits = 0;
-    for (const Reference& reference : references) {
-      const bool hit = lru.access(reference.block);
-      ++result.references;
-      result.hits += hit ? 1 : 0;
-      result.last_hits += hit ? 1 : 0;
     }
   }
   return result;

@@ -9,11 +9,19 @@
 
 namespace tiermem {
 
+/// What the program says of a block after so many references of a repetition.
+struct ReplayHint {
+  std::uint64_t after = 0;
+  std::uint32_t block = 0;
+  Advice advice = Advice::normal;
+};
+
 struct ReplayOptions {
   std::uint32_t capacity = 1;  ///< Of the memory, in blocks.
   std::uint32_t batch = 1;     ///< Victims taken at a time; the memory then has room for so many.
   std::uint32_t repeat = 1;    ///< How often the whole sequence is replayed.
   std::uint32_t touches = 1;   ///< References made of each one, as by views smaller than a block.
+  std::span<const ReplayHint> hints = {};  ///< In the order of `after`.
 };
 
 struct ReplayResult {
@@ -29,8 +37,5 @@ struct ReplayResult {
 /// May throw std::bad_alloc. Every block is < blocks.
 ReplayResult replay_recency(std::span<const Reference> references, std::uint32_t blocks,
                             const ReplayOptions& options);
-/// The same with least recently used, batch and touches without effect.
-ReplayResult replay_lru(std::span<const Reference> references, std::uint32_t blocks,
-                        const ReplayOptions& options);
 
 }  // namespace tiermem

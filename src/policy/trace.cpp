@@ -60,6 +60,7 @@ class Parser {
     } else if (name.ends_with(".ttrace")) {
       line = &Parser::tensor;
       trace_.block_bytes_hint = kTensorBlock;
+      trace_.one_step = true;
     } else {
       return fail(Code::invalid_argument,
                   "trace {}: unknown kind; expected a name ending in .lis, .trace, .jsonl or "
@@ -164,6 +165,7 @@ class Parser {
         return status;
       }
     }
+    trace_.request_ends.push_back(trace_.references.size());
     return {};
   }
 

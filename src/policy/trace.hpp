@@ -28,6 +28,9 @@ struct Trace {
   std::uint64_t block_bytes_hint = 0;  ///< Size of a block; 0: the format does not tell.
   std::vector<Reference> references;   ///< At least one.
   std::uint32_t blocks = 0;            ///< Blocks are 0 .. blocks-1, in the order of first mention.
+  bool one_step = false;               ///< Of a program that repeats it, as training does.
+  /// Where each request ends, as a number of references; empty when the format tells none.
+  std::vector<std::uint64_t> request_ends;
 };
 
 /// What a trace may ask for: a few bytes of text can name any number of references.

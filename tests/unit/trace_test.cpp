@@ -45,6 +45,7 @@ TEST(Trace, mooncake_takes_the_hash_ids_of_each_object) {
                                  "{\"hash_ids\": [4, 8], \"x\": {\"y\": [1]}}\n");
   ASSERT_TRUE(trace.ok()) << trace.message();
   EXPECT_EQ(blocks_of(*trace), (Blocks{0, 1, 0, 2}));
+  EXPECT_EQ(trace->request_ends, (std::vector<std::uint64_t>{2, 2, 4}));
 }
 
 TEST(Trace, tensors_are_split_into_extents_of_2_MiB) {

@@ -1,6 +1,6 @@
 // Two passes: next uses backwards, then a heap of (next use, block) forwards with stale entries
 // skipped. See min.hpp.
-#include "policy/min.hpp"
+#include "policy/rivals/min.hpp"
 
 #include <algorithm>
 #include <queue>
