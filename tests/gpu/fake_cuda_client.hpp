@@ -18,11 +18,12 @@
 #include "support/fake_cuda/control.hpp"
 #include "support/fake_cuda/entry_points.hpp"
 #include "support/gate.hpp"
+#include "support/places.hpp"
 
 namespace tiermem::test {
 
 inline void* fake_cuda_library() {
-  static void* const library = ::dlopen(TIERMEM_FAKE_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  static void* const library = ::dlopen(fake_cuda_path(), RTLD_NOW | RTLD_LOCAL);
   EXPECT_NE(library, nullptr) << ::dlerror();
   return library;
 }

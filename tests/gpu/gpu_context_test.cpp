@@ -306,9 +306,9 @@ TEST_F(GpuContext, a_driver_that_is_absent_is_told_of) {
     EXPECT_EQ(made.code(), Code::unavailable) << spec;
     EXPECT_NE(std::string(made.message()).find(what), std::string::npos) << made.message();
   };
-  const std::string fake = "gpu=0; gpu_driver=" TIERMEM_FAKE_CUDA_LIBRARY;
+  const std::string fake = std::string("gpu=0; gpu_driver=") + fake_cuda_path();
   says("gpu=0; gpu_driver=/no/such/libcuda.so.1", "No such file");
-  says("gpu=1; gpu_driver=" TIERMEM_FAKE_CUDA_LIBRARY, "gpu 1");
+  says(std::string("gpu=1; gpu_driver=") + fake_cuda_path(), "gpu 1");
   fake_cuda().set_driver_version(11040);
   says(fake, "11.4");
   fake_cuda().reset();
@@ -347,7 +347,7 @@ TEST_F(GpuContext, sizes_that_the_device_has_not_are_refused) {
   const Status small = refusal("0:8M", "dram=4M; extent=2M");
   EXPECT_EQ(small.code(), Code::invalid_argument);  // dram is given twice.
   const auto staging = Context::create("dram=4M; nvme=off; gpu=0:8M; gpu_driver=" +
-                                       std::string(TIERMEM_FAKE_CUDA_LIBRARY));
+                                       std::string(fake_cuda_path()));
   EXPECT_EQ(staging.code(), Code::no_capacity);
   EXPECT_NE(std::string(staging.message()).find("raise dram"), std::string::npos);
 }

@@ -17,13 +17,14 @@
 #include "os/cuda_driver.hpp"
 #include "support/fake_cuda/control.hpp"
 #include "support/pattern.hpp"
+#include "support/places.hpp"
 #include "tiermem/tiermem.hpp"
 
 namespace tiermem::test {
 
 inline const char* test_driver() {
   const char* const named = std::getenv("TIERMEM_GPU_TEST_DRIVER");
-  return named != nullptr && *named != '\0' ? named : TIERMEM_FAKE_CUDA_LIBRARY;
+  return named != nullptr && *named != '\0' ? named : fake_cuda_path();
 }
 
 /// Null: the driver is a real one.

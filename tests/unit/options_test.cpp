@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "support/places.hpp"
 
 namespace tiermem {
 namespace {
@@ -288,12 +289,9 @@ TEST(Options, the_nearest_name_is_found_for_typing_errors) {
 }
 
 TEST(Options, name_tests_that_exist) {
-#if !defined(TIERMEM_SOURCE_DIR)
-  GTEST_SKIP() << "built without TIERMEM_SOURCE_DIR";
-#else
   std::string tests;
-  for (const auto& entry :
-       std::filesystem::recursive_directory_iterator(TIERMEM_SOURCE_DIR "/tests")) {
+  const auto folder = std::filesystem::path(source_folder()) / "tests";
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
     if (entry.path().extension() == ".cpp") {
       std::stringstream all;
       all << std::ifstream(entry.path()).rdbuf();
@@ -310,15 +308,12 @@ TEST(Options, name_tests_that_exist) {
       EXPECT_EQ(name, "") << option.name;
     }
   }
-#endif
 }
 
 TEST(Options, the_documentation_shows_this_table) {
-#if !defined(TIERMEM_SOURCE_DIR)
-  GTEST_SKIP() << "built without TIERMEM_SOURCE_DIR";
-#else
-  std::ifstream file(TIERMEM_SOURCE_DIR "/docs/configuration.md");
-  ASSERT_TRUE(file.good()) << TIERMEM_SOURCE_DIR "/docs/configuration.md";
+  const auto path = std::filesystem::path(source_folder()) / "docs/configuration.md";
+  std::ifstream file(path);
+  ASSERT_TRUE(file.good()) << path;
   std::stringstream all;
   all << file.rdbuf();
   const std::string text = all.str();

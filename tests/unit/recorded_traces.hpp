@@ -10,6 +10,7 @@
 
 #include "cli/read_file.hpp"
 #include "policy/trace.hpp"
+#include "support/places.hpp"
 
 namespace tiermem {
 
@@ -17,11 +18,7 @@ inline std::string traces_folder() {
   if (const char* set = std::getenv("TIERMEM_TRACES"); set != nullptr && *set != '\0') {
     return set;
   }
-#ifdef TIERMEM_SOURCE_DIR
-  return std::string(TIERMEM_SOURCE_DIR) + "/../shared/traces";
-#else
-  return "";
-#endif
+  return std::string(source_folder()) += "/../shared/traces";
 }
 
 }  // namespace tiermem

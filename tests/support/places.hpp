@@ -1,0 +1,14 @@
+// Where this build and its source are, for tests that read documents, traces, or load what was
+// built. In one file, so that a copy of the tree elsewhere finds all others in the compiler cache.
+#pragma once
+
+namespace tiermem {
+
+/// The root of the source tree.
+const char* source_folder();
+/// The CUDA driver of tests/support/fake_cuda.
+const char* fake_cuda_path();
+/// A program without a dynamic linker; null where the build makes none (sanitizers).
+const char* static_program_path();
+
+}  // namespace tiermem
