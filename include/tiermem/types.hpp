@@ -129,6 +129,8 @@ struct BufferOptions {
       0;  ///< Power of two, 4 KiB to 64 MiB; 0: chosen (2 MiB, less for small buffers).
   std::uint64_t alignment = 0;  ///< Of the view's address; 0: 4096. At most the extent's size.
   std::uint32_t flags = 0;
+  /// A hint for all of it. random: each 4 KiB has a checksum of its own in the block tier (0.4 % of
+  /// the bytes there), so that gather() reads no more of it for a row.
   Advice advice = Advice::normal;
   Place preferred{};
   const char* label = nullptr;  ///< Named in errors and `topo`; copied, at most 31 characters kept.
