@@ -234,8 +234,39 @@ std::vector<std::string> BareIo::fio_command(Traffic traffic, unsigned depth,
           "--output-format=json"};
 }
 
-Result<Sample> BareIo::run_fio(Traffic traffic, unsigned depth, std::uint64_t bytes) {
-  const Output output = run_program(fio_command(traffic, depth, bytes));
+std::vector<std::string> BareIo::fio_random_command(unsigned depth, bool fixed,
+                                                    unsigned jobs) const {
+  std::vector<std::string> words = {
+      "fio",
+      "--name=peer",
+      fmt::format("--filename=/proc/{}/fd/{}", getpid(), file_->fd(true)),
+      "--rw=randread",
+      "--bs=4k",
+      fmt::format("--iodepth={}", depth / jobs),
+      fmt::format("--numjobs={}", jobs),
+      "--group_reporting",
+      "--ioengine=io_uring",
+      "--direct=1",
+      "--norandommap",
+      "--randrepeat=0",
+      "--gtod_reduce=1",
+      "--fallocate=none",
+      fmt::format("--size={}", bytes_),
+      "--runtime=1",
+      "--time_based"};
+  if (fixed) {
+    words.insert(words.end(), {"--fixedbufs=1", "--registerfiles=1"});
+  }
+  words.emplace_back("--output-format=json");
+  return words;
+}
+
+namespace {
+
+/// What `figures` makes of the report of a run; unavailable where there is none.
+template <typename Figures>
+Result<Sample> fio_sample(const std::vector<std::string>& command, Figures&& figures) {
+  const Output output = run_program(command);
   if (output.exit_code != 0) {
     return fail(
         Code::unavailable, "{}",
@@ -246,20 +277,50 @@ Result<Sample> BareIo::run_fio(Traffic traffic, unsigned depth, std::uint64_t by
   const auto json = nlohmann::json::parse(
       begin == std::string::npos ? "" : output.text.substr(begin), nullptr, false);
   try {
-    const auto& job = json.at("jobs").at(0);
-    const double seconds = job.at("job_runtime").get<double>() / 1000;
+    return figures(json.at("jobs").at(0));
+  } catch (const nlohmann::json::exception& error) {
+    return fail(Code::unavailable, "its report cannot be read: {:.100}", error.what());
+  }
+}
+
+double cpu_of(const nlohmann::json& job) {
+  const double seconds = job.at("job_runtime").get<double>() / 1000;
+  return (job.at("usr_cpu").get<double>() + job.at("sys_cpu").get<double>()) / 100 * seconds;
+}
+
+}  // namespace
+
+Result<Sample> BareIo::run_fio_random(unsigned depth, bool fixed, unsigned jobs) {
+  return fio_sample(fio_random_command(depth, fixed, jobs), [](const nlohmann::json& job) {
+    const auto& read = job.at("read");
+    return Sample{read.at("iops").get<double>() / 1e3,
+                  cpu_of(job) / (read.at("io_bytes").get<double>() / kGiB)};
+  });
+}
+
+std::vector<Peer> BareIo::random_candidates(unsigned depth) {
+  std::vector<Peer> peers;
+  for (const unsigned jobs : {1U, 2U}) {
+    for (const bool fixed : {false, true}) {
+      peers.push_back(
+          {fmt::format("fio {}, {} job{}", fixed ? "fixed" : "plain", jobs, jobs > 1 ? "s" : ""),
+           fmt::format("{}", fmt::join(fio_random_command(depth, fixed, jobs), " ")),
+           [this, depth, fixed, jobs] { return run_fio_random(depth, fixed, jobs); }});
+    }
+  }
+  return peers;
+}
+
+Result<Sample> BareIo::run_fio(Traffic traffic, unsigned depth, std::uint64_t bytes) {
+  return fio_sample(fio_command(traffic, depth, bytes), [](const nlohmann::json& job) {
     double rate = 0;
     double moved = 0;
     for (const char* way : {"read", "write"}) {
       rate += job.at(way).at("bw_bytes").get<double>();
       moved += job.at(way).at("io_bytes").get<double>();
     }
-    const double cpu =
-        (job.at("usr_cpu").get<double>() + job.at("sys_cpu").get<double>()) / 100 * seconds;
-    return Sample{rate / 1e9, cpu / (moved / kGiB)};
-  } catch (const nlohmann::json::exception& error) {
-    return fail(Code::unavailable, "its report cannot be read: {:.100}", error.what());
-  }
+    return Sample{rate / 1e9, cpu_of(job) / (moved / kGiB)};
+  });
 }
 
 std::vector<Peer> BareIo::candidates(Traffic traffic, std::uint64_t bytes) {

@@ -36,6 +36,12 @@ class BareIo {
   Result<Sample> run(Traffic traffic, const Setting& setting, std::uint64_t bytes);
   /// The same by fio, or unavailable when it is not installed.
   Result<Sample> run_fio(Traffic traffic, unsigned depth, std::uint64_t bytes);
+  /// Reads blocks of 4 KiB at random for a second, by fio: thousands of them a second. `fixed`:
+  /// registered file and buffers. `depth` is of all `jobs` together. Unavailable when fio is not
+  /// installed.
+  Result<Sample> run_fio_random(unsigned depth, bool fixed, unsigned jobs);
+  /// Plain and fixed, one job and two.
+  std::vector<Peer> random_candidates(unsigned depth);
   /// Plain and fixed, 4 KiB and huge pages, a range of depths; and fio.
   std::vector<Peer> candidates(Traffic traffic, std::uint64_t bytes);
 
@@ -43,6 +49,7 @@ class BareIo {
   class Ring;
   BareIo() = default;
   std::vector<std::string> fio_command(Traffic traffic, unsigned depth, std::uint64_t bytes) const;
+  std::vector<std::string> fio_random_command(unsigned depth, bool fixed, unsigned jobs) const;
 
   std::unique_ptr<BlockFile> file_;
   std::uint64_t bytes_ = 0;

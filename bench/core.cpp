@@ -12,6 +12,7 @@ std::span<const Benchmark> core_benchmarks() {
       Benchmark{"promote_2m", "disk to DRAM, 2 MiB extents", promote_2m},
       Benchmark{"demote_2m", "DRAM to disk, 2 MiB extents", demote_2m},
       Benchmark{"promote_demote_mix", "each promote pushes a dirty extent out", promote_demote_mix},
+      Benchmark{"gather", "rows of a table that is larger than memory", gather},
       Benchmark{"alloc_free", "buffers of 1 and 16 MiB, touched", alloc_free},
       Benchmark{"malloc_at", "objects of 64 bytes by pointer", malloc_at},
       Benchmark{"idle", "processor time with 100,000 live buffers", idle},

@@ -20,6 +20,7 @@ Status acquire_release_hit(Session& session);
 Status promote_2m(Session& session);
 Status demote_2m(Session& session);
 Status promote_demote_mix(Session& session);
+Status gather(Session& session);
 Status alloc_free(Session& session);
 Status malloc_at(Session& session);
 Status idle(Session& session);
@@ -38,6 +39,10 @@ inline constexpr double kHitShared = 0.775;
 inline constexpr double kDisk = 0.95;
 // Both directions at once, with the choice of victims in between.
 inline constexpr double kDiskMix = 0.9;
+// Rows from below: the device's own rate of such reads, less the books of each.
+inline constexpr double kGather = 0.95;
+// What neighbours gain that are read together: eight times the bytes for each request.
+inline constexpr double kGatherCoalesced = 2.5;
 // As good as the best of malloc, mimalloc and jemalloc.
 inline constexpr double kAlloc = 1.0;
 // Seconds of processor time a second: nothing polls.

@@ -134,6 +134,8 @@ extern "C" tm_status tm_stats(tm_context* context, tm_counters* out) {
     counters.gpu_bytes_out = stats.gpu_bytes_out;
     counters.gpu_placed = stats.gpu_placed;
     counters.gpu_paused = stats.gpu_paused;
+    counters.gather_reads = stats.gather_reads;
+    counters.gather_bytes = stats.gather_bytes;
     fill_info(out, counters);
     return {};
   });

@@ -73,6 +73,7 @@ static_assert(sizeof(tm_place) == sizeof(Place) && alignof(tm_place) == alignof(
 TM_SAME_FIELD(tm_place, Place, kind);
 TM_SAME_FIELD(tm_place, Place, index);
 
+static_assert(sizeof(tm_rows) == 48);
 static_assert(sizeof(tm_access) == 40 && sizeof(Access) == 40);
 static_assert(alignof(tm_access) == alignof(Access));
 TM_SAME_FIELD(tm_access, Access, buffer);

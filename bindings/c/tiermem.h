@@ -13,10 +13,11 @@
  *   0 takes what is there now.
  * - #TM_INVALID_ARGUMENT answers a null context, a null result pointer, or a null list with n > 0.
  *
- * ::tm_access and ::tm_view never change. Structs that begin with `size` grow: set `size` to
- * `sizeof` of the struct you compiled with. A smaller (older) options struct means defaults for
- * what is missing; a larger (newer) one is accepted if all that this library does not know is 0.
- * Information structs are filled as far as both sides know them, and with 0 from there on.
+ * ::tm_access, ::tm_view and ::tm_rows never change. Structs that begin with `size` grow: set
+ * `size` to `sizeof` of the struct you compiled with. A smaller (older) options struct means
+ * defaults for what is missing; a larger (newer) one is accepted if all that this library does not
+ * know is 0. Information structs are filled as far as both sides know them, and with 0 from there
+ * on.
  */
 #ifndef TIERMEM_H
 #define TIERMEM_H
@@ -144,7 +145,8 @@ enum {
   TM_DONT_NEED,  /**< The bytes are not needed any more: the range reads as zeros afterwards. */
   TM_COLD,       /**< First victims. */
   TM_SEQUENTIAL, /**< Used in order. */
-  TM_RANDOM,     /**< Used in no order. */
+  TM_RANDOM,     /**< Used in no order. At allocation: a checksum for each 4 KiB in block tiers (0.4 %
+                      of the bytes there), so that tm_gather() reads no more for a row. */
   TM_STREAMED,   /**< Used once, then first victim. */
   TM_TOUCHED,    /**< Used without a view: counts as a use, does nothing else. */
   TM_FROZEN,     /**< Will not be written again: written behind now, so that eviction is free. */
@@ -459,6 +461,55 @@ TIERMEM_API tm_status tm_evict(tm_context* context, const tm_access* list, size_
 TIERMEM_API tm_status tm_advise(tm_context* context, const tm_access* list, size_t n,
                                 uint32_t advice, uint64_t value);
 
+/* ---- Rows ------------------------------------------------------------------------------------ */
+
+/** Rows of one buffer: the i-th has `row_bytes` bytes from `offset + index[i] * stride` on. In
+ * plain memory, and in another buffer, they lie one behind the other in the order of the list. They
+ * may come twice, and may overlap. 48 bytes, for ever. */
+typedef struct tm_rows {
+  tm_buffer buffer;      /**< A live buffer of the context. */
+  uint64_t offset;       /**< Of row 0, in the buffer. */
+  uint64_t row_bytes;    /**< 1 to 64 KiB. */
+  uint64_t stride;       /**< From a row to the next; 0: `row_bytes`. 1: `index` has offsets. */
+  const uint64_t* index; /**< The list. */
+  uint64_t count;        /**< Of the list; 0: nothing is done. */
+} tm_rows;
+
+/**
+ * Copies rows to `to`, from memory where they are resident. Of all else only the blocks are read
+ * that have rows in them, as many at once as the devices take; neighbours are read together. No
+ * extent is brought up for it. A block is 4 KiB in buffers that were allocated with #TM_RANDOM, or
+ * whose bytes carry no checksums; in others 64 KiB. Memory to read into is of the DRAM budget: 4
+ * MiB at most, a sixteenth of it where that is less. Not one atomic snapshot.
+ *
+ * `out` NULL: waits for the end. Else a thread of the context does it, one such call after the
+ * other: the list and `to` must stay valid until the operation has completed, be no memory of
+ * buffers with #TM_MAPPED, and the operation must be ended with tm_op_wait(). The timeout counts
+ * from the call on; with a timeout of 0 it is #TM_BUSY if not all rows are resident.
+ *
+ * Errors: #TM_INVALID_ARGUMENT naming the row, #TM_STALE_HANDLE; #TM_UNSUPPORTED for an operation
+ * with the option fork=follow; #TM_NO_CAPACITY, #TM_TIMED_OUT, #TM_CANCELLED, #TM_IO_ERROR,
+ * #TM_DISCARDED, #TM_LOST, #TM_SHUT_DOWN. A row that could not be had is named in the sentence.
+ * After an error it is not said which rows have been copied.
+ */
+TIERMEM_API tm_status tm_gather(tm_context* context, const tm_rows* rows, void* to,
+                                int64_t timeout_ns, tm_op* out);
+
+/** As tm_gather(), into the buffer `to`, from `offset` on. Errors: as there, and
+ *  #TM_INVALID_ARGUMENT for a range that is not inside the buffer, or one that is read-only. */
+TIERMEM_API tm_status tm_gather_into(tm_context* context, const tm_rows* rows, tm_buffer to,
+                                     uint64_t offset, int64_t timeout_ns, tm_op* out);
+
+/**
+ * Overwrites rows by those at `from`, one behind the other in the order of the list; of rows that
+ * come twice the last one stays. The extents they are in are brought up, each once, and written
+ * back when they leave memory. `out` as for tm_gather(). Errors: as there, and
+ * #TM_INVALID_ARGUMENT for a buffer that is read-only. After an error it is not said which rows
+ * have been written.
+ */
+TIERMEM_API tm_status tm_scatter(tm_context* context, const tm_rows* rows, const void* from,
+                                 int64_t timeout_ns, tm_op* out);
+
 /* ---- Operations ------------------------------------------------------------------------------ */
 
 /** Looks at an operation: #TM_BUSY while it is under way, else how it ended. It stays until
@@ -565,6 +616,8 @@ typedef struct tm_counters {
   uint64_t gpu_bytes_out;       /**< Copied from GPUs. */
   uint64_t gpu_placed;          /**< In live blocks of tm_malloc() on GPUs. */
   uint64_t gpu_paused;          /**< Of this, not on its device: tm_gpu_pause(). */
+  uint64_t gather_reads;        /**< Reads that tm_gather() gave to devices. */
+  uint64_t gather_bytes;        /**< What these read; not in `promoted`. */
 } tm_counters;
 
 /** Fills `out` with the context's counters. */

@@ -105,6 +105,30 @@ class TIERMEM_API Context {
               Timeout timeout = Timeout::forever());
   Status write(Handle buffer, std::uint64_t offset, const void* from, std::uint64_t length,
                Timeout timeout = Timeout::forever());
+  /// Copies rows to `to`, one behind the other in the order of the list. What is resident is copied
+  /// from there, of all else only the blocks are read that have rows in them, as many at once as
+  /// the devices take: no extent is promoted for it, and what is not asked for is not kept. A block
+  /// is 4 KiB in buffers that were allocated with Advice::random, or whose bytes carry no
+  /// checksums; in others 64 KiB, as its checksum is of all of it. Memory to read into is of the
+  /// DRAM budget: 4 MiB at most, a sixteenth of it where that is less. Not one atomic snapshot.
+  ///
+  /// `op`, if given: a thread of the context does it, one such call after the other. `rows.index`
+  /// and `to` must stay valid until the operation completed, and be no memory of mapped buffers;
+  /// the timeout counts from now. unsupported with the option fork=follow.
+  ///
+  /// Errors: invalid_argument naming the row; those of read(), naming the row that met them;
+  /// `busy` for a timeout of 0 if not all rows are resident. After an error it is not said which
+  /// rows have been copied.
+  Status gather(const Rows& rows, void* to, Timeout timeout = Timeout::forever(), Op* op = nullptr);
+  /// As gather, into another buffer, from `offset` on. Errors besides: those of write().
+  Status gather_into(const Rows& rows, Handle to, std::uint64_t offset = 0,
+                     Timeout timeout = Timeout::forever(), Op* op = nullptr);
+  /// Overwrites rows by those at `from`, which lie one behind the other in the order of the list;
+  /// of rows that come twice the last one stays. The extents they are in are promoted, each once,
+  /// and written back when they leave memory. `op`, and errors: as gather, and those of write().
+  /// After an error it is not said which rows have been written.
+  Status scatter(const Rows& rows, const void* from, Timeout timeout = Timeout::forever(),
+                 Op* op = nullptr);
   /// The bytes of one range become those of another of the same length, and the first reads as
   /// zeros: what a realloc needs. Both are of mapped buffers, and nobody else touches them
   /// meanwhile. Whole extents that are not in memory change hands without I/O, where both ranges
@@ -207,6 +231,8 @@ class TIERMEM_API Context {
                       const StreamOrder& order);
   Status release_list(std::span<const ViewRecord> views, const StreamOrder& after);
   Status follow(Result<OpHandle> begun, Op* op);
+  template <typename Call, typename... Target>
+  Status run_rows(const Rows& rows, Op* op, Timeout timeout, Target... target);
   std::unique_ptr<Impl> impl_;
 };
 
@@ -397,6 +423,17 @@ class Buffer {
   }
   Status write(std::uint64_t offset, const void* from, std::uint64_t length) const {
     return context_->write(handle_, offset, from, length);
+  }
+  /// Rows by their numbers, row 0 at the begin of the buffer: see Context::gather.
+  Status gather(std::uint64_t row_bytes, std::span<const std::uint64_t> index, void* to) const {
+    return context_->gather(rows(row_bytes, index), to);
+  }
+  Status scatter(std::uint64_t row_bytes, std::span<const std::uint64_t> index,
+                 const void* from) const {
+    return context_->scatter(rows(row_bytes, index), from);
+  }
+  Rows rows(std::uint64_t row_bytes, std::span<const std::uint64_t> index) const noexcept {
+    return {handle_, 0, row_bytes, 0, index.data(), index.size()};
   }
   /// Of a buffer with kMapped; see Context::address.
   Result<std::byte*> address() const { return context_->address(handle_); }

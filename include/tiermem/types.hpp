@@ -43,6 +43,18 @@ struct Access {
 };
 static_assert(sizeof(Access) == 40);
 
+/// Rows of one buffer: the i-th has `row_bytes` bytes from `offset + index[i] * stride` on. In
+/// plain memory, and in another buffer, they lie one behind the other in the order of the list.
+/// Rows may come twice, and may overlap.
+struct Rows {
+  Handle buffer = 0;
+  std::uint64_t offset = 0;     ///< Of row 0.
+  std::uint64_t row_bytes = 0;  ///< 1 to 64 KiB.
+  std::uint64_t stride = 0;     ///< From a row to the next; 0: row_bytes. 1: the list has offsets.
+  const std::uint64_t* index = nullptr;  ///< Read during the call; for an operation, until its end.
+  std::uint64_t count = 0;               ///< Of the list; 0: nothing is done.
+};
+
 /// A pinned range. `data` is valid until the release, by whichever thread; `token` is tiermem's.
 struct ViewRecord {
   void* data = nullptr;
@@ -117,6 +129,8 @@ struct BufferOptions {
       0;  ///< Power of two, 4 KiB to 64 MiB; 0: chosen (2 MiB, less for small buffers).
   std::uint64_t alignment = 0;  ///< Of the view's address; 0: 4096. At most the extent's size.
   std::uint32_t flags = 0;
+  /// A hint for all of it. random: each 4 KiB has a checksum of its own in the block tier (0.4 % of
+  /// the bytes there), so that gather() reads no more of it for a row.
   Advice advice = Advice::normal;
   Place preferred{};
   const char* label = nullptr;  ///< Named in errors and `topo`; copied, at most 31 characters kept.
@@ -166,6 +180,8 @@ struct Stats {
   std::uint64_t gpu_bytes_in = 0, gpu_bytes_out = 0;           ///< Copied to GPUs and from them.
   std::uint64_t gpu_placed = 0;  ///< In live blocks of malloc_at on GPUs.
   std::uint64_t gpu_paused = 0;  ///< Of these, not on their device: gpu_pause.
+  std::uint64_t gather_reads = 0;  ///< Reads that gathers gave to devices.
+  std::uint64_t gather_bytes = 0;  ///< What these read; not in `promoted`.
 };
 
 }  // namespace tiermem

@@ -10,7 +10,9 @@ namespace tiermem {
 void Mover::queue_io(Transfer& transfer) {
   // Reads and writes of what nobody waits for are apart: one may be held back while the other goes
   // on.
-  const bool apart = transfer.priority > Priority::room && transfer.kind == Transfer::Kind::demote;
+  const bool apart =
+      (transfer.priority > Priority::room && transfer.kind == Transfer::Kind::demote) ||
+      transfer.kind == Transfer::Kind::gather;
   channel_of(transfer).queues[static_cast<unsigned>(transfer.priority)][apart ? 1 : 0].push_back(
       transfer.job.transfer);
 }
@@ -51,7 +53,17 @@ bool Mover::give_to(Channel& channel, std::uint64_t& given) {
   constexpr std::uint64_t kFixed = std::uint64_t{64} << 10;  // And 2 us for each transfer.
   for (auto& queues : channel.queues) {
     for (auto& queue : queues) {
-      while (!queue.empty() && may_issue(channel, transfers_[queue.front()])) {
+      while (!queue.empty() && &queue == &gather_queue(channel)) {
+        if (!issue_gather(channel, transfers_[queue.front()], given, kMost)) {
+          break;
+        }
+        queue.pop_front();
+      }
+      if (given >= kMost) {
+        return true;
+      }
+      while (!queue.empty() && &queue != &gather_queue(channel) &&
+             may_issue(channel, transfers_[queue.front()])) {
         if (given >= kMost) {
           return true;
         }

@@ -35,11 +35,6 @@ HashFunction fastest() {
   return function;
 }
 
-Checksums::Hash hash_block(const std::byte* bytes, std::size_t n) {
-  const XXH128_hash_t hash = fastest()(bytes, n);
-  return {hash.low64, hash.high64};
-}
-
 bool has(std::uint32_t which, std::uint32_t block) {
   return (which >> std::min(block, 31u) & 1) != 0;
 }
@@ -49,6 +44,11 @@ std::size_t room(std::uint32_t count) {
 }
 
 }  // namespace
+
+Checksums::Hash Checksums::hash(const std::byte* bytes, std::size_t n) {
+  const XXH128_hash_t hash = fastest()(bytes, n);
+  return {hash.low64, hash.high64};
+}
 
 Checksums* Checksums::make(std::uint64_t extent_bytes, std::uint32_t block_bytes) {
   const auto block = static_cast<std::uint32_t>(std::min<std::uint64_t>(block_bytes, extent_bytes));
@@ -75,7 +75,7 @@ void Checksums::compute(const std::byte* bytes, std::uint32_t which, bool* stop)
       return;
     }
     if (has(which, i)) {
-      blocks[i] = hash_block(bytes + std::uint64_t{i} * block_bytes, block_bytes);
+      blocks[i] = hash(bytes + std::uint64_t{i} * block_bytes, block_bytes);
     }
   }
 }
@@ -121,8 +121,7 @@ std::uint32_t Checksums::last_unlike(const Checksums& other) const {
 
 std::uint32_t Checksums::mismatch(const std::byte* bytes, std::uint32_t which) const {
   for (std::uint32_t i = 0; i < count; ++i) {
-    if (has(which, i) &&
-        blocks[i] != hash_block(bytes + std::uint64_t{i} * block_bytes, block_bytes)) {
+    if (has(which, i) && blocks[i] != hash(bytes + std::uint64_t{i} * block_bytes, block_bytes)) {
       return i;
     }
   }

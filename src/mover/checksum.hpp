@@ -23,6 +23,8 @@ struct Checksums {
   static Checksums* make(std::uint64_t extent_bytes, std::uint32_t block_bytes);
   static void destroy(Checksums* sums);
 
+  /// Of one block.
+  static Hash hash(const std::byte* bytes, std::size_t n);
   /// Of the blocks in `which`: bit i is the i-th, the last bit's also means all after it. Ends
   /// between two blocks once `stop` is true, which another thread sets atomically.
   void compute(const std::byte* bytes, std::uint32_t which = kAll, bool* stop = nullptr);

@@ -195,7 +195,9 @@ void Mover::take_posts() {
 }
 
 bool Mover::take_completions() {
-  bool any = run_drops();
+  bool any = !deserted_.empty();
+  end_deserted();
+  any = run_drops() || any;
   any = run_own_jobs() || any;
   std::array<Done, 64> jobs;
   for (std::size_t n = hands_.reap(jobs); n > 0; n = hands_.reap(jobs)) {
@@ -304,7 +306,8 @@ void Mover::admit(Request& request) {
     end_requests_for(request.index);
   }
   build_needs(request);
-  if (request.want != Want::acquire && request.want != Want::prefetch) {
+  if (request.want != Want::acquire && request.want != Want::prefetch &&
+      request.want != Want::gather) {
     // What such a request does to an extent must not reach its next life. A free that made the
     // buffer a spare before this is seen by its generation.
     for (const Need& need : request.needs) {
@@ -398,7 +401,8 @@ void Mover::check_deadlines() {
   // fail_request takes the request out of active_ by swapping the last one in.
   for (std::size_t i = 0; i < active_.size();) {
     Request& request = *active_[i];
-    if (request.cancel.load(std::memory_order_relaxed)) {
+    if (request.cancel.load(std::memory_order_relaxed) ||
+        (request.cancel_with != nullptr && request.cancel_with->load(std::memory_order_relaxed))) {
       fail_request(request, fail(Code::cancelled, "cancelled by its owner"));
     } else if (now_ >= request.deadline_ns) {
       fail_request(request, late(request));

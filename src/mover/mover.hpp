@@ -122,6 +122,9 @@ class Mover {
   /// [stepping thread]
   void fill_stats(Stats& stats);
 
+  /// [any] What is read of this buffer's slots and files at least: a block that has a checksum.
+  std::uint32_t read_unit(const BufferRecord& record) const;
+
   /// [stepping thread] Of the host's budget, what parts of extents pass through.
   std::uint64_t landing_bytes() const { return landings_.size() * options_.landing_bytes; }
 
@@ -269,10 +272,12 @@ class Mover {
   void gone(Transfer& transfer);
 
   // parts.cpp
-  bool takes_parts(ExtentRef ref) const;
+  bool takes_parts(ExtentRef ref) const { return takes_parts(record_of(ref)); }
+  bool takes_parts(const BufferRecord& record) const;
   PageMask parts_there(ExtentRef ref) const;
   bool can_begin_parts(ExtentRef ref);
-  std::uint32_t checksum_block(ExtentRef ref) const;
+  std::uint32_t checksum_block(ExtentRef ref) const { return checksum_block(record_of(ref)); }
+  std::uint32_t checksum_block(const BufferRecord& record) const;
   std::uint64_t held_bytes(ExtentRef ref) const;
   unsigned pages_in(ExtentRef ref) const;
   void plan(Need& need);
@@ -312,6 +317,22 @@ class Mover {
   // scans.cpp
   void note_touch(const Request& touch, ExtentRef ref);
   void read_scans();
+
+  // gather.cpp
+  struct Channel;
+  static constexpr unsigned kGatherWeight = 8;  // Of kWhole: twice the depth waits in the tier.
+  static constexpr std::uint64_t kGatherFixed = std::uint64_t{64} << 10;  // 2 us, as of give_to.
+  static std::span<GatherRead> reads_of(const Request& request, ExtentRef ref);
+  static void build_gather_needs(Request& request);
+  GatherRead::Found gathers_from(ExtentRef ref, std::span<const GatherRead> reads) const;
+  Arm arm_gather(Request& request, const Need& need);
+  void start_gather(Request& request, std::span<GatherRead> reads);
+  bool issue_gather(Channel& channel, Transfer& transfer, std::uint64_t& given, std::uint64_t most);
+  void give_read(Channel& channel, Transfer& transfer, std::uint32_t number);
+  void gather_read_done(const SlotCompletion& completion);
+  void end_gather(Transfer& transfer);
+  void desert_gather(const Request& request);
+  void end_deserted();
 
   // hand_over.cpp
   bool at_rest_below(ExtentRef ref) const;
@@ -413,6 +434,10 @@ class Mover {
     std::uint64_t idle_bytes = 0;  // In flight that nobody waits for: prefetches, background.
     std::array<std::array<Deque<std::uint32_t>, 2>, kPriorities> queues;
   };
+  // Behind the demands of whole extents: a gather may have thousands of reads.
+  static Deque<std::uint32_t>& gather_queue(Channel& channel) {
+    return channel.queues[static_cast<unsigned>(Priority::demand)][1];
+  }
   Channel& channel_of(const Transfer& transfer) {
     return transfer.channel == files_ && files_ != nullptr ? files_channel_ : block_channel_;
   }
@@ -504,6 +529,7 @@ class Mover {
   Deque<std::uint32_t> drops_;       // Transfers; likewise.
   Vector<std::uint32_t> recopies_;   // Promotes whose source is written, or was under the copy.
   Vector<std::uint32_t> abandoned_;  // Promotes that failed, and are pinned by streams yet.
+  Vector<std::uint32_t> deserted_;   // Gathers to end: nobody waits for them, nothing is under way.
   Deque<std::uint32_t> staging_queue_;
   Staging staging_;
   Deque<Landing> landings_;  // Stable addresses: hands hold `job`.

@@ -18,6 +18,10 @@ void Mover::build_needs(Request& request) {
     }
     return;
   }
+  if (request.want == Want::gather) {
+    build_gather_needs(request);
+    return;
+  }
   for (const Span& span : request.spans) {
     for (std::uint32_t i = 0; i < span.count; ++i) {
       const bool whole = span.discards && span.whole(i);
@@ -99,6 +103,8 @@ void Mover::arm(Request& request, std::uint32_t index) {
   Arm result = Arm::ready;
   if (comes) {
     result = arm_acquire(request, need);
+  } else if (request.want == Want::gather) {
+    result = arm_gather(request, need);
   } else if (request.want == Want::retreat) {
     result = arm_retreat(request, need);
   } else {

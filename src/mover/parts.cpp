@@ -35,16 +35,21 @@ unsigned count_from_lowest(PageMask pages) {
 
 }  // namespace
 
-bool Mover::takes_parts(ExtentRef ref) const {
-  return mapped(ref) && spaces_.size() == 1 && block_ != nullptr && options_.checksums &&
-         !has_flag(ref, kNoChecksum) && record_of(ref).file == 0 &&
-         bytes_of(ref) <= options_.landing_bytes && spaces_[kHost].tier->takes_parts(bytes_of(ref));
+bool Mover::takes_parts(const BufferRecord& record) const {
+  const std::uint32_t flags = record.flags.load(std::memory_order_relaxed);
+  const std::uint64_t extent = std::uint64_t{1}
+                               << record.extent_shift.load(std::memory_order_relaxed);
+  return (flags & kMapped) != 0 && spaces_.size() == 1 && block_ != nullptr && options_.checksums &&
+         (flags & kNoChecksum) == 0 && !record.read_only.load(std::memory_order_relaxed) &&
+         extent <= options_.landing_bytes && spaces_[kHost].tier->takes_parts(extent);
 }
 
 // By page where extents may be in parts: each is checked when it comes, and written when changed.
-std::uint32_t Mover::checksum_block(ExtentRef ref) const {
-  return takes_parts(ref) ? static_cast<std::uint32_t>(kSmallestExtent)
-                          : options_.checksum_block_bytes;
+// And where pieces of extents are read (docs/decisions/gather.md).
+std::uint32_t Mover::checksum_block(const BufferRecord& record) const {
+  const bool pages =
+      takes_parts(record) || (record.flags.load(std::memory_order_relaxed) & kInPieces) != 0;
+  return pages ? static_cast<std::uint32_t>(kSmallestExtent) : options_.checksum_block_bytes;
 }
 
 // What a space holds of it.

@@ -113,7 +113,7 @@ void Mover::land(Transfer& transfer) {
       steps |= kVerify;
     } else if (record_of(transfer.ref).file != 0 && options_.checksums) {
       // First read of an adopted file: what is seen now is what must be seen later.
-      transfer.sums = Checksums::make(bytes_of(transfer.ref), options_.checksum_block_bytes);
+      transfer.sums = Checksums::make(bytes_of(transfer.ref), checksum_block(transfer.ref));
       transfer.job.sums = transfer.sums;
       steps |= transfer.sums != nullptr ? kHash : JobStep{0};
     }

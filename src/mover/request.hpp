@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/arena.hpp"
+#include "mover/gather.hpp"
 #include "residency/residency.hpp"
 #include "tier/tier.hpp"
 #include "tiermem/status.hpp"
@@ -14,15 +15,16 @@
 namespace tiermem {
 
 enum class Want : std::uint8_t {
-  acquire,   ///< Views of all spans.
-  prefetch,  ///< Resident if it can be had; never an error.
-  evict,     ///< Written down, frames given up.
-  clean,     ///< Written down, frames kept.
-  retreat,   ///< Out of the spans' devices, to DRAM or down, and so much memory to the drivers.
-  hand_over, ///< Extents of the first span become the second's, as far as they are in slots only.
-  discard,   ///< Wholly covered extents read as zeros afterwards.
-  free,      ///< Buffer `index`: everything given back, the record retired.
-  stock,     ///< `index` spare buffers of one extent of `value` bytes, as far as there is room.
+  acquire,    ///< Views of all spans.
+  gather,     ///< Blocks of the span's buffer, as `gather` lists them, without their extents.
+  prefetch,   ///< Resident if it can be had; never an error.
+  evict,      ///< Written down, frames given up.
+  clean,      ///< Written down, frames kept.
+  retreat,    ///< Out of the spans' devices, to DRAM or down, and so much memory to the drivers.
+  hand_over,  ///< Extents of the first span become the second's, as far as they are in slots only.
+  discard,    ///< Wholly covered extents read as zeros afterwards.
+  free,       ///< Buffer `index`: everything given back, the record retired.
+  stock,      ///< `index` spare buffers of one extent of `value` bytes, as far as there is room.
   advise,
   set_budget,
   info,
@@ -70,8 +72,11 @@ struct Request : InArena {
   Place tier{};             ///< set_budget.
   BufferInfo* info = nullptr;
   Stats* stats = nullptr;
+  GatherList* gather = nullptr;    ///< gather: filled.
   std::uint8_t* handed = nullptr;  ///< hand_over: for each extent, whether it was.
   std::atomic<bool> cancel{false};
+  /// Null, or another flag that means the same: of the operation that this is a part of.
+  const std::atomic<bool>* cancel_with = nullptr;
   /// Of a request in `Ops`: called in the mover's thread, before anybody sees that it is done.
   void (*before_done)(Request&) = nullptr;
   void* before_context = nullptr;

@@ -326,6 +326,7 @@ void Mover::fail_request(Request& request, Status status) {
     return;  // Goes on until it is done: a freed buffer is nobody's to cancel.
   }
   forget_waits(request);
+  desert_gather(request);
   std::erase(giving_back_, &request);
   if (request.state == Request::State::room) {
     std::erase(room_queue_, &request);

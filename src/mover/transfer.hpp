@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
+#include "mover/gather.hpp"
 #include "mover/job.hpp"
 #include "mover/staging.hpp"
 #include "residency/extents.hpp"
@@ -25,13 +27,14 @@ struct Transfer {
     evict,    ///< The frame of `space` leaves its window.
     empty,    ///< Some of an extent's parts are discarded.
     show,     ///< The frame of `space`, a device's, appears in its window; pinned or not.
+    gather,   ///< Blocks are read from a slot to elsewhere; the extent stays where it is.
   };
   /// Where it stands. Promote: staging → prepare → read → land → parked → (published); land →
   /// recopy → staging or land, where the source is written; land → abandoned → (undone), where
   /// streams have pins on what never came.
   /// Demote: slot → staging → copy → hash → write → (published); `hash` only where the slot has the
   /// bytes of before, of which perhaps few have changed.
-  /// Evict, empty: unmap → (done). Show: prepare → (done).
+  /// Evict, empty: unmap → (done). Show: prepare → (done). Gather: read → (done).
   /// Demote of a mapped extent: (drop →) withdraw → slot → hash → write → (gone), or, recalled, →
   /// remap → (as before). Of one in parts whose slot cannot be written: → hash → read (what is not
   /// there) → copy → slot → write, all of it, to another.
@@ -104,6 +107,11 @@ struct Transfer {
   SlotCompletion ended;
   ErrorInfo undo_error{};  ///< For those who wait for a promote that was undone; ok: none.
   Request* parked_for = nullptr;
+  Request* gather = nullptr;  ///< Whose reads these are; null: they are wanted no more.
+  std::span<GatherRead> reads;
+  std::uint32_t issued = 0;   ///< Of these, given to the device.
+  std::uint32_t open = 0;     ///< Given and not ended.
+  ExtentRef into = 0;         ///< Where they go: a pin of its own.
   std::uint64_t freeing = 0;  ///< Bytes that its end gives back, as counted in Mover::freeing_.
   Job job;
 };

@@ -230,12 +230,17 @@ void Mover::job_done(Job& job) {
       extent_changed(ref, space, status.ok() ? nullptr : &status);
       return;
     }
+    case Transfer::Kind::gather:  // Has no jobs.
     case Transfer::Kind::idle:
       return;
   }
 }
 
 void Mover::io_done(const SlotCompletion& completion) {
+  if (completion.cookie >> 32 != 0) {
+    gather_read_done(completion);
+    return;
+  }
   Transfer& transfer = transfers_[completion.cookie];
   book_io(transfer, -1);
   stats_.io_retries += completion.retries;

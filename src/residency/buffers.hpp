@@ -24,6 +24,8 @@ inline constexpr std::uint32_t kOfHeaps = 1u << 31;
 /// As kOfHeaps, and used on devices only: also of several extents it has no window on the host,
 /// where its frames then never move. A view there is of one extent.
 inline constexpr std::uint32_t kOfDevice = 1u << 30;
+/// Pieces of its extents are read by themselves: advised as random when it was made.
+inline constexpr std::uint32_t kInPieces = 1u << 29;
 
 /// One buffer. The fields of its shape are atomics because a caller with a stale handle may read
 /// them while the record gets a new life; it notices by the generation, before and after.

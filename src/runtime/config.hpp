@@ -72,6 +72,7 @@ struct Config {
   UserfaultUse userfault = UserfaultUse::automatic;
   bool checksum = true;
   Fork fork = Fork::end;
+  std::uint64_t gather_gap = std::uint64_t{16} << 10;
   unsigned hands = 0;              ///< load_config() never leaves 0.
   unsigned ahead = 6;              ///< Percent of the DRAM budget evicted ahead of need at most.
   unsigned busy_poll = kAutoPoll;  ///< Microseconds; load_config() never leaves kAutoPoll.

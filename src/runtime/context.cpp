@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "runtime/context_impl.hpp"
+#include "runtime/gather.hpp"
 
 namespace tiermem {
 namespace {
@@ -318,6 +319,32 @@ Status Context::write(Handle buffer, std::uint64_t offset, const void* from, std
   const ArenaScope inside;
   return impl_->copy(*this, buffer, offset, nullptr, static_cast<const std::byte*>(from), length,
                      timeout);
+}
+
+// `target`: what rows go to, or come from.
+template <typename Call, typename... Target>
+Status Context::run_rows(const Rows& rows, Op* op, Timeout timeout, Target... target) {
+  const ArenaScope inside;
+  if (op == nullptr) {
+    return impl_->run_rows(std::make_unique<Call>(*impl_, target..., timeout, nullptr), rows);
+  }
+  auto request = std::make_unique<Request>();
+  auto call = std::make_unique<Call>(*impl_, target..., timeout, &request->cancel);
+  Result<OpHandle> begun = impl_->run_rows_later(std::move(call), rows, std::move(request));
+  return begun.ok() ? follow(std::move(begun), op) : std::move(begun).status();
+}
+
+Status Context::gather(const Rows& rows, void* to, Timeout timeout, Op* op) {
+  return run_rows<GatherCall>(rows, op, timeout, static_cast<std::byte*>(to));
+}
+
+Status Context::gather_into(const Rows& rows, Handle to, std::uint64_t offset, Timeout timeout,
+                            Op* op) {
+  return run_rows<GatherCall>(rows, op, timeout, to, offset);
+}
+
+Status Context::scatter(const Rows& rows, const void* from, Timeout timeout, Op* op) {
+  return run_rows<ScatterCall>(rows, op, timeout, static_cast<const std::byte*>(from));
 }
 
 Status Context::move_bytes(Handle to, std::uint64_t to_offset, Handle from,

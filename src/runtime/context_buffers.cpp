@@ -7,6 +7,13 @@
 #include "runtime/context_impl.hpp"
 
 namespace tiermem {
+namespace {
+
+std::uint32_t in_pieces(const BufferOptions& options) {
+  return options.advice == Advice::random ? kInPieces : 0;
+}
+
+}  // namespace
 
 Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& options,
                                     std::uint32_t internal) {
@@ -49,7 +56,7 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
   shape.bytes = bytes;
   shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(extent));
   shape.extents = static_cast<std::uint32_t>((bytes + extent - 1) / extent);
-  shape.flags = options.flags | internal;
+  shape.flags = options.flags | internal | in_pieces(options);
   shape.label = options.label;
   shape.domain = (options.flags & kIsolated) != 0 ? next_domain_.fetch_add(1) : 0;
   const Handle spare = residency.reuse_spare(shape, shape.extents > 1);
@@ -74,6 +81,21 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
     faults_.add(*handle, shape.window, shape.extents, shape.extent_shift);
   }
   return handle;
+}
+
+// Freed it is a spare, as any: who reads rows all the time has its memory at once.
+Result<Handle> Context::Impl::alloc_staging(std::uint64_t bytes) {
+  constexpr const char* kLabel = "rows being read";
+  if (config.fork == Fork::follow) {
+    return alloc(bytes, {.extent_bytes = bytes, .flags = kMapped, .label = kLabel});
+  }
+  BufferShape shape;
+  shape.bytes = bytes;
+  shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(bytes));
+  shape.extents = 1;
+  shape.label = kLabel;
+  const Handle spare = residency.reuse_spare(shape, false);
+  return spare != 0 ? spare : residency.buffers.create(shape);
 }
 
 // A program that allocates many small buffers finds the next ones made.
@@ -127,7 +149,7 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
   shape.lead = offset - adopted->begin;
   shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(extent));
   shape.extents = static_cast<std::uint32_t>((shape.lead + shape.bytes + extent - 1) / extent);
-  shape.flags = options.flags;
+  shape.flags = options.flags | in_pieces(options);
   shape.label = options.label != nullptr ? options.label : path;
   shape.read_only = true;
   shape.file = adopted->base.value + 1;

@@ -435,6 +435,7 @@ Status Context::Impl::close(bool force, Timeout timeout) {
   drain.want = Want::drain;
   drain.deadline_ns = deadline_of(timeout);
   const Status drained = ask(drain);
+  errands_->stop();  // What they waited for has ended with the drain.
   const bool released = await_releases(drain.deadline_ns);
   stop();
   state_.store(State::closed, std::memory_order_release);
@@ -472,6 +473,7 @@ Context::Impl::~Impl() {
     if (fault_thread_.joinable()) {
       fault_thread_.detach();
     }
+    (void)errands_.release();
     (void)dram_.release();
     for (std::unique_ptr<GpuTier>& gpu : gpus_) {
       (void)gpu.release();
@@ -561,9 +563,11 @@ Status Context::Impl::resolve_all(std::span<const Access> list, Request& request
 }
 
 Status Context::Impl::acquire_through_mover(std::span<const Access> list, Timeout timeout,
-                                            std::span<ViewRecord> views, const StreamOrder& order) {
+                                            std::span<ViewRecord> views, const StreamOrder& order,
+                                            const std::atomic<bool>* cancel) {
   Request request;
   request.want = Want::acquire;
+  request.cancel_with = cancel;
   Status status = resolve_all(list, request, "acquire");
   if (status.ok()) {
     status = give_windows(request, "acquire");

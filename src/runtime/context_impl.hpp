@@ -23,6 +23,7 @@
 #include "runtime/busy_poll.hpp"
 #include "runtime/config.hpp"
 #include "runtime/device_memory.hpp"
+#include "runtime/errands.hpp"
 #include "runtime/faults.hpp"
 #include "runtime/fork.hpp"
 #include "runtime/halt_poll.hpp"
@@ -36,6 +37,8 @@
 #include "tiermem/context.hpp"
 
 namespace tiermem {
+
+class RowCall;
 
 /// The deadline of a call that begins now.
 std::int64_t deadline_of(Timeout timeout);
@@ -62,7 +65,8 @@ class Context::Impl {
   Status free(Handle buffer);
   /// The slow half of acquire: what was not resident.
   Status acquire_through_mover(std::span<const Access> list, Timeout timeout,
-                               std::span<ViewRecord> views, const StreamOrder& order = {});
+                               std::span<ViewRecord> views, const StreamOrder& order = {},
+                               const std::atomic<bool>* cancel = nullptr);
   /// A stream in whose order a call may be. Errors as Context::acquire names them.
   Status check_order(const char* call, const StreamOrder& order, std::span<const Access> list);
   /// Ends the views now, and unpins what they hold when the stream has come there. False: one of
@@ -92,6 +96,15 @@ class Context::Impl {
   /// read (to != null) or write (from != null) by the calling thread.
   Status copy(Context& context, Handle buffer, std::uint64_t offset, std::byte* to,
               const std::byte* from, std::uint64_t length, Timeout timeout);
+  /// gather and scatter: `call` runs now, or with `op` by the thread of errands. `cancel` is what
+  /// the call was made with, and is the operation's.
+  Status run_rows(std::unique_ptr<RowCall> call, const Rows& rows);
+  Result<OpHandle> run_rows_later(std::unique_ptr<RowCall> call, const Rows& rows,
+                                  std::unique_ptr<Request> op);
+  /// What is read of this buffer's slots and files at least.
+  std::uint32_t read_unit(const BufferRecord& record) const { return mover_->read_unit(record); }
+  /// A buffer of one extent of so many bytes, to read into.
+  Result<Handle> alloc_staging(std::uint64_t bytes);
   Status move_bytes(Context& context, const Access& to, const Access& from);
   /// What a discard covers of extents in part. `wait`: what is not in memory is brought for it;
   /// else it is passed over.
@@ -200,6 +213,7 @@ class Context::Impl {
   std::int64_t next_look_ = 0;
 
   std::thread mover_thread_, fault_thread_;
+  std::unique_ptr<Errands> errands_ = std::make_unique<Errands>();
 };
 
 }  // namespace tiermem

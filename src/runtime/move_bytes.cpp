@@ -16,7 +16,8 @@ constexpr std::uint64_t kCopied = std::uint64_t{4} << 20;
 
 bool alike(const Span& one, const Span& other) {
   const auto flags = [](const Span& span) {
-    return span.record->flags.load(std::memory_order_relaxed) & (kDroppable | kNoChecksum);
+    return span.record->flags.load(std::memory_order_relaxed) &
+           (kDroppable | kNoChecksum | kInPieces);
   };
   return one.shift == other.shift && flags(one) == flags(other) &&
          one.record->domain == other.record->domain;

@@ -120,6 +120,10 @@ constexpr std::array kOptions = {
            "Most of the DRAM budget that is evicted ahead of need, in per cent; how much of it "
            "follows need. 0: room is made only when it is asked for.",
            "OptionsTest.ahead_0_evicts_only_what_is_needed", set<&Config::ahead>},
+    Option{"gather_gap", size, "16K", 0, kMiB, "", "TIERMEM_GATHER_GAP",
+           "Bytes between two blocks that a gather reads along with both: what a device reads in "
+           "the time that a request of its own takes.",
+           "Gather.neighbours_are_read_together_up_to_the_gap", set<&Config::gather_gap>},
     Option{"busy_poll", count, "auto", 0, 1'000'000, "auto", "TIERMEM_BUSY_POLL",
            "Microseconds for which the mover's thread and the toucher's processor stay awake after "
            "a touch of a mapped buffer that had to wait, unless others want the processors. 0: "

@@ -1,6 +1,4 @@
 // Options whose effect only a whole context shows: each given through the spec string.
-#include <dirent.h>
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -10,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "support/damage.hpp"
 #include "support/pattern.hpp"
 #include "tiermem/tiermem.hpp"
 
@@ -93,34 +92,6 @@ TEST_F(OptionsTest, endurance_is_spent_by_bytes_that_are_written_only) {
   refusal = write_pattern(*buffer, 2, Timeout::seconds(5), &written);
   EXPECT_SAYS(refusal, "endurance");
   EXPECT_EQ(context->stats().demoted, 32 * kMiB);
-}
-
-// The unnamed file of the block tier, found among our own descriptors, as a disk error would change
-// it.
-void flip_bits_on_disk(const std::string& directory) {
-  DIR* fds = opendir("/proc/self/fd");
-  ASSERT_NE(fds, nullptr);
-  bool found = false;
-  for (dirent* entry = readdir(fds); entry != nullptr && !found; entry = readdir(fds)) {
-    const std::string link = std::string("/proc/self/fd/") + entry->d_name;
-    char target[512] = {};
-    if (readlink(link.c_str(), target, sizeof(target) - 1) > 0 &&
-        std::strncmp(target, directory.c_str(), directory.size()) == 0) {
-      const int fd = open(link.c_str(), O_RDWR);
-      ASSERT_GE(fd, 0);
-      std::vector<unsigned char> bytes(4 * kMiB);
-      ASSERT_EQ(pread(fd, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
-      for (unsigned char& byte : bytes) {
-        byte ^= 0x10;
-      }
-      ASSERT_EQ(pwrite(fd, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
-      fsync(fd);
-      close(fd);
-      found = true;
-    }
-  }
-  closedir(fds);
-  ASSERT_TRUE(found);
 }
 
 TEST_F(OptionsTest, checksum_decides_whether_a_changed_slot_is_noticed) {

@@ -19,7 +19,8 @@ void Calls::run(std::span<const std::uint8_t> bytes) {
       &Calls::alloc,  &Calls::acquire, &Calls::use,     &Calls::release,  &Calls::read,
       &Calls::write,  &Calls::move,    &Calls::advise,  &Calls::prefetch, &Calls::acquire_async,
       &Calls::touch,  &Calls::address, &Calls::adopt,   &Calls::free,     &Calls::operations,
-      &Calls::budget, &Calls::info,    &Calls::objects, &Calls::ask,      &Calls::contexts};
+      &Calls::budget, &Calls::info,    &Calls::objects, &Calls::ask,      &Calls::contexts,
+      &Calls::rows};
   for (unsigned i = 0; i < kMostCalls && !in.over(); ++i) {
     (this->*calls[in.below(std::size(calls))])(in);
   }

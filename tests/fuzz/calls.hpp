@@ -122,6 +122,7 @@ class Calls {
   void move(Input& in);
   void advise(Input& in);
   void prefetch(Input& in);
+  void rows(Input& in);
   void operations(Input& in);
   void objects(Input& in);
   void budget(Input& in);

@@ -48,6 +48,51 @@ void Calls::advise(Input& in) {
   }
 }
 
+// Rows of any numbers: what is refused must not be touched, and what is not must be inside.
+void Calls::rows(Input& in) {
+  constexpr std::size_t kMost = 8;
+  std::uint64_t index[kMost] = {};
+  tm_rows rows{};
+  rows.buffer = handle(in);
+  rows.offset = in.length();
+  rows.row_bytes = in.byte() < 224 ? 1 + in.length() % 2048 : in.length();
+  rows.stride = in.byte() < 128 ? 0 : in.length();
+  rows.index = in.byte() == 255 ? nullptr : index;
+  rows.count = in.below(kMost + 1);
+  for (std::uint64_t& number : index) {
+    number = in.byte() < 200 ? in.byte() : in.length();
+  }
+  const std::uint64_t bytes = std::min<std::uint64_t>(rows.row_bytes, 1 << 16);
+  std::vector<unsigned char> memory(kMost * bytes, in.byte());
+  void* const at = in.byte() == 255 ? nullptr : memory.data();
+  const bool writes = in.byte() % 2 == 0;
+  tm_op op = kUntouched;
+  tm_op* const out = in.byte() < 64 ? &op : nullptr;
+  const tm_rows* const given = in.byte() == 255 ? nullptr : &rows;
+  const tm_status begun = check(writes ? tm_scatter(context(in), given, at, timeout(in), out)
+                                       : tm_gather(context(in), given, at, timeout(in), out));
+  require(out == nullptr || begun == TM_OK || op == kUntouched, "no operation after a failure");
+  const tm_status status =
+      begun == TM_OK && out != nullptr ? check(tm_op_wait(context_, &op, 1, -1)) : begun;
+  Buffer* const buffer = find(rows.buffer);
+  if (buffer == nullptr || rows.count == 0) {
+    require(buffer != nullptr || status != TM_OK, "no rows of a buffer that is none");
+    return;
+  }
+  const std::uint64_t stride = rows.stride != 0 ? rows.stride : rows.row_bytes;
+  for (std::uint64_t i = 0; i < rows.count && status == TM_OK; ++i) {
+    const std::uint64_t begin = rows.offset + index[i] * stride;
+    if (writes) {
+      require(begin <= buffer->bytes.size() && bytes <= buffer->bytes.size() - begin,
+              "rows that were accepted are in the buffer");
+      std::memcpy(buffer->bytes.data() + begin, memory.data() + i * bytes, bytes);
+    } else {
+      check_bytes(*buffer, begin, memory.data() + i * bytes, bytes);
+    }
+  }
+  buffer->unsure = buffer->unsure || (writes && status != TM_OK && !buffer->read_only);
+}
+
 void Calls::prefetch(Input& in) {
   if (pending_.size() == 8) {
     return;

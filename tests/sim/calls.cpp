@@ -178,8 +178,19 @@ void Simulation::completed(Pending& p) {
   note("{} completed: {} {}", static_cast<int>(p.request.want), code_name(code),
        p.request.status.message());
   switch (p.request.want) {
+    case Want::gather:
+      check(code == Code::ok || code == Code::timed_out || code == Code::cancelled ||
+                code == Code::stale_handle ||
+                (code == Code::io_error && (faulty() || file_changed(p))),
+            fmt::format("gather ended in {}: {}", code_name(code), p.request.status.message()));
+      check(code == Code::ok || p.request.status.info() != nullptr, "an error without a sentence");
+      break;
     case Want::acquire:
-      if (code == Code::ok && p.touch) {
+      if (p.own) {
+        check(code == Code::ok || code == Code::no_capacity || code == Code::timed_out ||
+                  code == Code::busy,
+              fmt::format("memory to read into: {}", p.request.status.message()));
+      } else if (code == Code::ok && p.touch) {
         touched(p);
       } else if (code == Code::ok) {
         granted(p.list, p.views, p.buffers, &p.request);
@@ -400,7 +411,7 @@ void Simulation::cancel() {
     return;
   }
   Pending& p = pending_[world_.below(pending_.size())];
-  if (!p.done && p.request.want == Want::acquire) {
+  if (!p.done && !p.own && (p.request.want == Want::acquire || p.request.want == Want::gather)) {
     note("cancel");
     p.request.cancel = true;
     mover_.note_cancel();

@@ -67,8 +67,10 @@ MoverOptions Simulation::options() {
 void Simulation::step() {
   stepping_ = true;
   ended_before_step_ = {hands_.ended(0), hands_.ended(1)};
+  note_models();
   next_step_ = mover_.step(world_.now);
   stepping_ = false;
+  compare_readings();
   fill_arrived();
   compare_new();
   const std::string broken = mover_.check_invariants();
@@ -158,6 +160,8 @@ void Simulation::act() {
       return lose_device();
     case 18:
       return ask(Want::retreat);
+    case 19:
+      return gather();
     default:
       return advise();
   }
@@ -200,8 +204,8 @@ void Simulation::drain() {
   while (!held_.empty()) {
     release();
   }
-  for (Pending& p : pending_) {
-    finish(p);
+  for (std::size_t i = 0; i < pending_.size(); ++i) {
+    finish(pending_[i]);  // Which may ask for more.
   }
   for (auto& [serial, live] : live_) {
     // By whole extents, an adopted file's first one without what lies before it.
@@ -237,8 +241,8 @@ void Simulation::drain() {
   while (!children_.empty()) {
     end_child(children_.size() - 1);
   }
-  for (Pending& p : pending_) {
-    finish(p);
+  for (std::size_t i = 0; i < pending_.size(); ++i) {
+    finish(pending_[i]);  // Which may ask for more.
   }
   Pending& p = new_pending(Want::drain);
   mover_.post(&p.request);

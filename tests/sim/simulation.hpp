@@ -4,12 +4,13 @@
 //
 //   simulation.cpp  the run: step, act, finish, drain     calls.cpp  what callers ask
 //   views.cpp       the bytes under views, beside the model        adopted.cpp  files
-//   forks.cpp       children, and the slots that they read
+//   forks.cpp       children, and the slots that they read         rows.cpp   gathers
 #pragma once
 
 #include <array>
 #include <deque>
 #include <map>
+#include <memory>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -67,10 +68,24 @@ class Simulation {
     std::vector<ViewRecord> views;
     std::vector<std::size_t> buffers;
     std::size_t dropped = ~std::size_t{0};
+    bool own = false;    // For the simulation's own memory.
     bool touch = false;  // The program's access to absent bytes of a mapped buffer.
     bool writes = false;
     std::int64_t posted = 0;
     bool done = false;
+  };
+
+  // A gather under way.
+  struct Reading {
+    std::size_t buffer = 0;
+    Handle memory = 0;  // That is read into.
+    ViewRecord view;
+    std::vector<GatherRead> reads;
+    std::vector<Checksums::Hash> sums;
+    std::vector<bool> compared;
+    GatherList list;
+    Pending* asked = nullptr;
+    std::vector<std::byte> before;  // The model, as of the begin of the step.
   };
 
   std::vector<AddressableTier*> memories();
@@ -162,6 +177,13 @@ class Simulation {
   bool file_changed(const Pending& p) const;
   bool names_droppable(const Pending& p) const;
 
+  bool take_memory(Reading& reading);
+  void free_memory(const Reading& reading);
+  void gather();
+  void note_models();
+  void compare_readings();
+  void compare(const Reading& reading, const GatherRead& read, const Live& live);
+
   void ask(Want want);
   void hand_over();
   bool wanted(std::size_t serial) const;
@@ -202,6 +224,7 @@ class Simulation {
   std::vector<Child> children_;
   std::vector<Held> held_;
   std::deque<Pending> pending_;
+  std::vector<std::unique_ptr<Reading>> readings_;
   std::size_t next_serial_ = 0;
   std::int64_t next_step_ = INT64_MAX;
   std::uint64_t steps_ = 0;

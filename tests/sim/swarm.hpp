@@ -61,6 +61,7 @@ struct Swarm {
     for (std::size_t i = 0; i < 17; ++i) {
       weights[i] *= 50;  // Of some hundred calls one loses a device, where any does.
     }
+    weights[19] *= 100;
     weights[17] = device_frames != 0 && weights[17] % 2 == 1 ? 10 : 0;
     // Forks, and children's ends: where there is one space, as a context has that follows forks.
     weights[15] = block_tier && device_frames == 0 ? (weights[15] + 3) / 4 : 0;
@@ -76,7 +77,7 @@ struct Swarm {
   std::uint64_t touches_write;  // One in so many.
   std::uint64_t staging_frame, staging_bytes;
   FaultRates faults;
-  std::array<std::uint64_t, 19> weights{};
+  std::array<std::uint64_t, 20> weights{};
 };
 
 struct Dice final : FaultDice {

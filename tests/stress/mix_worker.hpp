@@ -32,9 +32,10 @@ struct Modelled {
   Buffer buffer;
   std::vector<std::uint64_t> cells;
 
-  static std::uint64_t wrong_in(std::span<const std::uint64_t> words, std::uint64_t seed) {
+  static std::uint64_t wrong_in(std::span<const std::uint64_t> words, std::uint64_t seed,
+                                std::uint64_t first = 0) {
     if (seed != 0) {
-      return wrong(words, seed);
+      return wrong(words, seed, first);
     }
     return static_cast<std::uint64_t>(
         std::count_if(words.begin(), words.end(), [](auto w) { return w != 0; }));
@@ -89,7 +90,7 @@ class Worker {
         continue;
       }
       Modelled& m = mine_[random_() % mine_.size()];
-      switch (random_() % 20) {
+      switch (random_() % 23) {
         case 0:
         case 1:
         case 2:
@@ -133,6 +134,13 @@ class Worker {
         case 18:
           free_under_view(random_() % mine_.size());
           break;
+        case 19:
+        case 20:
+          gather(m);
+          break;
+        case 21:
+          scatter(m);
+          break;
         default:
           free(random_() % mine_.size());
       }
@@ -164,6 +172,7 @@ class Worker {
     options.extent_bytes = kExtents[random_() % kExtents.size()];
     constexpr std::array<std::uint32_t, 5> kFlags = {0, 0, kIsolated, kNoChecksum, kDroppable};
     options.flags = kFlags[random_() % kFlags.size()];
+    options.advice = random_() % 3 == 0 ? Advice::random : Advice::normal;
     Modelled m;
     m.cells.resize(1 + random_() % kMostCells);
     auto made = world_.context->alloc(m.cells.size() * kCell, options);
@@ -221,6 +230,50 @@ class Worker {
     copy_.resize(cells.count * kCell / 8);
     m.write(copy_, cells.first, new_seed());
     require("write", m.buffer.write(cells.first * kCell, copy_.data(), copy_.size() * 8));
+  }
+
+  /// Rows that are parts of cells, in no order, of a buffer of its own and of a shared one.
+  void gather(const Modelled& m) {
+    constexpr std::uint64_t kRow = kCell / 8;
+    const std::uint64_t which = random_() % world_.shared.size();
+    for (const bool mine : {true, false}) {
+      const Buffer& buffer = mine ? m.buffer : world_.shared[which];
+      std::vector<std::uint64_t> rows(1 + random_() % 100);
+      for (std::uint64_t& row : rows) {
+        row = random_() % (buffer.size() / kRow);
+      }
+      copy_.resize(rows.size() * kRow / 8);
+      Op op;
+      const bool later = random_() % 4 == 0;
+      Status status = world_.context->gather(buffer.rows(kRow, rows), copy_.data(),
+                                             Timeout::forever(), later ? &op : nullptr);
+      const bool cancel = later && random_() % 2 == 0;
+      if (cancel) {
+        require("cancel", op.cancel());
+      }
+      status = later ? op.wait() : std::move(status);
+      if (cancel && status.code() == Code::cancelled) {
+        continue;
+      }
+      require("gather", status);
+      for (std::size_t i = 0; i < rows.size() && status.ok(); ++i) {
+        const std::span<const std::uint64_t> words(&copy_[i * kRow / 8], kRow / 8);
+        const std::uint64_t word = rows[i] * kRow / 8;
+        expect_right(mine ? Modelled::wrong_in(words, m.cells[rows[i] / 8], word % (kCell / 8))
+                          : wrong(words, 1 + which, word),
+                     "a row");
+      }
+    }
+  }
+
+  void scatter(Modelled& m) {
+    std::vector<std::uint64_t> rows(1 + random_() % 16);
+    copy_.resize(rows.size() * kCell / 8);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      rows[i] = random_() % m.cells.size();
+      m.write({&copy_[i * kCell / 8], kCell / 8}, rows[i], new_seed());
+    }
+    require("scatter", m.buffer.scatter(kCell, rows, copy_.data()));
   }
 
   void read_shared() {

@@ -1,0 +1,224 @@
+// Gather: blocks are read from slots and files without their extents. One transfer for each extent
+// of a request, of as many reads: while it lives nobody changes the slot, as with any transfer. The
+// stepping thread only; never waits.
+//
+// A request that ends early (late, cancelled, its buffer freed) is answered at once. Its transfers
+// go on without it until what a device has been given has ended, and pin the memory it goes to.
+#include <algorithm>
+#include <cassert>
+
+#include "base/error.hpp"
+#include "mover/mover.hpp"
+
+namespace tiermem {
+
+std::uint32_t Mover::read_unit(const BufferRecord& record) const {
+  const bool adopted = record.read_only.load(std::memory_order_relaxed);
+  const bool checked =
+      options_.checksums &&
+      (adopted || (record.flags.load(std::memory_order_relaxed) & kNoChecksum) == 0);
+  const std::uint64_t extent = std::uint64_t{1}
+                               << record.extent_shift.load(std::memory_order_relaxed);
+  const std::uint64_t block = checked ? checksum_block(record) : kSmallestExtent;
+  return static_cast<std::uint32_t>(std::min(block, extent));
+}
+
+std::span<GatherRead> Mover::reads_of(const Request& request, ExtentRef ref) {
+  const std::span<GatherRead> all = request.gather->reads;
+  const auto first =
+      std::lower_bound(all.begin(), all.end(), ref,
+                       [](const GatherRead& read, ExtentRef at) { return read.ref < at; });
+  const auto last =
+      std::find_if(first, all.end(), [&](const GatherRead& read) { return read.ref != ref; });
+  return {first, last};
+}
+
+void Mover::build_gather_needs(Request& request) {
+  for (const GatherRead& read : request.gather->reads) {
+    if (request.needs.empty() || request.needs.back().ref != read.ref) {
+      request.needs.push_back({.ref = read.ref});
+    }
+  }
+}
+
+// Where the newest bytes of the extent are, as far as a gather asks.
+GatherRead::Found Mover::gathers_from(ExtentRef ref, std::span<const GatherRead> reads) const {
+  const Extent& extent = residency_.extents.at(ref);
+  const Phase host = residency_.extents.word(kHost, ref).load().phase();
+  const bool in_memory = readable_elsewhere(ref, kNoSpace) != kNoSpace;
+  // Written on a device and put down from there, it is in a slot and the host's phase still zero.
+  if ((host == Phase::zero || host == Phase::vacant) && !in_memory && !extent.has_slot) {
+    return GatherRead::Found::zeros;
+  }
+  const bool below = record_of(ref).file != 0 || slot_is_newest(ref);
+  if (readable(ref, kHost) || host == Phase::lost || !below || extent.parts != 0 ||
+      extent.zeros != 0) {
+    return GatherRead::Found::elsewhere;
+  }
+  const std::uint32_t block = extent.sums != nullptr && options_.checksums
+                                  ? extent.sums->block_bytes
+                                  : static_cast<std::uint32_t>(kSmallestExtent);
+  const bool whole = std::all_of(reads.begin(), reads.end(), [&](const GatherRead& read) {
+    return (read.offset | read.length) % block == 0;
+  });
+  return whole ? GatherRead::Found::bytes : GatherRead::Found::elsewhere;
+}
+
+Mover::Arm Mover::arm_gather(Request& request, const Need& need) {
+  const std::span<GatherRead> reads = reads_of(request, need.ref);
+  if (reads.front().found != GatherRead::Found::nothing) {
+    return Arm::ready;
+  }
+  if (const Span* stale = stale_span(request)) {
+    // Freed without the mover: the extents may be in their next life.
+    fail_request(request, fail(Code::stale_handle, "handle {:#x} was freed while it was read",
+                               stale->buffer));
+    return Arm::ready;
+  }
+  if (residency_.extents.at(need.ref).transfer != 0) {
+    return Arm::wait_transfer;
+  }
+  if (claimed(need.ref, kHost)) {
+    return Arm::wait_pins;
+  }
+  const GatherRead::Found found = gathers_from(need.ref, reads);
+  if (found == GatherRead::Found::bytes) {
+    start_gather(request, reads);
+    return Arm::wait_transfer;
+  }
+  for (GatherRead& read : reads) {
+    read.found = found;
+  }
+  return Arm::ready;
+}
+
+void Mover::start_gather(Request& request, std::span<GatherRead> reads) {
+  const ExtentRef ref = reads.front().ref;
+  Transfer& transfer = new_transfer(Transfer::Kind::gather, ref, kHost, Priority::demand);
+  const BufferRecord& record = record_of(ref);
+  transfer.stage = Transfer::Stage::read;
+  transfer.gather = &request;
+  transfer.reads = reads;
+  transfer.into = request.gather->into;
+  [[maybe_unused]] const Pin pin = residency_.extents.word(kHost, transfer.into).pin_read();
+  assert(pin == Pin::ok);  // The caller has a view of it.
+  transfer.channel = record.file != 0 ? files_ : block_;
+  transfer.slot = record.file != 0 ? SlotId{record.file - 1 +
+                                            (ref - record.first.load(std::memory_order_relaxed)) *
+                                                (bytes_of(ref) / kSmallestExtent)}
+                                   : residency_.extents.at(ref).slot;
+  queue_io(transfer);
+}
+
+// True: all of its reads have been given to the device, or are wanted no more.
+bool Mover::issue_gather(Channel& channel, Transfer& transfer, std::uint64_t& given,
+                         std::uint64_t most) {
+  while (transfer.issued < transfer.reads.size()) {
+    if (channel.in_flight + kGatherWeight > channel.tier->depth() * kWhole || given >= most) {
+      return false;
+    }
+    give_read(channel, transfer, transfer.issued++);
+    given += transfer.reads[transfer.issued - 1].length + kGatherFixed;
+  }
+  return true;
+}
+
+void Mover::give_read(Channel& channel, Transfer& transfer, std::uint32_t number) {
+  const GatherRead& read = transfer.reads[number];
+  ++transfer.open;
+  channel.in_flight += kGatherWeight;
+  ++channel.reads;
+  ++stats_.gather_reads;
+  stats_.gather_bytes += read.length;
+  // A file's slots are numbered by the block; others are read from somewhere inside.
+  const bool file = transfer.channel == files_;
+  channel.tier->submit(
+      {.cookie = std::uint64_t{number + 1} << 32 | transfer.job.transfer,
+       .slot = file ? SlotId{transfer.slot.value + read.offset / kSmallestExtent} : transfer.slot,
+       .data = read.data,
+       .length = read.length,
+       .offset = file ? 0 : read.offset});
+}
+
+void Mover::gather_read_done(const SlotCompletion& completion) {
+  Transfer& transfer = transfers_[static_cast<std::uint32_t>(completion.cookie)];
+  const auto number = static_cast<std::uint32_t>(completion.cookie >> 32) - 1;
+  Channel& channel = channel_of(transfer);
+  channel.in_flight -= kGatherWeight;
+  --channel.reads;
+  --transfer.open;
+  if (transfer.gather == nullptr) {
+    if (transfer.open == 0) {
+      end_gather(transfer);  // It has left the queue: see desert_gather.
+    }
+    return;
+  }
+  GatherRead& read = transfer.reads[number];
+  if (completion.code != Code::ok && !read.again) {
+    read.again = true;
+    ++stats_.io_retries;
+    give_read(channel, transfer, number);
+    return;
+  }
+  if (completion.code != Code::ok) {
+    ++stats_.io_errors;
+    read.found = GatherRead::Found::failed;
+    if (transfer.gather->status.ok()) {
+      transfer.gather->status = io_error(transfer, completion.code, completion.native,
+                                         completion.device, completion.device_offset);
+    }
+  } else {
+    const Checksums* const sums =
+        options_.checksums ? residency_.extents.at(transfer.ref).sums : nullptr;
+    read.sum_bytes = sums != nullptr ? sums->block_bytes : 0;
+    if (sums != nullptr) {
+      std::copy_n(sums->blocks + read.offset / sums->block_bytes, read.length / sums->block_bytes,
+                  read.sums);
+    }
+    read.found = GatherRead::Found::bytes;
+  }
+  if (transfer.open == 0 && transfer.issued == transfer.reads.size()) {
+    end_gather(transfer);
+  }
+}
+
+void Mover::end_gather(Transfer& transfer) {
+  const ExtentRef ref = transfer.ref;
+  residency_.unpin(HeldRun::of(transfer.into, 1, kHost, false));
+  end_transfer(transfer);
+  extent_changed(ref, kHost, nullptr);
+}
+
+// Nobody waits for its reads any more, and their records go. What a device has been given goes on.
+void Mover::desert_gather(const Request& request) {
+  if (request.want != Want::gather) {
+    return;
+  }
+  for (const Need& need : request.needs) {
+    const std::uint32_t at = residency_.extents.at(need.ref).transfer;
+    if (at == 0 || transfers_[at - 1].gather != &request) {
+      continue;
+    }
+    Transfer& transfer = transfers_[at - 1];
+    const bool queued = transfer.issued < transfer.reads.size();
+    transfer.gather = nullptr;
+    transfer.reads = {};
+    transfer.issued = 0;
+    if (queued) {
+      std::erase(gather_queue(channel_of(transfer)), at - 1);
+    }
+    if (transfer.open == 0) {
+      deserted_.push_back(at - 1);  // Not from here: whoever waits for the extent would look again.
+    }
+  }
+}
+
+void Mover::end_deserted() {
+  Vector<std::uint32_t> ended;
+  ended.swap(deserted_);
+  for (const std::uint32_t at : ended) {
+    end_gather(transfers_[at]);
+  }
+}
+
+}  // namespace tiermem

@@ -1,0 +1,68 @@
+// The thread of errands.
+#include "runtime/errands.hpp"
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/own_thread.hpp"
+
+namespace tiermem {
+
+Result<OpHandle> Errands::send(Ops& ops, std::unique_ptr<Request> op,
+                               std::unique_ptr<Errand> errand) {
+  const std::lock_guard lock(mutex_);
+  if (stop_) {
+    return fail(Code::shut_down, "the context was closed while the call began");
+  }
+  if (!thread_.joinable()) {
+    try {
+      thread_ = own_thread("tiermem-errand", [this] { work(); });
+    } catch (const std::system_error&) {
+      return fail_native(Code::unavailable, EAGAIN,
+                         "no thread can be created for operations (RLIMIT_NPROC or pids.max); "
+                         "raise the limit");
+    }
+  }
+  Request* const raw = op.get();
+  const OpHandle handle = ops.add(std::move(op));
+  if (handle == 0) {
+    return fail(Code::busy, "{} operations are under way; wait for some first", Ops::kMost);
+  }
+  queue_.push_back({raw, std::move(errand)});
+  sent_.notify_one();
+  return handle;
+}
+
+void Errands::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    sent_.wait(lock, [&] { return stop_ || !queue_.empty(); });
+    if (queue_.empty()) {
+      return;
+    }
+    Sent next = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    next.op->status = next.op->cancel.load(std::memory_order_relaxed)
+                          ? fail(Code::cancelled, "cancelled by its owner")
+                          : next.errand->run();
+    next.errand.reset();  // Uses the operation's flag.
+    next.op->on_done(*next.op);
+    lock.lock();
+  }
+}
+
+void Errands::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  sent_.notify_one();
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+}  // namespace tiermem

@@ -1,0 +1,469 @@
+// Gather: many rows of one buffer into memory of the program, or into another buffer. The calling
+// thread checks, copies, and plans what the mover reads for it; it alone touches the program's
+// memory. Any thread.
+//
+//   resident extents   copied under a pin, in the order of the list
+//   all else, sorted   blocks read from slots and files through some memory of the budget,
+//                      neighbours by one request, checked and copied from there; the extents stay
+//   what is left       by views, as read() does: in flight, on a GPU only, in parts, damaged
+#include "runtime/gather.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "mover/gather.hpp"
+
+namespace tiermem {
+namespace {
+
+constexpr std::uint64_t kMostAtOnce = std::uint64_t{4} << 20;  // Of a budget, to read into.
+constexpr unsigned kBudgetPerMost = 16;
+// Each is read into while another is copied from: the devices' queues stay full.
+constexpr unsigned kSegments = 4;
+constexpr std::uint64_t kMostRowsInBuffer = ~std::uint64_t{0} / RowCall::kMostRow;
+
+}  // namespace
+
+// ---- Rows and their pieces ---------------------------------------------------------------------
+
+Status RowCall::check(const Rows& rows) {
+  rows_ = rows;
+  rows_.stride = rows.stride != 0 ? rows.stride : rows.row_bytes;
+  Status status = impl_.usable(call_);
+  if (status.ok()) {
+    const Access all{rows.buffer, 0, 0, mode_, {}, 0};
+    status = impl_.residency.resolve(all, span_, call_);
+  }
+  if (!status.ok()) {
+    return status;
+  }
+  if (rows.row_bytes == 0 || rows.row_bytes > kMostRow) {
+    return fail(Code::invalid_argument, "{}: rows of {} bytes; accepted are 1 to {}", call_,
+                rows.row_bytes, kMostRow);
+  }
+  if (rows.count != 0 && rows.index == nullptr) {
+    return fail(Code::invalid_argument, "{}: {} rows and no list of them", call_, rows.count);
+  }
+  const std::uint64_t bytes = span_.length;
+  const bool any = rows.offset <= bytes && rows.row_bytes <= bytes - rows.offset;
+  const std::uint64_t last = any ? (bytes - rows.offset - rows.row_bytes) / rows_.stride : 0;
+  for (std::uint64_t i = 0; i < rows.count; ++i) {
+    if (!any || rows.index[i] > last) {
+      return fail(Code::invalid_argument,
+                  "{}: row {} of the list is number {}, which is not inside the buffer of {} bytes",
+                  call_, i, rows.index[i], bytes);
+    }
+  }
+  return {};
+}
+
+std::uint64_t RowCall::in_window(std::uint64_t row) const {
+  return span_.offset + rows_.offset + rows_.index[row] * rows_.stride;
+}
+
+std::uint64_t RowCall::rows_at_once() const {
+  return std::max<std::uint64_t>(1, kMostPieces / ((rows_.row_bytes >> span_.shift) + 2));
+}
+
+Access RowCall::extent_of(std::uint64_t in_window, std::uint32_t mode) const {
+  const std::uint64_t extent = std::uint64_t{1} << span_.shift;
+  const std::uint64_t lead = span_.offset;
+  const std::uint64_t begin = std::max(in_window & ~(extent - 1), lead);
+  const std::uint64_t end = std::min((in_window | (extent - 1)) + 1, lead + span_.length);
+  return {rows_.buffer, begin - lead, end - begin, mode, {}, 0};
+}
+
+Timeout RowCall::left() const {
+  return timeout_.ns <= 0 ? timeout_ : Timeout{std::max<std::int64_t>(1, deadline_ns_ - now_ns())};
+}
+
+Status RowCall::acquire(std::span<const Access> list, std::span<ViewRecord> views) {
+  if (cancelled()) {
+    return fail(Code::cancelled, "{}: cancelled by its owner", call_);
+  }
+  Status status = impl_.usable(call_);
+  if (!status.ok() || impl_.residency.try_acquire(list, views) == Code::ok) {
+    return status;
+  }
+  return impl_.acquire_through_mover(list, left(), views, {}, cancel_);
+}
+
+Status Context::Impl::run_rows(std::unique_ptr<RowCall> call, const Rows& rows) {
+  Status status = call->check(rows);
+  return status.ok() ? call->run() : std::move(status);
+}
+
+Result<OpHandle> Context::Impl::run_rows_later(std::unique_ptr<RowCall> call, const Rows& rows,
+                                               std::unique_ptr<Request> op) {
+  Status status = call->check(rows);
+  if (!status.ok()) {
+    return status;
+  }
+  if (config.fork == Fork::follow) {
+    return fail(Code::unsupported,
+                "gather, scatter: with fork=follow there is no thread for operations; call it "
+                "without one");
+  }
+  return errands_->send(ops, std::move(op), std::move(call));
+}
+
+// The same sentence, and which row it is about.
+Status RowCall::at_row(std::uint64_t row, const Status& why) const {
+  ErrorInfo info =
+      why.info() != nullptr ? *why.info() : error_info(why.code(), "{}", why.message());
+  const ErrorInfo longer = error_info(info.code, "{}: row {} of the list, number {}: {}", call_,
+                                      row, rows_.index[row], why.message());
+  std::memcpy(info.text, longer.text, sizeof(info.text));
+  info.buffer = rows_.buffer;
+  return Status(info);
+}
+
+// ---- Gather ------------------------------------------------------------------------------------
+
+/// A part of the memory that is read into, and what goes there.
+struct GatherCall::Segment {
+  std::byte* data = nullptr;
+  std::optional<Request> request;  // While it is posted.
+  std::atomic<std::uint32_t> done{0};
+  GatherList list;
+  Vector<GatherRead> reads;
+  Vector<std::size_t> first_piece;  // Of each read; those of the next one end it.
+  Vector<Checksums::Hash> sums;
+
+  void await() { done.wait(0, std::memory_order_acquire); }
+};
+
+Status GatherCall::check(const Rows& rows) {
+  Status status = RowCall::check(rows);
+  if (!status.ok() || rows.count == 0) {
+    return status;
+  }
+  if (into_buffer_ == 0) {
+    return to_ != nullptr
+               ? Status()
+               : fail(Code::invalid_argument, "{}: the memory to copy to is null", call_);
+  }
+  Span span;
+  const Access range{into_buffer_, into_offset_, rows.count * rows.row_bytes, kDiscard, {}, 0};
+  return rows.count <= kMostRowsInBuffer
+             ? impl_.residency.resolve(range, span, call_)
+             : fail(Code::invalid_argument, "{}: {} rows", call_, rows.count);
+}
+
+Status GatherCall::run() {
+  Status status = into_buffer_ != 0 ? to_buffer() : to_memory();
+  // The buffer may have been freed, and its extents given to another, while they were read.
+  return status.ok() && span_.record->generation.load(std::memory_order_seq_cst) !=
+                            Buffers::generation_of(rows_.buffer)
+             ? fail(Code::stale_handle, "{}: handle {:#x} was freed meanwhile", call_, rows_.buffer)
+             : std::move(status);
+}
+
+Status GatherCall::to_memory() {
+  for (std::uint64_t first = 0; first < rows_.count;) {
+    const std::uint64_t n = std::min(rows_at_once(), rows_.count - first);
+    std::byte* const at = to_ + first * rows_.row_bytes;
+    Status status = begin(first, n, at);
+    if (status.ok() && !pieces_.empty()) {
+      status = read_below({}, at);
+    }
+    for (std::size_t i = 0; i < rest_.size() && status.ok();) {
+      status = view_some(i, at);
+    }
+    if (!status.ok()) {
+      return status;
+    }
+    first += n;
+  }
+  return {};
+}
+
+// By pieces that fit into memory. What is pinned at once is asked for at once, so that two of these
+// never wait for each other.
+Status GatherCall::to_buffer() {
+  const std::uint64_t most = impl_.config.dram.budget / kBudgetPerMost;
+  const std::uint64_t rows = std::clamp<std::uint64_t>(most / rows_.row_bytes, 1, rows_at_once());
+  Access range{.buffer = into_buffer_};
+  Status status;
+  for (std::uint64_t first = 0; first < rows_.count && status.ok(); first += rows) {
+    const std::uint64_t n = std::min(rows, rows_.count - first);
+    range.offset = into_offset_ + first * rows_.row_bytes;
+    range.length = n * rows_.row_bytes;
+    range.mode = kDiscard;
+    ViewRecord view;
+    status = acquire({&range, 1}, {&view, 1});
+    if (!status.ok()) {
+      break;
+    }
+    auto* const at = static_cast<std::byte*>(view.data);
+    status = begin(first, n, at);
+    for (const Piece& piece : pieces_) {
+      std::memset(at + piece.to, 0, piece.length);  // A discarding view overwrites all of it.
+    }
+    (void)impl_.residency.release({&view, 1});
+    range.mode = kWrite;
+    if (status.ok() && !pieces_.empty()) {
+      status = read_below(range, nullptr);
+    }
+    for (std::size_t i = 0; i < rest_.size() && status.ok(); ++i) {
+      status = view_one(rest_[i], range);
+    }
+  }
+  return status;
+}
+
+// Copies what is resident; the other pieces are left in pieces_, in order.
+Status GatherCall::begin(std::uint64_t first, std::uint64_t n, std::byte* to) {
+  first_ = first;
+  pieces_.clear();
+  rest_.clear();
+  ViewRecord view;
+  std::uint64_t held = ~std::uint64_t{0}, absent = held;  // Extents.
+  const auto let_go = [&] {
+    if (held != ~std::uint64_t{0}) {
+      (void)impl_.residency.end(view);
+      held = ~std::uint64_t{0};
+    }
+  };
+  const std::uint64_t mask = (std::uint64_t{1} << span_.shift) - 1;
+  for (std::uint64_t i = 0; i < n; ++i) {
+    each_piece(first + i, [&](std::uint64_t from, std::uint64_t done, std::uint32_t length) {
+      const std::uint64_t extent = from >> span_.shift;
+      const std::uint64_t at = i * rows_.row_bytes + done;
+      if (extent != held && extent != absent) {
+        let_go();
+        (impl_.residency.hit(extent_of(from, kRead), view) ? held : absent) = extent;
+      }
+      if (extent != held) {
+        pieces_.push_back({from, at, length});
+        return;
+      }
+      // The view begins with the buffer where that begins inside the extent.
+      const std::uint64_t begin = std::max(from & ~mask, span_.offset);
+      std::memcpy(to + at, static_cast<const std::byte*>(view.data) + (from - begin), length);
+    });
+  }
+  let_go();
+  if (!pieces_.empty() && timeout_.ns == 0) {
+    return fail(Code::busy, "{}: not all of the {} rows are resident", call_, rows_.count);
+  }
+  const auto less = [](const Piece& a, const Piece& b) { return a.from < b.from; };
+  if (!std::is_sorted(pieces_.begin(), pieces_.end(), less)) {
+    std::sort(pieces_.begin(), pieces_.end(), less);
+  }
+  return {};
+}
+
+// With the range of another buffer, or to memory. What cannot be had this way is left in rest_.
+Status GatherCall::read_below(const Access& range, std::byte* to) {
+  unit_ = impl_.read_unit(*span_.record);
+  const std::uint64_t budget = impl_.config.dram.budget;
+  const std::uint64_t most =
+      std::clamp(std::bit_floor(budget / kBudgetPerMost), kSmallestExtent, kMostAtOnce);
+  // As much as there is to read at most: no piece needs more blocks than these, nor more between
+  // it and the next.
+  const std::uint64_t piece = std::min(rows_.row_bytes, std::uint64_t{1} << span_.shift);
+  const std::uint64_t one = (piece + unit_ - 1) / unit_ * unit_ + unit_;
+  const std::uint64_t all = std::bit_ceil((one + impl_.config.gather_gap) * pieces_.size());
+  const std::uint64_t bytes = std::min(most, all < most / kSegments ? all * kSegments : most);
+  segment_bytes_ = bytes / kSegments;
+  if (segment_bytes_ < one) {
+    rest_ = pieces_;
+    return {};
+  }
+  const Result<Handle> staging = impl_.alloc_staging(bytes);
+  if (!staging.ok()) {
+    return staging.status().clone();
+  }
+  const std::array<Access, 2> list = {Access{*staging, 0, bytes, kDiscard, {}, 0}, range};
+  std::array<ViewRecord, 2> views;
+  const std::size_t n = to == nullptr ? 2 : 1;
+  Status status = acquire({list.data(), n}, {views.data(), n});
+  if (status.ok()) {
+    into_ = impl_.residency.buffers.at(Buffers::index_of(*staging))
+                .first.load(std::memory_order_relaxed);
+    status = stream(static_cast<std::byte*>(views[0].data),
+                    to != nullptr ? to : static_cast<std::byte*>(views[1].data));
+    (void)impl_.residency.release({views.data(), n});
+  }
+  (void)impl_.free(*staging);
+  return status;
+}
+
+Status GatherCall::stream(std::byte* data, std::byte* to) {
+  std::array<Segment, kSegments> segments;
+  cursor_ = 0;
+  for (unsigned i = 0; i < kSegments; ++i) {
+    segments[i].data = data + i * segment_bytes_;
+    post(segments[i]);
+  }
+  Status status;
+  for (unsigned i = 0; segments[i].request.has_value(); i = (i + 1) % kSegments) {
+    Segment& segment = segments[i];
+    segment.await();
+    Status taken = status.ok() ? take(segment, to) : Status();
+    segment.request.reset();
+    if (!taken.ok()) {
+      status = std::move(taken);
+      for (Segment& other : segments) {
+        if (other.request.has_value()) {
+          other.request->cancel.store(true, std::memory_order_relaxed);
+        }
+      }
+      impl_.note_cancel();
+    }
+    if (status.ok()) {
+      post(segment);
+    }
+  }
+  return status;
+}
+
+// Plans for the next pieces as much as the segment takes, and asks for it.
+void GatherCall::post(Segment& segment) {
+  if (cursor_ == pieces_.size()) {
+    return;
+  }
+  segment.reads.clear();
+  segment.first_piece.clear();
+  segment.sums.resize(segment_bytes_ / kSmallestExtent);
+  const std::uint64_t extent = std::uint64_t{1} << span_.shift;
+  const std::uint64_t gap = impl_.config.gather_gap;
+  std::uint64_t used = 0;
+  for (; cursor_ < pieces_.size(); ++cursor_) {
+    const Piece& piece = pieces_[cursor_];
+    const ExtentRef ref = span_.first + static_cast<ExtentRef>((piece.from >> span_.shift) -
+                                                               (span_.offset >> span_.shift));
+    const std::uint64_t at = piece.from & (extent - 1);
+    const std::uint64_t begin = at / unit_ * unit_;
+    const std::uint64_t end = (at + piece.length + unit_ - 1) / unit_ * unit_;
+    GatherRead* const last = segment.reads.empty() ? nullptr : &segment.reads.back();
+    const std::uint64_t so_far =
+        last != nullptr && last->ref == ref ? last->offset + std::uint64_t{last->length} : 0;
+    if (so_far != 0 && begin <= so_far + gap &&
+        std::max(end, so_far) - last->offset <= std::max<std::uint64_t>(kMostRead, 2 * unit_)) {
+      const std::uint64_t more = std::max(end, so_far) - so_far;
+      if (used + more > segment_bytes_) {
+        break;
+      }
+      last->length += static_cast<std::uint32_t>(more);
+      used += more;
+      continue;
+    }
+    if (used + (end - begin) > segment_bytes_) {
+      break;
+    }
+    segment.reads.push_back({.ref = ref,
+                             .offset = static_cast<std::uint32_t>(begin),
+                             .length = static_cast<std::uint32_t>(end - begin),
+                             .data = segment.data + used,
+                             .sums = segment.sums.data() + used / kSmallestExtent});
+    segment.first_piece.push_back(cursor_);
+    used += end - begin;
+  }
+  segment.first_piece.push_back(cursor_);
+  segment.list = {segment.reads, into_};
+  segment.done.store(0, std::memory_order_relaxed);
+  Request& request = segment.request.emplace();
+  request.want = Want::gather;
+  request.spans = {span_};
+  request.gather = &segment.list;
+  request.deadline_ns = deadline_ns_;
+  request.cancel_with = cancel_;
+  request.context = &segment.done;
+  request.on_done = [](Request& ended) {
+    auto& word = *static_cast<std::atomic<std::uint32_t>*>(ended.context);
+    word.store(1, std::memory_order_release);  // As in Context::Impl::ask.
+    word.notify_one();
+  };
+  impl_.post(request);
+}
+
+// The rows of a segment that has come. A block is checked once, and only if a row is in it.
+Status GatherCall::take(Segment& segment, std::byte* to) {
+  for (std::size_t i = 0; i < segment.reads.size(); ++i) {
+    const GatherRead& read = segment.reads[i];
+    const std::size_t first = segment.first_piece[i];
+    if (read.found == GatherRead::Found::failed) {
+      return at_row(row_of(pieces_[first]), segment.request->status);
+    }
+  }
+  if (!segment.request->status.ok()) {
+    return segment.request->status.clone();
+  }
+  const std::uint64_t mask = (std::uint64_t{1} << span_.shift) - 1;
+  for (std::size_t i = 0; i < segment.reads.size(); ++i) {
+    const GatherRead& read = segment.reads[i];
+    std::uint64_t checked = 0, bad = ~std::uint64_t{0};  // Blocks of the read; the last bad one.
+    for (std::size_t p = segment.first_piece[i]; p < segment.first_piece[i + 1]; ++p) {
+      const Piece& piece = pieces_[p];
+      if (read.found == GatherRead::Found::zeros) {
+        std::memset(to + piece.to, 0, piece.length);
+        continue;
+      }
+      const std::uint64_t at = (piece.from & mask) - read.offset;
+      bool good = read.found == GatherRead::Found::bytes;
+      if (good && read.sum_bytes != 0) {
+        const std::uint64_t begin = at / read.sum_bytes;
+        const std::uint64_t end = (at + piece.length - 1) / read.sum_bytes + 1;
+        good = bad == ~std::uint64_t{0} || begin > bad;
+        for (std::uint64_t b = std::max(begin, checked); b < end; ++b) {
+          if (Checksums::hash(read.data + b * read.sum_bytes, read.sum_bytes) != read.sums[b]) {
+            bad = b;
+            good = false;
+          }
+        }
+        checked = std::max(checked, end);
+      }
+      if (good) {
+        std::memcpy(to + piece.to, read.data + at, piece.length);
+      } else {
+        rest_.push_back(piece);  // A view says what is wrong with it, if anything is.
+      }
+    }
+  }
+  return {};
+}
+
+// Those that begin in one extent, from rest_[i] on.
+Status GatherCall::view_some(std::size_t& i, std::byte* to) {
+  const Piece& first = rest_[i];
+  const Access access = extent_of(first.from, kRead);
+  ViewRecord view;
+  Status status = acquire({&access, 1}, {&view, 1});
+  if (!status.ok()) {
+    return at_row(row_of(first), status);
+  }
+  const std::uint64_t extent = first.from >> span_.shift;
+  for (; i < rest_.size() && rest_[i].from >> span_.shift == extent; ++i) {
+    const Piece& piece = rest_[i];
+    std::memcpy(
+        to + piece.to,
+        static_cast<const std::byte*>(view.data) + (piece.from - span_.offset - access.offset),
+        piece.length);
+  }
+  (void)impl_.residency.release({&view, 1});
+  return {};
+}
+
+Status GatherCall::view_one(const Piece& piece, const Access& range) {
+  const std::array<Access, 2> list = {
+      Access{rows_.buffer, piece.from - span_.offset, piece.length, kRead, {}, 0},
+      Access{range.buffer, range.offset + piece.to, piece.length, kWrite, {}, 0}};
+  std::array<ViewRecord, 2> views;
+  Status status = acquire(list, views);
+  if (!status.ok()) {
+    return at_row(row_of(piece), status);
+  }
+  std::memmove(views[1].data, views[0].data, piece.length);
+  (void)impl_.residency.release(views);
+  return {};
+}
+
+}  // namespace tiermem

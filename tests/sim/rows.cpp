@@ -1,0 +1,172 @@
+// Gathers: what the mover reads for them is what the model holds, and comes without the extents.
+#include <bit>
+
+#include "tests/sim/simulation.hpp"
+
+namespace tiermem::sim {
+
+// A buffer of one extent, held to read into. Its bytes are in no model.
+bool Simulation::take_memory(Reading& reading) {
+  BufferShape shape;
+  shape.bytes = swarm_.extent_bytes;
+  shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(swarm_.extent_bytes));
+  shape.extents = 1;
+  shape.label = "rows being read";
+  const Handle spare = residency_.reuse_spare(shape, false);
+  Result<Handle> handle = spare != 0 ? Result<Handle>(spare) : residency_.buffers.create(shape);
+  if (!handle.ok()) {
+    return false;
+  }
+  reading.memory = *handle;
+  const Access all{*handle, 0, 0, kDiscard, {}, 0};
+  if (residency_.try_acquire({&all, 1}, {&reading.view, 1}) == Code::ok) {
+    return true;
+  }
+  Pending& p = new_pending(Want::acquire);
+  p.own = true;
+  p.request.views = &reading.view;
+  p.request.spans.resize(1);
+  const Status status = residency_.resolve(all, p.request.spans[0], "acquire");
+  check(status.ok(), status.message());
+  p.request.deadline_ns = world_.now + 1 + static_cast<std::int64_t>(world_.below(5'000'000));
+  mover_.post(&p.request);
+  finish(p);
+  if (!p.request.status.ok()) {
+    free_memory(reading);
+  }
+  return p.request.status.ok();
+}
+
+void Simulation::free_memory(const Reading& reading) {
+  if (residency_.make_spare(reading.memory) == Code::busy) {
+    Pending& p = new_pending(Want::free);
+    p.request.index = Buffers::index_of(reading.memory);
+    mover_.post(&p.request);
+  }
+}
+
+void Simulation::gather() {
+  Live* live = pick();
+  auto reading = std::make_unique<Reading>();
+  if (live == nullptr || !take_memory(*reading)) {
+    return;
+  }
+  reading->buffer = serial_of(*live);
+  Span span;
+  const Access all{live->handle, 0, 0, kRead, {}, 0};
+  const Status status = residency_.resolve(all, span, "gather");
+  check(status.ok(), status.message());
+  const std::uint32_t unit = mover_.read_unit(*span.record);
+  const std::uint64_t blocks = (live->lead + live->bytes + unit - 1) / unit;
+  std::set<std::uint64_t> chosen;
+  for (std::uint64_t n = swarm_.extent_bytes / unit; n > 0; --n) {
+    chosen.insert(world_.below(blocks));
+  }
+  auto* data = static_cast<std::byte*>(reading->view.data);
+  reading->sums.resize(chosen.size());
+  for (const std::uint64_t block : chosen) {
+    const std::uint64_t at = block * unit;
+    const ExtentRef ref = span.first + static_cast<ExtentRef>(at / live->extent_bytes);
+    const auto offset = static_cast<std::uint32_t>(at % live->extent_bytes);
+    GatherRead* const last = reading->reads.empty() ? nullptr : &reading->reads.back();
+    if (last != nullptr && last->ref == ref && last->offset + last->length == offset &&
+        world_.one_in(2)) {
+      last->length += unit;
+    } else {
+      reading->reads.push_back({.ref = ref,
+                                .offset = offset,
+                                .length = unit,
+                                .data = data,
+                                .sums = &reading->sums[static_cast<std::size_t>(
+                                    std::distance(chosen.begin(), chosen.find(block)))]});
+    }
+    data += unit;
+  }
+  reading->compared.resize(reading->reads.size());
+  reading->list = {reading->reads,
+                   residency_.buffers.at(Buffers::index_of(reading->memory)).first.load()};
+  Pending& p = new_pending(Want::gather);
+  p.buffers = {reading->buffer};
+  p.request.spans = {span};
+  p.request.gather = &reading->list;
+  p.request.deadline_ns = world_.one_in(4)
+                              ? Request::kForever
+                              : world_.now + 1 + static_cast<std::int64_t>(world_.below(5'000'000));
+  reading->asked = &p;
+  note("gather {} reads of buffer{}", reading->reads.size(), reading->buffer);
+  readings_.push_back(std::move(reading));
+  mover_.post(&p.request);
+}
+
+// A step may publish what was read and, behind it, let somebody overwrite it.
+void Simulation::note_models() {
+  for (const auto& reading : readings_) {
+    const auto live = live_.find(reading->buffer);
+    if (live != live_.end() && !live->second.adopted) {
+      reading->before = live->second.model;
+    }
+  }
+}
+
+void Simulation::compare_readings() {
+  for (const auto& reading : readings_) {
+    const auto live = live_.find(reading->buffer);
+    for (std::size_t i = 0; i < reading->reads.size(); ++i) {
+      if (reading->reads[i].found != GatherRead::Found::nothing && !reading->compared[i]) {
+        reading->compared[i] = true;
+        if (live != live_.end() && !freed(reading->buffer)) {
+          compare(*reading, reading->reads[i], live->second);
+        }
+      }
+    }
+  }
+  // A request that ended early is answered while its reads go on: their records go at once.
+  std::erase_if(readings_, [&](const std::unique_ptr<Reading>& reading) {
+    if (!reading->asked->done) {
+      return false;
+    }
+    check(residency_.release({&reading->view, 1}) == Code::ok, "release refused a live view");
+    free_memory(*reading);
+    const bool ended_well = reading->asked->request.status.ok();
+    for (const GatherRead& read : reading->reads) {
+      check(!ended_well || read.found != GatherRead::Found::nothing,
+            "a gather ended well without a read");
+    }
+    return true;
+  });
+}
+
+void Simulation::compare(const Reading& reading, const GatherRead& read, const Live& live) {
+  if (read.found != GatherRead::Found::bytes && read.found != GatherRead::Found::zeros) {
+    return;
+  }
+  const std::uint64_t begin =
+      std::uint64_t{read.ref - residency_.buffers.find(live.handle)->first.load()} *
+          live.extent_bytes +
+      read.offset;
+  for (std::uint32_t from = 0; from < read.length; from += 4096) {
+    const bool zeros = read.found == GatherRead::Found::zeros;
+    if (!zeros && read.sum_bytes != 0 &&
+        Checksums::hash(read.data + from, 4096) != read.sums[from / 4096]) {
+      check(faulty() || port_.corrupted() || changed_files_.count(reading.buffer) != 0,
+            "bytes without their checksum");
+      continue;  // A caller sees that, too.
+    }
+    const auto same = [&](const std::vector<std::byte>& bytes) {
+      for (std::uint64_t i = std::max(begin + from, live.lead);
+           i < std::min(begin + from + 4096, live.lead + live.bytes); ++i) {
+        const std::byte there = zeros ? std::byte{0} : read.data[i - begin];
+        if (there != bytes[i - live.lead]) {
+          return false;
+        }
+      }
+      return true;
+    };
+    const bool good = live.adopted ? std::any_of(live.versions.begin(), live.versions.end(), same)
+                                   : same(reading.before);
+    check(good, fmt::format("gather of buffer{} at {}: {} are not what the model holds",
+                            reading.buffer, begin + from, zeros ? "zeros" : "the bytes read"));
+  }
+}
+
+}  // namespace tiermem::sim
