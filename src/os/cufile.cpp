@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <string_view>
 #include <vector>
 
@@ -174,15 +175,23 @@ Outcome read_answer(int fd, std::chrono::milliseconds limit, cufile::Answer& ans
   }
 }
 
-// How it ended; 0 where the program took the news away.
+// How it ended; 0 where the program took the news away, or where it does not end: one that is in a
+// call of a device's driver that never returns cannot be killed, and stays behind.
 int reap(pid_t child) {
+  constexpr std::chrono::milliseconds kPatience{2000};
+  constexpr timespec kNap{0, 1'000'000};
   int status = 0;
-  while (waitpid(child, &status, 0) < 0) {
-    if (errno != EINTR) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  for (;;) {
+    const pid_t ended = waitpid(child, &status, WNOHANG);
+    if (ended == child) {
+      return status;
+    }
+    if ((ended < 0 && errno != EINTR) || std::chrono::steady_clock::now() > end) {
       return 0;
     }
+    (void)nanosleep(&kNap, nullptr);
   }
-  return status;
 }
 
 std::string version_words(const CuFileProbe& probe, int version) {
