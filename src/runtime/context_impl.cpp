@@ -225,6 +225,13 @@ Status Context::Impl::open_gpus() {
     residency.gpu_of_space[gpus_.size()] = static_cast<std::uint16_t>(device.index);
     residency.device_tier[gpus_.size()] = gpus_.back().get();
   }
+  for (const std::unique_ptr<GpuTier>& gpu : gpus_) {
+    for (const std::unique_ptr<GpuTier>& other : gpus_) {
+      if (gpu != other) {
+        gpu->befriend(*other);
+      }
+    }
+  }
   return {};
 }
 
