@@ -39,12 +39,21 @@ std::string find_program() {
     return named;
   }
   Dl_info here;
-  if (dladdr(reinterpret_cast<void*>(&find_program), &here) == 0 || here.dli_fname == nullptr) {
-    return {};
+  std::string folder;
+  if (dladdr(reinterpret_cast<void*>(&find_program), &here) != 0 && here.dli_fname != nullptr) {
+    folder = here.dli_fname;
   }
-  std::string folder(here.dli_fname);
-  const std::size_t slash = folder.rfind('/');
-  folder.resize(slash == std::string::npos ? 0 : slash + 1);
+  if (!folder.starts_with('/')) {
+    // Of a program it is the word by which it was called: never to be looked for in the folder that
+    // it happens to be in.
+    std::array<char, 4096> self;
+    const ssize_t length = readlink("/proc/self/exe", self.data(), self.size());
+    if (length <= 0) {
+      return {};
+    }
+    folder.assign(self.data(), static_cast<std::size_t>(length));
+  }
+  folder.resize(folder.rfind('/') + 1);
   for (const char* const way : {"", "../", TIERMEM_LIBDIR_TO_LIBEXECDIR "/tiermem/",
                                 TIERMEM_BINDIR_TO_LIBEXECDIR "/tiermem/"}) {
     std::string path = folder + way + kProgram;
