@@ -10,6 +10,8 @@ if(TARGET tiermem_cli)
   install(TARGETS tiermem_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
+install(TARGETS tiermem_cufile_probe RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/tiermem)
+
 if(TARGET tiermem_preload)
   install(FILES bindings/c/tiermem_preload.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
   install(TARGETS tiermem_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

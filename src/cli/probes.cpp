@@ -114,6 +114,20 @@ void add_page_locking(const HostFacts& host, std::vector<Probe>& probes) {
                                                                  : host.memlock_limit.reason)});
 }
 
+void add_direct_path(const Config& config, std::vector<Probe>& probes) {
+  const char* const name = "GPU to disk directly";
+  if (config.gpu_direct == GpuDirect::staged) {
+    probes.push_back({name, false, "staged: gpu_direct=staged, cuFile was not asked"});
+    return;
+  }
+  const CuFileFacts facts = ask_cufile({config.gpu_cufile, config.gpu_driver});
+  probes.push_back({name, false,
+                    (facts.path == CuFileFacts::Path::direct
+                         ? "staged, since bytes on a device cannot be verified: "
+                         : "staged: ") +
+                        facts.detail});
+}
+
 void add_gpus(const Config& config, std::vector<Probe>& probes) {
   const auto driver = CudaDriver::load(config.gpu_driver.c_str());
   if (!driver.ok()) {
@@ -137,6 +151,9 @@ void add_gpus(const Config& config, std::vector<Probe>& probes) {
                            facts->bus_id) +
                    (facts->virtual_memory ? ""
                                           : "; without virtual memory management it is no tier")});
+  }
+  if (count.ok()) {
+    add_direct_path(config, probes);
   }
 }
 

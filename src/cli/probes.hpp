@@ -1,5 +1,6 @@
 // What this machine allows, one line each, and why something is off: the part of `tiermem topo`
-// that explains. One thread; probing takes milliseconds.
+// that explains. One thread; probing takes milliseconds,
+// and a second or more where cuFile is asked about a GPU.
 #pragma once
 
 #include <string>

@@ -68,14 +68,20 @@ Status run_step(Job& job, JobStep step) {
 // False: it goes on.
 bool copy(Job& job, JobStep step) {
   job.begun = nullptr;
-  if (step == kCopyIn && job.left == 0) {
+  if ((step == kCopyIn || step == kCopyPeer) && job.left == 0) {
     job.begun = [](Ending& end, std::uint64_t ordinal) {
       auto& its = static_cast<Job&>(end);
       its.hands->copy_begun(its, ordinal);
     };
   }
-  return step == kCopyIn ? job.tier->copy_in(job.frame, job.data, job.bytes, job)
-                         : job.other_tier->copy_out(job.data, job.other, job.bytes, job);
+  switch (step) {
+    case kCopyIn:
+      return job.tier->copy_in(job.frame, job.data, job.bytes, job);
+    case kCopyPeer:
+      return job.tier->copy_from(job.frame, *job.other_tier, job.other, job.bytes, job);
+    default:
+      return job.other_tier->copy_out(job.data, job.other, job.bytes, job);
+  }
 }
 
 }  // namespace
@@ -95,7 +101,7 @@ bool run_job(Job& job) {
   while (job.left != 0 && job.status.ok()) {
     const JobStep step = job.left & -job.left;
     job.left &= job.left - 1;
-    if ((step & (kCopyIn | kCopyOut)) == 0) {
+    if ((step & (kCopyIn | kCopyOut | kCopyPeer)) == 0) {
       job.status = run_step(job, step);
     } else if (!copy(job, step)) {
       return false;

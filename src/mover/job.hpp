@@ -31,6 +31,7 @@ inline constexpr JobStep kRestore = 1 << 13;   ///< `frame` appears at `at`, whi
 inline constexpr JobStep kInsert = 1 << 14;    ///< `pages` of `data` appear at `at`.
 inline constexpr JobStep kGather = 1 << 15;    ///< All but `pages` of `home` are copied to `data`.
 inline constexpr JobStep kEmpty = 1 << 16;     ///< `pages` of `frame` are no more at `at`.
+inline constexpr JobStep kCopyPeer = 1 << 17;  ///< `other` into `frame`, both opaque.
 
 /// What makes a frame ready for the bytes that come.
 inline constexpr JobStep kPrepare = kPopulate | kClear | kShow;
@@ -43,7 +44,7 @@ struct Job : Ending {
   std::uint32_t steps = 0;
   AddressableTier* tier = nullptr;
   FrameId frame{};
-  AddressableTier* other_tier = nullptr;  ///< kCopyOut: where `other` lives.
+  AddressableTier* other_tier = nullptr;  ///< kCopyOut, kCopyPeer: where `other` lives.
   FrameId other{};
   AddressableTier* host_tier = nullptr;
   FrameId host{};  ///< kLockPages.

@@ -237,6 +237,7 @@ class Mover {
   void start_show(const Need& need);
   void continue_promote(Transfer& transfer);
   void land(Transfer& transfer);
+  bool by_peer(const Transfer& transfer) const;
   void landed(Transfer& transfer);
   void await_writers(Transfer& transfer);
   void serve_recopies();

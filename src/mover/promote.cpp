@@ -72,7 +72,8 @@ void Mover::continue_promote(Transfer& transfer) {
   }
   if (transfer.stage == Transfer::Stage::staging) {
     const bool from_device = transfer.source != kNoSpace && transfer.source != kHost;
-    if ((transfer.reading || from_device) && !tier.host_addressable() && !take_staging(transfer)) {
+    if ((transfer.reading || (from_device && !by_peer(transfer))) && !tier.host_addressable() &&
+        !take_staging(transfer)) {
       return;  // In the queue for it.
     }
     transfer.stage = Transfer::Stage::prepare;
@@ -96,6 +97,12 @@ void Mover::continue_promote(Transfer& transfer) {
     return;
   }
   land(transfer);
+}
+
+// From one device straight to another.
+bool Mover::by_peer(const Transfer& transfer) const {
+  return transfer.source != kNoSpace && transfer.source != kHost && !transfer.by_host &&
+         spaces_[transfer.space].tier->reaches(*spaces_[transfer.source].tier);
 }
 
 // The bytes are where they landed, or come from another space: check, copy, make them appear.
@@ -129,15 +136,17 @@ void Mover::land(Transfer& transfer) {
       transfer.job.data =
           window_at(transfer.ref, transfer.space);  // Copied again, into the window.
     }
-    steps |= kLockPages;
+    const bool peer = by_peer(transfer);
+    steps |= peer ? kCopyPeer : kLockPages;
     if (transfer.source != kHost) {
-      steps |= kCopyOut;
+      steps |= peer ? JobStep{0} : kCopyOut;
       transfer.job.other_tier = spaces_[transfer.source].tier;
       transfer.job.other = residency_.extents.frame(transfer.source, transfer.ref);
     } else {
       transfer.job.data = residency_.extents.address(transfer.ref).load(std::memory_order_relaxed);
     }
-    steps |= tier.host_addressable() ? JobStep{0} : kCopyIn;  // Between devices by the staging.
+    // Between devices that do not reach each other by the staging.
+    steps |= tier.host_addressable() || peer ? JobStep{0} : kCopyIn;
   }
   transfer.job.host = transfer.staging              ? staging_.frame(transfer.staging)
                       : tier.host_addressable()     ? transfer.frame
@@ -297,6 +306,13 @@ void Mover::promote_failed(Transfer& transfer, Status status) {
   }
   if (transfer.source != kNoSpace && spaces_[transfer.source].tier->lost()) {
     undo_promote(transfer, nullptr);  // Who waits for it looks where else the bytes are.
+    return;
+  }
+  if ((transfer.job.steps & kCopyPeer) != 0 && transfer.arriving == 0 &&
+      !spaces_[transfer.space].tier->lost()) {
+    transfer.by_host = true;
+    transfer.stage = Transfer::Stage::staging;
+    continue_promote(transfer);
     return;
   }
   ++stats_.io_errors;

@@ -75,6 +75,7 @@ struct Transfer {
   bool retreats = false;  ///< Promote to the host: the source, a device's, is a victim.
   bool mapped = false;    ///< Promote: the frame is in its window.
   bool shows = false;     ///< Promote to a device: it is wanted in its window there.
+  bool by_host = false;   ///< Promote from one device to another: the straight copy was refused.
   /// Promote to a device: the copy's ordinal there, once it has begun. Streams that wait for it
   /// have views by now: the word is `incoming` and pinned.
   std::uint64_t arriving = 0;

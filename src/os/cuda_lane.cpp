@@ -102,6 +102,8 @@ std::string_view CudaLane::what(Kind kind) {
       return "a copy to it";
     case Kind::copy_out:
       return "a copy from it";
+    case Kind::copy_peer:
+      return "a copy to it from another";
     case Kind::clear:
       return "clearing its memory";
     case Kind::call:
@@ -176,6 +178,16 @@ void CudaLane::copy_in(cuda::DevicePointer to, const std::byte* from, std::uint6
 
 void CudaLane::copy_out(std::byte* to, cuda::DevicePointer from, std::uint64_t bytes, Ending& end) {
   give({Kind::copy_out, nullptr, from, to, bytes, &end});
+}
+
+void CudaLane::copy_peer(cuda::DevicePointer to, const CudaLane& other, cuda::DevicePointer from,
+                         std::uint64_t bytes, Ending& end) {
+  give({Kind::copy_peer, nullptr, to, nullptr, bytes, &end, other.context_, from});
+}
+
+bool CudaLane::reaches(const CudaLane& other) const {
+  int can = 0;
+  return driver_.cuDeviceCanAccessPeer(&can, device_, other.device_) == cuda::kSuccess && can != 0;
 }
 
 Status CudaLane::clear(cuda::DevicePointer at, std::uint64_t bytes) {
@@ -374,7 +386,8 @@ void CudaLane::start(const Order& order) {
   Status status = submit(order, channel, event);
   if (status.ok()) {
     events_.pop_back();
-    const std::uint64_t ordinal = order.kind == Kind::copy_in ? ++copies_in_ : 0;
+    const bool comes = order.kind == Kind::copy_in || order.kind == Kind::copy_peer;
+    const std::uint64_t ordinal = comes ? ++copies_in_ : 0;
     channel.under_way.push_back({order.kind, event, order.end, ordinal});
     if (ordinal != 0 && order.end->begun != nullptr) {
       {
@@ -404,6 +417,11 @@ Status CudaLane::submit(const Order& order, const Channel& channel, cuda::Event 
       status =
           check(driver_.cuMemcpyDtoHAsync(order.host, order.device, order.bytes, channel.stream),
                 what(order.kind));
+      break;
+    case Kind::copy_peer:
+      status = driver_.check(driver_.cuMemcpyPeerAsync(order.device, context_, order.from,
+                                                       order.other, order.bytes, channel.stream),
+                             fmt::format("gpu {}: {}", facts_.index, what(order.kind)));
       break;
     case Kind::clear:
       status = check(driver_.cuMemsetD8Async(order.device, 0, order.bytes, channel.stream),

@@ -61,6 +61,12 @@ class CudaLane {
   // direction end in the order in which they were given.
   void copy_in(cuda::DevicePointer to, const std::byte* from, std::uint64_t bytes, Ending& end);
   void copy_out(std::byte* to, cuda::DevicePointer from, std::uint64_t bytes, Ending& end);
+  /// From the memory of another device, in the order of the copies in. A refusal does not make
+  /// lost() true: it may be the other device that is.
+  void copy_peer(cuda::DevicePointer to, const CudaLane& other, cuda::DevicePointer from,
+                 std::uint64_t bytes, Ending& end);
+  /// The device can address the other one's memory, if that allows it.
+  bool reaches(const CudaLane& other) const;
   /// Waits for it.
   Status clear(cuda::DevicePointer at, std::uint64_t bytes);
 
@@ -88,7 +94,7 @@ class CudaLane {
   Status follow(cuda::Stream stream, std::uint64_t ordinal);
 
  private:
-  enum class Kind : std::uint8_t { call, copy_in, copy_out, clear };
+  enum class Kind : std::uint8_t { call, copy_in, copy_out, copy_peer, clear };
   struct Order {
     Kind kind = Kind::call;
     const std::function<Status()>* body = nullptr;
@@ -96,6 +102,8 @@ class CudaLane {
     std::byte* host = nullptr;
     std::uint64_t bytes = 0;
     Ending* end = nullptr;
+    cuda::Context other = nullptr;  // Of a copy from another device, as the next.
+    cuda::DevicePointer from = 0;
   };
   struct UnderWay {
     Kind kind = Kind::call;

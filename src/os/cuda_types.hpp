@@ -157,6 +157,10 @@ struct Uuid {
     (cuda::DevicePointer to, const void* from, std::size_t bytes, cuda::Stream stream))            \
   X(true, 3020, cuMemcpyDtoHAsync,                                                                 \
     (void* to, cuda::DevicePointer from, std::size_t bytes, cuda::Stream stream))                  \
+  X(true, 4000, cuDeviceCanAccessPeer, (int* can, cuda::Device device, cuda::Device peer))         \
+  X(true, 4000, cuMemcpyPeerAsync,                                                                 \
+    (cuda::DevicePointer to, cuda::Context to_context, cuda::DevicePointer from,                   \
+     cuda::Context from_context, std::size_t bytes, cuda::Stream stream))                          \
   X(true, 3020, cuMemsetD8Async,                                                                   \
     (cuda::DevicePointer at, unsigned char value, std::size_t bytes, cuda::Stream stream))         \
   X(true, 2000, cuStreamCreate, (cuda::Stream * stream, unsigned flags))                           \

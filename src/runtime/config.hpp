@@ -16,6 +16,7 @@
 #include "base/log.hpp"
 #include "os/block_file.hpp"
 #include "os/cuda_driver.hpp"
+#include "os/cufile.hpp"
 #include "os/host_facts.hpp"
 #include "os/waitable_io_port.hpp"
 #include "tier/dram.hpp"
@@ -26,6 +27,8 @@ namespace tiermem {
 /// What a child of fork is to have of the context.
 enum class Fork : std::uint8_t { end, follow };
 enum class DirectIo : std::uint8_t { automatic, require };
+/// How bytes go between GPUs and disks.
+enum class GpuDirect : std::uint8_t { automatic, direct, staged };
 
 /// One directory or raw device of the block tier. `bytes` 0: a share of what the sized ones leave
 /// of the tier's cap.
@@ -61,6 +64,8 @@ struct Config {
   std::vector<GpuDevice> gpus;  ///< In the order they were named; empty: none.
   std::uint64_t gpu_staging = std::uint64_t{64} << 20;
   std::string gpu_driver = CudaDriver::kUsualLibrary;
+  GpuDirect gpu_direct = GpuDirect::automatic;
+  std::string gpu_cufile = CuFileProbe::kUsualLibrary;
 
   std::uint64_t extent = std::uint64_t{2} << 20;
   unsigned depth = 64;

@@ -177,9 +177,26 @@ Status Context::Impl::build(const HostFacts&) {
 }
 
 // The devices in the order they were named: the first is space 1.
+// Bytes that go past the host land where nothing verifies them (docs/decisions/gpu-direct.md).
+Status Context::Impl::no_direct_path() const {
+  const CuFileFacts facts = ask_cufile({config.gpu_cufile, config.gpu_driver});
+  if (facts.path == CuFileFacts::Path::direct) {
+    return fail(Code::unsupported,
+                "gpu_direct=direct: {:.200}; but what lands on a device past the host cannot be "
+                "verified there, so tiermem does not use it; accepted: auto, staged",
+                facts.detail);
+  }
+  return fail(Code::unavailable,
+              "gpu_direct=direct: no path past the host: {:.250}; accepted: auto, staged",
+              facts.detail);
+}
+
 Status Context::Impl::open_gpus() {
   if (config.gpus.empty()) {
     return {};
+  }
+  if (config.gpu_direct == GpuDirect::direct) {
+    return no_direct_path();
   }
   auto driver = CudaDriver::load(config.gpu_driver.c_str());
   if (!driver.ok()) {
@@ -207,6 +224,13 @@ Status Context::Impl::open_gpus() {
     gpus_.push_back(std::move(gpu).value());
     residency.gpu_of_space[gpus_.size()] = static_cast<std::uint16_t>(device.index);
     residency.device_tier[gpus_.size()] = gpus_.back().get();
+  }
+  for (const std::unique_ptr<GpuTier>& gpu : gpus_) {
+    for (const std::unique_ptr<GpuTier>& other : gpus_) {
+      if (gpu != other) {
+        gpu->befriend(*other);
+      }
+    }
   }
   return {};
 }

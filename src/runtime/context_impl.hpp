@@ -151,6 +151,7 @@ class Context::Impl {
 
   Status start_threads();
   Status open_gpus();
+  Status no_direct_path() const;
   std::vector<BlockFileOptions> file_options() const;
   PortOptions port_options() const;
 

@@ -276,7 +276,7 @@ Status GpuTier::make_chunk(Chunk& chunk, std::uint64_t bytes) {
     }
     made = lane_->check(driver.cuMemAddressReserve(&at, bytes, bytes, 0, 0), "cuMemAddressReserve");
     if (made.ok()) {
-      made = map_at(at, bytes, handle);
+      made = map_at(at, bytes, handle, true);
     }
     if (made.ok()) {
       chunk.at = at;
@@ -325,7 +325,10 @@ void GpuTier::release_chunk(Chunk& chunk, std::uint64_t bytes) {
   chunk.handle = 0;
 }
 
-Status GpuTier::map_at(cuda::DevicePointer at, std::uint64_t bytes, cuda::MemoryHandle handle) {
+// Other devices read a chunk at its own address, if they still can: what is wrong with one of them
+// says nothing of this one, and without it bytes come to it through the host.
+Status GpuTier::map_at(cuda::DevicePointer at, std::uint64_t bytes, cuda::MemoryHandle handle,
+                       bool for_peers) {
   const CudaDriver& driver = lane_->driver();
   Status status = lane_->check(driver.cuMemMap(at, bytes, 0, handle, 0), "cuMemMap");
   if (!status.ok()) {
@@ -337,6 +340,13 @@ Status GpuTier::map_at(cuda::DevicePointer at, std::uint64_t bytes, cuda::Memory
   status = lane_->check(driver.cuMemSetAccess(at, bytes, &access, 1), "cuMemSetAccess");
   if (!status.ok()) {
     (void)driver.cuMemUnmap(at, bytes);
+    return status;
+  }
+  for (const int reader : readers_) {
+    access.location.id = reader;
+    if (for_peers) {
+      (void)driver.cuMemSetAccess(at, bytes, &access, 1);
+    }
   }
   return status;
 }
@@ -409,7 +419,7 @@ Status GpuTier::show(FrameId frame, std::byte* where) {
     }
     const std::uint64_t bytes = std::uint64_t{1} << parts.log2;
     if (status.ok()) {
-      status = map_at(at, bytes, chunk.handle);
+      status = map_at(at, bytes, chunk.handle, false);
     }
     if (status.ok()) {
       shown_[at] = {&chunk, bytes};
@@ -482,6 +492,26 @@ bool GpuTier::copy_in(FrameId to, const std::byte* from, std::uint64_t bytes, En
 bool GpuTier::copy_out(std::byte* to, FrameId from, std::uint64_t bytes, Ending& end) {
   counts_.bytes_out += bytes;
   lane_->copy_out(to, address(from), bytes, end);
+  return false;
+}
+
+void GpuTier::befriend(GpuTier& other) {
+  if (lane_->reaches(*other.lane_)) {
+    reached_.push_back(&other);
+    other.readers_.push_back(static_cast<int>(lane_->facts().index));
+  }
+}
+
+bool GpuTier::reaches(const AddressableTier& other) const {
+  return std::find(reached_.begin(), reached_.end(), &other) != reached_.end();
+}
+
+bool GpuTier::copy_from(FrameId to, AddressableTier& other, FrameId from, std::uint64_t bytes,
+                        Ending& end) {
+  auto& source = static_cast<GpuTier&>(other);  // As reaches() said.
+  counts_.bytes_in += bytes;
+  source.counts_.bytes_out += bytes;
+  lane_->copy_peer(address(to), *source.lane_, source.address(from), bytes, end);
   return false;
 }
 

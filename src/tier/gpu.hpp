@@ -45,6 +45,9 @@ class GpuTier final : public AddressableTier, public PageLocker {
                                                  std::uint64_t budget);
   ~GpuTier() override;
 
+  /// Before either has memory: bytes of `other` come here straight where the devices can do it.
+  void befriend(GpuTier& other);
+
   const CudaDeviceFacts& facts() const { return lane_->facts(); }
   CudaLane& lane() { return *lane_; }  // [any]
   GpuCounters counters() const;        // [any]
@@ -82,6 +85,9 @@ class GpuTier final : public AddressableTier, public PageLocker {
 
   bool copy_in(FrameId to, const std::byte* from, std::uint64_t bytes, Ending& end) override;
   bool copy_out(std::byte* to, FrameId from, std::uint64_t bytes, Ending& end) override;
+  bool reaches(const AddressableTier& other) const override;
+  bool copy_from(FrameId to, AddressableTier& other, FrameId from, std::uint64_t bytes,
+                 Ending& end) override;
 
  private:
   static constexpr unsigned kLog2Chunk = 21;
@@ -130,12 +136,16 @@ class GpuTier final : public AddressableTier, public PageLocker {
   Status take_from_window(Chunk& chunk);
 
   // In the lane's thread.
-  Status map_at(cuda::DevicePointer at, std::uint64_t bytes, cuda::MemoryHandle handle);
+  Status map_at(cuda::DevicePointer at, std::uint64_t bytes, cuda::MemoryHandle handle,
+                bool for_peers);
   Status hide(Chunk& chunk);
   void forget(Chunk& chunk);
   Status end_window(cuda::DevicePointer window, std::uint64_t bytes);
 
   const std::unique_ptr<CudaLane> lane_;
+  // Constant once befriend() was called.
+  Vector<const GpuTier*> reached_;  // Whose bytes come here straight.
+  Vector<int> readers_;             // The devices that read this one's chunks so.
   std::array<Size, kLog2Most - kLog2Chunk + 1> sizes_;
   std::array<std::unique_ptr<SlabPool>, kLog2Chunk> slabs_;
 

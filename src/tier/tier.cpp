@@ -11,6 +11,10 @@ bool AddressableTier::copy_out(std::byte*, FrameId, std::uint64_t, Ending& end) 
   end.status = Code::unsupported;
   return true;
 }
+bool AddressableTier::copy_from(FrameId, AddressableTier&, FrameId, std::uint64_t, Ending& end) {
+  end.status = Code::unsupported;
+  return true;
+}
 
 Status AddressableTier::show(FrameId, std::byte*) {
   return Code::unsupported;

@@ -186,6 +186,11 @@ class AddressableTier {
   // before this returns. True: it is over, and `end.status` says how.
   virtual bool copy_in(FrameId to, const std::byte* from, std::uint64_t bytes, Ending& end);
   virtual bool copy_out(std::byte* to, FrameId from, std::uint64_t bytes, Ending& end);
+  /// [mover] Bytes can come here straight from that other opaque memory.
+  virtual bool reaches(const AddressableTier&) const { return false; }
+  /// From a frame of such a memory, as copy_in(): in the order of these.
+  virtual bool copy_from(FrameId to, AddressableTier& other, FrameId from, std::uint64_t bytes,
+                         Ending& end);
 };
 
 /// A slot: room for one extent in a slot tier. Device and position are the tier's business.

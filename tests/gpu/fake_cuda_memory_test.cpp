@@ -339,5 +339,34 @@ TEST_F(FakeMemory, a_copy_stays_in_the_registration_it_begins_in) {
   EXPECT_EQ(cu.cuMemHostUnregister(host.data()), kSuccess);
 }
 
+TEST_F(FakeDriver, a_copy_between_devices_reaches_each_by_its_own_context) {
+  fake.set_devices(2);
+  cuda::Context other = nullptr;
+  ASSERT_EQ(cu.cuDevicePrimaryCtxRetain(&other, 1), kSuccess);
+  const cuda::DevicePointer here = allocated(kChunk);
+  EXPECT_EQ(cu.cuMemsetD8_v2(here, 7, kChunk), kSuccess);
+  ASSERT_EQ(cu.cuCtxSetCurrent(other), kSuccess);
+  const cuda::DevicePointer there = allocated(kChunk);
+  EXPECT_EQ(cu.cuMemcpyPeer(there, other, here, context, kChunk), kSuccess);
+  EXPECT_EQ(byte_at(there + kChunk - 1), 7);
+  EXPECT_EQ(fake.peer_bytes(), kChunk);
+  EXPECT_EQ(cu.cuMemcpyPeer(there, other, here, nullptr, kChunk), cuda::kInvalidContext);
+  // Without the contexts it is an access of the second device to what only the first may use.
+  EXPECT_EQ(cu.cuMemcpyDtoD_v2(there, here, kChunk), cuda::kIllegalAddress);
+}
+
+TEST_F(FakeDriver, whether_devices_reach_each_other_is_the_machines) {
+  fake.set_devices(2);
+  int can = -1;
+  EXPECT_EQ(cu.cuDeviceCanAccessPeer(&can, 0, 1), kSuccess);
+  EXPECT_EQ(can, 1);
+  fake.set_peers(false);
+  cuda::Context other = nullptr;
+  ASSERT_EQ(cu.cuDevicePrimaryCtxRetain(&other, 1), kSuccess);
+  EXPECT_EQ(cu.cuDeviceCanAccessPeer(&can, 0, 1), kSuccess);
+  EXPECT_EQ(can, 0);
+  EXPECT_EQ(cu.cuCtxEnablePeerAccess(other, 0), cuda::kPeerAccessUnsupported);
+}
+
 }  // namespace
 }  // namespace tiermem::test

@@ -395,5 +395,25 @@ TEST_F(FakeStreams, many_threads_at_once) {
   EXPECT_EQ(fake.live().streams, 4u);
 }
 
+TEST_F(FakeDriver, events_tell_the_time_between_them) {
+  cuda::Event first = nullptr;
+  cuda::Event last = nullptr;
+  ASSERT_EQ(cu.cuEventCreate(&first, 0), kSuccess);
+  ASSERT_EQ(cu.cuEventCreate(&last, 0), kSuccess);
+  float ms = -1;
+  EXPECT_EQ(cu.cuEventElapsedTime(&ms, first, last), cuda::kInvalidHandle) << "never recorded";
+  const cuda::Stream copies = stream();
+  const cuda::DevicePointer at = allocated(kChunk);
+  ASSERT_EQ(cu.cuEventRecord(first, copies), kSuccess);
+  fake.slow_copies(0, 20ms);
+  ASSERT_EQ(cu.cuMemsetD8Async(at, 1, kChunk, copies), kSuccess);
+  ASSERT_EQ(cu.cuEventRecord(last, copies), kSuccess);
+  EXPECT_EQ(cu.cuEventElapsedTime(&ms, first, last), cuda::kNotReady);
+  ASSERT_EQ(cu.cuStreamSynchronize(copies), kSuccess);
+  EXPECT_EQ(cu.cuEventElapsedTime(&ms, first, last), kSuccess);
+  EXPECT_GE(ms, 20);
+  EXPECT_EQ(cu.cuEventElapsedTime(&ms, first, event()), cuda::kInvalidHandle) << "without a clock";
+}
+
 }  // namespace
 }  // namespace tiermem::test

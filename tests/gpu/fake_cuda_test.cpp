@@ -324,5 +324,13 @@ TEST_F(FakeDriver, reset_forgets_everything) {
   EXPECT_EQ(free_bytes(), 128 * kChunk);
 }
 
+TEST_F(FakeDriver, what_it_has_no_model_of_is_there_and_refused) {
+  void* found = nullptr;
+  ASSERT_EQ(cu.cuGetProcAddress_v2("cuGetExportTable", &found, 12000, 0, nullptr), kSuccess);
+  EXPECT_EQ(found, ::dlsym(fake_cuda_library(), "cuGetExportTable"));
+  EXPECT_EQ(reinterpret_cast<cuda::Result (*)()>(found)(), cuda::kNotSupported);
+  EXPECT_EQ(fake.calls("cuGetExportTable"), 1U);
+}
+
 }  // namespace
 }  // namespace tiermem::test

@@ -87,7 +87,8 @@ Access Simulation::random_access(Live& live, bool discard_whole) {
   } else if (discard_whole) {
     access.mode = kDiscard;
   }
-  if (swarm_.device_frames != 0 && live.mapped == nullptr && world_.one_in(3)) {
+  if (swarm_.device_frames != 0 && live.mapped == nullptr &&
+      (swarm_.shuttles ? !world_.one_in(8) : world_.one_in(3))) {
     access.where = {Kind::gpu, static_cast<std::uint16_t>(world_.below(swarm_.devices))};
   }
   const bool on_device = access.where.kind == Kind::gpu;

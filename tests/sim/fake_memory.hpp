@@ -355,6 +355,29 @@ class FakeMemory final : public AddressableTier {
     return false;
   }
 
+  /// Bytes of `other` come here straight.
+  void befriend(const FakeMemory& other) { reached_ = &other; }
+  bool reaches(const AddressableTier& other) const override { return &other == reached_; }
+  bool copy_from(FrameId to, AddressableTier& other, FrameId from, std::uint64_t bytes,
+                 Ending& end) override {
+    if (dice_.strikes("refuse_from")) {
+      end.status = fail(Code::io_error, "the devices do not reach each other after all");
+      return true;
+    }
+    auto& source = static_cast<FakeMemory&>(other);
+    const auto move = [this, to, &source, from, bytes] {
+      if (frames_.at(to.value).stale) {
+        throw Misuse("a frame is in the window of an extent that it was before");
+      }
+      for (std::uint64_t i = 0; i < bytes; ++i) {
+        frames_.at(to.value).bytes[i] = source.frames_.at(from.value).bytes[i];
+      }
+    };
+    copies_->copy(place_.index, true, lost_ || source.lost_ || dice_.strikes("copy_from"), move,
+                  end);
+    return false;
+  }
+
   /// What a kernel on the device would do through a view's pointer.
   std::byte load(const std::byte* at) const {
     const auto [frame, offset] = locate(at);
@@ -429,6 +452,7 @@ class FakeMemory final : public AddressableTier {
   std::uint64_t budget_, in_use_ = 0, cached_ = 0, next_ = 1;
   const Place place_;
   const bool opaque_;
+  const FakeMemory* reached_ = nullptr;
   bool lost_ = false;
   FakeCopies* copies_ = nullptr;
   FaultDice& dice_;

@@ -25,6 +25,14 @@ Simulation::Simulation(std::uint64_t seed, bool verbose)
     residency_.device_tier[i + 1] = &devices_[i];
     devices_[i].copy_by(hands_);
   }
+  if (swarm_.devices == 2) {
+    // Each way by itself: a machine need not be alike in both.
+    for (unsigned i = 0; i < 2; ++i) {
+      if (!world_.one_in(3)) {
+        devices_[i].befriend(devices_[1 - i]);
+      }
+    }
+  }
   if (world_.one_in(2)) {
     residency_.spares.set_limit(swarm_.host_frames *
                                 swarm_.extent_bytes);  // More than the mover allows.

@@ -25,7 +25,8 @@ struct Swarm {
         crowded(parts && world.one_in(2)),
         touches_write(world.one_in(2) ? 2 : 12),
         staging_frame(extent_bytes << world.below(3)),
-        staging_bytes(device_frames == 0 ? 0 : std::max(2 * extent_bytes, staging_frame)) {
+        staging_bytes(device_frames == 0 ? 0 : std::max(2 * extent_bytes, staging_frame)),
+        shuttles(devices == 2 && world.one_in(2)) {
     const auto rate = [&](std::uint64_t often) {
       return world.one_in(2) ? 0 : often + world.below(200);
     };
@@ -76,6 +77,7 @@ struct Swarm {
   bool crowded;  // Much mapped memory, of which little fits, and hardly any calls but touches.
   std::uint64_t touches_write;  // One in so many.
   std::uint64_t staging_frame, staging_bytes;
+  bool shuttles;  // Nearly all is wanted on one of two devices.
   FaultRates faults;
   std::array<std::uint64_t, 20> weights{};
 };

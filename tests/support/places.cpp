@@ -10,6 +10,10 @@ const char* fake_cuda_path() {
   return TIERMEM_FAKE_CUDA_LIBRARY;
 }
 
+const char* fake_cufile_path() {
+  return TIERMEM_FAKE_CUFILE_LIBRARY;
+}
+
 const char* static_program_path() {
 #ifdef TIERMEM_STATIC_PROGRAM
   return TIERMEM_STATIC_PROGRAM;

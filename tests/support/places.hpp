@@ -8,6 +8,8 @@ namespace tiermem {
 const char* source_folder();
 /// The CUDA driver of tests/support/fake_cuda.
 const char* fake_cuda_path();
+/// The cuFile of tests/support/fake_cufile.
+const char* fake_cufile_path();
 /// A program without a dynamic linker; null where the build makes none (sanitizers).
 const char* static_program_path();
 

@@ -173,7 +173,7 @@ Result cuDeviceCanAccessPeer(int* can, Device device, Device peer) {
     if (can == nullptr || !here.world.has_device(device) || !here.world.has_device(peer)) {
       return can == nullptr ? kInvalidValue : kInvalidDevice;
     }
-    *can = device != peer ? 1 : 0;
+    *can = device != peer && here.world.settings.peers ? 1 : 0;
     return kSuccess;
   });
 }
@@ -181,7 +181,10 @@ Result cuDeviceCanAccessPeer(int* can, Device device, Device peer) {
 Result cuCtxEnablePeerAccess(Context peer, unsigned flags) {
   return test::call("cuCtxEnablePeerAccess", Needs::context, [&](Call& here) -> Result {
     const Result can = peer == nullptr ? kInvalidContext : usable(here, peer);
-    return can == kSuccess && flags != 0 ? kInvalidValue : can;
+    if (can != kSuccess || flags != 0) {
+      return can != kSuccess ? can : kInvalidValue;
+    }
+    return here.world.settings.peers ? kSuccess : kPeerAccessUnsupported;
   });
 }
 
@@ -191,6 +194,19 @@ Result cuCtxGetDevice(Device* device) {
       return kInvalidValue;
     }
     *device = here.context->device;
+    return kSuccess;
+  });
+}
+
+Result cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  return test::call("cuCtxGetStreamPriorityRange", Needs::context, [&](Call&) -> Result {
+    constexpr int kGreatest = -5;  // As devices of today have it; here all streams are alike.
+    if (least != nullptr) {
+      *least = 0;
+    }
+    if (greatest != nullptr) {
+      *greatest = kGreatest;
+    }
     return kSuccess;
   });
 }

@@ -44,6 +44,10 @@ class Control final : public FakeCuda {
     const std::lock_guard lock(all_.mutex);
     all_.settings.attributes[attribute] = value;
   }
+  void set_peers(bool access) override {
+    const std::lock_guard lock(all_.mutex);
+    all_.settings.peers = access;
+  }
   void hide(std::string_view symbol) override {
     const std::lock_guard lock(all_.mutex);
     all_.settings.hidden.emplace(symbol);
@@ -112,6 +116,10 @@ class Control final : public FakeCuda {
   std::uint64_t pageable_bytes() const override {
     const std::lock_guard lock(all_.mutex);
     return all_.pageable_bytes;
+  }
+  std::uint64_t peer_bytes() const override {
+    const std::lock_guard lock(all_.mutex);
+    return all_.peer_bytes;
   }
 
  private:

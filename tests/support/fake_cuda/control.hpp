@@ -58,7 +58,8 @@ class FakeCuda {
   virtual void set_granularity(std::uint64_t bytes) = 0;        ///< Default 2 MiB.
   virtual void set_lockable(std::uint64_t bytes) = 0;           ///< Host memory; default no limit.
   virtual void set_attribute(int attribute, int value) = 0;     ///< Of each device.
-  virtual void hide(std::string_view symbol) = 0;               ///< From cuGetProcAddress.
+  virtual void set_peers(bool access) = 0;  ///< Devices address each other's memory; default yes.
+  virtual void hide(std::string_view symbol) = 0;  ///< From cuGetProcAddress.
 
   // Time.
   virtual void slow_call(std::string_view call, std::chrono::microseconds each) = 0;
@@ -82,6 +83,7 @@ class FakeCuda {
   /// Of copies that were done: bytes, and how many of these from or to memory not page-locked.
   virtual std::uint64_t copied_bytes() const = 0;
   virtual std::uint64_t pageable_bytes() const = 0;
+  virtual std::uint64_t peer_bytes() const = 0;  ///< From one device to another.
 
  protected:
   FakeCuda() = default;

@@ -24,15 +24,26 @@ bool is_devices(const World& world, cuda::DevicePointer at, Side side) {
 
 // False: some of it is a device's and not mapped, or may not be used so.
 bool resolve(const World& world, const Copy& copy, int device, Sides& sides) {
-  const auto one = [&](cuda::DevicePointer at, Side side, int access, std::vector<Piece>& pieces) {
+  const auto one = [&](cuda::DevicePointer at, Side side, int whose, int access,
+                       std::vector<Piece>& pieces) {
     if (is_devices(world, at, side)) {
-      return world.memory->resolve(at, copy.bytes, device, access, pieces);
+      return world.memory->resolve(at, copy.bytes, whose < 0 ? device : whose, access, pieces);
     }
     pieces.push_back({reinterpret_cast<std::byte*>(at), copy.bytes, nullptr});
     return true;
   };
-  return one(copy.to, copy.to_side, cuda::kAccessReadWrite, sides.to) &&
-         (copy.sets || one(copy.from, copy.from_side, 1, sides.from));
+  return one(copy.to, copy.to_side, copy.to_device, cuda::kAccessReadWrite, sides.to) &&
+         (copy.sets || one(copy.from, copy.from_side, copy.from_device, 1, sides.from));
+}
+
+bool between_devices(const Sides& sides) {
+  const auto device_of = [](const std::vector<Piece>& pieces) {
+    return pieces.empty() || pieces.front().memory == nullptr ? -1
+                                                              : pieces.front().memory->device();
+  };
+  const int to = device_of(sides.to);
+  const int from = device_of(sides.from);
+  return to >= 0 && from >= 0 && to != from;
 }
 
 void move_bytes(const Sides& sides) {
@@ -91,6 +102,7 @@ cuda::Result run(World& world, std::unique_lock<std::mutex>& lock, const StreamS
       stream.abandoned || (resolve(world, copy, stream.context->device, after) && after == sides);
   world.copied_bytes += stands && !copy.sets ? copy.bytes : 0;
   world.pageable_bytes += stands && copy.pageable ? copy.bytes : 0;
+  world.peer_bytes += stands && between_devices(sides) ? copy.bytes : 0;
   return stands ? cuda::kSuccess : cuda::kIllegalAddress;
 }
 

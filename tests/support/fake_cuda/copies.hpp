@@ -23,6 +23,9 @@ struct Copy {
   bool sets = false;  ///< `from` is no address, and the bytes become `value`.
   unsigned char value = 0;
   bool pageable = false;  ///< Of the host's side, by examine().
+  /// Whose access to a side's memory counts; -1: the stream's device's.
+  int to_device = -1;
+  int from_device = -1;
 };
 
 /// Refuses what the driver sees at the call: a device's address for a host's, and a range that

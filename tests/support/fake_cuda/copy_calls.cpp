@@ -24,9 +24,33 @@ DevicePointer number(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address);
 }
 
+/// Whose memory each side of a copy between devices is.
+struct Peers {
+  Context to = nullptr;
+  Context from = nullptr;
+};
+
+// The device of a context that is there.
+Result device_of(const Call& here, Context context, int& device) {
+  const auto known = here.world.contexts.find(context);
+  if (known == here.world.contexts.end() || known->second->destroyed) {
+    return kInvalidContext;
+  }
+  device = known->second->device;
+  return known->second->failure;
+}
+
 // `waits`: a call without "Async", on the legacy stream.
-Result copy_one(const char* name, Copy copy, Stream handle, bool waits) {
+Result copy_one(const char* name, Copy copy, Stream handle, bool waits,
+                const Peers* peers = nullptr) {
   return test::call(name, Needs::context, [&](Call& here) -> Result {
+    if (peers != nullptr) {
+      const Result to = device_of(here, peers->to, copy.to_device);
+      const Result from = device_of(here, peers->from, copy.from_device);
+      if (to != kSuccess || from != kSuccess) {
+        return to != kSuccess ? to : from;
+      }
+    }
     StreamPointer stream;
     if (const Result found = here.find(handle, stream); found != kSuccess) {
       return found;
@@ -120,6 +144,24 @@ Result cuMemcpyDtoH_v2(void* to, DevicePointer from, std::size_t bytes) {
 
 Result cuMemcpyDtoD_v2(DevicePointer to, DevicePointer from, std::size_t bytes) {
   return copy_one("cuMemcpyDtoD", {to, from, bytes, Side::device, Side::device}, nullptr, true);
+}
+
+Result cuMemcpy(DevicePointer to, DevicePointer from, std::size_t bytes) {
+  return copy_one("cuMemcpy", {to, from, bytes}, nullptr, true);
+}
+
+Result cuMemcpyPeer(DevicePointer to, Context to_context, DevicePointer from, Context from_context,
+                    std::size_t bytes) {
+  const Peers peers{to_context, from_context};
+  return copy_one("cuMemcpyPeer", {to, from, bytes, Side::device, Side::device}, nullptr, true,
+                  &peers);
+}
+
+Result cuMemcpyPeerAsync(DevicePointer to, Context to_context, DevicePointer from,
+                         Context from_context, std::size_t bytes, Stream stream) {
+  const Peers peers{to_context, from_context};
+  return copy_one("cuMemcpyPeerAsync", {to, from, bytes, Side::device, Side::device}, stream, false,
+                  &peers);
 }
 
 Result cuMemcpyAsync(DevicePointer to, DevicePointer from, std::size_t bytes, Stream stream) {

@@ -66,6 +66,8 @@ std::shared_ptr<Allocation> Allocation::make(int device, std::uint64_t bytes, De
   std::shared_ptr<Allocation> made(new Allocation);
   made->device_ = device;
   made->bytes_ = bytes;
+  static std::uint64_t last_id = 0;  // With the world's lock.
+  made->id_ = ++last_id;
   made->at_ = at;
   made->used_ = books.used;
   *made->used_ += bytes;
@@ -281,6 +283,11 @@ bool DeviceMemory::find(cuda::DevicePointer at, cuda::DevicePointer& base, std::
   bytes = around->second.bytes;
   device = around->second.memory->device();
   return true;
+}
+
+std::uint64_t DeviceMemory::id_at(cuda::DevicePointer at) const {
+  const auto around = mapping_around(at);
+  return around == mappings_.end() ? 0 : around->second.memory->id();
 }
 
 bool DeviceMemory::resolve(cuda::DevicePointer at, std::uint64_t bytes, int device, int access,

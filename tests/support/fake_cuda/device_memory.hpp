@@ -44,6 +44,7 @@ class Allocation {
 
   int device() const { return device_; }
   std::uint64_t bytes() const { return bytes_; }
+  std::uint64_t id() const { return id_; }  ///< Of no other, ever.
   std::byte* at(std::uint64_t offset) const { return at_ + offset; }
 
  private:
@@ -51,6 +52,7 @@ class Allocation {
 
   int device_ = 0;
   std::uint64_t bytes_ = 0;
+  std::uint64_t id_ = 0;
   std::byte* at_ = nullptr;
   std::shared_ptr<std::atomic<std::uint64_t>> used_;
 };
@@ -88,6 +90,8 @@ class DeviceMemory {
   /// The mapping around an address; false when there is none.
   bool find(cuda::DevicePointer at, cuda::DevicePointer& base, std::uint64_t& bytes,
             int& device) const;
+  /// Of the memory that is mapped there; 0 when there is none.
+  std::uint64_t id_at(cuda::DevicePointer at) const;
   /// Appends where the bytes are. False unless all are mapped, and `device` may do what `access`
   /// says (1 read, 3 write, too).
   bool resolve(cuda::DevicePointer at, std::uint64_t bytes, int device, int access,

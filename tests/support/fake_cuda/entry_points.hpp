@@ -55,6 +55,7 @@ using Graph = void*;
   X(4000, cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, (int* can, Device device, Device peer))   \
   X(4000, cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, (Context peer, unsigned flags))           \
   X(2000, cuCtxGetDevice, cuCtxGetDevice, (Device * device))                                      \
+  X(5050, cuCtxGetStreamPriorityRange, cuCtxGetStreamPriorityRange, (int* least, int* greatest))  \
   X(2000, cuCtxSynchronize, cuCtxSynchronize, ())
 
 #define TIERMEM_FAKE_CUDA_MEMORY_CALLS(X)                                                         \
@@ -73,6 +74,8 @@ using Graph = void*;
     (void* value, int attribute, DevicePointer at))                                               \
   X(7000, cuPointerGetAttributes, cuPointerGetAttributes,                                         \
     (unsigned count, int* attributes, void** values, DevicePointer at))                           \
+  X(6000, cuPointerSetAttribute, cuPointerSetAttribute,                                           \
+    (const void* value, int attribute, DevicePointer at))                                         \
   X(4010, cuIpcGetMemHandle, cuIpcGetMemHandle, (void* handle, DevicePointer at))                 \
   X(10020, cuMemGetAllocationGranularity, cuMemGetAllocationGranularity,                          \
     (std::size_t * bytes, const AllocationProperties* properties, int option))                    \
@@ -91,7 +94,10 @@ using Graph = void*;
   X(10020, cuMemSetAccess, cuMemSetAccess,                                                        \
     (DevicePointer at, std::size_t bytes, const AccessDescription* access, std::size_t count))    \
   X(2020, cuMemHostAlloc, cuMemHostAlloc, (void** at, std::size_t bytes, unsigned flags))         \
+  X(3020, cuMemAllocHost, cuMemAllocHost_v2, (void** at, std::size_t bytes))                      \
   X(2000, cuMemFreeHost, cuMemFreeHost, (void* at))                                               \
+  X(3020, cuMemHostGetDevicePointer, cuMemHostGetDevicePointer_v2,                                \
+    (DevicePointer * at, void* host, unsigned flags))                                             \
   X(6050, cuMemHostRegister, cuMemHostRegister_v2, (void* at, std::size_t bytes, unsigned flags)) \
   X(4000, cuMemHostUnregister, cuMemHostUnregister, (void* at))
 
@@ -100,6 +106,13 @@ using Graph = void*;
   X(3020, cuMemcpyDtoH, cuMemcpyDtoH_v2, (void* to, DevicePointer from, std::size_t bytes))       \
   X(3020, cuMemcpyDtoD, cuMemcpyDtoD_v2,                                                          \
     (DevicePointer to, DevicePointer from, std::size_t bytes))                                    \
+  X(4000, cuMemcpy, cuMemcpy, (DevicePointer to, DevicePointer from, std::size_t bytes))          \
+  X(4000, cuMemcpyPeer, cuMemcpyPeer,                                                             \
+    (DevicePointer to, Context to_context, DevicePointer from, Context from_context,              \
+     std::size_t bytes))                                                                          \
+  X(4000, cuMemcpyPeerAsync, cuMemcpyPeerAsync,                                                   \
+    (DevicePointer to, Context to_context, DevicePointer from, Context from_context,              \
+     std::size_t bytes, Stream stream))                                                           \
   X(4000, cuMemcpyAsync, cuMemcpyAsync,                                                           \
     (DevicePointer to, DevicePointer from, std::size_t bytes, Stream stream))                     \
   X(3020, cuMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2,                                                \
@@ -139,6 +152,7 @@ using Graph = void*;
   X(2000, cuEventCreate, cuEventCreate, (Event * event, unsigned flags))                          \
   X(4000, cuEventDestroy, cuEventDestroy_v2, (Event event))                                       \
   X(2000, cuEventRecord, cuEventRecord, (Event event, Stream stream))                             \
+  X(2000, cuEventElapsedTime, cuEventElapsedTime, (float* ms, Event first, Event last))           \
   X(2000, cuEventQuery, cuEventQuery, (Event event))                                              \
   X(2000, cuEventSynchronize, cuEventSynchronize, (Event event))
 
@@ -156,6 +170,23 @@ using Graph = void*;
     (DevicePointer * at, std::size_t bytes, Stream stream)) \
   X(11020, cuMemFreeAsync, cuMemFreeAsync_ptsz, (DevicePointer at, Stream stream))
 
+// What clients look for at their start, libcufile among them, and will not go on without; and what
+// the fake has no model of. Every call is refused, with kNotSupported. Their parameters are not
+// looked at.
+//  X(since, name, name in the ABI)
+#define TIERMEM_FAKE_CUDA_REFUSED_CALLS(X)                               \
+  X(3000, cuGetExportTable, cuGetExportTable)                            \
+  X(4010, cuIpcCloseMemHandle, cuIpcCloseMemHandle)                      \
+  X(4010, cuIpcGetEventHandle, cuIpcGetEventHandle)                      \
+  X(4010, cuIpcOpenEventHandle, cuIpcOpenEventHandle)                    \
+  X(11000, cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2)                    \
+  X(6000, cuMemAllocManaged, cuMemAllocManaged)                          \
+  X(11070, cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange) \
+  X(8000, cuStreamWaitValue32, cuStreamWaitValue32)                      \
+  X(8000, cuStreamWriteValue32, cuStreamWriteValue32)                    \
+  X(11070, cuStreamWaitValue32, cuStreamWaitValue32_v2)                  \
+  X(11070, cuStreamWriteValue32, cuStreamWriteValue32_v2)
+
 namespace tiermem::cuda {
 
 // Functions of one name with C linkage are one function, whatever their namespace.
@@ -164,6 +195,10 @@ extern "C" {
   __attribute__((visibility("default"))) Result abi_name parameters;
 TIERMEM_FAKE_CUDA_CALLS(TIERMEM_FAKE_CUDA_DECLARE)
 TIERMEM_FAKE_CUDA_PER_THREAD_CALLS(TIERMEM_FAKE_CUDA_DECLARE)
+#undef TIERMEM_FAKE_CUDA_DECLARE
+#define TIERMEM_FAKE_CUDA_DECLARE(since, name, abi_name) \
+  __attribute__((visibility("default"))) Result abi_name();
+TIERMEM_FAKE_CUDA_REFUSED_CALLS(TIERMEM_FAKE_CUDA_DECLARE)
 #undef TIERMEM_FAKE_CUDA_DECLARE
 }
 

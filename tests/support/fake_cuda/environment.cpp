@@ -2,7 +2,7 @@
 //   devices=2;capacity=1G;version=12000;hide=cuMemCreate;fail=cuMemCreate:3:2
 //
 //   devices=N  version=N  capacity=BYTES  granularity=BYTES  lockable=BYTES
-//   taken=DEVICE:BYTES  lose=DEVICE  attribute=NUMBER:VALUE  hide=SYMBOL
+//   taken=DEVICE:BYTES  lose=DEVICE  attribute=NUMBER:VALUE  hide=SYMBOL  peers=0
 //   fail=CALL:NTH:RESULT[:TIMES]  slow=CALL:US  copy_us=US  copy_ns_per_kib=NS
 //
 // Bytes may end in K, M or G; TIMES may be "always".
@@ -108,6 +108,8 @@ bool follow(FakeCuda& fake, CopyTime& time, std::string_view name, Values& value
   } else if (name == "attribute") {
     const int attribute = values.integer();
     fake.set_attribute(attribute, values.integer());
+  } else if (name == "peers") {
+    fake.set_peers(values.number() != 0);
   } else if (name == "hide") {
     fake.hide(values.text());
   } else if (name == "fail") {

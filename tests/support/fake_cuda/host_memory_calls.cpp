@@ -21,6 +21,21 @@ Result cuMemHostAlloc(void** at, std::size_t bytes, unsigned flags) {
   });
 }
 
+Result cuMemAllocHost_v2(void** at, std::size_t bytes) {
+  return cuMemHostAlloc(at, bytes, 0);
+}
+
+Result cuMemHostGetDevicePointer_v2(DevicePointer* at, void* host, unsigned flags) {
+  return test::call("cuMemHostGetDevicePointer", Needs::context, [&](Call& here) -> Result {
+    const bool locked = here.world.host->sort_of(host, 1) == test::HostMemory::Sort::locked;
+    if (at == nullptr || flags != 0 || !locked) {
+      return kInvalidValue;
+    }
+    *at = reinterpret_cast<std::uintptr_t>(host);  // One address for both, as with UVA.
+    return kSuccess;
+  });
+}
+
 Result cuMemFreeHost(void* at) {
   return test::call("cuMemFreeHost", Needs::release, [&](Call& here) -> Result {
     if (const Result refused = test::refuse_in_capture(here.world); refused != kSuccess) {

@@ -15,8 +15,12 @@ namespace {
 
 // Of CUpointer_attribute.
 enum : int {
+  kContextOf = 1,
   kMemoryType = 2,
   kDevicePointerOf = 3,
+  kSyncMemops = 6,
+  kBufferId = 7,
+  kIsManaged = 8,
   kDeviceOrdinal = 9,
   kRangeStart = 11,
   kRangeSize = 12
@@ -42,6 +46,9 @@ Result host_attribute(Call& here, void* value, int attribute, DevicePointer at) 
     return kInvalidValue;
   }
   switch (attribute) {
+    case kContextOf:
+      *static_cast<Context*>(value) = here.context->handle;
+      return kSuccess;
     case kMemoryType:
       *static_cast<unsigned*>(value) = kHostMemory;
       return kSuccess;
@@ -56,6 +63,12 @@ Result host_attribute(Call& here, void* value, int attribute, DevicePointer at) 
   }
 }
 
+// Of device memory. What was mapped belongs to no context.
+Context context_of(Call& here, DevicePointer base, int device) {
+  const test::ContextState* const primary = here.world.device(device).primary;
+  return here.world.memory->allocated(base) && primary != nullptr ? primary->handle : nullptr;
+}
+
 // Of any address, by CUpointer_attribute.
 Result attribute_of(Call& here, void* value, int attribute, DevicePointer at) {
   if (value == nullptr) {
@@ -68,11 +81,20 @@ Result attribute_of(Call& here, void* value, int attribute, DevicePointer at) {
     return host_attribute(here, value, attribute, at);
   }
   switch (attribute) {
+    case kContextOf:
+      *static_cast<Context*>(value) = context_of(here, base, device);
+      return kSuccess;
     case kMemoryType:
       *static_cast<unsigned*>(value) = kDeviceMemory;
       return kSuccess;
     case kDevicePointerOf:
       *static_cast<DevicePointer*>(value) = at;
+      return kSuccess;
+    case kBufferId:
+      *static_cast<unsigned long long*>(value) = here.world.memory->id_at(at);
+      return kSuccess;
+    case kIsManaged:
+      *static_cast<bool*>(value) = false;
       return kSuccess;
     case kDeviceOrdinal:
       *static_cast<int*>(value) = device;
@@ -173,6 +195,14 @@ Result cuPointerGetAttributes(unsigned count, int* attributes, void** values, De
       result = attribute_of(here, values[i], attributes[i], at);
     }
     return result;
+  });
+}
+
+Result cuPointerSetAttribute(const void* value, int attribute, DevicePointer at) {
+  return test::call("cuPointerSetAttribute", Needs::context, [&](Call& here) -> Result {
+    // All copies are in order here, so there is nothing to change.
+    const bool known = value != nullptr && attribute == kSyncMemops;
+    return known && here.world.memory->owns(at) ? kSuccess : kInvalidValue;
   });
 }
 

@@ -182,6 +182,7 @@ Result cuEventCreate(Event* event, unsigned flags) {
     }
     *event = here.world.new_handle<Event>();
     here.world.events[*event].context = here.context;
+    here.world.events[*event].timed = (flags & kEventDisableTiming) == 0;
     return kSuccess;
   });
 }
@@ -213,6 +214,26 @@ Result cuEventQuery(Event handle) {
   return on_event("cuEventQuery", handle, [&](Call& here, EventState& event) -> Result {
     const Result may = may_wait(here, event);
     return may != kSuccess ? may : is_done(event.last) ? kSuccess : kNotReady;
+  });
+}
+
+Result cuEventElapsedTime(float* ms, Event first_handle, Event last_handle) {
+  return on_event("cuEventElapsedTime", first_handle, [&](Call& here, EventState& first) -> Result {
+    EventState* last = nullptr;
+    if (const Result found = here.find(last_handle, last); found != kSuccess) {
+      return found;
+    }
+    if (ms == nullptr) {
+      return kInvalidValue;
+    }
+    if (!first.timed || !last->timed || first.last == nullptr || last->last == nullptr) {
+      return kInvalidHandle;
+    }
+    if (!is_done(first.last) || !is_done(last->last)) {
+      return kNotReady;
+    }
+    *ms = std::chrono::duration<float, std::milli>(last->last->at - first.last->at).count();
+    return kSuccess;
   });
 }
 

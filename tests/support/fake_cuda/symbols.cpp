@@ -22,7 +22,11 @@ struct Symbol {
 const Symbol kSymbols[] = {
 #define TIERMEM_FAKE_CUDA_SYMBOL(since, name, abi_name, parameters) \
   {since, #name, reinterpret_cast<void*>(&abi_name)},
-    TIERMEM_FAKE_CUDA_CALLS(TIERMEM_FAKE_CUDA_SYMBOL)};
+    TIERMEM_FAKE_CUDA_CALLS(TIERMEM_FAKE_CUDA_SYMBOL)
+#define TIERMEM_FAKE_CUDA_REFUSED_SYMBOL(since, name, abi_name) \
+  {since, #name, reinterpret_cast<void*>(&abi_name)},
+        TIERMEM_FAKE_CUDA_REFUSED_CALLS(TIERMEM_FAKE_CUDA_REFUSED_SYMBOL)};
+#undef TIERMEM_FAKE_CUDA_REFUSED_SYMBOL
 const Symbol kPerThreadSymbols[] = {TIERMEM_FAKE_CUDA_PER_THREAD_CALLS(TIERMEM_FAKE_CUDA_SYMBOL)
 #undef TIERMEM_FAKE_CUDA_SYMBOL
 };
@@ -87,6 +91,13 @@ Result cuGetProcAddress_v2(const char* symbol, void** function, int version, std
     return result;
   });
 }
+
+#define TIERMEM_FAKE_CUDA_REFUSE(since, name, abi_name)                                 \
+  Result abi_name() {                                                                   \
+    return test::call(#name, test::Needs::driver, [](auto&) { return kNotSupported; }); \
+  }
+TIERMEM_FAKE_CUDA_REFUSED_CALLS(TIERMEM_FAKE_CUDA_REFUSE)
+#undef TIERMEM_FAKE_CUDA_REFUSE
 
 Result cuGetProcAddress(const char* symbol, void** function, int version, std::uint64_t flags) {
   return cuGetProcAddress_v2(symbol, function, version, flags, nullptr);

@@ -34,6 +34,7 @@ void run_front(World& world, std::unique_lock<std::mutex>& lock, StreamState& st
   }
   stream.running = false;
   operation.mark->done = true;
+  operation.mark->at = std::chrono::steady_clock::now();
   world.changed.notify_all();
 }
 

@@ -31,6 +31,7 @@ struct StreamState;
 /// The end of an operation. Shared by the stream that gets there and by whoever waits for it.
 struct Mark {
   bool done = false;
+  std::chrono::steady_clock::time_point at;  ///< When it was done.
 };
 using MarkPointer = std::shared_ptr<Mark>;
 
@@ -80,6 +81,7 @@ using StreamPointer = std::shared_ptr<StreamState>;
 
 struct EventState {
   ContextState* context = nullptr;
+  bool timed = true;
   MarkPointer last;       ///< Of the newest record; null before the first.
   bool captured = false;  ///< Recorded in a capture: there is nothing to wait for.
 };

@@ -40,7 +40,7 @@ void World::set_defaults() {
   settings = {};
   faults = {};
   devices = {};
-  copied_bytes = pageable_bytes = 0;
+  copied_bytes = pageable_bytes = peer_bytes = 0;
   initialized = false;
   forked = false;
 }

@@ -33,6 +33,7 @@ struct Settings {
   double copy_ns_per_byte = 0;
   std::chrono::microseconds copy_least{0};
   bool held = false;
+  bool peers = true;
   std::set<std::string, std::less<>> hidden;
   std::map<int, int> attributes;
 };
@@ -63,7 +64,7 @@ struct World {
   std::map<std::pair<ContextState*, std::thread::id>, cuda::Stream> own_streams;  ///< Of threads.
   std::map<cuda::Event, EventState> events;
   std::set<std::uintptr_t> graphs;
-  std::uint64_t copied_bytes = 0, pageable_bytes = 0;
+  std::uint64_t copied_bytes = 0, pageable_bytes = 0, peer_bytes = 0;
 
   std::vector<std::unique_ptr<ContextState>> all_contexts;
   /// Handles are numbers that never come twice: a stale one is always found out.

@@ -1,0 +1,63 @@
+// What cuFile (libcufile, GPUDirect Storage) says of types and numbers, as far as tiermem asks it:
+// our own declarations, so that building needs no toolkit. tests/gpu/cufile_header_test.cpp
+// compares them with cufile.h where one is installed.
+//
+// Source: NVIDIA cuFile API reference, 1.14 and 1.20.
+#pragma once
+
+#include <cstddef>
+
+#include "os/cuda_types.hpp"
+
+namespace tiermem::cufile {
+
+inline constexpr int kSuccess = 0;
+
+struct Error {
+  int code = kSuccess;
+  cuda::Result driver = cuda::kSuccess;
+};
+
+/// Bits of Properties::status: for which disks bytes go past the host.
+inline constexpr unsigned kNvme = 1U << 4;
+inline constexpr unsigned kNvmeOverFabrics = 1U << 5;
+inline constexpr unsigned kScsi = 1U << 6;
+
+struct Properties {
+  unsigned driver_major = 0;  ///< Of nvidia-fs; 0.0: it is not loaded.
+  unsigned driver_minor = 0;
+  std::size_t poll_threshold_kib = 0;
+  std::size_t most_direct_kib = 0;
+  unsigned status = 0;
+  unsigned control = 0;
+  unsigned features = 0;
+  unsigned most_device_cache_kib = 0;
+  unsigned cache_of_buffer_kib = 0;
+  unsigned most_pinned_kib = 0;
+  unsigned most_batch = 0;
+  unsigned most_batch_ms = 0;
+};
+static_assert(sizeof(Properties) == 56);
+
+//  X(name, parameters)
+#define TIERMEM_CUFILE_CALLS(X) \
+  X(cuFileDriverOpen, ())       \
+  X(cuFileDriverGetProperties, (cufile::Properties * properties))
+
+/// 1140 is 1.14. Absent in old ones.
+using GetVersion = Error (*)(int* version);
+
+/// Where the program that asks the library writes its Answer.
+inline constexpr int kAnswerDescriptor = 3;
+
+/// What that program found out, up to where it went.
+struct Answer {
+  enum class Step : int { load, symbols, open, properties, done };
+  Step failed = Step::load;  ///< done: nothing did.
+  Error error;               ///< Of the call that failed.
+  int version = 0;           ///< 0: it does not tell.
+  Properties properties;
+  char text[160] = {};  ///< The loader's, or the name of the missing function.
+};
+
+}  // namespace tiermem::cufile

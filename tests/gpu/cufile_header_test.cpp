@@ -1,0 +1,44 @@
+// Our declarations of cuFile beside those of its header, where that is installed.
+#include <gtest/gtest.h>
+
+#include "os/cufile_types.hpp"
+
+#if __has_include(<cufile.h>) && __has_include(<cuda.h>)
+#include <cufile.h>
+
+#include <cstddef>
+
+namespace tiermem {
+namespace {
+
+static_assert(sizeof(cufile::Error) == sizeof(CUfileError_t) &&
+              offsetof(cufile::Error, driver) == offsetof(CUfileError_t, cu_err));
+static_assert(
+    sizeof(cufile::Properties) == sizeof(CUfileDrvProps_t) &&
+    offsetof(cufile::Properties, driver_minor) == offsetof(CUfileDrvProps_t, nvfs.minor_version) &&
+    offsetof(cufile::Properties, status) == offsetof(CUfileDrvProps_t, nvfs.dstatusflags) &&
+    offsetof(cufile::Properties, features) == offsetof(CUfileDrvProps_t, fflags) &&
+    offsetof(cufile::Properties, most_batch) == offsetof(CUfileDrvProps_t, max_batch_io_size));
+static_assert(cufile::kSuccess == CU_FILE_SUCCESS &&
+              cufile::kNvme == 1U << CU_FILE_NVME_SUPPORTED &&
+              cufile::kNvmeOverFabrics == 1U << CU_FILE_NVMEOF_SUPPORTED &&
+              cufile::kScsi == 1U << CU_FILE_SCSI_SUPPORTED);
+
+TEST(CuFileHeader, our_declarations_are_those_of_the_library) {
+  // A call that fails to compile here has another shape.
+  CUfileError_t (*const open)() = &cuFileDriverOpen;
+  CUfileError_t (*const get)(CUfileDrvProps_t*) = &cuFileDriverGetProperties;
+  CUfileError_t (*const version)(int*) = &cuFileGetVersion;
+  EXPECT_TRUE(open != nullptr && get != nullptr && version != nullptr);
+}
+
+}  // namespace
+}  // namespace tiermem
+
+#else
+
+TEST(CuFileHeader, our_declarations_are_those_of_the_library) {
+  GTEST_SKIP() << "no cufile.h; `scripts/test --full` fetches it";
+}
+
+#endif
