@@ -206,6 +206,7 @@ TEST(Options, reach_the_field_of_their_name) {
   apply("extent", "64K");
   apply("depth", "7");
   apply("piece", "1M");
+  apply("tuned", "off");
   apply("io_engine", "threads");
   apply("direct", "require");
   apply("mechanism", "in_place");
@@ -223,6 +224,7 @@ TEST(Options, reach_the_field_of_their_name) {
   expected.extent = 65536;
   expected.depth = 7;
   expected.piece = std::uint64_t{1} << 20;
+  expected.tuned = false;
   expected.io_engine = Engine::threads;
   expected.direct = DirectIo::require;
   expected.mechanism = Mechanism::in_place;
