@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/arena.hpp"
+#include "observe/receipts.hpp"
 #include "residency/residency.hpp"
 #include "tier/tier.hpp"
 #include "tiermem/status.hpp"
@@ -26,7 +27,8 @@ enum class Want : std::uint8_t {
   advise,
   set_budget,
   info,
-  stats,
+  stats,  ///< Counters, and what transfers did where `receipts` is set.
+  where,  ///< Of the span's first byte.
   drain,  ///< All transfers ended.
 };
 
@@ -70,6 +72,8 @@ struct Request : InArena {
   Place tier{};             ///< set_budget.
   BufferInfo* info = nullptr;
   Stats* stats = nullptr;
+  ReceiptsCopy* receipts = nullptr;  ///< stats: the last `value` of them, and totals.
+  Whereabouts* where = nullptr;
   std::uint8_t* handed = nullptr;  ///< hand_over: for each extent, whether it was.
   std::atomic<bool> cancel{false};
   /// Of a request in `Ops`: called in the mover's thread, before anybody sees that it is done.

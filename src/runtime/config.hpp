@@ -80,6 +80,8 @@ struct Config {
   std::uint64_t reserve_free = BlockFileOptions::kDefaultReserve;
   LogLevel log = LogLevel::off;
   std::string log_file = "stderr";
+  unsigned receipts = 4096;  ///< The last so many are kept.
+  std::string stats_file = "off";
   bool tuned = true;  ///< `depth` and `piece` that nobody named are as `tiermem tune` found.
 
   std::vector<FoundTuning> tuning;  ///< Of each of `block`; load_config() fills it.

@@ -145,6 +145,14 @@ constexpr std::array kOptions = {
     Option{"log_file", path, "stderr", 0, 0, "stderr", "TIERMEM_LOG_FILE",
            "Where the log goes: a file, appended to, or `stderr`.",
            "Log.descriptors_1_and_2_stay_silent_unless_asked", set<&Config::log_file>},
+    Option{"receipts", count, "4096", 0, 16384, "", "TIERMEM_RECEIPTS",
+           "Movements of which is kept what they did and why, the newest ones: for "
+           "`Context::why()`. 0: none, only totals.",
+           "Receipts.the_option_says_how_many_are_kept", set<&Config::receipts>},
+    Option{"stats_file", path, "off", 0, 0, "off", "TIERMEM_STATS_FILE",
+           "File into which counters and receipts are written as JSON when a context is closed. "
+           "`%p` in it is the process's number.",
+           "Receipts.a_closed_context_leaves_its_counters_in_a_file", set<&Config::stats_file>},
 };
 
 std::vector<std::string_view> words_of(std::string_view choices) {

@@ -220,6 +220,8 @@ TEST(Options, reach_the_field_of_their_name) {
   apply("reserve_free", "0");
   apply("log", "debug");
   apply("log_file", "/some/where");
+  apply("receipts", "17");
+  apply("stats_file", "/else/where");
   Config expected;
   expected.extent = 65536;
   expected.depth = 7;
@@ -238,6 +240,8 @@ TEST(Options, reach_the_field_of_their_name) {
   expected.reserve_free = 0;
   expected.log = LogLevel::debug;
   expected.log_file = "/some/where";
+  expected.receipts = 17;
+  expected.stats_file = "/else/where";
   EXPECT_EQ(config, expected);
 }
 
