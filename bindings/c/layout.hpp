@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "tiermem.h"
+#include "tiermem/receipt.hpp"
 #include "tiermem/status.hpp"
 #include "tiermem/types.hpp"
 #include "tiermem/version.hpp"
@@ -36,6 +37,19 @@ static_assert(TM_DISCARDED == number(Code::discarded));
 static_assert(TM_LOST == number(Code::lost));
 static_assert(TM_SHUT_DOWN == number(Code::shut_down));
 static_assert(TM_INTERNAL == number(Code::internal));
+
+static_assert(TM_STATE_ZERO == number(Whereabouts::State::zero));
+static_assert(TM_STATE_RESIDENT == number(Whereabouts::State::resident));
+static_assert(TM_STATE_IN_SLOT == number(Whereabouts::State::in_slot));
+static_assert(TM_STATE_MOVING == number(Whereabouts::State::moving));
+static_assert(TM_STATE_LOST == number(Whereabouts::State::lost));
+static_assert(TM_REASON_NONE == number(Reason::none));
+static_assert(TM_REASON_DEMAND == number(Reason::demand));
+static_assert(TM_REASON_PREFETCH == number(Reason::prefetch));
+static_assert(TM_REASON_ROOM == number(Reason::room));
+static_assert(TM_REASON_AHEAD == number(Reason::ahead));
+static_assert(TM_REASON_ASKED == number(Reason::asked));
+static_assert(TM_REASON_GIVEN_UP == number(Reason::given_up));
 
 static_assert(TM_ANY == number(Kind::any) && TM_HOST == number(Kind::host));
 static_assert(TM_DRAM == number(Kind::dram) && TM_NUMA == number(Kind::numa));
@@ -104,12 +118,14 @@ inline constexpr std::size_t kBufferOptions1 = 48;
 inline constexpr std::size_t kErrorInfo1 = 344;
 inline constexpr std::size_t kResidency1 = 112;
 inline constexpr std::size_t kCounters1 = 232;
+inline constexpr std::size_t kWhereabouts1 = 272;
 inline constexpr std::size_t kCapabilities1 = 72;
 static_assert(sizeof(tm_context_options) >= kContextOptions1);
 static_assert(sizeof(tm_buffer_options) >= kBufferOptions1);
 static_assert(sizeof(tm_error_info) >= kErrorInfo1);
 static_assert(sizeof(tm_residency) >= kResidency1);
 static_assert(sizeof(tm_counters) >= kCounters1);
+static_assert(sizeof(tm_whereabouts) >= kWhereabouts1);
 static_assert(sizeof(tm_capabilities) >= kCapabilities1);
 
 inline std::span<const Access> accesses(const tm_access* list, std::size_t n) noexcept {

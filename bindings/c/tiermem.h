@@ -623,6 +623,63 @@ typedef struct tm_counters {
 /** Fills `out` with the context's counters. */
 TIERMEM_API tm_status tm_stats(tm_context* context, tm_counters* out);
 
+/**
+ * What tm_stats() has, by name, and what transfers did: one JSON object, docs/receipts.md. `last`: so
+ * many of the newest receipts. `text` takes at most `room` bytes, the terminating zero included;
+ * `out_length` is the length without it. With a null `text` only the length is told: ask for some
+ * more, as it grows. Errors: #TM_NO_CAPACITY where `room` is too little.
+ */
+TIERMEM_API tm_status tm_stats_json(tm_context* context, uint32_t last, char* text, size_t room,
+                                    size_t* out_length);
+
+/** Where bytes are. */
+enum {
+  TM_STATE_ZERO = 0,     /**< Never written. */
+  TM_STATE_RESIDENT = 1, /**< In the memory that `place` names. */
+  TM_STATE_IN_SLOT = 2,  /**< In the block tier or an adopted file only. */
+  TM_STATE_MOVING = 3,   /**< A transfer is under way. */
+  TM_STATE_LOST = 4      /**< Gone: damaged on a device, or dropped. */
+};
+
+/** Why bytes moved. */
+enum {
+  TM_REASON_NONE = 0,     /**< They never did, or too long ago: option `receipts`. */
+  TM_REASON_DEMAND = 1,   /**< Somebody waited for them. */
+  TM_REASON_PREFETCH = 2, /**< Fetched before they were asked for. */
+  TM_REASON_ROOM = 3,     /**< They made room for what somebody waited for. */
+  TM_REASON_AHEAD = 4,    /**< They made room before anybody waited. */
+  TM_REASON_ASKED = 5,    /**< tm_evict(), tm_migrate(), advice, tm_gpu_pause(). */
+  TM_REASON_GIVEN_UP = 6  /**< Nobody wants them. */
+};
+
+enum {
+  TM_WHERE_DIRTY = 1,   /**< In no slot yet. */
+  TM_WHERE_PINNED = 2,  /**< Held by views. */
+  TM_WHERE_BUFFERED = 4 /**< They came or went through the page cache. */
+};
+
+/** Where bytes are, since when, and what brought them there or took them away. */
+typedef struct tm_whereabouts {
+  size_t size;       /**< sizeof(tm_whereabouts). */
+  uint32_t state;    /**< #TM_STATE_ZERO and those below it. */
+  uint32_t flags;    /**< #TM_WHERE_DIRTY and those below it. */
+  tm_place place;    /**< Of the newest bytes; #TM_ANY for zero and lost. */
+  uint32_t reason;   /**< Of the last movement: #TM_REASON_NONE and those below it. */
+  int64_t since_ns;  /**< Nanoseconds since that movement ended; -1 without one. */
+  int64_t took_ns;   /**< Nanoseconds from its decision to its end. */
+  uint64_t bytes;    /**< That moved. */
+  uint32_t requests; /**< Given to a device. */
+  uint32_t retries;  /**< Of these, given again. */
+  uint32_t depth;    /**< Extents that its device worked at with it, itself included. */
+  uint32_t reserved; /**< 0. */
+  char text[208];    /**< All of it in a sentence, terminated. */
+} tm_whereabouts;
+
+/** Fills `out` for the byte at `offset` of a buffer. Errors: #TM_STALE_HANDLE;
+ *  #TM_INVALID_ARGUMENT beyond the end of the buffer. */
+TIERMEM_API tm_status tm_why(tm_context* context, tm_buffer buffer, uint64_t offset,
+                             tm_whereabouts* out);
+
 /** What this build, and with a context this machine, can do. */
 typedef struct tm_capabilities {
   size_t size;              /**< sizeof(tm_capabilities). */

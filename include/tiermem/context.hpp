@@ -6,9 +6,11 @@
 #include <iterator>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "tiermem/receipt.hpp"
 #include "tiermem/status.hpp"
 #include "tiermem/types.hpp"
 
@@ -214,6 +216,12 @@ class TIERMEM_API Context {
   /// `tier` dram or block. Shrinking evicts; no_capacity if pinned bytes do not let it.
   Status set_budget(Place tier, std::uint64_t bytes, Timeout timeout = Timeout::seconds(10));
   Stats stats() const;
+  /// What stats() has, by name, and what transfers did: one JSON object (docs/receipts.md). `last`:
+  /// so many of the newest receipts. Errors: shut_down.
+  Result<std::string> stats_json(std::uint32_t last = 64) const;
+  /// Where the bytes at `offset` are, since when, and what brought them there or took them away.
+  /// Errors: stale_handle; invalid_argument beyond the end of the buffer.
+  Result<Whereabouts> why(Handle buffer, std::uint64_t offset) const;
 
   Status op_wait(OpHandle op, Timeout timeout);  ///< Consumes it when it completed.
   Status op_poll(OpHandle op);  ///< `busy` while under way; consumes it when completed.

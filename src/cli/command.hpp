@@ -33,6 +33,7 @@ inline constexpr const char* kExitCodes =
 
 /// Each adds one command; the command's code ends in `exit`.
 void add_topo(CLI::App& program, int& exit);
+void add_tune(CLI::App& program, int& exit);
 void add_replay(CLI::App& program, int& exit);
 void add_bench(CLI::App& program, int& exit);
 /// `after_dashes` is what followed "--" on the command line: a program and its arguments, as they

@@ -33,6 +33,7 @@ int run(int argc, char** argv) {
                                                     TIERMEM_VERSION_MINOR, TIERMEM_VERSION_PATCH));
   int exit = kDone;
   add_topo(program, exit);
+  add_tune(program, exit);
   add_replay(program, exit);
   add_bench(program, exit);
   const int own = words_before_dashes(argc, argv);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <ctime>
 #include <memory>
 #include <string>
 #include <utility>
@@ -41,6 +42,7 @@ struct Arguments {
 /// One device of the block tier, or why it cannot be used.
 struct DeviceLine {
   BlockDevice device;
+  FoundTuning tuning;
   Mount mount;
   DeviceRates rates;
   std::string error;
@@ -77,7 +79,7 @@ Result<Topology> gather(const Arguments& arguments) {
   }
   for (const BlockDevice& device : all.config.block) {
     progress.step("measuring " + device.path, all.devices.size() + 1);
-    DeviceLine line{device, mount_of(device.path), {}, {}};
+    DeviceLine line{device, all.config.tuning[all.devices.size()], mount_of(device.path), {}, {}};
     const double seconds =
         measure ? kDeviceSeconds / static_cast<double>(all.config.block.size()) : 0;
     auto rates = measure_device(device, all.config, seconds);
@@ -185,9 +187,21 @@ void print_tiers(const Topology& all) {
   }
 }
 
+/// When, and what came of it.
+std::string shown(const Tuning& tuning) {
+  const std::time_t when = tuning.when;
+  std::tm day{};
+  (void)localtime_r(&when, &day);
+  return fmt::format("{:04}-{:02}-{:02}: depth {}, piece {}, gap {}", day.tm_year + 1900,
+                     day.tm_mon + 1, day.tm_mday, tuning.depth, format_size(tuning.piece),
+                     human_bytes(tuning.gap));
+}
+
 std::vector<Probe> all_probes(const Topology& all) {
   std::vector<Probe> probes = all.probes;
   for (const DeviceLine& line : all.devices) {
+    probes.push_back({"tuned " + line.device.path, line.tuning.tuning.has_value(),
+                      line.tuning.tuning ? shown(*line.tuning.tuning) : line.tuning.reason});
     if (!line.error.empty()) {
       continue;
     }
@@ -267,6 +281,20 @@ Json rate_or_null(bool known, double value) {
   return known ? Json(value) : Json(nullptr);
 }
 
+Json tuning_json(const FoundTuning& found) {
+  if (!found.tuning) {
+    return {{"when", nullptr}, {"reason", found.reason}};
+  }
+  const Tuning& tuning = *found.tuning;
+  return {{"when", tuning.when},
+          {"device", tuning.device},
+          {"depth", tuning.depth},
+          {"piece_bytes", tuning.piece},
+          {"gap_bytes", tuning.gap},
+          {"read_bytes_per_s", tuning.read_rate},
+          {"write_bytes_per_s", tuning.write_rate}};
+}
+
 Json tiers_json(const Topology& all) {
   Json out = Json::array();
   const bool known = all.memory.copy > 0;
@@ -298,6 +326,7 @@ Json tiers_json(const Topology& all) {
          {"direct", rates.facts.direct},
          {"block_bytes", rates.facts.block_bytes},
          {"engine", rates.engine},
+         {"tuned", tuning_json(line.tuning)},
          {"error", line.error.empty() ? Json(nullptr) : Json(line.error)}});
   }
   return out;

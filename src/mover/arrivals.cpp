@@ -148,7 +148,8 @@ void Mover::give_back_source(Transfer& transfer) {
   if (transfer.took_over && !transfer.written) {
     residency_.extents.word(transfer.source, ref).set_phase(Phase::exclusive);
   } else if (transfer.took_over) {
-    finish_evict(ref, transfer.source, residency_.extents.frame(transfer.source, ref));
+    finish_evict(ref, transfer.source, residency_.extents.frame(transfer.source, ref),
+                 transfer.begun_ns);
   } else if (transfer.source != kNoSpace) {
     settle(ref);
   }

@@ -71,6 +71,7 @@ bool Mover::give_to(Channel& channel, std::uint64_t& given) {
         given += io_bytes(transfer) + kFixed * weight(io_bytes(transfer)) / kWhole;
         queue.pop_front();
         book_io(transfer, 1);
+        transfer.depth = std::max(transfer.depth, (channel.in_flight + kWhole - 1) / kWhole);
         channel.tier->submit({.cookie = transfer.job.transfer,
                               .slot = transfer.slot,
                               .write = writes(transfer),

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "mover/leaving.hpp"
 #include "mover/mover.hpp"
 
 namespace tiermem {
@@ -258,6 +259,8 @@ void Mover::written(Transfer& transfer) {
   }
   const bool evict_after = transfer.evict_after;
   const Priority priority = transfer.priority;
+  const Leaving leaving(*this, transfer.reason);
+  transfer.outcome = Transfer::Outcome::moved;
   if (transfer.withdrawn) {
     extent.slot_stale = false;
     Checksums::destroy(extent.sums);
@@ -298,6 +301,7 @@ void Mover::demote_failed(Transfer& transfer, Status status) {
           ? *status.info()
           : error_info(status.code(), "writing down failed: {}", code_name(status.code()));
   ++stats_.io_errors;
+  transfer.outcome = Transfer::Outcome::failed;
   if (space != kHost && transfer.stage == Transfer::Stage::copy) {
     spaces_[space].exit_pause.failed(now_);  // The block tier has not been asked.
   } else {

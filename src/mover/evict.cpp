@@ -43,7 +43,7 @@ bool Mover::leave(ExtentRef ref, unsigned space, bool even_dirty) {
   }
   const FrameId frame = residency_.extents.frame(space, ref);
   if (window_at(ref, space) == nullptr) {
-    finish_evict(ref, space, frame);
+    finish_evict(ref, space, frame, now_);
     return true;
   }
   Transfer& transfer = new_transfer(Transfer::Kind::evict, ref, space, Priority::room);
@@ -56,10 +56,11 @@ bool Mover::leave(ExtentRef ref, unsigned space, bool even_dirty) {
   return true;
 }
 
-void Mover::finish_evict(ExtentRef ref, unsigned space, FrameId frame) {
+void Mover::finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int64_t begun_ns) {
   Extent& extent = residency_.extents.at(ref);
   ExtentWord& word = residency_.extents.word(space, ref);
   const std::uint64_t held = held_bytes(ref);
+  note_dropped(ref, space, held, begun_ns);
   if (extent.parts != 0) {
     give_parts(frame, space, std::exchange(extent.parts, 0));
     --in_parts_;

@@ -17,7 +17,8 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> memory, Slo
       block_(block),
       files_(files),
       staging_(options.staging_frame_bytes),
-      part_size_(options.usual_part) {
+      part_size_(options.usual_part),
+      receipts_(options.receipts) {
   for (AddressableTier* tier : memory) {
     Space& space = spaces_.emplace_back();
     space.tier = tier;
@@ -237,6 +238,18 @@ void Mover::admit(Request& request) {
       return;
     case Want::stats:
       fill_stats(*request.stats);
+      if (request.receipts != nullptr) {
+        copy_receipts(*request.receipts, request.value);
+      }
+      completed_.push_back(&request);
+      return;
+    case Want::where:
+      if (const Span* stale = stale_span(request)) {
+        request.status =
+            fail(Code::stale_handle, "handle {:#x} was freed meanwhile", stale->buffer);
+      } else {
+        tell_where(request);
+      }
       completed_.push_back(&request);
       return;
     case Want::advise:

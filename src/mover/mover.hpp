@@ -29,6 +29,7 @@
 #include "mover/staging.hpp"
 #include "mover/transfer.hpp"
 #include "observe/histogram.hpp"
+#include "observe/receipts.hpp"
 #include "policy/recency.hpp"
 #include "policy/streams.hpp"
 #include "policy/watching.hpp"
@@ -56,6 +57,7 @@ struct MoverOptions {
   /// each so many bytes of budget, and eight times at most.
   std::uint64_t landing_bytes = kMostParts * kSmallestExtent;
   std::uint64_t budget_per_landing = 64 * kMostParts * kSmallestExtent;
+  std::uint32_t receipts = 4096;    ///< The last so many are kept.
   std::uint64_t staging_bytes = 0;  ///< For opaque spaces; of the host's budget.
   std::uint64_t staging_frame_bytes =
       kDefaultExtent;  ///< A power of two: the largest extent that can go to an opaque space.
@@ -121,6 +123,8 @@ class Mover {
   std::uint64_t activity() const { return activity_; }
   /// [stepping thread]
   void fill_stats(Stats& stats);
+  /// [stepping thread] Totals, and the newest `most` receipts.
+  void copy_receipts(ReceiptsCopy& to, std::size_t most) const { receipts_.copy(to, most); }
 
   /// [any] What is read of this buffer's slots and files at least: a block that has a checksum.
   std::uint32_t read_unit(const BufferRecord& record) const;
@@ -219,6 +223,17 @@ class Mover {
   void io_done(const SlotCompletion& completion);
   Status io_error(const Transfer& transfer, Code code, int native, std::uint16_t device,
                   std::uint64_t offset);
+
+  // receipts.cpp: what they did, and why extents are where they are.
+  class Leaving;
+  Receipt::End end_of(unsigned space) const {
+    return space == kHost ? Receipt::End::dram : Receipt::End::gpu;
+  }
+  Receipt blank_receipt(ExtentRef ref) const;
+  void note_io(Transfer& transfer, const SlotCompletion& completion);
+  void note_end(const Transfer& transfer);
+  void note_dropped(ExtentRef ref, unsigned space, std::uint64_t bytes, std::int64_t begun_ns);
+  void tell_where(Request& request);
 
   // arrivals.cpp: copies to devices that a stream waits for by itself.
   void copy_begun(const Job& job, std::uint64_t ordinal);
@@ -343,7 +358,7 @@ class Mover {
   // evict.cpp
   bool start_evict(ExtentRef ref, unsigned space, Priority priority);
   bool leave(ExtentRef ref, unsigned space, bool even_dirty);
-  void finish_evict(ExtentRef ref, unsigned space, FrameId frame);
+  void finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int64_t begun_ns);
   void settle(ExtentRef ref);
   void drop_slot(ExtentRef ref);
   void give_up_slot(Extent& extent);
@@ -580,6 +595,8 @@ class Mover {
   std::uint64_t work_ = 0;   // Needs armed in this step.
   std::uint64_t activity_ = 0;
   Stats stats_{};
+  Reason leaving_ = Reason::none;  // Why what begins to leave now does: see Leaving.
+  Receipts receipts_;
   Histogram step_ns_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "mover/leaving.hpp"
 #include "mover/mover.hpp"
 
 namespace tiermem {
@@ -264,6 +265,7 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
     return Arm::wait_transfer;
   }
   const bool drop = request.want == Want::free || request.want == Want::discard;
+  const Leaving leaving(*this, drop ? Reason::given_up : Reason::asked);
   if (claimed(need.ref, kHost)) {
     return Arm::wait_pins;
   }

@@ -225,6 +225,7 @@ void Mover::publish_parts(Transfer& transfer) {
   } else {
     recency_for(space, ref).grown(ref, held);
   }
+  transfer.outcome = Transfer::Outcome::moved;
   end_transfer(transfer);
   extent_changed(ref, space, nullptr);
 }

@@ -269,7 +269,8 @@ void Mover::publish(Transfer& transfer) {
   spaces_[space].unused_prefetched += extent.prefetched ? bytes_of(ref) : 0;
   word.set_phase(phase);
   if (std::exchange(transfer.took_over, false)) {
-    finish_evict(ref, transfer.source, residency_.extents.frame(transfer.source, ref));
+    finish_evict(ref, transfer.source, residency_.extents.frame(transfer.source, ref),
+                 transfer.begun_ns);
   }
   (transfer.prefetch ? stats_.prefetched : stats_.promoted) += transfer.reading ? bytes_of(ref) : 0;
   if (space == kHost) {
@@ -290,6 +291,7 @@ void Mover::publish(Transfer& transfer) {
   (void)word.take_referenced();
   recency_for(space, ref).inserted(ref, bytes_of(ref));
   const bool stock = transfer.stock;
+  transfer.outcome = Transfer::Outcome::moved;
   end_transfer(transfer);
   if (stock) {
     stocked(ref, true);
@@ -316,6 +318,9 @@ void Mover::promote_failed(Transfer& transfer, Status status) {
     return;
   }
   ++stats_.io_errors;
+  transfer.outcome = Transfer::Outcome::failed;
+  note_end(transfer);
+  transfer.outcome = Transfer::Outcome::undone;
   if (transfer.retreats) {
     spaces_[transfer.source].exit_pause.failed(now_);
     last_write_error_ = status.info() != nullptr ? *status.info() : ErrorInfo{};

@@ -8,6 +8,7 @@
 
 #include "base/arena.hpp"
 #include "mover/gather.hpp"
+#include "observe/receipts.hpp"
 #include "residency/residency.hpp"
 #include "tier/tier.hpp"
 #include "tiermem/status.hpp"
@@ -28,7 +29,8 @@ enum class Want : std::uint8_t {
   advise,
   set_budget,
   info,
-  stats,
+  stats,  ///< Counters, and what transfers did where `receipts` is set.
+  where,  ///< Of the span's first byte.
   drain,  ///< All transfers ended.
 };
 
@@ -73,6 +75,8 @@ struct Request : InArena {
   BufferInfo* info = nullptr;
   Stats* stats = nullptr;
   GatherList* gather = nullptr;    ///< gather: filled.
+  ReceiptsCopy* receipts = nullptr;  ///< stats: the last `value` of them, and totals.
+  Whereabouts* where = nullptr;
   std::uint8_t* handed = nullptr;  ///< hand_over: for each extent, whether it was.
   std::atomic<bool> cancel{false};
   /// Null, or another flag that means the same: of the operation that this is a part of.

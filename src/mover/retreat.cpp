@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "mover/leaving.hpp"
 #include "mover/mover.hpp"
 
 namespace tiermem {
@@ -42,6 +43,7 @@ void Mover::retreated(ExtentRef ref, unsigned space) {
 
 // A request's: the copy goes where a victim's goes, however long somebody pins it.
 Mover::Arm Mover::arm_retreat(Request& request, Need& need) {
+  const Leaving leaving(*this, Reason::asked);
   const Extent& extent = residency_.extents.at(need.ref);
   if (extent.transfer != 0) {
     return Arm::wait_transfer;

@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "base/error.hpp"
+#include "mover/leaving.hpp"
 #include "mover/mover.hpp"
 
 namespace tiermem {
@@ -223,6 +224,7 @@ std::uint64_t Mover::next_trim(const Space& s) {
 // Evicts until `bytes` and what is kept ahead of need are on their way to be free.
 void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
   Space& s = spaces_[space];
+  const Leaving why(*this, priority == Priority::background ? Reason::ahead : Reason::room);
   if (priority != Priority::background) {
     trim(s, bytes);  // Else the next of their size take the free ones.
   }

@@ -9,6 +9,7 @@
 #include "mover/job.hpp"
 #include "mover/staging.hpp"
 #include "residency/extents.hpp"
+#include "tiermem/receipt.hpp"
 
 namespace tiermem {
 
@@ -59,6 +60,9 @@ struct Transfer {
   Kind kind = Kind::idle;
   Stage stage = Stage::prepare;
   Priority priority = Priority::demand;
+  Reason reason = Reason::none;
+  enum class Outcome : std::uint8_t { undone, moved, failed };
+  Outcome outcome = Outcome::undone;  ///< So far: what its receipt says. Undone: it gets none.
   std::uint8_t space = kHost;
   std::uint8_t source =
       kNoSpace;  ///< Promote: the space whose copy is copied; else a slot, or nothing.
@@ -113,6 +117,11 @@ struct Transfer {
   std::uint32_t issued = 0;   ///< Of these, given to the device.
   std::uint32_t open = 0;     ///< Given and not ended.
   ExtentRef into = 0;         ///< Where they go: a pin of its own.
+  // For its receipt.
+  std::int64_t begun_ns = 0;
+  std::uint64_t moved = 0;  ///< Bytes that devices have transferred.
+  std::uint32_t requests = 0, retries = 0, depth = 0;
+  bool buffered = false;
   std::uint64_t freeing = 0;  ///< Bytes that its end gives back, as counted in Mover::freeing_.
   Job job;
 };

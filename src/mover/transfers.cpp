@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "mover/leaving.hpp"
 #include "mover/mover.hpp"
 
 namespace tiermem {
@@ -26,6 +27,11 @@ Transfer& Mover::new_transfer(Transfer::Kind kind, ExtentRef ref, unsigned space
   transfer.space = static_cast<std::uint8_t>(space);
   transfer.priority = priority;
   transfer.job.transfer = at;
+  transfer.begun_ns = now_;
+  const bool comes = kind == Transfer::Kind::promote && priority != Priority::room;
+  transfer.reason = !comes                           ? leaving_
+                    : priority == Priority::prefetch ? Reason::prefetch
+                                                     : Reason::demand;
   residency_.extents.at(ref).transfer = at + 1;
   ++transfers_live_;
   return transfer;
@@ -33,6 +39,7 @@ Transfer& Mover::new_transfer(Transfer::Kind kind, ExtentRef ref, unsigned space
 
 void Mover::end_transfer(Transfer& transfer) {
   ++activity_;
+  note_end(transfer);
   give_staging(transfer);
   give_landing(transfer);
   Checksums::destroy(transfer.sums);
@@ -45,6 +52,7 @@ void Mover::end_transfer(Transfer& transfer) {
   free_transfers_.push_back(transfer.job.transfer);
   --transfers_live_;
   if (transfer.retreats) {
+    const Leaving leaving(*this, transfer.reason);
     retreated(transfer.ref, transfer.source);
   }
 }
@@ -208,6 +216,8 @@ void Mover::job_done(Job& job) {
       const Phase origin = transfer.origin;
       const bool undone = transfer.undone;
       const ErrorInfo error = transfer.undo_error;
+      const Leaving leaving(*this, transfer.reason);
+      const std::int64_t begun_ns = transfer.begun_ns;
       end_transfer(transfer);
       if (undone) {
         // The extent is again what it was before the promote.
@@ -216,7 +226,7 @@ void Mover::job_done(Job& job) {
         const Status why(error);
         extent_changed(ref, space, why.ok() ? nullptr : &why);
       } else {
-        finish_evict(ref, space, frame);
+        finish_evict(ref, space, frame, begun_ns);
         extent_changed(ref, space, nullptr);
       }
       return;
@@ -243,6 +253,7 @@ void Mover::io_done(const SlotCompletion& completion) {
   }
   Transfer& transfer = transfers_[completion.cookie];
   book_io(transfer, -1);
+  note_io(transfer, completion);
   stats_.io_retries += completion.retries;
   const bool missing = transfer.kind == Transfer::Kind::demote && !writes(transfer);
   if (missing && completion.code == Code::ok) {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cassert>
 
+#include "mover/leaving.hpp"
 #include "mover/mover.hpp"
 
 namespace tiermem {
@@ -167,9 +168,11 @@ void Mover::gone(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
   const FrameId frame = transfer.frame;
+  const Leaving leaving(*this, transfer.reason);
+  const std::int64_t begun_ns = transfer.begun_ns;
   end_transfer(transfer);
   residency_.extents.word(space, ref).clear_dirty();
-  finish_evict(ref, space, frame);
+  finish_evict(ref, space, frame, begun_ns);
   extent_changed(ref, space, nullptr);
 }
 

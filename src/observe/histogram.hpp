@@ -20,6 +20,15 @@ class Histogram {
   std::uint64_t count() const { return count_; }
   std::uint64_t sum() const { return sum_; }
   std::uint64_t worst() const { return worst_; }
+  /// Calls visit(upper end, samples) for each bucket that has some, from below.
+  template <typename Visit>
+  void for_each(Visit visit) const {
+    for (std::size_t bucket = 0; bucket < counts_.size(); ++bucket) {
+      if (counts_[bucket] != 0) {
+        visit(end_of(bucket), counts_[bucket]);
+      }
+    }
+  }
   /// The upper end of the bucket below which `part` of the samples lie; 0 without samples.
   std::uint64_t percentile(double part) const {
     const auto wanted = static_cast<std::uint64_t>(part * static_cast<double>(count_));

@@ -35,9 +35,9 @@ ThreadPort::ThreadPort(std::vector<std::unique_ptr<BlockFile>> devices, const Po
     : files_(std::move(devices)), reason_(std::move(reason)) {
   capacity_ = std::clamp(options.depth, 1U, 4096U) * static_cast<unsigned>(files_.size() + 1);
   staged_.reserve(capacity_);
-  threads_.reserve(kMostThreads);
+  threads_.reserve(options.threads);
   completed_.reserve(capacity_);
-  for (unsigned i = 0; i < std::min(kMostThreads, capacity_); ++i) {
+  for (unsigned i = 0; i < std::min(options.threads, capacity_); ++i) {
     try {
       threads_.push_back(own_thread("tiermem-io", [this] { work(); }));
     } catch (const std::system_error&) {

@@ -18,8 +18,6 @@ namespace tiermem {
 
 class ThreadPort final : public WaitableIoPort {
  public:
-  static constexpr unsigned kMostThreads = 4;
-
   ThreadPort(std::vector<std::unique_ptr<BlockFile>> devices, const PortOptions& options,
              std::string reason);
   /// Waits for requests that a thread has begun; drops the others.

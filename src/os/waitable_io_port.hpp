@@ -46,6 +46,7 @@ struct PortOptions {
   unsigned depth = 16;
   Engine engine = Engine::automatic;
   bool require = false;  ///< Without io_uring no port, instead of threads.
+  unsigned threads = 4;  ///< Of the engine that has some, at most.
 };
 
 /// Takes the devices over; cookie ~0 is the port's own. nullptr only if io_uring is required and

@@ -12,6 +12,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <limits>
 #include <optional>
 #include <set>
@@ -345,27 +346,6 @@ Status settle_named_devices(const std::vector<BlockDevice>& devices, Config& con
   return {};
 }
 
-/// Creates the missing part of `directory`, 0700 each. Zero or errno.
-int make_directories(const std::string& directory) {
-  for (std::size_t at = directory.find('/', 1);; at = directory.find('/', at + 1)) {
-    if (mkdir(directory.substr(0, at).c_str(), 0700) != 0 && errno != EEXIST && errno != EROFS &&
-        errno != EACCES && errno != EPERM) {
-      return errno;  // What exists may refuse mkdir in other words; access() below decides.
-    }
-    if (at == std::string::npos) {
-      break;
-    }
-  }
-  struct stat status {};
-  if (stat(directory.c_str(), &status) != 0) {
-    return errno;
-  }
-  if (!S_ISDIR(status.st_mode)) {
-    return ENOTDIR;
-  }
-  return access(directory.c_str(), R_OK | W_OK | X_OK) == 0 ? 0 : errno;
-}
-
 bool is_memory_file_system(const std::string& directory) {
   struct statfs status {};
   return statfs(directory.c_str(), &status) == 0 &&
@@ -382,13 +362,8 @@ std::vector<Candidate> default_directories(const Environment& env) {
     return {{*named, true}};
   }
   std::vector<Candidate> candidates;
-  const auto cache = value_of(env, "XDG_CACHE_HOME");
-  const auto home = value_of(env, "HOME");
-  if (cache && cache->starts_with('/')) {  // A relative one is to be ignored, says its standard.
-    candidates.push_back({*cache + "/tiermem", false});
-  } else if (home && home->starts_with('/') && access(home->c_str(), F_OK) == 0) {
-    // A home that does not exist is a service's way to have none: it is not ours to create.
-    candidates.push_back({*home + "/.cache/tiermem", false});
+  if (const std::string cache = cache_directory(env); !cache.empty()) {
+    candidates.push_back({cache, false});
   }
   candidates.push_back({"/var/tmp", false});
   return candidates;
@@ -457,6 +432,42 @@ void settle_polling(const HostFacts& facts, Config& config) {
   }
 }
 
+// Each device is what it was measured to be; one port serves all of them, so the defaults are those
+// of the device that asks for most, and only where all are known.
+void settle_tuning(const Environment& env, const HostFacts& facts, const Wanted& wanted,
+                   Config& config) {
+  const std::string cache = cache_directory(env);
+  const std::int64_t now = std::time(nullptr);
+  unsigned depth = 0;
+  std::uint64_t piece = 0;
+  for (const BlockDevice& device : config.block) {
+    FoundTuning& found = config.tuning.emplace_back();
+    if (!config.tuned) {
+      found.reason = "tuned=off";
+      continue;
+    }
+    const auto id = identify_device(device.path);
+    found = id.ok() ? find_tuning(cache, *id, facts.kernel.value, now)
+                    : FoundTuning{std::nullopt, id.message()};
+    if (found.tuning) {
+      depth = std::max(depth, found.tuning->depth);
+      piece = std::max(piece, found.tuning->piece);
+    }
+  }
+  const bool all = !config.tuning.empty() &&
+                   std::all_of(config.tuning.begin(), config.tuning.end(),
+                               [](const FoundTuning& found) { return found.tuning.has_value(); });
+  const bool own_depth = wanted.named.contains(find_option("depth"));
+  const bool own_piece = wanted.named.contains(find_option("piece"));
+  if (!all || (own_depth && own_piece)) {
+    return;
+  }
+  config.depth = own_depth ? config.depth : depth;
+  config.piece = own_piece ? config.piece : piece;
+  config.notes.push_back(fmt::format("depth: {}, piece: {}, as tiermem tune found best",
+                                     config.depth, format_size(config.piece)));
+}
+
 Result<Config> load(std::string_view tiers, const char* toml_path, const Environment& env,
                     const HostFacts& facts) {
   const auto sources = read_sources(tiers, toml_path, env);
@@ -490,6 +501,7 @@ Result<Config> load(std::string_view tiers, const char* toml_path, const Environ
   if (!status.ok()) {
     return status;
   }
+  settle_tuning(env, facts, wanted, config);
   return config;
 }
 
@@ -497,6 +509,38 @@ Result<Config> load(std::string_view tiers, const char* toml_path, const Environ
 
 Environment process_environment() {
   return [](const char* name) -> const char* { return secure_getenv(name); };
+}
+
+std::string cache_directory(const Environment& env) {
+  const auto cache = value_of(env, "XDG_CACHE_HOME");
+  const auto home = value_of(env, "HOME");
+  if (cache && cache->starts_with('/')) {  // A relative one is to be ignored, says its standard.
+    return *cache + "/tiermem";
+  }
+  // A home that does not exist is a service's way to have none: it is not ours to create.
+  return home && home->starts_with('/') && access(home->c_str(), F_OK) == 0
+             ? *home + "/.cache/tiermem"
+             : "";
+}
+
+int make_directories(const std::string& directory) {
+  for (std::size_t at = directory.find('/', 1);; at = directory.find('/', at + 1)) {
+    if (mkdir(directory.substr(0, at).c_str(), 0700) != 0 && errno != EEXIST && errno != EROFS &&
+        errno != EACCES && errno != EPERM) {
+      return errno;  // What exists may refuse mkdir in other words; access() below decides.
+    }
+    if (at == std::string::npos) {
+      break;
+    }
+  }
+  struct stat status {};
+  if (stat(directory.c_str(), &status) != 0) {
+    return errno;
+  }
+  if (!S_ISDIR(status.st_mode)) {
+    return ENOTDIR;
+  }
+  return access(directory.c_str(), R_OK | W_OK | X_OK) == 0 ? 0 : errno;
 }
 
 Result<Config> load_config(std::string_view tiers, const char* toml_path, const Environment& env,

@@ -19,6 +19,7 @@
 #include "os/cufile.hpp"
 #include "os/host_facts.hpp"
 #include "os/waitable_io_port.hpp"
+#include "runtime/tuning.hpp"
 #include "tier/dram.hpp"
 #include "tiermem/status.hpp"
 
@@ -85,6 +86,11 @@ struct Config {
   std::uint64_t reserve_free = BlockFileOptions::kDefaultReserve;
   LogLevel log = LogLevel::off;
   std::string log_file = "stderr";
+  unsigned receipts = 4096;  ///< The last so many are kept.
+  std::string stats_file = "off";
+  bool tuned = true;  ///< `depth` and `piece` that nobody named are as `tiermem tune` found.
+
+  std::vector<FoundTuning> tuning;  ///< Of each of `block`; load_config() fills it.
 
   /// What was chosen without being asked, one sentence each, for `topo` and the log.
   std::vector<std::string> notes;
@@ -96,6 +102,12 @@ struct Config {
 using Environment = std::function<const char*(const char* name)>;
 /// The process's own; answers nothing in a set-user-id program.
 Environment process_environment();
+
+/// tiermem's directory in the user's cache: "$XDG_CACHE_HOME/tiermem", or "$HOME/.cache/tiermem".
+/// Empty where there is none; it need not exist.
+std::string cache_directory(const Environment& env);
+/// Creates the missing part of `directory`, 0700 each. Zero or errno.
+int make_directories(const std::string& directory);
 
 /// `tiers` may be empty, `toml_path` nullptr. Errors: invalid_argument naming option, value, origin
 /// and what is accepted; unsupported for a kind of tier this build lacks; io_error for a file or

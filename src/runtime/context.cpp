@@ -518,6 +518,39 @@ Stats Context::stats() const {
   return stats;
 }
 
+Result<std::string> Context::stats_json(std::uint32_t last) const {
+  std::string text;
+  Status status = impl_->usable("stats_json");
+  if (status.ok()) {
+    status = impl_->tell_stats(last, text);
+  }
+  if (!status.ok()) {
+    return status;
+  }
+  return text;  // The caller's memory, not ours.
+}
+
+Result<Whereabouts> Context::why(Handle buffer, std::uint64_t offset) const {
+  const ArenaScope inside;
+  Status status = impl_->usable("why");
+  if (!status.ok()) {
+    return status;
+  }
+  Whereabouts where;
+  Request request;
+  request.want = Want::where;
+  request.where = &where;
+  const Access byte{buffer, offset, 1, kRead, {}, 0};
+  status = impl_->resolve_all({&byte, 1}, request, "why");
+  if (status.ok()) {
+    status = impl_->ask(request);
+  }
+  if (!status.ok()) {
+    return status;
+  }
+  return where;
+}
+
 Status Context::op_wait(OpHandle op, Timeout timeout) {
   const ArenaScope inside;
   if (impl_->forked()) [[unlikely]] {

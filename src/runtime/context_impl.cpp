@@ -1,6 +1,7 @@
 // Building a context, its threads and its end.
 #include "runtime/context_impl.hpp"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/own_thread.hpp"
+#include "observe/receipt_text.hpp"
 #include "os/host_memory.hpp"
 
 namespace tiermem {
@@ -142,6 +144,7 @@ Status Context::Impl::build(const HostFacts&) {
   }
   MoverOptions options;
   options.checksums = config.checksum;
+  options.receipts = config.receipts;
   // A quarter of the memory may be on its way ahead of use.
   options.prefetch_limit = static_cast<unsigned>(
       std::clamp<std::uint64_t>(config.dram.budget / 4 / config.extent, 2, 256));
@@ -394,6 +397,56 @@ void Context::Impl::add_own_counts(Stats& stats) const {
   }
 }
 
+Status Context::Impl::tell_stats(std::uint32_t last, std::string& text) {
+  Stats stats;
+  ReceiptsCopy receipts;
+  {
+    const ArenaScope inside;
+    Request request;
+    request.want = Want::stats;
+    request.stats = &stats;
+    request.receipts = &receipts;
+    request.value = last;
+    Status status = ask(request);
+    if (!status.ok()) {
+      return status;
+    }
+    add_own_counts(stats);
+  }
+  text = stats_json_text(stats, receipts, now_ns());
+  return {};
+}
+
+// The mover's thread has ended: its books are read here.
+void Context::Impl::write_stats_file() {
+  if (config.stats_file == "off") {
+    return;
+  }
+  Stats stats;
+  ReceiptsCopy receipts;
+  mover_->fill_stats(stats);
+  mover_->copy_receipts(receipts, config.receipts);
+  add_own_counts(stats);
+  const std::string text = stats_json_text(stats, receipts, now_ns());
+  std::string path = config.stats_file;
+  if (const auto at = path.find("%p"); at != std::string::npos) {
+    path.replace(at, 2, std::to_string(::getpid()));
+  }
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  std::size_t done = 0;
+  ssize_t n = file >= 0 ? 1 : -1;
+  while (n > 0 && done < text.size()) {
+    n = ::write(file, text.data() + done, text.size() - done);
+    done += n > 0 ? static_cast<std::size_t>(n) : 0;
+  }
+  if (done < text.size()) {
+    log_warn("stats_file: cannot write {}: {}", path, std::strerror(errno));
+  }
+  if (file >= 0) {
+    ::close(file);
+  }
+}
+
 Status Context::Impl::usable(const char* call) const {
   switch (state_.load(std::memory_order_acquire)) {
     case State::open:
@@ -462,6 +515,7 @@ Status Context::Impl::close(bool force, Timeout timeout) {
   errands_->stop();  // What they waited for has ended with the drain.
   const bool released = await_releases(drain.deadline_ns);
   stop();
+  write_stats_file();
   state_.store(State::closed, std::memory_order_release);
   if (drained.code() == Code::timed_out) {
     return fail(Code::timed_out, "close: transfers did not end in {} ms and were abandoned",

@@ -84,6 +84,8 @@ class Context::Impl {
   /// `wakes`: false on the mover's own thread, which steps next.
   void post(Request& request, bool wakes = true);
   void note_cancel();
+  /// Counters and receipts as JSON, `last` of these one by one; the text is the caller's memory.
+  Status tell_stats(std::uint32_t last, std::string& text);
   /// What the mover does not count.
   void add_own_counts(Stats& stats) const;
   /// Called on the mover's thread with the counters, each `every_ns` while something happens, and
@@ -148,6 +150,7 @@ class Context::Impl {
   bool stays_awake(std::int64_t now);
   void keep_processors_awake(std::int64_t now);
   std::string list_views();
+  void write_stats_file();
 
   Status start_threads();
   Status open_gpus();

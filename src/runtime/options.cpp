@@ -85,11 +85,17 @@ constexpr std::array kOptions = {
            "Extent size of buffers that name none and are not small.",
            "OptionsTest.extent_is_the_size_of_large_buffers_extents", set<&Config::extent>},
     Option{"depth", count, "64", 1, 1024, "", "TIERMEM_DEPTH",
-           "Transfers under way at once on each device of the block tier.",
+           "Transfers under way at once on each device of the block tier. Unless named, what "
+           "`tiermem tune` chose.",
            "BlockTier.pieces_keep_to_their_size_and_the_device_to_its_depth", set<&Config::depth>},
     Option{"piece", power_of_two, "2M", 4096, 64 * kMiB, "", "TIERMEM_PIECE",
-           "Largest single read or write given to a device.",
+           "Largest single read or write given to a device. Unless named, what `tiermem tune` "
+           "chose.",
            "BlockTier.pieces_keep_to_their_size_and_the_device_to_its_depth", set<&Config::piece>},
+    Option{"tuned", choice, "on", 0, 0, "off|on", "TIERMEM_TUNED",
+           "Whether what `tiermem tune` found out about the devices is used for `depth` and "
+           "`piece`, where it was run for all of them.",
+           "TunedConfigTest.a_tuned_device_has_its_own_defaults", set<&Config::tuned>},
     Option{"io_engine", choice, "auto", 0, 0, "auto|io_uring|threads", "TIERMEM_IO_ENGINE",
            "How the block tier talks to the kernel. `auto`: io_uring, or threads where it is "
            "refused. A named engine that is refused is an error.",
@@ -154,6 +160,14 @@ constexpr std::array kOptions = {
     Option{"log_file", path, "stderr", 0, 0, "stderr", "TIERMEM_LOG_FILE",
            "Where the log goes: a file, appended to, or `stderr`.",
            "Log.descriptors_1_and_2_stay_silent_unless_asked", set<&Config::log_file>},
+    Option{"receipts", count, "4096", 0, 16384, "", "TIERMEM_RECEIPTS",
+           "Movements of which is kept what they did and why, the newest ones: for "
+           "`Context::why()`. 0: none, only totals.",
+           "Receipts.the_option_says_how_many_are_kept", set<&Config::receipts>},
+    Option{"stats_file", path, "off", 0, 0, "off", "TIERMEM_STATS_FILE",
+           "File into which counters and receipts are written as JSON when a context is closed. "
+           "`%p` in it is the process's number.",
+           "Receipts.a_closed_context_leaves_its_counters_in_a_file", set<&Config::stats_file>},
 };
 
 std::vector<std::string_view> words_of(std::string_view choices) {

@@ -196,6 +196,7 @@ bool BlockTier::gather_run(Device& device) {
     next = transfers_[last].next;
     add(last);
   }
+  transfers_[first].result.requests = 1;
   device.waiting.head = next;  // The run stays linked from `first` to `last`.
   transfers_[last].next = kNone;
   push(device.again, pieces_, record);
@@ -214,6 +215,7 @@ void BlockTier::cut_piece(Device& device) {
       static_cast<std::uint32_t>(std::min(options_.piece_bytes, transfer.length - transfer.cut));
   transfer.cut += piece.length;
   ++transfer.open;
+  ++transfer.result.requests;
   if (transfer.cut == transfer.length) {
     pop(device.waiting, transfers_);
   }
@@ -246,6 +248,7 @@ bool BlockTier::send(std::uint16_t number, std::uint32_t index) {
     }
   }
   piece.buffered = request.buffered;
+  transfers_[piece.transfer].result.buffered |= request.buffered;
   ++device.counters.requests;
   return true;
 }
@@ -381,6 +384,7 @@ void BlockTier::break_up(std::uint32_t index) {
     transfer.open = 0;
     transfer.cut = 0;
     transfer.alone = true;
+    transfer.result.requests = 0;
     ++transfer.result.retries;
     ++device.counters.retries;
     push(device.waiting, transfers_, member);

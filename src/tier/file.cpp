@@ -165,6 +165,8 @@ void FileTier::submit(const SlotTransfer& transfer) {
     piece.buffered = tail || file.direct_fd < 0;
     queue_.push_back(new_piece(piece));
     ++read.open;
+    ++read.result.requests;
+    read.result.buffered |= piece.buffered;
     from = to;
   }
   std::memset(transfer.data + (end - begin), 0, transfer.length - (end - begin));
@@ -225,6 +227,7 @@ void FileTier::piece_done(std::uint32_t at, std::int32_t result) {
     piece.buffered =
         piece.buffered || piece.offset % kBlock != 0;  // A short read may end anywhere.
   } else if (result == -EINVAL && !piece.buffered) {
+    read.result.buffered = true;
     piece.buffered = true;  // The file system took O_DIRECT at open and refuses it now.
   } else if ((result != -EINTR && result != -EAGAIN) || ++piece.tries > kMostTries) {
     close_piece(at, Code::io_error, result == 0 ? EIO : -result);

@@ -217,6 +217,8 @@ struct SlotCompletion {
   std::int32_t native = 0;  ///< errno
   std::uint16_t device = 0;
   std::uint32_t retries = 0;
+  std::uint32_t requests = 0;  ///< Without retries. 0: it went along in a neighbour's.
+  bool buffered = false;       ///< Some of it went through the page cache.
   std::uint64_t device_offset = 0;
 };
 

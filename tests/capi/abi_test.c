@@ -374,6 +374,7 @@ static void newer_options(void) {
 static void newer_information(void) {
   CHECK_SIZES(tm_residency, 112, tm_buffer_info(c, b, out));
   CHECK_SIZES(tm_counters, 232, tm_stats(c, out));
+  CHECK_SIZES(tm_whereabouts, 272, tm_why(c, b, 0, out));
   CHECK_SIZES(tm_capabilities, 72, tm_caps(c, out));
   CHECK_SIZES(tm_error_info, 344, tm_error(NULL, 0, out));
 }

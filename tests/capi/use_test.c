@@ -69,6 +69,44 @@ static void bytes_outlive_memory(void) {
   close_context(c);
 }
 
+static void receipts(void) {
+  tm_context* c = open_context("");
+  tm_buffer b = make(c, 4 * MIB, "told of");
+  tm_whereabouts where = {.size = sizeof where};
+  OK(tm_why(c, b, 0, &where));
+  CHECK(where.state == TM_STATE_ZERO && where.reason == TM_REASON_NONE && where.since_ns == -1);
+  tm_access all = {.buffer = b, .mode = TM_DISCARD};
+  tm_view v;
+  OK(tm_acquire(c, &all, 1, TM_HOST_ORDER, 10 * SECOND, &v));
+  fill(v.data, 4 * MIB, 7);
+  OK(tm_why(c, b, 3 * MIB, &where));
+  CHECK(where.state == TM_STATE_RESIDENT && where.place.kind == TM_DRAM);
+  CHECK(where.flags == (TM_WHERE_DIRTY | TM_WHERE_PINNED) && where.reason == TM_REASON_DEMAND);
+  OK(tm_release(c, &v, 1, TM_HOST_ORDER));
+  all.mode = TM_READ;
+  OK(tm_evict(c, &all, 1, 10 * SECOND));
+  OK(tm_why(c, b, 4 * MIB - 1, &where));
+  CHECK(where.state == TM_STATE_IN_SLOT && where.place.kind == TM_BLOCK && where.flags == 0);
+  CHECK(where.reason == TM_REASON_ASKED && where.since_ns >= 0);
+  CHECK(strstr(where.text, "in block") != NULL);
+  SAYS(TM_INVALID_ARGUMENT, "4194304", tm_why(c, b, 4 * MIB, &where));
+  SAYS(TM_INVALID_ARGUMENT, "null context", tm_why(NULL, b, 0, &where));
+
+  size_t length = 0;
+  OK(tm_stats_json(c, 8, NULL, 0, &length));
+  CHECK(length > 100);
+  char* text = malloc(length + 1000);
+  OK(tm_stats_json(c, 8, text, length + 1000, &length));
+  CHECK(strlen(text) == length && strstr(text, "\"demoted\":4194304") != NULL);
+  SAYS(TM_NO_CAPACITY, "are needed", tm_stats_json(c, 8, text, 10, &length));
+  SAYS(TM_INVALID_ARGUMENT, "out_length", tm_stats_json(c, 8, text, 10, NULL));
+  SAYS(TM_INVALID_ARGUMENT, "null context", tm_stats_json(NULL, 8, text, 10, &length));
+  free(text);
+  OK(tm_free(c, b));
+  SAYS(TM_STALE_HANDLE, "0x", tm_why(c, b, 0, &where));
+  close_context(c);
+}
+
 static void moving_by_hand(void) {
   tm_context* c = open_context("");
   tm_buffer b = make(c, 4 * MIB, "moved");
@@ -326,6 +364,7 @@ static void forks(void) {
 
 int main(void) {
   bytes_outlive_memory();
+  receipts();
   moving_by_hand();
   handles_and_views();
   long_lists();

@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -534,6 +535,80 @@ TEST_F(ConfigTest, this_machine_can_be_used_without_any_configuration) {
   EXPECT_GE(config.dram.budget, 16 * kMiB);
   EXPECT_LE(config.dram.budget, *facts_.memory_total.number());
   EXPECT_FALSE(config.notes.empty());
+}
+
+// ---- what `tiermem tune` found -----------------------------------------------------------------
+
+class TunedConfigTest : public ConfigTest {
+ protected:
+  void SetUp() override {
+    ConfigTest::SetUp();
+    env_.erase("TIERMEM_NVME");
+    env_["XDG_CACHE_HOME"] = directory_;
+    facts_.kernel = Fact::of("6.8.0");
+    std::filesystem::create_directory(device_);
+    const auto id = identify_device(device_);
+    ASSERT_TRUE(id.ok()) << id.message();
+    tuning_ = {id->key, "6.8.0", std::time(nullptr) - 3600, 24, 1 * kMiB, 65536, 1, 1};
+  }
+  void keep() {
+    const Status kept = keep_tuning(directory_ + "/tiermem", tuning_);
+    ASSERT_TRUE(kept.ok()) << kept.message();
+  }
+  std::string spec(const std::string& more = "") {
+    return "dram=64M; nvme=" + device_ + ":64M" + more;
+  }
+
+  const std::string device_ = own_.path() + "/device";
+  Tuning tuning_;
+};
+
+TEST_F(TunedConfigTest, a_tuned_device_has_its_own_defaults) {
+  EXPECT_EQ(good(spec()).depth, Config().depth);
+  keep();
+  const Config config = good(spec());
+  EXPECT_EQ(config.depth, 24U);
+  EXPECT_EQ(config.piece, 1 * kMiB);
+  ASSERT_EQ(config.tuning.size(), 1U);
+  EXPECT_EQ(config.tuning[0].tuning->gap, 65536U);
+  ASSERT_FALSE(config.notes.empty());
+  EXPECT_TRUE(contains(config.notes.back(), "depth: 24, piece: 1M")) << config.notes.back();
+  EXPECT_EQ(good(spec("; tuned=off")).depth, Config().depth);
+}
+
+TEST_F(TunedConfigTest, what_is_named_wins_over_what_was_measured) {
+  keep();
+  const Config config = good(spec("; depth=3"));
+  EXPECT_EQ(config.depth, 3U);
+  EXPECT_EQ(config.piece, 1 * kMiB);
+  env_["TIERMEM_PIECE"] = "4M";
+  EXPECT_EQ(good(spec()).piece, 4 * kMiB);
+  EXPECT_EQ(good(spec()).depth, 24U);
+  EXPECT_TRUE(good(spec("; depth=3")).notes.empty());
+}
+
+TEST_F(TunedConfigTest, what_cannot_be_used_is_no_error) {
+  keep();
+  facts_.kernel = Fact::of("6.9.0");
+  const Config other_kernel = good(spec());
+  EXPECT_EQ(other_kernel.depth, Config().depth);
+  EXPECT_TRUE(contains(other_kernel.tuning[0].reason, "6.8.0")) << other_kernel.tuning[0].reason;
+  facts_.kernel = Fact::of("6.8.0");
+  std::ofstream(tuning_file(directory_ + "/tiermem", {tuning_.device, {}})) << "tiermem tuning 1\n";
+  const Config damaged = good(spec());
+  EXPECT_EQ(damaged.depth, Config().depth);
+  EXPECT_TRUE(contains(damaged.tuning[0].reason, "cut off")) << damaged.tuning[0].reason;
+}
+
+TEST_F(TunedConfigTest, a_tier_of_which_one_device_is_unknown_stays_as_it_is) {
+  keep();
+  // In memory: another file system, so another device.
+  const test::Directory other("/dev/shm");
+  const Config config = good(spec("," + other.path() + ":64M"));
+  ASSERT_EQ(config.tuning.size(), 2U);
+  EXPECT_TRUE(config.tuning[0].tuning.has_value());
+  EXPECT_FALSE(config.tuning[1].tuning.has_value());
+  EXPECT_EQ(config.depth, Config().depth);
 }
 
 }  // namespace

@@ -206,6 +206,7 @@ TEST(Options, reach_the_field_of_their_name) {
   apply("extent", "64K");
   apply("depth", "7");
   apply("piece", "1M");
+  apply("tuned", "off");
   apply("io_engine", "threads");
   apply("direct", "require");
   apply("mechanism", "in_place");
@@ -219,10 +220,13 @@ TEST(Options, reach_the_field_of_their_name) {
   apply("reserve_free", "0");
   apply("log", "debug");
   apply("log_file", "/some/where");
+  apply("receipts", "17");
+  apply("stats_file", "/else/where");
   Config expected;
   expected.extent = 65536;
   expected.depth = 7;
   expected.piece = std::uint64_t{1} << 20;
+  expected.tuned = false;
   expected.io_engine = Engine::threads;
   expected.direct = DirectIo::require;
   expected.mechanism = Mechanism::in_place;
@@ -236,6 +240,8 @@ TEST(Options, reach_the_field_of_their_name) {
   expected.reserve_free = 0;
   expected.log = LogLevel::debug;
   expected.log_file = "/some/where";
+  expected.receipts = 17;
+  expected.stats_file = "/else/where";
   EXPECT_EQ(config, expected);
 }
 

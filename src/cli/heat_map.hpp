@@ -1,0 +1,31 @@
+// A grid of rates: as text with coloured cells on a terminal, as plain rows for programs, and as a
+// picture. One thread.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tiermem::cli {
+
+struct HeatMap {
+  std::string title;
+  std::string corner;  ///< Over the rows' names: what rows and columns are.
+  std::vector<std::string> columns;
+  struct Row {
+    std::string name;
+    std::vector<double> values;  ///< One for each column; 0: not known.
+  };
+  std::vector<Row> rows;
+
+  double largest() const;
+};
+
+/// On a terminal the shade of a cell is its part of the largest; elsewhere cells are separated by a
+/// tab. Values are divided by `unit` and have three digits.
+std::string heat_map_text(const HeatMap& map, double unit, bool terminal);
+
+/// SVG that suits light and dark pages, two maps beside each other. `title` is the picture's.
+std::string draw_heat_maps(std::span<const HeatMap> maps, double unit, const std::string& title);
+
+}  // namespace tiermem::cli

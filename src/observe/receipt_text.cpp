@@ -1,0 +1,164 @@
+// Numbers and names of our own only, so nothing needs to be escaped.
+#include "observe/receipt_text.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <iterator>
+
+#include "base/error.hpp"
+#include "observe/counters.hpp"
+
+namespace tiermem {
+namespace {
+
+using Out = std::back_insert_iterator<std::string>;
+
+const char* mechanism_name(Receipt::Mechanism mechanism) {
+  constexpr std::array kNames = {"in_place", "uffd_move", "remap", "copy"};
+  return kNames[static_cast<std::size_t>(mechanism)];
+}
+
+std::string human_ns(std::int64_t ns) {
+  const auto value = static_cast<double>(ns);
+  return ns < 10'000           ? fmt::format("{} ns", ns)
+         : ns < 10'000'000     ? fmt::format("{:.0f} us", value / 1e3)
+         : ns < 10'000'000'000 ? fmt::format("{:.0f} ms", value / 1e6)
+                               : fmt::format("{:.0f} s", value / 1e9);
+}
+
+const char* because(Reason reason) {
+  constexpr std::array kWords = {"",
+                                 "since somebody waited for them",
+                                 "before they were asked for",
+                                 "to make room for what somebody waited for",
+                                 "to make room ahead of need",
+                                 "as was asked for",
+                                 "since nobody wants them"};
+  return kWords[static_cast<std::size_t>(reason)];
+}
+
+void put_channel(Out out, const ChannelTotals& channel) {
+  fmt::format_to(out,
+                 "{{\"from\":\"{}\",\"to\":\"{}\",\"transfers\":{},\"failed\":{"
+                 "},\"bytes\":{},\"requests\":{},"
+                 "\"retries\":{},\"buffered\":{},\"ns\":{{\"sum\":{},\"p50\":{}"
+                 ",\"p90\":{},\"p99\":{},"
+                 "\"most\":{},\"buckets\":[",
+                 end_name(channel.from), end_name(channel.to), channel.transfers, channel.failed,
+                 channel.bytes, channel.requests, channel.retries, channel.buffered,
+                 channel.ns.sum(), channel.ns.percentile(0.5), channel.ns.percentile(0.9),
+                 channel.ns.percentile(0.99), channel.ns.worst());
+  bool first = true;
+  channel.ns.for_each([&](std::uint64_t end, std::uint64_t count) {
+    fmt::format_to(out, "{}[{},{}]", first ? "" : ",", end, count);
+    first = false;
+  });
+  fmt::format_to(out, "]}},\"by_reason\":{{");
+  first = true;
+  for (std::size_t i = 0; i < channel.by_reason.size(); ++i) {
+    if (channel.by_reason[i] != 0) {
+      fmt::format_to(out, "{}\"{}\":{}", first ? "" : ",", reason_name(static_cast<Reason>(i)),
+                     channel.by_reason[i]);
+      first = false;
+    }
+  }
+  fmt::format_to(out, "}}}}");
+}
+
+void put_receipt(Out out, const Receipt& r, std::int64_t now_ns) {
+  fmt::format_to(out,
+                 "{{\"buffer\":\"{:#x}\",\"offset\":{},\"bytes\":{},\"from\":"
+                 "\"{}\",\"to\":\"{}\","
+                 "\"reason\":\"{}\",\"mechanism\":\"{}\",\"ns\":{},\"age_ns\":{"
+                 "},\"requests\":{},"
+                 "\"retries\":{},\"depth\":{},\"buffered\":{},\"failed\":{}}}",
+                 r.buffer, r.offset, r.bytes, end_name(r.from), end_name(r.to),
+                 reason_name(r.reason), mechanism_name(r.mechanism), r.ended_ns - r.begun_ns,
+                 now_ns - r.ended_ns, r.requests, r.retries, r.depth, r.buffered, r.failed);
+}
+
+}  // namespace
+
+const char* reason_name(Reason reason) noexcept {
+  constexpr std::array kNames = {"none",  "demand", "prefetch", "room",
+                                 "ahead", "asked",  "given_up"};
+  static_assert(kNames.size() == Receipt::kReasons);
+  return kNames[static_cast<std::size_t>(reason)];
+}
+
+const char* end_name(Receipt::End end) noexcept {
+  constexpr std::array kNames = {"nowhere", "dram", "gpu", "block", "file"};
+  static_assert(kNames.size() == Receipt::kEnds);
+  return kNames[static_cast<std::size_t>(end)];
+}
+
+std::string whereabouts_text(const Whereabouts& where) {
+  using State = Whereabouts::State;
+  std::string text;
+  switch (where.state) {
+    case State::zero:
+      text = "never written: zeros";
+      break;
+    case State::resident:
+      text = "in " + place_name(where.place);
+      break;
+    case State::in_slot:
+      text = "in " + place_name(where.place) + " only";
+      break;
+    case State::moving:
+      text = "on its way";
+      break;
+    case State::lost:
+      text = "lost";
+      break;
+  }
+  text += where.pinned ? ", pinned" : "";
+  text += where.dirty ? ", dirty" : "";
+  const Receipt& last = where.last;
+  if (last.reason == Reason::none) {
+    return text;
+  }
+  const bool left = last.to == Receipt::End::nowhere;
+  text += fmt::format(", for {}: {} {} {} in {}", human_ns(where.since_ns), human_bytes(last.bytes),
+                      left ? "left" : "came from", end_name(last.from),
+                      human_ns(last.ended_ns - last.begun_ns));
+  if (last.from == Receipt::End::nowhere) {
+    text += " as zeros";
+  }
+  if (last.requests != 0) {
+    text += fmt::format(" by {} request{}", last.requests, last.requests == 1 ? "" : "s");
+  }
+  if (last.retries != 0) {
+    text += fmt::format(", {} of them made again", last.retries);
+  }
+  return fmt::format("{}{}, {}", text, last.buffered ? " through the page cache" : "",
+                     because(last.reason));
+}
+
+std::string stats_json_text(const Stats& stats, const ReceiptsCopy& receipts, std::int64_t now_ns) {
+  std::string text = "{\"format\":1,\"counters\":{";
+  const Out out(text);
+  bool first = true;
+  for (const Counter& counter : counter_table()) {
+    fmt::format_to(out, "{}\"{}\":{}", first ? "" : ",", counter.name, stats.*counter.field);
+    first = false;
+  }
+  text += "},\n\"channels\":[";
+  first = true;
+  for (const ChannelTotals& channel : receipts.channels) {
+    text += first ? "\n" : ",\n";
+    put_channel(out, channel);
+    first = false;
+  }
+  text += "],\n\"last\":[";
+  first = true;
+  for (const Receipt& receipt : receipts.last) {
+    text += first ? "\n" : ",\n";
+    put_receipt(out, receipt, now_ns);
+    first = false;
+  }
+  return text + "]}\n";
+}
+
+}  // namespace tiermem

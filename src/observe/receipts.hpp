@@ -1,0 +1,104 @@
+// What transfers did: counters and times by channel, and the last of them one
+// by one with their reason. Memory is reserved at the start and touched when
+// used; adding never allocates. One writer, the mover, which also answers those
+// who ask: nothing here is shared.
+//   last_.size() == min(added_, kept_), and the newest is last_[(added_ - 1) %
+//   kept_].
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/arena.hpp"
+#include "observe/histogram.hpp"
+#include "tiermem/receipt.hpp"
+
+namespace tiermem {
+
+/// All transfers from one kind of place to one kind of place.
+struct ChannelTotals {
+  Receipt::End from = Receipt::End::nowhere, to = Receipt::End::nowhere;
+  std::uint64_t transfers = 0, failed = 0, bytes = 0, requests = 0, retries = 0, buffered = 0;
+  std::array<std::uint64_t, Receipt::kReasons> by_reason{};
+  Histogram ns;  ///< From the decision to the end.
+};
+
+/// What was asked for: the channels that were used, and the newest receipts,
+/// newest first.
+struct ReceiptsCopy {
+  Vector<ChannelTotals> channels;
+  Vector<Receipt> last;
+};
+
+class Receipts {
+ public:
+  /// Keeps the last `kept`; 0: only totals.
+  explicit Receipts(std::uint32_t kept) : kept_(kept) {
+    totals_.reserve(kEnds * kEnds);
+    last_.reserve(kept);
+  }
+
+  void add(const Receipt& receipt) {
+    ChannelTotals& totals = channel(receipt.from, receipt.to);
+    ++totals.by_reason[static_cast<std::size_t>(receipt.reason)];
+    ++(receipt.failed ? totals.failed : totals.transfers);
+    totals.bytes += receipt.bytes;
+    totals.requests += receipt.requests;
+    totals.retries += receipt.retries;
+    totals.buffered += receipt.buffered ? 1 : 0;
+    totals.ns.add(static_cast<std::uint64_t>(receipt.ended_ns - receipt.begun_ns));
+    if (last_.size() < kept_) {
+      last_.push_back(receipt);
+    } else if (kept_ != 0) {
+      last_[static_cast<std::size_t>(added_ % kept_)] = receipt;
+    }
+    ++added_;
+  }
+
+  /// The newest that `wanted` says yes to; null when it is not kept any more.
+  template <typename Wanted>
+  const Receipt* newest(Wanted wanted) const {
+    for (std::uint64_t i = 1; i <= last_.size(); ++i) {
+      const Receipt& receipt = last_[static_cast<std::size_t>((added_ - i) % kept_)];
+      if (wanted(receipt)) {
+        return &receipt;
+      }
+    }
+    return nullptr;
+  }
+
+  /// At most `most` receipts.
+  void copy(ReceiptsCopy& to, std::size_t most) const {
+    to.channels = totals_;
+    (void)newest([&](const Receipt& receipt) {
+      if (to.last.size() < most) {
+        to.last.push_back(receipt);
+      }
+      return to.last.size() >= most;
+    });
+  }
+
+ private:
+  static constexpr std::size_t kEnds = Receipt::kEnds;
+
+  ChannelTotals& channel(Receipt::End from, Receipt::End to) {
+    std::uint8_t& at =
+        channels_[static_cast<std::size_t>(from) * kEnds + static_cast<std::size_t>(to)];
+    if (at == 0) {
+      totals_.emplace_back();
+      totals_.back().from = from;
+      totals_.back().to = to;
+      at = static_cast<std::uint8_t>(totals_.size());
+    }
+    return totals_[at - 1u];
+  }
+
+  std::array<std::uint8_t, kEnds * kEnds> channels_{};  // Their place in totals_, + 1; 0: unused.
+  Vector<ChannelTotals> totals_;
+  Vector<Receipt> last_;  // A ring.
+  const std::uint64_t kept_;
+  std::uint64_t added_ = 0;
+};
+
+}  // namespace tiermem
