@@ -57,7 +57,7 @@ void Simulation::fill_arrived() {
 // As its stream does: nothing comes before.
 void Simulation::await_arrival(std::size_t held) {
   while (!arrived(held_[held])) {
-    world_.now = std::max(world_.now, hands_.next_due());
+    world_.now = std::max(world_.now, std::min(hands_.next_due(), next_step_));
     step();
   }
 }
@@ -75,6 +75,18 @@ void Simulation::store(const Held& held, std::uint64_t i, std::byte value) {
 
 void Simulation::fill(const Held& held) {
   const auto value = static_cast<std::byte>(world_.below(256));
+  if (held.view.place.kind != Kind::gpu) {  // As store() does, at once.
+    auto* const data = static_cast<std::byte*>(held.view.data);
+    for (std::uint64_t at = 0; at < held.view.length; at += kSmallestExtent) {
+      host_.written(data + at);
+    }
+    host_.written(data + held.view.length - 1);
+    std::fill_n(data, held.view.length, value);
+    std::fill_n(
+        live_.at(held.buffer).model.begin() + static_cast<std::ptrdiff_t>(held.access.offset),
+        held.view.length, value);
+    return;
+  }
   for (std::uint64_t i = 0; i < held.view.length; ++i) {
     store(held, i, value);
   }
@@ -84,6 +96,11 @@ void Simulation::compare(const Held& held) {
   const Live& live = live_.at(held.buffer);
   if (live.adopted) {
     compare_adopted(held);
+    return;
+  }
+  const bool on_host = held.view.place.kind != Kind::gpu;
+  if (on_host &&
+      std::memcmp(held.view.data, live.model.data() + held.access.offset, held.view.length) == 0) {
     return;
   }
   for (std::uint64_t i = 0; i < held.view.length; ++i) {
