@@ -467,6 +467,12 @@ void Simulation::set_budget() {
 }
 
 void Simulation::advise() {
+  if (world_.one_in(4)) {
+    ++world_.calls;
+    note("tick {}", ordinal_ + 1);
+    mover_.note_ordinal(++ordinal_);
+    return;
+  }
   Live* live = pick();
   if (live == nullptr || freed(serial_of(*live))) {
     return;
@@ -479,7 +485,7 @@ void Simulation::advise() {
   constexpr std::array kAdvice = {Advice::normal,   Advice::cold,    Advice::streamed, Advice::keep,
                                   Advice::next_use, Advice::touched, Advice::will_need};
   p.request.advice = kAdvice[world_.below(kAdvice.size())];
-  p.request.value = world_.below(3);
+  p.request.value = ordinal_ + world_.below(3);
   mover_.post(&p.request);
 }
 

@@ -1,5 +1,5 @@
 // Which changes of phase the runs took, and whether a fault had struck shortly before, in one of
-// the last few events, about as long as a transfer is under way: each row of kPhaseChanges must
+// the last 32 events, as long as a transfer may be under way: each row of kPhaseChanges must
 // come up both ways, or the simulator proves nothing about it. One thread.
 #pragma once
 

@@ -40,8 +40,8 @@ Simulation::Simulation(std::uint64_t seed, bool verbose, const std::vector<std::
 void Simulation::run(std::uint64_t events) {
   while (events_ < events) {
     ++events_;
-    std::uint64_t& eight_ago = faults_before_[events_ % faults_before_.size()];
-    Coverage::event(std::exchange(eight_ago, world_.faults), &world_.faults);
+    std::uint64_t& some_ago = faults_before_[events_ % faults_before_.size()];
+    Coverage::event(std::exchange(some_ago, world_.faults), &world_.faults);
     act();
     settle_once();
   }

@@ -152,6 +152,7 @@ class Simulation {
   void touch();
   void touch_now(Live& live, const Access& access, bool writes);
   bool prepared_anew(const Live& live, const Access& access);
+  void touch_early(const Live& live, const Access& access);
   void touched(Pending& p);
   void release();
 
@@ -219,10 +220,11 @@ class Simulation {
   std::vector<Held> held_;
   std::deque<Pending> pending_;
   std::size_t next_serial_ = 0;
+  std::uint64_t ordinal_ = 0;  // Of the last tick.
   std::size_t lost_buffer_ = ~std::size_t{0};  // Of it some bytes were lost, or dropped.
   std::int64_t next_step_ = INT64_MAX;
   std::uint64_t steps_ = 0, events_ = 0;
-  std::array<std::uint64_t, 8> faults_before_{};  // When the last events began: for the coverage.
+  std::array<std::uint64_t, 32> faults_before_{};  // When the last events began: for the coverage.
   std::uint64_t progress_ = 0, fruitless_ = 0, most_fruitless_ = 0;
   std::int64_t calm_ns_ = 0, forked_ = -1;
   bool budget_refused_ = false;

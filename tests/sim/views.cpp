@@ -148,6 +148,7 @@ void Simulation::touch() {
   const bool writes = world_.one_in(swarm_.touches_write);
   if (host_.present(live->mapped + page * kSmallestExtent)) {
     if (prepared_anew(*live, access)) {
+      touch_early(*live, access);
       return;
     }
     note("touch of buffer{} offset {} length {}{}", serial_of(*live), at, access.length,
@@ -172,10 +173,11 @@ void Simulation::touch() {
   mover_.post(&p.request);
 }
 
-// The bytes may have been dropped, and a view that discards is on its way: zeros are in the window
-// before it is granted. A program that touches them then races with itself.
+// The bytes may have been dropped or lost, and a view that discards is on its way, or was, and its
+// frame has not left yet: zeros are in the window without a grant. A program that touches them then
+// races with itself.
 bool Simulation::prepared_anew(const Live& live, const Access& access) {
-  if (droppable_.count(serial_of(live)) == 0) {
+  if (droppable_.count(serial_of(live)) == 0 && !port_.corrupted()) {
     return false;
   }
   const BufferRecord* record = residency_.buffers.find(live.handle);
@@ -183,11 +185,20 @@ bool Simulation::prepared_anew(const Live& live, const Access& access) {
   const auto discards = [&](const Access& other) {
     return other.buffer == live.handle && other.mode == kDiscard;
   };
+  const Phase phase = residency_.extents.word(kHost, ref).load().phase();
   // Or it is granted in this very step.
-  return residency_.extents.word(kHost, ref).load().phase() == Phase::incoming ||
+  return phase == Phase::incoming || phase == Phase::outgoing ||
          std::any_of(pending_.begin(), pending_.end(), [&](const Pending& p) {
            return !p.done && !p.touch && std::any_of(p.list.begin(), p.list.end(), discards);
          });
+}
+
+// Zeros or the newest bytes, but never anybody else's.
+void Simulation::touch_early(const Live& live, const Access& access) {
+  for (std::uint64_t i = access.offset; i < access.offset + access.length; ++i) {
+    check(live.mapped[i] == live.model[i] || live.mapped[i] == std::byte{0},
+          "bytes that are nobody's are in a window");
+  }
 }
 
 void Simulation::touch_now(Live& live, const Access& access, bool writes) {
@@ -210,9 +221,8 @@ void Simulation::touch_now(Live& live, const Access& access, bool writes) {
 void Simulation::touched(Pending& p) {
   Live& live = live_.at(p.buffers[0]);
   const Access& access = p.list[0];
-  if (host_.present(live.mapped + access.offset / kSmallestExtent * kSmallestExtent) &&
-      !prepared_anew(live, access)) {
-    touch_now(live, access, p.writes);
+  if (host_.present(live.mapped + access.offset / kSmallestExtent * kSmallestExtent)) {
+    prepared_anew(live, access) ? touch_early(live, access) : touch_now(live, access, p.writes);
   }
 }
 
