@@ -220,7 +220,7 @@ class Simulation {
   std::vector<Held> held_;
   std::deque<Pending> pending_;
   std::size_t next_serial_ = 0;
-  std::uint64_t ordinal_ = 0;  // Of the last tick.
+  std::uint64_t ordinal_ = 0;                  // Of the last tick.
   std::size_t lost_buffer_ = ~std::size_t{0};  // Of it some bytes were lost, or dropped.
   std::int64_t next_step_ = INT64_MAX;
   std::uint64_t steps_ = 0, events_ = 0;
