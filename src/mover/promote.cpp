@@ -50,6 +50,7 @@ void Mover::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority
   transfer.source = static_cast<std::uint8_t>(readable_elsewhere(ref, space));
   if (transfer.discard) {
     transfer.source = kNoSpace;
+    transfer.clear = mapped(ref);  // A touch sees the frame before it is granted, or undone.
   } else if (transfer.source == kNoSpace) {
     const bool adopted = record_of(ref).file != 0;
     transfer.reading = adopted || residency_.extents.at(ref).has_slot;

@@ -45,6 +45,8 @@ constexpr std::array kCounters = {
     Counter{"gpu_bytes_out", &Stats::gpu_bytes_out},
     Counter{"gpu_placed", &Stats::gpu_placed},
     Counter{"gpu_paused", &Stats::gpu_paused},
+    Counter{"gather_reads", &Stats::gather_reads},
+    Counter{"gather_bytes", &Stats::gather_bytes},
 };
 static_assert(sizeof(Stats) == kCounters.size() * sizeof(std::uint64_t), "a field lacks its name");
 

@@ -255,12 +255,11 @@ void UringPort::become_owner() {
   if (owned_) {
     return;
   }
-  owned_ = true;
   owner_ = ::pthread_self();
-  // By number: liburing 2.3 does not export io_uring_enable_rings from its shared library.
-  [[maybe_unused]] const long rc =
-      ::syscall(__NR_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr, 0);
-  assert(rc == 0);
+  // By number: liburing 2.3 does not export io_uring_enable_rings from its shared library. Refused,
+  // it is asked again at the next call: until then nothing leaves the ring.
+  owned_ = ::syscall(__NR_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr,
+                     0) == 0;
 }
 
 bool UringPort::submit(const IoRequest& request) {

@@ -96,6 +96,11 @@ constexpr bool may_change(Phase from, Phase to) noexcept {
   return from == to;
 }
 
+/// Called just after each change of phase, by whoever made it; null but in the simulator, which
+/// counts them. Set while no other thread runs.
+using PhaseChanged = void (*)(Phase from, Phase to) noexcept;
+inline constinit PhaseChanged phase_changed = nullptr;
+
 /// A value of the word, taken apart.
 struct ExtentBits {
   std::uint64_t bits = 0;
@@ -218,6 +223,7 @@ class BasicExtentWord {
       const std::uint64_t next =
           ((seen & ~kGone) | static_cast<std::uint64_t>(Phase::vacant)) + ExtentBits::kEpochOne;
       if (bits_.compare_exchange_weak(seen, next, std::memory_order_seq_cst)) {
+        changed(Phase::exclusive, Phase::vacant);
         return true;
       }
     }
@@ -232,6 +238,7 @@ class BasicExtentWord {
       constexpr std::uint64_t kGone = ExtentBits::kPhaseMask | ExtentBits::kBooked;
       const std::uint64_t next = (seen & ~kGone) | static_cast<std::uint64_t>(Phase::incoming);
       if (bits_.compare_exchange_weak(seen, next, std::memory_order_seq_cst)) {
+        changed(Phase::vacant, Phase::incoming);
         return true;
       }
     }
@@ -241,6 +248,7 @@ class BasicExtentWord {
     bits_.fetch_add(
         static_cast<std::uint64_t>(Phase::vacant) - static_cast<std::uint64_t>(Phase::incoming),
         std::memory_order_seq_cst);
+    changed(Phase::incoming, Phase::vacant);
   }
   /// The claimed extent with its new bytes, pinned. Release: publishes them.
   void end_claim(bool writes) noexcept {
@@ -250,6 +258,7 @@ class BasicExtentWord {
                         static_cast<std::uint64_t>(Phase::incoming) +
                         (writes ? ExtentBits::kWriterOne : ExtentBits::kReaderOne),
                     std::memory_order_seq_cst);
+    changed(Phase::incoming, Phase::exclusive);
   }
 
   void touch() noexcept { bits_.fetch_or(ExtentBits::kReferenced, std::memory_order_relaxed); }
@@ -271,6 +280,7 @@ class BasicExtentWord {
     assert(may_change(from, to));
     bits_.fetch_add(static_cast<std::uint64_t>(to) - static_cast<std::uint64_t>(from),
                     std::memory_order_acq_rel);
+    changed(from, to);
   }
   /// From here on the bytes are known elsewhere too. What the word was: if vacant, the booking came
   /// too late.
@@ -319,6 +329,7 @@ class BasicExtentWord {
       const std::uint64_t next =
           (seen & ~ExtentBits::kPhaseMask) | static_cast<std::uint64_t>(Phase::outgoing);
       if (bits_.compare_exchange_weak(seen, next, std::memory_order_seq_cst)) {
+        changed(now.phase(), Phase::outgoing);
         return true;
       }
     }
@@ -335,12 +346,19 @@ class BasicExtentWord {
       const std::uint64_t next =
           (seen & ~ExtentBits::kPhaseMask) | static_cast<std::uint64_t>(Phase::shared);
       if (bits_.compare_exchange_weak(seen, next, std::memory_order_seq_cst)) {
+        changed(now.phase(), Phase::shared);
         return true;
       }
     }
   }
 
  private:
+  static void changed(Phase from, Phase to) noexcept {
+    if (phase_changed != nullptr) [[unlikely]] {
+      phase_changed(from, to);
+    }
+  }
+
   Atomic bits_{0};  // Callers add pins and flags; the mover changes phase and clears flags.
 };
 using ExtentWord = BasicExtentWord<std::atomic<std::uint64_t>>;

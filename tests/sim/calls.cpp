@@ -16,20 +16,24 @@ void Simulation::alloc() {
   if (live_.size() >= 24) {
     return;
   }
+  ++world_.calls;
   Live live;
-  const bool mapped = swarm_.mapped && (swarm_.crowded || world_.one_in(2));
-  const bool windowed = mapped || world_.one_in(2);
+  const bool usual = swarm_.repeats && !world_.one_in(4);
+  const bool mapped = !usual && swarm_.mapped && (swarm_.crowded || world_.one_in(2));
+  const bool windowed = mapped || (!usual && world_.one_in(2));
   live.extent_bytes = swarm_.extent_bytes;
-  live.of_device = !windowed && swarm_.device_frames != 0 && world_.one_in(2);
-  const std::uint64_t extents = windowed || live.of_device ? (mapped ? 1 : 2) + world_.below(6) : 1;
+  live.of_device = !usual && !windowed && swarm_.device_frames != 0 && world_.one_in(2);
+  const std::uint64_t most = swarm_.large ? 8192 : 6;
+  const std::uint64_t extents =
+      windowed || live.of_device ? (mapped ? 1 : 2) + world_.below(most) : 1;
   live.bytes = extents * live.extent_bytes - world_.below(live.extent_bytes / 2);
   live.windowed = windowed;
   BufferShape shape;
   shape.bytes = live.bytes;
   shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(live.extent_bytes));
   shape.extents = static_cast<std::uint32_t>(extents);
-  shape.domain = world_.one_in(4) ? 1 : 0;
-  const bool droppable = world_.one_in(5);
+  shape.domain = !usual && world_.one_in(4) ? 1 : 0;
+  const bool droppable = !usual && world_.one_in(5);
   shape.flags = (droppable ? std::uint32_t{kDroppable} : 0) |
                 (mapped ? std::uint32_t{kMapped} : 0) |
                 (live.of_device ? kOfHeaps : std::uint32_t{0});
@@ -82,6 +86,9 @@ Access Simulation::random_access(Live& live, bool discard_whole) {
   access.length =
       world_.one_in(3) ? live.bytes - access.offset : 1 + world_.below(live.bytes - access.offset);
   access.mode = world_.one_in(3) ? kRead : world_.one_in(3) ? kDiscard : kWrite;
+  if (swarm_.large && !world_.one_in(16)) {
+    access.length = std::min(access.length, 1 + world_.below(32 * live.extent_bytes));
+  }
   if (live.adopted) {
     access.mode = kRead;
   } else if (discard_whole) {
@@ -102,6 +109,7 @@ Access Simulation::random_access(Live& live, bool discard_whole) {
 void Simulation::lose_device() {
   FakeMemory& device = devices_[world_.below(swarm_.devices)];
   note("device {} is lost", device.place().index);
+  ++world_.faults;
   device.lose();
 }
 
@@ -118,6 +126,8 @@ void Simulation::give_window(Span& span) {
 }
 
 Simulation::Pending& Simulation::new_pending(Want want) {
+  ++world_.calls;
+  posted_ = true;
   pending_.emplace_back();
   Pending& p = pending_.back();
   p.sim = this;
@@ -134,6 +144,14 @@ Simulation::Pending& Simulation::new_pending(Want want) {
 void Simulation::acquire() {
   std::vector<Access> list;
   std::vector<std::size_t> buffers;
+  if (const auto lost = live_.find(lost_buffer_); lost != live_.end() && world_.one_in(2)) {
+    if (!freed(lost->first) && !lost->second.adopted &&
+        !lost->second.of_device) {  // Whoever learns of a loss makes the bytes again.
+      list.push_back({lost->second.handle, 0, 0, kDiscard, {}, 0});
+      buffers.push_back(lost->first);
+    }
+    lost_buffer_ = world_.one_in(2) ? lost_buffer_ : ~std::size_t{0};
+  }
   for (std::uint64_t n = 1 + world_.below(3); n > 0; --n) {
     if (Live* live = pick()) {
       list.push_back(random_access(*live, false));
@@ -145,6 +163,7 @@ void Simulation::acquire() {
   }
   std::vector<ViewRecord> views(list.size());
   if (world_.one_in(2)) {
+    ++world_.calls;
     const Code code = residency_.try_acquire(list, views);
     if (code == Code::ok) {
       granted(list, views, buffers);
@@ -164,9 +183,11 @@ void Simulation::acquire() {
     give_window(p.request.spans[i]);
   }
   p.request.for_stream = swarm_.device_frames != 0 && world_.one_in(2);
-  p.request.deadline_ns = world_.one_in(8)
-                              ? Request::kForever
-                              : world_.now + 1 + static_cast<std::int64_t>(world_.below(5'000'000));
+  p.request.deadline_ns =
+      world_.one_in(8)
+          ? Request::kForever
+          : world_.now + 1 +
+                static_cast<std::int64_t>(world_.below(list[0].length == 0 ? 300'000 : 5'000'000));
   note("acquire {} ranges, first: buffer{} offset {} length {} mode {} where {}", list.size(),
        buffers[0], list[0].offset, list[0].length, list[0].mode,
        static_cast<int>(list[0].where.kind));
@@ -176,6 +197,10 @@ void Simulation::acquire() {
 void Simulation::completed(Pending& p) {
   p.done = true;
   const Code code = p.request.status.code();
+  // Time goes on in small steps, but during forks.
+  check(p.request.deadline_ns > world_.now - 1'000'000 || p.posted <= forked_,
+        fmt::format("a request ended {} us after its deadline",
+                    (world_.now - p.request.deadline_ns) / 1000));
   note("{} completed: {} {}", static_cast<int>(p.request.want), code_name(code),
        p.request.status.message());
   switch (p.request.want) {
@@ -187,6 +212,9 @@ void Simulation::completed(Pending& p) {
       check(code == Code::ok || p.request.status.info() != nullptr, "an error without a sentence");
       break;
     case Want::acquire:
+      if (!p.own && (code == Code::lost || code == Code::discarded)) {
+        lost_buffer_ = p.buffers[world_.below(p.buffers.size())];
+      }
       if (p.own) {
         check(code == Code::ok || code == Code::no_capacity || code == Code::timed_out ||
                   code == Code::busy,
@@ -228,6 +256,7 @@ void Simulation::release() {
     compare(held);
   }
   note("release of buffer{} offset {}", held.buffer, held.access.offset);
+  ++world_.calls;
   check(residency_.release({&held.view, 1}) == Code::ok, "release refused a live view");
   check(residency_.release({&held.view, 1}) == Code::invalid_argument, "a view was released twice");
   held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(at));
@@ -243,6 +272,7 @@ void Simulation::free_one() {
   }
   const std::size_t serial = serial_of(*live);
   note("free buffer{}", serial);
+  ++world_.calls;
   const Code code = residency_.make_spare(live->handle);
   check(code == Code::ok || code == Code::busy, "free of a live handle refused");
   check(residency_.make_spare(live->handle) == Code::stale_handle, "a handle was freed twice");
@@ -414,12 +444,17 @@ void Simulation::cancel() {
   Pending& p = pending_[world_.below(pending_.size())];
   if (!p.done && !p.own && (p.request.want == Want::acquire || p.request.want == Want::gather)) {
     note("cancel");
+    ++world_.calls;
     p.request.cancel = true;
     mover_.note_cancel();
   }
 }
 
 void Simulation::set_budget() {
+  if (swarm_.block_tier && world_.one_in(4)) {
+    return set_block_budget(world_.one_in(2) ? ~std::uint64_t{0}
+                                             : world_.below(64) * swarm_.extent_bytes);
+  }
   const std::uint64_t staging = swarm_.staging_bytes / swarm_.extent_bytes;
   const std::uint64_t frames =
       std::max<std::uint64_t>(1, swarm_.host_frames / 2) + world_.below(swarm_.host_frames);
@@ -439,10 +474,17 @@ void Simulation::set_budget() {
     back.request.value = (2 * swarm_.host_frames + staging) * swarm_.extent_bytes;
     mover_.post(&back.request);
     finish(back);
+    budget_refused_ = budget_refused_ || !back.request.status.ok();
   }
 }
 
 void Simulation::advise() {
+  if (world_.one_in(4)) {
+    ++world_.calls;
+    note("tick {}", ordinal_ + 1);
+    mover_.note_ordinal(++ordinal_);
+    return;
+  }
   Live* live = pick();
   if (live == nullptr || freed(serial_of(*live))) {
     return;
@@ -455,7 +497,7 @@ void Simulation::advise() {
   constexpr std::array kAdvice = {Advice::normal,   Advice::cold,    Advice::streamed, Advice::keep,
                                   Advice::next_use, Advice::touched, Advice::will_need};
   p.request.advice = kAdvice[world_.below(kAdvice.size())];
-  p.request.value = world_.below(3);
+  p.request.value = ordinal_ + world_.below(3);
   mover_.post(&p.request);
 }
 

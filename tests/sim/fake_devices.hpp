@@ -26,6 +26,14 @@ struct World {
   std::int64_t now = 0;
   std::uint64_t below(std::uint64_t n) { return n == 0 ? 0 : random() % n; }
   bool one_in(std::uint64_t n) { return n != 0 && below(n) == 0; }
+  /// As one_in, of a fault: counted if it strikes.
+  bool strikes(std::uint64_t n) {
+    const bool struck = one_in(n);
+    faults += struck ? 1 : 0;
+    return struck;
+  }
+  std::uint64_t faults = 0;
+  std::uint64_t calls = 0;  ///< Of the interface, as a program would make them.
 };
 
 struct FaultRates {  // One in so many; 0: never.
@@ -34,10 +42,17 @@ struct FaultRates {  // One in so many; 0: never.
   std::uint64_t memory = 0, slow = 0;
 };
 
+/// What may befall a device for a while.
+enum class Trouble : std::uint8_t {
+  hangs,  ///< Nothing ends before it is over.
+  gone,   ///< Every transfer is refused.
+  full    ///< Every write is, and growth.
+};
+
 class FakePort final : public IoPort {
  public:
   FakePort(World& world, const FaultRates& rates, unsigned devices, std::uint64_t device_bytes)
-      : world_(world), rates_(rates), sizes_(devices), limit_(device_bytes) {}
+      : world_(world), rates_(rates), sizes_(devices), limit_(device_bytes), troubles_(devices) {}
 
   unsigned devices() const override { return static_cast<unsigned>(sizes_.size()); }
   DeviceFacts facts(std::uint16_t device) const override {
@@ -49,9 +64,14 @@ class FakePort final : public IoPort {
     return facts;
   }
   bool submit(const IoRequest& request) override {
+    if (!pending_.empty() && world_.strikes(rates_.again)) {
+      return false;  // Its queue is full.
+    }
     const std::int64_t slow = world_.one_in(rates_.slow) ? 50'000'000 : 0;
+    const std::int64_t begins = std::max(world_.now, until(request.device, Trouble::hangs));
     pending_.push_back(
-        {request, world_.now + 10'000 + static_cast<std::int64_t>(world_.below(400'000)) + slow});
+        {request, begins + 10'000 + static_cast<std::int64_t>(world_.below(400'000)) + slow});
+    ++events_;
     return true;
   }
   void flush() override {}
@@ -67,11 +87,15 @@ class FakePort final : public IoPort {
       const IoRequest request = first->request;
       pending_.erase(first);
       out[n++] = {request.cookie, run(request)};
+      ++events_;
     }
     return n;
   }
   Status grow(std::uint16_t device, std::uint64_t bytes) override {
-    if (world_.one_in(rates_.no_space) || bytes > limit_) {
+    if (has(device, Trouble::gone)) {
+      return fail_native(Code::io_error, ENODEV, "disk{} is gone", device);
+    }
+    if (world_.strikes(rates_.no_space) || has(device, Trouble::full) || bytes > limit_) {
       return fail_native(Code::no_capacity, ENOSPC, "disk{} is full", device);
     }
     sizes_[device] = bytes;
@@ -99,6 +123,38 @@ class FakePort final : public IoPort {
   /// A bit of what was read or written was wrong: `lost` is then a right answer.
   bool corrupted() const { return corrupted_; }
 
+  void befall(std::uint16_t device, Trouble what, std::int64_t until) {
+    ++world_.faults;
+    troubled_ = true;
+    std::int64_t& end = troubles_[device][static_cast<std::size_t>(what)];
+    end = std::max(end, until);
+    for (Pending& p : pending_) {
+      if (what == Trouble::hangs && p.request.device == device) {
+        p.due = std::max(p.due, until + static_cast<std::int64_t>(world_.below(400'000)));
+      }
+    }
+  }
+  /// All troubles are over, but that of devices that are gone for good.
+  void heal() {
+    for (auto& device : troubles_) {
+      for (std::int64_t& end : device) {
+        end = end == kForGood ? end : std::min(end, world_.now);
+      }
+    }
+    for (Pending& p : pending_) {
+      p.due = std::min(p.due, world_.now + 400'000);
+    }
+  }
+  static constexpr std::int64_t kForGood = INT64_MAX;
+  bool troubled() const { return troubled_; }
+  bool any_gone() const {
+    return std::any_of(troubles_.begin(), troubles_.end(), [&](const auto& device) {
+      return device[static_cast<std::size_t>(Trouble::gone)] > world_.now;
+    });
+  }
+  /// Of transfers: begun and ended.
+  std::uint64_t events() const { return events_; }
+
  private:
   struct Pending {
     IoRequest request;
@@ -106,18 +162,31 @@ class FakePort final : public IoPort {
   };
   using Block = std::array<std::byte, 512>;
 
+  std::int64_t until(std::uint16_t device, Trouble what) const {
+    return troubles_[device][static_cast<std::size_t>(what)];
+  }
+  bool has(std::uint16_t device, Trouble what) const { return until(device, what) > world_.now; }
+
   std::int32_t run(const IoRequest& request) {
-    if (world_.one_in(rates_.again)) {
+    if (world_.strikes(rates_.again)) {
       return world_.one_in(2) ? -EAGAIN : -EINTR;
     }
+    if (has(request.device, Trouble::gone)) {
+      ++world_.faults;
+      return world_.one_in(2) ? -ENODEV : -ENXIO;
+    }
+    if (request.write && has(request.device, Trouble::full)) {
+      ++world_.faults;
+      return -ENOSPC;
+    }
     std::uint32_t length = request.length;
-    if (world_.one_in(rates_.short_io) && length > 512) {
+    if (world_.strikes(rates_.short_io) && length > 512) {
       length = static_cast<std::uint32_t>(1 + world_.below(length / 512 - 1)) * 512;
     }
-    const bool error = world_.one_in(rates_.io_error);
+    const bool error = world_.strikes(rates_.io_error);
     if (request.write) {
-      const bool torn = error || world_.one_in(rates_.torn);
-      const bool lost = world_.one_in(rates_.lost_write);
+      const bool torn = error || world_.strikes(rates_.torn);
+      const bool lost = world_.strikes(rates_.lost_write);
       corrupted_ = corrupted_ || lost;
       for (std::uint32_t at = 0; at < length && !lost; at += 512) {
         if (torn && world_.one_in(2)) {
@@ -140,7 +209,7 @@ class FakePort final : public IoPort {
         std::memset(byte_of(request, at), 0xCC, 512);  // Never written: nobody may rely on it.
       }
     }
-    if (world_.one_in(rates_.flip)) {
+    if (world_.strikes(rates_.flip)) {
       *byte_of(request, world_.below(length)) ^=
           std::byte{static_cast<unsigned char>(1u << world_.below(8))};
       corrupted_ = true;
@@ -154,7 +223,9 @@ class FakePort final : public IoPort {
   const std::uint64_t limit_;
   std::vector<Pending> pending_;
   std::map<std::pair<std::uint16_t, std::uint64_t>, Block> blocks_;
-  bool corrupted_ = false;
+  std::vector<std::array<std::int64_t, 3>> troubles_;  // By kind: until when.
+  bool corrupted_ = false, troubled_ = false;
+  std::uint64_t events_ = 0;
 };
 
 /// And the devices' copies, which begin and end in the order in which they were given, each
@@ -165,12 +236,14 @@ class FakeHands final : public Hands, public FakeCopies {
   void submit(Job* job) override {
     const std::int64_t slow = world_.one_in(rates_.slow) ? 30'000'000 : 0;
     begin_job(*job, this);
+    ++events_;
     pending_.push_back({job, world_.now + static_cast<std::int64_t>(world_.below(200'000)) + slow});
   }
   std::size_t reap(std::span<Done> done) override {
     while (run_one()) {
     }
     const std::size_t n = std::min(done.size(), done_.size());
+    events_ += n;
     std::copy_n(done_.begin(), n, done.begin());
     done_.erase(done_.begin(), done_.begin() + static_cast<std::ptrdiff_t>(n));
     return n;
@@ -195,6 +268,21 @@ class FakeHands final : public Hands, public FakeCopies {
     return std::any_of(all.begin(), all.end(),
                        [&](std::uint64_t each) { return each > after && each <= to; });
   }
+  /// One of the hands does not come back before then.
+  void stall(std::int64_t until) {
+    if (!pending_.empty()) {
+      ++world_.faults;
+      std::int64_t& due = pending_[world_.below(pending_.size())].second;
+      due = std::max(due, until);
+    }
+  }
+  void heal() {
+    for (auto& p : pending_) {
+      p.second = std::min(p.second, world_.now + 200'000);
+    }
+  }
+  /// Jobs and copies, begun and ended.
+  std::uint64_t events() const { return events_; }
   bool any_failed() const { return !lanes_[1].failed.empty() || !lanes_[3].failed.empty(); }
 
   std::int64_t next_due() const {
@@ -285,6 +373,7 @@ class FakeHands final : public Hands, public FakeCopies {
   std::vector<std::pair<Job*, std::int64_t>> pending_;
   std::vector<Done> done_;
   std::array<Lane, 4> lanes_;  // Of each device, out and in.
+  std::uint64_t events_ = 0;
 };
 
 }  // namespace tiermem::sim

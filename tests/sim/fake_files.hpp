@@ -35,6 +35,7 @@ class FakeFiles final : public SlotTier {
   bool closed() const {
     return std::all_of(files_.begin(), files_.end(), [](const File& file) { return !file.open; });
   }
+  std::uint64_t events() const { return events_; }
   std::int64_t next_due() const {
     std::int64_t due = INT64_MAX;
     for (const Read& read : pending_) {
@@ -69,6 +70,7 @@ class FakeFiles final : public SlotTier {
       throw std::logic_error("a write to an adopted file, or a read of a closed one");
     }
     ++file.reads;
+    ++events_;
     const std::int64_t slow = world_.one_in(rates_.slow) ? 50'000'000 : 0;
     pending_.push_back(
         {transfer, world_.now + 10'000 + static_cast<std::int64_t>(world_.below(400'000)) + slow});
@@ -84,6 +86,7 @@ class FakeFiles final : public SlotTier {
       }
       const SlotTransfer transfer = first->transfer;
       pending_.erase(first);
+      ++events_;
       out[n++] = run(transfer);
     }
     return n;
@@ -117,7 +120,7 @@ class FakeFiles final : public SlotTier {
     done.cookie = transfer.cookie;
     done.device = device_of(transfer.slot);
     done.device_offset = (transfer.slot.value & ((std::uint64_t{1} << kNumberShift) - 1)) * kBlock;
-    if (file.changed || world_.one_in(rates_.io_error)) {
+    if (file.changed || world_.strikes(rates_.io_error)) {
       done.code = Code::io_error;
       done.native = file.changed ? ESTALE : EIO;
       // Whatever arrived before the failure is in the frame, and nobody may see it.
@@ -134,6 +137,7 @@ class FakeFiles final : public SlotTier {
   const FaultRates& rates_;
   std::vector<File> files_;
   std::vector<Read> pending_;
+  std::uint64_t events_ = 0;
 };
 
 }  // namespace tiermem::sim

@@ -60,16 +60,17 @@ class FakeMemory final : public AddressableTier {
   bool host_addressable() const override { return !opaque_; }
 
   FrameId acquire_frame(const FrameRequest& request) override {
-    for (auto& [id, frame] : frames_) {
-      if (!frame.used && !frame.in_parts && frame.bytes.size() == request.bytes &&
-          !frame.trimming) {
+    for (const std::uint64_t id : idle_) {
+      Frame& frame = frames_.at(id);
+      if (!frame.in_parts && frame.bytes.size() == request.bytes) {
+        idle_.erase(id);
         cached_ -= request.bytes;
         in_use_ += request.bytes;
         frame.used = true;
         frame.stale = frame.shown != nullptr;
         frame.foreign = frame.domain != request.domain;
         frame.domain = request.domain;
-        return {id};
+        return FrameId{id};
       }
     }
     if (in_use_ + cached_ + request.bytes > budget_) {
@@ -86,6 +87,7 @@ class FakeMemory final : public AddressableTier {
     Frame& frame = frames_.at(id.value);
     if (frame.in_parts && frame.has != 0) {
       frame.used = false;  // Charged until it is trimmed.
+      idle_.insert(id.value);
       return;
     }
     if (frame.in_parts) {
@@ -100,6 +102,7 @@ class FakeMemory final : public AddressableTier {
       frames_.erase(id.value);
     } else {
       cached_ += frame.bytes.size();
+      idle_.insert(id.value);
     }
   }
   FrameBooks books() const override { return {budget_, in_use_, cached_}; }
@@ -129,30 +132,24 @@ class FakeMemory final : public AddressableTier {
   }
   std::uint64_t begin_trim(std::uint64_t bytes) override {
     std::uint64_t taken = 0;
-    for (auto& [id, frame] : frames_) {
-      if (!frame.used && !frame.trimming && taken < bytes) {
-        frame.trimming = true;
-        taken += frame.in_parts ? frame.charged * kSmallestExtent : frame.bytes.size();
-      }
+    while (!idle_.empty() && taken < bytes) {
+      const Frame& frame = frames_.at(*idle_.begin());
+      taken += frame.in_parts ? frame.charged * kSmallestExtent : frame.bytes.size();
+      trimming_.push_back(*idle_.begin());
+      idle_.erase(idle_.begin());
     }
     return taken;
   }
   void run_trim() override {}
   void finish_trim() override {
-    for (auto& [id, frame] : frames_) {
-      if (frame.trimming) {
-        hide(frame);
-      }
+    for (const std::uint64_t id : trimming_) {
+      Frame& frame = frames_.at(id);
+      hide(frame);
+      (frame.in_parts ? in_use_ : cached_) -=
+          frame.in_parts ? frame.charged * kSmallestExtent : frame.bytes.size();
+      frames_.erase(id);
     }
-    std::erase_if(frames_, [&](auto& entry) {
-      const Frame& frame = entry.second;
-      if (frame.trimming && frame.in_parts) {
-        in_use_ -= frame.charged * kSmallestExtent;
-      } else if (frame.trimming) {
-        cached_ -= frame.bytes.size();
-      }
-      return frame.trimming;
-    });
+    trimming_.clear();
   }
 
   Result<std::byte*> reserve_window(std::uint64_t bytes, std::uint64_t, bool) override {
@@ -393,7 +390,7 @@ class FakeMemory final : public AddressableTier {
   struct Frame {
     Pages bytes;
     std::uint32_t domain = 0;
-    bool used = false, populated = false, foreign = false, trimming = false;
+    bool used = false, populated = false, foreign = false;
     std::byte* shown = nullptr;  // Opaque: where in a window it is, besides its own address.
     bool stale = false;          // It was shown there for an extent that it is no longer.
     bool in_parts = false;
@@ -457,6 +454,8 @@ class FakeMemory final : public AddressableTier {
   FakeCopies* copies_ = nullptr;
   FaultDice& dice_;
   std::map<std::uint64_t, Frame> frames_;
+  std::set<std::uint64_t> idle_;         // Of these, cached: whole, or parts that left.
+  std::vector<std::uint64_t> trimming_;  // And those that are on their way out.
   std::set<const std::byte*> present_, watched_;
   std::uint64_t dropped_ = 0;
   std::vector<Pages> windows_;

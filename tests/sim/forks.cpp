@@ -14,6 +14,7 @@ void Simulation::fork_or_end() {
 
 void Simulation::fork() {
   note("fork");
+  forked_ = INT64_MAX;  // Nobody is answered until the mover has come to rest.
   mover_.rest(true);
   for (unsigned steps = 0; !mover_.rested(); ++steps) {
     check(steps < 100'000, "the mover does not come to rest\n" + mover_.describe());
@@ -38,6 +39,7 @@ void Simulation::fork() {
       }
     }
   }
+  forked_ = world_.now;
   mover_.rest(false);
   next_step_ = world_.now;
 }

@@ -2,77 +2,246 @@
 // memories, devices and hands that delay, reorder and fail. A random workload from a seed; a plain
 // map of bytes as the model; check_invariants() after every event.
 //
-//   tiermem-sim [--seeds N] [--first S] [--seed S] [--events N] [--verbose]
+//   tiermem-sim [--seeds N] [--first S] [--seed S] [--events N] [--without NAME,...] [--coverage]
+//               [--contention] [--verbose]
 //
-// A failing seed is printed with its last operations, and `--seed S` replays it exactly. Exit code
-// 0: all seeds passed; 1: one failed; 2: usage.
+// Runs what has failed before (regressions.hpp) and then the seeds. A failing seed is made smaller:
+// fewer events, and kinds of calls and faults left out, as long as it fails as before; what is left
+// is printed with its last operations and the command that replays it. --coverage prints how often
+// each change of phase was taken. --contention runs contention.hpp instead, from the same seeds.
+// Exit code 0: all seeds passed; 1: one failed, or with --coverage a change was never taken; 2:
+// usage.
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "tests/sim/contention.hpp"
+#include "tests/sim/coverage.hpp"
+#include "tests/sim/regressions.hpp"
 #include "tests/sim/simulation.hpp"
 
 namespace tiermem::sim {
 namespace {
 
-bool run_seed(std::uint64_t seed, std::uint64_t events, bool verbose) {
-  auto simulation = std::make_unique<Simulation>(seed, verbose);
+/// One run.
+struct Plan {
+  std::uint64_t seed = 0, events = 0;
+  std::vector<std::string> without;
+};
+struct Failed {
+  std::string why;
+  std::uint64_t events = 0;  // So many had begun.
+  std::deque<std::string> history;
+};
+/// Of all runs.
+struct Totals {
+  std::uint64_t calls = 0, most_fruitless = 0;
+  std::int64_t calm_ns = 0;
+};
+
+std::optional<Failed> run(const Plan& plan, bool verbose, Totals& totals) {
+  auto simulation = std::make_unique<Simulation>(plan.seed, verbose, plan.without);
+  std::optional<Failed> failed;
   try {
-    simulation->run(events);
-    return true;
-  } catch (const std::runtime_error& failure) {
-    std::printf("seed %llu FAILED: %s\nlast operations:\n", static_cast<unsigned long long>(seed),
-                failure.what());
-    for (const std::string& line : simulation->history()) {
-      std::printf("  %s\n", line.c_str());
-    }
-    std::printf("replay: tiermem-sim --seed %llu --events %llu --verbose\n",
-                static_cast<unsigned long long>(seed), static_cast<unsigned long long>(events));
+    simulation->run(plan.events);
+  } catch (const std::exception& failure) {
+    failed = {failure.what(), simulation->events(), simulation->history()};
+  }
+  totals.calls += simulation->calls();
+  totals.most_fruitless = std::max(totals.most_fruitless, simulation->most_fruitless());
+  totals.calm_ns = std::max(totals.calm_ns, simulation->calm_ns());
+  if (failed) {
     (void)simulation.release();  // In the midst of its work: there is no end of it to run.
+  }
+  return failed;
+}
+
+/// What it complains of, without the numbers.
+std::string kind_of(const std::string& why) {
+  return why.substr(0, why.find_first_of("0123456789"));
+}
+
+/// A smaller run that fails in the same way.
+Plan shrunk(Plan plan, Failed& failed) {
+  Totals ignored;
+  const auto still_fails = [&](const Plan& smaller) {
+    std::optional<Failed> again = run(smaller, false, ignored);
+    if (!again || kind_of(again->why) != kind_of(failed.why)) {
+      return false;
+    }
+    failed = std::move(*again);
+    plan = smaller;
+    plan.events = std::min(plan.events, failed.events);
+    return true;
+  };
+  plan.events = failed.events;
+  const auto leave_out = [&](std::string_view name) {
+    Plan smaller = plan;
+    smaller.without.emplace_back(name);
+    still_fails(smaller);
+  };
+  for (const auto& [fault, rate] : Swarm::kFaults) {
+    leave_out(fault);
+  }
+  for (const std::string_view name : {"trouble", "inspect"}) {
+    leave_out(name);
+  }
+  for (std::size_t i = 2; i < Swarm::kCalls.size(); ++i) {  // But allocation and access.
+    leave_out(Swarm::kCalls[i]);
+  }
+  for (std::uint64_t less = plan.events / 2; less > 0; less /= 2) {
+    for (Plan smaller = plan; smaller.events > less; smaller = plan) {
+      smaller.events -= less;
+      if (!still_fails(smaller)) {
+        break;
+      }
+    }
+  }
+  return plan;
+}
+
+bool passes(const Plan& plan, bool verbose, Totals& totals) {
+  std::optional<Failed> failed = run(plan, verbose, totals);
+  if (!failed) {
+    return true;
+  }
+  const auto number = [](std::uint64_t n) { return static_cast<unsigned long long>(n); };
+  std::printf("seed %llu FAILED: %s\nreplay: tiermem-sim --seed %llu --events %llu --verbose\n",
+              number(plan.seed), failed->why.c_str(), number(plan.seed), number(plan.events));
+  std::fflush(stdout);
+  if (verbose) {
     return false;
   }
+  const Plan smaller = shrunk(plan, *failed);
+  std::string without;
+  for (const std::string& name : smaller.without) {
+    without += (without.empty() ? " --without " : ",") + name;
+  }
+  std::printf("smaller: %s\nlast operations:\n", failed->why.c_str());
+  for (const std::string& line : failed->history) {
+    std::printf("  %s\n", line.c_str());
+  }
+  std::printf("replay: tiermem-sim --seed %llu --events %llu%s --verbose\n", number(smaller.seed),
+              number(smaller.events), without.c_str());
+  return false;
+}
+
+std::vector<std::string> names_in(const std::string& list) {
+  std::vector<std::string> names;
+  for (std::size_t at = 0; at <= list.size();) {
+    const std::size_t end = std::min(list.find(',', at), list.size());
+    names.push_back(list.substr(at, end - at));
+    at = end + 1;
+  }
+  return names;
+}
+
+struct Options {
+  std::uint64_t seeds = 1000, first = 1, events = 400;
+  bool one = false, verbose = false, coverage = false, contention = false;
+  std::vector<std::string> without;
+};
+
+bool run_all(const Options& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Coverage coverage;
+  Totals totals;
+  for (const Regression& known : kRegressions) {
+    if (!options.one && !passes({known.seed, known.events, {}}, false, totals)) {
+      return false;
+    }
+  }
+  for (std::uint64_t seed = options.first; seed < options.first + options.seeds; ++seed) {
+    if (!passes({seed, options.events, options.without}, options.verbose, totals)) {
+      return false;
+    }
+  }
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::printf("%llu seeds passed, %llu events each: %llu calls in %.1f s, %.0f a second\n",
+              static_cast<unsigned long long>(options.seeds),
+              static_cast<unsigned long long>(options.events),
+              static_cast<unsigned long long>(totals.calls), seconds,
+              static_cast<double>(totals.calls) / seconds);
+  std::printf("%.0f ms after the faults nothing waited, %llu steps in a row did nothing, at most\n",
+              static_cast<double>(totals.calm_ns) / 1e6,
+              static_cast<unsigned long long>(totals.most_fruitless));
+  return !options.coverage || coverage.print();
+}
+
+// The longest wait beside the median.
+constexpr double kMostUnfair = 3;
+
+bool contend_all(const Options& options) {
+  double worst = 0;
+  std::uint64_t waiters = 0, worst_seed = 0;
+  for (std::uint64_t seed = options.first; seed < options.first + options.seeds; ++seed) {
+    try {
+      const Waits waits = contend(seed);
+      waiters += waits.waiters;
+      if (waits.ratio() > worst) {
+        worst = waits.ratio();
+        worst_seed = seed;
+      }
+    } catch (const std::exception& failure) {
+      std::printf("contention, seed %llu FAILED: %s\n", static_cast<unsigned long long>(seed),
+                  failure.what());
+      return false;
+    }
+  }
+  std::printf(
+      "%llu waiters of %llu seeds: the oldest waited %.2f times as long as the median at "
+      "most (seed %llu)%s\n",
+      static_cast<unsigned long long>(waiters), static_cast<unsigned long long>(options.seeds),
+      worst, static_cast<unsigned long long>(worst_seed),
+      worst > kMostUnfair ? ": FAILED, 3 are allowed" : "");
+  return worst <= kMostUnfair;
 }
 
 }  // namespace
 }  // namespace tiermem::sim
 
 int main(int argc, char** argv) {
-  std::uint64_t seeds = 1000, first = 1, events = 400;
-  bool verbose = false;
+  tiermem::sim::Options options;
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
-    const auto number = [&]() -> std::uint64_t {
+    const auto value = [&]() -> const char* {
       if (i + 1 == argc) {
-        std::fprintf(stderr, "tiermem-sim: %s needs a number\n", arg.c_str());
+        std::fprintf(stderr, "tiermem-sim: %s needs a value\n", arg.c_str());
         std::exit(2);
       }
-      return std::strtoull(argv[++i], nullptr, 10);
+      return argv[++i];
     };
+    const auto number = [&] { return std::strtoull(value(), nullptr, 10); };
     if (arg == "--seeds") {
-      seeds = number();
+      options.seeds = number();
     } else if (arg == "--first") {
-      first = number();
+      options.first = number();
     } else if (arg == "--seed") {
-      first = number();
-      seeds = 1;
+      options.first = number();
+      options.seeds = 1;
+      options.one = true;
     } else if (arg == "--events") {
-      events = number();
+      options.events = number();
+    } else if (arg == "--without") {
+      options.without = tiermem::sim::names_in(value());
+    } else if (arg == "--coverage") {
+      options.coverage = true;
+    } else if (arg == "--contention") {
+      options.contention = true;
     } else if (arg == "--verbose") {
-      verbose = true;
+      options.verbose = true;
     } else {
-      std::fprintf(
-          stderr,
-          "usage: tiermem-sim [--seeds N] [--first S] [--seed S] [--events N] [--verbose]\n");
+      std::fprintf(stderr,
+                   "usage: tiermem-sim [--seeds N] [--first S] [--seed S] [--events N] "
+                   "[--without NAME,...] [--coverage] [--contention] [--verbose]\n");
       return 2;
     }
   }
-  for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
-    if (!tiermem::sim::run_seed(seed, events, verbose)) {
-      return 1;
-    }
-  }
-  std::printf("%llu seeds passed, %llu events each\n", static_cast<unsigned long long>(seeds),
-              static_cast<unsigned long long>(events));
-  return 0;
+  const bool passed =
+      options.contention ? tiermem::sim::contend_all(options) : tiermem::sim::run_all(options);
+  return passed ? 0 : 1;
 }

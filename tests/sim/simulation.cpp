@@ -2,23 +2,26 @@
 // byte must be there.
 #include "tests/sim/simulation.hpp"
 
+#include "tests/sim/coverage.hpp"
+
 namespace tiermem::sim {
 
-Simulation::Simulation(std::uint64_t seed, bool verbose)
+Simulation::Simulation(std::uint64_t seed, bool verbose, const std::vector<std::string>& without)
     : world_(seed),
-      swarm_(world_),
+      swarm_(world_, seed),
       verbose_(verbose),
       dice_(world_, swarm_.faults),
       host_((swarm_.host_frames + (swarm_.device_frames != 0 ? 2 : 0)) * swarm_.extent_bytes,
             {Kind::dram, 0}, dice_),
       devices_{FakeMemory(swarm_.device_frames * swarm_.extent_bytes, {Kind::gpu, 0}, dice_),
                FakeMemory(swarm_.device_frames * swarm_.extent_bytes, {Kind::gpu, 1}, dice_)},
-      port_(world_, swarm_.faults, swarm_.disks, std::uint64_t{64} << 20),
+      port_(world_, swarm_.faults, swarm_.disks, std::uint64_t{swarm_.large ? 1024u : 64u} << 20),
       block_(port_, {.depth = 1 + static_cast<unsigned>(world_.below(8)),
-                     .piece_bytes = std::uint64_t{4096} << world_.below(4)}),
+                     .piece_bytes = std::uint64_t{4096} << world_.below(4),
+                     .budget = swarm_.block_budget}),
       files_(world_, swarm_.faults),
       hands_(world_, swarm_.faults),
-      residency_(64, 256, 1 + swarm_.devices),
+      residency_(64, swarm_.large ? 1u << 17 : 256, 1 + swarm_.devices),
       mover_(residency_, memories(), swarm_.block_tier ? &block_ : nullptr, &files_, hands_,
              options()) {
   for (unsigned i = 0; i < devices_.size(); ++i) {
@@ -33,6 +36,9 @@ Simulation::Simulation(std::uint64_t seed, bool verbose)
       }
     }
   }
+  for (const std::string& name : without) {
+    check(swarm_.leave_out(name), "there is no call or fault " + name);
+  }
   if (world_.one_in(2)) {
     residency_.spares.set_limit(swarm_.host_frames *
                                 swarm_.extent_bytes);  // More than the mover allows.
@@ -40,11 +46,15 @@ Simulation::Simulation(std::uint64_t seed, bool verbose)
 }
 
 void Simulation::run(std::uint64_t events) {
-  for (std::uint64_t i = 0; i < events; ++i) {
+  while (events_ < events) {
+    ++events_;
+    std::uint64_t& some_ago = faults_before_[events_ % faults_before_.size()];
+    Coverage::event(std::exchange(some_ago, world_.faults), &world_.faults);
     act();
     settle_once();
   }
   drain();
+  Coverage::event(0, nullptr);
 }
 
 std::vector<AddressableTier*> Simulation::memories() {
@@ -74,6 +84,7 @@ MoverOptions Simulation::options() {
 
 void Simulation::step() {
   stepping_ = true;
+  posted_ = false;
   ended_before_step_ = {hands_.ended(0), hands_.ended(1)};
   note_models();
   next_step_ = mover_.step(world_.now);
@@ -81,17 +92,37 @@ void Simulation::step() {
   compare_readings();
   fill_arrived();
   compare_new();
-  const std::string broken = mover_.check_invariants();
-  check(broken.empty(), "invariant: " + broken);
+  count_fruitless(next_step_ <= world_.now);
+  if (++steps_ % (swarm_.large ? 256 : 1) == 0) {
+    const std::string broken = mover_.check_invariants();
+    check(broken.empty(), "invariant: " + broken);
+  }
   compare_children();
-  if (++steps_ % 32 == 0) {  // Dear: it walks every chunk.
+  if (steps_ % (swarm_.large ? 1024 : 32) == 0) {  // Dear: it walks every chunk.
     const Status block = block_.check_invariants();
     check(block.ok(), std::string("block tier: ") + block.message());
   }
 }
 
-// To the next completion or deadline, or a little ahead.
+// No spin: a step that wants another at once has done something, or is part of a search that ends.
+void Simulation::count_fruitless(bool asks_again) {
+  const std::uint64_t progress =
+      mover_.activity() + port_.events() + hands_.events() + files_.events() + world_.calls;
+  fruitless_ = asks_again && progress == progress_ ? fruitless_ + 1 : 0;
+  progress_ = progress;
+  most_fruitless_ = std::max(most_fruitless_, fruitless_);
+  if (fruitless_ > kMostFruitless) {
+    failed(fmt::format("{} steps asked for another at once and did nothing\n{}", fruitless_,
+                       mover_.describe()));
+  }
+}
+
+// To the next completion or deadline, or a little ahead. What was asked wakes the mover first.
 void Simulation::settle_once() {
+  if (posted_) {
+    world_.now += static_cast<std::int64_t>(world_.below(20'000));
+    step();
+  }
   if (world_.one_in(3)) {
     const std::int64_t due =
         std::min({port_.next_due(), files_.next_due(), hands_.next_due(), next_step_});
@@ -122,6 +153,12 @@ std::size_t Simulation::serial_of(const Live& live) const {
 }
 
 void Simulation::act() {
+  if (world_.below(1000) < swarm_.troubles) {
+    return trouble();
+  }
+  if (world_.below(1000) < swarm_.inspects) {
+    return inspect();
+  }
   std::uint64_t total = 0;
   for (const std::uint64_t weight : swarm_.weights) {
     total += weight;
@@ -202,9 +239,11 @@ void Simulation::finish(Pending& p) {
   }
 }
 
-// Faults stop, views end: everything that waits must end, and every byte must be there.
+// Faults stop, views end: everything that waits must end soon, and every byte must be there.
 void Simulation::drain() {
   stopped_ = true;
+  port_.heal();
+  hands_.heal();
   disks_filled_ =
       swarm_.faults.no_space != 0;  // The tier asks a full file system again only after a while.
   swarm_.faults = {};
@@ -212,14 +251,22 @@ void Simulation::drain() {
   while (!held_.empty()) {
     release();
   }
+  const std::int64_t calm = world_.now;
   for (std::size_t i = 0; i < pending_.size(); ++i) {
     finish(pending_[i]);  // Which may ask for more.
   }
+  calm_ns_ = world_.now - calm;
+  check(calm_ns_ <= kCalmNs,
+        fmt::format("what waited when the faults stopped took {} ms more", calm_ns_ / 1'000'000));
+  if (swarm_.block_tier) {
+    set_block_budget(~std::uint64_t{0});
+  }
   for (auto& [serial, live] : live_) {
     // By whole extents, an adopted file's first one without what lies before it.
+    const std::uint64_t at_once = live.extent_bytes * (swarm_.large && live.windowed ? 64 : 1);
     for (std::uint64_t from = 0, to = 0; from < live.bytes; from = to) {
       to = std::min(live.bytes, (live.lead + from) / live.extent_bytes * live.extent_bytes +
-                                    live.extent_bytes - live.lead);
+                                    at_once - live.lead);
       Pending& p = new_pending(Want::acquire);
       p.list = {Access{live.handle, from, to - from, kRead, {}, 0}};
       p.views.resize(1);
@@ -230,14 +277,16 @@ void Simulation::drain() {
       check(status.ok(), status.message());
       mover_.post(&p.request);
       finish(p);
-      check(p.request.status.ok() ||
-                (p.request.status.code() == Code::lost &&
-                 (port_.corrupted() || hands_.any_failed() || any_lost())) ||
-                (p.request.status.code() == Code::discarded && names_droppable(p)) ||
-                (p.request.status.code() == Code::io_error && changed_files_.count(serial) != 0) ||
-                (p.request.status.code() == Code::no_capacity &&
-                 (!swarm_.block_tier || block_.degraded() != 0 || disks_filled_)),
-            fmt::format("read back of buffer{}: {}", serial, p.request.status.message()));
+      check(
+          p.request.status.ok() ||
+              (p.request.status.code() == Code::lost &&
+               (port_.corrupted() || hands_.any_failed() || any_lost())) ||
+              (p.request.status.code() == Code::discarded && names_droppable(p)) ||
+              (p.request.status.code() == Code::io_error &&
+               (changed_files_.count(serial) != 0 || port_.any_gone())) ||
+              (p.request.status.code() == Code::no_capacity &&
+               (!swarm_.block_tier || block_.degraded() != 0 || disks_filled_ || port_.any_gone())),
+          fmt::format("read back of buffer{}: {}", serial, p.request.status.message()));
       while (!held_.empty()) {
         release();
       }

@@ -5,6 +5,7 @@
 //   simulation.cpp  the run: step, act, finish, drain     calls.cpp  what callers ask
 //   views.cpp       the bytes under views, beside the model        adopted.cpp  files
 //   forks.cpp       children, and the slots that they read         rows.cpp   gathers
+//   trouble.cpp     what befalls devices and hands, and callers that look
 #pragma once
 
 #include <array>
@@ -30,10 +31,18 @@ struct Failure : std::runtime_error {
 
 class Simulation {
  public:
-  Simulation(std::uint64_t seed, bool verbose);
+  /// `without`: kinds of calls and faults that are left out (Swarm::leave_out).
+  Simulation(std::uint64_t seed, bool verbose, const std::vector<std::string>& without = {});
 
   void run(std::uint64_t events);
   const std::deque<std::string>& history() const { return history_; }
+  std::uint64_t calls() const { return world_.calls; }
+  /// Events begun: a run of so many fails as this one did.
+  std::uint64_t events() const { return events_; }
+  /// The longest that virtual time went on after the faults until nothing waited.
+  std::int64_t calm_ns() const { return calm_ns_; }
+  /// The most steps in a row that asked for another at once, and of which nothing came.
+  std::uint64_t most_fruitless() const { return most_fruitless_; }
 
  private:
   struct Live {
@@ -129,7 +138,7 @@ class Simulation {
     return f.io_error + f.short_io + f.again + f.torn + f.no_space + f.memory + f.flip +
                    f.lost_write !=
                0 ||
-           stopped_;
+           port_.troubled() || stopped_;
   }
 
   void granted(const std::vector<Access>& list, const std::vector<ViewRecord>& views,
@@ -158,6 +167,7 @@ class Simulation {
   void touch();
   void touch_now(Live& live, const Access& access, bool writes);
   bool prepared_anew(const Live& live, const Access& access);
+  void touch_early(const Live& live, const Access& access);
   void touched(Pending& p);
   void release();
 
@@ -189,6 +199,10 @@ class Simulation {
   bool wanted(std::size_t serial) const;
   void cancel();
   void set_budget();
+  void set_block_budget(std::uint64_t bytes);
+  void trouble();
+  void inspect();
+  std::size_t views_of_freed() const;
   void fork_or_end();
   void fork();
   void end_child(std::size_t which);
@@ -196,6 +210,9 @@ class Simulation {
   void advise();
 
   void finish(Pending& p);
+  void count_fruitless(bool asks_again);
+  static constexpr std::uint64_t kMostFruitless = 64;
+  static constexpr std::int64_t kCalmNs = std::int64_t{3} * 1'000'000'000;
 
   void drain();
 
@@ -226,9 +243,15 @@ class Simulation {
   std::deque<Pending> pending_;
   std::vector<std::unique_ptr<Reading>> readings_;
   std::size_t next_serial_ = 0;
+  std::uint64_t ordinal_ = 0;                  // Of the last tick.
+  std::size_t lost_buffer_ = ~std::size_t{0};  // Of it some bytes were lost, or dropped.
   std::int64_t next_step_ = INT64_MAX;
-  std::uint64_t steps_ = 0;
-  bool stopped_ = false, stepping_ = false;
+  std::uint64_t steps_ = 0, events_ = 0;
+  std::array<std::uint64_t, 32> faults_before_{};  // When the last events began: for the coverage.
+  std::uint64_t progress_ = 0, fruitless_ = 0, most_fruitless_ = 0;
+  std::int64_t calm_ns_ = 0, forked_ = -1;
+  bool budget_refused_ = false;
+  bool stopped_ = false, stepping_ = false, posted_ = false;
   std::array<std::uint64_t, 2> ended_before_step_{};  // Copies to each device.
   std::size_t compared_ = 0;  // Views of held_ whose bytes were looked at since their grant.
   bool disks_filled_ = false;

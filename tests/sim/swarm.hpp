@@ -1,8 +1,10 @@
 // What a seed draws: its machine, its mix of calls, its faults. One thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <string_view>
 
 #include "tests/sim/fake_devices.hpp"
 
@@ -10,8 +12,9 @@ namespace tiermem::sim {
 
 /// Each seed draws its own machine, its own mix of calls and its own faults.
 struct Swarm {
-  explicit Swarm(World& world)
-      : host_frames(4 + world.below(28)),
+  Swarm(World& world, std::uint64_t seed)
+      : large(seed % 500 == 0),
+        host_frames(large ? 2000 + world.below(14'000) : 4 + world.below(28)),
         mapped(world.one_in(2)),
         parts(mapped && world.one_in(2)),
         device_frames(parts || world.one_in(2) ? 0 : 3 + world.below(13)),
@@ -27,8 +30,9 @@ struct Swarm {
         staging_frame(extent_bytes << world.below(3)),
         staging_bytes(device_frames == 0 ? 0 : std::max(2 * extent_bytes, staging_frame)),
         shuttles(devices == 2 && world.one_in(2)) {
+    const bool rough = world.one_in(3);
     const auto rate = [&](std::uint64_t often) {
-      return world.one_in(2) ? 0 : often + world.below(200);
+      return world.one_in(2) ? 0 : often + world.below(rough ? often : 200);
     };
     if (!world.one_in(3)) {
       faults.io_error = rate(10);
@@ -49,7 +53,7 @@ struct Swarm {
     weights[0] += 2;  // Some allocation,
     weights[1] += 4;  // and some access, always.
     weights[13] = mapped ? weights[13] * 3 + (parts ? 20 : 0) : 0;
-    if (crowded) {
+    if (crowded && !large) {
       host_frames = 10 + world.below(8);
       weights[0] += 10;
       weights[1] = weights[3] = weights[4] = weights[10] = 1;
@@ -65,8 +69,51 @@ struct Swarm {
     weights[19] *= 100;
     weights[17] = device_frames != 0 && weights[17] % 2 == 1 ? 10 : 0;
     // Forks, and children's ends: where there is one space, as a context has that follows forks.
-    weights[15] = block_tier && device_frames == 0 ? (weights[15] + 3) / 4 : 0;
+    weights[15] = block_tier && device_frames == 0 && !large ? (weights[15] + 3) / 4 : 0;
+    repeats = world.one_in(4);
+    block_budget = world.one_in(5) ? (1 + world.below(host_frames)) * extent_bytes : block_budget;
+    if (checksums && world.one_in(8)) {  // Much is lost, and what was lost is used.
+      faults.flip = 2 + world.below(6);
+      faults.lost_write = 2 + world.below(6);
+    }
+    troubles = world.one_in(2) ? 0 : 1 + world.below(30);
+    inspects = world.below(30);
   }
+
+  /// The seed without one kind of call or fault. False: there is none of that name.
+  bool leave_out(std::string_view name) {
+    for (std::size_t i = 0; i < kCalls.size(); ++i) {
+      if (kCalls[i] == name) {
+        weights[i] = 0;
+        return true;
+      }
+    }
+    for (const auto& [fault, rate] : kFaults) {
+      if (fault == name) {
+        faults.*rate = 0;
+        return true;
+      }
+    }
+    troubles = name == "trouble" ? 0 : troubles;
+    inspects = name == "inspect" ? 0 : inspects;
+    return name == "trouble" || name == "inspect";
+  }
+  static constexpr std::array<std::string_view, 20> kCalls = {
+      "alloc",   "acquire", "release",   "use",    "free",   "prefetch", "evict",
+      "discard", "cancel",  "clean",     "budget", "adopt",  "change",   "touch",
+      "advise",  "fork",    "hand_over", "lose",   "retreat", "gather"};
+  static constexpr std::array<std::pair<std::string_view, std::uint64_t FaultRates::*>, 9> kFaults =
+      {{{"io_error", &FaultRates::io_error},
+        {"short_io", &FaultRates::short_io},
+        {"again", &FaultRates::again},
+        {"torn", &FaultRates::torn},
+        {"flip", &FaultRates::flip},
+        {"lost_write", &FaultRates::lost_write},
+        {"no_space", &FaultRates::no_space},
+        {"memory", &FaultRates::memory},
+        {"slow", &FaultRates::slow}}};
+
+  bool large;  ///< Some 100,000 extents, whose books are derived again after each 256 events.
   std::uint64_t host_frames;
   bool mapped, parts;           // Parts: extents of several pages, and many touches.
   std::uint64_t device_frames;  // Of each device.
@@ -74,19 +121,22 @@ struct Swarm {
   std::uint64_t extent_bytes;
   unsigned disks;
   bool checksums, block_tier;
+  bool repeats = false;  // Most buffers are of one shape: what is freed serves the next.
+  std::uint64_t block_budget = ~std::uint64_t{0};
   bool crowded;  // Much mapped memory, of which little fits, and hardly any calls but touches.
   std::uint64_t touches_write;  // One in so many.
   std::uint64_t staging_frame, staging_bytes;
   bool shuttles;  // Nearly all is wanted on one of two devices.
   FaultRates faults;
   std::array<std::uint64_t, 20> weights{};
+  std::uint64_t troubles = 0, inspects = 0;  // Of a thousand events.
 };
 
 struct Dice final : FaultDice {
   Dice(World& w, const FaultRates& r) : world(w), rates(r) {}
   World& world;
   const FaultRates& rates;
-  bool strikes(const char*) override { return world.one_in(rates.memory); }
+  bool strikes(const char*) override { return world.strikes(rates.memory); }
 };
 
 }  // namespace tiermem::sim

@@ -57,7 +57,7 @@ void Simulation::fill_arrived() {
 // As its stream does: nothing comes before.
 void Simulation::await_arrival(std::size_t held) {
   while (!arrived(held_[held])) {
-    world_.now = std::max(world_.now, hands_.next_due());
+    world_.now = std::max(world_.now, std::min(hands_.next_due(), next_step_));
     step();
   }
 }
@@ -75,6 +75,18 @@ void Simulation::store(const Held& held, std::uint64_t i, std::byte value) {
 
 void Simulation::fill(const Held& held) {
   const auto value = static_cast<std::byte>(world_.below(256));
+  if (held.view.place.kind != Kind::gpu) {  // As store() does, at once.
+    auto* const data = static_cast<std::byte*>(held.view.data);
+    for (std::uint64_t at = 0; at < held.view.length; at += kSmallestExtent) {
+      host_.written(data + at);
+    }
+    host_.written(data + held.view.length - 1);
+    std::fill_n(data, held.view.length, value);
+    std::fill_n(
+        live_.at(held.buffer).model.begin() + static_cast<std::ptrdiff_t>(held.access.offset),
+        held.view.length, value);
+    return;
+  }
   for (std::uint64_t i = 0; i < held.view.length; ++i) {
     store(held, i, value);
   }
@@ -84,6 +96,11 @@ void Simulation::compare(const Held& held) {
   const Live& live = live_.at(held.buffer);
   if (live.adopted) {
     compare_adopted(held);
+    return;
+  }
+  const bool on_host = held.view.place.kind != Kind::gpu;
+  if (on_host &&
+      std::memcmp(held.view.data, live.model.data() + held.access.offset, held.view.length) == 0) {
     return;
   }
   for (std::uint64_t i = 0; i < held.view.length; ++i) {
@@ -131,6 +148,7 @@ void Simulation::touch() {
   const bool writes = world_.one_in(swarm_.touches_write);
   if (host_.present(live->mapped + page * kSmallestExtent)) {
     if (prepared_anew(*live, access)) {
+      touch_early(*live, access);
       return;
     }
     note("touch of buffer{} offset {} length {}{}", serial_of(*live), at, access.length,
@@ -155,10 +173,11 @@ void Simulation::touch() {
   mover_.post(&p.request);
 }
 
-// The bytes may have been dropped, and a view that discards is on its way: zeros are in the window
-// before it is granted. A program that touches them then races with itself.
+// The bytes may have been dropped or lost, and a view that discards is on its way, or was, and its
+// frame has not left yet: zeros are in the window without a grant. A program that touches them then
+// races with itself.
 bool Simulation::prepared_anew(const Live& live, const Access& access) {
-  if (droppable_.count(serial_of(live)) == 0) {
+  if (droppable_.count(serial_of(live)) == 0 && !port_.corrupted()) {
     return false;
   }
   const BufferRecord* record = residency_.buffers.find(live.handle);
@@ -166,11 +185,20 @@ bool Simulation::prepared_anew(const Live& live, const Access& access) {
   const auto discards = [&](const Access& other) {
     return other.buffer == live.handle && other.mode == kDiscard;
   };
+  const Phase phase = residency_.extents.word(kHost, ref).load().phase();
   // Or it is granted in this very step.
-  return residency_.extents.word(kHost, ref).load().phase() == Phase::incoming ||
+  return phase == Phase::incoming || phase == Phase::outgoing ||
          std::any_of(pending_.begin(), pending_.end(), [&](const Pending& p) {
            return !p.done && !p.touch && std::any_of(p.list.begin(), p.list.end(), discards);
          });
+}
+
+// Zeros or the newest bytes, but never anybody else's.
+void Simulation::touch_early(const Live& live, const Access& access) {
+  for (std::uint64_t i = access.offset; i < access.offset + access.length; ++i) {
+    check(live.mapped[i] == live.model[i] || live.mapped[i] == std::byte{0},
+          "bytes that are nobody's are in a window");
+  }
 }
 
 void Simulation::touch_now(Live& live, const Access& access, bool writes) {
@@ -193,9 +221,8 @@ void Simulation::touch_now(Live& live, const Access& access, bool writes) {
 void Simulation::touched(Pending& p) {
   Live& live = live_.at(p.buffers[0]);
   const Access& access = p.list[0];
-  if (host_.present(live.mapped + access.offset / kSmallestExtent * kSmallestExtent) &&
-      !prepared_anew(live, access)) {
-    touch_now(live, access, p.writes);
+  if (host_.present(live.mapped + access.offset / kSmallestExtent * kSmallestExtent)) {
+    prepared_anew(live, access) ? touch_early(live, access) : touch_now(live, access, p.writes);
   }
 }
 

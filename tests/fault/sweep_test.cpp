@@ -1,0 +1,234 @@
+// One thing that fails, once, wherever it may be. Goal: a run in which the n-th call of a system
+// call fails, for every n, ends with right bytes or with an error in words, and leaves nothing
+// behind: no descriptor, no pin, no slot, no buffer; and the next context of the same process is
+// whole. Method: nth_call.hpp; the run allocates, writes beyond memory, evicts, reads, touches a
+// mapped buffer, adopts a file, frees and closes. Refused memory is the failed allocation: the
+// library has its own from mmap, and none from malloc.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <setjmp.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fault/nth_call.hpp"
+#include "support/pattern.hpp"
+
+namespace tiermem::test {
+namespace {
+
+constexpr std::uint64_t kFileBytes = 2 * kMiB + 4096 + 8;
+
+/// But /proc/self/pagemap, of which the library keeps one for the process.
+std::size_t open_descriptors() {
+  std::size_t n = 0;
+  for (int fd = 0; fd < 1024; ++fd) {  // Without opening anything: that might fail.
+    char link[64], target[256];
+    std::snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    const ssize_t length = ::readlink(link, target, sizeof(target));
+    const std::string_view text(target, length < 0 ? 0 : static_cast<std::size_t>(length));
+    n += length > 0 && !text.ends_with("/pagemap") ? 1 : 0;
+  }
+  return n;
+}
+
+/// An error says something. True: there is none.
+bool fine(const Status& status) {
+  if (!status.ok()) {
+    EXPECT_NE(status.info(), nullptr) << code_name(status.code());
+    EXPECT_GT(std::strlen(status.message()), 10u) << code_name(status.code());
+  }
+  return status.ok();
+}
+
+sigjmp_buf g_back;
+
+/// Whether all of the words are those of `seed`; a touch that cannot be served is SIGBUS.
+bool touched_right(std::span<std::uint64_t> words, std::uint64_t seed) {
+  return sigsetjmp(g_back, 1) != 0 || wrong(words, seed) == 0;
+}
+
+class SweepRun {
+ public:
+  SweepRun(std::string directory, std::string options)
+      : directory_(std::move(directory)), options_(std::move(options)) {}
+
+  /// Everything once. True: nothing was refused.
+  bool run() {
+    auto context = Context::create("dram=4M; nvme=" + directory_ + ":32M; hands=1" + options_);
+    if (!fine(context.status())) {
+      return false;
+    }
+    bool all = large(**context);
+    all = small(**context) && all;
+    all = mapped(**context) && all;
+    all = adopted(**context) && all;
+    EXPECT_TRUE(eventually([&] {
+      const Stats stats = (*context)->stats();
+      return stats.buffers == 0 && stats.dram_pinned == 0 && stats.block_used == 0;
+    })) << "buffers, pins or slots are left";
+    return fine((*context)->close(false, Timeout::seconds(20))) && all;
+  }
+
+ private:
+  /// Beyond memory: what was written is read, or refused.
+  bool large(Context& context) {
+    auto buffer = context.alloc(8 * kMiB);
+    if (!fine(buffer.status())) {
+      return false;
+    }
+    bool all = true;
+    std::vector<bool> written;
+    for (std::uint64_t at = 0; at < buffer->size(); at += kChunk) {
+      auto view = buffer->acquire(kDiscard, at, kChunk, Timeout::seconds(20));
+      written.push_back(fine(view.status()));
+      if (written.back()) {
+        fill(view->as<std::uint64_t>(), 1, at / 8);
+      }
+    }
+    all = fine(buffer->evict()) && all;
+    for (std::uint64_t at = 0; at < buffer->size(); at += kChunk) {
+      all = all && written[at / kChunk];
+      if (!written[at / kChunk]) {
+        continue;
+      }
+      auto view = buffer->acquire(kRead, at, kChunk, Timeout::seconds(20));
+      if (fine(view.status())) {
+        EXPECT_EQ(wrong(view->as<std::uint64_t>(), 1, at / 8), 0u) << "at " << at;
+      } else {
+        all = false;
+      }
+    }
+    return all;
+  }
+
+  bool small(Context& context) {
+    bool all = true;
+    for (std::uint64_t i = 0; i < 8; ++i) {
+      auto buffer = context.alloc(64 << 10);
+      std::vector<std::uint64_t> words((64 << 10) / 8);
+      fill(words, 100 + i);
+      if (!fine(buffer.status()) || !fine(buffer->write(0, words.data(), 64 << 10))) {
+        all = false;
+        continue;
+      }
+      (void)fine(buffer->evict());
+      std::vector<std::uint64_t> read(words.size());
+      if (fine(buffer->read(0, read.data(), 64 << 10))) {
+        EXPECT_EQ(read, words);
+      } else {
+        all = false;
+      }
+    }
+    return all;
+  }
+
+  bool mapped(Context& context) {
+    auto buffer = context.alloc(2 * kMiB, {.flags = kMapped});
+    if (!fine(buffer.status())) {
+      return buffer.code() == Code::unsupported;
+    }
+    struct sigaction action {};
+    struct sigaction before {};
+    action.sa_handler = [](int) { siglongjmp(g_back, 1); };
+    sigaction(SIGBUS, &action, &before);
+    const std::span<std::uint64_t> words{reinterpret_cast<std::uint64_t*>(*buffer->address()),
+                                         2 * kMiB / 8};
+    volatile bool filled = false;
+    if (sigsetjmp(g_back, 1) == 0) {
+      fill(words, 2);
+      filled = true;
+    }
+    bool all = filled && fine(buffer->evict());
+    if (filled) {
+      EXPECT_TRUE(touched_right(words, 2));
+    }
+    sigaction(SIGBUS, &before, nullptr);
+    return all;
+  }
+
+  bool adopted(Context& context) {
+    auto file = context.adopt_file((directory_ + "/file").c_str());
+    if (!fine(file.status())) {
+      return false;
+    }
+    std::vector<std::uint64_t> read(kFileBytes / 8);
+    if (!fine(file->read(0, read.data(), kFileBytes))) {
+      return false;
+    }
+    EXPECT_EQ(wrong(read, 3), 0u);
+    return true;
+  }
+
+  const std::string directory_, options_;
+};
+
+struct Swept {
+  const char* name;
+  long number;
+  int error;
+  const char* options = "";
+};
+
+constexpr const char* kThreads = "; io_engine=threads";
+
+class Sweep : public ::testing::TestWithParam<Swept> {};
+
+TEST_P(Sweep, a_call_that_fails_once_costs_an_error_in_words_at_most) {
+  const Swept& swept = GetParam();
+  const Directory directory;
+  std::vector<std::uint64_t> words(kFileBytes / 8);
+  fill(words, 3);
+  std::ofstream(directory.path() + "/file", std::ios::binary)
+      .write(reinterpret_cast<const char*>(words.data()), kFileBytes);
+  // Each of the first, then fewer: the later ones are much alike.
+  unsigned runs = 0;
+  for (unsigned nth = 1;; nth += 1 + nth / 16) {
+    const NthCallEnd end = in_child_with({swept.number, swept.error, nth}, [&] {
+      const std::size_t before = open_descriptors();
+      (void)SweepRun(directory.path(), swept.options).run();
+      EXPECT_EQ(open_descriptors(), before) << "descriptors are left open";
+      if (nth % 4 == 1) {
+        EXPECT_TRUE(SweepRun(directory.path(), swept.options).run())
+            << "the next context is not whole";
+        EXPECT_EQ(open_descriptors(), before);
+      }
+      return ChildEnd();
+    });
+    SKIP_IF(end.skip);
+    ++runs;
+    if (!end.failed_one || HasFailure()) {
+      break;
+    }
+  }
+  if (runs == 1) {
+    GTEST_SKIP() << "never called here";
+  }
+  std::printf("%u runs\n", runs);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    SystemCalls, Sweep,
+    testing::Values(
+        Swept{"mmap", SYS_mmap, ENOMEM}, Swept{"mremap", SYS_mremap, ENOMEM, "; mechanism=remap"},
+        Swept{"mprotect", SYS_mprotect, ENOMEM}, Swept{"madvise", SYS_madvise, ENOMEM},
+        Swept{"ioctl", SYS_ioctl, ENOMEM}, Swept{"userfaultfd", SYS_userfaultfd, EPERM},
+        Swept{"openat", SYS_openat, EMFILE}, Swept{"fallocate", SYS_fallocate, ENOSPC},
+        Swept{"fstatfs", SYS_fstatfs, EIO}, Swept{"eventfd2", SYS_eventfd2, EMFILE},
+        Swept{"clone3", SYS_clone3, EAGAIN}, Swept{"io_uring_setup", SYS_io_uring_setup, ENOMEM},
+        Swept{"io_uring_register", SYS_io_uring_register, ENOMEM},
+        Swept{"io_uring_enter", SYS_io_uring_enter, EAGAIN},
+        Swept{"preadv", SYS_preadv, EIO, kThreads}, Swept{"pwritev", SYS_pwritev, EIO, kThreads}),
+    [](const auto& tested) { return std::string(tested.param.name); });
+
+}  // namespace
+}  // namespace tiermem::test

@@ -1,0 +1,170 @@
+#include "tests/sim/contention.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "mover/mover.hpp"
+#include "tests/sim/fake_devices.hpp"
+#include "tests/sim/fake_memory.hpp"
+#include "tests/sim/simulation.hpp"
+
+namespace tiermem::sim {
+namespace {
+
+constexpr std::uint64_t kExtent = 4096;
+
+class Contention {
+ public:
+  explicit Contention(std::uint64_t seed)
+      : world_(seed),
+        frames_(8 + world_.below(25)),
+        dice_(world_, rates_),
+        host_(frames_ * kExtent, {Kind::dram, 0}, dice_),
+        port_(world_, rates_, 1 + static_cast<unsigned>(world_.below(2)), std::uint64_t{64} << 20),
+        block_(port_, {.depth = 4, .piece_bytes = kExtent}),
+        hands_(world_, rates_),
+        residency_(static_cast<std::uint32_t>(kTimesMemory * frames_),
+                   static_cast<std::uint32_t>(kTimesMemory * frames_), 1),
+        mover_(residency_, memories_, &block_, nullptr, hands_, options()) {
+    for (std::uint64_t i = 0; i < kTimesMemory * frames_; ++i) {
+      BufferShape shape;
+      shape.bytes = kExtent;
+      shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(kExtent));
+      shape.extents = 1;
+      shape.pool = Pool::locked;
+      shape.label = "wanted";
+      buffers_.push_back(*residency_.buffers.create(shape));
+    }
+    writers_ = world_.below(4);
+    // Four to six times of what fits is wanted at any time: there is always a queue.
+    for (std::uint64_t n = 2 * frames_ + world_.below(frames_); n > 0; --n) {
+      callers_.push_back(std::make_unique<Caller>());
+      callers_.back()->all = this;
+    }
+  }
+
+  Waits run() {
+    for (const auto& caller : callers_) {
+      ask(*caller);
+    }
+    const std::size_t enough = callers_.size() * 40;
+    while (waits_.size() < enough) {
+      const std::int64_t next = mover_.step(world_.now);
+      const std::int64_t due =
+          std::min({next, port_.next_due(), hands_.next_due(), next_release()});
+      if (due == INT64_MAX) {
+        throw Failure("nobody can go on\n" + mover_.describe());
+      }
+      world_.now = std::max(world_.now + 1, due);
+      for (const auto& caller : callers_) {
+        if (caller->granted && caller->until <= world_.now) {
+          caller->granted = false;
+          (void)residency_.release(caller->views);
+          ask(*caller);
+        }
+      }
+    }
+    for (const auto& caller : callers_) {  // Who waits still has waited so long at least.
+      if (!caller->granted) {
+        waits_.push_back(world_.now - caller->asked);
+      }
+    }
+    Waits waits;
+    waits.waiters = waits_.size();
+    std::sort(waits_.begin(), waits_.end());
+    waits.median_ns = waits_[waits_.size() / 2];
+    waits.longest_ns = waits_.back();
+    return waits;
+  }
+
+ private:
+  static constexpr std::uint64_t kTimesMemory = 8;
+
+  struct Caller {
+    Contention* all = nullptr;
+    std::unique_ptr<Request> request;
+    std::vector<Access> list;
+    std::vector<ViewRecord> views;
+    std::int64_t asked = 0, until = 0;
+    bool granted = false;
+  };
+
+  MoverOptions options() {
+    MoverOptions o;
+    o.checksum_block_bytes = kExtent;
+    o.landing_bytes = kExtent;
+    o.budget_per_landing = ~std::uint64_t{0};
+    return o;
+  }
+  std::int64_t next_release() const {
+    std::int64_t next = INT64_MAX;
+    for (const auto& caller : callers_) {
+      next = caller->granted ? std::min(next, caller->until) : next;
+    }
+    return next;
+  }
+
+  // One to three extents, for reading or writing, by the hit path where that will do.
+  void ask(Caller& caller) {
+    caller.list.clear();
+    const std::uint32_t mode = world_.below(4) < writers_ ? kWrite : kRead;
+    for (std::uint64_t n = 1 + world_.below(3); n > 0; --n) {
+      caller.list.push_back({buffers_[world_.below(buffers_.size())], 0, kExtent, mode, {}, 0});
+    }
+    caller.views.assign(caller.list.size(), {});
+    caller.asked = world_.now;
+    if (residency_.try_acquire(caller.list, caller.views) == Code::ok) {
+      hold(caller);
+      return;
+    }
+    caller.request = std::make_unique<Request>();
+    Request& request = *caller.request;
+    request.views = caller.views.data();
+    request.spans.resize(caller.list.size());
+    for (std::size_t i = 0; i < caller.list.size(); ++i) {
+      (void)residency_.resolve(caller.list[i], request.spans[i], "acquire");
+    }
+    request.context = &caller;
+    request.on_done = [](Request& done) {
+      auto& who = *static_cast<Caller*>(done.context);
+      if (!done.status.ok()) {
+        throw Failure(std::string("refused: ") + done.status.message());
+      }
+      who.all->waits_.push_back(who.all->world_.now - who.asked);
+      who.all->hold(who);
+    };
+    mover_.post(&request);
+  }
+  void hold(Caller& caller) {
+    caller.granted = true;
+    caller.until = world_.now + 20'000 + static_cast<std::int64_t>(world_.below(200'000));
+  }
+
+  World world_;
+  const FaultRates rates_;
+  const std::uint64_t frames_;
+  std::uint64_t writers_ = 0;  // Of four.
+  Dice dice_;
+  FakeMemory host_;
+  FakePort port_;
+  BlockTier block_;
+  FakeHands hands_;
+  Residency residency_;
+  std::array<AddressableTier*, 1> memories_{&host_};
+  std::vector<Handle> buffers_;
+  std::vector<std::unique_ptr<Caller>> callers_;  // Outlive the mover, which has their requests.
+  std::vector<std::int64_t> waits_;
+  Mover mover_;
+};
+
+}  // namespace
+
+Waits contend(std::uint64_t seed) {
+  return Contention(seed).run();
+}
+
+}  // namespace tiermem::sim

@@ -1,0 +1,71 @@
+// What befalls the machine for a while, and callers that only look.
+#include "tests/sim/simulation.hpp"
+
+namespace tiermem::sim {
+
+// A device hangs, disappears, fills, and is well again; a hand does not come back. Mostly for as
+// long as requests wait, sometimes for much longer, and a device may be gone for good.
+void Simulation::trouble() {
+  const auto while_ns =
+      static_cast<std::int64_t>(1 + world_.below(world_.one_in(8) ? 4'000'000'000 : 8'000'000));
+  if (world_.one_in(4)) {
+    note("a hand stalls for {} ns", while_ns);
+    hands_.stall(world_.now + while_ns);
+    return;
+  }
+  const auto device = static_cast<std::uint16_t>(world_.below(swarm_.disks));
+  const auto what = static_cast<Trouble>(world_.below(3));
+  const bool for_good = what == Trouble::gone && world_.one_in(16);
+  note("disk{} {} for {} ns{}", device,
+       what == Trouble::hangs  ? "hangs"
+       : what == Trouble::gone ? "is gone"
+                               : "is full",
+       while_ns, for_good ? ", and for good" : "");
+  port_.befall(device, what, for_good ? FakePort::kForGood : world_.now + while_ns);
+}
+
+// What callers are told is what the books say: buffers' whereabouts add up, budgets hold.
+void Simulation::inspect() {
+  Stats stats;
+  Pending& all = new_pending(Want::stats);
+  all.request.stats = &stats;
+  mover_.post(&all.request);
+  finish(all);
+  const bool met = stats.dram_used <= stats.dram_budget || budget_refused_;
+  check(met, fmt::format("{} bytes of {} are used", stats.dram_used, stats.dram_budget));
+  check(stats.buffers >= live_.size() - views_of_freed(), "live buffers are not counted");
+  Live* live = pick();
+  if (live == nullptr) {
+    return;
+  }
+  BufferInfo info;
+  Pending& one = new_pending(Want::info);
+  one.request.index = Buffers::index_of(live->handle);
+  one.request.info = &info;
+  mover_.post(&one.request);
+  finish(one);
+  check(info.bytes == live->bytes && info.extent_bytes == live->extent_bytes, "another buffer");
+  const std::uint64_t whole = std::uint64_t{info.extents} * info.extent_bytes;
+  check(info.resident <= whole && info.dirty <= info.resident && info.pinned <= info.resident &&
+            info.in_slots <= whole && info.resident + info.zero + info.lost <= whole,
+        fmt::format("buffer{}: of {} bytes {} are resident, {} zero, {} lost, {} in slots",
+                    serial_of(*live), whole, info.resident, info.zero, info.lost, info.in_slots));
+}
+
+std::size_t Simulation::views_of_freed() const {
+  return static_cast<std::size_t>(std::count_if(
+      live_.begin(), live_.end(), [&](const auto& entry) { return freed(entry.first); }));
+}
+
+// Of the block tier, any budget: what is there stays there.
+void Simulation::set_block_budget(std::uint64_t bytes) {
+  Pending& p = new_pending(Want::set_budget);
+  p.request.tier = {Kind::block, 0};
+  p.request.value = bytes;
+  note("set_budget of the block tier {}", bytes);
+  mover_.post(&p.request);
+  finish(p);
+  check(p.request.status.ok(), p.request.status.message());
+}
+
+}  // namespace tiermem::sim
