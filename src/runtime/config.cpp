@@ -433,13 +433,15 @@ void settle_polling(const HostFacts& facts, Config& config) {
 }
 
 // Each device is what it was measured to be; one port serves all of them, so the defaults are those
-// of the device that asks for most, and only where all are known.
+// of the device that asks for most, and only where all are known. A gap that one of them does not
+// pay for is not read.
 void settle_tuning(const Environment& env, const HostFacts& facts, const Wanted& wanted,
                    Config& config) {
   const std::string cache = cache_directory(env);
   const std::int64_t now = std::time(nullptr);
   unsigned depth = 0;
   std::uint64_t piece = 0;
+  std::uint64_t gap = find_option("gather_gap")->high;
   for (const BlockDevice& device : config.block) {
     FoundTuning& found = config.tuning.emplace_back();
     if (!config.tuned) {
@@ -452,20 +454,25 @@ void settle_tuning(const Environment& env, const HostFacts& facts, const Wanted&
     if (found.tuning) {
       depth = std::max(depth, found.tuning->depth);
       piece = std::max(piece, found.tuning->piece);
+      gap = std::min(gap, found.tuning->gap);
     }
   }
   const bool all = !config.tuning.empty() &&
                    std::all_of(config.tuning.begin(), config.tuning.end(),
                                [](const FoundTuning& found) { return found.tuning.has_value(); });
-  const bool own_depth = wanted.named.contains(find_option("depth"));
-  const bool own_piece = wanted.named.contains(find_option("piece"));
-  if (!all || (own_depth && own_piece)) {
+  if (!all) {
     return;
   }
-  config.depth = own_depth ? config.depth : depth;
-  config.piece = own_piece ? config.piece : piece;
-  config.notes.push_back(fmt::format("depth: {}, piece: {}, as tiermem tune found best",
-                                     config.depth, format_size(config.piece)));
+  const auto named = [&](const char* option) { return wanted.named.contains(find_option(option)); };
+  if (!named("depth") || !named("piece")) {
+    config.depth = named("depth") ? config.depth : depth;
+    config.piece = named("piece") ? config.piece : piece;
+    config.notes.push_back(fmt::format("depth: {}, piece: {}, as tiermem tune found best",
+                                       config.depth, format_size(config.piece)));
+  }
+  if (!named("gather_gap")) {
+    config.gather_gap = gap;
+  }
 }
 
 Result<Config> load(std::string_view tiers, const char* toml_path, const Environment& env,

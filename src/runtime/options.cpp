@@ -93,8 +93,8 @@ constexpr std::array kOptions = {
            "chose.",
            "BlockTier.pieces_keep_to_their_size_and_the_device_to_its_depth", set<&Config::piece>},
     Option{"tuned", choice, "on", 0, 0, "off|on", "TIERMEM_TUNED",
-           "Whether what `tiermem tune` found out about the devices is used for `depth` and "
-           "`piece`, where it was run for all of them.",
+           "Whether what `tiermem tune` found out about the devices is used for `depth`, "
+           "`piece` and `gather_gap`, where it was run for all of them.",
            "TunedConfigTest.a_tuned_device_has_its_own_defaults", set<&Config::tuned>},
     Option{"io_engine", choice, "auto", 0, 0, "auto|io_uring|threads", "TIERMEM_IO_ENGINE",
            "How the block tier talks to the kernel. `auto`: io_uring, or threads where it is "
@@ -139,7 +139,7 @@ constexpr std::array kOptions = {
            "OptionsTest.ahead_0_evicts_only_what_is_needed", set<&Config::ahead>},
     Option{"gather_gap", size, "16K", 0, kMiB, "", "TIERMEM_GATHER_GAP",
            "Bytes between two blocks that a gather reads along with both: what a device reads in "
-           "the time that a request of its own takes.",
+           "the time that a request of its own takes. Unless named, what `tiermem tune` found.",
            "Gather.neighbours_are_read_together_up_to_the_gap", set<&Config::gather_gap>},
     Option{"busy_poll", count, "auto", 0, 1'000'000, "auto", "TIERMEM_BUSY_POLL",
            "Microseconds for which the mover's thread and the toucher's processor stay awake after "

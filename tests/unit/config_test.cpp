@@ -570,7 +570,7 @@ TEST_F(TunedConfigTest, a_tuned_device_has_its_own_defaults) {
   EXPECT_EQ(config.depth, 24U);
   EXPECT_EQ(config.piece, 1 * kMiB);
   ASSERT_EQ(config.tuning.size(), 1U);
-  EXPECT_EQ(config.tuning[0].tuning->gap, 65536U);
+  EXPECT_EQ(config.gather_gap, 65536U);
   ASSERT_FALSE(config.notes.empty());
   EXPECT_TRUE(contains(config.notes.back(), "depth: 24, piece: 1M")) << config.notes.back();
   EXPECT_EQ(good(spec("; tuned=off")).depth, Config().depth);
@@ -585,6 +585,7 @@ TEST_F(TunedConfigTest, what_is_named_wins_over_what_was_measured) {
   EXPECT_EQ(good(spec()).piece, 4 * kMiB);
   EXPECT_EQ(good(spec()).depth, 24U);
   EXPECT_TRUE(good(spec("; depth=3")).notes.empty());
+  EXPECT_EQ(good(spec("; gather_gap=4K")).gather_gap, 4096U);
 }
 
 TEST_F(TunedConfigTest, what_cannot_be_used_is_no_error) {
