@@ -28,6 +28,7 @@ for axis, (table, rows) in zip(axes[:, 0], tables.items()):
         axis.barh(at, middle, color="#2b6cb0" if "tiermem" in side["name"] else "#a0aec0",
                   xerr=[[middle - least], [greatest - middle]], ecolor="#4a5568")
         axis.text(greatest + 0.05, at, f"{middle:.2f}", va="center", fontsize=8)
+    axis.margins(x=0.1)  # Room for the figures.
     axis.set_yticks(range(len(rows)), [side["name"] for side in reversed(rows)], fontsize=8)
     axis.set_title(f"{table}, GB/s: median, least and greatest", loc="left", fontsize=9)
     axis.spines[["top", "right"]].set_visible(False)
