@@ -60,6 +60,7 @@ std::int64_t Mover::step(std::int64_t now) {
   now_ = now;
   work_ = 0;
   look_again_ = false;
+  seeks_ = false;
   ++stats_.steps;
   // Relaxed: only whether to count this step; take_posts acquires them.
   const bool news = take_completions() || posts_.load(std::memory_order_relaxed) != nullptr;
@@ -83,7 +84,7 @@ std::int64_t Mover::step(std::int64_t now) {
                ? now
                : kNever;
   }
-  went_on_ = search_goes_on();
+  went_on_ = search_goes_on() || (seeks_ && fruitless_ <= kMostFruitless);
   if (ended_at_once || more_to_issue || !own_jobs_.empty() || !drops_.empty() || !arming_.empty() ||
       !reclaimed_.empty() || !scans_ahead_.empty() || look_again_ || went_on_) {
     return now;

@@ -590,6 +590,7 @@ class Mover {
   static constexpr unsigned kMostFruitless = 64;
   unsigned fruitless_ = 0;   // Steps in a row that only went on searching for victims.
   bool look_again_ = false;  // A request waits for what no event will tell: the next step looks.
+  bool seeks_ = false;       // A request that has its other extents searches for a victim.
   bool went_on_ = false;     // The last step asked for this one.
   bool desperate_ = false;   // The last search before a request is refused.
   std::uint64_t work_ = 0;   // Needs armed in this step.

@@ -222,13 +222,14 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
     }
     if (!need.has_room()) {
       const Space& space = spaces_[need.space];
-      if (space.freeing == 0 && space.recency.exhausted() && nothing_will_change()) {
+      if (space.freeing == 0 && (space.recency.exhausted() || fruitless_ >= kMostFruitless) &&
+          nothing_will_change()) {
         fail_request(request, no_room(&request, need.space, bytes));
         return Arm::ready;
       }
       note_shortage(need.space, bytes);
       request.short_of_room = true;
-      look_again_ = look_again_ || (space.freeing == 0 && !space.recency.exhausted());
+      seeks_ = seeks_ || (space.freeing == 0 && !space.recency.exhausted());
       return Arm::wait_pins;
     }
   }

@@ -12,7 +12,8 @@ struct Regression {
   const char* what;
 };
 
-inline constexpr std::array<Regression, 1> kRegressions = {
-    {{975, 400, "a touch sees another buffer's bytes where a discard of lost bytes was undone"}}};
+inline constexpr std::array<Regression, 2> kRegressions = {
+    {{975, 400, "a touch sees another buffer's bytes where a discard of lost bytes was undone"},
+     {80000558, 4000, "a request searches without end for victims that cannot leave a device"}}};
 
 }  // namespace tiermem::sim

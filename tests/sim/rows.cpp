@@ -98,12 +98,16 @@ void Simulation::gather() {
   mover_.post(&p.request);
 }
 
-// A step may publish what was read and, behind it, let somebody overwrite it.
+// What a gather may show is whatever the buffer held since it was asked for: a copy on a device may be
+// written while the slot is read. And a step may publish what was read and, behind it, let somebody
+// overwrite it.
 void Simulation::note_models() {
   for (const auto& reading : readings_) {
     const auto live = live_.find(reading->buffer);
     if (live != live_.end() && !live->second.adopted) {
-      reading->before = live->second.model;
+      if (reading->held.empty() || reading->held.back() != live->second.model) {
+        reading->held.push_back(live->second.model);
+      }
     }
   }
 }
@@ -162,8 +166,8 @@ void Simulation::compare(const Reading& reading, const GatherRead& read, const L
       }
       return true;
     };
-    const bool good = live.adopted ? std::any_of(live.versions.begin(), live.versions.end(), same)
-                                   : same(reading.before);
+    const auto& may = live.adopted ? live.versions : reading.held;
+    const bool good = std::any_of(may.begin(), may.end(), same);
     check(good, fmt::format("gather of buffer{} at {}: {} are not what the model holds",
                             reading.buffer, begin + from, zeros ? "zeros" : "the bytes read"));
   }

@@ -94,7 +94,7 @@ class Simulation {
     std::vector<bool> compared;
     GatherList list;
     Pending* asked = nullptr;
-    std::vector<std::byte> before;  // The model, as of the begin of the step.
+    std::vector<std::vector<std::byte>> held;  // The models since it was asked for, step by step.
   };
 
   std::vector<AddressableTier*> memories();
@@ -211,7 +211,8 @@ class Simulation {
 
   void finish(Pending& p);
   void count_fruitless(bool asks_again);
-  static constexpr std::uint64_t kMostFruitless = 64;
+  // The mover searches for victims 65 steps in a row at most (Mover::kMostFruitless).
+  static constexpr std::uint64_t kMostFruitless = 70;
   static constexpr std::int64_t kCalmNs = std::int64_t{3} * 1'000'000'000;
 
   void drain();
