@@ -98,9 +98,9 @@ void Simulation::gather() {
   mover_.post(&p.request);
 }
 
-// What a gather may show is whatever the buffer held since it was asked for: a copy on a device may be
-// written while the slot is read. And a step may publish what was read and, behind it, let somebody
-// overwrite it.
+// What a gather may show is whatever the buffer held since it was asked for: a copy on a device may
+// be written while the slot is read. And a step may publish what was read and, behind it, let
+// somebody overwrite it.
 void Simulation::note_models() {
   for (const auto& reading : readings_) {
     const auto live = live_.find(reading->buffer);
