@@ -1,9 +1,9 @@
 """One side of a comparison, in a process of its own.
 
 usage: worker.py SIDE ARGUMENTS      ARGUMENTS: a JSON object, see bench/peers
-Prints a JSON object: seconds, processor seconds, bytes, and the exclusive or of all 64-bit words of what
-was loaded, computed after the clock has stopped. Imports, and what a side needs once in the
-life of a program (a driver's handle, a file's description), are not timed; its memory is.
+Prints a JSON object: seconds, processor seconds, bytes, and the exclusive or of all 64-bit words of
+what was loaded, computed after the clock has stopped. Imports, and what a side needs once in the life
+of a program (a handle, an agent), are not timed; its memory is.
 """
 import ctypes
 import json
@@ -117,8 +117,8 @@ def load_fastsafetensors(a: dict) -> dict:
 
 
 def load_runai(a: dict) -> dict:
-    os.environ.setdefault("RUNAI_STREAMER_CONCURRENCY", "16")  # Its own advice for local disks.
-    os.environ["RUNAI_STREAMER_MEMORY_LIMIT"] = "-1"  # One buffer for all: nothing is copied again.
+    os.environ.setdefault("RUNAI_STREAMER_CONCURRENCY", "16")
+    os.environ["RUNAI_STREAMER_MEMORY_LIMIT"] = "-1"  # No limit: tensors stay where they were read.
     import torch  # noqa: F401
     from runai_model_streamer import SafetensorsStreamer
     with Clock() as clock:
