@@ -32,14 +32,22 @@ std::string tail(const std::string& path) {
   return path.substr(path.size() - std::min<std::size_t>(path.size(), 20));
 }
 
-TEST(KernelFaults, an_error_of_the_file_system_is_named_and_costs_no_byte) {
+/// Runs it in a child, on a file system that fails on order. Why that cannot be had here, or "".
+std::string with_failing_files(void (*test)(FailingFiles& files, const std::string& path)) {
   const Directory directory;
-  SKIP_IF(in_child([&] {
+  return in_child([&] {
     FailingFiles files(directory.path());
     if (!files.why_not().empty()) {
       return not_here(files.why_not());
     }
-    auto context = make_context("dram=8M; nvme=" + directory.path() + ":128M");
+    test(files, directory.path());
+    return ChildEnd();
+  });
+}
+
+TEST(KernelFaults, an_error_of_the_file_system_is_named_and_costs_no_byte) {
+  SKIP_IF(with_failing_files([](FailingFiles& files, const std::string& path) {
+    auto context = make_context("dram=8M; nvme=" + path + ":128M");
     Buffer data = make_buffer(*context, 24 * kMiB, "beyond memory");
     EXPECT_TRUE(write_pattern(data, 1).ok());
     EXPECT_TRUE(data.evict().ok());
@@ -49,7 +57,7 @@ TEST(KernelFaults, an_error_of_the_file_system_is_named_and_costs_no_byte) {
       EXPECT_EQ(view.code(), Code::io_error) << view.message();
       EXPECT_EQ(view.status().info()->native, error);
       EXPECT_SAYS(view, "beyond memory");
-      EXPECT_SAYS(view, tail(directory.path()));
+      EXPECT_SAYS(view, tail(path));
       files.fail_reads(0);
       EXPECT_EQ(wrong_words(data, 1), 0u) << "after errno " << error;
       EXPECT_TRUE(data.evict().ok());
@@ -66,18 +74,12 @@ TEST(KernelFaults, an_error_of_the_file_system_is_named_and_costs_no_byte) {
     files.fail_writes(0);
     EXPECT_EQ(wrong_words(more, 2) + wrong_words(data, 1), 0u);
     EXPECT_GT(files.calls(FailingFiles::reads), 0u);
-    return ChildEnd();
   }));
 }
 
 TEST(KernelFaults, a_read_that_hangs_costs_its_reader_the_timeout_and_ends_right) {
-  const Directory directory;
-  SKIP_IF(in_child([&] {
-    FailingFiles files(directory.path());
-    if (!files.why_not().empty()) {
-      return not_here(files.why_not());
-    }
-    auto context = make_context("dram=8M; nvme=" + directory.path() + ":128M");
+  SKIP_IF(with_failing_files([](FailingFiles& files, const std::string& path) {
+    auto context = make_context("dram=8M; nvme=" + path + ":128M");
     Buffer data = make_buffer(*context, 4 * kMiB, "hanging");
     Buffer other = make_buffer(*context, 2 * kMiB, "other");
     EXPECT_TRUE(write_pattern(data, 3).ok());
@@ -90,19 +92,13 @@ TEST(KernelFaults, a_read_that_hangs_costs_its_reader_the_timeout_and_ends_right
     EXPECT_TRUE(files.wait_for_held(1));
     files.hold(0);
     EXPECT_EQ(wrong_words(data, 3), 0u);
-    return ChildEnd();
   }));
 }
 
 // The hand that grows the file is in a call that does not return.
 TEST(KernelFaults, a_hand_that_never_returns_holds_up_only_who_needs_what_it_does) {
-  const Directory directory;
-  SKIP_IF(in_child([&] {
-    FailingFiles files(directory.path());
-    if (!files.why_not().empty()) {
-      return not_here(files.why_not());
-    }
-    auto context = make_context("hands=2; dram=8M; nvme=" + directory.path() + ":128M");
+  SKIP_IF(with_failing_files([](FailingFiles& files, const std::string& path) {
+    auto context = make_context("hands=2; dram=8M; nvme=" + path + ":128M");
     Buffer data = make_buffer(*context, 6 * kMiB, "dirty");
     EXPECT_TRUE(write_pattern(data, 5).ok());
     files.hold(FailingFiles::growth);
@@ -119,7 +115,6 @@ TEST(KernelFaults, a_hand_that_never_returns_holds_up_only_who_needs_what_it_doe
     evicting.join();
     EXPECT_EQ(wrong_words(data, 5) + wrong_words(more, 6), 0u);
     EXPECT_TRUE(too_much.acquire(kWrite, 0, 0, Timeout::seconds(20)).ok());
-    return ChildEnd();
   }));
 }
 
