@@ -77,7 +77,7 @@ bool Mover::take_over(Transfer& transfer) {
 }
 
 bool Mover::pin_for(Request& request, const Span& span) {
-  if (!request.for_stream || span.space == kHost) {
+  if ((!request.for_stream || span.space == kHost) && parking_ != &request) {
     return residency_.pin(span);
   }
   for (std::uint32_t i = 0; i < span.count; ++i) {
@@ -104,6 +104,9 @@ bool Mover::pin_one_for(Request& request, const Span& span) {
     return false;
   }
   Transfer& transfer = transfers_[residency_.extents.at(span.first).transfer - 1];
+  if (transfer.parked_for == &request) {
+    return true;  // It is published in this step.
+  }
   residency_.extents.frame(span.space, span.first) = transfer.frame;  // The view's address.
   transfer.written = transfer.written || span.writes;
   request.arrivals[span.space] = std::max(request.arrivals[span.space], transfer.arriving);

@@ -316,7 +316,7 @@ void Mover::demote_failed(Transfer& transfer, Status status) {
   }
   end_transfer(transfer);
   spaces_[space].recency.rejected(ref);
-  extent_changed(ref, space, &status);
+  extent_changed(ref, space, &status, Failed::to_leave);
 }
 
 }  // namespace tiermem

@@ -1,41 +1,70 @@
 // The books of the mover, derived again from what they are about. For simulation and tests.
 #include <algorithm>
-#include <map>
-#include <set>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "mover/mover.hpp"
 
 namespace tiermem {
+namespace {
+
+// What belongs to one owner each. Looked through at the end: a set would take most of the time of
+// a simulation.
+class Owners {
+ public:
+  void add(std::uint64_t what, ExtentRef owner) { list_.emplace_back(what, owner); }
+  /// Two owners of the same.
+  std::optional<std::pair<ExtentRef, ExtentRef>> clash() {
+    std::sort(list_.begin(), list_.end());
+    const auto same = [](const auto& a, const auto& b) { return a.first == b.first; };
+    const auto at = std::adjacent_find(list_.begin(), list_.end(), same);
+    return at == list_.end() ? std::nullopt
+                             : std::optional(std::pair(at->second, std::next(at)->second));
+  }
+
+ private:
+  std::vector<std::pair<std::uint64_t, ExtentRef>> list_;
+};
+
+// An owner that is no extent: staging, landings, children of fork.
+constexpr ExtentRef kMovers = ~ExtentRef{0};
+
+}  // namespace
 
 std::string Mover::check_invariants() {
   Extents& extents = residency_.extents;
-  std::map<ExtentRef, std::uint32_t> holds;
-  std::vector<std::set<std::uint64_t>> frames(spaces_.size());
-  std::vector<std::uint64_t> held_bytes(spaces_.size());
-  const auto take = [&](unsigned space, FrameId frame, std::uint64_t bytes) {
-    held_bytes[space] += bytes;
-    return frame.valid() && frames[space].insert(frame.value).second;
+  struct Asked {
+    std::uint32_t holds = 0, charges = 0;
   };
-  staging_.each_frame([&](FrameId frame) { take(kHost, frame, staging_.frame_bytes()); });
+  std::unordered_map<ExtentRef, Asked> asked;
+  std::vector<Owners> frames(spaces_.size());
+  std::vector<std::uint64_t> held_bytes(spaces_.size());
+  const auto take = [&](unsigned space, FrameId frame, std::uint64_t bytes, ExtentRef owner) {
+    held_bytes[space] += bytes;
+    frames[space].add(frame.value, owner);
+    return frame.valid();
+  };
+  staging_.each_frame([&](FrameId frame) { take(kHost, frame, staging_.frame_bytes(), kMovers); });
   for (const Landing& landing : landings_) {
-    take(kHost, landing.frame, options_.landing_bytes);
+    take(kHost, landing.frame, options_.landing_bytes, kMovers);
   }
   const auto part_bytes = [](PageMask pages) {
     return static_cast<std::uint64_t>(std::popcount(pages)) * kSmallestExtent;
   };
-  std::map<ExtentRef, unsigned> charges;
   for (const Request* request : active_) {
     std::uint32_t waiting = 0;
     for (const Need& need : request->needs) {
-      holds[need.ref] += need.held ? 1 : 0;
+      Asked& of = asked[need.ref];
+      of.holds += need.held ? 1 : 0;
       waiting += need.waiting ? 1 : 0;
-      charges[need.ref] += need.charged ? 1 : 0;
+      of.charges += need.charged ? 1 : 0;
       held_bytes[need.space] += need.charged ? part_bytes(need.part) : 0;
-      if (need.frame.valid() &&
-          !take(need.space, need.frame,
-                need.part != 0 ? part_bytes(need.part) : bytes_of(need.ref))) {
-        return fmt::format("a frame reserved for extent {} is also used elsewhere", need.ref);
+      if (need.frame.valid()) {
+        take(need.space, need.frame, need.part != 0 ? part_bytes(need.part) : bytes_of(need.ref),
+             need.ref);
       }
     }
     if (request->want != Want::drain && waiting != request->pending) {
@@ -43,14 +72,12 @@ std::string Mover::check_invariants() {
                          request->pending);
     }
   }
-  std::set<std::uint64_t> slots;
+  Owners slots;
   for (const SharedSlots::Parked& parked : shared_slots_.parked()) {
     if (!shared_slots_.is_read(parked)) {
       return fmt::format("a slot stamped {} is kept for no child", parked.stamp);
     }
-    if (!slots.insert(parked.slot.value).second) {
-      return "a slot is kept twice for children of fork";
-    }
+    slots.add(parked.slot.value, kMovers);
   }
   std::vector<std::uint64_t> freeing(spaces_.size());
   std::uint32_t transfers = 0;
@@ -68,9 +95,8 @@ std::string Mover::check_invariants() {
     const std::uint64_t bytes =
         transfer.pages != 0 ? part_bytes(transfer.pages) : bytes_of(transfer.ref);
     held_bytes[transfer.space] += transfer.topping_up ? bytes : 0;
-    if (owns_frame && !take(transfer.space, transfer.frame, bytes)) {
-      return fmt::format("the frame of a transfer of extent {} is also used elsewhere",
-                         transfer.ref);
+    if (owns_frame && !take(transfer.space, transfer.frame, bytes, transfer.ref)) {
+      return fmt::format("a transfer of extent {} has no frame", transfer.ref);
     }
   }
   if (transfers != transfers_live_) {
@@ -88,11 +114,13 @@ std::string Mover::check_invariants() {
     for (ExtentRef ref = first; (live || dying || spare) && ref < first + record.extents.load();
          ++ref) {
       const Extent& extent = extents.at(ref);
-      if (extent.holds != holds[ref]) {
-        return fmt::format("extent {} has {} holds, {} found", ref, extent.holds, holds[ref]);
+      const auto of = asked.find(ref);
+      const Asked by = of == asked.end() ? Asked{} : of->second;
+      if (extent.holds != by.holds) {
+        return fmt::format("extent {} has {} holds, {} found", ref, extent.holds, by.holds);
       }
-      if (extent.has_slot && record.file == 0 && !slots.insert(extent.slot.value).second) {
-        return fmt::format("extent {}: its slot is another's too", ref);
+      if (extent.has_slot && record.file == 0) {
+        slots.add(extent.slot.value, ref);
       }
       unsigned exclusive = 0, shared = 0;
       int dirty = -1;
@@ -107,8 +135,8 @@ std::string Mover::check_invariants() {
                                extent.parts != 0 ||
                                (bits.phase() == Phase::outgoing && extent.transfer != 0 &&
                                 !transfers_[extent.transfer - 1].undone);
-        if (has_frame && !take(space, extents.frame(space, ref), this->held_bytes(ref))) {
-          return fmt::format("extent {}: its frame is another's too", ref);
+        if (has_frame && !take(space, extents.frame(space, ref), this->held_bytes(ref), ref)) {
+          return fmt::format("extent {} is {} and has no frame", ref, phase_name(bits.phase()));
         }
         if ((bits.phase() == Phase::incoming || bits.phase() == Phase::outgoing) &&
             extent.transfer == 0) {
@@ -127,8 +155,8 @@ std::string Mover::check_invariants() {
         return fmt::format("extent {} is exclusive in {} spaces and shared in {}", ref, exclusive,
                            shared);
       }
-      if (charges[ref] != (extent.charged ? 1u : 0u)) {
-        return fmt::format("extent {} has {} charges for parts, and says {}", ref, charges[ref],
+      if (by.charges != (extent.charged ? 1u : 0u)) {
+        return fmt::format("extent {} has {} charges for parts, and says {}", ref, by.charges,
                            static_cast<bool>(extent.charged));
       }
       const bool given_up =
@@ -169,7 +197,14 @@ std::string Mover::check_invariants() {
       }
     }
   }
+  if (const auto two = slots.clash()) {
+    return fmt::format("extents {} and {} have the same slot", two->first, two->second);
+  }
   for (unsigned space = 0; space < spaces_.size(); ++space) {
+    if (const auto two = frames[space].clash()) {
+      return fmt::format("space {}: extents {} and {} have the same frame", space, two->first,
+                         two->second);
+    }
     const FrameBooks books = spaces_[space].tier->books();
     if (held_bytes[space] > books.in_use) {
       return fmt::format("space {}: frames of {} bytes are held, the tier gave out {}", space,

@@ -176,7 +176,9 @@ class Mover {
   void wait_for(Request& request, std::uint32_t index, ExtentRef ref);
   bool stop_waiting(Request& request, std::uint32_t index);
   void forget_waits(Request& request);
-  void extent_changed(ExtentRef ref, unsigned space, const Status* error);
+  enum class Failed : std::uint8_t { to_come, to_leave };
+  void extent_changed(ExtentRef ref, unsigned space, const Status* error,
+                      Failed failed = Failed::to_come);
   void hold(Need& need);
   void unhold(Need& need);
   void let_go(Request& request);
@@ -239,6 +241,8 @@ class Mover {
   void copy_begun(const Job& job, std::uint64_t ordinal);
   bool lets_in(const Request& request, const Need& need);
   bool take_over(Transfer& transfer);
+  bool fill_views(Request& request);
+  Transfer* parked_for(const Request& request, ExtentRef ref);
   bool pin_for(Request& request, const Span& span);
   bool pin_one_for(Request& request, const Span& span);
   bool abandon_promote(Transfer& transfer, const Status* error);
@@ -256,6 +260,7 @@ class Mover {
   void landed(Transfer& transfer);
   void await_writers(Transfer& transfer);
   void serve_recopies();
+  void give_place(const Transfer& transfer);
   void publish(Transfer& transfer);
   void promote_failed(Transfer& transfer, Status status);
   void undo_promote(Transfer& transfer, const Status* error);

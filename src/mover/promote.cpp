@@ -225,6 +225,17 @@ void Mover::serve_recopies() {
   }
 }
 
+// Where views find the bytes. To be published by the phase.
+void Mover::give_place(const Transfer& transfer) {
+  residency_.extents.frame(transfer.space, transfer.ref) = transfer.frame;
+  if (transfer.space == kHost) {
+    std::byte* const at = window_at(transfer.ref, kHost);
+    residency_.extents.address(transfer.ref)
+        .store(at != nullptr ? at : spaces_[kHost].tier->landing(transfer.frame, nullptr),
+               std::memory_order_relaxed);
+  }
+}
+
 void Mover::publish(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
@@ -248,13 +259,7 @@ void Mover::publish(Transfer& transfer) {
     spaces_[transfer.source].exit_pause.worked();
   }
   Extent& extent = residency_.extents.at(ref);
-  residency_.extents.frame(space, ref) = transfer.frame;
-  if (space == kHost) {
-    std::byte* at = window_at(ref, space);
-    residency_.extents.address(ref).store(
-        at != nullptr ? at : spaces_[space].tier->landing(transfer.frame, nullptr),
-        std::memory_order_relaxed);  // Published by set_phase below.
-  }
+  give_place(transfer);
   ExtentWord& host = residency_.extents.word(kHost, ref);
   if (space != kHost && host.load().phase() == Phase::lost) {
     host.set_phase(Phase::none);  // Overwritten: there are bytes again, if not here.

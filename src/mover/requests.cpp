@@ -69,13 +69,38 @@ void Mover::finish_acquire(Request& request) {
       return;
     }
   }
+  if (!fill_views(request)) {
+    return;
+  }
   for (const Need& need : request.needs) {
-    const std::uint32_t transfer = residency_.extents.at(need.ref).transfer;
-    if (transfer != 0 && transfers_[transfer - 1].parked_for == &request) {
-      publish(transfers_[transfer - 1]);
+    if (Transfer* const parked = parked_for(request, need.ref)) {
+      publish(*parked);
     }
   }
   leave_parking(request);
+  for (const Need& need : request.needs) {
+    prefetch_used(need.ref, spaces_[kHost]);
+  }
+  let_go(request);
+  complete(request, {});
+}
+
+Transfer* Mover::parked_for(const Request& request, ExtentRef ref) {
+  const std::uint32_t transfer = residency_.extents.at(ref).transfer;
+  return transfer != 0 && transfers_[transfer - 1].parked_for == &request
+             ? &transfers_[transfer - 1]
+             : nullptr;
+}
+
+// Pins all, also what is parked and still on its way: to publish it wakes others, who could take it
+// before it is pinned, and its bytes would have been given up for nobody. False: the request has
+// failed, and nothing was overwritten.
+bool Mover::fill_views(Request& request) {
+  for (const Need& need : request.needs) {
+    if (const Transfer* const parked = parked_for(request, need.ref)) {
+      give_place(*parked);
+    }
+  }
   for (std::size_t i = 0; i < request.spans.size(); ++i) {
     const Span& span = request.spans[i];
     if (request.views == nullptr) {
@@ -90,6 +115,12 @@ void Mover::finish_acquire(Request& request) {
       residency_.unpin(span.run());
     }
     (void)residency_.release({request.views, i});
+    for (const Need& need : request.needs) {
+      if (parked_for(request, need.ref) != nullptr) {
+        residency_.extents.frame(need.space, need.ref) = {};
+        residency_.extents.word(need.space, need.ref).clear_dirty();
+      }
+    }
     const bool stale = span.record->generation.load() != Buffers::generation_of(span.buffer);
     fail_request(request, stale    ? fail(Code::stale_handle,
                                           "handle {:#x} was freed while it was acquired", span.buffer)
@@ -97,13 +128,9 @@ void Mover::finish_acquire(Request& request) {
                                           "{} views are held at once, and no more can be noted",
                                           residency_.views.count())
                                    : fail(Code::busy, "too many views pin the same extent"));
-    return;
+    return false;
   }
-  for (const Need& need : request.needs) {
-    prefetch_used(need.ref, spaces_[kHost]);
-  }
-  let_go(request);
-  complete(request, {});
+  return true;
 }
 
 // One request at a time prepares the extents it will overwrite, and waits for nothing but its own
@@ -230,8 +257,9 @@ void Mover::forget_waits(Request& request) {
   std::erase(arming_, &request);
 }
 
-// A transfer of this extent has ended, or is parked: whoever waits looks again.
-void Mover::extent_changed(ExtentRef ref, unsigned space, const Status* error) {
+// A transfer of this extent has ended, or is parked: whoever waits looks again. What could not be
+// written down is where it was, in parts perhaps: no error for those who want it there.
+void Mover::extent_changed(ExtentRef ref, unsigned space, const Status* error, Failed failed) {
   std::uint32_t at = residency_.extents.at(ref).waiters;
   residency_.extents.at(ref).waiters = 0;
   Vector<std::pair<Request*, std::uint32_t>> woken;
@@ -249,8 +277,8 @@ void Mover::extent_changed(ExtentRef ref, unsigned space, const Status* error) {
       continue;
     }
     const Need& need = request->needs[index];
-    // What could not be written down is where it was: no error for those who want it there.
-    if (error != nullptr && request->want == Want::acquire && need.space == space && !ready(need)) {
+    if (error != nullptr && failed == Failed::to_come && request->want == Want::acquire &&
+        need.space == space && !ready(need)) {
       fail_request(*request, error->clone());
       continue;
     }

@@ -160,7 +160,7 @@ void Mover::stay(Transfer& transfer, const Status* why) {
   end_transfer(transfer);
   word.set_phase(residency_.extents.at(ref).parts != 0 ? Phase::none : Phase::exclusive);
   spaces_[space].recency.rejected(ref);
-  extent_changed(ref, space, why);
+  extent_changed(ref, space, why, Failed::to_leave);
 }
 
 // Its bytes are in the slot, and its frame is free.

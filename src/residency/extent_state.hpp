@@ -22,13 +22,14 @@
 // Always true. But for the rows that name Buffers or Residency, the mover alone changes the phase
 // and clears `dirty`; callers change pins, set `referenced` and `dirty`, and advance the epoch. A
 // pin counts only if the phase it was added to was readable (or, for writers, exclusive), or if the
-// mover added it to `incoming` for a stream; any other is undone by whoever added it, and whoever
-// undoes one tells the mover as of a release. `outgoing` is entered only with zero pins. `dirty`
-// means that no slot holds these bytes; all addressable copies of an extent agree on it. `zero`
-// (host space only) means never written: no frame, no slot, reads as zeros. `vacant` (host space
-// only) is the same with a frame, whose old bytes are of the same domain, and never `dirty`; an
-// extent whose bytes have been in a slot or in another space, or may be on their way there, is
-// `booked` and cannot become vacant. The mover books first, and looks whether it is vacant then.
+// mover added it to `incoming`, for a stream or in the step that publishes it; any other is undone
+// by whoever added it, and whoever undoes one tells the mover as of a release. `outgoing` is
+// entered only with zero pins. `dirty` means that no slot holds these bytes; all addressable copies
+// of an extent agree on it. `zero` (host space only) means never written: no frame, no slot, reads
+// as zeros. `vacant` (host space only) is the same with a frame, whose old bytes are of the same
+// domain, and never `dirty`; an extent whose bytes have been in a slot or in another space, or may
+// be on their way there, is `booked` and cannot become vacant. The mover books first, and looks
+// whether it is vacant then.
 #pragma once
 
 #include <atomic>

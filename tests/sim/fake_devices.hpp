@@ -120,6 +120,21 @@ class FakePort final : public IoPort {
     }
     return bytes;
   }
+  /// Whether `bytes` are there, whole blocks.
+  bool holds(std::uint16_t device, std::uint64_t offset,
+             const std::vector<std::byte>& bytes) const {
+    static constexpr std::array<std::byte, 512> kZeros{};
+    auto block = blocks_.lower_bound({device, offset / 512});
+    for (std::uint64_t at = 0; at < bytes.size(); at += 512) {
+      const std::pair key(device, (offset + at) / 512);
+      const bool there = block != blocks_.end() && block->first == key;
+      if (std::memcmp(bytes.data() + at, there ? block->second.data() : kZeros.data(), 512) != 0) {
+        return false;
+      }
+      block = there ? std::next(block) : block;
+    }
+    return true;
+  }
   /// A bit of what was read or written was wrong: `lost` is then a right answer.
   bool corrupted() const { return corrupted_; }
 

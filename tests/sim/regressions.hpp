@@ -12,8 +12,10 @@ struct Regression {
   const char* what;
 };
 
-inline constexpr std::array<Regression, 2> kRegressions = {
+inline constexpr std::array<Regression, 4> kRegressions = {
     {{975, 400, "a touch sees another buffer's bytes where a discard of lost bytes was undone"},
-     {80000558, 4000, "a request searches without end for victims that cannot leave a device"}}};
+     {80000558, 4000, "a request searches without end for victims that cannot leave a device"},
+     {20261124087, 4000, "bytes are given up for an acquire with discard that is then refused"},
+     {20261128715, 4000, "a reader of an extent in parts gets the error of a write that failed"}}};
 
 }  // namespace tiermem::sim

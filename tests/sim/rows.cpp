@@ -83,6 +83,7 @@ void Simulation::gather() {
     data += unit;
   }
   reading->compared.resize(reading->reads.size());
+  reading->held.resize(reading->reads.size());
   reading->list = {reading->reads,
                    residency_.buffers.at(Buffers::index_of(reading->memory)).first.load()};
   Pending& p = new_pending(Want::gather);
@@ -104,12 +105,27 @@ void Simulation::gather() {
 void Simulation::note_models() {
   for (const auto& reading : readings_) {
     const auto live = live_.find(reading->buffer);
-    if (live != live_.end() && !live->second.adopted) {
-      if (reading->held.empty() || reading->held.back() != live->second.model) {
-        reading->held.push_back(live->second.model);
+    if (live == live_.end() || freed(reading->buffer) || live->second.adopted) {
+      continue;
+    }
+    const std::vector<std::byte>& model = live->second.model;
+    for (std::size_t i = 0; i < reading->reads.size(); ++i) {
+      const GatherRead& read = reading->reads[i];
+      const std::uint64_t begin = begin_of(read, live->second);
+      const std::uint64_t end = std::min<std::uint64_t>(begin + read.length, model.size());
+      std::vector<std::byte> now(model.data() + begin, model.data() + end);
+      auto& held = reading->held[i];
+      if (held.empty() || held.back() != now) {
+        held.push_back(std::move(now));
       }
     }
   }
+}
+
+// The byte of the buffer's extents at which it begins.
+std::uint64_t Simulation::begin_of(const GatherRead& read, const Live& live) {
+  const ExtentRef first = residency_.buffers.find(live.handle)->first.load();
+  return std::uint64_t{read.ref - first} * live.extent_bytes + read.offset;
 }
 
 void Simulation::compare_readings() {
@@ -119,7 +135,7 @@ void Simulation::compare_readings() {
       if (reading->reads[i].found != GatherRead::Found::nothing && !reading->compared[i]) {
         reading->compared[i] = true;
         if (live != live_.end() && !freed(reading->buffer)) {
-          compare(*reading, reading->reads[i], live->second);
+          compare(*reading, i, live->second);
         }
       }
     }
@@ -140,14 +156,14 @@ void Simulation::compare_readings() {
   });
 }
 
-void Simulation::compare(const Reading& reading, const GatherRead& read, const Live& live) {
+void Simulation::compare(const Reading& reading, std::size_t index, const Live& live) {
+  const GatherRead& read = reading.reads[index];
   if (read.found != GatherRead::Found::bytes && read.found != GatherRead::Found::zeros) {
     return;
   }
-  const std::uint64_t begin =
-      std::uint64_t{read.ref - residency_.buffers.find(live.handle)->first.load()} *
-          live.extent_bytes +
-      read.offset;
+  const std::uint64_t begin = begin_of(read, live);
+  const auto& may = live.adopted ? live.versions : reading.held[index];
+  const std::uint64_t origin = live.adopted ? live.lead : begin;  // Of the bytes in `may`.
   for (std::uint32_t from = 0; from < read.length; from += 4096) {
     const bool zeros = read.found == GatherRead::Found::zeros;
     if (!zeros && read.sum_bytes != 0 &&
@@ -160,13 +176,12 @@ void Simulation::compare(const Reading& reading, const GatherRead& read, const L
       for (std::uint64_t i = std::max(begin + from, live.lead);
            i < std::min(begin + from + 4096, live.lead + live.bytes); ++i) {
         const std::byte there = zeros ? std::byte{0} : read.data[i - begin];
-        if (there != bytes[i - live.lead]) {
+        if (there != bytes[i - origin]) {
           return false;
         }
       }
       return true;
     };
-    const auto& may = live.adopted ? live.versions : reading.held;
     const bool good = std::any_of(may.begin(), may.end(), same);
     check(good, fmt::format("gather of buffer{} at {}: {} are not what the model holds",
                             reading.buffer, begin + from, zeros ? "zeros" : "the bytes read"));

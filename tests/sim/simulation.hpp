@@ -94,7 +94,8 @@ class Simulation {
     std::vector<bool> compared;
     GatherList list;
     Pending* asked = nullptr;
-    std::vector<std::vector<std::byte>> held;  // The models since it was asked for, step by step.
+    // Of each read, what the model held there since it was asked for, step by step.
+    std::vector<std::vector<std::vector<std::byte>>> held;
   };
 
   std::vector<AddressableTier*> memories();
@@ -192,7 +193,8 @@ class Simulation {
   void gather();
   void note_models();
   void compare_readings();
-  void compare(const Reading& reading, const GatherRead& read, const Live& live);
+  std::uint64_t begin_of(const GatherRead& read, const Live& live);
+  void compare(const Reading& reading, std::size_t index, const Live& live);
 
   void ask(Want want);
   void hand_over();
