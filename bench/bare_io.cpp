@@ -179,9 +179,59 @@ Result<Sample> BareIo::run(Traffic traffic, const Setting& setting, std::uint64_
   return Sample{moved / took / 1e9, (cpu_seconds() - cpu) / (moved / kGiB)};
 }
 
+Result<Sample> BareIo::read_beside_writes(const Setting& setting, unsigned reads,
+                                          std::vector<double>& rates,
+                                          double (*figure)(std::vector<double> seconds)) {
+  Ring ring;
+  Setting and_one = setting;
+  and_one.depth += 1;
+  Status status = ring.open(and_one, file_->fd(false), (setting.huge ? huge_ : small_).data());
+  const std::uint64_t file_blocks = bytes_ / kBlock;
+  constexpr std::uint64_t kPlaces = kMemory / kBlock;
+  std::vector<double> waits;
+  std::uint64_t written = 0;
+  double begun = 0;
+  // Writes go through the first half of the file, reads through the second.
+  std::uint64_t next_write = 0;
+  std::uint64_t next_read = 0;
+  const auto write = [&](std::uint64_t place) {
+    ring.submit(true, place, next_write++ % (file_blocks / 2) * kBlock);
+  };
+  const auto read = [&] {
+    begun = now_seconds();
+    ring.submit(false, kPlaces - 1, (file_blocks / 2 + next_read++ % (file_blocks / 2)) * kBlock);
+  };
+  const double start = now_seconds();
+  for (unsigned i = 0; status.ok() && i < setting.depth; ++i) {
+    write(i);
+  }
+  read();
+  while (status.ok() && waits.size() < reads) {
+    status = ring.wait([&](bool wrote, std::uint64_t place) {
+      if (wrote) {
+        written += kBlock;
+        write(place);
+        return;
+      }
+      waits.push_back(now_seconds() - begun);
+      read();
+    });
+  }
+  if (!status.ok()) {
+    return status;
+  }
+  rates.push_back(static_cast<double>(written) / (now_seconds() - start) / 1e9);
+  return Sample{figure(std::move(waits)) * 1e3};
+}
+
 #else
 
 Result<Sample> BareIo::run(Traffic, const Setting&, std::uint64_t) {
+  return fail(Code::unavailable, "built without liburing");
+}
+
+Result<Sample> BareIo::read_beside_writes(const Setting&, unsigned, std::vector<double>&,
+                                          double (*)(std::vector<double>)) {
   return fail(Code::unavailable, "built without liburing");
 }
 

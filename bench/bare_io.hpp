@@ -34,6 +34,11 @@ class BareIo {
   static Result<std::unique_ptr<BareIo>> create(const std::string& directory, std::uint64_t bytes);
   /// Moves `bytes` in blocks of 2 MiB, going on in the file where the last run ended. GB/s.
   Result<Sample> run(Traffic traffic, const Setting& setting, std::uint64_t bytes);
+  /// `depth` writes under way all the time and beside them one read after the other, `reads` of
+  /// them; `figure` of the seconds that each took, in ms. Adds the GB/s written to `rates`.
+  Result<Sample> read_beside_writes(const Setting& setting, unsigned reads,
+                                    std::vector<double>& rates,
+                                    double (*figure)(std::vector<double> seconds));
   /// The same by fio, or unavailable when it is not installed.
   Result<Sample> run_fio(Traffic traffic, unsigned depth, std::uint64_t bytes);
   /// Reads blocks of 4 KiB at random for a second, by fio: thousands of them a second. `fixed`:

@@ -16,10 +16,12 @@ struct Benchmark {
 
 std::span<const Benchmark> core_benchmarks();
 
+Status costs(Session& session);
 Status acquire_release_hit(Session& session);
 Status promote_2m(Session& session);
 Status demote_2m(Session& session);
 Status promote_demote_mix(Session& session);
+Status demand_p99(Session& session);
 Status gather(Session& session);
 Status alloc_free(Session& session);
 Status malloc_at(Session& session);
@@ -39,12 +41,20 @@ inline constexpr double kHitShared = 0.775;
 inline constexpr double kDisk = 0.95;
 // Both directions at once, with the choice of victims in between.
 inline constexpr double kDiskMix = 0.9;
+// A read meets three of the device's own: it may have to wait for room, and for what was given to
+// the device before.
+inline constexpr double kDemandP99 = 0.33;
 // Rows from below: the device's own rate of such reads, less the books of each.
 inline constexpr double kGather = 0.95;
 // What neighbours gain that are read together: eight times the bytes for each request.
 inline constexpr double kGatherCoalesced = 2.5;
 // As good as the best of malloc, mimalloc and jemalloc.
 inline constexpr double kAlloc = 1.0;
+// What nobody should notice: ms for a context of 16 GiB, books of extents of 2 MiB in per cent of
+// their bytes, us that a step of the mover may hold up whoever comes meanwhile.
+inline constexpr double kStartUp = 20;
+inline constexpr double kMetadata = 0.1;
+inline constexpr double kStep = 200;
 // Seconds of processor time a second: nothing polls.
 inline constexpr double kIdle = 0.001;
 }  // namespace bars
