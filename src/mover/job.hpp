@@ -72,6 +72,11 @@ struct Job : Ending {
   Hands* hands = nullptr;  ///< Told of the end of a copy.
 };
 
+/// Whether the kernel is still to make pages for it, and to clear them.
+inline bool brings_pages(const Job& job) {
+  return (job.left & kPopulate) != 0;
+}
+
 /// Before run_job: all of its steps are to be run.
 void begin_job(Job& job, Hands* hands);
 /// Runs the steps that are left. False: a copy goes on, nothing of the job may be touched, and

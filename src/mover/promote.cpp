@@ -242,7 +242,7 @@ void Mover::publish(Transfer& transfer) {
   ExtentWord& word = residency_.extents.word(space, ref);
   Phase phase = transfer.stock ? Phase::vacant : Phase::exclusive;
   // The slot's bytes are not these, or not for long.
-  bool dirty = transfer.discard || mapped(ref);
+  bool dirty = transfer.discard || mapped(ref) || residency_.extents.at(ref).zeros != 0;
   if (transfer.took_over) {
     dirty = residency_.extents.word(transfer.source, ref).load().dirty();
   } else if (transfer.source != kNoSpace) {

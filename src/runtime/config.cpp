@@ -415,6 +415,7 @@ void settle_hands(const HostFacts& facts, Config& config) {
   if (config.hands == 0) {
     const std::uint64_t cores = std::max<std::uint64_t>(facts.cores.number().value_or(1), 1);
     config.hands = static_cast<unsigned>(std::clamp<std::uint64_t>(cores - 1, 1, 4));
+    config.fillers = static_cast<unsigned>(std::clamp<std::uint64_t>(cores - config.hands, 0, 4));
   }
 }
 

@@ -80,6 +80,7 @@ struct Config {
   Fork fork = Fork::end;
   std::uint64_t gather_gap = std::uint64_t{16} << 10;
   unsigned hands = 0;              ///< load_config() never leaves 0.
+  unsigned fillers = 0;            ///< Beside hands, for fresh pages only; 0 where hands are named.
   unsigned ahead = 6;              ///< Percent of the DRAM budget evicted ahead of need at most.
   unsigned busy_poll = kAutoPoll;  ///< Microseconds; load_config() never leaves kAutoPoll.
   std::uint64_t endurance = 0;  ///< Bytes a day that may be written to the block tier; 0: no limit.

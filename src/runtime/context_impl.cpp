@@ -135,7 +135,7 @@ Status Context::Impl::build(const HostFacts&) {
     block_ = std::make_unique<BlockTier>(lanes_->lane(0), options);
   }
   files_ = std::make_unique<FileTier>(lanes_->lane(1), config.depth, config.piece);
-  hands_ = std::make_unique<Workers>(config.hands, [this] { port_->wake(); });
+  hands_ = std::make_unique<Workers>(config.hands, config.fillers, [this] { port_->wake(); });
   if (!hands_->works()) {
     return no_thread("a hand");
   }

@@ -74,13 +74,11 @@ constexpr std::array kOptions = {
            "How bytes go between GPUs and the block tier. `auto`: the best way that verifies them, "
            "which is through the host so far; `direct`: past the host, or an error that says why "
            "not; `staged`: through the host, and cuFile is not asked.",
-           "DirectPath.is_refused_where_it_is_demanded_with_the_reason",
-           set<&Config::gpu_direct>},
+           "DirectPath.is_refused_where_it_is_demanded_with_the_reason", set<&Config::gpu_direct>},
     Option{"gpu_cufile", path, "libcufile.so.0", 0, 0, "libcufile.so.0", "TIERMEM_GPU_CUFILE",
            "NVIDIA's cuFile, where the loader does not find it by this name. Opened in a child "
            "process only.",
-           "DirectPath.is_refused_where_it_is_demanded_with_the_reason",
-           set<&Config::gpu_cufile>},
+           "DirectPath.is_refused_where_it_is_demanded_with_the_reason", set<&Config::gpu_cufile>},
     Option{"extent", power_of_two, "2M", kSmallestExtent, kLargestExtent, "", "TIERMEM_EXTENT",
            "Extent size of buffers that name none and are not small.",
            "OptionsTest.extent_is_the_size_of_large_buffers_extents", set<&Config::extent>},
@@ -129,10 +127,12 @@ constexpr std::array kOptions = {
         "allocated.",
         "Fork.a_child_sees_the_bytes_of_the_fork_while_the_parent_overwrites_them",
         set<&Config::fork>},
-    Option{"hands", count, "0", 0, 256, "", "TIERMEM_HANDS",
-           "Worker threads. 0: one fewer than the processors allowed, at least 1, at most 4. Four "
-           "or more move pages, too.",
-           "ConfigTest.hands_follow_the_processors_unless_named", set<&Config::hands>},
+    Option{
+        "hands", count, "0", 0, 256, "", "TIERMEM_HANDS",
+        "Worker threads. 0: one fewer than the processors allowed, at least 1, at most 4, and for "
+        "as many processors as are left, at most 4, one that brings fresh pages only. Four or "
+        "more move pages, too.",
+        "ConfigTest.hands_follow_the_processors_unless_named", set<&Config::hands>},
     Option{"ahead", percent, "6", 0, 50, "", "TIERMEM_AHEAD",
            "Most of the DRAM budget that is evicted ahead of need, in per cent; how much of it "
            "follows need. 0: room is made only when it is asked for.",

@@ -10,15 +10,27 @@
 
 namespace tiermem {
 
-Workers::Workers(unsigned threads, std::function<void()> wake) : wake_(std::move(wake)) {
-  start(threads);
+Workers::Workers(unsigned hands, unsigned fillers, std::function<void()> wake)
+    : wake_(std::move(wake)),
+      hands_{.only_fills = false, .wanted = hands, .available = {}},
+      fillers_{.only_fills = true, .wanted = fillers, .available = {}} {
+  start();
 }
 
-void Workers::start(unsigned threads) {
-  threads_.reserve(threads);
-  for (unsigned i = 0; i < threads; ++i) {
+bool Workers::start() {
+  threads_.reserve(hands_.wanted + fillers_.wanted);
+  start(hands_);
+  if (works()) {
+    start(fillers_);
+  }
+  return works();
+}
+
+void Workers::start(Crew& crew) {
+  for (crew.born = 0; crew.born < crew.wanted; ++crew.born) {
     try {
-      threads_.push_back(own_thread("tiermem-hand", [this] { work(); }));
+      threads_.push_back(own_thread(crew.only_fills ? "tiermem-filler" : "tiermem-hand",
+                                    [this, &crew] { work(crew); }));
     } catch (const std::system_error&) {
       break;
     }
@@ -31,7 +43,8 @@ Workers::~Workers() {
     stop_ = true;
     queue_.clear();
   }
-  available_.notify_all();
+  hands_.available.notify_all();
+  fillers_.available.notify_all();
   for (std::thread& thread : threads_) {
     thread.join();
   }
@@ -41,28 +54,32 @@ Workers::~Workers() {
 
 // Who waited or held the mutex does not exist here: these cannot be used, nor be destroyed.
 bool Workers::follow_fork() {
-  const auto threads = static_cast<unsigned>(threads_.size());
   for (std::thread& thread : threads_) {
     new (&thread) std::thread;
   }
   threads_.clear();
   new (&mutex_) std::mutex;
-  new (&available_) std::condition_variable;
-  asleep_ = 0;
-  start(threads);
-  return works();
+  for (Crew* crew : {&hands_, &fillers_}) {
+    new (&crew->available) std::condition_variable;
+    crew->asleep = 0;
+  }
+  return start();
 }
 
 void Workers::submit(Job* job) {
-  bool notify = false;
+  Crew* notify = nullptr;
   begin_job(*job, this);
+  const bool fills = brings_pages(*job);
   {
     std::lock_guard lock(mutex_);
     queue_.push_back(job);
-    notify = asleep_ > 0;
+    notify = hands_.asleep > 0 && (!fills || hands_.asleep >= queue_.size()) ? &hands_
+             : fills && fillers_.asleep > 0                                  ? &fillers_
+             : hands_.asleep > 0                                             ? &hands_
+                                                                             : nullptr;
   }
-  if (notify) {
-    available_.notify_one();
+  if (notify != nullptr) {
+    notify->available.notify_one();
   }
 }
 
@@ -74,17 +91,25 @@ std::size_t Workers::reap(std::span<Done> done) {
   return n;
 }
 
-void Workers::work() {
+// The queue is short: as many transfers as are under way.
+Deque<Job*>::iterator Workers::next_for(const Crew& crew) {
+  return crew.only_fills ? std::find_if(queue_.begin(), queue_.end(),
+                                        [](const Job* job) { return brings_pages(*job); })
+                         : queue_.begin();
+}
+
+void Workers::work(Crew& crew) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    ++asleep_;
-    available_.wait(lock, [&] { return stop_ || !queue_.empty(); });
-    --asleep_;
+    auto next = queue_.end();
+    ++crew.asleep;
+    crew.available.wait(lock, [&] { return stop_ || (next = next_for(crew)) != queue_.end(); });
+    --crew.asleep;
     if (stop_) {
       return;
     }
-    Job* job = queue_.front();
-    queue_.pop_front();
+    Job* const job = *next;
+    queue_.erase(next);
     ++running_;
     lock.unlock();
     const bool over = run_job(*job);
@@ -125,7 +150,7 @@ void Workers::copied(Job& job) {
   const std::lock_guard lock(mutex_);
   if (!over) {
     queue_.push_front(&job);
-    available_.notify_one();
+    hands_.available.notify_one();
   }
   --running_;
   none_runs_.notify_one();

@@ -1,4 +1,7 @@
-// The hands of a context: a few threads that run jobs for the mover. Threads are born and end here.
+// The hands of a context: a few threads that run jobs for the mover, and fillers beside them, which
+// only take jobs that bring pages: where the kernel takes long to clear these, every processor may,
+// while hashing on two processors that share their memory costs more and is no sooner done
+// (docs/decisions/fillers.md). Threads are born and end here.
 #pragma once
 
 #include <condition_variable>
@@ -15,9 +18,9 @@ class Workers final : public Hands {
  public:
   /// `wake` is called on a worker's thread when a job has ended; it must be cheap and must not
   /// block. Where fewer threads can be had, those do the work.
-  Workers(unsigned threads, std::function<void()> wake);
-  /// False: not one thread can be had.
-  bool works() const { return !threads_.empty(); }
+  Workers(unsigned hands, unsigned fillers, std::function<void()> wake);
+  /// False: not one hand can be had.
+  bool works() const { return hands_.born > 0; }
   /// Waits for the jobs that run, and for their copies; those that only wait are dropped.
   ~Workers() override;
 
@@ -30,19 +33,29 @@ class Workers final : public Hands {
   void copy_begun(Job& job, std::uint64_t ordinal) override;
 
  private:
-  void start(unsigned threads);
-  void work();
+  /// Threads that take the same jobs.
+  struct Crew {
+    const bool only_fills;
+    const unsigned wanted;
+    std::condition_variable available;
+    unsigned born = 0;
+    unsigned asleep = 0;  // Guarded by mutex_: nobody is notified in vain.
+  };
+
+  bool start();
+  void start(Crew& crew);
+  void work(Crew& crew);
+  Deque<Job*>::iterator next_for(const Crew& crew);
   void end(Job& job);
 
   const std::function<void()> wake_;
   std::mutex mutex_;
-  std::condition_variable available_;
+  Crew hands_, fillers_;
   Deque<Job*> queue_;     // Guarded by mutex_.
   Vector<Done> done_;     // Guarded by mutex_.
   bool stop_ = false;     // Guarded by mutex_.
   unsigned running_ = 0;  // Guarded by mutex_: jobs in neither list.
   std::condition_variable none_runs_;
-  unsigned asleep_ = 0;          // Guarded by mutex_: nobody is notified in vain.
   Vector<std::thread> threads_;  // Last: they use all of the above.
 };
 

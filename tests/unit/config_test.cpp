@@ -406,13 +406,15 @@ TEST_F(ConfigTest, a_mistake_in_a_weaker_source_is_still_an_error) {
 TEST_F(ConfigTest, hands_follow_the_processors_unless_named) {
   const struct {
     const char* cores;
-    unsigned hands;
-  } cases[] = {{"1", 1}, {"2", 1}, {"3", 2}, {"5", 4}, {"64", 4}};
+    unsigned hands, fillers;
+  } cases[] = {{"1", 1, 0}, {"2", 1, 1}, {"3", 2, 1}, {"5", 4, 1}, {"6", 4, 2}, {"64", 4, 4}};
   for (const auto& one : cases) {
     facts_.cores = Fact::of(one.cores);
     EXPECT_EQ(good().hands, one.hands) << one.cores;
     EXPECT_EQ(good("hands=0").hands, one.hands) << one.cores;
+    EXPECT_EQ(good().fillers, one.fillers) << one.cores;
     EXPECT_EQ(good("hands=7").hands, 7U);
+    EXPECT_EQ(good("hands=7").fillers, 0U);
   }
   facts_.cores = Fact::missing("unknown");
   EXPECT_EQ(good().hands, 1U);
