@@ -3,10 +3,14 @@
 // its list of freed blocks. Runs start at multiples of 64 KiB, so a block of a power-of-two class
 // is aligned to its own size: that is how larger alignments are met without headers.
 //
+// The reserve is one mapping, from which runs of pages are cut when the kernel gives none; freed,
+// they go the way of all others.
+//
 // Enclosed, chunks and large blocks are cut from one range. Large ones are powers of two there:
 // freed, they give their pages back and wait, by size, for the next.
 //
-// Lock order: a class, then the chunk, then the range. Never calls malloc, never throws.
+// Lock order: a class, then the chunk, then the range or the reserve. Never calls malloc, never
+// throws.
 #include "base/arena.hpp"
 
 #include <sys/mman.h>
@@ -16,6 +20,8 @@
 #include <bit>
 #include <cassert>
 #include <mutex>
+
+#include "base/arena_reserve.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define TIERMEM_ARENA_ASAN 1
@@ -107,6 +113,17 @@ struct Range {
 };
 constinit Range g_range{};
 
+/// What is not in use lies in [next, end).
+struct Reserve {
+  std::mutex mutex;
+  std::byte* next = nullptr;  // Guarded by mutex, as all below.
+  std::byte* end = nullptr;
+  // Relaxed: who reads it asks the kernel for more, a little earlier or later.
+  std::atomic<bool> in_use{false};
+};
+constexpr std::size_t kReserveBytes = std::size_t{4} << 20;
+constinit Reserve g_reserve{};
+
 bool enclosed() {
   return detail::arena_bytes != 0;
 }
@@ -128,20 +145,6 @@ std::byte* cut_range(std::size_t bytes, std::size_t align) noexcept {
   std::byte* const block = g_range.next + head;
   g_range.next = block + bytes;
   return block;
-}
-
-/// Of 2^order bytes. A freed block keeps its first page, which links it to the others.
-std::byte* take_large(unsigned order, std::size_t align) noexcept {
-  {
-    const std::lock_guard lock(g_range.mutex);
-    FreeBlock*& freed = g_range.freed[order];
-    if (freed != nullptr && reinterpret_cast<std::uintptr_t>(freed) % align == 0) {
-      auto* const block = reinterpret_cast<std::byte*>(freed);
-      freed = freed->next;
-      return block;
-    }
-  }
-  return cut_range(std::size_t{1} << order, align);
 }
 
 void give_large(void* block, unsigned order) noexcept {
@@ -183,6 +186,39 @@ std::byte* map_aligned(std::size_t bytes, std::size_t align) noexcept {
   return first + head;
 }
 
+std::byte* cut_reserve(std::size_t bytes, std::size_t align) noexcept {
+  const std::lock_guard lock(g_reserve.mutex);
+  const auto at = reinterpret_cast<std::uintptr_t>(g_reserve.next);
+  const std::size_t head = (align - at % align) % align;
+  if (static_cast<std::size_t>(g_reserve.end - g_reserve.next) < head + bytes) {
+    return nullptr;
+  }
+  std::byte* const block = g_reserve.next + head;
+  g_reserve.next = block + bytes;
+  g_reserve.in_use.store(true, std::memory_order_relaxed);
+  return block;
+}
+
+/// `bytes` of whole pages: of the kernel's, or of the reserve.
+std::byte* map_or_cut(std::size_t bytes, std::size_t align) noexcept {
+  std::byte* const block = enclosed() ? cut_range(bytes, align) : map_aligned(bytes, align);
+  return block == nullptr && inside_tiermem() ? cut_reserve(bytes, align) : block;
+}
+
+/// Of 2^order bytes. A freed block keeps its first page, which links it to the others.
+std::byte* take_large(unsigned order, std::size_t align) noexcept {
+  {
+    const std::lock_guard lock(g_range.mutex);
+    FreeBlock*& freed = g_range.freed[order];
+    if (freed != nullptr && reinterpret_cast<std::uintptr_t>(freed) % align == 0) {
+      auto* const block = reinterpret_cast<std::byte*>(freed);
+      freed = freed->next;
+      return block;
+    }
+  }
+  return map_or_cut(std::size_t{1} << order, align);
+}
+
 /// The class whose blocks hold `bytes` at `align`; kClasses when they are mapped on their own.
 std::size_t class_of(std::size_t bytes, std::size_t align) noexcept {
   if (align > kArenaAlign) {
@@ -208,8 +244,7 @@ std::size_t class_of(std::size_t bytes, std::size_t align) noexcept {
 std::byte* take_run() noexcept {
   const std::lock_guard lock(g_chunks.mutex);
   if (g_chunks.next == g_chunks.end) {
-    std::byte* const chunk =
-        enclosed() ? cut_range(kChunkBytes, kRunBytes) : map_aligned(kChunkBytes, kRunBytes);
+    std::byte* const chunk = map_or_cut(kChunkBytes, kRunBytes);
     if (chunk == nullptr) {
       return nullptr;
     }
@@ -263,7 +298,7 @@ void* arena_allocate(std::size_t bytes, std::size_t align) noexcept {
   }
   const std::size_t length = large_bytes(bytes);
   std::byte* const block =
-      enclosed() ? take_large(large_order(bytes), align) : map_aligned(length, align);
+      enclosed() ? take_large(large_order(bytes), align) : map_or_cut(length, align);
   if (block != nullptr) {
     add_leak_root(block, length);
     g_large_bytes.fetch_add(length, std::memory_order_relaxed);
@@ -313,6 +348,30 @@ bool arena_enclose(std::size_t bytes) noexcept {
   return false;
 }
 
+bool arena_fill_reserve() noexcept {
+  const std::lock_guard lock(g_reserve.mutex);
+  const auto left = static_cast<std::size_t>(g_reserve.end - g_reserve.next);
+  if (left == kReserveBytes) {
+    return true;
+  }
+  std::byte* const anew =
+      enclosed() ? cut_range(kReserveBytes, kPage) : map_aligned(kReserveBytes, kPage);
+  if (anew == nullptr) {
+    return false;
+  }
+  if (left != 0 && !enclosed()) {  // Of an enclosed arena only addresses are lost.
+    munmap(g_reserve.next, left);
+  }
+  g_reserve.next = anew;
+  g_reserve.end = anew + kReserveBytes;
+  g_reserve.in_use.store(false, std::memory_order_relaxed);
+  return true;
+}
+
+bool arena_uses_reserve() noexcept {
+  return g_reserve.in_use.load(std::memory_order_relaxed);
+}
+
 ArenaStats arena_stats() noexcept {
   ArenaStats stats;
   for (std::size_t index = 0; index < kClasses; ++index) {
@@ -335,9 +394,11 @@ void arena_before_fork() noexcept {
   }
   g_chunks.mutex.lock();
   g_range.mutex.lock();
+  g_reserve.mutex.lock();
 }
 
 void arena_after_fork() noexcept {
+  g_reserve.mutex.unlock();
   g_range.mutex.unlock();
   g_chunks.mutex.unlock();
   for (SizeClass& own : g_classes) {

@@ -33,7 +33,7 @@ bool Mover::start_demote(ExtentRef ref, unsigned space, bool evict_after, Priori
   }
   transfer.stage = Transfer::Stage::slot;
   find_slot(transfer);
-  return true;
+  return residency_.extents.at(ref).transfer != 0;  // Else no slot is to be had: it has failed.
 }
 
 // Reserves what a write may cost of the device's endurance; false while there is none left. A day's

@@ -138,6 +138,15 @@ std::string Mover::check_invariants() {
         if (has_frame && !take(space, extents.frame(space, ref), this->held_bytes(ref), ref)) {
           return fmt::format("extent {} is {} and has no frame", ref, phase_name(bits.phase()));
         }
+        const std::uint64_t ordered = spaces_[space].recency.bytes_of(ref);
+        if (has_frame && ordered < this->held_bytes(ref)) {
+          return fmt::format("extent {} has {} bytes, of which the policy knows {}", ref,
+                             this->held_bytes(ref), ordered);
+        }
+        if (!has_frame && extent.transfer == 0 && ordered != 0) {
+          return fmt::format("extent {} is {}, and the policy knows {} bytes of it", ref,
+                             phase_name(bits.phase()), ordered);
+        }
         if ((bits.phase() == Phase::incoming || bits.phase() == Phase::outgoing) &&
             extent.transfer == 0) {
           return fmt::format("extent {} is {} with no transfer", ref, phase_name(bits.phase()));
@@ -166,6 +175,9 @@ std::string Mover::check_invariants() {
            extent.sums == nullptr)) {
         return fmt::format("extent {} is in parts {:#x} and {}", ref, extent.parts,
                            exclusive + shared > 0 ? "whole" : "not whole in its slot");
+      }
+      if (extent.waiters != 0 && extent.transfer == 0) {
+        return fmt::format("extent {} is waited for, and nothing is under way", ref);
       }
       const bool in_slot_alone = exclusive + shared == 0 && extent.has_slot;
       if (extent.zeros != 0 && !given_up &&
@@ -222,6 +234,144 @@ std::string Mover::check_invariants() {
     if (!recency.ok()) {
       return recency.message();
     }
+  }
+  const std::string wrong = check_requests();
+  return wrong.empty() ? check_counts() : wrong;
+}
+
+// Who waits is in the list that wakes it, and each record of a list is somebody's or free.
+std::string Mover::check_requests() {
+  std::vector<ExtentRef> waited_for;
+  std::size_t waiting = 0, in_room = 0;
+  for (std::size_t i = 0; i < active_.size(); ++i) {
+    const Request& request = *active_[i];
+    if (request.at != i || request.state == Request::State::done) {
+      return fmt::format("request {} of the active ones says that it is {}, in state {}", i,
+                         request.at, static_cast<int>(request.state));
+    }
+    if (request.deadline_ns < next_deadline_) {
+      return fmt::format("a request ends at {}, and the next look is at {}", request.deadline_ns,
+                         next_deadline_);
+    }
+    for (const Need& need : request.needs) {
+      waiting += need.waiting ? 1 : 0;
+      if (need.waiting) {
+        waited_for.push_back(need.ref);
+      }
+    }
+    if (request.state == Request::State::room) {
+      ++in_room;
+      if (std::find(room_queue_.begin(), room_queue_.end(), &request) == room_queue_.end()) {
+        return "a request waits for room, and is not in the queue for it";
+      }
+    }
+  }
+  if (in_room != room_queue_.size()) {
+    return fmt::format("{} requests are in the queue for room, and {} wait", room_queue_.size(),
+                       in_room);
+  }
+  std::sort(waited_for.begin(), waited_for.end());
+  waited_for.erase(std::unique(waited_for.begin(), waited_for.end()), waited_for.end());
+  std::size_t listed = 0;
+  for (const ExtentRef ref : waited_for) {
+    for (std::uint32_t at = residency_.extents.at(ref).waiters; at != 0; ++listed) {
+      const Waiter& waiter = waiters_[at - 1];
+      if (listed > waiters_.size() || !waiter.request->needs[waiter.need].waiting ||
+          waiter.request->needs[waiter.need].ref != ref) {
+        return fmt::format("the list of who waits for extent {} is broken", ref);
+      }
+      at = waiter.next;
+    }
+  }
+  if (listed + pin_waiters_.size() + prefetch_queue_.size() != waiting) {
+    return fmt::format("{} needs wait: {} for extents, {} for pins, {} to be fetched ahead",
+                       waiting, listed, pin_waiters_.size(), prefetch_queue_.size());
+  }
+  if (listed + free_waiters_.size() != waiters_.size()) {
+    return fmt::format("{} records of waiters: {} in lists, {} free", waiters_.size(), listed,
+                       free_waiters_.size());
+  }
+  if (parking_ == nullptr && !parking_queue_.empty() && arming_.empty()) {
+    return "requests wait to prepare what they overwrite, and nobody does";
+  }
+  return {};
+}
+
+// What is counted by the way, counted anew.
+std::string Mover::check_counts() {
+  if (free_transfers_.size() + transfers_live_ != transfers_.size()) {
+    return fmt::format("{} records of transfers: {} live, {} free", transfers_.size(),
+                       transfers_live_, free_transfers_.size());
+  }
+  unsigned prefetches = 0;
+  std::uint64_t staging = 0;
+  std::vector<PageMask> landings(landings_.size());
+  for (const Transfer& transfer : transfers_) {
+    if (transfer.kind == Transfer::Kind::idle) {
+      continue;
+    }
+    prefetches += transfer.kind == Transfer::Kind::promote && transfer.prefetch ? 1 : 0;
+    staging += transfer.staging ? staging_.bytes_of_place(bytes_of(transfer.ref)) : 0;
+    if (transfer.landing != 0) {
+      PageMask& used = landings[(transfer.landing - 1) / kMostParts];
+      if ((used & transfer.landing_pages) != 0) {
+        return fmt::format("extent {} lands where another does", transfer.ref);
+      }
+      used |= transfer.landing_pages;
+    }
+  }
+  if (prefetches != prefetches_) {
+    return fmt::format("{} prefetches are under way, and {} counted", prefetches, prefetches_);
+  }
+  if (staging != staging_.taken()) {
+    return fmt::format("transfers have {} bytes of the staging, and {} are taken", staging,
+                       staging_.taken());
+  }
+  unsigned housekeeping = growing_ ? 1 : 0;
+  for (std::size_t i = 0; i < landings_.size(); ++i) {
+    housekeeping += landings_[i].ready ? 0 : 1;
+    if (landings_[i].used != landings[i]) {
+      return fmt::format("of landing {} pages {:#x} are used, and {:#x} taken", i, landings[i],
+                         landings_[i].used);
+    }
+  }
+  for (const Space& space : spaces_) {
+    housekeeping += space.trimming ? 1 : 0;
+  }
+  if (housekeeping != housekeeping_) {
+    return fmt::format("{} jobs that are no transfer's, and {} counted", housekeeping,
+                       housekeeping_);
+  }
+  if (!growing_ && !growing_queue_.empty()) {
+    return "transfers wait for the slots to grow, and nobody makes them";
+  }
+  for (const Channel* channel : {&block_channel_, &files_channel_}) {
+    if (transfers_live_ == 0 &&
+        (channel->in_flight != 0 || channel->reads != 0 || channel->idle_bytes != 0)) {
+      return fmt::format("nothing is under way, and in flight are {}, {} reads, {} idle bytes",
+                         channel->in_flight, channel->reads, channel->idle_bytes);
+    }
+  }
+  if (residency_.spares.count().bytes != residency_.spares.bytes()) {
+    return fmt::format("{} bytes are spare, and {} counted", residency_.spares.count().bytes,
+                       residency_.spares.bytes());
+  }
+  if (!residency_.buffers.test_consistent()) {
+    return "the counts of buffers and extents are not those of the records";
+  }
+  std::uint32_t in_parts = 0;
+  std::uint64_t unused = 0;
+  for (ExtentRef ref = 0; ref < residency_.buffers.used_extents(); ++ref) {
+    const Extent& extent = residency_.extents.at(ref);
+    in_parts += extent.parts != 0 ? 1 : 0;
+    unused += extent.prefetched ? bytes_of(ref) : 0;
+  }
+  if (in_parts != in_parts_) {
+    return fmt::format("{} extents are in parts, and {} counted", in_parts, in_parts_);
+  }
+  if (unused != spaces_[kHost].unused_prefetched) {
+    return fmt::format("{} bytes were fetched ahead and not used, and {} counted", unused,
+                       spaces_[kHost].unused_prefetched);
   }
   return {};
 }

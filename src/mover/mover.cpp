@@ -2,7 +2,9 @@
 #include "mover/mover.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "base/error.hpp"
@@ -315,11 +317,14 @@ void Mover::admit(Request& request) {
     default:
       break;
   }
+  if (refuses(request) || !find_records(request)) {
+    refuse(request);
+    return;
+  }
   enlist(request);
   if (request.want == Want::free) {
     end_requests_for(request.index);
   }
-  build_needs(request);
   if (request.want != Want::acquire && request.want != Want::prefetch &&
       request.want != Want::gather) {
     // What such a request does to an extent must not reach its next life. A free that made the
@@ -360,6 +365,38 @@ void Mover::admit(Request& request) {
   } else {
     activate(request);
   }
+}
+
+// Touches are as many as there are threads, and frees give memory back.
+bool Mover::refuses(const Request& request) const {
+  const bool touch = request.want == Want::acquire && request.views == nullptr;
+  return refuses_ && request.want != Want::free && !touch;
+}
+
+// What grows with the request, before anything is done for it. What leaves a device may come to the
+// host.
+bool Mover::find_records(Request& request) {
+  try {
+    build_needs(request);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  const bool brings = request.want == Want::acquire || request.want == Want::prefetch;
+  return !brings || std::all_of(request.needs.begin(), request.needs.end(), [&](const Need& need) {
+    return find_record(kHost, need.ref) && find_record(need.space, need.ref);
+  });
+}
+
+void Mover::refuse(Request& request) {
+  if (request.want != Want::prefetch) {
+    ErrorInfo info = error_info(Code::no_capacity,
+                                "the system gives no memory for the records of what was asked for "
+                                "(ulimit -v, vm.overcommit_memory, vm.max_map_count)");
+    info.native = ENOMEM;
+    request.status = Status(info);
+  }
+  request.state = Request::State::done;
+  completed_.push_back(&request);
 }
 
 // The handle was good when the caller looked; a free may have come between.
@@ -553,17 +590,13 @@ FrameRequest Mover::frame_request(ExtentRef ref, unsigned space) const {
   return {space == kHost ? record.pool : Pool::locked, bytes_of(ref), record.domain};
 }
 
-Recency& Mover::recency_for(unsigned space, ExtentRef ref) {
+// Without memory for its record an extent would never be a victim: then it does not come.
+bool Mover::find_record(unsigned space, ExtentRef ref) {
   Recency& recency = spaces_[space].recency;
-  if (ref >= recency.capacity()) {
-    // Without memory for its record an extent would never be a victim: as fatal as any bad_alloc.
-    if (!recency
+  return ref < recency.capacity() ||
+         recency
              .reserve(std::max<std::size_t>({1024, 2 * recency.capacity(), std::size_t{ref} + 1}))
-             .ok()) {
-      throw std::bad_alloc();
-    }
-  }
-  return recency;
+             .ok();
 }
 
 std::uint64_t Mover::pinned_bytes(unsigned space) const {

@@ -18,6 +18,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cassert>
 #include <cstdint>
 #include <string>
 
@@ -91,6 +92,10 @@ class Mover {
     step_ns_.add(static_cast<std::uint64_t>(std::max<std::int64_t>(ns, 0)));
   }
 
+  /// False: the system gives no memory for records, and what there is of it is for what is under
+  /// way: requests that come are refused, but for frees and touches.
+  void note_memory(bool is_there) { refuses_ = !is_there; }
+
   /// Takes what has happened, decides, starts what can start. Returns when to call it again at the
   /// latest, in nanoseconds of the clock that `now` is of; kNever: only when something happens.
   std::int64_t step(std::int64_t now);
@@ -144,6 +149,9 @@ class Mover {
   void decide();
   bool take_completions();
   void admit(Request& request);
+  bool refuses(const Request& request) const;
+  bool find_records(Request& request);
+  void refuse(Request& request);
   void enlist(Request& request);
   void end_requests_for(std::uint32_t index);
   static const Span* stale_span(const Request& request);
@@ -152,6 +160,10 @@ class Mover {
   void deliver();
   void complete(Request& request, Status status);
   Status late(Request& request);
+
+  // invariants.cpp
+  std::string check_requests();
+  std::string check_counts();
 
   // needs.cpp: what each extent of a request lacks.
   enum class Arm : std::uint8_t { ready, wait_transfer, wait_pins, queued };
@@ -440,7 +452,12 @@ class Mover {
   bool slot_is_newest(ExtentRef ref) const;
   FrameRequest frame_request(ExtentRef ref, unsigned space) const;
   std::uint64_t pinned_bytes(unsigned space) const;
-  Recency& recency_for(unsigned space, ExtentRef ref);  // With room for `ref`.
+  // Found when a request that may bring the extent was admitted.
+  Recency& recency_for(unsigned space, [[maybe_unused]] ExtentRef ref) {
+    assert(ref < spaces_[space].recency.capacity());
+    return spaces_[space].recency;
+  }
+  bool find_record(unsigned space, ExtentRef ref);
 
   struct Waiter {
     Request* request = nullptr;
@@ -588,6 +605,7 @@ class Mover {
   std::int64_t stuck_until_ = 0;
   std::int64_t stuck_since_ = 0;
   bool resting_ = false;
+  bool refuses_ = false;  // There is no memory for more than what is under way.
   SharedSlots shared_slots_;
   double wear_left_ = 0;  // Bytes that may be written now, of the endurance of a day.
   std::int64_t wear_counted_at_ = 0;

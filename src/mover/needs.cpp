@@ -161,7 +161,10 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
     if (!prefetch) {
       note_touch(request, need.ref);
     }
-    recall(need);
+    // What somebody asked to leave is written down first: nobody waits for what is fetched ahead.
+    if (!prefetch || transfers_[extent.transfer - 1].reason != Reason::asked) {
+      recall(need);
+    }
     return Arm::wait_transfer;
   }
   if (need.space != kHost) {

@@ -271,6 +271,7 @@ void Mover::publish(Transfer& transfer) {
   }
   extent.bad_once = false;
   extent.zeros = 0;
+  prefetch_used(ref, spaces_[kHost]);  // By whoever takes it to a device.
   extent.prefetched = transfer.prefetch && space == kHost && !mapped(ref);  // No use is seen.
   spaces_[space].unused_prefetched += extent.prefetched ? bytes_of(ref) : 0;
   word.set_phase(phase);

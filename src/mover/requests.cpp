@@ -196,7 +196,9 @@ void Mover::finish_free(Request& request) {
   for (std::uint32_t i = 0; i < count; ++i) {
     Extent& extent = residency_.extents.at(first + i);
     for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
-      recency_for(space, first + i).removed(first + i, false);
+      if (Recency& recency = spaces_[space].recency; first + i < recency.capacity()) {
+        recency.removed(first + i, false);
+      }
       ExtentWord& word = residency_.extents.word(space, first + i);
       word.clear_flags();
       word.set_phase(Phase::none);
@@ -382,8 +384,10 @@ void Mover::advise(Request& request) {
       continue;
     }
     for (std::uint32_t i = 0; i < span.count; ++i) {
-      recency_for(span.space, span.first + i)
-          .advised(span.first + i, request.advice, request.value);
+      if (find_record(span.space, span.first + i)) {  // Else it is advice lost.
+        recency_for(span.space, span.first + i)
+            .advised(span.first + i, request.advice, request.value);
+      }
     }
   }
 }

@@ -164,14 +164,15 @@ Recency::Candidate Mover::candidate(ExtentRef ref, Space& s) {
   ExtentWord& word = residency_.extents.word(space, ref);
   const ExtentBits bits = word.load();
   bool referenced = word.take_referenced();
-  if (referenced && extent.prefetched) {
+  const bool ahead = extent.prefetched && space == kHost;
+  if (referenced && ahead) {
     referenced =
         false;  // Its first use, however late: the policy counts that one with the insertion.
     prefetch_used(ref, s);
   }
   // What was fetched ahead waits for its use, unless so much was that it would crowd out all else.
-  const bool awaited =
-      extent.prefetched && s.unused_prefetched <= s.tier->books().budget / 2 && !desperate_;
+  const bool awaited = ahead && extent.prefetched &&
+                       s.unused_prefetched <= s.tier->books().budget / 2 && !desperate_;
   // Dirty bytes without another copy can leave only if they can be written down now.
   const bool must_write = bits.dirty() && (can_write() || !droppable(ref));
   const bool can_leave =

@@ -48,6 +48,18 @@ class Staging {
     frames_[place.frame - 1].used &= ~mask(place.first, pieces_of(bytes));
   }
 
+  /// What a place of so many bytes takes of it, and what is taken in all.
+  std::uint64_t bytes_of_place(std::uint64_t bytes) const {
+    return pieces_of(bytes) * piece_bytes_;
+  }
+  std::uint64_t taken() const {
+    std::uint64_t pieces = 0;
+    for (const Frame& frame : frames_) {
+      pieces += static_cast<std::uint64_t>(std::popcount(frame.used));
+    }
+    return pieces * piece_bytes_;
+  }
+
   FrameId frame(Place place) const { return frames_[place.frame - 1].frame; }
   std::byte* data(Place place) const {
     return frames_[place.frame - 1].data + place.first * piece_bytes_;

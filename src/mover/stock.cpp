@@ -17,7 +17,7 @@ void Mover::make_stock(Request& request) {
   });
   const auto idle = static_cast<unsigned>(untouched);
   // Allocated and not used: a program that does so needs no frames yet.
-  if (idle > residency_.spares.in_stock(shift) + stock.made.size() / 4) {
+  if (refuses_ || idle > residency_.spares.in_stock(shift) + stock.made.size() / 4) {
     residency_.spares.end_order(shift, false);
     return;
   }
@@ -35,7 +35,7 @@ void Mover::make_stock(Request& request) {
     (void)residency_.buffers.mark_freed(*handle);
     const std::uint32_t index = Buffers::index_of(*handle);
     const ExtentRef ref = residency_.buffers.at(index).first.load(std::memory_order_relaxed);
-    const FrameId frame = take_frame(ref, kHost);
+    const FrameId frame = find_record(kHost, ref) ? take_frame(ref, kHost) : FrameId{};
     if (!frame.valid()) {
       reclaimed_.push_back(index);
       const std::uint64_t rest = (request.index - i) * request.value;

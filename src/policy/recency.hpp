@@ -98,6 +98,10 @@ class Recency {
   bool exhausted() const { return exhausted_; }
 
   Order order(ExtentRef ref) const { return lists_[ref].order; }
+  /// What it is booked with; 0 when it is not resident.
+  std::uint64_t bytes_of(ExtentRef ref) const {
+    return ref >= lists_.size() || order(ref) == Order::absent ? 0 : lists_[ref].units * kUnitBytes;
+  }
   std::uint64_t bytes(Order list) const { return lists_.units(list) * kUnitBytes; }
   std::uint32_t count(Order list) const { return lists_.count(list); }
   /// The part of the memory that fresh and probation may hold before victims are taken there.

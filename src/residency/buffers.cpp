@@ -1,6 +1,7 @@
 // Giving out records and runs of extents.
 #include "residency/buffers.hpp"
 
+#include <algorithm>
 #include <bit>
 
 #include "base/error.hpp"
@@ -151,6 +152,19 @@ std::byte* Buffers::set_device_window(Handle handle, unsigned space, std::byte* 
 std::byte* Buffers::take_window(std::uint32_t index, unsigned space) {
   const std::lock_guard lock(mutex_);
   return records_[index].windows[space].exchange(nullptr, std::memory_order_relaxed);
+}
+
+bool Buffers::test_consistent() {
+  const std::lock_guard lock(mutex_);
+  Vector<std::uint32_t> free(free_records_);
+  std::sort(free.begin(), free.end());
+  std::uint64_t extents = 0;
+  for (std::uint32_t index = 0; index < used(); ++index) {
+    const bool retired = std::binary_search(free.begin(), free.end(), index);
+    extents += retired ? 0 : records_[index].extents.load(std::memory_order_relaxed);
+  }
+  return std::adjacent_find(free.begin(), free.end()) == free.end() &&
+         live() + free.size() == used() && live_extents() == extents;
 }
 
 void Buffers::retire(std::uint32_t index) {

@@ -111,6 +111,13 @@ class Buffers {
   std::uint64_t live_extents() const noexcept {
     return live_extents_.load(std::memory_order_relaxed);
   }
+  /// Extents ever given out have lower numbers.
+  ExtentRef used_extents() {
+    const std::lock_guard lock(mutex_);
+    return next_extent_;
+  }
+  /// The counts derived again from the records; false when they disagree. While nobody allocates.
+  bool test_consistent();
 
  private:
   static constexpr std::uint32_t kWordsInLine = 64 / sizeof(ExtentWord);

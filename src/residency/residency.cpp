@@ -211,7 +211,11 @@ Code Residency::make_spare(Handle handle) noexcept {
   for (std::uint32_t i = 0; may && i < shape.extents; ++i) {
     may = extents.word(kHost, first + i).try_vacate();
   }
-  return may && spares.put(Buffers::index_of(handle), shape) ? Code::ok : Code::busy;
+  if (!may || !spares.put(Buffers::index_of(handle), shape)) {
+    return Code::busy;
+  }
+  tell_of_release();  // Its memory can be had: whoever waits for some need not wait for a pin.
+  return Code::ok;
 }
 
 Handle Residency::reuse_spare(const BufferShape& shape, bool windowed) noexcept {

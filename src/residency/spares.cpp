@@ -142,6 +142,7 @@ Spares::Count Spares::count() noexcept {
     count.buffers += n;
     for (unsigned i = 0; i < n; ++i) {
       count.extents += shard.entries[i].shape.extents;
+      count.bytes += shard.entries[i].shape.bytes();
     }
   }
   return count;

@@ -62,7 +62,7 @@ class Spares {
 
   std::uint64_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
   struct Count {
-    std::uint64_t buffers = 0, extents = 0;
+    std::uint64_t buffers = 0, extents = 0, bytes = 0;
   };
   Count count() noexcept;
 

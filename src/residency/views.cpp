@@ -42,6 +42,12 @@ struct ThreadViews {
         return mine.chunks;
       }
     }
+    // Contexts come and go in a thread's life: what it had of those that have ended goes now.
+    const std::lock_guard lock(g_contexts_mutex);
+    std::erase_if(all, [](const ThreadChunks& mine) {
+      return std::none_of(g_contexts.begin(), g_contexts.end(),
+                          [&](const auto& entry) { return entry.first == mine.context; });
+    });
     return all.emplace_back(ThreadChunks{context, {}}).chunks;
   }
 };

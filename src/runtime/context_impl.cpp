@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "base/arena.hpp"
+#include "base/arena_reserve.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/own_thread.hpp"
@@ -65,6 +66,11 @@ Context::Impl::Impl(const Config& c, std::uint32_t buffers, std::uint32_t extent
 
 Result<std::unique_ptr<Context::Impl>> Context::Impl::create(const Config& config,
                                                              const HostFacts& facts) {
+  if (!arena_fill_reserve()) {
+    return fail(Code::no_capacity,
+                "no memory for what a context goes on with when the system "
+                "gives no more; raise `ulimit -v`");
+  }
   std::unique_ptr<Impl> impl;
   // Where address space is limited, the program needs most of it.
   constexpr std::uint64_t kExtentBytes = 128;  // Of books for each extent, about.
@@ -314,6 +320,7 @@ void Context::Impl::run_mover() {
     if (busy_poll_.note_touches(faults_.served(), now)) {
       keep_processors_awake(now);
     }
+    mover_->note_memory(!arena_uses_reserve() || arena_fill_reserve());
     const std::int64_t look = look_after_children(now);
     const std::int64_t next = std::min(mover_->step(now), look);
     if (!awake || mover_->activity() + faults_.served() != done) {

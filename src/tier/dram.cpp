@@ -11,6 +11,7 @@
 #include <cassert>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/error.hpp"
@@ -136,10 +137,14 @@ FrameId DramTier::acquire_frame(const FrameRequest& request) {
       (request.pool == Pool::small) != (request.bytes < host::kHugePage)) {
     return {};
   }
-  const std::uint32_t index = request.pool == Pool::locked && log2 < kLog2Chunk
-                                  ? take_slab(log2, request.domain)
-                                  : take(pool(request.pool, log2), request.domain);
-  return index == kNoFrame ? FrameId{} : pack(request.pool, log2, index);
+  try {
+    const std::uint32_t index = request.pool == Pool::locked && log2 < kLog2Chunk
+                                    ? take_slab(log2, request.domain)
+                                    : take(pool(request.pool, log2), request.domain);
+    return index == kNoFrame ? FrameId{} : pack(request.pool, log2, index);
+  } catch (const std::bad_alloc&) {  // Of the pool's own records: as without a frame.
+    return {};
+  }
 }
 
 std::uint32_t DramTier::take(FramePool& from, std::uint32_t domain) {
@@ -175,7 +180,12 @@ std::uint32_t DramTier::take_slab(unsigned log2, std::uint32_t domain) {
   if (chunk == kNoFrame) {
     return kNoFrame;
   }
-  slab.add(chunk);
+  try {
+    slab.add(chunk);
+  } catch (const std::bad_alloc&) {
+    put_back(chunks, chunk);
+    return kNoFrame;
+  }
   return slab.take(domain);
 }
 

@@ -111,6 +111,7 @@ void Simulation::lose_device() {
   note("device {} is lost", device.place().index);
   ++world_.faults;
   device.lose();
+  told_ = true;  // By a copy that fails, in a context.
 }
 
 // As the runtime does for several extents, or for a program that wants an address.
@@ -127,7 +128,7 @@ void Simulation::give_window(Span& span) {
 
 Simulation::Pending& Simulation::new_pending(Want want) {
   ++world_.calls;
-  posted_ = true;
+  posted_ = told_ = true;
   pending_.emplace_back();
   Pending& p = pending_.back();
   p.sim = this;
@@ -188,14 +189,15 @@ void Simulation::acquire() {
           ? Request::kForever
           : world_.now + 1 +
                 static_cast<std::int64_t>(world_.below(list[0].length == 0 ? 300'000 : 5'000'000));
-  note("acquire {} ranges, first: buffer{} offset {} length {} mode {} where {}", list.size(),
-       buffers[0], list[0].offset, list[0].length, list[0].mode,
+  note("acquire of buffers {}, first: buffer{} offset {} length {} mode {} where {}",
+       fmt::join(buffers, " "), buffers[0], list[0].offset, list[0].length, list[0].mode,
        static_cast<int>(list[0].where.kind));
   mover_.post(&p.request);
 }
 
 void Simulation::completed(Pending& p) {
   p.done = true;
+  answered_ += p.request.want != Want::prefetch ? 1 : 0;
   const Code code = p.request.status.code();
   // Time goes on in small steps, but during forks.
   check(p.request.deadline_ns > world_.now - 1'000'000 || p.posted <= forked_,
@@ -343,6 +345,10 @@ void Simulation::ask(Want want) {
   }
   note("ask {} of buffer{} offset {} length {}", static_cast<int>(want), p.buffers[0],
        access.offset, access.length);
+  if (want == Want::evict && used_by_nobody(*live) && world_.one_in(2)) {
+    ask_to_leave(p);
+    return;
+  }
   mover_.post(&p.request);
   if (want == Want::discard) {
     // To the end, so that the model knows what the bytes are.
@@ -363,6 +369,37 @@ void Simulation::ask(Want want) {
         }
       }
     }
+  }
+}
+
+bool Simulation::used_by_nobody(const Live& live) const {
+  const std::size_t serial = serial_of(live);
+  return !swarm_.large && live.views == 0 && !live.adopted && live.mapped == nullptr &&
+         children_.empty() && swarm_.device_frames == 0 && droppable_.count(serial) == 0 &&
+         std::none_of(pending_.begin(), pending_.end(), [&](const Pending& p) {
+           return !p.done && p.request.want == Want::acquire &&
+                  std::find(p.buffers.begin(), p.buffers.end(), serial) != p.buffers.end();
+         });
+}
+
+// To the end. What was written in memory is in a slot then, or the answer is an error.
+void Simulation::ask_to_leave(Pending& p) {
+  const Span span = p.request.spans[0];
+  std::vector<ExtentRef> dirty;
+  for (ExtentRef ref = span.first; ref < span.first + span.count; ++ref) {
+    const ExtentBits bits = residency_.extents.word(kHost, ref).load();
+    if (bits.readable() && bits.dirty()) {
+      dirty.push_back(ref);
+    }
+  }
+  mover_.post(&p.request);
+  finish(p);
+  for (const ExtentRef ref : dirty) {
+    const Extent& extent = residency_.extents.at(ref);
+    // Fetched ahead since, it may be written down again.
+    const bool written = extent.has_slot && (!extent.slot_stale || extent.transfer != 0);
+    check(!p.request.status.ok() || written,
+          fmt::format("extent {} was asked to leave, and was not written down", ref));
   }
 }
 
@@ -447,6 +484,7 @@ void Simulation::cancel() {
     ++world_.calls;
     p.request.cancel = true;
     mover_.note_cancel();
+    told_ = true;
   }
 }
 

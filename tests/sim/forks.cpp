@@ -16,6 +16,7 @@ void Simulation::fork() {
   note("fork");
   forked_ = INT64_MAX;  // Nobody is answered until the mover has come to rest.
   mover_.rest(true);
+  told_ = true;
   for (unsigned steps = 0; !mover_.rested(); ++steps) {
     check(steps < 100'000, "the mover does not come to rest\n" + mover_.describe());
     step();
@@ -41,12 +42,13 @@ void Simulation::fork() {
   }
   forked_ = world_.now;
   mover_.rest(false);
-  next_step_ = world_.now;
+  told_ = true;
 }
 
 void Simulation::end_child(std::size_t which) {
   note("child {} ends", children_[which].number);
   mover_.child_ended(children_[which].number);
+  told_ = true;
   children_.erase(children_.begin() + static_cast<std::ptrdiff_t>(which));
 }
 

@@ -43,6 +43,11 @@ struct Totals {
 };
 
 std::optional<Failed> run(const Plan& plan, bool verbose, Totals& totals) {
+  static const bool warmed_up = [] {  // What threads and the process keep is there then.
+    std::make_unique<Simulation>(1, false)->run(400);
+    return true;
+  }();
+  const std::uint64_t blocks = warmed_up ? arena_stats().blocks : 0;
   auto simulation = std::make_unique<Simulation>(plan.seed, verbose, plan.without);
   std::optional<Failed> failed;
   try {
@@ -55,8 +60,13 @@ std::optional<Failed> run(const Plan& plan, bool verbose, Totals& totals) {
   totals.calm_ns = std::max(totals.calm_ns, simulation->calm_ns());
   if (failed) {
     (void)simulation.release();  // In the midst of its work: there is no end of it to run.
+    return failed;
   }
-  return failed;
+  simulation.reset();
+  if (const std::uint64_t left = arena_stats().blocks - blocks; left != 0) {
+    return Failed{fmt::format("of the mover's memory are {} blocks left", left), plan.events, {}};
+  }
+  return std::nullopt;
 }
 
 /// What it complains of, without the numbers.

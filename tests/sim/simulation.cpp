@@ -39,6 +39,8 @@ Simulation::Simulation(std::uint64_t seed, bool verbose, const std::vector<std::
   for (const std::string& name : without) {
     check(swarm_.leave_out(name), "there is no call or fault " + name);
   }
+  residency_.wake = [](void* self) { static_cast<Simulation*>(self)->told_ = true; };
+  residency_.wake_argument = this;
   if (world_.one_in(2)) {
     residency_.spares.set_limit(swarm_.host_frames *
                                 swarm_.extent_bytes);  // More than the mover allows.
@@ -82,13 +84,32 @@ MoverOptions Simulation::options() {
   return o;
 }
 
+// Whether whoever runs the mover would have called it by now.
+bool Simulation::step_is_due() const {
+  return told_ || std::min({port_.next_due(), files_.next_due(), hands_.next_due(), next_step_}) <=
+                      world_.now;
+}
+
 void Simulation::step() {
+  // A search for victims that was ended as fruitless goes on with any step, so one that nobody
+  // asked for may answer: where something is under way its end would have done it.
+  const bool due = step_is_due() ||
+                   std::min({port_.next_due(), files_.next_due(), hands_.next_due()}) != INT64_MAX;
+  const std::int64_t asked_for = next_step_;
+  const std::uint64_t before = answered_;
+  told_ = false;
   stepping_ = true;
   posted_ = false;
   ended_before_step_ = {hands_.ended(0), hands_.ended(1)};
   note_models();
   next_step_ = mover_.step(world_.now);
   stepping_ = false;
+  // Nobody waits for a step that may not come.
+  if (!due && answered_ != before) {
+    failed(
+        fmt::format("the mover answered a request {} ns before the time that it had asked for\n{}",
+                    asked_for - world_.now, mover_.describe()));
+  }
   compare_readings();
   fill_arrived();
   compare_new();
@@ -106,10 +127,10 @@ void Simulation::step() {
 
 // No spin: a step that wants another at once has done something, or is part of a search that ends.
 void Simulation::count_fruitless(bool asks_again) {
-  const std::uint64_t progress =
+  const std::uint64_t done =
       mover_.activity() + port_.events() + hands_.events() + files_.events() + world_.calls;
-  fruitless_ = asks_again && progress == progress_ ? fruitless_ + 1 : 0;
-  progress_ = progress;
+  fruitless_ = asks_again && done == progress_ ? fruitless_ + 1 : 0;
+  progress_ = done;
   most_fruitless_ = std::max(most_fruitless_, fruitless_);
   if (fruitless_ > kMostFruitless) {
     failed(fmt::format("{} steps asked for another at once and did nothing\n{}", fruitless_,

@@ -197,6 +197,8 @@ class Simulation {
   void compare(const Reading& reading, std::size_t index, const Live& live);
 
   void ask(Want want);
+  bool used_by_nobody(const Live& live) const;
+  void ask_to_leave(Pending& p);
   void hand_over();
   bool wanted(std::size_t serial) const;
   void cancel();
@@ -213,6 +215,7 @@ class Simulation {
 
   void finish(Pending& p);
   void count_fruitless(bool asks_again);
+  bool step_is_due() const;
   // The mover searches for victims 65 steps in a row at most (Mover::kMostFruitless).
   static constexpr std::uint64_t kMostFruitless = 70;
   static constexpr std::int64_t kCalmNs = std::int64_t{3} * 1'000'000'000;
@@ -251,10 +254,13 @@ class Simulation {
   std::int64_t next_step_ = INT64_MAX;
   std::uint64_t steps_ = 0, events_ = 0;
   std::array<std::uint64_t, 32> faults_before_{};  // When the last events began: for the coverage.
+  std::uint64_t answered_ = 0;                     // Requests that somebody waits for.
   std::uint64_t progress_ = 0, fruitless_ = 0, most_fruitless_ = 0;
   std::int64_t calm_ns_ = 0, forked_ = -1;
   bool budget_refused_ = false;
   bool stopped_ = false, stepping_ = false, posted_ = false;
+  bool told_ =
+      true;  // The mover was woken, or is looked after in another way, since the last step.
   std::array<std::uint64_t, 2> ended_before_step_{};  // Copies to each device.
   std::size_t compared_ = 0;  // Views of held_ whose bytes were looked at since their grant.
   bool disks_filled_ = false;

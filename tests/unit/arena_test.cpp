@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <malloc.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +11,10 @@
 #include <cstring>
 #include <random>
 #include <thread>
+
+#include "base/arena_reserve.hpp"
+#include "in_child.hpp"
+#include "support/sanitizers.hpp"
 
 namespace tiermem {
 namespace {
@@ -97,6 +102,43 @@ TEST(Arena, an_impossible_size_is_refused) {
   EXPECT_EQ(arena_allocate(bytes / 2), nullptr);
   ArenaAllocator<std::uint64_t> allocator;
   EXPECT_THROW((void)allocator.allocate(bytes / 4), std::bad_alloc);
+}
+
+// Limited to the address space that it has, the process gets no more; what works for tiermem goes
+// on with the reserve, which is whole again when there is memory again.
+TEST(Arena, where_memory_is_refused_what_is_inside_goes_on_with_the_reserve) {
+  if constexpr (test::kAddressSanitizer || test::kThreadSanitizer) {
+    GTEST_SKIP() << "sanitizers need address space";
+  }
+  EXPECT_TRUE(in_child([] {
+    constexpr std::size_t kBlock = std::size_t{1} << 20;
+    if (!arena_fill_reserve() || arena_uses_reserve()) {
+      return false;
+    }
+    rlimit before{};
+    getrlimit(RLIMIT_AS, &before);
+    const rlimit little{kBlock, before.rlim_max};
+    setrlimit(RLIMIT_AS, &little);
+    if (arena_allocate(kBlock) != nullptr) {
+      return false;  // Not inside: the reserve is not for it.
+    }
+    const ArenaScope inside;
+    void* const first = arena_allocate(kBlock);
+    void* const second = arena_allocate(kBlock, std::size_t{1} << 16);
+    if (first == nullptr || second == nullptr || !arena_uses_reserve() || arena_fill_reserve() ||
+        arena_allocate(4 * kBlock) != nullptr) {
+      return false;
+    }
+    std::memset(first, 1, kBlock);
+    std::memset(second, 2, kBlock);
+    const bool apart = *static_cast<char*>(first) == 1;
+    arena_free(first, kBlock);
+    setrlimit(RLIMIT_AS, &before);
+    const bool whole = arena_fill_reserve() && !arena_uses_reserve();
+    const bool kept = *static_cast<char*>(second) == 2;
+    arena_free(second, kBlock, std::size_t{1} << 16);
+    return apart && whole && kept;
+  }));
 }
 
 TEST(Arena, nothing_comes_from_malloc) {

@@ -7,6 +7,9 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <future>
 #include <map>
 #include <random>
 #include <thread>
@@ -215,6 +218,39 @@ TEST(BlockTier, hands_that_grow_while_the_mover_allocates_never_pass_the_budget)
   const Status status = tier.check_invariants();
   EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_GT(live.size(), 100U);
+}
+
+// A growth of the same device is waited for, and no other event comes that could wake who waits.
+TEST(BlockTier, a_hand_that_finds_a_device_growing_goes_on_when_it_has_grown) {
+  ScriptedIoPort port(1, 80 * kMiB);
+  std::promise<void> begun, may_end;
+  std::atomic<int> calls{0};
+  port.device[0].on_grow = [&](std::uint64_t) {
+    if (calls++ == 0) {
+      begun.set_value();
+      may_end.get_future().wait();
+    }
+    return Status();
+  };
+  BlockTier tier(port, {});
+  std::thread first([&] { EXPECT_TRUE(tier.grow(2 * kMiB).ok()); });
+  begun.get_future().wait();
+  std::promise<void> ended;
+  std::thread second([&] {
+    EXPECT_TRUE(tier.grow(2 * kMiB).ok());
+    ended.set_value();
+  });
+  const std::future<void> end = ended.get_future();
+  EXPECT_EQ(end.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  may_end.set_value();
+  const bool went_on = end.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+  EXPECT_TRUE(went_on) << "nobody woke it";
+  first.join();
+  if (!went_on) {
+    std::abort();  // It cannot be waited for.
+  }
+  second.join();
+  EXPECT_EQ(calls, 1) << "the first growth was enough";
 }
 
 TEST(BlockTier, random_transfers_complete_once_with_their_bytes_in_any_order) {

@@ -107,6 +107,74 @@ TEST(Streams, threads_and_buffers_have_streams_of_their_own) {
   EXPECT_LE(asked, 8u * (100 + kMost));
 }
 
+/// What a scan is told at each extent that it comes to, all of them: (first, count, goes on).
+struct Told {
+  std::uint32_t first, count;
+  bool goes_on;
+  friend bool operator==(const Told&, const Told&) = default;
+};
+std::vector<Told> scan(std::uint32_t from, std::uint32_t to, std::uint32_t of, std::uint32_t most) {
+  Streams streams;
+  std::vector<Told> all;
+  for (std::uint32_t i = from; i < to; ++i) {
+    const Streams::Ahead ahead = streams.touched({1, 1, i, of}, most);
+    all.push_back({ahead.first, ahead.count, ahead.goes_on});
+  }
+  return all;
+}
+
+// The window is 2, 4, 8, ... ; more is asked for when half of it is left.
+TEST(Streams, a_scan_asks_for_exactly_these) {
+  std::vector<Told> expected(25, Told{0, 0, true});
+  expected[0] = {0, 0, false};
+  expected[1] = {2, 2, true};
+  expected[2] = {4, 3, true};
+  expected[4] = {7, 6, true};
+  expected[8] = {13, 12, true};
+  expected[16] = {25, 8, true};  // The most is 16 ahead of the touch.
+  expected[24] = {33, 8, true};
+  const std::vector<Told> told = scan(0, 25, kExtents, kMost);
+  ASSERT_EQ(told.size(), expected.size());
+  for (std::size_t i = 0; i < told.size(); ++i) {
+    EXPECT_EQ(told[i], expected[i])
+        << i << ": " << told[i].first << ", " << told[i].count << ", " << told[i].goes_on;
+  }
+  EXPECT_EQ(scan(96, 98, 100, kMost)[1], (Told{98, 2, true}));
+  EXPECT_EQ(scan(97, 99, 100, kMost)[1], (Told{99, 1, true})) << "the last one";
+  EXPECT_EQ(scan(98, 100, 100, kMost)[1], (Told{0, 0, true})) << "nothing is left";
+}
+
+// Not before the newest touch, and not beyond the first that was not asked for.
+TEST(Streams, a_run_goes_on_from_any_extent_that_was_asked_for) {
+  const auto after_scan = [](std::uint32_t index) {
+    Streams streams;
+    for (std::uint32_t i = 10; i < 13; ++i) {
+      (void)streams.touched({1, 1, i, kExtents}, kMost);  // Asked for 12 to 16.
+    }
+    return streams.touched({1, 1, index, kExtents}, kMost);
+  };
+  EXPECT_FALSE(after_scan(11).goes_on) << "behind it";
+  EXPECT_FALSE(after_scan(12).goes_on) << "told of already";
+  EXPECT_TRUE(after_scan(13).goes_on);
+  EXPECT_TRUE(after_scan(16).goes_on);
+  EXPECT_TRUE(after_scan(17).goes_on) << "the next one";
+  EXPECT_FALSE(after_scan(18).goes_on) << "beyond";
+}
+
+TEST(Streams, of_many_runs_the_one_that_rested_longest_is_forgotten) {
+  Streams streams;
+  for (std::uint32_t thread = 1; thread <= 32; ++thread) {
+    (void)streams.touched({1, thread, 0, kExtents}, kMost);
+    (void)streams.touched({1, thread, 1, kExtents}, kMost);
+  }
+  (void)streams.touched({1, 1, 2, kExtents}, kMost);   // The first is the newest now.
+  (void)streams.touched({1, 33, 0, kExtents}, kMost);  // In the place of thread 2's.
+  EXPECT_FALSE(streams.touched({1, 2, 2, kExtents}, kMost).goes_on);  // In that of thread 3's.
+  EXPECT_TRUE(streams.touched({1, 1, 3, kExtents}, kMost).goes_on);
+  EXPECT_TRUE(streams.touched({1, 4, 2, kExtents}, kMost).goes_on);
+  EXPECT_FALSE(streams.touched({1, 3, 2, kExtents}, kMost).goes_on);
+}
+
 TEST(Streams, nothing_lies_beyond_the_end) {
   Streams streams;
   for (std::uint32_t i = 990; i < kExtents; ++i) {

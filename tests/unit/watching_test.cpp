@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <initializer_list>
+
 namespace tiermem {
 namespace {
 
@@ -55,6 +57,66 @@ TEST(Watching, a_few_decide_nothing) {
     watching.left(any, false);
   }
   EXPECT_FALSE(watching.watches(kFollower, 0));
+}
+
+/// After rounds of 64 of which so many were written: the least number of times that an extent must
+/// have left unwritten to be watched.
+unsigned least_after(std::initializer_list<unsigned> written_of_64) {
+  Watching watching;
+  for (const unsigned written : written_of_64) {
+    Watching::Memory any = 0;
+    for (unsigned i = 0; i < 64; ++i) {
+      watching.left(any, i < written);
+    }
+  }
+  unsigned least = 0;
+  while (!watching.watches(kFollower, static_cast<Watching::Memory>(least))) {
+    ++least;
+  }
+  return least;
+}
+
+TEST(Watching, more_than_a_quarter_written_doubles_and_less_than_a_sixteenth_halves) {
+  EXPECT_EQ(least_after({}), 1u);
+  EXPECT_EQ(least_after({16}), 1u) << "a quarter";
+  EXPECT_EQ(least_after({17}), 3u);
+  EXPECT_EQ(least_after({17, 17}), 7u);
+  EXPECT_EQ(least_after({64, 64, 64}), 15u);
+  EXPECT_EQ(least_after({64, 64, 64, 64}), 31u);
+  EXPECT_EQ(least_after({64, 64, 64, 64, 64}), 31u) << "as far as an extent's memory goes";
+  EXPECT_EQ(least_after({17, 4}), 3u) << "a sixteenth";
+  EXPECT_EQ(least_after({17, 3}), 1u);
+  EXPECT_EQ(least_after({17, 3, 3}), 0u);
+  EXPECT_EQ(least_after({3, 17}), 1u) << "from none to one again";
+}
+
+TEST(Watching, a_round_is_64_and_the_next_begins_anew) {
+  Watching watching;
+  Watching::Memory any = 0;
+  for (unsigned i = 0; i < 63; ++i) {
+    watching.left(any, true);
+  }
+  EXPECT_TRUE(watching.watches(kFollower, 1));
+  watching.left(any, true);
+  EXPECT_FALSE(watching.watches(kFollower, 1));
+  EXPECT_FALSE(watching.watches(kFollower, 2));
+  EXPECT_TRUE(watching.watches(kFollower, 3));
+  for (unsigned i = 0; i < 64; ++i) {  // What was written in the last round counts no more.
+    watching.left(any, i < 5);
+  }
+  EXPECT_FALSE(watching.watches(kFollower, 2));
+}
+
+TEST(Watching, a_write_is_remembered_of_its_extent_alone) {
+  Watching watching;
+  Watching::Memory one = 5, other = 5;
+  watching.left(one, true);
+  watching.left(other, false);
+  EXPECT_EQ(one, 0);
+  EXPECT_EQ(other, 6);
+  for (std::uint32_t extent = 0; extent < 128; ++extent) {
+    EXPECT_EQ(watching.watches(extent, 0), extent % 32 == 0) << extent;
+  }
 }
 
 TEST(Watching, counts_no_further_than_it_remembers) {

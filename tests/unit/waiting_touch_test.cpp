@@ -1,0 +1,298 @@
+// Threads that wait for an absent page of a window, and the one call that lets them go on: no other
+// wake-up comes in these tests, so that one which is missing leaves its thread where it is. By
+// userfaultfd a touch that is woken is made, and told of, again; by the trap a touch that nobody
+// wakes is told of again each second, so there several in a row are measured.
+#include <gtest/gtest.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <chrono>
+#include <csetjmp>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "dram_fixture.hpp"
+#include "mapped_frame.hpp"
+#include "os/host_memory.hpp"
+#include "support/threads.hpp"
+
+namespace tiermem {
+namespace {
+
+using test::comes_true;
+
+thread_local sigjmp_buf t_after_bus;
+void on_bus(int) {
+  siglongjmp(t_after_bus, 1);
+}
+
+/// Writes one byte of an absent page from a thread of its own, which ends when it has gone on, or
+/// has got SIGBUS.
+class Toucher {
+ public:
+  explicit Toucher(std::byte* at) {
+    struct sigaction action {};
+    action.sa_handler = on_bus;
+    action.sa_flags = SA_NODEFER;
+    sigaction(SIGBUS, &action, &before_);
+    thread_ = std::thread([this, at] {
+      const bool bus = sigsetjmp(t_after_bus, 1) != 0;
+      if (!bus) {
+        *const_cast<volatile std::byte*>(at) = std::byte{7};
+      }
+      end_ = bus ? End::bus_error : End::went_on;
+    });
+  }
+  ~Toucher() {
+    if (!comes_true([&] { return end_ != End::none; })) {
+      ADD_FAILURE() << "nobody woke it";
+      std::abort();  // It cannot be waited for.
+    }
+    thread_.join();
+    sigaction(SIGBUS, &before_, nullptr);
+  }
+  Toucher(const Toucher&) = delete;
+  Toucher& operator=(const Toucher&) = delete;
+  bool goes_on() const {
+    return comes_true([&] { return end_ == End::went_on; });
+  }
+  bool gets_bus_error() const {
+    return comes_true([&] { return end_ == End::bus_error; });
+  }
+  bool waits() const { return end_ == End::none; }
+
+ private:
+  enum class End { none, went_on, bus_error };
+  std::atomic<End> end_{End::none};
+  std::thread thread_;
+  struct sigaction before_ {};
+};
+
+/// Bytes appear in an absent page, and nobody is told.
+int bring_silently(const DramTier& tier, std::byte* page, const std::byte* from) {
+  uffdio_copy call{};
+  call.dst = reinterpret_cast<std::uint64_t>(page);
+  call.src = reinterpret_cast<std::uint64_t>(from);
+  call.len = host::kPage;
+  call.mode = UFFDIO_COPY_MODE_DONTWAKE;
+  return ioctl(tier.fault_fd(), UFFDIO_COPY, &call);
+}
+
+constexpr int kSoon = 5'000;  // Milliseconds.
+
+class WaitingTouch : public MappedFrame {
+ protected:
+  std::byte* page() const { return window + 5 * host::kPage; }
+  /// The thread waits by now, and its touch was told of.
+  void expect_fault() {
+    Fault fault;
+    ASSERT_TRUE(tier->next_fault(kSoon, fault));
+    EXPECT_EQ(fault.address - page(), 0);
+  }
+  std::vector<std::byte> bytes = std::vector<std::byte>(2 * host::kPage);
+  /// Whole pages of it.
+  const std::byte* some() const {
+    const auto at = reinterpret_cast<std::uint64_t>(bytes.data());
+    return bytes.data() + (host::kPage - at % host::kPage) % host::kPage;
+  }
+};
+
+TEST_P(WaitingTouch, that_is_woken_is_made_again) {
+  const Toucher toucher(page());
+  expect_fault();
+  tier->wake(page() + 100);
+  expect_fault();
+  EXPECT_TRUE(toucher.waits());
+  tier->fill_hole(page());
+  EXPECT_TRUE(toucher.goes_on());
+}
+
+TEST_P(WaitingTouch, of_a_hole_goes_on_where_a_page_has_come_meanwhile) {
+  const Toucher toucher(page());
+  expect_fault();
+  ASSERT_EQ(bring_silently(*tier, page(), some()), 0);
+  EXPECT_TRUE(toucher.waits());
+  tier->fill_hole(page());
+  EXPECT_TRUE(toucher.goes_on());
+  EXPECT_EQ(*page(), std::byte{7});
+}
+
+TEST_P(WaitingTouch, that_is_refused_goes_on_where_a_page_has_come_meanwhile) {
+  const Toucher toucher(page());
+  expect_fault();
+  ASSERT_EQ(bring_silently(*tier, page(), some()), 0);
+  EXPECT_FALSE(tier->poison(page()));
+  EXPECT_TRUE(toucher.goes_on());
+  EXPECT_EQ(*page(), std::byte{7});
+}
+
+TEST_P(WaitingTouch, that_is_refused_is_a_bus_error) {
+  const Toucher toucher(page());
+  expect_fault();
+  EXPECT_TRUE(tier->poison(page()));
+  EXPECT_TRUE(toucher.gets_bus_error());
+}
+
+// Of a buffer that is freed under it: it is told of once more, to whoever has the addresses then.
+TEST_P(WaitingTouch, of_a_window_that_is_released_is_made_again) {
+  const Toucher toucher(page());
+  expect_fault();
+  tier->release_window(window, kWindow);
+  expect_fault();
+  tier->fill_hole(page());
+  EXPECT_TRUE(toucher.goes_on());
+  ASSERT_EQ(*tier->reserve_window(kWindow, kBytes, true), window);
+}
+
+// What is watched is in the way of a write; the window goes before somebody allows it.
+TEST_P(WaitingTouch, of_a_watched_page_goes_on_when_its_window_is_gone) {
+  constexpr std::uint64_t kSmall = 64 * kKiB;
+  if (!tier->facts().watches) {
+    GTEST_SKIP() << tier->facts().watch_reason;
+  }
+  std::byte* const at = *tier->reserve_window(kSmall, kSmall, true);
+  const FrameId parts = tier->acquire_parts({Pool::small, kSmall, 0}, 1);
+  std::vector<std::byte> data(kSmall);
+  ASSERT_TRUE(tier->insert(parts, at, data.data(), 0b1, true).ok());
+  {
+    const Toucher toucher(at);
+    Fault fault;
+    ASSERT_TRUE(tier->next_fault(kSoon, fault));
+    EXPECT_TRUE(fault.watched);
+    ASSERT_EQ(mmap(at, host::kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                   -1, 0),
+              at);
+    tier->allow_writes(at, host::kPage);
+    EXPECT_TRUE(toucher.goes_on());
+  }
+  EXPECT_EQ(*at, std::byte{7});
+  (void)tier->unmap(parts, at);
+  tier->return_frame(parts);
+}
+
+INSTANTIATE_TEST_SUITE_P(By, WaitingTouch, ::testing::Values(Mechanism::uffd_move, Mechanism::copy),
+                         mechanism_name);
+
+/// Mapped windows without userfaultfd.
+class TrappedTouch : public ::testing::Test {
+ protected:
+  static constexpr int kRounds = 6;  // As many seconds, if each waits for its own second.
+  static constexpr auto kMuchLess = std::chrono::seconds(3);
+
+  void SetUp() override {
+    DramOptions options = small_options(64 * kMiB);
+    options.userfault = UserfaultUse::off;
+    auto made = DramTier::create(options);
+    ASSERT_TRUE(made.ok()) << made.message();
+    tier = std::move(*made);
+    if (!tier->maps()) {
+      GTEST_SKIP() << tier->facts().remap_reason;
+    }
+    window = *tier->reserve_window(kRounds * kExtent, kExtent, true);
+    began = std::chrono::steady_clock::now();
+  }
+  void expect_fault(const std::byte* at) {
+    Fault fault;
+    ASSERT_TRUE(tier->next_fault(kSoon, fault));
+    EXPECT_EQ(fault.address, at);
+  }
+  void TearDown() override {
+    if (tier != nullptr && tier->maps()) {
+      EXPECT_LT(std::chrono::steady_clock::now() - began, kMuchLess) << "nobody was woken";
+    }
+  }
+  static constexpr std::uint64_t kExtent = 2 * kMiB;
+  std::unique_ptr<DramTier> tier;
+  std::byte* window = nullptr;
+  std::chrono::steady_clock::time_point began;
+};
+
+TEST_F(TrappedTouch, that_is_woken_is_made_again) {
+  const FrameId frame = tier->acquire_frame({Pool::movable, kExtent, 0});
+  ASSERT_TRUE(tier->populate(frame, false, nullptr).ok());
+  {
+    const Toucher toucher(window);
+    expect_fault(window);
+    for (int round = 1; round < kRounds; ++round) {
+      tier->wake(window);
+      expect_fault(window);
+    }
+    EXPECT_TRUE(toucher.waits());
+    ASSERT_TRUE(tier->restore(frame, window).ok());
+    tier->wake(window);
+    EXPECT_TRUE(toucher.goes_on());
+  }
+  EXPECT_EQ(*window, std::byte{7});
+  ASSERT_TRUE(tier->withdraw(frame, window).ok());
+}
+
+TEST_F(TrappedTouch, of_a_hole_is_made_again) {
+  const Toucher toucher(window);
+  expect_fault(window);
+  for (int round = 1; round < kRounds; ++round) {
+    tier->fill_hole(window);  // The kernel's work, where the range is open.
+    expect_fault(window);
+  }
+  host::open_range(window, host::kPage);
+  tier->fill_hole(window);
+  EXPECT_TRUE(toucher.goes_on());
+}
+
+TEST_F(TrappedTouch, that_is_refused_is_a_bus_error) {
+  for (int round = 0; round < kRounds; ++round) {
+    std::byte* const at = window + round * kExtent;
+    const Toucher toucher(at);
+    expect_fault(at);
+    EXPECT_TRUE(tier->poison(at));
+    EXPECT_TRUE(toucher.gets_bus_error());
+  }
+}
+
+// Pages are made in the slots of a nursery. More hands than these at once: each waits for one that
+// another gives back.
+TEST(NurseryTest, more_hands_than_slots_take_turns) {
+  constexpr unsigned kHands = 64;
+  constexpr unsigned kTurns = 12;
+  constexpr std::uint64_t kHome = 256 * kKiB;
+  const Userfault userfault = Userfault::open();
+  if (!userfault.ok() || !userfault.facts().move) {
+    GTEST_SKIP() << "no UFFDIO_MOVE";
+  }
+  auto nursery = Nursery::create(userfault, false);
+  ASSERT_TRUE(nursery.ok()) << nursery.message();
+  auto homes = host::reserve({.bytes = kHands * kHome});
+  ASSERT_TRUE(homes.ok());
+  ASSERT_EQ(userfault.register_missing(homes->data(), homes->bytes()), 0);
+  std::atomic<unsigned> ready{0}, ended{0}, failed{0};
+  std::vector<std::thread> hands;
+  for (unsigned i = 0; i < kHands; ++i) {
+    hands.emplace_back([&, i] {
+      ++ready;
+      while (ready != kHands) {
+        std::this_thread::yield();
+      }
+      for (unsigned turn = 0; turn < kTurns; ++turn) {
+        std::byte* const home = homes->data() + i * kHome;
+        failed += (*nursery)->fill(home, kHome, false).ok() ? 0 : 1;
+        host::drop(home, kHome);
+      }
+      ++ended;
+    });
+  }
+  EXPECT_TRUE(comes_true([&] { return ended == kHands; })) << ended << " of the hands ended";
+  if (ended != kHands) {
+    std::abort();  // They cannot be waited for.
+  }
+  for (std::thread& hand : hands) {
+    hand.join();
+  }
+  EXPECT_EQ(failed, 0U);
+}
+
+}  // namespace
+}  // namespace tiermem
