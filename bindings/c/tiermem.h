@@ -635,6 +635,9 @@ TIERMEM_API tm_status tm_stats_json(tm_context* context, uint32_t last, char* te
 /** Where bytes are. */
 enum {
   TM_STATE_ZERO = 0,     /**< Never written. */
+  uint64_t gpu_bytes_pageable;  /**< Of both: to and from DRAM that is not page-locked. */
+  uint64_t gpu_bytes_staged;    /**< Of both: through the staging, as between device and disk. */
+  uint64_t gpu_bytes_peer;      /**< Of both, so twice: straight between two GPUs. */
   TM_STATE_RESIDENT = 1, /**< In the memory that `place` names. */
   TM_STATE_IN_SLOT = 2,  /**< In the block tier or an adopted file only. */
   TM_STATE_MOVING = 3,   /**< A transfer is under way. */
