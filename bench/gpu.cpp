@@ -15,6 +15,8 @@ std::span<const Benchmark> gpu_benchmarks() {
       Benchmark{"gpu_promote_from_nvme", "disk to the device, buffers of 2 MiB",
                 gpu_promote_from_nvme},
       Benchmark{"gpu_evict_resume", "a large set out to DRAM and back", gpu_evict_resume},
+      Benchmark{"gpu_oversubscribe", "Adam over twice the device's budget, layer by layer",
+                gpu_oversubscribe},
   };
   return kBenchmarks;
 }

@@ -16,6 +16,7 @@ Status gpu_both_ways(Session& session);
 Status gpu_promote_from_nvme(Session& session);
 Status gpu_acquire_hit(Session& session);
 Status gpu_evict_resume(Session& session);
+Status gpu_oversubscribe(Session& session);
 
 namespace bars {
 // A copy of 2 MiB alone reaches 0.93 of the link (docs/decisions/gpu-facts.md): books and events
@@ -29,6 +30,11 @@ inline constexpr double kGpuFromNvme = 0.95;
 inline constexpr double kGpuHitUs = 50;
 // The device's memory is given back to the driver and made anew, too.
 inline constexpr double kGpuEvictResume = 0.9;
+// The slower of transfer and compute hides the other, but for the first layer's way in.
+inline constexpr double kGpuOversubscribe = 0.9;
+// What the driver moves by itself, told all that can be told: it moves by faults or in calls that
+// wait for each other.
+inline constexpr double kGpuManaged = 1.5;
 }  // namespace bars
 
 }  // namespace tiermem::bench

@@ -264,6 +264,36 @@ Result<Sample> LinkPeer::out_and_in() {
   });
 }
 
+Result<double> LinkPeer::seconds(std::uint64_t in, std::uint64_t out) {
+  const CudaDriver& driver = gpu_.driver();
+  const std::uint64_t half = bytes_ / 2;  // What goes out ends there.
+  const double start = now_seconds();
+  Status status;
+  while (in + out != 0 && status.ok()) {
+    const std::uint64_t goes = std::min(out, half);
+    const std::uint64_t comes = std::min(in, half);
+    if (goes != 0) {
+      status = gpu_.check(driver.cuMemcpyDtoHAsync(host_.data(), device_, goes, gpu_.out()),
+                          "the peer's copy from the device");
+    }
+    if (comes != 0 && status.ok()) {
+      status = gpu_.check(
+          driver.cuMemcpyHtoDAsync(device_ + half, host_.data() + half, comes, gpu_.in()),
+          "the peer's copy to the device");
+    }
+    out -= goes;
+    in -= comes;
+  }
+  for (const cuda::Stream stream : {gpu_.in(), gpu_.out()}) {
+    Status done = gpu_.wait(stream);
+    status = status.ok() ? std::move(done) : std::move(status);
+  }
+  if (!status.ok()) {
+    return status;
+  }
+  return now_seconds() - start;
+}
+
 Peer LinkPeer::in_peer() {
   return {"one copy", fmt::format("one cuMemcpyHtoDAsync of {}, page-locked", human_bytes(bytes_)),
           [this] { return in(); }};

@@ -77,6 +77,8 @@ class LinkPeer {
   Result<Sample> both() { return run(true, true); }
   /// All out, then all in.
   Result<Sample> out_and_in();
+  /// Seconds for so many bytes in and so many out at once, in copies of half of bytes() each.
+  Result<double> seconds(std::uint64_t in, std::uint64_t out);
 
   Peer in_peer();
   Peer out_peer();

@@ -89,6 +89,32 @@ extern "C" tm_status tm_adopt_file(tm_context* context, const char* path, uint64
       [&] { return give(context->context->adopt_file(path, offset, length, ours), out); });
 }
 
+extern "C" tm_status tm_adopt_device(tm_context* context, tm_place gpu, const void* memory,
+                                     uint64_t bytes, tm_stream after, int64_t timeout_ns,
+                                     const tm_buffer_options* options, tm_buffer* out) {
+  if (tm_status bad = check_not_null("adopt_device", context, "context")) {
+    return bad;
+  }
+  if (tm_status bad = check_not_null("adopt_device", memory, "memory")) {
+    return bad;
+  }
+  if (tm_status bad = check_not_null("adopt_device", out, "out")) {
+    return bad;
+  }
+  if (tm_status bad = check_stream("adopt_device", after)) {
+    return bad;
+  }
+  BufferOptions ours;
+  if (tm_status bad = translate("adopt_device", options, ours)) {
+    return bad;
+  }
+  return guarded([&] {
+    return give(
+        context->context->adopt_device(place(gpu), memory, bytes, order(after), {timeout_ns}, ours),
+        out);
+  });
+}
+
 extern "C" tm_status tm_free(tm_context* context, tm_buffer buffer) {
   if (tm_status bad = check_not_null("free", context, "context")) {
     return bad;

@@ -136,6 +136,9 @@ extern "C" tm_status tm_stats(tm_context* context, tm_counters* out) {
     counters.gpu_paused = stats.gpu_paused;
     counters.gather_reads = stats.gather_reads;
     counters.gather_bytes = stats.gather_bytes;
+    counters.gpu_bytes_pageable = stats.gpu_bytes_pageable;
+    counters.gpu_bytes_staged = stats.gpu_bytes_staged;
+    counters.gpu_bytes_peer = stats.gpu_bytes_peer;
     fill_info(out, counters);
     return {};
   });

@@ -212,7 +212,7 @@ TIERMEM_API tm_status tm_tick(tm_context* context, uint32_t kind, uint64_t* out_
 
 /* ---- Buffers --------------------------------------------------------------------------------- */
 
-/** Options of tm_alloc() and tm_adopt_file(). */
+/** Options of tm_alloc(), tm_adopt_file() and tm_adopt_device(). */
 typedef struct tm_buffer_options {
   size_t size;           /**< sizeof(tm_buffer_options). */
   uint64_t extent_bytes; /**< What moves as one: a power of two, 4 KiB to 64 MiB; 0: chosen. */
@@ -256,6 +256,23 @@ TIERMEM_API tm_status tm_alloc(tm_context* context, uint64_t bytes,
 TIERMEM_API tm_status tm_adopt_file(tm_context* context, const char* path, uint64_t offset,
                                     uint64_t length, const tm_buffer_options* options,
                                     tm_buffer* out);
+
+/**
+ * Makes a buffer with the bytes of device memory that the program has, of any size: copied on the
+ * device `gpu`, piece by piece, and moved on as any buffer's where there is more than its budget.
+ * `memory` is an address of the device's and stays its owner's, who may free or change it once
+ * the stream `after` has come here; with #TM_HOST_ORDER the device must be done with it, and the
+ * copies have ended on return. Waits for room at most so long (-1: for ever), which may be for pieces that the
+ * stream is still to copy.
+ *
+ * Errors: #TM_INVALID_ARGUMENT for memory that is not that GPU's, from first to last byte;
+ * #TM_UNAVAILABLE for a GPU that the context has not, or that is lost; those of tm_alloc() and, on
+ * the GPU and for the stream, of tm_acquire(). Then there is no buffer, and what the stream was
+ * given to copy is of no use to anybody.
+ */
+TIERMEM_API tm_status tm_adopt_device(tm_context* context, tm_place gpu, const void* memory,
+                                      uint64_t bytes, tm_stream after, int64_t timeout_ns,
+                                      const tm_buffer_options* options, tm_buffer* out);
 
 /** The handle is stale at once; the bytes live until the last view and transfer end.
  *  Errors: #TM_STALE_HANDLE. */
@@ -618,6 +635,9 @@ typedef struct tm_counters {
   uint64_t gpu_paused;          /**< Of this, not on its device: tm_gpu_pause(). */
   uint64_t gather_reads;        /**< Reads that tm_gather() gave to devices. */
   uint64_t gather_bytes;        /**< What these read; not in `promoted`. */
+  uint64_t gpu_bytes_pageable;  /**< Of both: to and from DRAM that is not page-locked. */
+  uint64_t gpu_bytes_staged;    /**< Of both: through the staging, as between device and disk. */
+  uint64_t gpu_bytes_peer;      /**< Of both, so twice: straight between two GPUs. */
 } tm_counters;
 
 /** Fills `out` with the context's counters. */

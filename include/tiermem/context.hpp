@@ -53,6 +53,19 @@ class TIERMEM_API Context {
   /// or the range is not in it.
   Result<Buffer> adopt_file(const char* path, std::uint64_t offset = 0, std::uint64_t length = 0,
                             const BufferOptions& options = {});
+  /// A buffer with the bytes of device memory that the program has, of any size: copied on the
+  /// device, piece by piece, and moved on as any buffer's where there is more than the GPU's budget.
+  /// The memory stays its owner's, who may free or change it once the stream has come here; in host
+  /// order the device must be done with it, and the copies have ended when this returns. Waits for
+  /// room at most so long, which may be for pieces that the stream is still to copy.
+  ///
+  /// Errors: invalid_argument for memory that is not that GPU's, from first to last byte;
+  /// unavailable for a GPU that the context has not, or that is lost; those of alloc() and, on the
+  /// GPU and for the stream, of acquire(). Then there is no buffer, and what the stream was given to
+  /// copy is of no use to anybody.
+  Result<Buffer> adopt_device(Place gpu, const void* memory, std::uint64_t bytes,
+                              const StreamOrder& order = {}, Timeout timeout = Timeout::forever(),
+                              const BufferOptions& options = {});
   /// The handle is stale at once; the bytes live until the last view and transfer end.
   Status free(Handle buffer);
 

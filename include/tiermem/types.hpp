@@ -178,10 +178,15 @@ struct Stats {
   std::uint64_t moved_by_copy = 0;  ///< Extents, or parts of one, copied into windows.
   std::uint64_t gpu_budget = 0, gpu_used = 0, gpu_pinned = 0;  ///< Of all GPUs together.
   std::uint64_t gpu_bytes_in = 0, gpu_bytes_out = 0;           ///< Copied to GPUs and from them.
-  std::uint64_t gpu_placed = 0;  ///< In live blocks of malloc_at on GPUs.
-  std::uint64_t gpu_paused = 0;  ///< Of these, not on their device: gpu_pause.
+  std::uint64_t gpu_placed = 0;    ///< In live blocks of malloc_at on GPUs.
+  std::uint64_t gpu_paused = 0;    ///< Of these, not on their device: gpu_pause.
   std::uint64_t gather_reads = 0;  ///< Reads that gathers gave to devices.
   std::uint64_t gather_bytes = 0;  ///< What these read; not in `promoted`.
+  // By which way `gpu_bytes_in` and `gpu_bytes_out` came and went; the rest is between a device and
+  // page-locked frames of DRAM. What goes straight between two devices is in both, and twice here.
+  std::uint64_t gpu_bytes_pageable = 0;  ///< To and from DRAM that is not page-locked: slower.
+  std::uint64_t gpu_bytes_staged = 0;    ///< Through the staging, between device and disk mostly.
+  std::uint64_t gpu_bytes_peer = 0;      ///< Straight between two devices.
 };
 
 }  // namespace tiermem

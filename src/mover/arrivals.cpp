@@ -14,6 +14,7 @@ namespace tiermem {
 
 void Mover::copy_begun(const Job& job, std::uint64_t ordinal) {
   Transfer& transfer = transfers_[job.transfer];
+  source_taken_home(transfer);
   transfer.arriving = ordinal;
   Vector<std::pair<Request*, std::uint32_t>> woken;
   for (std::uint32_t* link = &residency_.extents.at(transfer.ref).waiters; *link != 0;) {
@@ -66,7 +67,7 @@ bool Mover::take_over(Transfer& transfer) {
   }
   ExtentWord& source = residency_.extents.word(transfer.source, transfer.ref);
   const Phase before = source.load().phase();
-  if (window_at(transfer.ref, transfer.source) != nullptr || !source.try_outgoing(true)) {
+  if (in_window(transfer.ref, transfer.source) || !source.try_outgoing(true)) {
     return false;
   }
   transfer.took_over = source.load().epoch() == transfer.epoch;

@@ -42,7 +42,7 @@ bool Mover::leave(ExtentRef ref, unsigned space, bool even_dirty) {
     return false;
   }
   const FrameId frame = residency_.extents.frame(space, ref);
-  if (window_at(ref, space) == nullptr) {
+  if (!in_window(ref, space)) {
     finish_evict(ref, space, frame, now_);
     return true;
   }
@@ -78,6 +78,7 @@ void Mover::finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int6
     prefetch_used(ref, spaces_[space]);
   }
   word.clear_dirty();
+  word.clear_at_home();
   word.set_phase(Phase::none);
   settle(ref);
   if (dropped) {

@@ -131,6 +131,11 @@ std::string Mover::check_invariants() {
         if (bits.pinned() && !bits.readable() && !arriving) {
           return fmt::format("extent {} is pinned in phase {}", ref, phase_name(bits.phase()));
         }
+        if (bits.at_home() &&
+            (bits.pinned() || space != kHost || mapped(ref) || window_at(ref, kHost) == nullptr ||
+             (!bits.readable() && extent.transfer == 0))) {
+          return fmt::format("extent {} is {} out of its window", ref, phase_name(bits.phase()));
+        }
         const bool has_frame = bits.readable() || bits.phase() == Phase::vacant ||
                                extent.parts != 0 ||
                                (bits.phase() == Phase::outgoing && extent.transfer != 0 &&

@@ -27,8 +27,14 @@ Status run_step(Job& job, JobStep step) {
       job.bad_block = job.sums->mismatch(job.data, blocks_of(job) & ~job.zeros);
       job.checksum_bad = job.bad_block != job.sums->count;
       return job.checksum_bad ? Status(Code::io_error) : Status();
+    case kTakeHome:
+      job.taken_home = job.host_tier->take_home(job.host, job.host_at).ok();
+      if (job.taken_home) {
+        job.data = job.host_tier->landing(job.host, job.host_at);
+      }
+      return {};  // Where it is, it is copied from.
     case kLockPages:
-      job.host_tier->lock_pages(job.host);
+      job.locked = job.host_tier->lock_pages(job.host);
       return {};
     case kHash:
       job.sums->compute(job.data, blocks_of(job), &job.stop);
@@ -89,6 +95,8 @@ bool copy(Job& job, JobStep step) {
 void begin_job(Job& job, Hands* hands) {
   job.status = {};
   job.checksum_bad = false;
+  job.taken_home = false;
+  job.locked = false;
   job.left = job.steps;
   job.hands = hands;
   job.ended = [](Ending& end) {

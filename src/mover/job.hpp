@@ -16,22 +16,23 @@ namespace tiermem {
 using JobStep = std::uint32_t;
 inline constexpr JobStep kPopulate = 1 << 0;   ///< Pages for `frame`.
 inline constexpr JobStep kClear = 1 << 1;      ///< With kPopulate: and zeros in them.
-inline constexpr JobStep kShow = 1 << 2;       ///< `frame` (opaque) appears at `at`, too.
+inline constexpr JobStep kShow = 1 << 2;       ///< `frame` appears at `at`; an opaque one, too.
 inline constexpr JobStep kVerify = 1 << 3;     ///< `data` against `sums`.
-inline constexpr JobStep kLockPages = 1 << 4;  ///< Of `host`, where `data` is, for a copy.
-inline constexpr JobStep kCopyOut = 1 << 5;    ///< `other` (opaque) into `data` (host).
-inline constexpr JobStep kCopyIn = 1 << 6;     ///< `data` (host) into `frame` (opaque).
-inline constexpr JobStep kHash = 1 << 7;       ///< `data` into `sums`.
-inline constexpr JobStep kMap = 1 << 8;        ///< `frame` appears at `at`.
-inline constexpr JobStep kUnmap = 1 << 9;      ///< `frame` leaves `at`.
-inline constexpr JobStep kTrim = 1 << 10;      ///< `tier` gives cached frames back to the kernel.
-inline constexpr JobStep kGrow = 1 << 11;      ///< `slots` preallocates room for slots of `bytes`.
-inline constexpr JobStep kWithdraw = 1 << 12;  ///< `frame` leaves `at` with its bytes, or stays.
-inline constexpr JobStep kRestore = 1 << 13;   ///< `frame` appears at `at`, which is mapped.
-inline constexpr JobStep kInsert = 1 << 14;    ///< `pages` of `data` appear at `at`.
-inline constexpr JobStep kGather = 1 << 15;    ///< All but `pages` of `home` are copied to `data`.
-inline constexpr JobStep kEmpty = 1 << 16;     ///< `pages` of `frame` are no more at `at`.
-inline constexpr JobStep kCopyPeer = 1 << 17;  ///< `other` into `frame`, both opaque.
+inline constexpr JobStep kTakeHome = 1 << 4;   ///< `host` leaves `host_at`, or stays: `data`.
+inline constexpr JobStep kLockPages = 1 << 5;  ///< Of `host`, where `data` is, for a copy.
+inline constexpr JobStep kCopyOut = 1 << 6;    ///< `other` (opaque) into `data` (host).
+inline constexpr JobStep kCopyIn = 1 << 7;     ///< `data` (host) into `frame` (opaque).
+inline constexpr JobStep kHash = 1 << 8;       ///< `data` into `sums`.
+inline constexpr JobStep kMap = 1 << 9;        ///< `frame` appears at `at`.
+inline constexpr JobStep kUnmap = 1 << 10;     ///< `frame` leaves `at`.
+inline constexpr JobStep kTrim = 1 << 11;      ///< `tier` gives cached frames back to the kernel.
+inline constexpr JobStep kGrow = 1 << 12;      ///< `slots` preallocates room for slots of `bytes`.
+inline constexpr JobStep kWithdraw = 1 << 13;  ///< `frame` leaves `at` with its bytes, or stays.
+inline constexpr JobStep kRestore = 1 << 14;   ///< `frame` appears at `at`, which is mapped.
+inline constexpr JobStep kInsert = 1 << 15;    ///< `pages` of `data` appear at `at`.
+inline constexpr JobStep kGather = 1 << 16;    ///< All but `pages` of `home` are copied to `data`.
+inline constexpr JobStep kEmpty = 1 << 17;     ///< `pages` of `frame` are no more at `at`.
+inline constexpr JobStep kCopyPeer = 1 << 18;  ///< `other` into `frame`, both opaque.
 
 /// What makes a frame ready for the bytes that come.
 inline constexpr JobStep kPrepare = kPopulate | kClear | kShow;
@@ -47,7 +48,8 @@ struct Job : Ending {
   AddressableTier* other_tier = nullptr;  ///< kCopyOut, kCopyPeer: where `other` lives.
   FrameId other{};
   AddressableTier* host_tier = nullptr;
-  FrameId host{};  ///< kLockPages.
+  FrameId host{};                ///< kTakeHome, kLockPages.
+  std::byte* host_at = nullptr;  ///< kTakeHome.
   std::byte* at = nullptr;
   std::byte* data = nullptr;
   std::uint64_t bytes = 0;
@@ -64,6 +66,8 @@ struct Job : Ending {
 
   // Filled by run_job, as `status`.
   bool checksum_bad = false;
+  bool taken_home = false;  ///< kTakeHome: `host` has left its window.
+  bool locked = false;      ///< kLockPages: they are.
   std::uint32_t bad_block = 0;
   Mechanism mechanism = Mechanism::in_place;
 

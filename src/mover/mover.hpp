@@ -269,6 +269,11 @@ class Mover {
   void continue_promote(Transfer& transfer);
   void land(Transfer& transfer);
   bool by_peer(const Transfer& transfer) const;
+  bool has_home(ExtentRef ref, FrameId frame) const;
+  void count_copies(const Transfer& transfer);
+  bool takes_source_home(Transfer& transfer);
+  void source_taken_home(Transfer& transfer);
+  void to_window(ExtentRef ref);
   void landed(Transfer& transfer);
   void await_writers(Transfer& transfer);
   void serve_recopies();
@@ -425,6 +430,14 @@ class Mover {
     return std::uint64_t{1} << record_of(ref).extent_shift.load(std::memory_order_relaxed);
   }
   std::byte* window_at(ExtentRef ref, unsigned space) const;
+  // A frame of the host's, which is not in its window, or will not be: null.
+  std::byte* window_of(const Transfer& transfer) const {
+    return transfer.at_home ? nullptr : window_at(transfer.ref, transfer.space);
+  }
+  bool in_window(ExtentRef ref, unsigned space) const {
+    return window_at(ref, space) != nullptr &&
+           !residency_.extents.word(space, ref).load().at_home();
+  }
   std::byte* address_in_window(ExtentRef ref, unsigned space) const;
   // There is a block tier, and it has not just refused.
   bool can_write() const { return block_ != nullptr && write_pause_.over(now_); }

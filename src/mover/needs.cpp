@@ -130,7 +130,7 @@ bool Mover::ready(const Need& need) const {
   if (need.pages != 0 && bits.phase() == Phase::none) {
     return (need.pages & ~residency_.extents.at(need.ref).parts) == 0;
   }
-  return (need.writes ? bits.writable() : bits.readable()) &&
+  return (need.writes ? bits.view_writable() : bits.view_readable()) &&
          (!need.shown || shown(need, residency_.extents.frame(need.space, need.ref)));
 }
 
@@ -150,7 +150,8 @@ bool Mover::nothing_to_read(const Need& need) const {
 Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   Extents& extents = residency_.extents;
   const bool prefetch = request.want == Want::prefetch;
-  if (ready(need) || (prefetch && readable(need.ref, need.space) && !need.shown)) {
+  const bool here = extents.word(need.space, need.ref).load().view_readable();
+  if (ready(need) || (prefetch && here && !need.shown)) {
     return Arm::ready;
   }
   Extent& extent = extents.at(need.ref);

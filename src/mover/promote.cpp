@@ -21,7 +21,7 @@ void Mover::start_promote(Need& need, Priority priority) {
   start_promote(need.ref, need.space, frame, priority, nullptr, need.part, need.shown);
 }
 
-// It is there already, and perhaps in use.
+// It is there already; on a device perhaps in use.
 void Mover::start_show(const Need& need) {
   Transfer& transfer = new_transfer(Transfer::Kind::show, need.ref, need.space, Priority::demand);
   transfer.frame = residency_.extents.frame(need.space, need.ref);
@@ -43,6 +43,7 @@ void Mover::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority
   transfer.stock = priority == Priority::background;
   transfer.pages = pages;
   transfer.shows = shows;
+  transfer.at_home = priority == Priority::room && has_home(ref, frame);
   transfer.topping_up = residency_.extents.at(ref).parts != 0;
   prefetches_ += transfer.prefetch ? 1 : 0;
   word.set_phase(Phase::incoming);
@@ -80,10 +81,9 @@ void Mover::continue_promote(Transfer& transfer) {
     transfer.stage = Transfer::Stage::prepare;
   }
   if (transfer.stage == Transfer::Stage::prepare) {
-    transfer.job.data = tier.host_addressable()
-                            ? tier.landing(transfer.frame, window_at(transfer.ref, transfer.space))
-                        : transfer.staging ? staging_.data(transfer.staging)
-                                           : nullptr;
+    transfer.job.data = tier.host_addressable() ? tier.landing(transfer.frame, window_of(transfer))
+                        : transfer.staging      ? staging_.data(transfer.staging)
+                                                : nullptr;
     const JobStep steps =
         (tier.needs_populate(transfer.frame) || transfer.clear ? kPopulate : JobStep{0}) |
         (transfer.clear ? kClear : JobStep{0}) | (transfer.shows ? kShow : JobStep{0});
@@ -138,13 +138,15 @@ void Mover::land(Transfer& transfer) {
           window_at(transfer.ref, transfer.space);  // Copied again, into the window.
     }
     const bool peer = by_peer(transfer);
-    steps |= peer ? kCopyPeer : kLockPages;
+    // What goes to a window next is not locked: it could not move.
+    steps |= peer ? kCopyPeer : window_of(transfer) != nullptr ? JobStep{0} : kLockPages;
     if (transfer.source != kHost) {
       steps |= peer ? JobStep{0} : kCopyOut;
       transfer.job.other_tier = spaces_[transfer.source].tier;
       transfer.job.other = residency_.extents.frame(transfer.source, transfer.ref);
     } else {
       transfer.job.data = residency_.extents.address(transfer.ref).load(std::memory_order_relaxed);
+      steps |= takes_source_home(transfer) ? kTakeHome : JobStep{0};
     }
     // Between devices that do not reach each other by the staging.
     steps |= tier.host_addressable() || peer ? JobStep{0} : kCopyIn;
@@ -153,7 +155,7 @@ void Mover::land(Transfer& transfer) {
                       : tier.host_addressable()     ? transfer.frame
                       : transfer.source != kNoSpace ? residency_.extents.frame(kHost, transfer.ref)
                                                     : FrameId{};
-  if (window_at(transfer.ref, transfer.space) != nullptr && !transfer.mapped) {
+  if (window_of(transfer) != nullptr && !transfer.mapped) {
     steps |= transfer.source == kNoSpace
                  ? (mapped(transfer.ref) ? kRestore : kMap)
                  : JobStep{0};  // A copied extent is mapped when the copy is known to be good.
@@ -177,13 +179,13 @@ void Mover::landed(Transfer& transfer) {
       await_writers(transfer);  // Written under the copy.
       return;
     }
-    if (window_at(transfer.ref, transfer.space) != nullptr) {
+    if (window_of(transfer) != nullptr) {
       transfer.mapped = true;
       submit_job(transfer, kMap);
       return;
     }
   }
-  transfer.mapped = window_at(transfer.ref, transfer.space) != nullptr;
+  transfer.mapped = window_of(transfer) != nullptr;
   if (!transfer.discard) {
     publish(transfer);
     return;
@@ -194,6 +196,41 @@ void Mover::landed(Transfer& transfer) {
     return;
   }
   extent_changed(transfer.ref, transfer.space, nullptr);
+}
+
+// Frames of which views show windows have, but where there is no other memory, addresses of their
+// own, too: at home, where they can be page-locked, and where no view looks.
+bool Mover::has_home(ExtentRef ref, FrameId frame) const {
+  std::byte* const at = window_at(ref, kHost);
+  return at != nullptr && !mapped(ref) && spaces_[kHost].tier->landing(frame, at) != at;
+}
+
+// Nobody has a view of the source: it goes home before it is copied, and stays there for the next
+// copy, until somebody wants a view.
+bool Mover::takes_source_home(Transfer& transfer) {
+  const FrameId frame = residency_.extents.frame(kHost, transfer.ref);
+  transfer.takes_home =
+      has_home(transfer.ref, frame) && residency_.extents.word(kHost, transfer.ref).try_at_home();
+  transfer.job.host_at = window_at(transfer.ref, kHost);
+  return transfer.takes_home;
+}
+
+void Mover::source_taken_home(Transfer& transfer) {
+  if (!std::exchange(transfer.takes_home, false)) {
+    return;
+  }
+  if (transfer.job.taken_home) {
+    residency_.extents.address(transfer.ref)
+        .store(transfer.job.data, std::memory_order_relaxed);  // For nobody but the mover.
+  } else {
+    residency_.extents.word(kHost, transfer.ref).clear_at_home();
+  }
+}
+
+// The frame has come there from its home.
+void Mover::to_window(ExtentRef ref) {
+  residency_.extents.address(ref).store(window_at(ref, kHost), std::memory_order_relaxed);
+  residency_.extents.word(kHost, ref).clear_at_home();
 }
 
 // The source is written, or was under the copy: copied once nobody writes. That may be long, as
@@ -229,10 +266,13 @@ void Mover::serve_recopies() {
 void Mover::give_place(const Transfer& transfer) {
   residency_.extents.frame(transfer.space, transfer.ref) = transfer.frame;
   if (transfer.space == kHost) {
-    std::byte* const at = window_at(transfer.ref, kHost);
+    std::byte* const at = window_of(transfer);
     residency_.extents.address(transfer.ref)
         .store(at != nullptr ? at : spaces_[kHost].tier->landing(transfer.frame, nullptr),
                std::memory_order_relaxed);
+    if (transfer.at_home) {
+      residency_.extents.word(kHost, transfer.ref).set_at_home();
+    }
   }
 }
 
@@ -344,7 +384,7 @@ void Mover::undo_promote(Transfer& transfer, const Status* error) {
   if (transfer.arriving != 0 && abandon_promote(transfer, error)) {
     return;
   }
-  std::byte* at = window_at(transfer.ref, transfer.space);
+  std::byte* at = window_of(transfer);
   const bool landed_in_window =
       at != nullptr && spaces_[transfer.space].tier->landing(transfer.frame, at) == at;
   if (transfer.mapped || landed_in_window) {

@@ -27,7 +27,7 @@ struct Transfer {
     demote,   ///< Bytes of `space` go to a slot; the frame stays.
     evict,    ///< The frame of `space` leaves its window.
     empty,    ///< Some of an extent's parts are discarded.
-    show,     ///< The frame of `space`, a device's, appears in its window; pinned or not.
+    show,     ///< The frame of `space` appears in its window; a device's pinned or not.
     gather,   ///< Blocks are read from a slot to elsewhere; the extent stays where it is.
   };
   /// Where it stands. Promote: staging → prepare → read → land → parked → (published); land →
@@ -75,11 +75,13 @@ struct Transfer {
   bool withdrawn = false;    ///< Demote: of a mapped extent, whose frame leaves its window first.
   bool recalled = false;     ///< Demote, withdrawn: back into the window as soon as may be.
   bool prefetch = false;
-  bool stock = false;     ///< Promote: of a spare buffer made ahead. The extent becomes vacant.
-  bool retreats = false;  ///< Promote to the host: the source, a device's, is a victim.
-  bool mapped = false;    ///< Promote: the frame is in its window.
-  bool shows = false;     ///< Promote to a device: it is wanted in its window there.
-  bool by_host = false;   ///< Promote from one device to another: the straight copy was refused.
+  bool stock = false;       ///< Promote: of a spare buffer made ahead. The extent becomes vacant.
+  bool retreats = false;    ///< Promote to the host: the source, a device's, is a victim.
+  bool mapped = false;      ///< Promote: the frame is in its window.
+  bool shows = false;       ///< Promote to a device: it is wanted in its window there.
+  bool at_home = false;     ///< Promote to the host: the frame stays out of its window.
+  bool takes_home = false;  ///< Promote to a device: the source is on its way out of its window.
+  bool by_host = false;     ///< Promote from one device to another: the straight copy was refused.
   /// Promote to a device: the copy's ordinal there, once it has begun. Streams that wait for it
   /// have views by now: the word is `incoming` and pinned.
   std::uint64_t arriving = 0;
@@ -114,9 +116,9 @@ struct Transfer {
   Request* parked_for = nullptr;
   Request* gather = nullptr;  ///< Whose reads these are; null: they are wanted no more.
   std::span<GatherRead> reads;
-  std::uint32_t issued = 0;   ///< Of these, given to the device.
-  std::uint32_t open = 0;     ///< Given and not ended.
-  ExtentRef into = 0;         ///< Where they go: a pin of its own.
+  std::uint32_t issued = 0;  ///< Of these, given to the device.
+  std::uint32_t open = 0;    ///< Given and not ended.
+  ExtentRef into = 0;        ///< Where they go: a pin of its own.
   // For its receipt.
   std::int64_t begun_ns = 0;
   std::uint64_t moved = 0;  ///< Bytes that devices have transferred.

@@ -83,6 +83,9 @@ bool Mover::is_own_job(const Job& job) const {
   // where many wait (docs/decisions/own-jobs.md). Other calls may take long.
   constexpr JobStep kCalls =
       ~(kHash | kVerify | kPopulate | kClear | kWithdraw | kRestore | kInsert | kGather | kEmpty);
+  if ((job.steps & kRestore) != 0 && job.tier->has_locked_pages(job.frame)) {
+    return false;
+  }
   if (job.steps == kRestore && own_jobs_.empty() && job.tier->restores_at_once(job.frame)) {
     return true;
   }
@@ -142,8 +145,10 @@ void Mover::job_done(Job& job) {
   Transfer& transfer = transfers_[job.transfer];
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
+  count_copies(transfer);
   switch (transfer.kind) {
     case Transfer::Kind::promote:
+      source_taken_home(transfer);
       if (job.checksum_bad) {
         ++stats_.checksum_errors;
         Extent& extent = residency_.extents.at(ref);
@@ -237,12 +242,32 @@ void Mover::job_done(Job& job) {
     case Transfer::Kind::show: {
       const Status status = job.status.clone();
       end_transfer(transfer);
+      if (space == kHost && status.ok()) {
+        to_window(ref);
+      }
       extent_changed(ref, space, status.ok() ? nullptr : &status);
       return;
     }
     case Transfer::Kind::gather:  // Has no jobs.
     case Transfer::Kind::idle:
       return;
+  }
+}
+
+// Between memory of the host's and a device's, and between devices: by which way.
+void Mover::count_copies(const Transfer& transfer) {
+  const Job& job = transfer.job;
+  if (!job.status.ok()) {
+    return;
+  }
+  const std::uint64_t out = (job.steps & kCopyOut) != 0 ? job.bytes : 0;
+  const std::uint64_t in = (job.steps & kCopyIn) != 0 ? job.bytes : 0;
+  if ((job.steps & kCopyPeer) != 0) {
+    stats_.gpu_bytes_peer += 2 * job.bytes;
+  } else if (transfer.staging) {
+    stats_.gpu_bytes_staged += out + in;
+  } else if (!job.locked) {
+    stats_.gpu_bytes_pageable += out + in;
   }
 }
 

@@ -47,6 +47,9 @@ constexpr std::array kCounters = {
     Counter{"gpu_paused", &Stats::gpu_paused},
     Counter{"gather_reads", &Stats::gather_reads},
     Counter{"gather_bytes", &Stats::gather_bytes},
+    Counter{"gpu_bytes_pageable", &Stats::gpu_bytes_pageable},
+    Counter{"gpu_bytes_staged", &Stats::gpu_bytes_staged},
+    Counter{"gpu_bytes_peer", &Stats::gpu_bytes_peer},
 };
 static_assert(sizeof(Stats) == kCounters.size() * sizeof(std::uint64_t), "a field lacks its name");
 

@@ -104,6 +104,8 @@ std::string_view CudaLane::what(Kind kind) {
       return "a copy from it";
     case Kind::copy_peer:
       return "a copy to it from another";
+    case Kind::copy_within:
+      return "a copy within its memory";
     case Kind::clear:
       return "clearing its memory";
     case Kind::call:
@@ -188,6 +190,25 @@ void CudaLane::copy_peer(cuda::DevicePointer to, const CudaLane& other, cuda::De
 bool CudaLane::reaches(const CudaLane& other) const {
   int can = 0;
   return driver_.cuDeviceCanAccessPeer(&can, device_, other.device_) == cuda::kSuccess && can != 0;
+}
+
+bool CudaLane::has(cuda::DevicePointer at) const {
+  const CurrentContext ours(driver_, context_);
+  unsigned type = 0;
+  int device = 0;
+  return driver_.cuPointerGetAttribute(&type, cuda::kMemoryType, at) == cuda::kSuccess &&
+         type == cuda::kMemoryOfDevice &&
+         driver_.cuPointerGetAttribute(&device, cuda::kDeviceOrdinal, at) == cuda::kSuccess &&
+         device == device_;
+}
+
+Status CudaLane::copy_within(cuda::Stream stream, bool in_host_order, cuda::DevicePointer to,
+                             cuda::DevicePointer from, std::uint64_t bytes) {
+  if (in_host_order) {
+    return give_and_wait({Kind::copy_within, nullptr, to, nullptr, bytes, nullptr, nullptr, from});
+  }
+  const CurrentContext ours(driver_, context_);
+  return check_stream(driver_.cuMemcpyDtoDAsync(to, from, bytes, stream));
 }
 
 Status CudaLane::clear(cuda::DevicePointer at, std::uint64_t bytes) {
@@ -319,10 +340,10 @@ void CudaLane::give_mark(cuda::Event event) {
 void CudaLane::run() {
   ::prctl(PR_SET_TIMERSLACK, 1000UL);  // A nap is to be as short as it says.
   unsigned idle = 0;
+  Group group;
   for (;;) {
-    Order order;
-    if (next(order)) {
-      start(order);
+    if (next(group)) {
+      start(group);
       idle = 0;
     }
     idle = watch_all() ? 0 : idle + 1;
@@ -347,7 +368,7 @@ void CudaLane::run() {
   end();
 }
 
-bool CudaLane::next(Order& order) {
+bool CudaLane::next(Group& group) {
   const std::lock_guard lock(mutex_);
   for (const Watched& each : watched_) {
     auto at = std::find_if(programs_.begin(), programs_.end(), [&](const Channel& channel) {
@@ -363,49 +384,105 @@ bool CudaLane::next(Order& order) {
   if (orders_.empty()) {
     return false;
   }
-  order = orders_.front();
-  orders_.pop_front();
+  const auto together = [](const Order& order) {
+    return (order.kind == Kind::copy_in || order.kind == Kind::copy_out) && order.bytes < kSmall;
+  };
+  group.clear();
+  std::uint64_t bytes = 0;
+  do {
+    bytes += orders_.front().bytes;
+    group.push_back(orders_.front());
+    orders_.pop_front();
+  } while (together(group.front()) && !orders_.empty() && together(orders_.front()) &&
+           orders_.front().kind == group.front().kind &&
+           bytes + orders_.front().bytes <= kMostTogether);
   return true;
 }
 
-void CudaLane::start(const Order& order) {
-  if (order.kind == Kind::call) {
-    finish(*order.end, (*order.body)());
+// Those that cannot be submitted end at once; the others with one event.
+void CudaLane::start(Group& group) {
+  const Kind kind = group.front().kind;
+  if (kind == Kind::call) {
+    finish(*group.front().end, (*group.front().body)());
     return;
   }
-  Channel& channel = order.kind == Kind::copy_out ? out_ : in_;
+  Channel& channel = kind == Kind::copy_out ? out_ : in_;
+  Status status;
   if (events_.empty()) {
     Result<cuda::Event> made = new_event();
-    if (!made.ok()) {
-      finish(*order.end, std::move(made).status());
-      return;
+    made.ok() ? events_.push_back(*made) : void(status = std::move(made).status());
+  }
+  if (status.ok() && !submit_at_once(group, channel)) {
+    std::erase_if(group, [&](const Order& order) {
+      Status submitted = submit(order, channel);
+      const bool refused = !submitted.ok();
+      if (refused) {
+        finish(*order.end, std::move(submitted));
+      }
+      return refused;
+    });
+  }
+  if (group.empty()) {
+    return;
+  }
+  if (status.ok()) {
+    status = check(driver_.cuEventRecord(events_.back(), channel.stream), "cuEventRecord");
+  }
+  if (!status.ok()) {
+    // The copies may be under way: whose memory it is must not go on before they have ended.
+    (void)driver_.cuStreamSynchronize(channel.stream);
+    for (const Order& order : group) {
+      finish(*order.end, status.clone());
     }
-    events_.push_back(*made);
+    return;
   }
   const cuda::Event event = events_.back();
-  Status status = submit(order, channel, event);
-  if (status.ok()) {
-    events_.pop_back();
-    const bool comes = order.kind == Kind::copy_in || order.kind == Kind::copy_peer;
-    const std::uint64_t ordinal = comes ? ++copies_in_ : 0;
-    channel.under_way.push_back({order.kind, event, order.end, ordinal});
-    if (ordinal != 0 && order.end->begun != nullptr) {
-      {
-        const std::lock_guard lock(mutex_);
-        following_.push_back({ordinal, event});
-      }
-      order.end->begun(*order.end, ordinal);
-    }
+  events_.pop_back();
+  for (const Order& order : group) {
+    const bool comes = kind == Kind::copy_in || kind == Kind::copy_peer;
+    const bool last = &order == &group.back();
+    channel.under_way.push_back(
+        {kind, last ? event : nullptr, order.end, comes ? ++copies_in_ : 0});
+  }
+  // Once all are noted: whoever is told may ask to follow.
+  for (std::size_t i = channel.under_way.size() - group.size(); i < channel.under_way.size(); ++i) {
+    note_begun(channel.under_way[i], event);
+  }
+}
+
+void CudaLane::note_begun(const UnderWay& begun, cuda::Event event) {
+  if (begun.ordinal == 0 || begun.end->begun == nullptr) {
     return;
   }
   {
-    // The copy itself may be under way: whose memory it is must not go on before it has ended.
-    (void)driver_.cuStreamSynchronize(channel.stream);
+    const std::lock_guard lock(mutex_);
+    following_.push_back({begun.ordinal, event});
   }
-  finish(*order.end, std::move(status));
+  begun.end->begun(*begun.end, begun.ordinal);
 }
 
-Status CudaLane::submit(const Order& order, const Channel& channel, cuda::Event event) {
+// Several copies by one call. False: each is to be submitted by itself, which says what is wrong.
+bool CudaLane::submit_at_once(const Group& group, const Channel& channel) {
+  if (group.size() < 2 || driver_.cuMemcpyBatchAsync == nullptr) {
+    return false;
+  }
+  const bool comes = group.front().kind == Kind::copy_in;
+  Vector<cuda::DevicePointer> to, from;
+  Vector<std::size_t> bytes;
+  for (const Order& order : group) {
+    const auto host = reinterpret_cast<cuda::DevicePointer>(order.host);
+    to.push_back(comes ? order.device : host);
+    from.push_back(comes ? host : order.device);
+    bytes.push_back(order.bytes);
+  }
+  cuda::BatchAttributes attributes;
+  std::size_t first = 0;
+  std::size_t failed = 0;
+  return driver_.cuMemcpyBatchAsync(to.data(), from.data(), bytes.data(), group.size(), &attributes,
+                                    &first, 1, &failed, channel.stream) == cuda::kSuccess;
+}
+
+Status CudaLane::submit(const Order& order, const Channel& channel) {
   Status status;
   switch (order.kind) {
     case Kind::copy_in:
@@ -423,6 +500,11 @@ Status CudaLane::submit(const Order& order, const Channel& channel, cuda::Event 
                                                        order.other, order.bytes, channel.stream),
                              fmt::format("gpu {}: {}", facts_.index, what(order.kind)));
       break;
+    case Kind::copy_within:
+      status =
+          check(driver_.cuMemcpyDtoDAsync(order.device, order.from, order.bytes, channel.stream),
+                what(order.kind));
+      break;
     case Kind::clear:
       status = check(driver_.cuMemsetD8Async(order.device, 0, order.bytes, channel.stream),
                      what(order.kind));
@@ -430,8 +512,7 @@ Status CudaLane::submit(const Order& order, const Channel& channel, cuda::Event 
     case Kind::call:
       break;
   }
-  return status.ok() ? check(driver_.cuEventRecord(event, channel.stream), "cuEventRecord")
-                     : std::move(status);
+  return status;
 }
 
 // True if something has ended.
@@ -450,7 +531,9 @@ void CudaLane::recycle(const UnderWay& ended) {
     give_mark(ended.event);
     return;
   }
-  events_.push_back(ended.event);
+  if (ended.event != nullptr) {
+    events_.push_back(ended.event);
+  }
   if (ended.ordinal != 0) {
     const std::lock_guard lock(mutex_);
     while (!following_.empty() && following_.front().ordinal <= ended.ordinal) {
@@ -462,15 +545,19 @@ void CudaLane::recycle(const UnderWay& ended) {
 bool CudaLane::watch_channel(Channel& channel) {
   bool ended = false;
   while (!channel.under_way.empty()) {
-    const UnderWay oldest = channel.under_way.front();
-    const cuda::Result result = driver_.cuEventQuery(oldest.event);
+    const auto marked = std::find_if(channel.under_way.begin(), channel.under_way.end(),
+                                     [](const UnderWay& each) { return each.event != nullptr; });
+    const cuda::Result result = driver_.cuEventQuery(marked->event);
     if (result == cuda::kNotReady) {
       break;
     }
     ended = true;
-    channel.under_way.pop_front();
-    recycle(oldest);
-    finish(*oldest.end, check(result, what(oldest.kind)));
+    for (auto left = marked - channel.under_way.begin() + 1; left != 0; --left) {
+      const UnderWay oldest = channel.under_way.front();
+      channel.under_way.pop_front();
+      recycle(oldest);
+      finish(*oldest.end, check(result, what(oldest.kind)));
+    }
   }
   return ended;
 }

@@ -18,6 +18,8 @@ using MemoryHandle = unsigned long long;   // NOLINT(google-runtime-int)
 using Context = struct ContextRecord*;
 using Stream = struct StreamRecord*;
 using Event = struct EventRecord*;
+using Module = struct ModuleRecord*;
+using Function = struct FunctionRecord*;
 
 /// Results that decide something; any other is told by name.
 inline constexpr Result kSuccess = 0;
@@ -65,11 +67,21 @@ inline constexpr int kCapabilityMinor = 76;
 inline constexpr int kHostRegister = 99;
 inline constexpr int kVirtualMemory = 102;
 
+/// Attributes of an address.
+inline constexpr int kMemoryType = 2;
+inline constexpr int kDeviceOrdinal = 9;
+inline constexpr unsigned kMemoryOfDevice = 2;
+
 inline constexpr int kAllocationPinned = 1;
 inline constexpr int kLocationDevice = 1;
 inline constexpr int kAccessReadWrite = 3;
 inline constexpr int kGranularityMinimum = 0;
 inline constexpr int kCaptureRelaxed = 2;
+inline constexpr int kSourceInStreamOrder = 1;
+inline constexpr unsigned kAttachGlobal = 1;
+inline constexpr int kSetPreferredLocation = 3;
+inline constexpr int kSetAccessedBy = 5;
+inline constexpr Device kProcessor = -1;  ///< For advice and prefetches of managed memory.
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kHostRegisterPortable = 1;
@@ -110,6 +122,14 @@ struct AccessDescription {
   int flags = kAccessReadWrite;
 };
 static_assert(sizeof(AccessDescription) == 12);
+
+/// Of a run of copies in a batch: in the order of the stream, from and to wherever they are.
+struct BatchAttributes {
+  int source_order = kSourceInStreamOrder;
+  Location from{0, 0}, to{0, 0};
+  unsigned flags = 0;
+};
+static_assert(sizeof(BatchAttributes) == 24);
 
 struct Uuid {
   unsigned char bytes[16] = {};
@@ -157,6 +177,9 @@ struct Uuid {
     (cuda::DevicePointer to, const void* from, std::size_t bytes, cuda::Stream stream))            \
   X(true, 3020, cuMemcpyDtoHAsync,                                                                 \
     (void* to, cuda::DevicePointer from, std::size_t bytes, cuda::Stream stream))                  \
+  X(true, 3020, cuMemcpyDtoDAsync,                                                                 \
+    (cuda::DevicePointer to, cuda::DevicePointer from, std::size_t bytes, cuda::Stream stream))    \
+  X(true, 4000, cuPointerGetAttribute, (void* value, int attribute, cuda::DevicePointer at))       \
   X(true, 4000, cuDeviceCanAccessPeer, (int* can, cuda::Device device, cuda::Device peer))         \
   X(true, 4000, cuMemcpyPeerAsync,                                                                 \
     (cuda::DevicePointer to, cuda::Context to_context, cuda::DevicePointer from,                   \
@@ -174,6 +197,26 @@ struct Uuid {
   X(true, 4000, cuEventDestroy, (cuda::Event event))                                               \
   X(true, 2000, cuEventRecord, (cuda::Event event, cuda::Stream stream))                           \
   X(true, 2000, cuEventQuery, (cuda::Event event))                                                 \
-  X(true, 2000, cuEventSynchronize, (cuda::Event event))
+  X(true, 2000, cuEventSynchronize, (cuda::Event event))                                           \
+  X(false, 12080, cuMemcpyBatchAsync,                                                              \
+    (cuda::DevicePointer * to, cuda::DevicePointer * from, std::size_t * bytes, std::size_t count, \
+     cuda::BatchAttributes * attributes, std::size_t * first, std::size_t kinds,                   \
+     std::size_t * failed, cuda::Stream stream))                                                   \
+  /* For the benchmarks: kernels, and memory of the other kinds. */                                \
+  X(false, 2000, cuModuleLoadData, (cuda::Module * module, const void* image))                     \
+  X(false, 2000, cuModuleUnload, (cuda::Module module))                                            \
+  X(false, 2000, cuModuleGetFunction,                                                              \
+    (cuda::Function * function, cuda::Module module, const char* name))                            \
+  X(false, 4000, cuLaunchKernel,                                                                   \
+    (cuda::Function function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z,             \
+     unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared_bytes,            \
+     cuda::Stream stream, void** parameters, void** extra))                                        \
+  X(false, 3020, cuMemAlloc, (cuda::DevicePointer * at, std::size_t bytes))                        \
+  X(false, 3020, cuMemFree, (cuda::DevicePointer at))                                              \
+  X(false, 6000, cuMemAllocManaged, (cuda::DevicePointer * at, std::size_t bytes, unsigned flags)) \
+  X(false, 8000, cuMemAdvise,                                                                      \
+    (cuda::DevicePointer at, std::size_t bytes, int advice, cuda::Device device))                  \
+  X(false, 8000, cuMemPrefetchAsync,                                                               \
+    (cuda::DevicePointer at, std::size_t bytes, cuda::Device to, cuda::Stream stream))
 
 }  // namespace tiermem::cuda

@@ -244,6 +244,17 @@ CuFileFacts read(const CuFileProbe& probe, const cufile::Answer& answer) {
 
 }  // namespace
 
+namespace {
+
+// Where kernels have no modules the versions known so far (1.14, 1.20) never come back: a later one
+// gets as long as a quick open takes, and nobody waits longer for the others.
+std::chrono::milliseconds patience(const CuFileProbe& probe, bool has_modules) {
+  using std::chrono::milliseconds;
+  return probe.limit != milliseconds{0} ? probe.limit : milliseconds{has_modules ? 5000 : 1000};
+}
+
+}  // namespace
+
 CuFileFacts ask_cufile(const CuFileProbe& probe) {
   using Path = CuFileFacts::Path;
   const std::string program = probe.program.empty() ? find_program() : probe.program;
@@ -258,7 +269,9 @@ CuFileFacts ask_cufile(const CuFileProbe& probe) {
   }
   pipe.close_end(1);
   cufile::Answer answer;
-  const Outcome outcome = read_answer(pipe.end(0), probe.limit, answer);
+  const bool has_modules = access("/proc/modules", R_OK) == 0;
+  const std::chrono::milliseconds limit = patience(probe, has_modules);
+  const Outcome outcome = read_answer(pipe.end(0), limit, answer);
   if (outcome != Outcome::ended) {
     (void)kill(child, SIGKILL);  // Its ending may hang, too.
   }
@@ -268,10 +281,8 @@ CuFileFacts ask_cufile(const CuFileProbe& probe) {
   }
   if (outcome == Outcome::late) {
     return {Path::none, fmt::format("{} did not come back within {} ms, and was ended{}",
-                                    probe.library, probe.limit.count(),
-                                    access("/proc/modules", R_OK) == 0
-                                        ? ""
-                                        : " (without /proc/modules it never does)")};
+                                    probe.library, limit.count(),
+                                    has_modules ? "" : " (without /proc/modules it never does)")};
   }
   return {Path::none, WIFSIGNALED(status) ? fmt::format("{} ended its process by signal {}",
                                                         probe.library, WTERMSIG(status))

@@ -20,7 +20,7 @@ struct CuFileProbe {
   std::string library = kUsualLibrary;
   std::string driver;   ///< The CUDA driver's library, which cuFile shall find.
   std::string program;  ///< The child; empty: the one that belongs to this build or installation.
-  std::chrono::milliseconds limit{5000};
+  std::chrono::milliseconds limit{0};  ///< 0: 5 s, or 1 s where no version comes back.
 };
 
 struct CuFileFacts {

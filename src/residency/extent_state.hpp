@@ -29,7 +29,9 @@
 // as zeros. `vacant` (host space only) is the same with a frame, whose old bytes are of the same
 // domain, and never `dirty`; an extent whose bytes have been in a slot or in another space, or may
 // be on their way there, is `booked` and cannot become vacant. The mover books first, and looks
-// whether it is vacant then.
+// whether it is vacant then. `at_home` (host space only) means that the bytes are in the frame and
+// the frame is not in its window, or may be on its way there or back: for devices to read, and for
+// no view. It is entered only with zero pins, and no pin counts that was added to it.
 #pragma once
 
 #include <atomic>
@@ -110,9 +112,10 @@ struct ExtentBits {
   static constexpr std::uint64_t kDirty = 1u << 3;
   static constexpr std::uint64_t kReferenced = 1u << 4;
   static constexpr std::uint64_t kBooked = 1u << 5;
-  static constexpr unsigned kReaderShift = 6;
-  static constexpr unsigned kWriterShift = 26;
-  static constexpr unsigned kEpochShift = 40;
+  static constexpr std::uint64_t kAtHome = 1u << 6;
+  static constexpr unsigned kReaderShift = 7;
+  static constexpr unsigned kWriterShift = 27;
+  static constexpr unsigned kEpochShift = 41;
   static constexpr std::uint64_t kReaderOne = std::uint64_t{1} << kReaderShift;
   static constexpr std::uint64_t kWriterOne = std::uint64_t{1} << kWriterShift;
   static constexpr std::uint64_t kEpochOne = std::uint64_t{1} << kEpochShift;
@@ -128,6 +131,7 @@ struct ExtentBits {
   bool dirty() const { return (bits & kDirty) != 0; }
   bool referenced() const { return (bits & kReferenced) != 0; }
   bool booked() const { return (bits & kBooked) != 0; }
+  bool at_home() const { return (bits & kAtHome) != 0; }
   std::uint32_t readers() const {
     return static_cast<std::uint32_t>((bits & kReaderMask) >> kReaderShift);
   }
@@ -138,6 +142,15 @@ struct ExtentBits {
   bool pinned() const { return (bits & kPinMask) != 0; }
   bool readable() const { return phase() == Phase::shared || phase() == Phase::exclusive; }
   bool writable() const { return phase() == Phase::exclusive; }
+  /// For views: what is at home counts as absent. One comparison, as the hit path makes it.
+  bool view_readable() const {
+    const std::uint64_t phase = bits & (kPhaseMask | kAtHome);
+    return phase == static_cast<std::uint64_t>(Phase::shared) ||
+           phase == static_cast<std::uint64_t>(Phase::exclusive);
+  }
+  bool view_writable() const {
+    return (bits & (kPhaseMask | kAtHome)) == static_cast<std::uint64_t>(Phase::exclusive);
+  }
 };
 
 enum class Pin : std::uint8_t { ok, miss, busy };
@@ -160,9 +173,9 @@ class BasicExtentWord {
   /// bytes and its address are seen) and with a writer's unpin_write.
   Pin pin_read() noexcept {
     const ExtentBits old{bits_.fetch_add(ExtentBits::kReaderOne, std::memory_order_seq_cst)};
-    if (!old.readable() || old.readers() >= ExtentBits::kMaxReaders) [[unlikely]] {
+    if (!old.view_readable() || old.readers() >= ExtentBits::kMaxReaders) [[unlikely]] {
       bits_.fetch_sub(ExtentBits::kReaderOne, std::memory_order_seq_cst);
-      return old.readable() ? Pin::busy : Pin::miss;
+      return old.view_readable() ? Pin::busy : Pin::miss;
     }
     if (!old.referenced()) [[unlikely]] {
       bits_.fetch_or(ExtentBits::kReferenced,
@@ -174,9 +187,9 @@ class BasicExtentWord {
   /// Sets `dirty` before it returns: from here on the slot no longer counts as a copy.
   Pin pin_write() noexcept {
     const ExtentBits old{bits_.fetch_add(ExtentBits::kWriterOne, std::memory_order_seq_cst)};
-    if (!old.writable() || old.writers() >= ExtentBits::kMaxWriters) [[unlikely]] {
+    if (!old.view_writable() || old.writers() >= ExtentBits::kMaxWriters) [[unlikely]] {
       bits_.fetch_sub(ExtentBits::kWriterOne, std::memory_order_seq_cst);
-      return old.writable() ? Pin::busy : Pin::miss;
+      return old.view_writable() ? Pin::busy : Pin::miss;
     }
     constexpr std::uint64_t kBoth = ExtentBits::kDirty | ExtentBits::kReferenced;
     if ((old.bits & kBoth) != kBoth) [[unlikely]] {
@@ -290,8 +303,9 @@ class BasicExtentWord {
   }
   /// The extent's life is over: it begins the next one without flags.
   void clear_flags() noexcept {
-    bits_.fetch_and(~(ExtentBits::kDirty | ExtentBits::kReferenced | ExtentBits::kBooked),
-                    std::memory_order_relaxed);
+    bits_.fetch_and(
+        ~(ExtentBits::kDirty | ExtentBits::kReferenced | ExtentBits::kBooked | ExtentBits::kAtHome),
+        std::memory_order_relaxed);
   }
   void set_dirty() noexcept { bits_.fetch_or(ExtentBits::kDirty, std::memory_order_relaxed); }
   /// For bytes that no caller can reach: phases other than shared and exclusive.
@@ -334,6 +348,27 @@ class BasicExtentWord {
         return true;
       }
     }
+  }
+  /// What views may have becomes `at_home`, if no pin holds it: the frame may leave its window, and
+  /// the bytes stay readable for the mover.
+  bool try_at_home() noexcept {
+    std::uint64_t seen = bits_.load(std::memory_order_acquire);
+    for (;;) {
+      const ExtentBits now{seen};
+      if (!now.view_readable() || now.pinned()) {
+        return false;
+      }
+      if (bits_.compare_exchange_weak(seen, seen | ExtentBits::kAtHome,
+                                      std::memory_order_seq_cst)) {
+        return true;
+      }
+    }
+  }
+  /// For bytes that no caller can reach, before a phase publishes them.
+  void set_at_home() noexcept { bits_.fetch_or(ExtentBits::kAtHome, std::memory_order_relaxed); }
+  /// The frame is in its window, or no more. Release: publishes the address, as set_phase.
+  void clear_at_home() noexcept {
+    bits_.fetch_and(~ExtentBits::kAtHome, std::memory_order_acq_rel);
   }
   /// exclusive → shared with no writer pinned and the epoch as given: another space's copy has
   /// these bytes.

@@ -62,6 +62,11 @@ class Context::Impl {
   void order_stock(const BufferShape& shape, bool found);
   Result<Handle> adopt(const char* path, std::uint64_t offset, std::uint64_t length,
                        const BufferOptions& options, std::uint64_t& bytes);
+  /// Context::adopt_device: whether it may be, before there is a buffer; and the copies into it.
+  Status check_adopted(Place gpu, const void* memory, std::uint64_t bytes,
+                       const BufferOptions& options, const StreamOrder& order);
+  Status copy_adopted(Context& context, Handle buffer, Place gpu, const void* memory,
+                      std::uint64_t bytes, const StreamOrder& order, Timeout timeout);
   Status free(Handle buffer);
   /// The slow half of acquire: what was not resident.
   Status acquire_through_mover(std::span<const Access> list, Timeout timeout,

@@ -225,7 +225,7 @@ void Faults::mistake(std::byte* address) {
     const auto offset = static_cast<std::uint64_t>(address - window);
     const ExtentRef ref =
         record.first.load(std::memory_order_relaxed) + static_cast<ExtentRef>(offset >> shift);
-    if (residency_.extents.word(kHost, ref).load().readable()) {
+    if (residency_.extents.word(kHost, ref).load().view_readable()) {
       dram_->wake(address);
       return;
     }

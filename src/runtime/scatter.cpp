@@ -77,7 +77,7 @@ void ScatterCall::prefetch(std::size_t at) {
     }
     access.mode = kRead;
     if (impl_.residency.resolve_quietly(access, span) == Code::ok &&
-        !impl_.residency.extents.word(kHost, span.first).load().readable()) {
+        !impl_.residency.extents.word(kHost, span.first).load().view_readable()) {
       request->spans.push_back(span);
     }
   }

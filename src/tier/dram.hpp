@@ -109,7 +109,10 @@ class DramTier final : public AddressableTier {
 
   /// Before the first copy. It outlives all use of this tier by hands.
   void lock_pages_with(PageLocker* locker) { locker_ = locker; }
-  void lock_pages(FrameId frame) override;
+  bool lock_pages(FrameId frame) override;
+  bool has_locked_pages(FrameId frame) const override;
+  Status take_home(FrameId frame, std::byte* at) override;
+  Status show(FrameId frame, std::byte* at) override;
 
   bool takes_parts(std::uint64_t extent_bytes) const override;
   FrameId acquire_parts(const FrameRequest& request, unsigned pages) override;

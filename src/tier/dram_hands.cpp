@@ -147,28 +147,38 @@ Status DramTier::populate_slab(const Parts& parts, bool clear) {
   return {};
 }
 
-// Of a small frame the whole chunk. Whoever comes while a chunk is being locked copies from memory
+// Of a slab's frame the whole chunk. Whoever comes while a chunk is being locked copies from memory
 // that is not, and no later.
-void DramTier::lock_pages(FrameId id) {
-  const Parts parts = unpack(id);
-  if (locker_ == nullptr || parts.pool != Pool::locked) {
-    return;
+bool DramTier::lock_pages(FrameId id) {
+  if (locker_ == nullptr) {
+    return false;
   }
+  const Parts parts = unpack(id);
   const FramePool& of = is_slab(parts) ? pool(Parts{Pool::locked, kLog2Chunk, 0}) : pool(parts);
   const std::uint32_t index = is_slab(parts) ? slab(parts).chunk_of(parts.index) : parts.index;
+  if (!of.homes().memory || of.frame(index).at != nullptr) {
+    return false;  // In a window.
+  }
   std::atomic<Frame::PageLock>& state = of.frame(index).page_lock;
   auto none = Frame::PageLock::none;
   if (!state.compare_exchange_strong(none, Frame::PageLock::taken)) {
-    return;
+    return none == Frame::PageLock::locked;
   }
   const Status locked = locker_->lock(of.home(index), of.bytes());
   state.store(locked.ok() ? Frame::PageLock::locked : Frame::PageLock::refused);
   if (!locked.ok() && !told_of_page_locks_.exchange(true)) {
     log_warn("{}; copies of such memory take the slower way", locked.message());
   }
+  return locked.ok();
 }
 
-// Before its pages go. What was refused may be tried again with the next.
+bool DramTier::has_locked_pages(FrameId id) const {
+  const Parts parts = unpack(id);
+  return !is_slab(parts) &&
+         pool(parts).frame(parts.index).page_lock.load() != Frame::PageLock::none;
+}
+
+// Before its pages go or move. What was refused may be tried again with the next.
 void DramTier::unlock_pages(const FramePool& of, std::uint32_t index) {
   if (of.frame(index).page_lock.exchange(Frame::PageLock::none) == Frame::PageLock::locked) {
     locker_->unlock(of.home(index));
@@ -276,10 +286,42 @@ Status DramTier::map(FrameId id, std::byte* at, Mechanism& used) {
     return fail(Code::internal, "a frame that is {} cannot be mapped",
                 frame.at != nullptr ? "in a window already" : "fresh");
   }
+  unlock_pages(of, parts.index);  // Of whoever had the frame before.
   frame.by = mechanism_of(parts.pool);
   frame.mapped = false;
   MapResult result = mapper_.in(frame.by, place_of(of, parts.index, at));
   used = result.used;
+  settle(frame, at, result);
+  if (frame.at != nullptr) {
+    mend(of, parts.index, false);
+  }
+  return std::move(result.status);
+}
+
+Status DramTier::take_home(FrameId id, std::byte* at) {
+  const Parts parts = unpack(id);
+  const FramePool& of = pool(parts);
+  Frame& frame = of.frame(parts.index);
+  if (!of.homes().memory || frame.at != at || frame.mapped || frame.in_parts) {
+    return fail(Code::unsupported, "a frame that has no other place stays in its window");
+  }
+  MapResult result = mapper_.take_home(frame.by, place_of(of, parts.index, at));
+  settle(frame, at, result);
+  return frame.at == nullptr ? Status() : std::move(result.status);
+}
+
+Status DramTier::show(FrameId id, std::byte* at) {
+  const Parts parts = unpack(id);
+  const FramePool& of = pool(parts);
+  Frame& frame = of.frame(parts.index);
+  if (frame.at != nullptr || !frame.pages) {
+    return fail(Code::internal, "a frame that is {} cannot appear in a window",
+                frame.at != nullptr ? "in one already" : "fresh");
+  }
+  unlock_pages(of, parts.index);
+  frame.by = mechanism_of(parts.pool);
+  frame.mapped = false;
+  MapResult result = mapper_.show(frame.by, place_of(of, parts.index, at));
   settle(frame, at, result);
   if (frame.at != nullptr) {
     mend(of, parts.index, false);
@@ -357,6 +399,7 @@ Status DramTier::restore(FrameId id, std::byte* at) {
     return fail(Code::internal, "a frame that is {} cannot appear in a mapped window",
                 frame.at != nullptr ? "in a window already" : "fresh");
   }
+  unlock_pages(of, parts.index);
   frame.forks = forks_.load();  // Before: a fork in between is one more.
   frame.by = facts_.mapped;
   frame.mapped = true;

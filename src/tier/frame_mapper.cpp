@@ -71,6 +71,20 @@ MapResult FrameMapper::restore(Mechanism mechanism, const MapPlace& place) {
                                          : restore_by_move(place);
 }
 
+MapResult FrameMapper::take_home(Mechanism mechanism, const MapPlace& place) {
+  if (mechanism == Mechanism::remap) {
+    return home_by_remap(place);
+  }
+  if (mechanism == Mechanism::in_place || (mechanism == Mechanism::copy && many_cuts())) {
+    return failed(Status(Code::busy), MapEnd::window);
+  }
+  return withdraw(mechanism, place);
+}
+
+MapResult FrameMapper::show(Mechanism mechanism, const MapPlace& place) {
+  return mechanism == Mechanism::remap ? in_by_remap(place) : restore(mechanism, place);
+}
+
 MapResult FrameMapper::in_by_move(const MapPlace& place) {
   if (poisoned_.take(place.at, place.bytes)) {
     host::drop(place.at, place.bytes);  // Nothing else is there yet. The page table goes, too.
@@ -248,35 +262,50 @@ MapResult FrameMapper::in_by_remap(const MapPlace& place) {
         MapEnd::home);
   }
   error = host::advise(place.at, place.bytes, host::Advise::do_fork);
-  if (error != 0) {
-    const bool back = out_by_remap(place).end == MapEnd::home;
+  // Where it cannot go back either it stays, and a child of fork does not have it.
+  if (error != 0 && home_by_remap(place).end == MapEnd::home) {
     return failed(fail_native(Code::internal, error, "MADV_DOFORK: {}", std::strerror(error)),
-                  back ? MapEnd::home : MapEnd::dropped);
+                  MapEnd::home);
   }
   counters_.moved_in_remap += 1;
   return {.end = MapEnd::window, .used = Mechanism::remap, .huge = place.huge};
 }
 
-MapResult FrameMapper::out_by_remap(const MapPlace& place) {
-  MapResult result{.end = MapEnd::home, .used = Mechanism::remap, .huge = place.huge};
+// With its bytes; or it stays.
+MapResult FrameMapper::home_by_remap(const MapPlace& place) {
   const int error = host::remap(place.home, place.at, place.bytes);
-  if (error == 0) {
-    host::advise(place.home, place.bytes, host::Advise::dont_fork);
-    counters_.moved_out_remap += 1;
-  } else {
-    counters_.dropped_out += 1;
-    result.end = MapEnd::dropped;
-    result.huge = false;
+  if (error != 0) {
+    MapResult stays =
+        failed(fail_native(Code::busy, error, "an extent cannot leave its window now: {}",
+                           std::strerror(error)),
+               MapEnd::window);
+    stays.huge = place.huge;
+    return stays;
   }
+  host::advise(place.home, place.bytes, host::Advise::dont_fork);
+  counters_.moved_out_remap += 1;
+  return close_window(place, MapEnd::home);
+}
+
+MapResult FrameMapper::out_by_remap(const MapPlace& place) {
+  MapResult result = home_by_remap(place);
+  if (result.end == MapEnd::window) {
+    counters_.dropped_out += 1;
+    return close_window(place, MapEnd::dropped);
+  }
+  return result;
+}
+
+MapResult FrameMapper::close_window(const MapPlace& place, MapEnd end) {
   if (const int closed = host::close_range(place.at, place.bytes); closed != 0) {
     host::drop(place.at, place.bytes);
     return failed(fail_native(Code::internal, closed, "a window could not be closed: {}",
                               std::strerror(closed)),
-                  result.end);
+                  end);
   }
   const std::lock_guard lock(mapping_mutex_);
   mappings_ -= std::min(mappings_, kMappingsEach);
-  return result;
+  return {.end = end, .used = Mechanism::remap, .huge = place.huge && end == MapEnd::home};
 }
 
 MapResult FrameMapper::in_as_is(const MapPlace& place) {

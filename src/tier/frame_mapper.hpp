@@ -59,6 +59,10 @@ class FrameMapper {
   MapResult withdraw(Mechanism mechanism, const MapPlace& place);
   /// In, and nothing is dropped on the way: asked until it is done.
   MapResult restore(Mechanism mechanism, const MapPlace& place);
+  /// The same two for windows that are not mapped, where nobody has a view: any error leaves the
+  /// pages where they are.
+  MapResult take_home(Mechanism mechanism, const MapPlace& place);
+  MapResult show(Mechanism mechanism, const MapPlace& place);
   /// A copy of `from` appears at `at`, where nothing is; watched, if so. Asked until it is done.
   void insert(std::byte* at, const std::byte* from, std::uint64_t bytes, bool watched);
   /// The window's pages are no more.
@@ -89,7 +93,9 @@ class FrameMapper {
   MapResult drop_trapped(const MapPlace& place);
   MapResult out_by_copy(const MapPlace& place);
   void copy_in(std::byte* at, const std::byte* from, std::uint64_t bytes, bool watched);
-  int take_home(const MapPlace& place, std::uint64_t step, std::uint64_t& done);
+  int remap_home(const MapPlace& place, std::uint64_t step, std::uint64_t& done);
+  MapResult home_by_remap(const MapPlace& place);
+  MapResult close_window(const MapPlace& place, MapEnd end);
   MapResult in_by_remap(const MapPlace& place);
   MapResult out_by_remap(const MapPlace& place);
   MapResult in_as_is(const MapPlace& place);

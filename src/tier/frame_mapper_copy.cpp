@@ -82,7 +82,7 @@ MapResult FrameMapper::withdraw_by_remap(const MapPlace& place) {
   bool one = true;
   if (place.cut || room_for_mapping()) {
     one = userfault_.zero(place.at, place.bytes) != ENOENT;
-    error = take_home(place, one ? place.bytes : host::kPage, done);
+    error = remap_home(place, one ? place.bytes : host::kPage, done);
   }
   MapResult result{.used = Mechanism::copy, .huge = place.huge};
   if (done != 0) {
@@ -104,7 +104,7 @@ MapResult FrameMapper::withdraw_by_remap(const MapPlace& place) {
   return result;
 }
 
-int FrameMapper::take_home(const MapPlace& place, std::uint64_t step, std::uint64_t& done) {
+int FrameMapper::remap_home(const MapPlace& place, std::uint64_t step, std::uint64_t& done) {
   for (; done < place.bytes; done += step) {
     const int error = host::remap(place.home + done, place.at + done, step);
     if (error != 0) {

@@ -24,7 +24,7 @@ MapResult FrameMapper::withdraw_trapped(const MapPlace& place) {
   int error = host::shut_range(place.at, place.bytes);
   std::uint64_t done = 0;
   if (error == 0) {
-    error = place.cut || room_for_mapping() ? take_home(place, place.bytes, done) : ENOMEM;
+    error = place.cut || room_for_mapping() ? remap_home(place, place.bytes, done) : ENOMEM;
   }
   MapResult result{.used = Mechanism::remap, .huge = place.huge};
   if (error != 0) {

@@ -16,6 +16,9 @@ bool AddressableTier::copy_from(FrameId, AddressableTier&, FrameId, std::uint64_
   return true;
 }
 
+Status AddressableTier::take_home(FrameId, std::byte*) {
+  return Code::unsupported;
+}
 Status AddressableTier::show(FrameId, std::byte*) {
   return Code::unsupported;
 }

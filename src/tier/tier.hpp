@@ -171,14 +171,22 @@ class AddressableTier {
   /// no longer watched. One short call for all of them, that waits for no fault.
   virtual void drop_unchanged(std::span<Unchanged>) {}
 
-  /// [hand] The frame's pages are page-locked for devices, if they never move and it can be done,
-  /// until they go back to the kernel.
-  virtual void lock_pages(FrameId) {}
-
-  // Opaque memory only. A frame has an address of its own all the time, and may appear in a window
-  // as well, until it is another extent's.
-  /// [hand] It appears at `at`, as nothing else does from now on.
+  // A frame whose bytes devices read and write is at its own address, out of the window (not a
+  // mapped one) that it may appear in: what is page-locked does not move.
+  /// [hand] The frame's pages are page-locked for devices, if it is at its own address and it can
+  /// be done, until it appears in a window or they go back to the kernel. False: they are not.
+  virtual bool lock_pages(FrameId) { return false; }
+  /// [mover] It is so, or was lately: to appear in a window takes long, as to unlock waits for what
+  /// devices do.
+  virtual bool has_locked_pages(FrameId) const { return false; }
+  /// [hand] The frame leaves its window with its bytes. Any error leaves it there, whole.
+  virtual Status take_home(FrameId frame, std::byte* at);
+  /// [hand] The frame appears at `at`, with its bytes, perhaps the only ones: any error leaves it
+  /// at its own address. Of opaque memory it has that all the time, and appears in a window as
+  /// well, until it is another extent's; nothing else appears there from now on.
   virtual Status show(FrameId frame, std::byte* at);
+
+  // Opaque memory only.
   /// [any] It does. For a frame that nobody gives back meanwhile.
   virtual bool shows(FrameId, std::byte*) const { return false; }
 

@@ -67,7 +67,7 @@ static void create(void) {
 
 static void null_contexts(void) {
   tm_access a = {.mode = TM_READ};
-  tm_place dram = {TM_DRAM, 0};
+  tm_place dram = {TM_DRAM, 0}, gpu = {TM_GPU, 0};
   tm_view v = kView;
   tm_buffer buffer = 55;
   tm_op op = 55;
@@ -80,6 +80,8 @@ static void null_contexts(void) {
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_alloc(NULL, MIB, NULL, &buffer));
   SAYS(TM_INVALID_ARGUMENT, "null context",
        tm_adopt_file(NULL, "/etc/passwd", 0, 0, NULL, &buffer));
+  SAYS(TM_INVALID_ARGUMENT, "null context",
+       tm_adopt_device(NULL, gpu, &byte, 1, TM_HOST_ORDER, FOREVER, NULL, &buffer));
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_free(NULL, 1));
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_acquire(NULL, &a, 1, TM_HOST_ORDER, FOREVER, &v));
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_acquire_async(NULL, &a, 1, TM_HOST_ORDER, &v, &op));
@@ -113,6 +115,13 @@ static void null_results_and_lists(void) {
   SAYS(TM_INVALID_ARGUMENT, "null out", tm_alloc(c, MIB, NULL, NULL));
   SAYS(TM_INVALID_ARGUMENT, "null out", tm_adopt_file(c, "/etc/passwd", 0, 0, NULL, NULL));
   SAYS(TM_INVALID_ARGUMENT, "null path", tm_adopt_file(c, NULL, 0, 0, NULL, &op));
+  tm_place gpu = {TM_GPU, 0};
+  SAYS(TM_INVALID_ARGUMENT, "null out",
+       tm_adopt_device(c, gpu, &byte, 1, TM_HOST_ORDER, FOREVER, NULL, NULL));
+  SAYS(TM_INVALID_ARGUMENT, "null memory",
+       tm_adopt_device(c, gpu, NULL, 1, TM_HOST_ORDER, FOREVER, NULL, &op));
+  SAYS(TM_UNAVAILABLE, "no GPU of this context",
+       tm_adopt_device(c, gpu, &byte, 1, TM_HOST_ORDER, FOREVER, NULL, &op));
   SAYS(TM_INVALID_ARGUMENT, "null out", tm_acquire(c, &a, 1, TM_HOST_ORDER, FOREVER, NULL));
   SAYS(TM_INVALID_ARGUMENT, "null out", tm_acquire_async(c, &a, 1, TM_HOST_ORDER, NULL, &op));
   SAYS(TM_INVALID_ARGUMENT, "null out", tm_acquire_async(c, &a, 1, TM_HOST_ORDER, &v, NULL));

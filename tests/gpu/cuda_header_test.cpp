@@ -33,6 +33,17 @@ template <typename... Ours, typename... Theirs>
 struct SameParameters<cuda::Result (*)(Ours...), CUresult (*)(Theirs...)>
     : std::bool_constant<(kSameShape<Ours, Theirs> && ...)> {};
 
+#if CUDA_VERSION >= 12080
+static_assert(kSameShape<cuda::BatchAttributes, CUmemcpyAttributes>);
+static_assert(offsetof(cuda::BatchAttributes, from) == offsetof(CUmemcpyAttributes, srcLocHint));
+static_assert(offsetof(cuda::BatchAttributes, to) == offsetof(CUmemcpyAttributes, dstLocHint));
+static_assert(offsetof(cuda::BatchAttributes, flags) == offsetof(CUmemcpyAttributes, flags));
+static_assert(cuda::kSourceInStreamOrder == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM);
+#else  // Nothing to compare with.
+using PFN_cuMemcpyBatchAsync_v12080 = CUresult (*)(CUdeviceptr*, CUdeviceptr*, size_t*, size_t,
+                                                   void*, size_t*, size_t, size_t*, CUstream);
+#endif
+
 #define TIERMEM_CHECK_CALL(required, since, name, parameters)                          \
   static_assert(SameCall<cuda::Result(*) parameters, PFN_##name##_v##since>(), #name); \
   static_assert(SameParameters<cuda::Result(*) parameters, PFN_##name##_v##since>(), #name);
@@ -105,6 +116,13 @@ static_assert(cuda::kAllocationPinned == CU_MEM_ALLOCATION_TYPE_PINNED &&
               cuda::kStreamNonBlocking == CU_STREAM_NON_BLOCKING &&
               cuda::kEventDisableTiming == CU_EVENT_DISABLE_TIMING &&
               cuda::kHostRegisterPortable == CU_MEMHOSTREGISTER_PORTABLE);
+static_assert(cuda::kMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE &&
+              cuda::kDeviceOrdinal == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL &&
+              cuda::kMemoryOfDevice == CU_MEMORYTYPE_DEVICE &&
+              cuda::kAttachGlobal == CU_MEM_ATTACH_GLOBAL &&
+              cuda::kSetPreferredLocation == CU_MEM_ADVISE_SET_PREFERRED_LOCATION &&
+              cuda::kSetAccessedBy == CU_MEM_ADVISE_SET_ACCESSED_BY &&
+              cuda::kProcessor == CU_DEVICE_CPU);
 
 TEST(CudaHeader, our_declarations_are_those_of_the_toolkit) {
   EXPECT_EQ(cuda::legacy_stream(), reinterpret_cast<cuda::Stream>(CU_STREAM_LEGACY));

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -64,6 +65,16 @@ TEST_F(DirectPath, one_that_spins_is_ended_when_its_time_is_up) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
   EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "a child is left";
   EXPECT_EQ(errno, ECHILD);
+}
+
+// What `tiermem topo` waits for at most; no version is known that comes back without modules.
+TEST_F(DirectPath, who_names_no_time_waits_a_second_where_no_version_comes_back) {
+  const bool has_modules = ::access("/proc/modules", R_OK) == 0;
+  const auto begin = std::chrono::steady_clock::now();
+  says(ask("spin", 0ms), Path::none,
+       has_modules ? "did not come back within 5000 ms"
+                   : "did not come back within 1000 ms, and was ended (without /proc/modules");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
 }
 
 TEST_F(DirectPath, one_that_crashes_takes_its_child_with_it_and_nothing_else) {

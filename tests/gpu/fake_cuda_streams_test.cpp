@@ -257,7 +257,8 @@ TEST_F(FakeStreams, a_batch_copies_both_ways) {
   std::array<std::size_t, 2> bytes = {1, 1};
   std::array<std::size_t, 1> first = {0};
   std::size_t failed = 0;
-  BatchAttributes attributes;
+  cuda::BatchAttributes attributes;
+  attributes.source_order = 0;
   const auto copy = [&](cuda::Stream where) {
     return cu.cuMemcpyBatchAsync(to.data(), from.data(), bytes.data(), 2, &attributes, first.data(),
                                  1, &failed, where);

@@ -53,6 +53,29 @@ TEST(GpuCApi, a_range_is_acquired_on_a_gpu_and_what_is_not_there_is_said) {
   EXPECT_EQ(counters.gpu_budget, 8 * kMiB);
   EXPECT_EQ(counters.gpu_bytes_out, kMiB);
 
+  tm_view source = {};
+  ASSERT_EQ(tm_acquire(context, &access, 1, TM_HOST_ORDER, kForever, &source), TM_OK);
+  tm_buffer adopted = 0;
+  EXPECT_EQ(tm_adopt_device(context, {TM_GPU, 0}, words.data(), kMiB, TM_HOST_ORDER, kForever,
+                            nullptr, &adopted),
+            TM_INVALID_ARGUMENT);
+  EXPECT_EQ(tm_adopt_device(context, {TM_GPU, 0}, source.data, kMiB, {7, 0, nullptr}, kForever,
+                            nullptr, &adopted),
+            TM_INVALID_ARGUMENT);
+  EXPECT_EQ(adopted, 0u);
+  fill(words, 8);
+  ASSERT_EQ(program.driver().cuMemcpyHtoDAsync(reinterpret_cast<cuda::DevicePointer>(source.data),
+                                               words.data(), kMiB, nullptr),
+            cuda::kSuccess);
+  const tm_stream legacy = {TM_STREAM_CUDA, 0, nullptr};
+  ASSERT_EQ(
+      tm_adopt_device(context, {TM_GPU, 0}, source.data, kMiB, legacy, kForever, nullptr, &adopted),
+      TM_OK);
+  ASSERT_EQ(tm_release(context, &source, 1, legacy), TM_OK);
+  ASSERT_EQ(tm_read(context, adopted, 0, words.data(), kMiB, kForever), TM_OK);
+  EXPECT_EQ(wrong(words, 8), 0u);
+  ASSERT_EQ(tm_free(context, adopted), TM_OK);
+
   access.where = {TM_GPU, 1};
   EXPECT_EQ(tm_acquire(context, &access, 1, TM_HOST_ORDER, kForever, &view), TM_UNAVAILABLE);
   void* object = nullptr;

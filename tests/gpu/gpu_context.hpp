@@ -30,7 +30,8 @@ class GpuContext : public ::testing::Test {
     }
   }
   std::string spec(const std::string& gpu, const std::string& more) const {
-    return "dram=16M; nvme=" + directory.path() + ":512M; gpu=" + gpu +
+    const bool has_dram = more.find("dram=") != std::string::npos;
+    return (has_dram ? "nvme=" : "dram=16M; nvme=") + directory.path() + ":512M; gpu=" + gpu +
            "; gpu_driver=" + test_driver() + "; " + more;
   }
   void open(const std::string& gpu = "0:8M", const std::string& more = "") {

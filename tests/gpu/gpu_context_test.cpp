@@ -344,8 +344,6 @@ TEST_F(GpuContext, whatever_fails_at_the_start_leaves_nothing_behind) {
 
 TEST_F(GpuContext, sizes_that_the_device_has_not_are_refused) {
   EXPECT_EQ(refusal("0:1G").code(), Code::invalid_argument);
-  const Status small = refusal("0:8M", "dram=4M; extent=2M");
-  EXPECT_EQ(small.code(), Code::invalid_argument);  // dram is given twice.
   const auto staging = Context::create("dram=4M; nvme=off; gpu=0:8M; gpu_driver=" +
                                        std::string(fake_cuda_path()));
   EXPECT_EQ(staging.code(), Code::no_capacity);

@@ -86,6 +86,8 @@ INSTANTIATE_TEST_SUITE_P(
               "a spare buffer is promoted: what can be read is not the newest"},
         Wrong{"spare_even_dirty", Flaw::spare_even_dirty,
               "a spare buffer is promoted: the newest bytes are nowhere"},
+        Wrong{"home_without_looking", Flaw::home_without_looking,
+              "a frame goes home: a view is held of what is not in its window"},
         Wrong{"fork_under_way", Flaw::fork_under_way,
               "a fork: the child has a transfer that nobody ends"}),
     [](const auto& tested) { return std::string(tested.param.name); });

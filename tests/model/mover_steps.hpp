@@ -210,6 +210,27 @@ class MoverSteps {
     until([&] { return leave(space, true); });
   }
 
+  /// takes_source_home, before a copy to a device; to_window, when a view is wanted. Views miss it
+  /// meanwhile.
+  bool take_home() {
+    auto& word = world_.words[kHost];
+    const bool taken =
+        flaw_ == Flaw::home_without_looking ? turn_.op([&] {
+          const ExtentBits bits = word.load();
+          return bits.view_readable() && !bits.pinned();
+        }) != 0 && turn_.op([&] {
+          word.set_at_home();
+          return true;
+        }) != 0
+                                            : turn_.op([&] { return word.try_at_home(); }) != 0;
+    turn_.step([&] { world_.at_home = taken ? 1 : 0; });
+    return taken;
+  }
+  void show() {
+    turn_.step([&] { world_.at_home = 0; });
+    turn_.op([&] { world_.words[kHost].clear_at_home(); });
+  }
+
   // ---- arrivals.cpp ----------------------------------------------------------------------------
 
   /// take_over: the source goes, if nobody has written it since it was read.

@@ -81,6 +81,28 @@ inline WordScenario two_spaces(Flaw flaw) {
   return made;
 }
 
+/// The host's frame leaves its window to be copied to a device, and comes back for whoever looks.
+inline WordScenario goes_home(Flaw flaw) {
+  WordScenario made = scenario("a frame goes home");
+  made.world = written_on_host();
+  made.actors = {
+      viewer("reader", flaw, {{.writes = false}, {.writes = false}}),
+      viewer("writer", flaw, {{.writes = true}}),
+      {"mover",
+       [flaw](World& world, Turn& turn) {
+         MoverSteps mover(world, turn, flaw);
+         mover.until([&] { return mover.begin_promote(kDevice); });
+         const bool home = mover.take_home();
+         mover.copy_from(kHost, kDevice);
+         mover.take_away(kDevice);
+         if (home) {
+           mover.show();
+         }
+       }},
+  };
+  return made;
+}
+
 /// A stream is let in while its bytes are still on their way; a writer takes the only copy along.
 inline WordScenario stream_takes_over(Flaw flaw, bool fails) {
   WordScenario made = scenario("a stream takes over");
@@ -313,6 +335,7 @@ inline std::vector<WordScenario> all_scenarios(Flaw flaw) {
           spare_is_promoted(flaw),
           spare_is_awaited(flaw),
           two_spaces(flaw),
+          goes_home(flaw),
           stream_takes_over(flaw, false),
           stream_takes_over(flaw, true),
           mapped(flaw),

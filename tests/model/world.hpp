@@ -35,6 +35,7 @@ enum class Flaw {
   late_booking,           // The mover looks whether an extent is spare, and books it after that.
   spare_even_dirty,       // What was spare when looked at leaves, whatever it is by now.
   fork_under_way,         // A fork does not wait for the transfer under way.
+  home_without_looking,   // `at_home` is entered by a look and an or, not by one CAS.
 };
 
 inline constexpr unsigned kHost = 0, kDevice = 1, kSpaces = 2;
@@ -55,7 +56,8 @@ struct World {
   std::uint8_t signal = 0;               ///< Between the actors of one scenario.
   std::uint8_t demoting = 0;             ///< A write into the slot is under way.
   std::uint8_t forked = 0;               ///< From here on this is the child.
-  std::array<std::uint8_t, 7> unused{};  // No padding.
+  std::uint8_t at_home = 0;              ///< The host's frame is not in its window.
+  std::array<std::uint8_t, 6> unused{};  // No padding.
 
   /// Without a step: for what cannot change under whoever looks, and for checks.
   ExtentBits bits(unsigned space) const { return {std::bit_cast<std::uint64_t>(words[space])}; }
@@ -77,6 +79,9 @@ inline const char* broken(const World& world) {
     const bool arriving = bits.phase() == Phase::incoming;  // Pinned by pin_incoming.
     if (world.readers[space] + world.writers[space] > bits.readers() + bits.writers()) {
       return "a view has no pin";
+    }
+    if (space == kHost && world.at_home != 0 && world.readers[space] + world.writers[space] != 0) {
+      return "a view is held of what is not in its window";
     }
     if (world.readers[space] != 0 && !bits.readable() && !arriving) {
       return "a view is held of what may move";

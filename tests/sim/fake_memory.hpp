@@ -202,6 +202,18 @@ class FakeMemory final : public AddressableTier {
     take_out(id, at);
     return {};
   }
+  Status take_home(FrameId id, std::byte* at) override {
+    Frame& frame = frames_.at(id.value);
+    if (opaque_ || frame.in_parts || present(at)) {
+      throw Misuse("a frame that is in no plain window is taken home");
+    }
+    if (dice_.strikes("take_home")) {
+      return fail(Code::busy, "page-locked");
+    }
+    take_out(id, at);
+    return {};
+  }
+  bool has_locked_pages(FrameId id) const override { return id.value % 5 == 0; }
   bool restores_at_once(FrameId id) const override { return id.value % 3 == 0; }
   Status restore(FrameId id, std::byte* at) override {
     const Frame& frame = frames_.at(id.value);
@@ -313,6 +325,10 @@ class FakeMemory final : public AddressableTier {
   Status show(FrameId id, std::byte* at) override {
     if (lost_ || dice_.strikes("show")) {
       return fail(Code::unavailable, "the driver refuses");
+    }
+    if (!opaque_) {
+      Mechanism used{};
+      return map(id, at, used);
     }
     Frame& frame = frames_.at(id.value);
     if (frame.shown == at) {

@@ -103,7 +103,8 @@ class Control final : public FakeCuda {
     live.handles = all_.memory->handles();
     live.reservations = all_.memory->reservations();
     live.mappings = all_.memory->mappings();
-    live.allocations = all_.memory->allocations();
+    live.allocations = all_.memory->allocations() + all_.managed.size();
+    live.modules = all_.modules.size();
     live.host_allocations = all_.host->allocations();
     live.registrations = all_.host->registrations();
     live.locked_bytes = all_.host->locked_bytes();

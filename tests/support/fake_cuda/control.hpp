@@ -4,9 +4,9 @@
 // environment variable TIERMEM_FAKE_CUDA, words joined with ';' (environment.cpp).
 //
 // What it follows is said in docs/decisions/gpu-facts.md and in the driver API's reference. It has
-// no kernels, no managed memory, no graphs that run, no peer access rules, of the calls for
-// per-thread default streams those on memory only, and does not hold the pages that are registered
-// with it.
+// no kernels but those of ours that kernels.hpp names, of managed memory what kernels.hpp works on,
+// no graphs that run, no peer access rules, of the calls for per-thread default streams those on
+// memory only, and does not hold the pages that are registered with it.
 //
 // Threads: any, at any time, except reset(). Names of calls are those without a suffix.
 #pragma once
@@ -30,9 +30,10 @@ struct FakeCudaLive {
   std::uint64_t handles = 0;  ///< Of cuMemCreate.
   std::uint64_t reservations = 0;
   std::uint64_t mappings = 0;
-  std::uint64_t allocations = 0;   ///< Of cuMemAlloc.
+  std::uint64_t allocations = 0;   ///< Of cuMemAlloc and cuMemAllocManaged.
   std::uint64_t device_bytes = 0;  ///< Of handles, of allocations, and of what is only mapped.
   std::uint64_t host_allocations = 0;
+  std::uint64_t modules = 0;
   std::uint64_t registrations = 0;
   std::uint64_t locked_bytes = 0;  ///< Whole pages of registrations and host allocations.
 

@@ -11,7 +11,6 @@
 
 namespace tiermem::cuda {
 
-using test::BatchAttributes;
 using test::Call;
 using test::Copy;
 using test::Needs;

@@ -10,14 +10,6 @@
 
 namespace tiermem::test {
 
-/// CUmemcpyAttributes.
-struct BatchAttributes {
-  int source_order = 0;
-  cuda::Location from, to;
-  unsigned flags = 0;
-};
-static_assert(sizeof(BatchAttributes) == 24);
-
 using HostFunction = void (*)(void* data);
 using Graph = void*;
 
@@ -123,12 +115,11 @@ using Graph = void*;
     (DevicePointer to, DevicePointer from, std::size_t bytes, Stream stream))                     \
   X(12080, cuMemcpyBatchAsync, cuMemcpyBatchAsync,                                                \
     (DevicePointer * to, DevicePointer * from, std::size_t * bytes, std::size_t count,            \
-     tiermem::test::BatchAttributes * attributes, std::size_t * first, std::size_t kinds,         \
-     std::size_t * failed, Stream stream))                                                        \
+     BatchAttributes * attributes, std::size_t * first, std::size_t kinds, std::size_t * failed,  \
+     Stream stream))                                                                              \
   X(13000, cuMemcpyBatchAsync, cuMemcpyBatchAsync_v2,                                             \
     (DevicePointer * to, DevicePointer * from, std::size_t * bytes, std::size_t count,            \
-     tiermem::test::BatchAttributes * attributes, std::size_t * first, std::size_t kinds,         \
-     Stream stream))                                                                              \
+     BatchAttributes * attributes, std::size_t * first, std::size_t kinds, Stream stream))        \
   X(3020, cuMemsetD8, cuMemsetD8_v2, (DevicePointer at, unsigned char value, std::size_t bytes))  \
   X(3020, cuMemsetD8Async, cuMemsetD8Async,                                                       \
     (DevicePointer at, unsigned char value, std::size_t bytes, Stream stream))
@@ -156,12 +147,32 @@ using Graph = void*;
   X(2000, cuEventQuery, cuEventQuery, (Event event))                                              \
   X(2000, cuEventSynchronize, cuEventSynchronize, (Event event))
 
+#define TIERMEM_FAKE_CUDA_MODULE_CALLS(X)                                               \
+  X(2000, cuModuleLoadData, cuModuleLoadData, (Module * module, const void* image))     \
+  X(2000, cuModuleUnload, cuModuleUnload, (Module module))                              \
+  X(2000, cuModuleGetFunction, cuModuleGetFunction,                                     \
+    (Function * function, Module module, const char* name))                             \
+  X(4000, cuLaunchKernel, cuLaunchKernel,                                               \
+    (Function function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z,        \
+     unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared_bytes, \
+     Stream stream, void** parameters, void** extra))
+
+#define TIERMEM_FAKE_CUDA_MANAGED_CALLS(X)                            \
+  X(6000, cuMemAllocManaged, cuMemAllocManaged,                       \
+    (DevicePointer * at, std::size_t bytes, unsigned flags))          \
+  X(8000, cuMemAdvise, cuMemAdvise,                                   \
+    (DevicePointer at, std::size_t bytes, int advice, Device device)) \
+  X(8000, cuMemPrefetchAsync, cuMemPrefetchAsync,                     \
+    (DevicePointer at, std::size_t bytes, Device to, Stream stream))
+
 #define TIERMEM_FAKE_CUDA_CALLS(X)   \
   TIERMEM_FAKE_CUDA_DEVICE_CALLS(X)  \
   TIERMEM_FAKE_CUDA_CONTEXT_CALLS(X) \
   TIERMEM_FAKE_CUDA_MEMORY_CALLS(X)  \
   TIERMEM_FAKE_CUDA_COPY_CALLS(X)    \
-  TIERMEM_FAKE_CUDA_STREAM_CALLS(X)
+  TIERMEM_FAKE_CUDA_STREAM_CALLS(X)  \
+  TIERMEM_FAKE_CUDA_MODULE_CALLS(X)  \
+  TIERMEM_FAKE_CUDA_MANAGED_CALLS(X)
 
 // Those that a program compiled for per-thread default streams gets: another name in the ABI, and
 // another flag for cuGetProcAddress. Of these the fake has what the preload library replaces.
@@ -180,7 +191,6 @@ using Graph = void*;
   X(4010, cuIpcGetEventHandle, cuIpcGetEventHandle)                      \
   X(4010, cuIpcOpenEventHandle, cuIpcOpenEventHandle)                    \
   X(11000, cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2)                    \
-  X(6000, cuMemAllocManaged, cuMemAllocManaged)                          \
   X(11070, cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange) \
   X(8000, cuStreamWaitValue32, cuStreamWaitValue32)                      \
   X(8000, cuStreamWriteValue32, cuStreamWriteValue32)                    \

@@ -158,7 +158,7 @@ Result cuMemFree_v2(DevicePointer at) {
     }
     // As was seen of the real one: it waits for all that runs.
     test::await_all(here.world, here.lock, nullptr);
-    return at == 0 ? kSuccess : here.world.memory->free(at);
+    return at == 0 || here.world.free_managed(at) ? kSuccess : here.world.memory->free(at);
   });
 }
 

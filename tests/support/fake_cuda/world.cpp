@@ -2,6 +2,7 @@
 #include "support/fake_cuda/world.hpp"
 
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include <new>
 
@@ -69,8 +70,35 @@ void World::reset() {
   events.clear();
   contexts.clear();
   graphs.clear();
+  modules.clear();
+  functions.clear();
+  while (!managed.empty()) {
+    (void)free_managed(managed.begin()->first);
+  }
   set_defaults();
   ++age;
+}
+
+std::byte* World::managed_at(cuda::DevicePointer at, std::uint64_t bytes) const {
+  auto around = managed.upper_bound(at);
+  if (around == managed.begin()) {
+    return nullptr;
+  }
+  --around;
+  const std::uint64_t offset = at - around->first;
+  return offset <= around->second && bytes <= around->second - offset
+             ? reinterpret_cast<std::byte*>(at)
+             : nullptr;
+}
+
+bool World::free_managed(cuda::DevicePointer at) {
+  const auto found = managed.find(at);
+  if (found == managed.end()) {
+    return false;
+  }
+  ::munmap(reinterpret_cast<void*>(at), found->second);
+  managed.erase(found);
+  return true;
 }
 
 ContextState& World::make_context(int device_index) {

@@ -64,6 +64,9 @@ struct World {
   std::map<std::pair<ContextState*, std::thread::id>, cuda::Stream> own_streams;  ///< Of threads.
   std::map<cuda::Event, EventState> events;
   std::set<std::uintptr_t> graphs;
+  std::map<cuda::Module, std::map<std::string, cuda::Function>> modules;
+  std::map<cuda::Function, std::string> functions;     ///< Of modules: the kernel's name.
+  std::map<cuda::DevicePointer, std::size_t> managed;  ///< Bytes of each, which are the host's.
   std::uint64_t copied_bytes = 0, pageable_bytes = 0, peer_bytes = 0;
 
   std::vector<std::unique_ptr<ContextState>> all_contexts;
@@ -81,6 +84,10 @@ struct World {
   Handle new_handle() {
     return reinterpret_cast<Handle>(next_handle += 16);
   }
+  /// Managed memory around all of the range; null: there is none.
+  std::byte* managed_at(cuda::DevicePointer at, std::uint64_t bytes) const;
+  bool free_managed(cuda::DevicePointer at);
+
   ContextState& make_context(int device);
   void destroy_context(ContextState& context);
   /// The calling thread's default stream.

@@ -1,0 +1,124 @@
+// Device memory that the program has already becomes a buffer's: copied on the device, piece by
+// piece, in the order of a stream. Any thread; the program's makes the calls that must stand in its
+// stream's order.
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "runtime/context_impl.hpp"
+
+namespace tiermem {
+namespace {
+
+// What is wanted on the device at once: small extents in a list, of no more than any budget has.
+constexpr std::uint64_t kPiece = std::uint64_t{2} << 20;
+
+cuda::DevicePointer number(const void* memory) {
+  return reinterpret_cast<cuda::DevicePointer>(memory);
+}
+
+Status copy_piece(CudaLane& lane, const StreamOrder& order, std::span<const ViewRecord> views,
+                  cuda::DevicePointer from) {
+  for (const ViewRecord& view : views) {
+    Status copied = lane.copy_within(static_cast<cuda::Stream>(order.handle), order.is_host(),
+                                     number(view.data), from, view.length);
+    if (!copied.ok()) {
+      return copied;
+    }
+    from += view.length;
+  }
+  return {};
+}
+
+}  // namespace
+
+Status Context::Impl::check_adopted(Place gpu, const void* memory, std::uint64_t bytes,
+                                    const BufferOptions& options, const StreamOrder& order) {
+  if (memory == nullptr || bytes == 0) {
+    return fail(Code::invalid_argument, "adopt_device: no memory");
+  }
+  if (gpu.kind != Kind::gpu || !has_gpu(gpu)) {
+    return fail(Code::unavailable, "adopt_device: {} is no GPU of this context; see `tiermem topo`",
+                place_name(gpu));
+  }
+  if ((options.flags & kMapped) != 0) {
+    return fail(Code::unsupported, "adopt_device: a mapped buffer is not on a GPU");
+  }
+  CudaLane& lane = gpus_[residency.space_of(gpu) - 1U]->lane();
+  if (lane.lost()) {
+    return lane.loss();
+  }
+  if (!order.is_host()) {
+    const Access there{0, 0, 0, kDiscard, gpu, 0};
+    if (Status refused = check_order("adopt_device", order, {&there, 1}); !refused.ok()) {
+      return refused;
+    }
+  }
+  const cuda::DevicePointer at = number(memory);
+  if (!lane.has(at) || !lane.has(at + bytes - 1)) {
+    return fail(Code::invalid_argument, "adopt_device: {} bytes at {} are not memory of gpu {}",
+                bytes, memory, gpu.index);
+  }
+  return {};
+}
+
+Status Context::Impl::copy_adopted(Context& context, Handle buffer, Place gpu, const void* memory,
+                                   std::uint64_t bytes, const StreamOrder& order, Timeout timeout) {
+  const BufferRecord& record = residency.buffers.at(Buffers::index_of(buffer));
+  const std::uint64_t extent = std::uint64_t{1}
+                               << record.extent_shift.load(std::memory_order_relaxed);
+  CudaLane& lane = gpus_[residency.space_of(gpu) - 1U]->lane();
+  const std::uint64_t piece = std::max(kPiece, extent);
+  const std::int64_t deadline = deadline_of(timeout);
+  Vector<Access> list;
+  Vector<ViewRecord> views;
+  for (std::uint64_t done = 0; done < bytes;) {
+    list.clear();
+    for (std::uint64_t in_piece = 0; in_piece + extent <= piece && done + in_piece < bytes;
+         in_piece += extent) {
+      list.push_back(
+          {buffer, done + in_piece, std::min(extent, bytes - done - in_piece), kDiscard, gpu, 0});
+    }
+    views.assign(list.size(), {});
+    Timeout left = timeout;
+    if (timeout.ns > 0) {
+      left.ns = std::max<std::int64_t>(1, deadline - now_ns());
+    }
+    Status status = context.acquire(list, left, views, order);
+    if (!status.ok()) {
+      return status;
+    }
+    status = copy_piece(lane, order, views, number(memory) + done);
+    Status released = context.release(views, order);
+    if (!status.ok() || !released.ok()) {
+      return status.ok() ? std::move(released) : std::move(status);
+    }
+    done += list.back().offset + list.back().length - done;
+  }
+  return {};
+}
+
+Result<Buffer> Context::adopt_device(Place gpu, const void* memory, std::uint64_t bytes,
+                                     const StreamOrder& order, Timeout timeout,
+                                     const BufferOptions& options) {
+  const ArenaScope inside;
+  Status status = impl_->usable("adopt_device");
+  if (status.ok()) {
+    status = impl_->check_adopted(gpu, memory, bytes, options, order);
+  }
+  if (!status.ok()) {
+    return status;
+  }
+  Result<Buffer> buffer = alloc(bytes, options);
+  if (!buffer.ok()) {
+    return buffer;
+  }
+  status = impl_->copy_adopted(*this, buffer->handle(), gpu, memory, bytes, order, timeout);
+  if (!status.ok()) {
+    return status;  // The buffer goes as soon as the stream has let go of it.
+  }
+  return buffer;
+}
+
+}  // namespace tiermem

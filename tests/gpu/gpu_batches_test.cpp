@@ -1,0 +1,188 @@
+// Small copies that wait together go together: one call of the driver's for many where it has one
+// (CUDA 12.8), and one event. Counted on the fake driver; each block's bytes are checked.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "gpu/gpu_context.hpp"
+#include "gpu/work.hpp"
+
+namespace tiermem::test {
+namespace {
+
+class GpuBatches : public GpuContext {
+ protected:
+  static constexpr std::uint64_t kBlock = 64 << 10, kBlocks = 96;
+
+  void make_blocks() {
+    open("0:16M", "dram=64M");
+    for (std::uint64_t i = 0; i < kBlocks; ++i) {
+      host_puts(add(kBlock), i);
+    }
+  }
+  std::vector<Access> list(std::uint32_t mode) const {
+    std::vector<Access> all;
+    for (const Buffer& buffer : buffers) {
+      all.push_back(buffer.range(0, 0, mode));
+      all.back().where = kGpu;
+    }
+    return all;
+  }
+  /// All at once to the device, while the first copy's call takes long.
+  Status bring(std::uint32_t mode = kRead) {
+    const std::vector<Access> all = list(mode);
+    std::vector<ViewRecord> views(all.size());
+    Status acquired = context->acquire(all, kSoon, views);
+    return acquired.ok() ? context->release(views) : std::move(acquired);
+  }
+  bool device_has(Work& work, std::uint64_t seed) const {
+    bool right = true;
+    for (std::uint64_t i = 0; i < buffers.size(); ++i) {
+      work.begin_get(on_gpu(buffers[i], kRead));
+      right = work.got(seed + i) && right;
+    }
+    return right;
+  }
+  struct Counted {
+    std::uint64_t singles, batches, events;
+  };
+  Counted count(const char* single) const {
+    const FakeCuda& fake = fake_cuda();
+    return {fake.calls(single), fake.calls("cuMemcpyBatchAsync"), fake.calls("cuEventRecord")};
+  }
+  static constexpr std::chrono::milliseconds kLong{5};
+};
+
+TEST_F(GpuBatches, blocks_that_come_together_cost_a_call_and_an_event_for_many) {
+  make_blocks();
+  const Program program;
+  Work work(program, kBlock);
+  fake_cuda().slow_call("cuMemcpyHtoDAsync", kLong);
+  const Counted before = count("cuMemcpyHtoDAsync");
+  ASSERT_TRUE(bring().ok());
+  const Counted after = count("cuMemcpyHtoDAsync");
+  fake_cuda().slow_call("cuMemcpyHtoDAsync", {});
+  EXPECT_GE(after.batches - before.batches, 1u);
+  EXPECT_LE(after.singles - before.singles, kBlocks / 4);
+  EXPECT_LE(after.events - before.events, kBlocks / 4);
+  EXPECT_EQ(context->stats().gpu_bytes_in, kBlocks * kBlock);
+  EXPECT_TRUE(device_has(work, 0));
+}
+
+TEST_F(GpuBatches, blocks_that_leave_together_do_so_too) {
+  make_blocks();
+  const Program program;
+  Work work(program, kBlock);
+  for (std::uint64_t i = 0; i < kBlocks; ++i) {
+    const View view = on_gpu(buffers[i], kWrite);
+    work.begin_put(view, 500 + i);
+    work.finish();
+  }
+  fake_cuda().slow_call("cuMemcpyDtoHAsync", kLong);
+  const Counted before = count("cuMemcpyDtoHAsync");
+  std::vector<Access> all = list(kRead);
+  for (Access& each : all) {
+    each.where = {};
+  }
+  std::vector<ViewRecord> views(all.size());
+  ASSERT_TRUE(context->acquire(all, kSoon, views).ok());
+  const Counted after = count("cuMemcpyDtoHAsync");
+  fake_cuda().slow_call("cuMemcpyDtoHAsync", {});
+  EXPECT_LE(after.singles - before.singles, kBlocks / 4);
+  EXPECT_LE(after.events - before.events, kBlocks / 4);
+  for (std::uint64_t i = 0; i < kBlocks; ++i) {
+    EXPECT_EQ(wrong({static_cast<const std::uint64_t*>(views[i].data), kBlock / 8}, 500 + i), 0u);
+  }
+  ASSERT_TRUE(context->release(views).ok());
+}
+
+TEST_F(GpuBatches, a_driver_without_the_call_has_one_event_for_many_all_the_same) {
+  fake_cuda().hide("cuMemcpyBatchAsync");
+  make_blocks();
+  const Program program;
+  Work work(program, kBlock);
+  fake_cuda().slow_call("cuMemcpyHtoDAsync", std::chrono::microseconds(500));
+  const Counted before = count("cuMemcpyHtoDAsync");
+  ASSERT_TRUE(bring().ok());
+  const Counted after = count("cuMemcpyHtoDAsync");
+  fake_cuda().slow_call("cuMemcpyHtoDAsync", {});
+  EXPECT_EQ(after.batches, before.batches);
+  EXPECT_EQ(after.singles - before.singles, kBlocks);
+  EXPECT_LE(after.events - before.events, kBlocks / 4);
+  EXPECT_TRUE(device_has(work, 0));
+}
+
+TEST_F(GpuBatches, an_older_driver_is_asked_for_none) {
+  fake_cuda().set_driver_version(12000);
+  make_blocks();
+  const Program program;
+  Work work(program, kBlock);
+  ASSERT_TRUE(bring().ok());
+  EXPECT_EQ(fake_cuda().calls("cuMemcpyBatchAsync"), 0u);
+  EXPECT_TRUE(device_has(work, 0));
+}
+
+TEST_F(GpuBatches, what_is_refused_together_goes_one_by_one) {
+  make_blocks();
+  const Program program;
+  Work work(program, kBlock);
+  fake_cuda().fail_nth("cuMemcpyBatchAsync", 1, cuda::kInvalidValue, FakeCuda::kForever);
+  fake_cuda().slow_call("cuMemcpyHtoDAsync", std::chrono::microseconds(500));
+  ASSERT_TRUE(bring().ok());
+  fake_cuda().slow_call("cuMemcpyHtoDAsync", {});
+  EXPECT_GE(fake_cuda().calls("cuMemcpyBatchAsync"), 1u);
+  EXPECT_TRUE(device_has(work, 0));
+}
+
+// One of many: its own request hears of it, and nobody else's bytes suffer.
+TEST_F(GpuBatches, one_that_is_refused_takes_no_other_with_it) {
+  fake_cuda().hide("cuMemcpyBatchAsync");
+  make_blocks();
+  const Program program;
+  Work work(program, kBlock);
+  fake_cuda().slow_call("cuMemcpyHtoDAsync", std::chrono::microseconds(500));
+  fake_cuda().fail_nth("cuMemcpyHtoDAsync", 20, cuda::kInvalidValue);
+  EXPECT_EQ(bring().code(), Code::io_error);
+  fake_cuda().slow_call("cuMemcpyHtoDAsync", {});
+  ASSERT_TRUE(bring().ok());
+  EXPECT_TRUE(device_has(work, 0));
+}
+
+TEST_F(GpuBatches, an_event_that_is_refused_ends_all_of_them_and_they_come_again) {
+  make_blocks();
+  const Program program;
+  Work work(program, kBlock);
+  fake_cuda().slow_call("cuMemcpyHtoDAsync", kLong);
+  fake_cuda().fail_nth("cuEventRecord", 2, cuda::kInvalidValue);
+  EXPECT_EQ(bring().code(), Code::io_error);
+  fake_cuda().slow_call("cuMemcpyHtoDAsync", {});
+  ASSERT_TRUE(bring().ok());
+  EXPECT_TRUE(device_has(work, 0));
+}
+
+// A stream waits for the event of its block's batch, and sees the bytes.
+TEST_F(GpuBatches, streams_wait_for_blocks_that_come_together) {
+  make_blocks();
+  const Program program;
+  Work work(program, kBlock);
+  fake_cuda().slow_copies(0, std::chrono::milliseconds(1));
+  const std::vector<Access> all = list(kRead);
+  std::vector<ViewRecord> views(all.size());
+  ASSERT_TRUE(context->acquire(all, kSoon, views, work.order()).ok());
+  std::vector<std::uint64_t> got(kBlocks * kBlock / 8);
+  for (std::uint64_t i = 0; i < kBlocks; ++i) {
+    ASSERT_EQ(program.driver().cuMemcpyDtoHAsync(
+                  got.data() + i * kBlock / 8, reinterpret_cast<cuda::DevicePointer>(views[i].data),
+                  kBlock, work.stream()),
+              cuda::kSuccess);
+  }
+  ASSERT_TRUE(context->release(views, work.order()).ok());
+  work.finish();
+  for (std::uint64_t i = 0; i < kBlocks; ++i) {
+    EXPECT_EQ(wrong({got.data() + i * kBlock / 8, kBlock / 8}, i), 0u) << i;
+  }
+}
+
+}  // namespace
+}  // namespace tiermem::test
