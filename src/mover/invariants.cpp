@@ -296,9 +296,6 @@ std::string Mover::check_requests() {
     return fmt::format("{} records of waiters: {} in lists, {} free", waiters_.size(), listed,
                        free_waiters_.size());
   }
-  if (parking_ == nullptr && !parking_queue_.empty() && arming_.empty()) {
-    return "requests wait to prepare what they overwrite, and nobody does";
-  }
   return {};
 }
 

@@ -88,7 +88,7 @@ std::int64_t Mover::step(std::int64_t now) {
   }
   went_on_ = search_goes_on() || (seeks_ && fruitless_ <= kMostFruitless);
   if (ended_at_once || more_to_issue || !own_jobs_.empty() || !drops_.empty() || !arming_.empty() ||
-      !reclaimed_.empty() || !scans_ahead_.empty() || look_again_ || went_on_) {
+      parking_waits() || !reclaimed_.empty() || !scans_ahead_.empty() || look_again_ || went_on_) {
     return now;
   }
   std::int64_t next = next_deadline_;
@@ -118,7 +118,7 @@ void Mover::decide() {
     retry_pin_waiters();
     serve_recopies();
     serve_abandoned();
-    while (!arming_.empty() && work_ < 4096) {
+    while ((!arming_.empty() || arm_next_to_park()) && work_ < 4096) {
       Request& request = *arming_.back();
       arming_.pop_back();
       arm_more(request);

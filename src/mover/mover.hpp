@@ -185,6 +185,8 @@ class Mover {
   void park_discards(Request& request);
   void unpark(Request& request);
   void leave_parking(Request& request);
+  bool parking_waits() const { return parking_ == nullptr && !parking_queue_.empty(); }
+  bool arm_next_to_park();
   void wait_for(Request& request, std::uint32_t index, ExtentRef ref);
   bool stop_waiting(Request& request, std::uint32_t index);
   void forget_waits(Request& request);

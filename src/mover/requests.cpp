@@ -179,14 +179,21 @@ void Mover::leave_parking(Request& request) {
   if (parking_ != &request) {
     return;
   }
-  parking_ = nullptr;
-  if (!parking_queue_.empty()) {
-    Request& next = *parking_queue_.front();
-    parking_queue_.pop_front();
-    // Not from here: the caller is in the middle of its own. The step comes back to it.
-    next.armed = static_cast<std::uint32_t>(next.needs.size());
-    arming_.push_back(&next);
+  parking_ = nullptr;  // Not the next from here: the caller is in the middle of its own.
+}
+
+// Whoever is first in the queue is looked at again. It may have to wait once more, or be gone
+// before: then the one behind it is.
+bool Mover::arm_next_to_park() {
+  if (!parking_waits()) {
+    return false;
   }
+  ++work_;
+  Request& next = *parking_queue_.front();
+  parking_queue_.pop_front();
+  next.armed = static_cast<std::uint32_t>(next.needs.size());
+  arming_.push_back(&next);
+  return true;
 }
 
 void Mover::finish_free(Request& request) {
