@@ -118,10 +118,29 @@ void Simulation::step() {
     const std::string broken = mover_.check_invariants();
     check(broken.empty(), "invariant: " + broken);
   }
+  check_pins();
   compare_children();
   if (steps_ % (swarm_.large ? 1024 : 32) == 0) {  // Dear: it walks every chunk.
     const Status block = block_.check_invariants();
     check(block.ok(), std::string("block tier: ") + block.message());
+  }
+}
+
+// What a view shows cannot go: each of its extents is pinned.
+void Simulation::check_pins() {
+  for (const Held& held : held_) {
+    const Live& live = live_.at(held.buffer);
+    const BufferRecord& record = residency_.buffers.at(Buffers::index_of(live.handle));
+    const unsigned space =
+        held.view.place.kind == Kind::gpu ? 1 + held.view.place.index : unsigned{kHost};
+    const std::uint64_t begin = (live.lead + held.access.offset) / live.extent_bytes;
+    const std::uint64_t end =
+        (live.lead + held.access.offset + held.view.length - 1) / live.extent_bytes;
+    for (std::uint64_t i = begin; i <= end; ++i) {
+      const auto ref = record.first.load() + static_cast<ExtentRef>(i);
+      check(residency_.extents.word(space, ref).load().pinned(),
+            fmt::format("buffer{}: extent {} is not pinned, and a view shows it", held.buffer, i));
+    }
   }
 }
 

@@ -210,6 +210,7 @@ class Simulation {
   void fork_or_end();
   void fork();
   void end_child(std::size_t which);
+  void check_pins();
   void compare_children();
   void advise();
 
