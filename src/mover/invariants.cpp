@@ -32,6 +32,10 @@ class Owners {
 // An owner that is no extent: staging, landings, children of fork.
 constexpr ExtentRef kMovers = ~ExtentRef{0};
 
+std::string name_of(ExtentRef owner) {
+  return owner == kMovers ? "the mover" : fmt::format("extent {}", owner);
+}
+
 }  // namespace
 
 std::string Mover::check_invariants() {
@@ -215,12 +219,12 @@ std::string Mover::check_invariants() {
     }
   }
   if (const auto two = slots.clash()) {
-    return fmt::format("extents {} and {} have the same slot", two->first, two->second);
+    return fmt::format("{} and {} have the same slot", name_of(two->first), name_of(two->second));
   }
   for (unsigned space = 0; space < spaces_.size(); ++space) {
     if (const auto two = frames[space].clash()) {
-      return fmt::format("space {}: extents {} and {} have the same frame", space, two->first,
-                         two->second);
+      return fmt::format("space {}: {} and {} have the same frame", space, name_of(two->first),
+                         name_of(two->second));
     }
     const FrameBooks books = spaces_[space].tier->books();
     if (held_bytes[space] > books.in_use) {

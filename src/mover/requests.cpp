@@ -45,9 +45,8 @@ void Mover::finish_acquire(Request& request) {
       continue;
     }
     const Extent& extent = residency_.extents.at(need.ref);
-    const bool parked = extent.transfer != 0 &&
-                        transfers_[extent.transfer - 1].parked_for == &request &&
-                        transfers_[extent.transfer - 1].stage == Transfer::Stage::parked;
+    const Transfer* const mine = parked_for(request, need.ref);
+    const bool parked = mine != nullptr && mine->stage == Transfer::Stage::parked;
     const bool may_park = extent.transfer == 0 && need.frame.valid() &&
                           !readable(need.ref, need.space) &&
                           readable_elsewhere(need.ref, need.space) == kNoSpace;
@@ -163,11 +162,10 @@ void Mover::park_discards(Request& request) {
 // Gives up what it has prepared; what is still under way is given up when it has landed.
 void Mover::unpark(Request& request) {
   for (const Need& need : request.needs) {
-    const std::uint32_t transfer = residency_.extents.at(need.ref).transfer;
-    if (transfer != 0 && transfers_[transfer - 1].parked_for == &request) {
-      transfers_[transfer - 1].parked_for = nullptr;
-      if (transfers_[transfer - 1].stage == Transfer::Stage::parked) {
-        undo_promote(transfers_[transfer - 1], nullptr);
+    if (Transfer* const mine = parked_for(request, need.ref)) {
+      mine->parked_for = nullptr;
+      if (mine->stage == Transfer::Stage::parked) {
+        undo_promote(*mine, nullptr);
       }
     }
   }
@@ -298,10 +296,7 @@ void Mover::extent_changed(ExtentRef ref, unsigned space, const Status* error, F
         request->status = error->clone();
       }
     } else if (!(error != nullptr && request->want == Want::prefetch)) {
-      const bool parked_now =
-          need.discard && residency_.extents.at(ref).transfer != 0 &&
-          transfers_[residency_.extents.at(ref).transfer - 1].parked_for == request;
-      if (!parked_now) {
+      if (!need.discard || parked_for(*request, ref) == nullptr) {
         arm(*request, index);
       }
     }

@@ -73,10 +73,11 @@ void Workers::submit(Job* job) {
   {
     std::lock_guard lock(mutex_);
     queue_.push_back(job);
-    notify = hands_.asleep > 0 && (!fills || hands_.asleep >= queue_.size()) ? &hands_
-             : fills && fillers_.asleep > 0                                  ? &fillers_
-             : hands_.asleep > 0                                             ? &hands_
-                                                                             : nullptr;
+    if (fills && fillers_.asleep > 0 && hands_.asleep < queue_.size()) {
+      notify = &fillers_;
+    } else if (hands_.asleep > 0) {
+      notify = &hands_;
+    }
   }
   if (notify != nullptr) {
     notify->available.notify_one();

@@ -301,6 +301,9 @@ void Simulation::drain() {
   if (swarm_.block_tier) {
     set_block_budget(~std::uint64_t{0});
   }
+  while (!held_.empty()) {
+    release();  // What was granted last. For pins of heaps' memory no reader waits.
+  }
   for (auto& [serial, live] : live_) {
     // By whole extents, an adopted file's first one without what lies before it.
     const std::uint64_t at_once = live.extent_bytes * (swarm_.large && live.windowed ? 64 : 1);
