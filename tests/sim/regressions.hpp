@@ -12,8 +12,9 @@ struct Regression {
   const char* what;
 };
 
-inline constexpr std::array<Regression, 2> kRegressions = {
+inline constexpr std::array<Regression, 3> kRegressions = {
     {{975, 400, "a touch sees another buffer's bytes where a discard of lost bytes was undone"},
-     {80000558, 4000, "a request searches without end for victims that cannot leave a device"}}};
+     {80000558, 4000, "a request searches without end for victims that cannot leave a device"},
+     {31000001831, 4000, "pages that are zeros come back as they were, in a plain buffer"}}};
 
 }  // namespace tiermem::sim
