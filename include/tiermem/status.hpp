@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -50,12 +51,13 @@ struct ErrorInfo {
   char text[256] = {};       ///< One sentence, all of the above that matters.
 };
 
-/// A code and, for failures, an ErrorInfo. Move-only; testing it costs one compare.
+/// A code and, for failures, an ErrorInfo: the code alone where there is no memory for one.
+/// Move-only; testing it costs one compare.
 class [[nodiscard]] Status {
  public:
   Status() noexcept = default;
   Status(Code code) noexcept : code_(code) {}
-  explicit Status(const ErrorInfo& info) : code_(info.code), info_(new ErrorInfo(info)) {}
+  explicit Status(const ErrorInfo& info) : code_(info.code), info_(new (std::nothrow) ErrorInfo(info)) {}
 
   bool ok() const noexcept { return code_ == Code::ok; }
   explicit operator bool() const noexcept { return ok(); }

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <new>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -136,6 +137,8 @@ template <typename K, typename V, typename Less = std::less<K>>
 using Map = std::map<K, V, Less, ArenaAllocator<std::pair<const K, V>>>;
 template <typename K, typename V, typename Hash = std::hash<K>, typename Equal = std::equal_to<K>>
 using HashMap = std::unordered_map<K, V, Hash, Equal, ArenaAllocator<std::pair<const K, V>>>;
+template <typename K, typename Less = std::less<K>>
+using Set = std::set<K, Less, ArenaAllocator<K>>;
 using String = std::basic_string<char, std::char_traits<char>, ArenaAllocator<char>>;
 
 }  // namespace tiermem

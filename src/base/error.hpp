@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <iterator>
 #include <string>
 
+#include "base/arena.hpp"
 #include "tiermem/status.hpp"
 
 namespace tiermem {
@@ -20,6 +22,14 @@ inline void set_text(char* field, std::size_t room, std::string_view text) {
 template <std::size_t N>
 void set_text(char (&field)[N], std::string_view text) {
   set_text(field, N, text);
+}
+
+/// As fmt::format, in the arena: for sentences of threads that must go on where malloc has nothing.
+template <typename... Args>
+String text(fmt::format_string<Args...> format, Args&&... args) {
+  String made;
+  fmt::format_to(std::back_inserter(made), format, std::forward<Args>(args)...);
+  return made;
 }
 
 /// An ErrorInfo with its sentence; the caller adds tier, budget, holder and setting where it knows

@@ -473,35 +473,35 @@ Status Mover::no_room(const Request* request, unsigned space, std::uint64_t need
   });
   const char* name = space == kHost ? "dram" : "gpu";
   set_text(info.setting, name);
-  std::string text =
-      fmt::format("no room for {} in {}: budget {}, used {}, pinned {}", human_bytes(needed), name,
+  String said =
+      text("no room for {} in {}: budget {}, used {}, pinned {}", human_bytes(needed), name,
                   human_bytes(books.budget), human_bytes(books.in_use), human_bytes(info.pinned));
   if (most > 0) {
-    text += fmt::format(", most by '{}' for {:.1f} s", info.holder,
+    said += text(", most by '{}' for {:.1f} s", info.holder,
                         static_cast<double>(std::max<std::int64_t>(0, now_ - since)) / 1e9);
   }
   if (spaces_[space].short_until != 0) {
-    text += fmt::format("; {}; release views, or free memory of the device",
-                        spaces_[space].shortage.text);
+    said += text("; {}; release views, or free memory of the device",
+                 spaces_[space].shortage.text);
     info.native = spaces_[space].shortage.native;
-    set_text(info.text, text);
+    set_text(info.text, said);
     return Status(info);
   }
   if (block_ == nullptr) {
-    text += "; there is no block tier to write to";
+    said += "; there is no block tier to write to";
   } else if (last_write_error_.code != Code::ok) {
-    text += fmt::format("; {}", last_write_error_.text);
+    said += text("; {}", last_write_error_.text);
     info.native = last_write_error_.native;
   }
   if (request != nullptr && request->last_look && books.in_use + needed <= books.budget) {
-    text +=
+    said +=
         "; the budget has room, but the system gave no memory for a frame (ulimit -v, "
         "vm.overcommit_memory)";
     info.native = ENOMEM;
   } else {
-    text += fmt::format("; release views or raise `{}`", name);
+    said += text("; release views or raise `{}`", name);
   }
-  set_text(info.text, text);
+  set_text(info.text, said);
   return Status(info);
 }
 

@@ -1,7 +1,7 @@
 // The records of transfers, and the ends of their jobs and I/O: which step of promote, demote or
 // evict is next. The stepping thread only; never waits.
 #include <cerrno>
-#include <system_error>
+#include <cstring>
 #include <utility>
 
 #include "base/error.hpp"
@@ -321,8 +321,8 @@ Status Mover::io_error(const Transfer& transfer, Code code, int native, std::uin
                               record_of(transfer.ref).label.get().view(),
                               transfer.channel->device_name(device), offset,
                               changed ? "the file has changed since it was adopted (size or times)"
-                              : native != 0 ? std::generic_category().message(native)
-                                            : std::string(code_name(code)));
+                              : native != 0 ? std::strerror(native)
+                                            : code_name(code));
   info.native = native;
   info.tier = transfer.channel->place();
   info.tier.index = device;

@@ -186,7 +186,7 @@ DeviceFacts BlockFile::facts() const {
   return facts;
 }
 
-Status BlockFile::no_room(int native, std::uint64_t needed, const std::string& why) const {
+Status BlockFile::no_room(int native, std::uint64_t needed, std::string_view why) const {
   const std::uint64_t used = size_.load(std::memory_order_relaxed);  // Only grow writes it.
   ErrorInfo info = error_info(
       Code::no_capacity, "block device {}: {} more bytes refused: {}; uses {} of limit {} ({})",
@@ -212,7 +212,7 @@ Status BlockFile::check_room(std::uint64_t bytes, std::uint64_t size) const {
   struct rlimit most {};
   if (::getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY &&
       bytes > most.rlim_cur) {
-    return no_room(EFBIG, more, "RLIMIT_FSIZE is " + human_bytes(most.rlim_cur));
+    return no_room(EFBIG, more, text("RLIMIT_FSIZE is {}", human_bytes(most.rlim_cur)));
   }
   struct statvfs fs {};
   if (::fstatvfs(buffered_fd_, &fs) != 0) {
@@ -229,8 +229,8 @@ Status BlockFile::check_room(std::uint64_t bytes, std::uint64_t size) const {
                                     : options_.reserve_free_bytes;
   if (free < reserve || free - reserve < more) {
     return no_room(ENOSPC, more,
-                   "the file system has " + human_bytes(free) + " free and " +
-                       human_bytes(reserve) + " stay free");
+                   text("the file system has {} free and {} stay free", human_bytes(free),
+                        human_bytes(reserve)));
   }
   return Code::ok;
 }

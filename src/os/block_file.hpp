@@ -56,7 +56,7 @@ class BlockFile {
   Status check_room(std::uint64_t bytes, std::uint64_t size) const;
   int preallocate(std::uint64_t from, std::uint64_t to) const;
   int write_zeros(std::uint64_t from, std::uint64_t to) const;
-  Status no_room(int native, std::uint64_t needed, const std::string& why) const;
+  Status no_room(int native, std::uint64_t needed, std::string_view why) const;
 
   // Constant after open().
   BlockFileOptions options_;

@@ -97,13 +97,13 @@ Result<unsigned> CudaDriver::start() const {
   return static_cast<unsigned>(count);
 }
 
-std::string CudaDriver::name_of(cuda::Result result) const {
+String CudaDriver::name_of(cuda::Result result) const {
   const char* name = nullptr;
   if (cuGetErrorName == nullptr || cuGetErrorName(result, &name) != cuda::kSuccess ||
       name == nullptr) {
     name = "an error without a name";
   }
-  return fmt::format("{} ({})", name, result);
+  return text("{} ({})", name, result);
 }
 
 Result<CudaDeviceFacts> probe_device(const CudaDriver& driver, unsigned index) {

@@ -8,6 +8,7 @@
 
 #include <string>
 
+#include "base/arena.hpp"
 #include "os/cuda_types.hpp"
 #include "tiermem/status.hpp"
 #include "tiermem/types.hpp"
@@ -41,7 +42,7 @@ class CudaDriver {
 #undef TIERMEM_CUDA_MEMBER
 
   /// "CUDA_ERROR_OUT_OF_MEMORY (2)".
-  std::string name_of(cuda::Result result) const;
+  String name_of(cuda::Result result) const;
   /// ok for kSuccess; else a Status with the driver's number: no_capacity for memory, unavailable
   /// where there is no device to talk to (any more), io_error for what a kernel or the hardware
   /// broke. `doing`: "gpu 0: cuMemCreate of 2 MiB".

@@ -122,22 +122,21 @@ Status CudaLane::check(cuda::Result result, std::string_view doing) {
     cuda::Result none = cuda::kSuccess;
     lost_with_.compare_exchange_strong(none, result);
   }
-  return driver_.check(result, fmt::format("gpu {}: {}", facts_.index, doing));
+  return driver_.check(result, text("gpu {}: {}", facts_.index, doing));
 }
 
 Status CudaLane::loss() const {
   const cuda::Result result = lost_with_.load(std::memory_order_acquire);
   return result == cuda::kSuccess
              ? Status()
-             : driver_.check(result, fmt::format("gpu {}: it is lost", facts_.index));
+             : driver_.check(result, text("gpu {}: it is lost", facts_.index));
 }
 
 // Of a stream of the program's: what is wrong with it says nothing of the device.
 Status CudaLane::check_stream(cuda::Result result) const {
   return result == cuda::kSuccess
              ? Status()
-             : driver_.check(result,
-                             fmt::format("gpu {}: a stream of the program's", facts_.index));
+             : driver_.check(result, text("gpu {}: a stream of the program's", facts_.index));
 }
 
 // For whoever asks.

@@ -1,6 +1,7 @@
 // Slots of live views, a chunk of them for each thread.
 #include "residency/views.hpp"
 
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,7 +23,7 @@ struct ThreadChunks {
   Vector<std::uint32_t> chunks;  // The first is tried first.
 };
 
-struct ThreadViews {
+struct ThreadViews : InArena {
   Vector<ThreadChunks> all;
 
   ~ThreadViews() {
@@ -52,7 +53,26 @@ struct ThreadViews {
   }
 };
 
-thread_local ThreadViews t_views;
+__thread ThreadViews* t_views = nullptr;
+
+// By a key, and not by a destructor of the thread's variable: to note that one down the C library
+// takes from malloc, and where that has nothing it ends the process. Of a key beyond the first 32 it
+// takes, too, but answers: then the chunks of this thread stay with it.
+ThreadViews& thread_views() {
+  static const pthread_key_t at_end = [] {
+    pthread_key_t key{};
+    (void)pthread_key_create(&key, [](void* views) {
+      t_views = nullptr;
+      delete static_cast<ThreadViews*>(views);
+    });
+    return key;
+  }();
+  if (t_views == nullptr) {
+    t_views = new ThreadViews;
+    (void)pthread_setspecific(at_end, t_views);
+  }
+  return *t_views;
+}
 __thread std::int32_t t_thread = 0;  // Its number; 0: not asked for yet.
 
 }  // namespace
@@ -128,7 +148,7 @@ void LiveViews::give_back(const Vector<std::uint32_t>& chunks) {
 bool LiveViews::turn_to_free() noexcept {
   const ArenaScope inside;
   try {
-    auto& chunks = t_views.of(id_);
+    auto& chunks = thread_views().of(id_);
     for (std::size_t i = 0;; ++i) {
       if (i == chunks.size()) {
         chunks.reserve(i + 1);

@@ -202,7 +202,7 @@ Status BlockTier::no_capacity(std::uint64_t bytes, std::uint64_t avoid) const {
   unsigned own = 0;
   unsigned unusable = 0;
   unsigned broken = 0;
-  std::string why = why_none_;
+  String why = why_none_;
   for (std::uint16_t d = 0; d < devices_.size(); ++d) {
     if (devices_[d].inherited) {
       continue;
@@ -218,8 +218,8 @@ Status BlockTier::no_capacity(std::uint64_t bytes, std::uint64_t avoid) const {
     return given_up(own);
   }
   // The cause first: a sentence that this one becomes a part of may be cut at its end.
-  const std::string out_of_use =
-      unusable == 0 ? "" : fmt::format("; {} of {} devices avoided or degraded", unusable, own);
+  const String out_of_use =
+      unusable == 0 ? String() : text("; {} of {} devices avoided or degraded", unusable, own);
   ErrorInfo info = error_info(
       Code::no_capacity,
       "block tier {}: no room for a slot of {}: {}{}budget {}, slots {}, files {}{}; raise {}",

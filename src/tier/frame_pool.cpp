@@ -63,7 +63,7 @@ bool FramePool::grow() {
     next_home_ = range->data() + segment_bytes_;
     fresh->range = std::move(*range);
   }
-  fresh->frames = std::make_unique<Frame[]>(frames_in_segment_);
+  fresh->frames = Vector<Frame>(frames_in_segment_);
   if (segments_ % 1024 == 0) {
     shelf_owner_.push_back(std::make_unique<Shelf>());
     shelves_[segments_ / 1024].store(shelf_owner_.back().get(), std::memory_order_release);

@@ -68,7 +68,7 @@ struct HomeOptions {
   const Userfault* registered_with = nullptr;
 };
 
-class FramePool {
+class FramePool : public InArena {
  public:
   /// `bytes`: a frame's size, a power of two. `homes.registered_with` outlives the pool.
   FramePool(std::uint64_t bytes, const HomeOptions& homes);
@@ -105,12 +105,12 @@ class FramePool {
   std::uint64_t test_bytes(Frame::State state) const;
 
  private:
-  struct Segment {
+  struct Segment : InArena {
     host::AddressRange range;
-    std::unique_ptr<Frame[]> frames;
+    Vector<Frame> frames;  // As many as they were made with: an atomic does not move.
   };
   // Hands look segments up while the mover adds some, so nothing here ever moves.
-  struct Shelf {
+  struct Shelf : InArena {
     std::array<std::atomic<Segment*>, 1024> segments{};
     ~Shelf();
   };

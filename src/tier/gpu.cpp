@@ -270,7 +270,7 @@ Status GpuTier::make_chunk(Chunk& chunk, std::uint64_t bytes) {
     cuda::MemoryHandle handle = 0;
     cuda::DevicePointer at = 0;
     Status made = lane_->check(driver.cuMemCreate(&handle, bytes, &properties, 0),
-                               fmt::format("cuMemCreate of {}", human_bytes(bytes)));
+                               text("cuMemCreate of {}", human_bytes(bytes)));
     if (!made.ok()) {
       return made;
     }
@@ -378,9 +378,10 @@ Result<std::byte*> GpuTier::reserve_window(std::uint64_t bytes, std::uint64_t ex
   return reinterpret_cast<std::byte*>(at);  // NOLINT: a number to the host.
 }
 
-void GpuTier::release_window(std::byte* window, std::uint64_t bytes) {
-  lane_->call_later([this, at = reinterpret_cast<cuda::DevicePointer>(window), bytes] {
-    Status ended = end_window(at, bytes);
+void GpuTier::release_window(std::byte* window, std::uint64_t) {
+  // Two captures: a std::function that is larger takes from malloc.
+  lane_->call_later([this, at = reinterpret_cast<cuda::DevicePointer>(window)] {
+    Status ended = end_window(at, windows_[at]);
     return lost() ? Status() : std::move(ended);
   });
 }
@@ -520,7 +521,7 @@ bool GpuTier::copy_from(FrameId to, AddressableTier& other, FrameId from, std::u
 Status GpuTier::lock(std::byte* at, std::uint64_t bytes) {
   Status locked = lane_->here([&] {
     return lane_->check(lane_->driver().cuMemHostRegister(at, bytes, cuda::kHostRegisterPortable),
-                        fmt::format("page-locking {}", human_bytes(bytes)));
+                        text("page-locking {}", human_bytes(bytes)));
   });
   if (locked.ok()) {
     const std::lock_guard guard(locked_mutex_);

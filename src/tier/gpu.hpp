@@ -15,10 +15,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 
 #include "base/arena.hpp"
 #include "os/cuda_lane.hpp"
@@ -153,12 +151,12 @@ class GpuTier final : public AddressableTier, public PageLocker {
   std::uint64_t clock_ = 0;
   Vector<Victim> trimming_;  // The hand that runs the trim reads it.
 
-  std::map<cuda::DevicePointer, Shown> shown_;            // Of the lane's thread, as the next.
-  std::map<cuda::DevicePointer, std::uint64_t> windows_;  // Their bytes.
+  Map<cuda::DevicePointer, Shown> shown_;            // Of the lane's thread, as the next.
+  Map<cuda::DevicePointer, std::uint64_t> windows_;  // Their bytes.
 
   std::mutex slab_pages_mutex_;  // Hands bring the memory of one chunk for several slots.
   std::mutex locked_mutex_;
-  std::set<std::byte*> locked_;  // What is page-locked, by its first byte. Under locked_mutex_.
+  Set<std::byte*> locked_;  // What is page-locked, by its first byte. Under locked_mutex_.
 
   struct Counts {
     std::atomic<std::uint64_t> bytes_in{0}, bytes_out{0};

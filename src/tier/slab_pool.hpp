@@ -11,7 +11,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <set>
 
 #include "base/arena.hpp"
 #include "tier/frame_pool.hpp"
@@ -25,7 +24,7 @@ struct SlabSlot {
   bool referenced = false;
 };
 
-struct SlabChunk {
+struct SlabChunk : InArena {
   std::uint64_t frame_bytes = 0;
   std::uint32_t in_use = 0;
   bool referenced = false;  // One of its frames was: the chunk is not for reuse.
@@ -36,7 +35,7 @@ struct SlabChunk {
 };
 
 /// The frames of one size. A frame's index is chunk index × frames in a chunk + slot.
-class SlabPool {
+class SlabPool : public InArena {
  public:
   /// `chunks` is the locked pool of 2 MiB frames and outlives this.
   SlabPool(std::uint64_t frame_bytes, FramePool& chunks);
@@ -63,7 +62,7 @@ class SlabPool {
   const std::uint32_t frames_in_chunk_;
   FramePool& chunks_;
   HashMap<std::uint32_t, std::unique_ptr<SlabChunk>> cut_;
-  std::set<std::uint32_t> with_room_;
+  Set<std::uint32_t> with_room_;
 };
 
 }  // namespace tiermem

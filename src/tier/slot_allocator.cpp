@@ -199,7 +199,7 @@ void SlotAllocator::give_back(Device& device, std::uint64_t offset, unsigned ord
   }
   add_free(device, chunk, node, order);
   if (node == 1) {
-    device.chunks[chunk].fine.reset();
+    Vector<std::uint64_t>().swap(device.chunks[chunk].fine);
   }
 }
 
@@ -207,7 +207,7 @@ bool SlotAllocator::Chunk::is_free(std::uint32_t node) const {
   if (node < kFirstFine) {
     return (coarse >> node & 1) != 0;
   }
-  return fine != nullptr && (fine[node / 64 - 1] >> (node % 64) & 1) != 0;
+  return !fine.empty() && (fine[node / 64 - 1] >> (node % 64) & 1) != 0;
 }
 
 void SlotAllocator::Chunk::flip(std::uint32_t node) {
@@ -215,8 +215,8 @@ void SlotAllocator::Chunk::flip(std::uint32_t node) {
     coarse ^= std::uint64_t{1} << node;
     return;
   }
-  if (fine == nullptr) {
-    fine = std::make_unique<std::uint64_t[]>(kNodes / 64 - 1);
+  if (fine.empty()) {
+    fine.resize(kNodes / 64 - 1);
   }
   fine[node / 64 - 1] ^= std::uint64_t{1} << (node % 64);
 }

@@ -66,7 +66,7 @@ class SlotAllocator {
   /// node n has the halves 2n and 2n + 1. Nodes below 64 are the blocks of 2 MiB and more.
   struct Chunk {
     std::uint64_t coarse = 0;               ///< Nodes 1 to 63.
-    std::unique_ptr<std::uint64_t[]> fine;  ///< The others; null while none was ever free.
+    Vector<std::uint64_t> fine;  ///< The others; empty while none was ever free.
     std::array<std::uint16_t, kOrders> free_blocks{};
 
     bool is_free(std::uint32_t node) const;

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <set>
 #include <utility>
 
 #include "base/arena.hpp"
@@ -77,7 +76,7 @@ class WindowArena {
   // The rest is guarded by mutex_. Holes never touch each other within a range: neighbours merge.
   Vector<host::AddressRange> ranges_;
   Map<std::uint64_t, std::uint64_t> holes_;  // Address to bytes.
-  std::set<std::pair<std::uint64_t, std::uint64_t>> holes_by_size_;
+  Set<std::pair<std::uint64_t, std::uint64_t>> holes_by_size_;
   Map<std::uint64_t, std::uint64_t> windows_;  // Address to bytes.
   std::uint64_t window_bytes_ = 0;
 };

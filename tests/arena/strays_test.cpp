@@ -1,90 +1,15 @@
-// Whose memory tiermem uses for itself. This program has its own malloc, which sees every
-// allocation of the process: one that is made in a call of tiermem, or on one of its threads,
-// without the mark by which an interposed malloc recognises tiermem (base/arena.hpp) is a stray.
-// Under the preload library a stray would make the mover wait for itself.
-#include <execinfo.h>
+// Whose memory tiermem uses for itself. An allocation that is made in a call of tiermem, or on one
+// of its threads, without the mark by which an interposed malloc recognises tiermem
+// (base/arena.hpp) is a stray. Under the preload library a stray would make the mover wait for
+// itself.
 #include <gtest/gtest.h>
-#include <malloc.h>
 #include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
-#include <array>
-#include <atomic>
-#include <cerrno>
-#include <memory_resource>
 #include <vector>
 
-#include "base/arena.hpp"
+#include "arena/own_malloc.hpp"
 #include "support/pattern.hpp"
 #include "tiermem/tiermem.hpp"
-
-extern "C" {
-void* __libc_malloc(size_t bytes);
-void* __libc_calloc(size_t n, size_t bytes);
-void* __libc_realloc(void* block, size_t bytes);
-void* __libc_memalign(size_t alignment, size_t bytes);
-void __libc_free(void* block);
-}
-
-namespace {
-
-std::atomic<bool> g_counting{false};
-std::atomic<std::uint64_t> g_inside{0}, g_strays{0};
-std::array<std::array<void*, 24>, 8> g_stacks;  // Of the first strays.
-std::array<int, 8> g_depths;
-__thread bool t_test_thread = false;  // Others are tiermem's: the test makes none.
-__thread bool t_in_call = false;
-__thread bool t_looking = false;
-
-void seen() {
-  if (!g_counting.load(std::memory_order_relaxed) || (t_test_thread && !t_in_call) || t_looking) {
-    return;
-  }
-  if (tiermem::inside_tiermem()) {
-    g_inside.fetch_add(1, std::memory_order_relaxed);
-    return;
-  }
-  const std::uint64_t n = g_strays.fetch_add(1, std::memory_order_relaxed);
-  if (n < g_stacks.size()) {
-    t_looking = true;
-    g_depths[n] = backtrace(g_stacks[n].data(), static_cast<int>(g_stacks[n].size()));
-    t_looking = false;
-  }
-}
-
-}  // namespace
-
-extern "C" {
-void* malloc(size_t bytes) {
-  seen();
-  return __libc_malloc(bytes);
-}
-void* calloc(size_t n, size_t bytes) {
-  seen();
-  return __libc_calloc(n, bytes);
-}
-void* realloc(void* block, size_t bytes) {
-  seen();
-  return __libc_realloc(block, bytes);
-}
-void* memalign(size_t alignment, size_t bytes) {
-  seen();
-  return __libc_memalign(alignment, bytes);
-}
-void* aligned_alloc(size_t alignment, size_t bytes) {
-  seen();
-  return __libc_memalign(alignment, bytes);
-}
-int posix_memalign(void** block, size_t alignment, size_t bytes) {
-  seen();
-  *block = __libc_memalign(alignment, bytes);
-  return *block == nullptr ? ENOMEM : 0;
-}
-void free(void* block) {
-  __libc_free(block);
-}
-}
 
 namespace tiermem::test {
 namespace {
@@ -92,30 +17,14 @@ namespace {
 /// What is called in `body` is tiermem, but for what the test does itself.
 template <typename Body>
 auto call(Body&& body) {
-  struct Mark {
-    Mark() { t_in_call = true; }
-    ~Mark() { t_in_call = false; }
-  } mark;
+  const InCall mark;
   return body();
 }
 
 class Strays : public ::testing::Test {
  protected:
-  void SetUp() override {
-    t_test_thread = true;
-    void* first[2];
-    (void)backtrace(first, 2);  // Loads what it needs.
-    g_inside = g_strays = 0;
-    g_counting = true;
-  }
-  void TearDown() override {
-    g_counting = false;
-    EXPECT_EQ(g_strays.load(), 0u);
-    for (std::uint64_t i = 0; i < std::min<std::uint64_t>(g_strays, g_stacks.size()); ++i) {
-      fprintf(stderr, "stray %d:\n", static_cast<int>(i));
-      backtrace_symbols_fd(g_stacks[i].data(), g_depths[i], STDERR_FILENO);
-    }
-  }
+  void SetUp() override { begin_counting(); }
+  void TearDown() override { EXPECT_EQ(end_counting(), 0u); }
   Directory directory_;
 };
 
@@ -164,7 +73,7 @@ TEST_F(Strays, none_in_the_life_of_a_context) {
   call([&] { big->reset(); });
   EXPECT_TRUE(call([&] { return c.close(); }).ok());
   call([&] { context->reset(); });
-  EXPECT_GT(g_inside.load(), 0u) << "the count counts";
+  EXPECT_GT(counted_inside(), 0u) << "the count counts";
 }
 
 TEST_F(Strays, none_for_an_adopted_file) {
@@ -209,11 +118,11 @@ TEST_F(Strays, and_no_allocation_at_all_where_bytes_are_resident) {
     call(use);  // Slots for views, frames, a spare buffer.
   }
   (void)call([&] { return (*context)->stats(); });
-  const std::uint64_t before = g_inside;
+  const std::uint64_t before = counted_inside();
   for (int i = 0; i < 1000; ++i) {
     call(use);
   }
-  EXPECT_EQ(g_inside.load(), before);
+  EXPECT_EQ(counted_inside(), before);
   call([&] { buffer->reset(); });
   call([&] { context->reset(); });
 }

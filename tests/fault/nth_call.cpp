@@ -96,7 +96,7 @@ bool answer_all(int listener, const NthCall& call) {
     }
     seccomp_notif_resp answer{};
     answer.id = asked.id;
-    if (++seen == call.nth) {
+    if (++seen == call.nth || (call.for_good && seen > call.nth)) {
       answer.error = -call.error;
     } else {
       answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;

@@ -1,6 +1,6 @@
-// One system call of a whole program's that fails: the n-th of its number, over all threads, from
-// below everything that the program could replace. A filter of the child hands each such call to
-// this process, which answers it or lets it go on. Linux 5.6.
+// One system call of a whole program's that fails: the n-th of its number, over all threads, or all
+// from there on, from below everything that the program could replace. A filter of the child hands
+// each such call to this process, which answers it or lets it go on. Linux 5.6.
 //
 // Threads: the test's only one. The child is forked while there is no other.
 #pragma once
@@ -16,6 +16,7 @@ struct NthCall {
   long number = 0;  ///< Of the system call.
   int error = 0;    ///< What the n-th answers instead of being made.
   unsigned nth = 1;
+  bool for_good = false;  ///< All after it, too.
 };
 
 struct NthCallEnd {
