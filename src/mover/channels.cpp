@@ -32,9 +32,16 @@ bool Mover::may_issue(const Channel& channel, const Transfer& transfer) const {
   return channel.idle_bytes + io_bytes(transfer) <= dose;
 }
 
-// Gives the devices what they have room for; at most so much that the kernel takes it in about 200
-// us, since that is the longest a step may hold up the requests that come meanwhile. True: there is
-// more, for the next step.
+namespace {
+
+// In one step: what the kernel takes in about 200 us, at 40 to 75 us for each 2 MiB, since that is
+// the longest that a step may hold up the requests that come meanwhile.
+constexpr std::uint64_t kMostGiven = std::uint64_t{4} << 20;
+
+}  // namespace
+
+// Gives the devices what they have room for, at most so much as one step may. True: there is more,
+// for the next step.
 bool Mover::issue_io() {
   std::uint64_t given = 0;
   bool more = false;
@@ -49,39 +56,88 @@ bool Mover::issue_io() {
 }
 
 bool Mover::give_to(Channel& channel, std::uint64_t& given) {
-  constexpr std::uint64_t kMost = std::uint64_t{4} << 20;    // 40 to 75 us for each 2 MiB.
-  constexpr std::uint64_t kFixed = std::uint64_t{64} << 10;  // And 2 us for each transfer.
+  give_what_is_owed(channel, given);
   for (auto& queues : channel.queues) {
     for (auto& queue : queues) {
-      while (!queue.empty() && &queue == &gather_queue(channel)) {
-        if (!issue_gather(channel, transfers_[queue.front()], given, kMost)) {
-          break;
-        }
-        queue.pop_front();
-      }
-      if (given >= kMost) {
+      const bool more = &queue == &gather_queue(channel) ? give_gathers(channel, given)
+                                                         : give_queue(channel, queue, given);
+      if (more) {
         return true;
-      }
-      while (!queue.empty() && &queue != &gather_queue(channel) &&
-             may_issue(channel, transfers_[queue.front()])) {
-        if (given >= kMost) {
-          return true;
-        }
-        Transfer& transfer = transfers_[queue.front()];
-        given += io_bytes(transfer) + kFixed * weight(io_bytes(transfer)) / kWhole;
-        queue.pop_front();
-        book_io(transfer, 1);
-        transfer.depth = std::max(transfer.depth, (channel.in_flight + kWhole - 1) / kWhole);
-        channel.tier->submit({.cookie = transfer.job.transfer,
-                              .slot = transfer.slot,
-                              .write = writes(transfer),
-                              .data = transfer.job.data + transfer.from,
-                              .length = io_bytes(transfer),
-                              .offset = transfer.from});
       }
     }
   }
   return false;
+}
+
+// By priority alone a lower one would never have its turn beside threads that always want more than
+// the device gives: what was fetched ahead would come late, and nothing would be clean when room is
+// needed.
+void Mover::give_what_is_owed(Channel& channel, std::uint64_t& given) {
+  for (unsigned priority = 1; priority < kPriorities; ++priority) {
+    for (auto& queue : channel.queues[priority]) {
+      while (!queue.empty() && given < kMostGiven) {
+        Transfer& transfer = transfers_[queue.front()];
+        if (channel.owed[priority] < io_bytes(transfer) || !may_issue(channel, transfer)) {
+          break;
+        }
+        queue.pop_front();
+        give(channel, transfer, given);
+      }
+    }
+  }
+}
+
+bool Mover::give_gathers(Channel& channel, std::uint64_t& given) {
+  auto& queue = gather_queue(channel);
+  const std::uint64_t before = given;
+  bool more = false;
+  while (!queue.empty() && !more) {
+    more = !issue_gather(channel, transfers_[queue.front()], given, kMostGiven);
+    if (!more) {
+      queue.pop_front();
+    }
+  }
+  pass_by(channel, Priority::demand, given - before);
+  return more && given >= kMostGiven;
+}
+
+bool Mover::give_queue(Channel& channel, Deque<std::uint32_t>& queue, std::uint64_t& given) {
+  while (!queue.empty() && may_issue(channel, transfers_[queue.front()])) {
+    if (given >= kMostGiven) {
+      return true;
+    }
+    Transfer& transfer = transfers_[queue.front()];
+    queue.pop_front();
+    give(channel, transfer, given);
+  }
+  return false;
+}
+
+void Mover::give(Channel& channel, Transfer& transfer, std::uint64_t& given) {
+  constexpr std::uint64_t kFixed = std::uint64_t{64} << 10;  // 2 us for each transfer.
+  given += io_bytes(transfer) + kFixed * weight(io_bytes(transfer)) / kWhole;
+  pass_by(channel, transfer.priority, io_bytes(transfer));
+  book_io(transfer, 1);
+  transfer.depth = std::max(transfer.depth, (channel.in_flight + kWhole - 1) / kWhole);
+  channel.tier->submit({.cookie = transfer.job.transfer,
+                        .slot = transfer.slot,
+                        .write = writes(transfer),
+                        .data = transfer.job.data + transfer.from,
+                        .length = io_bytes(transfer),
+                        .offset = transfer.from});
+}
+
+// So many bytes of one priority go to the device: those that wait below it are owed their share.
+void Mover::pass_by(Channel& channel, Priority priority, std::uint64_t bytes) {
+  // One part in so many of what passes: of room, of what is fetched ahead, of what nobody waits for.
+  constexpr std::array<std::uint64_t, kPriorities> kParts = {1, 4, 8, 16};
+  std::uint64_t& own = channel.owed[static_cast<unsigned>(priority)];
+  own -= std::min(own, bytes);
+  for (unsigned below = static_cast<unsigned>(priority) + 1; below < kPriorities; ++below) {
+    std::uint64_t& owed = channel.owed[below];
+    // Nothing is saved up for later, nor without end where a dose is what holds it back.
+    owed = channel.waits(below) ? std::min(owed + bytes / kParts[below], kLargestExtent) : 0;
+  }
 }
 
 // A transfer goes to its device, or comes back.

@@ -365,6 +365,7 @@ class Mover {
   static std::span<GatherRead> reads_of(const Request& request, ExtentRef ref);
   static void build_gather_needs(Request& request);
   GatherRead::Found gathers_from(ExtentRef ref, std::span<const GatherRead> reads) const;
+  void compare_known(ExtentRef ref, std::span<GatherRead> reads) const;
   Arm arm_gather(Request& request, const Need& need);
   void start_gather(Request& request, std::span<GatherRead> reads);
   bool issue_gather(Channel& channel, Transfer& transfer, std::uint64_t& given, std::uint64_t most);
@@ -486,6 +487,12 @@ class Mover {
     unsigned reads = 0;            // Of these.
     std::uint64_t idle_bytes = 0;  // In flight that nobody waits for: prefetches, background.
     std::array<std::array<Deque<std::uint32_t>, 2>, kPriorities> queues;
+    /// By priority: bytes that it may send before all others, since so many times more passed it.
+    std::array<std::uint64_t, kPriorities> owed{};
+
+    bool waits(unsigned priority) const {
+      return !queues[priority][0].empty() || !queues[priority][1].empty();
+    }
   };
   // Behind the demands of whole extents: a gather may have thousands of reads.
   static Deque<std::uint32_t>& gather_queue(Channel& channel) {
@@ -502,6 +509,11 @@ class Mover {
   }
   bool may_issue(const Channel& channel, const Transfer& transfer) const;
   bool give_to(Channel& channel, std::uint64_t& given);
+  void give_what_is_owed(Channel& channel, std::uint64_t& given);
+  bool give_gathers(Channel& channel, std::uint64_t& given);
+  bool give_queue(Channel& channel, Deque<std::uint32_t>& queue, std::uint64_t& given);
+  void give(Channel& channel, Transfer& transfer, std::uint64_t& given);
+  static void pass_by(Channel& channel, Priority priority, std::uint64_t bytes);
   struct Space {
     AddressableTier* tier = nullptr;
     unsigned number = kHost;
