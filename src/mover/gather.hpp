@@ -18,7 +18,8 @@ struct GatherRead {
     nothing,    ///< Not yet.
     bytes,      ///< They are at `data`, as a slot or a file has them.
     zeros,      ///< Never written: nothing was read.
-    elsewhere,  ///< Not in a slot alone: a view finds them.
+    elsewhere,  ///< Not in a slot alone: a view finds them. Of what is known: not as it was.
+    known,      ///< The slot has the block that the caller knows.
     failed,     ///< The device refused twice; the request says why.
   };
   ExtentRef ref = 0;
@@ -40,6 +41,9 @@ struct GatherList {
   /// A whole extent that the caller has a view of. It is pinned for each transfer as well: a
   /// request that ends early leaves reads behind that are still under way.
   ExtentRef into = 0;
+  /// Nothing is read: each of `reads` is one block whose checksum the caller has in `sums`, and the
+  /// answer is whether a slot has that block now. `data` and `into` are not used.
+  bool known = false;
 };
 
 }  // namespace tiermem

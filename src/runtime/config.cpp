@@ -274,6 +274,24 @@ Status settle_dram(const Wanted& wanted, const HostFacts& facts, Config& config)
   return {};
 }
 
+Status check_row_cache(const Config& config) {
+  if (!config.checksum) {
+    return fail(Code::invalid_argument,
+                "row_cache: a row is known by the checksum of its block, and checksum is off");
+  }
+  if (config.fork == Fork::follow) {
+    return fail(Code::unsupported, "row_cache: with fork=follow no memory can stay where it is");
+  }
+  constexpr std::uint64_t kLeast = std::uint64_t{64} << 10;
+  if (config.row_cache < kLeast || config.row_cache > config.dram.budget / 2) {
+    return fail(Code::invalid_argument,
+                "row_cache: {}; accepted are 0, and {} to half of dram, which is {}",
+                human_bytes(config.row_cache), human_bytes(kLeast),
+                human_bytes(config.dram.budget / 2));
+  }
+  return {};
+}
+
 std::uint64_t saturating_multiply(std::uint64_t a, std::uint64_t b) {
   std::uint64_t product = 0;
   return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::uint64_t>::max()
@@ -500,6 +518,9 @@ Result<Config> load(std::string_view tiers, const char* toml_path, const Environ
   settle_hands(facts, config);
   settle_polling(facts, config);
   Status status = settle_dram(wanted, facts, config);
+  if (status.ok() && config.row_cache != 0) {
+    status = check_row_cache(config);
+  }
   // Last, because it may create a directory: everything else has been accepted by then.
   if (status.ok() && !wanted.devices) {
     status = settle_default_block(env, config);

@@ -79,6 +79,7 @@ struct Config {
   bool checksum = true;
   Fork fork = Fork::end;
   std::uint64_t gather_gap = std::uint64_t{16} << 10;
+  std::uint64_t row_cache = 0;     ///< Of the DRAM budget, for rows of gathers; 0: none.
   unsigned hands = 0;              ///< load_config() never leaves 0.
   unsigned fillers = 0;            ///< Beside hands, for fresh pages only; 0 where hands are named.
   unsigned ahead = 6;              ///< Percent of the DRAM budget evicted ahead of need at most.

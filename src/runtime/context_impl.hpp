@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,6 +30,7 @@
 #include "runtime/halt_poll.hpp"
 #include "runtime/ops.hpp"
 #include "runtime/placed_memory.hpp"
+#include "runtime/row_cache.hpp"
 #include "runtime/workers.hpp"
 #include "tier/block.hpp"
 #include "tier/dram.hpp"
@@ -110,6 +112,9 @@ class Context::Impl {
                                   std::unique_ptr<Request> op);
   /// What is read of this buffer's slots and files at least.
   std::uint32_t read_unit(const BufferRecord& record) const { return mover_->read_unit(record); }
+  /// What option `row_cache` asks for; made by the first call. Null: it asks for none, or there was
+  /// no room when it was to be made.
+  RowCache* row_cache();
   /// A buffer of one extent of so many bytes, to read into.
   Result<Handle> alloc_staging(std::uint64_t bytes);
   Status move_bytes(Context& context, const Access& to, const Access& from);
@@ -207,6 +212,8 @@ class Context::Impl {
   std::int64_t next_placing_ = 0;          // Of halt_poll_.
   std::atomic<std::uint32_t> posting_{0};  // Threads inside post().
   std::mutex close_mutex_;
+  std::once_flag row_cache_once_;
+  std::optional<RowCache> row_cache_;
 
   std::mutex releases_mutex_;
   std::condition_variable released_;

@@ -17,6 +17,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "mover/gather.hpp"
 
 namespace tiermem {
@@ -157,6 +158,8 @@ Status GatherCall::check(const Rows& rows) {
 }
 
 Status GatherCall::run() {
+  unit_ = impl_.read_unit(*span_.record);
+  cache_ = timeout_.ns != 0 && rows_.row_bytes <= RowCache::kMostRow ? impl_.row_cache() : nullptr;
   Status status = into_buffer_ != 0 ? to_buffer() : to_memory();
   // The buffer may have been freed, and its extents given to another, while they were read.
   return status.ok() && span_.record->generation.load(std::memory_order_seq_cst) !=
@@ -221,6 +224,7 @@ Status GatherCall::to_buffer() {
 // Copies what is resident; the other pieces are left in pieces_, in order.
 Status GatherCall::begin(std::uint64_t first, std::uint64_t n, std::byte* to) {
   first_ = first;
+  guesses_.clear();
   pieces_.clear();
   rest_.clear();
   ViewRecord view;
@@ -241,7 +245,10 @@ Status GatherCall::begin(std::uint64_t first, std::uint64_t n, std::byte* to) {
         (impl_.residency.hit(extent_of(from, kRead), view) ? held : absent) = extent;
       }
       if (extent != held) {
-        pieces_.push_back({from, at, length});
+        const Piece piece{from, at, length};
+        if (!guess(piece, to)) {
+          pieces_.push_back(piece);
+        }
         return;
       }
       // The view begins with the buffer where that begins inside the extent.
@@ -253,16 +260,92 @@ Status GatherCall::begin(std::uint64_t first, std::uint64_t n, std::byte* to) {
   if (!pieces_.empty() && timeout_.ns == 0) {
     return fail(Code::busy, "{}: not all of the {} rows are resident", call_, rows_.count);
   }
+  Status confirmed = guesses_.empty() ? Status() : confirm();
+  sort_pieces();
+  return confirmed;
+}
+
+void GatherCall::sort_pieces() {
   const auto less = [](const Piece& a, const Piece& b) { return a.from < b.from; };
   if (!std::is_sorted(pieces_.begin(), pieces_.end(), less)) {
     std::sort(pieces_.begin(), pieces_.end(), less);
   }
+}
+
+// ---- Rows that the cache has -------------------------------------------------------------------
+
+RowCache* Context::Impl::row_cache() {
+  if (config.row_cache == 0) {
+    return nullptr;
+  }
+  std::call_once(row_cache_once_, [&] {
+    const std::uint64_t bytes = config.row_cache / RowCache::kSetBytes * RowCache::kSetBytes;
+    const Result<Handle> memory = alloc(bytes, {.label = "row cache"}, kOfHeaps);
+    if (!memory.ok()) {
+      log_warn("gather: no row cache: {}", memory.message());
+      return;
+    }
+    const Access all{*memory, 0, bytes, kDiscard, {}, 0};
+    ViewRecord view;  // Held as long as there is a context.
+    const Status held = acquire_through_mover({&all, 1}, Timeout::seconds(5), {&view, 1});
+    if (held.ok()) {
+      row_cache_.emplace(std::span(static_cast<std::byte*>(view.data), bytes));
+    } else {
+      log_warn("gather: no row cache: {}", held.message());
+      (void)free(*memory);
+    }
+  });
+  return row_cache_.has_value() ? &*row_cache_ : nullptr;
+}
+
+bool GatherCall::guess(const Piece& piece, std::byte* to) {
+  if (cache_ == nullptr) {
+    return false;
+  }
+  Guess guess{piece, {}};
+  const RowCache::Key key{rows_.buffer, piece.from, piece.length};
+  if (!cache_->find(key, to + piece.to, guess.block)) {
+    return false;
+  }
+  guesses_.push_back(guess);
+  return true;
+}
+
+// One request for all of them, which reads nothing. What is not so any more is read like any piece.
+Status GatherCall::confirm() {
+  std::sort(guesses_.begin(), guesses_.end(),
+            [](const Guess& a, const Guess& b) { return a.piece.from < b.piece.from; });
+  const std::uint64_t extent = std::uint64_t{1} << span_.shift;
+  Vector<GatherRead> reads;
+  reads.reserve(guesses_.size());
+  for (Guess& guess : guesses_) {
+    const std::uint64_t at = guess.piece.from & (extent - 1);
+    reads.push_back({.ref = ref_of(guess.piece),
+                     .offset = static_cast<std::uint32_t>(at / unit_ * unit_),
+                     .length = static_cast<std::uint32_t>(unit_),
+                     .sums = &guess.block});
+  }
+  GatherList list{.reads = reads, .into = 0, .known = true};
+  Request request;
+  std::atomic<std::uint32_t> done{0};
+  post(request, list, done);
+  done.wait(0, std::memory_order_acquire);
+  if (!request.status.ok()) {
+    return std::move(request.status);
+  }
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    if (reads[i].found != GatherRead::Found::known) {
+      pieces_.push_back(guesses_[i].piece);
+    }
+  }
+  guesses_.clear();
   return {};
 }
 
+// ---- What is read ------------------------------------------------------------------------------
+
 // With the range of another buffer, or to memory. What cannot be had this way is left in rest_.
 Status GatherCall::read_below(const Access& range, std::byte* to) {
-  unit_ = impl_.read_unit(*span_.record);
   const std::uint64_t budget = impl_.config.dram.budget;
   const std::uint64_t most =
       std::clamp(std::bit_floor(budget / kBudgetPerMost), kSmallestExtent, kMostAtOnce);
@@ -338,8 +421,7 @@ void GatherCall::post(Segment& segment) {
   std::uint64_t used = 0;
   for (; cursor_ < pieces_.size(); ++cursor_) {
     const Piece& piece = pieces_[cursor_];
-    const ExtentRef ref = span_.first + static_cast<ExtentRef>((piece.from >> span_.shift) -
-                                                               (span_.offset >> span_.shift));
+    const ExtentRef ref = ref_of(piece);
     const std::uint64_t at = piece.from & (extent - 1);
     const std::uint64_t begin = at / unit_ * unit_;
     const std::uint64_t end = (at + piece.length + unit_ - 1) / unit_ * unit_;
@@ -368,21 +450,30 @@ void GatherCall::post(Segment& segment) {
     used += end - begin;
   }
   segment.first_piece.push_back(cursor_);
-  segment.list = {segment.reads, into_};
-  segment.done.store(0, std::memory_order_relaxed);
-  Request& request = segment.request.emplace();
+  segment.list = {.reads = segment.reads, .into = into_};
+  post(segment.request.emplace(), segment.list, segment.done);
+}
+
+// `done` is 1 when the request has its answer.
+void GatherCall::post(Request& request, GatherList& list, std::atomic<std::uint32_t>& done) {
+  done.store(0, std::memory_order_relaxed);
   request.want = Want::gather;
   request.spans = {span_};
-  request.gather = &segment.list;
+  request.gather = &list;
   request.deadline_ns = deadline_ns_;
   request.cancel_with = cancel_;
-  request.context = &segment.done;
+  request.context = &done;
   request.on_done = [](Request& ended) {
     auto& word = *static_cast<std::atomic<std::uint32_t>*>(ended.context);
     word.store(1, std::memory_order_release);  // As in Context::Impl::ask.
     word.notify_one();
   };
   impl_.post(request);
+}
+
+ExtentRef GatherCall::ref_of(const Piece& piece) const {
+  return span_.first +
+         static_cast<ExtentRef>((piece.from >> span_.shift) - (span_.offset >> span_.shift));
 }
 
 // The rows of a segment that has come. A block is checked once, and only if a row is in it.
@@ -423,12 +514,22 @@ Status GatherCall::take(Segment& segment, std::byte* to) {
       }
       if (good) {
         std::memcpy(to + piece.to, read.data + at, piece.length);
+        offer(read, at, piece);
       } else {
         rest_.push_back(piece);  // A view says what is wrong with it, if anything is.
       }
     }
   }
   return {};
+}
+
+// What was checked, for the next call: rows that lie in one block.
+void GatherCall::offer(const GatherRead& read, std::uint64_t at, const Piece& piece) {
+  if (cache_ == nullptr || read.sum_bytes != unit_ ||
+      at / unit_ != (at + piece.length - 1) / unit_) {
+    return;
+  }
+  cache_->offer({rows_.buffer, piece.from, piece.length}, read.sums[at / unit_], read.data + at);
 }
 
 // Those that begin in one extent, from rest_[i] on.

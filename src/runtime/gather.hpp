@@ -97,6 +97,17 @@ class GatherCall : public RowCall {
   static constexpr std::uint64_t kMostRead = 128 << 10;
 
   struct Segment;
+  /// A row that the cache had, already copied to where it goes, if the slot still has its block.
+  struct Guess {
+    Piece piece;
+    Checksums::Hash block;
+  };
+  bool guess(const Piece& piece, std::byte* to);
+  Status confirm();
+  void sort_pieces();
+  ExtentRef ref_of(const Piece& piece) const;
+  void offer(const GatherRead& read, std::uint64_t at, const Piece& piece);
+  void post(Request& request, GatherList& list, std::atomic<std::uint32_t>& done);
   Status begin(std::uint64_t first, std::uint64_t n, std::byte* to);
   Status read_below(const Access& range, std::byte* to);
   Status stream(std::byte* data, std::byte* to);
@@ -109,6 +120,8 @@ class GatherCall : public RowCall {
   const Handle into_buffer_ = 0;
   const std::uint64_t into_offset_ = 0;
   Vector<Piece> rest_;      // Of pieces_: to be had by views only.
+  Vector<Guess> guesses_;   // Not among pieces_.
+  RowCache* cache_ = nullptr;
   std::size_t cursor_ = 0;  // Of pieces_: the first that was not asked for.
   std::uint64_t unit_ = 0;  // What is read at least.
   std::uint64_t segment_bytes_ = 0;

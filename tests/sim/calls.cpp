@@ -197,8 +197,11 @@ void Simulation::acquire() {
 
 void Simulation::completed(Pending& p) {
   p.done = true;
-  answered_ += p.request.want != Want::prefetch ? 1 : 0;
   const Code code = p.request.status.code();
+  // Who waits for a lost device to let go of bytes that a slot has, too, is told by whichever step
+  // comes next that somebody overwrites them there, and by the release at the latest.
+  const bool overwritten = (code == Code::lost || code == Code::discarded) && any_lost();
+  answered_ += p.request.want != Want::prefetch && !overwritten ? 1 : 0;
   // Time goes on in small steps, but during forks.
   check(p.request.deadline_ns > world_.now - 1'000'000 || p.posted <= forked_,
         fmt::format("a request ended {} us after its deadline",

@@ -82,10 +82,14 @@ void Simulation::gather() {
     }
     data += unit;
   }
+  reading->list = {.reads = reading->reads,
+                   .into = residency_.buffers.at(Buffers::index_of(reading->memory)).first.load()};
+  post(std::move(reading), span);
+}
+
+void Simulation::post(std::unique_ptr<Reading> reading, const Span& span) {
   reading->compared.resize(reading->reads.size());
   reading->held.resize(reading->reads.size());
-  reading->list = {reading->reads,
-                   residency_.buffers.at(Buffers::index_of(reading->memory)).first.load()};
   Pending& p = new_pending(Want::gather);
   p.buffers = {reading->buffer};
   p.request.spans = {span};
@@ -94,9 +98,68 @@ void Simulation::gather() {
                               ? Request::kForever
                               : world_.now + 1 + static_cast<std::int64_t>(world_.below(5'000'000));
   reading->asked = &p;
-  note("gather {} reads of buffer{}", reading->reads.size(), reading->buffer);
+  note("{} {} reads of buffer{}", reading->list.known ? "confirm" : "gather", reading->reads.size(),
+       reading->buffer);
   readings_.push_back(std::move(reading));
   mover_.post(&p.request);
+}
+
+// Blocks that gathers brought before, perhaps long ago: whether they are in slots as they were.
+void Simulation::confirm() {
+  if (!swarm_.confirms || known_.empty() || known_dice_() % 2 == 0) {
+    return;
+  }
+  const std::size_t serial = known_[known_dice_() % known_.size()].buffer;
+  const auto live = live_.find(serial);
+  if (live == live_.end() || freed(serial)) {
+    std::erase_if(known_, [&](const Known& known) { return known.buffer == serial; });
+    return;
+  }
+  auto reading = std::make_unique<Reading>();
+  reading->buffer = serial;
+  reading->list.known = true;
+  std::vector<const Known*> chosen;
+  for (const Known& known : known_) {
+    if (known.buffer == serial) {
+      chosen.push_back(&known);
+    }
+  }
+  std::ranges::sort(chosen, [](const Known* a, const Known* b) {
+    return std::pair(a->ref, a->offset) < std::pair(b->ref, b->offset);
+  });
+  reading->known.resize(chosen.size() * 4096);
+  reading->sums.resize(chosen.size());
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    std::memcpy(reading->known.data() + i * 4096, chosen[i]->bytes.data(), 4096);
+    reading->sums[i] = chosen[i]->sum;
+    reading->reads.push_back({.ref = chosen[i]->ref,
+                              .offset = chosen[i]->offset,
+                              .length = 4096,
+                              .data = reading->known.data() + i * 4096,
+                              .sums = &reading->sums[i]});
+  }
+  reading->list.reads = reading->reads;
+  Span span;
+  const Access all{live->second.handle, 0, 0, kRead, {}, 0};
+  const Status status = residency_.resolve(all, span, "gather");
+  check(status.ok(), status.message());
+  post(std::move(reading), span);
+}
+
+void Simulation::remember(const Reading& reading, const GatherRead& read) {
+  constexpr std::size_t kMost = 64;
+  if (!swarm_.confirms || read.found != GatherRead::Found::bytes || read.sum_bytes != 4096) {
+    return;
+  }
+  Known known{reading.buffer, read.ref, read.offset, read.sums[0], {read.data, read.data + 4096}};
+  if (Checksums::hash(read.data, 4096) != known.sum) {
+    return;  // Whoever gathers does not take it.
+  }
+  if (known_.size() < kMost) {
+    known_.push_back(std::move(known));
+  } else {
+    known_[known_dice_() % kMost] = std::move(known);
+  }
 }
 
 // What a gather may show is whatever the buffer held since it was asked for: a copy on a device may
@@ -136,6 +199,7 @@ void Simulation::compare_readings() {
         reading->compared[i] = true;
         if (live != live_.end() && !freed(reading->buffer)) {
           compare(*reading, i, live->second);
+          remember(*reading, reading->reads[i]);
         }
       }
     }
@@ -145,8 +209,10 @@ void Simulation::compare_readings() {
     if (!reading->asked->done) {
       return false;
     }
-    check(residency_.release({&reading->view, 1}) == Code::ok, "release refused a live view");
-    free_memory(*reading);
+    if (!reading->list.known) {
+      check(residency_.release({&reading->view, 1}) == Code::ok, "release refused a live view");
+      free_memory(*reading);
+    }
     const bool ended_well = reading->asked->request.status.ok();
     for (const GatherRead& read : reading->reads) {
       check(!ended_well || read.found != GatherRead::Found::nothing,
@@ -158,7 +224,8 @@ void Simulation::compare_readings() {
 
 void Simulation::compare(const Reading& reading, std::size_t index, const Live& live) {
   const GatherRead& read = reading.reads[index];
-  if (read.found != GatherRead::Found::bytes && read.found != GatherRead::Found::zeros) {
+  if (read.found != GatherRead::Found::bytes && read.found != GatherRead::Found::zeros &&
+      read.found != GatherRead::Found::known) {
     return;
   }
   const std::uint64_t begin = begin_of(read, live);

@@ -39,6 +39,7 @@ Simulation::Simulation(std::uint64_t seed, bool verbose, const std::vector<std::
   for (const std::string& name : without) {
     check(swarm_.leave_out(name), "there is no call or fault " + name);
   }
+  known_dice_.seed(seed + 0x9E3779B97F4A7C15u);
   residency_.wake = [](void* self) { static_cast<Simulation*>(self)->told_ = true; };
   residency_.wake_argument = this;
   if (world_.one_in(2)) {
@@ -246,7 +247,8 @@ void Simulation::act() {
     case 18:
       return ask(Want::retreat);
     case 19:
-      return gather();
+      gather();
+      return confirm();
     default:
       return advise();
   }

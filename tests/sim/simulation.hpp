@@ -12,6 +12,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <random>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -93,6 +94,7 @@ class Simulation {
     std::vector<Checksums::Hash> sums;
     std::vector<bool> compared;
     GatherList list;
+    std::vector<std::byte> known;  // Not read into memory, but had before.
     Pending* asked = nullptr;
     // Of each read, what the model held there since it was asked for, step by step.
     std::vector<std::vector<std::vector<std::byte>>> held;
@@ -188,9 +190,21 @@ class Simulation {
   bool file_changed(const Pending& p) const;
   bool names_droppable(const Pending& p) const;
 
+  // A block that a gather brought, with the checksum that it had.
+  struct Known {
+    std::size_t buffer = 0;
+    ExtentRef ref = 0;
+    std::uint32_t offset = 0;
+    Checksums::Hash sum{};
+    std::vector<std::byte> bytes;
+  };
+
   bool take_memory(Reading& reading);
   void free_memory(const Reading& reading);
   void gather();
+  void confirm();
+  void post(std::unique_ptr<Reading> reading, const Span& span);
+  void remember(const Reading& reading, const GatherRead& read);
   void note_models();
   void compare_readings();
   std::uint64_t begin_of(const GatherRead& read, const Live& live);
@@ -249,6 +263,8 @@ class Simulation {
   std::vector<Held> held_;
   std::deque<Pending> pending_;
   std::vector<std::unique_ptr<Reading>> readings_;
+  std::vector<Known> known_;
+  std::mt19937_64 known_dice_;  // Its own: what the other calls draw does not follow it.
   std::size_t next_serial_ = 0;
   std::uint64_t ordinal_ = 0;                  // Of the last tick.
   std::size_t lost_buffer_ = ~std::size_t{0};  // Of it some bytes were lost, or dropped.

@@ -96,7 +96,8 @@ struct Swarm {
     }
     troubles = name == "trouble" ? 0 : troubles;
     inspects = name == "inspect" ? 0 : inspects;
-    return name == "trouble" || name == "inspect";
+    confirms = confirms && name != "confirm";
+    return name == "trouble" || name == "inspect" || name == "confirm";
   }
   static constexpr std::array<std::string_view, 20> kCalls = {
       "alloc",   "acquire", "release",   "use",    "free",   "prefetch", "evict",
@@ -130,6 +131,7 @@ struct Swarm {
   FaultRates faults;
   std::array<std::uint64_t, 20> weights{};
   std::uint64_t troubles = 0, inspects = 0;  // Of a thousand events.
+  bool confirms = true;                      // Of blocks that gathers brought before.
 };
 
 struct Dice final : FaultDice {
