@@ -64,11 +64,13 @@ std::uint64_t word_of(std::uint64_t row) {
 /// The table: each row of 256 bytes begins with a word that only it has.
 class Table {
  public:
-  static Result<std::unique_ptr<Table>> create(const std::string& directory, std::uint64_t dram) {
+  static Result<std::unique_ptr<Table>> create(const std::string& directory, std::uint64_t dram,
+                                               std::uint64_t row_cache = 0) {
     std::unique_ptr<Table> table(new Table);
     table->bytes_ = dram * kTimesDram;
-    auto context = Context::create(fmt::format("dram={}; nvme={}:{}; depth={}", dram, directory,
-                                               table->bytes_ + 512 * kMiB, kDepth));
+    auto context = Context::create(
+        fmt::format("dram={}; nvme={}:{}; depth={}; row_cache={}", dram, directory,
+                    table->bytes_ + 512 * kMiB, kDepth, row_cache));
     if (!context.ok()) {
       return std::move(context).status();
     }
@@ -152,6 +154,40 @@ Result<Sample> run_second(Table& table, std::uint64_t row_bytes, Draw&& draw, Fi
   return Sample{figure(before, after, took), cpu / (bytes / kGiB)};
 }
 
+/// Rows by Zipf's law, some of them from a cache of a quarter of DRAM.
+Status cached(Session& session, Table& plain, std::uint64_t dram) {
+  session.tell("gather: writing a second table");
+  auto made = Table::create(session.settings().directory, dram, dram / 4);
+  if (!made.ok()) {
+    return std::move(made).status();
+  }
+  const Zipf zipf(plain.bytes() / kRow);
+  std::mt19937_64 random(11);
+  const auto rows = [&](Table& table) {
+    return [&] {
+      std::uint64_t asked = 0;
+      return run_second(
+          table, kRow,
+          [&](std::vector<std::uint64_t>& index) {
+            index.resize(kList);
+            std::generate(index.begin(), index.end(), [&] { return zipf(random); });
+            asked += kList;
+          },
+          [&](const Stats&, const Stats&, double seconds) {
+            return static_cast<double>(asked) / seconds / 1e3;
+          });
+    };
+  };
+  for (int i = 0; i < 3; ++i) {  // Until it has the frequent ones.
+    auto warm = rows(**made)();
+    if (!warm.ok()) {
+      return std::move(warm).status();
+    }
+  }
+  return session.compare("gather_256b_row_cache", "thousand rows/s", Better::higher, 0, rows(**made),
+                         {"without a cache", "the same gathers with row_cache=0", rows(plain)});
+}
+
 }  // namespace
 
 Status gather(Session& session) {
@@ -221,8 +257,10 @@ Status gather(Session& session) {
           });
     };
   };
-  return session.compare("gather_32k_coalesced", "GB/s", Better::higher, bars::kGatherCoalesced,
-                         pages(8), {"single pages", "the same with 4 KiB at once", pages(1)});
+  Status compared =
+      session.compare("gather_32k_coalesced", "GB/s", Better::higher, bars::kGatherCoalesced,
+                      pages(8), {"single pages", "the same with 4 KiB at once", pages(1)});
+  return compared.ok() ? cached(session, table, dram) : std::move(compared);
 }
 
 }  // namespace tiermem::bench
