@@ -234,6 +234,21 @@ TEST(MoverWaits, who_waits_for_a_buffer_that_is_freed_is_told_and_the_free_waits
   EXPECT_EQ(m.host.windows(), 0u);
 }
 
+TEST(MoverWaits, a_free_is_not_to_be_cancelled) {
+  M m;
+  const Handle x = m.buffer();
+  Call& view = m.acquire(x, kRead);
+  m.end_all();
+  ASSERT_EQ(view.code(), Code::ok);
+  Call& freed = m.free(x);
+  m.cancel(freed);
+  m.settle();
+  EXPECT_FALSE(freed.done());
+  m.release(view);
+  m.end_all();
+  EXPECT_EQ(freed.code(), Code::ok);
+}
+
 TEST(MoverWaits, evict_of_what_is_pinned_or_wanted_says_so_and_leaves_it) {
   M m;
   const Handle x = m.buffer();
