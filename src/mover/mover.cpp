@@ -452,8 +452,11 @@ void Mover::check_deadlines() {
   // fail_request takes the request out of active_ by swapping the last one in.
   for (std::size_t i = 0; i < active_.size();) {
     Request& request = *active_[i];
-    if (request.cancel.load(std::memory_order_relaxed) ||
-        (request.cancel_with != nullptr && request.cancel_with->load(std::memory_order_relaxed))) {
+    if (request.want == Want::free) {
+      ++i;  // Goes on until it is done: a freed buffer is nobody's to cancel.
+    } else if (request.cancel.load(std::memory_order_relaxed) ||
+               (request.cancel_with != nullptr &&
+                request.cancel_with->load(std::memory_order_relaxed))) {
       fail_request(request, fail(Code::cancelled, "cancelled by its owner"));
     } else if (now_ >= request.deadline_ns) {
       fail_request(request, late(request));

@@ -173,6 +173,7 @@ class Mover {
   void arm(Request& request, std::uint32_t index);
   Arm arm_acquire(Request& request, Need& need);
   Arm arm_leave(Request& request, Need& need);
+  void keep_refused(ExtentRef ref);
   bool ready(const Need& need) const;
   bool shown(const Need& need, FrameId frame) const;
   bool touches_end(ExtentRef ref) const;

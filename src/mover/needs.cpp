@@ -262,6 +262,16 @@ bool Mover::touches_end(ExtentRef ref) const {
   return touches == residency_.extents.at(ref).holds;
 }
 
+// A copy is pinned, and was not given up after all. Where another copy has gone, so has the slot:
+// what stays is the only one.
+void Mover::keep_refused(ExtentRef ref) {
+  for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
+    if (!residency_.extents.at(ref).has_slot && readable(ref, space)) {
+      residency_.extents.word(space, ref).set_dirty();
+    }
+  }
+}
+
 // Evict, clean, discard and free: the extent's copies go down or away.
 Mover::Arm Mover::arm_leave(Request& request, Need& need) {
   Extents& extents = residency_.extents;
@@ -338,12 +348,13 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
       request.status = Status(info);
     }
   }
-  if (drop) {
+  if (drop && readable_elsewhere(need.ref, kNoSpace) != kNoSpace) {
+    keep_refused(need.ref);
+  } else if (drop) {
     drop_slot(need.ref);
     ExtentWord& host = extents.word(kHost, need.ref);
     host.clear_dirty();
-    if (request.want == Want::discard && host.load().phase() != Phase::zero &&
-        !host.load().readable()) {
+    if (request.want == Want::discard && host.load().phase() != Phase::zero) {
       host.set_phase(record_of(need.ref).file != 0 ? Phase::none : Phase::zero);
     }
   }

@@ -1,5 +1,6 @@
 // Requests: from needs that are ready to a pinned whole. Holds, waiters, completion.
 #include <algorithm>
+#include <cassert>
 
 #include "base/error.hpp"
 #include "mover/mover.hpp"
@@ -354,9 +355,7 @@ void Mover::let_go(Request& request) {
 }
 
 void Mover::fail_request(Request& request, Status status) {
-  if (request.want == Want::free) {
-    return;  // Goes on until it is done: a freed buffer is nobody's to cancel.
-  }
+  assert(request.want != Want::free);
   forget_waits(request);
   desert_gather(request);
   std::erase(giving_back_, &request);

@@ -1,0 +1,324 @@
+// Memory of devices, step by step: copies that are written under, that streams wait for, that fail;
+// what leaves a device; a device that is lost, and one whose driver has no memory.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "support/pattern.hpp"
+#include "tests/unit/mover_fixture.hpp"
+
+namespace tiermem {
+namespace {
+
+using M = SteppedMover;
+
+constexpr Place kGpu{Kind::gpu, 0}, kOther{Kind::gpu, 1};
+constexpr unsigned kDevice = 1;  // The space of the first.
+
+Call& acquire_for_stream(M& m, Handle x, std::uint32_t mode) {
+  Call& call = m.prepare(Want::acquire, {M::access(x, mode, kGpu)});
+  call.request.for_stream = true;
+  m.post(call);
+  m.settle();
+  return call;
+}
+
+// Jobs run until copies go on, and no further.
+void run_jobs(M& m) {
+  m.settle();
+  while (!m.hands.jobs.empty()) {
+    m.hands.run();
+    m.settle();
+  }
+}
+
+// ---- Copies
+
+TEST(MoverDevices, a_source_that_is_written_under_the_copy_is_copied_again_when_nobody_writes) {
+  M m({.devices = 1});
+  const Handle x = m.buffer();
+  m.write(x, 0x11);
+  const Call& reader = m.acquire(x, kRead, kGpu);
+  run_jobs(m);
+  ASSERT_EQ(m.hands.copies.size(), 1u);
+  Call& writer = m.acquire(x, kWrite);
+  ASSERT_EQ(writer.code(), Code::ok);
+  std::memset(writer.data(), 0x22, M::kExtent);
+  m.hands.end_copy();
+  run_jobs(m);
+  EXPECT_TRUE(m.hands.copies.empty()) << "it is written still";
+  EXPECT_FALSE(reader.done());
+  m.release(writer);
+  run_jobs(m);
+  ASSERT_EQ(m.hands.copies.size(), 1u);
+  m.end_all();
+  ASSERT_EQ(reader.code(), Code::ok);
+  EXPECT_EQ(m.gpu[0].load(reader.data()), std::byte{0x22});
+  EXPECT_EQ(m.bits(x).phase(), Phase::shared);
+}
+
+TEST(MoverDevices, who_writes_on_a_device_has_the_only_copy_once_the_others_readers_are_gone) {
+  M m({.devices = 1});
+  const Handle x = m.buffer();
+  m.write(x, 0x11);
+  Call& on_host = m.acquire(x, kRead);
+  Call& on_device = m.acquire(x, kRead, kGpu);
+  m.end_all();
+  ASSERT_EQ(on_device.code(), Code::ok);
+  const Call& writer = m.acquire(x, kWrite, kGpu);
+  m.end_all();
+  EXPECT_FALSE(writer.done());
+  m.release(on_host);
+  m.end_all();
+  EXPECT_EQ(writer.code(), Code::ok);
+  EXPECT_FALSE(m.resident(x));
+  EXPECT_EQ(m.bits(x, 0, kDevice).phase(), Phase::exclusive);
+  EXPECT_TRUE(m.bits(x, 0, kDevice).dirty());
+}
+
+TEST(MoverDevices, a_copy_that_fails_is_told_and_leaves_the_source) {
+  M m({.devices = 1});
+  const Handle x = m.buffer();
+  m.write(x, 0x11);
+  m.dice.fail("copy_in");
+  const Call& reader = m.acquire(x, kRead, kGpu);
+  m.end_all();
+  EXPECT_EQ(reader.code(), Code::io_error);
+  EXPECT_EQ(m.gpu[0].books().in_use, 0u);
+  EXPECT_EQ(m.bits(x).phase(), Phase::exclusive);
+  EXPECT_EQ(m.value(x), 0x11);
+}
+
+// The staging has room for one: the second read waits until the first has landed.
+TEST(MoverDevices, reads_to_a_device_take_turns_where_the_staging_has_room_for_one) {
+  M m({.devices = 1});
+  const Handle x = m.cold(0x11), y = m.cold(0x22);
+  const Call& first = m.acquire(x, kRead, kGpu);
+  const Call& second = m.acquire(y, kRead, kGpu);
+  run_jobs(m);
+  EXPECT_EQ(m.port.requests.size(), 1u);
+  m.port.end();
+  run_jobs(m);
+  EXPECT_TRUE(m.port.requests.empty());
+  ASSERT_EQ(m.hands.copies.size(), 1u);
+  m.hands.end_copy();
+  run_jobs(m);
+  EXPECT_EQ(first.code(), Code::ok);
+  EXPECT_EQ(m.port.requests.size(), 1u);
+  m.end_all();
+  EXPECT_EQ(second.code(), Code::ok);
+  EXPECT_EQ(m.gpu[0].load(second.data()), std::byte{0x22});
+}
+
+// ---- Streams
+
+TEST(MoverDevices, a_stream_has_its_view_once_the_copy_has_begun) {
+  M m({.devices = 1});
+  const Handle x = m.buffer();
+  m.write(x, 0x11);
+  Call& stream = acquire_for_stream(m, x, kRead);
+  Call& host = m.prepare(Want::acquire, {M::access(x, kRead, kGpu)});
+  m.post(host);
+  run_jobs(m);
+  EXPECT_FALSE(stream.done());
+  m.hands.begin_copy();
+  m.settle();
+  EXPECT_EQ(stream.code(), Code::ok);
+  EXPECT_EQ(stream.request.arrivals[kDevice], 1u);
+  EXPECT_TRUE(m.bits(x, 0, kDevice).pinned());
+  EXPECT_EQ(m.bits(x, 0, kDevice).phase(), Phase::incoming);
+  EXPECT_FALSE(host.done()) << "nobody waits for the device on its behalf";
+  m.hands.end_copy();
+  m.settle();
+  EXPECT_EQ(host.code(), Code::ok);
+  EXPECT_EQ(host.request.arrivals[kDevice], 0u);
+  EXPECT_EQ(m.gpu[0].load(stream.data()), std::byte{0x11});
+  m.release(stream);
+}
+
+TEST(MoverDevices, a_stream_that_writes_takes_the_source_over_which_goes_when_it_has_been_read) {
+  M m({.devices = 1});
+  const Handle x = m.buffer();
+  m.write(x, 0x11);
+  Call& stream = acquire_for_stream(m, x, kWrite);
+  run_jobs(m);
+  m.hands.begin_copy();
+  m.settle();
+  ASSERT_EQ(stream.code(), Code::ok);
+  EXPECT_EQ(m.bits(x).phase(), Phase::outgoing);
+  m.hands.end_copy();
+  m.settle();
+  EXPECT_EQ(m.bits(x).phase(), Phase::none);
+  EXPECT_EQ(m.bits(x, 0, kDevice).phase(), Phase::exclusive);
+  EXPECT_TRUE(m.bits(x, 0, kDevice).dirty());
+  m.release(stream);
+  EXPECT_EQ(m.value(x), 0x11);
+}
+
+TEST(MoverDevices, a_copy_that_fails_under_a_streams_view_goes_when_the_view_ends) {
+  for (const bool writes : {false, true}) {
+    M m({.devices = 1});
+    const Handle x = m.buffer();
+    m.write(x, 0x11);
+    m.dice.fail("copy_in");
+    Call& stream = acquire_for_stream(m, x, writes ? kWrite : kRead);
+    run_jobs(m);
+    m.hands.begin_copy();
+    m.settle();
+    ASSERT_EQ(stream.code(), Code::ok);
+    m.hands.end_copy();
+    m.settle();
+    EXPECT_TRUE(m.bits(x, 0, kDevice).pinned());
+    EXPECT_EQ(m.gpu[0].books().in_use, M::kExtent);
+    m.release(stream);
+    EXPECT_EQ(m.gpu[0].books().in_use, 0u);
+    EXPECT_EQ(m.bits(x, 0, kDevice).phase(), Phase::none);
+    if (writes) {
+      EXPECT_EQ(m.acquire(x, kRead).code(), Code::lost) << "what the stream wrote is not there";
+    } else {
+      EXPECT_EQ(m.value(x), 0x11);
+    }
+  }
+}
+
+// ---- What leaves
+
+TEST(MoverDevices, what_retreats_goes_to_dram_or_by_the_staging_to_a_slot_and_its_memory_back) {
+  for (const bool dram_is_full : {false, true}) {
+    M m({.frames = 1, .devices = 1, .on_device = 1});
+    const Handle x = m.buffer();
+    m.write_on_device(x, 0x11);
+    Call* pinned = nullptr;
+    if (dram_is_full) {
+      pinned = &m.acquire(m.buffer(), kWrite);
+      m.end_all();
+    }
+    const Call& retreat = m.ask(Want::retreat, {M::access(x, kRead, kGpu)});
+    EXPECT_FALSE(retreat.done());
+    m.end_all();
+    EXPECT_EQ(retreat.code(), Code::ok) << retreat.request.status.message();
+    EXPECT_FALSE(m.resident(x, 0, kDevice));
+    EXPECT_EQ(m.gpu[0].books().used(), 0u);
+    EXPECT_EQ(m.resident(x), !dram_is_full);
+    EXPECT_EQ(m.port.writes, dram_is_full ? 1u : 0u);
+    if (pinned != nullptr) {
+      m.release(*pinned);
+    }
+    EXPECT_EQ(m.value(x), 0x11);
+  }
+}
+
+TEST(MoverDevices, a_retreat_waits_for_views_and_one_of_a_device_that_cannot_be_read_says_why) {
+  M m({.frames = 1, .devices = 1, .on_device = 1, .disks = 0});
+  const Handle x = m.buffer();
+  m.write_on_device(x, 0x11);
+  Call& view = m.acquire(x, kRead, kGpu);
+  ASSERT_EQ(view.code(), Code::ok);
+  const Call& retreat = m.ask(Want::retreat, {M::access(x, kRead, kGpu)});
+  m.end_all();
+  EXPECT_FALSE(retreat.done());
+  m.release(view);
+  m.end_all();
+  EXPECT_EQ(retreat.code(), Code::ok);
+
+  m.write_on_device(x, 0x22);
+  m.dice.fail("copy_out");
+  const Call& failing = m.ask(Want::retreat, {M::access(x, kRead, kGpu)});
+  m.end_all();
+  EXPECT_EQ(failing.code(), Code::io_error);
+  EXPECT_SAYS(failing.request.status, "a copy from the device failed");
+  EXPECT_TRUE(m.resident(x, 0, kDevice));
+}
+
+// It fails again and again: a request waits until the pauses are a second long, and is refused
+// then.
+TEST(MoverDevices, what_fails_until_its_pause_is_a_second_is_waited_for_no_more) {
+  M m({.frames = 2, .devices = 1, .on_device = 1, .disks = 0});
+  const Handle there = m.buffer();
+  m.write_on_device(there, 0x11);
+  m.dice.fail("copy_out", ~0u);
+  const std::int64_t began = m.now;
+  const Call& call = m.acquire(m.buffer(), kWrite, kGpu);
+  m.end_all();
+  for (const std::int64_t pause : {10, 20, 40, 80, 160, 320, 640}) {
+    ASSERT_FALSE(call.done());
+    ASSERT_EQ(m.next, m.now + pause * M::kMs);
+    m.at(m.next);
+    m.end_all();
+  }
+  EXPECT_EQ(call.code(), Code::no_capacity);
+  EXPECT_EQ(m.now, began + 1270 * M::kMs);
+  m.dice.heal();
+  EXPECT_EQ(m.value(there), 0x11);
+}
+
+// Its driver has no memory where the budget has some: room is made among what the device has, and
+// the budget is whole again a second later.
+TEST(MoverDevices, a_device_without_memory_makes_do_with_what_it_has_for_a_second) {
+  M m({.devices = 1, .on_device = 2});
+  const Handle x = m.buffer(), y = m.buffer();
+  m.write_on_device(x, 0x11);
+  m.dice.fail("populate");
+  const Call& call = m.acquire(y, kWrite, kGpu);
+  m.end_all();
+  EXPECT_EQ(call.code(), Code::ok) << call.request.status.message();
+  EXPECT_FALSE(m.resident(x, 0, kDevice)) << "it has made room";
+  EXPECT_EQ(m.gpu[0].books().budget, M::kExtent);
+  ASSERT_EQ(m.residency.release(call.views), Code::ok);
+  m.at(m.now + 1000 * M::kMs);
+  const Call& again = m.acquire(x, kRead, kGpu);
+  m.end_all();
+  EXPECT_EQ(again.code(), Code::ok);
+  EXPECT_EQ(m.gpu[0].books().budget, 2 * M::kExtent);
+  EXPECT_TRUE(m.resident(y, 0, kDevice));
+}
+
+// ---- A device that is lost
+
+TEST(MoverDevices, a_lost_device_takes_what_was_there_alone_and_tells_who_waits) {
+  M m({.devices = 1, .on_device = 2});
+  const Handle there = m.buffer(), both = m.buffer(), wanted = m.buffer();
+  m.write_on_device(there, 0x11);
+  m.write(both, 0x22);
+  Call& shared = m.acquire(both, kRead, kGpu);
+  m.end_all();
+  ASSERT_EQ(shared.code(), Code::ok);
+  const Call& waits = m.acquire({M::access(wanted, kWrite, kGpu), M::access(both, kRead, kGpu)});
+  m.gpu[0].lose();
+  m.step();
+  m.end_all();
+  EXPECT_EQ(waits.code(), Code::unavailable);
+  EXPECT_EQ(m.acquire(both, kRead, kGpu).code(), Code::unavailable);
+  const Call& gone = m.acquire(there, kRead);
+  EXPECT_EQ(gone.code(), Code::lost);
+  EXPECT_SAYS(gone.request.status, "the device is lost");
+  m.release(shared);
+  EXPECT_EQ(m.gpu[0].books().in_use, 0u);
+  EXPECT_EQ(m.bits(both).phase(), Phase::exclusive);
+  EXPECT_EQ(m.value(both), 0x22);
+  EXPECT_EQ(m.ask(Want::prefetch, {M::access(both, kRead, kGpu)}).code(), Code::ok);
+  EXPECT_FALSE(m.resident(both, 0, kDevice));
+}
+
+// ---- Two devices
+
+TEST(MoverDevices, bytes_go_straight_between_devices_and_by_the_host_where_that_is_refused) {
+  for (const bool refused : {false, true}) {
+    M m({.devices = 2});
+    m.gpu[1].befriend(m.gpu[0]);
+    const Handle x = m.buffer();
+    m.write_on_device(x, 0x11);
+    m.dice.fail("refuse_from", refused ? 1 : 0);
+    const Call& call = m.acquire(x, kRead, kOther);
+    m.end_all();
+    ASSERT_EQ(call.code(), Code::ok) << call.request.status.message();
+    EXPECT_EQ(m.gpu[1].load(call.data()), std::byte{0x11});
+    EXPECT_EQ(m.stats().gpu_bytes_peer, refused ? 0 : 2 * M::kExtent);
+    EXPECT_EQ(m.stats().gpu_bytes_staged, refused ? 2 * M::kExtent : 0);
+    EXPECT_EQ(m.stats().io_errors, 0u);
+    EXPECT_FALSE(m.resident(x));
+  }
+}
+
+}  // namespace
+}  // namespace tiermem

@@ -1,0 +1,344 @@
+// The production mover on a machine that stands still: memories that are plain bytes, hands and
+// devices that end what they were given when the test says so, and a clock that the test sets.
+//
+// settle() steps it as whoever runs it does, who knows of posts, news of hands and devices, and the
+// time that the last step asked for, and of nothing else: a step that is not asked for does not
+// come. Its books are derived anew after each step.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <deque>
+#include <initializer_list>
+#include <vector>
+
+#include "mover/mover.hpp"
+#include "tests/unit/mover_doubles.hpp"
+#include "tier/block.hpp"
+
+namespace tiermem {
+
+/// A machine, counted in extents.
+struct Machine {
+  std::uint64_t frames = 4;     ///< Of the host.
+  unsigned devices = 0;         ///< GPUs,
+  std::uint64_t on_device = 2;  ///< each of so many frames; the staging has one.
+  unsigned disks = 1;           ///< 0: no block tier.
+  std::uint64_t on_disk = 64;
+  bool parts = false;       ///< Mapped extents may be in memory in parts: one landing more.
+  std::uint64_t ahead = 0;  ///< Most that is kept free ahead of need.
+  unsigned prefetches = 64;
+  std::uint64_t a_day = 0;  ///< That may be written; 0: all.
+};
+
+/// One request: the caller's memory for it.
+struct Call {
+  Request request;
+  std::vector<ViewRecord> views;
+  unsigned answers = 0;
+  bool done() const { return answers != 0; }
+  std::byte* data(std::size_t view = 0) const { return static_cast<std::byte*>(views[view].data); }
+  Code code() const { return done() ? request.status.code() : Code::internal; }
+};
+
+class SteppedMover {
+ public:
+  static constexpr std::uint64_t kExtent = 16384;  ///< Four pages.
+  static constexpr std::int64_t kMs = 1'000'000;
+
+  explicit SteppedMover(const Machine& machine = {})
+      : host((machine.frames + (machine.devices != 0 ? 1 : 0) + (machine.parts ? 1 : 0)) * kExtent,
+             {Kind::dram, 0}, dice),
+        gpu{sim::FakeMemory(machine.on_device * kExtent, {Kind::gpu, 0}, dice),
+            sim::FakeMemory(machine.on_device * kExtent, {Kind::gpu, 1}, dice)},
+        port(std::max(machine.disks, 1u), machine.on_disk * kExtent),
+        block(port, {.depth = 8, .piece_bytes = kExtent, .grow_bytes = 4 * kExtent}),
+        residency(256, 4096, 1 + machine.devices),
+        mover(residency, memories(machine), machine.disks != 0 ? &block : nullptr, nullptr, hands,
+              options(machine)) {
+    for (unsigned i = 0; i < machine.devices; ++i) {
+      residency.device_tier[i + 1] = &gpu[i];
+      gpu[i].copy_by(hands);
+    }
+    residency.wake = [](void* self) { static_cast<SteppedMover*>(self)->told_ = true; };
+    residency.wake_argument = this;
+  }
+
+  // ---- Time -------------------------------------------------------------------------------------
+
+  /// One step, and whether its books are right.
+  void step() {
+    told_ = false;
+    next = mover.step(now);
+    ++steps;
+    const std::string wrong = mover.check_invariants();
+    EXPECT_EQ(wrong, "") << mover.describe();
+  }
+  /// As many steps as are asked for at this time. One that has come to rest for a fork asks for no
+  /// more.
+  void settle() {
+    for (unsigned n = 0; told_ || hands.has_news() || port.has_news() || next <= now; ++n) {
+      ASSERT_LT(n, 300u) << "the mover asks for steps without end\n" << mover.describe();
+      step();
+      if (mover.rested()) {
+        return;
+      }
+    }
+  }
+  /// Time has come to that.
+  void at(std::int64_t time) {
+    now = time;
+    settle();
+  }
+  /// What is under way ends, and what follows from it.
+  void end_all() {
+    settle();
+    for (unsigned n = 0; !hands.jobs.empty() || !hands.copies.empty() || !port.requests.empty();
+         ++n) {
+      ASSERT_LT(n, 300u) << "what is under way has no end\n" << mover.describe();
+      end_what_waits();
+      settle();
+    }
+  }
+  /// All jobs and copies, but no I/O.
+  void run_hands() {
+    settle();
+    while (!hands.jobs.empty() || !hands.copies.empty()) {
+      hands.jobs.empty() ? hands.end_copy() : hands.run();
+      settle();
+    }
+  }
+  /// The oldest I/O, as `error` says, and what hands do after it.
+  void end_io(int error = 0) {
+    port.end(0, error);
+    run_hands();
+  }
+
+  // ---- Buffers ----------------------------------------------------------------------------------
+
+  /// Of one extent it has no window, of several it has one.
+  Handle buffer(std::uint32_t extents = 1, std::uint32_t flags = 0,
+                std::uint64_t extent_bytes = kExtent) {
+    BufferShape shape;
+    shape.bytes = extents * extent_bytes;
+    shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(extent_bytes));
+    shape.extents = extents;
+    shape.flags = flags;
+    shape.label = "buffer";
+    if (extents > 1 || (flags & kMapped) != 0) {
+      shape.window = *host.reserve_window(shape.bytes, extent_bytes, (flags & kMapped) != 0);
+      shape.pool = host.window_pool(extent_bytes);
+    }
+    return *residency.buffers.create(shape);
+  }
+  Handle mapped(std::uint32_t extents = 1) { return buffer(extents, kMapped); }
+
+  BufferRecord& record(Handle handle) { return residency.buffers.at(Buffers::index_of(handle)); }
+  ExtentRef ref(Handle handle, std::uint32_t i = 0) { return record(handle).first.load() + i; }
+  Extent& extent(Handle handle, std::uint32_t i = 0) {
+    return residency.extents.at(ref(handle, i));
+  }
+  ExtentBits bits(Handle handle, std::uint32_t i = 0, unsigned space = kHost) {
+    return residency.extents.word(space, ref(handle, i)).load();
+  }
+  bool resident(Handle handle, std::uint32_t i = 0, unsigned space = kHost) {
+    return bits(handle, i, space).readable();
+  }
+  std::byte* window(Handle handle) { return record(handle).windows[kHost].load(); }
+
+  // ---- Requests ---------------------------------------------------------------------------------
+
+  static Access access(Handle handle, std::uint32_t mode, Place where = {}) {
+    return {handle, 0, 0, mode, where, 0};
+  }
+  static Access extent_access(Handle handle, std::uint32_t i, std::uint32_t mode) {
+    return {handle, i * kExtent, kExtent, mode, {}, 0};
+  }
+  /// A request that is not posted.
+  Call& prepare(Want want, const std::vector<Access>& list = {}) {
+    Call& call = calls_.emplace_back();
+    call.request.want = want;
+    call.request.context = &call;
+    call.request.on_done = [](Request& done) { ++static_cast<Call*>(done.context)->answers; };
+    call.request.spans.resize(list.size());
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const Status status = residency.resolve(list[i], call.request.spans[i], "test");
+      EXPECT_TRUE(status.ok()) << status.message();
+    }
+    if (want == Want::acquire) {
+      call.views.resize(list.size());
+      call.request.views = call.views.data();
+    }
+    return call;
+  }
+  void post(Call& call) { told_ = mover.post(&call.request) || told_; }
+  Call& post(Want want, const std::vector<Access>& list = {}) {
+    Call& call = prepare(want, list);
+    post(call);
+    return call;
+  }
+  /// Posted, and as far as it gets by itself.
+  Call& ask(Want want, const std::vector<Access>& list = {}) {
+    Call& call = post(want, list);
+    settle();
+    return call;
+  }
+  Call& acquire(const std::vector<Access>& list) { return ask(Want::acquire, list); }
+  Call& acquire(Handle handle, std::uint32_t mode, Place where = {}) {
+    return acquire({access(handle, mode, where)});
+  }
+  /// A thread touches a page of a mapped buffer that is not there.
+  Call& touch(Handle handle, unsigned page, bool writes = false) {
+    constexpr auto kPages = static_cast<unsigned>(kExtent / kSmallestExtent);
+    Call& call = prepare(Want::acquire, {{handle, page * kSmallestExtent, 1, kRead, {}, 0}});
+    call.views.clear();
+    call.request.views = nullptr;
+    call.request.in_parts = true;
+    call.request.page = static_cast<std::uint8_t>(page % kPages);
+    call.request.changes = writes;
+    post(call);
+    settle();
+    return call;
+  }
+  Call& free(Handle handle) {
+    EXPECT_TRUE(residency.buffers.mark_freed(handle));
+    Call& call = prepare(Want::free);
+    call.request.index = Buffers::index_of(handle);
+    post(call);
+    settle();
+    return call;
+  }
+  Call& set_budget(std::uint64_t bytes, Place tier = {}) {
+    Call& call = prepare(Want::set_budget);
+    call.request.value = bytes;
+    call.request.tier = tier;
+    post(call);
+    settle();
+    return call;
+  }
+  void cancel(Call& call) {
+    call.request.cancel = true;
+    mover.note_cancel();
+    told_ = true;
+  }
+  void release(Call& call) {
+    EXPECT_EQ(residency.release(call.views), Code::ok);
+    settle();
+  }
+  /// The memory of all calls so far, which have been answered.
+  void forget_calls() {
+    ASSERT_TRUE(mover.idle());
+    calls_.clear();
+  }
+  Stats stats() {
+    Stats stats;
+    mover.fill_stats(stats);
+    return stats;
+  }
+
+  // ---- Bytes ------------------------------------------------------------------------------------
+
+  /// All of a buffer, by a view and to the end.
+  void write(Handle handle, unsigned char value) {
+    Call& call = acquire(handle, kWrite);
+    end_all();
+    ASSERT_EQ(call.code(), Code::ok) << call.request.status.message();
+    std::memset(call.data(), value, call.views[0].length);
+    release(call);
+  }
+  /// The value of all bytes of a buffer, read by a view and to the end; -1: not alike, -2: refused.
+  int value(Handle handle) {
+    Call& call = acquire(handle, kRead);
+    end_all();
+    if (call.code() != Code::ok) {
+      ADD_FAILURE() << call.request.status.message() << mover.describe();
+      return -2;
+    }
+    const std::byte* const data = call.data();
+    const bool alike = std::all_of(data, data + call.views[0].length,
+                                   [&](std::byte each) { return each == data[0]; });
+    const int first = static_cast<int>(data[0]);
+    release(call);
+    return alike ? first : -1;
+  }
+  /// Written on a device, which has the only copy then.
+  void write_on_device(Handle handle, unsigned char value, std::uint16_t device = 0) {
+    Call& call = acquire(handle, kWrite, {Kind::gpu, device});
+    end_all();
+    ASSERT_EQ(call.code(), Code::ok) << call.request.status.message();
+    for (std::uint64_t i = 0; i < call.views[0].length; ++i) {
+      gpu[device].store(call.data() + i, std::byte{value});
+    }
+    release(call);
+  }
+  /// Written, and in a slot only.
+  Handle cold(unsigned char value, std::uint32_t extents = 1, std::uint32_t flags = 0) {
+    const Handle handle = buffer(extents, flags);
+    write(handle, value);
+    evict(handle);
+    return handle;
+  }
+  void evict(Handle handle) {
+    const Call& call = ask(Want::evict, {access(handle, kRead)});
+    end_all();
+    ASSERT_EQ(call.code(), Code::ok) << call.request.status.message();
+    for (std::uint32_t i = 0; i < record(handle).extents.load(); ++i) {
+      ASSERT_FALSE(resident(handle, i));
+    }
+  }
+
+  std::int64_t now = 1000 * kMs;
+  std::int64_t next = Mover::kNever;  ///< When the last step wants to be called again.
+  std::uint64_t steps = 0;
+
+  ScriptedDice dice;
+  sim::FakeMemory host;
+  std::array<sim::FakeMemory, 2> gpu;
+  HeldPort port;
+  BlockTier block;
+  HeldHands hands;
+  Residency residency;
+
+ private:
+  std::vector<AddressableTier*> memories(const Machine& machine) {
+    std::vector<AddressableTier*> all = {&host};
+    for (unsigned i = 0; i < machine.devices; ++i) {
+      all.push_back(&gpu[i]);
+    }
+    return all;
+  }
+  static MoverOptions options(const Machine& machine) {
+    MoverOptions o;
+    o.checksum_block_bytes = kSmallestExtent;
+    o.prefetch_limit = machine.prefetches;
+    o.ahead_bytes_max = machine.ahead * kExtent;
+    o.endurance_bytes_per_day = machine.a_day * kExtent;
+    o.own_job_bytes = 0;  // All jobs are for hands.
+    o.usual_part = 0;
+    o.scan_bytes = 0;
+    o.landing_bytes = kExtent;
+    o.budget_per_landing = machine.parts ? (machine.frames + 1) * kExtent : ~std::uint64_t{0};
+    o.staging_bytes = machine.devices != 0 ? kExtent : 0;
+    o.staging_frame_bytes = kExtent;
+    return o;
+  }
+  void end_what_waits() {
+    if (!hands.jobs.empty()) {
+      hands.run();
+    } else if (!hands.copies.empty()) {
+      hands.end_copy();
+    } else {
+      port.end();
+    }
+  }
+
+  bool told_ = false;
+  std::deque<Call> calls_;  // Outlive the mover, which has their requests.
+
+ public:
+  Mover mover;
+};
+
+}  // namespace tiermem

@@ -1,0 +1,403 @@
+// Mapped buffers, step by step: what leaves its window and what is called back, extents of which
+// some pages are in memory, and pages that are given up.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tests/unit/mover_fixture.hpp"
+
+namespace tiermem {
+namespace {
+
+using M = SteppedMover;
+
+// A mapped extent with these bytes, whole and in its window.
+Handle in_window(M& m, unsigned char value) {
+  const Handle x = m.mapped();
+  m.touch(x, 0);
+  m.end_all();
+  std::memset(m.window(x), value, M::kExtent);
+  return x;
+}
+
+// One in a slot only.
+Handle in_slot(M& m, unsigned char value) {
+  const Handle x = in_window(m, value);
+  m.evict(x);
+  return x;
+}
+
+// The program writes a page.
+void write_page(M& m, Handle x, unsigned page, unsigned char value) {
+  std::byte* const at = m.window(x) + page * kSmallestExtent;
+  ASSERT_TRUE(m.host.present(at)) << "page " << page << " is not there";
+  std::memset(at, value, kSmallestExtent);
+  m.host.written(at);
+}
+
+int page_value(M& m, Handle x, unsigned page) {
+  std::byte* const at = m.window(x) + page * kSmallestExtent;
+  return m.host.present(at) ? static_cast<int>(*at) : -1;
+}
+
+// ---- Called back
+
+TEST(MoverMapped, what_leaves_to_make_room_and_is_touched_meanwhile_stays_and_frees_nothing) {
+  M m({.frames = 2});
+  const Handle x = in_window(m, 0x11), y = in_window(m, 0x22);
+  const Call& wants = m.acquire(m.buffer(), kWrite);
+  ASSERT_EQ(m.hands.waiting(kWithdraw), 1u);
+  const Handle leaves = m.bits(x).phase() == Phase::outgoing ? x : y;
+  const Handle stays = leaves == x ? y : x;
+  const Call& touch = m.touch(leaves, 0);
+  m.hands.run();  // Withdrawn.
+  m.settle();
+  m.hands.run_step(kRestore);  // Some frames go back in the step.
+  m.settle();
+  EXPECT_EQ(m.stats().recalled, 1u);
+  EXPECT_EQ(page_value(m, leaves, 0), leaves == x ? 0x11 : 0x22) << "it goes on here";
+  EXPECT_EQ(m.port.writes, 0u);
+  // The other one leaves in its place.
+  m.end_all();
+  EXPECT_EQ(touch.code(), Code::ok);
+  EXPECT_EQ(wants.code(), Code::ok);
+  EXPECT_TRUE(m.resident(leaves));
+  EXPECT_FALSE(m.resident(stays));
+}
+
+// The hash of what leaves is ended, as nobody wants it any more; the slot is as whole as before.
+TEST(MoverMapped, called_back_while_it_is_hashed_nothing_is_written) {
+  M m;
+  const Handle x = in_slot(m, 0x11);
+  m.touch(x, 0);
+  m.end_all();
+  write_page(m, x, 0, 0x22);
+  const std::uint64_t writes = m.port.writes;
+  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  m.hands.run();  // Withdrawn.
+  m.settle();
+  ASSERT_EQ(m.hands.waiting(kHash), 1u);
+  const Call& touch = m.touch(x, 1);
+  EXPECT_TRUE(m.hands.jobs[0]->stop);
+  m.run_hands();
+  EXPECT_EQ(touch.code(), Code::ok);
+  EXPECT_EQ(evict.code(), Code::ok);
+  EXPECT_EQ(m.port.writes, writes);
+  EXPECT_TRUE(m.port.requests.empty());
+  EXPECT_FALSE(m.extent(x).slot_stale);
+  EXPECT_EQ(page_value(m, x, 0), 0x22);
+  EXPECT_EQ(page_value(m, x, 1), 0x11);
+}
+
+TEST(MoverMapped, called_back_while_it_is_written_it_comes_back_when_that_has_ended) {
+  M m;
+  const Handle x = in_window(m, 0x11);
+  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  m.run_hands();
+  ASSERT_EQ(m.port.requests.size(), 1u);
+  const Call& touch = m.touch(x, 1);
+  m.run_hands();
+  EXPECT_FALSE(touch.done());
+  m.end_io();
+  EXPECT_EQ(touch.code(), Code::ok);
+  EXPECT_EQ(evict.code(), Code::ok);
+  EXPECT_TRUE(m.resident(x));
+  EXPECT_FALSE(m.extent(x).slot_stale);
+  EXPECT_EQ(m.port.reads, 0u);
+  EXPECT_EQ(page_value(m, x, 3), 0x11);
+}
+
+TEST(MoverMapped, what_cannot_be_written_goes_back_into_its_window_with_the_error_told) {
+  M m({.disks = 2});
+  const Handle x = in_window(m, 0x11);
+  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  m.run_hands();
+  for (int tries = 0; tries < 3; ++tries) {
+    m.end_io(EIO);
+  }
+  EXPECT_EQ(evict.code(), Code::io_error);
+  EXPECT_TRUE(m.resident(x));
+  EXPECT_EQ(page_value(m, x, 3), 0x11);
+  EXPECT_EQ(m.block.books().in_use, 0u);
+}
+
+TEST(MoverMapped, clean_writes_it_down_once_and_leaves_it_in_its_window) {
+  M m;
+  const Handle x = in_window(m, 0x11);
+  const Call& clean = m.ask(Want::clean, {M::access(x, kRead)});
+  m.end_all();
+  EXPECT_EQ(clean.code(), Code::ok);
+  EXPECT_EQ(m.port.writes, 1u);
+  EXPECT_TRUE(m.resident(x));
+  EXPECT_EQ(page_value(m, x, 0), 0x11);
+}
+
+TEST(MoverMapped, evict_of_a_page_locked_extent_says_that_it_stays) {
+  M m;
+  const Handle x = in_window(m, 0x11);
+  m.dice.fail("withdraw");
+  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  m.run_hands();
+  EXPECT_EQ(evict.code(), Code::busy);
+  EXPECT_EQ(page_value(m, x, 0), 0x11);
+  m.at(m.now + 10 * M::kMs);
+  m.evict(x);
+}
+
+// ---- In parts
+
+TEST(MoverMapped, a_touch_brings_its_page_and_the_next_touch_the_next_page) {
+  M m({.parts = true});
+  const Handle x = in_slot(m, 0x11);
+  const std::uint64_t in_use = m.host.books().in_use;
+  for (const unsigned page : {2u, 0u}) {
+    const Call& touch = m.touch(x, page);
+    ASSERT_EQ(m.port.requests.size(), 1u);
+    EXPECT_EQ(m.port.requests[0].length, kSmallestExtent);
+    m.end_io();
+    EXPECT_EQ(touch.code(), Code::ok);
+    EXPECT_EQ(page_value(m, x, page), 0x11);
+  }
+  EXPECT_EQ(m.extent(x).parts, 5u);
+  EXPECT_EQ(m.host.books().in_use, in_use + 2 * kSmallestExtent);
+  const Call& there = m.touch(x, 2);
+  EXPECT_EQ(there.code(), Code::ok);
+  EXPECT_TRUE(m.port.requests.empty());
+}
+
+TEST(MoverMapped, an_extent_whose_last_page_has_come_is_whole) {
+  M m({.parts = true});
+  const Handle x = in_slot(m, 0x11);
+  for (unsigned page = 0; page < 4; ++page) {
+    if (page_value(m, x, page) < 0) {
+      m.touch(x, page);
+      m.end_all();
+    }
+  }
+  EXPECT_TRUE(m.resident(x));
+  EXPECT_EQ(m.extent(x).parts, 0u);
+  EXPECT_EQ(m.value(x), 0x11);
+}
+
+// A view needs all of it: the pages that are not there come, and what is there stays as it is.
+TEST(MoverMapped, a_view_brings_the_other_pages_of_an_extent_in_parts) {
+  M m({.parts = true});
+  const Handle x = in_slot(m, 0x11);
+  m.touch(x, 1, true);
+  m.end_all();
+  write_page(m, x, 1, 0x22);
+  Call& view = m.acquire(x, kRead);
+  m.end_all();
+  ASSERT_EQ(view.code(), Code::ok);
+  EXPECT_EQ(view.data()[0], std::byte{0x11});
+  EXPECT_EQ(view.data()[kSmallestExtent], std::byte{0x22});
+  EXPECT_EQ(view.data()[3 * kSmallestExtent], std::byte{0x11});
+  m.release(view);
+}
+
+TEST(MoverMapped, only_the_changed_pages_of_an_extent_in_parts_are_written) {
+  M m({.parts = true});
+  const Handle x = in_slot(m, 0x11);
+  for (const unsigned page : {0u, 2u}) {
+    m.touch(x, page, true);
+    m.end_all();
+  }
+  write_page(m, x, 2, 0x22);
+  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  m.run_hands();
+  ASSERT_EQ(m.port.requests.size(), 1u);
+  EXPECT_EQ(m.port.requests[0].offset % M::kExtent, 2 * kSmallestExtent);
+  EXPECT_EQ(m.port.requests[0].length, kSmallestExtent);
+  m.end_io();
+  EXPECT_EQ(evict.code(), Code::ok);
+  EXPECT_EQ(m.extent(x).parts, 0u);
+  for (unsigned page = 0; page < 4; ++page) {
+    m.touch(x, page);
+    m.end_all();
+    EXPECT_EQ(page_value(m, x, page), page == 2 ? 0x22 : 0x11);
+  }
+}
+
+// Read and not written, watched pages leave without a hand, a hash or a write.
+TEST(MoverMapped, watched_pages_that_nobody_wrote_leave_at_once) {
+  M m({.parts = true});
+  const Handle x = in_slot(m, 0x11);
+  ASSERT_EQ(m.ref(x) % 32, 0u) << "one that is always watched";
+  m.touch(x, 1);
+  m.end_all();
+  const std::uint64_t writes = m.port.writes;
+  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  EXPECT_EQ(evict.code(), Code::ok);
+  EXPECT_TRUE(m.hands.jobs.empty());
+  EXPECT_EQ(m.host.dropped(), 1u);
+  EXPECT_EQ(m.port.writes, writes);
+  EXPECT_EQ(m.value(x), 0x11);
+}
+
+TEST(MoverMapped, pages_that_fail_their_read_leave_those_there_as_they_are) {
+  M m({.parts = true});
+  const Handle x = in_slot(m, 0x11);
+  m.touch(x, 0);
+  m.end_all();
+  const std::uint64_t in_use = m.host.books().in_use;
+  const Call& touch = m.touch(x, 2);
+  m.end_io(EIO);
+  m.end_io(EIO);
+  EXPECT_EQ(touch.code(), Code::io_error);
+  EXPECT_EQ(m.extent(x).parts, 1u);
+  EXPECT_EQ(m.host.books().in_use, in_use);
+  EXPECT_EQ(page_value(m, x, 0), 0x11);
+  const Call& again = m.touch(x, 2);
+  m.end_all();
+  EXPECT_EQ(again.code(), Code::ok);
+}
+
+// A page that two threads touch comes once; what is under way for another page is waited for.
+TEST(MoverMapped, touches_of_one_page_read_it_once) {
+  M m({.parts = true});
+  const Handle x = in_slot(m, 0x11);
+  const Call& first = m.touch(x, 0);
+  const Call& second = m.touch(x, 0);
+  const Call& other = m.touch(x, 2);
+  EXPECT_EQ(m.port.requests.size(), 1u);
+  const std::uint64_t reads = m.port.reads;
+  m.end_all();
+  EXPECT_EQ(first.code(), Code::ok);
+  EXPECT_EQ(second.code(), Code::ok);
+  EXPECT_EQ(other.code(), Code::ok);
+  EXPECT_EQ(m.port.reads, reads + 2);
+}
+
+// There is one landing: who finds it taken waits for it, and gets it.
+TEST(MoverMapped, pages_land_one_after_the_other_where_there_is_room_for_so_many) {
+  M m({.frames = 6, .parts = true});
+  std::vector<Handle> all;
+  for (unsigned char i = 0; i < 6; ++i) {
+    all.push_back(in_slot(m, i));
+  }
+  std::vector<const Call*> touches;
+  for (const Handle each : all) {
+    touches.push_back(&m.touch(each, 3));
+  }
+  EXPECT_EQ(m.port.requests.size(), 4u) << "a landing of four pages";
+  m.end_all();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(touches[i]->code(), Code::ok);
+    EXPECT_EQ(page_value(m, all[i], 3), static_cast<int>(i));
+  }
+}
+
+// ---- Pages that are given up
+
+TEST(MoverMapped, pages_given_up_in_a_slot_read_as_zeros_without_io) {
+  M m({.parts = true});
+  const Handle x = in_slot(m, 0x11);
+  Call& discard =
+      m.ask(Want::discard, {{x, kSmallestExtent, 2 * kSmallestExtent, kDiscard, {}, 0}});
+  EXPECT_EQ(discard.code(), Code::ok);
+  EXPECT_TRUE(discard.request.spans[0].emptied(0));
+  EXPECT_EQ(m.port.requests.size(), 0u);
+  const Call& touch = m.touch(x, 1);
+  EXPECT_TRUE(m.port.requests.empty()) << "zeros are not read";
+  m.end_all();
+  EXPECT_EQ(touch.code(), Code::ok);
+  EXPECT_EQ(page_value(m, x, 1), 0);
+  m.touch(x, 0);
+  m.end_all();
+  EXPECT_EQ(page_value(m, x, 0), 0x11);
+  // Written down, the zeros are the slot's.
+  m.evict(x);
+  m.touch(x, 1);
+  m.end_all();
+  EXPECT_EQ(page_value(m, x, 1), 0);
+}
+
+TEST(MoverMapped, pages_given_up_that_are_there_leave_and_their_room_with_them) {
+  M m({.parts = true});
+  const Handle x = in_slot(m, 0x11);
+  for (const unsigned page : {0u, 2u}) {
+    m.touch(x, page);
+    m.end_all();
+  }
+  const std::uint64_t in_use = m.host.books().in_use;
+  const Call& discard = m.ask(Want::discard, {{x, 0, kSmallestExtent, kDiscard, {}, 0}});
+  m.end_all();
+  EXPECT_EQ(discard.code(), Code::ok);
+  EXPECT_EQ(m.extent(x).parts, 4u);
+  EXPECT_EQ(m.host.books().in_use, in_use - kSmallestExtent);
+  m.touch(x, 0);
+  m.end_all();
+  EXPECT_EQ(page_value(m, x, 0), 0);
+  EXPECT_EQ(page_value(m, x, 2), 0x11);
+}
+
+TEST(MoverMapped, pages_that_the_kernel_does_not_take_are_there_and_left_to_the_caller) {
+  M m({.parts = true});
+  const Handle x = in_slot(m, 0x11);
+  for (const unsigned page : {0u, 2u}) {
+    m.touch(x, page);
+    m.end_all();
+  }
+  m.dice.fail("empty");
+  Call& discard = m.ask(Want::discard, {{x, 0, kSmallestExtent, kDiscard, {}, 0}});
+  m.end_all();
+  EXPECT_EQ(discard.code(), Code::ok);
+  EXPECT_FALSE(discard.request.spans[0].emptied(0));
+  EXPECT_EQ(m.extent(x).parts, 5u);
+  EXPECT_EQ(m.extent(x).zeros, 0u);
+}
+
+TEST(MoverMapped, an_extent_whose_pages_are_all_given_up_has_no_slot) {
+  M m({.parts = true});
+  const Handle x = in_slot(m, 0x11);
+  for (const std::uint64_t half : {0, 2}) {
+    m.ask(Want::discard, {{x, half * kSmallestExtent, 2 * kSmallestExtent, kDiscard, {}, 0}});
+  }
+  EXPECT_EQ(m.bits(x).phase(), Phase::zero);
+  EXPECT_EQ(m.block.books().in_use, 0u);
+  EXPECT_EQ(m.value(x), 0);
+}
+
+// ---- Budgets
+
+TEST(MoverMapped, a_smaller_budget_takes_the_landing_while_no_extent_is_in_parts) {
+  M m({.frames = 2, .parts = true});
+  const Handle x = in_slot(m, 0x11);
+  EXPECT_EQ(m.mover.landing_bytes(), M::kExtent);
+  const Call& smaller = m.set_budget(M::kExtent);
+  m.end_all();
+  EXPECT_EQ(smaller.code(), Code::ok);
+  EXPECT_EQ(m.set_budget(3 * M::kExtent).code(), Code::ok);
+  EXPECT_EQ(m.value(x), 0x11);
+}
+
+// ---- Handed over
+
+TEST(MoverMapped, what_is_in_slots_only_changes_hands_without_io_and_the_rest_is_left) {
+  M m({.frames = 3});
+  const Handle from = m.cold(0x11, 3), to = m.buffer(3);
+  const std::uint64_t reads = m.port.reads, writes = m.port.writes;
+  Call& resident = m.acquire({M::extent_access(from, 1, kRead)});
+  m.end_all();
+  m.release(resident);
+  Call& call = m.prepare(Want::hand_over, {M::access(from, kRead), M::access(to, kRead)});
+  std::array<std::uint8_t, 3> handed{9, 9, 9};
+  call.request.handed = handed.data();
+  m.post(call);
+  m.settle();
+  EXPECT_EQ(call.code(), Code::ok);
+  EXPECT_EQ(handed, (std::array<std::uint8_t, 3>{1, 0, 1}));
+  EXPECT_EQ(m.port.reads, reads + 1);
+  EXPECT_EQ(m.port.writes, writes);
+  EXPECT_EQ(m.bits(from, 0).phase(), Phase::zero);
+  EXPECT_EQ(m.bits(to, 0).phase(), Phase::none);
+  Call& view = m.acquire({M::extent_access(to, 2, kRead), M::extent_access(from, 2, kRead)});
+  m.end_all();
+  ASSERT_EQ(view.code(), Code::ok);
+  EXPECT_EQ(view.data()[7], std::byte{0x11});
+  EXPECT_EQ(view.data(1)[7], std::byte{0});
+  m.release(view);
+}
+
+}  // namespace
+}  // namespace tiermem

@@ -1,0 +1,293 @@
+// The mover, step by step, in orders of events that random runs seldom meet. Each of these was
+// wrong once, or could be made wrong without a test that failed: put back, the fault makes its test
+// fail.
+#include <gtest/gtest.h>
+
+#include "base/arena.hpp"
+#include "tests/unit/mover_fixture.hpp"
+
+namespace tiermem {
+namespace {
+
+using M = SteppedMover;
+
+constexpr Place kGpu{Kind::gpu, 0};
+
+// ---- What a request overwrites
+
+// Of two extents to overwrite the first is prepared, and who gives its bytes up waits for it. That
+// one must not take it away between the moment it can be had and the pin.
+TEST(MoverSteps, an_extent_to_overwrite_is_pinned_before_others_hear_of_it) {
+  M m;
+  const Handle x = m.buffer(), y = m.buffer();
+  const Call& writer = m.acquire({M::access(x, kDiscard), M::access(y, kDiscard)});
+  ASSERT_EQ(m.hands.jobs.size(), 2u);
+  const Call& gives_up = m.ask(Want::discard, {M::access(x, kDiscard)});
+  m.hands.run();
+  m.settle();
+  EXPECT_FALSE(writer.done());
+  EXPECT_FALSE(gives_up.done());
+  m.hands.run();
+  m.settle();
+  EXPECT_EQ(writer.code(), Code::ok) << writer.request.status.message();
+  EXPECT_TRUE(m.bits(x).pinned());
+  EXPECT_EQ(gives_up.code(), Code::busy);
+}
+
+// The list names an extent that so many writers pin that no other may. What was prepared beside it
+// goes back: bytes that were lost are lost still, and no zeros.
+TEST(MoverSteps, an_acquire_that_cannot_pin_all_has_overwritten_nothing) {
+  M m;
+  const Handle lost = m.cold(0x11), crowded = m.buffer();
+  const Call& reader = m.acquire(lost, kRead);
+  m.run_hands();
+  for (int reads = 0; reads < 2; ++reads) {
+    m.port.end_with_damage();
+    m.run_hands();
+  }
+  ASSERT_EQ(reader.code(), Code::lost) << reader.request.status.message();
+  m.write(crowded, 0x22);
+  Span span;
+  ASSERT_TRUE(m.residency.resolve(M::access(crowded, kWrite), span, "test").ok());
+  for (std::uint32_t n = 0; n < ExtentBits::kMaxWriters; ++n) {
+    ASSERT_TRUE(m.residency.pin(span));
+  }
+  const std::uint64_t in_use = m.host.books().in_use;
+
+  const Call& both = m.acquire({M::access(lost, kDiscard), M::access(crowded, kWrite)});
+  m.run_hands();
+  EXPECT_EQ(both.code(), Code::busy) << both.request.status.message();
+  EXPECT_EQ(m.bits(lost).phase(), Phase::lost);
+  EXPECT_FALSE(m.bits(lost).pinned());
+  EXPECT_FALSE(m.bits(lost).dirty());
+  EXPECT_EQ(m.host.books().in_use, in_use);
+  EXPECT_EQ(m.acquire(lost, kRead).code(), Code::lost);
+
+  for (std::uint32_t n = 0; n < ExtentBits::kMaxWriters; ++n) {
+    m.residency.unpin(span.run());
+  }
+  const Call& again = m.acquire({M::access(lost, kDiscard), M::access(crowded, kWrite)});
+  m.run_hands();
+  EXPECT_EQ(again.code(), Code::ok) << again.request.status.message();
+}
+
+// One request at a time prepares. The next in the queue is cancelled in the step in which it is its
+// turn: the one behind it has its turn then.
+TEST(MoverSteps, whoever_is_next_to_prepare_is_asked_when_the_one_before_it_has_gone) {
+  M m;
+  const Call& first = m.acquire(m.buffer(), kDiscard);
+  Call& second = m.acquire(m.buffer(), kDiscard);
+  const Call& third = m.acquire(m.buffer(), kDiscard);
+  ASSERT_EQ(m.hands.jobs.size(), 1u);
+  m.hands.run();
+  m.cancel(second);
+  m.settle();
+  EXPECT_EQ(first.code(), Code::ok);
+  EXPECT_EQ(second.code(), Code::cancelled);
+  m.run_hands();
+  EXPECT_EQ(third.code(), Code::ok);
+}
+
+// It has to wait again, for an extent that was taken away since it was ready: the one behind it has
+// its turn meanwhile.
+TEST(MoverSteps, whoever_is_next_to_prepare_is_asked_when_the_one_before_it_waits_again) {
+  M m;
+  const Handle read = m.buffer();
+  m.write(read, 0x11);
+  const Call& first = m.acquire(m.buffer(), kDiscard);
+  const Call& second = m.acquire({M::access(read, kRead), M::access(m.buffer(), kDiscard)});
+  const Call& third = m.acquire(m.buffer(), kDiscard);
+  EXPECT_EQ(m.ask(Want::discard, {M::access(read, kDiscard)}).code(), Code::ok);
+  ASSERT_EQ(m.hands.jobs.size(), 1u);
+  m.hands.run();
+  m.settle();
+  EXPECT_EQ(first.code(), Code::ok);
+  ASSERT_EQ(m.hands.jobs.size(), 2u) << "what the second reads, and what the third overwrites";
+  m.hands.run(1);
+  m.settle();
+  EXPECT_EQ(third.code(), Code::ok);
+  EXPECT_FALSE(second.done());
+  m.run_hands();
+  EXPECT_EQ(second.code(), Code::ok);
+}
+
+// ---- Mapped extents that leave
+
+// Some of its pages are in memory, and are to be written down, which fails in every way. Who waits
+// for another page gets it: its bytes can be read.
+TEST(MoverSteps, who_waits_for_other_pages_gets_them_when_those_there_cannot_be_written) {
+  M m({.parts = true});
+  const Handle x = m.mapped();
+  m.touch(x, 0);
+  m.end_all();
+  std::memset(m.window(x), 0x11, M::kExtent);
+  m.evict(x);
+  m.touch(x, 0, true);
+  m.end_all();
+  ASSERT_EQ(m.extent(x).parts, 1u);
+  std::memset(m.window(x), 0x22, kSmallestExtent);
+  m.host.written(m.window(x));
+
+  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  m.run_hands();
+  ASSERT_EQ(m.port.requests.size(), 1u);
+  const Call& reader = m.touch(x, 2);
+  for (int tries = 0; tries < 3; ++tries) {
+    ASSERT_TRUE(m.port.requests.at(0).write);
+    m.end_io(EIO);
+    EXPECT_FALSE(reader.done());
+  }
+  m.end_all();  // The pages that are not there are read for another slot, and there is none.
+  EXPECT_EQ(evict.code(), Code::io_error) << evict.request.status.message();
+  EXPECT_EQ(reader.code(), Code::ok) << reader.request.status.message();
+  EXPECT_EQ(m.extent(x).parts, 5u);
+  EXPECT_EQ(m.window(x)[0], std::byte{0x22});
+  EXPECT_EQ(m.window(x)[2 * kSmallestExtent], std::byte{0x11});
+}
+
+TEST(MoverSteps, what_is_fetched_ahead_comes_after_it_was_written_down_as_asked) {
+  M m;
+  const Handle x = m.mapped();
+  m.touch(x, 0);
+  m.end_all();
+  std::memset(m.window(x), 0x11, M::kExtent);
+  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  ASSERT_EQ(m.hands.waiting(kWithdraw), 1u);
+  const Call& ahead = m.ask(Want::prefetch, {M::access(x, kRead)});
+  m.run_hands();
+  EXPECT_FALSE(ahead.done());
+  ASSERT_EQ(m.port.requests.size(), 1u);
+  m.end_io();
+  EXPECT_EQ(evict.code(), Code::ok);
+  EXPECT_EQ(m.port.writes, 1u);
+  EXPECT_EQ(m.stats().recalled, 0u);
+  m.end_all();
+  EXPECT_EQ(ahead.code(), Code::ok);
+  EXPECT_EQ(m.port.reads, 1u);
+  EXPECT_TRUE(m.resident(x));
+}
+
+TEST(MoverSteps, a_touch_calls_back_what_was_asked_to_leave) {
+  M m;
+  const Handle x = m.mapped();
+  m.touch(x, 0);
+  m.end_all();
+  std::memset(m.window(x), 0x11, M::kExtent);
+  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  const Call& touch = m.touch(x, 3);
+  m.end_all();
+  EXPECT_EQ(evict.code(), Code::ok);
+  EXPECT_EQ(touch.code(), Code::ok);
+  EXPECT_EQ(m.stats().recalled, 1u);
+  EXPECT_EQ(m.port.writes, 0u);
+  EXPECT_EQ(m.window(x)[M::kExtent - 1], std::byte{0x11});
+}
+
+// Pages that the program has locked are let alone for ten milliseconds, and the step is asked for
+// that tries again.
+TEST(MoverSteps, what_is_page_locked_is_tried_again_after_ten_milliseconds) {
+  M m({.frames = 1});
+  const Handle locked = m.mapped(), wanted = m.buffer();
+  m.touch(locked, 0);
+  m.end_all();
+  m.dice.fail("withdraw");
+  const Call& call = m.acquire(wanted, kWrite);
+  ASSERT_EQ(m.hands.waiting(kWithdraw), 1u);
+  m.hands.run();
+  m.settle();
+  EXPECT_EQ(m.stats().withdrawals_refused, 1u);
+  EXPECT_TRUE(m.hands.jobs.empty());
+  EXPECT_EQ(m.next, m.now + 10 * M::kMs);
+  m.at(m.now + 10 * M::kMs - 1);
+  EXPECT_TRUE(m.hands.jobs.empty());
+  m.at(m.now + 1);
+  EXPECT_EQ(m.hands.waiting(kWithdraw), 1u);
+  m.end_all();
+  EXPECT_EQ(call.code(), Code::ok);
+}
+
+TEST(MoverSteps, what_stays_page_locked_is_waited_for_ten_seconds_and_not_for_ever) {
+  M m({.frames = 1});
+  const Handle locked = m.mapped();
+  m.touch(locked, 0);
+  m.end_all();
+  m.dice.fail("withdraw", ~0u);
+  const std::int64_t began = m.now;
+  const Call& call = m.acquire(m.buffer(), kWrite);
+  m.end_all();
+  while (!call.done() && m.now < began + 20'000 * M::kMs) {
+    ASSERT_LE(m.next, m.now + 10 * M::kMs);
+    m.at(m.next);
+    m.end_all();
+  }
+  EXPECT_EQ(call.code(), Code::no_capacity);
+  EXPECT_GE(m.now, began + 10'000 * M::kMs);
+  EXPECT_LE(m.now, began + 10'020 * M::kMs);
+}
+
+// ---- Devices
+
+// Nothing is under way, and nobody else will call: the step after the pause must be asked for.
+TEST(MoverSteps, the_step_after_the_pause_of_a_device_is_asked_for) {
+  M m({.frames = 2, .devices = 1, .on_device = 1, .disks = 0});
+  const Handle there = m.buffer();
+  m.write_on_device(there, 0x11);
+  m.dice.fail("copy_out", 2);
+  const Call& call = m.acquire(m.buffer(), kWrite, kGpu);
+  m.end_all();
+  EXPECT_FALSE(call.done());
+  EXPECT_EQ(m.next, m.now + 10 * M::kMs);
+  m.at(m.next - 1);
+  EXPECT_TRUE(m.hands.jobs.empty());
+  m.at(m.next);
+  m.end_all();  // The second failure: twice as long.
+  EXPECT_FALSE(call.done());
+  EXPECT_EQ(m.next, m.now + 20 * M::kMs);
+  m.at(m.next);
+  m.end_all();
+  EXPECT_EQ(call.code(), Code::ok) << call.request.status.message();
+  EXPECT_EQ(m.value(there), 0x11);
+}
+
+// What is trimmed on the host is no business of who wants a device's memory back.
+TEST(MoverSteps, a_retreat_does_not_wait_for_the_host_to_give_memory_back) {
+  constexpr std::uint64_t kSmall = M::kExtent / 2;
+  M m({.frames = 4, .devices = 1, .on_device = 1, .disks = 0});
+  const Handle elsewhere = m.buffer(), wanted = m.buffer();
+  std::vector<Handle> small;
+  for (int i = 0; i < 8; ++i) {
+    small.push_back(m.buffer(1, 0, kSmall));
+    m.write(small.back(), 0x11);
+  }
+  for (const Handle each : small) {
+    EXPECT_EQ(m.free(each).code(), Code::ok);
+  }
+  const Call& call = m.acquire(wanted, kWrite);
+  ASSERT_EQ(m.hands.waiting(kTrim), 1u);
+  EXPECT_EQ(m.ask(Want::retreat, {M::access(elsewhere, kRead, kGpu)}).code(), Code::ok);
+  EXPECT_FALSE(call.done());
+  m.end_all();
+  EXPECT_EQ(call.code(), Code::ok);
+}
+
+// ---- Memory
+
+// Who waits for a transfer is noted in a record that the next one uses again.
+TEST(MoverSteps, who_waits_takes_no_memory_that_is_not_used_again) {
+  M m({.frames = 1});
+  const Handle x = m.cold(0x11);
+  const auto read_from_slot = [&](unsigned times) {
+    for (; times > 0; --times) {
+      EXPECT_EQ(m.value(x), 0x11);
+      m.evict(x);
+      m.forget_calls();
+    }
+  };
+  read_from_slot(100);
+  const std::uint64_t live = arena_stats().live;
+  read_from_slot(1000);
+  EXPECT_LE(arena_stats().live, live + 4096);
+}
+
+}  // namespace
+}  // namespace tiermem

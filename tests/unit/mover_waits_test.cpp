@@ -1,0 +1,415 @@
+// Requests that wait, step by step: for room, for pins, for transfers. Who is first, who is woken,
+// when a deadline or a cancel is answered, and what is left behind by it.
+#include <gtest/gtest.h>
+
+#include "support/pattern.hpp"
+#include "tests/unit/mover_fixture.hpp"
+
+namespace tiermem {
+namespace {
+
+using M = SteppedMover;
+
+constexpr Place kGpu{Kind::gpu, 0};
+
+// ---- Deadlines and cancels
+
+TEST(MoverWaits, a_read_that_is_late_is_answered_at_its_deadline_and_serves_the_next) {
+  M m;
+  const Handle x = m.cold(0x11);
+  Call& late = m.prepare(Want::acquire, {M::access(x, kRead)});
+  late.request.deadline_ns = m.now + 5 * M::kMs;
+  m.post(late);
+  m.settle();
+  ASSERT_EQ(m.port.requests.size(), 1u);
+  EXPECT_EQ(m.next, late.request.deadline_ns);
+  m.at(late.request.deadline_ns - 1);
+  EXPECT_FALSE(late.done());
+  m.at(late.request.deadline_ns);
+  EXPECT_EQ(late.code(), Code::timed_out);
+  EXPECT_SAYS(late.request.status, "1 of 1 extents");
+  EXPECT_EQ(m.next, Mover::kNever);
+
+  const Call& next = m.acquire(x, kRead);
+  EXPECT_EQ(m.port.requests.size(), 1u) << "it is read once";
+  m.end_all();
+  EXPECT_EQ(next.code(), Code::ok);
+  EXPECT_EQ(m.stats().io_errors, 0u);
+}
+
+TEST(MoverWaits, the_next_deadline_is_asked_for_when_the_first_is_over) {
+  M m;
+  const Handle x = m.cold(0x11);
+  std::vector<Call*> calls;
+  for (const std::int64_t ms : {7, 3, 5}) {
+    calls.push_back(&m.prepare(Want::acquire, {M::access(x, kRead)}));
+    calls.back()->request.deadline_ns = m.now + ms * M::kMs;
+    m.post(*calls.back());
+  }
+  m.settle();
+  const std::int64_t began = m.now;
+  for (const std::int64_t ms : {3, 5, 7}) {
+    ASSERT_EQ(m.next, began + ms * M::kMs);
+    m.at(m.next);
+  }
+  EXPECT_EQ(m.next, Mover::kNever);
+  for (const Call* call : calls) {
+    EXPECT_EQ(call->code(), Code::timed_out);
+    EXPECT_EQ(call->answers, 1u);
+  }
+}
+
+TEST(MoverWaits, a_wait_for_room_that_is_late_names_who_holds_it_and_gives_back_what_it_has) {
+  M m({.frames = 2});
+  const Handle held = m.buffer();
+  const Call& holder = m.acquire(held, kWrite);
+  m.end_all();
+  ASSERT_EQ(holder.code(), Code::ok);
+  Call& late =
+      m.prepare(Want::acquire, {M::access(m.buffer(), kWrite), M::access(m.buffer(), kWrite)});
+  late.request.deadline_ns = m.now + 5 * M::kMs;
+  m.post(late);
+  m.settle();
+  EXPECT_EQ(m.host.books().in_use, 2 * M::kExtent) << "one of its two frames is reserved";
+  m.at(late.request.deadline_ns);
+  EXPECT_EQ(late.code(), Code::no_capacity);
+  ASSERT_NE(late.request.status.info(), nullptr);
+  EXPECT_EQ(late.request.status.info()->pinned, M::kExtent);
+  EXPECT_SAYS(late.request.status, "most by 'buffer'");
+  EXPECT_EQ(m.host.books().in_use, M::kExtent);
+  EXPECT_TRUE(m.mover.idle());
+}
+
+TEST(MoverWaits, a_read_that_is_cancelled_is_answered_at_once_and_its_bytes_come) {
+  M m;
+  const Handle x = m.cold(0x11);
+  Call& call = m.acquire(x, kRead);
+  std::atomic<bool> of_an_operation{false};
+  Call& part = m.prepare(Want::acquire, {M::access(x, kRead)});
+  part.request.cancel_with = &of_an_operation;
+  m.post(part);
+  m.settle();
+  m.cancel(call);
+  m.settle();
+  EXPECT_EQ(call.code(), Code::cancelled);
+  EXPECT_FALSE(part.done());
+  of_an_operation = true;
+  m.mover.note_cancel();
+  m.step();
+  EXPECT_EQ(part.code(), Code::cancelled);
+  m.end_all();
+  EXPECT_TRUE(m.resident(x));
+  EXPECT_FALSE(m.bits(x).pinned());
+}
+
+// Cancelled while its frame is being prepared: the extent is again as it was, and so is the memory.
+TEST(MoverWaits, what_was_to_be_overwritten_is_as_it_was_when_the_writer_has_given_up) {
+  M m;
+  const Handle x = m.cold(0x11);
+  const std::uint64_t in_use = m.host.books().in_use;
+  Call& call = m.acquire({M::access(x, kDiscard), M::access(m.buffer(), kDiscard)});
+  ASSERT_FALSE(m.hands.jobs.empty());
+  m.cancel(call);
+  m.settle();
+  EXPECT_EQ(call.code(), Code::cancelled);
+  m.end_all();
+  EXPECT_EQ(m.host.books().in_use, in_use);
+  EXPECT_EQ(m.bits(x).phase(), Phase::none);
+  EXPECT_EQ(m.value(x), 0x11);
+}
+
+// ---- Who is first
+
+TEST(MoverWaits, room_goes_to_the_oldest_though_a_later_one_would_fit) {
+  M m({.frames = 2});
+  const Call& holder = m.acquire(m.buffer(), kWrite);
+  m.end_all();
+  ASSERT_EQ(holder.code(), Code::ok);
+  Call& large = m.acquire({M::access(m.buffer(), kWrite), M::access(m.buffer(), kWrite)});
+  const Call& small = m.acquire(m.buffer(), kWrite);
+  m.end_all();
+  EXPECT_FALSE(large.done());
+  EXPECT_FALSE(small.done());
+  m.cancel(large);
+  m.end_all();
+  EXPECT_EQ(large.code(), Code::cancelled);
+  EXPECT_EQ(small.code(), Code::ok);
+}
+
+TEST(MoverWaits, a_release_wakes_the_mover_only_while_somebody_waits_for_it) {
+  M m({.frames = 1});
+  const Handle x = m.buffer();
+  Call& holder = m.acquire(x, kWrite);
+  m.end_all();
+  const std::uint64_t steps = m.steps;
+  m.release(holder);
+  EXPECT_EQ(m.steps, steps);
+
+  Call& again = m.acquire(x, kWrite);
+  const Call& waits = m.acquire(m.buffer(), kWrite);
+  m.end_all();
+  ASSERT_FALSE(waits.done());
+  m.release(again);
+  EXPECT_GT(m.steps, steps);
+  m.end_all();
+  EXPECT_EQ(waits.code(), Code::ok);
+}
+
+TEST(MoverWaits, what_can_never_fit_is_refused_at_once) {
+  M m({.frames = 2});
+  std::vector<Access> three;
+  for (int i = 0; i < 3; ++i) {
+    three.push_back(M::access(m.buffer(), kRead));
+  }
+  const Call& call = m.acquire(three);
+  EXPECT_EQ(call.code(), Code::no_capacity);
+  ASSERT_NE(call.request.status.info(), nullptr);
+  EXPECT_EQ(call.request.status.info()->needed, 3 * M::kExtent);
+  EXPECT_TRUE(m.mover.idle());
+}
+
+// No block tier, nothing pinned, and nothing that could leave: nobody would ever answer.
+TEST(MoverWaits, what_has_no_room_and_nothing_to_wait_for_is_refused) {
+  M m({.frames = 2, .disks = 0});
+  m.write(m.buffer(), 0x11);
+  m.write(m.buffer(), 0x22);
+  const Call& call = m.acquire(m.buffer(), kWrite);
+  EXPECT_EQ(call.code(), Code::no_capacity);
+  EXPECT_SAYS(call.request.status, "there is no block tier to write to");
+}
+
+// ---- Extents that are given up
+
+// Refused as it is pinned, a discard has changed nothing: the bytes are written down when they
+// leave.
+TEST(MoverWaits, a_discard_that_is_refused_gives_up_no_byte) {
+  M m({.frames = 1});
+  const Handle x = m.buffer();
+  m.write(x, 0x11);
+  Call& reader = m.acquire(x, kRead);
+  ASSERT_EQ(reader.code(), Code::ok);
+  EXPECT_EQ(m.ask(Want::discard, {M::access(x, kDiscard)}).code(), Code::busy);
+  m.release(reader);
+  m.evict(x);
+  EXPECT_EQ(m.value(x), 0x11);
+
+  // Clean, and in a slot.
+  Call& again = m.acquire(x, kRead);
+  ASSERT_EQ(again.code(), Code::ok);
+  EXPECT_EQ(m.ask(Want::discard, {M::access(x, kDiscard)}).code(), Code::busy);
+  m.release(again);
+  m.evict(x);
+  EXPECT_EQ(m.value(x), 0x11);
+}
+
+TEST(MoverWaits, a_discard_gives_frame_and_slot_back_and_reads_as_zeros) {
+  M m;
+  const Handle x = m.cold(0x11);
+  EXPECT_EQ(m.value(x), 0x11);
+  EXPECT_EQ(m.block.books().in_use, M::kExtent);
+  EXPECT_EQ(m.ask(Want::discard, {M::access(x, kDiscard)}).code(), Code::ok);
+  EXPECT_EQ(m.block.books().in_use, 0u);
+  EXPECT_EQ(m.host.books().in_use, 0u);
+  EXPECT_EQ(m.value(x), 0);
+}
+
+TEST(MoverWaits, who_waits_for_a_buffer_that_is_freed_is_told_and_the_free_waits_for_views) {
+  M m({.frames = 2});
+  const Handle x = m.cold(0x11, 2);
+  Call& view = m.acquire({M::extent_access(x, 0, kRead)});
+  m.end_all();
+  ASSERT_EQ(view.code(), Code::ok);
+  const Call& reader = m.acquire({M::extent_access(x, 1, kRead)});
+  ASSERT_EQ(m.port.requests.size(), 1u);
+  const Call& freed = m.free(x);
+  EXPECT_EQ(reader.code(), Code::stale_handle);
+  m.end_all();
+  EXPECT_FALSE(freed.done());
+  EXPECT_GT(m.block.books().in_use, 0u);
+  m.release(view);
+  m.end_all();
+  EXPECT_EQ(freed.code(), Code::ok);
+  EXPECT_EQ(m.block.books().in_use, 0u);
+  EXPECT_EQ(m.host.books().in_use, 0u);
+  EXPECT_EQ(m.host.windows(), 0u);
+}
+
+TEST(MoverWaits, a_free_is_not_to_be_cancelled) {
+  M m;
+  const Handle x = m.buffer();
+  Call& view = m.acquire(x, kRead);
+  m.end_all();
+  ASSERT_EQ(view.code(), Code::ok);
+  Call& freed = m.free(x);
+  m.cancel(freed);
+  m.settle();
+  EXPECT_FALSE(freed.done());
+  m.release(view);
+  m.end_all();
+  EXPECT_EQ(freed.code(), Code::ok);
+}
+
+TEST(MoverWaits, evict_of_what_is_pinned_or_wanted_says_so_and_leaves_it) {
+  M m;
+  const Handle x = m.buffer();
+  Call& view = m.acquire(x, kRead);
+  m.end_all();
+  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  EXPECT_EQ(evict.code(), Code::busy);
+  EXPECT_SAYS(evict.request.status, "is pinned by a view");
+  m.release(view);
+  // Another request has its other extent yet to come.
+  const Call& both = m.acquire({M::access(x, kRead), M::access(m.buffer(), kRead)});
+  const Call& wanted = m.ask(Want::evict, {M::access(x, kRead)});
+  EXPECT_EQ(wanted.code(), Code::busy);
+  EXPECT_SAYS(wanted.request.status, "is wanted by a request");
+  m.end_all();
+  EXPECT_EQ(both.code(), Code::ok);
+}
+
+// ---- Budgets
+
+TEST(MoverWaits, a_smaller_budget_is_met_by_evicting_and_one_that_is_late_is_taken_back) {
+  M m({.frames = 3});
+  std::vector<Handle> three;
+  for (unsigned char i = 0; i < 3; ++i) {
+    three.push_back(m.buffer());
+    m.write(three.back(), i);
+  }
+  Call& smaller = m.set_budget(2 * M::kExtent);
+  const Call& another = m.set_budget(M::kExtent);
+  EXPECT_EQ(another.code(), Code::busy);
+  EXPECT_FALSE(smaller.done());
+  m.end_all();
+  EXPECT_EQ(smaller.code(), Code::ok);
+  EXPECT_LE(m.host.books().used(), 2 * M::kExtent);
+
+  std::vector<Call*> views;
+  for (const Handle each : three) {
+    if (m.resident(each)) {
+      views.push_back(&m.acquire(each, kRead));
+    }
+  }
+  ASSERT_EQ(views.size(), 2u);
+  Call& late = m.prepare(Want::set_budget);
+  late.request.value = M::kExtent;
+  late.request.deadline_ns = m.now + 5 * M::kMs;
+  m.post(late);
+  m.settle();
+  EXPECT_EQ(m.host.books().budget, M::kExtent);
+  m.at(late.request.deadline_ns);
+  EXPECT_EQ(late.code(), Code::no_capacity);
+  EXPECT_EQ(m.host.books().budget, 2 * M::kExtent);
+}
+
+TEST(MoverWaits, a_budget_is_met_in_the_step_in_which_a_pin_falls) {
+  M m({.frames = 2});
+  Call& view = m.acquire(m.buffer(), kRead);
+  const Call& other = m.acquire(m.buffer(), kRead);
+  m.end_all();
+  ASSERT_EQ(other.code(), Code::ok);
+  const Call& budget = m.set_budget(M::kExtent);
+  EXPECT_FALSE(budget.done());
+  m.release(view);
+  EXPECT_EQ(budget.code(), Code::ok);
+}
+
+// ---- Ends
+
+TEST(MoverWaits, a_drain_ends_what_waits_and_waits_for_what_is_under_way) {
+  M m;
+  const Call& reader = m.acquire(m.cold(0x11), kRead);
+  ASSERT_EQ(m.port.requests.size(), 1u);
+  const Call& drain = m.ask(Want::drain);
+  EXPECT_EQ(reader.code(), Code::shut_down);
+  EXPECT_FALSE(drain.done());
+  m.end_all();
+  EXPECT_EQ(drain.code(), Code::ok);
+}
+
+TEST(MoverWaits, a_list_that_writes_in_two_spaces_is_wrong) {
+  M m({.devices = 1});
+  const Handle x = m.buffer();
+  EXPECT_EQ(m.acquire({M::access(x, kRead), M::access(x, kWrite, kGpu)}).code(),
+            Code::invalid_argument);
+  EXPECT_EQ(m.acquire({M::access(x, kWrite), M::access(x, kRead, kGpu)}).code(),
+            Code::invalid_argument);
+  const Call& reads = m.acquire({M::access(x, kRead), M::access(x, kRead, kGpu)});
+  m.end_all();
+  EXPECT_EQ(reads.code(), Code::ok);
+}
+
+TEST(MoverWaits, without_memory_for_records_frees_and_touches_go_on_and_all_else_is_refused) {
+  M m;
+  const Handle x = m.buffer(), mapped = m.mapped();
+  m.write(x, 0x11);
+  m.mover.note_memory(false);
+  const Call& refused = m.acquire(m.buffer(), kRead);
+  EXPECT_EQ(refused.code(), Code::no_capacity);
+  ASSERT_NE(refused.request.status.info(), nullptr);
+  EXPECT_EQ(refused.request.status.info()->native, ENOMEM);
+  EXPECT_EQ(m.ask(Want::prefetch, {M::access(x, kRead)}).code(), Code::ok);
+  EXPECT_EQ(m.ask(Want::evict, {M::access(x, kRead)}).code(), Code::no_capacity);
+  EXPECT_TRUE(m.resident(x));
+  const Call& touch = m.touch(mapped, 0);
+  const Call& freed = m.free(x);
+  m.end_all();
+  EXPECT_EQ(touch.code(), Code::ok);
+  EXPECT_EQ(freed.code(), Code::ok);
+  m.mover.note_memory(true);
+  const Call& served = m.acquire(m.buffer(), kRead);
+  m.end_all();
+  EXPECT_EQ(served.code(), Code::ok);
+}
+
+// ---- What is fetched ahead
+
+TEST(MoverWaits, no_more_is_fetched_ahead_at_once_than_the_limit) {
+  M m({.frames = 8, .prefetches = 1});
+  const Handle x = m.cold(0x11, 3);
+  const Call& ahead = m.ask(Want::prefetch, {M::access(x, kRead)});
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    ASSERT_EQ(m.port.requests.size(), 1u);
+    EXPECT_FALSE(ahead.done());
+    m.end_io();
+  }
+  EXPECT_EQ(ahead.code(), Code::ok);
+  EXPECT_EQ(m.stats().prefetched, 3 * M::kExtent);
+}
+
+TEST(MoverWaits, what_was_never_written_is_not_fetched_ahead_and_what_fails_is_no_error) {
+  M m;
+  const Handle zero = m.buffer(), x = m.cold(0x11);
+  EXPECT_EQ(m.ask(Want::prefetch, {M::access(zero, kRead)}).code(), Code::ok);
+  EXPECT_EQ(m.host.books().in_use, 0u);
+  const Call& ahead = m.ask(Want::prefetch, {M::access(x, kRead)});
+  m.end_io(EIO);
+  EXPECT_FALSE(ahead.done());
+  m.end_io(EIO);
+  EXPECT_EQ(ahead.code(), Code::ok);
+  EXPECT_EQ(m.host.books().in_use, 0u);
+  EXPECT_EQ(m.value(x), 0x11);
+}
+
+// Half of the memory at most for what nobody has used yet; and what was fetched ahead is no victim
+// before its use.
+TEST(MoverWaits, what_is_fetched_ahead_takes_half_of_the_memory_and_waits_for_its_use) {
+  M m({.frames = 4, .prefetches = 1});
+  const Handle x = m.cold(0x11, 4);
+  EXPECT_FALSE(m.ask(Want::prefetch, {M::access(x, kRead)}).done());
+  m.end_all();
+  unsigned there = 0;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    there += m.resident(x, i) ? 1 : 0;
+  }
+  EXPECT_EQ(there, 2u);
+  for (unsigned char i = 0; i < 4; ++i) {
+    m.write(m.buffer(), i);
+  }
+  EXPECT_TRUE(m.resident(x, 0));
+  EXPECT_TRUE(m.resident(x, 1));
+  EXPECT_EQ(m.stats().prefetched_unused, 0u);
+}
+
+}  // namespace
+}  // namespace tiermem

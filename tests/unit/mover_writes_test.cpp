@@ -1,0 +1,456 @@
+// Writing down and reading back, step by step: what is written, what an error leads to, how long
+// the mover lets a device alone after it, and what is free again.
+#include <gtest/gtest.h>
+
+#include "support/pattern.hpp"
+#include "tests/unit/mover_fixture.hpp"
+
+namespace tiermem {
+namespace {
+
+using M = SteppedMover;
+
+// The device of the oldest request under way.
+std::uint16_t device_of_oldest(const M& m) {
+  return m.port.requests.at(0).device;
+}
+
+// Ends writes with an error until no more are made.
+unsigned refuse_writes(M& m) {
+  unsigned refused = 0;
+  m.run_hands();
+  for (; !m.port.requests.empty(); ++refused) {
+    EXPECT_TRUE(m.port.requests[0].write);
+    m.end_io(EIO);
+  }
+  return refused;
+}
+
+// ---- What is written
+
+TEST(MoverWrites, both_the_write_and_its_checksums_must_be_ready) {
+  for (const bool hash_first : {true, false}) {
+    M m;
+    const Handle x = m.buffer();
+    m.write(x, 0x11);
+    const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+    ASSERT_EQ(m.hands.waiting(kGrow), 1u);
+    m.hands.run();
+    m.settle();
+    ASSERT_EQ(m.hands.waiting(kHash), 1u);
+    ASSERT_EQ(m.port.requests.size(), 1u);
+    hash_first ? m.hands.run() : m.port.end();
+    m.settle();
+    EXPECT_FALSE(evict.done());
+    EXPECT_TRUE(m.resident(x));
+    EXPECT_TRUE(m.extent(x).slot_stale);
+    hash_first ? m.port.end() : m.hands.run();
+    m.settle();
+    EXPECT_EQ(evict.code(), Code::ok);
+    EXPECT_FALSE(m.resident(x));
+    EXPECT_FALSE(m.extent(x).slot_stale);
+    EXPECT_EQ(m.value(x), 0x11);
+  }
+}
+
+TEST(MoverWrites, only_the_blocks_that_have_changed_are_written_again) {
+  M m;
+  const Handle x = m.cold(0x11);
+  Call& view = m.acquire(x, kWrite);
+  m.end_all();
+  for (const std::uint64_t page : {1, 2}) {
+    view.data()[page * kSmallestExtent] = std::byte{0x22};
+  }
+  m.release(view);
+  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  m.run_hands();
+  ASSERT_EQ(m.port.requests.size(), 1u);
+  EXPECT_EQ(m.port.requests[0].length, 2 * kSmallestExtent);
+  EXPECT_EQ(m.port.requests[0].offset % M::kExtent, kSmallestExtent);
+  EXPECT_TRUE(m.extent(x).slot_stale);
+  m.end_all();
+  EXPECT_EQ(evict.code(), Code::ok);
+
+  Call& same = m.acquire(x, kWrite);
+  m.end_all();
+  same.data()[kSmallestExtent] = std::byte{0x22};
+  m.release(same);
+  const std::uint64_t writes = m.port.writes;
+  m.evict(x);
+  EXPECT_EQ(m.port.writes, writes) << "nothing has changed";
+  EXPECT_EQ(m.stats().demoted, M::kExtent + 2 * kSmallestExtent);
+}
+
+TEST(MoverWrites, what_is_written_while_it_is_written_down_stays_and_is_written_again) {
+  M m;
+  const Handle x = m.buffer();
+  m.write(x, 0x11);
+  const Call& clean = m.ask(Want::clean, {M::access(x, kRead)});
+  m.run_hands();
+  ASSERT_EQ(m.port.requests.size(), 1u);
+  Call& writer = m.acquire(x, kWrite);
+  ASSERT_EQ(writer.code(), Code::ok);
+  m.port.end();  // The device has the bytes of before.
+  std::memset(writer.data(), 0x22, M::kExtent);
+  m.release(writer);
+  m.end_all();
+  EXPECT_EQ(clean.code(), Code::ok);
+  EXPECT_EQ(m.port.writes, 2u);
+  EXPECT_TRUE(m.resident(x));
+  EXPECT_FALSE(m.bits(x).dirty());
+  m.evict(x);
+  EXPECT_EQ(m.port.writes, 2u);
+  EXPECT_EQ(m.value(x), 0x22);
+}
+
+TEST(MoverWrites, clean_keeps_the_frame_and_a_clean_extent_leaves_without_a_write) {
+  M m;
+  const Handle x = m.buffer();
+  m.write(x, 0x11);
+  EXPECT_FALSE(m.ask(Want::clean, {M::access(x, kRead)}).done());
+  m.end_all();
+  EXPECT_TRUE(m.resident(x));
+  EXPECT_FALSE(m.bits(x).dirty());
+  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  EXPECT_EQ(evict.code(), Code::ok);
+  EXPECT_EQ(m.stats().evicted_clean, M::kExtent);
+  EXPECT_EQ(m.value(x), 0x11);
+}
+
+// ---- Errors of writes
+
+TEST(MoverWrites, a_write_that_fails_is_made_on_another_device_and_its_slot_is_given_back) {
+  M m({.disks = 2});
+  const Handle x = m.buffer();
+  m.write(x, 0x11);
+  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  m.run_hands();
+  const std::uint16_t first = device_of_oldest(m);
+  m.end_io(EIO);
+  EXPECT_FALSE(evict.done());
+  ASSERT_EQ(m.port.requests.size(), 1u);
+  EXPECT_NE(device_of_oldest(m), first);
+  m.end_io();
+  EXPECT_EQ(evict.code(), Code::ok);
+  EXPECT_EQ(m.stats().io_retries, 1u);
+  EXPECT_EQ(m.block.books().in_use, M::kExtent);
+  EXPECT_EQ(m.value(x), 0x11);
+}
+
+TEST(MoverWrites, after_three_tries_the_error_is_told_and_the_bytes_stay) {
+  M m({.disks = 2});
+  const Handle x = m.buffer();
+  m.write(x, 0x11);
+  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  EXPECT_EQ(refuse_writes(m), 3u);
+  EXPECT_EQ(evict.code(), Code::io_error);
+  ASSERT_NE(evict.request.status.info(), nullptr);
+  EXPECT_EQ(evict.request.status.info()->native, EIO);
+  EXPECT_TRUE(m.resident(x));
+  EXPECT_TRUE(m.bits(x).dirty());
+  EXPECT_EQ(m.block.books().in_use, 0u);
+  EXPECT_EQ(m.stats().io_errors, 1u);
+  EXPECT_EQ(m.value(x), 0x11);
+}
+
+// Ten milliseconds, then twenty; and ten again once something was written.
+TEST(MoverWrites, after_a_failed_write_nothing_is_written_for_a_while_and_longer_each_time) {
+  M m({.frames = 1, .disks = 8});
+  const Handle x = m.buffer(), y = m.buffer();
+  m.write(x, 0x11);
+  const Call& call = m.acquire(y, kWrite);
+  for (const std::int64_t pause : {10, 20}) {
+    EXPECT_EQ(refuse_writes(m), 3u);
+    EXPECT_FALSE(call.done());
+    ASSERT_EQ(m.next, m.now + pause * M::kMs);
+    m.at(m.next - 1);
+    m.run_hands();
+    EXPECT_TRUE(m.port.requests.empty());
+    m.at(m.next);
+  }
+  m.end_all();
+  EXPECT_EQ(call.code(), Code::ok);
+  std::memset(call.data(), 0x22, M::kExtent);
+  ASSERT_EQ(m.residency.release(call.views), Code::ok);
+  const Call& another = m.acquire(m.buffer(), kWrite);
+  EXPECT_EQ(refuse_writes(m), 3u);
+  EXPECT_FALSE(another.done());
+  EXPECT_EQ(m.next, m.now + 10 * M::kMs);
+}
+
+TEST(MoverWrites, evict_in_the_pause_after_a_failed_write_has_its_error) {
+  M m({.disks = 2});
+  const Handle x = m.buffer();
+  m.write(x, 0x11);
+  m.ask(Want::evict, {M::access(x, kRead)});
+  refuse_writes(m);
+  const Call& second = m.ask(Want::evict, {M::access(x, kRead)});
+  EXPECT_EQ(second.code(), Code::io_error);
+  EXPECT_TRUE(m.port.requests.empty());
+  m.at(m.now + 10 * M::kMs);
+  m.evict(x);
+  EXPECT_EQ(m.value(x), 0x11);
+}
+
+TEST(MoverWrites, a_device_that_fails_three_times_in_a_row_is_given_up) {
+  M m({.disks = 1});
+  const Handle x = m.buffer();
+  m.write(x, 0x11);
+  for (int failures = 0; failures < 2; ++failures) {
+    const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+    m.run_hands();
+    m.end_io(EIO);
+    m.end_io(EIO);
+    m.end_io();  // Between two and two a write that worked.
+    EXPECT_EQ(evict.code(), Code::ok);
+    EXPECT_EQ(m.stats().degraded_devices, 0u);
+    m.write(x, static_cast<unsigned char>(failures));
+  }
+  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  EXPECT_EQ(refuse_writes(m), 3u);
+  EXPECT_EQ(evict.code(), Code::io_error);
+  EXPECT_EQ(m.stats().degraded_devices, 1u);
+  EXPECT_EQ(m.value(x), 1);
+}
+
+// ---- Slots
+
+TEST(MoverWrites, those_who_wait_for_the_slots_to_grow_wait_for_one_growth) {
+  M m;
+  const Handle x = m.buffer(), y = m.buffer();
+  m.write(x, 0x11);
+  m.write(y, 0x22);
+  const Call& both = m.ask(Want::evict, {M::access(x, kRead), M::access(y, kRead)});
+  EXPECT_EQ(m.hands.jobs.size(), 1u);
+  EXPECT_EQ(m.hands.waiting(kGrow), 1u);
+  m.end_all();
+  EXPECT_EQ(both.code(), Code::ok);
+  EXPECT_EQ(m.port.growths, 1u);
+  EXPECT_EQ(m.value(x), 0x11);
+  EXPECT_EQ(m.value(y), 0x22);
+}
+
+TEST(MoverWrites, growth_that_is_refused_is_told_to_all_who_wait_for_it) {
+  M m;
+  const Handle x = m.buffer(), y = m.buffer();
+  m.write(x, 0x11);
+  m.write(y, 0x22);
+  m.port.refuses_growth = ENOSPC;
+  const Call& first = m.ask(Want::evict, {M::access(x, kRead)});
+  const Call& second = m.ask(Want::evict, {M::access(y, kRead)});
+  m.run_hands();
+  for (const Call* call : {&first, &second}) {
+    EXPECT_EQ(call->code(), Code::no_capacity);
+    EXPECT_SAYS(call->request.status, "disk0 is full");
+  }
+  EXPECT_TRUE(m.resident(x));
+  EXPECT_TRUE(m.resident(y));
+}
+
+// Memory is full and so is the block tier: what is refused for want of a slot gets one in the step
+// in which another buffer gives its up, without a wait for the pause.
+TEST(MoverWrites, a_slot_that_is_given_up_serves_who_was_refused_one_at_once) {
+  M m({.frames = 2, .on_disk = 1});
+  const Handle cold = m.cold(0x11);
+  const Handle x = m.buffer(), y = m.buffer();
+  m.write(x, 0x22);
+  Call& pinned = m.acquire(y, kWrite);
+  m.end_all();
+  ASSERT_EQ(pinned.code(), Code::ok);
+  const Call& waits = m.acquire(m.buffer(), kWrite);
+  m.run_hands();
+  EXPECT_FALSE(waits.done());
+  EXPECT_TRUE(m.port.requests.empty());
+  EXPECT_EQ(m.free(cold).code(), Code::ok);
+  m.run_hands();
+  ASSERT_EQ(m.port.requests.size(), 1u);
+  m.end_io();
+  EXPECT_EQ(waits.code(), Code::ok);
+}
+
+TEST(MoverWrites, a_larger_budget_of_the_block_tier_is_used_at_once) {
+  M m;
+  const Handle x = m.buffer();
+  m.write(x, 0x11);
+  EXPECT_EQ(m.set_budget(0, {Kind::block, 0}).code(), Code::ok);
+  const Call& refused = m.ask(Want::evict, {M::access(x, kRead)});
+  m.run_hands();
+  EXPECT_EQ(refused.code(), Code::no_capacity);
+  EXPECT_EQ(m.set_budget(M::kExtent, {Kind::block, 0}).code(), Code::ok);
+  m.evict(x);
+  EXPECT_EQ(m.value(x), 0x11);
+}
+
+TEST(MoverWrites, without_a_block_tier_its_budget_is_nothing_to_set) {
+  M m({.disks = 0});
+  EXPECT_EQ(m.set_budget(M::kExtent, {Kind::block, 0}).code(), Code::unavailable);
+}
+
+// A day's worth may be written at once; then as much as comes back evenly. What was found not to
+// have changed has cost nothing.
+TEST(MoverWrites, no_more_is_written_than_the_devices_endurance_allows) {
+  constexpr std::int64_t kDay = std::int64_t{86'400'000} * M::kMs;
+  M m({.frames = 3, .a_day = 1});
+  const Handle x = m.cold(0x11), y = m.buffer();
+  m.write(y, 0x22);
+  const Call& refused = m.ask(Want::evict, {M::access(y, kRead)});
+  EXPECT_EQ(refused.code(), Code::no_capacity);
+  EXPECT_SAYS(refused.request.status, "raise endurance");
+  m.now += kDay / 2;
+  EXPECT_EQ(m.ask(Want::evict, {M::access(y, kRead)}).code(), Code::no_capacity);
+  m.now += kDay / 2 + M::kMs;
+  m.evict(y);
+  m.now += kDay + M::kMs;
+  m.write(x, 0x11);
+  m.evict(x);  // Nothing has changed: what was reserved comes back.
+  m.write(y, 0x33);
+  m.evict(y);
+  EXPECT_EQ(m.value(y), 0x33);
+}
+
+// ---- Reads
+
+TEST(MoverWrites, a_read_that_fails_is_made_once_more_and_then_told_with_its_device) {
+  M m;
+  const Handle x = m.cold(0x11);
+  const Call& once = m.acquire(x, kRead);
+  m.end_io(EIO);
+  EXPECT_FALSE(once.done());
+  m.end_io();
+  EXPECT_EQ(once.code(), Code::ok);
+  ASSERT_EQ(m.residency.release(once.views), Code::ok);
+  m.evict(x);
+
+  const Call& twice = m.acquire(x, kRead);
+  m.end_io(EIO);
+  m.end_io(ENODATA);
+  EXPECT_EQ(twice.code(), Code::io_error);
+  ASSERT_NE(twice.request.status.info(), nullptr);
+  EXPECT_EQ(twice.request.status.info()->native, ENODATA);
+  EXPECT_EQ(twice.request.status.info()->buffer, x);
+  EXPECT_SAYS(twice.request.status, "disk0");
+  EXPECT_EQ(m.stats().io_retries, 2u);
+  EXPECT_EQ(m.stats().io_errors, 1u);
+  EXPECT_EQ(m.host.books().in_use, 0u);
+  EXPECT_EQ(m.value(x), 0x11);
+}
+
+TEST(MoverWrites, a_wrong_checksum_is_read_once_more_and_then_the_bytes_are_lost) {
+  M m;
+  const Handle x = m.cold(0x11);
+  const Call& once = m.acquire(x, kRead);
+  m.port.end_with_damage();
+  m.run_hands();
+  EXPECT_FALSE(once.done());
+  m.end_io();
+  EXPECT_EQ(once.code(), Code::ok);
+  EXPECT_EQ(m.stats().checksum_errors, 1u);
+  ASSERT_EQ(m.residency.release(once.views), Code::ok);
+  m.evict(x);
+
+  const Call& twice = m.acquire(x, kRead);
+  for (int reads = 0; reads < 2; ++reads) {
+    EXPECT_FALSE(twice.done()) << "one that was right has made up for the first";
+    m.port.end_with_damage();
+    m.run_hands();
+  }
+  EXPECT_EQ(twice.code(), Code::lost);
+  EXPECT_EQ(m.host.books().in_use, 0u);
+  EXPECT_EQ(m.acquire(x, kRead).code(), Code::lost);
+  EXPECT_TRUE(m.port.requests.empty());
+
+  const Call& anew = m.acquire(x, kDiscard);
+  m.end_all();
+  ASSERT_EQ(anew.code(), Code::ok);
+  std::memset(anew.data(), 0x22, M::kExtent);
+  ASSERT_EQ(m.residency.release(anew.views), Code::ok);
+  m.evict(x);
+  EXPECT_EQ(m.value(x), 0x22);
+}
+
+TEST(MoverWrites, all_who_wait_for_a_read_that_fails_are_told) {
+  M m;
+  const Handle x = m.cold(0x11);
+  const Call& first = m.acquire(x, kRead);
+  const Call& second = m.acquire({M::access(m.buffer(), kWrite), M::access(x, kRead)});
+  m.run_hands();
+  m.end_io(EIO);
+  m.end_io(EIO);
+  EXPECT_EQ(first.code(), Code::io_error);
+  EXPECT_EQ(second.code(), Code::io_error);
+  EXPECT_TRUE(m.mover.idle());
+}
+
+// ---- Droppable buffers
+
+TEST(MoverWrites, where_nothing_can_be_written_droppable_bytes_give_way_and_say_so) {
+  M m({.frames = 1, .disks = 0});
+  const Handle x = m.buffer(1, kDroppable);
+  const Handle other = m.buffer();
+  m.write(x, 0x11);
+  m.write(other, 0x22);
+  EXPECT_FALSE(m.resident(x));
+  EXPECT_EQ(m.stats().dropped, M::kExtent);
+  EXPECT_EQ(m.free(other).code(), Code::ok);
+  EXPECT_EQ(m.acquire(x, kRead).code(), Code::discarded);
+}
+
+// The block tier is full as well: there too droppable bytes go, before a request is refused.
+TEST(MoverWrites, droppable_bytes_leave_their_slots_before_a_request_is_refused) {
+  M m({.frames = 1, .on_disk = 1});
+  const Handle dropped = m.cold(0x11, 1, kDroppable), x = m.buffer(), y = m.buffer();
+  m.write(x, 0x22);
+  m.write(y, 0x33);
+  EXPECT_EQ(m.stats().dropped, M::kExtent);
+  EXPECT_EQ(m.bits(dropped).phase(), Phase::lost);
+  EXPECT_FALSE(m.resident(x));
+  EXPECT_TRUE(m.extent(x).has_slot);
+}
+
+// ---- Children of fork
+
+TEST(MoverWrites, what_a_child_of_fork_reads_is_not_written_until_it_has_ended) {
+  M m;
+  const Handle x = m.cold(0x11);
+  m.mover.rest(true);
+  m.step();
+  ASSERT_TRUE(m.mover.rested());
+  const std::uint32_t child = m.mover.parent_of_child();
+  m.mover.rest(false);
+  const SlotId before = m.extent(x).slot;
+
+  m.write(x, 0x11);
+  m.evict(x);
+  EXPECT_EQ(m.extent(x).slot, before) << "nothing has changed";
+  m.write(x, 0x22);
+  m.evict(x);
+  EXPECT_FALSE(m.extent(x).slot == before);
+  EXPECT_EQ(m.block.books().in_use, 2 * M::kExtent);
+  EXPECT_TRUE(m.mover.waits_for_child());
+  EXPECT_EQ(m.value(x), 0x22);
+  m.mover.child_ended(child);
+  m.step();
+  EXPECT_EQ(m.block.books().in_use, M::kExtent);
+  EXPECT_FALSE(m.mover.waits_for_child());
+}
+
+TEST(MoverWrites, while_it_rests_for_a_fork_nothing_begins_and_afterwards_all_goes_on) {
+  M m;
+  const Handle x = m.cold(0x11), y = m.buffer();
+  const Call& reader = m.acquire(x, kRead);
+  m.mover.rest(true);
+  const Call& writer = m.post(Want::acquire, {M::access(y, kWrite)});
+  m.settle();
+  EXPECT_FALSE(m.mover.rested());
+  m.end_all();
+  EXPECT_TRUE(m.mover.rested());
+  EXPECT_EQ(reader.code(), Code::ok) << "it has all it asked for";
+  EXPECT_FALSE(writer.done());
+  m.mover.rest(false);
+  m.step();
+  m.end_all();
+  EXPECT_EQ(writer.code(), Code::ok);
+}
+
+}  // namespace
+}  // namespace tiermem
