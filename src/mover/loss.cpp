@@ -30,15 +30,12 @@ void Mover::begin_loss(Space& space) {
   space.lost = true;
   const Status why = space.tier->loss();
   log_error("{}; what had its only copy there is lost", why.message());
-  // fail_request takes the request out of active_ by swapping the last one in.
-  for (std::size_t i = 0; i < active_.size();) {
-    Request& request = *active_[i];
-    if (request.want == Want::acquire && wants_lost(request) != nullptr) {
-      fail_request(request, refuse_lost(space));
-    } else {
-      ++i;
+  fail_each([&](const Request& request) -> std::optional<Status> {
+    if (request.want != Want::acquire || wants_lost(request) == nullptr) {
+      return {};
     }
-  }
+    return refuse_lost(space);
+  });
   for (std::uint32_t index = 0; index < residency_.buffers.used(); ++index) {
     const BufferRecord& record = residency_.buffers.at(index);
     const ExtentRef first = record.first.load(std::memory_order_relaxed);

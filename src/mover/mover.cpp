@@ -151,17 +151,12 @@ void Mover::decide() {
 void Mover::child_of_parent() {
   shared_slots_.child_of_parent();
   take_posts();
-  for (std::size_t i = 0; i < active_.size();) {
-    Request& request = *active_[i];
-    if (request.want == Want::free) {
-      ++i;
-    } else if (request.want == Want::acquire && request.views == nullptr) {
-      fail_request(request, {});  // A touch: if anybody here touches that page, it will ask again.
-    } else {
-      fail_request(request,
-                   fail(Code::shut_down, "asked before fork, and answered in the parent only"));
-    }
-  }
+  fail_each([](const Request& request) -> std::optional<Status> {
+    // A touch: if anybody here touches that page, it will ask again.
+    return request.want == Want::acquire && request.views == nullptr
+               ? Status()
+               : fail(Code::shut_down, "asked before fork, and answered in the parent only");
+  });
   deliver();
   lost_landings_ = !landings_.empty();
   give_landings();  // Their pages are the parent's.
@@ -304,15 +299,12 @@ void Mover::admit(Request& request) {
       enlist(request);
       request.pending = 1;
       // What waits for others ends here; what is under way ends by itself.
-      for (std::size_t i = 0; i < active_.size();) {
-        const bool other = active_[i] != &request && active_[i]->want != Want::free;
-        if (other) {
-          fail_request(*active_[i],
-                       fail(Code::shut_down, "the context was closed while the request waited"));
-        } else {
-          ++i;
+      fail_each([&](const Request& other) -> std::optional<Status> {
+        if (&other == &request) {
+          return {};
         }
-      }
+        return fail(Code::shut_down, "the context was closed while the request waited");
+      });
       return;
     default:
       break;
@@ -427,19 +419,16 @@ bool Mover::writes_in_two_spaces(const Request& request) const {
 // A freed buffer is wanted by nobody any more: whoever still waits for its bytes learns that it is
 // stale.
 void Mover::end_requests_for(std::uint32_t index) {
-  for (std::size_t i = 0; i < active_.size();) {
-    Request& request = *active_[i];
+  fail_each([&](const Request& request) -> std::optional<Status> {
     const auto span = std::find_if(request.spans.begin(), request.spans.end(), [&](const Span& s) {
       return s.record == &residency_.buffers.at(index);
     });
-    if (request.want != Want::free && span != request.spans.end()) {
-      fail_request(request,
-                   fail(Code::stale_handle, "handle {:#x} was freed while a request waited for it",
-                        span->buffer));
-    } else {
-      ++i;
+    if (span == request.spans.end()) {
+      return {};
     }
-  }
+    return fail(Code::stale_handle, "handle {:#x} was freed while a request waited for it",
+                span->buffer);
+  });
 }
 
 void Mover::check_deadlines() {
@@ -448,22 +437,19 @@ void Mover::check_deadlines() {
   if (!cancels && now_ < next_deadline_) {
     return;
   }
-  next_deadline_ = kNever;
-  // fail_request takes the request out of active_ by swapping the last one in.
-  for (std::size_t i = 0; i < active_.size();) {
-    Request& request = *active_[i];
-    if (request.want == Want::free) {
-      ++i;  // Goes on until it is done: a freed buffer is nobody's to cancel.
-    } else if (request.cancel.load(std::memory_order_relaxed) ||
-               (request.cancel_with != nullptr &&
-                request.cancel_with->load(std::memory_order_relaxed))) {
-      fail_request(request, fail(Code::cancelled, "cancelled by its owner"));
-    } else if (now_ >= request.deadline_ns) {
-      fail_request(request, late(request));
-    } else {
-      next_deadline_ = std::min(next_deadline_, request.deadline_ns);
-      ++i;
+  fail_each([&](Request& request) -> std::optional<Status> {
+    if (request.cancel.load(std::memory_order_relaxed) ||
+        (request.cancel_with != nullptr && request.cancel_with->load(std::memory_order_relaxed))) {
+      return fail(Code::cancelled, "cancelled by its owner");
     }
+    if (now_ >= request.deadline_ns) {
+      return late(request);
+    }
+    return {};
+  });
+  next_deadline_ = kNever;
+  for (const Request* request : active_) {
+    next_deadline_ = std::min(next_deadline_, request->deadline_ns);
   }
 }
 

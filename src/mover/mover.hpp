@@ -20,6 +20,7 @@
 #include <bit>
 #include <cassert>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/arena.hpp"
@@ -198,6 +199,9 @@ class Mover {
   void unhold(Need& need);
   void let_go(Request& request);
   void fail_request(Request& request, Status status);
+  /// Each active request that `why` has a Status for.
+  template <typename Why>
+  void fail_each(Why&& why);
   void retry_pin_waiters();
   void fill_info(Request& request);
   void advise(Request& request);
@@ -651,5 +655,26 @@ class Mover {
   Receipts receipts_;
   Histogram step_ns_;
 };
+
+// Of frees none: what was freed is nobody's to cancel. What the end of one request sets off may take
+// others out of active_, too, and the last takes the place of each that goes, which may have been
+// passed by then: so all are looked at again until none has ended.
+template <typename Why>
+void Mover::fail_each(Why&& why) {
+  for (bool ended = true; ended;) {
+    ended = false;
+    for (std::size_t i = 0; i < active_.size();) {
+      Request& request = *active_[i];
+      std::optional<Status> status =
+          request.want != Want::free ? why(request) : std::optional<Status>();
+      if (status.has_value()) {
+        fail_request(request, std::move(*status));
+        ended = true;
+      } else {
+        ++i;
+      }
+    }
+  }
+}
 
 }  // namespace tiermem
