@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <optional>
 
 #include <nlohmann/json.hpp>
 
@@ -25,6 +26,15 @@ std::uint64_t bytes_of(std::string_view dtype) {
     }
   }
   return 0;
+}
+
+// None where one would only become a whole number by a cast: -1, 1.5, true.
+std::optional<std::vector<std::uint64_t>> whole_numbers(const nlohmann::json& list) {
+  const auto is_whole = [](const nlohmann::json& each) { return each.is_number_unsigned(); };
+  if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_whole)) {
+    return std::nullopt;
+  }
+  return list.get<std::vector<std::uint64_t>>();
 }
 
 std::string shape_text(const std::vector<std::uint64_t>& shape) {
@@ -65,20 +75,24 @@ Safetensors::Safetensors(std::string path) : path_(std::move(path)) {
   }
   try {
     const auto header = nlohmann::json::parse(text);
+    if (!header.is_object()) {
+      reject("has a header that is no object of tensors");
+    }
     for (const auto& [name, entry] : header.items()) {
       if (name == "__metadata__") {
         continue;
       }
-      const auto& offsets = entry.at("data_offsets");
-      const auto begin = offsets.at(0).get<std::uint64_t>();
-      const auto end = offsets.at(1).get<std::uint64_t>();
+      const auto offsets = whole_numbers(entry.at("data_offsets"));
+      const auto shape = whole_numbers(entry.at("shape"));
+      if (!offsets || offsets->size() != 2 || !shape) {
+        reject("tensor " + name + " has no two offsets or no shape in whole numbers");
+      }
+      const std::uint64_t begin = offsets->front(), end = offsets->back();
       if (begin > end || end > data_bytes()) {
         reject("tensor " + name + " lies at " + std::to_string(begin) + " to " +
                std::to_string(end) + " of " + std::to_string(data_bytes()) + " bytes of data");
       }
-      add(name, {entry.at("dtype").get<std::string>(),
-                 entry.at("shape").get<std::vector<std::uint64_t>>(),
-                 {data_begin_ + begin, end - begin}});
+      add(name, {entry.at("dtype").get<std::string>(), *shape, {data_begin_ + begin, end - begin}});
     }
   } catch (const nlohmann::json::exception& error) {
     reject(std::string("has a header that is not what it should be: ") + error.what());

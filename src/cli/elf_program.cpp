@@ -103,7 +103,8 @@ std::string script_interpreter(const File& file) {
   }
   line = line.substr(2, line.find('\n') - 2);
   line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
-  return std::string(line.substr(0, line.find_first_of(" \t\r")));
+  constexpr std::string_view kEnds(" \t\r\0", 4);  // As for the kernel, and \r.
+  return std::string(line.substr(0, line.find_first_of(kEnds)));
 }
 
 // ---- reading ELF -------------------------------------------------------------------------------

@@ -64,6 +64,8 @@ TEST_F(ElfProgram, a_script_is_its_interpreter) {
   const std::string inner = file("inner", "#!/usr/bin/env python3\n");
   EXPECT_EQ(look_at_program(file("outer", "#!" + inner + "\n"), nullptr).interpreter,
             "/usr/bin/env");
+  const std::string ends_in_zeros("#!/bin/sh\0\0", 11);
+  EXPECT_EQ(look_at_program(file("zeros", ends_in_zeros), nullptr).interpreter, "/bin/sh");
   EXPECT_EQ(obstacle(file("orphan", "#!/no/such/interpreter\n")), Obstacle::missing);
   EXPECT_EQ(obstacle(file("loop", "#!" + directory_.path() + "/loop\n")), Obstacle::not_a_program);
 }
