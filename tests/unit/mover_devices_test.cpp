@@ -55,6 +55,7 @@ TEST(MoverDevices, a_source_that_is_written_under_the_copy_is_copied_again_when_
   ASSERT_EQ(reader.code(), Code::ok);
   EXPECT_EQ(m.gpu[0].load(reader.data()), std::byte{0x22});
   EXPECT_EQ(m.bits(x).phase(), Phase::shared);
+  EXPECT_EQ(m.stats().gpu_bytes_pageable, 2 * M::kExtent) << "twice, of memory that is not locked";
 }
 
 TEST(MoverDevices, who_writes_on_a_device_has_the_only_copy_once_the_others_readers_are_gone) {
@@ -271,6 +272,21 @@ TEST(MoverDevices, a_device_without_memory_makes_do_with_what_it_has_for_a_secon
   EXPECT_EQ(again.code(), Code::ok);
   EXPECT_EQ(m.gpu[0].books().budget, 2 * M::kExtent);
   EXPECT_TRUE(m.resident(y, 0, kDevice));
+}
+
+TEST(MoverDevices, who_waits_for_memory_that_a_driver_refused_is_served_when_there_is_some) {
+  M m({.devices = 1, .on_device = 2});
+  const Call& held = m.acquire(m.buffer(), kWrite, kGpu);
+  m.end_all();
+  ASSERT_EQ(held.code(), Code::ok);
+  m.dice.fail("populate");
+  const Call& call = m.acquire(m.buffer(), kWrite, kGpu);
+  m.end_all();
+  EXPECT_FALSE(call.done());
+  EXPECT_EQ(m.next, m.now + 1000 * M::kMs);
+  m.at(m.next);
+  m.end_all();
+  EXPECT_EQ(call.code(), Code::ok) << call.request.status.message();
 }
 
 // ---- A device that is lost

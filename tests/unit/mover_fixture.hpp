@@ -38,6 +38,8 @@ struct Call {
   Request request;
   std::vector<ViewRecord> views;
   unsigned answers = 0;
+  unsigned turn = 0;                  ///< The first that was answered has 1.
+  unsigned* owner_answers = nullptr;  ///< So many were answered.
   bool done() const { return answers != 0; }
   std::byte* data(std::size_t view = 0) const { return static_cast<std::byte*>(views[view].data); }
   Code code() const { return done() ? request.status.code() : Code::internal; }
@@ -161,7 +163,12 @@ class SteppedMover {
     Call& call = calls_.emplace_back();
     call.request.want = want;
     call.request.context = &call;
-    call.request.on_done = [](Request& done) { ++static_cast<Call*>(done.context)->answers; };
+    call.owner_answers = &answers_;
+    call.request.on_done = [](Request& done) {
+      auto& answered = *static_cast<Call*>(done.context);
+      ++answered.answers;
+      answered.turn = ++*answered.owner_answers;
+    };
     call.request.spans.resize(list.size());
     for (std::size_t i = 0; i < list.size(); ++i) {
       const Status status = residency.resolve(list[i], call.request.spans[i], "test");
@@ -335,6 +342,7 @@ class SteppedMover {
   }
 
   bool told_ = false;
+  unsigned answers_ = 0;
   std::deque<Call> calls_;  // Outlive the mover, which has their requests.
 
  public:

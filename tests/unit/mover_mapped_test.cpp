@@ -397,6 +397,15 @@ TEST(MoverMapped, what_is_in_slots_only_changes_hands_without_io_and_the_rest_is
   EXPECT_EQ(view.data()[7], std::byte{0x11});
   EXPECT_EQ(view.data(1)[7], std::byte{0});
   m.release(view);
+  // Their checksums have gone along.
+  const Call& damaged = m.acquire({M::extent_access(to, 0, kRead)});
+  m.run_hands();
+  m.port.end_with_damage();
+  m.run_hands();
+  EXPECT_FALSE(damaged.done());
+  EXPECT_EQ(m.stats().checksum_errors, 1u);
+  m.end_all();
+  EXPECT_EQ(damaged.code(), Code::ok);
 }
 
 }  // namespace

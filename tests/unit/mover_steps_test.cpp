@@ -225,6 +225,25 @@ TEST(MoverSteps, what_stays_page_locked_is_waited_for_ten_seconds_and_not_for_ev
   EXPECT_LE(m.now, began + 10'020 * M::kMs);
 }
 
+// Refused once, and gone soon after: the ten seconds begin anew with the next refusal.
+TEST(MoverSteps, what_was_page_locked_long_ago_does_not_shorten_the_next_wait) {
+  M m({.frames = 1});
+  for (const std::int64_t ms : {0, 20'000}) {
+    m.now += ms * M::kMs;
+    const Handle locked = m.mapped();
+    m.touch(locked, 0);
+    m.end_all();
+    m.dice.fail("withdraw");
+    const Call& call = m.acquire(m.buffer(), kRead);
+    m.end_all();
+    ASSERT_FALSE(call.done());
+    m.at(m.next);
+    m.end_all();
+    ASSERT_EQ(call.code(), Code::ok) << call.request.status.message();
+    ASSERT_EQ(m.residency.release(call.views), Code::ok);
+  }
+}
+
 // ---- Devices
 
 // Nothing is under way, and nobody else will call: the step after the pause must be asked for.

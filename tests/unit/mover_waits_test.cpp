@@ -136,6 +136,34 @@ TEST(MoverWaits, room_goes_to_the_oldest_though_a_later_one_would_fit) {
   EXPECT_EQ(small.code(), Code::ok);
 }
 
+TEST(MoverWaits, those_who_wait_for_one_read_are_answered_in_the_order_in_which_they_came) {
+  M m;
+  const Handle x = m.cold(0x11);
+  std::vector<const Call*> calls;
+  for (int i = 0; i < 3; ++i) {
+    calls.push_back(&m.acquire(x, kRead));
+  }
+  m.end_all();
+  EXPECT_LT(calls[0]->turn, calls[1]->turn);
+  EXPECT_LT(calls[1]->turn, calls[2]->turn);
+}
+
+// Each extent of what is overwritten has one pin, and none when the view has ended.
+TEST(MoverWaits, each_extent_of_what_is_overwritten_is_pinned_once) {
+  M m;
+  const Handle x = m.buffer(2);
+  Call& call = m.acquire(x, kDiscard);
+  m.end_all();
+  ASSERT_EQ(call.code(), Code::ok);
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(m.bits(x, i).writers(), 1u);
+  }
+  m.release(call);
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    EXPECT_FALSE(m.bits(x, i).pinned());
+  }
+}
+
 TEST(MoverWaits, a_release_wakes_the_mover_only_while_somebody_waits_for_it) {
   M m({.frames = 1});
   const Handle x = m.buffer();
@@ -312,6 +340,26 @@ TEST(MoverWaits, a_budget_is_met_in_the_step_in_which_a_pin_falls) {
   EXPECT_FALSE(budget.done());
   m.release(view);
   EXPECT_EQ(budget.code(), Code::ok);
+}
+
+TEST(MoverWaits, a_budget_of_a_device_that_is_late_names_the_device) {
+  M m({.devices = 1, .on_device = 2});
+  const Call& view = m.acquire({M::access(m.buffer(), kWrite, kGpu)});
+  const Call& other = m.acquire({M::access(m.buffer(), kWrite, kGpu)});
+  m.end_all();
+  ASSERT_EQ(view.code(), Code::ok);
+  ASSERT_EQ(other.code(), Code::ok);
+  Call& late = m.prepare(Want::set_budget);
+  late.request.value = M::kExtent;
+  late.request.tier = kGpu;
+  late.request.deadline_ns = m.now + M::kMs;
+  m.post(late);
+  m.settle();
+  m.at(late.request.deadline_ns);
+  ASSERT_EQ(late.code(), Code::no_capacity);
+  EXPECT_EQ(late.request.status.info()->tier, kGpu);
+  EXPECT_EQ(late.request.status.info()->needed, M::kExtent);
+  EXPECT_EQ(m.gpu[0].books().budget, 2 * M::kExtent);
 }
 
 // ---- Ends

@@ -300,6 +300,9 @@ TEST(MoverWrites, no_more_is_written_than_the_devices_endurance_allows) {
   EXPECT_EQ(m.ask(Want::evict, {M::access(y, kRead)}).code(), Code::no_capacity);
   m.now += kDay / 2 + M::kMs;
   m.evict(y);
+  m.write(y, 0x44);
+  m.now += kDay / 10 * 6;
+  EXPECT_EQ(m.ask(Want::evict, {M::access(y, kRead)}).code(), Code::no_capacity);
   m.now += kDay + M::kMs;
   m.write(x, 0x11);
   m.evict(x);  // Nothing has changed: what was reserved comes back.
@@ -379,6 +382,62 @@ TEST(MoverWrites, all_who_wait_for_a_read_that_fails_are_told) {
   EXPECT_EQ(first.code(), Code::io_error);
   EXPECT_EQ(second.code(), Code::io_error);
   EXPECT_TRUE(m.mover.idle());
+}
+
+// ---- What is told of it
+
+TEST(MoverWrites, receipts_say_what_moved_where_why_and_when) {
+  M m;
+  const Handle x = m.buffer();
+  m.write(x, 0x11);
+  const std::int64_t began = m.now;
+  m.ask(Want::evict, {M::access(x, kRead)});
+  m.run_hands();
+  m.now += 3 * M::kMs;
+  m.end_io(EIO);
+  m.now += M::kMs;
+  m.end_io();
+  EXPECT_EQ(m.value(x), 0x11);
+  ReceiptsCopy copy;
+  m.mover.copy_receipts(copy, 16);
+  const auto find = [&](Receipt::End from, Receipt::End to) {
+    const auto at = std::find_if(copy.last.begin(), copy.last.end(), [&](const Receipt& each) {
+      return each.from == from && each.to == to;
+    });
+    EXPECT_NE(at, copy.last.end());
+    return at == copy.last.end() ? Receipt{} : *at;
+  };
+  const Receipt down = find(Receipt::End::dram, Receipt::End::block);
+  EXPECT_EQ(down.buffer, x);
+  EXPECT_EQ(down.bytes, M::kExtent);
+  EXPECT_EQ(down.begun_ns, began);
+  EXPECT_EQ(down.ended_ns, began + 4 * M::kMs);
+  EXPECT_EQ(down.requests, 2u);
+  EXPECT_EQ(down.depth, 1u);
+  EXPECT_EQ(down.reason, Reason::asked);
+  EXPECT_FALSE(down.failed);
+  const Receipt left = find(Receipt::End::dram, Receipt::End::nowhere);
+  EXPECT_EQ(left.bytes, M::kExtent);
+  EXPECT_EQ(left.reason, Reason::asked);
+  const Receipt up = find(Receipt::End::block, Receipt::End::dram);
+  EXPECT_EQ(up.bytes, M::kExtent);
+  EXPECT_EQ(up.reason, Reason::demand);
+}
+
+TEST(MoverWrites, counters_say_what_there_is) {
+  M m({.frames = 3, .on_disk = 8});
+  const Handle x = m.cold(0x11), y = m.buffer(2);
+  const Call& view = m.acquire({M::extent_access(y, 0, kWrite)});
+  m.end_all();
+  ASSERT_EQ(view.code(), Code::ok);
+  const Stats stats = m.stats();
+  EXPECT_EQ(stats.dram_budget, 3 * M::kExtent);
+  EXPECT_EQ(stats.dram_pinned, M::kExtent);
+  EXPECT_EQ(stats.block_budget, 8 * M::kExtent);
+  EXPECT_EQ(stats.block_used, M::kExtent);
+  EXPECT_EQ(stats.buffers, 2u);
+  EXPECT_EQ(stats.extents, 3u);
+  EXPECT_TRUE(m.extent(x).has_slot);
 }
 
 // ---- Droppable buffers
