@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <span>
@@ -197,6 +198,7 @@ int run(const Arguments& arguments) {
     return complain(kUsage, fmt::format("--dir {}: {}", settings.directory,
                                         errno == 0 ? "no directory" : std::strerror(errno)));
   }
+  settings.directory = std::filesystem::absolute(settings.directory);  // A context takes no other.
 
   Progress progress("bench", chosen.size(), "");
   std::size_t done = 0;
