@@ -392,7 +392,9 @@ void add_replay(CLI::App& program, int& exit) {
                    "For .jsonl: what tiermem is told of a session's blocks when it has ended")
       ->check(CLI::IsMember({"cold", "dont_need"}))
       ->needs(offline);
-  command->add_option("--plot", arguments->plot, "Draw the curves into this file, as SVG")
+  command
+      ->add_option("--plot", arguments->plot,
+                   "Draw the curves into this file, SVG or PNG by its ending")
       ->needs(offline);
   command->footer(
       fmt::format("Example:\n  tiermem replay loop.trace.gz --dram 32M --nvme "
