@@ -53,7 +53,8 @@ class PageWorkload : public Workload {
 
   void fill(std::byte* data) override {
     for (std::uint64_t at = 0; at < bytes(); at += kPart) {
-      fill_random(data + at, std::min(kPart, bytes() - at), at + 1);
+      (touches_.compressible ? fill_compressible : fill_random)(
+          data + at, std::min(kPart, bytes() - at), at + 1);
       for (std::uint64_t page = at / kPageBytes; page < std::min(at + kPart, bytes()) / kPageBytes;
            ++page) {
         head(data, page).set(page, 0);
