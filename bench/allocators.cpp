@@ -21,9 +21,49 @@ constexpr std::array kLibraries = {
     Library{"mimalloc", "libmimalloc.so.2", "mi_malloc", "mi_calloc", "mi_free"},
     Library{"jemalloc", "libjemalloc.so.2", "malloc", "calloc", "free"}};
 
+/// memkind's functions ask of which kind: of ordinary memory.
+struct Memkind {
+  void* kind = nullptr;
+  void* (*malloc)(void* kind, std::size_t bytes) = nullptr;
+  void* (*calloc)(void* kind, std::size_t count, std::size_t bytes) = nullptr;
+  void (*free)(void* kind, void* block) = nullptr;
+};
+Memkind g_memkind;  // Written before anybody has the functions below.
+
+void* memkind_malloc(std::size_t bytes) {
+  return g_memkind.malloc(g_memkind.kind, bytes);
+}
+void* memkind_calloc(std::size_t count, std::size_t bytes) {
+  return g_memkind.calloc(g_memkind.kind, count, bytes);
+}
+void memkind_free(void* block) {
+  g_memkind.free(g_memkind.kind, block);
+}
+
 template <typename Function>
 Function symbol(void* library, const char* name) {
   return reinterpret_cast<Function>(dlsym(library, name));  // NOLINT: what dlsym is for.
+}
+
+/// Null where it cannot be opened; `missing` then says why.
+void* open_library(const char* name, const char* file, std::string& missing) {
+  void* const handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+  if (handle == nullptr) {
+    const char* const error = dlerror();
+    missing += fmt::format("{}{}: {}", missing.empty() ? "" : "; ", name,
+                           error == nullptr ? "cannot be opened" : error);
+  }
+  return handle;
+}
+
+bool find_memkind(void* handle) {
+  auto* const kind = symbol<void**>(handle, "MEMKIND_DEFAULT");
+  g_memkind = {kind != nullptr ? *kind : nullptr,
+               symbol<decltype(Memkind::malloc)>(handle, "memkind_malloc"),
+               symbol<decltype(Memkind::calloc)>(handle, "memkind_calloc"),
+               symbol<decltype(Memkind::free)>(handle, "memkind_free")};
+  return g_memkind.kind != nullptr && g_memkind.malloc != nullptr && g_memkind.calloc != nullptr &&
+         g_memkind.free != nullptr;
 }
 
 }  // namespace
@@ -33,15 +73,15 @@ std::vector<Allocator> allocators(Session& session, const char* benchmark) {
   std::vector<Allocator> found = {{"glibc", std::malloc, std::calloc, std::free}};
   // Their best for what is measured here, unless the user says otherwise: huge pages, and nothing
   // given back to the kernel in between.
-  setenv("MALLOC_CONF", "thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1,oversize_threshold:0", 0);
+  constexpr const char* kJemalloc =
+      "thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1,oversize_threshold:0";
+  setenv("MALLOC_CONF", kJemalloc, 0);
+  setenv("JEMK_MALLOC_CONF", kJemalloc, 0);  // The jemalloc inside memkind.
   setenv("MIMALLOC_ALLOW_LARGE_OS_PAGES", "1", 0);
   setenv("MIMALLOC_LARGE_OS_PAGES", "1", 0);
   for (const Library& library : kLibraries) {
-    void* handle = dlopen(library.file, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
-    const char* error = handle == nullptr ? dlerror() : nullptr;
+    void* const handle = open_library(library.name, library.file, missing);
     if (handle == nullptr) {
-      missing += fmt::format("{}{}: {}", missing.empty() ? "" : "; ", library.name,
-                             error == nullptr ? "cannot be opened" : error);
       continue;
     }
     const Allocator allocator{library.name, symbol<void* (*)(std::size_t)>(handle, library.malloc),
@@ -50,6 +90,10 @@ std::vector<Allocator> allocators(Session& session, const char* benchmark) {
     if (allocator.malloc != nullptr && allocator.calloc != nullptr && allocator.free != nullptr) {
       found.push_back(allocator);
     }
+  }
+  void* const memkind = open_library("memkind", "libmemkind.so.0", missing);
+  if (memkind != nullptr && find_memkind(memkind)) {
+    found.push_back({"memkind", memkind_malloc, memkind_calloc, memkind_free});
   }
   if (!missing.empty()) {
     session.note(fmt::format("{}, not compared: {}", benchmark, missing));

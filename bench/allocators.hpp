@@ -17,8 +17,8 @@ struct Allocator {
   void (*free)(void*);
 };
 
-/// glibc's first; then mimalloc and jemalloc where they can be opened. They stay open. What could
-/// not be opened is noted for `benchmark`.
+/// glibc's first; then mimalloc, jemalloc and memkind (its kind of ordinary memory) where they can
+/// be opened. They stay open. What could not be opened is noted for `benchmark`.
 std::vector<Allocator> allocators(Session& session, const char* benchmark);
 
 }  // namespace tiermem::bench

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -15,6 +14,7 @@
 #include "bench/bare_io.hpp"
 #include "bench/core.hpp"
 #include "bench/working_set.hpp"
+#include "bench/zipf.hpp"
 #include "tiermem/tiermem.hpp"
 
 namespace tiermem::bench {
@@ -27,35 +27,6 @@ constexpr std::uint64_t kRow = 256;
 constexpr std::uint64_t kPage = 4096;
 constexpr unsigned kDepth = 64;
 constexpr std::size_t kList = 8192;  // Rows of one call.
-
-/// Numbers below `n` by Zipf's law with the exponent 0.99, the frequent ones anywhere.
-class Zipf {
- public:
-  explicit Zipf(std::uint64_t n) : n_(n) {
-    for (std::uint64_t i = 1; i <= n; ++i) {
-      zeta_ += std::pow(static_cast<double>(i), -kTheta);
-    }
-    eta_ = (1 - std::pow(2.0 / static_cast<double>(n), 1 - kTheta)) /
-           (1 - (1 + std::pow(0.5, kTheta)) / zeta_);
-  }
-  // Gray et al., Quickly generating billion-record synthetic databases, 1994.
-  std::uint64_t operator()(std::mt19937_64& random) const {
-    const double u = static_cast<double>(random() >> 11) * 0x1p-53;
-    const double uz = u * zeta_;
-    const std::uint64_t rank =
-        uz < 1 ? 0
-        : uz < 1 + std::pow(0.5, kTheta)
-            ? 1
-            : static_cast<std::uint64_t>(static_cast<double>(n_) *
-                                         std::pow(eta_ * u - eta_ + 1, 1 / (1 - kTheta)));
-    return std::min(rank, n_ - 1) * 0x9E3779B97F4A7C15u % n_;
-  }
-
- private:
-  static constexpr double kTheta = 0.99;
-  std::uint64_t n_;
-  double zeta_ = 0, eta_ = 0;
-};
 
 std::uint64_t word_of(std::uint64_t row) {
   return row * 0xBF58476D1CE4E5B9u ^ 0x94D049BB133111EBu;

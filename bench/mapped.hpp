@@ -12,9 +12,11 @@ std::span<const Benchmark> mapped_benchmarks();
 
 Status mapped_scan_read(Session& session);
 Status mapped_scan_swap(Session& session);
+Status mapped_scan_zswap(Session& session);
 Status mapped_scan_mmap(Session& session);
 Status mapped_random_4k(Session& session);
 Status mapped_random_4k_peers(Session& session);
+Status mapped_random_4k_zswap(Session& session);
 Status mapped_zipf_4k(Session& session);
 Status mapped_steps(Session& session);
 Status mapped_fault(Session& session);

@@ -64,6 +64,22 @@ Status mapped_random_4k_peers(Session& session) {
   return {};
 }
 
+Status mapped_random_4k_zswap(Session& session) {
+  for (const unsigned threads : {1U, 2U, 16U}) {
+    const PageTouches touches{.pages = 2 * kDram / kPage,
+                              .touches = 20'000 + 10'000 * threads,
+                              .threads = threads,
+                              .compressible = true};
+    Status status = beside_zswap(session, contest(fmt::format("mapped_random_4k_zswap_{}_thread{}",
+                                                              threads, threads == 1 ? "" : "s"),
+                                                  0, touches));
+    if (!status.ok()) {
+      return status;
+    }
+  }
+  return {};
+}
+
 Status mapped_steps(Session& session) {
   constexpr std::uint64_t kPages = 2 * kDram / kPage;
   for (const auto& [name, step] : {std::pair{"44k", std::uint64_t{11}},

@@ -1,6 +1,6 @@
-// A buffer of twice DRAM, scanned again and again by one thread, beside swap and beside a file of
-// the same size under mmap, each in a memory cgroup of the same limit. Once reading a word of each
-// cache line, once writing one in each page.
+// A buffer of twice DRAM, scanned again and again by one thread, beside swap, beside zswap and
+// beside a file of the same size under mmap, each in a memory cgroup of the same limit. Once
+// reading a word of each cache line, once writing one in each page.
 #include <fmt/format.h>
 #include <sys/mman.h>
 
@@ -23,12 +23,14 @@ constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 /// GB/s. Each pass adds up what it meets and compares it with the sum of what was written.
 class Scan : public Workload {
  public:
-  Scan(std::uint64_t bytes, bool writes) : bytes_(bytes), writes_(writes) {}
+  Scan(std::uint64_t bytes, bool writes, bool compressible)
+      : bytes_(bytes), writes_(writes), compressible_(compressible) {}
   std::uint64_t bytes() const override { return bytes_; }
 
   void fill(std::byte* data) override {
     for (std::uint64_t at = 0; at < bytes_; at += kMiB) {
-      fill_random(data + at, std::min(kMiB, bytes_ - at), at + 1);
+      (compressible_ ? fill_compressible : fill_random)(data + at, std::min(kMiB, bytes_ - at),
+                                                        at + 1);
       sum_ += words(data + at, std::min(kMiB, bytes_ - at));
     }
   }
@@ -59,17 +61,20 @@ class Scan : public Workload {
   }
 
   const std::uint64_t bytes_;
-  const bool writes_;
+  const bool writes_, compressible_;
   std::uint64_t sum_ = 0;
 };
 
-Contest contest(std::uint64_t dram, bool writes, const char* peer, double bar) {
-  return {
-      .name = fmt::format("mapped_scan_{}_{}", writes ? "write" : "read", peer),
-      .unit = "GB/s",
-      .bar = bar,
-      .make = [bytes = dram * kTimesDram, writes] { return std::make_unique<Scan>(bytes, writes); },
-      .dram = dram};
+Contest contest(std::uint64_t dram, bool writes, const char* peer, double bar,
+                bool compressible = false) {
+  return {.name = fmt::format("mapped_scan_{}_{}", writes ? "write" : "read", peer),
+          .unit = "GB/s",
+          .bar = bar,
+          .make =
+              [=, bytes = dram * kTimesDram] {
+                return std::make_unique<Scan>(bytes, writes, compressible);
+              },
+          .dram = dram};
 }
 
 }  // namespace
@@ -79,6 +84,17 @@ Status mapped_scan_swap(Session& session) {
   for (const bool writes : {false, true}) {
     const Contest scan = contest(dram, writes, "swap", bars::kMappedScanSwap);
     Status status = beside_swap(session, scan, swap_sides(scan));
+    if (!status.ok()) {
+      return status;
+    }
+  }
+  return {};
+}
+
+Status mapped_scan_zswap(Session& session) {
+  const std::uint64_t dram = std::min(benchmark_dram(), 512 * kMiB);
+  for (const bool writes : {false, true}) {
+    Status status = beside_zswap(session, contest(dram, writes, "zswap", 0, true));
     if (!status.ok()) {
       return status;
     }

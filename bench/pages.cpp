@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <optional>
 #include <random>
 #include <thread>
@@ -11,6 +10,7 @@
 
 #include "bench/clock.hpp"
 #include "bench/random_bytes.hpp"
+#include "bench/zipf.hpp"
 
 namespace tiermem::bench {
 namespace {
@@ -41,36 +41,6 @@ struct Head {
   bool right(std::uint64_t page) const { return name == mix(page) && seal == mix(name ^ writes); }
 };
 
-/// Ranks of Zipf's law (the method of Gray and others, "Quickly generating billion-record synthetic
-/// databases", 1994), spread over the pages.
-class Zipf {
- public:
-  Zipf(std::uint64_t pages, double theta) : pages_(pages), theta_(theta) {
-    for (std::uint64_t i = 1; i <= pages; ++i) {
-      zeta_ += 1 / std::pow(static_cast<double>(i), theta);
-    }
-    eta_ = (1 - std::pow(2.0 / static_cast<double>(pages), 1 - theta)) /
-           (1 - (1 + std::pow(0.5, theta)) / zeta_);
-  }
-  std::uint64_t page(double chance) const {
-    const double share = chance * zeta_;
-    std::uint64_t rank = 0;
-    if (share >= 1 + std::pow(0.5, theta_)) {
-      rank = static_cast<std::uint64_t>(static_cast<double>(pages_) *
-                                        std::pow(eta_ * chance - eta_ + 1, 1 / (1 - theta_)));
-    } else if (share >= 1) {
-      rank = 1;
-    }
-    // An odd factor modulo a power of two: each page once, neighbours in rank far apart.
-    return std::min(rank, pages_ - 1) * 0x9e3779b97f4a7c15ULL % pages_;
-  }
-
- private:
-  const std::uint64_t pages_;
-  const double theta_;
-  double zeta_ = 0, eta_ = 0;
-};
-
 class PageWorkload : public Workload {
  public:
   explicit PageWorkload(const PageTouches& touches) : touches_(touches) {
@@ -83,7 +53,8 @@ class PageWorkload : public Workload {
 
   void fill(std::byte* data) override {
     for (std::uint64_t at = 0; at < bytes(); at += kPart) {
-      fill_random(data + at, std::min(kPart, bytes() - at), at + 1);
+      (touches_.compressible ? fill_compressible : fill_random)(
+          data + at, std::min(kPart, bytes() - at), at + 1);
       for (std::uint64_t page = at / kPageBytes; page < std::min(at + kPart, bytes()) / kPageBytes;
            ++page) {
         head(data, page).set(page, 0);
@@ -142,8 +113,7 @@ class PageWorkload : public Workload {
     if (touches_.step != 0) {
       return at_ = (at_ + touches_.step) % touches_.pages;
     }
-    return zipf_ ? zipf_->page(static_cast<double>(dice() >> 11) * 0x1p-53)
-                 : dice() % touches_.pages;
+    return zipf_ ? (*zipf_)(dice) : dice() % touches_.pages;
   }
 
   const PageTouches touches_;

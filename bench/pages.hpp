@@ -16,6 +16,7 @@ struct PageTouches {
   unsigned threads = 1;       ///< More than one: read only.
   double zipf = 0;            ///< The exponent, below 1; 0: all pages alike.
   bool writes = false;
+  bool compressible = false;  ///< Its bytes: fill_compressible().
   /// Pages from one touch to the next, round and round where the last run ended; 0: by chance. One
   /// thread.
   std::uint64_t step = 0;

@@ -1,4 +1,5 @@
-// Bytes that no disk, host or checksum can take a short cut with. Pure; any thread.
+// Bytes that no disk, host or checksum can take a short cut with, and bytes that compress. Pure;
+// any thread.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +21,15 @@ inline void fill_random(std::byte* to, std::uint64_t length, std::uint64_t seed)
       lane ^= lane >> 27;
     }
     std::memcpy(to + at, lanes, sizeof(lanes));
+  }
+}
+
+/// Of each 64 bytes 16 are random and the others always the same: what compresses pages makes about
+/// a third of it.
+inline void fill_compressible(std::byte* to, std::uint64_t length, std::uint64_t seed) {
+  fill_random(to, length, seed);
+  for (std::uint64_t at = 0; at + 64 <= length; at += 64) {
+    std::memset(to + at + 16, 0x5a, 48);
   }
 }
 

@@ -209,19 +209,20 @@ SideChoice tiermem_side(const Contest& contest, const std::string& directory) {
           }};
 }
 
-std::vector<SideChoice> swap_sides(const Contest& contest) {
+std::vector<SideChoice> swap_sides(const Contest& contest, const std::string& how) {
   std::vector<SideChoice> sides;
   for (const auto& [advice, word] :
        {std::pair{MADV_NOHUGEPAGE, "small pages"}, std::pair{MADV_HUGEPAGE, "huge pages"}}) {
-    sides.push_back(child_side(contest, fmt::format("swap, {}", word),
-                               fmt::format("anonymous memory of {}, swap on the same disk", word),
-                               [advice = advice](Workload& work) {
-                                 std::byte* const data = anonymous(work.bytes(), advice);
-                                 if (data != nullptr) {
-                                   work.fill(data);
-                                 }
-                                 return data;
-                               }));
+    sides.push_back(
+        child_side(contest, fmt::format("{}, {}", how, word),
+                   fmt::format("anonymous memory of {}, {} on the same disk", word, how),
+                   [advice = advice](Workload& work) {
+                     std::byte* const data = anonymous(work.bytes(), advice);
+                     if (data != nullptr) {
+                       work.fill(data);
+                     }
+                     return data;
+                   }));
   }
   return sides;
 }
@@ -311,6 +312,16 @@ Status beside_swap(Session& session, const Contest& contest, std::vector<SideCho
     return {};
   }
   return compare_sides(session, contest, std::move(peers));
+}
+
+Status beside_zswap(Session& session, const Contest& contest) {
+  auto zswap = Zswap::on();
+  if (!zswap.ok()) {
+    session.skip(contest.name, zswap.status().message());
+    return {};
+  }
+  const std::string how = fmt::format("zswap ({}) before swap", (*zswap)->compressor());
+  return beside_swap(session, contest, swap_sides(contest, how));
 }
 
 }  // namespace tiermem::bench

@@ -47,8 +47,8 @@ struct Contest {
 /// A mapped buffer in `directory`, with the contest's budget.
 SideChoice tiermem_side(const Contest& contest, const std::string& directory);
 /// Anonymous memory in a cgroup, in pages of `madvise` MADV_NOHUGEPAGE and MADV_HUGEPAGE; swap must
-/// be on.
-std::vector<SideChoice> swap_sides(const Contest& contest);
+/// be on. `how`: what is before it, for the report.
+std::vector<SideChoice> swap_sides(const Contest& contest, const std::string& how = "swap");
 /// A file in `directory` under mmap in a cgroup, with this advice to madvise.
 SideChoice mmap_side(const Contest& contest, const std::string& directory, int advice,
                      const char* word);
@@ -65,5 +65,8 @@ Status compare_sides(Session& session, const Contest& contest, std::vector<SideC
 /// The same, with a swap file in the session's directory meanwhile; skipped where there can be
 /// none.
 Status beside_swap(Session& session, const Contest& contest, std::vector<SideChoice> peers);
+/// Beside swap with zswap before it, which is switched on meanwhile; skipped where it cannot be
+/// had.
+Status beside_zswap(Session& session, const Contest& contest);
 
 }  // namespace tiermem::bench

@@ -1,15 +1,15 @@
-// swapon(2), and a child that waits for the end of this process.
+// swapon(2), and zswap's parameters, which are files.
 #include "bench/swap.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/swap.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <cstring>
+#include <fstream>
+#include <utility>
 
 #include "base/error.hpp"
 #include "bench/process.hpp"
@@ -20,25 +20,40 @@ namespace {
 /// The highest priority: swap that was there before is not used meanwhile.
 constexpr int kFlags = SWAP_FLAG_PREFER | SWAP_FLAG_PRIO_MASK;
 constexpr unsigned kAgainUs = 100'000;
-constexpr int kPatience = 300;  // Times kAgainUs.
 
-/// Waits until nobody holds the other end of the pipe, then takes the swap away. Between a fork and
-/// its end only system calls are safe.
-[[noreturn]] void keep(int end, const char* path) {
-  sigset_t all;
-  ::sigfillset(&all);
-  ::sigprocmask(SIG_BLOCK, &all, nullptr);
-  (void)::setsid();  // What ends the benchmark's process group does not end it.
-  char byte;
-  while (::read(end, &byte, 1) < 0 && errno == EINTR) {
-  }
-  // It was before all other swap, so others may have pages there, in cgroups that have no room for
-  // them just now. EINVAL: it is not on, or not any more.
+// It was before all other swap, so others may have pages there, in cgroups that have no room for
+// them just now. EINVAL: it is not on, or not any more.
+void swap_off(const char* path) {
   while (::swapoff(path) != 0 && errno != EINVAL && errno != ENOENT) {
     ::usleep(kAgainUs);
   }
   (void)::unlink(path);
-  ::_exit(0);
+}
+
+/// System calls only. False with errno.
+bool write_switch(const char* path, bool on) {
+  const int file = ::open(path, O_WRONLY | O_CLOEXEC);
+  if (file < 0) {
+    return false;
+  }
+  const bool written = ::write(file, on ? "Y" : "N", 1) == 1;
+  const int error = errno;
+  ::close(file);
+  errno = error;
+  return written;
+}
+
+void switch_on(const char* path) {
+  (void)write_switch(path, true);
+}
+void switch_off(const char* path) {
+  (void)write_switch(path, false);
+}
+
+std::string first_word(const std::string& path) {
+  std::string word;
+  std::ifstream(path) >> word;
+  return word;
 }
 
 }  // namespace
@@ -67,38 +82,42 @@ Result<std::unique_ptr<Swap>> Swap::on(const std::string& directory, std::uint64
     (void)::unlink(path.c_str());
     return fail(Code::unavailable, "mkswap {} failed", path);
   }
-  int ends[2] = {-1, -1};
-  const pid_t keeper = ::pipe2(ends, O_CLOEXEC) == 0 ? ::fork() : -1;
-  if (keeper == 0) {
-    ::close(ends[1]);
-    keep(ends[0], path.c_str());
-  }
-  const int error = errno;
-  if (ends[0] >= 0) {
-    ::close(ends[0]);
-  }
-  if (keeper < 0) {
+  auto keeper = Keeper::start(swap_off, path);
+  if (!keeper.ok()) {
     (void)::unlink(path.c_str());
-    if (ends[1] >= 0) {
-      ::close(ends[1]);
-    }
-    return fail_native(Code::internal, error, "a process for the swap file: {}",
-                       std::strerror(error));
+    return std::move(keeper).status();
   }
   // From here on the keeper takes the file away, whatever happens.
-  std::unique_ptr<Swap> swap(new Swap(keeper, ends[1]));
   if (::swapon(path.c_str(), kFlags) != 0) {
     const int refused = errno;
     return fail_native(Code::unavailable, refused, "swapon {}: {}", path, std::strerror(refused));
   }
-  return swap;
+  return std::unique_ptr<Swap>(new Swap(std::move(*keeper)));
 }
 
-Swap::~Swap() {
-  ::close(end_);
-  for (int i = 0; i < kPatience && ::waitpid(keeper_, nullptr, WNOHANG) == 0; ++i) {
-    ::usleep(kAgainUs);
+Result<std::unique_ptr<Zswap>> Zswap::on(const std::string& parameters) {
+  const std::string path = parameters + "/enabled";
+  const std::string before = first_word(path);
+  if (before != "Y" && before != "N") {
+    return fail(Code::unavailable, "the kernel has no zswap: {} {}", path,
+                before.empty() ? "is not there" : "says '" + before + "'");
   }
+  if (::access(path.c_str(), W_OK) != 0) {
+    return fail_native(Code::unavailable, errno, "zswap cannot be switched: {}: {}", path,
+                       std::strerror(errno));
+  }
+  // First of all: whatever ends us from here on, it is put back.
+  auto keeper = Keeper::start(before == "Y" ? switch_on : switch_off, path);
+  if (!keeper.ok()) {
+    return std::move(keeper).status();
+  }
+  if (!write_switch(path.c_str(), true)) {
+    const int refused = errno;
+    return fail_native(Code::unavailable, refused, "zswap cannot be switched on: {}: {}", path,
+                       std::strerror(refused));
+  }
+  return std::unique_ptr<Zswap>(
+      new Zswap(std::move(*keeper), first_word(parameters + "/compressor")));
 }
 
 }  // namespace tiermem::bench

@@ -14,7 +14,7 @@ class Workload {
  public:
   virtual ~Workload() = default;
   virtual std::uint64_t bytes() const = 0;
-  /// Writes all of it, with bytes that nothing compresses.
+  /// Writes all of it, with bytes that nothing compresses unless the workload is about that.
   virtual void fill(std::byte* data) = 0;
   /// One measured run, in the row's unit; 0 when it met a wrong byte.
   virtual double run(std::byte* data) = 0;

@@ -139,6 +139,9 @@ extern "C" tm_status tm_stats(tm_context* context, tm_counters* out) {
     counters.gpu_bytes_pageable = stats.gpu_bytes_pageable;
     counters.gpu_bytes_staged = stats.gpu_bytes_staged;
     counters.gpu_bytes_peer = stats.gpu_bytes_peer;
+    counters.host_bytes_in = stats.host_bytes_in;
+    counters.host_bytes_out = stats.host_bytes_out;
+    counters.demanded = stats.demanded;
     fill_info(out, counters);
     return {};
   });

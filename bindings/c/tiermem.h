@@ -638,6 +638,10 @@ typedef struct tm_counters {
   uint64_t gpu_bytes_pageable;  /**< Of both: to and from DRAM that is not page-locked. */
   uint64_t gpu_bytes_staged;    /**< Of both: through the staging, as between device and disk. */
   uint64_t gpu_bytes_peer;      /**< Of both, so twice: straight between two GPUs. */
+  uint64_t host_bytes_in;       /**< Came into the host's memory, from block tiers, files and GPUs. */
+  uint64_t host_bytes_out;      /**< Left it for block tiers and GPUs. */
+  uint64_t demanded;            /**< Bytes of the ranges, rows and touched pages that were asked for
+                                     and were not there; what a prefetch brings is not in it. */
 } tm_counters;
 
 /** Fills `out` with the context's counters. */

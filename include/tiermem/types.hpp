@@ -187,6 +187,13 @@ struct Stats {
   std::uint64_t gpu_bytes_pageable = 0;  ///< To and from DRAM that is not page-locked: slower.
   std::uint64_t gpu_bytes_staged = 0;    ///< Through the staging, between device and disk mostly.
   std::uint64_t gpu_bytes_peer = 0;      ///< Straight between two devices.
+  // What crossed the border of the host's memory: sums of `promoted`, `prefetched`, `gather_bytes`,
+  // `demoted`, and of what went to and from GPUs through it.
+  std::uint64_t host_bytes_in = 0, host_bytes_out = 0;
+  /// Asked for by acquires, touches (a page each) and gathers (their rows), and not in the memory
+  /// it was asked for in: bytes of the ranges themselves, not of their extents. Not in it: what was
+  /// never written, what is overwritten whole, and what a prefetch brings.
+  std::uint64_t demanded = 0;
 };
 
 }  // namespace tiermem

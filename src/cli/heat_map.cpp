@@ -60,7 +60,7 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-constexpr double kCellWidth = 52, kCellHeight = 24, kLeft = 64, kTop = 46, kGap = 24;
+constexpr double kCellWidth = 52, kCellHeight = 24, kLeft = 78, kTop = 46, kGap = 24;
 
 constexpr std::string_view kStyle = R"(
   text { font: 12px sans-serif; fill: #24292f; }

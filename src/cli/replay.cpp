@@ -41,6 +41,7 @@ struct Arguments {
   std::string json;
   std::uint64_t limit = 0;
   unsigned writes = 0;
+  unsigned ahead = 0;
   bool offline = false;
   std::vector<double> shares = {5, 10, 20, 50};
   unsigned repeat = 0;
@@ -199,6 +200,17 @@ void print_outcome(const Prepared& prepared, const ReplayOutcome& run,
   table.add({"written", human_bytes(stats.demoted),
              human_rate(static_cast<double>(stats.demoted) / run.seconds)});
   table.add({"evicted clean", human_bytes(stats.evicted_clean)});
+  table.add({"demanded", human_bytes(stats.demanded), "asked for and not there"});
+  if (stats.prefetched != 0) {
+    table.add({"prefetched", human_bytes(stats.prefetched),
+               fmt::format("{:.1f} % of it dropped unused",
+                           100 * ratio(stats.prefetched_unused, stats.prefetched))});
+  }
+  if (run.needed_bytes() != 0) {
+    table.add({"moved", human_bytes(run.moved_bytes()),
+               fmt::format("{:.2f} bytes, in and out, for each that was needed",
+                           ratio(run.moved_bytes(), run.needed_bytes()))});
+  }
   table.add({"mover p99", human_time(seconds(stats.step_ns_p99)),
              fmt::format("a step, of {}", human_count(static_cast<double>(stats.steps)))});
   table.add({"wrong blocks", std::to_string(run.wrong),
@@ -232,6 +244,12 @@ nlohmann::ordered_json outcome_json(const Prepared& prepared, const ReplayOutcom
           {"read_bytes", run.read_bytes()},
           {"written_bytes", run.stats.demoted},
           {"evicted_clean_bytes", run.stats.evicted_clean},
+          {"host_bytes_in", run.stats.host_bytes_in},
+          {"host_bytes_out", run.stats.host_bytes_out},
+          {"demanded_bytes", run.stats.demanded},
+          {"prefetched_bytes", run.stats.prefetched},
+          {"prefetched_unused_bytes", run.stats.prefetched_unused},
+          {"moved_per_needed", ratio(run.moved_bytes(), run.needed_bytes())},
           {"steps", run.stats.steps},
           {"step_p99_s", seconds(run.stats.step_ns_p99)},
           {"io_errors", run.stats.io_errors},
@@ -279,7 +297,8 @@ int run(const Arguments& arguments) {
                                   {.references = trace.references,
                                    .blocks = trace.blocks,
                                    .block_bytes = prepared->block_bytes,
-                                   .write_percent = arguments.writes},
+                                   .write_percent = arguments.writes,
+                                   .ahead = arguments.ahead},
                                   [&](std::uint64_t done) { progress->at(done); });
   progress->step("other policies", trace.references.size());
   const std::vector<Column> columns = computed(*prepared, wanted_policies(arguments));
@@ -348,6 +367,13 @@ void add_replay(CLI::App& program, int& exit) {
                      "trace or many")
           ->excludes(dram);
   command
+      ->add_option("--ahead", arguments->ahead,
+                   "Prefetch the block of the so manieth next reference, as a program does that "
+                   "knows what it needs next")
+      ->check(CLI::Range(0, 100000))
+      ->capture_default_str()
+      ->excludes(offline);
+  command
       ->add_option("--shares", arguments->shares,
                    "Sizes of memory, in per cent of the trace's blocks, commas between")
       ->delimiter(',')
@@ -366,7 +392,9 @@ void add_replay(CLI::App& program, int& exit) {
                    "For .jsonl: what tiermem is told of a session's blocks when it has ended")
       ->check(CLI::IsMember({"cold", "dont_need"}))
       ->needs(offline);
-  command->add_option("--plot", arguments->plot, "Draw the curves into this file, as SVG")
+  command
+      ->add_option("--plot", arguments->plot,
+                   "Draw the curves into this file, SVG or PNG by its ending")
       ->needs(offline);
   command->footer(
       fmt::format("Example:\n  tiermem replay loop.trace.gz --dram 32M --nvme "

@@ -12,6 +12,7 @@
 #include "cli/command.hpp"
 #include "cli/json_file.hpp"
 #include "cli/miss_curves.hpp"
+#include "cli/picture.hpp"
 #include "cli/read_file.hpp"
 #include "cli/table.hpp"
 #include "cli/terminal.hpp"
@@ -142,6 +143,9 @@ Result<Trace> load_trace(const std::string& path, std::uint64_t limit) {
 }
 
 int run_offline(const OfflineArguments& arguments) {
+  if (const Status can = check_picture(arguments.plot); !can.ok()) {
+    return complain(can);
+  }
   const std::size_t rows = arguments.table.policies.size() + 1;
   std::optional<Progress> progress(std::in_place, "replay", arguments.traces.size() * rows, "");
   std::vector<MissRatios> traces;
@@ -165,7 +169,7 @@ int run_offline(const OfflineArguments& arguments) {
   }
   if (!arguments.plot.empty()) {
     const std::string picture = draw_miss_curves(traces, arguments.table.shares);
-    if (Status written = write_text(arguments.plot, picture); !written.ok()) {
+    if (Status written = write_picture(arguments.plot, picture); !written.ok()) {
       return complain(written);
     }
   }

@@ -30,7 +30,8 @@ std::uint64_t ns_between(Clock::time_point from, Clock::time_point to) {
 Stats difference(const Stats& before, Stats after) {
   for (const auto field : {&Stats::misses, &Stats::promoted, &Stats::demoted, &Stats::evicted_clean,
                            &Stats::prefetched, &Stats::prefetched_unused, &Stats::io_errors,
-                           &Stats::io_retries, &Stats::checksum_errors, &Stats::steps}) {
+                           &Stats::io_retries, &Stats::checksum_errors, &Stats::steps,
+                           &Stats::host_bytes_in, &Stats::host_bytes_out, &Stats::demanded}) {
     after.*field -= before.*field;
   }
   return after;
@@ -56,6 +57,15 @@ Result<ReplayOutcome> run_replay(Context& context, const ReplayPlan& plan,
         return std::move(buffer).status();
       }
       block.buffer = std::move(*buffer);
+    }
+    if (plan.ahead != 0 && plan.references.size() - out.references > plan.ahead) {
+      const BlockState& next = blocks[plan.references[out.references + plan.ahead].block];
+      if (next.version != 0) {
+        Status told = next.buffer.prefetch();
+        if (!told.ok()) {
+          return told;
+        }
+      }
     }
     const Clock::time_point asked = Clock::now();
     auto view = block.buffer.acquire(first ? kDiscard : writes ? kWrite : kRead);

@@ -3,6 +3,7 @@
 // the memory takes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -19,6 +20,7 @@ struct ReplayPlan {
   std::uint32_t blocks = 0;
   std::uint64_t block_bytes = 0;  ///< A power of two: one extent.
   unsigned write_percent = 0;     ///< Of the references that the trace calls reads.
+  unsigned ahead = 0;  ///< The block of the so manieth next reference is prefetched; 0: none is.
 };
 
 struct ReplayOutcome {
@@ -32,6 +34,11 @@ struct ReplayOutcome {
   double seconds = 0;
   /// Bytes that came in from the block tier, on demand or ahead of it.
   std::uint64_t read_bytes() const { return stats.promoted + stats.prefetched; }
+  /// Bytes that were not there when, or before, they were asked for, and then were used.
+  std::uint64_t needed_bytes() const {
+    return stats.demanded + stats.prefetched - std::min(stats.prefetched_unused, stats.prefetched);
+  }
+  std::uint64_t moved_bytes() const { return stats.host_bytes_in + stats.host_bytes_out; }
   double hit_ratio() const {
     return references == 0
                ? 0

@@ -15,6 +15,7 @@
 #include "cli/command.hpp"
 #include "cli/heat_map.hpp"
 #include "cli/json_file.hpp"
+#include "cli/picture.hpp"
 #include "cli/table.hpp"
 #include "cli/terminal.hpp"
 #include "cli/tune_sweep.hpp"
@@ -258,6 +259,9 @@ Line measure(const BlockDevice& device, const Config& config, const Arguments& a
 }
 
 int run(const Arguments& arguments) {
+  if (const Status can = check_picture(arguments.plot); !can.ok()) {
+    return complain(can);
+  }
   const HostFacts host = probe_host_facts();
   const auto config = configuration(arguments.paths, host);
   if (!config.ok()) {
@@ -287,11 +291,11 @@ int run(const Arguments& arguments) {
       }
     }
     const std::string& model = lines.front().id.model;
-    written =
-        write_text(arguments.plot, draw_heat_maps(maps, kGB,
-                                                  lines.size() > 1 || model.empty()
-                                                      ? "Rates by size and depth, GB/s"
-                                                      : model + ": rates by size and depth, GB/s"));
+    written = write_picture(arguments.plot,
+                            draw_heat_maps(maps, kGB,
+                                           lines.size() > 1 || model.empty()
+                                               ? "Rates by size and depth, GB/s"
+                                               : model + ": rates by size and depth, GB/s"));
   }
   if (!written.ok()) {
     return complain(written);
@@ -318,7 +322,8 @@ void add_tune(CLI::App& program, int& exit) {
   command->add_option("--seconds", arguments->seconds, "Time for each device; default 20")
       ->check(CLI::Range(1.0, 600.0));
   command->add_option("--json", arguments->json, "Write JSON to this file; - for stdout, alone");
-  command->add_option("--plot", arguments->plot, "Draw the maps into this SVG file");
+  command->add_option("--plot", arguments->plot,
+                      "Draw the maps into this file, SVG or PNG by its ending");
   command->add_flag("--no-keep", arguments->no_keep, "Only show it: programs go on as before");
   command->footer(
       fmt::format("Writes to a temporary file without a name, 512 MiB at most.\n\n"

@@ -119,6 +119,9 @@ void Mover::start_gather(Request& request, std::span<GatherRead> reads) {
   transfer.gather = &request;
   transfer.reads = reads;
   transfer.into = request.gather->into;
+  for (const GatherRead& read : reads) {
+    stats_.demanded += read.rows;
+  }
   [[maybe_unused]] const Pin pin = residency_.extents.word(kHost, transfer.into).pin_read();
   assert(pin == Pin::ok);  // The caller has a view of it.
   transfer.channel = record.file != 0 ? files_ : block_;

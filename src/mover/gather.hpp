@@ -26,6 +26,7 @@ struct GatherRead {
   std::uint32_t offset = 0;  ///< In the extent. Of whole checksum blocks, as is `length`.
   std::uint32_t length = 0;
   std::byte* data = nullptr;  ///< In the extent `into` of the list.
+  std::uint64_t rows = 0;     ///< Bytes that the caller copies from it; rows may come twice.
   /// Room for a checksum of each block.
   Checksums::Hash* sums = nullptr;
   // The answer.

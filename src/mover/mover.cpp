@@ -345,6 +345,7 @@ void Mover::admit(Request& request) {
       return;
     }
     ++stats_.misses;
+    stats_.demanded += demanded_bytes(request);
     for (const Need& need : request.needs) {
       if (residency_.extents.word(kHost, need.ref).load().phase() == Phase::vacant) {
         (void)leave(need.ref, kHost, false);  // Held, it could not give its frame to anybody.

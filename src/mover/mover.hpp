@@ -179,6 +179,8 @@ class Mover {
   bool shown(const Need& need, FrameId frame) const;
   bool touches_end(ExtentRef ref) const;
   bool nothing_to_read(const Need& need) const;
+  std::uint64_t demanded_bytes(const Request& request) const;
+  bool must_come(ExtentRef ref, unsigned space, PageMask pages) const;
 
   // requests.cpp: waiters, holds, ends.
   void maybe_finish(Request& request);

@@ -1,6 +1,7 @@
 // Needs: what a request's ranges mean for each extent, and what each still lacks. The stepping
 // thread only; never waits.
 #include <algorithm>
+#include <bit>
 
 #include "base/error.hpp"
 #include "mover/leaving.hpp"
@@ -145,6 +146,54 @@ bool Mover::nothing_to_read(const Need& need) const {
   const Phase phase = residency_.extents.word(need.space, need.ref).load().phase();
   return (phase == Phase::zero && !mapped(need.ref)) || host == Phase::lost ||
          host == Phase::vacant || claimed(need.ref, need.space);
+}
+
+// The bytes are in a slot, a file or another space only, and no prefetch brings them yet. What is
+// leaving its window comes back without being read.
+bool Mover::must_come(ExtentRef ref, unsigned space, PageMask pages) const {
+  const Extent& extent = residency_.extents.at(ref);
+  if (readable(ref, space)) {
+    return false;
+  }
+  if (extent.transfer != 0 && transfers_[extent.transfer - 1].space == space) {
+    const Transfer& transfer = transfers_[extent.transfer - 1];
+    const bool all = transfer.pages == 0 || (pages != 0 && (pages & ~transfer.pages) == 0);
+    if (transfer.kind == Transfer::Kind::demote || (transfer.prefetch && all)) {
+      return false;
+    }
+  }
+  return extent.has_slot || record_of(ref).file != 0 || readable_elsewhere(ref, space) != kNoSpace;
+}
+
+// Of an acquire that has just come: what it asks for and has to wait for, to the byte.
+std::uint64_t Mover::demanded_bytes(const Request& request) const {
+  if (request.views == nullptr) {
+    const Need& need = request.needs.front();
+    const bool zeros = (need.pages & residency_.extents.at(need.ref).zeros) != 0;
+    return !zeros && !ready(need) && must_come(need.ref, need.space, need.pages) ? kSmallestExtent
+                                                                                 : 0;
+  }
+  std::uint64_t bytes = 0;
+  for (const Span& span : request.spans) {
+    const std::uint64_t mask = (std::uint64_t{1} << span.shift) - 1;
+    for (std::uint32_t i = 0; i < span.count; ++i) {
+      const ExtentRef ref = span.first + i;
+      if ((span.discards && span.whole(i)) || !must_come(ref, span.space, 0)) {
+        continue;
+      }
+      const Span::Bytes wanted = span.covered(i);
+      const std::uint64_t begin = wanted.begin & mask;
+      const std::uint64_t end = begin + (wanted.end - wanted.begin);
+      bytes += end - begin;
+      const Extent& extent = residency_.extents.at(ref);
+      for (PageMask rest = extent.parts | extent.zeros; rest != 0; rest &= rest - 1) {
+        const std::uint64_t page = std::countr_zero(rest) * kSmallestExtent;
+        const std::uint64_t from = std::clamp(page, begin, end);
+        bytes -= std::clamp(page + kSmallestExtent, begin, end) - from;
+      }
+    }
+  }
+  return bytes;
 }
 
 Mover::Arm Mover::arm_acquire(Request& request, Need& need) {

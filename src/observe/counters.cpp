@@ -50,6 +50,9 @@ constexpr std::array kCounters = {
     Counter{"gpu_bytes_pageable", &Stats::gpu_bytes_pageable},
     Counter{"gpu_bytes_staged", &Stats::gpu_bytes_staged},
     Counter{"gpu_bytes_peer", &Stats::gpu_bytes_peer},
+    Counter{"host_bytes_in", &Stats::host_bytes_in},
+    Counter{"host_bytes_out", &Stats::host_bytes_out},
+    Counter{"demanded", &Stats::demanded},
 };
 static_assert(sizeof(Stats) == kCounters.size() * sizeof(std::uint64_t), "a field lacks its name");
 

@@ -402,6 +402,11 @@ void Context::Impl::add_own_counts(Stats& stats) const {
     stats.gpu_bytes_in += counters.bytes_in;
     stats.gpu_bytes_out += counters.bytes_out;
   }
+  // Between two devices: once in each of their counters, and not through the host's memory.
+  const std::uint64_t peer = stats.gpu_bytes_peer / 2;
+  stats.host_bytes_in = stats.promoted + stats.prefetched + stats.gather_bytes +
+                        (stats.gpu_bytes_out - std::min(peer, stats.gpu_bytes_out));
+  stats.host_bytes_out = stats.demoted + (stats.gpu_bytes_in - std::min(peer, stats.gpu_bytes_in));
 }
 
 Status Context::Impl::tell_stats(std::uint32_t last, std::string& text) {

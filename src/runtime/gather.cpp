@@ -435,6 +435,7 @@ void GatherCall::post(Segment& segment) {
         break;
       }
       last->length += static_cast<std::uint32_t>(more);
+      last->rows += piece.length;
       used += more;
       continue;
     }
@@ -445,6 +446,7 @@ void GatherCall::post(Segment& segment) {
                              .offset = static_cast<std::uint32_t>(begin),
                              .length = static_cast<std::uint32_t>(end - begin),
                              .data = segment.data + used,
+                             .rows = piece.length,
                              .sums = segment.sums.data() + used / kSmallestExtent});
     segment.first_piece.push_back(cursor_);
     used += end - begin;

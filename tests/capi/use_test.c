@@ -66,6 +66,9 @@ static void bytes_outlive_memory(void) {
   CHECK(counters.dram_budget == 16 * MIB && counters.dram_used <= counters.dram_budget);
   CHECK(counters.buffers == 1 && counters.dram_pinned == 0 && counters.misses > 0);
   CHECK(counters.promoted + counters.prefetched >= 48 * MIB && counters.demoted >= 48 * MIB);
+  CHECK(counters.host_bytes_in == counters.promoted + counters.prefetched);
+  CHECK(counters.host_bytes_out == counters.demoted);
+  CHECK(counters.demanded == counters.promoted);
   close_context(c);
 }
 

@@ -1,0 +1,149 @@
+// librsvg draws, cairo makes PNG of it. Both are opened when a PNG is asked for, since with them
+// come forty libraries that no other command needs; what is called of them is declared here, as it
+// is in their C interfaces.
+#include "cli/picture.hpp"
+
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "base/error.hpp"
+#include "cli/json_file.hpp"
+
+namespace tiermem::cli {
+namespace {
+
+constexpr const char* kLibrary = "librsvg-2.so.2";
+constexpr double kScale = 2;  // Letters of 11 pixels are read on screens with small ones, too.
+constexpr int kOpaque = 1;    // CAIRO_FORMAT_RGB24.
+constexpr int kSuccess = 0, kNoMemory = 1;  // CAIRO_STATUS_…
+
+struct Error {  // GError
+  std::uint32_t domain;
+  int code;
+  char* message;
+};
+struct Rectangle {  // RsvgRectangle
+  double x, y, width, height;
+};
+using Write = int (*)(void* to, const unsigned char* bytes, unsigned length);
+
+/// What is called, of librsvg and of the libraries that it brings.
+struct Library {
+  void* (*rsvg_handle_new_from_data)(const unsigned char* data, std::size_t size, Error** error);
+  int (*rsvg_handle_get_intrinsic_size_in_pixels)(void* handle, double* width, double* height);
+  int (*rsvg_handle_render_document)(void* handle, void* cairo, const Rectangle* viewport,
+                                     Error** error);
+  void (*g_object_unref)(void* object);
+  void (*g_error_free)(Error* error);
+  void* (*cairo_image_surface_create)(int format, int width, int height);
+  void (*cairo_surface_destroy)(void* surface);
+  void* (*cairo_create)(void* surface);
+  void (*cairo_destroy)(void* cairo);
+  void (*cairo_set_source_rgb)(void* cairo, double red, double green, double blue);
+  void (*cairo_paint)(void* cairo);
+  int (*cairo_surface_write_to_png_stream)(void* surface, Write write, void* to);
+  const char* (*cairo_status_to_string)(int status);
+};
+
+template <typename Function>
+bool find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(::dlsym(library, name));
+  return function != nullptr;
+}
+
+/// Stays open: what it brings along does not survive being closed.
+Result<Library> open_library() {
+  void* const opened = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  if (opened == nullptr) {
+    return fail(Code::unavailable,
+                "PNG needs {} (package librsvg2-2), or name a file that ends with .svg: {:.100}",
+                kLibrary, ::dlerror());
+  }
+  Library library{};
+#define TIERMEM_FIND(name) find(opened, #name, library.name)
+  const bool all = TIERMEM_FIND(rsvg_handle_new_from_data) &&
+                   TIERMEM_FIND(rsvg_handle_get_intrinsic_size_in_pixels) &&
+                   TIERMEM_FIND(rsvg_handle_render_document) && TIERMEM_FIND(g_object_unref) &&
+                   TIERMEM_FIND(g_error_free) && TIERMEM_FIND(cairo_image_surface_create) &&
+                   TIERMEM_FIND(cairo_surface_destroy) && TIERMEM_FIND(cairo_create) &&
+                   TIERMEM_FIND(cairo_destroy) && TIERMEM_FIND(cairo_set_source_rgb) &&
+                   TIERMEM_FIND(cairo_paint) && TIERMEM_FIND(cairo_surface_write_to_png_stream) &&
+                   TIERMEM_FIND(cairo_status_to_string);
+#undef TIERMEM_FIND
+  return all ? Result<Library>(library)
+             : fail(Code::unavailable,
+                    "PNG needs librsvg 2.52, and the one here is older; name a file that ends "
+                    "with .svg");
+}
+
+using Owned = std::unique_ptr<void, void (*)(void*)>;
+
+Status failed(const Library& library, const char* what, Error* error) {
+  Status status = fail(Code::internal, "librsvg does not {} the picture: {:.160}", what,
+                       error != nullptr ? error->message : "it does not say why");
+  if (error != nullptr) {
+    library.g_error_free(error);
+  }
+  return status;
+}
+
+Result<std::string> rendered(const Library& library, const std::string& svg) {
+  Error* error = nullptr;
+  const Owned picture(library.rsvg_handle_new_from_data(
+                          reinterpret_cast<const unsigned char*>(svg.data()), svg.size(), &error),
+                      library.g_object_unref);
+  if (picture == nullptr) {
+    return failed(library, "read", error);
+  }
+  double width = 0, height = 0;
+  (void)library.rsvg_handle_get_intrinsic_size_in_pixels(picture.get(), &width, &height);
+  const Rectangle area{0, 0, width * kScale, height * kScale};
+  const Owned surface(library.cairo_image_surface_create(kOpaque, static_cast<int>(area.width),
+                                                         static_cast<int>(area.height)),
+                      library.cairo_surface_destroy);
+  const Owned pen(library.cairo_create(surface.get()), library.cairo_destroy);
+  library.cairo_set_source_rgb(pen.get(), 1, 1, 1);
+  library.cairo_paint(pen.get());
+  if (library.rsvg_handle_render_document(picture.get(), pen.get(), &area, &error) == 0) {
+    return failed(library, "draw", error);
+  }
+  std::string png;
+  const int written = library.cairo_surface_write_to_png_stream(
+      surface.get(),
+      [](void* to, const unsigned char* bytes, unsigned length) {
+        static_cast<std::string*>(to)->append(reinterpret_cast<const char*>(bytes), length);
+        return kSuccess;
+      },
+      &png);
+  return written == kSuccess ? Result<std::string>(std::move(png))
+                             : fail(written == kNoMemory ? Code::no_capacity : Code::internal,
+                                    "cairo makes no PNG of {} x {} pixels: {}", area.width,
+                                    area.height, library.cairo_status_to_string(written));
+}
+
+bool wants_png(const std::string& path) {
+  return path.ends_with(".png");
+}
+
+}  // namespace
+
+Status check_picture(const std::string& path) {
+  return wants_png(path) ? open_library().status() : Status();
+}
+
+Status write_picture(const std::string& path, const std::string& svg) {
+  if (!wants_png(path)) {
+    return write_text(path, svg);
+  }
+  const Result<Library> library = open_library();
+  if (!library.ok()) {
+    return library.status().clone();
+  }
+  const Result<std::string> png = rendered(*library, svg);
+  return png.ok() ? write_text(path, *png) : png.status().clone();
+}
+
+}  // namespace tiermem::cli
