@@ -387,6 +387,17 @@ std::string Mover::describe() const {
   std::string text = fmt::format(
       "{} requests, {} transfers, {} for room, {} for pins, {} prefetches queued\n", active_.size(),
       transfers_live_, room_queue_.size(), pin_waiters_.size(), prefetch_queue_.size());
+  for (const Space& space : spaces_) {
+    const FrameBooks books = space.tier->books();
+    text += fmt::format(
+        "  space {}: budget {} in use {} cached {} freeing {} ahead {}{}{}, paused to {}, short to "
+        "{}, {} remain\n",
+        space.number, books.budget, books.in_use, books.cached, space.freeing, space.ahead,
+        space.searching ? " searching" : "", space.recency.exhausted() ? " exhausted" : "",
+        space.exit_pause.until(), space.short_until, space.remains.size());
+  }
+  text += fmt::format("  now {}, {} fruitless steps, writes paused to {}, stuck since {} to {}\n", now_,
+                      fruitless_, write_pause_.until(), stuck_since_, stuck_until_);
   text += fmt::format("  block tier: {} in flight, {} of them reads, {} idle bytes\n",
                       block_channel_.in_flight, block_channel_.reads, block_channel_.idle_bytes);
   for (const Request* request : active_) {
