@@ -80,6 +80,8 @@ std::int64_t Mover::step(std::int64_t now) {
   }
   const bool more_to_issue = issue_io();
   const bool ended_at_once = take_completions();  // Nobody would wake us for these.
+  // What these held may be what somebody waits for, who was looked at before.
+  const bool let_go = !completed_.empty() && !room_queue_.empty();
   deliver();
   if (resting_) {
     return rested() || ended_at_once || more_to_issue || !own_jobs_.empty() || !drops_.empty()
@@ -88,7 +90,7 @@ std::int64_t Mover::step(std::int64_t now) {
   }
   went_on_ = search_goes_on() || (seeks_ && fruitless_ <= kMostFruitless);
   if (ended_at_once || more_to_issue || !own_jobs_.empty() || !drops_.empty() || !arming_.empty() ||
-      parking_waits() || !reclaimed_.empty() || !scans_ahead_.empty() || look_again_ || went_on_) {
+      parking_waits() || !reclaimed_.empty() || !scans_ahead_.empty() || look_again_ || went_on_ || let_go) {
     return now;
   }
   std::int64_t next = next_deadline_;

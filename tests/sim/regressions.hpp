@@ -13,10 +13,11 @@ struct Regression {
   const char* what;
 };
 
-inline constexpr std::array<Regression, 4> kRegressions = {
+inline constexpr std::array<Regression, 5> kRegressions = {
     {{975, 400, "a touch sees another buffer's bytes where a discard of lost bytes was undone"},
      {80000558, 4000, "a request searches without end for victims that cannot leave a device"},
      {31000001831, 4000, "pages that are zeros come back as they were, in a plain buffer"},
-     {20263006837, 4000, "a deadline is passed over when the end of another request ends one more"}}};
+     {20263006837, 4000, "a deadline is passed over when the end of another request ends one more"},
+     {20265001286, 4000, "who waits for room is not looked at when the last prefetch lets go"}}};
 
 }  // namespace tiermem::sim
