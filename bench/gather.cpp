@@ -39,9 +39,9 @@ class Table {
                                                std::uint64_t row_cache = 0) {
     std::unique_ptr<Table> table(new Table);
     table->bytes_ = dram * kTimesDram;
-    auto context = Context::create(
-        fmt::format("dram={}; nvme={}:{}; depth={}; row_cache={}", dram, directory,
-                    table->bytes_ + 512 * kMiB, kDepth, row_cache));
+    auto context =
+        Context::create(fmt::format("dram={}; nvme={}:{}; depth={}; row_cache={}", dram, directory,
+                                    table->bytes_ + 512 * kMiB, kDepth, row_cache));
     if (!context.ok()) {
       return std::move(context).status();
     }
@@ -125,6 +125,11 @@ Result<Sample> run_second(Table& table, std::uint64_t row_bytes, Draw&& draw, Fi
   return Sample{figure(before, after, took), cpu / (bytes / kGiB)};
 }
 
+void draw_list(const Zipf& zipf, std::mt19937_64& random, std::vector<std::uint64_t>& index) {
+  index.resize(kList);
+  std::generate(index.begin(), index.end(), [&] { return zipf(random); });
+}
+
 /// Rows by Zipf's law, some of them from a cache of a quarter of DRAM.
 Status cached(Session& session, Table& plain, std::uint64_t dram) {
   session.tell("gather: writing a second table");
@@ -140,8 +145,7 @@ Status cached(Session& session, Table& plain, std::uint64_t dram) {
       return run_second(
           table, kRow,
           [&](std::vector<std::uint64_t>& index) {
-            index.resize(kList);
-            std::generate(index.begin(), index.end(), [&] { return zipf(random); });
+            draw_list(zipf, random, index);
             asked += kList;
           },
           [&](const Stats&, const Stats&, double seconds) {
@@ -155,7 +159,8 @@ Status cached(Session& session, Table& plain, std::uint64_t dram) {
       return std::move(warm).status();
     }
   }
-  return session.compare("gather_256b_row_cache", "thousand rows/s", Better::higher, 0, rows(**made),
+  return session.compare("gather_256b_row_cache", "thousand rows/s", Better::higher, 0,
+                         rows(**made),
                          {"without a cache", "the same gathers with row_cache=0", rows(plain)});
 }
 
@@ -187,8 +192,7 @@ Status gather(Session& session) {
           return run_second(
               table, kRow,
               [&](std::vector<std::uint64_t>& index) {
-                index.resize(kList);
-                std::generate(index.begin(), index.end(), [&] { return zipf(random); });
+                draw_list(zipf, random, index);
                 asked += kList;
               },
               [&](const Stats& before, const Stats& after, double seconds) {

@@ -57,7 +57,8 @@ class [[nodiscard]] Status {
  public:
   Status() noexcept = default;
   Status(Code code) noexcept : code_(code) {}
-  explicit Status(const ErrorInfo& info) : code_(info.code), info_(new (std::nothrow) ErrorInfo(info)) {}
+  explicit Status(const ErrorInfo& info)
+      : code_(info.code), info_(new (std::nothrow) ErrorInfo(info)) {}
 
   bool ok() const noexcept { return code_ == Code::ok; }
   explicit operator bool() const noexcept { return ok(); }

@@ -129,7 +129,8 @@ void Mover::give(Channel& channel, Transfer& transfer, std::uint64_t& given) {
 
 // So many bytes of one priority go to the device: those that wait below it are owed their share.
 void Mover::pass_by(Channel& channel, Priority priority, std::uint64_t bytes) {
-  // One part in so many of what passes: of room, of what is fetched ahead, of what nobody waits for.
+  // One part in so many of what passes: of room, of what is fetched ahead, of what nobody waits
+  // for.
   constexpr std::array<std::uint64_t, kPriorities> kParts = {1, 4, 8, 16};
   std::uint64_t& own = channel.owed[static_cast<unsigned>(priority)];
   own -= std::min(own, bytes);

@@ -396,8 +396,8 @@ std::string Mover::describe() const {
         space.searching ? " searching" : "", space.recency.exhausted() ? " exhausted" : "",
         space.exit_pause.until(), space.short_until, space.remains.size());
   }
-  text += fmt::format("  now {}, {} fruitless steps, writes paused to {}, stuck since {} to {}\n", now_,
-                      fruitless_, write_pause_.until(), stuck_since_, stuck_until_);
+  text += fmt::format("  now {}, {} fruitless steps, writes paused to {}, stuck since {} to {}\n",
+                      now_, fruitless_, write_pause_.until(), stuck_since_, stuck_until_);
   text += fmt::format("  block tier: {} in flight, {} of them reads, {} idle bytes\n",
                       block_channel_.in_flight, block_channel_.reads, block_channel_.idle_bytes);
   for (const Request* request : active_) {

@@ -90,7 +90,8 @@ std::int64_t Mover::step(std::int64_t now) {
   }
   went_on_ = search_goes_on() || (seeks_ && fruitless_ <= kMostFruitless);
   if (ended_at_once || more_to_issue || !own_jobs_.empty() || !drops_.empty() || !arming_.empty() ||
-      parking_waits() || !reclaimed_.empty() || !scans_ahead_.empty() || look_again_ || went_on_ || let_go) {
+      parking_waits() || !reclaimed_.empty() || !scans_ahead_.empty() || look_again_ || went_on_ ||
+      let_go) {
     return now;
   }
   std::int64_t next = next_deadline_;

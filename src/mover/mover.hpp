@@ -658,9 +658,9 @@ class Mover {
   Histogram step_ns_;
 };
 
-// Of frees none: what was freed is nobody's to cancel. What the end of one request sets off may take
-// others out of active_, too, and the last takes the place of each that goes, which may have been
-// passed by then: so all are looked at again until none has ended.
+// Of frees none: what was freed is nobody's to cancel. What the end of one request sets off may
+// take others out of active_, too, and the last takes the place of each that goes, which may have
+// been passed by then: so all are looked at again until none has ended.
 template <typename Why>
 void Mover::fail_each(Why&& why) {
   for (bool ended = true; ended;) {

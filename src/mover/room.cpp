@@ -475,14 +475,13 @@ Status Mover::no_room(const Request* request, unsigned space, std::uint64_t need
   set_text(info.setting, name);
   String said =
       text("no room for {} in {}: budget {}, used {}, pinned {}", human_bytes(needed), name,
-                  human_bytes(books.budget), human_bytes(books.in_use), human_bytes(info.pinned));
+           human_bytes(books.budget), human_bytes(books.in_use), human_bytes(info.pinned));
   if (most > 0) {
     said += text(", most by '{}' for {:.1f} s", info.holder,
-                        static_cast<double>(std::max<std::int64_t>(0, now_ - since)) / 1e9);
+                 static_cast<double>(std::max<std::int64_t>(0, now_ - since)) / 1e9);
   }
   if (spaces_[space].short_until != 0) {
-    said += text("; {}; release views, or free memory of the device",
-                 spaces_[space].shortage.text);
+    said += text("; {}; release views, or free memory of the device", spaces_[space].shortage.text);
     info.native = spaces_[space].shortage.native;
     set_text(info.text, said);
     return Status(info);

@@ -127,9 +127,8 @@ Status CudaLane::check(cuda::Result result, std::string_view doing) {
 
 Status CudaLane::loss() const {
   const cuda::Result result = lost_with_.load(std::memory_order_acquire);
-  return result == cuda::kSuccess
-             ? Status()
-             : driver_.check(result, text("gpu {}: it is lost", facts_.index));
+  return result == cuda::kSuccess ? Status()
+                                  : driver_.check(result, text("gpu {}: it is lost", facts_.index));
 }
 
 // Of a stream of the program's: what is wrong with it says nothing of the device.

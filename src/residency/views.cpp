@@ -56,8 +56,8 @@ struct ThreadViews : InArena {
 __thread ThreadViews* t_views = nullptr;
 
 // By a key, and not by a destructor of the thread's variable: to note that one down the C library
-// takes from malloc, and where that has nothing it ends the process. Of a key beyond the first 32 it
-// takes, too, but answers: then the chunks of this thread stay with it.
+// takes from malloc, and where that has nothing it ends the process. Of a key beyond the first 32
+// it takes, too, but answers: then the chunks of this thread stay with it.
 ThreadViews& thread_views() {
   static const pthread_key_t at_end = [] {
     pthread_key_t key{};

@@ -119,8 +119,8 @@ class GatherCall : public RowCall {
   std::byte* const to_ = nullptr;
   const Handle into_buffer_ = 0;
   const std::uint64_t into_offset_ = 0;
-  Vector<Piece> rest_;      // Of pieces_: to be had by views only.
-  Vector<Guess> guesses_;   // Not among pieces_.
+  Vector<Piece> rest_;     // Of pieces_: to be had by views only.
+  Vector<Guess> guesses_;  // Not among pieces_.
   RowCache* cache_ = nullptr;
   std::size_t cursor_ = 0;  // Of pieces_: the first that was not asked for.
   std::uint64_t unit_ = 0;  // What is read at least.

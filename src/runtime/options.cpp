@@ -141,10 +141,11 @@ constexpr std::array kOptions = {
            "Bytes between two blocks that a gather reads along with both: what a device reads in "
            "the time that a request of its own takes. Unless named, what `tiermem tune` found.",
            "Gather.neighbours_are_read_together_up_to_the_gap", set<&Config::gather_gap>},
-    Option{"row_cache", size, "0", 0, kTiB, "", "TIERMEM_ROW_CACHE",
-           "Memory of the DRAM budget, at most half of it, for single rows of up to 4 KiB that "
-           "gathers ask for again and again. Taken by the first gather, and kept. Needs `checksum`.",
-           "RowCaching.rows_that_come_again_are_not_read_again", set<&Config::row_cache>},
+    Option{
+        "row_cache", size, "0", 0, kTiB, "", "TIERMEM_ROW_CACHE",
+        "Memory of the DRAM budget, at most half of it, for single rows of up to 4 KiB that "
+        "gathers ask for again and again. Taken by the first gather, and kept. Needs `checksum`.",
+        "RowCaching.rows_that_come_again_are_not_read_again", set<&Config::row_cache>},
     Option{"busy_poll", count, "auto", 0, 1'000'000, "auto", "TIERMEM_BUSY_POLL",
            "Microseconds for which the mover's thread and the toucher's processor stay awake after "
            "a touch of a mapped buffer that had to wait, unless others want the processors. 0: "

@@ -202,7 +202,7 @@ class BlockTier final : public SlotTier {
   std::uint64_t most_ = 0;  ///< The sum of the devices' limits: no budget is above it.
   std::uint64_t budget_;
   std::uint64_t growing_bytes_ = 0;  ///< Physical already for the books, not yet for slots_.
-  String why_none_;             ///< Why a child of fork has no device of its own.
+  String why_none_;                  ///< Why a child of fork has no device of its own.
   std::uint64_t wanted_ = 0;         ///< Devices that the last `busy` allocation would take.
 };
 

@@ -65,7 +65,7 @@ class SlotAllocator {
   /// Free blocks, one bit each, numbered as the nodes of a binary heap: node 1 is the whole chunk,
   /// node n has the halves 2n and 2n + 1. Nodes below 64 are the blocks of 2 MiB and more.
   struct Chunk {
-    std::uint64_t coarse = 0;               ///< Nodes 1 to 63.
+    std::uint64_t coarse = 0;    ///< Nodes 1 to 63.
     Vector<std::uint64_t> fine;  ///< The others; empty while none was ever free.
     std::array<std::uint16_t, kOrders> free_blocks{};
 

@@ -154,7 +154,8 @@ TEST_F(RowCaching, beside_evictions_and_other_gathers_each_row_is_as_last_writte
     readers.emplace_back([&] {
       while (!over) {
         read();
-        std::this_thread::sleep_for(std::chrono::microseconds(200));  // Or nobody else has the lock.
+        std::this_thread::sleep_for(
+            std::chrono::microseconds(200));  // Or nobody else has the lock.
       }
     });
   }

@@ -1,9 +1,9 @@
-// One thing that fails, once or from then on, wherever it may be. Goal: a run in which the n-th call
-// of a system call fails, for every n, ends with right bytes or with an error in words, and leaves
-// nothing behind: no descriptor, no pin, no slot, no buffer; and the next context of the same
-// process is whole, where it failed once. Method: nth_call.hpp; the run allocates, writes beyond memory, evicts, reads, touches a
-// mapped buffer, adopts a file, frees and closes. Refused memory is the failed allocation: the
-// library has its own from mmap, and none from malloc.
+// One thing that fails, once or from then on, wherever it may be. Goal: a run in which the n-th
+// call of a system call fails, for every n, ends with right bytes or with an error in words, and
+// leaves nothing behind: no descriptor, no pin, no slot, no buffer; and the next context of the
+// same process is whole, where it failed once. Method: nth_call.hpp; the run allocates, writes
+// beyond memory, evicts, reads, touches a mapped buffer, adopts a file, frees and closes. Refused
+// memory is the failed allocation: the library has its own from mmap, and none from malloc.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 // Seeds that failed once: every run of the simulator begins with them. What a seed does changes
-// with the simulator; they are kept as long as they show what they are for. Blocks of before are not
-// asked for in them: that came later, and would change what they do.
+// with the simulator; they are kept as long as they show what they are for. Blocks of before are
+// not asked for in them: that came later, and would change what they do.
 #pragma once
 
 #include <array>

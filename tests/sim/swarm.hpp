@@ -100,8 +100,8 @@ struct Swarm {
     return name == "trouble" || name == "inspect" || name == "confirm";
   }
   static constexpr std::array<std::string_view, 20> kCalls = {
-      "alloc",   "acquire", "release",   "use",    "free",   "prefetch", "evict",
-      "discard", "cancel",  "clean",     "budget", "adopt",  "change",   "touch",
+      "alloc",   "acquire", "release",   "use",    "free",    "prefetch", "evict",
+      "discard", "cancel",  "clean",     "budget", "adopt",   "change",   "touch",
       "advise",  "fork",    "hand_over", "lose",   "retreat", "gather"};
   static constexpr std::array<std::pair<std::string_view, std::uint64_t FaultRates::*>, 9> kFaults =
       {{{"io_error", &FaultRates::io_error},

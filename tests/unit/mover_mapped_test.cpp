@@ -42,6 +42,16 @@ int page_value(M& m, Handle x, unsigned page) {
 
 // ---- Called back
 
+/// In a slot, and of its pages the first and the third in memory.
+Handle two_pages_there(M& m) {
+  const Handle x = in_slot(m, 0x11);
+  for (const unsigned page : {0u, 2u}) {
+    m.touch(x, page);
+    m.end_all();
+  }
+  return x;
+}
+
 TEST(MoverMapped, what_leaves_to_make_room_and_is_touched_meanwhile_stays_and_frees_nothing) {
   M m({.frames = 2});
   const Handle x = in_window(m, 0x11), y = in_window(m, 0x22);
@@ -314,11 +324,7 @@ TEST(MoverMapped, pages_given_up_in_a_slot_read_as_zeros_without_io) {
 
 TEST(MoverMapped, pages_given_up_that_are_there_leave_and_their_room_with_them) {
   M m({.parts = true});
-  const Handle x = in_slot(m, 0x11);
-  for (const unsigned page : {0u, 2u}) {
-    m.touch(x, page);
-    m.end_all();
-  }
+  const Handle x = two_pages_there(m);
   const std::uint64_t in_use = m.host.books().in_use;
   const Call& discard = m.ask(Want::discard, {{x, 0, kSmallestExtent, kDiscard, {}, 0}});
   m.end_all();
@@ -333,11 +339,7 @@ TEST(MoverMapped, pages_given_up_that_are_there_leave_and_their_room_with_them) 
 
 TEST(MoverMapped, pages_that_the_kernel_does_not_take_are_there_and_left_to_the_caller) {
   M m({.parts = true});
-  const Handle x = in_slot(m, 0x11);
-  for (const unsigned page : {0u, 2u}) {
-    m.touch(x, page);
-    m.end_all();
-  }
+  const Handle x = two_pages_there(m);
   m.dice.fail("empty");
   Call& discard = m.ask(Want::discard, {{x, 0, kSmallestExtent, kDiscard, {}, 0}});
   m.end_all();

@@ -1,4 +1,5 @@
-// Who goes to the device when more is wanted than it takes: by priority, but nobody for ever behind.
+// Who goes to the device when more is wanted than it takes: by priority, but nobody for ever
+// behind.
 #include <gtest/gtest.h>
 
 #include <deque>

@@ -13,6 +13,15 @@ using M = SteppedMover;
 
 constexpr Place kGpu{Kind::gpu, 0};
 
+/// A mapped extent that is there, dirty, and in no slot.
+Handle mapped_and_written(M& m) {
+  const Handle x = m.mapped();
+  m.touch(x, 0);
+  m.end_all();
+  std::memset(m.window(x), 0x11, M::kExtent);
+  return x;
+}
+
 // ---- What a request overwrites
 
 // Of two extents to overwrite the first is prepared, and who gives its bytes up waits for it. That
@@ -117,10 +126,7 @@ TEST(MoverSteps, whoever_is_next_to_prepare_is_asked_when_the_one_before_it_wait
 // for another page gets it: its bytes can be read.
 TEST(MoverSteps, who_waits_for_other_pages_gets_them_when_those_there_cannot_be_written) {
   M m({.parts = true});
-  const Handle x = m.mapped();
-  m.touch(x, 0);
-  m.end_all();
-  std::memset(m.window(x), 0x11, M::kExtent);
+  const Handle x = mapped_and_written(m);
   m.evict(x);
   m.touch(x, 0, true);
   m.end_all();
@@ -147,10 +153,7 @@ TEST(MoverSteps, who_waits_for_other_pages_gets_them_when_those_there_cannot_be_
 
 TEST(MoverSteps, what_is_fetched_ahead_comes_after_it_was_written_down_as_asked) {
   M m;
-  const Handle x = m.mapped();
-  m.touch(x, 0);
-  m.end_all();
-  std::memset(m.window(x), 0x11, M::kExtent);
+  const Handle x = mapped_and_written(m);
   const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
   ASSERT_EQ(m.hands.waiting(kWithdraw), 1u);
   const Call& ahead = m.ask(Want::prefetch, {M::access(x, kRead)});
@@ -169,10 +172,7 @@ TEST(MoverSteps, what_is_fetched_ahead_comes_after_it_was_written_down_as_asked)
 
 TEST(MoverSteps, a_touch_calls_back_what_was_asked_to_leave) {
   M m;
-  const Handle x = m.mapped();
-  m.touch(x, 0);
-  m.end_all();
-  std::memset(m.window(x), 0x11, M::kExtent);
+  const Handle x = mapped_and_written(m);
   const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
   const Call& touch = m.touch(x, 3);
   m.end_all();
