@@ -189,7 +189,7 @@ TEST_F(Log, lines_of_many_threads_stay_whole_while_the_log_is_replaced) {
 }
 
 TEST_F(Log, a_child_of_fork_is_silent_until_it_opens_its_own) {
-  if (test::kAddressSanitizer) {
+  if (test::kAddressSanitizer || test::kThreadSanitizer) {
     GTEST_SKIP() << "a child may find the sanitizer's allocator locked by the thread that logs";
   }
   ASSERT_TRUE(log_open(LogLevel::info, path_));
