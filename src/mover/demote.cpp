@@ -304,6 +304,11 @@ void Mover::demote_failed(Transfer& transfer, Status status) {
   transfer.outcome = Transfer::Outcome::failed;
   if (space != kHost && transfer.stage == Transfer::Stage::copy) {
     spaces_[space].exit_pause.failed(now_);  // The block tier has not been asked.
+  } else if (transfer.whole_again && transfer.stage != Transfer::Stage::slot &&
+             transfer.stage != Transfer::Stage::write) {
+    // The rest of it could not be read, to be written with it. All others can leave.
+    residency_.extents.at(ref).stuck = true;
+    stuck_until_ = now_ + kStuckNs;
   } else {
     write_pause_.failed(now_);
     no_slot_ = transfer.stage == Transfer::Stage::slot;

@@ -423,6 +423,26 @@ std::string Mover::describe() const {
                           static_cast<int>(transfer.stage), transfer.ref, transfer.space);
     }
   }
+  unsigned listed = 0;  // Of what is in memory: the first of it.
+  for (std::uint32_t index = 0; index < residency_.buffers.used() && listed < 64; ++index) {
+    const BufferRecord& record = residency_.buffers.at(index);
+    const ExtentRef first = record.first.load();
+    for (ExtentRef ref = first; ref < first + record.extents.load() && listed < 64; ++ref) {
+      const Extent& extent = residency_.extents.at(ref);
+      for (unsigned space = 0; space < spaces_.size(); ++space) {
+        const ExtentBits bits = residency_.extents.word(space, ref).load();
+        if (!has_frame(ref, space)) {
+          continue;
+        }
+        ++listed;
+        text += fmt::format("  extent {} in space {}: {}{}{}{}{}{}, parts {:x}, holds {}\n", ref,
+                            space, phase_name(bits.phase()), bits.dirty() ? " dirty" : "",
+                            bits.pinned() ? " pinned" : "", extent.has_slot ? " slot" : "",
+                            extent.stuck ? " stuck" : "", extent.prefetched ? " ahead" : "",
+                            extent.parts, extent.holds);
+      }
+    }
+  }
   return text;
 }
 

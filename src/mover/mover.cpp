@@ -81,7 +81,7 @@ std::int64_t Mover::step(std::int64_t now) {
   const bool more_to_issue = issue_io();
   const bool ended_at_once = take_completions();  // Nobody would wake us for these.
   // What these held may be what somebody waits for, who was looked at before.
-  const bool let_go = !completed_.empty() && !room_queue_.empty();
+  const bool let_go = !completed_.empty() && !(room_queue_.empty() && pin_waiters_.empty());
   deliver();
   if (resting_) {
     return rested() || ended_at_once || more_to_issue || !own_jobs_.empty() || !drops_.empty()

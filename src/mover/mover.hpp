@@ -8,10 +8,11 @@
 //   finished jobs ──────┘
 //
 // Progress. Room is reserved whole, for one request at a time, the oldest first: nobody holds half
-// of what two need. Extents of a request whose room is complete are held (not victims) until it is
-// complete. Extents that a request discards are prepared last, by one request at a time, and
-// published in the same step in which they are pinned: a request that fails never leaves bytes
-// behind that nobody wrote.
+// of what two need. A request under way whose copy another one's write took away needs a frame once
+// more: it comes before those, and where there is none gets what the first of them has collected.
+// Extents of a request whose room is complete are held (not victims) until it is complete. Extents
+// that a request discards are prepared last, by one request at a time, and published in the same
+// step in which they are pinned: a request that fails never leaves bytes behind that nobody wrote.
 #pragma once
 
 #include <algorithm>
@@ -211,12 +212,13 @@ class Mover {
   // room.cpp: frames, victims, prefetch.
   void serve_room();
   bool collect(Request& request);
+  bool take_back_for(Need& need);
   bool lacks_copy(const Need& need) const;
   FrameId take_frame(ExtentRef ref, unsigned space);
   struct Space;
   void trim(Space& space, std::uint64_t bytes);
   static std::uint64_t next_trim(const Space& space);
-  void make_room(unsigned space, std::uint64_t bytes, Priority priority);
+  void make_room(unsigned space, std::uint64_t bytes, Priority priority, bool desperate = false);
   void give_frame(FrameId frame, unsigned space, std::uint64_t bytes);
   void note_shortage(unsigned space, std::uint64_t bytes);
   void evict_ahead(unsigned space, std::uint64_t bytes, bool parts = false);
@@ -231,7 +233,7 @@ class Mover {
   void make_do(Space& space, std::uint64_t bytes, const Status& shortage);
   void end_shortages();
   Status no_room(const Request* request, unsigned space, std::uint64_t needed);
-  bool nothing_will_change() const;
+  bool nothing_will_change(const Request& asking) const;
   bool tries_again(const Space& space) const;
   bool any_pin() const;
   bool search_goes_on() const;
@@ -264,6 +266,7 @@ class Mover {
   bool take_over(Transfer& transfer);
   bool fill_views(Request& request);
   Transfer* parked_for(const Request& request, ExtentRef ref);
+  const Transfer* parked_for(const Request& request, ExtentRef ref) const;
   bool pin_for(Request& request, const Span& span);
   bool pin_one_for(Request& request, const Span& span);
   bool abandon_promote(Transfer& transfer, const Status* error);
@@ -544,6 +547,7 @@ class Mover {
     ErrorInfo shortage{};
     bool trimming = false;
     bool searching = false;  // Victims were looked for to meet a request.
+    bool awaited = false;    // A request under way waits for room here: nobody else gets any.
     Job trim;
   };
   Recency::Candidate candidate(ExtentRef ref, Space& space);

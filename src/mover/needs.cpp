@@ -273,15 +273,18 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
       make_room(need.space, bytes, Priority::room);
       (void)take_room(need);  // A clean victim may have left at once.
     }
-    if (!need.has_room()) {
-      const Space& space = spaces_[need.space];
-      if (space.freeing == 0 && (space.recency.exhausted() || fruitless_ >= kMostFruitless) &&
-          nothing_will_change()) {
+    Space& space = spaces_[need.space];
+    const auto searched = [&] {
+      return space.freeing == 0 && (space.recency.exhausted() || fruitless_ >= kMostFruitless);
+    };
+    if (!need.has_room() && !(searched() && take_back_for(need))) {
+      if (searched() && nothing_will_change(request)) {
         fail_request(request, no_room(&request, need.space, bytes));
         return Arm::ready;
       }
       note_shortage(need.space, bytes);
       request.short_of_room = true;
+      space.awaited = true;
       seeks_ = seeks_ || (space.freeing == 0 && !space.recency.exhausted());
       return Arm::wait_pins;
     }

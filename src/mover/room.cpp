@@ -86,6 +86,10 @@ void Mover::serve_room() {
 }
 
 bool Mover::collect(Request& request) {
+  if (std::any_of(request.needs.begin(), request.needs.end(),
+                  [&](const Need& need) { return spaces_[need.space].awaited; })) {
+    return false;
+  }
   std::array<std::uint64_t, kMaxSpaces> all{};
   if (!request.collecting) {
     request.collecting = true;
@@ -120,7 +124,7 @@ bool Mover::collect(Request& request) {
   bool short_of_room = false;
   for (unsigned space = 0; space < spaces_.size(); ++space) {
     if (missing[space] != 0) {
-      make_room(space, missing[space], Priority::room);
+      make_room(space, missing[space], Priority::room, request.last_look);
       short_of_room = true;
     }
   }
@@ -139,7 +143,7 @@ bool Mover::collect(Request& request) {
     spaces_[space].searching = spaces_[space].searching || spaces_[space].evicted_at_once;
     if (spaces_[space].freeing == 0 &&
         (spaces_[space].recency.exhausted() || fruitless_ >= kMostFruitless) &&
-        nothing_will_change()) {
+        nothing_will_change(request)) {
       if (request.last_look) {
         if (drop_from_slots(missing[space])) {
           return false;
@@ -156,6 +160,28 @@ bool Mover::collect(Request& request) {
     return false;
   }
   return true;
+}
+
+// Room for a request under way, where no victim was found. What is reserved for copies that have
+// come meanwhile goes back, then what the first of the queue has collected, and last of all what
+// was fetched ahead. It finds a frame so: those of all that are under way were reserved whole.
+bool Mover::take_back_for(Need& need) {
+  for (Request* const request : active_) {
+    for (Need& theirs : request->needs) {
+      if (theirs.space == need.space && theirs.has_room() && ready(theirs)) {
+        give_room(theirs);
+      }
+    }
+  }
+  if (take_room(need)) {
+    return true;
+  }
+  if (!room_queue_.empty() && room_queue_.front()->collecting) {
+    room_queue_.front()->collecting = false;
+    let_go(*room_queue_.front());
+  }
+  make_room(need.space, lacking_bytes(need), Priority::room, true);
+  return take_room(need);
 }
 
 Recency::Candidate Mover::candidate(ExtentRef ref, Space& s) {
@@ -223,7 +249,7 @@ std::uint64_t Mover::next_trim(const Space& s) {
 }
 
 // Evicts until `bytes` and what is kept ahead of need are on their way to be free.
-void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
+void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority, bool desperate) {
   Space& s = spaces_[space];
   const Leaving why(*this, priority == Priority::background ? Reason::ahead : Reason::room);
   if (priority != Priority::background) {
@@ -231,8 +257,6 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority) {
   }
   const std::uint64_t goal = bytes + (priority == Priority::background ? 0 : s.ahead);
   const auto probe = [&](ExtentRef ref) { return candidate(ref, s); };
-  const bool desperate =
-      priority == Priority::room && !room_queue_.empty() && room_queue_.front()->last_look;
   const bool was_desperate = std::exchange(desperate_, desperate);
   // A device's victim may take a frame of DRAM, which looks for victims there: not in the same
   // list.
@@ -331,6 +355,9 @@ void Mover::serve_prefetch() {
     auto [request, index] = prefetch_queue_.front();
     Need& need = request->needs[index];
     Space& s = spaces_[need.space];
+    if (s.awaited) {
+      return;
+    }
     const bool wanted =
         residency_.extents.at(need.ref).transfer == 0 && lacks_copy(need) && !nothing_to_read(need);
     // Half of the memory at most for what nobody has used yet; beyond that a prefetch is dropped.
@@ -408,13 +435,18 @@ void Mover::end_shortages() {
   }
 }
 
-// Nothing under way, no pin whose fall could help, and no write to be tried again: not where there
-// is no slot to write to, nor after many failures in a row.
-bool Mover::nothing_will_change() const {
+// Nothing under way but what waits for the one who asks, no pin whose fall could help, and no write
+// to be tried again: not where there is no slot to write to, nor after many failures in a row.
+bool Mover::nothing_will_change(const Request& asking) const {
+  std::uint64_t under_way = transfers_live_;
+  for (const Need& need : asking.needs) {
+    const Transfer* const mine = under_way != 0 ? parked_for(asking, need.ref) : nullptr;
+    under_way -= mine != nullptr && mine->stage == Transfer::Stage::parked ? 1 : 0;
+  }
   const bool stuck = stuck_since_ != 0 && now_ - stuck_since_ < kMostStuckNs;
   const bool again = std::any_of(spaces_.begin(), spaces_.end(),
                                  [&](const Space& space) { return tries_again(space); });
-  return transfers_live_ == 0 && housekeeping_ == 0 && !stuck && !again && !any_pin();
+  return under_way == 0 && housekeeping_ == 0 && !stuck && !again && !any_pin();
 }
 
 // What failed to leave the space, or to be written, will be tried after a while.

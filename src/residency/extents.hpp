@@ -96,10 +96,11 @@ struct Extent {
   bool slot_stale : 1 =
       false;  ///< The slot's bytes are not whole: a write into it has begun or failed.
   bool prefetched : 1 = false;  ///< Promoted by a prefetch and not acquired since.
-  bool stuck : 1 = false;       ///< Mapped: could not leave its window when last tried.
-  bool charged : 1 = false;     ///< In parts: a request has room for more of them.
-  bool writes : 1 = false;      ///< In parts: who last brought some of them was about to write.
-  bool bad_once : 1 = false;    ///< A checksum did not match; read again before giving up.
+  bool stuck : 1 = false;     ///< Mapped: could not leave its window, or be made whole for another
+                              ///< slot, when last tried.
+  bool charged : 1 = false;   ///< In parts: a request has room for more of them.
+  bool writes : 1 = false;    ///< In parts: who last brought some of them was about to write.
+  bool bad_once : 1 = false;  ///< A checksum did not match; read again before giving up.
 };
 
 /// All extents of a context.

@@ -13,11 +13,15 @@ struct Regression {
   const char* what;
 };
 
-inline constexpr std::array<Regression, 5> kRegressions = {
+inline constexpr std::array<Regression, 9> kRegressions = {
     {{975, 400, "a touch sees another buffer's bytes where a discard of lost bytes was undone"},
      {80000558, 4000, "a request searches without end for victims that cannot leave a device"},
      {31000001831, 4000, "pages that are zeros come back as they were, in a plain buffer"},
      {20263006837, 4000, "a deadline is passed over when the end of another request ends one more"},
-     {20265001286, 4000, "who waits for room is not looked at when the last prefetch lets go"}}};
+     {20265001286, 4000, "who waits for room is not looked at when the last prefetch lets go"},
+     {20268000720, 1000, "a retreat is not looked at when the writer that it waited for has gone"},
+     {20268002175, 4000, "a retreat is not looked at when the request that it waited for fails"},
+     {20268004466, 4000, "a discard and the first of the queue wait for each other's frames"},
+     {20268007929, 4000, "an extent that cannot be made whole keeps all others from leaving"}}};
 
 }  // namespace tiermem::sim

@@ -322,16 +322,19 @@ void Simulation::drain() {
       check(status.ok(), status.message());
       mover_.post(&p.request);
       finish(p);
-      check(
+      const bool right =
           p.request.status.ok() ||
-              (p.request.status.code() == Code::lost &&
-               (port_.corrupted() || hands_.any_failed() || any_lost())) ||
-              (p.request.status.code() == Code::discarded && names_droppable(p)) ||
-              (p.request.status.code() == Code::io_error &&
-               (changed_files_.count(serial) != 0 || port_.any_gone())) ||
-              (p.request.status.code() == Code::no_capacity &&
-               (!swarm_.block_tier || block_.degraded() != 0 || disks_filled_ || port_.any_gone())),
-          fmt::format("read back of buffer{}: {}", serial, p.request.status.message()));
+          (p.request.status.code() == Code::lost &&
+           (port_.corrupted() || hands_.any_failed() || any_lost())) ||
+          (p.request.status.code() == Code::discarded && names_droppable(p)) ||
+          (p.request.status.code() == Code::io_error &&
+           (changed_files_.count(serial) != 0 || port_.any_gone())) ||
+          (p.request.status.code() == Code::no_capacity &&
+           (!swarm_.block_tier || block_.degraded() != 0 || disks_filled_ || port_.any_gone()));
+      if (!right) {
+        failed(fmt::format("read back of buffer{}: {}\n{}", serial, p.request.status.message(),
+                           mover_.describe()));
+      }
       while (!held_.empty()) {
         release();
       }

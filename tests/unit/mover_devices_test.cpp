@@ -231,6 +231,105 @@ TEST(MoverDevices, a_retreat_waits_for_views_and_one_of_a_device_that_cannot_be_
   EXPECT_TRUE(m.resident(x, 0, kDevice));
 }
 
+// Who waits is looked at before another's end takes its reason away: it is asked again, and nobody
+// else has to come for it.
+TEST(MoverDevices, a_retreat_that_waits_for_a_writer_ends_with_it) {
+  M m({.devices = 1});
+  const Handle x = m.buffer();
+  m.write(x, 0x11);
+  Call& on_device = m.acquire(x, kRead, kGpu);
+  m.end_all();
+  const Call& retreat = m.ask(Want::retreat, {M::access(x, kRead, kGpu)});
+  const Call& writer = m.acquire(x, kWrite);
+  m.end_all();
+  ASSERT_FALSE(retreat.done());
+  ASSERT_FALSE(writer.done());
+  m.release(on_device);
+  EXPECT_EQ(writer.code(), Code::ok);
+  m.end_all();  // Its memory goes back.
+  EXPECT_EQ(retreat.code(), Code::ok);
+}
+
+// ---- Copies that another's write takes away from a request under way
+
+// It reads two extents in a memory, and overwrites one in the other. While that is prepared,
+// another writes the first of the two in the other memory, too: the copy is gone.
+struct Bereft {
+  Bereft(M& m, Place here, Place there) : taken(m.buffer()), kept(m.buffer()) {
+    for (const Handle each : {taken, kept}) {
+      here == kGpu ? m.write_on_device(each, 0x11) : m.write(each, 0x11);
+    }
+    reader = &m.acquire({M::access(taken, kRead, here), M::access(kept, kRead, here),
+                         M::access(m.buffer(), kDiscard, there)});
+    writer = &m.acquire(taken, kWrite, there);
+    end(m, *writer);
+    EXPECT_EQ(writer->code(), Code::ok);
+    EXPECT_FALSE(m.resident(taken, 0, here == kGpu ? kDevice : kHost));
+    EXPECT_FALSE(reader->done());
+  }
+  /// All that is under way but the reader's job, until it is done.
+  static void end(M& m, const Call& call) {
+    for (int n = 0; n < 20 && !call.done(); ++n) {
+      if (!m.hands.copies.empty()) {
+        m.hands.end_copy();
+      } else if (m.hands.jobs.size() > 1) {
+        m.hands.run(1);
+      } else {
+        m.port.end();
+      }
+      m.settle();
+    }
+  }
+  Handle taken, kept;
+  Call* reader = nullptr;
+  Call* writer = nullptr;
+};
+
+TEST(MoverDevices, who_lost_a_copy_gets_the_frame_that_the_next_in_the_queue_has_collected) {
+  M m({.frames = 8, .devices = 1, .on_device = 2});
+  Bereft b(m, kGpu, {});
+  const Call& next =
+      m.acquire({M::access(m.buffer(), kWrite, kGpu), M::access(m.buffer(), kWrite, kGpu)});
+  EXPECT_FALSE(next.done());
+  EXPECT_EQ(m.gpu[0].books().in_use, 2 * M::kExtent) << "it has collected the first of two";
+  m.end_all();
+  m.release(*b.writer);
+  m.end_all();
+  EXPECT_EQ(b.reader->code(), Code::ok) << b.reader->request.status.message();
+  EXPECT_FALSE(next.done());
+  m.release(*b.reader);
+  m.end_all();
+  EXPECT_EQ(next.code(), Code::ok);
+}
+
+TEST(MoverDevices, who_lost_a_copy_gets_the_frame_of_what_was_fetched_ahead) {
+  M m({.frames = 2, .devices = 1, .on_device = 4});
+  const Handle ahead = m.cold(0x33);
+  Bereft b(m, {}, kGpu);
+  Bereft::end(m, m.ask(Want::prefetch, {M::access(ahead, kRead)}));
+  ASSERT_TRUE(m.resident(ahead));
+  m.end_all();
+  m.release(*b.writer);
+  m.end_all();
+  EXPECT_EQ(b.reader->code(), Code::ok) << b.reader->request.status.message();
+}
+
+// Nothing can give it a frame, and what it has prepared itself is no reason to wait.
+TEST(MoverDevices, who_lost_a_copy_and_finds_no_frame_any_more_is_refused) {
+  M m({.frames = 8, .devices = 1, .on_device = 2});
+  Bereft b(m, kGpu, {});
+  const Call& budget = m.set_budget(M::kExtent, kGpu);
+  Bereft::end(m, budget);
+  EXPECT_EQ(budget.code(), Code::ok);
+  m.end_all();
+  m.release(*b.writer);
+  m.end_all();
+  EXPECT_EQ(b.reader->code(), Code::no_capacity);
+  EXPECT_EQ(m.value(b.kept), 0x11);
+  EXPECT_EQ(m.value(b.taken), 0x11);
+  EXPECT_TRUE(m.mover.idle());
+}
+
 // It fails again and again: a request waits until the pauses are a second long, and is refused
 // then.
 TEST(MoverDevices, what_fails_until_its_pause_is_a_second_is_waited_for_no_more) {

@@ -228,6 +228,41 @@ TEST(MoverMapped, only_the_changed_pages_of_an_extent_in_parts_are_written) {
   }
 }
 
+// A child reads its slot, so all of it is to go to another one, and the pages that are not there
+// cannot be read. It stays, and others leave: nothing is wrong with writes.
+TEST(MoverMapped, an_extent_that_cannot_be_made_whole_stays_and_others_leave) {
+  M m({.parts = true});
+  const Handle x = in_slot(m, 0x11);
+  m.mover.rest(true);
+  m.step();
+  ASSERT_TRUE(m.mover.rested());
+  m.mover.parent_of_child();
+  m.mover.rest(false);
+  m.touch(x, 0, true);
+  m.end_all();
+  write_page(m, x, 0, 0x22);
+  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  m.run_hands();
+  while (!m.port.requests.empty()) {
+    m.end_io(EIO);
+  }
+  EXPECT_EQ(evict.code(), Code::io_error);
+  EXPECT_EQ(page_value(m, x, 0), 0x22);
+
+  const Handle y = m.buffer();
+  m.write(y, 0x33);
+  m.evict(y);
+  EXPECT_EQ(m.value(y), 0x33);
+  m.at(m.now + 10 * M::kMs);
+  m.evict(x);
+  EXPECT_EQ(m.value(y), 0x33);
+  for (unsigned page = 0; page < 4; ++page) {
+    m.touch(x, page);
+    m.end_all();
+    EXPECT_EQ(page_value(m, x, page), page == 0 ? 0x22 : 0x11);
+  }
+}
+
 // Read and not written, watched pages leave without a hand, a hash or a write.
 TEST(MoverMapped, watched_pages_that_nobody_wrote_leave_at_once) {
   M m({.parts = true});
