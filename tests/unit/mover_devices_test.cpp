@@ -231,6 +231,22 @@ TEST(MoverDevices, a_retreat_waits_for_views_and_one_of_a_device_that_cannot_be_
   EXPECT_TRUE(m.resident(x, 0, kDevice));
 }
 
+TEST(MoverDevices, a_retreat_ends_when_each_device_has_given_its_memory_back) {
+  M m({.devices = 2});
+  const Handle x = m.buffer();
+  m.write_on_device(x, 0x11);
+  const Call& retreat = m.ask(Want::retreat, {M::access(x, kRead, kGpu)});
+  for (int n = 0; n < 20 && m.resident(x, 0, kDevice); ++n) {
+    m.hands.copies.empty() ? m.hands.run() : m.hands.end_copy();
+    m.settle();
+  }
+  ASSERT_FALSE(m.resident(x, 0, kDevice));
+  ASSERT_EQ(m.hands.jobs.size(), 1u) << "its memory goes back";
+  EXPECT_FALSE(retreat.done());
+  m.end_all();
+  EXPECT_EQ(retreat.code(), Code::ok);
+}
+
 // Who waits is looked at before another's end takes its reason away: it is asked again, and nobody
 // else has to come for it.
 TEST(MoverDevices, a_retreat_that_waits_for_a_writer_ends_with_it) {

@@ -154,6 +154,39 @@ TEST(MoverMapped, evict_of_a_page_locked_extent_says_that_it_stays) {
   m.evict(x);
 }
 
+// It frees nothing then. Who waits for its memory is not let wait for ever.
+TEST(MoverMapped, who_waits_for_the_memory_of_what_cannot_be_written_is_refused_in_the_end) {
+  M m({.frames = 1});
+  const Handle x = in_window(m, 0x11);
+  const Call& reader = m.acquire(m.buffer(), kWrite);
+  unsigned rounds = 0;
+  for (; !reader.done() && rounds < 500; ++rounds) {
+    m.run_hands();
+    if (!m.port.requests.empty()) {
+      m.end_io(EIO);
+    } else if (!reader.done()) {
+      ASSERT_LT(m.next, Mover::kNever) << m.mover.describe();
+      m.at(m.next);
+    }
+  }
+  EXPECT_EQ(reader.code(), Code::no_capacity) << m.mover.describe();
+  EXPECT_EQ(page_value(m, x, 0), 0x11);
+}
+
+// Fetched ahead, asked to leave and touched, in this order. When it comes, the toucher has it, who
+// still counts as one that holds it where evict is looked at: a moment, and not a reason to refuse.
+TEST(MoverMapped, evict_leaves_a_toucher_its_moment) {
+  M m;
+  const Handle x = in_slot(m, 0x11);
+  m.ask(Want::prefetch, {M::access(x, kRead)});
+  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  const Call& touch = m.touch(x, 0);
+  m.end_all();
+  EXPECT_EQ(touch.code(), Code::ok);
+  EXPECT_EQ(evict.code(), Code::ok) << evict.request.status.message();
+  EXPECT_FALSE(m.resident(x));
+}
+
 // ---- In parts
 
 TEST(MoverMapped, a_touch_brings_its_page_and_the_next_touch_the_next_page) {
@@ -355,6 +388,27 @@ TEST(MoverMapped, pages_given_up_in_a_slot_read_as_zeros_without_io) {
   m.touch(x, 1);
   m.end_all();
   EXPECT_EQ(page_value(m, x, 1), 0);
+}
+
+TEST(MoverMapped, zeros_at_the_ends_of_what_comes_are_not_read) {
+  M m({.parts = true});
+  for (const unsigned zero : {1u, 3u}) {
+    const Handle x = in_slot(m, 0x11);
+    m.touch(x, 0);
+    m.end_all();
+    m.ask(Want::discard, {{x, zero * kSmallestExtent, kSmallestExtent, kDiscard, {}, 0}});
+    m.end_all();
+    Call& view = m.acquire(x, kRead);
+    ASSERT_EQ(m.port.requests.size(), 1u);
+    EXPECT_EQ(m.port.requests[0].offset % M::kExtent, (zero == 1 ? 2 : 1) * kSmallestExtent);
+    EXPECT_EQ(m.port.requests[0].length, 2 * kSmallestExtent);
+    m.end_all();
+    ASSERT_EQ(view.code(), Code::ok);
+    for (unsigned page = 0; page < 4; ++page) {
+      EXPECT_EQ(page_value(m, x, page), page == zero ? 0 : 0x11);
+    }
+    m.release(view);
+  }
 }
 
 TEST(MoverMapped, pages_given_up_that_are_there_leave_and_their_room_with_them) {

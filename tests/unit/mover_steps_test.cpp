@@ -146,6 +146,7 @@ TEST(MoverSteps, who_waits_for_other_pages_gets_them_when_those_there_cannot_be_
   m.end_all();  // The pages that are not there are read for another slot, and there is none.
   EXPECT_EQ(evict.code(), Code::io_error) << evict.request.status.message();
   EXPECT_EQ(reader.code(), Code::ok) << reader.request.status.message();
+  EXPECT_EQ(m.stats().io_retries, 2u) << "of the write";
   EXPECT_EQ(m.extent(x).parts, 5u);
   EXPECT_EQ(m.window(x)[0], std::byte{0x22});
   EXPECT_EQ(m.window(x)[2 * kSmallestExtent], std::byte{0x11});
