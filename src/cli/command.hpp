@@ -36,6 +36,7 @@ void add_topo(CLI::App& program, int& exit);
 void add_tune(CLI::App& program, int& exit);
 void add_replay(CLI::App& program, int& exit);
 void add_bench(CLI::App& program, int& exit);
+void add_why(CLI::App& program, int& exit);
 /// `after_dashes` is what followed "--" on the command line: a program and its arguments, as they
 /// were written.
 void add_run(CLI::App& program, const std::vector<std::string>& after_dashes, int& exit);

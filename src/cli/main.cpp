@@ -36,6 +36,7 @@ int run(int argc, char** argv) {
   add_tune(program, exit);
   add_replay(program, exit);
   add_bench(program, exit);
+  add_why(program, exit);
   const int own = words_before_dashes(argc, argv);
   add_run(program, {argv + std::min(own + 1, argc), argv + argc}, exit);
   try {

@@ -90,6 +90,7 @@ struct Config {
   std::string log_file = "stderr";
   unsigned receipts = 4096;  ///< The last so many are kept.
   std::string stats_file = "off";
+  std::string inspect = "off";
   bool tuned = true;  ///< `depth` and `piece` that nobody named are as `tiermem tune` found.
 
   std::vector<FoundTuning> tuning;  ///< Of each of `block`; load_config() fills it.

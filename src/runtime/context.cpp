@@ -537,14 +537,7 @@ Result<Whereabouts> Context::why(Handle buffer, std::uint64_t offset) const {
     return status;
   }
   Whereabouts where;
-  Request request;
-  request.want = Want::where;
-  request.where = &where;
-  const Access byte{buffer, offset, 1, kRead, {}, 0};
-  status = impl_->resolve_all({&byte, 1}, request, "why");
-  if (status.ok()) {
-    status = impl_->ask(request);
-  }
+  status = impl_->find_bytes(buffer, offset, where);
   if (!status.ok()) {
     return status;
   }

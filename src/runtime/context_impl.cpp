@@ -280,7 +280,19 @@ Status Context::Impl::start() {
     return status;
   }
   state_.store(State::open, std::memory_order_release);
-  return {};
+  return start_inspector();
+}
+
+Status Context::Impl::start_inspector() {
+  if (config.inspect == "off") {
+    return {};
+  }
+  return inspector_.start(
+      config.inspect,
+      [](void* self, std::string_view question) {
+        return static_cast<Impl*>(self)->answer(question);
+      },
+      this);
 }
 
 Status Context::Impl::start_threads() {
@@ -429,6 +441,15 @@ Status Context::Impl::tell_stats(std::uint32_t last, std::string& text) {
   return {};
 }
 
+Status Context::Impl::find_bytes(Handle buffer, std::uint64_t offset, Whereabouts& where) {
+  Request request;
+  request.want = Want::where;
+  request.where = &where;
+  const Access byte{buffer, offset, 1, kRead, {}, 0};
+  Status status = resolve_all({&byte, 1}, request, "why");
+  return status.ok() ? ask(request) : std::move(status);
+}
+
 // The mover's thread has ended: its books are read here.
 void Context::Impl::write_stats_file() {
   if (config.stats_file == "off") {
@@ -520,6 +541,7 @@ Status Context::Impl::close(bool force, Timeout timeout) {
   while (posting_.load(std::memory_order_seq_cst) != 0) {
     std::this_thread::yield();  // For the few instructions of post().
   }
+  inspector_.stop();
   Request drain;
   drain.want = Want::drain;
   drain.deadline_ns = deadline_of(timeout);

@@ -28,6 +28,7 @@
 #include "runtime/faults.hpp"
 #include "runtime/fork.hpp"
 #include "runtime/halt_poll.hpp"
+#include "runtime/inspector.hpp"
 #include "runtime/ops.hpp"
 #include "runtime/placed_memory.hpp"
 #include "runtime/row_cache.hpp"
@@ -93,6 +94,10 @@ class Context::Impl {
   void note_cancel();
   /// Counters and receipts as JSON, `last` of these one by one; the text is the caller's memory.
   Status tell_stats(std::uint32_t last, std::string& text);
+  /// Where the byte at `offset` is, and why.
+  Status find_bytes(Handle buffer, std::uint64_t offset, Whereabouts& where);
+  /// [the inspector's thread] What another process asked: answers.cpp.
+  std::string answer(std::string_view question);
   /// What the mover does not count.
   void add_own_counts(Stats& stats) const;
   /// Called on the mover's thread with the counters, each `every_ns` while something happens, and
@@ -160,6 +165,9 @@ class Context::Impl {
   bool stays_awake(std::int64_t now);
   void keep_processors_awake(std::int64_t now);
   std::string list_views();
+  std::string list_buffers();
+  std::string tell_why(Handle buffer, std::uint64_t offset);
+  Status start_inspector();
   void write_stats_file();
 
   Status start_threads();
@@ -230,6 +238,7 @@ class Context::Impl {
 
   std::thread mover_thread_, fault_thread_;
   std::unique_ptr<Errands> errands_ = std::make_unique<Errands>();
+  Inspector inspector_;
 };
 
 }  // namespace tiermem

@@ -213,6 +213,7 @@ std::int64_t Context::Impl::look_after_children(std::int64_t now) {
 }
 
 bool Context::Impl::after_fork_in_child() {
+  inspector_.forget();
   if (config.fork == Fork::end) {
     state_.store(State::forked, std::memory_order_release);
     return false;
@@ -247,8 +248,12 @@ bool Context::Impl::after_fork_in_child() {
       close_kept(end);
     }
     lifelines_.clear();
+    return false;
   }
-  return status.ok();
+  if (const Status seen = start_inspector(); !seen.ok()) {
+    log_warn("fork: this child cannot be asked: {}", seen.message());
+  }
+  return true;
 }
 
 Status Context::Impl::follow_fork() {

@@ -173,6 +173,10 @@ constexpr std::array kOptions = {
            "File into which counters and receipts are written as JSON when a context is closed. "
            "`%p` in it is the process's number.",
            "Receipts.a_closed_context_leaves_its_counters_in_a_file", set<&Config::stats_file>},
+    Option{"inspect", path, "off", 0, 0, "off", "TIERMEM_INSPECT",
+           "Directory for a socket at which each context answers `tiermem why`: what is where, "
+           "and why. Who may ask: the user of the process, and root.",
+           "Inspect.what_a_context_says_of_its_buffers_is_right", set<&Config::inspect>},
 };
 
 std::vector<std::string_view> words_of(std::string_view choices) {

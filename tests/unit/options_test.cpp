@@ -222,6 +222,7 @@ TEST(Options, reach_the_field_of_their_name) {
   apply("log_file", "/some/where");
   apply("receipts", "17");
   apply("stats_file", "/else/where");
+  apply("inspect", "/a/directory");
   Config expected;
   expected.extent = 65536;
   expected.depth = 7;
@@ -242,6 +243,7 @@ TEST(Options, reach_the_field_of_their_name) {
   expected.log_file = "/some/where";
   expected.receipts = 17;
   expected.stats_file = "/else/where";
+  expected.inspect = "/a/directory";
   EXPECT_EQ(config, expected);
 }
 

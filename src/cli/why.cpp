@@ -1,0 +1,358 @@
+// tiermem why: asks a running process where the bytes of its buffers are, and why. Processes answer
+// that were started with the option `inspect` (runtime/inspector.hpp): this side of it.
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "cli/command.hpp"
+#include "cli/json_file.hpp"
+#include "cli/table.hpp"
+
+namespace tiermem::cli {
+namespace {
+
+constexpr std::uint64_t kMostLines = 64;  // Of a buffer's extents, where no offset is named.
+constexpr int kPatienceMs = 5000;
+constexpr const char* kBegin = "tiermem-";
+constexpr const char* kEnd = ".sock";
+
+struct Arguments {
+  std::string directory;
+  std::string process;
+  std::string handle;
+  std::string offset;
+  std::string json;
+  int stats = -1;
+};
+
+struct Reply {
+  bool gone = false;  ///< Nobody listens there.
+  Status status;
+  std::vector<std::string> lines;  ///< Without the first.
+};
+
+struct Socket {
+  explicit Socket(int opened) : fd(opened) {}
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  ~Socket() {
+    if (fd >= 0) {
+      ::close(fd);
+    }
+  }
+  int fd;
+};
+
+std::vector<std::string> split(const std::string& text, char at) {
+  std::vector<std::string> parts;
+  std::size_t begin = 0;
+  while (begin < text.size()) {
+    const std::size_t end = std::min(text.find(at, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+Reply ask(const std::string& path, const std::string& question) {
+  Reply reply;
+  const auto failed = [&](const char* what) {
+    reply.gone = errno == ECONNREFUSED || errno == ENOENT;
+    reply.status = fail(Code::io_error, "{} {}: {}", what, path, std::strerror(errno));
+    return std::move(reply);
+  };
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    reply.status = fail(Code::invalid_argument, "the path {} is longer than sockets take", path);
+    return reply;
+  }
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (socket.fd < 0 ||
+      ::connect(socket.fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    return failed("cannot ask at");
+  }
+  const std::string line = question + "\n";
+  if (::send(socket.fd, line.data(), line.size(), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(line.size())) {
+    return failed("cannot ask at");
+  }
+  std::string said;
+  char some[65536];
+  for (ssize_t n = 1; n > 0;) {
+    pollfd ready{socket.fd, POLLIN, 0};
+    if (::poll(&ready, 1, kPatienceMs) != 1) {
+      errno = ETIMEDOUT;
+      return failed("no answer from");
+    }
+    n = ::recv(socket.fd, some, sizeof(some), 0);
+    if (n < 0) {
+      return failed("no answer from");
+    }
+    said.append(some, static_cast<std::size_t>(n));
+  }
+  reply.lines = split(said, '\n');
+  if (reply.lines.empty() || said.back() != '\n') {
+    reply.status = fail(Code::io_error,
+                        "no answer from {}: it ended in the middle, or was not for "
+                        "this user",
+                        path);
+  } else if (reply.lines.front() != "ok") {
+    const std::string& why = reply.lines.front();
+    reply.status =
+        fail(Code::io_error, "{}", why.rfind("error ", 0) == 0 ? why.substr(6) : why);
+  } else {
+    reply.lines.erase(reply.lines.begin());
+  }
+  return reply;
+}
+
+/// `1234-0` of each socket in the directory, whether anybody is there or not.
+std::vector<std::string> names_in(const std::string& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename().string();
+    const std::size_t edges = std::strlen(kBegin) + std::strlen(kEnd);
+    if (name.size() > edges && name.rfind(kBegin, 0) == 0 &&
+        name.compare(name.size() - std::strlen(kEnd), std::string::npos, kEnd) == 0) {
+      names.push_back(name.substr(std::strlen(kBegin), name.size() - edges));
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string path_of(const std::string& directory, const std::string& name) {
+  return fmt::format("{}/{}{}{}", directory, kBegin, name, kEnd);
+}
+
+std::string command_of(const std::string& name) {
+  std::ifstream file("/proc/" + name.substr(0, name.find('-')) + "/comm");
+  std::string command;
+  std::getline(file, command);
+  return command;
+}
+
+std::uint64_t number(const std::string& word) {
+  return std::strtoull(word.c_str(), nullptr, 0);
+}
+
+std::string human(const std::string& word) {
+  const std::uint64_t bytes = number(word);
+  return bytes == 0 ? "-" : human_bytes(bytes);
+}
+
+/// Those who can be asked. The sockets of processes that are no more are taken away.
+int list_processes(const std::string& directory) {
+  Table table({{"process"}, {"program"}, {"buffers", Table::Align::right}});
+  for (const std::string& name : names_in(directory)) {
+    const Reply reply = ask(path_of(directory, name), "buffers");
+    if (reply.gone) {
+      ::unlink(path_of(directory, name).c_str());
+    } else {
+      table.add(
+          {name, command_of(name),
+           reply.status.ok() ? fmt::format("{}", reply.lines.size()) : reply.status.message()});
+    }
+  }
+  if (table.empty()) {
+    return complain(kFailed, fmt::format("nobody in {} can be asked; start a program with "
+                                         "TIERMEM_INSPECT={} in its environment",
+                                         directory, directory));
+  }
+  table.print();
+  return kDone;
+}
+
+/// The socket of `process`: a number, or one of several contexts of it as 1234-1.
+Result<std::string> find_process(const Arguments& arguments) {
+  std::vector<std::string> found;
+  for (const std::string& name : names_in(arguments.directory)) {
+    if (name == arguments.process || name.rfind(arguments.process + "-", 0) == 0) {
+      found.push_back(name);
+    }
+  }
+  if (found.empty()) {
+    return fail(Code::io_error, "process {} has no socket in {}; tiermem why lists who has",
+                arguments.process, arguments.directory);
+  }
+  if (found.size() > 1) {
+    return fail(Code::io_error, "process {} has {} contexts: name one, as {}",
+                arguments.process, found.size(), found.back());
+  }
+  return path_of(arguments.directory, found.front());
+}
+
+constexpr const char* kFields[] = {"handle", "bytes", "extent_bytes", "resident", "in_slots",
+                                   "zero",   "lost",  "dirty",        "pinned",   "label"};
+constexpr std::size_t kFieldCount = std::size(kFields);
+
+int list_buffers(const Arguments& arguments, const Reply& reply) {
+  Table table({{"handle"},
+               {"label"},
+               {"bytes", Table::Align::right},
+               {"in memory", Table::Align::right},
+               {"on disk", Table::Align::right},
+               {"zeros", Table::Align::right},
+               {"dirty", Table::Align::right},
+               {"pinned", Table::Align::right},
+               {"lost", Table::Align::right}});
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const std::string& line : reply.lines) {
+    std::vector<std::string> words = split(line, '\t');
+    words.resize(kFieldCount);  // An empty label is no word.
+    table.add({words[0], words[9], human(words[1]), human(words[3]), human(words[4]),
+               human(words[5]), human(words[7]), human(words[8]), human(words[6])});
+    nlohmann::ordered_json& each = all.emplace_back();
+    for (std::size_t i = 0; i < kFieldCount; ++i) {
+      const bool is_text = i == 0 || i == kFieldCount - 1;
+      is_text ? each[kFields[i]] = words[i] : each[kFields[i]] = number(words[i]);
+    }
+  }
+  if (!arguments.json.empty()) {
+    const Status written = write_json(arguments.json, all);
+    return written.ok() ? kDone : complain(written);
+  }
+  if (table.empty()) {
+    print_text("No buffers.");
+  }
+  table.print();
+  return kDone;
+}
+
+/// A line for the extent at the offset, or for each.
+int tell_why(const Arguments& arguments, const std::string& path) {
+  std::uint64_t at = number(arguments.offset), end = at + 1, step = 1;
+  if (arguments.offset.empty()) {
+    const Reply buffers = ask(path, "buffers");
+    if (!buffers.status.ok()) {
+      return complain(buffers.status);
+    }
+    for (const std::string& line : buffers.lines) {
+      const std::vector<std::string> words = split(line, '\t');
+      if (words.size() > 2 && number(words[0]) == number(arguments.handle)) {
+        end = std::max<std::uint64_t>(1, number(words[1]));
+        step = std::max<std::uint64_t>(1, number(words[2]));
+      }
+    }
+  }
+  Table table({{"offset", Table::Align::right}, {"where, and why"}});
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  const std::uint64_t last = std::min(end, at + kMostLines * step);
+  for (; at < last; at += step) {
+    const Reply reply = ask(path, fmt::format("why {} {}", arguments.handle, at));
+    if (!reply.status.ok()) {
+      return complain(reply.status);
+    }
+    const std::string line = reply.lines.empty() ? "" : reply.lines.front();
+    const std::size_t first = line.find('\t'), second = line.find('\t', first + 1);
+    if (first == std::string::npos || second == std::string::npos) {
+      return complain(kFailed, fmt::format("{} gave an answer that is none: {}", path, line));
+    }
+    const std::string offset = line.substr(first + 1, second - first - 1);
+    table.add({offset, line.substr(second + 1)});
+    all.push_back({{"buffer", arguments.handle},
+                   {"label", line.substr(0, first)},
+                   {"offset", number(offset)},
+                   {"text", line.substr(second + 1)}});
+  }
+  if (!arguments.json.empty()) {
+    const Status written = write_json(arguments.json, all);
+    return written.ok() ? kDone : complain(written);
+  }
+  table.print();
+  if (last < end) {
+    print_text(fmt::format("And {} more extents; name an OFFSET.", (end - last + step - 1) / step));
+  }
+  return kDone;
+}
+
+int why(const Arguments& arguments) {
+  if (arguments.process.empty()) {
+    return list_processes(arguments.directory);
+  }
+  const auto path = find_process(arguments);
+  if (!path.ok()) {
+    return complain(path.status());
+  }
+  if (arguments.stats >= 0) {
+    const Reply reply = ask(*path, fmt::format("stats {}", arguments.stats));
+    if (!reply.status.ok()) {
+      return complain(reply.status);
+    }
+    for (const std::string& line : reply.lines) {
+      fmt::print("{}\n", line);
+    }
+    return kDone;
+  }
+  if (!arguments.handle.empty()) {
+    return tell_why(arguments, *path);
+  }
+  const Reply reply = ask(*path, "buffers");
+  return reply.status.ok() ? list_buffers(arguments, reply) : complain(reply.status);
+}
+
+std::string is_number(const std::string& word) {
+  const bool hex = word.rfind("0x", 0) == 0;
+  const char* const begin = word.c_str() + (hex ? 2 : 0);
+  const char* const end = word.c_str() + word.size();
+  std::uint64_t value = 0;
+  const auto read = std::from_chars(begin, end, value, hex ? 16 : 10);
+  return begin != end && read.ec == std::errc() && read.ptr == end
+             ? ""
+             : fmt::format("'{}' is no number", word);
+}
+
+}  // namespace
+
+void add_why(CLI::App& program, int& exit) {
+  auto arguments = std::make_shared<Arguments>();
+  const char* const named = std::getenv("TIERMEM_INSPECT");
+  arguments->directory = named != nullptr && *named != '\0' ? named : "/tmp";
+  CLI::App* command = program.add_subcommand(
+      "why", "Ask a running process where the bytes of its buffers are, since when, and why");
+  command->add_option("process", arguments->process,
+                      "Its number; without it, those who can be asked are listed");
+  command
+      ->add_option("handle", arguments->handle,
+                   "One of its buffers; without it, all are listed, the largest first")
+      ->check(is_number);
+  command->add_option("offset", arguments->offset, "A byte of it; without it, each extent")
+      ->check(is_number);
+  command
+      ->add_option("--dir", arguments->directory,
+                   "What the process has in its option `inspect` (TIERMEM_INSPECT)")
+      ->capture_default_str();
+  command
+      ->add_option("--stats", arguments->stats,
+                   "Counters, channels and the last N receipts, as JSON")
+      ->check(CLI::Range(0, 16384));
+  command->add_option("--json", arguments->json, "Write the table as JSON to FILE, or - for stdout")
+      ->type_name("FILE");
+  command->footer(
+      "Processes answer that were started with TIERMEM_INSPECT=DIR in their environment, or "
+      "inspect=DIR in their options.\n\nExample:\n  tiermem why 1234 0x100000001\n\n" +
+      std::string(kExitCodes));
+  command->callback([arguments, &exit] { exit = why(*arguments); });
+}
+
+}  // namespace tiermem::cli

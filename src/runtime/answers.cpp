@@ -1,0 +1,131 @@
+// What a context tells a process that asks (inspector.hpp). The first line of an answer is `ok`, or
+// `error` and a sentence; then come lines whose words are separated by tabs:
+//
+//   buffers             for each: handle, bytes, bytes of an extent, and of these resident, in
+//   slots,
+//                       zeros, lost, dirty, pinned; the label
+//   why HANDLE OFFSET   one: the label, the extent's offset, and a sentence
+//   stats LAST          JSON, as stats_json()
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "observe/receipt_text.hpp"
+#include "runtime/context_impl.hpp"
+
+namespace tiermem {
+namespace {
+
+constexpr std::size_t kMostBuffers = 10'000;
+
+// The next word of it, which it loses.
+std::string_view next_word(std::string_view& text) {
+  const std::size_t end = std::min(text.find(' '), text.size());
+  const std::string_view word = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return word;
+}
+
+bool read_number(std::string_view word, std::uint64_t& number) {
+  const bool hex = word.substr(0, 2) == "0x";
+  word.remove_prefix(hex ? 2 : 0);
+  const auto [end, error] =
+      std::from_chars(word.data(), word.data() + word.size(), number, hex ? 16 : 10);
+  return !word.empty() && error == std::errc() && end == word.data() + word.size();
+}
+
+// A label may be anything; an answer has lines and tabs of its own.
+std::string plain(std::string_view label) {
+  std::string text(label);
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  return text;
+}
+
+std::string refused(const Status& status) {
+  return fmt::format("error {}\n", plain(status.message()));
+}
+
+}  // namespace
+
+std::string Context::Impl::answer(std::string_view question) {
+  std::string_view rest = question;
+  const std::string_view word = next_word(rest);
+  if (word == "buffers" && rest.empty()) {
+    return list_buffers();
+  }
+  std::uint64_t first = 0, second = 0;
+  if (word == "why" && read_number(next_word(rest), first) &&
+      read_number(next_word(rest), second) && rest.empty()) {
+    return tell_why(first, second);
+  }
+  if (word == "stats" && read_number(next_word(rest), first) && rest.empty()) {
+    std::string text;
+    const Status status =
+        tell_stats(static_cast<std::uint32_t>(std::min<std::uint64_t>(first, 16384)), text);
+    return status.ok() ? "ok\n" + text : refused(status);
+  }
+  return refused(fail(Code::invalid_argument,
+                      "'{}' is no question; there are buffers, why HANDLE OFFSET, "
+                      "stats LAST",
+                      question));
+}
+
+// The large ones first, where there are more than anybody reads.
+std::string Context::Impl::list_buffers() {
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> all;
+  for (std::uint32_t index = 0; index < residency.buffers.used(); ++index) {
+    const BufferRecord& record = residency.buffers.at(index);
+    if ((record.generation.load(std::memory_order_acquire) & 1) != 0) {
+      all.emplace_back(record.bytes.load(std::memory_order_relaxed), index);
+    }
+  }
+  const std::size_t count = std::min(all.size(), kMostBuffers);
+  std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count), all.end(),
+                    [](const auto& a, const auto& b) {
+                      return a.first != b.first ? a.first > b.first : a.second < b.second;
+                    });
+  std::string text = "ok\n";
+  for (std::size_t i = 0; i < count; ++i) {
+    const Handle handle = residency.buffers.handle_of(all[i].second);
+    BufferInfo info;
+    Request request;
+    request.want = Want::info;
+    request.index = all[i].second;
+    request.info = &info;
+    if (const Status status = ask(request); !status.ok()) {
+      return refused(status);
+    }
+    if (residency.buffers.find(handle) != nullptr) {  // Else it was freed meanwhile.
+      fmt::format_to(std::back_inserter(text), "{:#x}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n",
+                     handle, info.bytes, info.extent_bytes, info.resident, info.in_slots, info.zero,
+                     info.lost, info.dirty, info.pinned, plain(info.label));
+    }
+  }
+  return text;
+}
+
+std::string Context::Impl::tell_why(Handle buffer, std::uint64_t offset) {
+  Whereabouts where;
+  Status status = find_bytes(buffer, offset, where);
+  const BufferRecord* const record = residency.buffers.find(buffer);
+  if (status.ok() && record == nullptr) {
+    status = fail(Code::stale_handle, "why: handle {:#x} was freed meanwhile", buffer);
+  }
+  if (!status.ok()) {
+    return refused(status);
+  }
+  const std::uint64_t extent = std::uint64_t{1}
+                               << record->extent_shift.load(std::memory_order_relaxed);
+  return fmt::format("ok\n{}\t{}\t{}\n", plain(record->label.get().view()),
+                     offset / extent * extent, whereabouts_text(where));
+}
+
+}  // namespace tiermem

@@ -1,0 +1,159 @@
+// One connection at a time, which has a second to ask and a second to listen. Only the user whose
+// process this is, and root, are answered.
+#include "runtime/inspector.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <system_error>
+
+#include "base/error.hpp"
+#include "base/kept_descriptors.hpp"
+#include "base/own_thread.hpp"
+
+namespace tiermem {
+namespace {
+
+constexpr int kPatienceMs = 1000;
+constexpr std::size_t kLongestQuestion = 256;
+std::atomic<unsigned> begun{0};
+
+bool is_friend(int connection) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  return ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+         (peer.uid == ::geteuid() || peer.uid == 0);
+}
+
+}  // namespace
+
+Status Inspector::start(const std::string& directory, Answer answer, void* of) {
+  answer_ = answer;
+  of_ = of;
+  path_ = fmt::format("{}/tiermem-{}-{}.sock", directory, ::getpid(),
+                      begun.fetch_add(1, std::memory_order_relaxed));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path_.size() >= sizeof(address.sun_path)) {
+    return fail(Code::invalid_argument,
+                "inspect: the path {} is longer than the {} bytes that sockets take", path_,
+                sizeof(address.sun_path) - 1);
+  }
+  std::memcpy(address.sun_path, path_.c_str(), path_.size() + 1);
+  int ends[2] = {-1, -1};
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    return fail(Code::io_error, "inspect: no pipe: {}", std::strerror(errno));
+  }
+  stop_[0] = keep_descriptor(ends[0]);
+  stop_[1] = keep_descriptor(ends[1]);
+  socket_ = keep_descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  ::unlink(path_.c_str());  // Of a process that had our number and was killed.
+  // Until it listens nobody is let in, so that its mode is right before.
+  if (socket_ < 0 ||
+      ::bind(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
+      ::chmod(path_.c_str(), S_IRUSR | S_IWUSR) != 0 || ::listen(socket_, 8) != 0) {
+    Status status =
+        fail(Code::io_error, "inspect: cannot listen at {}: {}", path_, std::strerror(errno));
+    stop();
+    return status;
+  }
+  try {
+    thread_ = own_thread("tiermem-inspect", [this] { serve(); });
+  } catch (const std::system_error&) {
+    stop();
+    return fail(Code::unavailable, "inspect: no thread can be created");
+  }
+  return {};
+}
+
+void Inspector::stop() {
+  close_kept(stop_[1]);
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+  if (socket_ >= 0) {
+    ::unlink(path_.c_str());
+  }
+  close_kept(socket_);
+  close_kept(stop_[0]);
+  socket_ = stop_[0] = stop_[1] = -1;
+}
+
+void Inspector::forget() {
+  new (&thread_) std::thread;
+  for (int* const fd : {&socket_, &stop_[0], &stop_[1]}) {
+    close_kept(*fd);
+    *fd = -1;
+  }
+}
+
+// False: it took too long, or all is over.
+bool Inspector::await(int fd, short events) const {
+  std::array<pollfd, 2> both = {pollfd{fd, events, 0}, pollfd{stop_[0], 0, 0}};
+  int ready = 0;
+  do {
+    ready = ::poll(both.data(), both.size(), fd == socket_ ? -1 : kPatienceMs);
+  } while (ready < 0 && errno == EINTR);
+  return ready > 0 && both[1].revents == 0;
+}
+
+void Inspector::serve() {
+  while (await(socket_, POLLIN)) {
+    const int connection =
+        keep_descriptor(::accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (connection < 0) {
+      if (errno == EMFILE || errno == ENFILE) {
+        (void)::poll(nullptr, 0, 10);  // It stays in the queue: no spin.
+      }
+      continue;
+    }
+    try {
+      serve_one(connection);
+    } catch (const std::bad_alloc&) {
+      // Who asked sees that nothing came.
+    }
+    close_kept(connection);
+  }
+}
+
+void Inspector::serve_one(int connection) {
+  if (!is_friend(connection)) {
+    return;
+  }
+  std::array<char, kLongestQuestion> asked;
+  std::size_t length = 0;
+  while (length == 0 || asked[length - 1] != '\n') {
+    if (length == asked.size() || !await(connection, POLLIN)) {
+      return;
+    }
+    const ssize_t n = ::recv(connection, asked.data() + length, asked.size() - length, 0);
+    if (n <= 0) {
+      return;
+    }
+    length += static_cast<std::size_t>(n);
+  }
+  const std::string said = answer_(of_, std::string_view(asked.data(), length - 1));
+  for (std::size_t done = 0; done < said.size();) {
+    if (!await(connection, POLLOUT)) {
+      return;
+    }
+    const ssize_t n =
+        ::send(connection, said.data() + done, said.size() - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno != EAGAIN && errno != EINTR) {
+      return;
+    }
+    done += n > 0 ? static_cast<std::size_t>(n) : 0;
+  }
+}
+
+}  // namespace tiermem
