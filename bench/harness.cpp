@@ -150,6 +150,11 @@ nlohmann::ordered_json Session::to_json(std::string_view suite) const {
       entry[row.has_peer() ? "bar" : "value_bar"] = row.has_peer() ? row.bar : row.value_bar;
       entry["met"] = row.met();
     }
+    if (!row.point.sweep.empty()) {
+      entry["sweep"] = row.point.sweep;
+      entry["curve"] = row.point.curve;
+      entry["at"] = row.point.at;
+    }
     for (const auto& [name, value] : row.extra) {
       entry[name] = value;
     }

@@ -35,6 +35,13 @@ struct Peer {
   Measure measure;
 };
 
+/// Of a row that is a point of a curve: which one, and where.
+struct Point {
+  std::string sweep;  ///< What changes from point to point. Empty: the row is no point.
+  std::string curve;  ///< What is measured.
+  double at = 0;
+};
+
 /// A line of the report. `ratio` > 1 when tiermem is better.
 struct Row {
   std::string name;
@@ -48,6 +55,7 @@ struct Row {
   double bar = 0;                       ///< What ratio.low must reach; 0: none.
   double value_bar = 0;                 ///< Where there is no peer: what `value` must not exceed.
   std::map<std::string, double> extra;  ///< More figures, named with their unit.
+  Point point;
 
   bool has_peer() const { return pairs != 0; }
   bool has_bar() const { return bar > 0 || value_bar > 0; }

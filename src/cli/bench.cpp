@@ -26,6 +26,7 @@
 #include "bench/machine.hpp"
 #include "bench/malloc_mix.hpp"
 #include "bench/mapped.hpp"
+#include "bench/scaling.hpp"
 #include "cli/command.hpp"
 #include "cli/json_file.hpp"
 #include "cli/table.hpp"
@@ -49,9 +50,10 @@ struct Arguments {
 };
 
 std::span<const bench::Benchmark> suite_of(const std::string& name) {
-  return name == "gpu"      ? bench::gpu_benchmarks()
-         : name == "mapped" ? bench::mapped_benchmarks()
-                            : bench::core_benchmarks();
+  return name == "gpu"       ? bench::gpu_benchmarks()
+         : name == "mapped"  ? bench::mapped_benchmarks()
+         : name == "scaling" ? bench::scaling_benchmarks()
+                             : bench::core_benchmarks();
 }
 
 /// Where a context without configuration would put its files.
@@ -242,9 +244,9 @@ void add_bench(CLI::App& program, int& exit) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand(
       "bench", "Measure tiermem beside the best that this machine can do without it");
-  command->add_option("suite", arguments->suite, "The suite: core, mapped, gpu")
+  command->add_option("suite", arguments->suite, "The suite: core, mapped, gpu, scaling")
       ->required()
-      ->check(CLI::IsMember({"core", "mapped", "gpu"}));
+      ->check(CLI::IsMember({"core", "mapped", "gpu", "scaling"}));
   command->add_option("--only", arguments->only, "Only benchmarks whose name begins so");
   command->add_option("--pairs", arguments->pairs, "Interleaved pairs of tiermem and its peer")
       ->check(CLI::Range(kFewestPairs, 1001U))

@@ -25,7 +25,7 @@ namespace {
 
 // Address space for the books; halved where the process may not have so much.
 constexpr std::uint32_t kMostExtents = 1u << 26;
-constexpr std::uint32_t kMostBuffers = 1u << 23;
+constexpr std::uint32_t kMostBuffers = 1u << 24;
 
 // Threads seldom go to another processor, and to ask costs microseconds.
 constexpr std::uint64_t kLargestStaged = std::uint64_t{16} << 20;  // Unless `extent` is larger.
