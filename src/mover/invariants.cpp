@@ -351,7 +351,20 @@ std::string Mover::check_counts() {
   if (!growing_ && !growing_queue_.empty()) {
     return "transfers wait for the slots to grow, and nobody makes them";
   }
+  std::vector<bool> queued(transfers_.size(), false);
   for (const Channel* channel : {&block_channel_, &files_channel_}) {
+    for (const auto& queues : channel->queues) {
+      for (const auto& queue : queues) {
+        for (const std::uint32_t number : queue) {
+          const Transfer& transfer = transfers_[number];
+          if (transfer.kind == Transfer::Kind::idle || queued[number] ||
+              (transfer.kind == Transfer::Kind::gather && transfer.gather == nullptr)) {
+            return fmt::format("transfer {} waits for a device twice, or is none", number);
+          }
+          queued[number] = true;
+        }
+      }
+    }
     if (transfers_live_ == 0 &&
         (channel->in_flight != 0 || channel->reads != 0 || channel->idle_bytes != 0)) {
       return fmt::format("nothing is under way, and in flight are {}, {} reads, {} idle bytes",

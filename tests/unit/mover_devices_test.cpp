@@ -231,6 +231,24 @@ TEST(MoverDevices, a_retreat_waits_for_views_and_one_of_a_device_that_cannot_be_
   EXPECT_TRUE(m.resident(x, 0, kDevice));
 }
 
+// Not there yet when it is asked to leave: it comes, is seen by who asked for it, and leaves.
+TEST(MoverDevices, a_retreat_waits_for_what_is_on_its_way_to_the_device) {
+  M m({.devices = 1});
+  const Handle x = m.buffer();
+  m.write(x, 0x11);
+  Call& reader = m.acquire(x, kRead, kGpu);
+  ASSERT_FALSE(reader.done());
+  const Call& retreat = m.ask(Want::retreat, {M::access(x, kRead, kGpu)});
+  EXPECT_FALSE(retreat.done());
+  m.end_all();
+  EXPECT_EQ(reader.code(), Code::ok);
+  EXPECT_FALSE(retreat.done());
+  m.release(reader);
+  m.end_all();
+  EXPECT_EQ(retreat.code(), Code::ok);
+  EXPECT_FALSE(m.resident(x, 0, kDevice));
+}
+
 TEST(MoverDevices, a_retreat_ends_when_each_device_has_given_its_memory_back) {
   M m({.devices = 2});
   const Handle x = m.buffer();

@@ -118,6 +118,17 @@ TEST(MoverWaits, what_was_to_be_overwritten_is_as_it_was_when_the_writer_has_giv
   EXPECT_EQ(m.value(x), 0x11);
 }
 
+// Not for the next one in memory, which may be another buffer's.
+TEST(MoverWaits, advice_is_for_the_extents_that_it_names_alone) {
+  M m;
+  const Handle x = m.buffer(3);
+  const auto before = m.bits(x, 2).bits;
+  const Call& advice = m.ask(Want::advise, {{x, 0, 2 * M::kExtent, kRead, {}, 0}});
+  EXPECT_EQ(advice.code(), Code::ok);
+  EXPECT_NE(m.bits(x, 1).bits, before);
+  EXPECT_EQ(m.bits(x, 2).bits, before);
+}
+
 // ---- Who is first
 
 TEST(MoverWaits, room_goes_to_the_oldest_though_a_later_one_would_fit) {

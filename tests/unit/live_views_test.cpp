@@ -1,0 +1,42 @@
+// Where a thread notes its views down: one slot after the other of its own.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "residency/views.hpp"
+
+namespace tiermem {
+namespace {
+
+std::uint64_t slot_of(const ViewRecord& view) {
+  return view.token[0] & (LiveViews::kMaxViews - 1);
+}
+
+// The next slot is known without a search, whether the one before is held or not.
+TEST(LiveViews, a_thread_takes_the_slots_of_a_chunk_in_turn) {
+  LiveViews views;
+  std::vector<ViewRecord> held(LiveViews::kChunk);
+  for (std::uint32_t i = 0; i < LiveViews::kChunk; ++i) {
+    ASSERT_TRUE(views.add(held[i], 1, HeldRun::of(i, 1, 0, false)));
+    EXPECT_EQ(slot_of(held[i]), slot_of(held[0]) + i);
+  }
+  EXPECT_EQ(views.count(), LiveViews::kChunk);
+  for (const ViewRecord& view : held) {
+    HeldRun run{};
+    EXPECT_TRUE(views.end(view, run));
+    EXPECT_FALSE(views.end(view, run)) << "once";
+  }
+  EXPECT_EQ(views.count(), 0u);
+  // And from the beginning, also where each is given back at once.
+  for (std::uint32_t i = 0; i < 2 * LiveViews::kChunk; ++i) {
+    ViewRecord view;
+    HeldRun run{};
+    ASSERT_TRUE(views.add(view, 1, HeldRun::of(i, 1, 0, false)));
+    EXPECT_EQ(slot_of(view), slot_of(held[0]) + i % LiveViews::kChunk);
+    EXPECT_TRUE(views.end(view, run));
+    EXPECT_EQ(run.first(), i);
+  }
+}
+
+}  // namespace
+}  // namespace tiermem
