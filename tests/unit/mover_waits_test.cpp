@@ -118,6 +118,18 @@ TEST(MoverWaits, what_was_to_be_overwritten_is_as_it_was_when_the_writer_has_giv
   EXPECT_EQ(m.value(x), 0x11);
 }
 
+// Also the first that will be: its record is blank, and nothing there says that it is none.
+TEST(MoverWaits, a_handle_that_was_never_given_out_is_stale) {
+  M m;
+  const Handle x = m.buffer();
+  for (const Handle handle : {Handle{0}, Handle{Buffers::index_of(x) + 2}, Handle{1} << 32 | 99}) {
+    Span span;
+    EXPECT_EQ(m.residency.resolve(M::access(handle, kRead), span, "test").code(),
+              Code::stale_handle)
+        << handle;
+  }
+}
+
 // Not for the next one in memory, which may be another buffer's.
 TEST(MoverWaits, advice_is_for_the_extents_that_it_names_alone) {
   M m;
