@@ -304,8 +304,7 @@ void Mover::demote_failed(Transfer& transfer, Status status) {
   transfer.outcome = Transfer::Outcome::failed;
   if (space != kHost && transfer.stage == Transfer::Stage::copy) {
     spaces_[space].exit_pause.failed(now_);  // The block tier has not been asked.
-  } else if (transfer.whole_again && transfer.stage != Transfer::Stage::slot &&
-             transfer.stage != Transfer::Stage::write) {
+  } else if (transfer.stage == Transfer::Stage::read || transfer.stage == Transfer::Stage::copy) {
     // The rest of it could not be read, to be written with it. All others can leave.
     residency_.extents.at(ref).stuck = true;
     stuck_until_ = now_ + kStuckNs;

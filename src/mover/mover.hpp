@@ -233,7 +233,8 @@ class Mover {
   void make_do(Space& space, std::uint64_t bytes, const Status& shortage);
   void end_shortages();
   Status no_room(const Request* request, unsigned space, std::uint64_t needed);
-  bool nothing_will_change(const Request& asking) const;
+  bool nothing_will_change(const Request& asking);
+  bool searched(const Space& space) const;
   bool tries_again(const Space& space) const;
   bool any_pin() const;
   bool search_goes_on() const;
@@ -266,7 +267,6 @@ class Mover {
   bool take_over(Transfer& transfer);
   bool fill_views(Request& request);
   Transfer* parked_for(const Request& request, ExtentRef ref);
-  const Transfer* parked_for(const Request& request, ExtentRef ref) const;
   bool pin_for(Request& request, const Span& span);
   bool pin_one_for(Request& request, const Span& span);
   bool abandon_promote(Transfer& transfer, const Status* error);

@@ -274,11 +274,8 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
       (void)take_room(need);  // A clean victim may have left at once.
     }
     Space& space = spaces_[need.space];
-    const auto searched = [&] {
-      return space.freeing == 0 && (space.recency.exhausted() || fruitless_ >= kMostFruitless);
-    };
-    if (!need.has_room() && !(searched() && take_back_for(need))) {
-      if (searched() && nothing_will_change(request)) {
+    if (!need.has_room() && !(searched(space) && take_back_for(need))) {
+      if (searched(space) && nothing_will_change(request)) {
         fail_request(request, no_room(&request, need.space, bytes));
         return Arm::ready;
       }

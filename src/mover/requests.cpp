@@ -85,15 +85,11 @@ void Mover::finish_acquire(Request& request) {
   complete(request, {});
 }
 
-const Transfer* Mover::parked_for(const Request& request, ExtentRef ref) const {
+Transfer* Mover::parked_for(const Request& request, ExtentRef ref) {
   const std::uint32_t transfer = residency_.extents.at(ref).transfer;
   return transfer != 0 && transfers_[transfer - 1].parked_for == &request
              ? &transfers_[transfer - 1]
              : nullptr;
-}
-
-Transfer* Mover::parked_for(const Request& request, ExtentRef ref) {
-  return const_cast<Transfer*>(std::as_const(*this).parked_for(request, ref));
 }
 
 // Pins all, also what is parked and still on its way: to publish it wakes others, who could take it

@@ -141,9 +141,7 @@ bool Mover::collect(Request& request) {
     // What was freed at once is of no use to this request yet, as where frames of several sizes
     // share chunks.
     spaces_[space].searching = spaces_[space].searching || spaces_[space].evicted_at_once;
-    if (spaces_[space].freeing == 0 &&
-        (spaces_[space].recency.exhausted() || fruitless_ >= kMostFruitless) &&
-        nothing_will_change(request)) {
+    if (searched(spaces_[space]) && nothing_will_change(request)) {
       if (request.last_look) {
         if (drop_from_slots(missing[space])) {
           return false;
@@ -160,6 +158,11 @@ bool Mover::collect(Request& request) {
     return false;
   }
   return true;
+}
+
+// All was looked at, or enough of it, and nothing is on its way.
+bool Mover::searched(const Space& space) const {
+  return space.freeing == 0 && (space.recency.exhausted() || fruitless_ >= kMostFruitless);
 }
 
 // Room for a request under way, where no victim was found. What is reserved for copies that have
@@ -437,7 +440,7 @@ void Mover::end_shortages() {
 
 // Nothing under way but what waits for the one who asks, no pin whose fall could help, and no write
 // to be tried again: not where there is no slot to write to, nor after many failures in a row.
-bool Mover::nothing_will_change(const Request& asking) const {
+bool Mover::nothing_will_change(const Request& asking) {
   std::uint64_t under_way = transfers_live_;
   for (const Need& need : asking.needs) {
     const Transfer* const mine = under_way != 0 ? parked_for(asking, need.ref) : nullptr;

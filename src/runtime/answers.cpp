@@ -1,8 +1,8 @@
-// What a context tells a process that asks (inspector.hpp). The first line of an answer is `ok`, or
-// `error` and a sentence; then come lines whose words are separated by tabs:
+// What a context tells of itself: to calls of the program, and to a process that asks
+// (inspector.hpp). To that one the first line of an answer is `ok`, or `error` and a sentence; then
+// come lines whose words are separated by tabs:
 //
-//   buffers             for each: handle, bytes, bytes of an extent, and of these resident, in
-//   slots,
+//   buffers             for each: handle, bytes, bytes of an extent; of them resident, in slots,
 //                       zeros, lost, dirty, pinned; the label
 //   why HANDLE OFFSET   one: the label, the extent's offset, and a sentence
 //   stats LAST          JSON, as stats_json()
@@ -55,6 +55,60 @@ std::string refused(const Status& status) {
 
 }  // namespace
 
+Status Context::Impl::tell_stats(std::uint32_t last, std::string& text) {
+  Stats stats;
+  ReceiptsCopy receipts;
+  {
+    const ArenaScope inside;
+    Request request;
+    request.want = Want::stats;
+    request.stats = &stats;
+    request.receipts = &receipts;
+    request.value = last;
+    Status status = ask(request);
+    if (!status.ok()) {
+      return status;
+    }
+    add_own_counts(stats);
+  }
+  text = stats_json_text(stats, receipts, now_ns());
+  return {};
+}
+
+Status Context::Impl::tell_info(Handle buffer, BufferInfo& info) {
+  if (residency.buffers.find(buffer) == nullptr) {
+    return fail(Code::stale_handle,
+                "info: handle {:#x} is not a live buffer: it was freed, or never given out",
+                buffer);
+  }
+  Request request;
+  request.want = Want::info;
+  request.index = Buffers::index_of(buffer);
+  request.info = &info;
+  return ask(request);
+}
+
+Status Context::Impl::find_bytes(Handle buffer, std::uint64_t offset, Whereabouts& where) {
+  Request request;
+  request.want = Want::where;
+  request.where = &where;
+  const Access byte{buffer, offset, 1, kRead, {}, 0};
+  Status status = resolve_all({&byte, 1}, request, "why");
+  return status.ok() ? ask(request) : std::move(status);
+}
+
+Status Context::Impl::start_inspector() {
+  if (config.inspect == "off") {
+    return {};
+  }
+  return inspector_.start(
+      config.inspect,
+      [](void* self, std::string_view question) {
+        return static_cast<Impl*>(self)->answer(question);
+      },
+      this);
+}
+
 std::string Context::Impl::answer(std::string_view question) {
   std::string_view rest = question;
   const std::string_view word = next_word(rest);
@@ -96,11 +150,8 @@ std::string Context::Impl::list_buffers() {
   for (std::size_t i = 0; i < count; ++i) {
     const Handle handle = residency.buffers.handle_of(all[i].second);
     BufferInfo info;
-    Request request;
-    request.want = Want::info;
-    request.index = all[i].second;
-    request.info = &info;
-    if (const Status status = ask(request); !status.ok()) {
+    const Status status = tell_info(handle, info);
+    if (!status.ok() && status.code() != Code::stale_handle) {
       return refused(status);
     }
     if (residency.buffers.find(handle) != nullptr) {  // Else it was freed meanwhile.

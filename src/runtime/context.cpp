@@ -460,17 +460,8 @@ Result<BufferInfo> Context::info(Handle buffer) const {
   if (!usable.ok()) {
     return usable;
   }
-  if (impl_->residency.buffers.find(buffer) == nullptr) {
-    return fail(Code::stale_handle,
-                "info: handle {:#x} is not a live buffer: it was freed, or never given out",
-                buffer);
-  }
   BufferInfo info;
-  Request request;
-  request.want = Want::info;
-  request.index = Buffers::index_of(buffer);
-  request.info = &info;
-  Status status = impl_->ask(request);
+  Status status = impl_->tell_info(buffer, info);
   if (!status.ok()) {
     return status;
   }

@@ -283,18 +283,6 @@ Status Context::Impl::start() {
   return start_inspector();
 }
 
-Status Context::Impl::start_inspector() {
-  if (config.inspect == "off") {
-    return {};
-  }
-  return inspector_.start(
-      config.inspect,
-      [](void* self, std::string_view question) {
-        return static_cast<Impl*>(self)->answer(question);
-      },
-      this);
-}
-
 Status Context::Impl::start_threads() {
   const char* which = "the mover";
   try {
@@ -419,35 +407,6 @@ void Context::Impl::add_own_counts(Stats& stats) const {
   stats.host_bytes_in = stats.promoted + stats.prefetched + stats.gather_bytes +
                         (stats.gpu_bytes_out - std::min(peer, stats.gpu_bytes_out));
   stats.host_bytes_out = stats.demoted + (stats.gpu_bytes_in - std::min(peer, stats.gpu_bytes_in));
-}
-
-Status Context::Impl::tell_stats(std::uint32_t last, std::string& text) {
-  Stats stats;
-  ReceiptsCopy receipts;
-  {
-    const ArenaScope inside;
-    Request request;
-    request.want = Want::stats;
-    request.stats = &stats;
-    request.receipts = &receipts;
-    request.value = last;
-    Status status = ask(request);
-    if (!status.ok()) {
-      return status;
-    }
-    add_own_counts(stats);
-  }
-  text = stats_json_text(stats, receipts, now_ns());
-  return {};
-}
-
-Status Context::Impl::find_bytes(Handle buffer, std::uint64_t offset, Whereabouts& where) {
-  Request request;
-  request.want = Want::where;
-  request.where = &where;
-  const Access byte{buffer, offset, 1, kRead, {}, 0};
-  Status status = resolve_all({&byte, 1}, request, "why");
-  return status.ok() ? ask(request) : std::move(status);
 }
 
 // The mover's thread has ended: its books are read here.

@@ -94,6 +94,8 @@ class Context::Impl {
   void note_cancel();
   /// Counters and receipts as JSON, `last` of these one by one; the text is the caller's memory.
   Status tell_stats(std::uint32_t last, std::string& text);
+  /// Where the bytes of a buffer are, in sums.
+  Status tell_info(Handle buffer, BufferInfo& info);
   /// Where the byte at `offset` is, and why.
   Status find_bytes(Handle buffer, std::uint64_t offset, Whereabouts& where);
   /// [the inspector's thread] What another process asked: answers.cpp.

@@ -2,9 +2,9 @@
 // process this is, and root, are answered.
 #include "runtime/inspector.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -50,16 +50,12 @@ Status Inspector::start(const std::string& directory, Answer answer, void* of) {
                 sizeof(address.sun_path) - 1);
   }
   std::memcpy(address.sun_path, path_.c_str(), path_.size() + 1);
-  int ends[2] = {-1, -1};
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    return fail(Code::io_error, "inspect: no pipe: {}", std::strerror(errno));
-  }
-  stop_[0] = keep_descriptor(ends[0]);
-  stop_[1] = keep_descriptor(ends[1]);
+  // Not a pipe whose end is closed: a child that was cloned without our knowledge has that, too.
+  stop_ = keep_descriptor(::eventfd(0, EFD_CLOEXEC));
   socket_ = keep_descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   ::unlink(path_.c_str());  // Of a process that had our number and was killed.
   // Until it listens nobody is let in, so that its mode is right before.
-  if (socket_ < 0 ||
+  if (stop_ < 0 || socket_ < 0 ||
       ::bind(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       ::chmod(path_.c_str(), S_IRUSR | S_IWUSR) != 0 || ::listen(socket_, 8) != 0) {
     Status status =
@@ -77,29 +73,28 @@ Status Inspector::start(const std::string& directory, Answer answer, void* of) {
 }
 
 void Inspector::stop() {
-  close_kept(stop_[1]);
   if (thread_.joinable()) {
+    (void)::eventfd_write(stop_, 1);
     thread_.join();
   }
   if (socket_ >= 0) {
     ::unlink(path_.c_str());
   }
   close_kept(socket_);
-  close_kept(stop_[0]);
-  socket_ = stop_[0] = stop_[1] = -1;
+  close_kept(stop_);
+  socket_ = stop_ = -1;
 }
 
 void Inspector::forget() {
   new (&thread_) std::thread;
-  for (int* const fd : {&socket_, &stop_[0], &stop_[1]}) {
-    close_kept(*fd);
-    *fd = -1;
-  }
+  close_kept(socket_);
+  close_kept(stop_);
+  socket_ = stop_ = -1;
 }
 
 // False: it took too long, or all is over.
 bool Inspector::await(int fd, short events) const {
-  std::array<pollfd, 2> both = {pollfd{fd, events, 0}, pollfd{stop_[0], 0, 0}};
+  std::array<pollfd, 2> both = {pollfd{fd, events, 0}, pollfd{stop_, POLLIN, 0}};
   int ready = 0;
   do {
     ready = ::poll(both.data(), both.size(), fd == socket_ ? -1 : kPatienceMs);

@@ -42,7 +42,7 @@ class Inspector {
   void* of_ = nullptr;
   std::string path_;
   int socket_ = -1;
-  int stop_[2] = {-1, -1};  // A pipe: its reading end is ready once there is nothing to do.
+  int stop_ = -1;  // An eventfd, ready once there is nothing to do.
   std::thread thread_;
 };
 

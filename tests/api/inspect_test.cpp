@@ -243,5 +243,30 @@ TEST_F(Inspect, a_child_of_fork_answers_for_itself_or_not_at_all) {
   }
 }
 
+// No handler of ours hears of such a child, which has copies of all descriptors.
+TEST_F(Inspect, close_does_not_wait_for_a_child_that_was_made_behind_its_back) {
+  if (kThreadSanitizer) {
+    GTEST_SKIP() << "the thread sanitizer does not follow a fork with threads";
+  }
+  auto context = make();
+  int lifeline[2];
+  ASSERT_EQ(::pipe(lifeline), 0);
+  const pid_t child = ::_Fork();
+  if (child == 0) {
+    char some = 0;
+    ::close(lifeline[1]);
+    (void)!::read(lifeline[0], &some, 1);
+    ::_exit(0);
+  }
+  EXPECT_EQ(ask("buffers\n"), "ok\n");
+  EXPECT_TRUE(context->close().ok());
+  EXPECT_TRUE(sockets().empty());
+  ::close(lifeline[0]);
+  ::close(lifeline[1]);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
 }  // namespace
 }  // namespace tiermem::test
