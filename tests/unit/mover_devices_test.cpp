@@ -348,6 +348,40 @@ TEST(MoverDevices, who_lost_a_copy_gets_the_frame_of_what_was_fetched_ahead) {
   EXPECT_EQ(b.reader->code(), Code::ok) << b.reader->request.status.message();
 }
 
+// It waits for a whole frame, of which a quarter is free: small ones that came later would always
+// have it.
+TEST(MoverDevices, who_lost_a_copy_is_not_overtaken_by_those_who_need_less) {
+  constexpr std::uint64_t kSmall = M::kExtent / 4;
+  M m({.frames = 8, .devices = 1, .on_device = 2});
+  const Handle ahead = m.buffer(1, 0, kSmall);
+  m.write(ahead, 0x33);
+  m.evict(ahead);
+  Bereft b(m, kGpu, {});
+  std::vector<Access> three;
+  for (int i = 0; i < 3; ++i) {
+    three.push_back(M::access(m.buffer(1, 0, kSmall), kWrite, kGpu));
+  }
+  Call& others = m.acquire(three);
+  Bereft::end(m, others);
+  ASSERT_EQ(others.code(), Code::ok);
+  m.release(*b.writer);
+  m.end_all();
+  ASSERT_FALSE(b.reader->done());
+
+  m.ask(Want::prefetch, {M::access(ahead, kRead, kGpu)});
+  m.end_all();
+  EXPECT_FALSE(m.resident(ahead, 0, kDevice));
+  const Call& late = m.acquire(m.buffer(1, 0, kSmall), kWrite, kGpu);
+  m.end_all();
+  EXPECT_FALSE(late.done());
+  m.release(others);
+  m.end_all();
+  EXPECT_EQ(b.reader->code(), Code::ok) << b.reader->request.status.message();
+  m.release(*b.reader);
+  m.end_all();
+  EXPECT_EQ(late.code(), Code::ok);
+}
+
 // Nothing can give it a frame, and what it has prepared itself is no reason to wait.
 TEST(MoverDevices, who_lost_a_copy_and_finds_no_frame_any_more_is_refused) {
   M m({.frames = 8, .devices = 1, .on_device = 2});
