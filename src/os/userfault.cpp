@@ -43,6 +43,9 @@ constexpr int kUserModeOnly = 1;
 // EAGAIN without progress means a page is locked by somebody for a moment. After this many tries it
 // is not a moment any more.
 constexpr int kPatience = 4096;
+// EBUSY is who has a page for long, a device or a child; or compaction on its way through, which a
+// single turn of the processor outlasted where it was seen.
+constexpr int kBusyPatience = 8;
 
 std::uint64_t number(const std::byte* address) {
   return reinterpret_cast<std::uint64_t>(address);
@@ -138,15 +141,15 @@ UserfaultProgress advance(std::uint64_t length, Once&& once) {
       idle = 0;
       continue;
     }
-    if (error != EAGAIN && error != EINTR) {
+    if (error != EAGAIN && error != EINTR && error != EBUSY) {
       progress.error = error == 0 ? EIO : error;  // No error and no progress: never seen.
       return progress;
     }
-    if (++idle > kPatience) {
-      progress.error = EAGAIN;
+    if (++idle > (error == EBUSY ? kBusyPatience : kPatience)) {
+      progress.error = error == EINTR ? EAGAIN : error;
       return progress;
     }
-    if (idle > 16) {
+    if (error == EBUSY || idle > 16) {
       sched_yield();
     }
   }

@@ -25,6 +25,10 @@ MapResult failed(Status status, MapEnd end) {
 // after it left. About: neighbours merge.
 constexpr std::uint64_t kMappingsEach = 4;
 
+// How often a huge page is asked for again. Under compaction without a pause one in sixty
+// needs more.
+constexpr int kCollapses = 32;
+
 }  // namespace
 
 FrameMapper::FrameMapper(const Userfault& userfault, std::uint64_t map_limit,
@@ -349,7 +353,13 @@ void FrameMapper::unshare(std::byte* address, std::uint64_t bytes) {
   if (bytes >= host::kHugePage) {
     // Of a huge page that was copied in part, the kernel (6.18) does not move the rest, since it
     // asks the first of its pages whose it is. As one huge page it moves, and stays one.
-    (void)host::advise(address, bytes, host::Advise::collapse);
+    // EAGAIN: compaction holds a page of it, some milliseconds long where it never rests.
+    for (int tries = 0; tries < kCollapses; ++tries) {
+      if (host::advise(address, bytes, host::Advise::collapse) != EAGAIN) {
+        break;
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
   }
   counters_.unshared += 1;
 }

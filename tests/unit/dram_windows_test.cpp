@@ -260,6 +260,7 @@ TEST(Dram, a_frame_split_in_its_window_is_repaired) {
   ASSERT_EQ(mprotect(window + 4096, 4096, PROT_READ), 0);
   ASSERT_EQ(mprotect(window + 4096, 4096, PROT_READ | PROT_WRITE), 0);
   ASSERT_TRUE(tier.unmap(moved.frame, window).ok());
+  ASSERT_EQ(tier.counters().dropped_out, 0U) << "or there is nothing at home";
   EXPECT_TRUE(holds(moved.home, moved.kBytes, 1));
   EXPECT_EQ(tier.counters().split, 1U);
   EXPECT_TRUE(tier.needs_populate(moved.frame));
