@@ -148,9 +148,10 @@ std::string Mover::check_invariants() {
           return fmt::format("extent {} is {} and has no frame", ref, phase_name(bits.phase()));
         }
         const std::uint64_t ordered = spaces_[space].recency.bytes_of(ref);
-        if (has_frame && ordered < this->held_bytes(ref)) {
-          return fmt::format("extent {} has {} bytes, of which the policy knows {}", ref,
-                             this->held_bytes(ref), ordered);
+        const std::uint64_t held = this->held_bytes(ref);
+        if (has_frame && (ordered < held || (extent.transfer == 0 && ordered != held))) {
+          return fmt::format("extent {} has {} bytes, of which the policy knows {}", ref, held,
+                             ordered);
         }
         if (!has_frame && extent.transfer == 0 && ordered != 0) {
           return fmt::format("extent {} is {}, and the policy knows {} bytes of it", ref,

@@ -205,9 +205,7 @@ void Mover::finish_free(Request& request) {
       if (Recency& recency = spaces_[space].recency; first + i < recency.capacity()) {
         recency.removed(first + i, false);
       }
-      ExtentWord& word = residency_.extents.word(space, first + i);
-      word.clear_flags();
-      word.set_phase(Phase::none);
+      residency_.extents.word(space, first + i).end_life();
     }
     extent = Extent{};
   }

@@ -301,11 +301,14 @@ class BasicExtentWord {
   ExtentBits book() noexcept {
     return {bits_.fetch_or(ExtentBits::kBooked, std::memory_order_seq_cst)};
   }
-  /// The extent's life is over: it begins the next one without flags.
-  void clear_flags() noexcept {
-    bits_.fetch_and(
-        ~(ExtentBits::kDirty | ExtentBits::kReferenced | ExtentBits::kBooked | ExtentBits::kAtHome),
-        std::memory_order_relaxed);
+  /// The extent's life is over: it begins the next one in phase none and without flags.
+  void end_life() noexcept {
+    const Phase from = load().phase();
+    assert(may_change(from, Phase::none));
+    bits_.fetch_and(~(ExtentBits::kPhaseMask | ExtentBits::kDirty | ExtentBits::kReferenced |
+                      ExtentBits::kBooked | ExtentBits::kAtHome),
+                    std::memory_order_acq_rel);
+    changed(from, Phase::none);
   }
   void set_dirty() noexcept { bits_.fetch_or(ExtentBits::kDirty, std::memory_order_relaxed); }
   /// For bytes that no caller can reach: phases other than shared and exclusive.

@@ -196,7 +196,6 @@ void FramePool::unlink(std::uint32_t index) {
   if (list.oldest == kNoFrame) {
     kin_.erase(kin);
   }
-  removed.older = removed.younger = removed.kin_older = removed.kin_younger = kNoFrame;
 }
 
 bool FramePool::test_consistent() const {

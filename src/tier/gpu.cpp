@@ -99,10 +99,8 @@ GpuTier::Parts GpuTier::unpack(FrameId frame) {
 // [mover] Frames and books.
 
 FrameId GpuTier::acquire_frame(const FrameRequest& request) {
-  if (!std::has_single_bit(request.bytes) || request.bytes < kSmallestExtent ||
-      request.bytes > kLargestExtent) {
-    return {};
-  }
+  assert(std::has_single_bit(request.bytes) && request.bytes >= kSmallestExtent &&
+         request.bytes <= kLargestExtent);
   const auto log2 = static_cast<unsigned>(std::bit_width(request.bytes) - 1);
   const std::uint32_t index =
       log2 < kLog2Chunk ? take_slab(log2, request.domain) : take(log2, request.domain);

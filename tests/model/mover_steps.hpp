@@ -266,8 +266,7 @@ class MoverSteps {
       world_.slot = kNothing;
     });
     for (const unsigned space : {kHost, kDevice}) {
-      turn_.op([&] { world_.words[space].clear_flags(); });
-      set_phase(space, Phase::none);
+      turn_.op([&] { world_.words[space].end_life(); });
     }
   }
 

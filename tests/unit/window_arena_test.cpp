@@ -67,6 +67,20 @@ TEST(WindowArena, a_full_range_is_followed_by_another) {
   ASSERT_TRUE(arena.reserve(100 * kMiB, 2 * kMiB).ok());
 }
 
+// Where touches are found by a signal handler, it knows of so many ranges and no more.
+TEST(WindowArena, a_range_whose_touches_nobody_would_see_is_refused) {
+  auto trap = TouchTrap::create();
+  ASSERT_TRUE(trap.ok()) << trap.message();
+  WindowArena arena({.reserve_bytes = 2 * kMiB, .least_bytes = 2 * kMiB, .trap = trap->get()});
+  std::uint64_t ranges = 0;
+  Result<std::byte*> window = arena.reserve(2 * kMiB, 2 * kMiB);
+  for (; window.ok() && ranges < 1000; ++ranges) {
+    window = arena.reserve(2 * kMiB, 2 * kMiB);
+  }
+  EXPECT_EQ(window.code(), Code::no_capacity);
+  EXPECT_EQ(arena.reserved_bytes(), ranges * 2 * kMiB) << "and not kept either";
+}
+
 // Property: windows never overlap, lie in reserved ranges, and once all are released, one window as
 // large as the range fits again.
 TEST(WindowArena, random_windows_do_not_overlap_and_coalesce) {
