@@ -99,9 +99,10 @@ constexpr bool may_change(Phase from, Phase to) noexcept {
   return from == to;
 }
 
-/// Called just after each change of phase, by whoever made it; null but in the simulator, which
-/// counts them. Set while no other thread runs.
-using PhaseChanged = void (*)(Phase from, Phase to) noexcept;
+/// Called just after each change of phase, and (from == to) when a frame is in its window again, by
+/// whoever made it, with the word; null but in tests: they count changes, and look at what a caller
+/// would meet in that instant. Set while no other thread runs.
+using PhaseChanged = void (*)(const void* word, Phase from, Phase to) noexcept;
 inline constinit PhaseChanged phase_changed = nullptr;
 
 /// A value of the word, taken apart.
@@ -371,7 +372,8 @@ class BasicExtentWord {
   void set_at_home() noexcept { bits_.fetch_or(ExtentBits::kAtHome, std::memory_order_relaxed); }
   /// The frame is in its window, or no more. Release: publishes the address, as set_phase.
   void clear_at_home() noexcept {
-    bits_.fetch_and(~ExtentBits::kAtHome, std::memory_order_acq_rel);
+    const ExtentBits old{bits_.fetch_and(~ExtentBits::kAtHome, std::memory_order_acq_rel)};
+    changed(old.phase(), old.phase());
   }
   /// exclusive → shared with no writer pinned and the epoch as given: another space's copy has
   /// these bytes.
@@ -392,9 +394,9 @@ class BasicExtentWord {
   }
 
  private:
-  static void changed(Phase from, Phase to) noexcept {
+  void changed(Phase from, Phase to) const noexcept {
     if (phase_changed != nullptr) [[unlikely]] {
-      phase_changed(from, to);
+      phase_changed(this, from, to);
     }
   }
 

@@ -14,7 +14,7 @@ const std::uint64_t* g_faults = nullptr;
 
 Coverage::Coverage() {
   g_coverage = this;
-  phase_changed = [](Phase from, Phase to) noexcept {
+  phase_changed = [](const void*, Phase from, Phase to) noexcept {
     for (std::size_t row = 0; row < g_coverage->rows_.size(); ++row) {
       if (kPhaseChanges[row].from == from && kPhaseChanges[row].to == to) {
         Taken& taken = g_coverage->rows_[row];

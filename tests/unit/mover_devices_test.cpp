@@ -58,6 +58,26 @@ TEST(MoverDevices, a_source_that_is_written_under_the_copy_is_copied_again_when_
   EXPECT_EQ(m.stats().gpu_bytes_pageable, 2 * M::kExtent) << "twice, of memory that is not locked";
 }
 
+TEST(MoverDevices, a_part_of_a_window_is_copied_from_its_home_and_comes_back_for_who_looks) {
+  M m({.devices = 1});
+  const Handle x = m.buffer(2);
+  m.write(x, 0x11);
+  Call& kernel = m.acquire({{x, 0, M::kExtent, kRead, kGpu, 0}});
+  m.end_all();
+  ASSERT_EQ(kernel.code(), Code::ok);
+  EXPECT_EQ(m.gpu[0].load(kernel.data()), std::byte{0x11});
+  EXPECT_TRUE(m.bits(x, 0).at_home());
+  EXPECT_FALSE(m.bits(x, 1).at_home());
+  Call& look = m.acquire({M::extent_access(x, 0, kRead)});
+  m.end_all();
+  ASSERT_EQ(look.code(), Code::ok);
+  EXPECT_EQ(look.data(), m.window(x));
+  EXPECT_EQ(look.data()[0], std::byte{0x11});
+  EXPECT_FALSE(m.bits(x, 0).at_home());
+  m.release(look);
+  m.release(kernel);
+}
+
 TEST(MoverDevices, who_writes_on_a_device_has_the_only_copy_once_the_others_readers_are_gone) {
   M m({.devices = 1});
   const Handle x = m.buffer();

@@ -12,6 +12,7 @@
 #include <bit>
 #include <deque>
 #include <initializer_list>
+#include <map>
 #include <vector>
 
 #include "mover/mover.hpp"
@@ -66,7 +67,10 @@ class SteppedMover {
     }
     residency.wake = [](void* self) { static_cast<SteppedMover*>(self)->told_ = true; };
     residency.wake_argument = this;
+    watching_ = this;
+    phase_changed = [](const void* word, Phase, Phase) noexcept { watching_->look_at(word); };
   }
+  ~SteppedMover() { phase_changed = nullptr; }
 
   // ---- Time -------------------------------------------------------------------------------------
 
@@ -77,6 +81,13 @@ class SteppedMover {
     ++steps;
     const std::string wrong = mover.check_invariants();
     EXPECT_EQ(wrong, "") << mover.describe();
+    for (const auto& [ref, address] : shown_) {
+      if (residency.extents.word(kHost, ref).load().view_readable()) {
+        EXPECT_EQ(address, residency.extents.address(ref).load())
+            << "extent " << ref << " was shown before its address was told";
+      }
+    }
+    shown_.clear();
   }
   /// As many steps as are asked for at this time. One that has come to rest for a fork asks for no
   /// more.
@@ -331,6 +342,16 @@ class SteppedMover {
     o.staging_frame_bytes = kExtent;
     return o;
   }
+  // A caller that came in the very instant of the change would have this address.
+  void look_at(const void* word) noexcept {
+    const std::uint64_t ref = (reinterpret_cast<std::uint64_t>(word) -
+                               reinterpret_cast<std::uint64_t>(&residency.extents.word(kHost, 0))) /
+                              sizeof(ExtentWord);
+    if (ref < residency.extents.capacity()) {  // Not of a device.
+      const auto of = static_cast<ExtentRef>(ref);
+      shown_[of] = residency.extents.address(of).load();
+    }
+  }
   void end_what_waits() {
     if (!hands.jobs.empty()) {
       hands.run();
@@ -341,6 +362,8 @@ class SteppedMover {
     }
   }
 
+  inline static SteppedMover* watching_ = nullptr;
+  std::map<ExtentRef, std::byte*> shown_;  // In this step.
   bool told_ = false;
   unsigned answers_ = 0;
   std::deque<Call> calls_;  // Outlive the mover, which has their requests.
