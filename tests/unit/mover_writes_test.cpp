@@ -311,6 +311,25 @@ TEST(MoverWrites, no_more_is_written_than_the_devices_endurance_allows) {
   EXPECT_EQ(m.value(y), 0x33);
 }
 
+TEST(MoverWrites, who_needs_room_is_told_that_no_more_may_be_written_and_served_when_it_may) {
+  constexpr std::int64_t kDay = std::int64_t{86'400'000} * M::kMs;
+  M m({.frames = 2, .a_day = 1});
+  const Handle x = m.cold(0x11), y = m.buffer(), z = m.buffer();
+  m.write(y, 0x22);
+  m.write(z, 0x33);
+  const Call& refused = m.acquire(x, kRead);
+  m.end_all();
+  EXPECT_EQ(refused.code(), Code::no_capacity) << "at once: it would be a day";
+  EXPECT_SAYS(refused.request.status, "endurance");
+  EXPECT_TRUE(m.mover.idle());
+  m.at(m.now + kDay + M::kMs);
+  EXPECT_EQ(m.value(x), 0x11);
+  m.at(m.now + kDay + M::kMs);
+  EXPECT_EQ(m.value(y), 0x22);
+  m.at(m.now + kDay + M::kMs);
+  EXPECT_EQ(m.value(z), 0x33);
+}
+
 // ---- Reads
 
 TEST(MoverWrites, a_read_that_fails_is_made_once_more_and_then_told_with_its_device) {
