@@ -132,24 +132,28 @@ int retry(Call&& call) {
 template <typename Once>
 UserfaultProgress advance(std::uint64_t length, Once&& once) {
   UserfaultProgress progress;
-  int idle = 0;
+  int idle = 0, busy = 0;
   while (progress.done < length) {
     std::int64_t moved = 0;
     const int error = once(progress.done, moved);
     if (moved > 0) {
       progress.done += static_cast<std::uint64_t>(moved);
-      idle = 0;
+      idle = busy = 0;
       continue;
     }
-    if (error != EAGAIN && error != EINTR && error != EBUSY) {
+    if (error == EBUSY && ++busy <= kBusyPatience) {
+      sched_yield();
+      continue;
+    }
+    if (error != EAGAIN && error != EINTR) {
       progress.error = error == 0 ? EIO : error;  // No error and no progress: never seen.
       return progress;
     }
-    if (++idle > (error == EBUSY ? kBusyPatience : kPatience)) {
-      progress.error = error == EINTR ? EAGAIN : error;
+    if (++idle > kPatience) {
+      progress.error = EAGAIN;
       return progress;
     }
-    if (error == EBUSY || idle > 16) {
+    if (idle > 16) {
       sched_yield();
     }
   }

@@ -25,8 +25,8 @@ MapResult failed(Status status, MapEnd end) {
 // after it left. About: neighbours merge.
 constexpr std::uint64_t kMappingsEach = 4;
 
-// How often a huge page is asked for again. Under compaction without a pause one in sixty
-// needs more.
+// How often a huge page is asked for. Under compaction without a pause one in sixty of those that
+// were refused at first needed more.
 constexpr int kCollapses = 32;
 
 }  // namespace

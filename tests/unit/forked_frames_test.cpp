@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -14,6 +16,23 @@
 #include "mapped_frame.hpp"
 #include "os/host_memory.hpp"
 #include "support/locked_pages.hpp"
+
+namespace {
+
+constexpr int kCollapse = 25;  // MADV_COLLAPSE
+thread_local unsigned t_refused_collapses = 0;
+
+}  // namespace
+
+// Compaction holds a page of the next so many huge ones.
+extern "C" int madvise(void* address, size_t length, int advice) noexcept {
+  if (advice == kCollapse && t_refused_collapses > 0) {
+    --t_refused_collapses;
+    errno = EAGAIN;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_madvise, address, length, advice));
+}
 
 namespace tiermem {
 namespace {
@@ -105,8 +124,11 @@ TEST_P(ForkedFrame, an_extent_that_was_shared_while_half_of_it_was_written_leave
   std::memset(window, 8, kBytes / 4);
   child.end();
   std::memset(window + kBytes / 2, 9, kBytes / 4);
+  t_refused_collapses = 5;
   const Status left = tier->withdraw(frame, window);
   ASSERT_TRUE(left.ok()) << left.message();
+  EXPECT_EQ(t_refused_collapses, copies() ? 5U : 0U);
+  t_refused_collapses = 0;
   std::vector<std::byte> bytes(kBytes);
   fill(bytes.data(), kBytes, 7);
   std::memset(bytes.data(), 8, kBytes / 4);

@@ -1,10 +1,10 @@
-// A kernel that moves pages by UFFDIO_MOVE and does not count them, as Linux 6.18 does when a page
-// table entry changes under it. Of the thread that made it; defined in userfault_test.cpp, where
+// What UFFDIO_MOVE does rarely, of the thread that made it; defined in userfault_test.cpp, where
 // ioctl is ours.
 #pragma once
 
 namespace tiermem {
 
+/// Pages are moved and not counted, as by Linux 6.18 when a page table entry changes under it.
 class UncountedMove {
  public:
   /// Of the next move so many pages are counted, and so many of the following ones are moved only.
@@ -15,6 +15,15 @@ class UncountedMove {
 
   /// It has happened.
   bool happened() const;
+};
+
+/// The next so many moves find a page that compaction is about to take: EBUSY, and EAGAIN before.
+class BusyMoves {
+ public:
+  explicit BusyMoves(unsigned busy, unsigned again = 0);
+  ~BusyMoves();
+  BusyMoves(const BusyMoves&) = delete;
+  BusyMoves& operator=(const BusyMoves&) = delete;
 };
 
 }  // namespace tiermem

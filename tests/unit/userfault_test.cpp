@@ -36,6 +36,7 @@ struct Uncounted {
   std::uint64_t counted = 0, uncounted = 0;  // Bytes.
 };
 thread_local Uncounted t_uncounted;
+thread_local unsigned t_busy = 0, t_again = 0;
 
 long kernel(int fd, unsigned long request, void* argument) {
   return ::syscall(SYS_ioctl, fd, request, argument);
@@ -67,6 +68,12 @@ extern "C" int ioctl(int fd, unsigned long request, ...) noexcept {
   if (request == kMove && t_uncounted.armed) {
     return move_uncounted(fd, *static_cast<MoveCall*>(argument));
   }
+  if (request == kMove && (t_again > 0 || t_busy > 0)) {
+    errno = t_again > 0 ? EAGAIN : EBUSY;
+    --(t_again > 0 ? t_again : t_busy);
+    static_cast<MoveCall*>(argument)->move = -errno;
+    return -1;
+  }
   return static_cast<int>(kernel(fd, request, argument));
 }
 
@@ -82,6 +89,15 @@ UncountedMove::~UncountedMove() {
 
 bool UncountedMove::happened() const {
   return !t_uncounted.armed;
+}
+
+BusyMoves::BusyMoves(unsigned busy, unsigned again) {
+  t_busy = busy;
+  t_again = again;
+}
+
+BusyMoves::~BusyMoves() {
+  t_busy = t_again = 0;
 }
 
 namespace {
@@ -168,6 +184,20 @@ TEST_F(UserfaultTest, what_the_kernel_moves_and_does_not_count_is_counted) {
     EXPECT_TRUE(host::check_pattern(window, 16 * kPage));
     ASSERT_EQ(host::drop(window, 16 * kPage), 0);
   }
+}
+
+TEST_F(UserfaultTest, a_page_that_is_busy_for_a_moment_moves_and_one_that_stays_so_is_told) {
+  host::write_pattern(scratch, 2 * kPage);
+  {
+    const BusyMoves compaction(3, 20);
+    const UserfaultProgress moved = userfault.move(window, scratch, kPage);
+    EXPECT_EQ(moved.error, 0);
+    EXPECT_EQ(moved.done, kPage);
+  }
+  const BusyMoves device(1000);
+  const UserfaultProgress moved = userfault.move(window + kPage, scratch + kPage, kPage);
+  EXPECT_EQ(moved.error, EBUSY);
+  EXPECT_EQ(moved.done, 0U);
 }
 
 TEST_F(UserfaultTest, what_is_in_the_way_is_so_behind_what_was_not_counted_too) {
