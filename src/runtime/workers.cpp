@@ -63,6 +63,9 @@ bool Workers::follow_fork() {
     new (&crew->available) std::condition_variable;
     crew->asleep = 0;
   }
+  // A hand tells of its job before it counts it off: the parent may have forked in between.
+  new (&none_runs_) std::condition_variable;
+  running_ = 0;
   return start();
 }
 
