@@ -144,8 +144,9 @@ bool Mover::shown(const Need& need, FrameId frame) const {
 bool Mover::nothing_to_read(const Need& need) const {
   const Phase host = residency_.extents.word(kHost, need.ref).load().phase();
   const Phase phase = residency_.extents.word(need.space, need.ref).load().phase();
-  return (phase == Phase::zero && !mapped(need.ref)) || host == Phase::lost ||
-         host == Phase::vacant || claimed(need.ref, need.space);
+  const bool zeros = phase == Phase::zero && readable_elsewhere(need.ref, need.space) == kNoSpace;
+  return (zeros && !mapped(need.ref)) || host == Phase::lost || host == Phase::vacant ||
+         claimed(need.ref, need.space);
 }
 
 // The bytes are in a slot, a file or another space only, and no prefetch brings them yet. What is

@@ -175,7 +175,8 @@ void Mover::job_done(Job& job) {
         return;
       }
       if (!job.status.ok()) {
-        transfer.mapped = false;
+        // A copy that is made again fails in the window: the frame is there.
+        transfer.mapped = transfer.mapped && (job.steps & kMap) == 0;
         promote_failed(transfer, job.status.clone());
         return;
       }

@@ -85,6 +85,9 @@ class FakeMemory final : public AddressableTier {
   }
   void return_frame(FrameId id) override {
     Frame& frame = frames_.at(id.value);
+    if (frame.at != nullptr) {
+      throw Misuse("a frame is given back in its window");
+    }
     if (frame.in_parts && frame.has != 0) {
       frame.used = false;  // Charged until it is trimmed.
       idle_.insert(id.value);
@@ -184,15 +187,18 @@ class FakeMemory final : public AddressableTier {
     if (dice_.strikes("map")) {
       return fail(Code::busy, "the frame could not be mapped");
     }
-    const Frame& frame = frames_.at(id.value);
+    Frame& frame = frames_.at(id.value);
+    if (frame.at != nullptr) {
+      throw Misuse("a frame that is in a window is mapped");
+    }
     std::memcpy(at, frame.bytes.data(), frame.bytes.size());
+    frame.at = at;
     used = Mechanism::copy;
     return {};
   }
   Status unmap(FrameId id, std::byte* at) override {
     take_out(id, at);
-    Frame& frame = frames_.at(id.value);
-    frame.has = 0;
+    frames_.at(id.value).has = 0;
     return {};
   }
   Status withdraw(FrameId id, std::byte* at) override {
@@ -216,11 +222,12 @@ class FakeMemory final : public AddressableTier {
   bool has_locked_pages(FrameId id) const override { return id.value % 5 == 0; }
   bool restores_at_once(FrameId id) const override { return id.value % 3 == 0; }
   Status restore(FrameId id, std::byte* at) override {
-    const Frame& frame = frames_.at(id.value);
+    Frame& frame = frames_.at(id.value);
     for_pages(frame, [&](std::uint64_t offset, std::uint64_t n) {
       std::memcpy(at + offset, frame.bytes.data() + offset, n);
       present_.insert(at + offset);
     });
+    frame.at = at;
     return {};
   }
   /// The page of a mapped window at `page` is there: a touch does not wait.
@@ -309,6 +316,7 @@ class FakeMemory final : public AddressableTier {
       });
       if (each.dropped) {
         for_pages(frame, [&](std::uint64_t offset, std::uint64_t) { take_page(each.at + offset); });
+        frame.at = nullptr;
         frame.has = 0;
         frame.populated = false;
         ++dropped_;
@@ -407,6 +415,7 @@ class FakeMemory final : public AddressableTier {
     Pages bytes;
     std::uint32_t domain = 0;
     bool used = false, populated = false, foreign = false;
+    std::byte* at = nullptr;     // In which window it is.
     std::byte* shown = nullptr;  // Opaque: where in a window it is, besides its own address.
     bool stale = false;          // It was shown there for an extent that it is no longer.
     bool in_parts = false;
@@ -449,6 +458,7 @@ class FakeMemory final : public AddressableTier {
   void take_out(FrameId id, std::byte* at) {
     Frame& frame = frames_.at(id.value);
     frame.watched = false;
+    frame.at = nullptr;
     for_pages(frame, [&](std::uint64_t offset, std::uint64_t n) {
       std::memcpy(frame.bytes.data() + offset, at + offset, n);
       take_page(at + offset);

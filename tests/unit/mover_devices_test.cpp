@@ -110,6 +110,38 @@ TEST(MoverDevices, a_copy_that_fails_is_told_and_leaves_the_source) {
   EXPECT_EQ(m.value(x), 0x11);
 }
 
+// Written on the device when its bytes had come to the window already; the second copy fails.
+TEST(MoverDevices,
+     what_was_fetched_ahead_and_fails_in_its_window_leaves_it_and_is_counted_no_more) {
+  M m({.devices = 1});
+  const Handle x = m.buffer(2);
+  const std::vector<Access> there = {{x, 0, M::kExtent, kWrite, kGpu, 0}};
+  Call& first = m.acquire(there);
+  m.end_all();
+  ASSERT_EQ(first.code(), Code::ok);
+  m.release(first);
+  const Call& ahead = m.ask(Want::prefetch, {{x, 0, M::kExtent, kRead, {Kind::dram, 0}, 0}});
+  run_jobs(m);
+  ASSERT_EQ(m.hands.copies.size(), 1u);
+  m.hands.end_copy();
+  m.settle();
+  ASSERT_EQ(m.hands.waiting(kMap), 1u);
+  Call& second = m.acquire(there);
+  ASSERT_EQ(second.code(), Code::ok);
+  m.gpu[0].store(second.data(), std::byte{0x22});
+  m.release(second);
+  m.dice.fail("copy_out");
+  m.end_all();
+  EXPECT_EQ(ahead.code(), Code::ok) << "advice";
+  EXPECT_FALSE(m.resident(x, 0));
+  EXPECT_TRUE(m.resident(x, 0, kDevice));
+  Call& look = m.acquire({M::extent_access(x, 0, kRead)});
+  m.end_all();
+  ASSERT_EQ(look.code(), Code::ok);
+  EXPECT_EQ(look.data()[0], std::byte{0x22});
+  m.release(look);
+}
+
 // The staging has room for one: the second read waits until the first has landed.
 TEST(MoverDevices, reads_to_a_device_take_turns_where_the_staging_has_room_for_one) {
   M m({.devices = 1});
