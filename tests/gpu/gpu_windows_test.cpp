@@ -140,6 +140,23 @@ TEST_F(GpuWindows, what_is_anothers_is_no_longer_in_the_window) {
   EXPECT_TRUE(program.holds(on_gpu(buffers[1], kRead), 2));
 }
 
+// Likewise where the other has no window.
+TEST_F(GpuWindows, what_is_anothers_without_a_window_is_no_longer_in_the_window) {
+  open("0:4M");
+  const Program program;
+  add(2 * kChunk);
+  program.put(on_gpu(buffers[0], kDiscard), 1);
+  ASSERT_EQ(fake_cuda().live().mappings, 4u);
+  for (std::uint64_t i = 2; i < 4; ++i) {
+    program.put(on_gpu(add(kChunk), kDiscard), i);
+  }
+  EXPECT_EQ(mappings(), 2u);
+  for (std::uint64_t i = 1; i < 3; ++i) {
+    EXPECT_TRUE(program.holds(on_gpu(buffers[i], kRead), i + 1));
+  }
+  EXPECT_TRUE(program.holds(on_gpu(buffers[0], kRead), 1));
+}
+
 TEST_F(GpuWindows, what_is_acquired_again_costs_no_call_of_the_driver) {
   open("0:16M");
   const Buffer& buffer = add(kBytes);

@@ -6,11 +6,16 @@
 
 #include <atomic>
 #include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "base/log.hpp"
 #include "mapped_frame.hpp"
 #include "os/host_memory.hpp"
+#include "support/directory.hpp"
 #include "support/locked_pages.hpp"
 #include "uncounted_move.hpp"
 
@@ -123,6 +128,23 @@ TEST_P(MappedFrame, an_emptied_page_is_filled_with_zeros_and_the_rest_is_kept) {
   EXPECT_EQ(std::memcmp(window, expected, 8192), 0);
   tier->fill_hole(window);  // A page is there: nothing happens to it.
   EXPECT_EQ(std::memcmp(window, expected, 8192), 0);
+}
+
+// There is nothing to be filled: the pages around it are, and the log names it.
+TEST_P(MappedFrame, a_page_of_the_window_that_the_program_has_unmapped_is_left_out_and_named) {
+  const test::Directory directory;
+  ASSERT_TRUE(log_open(LogLevel::error, directory.path() + "/log"));
+  std::byte* const gone = window + 8192;
+  ASSERT_EQ(munmap(gone, 4096), 0);
+  EXPECT_TRUE(tier->restore(frame, window).ok());
+  log_close();
+  std::ifstream file(directory.path() + "/log");
+  const std::string log{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_NE(log.find(fmt::format("at {}", static_cast<void*>(gone))), std::string::npos) << log;
+  std::vector<std::byte> expected(kBytes);
+  fill(expected.data(), kBytes, 1);
+  EXPECT_EQ(std::memcmp(window, expected.data(), 8192), 0);
+  EXPECT_EQ(std::memcmp(gone + 4096, expected.data() + 12288, kBytes - 12288), 0);
 }
 
 // A writer counts in each page of the window, as often, while the frame comes and goes.

@@ -462,6 +462,32 @@ TEST(MoverMapped, a_smaller_budget_takes_the_landing_while_no_extent_is_in_parts
   EXPECT_EQ(m.value(x), 0x11);
 }
 
+// A child of fork has none of its parent's: the first touch takes one, and goes on in it.
+TEST(MoverMapped, who_waits_for_a_landing_goes_on_when_its_pages_have_come) {
+  M m({.parts = true});
+  const Handle x = two_pages_there(m);
+  m.mover.rest(true);
+  m.step();
+  ASSERT_TRUE(m.mover.rested());
+  m.mover.child_of_parent();
+  m.mover.rest(false);
+  EXPECT_EQ(m.mover.landing_bytes(), 0u);
+  const Call& touch = m.touch(x, 1);
+  ASSERT_EQ(m.hands.waiting(kPopulate), 1u);
+  EXPECT_TRUE(m.port.requests.empty());
+  m.dice.fail("populate");
+  m.hands.run();
+  m.settle();
+  ASSERT_EQ(m.hands.waiting(kPopulate), 1u) << "whoever waits has nothing else";
+  EXPECT_TRUE(m.port.requests.empty());
+  m.hands.run();
+  m.settle();
+  ASSERT_EQ(m.port.requests.size(), 1u);
+  m.end_all();
+  EXPECT_EQ(touch.code(), Code::ok);
+  EXPECT_EQ(page_value(m, x, 1), 0x11);
+}
+
 // ---- Handed over
 
 TEST(MoverMapped, what_is_in_slots_only_changes_hands_without_io_and_the_rest_is_left) {

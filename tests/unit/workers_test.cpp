@@ -1,0 +1,106 @@
+// The worker pool: every job is told of once, those that run are waited for at its end, and a child
+// of fork has hands of its own whatever its parent's were at.
+#include "runtime/workers.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <semaphore>
+#include <thread>
+#include <vector>
+
+#include "in_child.hpp"
+
+namespace tiermem {
+namespace {
+
+/// A job without a step: a hand takes it and tells of its end.
+class Told {
+ public:
+  Job job;
+  /// Waits until it is told of.
+  bool by(Workers& workers) {
+    std::vector<Done> done(1);
+    for (int tries = 0; tries < 5000 && !told_; ++tries) {
+      told_ = workers.reap(done) == 1 && done[0].job == &job;
+      ::usleep(told_ ? 0 : 1000);
+    }
+    return told_;
+  }
+
+ private:
+  bool told_ = false;
+};
+
+// The child has a hand that was told of nothing, and is not waited for; with that one's count left
+// it would wait at its end for ever.
+TEST(WorkersTest, a_fork_between_the_two_steps_of_a_hand_is_no_job_of_the_childs) {
+  std::binary_semaphore between(0), on(0);
+  const pid_t parent = ::getpid();
+  Workers workers(1, 0, [&] {
+    if (::getpid() == parent) {
+      between.release();
+      on.acquire();
+    }
+  });
+  ASSERT_TRUE(workers.works());
+  Told first;
+  workers.submit(&first.job);
+  between.acquire();  // Told of, and not counted off.
+  EXPECT_TRUE(in_child([&] {
+    Told second;
+    bool works = workers.follow_fork();
+    workers.submit(&second.job);
+    works = works && first.by(workers) && second.by(workers);
+    workers.~Workers();
+    return works;
+  }));
+  on.release();
+  EXPECT_TRUE(first.by(workers));
+}
+
+TEST(WorkersTest, what_runs_at_the_end_is_waited_for) {
+  std::binary_semaphore between(0), on(0);
+  std::atomic<bool> ended = false;
+  Job job;
+  std::thread later;
+  {
+    Workers workers(1, 0, [&] {
+      between.release();
+      on.acquire();
+      ended = true;
+    });
+    workers.submit(&job);
+    between.acquire();
+    later = std::thread([&] {
+      ::usleep(20'000);
+      on.release();
+    });
+  }
+  EXPECT_TRUE(ended);
+  later.join();
+}
+
+// Fewer hands than jobs: each is told of once.
+TEST(WorkersTest, every_job_is_told_of_once) {
+  std::counting_semaphore<> news(0);
+  Workers workers(3, 1, [&] { news.release(); });
+  std::vector<Job> jobs(100);
+  for (Job& job : jobs) {
+    workers.submit(&job);
+  }
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    news.acquire();
+  }
+  std::vector<Done> done(2 * jobs.size());
+  EXPECT_EQ(workers.reap(done), jobs.size());
+  for (const Job& job : jobs) {
+    EXPECT_EQ(
+        std::count_if(done.begin(), done.end(), [&](const Done& each) { return each.job == &job; }),
+        1);
+  }
+}
+
+}  // namespace
+}  // namespace tiermem
