@@ -117,6 +117,7 @@ void Mover::give(Channel& channel, Transfer& transfer, std::uint64_t& given) {
   constexpr std::uint64_t kFixed = std::uint64_t{64} << 10;  // 2 us for each transfer.
   given += io_bytes(transfer) + kFixed * weight(io_bytes(transfer)) / kWhole;
   pass_by(channel, transfer.priority, io_bytes(transfer));
+  transfer.at_device = true;
   book_io(transfer, 1);
   transfer.depth = std::max(transfer.depth, (channel.in_flight + kWhole - 1) / kWhole);
   channel.tier->submit({.cookie = transfer.job.transfer,

@@ -366,10 +366,26 @@ std::string Mover::check_counts() {
         }
       }
     }
-    if (transfers_live_ == 0 &&
-        (channel->in_flight != 0 || channel->reads != 0 || channel->idle_bytes != 0)) {
-      return fmt::format("nothing is under way, and in flight are {}, {} reads, {} idle bytes",
-                         channel->in_flight, channel->reads, channel->idle_bytes);
+    unsigned in_flight = 0, reads = 0;
+    std::uint64_t idle_bytes = 0;
+    for (const Transfer& transfer : transfers_) {
+      if (transfer.kind == Transfer::Kind::idle || transfer.channel != channel->tier) {
+        continue;
+      }
+      if (transfer.kind == Transfer::Kind::gather) {
+        in_flight += transfer.open * kGatherWeight;
+        reads += transfer.open;
+      } else if (transfer.at_device) {
+        in_flight += weight(io_bytes(transfer));
+        reads += writes(transfer) ? 0 : 1;
+        idle_bytes += transfer.priority > Priority::room ? io_bytes(transfer) : 0;
+      }
+    }
+    if (in_flight != channel->in_flight || reads != channel->reads ||
+        idle_bytes != channel->idle_bytes) {
+      return fmt::format("at a device are {}, {} reads, {} idle bytes, and counted {}, {}, {}",
+                         in_flight, reads, idle_bytes, channel->in_flight, channel->reads,
+                         channel->idle_bytes);
     }
   }
   if (residency_.spares.count().bytes != residency_.spares.bytes()) {

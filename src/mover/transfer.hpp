@@ -100,6 +100,7 @@ struct Transfer {
   Staging::Place staging;
   SlotTier* channel = nullptr;
   SlotId slot{};
+  bool at_device = false;   ///< `channel` was given it, and has not answered.
   std::uint64_t avoid = 0;  ///< Demote: devices that failed this write.
   std::uint32_t attempts = 0;
   std::uint32_t epoch = 0;    ///< Of the source's word when copying began.

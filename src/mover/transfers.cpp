@@ -278,6 +278,7 @@ void Mover::io_done(const SlotCompletion& completion) {
     return;
   }
   Transfer& transfer = transfers_[completion.cookie];
+  transfer.at_device = false;
   book_io(transfer, -1);
   note_io(transfer, completion);
   stats_.io_retries += completion.retries;

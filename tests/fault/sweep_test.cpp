@@ -229,6 +229,7 @@ INSTANTIATE_TEST_SUITE_P(
         Swept{"ioctl", SYS_ioctl, ENOMEM}, Swept{"userfaultfd", SYS_userfaultfd, EPERM},
         Swept{"openat", SYS_openat, EMFILE}, Swept{"fallocate", SYS_fallocate, ENOSPC},
         Swept{"fstatfs", SYS_fstatfs, EIO}, Swept{"eventfd2", SYS_eventfd2, EMFILE},
+        Swept{"eventfd2_threads", SYS_eventfd2, EMFILE, kThreads},
         Swept{"clone3", SYS_clone3, EAGAIN}, Swept{"io_uring_setup", SYS_io_uring_setup, ENOMEM},
         Swept{"io_uring_register", SYS_io_uring_register, ENOMEM},
         Swept{"io_uring_enter", SYS_io_uring_enter, EAGAIN},

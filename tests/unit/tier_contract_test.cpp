@@ -1,0 +1,91 @@
+// The tier contract: what a memory need not offer is refused in kind, and jobs that ask for it end.
+#include <gtest/gtest.h>
+
+#include "mover/job.hpp"
+#include "tier/tier.hpp"
+
+namespace tiermem {
+namespace {
+
+/// Only what every memory must have: one frame.
+class BareTier final : public AddressableTier {
+ public:
+  Place place() const override { return {Kind::dram, 0}; }
+  bool host_addressable() const override { return true; }
+  FrameId acquire_frame(const FrameRequest&) override { return {0}; }
+  void return_frame(FrameId) override {}
+  FrameBooks books() const override { return {kDefaultExtent, 0, 0}; }
+  void set_budget(std::uint64_t) override {}
+  bool needs_populate(FrameId) const override { return false; }
+  Status populate(FrameId, bool, std::byte*) override { return {}; }
+  std::uint64_t begin_trim(std::uint64_t) override { return 0; }
+  void run_trim() override {}
+  void finish_trim() override {}
+  Result<std::byte*> reserve_window(std::uint64_t, std::uint64_t, bool) override {
+    return Code::unsupported;
+  }
+  void release_window(std::byte*, std::uint64_t) override {}
+  Pool window_pool(std::uint64_t) const override { return Pool::small; }
+  std::byte* landing(FrameId, std::byte*) const override { return nullptr; }
+  Status map(FrameId, std::byte*, Mechanism&) override { return {}; }
+  Status unmap(FrameId, std::byte*) override { return {}; }
+};
+
+TEST(TierContract, a_memory_that_offers_nothing_more_promises_nothing) {
+  BareTier tier;
+  EXPECT_FALSE(tier.lost());
+  EXPECT_TRUE(tier.loss().ok());
+  EXPECT_FALSE(tier.withdraws_slowly({0}));
+  EXPECT_FALSE(tier.restores_at_once({0}));
+  EXPECT_FALSE(tier.takes_parts(kDefaultExtent));
+  EXPECT_FALSE(tier.acquire_parts({}, 1).valid());
+  EXPECT_FALSE(tier.charge_parts({0}, 1));
+  EXPECT_FALSE(tier.may_be_unchanged({0}));
+  EXPECT_FALSE(tier.lock_pages({0}));
+  EXPECT_FALSE(tier.has_locked_pages({0}));
+  EXPECT_FALSE(tier.shows({0}, nullptr));
+  EXPECT_FALSE(tier.reaches(tier));
+  AddressableTier::Unchanged one{{0}, nullptr, false};
+  tier.drop_unchanged({&one, 1});
+  EXPECT_FALSE(one.dropped);
+}
+
+/// The end of a job with this one step.
+Code end_of(JobStep step) {
+  BareTier tier, other;
+  Job job;
+  job.steps = step;
+  job.tier = &tier;
+  job.other_tier = &other;
+  job.host_tier = &tier;
+  begin_job(job, nullptr);
+  EXPECT_TRUE(run_job(job)) << "nothing goes on";
+  EXPECT_FALSE(job.locked);
+  EXPECT_FALSE(job.taken_home);
+  return job.status.code();
+}
+
+TEST(TierContract, jobs_that_ask_for_more_are_refused) {
+  for (const JobStep step : {kShow, kWithdraw, kRestore, kInsert, kEmpty, kCopyIn, kCopyOut,
+                             kCopyPeer}) {
+    EXPECT_EQ(end_of(step), Code::unsupported) << "step " << step;
+  }
+  // These are done without.
+  EXPECT_EQ(end_of(kTakeHome), Code::ok);
+  EXPECT_EQ(end_of(kLockPages), Code::ok);
+  EXPECT_EQ(end_of(JobStep{1} << 31), Code::internal) << "no such step";
+}
+
+TEST(TierContract, the_first_step_that_fails_ends_a_job) {
+  BareTier tier;
+  Job job;
+  job.steps = kShow | kUnmap;
+  job.tier = &tier;
+  begin_job(job, nullptr);
+  EXPECT_TRUE(run_job(job));
+  EXPECT_EQ(job.status.code(), Code::unsupported);
+  EXPECT_EQ(job.left, kUnmap);
+}
+
+}  // namespace
+}  // namespace tiermem
