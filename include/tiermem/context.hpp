@@ -435,8 +435,9 @@ class Buffer {
     const Access access = range(offset, length);
     return context_->evict({&access, 1});
   }
-  Status advise(Advice advice, std::uint64_t value = 0) const {
-    const Access access = range();
+  Status advise(Advice advice, std::uint64_t value = 0, std::uint64_t offset = 0,
+                std::uint64_t length = 0) const {
+    const Access access = range(offset, length);
     return context_->advise({&access, 1}, advice, value);
   }
   Status read(std::uint64_t offset, void* to, std::uint64_t length) const {

@@ -347,6 +347,41 @@ TEST_F(MappedBuffers, what_is_given_up_reads_as_zeros) {
   EXPECT_TRUE(std::all_of(all.begin(), all.end(), [](std::uint64_t w) { return w == 0; }));
 }
 
+// Of an extent of small pages, some of which are in memory and some in the slot.
+TEST_F(MappedBuffers, pages_that_are_given_up_read_as_zeros_and_their_neighbours_stay) {
+  context.reset();
+  open("dram=64M; nvme=" + directory.path() + ":512M");
+  constexpr std::uint64_t kPage = 4096, kWords = kPage / 8, kSize = 64 << 10;
+  Buffer buffer = mapped(16 * kSize, kSize);
+  const std::span<std::uint64_t> all = words(buffer);
+  fill(all, 7);
+  ASSERT_TRUE(buffer.evict().ok());
+  const auto touch = [&](std::uint64_t page) {
+    EXPECT_EQ(all[page * kWords], word_at(7, page * kWords));
+  };
+  for (const std::uint64_t page : {1, 2, 6, 17, 18, 22}) {
+    touch(page);
+  }
+  all[6 * kWords] = 70;
+  // Pages 2 to 4 of the first extent, 2 to 15 of the second.
+  ASSERT_TRUE(buffer.advise(Advice::dont_need, 0, 2 * kPage, 3 * kPage).ok());
+  ASSERT_TRUE(buffer.advise(Advice::dont_need, 0, 18 * kPage, 14 * kPage).ok());
+  const auto check = [&] {
+    for (std::uint64_t page = 0; page < 64; ++page) {
+      const bool zero = (page >= 2 && page < 5) || (page >= 18 && page < 32);
+      for (std::uint64_t word = page * kWords; word < (page + 1) * kWords; ++word) {
+        const std::uint64_t expected = zero ? 0 : word == 6 * kWords ? 70 : word_at(7, word);
+        ASSERT_EQ(all[word], expected) << "page " << page;
+      }
+    }
+  };
+  check();
+  ASSERT_TRUE(buffer.evict().ok());
+  check();
+  const Stats stats = context->stats();
+  EXPECT_EQ(stats.poisoned_touches, 0u);
+}
+
 // The program empties pages behind our back. They read as zeros, as in any anonymous mapping, and
 // the extent goes on.
 TEST_F(MappedBuffers, pages_the_program_emptied_are_zero) {

@@ -260,6 +260,34 @@ TEST_P(SmallMappedFrame, parts_come_and_go_with_their_bytes_and_their_charge) {
   EXPECT_TRUE(tier->test_consistent());
 }
 
+// Their place waits for whoever touches it, and takes other bytes; the charge is the mover's.
+TEST_P(SmallMappedFrame, parts_that_are_emptied_are_gone_and_may_come_again) {
+  std::vector<std::byte> data(kSmall), other(kSmall);
+  fill(data.data(), kSmall, 4);
+  fill(other.data(), kSmall, 5);
+  const FrameId parts = tier->acquire_parts({Pool::small, kSmall, 0}, 4);
+  ASSERT_TRUE(tier->insert(parts, at, data.data(), 0b101110, false).ok());
+  const std::uint64_t in_use = tier->books().in_use;
+  EXPECT_EQ(tier->empty(parts, at, 0b10001).code(), Code::internal) << "not all are there";
+  EXPECT_EQ(tier->empty(parts, at + kSmall, 0b10).code(), Code::internal) << "nor there";
+  ASSERT_TRUE(tier->empty(parts, at, 0b100110).ok());
+  EXPECT_EQ(tier->books().in_use, in_use);
+  std::byte* const page = at + 3 * kSmallestExtent;
+  EXPECT_EQ(std::memcmp(page, data.data() + 3 * kSmallestExtent, kSmallestExtent), 0);
+  unsigned char there[8] = {};
+  ASSERT_EQ(mincore(at, 8 * kSmallestExtent, there), 0);
+  for (unsigned i = 0; i < 8; ++i) {
+    EXPECT_EQ(there[i] & 1, i == 3 ? 1 : 0) << i;
+  }
+  ASSERT_TRUE(tier->insert(parts, at, other.data(), 0b110, false).ok());
+  EXPECT_EQ(std::memcmp(at + kSmallestExtent, other.data() + kSmallestExtent, 2 * kSmallestExtent),
+            0);
+  ASSERT_TRUE(tier->unmap(parts, at).ok());
+  tier->discharge_parts(parts, 4);
+  tier->return_frame(parts);
+  EXPECT_TRUE(tier->test_consistent());
+}
+
 // They stay charged, and nobody waits for them as if they were on their way.
 TEST_P(SmallMappedFrame, pages_that_the_kernel_keeps_are_not_counted_on) {
   if (copies()) {

@@ -285,6 +285,27 @@ TEST(MoverWaits, who_waits_for_a_buffer_that_is_freed_is_told_and_the_free_waits
   EXPECT_EQ(m.host.windows(), 0u);
 }
 
+// Resolved by its caller, and not yet looked at by the mover.
+TEST(MoverWaits, a_request_whose_buffer_is_freed_on_its_way_names_it_and_touches_nobody_elses) {
+  for (const Want want : {Want::acquire, Want::prefetch, Want::evict, Want::clean, Want::discard,
+                          Want::where, Want::hand_over}) {
+    M m;
+    const Handle x = m.cold(0x11), other = m.buffer();
+    Call& call = want == Want::hand_over
+                     ? m.prepare(want, {M::access(x, kRead), M::access(other, kRead)})
+                     : m.prepare(want, {M::access(x, want == Want::discard ? kDiscard : kRead)});
+    m.free(x);
+    m.end_all();
+    const Handle next = m.cold(0x22);
+    ASSERT_EQ(Buffers::index_of(next), Buffers::index_of(x)) << "it has the record";
+    m.post(call);
+    m.end_all();
+    EXPECT_EQ(call.code(), Code::stale_handle) << "want " << static_cast<int>(want);
+    EXPECT_SAYS(call.request.status, fmt::format("handle {:#x} was freed", x).c_str());
+    EXPECT_EQ(m.value(next), 0x22);
+  }
+}
+
 TEST(MoverWaits, a_free_is_not_to_be_cancelled) {
   M m;
   const Handle x = m.buffer();

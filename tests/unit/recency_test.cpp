@@ -72,6 +72,29 @@ class Memory {
   std::size_t looks = 0;
 };
 
+TEST(Recency, records_for_more_extents_than_memory_could_hold_are_refused) {
+  Recency recency;
+  const Status refused = recency.reserve(~std::size_t{0} / 2);
+  EXPECT_EQ(refused.code(), Code::no_capacity);
+  EXPECT_NE(std::string(refused.message()).find("records of"), std::string::npos);
+  EXPECT_TRUE(recency.reserve(4).ok()) << "and nothing is lost by it";
+}
+
+// Of an extent that comes back with another size, before it was told that it had left.
+TEST(Recency, what_is_inserted_twice_is_there_once) {
+  Memory memory(4);
+  memory.insert(0);
+  memory.insert(1);
+  memory.recency.inserted(0, kBytes / 2);
+  EXPECT_TRUE(memory.recency.check().ok()) << memory.recency.check().message();
+  std::vector<ExtentRef> left = {memory.evict(), memory.evict(), memory.evict()};
+  std::sort(left.begin(), left.end());
+  EXPECT_EQ(left, (std::vector<ExtentRef>{0, 1, kNoLink}));
+  // One that is not there does not grow.
+  memory.recency.grown(3, kBytes);
+  EXPECT_TRUE(memory.recency.check().ok());
+}
+
 /// The oldest third without references is held in main, for loops; victims begin after it.
 constexpr ExtentRef kHeld = 34;
 

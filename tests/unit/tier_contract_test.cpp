@@ -66,8 +66,8 @@ Code end_of(JobStep step) {
 }
 
 TEST(TierContract, jobs_that_ask_for_more_are_refused) {
-  for (const JobStep step : {kShow, kWithdraw, kRestore, kInsert, kEmpty, kCopyIn, kCopyOut,
-                             kCopyPeer}) {
+  for (const JobStep step :
+       {kShow, kWithdraw, kRestore, kInsert, kEmpty, kCopyIn, kCopyOut, kCopyPeer}) {
     EXPECT_EQ(end_of(step), Code::unsupported) << "step " << step;
   }
   // These are done without.
