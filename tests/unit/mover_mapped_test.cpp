@@ -261,6 +261,64 @@ TEST(MoverMapped, only_the_changed_pages_of_an_extent_in_parts_are_written) {
   }
 }
 
+// Its device refuses the changed page three times: the others are read, and all of it goes to
+// another device, or stays as it is where that refuses as well.
+TEST(MoverMapped, changed_pages_that_their_device_refuses_take_the_whole_extent_to_another) {
+  for (const bool other_works : {true, false}) {
+    M m({.disks = 2, .parts = true});
+    const Handle x = in_slot(m, 0x11);
+    m.touch(x, 1, true);
+    m.end_all();
+    write_page(m, x, 1, 0x22);
+    const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+    m.run_hands();
+    const std::uint16_t device = m.port.requests.at(0).device;
+    for (int tries = 0; tries < 3; ++tries) {
+      ASSERT_TRUE(m.port.requests.at(0).write);
+      ASSERT_EQ(m.port.requests[0].device, device);
+      m.end_io(EIO);
+    }
+    while (!m.port.requests.empty() && !m.port.requests[0].write) {
+      m.end_io();
+    }
+    for (; !m.port.requests.empty(); m.end_io(other_works ? 0 : EIO)) {
+      EXPECT_NE(m.port.requests[0].device, device);
+      EXPECT_EQ(m.port.requests[0].length, M::kExtent);
+    }
+    EXPECT_EQ(evict.code(), other_works ? Code::ok : Code::io_error);
+    EXPECT_EQ(m.extent(x).parts, other_works ? 0u : 2u);
+    EXPECT_EQ(m.block.books().in_use, M::kExtent) << "the other slot is given back";
+    for (unsigned page = 0; page < 4; ++page) {
+      m.touch(x, page);
+      m.end_all();
+      EXPECT_EQ(page_value(m, x, page), page == 1 ? 0x22 : 0x11);
+    }
+  }
+}
+
+// A view of it and of another extent, for which there is no room: what its pages were promised goes
+// back.
+TEST(MoverMapped, room_for_the_other_pages_goes_back_with_who_waited_for_more) {
+  M m({.frames = 2, .parts = true});
+  const Handle x = in_slot(m, 0x11);
+  const Call& holder = m.acquire(m.buffer(), kWrite);
+  m.end_all();
+  ASSERT_EQ(holder.code(), Code::ok);
+  m.touch(x, 0);
+  m.end_all();
+  const std::uint64_t in_use = m.host.books().in_use;
+  Call& late = m.prepare(Want::acquire, {M::access(x, kRead), M::access(m.buffer(), kWrite)});
+  late.request.deadline_ns = m.now + 5 * M::kMs;
+  m.post(late);
+  m.settle();
+  EXPECT_EQ(m.host.books().in_use, in_use + 3 * kSmallestExtent);
+  m.at(late.request.deadline_ns);
+  EXPECT_EQ(late.code(), Code::no_capacity) << late.request.status.message();
+  EXPECT_EQ(m.host.books().in_use, in_use);
+  EXPECT_EQ(page_value(m, x, 0), 0x11);
+  EXPECT_EQ(m.value(x), 0x11);
+}
+
 // A child reads its slot, so all of it is to go to another one, and the pages that are not there
 // cannot be read. It stays, and others leave: nothing is wrong with writes.
 TEST(MoverMapped, an_extent_that_cannot_be_made_whole_stays_and_others_leave) {

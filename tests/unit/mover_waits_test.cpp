@@ -285,6 +285,36 @@ TEST(MoverWaits, who_waits_for_a_buffer_that_is_freed_is_told_and_the_free_waits
   EXPECT_EQ(m.host.windows(), 0u);
 }
 
+TEST(MoverWaits, who_asks_where_bytes_are_is_told_that_they_move_or_are_lost) {
+  using State = Whereabouts::State;
+  M m;
+  const Handle x = m.cold(0x11);
+  const auto where = [&] {
+    Whereabouts answer;
+    Call& call = m.prepare(Want::where, {M::access(x, kRead)});
+    call.request.where = &answer;
+    m.post(call);
+    m.settle();
+    EXPECT_EQ(call.code(), Code::ok);
+    return answer.state;
+  };
+  EXPECT_EQ(where(), State::in_slot);
+  Call& reader = m.acquire(x, kRead);
+  EXPECT_EQ(where(), State::moving);
+  m.run_hands();
+  for (int reads = 0; reads < 2; ++reads) {
+    ASSERT_EQ(m.port.requests.size(), 1u);
+    m.port.end_with_damage();
+    m.run_hands();
+  }
+  EXPECT_EQ(reader.code(), Code::lost);
+  EXPECT_EQ(where(), State::lost);
+  Call& again = m.acquire(x, kDiscard);
+  m.end_all();
+  ASSERT_EQ(again.code(), Code::ok);
+  EXPECT_EQ(where(), State::resident);
+}
+
 // Resolved by its caller, and not yet looked at by the mover.
 TEST(MoverWaits, a_request_whose_buffer_is_freed_on_its_way_names_it_and_touches_nobody_elses) {
   for (const Want want : {Want::acquire, Want::prefetch, Want::evict, Want::clean, Want::discard,
