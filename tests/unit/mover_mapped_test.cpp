@@ -208,6 +208,21 @@ TEST(MoverMapped, a_touch_brings_its_page_and_the_next_touch_the_next_page) {
   EXPECT_TRUE(m.port.requests.empty());
 }
 
+TEST(MoverMapped, where_a_page_is_depends_on_the_page_of_an_extent_in_parts) {
+  M m({.parts = true});
+  const Handle x = two_pages_there(m);
+  for (unsigned page = 0; page < 4; ++page) {
+    Whereabouts where;
+    Call& call = m.prepare(Want::where, {{x, page * kSmallestExtent + 7, 1, kRead, {}, 0}});
+    call.request.where = &where;
+    m.post(call);
+    m.settle();
+    EXPECT_EQ(where.state,
+              page % 2 == 0 ? Whereabouts::State::resident : Whereabouts::State::in_slot)
+        << page;
+  }
+}
+
 TEST(MoverMapped, an_extent_whose_last_page_has_come_is_whole) {
   M m({.parts = true});
   const Handle x = in_slot(m, 0x11);

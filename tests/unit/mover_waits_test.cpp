@@ -206,6 +206,24 @@ TEST(MoverWaits, a_release_wakes_the_mover_only_while_somebody_waits_for_it) {
   EXPECT_EQ(waits.code(), Code::ok);
 }
 
+// Once somebody has waited, some of it is free before the next one asks; no more than that.
+TEST(MoverWaits, after_a_wait_for_room_some_is_freed_ahead_of_the_next) {
+  constexpr std::uint64_t kFrames = 32, kAhead = 2;
+  M m({.frames = kFrames, .ahead = kAhead});
+  const auto free = [&] { return (kFrames * M::kExtent - m.host.books().in_use) / M::kExtent; };
+  for (std::uint64_t i = 0; i < kFrames; ++i) {
+    m.write(m.buffer(), 0x11);
+  }
+  ASSERT_EQ(free(), 0u);
+  EXPECT_EQ(m.port.writes, 0u);
+  m.write(m.buffer(), 0x22);  // Waits.
+  for (int i = 0; i < 4; ++i) {
+    m.write(m.buffer(), 0x33);
+    EXPECT_GE(free(), kAhead - 1) << "the next need not wait";
+    EXPECT_LE(free(), kAhead + 1);
+  }
+}
+
 TEST(MoverWaits, what_can_never_fit_is_refused_at_once) {
   M m({.frames = 2});
   std::vector<Access> three;

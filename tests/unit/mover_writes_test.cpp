@@ -311,6 +311,36 @@ TEST(MoverWrites, no_more_is_written_than_the_devices_endurance_allows) {
   EXPECT_EQ(m.value(y), 0x33);
 }
 
+// What was reserved for one that was in use, and so stayed, comes back.
+TEST(MoverWrites, nor_of_what_leaves_its_window) {
+  constexpr std::int64_t kDay = std::int64_t{86'400'000} * M::kMs;
+  M m({.frames = 3, .a_day = 2});
+  std::vector<Handle> all;
+  for (unsigned char i = 0; i < 3; ++i) {
+    all.push_back(m.mapped());
+    m.touch(all.back(), 0);
+    m.end_all();
+    std::memset(m.window(all.back()), i, M::kExtent);
+  }
+  Call& view = m.acquire(all[0], kRead);
+  ASSERT_EQ(view.code(), Code::ok);
+  EXPECT_EQ(m.ask(Want::evict, {M::access(all[0], kRead)}).code(), Code::busy);
+  m.release(view);
+  m.evict(all[0]);
+  m.evict(all[1]);
+  const Call& refused = m.ask(Want::evict, {M::access(all[2], kRead)});
+  m.end_all();
+  EXPECT_EQ(refused.code(), Code::no_capacity);
+  EXPECT_SAYS(refused.request.status, "raise endurance");
+  EXPECT_TRUE(m.resident(all[2]));
+  m.now += kDay + M::kMs;
+  m.evict(all[2]);
+  for (unsigned char i = 0; i < 3; ++i) {
+    EXPECT_EQ(m.value(all[i]), i);
+    m.now += kDay + M::kMs;
+  }
+}
+
 TEST(MoverWrites, who_needs_room_is_told_that_no_more_may_be_written_and_served_when_it_may) {
   constexpr std::int64_t kDay = std::int64_t{86'400'000} * M::kMs;
   M m({.frames = 2, .a_day = 1});

@@ -325,6 +325,31 @@ TEST(Recency, the_farthest_next_use_beyond_the_horizon_goes_first_the_near_ones_
   EXPECT_EQ(memory.evict(), 24u);
 }
 
+// The place where the search goes on is one of many that have left since.
+TEST(Recency, a_search_among_the_planned_goes_on_when_most_of_them_have_left) {
+  constexpr ExtentRef kAll = 100, kLeft = 12;
+  Memory memory(kAll);
+  for (ExtentRef ref = 0; ref < kAll; ++ref) {
+    memory.insert(ref, {Advice::next_use, 100000 - ref});
+    memory.extents[ref].pinned = true;
+  }
+  for (ExtentRef looks = 0; looks < 2 * kAll; looks += 7) {
+    EXPECT_EQ(memory.evict(), kNoLink);
+    for (ExtentRef ref = kLeft; ref < kAll; ++ref) {
+      memory.extents[ref].pinned = looks < kAll;
+    }
+    if (looks >= kAll) {
+      break;
+    }
+  }
+  for (ExtentRef left = kLeft; left < kAll; ++left) {
+    EXPECT_GE(memory.evict(), kLeft);
+  }
+  EXPECT_EQ(memory.evict(), kNoLink);
+  memory.extents[kLeft - 1].pinned = false;
+  EXPECT_EQ(memory.evict(), kLeft - 1);
+}
+
 TEST(Recency, many_pinned_planned_extents_do_not_hide_the_one_that_can_move) {
   Memory memory(1000);
   for (ExtentRef ref = 0; ref < 1000; ++ref) {

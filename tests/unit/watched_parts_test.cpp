@@ -36,6 +36,9 @@ class WatchedParts : public ::testing::Test {
     ASSERT_TRUE(made.ok()) << made.message();
     tier = std::move(*made);
     if (watch && !tier->facts().watches) {
+      ASSERT_TRUE(tier->facts().watch_reason[0] != 0 ||
+                  tier->facts().mapped != Mechanism::uffd_move)
+          << "nobody asked the kernel";
       GTEST_SKIP() << tier->facts().watch_reason;
     }
     at = *tier->reserve_window(2 * kExtent, kExtent, true);
