@@ -216,6 +216,8 @@ def sites(lines: list[str], is_header: bool) -> list[Site]:
     for at, line in enumerate(code):
         if indent(line) < 2 or re.match(r"^\s*(template|static_assert|assert|requires|using)\b", line):
             continue
+        if re.match(r"^\s*(static |inline )*constexpr\b[^()]* = ", line):
+            continue  # A constant is made by the compiler: no choice at run time reaches it.
         for match in re.finditer(r" (<=?|>=?) ", line):
             limits = around(line, match.start(), match.end())
             if limits is None:
