@@ -62,6 +62,7 @@ extern "C" tm_status tm_why(tm_context* context, tm_buffer buffer, uint64_t offs
     info.requests = receipt.requests;
     info.retries = receipt.retries;
     info.depth = receipt.depth;
+    info.path = static_cast<uint32_t>(receipt.path);
     const ArenaScope inside;
     set_text(info.text, whereabouts_text(*where));
     fill_info(out, info);

@@ -682,6 +682,15 @@ enum {
   TM_WHERE_BUFFERED = 4 /**< They came or went through the page cache. */
 };
 
+/** By which way bytes came to a GPU's memory or left it. */
+enum {
+  TM_PATH_NONE = 0,     /**< No GPU was an end of it, or no byte was copied. */
+  TM_PATH_LOCKED = 1,   /**< The device read or wrote the DRAM that they live in, page-locked. */
+  TM_PATH_STAGED = 2,   /**< Through other page-locked DRAM, from or to a block tier or a file. */
+  TM_PATH_PAGEABLE = 3, /**< DRAM that could not be page-locked: the driver copied once more. */
+  TM_PATH_PEER = 4      /**< From one GPU straight to another. */
+};
+
 /** Where bytes are, since when, and what brought them there or took them away. */
 typedef struct tm_whereabouts {
   size_t size;       /**< sizeof(tm_whereabouts). */
@@ -695,7 +704,7 @@ typedef struct tm_whereabouts {
   uint32_t requests; /**< Given to a device. */
   uint32_t retries;  /**< Of these, given again. */
   uint32_t depth;    /**< Extents that its device worked at with it, itself included. */
-  uint32_t reserved; /**< 0. */
+  uint32_t path;     /**< #TM_PATH_NONE and those below it. */
   char text[208];    /**< All of it in a sentence, terminated. */
 } tm_whereabouts;
 

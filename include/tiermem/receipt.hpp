@@ -32,6 +32,14 @@ struct Receipt {
   /// How bytes came to appear at their address, where they have one of several
   /// extents.
   enum class Mechanism : std::uint8_t { in_place, uffd_move, remap, copy };
+  /// By which way bytes came to a GPU's memory or left it.
+  enum class Path : std::uint8_t {
+    none,      ///< No GPU was an end of it, or no byte was copied.
+    locked,    ///< The device read or wrote the DRAM that they live in, which is page-locked.
+    staged,    ///< Through the staging: other page-locked DRAM, from or to a block tier or file.
+    pageable,  ///< DRAM that could not be page-locked: the driver copied once more, and slower.
+    peer,      ///< From one GPU straight to another.
+  };
 
   Handle buffer = 0;
   std::uint64_t offset = 0;    ///< Of the extent, in the buffer.
@@ -44,6 +52,7 @@ struct Receipt {
   End from = End::nowhere, to = End::nowhere;
   Reason reason = Reason::none;
   Mechanism mechanism = Mechanism::in_place;
+  Path path = Path::none;
   bool buffered = false;  ///< Through the page cache, since direct I/O was refused.
   bool failed = false;    ///< The extent is where it was.
 };

@@ -282,7 +282,7 @@ class Mover {
   void land(Transfer& transfer);
   bool by_peer(const Transfer& transfer) const;
   bool has_home(ExtentRef ref, FrameId frame) const;
-  void count_copies(const Transfer& transfer);
+  void count_copies(Transfer& transfer);
   bool takes_source_home(Transfer& transfer);
   void source_taken_home(Transfer& transfer);
   void to_window(ExtentRef ref);

@@ -43,6 +43,7 @@ void Mover::note_end(const Transfer& transfer) {
   receipt.depth = transfer.depth;
   receipt.reason = transfer.reason;
   receipt.buffered = transfer.buffered;
+  receipt.path = transfer.path;
   receipt.failed = transfer.outcome == Transfer::Outcome::failed;
   if (!promote) {
     receipt.from = end_of(transfer.space);

@@ -125,6 +125,7 @@ struct Transfer {
   std::uint64_t moved = 0;  ///< Bytes that devices have transferred.
   std::uint32_t requests = 0, retries = 0, depth = 0;
   bool buffered = false;
+  Receipt::Path path = Receipt::Path::none;
   std::uint64_t freeing = 0;  ///< Bytes that its end gives back, as counted in Mover::freeing_.
   Job job;
 };

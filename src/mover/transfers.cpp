@@ -256,19 +256,24 @@ void Mover::job_done(Job& job) {
 }
 
 // Between memory of the host's and a device's, and between devices: by which way.
-void Mover::count_copies(const Transfer& transfer) {
+void Mover::count_copies(Transfer& transfer) {
   const Job& job = transfer.job;
-  if (!job.status.ok()) {
+  if (!job.status.ok() || (job.steps & (kCopyOut | kCopyIn | kCopyPeer)) == 0) {
     return;
   }
   const std::uint64_t out = (job.steps & kCopyOut) != 0 ? job.bytes : 0;
   const std::uint64_t in = (job.steps & kCopyIn) != 0 ? job.bytes : 0;
   if ((job.steps & kCopyPeer) != 0) {
+    transfer.path = Receipt::Path::peer;
     stats_.gpu_bytes_peer += 2 * job.bytes;
   } else if (transfer.staging) {
+    transfer.path = Receipt::Path::staged;
     stats_.gpu_bytes_staged += out + in;
   } else if (!job.locked) {
+    transfer.path = Receipt::Path::pageable;
     stats_.gpu_bytes_pageable += out + in;
+  } else {
+    transfer.path = Receipt::Path::locked;
   }
 }
 

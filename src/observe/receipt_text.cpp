@@ -19,6 +19,17 @@ const char* mechanism_name(Receipt::Mechanism mechanism) {
   return kNames[static_cast<std::size_t>(mechanism)];
 }
 
+const char* path_name(Receipt::Path path) {
+  constexpr std::array kNames = {"none", "locked", "staged", "pageable", "peer"};
+  return kNames[static_cast<std::size_t>(path)];
+}
+
+const char* by_path(Receipt::Path path) {
+  constexpr std::array kWords = {"", "", " through the staging", " by DRAM that is not page-locked",
+                                 " straight from the other GPU"};
+  return kWords[static_cast<std::size_t>(path)];
+}
+
 std::string human_ns(std::int64_t ns) {
   const auto value = static_cast<double>(ns);
   return ns < 10'000           ? fmt::format("{} ns", ns)
@@ -72,10 +83,11 @@ void put_receipt(Out out, const Receipt& r, std::int64_t now_ns) {
                  "\"{}\",\"to\":\"{}\","
                  "\"reason\":\"{}\",\"mechanism\":\"{}\",\"ns\":{},\"age_ns\":{"
                  "},\"requests\":{},"
-                 "\"retries\":{},\"depth\":{},\"buffered\":{},\"failed\":{}}}",
+                 "\"retries\":{},\"depth\":{},\"path\":\"{}\",\"buffered\":{},\"failed\":{}}}",
                  r.buffer, r.offset, r.bytes, end_name(r.from), end_name(r.to),
                  reason_name(r.reason), mechanism_name(r.mechanism), r.ended_ns - r.begun_ns,
-                 now_ns - r.ended_ns, r.requests, r.retries, r.depth, r.buffered, r.failed);
+                 now_ns - r.ended_ns, r.requests, r.retries, r.depth, path_name(r.path), r.buffered,
+                 r.failed);
 }
 
 }  // namespace
@@ -132,8 +144,8 @@ std::string whereabouts_text(const Whereabouts& where) {
   if (last.retries != 0) {
     text += fmt::format(", {} of them made again", last.retries);
   }
-  return fmt::format("{}{}, {}", text, last.buffered ? " through the page cache" : "",
-                     because(last.reason));
+  return fmt::format("{}{}{}, {}", text, by_path(last.path),
+                     last.buffered ? " through the page cache" : "", because(last.reason));
 }
 
 std::string stats_json_text(const Stats& stats, const ReceiptsCopy& receipts, std::int64_t now_ns) {

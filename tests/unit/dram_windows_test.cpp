@@ -341,5 +341,20 @@ TEST(Dram, ten_thousand_windows_are_few_mappings) {
   }
 }
 
+TEST(Dram, a_frame_of_the_locked_pool_appears_in_no_window) {
+  auto made = DramTier::create(small_options(8 * kMiB));
+  ASSERT_TRUE(made.ok()) << made.message();
+  DramTier& tier = **made;
+  const FrameId frame = tier.acquire_frame({Pool::locked, 2 * kMiB, 0});
+  ASSERT_TRUE(frame.valid());
+  ASSERT_TRUE(tier.populate(frame, false, nullptr).ok());
+  std::byte* const window = *tier.reserve_window(4 * kMiB, 2 * kMiB, false);
+  Mechanism used{};
+  EXPECT_EQ(tier.map(frame, window, used).code(), Code::internal);
+  EXPECT_TRUE(tier.map(frame, nullptr, used).ok()) << "without a window there is nothing to do";
+  tier.return_frame(frame);
+  tier.release_window(window, 4 * kMiB);
+}
+
 }  // namespace
 }  // namespace tiermem

@@ -91,6 +91,11 @@ TEST(ReceiptsText, says_where_since_when_and_why) {
             "in dram, for 12 ms: 4.00 KiB came from block in 500 us by 1 "
             "request, since somebody "
             "waited for them");
+  where.last.path = Receipt::Path::staged;
+  EXPECT_NE(whereabouts_text(where).find("by 1 request through the staging, since"),
+            std::string::npos)
+      << whereabouts_text(where);
+  where.last.path = Receipt::Path::none;
   where.state = Whereabouts::State::in_slot;
   where.place = {Kind::block, 0};
   where.last.from = End::dram;
@@ -113,7 +118,8 @@ TEST(ReceiptsText, json_names_every_counter_and_channel) {
   const std::string text = stats_json_text(stats, copy, 2'000'000);
   for (const char* part :
        {"\"dram_budget\":0", "\"gpu_paused\":123", "\"from\":\"block\",\"to\":\"dram\"",
-        "\"by_reason\":{\"demand\":1}", "\"offset\":4096", "\"age_ns\":500000", "\"buckets\":[["}) {
+        "\"path\":\"none\"", "\"by_reason\":{\"demand\":1}", "\"offset\":4096", "\"age_ns\":500000",
+        "\"buckets\":[["}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
 }
