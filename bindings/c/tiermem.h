@@ -611,7 +611,7 @@ typedef struct tm_counters {
   uint64_t io_errors;           /**< Requests that a device refused. */
   uint64_t io_retries;          /**< Requests made again. */
   uint64_t checksum_errors;     /**< Reads that did not match their checksum. */
-  uint64_t degraded_devices;    /**< Devices that get no more writes. */
+  uint64_t degraded_devices;    /**< Devices that get no writes for now. */
   uint64_t moved_by_uffd;       /**< Extents moved into windows by userfaultfd. */
   uint64_t moved_by_remap;      /**< By mremap. */
   uint64_t moved_in_place;      /**< Read where they are used. */

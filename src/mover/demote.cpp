@@ -9,6 +9,11 @@
 #include "mover/mover.hpp"
 
 namespace tiermem {
+namespace {
+
+constexpr std::uint32_t kMostFailures = 3;  // In a row: then a device is given up.
+
+}  // namespace
 
 bool Mover::start_demote(ExtentRef ref, unsigned space, bool evict_after, Priority priority) {
   if (!can_write()) {
@@ -93,8 +98,22 @@ void Mover::find_slot(Transfer& transfer) {
   seal(transfer);
 }
 
+// A device that refused writes may be back by now: a network, or a volume that others had filled.
+// The next write decides, and one that fails is enough.
+void Mover::retry_given_up() {
+  if (!given_up_ || !given_up_pause_.over(now_)) {
+    return;
+  }
+  given_up_ = false;
+  for (std::uint32_t& failures : device_failures_) {
+    failures = std::min(failures, kMostFailures - 1);
+  }
+  block_->trust_again();
+}
+
 // For all of the extent. Invalid: the transfer waits until the tier has grown, or has failed.
 SlotId Mover::new_slot(Transfer& transfer) {
+  retry_given_up();
   Result<SlotId> slot = block_->allocate(bytes_of(transfer.ref), transfer.avoid);
   if (slot.ok()) {
     return *slot;
@@ -210,8 +229,10 @@ void Mover::write_done(Transfer& transfer, const SlotCompletion& completion) {
   Status status = io_error(transfer, completion.code, completion.native, completion.device,
                            completion.device_offset);
   std::uint32_t& failures = device_failures_[completion.device % device_failures_.size()];
-  if (++failures >= 3) {
+  if (++failures == kMostFailures) {
     block_->degrade(completion.device, status.message());
+    given_up_ = true;
+    given_up_pause_.failed(now_);
   }
   if (transfer.pages != 0) {
     parts_not_written(transfer, std::move(status));
@@ -243,7 +264,11 @@ void Mover::written(Transfer& transfer) {
   const unsigned space = transfer.space;
   Extent& extent = residency_.extents.at(ref);
   if (transfer.length != 0) {
-    device_failures_[block_->device_of(transfer.slot) % device_failures_.size()] = 0;
+    std::uint32_t& failures =
+        device_failures_[block_->device_of(transfer.slot) % device_failures_.size()];
+    if (std::exchange(failures, 0) >= kMostFailures - 1) {
+      given_up_pause_.worked();
+    }
     write_pause_.worked();
   }
   if (transfer.to_write != 0) {

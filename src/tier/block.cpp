@@ -177,6 +177,14 @@ void BlockTier::degrade(std::uint16_t d, const char* why) {
   set_text(devices_[d].counters.reason, why);
 }
 
+void BlockTier::trust_again() {
+  const std::lock_guard lock(mutex_);
+  for (Device& device : devices_) {
+    device.degraded = false;
+    device.counters.degraded = false;
+  }
+}
+
 unsigned BlockTier::degraded() const {
   const std::lock_guard lock(mutex_);
   return static_cast<unsigned>(std::count_if(devices_.begin(), devices_.end(),
@@ -190,7 +198,7 @@ DeviceCounters BlockTier::counters(std::uint16_t device) const {
 /// Every device is degraded: no budget would help, so this names what broke instead.
 Status BlockTier::given_up(unsigned devices) const {
   const Device& last = devices_.back();
-  ErrorInfo info = error_info(Code::io_error, "{} of {} devices take no more writes: {}", devices,
+  ErrorInfo info = error_info(Code::io_error, "{} of {} devices take no writes for now: {}", devices,
                               devices, last.degraded_why);
   info.native = last.degraded_native;
   info.tier = place();

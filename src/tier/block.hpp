@@ -83,6 +83,7 @@ class BlockTier final : public SlotTier {
   std::uint16_t device_of(SlotId slot) const override { return SlotAllocator::device_of(slot); }
   const char* device_name(std::uint16_t device) const override { return devices_[device].name; }
   void degrade(std::uint16_t device, const char* why) override;
+  void trust_again() override;
   unsigned degraded() const override;  ///< How many devices are.
 
   /// Queues without limit. Bytes beyond `length` up to the next block may be transferred too.

@@ -48,6 +48,7 @@ class FileTier final : public SlotTier {
   }
   const char* device_name(std::uint16_t device) const override;
   void degrade(std::uint16_t, const char*) override {}
+  void trust_again() override {}
   unsigned degraded() const override { return 0; }
   void submit(const SlotTransfer& transfer) override;
   std::size_t reap(std::span<SlotCompletion> completions) override;

@@ -254,8 +254,10 @@ class SlotTier {
   virtual unsigned depth() const = 0;
   virtual std::uint16_t device_of(SlotId slot) const = 0;
   virtual const char* device_name(std::uint16_t device) const = 0;
-  /// [mover] A device that failed is not given new slots any more.
+  /// [mover] A device that failed is given no new slots until it is trusted again.
   virtual void degrade(std::uint16_t device, const char* why) = 0;
+  /// [mover] All that are degraded are given slots again: the next write decides.
+  virtual void trust_again() = 0;
   virtual unsigned degraded() const = 0;
 
   virtual void submit(const SlotTransfer& transfer) = 0;  // [mover] Never refuses up to depth().

@@ -1,5 +1,6 @@
 // Device memory by pointer, and sets of it that leave the device and come back: what a program that
 // keeps addresses sees, and what its neighbours on the device get.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -62,6 +62,7 @@ class FakeFiles final : public SlotTier {
   }
   const char* device_name(std::uint16_t) const override { return "file"; }
   void degrade(std::uint16_t, const char*) override {}
+  void trust_again() override {}
   unsigned degraded() const override { return 0; }
 
   void submit(const SlotTransfer& transfer) override {

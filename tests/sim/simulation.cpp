@@ -82,6 +82,7 @@ MoverOptions Simulation::options() {
   o.budget_per_landing = (swarm_.crowded ? 4 : (1 + world_.below(4)) * 8) * swarm_.extent_bytes;
   o.staging_frame_bytes = swarm_.staging_frame;
   o.staging_bytes = swarm_.staging_bytes;
+  o.given_up_ns = 20'000'000;  // So that devices come back in a run.
   return o;
 }
 
@@ -105,6 +106,7 @@ void Simulation::step() {
   note_models();
   next_step_ = mover_.step(world_.now);
   stepping_ = false;
+  any_degraded_ = any_degraded_ || block_.degraded() != 0;
   // Nobody waits for a step that may not come.
   if (!due && answered_ != before) {
     failed(
@@ -330,7 +332,7 @@ void Simulation::drain() {
           (p.request.status.code() == Code::io_error &&
            (changed_files_.count(serial) != 0 || port_.any_gone())) ||
           (p.request.status.code() == Code::no_capacity &&
-           (!swarm_.block_tier || block_.degraded() != 0 || disks_filled_ || port_.any_gone()));
+           (!swarm_.block_tier || any_degraded_ || disks_filled_ || port_.any_gone()));
       if (!right) {
         failed(fmt::format("read back of buffer{}: {}\n{}", serial, p.request.status.message(),
                            mover_.describe()));

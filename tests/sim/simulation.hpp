@@ -281,6 +281,7 @@ class Simulation {
   std::array<std::uint64_t, 2> ended_before_step_{};  // Copies to each device.
   std::size_t compared_ = 0;  // Views of held_ whose bytes were looked at since their grant.
   bool disks_filled_ = false;
+  bool any_degraded_ = false;  // Ever.
   std::deque<std::string> history_;
 };
 

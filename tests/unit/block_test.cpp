@@ -136,6 +136,9 @@ TEST(BlockTier, avoided_degraded_and_read_only_devices_get_no_slots) {
   }
   EXPECT_EQ(tier.allocate(2 * kMiB, 1).code(), Code::no_capacity);
   EXPECT_EQ(tier.allocate(2 * kMiB, 0).code(), Code::busy) << "device 0 can still grow";
+  tier.trust_again();
+  EXPECT_EQ(tier.degraded(), 0U);
+  EXPECT_NE(tier.allocate(2 * kMiB, 1).code(), Code::no_capacity) << "device 1 can, too";
 }
 
 TEST(BlockTier, a_refused_growth_moves_on_to_the_next_device_and_is_named_in_the_end) {

@@ -1,5 +1,6 @@
 // Frames of mapped windows: withdrawn with their bytes or not at all, restored whatever is in the
 // way. On real pages.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>

@@ -1,5 +1,6 @@
 // Requests that wait, step by step: for room, for pins, for transfers. Who is first, who is woken,
 // when a deadline or a cancel is answered, and what is left behind by it.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "support/pattern.hpp"

@@ -213,6 +213,57 @@ TEST(MoverWrites, a_device_that_fails_three_times_in_a_row_is_given_up) {
   EXPECT_EQ(m.value(x), 1);
 }
 
+// After half a minute the next write goes there again. One that fails is enough then, and the wait
+// is twice as long; one that works makes it a device like any.
+TEST(MoverWrites, a_device_that_was_given_up_is_tried_again_later) {
+  constexpr std::int64_t kFirst = 30'000 * M::kMs;
+  M m({.disks = 1});
+  const Handle x = m.buffer();
+  m.write(x, 0x11);
+  const auto evict = [&] { return m.ask(Want::evict, {M::access(x, kRead)}).code(); };
+  m.ask(Want::evict, {M::access(x, kRead)});
+  ASSERT_EQ(refuse_writes(m), 3u);
+  ASSERT_EQ(m.stats().degraded_devices, 1u);
+  m.at(m.now + kFirst - 2000 * M::kMs);
+  EXPECT_EQ(evict(), Code::io_error) << "at once";
+  EXPECT_TRUE(m.port.requests.empty());
+  m.at(m.now + 2100 * M::kMs);  // The pause after that refusal is over, too.
+  const Call& again = m.ask(Want::evict, {M::access(x, kRead)});
+  m.run_hands();
+  ASSERT_EQ(m.port.requests.size(), 1u);
+  EXPECT_EQ(m.stats().degraded_devices, 0u);
+  m.end_io(EIO);
+  EXPECT_EQ(again.code(), Code::io_error);
+  EXPECT_TRUE(m.port.requests.empty()) << "nowhere else to go";
+  EXPECT_EQ(m.stats().degraded_devices, 1u);
+  m.at(m.now + 2 * kFirst - 2000 * M::kMs);
+  EXPECT_EQ(evict(), Code::io_error);
+  m.at(m.now + 2100 * M::kMs);  // The pause after that refusal is over, too.
+  m.evict(x);
+  EXPECT_EQ(m.stats().degraded_devices, 0u);
+  // And is given up after three again, for as long as at first.
+  m.write(x, 0x22);
+  m.ask(Want::evict, {M::access(x, kRead)});
+  EXPECT_EQ(refuse_writes(m), 3u);
+  EXPECT_EQ(m.stats().degraded_devices, 1u);
+  m.at(m.now + kFirst + M::kMs);
+  m.evict(x);
+  EXPECT_EQ(m.value(x), 0x22);
+}
+
+// Eight writes that fail together are one failure of it.
+TEST(MoverWrites, what_was_under_way_when_a_device_was_given_up_makes_the_wait_no_longer) {
+  M m({.frames = 8, .disks = 1});
+  const Handle x = m.buffer(8);
+  m.write(x, 0x11);
+  m.ask(Want::evict, {M::access(x, kRead)});
+  refuse_writes(m);
+  ASSERT_EQ(m.stats().degraded_devices, 1u);
+  m.at(m.now + 31'000 * M::kMs);
+  m.evict(x);
+  EXPECT_EQ(m.value(x), 0x11);
+}
+
 // ---- Slots
 
 TEST(MoverWrites, those_who_wait_for_the_slots_to_grow_wait_for_one_growth) {
