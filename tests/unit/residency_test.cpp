@@ -31,6 +31,7 @@ class ResidencyTest : public ::testing::Test {
   Handle resident(std::uint32_t extents) {
     const Handle handle = *residency.buffers.create(shape(extents));
     for (std::uint32_t i = 0; i < extents; ++i) {
+      word(handle, i).set_phase(Phase::incoming);
       word(handle, i).set_phase(Phase::exclusive);
     }
     return handle;
@@ -52,7 +53,9 @@ TEST_F(ResidencyTest, a_spare_buffer_of_which_an_extent_is_leaving_is_left_as_it
   ASSERT_EQ(residency.make_spare(first), Code::ok);
   const Handle again = residency.reuse_spare(shape(3), true);
   ASSERT_NE(again, 0u);
-  word(again, 1).set_phase(Phase::exclusive);
+  ASSERT_TRUE(word(again, 1).try_claim());  // By somebody who has used it since.
+  word(again, 1).end_claim(false);
+  ASSERT_TRUE(word(again, 1).unpin_read());
   word(again, 2).set_phase(Phase::outgoing);
   ViewRecord view;
   const Access access = all_of(again, kWrite);
@@ -70,7 +73,7 @@ TEST_F(ResidencyTest, a_spare_buffer_of_which_an_extent_is_leaving_is_left_as_it
 
 TEST_F(ResidencyTest, of_a_list_nothing_is_held_where_one_cannot_be_had) {
   const Handle x = resident(2), y = resident(2);
-  word(y, 1).set_phase(Phase::none);
+  ASSERT_TRUE(word(y, 1).try_outgoing(true));
   const std::array<Access, 2> list = {all_of(x, kWrite), all_of(y, kRead)};
   std::array<ViewRecord, 2> views;
   EXPECT_EQ(residency.try_acquire(list, views), Code::busy);
