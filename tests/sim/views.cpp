@@ -47,7 +47,9 @@ void Simulation::fill_arrived() {
   for (Held& held : held_) {
     if (held.fills && arrived(held)) {
       held.fills = false;
-      if (!broken(held)) {
+      // Also where a copy failed under the view: the stream has not heard of it, and extents that
+      // needed no copy have what it writes.
+      if (!devices_[held.view.place.index].lost()) {
         fill(held);
       }
     }
