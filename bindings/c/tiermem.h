@@ -686,7 +686,7 @@ enum {
 enum {
   TM_PATH_NONE = 0,     /**< No GPU was an end of it, or no byte was copied. */
   TM_PATH_LOCKED = 1,   /**< The device read or wrote the DRAM that they live in, page-locked. */
-  TM_PATH_STAGED = 2,   /**< Through other page-locked DRAM, from or to a block tier or a file. */
+  TM_PATH_STAGED = 2,   /**< Through other DRAM: from or to a block tier, a file, another GPU. */
   TM_PATH_PAGEABLE = 3, /**< DRAM that could not be page-locked: the driver copied once more. */
   TM_PATH_PEER = 4      /**< From one GPU straight to another. */
 };

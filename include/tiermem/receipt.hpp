@@ -36,7 +36,7 @@ struct Receipt {
   enum class Path : std::uint8_t {
     none,      ///< No GPU was an end of it, or no byte was copied.
     locked,    ///< The device read or wrote the DRAM that they live in, which is page-locked.
-    staged,    ///< Through the staging: other page-locked DRAM, from or to a block tier or file.
+    staged,    ///< Through other DRAM, the staging: from or to a block tier, a file, another GPU.
     pageable,  ///< DRAM that could not be page-locked: the driver copied once more, and slower.
     peer,      ///< From one GPU straight to another.
   };

@@ -11,7 +11,7 @@
 namespace tiermem {
 namespace {
 
-constexpr std::uint32_t kMostFailures = 3;  // In a row: then a device is given up.
+constexpr std::uint32_t kMostFailures = 3;  // In a row: then a device is degraded.
 
 }  // namespace
 
@@ -100,11 +100,10 @@ void Mover::find_slot(Transfer& transfer) {
 
 // A device that refused writes may be back by now: a network, or a volume that others had filled.
 // The next write decides, and one that fails is enough.
-void Mover::retry_given_up() {
-  if (!given_up_ || !given_up_pause_.over(now_)) {
+void Mover::retry_degraded() {
+  if (!degraded_pause_.over(now_) || block_->degraded() == 0) {
     return;
   }
-  given_up_ = false;
   for (std::uint32_t& failures : device_failures_) {
     failures = std::min(failures, kMostFailures - 1);
   }
@@ -113,7 +112,7 @@ void Mover::retry_given_up() {
 
 // For all of the extent. Invalid: the transfer waits until the tier has grown, or has failed.
 SlotId Mover::new_slot(Transfer& transfer) {
-  retry_given_up();
+  retry_degraded();
   Result<SlotId> slot = block_->allocate(bytes_of(transfer.ref), transfer.avoid);
   if (slot.ok()) {
     return *slot;
@@ -231,8 +230,7 @@ void Mover::write_done(Transfer& transfer, const SlotCompletion& completion) {
   std::uint32_t& failures = device_failures_[completion.device % device_failures_.size()];
   if (++failures == kMostFailures) {
     block_->degrade(completion.device, status.message());
-    given_up_ = true;
-    given_up_pause_.failed(now_);
+    degraded_pause_.failed(now_);
   }
   if (transfer.pages != 0) {
     parts_not_written(transfer, std::move(status));
@@ -267,7 +265,7 @@ void Mover::written(Transfer& transfer) {
     std::uint32_t& failures =
         device_failures_[block_->device_of(transfer.slot) % device_failures_.size()];
     if (std::exchange(failures, 0) >= kMostFailures - 1) {
-      given_up_pause_.worked();
+      degraded_pause_.worked();  // It was tried again, as retry_degraded() leaves it.
     }
     write_pause_.worked();
   }

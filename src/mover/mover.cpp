@@ -29,7 +29,7 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> memory, Slo
   block_channel_.tier = block;
   files_channel_.tier = files;
   device_failures_.resize(64);
-  given_up_pause_ = Pause(options.given_up_ns, 32 * options.given_up_ns);
+  degraded_pause_ = Pause(options.degraded_ns, 32 * options.degraded_ns);
   limit_spares();
   wear_left_ = static_cast<double>(options.endurance_bytes_per_day);
   if (memory.size() > 1) {

@@ -60,8 +60,8 @@ struct MoverOptions {
   /// each so many bytes of budget, and eight times at most.
   std::uint64_t landing_bytes = kMostParts * kSmallestExtent;
   std::uint64_t budget_per_landing = 64 * kMostParts * kSmallestExtent;
-  /// For so long at first, and 32 times as long at most, a device that was given up is left alone.
-  std::int64_t given_up_ns = 30'000'000'000;
+  /// For so long at first, and 32 times as long at most, a degraded device is left alone.
+  std::int64_t degraded_ns = 30'000'000'000;
   std::uint32_t receipts = 4096;    ///< The last so many are kept.
   std::uint64_t staging_bytes = 0;  ///< For opaque spaces; of the host's budget.
   std::uint64_t staging_frame_bytes =
@@ -284,7 +284,7 @@ class Mover {
   void land(Transfer& transfer);
   bool by_peer(const Transfer& transfer) const;
   bool has_home(ExtentRef ref, FrameId frame) const;
-  void count_copies(Transfer& transfer);
+  void note_copies(Transfer& transfer);
   bool takes_source_home(Transfer& transfer);
   void source_taken_home(Transfer& transfer);
   void to_window(ExtentRef ref);
@@ -300,7 +300,7 @@ class Mover {
   bool start_demote(ExtentRef ref, unsigned space, bool evict_after, Priority priority);
   void find_slot(Transfer& transfer);
   SlotId new_slot(Transfer& transfer);
-  void retry_given_up();
+  void retry_degraded();
   void grow_slots(Transfer& transfer);
   void seal(Transfer& transfer);
   void write_and_hash(Transfer& transfer);
@@ -635,9 +635,8 @@ class Mover {
   Vector<Request*> completed_;
   Vector<Recency::Victim> victims_;
   Vector<std::uint32_t>
-      device_failures_;    // Consecutive failed writes, by device of the block tier.
-  Pause given_up_pause_;   // Until those that were given up are tried again.
-  bool given_up_ = false;  // There are such.
+      device_failures_;   // Consecutive failed writes, by device of the block tier.
+  Pause degraded_pause_;  // Until those that are degraded are tried again.
   Map<std::uint32_t, std::uint32_t> losses_;  // By buffer: extents lost and not told of yet.
   Pause write_pause_;
   bool no_slot_ = false;  // Why writes pause: none is to be had.

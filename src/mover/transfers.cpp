@@ -145,7 +145,7 @@ void Mover::job_done(Job& job) {
   Transfer& transfer = transfers_[job.transfer];
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
-  count_copies(transfer);
+  note_copies(transfer);
   switch (transfer.kind) {
     case Transfer::Kind::promote:
       source_taken_home(transfer);
@@ -256,7 +256,7 @@ void Mover::job_done(Job& job) {
 }
 
 // Between memory of the host's and a device's, and between devices: by which way.
-void Mover::count_copies(Transfer& transfer) {
+void Mover::note_copies(Transfer& transfer) {
   const Job& job = transfer.job;
   if (!job.status.ok() || (job.steps & (kCopyOut | kCopyIn | kCopyPeer)) == 0) {
     return;

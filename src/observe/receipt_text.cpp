@@ -25,7 +25,8 @@ const char* path_name(Receipt::Path path) {
 }
 
 const char* by_path(Receipt::Path path) {
-  constexpr std::array kWords = {"", "", " through the staging", " by DRAM that is not page-locked",
+  constexpr std::array kWords = {"", " by page-locked DRAM", " through the staging",
+                                 " by DRAM that is not page-locked",
                                  " straight from the other GPU"};
   return kWords[static_cast<std::size_t>(path)];
 }

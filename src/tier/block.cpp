@@ -179,9 +179,11 @@ void BlockTier::degrade(std::uint16_t d, const char* why) {
 
 void BlockTier::trust_again() {
   const std::lock_guard lock(mutex_);
-  for (Device& device : devices_) {
-    device.degraded = false;
-    device.counters.degraded = false;
+  for (std::uint16_t d = 0; d < devices_.size(); ++d) {
+    if (devices_[d].degraded) {
+      devices_[d].degraded = devices_[d].counters.degraded = false;
+      set_text(devices_[d].counters.reason, port_.facts(d).reason);
+    }
   }
 }
 
@@ -198,8 +200,8 @@ DeviceCounters BlockTier::counters(std::uint16_t device) const {
 /// Every device is degraded: no budget would help, so this names what broke instead.
 Status BlockTier::given_up(unsigned devices) const {
   const Device& last = devices_.back();
-  ErrorInfo info = error_info(Code::io_error, "{} of {} devices take no writes for now: {}", devices,
-                              devices, last.degraded_why);
+  ErrorInfo info = error_info(Code::io_error, "{} of {} devices take no writes for now: {}",
+                              devices, devices, last.degraded_why);
   info.native = last.degraded_native;
   info.tier = place();
   set_text(info.setting, kSetting);

@@ -198,7 +198,7 @@ MapResult FrameMapper::restore_by_move(const MapPlace& place) {
       // The program has unmapped the window, or a fault of ours: the frame was to have this page.
       // Nobody is to wait for it, nor see others.
       log_error("a page of a mapped buffer at {} is not shown: its window was unmapped there, or "
-                "it is missing at {}; SIGBUS for who touches it",
+                "it is missing at {}; a signal for who touches it",
                 static_cast<void*>(place.at + done), static_cast<void*>(place.home + done));
       (void)userfault_.poison(place.at + done, host::kPage);
       done += host::kPage;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gpu/program.hpp"
+#include "tiermem.h"
 
 namespace tiermem::test {
 
@@ -67,5 +68,17 @@ class GpuContext : public ::testing::Test {
   std::unique_ptr<Context> context;
   std::vector<Buffer> buffers;
 };
+
+/// A context of the C interface with one device of 16 MiB, on a driver as new; null: it failed.
+inline tm_context* make_c_context() {
+  if (FakeCuda* const fake = find_fake_cuda(); fake != nullptr) {
+    fake->reset();
+  }
+  tm_context* context = nullptr;
+  const std::string tiers =
+      std::string("dram=32M; nvme=off; gpu=0:16M; gpu_driver=") + test_driver();
+  EXPECT_EQ(tm_context_create(tiers.c_str(), nullptr, &context), TM_OK);
+  return context;
+}
 
 }  // namespace tiermem::test

@@ -66,13 +66,8 @@ TEST_F(GpuPaths, zeros_have_none_and_what_comes_from_a_device_that_is_reached_is
 }
 
 TEST(GpuPathsCApi, the_path_is_in_what_tm_why_tells) {
-  if (FakeCuda* const fake = find_fake_cuda(); fake != nullptr) {
-    fake->reset();
-  }
-  tm_context* context = nullptr;
-  const std::string tiers =
-      std::string("dram=32M; nvme=off; gpu=0:16M; gpu_driver=") + test_driver();
-  ASSERT_EQ(tm_context_create(tiers.c_str(), nullptr, &context), TM_OK);
+  tm_context* const context = make_c_context();
+  ASSERT_NE(context, nullptr);
   tm_buffer buffer = 0;
   ASSERT_EQ(tm_alloc(context, 2 << 20, nullptr, &buffer), TM_OK);
   for (const std::uint16_t kind : {std::uint16_t{TM_DRAM}, std::uint16_t{TM_GPU}}) {

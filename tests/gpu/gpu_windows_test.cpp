@@ -385,13 +385,8 @@ TEST_F(GpuWindows, addresses_that_nothing_can_have_are_refused) {
 }
 
 TEST(GpuWindowsCApi, an_address_by_the_c_interface) {
-  if (FakeCuda* const fake = find_fake_cuda(); fake != nullptr) {
-    fake->reset();
-  }
-  tm_context* context = nullptr;
-  const std::string tiers =
-      std::string("dram=32M; nvme=off; gpu=0:16M; gpu_driver=") + test_driver();
-  ASSERT_EQ(tm_context_create(tiers.c_str(), nullptr, &context), TM_OK);
+  tm_context* const context = make_c_context();
+  ASSERT_NE(context, nullptr);
   tm_buffer buffer = 0;
   ASSERT_EQ(tm_alloc(context, 8 << 20, nullptr, &buffer), TM_OK);
   const tm_place gpu = {TM_GPU, 0};

@@ -82,7 +82,7 @@ MoverOptions Simulation::options() {
   o.budget_per_landing = (swarm_.crowded ? 4 : (1 + world_.below(4)) * 8) * swarm_.extent_bytes;
   o.staging_frame_bytes = swarm_.staging_frame;
   o.staging_bytes = swarm_.staging_bytes;
-  o.given_up_ns = 20'000'000;  // So that devices come back in a run.
+  o.degraded_ns = 20'000'000;  // So that devices come back in a run.
   return o;
 }
 

@@ -1,5 +1,5 @@
-// Writing down and reading back, step by step: what is written, what an error leads to, how long
-// the mover lets a device alone after it, and what is free again.
+// Writing down, step by step: what is written, what an error leads to, how long the mover lets a
+// device alone after it, and what is free again.
 #include <gtest/gtest.h>
 
 #include "support/pattern.hpp"
@@ -409,79 +409,6 @@ TEST(MoverWrites, who_needs_room_is_told_that_no_more_may_be_written_and_served_
   EXPECT_EQ(m.value(y), 0x22);
   m.at(m.now + kDay + M::kMs);
   EXPECT_EQ(m.value(z), 0x33);
-}
-
-// ---- Reads
-
-TEST(MoverWrites, a_read_that_fails_is_made_once_more_and_then_told_with_its_device) {
-  M m;
-  const Handle x = m.cold(0x11);
-  const Call& once = m.acquire(x, kRead);
-  m.end_io(EIO);
-  EXPECT_FALSE(once.done());
-  m.end_io();
-  EXPECT_EQ(once.code(), Code::ok);
-  ASSERT_EQ(m.residency.release(once.views), Code::ok);
-  m.evict(x);
-
-  const Call& twice = m.acquire(x, kRead);
-  m.end_io(EIO);
-  m.end_io(ENODATA);
-  EXPECT_EQ(twice.code(), Code::io_error);
-  ASSERT_NE(twice.request.status.info(), nullptr);
-  EXPECT_EQ(twice.request.status.info()->native, ENODATA);
-  EXPECT_EQ(twice.request.status.info()->buffer, x);
-  EXPECT_SAYS(twice.request.status, "disk0");
-  EXPECT_EQ(m.stats().io_retries, 2u);
-  EXPECT_EQ(m.stats().io_errors, 1u);
-  EXPECT_EQ(m.host.books().in_use, 0u);
-  EXPECT_EQ(m.value(x), 0x11);
-}
-
-TEST(MoverWrites, a_wrong_checksum_is_read_once_more_and_then_the_bytes_are_lost) {
-  M m;
-  const Handle x = m.cold(0x11);
-  const Call& once = m.acquire(x, kRead);
-  m.port.end_with_damage();
-  m.run_hands();
-  EXPECT_FALSE(once.done());
-  m.end_io();
-  EXPECT_EQ(once.code(), Code::ok);
-  EXPECT_EQ(m.stats().checksum_errors, 1u);
-  ASSERT_EQ(m.residency.release(once.views), Code::ok);
-  m.evict(x);
-
-  const Call& twice = m.acquire(x, kRead);
-  for (int reads = 0; reads < 2; ++reads) {
-    EXPECT_FALSE(twice.done()) << "one that was right has made up for the first";
-    m.port.end_with_damage();
-    m.run_hands();
-  }
-  EXPECT_EQ(twice.code(), Code::lost);
-  EXPECT_EQ(m.host.books().in_use, 0u);
-  EXPECT_EQ(m.acquire(x, kRead).code(), Code::lost);
-  EXPECT_TRUE(m.port.requests.empty());
-
-  const Call& anew = m.acquire(x, kDiscard);
-  m.end_all();
-  ASSERT_EQ(anew.code(), Code::ok);
-  std::memset(anew.data(), 0x22, M::kExtent);
-  ASSERT_EQ(m.residency.release(anew.views), Code::ok);
-  m.evict(x);
-  EXPECT_EQ(m.value(x), 0x22);
-}
-
-TEST(MoverWrites, all_who_wait_for_a_read_that_fails_are_told) {
-  M m;
-  const Handle x = m.cold(0x11);
-  const Call& first = m.acquire(x, kRead);
-  const Call& second = m.acquire({M::access(m.buffer(), kWrite), M::access(x, kRead)});
-  m.run_hands();
-  m.end_io(EIO);
-  m.end_io(EIO);
-  EXPECT_EQ(first.code(), Code::io_error);
-  EXPECT_EQ(second.code(), Code::io_error);
-  EXPECT_TRUE(m.mover.idle());
 }
 
 // ---- What is told of it
