@@ -23,7 +23,7 @@ namespace tiermem::test {
 namespace {
 
 constexpr std::uint64_t kMemory = 16 * kMiB;
-constexpr std::uint64_t kLarge = 64 * kMiB;
+constexpr std::uint64_t kLarge = (kSanitized ? 32 : 64) * kMiB;
 
 /// One end says when, the other waits for it, also over the death of processes between.
 struct Signal {

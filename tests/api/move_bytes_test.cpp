@@ -92,9 +92,10 @@ TEST_P(MoveBytes, any_range_arrives_and_leaves_zeros) {
       models[0][out / 8 + i] = 0;
     }
     for (int b = 0; b < 2; ++b) {
+      const std::span<std::uint64_t> all = words(buffers[b]);
       std::uint64_t bad = 0;
       for (std::uint64_t i = 0; i < kBytes / 8; ++i) {
-        bad += words(buffers[b])[i] != models[b][i] ? 1 : 0;
+        bad += all[i] != models[b][i] ? 1 : 0;
       }
       ASSERT_EQ(bad, 0u) << "buffer " << b << " in round " << round << ": " << n << " bytes from "
                          << out << " to " << into;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "support/pattern.hpp"
+#include "support/sanitizers.hpp"
 #include "tiermem/tiermem.hpp"
 
 namespace tiermem::test {
@@ -199,7 +200,7 @@ TEST(SpareBuffersOf, four_threads_never_see_each_others_bytes) {
   const auto work = [&](unsigned thread) {
     std::mt19937_64 random(seed + thread);
     std::vector<std::pair<Buffer, std::uint64_t>> held;
-    for (std::uint64_t i = 0; i < 1500; ++i) {
+    for (std::uint64_t i = 0; i < (kSanitized ? 300 : 1500); ++i) {
       const std::uint64_t bytes = std::uint64_t{64 << 10} << random() % 6;
       auto buffer = context->alloc(bytes);
       if (!buffer.ok()) {

@@ -152,7 +152,7 @@ TEST(Fork, while_threads_write) {
       }
     });
   }
-  for (int round = 0; round < 5; ++round) {
+  for (int round = 0; round < 3; ++round) {
     const pid_t child = fork();
     if (child == 0) {
       alarm(60);

@@ -13,5 +13,6 @@ inline constexpr bool kAddressSanitizer = true;
 #else
 inline constexpr bool kAddressSanitizer = false;
 #endif
+inline constexpr bool kSanitized = kThreadSanitizer || kAddressSanitizer;
 
 }  // namespace tiermem::test

@@ -40,7 +40,7 @@ TEST_F(FileTierTest, files_of_any_length_are_read_to_their_last_byte_and_zeros_f
     const FileTier::Adopted adopted = adopt(path);
     EXPECT_EQ(adopted.begin, 0U);
     EXPECT_EQ(adopted.length, size);
-    for (const std::uint64_t extent : {kBlock, 64 * kKiB, 2 * kMiB, 64 * kMiB}) {
+    for (const std::uint64_t extent : {kBlock, 64 * kKiB, 2 * kMiB, 8 * kMiB}) {
       if (size / extent < 100) {
         expect_whole(adopted, size, extent);
       }
