@@ -14,22 +14,22 @@
 namespace tiermem::bench {
 namespace {
 
-Result<Sample> run(GpuSet& set, std::uint64_t bytes) {
+Result<Sample> run(GpuSet& set, std::uint64_t bytes, bool direct) {
   Status evicted = set.context().evict(set.list(set.all(), {}));
   if (!evicted.ok()) {
     return evicted;
   }
   const auto came_in = [&] {
     const Stats stats = set.context().stats();
-    return stats.promoted + stats.prefetched;
+    return direct ? stats.gpu_direct_in : stats.promoted + stats.prefetched;
   };
   const std::uint64_t before = came_in();
   const std::vector<Access> list = set.list(set.all(), GpuSet::kGpu);
   auto sample = timed(bytes, [&] { return set.bring(list); });
   const std::uint64_t read = came_in() - before;
   if (sample.ok() && read < bytes) {
-    return fail(Code::internal, "{} of {} were read from the disk", human_bytes(read),
-                human_bytes(bytes));
+    return fail(Code::internal, "{} of {} were read from the disk{}", human_bytes(read),
+                human_bytes(bytes), direct ? " past the host" : "");
   }
   return sample;
 }
@@ -70,16 +70,27 @@ Status gpu_promote_from_nvme(Session& session) {
                       }
                       return read->value < copied->value ? *read : *copied;
                     }};
-  for (const bool checksum : {true, false}) {
+  struct Way {
+    const char* row;
+    bool checksum, direct;
+  };
+  for (const Way& way : {Way{"gpu_promote_from_nvme", true, false},
+                         Way{"gpu_promote_from_nvme_no_checksum", false, false},
+                         Way{"gpu_promote_from_nvme_direct", false, true}}) {
     session.tell("gpu_promote_from_nvme: writing the set");
-    auto set =
-        GpuSet::create(**gpu, {.bytes = *bytes, .directory = directory, .checksum = checksum});
+    auto set = GpuSet::create(
+        **gpu,
+        {.bytes = *bytes, .directory = directory, .checksum = way.checksum, .direct = way.direct});
+    if (way.direct && set.code() == Code::unavailable) {
+      session.skip(way.row, set.message());
+      continue;
+    }
     if (!set.ok()) {
       return std::move(set).status();
     }
     Status status = session.compare(
-        checksum ? "gpu_promote_from_nvme" : "gpu_promote_from_nvme_no_checksum", "GB/s",
-        Better::higher, bars::kGpuFromNvme, [&] { return run(**set, *bytes); }, slower);
+        way.row, "GB/s", Better::higher, bars::kGpuFromNvme,
+        [&] { return run(**set, *bytes, way.direct); }, slower);
     if (status.ok()) {
       status = (*set)->check_on_device();
     }

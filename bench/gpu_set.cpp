@@ -32,9 +32,9 @@ Result<std::unique_ptr<GpuSet>> GpuSet::create(GpuDevice& gpu, const Options& op
   const std::string nvme = options.directory.empty()
                                ? "off"
                                : fmt::format("{}:{}", options.directory, 2 * options.bytes + kMiB);
-  auto context = Context::create(
-      fmt::format("dram={}; gpu=0:{}; gpu_driver={}; nvme={}; checksum={}", dram, set->budget_,
-                  gpu.library(), nvme, options.checksum ? "on" : "off"));
+  auto context = Context::create(fmt::format(
+      "dram={}; gpu=0:{}; gpu_driver={}; nvme={}; checksum={}; gpu_direct={}", dram, set->budget_,
+      gpu.library(), nvme, options.checksum ? "on" : "off", options.direct ? "direct" : "staged"));
   if (!context.ok()) {
     return std::move(context).status();
   }

@@ -23,6 +23,7 @@ class GpuSet {
     std::uint64_t block = std::uint64_t{2} << 20;
     std::string directory;  ///< Of the block tier; empty: none.
     bool checksum = true;
+    bool direct = false;  ///< Past the host, or Context::create says why not.
   };
   /// Some of the buffers.
   struct Range {

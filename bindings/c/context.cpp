@@ -142,6 +142,9 @@ extern "C" tm_status tm_stats(tm_context* context, tm_counters* out) {
     counters.host_bytes_in = stats.host_bytes_in;
     counters.host_bytes_out = stats.host_bytes_out;
     counters.demanded = stats.demanded;
+    counters.gpu_direct_in = stats.gpu_direct_in;
+    counters.gpu_direct_out = stats.gpu_direct_out;
+    counters.gpu_direct_errors = stats.gpu_direct_errors;
     fill_info(out, counters);
     return {};
   });

@@ -642,6 +642,9 @@ typedef struct tm_counters {
   uint64_t host_bytes_out;      /**< Left it for block tiers and GPUs. */
   uint64_t demanded;            /**< Bytes of the ranges, rows and touched pages that were asked for
                                      and were not there; what a prefetch brings is not in it. */
+  uint64_t gpu_direct_in;       /**< Of `gpu_bytes_in`: from the block tier past the host's memory. */
+  uint64_t gpu_direct_out;      /**< Of `gpu_bytes_out`: to the block tier, likewise. */
+  uint64_t gpu_direct_errors;   /**< Such copies that failed, and went through the host instead. */
 } tm_counters;
 
 /** Fills `out` with the context's counters. */
@@ -688,7 +691,8 @@ enum {
   TM_PATH_LOCKED = 1,   /**< The device read or wrote the DRAM that they live in, page-locked. */
   TM_PATH_STAGED = 2,   /**< Through other DRAM: from or to a block tier, a file, another GPU. */
   TM_PATH_PAGEABLE = 3, /**< DRAM that could not be page-locked: the driver copied once more. */
-  TM_PATH_PEER = 4      /**< From one GPU straight to another. */
+  TM_PATH_PEER = 4,     /**< From one GPU straight to another. */
+  TM_PATH_DIRECT = 5    /**< Between a GPU and the block tier past the host's memory. */
 };
 
 /** Where bytes are, since when, and what brought them there or took them away. */

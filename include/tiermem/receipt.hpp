@@ -39,6 +39,7 @@ struct Receipt {
     staged,    ///< Through other DRAM, the staging: from or to a block tier, a file, another GPU.
     pageable,  ///< DRAM that could not be page-locked: the driver copied once more, and slower.
     peer,      ///< From one GPU straight to another.
+    direct,    ///< Between a GPU and the block tier past the host's memory.
   };
 
   Handle buffer = 0;

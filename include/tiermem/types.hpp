@@ -194,6 +194,10 @@ struct Stats {
   /// it was asked for in: bytes of the ranges themselves, not of their extents. Not in it: what was
   /// never written, what is overwritten whole, and what a prefetch brings.
   std::uint64_t demanded = 0;
+  // Between devices and the block tier past the host's memory (gpu_direct); in `gpu_bytes_in` and
+  // `gpu_bytes_out`, and in `promoted`, `prefetched` and `demoted`.
+  std::uint64_t gpu_direct_in = 0, gpu_direct_out = 0;
+  std::uint64_t gpu_direct_errors = 0;  ///< Such copies that failed, and were made by the staging.
 };
 
 }  // namespace tiermem

@@ -121,11 +121,13 @@ void add_direct_path(const Config& config, std::vector<Probe>& probes) {
     return;
   }
   const CuFileFacts facts = ask_cufile({config.gpu_cufile, config.gpu_driver});
-  probes.push_back({name, false,
-                    (facts.path == CuFileFacts::Path::direct
-                         ? "staged, since bytes on a device cannot be verified: "
-                         : "staged: ") +
-                        facts.detail});
+  const bool there = facts.path == CuFileFacts::Path::direct;
+  const bool used = there && config.gpu_direct == GpuDirect::direct;
+  probes.push_back({name, used,
+                    used    ? "for bytes without checksums: " + facts.detail
+                    : there ? "staged; gpu_direct=direct would use, for bytes without checksums: " +
+                                  facts.detail
+                            : "staged: " + facts.detail});
 }
 
 void add_gpus(const Config& config, std::vector<Probe>& probes) {

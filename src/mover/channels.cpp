@@ -120,6 +120,10 @@ void Mover::give(Channel& channel, Transfer& transfer, std::uint64_t& given) {
   transfer.at_device = true;
   book_io(transfer, 1);
   transfer.depth = std::max(transfer.depth, (channel.in_flight + kWhole - 1) / kWhole);
+  if (transfer.direct) {
+    go_direct(transfer);
+    return;
+  }
   channel.tier->submit({.cookie = transfer.job.transfer,
                         .slot = transfer.slot,
                         .write = writes(transfer),

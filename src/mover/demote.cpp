@@ -154,6 +154,11 @@ void Mover::seal(Transfer& transfer) {
     write_and_hash(transfer);
     return;
   }
+  if (goes_direct(transfer)) {
+    transfer.stage = Transfer::Stage::write;
+    queue_io(transfer);
+    return;
+  }
   if (!take_staging(transfer)) {
     return;
   }

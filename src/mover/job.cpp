@@ -85,6 +85,12 @@ bool copy(Job& job, JobStep step) {
       return job.tier->copy_in(job.frame, job.data, job.bytes, job);
     case kCopyPeer:
       return job.tier->copy_from(job.frame, *job.other_tier, job.other, job.bytes, job);
+    case kFetch:
+      job.direct->fetch(*job.tier, job.frame, job.slot, job.bytes, job);
+      return false;
+    case kStore:
+      job.direct->store(job.slot, *job.tier, job.frame, job.bytes, job);
+      return false;
     default:
       return job.other_tier->copy_out(job.data, job.other, job.bytes, job);
   }
@@ -109,7 +115,7 @@ bool run_job(Job& job) {
   while (job.left != 0 && job.status.ok()) {
     const JobStep step = job.left & -job.left;
     job.left &= job.left - 1;
-    if ((step & (kCopyIn | kCopyOut | kCopyPeer)) == 0) {
+    if ((step & kCopies) == 0) {
       job.status = run_step(job, step);
     } else if (!copy(job, step)) {
       return false;

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "mover/checksum.hpp"
+#include "tier/direct_path.hpp"
 #include "tier/tier.hpp"
 
 namespace tiermem {
@@ -33,6 +34,11 @@ inline constexpr JobStep kInsert = 1 << 15;    ///< `pages` of `data` appear at 
 inline constexpr JobStep kGather = 1 << 16;    ///< All but `pages` of `home` are copied to `data`.
 inline constexpr JobStep kEmpty = 1 << 17;     ///< `pages` of `frame` are no more at `at`.
 inline constexpr JobStep kCopyPeer = 1 << 18;  ///< `other` into `frame`, both opaque.
+inline constexpr JobStep kFetch = 1 << 19;     ///< `slot` into `frame` (opaque), past the host.
+inline constexpr JobStep kStore = 1 << 20;     ///< `frame` (opaque) into `slot`, past the host.
+
+/// Copies of opaque memory.
+inline constexpr JobStep kCopies = kCopyOut | kCopyIn | kCopyPeer | kFetch | kStore;
 
 /// What makes a frame ready for the bytes that come.
 inline constexpr JobStep kPrepare = kPopulate | kClear | kShow;
@@ -59,6 +65,8 @@ struct Job : Ending {
   PageMask zeros = 0;    ///< kVerify: pages of `data` that are made zeros instead.
   Checksums* sums = nullptr;
   SlotTier* slots = nullptr;
+  DirectPath* direct = nullptr;  ///< kFetch, kStore.
+  SlotId slot{};                 ///< kFetch, kStore: all of it, `bytes`.
   // Relaxed: `tell` is ordered by the mutex of the completions (Workers::copy_begun); `stop` seen
   // late is some hashing more.
   bool tell = false;  ///< Set atomically by the owner: it wants to know of Hands::copy_begun() now.

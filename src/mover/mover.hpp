@@ -64,6 +64,7 @@ struct MoverOptions {
   std::int64_t degraded_ns = 30'000'000'000;
   std::uint32_t receipts = 4096;    ///< The last so many are kept.
   std::uint64_t staging_bytes = 0;  ///< For opaque spaces; of the host's budget.
+  DirectPath* direct = nullptr;     ///< Between slots of the block tier and opaque spaces.
   std::uint64_t staging_frame_bytes =
       kDefaultExtent;  ///< A power of two: the largest extent that can go to an opaque space.
 };
@@ -283,6 +284,9 @@ class Mover {
   void continue_promote(Transfer& transfer);
   void land(Transfer& transfer);
   bool by_peer(const Transfer& transfer) const;
+  bool goes_direct(Transfer& transfer);
+  void go_direct(Transfer& transfer);
+  void went_direct(Transfer& transfer);
   bool has_home(ExtentRef ref, FrameId frame) const;
   void note_copies(Transfer& transfer);
   bool takes_source_home(Transfer& transfer);
@@ -639,6 +643,7 @@ class Mover {
   Pause degraded_pause_;  // Until those that are degraded are tried again.
   Map<std::uint32_t, std::uint32_t> losses_;  // By buffer: extents lost and not told of yet.
   Pause write_pause_;
+  Pause direct_pause_{1'000'000'000, 960'000'000'000};  // After the direct path failed.
   bool no_slot_ = false;  // Why writes pause: none is to be had.
   // Mapped extents that could not leave their windows: not tried again for a while; refusals of
   // room wait for them, but not for ever.

@@ -74,8 +74,9 @@ void Mover::continue_promote(Transfer& transfer) {
   }
   if (transfer.stage == Transfer::Stage::staging) {
     const bool from_device = transfer.source != kNoSpace && transfer.source != kHost;
-    if ((transfer.reading || (from_device && !by_peer(transfer))) && !tier.host_addressable() &&
-        !take_staging(transfer)) {
+    const bool by_staging =
+        transfer.reading ? !goes_direct(transfer) : from_device && !by_peer(transfer);
+    if (by_staging && !tier.host_addressable() && !take_staging(transfer)) {
       return;  // In the queue for it.
     }
     transfer.stage = Transfer::Stage::prepare;

@@ -145,6 +145,10 @@ void Mover::job_done(Job& job) {
   Transfer& transfer = transfers_[job.transfer];
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
+  if ((job.steps & (kFetch | kStore)) != 0) {
+    went_direct(transfer);
+    return;
+  }
   note_copies(transfer);
   switch (transfer.kind) {
     case Transfer::Kind::promote:

@@ -53,6 +53,9 @@ constexpr std::array kCounters = {
     Counter{"host_bytes_in", &Stats::host_bytes_in},
     Counter{"host_bytes_out", &Stats::host_bytes_out},
     Counter{"demanded", &Stats::demanded},
+    Counter{"gpu_direct_in", &Stats::gpu_direct_in},
+    Counter{"gpu_direct_out", &Stats::gpu_direct_out},
+    Counter{"gpu_direct_errors", &Stats::gpu_direct_errors},
 };
 static_assert(sizeof(Stats) == kCounters.size() * sizeof(std::uint64_t), "a field lacks its name");
 

@@ -20,14 +20,17 @@ const char* mechanism_name(Receipt::Mechanism mechanism) {
 }
 
 const char* path_name(Receipt::Path path) {
-  constexpr std::array kNames = {"none", "locked", "staged", "pageable", "peer"};
+  constexpr std::array kNames = {"none", "locked", "staged", "pageable", "peer", "direct"};
   return kNames[static_cast<std::size_t>(path)];
 }
 
 const char* by_path(Receipt::Path path) {
-  constexpr std::array kWords = {"", " by page-locked DRAM", " through the staging",
+  constexpr std::array kWords = {"",
+                                 " by page-locked DRAM",
+                                 " through the staging",
                                  " by DRAM that is not page-locked",
-                                 " straight from the other GPU"};
+                                 " straight from the other GPU",
+                                 " past the host's memory"};
   return kWords[static_cast<std::size_t>(path)];
 }
 

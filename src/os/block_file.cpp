@@ -95,10 +95,11 @@ Status BlockFile::open_file() {
                 options_.path, options_.limit, kUnit, kSetting);
   }
   // O_EXCL: the file can never be given a name.
+  const int nameless = options_.nameable ? 0 : O_EXCL;
   buffered_fd_ = options_.test_without_tmpfile
                      ? -1
                      : keep_descriptor(::open(options_.path.c_str(),
-                                              O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600));
+                                              O_TMPFILE | O_RDWR | nameless | O_CLOEXEC, 0600));
   const bool no_tmpfile = options_.test_without_tmpfile || errno == EOPNOTSUPP || errno == EISDIR ||
                           errno == EINVAL || errno == ENOENT;
   if (buffered_fd_ < 0 && no_tmpfile) {
@@ -126,6 +127,31 @@ Status BlockFile::open_file() {
   }
   learn_alignment(kUnit);
   return Code::ok;
+}
+
+Status BlockFile::with_name(const std::function<Status(int descriptor)>& body) const {
+  if (raw_) {
+    return with_descriptor(options_.path, body);
+  }
+  std::string directory = options_.path + "/.tiermem-XXXXXX";
+  if (::mkdtemp(directory.data()) == nullptr) {
+    return refused(options_.path, errno, "cannot give a file a name");
+  }
+  const std::string name = directory + "/file";
+  const std::string self = "/proc/self/fd/" + std::to_string(buffered_fd_);
+  Status status = ::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0
+                      ? with_descriptor(name, body)
+                      : refused(options_.path, errno, "cannot give a file without a name one");
+  ::unlink(name.c_str());
+  ::rmdir(directory.c_str());
+  return status;
+}
+
+Status BlockFile::with_descriptor(const std::string& name,
+                                  const std::function<Status(int descriptor)>& body) const {
+  const int descriptor = keep_descriptor(::open(name.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC));
+  return descriptor < 0 ? refused(options_.path, errno, "cannot be opened once more")
+                        : body(descriptor);
 }
 
 Status BlockFile::open_device() {

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -25,6 +26,7 @@ struct BlockFileOptions {
   std::uint64_t limit = 0;  ///< Most bytes it may occupy. 0: all of a block device.
   std::uint64_t reserve_free_bytes = kDefaultReserve;  ///< Left free on the file system.
   bool require_direct = false;          ///< No O_DIRECT: an error instead of buffered I/O.
+  bool nameable = false;                ///< with_name() may be called.
   bool test_without_tmpfile = false;    ///< Tests: as if O_TMPFILE were refused.
   bool test_without_fallocate = false;  ///< Tests: as if fallocate were refused.
 };
@@ -42,6 +44,12 @@ class BlockFile {
   /// The descriptor for direct or buffered I/O; both are the same file. Owned by this object.
   int fd(bool buffered) const { return buffered || direct_fd_ < 0 ? buffered_fd_ : direct_fd_; }
 
+  /// For libraries that open a file once more, by its name: runs `body` with a descriptor of its own
+  /// for direct I/O, which is the body's to close, while the file has the name that the kernel tells
+  /// of it. A process that is killed meanwhile leaves it on disk: to be called before it grows.
+  /// Errors: the body's; unavailable (errno), where the file cannot be given one.
+  Status with_name(const std::function<Status(int descriptor)>& body) const;
+
   /// Makes the first `bytes` of the file physical. On failure the size is what it was.
   /// Errors: no_capacity (limit, free space less the reserve, RLIMIT_FSIZE, ENOSPC, EDQUOT),
   /// io_error.
@@ -51,6 +59,8 @@ class BlockFile {
   explicit BlockFile(const BlockFileOptions& options) : options_(options) {}
   Status open_file();
   Status open_device();
+  Status with_descriptor(const std::string& name,
+                         const std::function<Status(int descriptor)>& body) const;
   void learn_alignment(std::uint32_t fallback);
   void use_buffered(const char* why);
   Status check_room(std::uint64_t bytes, std::uint64_t size) const;

@@ -5,6 +5,8 @@
 // Source: NVIDIA cuFile API reference, 1.14 and 1.20.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 
 #include "os/cuda_types.hpp"
@@ -43,6 +45,34 @@ static_assert(sizeof(Properties) == 56);
 #define TIERMEM_CUFILE_CALLS(X) \
   X(cuFileDriverOpen, ())       \
   X(cuFileDriverGetProperties, (cufile::Properties * properties))
+
+/// A file that cuFile was told of.
+using Handle = void*;
+
+inline constexpr int kOpaqueDescriptor = 1;
+
+struct Description {
+  int type = kOpaqueDescriptor;
+  union {
+    int descriptor = -1;
+    void* windows;
+  };
+  const void* operations = nullptr;
+};
+static_assert(sizeof(Description) == 24);
+
+/// Results below are the negative of an Error's code; -1: errno says what.
+//  X(result, name, parameters)
+#define TIERMEM_CUFILE_FILE_CALLS(X)                                                          \
+  X(cufile::Error, cuFileDriverOpen, ())                                                      \
+  X(cufile::Error, cuFileHandleRegister,                                                      \
+    (cufile::Handle * handle, cufile::Description * description))                             \
+  X(void, cuFileHandleDeregister, (cufile::Handle handle))                                    \
+  X(ssize_t, cuFileRead,                                                                      \
+    (cufile::Handle handle, void* memory, std::size_t bytes, off_t in_file, off_t in_memory)) \
+  X(ssize_t, cuFileWrite,                                                                     \
+    (cufile::Handle handle, const void* memory, std::size_t bytes, off_t in_file,             \
+     off_t in_memory))
 
 /// 1140 is 1.14. Absent in old ones.
 using GetVersion = Error (*)(int* version);

@@ -115,12 +115,14 @@ Status Context::Impl::build(const HostFacts&) {
   faults_.attach(*dram_, std::min(kMostAhead, config.dram.budget / 4));
 
   std::vector<std::unique_ptr<BlockFile>> files;
+  std::vector<BlockFile*> devices;  // The port's.
   for (const BlockFileOptions& options : file_options()) {
     auto file = BlockFile::open(options);
     if (!file.ok()) {
       return std::move(file).status();
     }
     files.push_back(std::move(file).value());
+    devices.push_back(files.back().get());
   }
   const bool has_block = !files.empty();
   std::string reason;
@@ -148,6 +150,9 @@ Status Context::Impl::build(const HostFacts&) {
   if (Status status = open_gpus(); !status.ok()) {
     return status;
   }
+  if (Status status = open_direct_path(devices); !status.ok()) {
+    return status;
+  }
   MoverOptions options;
   options.checksums = config.checksum;
   options.receipts = config.receipts;
@@ -165,6 +170,7 @@ Status Context::Impl::build(const HostFacts&) {
   }
   if (!gpus_.empty()) {
     dram_->lock_pages_with(gpus_[0].get());  // Locked for all of them.
+    options.direct = direct_.get();
     options.staging_bytes = std::min(config.gpu_staging, config.dram.budget / 4);
     // Four of the largest extents at once.
     options.staging_frame_bytes = std::max(
@@ -185,27 +191,50 @@ Status Context::Impl::build(const HostFacts&) {
   return {};
 }
 
-// The devices in the order they were named: the first is space 1.
-// Bytes that go past the host land where nothing verifies them (docs/decisions/gpu-direct.md).
-Status Context::Impl::no_direct_path() const {
+// Before anything of the library's is in this process.
+Status Context::Impl::check_direct_path() const {
+  if (config.block.empty()) {
+    return fail(Code::invalid_argument,
+                "gpu_direct=direct: there is no block tier; accepted without one: auto, staged");
+  }
   const CuFileFacts facts = ask_cufile({config.gpu_cufile, config.gpu_driver});
-  if (facts.path == CuFileFacts::Path::direct) {
-    return fail(Code::unsupported,
-                "gpu_direct=direct: {:.200}; but what lands on a device past the host cannot be "
-                "verified there, so tiermem does not use it; accepted: auto, staged",
+  if (facts.path != CuFileFacts::Path::direct) {
+    return fail(Code::unavailable,
+                "gpu_direct=direct: no path past the host: {:.250}; accepted: auto, staged",
                 facts.detail);
   }
-  return fail(Code::unavailable,
-              "gpu_direct=direct: no path past the host: {:.250}; accepted: auto, staged",
-              facts.detail);
+  log_info("gpu_direct: {}; for buffers without checksums", facts.detail);
+  return {};
 }
 
+Status Context::Impl::open_direct_path(std::span<BlockFile* const> devices) {
+  if (gpus_.empty() || config.gpu_direct != GpuDirect::direct) {
+    return {};
+  }
+  const auto refused = [](const Status& why) {
+    return fail(why.code(), "gpu_direct=direct: {:.250}; accepted: auto, staged", why.message());
+  };
+  const auto driver = CuFileDriver::load(config.gpu_cufile);
+  if (!driver.ok()) {
+    return refused(driver.status());
+  }
+  auto path = CuFilePath::create(*driver, *block_, devices, gpus_);
+  if (!path.ok()) {
+    return refused(path.status());
+  }
+  direct_ = std::move(path).value();
+  return {};
+}
+
+// The devices in the order they were named: the first is space 1.
 Status Context::Impl::open_gpus() {
   if (config.gpus.empty()) {
     return {};
   }
   if (config.gpu_direct == GpuDirect::direct) {
-    return no_direct_path();
+    if (Status status = check_direct_path(); !status.ok()) {
+      return status;
+    }
   }
   auto driver = CudaDriver::load(config.gpu_driver.c_str());
   if (!driver.ok()) {
@@ -259,6 +288,7 @@ std::vector<BlockFileOptions> Context::Impl::file_options() const {
     options.limit = device.bytes != 0 ? device.bytes : rest / unnamed;
     options.reserve_free_bytes = config.reserve_free;
     options.require_direct = config.direct == DirectIo::require;
+    options.nameable = config.gpu_direct == GpuDirect::direct;
   }
   return all;
 }
@@ -404,9 +434,14 @@ void Context::Impl::add_own_counts(Stats& stats) const {
   }
   // Between two devices: once in each of their counters, and not through the host's memory.
   const std::uint64_t peer = stats.gpu_bytes_peer / 2;
-  stats.host_bytes_in = stats.promoted + stats.prefetched + stats.gather_bytes +
+  const std::uint64_t in = stats.gpu_direct_in;
+  const std::uint64_t out = stats.gpu_direct_out;
+  stats.host_bytes_in = stats.promoted + stats.prefetched - in + stats.gather_bytes +
                         (stats.gpu_bytes_out - std::min(peer, stats.gpu_bytes_out));
-  stats.host_bytes_out = stats.demoted + (stats.gpu_bytes_in - std::min(peer, stats.gpu_bytes_in));
+  stats.host_bytes_out =
+      stats.demoted - out + (stats.gpu_bytes_in - std::min(peer, stats.gpu_bytes_in));
+  stats.gpu_bytes_in += in;
+  stats.gpu_bytes_out += out;
 }
 
 // The mover's thread has ended: its books are read here.
@@ -550,6 +585,7 @@ Context::Impl::~Impl() {
       (void)gpu.release();
     }
     (void)port_.release();
+    (void)direct_.release();
     (void)hands_.release();
     (void)mover_.release();
     (void)block_.release();
@@ -563,6 +599,7 @@ Context::Impl::~Impl() {
   (void)await_releases(Request::kForever);  // Memory under a kernel is not given back.
   // Users before what they use: transfers into frames must be over before frames go.
   hands_.reset();
+  direct_.reset();
   mover_.reset();
   block_.reset();
   files_.reset();

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,6 +35,7 @@
 #include "runtime/row_cache.hpp"
 #include "runtime/workers.hpp"
 #include "tier/block.hpp"
+#include "tier/cufile_path.hpp"
 #include "tier/dram.hpp"
 #include "tier/file.hpp"
 #include "tier/gpu.hpp"
@@ -174,7 +176,8 @@ class Context::Impl {
 
   Status start_threads();
   Status open_gpus();
-  Status no_direct_path() const;
+  Status check_direct_path() const;
+  Status open_direct_path(std::span<BlockFile* const> devices);
   std::vector<BlockFileOptions> file_options() const;
   PortOptions port_options() const;
 
@@ -206,6 +209,7 @@ class Context::Impl {
   std::unique_ptr<IoLanes> lanes_;
   std::unique_ptr<BlockTier> block_;
   std::unique_ptr<FileTier> files_;
+  std::unique_ptr<CuFilePath> direct_;
   std::unique_ptr<Workers> hands_;
   std::unique_ptr<Mover> mover_;
 

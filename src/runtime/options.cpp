@@ -71,13 +71,13 @@ constexpr std::array kOptions = {
            "The CUDA driver's library, where the loader does not find it by this name.",
            "GpuContext.a_driver_that_is_absent_is_told_of", set<&Config::gpu_driver>},
     Option{"gpu_direct", choice, "auto", 0, 0, "auto|direct|staged", "TIERMEM_GPU_DIRECT",
-           "How bytes go between GPUs and the block tier. `auto`: the best way that verifies them, "
-           "which is through the host so far; `direct`: past the host, or an error that says why "
-           "not; `staged`: through the host, and cuFile is not asked.",
-           "DirectPath.is_refused_where_it_is_demanded_with_the_reason", set<&Config::gpu_direct>},
+           "How bytes go between GPUs and the block tier. `direct`: past the host, by cuFile, those "
+           "that have no checksums (an error says why where there is no such path); `auto` and "
+           "`staged`: through the host, and cuFile is not asked.",
+           "DirectBytes.go_to_the_disk_and_come_back_and_receipts_say_so", set<&Config::gpu_direct>},
     Option{"gpu_cufile", path, "libcufile.so.0", 0, 0, "libcufile.so.0", "TIERMEM_GPU_CUFILE",
            "NVIDIA's cuFile, where the loader does not find it by this name. Opened in a child "
-           "process only.",
+           "process first.",
            "DirectPath.is_refused_where_it_is_demanded_with_the_reason", set<&Config::gpu_cufile>},
     Option{"extent", power_of_two, "2M", kSmallestExtent, kLargestExtent, "", "TIERMEM_EXTENT",
            "Extent size of buffers that name none and are not small.",

@@ -91,6 +91,7 @@ class BlockTier final : public SlotTier {
   /// The port sees what is queued as far as the devices' depths allow, the kernel at the next
   /// reap() or wait of the port.
   void dispatch() override { issue(); }
+  void went_past(SlotId slot, std::uint64_t bytes, bool write) override;
   /// Drives the port: takes its completions, issues what is queued, flushes. Call again while it
   /// fills `completions`.
   std::size_t reap(std::span<SlotCompletion> completions) override;

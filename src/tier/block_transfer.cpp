@@ -70,6 +70,13 @@ void BlockTier::submit(const SlotTransfer& transfer) {
   push(device.waiting, transfers_, index);
 }
 
+void BlockTier::went_past(SlotId slot, std::uint64_t bytes, bool write) {
+  Device& device = devices_[device_of(slot)];
+  device.promised -= write ? std::min(device.promised, bytes) : 0;
+  (write ? device.counters.bytes_written : device.counters.bytes_read) += bytes;
+  ++device.counters.requests;
+}
+
 std::size_t BlockTier::reap(std::span<SlotCompletion> completions) {
   IoCompletion batch[64];
   std::size_t n = 0;

@@ -261,6 +261,8 @@ class SlotTier {
   virtual unsigned degraded() const = 0;
 
   virtual void submit(const SlotTransfer& transfer) = 0;  // [mover] Never refuses up to depth().
+  /// [mover] All of this slot was read or written by a DirectPath, and not by submit().
+  virtual void went_past(SlotId, std::uint64_t, bool) {}
   /// [mover] The last of a group was submitted: a tier that puts neighbours together has waited for
   /// it. The devices begin at the next reap() or wait.
   virtual void dispatch() {}

@@ -24,11 +24,22 @@ static_assert(cufile::kSuccess == CU_FILE_SUCCESS &&
               cufile::kNvmeOverFabrics == 1U << CU_FILE_NVMEOF_SUPPORTED &&
               cufile::kScsi == 1U << CU_FILE_SCSI_SUPPORTED);
 
+static_assert(sizeof(cufile::Description) == sizeof(CUfileDescr_t) &&
+              offsetof(cufile::Description, descriptor) == offsetof(CUfileDescr_t, handle) &&
+              offsetof(cufile::Description, operations) == offsetof(CUfileDescr_t, fs_ops) &&
+              cufile::kOpaqueDescriptor == CU_FILE_HANDLE_TYPE_OPAQUE_FD &&
+              sizeof(cufile::Handle) == sizeof(CUfileHandle_t));
+
 TEST(CuFileHeader, our_declarations_are_those_of_the_library) {
   // A call that fails to compile here has another shape.
   CUfileError_t (*const open)() = &cuFileDriverOpen;
   CUfileError_t (*const get)(CUfileDrvProps_t*) = &cuFileDriverGetProperties;
   CUfileError_t (*const version)(int*) = &cuFileGetVersion;
+  CUfileError_t (*const add)(CUfileHandle_t*, CUfileDescr_t*) = &cuFileHandleRegister;
+  void (*const remove)(CUfileHandle_t) = &cuFileHandleDeregister;
+  ssize_t (*const read)(CUfileHandle_t, void*, size_t, off_t, off_t) = &cuFileRead;
+  ssize_t (*const write)(CUfileHandle_t, const void*, size_t, off_t, off_t) = &cuFileWrite;
+  EXPECT_TRUE(add != nullptr && remove != nullptr && read != nullptr && write != nullptr);
   EXPECT_TRUE(open != nullptr && get != nullptr && version != nullptr);
 }
 

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "gpu/gpu_context.hpp"
 #include "os/cufile.hpp"
@@ -142,7 +143,7 @@ TEST_F(DirectPath, is_refused_where_it_is_demanded_with_the_reason) {
   };
   refused("", Code::unavailable, "compatibility mode");
   refused("crash", Code::unavailable, "ended its process");
-  refused("status=16;nvfs=2.26", Code::unsupported, "cannot be verified");
+  refused("status=16;nvfs=2.26;register=5027", Code::unavailable, "cuFileHandleRegister gave 5027");
   const Status absent = refusal("0:8M", "gpu_direct=direct; gpu_cufile=/no/such/lib.so");
   EXPECT_EQ(absent.code(), Code::unavailable);
   EXPECT_NE(std::string(absent.message()).find("/no/such/lib.so"), std::string::npos);

@@ -120,6 +120,15 @@ class FakePort final : public IoPort {
     }
     return bytes;
   }
+  /// For the path past the host.
+  void poke(std::uint16_t device, std::uint64_t offset, const std::vector<std::byte>& bytes) {
+    for (std::uint64_t at = 0; at < bytes.size(); at += 512) {
+      std::memcpy(blocks_[{device, (offset + at) / 512}].data(), bytes.data() + at, 512);
+    }
+  }
+  bool refuses(std::uint16_t device, bool write) const {
+    return has(device, Trouble::gone) || (write && has(device, Trouble::full));
+  }
   /// Whether `bytes` are there, whole blocks.
   bool holds(std::uint16_t device, std::uint64_t offset,
              const std::vector<std::byte>& bytes) const {
@@ -387,7 +396,7 @@ class FakeHands final : public Hands, public FakeCopies {
   const FaultRates& rates_;
   std::vector<std::pair<Job*, std::int64_t>> pending_;
   std::vector<Done> done_;
-  std::array<Lane, 4> lanes_;  // Of each device, out and in.
+  std::array<Lane, 8> lanes_;  // Of each device, out and in; and past the host.
   std::uint64_t events_ = 0;
 };
 

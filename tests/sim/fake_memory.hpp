@@ -399,6 +399,24 @@ class FakeMemory final : public AddressableTier {
     return false;
   }
 
+  /// What comes to a frame, or leaves it, by another way than these copies.
+  void put(FrameId to, const std::vector<std::byte>& bytes) {
+    Frame& frame = frames_.at(to.value);
+    if (frame.stale) {
+      throw Misuse("a frame is in the window of an extent that it was before");
+    }
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      frame.bytes[i] = scrambled(bytes[i]);
+    }
+  }
+  std::vector<std::byte> get(FrameId from, std::uint64_t length) const {
+    std::vector<std::byte> bytes(length);
+    for (std::size_t i = 0; i < length; ++i) {
+      bytes[i] = scrambled(frames_.at(from.value).bytes[i]);
+    }
+    return bytes;
+  }
+
   /// What a kernel on the device would do through a view's pointer.
   std::byte load(const std::byte* at) const {
     const auto [frame, offset] = locate(at);

@@ -21,6 +21,7 @@ Simulation::Simulation(std::uint64_t seed, bool verbose, const std::vector<std::
                      .budget = swarm_.block_budget}),
       files_(world_, swarm_.faults),
       hands_(world_, swarm_.faults),
+      direct_(block_, port_, dice_, hands_),
       residency_(64, swarm_.large ? 1u << 17 : 256, 1 + swarm_.devices),
       mover_(residency_, memories(), swarm_.block_tier ? &block_ : nullptr, &files_, hands_,
              options()) {
@@ -82,6 +83,7 @@ MoverOptions Simulation::options() {
   o.budget_per_landing = (swarm_.crowded ? 4 : (1 + world_.below(4)) * 8) * swarm_.extent_bytes;
   o.staging_frame_bytes = swarm_.staging_frame;
   o.staging_bytes = swarm_.staging_bytes;
+  o.direct = swarm_.direct ? &direct_ : nullptr;
   o.degraded_ns = 20'000'000;  // So that devices come back in a run.
   return o;
 }

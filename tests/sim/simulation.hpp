@@ -20,6 +20,7 @@
 
 #include "mover/mover.hpp"
 #include "tests/sim/fake_devices.hpp"
+#include "tests/sim/fake_direct.hpp"
 #include "tests/sim/fake_files.hpp"
 #include "tests/sim/swarm.hpp"
 #include "tier/block.hpp"
@@ -247,6 +248,7 @@ class Simulation {
   BlockTier block_;
   FakeFiles files_;
   FakeHands hands_;
+  FakeDirect<FakePort> direct_;
   Residency residency_;
   Mover mover_;
 

@@ -29,7 +29,8 @@ struct Swarm {
         touches_write(world.one_in(2) ? 2 : 12),
         staging_frame(extent_bytes << world.below(3)),
         staging_bytes(device_frames == 0 ? 0 : std::max(2 * extent_bytes, staging_frame)),
-        shuttles(devices == 2 && world.one_in(2)) {
+        shuttles(devices == 2 && world.one_in(2)),
+        direct(devices != 0 && !checksums && seed % 2 == 0) {
     const bool rough = world.one_in(3);
     const auto rate = [&](std::uint64_t often) {
       return world.one_in(2) ? 0 : often + world.below(rough ? often : 200);
@@ -128,6 +129,7 @@ struct Swarm {
   std::uint64_t touches_write;  // One in so many.
   std::uint64_t staging_frame, staging_bytes;
   bool shuttles;  // Nearly all is wanted on one of two devices.
+  bool direct;    // Bytes go between devices and disks past the host.
   FaultRates faults;
   std::array<std::uint64_t, 20> weights{};
   std::uint64_t troubles = 0, inspects = 0;  // Of a thousand events.

@@ -19,6 +19,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/error.hpp"
 #include "in_child.hpp"
 #include "support/directory.hpp"
 #include "support/loop_device.hpp"
@@ -227,6 +228,53 @@ TEST(BlockFile, a_raw_device_has_its_own_size_as_limit) {
   EXPECT_EQ(std::string(back, sizeof(back)), data);
   EXPECT_EQ(BlockFile::open(at(device.path(), 0)).code(), Code::unavailable)
       << "claimed by the first";
+}
+
+TEST(BlockFile, has_a_name_for_those_who_open_it_once_more) {
+  const Directory directory;
+  BlockFileOptions options = at(directory.path(), 8 * kMiB);
+  options.nameable = true;
+  const auto file = BlockFile::open(options);
+  ASSERT_TRUE(file.ok()) << file.message();
+  int own = -1;
+  const Status named = (*file)->with_name([&](int descriptor) -> Status {
+    own = descriptor;
+    const auto name = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(descriptor));
+    struct stat by_name {};
+    struct stat ours {};
+    EXPECT_EQ(::stat(name.c_str(), &by_name), 0) << name << ": " << strerror(errno);
+    EXPECT_EQ(::fstat((*file)->fd(true), &ours), 0);
+    EXPECT_EQ(by_name.st_ino, ours.st_ino);
+    EXPECT_NE(::fcntl(descriptor, F_GETFL) & O_DIRECT, 0);
+    return fail(Code::unsupported, "as the body says");
+  });
+  EXPECT_EQ(named.code(), Code::unsupported);
+  EXPECT_TRUE(empty(directory));
+  ASSERT_TRUE((*file)->grow(2 * kMiB).ok());
+  struct stat by_descriptor {};
+  ASSERT_EQ(::fstat(own, &by_descriptor), 0);
+  EXPECT_EQ(static_cast<std::uint64_t>(by_descriptor.st_size), 2 * kMiB);
+  ::close(own);
+}
+
+TEST(BlockFile, that_can_have_no_name_says_so) {
+  const Directory directory;
+  const auto unwilling = BlockFile::open(at(directory.path(), 8 * kMiB));
+  ASSERT_TRUE(unwilling.ok());
+  BlockFileOptions options = at(directory.path(), 8 * kMiB);
+  options.nameable = options.test_without_tmpfile = true;
+  const auto removed = BlockFile::open(options);
+  ASSERT_TRUE(removed.ok());
+  for (const auto* const file : {&unwilling, &removed}) {
+    const Status status = (**file)->with_name([](int) -> Status {
+      ADD_FAILURE() << "there is none";
+      return {};
+    });
+    EXPECT_EQ(status.info()->native, ENOENT);
+    EXPECT_TRUE(contains(status.message(), "cannot give a file without a name one"))
+        << status.message();
+    EXPECT_TRUE(empty(directory));
+  }
 }
 
 TEST(BlockFile, a_killed_process_leaves_nothing_behind) {

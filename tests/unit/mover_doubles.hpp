@@ -185,6 +185,17 @@ class HeldPort final : public IoPort {
     *byte_of(request, 0) ^= std::byte{1};
   }
   bool has_news() const { return !news_.empty(); }
+  // For the path past the host.
+  std::vector<std::byte> peek(std::uint16_t device, std::uint64_t offset,
+                              std::uint64_t length) const {
+    const auto at = bytes_.at(device).begin() + static_cast<std::ptrdiff_t>(offset);
+    return {at, at + static_cast<std::ptrdiff_t>(length)};
+  }
+  void poke(std::uint16_t device, std::uint64_t offset, const std::vector<std::byte>& bytes) {
+    std::copy(bytes.begin(), bytes.end(),
+              bytes_.at(device).begin() + static_cast<std::ptrdiff_t>(offset));
+  }
+  bool refuses(std::uint16_t, bool) const { return false; }
 
  private:
   void transfer(const IoRequest& request) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "mover/mover.hpp"
+#include "tests/sim/fake_direct.hpp"
 #include "tests/unit/mover_doubles.hpp"
 #include "tier/block.hpp"
 
@@ -32,6 +33,7 @@ struct Machine {
   std::uint64_t ahead = 0;  ///< Most that is kept free ahead of need.
   unsigned prefetches = 64;
   std::uint64_t a_day = 0;  ///< That may be written; 0: all.
+  bool direct = false;      ///< Bytes without checksums go between disks and GPUs past the host.
 };
 
 /// One request: the caller's memory for it.
@@ -58,6 +60,7 @@ class SteppedMover {
             sim::FakeMemory(machine.on_device * kExtent, {Kind::gpu, 1}, dice)},
         port(std::max(machine.disks, 1u), machine.on_disk * kExtent),
         block(port, {.depth = 8, .piece_bytes = kExtent, .grow_bytes = 4 * kExtent}),
+        direct(block, port, dice, hands),
         residency(256, 4096, 1 + machine.devices),
         mover(residency, memories(machine), machine.disks != 0 ? &block : nullptr, nullptr, hands,
               options(machine)) {
@@ -317,6 +320,7 @@ class SteppedMover {
   HeldPort port;
   BlockTier block;
   HeldHands hands;
+  sim::FakeDirect<HeldPort> direct;
   Residency residency;
 
  private:
@@ -327,7 +331,7 @@ class SteppedMover {
     }
     return all;
   }
-  static MoverOptions options(const Machine& machine) {
+  MoverOptions options(const Machine& machine) {
     MoverOptions o;
     o.checksum_block_bytes = kSmallestExtent;
     o.prefetch_limit = machine.prefetches;
@@ -340,6 +344,7 @@ class SteppedMover {
     o.budget_per_landing = machine.parts ? (machine.frames + 1) * kExtent : ~std::uint64_t{0};
     o.staging_bytes = machine.devices != 0 ? kExtent : 0;
     o.staging_frame_bytes = kExtent;
+    o.direct = machine.direct ? &direct : nullptr;
     return o;
   }
   // A caller that came in the very instant of the change would have this address.

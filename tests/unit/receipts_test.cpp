@@ -95,6 +95,10 @@ TEST(ReceiptsText, says_where_since_when_and_why) {
   EXPECT_NE(whereabouts_text(where).find("by 1 request through the staging, since"),
             std::string::npos)
       << whereabouts_text(where);
+  where.last.path = Receipt::Path::direct;
+  EXPECT_NE(whereabouts_text(where).find("by 1 request past the host's memory, since"),
+            std::string::npos)
+      << whereabouts_text(where);
   where.last.path = Receipt::Path::none;
   where.state = Whereabouts::State::in_slot;
   where.place = {Kind::block, 0};

@@ -6,8 +6,17 @@
 //   status=BITS  nvfs=MAJOR.MINOR  version=NUMBER   what it says of the machine
 //   preloaded=TEXT             status=16 if that is LD_PRELOAD
 //   chatty                     writes to both outputs, as the real one does
+//   register=CODE              cuFileHandleRegister gives it
+//   read=NUMBER write=NUMBER   what these calls give: -1 is EIO, 0 is nothing moved
+//   most=BYTES                 of one call: the rest is for another
+//
+// It moves bytes through the host, by the driver that is loaded.
+#include <dlfcn.h>
+#include <sys/types.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -17,7 +26,9 @@
 
 namespace {
 
+using tiermem::cufile::Description;
 using tiermem::cufile::Error;
+using tiermem::cufile::Handle;
 using tiermem::cufile::Properties;
 
 // What stands after `word`, or null. No word is the end of another.
@@ -35,6 +46,32 @@ int number(const char* word, int otherwise) {
 Error error(const char* word) {
   const int code = number(word, 0);
   return {code, code == 0 ? 0 : number("driver=", 0)};
+}
+
+using DevicePointer = tiermem::cuda::DevicePointer;
+
+template <typename Function>
+Function of_driver(const char* name) {
+  void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  return driver == nullptr ? nullptr : reinterpret_cast<Function>(dlsym(driver, name));
+}
+
+// True: the call gives `result` and does nothing.
+bool ordered(const char* word, ssize_t& result) {
+  if (find(word) == nullptr) {
+    return false;
+  }
+  result = number(word, 0);
+  errno = result == -1 ? EIO : errno;
+  return true;
+}
+
+struct File {
+  int descriptor;
+};
+
+std::size_t most(std::size_t bytes) {
+  return std::min(bytes, static_cast<std::size_t>(number("most=", 1 << 30)));
 }
 
 }  // namespace
@@ -80,4 +117,55 @@ EXPORT Error cuFileDriverGetProperties(Properties* properties) {
 EXPORT Error cuFileGetVersion(int* version) {
   *version = number("version=", 1200);
   return {};
+}
+
+EXPORT Error cuFileHandleRegister(Handle* handle, Description* description) {
+  *handle = nullptr;
+  const Error result = error("register=");
+  if (result.code == 0) {
+    *handle = new File{description->descriptor};
+  }
+  return result;
+}
+
+EXPORT void cuFileHandleDeregister(Handle handle) {
+  delete static_cast<File*>(handle);
+}
+
+EXPORT ssize_t cuFileRead(Handle handle, void* memory, std::size_t bytes, off_t in_file,
+                          off_t in_memory) {
+  ssize_t result = 0;
+  if (ordered("read=", result)) {
+    return result;
+  }
+  using Copy = int (*)(DevicePointer, const void*, std::size_t);
+  const auto copy = of_driver<Copy>("cuMemcpyHtoD_v2");
+  void* staging = std::aligned_alloc(4096, (most(bytes) + 4095) / 4096 * 4096);
+  result = pread(static_cast<File*>(handle)->descriptor, staging, most(bytes), in_file);
+  if (result > 0 && (copy == nullptr || copy(reinterpret_cast<DevicePointer>(memory) +
+                                                 static_cast<DevicePointer>(in_memory),
+                                             staging, static_cast<std::size_t>(result)) != 0)) {
+    result = -5030;
+  }
+  std::free(staging);
+  return result;
+}
+
+EXPORT ssize_t cuFileWrite(Handle handle, const void* memory, std::size_t bytes, off_t in_file,
+                           off_t in_memory) {
+  ssize_t result = 0;
+  if (ordered("write=", result)) {
+    return result;
+  }
+  using Copy = int (*)(void*, DevicePointer, std::size_t);
+  const auto copy = of_driver<Copy>("cuMemcpyDtoH_v2");
+  void* staging = std::aligned_alloc(4096, (most(bytes) + 4095) / 4096 * 4096);
+  result = -5030;
+  if (copy != nullptr &&
+      copy(staging, reinterpret_cast<DevicePointer>(memory) + static_cast<DevicePointer>(in_memory),
+           most(bytes)) == 0) {
+    result = pwrite(static_cast<File*>(handle)->descriptor, staging, most(bytes), in_file);
+  }
+  std::free(staging);
+  return result;
 }

@@ -1,0 +1,58 @@
+// Between slots and the memory of devices past the host, where there is such a path and no checksum
+// to be made or compared. It has the channel's order and doses. Where it fails the same bytes go
+// through the staging, which shows whose fault it is. The stepping thread only; never waits.
+#include "mover/mover.hpp"
+
+namespace tiermem {
+
+bool Mover::goes_direct(Transfer& transfer) {
+  const bool hashes = options_.checksums && !has_flag(transfer.ref, kNoChecksum);
+  const bool verifies = transfer.reading && residency_.extents.at(transfer.ref).sums != nullptr;
+  transfer.direct = options_.direct != nullptr && transfer.channel == block_ &&
+                    transfer.pages == 0 && !transfer.not_direct && !hashes && !verifies &&
+                    direct_pause_.over(now_) &&
+                    options_.direct->reaches(*spaces_[transfer.space].tier, transfer.slot);
+  return transfer.direct;
+}
+
+void Mover::go_direct(Transfer& transfer) {
+  transfer.job.direct = options_.direct;
+  transfer.job.slot = transfer.slot;
+  submit_job(transfer, writes(transfer) ? kStore : kFetch);
+}
+
+void Mover::went_direct(Transfer& transfer) {
+  const bool wrote = writes(transfer);
+  transfer.at_device = false;
+  book_io(transfer, -1);
+  ++transfer.requests;
+  if (transfer.job.status.ok()) {
+    direct_pause_.worked();
+    block_->went_past(transfer.slot, transfer.job.bytes, wrote);
+    (wrote ? stats_.gpu_direct_out : stats_.gpu_direct_in) += transfer.job.bytes;
+    transfer.moved += transfer.job.bytes;
+    transfer.path = Receipt::Path::direct;
+    if (wrote) {
+      transfer.wear -= static_cast<std::int64_t>(transfer.length);
+      spaces_[transfer.space].exit_pause.worked();
+      written(transfer);
+    } else {
+      transfer.stage = Transfer::Stage::land;
+      landed(transfer);
+    }
+    return;
+  }
+  ++stats_.gpu_direct_errors;
+  ++transfer.retries;
+  direct_pause_.failed(now_);
+  transfer.direct = false;
+  transfer.not_direct = true;
+  if (wrote) {
+    seal(transfer);
+  } else {
+    transfer.stage = Transfer::Stage::staging;
+    continue_promote(transfer);
+  }
+}
+
+}  // namespace tiermem
