@@ -20,9 +20,9 @@
 namespace tiermem::test {
 namespace {
 
-constexpr std::size_t kBytes = 3 * kBudget;
+constexpr std::size_t kBytes = 2 * kBudget;
 
-/// Blocks of all classes, three times the memory together.
+/// Blocks of all classes, twice the memory together.
 class Blocks {
  public:
   Blocks() {
