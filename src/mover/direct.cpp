@@ -9,8 +9,7 @@ bool Mover::goes_direct(Transfer& transfer) {
   const bool hashes = options_.checksums && !has_flag(transfer.ref, kNoChecksum);
   const bool verifies = transfer.reading && residency_.extents.at(transfer.ref).sums != nullptr;
   transfer.direct = options_.direct != nullptr && transfer.channel == block_ &&
-                    transfer.pages == 0 && !transfer.not_direct && !hashes && !verifies &&
-                    direct_pause_.over(now_) &&
+                    transfer.pages == 0 && !hashes && !verifies && direct_pause_.over(now_) &&
                     options_.direct->reaches(*spaces_[transfer.space].tier, transfer.slot);
   return transfer.direct;
 }
@@ -44,9 +43,8 @@ void Mover::went_direct(Transfer& transfer) {
   }
   ++stats_.gpu_direct_errors;
   ++transfer.retries;
-  direct_pause_.failed(now_);
+  direct_pause_.failed(now_);  // So it is not tried again here.
   transfer.direct = false;
-  transfer.not_direct = true;
   if (wrote) {
     seal(transfer);
   } else {

@@ -83,7 +83,6 @@ struct Transfer {
   bool takes_home = false;  ///< Promote to a device: the source is on its way out of its window.
   bool by_host = false;     ///< Promote from one device to another: the straight copy was refused.
   bool direct = false;      ///< Its bytes go between the slot and a device past the host.
-  bool not_direct = false;  ///< They were to, and the path refused.
   /// Promote to a device: the copy's ordinal there, once it has begun. Streams that wait for it
   /// have views by now: the word is `incoming` and pinned.
   std::uint64_t arriving = 0;

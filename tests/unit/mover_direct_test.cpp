@@ -56,10 +56,13 @@ TEST(MoverDirect, what_has_no_checksums_goes_past_the_host_both_ways) {
   m.evict(x);
   EXPECT_EQ(m.port.writes, 0u) << "the host's I/O";
   EXPECT_EQ(m.stats().gpu_direct_out, M::kExtent);
+  EXPECT_EQ(m.block.counters(0).bytes_written, M::kExtent) << "it is the disk's all the same";
   EXPECT_EQ(m.gpu[0].books().in_use, 0u);
   EXPECT_EQ(value_on_device(m, x), 0x31);
   EXPECT_EQ(m.port.reads, 0u);
   EXPECT_EQ(m.stats().gpu_direct_in, M::kExtent);
+  EXPECT_EQ(m.block.counters(0).bytes_read, M::kExtent);
+  EXPECT_EQ(m.block.counters(0).requests, 2u);
   EXPECT_EQ(m.stats().gpu_bytes_staged, 0u);
   EXPECT_EQ(last_receipt(m).path, Receipt::Path::direct);
   EXPECT_EQ(last_receipt(m).bytes, M::kExtent);
@@ -102,6 +105,31 @@ TEST(MoverDirect, a_write_that_fails_goes_through_the_host_and_the_path_is_left_
   m.at(m.now + 2000 * M::kMs);
   EXPECT_EQ(value_on_device(m, x), 0x34);
   EXPECT_EQ(m.stats().gpu_direct_in, M::kExtent);
+}
+
+TEST(MoverDirect, a_path_that_has_worked_again_is_trusted_as_before) {
+  M m(machine());
+  const Handle x = on_device(m, 0x38);
+  m.evict(x);
+  const auto fails = [&] {
+    m.dice.fail("fetch");
+    EXPECT_EQ(value_on_device(m, x), 0x38);
+    m.evict(x);
+  };
+  const auto works_after = [&](std::int64_t ms) {
+    const std::uint64_t before = m.stats().gpu_direct_in;
+    m.at(m.now + ms * M::kMs);
+    EXPECT_EQ(value_on_device(m, x), 0x38);
+    m.evict(x);
+    return m.stats().gpu_direct_in != before;
+  };
+  fails();
+  m.at(m.now + 1000 * M::kMs);
+  fails();
+  EXPECT_FALSE(works_after(1500)) << "the second pause is twice as long";
+  EXPECT_TRUE(works_after(500));
+  fails();
+  EXPECT_TRUE(works_after(1000));
 }
 
 // The copy that is under way is not of what was written meanwhile.
