@@ -16,9 +16,13 @@
 #include "policy/rivals/rival.hpp"
 #include "policy/trace.hpp"
 #include "recorded_traces.hpp"
+#include "support/sanitizers.hpp"
 
 namespace tiermem {
 namespace {
+
+constexpr const char* kOneThread =
+    "replay is of one thread: the thread sanitizer has nothing to see";
 
 std::uint64_t lru_hits(const std::vector<Reference>& references, std::uint32_t blocks,
                        std::uint32_t capacity) {
@@ -211,6 +215,9 @@ TEST(PolicyReference, tensors_that_are_used_thrice_and_die_are_worth_a_word) {
 
 /// The figure policy_gap, on those of its traces that are quick to replay.
 TEST(PolicyReference, its_mean_distance_from_MIN_is_less_than_that_of_ARC) {
+  if (test::kThreadSanitizer) {
+    GTEST_SKIP() << kOneThread;
+  }
   struct File {
     const char* path;
     unsigned repeat;
@@ -239,6 +246,9 @@ TEST(PolicyReference, its_mean_distance_from_MIN_is_less_than_that_of_ARC) {
 }
 
 TEST(PolicyReference, recency_hits_more_of_OLTP_than_the_published_ARC) {
+  if (test::kThreadSanitizer) {
+    GTEST_SKIP() << kOneThread;
+  }
   LOAD_OR_SKIP(trace, "cache/arc-OLTP.lis.zst");
   struct Row {
     std::uint32_t pages;
@@ -284,6 +294,9 @@ std::string case_name(const testing::TestParamInfo<Recorded>& info) {
 class RecordedTrace : public testing::TestWithParam<Recorded> {};
 
 TEST_P(RecordedTrace, recency_is_near_or_above_LRU_and_never_above_MIN) {
+  if (test::kThreadSanitizer) {
+    GTEST_SKIP() << kOneThread;
+  }
   LOAD_OR_SKIP(trace, GetParam().file);
   std::vector<Reference> references;
   for (unsigned i = 0; i < GetParam().repeat; ++i) {
