@@ -308,6 +308,7 @@ void Mover::written(Transfer& transfer) {
     Checksums::destroy(extent.sums);
     extent.sums = std::exchange(transfer.sums, nullptr);
     stats_.demoted += transfer.length;
+    stats_.gpu_direct_out += transfer.direct ? transfer.length : 0;
     end_transfer(transfer);
     if (evict_after && !start_evict(ref, space, priority)) {
       spaces_[space].recency.rejected(ref);  // Pinned or held meanwhile: a candidate again.

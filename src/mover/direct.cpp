@@ -28,7 +28,6 @@ void Mover::went_direct(Transfer& transfer) {
   if (transfer.job.status.ok()) {
     direct_pause_.worked();
     block_->went_past(transfer.slot, transfer.job.bytes, wrote);
-    (wrote ? stats_.gpu_direct_out : stats_.gpu_direct_in) += transfer.job.bytes;
     transfer.moved += transfer.job.bytes;
     transfer.path = Receipt::Path::direct;
     if (wrote) {

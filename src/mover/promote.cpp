@@ -321,6 +321,7 @@ void Mover::publish(Transfer& transfer) {
                  transfer.begun_ns);
   }
   (transfer.prefetch ? stats_.prefetched : stats_.promoted) += transfer.reading ? bytes_of(ref) : 0;
+  stats_.gpu_direct_in += transfer.direct ? bytes_of(ref) : 0;
   if (space == kHost) {
     switch (transfer.job.mechanism) {
       case Mechanism::uffd_move:

@@ -352,6 +352,7 @@ void Context::Impl::add_own_counts(Stats& stats) const {
   }
   // Between two devices: once in each of their counters, and not through the host's memory.
   const std::uint64_t peer = stats.gpu_bytes_peer / 2;
+  // Past the host: in the mover's counts, and not in those of the devices' copies.
   const std::uint64_t in = stats.gpu_direct_in;
   const std::uint64_t out = stats.gpu_direct_out;
   stats.host_bytes_in = stats.promoted + stats.prefetched - in + stats.gather_bytes +

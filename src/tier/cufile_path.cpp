@@ -1,3 +1,4 @@
+// The files that cuFile is told of, and the threads that make its calls.
 #include "tier/cufile_path.hpp"
 
 #include <algorithm>

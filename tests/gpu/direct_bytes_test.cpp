@@ -152,6 +152,30 @@ TEST_F(DirectBytes, are_what_the_disk_has_when_the_device_is_lost) {
   EXPECT_TRUE(host_holds(buffer, 7));
 }
 
+// Two disks, of which one takes no O_DIRECT.
+TEST_F(DirectBytes, of_a_disk_that_is_not_reached_go_through_the_host) {
+  constexpr std::uint64_t kBuffers = 8;
+  const Directory in_memory("/dev/shm");
+  ::setenv("TIERMEM_FAKE_CUFILE", "status=16;nvfs=2.26", 1);
+  context = make_context("dram=16M; checksum=off; nvme=" + directory.path() + ":64M," +
+                         in_memory.path() + ":64M; gpu=0:8M; gpu_driver=" + test_driver() +
+                         "; gpu_direct=direct; gpu_cufile=" + library_path());
+  ASSERT_NE(context, nullptr);
+  for (std::uint64_t i = 0; i < kBuffers; ++i) {
+    placed(i + 1);
+    ASSERT_TRUE(buffers.back().evict().ok());
+  }
+  for (std::uint64_t i = 0; i < kBuffers; ++i) {
+    { const View view = on_gpu(buffers[i], kRead); }
+    EXPECT_TRUE(host_holds(buffers[i], i + 1)) << i;
+  }
+  const Stats stats = context->stats();
+  EXPECT_GE(stats.gpu_direct_in, kBytes);
+  EXPECT_LT(stats.gpu_direct_in, kBuffers * kBytes);
+  EXPECT_GE(stats.gpu_bytes_staged, 2 * kBytes);
+  EXPECT_EQ(stats.gpu_direct_errors, 0u);
+}
+
 TEST_F(DirectBytes, of_many_threads_are_their_own) {
   open_direct("");
   std::atomic<unsigned> bad{0};

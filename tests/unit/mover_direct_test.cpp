@@ -151,6 +151,7 @@ TEST(MoverDirect, what_is_written_under_a_write_stays_dirty) {
   m.release(writer);
   m.end_all();
   EXPECT_TRUE(out.done());
+  EXPECT_EQ(m.stats().gpu_direct_out, m.stats().demoted) << "of what was published";
   EXPECT_EQ(value_on_device(m, x), 0x36);
 }
 
