@@ -1,7 +1,9 @@
 // Bytes that go between a device and the disk past the host: all of the way, from the memory of a
 // device by a cuFile to the block tier's file. The library is tests/support/fake_cufile, or the one
 // that TIERMEM_TEST_CUFILE names (tests/clients/run: NVIDIA's own).
+#include <linux/magic.h>
 #include <stdlib.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -155,10 +157,15 @@ TEST_F(DirectBytes, are_what_the_disk_has_when_the_device_is_lost) {
 // Two disks, of which one takes no O_DIRECT.
 TEST_F(DirectBytes, of_a_disk_that_is_not_reached_go_through_the_host) {
   constexpr std::uint64_t kBuffers = 8;
+  struct statfs kind {};
+  if (::statfs("/dev/shm", &kind) != 0 || kind.f_type != TMPFS_MAGIC ||
+      ::access("/dev/shm", W_OK) != 0 || kind.f_bavail * kind.f_bsize < (48u << 20)) {
+    GTEST_SKIP() << "/dev/shm is no tmpfs with room for us";
+  }
   const Directory in_memory("/dev/shm");
   ::setenv("TIERMEM_FAKE_CUFILE", "status=16;nvfs=2.26", 1);
-  context = make_context("dram=16M; checksum=off; nvme=" + directory.path() + ":64M," +
-                         in_memory.path() + ":64M; gpu=0:8M; gpu_driver=" + test_driver() +
+  context = make_context("dram=16M; checksum=off; nvme=" + directory.path() + ":32M," +
+                         in_memory.path() + ":32M; gpu=0:8M; gpu_driver=" + test_driver() +
                          "; gpu_direct=direct; gpu_cufile=" + library_path());
   ASSERT_NE(context, nullptr);
   for (std::uint64_t i = 0; i < kBuffers; ++i) {
