@@ -56,6 +56,15 @@ bool Mover::leave(ExtentRef ref, unsigned space, bool even_dirty) {
   return true;
 }
 
+void Mover::retry_unmaps() {
+  if (unmaps_.empty() || !unmap_pause_.over(now_)) {
+    return;
+  }
+  for (const std::uint32_t number : std::exchange(unmaps_, {})) {
+    submit_job(transfers_[number], kUnmap);
+  }
+}
+
 void Mover::finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int64_t begun_ns) {
   Extent& extent = residency_.extents.at(ref);
   ExtentWord& word = residency_.extents.word(space, ref);

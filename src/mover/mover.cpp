@@ -72,6 +72,7 @@ std::int64_t Mover::step(std::int64_t now) {
     evicted = evicted || space.evicted_at_once;
   }
   fruitless_ = went_on_ && !news && !evicted ? fruitless_ + 1 : 0;
+  retry_unmaps();
   if (!resting_) {
     take_posts();
     check_deadlines();
@@ -87,7 +88,8 @@ std::int64_t Mover::step(std::int64_t now) {
   if (resting_) {
     return rested() || ended_at_once || more_to_issue || !own_jobs_.empty() || !drops_.empty()
                ? now
-               : kNever;
+           : unmaps_.empty() ? kNever
+                             : unmap_pause_.until();
   }
   went_on_ = search_goes_on() || (seeks_ && fruitless_ <= kMostFruitless);
   if (ended_at_once || more_to_issue || !own_jobs_.empty() || !drops_.empty() || !arming_.empty() ||
@@ -96,6 +98,9 @@ std::int64_t Mover::step(std::int64_t now) {
     return now;
   }
   std::int64_t next = next_deadline_;
+  if (!unmaps_.empty()) {
+    next = std::min(next, unmap_pause_.until());
+  }
   const auto wake_for_room = [&](std::int64_t at) {
     const bool waits = !room_queue_.empty() || budget_request_ != nullptr || !pin_waiters_.empty();
     if (at > now && waits) {

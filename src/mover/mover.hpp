@@ -400,6 +400,7 @@ class Mover {
   // evict.cpp
   bool start_evict(ExtentRef ref, unsigned space, Priority priority);
   bool leave(ExtentRef ref, unsigned space, bool even_dirty);
+  void retry_unmaps();
   void finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int64_t begun_ns);
   void settle(ExtentRef ref);
   void drop_slot(ExtentRef ref);
@@ -625,6 +626,10 @@ class Mover {
   Vector<ScanAhead> scans_ahead_;       // To be asked for in the next step.
   Deque<std::uint32_t> growing_queue_;  // Demotes that wait for the slot tier to grow.
   bool growing_ = false;
+  // Evicts whose frame the kernel would not take out of its window. The frame must not be given to
+  // another extent, so the unmap is tried again after the pause.
+  Vector<std::uint32_t> unmaps_;
+  Pause unmap_pause_;
   Job grow_;
   Request* budget_request_ = nullptr;
   unsigned budget_space_ = kHost;    // Whose budget it changes.

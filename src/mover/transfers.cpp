@@ -222,6 +222,12 @@ void Mover::job_done(Job& job) {
       }
       return;
     case Transfer::Kind::evict: {
+      if (!job.status.ok()) {
+        unmaps_.push_back(job.transfer);
+        unmap_pause_.failed(now_);
+        return;
+      }
+      unmap_pause_.worked();
       const FrameId frame = transfer.frame;
       const Phase origin = transfer.origin;
       const bool undone = transfer.undone;

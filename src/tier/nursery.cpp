@@ -120,8 +120,8 @@ Status Nursery::fill_piece(std::byte* slot, std::byte* home, std::uint64_t bytes
   const UserfaultProgress moved = userfault_.move(home, slot, bytes);
   if (moved.error != 0) {
     host::drop(slot, bytes);
-    return fail_native(Code::internal, moved.error, "new pages could not be moved home: {}",
-                       std::strerror(moved.error));
+    return fail_native(moved.error == ENOMEM ? Code::no_capacity : Code::internal, moved.error,
+                       "new pages could not be moved home: {}", std::strerror(moved.error));
   }
   filled.huge += *got;
   if (huge && *got == 0) {

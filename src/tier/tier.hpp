@@ -121,7 +121,8 @@ class AddressableTier {
   virtual Status map(FrameId frame, std::byte* at, Mechanism& used) = 0;
   /// [hand] The frame leaves its window. If its pages cannot be taken along (shared by a fork,
   /// page-locked) they are dropped and the frame is fresh again: only called for extents whose
-  /// bytes are elsewhere.
+  /// bytes are elsewhere. An error: the frame is still in its window, and belongs to it until a
+  /// later call succeeds.
   virtual Status unmap(FrameId frame, std::byte* at) = 0;
   /// [hand] The frame leaves its mapped window with its bytes; who touches it there from now on
   /// waits. Any error leaves it in the window, whole.

@@ -1,11 +1,13 @@
 // The calls, each with what it must do to the model.
 #include "shell/worker.hpp"
 
+#include <execinfo.h>
 #include <setjmp.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -18,13 +20,15 @@ constexpr std::size_t kMostOwned = 6, kMostHeld = 2, kMostBlocks = 6;
 constexpr Timeout kPatience = Timeout::seconds(20);
 constexpr std::uint64_t kSmallView = 64 << 10;
 
-// The touch that is under way on this thread, if any.
-thread_local sigjmp_buf* t_touch = nullptr;
+// The touch that is under way on this thread, if any. Volatile: the handler reads it.
+thread_local sigjmp_buf* volatile t_touch = nullptr;
 
 void refused_touch(int signal, siginfo_t*, void*) {
   if (t_touch != nullptr) {
     ::siglongjmp(*t_touch, 1);
   }
+  std::array<void*, 24> frames;
+  ::backtrace_symbols_fd(frames.data(), ::backtrace(frames.data(), frames.size()), 1);
   ::signal(signal, SIG_DFL);  // The fault repeats and ends the process.
 }
 

@@ -197,6 +197,9 @@ class FakeMemory final : public AddressableTier {
     return {};
   }
   Status unmap(FrameId id, std::byte* at) override {
+    if (dice_.strikes("unmap")) {
+      return fail(Code::no_capacity, "the kernel takes nothing back now");
+    }
     take_out(id, at);
     frames_.at(id.value).has = 0;
     return {};
