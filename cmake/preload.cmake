@@ -30,7 +30,7 @@ add_dependencies(tiermem_preload jemalloc_renamed)
 target_link_libraries(tiermem_preload PRIVATE tiermem_objects ${jemalloc})
 # A thread's variables are one instruction away; no call of the dynamic linker, which may allocate.
 target_compile_options(tiermem_preload PRIVATE -fomit-frame-pointer -ftls-model=initial-exec -fno-builtin-malloc
-  -fno-builtin-calloc -fno-builtin-realloc -fno-builtin-free)
+  -fno-builtin-calloc -fno-builtin-realloc -fno-builtin-free ${no_narrowing})
 # Threads are cancelled in these by libc's signal, at any instruction: no frame of them may have a
 # table of exceptions, in which that instruction is missing.
 set(cancelled wrapped_calls.cpp transfers.cpp)

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "checks.hpp"
+#include "residency/buffer_limits.hpp"
 #include "runtime/context_impl.hpp"
 #include "tm_context.hpp"
 
@@ -20,6 +21,7 @@ void describe(Context::Impl& impl, tm_capabilities& caps) {
   caps.flags |= impl.gpus().empty() ? 0 : std::uint64_t{TM_CAN_CUDA_STREAM};
   caps.spaces = 1 + static_cast<std::uint32_t>(impl.gpus().size());
   caps.extent_default = impl.config.extent;
+  caps.extents_per_buffer = impl.residency.extents.capacity();
   if (!impl.config.checksum) {
     caps.flags &= ~std::uint64_t{TM_CAN_CHECKSUM};
   }
@@ -76,12 +78,14 @@ extern "C" tm_status tm_caps(tm_context* context, tm_capabilities* out) {
     caps.extent_smallest = kSmallestExtent;
     caps.extent_largest = kLargestExtent;
     caps.extent_default = kDefaultExtent;
-    caps.buffer_largest = std::uint64_t{1} << 47;
+    caps.extents_per_buffer = kMostExtents;
     caps.ops_most = OpTable::kMost;
     caps.flags = TM_CAN_CHECKSUM | TM_CAN_ADOPT_FILE;
     if (context != nullptr) {
       describe(context->context->impl(), caps);
     }
+    caps.buffer_largest =
+        largest_buffer(kLargestExtent, saturate<std::uint32_t>(caps.extents_per_buffer));
     fill_info(out, caps);
     return {};
   });

@@ -727,9 +727,12 @@ typedef struct tm_capabilities {
   uint64_t extent_smallest; /**< Smallest extent_bytes of a buffer. */
   uint64_t extent_largest;  /**< Largest. */
   uint64_t extent_default;  /**< What a large buffer gets that names none. */
-  uint64_t buffer_largest;  /**< Largest buffer. */
+  uint64_t buffer_largest;  /**< Bytes of the largest buffer, with extents of extent_largest. */
   uint64_t ops_most;        /**< Operations that may be not yet waited for, per context. */
   uint64_t flags;           /**< #TM_CAN_CHECKSUM and those below it. */
+  /** Extents of one buffer, at most: the largest buffer with extents of `extent_bytes` has
+   *  extents_per_buffer * extent_bytes bytes, or 2^47 if that is less. */
+  uint64_t extents_per_buffer;
 } tm_capabilities;
 
 enum {

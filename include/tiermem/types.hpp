@@ -104,8 +104,15 @@ struct Timeout {
   std::int64_t ns = -1;
   static constexpr Timeout forever() { return {-1}; }
   static constexpr Timeout none() { return {0}; }
-  static constexpr Timeout milliseconds(std::int64_t ms) { return {ms * 1'000'000}; }
-  static constexpr Timeout seconds(std::int64_t s) { return {s * 1'000'000'000}; }
+  /// Above the largest `ns`, 292 years, the largest; below the smallest, the smallest.
+  static constexpr Timeout milliseconds(std::int64_t ms) { return of(ms, 1'000'000); }
+  static constexpr Timeout seconds(std::int64_t s) { return of(s, 1'000'000'000); }
+
+ private:
+  static constexpr Timeout of(std::int64_t n, std::int64_t unit) {
+    std::int64_t product = 0;
+    return {!__builtin_mul_overflow(n, unit, &product) ? product : n < 0 ? INT64_MIN : INT64_MAX};
+  }
 };
 
 enum BufferFlags : std::uint32_t {

@@ -81,12 +81,14 @@ class PartSize {
     const bool goes_on = memory.runs != 0 && clock_ - memory.last <= kSoon;
     memory.last = clock_;
     if (goes_on) {
-      memory.reached = std::min<std::uint8_t>(memory.reached + 1, most);
+      memory.reached = static_cast<std::uint8_t>(std::min<unsigned>(memory.reached + 1u, most));
     } else {
       if (memory.runs != 0) {
         learn(memory);
       }
-      memory.runs += memory.runs < UINT8_MAX ? 1 : 0;
+      if (memory.runs < UINT8_MAX) {
+        ++memory.runs;
+      }
       memory.begun = std::min(memory.runs > 1 ? memory.learned : usual(), most);
       memory.reached = memory.begun;
     }

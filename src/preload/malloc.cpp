@@ -45,7 +45,7 @@ struct InternalHeader {
 static_assert(sizeof(InternalHeader) == kLeastAlign);
 
 void* internal_block(std::size_t bytes, std::size_t align) {
-  if (bytes > kMostBytes - align) {
+  if (bytes > kMostBytes || align > kMostBytes - bytes) {
     return nullptr;
   }
   auto* const start = static_cast<std::byte*>(arena_allocate(bytes + align, align));

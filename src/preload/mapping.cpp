@@ -4,6 +4,7 @@
 //
 // Threads: any. Errors are the kernel's, by errno.
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,6 +18,7 @@
 #include <cstdint>
 
 #include "base/arena.hpp"
+#include "base/checked.hpp"
 #include "base/log.hpp"
 #include "preload/kernel.hpp"
 #include "preload/region.hpp"
@@ -43,7 +45,9 @@ Part part_of(const void* address, std::size_t length) {
 
 bool bad_range(const void* address, std::size_t length) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
-  return at % kPage != 0 || length > SIZE_MAX - kPage || at + whole_pages(length) < at;
+  // The kernel refuses what ends above the addresses of any processor, and does nothing of it.
+  constexpr std::uintptr_t kEnd = std::uintptr_t{1} << 56;
+  return at % kPage != 0 || !in_range(at, length, kEnd);
 }
 
 // Touched in order if it is large, at random if not: nothing better is known of it.
@@ -107,11 +111,11 @@ int plain_unlock(std::byte* begin, std::size_t length, int) {
 }
 
 int lock(const void* address, std::size_t length, unsigned flags) {
-  if (!ours(address, length)) {
-    return plain_mlock(address, length, flags);
-  }
   // The kernel rounds the start down.
   const std::size_t head = reinterpret_cast<std::uintptr_t>(address) % kPage;
+  if (!ours(address, length) || bad_range(static_cast<const std::byte*>(address) - head, length)) {
+    return plain_mlock(address, length, flags);
+  }
   return lock_parts(part_of(static_cast<const std::byte*>(address) - head, length + head),
                     static_cast<int>(flags), plain_lock);
 }
@@ -181,8 +185,10 @@ int lock_all(int flags) {
 
 // Frames move from under references that are no pins: bytes in a pipe must be copies.
 ssize_t splice_memory(int fd, const iovec* parts, std::size_t count, unsigned flags) {
-  const bool tiered_part = std::any_of(
-      parts, parts + count, [](const iovec& part) { return ours(part.iov_base, part.iov_len); });
+  const bool refused = count > IOV_MAX;  // By the kernel, which reads none of them.
+  const bool tiered_part = !refused && std::any_of(parts, parts + count, [](const iovec& part) {
+    return ours(part.iov_base, part.iov_len);
+  });
   if (!tiered_part) {
     return ::syscall(SYS_vmsplice, fd, parts, count, flags);
   }
@@ -257,10 +263,10 @@ TIERMEM_INTERPOSED int mlock2(const void* address, size_t length, unsigned flags
 }
 
 TIERMEM_INTERPOSED int munlock(const void* address, size_t length) noexcept {
-  if (!ours(address, length)) {
+  const std::size_t head = reinterpret_cast<std::uintptr_t>(address) % kPage;
+  if (!ours(address, length) || bad_range(static_cast<const std::byte*>(address) - head, length)) {
     return plain_munlock(address, length);
   }
-  const std::size_t head = reinterpret_cast<std::uintptr_t>(address) % kPage;
   return unlock_parts(part_of(static_cast<const std::byte*>(address) - head, length + head),
                       plain_unlock);
 }

@@ -94,7 +94,8 @@ ssize_t copy(long call, pid_t process, Place here, Place there) {
 }
 
 bool wraps(const iovec* here, unsigned long count, const iovec* there, unsigned long others) {
-  return wrapping() && (any_wrapped(here, count) || any_wrapped(there, others));
+  return wrapping() && count <= IOV_MAX && others <= IOV_MAX &&  // The kernel refuses more.
+         (any_wrapped(here, count) || any_wrapped(there, others));
 }
 
 }  // namespace

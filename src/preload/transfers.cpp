@@ -1,6 +1,8 @@
 // Pieces: how many bytes one call of the kernel moves, and when there is another.
 #include "preload/transfers.hpp"
 
+#include "base/checked.hpp"
+
 #if defined(__x86_64__)
 
 #include <errno.h>
@@ -10,6 +12,7 @@
 
 #include <algorithm>
 
+#include "base/checked.hpp"
 #include "preload/region.hpp"
 #include "preload/scratch.hpp"
 
@@ -162,12 +165,17 @@ long move(Parts parts, std::size_t total, bool reads, Kind kind, Once&& once) {
   }
 }
 
-std::size_t total_of(const iovec* parts, std::size_t count) {
-  std::size_t total = 0;
+// False: a part is longer than any memory, which the kernel refuses with EINVAL.
+bool total_of(const iovec* parts, std::size_t count, std::size_t& total) {
+  total = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    total += parts[i].iov_len;
+    if (parts[i].iov_len > SSIZE_MAX) {
+      return false;
+    }
+    total = saturating_add(total, parts[i].iov_len);
   }
-  return std::min<std::size_t>(total, INT_MAX & ~4095);  // As the kernel cuts it.
+  total = std::min<std::size_t>(total, INT_MAX & ~4095);  // As the kernel cuts it.
+  return true;
 }
 
 Kind kind_for(const SystemCall& call, std::size_t total) {
@@ -195,7 +203,10 @@ long transfer_parts(SystemCall call) {
   const bool at_offset = call.number != SYS_readv && call.number != SYS_writev &&
                          call.arguments[3] != ~std::uint64_t{0};  // preadv2: the file's own.
   const std::uint64_t offset = call.arguments[3];
-  const std::size_t total = total_of(parts, count);
+  std::size_t total = 0;
+  if (!total_of(parts, count, total)) {
+    return -EINVAL;
+  }
   iovec one{};
   call.arguments[1] = number(&one);
   call.arguments[2] = 1;
@@ -222,6 +233,9 @@ void* double_of(Scratch& scratch, const void* original, std::size_t bytes, bool 
 
 long send_message(const SystemCall& call) {
   const msghdr& message = *pointer<const msghdr>(call.arguments[1]);
+  if (message.msg_iovlen > IOV_MAX) {
+    return -EMSGSIZE;
+  }
   Scratch scratch;
   msghdr plain = message;
   plain.msg_name = double_of(scratch, message.msg_name, message.msg_namelen, true);
@@ -230,7 +244,10 @@ long send_message(const SystemCall& call) {
       (plain.msg_control == nullptr && message.msg_controllen != 0)) {
     return -ENOBUFS;
   }
-  const std::size_t total = total_of(message.msg_iov, message.msg_iovlen);
+  std::size_t total = 0;
+  if (!total_of(message.msg_iov, message.msg_iovlen, total)) {
+    return -EINVAL;
+  }
   iovec one{};
   plain.msg_iov = &one;
   plain.msg_iovlen = 1;
@@ -249,6 +266,9 @@ long send_message(const SystemCall& call) {
 
 long receive_message(const SystemCall& call) {
   msghdr& message = *pointer<msghdr>(call.arguments[1]);
+  if (message.msg_iovlen > IOV_MAX) {
+    return -EMSGSIZE;
+  }
   Scratch scratch;
   msghdr plain = message;
   plain.msg_name = double_of(scratch, message.msg_name, message.msg_namelen, false);
@@ -262,7 +282,10 @@ long receive_message(const SystemCall& call) {
   plain.msg_iovlen = 1;
   SystemCall made = call;
   made.arguments[1] = number(&plain);
-  const std::size_t total = total_of(message.msg_iov, message.msg_iovlen);
+  std::size_t total = 0;
+  if (!total_of(message.msg_iov, message.msg_iovlen, total)) {
+    return -EINVAL;
+  }
   const long result = move({message.msg_iov, message.msg_iovlen}, total, true, Kind::message,
                            [&](std::byte* bytes, std::size_t count, std::size_t) {
                              one = {bytes, count};

@@ -4,6 +4,7 @@
 //
 // Threads: any. Without wrapping everything goes to libc as it came.
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <string.h>
@@ -14,7 +15,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 
+#include "base/checked.hpp"
+#include "base/clock.hpp"
 #include "preload/next.hpp"
 #include "preload/transfers.hpp"
 #include "preload/wrap.hpp"
@@ -67,10 +71,20 @@ ssize_t message_call(long call, int fd, const msghdr* message, int flags) {
                        static_cast<std::uint64_t>(flags), 0, 0, 0}});
 }
 
+// The list may be shorter than `count` says: the kernel stops early. It sends at most IOV_MAX.
 bool any_wrapped_message(const mmsghdr* messages, unsigned count) {
   return wrapping() && messages != nullptr &&
-         std::any_of(messages, messages + count,
+         std::any_of(messages, messages + std::min<unsigned>(count, IOV_MAX),
                      [](const mmsghdr& each) { return any_wrapped(&each.msg_hdr); });
+}
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+/// The time at which a timeout that begins now ends; the largest number where that is above it.
+std::int64_t end_of(const timespec& timeout) {
+  const auto seconds = checked_mul<std::int64_t>(timeout.tv_sec, kSecond);
+  const auto whole = seconds ? checked_add<std::int64_t>(*seconds, timeout.tv_nsec) : seconds;
+  return (whole ? checked_add(*whole, now_ns()) : whole).value_or(INT64_MAX);
 }
 
 using Vector = ssize_t (*)(int, const iovec*, int);
@@ -153,6 +167,7 @@ TIERMEM_INTERPOSED int sendmmsg(int fd, mmsghdr* messages, unsigned count, int f
   if (!any_wrapped_message(messages, count)) {
     return real(fd, messages, count, flags);
   }
+  count = std::min<unsigned>(count, IOV_MAX);
   for (unsigned i = 0; i < count; ++i) {
     const ssize_t sent = sendmsg(fd, &messages[i].msg_hdr, flags);
     if (sent < 0) {
@@ -170,8 +185,12 @@ TIERMEM_INTERPOSED int recvmmsg(int fd, mmsghdr* messages, unsigned count, int f
   if (!any_wrapped_message(messages, count)) {
     return real(fd, messages, count, flags, timeout);
   }
-  timespec start{};
-  (void)::clock_gettime(CLOCK_MONOTONIC, &start);
+  if (timeout != nullptr &&
+      (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= kSecond)) {
+    errno = EINVAL;
+    return -1;
+  }
+  const std::int64_t end = timeout != nullptr ? end_of(*timeout) : INT64_MAX;
   for (unsigned i = 0; i < count; ++i) {
     const int rest = i > 0 && (flags & MSG_WAITFORONE) != 0 ? MSG_DONTWAIT : 0;
     const ssize_t got = recvmsg(fd, &messages[i].msg_hdr, (flags & ~MSG_WAITFORONE) | rest);
@@ -179,11 +198,7 @@ TIERMEM_INTERPOSED int recvmmsg(int fd, mmsghdr* messages, unsigned count, int f
       return i == 0 ? -1 : static_cast<int>(i);
     }
     messages[i].msg_len = static_cast<unsigned>(got);
-    timespec now{};
-    (void)::clock_gettime(CLOCK_MONOTONIC, &now);
-    if (timeout != nullptr &&
-        (now.tv_sec - start.tv_sec) * 1000000000 + now.tv_nsec - start.tv_nsec >=
-            timeout->tv_sec * 1000000000 + timeout->tv_nsec) {
+    if (now_ns() >= end) {
       return static_cast<int>(i + 1);
     }
   }

@@ -71,7 +71,9 @@ Result<Handle> Buffers::create(const BufferShape& shape) {
     return fail(Code::no_capacity, "alloc: all {} buffer handles are in use; free buffers first",
                 records_.size());
   }
-  const ExtentRef first = take_run(shape.extents);
+  // take_run() knows runs of 1 to capacity() extents.
+  const bool fits = shape.extents != 0 && shape.extents <= extents_.capacity();
+  const ExtentRef first = fits ? take_run(shape.extents) : kNoExtent;
   if (first == kNoExtent) {
     return fail(
         Code::no_capacity,

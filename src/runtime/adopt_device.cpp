@@ -6,6 +6,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "residency/buffer_limits.hpp"
 #include "runtime/context_impl.hpp"
 
 namespace tiermem {
@@ -38,6 +39,9 @@ Status Context::Impl::check_adopted(Place gpu, const void* memory, std::uint64_t
   if (memory == nullptr || bytes == 0) {
     return fail(Code::invalid_argument, "adopt_device: no memory");
   }
+  if (bytes > kLargestBuffer) {
+    return fail(Code::invalid_argument, "adopt_device: {} bytes; accepted are 1 to 2^47", bytes);
+  }
   if (gpu.kind != Kind::gpu || !has_gpu(gpu)) {
     return fail(Code::unavailable, "adopt_device: {} is no GPU of this context; see `tiermem topo`",
                 place_name(gpu));
@@ -56,7 +60,8 @@ Status Context::Impl::check_adopted(Place gpu, const void* memory, std::uint64_t
     }
   }
   const cuda::DevicePointer at = number(memory);
-  if (!lane.has(at) || !lane.has(at + bytes - 1)) {
+  const auto end = checked_add<std::uint64_t>(at, bytes);
+  if (!end || !lane.has(at) || !lane.has(*end - 1)) {
     return fail(Code::invalid_argument, "adopt_device: {} bytes at {} are not memory of gpu {}",
                 bytes, memory, gpu.index);
   }

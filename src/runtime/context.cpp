@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/arena.hpp"
+#include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "runtime/context_impl.hpp"
@@ -625,6 +626,13 @@ Stream::Stream(Context& context, Access range, std::uint64_t chunk, unsigned ahe
     }
     range_.length = info->bytes - std::min(info->bytes, range.offset);
   }
+  if (!checked_add(range_.offset, range_.length)) {
+    status_ = fail(Code::invalid_argument,
+                   "stream: range of {} bytes at offset {} ends above 2^64; name a range inside "
+                   "the buffer",
+                   range_.length, range_.offset);
+    done_ = true;
+  }
   if (chunk_ == 0) {
     status_ = fail(Code::invalid_argument, "stream: chunks of 0 bytes");
     done_ = true;
@@ -640,7 +648,7 @@ void Stream::next() {
   }
   const bool reads = (range_.mode & kDiscard) == 0;
   while (reads && prefetched_ < end &&
-         prefetched_ < cursor_ + (ahead_ + std::uint64_t{1}) * chunk_) {
+         prefetched_ < saturating_add(cursor_, saturating_mul(ahead_ + std::uint64_t{1}, chunk_))) {
     Access access = range_;
     access.offset = prefetched_;
     access.length = std::min(chunk_, end - prefetched_);

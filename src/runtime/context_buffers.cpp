@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <optional>
 
 #include "base/error.hpp"
+#include "residency/buffer_limits.hpp"
 #include "runtime/context_impl.hpp"
 
 namespace tiermem {
@@ -13,11 +15,22 @@ std::uint32_t in_pieces(const BufferOptions& options) {
   return options.advice == Advice::random ? kInPieces : 0;
 }
 
+Status too_large(const char* call, std::uint64_t bytes, std::uint64_t extent,
+                 std::uint32_t extents) {
+  const std::uint64_t largest = largest_buffer(extent, extents);
+  return fail(Code::invalid_argument,
+              "{}: a buffer of {} bytes in extents of {} is above the largest, {} bytes; {}", call,
+              bytes, human_bytes(extent), largest,
+              bytes <= largest_buffer(kLargestExtent, extents)
+                  ? "use a larger extent size (extent_bytes, option extent)"
+                  : "use several buffers");
+}
+
 }  // namespace
 
 Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& options,
                                     std::uint32_t internal) {
-  if (bytes == 0 || bytes > std::uint64_t{1} << 47) {
+  if (bytes == 0 || bytes > kLargestBuffer) {
     return fail(Code::invalid_argument, "alloc: {} bytes; accepted are 1 to 2^47", bytes);
   }
   const std::uint64_t asked = options.extent_bytes;
@@ -34,6 +47,11 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
     return fail(Code::invalid_argument,
                 "alloc: alignment {}; accepted are powers of two up to the extent's {}",
                 options.alignment, extent);
+  }
+  const std::uint32_t most = residency.extents.capacity();
+  const std::optional<std::uint32_t> extents = extents_of(0, bytes, extent, most);
+  if (!extents) {
+    return too_large("alloc", bytes, extent, most);
   }
   constexpr std::uint32_t kKnown = kMapped | kDroppable | kNoChecksum | kIsolated;
   if ((options.flags & ~kKnown) != 0) {
@@ -55,7 +73,7 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
   BufferShape shape;
   shape.bytes = bytes;
   shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(extent));
-  shape.extents = static_cast<std::uint32_t>((bytes + extent - 1) / extent);
+  shape.extents = *extents;
   shape.flags = options.flags | internal | in_pieces(options);
   shape.label = options.label;
   shape.domain = (options.flags & kIsolated) != 0 ? next_domain_.fetch_add(1) : 0;
@@ -144,11 +162,18 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
   if (!adopted.ok()) {
     return std::move(adopted).status();
   }
+  const std::uint64_t lead = offset - adopted->begin;
+  const std::uint32_t most = residency.extents.capacity();
+  const std::optional<std::uint32_t> extents = extents_of(lead, adopted->length, extent, most);
+  if (!extents) {
+    files_->free(adopted->base);
+    return too_large("adopt_file", adopted->length, extent, most);
+  }
   BufferShape shape;
   shape.bytes = bytes = adopted->length;
-  shape.lead = offset - adopted->begin;
+  shape.lead = lead;
   shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(extent));
-  shape.extents = static_cast<std::uint32_t>((shape.lead + shape.bytes + extent - 1) / extent);
+  shape.extents = *extents;
   shape.flags = options.flags | in_pieces(options);
   shape.label = options.label != nullptr ? options.label : path;
   shape.read_only = true;

@@ -19,12 +19,12 @@
 #include "base/own_thread.hpp"
 #include "observe/receipt_text.hpp"
 #include "os/host_memory.hpp"
+#include "residency/buffer_limits.hpp"
 
 namespace tiermem {
 namespace {
 
-// Address space for the books; halved where the process may not have so much.
-constexpr std::uint32_t kMostExtents = 1u << 26;
+// Halved, as kMostExtents, where the process may not have so many addresses.
 constexpr std::uint32_t kMostBuffers = 1u << 24;
 
 // Threads seldom go to another processor, and to ask costs microseconds.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "residency/buffer_limits.hpp"
 #include "runtime/context_impl.hpp"
 
 namespace tiermem {
@@ -50,7 +51,7 @@ void set_device_tag(const char* tag) noexcept {
 // ---- Blocks
 
 Result<void*> DeviceMemory::allocate(Place gpu, std::uint64_t bytes, std::uint64_t align) {
-  if (bytes > std::uint64_t{1} << 47) {
+  if (bytes > kLargestBuffer) {
     return fail(Code::invalid_argument, "malloc: {} bytes; accepted are 0 to 2^47", bytes);
   }
   bytes = std::max<std::uint64_t>(bytes, 1);

@@ -22,8 +22,9 @@ void Faults::run(ForkGate& gate) {
 
 void Faults::serve_waiting(unsigned most) {
   std::array<Fault, 16> faults;
-  for (std::size_t n = faults.size(); most > 0 && n == faults.size(); most -= n) {
-    n = dram_->take_faults(std::span(faults).first(std::min<std::size_t>(most, faults.size())));
+  for (unsigned n = faults.size(); most > 0 && n == faults.size(); most -= n) {
+    n = static_cast<unsigned>(  // At most `most`.
+        dram_->take_faults(std::span(faults).first(std::min<std::size_t>(most, faults.size()))));
     for (const Fault& fault : std::span(faults).first(n)) {
       answer(fault);
     }

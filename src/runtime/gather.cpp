@@ -15,6 +15,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/checked.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -27,7 +28,8 @@ constexpr std::uint64_t kMostAtOnce = std::uint64_t{4} << 20;  // Of a budget, t
 constexpr unsigned kBudgetPerMost = 16;
 // Each is read into while another is copied from: the devices' queues stay full.
 constexpr unsigned kSegments = 4;
-constexpr std::uint64_t kMostRowsInBuffer = ~std::uint64_t{0} / RowCall::kMostRow;
+// No list of rows, and no memory for them, is larger than the addresses of a process.
+constexpr std::uint64_t kMostListBytes = std::uint64_t{1} << 57;
 
 }  // namespace
 
@@ -47,6 +49,13 @@ Status RowCall::check(const Rows& rows) {
   if (rows.row_bytes == 0 || rows.row_bytes > kMostRow) {
     return fail(Code::invalid_argument, "{}: rows of {} bytes; accepted are 1 to {}", call_,
                 rows.row_bytes, kMostRow);
+  }
+  const auto copied = checked_mul(rows.count, rows.row_bytes);
+  if (rows.count > kMostListBytes / sizeof(*rows.index) || !copied || *copied > kMostListBytes) {
+    return fail(Code::invalid_argument,
+                "{}: {} rows of {} bytes are more than any memory holds (2^57 bytes); pass the "
+                "number of rows of the list as count",
+                call_, rows.count, rows.row_bytes);
   }
   if (rows.count != 0 && rows.index == nullptr) {
     return fail(Code::invalid_argument, "{}: {} rows and no list of them", call_, rows.count);
@@ -152,9 +161,7 @@ Status GatherCall::check(const Rows& rows) {
   }
   Span span;
   const Access range{into_buffer_, into_offset_, rows.count * rows.row_bytes, kDiscard, {}, 0};
-  return rows.count <= kMostRowsInBuffer
-             ? impl_.residency.resolve(range, span, call_)
-             : fail(Code::invalid_argument, "{}: {} rows", call_, rows.count);
+  return impl_.residency.resolve(range, span, call_);
 }
 
 Status GatherCall::run() {

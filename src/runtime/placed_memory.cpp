@@ -5,12 +5,12 @@
 #include <bit>
 
 #include "base/error.hpp"
+#include "residency/buffer_limits.hpp"
 #include "runtime/context_impl.hpp"
 
 namespace tiermem {
 namespace {
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 47;
 constexpr std::uint64_t kLeastChunk = std::uint64_t{256} << 10;
 constexpr std::uint64_t kMostChunk = std::uint64_t{2} << 20;
 // What moves as one: small objects are touched at random.
@@ -170,7 +170,7 @@ Result<heap::Heap*> PlacedMemory::heap(std::atomic<Made*>& which, bool moves) {
 }
 
 Result<void*> PlacedMemory::allocate(Place place, std::uint64_t bytes, std::uint64_t align) {
-  if (bytes > kMostBytes) {
+  if (bytes > kLargestBuffer) {
     return fail(Code::invalid_argument, "malloc: {} bytes; accepted are 0 to 2^47", bytes);
   }
   if (!std::has_single_bit(align) || align > kLargestExtent) {

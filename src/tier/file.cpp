@@ -69,26 +69,41 @@ Result<FileTier::Adopted> FileTier::adopt(const char* path, std::uint64_t offset
                 "adopt_file: '{}' has {} bytes; {} bytes at offset {} are not inside", path,
                 file.size, length, offset);
   }
+  const std::uint64_t bytes = length != 0 ? length : file.size - offset;
+  if (offset + bytes > kMostBlocks * kBlock) {
+    ::close(file.buffered_fd);
+    return fail(Code::invalid_argument,
+                "adopt_file: '{}': {} bytes at offset {} end above 2^56; adopt an earlier part",
+                path, bytes, offset);
+  }
   file.direct_fd = ::open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
   std::lock_guard lock(mutex_);
   auto at =
       std::find_if(files_.begin(), files_.end(), [](const File& f) { return f.buffered_fd < 0; });
   if (at == files_.end()) {
+    if (files_.size() == kMostFiles) {
+      ::close(file.buffered_fd);
+      if (file.direct_fd >= 0) {
+        ::close(file.direct_fd);
+      }
+      return fail(Code::no_capacity, "adopt_file: '{}': {} files are adopted; free some first",
+                  path, kMostFiles);
+    }
     files_.emplace_back();
     at = files_.end() - 1;
   }
   *at = std::move(file);
   Adopted adopted;
   adopted.begin = offset / kBlock * kBlock;
-  adopted.length = length != 0 ? length : at->size - offset;
+  adopted.length = bytes;
   adopted.base.value =
-      static_cast<std::uint64_t>(at - files_.begin()) << 44 | adopted.begin / kBlock;
+      static_cast<std::uint64_t>(at - files_.begin()) << kBlockBits | adopted.begin / kBlock;
   return adopted;
 }
 
 void FileTier::free(SlotId base) {
   std::lock_guard lock(mutex_);
-  File& file = files_[base.value >> 44];
+  File& file = files_[base.value >> kBlockBits];
   ::close(std::exchange(file.buffered_fd, -1));
   if (file.direct_fd >= 0) {
     ::close(std::exchange(file.direct_fd, -1));
@@ -97,12 +112,12 @@ void FileTier::free(SlotId base) {
 
 FileTier::File& FileTier::file_of(SlotId slot) const {
   std::lock_guard lock(mutex_);
-  return files_[slot.value >> 44];
+  return files_[slot.value >> kBlockBits];
 }
 
 const char* FileTier::device_name(std::uint16_t device) const {
   std::lock_guard lock(mutex_);
-  return files_[device].path.c_str();
+  return device == kUnnamed ? "an adopted file" : files_[device].path.c_str();
 }
 
 // A file that was deleted, or whose name was given to another, is still open here with its bytes:
@@ -150,7 +165,7 @@ void FileTier::submit(const SlotTransfer& transfer) {
   }
   // Whole blocks direct; what is left of the last block through the page cache; zeros behind the
   // end.
-  const std::uint64_t begin = (transfer.slot.value & ((std::uint64_t{1} << 44) - 1)) * kBlock;
+  const std::uint64_t begin = (transfer.slot.value & (kMostBlocks - 1)) * kBlock;
   read.result.device_offset = begin;
   const std::uint64_t end = std::min(begin + transfer.length, file.size);
   const std::uint64_t whole = begin + (end - begin) / kBlock * kBlock;

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "base/arena.hpp"
+#include "base/checked.hpp"
 #include "os/io_port.hpp"
 #include "tier/tier.hpp"
 
@@ -43,8 +44,9 @@ class FileTier final : public SlotTier {
   void set_budget(std::uint64_t) override {}
   Status grow(std::uint64_t) override { return Code::unsupported; }
   unsigned depth() const override { return depth_; }
+  /// The number of the file; kUnnamed stands for all from there on.
   std::uint16_t device_of(SlotId slot) const override {
-    return static_cast<std::uint16_t>(slot.value >> 44);
+    return saturate<std::uint16_t>(slot.value >> kBlockBits);
   }
   const char* device_name(std::uint16_t device) const override;
   void degrade(std::uint16_t, const char*) override {}
@@ -55,6 +57,11 @@ class FileTier final : public SlotTier {
 
  private:
   static constexpr std::uint64_t kBlock = 4096;
+  // A slot is the number of a file and, in the lower bits, of a block in it.
+  static constexpr unsigned kBlockBits = 44;
+  static constexpr std::uint64_t kMostBlocks = std::uint64_t{1} << kBlockBits;
+  static constexpr std::uint64_t kMostFiles = std::uint64_t{1} << (64 - kBlockBits);
+  static constexpr std::uint16_t kUnnamed = 0xFFFF;
   static constexpr unsigned kMostTries = 100;
 
   struct File {

@@ -12,9 +12,13 @@
 namespace tiermem {
 namespace {
 
+// Of values and units that reserve() has checked, and of addresses.
 std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
+
+// No processor has more: round_up() and sums of two of these never wrap.
+constexpr std::uint64_t kMostAddresses = std::uint64_t{1} << 57;
 
 // Where ranges are placed, one behind the other; an end of 0: anywhere. The end is written before
 // there is an arena.
@@ -58,11 +62,11 @@ WindowArena::WindowArena(const WindowArenaOptions& options) : options_(options) 
 
 Result<std::byte*> WindowArena::reserve(std::uint64_t bytes, std::uint64_t alignment) {
   if (bytes == 0 || alignment < host::kPage || (alignment & (alignment - 1)) != 0 ||
-      bytes > std::numeric_limits<std::uint64_t>::max() / 4) {
+      bytes > kMostAddresses || alignment > kMostAddresses) {
     return fail(
         Code::invalid_argument,
-        "a window of {} bytes in extents of {}: both must be above 0, the extent a power of "
-        "two of at least 4096",
+        "a window of {} bytes in extents of {}: both must be above 0 and at most 2^57, the extent "
+        "a power of two of at least 4096",
         bytes, alignment);
   }
   bytes = round_up(bytes, alignment);

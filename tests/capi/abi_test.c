@@ -395,6 +395,7 @@ static void capabilities(void) {
   CHECK(caps.kinds_known ==
         (1u << TM_HOST | 1u << TM_DRAM | 1u << TM_GPU | 1u << TM_BLOCK));
   CHECK(caps.extent_smallest == 4096 && caps.extent_largest == 64 * MIB);
+  CHECK(caps.buffer_largest == 1ull << 47 && caps.extents_per_buffer == 1u << 26);
   CHECK((caps.flags & TM_CAN_CHECKSUM) != 0 && (caps.flags & TM_CAN_ADOPT_FILE) != 0);
   CHECK((caps.flags & (TM_CAN_MAP | TM_CAN_CUDA_STREAM)) == 0);
   OK(tm_caps(c, &caps));

@@ -1,0 +1,73 @@
+// Checked arithmetic for sizes, offsets, counts and alignments that come from a caller. Each such
+// number is checked once, where it enters tiermem; the code behind that check computes as usual.
+// Pure; any thread.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+
+namespace tiermem {
+
+/// `value` as a To; nothing if To cannot represent it.
+template <std::integral To, std::integral From>
+constexpr std::optional<To> narrow(From value) noexcept {
+  return std::in_range<To>(value) ? std::optional<To>(static_cast<To>(value)) : std::nullopt;
+}
+
+/// `value` as a To; the nearest To if To cannot represent it.
+template <std::integral To, std::integral From>
+constexpr To saturate(From value) noexcept {
+  if (std::in_range<To>(value)) {
+    return static_cast<To>(value);
+  }
+  return std::cmp_less(value, std::numeric_limits<To>::min()) ? std::numeric_limits<To>::min()
+                                                              : std::numeric_limits<To>::max();
+}
+
+/// The sum; nothing on overflow.
+template <std::integral T>
+constexpr std::optional<T> checked_add(T a, T b) noexcept {
+  T sum{};
+  return __builtin_add_overflow(a, b, &sum) ? std::nullopt : std::optional<T>(sum);
+}
+
+/// The product; nothing on overflow.
+template <std::integral T>
+constexpr std::optional<T> checked_mul(T a, T b) noexcept {
+  T product{};
+  return __builtin_mul_overflow(a, b, &product) ? std::nullopt : std::optional<T>(product);
+}
+
+/// The sum; the largest T on overflow.
+template <std::unsigned_integral T>
+constexpr T saturating_add(T a, T b) noexcept {
+  return checked_add(a, b).value_or(std::numeric_limits<T>::max());
+}
+
+/// The product; the largest T on overflow.
+template <std::unsigned_integral T>
+constexpr T saturating_mul(T a, T b) noexcept {
+  return checked_mul(a, b).value_or(std::numeric_limits<T>::max());
+}
+
+/// The least multiple of `unit` that is not below `value`; nothing if it is 2^64 or more, or if
+/// `unit` is 0.
+constexpr std::optional<std::uint64_t> checked_round_up(std::uint64_t value,
+                                                        std::uint64_t unit) noexcept {
+  if (unit == 0) {
+    return std::nullopt;
+  }
+  return checked_mul<std::uint64_t>(value / unit + (value % unit != 0 ? 1 : 0), unit);
+}
+
+/// Whether [offset, offset + length) is inside of [0, bytes). An empty range at `bytes` is inside.
+constexpr bool in_range(std::uint64_t offset, std::uint64_t length, std::uint64_t bytes) noexcept {
+  return offset <= bytes && length <= bytes - offset;
+}
+
+}  // namespace tiermem
