@@ -54,7 +54,7 @@ bool Mover::lets_in(const Request& request, const Need& need) {
     return true;
   }
   return need.writes ? take_over(transfer)
-                     : residency_.extents.word(transfer.source, need.ref).try_share(transfer.epoch);
+                     : residency_.extents.word(transfer.source, need.ref).try_share();
 }
 
 // A writer has the only copy: the source goes, as soon as it has been read. False: it, or another
@@ -66,14 +66,7 @@ bool Mover::take_over(Transfer& transfer) {
     }
   }
   ExtentWord& source = residency_.extents.word(transfer.source, transfer.ref);
-  const Phase before = source.load().phase();
-  if (in_window(transfer.ref, transfer.source) || !source.try_outgoing(true)) {
-    return false;
-  }
-  transfer.took_over = source.load().epoch() == transfer.epoch;
-  if (!transfer.took_over) {
-    source.set_phase(before);  // Written under the copy.
-  }
+  transfer.took_over = !in_window(transfer.ref, transfer.source) && source.try_take_over();
   return transfer.took_over;
 }
 

@@ -30,7 +30,6 @@ bool Mover::start_demote(ExtentRef ref, unsigned space, bool evict_after, Priori
   transfer.evict_after = evict_after;
   transfer.wear = static_cast<std::int64_t>(bytes_of(ref));
   transfer.channel = block_;
-  transfer.epoch = bits.epoch();
   transfer.frame = residency_.extents.frame(space, ref);
   if (evict_after) {
     transfer.freeing = bytes_of(ref);
@@ -145,7 +144,7 @@ void Mover::grow_slots(Transfer& transfer) {
 // A device's memory is copied to staging first.
 void Mover::seal(Transfer& transfer) {
   AddressableTier& tier = *spaces_[transfer.space].tier;
-  transfer.epoch = residency_.extents.word(transfer.space, transfer.ref).load().epoch();
+  (void)start_copy(transfer, transfer.space);  // Beside a writer: it is written down in vain.
   if (tier.host_addressable()) {
     transfer.job.data =
         transfer.withdrawn
@@ -162,7 +161,7 @@ void Mover::seal(Transfer& transfer) {
   if (!take_staging(transfer)) {
     return;
   }
-  transfer.epoch = residency_.extents.word(transfer.space, transfer.ref).load().epoch();
+  (void)start_copy(transfer, transfer.space);
   transfer.job.host = staging_.frame(transfer.staging);
   transfer.job.data = staging_.data(transfer.staging);
   transfer.job.other_tier = &tier;
@@ -297,7 +296,7 @@ void Mover::written(Transfer& transfer) {
     transfer.evict_after ? gone(transfer) : map_back(transfer);
     return;
   }
-  if (residency_.extents.word(space, ref).publish_clean(transfer.epoch)) {
+  if (residency_.extents.word(space, ref).publish_clean()) {
     for (unsigned other = 0; other < residency_.extents.spaces(); ++other) {
       if (other != space && readable(ref, other)) {
         residency_.extents.word(other, ref)

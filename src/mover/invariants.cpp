@@ -135,6 +135,10 @@ std::string Mover::check_invariants() {
         if (bits.pinned() && !bits.readable() && !arriving) {
           return fmt::format("extent {} is pinned in phase {}", ref, phase_name(bits.phase()));
         }
+        if (bits.copying() &&
+            (extent.transfer == 0 || transfers_[extent.transfer - 1].copied != space)) {
+          return fmt::format("extent {} is being copied by no transfer", ref);
+        }
         if (bits.at_home() &&
             (bits.pinned() || space != kHost || mapped(ref) || window_at(ref, kHost) == nullptr ||
              (!bits.readable() && extent.transfer == 0))) {

@@ -171,6 +171,14 @@ void Mover::child_of_parent() {
   give_landings();  // Their pages are the parent's.
 }
 
+void Mover::test_begin_near_wrap(std::uint32_t left) {
+  shared_slots_.test_begin_at(SharedSlots::kMostForks - left);
+  part_size_.test_begin_at(0 - left);
+  for (Space& space : spaces_) {
+    space.recency.test_begin_at(0 - left);
+  }
+}
+
 void Mover::child_ended(std::uint32_t child) {
   shared_slots_.ended(child, [&](SlotId slot) { block_->free(slot); });
   room_in_slots();
@@ -586,7 +594,9 @@ bool Mover::slot_is_newest(ExtentRef ref) const {
 
 FrameRequest Mover::frame_request(ExtentRef ref, unsigned space) const {
   const BufferRecord& record = record_of(ref);
-  return {space == kHost ? record.pool : Pool::locked, bytes_of(ref), record.domain};
+  const std::uint64_t domain =
+      record.domain == 0 ? 0 : residency_.buffers.handle_of(residency_.extents.at(ref).buffer);
+  return {space == kHost ? record.pool : Pool::locked, bytes_of(ref), domain};
 }
 
 // Without memory for its record an extent would never be a victim: then it does not come.

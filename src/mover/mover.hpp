@@ -114,6 +114,8 @@ class Mover {
            drops_.empty();
   }
   // After a fork, while it still rests, and before the next step.
+  /// False once the numbers of forks are used up: the next child gets no context.
+  bool can_follow_fork() const { return !shared_slots_.is_full(); }
   /// In the parent: a child reads the slots there are. Its number, for child_ended().
   std::uint32_t parent_of_child() { return shared_slots_.parent_of_child(); }
   /// In the child: the slots there are belong to the parent. Requests of threads that do not exist
@@ -121,6 +123,8 @@ class Mover {
   void child_of_parent();
   /// In the parent, between two steps.
   void child_ended(std::uint32_t child);
+  /// Before the first step: the counters that may wrap begin so far below their end.
+  void test_begin_near_wrap(std::uint32_t left);
   /// A device space's bytes can come from a slot, and go there.
   bool has_staging() const { return !staging_.empty(); }
   /// Slots wait for the end of a child.
@@ -244,6 +248,7 @@ class Mover {
 
   // transfers.cpp: their records, and the ends of their jobs and I/O.
   Transfer& new_transfer(Transfer::Kind kind, ExtentRef ref, unsigned space, Priority priority);
+  bool start_copy(Transfer& transfer, unsigned space);
   void end_transfer(Transfer& transfer);
   void submit_job(Transfer& transfer, JobStep steps);
   bool is_own_job(const Job& job) const;
@@ -649,7 +654,7 @@ class Mover {
   Map<std::uint32_t, std::uint32_t> losses_;  // By buffer: extents lost and not told of yet.
   Pause write_pause_;
   Pause direct_pause_{1'000'000'000, 960'000'000'000};  // After the direct path failed.
-  bool no_slot_ = false;  // Why writes pause: none is to be had.
+  bool no_slot_ = false;                                // Why writes pause: none is to be had.
   // Mapped extents that could not leave their windows: not tried again for a while; refusals of
   // room wait for them, but not for ever.
   static constexpr std::int64_t kStuckNs = 10'000'000;

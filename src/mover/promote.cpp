@@ -128,12 +128,10 @@ void Mover::land(Transfer& transfer) {
     }
     steps |= tier.host_addressable() ? JobStep{0} : kLockPages | kCopyIn;
   } else if (transfer.source != kNoSpace) {
-    const ExtentBits source = residency_.extents.word(transfer.source, transfer.ref).load();
-    if (source.writers() != 0) {
+    if (!start_copy(transfer, transfer.source)) {
       await_writers(transfer);
       return;
     }
-    transfer.epoch = source.epoch();
     if (tier.host_addressable() && transfer.mapped) {
       transfer.job.data =
           window_at(transfer.ref, transfer.space);  // Copied again, into the window.
@@ -175,8 +173,7 @@ void Mover::landed(Transfer& transfer) {
     return;
   }
   if (transfer.source != kNoSpace && !transfer.mapped) {
-    const ExtentBits source = residency_.extents.word(transfer.source, transfer.ref).load();
-    if (source.writers() != 0 || source.epoch() != transfer.epoch) {
+    if (!residency_.extents.word(transfer.source, transfer.ref).load().unwritten()) {
       await_writers(transfer);  // Written under the copy.
       return;
     }
@@ -252,7 +249,7 @@ void Mover::serve_recopies() {
   waiting.swap(recopies_);
   for (const std::uint32_t at : waiting) {
     Transfer& transfer = transfers_[at];
-    if (residency_.extents.word(transfer.source, transfer.ref).load().writers() != 0) {
+    if (residency_.extents.word(transfer.source, transfer.ref).load().has_writer()) {
       recopies_.push_back(at);
     } else if (spaces_[transfer.space].tier->host_addressable()) {
       land(transfer);
@@ -288,7 +285,7 @@ void Mover::publish(Transfer& transfer) {
     dirty = residency_.extents.word(transfer.source, ref).load().dirty();
   } else if (transfer.source != kNoSpace) {
     ExtentWord& source = residency_.extents.word(transfer.source, ref);
-    if (!source.try_share(transfer.epoch)) {
+    if (!source.try_share()) {
       // Written between the copy and now. The mapping stays; only the bytes are copied again.
       await_writers(transfer);
       return;

@@ -25,6 +25,16 @@ class SharedSlots {
     std::uint32_t until = 0;  ///< Forks when it was given up.
   };
 
+  /// Forks that may be counted: a stamp has 32 bits, and a count that begins anew would let the
+  /// parent write slots that a child reads. At 1 ms for a fork that is followed, this is 49 days of
+  /// nothing but forks.
+  static constexpr std::uint32_t kMostForks = ~std::uint32_t{0} - 1;
+
+  /// No further fork can be followed.
+  bool is_full() const { return forks_ >= kMostForks; }
+  /// Before any slot is stamped: as if so many forks had been.
+  void test_begin_at(std::uint32_t forks) { forks_ = forks; }
+
   /// Of slots that are allocated now.
   std::uint32_t stamp() const { return forks_; }
 

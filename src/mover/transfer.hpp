@@ -104,8 +104,8 @@ struct Transfer {
   bool at_device = false;   ///< `channel` was given it, and has not answered.
   std::uint64_t avoid = 0;  ///< Demote: devices that failed this write.
   std::uint32_t attempts = 0;
-  std::uint32_t epoch = 0;    ///< Of the source's word when copying began.
-  Checksums* sums = nullptr;  ///< Demote, first read of an adopted file: new checksums; owned.
+  std::uint8_t copied = kNoSpace;  ///< The space whose word start_copy was called on.
+  Checksums* sums = nullptr;       ///< Demote, first read of an adopted file: new checksums; owned.
   bool rewrites = false;  ///< Demote: the slot has all of the bytes of before, and their checksums.
   std::uint64_t from = 0;    ///< Demote: the first byte written, in the slot.
   std::uint64_t length = 0;  ///< Demote: how many are written.

@@ -37,6 +37,12 @@ Transfer& Mover::new_transfer(Transfer::Kind kind, ExtentRef ref, unsigned space
   return transfer;
 }
 
+// A copy of that space's bytes begins. False: a writer is pinned, and the copy will not count.
+bool Mover::start_copy(Transfer& transfer, unsigned space) {
+  transfer.copied = static_cast<std::uint8_t>(space);
+  return residency_.extents.word(space, transfer.ref).start_copy();
+}
+
 void Mover::end_transfer(Transfer& transfer) {
   ++activity_;
   note_end(transfer);
@@ -47,6 +53,9 @@ void Mover::end_transfer(Transfer& transfer) {
   spaces_[frees_in(transfer)].freeing -= transfer.freeing;
   prefetches_ -= transfer.kind == Transfer::Kind::promote && transfer.prefetch ? 1 : 0;
   wear_left_ += static_cast<double>(transfer.wear);
+  if (transfer.copied != kNoSpace) {
+    residency_.extents.word(transfer.copied, transfer.ref).end_copy();
+  }
   transfer.kind = Transfer::Kind::idle;
   residency_.extents.at(transfer.ref).transfer = 0;
   free_transfers_.push_back(transfer.job.transfer);

@@ -60,6 +60,10 @@ class PartSize {
   enum Side : std::uint8_t { kAlone, kNext, kGrows, kFollows };
   /// What the extents do that take no side.
   Side best() const { return best_; }
+  /// Before anything else: the clock, which wraps. An extent whose last miss was exactly 2^32
+  /// misses ago is then taken for one that was missed just now, and more pages than needed come
+  /// once.
+  void test_begin_at(std::uint32_t clock) { clock_ = clock; }
   /// Spread evenly: neighbours, and every n-th, are on all of them.
   static Side side_of(std::uint32_t extent) {
     const std::uint32_t part = extent * 2654435761u >> 27;

@@ -97,6 +97,9 @@ class Recency {
   /// The last choose() found nothing, and since the last victim all were asked: wait for an event.
   bool exhausted() const { return exhausted_; }
 
+  /// Before anything else: the clock of insertions, which wraps.
+  void test_begin_at(std::uint32_t clock) { clock_ = clock; }
+
   Order order(ExtentRef ref) const { return lists_[ref].order; }
   /// What it is booked with; 0 when it is not resident.
   std::uint64_t bytes_of(ExtentRef ref) const {
@@ -172,7 +175,9 @@ class Recency {
 
   ExtentLists lists_;
   NextUseHeap planned_;
-  std::uint32_t clock_ = 0;  ///< Units inserted so far; wraps after 16 TiB, which misjudges a few.
+  /// Units inserted so far. Wraps after 16 TiB: an extent that was not referenced for as long looks
+  /// younger than it is, and leaves later. Nothing but the order of victims depends on it.
+  std::uint32_t clock_ = 0;
   double small_share_ = kSmallest;
   double lost_small_ = 1, lost_main_ = 1;  ///< Units evicted lately from each, decaying.
   std::uint64_t ordinal_ = 0, horizon_ = 32;

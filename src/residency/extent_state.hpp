@@ -19,19 +19,29 @@
 // that take it. tests/model runs this very word through every order of the steps of callers, mover
 // and fork: each row is taken, nothing else is, and what is said next holds in every state.
 //
-// Always true. But for the rows that name Buffers or Residency, the mover alone changes the phase
-// and clears `dirty`; callers change pins, set `referenced` and `dirty`, and advance the epoch. A
-// pin counts only if the phase it was added to was readable (or, for writers, exclusive), or if the
-// mover added it to `incoming`, for a stream or in the step that publishes it; any other is undone
-// by whoever added it, and whoever undoes one tells the mover as of a release. `outgoing` is
-// entered only with zero pins. `dirty` means that no slot holds these bytes; all addressable copies
-// of an extent agree on it. `zero` (host space only) means never written: no frame, no slot, reads
-// as zeros. `vacant` (host space only) is the same with a frame, whose old bytes are of the same
-// domain, and never `dirty`; an extent whose bytes have been in a slot or in another space, or may
-// be on their way there, is `booked` and cannot become vacant. The mover books first, and looks
-// whether it is vacant then. `at_home` (host space only) means that the bytes are in the frame and
-// the frame is not in its window, or may be on its way there or back: for devices to read, and for
-// no view. It is entered only with zero pins, and no pin counts that was added to it.
+// Always true:
+//
+// * The mover alone changes the phase and clears `dirty`, except in the rows that name Buffers or
+//   Residency. Callers change pins, set `referenced` and `dirty`, and clear `copying`.
+// * A pin counts only if the phase it was added to was readable (exclusive, for a writer), or if
+//   the mover added it to `incoming`, for a stream or in the step that publishes the extent. The
+//   thread that added any other pin removes it, and tells the mover as of a release.
+// * `outgoing` is entered only with zero pins.
+// * `dirty` means that no slot holds these bytes. All addressable copies of an extent agree on it.
+// * `copying` means that no writer has come since the copy under way began. The mover sets it when
+//   it begins to copy this space's bytes and no writer is pinned. A writer clears it before its pin
+//   is returned. A copy counts as these bytes only if the mover finds `copying` still set and no
+//   writer pinned, in one CAS. It is a flag and no count of writes: a count could wrap during one
+//   slow copy, and the old bytes would count as the newest. An extent has at most one transfer, so
+//   the flag has one owner; end_transfer clears it.
+// * `zero` (host space only) means never written: no frame, no slot, reads as zeros.
+// * `vacant` (host space only) is the same with a frame, whose old bytes are of the same domain. It
+//   is never `dirty`. An extent whose bytes have been in a slot or in another space, or may be on
+//   their way there, is `booked` and cannot become vacant. The mover books first, and looks whether
+//   the extent is vacant after that.
+// * `at_home` (host space only) means that the bytes are in the frame and the frame is not in its
+//   window, or may be on its way there or back. Devices can read it, and no view can. It is entered
+//   only with zero pins, and a pin that is added to it does not count.
 #pragma once
 
 #include <atomic>
@@ -82,7 +92,7 @@ inline constexpr PhaseChange kPhaseChanges[] = {
     {Phase::outgoing, Phase::none, "finish_evict, stay, undo_promote"},
     {Phase::outgoing, Phase::zero, "undo_promote"},
     {Phase::outgoing, Phase::lost, "undo_promote"},
-    {Phase::outgoing, Phase::exclusive, "stay, take_over, give_back_source"},
+    {Phase::outgoing, Phase::exclusive, "stay, give_back_source"},
     {Phase::lost, Phase::none, "publish: overwritten in another space; discard, finish_free"},
     {Phase::lost, Phase::zero, "discard"},
     {Phase::lost, Phase::incoming, "start_promote: to be overwritten"},
@@ -105,8 +115,14 @@ constexpr bool may_change(Phase from, Phase to) noexcept {
 using PhaseChanged = void (*)(const void* word, Phase from, Phase to) noexcept;
 inline constinit PhaseChanged phase_changed = nullptr;
 
-/// A value of the word, taken apart.
-struct ExtentBits {
+/// A value of the word, taken apart: flags, then the count of writers, then that of readers.
+///
+/// Each count has kMostAdders more values than a pin may reach. A thread adds its pin first and
+/// removes it if the limit was reached, so each thread adds at most one pin beyond the limit, and
+/// no count carries into its neighbour. The count of readers is at the top: a pin of either kind
+/// that is removed once too often borrows from no count of writers.
+template <unsigned kWriterBits, unsigned kReaderBits, std::uint32_t kMaxPins>
+struct BasicExtentBits {
   std::uint64_t bits = 0;
 
   static constexpr std::uint64_t kPhaseMask = 7;
@@ -114,32 +130,35 @@ struct ExtentBits {
   static constexpr std::uint64_t kReferenced = 1u << 4;
   static constexpr std::uint64_t kBooked = 1u << 5;
   static constexpr std::uint64_t kAtHome = 1u << 6;
-  static constexpr unsigned kReaderShift = 7;
-  static constexpr unsigned kWriterShift = 27;
-  static constexpr unsigned kEpochShift = 41;
-  static constexpr std::uint64_t kReaderOne = std::uint64_t{1} << kReaderShift;
+  static constexpr std::uint64_t kCopying = 1u << 7;
+  static constexpr unsigned kWriterShift = 8;
+  static constexpr unsigned kReaderShift = kWriterShift + kWriterBits;
   static constexpr std::uint64_t kWriterOne = std::uint64_t{1} << kWriterShift;
-  static constexpr std::uint64_t kEpochOne = std::uint64_t{1} << kEpochShift;
-  static constexpr std::uint64_t kReaderMask = (kWriterOne - 1) & ~(kReaderOne - 1);
-  static constexpr std::uint64_t kWriterMask = (kEpochOne - 1) & ~(kWriterOne - 1);
+  static constexpr std::uint64_t kReaderOne = std::uint64_t{1} << kReaderShift;
+  static constexpr std::uint64_t kWriterMask = ((std::uint64_t{1} << kWriterBits) - 1)
+                                               << kWriterShift;
+  static constexpr std::uint64_t kReaderMask = ((std::uint64_t{1} << kReaderBits) - 1)
+                                               << kReaderShift;
   static constexpr std::uint64_t kPinMask = kReaderMask | kWriterMask;
-  // Half of each field: an add that went past it is undone, so that a race of adders cannot carry
-  // over.
-  static constexpr std::uint32_t kMaxReaders = 1u << 19;
-  static constexpr std::uint32_t kMaxWriters = 1u << 13;
+  static constexpr std::uint32_t kMaxReaders = kMaxPins;
+  static constexpr std::uint32_t kMaxWriters = kMaxPins;
+  /// Threads that may be adding a pin to one word at the same time.
+  static constexpr std::uint64_t kMostAdders =
+      (std::uint64_t{1} << (kWriterBits < kReaderBits ? kWriterBits : kReaderBits)) - 1 - kMaxPins;
+  static_assert(kReaderShift + kReaderBits <= 64);
 
   Phase phase() const { return static_cast<Phase>(bits & kPhaseMask); }
   bool dirty() const { return (bits & kDirty) != 0; }
   bool referenced() const { return (bits & kReferenced) != 0; }
   bool booked() const { return (bits & kBooked) != 0; }
   bool at_home() const { return (bits & kAtHome) != 0; }
+  bool copying() const { return (bits & kCopying) != 0; }
   std::uint32_t readers() const {
     return static_cast<std::uint32_t>((bits & kReaderMask) >> kReaderShift);
   }
   std::uint32_t writers() const {
     return static_cast<std::uint32_t>((bits & kWriterMask) >> kWriterShift);
   }
-  std::uint32_t epoch() const { return static_cast<std::uint32_t>(bits >> kEpochShift); }
   bool pinned() const { return (bits & kPinMask) != 0; }
   bool readable() const { return phase() == Phase::shared || phase() == Phase::exclusive; }
   bool writable() const { return phase() == Phase::exclusive; }
@@ -152,7 +171,15 @@ struct ExtentBits {
   bool view_writable() const {
     return (bits & (kPhaseMask | kAtHome)) == static_cast<std::uint64_t>(Phase::exclusive);
   }
+  /// A writer's pin that counts. In another phase it is a pin that its thread is about to remove.
+  bool has_writer() const { return view_writable() && writers() != 0; }
+  /// The bytes are those that the copy under way has read: nothing was written since it began.
+  bool unwritten() const { return copying() && !has_writer(); }
 };
+using ExtentBits = BasicExtentBits<28, 28, 1u << 20>;
+/// Linux has at most 2^22 threads (PID_MAX_LIMIT).
+static_assert(ExtentBits::kMostAdders >= std::uint64_t{1} << 22);
+static_assert(ExtentBits::kReaderShift + 28 == 64);
 
 enum class Pin : std::uint8_t { ok, miss, busy };
 
@@ -163,8 +190,9 @@ enum class Pin : std::uint8_t { ok, miss, busy };
 /// is followed by a look at another variable, the generation or pins_wanted, is sequentially
 /// consistent.
 ///
-/// Atomic: std::atomic, but in the model, where each access is a step.
-template <typename Atomic>
+/// Atomic is std::atomic, and in the model a type whose every access is a step. ExtentBits is the
+/// type above, and in one test of the model a type with counts of two bits.
+template <typename Atomic, typename ExtentBits = tiermem::ExtentBits>
 class BasicExtentWord {
  public:
   // ---- Callers, any thread -------------------------------------------------------------------
@@ -185,18 +213,24 @@ class BasicExtentWord {
     return Pin::ok;
   }
 
-  /// Sets `dirty` before it returns: from here on the slot no longer counts as a copy.
+  /// One fetch_add where the extent is dirty, was used, and is not being copied. Sets `dirty` and
+  /// clears `copying` before it returns: from here on neither the slot nor a copy under way counts
+  /// as a copy of the bytes.
   Pin pin_write() noexcept {
     const ExtentBits old{bits_.fetch_add(ExtentBits::kWriterOne, std::memory_order_seq_cst)};
     if (!old.view_writable() || old.writers() >= ExtentBits::kMaxWriters) [[unlikely]] {
       bits_.fetch_sub(ExtentBits::kWriterOne, std::memory_order_seq_cst);
       return old.view_writable() ? Pin::busy : Pin::miss;
     }
-    constexpr std::uint64_t kBoth = ExtentBits::kDirty | ExtentBits::kReferenced;
-    if ((old.bits & kBoth) != kBoth) [[unlikely]] {
-      // Relaxed is enough: the mover clears `dirty` only by a CAS that also sees our pin or our
-      // epoch.
-      bits_.fetch_or(kBoth, std::memory_order_relaxed);
+    constexpr std::uint64_t kSet = ExtentBits::kDirty | ExtentBits::kReferenced;
+    if ((old.bits & (kSet | ExtentBits::kCopying)) != kSet) [[unlikely]] {
+      // Relaxed is enough. The mover clears `dirty` and sets `copying` only by a CAS that finds no
+      // writer, so `old` decides while our pin is there; and our unpin comes after these two in the
+      // order of the word's changes.
+      if (old.copying()) {
+        bits_.fetch_and(~ExtentBits::kCopying, std::memory_order_relaxed);
+      }
+      bits_.fetch_or(kSet, std::memory_order_relaxed);
     }
     return Pin::ok;
   }
@@ -213,13 +247,11 @@ class BasicExtentWord {
     return true;
   }
 
-  /// One add releases the pin and advances the epoch, so no write can end unseen by a copy under
-  /// way.
+  /// As unpin_read. A copy under way knows of the write since pin_write.
   bool unpin_write() noexcept {
-    constexpr std::uint64_t kStep = ExtentBits::kEpochOne - ExtentBits::kWriterOne;
-    const ExtentBits old{bits_.fetch_add(kStep, std::memory_order_seq_cst)};
+    const ExtentBits old{bits_.fetch_sub(ExtentBits::kWriterOne, std::memory_order_seq_cst)};
     if (old.writers() == 0) [[unlikely]] {
-      bits_.fetch_sub(kStep, std::memory_order_relaxed);  // As above.
+      bits_.fetch_add(ExtentBits::kWriterOne, std::memory_order_relaxed);  // As above.
       return false;
     }
     return true;
@@ -233,10 +265,9 @@ class BasicExtentWord {
       if (now.phase() != Phase::exclusive || now.pinned() || now.booked()) {
         return false;
       }
-      constexpr std::uint64_t kGone =
-          ExtentBits::kPhaseMask | ExtentBits::kDirty | ExtentBits::kReferenced;
-      const std::uint64_t next =
-          ((seen & ~kGone) | static_cast<std::uint64_t>(Phase::vacant)) + ExtentBits::kEpochOne;
+      constexpr std::uint64_t kGone = ExtentBits::kPhaseMask | ExtentBits::kDirty |
+                                      ExtentBits::kReferenced | ExtentBits::kCopying;
+      const std::uint64_t next = (seen & ~kGone) | static_cast<std::uint64_t>(Phase::vacant);
       if (bits_.compare_exchange_weak(seen, next, std::memory_order_seq_cst)) {
         changed(Phase::exclusive, Phase::vacant);
         return true;
@@ -307,7 +338,7 @@ class BasicExtentWord {
     const Phase from = load().phase();
     assert(may_change(from, Phase::none));
     bits_.fetch_and(~(ExtentBits::kPhaseMask | ExtentBits::kDirty | ExtentBits::kReferenced |
-                      ExtentBits::kBooked | ExtentBits::kAtHome),
+                      ExtentBits::kBooked | ExtentBits::kAtHome | ExtentBits::kCopying),
                     std::memory_order_acq_rel);
     changed(from, Phase::none);
   }
@@ -319,14 +350,30 @@ class BasicExtentWord {
            (bits_.fetch_and(~ExtentBits::kReferenced, std::memory_order_relaxed) &
             ExtentBits::kReferenced) != 0;
   }
-  /// The bytes copied since `epoch` are those of the frame: no writer now, none came and went. As a
-  /// release it keeps the copy's reads before itself, and with that before the bytes of any writer
-  /// whose pin comes after it.
-  bool publish_clean(std::uint32_t epoch) noexcept {
+  /// A copy of the bytes begins: sets `copying`. False, and `copying` is clear, if a writer is
+  /// pinned: what is copied now will not count. An earlier copy of the same transfer ends here. The
+  /// copy's reads come after this, as it is an acquire, and it sees the bytes of each writer before
+  /// it.
+  bool start_copy() noexcept {
     std::uint64_t seen = bits_.load(std::memory_order_acquire);
     for (;;) {
-      const ExtentBits now{seen};
-      if (now.writers() != 0 || now.epoch() != epoch) {
+      const bool written = ExtentBits{seen}.has_writer();
+      const std::uint64_t next =
+          written ? seen & ~ExtentBits::kCopying : seen | ExtentBits::kCopying;
+      if (bits_.compare_exchange_weak(seen, next, std::memory_order_acq_rel)) {
+        return !written;
+      }
+    }
+  }
+  /// The transfer that began the copy has ended.
+  void end_copy() noexcept { bits_.fetch_and(~ExtentBits::kCopying, std::memory_order_relaxed); }
+  /// Clears `dirty` if the bytes that were copied are those of the frame: no writer is pinned, and
+  /// none has come since start_copy. As a release it keeps the copy's reads before itself, and with
+  /// that before the bytes of any writer whose pin comes after it.
+  bool publish_clean() noexcept {
+    std::uint64_t seen = bits_.load(std::memory_order_acquire);
+    for (;;) {
+      if (!ExtentBits{seen}.unwritten()) {
         return false;
       }
       if (bits_.compare_exchange_weak(seen, seen & ~ExtentBits::kDirty,
@@ -375,13 +422,13 @@ class BasicExtentWord {
     const ExtentBits old{bits_.fetch_and(~ExtentBits::kAtHome, std::memory_order_acq_rel)};
     changed(old.phase(), old.phase());
   }
-  /// exclusive → shared with no writer pinned and the epoch as given: another space's copy has
-  /// these bytes.
-  bool try_share(std::uint32_t epoch) noexcept {
+  /// Enters `shared` if the bytes that were copied are those of the frame: another space's copy has
+  /// them. A transfer may ask more than once: a writer cannot pin what is shared.
+  bool try_share() noexcept {
     std::uint64_t seen = bits_.load(std::memory_order_acquire);
     for (;;) {
       const ExtentBits now{seen};
-      if (now.writers() != 0 || now.epoch() != epoch || !now.readable()) {
+      if (!now.unwritten() || !now.readable()) {
         return false;
       }
       const std::uint64_t next =
@@ -392,6 +439,26 @@ class BasicExtentWord {
       }
     }
   }
+  /// Enters `outgoing` if no pin holds the extent and the bytes that were copied are those of the
+  /// frame: the copy takes the place of this one.
+  bool try_take_over() noexcept {
+    std::uint64_t seen = bits_.load(std::memory_order_acquire);
+    for (;;) {
+      const ExtentBits now{seen};
+      if (!now.readable() || now.pinned() || !now.copying()) {
+        return false;
+      }
+      const std::uint64_t next =
+          (seen & ~ExtentBits::kPhaseMask) | static_cast<std::uint64_t>(Phase::outgoing);
+      if (bits_.compare_exchange_weak(seen, next, std::memory_order_seq_cst)) {
+        changed(now.phase(), Phase::outgoing);
+        return true;
+      }
+    }
+  }
+
+ protected:         // For the wrong words of the model.
+  Atomic bits_{0};  // Callers add pins and change flags; the mover changes phase and flags.
 
  private:
   void changed(Phase from, Phase to) const noexcept {
@@ -399,8 +466,6 @@ class BasicExtentWord {
       phase_changed(this, from, to);
     }
   }
-
-  Atomic bits_{0};  // Callers add pins and flags; the mover changes phase and clears flags.
 };
 using ExtentWord = BasicExtentWord<std::atomic<std::uint64_t>>;
 static_assert(sizeof(ExtentWord) == 8);

@@ -114,8 +114,11 @@ unsigned Spares::to_order(Shape shape, bool found) noexcept {
     return 0;
   }
   Stock& stock = stock_[shape.extent_shift];
-  const int missed = found ? stock.missed.load(std::memory_order_relaxed)
-                           : stock.missed.fetch_add(1, std::memory_order_relaxed) + 1;
+  // Counted up to the limit only: without room for an order the count would overflow.
+  int missed = stock.missed.load(std::memory_order_relaxed);
+  if (!found && missed < kMissesToOrder) {
+    missed = stock.missed.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
   const auto most = static_cast<unsigned>(
       std::min<std::uint64_t>(kMostInOrder, kMostBytesInOrder / shape.bytes()));
   if (missed < kMissesToOrder || stock.spare.load(std::memory_order_relaxed) > most / 2 ||

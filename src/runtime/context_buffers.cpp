@@ -76,7 +76,7 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
   shape.extents = *extents;
   shape.flags = options.flags | internal | in_pieces(options);
   shape.label = options.label;
-  shape.domain = (options.flags & kIsolated) != 0 ? next_domain_.fetch_add(1) : 0;
+  shape.domain = (options.flags & kIsolated) != 0 ? 1 : 0;  // Its own: FrameRequest.
   const Handle spare = residency.reuse_spare(shape, shape.extents > 1);
   order_stock(shape, spare != 0);
   if (spare != 0) {

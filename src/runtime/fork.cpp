@@ -149,8 +149,14 @@ void Context::Impl::before_fork() {
   }
   still_.ask();
   port_->wake();
-  const bool stands = still_.wait_until(now_ns() + kMostRestNs);
-  if (!stands) {
+  bool stands = still_.wait_until(now_ns() + kMostRestNs);
+  if (stands && !mover_->can_follow_fork()) {
+    stands = false;
+    log_error(
+        "fork: {} forks were followed, and their numbers are used up: the child has no "
+        "context; open a new context",
+        SharedSlots::kMostForks);
+  } else if (!stands) {
     log_error("fork: transfers did not end in {} s: the child has no context",
               kMostRestNs / 1'000'000'000);
   }

@@ -20,7 +20,7 @@ bool alike(const Span& one, const Span& other) {
            (kDroppable | kNoChecksum | kInPieces);
   };
   return one.shift == other.shift && flags(one) == flags(other) &&
-         one.record->domain == other.record->domain;
+         one.record->domain == 0 && other.record->domain == 0;
 }
 
 }  // namespace

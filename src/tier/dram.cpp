@@ -147,7 +147,7 @@ FrameId DramTier::acquire_frame(const FrameRequest& request) {
   }
 }
 
-std::uint32_t DramTier::take(FramePool& from, std::uint32_t domain) {
+std::uint32_t DramTier::take(FramePool& from, std::uint64_t domain) {
   const std::uint64_t bytes = from.bytes();
   // A cached frame does not change used(). It may still not be given out when in_use alone would
   // pass a budget that was lowered: the cache is what a trim gives back first.
@@ -166,7 +166,7 @@ std::uint32_t DramTier::take(FramePool& from, std::uint32_t domain) {
   return index;
 }
 
-std::uint32_t DramTier::take_slab(unsigned log2, std::uint32_t domain) {
+std::uint32_t DramTier::take_slab(unsigned log2, std::uint64_t domain) {
   FramePool& chunks = pool(Pool::locked, kLog2Chunk);
   if (slabs_[log2] == nullptr) {
     slabs_[log2] = std::make_unique<SlabPool>(std::uint64_t{1} << log2, chunks);

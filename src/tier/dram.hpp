@@ -224,8 +224,8 @@ class DramTier final : public AddressableTier {
   FramePool& pool(Pool pool, unsigned log2);
   FramePool& pool(const Parts& parts) const;
   SlabPool& slab(const Parts& parts) const { return *slabs_[parts.log2]; }
-  std::uint32_t take(FramePool& from, std::uint32_t domain);
-  std::uint32_t take_slab(unsigned log2, std::uint32_t domain);
+  std::uint32_t take(FramePool& from, std::uint64_t domain);
+  std::uint32_t take_slab(unsigned log2, std::uint64_t domain);
   void put_back(FramePool& to, std::uint32_t index);
   void let_leave(FramePool& from, std::uint32_t index, std::uint64_t bytes);
   void add_victims(std::uint64_t bytes, std::uint64_t& chosen);
@@ -263,9 +263,9 @@ class DramTier final : public AddressableTier {
 
   std::atomic<bool> told_of_page_locks_{false};
   std::atomic<std::uint64_t> trapped_bytes_{0};  // Of live mapped windows without userfaultfd.
-  std::atomic<std::uint32_t> forks_{0};  // Written by who forks, read by hands and the mover.
+  std::atomic<std::uint64_t> forks_{0};  // Written by who forks, read by hands and the mover.
 
-  std::uint32_t followed_ = 0;  // Forks when this process began: nobody watches what came before.
+  std::uint64_t followed_ = 0;  // Forks when this process began: nobody watches what came before.
 
   // The mover's. Hands read the pointers of pools whose frames they hold.
   FrameBooks books_;

@@ -108,7 +108,7 @@ Status FramePool::follow_fork() {
   return {};
 }
 
-std::uint32_t FramePool::take_cached(std::uint32_t domain) {
+std::uint32_t FramePool::take_cached(std::uint64_t domain) {
   std::uint32_t index = age_.oldest;
   if (const auto kin = kin_.find(domain); kin != kin_.end()) {
     index = kin->second.youngest;  // Its lines may still be in the processor's cache.
@@ -122,7 +122,7 @@ std::uint32_t FramePool::take_cached(std::uint32_t domain) {
   return index;
 }
 
-std::uint32_t FramePool::take_fresh(std::uint32_t domain) {
+std::uint32_t FramePool::take_fresh(std::uint64_t domain) {
   std::uint32_t index = kNoFrame;
   if (!free_.empty()) {
     index = free_.back();

@@ -24,8 +24,8 @@ namespace tiermem {
 struct SlabChunk;
 
 /// Whose bytes a frame carries: a domain's number, or one of these.
-inline constexpr std::uint64_t kTagZero = std::uint64_t{1} << 32;   ///< Zeros, nobody's yet.
-inline constexpr std::uint64_t kTagMixed = std::uint64_t{2} << 32;  ///< Several domains'.
+inline constexpr std::uint64_t kTagZero = ~std::uint64_t{0};       ///< Zeros: no domain's yet.
+inline constexpr std::uint64_t kTagMixed = ~std::uint64_t{0} - 1;  ///< Several domains'.
 
 inline constexpr std::uint32_t kNoFrame = ~std::uint32_t{0};
 
@@ -37,7 +37,7 @@ struct Frame {
   Mechanism by = Mechanism::in_place;  // [hand] How it came there.
   SlabChunk* slab = nullptr;           // Cut in smaller frames; owned by SlabPool.
   std::uint64_t stamp = 0;             // When it was cached; the lowest is the coldest.
-  std::uint32_t owner = 0;             // The domain it was acquired for.
+  std::uint64_t owner = 0;             // The domain it was acquired for.
   // Links of two lists of cached frames: all of them by age, and those of the same tag.
   std::uint32_t older = kNoFrame, younger = kNoFrame;
   std::uint32_t kin_older = kNoFrame, kin_younger = kNoFrame;
@@ -45,7 +45,7 @@ struct Frame {
   enum class PageLock : std::uint8_t { none, taken, locked, refused };
   /// [hand] For devices. Atomic: a chunk's small frames may be in several hands.
   std::atomic<PageLock> page_lock{PageLock::none};
-  std::uint32_t forks = 0;  // [hand] How many there had been when it came into its window.
+  std::uint64_t forks = 0;  // [hand] How many there had been when it came into its window.
   bool pages = false;       // [hand] False: fresh.
   bool huge = false;        // [hand] Its pages are huge, as far as known.
   bool mapped = false;      // [hand] It is in a mapped window, if in one.
@@ -77,9 +77,9 @@ class FramePool : public InArena {
   const HomeOptions& homes() const { return homes_; }
 
   /// A cached frame with the domain's own bytes, else the coldest, else kNoFrame.
-  std::uint32_t take_cached(std::uint32_t domain);
+  std::uint32_t take_cached(std::uint64_t domain);
   /// A frame without pages, or kNoFrame when no address space can be had.
-  std::uint32_t take_fresh(std::uint32_t domain);
+  std::uint32_t take_fresh(std::uint64_t domain);
   /// Keeps a frame in use for the next taker. `stamp` grows from call to call.
   void cache(std::uint32_t index, std::uint64_t stamp);
   /// A frame without pages (in use or leaving) is free again.

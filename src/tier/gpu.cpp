@@ -107,7 +107,7 @@ FrameId GpuTier::acquire_frame(const FrameRequest& request) {
   return index == kNoFrame ? FrameId{} : pack(log2, index);
 }
 
-std::uint32_t GpuTier::take(unsigned log2, std::uint32_t domain) {
+std::uint32_t GpuTier::take(unsigned log2, std::uint64_t domain) {
   FramePool& from = *size(log2).frames;
   const bool cached = from.coldest() != kNoFrame;
   if ((cached ? books_.in_use : books_.used()) + from.bytes() > books_.budget) {
@@ -121,7 +121,7 @@ std::uint32_t GpuTier::take(unsigned log2, std::uint32_t domain) {
   return index;
 }
 
-std::uint32_t GpuTier::take_slab(unsigned log2, std::uint32_t domain) {
+std::uint32_t GpuTier::take_slab(unsigned log2, std::uint64_t domain) {
   FramePool& chunks = *size(kLog2Chunk).frames;
   if (slabs_[log2] == nullptr) {
     slabs_[log2] = std::make_unique<SlabPool>(std::uint64_t{1} << log2, chunks);

@@ -122,8 +122,8 @@ class GpuTier final : public AddressableTier, public PageLocker {
   const Size& size(unsigned log2) const { return sizes_[log2 - kLog2Chunk]; }
   SlabPool& slab(const Parts& parts) const { return *slabs_[parts.log2]; }
 
-  std::uint32_t take(unsigned log2, std::uint32_t domain);
-  std::uint32_t take_slab(unsigned log2, std::uint32_t domain);
+  std::uint32_t take(unsigned log2, std::uint64_t domain);
+  std::uint32_t take_slab(unsigned log2, std::uint64_t domain);
   void put_back(unsigned log2, std::uint32_t index);
 
   Status make_chunk(Chunk& chunk, std::uint64_t bytes);

@@ -48,7 +48,7 @@ void SlabPool::add(std::uint32_t chunk_index) {
   with_room_.insert(chunk_index);
 }
 
-std::uint32_t SlabPool::take(std::uint32_t domain) {
+std::uint32_t SlabPool::take(std::uint64_t domain) {
   if (with_room_.empty()) {
     return kNoFrame;
   }

@@ -19,7 +19,7 @@ namespace tiermem {
 
 struct SlabSlot {
   std::uint64_t tag = kTagZero;  // [hand]
-  std::uint32_t owner = 0;
+  std::uint64_t owner = 0;
   bool used = false;
   bool referenced = false;
 };
@@ -42,7 +42,7 @@ class SlabPool : public InArena {
 
   /// A slot in a chunk already cut, lowest chunk first so that the others empty; else kNoFrame:
   /// then add() a chunk. Slots with the domain's own bytes are preferred.
-  std::uint32_t take(std::uint32_t domain);
+  std::uint32_t take(std::uint64_t domain);
   /// Cuts a chunk that the caller acquired.
   void add(std::uint32_t chunk_index);
   /// Gives a slot back. kNoFrame, or the chunk that is now empty: its frame has the tag and pages

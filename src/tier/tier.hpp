@@ -43,7 +43,10 @@ inline constexpr unsigned kMostParts = 32;  ///< Pages of the largest extent tha
 struct FrameRequest {
   Pool pool = Pool::locked;
   std::uint64_t bytes = kDefaultExtent;  ///< The extent's size: a power of two.
-  std::uint32_t domain = 0;              ///< Frames that change domain are cleared before use.
+  /// Whose bytes the frame will carry: 0, or the handle of an isolated buffer. A frame that changes
+  /// domain is cleared before use. A handle is never given out twice, so two domains never have the
+  /// same number; a counter of domains would wrap.
+  std::uint64_t domain = 0;
 };
 
 /// What the books of an addressable tier say, in bytes. used = in_use + cached, and used <= budget.

@@ -34,8 +34,12 @@ class Caller {
     }
     auto& word = world_.words[v.space];
     const bool as_writer = v.writes && flaw_ != Flaw::writers_in_shared;
-    const auto pinned =
-        static_cast<Pin>(turn_.op([&] { return as_writer ? word.pin_write() : word.pin_read(); }));
+    const bool keeps = flaw_ == Flaw::writer_keeps_copying || flaw_ == Flaw::writer_clears_late;
+    const auto pinned = static_cast<Pin>(turn_.op([&] {
+      return !as_writer ? word.pin_read()
+             : keeps    ? word.pin_write_keeping_copying()
+                        : word.pin_write();
+    }));
     if (pinned != Pin::ok) {
       if (flaw_ != Flaw::silent_miss) {
         tell_of_release();
@@ -68,6 +72,9 @@ class Caller {
     const bool as_writer = v.writes && flaw_ != Flaw::writers_in_shared;
     if (turn_.op([&] { return as_writer ? word.unpin_write() : word.unpin_read(); }) == 0) {
       turn_.fail("a pin has gone");
+    }
+    if (as_writer && flaw_ == Flaw::writer_clears_late) {
+      turn_.op([&] { word.clear_copying(); });
     }
     tell_of_release();
   }

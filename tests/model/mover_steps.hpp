@@ -99,16 +99,19 @@ class MoverSteps {
     if (!may) {
       return false;
     }
-    const std::uint32_t epoch = turn_.op([&] { return word.load().epoch(); });
+    if (flaw_ != Flaw::copying_set_late) {
+      (void)start_copy(space);  // Beside a writer: it is written down in vain.
+    }
     turn_.step([&] {
       world_.copying = world_.frame[space];
       world_.demoting = 1;
       world_.slot = kStale;
     });
-    const std::uint32_t then =
-        flaw_ == Flaw::epoch_read_late ? turn_.op([&] { return word.load().epoch(); }) : epoch;
+    if (flaw_ == Flaw::copying_set_late || flaw_ == Flaw::publish_any) {
+      (void)start_copy(space);
+    }
     const bool clean = turn_.op([&] {
-      const bool published = word.publish_clean(then);
+      const bool published = word.publish_clean();
       world_.slot = published ? world_.copying : world_.slot;
       world_.demoting = 0;
       return published;
@@ -116,7 +119,21 @@ class MoverSteps {
     if (clean && readable(1 - space)) {
       turn_.op([&] { world_.words[1 - space].clear_dirty(); });
     }
+    end_copy(space);
     return clean;
+  }
+
+  /// Mover::start_copy and the end of it in end_transfer.
+  bool start_copy(unsigned space) {
+    auto& word = world_.words[space];
+    if (flaw_ == Flaw::start_beside_writer) {
+      turn_.op([&] { word.set_copying(); });
+      return true;
+    }
+    return turn_.op([&] { return word.start_copy(); }) != 0;
+  }
+  void end_copy(unsigned space) {
+    turn_.op([&] { world_.words[space].end_copy(); });
   }
 
   // ---- promote.cpp -----------------------------------------------------------------------------
@@ -169,36 +186,29 @@ class MoverSteps {
     set_phase(space, phase);
   }
 
-  static constexpr std::uint32_t kWritten = 0xffff;
-
-  /// land: reads the source. The epoch from before, or kWritten: somebody writes.
-  std::uint32_t copy_once(unsigned from) {
-    const std::uint32_t epoch = turn_.op([&] {
-      const ExtentBits bits = world_.words[from].load();
-      return bits.writers() == 0 ? bits.epoch() : kWritten;
-    });
-    if (epoch != kWritten) {
+  /// land: reads the source. False: a view writes it.
+  bool copy_once(unsigned from) {
+    const bool begun = start_copy(from);
+    if (begun) {
       turn_.step([&] { world_.copying = world_.frame[from]; });
     }
-    return epoch;
+    return begun;
   }
 
   /// Again as long as the source is written meanwhile.
   void copy_from(unsigned from, unsigned to) {
-    until([&] {
-      const std::uint32_t epoch = copy_once(from);
-      return epoch != kWritten && share(from, epoch);
-    });
+    until([&] { return copy_once(from) && share(from); });
     turn_.step([&] { world_.frame[to] = world_.copying; });
     const bool dirty = turn_.op([&] { return world_.words[from].load().dirty(); }) != 0;
     land(to, dirty, Phase::shared);
+    end_copy(from);
   }
 
-  bool share(unsigned space, std::uint32_t epoch) {
-    auto& word = world_.words[space];
-    const std::uint32_t then =
-        flaw_ == Flaw::share_without_epoch ? turn_.op([&] { return word.load().epoch(); }) : epoch;
-    return turn_.op([&] { return word.try_share(then); }) != 0;
+  bool share(unsigned space) {
+    if (flaw_ == Flaw::share_any) {
+      (void)start_copy(space);
+    }
+    return turn_.op([&] { return world_.words[space].try_share(); }) != 0;
   }
 
   /// arm_acquire, for a writer: the copies of other spaces go.
@@ -233,18 +243,11 @@ class MoverSteps {
 
   // ---- arrivals.cpp ----------------------------------------------------------------------------
 
-  /// take_over: the source goes, if nobody has written it since it was read.
-  bool take_over(unsigned from, std::uint32_t epoch) {
-    const Phase before = phase(from);
-    if (!enter_outgoing(from, true)) {
-      return false;
-    }
-    const bool same = turn_.op([&] { return world_.words[from].load().epoch() == epoch; }) != 0;
-    if (!same && flaw_ != Flaw::take_over_unchecked) {
-      set_phase(from, before);
-      return false;
-    }
-    return true;
+  /// take_over: the source goes, if no view has written it since it was read.
+  bool take_over(unsigned from) {
+    return flaw_ == Flaw::take_over_unchecked
+               ? enter_outgoing(from, true)
+               : turn_.op([&] { return world_.words[from].try_take_over(); }) != 0;
   }
 
   // ---- The rest --------------------------------------------------------------------------------

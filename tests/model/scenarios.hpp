@@ -121,16 +121,13 @@ inline WordScenario stream_takes_over(Flaw flaw, bool fails) {
        [flaw, fails](World& world, Turn& turn) {
          MoverSteps mover(world, turn, flaw);
          mover.until([&] { return mover.begin_promote(kDevice); });
-         std::uint32_t epoch = MoverSteps::kWritten;
-         mover.until([&] {
-           epoch = mover.copy_once(kHost);
-           return epoch != MoverSteps::kWritten && mover.take_over(kHost, epoch);
-         });
+         mover.until([&] { return mover.copy_once(kHost) && mover.take_over(kHost); });
          turn.step([&] { world.frame[kDevice] = world.copying; });
          if (fails) {  // Before it let anybody in: give_back_source.
            mover.set_phase(kHost, Phase::exclusive);
            turn.step([&] { world.frame[kDevice] = kNothing; });
            mover.set_phase(kDevice, Phase::none);
+           mover.end_copy(kHost);
            turn.step([&] { world.signal = 2; });
            return;
          }
@@ -141,6 +138,7 @@ inline WordScenario stream_takes_over(Flaw flaw, bool fails) {
          turn.op([&] { world.words[kDevice].set_dirty(); });
          mover.set_phase(kDevice, Phase::exclusive);
          mover.finish_evict(kHost);
+         mover.end_copy(kHost);
          turn.step([&] { world.signal = 1; });
          mover.until([&] { return mover.leave(kDevice, true, true); });
        }},

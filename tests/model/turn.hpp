@@ -21,7 +21,7 @@ namespace tiermem::model {
 /// What one actor has been answered: with the world, its whole state.
 struct Log {
   static constexpr unsigned kMostAnswers = 96;
-  static constexpr unsigned kMostAccesses = 8;
+  static constexpr unsigned kMostAccesses = 20;
 
   std::array<std::uint64_t, kMostAccesses> accesses{};  ///< Of the op under way: what each saw.
   std::array<std::uint16_t, kMostAnswers> answers{};    ///< Of the ops that ended, in this round.

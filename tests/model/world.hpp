@@ -25,8 +25,12 @@ enum class Flaw {
   no_second_look,         // The mover asks to be told, and sleeps without looking again.
   leave_without_looking,  // `outgoing` is entered by a look and an add, not by one CAS.
   leave_even_dirty,       // What no slot has is dropped as if one had it.
-  epoch_read_late,        // publish_clean compares the epoch with itself.
-  share_without_epoch,    // So does try_share.
+  copying_set_late,       // The mover sets `copying` once it has read the bytes.
+  start_beside_writer,    // The mover sets `copying` while a writer is pinned.
+  publish_any,            // The mover publishes a copy without a look at `copying`.
+  share_any,              // The mover shares a copy without a look at `copying`.
+  writer_keeps_copying,   // A writer leaves `copying` as it is.
+  writer_clears_late,     // A writer clears `copying` after its pin has gone.
   writers_in_shared,      // A writer is content with a reader's pin.
   copies_stay,            // A writer is let in while another space has a copy.
   take_over_unchecked,    // What was written under the copy is not noticed when the source goes.
@@ -38,11 +42,28 @@ enum class Flaw {
   home_without_looking,   // `at_home` is entered by a look and an or, not by one CAS.
 };
 
+/// The real word, and a step of it done wrong for each flaw inside of it.
+class ModelWord : public BasicExtentWord<ModelAtomic> {
+ public:
+  Pin pin_write_keeping_copying() {
+    const ExtentBits old{bits_.fetch_add(ExtentBits::kWriterOne, std::memory_order_seq_cst)};
+    if (!old.view_writable()) {
+      bits_.fetch_sub(ExtentBits::kWriterOne, std::memory_order_seq_cst);
+      return Pin::miss;
+    }
+    bits_.fetch_or(ExtentBits::kDirty | ExtentBits::kReferenced, std::memory_order_relaxed);
+    return Pin::ok;
+  }
+  void clear_copying() { bits_.fetch_and(~ExtentBits::kCopying, std::memory_order_relaxed); }
+  void set_copying() { bits_.fetch_or(ExtentBits::kCopying, std::memory_order_relaxed); }
+};
+static_assert(sizeof(ModelWord) == sizeof(std::uint64_t));
+
 inline constexpr unsigned kHost = 0, kDevice = 1, kSpaces = 2;
 inline constexpr std::uint8_t kZeros = 0, kNothing = 255, kStale = 254, kLost = 253;
 
 struct World {
-  std::array<BasicExtentWord<ModelAtomic>, kSpaces> words{};
+  std::array<ModelWord, kSpaces> words{};
   std::array<std::uint8_t, kSpaces> frame{kNothing, kNothing};  ///< The version in it.
   std::array<std::uint8_t, kSpaces> readers{}, writers{};  ///< Views held, as their holders see it.
   std::uint8_t slot = kNothing;          ///< The version in it; kStale: a write has begun.
@@ -118,6 +139,9 @@ inline const char* ends_badly(const World& world) {
     if (bits.phase() == Phase::incoming || bits.phase() == Phase::outgoing) {
       return "on its way for ever";
     }
+    if (bits.copying()) {
+      return "marked as being copied for ever";
+    }
   }
   return nullptr;
 }
@@ -132,10 +156,10 @@ inline std::string show(const World& world) {
   std::string text;
   for (unsigned space = 0; space < kSpaces; ++space) {
     const ExtentBits bits = world.bits(space);
-    text += fmt::format("{} {}{}{} r{} w{} e{} frame {} | ", space == kHost ? "host" : "device",
+    text += fmt::format("{} {}{}{}{} r{} w{} frame {} | ", space == kHost ? "host" : "device",
                         phase_name(bits.phase()), bits.dirty() ? " dirty" : "",
-                        bits.booked() ? " booked" : "", bits.readers(), bits.writers(),
-                        bits.epoch(), version(world.frame[space]));
+                        bits.booked() ? " booked" : "", bits.copying() ? " copying" : "",
+                        bits.readers(), bits.writers(), version(world.frame[space]));
   }
   return text + fmt::format("slot {} newest {} generation {}", version(world.slot),
                             version(world.newest), world.generation);

@@ -434,7 +434,7 @@ class FakeMemory final : public AddressableTier {
  private:
   struct Frame {
     Pages bytes;
-    std::uint32_t domain = 0;
+    std::uint64_t domain = 0;
     bool used = false, populated = false, foreign = false;
     std::byte* at = nullptr;     // In which window it is.
     std::byte* shown = nullptr;  // Opaque: where in a window it is, besides its own address.

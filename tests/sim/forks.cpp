@@ -7,7 +7,7 @@ namespace tiermem::sim {
 void Simulation::fork_or_end() {
   if (!children_.empty() && world_.one_in(2)) {
     end_child(world_.below(children_.size()));
-  } else if (children_.size() < 3) {
+  } else if (children_.size() < 3 && mover_.can_follow_fork()) {
     fork();
   }
 }

@@ -22,6 +22,7 @@
 #include "tests/sim/coverage.hpp"
 #include "tests/sim/regressions.hpp"
 #include "tests/sim/simulation.hpp"
+#include "tests/sim/sparse.hpp"
 
 namespace tiermem::sim {
 namespace {
@@ -42,14 +43,26 @@ struct Totals {
   std::int64_t calm_ns = 0;
 };
 
+// It walks a million extents a few times, which takes as long as some hundred seeds.
+bool is_sparse(std::uint64_t seed) {
+  return seed % 64 == 11;
+}
+
 std::optional<Failed> run(const Plan& plan, bool verbose, Totals& totals) {
   static const bool warmed_up = [] {  // What threads and the process keep is there then.
     std::make_unique<Simulation>(1, false)->run(400);
     return true;
   }();
   const std::uint64_t blocks = warmed_up ? arena_stats().blocks : 0;
-  auto simulation = std::make_unique<Simulation>(plan.seed, verbose, plan.without);
   std::optional<Failed> failed;
+  try {
+    if (is_sparse(plan.seed)) {
+      touch_sparse_buffer(plan.seed);
+    }
+  } catch (const std::exception& failure) {
+    return Failed{failure.what(), plan.events, {}};
+  }
+  auto simulation = std::make_unique<Simulation>(plan.seed, verbose, plan.without);
   try {
     simulation->run(plan.events);
   } catch (const std::exception& failure) {

@@ -40,6 +40,9 @@ Simulation::Simulation(std::uint64_t seed, bool verbose, const std::vector<std::
   for (const std::string& name : without) {
     check(swarm_.leave_out(name), "there is no call or fault " + name);
   }
+  if (swarm_.worn) {
+    mover_.test_begin_near_wrap(swarm_.left);
+  }
   known_dice_.seed(seed + 0x9E3779B97F4A7C15u);
   residency_.wake = [](void* self) { static_cast<Simulation*>(self)->told_ = true; };
   residency_.wake_argument = this;

@@ -30,7 +30,9 @@ struct Swarm {
         staging_frame(extent_bytes << world.below(3)),
         staging_bytes(device_frames == 0 ? 0 : std::max(2 * extent_bytes, staging_frame)),
         shuttles(devices == 2 && world.one_in(2)),
-        direct(devices != 0 && !checksums && seed % 2 == 0) {
+        direct(devices != 0 && !checksums && seed % 2 == 0),
+        worn(seed % 8 == 3 || seed % 8 == 4),
+        left(static_cast<std::uint32_t>(seed / 8 % 200)) {
     const bool rough = world.one_in(3);
     const auto rate = [&](std::uint64_t often) {
       return world.one_in(2) ? 0 : often + world.below(rough ? often : 200);
@@ -128,8 +130,10 @@ struct Swarm {
   bool crowded;  // Much mapped memory, of which little fits, and hardly any calls but touches.
   std::uint64_t touches_write;  // One in so many.
   std::uint64_t staging_frame, staging_bytes;
-  bool shuttles;  // Nearly all is wanted on one of two devices.
-  bool direct;    // Bytes go between devices and disks past the host.
+  bool shuttles;       // Nearly all is wanted on one of two devices.
+  bool direct;         // Bytes go between devices and disks past the host.
+  bool worn;           // Counters that may wrap, or are used up, begin near their ends:
+  std::uint32_t left;  // so far from them.
   FaultRates faults;
   std::array<std::uint64_t, 20> weights{};
   std::uint64_t troubles = 0, inspects = 0;  // Of a thousand events.

@@ -34,7 +34,7 @@ bool all(const std::byte* data, std::uint64_t bytes, std::byte value) {
   return std::all_of(data, data + bytes, [&](std::byte b) { return b == value; });
 }
 
-FrameId get(DramTier& tier, Pool pool, std::uint64_t bytes, std::uint32_t domain = 0) {
+FrameId get(DramTier& tier, Pool pool, std::uint64_t bytes, std::uint64_t domain = 0) {
   const FrameId frame = tier.acquire_frame({pool, bytes, domain});
   if (frame.valid() && tier.needs_populate(frame)) {
     const Status status = tier.populate(frame, false, nullptr);
@@ -193,6 +193,26 @@ TEST(Dram, a_change_of_domain_clears) {
     EXPECT_TRUE(all(home, bytes, std::byte{0}));
     tier->return_frame(theirs);
     trim(*tier, ~std::uint64_t{0});
+  }
+}
+
+// A domain is a handle: two of them may be alike in their low or in their high half.
+TEST(Dram, domains_that_differ_in_one_half_are_two) {
+  constexpr std::uint64_t kMine = std::uint64_t{7} << 32 | 5;
+  for (const std::uint64_t other : {std::uint64_t{9} << 32 | 5, std::uint64_t{7} << 32 | 6}) {
+    auto tier = make(16 * kMiB);
+    for (const auto& [pool, bytes] :
+         {std::pair{Pool::locked, 2 * kMiB}, {Pool::locked, 64 * kKiB}}) {
+      const FrameId mine = get(*tier, pool, bytes, kMine);
+      std::byte* const home = tier->landing(mine, nullptr);
+      std::memset(home, 0x11, bytes);
+      tier->return_frame(mine);
+      const FrameId theirs = get(*tier, pool, bytes, other);
+      ASSERT_EQ(tier->landing(theirs, nullptr), home) << "the same memory";
+      EXPECT_TRUE(all(home, bytes, std::byte{0}));
+      tier->return_frame(theirs);
+      trim(*tier, ~std::uint64_t{0});
+    }
   }
 }
 

@@ -78,5 +78,23 @@ TEST_F(SharedSlotsTest, to_a_child_the_parents_slots_are_for_reading) {
   EXPECT_TRUE(slots.is_shared(before)) << "for ever";
 }
 
+TEST_F(SharedSlotsTest,
+       the_last_fork_that_can_be_counted_is_as_the_others_and_the_next_is_refused) {
+  slots.test_begin_at(SharedSlots::kMostForks - 2);
+  const std::uint32_t oldest = slots.stamp();
+  const std::uint32_t first = slots.parent_of_child();
+  EXPECT_FALSE(slots.is_full());
+  const std::uint32_t middle = slots.stamp();
+  const std::uint32_t last = slots.parent_of_child();
+  EXPECT_TRUE(slots.is_full());
+  EXPECT_TRUE(slots.is_shared(oldest));
+  EXPECT_TRUE(slots.is_shared(middle));
+  EXPECT_FALSE(slots.is_shared(slots.stamp())) << "allocated since";
+  EXPECT_FALSE(slots.give_up({1}, oldest));
+  EXPECT_FALSE(slots.give_up({2}, middle));
+  EXPECT_EQ(freed_by_end_of(last), Set({2}));
+  EXPECT_EQ(freed_by_end_of(first), Set({1}));
+}
+
 }  // namespace
 }  // namespace tiermem

@@ -1,0 +1,198 @@
+// Fault L3: the word of an extent counted writes in 23 bits, so that exactly 2^23 writes during one
+// write-back looked like none, and the slot's old bytes counted as the newest. The word has a flag
+// now, which a writer clears. These tests write that often, and once, under each kind of copy.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "tests/unit/mover_fixture.hpp"
+
+namespace tiermem {
+namespace {
+
+using M = SteppedMover;
+
+constexpr std::uint32_t kWrap = 1u << 23;
+constexpr Place kGpu{Kind::gpu, 0};
+constexpr unsigned kDevice = 1;
+
+ExtentWord& word_of(M& m, Handle x, unsigned space = kHost) {
+  return m.residency.extents.word(space, m.ref(x));
+}
+
+// Views that write come and go, as acquire and release make them.
+void write_often(ExtentWord& word, std::uint32_t times) {
+  for (std::uint32_t n = 0; n < times; ++n) {
+    ASSERT_EQ(word.pin_write(), Pin::ok);
+    ASSERT_TRUE(word.unpin_write());
+  }
+}
+
+// Jobs run until copies of a device go on, and no further.
+void run_jobs(M& m) {
+  m.settle();
+  while (!m.hands.jobs.empty()) {
+    m.hands.run();
+    m.settle();
+  }
+}
+
+// A view writes `value`, and so many views more come and go.
+void write_under_copy(M& m, Handle x, unsigned char value, std::uint32_t times) {
+  Call& writer = m.acquire(x, kWrite);
+  ASSERT_EQ(writer.code(), Code::ok);
+  std::memset(writer.data(), value, M::kExtent);
+  m.release(writer);
+  write_often(word_of(m, x), times - 1);
+}
+
+TEST(FaultsFound, L03_word_is_written_2_to_the_23_times_under_a_copy_then_copy_is_not_published) {
+  ExtentWord word;
+  word.set_phase(Phase::incoming);
+  word.set_phase(Phase::exclusive);
+  word.set_dirty();
+  ASSERT_TRUE(word.start_copy());
+  for (std::uint32_t done = 0; done < kWrap;) {
+    const std::uint32_t next = done == 0 ? 1 : 2 * done;
+    write_often(word, next - done);
+    done = next;
+    EXPECT_FALSE(word.publish_clean()) << done;
+    EXPECT_FALSE(word.try_share()) << done;
+    EXPECT_FALSE(word.try_take_over()) << done;
+  }
+  EXPECT_TRUE(word.load().dirty());
+  ASSERT_TRUE(word.start_copy());
+  EXPECT_TRUE(word.publish_clean());
+  EXPECT_FALSE(word.load().dirty());
+}
+
+TEST(FaultsFound, L03_extent_is_written_under_its_write_back_then_it_is_written_back_again) {
+  for (const std::uint32_t times : {1u, kWrap}) {
+    M m;
+    const Handle x = m.buffer();
+    m.write(x, 0x11);
+    const Call& clean = m.ask(Want::clean, {M::access(x, kRead)});
+    m.run_hands();
+    ASSERT_EQ(m.port.requests.size(), 1u);
+    write_under_copy(m, x, 0x22, times);
+    m.port.end();  // The device has the bytes of before.
+    m.settle();
+    EXPECT_TRUE(m.bits(x).dirty());
+    m.end_all();
+    EXPECT_EQ(clean.code(), Code::ok);
+    EXPECT_EQ(m.port.writes, 2u);
+    m.evict(x);
+    EXPECT_EQ(m.value(x), 0x22);
+  }
+}
+
+TEST(FaultsFound, L03_source_is_written_under_a_copy_to_a_device_then_it_is_copied_again) {
+  for (const std::uint32_t times : {1u, kWrap}) {
+    M m({.devices = 1});
+    const Handle x = m.buffer();
+    m.write(x, 0x11);
+    const Call& reader = m.acquire(x, kRead, kGpu);
+    run_jobs(m);
+    ASSERT_EQ(m.hands.copies.size(), 1u);
+    write_under_copy(m, x, 0x22, times);
+    m.end_all();
+    ASSERT_EQ(reader.code(), Code::ok);
+    EXPECT_EQ(m.gpu[0].load(reader.data()), std::byte{0x22});
+  }
+}
+
+// A stream may take the source over while the copy goes on, unless a view wrote it meanwhile.
+TEST(FaultsFound, L03_source_is_written_under_a_copy_then_no_stream_takes_it_over) {
+  for (const std::uint32_t times : {1u, kWrap}) {
+    M m({.devices = 1});
+    const Handle x = m.buffer();
+    m.write(x, 0x11);
+    Call& stream = m.prepare(Want::acquire, {M::access(x, kWrite, kGpu)});
+    stream.request.for_stream = true;
+    m.post(stream);
+    run_jobs(m);
+    ASSERT_EQ(m.hands.copies.size(), 1u);
+    write_under_copy(m, x, 0x22, times);
+    m.hands.begin_copy();
+    m.settle();
+    EXPECT_FALSE(stream.done());
+    m.end_all();
+    ASSERT_EQ(stream.code(), Code::ok);
+    EXPECT_EQ(m.gpu[0].load(stream.data()), std::byte{0x22});
+    m.release(stream);
+    EXPECT_EQ(m.value(x), 0x22);
+  }
+}
+
+// A writer that meets a shared extent adds a pin and removes it. The copy whose stream has a view
+// already stays good in between: it is not made again under the stream.
+TEST(FaultsFound, L03_writer_misses_a_shared_source_then_the_copy_of_a_stream_stays) {
+  M m({.devices = 1});
+  const Handle x = m.buffer();
+  m.write(x, 0x11);
+  Call& stream = m.prepare(Want::acquire, {M::access(x, kRead, kGpu)});
+  stream.request.for_stream = true;
+  m.post(stream);
+  run_jobs(m);
+  m.hands.begin_copy();
+  m.settle();
+  ASSERT_EQ(stream.code(), Code::ok);
+  ASSERT_EQ(m.bits(x).phase(), Phase::shared);
+  // The first half of a pin_write that will be a miss.
+  auto& bits = reinterpret_cast<std::atomic<std::uint64_t>&>(word_of(m, x));
+  bits.fetch_add(ExtentBits::kWriterOne);
+  m.hands.end_copy();
+  m.settle();
+  EXPECT_EQ(m.bits(x, 0, kDevice).phase(), Phase::shared);
+  EXPECT_TRUE(m.bits(x, 0, kDevice).pinned());
+  bits.fetch_sub(ExtentBits::kWriterOne);
+  EXPECT_EQ(m.gpu[0].load(stream.data()), std::byte{0x11});
+  m.release(stream);
+  EXPECT_EQ(m.value(x), 0x11);
+}
+
+// The same kind: isolated buffers were numbered in 32 bits, and two with the same number showed
+// each other's bytes. Now a buffer's handle is its domain, whatever it was numbered.
+TEST(FaultsFound, L03_isolated_buffers_have_one_number_then_neither_shows_the_others_bytes) {
+  M m({.frames = 1});
+  const auto isolated = [&] {
+    BufferShape shape;
+    shape.bytes = M::kExtent;
+    shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(M::kExtent));
+    shape.extents = 1;
+    shape.domain = 1;
+    return *m.residency.buffers.create(shape);
+  };
+  const Handle first = isolated();
+  m.write(first, 0x11);
+  m.free(first);
+  m.end_all();
+  const Handle second = isolated();
+  Call& view = m.acquire(second, kDiscard);  // Shows the frame as it is.
+  m.end_all();
+  ASSERT_EQ(view.code(), Code::ok);
+  for (std::uint64_t i = 0; i < M::kExtent; ++i) {
+    ASSERT_NE(view.data()[i], std::byte{0x11}) << i;
+  }
+  m.release(view);
+}
+
+// An abandoned copy leaves no mark, and the next one begins anew.
+TEST(FaultsFound, L03_copy_fails_then_the_extent_is_not_marked_as_copied) {
+  M m({.devices = 1});
+  const Handle x = m.buffer();
+  m.write(x, 0x11);
+  m.dice.fail("copy_in");
+  const Call& reader = m.acquire(x, kRead, kGpu);
+  run_jobs(m);
+  EXPECT_TRUE(m.bits(x).copying());
+  m.end_all();
+  EXPECT_EQ(reader.code(), Code::io_error);
+  EXPECT_FALSE(m.bits(x).copying());
+  m.evict(x);
+  EXPECT_EQ(m.value(x), 0x11);
+}
+
+}  // namespace
+}  // namespace tiermem
