@@ -198,7 +198,7 @@ TIERMEM_INTERPOSED int recvmmsg(int fd, mmsghdr* messages, unsigned count, int f
       return i == 0 ? -1 : static_cast<int>(i);
     }
     messages[i].msg_len = static_cast<unsigned>(got);
-    if (now_ns() >= end) {
+    if (tiermem::now_ns() >= end) {
       return static_cast<int>(i + 1);
     }
   }

@@ -1,0 +1,58 @@
+// Lists of calls for the differential test: drawn from a seed, written as text, read again. A call
+// names its objects by the number of a place, not by a handle, and its ranges by numbers that are
+// made to fit while it runs. So each part of a list is a list, too, and a failing one can be
+// shortened. Pure; any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace tiermem::differential {
+
+enum class What : std::uint8_t {
+  alloc,
+  free,
+  read,
+  write,
+  acquire,
+  use,
+  release,
+  evict,
+  prefetch,
+  advise,
+  empty,
+  gather,
+  gather_into,
+  scatter,
+  move_bytes,
+  touch,
+  object,
+  budget,
+  migrate,
+  ask,
+  acquire_async,
+  adopt,
+  wrong_handle,
+  thread,
+  kCount
+};
+
+/// Numbers that a call makes its arguments of.
+struct Call {
+  What what = What::alloc;
+  std::array<std::uint64_t, 6> n{};
+};
+
+using Plan = std::vector<Call>;
+
+/// The calls of one sequence; the same for the same seed.
+Plan draw(std::uint64_t seed, unsigned calls);
+/// A line for each call.
+std::string text_of(const Plan& plan);
+/// False: a line is not one of text_of().
+bool read_plan(const std::string& text, Plan& plan);
+
+}  // namespace tiermem::differential
