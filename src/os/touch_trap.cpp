@@ -31,7 +31,9 @@ struct TouchTrap::Slot {
   std::atomic<int> process{0};           // Whose it is; 0: nobody's.
   std::atomic<std::uint32_t> inside{0};  // Handlers that use what follows.
   std::array<Range, 64> ranges;
-  std::array<std::atomic<std::uint32_t>, 64> woken{};  // Futexes, by page: change with each wake.
+  // Futexes, by page: change with each wake. A sleeper that misses exactly 2^32 wakes between its
+  // look and its sleep looks again after a second.
+  std::array<std::atomic<std::uint32_t>, 64> woken{};
   std::atomic<int> read_end{-1}, write_end{-1};
 };
 

@@ -101,7 +101,7 @@ class Spares {
   std::atomic<std::uint64_t> limit_{0};
   std::atomic<std::uint64_t> bytes_{0};
   std::array<Stock, kShifts> stock_;
-  unsigned next_victim_ = 0;  // The mover's: shards in turn.
+  unsigned next_victim_ = 0;  // The mover's: shards in turn. Wraps: 2^32 is a multiple of kShards.
 };
 
 }  // namespace tiermem

@@ -8,9 +8,10 @@
 // Runs what has failed before (regressions.hpp) and then the seeds. A failing seed is made smaller:
 // fewer events, and kinds of calls and faults left out, as long as it fails as before; what is left
 // is printed with its last operations and the command that replays it. --coverage prints how often
-// each change of phase was taken. --contention runs contention.hpp instead, from the same seeds.
-// Exit code 0: all seeds passed; 1: one failed, or with --coverage a change was never taken; 2:
-// usage.
+// each change of phase was taken. A quarter of the seeds begin with counters near their ends, and
+// one of 64 touches a buffer of more than 2^20 extents first (sparse.hpp). --contention runs
+// contention.hpp instead, from the same seeds. Exit code 0: all seeds passed; 1: one failed, or
+// with --coverage a change was never taken; 2: usage.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

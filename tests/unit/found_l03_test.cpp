@@ -99,6 +99,7 @@ TEST(FaultsFound, L03_source_is_written_under_a_copy_to_a_device_then_it_is_copi
     m.end_all();
     ASSERT_EQ(reader.code(), Code::ok);
     EXPECT_EQ(m.gpu[0].load(reader.data()), std::byte{0x22});
+    EXPECT_EQ(m.stats().gpu_bytes_pageable, 2 * M::kExtent);
   }
 }
 
