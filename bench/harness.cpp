@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -24,7 +25,7 @@ struct Side {
   std::vector<double> values, cpu;
   void add(const Sample& sample) {
     values.push_back(sample.value);
-    if (sample.cpu_s_per_gib >= 0) {
+    if (sample.cpu_s_per_gib >= 0 && std::isfinite(sample.cpu_s_per_gib)) {
       cpu.push_back(sample.cpu_s_per_gib);
     }
   }
@@ -35,8 +36,9 @@ Status take(const Measure& measure, Side& side) {
   if (!sample.ok()) {
     return std::move(sample).status();
   }
-  if (!(sample->value > 0)) {
-    return fail(Code::internal, "a measurement gave {}, which is no figure", sample->value);
+  if (!is_figure(sample->value)) {
+    return fail(Code::internal, "a measurement gave {}, of which no ratio can be made",
+                sample->value);
   }
   side.add(*sample);
   return {};
@@ -84,6 +86,16 @@ Status Session::compare(std::string name, std::string unit, Better better, doubl
   }
   add(std::move(row));
   return {};
+}
+
+void Session::add(Row row) {
+  const bool whole = std::isfinite(row.value) && row.value >= 0 &&
+                     (!row.has_peer() || (is_figure(row.ratio.low) && is_figure(row.ratio.high)));
+  if (!whole) {
+    skip(std::move(row.name), fmt::format("a measurement gave {}", row.value));
+    return;
+  }
+  rows_.push_back(std::move(row));
 }
 
 void Session::skip(std::string name, std::string why) {

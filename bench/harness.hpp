@@ -83,8 +83,9 @@ class Session {
   /// Adds the row. Errors: those of the two sides.
   Status compare(std::string name, std::string unit, Better better, double bar, const Measure& ours,
                  const Peer& peer);
-  /// A figure without a peer.
-  void add(Row row) { rows_.push_back(std::move(row)); }
+  /// A figure, with or without a peer. One that cannot be, as a rate that is not finite, is
+  /// skipped.
+  void add(Row row);
   /// A row that cannot be had on this machine, and why.
   void skip(std::string name, std::string why);
   /// A sentence for people, shown below the table.

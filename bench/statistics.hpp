@@ -9,6 +9,11 @@
 
 namespace tiermem::bench {
 
+/// Whether a ratio can be made of it: above zero and finite.
+inline bool is_figure(double value) {
+  return std::isfinite(value) && value > 0;
+}
+
 /// Of an even number of samples: the mean of the two in the middle. 0 without samples.
 inline double median(std::vector<double> samples) {
   if (samples.empty()) {

@@ -1,7 +1,10 @@
 // Names of codes and numbers as people read them.
 #include "base/error.hpp"
 
+#include <algorithm>
 #include <array>
+
+#include "base/shown.hpp"
 
 namespace tiermem {
 
@@ -12,6 +15,20 @@ const char* code_name(Code code) noexcept {
       "shut_down", "internal"};
   const auto index = static_cast<std::size_t>(code);
   return index < kNames.size() ? kNames[index] : "unknown";
+}
+
+// Labels and paths in a sentence may have any bytes. Its readers print it as one line.
+void end_text(ErrorInfo& info, std::size_t formatted) noexcept {
+  constexpr std::size_t kRoom = sizeof(info.text) - 1;
+  std::string_view made(info.text, std::min(formatted, kRoom));
+  made = formatted > kRoom ? whole_characters(made) : made;
+  std::size_t used = made.size();
+  if (!is_plain(made)) {
+    char copy[kRoom];
+    std::copy(made.begin(), made.end(), copy);
+    used = show_into(info.text, kRoom, {copy, made.size()});
+  }
+  info.text[used] = '\0';
 }
 
 const char* kind_name(Kind kind) noexcept {

@@ -32,6 +32,11 @@ String text(fmt::format_string<Args...> format, Args&&... args) {
   return made;
 }
 
+/// Ends the sentence in `info.text`, of which `formatted` bytes were made and the first
+/// `sizeof(info.text) - 1` are there. The sentence is one line of plain text afterwards
+/// (shown.hpp).
+void end_text(ErrorInfo& info, std::size_t formatted) noexcept;
+
 /// An ErrorInfo with its sentence; the caller adds tier, budget, holder and setting where it knows
 /// them.
 template <typename... Args>
@@ -40,7 +45,7 @@ ErrorInfo error_info(Code code, fmt::format_string<Args...> format, Args&&... ar
   info.code = code;
   const auto end =
       fmt::format_to_n(info.text, sizeof(info.text) - 1, format, std::forward<Args>(args)...);
-  *end.out = '\0';
+  end_text(info, end.size);
   return info;
 }
 

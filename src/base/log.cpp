@@ -4,13 +4,18 @@
 #include "base/log.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/base_sink.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,6 +23,7 @@
 #include "base/arena.hpp"
 #include "base/error.hpp"
 #include "base/kept_descriptors.hpp"
+#include "base/shown.hpp"
 
 namespace tiermem {
 
@@ -121,7 +127,99 @@ void replace_logger(std::shared_ptr<spdlog::logger> logger) {
   the_log().logger.swap(logger);  // The old one goes with the argument, after the lock.
 }
 
+// What descriptor 2 was when this library was loaded. A program may close it and open a file of its
+// own, which gets the number: a message in there would damage the program's bytes.
+struct Identity {
+  dev_t device = 0;
+  ino_t inode = 0;
+  bool known = false;
+  friend bool operator==(const Identity&, const Identity&) = default;
+};
+constinit Identity g_stderr{};
+
+Identity identity_of_stderr() noexcept {
+  struct stat status {};
+  return fstat(STDERR_FILENO, &status) == 0 ? Identity{status.st_dev, status.st_ino, true}
+                                            : Identity{};
+}
+
+[[gnu::constructor]] void note_stderr() noexcept {
+  const int saved_errno = errno;
+  g_stderr = identity_of_stderr();
+  errno = saved_errno;
+}
+
+/// A write would neither block nor raise SIGPIPE, and goes where the process's messages belong.
+bool stderr_takes_a_line() noexcept {
+  pollfd descriptor{STDERR_FILENO, POLLOUT, 0};
+  return g_stderr.known && identity_of_stderr() == g_stderr && poll(&descriptor, 1, 0) == 1 &&
+         descriptor.revents == POLLOUT;
+}
+
+// Hashes of what tell() has written, 0 for a free place. No mutex: a child of fork must not find it
+// locked. Relaxed: each place is right by itself.
+constexpr std::size_t kRemembered = 64;
+constinit std::array<std::atomic<std::size_t>, kRemembered> g_told{};
+constinit std::atomic<unsigned> g_tell_limit{1};  // Set before there are threads.
+
+/// One line, cut where a pipe would take it in parts.
+void write_line(std::string_view sentence, std::size_t others) {
+  std::array<char, 1024> line;
+  constexpr std::string_view kStart = "tiermem: ";
+  const std::string end =
+      others == 0 ? "\n" : fmt::format(" ({} more: TIERMEM_LOG=warn shows all)\n", others);
+  std::size_t used = kStart.copy(line.data(), kStart.size());
+  used += show_into(line.data() + used, line.size() - used - end.size(), sentence);
+  used += end.copy(line.data() + used, end.size());
+  if (stderr_takes_a_line() && write(STDERR_FILENO, line.data(), used) < 0) {
+    g_dropped.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+/// False if it was written before, or nothing more may be written.
+bool may_tell(std::string_view sentence) {
+  const std::size_t hash = std::hash<std::string_view>{}(sentence) | 1;
+  const std::size_t limit =
+      std::min<std::size_t>(g_tell_limit.load(std::memory_order_relaxed), kRemembered);
+  for (std::size_t i = 0; i < limit; ++i) {
+    std::size_t other = 0;
+    if (g_told[i].compare_exchange_strong(other, hash, std::memory_order_relaxed)) {
+      return true;
+    }
+    if (other == hash) {
+      return false;
+    }
+  }
+  return false;
+}
+
 }  // namespace
+
+void tell(LogLevel level, std::span<const std::string> sentences) noexcept {
+  const ArenaScope scope;
+  const int saved_errno = errno;
+  try {
+    const bool together = g_tell_limit.load(std::memory_order_relaxed) == 1;
+    for (const std::string& sentence : sentences) {
+      if (log_enabled(level)) {
+        detail::log_write(level, "{}", fmt::make_format_args(sentence));
+      } else if ((!together || &sentence == sentences.data()) && may_tell(sentence)) {
+        write_line(sentence, together ? sentences.size() - 1 : 0);
+      }
+    }
+  } catch (...) {
+    g_dropped.fetch_add(1, std::memory_order_relaxed);
+  }
+  errno = saved_errno;
+}
+
+void tell(LogLevel level, const std::string& sentence) noexcept {
+  tell(level, {&sentence, 1});
+}
+
+void set_tell_limit(unsigned lines) noexcept {
+  g_tell_limit.store(lines, std::memory_order_relaxed);
+}
 
 namespace detail {
 
@@ -137,6 +235,12 @@ void log_write(LogLevel level, fmt::string_view format, fmt::format_args args) n
     if (logger != nullptr) {
       fmt::memory_buffer text;
       fmt::vformat_to(std::back_inserter(text), format, args);
+      if (!is_plain({text.data(), text.size()})) {
+        fmt::memory_buffer plain;
+        plain.resize(text.size() * 8);  // No escape is longer.
+        plain.resize(show_into(plain.data(), plain.size(), {text.data(), text.size()}));
+        text = std::move(plain);
+      }
       logger->log(level_of(level), spdlog::string_view_t(text.data(), text.size()));
     }
   } catch (...) {

@@ -1,6 +1,9 @@
 // What tiermem tells a person while it runs. One log for the process, off until log_open(); a
 // message that is off costs one relaxed load, formats nothing and allocates nothing. Never writes
-// to descriptors 1 or 2 unless log_open() was given "stderr".
+// to descriptor 1. Writes to descriptor 2 only if log_open() was given "stderr", but for one line
+// in the life of a process: the first sentence that tell() gets while no log is open.
+//
+// Each message is one line: bytes that are no plain text are escaped (shown.hpp).
 //
 // Threads: any, at any time, also inside tiermem; each message is one write. After fork the child's
 // log is off until it opens its own.
@@ -10,6 +13,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -37,6 +42,17 @@ void log_close() noexcept;
 void log_follow_forks() noexcept;
 /// Messages that could not be written since the process began (disk full, for example).
 std::uint64_t log_dropped() noexcept;
+
+/// For what a person must learn of the configuration although no log is open. Each sentence goes to
+/// the log if it is open at `level`. Otherwise one line is written to descriptor 2: the first
+/// sentence, and how many others there are. Later calls write nothing, and a repeated sentence is
+/// written once. Nothing is written where descriptor 2 is closed, is no longer what it was when the
+/// process began, or would block. Never fails.
+void tell(LogLevel level, std::span<const std::string> sentences) noexcept;
+void tell(LogLevel level, const std::string& sentence) noexcept;
+/// The lines that tell() may write to descriptor 2 from now on: 1 unless set. For programs of
+/// tiermem's own, which own their descriptor 2; each sentence then has a line of its own.
+void set_tell_limit(unsigned lines) noexcept;
 
 inline bool log_enabled(LogLevel level) noexcept {
   return level <= detail::log_level.load(std::memory_order_relaxed);

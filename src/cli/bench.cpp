@@ -32,7 +32,7 @@
 #include "cli/table.hpp"
 #include "cli/terminal.hpp"
 #include "os/host_facts.hpp"
-#include "runtime/config.hpp"
+#include "runtime/fit.hpp"
 
 namespace tiermem::cli {
 namespace {
@@ -58,9 +58,12 @@ std::span<const bench::Benchmark> suite_of(const std::string& name) {
 
 /// Where a context without configuration would put its files.
 Result<std::string> default_directory() {
-  auto config = load_config("", nullptr, process_environment(), probe_host_facts());
+  auto config = load_fitting_config("", nullptr, probe_host_facts());
   if (!config.ok()) {
     return std::move(config).status();
+  }
+  if (Status made = make_default_block(*config); !made.ok()) {
+    return made;
   }
   if (config->block.empty()) {
     return fail(Code::unavailable, "no directory for the block tier was found; name one: --dir");

@@ -5,6 +5,8 @@
 
 #include <cstdio>
 
+#include "base/shown.hpp"
+
 namespace tiermem::cli {
 
 ExitCode exit_code(const Status& status) {
@@ -23,7 +25,7 @@ ExitCode exit_code(const Status& status) {
 }
 
 int complain(ExitCode code, std::string_view sentence) {
-  fmt::print(stderr, "tiermem: {}\n", sentence);
+  fmt::print(stderr, "tiermem: {}\n", shown(sentence));
   return code;
 }
 

@@ -8,6 +8,8 @@
 #include <array>
 #include <cmath>
 
+#include "base/shown.hpp"
+
 namespace tiermem::cli {
 namespace {
 
@@ -54,7 +56,7 @@ std::string shown(double value, double unit) {
 
 std::string escaped(const std::string& text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : shown(text)) {  // XML has no control characters.
     out += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
   }
   return out;

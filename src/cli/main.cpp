@@ -26,6 +26,7 @@ int words_before_dashes(int argc, char** argv) {
 
 int run(int argc, char** argv) {
   using namespace tiermem::cli;
+  tiermem::set_tell_limit(64);  // Descriptor 2 is this program's own.
   CLI::App program("Memory larger than memory: buffers that live in DRAM and on NVMe.", "tiermem");
   program.footer(kExitCodes);
   program.require_subcommand(1);

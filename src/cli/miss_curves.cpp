@@ -9,6 +9,8 @@
 #include <iterator>
 #include <string_view>
 
+#include "base/shown.hpp"
+
 namespace tiermem::cli {
 namespace {
 
@@ -58,7 +60,7 @@ Look look_of(const std::string& policy) {
 /// A trace's name comes from a file's.
 std::string escaped(std::string_view text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : shown(text)) {  // XML has no control characters.
     out += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
   }
   return out;

@@ -166,16 +166,17 @@ double seconds(std::uint64_t ns) {
 void print_outcome(const Prepared& prepared, const ReplayOutcome& run,
                    const std::vector<Column>& columns) {
   const Trace& trace = prepared.trace;
-  print_text(
-      fmt::format("{}: {} references to {} blocks of {}, {} in all; DRAM holds {} ({:.1f} %)",
-                  trace.name, run.references, trace.blocks, format_size(prepared.block_bytes),
-                  human_bytes(trace.blocks * prepared.block_bytes), prepared.capacity(),
-                  100 * ratio(prepared.capacity(), trace.blocks)));
+  print_text(fmt::format(
+      "{}: {} references to {} blocks of {}, {} in all; DRAM holds {} ({:.1f} %)", trace.name,
+      run.counts.references(), trace.blocks, format_size(prepared.block_bytes),
+      human_bytes(trace.blocks * prepared.block_bytes), prepared.capacity(),
+      100 * ratio(prepared.capacity(), trace.blocks)));
   fmt::print("\n");
   Table hits({{"POLICY"}, {"HIT RATIO", Table::Align::right}, {""}});
   hits.add({"tiermem", fmt::format("{:.2f} %", 100 * run.hit_ratio()), "this run"});
   for (const Column& column : columns) {
-    hits.add({column.name, fmt::format("{:.2f} %", 100 * ratio(column.hits, run.references)),
+    hits.add({column.name,
+              fmt::format("{:.2f} %", 100 * ratio(column.hits, run.counts.references())),
               column.name == "min"       ? "computed; knows the future: no policy hits more"
               : column.name == "recency" ? "computed; tiermem's policy by itself"
                                          : "computed"});
@@ -183,11 +184,27 @@ void print_outcome(const Prepared& prepared, const ReplayOutcome& run,
   hits.print();
   fmt::print("\n");
 
+  const ReplayCounts& counts = run.counts;
+  const auto of_all = [&](std::uint64_t part) {
+    return fmt::format("{:.2f} %", 100 * ratio(part, counts.references()));
+  };
+  Table parts({{"REFERENCES"}, {"", Table::Align::right}, {"OF ALL", Table::Align::right}, {""}});
+  parts.add({"hits", std::to_string(counts.hits), of_all(counts.hits), "in memory since the last"});
+  parts.add({"first uses", std::to_string(counts.first_uses), of_all(counts.first_uses),
+             "a miss under every policy"});
+  parts.add({"waited", std::to_string(counts.waited), of_all(counts.waited)});
+  if (counts.prefetched != 0) {
+    parts.add({"prefetched", std::to_string(counts.prefetched), of_all(counts.prefetched),
+               "read again, but without a wait: no hits"});
+  }
+  parts.print();
+  fmt::print("\n");
+
   const Stats& stats = run.stats;
   Table table({{""}, {"", Table::Align::right}, {""}});
   table.add({"time", human_time(run.seconds),
              fmt::format("{} references/s",
-                         human_count(static_cast<double>(run.references) / run.seconds))});
+                         human_count(static_cast<double>(run.counts.references()) / run.seconds))});
   table.add({"stalled", human_time(seconds(run.acquire.sum())),
              fmt::format("in acquire, {:.1f} % of the time",
                          100 * seconds(run.acquire.sum()) / run.seconds)});
@@ -215,7 +232,8 @@ void print_outcome(const Prepared& prepared, const ReplayOutcome& run,
              fmt::format("a step, of {}", human_count(static_cast<double>(stats.steps)))});
   table.add({"wrong blocks", std::to_string(run.wrong),
              fmt::format("of {} checked",
-                         run.references - std::min<std::uint64_t>(run.references, trace.blocks))});
+                         run.counts.references() -
+                             std::min<std::uint64_t>(run.counts.references(), trace.blocks))});
   table.print();
 }
 
@@ -223,17 +241,21 @@ nlohmann::ordered_json outcome_json(const Prepared& prepared, const ReplayOutcom
                                     const std::vector<Column>& columns) {
   nlohmann::ordered_json ratios = {{"tiermem", run.hit_ratio()}};
   for (const Column& column : columns) {
-    ratios[column.name] = ratio(column.hits, run.references);
+    ratios[column.name] = ratio(column.hits, run.counts.references());
   }
   return {{"trace", prepared.trace.name},
-          {"references", run.references},
+          {"references", run.counts.references()},
           {"blocks", prepared.trace.blocks},
           {"block_bytes", prepared.block_bytes},
           {"dram_bytes", prepared.dram},
           {"capacity_blocks", prepared.capacity()},
           {"tiers", prepared.spec},
           {"hit_ratio", ratios},
-          {"misses", run.stats.misses},
+          {"hits", run.counts.hits},
+          {"first_uses", run.counts.first_uses},
+          {"waited", run.counts.waited},
+          {"prefetched", run.counts.prefetched},
+          {"misses", run.counts.misses()},
           {"writes", run.writes},
           {"seconds", run.seconds},
           {"acquire_seconds", seconds(run.acquire.sum())},

@@ -20,6 +20,7 @@ struct BlockState {
   Buffer buffer;
   std::uint64_t checksum = 0;
   std::uint32_t version = 0;  // 0: never written.
+  bool comes_back = false;    // By a prefetch since the last reference.
 };
 
 std::uint64_t ns_between(Clock::time_point from, Clock::time_point to) {
@@ -37,6 +38,20 @@ Stats difference(const Stats& before, Stats after) {
   return after;
 }
 
+/// Prefetches a block that is not in memory, and notes it. A block that is there is left alone: a
+/// prefetch would bring it back unseen if it left between the question and the prefetch.
+Status bring_back(BlockState& block) {
+  const auto info = block.buffer.info();
+  if (!info.ok()) {
+    return info.status().clone();
+  }
+  if (info->resident != 0) {
+    return {};
+  }
+  block.comes_back = true;
+  return block.buffer.prefetch();
+}
+
 }  // namespace
 
 Result<ReplayOutcome> run_replay(Context& context, const ReplayPlan& plan,
@@ -46,6 +61,7 @@ Result<ReplayOutcome> run_replay(Context& context, const ReplayPlan& plan,
   std::minstd_rand random(1);  // The same references become writes in every run.
   const Stats before = context.stats();
   const Clock::time_point start = Clock::now();
+  std::uint64_t done = 0;
   for (const Reference& reference : plan.references) {
     BlockState& block = blocks[reference.block];
     const bool first = block.version == 0;
@@ -58,26 +74,36 @@ Result<ReplayOutcome> run_replay(Context& context, const ReplayPlan& plan,
       }
       block.buffer = std::move(*buffer);
     }
-    if (plan.ahead != 0 && plan.references.size() - out.references > plan.ahead) {
-      const BlockState& next = blocks[plan.references[out.references + plan.ahead].block];
+    if (plan.ahead != 0 && plan.references.size() - done > plan.ahead) {
+      BlockState& next = blocks[plan.references[done + plan.ahead].block];
       if (next.version != 0) {
-        Status told = next.buffer.prefetch();
+        Status told = bring_back(next);
         if (!told.ok()) {
           return told;
         }
       }
     }
+    const std::uint32_t access = first ? kDiscard : writes ? kWrite : kRead;
     const Clock::time_point asked = Clock::now();
-    auto view = block.buffer.acquire(first ? kDiscard : writes ? kWrite : kRead);
+    auto view = block.buffer.acquire(access, 0, 0, first ? Timeout::forever() : Timeout::none());
+    const bool there = view.ok();
+    if (view.code() == Code::busy) {
+      view = block.buffer.acquire(access);
+    }
     const Clock::time_point given = Clock::now();
     if (!view.ok()) {
       return std::move(view).status();
     }
     out.acquire.add(ns_between(asked, given));
+    ++(first              ? out.counts.first_uses
+       : !there           ? out.counts.waited
+       : block.comes_back ? out.counts.prefetched
+                          : out.counts.hits);
+    block.comes_back = false;
     if (!first && block_checksum(view->bytes()) != block.checksum) {
       if (out.wrong++ == 0) {
         out.first_wrong_block = reference.block;
-        out.first_wrong_reference = out.references;
+        out.first_wrong_reference = done;
       }
     }
     if (writes) {
@@ -85,7 +111,7 @@ Result<ReplayOutcome> run_replay(Context& context, const ReplayPlan& plan,
       ++out.writes;
     }
     view->release();
-    progress(++out.references);
+    progress(++done);
   }
   out.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   out.stats = difference(before, context.stats());

@@ -21,6 +21,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/shown.hpp"
 #include "cli/command.hpp"
 #include "cli/elf_program.hpp"
 #include "cli/json_file.hpp"
@@ -29,7 +30,7 @@
 #include "cli/run_report.hpp"
 #include "cli/terminal.hpp"
 #include "os/userfault.hpp"
-#include "runtime/config.hpp"
+#include "runtime/fit.hpp"
 #include "runtime/options.hpp"
 #include "runtime/settings.hpp"
 
@@ -241,7 +242,8 @@ int start(const Arguments& arguments, const Config& config, Variables variables)
     // A signal that most programs never see: whoever reads "Bus error" should learn why.
     for (const RunProcess& process : run.processes) {
       if (process.text[0] != '\0') {
-        fmt::print(stderr, "tiermem: {} ({}): {}\n", process.name, process.pid, process.text);
+        fmt::print(stderr, "tiermem: {} ({}): {}\n", tiermem::shown(process.name), process.pid,
+                   tiermem::shown(process.text));
       }
     }
   }
@@ -286,10 +288,11 @@ int run(const Arguments& arguments) {
     return complain(kUsage, "--json: standard output is the program's; name a file");
   }
   const std::string spec = spec_of(arguments);
-  const auto config = load_config(spec, nullptr, process_environment(), probe_host_facts());
+  const auto config = load_fitting_config(spec, nullptr, probe_host_facts());
   if (!config.ok()) {
     return complain(config.status());
   }
+  tell(LogLevel::warn, config->warnings);
   auto variables = variables_of(spec, *config);
   if (!variables.ok()) {
     return complain(variables.status());

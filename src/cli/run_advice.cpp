@@ -67,8 +67,10 @@ std::vector<std::string> advice(const RunSummary& run) {
                           human_bytes(total.tiered_peak), human_bytes(run.dram + run.block)));
   }
   if (waited_part(run) > kMuchWaiting) {
-    lines.push_back(fmt::format("threads waited {:.0f} % of the time for bytes to be read: {}",
-                                waited_part(run) * 100, against_waiting(run)));
+    lines.push_back(
+        fmt::format("threads waited for bytes to be read for {:.1f} s, all added up, "
+                    "in {:.1f} s: {}",
+                    static_cast<double>(total.waited_ns) / 1e9, run.seconds, against_waiting(run)));
   }
   return lines;
 }

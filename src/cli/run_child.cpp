@@ -21,6 +21,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "base/shown.hpp"
 
 namespace tiermem::cli {
 namespace {
@@ -50,7 +51,7 @@ sigset_t watched_signals() {
   arguments.push_back(nullptr);
   execvp(arguments[0], arguments.data());
   const int error = errno;
-  fmt::print(stderr, "tiermem: {}: {}\n", options.arguments[0], std::strerror(error));
+  fmt::print(stderr, "tiermem: {}: {}\n", shown(options.arguments[0]), std::strerror(error));
   _exit(error == ENOENT ? kExecMissing : kExecRefused);
 }
 

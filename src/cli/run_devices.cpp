@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "os/cuda_driver.hpp"
+#include "runtime/fit.hpp"
 #include "runtime/options.hpp"
 
 namespace tiermem::cli {
@@ -14,9 +15,11 @@ constexpr const char* kAllPlain = "1048576T";
 /// A size or a percentage, by the parser of the option `dram`.
 Status check_dram(const std::string& text) {
   const auto nothing = [](const char*) -> const char* { return nullptr; };
-  const auto config =
-      load_config(fmt::format("nvme=off; dram={}", text), nullptr, nothing, probe_host_facts());
-  return config.ok() ? Status() : fail(Code::invalid_argument, "--gpu-dram: {}", config.message());
+  const HostFacts facts = probe_host_facts();
+  auto config = load_config(fmt::format("nvme=off; dram={}", text), nullptr, nothing, facts);
+  Status status = config.ok() ? judge_fit(*config, facts, look_at_path) : config.status().clone();
+  return status.ok() ? std::move(status)
+                     : fail(Code::invalid_argument, "--gpu-dram: {}", status.message());
 }
 
 }  // namespace

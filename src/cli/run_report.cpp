@@ -104,16 +104,17 @@ std::string live_line(const RunSummary& run, const RunSummary& before) {
   const RunCounters& then = before.totals.counters;
   const double seconds = std::max(run.seconds - before.seconds, 1e-3);
   const auto rate = [&](std::uint64_t RunCounters::*field) {
-    return static_cast<double>(now.*field - then.*field) / seconds;
+    // Never below zero, whatever processes that have ended take out of the sums.
+    return static_cast<double>(now.*field - std::min(now.*field, then.*field)) / seconds;
   };
   const auto live = std::count_if(run.processes.begin(), run.processes.end(),
                                   [](const RunProcess& process) { return process.live; });
   return fmt::format(
       "tiermem: {} live, {} of {} resident, {} tiered, read {}, written {}, "
-      "waiting {:.0f} %",
+      "{:.1f} threads waiting",
       live, human_bytes(now.resident), human_bytes(run.dram), human_bytes(now.tiered),
       human_rate(rate(&RunCounters::promoted)), human_rate(rate(&RunCounters::demoted)),
-      rate(&RunCounters::waited_ns) / 1e9 * 100);
+      rate(&RunCounters::waited_ns) / 1e9);
 }
 
 }  // namespace tiermem::cli

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/shown.hpp"
 #include "cli/terminal.hpp"
 
 namespace tiermem::cli {
@@ -59,6 +60,9 @@ std::size_t display_width(std::string_view text) {
 
 void Table::add(std::vector<std::string> row) {
   row.resize(columns_.size());
+  for (std::string& cell : row) {  // Names and labels of programs, models of disks.
+    cell = shown(cell);
+  }
   rows_.push_back(std::move(row));
 }
 
@@ -124,10 +128,11 @@ void Table::print() const {
 }
 
 void print_title(std::string_view title) {
-  fmt::print("{}\n", stdout_is_terminal() ? bold(std::string(title)) : std::string(title));
+  fmt::print("{}\n", stdout_is_terminal() ? bold(shown(title)) : shown(title));
 }
 
-void print_text(std::string_view text) {
+void print_text(std::string_view paragraph) {
+  const std::string text = shown(paragraph);
   if (!stdout_is_terminal()) {
     fmt::print("{}\n", text);
     return;

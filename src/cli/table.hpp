@@ -19,7 +19,7 @@ class Table {
   };
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  /// Missing cells are empty.
+  /// Missing cells are empty. Bytes that are no plain text are escaped (base/shown.hpp).
   void add(std::vector<std::string> row);
   bool empty() const { return rows_.empty(); }
   /// Without headings when all of them are empty.

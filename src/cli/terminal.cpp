@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/shown.hpp"
+
 namespace tiermem::cli {
 namespace {
 
@@ -81,7 +83,7 @@ std::string human_rate(double bytes_per_second) {
 
 Progress::Progress(std::string label, std::uint64_t total, std::string unit)
     : shown_(stderr_is_terminal()),
-      label_(std::move(label)),
+      label_(shown(label)),
       total_(std::max<std::uint64_t>(total, 1)),
       unit_(std::move(unit)),
       start_(Clock::now()) {
@@ -102,7 +104,7 @@ void Progress::wipe() {
 }
 
 void Progress::step(std::string label, std::uint64_t done) {
-  label_ = std::move(label);
+  label_ = shown(label);
   if (shown_) {
     drawn_ = {};
     draw(done);

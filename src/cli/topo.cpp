@@ -1,6 +1,7 @@
 // tiermem topo: what this machine has and what tiermem makes of it. Gathers everything first, then
 // shows it as tables or as JSON.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -21,8 +22,9 @@
 #include "cli/terminal.hpp"
 #include "cli/tier_rates.hpp"
 #include "os/host_facts.hpp"
-#include "runtime/config.hpp"
+#include "runtime/fit.hpp"
 #include "runtime/options.hpp"
+#include "runtime/variables.hpp"
 
 namespace tiermem::cli {
 namespace {
@@ -51,6 +53,7 @@ struct DeviceLine {
 struct Topology {
   HostFacts host;
   Config config;
+  Status fits;  ///< Why a context would be refused.
   MemoryRates memory;
   std::string memory_error;
   std::vector<DeviceLine> devices;
@@ -67,6 +70,8 @@ Result<Topology> gather(const Arguments& arguments) {
     return std::move(config).status();
   }
   all.config = std::move(*config);
+  all.config.warnings = unknown_variables(environ);
+  all.fits = judge_fit(all.config, all.host, look_at_path);
   const bool measure = !arguments.no_measure;
   Progress progress("measuring memory", all.config.block.size() + 1, "");
   if (measure) {
@@ -79,10 +84,13 @@ Result<Topology> gather(const Arguments& arguments) {
   }
   for (const BlockDevice& device : all.config.block) {
     progress.step("measuring " + device.path, all.devices.size() + 1);
-    DeviceLine line{device, all.config.tuning[all.devices.size()], mount_of(device.path), {}, {}};
+    // Nothing is created: a directory of tiermem's own that is not there yet is measured above.
+    const std::string there = existing_part(device.path);
+    DeviceLine line{device, all.config.tuning[all.devices.size()], mount_of(there), {}, {}};
     const double seconds =
         measure ? kDeviceSeconds / static_cast<double>(all.config.block.size()) : 0;
-    auto rates = measure_device(device, all.config, seconds);
+    const bool is_made = all.config.block_is_made;
+    auto rates = measure_device({is_made ? there : device.path, device.bytes}, all.config, seconds);
     if (rates.ok()) {
       line.rates = std::move(*rates);
     } else {
@@ -340,7 +348,9 @@ Json topology_json(const Topology& all) {
   return {{"host", host_json(all.host)},
           {"tiers", tiers_json(all)},
           {"probes", std::move(probes)},
-          {"notes", all.config.notes}};
+          {"notes", all.config.notes},
+          {"warnings", all.config.warnings},
+          {"refused", all.fits.ok() ? Json() : Json(all.fits.message())}};
 }
 
 Json options_json() {
@@ -378,6 +388,10 @@ int run(const Arguments& arguments) {
   // A tier that was asked for and cannot be used is this command's one failure.
   const bool usable = std::all_of(all->devices.begin(), all->devices.end(),
                                   [](const DeviceLine& line) { return line.error.empty(); });
+  tell(LogLevel::warn, all->config.warnings);
+  if (!all->fits.ok()) {
+    return complain(kCannot, all->fits.message());
+  }
   return usable ? kDone : kCannot;
 }
 

@@ -20,7 +20,7 @@
 #include "cli/terminal.hpp"
 #include "cli/tune_sweep.hpp"
 #include "os/host_facts.hpp"
-#include "runtime/config.hpp"
+#include "runtime/fit.hpp"
 #include "runtime/options.hpp"
 #include "runtime/tuning.hpp"
 
@@ -50,8 +50,15 @@ struct Line {
 
 /// `paths`, with the options of the environment; none: the devices that a context would use.
 Result<Config> configuration(const std::vector<std::string>& paths, const HostFacts& host) {
-  auto config = load_config(paths.empty() ? "tuned=off" : "tuned=off; nvme=off", nullptr,
-                            process_environment(), host);
+  auto config =
+      load_fitting_config(paths.empty() ? "tuned=off" : "tuned=off; nvme=off", nullptr, host);
+  if (config.ok()) {
+    tell(LogLevel::warn, config->warnings);
+    // What is measured is the file system. A directory for it is not created.
+    for (BlockDevice& device : config->block) {
+      device.path = existing_part(device.path);
+    }
+  }
   if (config.ok() && !paths.empty()) {
     config->block.clear();
     for (const std::string& path : paths) {

@@ -21,6 +21,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/shown.hpp"
 #include "cli/command.hpp"
 #include "cli/json_file.hpp"
 #include "cli/table.hpp"
@@ -117,8 +118,7 @@ Reply ask(const std::string& path, const std::string& question) {
                         path);
   } else if (reply.lines.front() != "ok") {
     const std::string& why = reply.lines.front();
-    reply.status =
-        fail(Code::io_error, "{}", why.rfind("error ", 0) == 0 ? why.substr(6) : why);
+    reply.status = fail(Code::io_error, "{}", why.rfind("error ", 0) == 0 ? why.substr(6) : why);
   } else {
     reply.lines.erase(reply.lines.begin());
   }
@@ -196,8 +196,8 @@ Result<std::string> find_process(const Arguments& arguments) {
                 arguments.process, arguments.directory);
   }
   if (found.size() > 1) {
-    return fail(Code::io_error, "process {} has {} contexts: name one, as {}",
-                arguments.process, found.size(), found.back());
+    return fail(Code::io_error, "process {} has {} contexts: name one, as {}", arguments.process,
+                found.size(), found.back());
   }
   return path_of(arguments.directory, found.front());
 }
@@ -300,7 +300,7 @@ int why(const Arguments& arguments) {
       return complain(reply.status);
     }
     for (const std::string& line : reply.lines) {
-      fmt::print("{}\n", line);
+      fmt::print("{}\n", shown(line));
     }
     return kDone;
   }

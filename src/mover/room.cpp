@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "base/error.hpp"
+#include "base/shown.hpp"
 #include "mover/leaving.hpp"
 #include "mover/mover.hpp"
 
@@ -503,7 +504,7 @@ Status Mover::no_room(const Request* request, unsigned space, std::uint64_t need
     if (bytes > most) {
       most = bytes;
       since = holder.since_ns;
-      set_text(info.holder, record.label.get().or_none());
+      set_text(info.holder, tiermem::shown(record.label.get().or_none()));
     }
   });
   const char* name = space == kHost ? "dram" : "gpu";

@@ -73,7 +73,7 @@ const DeviceSettings& device_settings() {
 }
 
 void stop(const char* why) {
-  log_error("no device memory of this process is tiered: {}", why);
+  tell(LogLevel::error, fmt::format("no device memory of this process is tiered: {}", why));
   set_text(g_why, why);
   g_stage.store(Stage::stopped, std::memory_order_release);
 }

@@ -40,7 +40,9 @@ bool start() {
     return false;
   }
   if (const char* why = nullptr; wrapping() && !start_wrapping(why)) {
-    log_error("no memory of this process is tiered: its system calls cannot be wrapped: {}", why);
+    tell(LogLevel::error,
+         fmt::format("no memory of this process is tiered: its system calls cannot be wrapped: {}",
+                     why));
     g_stage.store(Stage::stopped);
     return false;
   }
@@ -51,7 +53,7 @@ bool start() {
   }
   auto made = Context::create(spec, {.name = "preload"});
   if (!made.ok()) {
-    log_error("no memory of this process is tiered: {}", made.message());
+    tell(LogLevel::error, fmt::format("no memory of this process is tiered: {}", made.message()));
     g_stage.store(Stage::stopped);
     return false;
   }
@@ -79,8 +81,9 @@ void read_size(const char* name, std::size_t& value) {
   if (const auto size = parse_size(text); size.ok() && *size >= 4096) {
     value = *size;
   } else {
-    log_error("{}='{}' is no size of at least 4096 bytes; {} is used", name, text,
-              format_size(value));
+    tell(LogLevel::error, fmt::format("{}='{:.60}' is not a size of at least 4096 bytes, such as "
+                                      "64M; {} is used",
+                                      name, text, format_size(value)));
   }
 }
 

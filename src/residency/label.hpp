@@ -8,6 +8,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/shown.hpp"
+
 namespace tiermem {
 
 class Label {
@@ -21,9 +23,12 @@ class Label {
     std::string_view or_none() const { return chars[0] != '\0' ? view() : "(no label)"; }
   };
 
-  /// Longer names are cut.
+  /// Longer names are cut between two characters.
   void set(std::string_view name) noexcept {
     Text text;
+    if (name.size() > kBytes - 1) {
+      name = whole_characters(name.substr(0, kBytes - 1));
+    }
     name.copy(text.chars.data(), kBytes - 1);
     std::array<std::uint64_t, kWords> words;
     std::memcpy(words.data(), text.chars.data(), kBytes);

@@ -17,6 +17,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/shown.hpp"
 #include "observe/receipt_text.hpp"
 #include "runtime/context_impl.hpp"
 
@@ -41,16 +42,8 @@ bool read_number(std::string_view word, std::uint64_t& number) {
   return !word.empty() && error == std::errc() && end == word.data() + word.size();
 }
 
-// A label may be anything; an answer has lines and tabs of its own.
-std::string plain(std::string_view label) {
-  std::string text(label);
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-  return text;
-}
-
 std::string refused(const Status& status) {
-  return fmt::format("error {}\n", plain(status.message()));
+  return fmt::format("error {}\n", status.message());
 }
 
 }  // namespace
@@ -157,7 +150,7 @@ std::string Context::Impl::list_buffers() {
     if (residency.buffers.find(handle) != nullptr) {  // Else it was freed meanwhile.
       fmt::format_to(std::back_inserter(text), "{:#x}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n",
                      handle, info.bytes, info.extent_bytes, info.resident, info.in_slots, info.zero,
-                     info.lost, info.dirty, info.pinned, plain(info.label));
+                     info.lost, info.dirty, info.pinned, shown(info.label));
     }
   }
   return text;
@@ -175,7 +168,7 @@ std::string Context::Impl::tell_why(Handle buffer, std::uint64_t offset) {
   }
   const std::uint64_t extent = std::uint64_t{1}
                                << record->extent_shift.load(std::memory_order_relaxed);
-  return fmt::format("ok\n{}\t{}\t{}\n", plain(record->label.get().view()),
+  return fmt::format("ok\n{}\t{}\t{}\n", shown(record->label.get().view()),
                      offset / extent * extent, whereabouts_text(where));
 }
 

@@ -63,37 +63,34 @@ Settings settings_from_variables(const Environment& env) {
   return settings;
 }
 
-/// All sources, the weakest first. Every one is read and judged, also where a stronger one wins: a
-/// mistake is reported when it is made, not when the other source goes away.
+/// All sources, the weakest first, each read or with its error.
+std::vector<Result<Settings>> all_sources(std::string_view tiers, const char* toml_path,
+                                          const Environment& env) {
+  std::vector<Result<Settings>> sources;
+  if (const auto path = value_of(env, "TIERMEM_CONFIG")) {
+    sources.push_back(settings_from_file(*path));
+  }
+  if (const auto spec = value_of(env, "TIERMEM_TIERS")) {
+    sources.push_back(settings_from_spec(*spec, "TIERMEM_TIERS"));
+  }
+  sources.emplace_back(settings_from_variables(env));
+  if (toml_path != nullptr && *toml_path != '\0') {
+    sources.push_back(settings_from_file(toml_path));
+  }
+  sources.push_back(settings_from_spec(tiers, "the spec string"));
+  return sources;
+}
+
+/// Every source is read and judged, also where a stronger one wins: a mistake is reported when it
+/// is made, not when the other source goes away.
 Result<std::vector<Settings>> read_sources(std::string_view tiers, const char* toml_path,
                                            const Environment& env) {
   std::vector<Settings> sources;
-  const auto add = [&](Result<Settings> source) -> Status {
+  for (Result<Settings>& source : all_sources(tiers, toml_path, env)) {
     if (!source.ok()) {
       return std::move(source).status();
     }
     sources.push_back(std::move(*source));
-    return {};
-  };
-  Status status;
-  if (const auto path = value_of(env, "TIERMEM_CONFIG")) {
-    status = add(settings_from_file(*path));
-  }
-  const auto spec = value_of(env, "TIERMEM_TIERS");
-  if (status.ok() && spec) {
-    status = add(settings_from_spec(*spec, "TIERMEM_TIERS"));
-  }
-  if (status.ok()) {
-    sources.push_back(settings_from_variables(env));
-  }
-  if (status.ok() && toml_path != nullptr && *toml_path != '\0') {
-    status = add(settings_from_file(toml_path));
-  }
-  if (status.ok()) {
-    status = add(settings_from_spec(tiers, "the spec string"));
-  }
-  if (!status.ok()) {
-    return status;
   }
   return sources;
 }
@@ -387,7 +384,20 @@ std::vector<Candidate> default_directories(const Environment& env) {
   return candidates;
 }
 
-/// Takes the first directory that can be used; none is no error, unless the user named it.
+/// Whether files can be created in a directory that exists: zero or errno.
+int access_error(const std::string& directory) {
+  struct stat status {};
+  if (stat(directory.c_str(), &status) != 0) {
+    return errno;
+  }
+  if (!S_ISDIR(status.st_mode)) {
+    return ENOTDIR;
+  }
+  return access(directory.c_str(), R_OK | W_OK | X_OK) == 0 ? 0 : errno;
+}
+
+/// Takes the first directory that can be used, or can be made; none is no error, unless the user
+/// named it.
 Status settle_default_block(const Environment& env, Config& config) {
   for (const Candidate& candidate : default_directories(env)) {
     const std::string& directory = candidate.directory;
@@ -397,18 +407,22 @@ Status settle_default_block(const Environment& env, Config& config) {
                   "path that begins with /",
                   directory);
     }
-    const int error = make_directories(directory);
+    // A directory that the user named is never created: a mistyped one would be used in silence.
+    const std::string there = candidate.named ? directory : existing_part(directory);
+    const int error = access_error(there);
     if (error != 0 && candidate.named) {
-      return fail_native(Code::io_error, error, "TIERMEM_DIR: {:.140}: {}", directory,
-                         std::strerror(error));
+      return fail_native(Code::io_error, error,
+                         "TIERMEM_DIR: {:.140}: {}; name a directory that exists and that this "
+                         "user may write to",
+                         directory, std::strerror(error));
     }
     std::string reason = error != 0 ? std::strerror(error) : "";
-    if (reason.empty() && !candidate.named && is_memory_file_system(directory)) {
+    if (reason.empty() && !candidate.named && is_memory_file_system(there)) {
       reason = "it is memory itself";
     }
     std::uint64_t cap = 0;
     if (reason.empty()) {
-      const auto room = file_system_room(directory);
+      const auto room = file_system_room(there);
       cap = room.ok() ? guessed_cap(config, usable(config, *room)) : 0;
       if (cap < kSmallestGuess) {
         reason = room.ok() ? "only " + human_bytes(room->free) + " are free" : room.message();
@@ -418,6 +432,7 @@ Status settle_default_block(const Environment& env, Config& config) {
       config.block = {{directory, 0}};
       config.block_budget = cap;
       config.block_hard = false;
+      config.block_is_made = there != directory;
       config.notes.push_back(fmt::format("nvme: {} in {}", human_bytes(cap), directory));
       return {};
     }
@@ -467,7 +482,8 @@ void settle_tuning(const Environment& env, const HostFacts& facts, const Wanted&
       found.reason = "tuned=off";
       continue;
     }
-    const auto id = identify_device(device.path);
+    const auto id =
+        identify_device(config.block_is_made ? existing_part(device.path) : device.path);
     found = id.ok() ? find_tuning(cache, *id, facts.kernel.value, now)
                     : FoundTuning{std::nullopt, id.message()};
     if (found.tuning) {
@@ -521,7 +537,6 @@ Result<Config> load(std::string_view tiers, const char* toml_path, const Environ
   if (status.ok() && config.row_cache != 0) {
     status = check_row_cache(config);
   }
-  // Last, because it may create a directory: everything else has been accepted by then.
   if (status.ok() && !wanted.devices) {
     status = settle_default_block(env, config);
   } else if (status.ok() && !wanted.devices->empty()) {
@@ -562,14 +577,46 @@ int make_directories(const std::string& directory) {
       break;
     }
   }
+  return access_error(directory);
+}
+
+std::string existing_part(const std::string& directory) {
+  std::string part = directory;
   struct stat status {};
-  if (stat(directory.c_str(), &status) != 0) {
-    return errno;
+  while (part.size() > 1 && stat(part.c_str(), &status) != 0 && errno == ENOENT) {
+    part.resize(std::max<std::size_t>(part.rfind('/'), 1));
   }
-  if (!S_ISDIR(status.st_mode)) {
-    return ENOTDIR;
+  return part;
+}
+
+Status make_default_block(const Config& config) {
+  if (!config.block_is_made) {
+    return {};
   }
-  return access(directory.c_str(), R_OK | W_OK | X_OK) == 0 ? 0 : errno;
+  const std::string& directory = config.block.front().path;
+  const int error = make_directories(directory);
+  return error == 0 ? Status()
+                    : fail_native(Code::io_error, error,
+                                  "nvme: cannot create {:.140}: {}; name a directory, such as "
+                                  "nvme=/data",
+                                  directory, std::strerror(error));
+}
+
+LogWish log_wish(std::string_view tiers, const char* toml_path, const Environment& env) {
+  const ArenaScope scope;
+  Config config;
+  try {
+    for (const Result<Settings>& source : all_sources(tiers, toml_path, env)) {
+      for (const Setting& setting : source.ok() ? *source : Settings()) {
+        if (setting.option == find_option("log") || setting.option == find_option("log_file")) {
+          (void)apply_option(config, *setting.option, setting.items.front(), setting.origin);
+        }
+      }
+    }
+  } catch (const std::exception&) {
+    return {};  // No memory for a wish. The error that it was for is returned to the caller.
+  }
+  return {config.log, config.log_file};
 }
 
 Result<Config> load_config(std::string_view tiers, const char* toml_path, const Environment& env,

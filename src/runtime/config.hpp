@@ -3,7 +3,7 @@
 // by option: the spec string, the caller's TOML file, TIERMEM_<OPTION>, TIERMEM_TIERS, the TOML
 // file named by TIERMEM_CONFIG, what the machine offers.
 //
-// Threads: plain values; load_config() may block on files and creates the default directory.
+// Threads: plain values; load_config() may block on files, and creates nothing.
 #pragma once
 
 #include <cstdint>
@@ -61,6 +61,8 @@ struct Config {
   std::vector<BlockDevice> block;  ///< Empty: DRAM only.
   std::uint64_t block_budget = 0;  ///< Cap over all devices, bytes.
   bool block_hard = false;
+  bool block_is_made =
+      false;  ///< The directory is tiermem's default: made by make_default_block().
 
   std::vector<GpuDevice> gpus;  ///< In the order they were named; empty: none.
   std::uint64_t gpu_staging = std::uint64_t{64} << 20;
@@ -97,6 +99,8 @@ struct Config {
 
   /// What was chosen without being asked, one sentence each, for `topo` and the log.
   std::vector<std::string> notes;
+  /// What can work and is unwise, or has no effect, one sentence each (fit.hpp).
+  std::vector<std::string> warnings;
 
   friend bool operator==(const Config&, const Config&) = default;
 };
@@ -111,6 +115,18 @@ Environment process_environment();
 std::string cache_directory(const Environment& env);
 /// Creates the missing part of `directory`, 0700 each. Zero or errno.
 int make_directories(const std::string& directory);
+/// The longest part of the absolute path `directory` that exists.
+std::string existing_part(const std::string& directory);
+/// Creates the default directory of the block tier, where `config` has it. For the commands and
+/// contexts that write there. Errors: io_error with errno.
+Status make_default_block(const Config& config);
+/// What a log that is opened before the configuration is accepted needs: the level and the file
+/// that the same sources name. Sources and values with mistakes are left out.
+struct LogWish {
+  LogLevel level = LogLevel::off;
+  std::string file = "stderr";
+};
+LogWish log_wish(std::string_view tiers, const char* toml_path, const Environment& env);
 
 /// `tiers` may be empty, `toml_path` nullptr. Errors: invalid_argument naming option, value, origin
 /// and what is accepted; unsupported for a kind of tier this build lacks; io_error for a file or

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "runtime/context_impl.hpp"
+#include "runtime/fit.hpp"
 #include "runtime/gather.hpp"
 
 namespace tiermem {
@@ -36,6 +37,16 @@ bool is_host(Place place) {
   return place.kind == Kind::any || place.kind == Kind::host || place.kind == Kind::dram;
 }
 
+/// The caller gets the error, too. A log that the configuration asks for has it even where the
+/// caller drops it.
+void log_refusal(const Status& status, std::string_view tiers, const char* toml_path) {
+  const LogWish wish = log_wish(tiers, toml_path, process_environment());
+  if (wish.level != LogLevel::off && !log_enabled(LogLevel::error)) {
+    (void)log_open(wish.level, wish.file);
+  }
+  log_error("create: {}", status.message());
+}
+
 }  // namespace
 
 Context::Context(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
@@ -50,8 +61,9 @@ Result<std::unique_ptr<Context>> Context::create(std::string_view tiers,
   const ArenaScope inside;
   try {
     const HostFacts facts = probe_host_facts();
-    auto config = load_config(tiers, options.toml, process_environment(), facts);
+    auto config = load_fitting_config(tiers, options.toml, facts);
     if (!config.ok()) {
+      log_refusal(config.status(), tiers, options.toml);
       return std::move(config).status();
     }
     config->name = options.name != nullptr ? options.name : "";
@@ -60,6 +72,10 @@ Result<std::unique_ptr<Context>> Context::create(std::string_view tiers,
       if (!opened.ok()) {
         return opened;
       }
+    }
+    tell(LogLevel::warn, config->warnings);
+    if (Status made = make_default_block(*config); !made.ok()) {
+      return made;
     }
     auto impl = Impl::create(*config, facts);
     if (!impl.ok()) {

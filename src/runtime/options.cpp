@@ -70,11 +70,12 @@ constexpr std::array kOptions = {
     Option{"gpu_driver", path, "libcuda.so.1", 0, 0, "libcuda.so.1", "TIERMEM_GPU_DRIVER",
            "The CUDA driver's library, where the loader does not find it by this name.",
            "GpuContext.a_driver_that_is_absent_is_told_of", set<&Config::gpu_driver>},
-    Option{"gpu_direct", choice, "auto", 0, 0, "auto|direct|staged", "TIERMEM_GPU_DIRECT",
-           "How bytes go between GPUs and the block tier. `direct`: past the host, by cuFile, those "
-           "that have no checksums (an error says why where there is no such path); `auto` and "
-           "`staged`: through the host, and cuFile is not asked.",
-           "DirectBytes.go_to_the_disk_and_come_back_and_receipts_say_so", set<&Config::gpu_direct>},
+    Option{
+        "gpu_direct", choice, "auto", 0, 0, "auto|direct|staged", "TIERMEM_GPU_DIRECT",
+        "How bytes go between GPUs and the block tier. `direct`: past the host, by cuFile, those "
+        "that have no checksums (an error says why where there is no such path); `auto` and "
+        "`staged`: through the host, and cuFile is not asked.",
+        "DirectBytes.go_to_the_disk_and_come_back_and_receipts_say_so", set<&Config::gpu_direct>},
     Option{"gpu_cufile", path, "libcufile.so.0", 0, 0, "libcufile.so.0", "TIERMEM_GPU_CUFILE",
            "NVIDIA's cuFile, where the loader does not find it by this name. Opened in a child "
            "process first.",
@@ -193,14 +194,8 @@ std::vector<std::string_view> words_of(std::string_view choices) {
 
 /// The end of a text that is too long for a message: the end tells files apart.
 std::string clipped(std::string_view text, std::size_t room) {
-  std::string out(text.size() <= room ? text : text.substr(text.size() - room));
-  if (text.size() > room) {
-    out.insert(0, "…");
-  }
-  // Control characters would break the one line of a message.
-  std::replace_if(
-      out.begin(), out.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-  return out;
+  return text.size() <= room ? std::string(text)
+                             : "…" + std::string(text.substr(text.size() - room));
 }
 
 std::optional<std::uint64_t> parse_digits(std::string_view text) {
@@ -261,21 +256,6 @@ std::optional<OptionValue> parse_value(const Option& option, std::string_view te
   return OptionValue{*number, std::string(text)};
 }
 
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) {
-    row[j] = j;
-  }
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({replaced, row[j] + 1, row[j - 1] + 1}));
-    }
-  }
-  return row.back();
-}
-
 }  // namespace
 
 std::span<const Option> option_table() {
@@ -289,6 +269,21 @@ const Option* find_option(std::string_view name) {
   const auto found = std::find_if(kOptions.begin(), kOptions.end(),
                                   [&](const Option& option) { return name == option.name; });
   return found == kOptions.end() ? nullptr : &*found;
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) {
+    row[j] = j;
+  }
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({replaced, row[j] + 1, row[j - 1] + 1}));
+    }
+  }
+  return row.back();
 }
 
 const char* nearest_option(std::string_view name) {

@@ -51,6 +51,8 @@ std::span<const Option> option_table();
 const Option* find_option(std::string_view name);
 /// The name with the smallest edit distance.
 const char* nearest_option(std::string_view name);
+/// How many characters must be replaced, added or left out to make one of the other.
+std::size_t edit_distance(std::string_view a, std::string_view b);
 /// "a number from 1 to 1024": for messages and the documentation.
 std::string accepted_values(const Option& option);
 /// `origin` says where the value was written. Not for tiers.

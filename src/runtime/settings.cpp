@@ -14,6 +14,7 @@
 #include <toml.hpp>
 
 #include "base/error.hpp"
+#include "base/shown.hpp"
 
 namespace tiermem {
 namespace {
@@ -26,11 +27,9 @@ constexpr std::ptrdiff_t kMostDotsInLine = 64;
 
 constexpr std::array kKindsOfLater = {"numa", "pmem", "s3"};
 
-std::string shown(std::string_view text) {
-  std::string out(text.substr(0, 48));
-  std::replace_if(
-      out.begin(), out.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-  return out;
+/// A key as a message names it. Errors escape it.
+std::string_view clipped(std::string_view text) {
+  return whole_characters(text.substr(0, 48));
 }
 
 /// The option of that name, not yet in `settings`.
@@ -38,15 +37,15 @@ Result<const Option*> option_for(std::string_view key, std::string_view origin,
                                  const Settings& settings) {
   if (std::find(kKindsOfLater.begin(), kKindsOfLater.end(), key) != kKindsOfLater.end()) {
     return fail(Code::unsupported,
-                "{} ({:.80}): this build has no tier of that kind; it knows dram, gpu and nvme", key,
-                origin);
+                "{} ({:.80}): this build has no tier of that kind; it knows dram, gpu and nvme",
+                key, origin);
   }
   const Option* option = find_option(key);
   if (option == nullptr) {
     return fail(Code::invalid_argument,
                 "unknown option '{}' ({:.80}); the nearest is '{}', all are in "
                 "docs/configuration.md",
-                shown(key), origin, nearest_option(key));
+                clipped(key), origin, nearest_option(key));
   }
   for (const Setting& other : settings) {
     if (other.option == option) {
@@ -90,7 +89,7 @@ Result<std::string> scalar_text(const toml::value& value, const std::string& ori
       return fail(Code::invalid_argument,
                   "{} ({:.80}): accepted are strings, whole numbers and booleans, and for nvme "
                   "and gpu arrays of strings",
-                  shown(key), origin);
+                  clipped(key), origin);
   }
 }
 
@@ -119,7 +118,7 @@ Status add_table(const std::string& name, const toml::value& table, const std::s
   if (!table.is_table() || (name != "tiers" && name != "options")) {
     return fail(Code::invalid_argument,
                 "{:.120}: '{}' is not accepted here; accepted are the tables [tiers] and [options]",
-                place_of(file, table), shown(name));
+                place_of(file, table), clipped(name));
   }
   // toml11 keeps tables unordered: errors would otherwise name any of several mistakes.
   std::vector<std::pair<std::string, const toml::value*>> entries;
@@ -164,27 +163,6 @@ Status check_nesting(std::string_view text, const std::string& file) {
                 file, kMostBrackets, kMostDotsInLine);
   }
   return {};
-}
-
-/// The length of the UTF-8 character at the start of `text`, 0 when there is none: also for
-/// surrogates, overlong forms and what is above U+10FFFF.
-std::size_t character_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  if (byte(0) < 0x80) {
-    return 1;
-  }
-  const std::size_t length = byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;
-  if (byte(0) < 0xc2 || byte(0) > 0xf4 || text.size() < length) {
-    return 0;
-  }
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) {
-      return 0;
-    }
-  }
-  const bool wrong = (byte(0) == 0xe0 && byte(1) < 0xa0) || (byte(0) == 0xed && byte(1) > 0x9f) ||
-                     (byte(0) == 0xf0 && byte(1) < 0x90) || (byte(0) == 0xf4 && byte(1) > 0x8f);
-  return wrong ? 0 : length;
 }
 
 /// toml11 3.7.0 reads outside of its buffer when it reports a literal string that is no UTF-8
@@ -234,7 +212,7 @@ Result<Settings> settings_from_spec(std::string_view spec, std::string_view orig
     const auto equals = part.find('=');
     if (equals == std::string_view::npos) {
       return fail(Code::invalid_argument, "'{}' ({}): accepted is option=value, such as dram=4G",
-                  shown(part), origin);
+                  clipped(part), origin);
     }
     const std::string_view key = trim(part.substr(0, equals));
     const auto option = option_for(key, origin, settings);

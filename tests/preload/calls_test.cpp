@@ -407,8 +407,8 @@ TEST(Waiting, for_a_child_says_how_it_ended) {
 
 // As many as the kernel takes; execle with its variables behind them.
 TEST(Programs, take_any_number_of_words) {
-  const std::string script = "test $# = 2000 && test ${1}$TIERMEM_WORD = onetwo && exit 42";
-  const char* const variables[] = {"TIERMEM_WORD=two", nullptr};
+  const std::string script = "test $# = 2000 && test ${1}$TIERMEM_TEST_WORD = onetwo && exit 42";
+  const char* const variables[] = {"TIERMEM_TEST_WORD=two", nullptr};
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {

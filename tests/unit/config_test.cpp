@@ -432,7 +432,7 @@ TEST_F(ConfigTest, nobody_stays_awake_where_processor_time_is_limited_unless_tol
   EXPECT_TRUE(contains(good().notes.front(), "busy_poll: 0, a cgroup limits processor time"));
 }
 
-TEST_F(ConfigTest, the_first_usable_default_directory_is_made_and_used) {
+TEST_F(ConfigTest, the_first_usable_default_directory_is_used_and_made_later) {
   env_.erase("TIERMEM_NVME");
   struct statfs kind {};
   ASSERT_EQ(statfs(directory_.c_str(), &kind), 0);
@@ -440,21 +440,27 @@ TEST_F(ConfigTest, the_first_usable_default_directory_is_made_and_used) {
   if (kind.f_type == TMPFS_MAGIC || kind.f_type == RAMFS_MAGIC || free < kGiB) {
     GTEST_SKIP() << directory_ << " lies in memory or has only " << free << " bytes free";
   }
-  const std::string named = directory_ + "/named/deep";
+  const std::string named = directory_ + "/named";
   env_["HOME"] = directory_;
   Config config = good("dram=32M");
   EXPECT_EQ(config.block.at(0).path, directory_ + "/.cache/tiermem");
   env_["XDG_CACHE_HOME"] = directory_ + "/xdg";
   EXPECT_EQ(good("dram=32M").block.at(0).path, directory_ + "/xdg/tiermem");
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/.cache")) << "nothing is created";
+  config = good("dram=32M");
+  EXPECT_TRUE(config.block_is_made);
+  ASSERT_TRUE(make_default_block(config).ok());
+  struct stat status {};
+  ASSERT_EQ(stat((directory_ + "/xdg/tiermem").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0700U);
+  std::filesystem::create_directory(named);
   env_["TIERMEM_DIR"] = named;
   config = good("dram=32M");
+  EXPECT_FALSE(config.block_is_made);
   EXPECT_EQ(config.block.at(0).path, named);
   EXPECT_EQ(config.block.at(0).bytes, 0U);
   EXPECT_EQ(config.block_budget, 128 * kMiB);
   EXPECT_FALSE(config.block_hard);
-  struct stat status {};
-  ASSERT_EQ(stat(named.c_str(), &status), 0);
-  EXPECT_EQ(status.st_mode & 07777, 0700U);
 }
 
 TEST_F(ConfigTest, reserve_free_limits_the_default_cap) {

@@ -42,7 +42,7 @@ TEST(RunAdvice, a_run_without_tiered_memory_is_told_why) {
 TEST(RunAdvice, waiting_asks_for_memory_and_says_how_much) {
   RunSummary run = easy_run();
   run.totals.counters.waited_ns = 42'000'000'000;
-  EXPECT_TRUE(says(run, "42 %"));
+  EXPECT_TRUE(says(run, "for 42.0 s, all added up, in 100.0 s"));
   EXPECT_TRUE(says(run, "--dram helps, and 7G would hold"));
   run.totals.counters.tiered_peak = 3 * kGiB;
   EXPECT_TRUE(says(run, "each process kept to its share"));

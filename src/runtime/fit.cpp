@@ -1,0 +1,267 @@
+// Memory first, then each place of the block tier, then files that are written later.
+#include "runtime/fit.hpp"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <linux/magic.h>
+#include <sys/auxv.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include "base/error.hpp"
+#include "runtime/variables.hpp"
+
+namespace tiermem {
+namespace {
+
+std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<std::uint64_t>::max() : sum;
+}
+
+/// The memory that this process can never exceed, and what sets the limit.
+struct MemoryLimit {
+  std::uint64_t bytes;
+  std::string owner;
+};
+
+std::optional<MemoryLimit> memory_limit(const HostFacts& facts) {
+  std::optional<MemoryLimit> limit;
+  if (const auto total = facts.memory_total.number()) {
+    limit = {*total, "this machine"};
+  }
+  const auto cgroup = facts.cgroup_limit.number();
+  if (cgroup && (!limit || *cgroup < limit->bytes)) {
+    limit = {*cgroup, "the cgroup (" + facts.cgroup_file.value + ")"};
+  }
+  return limit;
+}
+
+// A named budget is a promise never to take more, so a cap would keep it. It is refused all the
+// same: nobody who writes 1T on a machine of 24 GiB expects 24, and a program that is sized by the
+// number would run until the OOM killer ends it.
+Status judge_dram(Config& config, const HostFacts& facts) {
+  const auto limit = memory_limit(facts);
+  const std::uint64_t budget = config.dram.budget;
+  if (!config.dram.hard) {
+    return {};  // Our own guess, made from the same facts.
+  }
+  if (limit && budget > limit->bytes) {
+    return fail(Code::invalid_argument,
+                "dram: {} is more than {} has, which is {}; name less, such as dram=80%",
+                human_bytes(budget), limit->owner, human_bytes(limit->bytes));
+  }
+  if (const auto left = facts.memory_left(); left && budget > *left) {
+    config.warnings.push_back(fmt::format(
+        "dram: {} is more than the {} of memory that are left now; name less, such as dram=80%, or "
+        "free some",
+        human_bytes(budget), human_bytes(*left)));
+  }
+  return {};
+}
+
+/// Devices that share one file system or disk.
+struct Group {
+  std::string path;  // The first one.
+  std::uint64_t named = 0;
+  PathFacts facts;
+};
+
+Status judge_place(const BlockDevice& device, const PathFacts& facts) {
+  using Kind = PathFacts::Kind;
+  if (facts.kind == Kind::missing) {
+    return fail_native(Code::invalid_argument, facts.error,
+                       "nvme: {:.120}: {}; name a directory that exists, or a block device",
+                       device.path, std::strerror(facts.error));
+  }
+  if (facts.kind == Kind::other) {
+    return fail_native(Code::invalid_argument, ENOTDIR,
+                       "nvme: {:.120} is neither a directory nor a block device; name one of these",
+                       device.path);
+  }
+  if (facts.error != 0) {
+    return fail_native(Code::unavailable, facts.error,
+                       "nvme: {:.120} cannot be written to by this user: {}; name another, or "
+                       "change its permissions",
+                       device.path, std::strerror(facts.error));
+  }
+  return {};
+}
+
+/// What stays free of a file system, as the block tier reads `reserve_free`.
+std::uint64_t reserve_of(const Config& config, const PathFacts& facts) {
+  return config.reserve_free == BlockFileOptions::kDefaultReserve
+             ? std::min(facts.total / 20, std::uint64_t{1} << 30)
+             : config.reserve_free;
+}
+
+Status judge_room(Config& config, const Group& group) {
+  const PathFacts& facts = group.facts;
+  const char* const owner = facts.kind == PathFacts::Kind::raw ? "the device" : "its file system";
+  if (facts.total != 0 && group.named > facts.total) {
+    return fail(Code::invalid_argument,
+                "nvme: {:.100}: {} is more than {} has, which is {}; name less", group.path,
+                human_bytes(group.named), owner, human_bytes(facts.total));
+  }
+  const std::uint64_t usable = facts.free - std::min(facts.free, reserve_of(config, facts));
+  if (facts.kind == PathFacts::Kind::directory && facts.total != 0 && group.named > usable) {
+    config.warnings.push_back(fmt::format(
+        "nvme: {}: {} is more than the {} that are free there (reserve_free is left out): writes "
+        "will fail when it is full; name less, or free some",
+        group.path, human_bytes(group.named), human_bytes(usable)));
+  }
+  return {};
+}
+
+// A disk that is memory gives no room: each byte that leaves DRAM stays in memory.
+Status judge_memory_disks(Config& config, const HostFacts& facts, const Group& group) {
+  const auto limit = memory_limit(facts);
+  const std::uint64_t both = saturating_add(config.dram.budget, group.named);
+  if (limit && config.dram.hard && group.named != 0 && both > limit->bytes) {
+    return fail(Code::invalid_argument,
+                "nvme: {:.80} is a file system in memory, and {} of it with dram={} are more than "
+                "{} has, which is {}; name a directory on a disk",
+                group.path, human_bytes(group.named), human_bytes(config.dram.budget), limit->owner,
+                human_bytes(limit->bytes));
+  }
+  config.warnings.push_back(
+      fmt::format("nvme: {} is a file system in memory: what leaves DRAM stays in memory; name a "
+                  "directory on a disk",
+                  group.path));
+  return {};
+}
+
+Status judge_block(Config& config, const HostFacts& facts, const LookAtPath& look) {
+  std::map<std::uint64_t, Group> groups;
+  for (const BlockDevice& device : config.block) {
+    const PathFacts found = look(config.block_is_made ? existing_part(device.path) : device.path);
+    if (Status status = judge_place(device, found); !status.ok()) {
+      return status;
+    }
+    Group& group = groups.try_emplace(found.group, Group{device.path, 0, found}).first->second;
+    group.named = saturating_add(group.named, device.bytes);
+  }
+  for (const auto& [_, group] : groups) {
+    Status status = judge_room(config, group);
+    if (status.ok() && group.facts.in_memory) {
+      status = judge_memory_disks(config, facts, group);
+    }
+    if (!status.ok()) {
+      return status;
+    }
+  }
+  return {};
+}
+
+// Written when the context closes, when no caller is left who could get an error.
+Status judge_stats_file(const Config& config, const LookAtPath& look) {
+  if (config.stats_file == "off") {
+    return {};
+  }
+  const std::string& path = config.stats_file;
+  const std::size_t slash = path.rfind('/');
+  const std::string parent = slash == std::string::npos ? "."
+                             : slash == 0               ? "/"
+                                                        : path.substr(0, slash);
+  PathFacts facts = look(path);
+  int error = facts.kind == PathFacts::Kind::directory ? EISDIR : facts.error;
+  if (error == ENOENT) {
+    facts = look(parent);
+    const bool directory = facts.kind == PathFacts::Kind::directory;
+    error = directory || facts.error != 0 ? facts.error : ENOTDIR;
+  }
+  return error == 0
+             ? Status()
+             : fail_native(Code::io_error, error,
+                           "stats_file: cannot write {:.120}: {}; name a file in a directory "
+                           "that exists and that this user may write to",
+                           path, std::strerror(error));
+}
+
+// The default is not judged: small buffers have smaller extents.
+void judge_extent(Config& config) {
+  if (config.extent != Config().extent && config.extent > config.dram.budget) {
+    config.warnings.push_back(
+        fmt::format("extent: {} is more than dram, which is {}: a buffer that names no extent size "
+                    "may not fit; name a smaller extent",
+                    human_bytes(config.extent), human_bytes(config.dram.budget)));
+  }
+}
+
+}  // namespace
+
+PathFacts look_at_path(const std::string& path) {
+  PathFacts facts;
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0) {
+    facts.error = errno;
+    return facts;
+  }
+  const int rights = S_ISDIR(status.st_mode) ? R_OK | W_OK | X_OK : W_OK;
+  facts.error = faccessat(AT_FDCWD, path.c_str(), rights, AT_EACCESS) == 0 ? 0 : errno;
+  if (S_ISBLK(status.st_mode)) {
+    facts.kind = PathFacts::Kind::raw;
+    facts.group = std::uint64_t{status.st_rdev};
+    const int device = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (device >= 0) {
+      if (ioctl(device, BLKGETSIZE64, &facts.total) != 0) {
+        facts.total = 0;
+      }
+      close(device);
+    }
+    return facts;
+  }
+  facts.kind = S_ISDIR(status.st_mode) ? PathFacts::Kind::directory : PathFacts::Kind::other;
+  facts.group = std::uint64_t{status.st_dev};
+  struct statfs system {};
+  if (statfs(path.c_str(), &system) == 0) {
+    facts.in_memory = system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC;
+  }
+  if (const auto room = file_system_room(path); room.ok()) {
+    facts.total = room->total;  // 0 for a ramfs, which has no limit.
+    facts.free = room->free;
+  }
+  return facts;
+}
+
+Status judge_fit(Config& config, const HostFacts& facts, const LookAtPath& look) {
+  Status status = judge_dram(config, facts);
+  if (status.ok()) {
+    status = judge_block(config, facts, look);
+  }
+  if (status.ok()) {
+    status = judge_stats_file(config, look);
+  }
+  judge_extent(config);
+  return status;
+}
+
+Result<Config> load_fitting_config(std::string_view tiers, const char* toml_path,
+                                   const HostFacts& facts) {
+  auto config = load_config(tiers, toml_path, process_environment(), facts);
+  if (!config.ok()) {
+    return config;
+  }
+  if (getauxval(AT_SECURE) == 0) {
+    config->warnings = unknown_variables(environ);
+  }
+  if (Status status = judge_fit(*config, facts, look_at_path); !status.ok()) {
+    return status;
+  }
+  // `tiermem run` has judged the same, and has told its user once for all processes under it.
+  if (const char* const run = secure_getenv("TIERMEM_RUN"); run != nullptr && *run != '\0') {
+    config->warnings.clear();
+  }
+  return config;
+}
+
+}  // namespace tiermem

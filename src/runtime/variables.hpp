@@ -1,0 +1,32 @@
+// The names of all environment variables that tiermem, its tests and its scripts read: each
+// option's own, and the table in variables.cpp. A name that begins with TIERMEM_ and is not here
+// has no effect, so the user is told.
+//
+// Threads: any. Constant data and pure functions.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tiermem {
+
+/// A variable that is not an option's own.
+struct Variable {
+  const char* name;
+  const char*
+      meaning;  ///< For docs/configuration.md. Empty: for tests and scripts, not documented.
+};
+std::span<const Variable> variable_table();
+
+bool is_known_variable(std::string_view name);
+/// The known name with the smallest edit distance. Names for tests and scripts are left out.
+const char* nearest_variable(std::string_view name);
+/// One sentence for each variable in `environment` ("NAME=value", ended by nullptr) whose name
+/// begins with TIERMEM_ and is unknown.
+std::vector<std::string> unknown_variables(const char* const* environment);
+/// The table of docs/configuration.md.
+std::string variable_table_markdown();
+
+}  // namespace tiermem
