@@ -124,6 +124,10 @@ void Mover::give(Channel& channel, Transfer& transfer, std::uint64_t& given) {
     go_direct(transfer);
     return;
   }
+  if (const SlotPages* pages = slot_pages_of(transfer)) {
+    give_stored(channel, transfer, *pages);
+    return;
+  }
   channel.tier->submit({.cookie = transfer.job.transfer,
                         .slot = transfer.slot,
                         .write = writes(transfer),

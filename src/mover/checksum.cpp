@@ -39,6 +39,8 @@ bool has(std::uint32_t which, std::uint32_t block) {
   return (which >> std::min(block, 31u) & 1) != 0;
 }
 
+constexpr std::size_t kZeroBlock = 4096;
+
 std::size_t room(std::uint32_t count) {
   return sizeof(Checksums) + (count - 1) * sizeof(Checksums::Hash);
 }
@@ -78,6 +80,17 @@ void Checksums::compute(const std::byte* bytes, std::uint32_t which, bool* stop)
       blocks[i] = hash(bytes + std::uint64_t{i} * block_bytes, block_bytes);
     }
   }
+}
+
+Checksums::Hash Checksums::of_zeros() const {
+  // Most blocks have a page, and those are asked for most.
+  static constexpr std::byte kZeros[kZeroBlock]{};
+  static const Hash page = hash(kZeros, kZeroBlock);
+  if (block_bytes == kZeroBlock) {
+    return page;
+  }
+  const Vector<std::byte> zeros(block_bytes);
+  return hash(zeros.data(), block_bytes);
 }
 
 void Checksums::copy(const Checksums& other) {

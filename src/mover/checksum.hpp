@@ -30,6 +30,8 @@ struct Checksums {
   void compute(const std::byte* bytes, std::uint32_t which = kAll, bool* stop = nullptr);
   /// The first block of `which` that differs, or `count`.
   std::uint32_t mismatch(const std::byte* bytes, std::uint32_t which = kAll) const;
+  /// Of a block of zeros.
+  Hash of_zeros() const;
   /// As those of `other`, of the same shape.
   void copy(const Checksums& other);
   /// The blocks whose checksum is not `other`'s. At most 32 blocks of the same shape.

@@ -35,8 +35,7 @@ bool Mover::start_demote(ExtentRef ref, unsigned space, bool evict_after, Priori
     transfer.freeing = bytes_of(ref);
     spaces_[space].freeing += transfer.freeing;
   }
-  transfer.stage = Transfer::Stage::slot;
-  find_slot(transfer);
+  measure(transfer);
   return residency_.extents.at(ref).transfer != 0;  // Else no slot is to be had: it has failed.
 }
 
@@ -74,11 +73,8 @@ void Mover::find_slot(Transfer& transfer) {
     find_slot_for_whole(transfer);
     return;
   }
+  transfer.stage = Transfer::Stage::slot;
   Extent& extent = residency_.extents.at(transfer.ref);
-  if (extent.has_slot && shared_slots_.is_shared(extent.slot_stamp) &&
-      (extent.slot_stale || extent.sums == nullptr)) {
-    give_up_slot(extent);  // What has changed cannot be told: all of it goes to another slot.
-  }
   if (!extent.has_slot) {
     const SlotId slot = new_slot(transfer);
     if (!slot.valid()) {
@@ -87,10 +83,10 @@ void Mover::find_slot(Transfer& transfer) {
     extent.slot = slot;
     extent.slot_stamp = shared_slots_.stamp();
     extent.has_slot = true;
+    extent.slot_pages = std::exchange(transfer.slot_pages, nullptr);
   }
   transfer.rewrites = extent.has_slot && !extent.slot_stale && extent.sums != nullptr;
-  transfer.from = 0;
-  transfer.length = bytes_of(transfer.ref);
+  set_range(transfer, 0, bytes_of(transfer.ref));
   extent.slot_stale = transfer.pages == 0;  // From here until the write is published.
   transfer.slot = extent.slot;
   transfer.stage = Transfer::Stage::staging;
@@ -109,10 +105,14 @@ void Mover::retry_degraded() {
   block_->trust_again();
 }
 
-// For all of the extent. Invalid: the transfer waits until the tier has grown, or has failed.
+// For what is to be stored of the extent. Where the tier is full, slots of bytes that are in memory
+// give way. Invalid: the transfer waits until the tier has grown, or has failed.
 SlotId Mover::new_slot(Transfer& transfer) {
   retry_degraded();
-  Result<SlotId> slot = block_->allocate(bytes_of(transfer.ref), transfer.avoid);
+  Result<SlotId> slot = block_->allocate(slot_bytes_of(transfer), transfer.avoid);
+  while (slot.code() == Code::no_capacity && next_slot_gives_way()) {
+    slot = block_->allocate(slot_bytes_of(transfer), transfer.avoid);
+  }
   if (slot.ok()) {
     return *slot;
   }
@@ -133,7 +133,7 @@ void Mover::grow_slots(Transfer& transfer) {
     grow_ = Job{};
     grow_.transfer = ~std::uint32_t{0};
     grow_.steps = kGrow;
-    grow_.bytes = bytes_of(transfer.ref);
+    grow_.bytes = slot_bytes_of(transfer);
     grow_.slots = block_;
     hands_.submit(&grow_);
   }
@@ -144,7 +144,11 @@ void Mover::grow_slots(Transfer& transfer) {
 // A device's memory is copied to staging first.
 void Mover::seal(Transfer& transfer) {
   AddressableTier& tier = *spaces_[transfer.space].tier;
-  (void)start_copy(transfer, transfer.space);  // Beside a writer: it is written down in vain.
+  // The pages of a new slot were measured after the copy began, and may have changed since then: it
+  // must not begin anew.
+  if (transfer.copied == kNoSpace || residency_.extents.at(transfer.ref).slot_pages == nullptr) {
+    (void)start_copy(transfer, transfer.space);  // Beside a writer: it is written down in vain.
+  }
   if (tier.host_addressable()) {
     transfer.job.data =
         transfer.withdrawn
@@ -178,6 +182,10 @@ void Mover::write_and_hash(Transfer& transfer) {
       transfer.sums->copy(*residency_.extents.at(transfer.ref).sums);
     }
   }
+  if (transfer.pages != 0 && transfer.sums == nullptr) {
+    demote_failed(transfer, fail(Code::no_capacity, "allocation of checksums failed"));
+    return;
+  }
   const bool first_hash = transfer.rewrites && transfer.sums != nullptr;
   transfer.stage = first_hash ? Transfer::Stage::hash : Transfer::Stage::write;
   if (!first_hash) {
@@ -206,19 +214,21 @@ void Mover::write_changed(Transfer& transfer) {
   const std::uint32_t first = transfer.sums->first_unlike(before);
   Watching::note(residency_.extents.at(transfer.ref).unwritten, first != before.count);
   if (first == before.count) {
-    transfer.length = 0;
+    set_range(transfer, 0, 0);
     written(transfer);
     return;
   }
-  if (shared_slots_.is_shared(residency_.extents.at(transfer.ref).slot_stamp)) {
-    // A child of fork reads the slot as it is: all of the extent goes to another.
+  if (shared_slots_.is_shared(residency_.extents.at(transfer.ref).slot_stamp) ||
+      residency_.extents.at(transfer.ref).slot_pages != nullptr) {
+    // A child of fork reads the slot as it is, or it may lack pages that have changed: all of the
+    // extent goes to another.
     give_up_slot(residency_.extents.at(transfer.ref));
-    find_slot(transfer);
+    measure(transfer);
     return;
   }
   const std::uint32_t last = transfer.sums->last_unlike(before);
-  transfer.from = std::uint64_t{first} * before.block_bytes;
-  transfer.length = std::uint64_t{last - first + 1} * before.block_bytes;
+  set_range(transfer, std::uint64_t{first} * before.block_bytes,
+            std::uint64_t{last - first + 1} * before.block_bytes);
   transfer.stage = Transfer::Stage::write;
   queue_io(transfer);
 }
@@ -242,11 +252,12 @@ void Mover::write_done(Transfer& transfer, const SlotCompletion& completion) {
   }
   // The slot is whole nowhere; the bytes are in the frame. Another device, or another place of the
   // same one.
+  const std::uint64_t slot_bytes = slot_bytes_of(transfer.ref);
   give_up_slot(residency_.extents.at(transfer.ref));
   if (transfer.attempts++ < 2) {
     ++stats_.io_retries;
     transfer.avoid |= std::uint64_t{1} << (completion.device % 64);
-    Result<SlotId> other = block_->allocate(bytes_of(transfer.ref), transfer.avoid);
+    Result<SlotId> other = block_->allocate(slot_bytes, transfer.avoid);
     if (!other.ok() && other.code() == Code::no_capacity) {
       transfer.avoid = 0;
     } else if (other.ok()) {
@@ -254,8 +265,7 @@ void Mover::write_done(Transfer& transfer, const SlotCompletion& completion) {
     }
     last_write_error_ = *status.info();
     give_staging(transfer);
-    transfer.stage = Transfer::Stage::slot;
-    find_slot(transfer);
+    measure(transfer);
     return;
   }
   demote_failed(transfer, std::move(status));
@@ -273,8 +283,9 @@ void Mover::written(Transfer& transfer) {
     }
     write_pause_.worked();
   }
+  const std::uint64_t bytes = transfer.length != 0 ? io_bytes(transfer) : 0;
   if (transfer.to_write != 0) {
-    stats_.demoted += transfer.length;
+    stats_.demoted += bytes;
     write_next_parts(transfer);
     return;
   }
@@ -292,7 +303,7 @@ void Mover::written(Transfer& transfer) {
     extent.slot_stale = false;
     Checksums::destroy(extent.sums);
     extent.sums = std::exchange(transfer.sums, nullptr);
-    stats_.demoted += transfer.length;
+    stats_.demoted += bytes;
     transfer.evict_after ? gone(transfer) : map_back(transfer);
     return;
   }
@@ -306,8 +317,8 @@ void Mover::written(Transfer& transfer) {
     extent.slot_stale = false;
     Checksums::destroy(extent.sums);
     extent.sums = std::exchange(transfer.sums, nullptr);
-    stats_.demoted += transfer.length;
-    stats_.gpu_direct_out += transfer.direct ? transfer.length : 0;
+    stats_.demoted += bytes;
+    stats_.gpu_direct_out += transfer.direct ? bytes : 0;
     end_transfer(transfer);
     if (evict_after && !start_evict(ref, space, priority)) {
       spaces_[space].recency.rejected(ref);  // Pinned or held meanwhile: a candidate again.

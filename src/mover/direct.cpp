@@ -9,7 +9,9 @@ bool Mover::goes_direct(Transfer& transfer) {
   const bool hashes = options_.checksums && !has_flag(transfer.ref, kNoChecksum);
   const bool verifies = transfer.reading && residency_.extents.at(transfer.ref).sums != nullptr;
   transfer.direct = options_.direct != nullptr && transfer.channel == block_ &&
-                    transfer.pages == 0 && !hashes && !verifies && direct_pause_.over(now_) &&
+                    transfer.pages == 0 &&
+                    residency_.extents.at(transfer.ref).slot_pages == nullptr && !hashes &&
+                    !verifies && direct_pause_.over(now_) &&
                     options_.direct->reaches(*spaces_[transfer.space].tier, transfer.slot);
   return transfer.direct;
 }

@@ -140,6 +140,8 @@ void Mover::give_up_slot(Extent& extent) {
   }
   extent.has_slot = false;
   extent.slot_stale = false;
+  SlotPages::destroy(extent.slot_pages);
+  extent.slot_pages = nullptr;
   Checksums::destroy(extent.sums);
   extent.sums = nullptr;
 }
@@ -169,10 +171,10 @@ bool Mover::drop_from_slots(std::uint64_t bytes) {
             readable_elsewhere(ref, kHost) != kNoSpace) {
           continue;
         }
+        freed += slot_bytes_of(ref);
         drop_slot(ref);
         host.set_phase(Phase::lost);
         stats_.dropped += bytes_of(ref);
-        freed += bytes_of(ref);
       }
     }
     if (freed != 0) {

@@ -52,7 +52,7 @@ GatherRead::Found Mover::gathers_from(ExtentRef ref, std::span<const GatherRead>
   }
   const bool below = record_of(ref).file != 0 || slot_is_newest(ref);
   if (readable(ref, kHost) || host == Phase::lost || !below || extent.parts != 0 ||
-      extent.zeros != 0) {
+      extent.zeros != 0 || extent.slot_pages != nullptr) {
     return GatherRead::Found::elsewhere;
   }
   const std::uint32_t block = extent.sums != nullptr && options_.checksums

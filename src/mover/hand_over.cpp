@@ -53,6 +53,7 @@ bool Mover::hand_over(ExtentRef from, ExtentRef to) {
   target.slot_stamp = source.slot_stamp;
   target.has_slot = true;
   source.has_slot = false;
+  target.slot_pages = std::exchange(source.slot_pages, nullptr);
   target.sums = std::exchange(source.sums, nullptr);
   target.zeros = std::exchange(source.zeros, PageMask{0});
   target.part_size = source.part_size;

@@ -77,11 +77,13 @@ std::string Mover::check_invariants() {
     }
   }
   Owners slots;
+  std::uint64_t slot_bytes = 0;
   for (const SharedSlots::Parked& parked : shared_slots_.parked()) {
     if (!shared_slots_.is_read(parked)) {
       return fmt::format("a slot stamped {} is kept for no child", parked.stamp);
     }
     slots.add(parked.slot.value, kMovers);
+    slot_bytes += block_->bytes_of(parked.slot);
   }
   std::vector<std::uint64_t> freeing(spaces_.size());
   std::uint32_t transfers = 0;
@@ -93,6 +95,10 @@ std::string Mover::check_invariants() {
     freeing[frees_in(transfer)] += transfer.freeing;
     if (extents.at(transfer.ref).transfer != transfer.job.transfer + 1) {
       return fmt::format("extent {} does not know its transfer", transfer.ref);
+    }
+    if (transfer.whole_again && transfer.stage == Transfer::Stage::write) {
+      slots.add(transfer.slot.value, transfer.ref);
+      slot_bytes += slot_bytes_of(transfer);
     }
     const bool owns_frame = (transfer.kind == Transfer::Kind::promote && !transfer.topping_up) ||
                             (transfer.kind == Transfer::Kind::evict && transfer.undone);
@@ -125,6 +131,18 @@ std::string Mover::check_invariants() {
       }
       if (extent.has_slot && record.file == 0) {
         slots.add(extent.slot.value, ref);
+        slot_bytes += slot_bytes_of(ref);
+      }
+      const SlotPages* const pages = extent.slot_pages;
+      if (pages != nullptr && (!extent.has_slot || pages->stored == 0 || !pages->saves() ||
+                               pages->extent_bytes() != bytes_of(ref))) {
+        return fmt::format("extent {}: {} slot with {} of {} pages", ref,
+                           extent.has_slot ? "a" : "no", pages->stored, pages->count);
+      }
+      if (extent.has_slot && record.file == 0 &&
+          slot_bytes_of(ref) != block_->bytes_of(extent.slot)) {
+        return fmt::format("extent {}: a slot of {} bytes, for {}", ref,
+                           block_->bytes_of(extent.slot), slot_bytes_of(ref));
       }
       unsigned exclusive = 0, shared = 0;
       int dirty = -1;
@@ -222,6 +240,10 @@ std::string Mover::check_invariants() {
         return fmt::format("extent {} is clean and its slot is stale", ref);
       }
     }
+  }
+  if (block_ != nullptr && !shared_slots_.any_inherited() && slot_bytes != block_->books().in_use) {
+    return fmt::format("slots of {} bytes are held, the tier charges {}", slot_bytes,
+                       block_->books().in_use);
   }
   if (const auto two = slots.clash()) {
     return fmt::format("{} and {} have the same slot", name_of(two->first), name_of(two->second));

@@ -19,6 +19,12 @@ Status run_step(Job& job, JobStep step) {
       return {};
     case kShow:
       return job.tier->show(job.frame, job.at);
+    case kSpread:
+      job.slot_pages->spread(job.data, job.spread_first, job.spread_last);
+      return {};
+    case kMeasure:
+      job.slot_pages->measure(job.data);
+      return {};
     case kVerify:
       for (PageMask left = job.zeros; left != 0; left &= left - 1) {
         std::memset(job.data + static_cast<unsigned>(std::countr_zero(left)) * kSmallestExtent, 0,

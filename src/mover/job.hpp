@@ -8,6 +8,7 @@
 #include <span>
 
 #include "mover/checksum.hpp"
+#include "mover/slot_pages.hpp"
 #include "tier/direct_path.hpp"
 #include "tier/tier.hpp"
 
@@ -15,27 +16,31 @@ namespace tiermem {
 
 /// Steps of a job, run in this order; the first that fails ends it.
 using JobStep = std::uint32_t;
-inline constexpr JobStep kPopulate = 1 << 0;   ///< Pages for `frame`.
-inline constexpr JobStep kClear = 1 << 1;      ///< With kPopulate: and zeros in them.
-inline constexpr JobStep kShow = 1 << 2;       ///< `frame` appears at `at`; an opaque one, too.
-inline constexpr JobStep kVerify = 1 << 3;     ///< `data` against `sums`.
-inline constexpr JobStep kTakeHome = 1 << 4;   ///< `host` leaves `host_at`, or stays: `data`.
-inline constexpr JobStep kLockPages = 1 << 5;  ///< Of `host`, where `data` is, for a copy.
-inline constexpr JobStep kCopyOut = 1 << 6;    ///< `other` (opaque) into `data` (host).
-inline constexpr JobStep kCopyIn = 1 << 7;     ///< `data` (host) into `frame` (opaque).
-inline constexpr JobStep kHash = 1 << 8;       ///< `data` into `sums`.
-inline constexpr JobStep kMap = 1 << 9;        ///< `frame` appears at `at`.
-inline constexpr JobStep kUnmap = 1 << 10;     ///< `frame` leaves `at`.
-inline constexpr JobStep kTrim = 1 << 11;      ///< `tier` gives cached frames back to the kernel.
-inline constexpr JobStep kGrow = 1 << 12;      ///< `slots` preallocates room for slots of `bytes`.
-inline constexpr JobStep kWithdraw = 1 << 13;  ///< `frame` leaves `at` with its bytes, or stays.
-inline constexpr JobStep kRestore = 1 << 14;   ///< `frame` appears at `at`, which is mapped.
-inline constexpr JobStep kInsert = 1 << 15;    ///< `pages` of `data` appear at `at`.
-inline constexpr JobStep kGather = 1 << 16;    ///< All but `pages` of `home` are copied to `data`.
-inline constexpr JobStep kEmpty = 1 << 17;     ///< `pages` of `frame` are no more at `at`.
-inline constexpr JobStep kCopyPeer = 1 << 18;  ///< `other` into `frame`, both opaque.
-inline constexpr JobStep kFetch = 1 << 19;     ///< `slot` into `frame` (opaque), past the host.
-inline constexpr JobStep kStore = 1 << 20;     ///< `frame` (opaque) into `slot`, past the host.
+inline constexpr JobStep kPopulate = 1 << 0;  ///< Pages for `frame`.
+inline constexpr JobStep kClear = 1 << 1;     ///< With kPopulate: and zeros in them.
+inline constexpr JobStep kShow = 1 << 2;      ///< `frame` appears at `at`; an opaque one, too.
+inline constexpr JobStep kSpread = 1
+                                   << 3;  ///< Pages of `data` as in the slot come to their places.
+inline constexpr JobStep kVerify = 1 << 4;     ///< `data` against `sums`.
+inline constexpr JobStep kTakeHome = 1 << 5;   ///< `host` leaves `host_at`, or stays: `data`.
+inline constexpr JobStep kLockPages = 1 << 6;  ///< Of `host`, where `data` is, for a copy.
+inline constexpr JobStep kCopyOut = 1 << 7;    ///< `other` (opaque) into `data` (host).
+inline constexpr JobStep kCopyIn = 1 << 8;     ///< `data` (host) into `frame` (opaque).
+inline constexpr JobStep kHash = 1 << 9;       ///< `data` into `sums`.
+inline constexpr JobStep kMap = 1 << 10;       ///< `frame` appears at `at`.
+inline constexpr JobStep kUnmap = 1 << 11;     ///< `frame` leaves `at`.
+inline constexpr JobStep kTrim = 1 << 12;      ///< `tier` gives cached frames back to the kernel.
+inline constexpr JobStep kGrow = 1 << 13;      ///< `slots` preallocates room for slots of `bytes`.
+inline constexpr JobStep kWithdraw = 1 << 14;  ///< `frame` leaves `at` with its bytes, or stays.
+inline constexpr JobStep kRestore = 1 << 15;   ///< `frame` appears at `at`, which is mapped.
+inline constexpr JobStep kInsert = 1 << 16;    ///< `pages` of `data` appear at `at`.
+inline constexpr JobStep kGather = 1 << 17;    ///< All but `pages` of `home` are copied to `data`.
+inline constexpr JobStep kEmpty = 1 << 18;     ///< `pages` of `frame` are no more at `at`.
+inline constexpr JobStep kCopyPeer = 1 << 19;  ///< `other` into `frame`, both opaque.
+inline constexpr JobStep kFetch = 1 << 20;     ///< `slot` into `frame` (opaque), past the host.
+inline constexpr JobStep kStore = 1 << 21;     ///< `frame` (opaque) into `slot`, past the host.
+inline constexpr JobStep kMeasure =
+    1 << 22;  ///< Pages of `data` that are not zeros, into `slot_pages`.
 
 /// Copies of opaque memory.
 inline constexpr JobStep kCopies = kCopyOut | kCopyIn | kCopyPeer | kFetch | kStore;
@@ -64,6 +69,9 @@ struct Job : Ending {
   bool watched = false;  ///< kInsert: they come watched.
   PageMask zeros = 0;    ///< kVerify: pages of `data` that are made zeros instead.
   Checksums* sums = nullptr;
+  SlotPages* slot_pages = nullptr;  ///< kSpread, kMeasure.
+  std::uint32_t spread_first = 0;   ///< kSpread: from this page to before the next of these two.
+  std::uint32_t spread_last = 0;
   SlotTier* slots = nullptr;
   DirectPath* direct = nullptr;  ///< kFetch, kStore.
   SlotId slot{};                 ///< kFetch, kStore: all of it, `bytes`.

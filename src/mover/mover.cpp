@@ -536,11 +536,15 @@ void Mover::abandon() {
       Extent& extent = residency_.extents.at(first + i);
       Checksums::destroy(extent.sums);
       extent.sums = nullptr;
+      SlotPages::destroy(extent.slot_pages);
+      extent.slot_pages = nullptr;
     }
   }
   for (Transfer& transfer : transfers_) {
     Checksums::destroy(transfer.sums);
     transfer.sums = nullptr;
+    SlotPages::destroy(transfer.slot_pages);
+    transfer.slot_pages = nullptr;
   }
 }
 

@@ -70,6 +70,8 @@ struct MoverOptions {
 };
 
 class Mover {
+  struct Channel;
+
  public:
   static constexpr std::int64_t kNever = INT64_MAX;
 
@@ -319,6 +321,21 @@ class Mover {
   void written(Transfer& transfer);
   void demote_failed(Transfer& transfer, Status status);
 
+  // stored.cpp: slots that have some pages of their extents, and slots that give way.
+  bool measures(const Transfer& transfer) const;
+  void measure(Transfer& transfer);
+  void measured(Transfer& transfer);
+  const SlotPages* slot_pages_of(const Transfer& transfer) const;
+  std::uint64_t slot_bytes_of(ExtentRef ref) const;
+  std::uint64_t slot_bytes_of(const Transfer& transfer) const;
+  PageMask zero_pages(const Extent& extent) const;
+  void set_range(Transfer& transfer, std::uint64_t from, std::uint64_t length);
+  JobStep spreads(Transfer& transfer);
+  void give_stored(Channel& channel, Transfer& transfer, const SlotPages& pages);
+  bool run_ended(const SlotCompletion& run, SlotCompletion& all);
+  bool gives_way(ExtentRef ref) const;
+  bool next_slot_gives_way();
+
   // withdraw.cpp
   bool start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Priority priority);
   void recall(const Need& need);
@@ -359,7 +376,8 @@ class Mover {
   void read_missing(Transfer& transfer);
   void missing_came(Transfer& transfer);
   void find_slot_for_whole(Transfer& transfer);
-  void whole_written(const Transfer& transfer);
+  void whole_written(Transfer& transfer);
+  void whole_measured(Transfer& transfer);
   void parts_not_written(Transfer& transfer, Status status);
   PageMask pages_discarded(const Span& span, std::uint32_t i) const;
   Arm empty_pages(Request& request, Need& need);
@@ -381,7 +399,6 @@ class Mover {
   void read_scans();
 
   // gather.cpp
-  struct Channel;
   static constexpr unsigned kGatherWeight = 8;  // Of kWhole: twice the depth waits in the tier.
   static constexpr std::uint64_t kGatherFixed = std::uint64_t{64} << 10;  // 2 us, as of give_to.
   static std::span<GatherRead> reads_of(const Request& request, ExtentRef ref);
@@ -578,7 +595,9 @@ class Mover {
   };
   // What a transfer reads or writes.
   std::uint64_t io_bytes(const Transfer& transfer) const {
-    return transfer.length != 0 ? transfer.length : bytes_of(transfer.ref);
+    return transfer.stored != 0   ? transfer.stored
+           : transfer.length != 0 ? transfer.length
+                                  : bytes_of(transfer.ref);
   }
   static bool writes(const Transfer& transfer) {
     return transfer.kind == Transfer::Kind::demote && transfer.stage != Transfer::Stage::read;
@@ -655,6 +674,9 @@ class Mover {
   Pause write_pause_;
   Pause direct_pause_{1'000'000'000, 960'000'000'000};  // After the direct path failed.
   bool no_slot_ = false;                                // Why writes pause: none is to be had.
+  // Where the last slot that gave way was found, and when none was.
+  ExtentRef gave_way_at_ = 0;
+  std::int64_t none_gives_way_at_ = -1;
   // Mapped extents that could not leave their windows: not tried again for a while; refusals of
   // room wait for them, but not for ever.
   static constexpr std::int64_t kStuckNs = 10'000'000;

@@ -174,14 +174,14 @@ void Mover::read_parts(Transfer& transfer) {
   if (!take_landing(transfer, count_from_lowest(transfer.pages))) {
     return;  // In the queue for it.
   }
-  const PageMask read = transfer.pages & ~residency_.extents.at(transfer.ref).zeros;
+  const PageMask read = transfer.pages & ~zero_pages(residency_.extents.at(transfer.ref));
   if (read == 0) {
+    set_range(transfer, 0, 0);
     land_parts(transfer);
     return;
   }
   // What is zeros at the ends is not read.
-  transfer.from = lowest(read) * kSmallestExtent;
-  transfer.length = count_from_lowest(read) * kSmallestExtent;
+  set_range(transfer, lowest(read) * kSmallestExtent, count_from_lowest(read) * kSmallestExtent);
   transfer.stage = Transfer::Stage::read;
   queue_io(transfer);
 }
@@ -193,7 +193,7 @@ void Mover::land_parts(Transfer& transfer) {
   // What is zeros here is something else in the slot.
   transfer.job.watched = !extent.writes && (extent.zeros & transfer.pages) == 0 &&
                          watching_.watches(transfer.ref, extent.unwritten);
-  submit_job(transfer, kVerify | kInsert);
+  submit_job(transfer, spreads(transfer) | kVerify | kInsert);
 }
 
 void Mover::publish_parts(Transfer& transfer) {
@@ -207,7 +207,7 @@ void Mover::publish_parts(Transfer& transfer) {
   const std::uint64_t held = bytes_in(extent.parts);
   residency_.extents.frame(space, ref) = transfer.frame;
   (transfer.prefetch ? stats_.prefetched : stats_.promoted) +=
-      bytes_in(transfer.pages & ~extent.zeros);
+      bytes_in(transfer.pages & ~zero_pages(extent));
   extent.zeros &= ~transfer.pages;
   ++stats_.moved_by_copy;
   word.set_dirty();
@@ -257,11 +257,13 @@ void Mover::write_changed_parts(Transfer& transfer) {
   }
   transfer.to_write = transfer.sums->unlike(*extent.sums) & transfer.pages;
   Watching::note(extent.unwritten, transfer.to_write != 0);
+  const bool lacks =
+      extent.slot_pages != nullptr && (transfer.to_write & ~extent.slot_pages->mask()) != 0;
   if (transfer.to_write == 0) {
-    transfer.length = 0;
+    set_range(transfer, 0, 0);
     written(transfer);
-  } else if (shared_slots_.is_shared(extent.slot_stamp)) {
-    make_whole(transfer);  // A child of fork reads the slot as it is.
+  } else if (lacks || shared_slots_.is_shared(extent.slot_stamp)) {
+    make_whole(transfer);  // It has no place for them, or a child of fork reads it as it is.
   } else {
     write_next_parts(transfer);
   }
@@ -274,8 +276,7 @@ void Mover::write_next_parts(Transfer& transfer) {
   const PageMask some = transfer.to_write & reach;
   transfer.to_write &= ~some;
   residency_.extents.at(transfer.ref).sums->doubt(some);
-  transfer.from = first * kSmallestExtent;
-  transfer.length = count_from_lowest(some) * kSmallestExtent;
+  set_range(transfer, first * kSmallestExtent, count_from_lowest(some) * kSmallestExtent);
   transfer.stage = Transfer::Stage::write;
   queue_io(transfer);
 }
@@ -283,12 +284,9 @@ void Mover::write_next_parts(Transfer& transfer) {
 // The slot has the only copy of other pages, and cannot be written: the whole extent goes to
 // another one.
 void Mover::make_whole(Transfer& transfer) {
-  const PageMask missing = pages_of(bytes_of(transfer.ref)) & ~transfer.pages;
   transfer.whole_again = true;
   transfer.to_write = 0;
   transfer.stage = Transfer::Stage::staging;
-  transfer.from = lowest(missing) * kSmallestExtent;
-  transfer.length = count_from_lowest(missing) * kSmallestExtent;
   transfer.job.home = transfer.job.data;
   if (!take_landing(transfer, pages_in(transfer.ref))) {
     return;  // In the queue for it.
@@ -297,14 +295,46 @@ void Mover::make_whole(Transfer& transfer) {
 }
 
 void Mover::read_missing(Transfer& transfer) {
+  const PageMask missing = pages_of(bytes_of(transfer.ref)) & ~transfer.pages &
+                           ~zero_pages(residency_.extents.at(transfer.ref));
   transfer.stage = Transfer::Stage::read;
+  if (missing == 0) {
+    set_range(transfer, 0, 0);
+    missing_came(transfer);
+    return;
+  }
+  set_range(transfer, lowest(missing) * kSmallestExtent,
+            count_from_lowest(missing) * kSmallestExtent);
   queue_io(transfer);
 }
 
 void Mover::missing_came(Transfer& transfer) {
+  const JobStep spread = spreads(transfer);
   transfer.stage = Transfer::Stage::copy;
   transfer.job.sums = residency_.extents.at(transfer.ref).sums;
-  submit_job(transfer, kVerify | kGather);
+  submit_job(transfer, spread | kVerify | kGather);
+}
+
+// All of the extent is in the landing. Its checksums say which pages are zeros.
+void Mover::whole_measured(Transfer& transfer) {
+  Checksums& sums = *transfer.sums;
+  const PageMask zero = zero_pages(residency_.extents.at(transfer.ref)) & ~transfer.pages;
+  SlotPages::destroy(transfer.slot_pages);
+  transfer.slot_pages = SlotPages::make(bytes_of(transfer.ref));
+  for (unsigned page = 0; page < sums.count; ++page) {
+    if ((zero >> page & 1) != 0) {
+      sums.blocks[page] = sums.of_zeros();
+    } else if (transfer.slot_pages != nullptr && sums.blocks[page] != sums.of_zeros()) {
+      transfer.slot_pages->add(page);
+    }
+  }
+  if (transfer.slot_pages != nullptr && transfer.slot_pages->stored == 0) {
+    transfer.slot_pages->add(0);  // A slot has a page at least.
+  }
+  if (transfer.slot_pages != nullptr && !transfer.slot_pages->saves()) {
+    SlotPages::destroy(std::exchange(transfer.slot_pages, nullptr));
+  }
+  find_slot_for_whole(transfer);
 }
 
 void Mover::find_slot_for_whole(Transfer& transfer) {
@@ -314,20 +344,21 @@ void Mover::find_slot_for_whole(Transfer& transfer) {
     return;
   }
   transfer.slot = slot;
-  transfer.from = 0;
-  transfer.length = bytes_of(transfer.ref);
   transfer.stage = Transfer::Stage::write;
+  set_range(transfer, 0, bytes_of(transfer.ref));
   queue_io(transfer);
 }
 
-// The other slot has all of the extent: it takes the place of the one before. Of the pages that are
-// zeros it has what that one had, and their checksums.
-void Mover::whole_written(const Transfer& transfer) {
+// The other slot has all of the extent: it takes the place of the one before. Pages that were
+// discarded are zeros in it.
+void Mover::whole_written(Transfer& transfer) {
   Extent& extent = residency_.extents.at(transfer.ref);
   give_up_slot(extent);
   extent.slot = transfer.slot;
   extent.slot_stamp = shared_slots_.stamp();
   extent.has_slot = true;
+  extent.slot_pages = std::exchange(transfer.slot_pages, nullptr);
+  extent.zeros = 0;
 }
 
 // A write of parts has failed, three times perhaps. The bytes are where they were.
@@ -383,7 +414,7 @@ Mover::Arm Mover::empty_pages(Request& request, Need& need) {
   }
   if (in_slot) {
     extent.zeros |= need.pages;
-    if (extent.zeros == pages_of(bytes_of(ref))) {
+    if (extent.parts == 0 && (~zero_pages(extent) & pages_of(bytes_of(ref))) == 0) {
       drop_slot(ref);
       word.set_phase(Phase::zero);
     }

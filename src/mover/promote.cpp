@@ -61,6 +61,9 @@ void Mover::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority
                                      (ref - record_of(ref).first.load(std::memory_order_relaxed)) *
                                          (bytes_of(ref) / kSmallestExtent)}
                             : residency_.extents.at(ref).slot;
+    if (slot_pages_of(transfer) != nullptr && pages == 0) {
+      set_range(transfer, 0, bytes_of(ref));
+    }
   }
   transfer.stage = Transfer::Stage::staging;
   continue_promote(transfer);
@@ -117,6 +120,7 @@ void Mover::land(Transfer& transfer) {
   const Extent& extent = residency_.extents.at(transfer.ref);
   JobStep steps = 0;
   if (transfer.reading) {
+    steps |= spreads(transfer);
     if (extent.sums != nullptr && options_.checksums) {
       transfer.job.sums = extent.sums;
       steps |= kVerify;
@@ -317,7 +321,8 @@ void Mover::publish(Transfer& transfer) {
     finish_evict(ref, transfer.source, residency_.extents.frame(transfer.source, ref),
                  transfer.begun_ns);
   }
-  (transfer.prefetch ? stats_.prefetched : stats_.promoted) += transfer.reading ? bytes_of(ref) : 0;
+  (transfer.prefetch ? stats_.prefetched : stats_.promoted) +=
+      transfer.reading ? io_bytes(transfer) : 0;
   stats_.gpu_direct_in += transfer.direct ? bytes_of(ref) : 0;
   if (space == kHost) {
     switch (transfer.job.mechanism) {

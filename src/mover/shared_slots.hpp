@@ -75,6 +75,8 @@ class SharedSlots {
   }
 
   const Vector<Parked>& parked() const { return parked_; }
+  /// Some slots may be the parent's: they are not charged here.
+  bool any_inherited() const { return inherited_ != 0; }
   /// Some living child reads it.
   bool is_read(const Parked& each) const {
     const auto first = std::upper_bound(children_.begin(), children_.end(), each.stamp);

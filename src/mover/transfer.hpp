@@ -33,12 +33,13 @@ struct Transfer {
   /// Where it stands. Promote: staging → prepare → read → land → parked → (published); land →
   /// recopy → staging or land, where the source is written; land → abandoned → (undone), where
   /// streams have pins on what never came.
-  /// Demote: slot → staging → copy → hash → write → (published); `hash` only where the slot has the
-  /// bytes of before, of which perhaps few have changed.
+  /// Demote: (measure →) slot → staging → copy → hash → write → (published); `hash` only where the
+  /// slot has the bytes of before, of which perhaps few have changed; `measure` only where a new
+  /// slot may need less room than the extent.
   /// Evict, empty: unmap → (done). Show: prepare → (done). Gather: read → (done).
-  /// Demote of a mapped extent: (drop →) withdraw → slot → hash → write → (gone), or, recalled, →
-  /// remap → (as before). Of one in parts whose slot cannot be written: → hash → read (what is not
-  /// there) → copy → slot → write, all of it, to another.
+  /// Demote of a mapped extent: (drop →) withdraw → measure → slot → hash → write → (gone), or,
+  /// recalled, → remap → (as before). Of one in parts whose slot cannot be written: → hash → read
+  /// (what is not there) → copy → slot → write, all of it, to another.
   enum class Stage : std::uint8_t {
     staging,
     prepare,
@@ -47,6 +48,7 @@ struct Transfer {
     recopy,
     abandoned,
     parked,
+    measure,
     slot,
     copy,
     hash,
@@ -107,8 +109,10 @@ struct Transfer {
   std::uint8_t copied = kNoSpace;  ///< The space whose word start_copy was called on.
   Checksums* sums = nullptr;       ///< Demote, first read of an adopted file: new checksums; owned.
   bool rewrites = false;  ///< Demote: the slot has all of the bytes of before, and their checksums.
-  std::uint64_t from = 0;    ///< Demote: the first byte written, in the slot.
+  std::uint64_t from = 0;    ///< Demote: the first byte written, in the extent.
   std::uint64_t length = 0;  ///< Demote: how many are written.
+  std::uint64_t stored = 0;  ///< Of these, in a slot that lacks pages: how many it has. 0: all.
+  SlotPages* slot_pages = nullptr;  ///< Demote: of a slot that the extent does not have yet; owned.
   std::int64_t wear =
       0;  ///< Demote: reserved of the endurance and not written; less than 0 after retries.
   bool hashing = false;      ///< Demote: a hand computes `sums`, beside the write.
@@ -119,7 +123,7 @@ struct Transfer {
   Request* gather = nullptr;  ///< Whose reads these are; null: they are wanted no more.
   std::span<GatherRead> reads;
   std::uint32_t issued = 0;  ///< Of these, given to the device.
-  std::uint32_t open = 0;    ///< Given and not ended.
+  std::uint32_t open = 0;    ///< Given and not ended. Demote: runs of pages, likewise.
   ExtentRef into = 0;        ///< Where they go: a pin of its own.
   // For its receipt.
   std::int64_t begun_ns = 0;

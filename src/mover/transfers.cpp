@@ -50,6 +50,8 @@ void Mover::end_transfer(Transfer& transfer) {
   give_landing(transfer);
   Checksums::destroy(transfer.sums);
   transfer.sums = nullptr;
+  SlotPages::destroy(transfer.slot_pages);
+  transfer.slot_pages = nullptr;
   spaces_[frees_in(transfer)].freeing -= transfer.freeing;
   prefetches_ -= transfer.kind == Transfer::Kind::promote && transfer.prefetch ? 1 : 0;
   wear_left_ += static_cast<double>(transfer.wear);
@@ -75,11 +77,15 @@ void Mover::submit_job(Transfer& transfer, JobStep steps) {
   job.at = address_in_window(transfer.ref, transfer.space);
   job.bytes = bytes_of(transfer.ref);
   const bool missing = transfer.whole_again && transfer.stage == Transfer::Stage::copy;
-  job.zeros =
-      transfer.kind == Transfer::Kind::promote ? residency_.extents.at(transfer.ref).zeros : 0;
-  job.zeros &= transfer.pages != 0 ? transfer.pages : ~PageMask{0};
   job.pages = missing ? ((PageMask{2} << (pages_in(transfer.ref) - 1)) - 1) & ~transfer.pages
                       : transfer.pages;
+  const Extent& extent = residency_.extents.at(transfer.ref);
+  job.zeros = 0;
+  if (job.pages != 0 && (missing || transfer.kind == Transfer::Kind::promote)) {
+    job.zeros = zero_pages(extent) & job.pages;
+  } else if (transfer.kind == Transfer::Kind::promote) {
+    job.zeros = extent.zeros;
+  }
   if (is_own_job(job)) {
     own_jobs_.push_back(&job);
   } else {
@@ -90,8 +96,8 @@ void Mover::submit_job(Transfer& transfer, JobStep steps) {
 bool Mover::is_own_job(const Job& job) const {
   // A page or four are moved by one short call: done here for whoever comes alone, and by the hands
   // where many wait (docs/decisions/own-jobs.md). Other calls may take long.
-  constexpr JobStep kCalls =
-      ~(kHash | kVerify | kPopulate | kClear | kWithdraw | kRestore | kInsert | kGather | kEmpty);
+  constexpr JobStep kCalls = ~(kHash | kVerify | kPopulate | kClear | kWithdraw | kRestore |
+                               kInsert | kGather | kEmpty | kSpread | kMeasure);
   if ((job.steps & kRestore) != 0 && job.tier->has_locked_pages(job.frame)) {
     return false;
   }
@@ -203,7 +209,7 @@ void Mover::job_done(Job& job) {
       if (transfer.stage == Transfer::Stage::copy) {
         if (job.status.ok()) {
           spaces_[space].exit_pause.worked();
-          transfer.whole_again ? find_slot_for_whole(transfer) : write_and_hash(transfer);
+          transfer.whole_again ? whole_measured(transfer) : write_and_hash(transfer);
         } else if (job.checksum_bad) {
           ++stats_.checksum_errors;
           demote_failed(transfer, fail(Code::lost, "buffer '{}': bytes in its slot are lost",
@@ -211,6 +217,10 @@ void Mover::job_done(Job& job) {
         } else {
           demote_failed(transfer, job.status.clone());
         }
+        return;
+      }
+      if (transfer.stage == Transfer::Stage::measure) {
+        measured(transfer);
         return;
       }
       if (transfer.stage == Transfer::Stage::withdraw) {
@@ -296,10 +306,16 @@ void Mover::note_copies(Transfer& transfer) {
   }
 }
 
-void Mover::io_done(const SlotCompletion& completion) {
-  if (completion.cookie >> 32 != 0) {
-    gather_read_done(completion);
-    return;
+void Mover::io_done(const SlotCompletion& reported) {
+  SlotCompletion completion = reported;
+  if (reported.cookie >> 32 != 0) {
+    if (transfers_[static_cast<std::uint32_t>(reported.cookie)].kind == Transfer::Kind::gather) {
+      gather_read_done(reported);
+      return;
+    }
+    if (!run_ended(reported, completion)) {
+      return;
+    }
   }
   Transfer& transfer = transfers_[completion.cookie];
   transfer.at_device = false;
@@ -330,7 +346,7 @@ void Mover::io_done(const SlotCompletion& completion) {
                                       completion.device, completion.device_offset));
     return;
   }
-  transfer.wear -= static_cast<std::int64_t>(transfer.length);
+  transfer.wear -= static_cast<std::int64_t>(io_bytes(transfer));
   if (transfer.hashing) {
     transfer.write_ended = true;
     transfer.ended = completion;

@@ -134,8 +134,7 @@ void Mover::withdrawn(Transfer& transfer) {
     map_back(transfer);
     return;
   }
-  transfer.stage = Transfer::Stage::slot;
-  find_slot(transfer);
+  measure(transfer);
 }
 
 void Mover::map_back(Transfer& transfer) {

@@ -70,18 +70,20 @@ class ReservedArray {
 };
 
 struct Checksums;  // mover/checksum.hpp
+struct SlotPages;  // mover/slot_pages.hpp
 
 /// The directory entry of one extent: the mover's own, no other thread reads it.
 /// Newest bytes: in every space whose phase is shared or exclusive; in the slot iff slot.valid()
 /// and no such space is dirty; nowhere iff the host's phase is `zero` or `lost`.
 struct Extent {
   SlotId slot{0};  ///< Meaningful iff `has_slot`. All-zero is the state of an unused extent.
-  Checksums* sums = nullptr;     ///< Of the bytes in the slot; owned. Null: none recorded.
-  std::uint32_t buffer = 0;      ///< Index of the record.
-  std::uint32_t transfer = 0;    ///< The one transfer under way, as its number + 1; 0: none.
-  std::uint32_t waiters = 0;     ///< Head of the list of needs that wait for this extent, + 1.
-  std::uint32_t holds = 0;       ///< Needs of granted requests: not a victim while above 0.
-  std::uint32_t slot_stamp = 0;  ///< Forks when the slot was allocated: SharedSlots.
+  Checksums* sums = nullptr;        ///< Of the bytes in the slot; owned. Null: none recorded.
+  SlotPages* slot_pages = nullptr;  ///< Which pages the slot has; owned. Null: all of them.
+  std::uint32_t buffer = 0;         ///< Index of the record.
+  std::uint32_t transfer = 0;       ///< The one transfer under way, as its number + 1; 0: none.
+  std::uint32_t waiters = 0;        ///< Head of the list of needs that wait for this extent, + 1.
+  std::uint32_t holds = 0;          ///< Needs of granted requests: not a victim while above 0.
+  std::uint32_t slot_stamp = 0;     ///< Forks when the slot was allocated: SharedSlots.
   /// Mapped, in parts: these pages are in the window, and may differ from the slot's, which has the
   /// others. The phase is `none` then, `incoming` while others come, or `outgoing`; there is a
   /// frame. 0: all or none is there, as the phase says.

@@ -69,6 +69,7 @@ class BlockTier final : public SlotTier {
   Result<SlotId> allocate(std::uint64_t bytes, std::uint64_t avoid) override;
   /// No transfer of the slot may be under way.
   void free(SlotId slot) override;
+  std::uint64_t bytes_of(SlotId slot) const override { return SlotAllocator::bytes_of(slot); }
   /// [child of fork, its only thread] Nothing is under way. The devices so far are the parent's:
   /// their slots are read, and neither allocated nor freed. What the port has beyond them is this
   /// process's, and has all of the budget. `why_none`: for refusals, if there is nothing.

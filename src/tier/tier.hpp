@@ -249,7 +249,9 @@ class SlotTier {
   /// busy: room must first be made by grow() on a hand. no_capacity: the cap or the devices are
   /// full.
   virtual Result<SlotId> allocate(std::uint64_t bytes, std::uint64_t avoid) = 0;
-  virtual void free(SlotId slot) = 0;   // [mover]
+  virtual void free(SlotId slot) = 0;  // [mover]
+  /// [mover] What the slot is charged with.
+  virtual std::uint64_t bytes_of(SlotId) const { return 0; }
   virtual SlotBooks books() const = 0;  // [mover]
   virtual void set_budget(std::uint64_t bytes) = 0;
   virtual Status grow(

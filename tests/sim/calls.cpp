@@ -400,7 +400,9 @@ void Simulation::ask_to_leave(Pending& p) {
   for (const ExtentRef ref : dirty) {
     const Extent& extent = residency_.extents.at(ref);
     // Fetched ahead since, it may be written down again.
-    const bool written = extent.has_slot && (!extent.slot_stale || extent.transfer != 0);
+    const ExtentBits bits = residency_.extents.word(kHost, ref).load();
+    const bool zeros = !extent.has_slot && (bits.phase() == Phase::zero || !bits.dirty());
+    const bool written = zeros || (extent.has_slot && (!extent.slot_stale || extent.transfer != 0));
     check(!p.request.status.ok() || written,
           fmt::format("extent {} was asked to leave, and was not written down", ref));
   }

@@ -34,9 +34,9 @@ void Simulation::fork() {
       const Extent& extent =
           residency_.extents.at(record->first.load() + static_cast<ExtentRef>(i));
       if (extent.has_slot && !extent.slot_stale) {
-        child.slots.emplace_back(extent.slot,
-                                 port_.peek(block_.device_of(extent.slot),
-                                            block_.device_offset(extent.slot), live.extent_bytes));
+        child.slots.emplace_back(extent.slot, port_.peek(block_.device_of(extent.slot),
+                                                         block_.device_offset(extent.slot),
+                                                         block_.bytes_of(extent.slot)));
       }
     }
   }

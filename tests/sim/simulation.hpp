@@ -166,6 +166,7 @@ class Simulation {
   }
   void store(const Held& held, std::uint64_t i, std::byte value);
   void fill(const Held& held);
+  void fill_sparsely(const Held& held);
   void compare(const Held& held);
   void use_view();
   void touch();

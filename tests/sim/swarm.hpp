@@ -14,12 +14,14 @@ namespace tiermem::sim {
 struct Swarm {
   Swarm(World& world, std::uint64_t seed)
       : large(seed % 500 == 0),
+        sparse(!large && seed % 6 == 4),
         host_frames(large ? 2000 + world.below(14'000) : 4 + world.below(28)),
         mapped(world.one_in(2)),
         parts(mapped && world.one_in(2)),
         device_frames(parts || world.one_in(2) ? 0 : 3 + world.below(13)),
         devices(device_frames == 0 ? 0 : 1 + static_cast<unsigned>(world.below(2))),
-        extent_bytes(parts             ? 16384
+        extent_bytes(sparse            ? 32768
+                     : parts           ? 16384
                      : world.one_in(3) ? 8192
                                        : 4096),
         disks(1 + static_cast<unsigned>(world.below(3))),
@@ -75,6 +77,11 @@ struct Swarm {
     weights[15] = block_tier && device_frames == 0 && !large ? (weights[15] + 3) / 4 : 0;
     repeats = world.one_in(4);
     block_budget = world.one_in(5) ? (1 + world.below(host_frames)) * extent_bytes : block_budget;
+    if (sparse) {
+      // Most pages stay zeros, and there is room for what is stored, more or less.
+      block_budget = (1 + world.below(4 * host_frames)) * kSmallestExtent;
+      touches_write = 2;
+    }
     if (checksums && world.one_in(8)) {  // Much is lost, and what was lost is used.
       faults.flip = 2 + world.below(6);
       faults.lost_write = 2 + world.below(6);
@@ -117,7 +124,8 @@ struct Swarm {
         {"memory", &FaultRates::memory},
         {"slow", &FaultRates::slow}}};
 
-  bool large;  ///< Some 100,000 extents, whose books are derived again after each 256 events.
+  bool large;   ///< Some 100,000 extents, whose books are derived again after each 256 events.
+  bool sparse;  // Extents of eight pages, of which few are written.
   std::uint64_t host_frames;
   bool mapped, parts;           // Parts: extents of several pages, and many touches.
   std::uint64_t device_frames;  // Of each device.

@@ -76,6 +76,9 @@ void Simulation::store(const Held& held, std::uint64_t i, std::byte value) {
 }
 
 void Simulation::fill(const Held& held) {
+  if (swarm_.sparse && !world_.one_in(4)) {
+    return fill_sparsely(held);
+  }
   const auto value = static_cast<std::byte>(world_.below(256));
   if (held.view.place.kind != Kind::gpu) {  // As store() does, at once.
     auto* const data = static_cast<std::byte*>(held.view.data);
@@ -91,6 +94,16 @@ void Simulation::fill(const Held& held) {
   }
   for (std::uint64_t i = 0; i < held.view.length; ++i) {
     store(held, i, value);
+  }
+}
+
+// Some bytes of a few pages are not zeros.
+void Simulation::fill_sparsely(const Held& held) {
+  for (std::uint64_t i = 0; i < held.view.length; ++i) {
+    store(held, i, std::byte{0});
+  }
+  for (std::uint64_t n = world_.below(3); n > 0; --n) {
+    store(held, world_.below(held.view.length), static_cast<std::byte>(1 + world_.below(255)));
   }
 }
 
@@ -123,6 +136,9 @@ void Simulation::use_view() {
     return;
   }
   compare(held);
+  if (held.access.mode != kRead && swarm_.sparse && world_.one_in(4)) {
+    return fill_sparsely(held);
+  }
   if (held.access.mode != kRead) {
     const std::uint64_t from = world_.below(held.view.length);
     const std::uint64_t n = 1 + world_.below(std::min<std::uint64_t>(held.view.length - from, 64));

@@ -1,0 +1,201 @@
+// What slots store. A page of zeros needs no room: a slot may have some pages of its extent, one
+// behind the other (mover/slot_pages.hpp), and an extent of zeros needs no slot. And where the tier
+// is full, slots of bytes that are in memory, too, give way. The stepping thread only; never waits.
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <utility>
+
+#include "mover/mover.hpp"
+
+namespace tiermem {
+
+// A new slot for it may need less room than the extent.
+bool Mover::measures(const Transfer& transfer) const {
+  return transfer.pages == 0 && bytes_of(transfer.ref) > kSmallestExtent &&
+         spaces_[transfer.space].tier->host_addressable();
+}
+
+// Finds out which pages a new slot must have. An extent whose slot can be written in place keeps
+// it.
+void Mover::measure(Transfer& transfer) {
+  const ExtentRef ref = transfer.ref;
+  Extent& extent = residency_.extents.at(ref);
+  const bool unknown = extent.slot_stale || extent.sums == nullptr;
+  if (extent.has_slot && unknown &&
+      (extent.slot_pages != nullptr || shared_slots_.is_shared(extent.slot_stamp))) {
+    give_up_slot(extent);  // What has changed cannot be told: all of it goes to another slot.
+  }
+  if (!extent.has_slot && measures(transfer)) {
+    AddressableTier& tier = *spaces_[transfer.space].tier;
+    std::byte* const data = transfer.withdrawn
+                                ? tier.landing(transfer.frame, nullptr)
+                                : residency_.extents.address(ref).load(std::memory_order_relaxed);
+    if (!SlotPages::look_full(data, bytes_of(ref))) {
+      SlotPages::destroy(transfer.slot_pages);
+      transfer.slot_pages = SlotPages::make(bytes_of(ref));
+    }
+    if (transfer.slot_pages != nullptr) {
+      (void)start_copy(transfer, transfer.space);
+      transfer.job.data = data;
+      transfer.job.slot_pages = transfer.slot_pages;
+      transfer.stage = Transfer::Stage::measure;
+      submit_job(transfer, kMeasure);
+      return;
+    }
+  }
+  find_slot(transfer);
+}
+
+void Mover::measured(Transfer& transfer) {
+  if (transfer.recalled) {
+    map_back(transfer);
+    return;
+  }
+  if (transfer.slot_pages->stored == 0) {
+    set_range(transfer, 0, 0);
+    written(transfer);  // Zeros: as if it had never been written.
+    return;
+  }
+  if (!transfer.slot_pages->saves()) {
+    SlotPages::destroy(std::exchange(transfer.slot_pages, nullptr));
+  }
+  find_slot(transfer);
+}
+
+// Of the slot that the transfer reads or writes. Null: it has all pages.
+const SlotPages* Mover::slot_pages_of(const Transfer& transfer) const {
+  if (transfer.channel != block_ || transfer.kind == Transfer::Kind::gather) {
+    return nullptr;
+  }
+  return transfer.whole_again && writes(transfer) ? transfer.slot_pages
+                                                  : residency_.extents.at(transfer.ref).slot_pages;
+}
+
+// What the extent's slot is charged with.
+std::uint64_t Mover::slot_bytes_of(ExtentRef ref) const {
+  const SlotPages* const pages = residency_.extents.at(ref).slot_pages;
+  return pages != nullptr ? pages->slot_bytes() : bytes_of(ref);
+}
+
+// What a new slot for it is charged with.
+std::uint64_t Mover::slot_bytes_of(const Transfer& transfer) const {
+  return transfer.slot_pages != nullptr ? transfer.slot_pages->slot_bytes()
+                                        : bytes_of(transfer.ref);
+}
+
+// Of an extent that can be in parts: pages that are zeros unless they are in memory.
+PageMask Mover::zero_pages(const Extent& extent) const {
+  return extent.zeros | (extent.slot_pages != nullptr ? ~extent.slot_pages->mask() : PageMask{0});
+}
+
+// The bytes of the extent that the transfer reads or writes next.
+void Mover::set_range(Transfer& transfer, std::uint64_t from, std::uint64_t length) {
+  transfer.from = from;
+  transfer.length = length;
+  transfer.stored = 0;
+  const SlotPages* const pages = slot_pages_of(transfer);
+  if (pages != nullptr && length != 0) {
+    const auto first = static_cast<unsigned>(from / pages->page_bytes);
+    const auto last = static_cast<unsigned>((from + length) / pages->page_bytes);
+    transfer.stored = std::uint64_t{pages->before(last) - pages->before(first)} * pages->page_bytes;
+    assert(transfer.stored != 0);
+  }
+}
+
+// What was read from a slot that lacks pages lies one page behind the other: the step that brings
+// them to their places.
+JobStep Mover::spreads(Transfer& transfer) {
+  if (transfer.stored == 0) {
+    return 0;
+  }
+  Job& job = transfer.job;
+  job.slot_pages = residency_.extents.at(transfer.ref).slot_pages;
+  job.spread_first = static_cast<std::uint32_t>(transfer.from / job.slot_pages->page_bytes);
+  job.spread_last =
+      static_cast<std::uint32_t>((transfer.from + transfer.length) / job.slot_pages->page_bytes);
+  return kSpread;
+}
+
+// To or from a slot that lacks pages. A read is one; a write is one for each run of pages, and the
+// tier puts those together that are neighbours in the slot.
+void Mover::give_stored(Channel& channel, Transfer& transfer, const SlotPages& pages) {
+  const std::uint64_t page = pages.page_bytes;
+  const auto first = static_cast<unsigned>(transfer.from / page);
+  const auto last = static_cast<unsigned>((transfer.from + transfer.length) / page);
+  if (!writes(transfer)) {
+    channel.tier->submit({.cookie = transfer.job.transfer,
+                          .slot = transfer.slot,
+                          .data = transfer.job.data + transfer.from,
+                          .length = transfer.stored,
+                          .offset = pages.before(first) * page});
+    return;
+  }
+  transfer.ended = {};
+  transfer.open = 0;
+  for (unsigned begin = pages.next(first, true); begin < last;) {
+    const unsigned end = std::min(pages.next(begin, false), last);
+    ++transfer.open;
+    channel.tier->submit({.cookie = std::uint64_t{transfer.open} << 32 | transfer.job.transfer,
+                          .slot = transfer.slot,
+                          .write = true,
+                          .data = transfer.job.data + begin * page,
+                          .length = (end - begin) * page,
+                          .offset = pages.before(begin) * page});
+    begin = pages.next(end, true);
+  }
+}
+
+// A run of such a write has ended. True: so have all, and `all` tells of them; of several errors it
+// has the first.
+bool Mover::run_ended(const SlotCompletion& run, SlotCompletion& all) {
+  Transfer& transfer = transfers_[static_cast<std::uint32_t>(run.cookie)];
+  SlotCompletion& sum = transfer.ended;
+  const std::uint32_t requests = sum.requests + run.requests;
+  const std::uint32_t retries = sum.retries + run.retries;
+  const bool buffered = sum.buffered || run.buffered;
+  if (sum.code == Code::ok) {
+    sum = run;
+  }
+  sum.cookie = transfer.job.transfer;
+  sum.requests = requests;
+  sum.retries = retries;
+  sum.buffered = buffered;
+  all = sum;
+  return --transfer.open == 0;
+}
+
+// Its slot has nothing that the host's memory does not have, and can be given to another extent.
+// Bytes that can be made again keep theirs: without it they would be dropped.
+bool Mover::gives_way(ExtentRef ref) const {
+  const Extent& extent = residency_.extents.at(ref);
+  return extent.has_slot && extent.transfer == 0 && extent.parts == 0 && !extent.charged &&
+         !shared_slots_.is_shared(extent.slot_stamp) && !droppable(ref) && readable(ref, kHost);
+}
+
+// The tier is full: a slot of bytes that are in memory goes. These are written again when they
+// leave. False: there is none.
+bool Mover::next_slot_gives_way() {
+  if (none_gives_way_at_ == now_) {
+    return false;  // Looked for in this step.
+  }
+  const ExtentRef extents = residency_.buffers.used_extents();
+  for (ExtentRef looked = 0; looked < extents; ++looked) {
+    gave_way_at_ = gave_way_at_ + 1 < extents ? gave_way_at_ + 1 : 0;
+    const ExtentRef ref = gave_way_at_;
+    if (!gives_way(ref)) {
+      continue;
+    }
+    for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
+      if (readable(ref, space)) {
+        residency_.extents.word(space, ref).set_dirty();  // Before it is so.
+      }
+    }
+    drop_slot(ref);
+    return true;
+  }
+  none_gives_way_at_ = now_;
+  return false;
+}
+
+}  // namespace tiermem
