@@ -14,6 +14,7 @@
 #include <toml.hpp>
 
 #include "base/error.hpp"
+#include "base/results.hpp"
 
 namespace tiermem {
 namespace {
@@ -38,8 +39,8 @@ Result<const Option*> option_for(std::string_view key, std::string_view origin,
                                  const Settings& settings) {
   if (std::find(kKindsOfLater.begin(), kKindsOfLater.end(), key) != kKindsOfLater.end()) {
     return fail(Code::unsupported,
-                "{} ({:.80}): this build has no tier of that kind; it knows dram, gpu and nvme", key,
-                origin);
+                "{} ({:.80}): this build has no tier of that kind; it knows dram, gpu and nvme",
+                key, origin);
   }
   const Option* option = find_option(key);
   if (option == nullptr) {
@@ -291,7 +292,7 @@ Result<Settings> settings_from_file(const std::string& path) {
   }
   const int error = errno;
   if (file >= 0) {
-    close(file);
+    best_effort(close(file), "the descriptor is gone in any case");
   }
   if (n < 0) {
     return fail_native(Code::io_error, error, "cannot read the configuration {:.160}: {}", path,
