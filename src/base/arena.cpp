@@ -22,6 +22,7 @@
 #include <mutex>
 
 #include "base/arena_reserve.hpp"
+#include "base/results.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define TIERMEM_ARENA_ASAN 1
@@ -148,7 +149,9 @@ std::byte* cut_range(std::size_t bytes, std::size_t align) noexcept {
 }
 
 void give_large(void* block, unsigned order) noexcept {
-  madvise(static_cast<std::byte*>(block) + kPage, (std::size_t{1} << order) - kPage, MADV_DONTNEED);
+  best_effort(madvise(static_cast<std::byte*>(block) + kPage, (std::size_t{1} << order) - kPage,
+                      MADV_DONTNEED),
+              "the memory is given back later");
   const std::lock_guard lock(g_range.mutex);
   auto* const freed = static_cast<FreeBlock*>(block);
   freed->next = g_range.freed[order];
@@ -178,10 +181,10 @@ std::byte* map_aligned(std::size_t bytes, std::size_t align) noexcept {
   const auto address = reinterpret_cast<std::uintptr_t>(first);
   const std::size_t head = (align - address % align) % align;
   if (head > 0) {
-    munmap(first, head);
+    best_effort(munmap(first, head), "what is not unmapped stays reserved");
   }
   if (spare > head) {
-    munmap(first + head + bytes, spare - head);
+    best_effort(munmap(first + head + bytes, spare - head), "what is not unmapped stays reserved");
   }
   return first + head;
 }
@@ -318,7 +321,7 @@ void arena_free(void* block, std::size_t bytes, std::size_t align) noexcept {
     if (enclosed()) {
       give_large(block, large_order(bytes));
     } else {
-      munmap(block, length);
+      best_effort(munmap(block, length), "what is not unmapped stays reserved");
     }
     g_large_bytes.fetch_sub(length, std::memory_order_relaxed);
     g_large_blocks.fetch_sub(1, std::memory_order_relaxed);
@@ -360,7 +363,7 @@ bool arena_fill_reserve() noexcept {
     return false;
   }
   if (left != 0 && !enclosed()) {  // Of an enclosed arena only addresses are lost.
-    munmap(g_reserve.next, left);
+    best_effort(munmap(g_reserve.next, left), "what is not unmapped stays reserved");
   }
   g_reserve.next = anew;
   g_reserve.end = anew + kReserveBytes;

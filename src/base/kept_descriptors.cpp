@@ -9,6 +9,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/results.hpp"
+
 namespace tiermem {
 namespace {
 
@@ -31,7 +33,7 @@ int keep_descriptor(int fd) noexcept {
   if (fd >= 0 && fd < least) {
     const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, least);
     if (moved >= 0) {
-      ::syscall(SYS_close, fd);
+      best_effort(::syscall(SYS_close, fd), "the descriptor is gone in any case");
       fd = moved;
     }
   }
@@ -50,7 +52,7 @@ void forget_descriptor(int fd) noexcept {
 void close_kept(int fd) noexcept {
   forget_descriptor(fd);
   if (fd >= 0) {
-    ::syscall(SYS_close, fd);
+    best_effort(::syscall(SYS_close, fd), "the descriptor is gone in any case");
   }
 }
 

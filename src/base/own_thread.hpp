@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/arena.hpp"
+#include "base/results.hpp"
 
 namespace tiermem {
 
@@ -19,16 +20,16 @@ std::thread own_thread(const char* name, Body body) {
   struct NoSignals {
     NoSignals() {
       sigset_t all;
-      ::sigfillset(&all);
-      ::pthread_sigmask(SIG_SETMASK, &all, &before);
+      must(::sigfillset(&all));
+      must(::pthread_sigmask(SIG_SETMASK, &all, &before));
     }
-    ~NoSignals() { ::pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+    ~NoSignals() { must(::pthread_sigmask(SIG_SETMASK, &before, nullptr)); }
     sigset_t before;
   };
   const NoSignals until_it_runs;
   return std::thread([name, body = std::move(body)]() mutable {
     const ArenaScope inside;
-    ::pthread_setname_np(::pthread_self(), name);
+    best_effort(::pthread_setname_np(::pthread_self(), name), "a name for people");
     body();
   });
 }

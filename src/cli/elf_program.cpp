@@ -15,6 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/results.hpp"
+
 namespace tiermem::cli {
 namespace {
 
@@ -25,7 +27,7 @@ class File {
   explicit File(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
   ~File() {
     if (fd_ >= 0) {
-      ::close(fd_);
+      best_effort(::close(fd_), "the descriptor is gone in any case");
     }
   }
   File(const File&) = delete;

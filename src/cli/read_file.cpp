@@ -17,6 +17,7 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "base/results.hpp"
 
 namespace tiermem::cli {
 
@@ -36,7 +37,7 @@ Result<std::string> read_plain(const std::string& path, std::uint64_t limit) {
   }
   struct Closer {
     int fd;
-    ~Closer() { ::close(fd); }
+    ~Closer() { best_effort(::close(fd), "it was only read"); }
   } closer{fd};
   std::string bytes;
   for (;;) {

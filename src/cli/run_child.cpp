@@ -16,11 +16,13 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
 
 #include "base/error.hpp"
+#include "base/results.hpp"
 #include "base/shown.hpp"
 
 namespace tiermem::cli {
@@ -31,18 +33,21 @@ constexpr int kExecRefused = 126;
 
 sigset_t watched_signals() {
   sigset_t set;
-  sigemptyset(&set);
+  must(sigemptyset(&set));
   for (const int signal :
        {SIGCHLD, SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH, SIGTSTP}) {
-    sigaddset(&set, signal);
+    must(sigaddset(&set, signal));
   }
   return set;
 }
 
 [[noreturn]] void exec_child(const ChildOptions& options, const sigset_t& mask) {
-  sigprocmask(SIG_SETMASK, &mask, nullptr);
+  must(sigprocmask(SIG_SETMASK, &mask, nullptr));
   for (const auto& [name, value] : options.environment) {
-    setenv(name.c_str(), value.c_str(), 1);
+    if (setenv(name.c_str(), value.c_str(), 1) != 0) {
+      std::perror("tiermem run: cannot set the program's environment");
+      _exit(kExecRefused);  // Without it the program would not be tiered.
+    }
   }
   std::vector<char*> arguments;
   for (const std::string& argument : options.arguments) {
@@ -60,7 +65,7 @@ class Descriptor {
   explicit Descriptor(int fd) : fd_(fd) {}
   ~Descriptor() {
     if (fd_ >= 0) {
-      ::close(fd_);
+      best_effort(::close(fd_), "the descriptor is gone in any case");
     }
   }
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
@@ -163,7 +168,8 @@ class Child {
     if (number == SIGCHLD) {
       reap();
     } else if (signal.ssi_code <= 0) {  // From a process. The kernel's go to the program as well:
-      kill(pid_, number);               // it is in the same foreground group.
+      // it is in the same foreground group.
+      best_effort(kill(pid_, number), "the program may have ended");
     }
   }
 
@@ -177,8 +183,8 @@ class Child {
       } else if (const int by = WSTOPSIG(status); by == SIGTSTP || by == SIGTTIN || by == SIGTTOU) {
         // The shell waits for this process to stop; SIGCONT brings both back. A program that
         // somebody stopped by SIGSTOP is that somebody's to continue.
-        raise(SIGSTOP);
-        kill(pid_, SIGCONT);
+        best_effort(raise(SIGSTOP), "it goes on without stopping");
+        best_effort(kill(pid_, SIGCONT), "the program may have ended");
       }
     }
   }
@@ -219,19 +225,19 @@ int supervise(pid_t pid, int signals, const ChildOptions& options, RunHost& host
 Result<int> run_child(const ChildOptions& options, RunHost& host) {
   const sigset_t watched = watched_signals();
   sigset_t before;
-  sigprocmask(SIG_BLOCK, &watched, &before);
+  must(sigprocmask(SIG_BLOCK, &watched, &before));
   const Descriptor signals(signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
   const pid_t pid = signals.get() < 0 ? -1 : fork();
   if (pid < 0) {
     const int error = errno;
-    sigprocmask(SIG_SETMASK, &before, nullptr);
+    must(sigprocmask(SIG_SETMASK, &before, nullptr));
     return fail_native(Code::io_error, error, "cannot start a process: {}", std::strerror(error));
   }
   if (pid == 0) {
     exec_child(options, before);
   }
   const int status = supervise(pid, signals.get(), options, host);
-  sigprocmask(SIG_SETMASK, &before, nullptr);
+  must(sigprocmask(SIG_SETMASK, &before, nullptr));
   host.settle();
   return status;
 }
@@ -239,13 +245,14 @@ Result<int> run_child(const ChildOptions& options, RunHost& host) {
 int end_as(int status) {
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
-    prctl(PR_SET_DUMPABLE, 0);  // The program left a core where it should; this one is of no use.
-    ::signal(signal, SIG_DFL);
+    // The program left a core where it should; this one is of no use.
+    best_effort(prctl(PR_SET_DUMPABLE, 0), "one core too many");
+    best_effort(::signal(signal, SIG_DFL), "SIGKILL and SIGSTOP have no handler");
     sigset_t only;
-    sigemptyset(&only);
-    sigaddset(&only, signal);
-    sigprocmask(SIG_UNBLOCK, &only, nullptr);
-    raise(signal);
+    must(sigemptyset(&only));
+    must(sigaddset(&only, signal));
+    must(sigprocmask(SIG_UNBLOCK, &only, nullptr));
+    best_effort(raise(signal), "the status says it, too");
   }
   return shell_status(status);
 }

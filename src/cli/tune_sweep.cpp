@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/results.hpp"
 #include "cli/registered_ring.hpp"
 #include "os/block_file.hpp"
 #include "os/host_memory.hpp"
@@ -258,8 +259,8 @@ Status Sweep::pass(Port& port, TunePoint& point, double seconds) {
 }
 
 void Sweep::drop_cached() const {
-  (void)::fdatasync(file_->fd(true));
-  (void)::posix_fadvise(file_->fd(true), 0, 0, POSIX_FADV_DONTNEED);
+  best_effort(::fdatasync(file_->fd(true)), "a file without it is measured all the same");
+  best_effort(::posix_fadvise(file_->fd(true), 0, 0, POSIX_FADV_DONTNEED), "a hint");
 }
 
 Status Sweep::measure(TunePoint& point, double seconds) {

@@ -21,6 +21,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/results.hpp"
 #include "base/shown.hpp"
 #include "cli/command.hpp"
 #include "cli/json_file.hpp"
@@ -55,7 +56,7 @@ struct Socket {
   Socket& operator=(const Socket&) = delete;
   ~Socket() {
     if (fd >= 0) {
-      ::close(fd);
+      best_effort(::close(fd), "the descriptor is gone in any case");
     }
   }
   int fd;
@@ -167,7 +168,8 @@ int list_processes(const std::string& directory) {
   for (const std::string& name : names_in(directory)) {
     const Reply reply = ask(path_of(directory, name), "buffers");
     if (reply.gone) {
-      ::unlink(path_of(directory, name).c_str());
+      best_effort(::unlink(path_of(directory, name).c_str()),
+                  "a name that stays behind only takes room");
     } else {
       table.add(
           {name, command_of(name),

@@ -21,6 +21,7 @@
 
 #include "base/error.hpp"
 #include "base/kept_descriptors.hpp"
+#include "base/results.hpp"
 
 namespace tiermem {
 namespace {
@@ -106,7 +107,7 @@ Status BlockFile::open_file() {
     std::string name = options_.path + "/.tiermem-XXXXXX";
     buffered_fd_ = keep_descriptor(::mkostemp(name.data(), O_CLOEXEC));
     if (buffered_fd_ >= 0) {
-      ::unlink(name.c_str());
+      best_effort(::unlink(name.c_str()), "a name that stays behind only takes room");
     }
   }
   if (buffered_fd_ < 0) {
@@ -142,8 +143,8 @@ Status BlockFile::with_name(const std::function<Status(int descriptor)>& body) c
   Status status = ::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0
                       ? with_descriptor(name, body)
                       : refused(options_.path, errno, "cannot give a file without a name one");
-  ::unlink(name.c_str());
-  ::rmdir(directory.c_str());
+  best_effort(::unlink(name.c_str()), "a name that stays behind only takes room");
+  best_effort(::rmdir(directory.c_str()), "a directory that stays behind only takes room");
   return status;
 }
 
@@ -322,8 +323,9 @@ int BlockFile::write_zeros(std::uint64_t from, std::uint64_t to) const {
   if (::fdatasync(buffered_fd_) != 0) {
     return errno;
   }
-  (void)::posix_fadvise(buffered_fd_, static_cast<off_t>(from), static_cast<off_t>(to - from),
-                        POSIX_FADV_DONTNEED);
+  best_effort(::posix_fadvise(buffered_fd_, static_cast<off_t>(from), static_cast<off_t>(to - from),
+                              POSIX_FADV_DONTNEED),
+              "a hint");
   return 0;
 }
 

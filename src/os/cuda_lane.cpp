@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/own_thread.hpp"
+#include "base/results.hpp"
 
 namespace tiermem {
 namespace {
@@ -336,7 +337,7 @@ void CudaLane::give_mark(cuda::Event event) {
 // In the thread.
 
 void CudaLane::run() {
-  ::prctl(PR_SET_TIMERSLACK, 1000UL);  // A nap is to be as short as it says.
+  best_effort(::prctl(PR_SET_TIMERSLACK, 1000UL), "naps are then longer than they say");
   unsigned idle = 0;
   Group group;
   for (;;) {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/results.hpp"
 
 namespace tiermem {
 namespace {
@@ -114,7 +115,7 @@ class Pipe {
   void close_end(int which) {
     int& fd = ends_[static_cast<std::size_t>(which)];
     if (fd >= 0) {
-      close(fd);
+      best_effort(close(fd), "the descriptor is gone in any case");
       fd = -1;
     }
   }
@@ -130,27 +131,31 @@ int start(const std::string& program, const CuFileProbe& probe, int answer, pid_
   posix_spawnattr_t attributes;
   sigset_t none;
   sigset_t all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawn_file_actions_init(&files);
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawn_file_actions_adddup2(&files, answer, cufile::kAnswerDescriptor);
-  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);  // It is talkative.
-  posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
-  posix_spawn_file_actions_addclosefrom_np(&files, cufile::kAnswerDescriptor + 1);
+  must(sigemptyset(&none));
+  must(sigfillset(&all));
+  must(posix_spawn_file_actions_init(&files));
+  must(posix_spawnattr_init(&attributes));
+  must(posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
+  must(posix_spawnattr_setsigmask(&attributes, &none));
+  must(posix_spawnattr_setsigdefault(&attributes, &all));
+  int error = 0;  // The first: each of these takes memory.
+  const auto note = [&error](int result) { error = error != 0 ? error : result; };
+  note(posix_spawn_file_actions_adddup2(&files, answer, cufile::kAnswerDescriptor));
+  note(posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0));
+  note(posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0));  // It is talkative.
+  note(posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0));
+  note(posix_spawn_file_actions_addclosefrom_np(&files, cufile::kAnswerDescriptor + 1));
   std::string name(kProgram);
   std::string library = probe.library;
   std::string driver = probe.driver;
   char* const arguments[] = {name.data(), library.data(), driver.data(), nullptr};
   Environment environment;
-  const int error =
-      posix_spawn(&child, program.c_str(), &files, &attributes, arguments, environment.words());
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&files);
+  if (error == 0) {
+    error =
+        posix_spawn(&child, program.c_str(), &files, &attributes, arguments, environment.words());
+  }
+  must(posix_spawnattr_destroy(&attributes));
+  must(posix_spawn_file_actions_destroy(&files));
   return error;
 }
 
@@ -199,7 +204,7 @@ int reap(pid_t child) {
     if ((ended < 0 && errno != EINTR) || std::chrono::steady_clock::now() > end) {
       return 0;
     }
-    (void)nanosleep(&kNap, nullptr);
+    best_effort(nanosleep(&kNap, nullptr), "a shorter nap will do");
   }
 }
 
@@ -273,7 +278,7 @@ CuFileFacts ask_cufile(const CuFileProbe& probe) {
   const std::chrono::milliseconds limit = patience(probe, has_modules);
   const Outcome outcome = read_answer(pipe.end(0), limit, answer);
   if (outcome != Outcome::ended) {
-    (void)kill(child, SIGKILL);  // Its ending may hang, too.
+    best_effort(kill(child, SIGKILL), "it may have ended");  // Its ending may hang, too.
   }
   const int status = reap(child);
   if (outcome == Outcome::answered) {

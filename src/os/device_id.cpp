@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "base/results.hpp"
 
 namespace tiermem {
 namespace {
@@ -25,7 +26,7 @@ std::string first_line(const std::string& path) {
   char text[256];
   const ssize_t n = file >= 0 ? ::read(file, text, sizeof(text)) : -1;
   if (file >= 0) {
-    ::close(file);
+    best_effort(::close(file), "the descriptor is gone in any case");
   }
   std::string line;
   for (ssize_t i = 0; i < n && text[i] != '\n' && line.size() < kLongestName; ++i) {

@@ -16,6 +16,7 @@
 #include <sstream>
 
 #include "base/error.hpp"
+#include "base/results.hpp"
 
 namespace tiermem {
 namespace {
@@ -63,11 +64,11 @@ class Reader {
         all.append(part, static_cast<std::size_t>(n));
       } else if (errno != EINTR) {
         const int error = errno;
-        close(file);
+        best_effort(close(file), "the descriptor is gone in any case");
         return unreadable(path, error);
       }
     }
-    close(file);
+    best_effort(close(file), "the descriptor is gone in any case");
     return Fact::of(std::move(all));
   }
 

@@ -25,6 +25,7 @@
 
 #include "base/error.hpp"
 #include "base/kept_descriptors.hpp"
+#include "base/results.hpp"
 
 namespace tiermem::host {
 namespace {
@@ -64,10 +65,12 @@ std::byte* map_aligned(std::uint64_t bytes, std::uint64_t alignment) {
   }
   std::byte* const aligned = raw + ((alignment - number(raw) % alignment) % alignment);
   if (aligned != raw) {
-    munmap(raw, static_cast<std::size_t>(aligned - raw));
+    best_effort(munmap(raw, static_cast<std::size_t>(aligned - raw)),
+                "what is not unmapped stays reserved");
   }
   if (aligned + bytes != raw + room) {
-    munmap(aligned + bytes, static_cast<std::size_t>(raw + room - (aligned + bytes)));
+    best_effort(munmap(aligned + bytes, static_cast<std::size_t>(raw + room - (aligned + bytes))),
+                "what is not unmapped stays reserved");
   }
   return aligned;
 }
@@ -78,7 +81,7 @@ std::byte* map_near(const ReserveOptions& options) {
   }
   std::byte* const got = map_nothing(options.near, options.bytes, MAP_FIXED_NOREPLACE);
   if (got != nullptr && got != options.near) {  // A kernel without MAP_FIXED_NOREPLACE: a hint.
-    munmap(got, options.bytes);
+    best_effort(munmap(got, options.bytes), "what is not unmapped stays reserved");
     return nullptr;
   }
   return got;
@@ -133,7 +136,7 @@ AddressRange::AddressRange(std::byte* data, std::uint64_t bytes)
 
 AddressRange::~AddressRange() {
   if (data_ != nullptr && owner_ == getpid()) {
-    munmap(data_, bytes_);
+    best_effort(munmap(data_, bytes_), "what is not unmapped stays reserved");
   }
 }
 
@@ -157,7 +160,7 @@ int map_again(std::byte* address, std::uint64_t bytes) {
   if (map_nothing(address, bytes, MAP_FIXED_NOREPLACE) == nullptr) {
     return errno;
   }
-  munlock(address, bytes);
+  best_effort(munlock(address, bytes), "it need not have been locked");
   return open_range(address, bytes);
 }
 
@@ -171,7 +174,7 @@ Result<AddressRange> reserve(const ReserveOptions& options) {
                        human_bytes(options.bytes), std::strerror(errno));
   }
   AddressRange range(data, options.bytes);
-  munlock(data, options.bytes);
+  best_effort(munlock(data, options.bytes), "it need not have been locked");
   if (options.accessible && mprotect(data, options.bytes, PROT_READ | PROT_WRITE) != 0) {
     return fail_native(Code::no_capacity, errno, "mprotect refused {} of address space: {}",
                        human_bytes(options.bytes), std::strerror(errno));
@@ -273,7 +276,7 @@ int map_no_bytes(std::byte* address, std::uint64_t bytes) {
   void* const got =
       mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, file, 0);
   const int error = got == MAP_FAILED ? errno : 0;
-  close(file);
+  best_effort(close(file), "the descriptor is gone in any case");
   return error;
 }
 
@@ -320,7 +323,9 @@ std::uint64_t leading_bytes(const std::byte* address, std::uint64_t bytes, bool 
     if (pread(fd, entries.data(), pages * sizeof(entries[0]), at) !=
         static_cast<ssize_t>(pages * sizeof(entries[0]))) {
       std::array<unsigned char, entries.size()> resident{};
-      (void)mincore(const_cast<std::byte*>(address) + leading, pages * kPage, resident.data());
+      best_effort(
+          mincore(const_cast<std::byte*>(address) + leading, pages * kPage, resident.data()),
+          "nothing counts as there then");
       std::transform(resident.begin(), resident.end(), entries.begin(),
                      [](unsigned char page) { return (page & 1) != 0 ? kSomething : 0; });
     }
@@ -330,7 +335,7 @@ std::uint64_t leading_bytes(const std::byte* address, std::uint64_t bytes, bool 
     }
   }
   if (fd >= 0) {
-    close(fd);
+    best_effort(close(fd), "the descriptor is gone in any case");
   }
   return leading;
 }

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/results.hpp"
+
 namespace tiermem {
 
 class ProcStat {
@@ -30,7 +32,7 @@ class ProcStat {
       return;
     }
     const ssize_t got = ::read(file, text_, sizeof text_);
-    ::close(file);
+    best_effort(::close(file), "the descriptor is gone in any case");
     const std::string_view all(text_, got > 0 ? static_cast<std::size_t>(got) : 0);
     // The name, field 2, may hold anything, and ends at the last parenthesis.
     const std::size_t name_end = all.rfind(')');

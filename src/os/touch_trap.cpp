@@ -20,6 +20,7 @@
 #include "base/error.hpp"
 #include "base/kept_descriptors.hpp"
 #include "base/log.hpp"
+#include "base/results.hpp"
 #include "os/userfault.hpp"
 
 namespace tiermem {
@@ -58,7 +59,9 @@ std::atomic<std::uint32_t>& word_of(TouchTrap::Slot& slot, std::uintptr_t addres
 }
 
 void futex(std::atomic<std::uint32_t>& word, int call, std::uint32_t value, const timespec* time) {
-  ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), call, value, time, nullptr, 0);
+  best_effort(
+      ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), call, value, time, nullptr, 0),
+      "whoever waits looks again");
 }
 
 void wake_all(std::atomic<std::uint32_t>& word) {
@@ -122,24 +125,24 @@ void pass_on(int signal, siginfo_t* info, void* context) {
     }
     struct sigaction end {};
     end.sa_handler = SIG_DFL;
-    ::sigaction(signal, &end, nullptr);
+    must(::sigaction(signal, &end, nullptr));
     if (info->si_code <= 0) {
-      ::raise(signal);
+      best_effort(::raise(signal), "the touch is made again, and is the end");
     }
     return;  // The touch is made again, and is the end.
   }
   sigset_t mask = before.sa_mask;
   if ((before.sa_flags & SA_NODEFER) == 0) {
-    sigaddset(&mask, signal);
+    must(sigaddset(&mask, signal));
   }
   sigset_t old;
-  ::pthread_sigmask(SIG_BLOCK, &mask, &old);
+  must(::pthread_sigmask(SIG_BLOCK, &mask, &old));
   if ((before.sa_flags & SA_SIGINFO) != 0) {
     before.sa_sigaction(signal, info, context);
   } else {
     before.sa_handler(signal);
   }
-  ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  must(::pthread_sigmask(SIG_SETMASK, &old, nullptr));
 }
 
 void on_touch(int signal, siginfo_t* info, void* context) {
@@ -156,7 +159,7 @@ void on_touch(int signal, siginfo_t* info, void* context) {
 // memory while its thread sleeps.
 void install() {
   struct sigaction now {};
-  ::sigaction(SIGSEGV, nullptr, &now);
+  must(::sigaction(SIGSEGV, nullptr, &now));
   if (traps.installed) {
     if ((now.sa_flags & SA_SIGINFO) == 0 || now.sa_sigaction != on_touch) {
       log_warn(
@@ -169,7 +172,7 @@ void install() {
   struct sigaction ours {};
   ours.sa_sigaction = on_touch;
   ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART;
-  ::sigaction(SIGSEGV, &ours, nullptr);
+  must(::sigaction(SIGSEGV, &ours, nullptr));
   traps.installed = true;
 }
 
@@ -204,7 +207,7 @@ TouchTrap::~TouchTrap() {
       wake_all(word);
     }
     const timespec moment = {0, 1'000'000};
-    ::nanosleep(&moment, nullptr);
+    best_effort(::nanosleep(&moment, nullptr), "a shorter nap will do");
   }
   if (slot_.inside.load() != 0) {
     return;

@@ -35,6 +35,7 @@ std::unique_ptr<WaitableIoPort> make_uring_port(std::vector<std::unique_ptr<Bloc
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/kept_descriptors.hpp"
+#include "base/results.hpp"
 
 namespace tiermem {
 namespace {
@@ -192,7 +193,7 @@ int UringPort::register_files(const std::vector<std::unique_ptr<BlockFile>>& fil
   }
   fds.push_back(ends[1]);
   const int rc = ::io_uring_register_files(&ring_, fds.data(), static_cast<unsigned>(fds.size()));
-  ::close(ends[1]);
+  best_effort(::close(ends[1]), "the descriptor is gone in any case");
   end_fd_ = keep_descriptor(ends[0]);
   return -rc;
 }
@@ -298,14 +299,15 @@ bool UringPort::submit(const IoRequest& request) {
 void UringPort::flush() {
   become_owner();
   // EAGAIN and EBUSY leave the requests in the ring, for the next flush or wait.
-  (void)::io_uring_submit(&ring_);
+  best_effort(::io_uring_submit(&ring_),
+              "what the kernel did not take stays in the ring for the next time");
 }
 
 std::size_t UringPort::reap(std::span<IoCompletion> completions) {
   become_owner();
   if (::io_uring_cq_ready(&ring_) == 0 &&
       (__atomic_load_n(ring_.sq.kflags, __ATOMIC_RELAXED) & IORING_SQ_TASKRUN) != 0) {
-    (void)::io_uring_get_events(&ring_);  // Relaxed: a completion missed now is seen by wait().
+    best_effort(::io_uring_get_events(&ring_), "a completion that is missed is seen by wait()");
   }
   std::size_t n = 0;
   unsigned head = 0;
@@ -359,7 +361,8 @@ void UringPort::wait(std::int64_t deadline_ns) {
   become_owner();
   if (::io_uring_cq_ready(&ring_) > 0) {
     // Also an old wake-up's: consumed by the reap that follows, at most one early return.
-    (void)::io_uring_submit(&ring_);
+    best_effort(::io_uring_submit(&ring_),
+                "what the kernel did not take stays in the ring for the next time");
     return;
   }
   arm_wake();
@@ -368,7 +371,8 @@ void UringPort::wait(std::int64_t deadline_ns) {
   if (!wake_armed_ || (watch_fd_ >= 0 && !watch_armed_) ||
       !wake_state_.compare_exchange_strong(expected, sleeping)) {
     wake_state_.exchange(awake);
-    (void)::io_uring_submit(&ring_);
+    best_effort(::io_uring_submit(&ring_),
+                "what the kernel did not take stays in the ring for the next time");
     return;
   }
   __kernel_timespec left{};
@@ -384,15 +388,14 @@ void UringPort::wait(std::int64_t deadline_ns) {
   if (rc == -EAGAIN || rc == -EBUSY) {
     // The kernel is short of memory and took nothing. A pause, so that trying again is no spin.
     pollfd wake{wake_fd_, POLLIN, 0};
-    (void)::poll(&wake, 1, 1);
+    best_effort(::poll(&wake, 1, 1), "a nap");
   }
 }
 
 void UringPort::wake() {
   if (wake_state_.exchange(notified) == sleeping) {
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t wrote = ::write(wake_fd_, &one, sizeof(one));
-    assert(wrote == sizeof(one));
+    best_effort(::write(wake_fd_, &one, sizeof(one)), "where it is full it is ready already");
   }
 }
 

@@ -18,6 +18,7 @@
 
 #include "base/error.hpp"
 #include "base/kept_descriptors.hpp"
+#include "base/results.hpp"
 #include "os/host_memory.hpp"
 
 namespace tiermem {
@@ -63,7 +64,7 @@ int open_by_device() {
   }
   const int fd = ioctl(device, kDeviceNew, O_CLOEXEC | O_NONBLOCK);
   const int result = fd < 0 ? -errno : fd;
-  close(device);
+  best_effort(close(device), "the descriptor is gone in any case");
   return result;
 }
 
@@ -99,7 +100,7 @@ int open_with_features(UserfaultSource source, std::uint64_t& features) {
     return fd;
   }
   const int asked = handshake(fd, 0, features);
-  close(fd);
+  best_effort(close(fd), "the descriptor is gone in any case");
   if (asked != 0) {
     return -asked;
   }
@@ -111,7 +112,7 @@ int open_with_features(UserfaultSource source, std::uint64_t& features) {
       features & (kFeatureThreadId | kFeatureExactAddress | kFeaturePoison | kFeatureMove);
   std::uint64_t granted = 0;
   if (const int error = handshake(fd, want, granted); error != 0) {
-    close(fd);
+    best_effort(close(fd), "the descriptor is gone in any case");
     return -error;
   }
   return keep_descriptor(fd);

@@ -11,6 +11,7 @@
 
 #include "base/arena.hpp"
 #include "base/log.hpp"
+#include "base/results.hpp"
 #include "os/host_memory.hpp"
 #include "preload/jemalloc.hpp"
 #include "preload/kernel.hpp"
@@ -57,10 +58,11 @@ std::byte* plain_extent(std::size_t bytes, std::size_t alignment) {
   std::byte* const block = aligned(first, alignment);
   const auto head = static_cast<std::size_t>(block - first);
   if (head > 0) {
-    tiermem_plain_munmap(first, head);
+    best_effort(tiermem_plain_munmap(first, head), "what is not unmapped stays reserved");
   }
   if (spare > head) {
-    tiermem_plain_munmap(block + bytes, spare - head);
+    best_effort(tiermem_plain_munmap(block + bytes, spare - head),
+                "what is not unmapped stays reserved");
   }
   return block;
 }
@@ -127,7 +129,8 @@ bool empty_extents(Source& source, std::byte* begin, std::size_t bytes) {
   for (std::byte* at = aligned(begin, extent); at + extent <= end;) {
     Region region;
     if (!find_region(at, region)) {
-      tiermem_plain_madvise(at, extent, MADV_DONTNEED);
+      best_effort(tiermem_plain_madvise(at, extent, MADV_DONTNEED),
+                  "the memory is given back later");
       at += extent;
       continue;
     }

@@ -11,6 +11,7 @@
 
 #include "base/arena.hpp"
 #include "base/log.hpp"
+#include "base/results.hpp"
 #include "preload/kernel.hpp"
 #include "preload/tiering.hpp"
 
@@ -222,7 +223,8 @@ void note_mapped(Entry& entry, Part part) {
 // one again.
 void forget_advice(const Entry& entry, Part part) {
   if (entry.undumped) {
-    (void)tiermem_plain_madvise(part.begin, part.length, MADV_DODUMP);
+    best_effort(tiermem_plain_madvise(part.begin, part.length, MADV_DODUMP),
+                "a core file then lacks these bytes");
   }
 }
 
@@ -234,8 +236,9 @@ void end_entry(Map<std::byte*, Entry>::iterator at) {
     return;
   }
   for (const Pin& pin : entry.pins) {
-    (void)tiermem_plain_mprotect(pin.part.begin, pin.part.length, PROT_READ | PROT_WRITE);
-    (void)plain_munlock(pin.part.begin, pin.part.length);
+    best_effort(tiermem_plain_mprotect(pin.part.begin, pin.part.length, PROT_READ | PROT_WRITE),
+                "without a mapping to spare the addresses keep the program's protection");
+    best_effort(plain_munlock(pin.part.begin, pin.part.length), "it need not have been locked");
     (void)context()->release({&pin.view, 1});
   }
   forget_advice(entry, {entry.begin, entry.length});
@@ -245,15 +248,17 @@ void end_entry(Map<std::byte*, Entry>::iterator at) {
 
 int unmap_part(Entry& entry, Part part) {
   if (entry.overlaid) {
-    (void)tiermem_plain_mmap(part.begin, part.length, PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    best_effort(tiermem_plain_mmap(part.begin, part.length, PROT_READ | PROT_WRITE,
+                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0),
+                "the addresses are not given out again, whatever is there");
   }
   const std::size_t unmapped = std::min(entry.live, note_unmapped(entry, part));
   entry.live -= unmapped;
   if (entry.live == 0 && unmapped != 0 && entry.use != Use::heap) {
     end_entry(table().entries.find(entry.begin));
   } else if (!entry.overlaid) {
-    (void)tiermem_plain_mprotect(part.begin, part.length, PROT_READ | PROT_WRITE);
+    best_effort(tiermem_plain_mprotect(part.begin, part.length, PROT_READ | PROT_WRITE),
+                "without a mapping to spare the addresses keep the program's protection");
     unpin_inside(entry, part);
     forget_advice(entry, part);
     discard(entry, part);

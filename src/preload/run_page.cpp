@@ -14,6 +14,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/results.hpp"
 #include "preload/run_owner.hpp"
 #include "preload/run_shares.hpp"
 
@@ -99,7 +100,7 @@ RunPage* map_checked(int fd, const char*& reason) {
   reason = page->magic.load() != RunPage::kMagic
                ? "TIERMEM_RUN names something else than the page of tiermem run"
                : "tiermem run and the preload library are of different versions";
-  ::syscall(SYS_munmap, page, sizeof(RunPage));
+  best_effort(::syscall(SYS_munmap, page, sizeof(RunPage)), "what is not unmapped stays reserved");
   return nullptr;
 }
 
@@ -119,7 +120,7 @@ RunSeat RunSeat::take(const char* path) {
     return seat;
   }
   seat.page_ = map_checked(fd, seat.reason_);
-  ::close(fd);
+  best_effort(::close(fd), "the descriptor is gone in any case");
   return seat;
 }
 
@@ -296,10 +297,11 @@ std::uint32_t RunSeat::wait_for_change(std::uint32_t seen) const {
 
 RunHost::~RunHost() {
   if (page_ != nullptr) {
-    ::syscall(SYS_munmap, page_, sizeof(RunPage));
+    best_effort(::syscall(SYS_munmap, page_, sizeof(RunPage)),
+                "what is not unmapped stays reserved");
   }
   if (fd_ >= 0) {
-    ::close(fd_);
+    best_effort(::close(fd_), "the descriptor is gone in any case");
   }
 }
 

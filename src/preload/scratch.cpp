@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/results.hpp"
 #include "preload/kernel.hpp"
 
 namespace tiermem::preload {
@@ -46,7 +47,7 @@ bool is_abandoned(const Scratch* before, const Scratch* now) {
 
 void give_back(void* base) {
   t_stack = {};
-  (void)tiermem_plain_munmap(base, kRoom);
+  best_effort(tiermem_plain_munmap(base, kRoom), "what is not unmapped stays reserved");
 }
 
 bool map_stack() {
@@ -57,7 +58,7 @@ bool map_stack() {
   }
   t_stack.base = static_cast<std::byte*>(base);
   if (g_have_key) {
-    (void)::pthread_setspecific(g_key, base);
+    best_effort(::pthread_setspecific(g_key, base), "the mapping then outlives the thread");
   }
   return true;
 }
@@ -98,7 +99,8 @@ Scratch::~Scratch() {
   std::atomic_signal_fence(std::memory_order_seq_cst);
   --stack.depth;
   if (stack.depth == 0 && stack.peak > kKept) {
-    (void)tiermem_plain_madvise(stack.base + kKept, kRoom - kKept, MADV_DONTNEED);
+    best_effort(tiermem_plain_madvise(stack.base + kKept, kRoom - kKept, MADV_DONTNEED),
+                "the memory is given back later");
     stack.peak = 0;
   }
 }

@@ -16,6 +16,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/own_thread.hpp"
+#include "base/results.hpp"
 #include "preload/region.hpp"
 #include "preload/run_page.hpp"
 #include "preload/tiering.hpp"
@@ -48,7 +49,7 @@ constexpr std::uint64_t kLeastBudget = std::uint64_t{4} << 20;
 
 void take_seat() {
   char name[kRunNameBytes] = {};
-  ::prctl(PR_GET_NAME, name);
+  best_effort(::prctl(PR_GET_NAME, name), "the seat has no name then");
   if (!seat().join(name)) {
     log_error("this process has no share of the run's memory: {}", seat().reason());
   }

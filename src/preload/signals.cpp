@@ -9,6 +9,7 @@
 #include <sys/epoll.h>
 #include <sys/select.h>
 
+#include "base/results.hpp"
 #include "preload/next.hpp"
 #include "preload/region.hpp"
 #include "preload/system_call.hpp"
@@ -62,7 +63,7 @@ class Mask {
   explicit Mask(const sigset_t* mask) : mask_(mask) {
     if (mask != nullptr && wrapping()) {
       copy_ = *mask;
-      (void)::sigdelset(&copy_, SIGSYS);
+      must(::sigdelset(&copy_, SIGSYS));
       mask_ = &copy_;
     }
   }
@@ -91,7 +92,7 @@ int set_action(int number, const struct sigaction* wanted, struct sigaction* bef
     return libc().sigaction(number, nullptr, before);
   }
   struct sigaction copy = *wanted;
-  (void)::sigdelset(&copy.sa_mask, SIGSYS);
+  must(::sigdelset(&copy.sa_mask, SIGSYS));
   return libc().sigaction(number, &copy, before);
 }
 
@@ -125,8 +126,8 @@ void take_sigsys(SignalAction action) {
 #endif
   (void)libc().sigaction(SIGSYS, &ours, &g_programs);
   sigset_t open;
-  (void)::sigemptyset(&open);
-  (void)::sigaddset(&open, SIGSYS);
+  must(::sigemptyset(&open));
+  must(::sigaddset(&open, SIGSYS));
   (void)libc().pthread_sigmask(SIG_UNBLOCK, &open, nullptr);
 }
 
@@ -138,7 +139,7 @@ void call_programs_sigsys(int number, siginfo_t* info, void* context) {
     struct sigaction end {};
     end.sa_handler = SIG_DFL;
     (void)libc().sigaction(SIGSYS, &end, nullptr);
-    (void)::raise(SIGSYS);
+    best_effort(::raise(SIGSYS), "it was blocked and is pending: nothing more can be done");
   } else if (programs.sa_handler != SIG_IGN) {
     programs.sa_handler(number);
   }

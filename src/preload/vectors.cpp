@@ -19,6 +19,7 @@
 
 #include "base/checked.hpp"
 #include "base/clock.hpp"
+#include "base/results.hpp"
 #include "preload/next.hpp"
 #include "preload/transfers.hpp"
 #include "preload/wrap.hpp"
@@ -46,9 +47,9 @@ long answer(long result) {
 /// As libc's, these calls are where a thread may be cancelled. Nothing is held in them.
 long cancellable(const SystemCall& call) {
   int before = 0;
-  (void)::pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &before);
+  must(::pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &before));
   const long result = wrapped_behind(call);
-  (void)::pthread_setcanceltype(before, nullptr);
+  must(::pthread_setcanceltype(before, nullptr));
   return answer(result);
 }
 

@@ -21,6 +21,7 @@
 #include <atomic>
 
 #include "base/arena.hpp"
+#include "base/results.hpp"
 #include "preload/call_shapes.hpp"
 #include "preload/exec.hpp"
 #include "preload/scratch.hpp"
@@ -180,7 +181,7 @@ int install() {
   int error = set();
   if (error == EACCES) {
     // Without rights of its own a process may only filter who will never gain any.
-    (void)::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    best_effort(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "without it the next call is refused");
     error = set();
   }
   return error;

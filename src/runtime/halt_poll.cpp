@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/own_thread.hpp"
+#include "base/results.hpp"
 #include "os/proc_stat.hpp"
 
 namespace tiermem {
@@ -36,7 +37,8 @@ void pin_to(int processor) {
   cpu_set_t one;
   CPU_ZERO(&one);
   CPU_SET(static_cast<unsigned>(processor), &one);
-  (void)::sched_setaffinity(0, sizeof one, &one);  // Not ours to use: it stays where it is.
+  best_effort(::sched_setaffinity(0, sizeof one, &one),
+              "a processor that is not ours to use: the thread stays where it is");
 }
 
 }  // namespace

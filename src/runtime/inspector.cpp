@@ -20,6 +20,7 @@
 #include "base/error.hpp"
 #include "base/kept_descriptors.hpp"
 #include "base/own_thread.hpp"
+#include "base/results.hpp"
 
 namespace tiermem {
 namespace {
@@ -53,7 +54,8 @@ Status Inspector::start(const std::string& directory, Answer answer, void* of) {
   // Not a pipe whose end is closed: a child that was cloned without our knowledge has that, too.
   stop_ = keep_descriptor(::eventfd(0, EFD_CLOEXEC));
   socket_ = keep_descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  ::unlink(path_.c_str());  // Of a process that had our number and was killed.
+  best_effort(::unlink(path_.c_str()),
+              "there is one only of a process that had our number and was killed");
   // Until it listens nobody is let in, so that its mode is right before.
   if (stop_ < 0 || socket_ < 0 ||
       ::bind(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
@@ -74,11 +76,11 @@ Status Inspector::start(const std::string& directory, Answer answer, void* of) {
 
 void Inspector::stop() {
   if (thread_.joinable()) {
-    (void)::eventfd_write(stop_, 1);
+    best_effort(::eventfd_write(stop_, 1), "where it is full it is ready already");
     thread_.join();
   }
   if (socket_ >= 0) {
-    ::unlink(path_.c_str());
+    best_effort(::unlink(path_.c_str()), "a name that stays behind only takes room");
   }
   close_kept(socket_);
   close_kept(stop_);
@@ -108,7 +110,7 @@ void Inspector::serve() {
         keep_descriptor(::accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (connection < 0) {
       if (errno == EMFILE || errno == ENFILE) {
-        (void)::poll(nullptr, 0, 10);  // It stays in the queue: no spin.
+        best_effort(::poll(nullptr, 0, 10), "a nap: it stays in the queue, and this is no spin");
       }
       continue;
     }

@@ -14,6 +14,7 @@
 #include <toml.hpp>
 
 #include "base/error.hpp"
+#include "base/results.hpp"
 #include "base/shown.hpp"
 
 namespace tiermem {
@@ -269,7 +270,7 @@ Result<Settings> settings_from_file(const std::string& path) {
   }
   const int error = errno;
   if (file >= 0) {
-    close(file);
+    best_effort(close(file), "the descriptor is gone in any case");
   }
   if (n < 0) {
     return fail_native(Code::io_error, error, "cannot read the configuration {:.160}: {}", path,

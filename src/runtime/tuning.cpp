@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "base/results.hpp"
 #include "runtime/options.hpp"
 
 namespace tiermem {
@@ -168,7 +169,7 @@ FoundTuning find_tuning(const std::string& cache, const DeviceId& device, std::s
     size += n > 0 ? static_cast<std::size_t>(n) : 0;
   }
   const int error = errno;
-  ::close(file);
+  best_effort(::close(file), "the descriptor is gone in any case");
   if (n < 0) {
     return none(fmt::format("{:.160}: {}", path, std::strerror(error)));
   }
@@ -220,7 +221,7 @@ Status keep_tuning(const std::string& cache, const Tuning& tuning) {
     error = errno;
   }
   if (error != 0) {
-    (void)::unlink(part.c_str());
+    best_effort(::unlink(part.c_str()), "a name that stays behind only takes room");
     return refused(error);
   }
   return {};

@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "base/error.hpp"
+#include "base/results.hpp"
 
 namespace tiermem {
 namespace {
@@ -34,7 +35,7 @@ FileTier::~FileTier() {
   for (const File& file : files_) {
     for (const int fd : {file.direct_fd, file.buffered_fd}) {
       if (fd >= 0) {
-        ::close(fd);
+        best_effort(::close(fd), "the descriptor is gone in any case");
       }
     }
   }
@@ -51,20 +52,21 @@ Result<FileTier::Adopted> FileTier::adopt(const char* path, std::uint64_t offset
   struct stat st {};
   if (::fstat(file.buffered_fd, &st) != 0 || !S_ISREG(st.st_mode)) {
     const int native = st.st_mode == 0 ? errno : S_ISDIR(st.st_mode) ? EISDIR : 0;
-    ::close(file.buffered_fd);
+    best_effort(::close(file.buffered_fd), "the descriptor is gone in any case");
     return native != 0
                ? cannot_open(path, native)
                : fail(Code::invalid_argument,
                       "adopt_file: '{}' is not a regular file but a device, a pipe or a socket",
                       path);
   }
-  (void)::fcntl(file.buffered_fd, F_SETFL, 0);  // Else io_uring answers EAGAIN and does not wait.
+  best_effort(::fcntl(file.buffered_fd, F_SETFL, 0),
+              "it fails for no open file; io_uring would answer EAGAIN and not wait");
   file.size = static_cast<std::uint64_t>(st.st_size);
   file.modified = st.st_mtim;
   file.changed = st.st_ctim;
   file.links = st.st_nlink;
   if (offset >= file.size || length > file.size - offset) {
-    ::close(file.buffered_fd);
+    best_effort(::close(file.buffered_fd), "the descriptor is gone in any case");
     return fail(Code::invalid_argument,
                 "adopt_file: '{}' has {} bytes; {} bytes at offset {} are not inside", path,
                 file.size, length, offset);
@@ -104,9 +106,9 @@ Result<FileTier::Adopted> FileTier::adopt(const char* path, std::uint64_t offset
 void FileTier::free(SlotId base) {
   std::lock_guard lock(mutex_);
   File& file = files_[base.value >> kBlockBits];
-  ::close(std::exchange(file.buffered_fd, -1));
+  best_effort(::close(std::exchange(file.buffered_fd, -1)), "the descriptor is gone in any case");
   if (file.direct_fd >= 0) {
-    ::close(std::exchange(file.direct_fd, -1));
+    best_effort(::close(std::exchange(file.direct_fd, -1)), "the descriptor is gone in any case");
   }
 }
 
