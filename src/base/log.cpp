@@ -136,6 +136,7 @@ struct Identity {
   friend bool operator==(const Identity&, const Identity&) = default;
 };
 constinit Identity g_stderr{};
+constinit std::atomic<bool> g_stderr_noted{false};  // Relaxed: set by the only thread there is.
 
 Identity identity_of_stderr() noexcept {
   struct stat status {};
@@ -143,14 +144,18 @@ Identity identity_of_stderr() noexcept {
                                             : Identity{};
 }
 
+/// By the constructor, or by the first message: an interposed malloc is called before constructors.
 [[gnu::constructor]] void note_stderr() noexcept {
-  const int saved_errno = errno;
-  g_stderr = identity_of_stderr();
-  errno = saved_errno;
+  if (!g_stderr_noted.exchange(true, std::memory_order_relaxed)) {
+    const int saved_errno = errno;
+    g_stderr = identity_of_stderr();
+    errno = saved_errno;
+  }
 }
 
 /// A write would neither block nor raise SIGPIPE, and goes where the process's messages belong.
 bool stderr_takes_a_line() noexcept {
+  note_stderr();
   pollfd descriptor{STDERR_FILENO, POLLOUT, 0};
   return g_stderr.known && identity_of_stderr() == g_stderr && poll(&descriptor, 1, 0) == 1 &&
          descriptor.revents == POLLOUT;

@@ -56,7 +56,7 @@ std::string shown(double value, double unit) {
 
 std::string escaped(const std::string& text) {
   std::string out;
-  for (const char c : shown(text)) {  // XML has no control characters.
+  for (const char c : tiermem::shown(text)) {  // XML has no control characters.
     out += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
   }
   return out;

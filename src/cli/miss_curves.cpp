@@ -60,7 +60,7 @@ Look look_of(const std::string& policy) {
 /// A trace's name comes from a file's.
 std::string escaped(std::string_view text) {
   std::string out;
-  for (const char c : shown(text)) {  // XML has no control characters.
+  for (const char c : tiermem::shown(text)) {  // XML has no control characters.
     out += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
   }
   return out;

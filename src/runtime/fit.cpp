@@ -78,23 +78,15 @@ struct Group {
 
 Status judge_place(const BlockDevice& device, const PathFacts& facts) {
   using Kind = PathFacts::Kind;
-  if (facts.kind == Kind::missing) {
-    return fail_native(Code::invalid_argument, facts.error,
-                       "nvme: {:.120}: {}; name a directory that exists, or a block device",
-                       device.path, std::strerror(facts.error));
+  const int error = facts.kind == Kind::other ? ENOTDIR : facts.error;
+  if (error == 0) {
+    return {};
   }
-  if (facts.kind == Kind::other) {
-    return fail_native(Code::invalid_argument, ENOTDIR,
-                       "nvme: {:.120} is neither a directory nor a block device; name one of these",
-                       device.path);
-  }
-  if (facts.error != 0) {
-    return fail_native(Code::unavailable, facts.error,
-                       "nvme: {:.120} cannot be written to by this user: {}; name another, or "
-                       "change its permissions",
-                       device.path, std::strerror(facts.error));
-  }
-  return {};
+  const bool found = facts.kind == Kind::directory || facts.kind == Kind::raw;
+  return fail_native(found ? Code::unavailable : Code::invalid_argument, error,
+                     "nvme={:.120}: {}; name a directory that this user may write to, or a block "
+                     "device",
+                     device.path, std::strerror(error));
 }
 
 /// What stays free of a file system, as the block tier reads `reserve_free`.

@@ -92,7 +92,7 @@ TEST_F(Inspect, what_a_context_says_of_its_buffers_is_right) {
                 static_cast<unsigned long long>(small->handle()));
   const std::string buffers = ask("buffers\n");
   EXPECT_EQ(buffers.substr(0, std::strlen(expected)), expected);
-  EXPECT_NE(buffers.find("\ta?b?c\n"), std::string::npos) << buffers;
+  EXPECT_NE(buffers.find("\ta\\tb\\nc\n"), std::string::npos) << buffers;
 
   const std::string handle = std::to_string(large->handle());
   const std::string there = ask("why " + handle + " 2097157\n");

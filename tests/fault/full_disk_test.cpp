@@ -58,7 +58,7 @@ TEST(FullDisk, a_full_disk_refuses_in_words_and_keeps_every_byte) {
     if (const std::string why = mount_tmpfs(path, 32 * kMiB); !why.empty()) {
       return not_here(why);
     }
-    auto context = make_context("dram=8M; nvme=" + path + ":512M");
+    auto context = make_context("dram=8M; nvme=" + path + ":32M");
     Buffer data = make_buffer(*context, 64 * kMiB, "large");
     std::uint64_t written = 0;
     const Status refusal = write_pattern(data, 1, Timeout::seconds(20), &written);
@@ -118,7 +118,7 @@ TEST(FullDisk, one_full_directory_of_two_is_no_failure) {
     if (const std::string why = mount_tmpfs(full.path(), 8 * kMiB); !why.empty()) {
       return not_here(why);
     }
-    auto context = make_context("dram=8M; nvme=" + full.path() + ":256M," + roomy.path() + ":256M");
+    auto context = make_context("dram=8M; nvme=" + full.path() + ":8M," + roomy.path() + ":256M");
     Buffer data = make_buffer(*context, 64 * kMiB, "spread");
     EXPECT_TRUE(write_pattern(data, 5).ok());
     EXPECT_EQ(wrong_words(data, 5), 0u);

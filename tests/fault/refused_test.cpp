@@ -182,7 +182,7 @@ TEST_F(Refused, huge_pages_that_are_off_cost_speed_only) {
 
 TEST_F(Refused, a_file_system_without_direct_io_is_used_through_the_page_cache_unless_required) {
   SKIP_IF(in_child([&] {
-    if (const std::string why = mount_tmpfs(directory_.path(), 128 * kMiB); !why.empty()) {
+    if (const std::string why = mount_tmpfs(directory_.path(), 256 * kMiB); !why.empty()) {
       return not_here(why);
     }
     everything_works();
