@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -117,8 +118,7 @@ Reply ask(const std::string& path, const std::string& question) {
                         path);
   } else if (reply.lines.front() != "ok") {
     const std::string& why = reply.lines.front();
-    reply.status =
-        fail(Code::io_error, "{}", why.rfind("error ", 0) == 0 ? why.substr(6) : why);
+    reply.status = fail(Code::io_error, "{}", why.rfind("error ", 0) == 0 ? why.substr(6) : why);
   } else {
     reply.lines.erase(reply.lines.begin());
   }
@@ -165,9 +165,17 @@ std::string human(const std::string& word) {
 int list_processes(const std::string& directory) {
   Table table({{"process"}, {"program"}, {"buffers", Table::Align::right}});
   for (const std::string& name : names_in(directory)) {
-    const Reply reply = ask(path_of(directory, name), "buffers");
+    const std::string path = path_of(directory, name);
+    struct stat asked {};
+    struct stat now {};
+    const bool is_socket = ::lstat(path.c_str(), &asked) == 0 && S_ISSOCK(asked.st_mode);
+    const Reply reply = ask(path, "buffers");
     if (reply.gone) {
-      ::unlink(path_of(directory, name).c_str());
+      // A process with the same number may have begun since: its socket is another file.
+      if (is_socket && ::lstat(path.c_str(), &now) == 0 && now.st_dev == asked.st_dev &&
+          now.st_ino == asked.st_ino) {
+        ::unlink(path.c_str());
+      }
     } else {
       table.add(
           {name, command_of(name),
@@ -196,8 +204,8 @@ Result<std::string> find_process(const Arguments& arguments) {
                 arguments.process, arguments.directory);
   }
   if (found.size() > 1) {
-    return fail(Code::io_error, "process {} has {} contexts: name one, as {}",
-                arguments.process, found.size(), found.back());
+    return fail(Code::io_error, "process {} has {} contexts: name one, as {}", arguments.process,
+                found.size(), found.back());
   }
   return path_of(arguments.directory, found.front());
 }

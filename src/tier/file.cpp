@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "base/error.hpp"
+#include "os/file_identity.hpp"
 
 namespace tiermem {
 namespace {
@@ -61,15 +62,14 @@ Result<FileTier::Adopted> FileTier::adopt(const char* path, std::uint64_t offset
   (void)::fcntl(file.buffered_fd, F_SETFL, 0);  // Else io_uring answers EAGAIN and does not wait.
   file.size = static_cast<std::uint64_t>(st.st_size);
   file.modified = st.st_mtim;
-  file.changed = st.st_ctim;
-  file.links = st.st_nlink;
   if (offset >= file.size || length > file.size - offset) {
     ::close(file.buffered_fd);
     return fail(Code::invalid_argument,
                 "adopt_file: '{}' has {} bytes; {} bytes at offset {} are not inside", path,
                 file.size, length, offset);
   }
-  file.direct_fd = ::open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+  // The path may lead to another file by now, so it is not looked up again.
+  file.direct_fd = reopen(file.buffered_fd, O_RDONLY | O_DIRECT | O_CLOEXEC);
   std::lock_guard lock(mutex_);
   auto at =
       std::find_if(files_.begin(), files_.end(), [](const File& f) { return f.buffered_fd < 0; });
@@ -105,13 +105,12 @@ const char* FileTier::device_name(std::uint16_t device) const {
   return files_[device].path.c_str();
 }
 
-// A file that was deleted, or whose name was given to another, is still open here with its bytes:
-// its time of change says no more than that it has one name less.
+// The open descriptor holds device and inode. The change time says nothing about the bytes: chmod,
+// chown, link and rename set it, too.
 bool FileTier::unchanged(const File& file) const {
   struct stat st {};
   return ::fstat(file.buffered_fd, &st) == 0 &&
-         static_cast<std::uint64_t>(st.st_size) == file.size && same(st.st_mtim, file.modified) &&
-         (same(st.st_ctim, file.changed) || st.st_nlink < file.links);
+         static_cast<std::uint64_t>(st.st_size) == file.size && same(st.st_mtim, file.modified);
 }
 
 std::uint32_t FileTier::new_piece(const Piece& piece) {
