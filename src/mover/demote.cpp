@@ -88,6 +88,8 @@ void Mover::find_slot(Transfer& transfer) {
     extent.slot = slot;
     extent.slot_stamp = shared_slots_.stamp();
     extent.has_slot = true;
+    Checksums::destroy(extent.sums);  // Of a private extent they are the file's.
+    extent.sums = nullptr;
   }
   transfer.rewrites = extent.has_slot && !extent.slot_stale && extent.sums != nullptr;
   transfer.from = 0;
