@@ -20,11 +20,12 @@ tm_status translate(const char* call, const tm_buffer_options* theirs, BufferOpt
     return refuse(Code::unsupported, "{}: flag TM_KEEP_ON_FREE: this version has no named buffers",
                   call);
   }
-  constexpr std::uint32_t kKnown = TM_MAPPED | TM_DROPPABLE | TM_NO_CHECKSUM | TM_ISOLATED;
+  constexpr std::uint32_t kKnown =
+      TM_MAPPED | TM_DROPPABLE | TM_NO_CHECKSUM | TM_ISOLATED | TM_PRIVATE;
   if ((c.flags & ~kKnown) != 0) {
     return refuse(Code::invalid_argument,
-                  "{}: flags {:#x}; accepted are TM_MAPPED, TM_DROPPABLE, TM_NO_CHECKSUM and "
-                  "TM_ISOLATED",
+                  "{}: flags {:#x}; accepted are TM_MAPPED, TM_DROPPABLE, TM_NO_CHECKSUM, "
+                  "TM_ISOLATED and TM_PRIVATE",
                   call, c.flags);
   }
   if (c.advice > TM_NEXT_USE) {

@@ -59,6 +59,7 @@ static_assert(TM_BLOCK == number(Kind::block) && TM_REMOTE == number(Kind::remot
 static_assert(TM_READ == number(kRead) && TM_WRITE == number(kWrite));
 static_assert(TM_DISCARD == number(kDiscard));
 static_assert(TM_DROPPABLE == number(kDroppable) && TM_KEEP_ON_FREE == number(kKeepOnFree));
+static_assert(TM_PRIVATE == number(kPrivate));
 static_assert(TM_NO_CHECKSUM == number(kNoChecksum) && TM_ISOLATED == number(kIsolated));
 
 static_assert(TM_STREAM_HOST == number(StreamOrder::kHost));

@@ -217,7 +217,7 @@ typedef struct tm_buffer_options {
   size_t size;           /**< sizeof(tm_buffer_options). */
   uint64_t extent_bytes; /**< What moves as one: a power of two, 4 KiB to 64 MiB; 0: chosen. */
   uint64_t alignment;    /**< Of view addresses: a power of two up to the extent; 0: 4096. */
-  uint32_t flags;        /**< #TM_MAPPED, #TM_DROPPABLE, #TM_NO_CHECKSUM, #TM_ISOLATED. */
+  uint32_t flags;        /**< #TM_MAPPED, #TM_DROPPABLE, #TM_NO_CHECKSUM, #TM_ISOLATED, #TM_PRIVATE. */
   uint32_t advice;       /**< A hint for the whole buffer; #TM_ADVICE_NORMAL: none. */
   tm_place preferred;    /**< Where it should live if it can; all 0: anywhere. */
   const char* label;     /**< Named in errors, or NULL; at most 31 characters are kept. */
@@ -229,7 +229,9 @@ enum {
                        is #TM_DISCARDED then, until it is overwritten with #TM_DISCARD. */
   TM_KEEP_ON_FREE = 4, /**< For named buffers. Not in this version. */
   TM_NO_CHECKSUM = 8,  /**< Its bytes in block tiers carry no checksums. */
-  TM_ISOLATED = 16     /**< Memory that held its bytes is cleared before other buffers see it. */
+  TM_ISOLATED = 16,    /**< Memory that held its bytes is cleared before other buffers see it. */
+  TM_PRIVATE = 32      /**< Of tm_adopt_file(): views may write. What they write is the buffer's own;
+                          the file is never written. */
 };
 
 /**
@@ -246,9 +248,11 @@ TIERMEM_API tm_status tm_alloc(tm_context* context, uint64_t bytes,
 
 /**
  * Makes a read-only buffer whose cold copy is the file itself, from `offset` on; `length` 0: to its
- * end. Evicting it writes nothing. The file must not change while the buffer lives; a change that
- * is noticed is #TM_IO_ERROR for whoever reads. Deleting it, or giving its name to another file, is
- * no change.
+ * end. Evicting it writes nothing. A store through one of its views on the host is SIGSEGV, with a
+ * sentence in the log or on standard error; with #TM_PRIVATE views may write. The file must not
+ * change while the buffer lives. Each read compares its size, its modification time, and the bytes
+ * that were read before; a change is #TM_IO_ERROR. Another name, mode, owner or access time is no
+ * change, nor is a deletion.
  *
  * Errors: #TM_INVALID_ARGUMENT for a path that is no file, or a range that is not in it;
  * #TM_IO_ERROR with errno for a file that cannot be used; as tm_alloc() for the options.

@@ -48,9 +48,13 @@ class TIERMEM_API Context {
   /// A buffer of `bytes`, reading as zeros. Costs no memory until touched.
   Result<Buffer> alloc(std::uint64_t bytes, const BufferOptions& options = {});
   /// A read-only buffer whose cold copy is the file itself: eviction writes nothing. `length` 0: to
-  /// the end. The file must not change while the buffer lives; deleting it, or giving its name to
-  /// another, is no change. Errors: io_error with errno; invalid_argument if there is no such file
-  /// or the range is not in it.
+  /// the end. A store through one of its views on the host is SIGSEGV; with kPrivate views may
+  /// write, and what they write is the buffer's own.
+  ///
+  /// The file must not change while the buffer lives: each read compares its size, its modification
+  /// time, and the bytes that were read before. Another name, mode, owner or access time is no
+  /// change, nor is a deletion. Errors: io_error with errno; invalid_argument if there is no such
+  /// file or the range is not in it; unsupported for a flag that adopted files do not have.
   Result<Buffer> adopt_file(const char* path, std::uint64_t offset = 0, std::uint64_t length = 0,
                             const BufferOptions& options = {});
   /// A buffer with the bytes of device memory that the program has, of any size: copied on the

@@ -1,8 +1,10 @@
 // Writing text, JSON above all.
 #include "cli/json_file.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -11,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "os/file_identity.hpp"
 
 namespace tiermem::cli {
 namespace {
@@ -34,25 +37,25 @@ Status write_text(const std::string& path, const std::string& text) {
   if (path == "-") {
     return put(stdout, text) ? Status() : cannot("to standard output", errno);
   }
-  // A pipe or /dev/null cannot be replaced by a rename.
+  // A pipe or /dev/null cannot be replaced by a rename. One look-up of the path tells which it is.
+  const int found = ::open(path.c_str(), O_PATH | O_CLOEXEC);
   struct stat status {};
-  const bool in_place = stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode);
-  const std::string target = in_place ? path : path + ".part";
-  std::FILE* file = std::fopen(target.c_str(), "we");
-  if (file == nullptr) {
-    return cannot(path, errno);
+  const bool in_place = found >= 0 && ::fstat(found, &status) == 0 && !S_ISREG(status.st_mode);
+  int error = 0;
+  if (in_place) {
+    const int fd = reopen(found, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    std::FILE* const file = fd >= 0 ? ::fdopen(fd, "w") : nullptr;
+    error = file != nullptr && put(file, text) ? 0 : errno;
+    if (file != nullptr && std::fclose(file) != 0 && error == 0) {
+      error = errno;
+    }
+  } else {
+    error = replace_file(path, text, 0666);
   }
-  int error = put(file, text) ? 0 : errno;
-  if (std::fclose(file) != 0 && error == 0) {
-    error = errno;
-  }
-  if (error == 0 && !in_place && std::rename(target.c_str(), path.c_str()) != 0) {
-    error = errno;
+  if (found >= 0) {
+    ::close(found);
   }
   if (error != 0) {
-    if (!in_place) {
-      (void)std::remove(target.c_str());
-    }
     return cannot(path, error);
   }
   return {};

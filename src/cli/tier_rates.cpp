@@ -1,8 +1,6 @@
 // Memory: a copy loop and a pointer chase. Devices: passes over a slice through the port.
 #include "cli/tier_rates.hpp"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -217,8 +215,6 @@ Result<MemoryRates> measure_memory(std::uint64_t budget, double seconds) {
 Result<DeviceRates> measure_device(const BlockDevice& device, const Config& config,
                                    double seconds) {
   DeviceRates rates;
-  struct stat status {};
-  rates.raw = stat(device.path.c_str(), &status) == 0 && S_ISBLK(status.st_mode);
   const std::uint64_t share = device.bytes != 0 ? device.bytes : config.block_budget;
   auto file = BlockFile::open({.path = device.path,
                                .limit = share,
@@ -227,6 +223,7 @@ Result<DeviceRates> measure_device(const BlockDevice& device, const Config& conf
   if (!file.ok()) {
     return std::move(file).status();
   }
+  rates.raw = (*file)->raw();
   rates.facts = (*file)->facts();
   const std::uint64_t slice = std::min(rates.facts.limit, kSlice) / kTransfer * kTransfer;
   Status ready = slice == 0 ? Status(Code::no_capacity) : Status();

@@ -131,6 +131,7 @@ Status Sweep::open(const BlockDevice& device, const Config& config) {
     return std::move(file).status();
   }
   file_ = std::move(*file);
+  report.raw = file_->raw();  // What was opened decides, not what the path led to before.
   report.facts = file_->facts();
   for (const bool huge : {true, false}) {
     auto range = memory_of(huge, memory_);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -166,10 +167,17 @@ std::string human(const std::string& word) {
 int list_processes(const std::string& directory) {
   Table table({{"process"}, {"program"}, {"buffers", Table::Align::right}});
   for (const std::string& name : names_in(directory)) {
-    const Reply reply = ask(path_of(directory, name), "buffers");
+    const std::string path = path_of(directory, name);
+    struct stat asked {};
+    struct stat now {};
+    const bool is_socket = ::lstat(path.c_str(), &asked) == 0 && S_ISSOCK(asked.st_mode);
+    const Reply reply = ask(path, "buffers");
     if (reply.gone) {
-      best_effort(::unlink(path_of(directory, name).c_str()),
-                  "a name that stays behind only takes room");
+      // A process with the same number may have begun since: its socket is another file.
+      if (is_socket && ::lstat(path.c_str(), &now) == 0 && now.st_dev == asked.st_dev &&
+          now.st_ino == asked.st_ino) {
+        best_effort(::unlink(path.c_str()), "a name that stays behind only takes room");
+      }
     } else {
       table.add(
           {name, command_of(name),

@@ -132,9 +132,11 @@ std::uint32_t Checksums::last_unlike(const Checksums& other) const {
   return count;
 }
 
+// Hash{} is the checksum of a block that nothing has read yet. It differs from none.
 std::uint32_t Checksums::mismatch(const std::byte* bytes, std::uint32_t which) const {
   for (std::uint32_t i = 0; i < count; ++i) {
-    if (has(which, i) && blocks[i] != hash(bytes + std::uint64_t{i} * block_bytes, block_bytes)) {
+    if (has(which, i) && blocks[i] != Hash{} &&
+        blocks[i] != hash(bytes + std::uint64_t{i} * block_bytes, block_bytes)) {
       return i;
     }
   }

@@ -84,6 +84,8 @@ void Mover::find_slot(Transfer& transfer) {
     extent.slot_stamp = shared_slots_.stamp();
     extent.has_slot = true;
     extent.slot_pages = std::exchange(transfer.slot_pages, nullptr);
+    Checksums::destroy(extent.sums);  // Of a private extent they are the file's.
+    extent.sums = nullptr;
   }
   transfer.rewrites = extent.has_slot && !extent.slot_stale && extent.sums != nullptr;
   set_range(transfer, 0, bytes_of(transfer.ref));

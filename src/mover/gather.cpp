@@ -13,7 +13,8 @@
 namespace tiermem {
 
 std::uint32_t Mover::read_unit(const BufferRecord& record) const {
-  const bool adopted = record.read_only.load(std::memory_order_relaxed);
+  const bool adopted = record.read_only.load(std::memory_order_relaxed) ||
+                       (record.flags.load(std::memory_order_relaxed) & kPrivate) != 0;
   const bool checked =
       options_.checksums &&
       (adopted || (record.flags.load(std::memory_order_relaxed) & kNoChecksum) == 0);
@@ -41,7 +42,8 @@ void Mover::build_gather_needs(Request& request) {
   }
 }
 
-// Where the newest bytes of the extent are, as far as a gather asks.
+// Where the newest bytes of the extent are, as far as a gather asks. What was written of a private
+// extent may be in memory only.
 GatherRead::Found Mover::gathers_from(ExtentRef ref, std::span<const GatherRead> reads) const {
   const Extent& extent = residency_.extents.at(ref);
   const Phase host = residency_.extents.word(kHost, ref).load().phase();
@@ -50,7 +52,17 @@ GatherRead::Found Mover::gathers_from(ExtentRef ref, std::span<const GatherRead>
   if ((host == Phase::zero || host == Phase::vacant) && !in_memory && !extent.has_slot) {
     return GatherRead::Found::zeros;
   }
-  const bool below = record_of(ref).file != 0 || slot_is_newest(ref);
+  const auto dirty_anywhere = [&](ExtentRef at) {
+    for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
+      const ExtentBits bits = residency_.extents.word(space, at).load();
+      if (bits.readable() && bits.dirty()) {
+        return true;
+      }
+    }
+    return false;
+  };
+  const bool below =
+      extent.has_slot ? slot_is_newest(ref) : record_of(ref).file != 0 && !dirty_anywhere(ref);
   if (readable(ref, kHost) || host == Phase::lost || !below || extent.parts != 0 ||
       extent.zeros != 0 || extent.slot_pages != nullptr) {
     return GatherRead::Found::elsewhere;
@@ -124,11 +136,12 @@ void Mover::start_gather(Request& request, std::span<GatherRead> reads) {
   }
   [[maybe_unused]] const Pin pin = residency_.extents.word(kHost, transfer.into).pin_read();
   assert(pin == Pin::ok);  // The caller has a view of it.
-  transfer.channel = record.file != 0 ? files_ : block_;
-  transfer.slot = record.file != 0 ? SlotId{record.file - 1 +
-                                            (ref - record.first.load(std::memory_order_relaxed)) *
-                                                (bytes_of(ref) / kSmallestExtent)}
-                                   : residency_.extents.at(ref).slot;
+  const Extent& extent = residency_.extents.at(ref);
+  transfer.channel = extent.has_slot ? block_ : files_;
+  transfer.slot = extent.has_slot ? extent.slot
+                                  : SlotId{record.file - 1 +
+                                           (ref - record.first.load(std::memory_order_relaxed)) *
+                                               (bytes_of(ref) / kSmallestExtent)};
   queue_io(transfer);
 }
 
@@ -162,6 +175,30 @@ void Mover::give_read(Channel& channel, Transfer& transfer, std::uint32_t number
        .offset = file ? 0 : read.offset});
 }
 
+namespace {
+
+// What is seen of an adopted file now is what must be seen later, as in a promote. By the stepping
+// thread: once for each block, and less than the device takes for it.
+void note_first_read(Checksums*& sums, const GatherRead& read, std::uint64_t extent_bytes,
+                     std::uint32_t block_bytes) {
+  if (sums == nullptr) {
+    sums = Checksums::make(extent_bytes, block_bytes);
+    if (sums == nullptr) {
+      return;  // No memory: it stays unseen.
+    }
+    std::fill_n(sums->blocks, sums->count, Checksums::Hash{});
+  }
+  const std::uint32_t first = read.offset / sums->block_bytes;
+  for (std::uint32_t i = 0; i < read.length / sums->block_bytes; ++i) {
+    Checksums::Hash& seen = sums->blocks[first + i];
+    if (seen == Checksums::Hash{}) {
+      seen = Checksums::hash(read.data + std::uint64_t{i} * sums->block_bytes, sums->block_bytes);
+    }
+  }
+}
+
+}  // namespace
+
 void Mover::gather_read_done(const SlotCompletion& completion) {
   Transfer& transfer = transfers_[static_cast<std::uint32_t>(completion.cookie)];
   const auto number = static_cast<std::uint32_t>(completion.cookie >> 32) - 1;
@@ -190,6 +227,10 @@ void Mover::gather_read_done(const SlotCompletion& completion) {
                                          completion.device, completion.device_offset);
     }
   } else {
+    if (options_.checksums && transfer.channel == files_) {
+      note_first_read(residency_.extents.at(transfer.ref).sums, read, bytes_of(transfer.ref),
+                      checksum_block(transfer.ref));
+    }
     const Checksums* const sums =
         options_.checksums ? residency_.extents.at(transfer.ref).sums : nullptr;
     read.sum_bytes = sums != nullptr ? sums->block_bytes : 0;

@@ -129,7 +129,7 @@ std::string Mover::check_invariants() {
       if (extent.holds != by.holds) {
         return fmt::format("extent {} has {} holds, {} found", ref, extent.holds, by.holds);
       }
-      if (extent.has_slot && record.file == 0) {
+      if (extent.has_slot) {
         slots.add(extent.slot.value, ref);
         slot_bytes += slot_bytes_of(ref);
       }
@@ -220,7 +220,7 @@ std::string Mover::check_invariants() {
       // Invariant 1: the newest bytes exist in full somewhere.
       const Phase host = extents.word(kHost, ref).load().phase();
       const bool in_memory = exclusive + shared > 0;
-      const bool in_slot = record.file != 0 || (extent.has_slot && !extent.slot_stale);
+      const bool in_slot = extent.has_slot ? !extent.slot_stale : record.file != 0;
       const bool none_yet =
           host == Phase::zero || host == Phase::lost || host == Phase::vacant ||
           (extent.transfer != 0 && (transfers_[extent.transfer - 1].origin == Phase::zero ||

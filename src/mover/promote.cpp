@@ -1,6 +1,7 @@
 // Promote: an extent's bytes come into a frame from a slot, a file or another space. Each function
 // is one step of the transfer's life; `stage` says which comes next. The stepping thread only;
 // never waits.
+#include <algorithm>
 #include <cassert>
 #include <utility>
 
@@ -53,7 +54,8 @@ void Mover::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority
     transfer.source = kNoSpace;
     transfer.clear = mapped(ref);  // A touch sees the frame before it is granted, or undone.
   } else if (transfer.source == kNoSpace) {
-    const bool adopted = record_of(ref).file != 0;
+    // A private extent that was written is in a slot, and no longer in the file.
+    const bool adopted = record_of(ref).file != 0 && !residency_.extents.at(ref).has_slot;
     transfer.reading = adopted || residency_.extents.at(ref).has_slot;
     transfer.clear = !transfer.reading && !transfer.stock;  // Who takes it into use clears it.
     transfer.channel = adopted ? files_ : block_;
@@ -123,8 +125,11 @@ void Mover::land(Transfer& transfer) {
     steps |= spreads(transfer);
     if (extent.sums != nullptr && options_.checksums) {
       transfer.job.sums = extent.sums;
-      steps |= kVerify;
-    } else if (record_of(transfer.ref).file != 0 && options_.checksums) {
+      const Checksums::Hash* const blocks = extent.sums->blocks;
+      const Checksums::Hash* const end = blocks + extent.sums->count;
+      const bool all_seen = std::find(blocks, end, Checksums::Hash{}) == end;
+      steps |= all_seen ? kVerify : kVerify | kHash;  // A gather has seen some blocks of a file.
+    } else if (transfer.channel == files_ && options_.checksums) {
       // First read of an adopted file: what is seen now is what must be seen later.
       transfer.sums = Checksums::make(bytes_of(transfer.ref), checksum_block(transfer.ref));
       transfer.job.sums = transfer.sums;

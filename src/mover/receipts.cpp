@@ -105,7 +105,7 @@ void Mover::tell_where(Request& request) {
     where.state = State::lost;
   } else if (extent.has_slot || record.file != 0) {
     where.state = State::in_slot;
-    where.place = record.file != 0 ? files_->place() : block_->place();
+    where.place = extent.has_slot ? block_->place() : files_->place();
   }
   // What says why it is there; of what is in a slot only, why it left.
   const Receipt ours = blank_receipt(ref);

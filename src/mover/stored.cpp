@@ -10,9 +10,11 @@
 
 namespace tiermem {
 
-// A new slot for it may need less room than the extent.
+// A new slot for it may need less room than the extent. Not for a private copy of a file: an extent
+// of zeros would lose its slot, and read as the file again.
 bool Mover::measures(const Transfer& transfer) const {
   return transfer.pages == 0 && bytes_of(transfer.ref) > kSmallestExtent &&
+         record_of(transfer.ref).file == 0 &&
          spaces_[transfer.space].tier->host_addressable();
 }
 

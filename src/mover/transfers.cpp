@@ -171,7 +171,7 @@ void Mover::job_done(Job& job) {
       if (job.checksum_bad) {
         ++stats_.checksum_errors;
         Extent& extent = residency_.extents.at(ref);
-        const bool adopted = record_of(ref).file != 0;
+        const bool adopted = transfer.channel == files_;
         if (!extent.bad_once) {
           extent.bad_once = true;  // Perhaps the wire and not the medium: read once more.
           transfer.stage = Transfer::Stage::read;
@@ -180,13 +180,13 @@ void Mover::job_done(Job& job) {
         }
         extent.bad_once = false;
         const std::uint64_t offset = std::uint64_t{job.bad_block} * job.sums->block_bytes;
-        Status status =
-            fail(adopted ? Code::io_error : Code::lost,
-                 "buffer '{}', extent {}: the bytes at {} read back from {} are not those {}",
-                 record_of(ref).label.get().view(),
-                 ref - record_of(ref).first.load(std::memory_order_relaxed), offset,
-                 transfer.channel->device_name(transfer.channel->device_of(transfer.slot)),
-                 adopted ? "first read: the file has changed underneath" : "written: lost");
+        Status status = fail(
+            adopted ? Code::io_error : Code::lost,
+            "buffer '{}', extent {}: the bytes at {} read back from {} are not those {}",
+            record_of(ref).label.get().view(),
+            ref - record_of(ref).first.load(std::memory_order_relaxed), offset,
+            transfer.channel->device_name(transfer.channel->device_of(transfer.slot)),
+            adopted ? "first read: the file has changed since; adopt it again" : "written: lost");
         transfer.origin =
             adopted || transfer.pages != 0 || space != kHost ? transfer.origin : Phase::lost;
         extent.lost_with = kHost;
@@ -358,13 +358,14 @@ void Mover::io_done(const SlotCompletion& reported) {
 Status Mover::io_error(const Transfer& transfer, Code code, int native, std::uint16_t device,
                        std::uint64_t offset) {
   const bool changed = transfer.channel == files_ && native == ESTALE;
-  ErrorInfo info = error_info(code, "{} of buffer '{}' failed on {} at offset {}: {}",
-                              writes(transfer) ? "writing an extent" : "reading an extent",
-                              record_of(transfer.ref).label.get().view(),
-                              transfer.channel->device_name(device), offset,
-                              changed ? "the file has changed since it was adopted (size or times)"
-                              : native != 0 ? std::strerror(native)
-                                            : code_name(code));
+  ErrorInfo info = error_info(
+      code, "{} of buffer '{}' failed on {} at offset {}: {}",
+      writes(transfer) ? "writing an extent" : "reading an extent",
+      record_of(transfer.ref).label.get().view(), transfer.channel->device_name(device), offset,
+      changed
+          ? "the file has changed since it was adopted (size or modification time); adopt it again"
+      : native != 0 ? std::strerror(native)
+                    : code_name(code));
   info.native = native;
   info.tier = transfer.channel->place();
   info.tier.index = device;

@@ -18,10 +18,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/kept_descriptors.hpp"
 #include "base/results.hpp"
+#include "os/file_identity.hpp"
 
 namespace tiermem {
 namespace {
@@ -64,8 +66,10 @@ Result<std::unique_ptr<BlockFile>> BlockFile::open(const BlockFileOptions& optio
   std::unique_ptr<BlockFile> file(new BlockFile(options));
   set_path(file->facts_.name, options.path);
 
+  // The path is looked up once. All further calls name what it led to by this descriptor.
   struct stat st {};
-  if (::stat(options.path.c_str(), &st) != 0) {
+  file->directory_fd_ = keep_descriptor(::open(options.path.c_str(), O_PATH | O_CLOEXEC));
+  if (file->directory_fd_ < 0 || ::fstat(file->directory_fd_, &st) != 0) {
     return refused(options.path, errno, "cannot be found");
   }
   file->raw_ = S_ISBLK(st.st_mode);
@@ -73,6 +77,9 @@ Result<std::unique_ptr<BlockFile>> BlockFile::open(const BlockFileOptions& optio
     return refused(options.path, ENOTDIR, "neither a directory nor a block device");
   }
   Status status = file->raw_ ? file->open_device() : file->open_file();
+  if (!options.nameable || file->raw_) {
+    close_kept(std::exchange(file->directory_fd_, -1));
+  }
   if (!status.ok()) {
     return status;
   }
@@ -84,6 +91,7 @@ Result<std::unique_ptr<BlockFile>> BlockFile::open(const BlockFileOptions& optio
 }
 
 BlockFile::~BlockFile() {
+  close_kept(directory_fd_);
   close_kept(direct_fd_);
   close_kept(buffered_fd_);
 }
@@ -99,15 +107,16 @@ Status BlockFile::open_file() {
   const int nameless = options_.nameable ? 0 : O_EXCL;
   buffered_fd_ = options_.test_without_tmpfile
                      ? -1
-                     : keep_descriptor(::open(options_.path.c_str(),
-                                              O_TMPFILE | O_RDWR | nameless | O_CLOEXEC, 0600));
+                     : keep_descriptor(::openat(directory_fd_, ".",
+                                                O_TMPFILE | O_RDWR | nameless | O_CLOEXEC, 0600));
   const bool no_tmpfile = options_.test_without_tmpfile || errno == EOPNOTSUPP || errno == EISDIR ||
                           errno == EINVAL || errno == ENOENT;
   if (buffered_fd_ < 0 && no_tmpfile) {
-    std::string name = options_.path + "/.tiermem-XXXXXX";
-    buffered_fd_ = keep_descriptor(::mkostemp(name.data(), O_CLOEXEC));
+    std::string name;
+    buffered_fd_ = keep_descriptor(create_random(directory_fd_, ".tiermem-", 0600, name));
     if (buffered_fd_ >= 0) {
-      best_effort(::unlink(name.c_str()), "a name that stays behind only takes room");
+      best_effort(::unlinkat(directory_fd_, name.c_str(), 0),
+                  "a name that stays behind only takes room");
     }
   }
   if (buffered_fd_ < 0) {
@@ -120,8 +129,7 @@ Status BlockFile::open_file() {
     return Code::ok;
   }
   // A second open of the same file: the flag belongs to the open file, and both kinds are needed.
-  const std::string self = "/proc/self/fd/" + std::to_string(buffered_fd_);
-  direct_fd_ = keep_descriptor(::open(self.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC));
+  direct_fd_ = keep_descriptor(reopen(buffered_fd_, O_RDWR | O_DIRECT | O_CLOEXEC));
   if (direct_fd_ < 0) {
     use_buffered(("O_DIRECT refused: " + std::string(strerror(errno))).c_str());
     return Code::ok;
@@ -130,27 +138,47 @@ Status BlockFile::open_file() {
   return Code::ok;
 }
 
+// A device has its name already. A file gets one in a directory of its own, so that the name cannot
+// be anyone else's, and only the inode that it was given to is handed on.
 Status BlockFile::with_name(const std::function<Status(int descriptor)>& body) const {
+  constexpr int kFlags = O_RDWR | O_DIRECT | O_CLOEXEC;
   if (raw_) {
-    return with_descriptor(options_.path, body);
+    return with_descriptor(reopen(buffered_fd_, kFlags), body);
   }
-  std::string directory = options_.path + "/.tiermem-XXXXXX";
-  if (::mkdtemp(directory.data()) == nullptr) {
+  if (!options_.nameable) {
+    return refused(options_.path, ENOENT, "cannot give a file without a name one");
+  }
+  const std::string name = random_name(".tiermem-");
+  if (::mkdirat(directory_fd_, name.c_str(), 0700) != 0) {
     return refused(options_.path, errno, "cannot give a file a name");
   }
-  const std::string name = directory + "/file";
+  const int folder =
+      ::openat(directory_fd_, name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   const std::string self = "/proc/self/fd/" + std::to_string(buffered_fd_);
-  Status status = ::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0
-                      ? with_descriptor(name, body)
-                      : refused(options_.path, errno, "cannot give a file without a name one");
-  best_effort(::unlink(name.c_str()), "a name that stays behind only takes room");
-  best_effort(::rmdir(directory.c_str()), "a directory that stays behind only takes room");
+  Status status;
+  if (folder < 0 || ::linkat(AT_FDCWD, self.c_str(), folder, "file", AT_SYMLINK_FOLLOW) != 0) {
+    status = refused(options_.path, errno, "cannot give a file without a name one");
+  } else {
+    status = with_descriptor(::openat(folder, "file", kFlags | O_NOFOLLOW), body);
+  }
+  if (folder >= 0) {
+    best_effort(::unlinkat(folder, "file", 0), "a name that stays behind only takes room");
+    best_effort(::close(folder), "the descriptor is gone in any case");
+  }
+  best_effort(::unlinkat(directory_fd_, name.c_str(), AT_REMOVEDIR),
+              "a directory that stays behind only takes room");
   return status;
 }
 
-Status BlockFile::with_descriptor(const std::string& name,
+// Takes a descriptor, or -1 with errno.
+Status BlockFile::with_descriptor(int descriptor,
                                   const std::function<Status(int descriptor)>& body) const {
-  const int descriptor = keep_descriptor(::open(name.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC));
+  descriptor = keep_descriptor(descriptor);
+  if (descriptor >= 0 && identity_of(descriptor) != identity_of(buffered_fd_)) {
+    close_kept(descriptor);
+    descriptor = -1;
+    errno = ESTALE;
+  }
   return descriptor < 0 ? refused(options_.path, errno, "cannot be opened once more")
                         : body(descriptor);
 }
@@ -160,6 +188,9 @@ Status BlockFile::open_device() {
   buffered_fd_ = keep_descriptor(::open(options_.path.c_str(), O_RDWR | O_EXCL | O_CLOEXEC));
   if (buffered_fd_ < 0) {
     return refused(options_.path, errno, "cannot be opened for writing, exclusively");
+  }
+  if (identity_of(buffered_fd_) != identity_of(directory_fd_)) {
+    return refused(options_.path, ESTALE, "was replaced while it was opened; start again");
   }
   std::uint64_t bytes = 0;
   if (::ioctl(buffered_fd_, BLKGETSIZE64, &bytes) != 0) {
@@ -171,8 +202,7 @@ Status BlockFile::open_device() {
   if (::ioctl(buffered_fd_, BLKSSZGET, &logical) != 0 || !is_power_of_two(logical)) {
     logical = static_cast<int>(kUnit);
   }
-  const std::string self = "/proc/self/fd/" + std::to_string(buffered_fd_);
-  direct_fd_ = keep_descriptor(::open(self.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC));
+  direct_fd_ = keep_descriptor(reopen(buffered_fd_, O_RDWR | O_DIRECT | O_CLOEXEC));
   if (direct_fd_ < 0) {
     use_buffered(("O_DIRECT refused: " + std::string(strerror(errno))).c_str());
     return Code::ok;

@@ -43,11 +43,13 @@ class BlockFile {
   DeviceFacts facts() const;
   /// The descriptor for direct or buffered I/O; both are the same file. Owned by this object.
   int fd(bool buffered) const { return buffered || direct_fd_ < 0 ? buffered_fd_ : direct_fd_; }
+  /// Whether it is a block device, and not a file in a directory.
+  bool raw() const { return raw_; }
 
-  /// For libraries that open a file once more, by its name: runs `body` with a descriptor of its own
-  /// for direct I/O, which is the body's to close, while the file has the name that the kernel tells
-  /// of it. A process that is killed meanwhile leaves it on disk: to be called before it grows.
-  /// Errors: the body's; unavailable (errno), where the file cannot be given one.
+  /// For libraries that open a file once more, by its name: runs `body` with a descriptor of its
+  /// own for direct I/O, which is the body's to close, while the file has the name that the kernel
+  /// tells of it. A process that is killed meanwhile leaves it on disk: to be called before it
+  /// grows. Errors: the body's; unavailable (errno), where the file cannot be given one.
   Status with_name(const std::function<Status(int descriptor)>& body) const;
 
   /// Makes the first `bytes` of the file physical. On failure the size is what it was.
@@ -59,8 +61,7 @@ class BlockFile {
   explicit BlockFile(const BlockFileOptions& options) : options_(options) {}
   Status open_file();
   Status open_device();
-  Status with_descriptor(const std::string& name,
-                         const std::function<Status(int descriptor)>& body) const;
+  Status with_descriptor(int descriptor, const std::function<Status(int descriptor)>& body) const;
   void learn_alignment(std::uint32_t fallback);
   void use_buffered(const char* why);
   Status check_room(std::uint64_t bytes, std::uint64_t size) const;
@@ -72,6 +73,7 @@ class BlockFile {
   BlockFileOptions options_;
   DeviceFacts facts_;
   bool raw_ = false;
+  int directory_fd_ = -1;  ///< What `path` led to in open(). -1: not needed after it.
   int buffered_fd_ = -1;
   int direct_fd_ = -1;  ///< -1: all I/O is buffered.
 

@@ -70,8 +70,14 @@ DeviceId identify_block_device(dev_t device, const std::string& root) {
 Result<DeviceId> identify_device(const std::string& path) {
   struct stat status {};
   struct statfs system {};
-  if (::stat(path.c_str(), &status) != 0 || ::statfs(path.c_str(), &system) != 0) {
-    const int error = errno;
+  // Both of the file that one look-up of the path led to.
+  const int file = ::open(path.c_str(), O_PATH | O_CLOEXEC);
+  const bool found = file >= 0 && ::fstat(file, &status) == 0 && ::fstatfs(file, &system) == 0;
+  const int error = errno;
+  if (file >= 0) {
+    ::close(file);
+  }
+  if (!found) {
     return fail_native(Code::io_error, error, "{:.160}: {}", path, std::strerror(error));
   }
   const bool raw = S_ISBLK(status.st_mode);

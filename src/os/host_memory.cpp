@@ -262,6 +262,10 @@ int shut_range(std::byte* address, std::uint64_t bytes) {
   return mprotect(address, bytes, PROT_NONE) == 0 ? 0 : errno;
 }
 
+int close_for_stores(std::byte* address, std::uint64_t bytes) {
+  return mprotect(address, bytes, PROT_READ) == 0 ? 0 : errno;
+}
+
 int open_range(std::byte* address, std::uint64_t bytes) {
   return mprotect(address, bytes, PROT_READ | PROT_WRITE) == 0 ? 0 : errno;
 }

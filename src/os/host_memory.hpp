@@ -87,6 +87,8 @@ int close_range(std::byte* address, std::uint64_t bytes);
 int renew(std::byte* address, std::uint64_t bytes);
 /// What is mapped there stays, and a touch of it is SIGSEGV.
 int shut_range(std::byte* address, std::uint64_t bytes);
+/// What is mapped there can be read; a store is SIGSEGV.
+int close_for_stores(std::byte* address, std::uint64_t bytes);
 /// What is mapped there can be read and written.
 int open_range(std::byte* address, std::uint64_t bytes);
 /// Puts something in place of whatever is mapped that has no bytes: a touch is SIGBUS, or SIGSEGV

@@ -347,6 +347,13 @@ UserfaultProgress Userfault::copy(std::byte* to, const std::byte* from, std::uin
   });
 }
 
+int Userfault::watch_writes(std::byte* address, std::uint64_t length) const {
+  uffdio_writeprotect call{};
+  call.range = {number(address), length};
+  call.mode = UFFDIO_WRITEPROTECT_MODE_WP;
+  return retry([&] { return ioctl(fd_, UFFDIO_WRITEPROTECT, &call); });
+}
+
 int Userfault::allow_writes(std::byte* address, std::uint64_t length) const {
   uffdio_writeprotect call{};
   call.range = {number(address), length};

@@ -80,6 +80,9 @@ class Userfault {
   /// an event, and waits.
   UserfaultProgress copy(std::byte* to, const std::byte* from, std::uint64_t length,
                          bool watched = false) const;
+  /// The first write to each present page of the range is an event from now on, and waits. The
+  /// range is registered for it.
+  int watch_writes(std::byte* address, std::uint64_t length) const;
   /// Nothing in the range is watched any more, and who waits to write goes on.
   int allow_writes(std::byte* address, std::uint64_t length) const;
 

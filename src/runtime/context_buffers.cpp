@@ -143,6 +143,11 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
                 "adopt_file: '{}': an adopted file is read through views and cannot be mapped",
                 path);
   }
+  constexpr std::uint32_t kKnown = kPrivate | kDroppable | kNoChecksum | kIsolated;
+  if ((options.flags & ~kKnown) != 0) {
+    return fail(Code::unsupported, "adopt_file: flags {:#x} are not known to this version",
+                options.flags & ~kKnown);
+  }
   if (!has_tier(options.preferred)) {
     return fail(Code::unavailable,
                 "adopt_file: preferred {} is not a tier of this context; see `tiermem topo`",
@@ -176,10 +181,14 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
   shape.extents = *extents;
   shape.flags = options.flags | in_pieces(options);
   shape.label = options.label != nullptr ? options.label : path;
-  shape.read_only = true;
+  shape.domain = (options.flags & kIsolated) != 0 ? next_domain_.fetch_add(1) : 0;
+  shape.read_only = (options.flags & kPrivate) == 0;
   shape.file = adopted->base.value + 1;
-  if (shape.extents > 1) {
-    auto window = dram_->reserve_window(shape.extents * extent, extent, false);
+  // Also of one extent: only in a window can it be read-only.
+  if (shape.read_only || shape.extents > 1) {
+    const std::uint64_t window_bytes = shape.extents * extent;
+    auto window = shape.read_only ? dram_->reserve_read_only_window(window_bytes, extent)
+                                  : dram_->reserve_window(window_bytes, extent, false);
     if (!window.ok()) {
       files_->free(adopted->base);
       return std::move(window).status();

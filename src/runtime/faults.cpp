@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/last_words.hpp"
 #include "base/log.hpp"
 #include "mover/prefetch.hpp"
 
@@ -34,7 +35,7 @@ void Faults::serve_waiting(unsigned most) {
 void Faults::answer(const Fault& fault) {
   auto* const address = reinterpret_cast<std::byte*>(fault.address);
   if (fault.watched) {
-    allow_writes(address);
+    dram_->is_read_only(address) ? refuse_store(fault) : allow_writes(address);
     return;
   }
   if (dram_->is_own(fault)) {
@@ -210,30 +211,63 @@ void Faults::refuse(std::byte* address) {
   }
 }
 
+BufferRecord* Faults::buffer_of(std::byte* address, std::uint64_t& in_window) const {
+  for (std::uint32_t i = 0; i < residency_.buffers.used(); ++i) {
+    BufferRecord& record = residency_.buffers.at(i);
+    std::byte* const window = record.windows[kHost].load(std::memory_order_relaxed);
+    const std::uint64_t size = std::uint64_t{record.extents.load(std::memory_order_relaxed)}
+                               << record.extent_shift.load(std::memory_order_relaxed);
+    if (window != nullptr && address >= window && address < window + size) {
+      in_window = static_cast<std::uint64_t>(address - window);
+      return &record;
+    }
+  }
+  return nullptr;
+}
+
+// The sentence comes before the signal, which may end the process.
+void Faults::refuse_store(const Fault& fault) {
+  std::uint64_t in_window = 0;
+  BufferRecord* const record = buffer_of(fault.address, in_window);
+  const unsigned shift =
+      record != nullptr ? record->extent_shift.load(std::memory_order_relaxed) : 0;
+  const ExtentRef ref = record != nullptr ? record->first.load(std::memory_order_relaxed) +
+                                                static_cast<ExtentRef>(in_window >> shift)
+                                          : 0;
+  if (record == nullptr || !residency_.extents.word(kHost, ref).load().view_readable()) {
+    dram_->wake(fault.address);  // It is leaving. The next fault finds it gone.
+    return;
+  }
+  const std::uint64_t bytes = std::uint64_t{1} << shift;
+  const std::uint64_t lead = record->lead.load(std::memory_order_relaxed);
+  std::byte* const extent = fault.address - in_window % bytes;
+  if (!dram_->refuses_stores(fault.address)) {
+    last_words(
+        "store: buffer '{}' at offset {} (address {}) is an adopted file, and its views are "
+        "read-only: SIGSEGV; adopt it with the flag private, or copy the bytes to a buffer from "
+        "alloc",
+        record->label.get().view(), in_window - std::min(in_window, lead),
+        static_cast<void*>(fault.address));
+  }
+  dram_->refuse_store(fault, extent, bytes);
+}
+
 // A touch that nobody can answer. Zeros are no answer, for a frame's home neither, which only hands
 // and devices touch: they would be written down with a checksum that matches.
 void Faults::mistake(std::byte* address) {
   bool told = false;
-  for (std::uint32_t i = 0; i < residency_.buffers.used(); ++i) {
-    BufferRecord& record = residency_.buffers.at(i);
-    std::byte* const window = record.windows[kHost].load(std::memory_order_relaxed);
-    const unsigned shift = record.extent_shift.load(std::memory_order_relaxed);
-    const std::uint64_t size = std::uint64_t{record.extents.load(std::memory_order_relaxed)}
-                               << shift;
-    if (window == nullptr || address < window || address >= window + size) {
-      continue;
-    }
-    const auto offset = static_cast<std::uint64_t>(address - window);
+  std::uint64_t offset = 0;
+  if (BufferRecord* const record = buffer_of(address, offset)) {
     const ExtentRef ref =
-        record.first.load(std::memory_order_relaxed) + static_cast<ExtentRef>(offset >> shift);
+        record->first.load(std::memory_order_relaxed) +
+        static_cast<ExtentRef>(offset >> record->extent_shift.load(std::memory_order_relaxed));
     if (residency_.extents.word(kHost, ref).load().view_readable()) {
       dram_->wake(address);
       return;
     }
     log_error("touch of absent bytes without a view: buffer '{}' offset {} (address {}): SIGBUS",
-              record.label.get().view(), offset, static_cast<void*>(address));
+              record->label.get().view(), offset, static_cast<void*>(address));
     told = true;
-    break;
   }
   const std::lock_guard lock(mutex_);
   Window window;

@@ -77,11 +77,14 @@ class Faults {
   std::byte* find(std::byte* address, Window& window) const;
   void answer(const Fault& fault);
   void allow_writes(std::byte* address);
+  void refuse_store(const Fault& fault);
   void serve(const Fault& fault, const Window& window, std::byte* begin);
   void read_steps(const Window& window, const Strides::Ahead& ahead);
   void ended(Asked& asked);
   void refuse(std::byte* address);
   void mistake(std::byte* address);
+  // The buffer whose window has the address, and where in the window; null: none.
+  BufferRecord* buffer_of(std::byte* address, std::uint64_t& in_window) const;
 
   Residency& residency_;
   const Post post_;

@@ -36,6 +36,14 @@ bool is_friend(int connection) {
          (peer.uid == ::geteuid() || peer.uid == 0);
 }
 
+// {0, 0}: no socket has this name.
+FileIdentity socket_at(const std::string& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode)
+             ? FileIdentity{status.st_dev, status.st_ino}
+             : FileIdentity{};
+}
+
 }  // namespace
 
 Status Inspector::start(const std::string& directory, Answer answer, void* of) {
@@ -54,17 +62,18 @@ Status Inspector::start(const std::string& directory, Answer answer, void* of) {
   // Not a pipe whose end is closed: a child that was cloned without our knowledge has that, too.
   stop_ = keep_descriptor(::eventfd(0, EFD_CLOEXEC));
   socket_ = keep_descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  best_effort(::unlink(path_.c_str()),
-              "there is one only of a process that had our number and was killed");
-  // Until it listens nobody is let in, so that its mode is right before.
-  if (stop_ < 0 || socket_ < 0 ||
+  bound_ = {};
+  remove_socket();  // Of a process that had our number and was killed.
+  // The mode of the unbound socket is the mode of the name that bind() makes: no second look-up.
+  if (stop_ < 0 || socket_ < 0 || ::fchmod(socket_, S_IRUSR | S_IWUSR) != 0 ||
       ::bind(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
-      ::chmod(path_.c_str(), S_IRUSR | S_IWUSR) != 0 || ::listen(socket_, 8) != 0) {
+      ::listen(socket_, 8) != 0) {
     Status status =
         fail(Code::io_error, "inspect: cannot listen at {}: {}", path_, std::strerror(errno));
     stop();
     return status;
   }
+  bound_ = socket_at(path_);
   try {
     thread_ = own_thread("tiermem-inspect", [this] { serve(); });
   } catch (const std::system_error&) {
@@ -80,11 +89,20 @@ void Inspector::stop() {
     thread_.join();
   }
   if (socket_ >= 0) {
-    best_effort(::unlink(path_.c_str()), "a name that stays behind only takes room");
+    remove_socket();
   }
   close_kept(socket_);
   close_kept(stop_);
   socket_ = stop_ = -1;
+}
+
+// Only ever a socket, and after bind() only the one that bind() made: a file of that name, or the
+// socket of another process, is not ours.
+void Inspector::remove_socket() const {
+  const FileIdentity found = socket_at(path_);
+  if (found != FileIdentity{} && (bound_ == FileIdentity{} || found == bound_)) {
+    ::unlink(path_.c_str());
+  }
 }
 
 void Inspector::forget() {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <thread>
 
+#include "os/file_identity.hpp"
 #include "tiermem/status.hpp"
 
 namespace tiermem {
@@ -37,10 +38,12 @@ class Inspector {
   void serve();
   void serve_one(int connection);
   bool await(int fd, short events) const;
+  void remove_socket() const;
 
   Answer answer_ = nullptr;
   void* of_ = nullptr;
   std::string path_;
+  FileIdentity bound_;  // What bind() made at path_.
   int socket_ = -1;
   int stop_ = -1;  // An eventfd, ready once there is nothing to do.
   std::thread thread_;

@@ -15,6 +15,7 @@
 
 #include "base/error.hpp"
 #include "base/results.hpp"
+#include "os/file_identity.hpp"
 #include "runtime/options.hpp"
 
 namespace tiermem {
@@ -206,22 +207,7 @@ Status keep_tuning(const std::string& cache, const Tuning& tuning) {
   if (const int error = make_directories(path.substr(0, path.rfind('/'))); error != 0) {
     return refused(error);
   }
-  std::string part = path + ".XXXXXX";
-  const int file = ::mkostemp(part.data(), O_CLOEXEC);
-  if (file < 0) {
-    return refused(errno);
-  }
-  const std::string text = tuning_text(tuning);
-  const ssize_t wrote = ::write(file, text.data(), text.size());
-  int error = wrote == static_cast<ssize_t>(text.size()) ? 0 : wrote < 0 ? errno : ENOSPC;
-  if (::close(file) != 0 && error == 0) {
-    error = errno;
-  }
-  if (error == 0 && std::rename(part.c_str(), path.c_str()) != 0) {
-    error = errno;
-  }
-  if (error != 0) {
-    best_effort(::unlink(part.c_str()), "a name that stays behind only takes room");
+  if (const int error = replace_file(path, tuning_text(tuning), 0600); error != 0) {
     return refused(error);
   }
   return {};

@@ -10,6 +10,7 @@
 #include <bit>
 #include <cassert>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -44,6 +45,14 @@ WindowArenaOptions arena_options(const DramOptions& options, const DramFacts& fa
   return result;
 }
 
+WindowArenaOptions read_only_options(const DramOptions& options, const DramFacts& facts,
+                                     const Userfault& userfault, bool huge) {
+  const Mechanism mechanism = huge ? facts.windows : facts.small_windows;
+  WindowArenaOptions result = arena_options(options, facts, userfault, mechanism, huge, false);
+  result.watch = options.watch && facts.userfault.watch && result.registered_with != nullptr;
+  return result;
+}
+
 }  // namespace
 
 DramTier::DramTier(const DramOptions& options, const DramFacts& facts, Userfault userfault,
@@ -63,7 +72,10 @@ DramTier::DramTier(const DramOptions& options, const DramFacts& facts, Userfault
       mapped_{WindowArena(
                   arena_options(options, facts, userfault_, facts.mapped, true, true, trap_.get())),
               WindowArena(arena_options(options, facts, userfault_, facts.mapped, false, true,
-                                        trap_.get()))} {
+                                        trap_.get()))},
+      read_only_{WindowArena(read_only_options(options, facts, userfault_, true)),
+                 WindowArena(read_only_options(options, facts, userfault_, false))},
+      closed_(userfault_, options.map_limit != 0 ? options.map_limit : host::map_limit()) {
   books_.budget = options.budget;
 }
 
@@ -97,7 +109,8 @@ Mechanism DramTier::mechanism_of(Pool pool) const {
 }
 
 WindowArena* DramTier::arena_of(const std::byte* address) {
-  for (WindowArena* arena : {&windows_.huge, &windows_.small, &mapped_.huge, &mapped_.small}) {
+  for (WindowArena* arena : {&windows_.huge, &windows_.small, &mapped_.huge, &mapped_.small,
+                             &read_only_.huge, &read_only_.small}) {
     if (arena->contains(address)) {
       return arena;
     }
@@ -459,6 +472,19 @@ void DramTier::allow_writes(std::byte* address, std::uint64_t bytes) {
   counters_.watched_writes += 1;
   if (userfault_.allow_writes(address, bytes) != 0) {
     userfault_.wake(address, bytes);  // The window has gone: whoever waits finds that out.
+  }
+}
+
+bool DramTier::is_read_only(const std::byte* address) const {
+  return has_read_only_.load(std::memory_order_acquire) &&
+         (read_only_.huge.contains(address) || read_only_.small.contains(address));
+}
+
+void DramTier::refuse_store(const Fault& fault, std::byte* extent, std::uint64_t bytes) {
+  counters_.stores_refused += 1;
+  if (closed_.close(extent, bytes) != 0 && fault.thread != 0) {
+    // No mapping is left to close it with. The store still waits, and meets the signal.
+    (void)tgkill(getpid(), static_cast<pid_t>(fault.thread), SIGSEGV);
   }
 }
 

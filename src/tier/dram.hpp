@@ -26,6 +26,7 @@
 #include "tier/frame_mapper.hpp"
 #include "tier/frame_pool.hpp"
 #include "tier/nursery.hpp"
+#include "tier/read_only_extents.hpp"
 #include "tier/slab_pool.hpp"
 #include "tier/tier.hpp"
 #include "tier/window_arena.hpp"
@@ -94,6 +95,8 @@ class DramTier final : public AddressableTier {
 
   Result<std::byte*> reserve_window(std::uint64_t bytes, std::uint64_t extent_bytes,
                                     bool mapped) override;
+  /// [any] A window for views, in which a store is SIGSEGV: of an adopted file.
+  Result<std::byte*> reserve_read_only_window(std::uint64_t bytes, std::uint64_t extent_bytes);
   void release_window(std::byte* window, std::uint64_t bytes) override;
   Pool window_pool(std::uint64_t extent_bytes) const override;
 
@@ -147,6 +150,13 @@ class DramTier final : public AddressableTier {
   void clear_poison(std::byte* address, std::uint64_t bytes);
   /// [fault reader] Somebody waits to write in the range, of which nothing is watched from now on.
   void allow_writes(std::byte* address, std::uint64_t bytes);
+  /// [any] The address is in a read-only window.
+  bool is_read_only(const std::byte* address) const;
+  /// [fault reader] A store to the extent at `extent`, in a read-only window, waits. That store and
+  /// all later ones are SIGSEGV.
+  void refuse_store(const Fault& fault, std::byte* extent, std::uint64_t bytes);
+  /// [any] refuse_store() was called for the address since its extent came.
+  bool refuses_stores(const std::byte* address) { return closed_.is_closed(address); }
   /// [any] Zeros for a page that the program emptied in a mapped window; its waiters go on.
   void fill_hole(std::byte* address);
   /// [fault reader] The toucher is a hand at work on a withdrawal: it gets zeros, and no transfer
@@ -217,6 +227,9 @@ class DramTier final : public AddressableTier {
   }
   Mechanism mechanism_of(Pool pool) const;
   WindowArena* arena_of(const std::byte* address);
+  void protect(std::byte* at, std::uint64_t bytes);
+  bool unprotect(std::byte* at, std::uint64_t bytes);
+  void open_home(const FramePool& of, std::uint32_t index, std::byte* at);
   MapPlace place_of(const FramePool& of, std::uint32_t index, std::byte* at) const;
   void count_cuts(Frame& frame, unsigned cuts);
   bool mend(const FramePool& of, std::uint32_t index, bool always);
@@ -257,9 +270,11 @@ class DramTier final : public AddressableTier {
   struct Arenas {
     WindowArena huge, small;
   };
-  Arenas windows_, mapped_;
-  std::mutex watch_mutex_;       // What is found unchanged stays so until it is gone.
-  std::mutex slab_pages_mutex_;  // One hand at a time brings a slab chunk its pages.
+  Arenas windows_, mapped_, read_only_;
+  ReadOnlyExtents closed_;
+  std::atomic<bool> has_read_only_{false};  // There was a read-only window.
+  std::mutex watch_mutex_;                  // What is found unchanged stays so until it is gone.
+  std::mutex slab_pages_mutex_;             // One hand at a time brings a slab chunk its pages.
 
   std::atomic<bool> told_of_page_locks_{false};
   std::atomic<std::uint64_t> trapped_bytes_{0};  // Of live mapped windows without userfaultfd.

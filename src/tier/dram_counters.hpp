@@ -27,6 +27,7 @@ struct DramCounts {
   Number trims{}, trimmed_bytes{};
   Number trims_refused{};       ///< Frames the kernel did not take back.
   Number faults{}, poisoned{};  ///< Touches of absent pages; pages poisoned for it.
+  Number stores_refused{};      ///< Stores to read-only windows that waited for SIGSEGV.
 };
 
 using DramCounters = DramCounts<std::uint64_t>;
@@ -64,7 +65,8 @@ inline DramCounters snapshot(const LiveDramCounters& live) {
           live.trimmed_bytes,
           live.trims_refused,
           live.faults,
-          live.poisoned};
+          live.poisoned,
+          live.stores_refused};
 }
 
 }  // namespace tiermem

@@ -214,12 +214,46 @@ Result<std::byte*> DramTier::reserve_window(std::uint64_t bytes, std::uint64_t e
   return (huge ? arenas.huge : arenas.small).reserve(bytes, alignment);
 }
 
+Result<std::byte*> DramTier::reserve_read_only_window(std::uint64_t bytes,
+                                                      std::uint64_t extent_bytes) {
+  const bool huge = extent_bytes >= host::kHugePage;
+  auto window = (huge ? read_only_.huge : read_only_.small).reserve(bytes, extent_bytes);
+  if (window.ok()) {
+    has_read_only_.store(true, std::memory_order_release);
+  }
+  return window;
+}
+
+// In a read-only window. Called when the pages are there, and before they leave; between the two a
+// reader of faults may close the extent.
+void DramTier::protect(std::byte* at, std::uint64_t bytes) {
+  if (is_read_only(at)) {
+    const WindowArena& arena = bytes >= host::kHugePage ? read_only_.huge : read_only_.small;
+    closed_.protect(at, bytes, arena.options().watch);
+  }
+}
+
+// True: the extent was closed.
+bool DramTier::unprotect(std::byte* at, std::uint64_t bytes) {
+  return is_read_only(at) && closed_.release(at, bytes);
+}
+
+// A reader of faults may have closed the extent when it was already on its way out. mremap then
+// took the protection along.
+void DramTier::open_home(const FramePool& of, std::uint32_t index, std::byte* at) {
+  if (unprotect(at, of.bytes()) && of.homes().memory) {
+    host::open_range(of.home(index), of.bytes());
+  }
+}
+
 void DramTier::release_window(std::byte* window, std::uint64_t) {
-  for (WindowArena* arena : {&windows_.huge, &windows_.small, &mapped_.huge, &mapped_.small}) {
+  for (WindowArena* arena : {&windows_.huge, &windows_.small, &mapped_.huge, &mapped_.small,
+                             &read_only_.huge, &read_only_.small}) {
     const std::uint64_t bytes = arena->size_of(window);
     if (bytes == 0) {
       continue;
     }
+    (void)unprotect(window, bytes);
     poisoned_.take(window, bytes);
     host::drop(window, bytes);
     if (arena->options().registered_with != nullptr) {
@@ -289,10 +323,13 @@ Status DramTier::map(FrameId id, std::byte* at, Mechanism& used) {
   unlock_pages(of, parts.index);  // Of whoever had the frame before.
   frame.by = mechanism_of(parts.pool);
   frame.mapped = false;
+  (void)unprotect(at,
+                  of.bytes());  // A store to the extent that was here may have been answered late.
   MapResult result = mapper_.in(frame.by, place_of(of, parts.index, at));
   used = result.used;
   settle(frame, at, result);
   if (frame.at != nullptr) {
+    protect(at, of.bytes());
     mend(of, parts.index, false);
   }
   return std::move(result.status);
@@ -305,8 +342,13 @@ Status DramTier::take_home(FrameId id, std::byte* at) {
   if (!of.homes().memory || frame.at != at || frame.mapped || frame.in_parts) {
     return fail(Code::unsupported, "a frame that has no other place stays in its window");
   }
+  (void)unprotect(at, of.bytes());
   MapResult result = mapper_.take_home(frame.by, place_of(of, parts.index, at));
+  open_home(of, parts.index, at);
   settle(frame, at, result);
+  if (frame.at != nullptr) {
+    protect(at, of.bytes());  // It stays.
+  }
   return frame.at == nullptr ? Status() : std::move(result.status);
 }
 
@@ -321,9 +363,11 @@ Status DramTier::show(FrameId id, std::byte* at) {
   unlock_pages(of, parts.index);
   frame.by = mechanism_of(parts.pool);
   frame.mapped = false;
+  (void)unprotect(at, of.bytes());
   MapResult result = mapper_.show(frame.by, place_of(of, parts.index, at));
   settle(frame, at, result);
   if (frame.at != nullptr) {
+    protect(at, of.bytes());
     mend(of, parts.index, false);
   }
   return std::move(result.status);
@@ -353,7 +397,9 @@ Status DramTier::unmap(FrameId id, std::byte* at) {
   const Mechanism mechanism = frame.at != nullptr ? frame.by : mechanism_of(parts.pool);
   MapPlace place = place_of(of, parts.index, at);
   place.mapped = frame.at != nullptr && frame.mapped;
+  (void)unprotect(at, of.bytes());
   MapResult result = mapper_.out(mechanism, place);
+  open_home(of, parts.index, at);
   settle(frame, at, result);
   return std::move(result.status);
 }

@@ -13,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "base/results.hpp"
+#include "os/file_identity.hpp"
 
 namespace tiermem {
 namespace {
@@ -63,8 +64,6 @@ Result<FileTier::Adopted> FileTier::adopt(const char* path, std::uint64_t offset
               "it fails for no open file; io_uring would answer EAGAIN and not wait");
   file.size = static_cast<std::uint64_t>(st.st_size);
   file.modified = st.st_mtim;
-  file.changed = st.st_ctim;
-  file.links = st.st_nlink;
   if (offset >= file.size || length > file.size - offset) {
     best_effort(::close(file.buffered_fd), "the descriptor is gone in any case");
     return fail(Code::invalid_argument,
@@ -73,12 +72,13 @@ Result<FileTier::Adopted> FileTier::adopt(const char* path, std::uint64_t offset
   }
   const std::uint64_t bytes = length != 0 ? length : file.size - offset;
   if (offset + bytes > kMostBlocks * kBlock) {
-    ::close(file.buffered_fd);
+    best_effort(::close(file.buffered_fd), "the descriptor is gone in any case");
     return fail(Code::invalid_argument,
                 "adopt_file: '{}': {} bytes at offset {} end above 2^56; adopt an earlier part",
                 path, bytes, offset);
   }
-  file.direct_fd = ::open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+  // The path may lead to another file by now, so it is not looked up again.
+  file.direct_fd = reopen(file.buffered_fd, O_RDONLY | O_DIRECT | O_CLOEXEC);
   std::lock_guard lock(mutex_);
   auto at =
       std::find_if(files_.begin(), files_.end(), [](const File& f) { return f.buffered_fd < 0; });
@@ -122,13 +122,12 @@ const char* FileTier::device_name(std::uint16_t device) const {
   return device == kUnnamed ? "an adopted file" : files_[device].path.c_str();
 }
 
-// A file that was deleted, or whose name was given to another, is still open here with its bytes:
-// its time of change says no more than that it has one name less.
+// The open descriptor holds device and inode. The change time says nothing about the bytes: chmod,
+// chown, link and rename set it, too.
 bool FileTier::unchanged(const File& file) const {
   struct stat st {};
   return ::fstat(file.buffered_fd, &st) == 0 &&
-         static_cast<std::uint64_t>(st.st_size) == file.size && same(st.st_mtim, file.modified) &&
-         (same(st.st_ctim, file.changed) || st.st_nlink < file.links);
+         static_cast<std::uint64_t>(st.st_size) == file.size && same(st.st_mtim, file.modified);
 }
 
 std::uint32_t FileTier::new_piece(const Piece& piece) {

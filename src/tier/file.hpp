@@ -1,9 +1,10 @@
 // Adopted files: slots that are ranges of somebody's file, read and never written. Eviction costs
 // nothing, since the file is the cold copy.
 //
-// A file that changes underneath (size, modification or change time) is an error, found before and
-// after each read; the checksums of the first read are compared by the mover. Deleting it, or
-// giving its name to another file, is none: the bytes are still here.
+// A file is opened once and then named by its descriptors: device and inode cannot change. A change
+// of its size or its modification time is an error, found before and after each read. The mover
+// compares the checksums of the first read, so it also finds bytes that changed under the old time.
+// Changes of name, links, mode, owner or access time are no errors: the bytes are the same.
 //
 // Threads: adopt() from any; all else from the mover's.
 #pragma once
@@ -65,12 +66,11 @@ class FileTier final : public SlotTier {
   static constexpr unsigned kMostTries = 100;
 
   struct File {
-    int direct_fd = -1;    // -1: O_DIRECT is refused, all reads are buffered.
+    int direct_fd = -1;    // -1: O_DIRECT or a second open is refused, all reads are buffered.
     int buffered_fd = -1;  // -1: this record is free.
     std::string path;
     std::uint64_t size = 0;
-    timespec modified{}, changed{};
-    std::uint64_t links = 0;
+    timespec modified{};
   };
   struct Read {
     SlotTransfer what;

@@ -28,20 +28,15 @@ void Simulation::adopt() {
                                              live.extent_bytes);
   shape.read_only = true;
   shape.file = live.file.value + 1;
-  live.windowed = shape.extents > 1;
-  shape.pool = live.windowed ? host_.window_pool(live.extent_bytes) : Pool::locked;
+  live.windowed = true;  // Also of one extent, as only a window is read-only.
+  shape.pool = host_.window_pool(live.extent_bytes);
   const std::string label = fmt::format("file{}", next_serial_);
   shape.label = label.c_str();
-  if (live.windowed) {
-    shape.window =
-        *host_.reserve_window(shape.extents * live.extent_bytes, live.extent_bytes, false);
-  }
+  shape.window = *host_.reserve_window(shape.extents * live.extent_bytes, live.extent_bytes, false);
   Result<Handle> handle = residency_.buffers.create(shape);
   if (!handle.ok()) {
     files_.free(live.file);
-    if (live.windowed) {
-      host_.release_window(shape.window, 0);
-    }
+    host_.release_window(shape.window, 0);
     check(handle.code() == Code::no_capacity, handle.message());
     return;
   }

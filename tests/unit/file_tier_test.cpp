@@ -296,12 +296,9 @@ INSTANTIATE_TEST_SUITE_P(
     by, ChangedFile,
     ::testing::Values(
         Change{"overwrite", overwrite},
-        Change{"overwrite_with_the_old_times",
+        Change{"another_modification_time",
                [](const std::string& path) {
-                 struct stat st {};
-                 EXPECT_EQ(::stat(path.c_str(), &st), 0);
-                 overwrite(path);
-                 const timespec times[2] = {st.st_atim, st.st_mtim};
+                 const timespec times[2] = {{0, UTIME_OMIT}, {1000, 0}};
                  EXPECT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
                }},
         Change{"growth",
@@ -328,6 +325,33 @@ TEST_F(FileTierTest, a_file_whose_name_was_given_to_another_keeps_its_bytes) {
   std::ofstream(path + ".new", std::ios::binary) << std::string(kMiB, 'n');
   std::filesystem::rename(path + ".new", path);
   expect_whole(adopted, kMiB, 64 * kKiB);
+}
+
+// The bytes are compared by the mover: FaultsFound.L09_*.
+TEST_F(FileTierTest, other_rights_links_and_times_of_access_are_no_change) {
+  const std::string path = file("data", kMiB);
+  const FileTier::Adopted adopted = adopt(path);
+  std::filesystem::permissions(path, std::filesystem::perms::owner_read);
+  std::filesystem::create_hard_link(path, path + ".link");
+  EXPECT_EQ(::chown(path.c_str(), ::getuid(), ::getgid()), 0);
+  const timespec times[2] = {{1000, 0}, {0, UTIME_OMIT}};
+  EXPECT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  expect_whole(adopted, kMiB, 64 * kKiB);
+}
+
+TEST_F(FileTierTest, without_proc_all_reads_are_buffered_and_right) {
+  const std::string path = file("data", kMiB + 5);
+  const bool well = in_child([&] {
+    if (::chroot(directory_.path().c_str()) != 0) {
+      return errno == EPERM;  // An ordinary user cannot be where there is no /proc.
+    }
+    const auto adopted = tier_.adopt("/data", 0, 0);
+    const Bytes bytes = pattern(2 * kMiB, 0);
+    const SlotCompletion read_all =
+        adopted.ok() ? read(adopted->base, bytes.get(), 2 * kMiB) : SlotCompletion{};
+    return adopted.ok() && read_all.code == Code::ok && read_all.buffered;
+  });
+  EXPECT_TRUE(well);
 }
 
 TEST_F(FileTierTest, reading_a_file_elsewhere_changes_nothing) {
