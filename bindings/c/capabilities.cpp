@@ -4,6 +4,7 @@
 #include "checks.hpp"
 #include "residency/buffer_limits.hpp"
 #include "runtime/context_impl.hpp"
+#include "runtime/in_call.hpp"
 #include "tm_context.hpp"
 
 using namespace tiermem;
@@ -82,7 +83,11 @@ extern "C" tm_status tm_caps(tm_context* context, tm_capabilities* out) {
     caps.ops_most = OpTable::kMost;
     caps.flags = TM_CAN_CHECKSUM | TM_CAN_ADOPT_FILE;
     if (context != nullptr) {
-      describe(context->context->impl(), caps);
+      const CallMark call(*context->context);
+      if (call->is_tombstone()) {
+        return call->usable("caps");
+      }
+      describe(*call, caps);
     }
     caps.buffer_largest =
         largest_buffer(kLargestExtent, saturate<std::uint32_t>(caps.extents_per_buffer));

@@ -6,6 +6,39 @@
 using namespace tiermem;
 using namespace tiermem::c_abi;
 
+namespace {
+
+Status has_ended(const char* call) {
+  return fail(Code::shut_down, "{}: the context has ended: it was destroyed", call);
+}
+
+enum class Given { none, one, last };
+
+// Gives one reference back, if there is one.
+Given give_back(tm_context& context) {
+  std::uint32_t count = context.references.load(std::memory_order_relaxed);
+  do {
+    if (count == 0) {
+      return Given::none;
+    }
+    // Acquire and release: what each owner did comes before the end.
+  } while (!context.references.compare_exchange_weak(count, count - 1, std::memory_order_acq_rel));
+  return count == 1 ? Given::last : Given::one;
+}
+
+// The record stays: stale pointers to it are told that the context has ended.
+void end(tm_context& context) {
+  if (context.ended.exchange(true, std::memory_order_acq_rel)) {
+    return;
+  }
+  const ArenaScope inside;
+  delete context.context;
+  context.ops.clear();
+  context.scratch.clear();
+}
+
+}  // namespace
+
 extern "C" tm_status tm_context_create(const char* tiers, const tm_context_options* options,
                                        tm_context** out) {
   tm_context_options ours{};
@@ -40,12 +73,55 @@ extern "C" tm_status tm_context_destroy(tm_context* context, uint32_t flags, int
                   "context_destroy: flags {:#x}; accepted are 0 and TM_DESTROY_FORCE (1)", flags);
   }
   return guarded([&]() -> Status {
+    if (context->ended.load(std::memory_order_acquire)) {
+      return has_ended("context_destroy");
+    }
     Status status = context->context->close((flags & TM_DESTROY_FORCE) != 0, {timeout_ns});
     if (status.ok()) {
-      const ArenaScope inside;
-      delete context;
+      (void)give_back(*context);
+      end(*context);
     }
     return status;
+  });
+}
+
+extern "C" tm_status tm_context_retain(tm_context* context) {
+  if (tm_status bad = check_not_null("context_retain", context, "context")) {
+    return bad;
+  }
+  return guarded([&]() -> Status {
+    std::uint32_t count = context->references.load(std::memory_order_relaxed);
+    do {
+      if (count == 0 || context->ended.load(std::memory_order_acquire)) {
+        return has_ended("context_retain");
+      }
+      if (count == UINT32_MAX) {
+        return fail(Code::no_capacity,
+                    "context_retain: the context has {} references, and no more are counted; "
+                    "release some",
+                    count);
+      }
+    } while (
+        !context->references.compare_exchange_weak(count, count + 1, std::memory_order_relaxed));
+    return {};
+  });
+}
+
+extern "C" tm_status tm_context_release(tm_context* context) {
+  if (tm_status bad = check_not_null("context_release", context, "context")) {
+    return bad;
+  }
+  return guarded([&]() -> Status {
+    switch (give_back(*context)) {
+      case Given::none:
+        return has_ended("context_release");
+      case Given::last:
+        end(*context);
+        return {};
+      case Given::one:
+        break;
+    }
+    return {};
   });
 }
 

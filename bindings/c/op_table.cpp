@@ -9,16 +9,13 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "runtime/context_impl.hpp"
+#include "runtime/in_call.hpp"
 
 namespace tiermem::c_abi {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-Status no_operation(const char* call, OpHandle op) {
-  return fail(Code::invalid_argument,
-              "{}: {:#x} is no operation: it was waited for before, or never begun", call, op);
-}
 
 // What is left of a timeout that began at `begin`.
 Timeout rest_of(Timeout timeout, Clock::time_point begin) {
@@ -32,6 +29,20 @@ Timeout rest_of(Timeout timeout, Clock::time_point begin) {
 
 }  // namespace
 
+OpTable::OpTable(Context& context)
+    : context_(context), tag_(context.impl().residency.tag.value()) {}
+
+void OpTable::clear() {
+  const std::lock_guard lock(mutex_);
+  entries_ = Entries();
+}
+
+// No context waits for an operation any more when it has ended.
+Status OpTable::no_operation(const char* call, OpHandle op) {
+  const CallMark context(context_);
+  return context->is_tombstone() ? context->usable(call) : Ops::unknown(call, op, tag_);
+}
+
 OpTable::Room::~Room() {
   if (table_ != nullptr) {
     std::lock_guard lock(table_->mutex_);
@@ -44,7 +55,8 @@ void OpTable::Room::commit(OpHandle op) noexcept {
   std::lock_guard lock(table->mutex_);
   --table->reserved_;
   node_.key() = op;
-  table->entries_.insert(std::move(node_));  // The buckets were reserved: nothing is allocated.
+  // The buckets were reserved: nothing is allocated, unless the context has ended since.
+  table->entries_.insert(std::move(node_));
 }
 
 Status OpTable::reserve(Room& room) {
@@ -112,7 +124,11 @@ Status OpTable::wait_one(OpHandle op, Timeout timeout) {
   }
   Status status = context_.op_wait(op, timeout);
   std::lock_guard lock(mutex_);
-  Entry& entry = entries_.at(op);  // Only this thread may forget it.
+  const auto at = entries_.find(op);
+  if (at == entries_.end()) {
+    return no_operation("op_wait", op);  // Only the end of the context forgets it meanwhile.
+  }
+  Entry& entry = at->second;
   entry.waited_for = false;
   look(op, entry, std::move(status));
   return entry.ended ? Status()

@@ -28,7 +28,7 @@ class OpTable {
  public:
   static constexpr std::size_t kMost = 65536;
 
-  explicit OpTable(Context& context) : context_(context) {}
+  explicit OpTable(Context& context);
 
   /// Room for one operation, taken before it begins. Gives it back unless commit() was called.
   class Room {
@@ -59,12 +59,16 @@ class OpTable {
   Status cancel(OpHandle op);
   /// A descriptor of the caller's, readable once the operation has ended.
   Result<int> descriptor(OpHandle op);
+  /// The context has ended: forgets all.
+  void clear();
 
  private:
+  Status no_operation(const char* call, OpHandle op);
   Status wait_one(OpHandle op, Timeout timeout);
   void look(OpHandle op, Entry& entry, Status status);
 
   Context& context_;
+  const std::uint64_t tag_;  // Of the context.
   std::mutex mutex_;
   Entries entries_;           // Guarded by mutex_.
   std::size_t reserved_ = 0;  // Guarded by mutex_: rooms not committed yet.

@@ -9,6 +9,12 @@
  * - It may be called from any thread, and from several at once with the same context.
  * - Results leave through the last pointer, which is untouched on failure.
  * - Pointers that go in are read during the call only; strings are copied.
+ * - Buffers, views and operations belong to the context that gave them out. Every other context
+ *   refuses them, and the sentence says so: #TM_STALE_HANDLE for a buffer, #TM_INVALID_ARGUMENT for
+ * a view, an operation or a pointer of tm_malloc().
+ * - A context that has ended answers #TM_SHUT_DOWN; its pointer stays valid for that.
+ * - A thread is not cancelled (pthread_cancel) inside of a call, but after it. Asynchronous
+ *   cancellation must be off.
  * - Sizes, offsets and lengths are bytes. Times are nanoseconds. A timeout below 0 waits for ever,
  *   0 takes what is there now.
  * - #TM_INVALID_ARGUMENT answers a null context, a null result pointer, or a null list with n > 0.
@@ -173,7 +179,7 @@ enum {
 /**
  * Makes a context. `tiers` is a spec string such as "dram=4G; nvme=/data/a:100G"; NULL or "": the
  * environment (`TIERMEM_TIERS`), else what the machine offers. `options` may be NULL. The caller
- * owns the context and ends it with tm_context_destroy().
+ * owns the context and ends it with tm_context_destroy(), or shares it: tm_context_retain().
  *
  * Errors: #TM_INVALID_ARGUMENT naming option, value and what is accepted; #TM_UNSUPPORTED for a
  * kind of tier that this build lacks; #TM_IO_ERROR or #TM_UNAVAILABLE for a file, a directory or a
@@ -183,15 +189,33 @@ TIERMEM_API tm_status tm_context_create(const char* tiers, const tm_context_opti
                                         tm_context** out);
 
 /**
- * Ends a context and all its buffers. #TM_OK: it is gone, and no other thread may be inside a call
- * with it or begin one. After any other answer it still exists, and the call may be repeated.
+ * Ends a context and all its buffers. #TM_OK: it has ended. Other threads may be inside of calls
+ * with it, or begin some: from now on each call with it, tm_free() and tm_release() included,
+ * answers #TM_SHUT_DOWN. Pointers to bytes of the context are invalid. After any other answer it
+ * still exists, and the call may be repeated.
  *
  * While views are held it refuses with #TM_BUSY and lists label, holder and age of them.
  * With #TM_DESTROY_FORCE it goes on: their pointers are invalid at once. Requests that wait end
  * with #TM_SHUT_DOWN; transfers under way get `timeout_ns` to end, else #TM_TIMED_OUT: the context
- * is then closed, and a second call frees it.
+ * is then closed, and a second call ends it.
+ *
+ * It gives the reference of tm_context_create() back, and ends the context whether there are others
+ * or not. Errors: #TM_SHUT_DOWN for a context that has ended.
  */
 TIERMEM_API tm_status tm_context_destroy(tm_context* context, uint32_t flags, int64_t timeout_ns);
+
+/**
+ * Takes one more reference to a context, for one more owner: a context has one from
+ * tm_context_create(). Errors: #TM_SHUT_DOWN for a context that has ended.
+ */
+TIERMEM_API tm_status tm_context_retain(tm_context* context);
+
+/**
+ * Gives one reference back. With the last one the context ends, as by tm_context_destroy() with
+ * #TM_DESTROY_FORCE and 10 seconds. References that are left when a context is destroyed may be
+ * given back later. Errors: #TM_SHUT_DOWN when all were given back.
+ */
+TIERMEM_API tm_status tm_context_release(tm_context* context);
 
 /**
  * Changes the budget of a tier, {#TM_DRAM, 0} or {#TM_BLOCK, 0}. Shrinking DRAM evicts, and waits

@@ -1,23 +1,30 @@
-// What a tm_context points to: the C++ context, and what only C programs need beside it.
+// What a tm_context points to: the C++ context, and what only C programs need beside it. It is
+// never freed, nor used for another context: a program that still has the pointer is told that the
+// context has ended.
 //
 // Threads: any, as Context itself; made and ended by context.cpp.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
-#include <utility>
 
+#include "base/arena.hpp"
 #include "last_error.hpp"
 #include "op_table.hpp"
 #include "tiermem/context.hpp"
 #include "view_scratch.hpp"
 
-struct tm_context {
+struct tm_context : tiermem::InArena {
   explicit tm_context(std::unique_ptr<tiermem::Context> made)
-      : context(std::move(made)), ops(*context) {}
+      : context(made.release()), ops(*context) {}
 
-  std::unique_ptr<tiermem::Context> context;
+  /// Stays readable after its end.
+  tiermem::Context* const context;
   tiermem::c_abi::OpTable ops;
   tiermem::c_abi::ScratchBlock scratch;
+  std::atomic<std::uint32_t> references{1};
+  std::atomic<bool> ended{false};
 };
 
 namespace tiermem::c_abi {

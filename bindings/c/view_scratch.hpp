@@ -20,7 +20,8 @@ namespace tiermem::c_abi {
 class ScratchBlock {
  public:
   ScratchBlock() = default;
-  ~ScratchBlock() { give(spare_.load(std::memory_order_relaxed)); }
+  ~ScratchBlock() { clear(); }
+  void clear() noexcept { give(spare_.exchange(nullptr, std::memory_order_acq_rel)); }
   ScratchBlock(const ScratchBlock&) = delete;
   ScratchBlock& operator=(const ScratchBlock&) = delete;
 

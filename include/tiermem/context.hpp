@@ -2,9 +2,11 @@
 // All calls are safe from any thread unless a line says otherwise; none throws.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <new>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +31,18 @@ enum class Tick : std::uint32_t { op = 0, step = 1 };
 
 /// One set of tiers with one mover. Destroying it releases everything; call close() first to learn
 /// of views that are still held.
+///
+/// A Buffer, View, Op or Stream may outlive its context. Its calls answer `shut_down` from then on,
+/// and destroying it does nothing. Only a few bytes of a destroyed context stay behind. Another
+/// thread may be inside of a call with it, or begin one: the call ends, with `shut_down` where it
+/// comes too late. A pointer to bytes of the context is invalid, as after free().
+///
+/// Handles, views and operations belong to the context that gave them out. Every other context
+/// refuses them, and the sentence says so: `stale_handle` for a buffer, `invalid_argument` for a
+/// view, an operation or a pointer of malloc_at(). A process has up to 4,000 contexts at a time.
+///
+/// A thread is not cancelled (pthread_cancel) inside of a call, but after it. Asynchronous
+/// cancellation must be off.
 class TIERMEM_API Context {
  public:
   class Impl;
@@ -37,9 +51,11 @@ class TIERMEM_API Context {
   /// Errors: invalid_argument naming option, value and what is accepted; no_capacity; unavailable.
   static Result<std::unique_ptr<Context>> create(std::string_view tiers = {},
                                                  const ContextOptions& options = {});
-  ~Context();
   Context(const Context&) = delete;  // Buffers, views and operations point to it.
   Context& operator=(const Context&) = delete;
+  /// Ends the context, as close(true) and more. The object itself stays: what points to it finds
+  /// that the context has ended.
+  static void operator delete(Context* context, std::destroying_delete_t) noexcept;
 
   /// Refuses with `busy`, listing live views with label, holder and age, unless `force`; then views
   /// end, later calls answer `shut_down`, transfers drain. `timed_out` if draining takes longer.
@@ -248,17 +264,18 @@ class TIERMEM_API Context {
   Result<int> op_fd(OpHandle op);
   Status op_cancel(OpHandle op);  ///< It then completes with `cancelled` unless it was faster.
 
-  Impl& impl() noexcept { return *impl_; }
+  Impl& impl() noexcept { return *impl_.load(std::memory_order_acquire); }
 
  private:
-  explicit Context(std::unique_ptr<Impl> impl) noexcept;
+  friend class CallMark;
+  explicit Context(Impl* impl) noexcept : impl_(impl) {}
   Status acquire_list(std::span<const Access> list, Timeout timeout, std::span<ViewRecord> views,
                       const StreamOrder& order);
   Status release_list(std::span<const ViewRecord> views, const StreamOrder& after);
   Status follow(Result<OpHandle> begun, Op* op);
   template <typename Call, typename... Target>
   Status run_rows(const Rows& rows, Op* op, Timeout timeout, Target... target);
-  std::unique_ptr<Impl> impl_;
+  std::atomic<Impl*> impl_;  // Of a context that has ended: the tombstone.
 };
 
 /// A held view. Releases itself, after the stream for whose work it was acquired; movable to
@@ -325,9 +342,9 @@ class TIERMEM_API Op {
   Op& operator=(Op&& other) noexcept;
   ~Op();
 
-  Status wait(Timeout timeout = Timeout::forever());     ///< timed_out leaves it under way.
-  Status poll();                                         ///< `busy` while it is under way.
-  Result<int> fd() { return context_->op_fd(handle_); }  ///< See Context::op_fd.
+  Status wait(Timeout timeout = Timeout::forever());  ///< timed_out leaves it under way.
+  Status poll();                                      ///< `busy` while it is under way.
+  Result<int> fd();                                   ///< See Context::op_fd.
   Status cancel();
   OpHandle handle() const noexcept { return handle_; }
   /// Gives the handle up to the caller, who must wait for it through the Context.
@@ -400,6 +417,7 @@ class Buffer {
 
   Handle handle() const noexcept { return handle_; }
   std::uint64_t size() const noexcept { return bytes_; }
+  /// Undefined for a Buffer without a buffer.
   Context& context() const noexcept { return *context_; }
 
   Access range(std::uint64_t offset = 0, std::uint64_t length = 0,

@@ -23,6 +23,8 @@
 #include "base/arena.hpp"
 #include "base/error.hpp"
 #include "base/kept_descriptors.hpp"
+#include "base/no_cancel.hpp"
+#include "base/results.hpp"
 #include "base/shown.hpp"
 
 namespace tiermem {
@@ -230,6 +232,7 @@ namespace detail {
 
 void log_write(LogLevel level, fmt::string_view format, fmt::format_args args) noexcept {
   const ArenaScope scope;
+  const NoCancel until_written;
   const int saved_errno = errno;  // Callers log between a failed call and their look at errno.
   try {
     std::shared_ptr<spdlog::logger> logger;
@@ -294,9 +297,8 @@ Status log_open(LogLevel level, std::string_view target) {
 
 void log_follow_forks() noexcept {
   (void)the_log();  // Made now: the handlers cannot.
-  static const int registered =
-      pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-  static_cast<void>(registered);
+  static const int failed = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  best_effort(failed, "a child of fork may then find the log locked");
 }
 
 void log_close() noexcept {

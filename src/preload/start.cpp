@@ -14,6 +14,7 @@
 #include "base/arena.hpp"
 #include "base/kept_descriptors.hpp"
 #include "base/log.hpp"
+#include "base/results.hpp"
 #include "os/host_memory.hpp"
 #include "preload/device_tiering.hpp"
 #include "preload/libc_callers.hpp"
@@ -75,9 +76,10 @@ void start_process() {
     keep_descriptors_out_of_the_way();
     find_libc();
     prepare_wrapping();
-    register_fork_handlers();
-    ::pthread_atfork(before_fork_of_program, after_fork_of_program_in_parent,
-                     after_fork_of_program_in_child);
+    // A fork that nobody prepares would lose the child's memory.
+    must(register_fork_handlers() ? 0 : -1);
+    must(::pthread_atfork(before_fork_of_program, after_fork_of_program_in_parent,
+                          after_fork_of_program_in_child));
     return true;
   }();
   (void)started;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 
 #include "base/error.hpp"
 
@@ -25,8 +26,37 @@ void begin_life() noexcept {
 
 }  // namespace
 
-Buffers::Buffers(Extents& extents, std::uint32_t capacity)
-    : extents_(extents), records_(capacity) {}
+Buffers::Buffers(Extents& extents, std::uint32_t capacity, std::uint64_t tag)
+    : extents_(extents), tag_(tag), records_(capacity) {
+  assert(capacity < kIndexMask);
+}
+
+Status Buffers::stale(const char* call, Handle handle) const {
+  const std::uint64_t tag = generation_of(handle) >> kLifeBits;
+  if (tag == tag_ || tag == 0) {
+    return fail(Code::stale_handle,
+                "{}: handle {:#x} is not a live buffer: it was freed, or never given out", call,
+                handle);
+  }
+  return ContextTag::is_live(tag)
+             ? fail(Code::stale_handle,
+                    "{}: handle {:#x} belongs to another context; call that context", call, handle)
+             : fail(Code::stale_handle,
+                    "{}: handle {:#x} belongs to a context that has ended, or was never given out",
+                    call, handle);
+}
+
+// The record is the caller's: its generation is even, and nobody else changes it.
+Handle Buffers::begin_next_life(std::uint32_t index) noexcept {
+  BufferRecord& record = records_[index];
+  std::uint64_t generation = record.generation.load(std::memory_order_relaxed);
+  if (generation == 0) {
+    generation = tag_ << kLifeBits | first_life_;
+  }
+  // Release: whoever finds the new generation finds the shape stored before.
+  record.generation.store(generation + 1, std::memory_order_release);
+  return handle_of(index, generation + 1);
+}
 
 ExtentRef Buffers::take_run(std::uint32_t extents) {
   const auto shift =
@@ -109,9 +139,7 @@ Result<Handle> Buffers::create(const BufferShape& shape) {
   }
   live_.fetch_add(1, std::memory_order_relaxed);
   live_extents_.fetch_add(shape.extents, std::memory_order_relaxed);
-  // Release: whoever finds the new generation finds the shape above.
-  const std::uint32_t generation = record.generation.fetch_add(1, std::memory_order_release) + 1;
-  return std::uint64_t{generation} << 32 | (index + 1);
+  return begin_next_life(index);
 }
 
 Handle Buffers::reuse(std::uint32_t index, std::uint64_t bytes, const char* label) noexcept {
@@ -119,8 +147,7 @@ Handle Buffers::reuse(std::uint32_t index, std::uint64_t bytes, const char* labe
   begin_life();
   record.bytes.store(bytes, std::memory_order_relaxed);
   record.label.set(label != nullptr ? label : "");
-  const std::uint32_t generation = record.generation.fetch_add(1, std::memory_order_release) + 1;
-  return std::uint64_t{generation} << 32 | (index + 1);
+  return begin_next_life(index);
 }
 
 bool Buffers::mark_freed(Handle handle) noexcept {
@@ -128,7 +155,7 @@ bool Buffers::mark_freed(Handle handle) noexcept {
   if (index >= used()) {
     return false;
   }
-  std::uint32_t generation = generation_of(handle);
+  std::uint64_t generation = generation_of(handle);
   // Sequentially consistent: a caller that pins after this sees the new generation and undoes its
   // pin.
   return (generation & 1) != 0 &&
@@ -166,7 +193,7 @@ bool Buffers::test_consistent() {
     extents += retired ? 0 : records_[index].extents.load(std::memory_order_relaxed);
   }
   return std::adjacent_find(free.begin(), free.end()) == free.end() &&
-         live() + free.size() == used() && live_extents() == extents;
+         live() + free.size() + worn_ == used() && live_extents() == extents;
 }
 
 void Buffers::retire(std::uint32_t index) {
@@ -174,7 +201,12 @@ void Buffers::retire(std::uint32_t index) {
   BufferRecord& record = records_[index];
   const std::uint32_t extents = record.extents.load(std::memory_order_relaxed);
   free_runs_[std::bit_width(extents - 1)].push_back(record.first.load(std::memory_order_relaxed));
-  free_records_.push_back(index);
+  if (life_of(record.generation.load(std::memory_order_relaxed)) >= kWornLife) {
+    ++worn_;
+    record.extents.store(0, std::memory_order_relaxed);
+  } else {
+    free_records_.push_back(index);
+  }
   live_.fetch_sub(1, std::memory_order_relaxed);
   live_extents_.fetch_sub(extents, std::memory_order_relaxed);
 }

@@ -1,5 +1,7 @@
 // Buffers and their handles. A handle is an index and a generation; records are never returned to
-// the system, so a stale handle is an error and never a wild pointer.
+// the system, so a stale handle is an error and never a wild pointer. A generation is the tag of
+// the context and a count of the record's lives, so a handle of another context is stale, too. The
+// count never wraps: a record whose lives are used up is not used again.
 //
 // Threads: find() and the fields marked atomic are for any thread without a lock; create() and
 // retire() take a mutex; `mark_freed` is the one step that makes a handle stale.
@@ -12,6 +14,7 @@
 #include <mutex>
 
 #include "base/arena.hpp"
+#include "residency/context_tag.hpp"
 #include "residency/extents.hpp"
 #include "residency/label.hpp"
 #include "tiermem/status.hpp"
@@ -30,8 +33,8 @@ inline constexpr std::uint32_t kInPieces = 1u << 29;
 /// One buffer. The fields of its shape are atomics because a caller with a stale handle may read
 /// them while the record gets a new life; it notices by the generation, before and after.
 struct BufferRecord {
-  std::atomic<std::uint32_t> generation{
-      0};  ///< Odd: live. Even: free, or bytes waiting for their last view.
+  /// Tag and life. Odd: live. Even: free, or bytes waiting for their last view.
+  std::atomic<std::uint64_t> generation{0};
   std::atomic<std::uint32_t> first{0};  ///< Its first extent; the others follow.
   std::atomic<std::uint32_t> extents{0};
   std::atomic<std::uint8_t> extent_shift{0};
@@ -66,7 +69,8 @@ struct BufferShape {
 
 class Buffers {
  public:
-  explicit Buffers(Extents& extents, std::uint32_t capacity);
+  /// `tag`: of the context.
+  Buffers(Extents& extents, std::uint32_t capacity, std::uint64_t tag);
 
   /// A record with extents in phase `zero` in the host's space, `none` elsewhere. no_capacity when
   /// handles or extents are used up.
@@ -85,15 +89,17 @@ class Buffers {
   }
   BufferRecord& at(std::uint32_t index) noexcept { return records_[index]; }
   static std::uint32_t index_of(Handle handle) noexcept {
-    return static_cast<std::uint32_t>(handle) - 1;
+    return static_cast<std::uint32_t>(handle & kIndexMask) - 1;
   }
-  static std::uint32_t generation_of(Handle handle) noexcept {
-    return static_cast<std::uint32_t>(handle >> 32);
-  }
+  static std::uint64_t generation_of(Handle handle) noexcept { return handle >> kIndexBits; }
   Handle handle_of(std::uint32_t index) const noexcept {
-    return std::uint64_t{records_[index].generation.load(std::memory_order_acquire)} << 32 |
-           (index + 1);
+    return handle_of(index, records_[index].generation.load(std::memory_order_acquire));
   }
+  /// stale_handle, for a handle of which find() knows no record: whose it is, as far as its bits
+  /// say.
+  Status stale(const char* call, Handle handle) const;
+  /// The life of this live handle is one of the last of its record: it must not become a spare.
+  static bool is_worn(Handle handle) noexcept { return life_of(generation_of(handle)) > kWornLife; }
 
   /// Makes the handle stale; false if it was. The caller then tells the mover, which ends in
   /// retire().
@@ -106,6 +112,8 @@ class Buffers {
   /// The last view and transfer have ended: record and extents may be given out again.
   void retire(std::uint32_t index);
 
+  /// The context has ended: see ReservedArray.
+  void release_memory() noexcept { records_.release_memory(); }
   std::uint32_t used() const noexcept { return used_.load(std::memory_order_acquire); }
   std::uint64_t live() const noexcept { return live_.load(std::memory_order_relaxed); }
   std::uint64_t live_extents() const noexcept {
@@ -118,8 +126,25 @@ class Buffers {
   }
   /// The counts derived again from the records; false when they disagree. While nobody allocates.
   bool test_consistent();
+  /// Records that were never used begin with fewer lives left: `lives` of those that a record has.
+  void test_leave_lives(std::uint64_t lives) noexcept { first_life_ = kWornLife - 2 * lives; }
 
  private:
+  // A handle: index + 1, life, tag.
+  static constexpr unsigned kIndexBits = 25;
+  static constexpr unsigned kLifeBits = 64 - kIndexBits - ContextTag::kBits;
+  static constexpr Handle kIndexMask = (Handle{1} << kIndexBits) - 1;
+  static constexpr std::uint64_t kLifeMask = (std::uint64_t{1} << kLifeBits) - 1;
+  /// A record at this life or above is not given out again. What is above it is for the lives that
+  /// a record may get without coming back: one made ahead, and one as a spare.
+  static constexpr std::uint64_t kWornLife = kLifeMask - 15;
+  static_assert(kWornLife % 2 == 0);
+  static std::uint64_t life_of(std::uint64_t generation) noexcept { return generation & kLifeMask; }
+  static Handle handle_of(std::uint32_t index, std::uint64_t generation) noexcept {
+    return generation << kIndexBits | (index + 1);
+  }
+  Handle begin_next_life(std::uint32_t index) noexcept;
+
   static constexpr std::uint32_t kWordsInLine = 64 / sizeof(ExtentWord);
   static constexpr std::uint32_t kBlockWords = 512;
   // Where short runs of one length come from.
@@ -130,12 +155,15 @@ class Buffers {
   ExtentRef take_run(std::uint32_t extents);
 
   Extents& extents_;
+  const std::uint64_t tag_;
+  std::uint64_t first_life_ = 0;  // Constant while records are given out.
   ReservedArray<BufferRecord> records_;
   std::atomic<std::uint32_t> used_{0};  // Records ever given out; grows under the mutex.
   std::atomic<std::uint64_t> live_{0}, live_extents_{0};
 
   std::mutex mutex_;
   Vector<std::uint32_t> free_records_;
+  std::uint32_t worn_ = 0;  // Retired records that are not used again.
   // Runs of extents by the logarithm of their length: a run is reused only for runs of its class.
   Vector<ExtentRef> free_runs_[32];
   Block blocks_[3] = {{0, kBlockWords}, {0, kBlockWords / 2}, {0, kBlockWords / 4}};

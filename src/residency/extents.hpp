@@ -12,6 +12,7 @@
 #include <memory>
 #include <new>
 
+#include "base/results.hpp"
 #include "policy/part_size.hpp"
 #include "policy/watching.hpp"
 #include "residency/extent_state.hpp"
@@ -55,9 +56,15 @@ class ReservedArray {
     memory_ = memory;
     data_ = reinterpret_cast<T*>(static_cast<std::byte*>(memory) + next_page_offset());
   }
-  ~ReservedArray() { ::munmap(memory_, bytes_); }
+  ~ReservedArray() { best_effort(::munmap(memory_, bytes_), "it stays reserved"); }
   ReservedArray(const ReservedArray&) = delete;
   ReservedArray& operator=(const ReservedArray&) = delete;
+
+  /// Gives the pages back: all is zero again, and may be read and written.
+  void release_memory() noexcept {
+    best_effort(::madvise(memory_, bytes_, MADV_DONTNEED),
+                "fails for locked memory, which then stays until the array ends");
+  }
 
   T& operator[](std::size_t i) noexcept { return data_[i]; }
   const T& operator[](std::size_t i) const noexcept { return data_[i]; }
@@ -117,6 +124,15 @@ class Extents {
     }
   }
   unsigned spaces() const noexcept { return spaces_; }
+  /// The context has ended: see ReservedArray.
+  void release_memory() noexcept {
+    for (unsigned space = 0; space < spaces_; ++space) {
+      words_[space]->release_memory();
+      frames_[space]->release_memory();
+    }
+    directory_.release_memory();
+    addresses_.release_memory();
+  }
   std::uint32_t capacity() const noexcept { return static_cast<std::uint32_t>(directory_.size()); }
 
   ExtentWord& word(unsigned space, ExtentRef ref) noexcept { return first_word_[space][ref]; }

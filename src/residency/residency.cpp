@@ -13,8 +13,7 @@ Status Residency::resolve(const Access& access, Span& span, const char* call) {
     case Code::ok:
       return {};
     case Code::stale_handle:
-      return fail(code, "{}: handle {:#x} is not a live buffer: it was freed, or never given out",
-                  call, access.buffer);
+      return buffers.stale(call, access.buffer);
     case Code::unavailable:
       return fail(code, "{}: {} is not a tier of this context; see `tiermem topo`", call,
                   place_name(access.where));
@@ -196,7 +195,7 @@ Code Residency::make_spare(Handle handle) noexcept {
   const ExtentRef first = record->first.load(std::memory_order_relaxed);
   bool may = may_be_spare(record->flags.load(std::memory_order_relaxed), record->domain,
                           record->file, shape.extents) &&
-             spares.has_room(shape);
+             !Buffers::is_worn(handle) && spares.has_room(shape);
   if (!buffers.mark_freed(handle)) {
     return Code::stale_handle;
   }

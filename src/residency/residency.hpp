@@ -61,12 +61,23 @@ struct Span {
 class Residency {
  public:
   Residency(std::uint32_t max_buffers, std::uint32_t max_extents, unsigned spaces)
-      : extents(max_extents, spaces), buffers(extents, max_buffers) {}
+      : extents(max_extents, spaces),
+        buffers(extents, max_buffers, tag.value()),
+        views(tag.value()) {}
 
+  const ContextTag tag;  ///< Not valid: the process has as many contexts as there may be.
   Extents extents;
   Buffers buffers;
   LiveViews views;
   Spares spares;
+
+  /// The context has ended: its books give their memory back, and may still be read and written by
+  /// a thread that is late. Nothing in them counts any more.
+  void release_memory() noexcept {
+    extents.release_memory();
+    buffers.release_memory();
+    views.release_memory();
+  }
 
   /// Checks an access against its buffer. invalid_argument or stale_handle with a sentence.
   Status resolve(const Access& access, Span& span, const char* call);

@@ -7,86 +7,169 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "base/arena.hpp"
+#include "base/results.hpp"
+#include "residency/thread_record.hpp"
 
 namespace tiermem {
 namespace {
 
-std::mutex g_contexts_mutex;
-Vector<std::pair<std::uint64_t, LiveViews*>> g_contexts;  // Those alive; guarded by the mutex.
-std::atomic<std::uint64_t> g_next_id{1};
+// Constant-initialised and never destroyed: usable by other threads, and by exit handlers, while
+// the process ends.
+constinit std::mutex g_mutex;
+constinit LiveViews* g_contexts = nullptr;                // Those alive; guarded by g_mutex.
+constinit std::atomic<ThreadRecord*> g_threads{nullptr};  // All records; grows under g_mutex.
+constinit std::atomic<std::uint64_t> g_next_id{1};
 
-// What one thread has of one context.
-struct ThreadChunks {
-  std::uint64_t context = 0;
-  Vector<std::uint32_t> chunks;  // The first is tried first.
-};
+// Whose destructor is LiveViews::thread_ends. A key, and not a destructor of the thread's variable:
+// to note that one down the C library takes from malloc, and where that has nothing it ends the
+// process. Written under g_mutex, once; kNoKey while the program has all keys in use.
+constexpr std::uint64_t kNoKey = ~std::uint64_t{0};
+constinit std::atomic<std::uint64_t> g_key{kNoKey};
 
-struct ThreadViews : InArena {
-  Vector<ThreadChunks> all;
-
-  ~ThreadViews() {
-    const ArenaScope inside;
-    std::lock_guard lock(g_contexts_mutex);
-    for (const ThreadChunks& mine : all) {
-      for (const auto& [id, views] : g_contexts) {
-        if (id == mine.context) {
-          views->give_back(mine.chunks);
-        }
-      }
-    }
-  }
-  Vector<std::uint32_t>& of(std::uint64_t context) {
-    for (ThreadChunks& mine : all) {
-      if (mine.context == context) {
-        return mine.chunks;
-      }
-    }
-    // Contexts come and go in a thread's life: what it had of those that have ended goes now.
-    const std::lock_guard lock(g_contexts_mutex);
-    std::erase_if(all, [](const ThreadChunks& mine) {
-      return std::none_of(g_contexts.begin(), g_contexts.end(),
-                          [&](const auto& entry) { return entry.first == mine.context; });
-    });
-    return all.emplace_back(ThreadChunks{context, {}}).chunks;
-  }
-};
-
-__thread ThreadViews* t_views = nullptr;
-
-// By a key, and not by a destructor of the thread's variable: to note that one down the C library
-// takes from malloc, and where that has nothing it ends the process. Of a key beyond the first 32
-// it takes, too, but answers: then the chunks of this thread stay with it.
-ThreadViews& thread_views() {
-  static const pthread_key_t at_end = [] {
-    pthread_key_t key{};
-    (void)pthread_key_create(&key, [](void* views) {
-      t_views = nullptr;
-      delete static_cast<ThreadViews*>(views);
-    });
-    return key;
-  }();
-  if (t_views == nullptr) {
-    t_views = new ThreadViews;
-    (void)pthread_setspecific(at_end, t_views);
-  }
-  return *t_views;
-}
 __thread std::int32_t t_thread = 0;  // Its number; 0: not asked for yet.
 
 }  // namespace
 
+std::int32_t this_thread() noexcept {
+  if (t_thread == 0) {
+    t_thread = static_cast<std::int32_t>(::syscall(SYS_gettid));
+  }
+  return t_thread;
+}
+
+// ---- Records of threads ------------------------------------------------------------------------
+
+__thread ThreadRecord* ThreadRecord::t_record __attribute__((tls_model("initial-exec"))) = nullptr;
+
+const ThreadRecord* ThreadRecord::first() noexcept {
+  return g_threads.load(std::memory_order_acquire);
+}
+
+bool ThreadRecord::has_ended() const noexcept {
+  const std::int32_t number = thread.load(std::memory_order_relaxed);
+  return number == 0 || (::syscall(SYS_tgkill, ::getpid(), number, 0) != 0 && errno == ESRCH);
+}
+
+ThreadRecord& ThreadRecord::mine() {
+  if (t_record != nullptr) {
+    return *t_record;
+  }
+  const std::int32_t me = this_thread();
+  {
+    const std::lock_guard lock(g_mutex);
+    ThreadRecord* found = nullptr;
+    for (ThreadRecord* record = g_threads.load(); record != nullptr; record = record->next) {
+      const std::int32_t owner = record->thread.load(std::memory_order_relaxed);
+      if (owner == me) {  // Of an ended thread that had the same number.
+        found = record;
+        break;
+      }
+      found = owner == 0 ? record : found;
+    }
+    if (found == nullptr) {
+      found = new ThreadRecord;
+      found->next = g_threads.load();
+      g_threads.store(found, std::memory_order_release);
+    }
+    found->inside.store(nullptr, std::memory_order_relaxed);
+    found->thread.store(me, std::memory_order_relaxed);
+    t_record = found;
+  }
+  const std::uint64_t key = g_key.load(std::memory_order_acquire);
+  if (key != kNoKey) {
+    best_effort(::pthread_setspecific(static_cast<pthread_key_t>(key), t_record),
+                "without memory for it the record is found by the thread's number");
+  }
+  return *t_record;
+}
+
+// ---- Views -------------------------------------------------------------------------------------
+
 __thread LiveViews::Mine LiveViews::t_mine __attribute__((tls_model("initial-exec"))) = {0, 0, 0};
 
-LiveViews::LiveViews() : id_(g_next_id.fetch_add(1)), slots_(kMaxViews) {
-  std::lock_guard lock(g_contexts_mutex);
-  g_contexts.emplace_back(id_, this);
+LiveViews::LiveViews(std::uint64_t tag)
+    : id_(g_next_id.fetch_add(1)), held_(tag << kTagShift | kHeld), slots_(kMaxViews) {
+  const std::lock_guard lock(g_mutex);
+  pthread_key_t key{};
+  if (g_key.load(std::memory_order_relaxed) == kNoKey &&
+      ::pthread_key_create(&key, thread_ends) == 0) {
+    g_key.store(key, std::memory_order_release);
+  }
+  next_ = g_contexts;
+  g_contexts = this;
 }
 
 LiveViews::~LiveViews() {
-  std::lock_guard lock(g_contexts_mutex);
-  std::erase_if(g_contexts, [&](const auto& entry) { return entry.second == this; });
+  const std::lock_guard lock(g_mutex);
+  LiveViews** link = &g_contexts;
+  while (*link != this) {
+    link = &(*link)->next_;
+  }
+  *link = next_;
+}
+
+// [its thread, at its end] The program's own destructors may use tiermem after this one: then the
+// thread has a record again, and this is called again, up to PTHREAD_DESTRUCTOR_ITERATIONS times.
+void LiveViews::thread_ends(void* record) noexcept {
+  const ArenaScope inside;
+  ThreadRecord::t_record = nullptr;
+  t_mine = {0, 0, 0};
+  const std::lock_guard lock(g_mutex);
+  give_back_all(*static_cast<ThreadRecord*>(record), false);
+}
+
+// With g_mutex. `held_up`: the caller has the mutexes of all contexts, too.
+void LiveViews::give_back_all(ThreadRecord& record, bool held_up) noexcept {
+  for (const ThreadRecord::OfContext& mine : record.chunks) {
+    for (LiveViews* views = g_contexts; views != nullptr; views = views->next_) {
+      if (views->id_ == mine.context) {
+        std::unique_lock lock(views->mutex_, std::defer_lock);
+        if (!held_up) {
+          lock.lock();
+        }
+        // There is room: see new_chunk().
+        views->free_chunks_.insert(views->free_chunks_.end(), mine.chunks.begin(),
+                                   mine.chunks.end());
+      }
+    }
+  }
+  record.chunks.clear();
+  record.inside.store(nullptr, std::memory_order_relaxed);
+  record.thread.store(0, std::memory_order_relaxed);
+}
+
+// Gives back what threads have that ended without a word.
+void LiveViews::reclaim_ended() noexcept {
+  const std::lock_guard lock(g_mutex);
+  for (ThreadRecord* record = g_threads.load(); record != nullptr; record = record->next) {
+    if (record->thread.load(std::memory_order_relaxed) != 0 && record != ThreadRecord::t_record &&
+        record->has_ended()) {
+      give_back_all(*record, false);
+    }
+  }
+}
+
+// The chunks that the calling thread has of this context.
+Vector<std::uint32_t>& LiveViews::chunks_of_thread() {
+  auto& all = ThreadRecord::mine().chunks;
+  for (ThreadRecord::OfContext& mine : all) {
+    if (mine.context == id_) {
+      return mine.chunks;
+    }
+  }
+  // Contexts come and go in a thread's life: what it had of those that have ended goes now.
+  const std::lock_guard lock(g_mutex);
+  std::erase_if(all, [](const ThreadRecord::OfContext& mine) {
+    const LiveViews* views = g_contexts;
+    while (views != nullptr && views->id_ != mine.context) {
+      views = views->next_;
+    }
+    return views == nullptr;
+  });
+  return all.emplace_back(ThreadRecord::OfContext{id_, {}}).chunks;
 }
 
 // Milliseconds are exact enough for the age of a view, and this clock costs a third of the exact
@@ -98,49 +181,72 @@ std::int64_t LiveViews::coarse_now_ns() noexcept {
 }
 
 void LiveViews::before_fork() noexcept {
-  g_contexts_mutex.lock();
-  for (const auto& [id, views] : g_contexts) {
+  g_mutex.lock();
+  for (LiveViews* views = g_contexts; views != nullptr; views = views->next_) {
     views->mutex_.lock();
   }
 }
 
 void LiveViews::after_fork() noexcept {
-  for (const auto& [id, views] : g_contexts) {
+  for (LiveViews* views = g_contexts; views != nullptr; views = views->next_) {
     views->mutex_.unlock();
   }
-  g_contexts_mutex.unlock();
+  g_mutex.unlock();
 }
 
 void LiveViews::after_fork_in_child() noexcept {
   t_thread = 0;  // The only thread here has another number than it had.
+  for (ThreadRecord* record = g_threads.load(); record != nullptr; record = record->next) {
+    if (record == ThreadRecord::t_record) {
+      record->thread.store(this_thread(), std::memory_order_relaxed);
+    } else {
+      give_back_all(*record, true);
+    }
+  }
 }
 
 void LiveViews::set_stamp() noexcept {
-  if (t_thread == 0) {
-    t_thread = static_cast<std::int32_t>(::syscall(SYS_gettid));
-  }
-  t_mine.stamp = stamp_of(coarse_now_ns(), t_thread);
+  t_mine.stamp = stamp_of(coarse_now_ns(), this_thread());
 }
 
-bool LiveViews::new_chunk(std::uint32_t& chunk) {
-  std::lock_guard lock(mutex_);
-  if (!free_chunks_.empty()) {
-    chunk = free_chunks_.back();
-    free_chunks_.pop_back();
-    return true;
-  }
-  chunk = chunks_.load(std::memory_order_relaxed);
-  if (chunk == kMaxViews / kChunk) {
+bool LiveViews::take_free_chunk(std::uint32_t& chunk) {
+  if (free_chunks_.empty()) {
     return false;
   }
-  // Relaxed above, as only the holder of the mutex writes it. Release: pairs with walk().
-  chunks_.store(chunk + 1, std::memory_order_release);
+  chunk = free_chunks_.back();
+  free_chunks_.pop_back();
   return true;
 }
 
-void LiveViews::give_back(const Vector<std::uint32_t>& chunks) {
-  std::lock_guard lock(mutex_);
-  free_chunks_.insert(free_chunks_.end(), chunks.begin(), chunks.end());
+bool LiveViews::new_chunk(std::uint32_t& chunk) {
+  // Relaxed: only the holder of mutex_ writes it.
+  const auto given_out = [this] { return chunks_.load(std::memory_order_relaxed); };
+  std::unique_lock lock(mutex_);
+  if (take_free_chunk(chunk)) {
+    return true;
+  }
+  if (given_out() >= next_sweep_ || given_out() == kMaxViews / kChunk) {
+    lock.unlock();
+    reclaim_ended();
+    lock.lock();
+    if (free_chunks_.size() < given_out() / 2) {  // Else it was worth the calls, and is again.
+      next_sweep_ = 2 * given_out();
+    }
+    if (take_free_chunk(chunk)) {
+      return true;
+    }
+  }
+  chunk = given_out();
+  if (chunk == kMaxViews / kChunk) {
+    return false;
+  }
+  if (free_chunks_.capacity() <= chunk) {
+    free_chunks_.reserve(2 * std::size_t{chunk} +
+                         kFirstSweep);  // So that a thread's end needs no memory.
+  }
+  // Release: pairs with walk().
+  chunks_.store(chunk + 1, std::memory_order_release);
+  return true;
 }
 
 // Points t_mine.next at a free slot of this thread, in a new chunk when all of its slots are held;
@@ -148,7 +254,7 @@ void LiveViews::give_back(const Vector<std::uint32_t>& chunks) {
 bool LiveViews::turn_to_free() noexcept {
   const ArenaScope inside;
   try {
-    auto& chunks = thread_views().of(id_);
+    auto& chunks = chunks_of_thread();
     for (std::size_t i = 0;; ++i) {
       if (i == chunks.size()) {
         chunks.reserve(i + 1);

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "residency/buffer_limits.hpp"
 #include "runtime/context_impl.hpp"
+#include "runtime/in_call.hpp"
 
 namespace tiermem {
 namespace {
@@ -107,10 +108,10 @@ Status Context::Impl::copy_adopted(Context& context, Handle buffer, Place gpu, c
 Result<Buffer> Context::adopt_device(Place gpu, const void* memory, std::uint64_t bytes,
                                      const StreamOrder& order, Timeout timeout,
                                      const BufferOptions& options) {
-  const ArenaScope inside;
-  Status status = impl_->usable("adopt_device");
+  const SlowCall call(*this);
+  Status status = call->usable("adopt_device");
   if (status.ok()) {
-    status = impl_->check_adopted(gpu, memory, bytes, options, order);
+    status = call->check_adopted(gpu, memory, bytes, options, order);
   }
   if (!status.ok()) {
     return status;
@@ -119,7 +120,7 @@ Result<Buffer> Context::adopt_device(Place gpu, const void* memory, std::uint64_
   if (!buffer.ok()) {
     return buffer;
   }
-  status = impl_->copy_adopted(*this, buffer->handle(), gpu, memory, bytes, order, timeout);
+  status = call->copy_adopted(*this, buffer->handle(), gpu, memory, bytes, order, timeout);
   if (!status.ok()) {
     return status;  // The buffer goes as soon as the stream has let go of it.
   }

@@ -70,9 +70,7 @@ Status Context::Impl::tell_stats(std::uint32_t last, std::string& text) {
 
 Status Context::Impl::tell_info(Handle buffer, BufferInfo& info) {
   if (residency.buffers.find(buffer) == nullptr) {
-    return fail(Code::stale_handle,
-                "info: handle {:#x} is not a live buffer: it was freed, or never given out",
-                buffer);
+    return residency.buffers.stale("info", buffer);
   }
   Request request;
   request.want = Want::info;

@@ -11,9 +11,11 @@
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/no_cancel.hpp"
 #include "runtime/context_impl.hpp"
 #include "runtime/fit.hpp"
 #include "runtime/gather.hpp"
+#include "runtime/in_call.hpp"
 
 namespace tiermem {
 namespace {
@@ -22,11 +24,22 @@ Status bad_list(const char* call, std::size_t n) {
   return fail(Code::invalid_argument, "{}: {} ranges and no room for as many views", call, n);
 }
 
-Status not_held(std::size_t n) {
-  return fail(
-      Code::invalid_argument,
-      "release: a view of the list of {} is not held: it was released before, or is not from here",
-      n);
+bool is_foreign(const LiveViews& live, std::span<const ViewRecord> list) {
+  return std::any_of(list.begin(), list.end(), [&](const ViewRecord& view) {
+    return live.is_foreign(view) && ContextTag::is_live(view.token[0] >> (64 - ContextTag::kBits));
+  });
+}
+
+Status not_held(std::size_t n, bool foreign) {
+  return foreign
+             ? fail(Code::invalid_argument,
+                    "release: a view of the list of {} belongs to another context; call that "
+                    "context",
+                    n)
+             : fail(Code::invalid_argument,
+                    "release: a view of the list of {} is not held: it was released before, or is "
+                    "not from here",
+                    n);
 }
 
 Place host_place() {
@@ -49,16 +62,18 @@ void log_refusal(const Status& status, std::string_view tiers, const char* toml_
 
 }  // namespace
 
-Context::Context(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
-
-Context::~Context() {
+void Context::operator delete(Context* context, std::destroying_delete_t) noexcept {
   const ArenaScope inside;
-  impl_.reset();
+  const NoCancel until_the_end;
+  // Sequentially consistent: partner of CallMark.
+  Impl* const impl = context->impl_.exchange(Impl::tombstone(), std::memory_order_seq_cst);
+  Impl::bury(impl);
 }
 
 Result<std::unique_ptr<Context>> Context::create(std::string_view tiers,
                                                  const ContextOptions& options) {
   const ArenaScope inside;
+  const NoCancel until_made;
   try {
     const HostFacts facts = probe_host_facts();
     auto config = load_fitting_config(tiers, options.toml, facts);
@@ -81,7 +96,12 @@ Result<std::unique_ptr<Context>> Context::create(std::string_view tiers,
     if (!impl.ok()) {
       return std::move(impl).status();
     }
-    return std::unique_ptr<Context>(new Context(std::move(impl).value()));
+    // Never given back: buffers, views and operations may point to it for ever.
+    void* const memory = arena_allocate(sizeof(Context));
+    if (memory == nullptr) {
+      throw std::bad_alloc();
+    }
+    return std::unique_ptr<Context>(::new (memory) Context(impl->release()));
   } catch (const std::bad_alloc&) {
     return fail(Code::no_capacity, "create: out of memory for the context itself");
   } catch (const std::exception& error) {
@@ -90,17 +110,17 @@ Result<std::unique_ptr<Context>> Context::create(std::string_view tiers,
 }
 
 Status Context::close(bool force, Timeout timeout) {
-  const ArenaScope inside;
-  return impl_->close(force, timeout);
+  const SlowCall call(*this);
+  return call->close(force, timeout);
 }
 
 Result<Buffer> Context::alloc(std::uint64_t bytes, const BufferOptions& options) {
-  const ArenaScope inside;
-  Status usable = impl_->usable("alloc");
+  const InCall call(*this);
+  Status usable = call->usable("alloc");
   if (!usable.ok()) {
     return usable;
   }
-  Result<Handle> handle = impl_->alloc(bytes, options);
+  Result<Handle> handle = call->alloc(bytes, options);
   if (!handle.ok()) {
     return std::move(handle).status();
   }
@@ -114,13 +134,13 @@ Result<Buffer> Context::alloc(std::uint64_t bytes, const BufferOptions& options)
 
 Result<Buffer> Context::adopt_file(const char* path, std::uint64_t offset, std::uint64_t length,
                                    const BufferOptions& options) {
-  const ArenaScope inside;
-  Status usable = impl_->usable("adopt_file");
+  const SlowCall call(*this);
+  Status usable = call->usable("adopt_file");
   if (!usable.ok()) {
     return usable;
   }
   std::uint64_t bytes = 0;
-  Result<Handle> handle = impl_->adopt(path, offset, length, options, bytes);
+  Result<Handle> handle = call->adopt(path, offset, length, options, bytes);
   if (!handle.ok()) {
     return std::move(handle).status();
   }
@@ -128,55 +148,64 @@ Result<Buffer> Context::adopt_file(const char* path, std::uint64_t offset, std::
 }
 
 Status Context::free(Handle buffer) {
-  const ArenaScope inside;
-  Status usable = impl_->usable("free");
-  return usable.ok() ? impl_->free(buffer) : std::move(usable);
+  const InCall call(*this);
+  Status usable = call->usable("free");
+  return usable.ok() ? call->free(buffer) : std::move(usable);
 }
 
+// Neither of the two is marked as a call: it would cost a tenth of a hit. Books of contexts that
+// have ended stay mapped for so long that a thread in here does not notice: Impl::bury().
 bool Context::hit(const Access& access, ViewRecord& view) noexcept {
-  return impl_->open() && impl_->residency.hit(access, view);
+  Impl* const impl = impl_.load(std::memory_order_acquire);
+  return impl->open() && impl->residency.hit(access, view);
 }
 
 bool Context::end_view(const ViewRecord& view) noexcept {
-  return impl_->residency.end(view);
+  return impl_.load(std::memory_order_acquire)->residency.end(view);
 }
 
 Status Context::acquire_list(std::span<const Access> list, Timeout timeout,
                              std::span<ViewRecord> views, const StreamOrder& order) {
-  const ArenaScope inside;
-  Status status = impl_->usable("acquire");
+  const InCall call(*this);
+  Status status = call->usable("acquire");
   if (status.ok() && !order.is_host()) {
-    status = impl_->check_order("acquire", order, list);
+    const NoCancel while_it_waits;
+    status = call->check_order("acquire", order, list);
   }
   if (status.ok() && (views.size() < list.size() || list.empty())) {
     status = bad_list("acquire", list.size());
   }
-  if (!status.ok() || impl_->residency.try_acquire(list, views) == Code::ok) {
+  if (!status.ok() || call->residency.try_acquire(list, views) == Code::ok) {
     return status;
   }
-  return impl_->acquire_through_mover(list, timeout, views, order);
+  return call->acquire_through_mover(list, timeout, views, order);
 }
 
 Status Context::release_list(std::span<const ViewRecord> views, const StreamOrder& after) {
-  const ArenaScope inside;
+  const InCall call(*this);
   if (after.is_host()) {
-    return impl_->residency.release(views) == Code::ok ? Status() : not_held(views.size());
+    if (call->is_tombstone()) {
+      return call->usable("release");
+    }
+    const bool foreign = is_foreign(call->residency.views, views);
+    return call->residency.release(views) == Code::ok ? Status() : not_held(views.size(), foreign);
   }
-  if (Status usable = impl_->usable("release"); !usable.ok()) {
+  const NoCancel while_it_waits;
+  if (Status usable = call->usable("release"); !usable.ok()) {
     return usable;
   }
-  const Result<bool> all = impl_->release_after(views, after);
+  const Result<bool> all = call->release_after(views, after);
   if (!all.ok()) {
     return all.status().clone();
   }
-  return *all ? Status() : not_held(views.size());
+  return *all ? Status() : not_held(views.size(), is_foreign(call->residency.views, views));
 }
 
 void Context::drop_view(const ViewRecord& view, const StreamOrder& after) noexcept {
-  const ArenaScope inside;
+  const SlowCall call(*this);
   try {
     const Status released = release_list({&view, 1}, after);
-    if (!released.ok() && impl_->open()) {
+    if (!released.ok() && call->open()) {
       log_warn("a view stays held: {}", released.message());
     }
   } catch (const std::exception& error) {
@@ -186,10 +215,10 @@ void Context::drop_view(const ViewRecord& view, const StreamOrder& after) noexce
 
 Result<Op> Context::acquire_async(std::span<const Access> list, std::span<ViewRecord> views,
                                   const StreamOrder& order) {
-  const ArenaScope inside;
-  Status status = impl_->usable("acquire_async");
+  const SlowCall call(*this);
+  Status status = call->usable("acquire_async");
   if (status.ok() && !order.is_host()) {
-    status = impl_->check_order("acquire_async", order, list);
+    status = call->check_order("acquire_async", order, list);
   }
   if (status.ok() && (views.size() < list.size() || list.empty())) {
     status = bad_list("acquire_async", list.size());
@@ -199,15 +228,15 @@ Result<Op> Context::acquire_async(std::span<const Access> list, std::span<ViewRe
   request->views = views.data();
   request->thread = static_cast<std::int32_t>(::syscall(SYS_gettid));
   if (status.ok()) {
-    status = impl_->resolve_all(list, *request, "acquire_async");
+    status = call->resolve_all(list, *request, "acquire_async");
   }
   if (status.ok()) {
-    status = impl_->give_windows(*request, "acquire_async");
+    status = call->give_windows(*request, "acquire_async");
   }
   if (!status.ok()) {
     return status;
   }
-  Result<OpHandle> op = impl_->ask_async(std::move(request));
+  Result<OpHandle> op = call->ask_async(std::move(request));
   if (!op.ok()) {
     return std::move(op).status();
   }
@@ -215,12 +244,12 @@ Result<Op> Context::acquire_async(std::span<const Access> list, std::span<ViewRe
 }
 
 Status Context::prefetch(std::span<const Access> list, std::uint64_t next_use, Op* op) {
-  const ArenaScope inside;
-  Status status = impl_->usable("prefetch");
+  const SlowCall call(*this);
+  Status status = call->usable("prefetch");
   auto request = std::make_unique<Request>();
   request->want = Want::prefetch;
   if (status.ok()) {
-    status = impl_->resolve_all(list, *request, "prefetch");
+    status = call->resolve_all(list, *request, "prefetch");
   }
   if (!status.ok()) {
     return status;
@@ -232,10 +261,10 @@ Status Context::prefetch(std::span<const Access> list, std::uint64_t next_use, O
     (void)advise(list, Advice::next_use, next_use);
   }
   if (op == nullptr) {
-    impl_->ask_and_forget(std::move(request));
+    call->ask_and_forget(std::move(request));
     return {};
   }
-  Result<OpHandle> handle = impl_->ask_async(std::move(request));
+  Result<OpHandle> handle = call->ask_async(std::move(request));
   if (!handle.ok()) {
     return std::move(handle).status();
   }
@@ -244,23 +273,26 @@ Status Context::prefetch(std::span<const Access> list, std::uint64_t next_use, O
 }
 
 Status Context::evict(std::span<const Access> list, Timeout timeout) {
-  const ArenaScope inside;
-  Status status = impl_->usable("evict");
+  const SlowCall call(*this);
+  Status status = call->usable("evict");
   Request request;
   request.want = Want::evict;
   request.deadline_ns = deadline_of(timeout);
   if (status.ok()) {
-    status = impl_->resolve_all(list, request, "evict");
+    status = call->resolve_all(list, request, "evict");
   }
-  return status.ok() ? impl_->ask(request) : std::move(status);
+  return status.ok() ? call->ask(request) : std::move(status);
 }
 
 Status Context::migrate(std::span<const Access> list, Place to, Timeout timeout) {
-  const ArenaScope inside;
-  if (to.kind == Kind::block && impl_->block() != nullptr) {
+  const SlowCall call(*this);
+  if (Status usable = call->usable("migrate"); !usable.ok()) {
+    return usable;
+  }
+  if (to.kind == Kind::block && call->block() != nullptr) {
     return evict(list, timeout);
   }
-  if (!is_host(to) && !impl_->has_gpu(to)) {
+  if (!is_host(to) && !call->has_gpu(to)) {
     return fail(Code::unavailable, "migrate: {} is not a tier of this context; see `tiermem topo`",
                 place_name(to));
   }
@@ -275,8 +307,8 @@ Status Context::migrate(std::span<const Access> list, Place to, Timeout timeout)
 }
 
 Status Context::advise(std::span<const Access> list, Advice advice, std::uint64_t value) {
-  const ArenaScope inside;
-  Status status = impl_->usable("advise");
+  const SlowCall call(*this);
+  Status status = call->usable("advise");
   if (status.ok() && advice > Advice::next_use) {
     status =
         fail(Code::invalid_argument, "advise: {} is not an advice", static_cast<unsigned>(advice));
@@ -300,10 +332,10 @@ Status Context::advise(std::span<const Access> list, Advice advice, std::uint64_
     for (Access& access : whole) {
       access.mode = kDiscard;
     }
-    status = impl_->resolve_all(whole, *request, "advise");
+    status = call->resolve_all(whole, *request, "advise");
     const auto zero_edges = [&](bool wait) {
       for (std::size_t i = 0; i < whole.size() && status.ok(); ++i) {
-        status = impl_->zero_edges(whole[i], request->spans[i], wait);
+        status = call->zero_edges(whole[i], request->spans[i], wait);
       }
     };
     zero_edges(false);
@@ -313,41 +345,41 @@ Status Context::advise(std::span<const Access> list, Advice advice, std::uint64_
                  !span.emptied(0) || !span.emptied(span.count - 1);
         });
     if (status.ok() && more) {
-      status = impl_->ask(*request);
+      status = call->ask(*request);
     }
     zero_edges(true);
     return status;
   }
-  status = impl_->resolve_all(list, *request, "advise");
+  status = call->resolve_all(list, *request, "advise");
   if (status.ok()) {
-    impl_->ask_and_forget(std::move(request));
+    call->ask_and_forget(std::move(request));
   }
   return status;
 }
 
 Status Context::read(Handle buffer, std::uint64_t offset, void* to, std::uint64_t length,
                      Timeout timeout) {
-  const ArenaScope inside;
-  return impl_->copy(*this, buffer, offset, static_cast<std::byte*>(to), nullptr, length, timeout);
+  const SlowCall call(*this);
+  return call->copy(*this, buffer, offset, static_cast<std::byte*>(to), nullptr, length, timeout);
 }
 
 Status Context::write(Handle buffer, std::uint64_t offset, const void* from, std::uint64_t length,
                       Timeout timeout) {
-  const ArenaScope inside;
-  return impl_->copy(*this, buffer, offset, nullptr, static_cast<const std::byte*>(from), length,
-                     timeout);
+  const SlowCall call(*this);
+  return call->copy(*this, buffer, offset, nullptr, static_cast<const std::byte*>(from), length,
+                    timeout);
 }
 
 // `target`: what rows go to, or come from.
 template <typename Call, typename... Target>
 Status Context::run_rows(const Rows& rows, Op* op, Timeout timeout, Target... target) {
-  const ArenaScope inside;
+  const SlowCall mark(*this);
   if (op == nullptr) {
-    return impl_->run_rows(std::make_unique<Call>(*impl_, target..., timeout, nullptr), rows);
+    return mark->run_rows(std::make_unique<Call>(*mark, target..., timeout, nullptr), rows);
   }
   auto request = std::make_unique<Request>();
-  auto call = std::make_unique<Call>(*impl_, target..., timeout, &request->cancel);
-  Result<OpHandle> begun = impl_->run_rows_later(std::move(call), rows, std::move(request));
+  auto call = std::make_unique<Call>(*mark, target..., timeout, &request->cancel);
+  Result<OpHandle> begun = mark->run_rows_later(std::move(call), rows, std::move(request));
   return begun.ok() ? follow(std::move(begun), op) : std::move(begun).status();
 }
 
@@ -366,30 +398,29 @@ Status Context::scatter(const Rows& rows, const void* from, Timeout timeout, Op*
 
 Status Context::move_bytes(Handle to, std::uint64_t to_offset, Handle from,
                            std::uint64_t from_offset, std::uint64_t length) {
-  const ArenaScope inside;
-  Status status = impl_->usable("move_bytes");
+  const SlowCall call(*this);
+  Status status = call->usable("move_bytes");
   if (!status.ok() || length == 0) {
     return status;
   }
-  return impl_->move_bytes(*this, {to, to_offset, length, kWrite, {}, 0},
-                           {from, from_offset, length, kRead, {}, 0});
+  return call->move_bytes(*this, {to, to_offset, length, kWrite, {}, 0},
+                          {from, from_offset, length, kRead, {}, 0});
 }
 
 std::uint64_t Context::tick(Tick) {
-  return impl_->ordinal.fetch_add(1, std::memory_order_relaxed) + 1;
+  const CallMark call(*this);
+  return call->ordinal.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
 Result<std::byte*> Context::address(Handle buffer) const {
-  const ArenaScope inside;
-  Status usable = impl_->usable("address");
+  const InCall call(*this);
+  Status usable = call->usable("address");
   if (!usable.ok()) {
     return usable;
   }
-  const BufferRecord* record = impl_->residency.buffers.find(buffer);
+  const BufferRecord* record = call->residency.buffers.find(buffer);
   if (record == nullptr) {
-    return fail(Code::stale_handle,
-                "address: handle {:#x} is not a live buffer: it was freed, or never given out",
-                buffer);
+    return call->residency.buffers.stale("address", buffer);
   }
   if ((record->flags.load(std::memory_order_relaxed) & kMapped) == 0) {
     return fail(Code::unsupported,
@@ -401,45 +432,49 @@ Result<std::byte*> Context::address(Handle buffer) const {
 }
 
 Result<std::byte*> Context::address_on(Handle buffer, Place where) {
-  const ArenaScope inside;
-  Status usable = impl_->usable("address_on");
-  return usable.ok() ? impl_->address_on(buffer, where) : std::move(usable);
+  const SlowCall call(*this);
+  Status usable = call->usable("address_on");
+  return usable.ok() ? call->address_on(buffer, where) : std::move(usable);
 }
 
 Result<void*> Context::malloc_at(Place place, std::uint64_t bytes, std::uint64_t alignment) {
-  const ArenaScope inside;
-  Status usable = impl_->usable("malloc");
+  const InCall call(*this);
+  Status usable = call->usable("malloc");
   if (!usable.ok()) [[unlikely]] {
     return usable;
   }
-  return impl_->has_gpu(place) ? impl_->device_memory.allocate(place, bytes, alignment)
-                               : impl_->placed.allocate(place, bytes, alignment);
+  if (call->has_gpu(place)) {
+    const NoCancel while_it_waits;
+    return call->device_memory.allocate(place, bytes, alignment);
+  }
+  return call->placed.allocate(place, bytes, alignment);
 }
 
 Status Context::free_ptr(void* block, const StreamOrder& after) {
-  const ArenaScope inside;
-  Status usable = impl_->usable("free_ptr");
+  const InCall call(*this);
+  Status usable = call->usable("free_ptr");
   if (block == nullptr || !usable.ok()) {
     return usable;
   }
   // A device's addresses are no memory's of the host.
-  if (!after.is_host() || impl_->device_memory.find(block)) {
-    return impl_->device_memory.free(block, after);
+  if (!after.is_host() || call->device_memory.find(block)) {
+    const NoCancel while_it_waits;
+    return call->device_memory.free(block, after);
   }
-  return impl_->placed.free(block);
+  return call->placed.free(block);
 }
 
 Result<std::uint64_t> Context::usable_size(const void* block) const {
-  const ArenaScope inside;
-  Status usable = impl_->usable("usable_size");
+  const InCall call(*this);
+  Status usable = call->usable("usable_size");
   if (!usable.ok()) {
     return usable;
   }
-  if (const auto on_device = impl_->device_memory.find(block);
+  if (const auto on_device = call->device_memory.find(block);
       on_device && on_device->begin == block) {
     return on_device->bytes;
   }
-  return impl_->placed.usable_size(block);
+  return call->placed.usable_size(block);
 }
 
 void Context::gpu_tag(const char* tag) noexcept {
@@ -452,33 +487,33 @@ Status Context::follow(Result<OpHandle> begun, Op* op) {
     return std::move(begun).status();
   }
   if (op == nullptr) {
-    return impl_->ops.wait(*begun, Request::kForever);
+    const SlowCall call(*this);
+    return call->ops.wait(*begun, Request::kForever);
   }
   *op = Op(*this, *begun);
   return {};
 }
 
 Status Context::gpu_pause(const char* tag, std::uint64_t bytes, Op* op, const StreamOrder& after) {
-  const ArenaScope inside;
-  Status usable = impl_->usable_gpus("gpu_pause");
-  return usable.ok() ? follow(impl_->device_memory.pause(tag, bytes, after), op)
-                     : std::move(usable);
+  const SlowCall call(*this);
+  Status usable = call->usable_gpus("gpu_pause");
+  return usable.ok() ? follow(call->device_memory.pause(tag, bytes, after), op) : std::move(usable);
 }
 
 Status Context::gpu_resume(const char* tag, std::uint64_t bytes, Op* op) {
-  const ArenaScope inside;
-  Status usable = impl_->usable_gpus("gpu_resume");
-  return usable.ok() ? follow(impl_->device_memory.resume(tag, bytes), op) : std::move(usable);
+  const SlowCall call(*this);
+  Status usable = call->usable_gpus("gpu_resume");
+  return usable.ok() ? follow(call->device_memory.resume(tag, bytes), op) : std::move(usable);
 }
 
 Result<BufferInfo> Context::info(Handle buffer) const {
-  const ArenaScope inside;
-  Status usable = impl_->usable("info");
+  const SlowCall call(*this);
+  Status usable = call->usable("info");
   if (!usable.ok()) {
     return usable;
   }
   BufferInfo info;
-  Status status = impl_->tell_info(buffer, info);
+  Status status = call->tell_info(buffer, info);
   if (!status.ok()) {
     return status;
   }
@@ -486,19 +521,19 @@ Result<BufferInfo> Context::info(Handle buffer) const {
 }
 
 Status Context::set_budget(Place tier, std::uint64_t bytes, Timeout timeout) {
-  const ArenaScope inside;
-  Status status = impl_->usable("set_budget");
+  const SlowCall call(*this);
+  Status status = call->usable("set_budget");
   if (!status.ok()) {
     return status;
   }
-  if (tier.kind != Kind::dram && tier.kind != Kind::block && !impl_->has_gpu(tier)) {
+  if (tier.kind != Kind::dram && tier.kind != Kind::block && !call->has_gpu(tier)) {
     return fail(Code::invalid_argument,
                 "set_budget: {}; accepted are dram, block and the GPUs of the context",
                 place_name(tier));
   }
-  if (tier.kind == Kind::gpu && bytes > impl_->gpu(tier).facts().total) {
+  if (tier.kind == Kind::gpu && bytes > call->gpu(tier).facts().total) {
     return fail(Code::invalid_argument, "set_budget: {} bytes; {} has {}", bytes, place_name(tier),
-                impl_->gpu(tier).facts().total);
+                call->gpu(tier).facts().total);
   }
   if (bytes < kSmallestExtent) {
     return fail(Code::invalid_argument, "set_budget: {} bytes; accepted are {} and more", bytes,
@@ -509,28 +544,30 @@ Status Context::set_budget(Place tier, std::uint64_t bytes, Timeout timeout) {
   request.tier = tier;
   request.value = bytes;
   request.deadline_ns = deadline_of(timeout);
-  return impl_->ask(request);
+  return call->ask(request);
 }
 
 Stats Context::stats() const {
-  const ArenaScope inside;
+  const SlowCall call(*this);
   Stats stats;
-  if (!impl_->usable("stats").ok()) {
+  if (!call->usable("stats").ok()) {
     return stats;
   }
   Request request;
   request.want = Want::stats;
   request.stats = &stats;
-  (void)impl_->ask(request);
-  impl_->add_own_counts(stats);
+  (void)call->ask(request);
+  call->add_own_counts(stats);
   return stats;
 }
 
 Result<std::string> Context::stats_json(std::uint32_t last) const {
+  const NoCancel while_it_waits;
+  const CallMark call(*this);
   std::string text;
-  Status status = impl_->usable("stats_json");
+  Status status = call->usable("stats_json");
   if (status.ok()) {
-    status = impl_->tell_stats(last, text);
+    status = call->tell_stats(last, text);
   }
   if (!status.ok()) {
     return status;
@@ -539,13 +576,13 @@ Result<std::string> Context::stats_json(std::uint32_t last) const {
 }
 
 Result<Whereabouts> Context::why(Handle buffer, std::uint64_t offset) const {
-  const ArenaScope inside;
-  Status status = impl_->usable("why");
+  const SlowCall call(*this);
+  Status status = call->usable("why");
   if (!status.ok()) {
     return status;
   }
   Whereabouts where;
-  status = impl_->find_bytes(buffer, offset, where);
+  status = call->find_bytes(buffer, offset, where);
   if (!status.ok()) {
     return status;
   }
@@ -553,11 +590,11 @@ Result<Whereabouts> Context::why(Handle buffer, std::uint64_t offset) const {
 }
 
 Status Context::op_wait(OpHandle op, Timeout timeout) {
-  const ArenaScope inside;
-  if (impl_->forked()) [[unlikely]] {
-    return impl_->usable("op_wait");  // Its operations are the parent's: here they would never end.
+  const SlowCall call(*this);
+  if (call->forked() || call->is_tombstone()) [[unlikely]] {
+    return call->usable("op_wait");  // Its operations are the parent's: here they would never end.
   }
-  Status status = impl_->ops.wait(op, timeout.ns == 0 ? 0 : deadline_of(timeout));
+  Status status = call->ops.wait(op, timeout.ns == 0 ? 0 : deadline_of(timeout));
   if (status.code() == Code::busy && status.info() == nullptr && timeout.ns != 0) {
     return fail(Code::timed_out, "operation {:#x} is still under way", op);
   }
@@ -569,23 +606,22 @@ Status Context::op_poll(OpHandle op) {
 }
 
 Result<int> Context::op_fd(OpHandle op) {
-  const ArenaScope inside;
-  if (impl_->forked()) [[unlikely]] {
-    return impl_->usable("op_fd");
+  const SlowCall call(*this);
+  if (call->forked() || call->is_tombstone()) [[unlikely]] {
+    return call->usable("op_fd");
   }
-  return impl_->ops.descriptor(op);
+  return call->ops.descriptor(op);
 }
 
 Status Context::op_cancel(OpHandle op) {
-  const ArenaScope inside;
-  if (impl_->forked()) [[unlikely]] {
-    return impl_->usable("op_cancel");  // The table and the mover are the parent's.
+  const SlowCall call(*this);
+  if (call->forked() || call->is_tombstone()) [[unlikely]] {
+    return call->usable("op_cancel");  // The table and the mover are the parent's.
   }
-  if (!impl_->ops.cancel(op)) {
-    return fail(Code::invalid_argument,
-                "operation {:#x} is not under way: it was consumed, or never begun", op);
+  if (!call->ops.cancel(op)) {
+    return Ops::unknown("op_cancel", op, call->residency.tag.value());
   }
-  impl_->note_cancel();
+  call->note_cancel();
   return {};
 }
 
@@ -615,6 +651,11 @@ Status Op::wait(Timeout timeout) {
     handle_ = 0;
   }
   return status;
+}
+
+Result<int> Op::fd() {
+  return handle_ != 0 ? context_->op_fd(handle_)
+                      : fail(Code::invalid_argument, "this operation has ended");
 }
 
 Status Op::poll() {

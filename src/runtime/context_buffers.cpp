@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "base/no_cancel.hpp"
 #include "residency/buffer_limits.hpp"
 #include "runtime/context_impl.hpp"
 
@@ -82,6 +83,7 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
   if (spare != 0) {
     return spare;
   }
+  const NoCancel until_made;
   const bool mapped = (shape.flags & kMapped) != 0;
   if ((shape.extents > 1 && (internal & kOfDevice) == 0) || mapped) {
     auto window = dram_->reserve_window(shape.extents * extent, extent, mapped);
@@ -210,8 +212,7 @@ Status Context::Impl::free(Handle buffer) {
   const ForkGate::Pass pass(gate_);
   const Code code = residency.make_spare(buffer);
   if (code == Code::stale_handle) {
-    return fail(code, "free: handle {:#x} is not a live buffer: it was freed, or never given out",
-                buffer);
+    return residency.buffers.stale("free", buffer);
   }
   if (code == Code::ok) {
     return {};

@@ -16,7 +16,9 @@
 #include "base/arena_reserve.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/no_cancel.hpp"
 #include "base/own_thread.hpp"
+#include "base/results.hpp"
 #include "observe/receipt_text.hpp"
 #include "os/host_memory.hpp"
 #include "residency/buffer_limits.hpp"
@@ -62,7 +64,10 @@ Context::Impl::Impl(const Config& c, std::uint32_t buffers, std::uint32_t extent
             self->post(request, !self->serves_faults_);
           },
           this, now_ns),
-      busy_poll_(std::int64_t{c.busy_poll} * 1000) {}
+      busy_poll_(std::int64_t{c.busy_poll} * 1000) {
+  residency.wake = [](void* self) { static_cast<Impl*>(self)->wake(); };
+  residency.wake_argument = this;
+}
 
 Result<std::unique_ptr<Context::Impl>> Context::Impl::create(const Config& config,
                                                              const HostFacts& facts) {
@@ -71,6 +76,10 @@ Result<std::unique_ptr<Context::Impl>> Context::Impl::create(const Config& confi
                 "no memory for what a context goes on with when the system "
                 "gives no more; raise `ulimit -v`");
   }
+  if (!make_tombstone()) {
+    return fail(Code::no_capacity,
+                "create: no address space for the first context of the process; raise `ulimit -v`");
+  }
   std::unique_ptr<Impl> impl;
   // Where address space is limited, the program needs most of it.
   constexpr std::uint64_t kExtentBytes = 128;  // Of books for each extent, about.
@@ -78,15 +87,24 @@ Result<std::unique_ptr<Context::Impl>> Context::Impl::create(const Config& confi
   while (shift < 10 && (kMostExtents >> shift) * kExtentBytes > host::address_space_limit() / 16) {
     ++shift;
   }
-  for (; impl == nullptr; ++shift) {
+  while (impl == nullptr) {
     try {
       impl.reset(new Impl(config, kMostBuffers >> shift, kMostExtents >> shift));
+      if (!impl->residency.tag.valid() && forget_buried()) {
+        impl.reset();
+      }
     } catch (const std::bad_alloc&) {
-      if (shift == 10) {
+      if (!forget_buried() && shift++ == 10) {
         return fail(Code::no_capacity,
                     "no address space for the books of a context; raise `ulimit -v`");
       }
     }
+  }
+  if (!impl->residency.tag.valid()) {
+    return fail(Code::no_capacity,
+                "create: {} contexts are live in this process, and it may have no more; end some "
+                "first",
+                ContextTag::kMost);
   }
   Status status = impl->build(facts);
   if (status.ok()) {
@@ -186,8 +204,6 @@ Status Context::Impl::build(const HostFacts&) {
                 "dram, or lower extent",
                 human_bytes(options.staging_frame_bytes), human_bytes(config.dram.budget));
   }
-  residency.wake = [](void* self) { static_cast<Impl*>(self)->port_->wake(); };
-  residency.wake_argument = this;
   return {};
 }
 
@@ -220,7 +236,9 @@ PortOptions Context::Impl::port_options() const {
 }
 
 Status Context::Impl::start() {
-  register_fork_handlers();
+  if (!register_fork_handlers()) {
+    return fail(Code::no_capacity, "create: no memory to note down the handlers of fork");
+  }
   enlist();
   Status status = start_threads();
   if (!status.ok()) {
@@ -388,8 +406,8 @@ void Context::Impl::write_stats_file() {
   if (done < text.size()) {
     log_warn("stats_file: cannot write {}: {}", path, std::strerror(errno));
   }
-  if (file >= 0) {
-    ::close(file);
+  if (file >= 0 && ::close(file) != 0) {
+    log_warn("stats_file: cannot finish {}: {}", path, std::strerror(errno));
   }
 }
 
@@ -400,6 +418,8 @@ Status Context::Impl::usable(const char* call) const {
     case State::forked:
       return fail(Code::shut_down,
                   "{}: this context belongs to the parent process; create one after fork", call);
+    case State::tombstone:
+      return fail(Code::shut_down, "{}: the context has ended: it was destroyed", call);
     default:
       return fail(Code::shut_down, "{}: the context is closed", call);
   }
@@ -489,51 +509,10 @@ void Context::Impl::stop() {
   }
 }
 
-Context::Impl::~Impl() {
-  if (state_.load(std::memory_order_acquire) == State::forked) {
-    // Threads, ring and userfaultfd are the parent's; its memory is shared. Nothing here may be
-    // touched, and the handlers of fork have forgotten it.
-    mover_thread_.detach();
-    halt_poll_.forget();
-    if (fault_thread_.joinable()) {
-      fault_thread_.detach();
-    }
-    (void)errands_.release();
-    (void)dram_.release();
-    for (std::unique_ptr<GpuTier>& gpu : gpus_) {
-      (void)gpu.release();
-    }
-    (void)port_.release();
-    (void)direct_.release();
-    (void)hands_.release();
-    (void)mover_.release();
-    (void)block_.release();
-    (void)files_.release();
-    (void)lanes_.release();
-    return;
-  }
-  (void)close(true, Timeout::seconds(10));
-  stop();
-  delist();
-  (void)await_releases(Request::kForever);  // Memory under a kernel is not given back.
-  // Users before what they use: transfers into frames must be over before frames go.
-  hands_.reset();
-  direct_.reset();
-  mover_.reset();
-  block_.reset();
-  files_.reset();
-  port_.reset();
-  for (const Child& child : children_) {
-    ::close(child.lifeline);
-  }
-  for (const int end : lifelines_) {
-    ::close(end);
-  }
-}
-
 // ---- Requests ----------------------------------------------------------------------------------
 
 void Context::Impl::post(Request& request, bool wakes) {
+  const NoCancel until_posted;
   posting_.fetch_add(1, std::memory_order_seq_cst);  // Partner: close().
   const bool late =
       state_.load(std::memory_order_seq_cst) != State::open && request.want != Want::drain;
@@ -548,6 +527,7 @@ void Context::Impl::post(Request& request, bool wakes) {
 }
 
 Status Context::Impl::ask(Request& request) {
+  const NoCancel until_answered;
   SyncRequest sync;
   request.context = &sync;
   request.on_done = [](Request& done) {
@@ -592,6 +572,7 @@ Status Context::Impl::resolve_all(std::span<const Access> list, Request& request
 Status Context::Impl::acquire_through_mover(std::span<const Access> list, Timeout timeout,
                                             std::span<ViewRecord> views, const StreamOrder& order,
                                             const std::atomic<bool>* cancel) {
+  const NoCancel while_it_waits;
   Request request;
   request.want = Want::acquire;
   request.cancel_with = cancel;

@@ -53,6 +53,19 @@ class Context::Impl {
   static Result<std::unique_ptr<Impl>> create(const Config& config, const HostFacts& facts);
   ~Impl();
 
+  // The end of a context: retired.cpp.
+  /// What calls find of every context that has ended: closed, with nothing behind it, for ever.
+  /// Made before the first context.
+  static Impl* tombstone() noexcept;
+  bool is_tombstone() const { return state_.load(std::memory_order_relaxed) == State::tombstone; }
+  /// Ends a context that no call finds any more. Waits for calls that are inside. Its books stay
+  /// mapped until some more contexts have ended: a thread that is on the hit path notices nothing.
+  static void bury(Impl* impl) noexcept;
+  /// Gives up the address space and the tags of contexts that have ended; false if there were none.
+  static bool forget_buried() noexcept;
+  /// Calls inside of it that no record of a thread marks (in_call.hpp).
+  mutable std::atomic<std::uint32_t> unmarked_calls{0};
+
   /// ok, or shut_down with the reason: closed, or a child of fork.
   Status usable(const char* call) const;
   /// And unsupported without a GPU.
@@ -132,7 +145,7 @@ class Context::Impl {
   Status zero_edges(const Access& access, Span& span, bool wait);
 
   Residency residency;
-  Ops ops;
+  Ops ops{residency.tag.value()};
   std::atomic<std::uint64_t> ordinal{0};
   const Config config;
   PlacedMemory placed{*this};
@@ -158,12 +171,15 @@ class Context::Impl {
   bool after_fork_in_child();
 
  private:
-  enum class State : std::uint8_t { open, closing, closed, forked };
+  enum class State : std::uint8_t { open, closing, closed, forked, tombstone };
 
   Impl(const Config& config, std::uint32_t buffers, std::uint32_t extents);
+  static bool make_tombstone();
   Status build(const HostFacts& facts);
   Status start();
   void stop();
+  void end();
+  void wake() noexcept;
   void run_mover();
   std::int64_t tell_observer(std::int64_t now);
   bool stays_awake(std::int64_t now);

@@ -15,8 +15,10 @@
 
 #include "base/arena.hpp"
 #include "base/error.hpp"
+#include "base/immortal.hpp"
 #include "base/kept_descriptors.hpp"
 #include "base/log.hpp"
+#include "base/results.hpp"
 #include "runtime/context_impl.hpp"
 
 namespace tiermem {
@@ -27,8 +29,8 @@ constexpr std::int64_t kMostRestNs = 10'000'000'000;
 constexpr std::int64_t kLookForChildrenNs = 100'000'000;
 
 // Contexts alive. Locked over the fork, so that the child sees a whole list.
-std::mutex g_contexts_mutex;
-Vector<Context::Impl*> g_contexts;
+constinit std::mutex g_contexts_mutex;
+Immortal<Vector<Context::Impl*>> g_contexts;
 
 }  // namespace
 
@@ -77,27 +79,27 @@ void StandStill::stand() {
 
 void ForkGate::make() {
   pthread_rwlockattr_t attributes;
-  ::pthread_rwlockattr_init(&attributes);
+  must(::pthread_rwlockattr_init(&attributes));
   // Else those who pass all the time could keep a fork waiting for ever.
-  ::pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-  ::pthread_rwlock_init(&lock_, &attributes);
-  ::pthread_rwlockattr_destroy(&attributes);
+  must(::pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP));
+  must(::pthread_rwlock_init(&lock_, &attributes));
+  must(::pthread_rwlockattr_destroy(&attributes));
 }
 
 // ---- Handlers ----------------------------------------------------------------------------------
 
-void register_fork_handlers() {
-  static std::once_flag once;
-  std::call_once(once, [] {
+bool register_fork_handlers() {
+  static const bool registered = [] {
     log_follow_forks();
-    ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-  });
+    return ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
+  }();
+  return registered;
 }
 
 void before_fork() {
   const ArenaScope inside;
   g_contexts_mutex.lock();
-  for (Context::Impl* impl : g_contexts) {
+  for (Context::Impl* impl : *g_contexts) {
     impl->before_fork();
   }
   LiveViews::before_fork();
@@ -108,7 +110,7 @@ void after_fork_in_parent() {
   const ArenaScope inside;
   arena_after_fork();
   LiveViews::after_fork();
-  for (Context::Impl* impl : g_contexts) {
+  for (Context::Impl* impl : *g_contexts) {
     impl->after_fork_in_parent();
   }
   g_contexts_mutex.unlock();
@@ -119,13 +121,13 @@ void after_fork_in_child() {
   arena_after_fork();
   LiveViews::after_fork_in_child();
   LiveViews::after_fork();
-  std::erase_if(g_contexts, [](Context::Impl* impl) { return !impl->after_fork_in_child(); });
+  std::erase_if(*g_contexts, [](Context::Impl* impl) { return !impl->after_fork_in_child(); });
   g_contexts_mutex.unlock();
 }
 
 void Context::Impl::enlist() {
   const std::lock_guard lock(g_contexts_mutex);
-  g_contexts.push_back(this);
+  g_contexts->push_back(this);
 }
 
 // Not while a fork waits for the mover.
@@ -136,7 +138,7 @@ void Context::Impl::order_stop() {
 
 void Context::Impl::delist() {
   const std::lock_guard lock(g_contexts_mutex);
-  std::erase(g_contexts, this);
+  std::erase(*g_contexts, this);
 }
 
 // ---- A context ---------------------------------------------------------------------------------
@@ -233,6 +235,7 @@ bool Context::Impl::after_fork_in_child() {
     ops.after_fork();
     still_.follow_fork();
     posting_.store(0);
+    unmarked_calls.store(0);
   }
   if (config.log != LogLevel::off) {
     (void)log_open(config.log, config.log_file);

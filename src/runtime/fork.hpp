@@ -18,12 +18,15 @@
 #include <cstdint>
 #include <mutex>
 
+#include "base/results.hpp"
+
 namespace tiermem {
 
 /// Once for the process, and before other libraries register theirs if the mover is to run while
 /// theirs do: handlers run last before a fork and first after it when registered first. A context
 /// calls it when it starts.
-void register_fork_handlers();
+/// False: there is no memory to note them down.
+[[nodiscard]] bool register_fork_handlers();
 
 /// What the handlers do, for whoever makes a process without them (_Fork, clone). The first, then
 /// one of the others in each process.
@@ -60,20 +63,19 @@ class ForkGate {
  public:
   /// `used`: false, where forks are not followed, and passing costs nothing.
   explicit ForkGate(bool used) : used_(used) { make(); }
-  ~ForkGate() { ::pthread_rwlock_destroy(&lock_); }
+  ~ForkGate() { must(::pthread_rwlock_destroy(&lock_)); }
   ForkGate(const ForkGate&) = delete;
   ForkGate& operator=(const ForkGate&) = delete;
 
   class Pass {
    public:
     explicit Pass(ForkGate& gate) : gate_(gate) {
-      if (gate_.used_) {
-        ::pthread_rwlock_rdlock(&gate_.lock_);
-      }
+      // Refused to the thread that forks, which has closed it, and may pass.
+      passed_ = gate_.used_ && ::pthread_rwlock_rdlock(&gate_.lock_) == 0;
     }
     ~Pass() {
-      if (gate_.used_) {
-        ::pthread_rwlock_unlock(&gate_.lock_);
+      if (passed_) {
+        must(::pthread_rwlock_unlock(&gate_.lock_));
       }
     }
     Pass(const Pass&) = delete;
@@ -81,10 +83,11 @@ class ForkGate {
 
    private:
     ForkGate& gate_;
+    bool passed_ = false;
   };
   // [who forks]
-  void close() { ::pthread_rwlock_wrlock(&lock_); }
-  void open() { ::pthread_rwlock_unlock(&lock_); }
+  void close() { must(::pthread_rwlock_wrlock(&lock_)); }
+  void open() { must(::pthread_rwlock_unlock(&lock_)); }
   /// [child of fork, its only thread] Open; those who waited do not exist here.
   void follow_fork() { make(); }
 

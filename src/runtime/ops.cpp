@@ -15,25 +15,28 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/results.hpp"
 
 namespace tiermem {
 namespace {
 
 void futex_wake(std::atomic<std::uint32_t>& word) {
-  ::syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  best_effort(::syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0),
+              "nobody may wait");
 }
 
 // Until the word is not 0 or CLOCK_MONOTONIC reaches the deadline.
 void futex_wait(std::atomic<std::uint32_t>& word, std::int64_t deadline_ns) {
   timespec at{deadline_ns / 1'000'000'000, deadline_ns % 1'000'000'000};
   // WAIT_BITSET takes an absolute time.
-  ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, 0,
-            deadline_ns == INT64_MAX ? nullptr : &at, nullptr, FUTEX_BITSET_MATCH_ANY);
+  best_effort(::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, 0,
+                        deadline_ns == INT64_MAX ? nullptr : &at, nullptr, FUTEX_BITSET_MATCH_ANY),
+              "the caller looks at the word again");
 }
 
 void signal(int event) {
   const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t wrote = ::write(event, &one, sizeof(one));
+  best_effort(::write(event, &one, sizeof(one)), "where it is full it is ready already");
 }
 
 }  // namespace
@@ -41,7 +44,7 @@ void signal(int event) {
 Ops::~Ops() {
   for (const auto& entry : entries_) {
     if (entry->event >= 0) {
-      ::close(entry->event);
+      best_effort(::close(entry->event), "the descriptor is gone in any case");
     }
   }
 }
@@ -58,6 +61,7 @@ OpHandle Ops::add(std::unique_ptr<Request> request) {
     }
     index = static_cast<std::uint32_t>(entries_.size());
     entries_.push_back(std::make_unique<Entry>());
+    entries_.back()->life = first_life_;
   }
   Entry& entry = *entries_[index];
   entry.done.store(0, std::memory_order_relaxed);
@@ -80,12 +84,23 @@ OpHandle Ops::add(std::unique_ptr<Request> request) {
     futex_wake(mine.done);  // The entry may be another operation's by now: that one looks again.
   };
   entry.request = std::move(request);
-  return std::uint64_t{entry.generation} << 32 | (index + 1);
+  return handle_of(index, entry.life);
+}
+
+Status Ops::unknown(const char* call, OpHandle op, std::uint64_t tag) {
+  const std::uint64_t theirs = op >> kIndexBits >> kLifeBits;
+  return ContextTag::is_live(theirs) && theirs != tag
+             ? fail(Code::invalid_argument,
+                    "{}: operation {:#x} belongs to another context; call that context", call, op)
+             : fail(
+                   Code::invalid_argument,
+                   "{}: operation {:#x} is not under way: it was waited for before, or never begun",
+                   call, op);
 }
 
 Ops::Entry* Ops::find(OpHandle op) {
-  const std::uint32_t index = static_cast<std::uint32_t>(op) - 1;
-  if (index >= entries_.size() || entries_[index]->generation != op >> 32 ||
+  const std::uint32_t index = index_of(op);
+  if (index >= entries_.size() || op != handle_of(index, entries_[index]->life) ||
       entries_[index]->request == nullptr) {
     return nullptr;
   }
@@ -104,8 +119,7 @@ Status Ops::wait(OpHandle op, std::int64_t deadline_ns) {
     std::lock_guard lock(mutex_);
     entry = find(op);
     if (entry == nullptr) {
-      return fail(Code::invalid_argument,
-                  "operation {:#x} is not under way: it was consumed, or never begun", op);
+      return unknown("op_wait", op, tag_);
     }
     if (entry->claimed) {
       return fail(Code::busy, "another thread waits for operation {:#x}", op);
@@ -124,10 +138,14 @@ Status Ops::wait(OpHandle op, std::int64_t deadline_ns) {
   Status status = std::move(entry->request->status);
   entry->request.reset();
   if (entry->event >= 0) {
-    ::close(std::exchange(entry->event, -1));
+    best_effort(::close(std::exchange(entry->event, -1)), "the descriptor is gone in any case");
   }
-  ++entry->generation;
-  free_.push_back(static_cast<std::uint32_t>(op) - 1);
+  if (entry->life == kLifeMask) {
+    ++worn_;  // find() sees that it has no request.
+  } else {
+    ++entry->life;
+    free_.push_back(index_of(op));
+  }
   return status;
 }
 
@@ -135,8 +153,7 @@ Result<int> Ops::descriptor(OpHandle op) {
   std::lock_guard lock(mutex_);
   Entry* entry = find(op);
   if (entry == nullptr) {
-    return fail(Code::invalid_argument,
-                "operation {:#x} is not under way: it was consumed, or never begun", op);
+    return unknown("op_fd", op, tag_);
   }
   if (entry->event < 0) {
     const bool done = entry->done.load(std::memory_order_relaxed) != 0;
@@ -160,7 +177,7 @@ bool Ops::cancel(OpHandle op) {
 
 std::size_t Ops::live() const {
   std::lock_guard lock(mutex_);
-  return entries_.size() - free_.size();
+  return entries_.size() - free_.size() - worn_;
 }
 
 }  // namespace tiermem
