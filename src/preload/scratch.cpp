@@ -55,6 +55,7 @@ bool map_stack() {
   if (base == MAP_FAILED) {
     return false;
   }
+  (void)tiermem_plain_madvise(base, kRoom, MADV_DONTDUMP);  // Copies of what is elsewhere.
   t_stack.base = static_cast<std::byte*>(base);
   if (g_have_key) {
     (void)::pthread_setspecific(g_key, base);

@@ -19,7 +19,7 @@
 // that take it. tests/model runs this very word through every order of the steps of callers, mover
 // and fork: each row is taken, nothing else is, and what is said next holds in every state.
 //
-// Always true. But for the rows that name Buffers or Residency, the mover alone changes the phase
+// Always true. But for the rows that name Residency, the mover alone changes the phase
 // and clears `dirty`; callers change pins, set `referenced` and `dirty`, and advance the epoch. A
 // pin counts only if the phase it was added to was readable (or, for writers, exclusive), or if the
 // mover added it to `incoming`, for a stream or in the step that publishes it; any other is undone
@@ -60,7 +60,7 @@ struct PhaseChange {
 
 /// Every change of phase that there is.
 inline constexpr PhaseChange kPhaseChanges[] = {
-    {Phase::none, Phase::zero, "Buffers::create, settle, discard, empty_pages, hand_over"},
+    {Phase::none, Phase::zero, "Extents::begin, settle, discard, empty_pages, hand_over"},
     {Phase::none, Phase::incoming, "start_promote"},
     {Phase::none, Phase::outgoing, "leave, start_withdraw: of an extent in parts"},
     {Phase::none, Phase::lost, "finish_evict: dropped; drop_from_slots; lose"},

@@ -130,7 +130,7 @@ bool LiveViews::new_chunk(std::uint32_t& chunk) {
     return true;
   }
   chunk = chunks_.load(std::memory_order_relaxed);
-  if (chunk == kMaxViews / kChunk) {
+  if (chunk == kMaxViews / kChunk || !slots_.commit((chunk + 1) * std::size_t{kChunk})) {
     return false;
   }
   // Relaxed above, as only the holder of the mutex writes it. Release: pairs with walk().

@@ -41,6 +41,7 @@ WindowArenaOptions arena_options(const DramOptions& options, const DramFacts& fa
   result.registered_with = registered ? &userfault : nullptr;
   result.watch = mapped && !huge && facts.watches;  // Only small extents are in parts.
   result.trap = trap;
+  result.map_limit = options.map_limit;
   return result;
 }
 
@@ -111,6 +112,7 @@ FramePool& DramTier::pool(Pool pool, unsigned log2) {
     HomeOptions homes;
     homes.huge = facts_.huge_pages && log2 >= kLog2Chunk;
     homes.inherited = pool == Pool::locked;
+    homes.dumped = pool == Pool::locked;
     if (pool != Pool::locked) {
       homes.memory = mechanism_of(pool) != Mechanism::in_place;
       homes.registered_with = mechanism_of(pool) == Mechanism::uffd_move ? &userfault_ : nullptr;
@@ -243,6 +245,15 @@ bool DramTier::needs_populate(FrameId frame) const {
   const FramePool& of = pool(parts);
   const Frame& held = of.frame(parts.index);
   return !of.homes().memory || !held.pages || held.tag != held.owner || held.split;
+}
+
+bool DramTier::charge_records(std::uint64_t bytes) {
+  if (bytes > records_ && books_.used() + (bytes - records_) > books_.budget) {
+    return false;
+  }
+  books_.in_use += bytes - records_;
+  records_ = bytes;
+  return true;
 }
 
 // Trimming: begin and finish on the mover, run on a hand.
@@ -539,7 +550,7 @@ void DramTier::close_windows() {
 }
 
 bool DramTier::test_consistent() const {
-  std::uint64_t in_use = 0;
+  std::uint64_t in_use = records_;
   std::uint64_t cached = 0;
   for (const auto& sizes : pools_) {
     for (const std::unique_ptr<FramePool>& each : sizes) {
