@@ -221,6 +221,7 @@ extern "C" tm_status tm_stats(tm_context* context, tm_counters* out) {
     counters.gpu_direct_in = stats.gpu_direct_in;
     counters.gpu_direct_out = stats.gpu_direct_out;
     counters.gpu_direct_errors = stats.gpu_direct_errors;
+    counters.metadata_bytes = stats.metadata_bytes;
     fill_info(out, counters);
     return {};
   });

@@ -673,6 +673,8 @@ typedef struct tm_counters {
   uint64_t gpu_direct_in;       /**< Of `gpu_bytes_in`: from the block tier past the host's memory. */
   uint64_t gpu_direct_out;      /**< Of `gpu_bytes_out`: to the block tier, likewise. */
   uint64_t gpu_direct_errors;   /**< Such copies that failed, and went through the host instead. */
+  uint64_t metadata_bytes;      /**< Memory of the records of extents that were used. Above the first
+                                     MiB it is charged to the DRAM budget and is in `dram_used`. */
 } tm_counters;
 
 /** Fills `out` with the context's counters. */

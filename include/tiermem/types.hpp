@@ -208,6 +208,9 @@ struct Stats {
   // `gpu_bytes_out`, and in `promoted`, `prefetched` and `demoted`.
   std::uint64_t gpu_direct_in = 0, gpu_direct_out = 0;
   std::uint64_t gpu_direct_errors = 0;  ///< Such copies that failed, and were made by the staging.
+  /// Memory of the records of extents, which grows with the extents that were used. Above the first
+  /// MiB it is charged to the DRAM budget, and is in `dram_used`.
+  std::uint64_t metadata_bytes = 0;
 };
 
 }  // namespace tiermem

@@ -145,6 +145,7 @@ std::byte* cut_range(std::size_t bytes, std::size_t align) noexcept {
   }
   std::byte* const block = g_range.next + head;
   g_range.next = block + bytes;
+  best_effort(madvise(block, bytes, MADV_DODUMP), "a core dump then lacks the block");
   return block;
 }
 
@@ -341,6 +342,7 @@ bool arena_enclose(std::size_t bytes) noexcept {
     void* const start =
         mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (start != MAP_FAILED) {
+      best_effort(madvise(start, bytes, MADV_DONTDUMP), "core dumps then are larger");
       g_range.next = static_cast<std::byte*>(start);
       g_range.end = g_range.next + bytes;
       detail::arena_begin = reinterpret_cast<std::uintptr_t>(start);

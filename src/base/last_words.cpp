@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/arena.hpp"
+#include "base/results.hpp"
 
 namespace tiermem::detail {
 
@@ -21,8 +22,8 @@ void write_last_words(fmt::string_view format, fmt::format_args args) noexcept {
     fmt::format_to(std::back_inserter(text), "tiermem: ");
     fmt::vformat_to(std::back_inserter(text), format, args);
     text.push_back('\n');
-    // A closed descriptor 2 is the program's own choice.
-    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+    best_effort(::write(STDERR_FILENO, text.data(), text.size()),
+                "a closed descriptor 2 is the program's own choice");
   } catch (...) {
     // No memory for a sentence: the signal comes without one.
   }

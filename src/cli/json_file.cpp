@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/results.hpp"
 #include "os/file_identity.hpp"
 
 namespace tiermem::cli {
@@ -53,7 +54,7 @@ Status write_text(const std::string& path, const std::string& text) {
     error = replace_file(path, text, 0666);
   }
   if (found >= 0) {
-    ::close(found);
+    best_effort(::close(found), "the descriptor is gone in any case");
   }
   if (error != 0) {
     return cannot(path, error);

@@ -1,9 +1,22 @@
 // The table of addresses. All-zero memory is a table with nothing in it.
 #include "heap/chunk_table.hpp"
 
+#include <new>
+
 namespace tiermem::heap {
 
-ChunkTable::ChunkTable() : leaves_(kLeaves) {}
+// A table is small, and addresses come in any order: all of it may be written at once.
+ChunkTable::Leaf::Leaf() {
+  if (!chunks.commit(chunks.size())) {
+    throw std::bad_alloc();
+  }
+}
+
+ChunkTable::ChunkTable() : leaves_(kLeaves) {
+  if (!leaves_.commit(kLeaves)) {
+    throw std::bad_alloc();
+  }
+}
 
 ChunkTable::~ChunkTable() {
   for (std::uint64_t i = 0; i < kLeaves; ++i) {

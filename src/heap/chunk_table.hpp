@@ -45,6 +45,7 @@ class ChunkTable {
   static constexpr std::uint64_t kLeaves = 1ull << (kAddressBits - kGranuleBits - kLeafBits);
 
   struct Leaf : InArena {
+    Leaf();
     ReservedArray<std::atomic<Chunk*>> chunks{std::size_t{1} << kLeafBits};
   };
   std::atomic<Chunk*>* slot(std::uint64_t granule) const noexcept;

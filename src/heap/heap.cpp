@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cassert>
+#include <cerrno>
 #include <new>
 
 #include "base/error.hpp"
+#include "os/memory_limits.hpp"
 
 namespace tiermem::heap {
 namespace {
@@ -31,7 +33,8 @@ void unlink(Item*& head, Item* item) {
 }
 
 Status no_records() {
-  return fail(Code::no_capacity, "no memory for the records of a heap (ulimit -v)");
+  constexpr std::uint64_t kRecords = std::uint64_t{1} << 20;  // The arena asks for so many bytes.
+  return host::refused(ENOMEM, kRecords, host::Wanted::memory, "malloc: the records of a heap");
 }
 
 }  // namespace

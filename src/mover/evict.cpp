@@ -163,19 +163,19 @@ bool Mover::drop_from_slots(std::uint64_t bytes) {
       }
       const ExtentRef first = record.first.load(std::memory_order_relaxed);
       const ExtentRef end = first + record.extents.load(std::memory_order_relaxed);
-      for (ExtentRef ref = first; ref < end && freed < bytes; ++ref) {
+      residency_.extents.each_begun(first, end, [&](ExtentRef ref) {
         const Extent& extent = residency_.extents.at(ref);
         ExtentWord& host = residency_.extents.word(kHost, ref);
-        if (!extent.has_slot || extent.parts != 0 || extent.transfer != 0 ||
+        if (freed >= bytes || !extent.has_slot || extent.parts != 0 || extent.transfer != 0 ||
             (extent.holds != 0) != awaited || host.load().phase() != Phase::none ||
             readable_elsewhere(ref, kHost) != kNoSpace) {
-          continue;
+          return;
         }
         freed += slot_bytes_of(ref);
         drop_slot(ref);
         host.set_phase(Phase::lost);
         stats_.dropped += bytes_of(ref);
-      }
+      });
     }
     if (freed != 0) {
       return true;

@@ -36,6 +36,7 @@ std::span<GatherRead> Mover::reads_of(const Request& request, ExtentRef ref) {
 
 void Mover::build_gather_needs(Request& request) {
   for (const GatherRead& read : request.gather->reads) {
+    begin(request.spans.front(), read.ref);
     if (request.needs.empty() || request.needs.back().ref != read.ref) {
       request.needs.push_back({.ref = read.ref});
     }

@@ -27,7 +27,15 @@ bool Mover::at_rest_below(ExtentRef ref) const {
 void Mover::hand_over(Request& request) {
   const Span& from = request.spans[0];
   const Span& to = request.spans[1];
+  const bool zeros = from.record->file == 0 && to.record->file == 0;
   for (std::uint32_t i = 0; i < from.count; ++i) {
+    if (zeros && !residency_.extents.begun(from.first + i) &&
+        !residency_.extents.begun(to.first + i)) {
+      request.handed[i] = !resting_ ? 1 : 0;
+      continue;
+    }
+    begin(from, from.first + i);
+    begin(to, to.first + i);
     request.handed[i] = !resting_ && hand_over(from.first + i, to.first + i) ? 1 : 0;
   }
 }

@@ -123,8 +123,16 @@ std::string Mover::check_invariants() {
                        extents.word(kHost, first).load().phase() != Phase::none;
     for (ExtentRef ref = first; (live || dying || spare) && ref < first + record.extents.load();
          ++ref) {
-      const Extent& extent = extents.at(ref);
       const auto of = asked.find(ref);
+      if (!extents.begun(ref)) {
+        const std::string used = unused_extent(ref);
+        if (!used.empty() || of != asked.end()) {
+          return fmt::format("extent {} has not begun, and {}", ref,
+                             used.empty() ? "a request needs it" : used);
+        }
+        continue;
+      }
+      const Extent& extent = extents.at(ref);
       const Asked by = of == asked.end() ? Asked{} : of->second;
       if (extent.holds != by.holds) {
         return fmt::format("extent {} has {} holds, {} found", ref, extent.holds, by.holds);
@@ -273,6 +281,25 @@ std::string Mover::check_invariants() {
   }
   const std::string wrong = check_requests();
   return wrong.empty() ? check_counts() : wrong;
+}
+
+// Empty, or what an extent is that nothing was done with.
+std::string Mover::unused_extent(ExtentRef ref) {
+  const Extent& extent = residency_.extents.at(ref);
+  if (extent.has_slot || extent.sums != nullptr || extent.transfer != 0 || extent.waiters != 0 ||
+      extent.holds != 0 || extent.parts != 0) {
+    return "its entry is in use";
+  }
+  for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
+    const ExtentBits bits = residency_.extents.word(space, ref).load();
+    if (bits.phase() != Phase::none || bits.dirty() || bits.pinned()) {
+      return fmt::format("is {} in space {}", phase_name(bits.phase()), space);
+    }
+    if (spaces_[space].recency.bytes_of(ref) != 0) {
+      return "the policy knows of it";
+    }
+  }
+  return {};
 }
 
 // Who waits is in the list that wakes it, and each record of a list is somebody's or free.

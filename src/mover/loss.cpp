@@ -39,12 +39,12 @@ void Mover::begin_loss(Space& space) {
   for (std::uint32_t index = 0; index < residency_.buffers.used(); ++index) {
     const BufferRecord& record = residency_.buffers.at(index);
     const ExtentRef first = record.first.load(std::memory_order_relaxed);
-    for (ExtentRef ref = first; ref < first + record.extents.load(std::memory_order_relaxed);
-         ++ref) {
+    const ExtentRef end = first + record.extents.load(std::memory_order_relaxed);
+    residency_.extents.each_begun(first, end, [&](ExtentRef ref) {
       if (residency_.extents.word(space.number, ref).load().phase() != Phase::none) {
         space.remains.push_back(ref);
       }
-    }
+    });
   }
 }
 

@@ -25,6 +25,7 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> memory, Slo
     Space& space = spaces_.emplace_back();
     space.tier = tier;
     space.number = static_cast<unsigned>(spaces_.size() - 1);
+    space.recency.set_most(residency.extents.capacity());
   }
   block_channel_.tier = block;
   files_channel_.tier = files;
@@ -133,6 +134,7 @@ void Mover::decide() {
       arm_more(request);
     }
     serve_budget();
+    serve_records();
     serve_room();
     serve_prefetch();
     serve_giving_back();
@@ -399,14 +401,28 @@ bool Mover::find_records(Request& request) {
 
 void Mover::refuse(Request& request) {
   if (request.want != Want::prefetch) {
-    ErrorInfo info = error_info(Code::no_capacity,
-                                "the system gives no memory for the records of what was asked for "
-                                "(ulimit -v, vm.overcommit_memory, vm.max_map_count)");
+    constexpr std::uint64_t kRecords = std::uint64_t{1} << 20;  // The arena asks for so many bytes.
+    std::array<char, 64> setting{};
+    ErrorInfo info =
+        error_info(Code::no_capacity, "no memory for the records of what was asked for: {}",
+                   why_no_memory(kRecords, setting).data());
+    set_text(info.setting, setting.data());
     info.native = ENOMEM;
     request.status = Status(info);
   }
   request.state = Request::State::done;
   completed_.push_back(&request);
+}
+
+std::array<char, 160> Mover::why_no_memory(std::uint64_t bytes, std::span<char, 64> setting) const {
+  std::array<char, 160> why{};
+  if (options_.explain != nullptr) {
+    options_.explain(bytes, host::Wanted::memory, why.data(), why.size(), setting.data(),
+                     setting.size());
+  } else {
+    set_text(why.data(), why.size(), "the system gives none");
+  }
+  return why;
 }
 
 // The handle was good when the caller looked; a free may have come between.
@@ -532,13 +548,13 @@ void Mover::abandon() {
     BufferRecord& record = residency_.buffers.at(index);
     const std::uint32_t extents = record.extents.load(std::memory_order_relaxed);
     const ExtentRef first = record.first.load(std::memory_order_relaxed);
-    for (std::uint32_t i = 0; i < extents; ++i) {
-      Extent& extent = residency_.extents.at(first + i);
+    residency_.extents.each_begun(first, first + extents, [&](ExtentRef ref) {
+      Extent& extent = residency_.extents.at(ref);
       Checksums::destroy(extent.sums);
       extent.sums = nullptr;
       SlotPages::destroy(extent.slot_pages);
       extent.slot_pages = nullptr;
-    }
+    });
   }
   for (Transfer& transfer : transfers_) {
     Checksums::destroy(transfer.sums);
@@ -606,10 +622,7 @@ FrameRequest Mover::frame_request(ExtentRef ref, unsigned space) const {
 // Without memory for its record an extent would never be a victim: then it does not come.
 bool Mover::find_record(unsigned space, ExtentRef ref) {
   Recency& recency = spaces_[space].recency;
-  return ref < recency.capacity() ||
-         recency
-             .reserve(std::max<std::size_t>({1024, 2 * recency.capacity(), std::size_t{ref} + 1}))
-             .ok();
+  return ref < recency.capacity() || recency.reserve(std::size_t{ref} + 1).ok();
 }
 
 std::uint64_t Mover::pinned_bytes(unsigned space) const {

@@ -33,6 +33,7 @@
 #include "mover/transfer.hpp"
 #include "observe/histogram.hpp"
 #include "observe/receipts.hpp"
+#include "os/memory_limits.hpp"
 #include "policy/recency.hpp"
 #include "policy/streams.hpp"
 #include "policy/watching.hpp"
@@ -64,7 +65,11 @@ struct MoverOptions {
   std::int64_t degraded_ns = 30'000'000'000;
   std::uint32_t receipts = 4096;    ///< The last so many are kept.
   std::uint64_t staging_bytes = 0;  ///< For opaque spaces; of the host's budget.
-  DirectPath* direct = nullptr;     ///< Between slots of the block tier and opaque spaces.
+  /// Says which limit makes the system refuse so much memory: host::explain_refusal. Null: not
+  /// told.
+  void (*explain)(std::uint64_t bytes, host::Wanted wanted, char* text, std::size_t text_room,
+                  char* setting, std::size_t setting_room) = nullptr;
+  DirectPath* direct = nullptr;  ///< Between slots of the block tier and opaque spaces.
   std::uint64_t staging_frame_bytes =
       kDefaultExtent;  ///< A power of two: the largest extent that can go to an opaque space.
 };
@@ -175,10 +180,12 @@ class Mover {
   // invariants.cpp
   std::string check_requests();
   std::string check_counts();
+  std::string unused_extent(ExtentRef ref);
 
   // needs.cpp: what each extent of a request lacks.
   enum class Arm : std::uint8_t { ready, wait_transfer, wait_pins, queued };
   void build_needs(Request& request);
+  void add_need(Request& request, const Span& span, std::uint32_t i);
   void activate(Request& request);
   void arm_more(Request& request);
   void arm(Request& request, std::uint32_t index);
@@ -239,6 +246,7 @@ class Mover {
   bool reclaim_spare();
   void limit_spares();
   void serve_budget();
+  void serve_records();
   void make_do(Space& space, std::uint64_t bytes, const Status& shortage);
   void end_shortages();
   Status no_room(const Request* request, unsigned space, std::uint64_t needed);
@@ -402,7 +410,7 @@ class Mover {
   static constexpr unsigned kGatherWeight = 8;  // Of kWhole: twice the depth waits in the tier.
   static constexpr std::uint64_t kGatherFixed = std::uint64_t{64} << 10;  // 2 us, as of give_to.
   static std::span<GatherRead> reads_of(const Request& request, ExtentRef ref);
-  static void build_gather_needs(Request& request);
+  void build_gather_needs(Request& request);
   GatherRead::Found gathers_from(ExtentRef ref, std::span<const GatherRead> reads) const;
   void compare_known(ExtentRef ref, std::span<GatherRead> reads) const;
   Arm arm_gather(Request& request, const Need& need);
@@ -459,11 +467,23 @@ class Mover {
   bool take_staging(Transfer& transfer);
   void give_staging(Transfer& transfer);
 
+  /// Of the records of extents, what is not charged to the budget; and by how much the charge
+  /// grows.
+  static constexpr std::uint64_t kFreeRecords = std::uint64_t{1} << 20;
+  static constexpr std::uint64_t kRecordsStep = std::uint64_t{64} << 10;
+
+  // Before anything else is done with an extent of a span whose handle is not stale.
+  void begin(const Span& span, ExtentRef ref) {
+    residency_.extents.begin(ref, Buffers::index_of(span.buffer), span.record->file != 0);
+  }
+  std::array<char, 160> why_no_memory(std::uint64_t bytes, std::span<char, 64> setting) const;
+
   // Small lookups.
   static unsigned frees_in(const Transfer& transfer) {
     return transfer.retreats ? transfer.source : transfer.space;
   }
   BufferRecord& record_of(ExtentRef ref) {
+    assert(residency_.extents.begun(ref));
     return residency_.buffers.at(residency_.extents.at(ref).buffer);
   }
   const BufferRecord& record_of(ExtentRef ref) const {
@@ -656,10 +676,11 @@ class Mover {
   Pause unmap_pause_;
   Job grow_;
   Request* budget_request_ = nullptr;
-  unsigned budget_space_ = kHost;    // Whose budget it changes.
-  std::uint64_t budget_before_ = 0;  // To go back to if it cannot be met.
-  Vector<Request*> giving_back_;     // Retreats that wait for their devices' trims.
-  Vector<std::uint32_t> reclaimed_;  // Spare buffers given up, to be freed by the next step.
+  unsigned budget_space_ = kHost;      // Whose budget it changes.
+  std::uint64_t budget_before_ = 0;    // To go back to if it cannot be met.
+  Vector<Request*> giving_back_;       // Retreats that wait for their devices' trims.
+  std::uint64_t records_charged_ = 0;  // To the host's budget.
+  Vector<std::uint32_t> reclaimed_;    // Spare buffers given up, to be freed by the next step.
   struct Stock {
     unsigned under_way = 0;  // Spare buffers of the order that are being made.
     Vector<ExtentRef> made;  // By the last order.

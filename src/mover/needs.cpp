@@ -14,35 +14,30 @@ void Mover::build_needs(Request& request) {
     const BufferRecord& record = residency_.buffers.at(request.index);
     const ExtentRef first = record.first.load(std::memory_order_relaxed);
     const std::uint32_t count = record.extents.load(std::memory_order_relaxed);
-    request.needs.reserve(count);
-    for (std::uint32_t i = 0; i < count; ++i) {
-      request.needs.push_back({.ref = first + i});
-    }
+    residency_.extents.each_begun(first, first + count,
+                                  [&](ExtentRef ref) { request.needs.push_back({.ref = ref}); });
     return;
+  }
+  if (stale_span(request) != nullptr) {
+    return;  // Its extents may be another buffer's.
   }
   if (request.want == Want::gather) {
     build_gather_needs(request);
     return;
   }
   for (const Span& span : request.spans) {
-    for (std::uint32_t i = 0; i < span.count; ++i) {
-      const bool whole = span.discards && span.whole(i);
-      Need need{.ref = span.first + i, .space = span.space};
-      if (request.want == Want::discard && !whole) {
-        need.pages = span.emptied(i) ? 0 : pages_discarded(span, i);
-        if (need.pages == 0) {
-          continue;  // The edges keep their bytes.
-        }
-      }
-      need.writes = span.writes;
-      need.discard = whole;
-      if (request.in_parts && pages_in(need.ref) <= kMostParts) {
-        need.pages = PageMask{1} << request.page;
-      }
-      need.changes = request.changes;
-      need.shown = span.window != nullptr;
-      request.needs.push_back(need);
+    // An extent that has not begun has no bytes that could leave, and none that a prefetch brings;
+    // unless they are in a file, or a touch would wait for its zeros.
+    const bool comes = request.want == Want::acquire ||
+                       (request.want == Want::prefetch &&
+                        (span.record->file != 0 ||
+                         (span.record->flags.load(std::memory_order_relaxed) & kMapped) != 0));
+    for (std::uint32_t i = 0; comes && i < span.count; ++i) {
+      begin(span, span.first + i);
     }
+    residency_.extents.each_begun(span.first, span.first + span.count, [&](ExtentRef ref) {
+      add_need(request, span, ref - span.first);
+    });
   }
   // Two spans may name the same extent: one need then, with what both of them want.
   const auto key = [](const Need& n) { return std::pair(n.space, n.ref); };
@@ -65,6 +60,25 @@ void Mover::build_needs(Request& request) {
     }
   }
   request.needs.resize(kept);
+}
+
+void Mover::add_need(Request& request, const Span& span, std::uint32_t i) {
+  const bool whole = span.discards && span.whole(i);
+  Need need{.ref = span.first + i, .space = span.space};
+  if (request.want == Want::discard && !whole) {
+    need.pages = span.emptied(i) ? 0 : pages_discarded(span, i);
+    if (need.pages == 0) {
+      return;  // The edges keep their bytes.
+    }
+  }
+  need.writes = span.writes;
+  need.discard = whole;
+  if (request.in_parts && pages_in(need.ref) <= kMostParts) {
+    need.pages = PageMask{1} << request.page;
+  }
+  need.changes = request.changes;
+  need.shown = span.window != nullptr;
+  request.needs.push_back(need);
 }
 
 void Mover::activate(Request& request) {

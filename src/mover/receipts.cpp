@@ -84,6 +84,7 @@ void Mover::tell_where(Request& request) {
   const Span& span = request.spans.front();
   const BufferRecord& record = *span.record;
   const ExtentRef ref = span.first;
+  begin(span, ref);
   const Extent& extent = residency_.extents.at(ref);
   Whereabouts& where = *request.where;
   using State = Whereabouts::State;

@@ -199,16 +199,16 @@ void Mover::finish_free(Request& request) {
   BufferRecord& record = residency_.buffers.at(request.index);
   const ExtentRef first = record.first.load(std::memory_order_relaxed);
   const std::uint32_t count = record.extents.load(std::memory_order_relaxed);
-  for (std::uint32_t i = 0; i < count; ++i) {
-    Extent& extent = residency_.extents.at(first + i);
+  residency_.extents.each_begun(first, first + count, [&](ExtentRef ref) {
     for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
-      if (Recency& recency = spaces_[space].recency; first + i < recency.capacity()) {
-        recency.removed(first + i, false);
+      if (Recency& recency = spaces_[space].recency; ref < recency.capacity()) {
+        recency.removed(ref, false);
       }
-      residency_.extents.word(space, first + i).end_life();
+      residency_.extents.word(space, ref).end_life();
     }
-    extent = Extent{};
-  }
+    residency_.extents.at(ref) = Extent{};
+  });
+  residency_.extents.end_run(first, first + count);
   for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
     if (std::byte* const window = residency_.buffers.take_window(request.index, space)) {
       spaces_[space].tier->release_window(
@@ -386,6 +386,7 @@ void Mover::advise(Request& request) {
       continue;
     }
     for (std::uint32_t i = 0; i < span.count; ++i) {
+      begin(span, span.first + i);
       if (find_record(span.space, span.first + i)) {  // Else it is advice lost.
         recency_for(span.space, span.first + i)
             .advised(span.first + i, request.advice, request.value);
@@ -402,28 +403,33 @@ void Mover::fill_info(Request& request) {
   info.extent_bytes = std::uint64_t{1} << record.extent_shift.load(std::memory_order_relaxed);
   info.extents = record.extents.load(std::memory_order_relaxed);
   set_text(info.label, record.label.get().view());
-  for (ExtentRef ref = first; ref < first + info.extents; ++ref) {
-    const ExtentBits bits = residency_.extents.word(kHost, ref).load();
-    if (bits.readable()) {
-      info.resident += info.extent_bytes;
-      info.dirty += bits.dirty() ? info.extent_bytes : 0;
-      info.pinned += bits.pinned() ? info.extent_bytes : 0;
-    } else if (residency_.extents.at(ref).parts != 0) {
-      info.resident += held_bytes(ref);
-      info.dirty += held_bytes(ref);
-      info.in_slots += info.extent_bytes - held_bytes(ref);
-      continue;
-    }
-    info.in_slots += slot_is_newest(ref) ? info.extent_bytes : 0;
-    info.zero +=
-        bits.phase() == Phase::zero || bits.phase() == Phase::vacant ? info.extent_bytes : 0;
-    info.lost += bits.phase() == Phase::lost ? info.extent_bytes : 0;
-  }
+  std::uint64_t begun = 0;
+  residency_.extents.each_begun(
+      first, first + static_cast<std::uint32_t>(info.extents), [&](ExtentRef ref) {
+        ++begun;
+        const ExtentBits bits = residency_.extents.word(kHost, ref).load();
+        if (bits.readable()) {
+          info.resident += info.extent_bytes;
+          info.dirty += bits.dirty() ? info.extent_bytes : 0;
+          info.pinned += bits.pinned() ? info.extent_bytes : 0;
+        } else if (residency_.extents.at(ref).parts != 0) {
+          info.resident += held_bytes(ref);
+          info.dirty += held_bytes(ref);
+          info.in_slots += info.extent_bytes - held_bytes(ref);
+          return;
+        }
+        info.in_slots += slot_is_newest(ref) ? info.extent_bytes : 0;
+        info.zero +=
+            bits.phase() == Phase::zero || bits.phase() == Phase::vacant ? info.extent_bytes : 0;
+        info.lost += bits.phase() == Phase::lost ? info.extent_bytes : 0;
+      });
+  info.zero += record.file == 0 ? (info.extents - begun) * info.extent_bytes : 0;
 }
 
 void Mover::fill_stats(Stats& stats) {
   stats = stats_;
   stats.step_ns_p99 = step_ns_.percentile(0.99);
+  stats.metadata_bytes = residency_.extents.metadata_bytes();
   const FrameBooks frames = spaces_[kHost].tier->books();
   stats.dram_budget = frames.budget;
   stats.dram_used = frames.used();

@@ -398,6 +398,24 @@ void Mover::serve_prefetch() {
   }
 }
 
+// What extents cost beside their bytes is charged to the budget. Where memory is full, something
+// leaves first.
+void Mover::serve_records() {
+  const std::uint64_t bytes = residency_.extents.metadata_bytes();
+  const std::uint64_t due = bytes <= kFreeRecords ? 0
+                                                  : (bytes - kFreeRecords + kRecordsStep - 1) /
+                                                        kRecordsStep * kRecordsStep;
+  if (due == records_charged_) {
+    return;
+  }
+  AddressableTier& tier = *spaces_[kHost].tier;
+  if (!tier.charge_records(due)) {
+    make_room(kHost, due - records_charged_, Priority::room);
+    return;  // Charged by the step that finds the room.
+  }
+  records_charged_ = due;
+}
+
 void Mover::serve_budget() {
   if (budget_request_ == nullptr) {
     return;
@@ -529,9 +547,8 @@ Status Mover::no_room(const Request* request, unsigned space, std::uint64_t need
     info.native = last_write_error_.native;
   }
   if (request != nullptr && request->last_look && books.in_use + needed <= books.budget) {
-    said +=
-        "; the budget has room, but the system gave no memory for a frame (ulimit -v, "
-        "vm.overcommit_memory)";
+    said += text("; the budget has room, but the system gave no memory for a frame: {}",
+                 why_no_memory(needed, info.setting).data());
     info.native = ENOMEM;
   } else {
     said += text("; release views or raise `{}`", name);

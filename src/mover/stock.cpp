@@ -35,6 +35,7 @@ void Mover::make_stock(Request& request) {
     (void)residency_.buffers.mark_freed(*handle);
     const std::uint32_t index = Buffers::index_of(*handle);
     const ExtentRef ref = residency_.buffers.at(index).first.load(std::memory_order_relaxed);
+    residency_.extents.begin(ref, index, false);
     const FrameId frame = find_record(kHost, ref) ? take_frame(ref, kHost) : FrameId{};
     if (!frame.valid()) {
       reclaimed_.push_back(index);

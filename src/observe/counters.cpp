@@ -56,6 +56,7 @@ constexpr std::array kCounters = {
     Counter{"gpu_direct_in", &Stats::gpu_direct_in},
     Counter{"gpu_direct_out", &Stats::gpu_direct_out},
     Counter{"gpu_direct_errors", &Stats::gpu_direct_errors},
+    Counter{"metadata_bytes", &Stats::metadata_bytes},
 };
 static_assert(sizeof(Stats) == kCounters.size() * sizeof(std::uint64_t), "a field lacks its name");
 

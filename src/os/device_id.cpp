@@ -75,7 +75,7 @@ Result<DeviceId> identify_device(const std::string& path) {
   const bool found = file >= 0 && ::fstat(file, &status) == 0 && ::fstatfs(file, &system) == 0;
   const int error = errno;
   if (file >= 0) {
-    ::close(file);
+    best_effort(::close(file), "the descriptor is gone in any case");
   }
   if (!found) {
     return fail_native(Code::io_error, error, "{:.160}: {}", path, std::strerror(error));

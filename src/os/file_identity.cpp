@@ -1,4 +1,6 @@
 // The link in /proc/self/fd leads to the open file itself, whatever its path is by now.
+
+#include "base/results.hpp"
 #include "os/file_identity.hpp"
 
 #include <fcntl.h>
@@ -23,7 +25,7 @@ int reopen(int fd, int flags) noexcept {
   (void)std::snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
   const int again = ::open(link, flags);
   if (again >= 0 && identity_of(again) != identity_of(fd)) {
-    ::close(again);
+    best_effort(::close(again), "the descriptor is gone in any case");
     errno = ESTALE;
     return -1;
   }
@@ -78,10 +80,11 @@ int replace_file(const std::string& path, std::string_view text, mode_t mode) {
       error = errno;
     }
     if (error != 0) {
-      (void)::unlinkat(directory, part.c_str(), 0);
+      best_effort(::unlinkat(directory, part.c_str(), 0),
+                  "a name that stays behind only takes room");
     }
   }
-  ::close(directory);
+  best_effort(::close(directory), "the descriptor is gone in any case");
   return error;
 }
 

@@ -26,6 +26,7 @@
 #include "base/error.hpp"
 #include "base/kept_descriptors.hpp"
 #include "base/results.hpp"
+#include "os/memory_limits.hpp"
 
 namespace tiermem::host {
 namespace {
@@ -170,14 +171,15 @@ Result<AddressRange> reserve(const ReserveOptions& options) {
     data = map_aligned(options.bytes, options.alignment);
   }
   if (data == nullptr) {
-    return fail_native(Code::no_capacity, errno, "mmap refused {} of address space: {}",
-                       human_bytes(options.bytes), std::strerror(errno));
+    return refused(errno, options.bytes, Wanted::addresses, "mmap");
   }
   AddressRange range(data, options.bytes);
   best_effort(munlock(data, options.bytes), "it need not have been locked");
   if (options.accessible && mprotect(data, options.bytes, PROT_READ | PROT_WRITE) != 0) {
-    return fail_native(Code::no_capacity, errno, "mprotect refused {} of address space: {}",
-                       human_bytes(options.bytes), std::strerror(errno));
+    return refused(errno, options.bytes, Wanted::memory, "mprotect");
+  }
+  if (!options.dumped) {
+    (void)advise(data, options.bytes, Advise::dont_dump);  // Refused, core dumps are larger.
   }
   return range;
 }
@@ -196,8 +198,9 @@ Status reserve_again(AddressRange& range, std::uint64_t alignment) {
 }
 
 int advise(std::byte* address, std::uint64_t bytes, Advise advice) {
-  static constexpr std::array kNative = {MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_DONTFORK, MADV_DOFORK,
-                                         kAdviceCollapse};
+  static constexpr std::array kNative = {MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_DONTFORK,
+                                         MADV_DOFORK,   kAdviceCollapse, MADV_DONTDUMP,
+                                         MADV_DODUMP};
   return madvise(address, bytes, kNative[static_cast<std::size_t>(advice)]) == 0 ? 0 : errno;
 }
 

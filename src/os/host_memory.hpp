@@ -47,11 +47,13 @@ struct ReserveOptions {
   std::byte* near = nullptr;            ///< Tried first, so that neighbours merge into one VMA.
   bool exactly = false;                 ///< There or nowhere.
   bool accessible = true;               ///< False: PROT_NONE, any touch is SIGSEGV.
+  bool dumped = true;                   ///< In core dumps, as far as it has pages.
 };
 
-/// Private anonymous address space without pages and without a charge to overcommit; never locked,
-/// even after mlockall(MCL_FUTURE), which would otherwise fill it at once. no_capacity when
-/// refused.
+/// Private anonymous address space without pages; never locked, even after mlockall(MCL_FUTURE),
+/// which would otherwise fill it at once. Accessible, it is charged to RLIMIT_DATA and, where
+/// vm.overcommit_memory is 2, to the machine's commit limit. no_capacity when refused, with the
+/// limit that was reached.
 Result<AddressRange> reserve(const ReserveOptions& options);
 
 /// Empty, accessible memory where nothing is. 0, or errno: EEXIST when something is there.
@@ -61,7 +63,7 @@ int map_again(std::byte* address, std::uint64_t bytes);
 /// child); then elsewhere. no_capacity.
 Status reserve_again(AddressRange& range, std::uint64_t alignment);
 
-enum class Advise { huge, no_huge, dont_fork, do_fork, collapse };
+enum class Advise { huge, no_huge, dont_fork, do_fork, collapse, dont_dump, do_dump };
 
 int advise(std::byte* address, std::uint64_t bytes, Advise advice);
 /// Pages for the range, zeroed where they are new. Falls back to touching (Linux before 5.14).

@@ -1,17 +1,21 @@
 // The records of the recency order: 16 bytes per extent in one flat array, linked into lists by
 // index. Owned by Recency, used from the mover's thread only; allocates in reserve() and never
-// elsewhere.
+// elsewhere. A record costs memory from its first use on.
 //
 // Invariant: a record is in exactly one list; `planned` is the heap of next_use_heap.hpp and keeps
 // its position there in `prev`. units(l) is the sum of the units of the records of l.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <new>
+#include <utility>
 
-#include "base/arena.hpp"
+#include "base/reserved_array.hpp"
 
 namespace tiermem {
 
@@ -46,13 +50,23 @@ static_assert(sizeof(ExtentRecord) == 16);
 
 class ExtentLists {
  public:
-  /// Room for the extents 0 .. n-1. Throws std::bad_alloc.
+  /// There will never be more than `n`: address space for all of them is reserved at the first
+  /// reserve(). Before it.
+  void set_most(std::size_t n) { most_ = n; }
+  /// Room for the extents 0 .. n-1, and perhaps some more. Throws std::bad_alloc.
   void reserve(std::size_t n) {
-    if (n > records_.size()) {
-      records_.resize(n);
+    if (n <= size_) {
+      return;
     }
+    if (array_ == nullptr || n > array_->size()) {
+      move_to(std::max(most_, 2 * n));
+    }
+    if (!array_->commit(n)) {
+      throw std::bad_alloc();
+    }
+    size_ = n;
   }
-  std::size_t size() const { return records_.size(); }
+  std::size_t size() const { return size_; }
   ExtentRecord& operator[](ExtentRef ref) { return records_[ref]; }
   const ExtentRecord& operator[](ExtentRef ref) const { return records_[ref]; }
 
@@ -123,7 +137,25 @@ class ExtentLists {
   Ends& ends(Order list) { return ends_[static_cast<std::size_t>(list)]; }
   const Ends& ends(Order list) const { return ends_[static_cast<std::size_t>(list)]; }
 
-  Vector<ExtentRecord> records_;
+  void move_to(std::size_t n) {
+    if (n > kMost) {
+      throw std::bad_alloc();
+    }
+    auto larger = std::make_unique<ReservedArray<ExtentRecord>>(n);
+    if (!larger->commit(size_)) {
+      throw std::bad_alloc();
+    }
+    std::copy_n(records_, size_, &(*larger)[0]);
+    array_ = std::move(larger);
+    records_ = &(*array_)[0];
+  }
+  static constexpr std::size_t kMost = std::size_t{1} << 32;  // Numbers that an ExtentRef has.
+
+  // All-zero is the state of an absent record that was never used: its links are not read.
+  std::unique_ptr<ReservedArray<ExtentRecord>> array_;
+  ExtentRecord* records_ = nullptr;  // Of array_.
+  std::size_t size_ = 0;
+  std::size_t most_ = 0;
   std::array<Ends, kOrders> ends_{};
 };
 

@@ -57,7 +57,10 @@ class Recency {
 
   Recency() : planned_(lists_) {}
 
-  /// Room for the extents 0 .. n-1, 16 bytes each. no_capacity when there is no memory for them.
+  /// There will never be more extents than `n`. Before the first reserve().
+  void set_most(std::size_t n) { lists_.set_most(n); }
+  /// Room for the extents 0 .. n-1, 16 bytes each, which cost memory once they are used.
+  /// no_capacity when there is no memory for them.
   Status reserve(std::size_t n);
   std::size_t capacity() const { return lists_.size(); }
 

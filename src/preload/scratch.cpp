@@ -56,6 +56,8 @@ bool map_stack() {
   if (base == MAP_FAILED) {
     return false;
   }
+  // Copies of bytes that are elsewhere.
+  best_effort(tiermem_plain_madvise(base, kRoom, MADV_DONTDUMP), "core dumps then are larger");
   t_stack.base = static_cast<std::byte*>(base);
   if (g_have_key) {
     best_effort(::pthread_setspecific(g_key, base), "the mapping then outlives the thread");

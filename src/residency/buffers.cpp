@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <cerrno>
 
 #include "base/error.hpp"
+#include "os/memory_limits.hpp"
 
 namespace tiermem {
 
@@ -75,10 +77,8 @@ ExtentRef Buffers::take_run(std::uint32_t extents) {
   if (length < kWordsInLine) {
     Block& block = blocks_[shift];
     const std::uint32_t in_block = kBlockWords >> shift;
-    if (block.dealt == in_block &&
-        next_extent_ + std::uint64_t{kBlockWords} <= extents_.capacity()) {
-      block = {next_extent_, 0};
-      next_extent_ += kBlockWords;
+    if (block.dealt == in_block && extend(kBlockWords)) {
+      block = {next_extent_ - kBlockWords, 0};
     }
     if (block.dealt < in_block) {
       constexpr std::uint32_t kLines = kBlockWords / kWordsInLine;
@@ -87,12 +87,30 @@ ExtentRef Buffers::take_run(std::uint32_t extents) {
       return block.first + line * kWordsInLine + ((k / kLines) << shift);
     }
   }
-  if (next_extent_ + length > extents_.capacity()) {
-    return kNoExtent;
+  return extend(length) ? next_extent_ - static_cast<ExtentRef>(length) : kNoExtent;
+}
+
+// Of extents that were never given out: `length` more are given out now.
+bool Buffers::extend(std::uint64_t length) {
+  const std::uint64_t end = next_extent_ + length;
+  if (end > extents_.capacity() || !extents_.commit(static_cast<std::uint32_t>(end))) {
+    return false;
   }
-  const ExtentRef run = next_extent_;
-  next_extent_ += static_cast<ExtentRef>(length);
-  return run;
+  next_extent_ = static_cast<ExtentRef>(end);
+  return true;
+}
+
+// Either all numbers are used up, or the kernel gave no memory for the records of more.
+Status Buffers::no_extents(std::uint32_t wanted) const {
+  const auto length = std::uint64_t{1} << std::bit_width(wanted - 1);
+  if (next_extent_ + length > extents_.capacity()) {
+    return fail(
+        Code::no_capacity,
+        "alloc: {} extents are in use and {} more would exceed {}; use a larger extent size",
+        live_extents(), wanted, extents_.capacity());
+  }
+  return host::refused(errno, length * extents_.bytes_each(), host::Wanted::memory,
+                       "alloc: records of {} extents", length);
 }
 
 Result<Handle> Buffers::create(const BufferShape& shape) {
@@ -101,14 +119,15 @@ Result<Handle> Buffers::create(const BufferShape& shape) {
     return fail(Code::no_capacity, "alloc: all {} buffer handles are in use; free buffers first",
                 records_.size());
   }
+  if (free_records_.empty() && !records_.commit(used_.load(std::memory_order_relaxed) + 1)) {
+    return host::refused(errno, ReservedBytes::kLeastStep, host::Wanted::memory,
+                         "alloc: the record of a buffer");
+  }
   // take_run() knows runs of 1 to capacity() extents.
   const bool fits = shape.extents != 0 && shape.extents <= extents_.capacity();
   const ExtentRef first = fits ? take_run(shape.extents) : kNoExtent;
   if (first == kNoExtent) {
-    return fail(
-        Code::no_capacity,
-        "alloc: {} extents are in use and {} more would exceed {}; use a larger extent size",
-        live_extents(), shape.extents, extents_.capacity());
+    return no_extents(shape.extents);
   }
   std::uint32_t index = 0;
   if (!free_records_.empty()) {
@@ -132,11 +151,6 @@ Result<Handle> Buffers::create(const BufferShape& shape) {
   record.pool = shape.pool;
   record.file = shape.file;
   record.label.set(shape.label != nullptr ? shape.label : "");
-  for (std::uint32_t i = 0; i < shape.extents; ++i) {
-    extents_.at(first + i).buffer = index;
-    // Adopted bytes begin in the file, all others as zeros.
-    extents_.word(kHost, first + i).set_phase(shape.file != 0 ? Phase::none : Phase::zero);
-  }
   live_.fetch_add(1, std::memory_order_relaxed);
   live_extents_.fetch_add(shape.extents, std::memory_order_relaxed);
   return begin_next_life(index);

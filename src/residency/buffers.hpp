@@ -72,8 +72,8 @@ class Buffers {
   /// `tag`: of the context.
   Buffers(Extents& extents, std::uint32_t capacity, std::uint64_t tag);
 
-  /// A record with extents in phase `zero` in the host's space, `none` elsewhere. no_capacity when
-  /// handles or extents are used up.
+  /// A record with extents that have not begun: Extents::begin(). no_capacity when handles or
+  /// extents are used up, or the kernel refuses the memory for their records.
   Result<Handle> create(const BufferShape& shape);
   /// A new life of a spare record, with the shape it has. The caller has taken it from the spares.
   Handle reuse(std::uint32_t index, std::uint64_t bytes, const char* label) noexcept;
@@ -153,6 +153,8 @@ class Buffers {
     std::uint32_t dealt = 0;
   };
   ExtentRef take_run(std::uint32_t extents);
+  bool extend(std::uint64_t length);
+  Status no_extents(std::uint32_t wanted) const;
 
   Extents& extents_;
   const std::uint64_t tag_;

@@ -21,7 +21,7 @@
 //
 // Always true:
 //
-// * The mover alone changes the phase and clears `dirty`, except in the rows that name Buffers or
+// * The mover alone changes the phase and clears `dirty`, except in the rows that name
 //   Residency. Callers change pins, set `referenced` and `dirty`, and clear `copying`.
 // * A pin counts only if the phase it was added to was readable (exclusive, for a writer), or if
 //   the mover added it to `incoming`, for a stream or in the step that publishes the extent. The
@@ -70,7 +70,7 @@ struct PhaseChange {
 
 /// Every change of phase that there is.
 inline constexpr PhaseChange kPhaseChanges[] = {
-    {Phase::none, Phase::zero, "Buffers::create, settle, discard, empty_pages, hand_over"},
+    {Phase::none, Phase::zero, "Extents::begin, settle, discard, empty_pages, hand_over"},
     {Phase::none, Phase::incoming, "start_promote"},
     {Phase::none, Phase::outgoing, "leave, start_withdraw: of an extent in parts"},
     {Phase::none, Phase::lost, "finish_evict: dropped; drop_from_slots; lose"},

@@ -2,16 +2,22 @@
 // Arrays indexed by ExtentRef over reserved address space: they never move and never change type,
 // so a caller with a stale handle pins a word that exists, finds the generation changed, and undoes
 // the pin.
+//
+// An extent costs memory from its first use on. All-zero is the state of one that was not used in
+// the life of its buffer: the mover has not begun it, and its phase is `none` in every space. The
+// mover begins an extent before it does anything else with it: it sets the entry's buffer, and the
+// phase `zero` unless the buffer is an adopted file. For reports an extent that has not begun is
+// `zero`, or in its file.
 #pragma once
 
-#include <sys/mman.h>
-
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <memory>
-#include <new>
 
+#include "base/reserved_array.hpp"
 #include "base/results.hpp"
 #include "policy/part_size.hpp"
 #include "policy/watching.hpp"
@@ -27,54 +33,6 @@ inline constexpr unsigned kMaxSpaces = 3;
 inline constexpr unsigned kHost = 0;
 
 inline constexpr std::size_t kPage = 4096;
-
-/// A cache line in a page, for the n-th array another one than for its neighbours.
-inline std::size_t next_page_offset() noexcept {
-  constexpr std::size_t kLine = 64;
-  constexpr std::size_t kStride =
-      11;  // Odd: all lines come up; and far enough for elements of some lines.
-  static std::atomic<std::size_t> arrays{0};
-  return arrays.fetch_add(1, std::memory_order_relaxed) * kStride % (kPage / kLine) * kLine;
-}
-
-/// Zeroed memory for `n` objects, reserved now and backed when touched. T is
-/// all-zero-initializable.
-///
-/// Arrays begin at different places of a page. The hit path goes through several of them with the
-/// same small index; were their elements at the same offset in their pages, a processor that
-/// compares only those bits would hold each load back for the locked add before it (measured: 28 ns
-/// instead of 20 for a view).
-template <typename T>
-class ReservedArray {
- public:
-  explicit ReservedArray(std::size_t n) : n_(n), bytes_(n * sizeof(T) + kPage) {
-    void* memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) {
-      throw std::bad_alloc();
-    }
-    memory_ = memory;
-    data_ = reinterpret_cast<T*>(static_cast<std::byte*>(memory) + next_page_offset());
-  }
-  ~ReservedArray() { best_effort(::munmap(memory_, bytes_), "it stays reserved"); }
-  ReservedArray(const ReservedArray&) = delete;
-  ReservedArray& operator=(const ReservedArray&) = delete;
-
-  /// Gives the pages back: all is zero again, and may be read and written.
-  void release_memory() noexcept {
-    best_effort(::madvise(memory_, bytes_, MADV_DONTNEED),
-                "fails for locked memory, which then stays until the array ends");
-  }
-
-  T& operator[](std::size_t i) noexcept { return data_[i]; }
-  const T& operator[](std::size_t i) const noexcept { return data_[i]; }
-  std::size_t size() const noexcept { return n_; }
-
- private:
-  void* memory_;
-  T* data_;
-  std::size_t n_, bytes_;
-};
 
 struct Checksums;  // mover/checksum.hpp
 struct SlotPages;  // mover/slot_pages.hpp
@@ -110,13 +68,25 @@ struct Extent {
   bool charged : 1 = false;   ///< In parts: a request has room for more of them.
   bool writes : 1 = false;    ///< In parts: who last brought some of them was about to write.
   bool bad_once : 1 = false;  ///< A checksum did not match; read again before giving up.
+  bool begun : 1 = false;     ///< Used in this life of its buffer: Extents::begin().
 };
 
 /// All extents of a context.
 class Extents {
  public:
+  /// Extents whose entries are about a page of the directory. Which groups have begun extents is
+  /// known without a look at the directory.
+  static constexpr std::uint32_t kGroup = 64;
+  /// Extents whose words are a page.
+  static constexpr std::uint32_t kBlock = 512;
+
+  /// Throws std::bad_alloc when the kernel refuses the address space.
   explicit Extents(std::uint32_t capacity, unsigned spaces)
-      : spaces_(spaces), directory_(capacity), addresses_(capacity) {
+      : spaces_(spaces),
+        directory_(capacity),
+        addresses_(capacity),
+        groups_((capacity + kGroup * 64 - 1) / (kGroup * 64)),
+        touched_((capacity + kBlock * 64 - 1) / (kBlock * 64)) {
     for (unsigned space = 0; space < spaces; ++space) {
       words_[space] = std::make_unique<ReservedArray<ExtentWord>>(capacity);
       frames_[space] = std::make_unique<ReservedArray<FrameId>>(capacity);
@@ -132,8 +102,22 @@ class Extents {
     }
     directory_.release_memory();
     addresses_.release_memory();
+    groups_.release_memory();
+    touched_.release_memory();
   }
   std::uint32_t capacity() const noexcept { return static_cast<std::uint32_t>(directory_.size()); }
+
+  /// The first `n` extents may be used. False when the kernel refuses the memory. One thread at a
+  /// time, before a buffer has the extents.
+  bool commit(std::uint32_t n) noexcept {
+    bool done = directory_.commit(n) && addresses_.commit(n) &&
+                groups_.commit((std::size_t{n} + kGroup * 64 - 1) / (kGroup * 64)) &&
+                touched_.commit((std::size_t{n} + kBlock * 64 - 1) / (kBlock * 64));
+    for (unsigned space = 0; space < spaces_; ++space) {
+      done = done && words_[space]->commit(n) && frames_[space]->commit(n);
+    }
+    return done;
+  }
 
   ExtentWord& word(unsigned space, ExtentRef ref) noexcept { return first_word_[space][ref]; }
   const ExtentWord& word(unsigned space, ExtentRef ref) const noexcept {
@@ -148,13 +132,67 @@ class Extents {
   const Extent& at(ExtentRef ref) const noexcept { return directory_[ref]; }
   FrameId& frame(unsigned space, ExtentRef ref) noexcept { return (*frames_[space])[ref]; }
 
+  bool begun(ExtentRef ref) const noexcept { return in_begun_group(ref) && at(ref).begun; }
+  /// The extent of the buffer record `buffer` is about to be used.
+  void begin(ExtentRef ref, std::uint32_t buffer, bool adopted) noexcept {
+    if (in_begun_group(ref) && at(ref).begun) [[likely]] {
+      return;
+    }
+    note_group(ref);
+    Extent& extent = at(ref);
+    extent.begun = true;
+    extent.buffer = buffer;
+    if (!adopted) {  // Adopted bytes begin in the file, all others as zeros.
+      word(kHost, ref).set_phase(Phase::zero);
+    }
+  }
+  /// Calls `visit(ref)` for each extent of [first, end) that has begun. Costs as much as there are
+  /// groups of such extents, and one comparison for each 4,096 others.
+  template <typename Visit>
+  void each_begun(ExtentRef first, ExtentRef end, Visit&& visit) {
+    for (std::uint64_t at_ref = first; at_ref < end;) {
+      const std::uint64_t group = at_ref / kGroup;
+      const std::uint64_t rest = groups_[group / 64] >> (group % 64);
+      if (rest == 0) {
+        at_ref = (group / 64 + 1) * 64 * kGroup;
+        continue;
+      }
+      const std::uint64_t found = group + static_cast<unsigned>(std::countr_zero(rest));
+      const std::uint64_t stop = std::min<std::uint64_t>((found + 1) * kGroup, end);
+      for (at_ref = std::max(at_ref, found * kGroup); at_ref < stop; ++at_ref) {
+        if (at(static_cast<ExtentRef>(at_ref)).begun) {
+          visit(static_cast<ExtentRef>(at_ref));
+        }
+      }
+    }
+  }
+  /// The run [first, end) has no begun extents any more: the pages of entries that lie wholly in it
+  /// are given back. The pages of words stay: a caller with a stale handle may be adding a pin.
+  void end_run(ExtentRef first, ExtentRef end) noexcept;
+  /// Bytes of address space for the records of one extent.
+  std::uint64_t bytes_each() const noexcept {
+    return sizeof(Extent) + sizeof(std::byte*) + spaces_ * (sizeof(ExtentWord) + sizeof(FrameId));
+  }
+  /// Bytes of memory that the records of extents cost, the policy's included, in whole pages.
+  std::uint64_t metadata_bytes() const noexcept;
+
  private:
+  bool in_begun_group(ExtentRef ref) const noexcept {
+    return (groups_[ref / (kGroup * 64)] >> (ref / kGroup % 64) & 1) != 0;
+  }
+  void note_group(ExtentRef ref) noexcept;
+
   std::array<ExtentWord*, kMaxSpaces> first_word_{};  // Of words_, one load away for the hit path.
   unsigned spaces_;
   std::array<std::unique_ptr<ReservedArray<ExtentWord>>, kMaxSpaces> words_;
   std::array<std::unique_ptr<ReservedArray<FrameId>>, kMaxSpaces> frames_;
   ReservedArray<Extent> directory_;
   ReservedArray<std::atomic<std::byte*>> addresses_;
+  // The mover's: a bit for each group of which an extent has begun; and for each block of which one
+  // ever has.
+  ReservedArray<std::uint64_t> groups_;
+  ReservedArray<std::uint64_t> touched_;
+  std::uint64_t groups_begun_ = 0, blocks_begun_ = 0, blocks_touched_ = 0;
 };
 
 }  // namespace tiermem

@@ -237,7 +237,7 @@ bool LiveViews::new_chunk(std::uint32_t& chunk) {
     }
   }
   chunk = given_out();
-  if (chunk == kMaxViews / kChunk) {
+  if (chunk == kMaxViews / kChunk || !slots_.commit((chunk + 1) * std::size_t{kChunk})) {
     return false;
   }
   if (free_chunks_.capacity() <= chunk) {

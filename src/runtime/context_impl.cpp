@@ -21,6 +21,7 @@
 #include "base/results.hpp"
 #include "observe/receipt_text.hpp"
 #include "os/host_memory.hpp"
+#include "os/memory_limits.hpp"
 #include "residency/buffer_limits.hpp"
 
 namespace tiermem {
@@ -28,6 +29,7 @@ namespace {
 
 // Halved, as kMostExtents, where the process may not have so many addresses.
 constexpr std::uint32_t kMostBuffers = 1u << 24;
+constexpr std::uint64_t kReserve = std::uint64_t{4} << 20;  // base/arena_reserve.hpp
 
 // Threads seldom go to another processor, and to ask costs microseconds.
 constexpr std::uint64_t kLargestStaged = std::uint64_t{16} << 20;  // Unless `extent` is larger.
@@ -38,7 +40,15 @@ struct SyncRequest {
   std::atomic<std::uint32_t> done{0};
 };
 
+// A thread needs a stack, which the limits of memory may refuse.
 Status no_thread(const char* which) {
+  constexpr std::uint64_t kStack = std::uint64_t{8} << 20;
+  char why[160];
+  char setting[64];
+  if (host::explain_refusal(kStack, host::Wanted::memory, why, sizeof(why), setting,
+                            sizeof(setting))) {
+    return host::refused(EAGAIN, kStack, host::Wanted::memory, "the stack of {}", which);
+  }
   return fail_native(Code::unavailable, EAGAIN,
                      "no thread can be created for {} (RLIMIT_NPROC or pids.max); raise the limit",
                      which);
@@ -72,9 +82,7 @@ Context::Impl::Impl(const Config& c, std::uint32_t buffers, std::uint32_t extent
 Result<std::unique_ptr<Context::Impl>> Context::Impl::create(const Config& config,
                                                              const HostFacts& facts) {
   if (!arena_fill_reserve()) {
-    return fail(Code::no_capacity,
-                "no memory for what a context goes on with when the system "
-                "gives no more; raise `ulimit -v`");
+    return host::refused(ENOMEM, kReserve, host::Wanted::memory, "the reserve of a context");
   }
   if (!make_tombstone()) {
     return fail(Code::no_capacity,
@@ -95,8 +103,8 @@ Result<std::unique_ptr<Context::Impl>> Context::Impl::create(const Config& confi
       }
     } catch (const std::bad_alloc&) {
       if (!forget_buried() && shift++ == 10) {
-        return fail(Code::no_capacity,
-                    "no address space for the books of a context; raise `ulimit -v`");
+        return host::refused(ENOMEM, (kMostExtents >> (shift - 1)) * kExtentBytes,
+                             host::Wanted::addresses, "the records of a context");
       }
     }
   }
@@ -174,6 +182,10 @@ Status Context::Impl::build(const HostFacts&) {
   MoverOptions options;
   options.checksums = config.checksum;
   options.receipts = config.receipts;
+  options.explain = [](std::uint64_t bytes, host::Wanted wanted, char* text, std::size_t text_room,
+                       char* setting, std::size_t setting_room) {
+    (void)host::explain_refusal(bytes, wanted, text, text_room, setting, setting_room);
+  };
   // A quarter of the memory may be on its way ahead of use.
   options.prefetch_limit = static_cast<unsigned>(
       std::clamp<std::uint64_t>(config.dram.budget / 4 / config.extent, 2, 256));

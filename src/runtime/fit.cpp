@@ -18,6 +18,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "base/results.hpp"
 #include "runtime/variables.hpp"
 
 namespace tiermem {
@@ -208,7 +209,7 @@ PathFacts look_at_path(const std::string& path) {
       if (ioctl(device, BLKGETSIZE64, &facts.total) != 0) {
         facts.total = 0;
       }
-      close(device);
+      best_effort(::close(device), "the descriptor is gone in any case");
     }
     return facts;
   }

@@ -101,7 +101,7 @@ void Inspector::stop() {
 void Inspector::remove_socket() const {
   const FileIdentity found = socket_at(path_);
   if (found != FileIdentity{} && (bound_ == FileIdentity{} || found == bound_)) {
-    ::unlink(path_.c_str());
+    best_effort(::unlink(path_.c_str()), "a name that stays behind only takes room");
   }
 }
 

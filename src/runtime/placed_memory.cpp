@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 
 #include "base/error.hpp"
+#include "os/memory_limits.hpp"
 #include "residency/buffer_limits.hpp"
 #include "runtime/context_impl.hpp"
 
@@ -184,7 +186,8 @@ Result<void*> PlacedMemory::allocate(Place place, std::uint64_t bytes, std::uint
     }
     return (*heap)->allocate(bytes, align);
   } catch (const std::bad_alloc&) {
-    return fail(Code::no_capacity, "malloc: no memory for the heap itself (ulimit -v)");
+    return host::refused(ENOMEM, std::uint64_t{1} << 20, host::Wanted::memory,
+                         "malloc: the records of the heap");
   }
 }
 

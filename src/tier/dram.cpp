@@ -17,6 +17,7 @@
 
 #include "base/error.hpp"
 #include "base/kept_descriptors.hpp"
+#include "base/results.hpp"
 
 namespace tiermem {
 namespace {
@@ -42,6 +43,7 @@ WindowArenaOptions arena_options(const DramOptions& options, const DramFacts& fa
   result.registered_with = registered ? &userfault : nullptr;
   result.watch = mapped && !huge && facts.watches;  // Only small extents are in parts.
   result.trap = trap;
+  result.map_limit = options.map_limit;
   return result;
 }
 
@@ -124,6 +126,7 @@ FramePool& DramTier::pool(Pool pool, unsigned log2) {
     HomeOptions homes;
     homes.huge = facts_.huge_pages && log2 >= kLog2Chunk;
     homes.inherited = pool == Pool::locked;
+    homes.dumped = pool == Pool::locked;
     if (pool != Pool::locked) {
       homes.memory = mechanism_of(pool) != Mechanism::in_place;
       homes.registered_with = mechanism_of(pool) == Mechanism::uffd_move ? &userfault_ : nullptr;
@@ -256,6 +259,15 @@ bool DramTier::needs_populate(FrameId frame) const {
   const FramePool& of = pool(parts);
   const Frame& held = of.frame(parts.index);
   return !of.homes().memory || !held.pages || held.tag != held.owner || held.split;
+}
+
+bool DramTier::charge_records(std::uint64_t bytes) {
+  if (bytes > records_ && books_.used() + (bytes - records_) > books_.budget) {
+    return false;
+  }
+  books_.in_use += bytes - records_;
+  records_ = bytes;
+  return true;
 }
 
 // Trimming: begin and finish on the mover, run on a hand.
@@ -484,7 +496,8 @@ void DramTier::refuse_store(const Fault& fault, std::byte* extent, std::uint64_t
   counters_.stores_refused += 1;
   if (closed_.close(extent, bytes) != 0 && fault.thread != 0) {
     // No mapping is left to close it with. The store still waits, and meets the signal.
-    (void)tgkill(getpid(), static_cast<pid_t>(fault.thread), SIGSEGV);
+    best_effort(tgkill(getpid(), static_cast<pid_t>(fault.thread), SIGSEGV),
+                "the thread has ended, and its store with it");
   }
 }
 
@@ -565,7 +578,7 @@ void DramTier::close_windows() {
 }
 
 bool DramTier::test_consistent() const {
-  std::uint64_t in_use = 0;
+  std::uint64_t in_use = records_;
   std::uint64_t cached = 0;
   for (const auto& sizes : pools_) {
     for (const std::unique_ptr<FramePool>& each : sizes) {

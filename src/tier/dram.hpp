@@ -8,9 +8,10 @@
 // marked [any] for any. Mover calls make no system call, but for new address space once in 32 MiB
 // of frames.
 //
-// The books: in_use = frames given out, whole slab chunks for their frames, and frames whose pages
-// are on the way back to the kernel; cached = free frames with pages, victims of a trim included
-// until finish_trim. used <= budget always, except after set_budget below used.
+// The books: in_use = frames given out, whole slab chunks for their frames, frames whose pages are
+// on the way back to the kernel, and the records of extents; cached = free frames with pages,
+// victims of a trim included until finish_trim. used <= budget always, except after set_budget
+// below used.
 #pragma once
 
 #include <array>
@@ -87,6 +88,7 @@ class DramTier final : public AddressableTier {
   void return_frame(FrameId frame) override;
   FrameBooks books() const override { return books_; }
   void set_budget(std::uint64_t bytes) override { books_.budget = bytes; }
+  bool charge_records(std::uint64_t bytes) override;
   bool needs_populate(FrameId frame) const override;
   Status populate(FrameId frame, bool clear, std::byte* at) override;
   std::uint64_t begin_trim(std::uint64_t bytes) override;
@@ -284,7 +286,8 @@ class DramTier final : public AddressableTier {
 
   // The mover's. Hands read the pointers of pools whose frames they hold.
   FrameBooks books_;
-  std::uint64_t clock_ = 0;  // Stamps of cached frames.
+  std::uint64_t records_ = 0;  // Of in_use: what the records of extents take.
+  std::uint64_t clock_ = 0;    // Stamps of cached frames.
   std::array<std::array<std::unique_ptr<FramePool>, 27>, 3> pools_;
   std::array<std::unique_ptr<SlabPool>, 21> slabs_;
   Vector<Victim> leaving_;  // Returned, not to be reused; in_use until trimmed.

@@ -84,9 +84,9 @@ Result<FileTier::Adopted> FileTier::adopt(const char* path, std::uint64_t offset
       std::find_if(files_.begin(), files_.end(), [](const File& f) { return f.buffered_fd < 0; });
   if (at == files_.end()) {
     if (files_.size() == kMostFiles) {
-      ::close(file.buffered_fd);
+      best_effort(::close(file.buffered_fd), "the descriptor is gone in any case");
       if (file.direct_fd >= 0) {
-        ::close(file.direct_fd);
+        best_effort(::close(file.direct_fd), "the descriptor is gone in any case");
       }
       return fail(Code::no_capacity, "adopt_file: '{}': {} files are adopted; free some first",
                   path, kMostFiles);

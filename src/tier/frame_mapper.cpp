@@ -197,9 +197,10 @@ MapResult FrameMapper::restore_by_move(const MapPlace& place) {
     if (moved.error == ENOENT) {
       // The program has unmapped the window, or a fault of ours: the frame was to have this page.
       // Nobody is to wait for it, nor see others.
-      log_error("a page of a mapped buffer at {} is not shown: its window was unmapped there, or "
-                "it is missing at {}; a signal for who touches it",
-                static_cast<void*>(place.at + done), static_cast<void*>(place.home + done));
+      log_error(
+          "a page of a mapped buffer at {} is not shown: its window was unmapped there, or "
+          "it is missing at {}; a signal for who touches it",
+          static_cast<void*>(place.at + done), static_cast<void*>(place.home + done));
       (void)userfault_.poison(place.at + done, host::kPage);
       done += host::kPage;
       continue;
@@ -248,8 +249,8 @@ MapResult FrameMapper::out_by_move(const MapPlace& place) {
   return {.end = MapEnd::dropped, .used = Mechanism::uffd_move};
 }
 
-// mremap replaces the window's mapping by the home's: advice that says "not for children" must be
-// taken back, and given again to the home on the way out.
+// mremap replaces the window's mapping by the home's: advice that says "not for children, not for
+// core dumps" must be taken back, and given again to the home on the way out.
 MapResult FrameMapper::in_by_remap(const MapPlace& place) {
   if (!room_for_mapping()) {
     counters_.remaps_refused += 1;
@@ -267,6 +268,7 @@ MapResult FrameMapper::in_by_remap(const MapPlace& place) {
         fail_native(Code::no_capacity, error, "mremap into a window: {}", std::strerror(error)),
         MapEnd::home);
   }
+  host::advise(place.at, place.bytes, host::Advise::do_dump);
   error = host::advise(place.at, place.bytes, host::Advise::do_fork);
   // Where it cannot go back either it stays, and a child of fork does not have it.
   if (error != 0 && home_by_remap(place).end == MapEnd::home) {
@@ -289,6 +291,7 @@ MapResult FrameMapper::home_by_remap(const MapPlace& place) {
     return stays;
   }
   host::advise(place.home, place.bytes, host::Advise::dont_fork);
+  host::advise(place.home, place.bytes, host::Advise::dont_dump);
   counters_.moved_out_remap += 1;
   return close_window(place, MapEnd::home);
 }

@@ -100,6 +100,7 @@ MapResult FrameMapper::withdraw_by_remap(const MapPlace& place) {
   if (place.inherited) {
     host::advise(place.home, place.bytes, host::Advise::dont_fork);
   }
+  host::advise(place.home, place.bytes, host::Advise::dont_dump);
   counters_.moved_out_remap += 1;
   return result;
 }
@@ -111,6 +112,7 @@ int FrameMapper::remap_home(const MapPlace& place, std::uint64_t step, std::uint
       // Unmapped already, perhaps: before somebody else's memory is there.
       (void)host::map_again(place.home + done, step);
       host::advise(place.home + done, step, host::Advise::dont_fork);
+      host::advise(place.home + done, step, host::Advise::dont_dump);
       return error;
     }
   }

@@ -36,6 +36,7 @@ MapResult FrameMapper::withdraw_trapped(const MapPlace& place) {
     return result;
   }
   host::open_range(place.home, place.bytes);
+  host::advise(place.home, place.bytes, host::Advise::dont_dump);
   // Closed as before, and one mapping with its neighbours.
   host::close_range(place.at, place.bytes);
   host::advise(place.at, place.bytes, host::Advise::dont_fork);
@@ -52,6 +53,7 @@ MapResult FrameMapper::restore_trapped(const MapPlace& place) {
   while (bring() != 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));  // ENOMEM: until there is memory.
   }
+  host::advise(place.at, place.bytes, host::Advise::do_dump);
   counters_.moved_in_remap += 1;
   return {.end = MapEnd::window, .used = Mechanism::remap, .huge = place.huge};
 }

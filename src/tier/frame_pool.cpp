@@ -12,6 +12,9 @@ namespace {
 
 constexpr std::uint64_t kSegmentBytes = std::uint64_t{32} << 20;
 constexpr std::uint64_t kLeastFrames = 8;  // In a segment.
+// Homes are made accessible as frames are wanted: the kernel may charge for what can be written.
+constexpr std::uint64_t kLeastOpened = std::uint64_t{2} << 20;
+constexpr std::uint64_t kMostOpened = std::uint64_t{32} << 20;
 
 }  // namespace
 
@@ -52,8 +55,10 @@ bool FramePool::grow() {
   }
   auto fresh = std::make_unique<Segment>();
   if (homes_.memory) {
-    auto range =
-        host::reserve({.bytes = segment_bytes_, .alignment = home_alignment(), .near = next_home_});
+    auto range = host::reserve({.bytes = segment_bytes_,
+                                .alignment = home_alignment(),
+                                .near = next_home_,
+                                .accessible = false});
     if (!range.ok()) {
       return false;
     }
@@ -73,9 +78,31 @@ bool FramePool::grow() {
   return true;
 }
 
+// As many bytes as are open already, in the newest segment; one frame where so much is refused.
+bool FramePool::open_more() {
+  const std::uint32_t end = segments_ * frames_in_segment_;
+  if (!homes_.memory) {
+    opened_ = end;
+    return true;
+  }
+  const std::uint64_t wish = std::clamp(opened_ * bytes_, kLeastOpened, kMostOpened);
+  const auto frames =
+      static_cast<std::uint32_t>(std::clamp<std::uint64_t>(wish / bytes_, 1, end - opened_));
+  for (const std::uint32_t some : {frames, std::uint32_t{1}}) {
+    if (host::open_range(home(opened_), some * bytes_) == 0) {
+      opened_ += some;
+      return true;
+    }
+  }
+  return false;
+}
+
 int FramePool::dress(std::byte* base, std::uint64_t bytes) const {
   // Refused advice costs speed, not correctness, but for these two.
   host::advise(base, bytes, homes_.huge ? host::Advise::huge : host::Advise::no_huge);
+  if (!homes_.dumped) {
+    host::advise(base, bytes, host::Advise::dont_dump);
+  }
   if (!homes_.inherited) {
     if (const int error = host::advise(base, bytes, host::Advise::dont_fork); error != 0) {
       return error;
@@ -128,7 +155,8 @@ std::uint32_t FramePool::take_fresh(std::uint64_t domain) {
     index = free_.back();
     free_.pop_back();
   } else {
-    if (used_once_ == segments_ * frames_in_segment_ && !grow()) {
+    if ((used_once_ == segments_ * frames_in_segment_ && !grow()) ||
+        (used_once_ == opened_ && !open_more())) {
       return kNoFrame;
     }
     index = used_once_++;

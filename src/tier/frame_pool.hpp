@@ -4,7 +4,8 @@
 //
 // Threads: the mover's thread calls everything; hands call frame() and home() for frames that they
 // were given, and write the fields marked [hand] of those. Growing makes a few system calls, once
-// for each 32 MiB or 8 frames; nothing else does, and nothing touches a home.
+// for each 32 MiB or 8 frames, and one each time that homes are opened, in steps of 2 to 32 MiB or
+// a frame; nothing else does, and nothing touches a home.
 #pragma once
 
 #include <algorithm>
@@ -65,6 +66,7 @@ struct HomeOptions {
   bool memory = true;      ///< False: frames are charges only, without an address.
   bool huge = false;       ///< Huge pages asked for; else refused.
   bool inherited = false;  ///< A forked child sees them.
+  bool dumped = false;     ///< In core dumps: views have addresses in them.
   const Userfault* registered_with = nullptr;
 };
 
@@ -119,6 +121,7 @@ class FramePool : public InArena {
   };
 
   bool grow();
+  bool open_more();
   std::uint64_t home_alignment() const { return std::max(bytes_, host::kHugePage); }
   int dress(std::byte* base, std::uint64_t bytes) const;
   Segment& segment(std::uint32_t index) const;
@@ -133,6 +136,7 @@ class FramePool : public InArena {
   std::array<std::atomic<Shelf*>, 1024> shelves_{};  // Written by the mover, read by all.
   Vector<std::unique_ptr<Shelf>> shelf_owner_;
   std::uint32_t segments_ = 0;
+  std::uint32_t opened_ = 0;        // Homes below this number can be touched.
   std::uint32_t used_once_ = 0;     // Homes below this number were given out before.
   Vector<std::uint32_t> free_;      // Of these, the free ones.
   std::byte* next_home_ = nullptr;  // The end of the newest segment.

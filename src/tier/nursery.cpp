@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "os/memory_limits.hpp"
 
 namespace tiermem {
 namespace {
@@ -15,6 +16,7 @@ constexpr std::uint64_t kSlots = 32;  // More than there are hands.
 
 Status dress(std::byte* address, std::uint64_t bytes, bool huge) {
   host::advise(address, bytes, huge ? host::Advise::huge : host::Advise::no_huge);
+  host::advise(address, bytes, host::Advise::dont_dump);
   // A page that a fork shares cannot be moved.
   if (const int error = host::advise(address, bytes, host::Advise::dont_fork); error != 0) {
     return fail_native(Code::unavailable, error, "MADV_DONTFORK: {}", std::strerror(error));
@@ -48,7 +50,7 @@ Result<std::uint64_t> bring_pages(std::byte* address, std::uint64_t bytes, bool 
 }
 
 Result<std::unique_ptr<Nursery>> Nursery::create(const Userfault& userfault, bool huge) {
-  auto range = host::reserve({.bytes = kSlots * kSlotBytes});
+  auto range = host::reserve({.bytes = kSlots * kSlotBytes, .accessible = false});
   if (!range.ok()) {
     return std::move(range).status();
   }
@@ -74,14 +76,25 @@ Status Nursery::follow_fork() {
   if (Status again = host::reserve_again(range_, kSlotBytes); !again.ok()) {
     return again;
   }
+  opened_ = kSlots;
   free_all();
   return dress(range_.data(), range_.bytes(), huge_);
 }
 
+// The lowest ones are taken first, and opened when they are taken for the first time. Null, with
+// errno, when the kernel refuses that.
 std::byte* Nursery::take_slot() {
   std::unique_lock lock(mutex_);
   slot_free_.wait(lock, [&] { return !free_.empty(); });
   std::byte* const slot = free_.back();
+  const auto number = static_cast<std::uint64_t>(slot - range_.data()) / kSlotBytes;
+  if (number >= opened_) {
+    std::byte* const from = range_.data() + opened_ * kSlotBytes;
+    if (host::open_range(from, static_cast<std::uint64_t>(slot - from) + kSlotBytes) != 0) {
+      return nullptr;
+    }
+    opened_ = number + 1;
+  }
   free_.pop_back();
   return slot;
 }
@@ -97,6 +110,9 @@ void Nursery::give_slot(std::byte* slot) {
 Result<Nursery::Filled> Nursery::fill(std::byte* home, std::uint64_t bytes, bool require_huge) {
   Filled filled;
   std::byte* const slot = take_slot();
+  if (slot == nullptr) {
+    return host::refused(errno, kSlotBytes, host::Wanted::memory, "new pages for a frame");
+  }
   Status status;
   for (std::uint64_t done = 0; done < bytes && status.ok(); done += kSlotBytes) {
     status =

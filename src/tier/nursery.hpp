@@ -46,7 +46,8 @@ class Nursery {
   host::AddressRange range_;
   std::mutex mutex_;
   std::condition_variable slot_free_;
-  Vector<std::byte*> free_;  // Guarded by mutex_.
+  Vector<std::byte*> free_;   // Guarded by mutex_, as the next.
+  std::uint64_t opened_ = 0;  // Slots below this number can be touched.
 };
 
 /// Zeroed pages at an address that may be touched. With `huge`, how many 2 MiB pages came of it,

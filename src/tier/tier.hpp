@@ -90,6 +90,9 @@ class AddressableTier {
   virtual FrameBooks books() const = 0;  // [mover]
   virtual void set_budget(
       std::uint64_t bytes) = 0;  // [mover] May be below used(); cached frames go first.
+  /// [mover] The records of extents take so much of the budget, in place of what they took before.
+  /// False, and nothing is changed, where there is no room for more.
+  virtual bool charge_records(std::uint64_t /*bytes*/) { return true; }
   /// [mover] True when populate() must run on a hand before bytes land: no pages yet, or another
   /// domain's bytes.
   virtual bool needs_populate(FrameId frame) const = 0;

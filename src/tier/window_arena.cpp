@@ -5,12 +5,27 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 #include "base/error.hpp"
+#include "os/memory_limits.hpp"
 
 namespace tiermem {
 namespace {
+
+// The most that is opened beyond a window, so that a row of small ones costs few calls.
+constexpr std::uint64_t kMostAhead = std::uint64_t{16} << 20;
+// A hole of this size is closed at once; smaller ones when this much of them is open, at least.
+constexpr std::uint64_t kLargeHole = std::uint64_t{64} << 20;
+constexpr std::uint64_t kMostIdle = std::uint64_t{64} << 20;
+constexpr std::uint64_t kLeastClosed = std::uint64_t{64} << 10;
+// The closed holes of one arena may be one in so many of the mappings of the process.
+constexpr std::uint64_t kShareOfMappings = 32;
+
+std::byte* pointer(std::uint64_t address) {
+  return reinterpret_cast<std::byte*>(address);
+}
 
 // Of values and units that reserve() has checked, and of addresses.
 std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
@@ -51,6 +66,17 @@ Result<host::AddressRange> reserve_range(host::ReserveOptions options) {
   }
 }
 
+// Neighbouring mappings that were written at different times do not become one again (each has
+// records of its own for what is in it, struct anon_vma), unless both are parts of one that was
+// written before.
+void make_one(std::byte* range) {
+  if (host::open_range(range, host::kPage) == 0) {
+    *range = std::byte{1};
+    (void)host::drop(range, host::kPage);
+    (void)host::shut_range(range, host::kPage);
+  }
+}
+
 }  // namespace
 
 void WindowArena::place_between(std::uint64_t begin, std::uint64_t bytes) {
@@ -58,7 +84,10 @@ void WindowArena::place_between(std::uint64_t begin, std::uint64_t bytes) {
   g_end_of_places = begin + bytes;
 }
 
-WindowArena::WindowArena(const WindowArenaOptions& options) : options_(options) {}
+WindowArena::WindowArena(const WindowArenaOptions& options)
+    : options_(options),
+      most_closed_((options.map_limit != 0 ? options.map_limit : host::map_limit()) /
+                   kShareOfMappings) {}
 
 Result<std::byte*> WindowArena::reserve(std::uint64_t bytes, std::uint64_t alignment) {
   if (bytes == 0 || alignment < host::kPage || (alignment & (alignment - 1)) != 0 ||
@@ -79,6 +108,9 @@ Result<std::byte*> WindowArena::reserve(std::uint64_t bytes, std::uint64_t align
     fit = find(bytes, alignment);
   }
   const std::uint64_t hole_end = fit.hole + holes_.at(fit.hole);
+  if (Status opened = open(fit.address, bytes, hole_end); !opened.ok()) {
+    return opened;
+  }
   remove_hole(fit.hole);
   add_hole(fit.hole, fit.address - fit.hole);
   add_hole(fit.address + bytes, hole_end - (fit.address + bytes));
@@ -99,23 +131,168 @@ void WindowArena::release(std::byte* window) {
   if (found == windows_.end()) {
     return;
   }
-  std::uint64_t address = found->first;
-  std::uint64_t bytes = found->second;
+  const std::uint64_t bytes = found->second;
   windows_.erase(found);
   window_bytes_ -= bytes;
-  if (const auto after = holes_.find(address + bytes); after != holes_.end()) {
-    bytes += after->second;
+  give_back(reinterpret_cast<std::uint64_t>(window), bytes);
+}
+
+// Addresses of no window, which are open, become part of a hole.
+void WindowArena::give_back(std::uint64_t address, std::uint64_t bytes) {
+  const Hole hole = merge_hole({address, address + bytes});
+  if (options_.accessible) {
+    idle_bytes_ += bytes;
+    swept_ = std::min(swept_, idle_bytes_);
+    close_around(address, bytes, hole);
+  }
+}
+
+// A new hole, one with those beside it.
+WindowArena::Hole WindowArena::merge_hole(Hole hole) {
+  if (const auto after = holes_.find(hole.end); after != holes_.end()) {
+    hole.end += after->second;
     remove_hole(after->first);
   }
-  if (auto before = holes_.lower_bound(address); before != holes_.begin()) {
+  if (auto before = holes_.lower_bound(hole.begin); before != holes_.begin()) {
     --before;
-    if (before->first + before->second == address) {
-      address = before->first;
-      bytes += before->second;
-      remove_hole(address);
+    if (before->first + before->second == hole.begin) {
+      hole.begin = before->first;
+      remove_hole(hole.begin);
     }
   }
-  add_hole(address, bytes);
+  add_hole(hole.begin, hole.end - hole.begin);
+  return hole;
+}
+
+// The window's addresses can be touched, and are in core dumps. Of the hole that it is cut from a
+// little more is opened, where the kernel allows it.
+Status WindowArena::open(std::uint64_t address, std::uint64_t bytes, std::uint64_t hole_end) {
+  if (!options_.accessible) {
+    return {};
+  }
+  const std::uint64_t end = address + bytes;
+  auto part = closed_.lower_bound(address);
+  if (part != closed_.begin() && std::prev(part)->first + std::prev(part)->second > address) {
+    --part;
+  }
+  if (part == closed_.end() || part->first >= end) {
+    idle_bytes_ -= bytes;
+    return {};
+  }
+  const std::uint64_t ahead =
+      std::min({round_up(window_bytes_ / 8, host::kPage), kMostAhead, hole_end - end});
+  std::uint64_t opened = bytes + ahead;
+  if (host::open_range(pointer(address), opened) != 0) {
+    opened = bytes;
+    if (host::open_range(pointer(address), opened) != 0) {
+      const int error = errno;
+      return host::refused(error, bytes, host::Wanted::memory, "a window");
+    }
+  }
+  (void)host::advise(pointer(address), opened, host::Advise::do_dump);
+  while (part != closed_.end() && part->first < address + opened) {
+    const auto [at, length] = *part;
+    part = closed_.erase(part);
+    if (at < address) {
+      closed_.emplace(at, address - at);
+    }
+    if (at + length > address + opened) {
+      part = closed_.emplace(address + opened, at + length - (address + opened)).first;
+    }
+    idle_bytes_ += std::min(at + length, address + opened) - std::max(at, address);
+  }
+  idle_bytes_ -= bytes;
+  return {};
+}
+
+// The part of the hole that is open around what was given back, if it is large. When the open holes
+// are more than the windows, all of them.
+void WindowArena::close_around(std::uint64_t address, std::uint64_t bytes, const Hole& hole) {
+  Hole gap = hole;
+  const auto after = closed_.lower_bound(address + bytes);
+  if (after != closed_.end() && after->first < hole.end) {
+    gap.end = after->first;
+  }
+  if (after != closed_.begin()) {
+    const auto before = std::prev(after);
+    gap.begin = std::max(gap.begin, before->first + before->second);
+  }
+  if (gap.end - gap.begin >= kLargeHole) {
+    close(gap, hole);
+  }
+  if (idle_bytes_ > std::max({kMostIdle, window_bytes_, 2 * swept_})) {
+    close_all();
+    swept_ = idle_bytes_;
+  }
+}
+
+void WindowArena::close_all() {
+  Vector<std::pair<Hole, Hole>> gaps;  // Closing may take a hole away.
+  for (const auto& [begin, bytes] : holes_) {
+    const Hole hole{begin, begin + bytes};
+    std::uint64_t from = hole.begin;
+    auto part = closed_.lower_bound(hole.begin);
+    for (; part != closed_.end() && part->first < hole.end; ++part) {
+      gaps.emplace_back(Hole{from, part->first}, hole);
+      from = part->first + part->second;
+    }
+    gaps.emplace_back(Hole{from, hole.end}, hole);
+  }
+  for (const auto& [gap, hole] : gaps) {
+    if (gap.end - gap.begin >= kLeastClosed) {
+      close(gap, hole);
+    }
+  }
+}
+
+// The gap is open, and a part of the hole.
+void WindowArena::close(const Hole& gap, const Hole& hole) {
+  const bool joins = closed_.contains(gap.end) || gap.begin != hole.begin;
+  if (!joins && closed_.size() >= most_closed_) {
+    return;
+  }
+  const Shut shut_so = shut(gap.begin, gap.end - gap.begin);
+  if (shut_so == Shut::open) {
+    return;
+  }
+  idle_bytes_ -= gap.end - gap.begin;
+  add_closed(gap.begin, gap.end - gap.begin);
+  if (shut_so == Shut::unusable && holes_.contains(hole.begin)) {
+    remove_hole(hole.begin);  // Its addresses are not given out again.
+  }
+}
+
+// Where the kernel counts what may be written, it goes on counting what was written once: the
+// mapping is made anew.
+WindowArena::Shut WindowArena::shut(std::uint64_t address, std::uint64_t bytes) const {
+  Shut result = Shut::closed;
+  if (counts_commit_) {
+    if (host::close_range(pointer(address), bytes) != 0) {
+      return Shut::open;
+    }
+    result = dress(pointer(address), bytes).ok() ? Shut::closed : Shut::unusable;
+  } else if (host::shut_range(pointer(address), bytes) != 0) {
+    (void)host::open_range(pointer(address), bytes);  // A part of it may have been shut.
+    return Shut::open;
+  }
+  (void)host::advise(pointer(address), bytes, host::Advise::dont_dump);
+  return result;
+}
+
+void WindowArena::add_closed(std::uint64_t address, std::uint64_t bytes) {
+  auto after = closed_.lower_bound(address);
+  if (after != closed_.end() && after->first == address + bytes) {
+    bytes += after->second;
+    after = closed_.erase(after);
+  }
+  if (after != closed_.begin()) {
+    const auto before = std::prev(after);
+    if (before->first + before->second == address) {
+      before->second += bytes;
+      return;
+    }
+  }
+  closed_.emplace(address, bytes);
 }
 
 int WindowArena::follow_fork() {
@@ -152,6 +329,11 @@ std::uint64_t WindowArena::window_bytes() const {
   return window_bytes_;
 }
 
+std::uint64_t WindowArena::idle_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return idle_bytes_;
+}
+
 // Ranges that happen to be neighbours may merge into one hole; a window across both is fine, since
 // both are registered and of one kind, and neither is given back before the end.
 Status WindowArena::extend(std::uint64_t bytes) {
@@ -165,8 +347,15 @@ Status WindowArena::extend(std::uint64_t bytes) {
       std::min(options_.reserve_bytes, limit / 4) / host::kHugePage * host::kHugePage;
   size = std::max(size, least);
   for (;;) {
-    auto range = reserve_range({.bytes = size, .accessible = options_.accessible});
+    // Where absent extents are closed anyway, the kernel dumps none of them, and all are to be
+    // alike.
+    auto range =
+        reserve_range({.bytes = size, .accessible = false, .dumped = !options_.accessible});
     if (range.ok()) {
+      counts_commit_ = host::counts_commit();
+      if (options_.accessible && !counts_commit_) {
+        make_one(range->data());
+      }
       Status dressed = dress(range->data(), size);
       if (dressed.ok() && options_.trap != nullptr) {
         dressed = options_.trap->add(range->data(), size);
@@ -174,7 +363,11 @@ Status WindowArena::extend(std::uint64_t bytes) {
       if (!dressed.ok()) {
         return dressed;
       }
-      add_hole(reinterpret_cast<std::uint64_t>(range->data()), size);
+      const auto begin = reinterpret_cast<std::uint64_t>(range->data());
+      merge_hole({begin, begin + size});
+      if (options_.accessible) {
+        add_closed(begin, size);
+      }
       ranges_.push_back(std::move(*range));
       return {};
     }

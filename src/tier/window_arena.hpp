@@ -1,9 +1,13 @@
 // Address space for windows: large ranges, reserved and registered once each, from which aligned
-// windows are cut and into which they return. However many windows there are, the kernel sees one
-// mapping for each range. Has no pages of its own and maps no frame.
+// windows are cut and into which they return. However many windows there are, the kernel sees few
+// mappings for each range. Has no pages of its own and maps no frame.
+//
+// Addresses in no window are closed: no access, no charge for memory that may be written, and not
+// in core dumps. Windows are open. Closing a hole makes a mapping of its own, so a small hole
+// between windows stays open until open holes add up to more than the live windows, and 64 MiB.
 //
 // Threads: reserve, release and size_of are for any; one mutex, held for a few map operations, and
-// across the system calls that make a new range (rare).
+// across the system calls that make a new range, open addresses or close them.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +31,7 @@ struct WindowArenaOptions {
   const Userfault* registered_with = nullptr;          ///< Outlives the arena.
   bool watch = false;                                  ///< Registered for watched pages, too.
   TouchTrap* trap = nullptr;                           ///< Outlives the arena. Sees its touches.
+  std::uint64_t map_limit = 0;  ///< Mappings the process may have; 0: as vm.max_map_count says.
 };
 
 class WindowArena {
@@ -57,6 +62,8 @@ class WindowArena {
   /// Bytes of address space held, and of that in windows.
   std::uint64_t reserved_bytes() const;
   std::uint64_t window_bytes() const;
+  /// Bytes that are in no window and open.
+  std::uint64_t idle_bytes() const;
 
  private:
   struct Fit {
@@ -64,13 +71,27 @@ class WindowArena {
     std::uint64_t hole = 0;     // The hole it lies in.
   };
 
+  struct Hole {
+    std::uint64_t begin = 0, end = 0;
+  };
+
   Status extend(std::uint64_t bytes);
+  Hole merge_hole(Hole hole);
   Status dress(std::byte* address, std::uint64_t bytes) const;
+  Status open(std::uint64_t address, std::uint64_t bytes, std::uint64_t hole_end);
+  void close_around(std::uint64_t address, std::uint64_t bytes, const Hole& hole);
+  void close_all();
+  void close(const Hole& gap, const Hole& hole);
+  enum class Shut : std::uint8_t { open, closed, unusable };
+  Shut shut(std::uint64_t address, std::uint64_t bytes) const;
+  void add_closed(std::uint64_t address, std::uint64_t bytes);
+  void give_back(std::uint64_t address, std::uint64_t bytes);
   Fit find(std::uint64_t bytes, std::uint64_t alignment) const;
   void add_hole(std::uint64_t address, std::uint64_t bytes);
   void remove_hole(std::uint64_t address);
 
   const WindowArenaOptions options_;
+  const std::size_t most_closed_;
 
   mutable std::mutex mutex_;
   // The rest is guarded by mutex_. Holes never touch each other within a range: neighbours merge.
@@ -79,6 +100,11 @@ class WindowArena {
   Set<std::pair<std::uint64_t, std::uint64_t>> holes_by_size_;
   Map<std::uint64_t, std::uint64_t> windows_;  // Address to bytes.
   std::uint64_t window_bytes_ = 0;
+  // Parts of holes. Of an arena whose absent extents are closed anyway it stays empty.
+  Map<std::uint64_t, std::uint64_t> closed_;  // Address to bytes. Neighbours merge.
+  bool counts_commit_ = false;                // The kernel does, of the newest range.
+  std::uint64_t idle_bytes_ = 0;              // Of holes, what is not in closed_.
+  std::uint64_t swept_ = 0;                   // Of these, what was left when all were closed.
 };
 
 }  // namespace tiermem

@@ -2,9 +2,16 @@
 #include "tier/window_arena.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <map>
 #include <random>
+#include <string>
+#include <vector>
+
+#include "support/mappings.hpp"
+#include "support/sanitizers.hpp"
+#include "unit/in_child.hpp"
 
 namespace tiermem {
 namespace {
@@ -142,6 +149,93 @@ TEST(WindowArena, ten_thousand_windows_are_few_mappings) {
     arena.release(windows[i]);
   }
   EXPECT_LT(host::map_count(), before + 20);
+}
+
+// What is in no window costs no memory that may be written, and no time in a core dump.
+TEST(WindowArena, addresses_of_no_window_are_closed) {
+  if (test::kSanitized) {
+    GTEST_SKIP() << "a sanitizer makes mappings of its own";
+  }
+  const test::Mappings before = test::mappings();
+  WindowArena arena(options(8192 * kMiB));
+  auto first = arena.reserve(64 * kMiB, 2 * kMiB);
+  auto second = arena.reserve(1024 * kMiB, 2 * kMiB);
+  auto third = arena.reserve(64 * kMiB, 2 * kMiB);
+  ASSERT_TRUE(first.ok() && second.ok() && third.ok());
+  (*second)[1023 * kMiB] = std::byte{1};
+  test::Mappings now = test::mappings();
+  EXPECT_GE(now.writable - before.writable, arena.window_bytes());
+  EXPECT_LE(now.writable - before.writable, arena.window_bytes() + arena.idle_bytes() + kMiB);
+  EXPECT_GE(now.dumped - before.dumped, arena.window_bytes());
+  EXPECT_LE(arena.idle_bytes(), 16 * kMiB);
+  arena.release(*second);
+  now = test::mappings();
+  EXPECT_LE(now.writable - before.writable, 128 * kMiB + arena.idle_bytes() + kMiB);
+  EXPECT_LE(now.dumped - before.dumped, 128 * kMiB + arena.idle_bytes() + kMiB);
+  // The addresses can be had again.
+  auto again = arena.reserve(1024 * kMiB, 2 * kMiB);
+  ASSERT_TRUE(again.ok());
+  (*again)[0] = (*again)[1024 * kMiB - 1] = std::byte{2};
+  (*first)[0] = (*third)[64 * kMiB - 1] = std::byte{3};
+}
+
+// Property: each byte of a live window can be written, holes stay few and small, mappings few.
+TEST(WindowArena, random_windows_can_be_written_and_holes_are_closed) {
+  if (host::address_space_limit() < std::uint64_t{64} << 30 || test::kSanitized) {
+    GTEST_SKIP() << "RLIMIT_AS leaves too little address space, or a sanitizer maps its own";
+  }
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  const std::uint64_t mappings = host::map_count();
+  WindowArena arena(
+      {.reserve_bytes = 16384 * kMiB, .least_bytes = 16384 * kMiB, .map_limit = 3200});
+  std::vector<std::byte*> held;
+  for (int round = 0; round < 3'000; ++round) {
+    if (held.empty() || (random() % 5 >= 2 && held.size() < 60)) {
+      const std::uint64_t bytes = std::uint64_t{4096} << random() % 15 << random() % 3;
+      auto window = arena.reserve(bytes, 4096);
+      ASSERT_TRUE(window.ok()) << window.message();
+      (*window)[0] = (*window)[bytes / 2] = (*window)[bytes - 1] = std::byte{1};
+      held.push_back(*window);
+    } else {
+      const std::size_t at = random() % held.size();
+      arena.release(held[at]);
+      held.erase(held.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    // What is opened ahead, and holes of less than 64 KiB, are beside the bound.
+    ASSERT_LE(arena.idle_bytes(), std::max(64 * kMiB, arena.window_bytes()) + 24 * kMiB);
+  }
+  EXPECT_LE(host::map_count(), mappings + 2 * (60 + 100) + 20);
+  while (!held.empty()) {
+    arena.release(held.back());
+    held.pop_back();
+  }
+  EXPECT_LE(arena.idle_bytes(), 64 * kMiB);
+}
+
+// The kernel refuses more writable memory: the window is refused with the limit's name, and its
+// addresses are not lost.
+TEST(WindowArena, a_window_that_may_not_be_written_is_refused_by_name) {
+  if (test::kSanitized) {
+    GTEST_SKIP() << "a sanitizer needs more memory than the limit";
+  }
+  EXPECT_TRUE(in_child([] {
+    WindowArena arena(options(1024 * kMiB));
+    if (!arena.reserve(2 * kMiB, 2 * kMiB).ok()) {
+      return false;
+    }
+    const std::uint64_t limit = test::status_bytes("VmData:") + 64 * kMiB;
+    const rlimit all{limit, limit};
+    if (::setrlimit(RLIMIT_DATA, &all) != 0) {
+      return false;
+    }
+    auto refused = arena.reserve(512 * kMiB, 2 * kMiB);
+    auto smaller = arena.reserve(32 * kMiB, 2 * kMiB);
+    return refused.code() == Code::no_capacity && smaller.ok() &&
+           std::string(refused.message()).find("ulimit -d") != std::string::npos &&
+           arena.reserved_bytes() == 1024 * kMiB;
+  }));
 }
 
 }  // namespace

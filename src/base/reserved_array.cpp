@@ -1,0 +1,77 @@
+// Reserving and committing. A private mapping that may not be written is charged neither to
+// vm.overcommit_memory=2 nor to RLIMIT_DATA.
+#include "base/reserved_array.hpp"
+
+#include "base/results.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <cerrno>
+#include <new>
+
+namespace tiermem {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+std::size_t whole_pages(std::size_t bytes) {
+  return (bytes + kPage - 1) & ~(kPage - 1);
+}
+
+}  // namespace
+
+ReservedBytes::ReservedBytes(std::size_t bytes) : bytes_(whole_pages(bytes)) {
+  void* const memory =
+      ::mmap(nullptr, bytes_, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    throw std::bad_alloc();
+  }
+  data_ = static_cast<std::byte*>(memory);
+  // After mlockall(MCL_FUTURE) the range would be filled.
+  best_effort(::munlock(data_, bytes_), "it need not have been locked");
+  best_effort(::madvise(data_, bytes_, MADV_DONTDUMP), "core dumps then are larger");
+}
+
+ReservedBytes::~ReservedBytes() {
+  best_effort(::munmap(data_, bytes_), "it stays reserved");
+}
+
+bool ReservedBytes::commit_more(std::size_t bytes) noexcept {
+  if (bytes > bytes_) {
+    errno = ENOMEM;
+    return false;
+  }
+  const std::size_t step = std::clamp(committed_, kLeastStep, kMostStep);
+  return open(std::min(bytes_, std::max(whole_pages(bytes), committed_ + step))) ||
+         open(whole_pages(bytes));
+}
+
+bool ReservedBytes::open(std::size_t bytes) noexcept {
+  if (::mprotect(data_ + committed_, bytes - committed_, PROT_READ | PROT_WRITE) != 0) {
+    return false;
+  }
+  committed_ = bytes;
+  return true;
+}
+
+void ReservedBytes::drop(std::size_t from, std::size_t to) noexcept {
+  from = whole_pages(from);
+  to &= ~(kPage - 1);
+  to = to < committed_ ? to : committed_;
+  // Locked memory is not given back, so it is overwritten.
+  if (from < to && ::madvise(data_ + from, to - from, MADV_DONTNEED) != 0) {
+    std::memset(data_ + from, 0, to - from);
+  }
+}
+
+std::size_t next_page_offset() noexcept {
+  constexpr std::size_t kLine = 64;
+  constexpr std::size_t kStride =
+      11;  // Odd: all lines come up; and far enough for elements of some lines.
+  static std::atomic<std::size_t> arrays{0};
+  return arrays.fetch_add(1, std::memory_order_relaxed) * kStride % (kPage / kLine) * kLine;
+}
+
+}  // namespace tiermem

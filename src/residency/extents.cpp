@@ -1,0 +1,71 @@
+// Which extents cost memory, and how much.
+#include "residency/extents.hpp"
+
+namespace tiermem {
+namespace {
+
+constexpr std::uint64_t kPolicyBytes = 16;  // Of a record of policy/recency.hpp.
+constexpr unsigned kGroupsInBlock = Extents::kBlock / Extents::kGroup;
+static_assert(64 % kGroupsInBlock == 0);
+
+// The bits of the groups of one block, in the word of the group.
+std::uint64_t block_bits(std::uint64_t group) {
+  constexpr std::uint64_t kBits = (std::uint64_t{1} << kGroupsInBlock) - 1;
+  return kBits << (group % 64 / kGroupsInBlock * kGroupsInBlock);
+}
+
+}  // namespace
+
+void Extents::note_group(ExtentRef ref) noexcept {
+  const std::uint64_t group = ref / kGroup;
+  std::uint64_t& bits = groups_[group / 64];
+  const std::uint64_t bit = std::uint64_t{1} << (group % 64);
+  if ((bits & bit) != 0) {
+    return;
+  }
+  blocks_begun_ += (bits & block_bits(group)) == 0 ? 1 : 0;
+  bits |= bit;
+  ++groups_begun_;
+  const std::uint64_t block = ref / kBlock;
+  const std::uint64_t block_bit = std::uint64_t{1} << (block % 64);
+  blocks_touched_ += (touched_[block / 64] & block_bit) == 0 ? 1 : 0;
+  touched_[block / 64] |= block_bit;
+}
+
+// Whole blocks only. Of a shorter run the entries stay for the next buffer of its size.
+void Extents::end_run(ExtentRef first, ExtentRef end) noexcept {
+  const std::uint64_t from = (std::uint64_t{first} + kBlock - 1) / kBlock * kBlock;
+  const std::uint64_t to = std::uint64_t{end} / kBlock * kBlock;
+  bool any = false;
+  for (std::uint64_t group = from / kGroup; group < to / kGroup;) {
+    std::uint64_t& bits = groups_[group / 64];
+    if (bits == 0) {
+      group = (group / 64 + 1) * 64;
+      continue;
+    }
+    const std::uint64_t gone = bits & block_bits(group);
+    bits &= ~gone;
+    groups_begun_ -= static_cast<unsigned>(std::popcount(gone));
+    blocks_begun_ -= gone != 0 ? 1 : 0;
+    any = any || gone != 0;
+    group += kGroupsInBlock;
+  }
+  if (!any) {
+    return;
+  }
+  directory_.drop(from, to);
+  addresses_.drop(from, to);
+  for (unsigned space = 0; space < spaces_; ++space) {
+    frames_[space]->drop(from, to);
+  }
+}
+
+std::uint64_t Extents::metadata_bytes() const noexcept {
+  // Addresses, and in each space frames: of blocks in use. In each space words and the policy's
+  // records: of all that ever were.
+  const std::uint64_t in_use = kBlock * (sizeof(std::byte*) + spaces_ * sizeof(FrameId));
+  const std::uint64_t kept = kBlock * spaces_ * (sizeof(ExtentWord) + kPolicyBytes);
+  return groups_begun_ * kGroup * sizeof(Extent) + blocks_begun_ * in_use + blocks_touched_ * kept;
+}
+
+}  // namespace tiermem

@@ -1,0 +1,125 @@
+// L14: under vm.overcommit_memory=2 an allocation of 96 MiB was refused, as address space was made
+// writable by the GiB. RLIMIT_DATA counts the same memory, for one process: it stands in for the
+// setting of the machine.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+
+#include "support/mappings.hpp"
+#include "support/pattern.hpp"
+#include "support/sanitizers.hpp"
+
+namespace tiermem::test {
+namespace {
+
+// The body in a child, whose limits are its own. What it prints is this test's.
+template <typename Body>
+void in_limited_child(Body body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    body();
+    ::_exit(::testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+void limit(decltype(RLIMIT_AS) resource, std::uint64_t bytes) {
+  const rlimit all{bytes, bytes};
+  ASSERT_EQ(::setrlimit(resource, &all), 0);
+}
+
+struct FaultsFound : ::testing::Test {
+  void SetUp() override {
+    if (kSanitized) {
+      GTEST_SKIP() << "a sanitizer needs more memory than these limits";
+    }
+  }
+  Directory directory;
+};
+
+TEST_F(FaultsFound, L14_memory_that_may_be_written_grows_with_what_is_used) {
+  in_limited_child([&] {
+    const std::uint64_t before = mappings().writable;
+    auto context = make_context("dram=64M; hands=1; nvme=" + directory.path() + ":256M");
+    ASSERT_NE(context, nullptr);
+    auto buffer = context->alloc(96 * kMiB);
+    ASSERT_TRUE(buffer.ok()) << buffer.message();
+    ASSERT_TRUE(write_pattern(*buffer, 1).ok());
+    // The window, the frames, as much again ahead of use; stacks and malloc's arenas of the
+    // threads.
+    EXPECT_LE(mappings().writable - before, (96 + 64 + 64 + 256) * kMiB);
+  });
+}
+
+TEST_F(FaultsFound, L14_a_buffer_fits_where_the_commit_that_is_left_holds_it) {
+  in_limited_child([&] {
+    limit(RLIMIT_DATA, status_bytes("VmData:") + 480 * kMiB);
+    auto made = Context::create("dram=64M; hands=1; nvme=" + directory.path() + ":256M");
+    ASSERT_TRUE(made.ok()) << made.message();
+    for (const std::uint32_t flags : {0u, std::uint32_t{kMapped}}) {
+      auto buffer = (*made)->alloc(96 * kMiB, {.flags = flags});
+      if (buffer.code() == Code::unsupported) {
+        continue;
+      }
+      ASSERT_TRUE(buffer.ok()) << buffer.message();
+      ASSERT_TRUE(write_pattern(*buffer, 1).ok());
+      auto view = buffer->acquire(kRead, 0, 2 * kMiB);
+      ASSERT_TRUE(view.ok()) << view.message();
+      EXPECT_EQ(wrong(view->as<std::uint64_t>(), 1), 0u);
+    }
+  });
+}
+
+TEST_F(FaultsFound, L14_a_refusal_names_the_limit_of_writable_memory) {
+  in_limited_child([&] {
+    auto made = Context::create("dram=64M; hands=1; nvme=" + directory.path() + ":256M");
+    ASSERT_TRUE(made.ok()) << made.message();
+    limit(RLIMIT_DATA, status_bytes("VmData:") + 64 * kMiB);
+    auto buffer = (*made)->alloc(1024 * kMiB);
+    ASSERT_EQ(buffer.code(), Code::no_capacity);
+    EXPECT_NE(std::strstr(buffer.message(), "ulimit -d"), nullptr) << buffer.message();
+    ASSERT_NE(buffer.status().info(), nullptr);
+    EXPECT_STREQ(buffer.status().info()->setting, "ulimit -d");
+    // What fits is given all the same.
+    auto smaller = (*made)->alloc(16 * kMiB);
+    EXPECT_TRUE(smaller.ok()) << smaller.message();
+  });
+}
+
+TEST_F(FaultsFound, L14_a_small_address_space_has_a_context_or_a_sentence) {
+  for (const std::uint64_t room : {64, 128, 256, 512, 1024, 2048, 4096}) {
+    SCOPED_TRACE(room);
+    in_limited_child([&] {
+      limit(RLIMIT_AS, status_bytes("VmSize:") + room * kMiB);
+      auto made = Context::create("dram=16M; hands=1; nvme=" + directory.path() + ":64M");
+      if (!made.ok()) {
+        EXPECT_NE(std::strstr(made.message(), "ulimit -v"), nullptr) << made.message();
+        EXPECT_LT(room, 512u) << made.message();
+        return;
+      }
+      auto buffer = (*made)->alloc(24 * kMiB);
+      if (!buffer.ok()) {
+        EXPECT_NE(std::strstr(buffer.message(), "ulimit -v"), nullptr) << buffer.message();
+        EXPECT_LT(room, 1024u) << buffer.message();
+        return;
+      }
+      const Status written = write_pattern(*buffer, 1);
+      EXPECT_TRUE(written.ok() || std::strstr(written.message(), "ulimit -v") != nullptr)
+          << written.message();
+      EXPECT_TRUE(written.ok() || room < 1024) << written.message();
+      auto huge = (*made)->alloc(std::uint64_t{1} << 40);
+      ASSERT_FALSE(huge.ok());
+      EXPECT_NE(std::strstr(huge.message(), "ulimit -v"), nullptr) << huge.message();
+    });
+  }
+}
+
+}  // namespace
+}  // namespace tiermem::test
