@@ -230,7 +230,7 @@ class Context::Impl {
   std::unique_ptr<Mover> mover_;
 
   std::atomic<State> state_{State::closed};  // Open once it has all its threads.
-  bool serves_faults_ = false;  // The mover's thread; else fault_thread_ does.
+  bool serves_faults_ = false;               // The mover's thread; else fault_thread_ does.
   std::atomic<bool> stop_{false};
   std::atomic<Observer> observer_{nullptr};  // Published with observe_every_ns_.
   std::int64_t observe_every_ns_ = 0;

@@ -19,8 +19,8 @@ bool alike(const Span& one, const Span& other) {
     return span.record->flags.load(std::memory_order_relaxed) &
            (kDroppable | kNoChecksum | kInPieces);
   };
-  return one.shift == other.shift && flags(one) == flags(other) &&
-         one.record->domain == 0 && other.record->domain == 0;
+  return one.shift == other.shift && flags(one) == flags(other) && one.record->domain == 0 &&
+         other.record->domain == 0;
 }
 
 }  // namespace
