@@ -47,6 +47,21 @@ Result<host::AddressRange> reserve_range(host::ReserveOptions options) {
   }
 }
 
+using Holes = Map<std::uint64_t, std::uint64_t>;
+using HolesBySize = Set<std::pair<std::uint64_t, std::uint64_t>>;
+
+// The hole at `address` is at `begin` now, with `bytes`. Allocates nothing.
+void change_hole(Holes& holes, HolesBySize& holes_by_size, std::uint64_t address,
+                 std::uint64_t begin, std::uint64_t bytes) {
+  auto hole = holes.extract(address);
+  auto by_size = holes_by_size.extract({hole.mapped(), address});
+  hole.key() = begin;
+  hole.mapped() = bytes;
+  by_size.value() = {bytes, begin};
+  holes.insert(std::move(hole));
+  holes_by_size.insert(std::move(by_size));
+}
+
 }  // namespace
 
 void WindowArena::place_between(std::uint64_t begin, std::uint64_t bytes) {
@@ -74,11 +89,26 @@ Result<std::byte*> WindowArena::reserve(std::uint64_t bytes, std::uint64_t align
     }
     fit = find(bytes, alignment);
   }
-  const std::uint64_t hole_end = fit.hole + holes_.at(fit.hole);
-  remove_hole(fit.hole);
-  add_hole(fit.hole, fit.address - fit.hole);
-  add_hole(fit.address + bytes, hole_end - (fit.address + bytes));
-  windows_.emplace(fit.address, bytes);
+  // What allocates comes first: where it is refused, the hole is as it was.
+  const std::uint64_t end = fit.address + bytes;
+  const std::uint64_t before = fit.address - fit.hole;
+  const std::uint64_t behind = fit.hole + holes_.at(fit.hole) - end;
+  const auto window = windows_.emplace(fit.address, bytes).first;
+  try {
+    if (before > 0 && behind > 0) {
+      add_hole(end, behind);
+    }
+  } catch (...) {
+    windows_.erase(window);
+    throw;
+  }
+  if (before > 0) {
+    change_hole(holes_, holes_by_size_, fit.hole, fit.hole, before);
+  } else if (behind > 0) {
+    change_hole(holes_, holes_by_size_, fit.hole, end, behind);
+  } else {
+    remove_hole(fit.hole);
+  }
   window_bytes_ += bytes;
   return reinterpret_cast<std::byte*>(fit.address);
 }
@@ -99,19 +129,30 @@ void WindowArena::release(std::byte* window) {
   std::uint64_t bytes = found->second;
   windows_.erase(found);
   window_bytes_ -= bytes;
+  std::uint64_t neighbour = 0;  // The hole that becomes larger; 0: there is none.
   if (const auto after = holes_.find(address + bytes); after != holes_.end()) {
     bytes += after->second;
-    remove_hole(after->first);
+    neighbour = after->first;
   }
   if (auto before = holes_.lower_bound(address); before != holes_.begin()) {
     --before;
     if (before->first + before->second == address) {
-      address = before->first;
+      if (neighbour != 0) {
+        remove_hole(neighbour);
+      }
+      address = neighbour = before->first;
       bytes += before->second;
-      remove_hole(address);
     }
   }
-  add_hole(address, bytes);
+  if (neighbour != 0) {
+    change_hole(holes_, holes_by_size_, neighbour, address, bytes);
+    return;
+  }
+  try {
+    add_hole(address, bytes);
+  } catch (const std::bad_alloc&) {
+    // No memory to note the hole: its addresses are not used again, which costs no memory.
+  }
 }
 
 int WindowArena::follow_fork() {
@@ -160,6 +201,7 @@ Status WindowArena::extend(std::uint64_t bytes) {
   std::uint64_t size =
       std::min(options_.reserve_bytes, limit / 4) / host::kHugePage * host::kHugePage;
   size = std::max(size, least);
+  ranges_.reserve(ranges_.size() + 1);  // A hole must never outlive its range.
   for (;;) {
     auto range = reserve_range({.bytes = size, .accessible = options_.accessible});
     if (range.ok()) {
@@ -241,9 +283,12 @@ WindowArena::Fit WindowArena::find(std::uint64_t bytes, std::uint64_t alignment)
 }
 
 void WindowArena::add_hole(std::uint64_t address, std::uint64_t bytes) {
-  if (bytes > 0) {
-    holes_.emplace(address, bytes);
+  const auto hole = holes_.emplace(address, bytes).first;
+  try {
     holes_by_size_.emplace(bytes, address);
+  } catch (...) {
+    holes_.erase(hole);
+    throw;
   }
 }
 
