@@ -64,7 +64,7 @@ Status Inspector::start(const std::string& directory, Answer answer, void* of) {
     return status;
   }
   try {
-    thread_ = own_thread("tiermem-inspect", [this] { serve(); });
+    thread_ = own_thread<UsesReserve::no>("tiermem-inspect", [this] { serve(); });
   } catch (const std::system_error&) {
     stop();
     return fail(Code::unavailable, "inspect: no thread can be created");
