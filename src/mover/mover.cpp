@@ -35,7 +35,7 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> memory, Slo
   if (memory.size() > 1) {
     for (std::uint64_t n = options.staging_bytes / options.staging_frame_bytes; n > 0; --n) {
       const FrameId frame =
-          memory[kHost]->acquire_frame({Pool::locked, options.staging_frame_bytes, 0});
+          memory[kHost]->acquire_frame({Pool::locked, options.staging_frame_bytes, kOwnDomain});
       if (!frame.valid()) {
         break;
       }
@@ -173,6 +173,7 @@ void Mover::child_ended(std::uint32_t child) {
 
 void Mover::take_posts() {
   read_scans();
+  residency_.buffers.take_abandoned([&](std::uint32_t index) { reclaimed_.push_back(index); });
   for (const std::uint32_t index : std::exchange(reclaimed_, {})) {
     auto request = std::make_unique<Request>();
     request->want = Want::free;
@@ -385,6 +386,9 @@ bool Mover::find_records(Request& request) {
 }
 
 void Mover::refuse(Request& request) {
+  if (request.want == Want::free) {
+    residency_.buffers.abandon(request.index);  // A later step tries again: what is freed is freed.
+  }
   if (request.want != Want::prefetch) {
     ErrorInfo info = error_info(Code::no_capacity,
                                 "the system gives no memory for the records of what was asked for "

@@ -19,6 +19,7 @@
 #include "base/own_thread.hpp"
 #include "observe/receipt_text.hpp"
 #include "os/host_memory.hpp"
+#include "runtime/held.hpp"
 
 namespace tiermem {
 namespace {
@@ -442,8 +443,8 @@ Status Context::Impl::close(bool force, Timeout timeout) {
   if (!open()) {
     return {};
   }
-  const std::string views = list_views();
-  if (!force && !views.empty()) {
+  const std::string views = force ? std::string() : list_views();
+  if (!views.empty()) {
     ErrorInfo info = error_info(
         Code::busy, "close: views are held of {}; release them, or close by force", views);
     return Status(info);
@@ -462,7 +463,11 @@ Status Context::Impl::close(bool force, Timeout timeout) {
   errands_->stop();  // What they waited for has ended with the drain.
   const bool released = await_releases(drain.deadline_ns);
   stop();
-  write_stats_file();
+  try {
+    write_stats_file();
+  } catch (const std::exception& error) {
+    log_warn("stats_file: {}", error.what());
+  }
   state_.store(State::closed, std::memory_order_release);
   if (drained.code() == Code::timed_out) {
     return fail(Code::timed_out, "close: transfers did not end in {} ms and were abandoned",
@@ -611,9 +616,10 @@ Status Context::Impl::acquire_through_mover(std::span<const Access> list, Timeou
   request.for_stream = !order.is_host();
   status = ask(request);
   if (status.ok() && request.for_stream) {
+    HeldViews held(residency, views.first(list.size()));
     status = follow_copies(request, order);
-    if (!status.ok()) {
-      (void)residency.release(views.first(list.size()));
+    if (status.ok()) {
+      held.keep();
     }
   }
   return status;
