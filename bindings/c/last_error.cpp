@@ -29,7 +29,10 @@ tm_status keep(const ErrorInfo& info) noexcept {
   }
   ErrorInfo info;
   info.code = status.code();
-  set_text(info.text, status.message());
+  // Without memory for a sentence there is the code alone.
+  set_text(info.text, status.code() == Code::no_capacity
+                          ? "out of memory for the books of tiermem itself"
+                          : status.message());
   return keep(info);
 }
 

@@ -153,11 +153,17 @@ Status OpTable::wait(std::span<const OpHandle> ops, Timeout timeout) {
   }
   Status first;
   std::lock_guard lock(mutex_);
-  for (const OpHandle op : ops) {
-    auto ended = entries_.extract(op);  // Empty when the list names it twice.
-    if (!ended.empty() && first.ok()) {
-      first = std::move(ended.mapped().outcome);
+  for (const OpHandle& in_list : ops) {
+    // Read once: what another thread has written into the list may be under way, or be waited for.
+    const OpHandle op = __atomic_load_n(&in_list, __ATOMIC_RELAXED);
+    const auto at = entries_.find(op);
+    if (at == entries_.end() || !at->second.ended || at->second.waited_for) {
+      continue;  // The list names it twice, for example.
     }
+    if (first.ok()) {
+      first = std::move(at->second.outcome);
+    }
+    entries_.erase(at);
   }
   return first;
 }

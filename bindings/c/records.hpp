@@ -49,6 +49,8 @@ void fill_info(void* theirs, const Info& ours) noexcept {
   static_assert(std::is_trivially_copyable_v<Info> && offsetof(Info, size) == 0);
   std::size_t size = 0;
   std::memcpy(&size, theirs, sizeof(size));
+  // The caller may have changed it since size_fits().
+  size = std::clamp(size, sizeof(size), kLargestRecord);
   const std::size_t known = std::min(size, sizeof(Info));
   auto* bytes = static_cast<unsigned char*>(theirs);
   std::memcpy(bytes + sizeof(size), reinterpret_cast<const unsigned char*>(&ours) + sizeof(size),

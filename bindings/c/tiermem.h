@@ -355,12 +355,13 @@ TIERMEM_API tm_status tm_address_on(tm_context* context, tm_buffer buffer, tm_pl
                                     void** out);
 
 /** Copies bytes of a buffer to `to`, by the calling thread, extent by extent: not one atomic
- *  snapshot. On failure some bytes of `to` may have been written. Errors: as tm_acquire(). */
+ *  snapshot. On failure some bytes of `to` may have been written. Errors: as tm_acquire();
+ *  #TM_INVALID_ARGUMENT where `to` is memory of the range itself, as a view has it. */
 TIERMEM_API tm_status tm_read(tm_context* context, tm_buffer buffer, uint64_t offset, void* to,
                               uint64_t length, int64_t timeout_ns);
 
 /** Copies `from` to a buffer, as tm_read() does the other way. On failure some bytes of the range
- *  may have been written. Errors: as tm_acquire(). */
+ *  may have been written. Errors: as tm_read(), of `from`. */
 TIERMEM_API tm_status tm_write(tm_context* context, tm_buffer buffer, uint64_t offset,
                                const void* from, uint64_t length, int64_t timeout_ns);
 
@@ -440,7 +441,10 @@ TIERMEM_API tm_status tm_gpu_resume(tm_context* context, const char* tag, uint64
 /**
  * Pins all `n` ranges, 1 or more, or none: room for all is reserved before the first is pinned, so
  * two callers never wait for each other's half. `out` has room for `n` views, in the list's order.
- * Views are pins, not locks: several threads may hold the same bytes, as with plain memory.
+ * Views are pins, not locks: several threads may hold the same bytes, as with plain memory. Ranges
+ * of the list may overlap, in any modes: bytes that one discards and another reads are kept. `out`
+ * must not overlap the list. Another thread may change the list during the call: the views are then
+ * of the ranges as they were read, each checked against its buffer.
  *
  * With a CUDA stream the views are for what the stream is given from then on: it waits by itself
  * for copies to a GPU that are still under way. What the program's streams do with the same bytes
@@ -468,7 +472,7 @@ TIERMEM_API tm_status tm_acquire_async(tm_context* context, const tm_access* lis
 /**
  * Ends views, which any thread may do. Views that are held are released even when others of the
  * list are not: then the answer is #TM_INVALID_ARGUMENT, for a view that was released before or
- * never given out.
+ * never given out. A view that the list names twice is one of these.
  *
  * `after`, where it is a CUDA stream: the views are ended, and what they pin is moved, given up, or
  * read by others once the stream has done all that it was given so far. One event is recorded, and
@@ -496,7 +500,7 @@ TIERMEM_API tm_status tm_migrate(tm_context* context, const tm_access* list, siz
                                  int64_t timeout_ns);
 
 /** Writes what is dirty down, gives the memory of the ranges up, and waits for it. Bytes outside a
- *  range go along when they share an extent with it. Errors: #TM_BUSY for pinned bytes, which
+ *  range go along when they share an extent with it. Ranges that are named twice are done once. Errors: #TM_BUSY for pinned bytes, which
  *  stay; #TM_NO_CAPACITY if there is no room below; #TM_IO_ERROR; #TM_TIMED_OUT. */
 TIERMEM_API tm_status tm_evict(tm_context* context, const tm_access* list, size_t n,
                                int64_t timeout_ns);
@@ -532,7 +536,8 @@ typedef struct tm_rows {
  * buffers with #TM_MAPPED, and the operation must be ended with tm_op_wait(). The timeout counts
  * from the call on; with a timeout of 0 it is #TM_BUSY if not all rows are resident.
  *
- * Errors: #TM_INVALID_ARGUMENT naming the row, #TM_STALE_HANDLE; #TM_UNSUPPORTED for an operation
+ * Errors: #TM_INVALID_ARGUMENT naming the row, also for a row that overlaps `to` in a view or window
+ * of the same buffer, and for a list that overlaps `to`; #TM_STALE_HANDLE; #TM_UNSUPPORTED for an operation
  * with the option fork=follow; #TM_NO_CAPACITY, #TM_TIMED_OUT, #TM_CANCELLED, #TM_IO_ERROR,
  * #TM_DISCARDED, #TM_LOST, #TM_SHUT_DOWN. A row that could not be had is named in the sentence.
  * After an error it is not said which rows have been copied.
@@ -540,8 +545,9 @@ typedef struct tm_rows {
 TIERMEM_API tm_status tm_gather(tm_context* context, const tm_rows* rows, void* to,
                                 int64_t timeout_ns, tm_op* out);
 
-/** As tm_gather(), into the buffer `to`, from `offset` on. Errors: as there, and
- *  #TM_INVALID_ARGUMENT for a range that is not inside the buffer, or one that is read-only. */
+/** As tm_gather(), into the buffer `to`, from `offset` on. `to` may be the buffer of the rows.
+ *  Errors: as there, and #TM_INVALID_ARGUMENT for a range that is not inside the buffer, one that is
+ *  read-only, and one that overlaps a row. */
 TIERMEM_API tm_status tm_gather_into(tm_context* context, const tm_rows* rows, tm_buffer to,
                                      uint64_t offset, int64_t timeout_ns, tm_op* out);
 
@@ -549,8 +555,8 @@ TIERMEM_API tm_status tm_gather_into(tm_context* context, const tm_rows* rows, t
  * Overwrites rows by those at `from`, one behind the other in the order of the list; of rows that
  * come twice the last one stays. The extents they are in are brought up, each once, and written
  * back when they leave memory. `out` as for tm_gather(). Errors: as there, and
- * #TM_INVALID_ARGUMENT for a buffer that is read-only. After an error it is not said which rows
- * have been written.
+ * #TM_INVALID_ARGUMENT for a buffer that is read-only, and for a row that overlaps `from` or the
+ * list. After an error it is not said which rows have been written.
  */
 TIERMEM_API tm_status tm_scatter(tm_context* context, const tm_rows* rows, const void* from,
                                  int64_t timeout_ns, tm_op* out);

@@ -29,6 +29,19 @@ struct ContextOptions {
 
 enum class Tick : std::uint32_t { op = 0, step = 1 };
 
+/// Arguments that overlap:
+///  - Memory of a call may lie in a view or in a mapped buffer, also of the buffer that the call is
+///    about. read(), write(), gather(), gather_into() and scatter() refuse a source and a target
+///    that overlap in one buffer with invalid_argument, and copy nothing.
+///  - A list may name the same bytes several times, in any modes. What one range discards and
+///    another reads or writes keeps its bytes. advise(), evict() and prefetch() do each extent once.
+///  - A view that a list releases twice is released once, and the answer is invalid_argument.
+///  - Another thread may change a list during the call: each range and row is checked as it is used,
+///    so that the call uses wrong ones or answers invalid_argument, and never leaves its buffers.
+///
+/// Where the system gives no memory for the records of a call, the call is no_capacity and leaves
+/// nothing behind.
+///
 /// One set of tiers with one mover. Destroying it releases everything; call close() first to learn
 /// of views that are still held.
 ///
@@ -96,7 +109,7 @@ class TIERMEM_API Context {
   /// Releases one view; false if it is not held.
   bool end_view(const ViewRecord& view) noexcept;
   /// All ranges or none: room for all is reserved before the first is pinned. One ViewRecord per
-  /// range.
+  /// range. Ranges may overlap: bytes that one range discards and another reads are kept.
   ///
   /// `order`: for work on that stream. The views are there for what it is given from then on: it
   /// waits by itself for copies to a GPU that are still under way. unsupported while the stream is
@@ -110,7 +123,8 @@ class TIERMEM_API Context {
     }
     return acquire_list(list, timeout, views, order);
   }
-  /// Errors: invalid_argument for a view that is not held (released twice, or forged).
+  /// Errors: invalid_argument for a view that is not held (released twice, also by one list, or
+  /// forged); the others of the list are released.
   ///
   /// `after`: once the stream has done all that it was given so far. Nobody waits: the bytes are
   /// read by others, moved and given up only then, while these views are no longer held. Errors
@@ -135,7 +149,8 @@ class TIERMEM_API Context {
   /// Moves ranges to a tier (`dram`, `block`). Waits; promoting is a prefetch that reports.
   Status migrate(std::span<const Access> list, Place to, Timeout timeout = Timeout::forever());
   Status advise(std::span<const Access> list, Advice advice, std::uint64_t value = 0);
-  /// Copies by the calling thread, extent by extent; not one atomic snapshot.
+  /// Copies by the calling thread, extent by extent; not one atomic snapshot. Errors: those of
+  /// acquire(); invalid_argument where `to` is memory of the range itself.
   Status read(Handle buffer, std::uint64_t offset, void* to, std::uint64_t length,
               Timeout timeout = Timeout::forever());
   Status write(Handle buffer, std::uint64_t offset, const void* from, std::uint64_t length,
@@ -151,16 +166,20 @@ class TIERMEM_API Context {
   /// and `to` must stay valid until the operation completed, and be no memory of mapped buffers;
   /// the timeout counts from now. unsupported with the option fork=follow.
   ///
-  /// Errors: invalid_argument naming the row; those of read(), naming the row that met them;
+  /// Rows may overlap each other. Errors: invalid_argument naming the row, also for a row that
+  /// overlaps `to`, and for a list that does; those of read(), naming the row that met them;
   /// `busy` for a timeout of 0 if not all rows are resident. After an error it is not said which
   /// rows have been copied.
   Status gather(const Rows& rows, void* to, Timeout timeout = Timeout::forever(), Op* op = nullptr);
-  /// As gather, into another buffer, from `offset` on. Errors besides: those of write().
+  /// As gather, into a buffer, from `offset` on. It may be the buffer of the rows: then rows that
+  /// overlap the range [offset, offset + count * row_bytes) are invalid_argument. Errors besides:
+  /// those of write().
   Status gather_into(const Rows& rows, Handle to, std::uint64_t offset = 0,
                      Timeout timeout = Timeout::forever(), Op* op = nullptr);
   /// Overwrites rows by those at `from`, which lie one behind the other in the order of the list;
   /// of rows that come twice the last one stays. The extents they are in are promoted, each once,
-  /// and written back when they leave memory. `op`, and errors: as gather, and those of write().
+  /// and written back when they leave memory. `op`, and errors: as gather, and those of write();
+  /// invalid_argument for a row that overlaps `from` or the list.
   /// After an error it is not said which rows have been written.
   Status scatter(const Rows& rows, const void* from, Timeout timeout = Timeout::forever(),
                  Op* op = nullptr);

@@ -4,7 +4,8 @@
 // is aligned to its own size: that is how larger alignments are met without headers.
 //
 // The reserve is one mapping, from which runs of pages are cut when the kernel gives none; freed,
-// they go the way of all others.
+// they go the way of all others. Until then only threads of ReserveScope use them: a chunk and a
+// run of the reserve are marked, and other threads take nothing from them.
 //
 // Enclosed, chunks and large blocks are cut from one range. Large ones are powers of two there:
 // freed, they give their pages back and wait, by size, for the next.
@@ -88,6 +89,7 @@ struct SizeClass {
   FreeBlock* freed = nullptr;  // Guarded by mutex, as all below.
   std::byte* bump = nullptr;   // Next block never given out.
   std::byte* bump_end = nullptr;
+  bool of_reserve = false;  // The run at `bump` is.
   std::uint64_t live = 0;
 };
 
@@ -95,6 +97,7 @@ struct ChunkSource {
   std::mutex mutex;
   std::byte* next = nullptr;  // Next unused run of the newest chunk.
   std::byte* end = nullptr;
+  bool of_reserve = false;  // The newest chunk is.
   std::uint64_t mapped = 0;
 };
 
@@ -203,10 +206,15 @@ std::byte* cut_reserve(std::size_t bytes, std::size_t align) noexcept {
   return block;
 }
 
-/// `bytes` of whole pages: of the kernel's, or of the reserve.
-std::byte* map_or_cut(std::size_t bytes, std::size_t align) noexcept {
+bool may_use_reserve() noexcept {
+  return (detail::thread_mark.depth & kMayUseReserve) != 0;
+}
+
+/// `bytes` of whole pages from the kernel, or for threads of ReserveScope from the reserve.
+std::byte* map_or_cut(std::size_t bytes, std::size_t align, bool& of_reserve) noexcept {
   std::byte* const block = enclosed() ? cut_range(bytes, align) : map_aligned(bytes, align);
-  return block == nullptr && inside_tiermem() ? cut_reserve(bytes, align) : block;
+  of_reserve = block == nullptr && may_use_reserve();
+  return of_reserve ? cut_reserve(bytes, align) : block;
 }
 
 /// Of 2^order bytes. A freed block keeps its first page, which links it to the others.
@@ -220,7 +228,8 @@ std::byte* take_large(unsigned order, std::size_t align) noexcept {
       return block;
     }
   }
-  return map_or_cut(std::size_t{1} << order, align);
+  bool of_reserve = false;
+  return map_or_cut(std::size_t{1} << order, align, of_reserve);
 }
 
 /// The class whose blocks hold `bytes` at `align`; kClasses when they are mapped on their own.
@@ -245,13 +254,15 @@ std::size_t class_of(std::size_t bytes, std::size_t align) noexcept {
   return bytes <= (std::size_t{3} << (k - 1)) ? index : index + 1;
 }
 
-std::byte* take_run() noexcept {
+std::byte* take_run(bool& of_reserve) noexcept {
   const std::lock_guard lock(g_chunks.mutex);
-  if (g_chunks.next == g_chunks.end) {
-    std::byte* const chunk = map_or_cut(kChunkBytes, kRunBytes);
+  if (g_chunks.next == g_chunks.end || (g_chunks.of_reserve && !may_use_reserve())) {
+    bool is_of_reserve = false;
+    std::byte* const chunk = map_or_cut(kChunkBytes, kRunBytes, is_of_reserve);
     if (chunk == nullptr) {
       return nullptr;
     }
+    g_chunks.of_reserve = is_of_reserve;
     add_leak_root(chunk, kChunkBytes);
     poison(chunk, kChunkBytes);
     g_chunks.next = chunk;
@@ -259,6 +270,7 @@ std::byte* take_run() noexcept {
     g_chunks.mapped += kChunkBytes;
   }
   std::byte* const run = g_chunks.next;
+  of_reserve = g_chunks.of_reserve;
   g_chunks.next += kRunBytes;
   return run;
 }
@@ -274,11 +286,14 @@ void* take_block(std::size_t index) noexcept {
     ++own.live;
     return block;
   }
-  if (static_cast<std::size_t>(own.bump_end - own.bump) < bytes) {
-    std::byte* const run = take_run();
+  if (static_cast<std::size_t>(own.bump_end - own.bump) < bytes ||
+      (own.of_reserve && !may_use_reserve())) {
+    bool of_reserve = false;
+    std::byte* const run = take_run(of_reserve);
     if (run == nullptr) {
       return nullptr;
     }
+    own.of_reserve = of_reserve;
     own.bump = run;
     own.bump_end = run + kRunBytes;
   }
@@ -301,8 +316,9 @@ void* arena_allocate(std::size_t bytes, std::size_t align) noexcept {
     return nullptr;
   }
   const std::size_t length = large_bytes(bytes);
+  bool of_reserve = false;
   std::byte* const block =
-      enclosed() ? take_large(large_order(bytes), align) : map_or_cut(length, align);
+      enclosed() ? take_large(large_order(bytes), align) : map_or_cut(length, align, of_reserve);
   if (block != nullptr) {
     add_leak_root(block, length);
     g_large_bytes.fetch_add(length, std::memory_order_relaxed);

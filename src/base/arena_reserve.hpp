@@ -1,7 +1,9 @@
-// A reserve of the process's memory: where the kernel refuses the arena more, what a thread inside
-// tiermem (ArenaScope) asks for comes from here, so that what is under way can end, and what is
-// asked for meanwhile is refused in words and not by bad_alloc. Any thread.
+// A reserve of the process's memory. Where the kernel refuses the arena more, the threads that move
+// bytes allocate from the reserve, so that requests under way can end. Callers never take from it:
+// their calls end with no_capacity, and as many of them as there are cannot use it up.
 #pragma once
+
+#include "base/arena.hpp"
 
 namespace tiermem {
 
@@ -9,5 +11,17 @@ namespace tiermem {
 bool arena_fill_reserve() noexcept;
 /// Some of it is in use.
 bool arena_uses_reserve() noexcept;
+
+/// The bit of ThreadMark::depth that says: this thread may use the reserve.
+inline constexpr unsigned kMayUseReserve = 1u << 31;
+
+/// The calling thread may use the reserve for the life of the object. Does not nest.
+class ReserveScope {
+ public:
+  ReserveScope() noexcept { detail::thread_mark.depth |= kMayUseReserve; }
+  ~ReserveScope() { detail::thread_mark.depth &= ~kMayUseReserve; }
+  ReserveScope(const ReserveScope&) = delete;
+  ReserveScope& operator=(const ReserveScope&) = delete;
+};
 
 }  // namespace tiermem

@@ -4,18 +4,23 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "base/arena.hpp"
+#include "base/arena_reserve.hpp"
 #include "base/results.hpp"
 
 namespace tiermem {
 
+/// Whether a thread may use the arena's reserve: only if it bounds what it allocates itself.
+enum class UsesReserve : bool { no, yes };
+
 /// A thread that works for tiermem: no signal of the program's reaches it, not at its start either.
 /// `name`: 15 characters at most, and for ever. Throws std::system_error where no thread can be
 /// had.
-template <typename Body>
+template <UsesReserve kReserve = UsesReserve::yes, typename Body>
 std::thread own_thread(const char* name, Body body) {
   struct NoSignals {
     NoSignals() {
@@ -29,6 +34,10 @@ std::thread own_thread(const char* name, Body body) {
   const NoSignals until_it_runs;
   return std::thread([name, body = std::move(body)]() mutable {
     const ArenaScope inside;
+    std::optional<ReserveScope> reserve;
+    if (kReserve == UsesReserve::yes) {
+      reserve.emplace();
+    }
     best_effort(::pthread_setname_np(::pthread_self(), name), "a name for people");
     body();
   });

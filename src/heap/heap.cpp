@@ -131,7 +131,12 @@ Result<void*> Heap::allocate_in_new_chunk(const Want& want, Shard& shard) {
     const std::lock_guard lock(shard.mutex);
     block = take(shard, want);
     if (Chunk* const chunk = block == nullptr ? add_record(shard, *piece) : nullptr) {
-      chunk->pages.emplace(static_cast<std::uint32_t>(options_.chunk_bytes / kPage));
+      try {
+        chunk->pages.emplace(static_cast<std::uint32_t>(options_.chunk_bytes / kPage));
+      } catch (const std::bad_alloc&) {
+        (void)end_chunk(shard, *chunk);  // Or the table would go on naming it.
+        throw;
+      }
       chunk->list = std::bit_width(chunk->pages->runs.longest());
       link(shard.chunks[chunk->list], chunk);
       block = take(shard, want);

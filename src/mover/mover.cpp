@@ -36,7 +36,7 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> memory, Slo
   if (memory.size() > 1) {
     for (std::uint64_t n = options.staging_bytes / options.staging_frame_bytes; n > 0; --n) {
       const FrameId frame =
-          memory[kHost]->acquire_frame({Pool::locked, options.staging_frame_bytes, 0});
+          memory[kHost]->acquire_frame({Pool::locked, options.staging_frame_bytes, kOwnDomain});
       if (!frame.valid()) {
         break;
       }
@@ -188,6 +188,7 @@ void Mover::child_ended(std::uint32_t child) {
 
 void Mover::take_posts() {
   read_scans();
+  residency_.buffers.take_abandoned([&](std::uint32_t index) { reclaimed_.push_back(index); });
   for (const std::uint32_t index : std::exchange(reclaimed_, {})) {
     auto request = std::make_unique<Request>();
     request->want = Want::free;
@@ -400,6 +401,9 @@ bool Mover::find_records(Request& request) {
 }
 
 void Mover::refuse(Request& request) {
+  if (request.want == Want::free) {
+    residency_.buffers.abandon(request.index);  // A later step tries again: what is freed is freed.
+  }
   if (request.want != Want::prefetch) {
     constexpr std::uint64_t kRecords = std::uint64_t{1} << 20;  // The arena asks for so many bytes.
     std::array<char, 64> setting{};
@@ -615,7 +619,9 @@ bool Mover::slot_is_newest(ExtentRef ref) const {
 FrameRequest Mover::frame_request(ExtentRef ref, unsigned space) const {
   const BufferRecord& record = record_of(ref);
   const std::uint64_t domain =
-      record.domain == 0 ? 0 : residency_.buffers.handle_of(residency_.extents.at(ref).buffer);
+      record.domain == kIsolatedDomain
+          ? residency_.buffers.handle_of(residency_.extents.at(ref).buffer)
+          : record.domain;
   return {space == kHost ? record.pool : Pool::locked, bytes_of(ref), domain};
 }
 

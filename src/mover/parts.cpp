@@ -466,7 +466,7 @@ void Mover::prepare_landings() {
   const std::uint64_t wanted =
       std::clamp(tier.books().budget / options_.budget_per_landing, least, kMostLandings);
   while (landings_.size() < wanted) {
-    const FrameId frame = tier.acquire_frame({Pool::small, options_.landing_bytes, 0});
+    const FrameId frame = tier.acquire_frame({Pool::small, options_.landing_bytes, kOwnDomain});
     if (!frame.valid()) {
       return;
     }

@@ -1,10 +1,11 @@
 #include "mover/prefetch.hpp"
 
 #include <algorithm>
+#include <new>
 
 namespace tiermem {
 
-std::unique_ptr<Request> prefetch_of(Residency& residency, const Access& access) {
+std::unique_ptr<Request> prefetch_of(Residency& residency, const Access& access) try {
   auto request = std::make_unique<Request>();
   request->want = Want::prefetch;
   request->spans.resize(1);
@@ -13,6 +14,8 @@ std::unique_ptr<Request> prefetch_of(Residency& residency, const Access& access)
   }
   request->on_done = [](Request& done) { delete &done; };
   return request;
+} catch (const std::bad_alloc&) {
+  return nullptr;  // Where memory is short, nothing is read ahead.
 }
 
 std::unique_ptr<Request> prefetch_of(Residency& residency, Handle buffer, std::uint32_t first,

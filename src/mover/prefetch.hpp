@@ -8,7 +8,7 @@
 namespace tiermem {
 
 /// To be given to the mover, and gone when it is done. Null where there is nothing to bring, as of
-/// a buffer that was freed.
+/// a buffer that was freed, or no memory for a request.
 std::unique_ptr<Request> prefetch_of(Residency& residency, const Access& access);
 /// Of a buffer's extents [first, first + count), as far as it has bytes there.
 std::unique_ptr<Request> prefetch_of(Residency& residency, Handle buffer, std::uint32_t first,

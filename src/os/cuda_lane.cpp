@@ -83,7 +83,9 @@ Result<std::unique_ptr<CudaLane>> CudaLane::open(const CudaDriver& driver, unsig
 }
 
 CudaLane::CudaLane(const CudaDriver& driver, CudaDeviceFacts facts)
-    : driver_(driver), facts_(std::move(facts)), device_(static_cast<cuda::Device>(facts_.index)) {}
+    : driver_(driver), facts_(std::move(facts)), device_(static_cast<cuda::Device>(facts_.index)) {
+  watched_.reserve(64);  // See watch().
+}
 
 CudaLane::~CudaLane() {
   if (!thread_.joinable()) {
@@ -280,11 +282,35 @@ Result<CudaLane::Mark> CudaLane::mark(cuda::Stream stream) {
   return Mark{stream, *event};
 }
 
-void CudaLane::watch(const Mark& mark, Ending& end) {
-  const std::lock_guard lock(mutex_);
-  watched_.push_back({mark, &end});
-  if (asleep_) {
-    asked_.notify_one();
+namespace {
+
+/// Makes room for one more. False: the system gives no memory.
+template <typename List>
+bool has_room(List& list) noexcept {
+  try {
+    if (list.size() == list.capacity()) {
+      list.reserve(2 * list.size() + 16);
+    }
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+// The views are no longer held when this is called, so that it must not fail. Where there is no
+// memory for a longer list, the thread waits until the lane has taken what is in it.
+void CudaLane::watch(const Mark& mark, Ending& end) noexcept {
+  for (bool added = false; !added; std::this_thread::yield()) {
+    const std::lock_guard lock(mutex_);
+    if (has_room(watched_)) {
+      watched_.push_back({mark, &end});
+      added = true;
+    }
+    if (asleep_) {
+      asked_.notify_one();
+    }
   }
 }
 

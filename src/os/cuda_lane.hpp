@@ -94,7 +94,7 @@ class CudaLane {
   Result<Mark> mark(cuda::Stream stream);
   /// `end.ended` is called in the thread once the device is there. An error says that the context
   /// is broken: then nothing runs there any more.
-  void watch(const Mark& mark, Ending& end);
+  void watch(const Mark& mark, Ending& end) noexcept;
   void forget(const Mark& mark);
   /// What the stream is given from now on begins after the copy in with this ordinal, and those
   /// before it. In the calling thread, and waits for nothing. It need not be a stream of the

@@ -141,6 +141,7 @@ bool pin(Entry& entry, Part part) {
   }
   ViewRecord view;
   const Access access = access_of(entry, part, kWrite);
+  entry.pins.reserve(entry.pins.size() + 1);  // Nothing is thrown while the view is held.
   const Status status = context()->acquire({&access, 1}, kPatience, {&view, 1});
   if (!status.ok()) {
     log_warn("{} bytes at {} cannot be kept resident: {}", part.length,

@@ -176,6 +176,15 @@ bool Buffers::mark_freed(Handle handle) noexcept {
          records_[index].generation.compare_exchange_strong(generation, generation + 1);
 }
 
+void Buffers::abandon(std::uint32_t index) noexcept {
+  std::uint32_t newest = abandoned_.load(std::memory_order_relaxed);
+  do {
+    records_[index].next_abandoned = newest;
+    // Release: the mover sees the link.
+  } while (!abandoned_.compare_exchange_weak(newest, index + 1, std::memory_order_release,
+                                             std::memory_order_relaxed));
+}
+
 // Under the mutex, so that a window is either there when take_window() comes, or never.
 std::byte* Buffers::set_device_window(Handle handle, unsigned space, std::byte* window) {
   const std::lock_guard lock(mutex_);

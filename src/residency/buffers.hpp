@@ -30,6 +30,14 @@ inline constexpr std::uint32_t kOfDevice = 1u << 30;
 /// Pieces of its extents are read by themselves: advised as random when it was made.
 inline constexpr std::uint32_t kInPieces = 1u << 29;
 
+/// The domain of memory that tiermem uses itself: read buffers of gathers, landings, staging, the
+/// row cache. Bytes of every domain pass through it, so no caller gets it before it is cleared.
+inline constexpr std::uint32_t kOwnDomain = ~std::uint32_t{0};
+/// The buffer is a domain of its own. Its frames name it by its handle, which no other buffer gets.
+inline constexpr std::uint32_t kIsolatedDomain = 1;
+/// Asked of Context::Impl::alloc, and no flag of the record: the buffer's domain is kOwnDomain.
+inline constexpr std::uint32_t kInOwnDomain = 1u << 28;
+
 /// One buffer. The fields of its shape are atomics because a caller with a stale handle may read
 /// them while the record gets a new life; it notices by the generation, before and after.
 struct BufferRecord {
@@ -50,6 +58,8 @@ struct BufferRecord {
   std::uint32_t domain = 0;
   Pool pool = Pool::locked;
   std::uint64_t file = 0;  ///< Of the file tier, + 1; 0: not adopted.
+  /// The next one in the list of abandoned records: its index + 1; 0: none.
+  std::uint32_t next_abandoned = 0;
   Label label;
 };
 
@@ -109,6 +119,22 @@ class Buffers {
   std::byte* set_device_window(Handle handle, unsigned space, std::byte* window);
   /// Of a buffer that was freed: its window, which it has no longer; null if it had none.
   std::byte* take_window(std::uint32_t index, unsigned space);
+  /// [any] After mark_freed(), where there is no memory for a request: the mover takes the record
+  /// from here and frees it. Allocates nothing.
+  void abandon(std::uint32_t index) noexcept;
+  /// [mover] Calls take(index) for each record that was abandoned since the last call.
+  template <typename Take>
+  void take_abandoned(Take&& take) {
+    if (abandoned_.load(std::memory_order_relaxed) == 0) [[likely]] {
+      return;
+    }
+    // Acquire: partner of the release in abandon().
+    for (std::uint32_t at = abandoned_.exchange(0, std::memory_order_acquire); at != 0;) {
+      const std::uint32_t index = at - 1;
+      at = records_[index].next_abandoned;  // Before `take`: the record may get its next life.
+      take(index);
+    }
+  }
   /// The last view and transfer have ended: record and extents may be given out again.
   void retire(std::uint32_t index);
 
@@ -162,6 +188,7 @@ class Buffers {
   ReservedArray<BufferRecord> records_;
   std::atomic<std::uint32_t> used_{0};  // Records ever given out; grows under the mutex.
   std::atomic<std::uint64_t> live_{0}, live_extents_{0};
+  std::atomic<std::uint32_t> abandoned_{0};  // Index + 1 of the newest; 0: none.
 
   std::mutex mutex_;
   Vector<std::uint32_t> free_records_;

@@ -191,7 +191,8 @@ Code Residency::make_spare(Handle handle) noexcept {
   // Relaxed loads: they are of this life if mark_freed still finds it.
   const Spares::Shape shape{record->extents.load(std::memory_order_relaxed),
                             record->extent_shift.load(std::memory_order_relaxed),
-                            record->windows[kHost].load(std::memory_order_relaxed) != nullptr};
+                            record->windows[kHost].load(std::memory_order_relaxed) != nullptr,
+                            record->domain == kOwnDomain};
   const ExtentRef first = record->first.load(std::memory_order_relaxed);
   bool may = may_be_spare(record->flags.load(std::memory_order_relaxed), record->domain,
                           record->file, shape.extents) &&
@@ -221,7 +222,8 @@ Handle Residency::reuse_spare(const BufferShape& shape, bool windowed) noexcept 
   if (!may_be_spare(shape.flags, shape.domain, shape.file, shape.extents)) {
     return 0;
   }
-  const std::uint32_t index = spares.take({shape.extents, shape.extent_shift, windowed});
+  const std::uint32_t index =
+      spares.take({shape.extents, shape.extent_shift, windowed, shape.domain == kOwnDomain});
   return index == Spares::kNone ? 0 : buffers.reuse(index, shape.bytes, shape.label);
 }
 

@@ -152,7 +152,7 @@ class Residency {
 
  private:
   template <bool kHostOnly>
-  Code resolve_in(const Access& access, Span& span) noexcept;
+  Code resolve_in(const Access& given, Span& span) noexcept;
   Status not_on_device(const Access& access, const char* call);
   bool pin_in(const Span& span, HeldRun run) noexcept;
   bool shown(const Span& span) noexcept;
@@ -160,7 +160,8 @@ class Residency {
   bool has_vacant(const Span& span) const noexcept;
   static bool may_be_spare(std::uint32_t flags, std::uint32_t domain, std::uint64_t file,
                            std::uint32_t extents) {
-    return flags == 0 && domain == 0 && file == 0 && extents <= kMostSpareExtents;
+    return flags == 0 && (domain == 0 || domain == kOwnDomain) && file == 0 &&
+           extents <= kMostSpareExtents;
   }
   static constexpr std::uint32_t kMostSpareExtents = 64;  // One bit for each in pin_vacant.
   bool pin_rest(ExtentWord* first, std::uint32_t count, bool writes) noexcept;
@@ -177,9 +178,22 @@ class Residency {
 // ---- The hit path. Inline and in one piece: each call and each spilled register costs as much as
 // a pin.
 
+/// Reads a field of a caller's record exactly once. Another thread of the program may change the
+/// record during the call: the value that was checked is the value that is used.
+template <typename Field>
+[[gnu::always_inline]] inline Field read_once(const Field& field) noexcept {
+  return __atomic_load_n(&field, __ATOMIC_RELAXED);
+}
+
 template <bool kHostOnly>
-[[gnu::always_inline]] inline Code Residency::resolve_in(const Access& access,
-                                                         Span& span) noexcept {
+[[gnu::always_inline]] inline Code Residency::resolve_in(const Access& given, Span& span) noexcept {
+  // These are used after they were checked. All else is read in one place only.
+  const struct {
+    Handle buffer;
+    std::uint64_t offset, length;
+    std::uint32_t mode;
+  } access{read_once(given.buffer), read_once(given.offset), read_once(given.length),
+           read_once(given.mode)};
   if (Buffers::index_of(access.buffer) >= buffers.used()) [[unlikely]] {
     return Code::stale_handle;
   }
@@ -200,7 +214,7 @@ template <bool kHostOnly>
       access.length != 0 ? access.length : bytes - std::min(access.offset, bytes);
   constexpr std::uint32_t kModes = kRead | kWrite | kDiscard;
   if (length == 0 || access.offset > bytes || length > bytes - access.offset || access.mode == 0 ||
-      (access.mode & ~kModes) != 0 || access.reserved != 0) [[unlikely]] {
+      (access.mode & ~kModes) != 0 || given.reserved != 0) [[unlikely]] {
     return Code::invalid_argument;
   }
   span.writes = (access.mode & (kWrite | kDiscard)) != 0;
@@ -209,8 +223,8 @@ template <bool kHostOnly>
     return Code::invalid_argument;
   }
   span.space = kHost;
-  if (access.where.kind > Kind::dram) [[unlikely]] {
-    span.space = kHostOnly ? std::uint8_t{kHost} : space_of(access.where);
+  if (given.where.kind > Kind::dram) [[unlikely]] {
+    span.space = kHostOnly ? std::uint8_t{kHost} : space_of(given.where);
     if (span.space == kHost) {
       return Code::unavailable;
     }

@@ -20,7 +20,7 @@ Spares::Entry Spares::remove(Shard& shard, unsigned at) noexcept {
   std::copy(shard.entries.begin() + at + 1, shard.entries.begin() + n, shard.entries.begin() + at);
   shard.n.store(n - 1, std::memory_order_relaxed);
   bytes_.fetch_sub(entry.shape.bytes(), std::memory_order_relaxed);
-  if (entry.shape.extents == 1) {
+  if (entry.shape.extents == 1 && !entry.shape.own) {
     stock_[entry.shape.extent_shift].spare.fetch_sub(1, std::memory_order_relaxed);
   }
   return entry;
@@ -34,7 +34,7 @@ bool Spares::put_in(Shard& shard, Entry entry) noexcept {
   }
   shard.entries[n] = entry;
   shard.n.store(n + 1, std::memory_order_relaxed);
-  if (entry.shape.extents == 1) {
+  if (entry.shape.extents == 1 && !entry.shape.own) {
     stock_[entry.shape.extent_shift].spare.fetch_add(1, std::memory_order_relaxed);
   }
   return true;

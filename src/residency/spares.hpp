@@ -24,6 +24,8 @@ class Spares {
     std::uint32_t extents = 0;
     std::uint8_t extent_shift = 0;
     bool windowed = false;
+    /// It is tiermem's own memory (kOwnDomain): it serves tiermem again and never a caller.
+    bool own = false;
     std::uint64_t bytes() const noexcept { return std::uint64_t{extents} << extent_shift; }
     friend bool operator==(const Shape&, const Shape&) = default;
   };
@@ -48,7 +50,8 @@ class Spares {
   /// Small buffers of one extent are worth making ahead: visiting the mover for each costs more
   /// than filling it.
   static bool may_stock(Shape shape) noexcept {
-    return shape.extents == 1 && !shape.windowed && shape.extent_shift <= kLargestStocked;
+    return shape.extents == 1 && !shape.windowed && !shape.own &&
+           shape.extent_shift <= kLargestStocked;
   }
   /// One of this shape was allocated, from the spares or not: how many the caller should order from
   /// the mover now, or 0. Until end_order() there is no second order.

@@ -9,6 +9,7 @@
 #include "residency/buffer_limits.hpp"
 #include "runtime/context_impl.hpp"
 #include "runtime/in_call.hpp"
+#include "runtime/thrown.hpp"
 
 namespace tiermem {
 namespace {
@@ -95,7 +96,18 @@ Status Context::Impl::copy_adopted(Context& context, Handle buffer, Place gpu, c
     if (!status.ok()) {
       return status;
     }
+    struct Held {  // What is thrown while they are held does not leave them so.
+      ~Held() {
+        for (const ViewRecord& view : views) {
+          context.drop_view(view, order);
+        }
+      }
+      Context& context;
+      std::span<const ViewRecord> views;
+      const StreamOrder& order;
+    } held{context, views, order};
     status = copy_piece(lane, order, views, number(memory) + done);
+    held.views = {};
     Status released = context.release(views, order);
     if (!status.ok() || !released.ok()) {
       return status.ok() ? std::move(released) : std::move(status);
@@ -107,7 +119,7 @@ Status Context::Impl::copy_adopted(Context& context, Handle buffer, Place gpu, c
 
 Result<Buffer> Context::adopt_device(Place gpu, const void* memory, std::uint64_t bytes,
                                      const StreamOrder& order, Timeout timeout,
-                                     const BufferOptions& options) {
+                                     const BufferOptions& options) try {
   const SlowCall call(*this);
   Status status = call->usable("adopt_device");
   if (status.ok()) {
@@ -125,6 +137,8 @@ Result<Buffer> Context::adopt_device(Place gpu, const void* memory, std::uint64_
     return status;  // The buffer goes as soon as the stream has let go of it.
   }
   return buffer;
+} catch (const std::exception& thrown) {
+  return why_thrown("adopt_device", thrown);
 }
 
 }  // namespace tiermem

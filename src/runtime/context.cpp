@@ -16,6 +16,7 @@
 #include "runtime/fit.hpp"
 #include "runtime/gather.hpp"
 #include "runtime/in_call.hpp"
+#include "runtime/thrown.hpp"
 
 namespace tiermem {
 namespace {
@@ -109,12 +110,14 @@ Result<std::unique_ptr<Context>> Context::create(std::string_view tiers,
   }
 }
 
-Status Context::close(bool force, Timeout timeout) {
+Status Context::close(bool force, Timeout timeout) try {
   const SlowCall call(*this);
   return call->close(force, timeout);
+} catch (const std::exception& thrown) {
+  return why_thrown("close", thrown);
 }
 
-Result<Buffer> Context::alloc(std::uint64_t bytes, const BufferOptions& options) {
+Result<Buffer> Context::alloc(std::uint64_t bytes, const BufferOptions& options) try {
   const InCall call(*this);
   Status usable = call->usable("alloc");
   if (!usable.ok()) {
@@ -130,10 +133,12 @@ Result<Buffer> Context::alloc(std::uint64_t bytes, const BufferOptions& options)
     (void)advise({&all, 1}, options.advice);
   }
   return buffer;
+} catch (const std::exception& thrown) {
+  return why_thrown("alloc", thrown);
 }
 
 Result<Buffer> Context::adopt_file(const char* path, std::uint64_t offset, std::uint64_t length,
-                                   const BufferOptions& options) {
+                                   const BufferOptions& options) try {
   const SlowCall call(*this);
   Status usable = call->usable("adopt_file");
   if (!usable.ok()) {
@@ -145,6 +150,8 @@ Result<Buffer> Context::adopt_file(const char* path, std::uint64_t offset, std::
     return std::move(handle).status();
   }
   return Buffer(*this, *handle, bytes);
+} catch (const std::exception& thrown) {
+  return why_thrown("adopt_file", thrown);
 }
 
 Status Context::free(Handle buffer) {
@@ -165,7 +172,7 @@ bool Context::end_view(const ViewRecord& view) noexcept {
 }
 
 Status Context::acquire_list(std::span<const Access> list, Timeout timeout,
-                             std::span<ViewRecord> views, const StreamOrder& order) {
+                             std::span<ViewRecord> views, const StreamOrder& order) try {
   const InCall call(*this);
   Status status = call->usable("acquire");
   if (status.ok() && !order.is_host()) {
@@ -179,9 +186,11 @@ Status Context::acquire_list(std::span<const Access> list, Timeout timeout,
     return status;
   }
   return call->acquire_through_mover(list, timeout, views, order);
+} catch (const std::exception& thrown) {
+  return why_thrown("acquire", thrown);
 }
 
-Status Context::release_list(std::span<const ViewRecord> views, const StreamOrder& after) {
+Status Context::release_list(std::span<const ViewRecord> views, const StreamOrder& after) try {
   const InCall call(*this);
   if (after.is_host()) {
     if (call->is_tombstone()) {
@@ -199,6 +208,8 @@ Status Context::release_list(std::span<const ViewRecord> views, const StreamOrde
     return all.status().clone();
   }
   return *all ? Status() : not_held(views.size(), is_foreign(call->residency.views, views));
+} catch (const std::exception& thrown) {
+  return why_thrown("release", thrown);
 }
 
 void Context::drop_view(const ViewRecord& view, const StreamOrder& after) noexcept {
@@ -214,7 +225,7 @@ void Context::drop_view(const ViewRecord& view, const StreamOrder& after) noexce
 }
 
 Result<Op> Context::acquire_async(std::span<const Access> list, std::span<ViewRecord> views,
-                                  const StreamOrder& order) {
+                                  const StreamOrder& order) try {
   const SlowCall call(*this);
   Status status = call->usable("acquire_async");
   if (status.ok() && !order.is_host()) {
@@ -241,9 +252,11 @@ Result<Op> Context::acquire_async(std::span<const Access> list, std::span<ViewRe
     return std::move(op).status();
   }
   return Op(*this, *op);
+} catch (const std::exception& thrown) {
+  return why_thrown("acquire_async", thrown);
 }
 
-Status Context::prefetch(std::span<const Access> list, std::uint64_t next_use, Op* op) {
+Status Context::prefetch(std::span<const Access> list, std::uint64_t next_use, Op* op) try {
   const SlowCall call(*this);
   Status status = call->usable("prefetch");
   auto request = std::make_unique<Request>();
@@ -270,9 +283,11 @@ Status Context::prefetch(std::span<const Access> list, std::uint64_t next_use, O
   }
   *op = Op(*this, *handle);
   return {};
+} catch (const std::exception& thrown) {
+  return why_thrown("prefetch", thrown);
 }
 
-Status Context::evict(std::span<const Access> list, Timeout timeout) {
+Status Context::evict(std::span<const Access> list, Timeout timeout) try {
   const SlowCall call(*this);
   Status status = call->usable("evict");
   Request request;
@@ -282,9 +297,11 @@ Status Context::evict(std::span<const Access> list, Timeout timeout) {
     status = call->resolve_all(list, request, "evict");
   }
   return status.ok() ? call->ask(request) : std::move(status);
+} catch (const std::exception& thrown) {
+  return why_thrown("evict", thrown);
 }
 
-Status Context::migrate(std::span<const Access> list, Place to, Timeout timeout) {
+Status Context::migrate(std::span<const Access> list, Place to, Timeout timeout) try {
   const SlowCall call(*this);
   if (Status usable = call->usable("migrate"); !usable.ok()) {
     return usable;
@@ -296,17 +313,19 @@ Status Context::migrate(std::span<const Access> list, Place to, Timeout timeout)
     return fail(Code::unavailable, "migrate: {} is not a tier of this context; see `tiermem topo`",
                 place_name(to));
   }
-  std::vector<Access> reads(list.begin(), list.end());
+  Vector<Access> reads(list.begin(), list.end());
   for (Access& access : reads) {
     access.mode = kRead;
     access.where = is_host(to) ? host_place() : to;
   }
-  std::vector<ViewRecord> views(reads.size());
+  Vector<ViewRecord> views(reads.size());
   Status status = acquire(reads, timeout, views);
   return status.ok() ? release(views) : std::move(status);
+} catch (const std::exception& thrown) {
+  return why_thrown("migrate", thrown);
 }
 
-Status Context::advise(std::span<const Access> list, Advice advice, std::uint64_t value) {
+Status Context::advise(std::span<const Access> list, Advice advice, std::uint64_t value) try {
   const SlowCall call(*this);
   Status status = call->usable("advise");
   if (status.ok() && advice > Advice::next_use) {
@@ -328,7 +347,7 @@ Status Context::advise(std::span<const Access> list, Advice advice, std::uint64_
   if (advice == Advice::dont_need) {
     // The whole range reads as zeros afterwards: extents wholly inside are dropped, edges
     // overwritten.
-    std::vector<Access> whole(list.begin(), list.end());
+    Vector<Access> whole(list.begin(), list.end());
     for (Access& access : whole) {
       access.mode = kDiscard;
     }
@@ -355,24 +374,30 @@ Status Context::advise(std::span<const Access> list, Advice advice, std::uint64_
     call->ask_and_forget(std::move(request));
   }
   return status;
+} catch (const std::exception& thrown) {
+  return why_thrown("advise", thrown);
 }
 
 Status Context::read(Handle buffer, std::uint64_t offset, void* to, std::uint64_t length,
-                     Timeout timeout) {
+                     Timeout timeout) try {
   const SlowCall call(*this);
   return call->copy(*this, buffer, offset, static_cast<std::byte*>(to), nullptr, length, timeout);
+} catch (const std::exception& thrown) {
+  return why_thrown("read", thrown);
 }
 
 Status Context::write(Handle buffer, std::uint64_t offset, const void* from, std::uint64_t length,
-                      Timeout timeout) {
+                      Timeout timeout) try {
   const SlowCall call(*this);
   return call->copy(*this, buffer, offset, nullptr, static_cast<const std::byte*>(from), length,
-                    timeout);
+                     timeout);
+} catch (const std::exception& thrown) {
+  return why_thrown("write", thrown);
 }
 
 // `target`: what rows go to, or come from.
 template <typename Call, typename... Target>
-Status Context::run_rows(const Rows& rows, Op* op, Timeout timeout, Target... target) {
+Status Context::run_rows(const Rows& rows, Op* op, Timeout timeout, Target... target) try {
   const SlowCall mark(*this);
   if (op == nullptr) {
     return mark->run_rows(std::make_unique<Call>(*mark, target..., timeout, nullptr), rows);
@@ -381,6 +406,8 @@ Status Context::run_rows(const Rows& rows, Op* op, Timeout timeout, Target... ta
   auto call = std::make_unique<Call>(*mark, target..., timeout, &request->cancel);
   Result<OpHandle> begun = mark->run_rows_later(std::move(call), rows, std::move(request));
   return begun.ok() ? follow(std::move(begun), op) : std::move(begun).status();
+} catch (const std::exception& thrown) {
+  return why_thrown("gather, scatter", thrown);
 }
 
 Status Context::gather(const Rows& rows, void* to, Timeout timeout, Op* op) {
@@ -397,14 +424,16 @@ Status Context::scatter(const Rows& rows, const void* from, Timeout timeout, Op*
 }
 
 Status Context::move_bytes(Handle to, std::uint64_t to_offset, Handle from,
-                           std::uint64_t from_offset, std::uint64_t length) {
+                           std::uint64_t from_offset, std::uint64_t length) try {
   const SlowCall call(*this);
   Status status = call->usable("move_bytes");
   if (!status.ok() || length == 0) {
     return status;
   }
   return call->move_bytes(*this, {to, to_offset, length, kWrite, {}, 0},
-                          {from, from_offset, length, kRead, {}, 0});
+                           {from, from_offset, length, kRead, {}, 0});
+} catch (const std::exception& thrown) {
+  return why_thrown("move_bytes", thrown);
 }
 
 std::uint64_t Context::tick(Tick) {
@@ -412,7 +441,7 @@ std::uint64_t Context::tick(Tick) {
   return call->ordinal.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-Result<std::byte*> Context::address(Handle buffer) const {
+Result<std::byte*> Context::address(Handle buffer) const try {
   const InCall call(*this);
   Status usable = call->usable("address");
   if (!usable.ok()) {
@@ -429,15 +458,19 @@ Result<std::byte*> Context::address(Handle buffer) const {
                 record->label.get().view());
   }
   return record->windows[kHost].load(std::memory_order_relaxed);
+} catch (const std::exception& thrown) {
+  return why_thrown("address", thrown);
 }
 
-Result<std::byte*> Context::address_on(Handle buffer, Place where) {
+Result<std::byte*> Context::address_on(Handle buffer, Place where) try {
   const SlowCall call(*this);
   Status usable = call->usable("address_on");
   return usable.ok() ? call->address_on(buffer, where) : std::move(usable);
+} catch (const std::exception& thrown) {
+  return why_thrown("address_on", thrown);
 }
 
-Result<void*> Context::malloc_at(Place place, std::uint64_t bytes, std::uint64_t alignment) {
+Result<void*> Context::malloc_at(Place place, std::uint64_t bytes, std::uint64_t alignment) try {
   const InCall call(*this);
   Status usable = call->usable("malloc");
   if (!usable.ok()) [[unlikely]] {
@@ -448,9 +481,11 @@ Result<void*> Context::malloc_at(Place place, std::uint64_t bytes, std::uint64_t
     return call->device_memory.allocate(place, bytes, alignment);
   }
   return call->placed.allocate(place, bytes, alignment);
+} catch (const std::exception& thrown) {
+  return why_thrown("malloc", thrown);
 }
 
-Status Context::free_ptr(void* block, const StreamOrder& after) {
+Status Context::free_ptr(void* block, const StreamOrder& after) try {
   const InCall call(*this);
   Status usable = call->usable("free_ptr");
   if (block == nullptr || !usable.ok()) {
@@ -462,9 +497,11 @@ Status Context::free_ptr(void* block, const StreamOrder& after) {
     return call->device_memory.free(block, after);
   }
   return call->placed.free(block);
+} catch (const std::exception& thrown) {
+  return why_thrown("free_ptr", thrown);
 }
 
-Result<std::uint64_t> Context::usable_size(const void* block) const {
+Result<std::uint64_t> Context::usable_size(const void* block) const try {
   const InCall call(*this);
   Status usable = call->usable("usable_size");
   if (!usable.ok()) {
@@ -475,6 +512,8 @@ Result<std::uint64_t> Context::usable_size(const void* block) const {
     return on_device->bytes;
   }
   return call->placed.usable_size(block);
+} catch (const std::exception& thrown) {
+  return why_thrown("usable_size", thrown);
 }
 
 void Context::gpu_tag(const char* tag) noexcept {
@@ -494,19 +533,25 @@ Status Context::follow(Result<OpHandle> begun, Op* op) {
   return {};
 }
 
-Status Context::gpu_pause(const char* tag, std::uint64_t bytes, Op* op, const StreamOrder& after) {
+Status Context::gpu_pause(const char* tag, std::uint64_t bytes, Op* op,
+                          const StreamOrder& after) try {
   const SlowCall call(*this);
   Status usable = call->usable_gpus("gpu_pause");
-  return usable.ok() ? follow(call->device_memory.pause(tag, bytes, after), op) : std::move(usable);
+  return usable.ok() ? follow(call->device_memory.pause(tag, bytes, after), op)
+                     : std::move(usable);
+} catch (const std::exception& thrown) {
+  return why_thrown("gpu_pause", thrown);
 }
 
-Status Context::gpu_resume(const char* tag, std::uint64_t bytes, Op* op) {
+Status Context::gpu_resume(const char* tag, std::uint64_t bytes, Op* op) try {
   const SlowCall call(*this);
   Status usable = call->usable_gpus("gpu_resume");
   return usable.ok() ? follow(call->device_memory.resume(tag, bytes), op) : std::move(usable);
+} catch (const std::exception& thrown) {
+  return why_thrown("gpu_resume", thrown);
 }
 
-Result<BufferInfo> Context::info(Handle buffer) const {
+Result<BufferInfo> Context::info(Handle buffer) const try {
   const SlowCall call(*this);
   Status usable = call->usable("info");
   if (!usable.ok()) {
@@ -518,9 +563,11 @@ Result<BufferInfo> Context::info(Handle buffer) const {
     return status;
   }
   return info;
+} catch (const std::exception& thrown) {
+  return why_thrown("info", thrown);
 }
 
-Status Context::set_budget(Place tier, std::uint64_t bytes, Timeout timeout) {
+Status Context::set_budget(Place tier, std::uint64_t bytes, Timeout timeout) try {
   const SlowCall call(*this);
   Status status = call->usable("set_budget");
   if (!status.ok()) {
@@ -545,9 +592,11 @@ Status Context::set_budget(Place tier, std::uint64_t bytes, Timeout timeout) {
   request.value = bytes;
   request.deadline_ns = deadline_of(timeout);
   return call->ask(request);
+} catch (const std::exception& thrown) {
+  return why_thrown("set_budget", thrown);
 }
 
-Stats Context::stats() const {
+Stats Context::stats() const try {
   const SlowCall call(*this);
   Stats stats;
   if (!call->usable("stats").ok()) {
@@ -559,9 +608,11 @@ Stats Context::stats() const {
   (void)call->ask(request);
   call->add_own_counts(stats);
   return stats;
+} catch (const std::exception&) {
+  return {};
 }
 
-Result<std::string> Context::stats_json(std::uint32_t last) const {
+Result<std::string> Context::stats_json(std::uint32_t last) const try {
   const NoCancel while_it_waits;
   const CallMark call(*this);
   std::string text;
@@ -573,9 +624,11 @@ Result<std::string> Context::stats_json(std::uint32_t last) const {
     return status;
   }
   return text;  // The caller's memory, not ours.
+} catch (const std::exception& thrown) {
+  return why_thrown("stats_json", thrown);
 }
 
-Result<Whereabouts> Context::why(Handle buffer, std::uint64_t offset) const {
+Result<Whereabouts> Context::why(Handle buffer, std::uint64_t offset) const try {
   const SlowCall call(*this);
   Status status = call->usable("why");
   if (!status.ok()) {
@@ -587,11 +640,13 @@ Result<Whereabouts> Context::why(Handle buffer, std::uint64_t offset) const {
     return status;
   }
   return where;
+} catch (const std::exception& thrown) {
+  return why_thrown("why", thrown);
 }
 
-Status Context::op_wait(OpHandle op, Timeout timeout) {
+Status Context::op_wait(OpHandle op, Timeout timeout) try {
   const SlowCall call(*this);
-  if (call->forked() || call->is_tombstone()) [[unlikely]] {
+  if (call->forked()) [[unlikely]] {
     return call->usable("op_wait");  // Its operations are the parent's: here they would never end.
   }
   Status status = call->ops.wait(op, timeout.ns == 0 ? 0 : deadline_of(timeout));
@@ -599,18 +654,22 @@ Status Context::op_wait(OpHandle op, Timeout timeout) {
     return fail(Code::timed_out, "operation {:#x} is still under way", op);
   }
   return status;
+} catch (const std::exception& thrown) {
+  return why_thrown("op_wait", thrown);
 }
 
 Status Context::op_poll(OpHandle op) {
   return op_wait(op, Timeout::none());
 }
 
-Result<int> Context::op_fd(OpHandle op) {
+Result<int> Context::op_fd(OpHandle op) try {
   const SlowCall call(*this);
-  if (call->forked() || call->is_tombstone()) [[unlikely]] {
+  if (call->forked()) [[unlikely]] {
     return call->usable("op_fd");
   }
   return call->ops.descriptor(op);
+} catch (const std::exception& thrown) {
+  return why_thrown("op_fd", thrown);
 }
 
 Status Context::op_cancel(OpHandle op) {

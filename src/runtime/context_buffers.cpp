@@ -8,6 +8,7 @@
 #include "base/no_cancel.hpp"
 #include "residency/buffer_limits.hpp"
 #include "runtime/context_impl.hpp"
+#include "runtime/held.hpp"
 
 namespace tiermem {
 namespace {
@@ -75,9 +76,11 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
   shape.bytes = bytes;
   shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(extent));
   shape.extents = *extents;
-  shape.flags = options.flags | internal | in_pieces(options);
+  shape.flags = options.flags | (internal & ~kInOwnDomain) | in_pieces(options);
   shape.label = options.label;
-  shape.domain = (options.flags & kIsolated) != 0 ? 1 : 0;  // Its own: FrameRequest.
+  shape.domain = (internal & kInOwnDomain) != 0     ? kOwnDomain
+                 : (options.flags & kIsolated) != 0 ? kIsolatedDomain
+                                                    : 0;
   const Handle spare = residency.reuse_spare(shape, shape.extents > 1);
   order_stock(shape, spare != 0);
   if (spare != 0) {
@@ -98,28 +101,32 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
     dram_->release_window(shape.window, shape.extents * extent);
   }
   if (handle.ok() && mapped) {
+    HeldBuffer made(*this, *handle);
     faults_.add(*handle, shape.window, shape.extents, shape.extent_shift);
+    (void)made.keep();
   }
   return handle;
 }
 
-// Freed it is a spare, as any: who reads rows all the time has its memory at once.
+// Freed, it is a spare for the next gather: a program that reads rows all the time has its memory
+// at once. Rows of all domains pass through it, so it is never a caller's.
 Result<Handle> Context::Impl::alloc_staging(std::uint64_t bytes) {
   constexpr const char* kLabel = "rows being read";
   if (config.fork == Fork::follow) {
-    return alloc(bytes, {.extent_bytes = bytes, .flags = kMapped, .label = kLabel});
+    return alloc(bytes, {.extent_bytes = bytes, .flags = kMapped, .label = kLabel}, kInOwnDomain);
   }
   BufferShape shape;
   shape.bytes = bytes;
   shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(bytes));
   shape.extents = 1;
   shape.label = kLabel;
+  shape.domain = kOwnDomain;
   const Handle spare = residency.reuse_spare(shape, false);
   return spare != 0 ? spare : residency.buffers.create(shape);
 }
 
 // A program that allocates many small buffers finds the next ones made.
-void Context::Impl::order_stock(const BufferShape& shape, bool found) {
+void Context::Impl::order_stock(const BufferShape& shape, bool found) noexcept {
   if (shape.flags != 0 || shape.domain != 0) {
     return;
   }
@@ -128,11 +135,15 @@ void Context::Impl::order_stock(const BufferShape& shape, bool found) {
   if (count == 0) {
     return;
   }
-  auto request = std::make_unique<Request>();
-  request->want = Want::stock;
-  request->index = count;
-  request->value = std::uint64_t{1} << shape.extent_shift;
-  ask_and_forget(std::move(request));
+  try {
+    auto request = std::make_unique<Request>();
+    request->want = Want::stock;
+    request->index = count;
+    request->value = std::uint64_t{1} << shape.extent_shift;
+    ask_and_forget(std::move(request));
+  } catch (const std::bad_alloc&) {
+    residency.spares.end_order(shape.extent_shift, true);  // No memory: the next one orders.
+  }
 }
 
 Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std::uint64_t length,
@@ -169,11 +180,19 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
   if (!adopted.ok()) {
     return std::move(adopted).status();
   }
+  struct HeldFile {
+    ~HeldFile() {
+      if (files != nullptr) {
+        files->free(base);
+      }
+    }
+    FileTier* files;
+    SlotId base;
+  } file{files_.get(), adopted->base};
   const std::uint64_t lead = offset - adopted->begin;
   const std::uint32_t most = residency.extents.capacity();
   const std::optional<std::uint32_t> extents = extents_of(lead, adopted->length, extent, most);
   if (!extents) {
-    files_->free(adopted->base);
     return too_large("adopt_file", adopted->length, extent, most);
   }
   BufferShape shape;
@@ -183,7 +202,7 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
   shape.extents = *extents;
   shape.flags = options.flags | in_pieces(options);
   shape.label = options.label != nullptr ? options.label : path;
-  shape.domain = (options.flags & kIsolated) != 0 ? next_domain_.fetch_add(1) : 0;
+  shape.domain = (options.flags & kIsolated) != 0 ? kIsolatedDomain : 0;
   shape.read_only = (options.flags & kPrivate) == 0;
   shape.file = adopted->base.value + 1;
   // Also of one extent: only in a window can it be read-only.
@@ -192,23 +211,21 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
     auto window = shape.read_only ? dram_->reserve_read_only_window(window_bytes, extent)
                                   : dram_->reserve_window(window_bytes, extent, false);
     if (!window.ok()) {
-      files_->free(adopted->base);
       return std::move(window).status();
     }
     shape.window = *window;
     shape.pool = dram_->window_pool(extent);
   }
   Result<Handle> handle = residency.buffers.create(shape);
-  if (!handle.ok()) {
-    files_->free(adopted->base);
-    if (shape.window != nullptr) {
-      dram_->release_window(shape.window, shape.extents * extent);
-    }
+  if (handle.ok()) {
+    file.files = nullptr;  // The buffer's.
+  } else if (shape.window != nullptr) {
+    dram_->release_window(shape.window, shape.extents * extent);
   }
   return handle;
 }
 
-Status Context::Impl::free(Handle buffer) {
+Status Context::Impl::free(Handle buffer) noexcept {
   const ForkGate::Pass pass(gate_);
   const Code code = residency.make_spare(buffer);
   if (code == Code::stale_handle) {
@@ -221,11 +238,40 @@ Status Context::Impl::free(Handle buffer) {
   if ((record.flags.load(std::memory_order_relaxed) & kMapped) != 0) {
     faults_.remove(record.windows[kHost].load(std::memory_order_relaxed));
   }
-  auto request = std::make_unique<Request>();
-  request->want = Want::free;
-  request->index = Buffers::index_of(buffer);
-  ask_and_forget(std::move(request));
+  try {
+    auto request = std::make_unique<Request>();
+    request->want = Want::free;
+    request->index = Buffers::index_of(buffer);
+    ask_and_forget(std::move(request));
+  } catch (const std::bad_alloc&) {
+    residency.buffers.abandon(Buffers::index_of(buffer));
+    port_->wake();
+  }
   return {};
+}
+
+Span::Bytes Context::Impl::in_window_of(const Span& span, const void* memory,
+                                        std::uint64_t length) {
+  const BufferRecord& record = *span.record;
+  const ExtentRef first = record.first.load(std::memory_order_relaxed);
+  const std::byte* begin = record.windows[kHost].load(std::memory_order_relaxed);
+  if (begin == nullptr) {
+    // Memory of a view is pinned. Where nothing is pinned, the address may be of another life.
+    const ExtentBits bits = residency.extents.word(kHost, first).load();
+    begin = bits.pinned() && bits.readable()
+                ? residency.extents.address(first).load(std::memory_order_relaxed)
+                : nullptr;
+  }
+  const auto base = reinterpret_cast<std::uintptr_t>(begin);
+  const auto at = reinterpret_cast<std::uintptr_t>(memory);
+  const std::uint64_t bytes = std::uint64_t{record.extents.load(std::memory_order_relaxed)}
+                              << span.shift;
+  if (begin == nullptr || at >= base + bytes || (at < base && length <= base - at)) {
+    return {0, 0};
+  }
+  const std::uint64_t from = at < base ? 0 : at - base;
+  const std::uint64_t before = at < base ? base - at : 0;
+  return {from, std::min(bytes, from + std::min(length - before, bytes))};
 }
 
 Status Context::Impl::copy(Context& context, Handle buffer, std::uint64_t offset, std::byte* to,
@@ -243,6 +289,13 @@ Status Context::Impl::copy(Context& context, Handle buffer, std::uint64_t offset
   status = residency.resolve(whole, span, call);
   if (!status.ok()) {
     return status;
+  }
+  if (const auto [begin, end] = in_window_of(span, to != nullptr ? to : from, length);
+      begin < span.offset + length && span.offset < end) {
+    return fail(Code::invalid_argument,
+                "{}: the range at offset {} of {} bytes and the memory to copy {} overlap in one "
+                "buffer; copy through other memory",
+                call, offset, length, to != nullptr ? "to" : "from");
   }
   const std::int64_t deadline = deadline_of(timeout);
   const std::uint64_t extent = std::uint64_t{1} << span.shift;
@@ -303,8 +356,8 @@ Status Context::Impl::zero_edges(const Access& access, Span& span, bool wait) {
     if (!status.ok()) {
       return status;
     }
+    const HeldViews held(residency, {&view, 1});
     std::memset(view.data, 0, edge.length);
-    (void)residency.release({&view, 1});
     span.set_emptied(i);
   }
   return {};

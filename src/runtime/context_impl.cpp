@@ -23,6 +23,7 @@
 #include "os/host_memory.hpp"
 #include "os/memory_limits.hpp"
 #include "residency/buffer_limits.hpp"
+#include "runtime/held.hpp"
 
 namespace tiermem {
 namespace {
@@ -474,8 +475,8 @@ Status Context::Impl::close(bool force, Timeout timeout) {
   if (!open()) {
     return {};
   }
-  const std::string views = list_views();
-  if (!force && !views.empty()) {
+  const std::string views = force ? std::string() : list_views();
+  if (!views.empty()) {
     ErrorInfo info = error_info(
         Code::busy, "close: views are held of {}; release them, or close by force", views);
     return Status(info);
@@ -494,7 +495,11 @@ Status Context::Impl::close(bool force, Timeout timeout) {
   errands_->stop();  // What they waited for has ended with the drain.
   const bool released = await_releases(drain.deadline_ns);
   stop();
-  write_stats_file();
+  try {
+    write_stats_file();
+  } catch (const std::exception& error) {
+    log_warn("stats_file: {}", error.what());
+  }
   state_.store(State::closed, std::memory_order_release);
   if (drained.code() == Code::timed_out) {
     return fail(Code::timed_out, "close: transfers did not end in {} ms and were abandoned",
@@ -604,9 +609,10 @@ Status Context::Impl::acquire_through_mover(std::span<const Access> list, Timeou
   request.for_stream = !order.is_host();
   status = ask(request);
   if (status.ok() && request.for_stream) {
+    HeldViews held(residency, views.first(list.size()));
     status = follow_copies(request, order);
-    if (!status.ok()) {
-      (void)residency.release(views.first(list.size()));
+    if (status.ok()) {
+      held.keep();
     }
   }
   return status;

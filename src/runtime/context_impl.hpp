@@ -77,7 +77,7 @@ class Context::Impl {
   /// `internal`: kOfHeaps, kOfDevice, or 0.
   Result<Handle> alloc(std::uint64_t bytes, const BufferOptions& options,
                        std::uint32_t internal = 0);
-  void order_stock(const BufferShape& shape, bool found);
+  void order_stock(const BufferShape& shape, bool found) noexcept;
   Result<Handle> adopt(const char* path, std::uint64_t offset, std::uint64_t length,
                        const BufferOptions& options, std::uint64_t& bytes);
   /// Context::adopt_device: whether it may be, before there is a buffer; and the copies into it.
@@ -85,7 +85,8 @@ class Context::Impl {
                        const BufferOptions& options, const StreamOrder& order);
   Status copy_adopted(Context& context, Handle buffer, Place gpu, const void* memory,
                       std::uint64_t bytes, const StreamOrder& order, Timeout timeout);
-  Status free(Handle buffer);
+  /// Allocates nothing that could be refused: what is freed is freed.
+  Status free(Handle buffer) noexcept;
   /// The slow half of acquire: what was not resident.
   Status acquire_through_mover(std::span<const Access> list, Timeout timeout,
                                std::span<ViewRecord> views, const StreamOrder& order = {},
@@ -139,6 +140,9 @@ class Context::Impl {
   RowCache* row_cache();
   /// A buffer of one extent of so many bytes, to read into.
   Result<Handle> alloc_staging(std::uint64_t bytes);
+  /// Which bytes of the span's buffer are at `memory` of the program, as offsets in its window on
+  /// the host: a range without bytes where it is no memory of the buffer's views or window.
+  Span::Bytes in_window_of(const Span& span, const void* memory, std::uint64_t length);
   Status move_bytes(Context& context, const Access& to, const Access& from);
   /// What a discard covers of extents in part. `wait`: what is not in memory is brought for it;
   /// else it is passed over.

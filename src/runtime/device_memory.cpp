@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "residency/buffer_limits.hpp"
 #include "runtime/context_impl.hpp"
+#include "runtime/held.hpp"
 
 namespace tiermem {
 namespace {
@@ -73,6 +74,7 @@ Result<void*> DeviceMemory::allocate(Place gpu, std::uint64_t bytes, std::uint64
   if (!buffer.ok()) {
     return buffer.status().clone();
   }
+  HeldBuffer owner(context_, *buffer);
   entry.buffer = *buffer;
   const Result<std::byte*> begin = context_.address_on(*buffer, gpu);
   Status held = begin.status().clone();
@@ -82,12 +84,14 @@ Result<void*> DeviceMemory::allocate(Place gpu, std::uint64_t bytes, std::uint64
     held = context_.acquire_through_mover({&all, 1}, patience(entry.bytes), {&entry.view, 1});
   }
   if (!held.ok()) {
-    (void)context_.free(*buffer);
     return held;
   }
+  HeldViews view(context_.residency, {&entry.view, 1});
   const std::lock_guard lock(mutex_);
   entry.number = numbers_++;
   entries_.emplace(reinterpret_cast<std::uintptr_t>(*begin), entry);
+  view.keep();
+  (void)owner.keep();
   return static_cast<void*>(*begin);
 }
 
@@ -154,17 +158,48 @@ DeviceMemory::Books DeviceMemory::books() const {
 
 // ---- Sets
 
+/// A trip that is ended, unless an operation does it.
+class DeviceMemory::HeldTrip {
+ public:
+  /// `state`: that of its blocks at the end.
+  HeldTrip(DeviceMemory& memory, State state) : memory_(memory), state_(state) {
+    const std::lock_guard lock(memory_.mutex_);
+    trip_ = memory_.trips_.emplace(memory_.trips_.end());
+  }
+  ~HeldTrip() {
+    if (!kept_) {
+      memory_.end(trip_, state_);
+    }
+  }
+  HeldTrip(const HeldTrip&) = delete;
+  HeldTrip& operator=(const HeldTrip&) = delete;
+
+  Trips::iterator trip() const { return trip_; }
+  void ends_as(State state) { state_ = state; }
+  void keep() { kept_ = true; }
+
+ private:
+  DeviceMemory& memory_;
+  State state_;
+  Trips::iterator trip_;
+  bool kept_ = false;
+};
+
 Result<OpHandle> DeviceMemory::pause(const char* tag, std::uint64_t bytes,
                                      const StreamOrder& after) {
-  std::unique_lock lock(mutex_);
-  const auto trip = trips_.emplace(trips_.end());
+  HeldTrip held(*this, State::held);
+  const Trips::iterator trip = held.trip();
   Vector<ViewRecord> views;
-  Status status = choose("gpu_pause", tag, bytes, State::held, *trip);
-  for (const Entries::iterator block : trip->blocks) {
-    block->second.state = State::leaving;
-    views.push_back(block->second.view);
+  Status status;
+  {
+    const std::lock_guard lock(mutex_);
+    status = choose("gpu_pause", tag, bytes, State::held, *trip);
+    views.reserve(trip->blocks.size());
+    for (const Entries::iterator block : trip->blocks) {
+      block->second.state = State::leaving;
+      views.push_back(block->second.view);
+    }
   }
-  lock.unlock();
   if (status.ok() && !views.empty()) {
     if (after.is_host()) {
       (void)context_.residency.release(views);
@@ -173,25 +208,25 @@ Result<OpHandle> DeviceMemory::pause(const char* tag, std::uint64_t bytes,
     }
   }
   if (!status.ok()) {
-    end(trip, State::held);
     return status;
   }
-  return start("gpu_pause", trip, Want::retreat);
+  held.ends_as(State::paused);
+  return start("gpu_pause", held, Want::retreat);
 }
 
 Result<OpHandle> DeviceMemory::resume(const char* tag, std::uint64_t bytes) {
-  std::unique_lock lock(mutex_);
-  const auto trip = trips_.emplace(trips_.end());
-  Status status = choose("gpu_resume", tag, bytes, State::paused, *trip);
-  for (const Entries::iterator block : trip->blocks) {
-    block->second.state = State::coming;
+  HeldTrip held(*this, State::paused);
+  {
+    const std::lock_guard lock(mutex_);
+    Status status = choose("gpu_resume", tag, bytes, State::paused, *held.trip());
+    for (const Entries::iterator block : held.trip()->blocks) {
+      block->second.state = State::coming;
+    }
+    if (!status.ok()) {
+      return status;
+    }
   }
-  lock.unlock();
-  if (!status.ok()) {
-    end(trip, State::paused);
-    return status;
-  }
-  return start("gpu_resume", trip, Want::acquire);
+  return start("gpu_resume", held, Want::acquire);
 }
 
 // Under the mutex. Of a set in the order in which they were allocated.
@@ -239,7 +274,8 @@ Status DeviceMemory::nothing_tagged(const char* call, const char* tag) const {
 }
 
 // Without the mutex: the operation may end before this returns.
-Result<OpHandle> DeviceMemory::start(const char* call, Trips::iterator trip, Want want) {
+Result<OpHandle> DeviceMemory::start(const char* call, HeldTrip& held, Want want) {
+  const Trips::iterator trip = held.trip();
   auto request = std::make_unique<Request>();
   Status status;
   request->spans.resize(trip->blocks.size());
@@ -250,7 +286,6 @@ Result<OpHandle> DeviceMemory::start(const char* call, Trips::iterator trip, Wan
                                         request->spans[i], call);
   }
   if (!status.ok()) {
-    end(trip, State::paused);
     return status;
   }
   request->want = trip->blocks.empty() ? Want::retreat : want;  // Of nothing, it ends at once.
@@ -262,8 +297,8 @@ Result<OpHandle> DeviceMemory::start(const char* call, Trips::iterator trip, Wan
   request->before_done = ended;
   request->before_context = &*trip;
   Result<OpHandle> op = context_.ask_async(std::move(request));
-  if (!op.ok()) {
-    end(trip, State::paused);
+  if (op.ok()) {
+    held.keep();  // The operation ends it, or has.
   }
   return op;
 }

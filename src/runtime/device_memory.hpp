@@ -76,7 +76,8 @@ class DeviceMemory {
 
   Status choose(const char* call, const char* tag, std::uint64_t bytes, State from, Trip& trip);
   Status nothing_tagged(const char* call, const char* tag) const;
-  Result<OpHandle> start(const char* call, Trips::iterator trip, Want want);
+  class HeldTrip;
+  Result<OpHandle> start(const char* call, HeldTrip& held, Want want);
   void end(Trips::iterator trip, State state);
   static void ended(Request& request);
   void drop(Entries::iterator entry);

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/own_thread.hpp"
+#include "runtime/thrown.hpp"
 
 namespace tiermem {
 
@@ -18,7 +19,7 @@ Result<OpHandle> Errands::send(Ops& ops, std::unique_ptr<Request> op,
   }
   if (!thread_.joinable()) {
     try {
-      thread_ = own_thread("tiermem-errand", [this] { work(); });
+      thread_ = own_thread<UsesReserve::no>("tiermem-errand", [this] { work(); });
     } catch (const std::system_error&) {
       return fail_native(Code::unavailable, EAGAIN,
                          "no thread can be created for operations (RLIMIT_NPROC or pids.max); "
@@ -26,11 +27,18 @@ Result<OpHandle> Errands::send(Ops& ops, std::unique_ptr<Request> op,
     }
   }
   Request* const raw = op.get();
-  const OpHandle handle = ops.add(std::move(op));
+  queue_.push_back({raw, std::move(errand)});  // Before the operation, which cannot be undone.
+  OpHandle handle = 0;
+  try {
+    handle = ops.add(std::move(op));
+  } catch (...) {
+    queue_.pop_back();
+    throw;
+  }
   if (handle == 0) {
+    queue_.pop_back();
     return fail(Code::busy, "{} operations are under way; wait for some first", Ops::kMost);
   }
-  queue_.push_back({raw, std::move(errand)});
   sent_.notify_one();
   return handle;
 }
@@ -45,9 +53,13 @@ void Errands::work() {
     Sent next = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    next.op->status = next.op->cancel.load(std::memory_order_relaxed)
-                          ? fail(Code::cancelled, "cancelled by its owner")
-                          : next.errand->run();
+    try {
+      next.op->status = next.op->cancel.load(std::memory_order_relaxed)
+                            ? fail(Code::cancelled, "cancelled by its owner")
+                            : next.errand->run();
+    } catch (const std::exception& thrown) {
+      next.op->status = why_thrown("operation", thrown);
+    }
     next.errand.reset();  // Uses the operation's flag.
     next.op->on_done(*next.op);
     lock.lock();

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/arena.hpp"
+#include "base/arena_reserve.hpp"
 #include "base/error.hpp"
 #include "base/immortal.hpp"
 #include "base/kept_descriptors.hpp"
@@ -98,6 +99,7 @@ bool register_fork_handlers() {
 
 void before_fork() {
   const ArenaScope inside;
+  const ReserveScope reserve;
   g_contexts_mutex.lock();
   for (Context::Impl* impl : *g_contexts) {
     impl->before_fork();
@@ -108,6 +110,7 @@ void before_fork() {
 
 void after_fork_in_parent() {
   const ArenaScope inside;
+  const ReserveScope reserve;
   arena_after_fork();
   LiveViews::after_fork();
   for (Context::Impl* impl : *g_contexts) {
@@ -118,6 +121,7 @@ void after_fork_in_parent() {
 
 void after_fork_in_child() {
   const ArenaScope inside;
+  const ReserveScope reserve;
   arena_after_fork();
   LiveViews::after_fork_in_child();
   LiveViews::after_fork();
@@ -167,13 +171,20 @@ void Context::Impl::before_fork() {
   placed.before_fork();
   if (stands) {
     reap_children();  // They have a descriptor each.
-    follows_ = ::pipe2(lifeline_, O_CLOEXEC) == 0;
+    bool has_room = true;
+    try {
+      children_.reserve(children_.size() + 1);  // The handlers after the fork must not fail.
+    } catch (const std::bad_alloc&) {
+      has_room = false;
+      errno = ENOMEM;
+    }
+    follows_ = has_room && ::pipe2(lifeline_, O_CLOEXEC) == 0;
     if (follows_) {
       lifeline_[0] = keep_descriptor(lifeline_[0]);
       lifeline_[1] = keep_descriptor(lifeline_[1]);
     }
     if (!follows_) {
-      log_error("fork: no pipe to tell that the child lives ({}): it has no context",
+      log_error("fork: no pipe or record to tell that the child lives ({}): it has no context",
                 std::strerror(errno));
     }
   }

@@ -37,44 +37,72 @@ constexpr std::uint64_t kMostListBytes = std::uint64_t{1} << 57;
 
 Status RowCall::check(const Rows& rows) {
   rows_ = rows;
-  rows_.stride = rows.stride != 0 ? rows.stride : rows.row_bytes;
+  rows_.stride = rows_.stride != 0 ? rows_.stride : rows_.row_bytes;
   Status status = impl_.usable(call_);
   if (status.ok()) {
-    const Access all{rows.buffer, 0, 0, mode_, {}, 0};
+    const Access all{rows_.buffer, 0, 0, mode_, {}, 0};
     status = impl_.residency.resolve(all, span_, call_);
   }
   if (!status.ok()) {
     return status;
   }
-  if (rows.row_bytes == 0 || rows.row_bytes > kMostRow) {
+  if (rows_.row_bytes == 0 || rows_.row_bytes > kMostRow) {
     return fail(Code::invalid_argument, "{}: rows of {} bytes; accepted are 1 to {}", call_,
-                rows.row_bytes, kMostRow);
+                rows_.row_bytes, kMostRow);
   }
-  const auto copied = checked_mul(rows.count, rows.row_bytes);
-  if (rows.count > kMostListBytes / sizeof(*rows.index) || !copied || *copied > kMostListBytes) {
+  const auto copied = checked_mul(rows_.count, rows_.row_bytes);
+  if (rows_.count > kMostListBytes / sizeof(*rows_.index) || !copied || *copied > kMostListBytes) {
     return fail(Code::invalid_argument,
                 "{}: {} rows of {} bytes are more than any memory holds (2^57 bytes); pass the "
                 "number of rows of the list as count",
-                call_, rows.count, rows.row_bytes);
+                call_, rows_.count, rows_.row_bytes);
   }
-  if (rows.count != 0 && rows.index == nullptr) {
-    return fail(Code::invalid_argument, "{}: {} rows and no list of them", call_, rows.count);
+  if (rows_.count != 0 && rows_.index == nullptr) {
+    return fail(Code::invalid_argument, "{}: {} rows and no list of them", call_, rows_.count);
   }
   const std::uint64_t bytes = span_.length;
-  const bool any = rows.offset <= bytes && rows.row_bytes <= bytes - rows.offset;
-  const std::uint64_t last = any ? (bytes - rows.offset - rows.row_bytes) / rows_.stride : 0;
-  for (std::uint64_t i = 0; i < rows.count; ++i) {
-    if (!any || rows.index[i] > last) {
-      return fail(Code::invalid_argument,
-                  "{}: row {} of the list is number {}, which is not inside the buffer of {} bytes",
-                  call_, i, rows.index[i], bytes);
+  const bool any = rows_.offset <= bytes && rows_.row_bytes <= bytes - rows_.offset;
+  last_ = any ? (bytes - rows_.offset - rows_.row_bytes) / rows_.stride : 0;
+  for (std::uint64_t i = 0; i < rows_.count; ++i) {
+    if (!any || read_once(rows_.index[i]) > last_) {
+      return not_inside(i);
     }
   }
   return {};
 }
 
-std::uint64_t RowCall::in_window(std::uint64_t row) const {
-  return span_.offset + rows_.offset + rows_.index[row] * rows_.stride;
+Status RowCall::not_inside(std::uint64_t row) const {
+  return fail(Code::invalid_argument,
+              "{}: row {} of the list is number {}, which is not inside the buffer of {} bytes",
+              call_, row, read_once(rows_.index[row]), span_.length);
+}
+
+Status RowCall::check_apart(std::uint64_t begin, std::uint64_t end, const char* what) const {
+  for (std::uint64_t i = 0; i < rows_.count; ++i) {
+    const std::uint64_t from = in_window(i);
+    if (from != kNowhere && from < end && begin < from + rows_.row_bytes) {
+      return fail(
+          Code::invalid_argument,
+          "{}: row {} of the list, at offset {}, and {} overlap in one buffer; copy through "
+          "other memory",
+          call_, i, from - span_.offset, what);
+    }
+  }
+  return {};
+}
+
+Status RowCall::check_memory(const void* memory, std::uint64_t bytes, const char* what) const {
+  const auto [begin, end] = impl_.in_window_of(span_, memory, bytes);
+  return begin < end ? check_apart(begin, end, what) : Status();
+}
+
+Status RowCall::check_list(const void* memory, const char* what) const {
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+  const auto list = reinterpret_cast<std::uintptr_t>(rows_.index);
+  const bool apart = list >= begin + rows_.count * rows_.row_bytes ||
+                     begin >= list + rows_.count * sizeof(*rows_.index);
+  return apart ? Status()
+               : fail(Code::invalid_argument, "{}: the list of rows and {} overlap", call_, what);
 }
 
 std::uint64_t RowCall::rows_at_once() const {
@@ -128,7 +156,7 @@ Status RowCall::at_row(std::uint64_t row, const Status& why) const {
   ErrorInfo info =
       why.info() != nullptr ? *why.info() : error_info(why.code(), "{}", why.message());
   const ErrorInfo longer = error_info(info.code, "{}: row {} of the list, number {}: {}", call_,
-                                      row, rows_.index[row], why.message());
+                                      row, read_once(rows_.index[row]), why.message());
   std::memcpy(info.text, longer.text, sizeof(info.text));
   info.buffer = rows_.buffer;
   return Status(info);
@@ -139,29 +167,44 @@ Status RowCall::at_row(std::uint64_t row, const Status& why) const {
 /// A part of the memory that is read into, and what goes there.
 struct GatherCall::Segment {
   std::byte* data = nullptr;
-  std::optional<Request> request;  // While it is posted.
-  std::atomic<std::uint32_t> done{0};
   GatherList list;
   Vector<GatherRead> reads;
   Vector<std::size_t> first_piece;  // Of each read; those of the next one end it.
   Vector<Checksums::Hash> sums;
-
-  void await() { done.wait(0, std::memory_order_acquire); }
+  std::optional<PostedRequest> posted;  // Last: it ends before what the mover reads of it.
 };
 
 Status GatherCall::check(const Rows& rows) {
   Status status = RowCall::check(rows);
-  if (!status.ok() || rows.count == 0) {
+  if (!status.ok() || rows_.count == 0) {
     return status;
   }
+  if (rows_.count > kMostRowsInBuffer) {
+    return fail(Code::invalid_argument, "{}: {} rows", call_, rows_.count);
+  }
   if (into_buffer_ == 0) {
-    return to_ != nullptr
-               ? Status()
-               : fail(Code::invalid_argument, "{}: the memory to copy to is null", call_);
+    if (to_ == nullptr) {
+      return fail(Code::invalid_argument, "{}: the memory to copy to is null", call_);
+    }
+    status = check_list(to_, "the memory to copy to");
+    return status.ok() ? check_memory(to_, rows_.count * rows_.row_bytes, "the memory to copy to")
+                       : std::move(status);
   }
   Span span;
-  const Access range{into_buffer_, into_offset_, rows.count * rows.row_bytes, kDiscard, {}, 0};
-  return impl_.residency.resolve(range, span, call_);
+  const Access range{into_buffer_, into_offset_, rows_.count * rows_.row_bytes, kDiscard, {}, 0};
+  status = impl_.residency.resolve(range, span, call_);
+  if (status.ok() && into_buffer_ == rows_.buffer) {
+    status = check_apart(span.offset, span.offset + span.length, "the range to copy to");
+  }
+  if (!status.ok()) {
+    return status;
+  }
+  const auto [begin, end] =
+      impl_.in_window_of(span, rows_.index, rows_.count * sizeof(*rows_.index));
+  return begin < span.offset + span.length && span.offset < end
+             ? fail(Code::invalid_argument, "{}: the list of rows is in the range to copy to",
+                    call_)
+             : Status();
 }
 
 Status GatherCall::run() {
@@ -212,11 +255,22 @@ Status GatherCall::to_buffer() {
       break;
     }
     auto* const at = static_cast<std::byte*>(view.data);
-    status = begin(first, n, at);
-    for (const Piece& piece : pieces_) {
-      std::memset(at + piece.to, 0, piece.length);  // A discarding view overwrites all of it.
+    {
+      const HeldViews held(impl_.residency, {&view, 1});
+      try {
+        status = begin(first, n, at);
+      } catch (...) {
+        std::memset(at, 0, range.length);  // As below.
+        throw;
+      }
+      if (status.ok()) {
+        for (const Piece& piece : pieces_) {
+          std::memset(at + piece.to, 0, piece.length);  // A discarding view overwrites all of it.
+        }
+      } else {
+        std::memset(at, 0, range.length);
+      }
     }
-    (void)impl_.residency.release({&view, 1});
     range.mode = kWrite;
     if (status.ok() && !pieces_.empty()) {
       status = read_below(range, nullptr);
@@ -234,24 +288,30 @@ Status GatherCall::begin(std::uint64_t first, std::uint64_t n, std::byte* to) {
   guesses_.clear();
   pieces_.clear();
   rest_.clear();
-  ViewRecord view;
-  std::uint64_t held = ~std::uint64_t{0}, absent = held;  // Extents.
-  const auto let_go = [&] {
-    if (held != ~std::uint64_t{0}) {
-      (void)impl_.residency.end(view);
-      held = ~std::uint64_t{0};
+  // The extent that is held, if any, until the end of the loop or of this function.
+  struct Held {
+    ~Held() { let_go(); }
+    void let_go() noexcept {
+      if (extent != kNowhere) {
+        (void)residency.end(view);
+        extent = kNowhere;
+      }
     }
-  };
+    Residency& residency;
+    ViewRecord view{};
+    std::uint64_t extent = kNowhere;
+  } held{impl_.residency};
+  std::uint64_t absent = kNowhere;
   const std::uint64_t mask = (std::uint64_t{1} << span_.shift) - 1;
   for (std::uint64_t i = 0; i < n; ++i) {
-    each_piece(first + i, [&](std::uint64_t from, std::uint64_t done, std::uint32_t length) {
+    const auto copy = [&](std::uint64_t from, std::uint64_t done, std::uint32_t length) {
       const std::uint64_t extent = from >> span_.shift;
       const std::uint64_t at = i * rows_.row_bytes + done;
-      if (extent != held && extent != absent) {
-        let_go();
-        (impl_.residency.hit(extent_of(from, kRead), view) ? held : absent) = extent;
+      if (extent != held.extent && extent != absent) {
+        held.let_go();
+        (impl_.residency.hit(extent_of(from, kRead), held.view) ? held.extent : absent) = extent;
       }
-      if (extent != held) {
+      if (extent != held.extent) {
         const Piece piece{from, at, length};
         if (!guess(piece, to)) {
           pieces_.push_back(piece);
@@ -260,10 +320,13 @@ Status GatherCall::begin(std::uint64_t first, std::uint64_t n, std::byte* to) {
       }
       // The view begins with the buffer where that begins inside the extent.
       const std::uint64_t begin = std::max(from & ~mask, span_.offset);
-      std::memcpy(to + at, static_cast<const std::byte*>(view.data) + (from - begin), length);
-    });
+      std::memcpy(to + at, static_cast<const std::byte*>(held.view.data) + (from - begin), length);
+    };
+    if (!each_piece(first + i, copy)) [[unlikely]] {
+      return not_inside(first + i);
+    }
   }
-  let_go();
+  held.let_go();
   if (!pieces_.empty() && timeout_.ns == 0) {
     return fail(Code::busy, "{}: not all of the {} rows are resident", call_, rows_.count);
   }
@@ -287,20 +350,23 @@ RowCache* Context::Impl::row_cache() {
   }
   std::call_once(row_cache_once_, [&] {
     const std::uint64_t bytes = config.row_cache / RowCache::kSetBytes * RowCache::kSetBytes;
-    const Result<Handle> memory = alloc(bytes, {.label = "row cache"}, kOfHeaps);
+    const Result<Handle> memory = alloc(bytes, {.label = "row cache"}, kOfHeaps | kInOwnDomain);
     if (!memory.ok()) {
       log_warn("gather: no row cache: {}", memory.message());
       return;
     }
+    HeldBuffer buffer(*this, *memory);
     const Access all{*memory, 0, bytes, kDiscard, {}, 0};
-    ViewRecord view;  // Held as long as there is a context.
+    ViewRecord view;
     const Status held = acquire_through_mover({&all, 1}, Timeout::seconds(5), {&view, 1});
-    if (held.ok()) {
-      row_cache_.emplace(std::span(static_cast<std::byte*>(view.data), bytes));
-    } else {
+    if (!held.ok()) {
       log_warn("gather: no row cache: {}", held.message());
-      (void)free(*memory);
+      return;
     }
+    HeldViews views(residency, {&view, 1});
+    row_cache_.emplace(std::span(static_cast<std::byte*>(view.data), bytes));
+    views.keep();  // Held as long as there is a context.
+    (void)buffer.keep();
   });
   return row_cache_.has_value() ? &*row_cache_ : nullptr;
 }
@@ -333,12 +399,11 @@ Status GatherCall::confirm() {
                      .sums = &guess.block});
   }
   GatherList list{.reads = reads, .into = 0, .known = true};
-  Request request;
-  std::atomic<std::uint32_t> done{0};
-  post(request, list, done);
-  done.wait(0, std::memory_order_acquire);
-  if (!request.status.ok()) {
-    return std::move(request.status);
+  PostedRequest posted(impl_);
+  post(posted, list);
+  posted.await();
+  if (!posted.request.status.ok()) {
+    return std::move(posted.request.status);
   }
   for (std::size_t i = 0; i < reads.size(); ++i) {
     if (reads[i].found != GatherRead::Found::known) {
@@ -371,18 +436,18 @@ Status GatherCall::read_below(const Access& range, std::byte* to) {
   if (!staging.ok()) {
     return staging.status().clone();
   }
+  const HeldBuffer buffer(impl_, *staging);
   const std::array<Access, 2> list = {Access{*staging, 0, bytes, kDiscard, {}, 0}, range};
   std::array<ViewRecord, 2> views;
   const std::size_t n = to == nullptr ? 2 : 1;
   Status status = acquire({list.data(), n}, {views.data(), n});
   if (status.ok()) {
+    const HeldViews held(impl_.residency, {views.data(), n});
     into_ = impl_.residency.buffers.at(Buffers::index_of(*staging))
                 .first.load(std::memory_order_relaxed);
     status = stream(static_cast<std::byte*>(views[0].data),
                     to != nullptr ? to : static_cast<std::byte*>(views[1].data));
-    (void)impl_.residency.release({views.data(), n});
   }
-  (void)impl_.free(*staging);
   return status;
 }
 
@@ -394,16 +459,16 @@ Status GatherCall::stream(std::byte* data, std::byte* to) {
     post(segments[i]);
   }
   Status status;
-  for (unsigned i = 0; segments[i].request.has_value(); i = (i + 1) % kSegments) {
+  for (unsigned i = 0; segments[i].posted.has_value(); i = (i + 1) % kSegments) {
     Segment& segment = segments[i];
-    segment.await();
+    segment.posted->await();
     Status taken = status.ok() ? take(segment, to) : Status();
-    segment.request.reset();
+    segment.posted.reset();
     if (!taken.ok()) {
       status = std::move(taken);
       for (Segment& other : segments) {
-        if (other.request.has_value()) {
-          other.request->cancel.store(true, std::memory_order_relaxed);
+        if (other.posted.has_value()) {
+          other.posted->cancel();
         }
       }
       impl_.note_cancel();
@@ -460,24 +525,17 @@ void GatherCall::post(Segment& segment) {
   }
   segment.first_piece.push_back(cursor_);
   segment.list = {.reads = segment.reads, .into = into_};
-  post(segment.request.emplace(), segment.list, segment.done);
+  post(segment.posted.emplace(impl_), segment.list);
 }
 
-// `done` is 1 when the request has its answer.
-void GatherCall::post(Request& request, GatherList& list, std::atomic<std::uint32_t>& done) {
-  done.store(0, std::memory_order_relaxed);
+void GatherCall::post(PostedRequest& posted, GatherList& list) {
+  Request& request = posted.request;
   request.want = Want::gather;
   request.spans = {span_};
   request.gather = &list;
   request.deadline_ns = deadline_ns_;
   request.cancel_with = cancel_;
-  request.context = &done;
-  request.on_done = [](Request& ended) {
-    auto& word = *static_cast<std::atomic<std::uint32_t>*>(ended.context);
-    word.store(1, std::memory_order_release);  // As in Context::Impl::ask.
-    word.notify_one();
-  };
-  impl_.post(request);
+  posted.post();
 }
 
 ExtentRef GatherCall::ref_of(const Piece& piece) const {
@@ -491,11 +549,11 @@ Status GatherCall::take(Segment& segment, std::byte* to) {
     const GatherRead& read = segment.reads[i];
     const std::size_t first = segment.first_piece[i];
     if (read.found == GatherRead::Found::failed) {
-      return at_row(row_of(pieces_[first]), segment.request->status);
+      return at_row(row_of(pieces_[first]), segment.posted->request.status);
     }
   }
-  if (!segment.request->status.ok()) {
-    return segment.request->status.clone();
+  if (!segment.posted->request.status.ok()) {
+    return segment.posted->request.status.clone();
   }
   const std::uint64_t mask = (std::uint64_t{1} << span_.shift) - 1;
   for (std::size_t i = 0; i < segment.reads.size(); ++i) {
@@ -550,6 +608,7 @@ Status GatherCall::view_some(std::size_t& i, std::byte* to) {
   if (!status.ok()) {
     return at_row(row_of(first), status);
   }
+  const HeldViews held(impl_.residency, {&view, 1});
   const std::uint64_t extent = first.from >> span_.shift;
   for (; i < rest_.size() && rest_[i].from >> span_.shift == extent; ++i) {
     const Piece& piece = rest_[i];
@@ -558,7 +617,6 @@ Status GatherCall::view_some(std::size_t& i, std::byte* to) {
         static_cast<const std::byte*>(view.data) + (piece.from - span_.offset - access.offset),
         piece.length);
   }
-  (void)impl_.residency.release({&view, 1});
   return {};
 }
 
@@ -571,8 +629,8 @@ Status GatherCall::view_one(const Piece& piece, const Access& range) {
   if (!status.ok()) {
     return at_row(row_of(piece), status);
   }
+  const HeldViews held(impl_.residency, views);
   std::memmove(views[1].data, views[0].data, piece.length);
-  (void)impl_.residency.release(views);
   return {};
 }
 

@@ -11,6 +11,7 @@
 #include "base/arena.hpp"
 #include "runtime/context_impl.hpp"
 #include "runtime/errands.hpp"
+#include "runtime/held.hpp"
 
 namespace tiermem {
 
@@ -42,22 +43,40 @@ class RowCall : public Errand {
     std::uint32_t length;
   };
 
-  std::uint64_t in_window(std::uint64_t row) const;
+  /// Where the row begins in the window. The index is read once, and checked after that: the
+  /// program may change its list during the call. kNowhere: the row is not inside the buffer.
+  std::uint64_t in_window(std::uint64_t row) const {
+    const std::uint64_t number = read_once(rows_.index[row]);
+    return number <= last_ ? span_.offset + rows_.offset + number * rows_.stride : kNowhere;
+  }
+  static constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
+  Status not_inside(std::uint64_t row) const;
+  /// Refuses rows of which bytes lie in [begin, end) of the window, `what` of the call.
+  Status check_apart(std::uint64_t begin, std::uint64_t end, const char* what) const;
+  /// The same for memory of the program, which may be a view or a mapped window of the buffer.
+  Status check_memory(const void* memory, std::uint64_t bytes, const char* what) const;
+  /// The memory that rows go to or come from does not contain the list of rows.
+  Status check_list(const void* memory, const char* what) const;
   /// Rows of a batch: they have no more than kMostPieces.
   std::uint64_t rows_at_once() const;
   /// The extent of this byte, as far as the buffer is in it.
   Access extent_of(std::uint64_t in_window, std::uint32_t mode) const;
-  /// Calls each(from, done, length) for each piece of the row, `done` bytes of it behind.
+  /// Calls each(from, done, length) for each piece of the row, `done` bytes of it behind. False:
+  /// the row is not inside the buffer, and nothing was called.
   template <typename Each>
-  void each_piece(std::uint64_t row, Each&& each) const {
+  bool each_piece(std::uint64_t row, Each&& each) const {
     const std::uint64_t mask = (std::uint64_t{1} << span_.shift) - 1;
     const std::uint64_t from = in_window(row);
+    if (from == kNowhere) [[unlikely]] {
+      return false;
+    }
     for (std::uint64_t done = 0; done < rows_.row_bytes;) {
       const std::uint64_t in_extent = mask + 1 - ((from + done) & mask);
       const std::uint64_t length = std::min(rows_.row_bytes - done, in_extent);
       each(from + done, done, static_cast<std::uint32_t>(length));
       done += length;
     }
+    return true;
   }
   bool cancelled() const { return cancel_ != nullptr && cancel_->load(std::memory_order_relaxed); }
   Timeout left() const;
@@ -73,6 +92,7 @@ class RowCall : public Errand {
   const std::atomic<bool>* const cancel_;
   Rows rows_;
   Span span_;                // All of the buffer.
+  std::uint64_t last_ = 0;   // The highest number of a row; meaningful with rows only.
   std::uint64_t first_ = 0;  // Row of the batch.
   Vector<Piece> pieces_;
 };
@@ -107,7 +127,7 @@ class GatherCall : public RowCall {
   void sort_pieces();
   ExtentRef ref_of(const Piece& piece) const;
   void offer(const GatherRead& read, std::uint64_t at, const Piece& piece);
-  void post(Request& request, GatherList& list, std::atomic<std::uint32_t>& done);
+  void post(PostedRequest& posted, GatherList& list);
   Status begin(std::uint64_t first, std::uint64_t n, std::byte* to);
   Status read_below(const Access& range, std::byte* to);
   Status stream(std::byte* data, std::byte* to);

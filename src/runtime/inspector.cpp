@@ -75,7 +75,7 @@ Status Inspector::start(const std::string& directory, Answer answer, void* of) {
   }
   bound_ = socket_at(path_);
   try {
-    thread_ = own_thread("tiermem-inspect", [this] { serve(); });
+    thread_ = own_thread<UsesReserve::no>("tiermem-inspect", [this] { serve(); });
   } catch (const std::system_error&) {
     stop();
     return fail(Code::unavailable, "inspect: no thread can be created");

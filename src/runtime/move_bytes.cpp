@@ -52,7 +52,9 @@ Status Context::Impl::move_bytes(Context& context, const Access& to, const Acces
       const std::uint64_t n = std::min(end - begin, kCopied);
       std::memcpy(into_begin + begin, out_begin + begin, n);
       const Access gone{from.buffer, from.offset + begin, n, kRead, {}, 0};
-      (void)context.advise({&gone, 1}, Advice::dont_need);
+      if (!context.advise({&gone, 1}, Advice::dont_need).ok()) {
+        std::memset(out_begin + begin, 0, n);  // No memory for a request, for example.
+      }
       begin += n;
     }
   };
@@ -63,9 +65,11 @@ Status Context::Impl::move_bytes(Context& context, const Access& to, const Acces
     copy(0, from.length);
     return {};
   }
-  copy(0, head);
   const std::uint64_t whole = (from.length - head) / extent;
+  // All that can be refused comes before the first byte is moved.
   Vector<std::uint8_t> handed(std::min<std::uint64_t>(whole, kAtOnce));
+  Vector<Span> spans(2);
+  copy(0, head);
   for (std::uint64_t done = 0; done < whole;) {
     const std::uint64_t count = std::min<std::uint64_t>(whole - done, kAtOnce);
     const std::uint64_t begin = head + done * extent;
@@ -75,10 +79,12 @@ Status Context::Impl::move_bytes(Context& context, const Access& to, const Acces
     Request request;
     request.want = Want::hand_over;
     request.handed = handed.data();
+    request.spans.swap(spans);
     std::fill(handed.begin(), handed.end(), std::uint8_t{0});
     if (resolve_all(ranges, request, "move_bytes").ok()) {
       (void)ask(request);  // What was not handed over is copied.
     }
+    request.spans.swap(spans);
     for (std::uint64_t i = 0; i < count;) {
       std::uint64_t end = i + 1;
       while (end < count && handed[end] == handed[i]) {

@@ -60,6 +60,7 @@ OpHandle Ops::add(std::unique_ptr<Request> request) {
       return 0;
     }
     index = static_cast<std::uint32_t>(entries_.size());
+    free_.reserve(entries_.size() + 1);  // So that wait() allocates nothing.
     entries_.push_back(std::make_unique<Entry>());
     entries_.back()->life = first_life_;
   }

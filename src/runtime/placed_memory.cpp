@@ -9,6 +9,7 @@
 #include "os/memory_limits.hpp"
 #include "residency/buffer_limits.hpp"
 #include "runtime/context_impl.hpp"
+#include "runtime/held.hpp"
 
 namespace tiermem {
 namespace {
@@ -75,12 +76,14 @@ class PlacedMemory::BufferSource final : public heap::Source {
     if (!handle.ok()) {
       return std::move(handle).status();
     }
+    HeldBuffer buffer(context_, *handle);
     heap::Piece piece;
     piece.bytes = bytes;
     piece.buffer = *handle;
     if (moves_) {
       piece.begin =
           context_.residency.buffers.find(*handle)->windows[kHost].load(std::memory_order_relaxed);
+      (void)buffer.keep();
       return piece;
     }
     // What the memory holds does not matter: nothing is cleared or read.
@@ -90,9 +93,9 @@ class PlacedMemory::BufferSource final : public heap::Source {
       held = context_.acquire_through_mover({&all, 1}, patience(bytes), {&piece.view, 1});
     }
     if (!held.ok()) {
-      (void)context_.free(*handle);
       return held;
     }
+    (void)buffer.keep();
     piece.begin = static_cast<std::byte*>(piece.view.data);
     return piece;
   }

@@ -12,8 +12,18 @@ namespace tiermem {
 
 Status ScatterCall::check(const Rows& rows) {
   Status status = RowCall::check(rows);
-  return status.ok() && rows.count != 0 && from_ == nullptr
-             ? fail(Code::invalid_argument, "{}: the memory to copy from is null", call_)
+  if (!status.ok() || rows_.count == 0) {
+    return status;
+  }
+  if (from_ == nullptr) {
+    return fail(Code::invalid_argument, "{}: the memory to copy from is null", call_);
+  }
+  if (rows_.count > ~std::uint64_t{0} / kMostRow) {
+    return fail(Code::invalid_argument, "{}: {} rows", call_, rows_.count);
+  }
+  status = check_memory(from_, rows_.count * rows_.row_bytes, "the memory to copy from");
+  return status.ok()
+             ? check_memory(rows_.index, rows_.count * sizeof(*rows_.index), "the list of rows")
              : std::move(status);
 }
 
@@ -23,9 +33,12 @@ Status ScatterCall::run() {
     n = std::min(rows_at_once(), rows_.count - first_);
     pieces_.clear();
     for (std::uint64_t i = 0; i < n; ++i) {
-      each_piece(first_ + i, [&](std::uint64_t from, std::uint64_t done, std::uint32_t length) {
+      const auto add = [&](std::uint64_t from, std::uint64_t done, std::uint32_t length) {
         pieces_.push_back({from, i * rows_.row_bytes + done, length});
-      });
+      };
+      if (!each_piece(first_ + i, add)) [[unlikely]] {
+        return not_inside(first_ + i);
+      }
     }
     group();
     const std::byte* const from = from_ + first_ * rows_.row_bytes;
@@ -92,13 +105,13 @@ Status ScatterCall::write(const Group& group, const std::byte* from) {
   if (!status.ok()) {
     return at_row(row_of(pieces_[group.first]), status);
   }
+  const HeldViews held(impl_.residency, {&view, 1});
   auto* const data = static_cast<std::byte*>(view.data);
   for (std::size_t i = group.first; i < group.end; ++i) {
     const Piece& piece = pieces_[i];
     std::memcpy(data + (piece.from - span_.offset - group.access.offset), from + piece.to,
                 piece.length);
   }
-  (void)impl_.residency.release({&view, 1});
   return {};
 }
 

@@ -346,6 +346,7 @@ Status WindowArena::extend(std::uint64_t bytes) {
   std::uint64_t size =
       std::min(options_.reserve_bytes, limit / 4) / host::kHugePage * host::kHugePage;
   size = std::max(size, least);
+  ranges_.reserve(ranges_.size() + 1);  // A hole must never outlive its range.
   for (;;) {
     // Where absent extents are closed anyway, the kernel dumps none of them, and all are to be
     // alike.
@@ -438,9 +439,12 @@ WindowArena::Fit WindowArena::find(std::uint64_t bytes, std::uint64_t alignment)
 }
 
 void WindowArena::add_hole(std::uint64_t address, std::uint64_t bytes) {
-  if (bytes > 0) {
-    holes_.emplace(address, bytes);
+  const auto hole = holes_.emplace(address, bytes).first;
+  try {
     holes_by_size_.emplace(bytes, address);
+  } catch (...) {
+    holes_.erase(hole);
+    throw;
   }
 }
 

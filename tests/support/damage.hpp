@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -38,6 +39,37 @@ inline void flip_bits_on_disk(const std::string& directory) {
   }
   closedir(fds);
   ASSERT_TRUE(found);
+}
+
+/// As flip_bits_on_disk(), of the one word that is `word`, among the first 64 MiB.
+inline void flip_word_on_disk(const std::string& directory, std::uint64_t word) {
+  DIR* fds = opendir("/proc/self/fd");
+  ASSERT_NE(fds, nullptr);
+  unsigned found = 0;
+  for (dirent* entry = readdir(fds); entry != nullptr; entry = readdir(fds)) {
+    const std::string link = std::string("/proc/self/fd/") + entry->d_name;
+    char target[512] = {};
+    if (readlink(link.c_str(), target, sizeof(target) - 1) <= 0 ||
+        std::strncmp(target, directory.c_str(), directory.size()) != 0) {
+      continue;
+    }
+    const int fd = open(link.c_str(), O_RDWR);
+    ASSERT_GE(fd, 0);
+    std::vector<std::uint64_t> words((64 << 20) / 8);
+    const ssize_t n = pread(fd, words.data(), words.size() * 8, 0);
+    for (ssize_t i = 0; i < n / 8; ++i) {
+      if (words[static_cast<std::size_t>(i)] == word) {
+        const std::uint64_t other = ~word;
+        ASSERT_EQ(pwrite(fd, &other, 8, i * 8), 8);
+        ++found;
+      }
+    }
+    fsync(fd);
+    close(fd);
+    break;
+  }
+  closedir(fds);
+  ASSERT_EQ(found, 1u);
 }
 
 }  // namespace tiermem::test

@@ -104,9 +104,9 @@ TEST(Arena, an_impossible_size_is_refused) {
   EXPECT_THROW((void)allocator.allocate(bytes / 4), std::bad_alloc);
 }
 
-// Limited to the address space that it has, the process gets no more; what works for tiermem goes
+// Limited to the address space that it has, the process gets no more. A thread of ReserveScope goes
 // on with the reserve, which is whole again when there is memory again.
-TEST(Arena, where_memory_is_refused_what_is_inside_goes_on_with_the_reserve) {
+TEST(Arena, memory_is_refused_then_only_threads_of_the_reserve_go_on) {
   if constexpr (test::kAddressSanitizer || test::kThreadSanitizer) {
     GTEST_SKIP() << "sanitizers need address space";
   }
@@ -123,6 +123,10 @@ TEST(Arena, where_memory_is_refused_what_is_inside_goes_on_with_the_reserve) {
       return false;  // Not inside: the reserve is not for it.
     }
     const ArenaScope inside;
+    if (arena_allocate(kBlock) != nullptr) {
+      return false;  // A caller inside tiermem: nor for it.
+    }
+    const ReserveScope reserve;
     void* const first = arena_allocate(kBlock);
     void* const second = arena_allocate(kBlock, std::size_t{1} << 16);
     if (first == nullptr || second == nullptr || !arena_uses_reserve() || arena_fill_reserve() ||
@@ -138,6 +142,36 @@ TEST(Arena, where_memory_is_refused_what_is_inside_goes_on_with_the_reserve) {
     const bool kept = *static_cast<char*>(second) == 2;
     arena_free(second, kBlock, std::size_t{1} << 16);
     return apart && whole && kept;
+  }));
+}
+
+// Small blocks of the reserve come in runs. A thread that may not use the reserve must not take the
+// rest of a run either.
+TEST(Arena, memory_is_refused_then_a_caller_gets_no_small_block_of_the_reserve) {
+  if constexpr (test::kAddressSanitizer || test::kThreadSanitizer) {
+    GTEST_SKIP() << "sanitizers need address space";
+  }
+  EXPECT_TRUE(in_child([] {
+    constexpr std::size_t kBlock = 24576;
+    rlimit before{};
+    getrlimit(RLIMIT_AS, &before);
+    const rlimit little{kBlock, before.rlim_max};
+    if (!arena_fill_reserve()) {
+      return false;
+    }
+    setrlimit(RLIMIT_AS, &little);
+    const ArenaScope inside;
+    while (arena_allocate(kBlock) != nullptr) {
+    }
+    if (arena_uses_reserve()) {
+      return false;
+    }
+    bool got = false;
+    {
+      const ReserveScope reserve;
+      got = arena_allocate(kBlock) != nullptr;
+    }
+    return got && arena_uses_reserve() && arena_allocate(kBlock) == nullptr;
   }));
 }
 

@@ -1,0 +1,22 @@
+// Tests of the suite FaultsFound, one for each fault by its number. GoogleTest wants one fixture
+// for a suite, and these need several: a test makes its own.
+#pragma once
+
+#include <gtest/gtest.h>
+
+/// As TEST_F(Fixture, name), in the suite FaultsFound.
+#define FOUND_TEST(Fixture, name) \
+  struct name final : Fixture {   \
+    void TestBody() override;     \
+    void run() {                  \
+      SetUp();                    \
+      if (!HasFatalFailure()) {   \
+        TestBody();               \
+      }                           \
+      TearDown();                 \
+    }                             \
+  };                              \
+  TEST(FaultsFound, name) {       \
+    name().run();                 \
+  }                               \
+  void name::TestBody()
