@@ -63,7 +63,7 @@ TIERMEM_INTERPOSED void closefrom(int first) noexcept {
   const unsigned from = first < 0 ? 0 : static_cast<unsigned>(first);
   if (close_between(from, ~0U, 0) != 0) {  // Before Linux 5.9.
     for (int fd = static_cast<int>(from); fd < static_cast<int>(::sysconf(_SC_OPEN_MAX)); ++fd) {
-      best_effort(close(fd), "the descriptor is gone in any case");
+      tiermem::best_effort(close(fd), "the descriptor is gone in any case");
     }
   }
   errno = error;

@@ -40,12 +40,16 @@ Status Buffers::stale(const char* call, Handle handle) const {
                 "{}: handle {:#x} is not a live buffer: it was freed, or never given out", call,
                 handle);
   }
-  return ContextTag::is_live(tag)
-             ? fail(Code::stale_handle,
-                    "{}: handle {:#x} belongs to another context; call that context", call, handle)
-             : fail(Code::stale_handle,
-                    "{}: handle {:#x} belongs to a context that has ended, or was never given out",
-                    call, handle);
+  if (!ContextTag::is_live(tag)) {
+    return fail(Code::stale_handle,
+                "{}: handle {:#x} is not a live buffer: its context has ended, or it was never "
+                "given out",
+                call, handle);
+  }
+  return fail(Code::stale_handle,
+              "{}: handle {:#x} is not a live buffer of this context: it belongs to another "
+              "context; call that context",
+              call, handle);
 }
 
 // The record is the caller's: its generation is even, and nobody else changes it.

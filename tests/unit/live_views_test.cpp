@@ -14,7 +14,7 @@ std::uint64_t slot_of(const ViewRecord& view) {
 
 // The next slot is known without a search, whether the one before is held or not.
 TEST(LiveViews, a_thread_takes_the_slots_of_a_chunk_in_turn) {
-  LiveViews views;
+  LiveViews views(1);  // A context's tag.
   std::vector<ViewRecord> held(LiveViews::kChunk);
   for (std::uint32_t i = 0; i < LiveViews::kChunk; ++i) {
     ASSERT_TRUE(views.add(held[i], 1, HeldRun::of(i, 1, 0, false)));
