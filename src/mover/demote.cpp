@@ -16,7 +16,7 @@ constexpr std::uint32_t kMostFailures = 3;  // In a row: then a device is degrad
 }  // namespace
 
 bool Mover::start_demote(ExtentRef ref, unsigned space, bool evict_after, Priority priority) {
-  if (!can_write()) {
+  if (!can_write(ref)) {
     return false;
   }
   if (mapped(ref)) {
@@ -352,6 +352,11 @@ void Mover::demote_failed(Transfer& transfer, Status status) {
   } else {
     write_pause_.failed(now_);
     no_slot_ = transfer.stage == Transfer::Stage::slot;
+    if (no_slot_ && transfer.whole_again) {
+      // It has a slot, which lacks pages that have changed: without another one it cannot leave.
+      residency_.extents.at(ref).stuck = true;
+      stuck_until_ = std::max(stuck_until_, write_pause_.until());
+    }
   }
   if (transfer.withdrawn) {
     transfer.undo_error = last_write_error_;

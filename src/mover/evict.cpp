@@ -1,5 +1,6 @@
 // Evict: a copy goes, and its frame with it. What that makes of the extent, and the end of a slot.
 // The stepping thread only; never waits.
+#include <algorithm>
 #include <utility>
 
 #include "mover/mover.hpp"
@@ -20,8 +21,8 @@ bool Mover::start_evict(ExtentRef ref, unsigned space, Priority priority) {
     if (space != kHost && priority != Priority::demand && retreat(ref, space)) {
       return true;
     }
-    return droppable(ref) && !can_write() ? leave(ref, space, true)
-                                          : start_demote(ref, space, true, priority);
+    return droppable(ref) && !can_write(ref) ? leave(ref, space, true)
+                                             : start_demote(ref, space, true, priority);
   }
   // Dirty bytes may go only where another copy has them: a writer may come and go before the next
   // line.
@@ -130,6 +131,7 @@ void Mover::drop_slot(ExtentRef ref) {
 void Mover::room_in_slots() {
   if (last_write_error_.code == Code::no_capacity) {
     write_pause_.end();
+    stuck_until_ = std::min(stuck_until_, now_ + kStuckNs);
   }
 }
 

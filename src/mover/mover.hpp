@@ -502,8 +502,12 @@ class Mover {
            !residency_.extents.word(space, ref).load().at_home();
   }
   std::byte* address_in_window(ExtentRef ref, unsigned space) const;
-  // There is a block tier, and it has not just refused.
-  bool can_write() const { return block_ != nullptr && write_pause_.over(now_); }
+  // There is a block tier, and it has not just refused. Where it had no slot to give, extents with
+  // slots of their own can be written all the same.
+  bool can_write(ExtentRef ref) const {
+    return block_ != nullptr && (write_pause_.over(now_) || (no_slot_ && has_own_slot(ref)));
+  }
+  bool has_own_slot(ExtentRef ref) const;
   bool has_flag(ExtentRef ref, std::uint32_t flag) const {
     return (record_of(ref).flags.load(std::memory_order_relaxed) & flag) != 0;
   }
@@ -695,9 +699,9 @@ class Mover {
   Pause write_pause_;
   Pause direct_pause_{1'000'000'000, 960'000'000'000};  // After the direct path failed.
   bool no_slot_ = false;                                // Why writes pause: none is to be had.
-  // Where the last slot that gave way was found, and when none was.
+  // Where the last slot that gave way was found, and until when none is looked for.
   ExtentRef gave_way_at_ = 0;
-  std::int64_t none_gives_way_at_ = -1;
+  std::int64_t none_gives_way_until_ = 0;
   // Mapped extents that could not leave their windows: not tried again for a while; refusals of
   // room wait for them, but not for ever.
   static constexpr std::int64_t kStuckNs = 10'000'000;

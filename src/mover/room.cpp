@@ -204,10 +204,10 @@ Recency::Candidate Mover::candidate(ExtentRef ref, Space& s) {
   const bool awaited = ahead && extent.prefetched &&
                        s.unused_prefetched <= s.tier->books().budget / 2 && !desperate_;
   // Dirty bytes without another copy can leave only if they can be written down now.
-  const bool must_write = bits.dirty() && (can_write() || !droppable(ref));
+  const bool must_write = bits.dirty() && (can_write(ref) || !droppable(ref));
   const bool can_leave =
       !must_write || readable_elsewhere(ref, space) != kNoSpace ||
-      (!s.lost && s.exit_pause.over(now_) && (can_write() || may_retreat(ref, space)));
+      (!s.lost && s.exit_pause.over(now_) && (can_write(ref) || may_retreat(ref, space)));
   return {.movable = has_frame(ref, space) && !bits.pinned() && extent.transfer == 0 &&
                      extent.holds == 0 && can_leave && !awaited &&
                      (!extent.stuck || now_ >= stuck_until_),

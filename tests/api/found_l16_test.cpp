@@ -76,20 +76,20 @@ TEST_F(FaultsFound, L16_two_bytes_are_touched_in_each_mapped_buffer_then_two_pag
 }
 
 TEST_F(SparseBytes, default_extents_of_mapped_buffers_are_charged_by_the_page) {
-  open("16M", "8M");
-  std::vector<Buffer> buffers = touch_two_bytes(300, 0, kMapped, store);
+  open("16M", "4M");
+  std::vector<Buffer> buffers = touch_two_bytes(120, 0, kMapped, store);
   EXPECT_EQ(wrong_bytes(buffers), 0u);
-  EXPECT_LE(context->stats().block_used, 600 * kPage);
+  EXPECT_LE(context->stats().block_used, 240 * kPage);
 }
 
 TEST_F(SparseBytes, views_of_default_extents_are_charged_by_the_page) {
-  open("16M", "8M");
+  open("16M", "4M");
   const auto touch = [&](Buffer& buffer, std::uint64_t offset, std::byte value) {
     auto view = buffer.acquire(kWrite, offset, 1);
     ASSERT_TRUE(view.ok()) << view.message();
     *static_cast<std::byte*>(view->data()) = value;
   };
-  std::vector<Buffer> buffers = touch_two_bytes(300, 0, 0, touch);
+  std::vector<Buffer> buffers = touch_two_bytes(120, 0, 0, touch);
   for (unsigned i = 0; i < buffers.size(); ++i) {
     auto view = buffers[i].acquire(kRead);
     ASSERT_TRUE(view.ok()) << view.message();
@@ -98,7 +98,7 @@ TEST_F(SparseBytes, views_of_default_extents_are_charged_by_the_page) {
     EXPECT_EQ(at[kMiB - 70000 - i % 1000], static_cast<std::byte>(1 + i % 127));
     EXPECT_EQ(at[4999], std::byte{0});
   }
-  EXPECT_LE(context->stats().block_used, 600 * kPage);
+  EXPECT_LE(context->stats().block_used, 240 * kPage);
 }
 
 TEST_F(SparseBytes, bytes_that_are_zeros_are_charged_nothing) {
@@ -113,9 +113,9 @@ TEST_F(SparseBytes, bytes_that_are_zeros_are_charged_nothing) {
 }
 
 TEST_F(SparseBytes, random_touches_near_the_cap_read_as_those_of_plain_memory) {
-  constexpr std::uint64_t kCap = 6 * kMiB;
+  constexpr std::uint64_t kCap = 3 * kMiB;
   for (const std::uint64_t extent : {std::uint64_t{65536}, std::uint64_t{16384}}) {
-    open("4M", "6M");
+    open("4M", "3M");
     std::vector<Buffer> buffers;
     for (unsigned i = 0; i < 48; ++i) {
       buffers.push_back(alloc(kMiB / 2, extent, kMapped));
@@ -176,6 +176,29 @@ TEST_F(SparseBytes, discarded_pages_read_as_zeros_and_take_new_bytes) {
     const std::byte expected = page % 7 == 3 ? std::byte{2} : first ? std::byte{1} : std::byte{0};
     ASSERT_EQ(at[page * kPage + page % kPage], expected) << page;
   }
+}
+
+struct SlotsThatGiveWay : SparseBytes {};
+
+// 22 MiB in 8 MiB of memory and 16 MiB of slots: whatever is in memory needs no slot.
+TEST_F(SlotsThatGiveWay, nearly_all_of_memory_and_slots_is_used_then_every_byte_can_be_touched) {
+  open("8M", "16M");
+  Buffer buffer = alloc(22 * kMiB, 65536, kMapped);
+  auto* const words = reinterpret_cast<std::uint64_t*>(*buffer.address());
+  const std::uint64_t count = buffer.size() / 8;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    words[i] = i * 0x9E3779B97F4A7C15u + 1;
+  }
+  std::mt19937_64 dice(1);
+  for (unsigned i = 0; i < 2000; ++i) {
+    const std::uint64_t at = dice() % count;
+    ASSERT_EQ(words[at], at * 0x9E3779B97F4A7C15u + 1);
+    words[at] = at * 0x9E3779B97F4A7C15u + 1;
+  }
+  for (std::uint64_t i = 0; i < count; ++i) {
+    ASSERT_EQ(words[i], i * 0x9E3779B97F4A7C15u + 1);
+  }
+  EXPECT_LE(context->stats().block_used, 16 * kMiB);
 }
 
 }  // namespace
