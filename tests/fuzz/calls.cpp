@@ -50,9 +50,10 @@ void Calls::alloc(Input& in) {
     return;
   }
   const std::uint64_t bytes = in.length();
-  Sized<tm_buffer_options> given(in, options(in));
+  const tm_buffer_options wanted = options(in);
+  Sized<tm_buffer_options> given(in, wanted);
   const bool defaults = in.byte() % 2 == 0;
-  const std::uint64_t extent = defaults ? 0 : given.get()->extent_bytes;
+  const std::uint64_t extent = defaults ? 0 : wanted.extent_bytes;
   if (bytes <= std::uint64_t{1} << 47 &&
       bytes / std::max<std::uint64_t>(extent, 4096) > kMostExtents) {
     return;  // Its records take gigabytes.
