@@ -9,7 +9,7 @@ namespace {
 constexpr unsigned kMostCalls = 64;
 constexpr std::size_t kMostOfAKind = 8;
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 19;
-constexpr std::uint64_t kMostExtents = std::uint64_t{1} << 17;
+constexpr std::uint64_t kMostExtents = std::uint64_t{1} << 13;
 
 // A result that nobody has touched.
 constexpr std::uint64_t kUntouched = 0x5a5a5a5a5a5a5a5a;

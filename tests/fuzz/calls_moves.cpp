@@ -260,6 +260,9 @@ void Calls::objects(Input& in) {
     std::uint64_t usable = kUntouched;
     made.pointer = &made;
     made.bytes = in.length();
+    if (made.bytes > (1 << 26) && made.bytes <= std::uint64_t{1} << 47) {
+      return;  // Its records take gigabytes.
+    }
     const tm_status status =
         check(tm_malloc((in.byte() == 255 ? nullptr : heaps_), place(in), made.bytes,
                         in.byte() == 255 ? nullptr : &made.pointer));
