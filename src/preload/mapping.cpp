@@ -185,10 +185,12 @@ int lock_all(int flags) {
 
 // Frames move from under references that are no pins: bytes in a pipe must be copies.
 ssize_t splice_memory(int fd, const iovec* parts, std::size_t count, unsigned flags) {
-  const bool refused = count > IOV_MAX;  // By the kernel, which reads none of them.
-  const bool tiered_part = !refused && std::any_of(parts, parts + count, [](const iovec& part) {
-    return ours(part.iov_base, part.iov_len);
-  });
+  if (count > IOV_MAX) {
+    errno = EINVAL;  // The kernel looks at the lower 32 bits only.
+    return -1;
+  }
+  const bool tiered_part = std::any_of(
+      parts, parts + count, [](const iovec& part) { return ours(part.iov_base, part.iov_len); });
   if (!tiered_part) {
     return ::syscall(SYS_vmsplice, fd, parts, count, flags);
   }

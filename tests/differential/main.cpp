@@ -8,7 +8,6 @@
 // Exit status: 0 no difference; 1 a difference, a crash or a hang; 2 usage.
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,6 +33,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr unsigned kCallsOfASequence = 200;
 constexpr unsigned kSequencesOfAWorld = 500;
+constexpr std::uint64_t kMostMemory = std::uint64_t{2} << 30;
 constexpr unsigned kPatience = 60;  // Seconds without a sequence that ends: a hang.
 constexpr unsigned kPatienceOfAPart = 10;
 
@@ -77,6 +77,15 @@ bool parse(int argc, char** argv, Arguments& arguments) {
     }
   }
   return argc % 2 == 1;
+}
+
+/// Bytes of memory that the process has now. (A context reserves far more addresses than memory, so
+/// that RLIMIT_AS would not do as a limit.)
+std::uint64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::uint64_t pages = 0;
+  statm >> pages >> pages;
+  return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 std::uint64_t seed_of(std::uint64_t seed, std::uint64_t sequence) {
@@ -209,6 +218,9 @@ int run_sequences(const Arguments& arguments, int progress) {
         (void)!::write(progress, &sequence, sizeof(sequence));
         ::alarm(kPatience);
         world.run(draw(seed_of(arguments.seed, sequence), kCallsOfASequence));
+        if (sequence % 64 == 0 && resident_bytes() > kMostMemory) {
+          throw Difference{"the process has more than 2 GiB of memory: something is never freed"};
+        }
       }
       ::alarm(0);
       calls += world.calls();
@@ -232,8 +244,6 @@ int main(int argc, char** argv) {
   if (!parse(argc, argv, arguments)) {
     return usage();
   }
-  // A leak of memory ends as an error, not as the end of the machine. (A context reserves much more
-  // address space than memory: RLIMIT_AS would not do.)
   if (!arguments.replay.empty()) {
     return replay(arguments);
   }

@@ -1,12 +1,15 @@
 // The calls of one input, each with what its text in tiermem.h promises.
 #include "calls.hpp"
 
+#include <thread>
+
 namespace tiermem::fuzz {
 namespace {
 
 constexpr unsigned kMostCalls = 64;
 constexpr std::size_t kMostOfAKind = 8;
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 19;
+constexpr std::uint64_t kMostExtents = std::uint64_t{1} << 13;
 
 // A result that nobody has touched.
 constexpr std::uint64_t kUntouched = 0x5a5a5a5a5a5a5a5a;
@@ -16,13 +19,27 @@ constexpr std::uint64_t kUntouched = 0x5a5a5a5a5a5a5a5a;
 void Calls::run(std::span<const std::uint8_t> bytes) {
   Input in(bytes);
   void (Calls::*const calls[])(Input&) = {
-      &Calls::alloc,  &Calls::acquire, &Calls::use,     &Calls::release,  &Calls::read,
-      &Calls::write,  &Calls::move,    &Calls::advise,  &Calls::prefetch, &Calls::acquire_async,
-      &Calls::touch,  &Calls::address, &Calls::adopt,   &Calls::free,     &Calls::operations,
-      &Calls::budget, &Calls::info,    &Calls::objects, &Calls::ask,      &Calls::contexts,
-      &Calls::rows};
-  for (unsigned i = 0; i < kMostCalls && !in.over(); ++i) {
-    (this->*calls[in.below(std::size(calls))])(in);
+      &Calls::alloc,    &Calls::acquire,       &Calls::use,          &Calls::release,
+      &Calls::read,     &Calls::write,         &Calls::move,         &Calls::advise,
+      &Calls::prefetch, &Calls::acquire_async, &Calls::touch,        &Calls::address,
+      &Calls::adopt,    &Calls::free,          &Calls::operations,   &Calls::budget,
+      &Calls::info,     &Calls::objects,       &Calls::ask,          &Calls::contexts,
+      &Calls::rows,     &Calls::rows_into,     &Calls::other_context};
+  const auto make_some = [&](unsigned most) {
+    for (unsigned i = 0; i < most && !in.over(); ++i) {
+      (this->*calls[in.below(std::size(calls))])(in);
+    }
+  };
+  for (unsigned i = 0; i < kMostCalls && !in.over();) {
+    // A thread now and then, which ends with what it holds: each costs as much as 50 calls.
+    const bool by_thread = in.byte() >= 252;
+    const unsigned n = by_thread ? 1 + in.byte() % 8 : 4;
+    if (by_thread) {
+      std::thread(make_some, n).join();
+    } else {
+      make_some(n);
+    }
+    i += n;
   }
 }
 
@@ -33,8 +50,14 @@ void Calls::alloc(Input& in) {
     return;
   }
   const std::uint64_t bytes = in.length();
-  Sized<tm_buffer_options> given(in, options(in));
+  const tm_buffer_options wanted = options(in);
+  Sized<tm_buffer_options> given(in, wanted);
   const bool defaults = in.byte() % 2 == 0;
+  const std::uint64_t extent = defaults ? 0 : wanted.extent_bytes;
+  if (bytes <= std::uint64_t{1} << 47 &&
+      bytes / std::max<std::uint64_t>(extent, 4096) > kMostExtents) {
+    return;  // Its records take gigabytes.
+  }
   tm_buffer made = kUntouched;
   const tm_status status = check(tm_alloc(context(in), bytes, defaults ? nullptr : given.get(),
                                           in.byte() == 255 ? nullptr : &made));

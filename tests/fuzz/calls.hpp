@@ -34,7 +34,7 @@ class Input {
   /// Below `n`; 0 if that is 0.
   std::size_t below(std::size_t n) { return n == 0 ? 0 : byte() % n; }
   std::uint64_t word();
-  /// A size or an offset: small, about a page or an extent, or near the end of what 64 bits hold.
+  /// A size or an offset: small, about a page or an extent, or beside a power of two up to 2^64.
   std::uint64_t length();
 
  private:
@@ -123,6 +123,8 @@ class Calls {
   void advise(Input& in);
   void prefetch(Input& in);
   void rows(Input& in);
+  void rows_into(Input& in);
+  void other_context(Input& in);
   void operations(Input& in);
   void objects(Input& in);
   void budget(Input& in);

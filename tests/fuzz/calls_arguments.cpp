@@ -41,8 +41,11 @@ std::uint64_t Input::length() {
       return 65536 + more;
     case 6:
       return ~std::uint64_t{0} - more;
-    default:
-      return (std::uint64_t{1} << (48 + more % 16)) - more % 3;
+    default: {
+      // Beside each power of two up to 2^64.
+      constexpr std::uint64_t kBeside[] = {0, ~std::uint64_t{0}, 1, 4096, ~std::uint64_t{4095}};
+      return (std::uint64_t{1} << more % 64) + kBeside[more / 64 % std::size(kBeside)];
+    }
   }
 }
 

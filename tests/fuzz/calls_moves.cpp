@@ -93,6 +93,80 @@ void Calls::rows(Input& in) {
   buffer->unsure = buffer->unsure || (writes && status != TM_OK && !buffer->read_only);
 }
 
+// Between any two buffers, and inside of one: the rows are those of before the call.
+void Calls::rows_into(Input& in) {
+  std::uint64_t index[4] = {};
+  tm_rows rows{};
+  rows.buffer = handle(in);
+  rows.offset = in.byte() % 4 == 0 ? in.length() : in.byte();
+  rows.row_bytes = in.byte() < 224 ? 1 + in.length() % 4096 : in.length();
+  rows.stride = in.byte() < 128 ? 0 : in.length();
+  rows.index = index;
+  rows.count =
+      in.byte() < 250 ? in.below(std::size(index) + 1) : ~std::uint64_t{0} >> in.byte() % 7;
+  for (std::uint64_t& number : index) {
+    number = in.byte() < 200 ? in.byte() : in.length();
+  }
+  const tm_buffer to = handle(in);
+  const std::uint64_t offset = in.length();
+  const tm_status status =
+      check(tm_gather_into(context(in), &rows, to, offset, timeout(in), nullptr));
+  Buffer* const source = find(rows.buffer);
+  Buffer* const target = find(to);
+  if (status != TM_OK) {
+    if (target != nullptr && !target->read_only) {
+      target->unsure = true;
+    }
+    return;
+  }
+  require(source != nullptr && (rows.count == 0 || target != nullptr), "rows of what lives");
+  require(rows.count <= std::size(index), "no list is longer than memory");
+  std::vector<unsigned char> copied;
+  const std::uint64_t stride = rows.stride != 0 ? rows.stride : rows.row_bytes;
+  for (std::uint64_t i = 0; i < rows.count; ++i) {
+    const unsigned __int128 begin = rows.offset + static_cast<unsigned __int128>(index[i]) * stride;
+    require(begin + rows.row_bytes <= source->bytes.size(), "rows are inside of the buffer");
+    const auto from = source->bytes.begin() + static_cast<std::ptrdiff_t>(begin);
+    copied.insert(copied.end(), from, from + static_cast<std::ptrdiff_t>(rows.row_bytes));
+  }
+  if (rows.count != 0) {
+    require(!target->read_only && offset <= target->bytes.size() &&
+                copied.size() <= target->bytes.size() - offset,
+            "the target has room");
+    std::copy(copied.begin(), copied.end(),
+              target->bytes.begin() + static_cast<std::ptrdiff_t>(offset));
+    target->unsure = target->unsure || source->unsure;
+  }
+}
+
+// What one context gave is nothing to another.
+void Calls::other_context(Input& in) {
+  if (buffers_.empty()) {
+    return;
+  }
+  const tm_buffer theirs = buffers_[in.below(buffers_.size())].handle;
+  unsigned char byte = 0;
+  tm_view made{};
+  const tm_access range{theirs, in.length(), 1, TM_WRITE, {}, 0};
+  switch (in.byte() % 5) {
+    case 0:
+      require(check(tm_read(heaps_, theirs, 0, &byte, 1, 0)) == TM_STALE_HANDLE, "no read");
+      return;
+    case 1:
+      require(check(tm_write(heaps_, theirs, 0, &byte, 1, 0)) == TM_STALE_HANDLE, "no write");
+      return;
+    case 2:
+      require(check(tm_acquire(heaps_, &range, 1, {}, 0, &made)) != TM_OK, "no view");
+      return;
+    case 3:
+      require(check(tm_free(heaps_, theirs)) == TM_STALE_HANDLE, "no end");
+      return;
+    default:
+      require(views_.empty() || check(tm_release(heaps_, &views_[0].record, 1, {})) != TM_OK,
+              "no release");
+  }
+}
+
 void Calls::prefetch(Input& in) {
   if (pending_.size() == 8) {
     return;
@@ -186,6 +260,9 @@ void Calls::objects(Input& in) {
     std::uint64_t usable = kUntouched;
     made.pointer = &made;
     made.bytes = in.length();
+    if (made.bytes > (1 << 26) && made.bytes <= std::uint64_t{1} << 47) {
+      return;  // Its records take gigabytes.
+    }
     const tm_status status =
         check(tm_malloc((in.byte() == 255 ? nullptr : heaps_), place(in), made.bytes,
                         in.byte() == 255 ? nullptr : &made.pointer));
