@@ -3,13 +3,16 @@
 // leaves nothing behind: no descriptor, no pin, no slot, no buffer; and the next context of the
 // same process is whole, where it failed once. Method: nth_call.hpp; the run allocates, writes
 // beyond memory, evicts, reads, touches a mapped buffer, adopts a file, frees and closes. Refused
-// memory is the failed allocation: the library has its own from mmap, and none from malloc.
+// memory is the failed allocation: the library has its own from mmap, and none from malloc. Rows
+// and operations come from two threads at once; a fork is in the middle of it.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <setjmp.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -18,6 +21,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include "fault/nth_call.hpp"
@@ -74,6 +79,8 @@ class SweepRun {
     all = small(**context) && all;
     all = mapped(**context) && all;
     all = adopted(**context) && all;
+    all = rows(**context) && all;
+    forked(**context);
     EXPECT_TRUE(eventually([&] {
       const Stats stats = (*context)->stats();
       return stats.buffers == 0 && stats.dram_pinned == 0 && stats.block_used == 0;
@@ -171,6 +178,95 @@ class SweepRun {
     return true;
   }
 
+  /// Gather, scatter and operations, by two threads, each with rows of its own.
+  bool rows(Context& context) {
+    auto table = context.alloc(kRowsBytes, {.advice = Advice::random});
+    auto target = context.alloc(kRowsBytes);
+    std::vector<std::uint64_t> words(kRowsBytes / 8);
+    fill(words, 4);
+    if (!fine(table.status()) || !fine(target.status()) ||
+        !fine(table->write(0, words.data(), kRowsBytes)) || !fine(table->evict())) {
+      return false;
+    }
+    std::atomic<bool> all{true};
+    const auto work = [&](std::uint64_t from) {
+      const bool mine = half_of_rows(context, *table, *target, from);
+      all = mine && all;
+    };
+    std::thread other;
+    try {
+      other = std::thread(work, 1);
+    } catch (const std::system_error&) {
+      all = false;
+    }
+    work(0);
+    if (other.joinable()) {
+      other.join();
+    }
+    std::vector<std::uint64_t> after(words.size());
+    if (!fine(table->read(0, after.data(), kRowsBytes))) {
+      return false;
+    }
+    EXPECT_EQ(after, words) << "a row was scattered to where another is";
+    return all;
+  }
+
+  static bool half_of_rows(Context& context, const Buffer& table, const Buffer& target,
+                           std::uint64_t from) {
+    std::vector<std::uint64_t> index;
+    for (std::uint64_t row = from; row < kRowsBytes / kRowBytes; row += 2) {
+      index.push_back(row);
+    }
+    std::vector<std::uint64_t> words(index.size() * kRowBytes / 8);
+    const Rows rows = table.rows(kRowBytes, index);
+    const auto right = [&](const Status& status) {
+      for (std::size_t i = 0; status.ok() && i < index.size(); ++i) {
+        EXPECT_EQ(wrong({&words[i * kRowBytes / 8], kRowBytes / 8}, 4, index[i] * kRowBytes / 8),
+                  0u);
+      }
+      return fine(status);
+    };
+    const auto ended = [](Status begun, Op& op) {
+      return begun.ok() ? op.wait(Timeout::seconds(20)) : std::move(begun);
+    };
+    bool all = right(context.gather(rows, words.data(), Timeout::seconds(20)));
+    const bool has_rows = all;
+    {
+      Op op;
+      all = right(ended(context.gather(rows, words.data(), Timeout::seconds(20), &op), op)) && all;
+    }
+    all = fine(context.gather_into(rows, target.handle(), from * kRowsBytes / 2,
+                                   Timeout::seconds(20))) &&
+          all;
+    if (has_rows) {
+      Op op;
+      all = fine(ended(context.scatter(rows, words.data(), Timeout::seconds(20), &op), op)) && all;
+    }
+    const Access range = table.range(0, 64 << 10);
+    ViewRecord view;
+    auto op = context.acquire_async({&range, 1}, {&view, 1});
+    Status status = op.ok() ? op->wait(Timeout::seconds(20)) : op.status().clone();
+    all = fine(status) && (!status.ok() || fine(context.release({&view, 1}))) && all;
+    Op prefetch;
+    return fine(ended(context.prefetch({&range, 1}, 0, &prefetch), prefetch)) && all;
+  }
+
+  /// A child of fork has no context of the parent's, and ends.
+  static void forked(Context& context) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const bool ended = context.alloc(4096).code() == Code::shut_down;
+      ::_exit(ended ? 0 : 1);
+    }
+    int status = 0;
+    if (child > 0) {
+      EXPECT_EQ(::waitpid(child, &status, 0), child);
+      EXPECT_EQ(status, 0);
+    }
+  }
+
+  static constexpr std::uint64_t kRowsBytes = 256 << 10;
+  static constexpr std::uint64_t kRowBytes = 512;
   const std::string directory_, options_;
 };
 
