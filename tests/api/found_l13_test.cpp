@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "support/found.hpp"
 #include "support/mappings.hpp"
 #include "support/pattern.hpp"
 #include "support/sanitizers.hpp"
@@ -33,9 +34,7 @@ struct CoreDumps : ::testing::Test {
   Directory directory;
 };
 
-class FaultsFound : public CoreDumps {};
-
-TEST_F(FaultsFound, L13_address_space_is_dumped_where_live_buffers_are_only) {
+FOUND_TEST(CoreDumps, L13_address_space_is_dumped_where_live_buffers_are_only) {
   if (kSanitized) {
     GTEST_SKIP() << "a sanitizer has address space of its own";
   }
@@ -66,7 +65,7 @@ TEST_F(FaultsFound, L13_address_space_is_dumped_where_live_buffers_are_only) {
   }
 }
 
-TEST_F(FaultsFound, L13_windows_that_were_freed_are_dumped_no_longer) {
+FOUND_TEST(CoreDumps, L13_windows_that_were_freed_are_dumped_no_longer) {
   if (kSanitized) {
     GTEST_SKIP() << "a sanitizer has address space of its own";
   }
@@ -174,7 +173,7 @@ std::uint64_t found_in_core(const std::string& core, const Held& held) {
   return right;
 }
 
-TEST_F(FaultsFound, L13_a_crash_leaves_the_bytes_of_the_program_in_a_small_core) {
+FOUND_TEST(CoreDumps, L13_a_crash_leaves_the_bytes_of_the_program_in_a_small_core) {
   std::string pattern;
   std::getline(std::ifstream("/proc/sys/kernel/core_pattern"), pattern);
   rlimit limit{};

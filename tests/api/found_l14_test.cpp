@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string>
 
+#include "support/found.hpp"
 #include "support/mappings.hpp"
 #include "support/pattern.hpp"
 #include "support/sanitizers.hpp"
@@ -35,7 +36,7 @@ void limit(decltype(RLIMIT_AS) resource, std::uint64_t bytes) {
   ASSERT_EQ(::setrlimit(resource, &all), 0);
 }
 
-struct FaultsFound : ::testing::Test {
+struct CommitTest : ::testing::Test {
   void SetUp() override {
     if (kSanitized) {
       GTEST_SKIP() << "a sanitizer needs more memory than these limits";
@@ -44,7 +45,7 @@ struct FaultsFound : ::testing::Test {
   Directory directory;
 };
 
-TEST_F(FaultsFound, L14_memory_that_may_be_written_grows_with_what_is_used) {
+FOUND_TEST(CommitTest, L14_memory_that_may_be_written_grows_with_what_is_used) {
   in_limited_child([&] {
     const std::uint64_t before = mappings().writable;
     auto context = make_context("dram=64M; hands=1; nvme=" + directory.path() + ":256M");
@@ -58,7 +59,7 @@ TEST_F(FaultsFound, L14_memory_that_may_be_written_grows_with_what_is_used) {
   });
 }
 
-TEST_F(FaultsFound, L14_a_buffer_fits_where_the_commit_that_is_left_holds_it) {
+FOUND_TEST(CommitTest, L14_a_buffer_fits_where_the_commit_that_is_left_holds_it) {
   in_limited_child([&] {
     limit(RLIMIT_DATA, status_bytes("VmData:") + 480 * kMiB);
     auto made = Context::create("dram=64M; hands=1; nvme=" + directory.path() + ":256M");
@@ -77,7 +78,7 @@ TEST_F(FaultsFound, L14_a_buffer_fits_where_the_commit_that_is_left_holds_it) {
   });
 }
 
-TEST_F(FaultsFound, L14_a_refusal_names_the_limit_of_writable_memory) {
+FOUND_TEST(CommitTest, L14_a_refusal_names_the_limit_of_writable_memory) {
   in_limited_child([&] {
     auto made = Context::create("dram=64M; hands=1; nvme=" + directory.path() + ":256M");
     ASSERT_TRUE(made.ok()) << made.message();
@@ -93,7 +94,7 @@ TEST_F(FaultsFound, L14_a_refusal_names_the_limit_of_writable_memory) {
   });
 }
 
-TEST_F(FaultsFound, L14_a_small_address_space_has_a_context_or_a_sentence) {
+FOUND_TEST(CommitTest, L14_a_small_address_space_has_a_context_or_a_sentence) {
   for (const std::uint64_t room : {64, 128, 256, 512, 1024, 2048, 4096}) {
     SCOPED_TRACE(room);
     in_limited_child([&] {

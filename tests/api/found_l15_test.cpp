@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "support/found.hpp"
 #include "support/mappings.hpp"
 #include "support/pattern.hpp"
 #include "support/sanitizers.hpp"
@@ -25,7 +26,7 @@ std::uint64_t faults() {
   return static_cast<std::uint64_t>(used.ru_minflt);
 }
 
-struct FaultsFound : ::testing::Test {
+struct RecordsTest : ::testing::Test {
   void SetUp() override {
     if (kSanitized) {
       GTEST_SKIP() << "a sanitizer has memory of its own for all of it";
@@ -45,7 +46,7 @@ struct FaultsFound : ::testing::Test {
   std::unique_ptr<Context> context;
 };
 
-TEST_F(FaultsFound, L15_a_buffer_that_is_not_touched_costs_nothing) {
+FOUND_TEST(RecordsTest, L15_a_buffer_that_is_not_touched_costs_nothing) {
   struct Shape {
     std::uint64_t bytes, extent;
     std::uint32_t flags;
@@ -78,7 +79,7 @@ TEST_F(FaultsFound, L15_a_buffer_that_is_not_touched_costs_nothing) {
   }
 }
 
-TEST_F(FaultsFound, L15_a_touched_extent_costs_its_records_alone) {
+FOUND_TEST(RecordsTest, L15_a_touched_extent_costs_its_records_alone) {
   auto buffer = context->alloc(kTiB, {.extent_bytes = 65536});
   ASSERT_TRUE(buffer.ok()) << buffer.message();
   const std::uint64_t rss = status_bytes("VmRSS:");
@@ -95,7 +96,7 @@ TEST_F(FaultsFound, L15_a_touched_extent_costs_its_records_alone) {
 }
 
 // Each life of the records begins as the first one did.
-TEST_F(FaultsFound, L15_records_that_are_used_again_are_as_new) {
+FOUND_TEST(RecordsTest, L15_records_that_are_used_again_are_as_new) {
   for (int round = 0; round < 3; ++round) {
     auto buffer = context->alloc(8 * kMiB, {.extent_bytes = 4096});
     ASSERT_TRUE(buffer.ok()) << buffer.message();
@@ -115,7 +116,7 @@ TEST_F(FaultsFound, L15_records_that_are_used_again_are_as_new) {
   }
 }
 
-TEST_F(FaultsFound, L15_records_are_charged_to_the_budget) {
+FOUND_TEST(RecordsTest, L15_records_are_charged_to_the_budget) {
   // 16,384 extents, of which each costs more than 64 bytes.
   auto buffer = context->alloc(kTiB / 16, {.extent_bytes = 4096, .flags = kDroppable});
   ASSERT_TRUE(buffer.ok()) << buffer.message();

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "support/found.hpp"
 #include "support/pattern.hpp"
 #include "tiermem/tiermem.hpp"
 
@@ -64,9 +65,8 @@ struct SparseBytes : ::testing::Test {
   std::unique_ptr<Context> context;
 };
 
-struct FaultsFound : SparseBytes {};
-
-TEST_F(FaultsFound, L16_two_bytes_are_touched_in_each_mapped_buffer_then_two_pages_are_charged) {
+FOUND_TEST(SparseBytes,
+           L16_two_bytes_are_touched_in_each_mapped_buffer_then_two_pages_are_charged) {
   open("16M", "32M");
   std::vector<Buffer> buffers = touch_two_bytes(2000, 65536, kMapped, store);
   EXPECT_EQ(wrong_bytes(buffers), 0u);
