@@ -288,30 +288,33 @@ Status GatherCall::begin(std::uint64_t first, std::uint64_t n, std::byte* to) {
   guesses_.clear();
   pieces_.clear();
   rest_.clear();
-  // The extent that is held, if any, until the end of the loop or of this function.
+  // What is held, until it is let go or this function ends. The number of its extent is beside it
+  // and not in it: what no other function sees stays in a register.
   struct Held {
     ~Held() { let_go(); }
     void let_go() noexcept {
-      if (extent != kNowhere) {
+      if (holds) {
         (void)residency.end(view);
-        extent = kNowhere;
+        holds = false;
       }
     }
     Residency& residency;
     ViewRecord view{};
-    std::uint64_t extent = kNowhere;
-  } held{impl_.residency};
-  std::uint64_t absent = kNowhere;
+    bool holds = false;
+  } in_memory{impl_.residency};
+  std::uint64_t held = kNowhere, absent = kNowhere;  // Extents.
   const std::uint64_t mask = (std::uint64_t{1} << span_.shift) - 1;
   for (std::uint64_t i = 0; i < n; ++i) {
     const auto copy = [&](std::uint64_t from, std::uint64_t done, std::uint32_t length) {
       const std::uint64_t extent = from >> span_.shift;
       const std::uint64_t at = i * rows_.row_bytes + done;
-      if (extent != held.extent && extent != absent) {
-        held.let_go();
-        (impl_.residency.hit(extent_of(from, kRead), held.view) ? held.extent : absent) = extent;
+      if (extent != held && extent != absent) {
+        in_memory.let_go();
+        in_memory.holds = impl_.residency.hit(extent_of(from, kRead), in_memory.view);
+        held = in_memory.holds ? extent : kNowhere;
+        absent = in_memory.holds ? absent : extent;
       }
-      if (extent != held.extent) {
+      if (extent != held) {
         const Piece piece{from, at, length};
         if (!guess(piece, to)) {
           pieces_.push_back(piece);
@@ -320,13 +323,14 @@ Status GatherCall::begin(std::uint64_t first, std::uint64_t n, std::byte* to) {
       }
       // The view begins with the buffer where that begins inside the extent.
       const std::uint64_t begin = std::max(from & ~mask, span_.offset);
-      std::memcpy(to + at, static_cast<const std::byte*>(held.view.data) + (from - begin), length);
+      std::memcpy(to + at, static_cast<const std::byte*>(in_memory.view.data) + (from - begin),
+                  length);
     };
     if (!each_piece(first + i, copy)) [[unlikely]] {
       return not_inside(first + i);
     }
   }
-  held.let_go();
+  in_memory.let_go();
   if (!pieces_.empty() && timeout_.ns == 0) {
     return fail(Code::busy, "{}: not all of the {} rows are resident", call_, rows_.count);
   }
