@@ -179,9 +179,6 @@ Status GatherCall::check(const Rows& rows) {
   if (!status.ok() || rows_.count == 0) {
     return status;
   }
-  if (rows_.count > kMostRowsInBuffer) {
-    return fail(Code::invalid_argument, "{}: {} rows", call_, rows_.count);
-  }
   if (into_buffer_ == 0) {
     if (to_ == nullptr) {
       return fail(Code::invalid_argument, "{}: the memory to copy to is null", call_);

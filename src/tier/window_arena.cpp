@@ -66,6 +66,21 @@ Result<host::AddressRange> reserve_range(host::ReserveOptions options) {
   }
 }
 
+using Holes = Map<std::uint64_t, std::uint64_t>;
+using HolesBySize = Set<std::pair<std::uint64_t, std::uint64_t>>;
+
+// The hole at `address` is at `begin` now, with `bytes`. Allocates nothing.
+void change_hole(Holes& holes, HolesBySize& holes_by_size, std::uint64_t address,
+                 std::uint64_t begin, std::uint64_t bytes) {
+  auto hole = holes.extract(address);
+  auto by_size = holes_by_size.extract({hole.mapped(), address});
+  hole.key() = begin;
+  hole.mapped() = bytes;
+  by_size.value() = {bytes, begin};
+  holes.insert(std::move(hole));
+  holes_by_size.insert(std::move(by_size));
+}
+
 // Neighbouring mappings that were written at different times do not become one again (each has
 // records of its own for what is in it, struct anon_vma), unless both are parts of one that was
 // written before.
@@ -107,14 +122,39 @@ Result<std::byte*> WindowArena::reserve(std::uint64_t bytes, std::uint64_t align
     }
     fit = find(bytes, alignment);
   }
+  const std::uint64_t end = fit.address + bytes;
   const std::uint64_t hole_end = fit.hole + holes_.at(fit.hole);
-  if (Status opened = open(fit.address, bytes, hole_end); !opened.ok()) {
-    return opened;
+  const std::uint64_t before = fit.address - fit.hole;
+  const std::uint64_t behind = hole_end - end;
+  // What allocates comes first: where it is refused, the hole is as it was.
+  const auto window = windows_.emplace(fit.address, bytes).first;
+  bool split = false;
+  const auto undo = [&] {
+    windows_.erase(window);
+    if (split) {
+      remove_hole(end);
+    }
+  };
+  try {
+    if (before > 0 && behind > 0) {
+      add_hole(end, behind);
+      split = true;
+    }
+    if (Status opened = open(fit.address, bytes, hole_end); !opened.ok()) {
+      undo();
+      return opened;
+    }
+  } catch (...) {
+    undo();
+    throw;
   }
-  remove_hole(fit.hole);
-  add_hole(fit.hole, fit.address - fit.hole);
-  add_hole(fit.address + bytes, hole_end - (fit.address + bytes));
-  windows_.emplace(fit.address, bytes);
+  if (before > 0) {
+    change_hole(holes_, holes_by_size_, fit.hole, fit.hole, before);
+  } else if (behind > 0) {
+    change_hole(holes_, holes_by_size_, fit.hole, end, behind);
+  } else {
+    remove_hole(fit.hole);
+  }
   window_bytes_ += bytes;
   return reinterpret_cast<std::byte*>(fit.address);
 }
@@ -149,18 +189,26 @@ void WindowArena::give_back(std::uint64_t address, std::uint64_t bytes) {
 
 // A new hole, one with those beside it.
 WindowArena::Hole WindowArena::merge_hole(Hole hole) {
+  std::uint64_t neighbour = 0;  // The hole that becomes larger; 0: there is none.
   if (const auto after = holes_.find(hole.end); after != holes_.end()) {
     hole.end += after->second;
-    remove_hole(after->first);
+    neighbour = after->first;
   }
   if (auto before = holes_.lower_bound(hole.begin); before != holes_.begin()) {
     --before;
     if (before->first + before->second == hole.begin) {
       hole.begin = before->first;
-      remove_hole(hole.begin);
+      if (neighbour != 0) {
+        remove_hole(neighbour);
+      }
+      neighbour = hole.begin;
     }
   }
-  add_hole(hole.begin, hole.end - hole.begin);
+  if (neighbour != 0) {
+    change_hole(holes_, holes_by_size_, neighbour, hole.begin, hole.end - hole.begin);
+  } else {
+    add_hole(hole.begin, hole.end - hole.begin);
+  }
   return hole;
 }
 

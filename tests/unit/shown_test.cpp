@@ -74,10 +74,10 @@ TEST(Shown, errors_are_plain_whatever_is_named_in_them) {
 
 TEST(Shown, a_label_that_is_cut_has_whole_characters) {
   Label label;
-  label.set(std::string(30, 'x') + "é");
-  EXPECT_EQ(label.get().view(), std::string(30, 'x'));
-  label.set(std::string(29, 'x') + "é");
-  EXPECT_EQ(label.get().view(), std::string(29, 'x') + "é");
+  label.set("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxé");
+  EXPECT_EQ(label.get().view(), "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");
+  label.set("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxé");
+  EXPECT_EQ(label.get().view(), "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxé");
 }
 
 }  // namespace
