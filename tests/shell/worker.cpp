@@ -705,7 +705,11 @@ void Worker::foreign() {
 int Worker::check_in_child() {
   if (!world_.follows) {
     for (const Held& held : held_) {
-      check_view(held, "view in the child");
+      if (!held.of->mapped) {  // The window of a mapped buffer does not come along.
+        world_.page.note(number_, "in the child: view of %#lx at %lu", held.of->handle,
+                         held.offset);
+        check_view(held, "view in the child");
+      }
     }
     const OwnedPtr owned = some();
     if (owned->context->free(owned->handle).code() != Code::shut_down) {
