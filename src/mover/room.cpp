@@ -522,7 +522,10 @@ Status Mover::no_room(const Request* request, unsigned space, std::uint64_t need
     if (bytes > most) {
       most = bytes;
       since = holder.since_ns;
-      set_text(info.holder, tiermem::shown(record.label.get().or_none()));
+      // No memory: it may be what there is no room for.
+      const std::size_t length =
+          show_into(info.holder, sizeof(info.holder) - 1, record.label.get().or_none());
+      info.holder[length] = '\0';
     }
   });
   const char* name = space == kHost ? "dram" : "gpu";

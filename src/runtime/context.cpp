@@ -646,7 +646,7 @@ Result<Whereabouts> Context::why(Handle buffer, std::uint64_t offset) const try 
 
 Status Context::op_wait(OpHandle op, Timeout timeout) try {
   const SlowCall call(*this);
-  if (call->forked()) [[unlikely]] {
+  if (call->forked() || call->is_tombstone()) [[unlikely]] {
     return call->usable("op_wait");  // Its operations are the parent's: here they would never end.
   }
   Status status = call->ops.wait(op, timeout.ns == 0 ? 0 : deadline_of(timeout));
@@ -664,7 +664,7 @@ Status Context::op_poll(OpHandle op) {
 
 Result<int> Context::op_fd(OpHandle op) try {
   const SlowCall call(*this);
-  if (call->forked()) [[unlikely]] {
+  if (call->forked() || call->is_tombstone()) [[unlikely]] {
     return call->usable("op_fd");
   }
   return call->ops.descriptor(op);

@@ -83,12 +83,15 @@ void change_hole(Holes& holes, HolesBySize& holes_by_size, std::uint64_t address
 
 // Neighbouring mappings that were written at different times do not become one again (each has
 // records of its own for what is in it, struct anon_vma), unless both are parts of one that was
-// written before.
-void make_one(std::byte* range) {
-  if (host::open_range(range, host::kPage) == 0) {
-    *range = std::byte{1};
-    (void)host::drop(range, host::kPage);
-    (void)host::shut_range(range, host::kPage);
+// written before. Writes to the last page, whose addresses are given out last: its page table of
+// small pages would split a huge page that moves there. Newer kernels free it with the whole of it.
+void make_one(std::byte* range, std::uint64_t bytes) {
+  std::byte* const last = range + bytes - host::kPage;
+  if (host::open_range(last, host::kPage) == 0) {
+    *last = std::byte{1};
+    (void)host::drop(range + bytes - std::min(bytes, host::kHugePage),
+                     std::min(bytes, host::kHugePage));
+    (void)host::shut_range(last, host::kPage);
   }
 }
 
@@ -403,7 +406,7 @@ Status WindowArena::extend(std::uint64_t bytes) {
     if (range.ok()) {
       counts_commit_ = host::counts_commit();
       if (options_.accessible && !counts_commit_) {
-        make_one(range->data());
+        make_one(range->data(), size);
       }
       Status dressed = dress(range->data(), size);
       if (dressed.ok() && options_.trap != nullptr) {
@@ -413,11 +416,11 @@ Status WindowArena::extend(std::uint64_t bytes) {
         return dressed;
       }
       const auto begin = reinterpret_cast<std::uint64_t>(range->data());
-      merge_hole({begin, begin + size});
+      ranges_.push_back(std::move(*range));
       if (options_.accessible) {
         add_closed(begin, size);
       }
-      ranges_.push_back(std::move(*range));
+      merge_hole({begin, begin + size});
       return {};
     }
     if (size == least) {
