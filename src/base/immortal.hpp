@@ -1,24 +1,25 @@
 // Objects of the process that are never destroyed: other threads, and exit handlers of the program,
-// use tiermem while the process ends, and find them whole. Any thread, as T.
+// use tiermem while the process ends, and find them whole. Made by the compiler, before any code
+// runs: the preload library uses them before constructors of static objects run. Any thread, as T.
 #pragma once
-
-#include <cstddef>
-#include <new>
 
 namespace tiermem {
 
 template <typename T>
 class Immortal {
  public:
-  Immortal() { new (room_) T; }
+  constexpr Immortal() noexcept : value_() {}
+  constexpr ~Immortal() {}
   Immortal(const Immortal&) = delete;
   Immortal& operator=(const Immortal&) = delete;
 
-  T& operator*() noexcept { return *std::launder(reinterpret_cast<T*>(room_)); }
-  T* operator->() noexcept { return &**this; }
+  T& operator*() noexcept { return value_; }
+  T* operator->() noexcept { return &value_; }
 
  private:
-  alignas(T) std::byte room_[sizeof(T)];
+  union {
+    T value_;
+  };
 };
 
 }  // namespace tiermem

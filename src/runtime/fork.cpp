@@ -31,7 +31,7 @@ constexpr std::int64_t kLookForChildrenNs = 100'000'000;
 
 // Contexts alive. Locked over the fork, so that the child sees a whole list.
 constinit std::mutex g_contexts_mutex;
-Immortal<Vector<Context::Impl*>> g_contexts;
+constinit Immortal<Vector<Context::Impl*>> g_contexts;
 
 }  // namespace
 
