@@ -42,6 +42,7 @@ Simulation::Simulation(std::uint64_t seed, bool verbose, const std::vector<std::
   }
   if (swarm_.worn) {
     mover_.test_begin_near_wrap(swarm_.left);
+    residency_.buffers.test_leave_lives(swarm_.left);
   }
   known_dice_.seed(seed + 0x9E3779B97F4A7C15u);
   residency_.wake = [](void* self) { static_cast<Simulation*>(self)->told_ = true; };
