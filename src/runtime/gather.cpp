@@ -29,7 +29,7 @@ constexpr unsigned kBudgetPerMost = 16;
 // Each is read into while another is copied from: the devices' queues stay full.
 constexpr unsigned kSegments = 4;
 // No list of rows, and no memory for them, is larger than the addresses of a process.
-constexpr std::uint64_t kMostListBytes = std::uint64_t{1} << 57;
+constexpr std::uint64_t kMostListBytes = std::uint64_t{1} << 47;
 
 }  // namespace
 
@@ -53,7 +53,7 @@ Status RowCall::check(const Rows& rows) {
   const auto copied = checked_mul(rows_.count, rows_.row_bytes);
   if (rows_.count > kMostListBytes / sizeof(*rows_.index) || !copied || *copied > kMostListBytes) {
     return fail(Code::invalid_argument,
-                "{}: {} rows of {} bytes are more than any memory holds (2^57 bytes); pass the "
+                "{}: {} rows of {} bytes are more than any memory holds (2^47 bytes); pass the "
                 "number of rows of the list as count",
                 call_, rows_.count, rows_.row_bytes);
   }

@@ -95,6 +95,9 @@ FOUND_TEST(CommitTest, L14_a_refusal_names_the_limit_of_writable_memory) {
 }
 
 FOUND_TEST(CommitTest, L14_a_small_address_space_has_a_context_or_a_sentence) {
+  if (kSanitized) {
+    GTEST_SKIP() << "a sanitizer takes the address space";
+  }
   for (const std::uint64_t room : {64, 128, 256, 512, 1024, 2048, 4096}) {
     SCOPED_TRACE(room);
     in_limited_child([&] {

@@ -5,18 +5,18 @@
 #include <gtest/gtest.h>
 
 /// As TEST_F(Fixture, name), in the suite FaultsFound.
-#define FOUND_TEST(Fixture, name) \
-  struct name final : Fixture {   \
-    void TestBody() override;     \
-    void run() {                  \
-      SetUp();                    \
-      if (!HasFatalFailure()) {   \
-        TestBody();               \
-      }                           \
-      TearDown();                 \
-    }                             \
-  };                              \
-  TEST(FaultsFound, name) {       \
-    name().run();                 \
-  }                               \
+#define FOUND_TEST(Fixture, name)               \
+  struct name final : Fixture {                 \
+    void TestBody() override;                   \
+    void run() {                                \
+      SetUp();                                  \
+      if (!HasFatalFailure() && !IsSkipped()) { \
+        TestBody();                             \
+      }                                         \
+      TearDown();                               \
+    }                                           \
+  };                                            \
+  TEST(FaultsFound, name) {                     \
+    name().run();                               \
+  }                                             \
   void name::TestBody()
