@@ -356,6 +356,7 @@ void Mover::demote_failed(Transfer& transfer, Status status) {
       // It has a slot, which lacks pages that have changed: without another one it cannot leave.
       residency_.extents.at(ref).stuck = true;
       stuck_until_ = std::max(stuck_until_, write_pause_.until());
+      lacks_slot_until_ = stuck_until_;
     }
   }
   if (transfer.withdrawn) {

@@ -708,6 +708,8 @@ class Mover {
   static constexpr std::int64_t kMostStuckNs = 10'000'000'000;
   std::int64_t stuck_until_ = 0;
   std::int64_t stuck_since_ = 0;
+  // Until when extents are stuck because they need another slot. Slots may be there before.
+  std::int64_t lacks_slot_until_ = 0;
   bool resting_ = false;
   bool refuses_ = false;  // There is no memory for more than what is under way.
   SharedSlots shared_slots_;

@@ -465,7 +465,9 @@ bool Mover::nothing_will_change(const Request& asking) {
     const Transfer* const mine = under_way != 0 ? parked_for(asking, need.ref) : nullptr;
     under_way -= mine != nullptr && mine->stage == Transfer::Stage::parked ? 1 : 0;
   }
-  const bool stuck = stuck_since_ != 0 && now_ - stuck_since_ < kMostStuckNs;
+  // Where writes are not paused, extents that lacked a slot are tried again, and may find one.
+  const bool stuck = (stuck_since_ != 0 && now_ - stuck_since_ < kMostStuckNs) ||
+                     (now_ < lacks_slot_until_ && write_pause_.over(now_));
   const bool again = std::any_of(spaces_.begin(), spaces_.end(),
                                  [&](const Space& space) { return tries_again(space); });
   return under_way == 0 && housekeeping_ == 0 && !stuck && !again && !any_pin();
