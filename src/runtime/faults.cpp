@@ -96,7 +96,7 @@ std::byte* Faults::find(std::byte* address, Window& window) const {
 void Faults::serve(const Fault& fault, const Window& window, std::byte* begin) {
   auto* const address = reinterpret_cast<std::byte*>(fault.address);
   served_.fetch_add(1, std::memory_order_relaxed);
-  last_thread_ = fault.thread;
+  last_thread_.store(fault.thread, std::memory_order_relaxed);
   const auto index = static_cast<std::uint32_t>((address - begin) >> window.shift);
   const std::uint64_t extent = std::uint64_t{1} << window.shift;
 

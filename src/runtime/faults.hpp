@@ -53,7 +53,9 @@ class Faults {
   std::uint64_t poisoned() const { return poisoned_.load(std::memory_order_relaxed); }
   std::uint64_t served() const { return served_.load(std::memory_order_relaxed); }
   /// Of the newest touch; 0 when the kernel does not tell. For the thread that serves.
-  std::uint32_t last_thread() const { return last_thread_; }
+  std::uint32_t last_thread() const {
+    return last_thread_.load(std::memory_order_relaxed);  // A hint: nothing depends on its order.
+  }
   /// Touches that are being served.
   std::uint64_t waiting() const { return served() - ended_.load(std::memory_order_relaxed); }
   std::uint64_t waited_ns() const { return waited_ns_.load(std::memory_order_relaxed); }
@@ -98,7 +100,7 @@ class Faults {
 
   Streams streams_;  // Of the thread that reads faults.
   Strides strides_;
-  std::uint32_t last_thread_ = 0;
+  std::atomic<std::uint32_t> last_thread_{0};  // Written by the thread that serves faults.
   std::atomic<Refusal> refusal_{nullptr};
   std::atomic<std::uint64_t> poisoned_{0}, served_{0}, ended_{0}, waited_ns_{0};
 };

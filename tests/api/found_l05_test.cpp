@@ -10,6 +10,7 @@
 #include "support/made.hpp"
 #include "support/pattern.hpp"
 #include "tiermem/tiermem.hpp"
+#include "support/sanitizers.hpp"
 
 namespace tiermem::test {
 namespace {
@@ -41,6 +42,9 @@ struct Ends {
 };
 
 TEST(FaultsFound, L05_key_destructor_after_tiermems_takes_slots_of_its_own) {
+  if (kThreadSanitizer) {
+    GTEST_SKIP() << "the thread sanitizer forgets a thread before the last destructors of its keys run";
+  }
   auto context = make_context("dram=16M; nvme=off");
   ASSERT_NE(context, nullptr);
   Buffer buffer = make_buffer(*context, 65536, "shared");
@@ -90,6 +94,9 @@ TEST(FaultsFound, L05_key_destructor_after_tiermems_takes_slots_of_its_own) {
 
 // The destructor sets its key again until the C library gives up: four rounds of destructors.
 TEST(FaultsFound, L05_destructors_of_all_rounds_hold_views_then_every_release_is_right) {
+  if (kThreadSanitizer) {
+    GTEST_SKIP() << "the thread sanitizer forgets a thread before the last destructors of its keys run";
+  }
   auto context = make_context("dram=16M; nvme=off");
   ASSERT_NE(context, nullptr);
   Buffer buffer = make_buffer(*context, 65536, "shared");
