@@ -68,7 +68,7 @@ class OpTable {
   void look(OpHandle op, Entry& entry, Status status);
 
   Context& context_;
-  const std::uint64_t tag_;  // Of the context.
+  const std::uint64_t tag_;  // The tag of the context.
   std::mutex mutex_;
   Entries entries_;           // Guarded by mutex_.
   std::size_t reserved_ = 0;  // Guarded by mutex_: rooms not committed yet.

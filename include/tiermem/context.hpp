@@ -294,7 +294,7 @@ class TIERMEM_API Context {
   Status follow(Result<OpHandle> begun, Op* op);
   template <typename Call, typename... Target>
   Status run_rows(const Rows& rows, Op* op, Timeout timeout, Target... target);
-  std::atomic<Impl*> impl_;  // Of a context that has ended: the tombstone.
+  std::atomic<Impl*> impl_;  // The tombstone once the context has ended.
 };
 
 /// A held view. Releases itself, after the stream for whose work it was acquired; movable to

@@ -129,7 +129,7 @@ enum BufferFlags : std::uint32_t {
   kNoChecksum = 8,  ///< Slots of this buffer carry no checksums.
   kIsolated =
       16,  ///< A domain of its own: its frames and slots are cleared before others see them.
-  /// Of adopt_file(): views may write. The bytes that were written are the buffer's own, and go to
+  /// For adopt_file(): views may write. The bytes that were written are the buffer's own, and go to
   /// the block tier; the file is never written.
   kPrivate = 32,
 };

@@ -55,7 +55,7 @@ struct ReplayOutcome {
     return stats.demanded + stats.prefetched - std::min(stats.prefetched_unused, stats.prefetched);
   }
   std::uint64_t moved_bytes() const { return stats.host_bytes_in + stats.host_bytes_out; }
-  /// Of all references, from 0 to 1.
+  /// The share of all references, from 0 to 1.
   double hit_ratio() const {
     return counts.references() == 0
                ? 0

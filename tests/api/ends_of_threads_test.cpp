@@ -89,7 +89,8 @@ void* end_somehow(void* argument) {
 // Keys before the context and after it: destructors run on both sides of tiermem's.
 TEST(EndsOfThreads, threads_end_in_all_orders_then_no_view_is_lost_or_shared) {
   if (kThreadSanitizer) {
-    GTEST_SKIP() << "the thread sanitizer forgets a thread before the last destructors of its keys run";
+    GTEST_SKIP()
+        << "the thread sanitizer forgets a thread before the last destructors of its keys run";
   }
   pthread_key_t before{}, after{};
   ASSERT_EQ(::pthread_key_create(&before, in_key_destructor), 0);

@@ -9,8 +9,8 @@
 
 #include "support/made.hpp"
 #include "support/pattern.hpp"
-#include "tiermem/tiermem.hpp"
 #include "support/sanitizers.hpp"
+#include "tiermem/tiermem.hpp"
 
 namespace tiermem::test {
 namespace {
@@ -43,7 +43,8 @@ struct Ends {
 
 TEST(FaultsFound, L05_key_destructor_after_tiermems_takes_slots_of_its_own) {
   if (kThreadSanitizer) {
-    GTEST_SKIP() << "the thread sanitizer forgets a thread before the last destructors of its keys run";
+    GTEST_SKIP()
+        << "the thread sanitizer forgets a thread before the last destructors of its keys run";
   }
   auto context = make_context("dram=16M; nvme=off");
   ASSERT_NE(context, nullptr);
@@ -95,7 +96,8 @@ TEST(FaultsFound, L05_key_destructor_after_tiermems_takes_slots_of_its_own) {
 // The destructor sets its key again until the C library gives up: four rounds of destructors.
 TEST(FaultsFound, L05_destructors_of_all_rounds_hold_views_then_every_release_is_right) {
   if (kThreadSanitizer) {
-    GTEST_SKIP() << "the thread sanitizer forgets a thread before the last destructors of its keys run";
+    GTEST_SKIP()
+        << "the thread sanitizer forgets a thread before the last destructors of its keys run";
   }
   auto context = make_context("dram=16M; nvme=off");
   ASSERT_NE(context, nullptr);
