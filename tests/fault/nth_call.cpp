@@ -19,6 +19,8 @@
 #include <cstring>
 #include <exception>
 
+#include "support/pass_descriptor.hpp"
+
 namespace tiermem::test {
 namespace {
 
@@ -39,44 +41,6 @@ int listen_to(long number) {
   }
   return static_cast<int>(
       syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &filter));
-}
-
-void send_descriptor(int socket, int fd) {
-  char byte = 'd';
-  iovec part{&byte, 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> room{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = room.data();
-  message.msg_controllen = room.size();
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-  (void)!sendmsg(socket, &message, 0);
-}
-
-/// -1: the child had none, and `text` is what it said instead.
-int receive_descriptor(int socket, std::string& text) {
-  char bytes[256];
-  iovec part{bytes, sizeof(bytes)};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> room{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = room.data();
-  message.msg_controllen = room.size();
-  const ssize_t n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  const cmsghdr* const header = n > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-  int fd = -1;
-  if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
-    std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
-  } else if (n > 0) {
-    text.assign(bytes, static_cast<std::size_t>(n));
-  }
-  return fd;
 }
 
 /// Answers calls until no process has the filter any more. True: there was an n-th.
@@ -114,7 +78,7 @@ bool answer_all(int listener, const NthCall& call) {
     (void)!write(socket, why.data(), why.size());
     _exit(kSkipped);
   }
-  send_descriptor(socket, listener);
+  (void)send_descriptor(socket, listener);  // The parent sees what did not come.
   char go = 0;
   (void)!read(socket, &go, 1);
   close(listener);

@@ -17,6 +17,8 @@
 #include <cstring>
 #include <random>
 
+#include "support/pass_descriptor.hpp"
+
 namespace tiermem::shell {
 namespace {
 
@@ -37,43 +39,8 @@ int listen_to(const std::vector<Refusable>& calls) {
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
     return -1;
   }
-  return static_cast<int>(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
-                                    SECCOMP_FILTER_FLAG_NEW_LISTENER, &filter));
-}
-
-bool send_descriptor(int socket, int fd) {
-  char byte = 'd';
-  iovec part{&byte, 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> room{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = room.data();
-  message.msg_controllen = room.size();
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-  return ::sendmsg(socket, &message, 0) == 1;
-}
-
-int receive_descriptor(int socket) {
-  char byte = 0;
-  iovec part{&byte, 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> room{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = room.data();
-  message.msg_controllen = room.size();
-  const ssize_t n = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  const cmsghdr* const header = n > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-  int fd = -1;
-  if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
-    std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
-  }
-  return fd;
+  return static_cast<int>(
+      ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &filter));
 }
 
 /// Ends when no process has the filter any more.
@@ -112,7 +79,7 @@ void answer_all(int listener, const std::vector<Refusable>& calls, std::uint64_t
   if (!calls.empty()) {
     const int listener = listen_to(calls);
     char go = 0;
-    if (listener < 0 || !send_descriptor(socket, listener) || ::read(socket, &go, 1) != 1) {
+    if (listener < 0 || !test::send_descriptor(socket, listener) || ::read(socket, &go, 1) != 1) {
       ::_exit(kSkipped);
     }
     ::close(listener);
@@ -163,7 +130,8 @@ ChildResult run_refusing(const std::vector<Refusable>& calls, std::uint64_t seed
   }
   ::close(ends[1]);
   if (!calls.empty()) {
-    const int listener = receive_descriptor(ends[0]);
+    std::string nothing;
+    const int listener = test::receive_descriptor(ends[0], nothing);
     if (listener >= 0 && ::write(ends[0], "g", 1) == 1) {
       answer_all(listener, calls, seed, page);
     }
@@ -179,9 +147,10 @@ ChildResult run_refusing(const std::vector<Refusable>& calls, std::uint64_t seed
   result.passed = WIFEXITED(status) && WEXITSTATUS(status) == kPassed;
   result.skipped = WIFEXITED(status) && WEXITSTATUS(status) == kSkipped;
   if (!result.passed) {
-    result.how = !WIFSIGNALED(status)          ? "found a difference"
-                 : WTERMSIG(status) == SIGALRM ? "did not end in time"
-                                               : std::string("died of ") + ::strsignal(WTERMSIG(status));
+    result.how = !WIFSIGNALED(status) ? "found a difference"
+                 : WTERMSIG(status) == SIGALRM
+                     ? "did not end in time"
+                     : std::string("died of ") + ::strsignal(WTERMSIG(status));
   }
   return result;
 }
