@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/results.hpp"
 #include "os/block_file.hpp"
 #include "os/host_memory.hpp"
 #include "os/waitable_io_port.hpp"
@@ -35,7 +36,7 @@ Result<host::AddressRange> memory(std::uint64_t bytes) {
   if (!range.ok()) {
     return range;
   }
-  (void)host::advise(range->data(), bytes, host::Advise::huge);  // Without it, small pages do.
+  best_effort(host::advise(range->data(), bytes, host::Advise::huge), "small pages do, too");
   if (const int error = host::populate(range->data(), bytes); error != 0) {
     return fail_native(Code::no_capacity, error, "no memory for measuring: {} refused: {}",
                        human_bytes(bytes), std::strerror(error));

@@ -275,6 +275,15 @@ int open_range(std::byte* address, std::uint64_t bytes) {
 
 // The file is made each time, as this is rare: a descriptor that was kept could be closed by the
 // program, and be another file's when it is used.
+void must_open_range(std::byte* address, std::uint64_t bytes) {
+  constexpr int kTries = 1000;
+  constexpr timespec kMillisecond{.tv_sec = 0, .tv_nsec = 1'000'000};
+  for (int tries = 1; open_range(address, bytes) != 0; ++tries) {
+    must(tries < kTries ? 0 : -1);
+    best_effort(::nanosleep(&kMillisecond, nullptr), "a shorter pause will do");
+  }
+}
+
 int map_no_bytes(std::byte* address, std::uint64_t bytes) {
   const int file = memfd_create("tiermem-absent", MFD_CLOEXEC);
   if (file < 0) {
@@ -390,7 +399,7 @@ bool probe_remap(char* reason, std::size_t room) {
     set_text(reason, room, window.ok() ? scratch.message() : window.message());
     return false;
   }
-  advise(scratch->data(), kHugePage, Advise::huge);
+  best_effort(advise(scratch->data(), kHugePage, Advise::huge), "small pages do, too");
   write_pattern(scratch->data(), kHugePage);
   int error = remap(window->data(), scratch->data(), kHugePage);
   bool right = error == 0 && check_pattern(window->data(), kHugePage);

@@ -57,7 +57,7 @@ struct ReserveOptions {
 Result<AddressRange> reserve(const ReserveOptions& options);
 
 /// Empty, accessible memory where nothing is. 0, or errno: EEXIST when something is there.
-int map_again(std::byte* address, std::uint64_t bytes);
+[[nodiscard]] int map_again(std::byte* address, std::uint64_t bytes);
 /// In a forked child: a range that was not inherited is mapped, empty and accessible, and is this
 /// process's. Where it was, unless somebody was there first (a library that begins a thread in the
 /// child); then elsewhere. no_capacity.
@@ -65,37 +65,40 @@ Status reserve_again(AddressRange& range, std::uint64_t alignment);
 
 enum class Advise { huge, no_huge, dont_fork, do_fork, collapse, dont_dump, do_dump };
 
-int advise(std::byte* address, std::uint64_t bytes, Advise advice);
+[[nodiscard]] int advise(std::byte* address, std::uint64_t bytes, Advise advice);
 /// Pages for the range, zeroed where they are new. Falls back to touching (Linux before 5.14).
-int populate(std::byte* address, std::uint64_t bytes);
+[[nodiscard]] int populate(std::byte* address, std::uint64_t bytes);
 /// Pages that a forked child shares become this process's own, by a copy where the child still has
 /// them; whoever writes them meanwhile loses nothing. Waits in a fault where a page is absent.
-int unshare(std::byte* address, std::uint64_t bytes);
+[[nodiscard]] int unshare(std::byte* address, std::uint64_t bytes);
 /// Gives the pages back; the range reads as zeros, or faults where it is registered. Also where the
 /// program locked its memory.
-int drop(std::byte* address, std::uint64_t bytes);
+[[nodiscard]] int drop(std::byte* address, std::uint64_t bytes);
 struct Range {
   std::byte* address = nullptr;
   std::uint64_t bytes = 0;
 };
 /// The same for many ranges: in one call where the kernel takes it (Linux 6.14, which flushes the
 /// processors' tables once for all), else one by one. The first error; the others are dropped.
-int drop(std::span<const Range> ranges);
+[[nodiscard]] int drop(std::span<const Range> ranges);
 /// Moves pages by mremap(FIXED | DONTUNMAP): `from` keeps its mapping, empty.
-int remap(std::byte* to, std::byte* from, std::uint64_t bytes);
+[[nodiscard]] int remap(std::byte* to, std::byte* from, std::uint64_t bytes);
 /// Puts empty, inaccessible memory in place of whatever is mapped.
-int close_range(std::byte* address, std::uint64_t bytes);
+[[nodiscard]] int close_range(std::byte* address, std::uint64_t bytes);
 /// Puts empty, accessible memory in place of whatever is mapped, page tables included.
-int renew(std::byte* address, std::uint64_t bytes);
+[[nodiscard]] int renew(std::byte* address, std::uint64_t bytes);
 /// What is mapped there stays, and a touch of it is SIGSEGV.
-int shut_range(std::byte* address, std::uint64_t bytes);
+[[nodiscard]] int shut_range(std::byte* address, std::uint64_t bytes);
 /// What is mapped there can be read; a store is SIGSEGV.
-int close_for_stores(std::byte* address, std::uint64_t bytes);
+[[nodiscard]] int close_for_stores(std::byte* address, std::uint64_t bytes);
 /// What is mapped there can be read and written.
-int open_range(std::byte* address, std::uint64_t bytes);
+[[nodiscard]] int open_range(std::byte* address, std::uint64_t bytes);
+/// The same for a range whose bytes are needed: tries again for a second, because memory or mappings
+/// can be short for a moment. Then ends the process, since going on would lose bytes.
+void must_open_range(std::byte* address, std::uint64_t bytes);
 /// Puts something in place of whatever is mapped that has no bytes: a touch is SIGBUS, or SIGSEGV
 /// where the kernel has no file for it (memfd_create).
-int map_no_bytes(std::byte* address, std::uint64_t bytes);
+[[nodiscard]] int map_no_bytes(std::byte* address, std::uint64_t bytes);
 
 /// Bytes of the range that are mapped as huge pages; no value where the kernel does not tell
 /// cheaply (before Linux 6.7).

@@ -513,7 +513,7 @@ bool DramTier::poison(std::byte* address) {
 
 void DramTier::clear_poison(std::byte* address, std::uint64_t bytes) {
   if (poisoned_.take(address, bytes)) {
-    host::drop(address, bytes);
+    best_effort(host::drop(address, bytes), "a poisoned page that stays has no bytes to show");
   }
 }
 

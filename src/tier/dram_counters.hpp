@@ -16,6 +16,7 @@ struct DramCounts {
   Number dropped_out{};     ///< Pages could not be taken along on the way out, and were dropped.
   Number unchanged_out{};   ///< Watched, and dropped as nobody had written them.
   Number watched_writes{};  ///< Writes that ended the watch of an extent.
+  Number taken_by_page{};   ///< Pages that the program had protected, on the way out.
   Number partial_moves{};   ///< Of both: some pages had moved before the kernel refused.
   Number remaps_refused{};  ///< Too many mappings.
   Number withdrawals_refused{};  ///< Mapped, and could not leave: page-locked.
@@ -50,6 +51,7 @@ inline DramCounters snapshot(const LiveDramCounters& live) {
           live.dropped_out,
           live.unchanged_out,
           live.watched_writes,
+          live.taken_by_page,
           live.partial_moves,
           live.remaps_refused,
           live.withdrawals_refused,

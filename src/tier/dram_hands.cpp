@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/results.hpp"
 #include "tier/dram.hpp"
 
 namespace tiermem {
@@ -242,7 +243,7 @@ bool DramTier::unprotect(std::byte* at, std::uint64_t bytes) {
 // took the protection along.
 void DramTier::open_home(const FramePool& of, std::uint32_t index, std::byte* at) {
   if (unprotect(at, of.bytes()) && of.homes().memory) {
-    host::open_range(of.home(index), of.bytes());
+    host::must_open_range(of.home(index), of.bytes());
   }
 }
 
@@ -255,14 +256,22 @@ void DramTier::release_window(std::byte* window, std::uint64_t) {
     }
     (void)unprotect(window, bytes);
     poisoned_.take(window, bytes);
-    host::drop(window, bytes);
+    const bool empty = host::drop(window, bytes) == 0 || arena->renew(window, bytes) == 0;
     if (arena->options().registered_with != nullptr) {
       userfault_.wake(window, bytes);
     }
     if (arena == &mapped_.huge && trap_ != nullptr) {
       trapped_bytes_ -= bytes;
     }
-    arena->release(window);
+    if (empty) {
+      arena->release(window);
+    } else {
+      arena->retire(window);
+      log_error(
+          "free: the kernel refuses to empty the window at {}: its {} of addresses are not used "
+          "again, and their memory stays in use until the context ends",
+          static_cast<void*>(window), human_bytes(bytes));
+    }
     return;
   }
 }

@@ -12,7 +12,9 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/results.hpp"
 #include "os/host_memory.hpp"
+#include "tier/refused_calls.hpp"
 
 namespace tiermem {
 namespace {
@@ -91,7 +93,8 @@ MapResult FrameMapper::show(Mechanism mechanism, const MapPlace& place) {
 
 MapResult FrameMapper::in_by_move(const MapPlace& place) {
   if (poisoned_.take(place.at, place.bytes)) {
-    host::drop(place.at, place.bytes);  // Nothing else is there yet. The page table goes, too.
+    // Nothing else is there yet. The page table goes, too.
+    best_effort(host::drop(place.at, place.bytes), "the move below finds what is left");
   }
   std::uint64_t done = 0;
   for (;;) {
@@ -104,7 +107,8 @@ MapResult FrameMapper::in_by_move(const MapPlace& place) {
     }
     // A touch was poisoned after we looked. Pages from here on are not ours yet.
     if (moved.error == EEXIST && poisoned_.take(place.at + done, place.bytes - done)) {
-      host::drop(place.at + done, place.bytes - done);
+      best_effort(host::drop(place.at + done, place.bytes - done),
+                  "the next move finds what is left");
       continue;
     }
     return in_by_copy(place, done, moved.error);
@@ -120,12 +124,12 @@ MapResult FrameMapper::in_by_copy(const MapPlace& place, std::uint64_t moved, in
   const UserfaultProgress copied =
       userfault_.copy(place.at + moved, place.home + moved, place.bytes - moved);
   if (copied.error == 0) {
-    host::drop(place.home, place.bytes);
+    best_effort(host::drop(place.home, place.bytes), "the bytes are in the window, too");
     counters_.copied_in += 1;
     return {.end = MapEnd::window, .used = Mechanism::copy};
   }
-  host::drop(place.at, place.bytes);
-  host::drop(place.home, place.bytes);
+  best_effort(host::drop(place.at, place.bytes), "the frame is given up");
+  best_effort(host::drop(place.home, place.bytes), "the frame is given up");
   const Code code = copied.error == ENOMEM ? Code::no_capacity : Code::internal;
   return failed(
       fail_native(code, copied.error, "a frame could not be mapped: UFFDIO_MOVE {}, UFFDIO_COPY {}",
@@ -140,7 +144,8 @@ MapResult FrameMapper::moved_out(const MapPlace& place) {
   const bool huge =
       place.huge && host::huge_bytes(place.home, place.bytes).value_or(place.bytes) == place.bytes;
   if (!huge && place.bytes >= host::kHugePage) {
-    host::drop(place.at, place.bytes);  // Page tables of small pages would keep huge ones out.
+    best_effort(host::drop(place.at, place.bytes),
+                "page tables of small pages only keep huge pages out");
   }
   return {.end = MapEnd::home, .used = Mechanism::uffd_move, .huge = huge};
 }
@@ -149,70 +154,139 @@ MapResult FrameMapper::withdraw_by_move(const MapPlace& place) {
   if (place.forked) {
     unshare(place.at, place.bytes);
   }
-  UserfaultProgress moved = userfault_.move(place.home, place.at, place.bytes);
-  while (moved.error == ENOENT && moved.done < place.bytes) {
-    // A page that the program has emptied leaves as zeros; or as what a toucher, who waits for it,
-    // writes there first.
-    (void)userfault_.zero(place.at + moved.done, host::kPage);
-    const std::uint64_t done = moved.done;
-    moved = userfault_.move(place.home + done, place.at + done, place.bytes - done);
-    moved.done += done;
+  RefusedCall refused;
+  std::uint64_t done = 0;
+  int error = 0;
+  bool taken = false;
+  while (done < place.bytes) {
+    const UserfaultProgress moved =
+        userfault_.move(place.home + done, place.at + done, place.bytes - done);
+    done += moved.done;
+    error = moved.error;
+    if (error == 0) {
+      break;
+    }
+    if (error == ENOENT) {
+      // A page that the program has emptied leaves as zeros; or as what a toucher, who waits for
+      // it, writes there first.
+      error = userfault_.zero(place.at + done, host::kPage);
+      if ((error == 0 || error == EEXIST) && refused.again(ENOENT)) {
+        continue;
+      }
+    } else if (error == EINVAL) {
+      // The program has protected or locked this page.
+      error = take_page(place.home + done, place.at + done);
+      if (error == 0) {
+        taken = true;
+        done += host::kPage;
+        continue;
+      }
+    }
+    break;
   }
-  if (moved.error == 0) {
-    return moved_out(place);
+  if (error == 0) {
+    MapResult result = moved_out(place);
+    result.huge = result.huge && !taken;
+    return result;
   }
   // Page-locked. What went goes back.
   counters_.withdrawals_refused += 1;
-  if (moved.done > 0) {
+  if (done > 0) {
     counters_.partial_moves += 1;
-    (void)restore_by_move({place.home, place.at, moved.done, false});
+    (void)restore_by_move({place.home, place.at, done, false});
   }
   MapResult result =
-      failed(fail_native(Code::busy, moved.error, "an extent cannot leave its window now: {}",
-                         std::strerror(moved.error)),
+      failed(fail_native(Code::busy, error, "an extent cannot leave its window now: {}",
+                         std::strerror(error)),
              MapEnd::window);
   result.used = Mechanism::uffd_move;
-  result.huge = place.huge && moved.done == 0;
+  result.huge = place.huge && done == 0;
   return result;
+}
+
+// UFFDIO_MOVE takes no page that the program has made read-only or inaccessible. mremap takes a
+// page of any protection, and no writer can come in between. The page goes by a slot of ours, so
+// that home and window stay what they are. 0 or errno; then the page is in the window.
+int FrameMapper::take_page(std::byte* home, std::byte* at) {
+  const std::lock_guard lock(slot_mutex_);
+  if (slot_.data() == nullptr) {
+    auto slot = host::reserve({.bytes = host::kPage, .alignment = host::kPage, .dumped = false});
+    if (!slot.ok()) {
+      return ENOMEM;
+    }
+    slot_ = std::move(*slot);
+  }
+  std::byte* const slot = slot_.data();
+  // Only a page of ours may be taken. An absent one reads as zeros from here on.
+  if (const int there = userfault_.zero(at, host::kPage); there != 0 && there != EEXIST) {
+    return EBUSY;
+  }
+  if (const int error = host::remap(slot, at, host::kPage); error != 0) {
+    // mremap may have unmapped the slot before it failed.
+    if (const int again = host::map_again(slot, host::kPage); again != 0 && again != EEXIST) {
+      slot_ = {};
+    }
+    return error;
+  }
+  host::must_open_range(slot, host::kPage);
+  RefusedCall refused;
+  for (;;) {
+    const UserfaultProgress copied = userfault_.copy(home, slot, host::kPage);
+    if (copied.error == 0) {
+      counters_.taken_by_page += 1;
+      best_effort(host::drop(slot, host::kPage), "the next page takes its place");
+      return 0;
+    }
+    if (copied.error == EEXIST) {
+      best_effort(host::drop(home, host::kPage), "the next copy finds what is left");
+    }
+    if (!refused.again(copied.error)) {
+      copy_in(at, slot, host::kPage, false);
+      return copied.error;
+    }
+  }
 }
 
 MapResult FrameMapper::restore_by_move(const MapPlace& place) {
   if (poisoned_.take(place.at, place.bytes)) {
-    host::drop(place.at, place.bytes);  // Nothing else is there yet.
+    // Nothing else is there yet.
+    best_effort(host::drop(place.at, place.bytes), "the move below finds what is left");
   }
+  RefusedCall refused;
   bool copied = false;
   for (std::uint64_t done = 0; done < place.bytes;) {
-    const std::uint64_t left = place.bytes - done;
-    const UserfaultProgress moved = userfault_.move(place.at + done, place.home + done, left);
+    std::byte* const at = place.at + done;
+    std::byte* const home = place.home + done;
+    const UserfaultProgress moved = userfault_.move(at, home, place.bytes - done);
+    if (moved.done != 0) {
+      refused.succeeded();
+    }
     done += moved.done;
     if (moved.error == 0) {
       break;
     }
-    if (moved.error == EEXIST) {
+    int error = moved.error;
+    std::byte* const page = place.at + done;
+    if (error != EEXIST && error != ENOENT) {
+      // One page by copy, then on by moving: page-locked, or the program has protected it.
+      error = userfault_.copy(page, place.home + done, host::kPage).error;
+      if (error == 0) {
+        best_effort(host::drop(place.home + done, host::kPage), "the page is in the window, too");
+        done += host::kPage;
+        copied = true;
+        refused.succeeded();
+        continue;
+      }
+    }
+    if (error == EEXIST) {
       // A touch was poisoned after we looked: pages from here on are not the program's yet.
-      poisoned_.take(place.at + done, place.bytes - done);
-      host::drop(place.at + done, place.bytes - done);
-      continue;
+      poisoned_.take(page, place.bytes - done);
+      best_effort(host::drop(page, place.bytes - done), "the next move finds what is left");
     }
-    if (moved.error == ENOENT) {
-      // The program has unmapped the window, or a fault of ours: the frame was to have this page.
-      // Nobody is to wait for it, nor see others.
-      log_error(
-          "a page of a mapped buffer at {} is not shown: its window was unmapped there, or "
-          "it is missing at {}; a signal for who touches it",
-          static_cast<void*>(place.at + done), static_cast<void*>(place.home + done));
-      (void)userfault_.poison(place.at + done, host::kPage);
+    if (error == ENOENT || !refused.again(error)) {
+      leave_out(page, place.home + done, error);
       done += host::kPage;
-      continue;
-    }
-    // One page by copy, then on by moving: page-locked, or the two mappings are not alike.
-    const UserfaultProgress page = userfault_.copy(place.at + done, place.home + done, host::kPage);
-    if (page.error == 0) {
-      host::drop(place.home + done, host::kPage);
-      done += host::kPage;
-      copied = true;
-    } else if (page.error != EEXIST) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // ENOMEM: until there is memory.
+      refused.succeeded();
     }
   }
   if (copied) {
@@ -221,6 +295,14 @@ MapResult FrameMapper::restore_by_move(const MapPlace& place) {
     counters_.moved_in_uffd += 1;
   }
   return {.end = MapEnd::window, .used = Mechanism::uffd_move, .huge = place.huge && !copied};
+}
+
+// The page cannot be shown: its touch is SIGBUS, and no thread waits for it or sees other bytes.
+void FrameMapper::leave_out(std::byte* at, const std::byte* from, int error) {
+  log_error("a page of a mapped buffer at {} is not shown ({}): its window was unmapped there, or "
+            "it is missing at {}. A touch of it is a signal",
+            static_cast<void*>(at), std::strerror(error), static_cast<const void*>(from));
+  (void)poisoned_.add(at, nullptr);
 }
 
 int FrameMapper::drop(std::byte* at, std::uint64_t bytes) {
@@ -268,7 +350,8 @@ MapResult FrameMapper::in_by_remap(const MapPlace& place) {
         fail_native(Code::no_capacity, error, "mremap into a window: {}", std::strerror(error)),
         MapEnd::home);
   }
-  host::advise(place.at, place.bytes, host::Advise::do_dump);
+  best_effort(host::advise(place.at, place.bytes, host::Advise::do_dump),
+              "the core dump lacks these bytes");
   error = host::advise(place.at, place.bytes, host::Advise::do_fork);
   // Where it cannot go back either it stays, and a child of fork does not have it.
   if (error != 0 && home_by_remap(place).end == MapEnd::home) {
@@ -290,8 +373,10 @@ MapResult FrameMapper::home_by_remap(const MapPlace& place) {
     stays.huge = place.huge;
     return stays;
   }
-  host::advise(place.home, place.bytes, host::Advise::dont_fork);
-  host::advise(place.home, place.bytes, host::Advise::dont_dump);
+  best_effort(host::advise(place.home, place.bytes, host::Advise::dont_fork),
+              "a forked child has a copy that it does not use");
+  best_effort(host::advise(place.home, place.bytes, host::Advise::dont_dump),
+              "a core dump is larger");
   counters_.moved_out_remap += 1;
   return close_window(place, MapEnd::home);
 }
@@ -307,7 +392,7 @@ MapResult FrameMapper::out_by_remap(const MapPlace& place) {
 
 MapResult FrameMapper::close_window(const MapPlace& place, MapEnd end) {
   if (const int closed = host::close_range(place.at, place.bytes); closed != 0) {
-    host::drop(place.at, place.bytes);
+    best_effort(host::drop(place.at, place.bytes), "the error below tells");
     return failed(fail_native(Code::internal, closed, "a window could not be closed: {}",
                               std::strerror(closed)),
                   end);
@@ -352,7 +437,7 @@ void FrameMapper::unshare(std::byte* address, std::uint64_t bytes) {
     for (std::uint64_t at = 0; at < bytes; at += host::kPage) {
       (void)userfault_.zero(address + at, host::kPage);
     }
-    (void)host::unshare(address, bytes);
+    best_effort(host::unshare(address, bytes), "the move that follows tells");
   }
   note([&] { std::erase(unsharing_, thread); });
   if (bytes >= host::kHugePage) {

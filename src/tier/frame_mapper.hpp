@@ -16,6 +16,7 @@
 #include <mutex>
 
 #include "base/arena.hpp"
+#include "os/host_memory.hpp"
 #include "os/userfault.hpp"
 #include "tier/dram_counters.hpp"
 #include "tier/poisoned_pages.hpp"
@@ -86,6 +87,8 @@ class FrameMapper {
   MapResult moved_out(const MapPlace& place);
   MapResult withdraw_by_move(const MapPlace& place);
   MapResult restore_by_move(const MapPlace& place);
+  int take_page(std::byte* home, std::byte* at);
+  void leave_out(std::byte* at, const std::byte* from, int error);
   MapResult restore_by_copy(const MapPlace& place);
   MapResult withdraw_by_remap(const MapPlace& place);
   MapResult withdraw_trapped(const MapPlace& place);
@@ -110,6 +113,9 @@ class FrameMapper {
   LiveDramCounters& counters_;
 
   std::atomic<std::uint64_t> cuts_{0};
+
+  std::mutex slot_mutex_;  // Held while one page goes by the slot.
+  host::AddressRange slot_;  // A page of ours. Guarded by slot_mutex_.
 
   std::atomic<unsigned> unsharing_count_{0};  // Written under unsharing_mutex_.
   mutable std::mutex unsharing_mutex_;

@@ -11,7 +11,9 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/results.hpp"
 #include "os/host_memory.hpp"
+#include "tier/refused_calls.hpp"
 #include "tier/frame_mapper.hpp"
 
 namespace tiermem {
@@ -32,6 +34,7 @@ void FrameMapper::insert(std::byte* at, const std::byte* from, std::uint64_t byt
 
 void FrameMapper::copy_in(std::byte* at, const std::byte* from, std::uint64_t bytes, bool watched) {
   bool by_page = false;
+  RefusedCall refused;
   for (std::uint64_t done = 0; done < bytes;) {
     UserfaultProgress copied;
     {
@@ -39,23 +42,30 @@ void FrameMapper::copy_in(std::byte* at, const std::byte* from, std::uint64_t by
       copied =
           userfault_.copy(at + done, from + done, by_page ? host::kPage : bytes - done, watched);
     }
+    if (copied.done != 0) {
+      refused.succeeded();
+    }
     done += copied.done;
+    if (copied.error == 0) {
+      continue;
+    }
     if (copied.error == EEXIST) {
       // Poisoned when the bytes could not be had; or a page of nobody's, which nobody relies on.
       poisoned_.take(at + done, host::kPage);
-      host::drop(at + done, host::kPage);
+      best_effort(host::drop(at + done, host::kPage), "the next copy finds what is left");
     } else if (copied.error == ENOENT) {
       if (poisoned_.take(at + done, bytes - done)) {
         continue;
       }
-      if (by_page) {
-        log_error("memory of a mapped buffer at {} is no window any more: not filled",
-                  static_cast<void*>(at + done));
-        done += host::kPage;
+      if (!by_page) {
+        by_page = true;  // The program's own advice has made several mappings of the window.
+        continue;
       }
-      by_page = true;  // The program's own advice has made several mappings of the window.
-    } else if (copied.error != 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // ENOMEM: until there is memory.
+    }
+    if (copied.error == ENOENT || !refused.again(copied.error)) {
+      leave_out(at + done, from + done, copied.error);
+      done += host::kPage;
+      refused.succeeded();
     }
   }
 }
@@ -67,7 +77,7 @@ MapResult FrameMapper::restore_by_copy(const MapPlace& place) {
   for (std::uint64_t done = 0; done < place.bytes; done += piece) {
     const std::uint64_t bytes = std::min(piece, place.bytes - done);
     copy_in(place.at + done, place.home + done, bytes, false);
-    host::drop(place.home + done, bytes);
+    best_effort(host::drop(place.home + done, bytes), "the bytes are in the window, too");
   }
   counters_.copied_in += 1;
   return {.end = MapEnd::window, .used = Mechanism::copy};
@@ -98,9 +108,11 @@ MapResult FrameMapper::withdraw_by_remap(const MapPlace& place) {
     return result;
   }
   if (place.inherited) {
-    host::advise(place.home, place.bytes, host::Advise::dont_fork);
+    best_effort(host::advise(place.home, place.bytes, host::Advise::dont_fork),
+                "a forked child has a copy that it does not use");
   }
-  host::advise(place.home, place.bytes, host::Advise::dont_dump);
+  best_effort(host::advise(place.home, place.bytes, host::Advise::dont_dump),
+              "a core dump is larger");
   counters_.moved_out_remap += 1;
   return result;
 }
@@ -108,11 +120,15 @@ MapResult FrameMapper::withdraw_by_remap(const MapPlace& place) {
 int FrameMapper::remap_home(const MapPlace& place, std::uint64_t step, std::uint64_t& done) {
   for (; done < place.bytes; done += step) {
     const int error = host::remap(place.home + done, place.at + done, step);
-    if (error != 0) {
+    if (error == 0) {
+      host::must_open_range(place.home + done, step);  // It came with the program's protection.
+    } else {
       // Unmapped already, perhaps: before somebody else's memory is there.
-      (void)host::map_again(place.home + done, step);
-      host::advise(place.home + done, step, host::Advise::dont_fork);
-      host::advise(place.home + done, step, host::Advise::dont_dump);
+      best_effort(host::map_again(place.home + done, step), "EEXIST: it was not unmapped");
+      best_effort(host::advise(place.home + done, step, host::Advise::dont_fork),
+                  "a forked child has a copy that it does not use");
+      best_effort(host::advise(place.home + done, step, host::Advise::dont_dump),
+                  "a core dump is larger");
       return error;
     }
   }

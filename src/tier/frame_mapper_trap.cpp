@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "base/results.hpp"
 #include "os/host_memory.hpp"
 #include "tier/frame_mapper.hpp"
 
@@ -28,18 +29,20 @@ MapResult FrameMapper::withdraw_trapped(const MapPlace& place) {
   }
   MapResult result{.used = Mechanism::remap, .huge = place.huge};
   if (error != 0) {
-    host::open_range(place.at, place.bytes);
+    host::must_open_range(place.at, place.bytes);
     counters_.withdrawals_refused += 1;
     result.status = fail_native(Code::busy, error, "an extent cannot leave its window now: {}",
                                 std::strerror(error));
     result.end = MapEnd::window;
     return result;
   }
-  host::open_range(place.home, place.bytes);
-  host::advise(place.home, place.bytes, host::Advise::dont_dump);
+  host::must_open_range(place.home, place.bytes);
+  best_effort(host::advise(place.home, place.bytes, host::Advise::dont_dump),
+              "a core dump is larger");
   // Closed as before, and one mapping with its neighbours.
-  host::close_range(place.at, place.bytes);
-  host::advise(place.at, place.bytes, host::Advise::dont_fork);
+  best_effort(host::close_range(place.at, place.bytes), "it is shut already");
+  best_effort(host::advise(place.at, place.bytes, host::Advise::dont_fork),
+              "a forked child has an empty mapping more");
   result.cuts = kCuts;
   counters_.moved_out_remap += 1;
   return result;
@@ -53,7 +56,8 @@ MapResult FrameMapper::restore_trapped(const MapPlace& place) {
   while (bring() != 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));  // ENOMEM: until there is memory.
   }
-  host::advise(place.at, place.bytes, host::Advise::do_dump);
+  best_effort(host::advise(place.at, place.bytes, host::Advise::do_dump),
+              "a core dump lacks these bytes");
   counters_.moved_in_remap += 1;
   return {.end = MapEnd::window, .used = Mechanism::remap, .huge = place.huge};
 }
@@ -63,8 +67,12 @@ MapResult FrameMapper::drop_trapped(const MapPlace& place) {
   MapResult left = withdraw_trapped(place);
   if (!left.status.ok()) {
     counters_.dropped_out += 1;
-    host::close_range(place.at, place.bytes);
-    host::advise(place.at, place.bytes, host::Advise::dont_fork);
+    // Shut, its pages stay until the next map() takes their place.
+    if (host::close_range(place.at, place.bytes) != 0) {
+      best_effort(host::shut_range(place.at, place.bytes), "a touch sees the bytes that it had");
+    }
+    best_effort(host::advise(place.at, place.bytes, host::Advise::dont_fork),
+                "a forked child has an empty mapping more");
     left.end = MapEnd::dropped;
     left.status = {};
   }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "base/results.hpp"
 
 namespace tiermem {
 namespace {
@@ -99,9 +100,10 @@ bool FramePool::open_more() {
 
 int FramePool::dress(std::byte* base, std::uint64_t bytes) const {
   // Refused advice costs speed, not correctness, but for these two.
-  host::advise(base, bytes, homes_.huge ? host::Advise::huge : host::Advise::no_huge);
+  best_effort(host::advise(base, bytes, homes_.huge ? host::Advise::huge : host::Advise::no_huge),
+              "the kernel's default decides");
   if (!homes_.dumped) {
-    host::advise(base, bytes, host::Advise::dont_dump);
+    best_effort(host::advise(base, bytes, host::Advise::dont_dump), "a core dump is larger");
   }
   if (!homes_.inherited) {
     if (const int error = host::advise(base, bytes, host::Advise::dont_fork); error != 0) {

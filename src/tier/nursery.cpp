@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "base/results.hpp"
 #include "os/memory_limits.hpp"
 
 namespace tiermem {
@@ -15,8 +16,9 @@ constexpr std::uint64_t kSlotBytes = host::kHugePage;
 constexpr std::uint64_t kSlots = 32;  // More than there are hands.
 
 Status dress(std::byte* address, std::uint64_t bytes, bool huge) {
-  host::advise(address, bytes, huge ? host::Advise::huge : host::Advise::no_huge);
-  host::advise(address, bytes, host::Advise::dont_dump);
+  best_effort(host::advise(address, bytes, huge ? host::Advise::huge : host::Advise::no_huge),
+              "the kernel's default decides");
+  best_effort(host::advise(address, bytes, host::Advise::dont_dump), "a core dump is larger");
   // A page that a fork shares cannot be moved.
   if (const int error = host::advise(address, bytes, host::Advise::dont_fork); error != 0) {
     return fail_native(Code::unavailable, error, "MADV_DONTFORK: {}", std::strerror(error));
@@ -29,7 +31,7 @@ Status dress(std::byte* address, std::uint64_t bytes, bool huge) {
 Result<std::uint64_t> bring_pages(std::byte* address, std::uint64_t bytes, bool huge,
                                   bool require_huge) {
   if (const int error = host::populate(address, bytes); error != 0) {
-    host::drop(address, bytes);
+    best_effort(host::drop(address, bytes), "new pages have no bytes");
     return fail_native(Code::no_capacity, error, "the kernel has no pages for {}: {}",
                        human_bytes(bytes), std::strerror(error));
   }
@@ -38,10 +40,10 @@ Result<std::uint64_t> bring_pages(std::byte* address, std::uint64_t bytes, bool 
   }
   auto got = host::huge_bytes(address, bytes);
   if (require_huge && got.has_value() && *got < bytes) {
-    host::advise(address, bytes, host::Advise::collapse);
+    best_effort(host::advise(address, bytes, host::Advise::collapse), "the next line looks");
     got = host::huge_bytes(address, bytes);
     if (got.has_value() && *got < bytes) {
-      host::drop(address, bytes);
+      best_effort(host::drop(address, bytes), "new pages have no bytes");
       return fail(Code::no_capacity, "huge_pages=require: only {} of {} came as huge pages",
                   human_bytes(*got), human_bytes(bytes));
     }
@@ -120,7 +122,7 @@ Result<Nursery::Filled> Nursery::fill(std::byte* home, std::uint64_t bytes, bool
   }
   give_slot(slot);
   if (!status.ok()) {
-    host::drop(home, bytes);
+    best_effort(host::drop(home, bytes), "new pages have no bytes");
     return status;
   }
   return filled;
@@ -135,14 +137,14 @@ Status Nursery::fill_piece(std::byte* slot, std::byte* home, std::uint64_t bytes
   }
   const UserfaultProgress moved = userfault_.move(home, slot, bytes);
   if (moved.error != 0) {
-    host::drop(slot, bytes);
+    best_effort(host::drop(slot, bytes), "new pages have no bytes");
     return fail_native(moved.error == ENOMEM ? Code::no_capacity : Code::internal, moved.error,
                        "new pages could not be moved home: {}", std::strerror(moved.error));
   }
   filled.huge += *got;
   if (huge && *got == 0) {
     // Small pages left their page table behind, which would keep the next huge page out.
-    host::renew(slot, kSlotBytes);
+    best_effort(host::renew(slot, kSlotBytes), "the next frame gets small pages");
     return dress(slot, kSlotBytes, huge_);
   }
   return {};

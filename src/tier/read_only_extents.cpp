@@ -49,11 +49,12 @@ bool ReadOnlyExtents::release(std::byte* at, std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   const auto first = closed_.lower_bound(at);
   const auto last = closed_.lower_bound(at + bytes);
-  for (auto each = first; each != last; ++each) {
-    host::open_range(each->first, each->second);
-  }
   const bool any = first != last;
-  closed_.erase(first, last);
+  for (auto each = first; each != last;) {
+    // Where it cannot be opened it stays closed, and known as such.
+    const bool open = host::open_range(each->first, each->second) == 0;
+    each = open ? closed_.erase(each) : std::next(each);
+  }
   count_.store(closed_.size());
   return any;
 }

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "base/error.hpp"
+#include "base/results.hpp"
 #include "os/memory_limits.hpp"
 
 namespace tiermem {
@@ -89,9 +90,11 @@ void make_one(std::byte* range, std::uint64_t bytes) {
   std::byte* const last = range + bytes - host::kPage;
   if (host::open_range(last, host::kPage) == 0) {
     *last = std::byte{1};
-    (void)host::drop(range + bytes - std::min(bytes, host::kHugePage),
-                     std::min(bytes, host::kHugePage));
-    (void)host::shut_range(last, host::kPage);
+    const std::uint64_t end = std::min(bytes, host::kHugePage);
+    if (host::drop(range + bytes - end, end) != 0) {
+      *last = std::byte{0};
+    }
+    best_effort(host::shut_range(last, host::kPage), "an open page of a hole is counted as shut");
   }
 }
 
@@ -180,6 +183,12 @@ void WindowArena::release(std::byte* window) {
   give_back(reinterpret_cast<std::uint64_t>(window), bytes);
 }
 
+// The window stays among the windows, so that its addresses are never part of a hole.
+void WindowArena::retire(std::byte* window) {
+  const std::uint64_t bytes = size_of(window);
+  best_effort(host::shut_range(window, bytes), "no buffer has these addresses any more");
+}
+
 // Addresses of no window, which are open, become part of a hole.
 void WindowArena::give_back(std::uint64_t address, std::uint64_t bytes) {
   const Hole hole = merge_hole({address, address + bytes});
@@ -240,7 +249,8 @@ Status WindowArena::open(std::uint64_t address, std::uint64_t bytes, std::uint64
       return host::refused(error, bytes, host::Wanted::memory, "a window");
     }
   }
-  (void)host::advise(pointer(address), opened, host::Advise::do_dump);
+  best_effort(host::advise(pointer(address), opened, host::Advise::do_dump),
+              "a core dump lacks these bytes");
   while (part != closed_.end() && part->first < address + opened) {
     const auto [at, length] = *part;
     part = closed_.erase(part);
@@ -323,10 +333,12 @@ WindowArena::Shut WindowArena::shut(std::uint64_t address, std::uint64_t bytes) 
     }
     result = dress(pointer(address), bytes).ok() ? Shut::closed : Shut::unusable;
   } else if (host::shut_range(pointer(address), bytes) != 0) {
-    (void)host::open_range(pointer(address), bytes);  // A part of it may have been shut.
-    return Shut::open;
+    // A part of it may have been shut. Where it cannot be opened again, all counts as closed:
+    // open() opens it before it is a window again.
+    return host::open_range(pointer(address), bytes) == 0 ? Shut::open : Shut::closed;
   }
-  (void)host::advise(pointer(address), bytes, host::Advise::dont_dump);
+  best_effort(host::advise(pointer(address), bytes, host::Advise::dont_dump),
+              "a core dump is larger");
   return result;
 }
 
@@ -362,7 +374,9 @@ int WindowArena::follow_fork() {
 
 void WindowArena::close() {
   for (const host::AddressRange& range : ranges_) {
-    host::close_range(range.data(), range.bytes());
+    if (host::close_range(range.data(), range.bytes()) != 0) {
+      must(host::shut_range(range.data(), range.bytes()));
+    }
   }
 }
 
@@ -434,7 +448,9 @@ Status WindowArena::dress(std::byte* address, std::uint64_t bytes) const {
   // Refused advice (a kernel without huge pages) costs speed only. Closed memory gets none, so that
   // closing an extent again makes it like its neighbours.
   if (options_.accessible) {
-    host::advise(address, bytes, options_.huge ? host::Advise::huge : host::Advise::no_huge);
+    best_effort(
+        host::advise(address, bytes, options_.huge ? host::Advise::huge : host::Advise::no_huge),
+        "the kernel's default decides");
   }
   if (!options_.inherited) {
     if (const int error = host::advise(address, bytes, host::Advise::dont_fork); error != 0) {

@@ -47,15 +47,17 @@ class WindowArena {
   std::uint64_t size_of(const std::byte* window) const;
   /// The address range may be given out again at once: nothing may be mapped in it.
   void release(std::byte* window);
+  /// For a window that cannot be emptied: its addresses are never given out again.
+  void retire(std::byte* window);
 
   /// [child of fork, its only thread] The ranges were inherited, their registration was not: they
   /// are registered again, or closed, so that a touch is SIGSEGV and never shows wrong bytes.
-  int follow_fork();
+  [[nodiscard]] int follow_fork();
   void close();
 
   /// Absent memory as in the rest of the range takes the place of whatever is mapped at a page or
   /// more of it. 0 or errno; then its touch is SIGSEGV.
-  int renew(std::byte* address, std::uint64_t bytes) const;
+  [[nodiscard]] int renew(std::byte* address, std::uint64_t bytes) const;
   bool contains(const std::byte* address) const;
   const WindowArenaOptions& options() const { return options_; }
 

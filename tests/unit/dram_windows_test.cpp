@@ -1,6 +1,9 @@
 // Frames in windows, by each mechanism: bytes, forks, locked and split pages, mappings.
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,6 +11,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -354,6 +359,82 @@ TEST(Dram, a_frame_of_the_locked_pool_appears_in_no_window) {
   EXPECT_TRUE(tier.map(frame, nullptr, used).ok()) << "without a window there is nothing to do";
   tier.return_frame(frame);
   tier.release_window(window, 4 * kMiB);
+}
+
+// A window that holds a frame when it is released: its part of `missing` bytes is unmapped by the
+// program, which makes madvise fail.
+std::byte* window_with_bytes(DramTier& tier, std::uint64_t missing) {
+  std::byte* const window = *tier.reserve_window(2 * kMiB, 2 * kMiB, true);
+  const FrameId frame = tier.acquire_frame({Pool::movable, 2 * kMiB, 0});
+  Mechanism used{};
+  EXPECT_TRUE(tier.populate(frame, false, nullptr).ok());
+  fill(tier.landing(frame, window), 2 * kMiB, 1);
+  EXPECT_TRUE(tier.map(frame, window, used).ok());
+  EXPECT_EQ(munmap(window + kMiB, missing), 0);
+  return window;
+}
+
+TEST(Dram, window_that_madvise_does_not_empty_is_mapped_anew) {
+  auto made = make_tier(16 * kMiB, Mechanism::uffd_move);
+  if (!made.ok()) {
+    GTEST_SKIP() << made.message();
+  }
+  DramTier& tier = **made;
+  std::byte* const window = window_with_bytes(tier, host::kPage);
+  tier.release_window(window, 2 * kMiB);
+  auto next = tier.reserve_window(2 * kMiB, 2 * kMiB, true);
+  ASSERT_TRUE(next.ok()) << next.message();
+  ASSERT_EQ(*next, window);
+  EXPECT_EQ(host::leading_bytes(window, 2 * kMiB, false), 2 * kMiB) << "old bytes are there";
+  const FrameId frame = tier.acquire_frame({Pool::movable, 2 * kMiB, 0});
+  Mechanism used{};
+  ASSERT_TRUE(tier.populate(frame, false, nullptr).ok());
+  fill(tier.landing(frame, window), 2 * kMiB, 2);
+  ASSERT_TRUE(tier.map(frame, window, used).ok());
+  EXPECT_TRUE(holds(window, 2 * kMiB, 2));
+}
+
+// Filters stay, so a child gets them.
+bool refuse_mmap() {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{static_cast<unsigned short>(std::size(filter)), filter};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST(Dram, window_that_the_kernel_keeps_is_never_a_window_again) {
+  const pid_t child = fork();
+  if (child == 0) {
+    auto made = make_tier(16 * kMiB, Mechanism::uffd_move);
+    if (!made.ok()) {
+      _exit(77);
+    }
+    DramTier& tier = **made;
+    std::byte* const window = window_with_bytes(tier, host::kPage);
+    if (!refuse_mmap()) {
+      _exit(77);
+    }
+    tier.release_window(window, 2 * kMiB);
+    for (int i = 0; i < 64; ++i) {
+      auto next = tier.reserve_window(2 * kMiB, 2 * kMiB, true);
+      if (!next.ok() || *next == window) {
+        _exit(next.ok() ? 1 : 2);
+      }
+    }
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) {
+    GTEST_SKIP() << "no UFFDIO_MOVE, or seccomp filters are refused";
+  }
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace

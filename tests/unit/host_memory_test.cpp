@@ -116,8 +116,8 @@ TEST(HostMemory, huge_pages_are_counted) {
     GTEST_SKIP() << "PAGEMAP_SCAN is missing";
   }
   EXPECT_EQ(*none, 0U);
-  advise(range->data(), kHugePage, Advise::no_huge);
-  advise(range->data() + kHugePage, kHugePage, Advise::huge);
+  (void)advise(range->data(), kHugePage, Advise::no_huge);
+  (void)advise(range->data() + kHugePage, kHugePage, Advise::huge);
   ASSERT_EQ(populate(range->data(), range->bytes()), 0);
   EXPECT_LE(*huge_bytes(range->data(), range->bytes()), kHugePage);
   EXPECT_EQ(*huge_bytes(range->data(), kHugePage), 0U);
@@ -129,7 +129,7 @@ TEST(HostMemory, what_is_there_is_known_without_a_touch) {
   auto range = reserve({.bytes = 200 * kPage});
   ASSERT_TRUE(range.ok());
   std::byte* const data = range->data();
-  advise(data, range->bytes(), Advise::no_huge);
+  (void)advise(data, range->bytes(), Advise::no_huge);
   EXPECT_TRUE(in_child([&] {
     rlimit limit{};
     bool right = populate(data, 130 * kPage) == 0 && drop(data + 70 * kPage, kPage) == 0;

@@ -195,6 +195,36 @@ TEST_P(MappedFrame, a_running_writer_loses_no_write) {
 }
 
 /// A frame of small pages, which the kernel moves in a batch.
+// The program has protected some pages: UFFDIO_MOVE refuses these, and they go by the page.
+TEST_P(MappedFrame, frame_with_protected_pages_leaves_and_comes_back_with_its_bytes) {
+  for (const int protection : {PROT_READ, PROT_NONE, PROT_READ | PROT_WRITE | PROT_EXEC}) {
+    fill(home, kBytes, 3);
+    ASSERT_TRUE(tier->restore(frame, window).ok());
+    const std::size_t some[] = {0, 4096, 16384, kBytes - 4096};
+    for (const std::size_t page : some) {
+      ASSERT_EQ(mprotect(window + page, 4096, protection), 0);
+    }
+    ASSERT_EQ(madvise(window + 16384, 4096, MADV_DONTNEED), 0);
+    const Status left = tier->withdraw(frame, window);
+    ASSERT_TRUE(left.ok()) << left.message();
+    std::vector<std::byte> expected(kBytes);
+    fill(expected.data(), kBytes, 3);
+    std::memset(expected.data() + 16384, 0, 4096);
+    EXPECT_EQ(std::memcmp(home, expected.data(), kBytes), 0);
+    EXPECT_EQ(host::leading_bytes(window, kBytes, false), kBytes) << "a page was left behind";
+    std::memset(home, 7, 8);  // The home can be written again.
+    std::memset(expected.data(), 7, 8);
+    ASSERT_TRUE(tier->restore(frame, window).ok());
+    for (const std::size_t page : some) {
+      ASSERT_EQ(mprotect(window + page, 4096, PROT_READ | PROT_WRITE), 0);
+    }
+    EXPECT_EQ(std::memcmp(window, expected.data(), kBytes), 0);
+    std::memset(window, 8, kBytes);
+    ASSERT_TRUE(tier->withdraw(frame, window).ok());
+  }
+  EXPECT_EQ(tier->counters().withdrawals_refused, 0U);
+}
+
 class SmallMappedFrame : public MappedFrame {
  protected:
   static constexpr std::uint64_t kSmall = 64 * kKiB;

@@ -120,8 +120,8 @@ class UserfaultTest : public testing::Test {
     scratch_range = std::move(*second);
     window = window_range.data();
     scratch = scratch_range.data();
-    host::advise(window, 16 * kPage, host::Advise::no_huge);
-    host::advise(scratch, 16 * kPage, host::Advise::no_huge);
+    (void)host::advise(window, 16 * kPage, host::Advise::no_huge);
+    (void)host::advise(scratch, 16 * kPage, host::Advise::no_huge);
     ASSERT_EQ(userfault.register_missing(window, 16 * kPage), 0);
   }
 
@@ -159,7 +159,7 @@ TEST_F(UserfaultTest, move_brings_the_bytes_and_empties_the_source) {
 
 TEST_F(UserfaultTest, move_reports_how_far_it_got) {
   host::write_pattern(scratch, 16 * kPage);
-  host::drop(scratch + 5 * kPage, kPage);
+  (void)host::drop(scratch + 5 * kPage, kPage);
   const UserfaultProgress moved = userfault.move(window, scratch, 16 * kPage);
   EXPECT_EQ(moved.error, ENOENT);
   EXPECT_EQ(moved.done, 5 * kPage);
