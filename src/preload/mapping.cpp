@@ -6,6 +6,8 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -16,10 +18,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <span>
 
 #include "base/arena.hpp"
 #include "base/checked.hpp"
 #include "base/log.hpp"
+#include "base/results.hpp"
 #include "preload/kernel.hpp"
 #include "preload/region.hpp"
 #include "preload/tiering.hpp"
@@ -67,31 +71,10 @@ bool may_be_tiered(std::size_t bytes, int protection, int flags) {
          (flags & MAP_TYPE) == MAP_PRIVATE && (flags & kPlainOnly) == 0;
 }
 
-bool is_fresh_memory(int protection, int flags) {
-  return protection == (PROT_READ | PROT_WRITE) && (flags & MAP_ANONYMOUS) != 0 &&
-         (flags & MAP_TYPE) == MAP_PRIVATE && (flags & (MAP_HUGETLB | MAP_GROWSDOWN)) == 0;
-}
-
-void* map(void* address, std::size_t bytes, int protection, int flags, int fd, off_t offset) {
-  if (inside_tiermem()) {
-    return tiermem_plain_mmap(address, bytes, protection, flags, fd, offset);
-  }
-  if ((flags & MAP_FIXED) != 0 && touches_regions(address, bytes) && !bad_range(address, bytes)) {
-    Region region;
-    if (is_fresh_memory(protection, flags) && find_region(address, region) &&
-        part_of(address, bytes).end() <= region.begin + region.capacity) {
-      // Fresh memory in the place of old: it is that already, once it is empty.
-      return renew_part(part_of(address, bytes)) == 0 ? address : MAP_FAILED;
-    }
-    if (!leave_tiers(part_of(address, bytes))) {
-      return MAP_FAILED;
-    }
-  } else if (may_be_tiered(bytes, protection, flags) && tiered(bytes)) {
-    if (std::byte* const mapping = new_mapping(bytes); mapping != nullptr) {
-      return mapping;
-    }
-  }
-  return tiermem_plain_mmap(address, bytes, protection, flags, fd, offset);
+// Private memory of the program's own: tiered, if it takes the place of tiered memory.
+bool is_fresh_memory(int flags) {
+  return (flags & MAP_ANONYMOUS) != 0 && (flags & MAP_TYPE) == MAP_PRIVATE &&
+         (flags & (MAP_HUGETLB | MAP_GROWSDOWN)) == 0;
 }
 
 int plain_unmap(std::byte* begin, std::size_t length, int) {
@@ -110,6 +93,100 @@ int plain_unlock(std::byte* begin, std::size_t length, int) {
   return plain_munlock(begin, length);
 }
 
+struct MapCall {
+  void* address;
+  std::size_t bytes;
+  int protection;
+  int flags;
+  int fd;
+  off_t offset;
+};
+
+void* plain_map(const MapCall& call) {
+  return tiermem_plain_mmap(call.address, call.bytes, call.protection, call.flags, call.fd,
+                            call.offset);
+}
+
+// Of a mapping that the kernel has made elsewhere, so that it has judged the call before anything is
+// given up.
+void* map_over(const MapCall& call) {
+  MapCall elsewhere = call;
+  elsewhere.address = nullptr;
+  elsewhere.flags &= ~(MAP_FIXED | MAP_POPULATE);
+  void* made = plain_map(elsewhere);
+  if (made == MAP_FAILED) {
+    return MAP_FAILED;
+  }
+  struct Move {
+    const MapCall& call;
+    void* made;
+  } move{call, made};
+  void* const placed = lend_parts(
+      part_of(call.address, call.bytes), call.protection,
+      [](Part range, void* argument) -> void* {
+        const Move& to = *static_cast<const Move*>(argument);
+        void* const moved = plain_mremap(to.made, range.length, range.length,
+                                         MREMAP_MAYMOVE | MREMAP_FIXED, range.begin);
+        if (moved != MAP_FAILED) {
+          return moved;
+        }
+        best_effort(tiermem_plain_munmap(to.made, range.length), "addresses are all that it costs");
+        return plain_map(to.call);  // Some mappings cannot be moved.
+      },
+      &move);
+  if (placed == MAP_FAILED) {
+    const int error = errno;
+    best_effort(tiermem_plain_munmap(made, call.bytes), "it may have been unmapped already");
+    errno = error;
+  }
+  return placed;
+}
+
+int plain_renew(std::byte* begin, std::size_t length, int protection) {
+  return tiermem_plain_mmap(begin, length, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+                            0) == MAP_FAILED
+             ? -1
+             : 0;
+}
+
+void* map_fixed(const MapCall& call) {
+  const Part part = part_of(call.address, call.bytes);
+  if ((call.flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE && !all_unmapped(part)) {
+    return plain_map(call);  // EEXIST
+  }
+  if (!is_fresh_memory(call.flags)) {
+    MapCall over = call;
+    over.flags = (call.flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED;
+    return map_over(over);
+  }
+  if (renew_parts(part, call.protection, plain_renew) != 0) {
+    return MAP_FAILED;
+  }
+  if ((call.flags & MAP_LOCKED) != 0) {
+    best_effort(mlock(call.address, call.bytes), "MAP_LOCKED does not say so either");
+  }
+  return call.address;
+}
+
+void* map(const MapCall& call) {
+  const bool fixed = (call.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) != 0;
+  if (inside_tiermem() || call.bytes == 0) {
+    return plain_map(call);
+  }
+  if (fixed && touches_regions(call.address, call.bytes) && !bad_range(call.address, call.bytes)) {
+    return map_fixed(call);
+  }
+  if (!fixed && may_be_tiered(call.bytes, call.protection, call.flags) && tiered(call.bytes)) {
+    if (std::byte* const mapping = new_mapping(call.bytes); mapping != nullptr) {
+      if (call.protection != (PROT_READ | PROT_WRITE)) {
+        (void)protect_parts(part_of(mapping, call.bytes), call.protection, plain_protect);
+      }
+      return mapping;
+    }
+  }
+  return plain_map(call);
+}
+
 int lock(const void* address, std::size_t length, unsigned flags) {
   // The kernel rounds the start down.
   const std::size_t head = reinterpret_cast<std::uintptr_t>(address) % kPage;
@@ -120,52 +197,140 @@ int lock(const void* address, std::size_t length, unsigned flags) {
                     static_cast<int>(flags), plain_lock);
 }
 
+// A range that the kernel would move as one mapping, and what it is to become.
+struct Moved {
+  Part from;
+  std::size_t to = 0;
+  PageState state;
+};
+
+// The bytes go to memory that can be written; the protection follows.
+void move_bytes(const Moved& moved, std::byte* target, bool tiered_target) {
+  const std::size_t bytes = std::min(moved.from.length, moved.to);
+  if ((moved.state.protection & PROT_READ) == 0 || (moved.state.protection & PROT_WRITE) == 0) {
+    (void)protect_parts(moved.from, PROT_READ | PROT_WRITE, plain_protect);
+  }
+  if (tiered_target) {
+    move_part({moved.from.begin, bytes}, target);
+  } else {
+    memcpy(target, moved.from.begin, bytes);
+  }
+  (void)protect_parts({target, moved.to}, moved.state.protection, plain_protect);
+  if (moved.state.locked) {
+    best_effort(mlock(target, moved.to), "the bytes have moved");
+  }
+}
+
 // What grows beyond its window, or is a part of it, gets a window of its own, and the bytes move.
-void* move_mapping(Part from, std::size_t to) {
-  std::byte* const moved = new_mapping(std::max(to, settings().mapping));
-  if (moved == nullptr) {
+void* move_anywhere(const Moved& moved, int flags) {
+  std::byte* const target = new_mapping(std::max(moved.to, settings().mapping));
+  if (target == nullptr) {
     errno = ENOMEM;
     return MAP_FAILED;
   }
-  move_part({from.begin, std::min(from.length, to)}, moved);
-  (void)unmap_parts(from, plain_unmap);
-  return moved;
+  move_bytes(moved, target, true);
+  if (const std::size_t kept = whole_pages(moved.to); kept < settings().mapping) {
+    (void)unmap_parts({target + kept, settings().mapping - kept}, plain_unmap);
+  }
+  if ((flags & MREMAP_DONTUNMAP) != 0) {
+    (void)renew_parts(moved.from, moved.state.protection, plain_renew);
+  } else {
+    (void)unmap_parts(moved.from, plain_unmap);
+  }
+  return target;
 }
 
-void* remap(void* address, std::size_t from, std::size_t to, int flags, void* at) {
-  if ((flags & MREMAP_FIXED) != 0 && ours(at, to) && !leave_tiers(part_of(at, to))) {
-    return MAP_FAILED;
-  }
-  Region region;
-  if (inside_tiermem() || !find_region(address, region)) {
-    return plain_mremap(address, from, to, flags, at);
-  }
-  const Part part = part_of(address, from);
-  to = whole_pages(to);
-  if (to == 0 || bad_range(address, from) || part.end() > region.begin + region.capacity) {
+// A window cannot be at a place of the program's choice: there the bytes are plain memory, unless it
+// is tiered already.
+void* move_to(const Moved& moved, int flags, void* at) {
+  const Part target = part_of(at, moved.to);
+  if (bad_range(at, moved.to) ||
+      (target.begin < moved.from.end() && moved.from.begin < target.end())) {
     errno = EINVAL;
     return MAP_FAILED;
   }
-  if ((flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) != 0) {
-    log_warn("mremap of a tiered mapping to a fixed place is refused");
-    errno = ENOMEM;
+  if (map({at, moved.to, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0}) ==
+      MAP_FAILED) {
     return MAP_FAILED;
   }
-  const bool whole = region.begin == part.begin && region.length == part.length;
-  if (whole && region.use == Use::mapping && to <= region.capacity) {
-    resize_region(region.begin, to);
-    return address;
+  log_info("{} bytes are no longer tiered: mremap moved them to {}", moved.to, at);
+  move_bytes(moved, target.begin, false);
+  if ((flags & MREMAP_DONTUNMAP) != 0) {
+    (void)renew_parts(moved.from, moved.state.protection, plain_renew);
+  } else {
+    (void)unmap_parts(moved.from, plain_unmap);
   }
-  if (to <= part.length) {
-    return to == part.length || unmap_parts({part.begin + to, part.length - to}, plain_unmap) == 0
+  return at;
+}
+
+// The source is no tiered memory, and what it replaces may be: it is made as map_over() does.
+void* move_over(void* address, std::size_t from, std::size_t to, int flags, void* at) {
+  struct Move {
+    void* address;
+    std::size_t from;
+    int flags;
+  } move{address, from, flags};
+  if (bad_range(at, to) || to == 0) {
+    errno = EINVAL;
+    return MAP_FAILED;
+  }
+  return lend_parts(
+      part_of(at, to), PROT_READ | PROT_WRITE,
+      [](Part range, void* argument) {
+        const Move& call = *static_cast<const Move*>(argument);
+        return plain_mremap(call.address, call.from, range.length, call.flags, range.begin);
+      },
+      &move);
+}
+
+void* remap(void* address, std::size_t from, std::size_t to, int flags, void* at) {
+  constexpr int kKnown = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+  if (inside_tiermem()) {
+    return plain_mremap(address, from, to, flags, at);
+  }
+  if (!ours(address, 1) || !is_in_region(address)) {
+    return (flags & MREMAP_FIXED) != 0 && ours(at, to)
+               ? move_over(address, from, to, flags, at)
+               : plain_mremap(address, from, to, flags, at);
+  }
+  const Part part = part_of(address, from);
+  const bool stays = (flags & MREMAP_DONTUNMAP) != 0;
+  to = whole_pages(to);
+  if (to == 0 || from == 0 || (flags & ~kKnown) != 0 || bad_range(address, from) ||
+      ((flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) != 0 && (flags & MREMAP_MAYMOVE) == 0) ||
+      (stays && to != part.length)) {
+    errno = EINVAL;
+    return MAP_FAILED;
+  }
+  const bool elsewhere = (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) != 0;
+  if (!elsewhere && to <= part.length) {
+    // A kernel shrinks what is several mappings, too; what it keeps must be mapped.
+    return check_mapped({part.begin, to}) == 0 &&
+                   (to == part.length ||
+                    unmap_parts({part.begin + to, part.length - to}, plain_unmap) == 0)
                ? address
-               : MAP_FAILED;
+               : (errno = EFAULT, MAP_FAILED);
+  }
+  Moved moved{{part.begin, std::min(part.length, to)}, to, {}};
+  if (!movable_part(part, moved.state)) {
+    errno = EFAULT;
+    return MAP_FAILED;
+  }
+  if ((flags & MREMAP_FIXED) != 0) {
+    void* const result = move_to(moved, flags, at);
+    if (result != MAP_FAILED && to < part.length && !stays) {
+      (void)unmap_parts({part.begin + to, part.length - to}, plain_unmap);
+    }
+    return result;
+  }
+  if (!elsewhere && grow_part(part, to)) {
+    return address;
   }
   if ((flags & MREMAP_MAYMOVE) == 0) {
     errno = ENOMEM;
     return MAP_FAILED;
   }
-  return move_mapping(part, to);
+  return move_anywhere(moved, flags);
 }
 
 // For threads that must never wait for a device.
@@ -181,6 +346,42 @@ int lock_all(int flags) {
   }
   // Not asked of the kernel: it would fill the address space that windows reserve.
   return 0;
+}
+
+// Whether a pidfd names this process.
+bool is_this_process(int pidfd) {
+  constexpr int kSelfThread = -10000, kSelf = -10001;  // Linux 6.14
+  if (pidfd == kSelf || pidfd == kSelfThread) {
+    return true;
+  }
+  char path[64], text[512];
+  snprintf(path, sizeof path, "/proc/self/fdinfo/%d", pidfd);
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) {
+    return false;
+  }
+  const ssize_t got = ::read(file, text, sizeof text - 1);
+  best_effort(::syscall(SYS_close, file), "it was only read");
+  text[got > 0 ? got : 0] = '\0';
+  const char* const pid = strstr(text, "Pid:");
+  return pid != nullptr && strtol(pid + 4, nullptr, 10) == ::getpid();
+}
+
+// As the kernel does it: one part after the other; what was done counts, if anything was.
+ssize_t advise_self(int pidfd, const iovec* parts, std::size_t count, int advice, unsigned flags) {
+  const iovec none{parts[0].iov_base, 0};
+  const long allowed = ::syscall(SYS_process_madvise, pidfd, &none, 1, advice, flags);
+  if (allowed < 0) {
+    return allowed;
+  }
+  ssize_t done = 0;
+  for (const iovec& part : std::span(parts, count)) {
+    if (madvise(part.iov_base, part.iov_len, advice) != 0) {
+      return done != 0 ? done : -1;
+    }
+    done += static_cast<ssize_t>(part.iov_len);
+  }
+  return done;
 }
 
 // Frames move from under references that are no pins: bytes in a pipe must be copies.
@@ -209,12 +410,12 @@ extern "C" {
 
 TIERMEM_INTERPOSED void* mmap(void* address, size_t bytes, int protection, int flags, int fd,
                               off_t offset) noexcept {
-  return map(address, bytes, protection, flags, fd, offset);
+  return map({address, bytes, protection, flags, fd, offset});
 }
 
 TIERMEM_INTERPOSED void* mmap64(void* address, size_t bytes, int protection, int flags, int fd,
                                 off64_t offset) noexcept {
-  return map(address, bytes, protection, flags, fd, offset);
+  return map({address, bytes, protection, flags, fd, offset});
 }
 
 TIERMEM_INTERPOSED int munmap(void* address, size_t length) noexcept {
@@ -238,6 +439,42 @@ TIERMEM_INTERPOSED int mprotect(void* address, size_t length, int protection) no
   return ours(address, length) && !bad_range(address, length)
              ? protect_parts(part_of(address, length), protection, plain_protect)
              : tiermem_plain_mprotect(address, length, protection);
+}
+
+TIERMEM_INTERPOSED int pkey_mprotect(void* address, size_t length, int protection,
+                                     int key) noexcept {
+  if (key == -1) {
+    return mprotect(address, length, protection);
+  }
+  return ours(address, length) && !bad_range(address, length)
+             ? protect_by_key(part_of(address, length), protection, key, plain_protect)
+             : static_cast<int>(::syscall(SYS_pkey_mprotect, address, length, protection, key));
+}
+
+TIERMEM_INTERPOSED ssize_t process_madvise(int pidfd, const iovec* parts, size_t count, int advice,
+                                           unsigned flags) noexcept {
+  const bool any = count != 0 && count <= IOV_MAX && !tiermem::inside_tiermem() &&
+                   std::any_of(parts, parts + count, [](const iovec& part) {
+                     return ours(part.iov_base, part.iov_len);
+                   });
+  return any && is_this_process(pidfd)
+             ? advise_self(pidfd, parts, count, advice, flags)
+             : ::syscall(SYS_process_madvise, pidfd, parts, count, advice, flags);
+}
+
+// A page that the program has unmapped is still a mapping of tiermem's.
+TIERMEM_INTERPOSED int msync(void* address, size_t length, int flags) {
+  return ours(address, length) && !bad_range(address, length) &&
+                 check_mapped(part_of(address, length)) != 0
+             ? -1
+             : static_cast<int>(::syscall(SYS_msync, address, length, flags));
+}
+
+TIERMEM_INTERPOSED int mincore(void* address, size_t length, unsigned char* resident) noexcept {
+  return ours(address, length) && !bad_range(address, length) &&
+                 check_mapped(part_of(address, length)) != 0
+             ? -1
+             : static_cast<int>(::syscall(SYS_mincore, address, length, resident));
 }
 
 TIERMEM_INTERPOSED int madvise(void* address, size_t length, int advice) noexcept {

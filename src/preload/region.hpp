@@ -1,16 +1,23 @@
 // Regions: the address ranges of this process that are tiered, each one mapped buffer, and what the
-// program does to parts of them: unmapping, protecting, locking, advising. A part that may not move
-// (another protection, a lock, something else mapped over it) is pinned, and so stays resident.
+// program made of their pages (page_states.hpp). Each call of the program on memory is a transition
+// of that table, with the kernel's meaning and errno; docs/preload.md lists them.
+//
+// What follows from a page's state:
+//   tiered     the mover moves it, whatever its protection is
+//   pinned     (locked, kept, keyed) its extent is resident, by a view for each such extent
+//   foreign    the window is lent there (WindowArena); an extent that is foreign in part is pinned
+//   unmapped   it has no bytes, and no access is allowed; the addresses come back with the region
 //
 // Threads: any; one lock, shared for looking. It is held while the mover works for a change of
 // pins, never by a thread that then touches tiered memory.
 //
-// Of a region: live + unmapped == length, in pages; it ends when live is 0.
+// A region ends when all of its pages are unmapped.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "preload/page_state.hpp"
 #include "tiermem/types.hpp"
 
 namespace tiermem::preload {
@@ -29,13 +36,6 @@ struct Region {
   Use use = Use::heap;
 };
 
-/// A range of addresses.
-struct Part {
-  std::byte* begin = nullptr;
-  std::size_t length = 0;
-  std::byte* end() const { return begin + length; }
-};
-
 /// A new region that reads as zeros, at a multiple of `extent`; null when there is none to be had.
 std::byte* create_region(Use use, std::size_t length, std::size_t capacity, std::size_t extent);
 /// The region that `address` is in. False: none.
@@ -47,9 +47,15 @@ bool touches_regions(const void* address, std::size_t length);
 struct Stretch {
   std::size_t bytes = 0;
   bool may_be_absent = false;  ///< In a region, and may leave memory; else the kernel's as it is.
+  int protection = PROT_READ | PROT_WRITE;  ///< Of what may be absent.
 };
 /// Also in handlers of signals, of threads that hold the lock too: these are told the worst.
 Stretch stretch_at(const void* address, std::size_t length);
+
+/// Of a range, how many bytes from its beginning on may be touched with this access (PROT_READ or
+/// PROT_WRITE), as far as regions know: a page that is unmapped, or protected ends it. Also
+/// in handlers of signals, of threads that hold the lock too: these are told all of it.
+std::size_t accessible_bytes(const void* address, std::size_t length, int access);
 
 /// Bytes that the program has in regions.
 std::uint64_t tiered_bytes();
@@ -65,18 +71,25 @@ void resize_region(std::byte* begin, std::size_t length);
 void move_part(Part from, std::byte* to);
 
 // These act on the parts of a range that are in regions, whole pages; `rest` is called for the
-// others. They return 0, or -1 with errno.
+// others. They return 0, or -1 with errno, and have then done what the kernel would have done up to
+// the page that it refuses.
 using Rest = int (*)(std::byte* begin, std::size_t length, int argument);
 int unmap_parts(Part range, Rest rest);
-/// Zeros, read-write and mapped again, whatever was done to the range, which is in one region.
-int renew_part(Part range);
+/// Private memory that reads as zeros and has this protection, whatever was there before.
+int renew_parts(Part range, int protection, Rest rest);
 int protect_parts(Part range, int protection, Rest rest);
+/// `key`: of pkey_mprotect.
+int protect_by_key(Part range, int protection, int key, Rest rest);
 int advise_parts(Part range, int advice, Rest rest);
 int lock_parts(Part range, int flags, Rest rest);
 int unlock_parts(Part range, Rest rest);
-/// Something else is about to be mapped over the range: what is tiered there is given up for good.
-/// False with errno: it cannot be.
-bool leave_tiers(Part range);
+/// 0, or -1 and ENOMEM where a page of a region is unmapped: msync and mincore.
+int check_mapped(Part range);
+/// Something else is mapped over the range: `place` is called for it, when nothing of tiermem's is
+/// there any more. `protection`: of what it maps, as far as is known. Returns what `place` returns;
+/// or MAP_FAILED with errno, and nothing has changed.
+void* lend_parts(Part range, int protection, void* (*place)(Part range, void* argument),
+                 void* argument);
 /// All regions are brought in and stay. False: they do not fit.
 bool pin_all();
 
@@ -87,6 +100,17 @@ void bring_stack(const void* top);
 /// and stays until `let_leave`. False: it does not fit. What is in no region is as it is.
 bool keep_resident(Part part);
 void let_leave(Part part);
+
+/// The pages are alike in protection and locks, and none is foreign or unmapped. False: the kernel
+/// would not move them as one mapping.
+bool movable_part(Part part, PageState& state);
+/// Is each page of the range a page of a region that the program has unmapped?
+bool all_unmapped(Part range);
+/// Is the address in a region, and mapped?
+bool is_in_region(const void* address);
+/// The pages behind the part, up to `to` bytes from its beginning, become as its last one is: in
+/// place, if they are unmapped pages of the same region. False: they are not.
+bool grow_part(Part part, std::size_t to);
 
 /// Around fork.
 void lock_regions();

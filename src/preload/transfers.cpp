@@ -165,17 +165,27 @@ long move(Parts parts, std::size_t total, bool reads, Kind kind, Once&& once) {
   }
 }
 
-// False: a part is longer than any memory, which the kernel refuses with EINVAL.
-bool total_of(const iovec* parts, std::size_t count, std::size_t& total) {
+// What may be touched of the parts, up to the first page that may not. False: a part is longer than
+// any memory, which the kernel refuses with EINVAL.
+bool total_of(const iovec* parts, std::size_t count, int access, std::size_t& total) {
   total = 0;
+  bool all = true;
   for (std::size_t i = 0; i < count; ++i) {
     if (parts[i].iov_len > SSIZE_MAX) {
       return false;
     }
-    total = saturating_add(total, parts[i].iov_len);
+    const std::size_t accessible =
+        all && parts[i].iov_len != 0 ? accessible_bytes(parts[i].iov_base, parts[i].iov_len, access)
+                                     : 0;
+    total = saturating_add(total, accessible);
+    all = all && accessible == parts[i].iov_len;
   }
   total = std::min<std::size_t>(total, INT_MAX & ~4095);  // As the kernel cuts it.
   return true;
+}
+
+bool any_bytes(const iovec* parts, std::size_t count) {
+  return std::any_of(parts, parts + count, [](const iovec& part) { return part.iov_len != 0; });
 }
 
 Kind kind_for(const SystemCall& call, std::size_t total) {
@@ -204,8 +214,11 @@ long transfer_parts(SystemCall call) {
                          call.arguments[3] != ~std::uint64_t{0};  // preadv2: the file's own.
   const std::uint64_t offset = call.arguments[3];
   std::size_t total = 0;
-  if (!total_of(parts, count, total)) {
+  if (!total_of(parts, count, reads ? PROT_WRITE : PROT_READ, total)) {
     return -EINVAL;
+  }
+  if (total == 0 && any_bytes(parts, count)) {
+    return -EFAULT;
   }
   iovec one{};
   call.arguments[1] = number(&one);
@@ -245,8 +258,11 @@ long send_message(const SystemCall& call) {
     return -ENOBUFS;
   }
   std::size_t total = 0;
-  if (!total_of(message.msg_iov, message.msg_iovlen, total)) {
+  if (!total_of(message.msg_iov, message.msg_iovlen, PROT_READ, total)) {
     return -EINVAL;
+  }
+  if (total == 0 && any_bytes(message.msg_iov, message.msg_iovlen)) {
+    return -EFAULT;
   }
   iovec one{};
   plain.msg_iov = &one;
@@ -283,8 +299,11 @@ long receive_message(const SystemCall& call) {
   SystemCall made = call;
   made.arguments[1] = number(&plain);
   std::size_t total = 0;
-  if (!total_of(message.msg_iov, message.msg_iovlen, total)) {
+  if (!total_of(message.msg_iov, message.msg_iovlen, PROT_WRITE, total)) {
     return -EINVAL;
+  }
+  if (total == 0 && any_bytes(message.msg_iov, message.msg_iovlen)) {
+    return -EFAULT;
   }
   const long result = move({message.msg_iov, message.msg_iovlen}, total, true, Kind::message,
                            [&](std::byte* bytes, std::size_t count, std::size_t) {
@@ -324,9 +343,16 @@ long transfer(const SystemCall& call) {
   if (!stretch.may_be_absent && stretch.bytes == total) {
     return pass(call);
   }
+  // The kernel moves what lies in front of the first page that it may not touch, or says EFAULT.
+  const std::size_t accessible =
+      accessible_bytes(pointer<void>(buffer), total, layout.reads ? PROT_WRITE : PROT_READ);
   SystemCall made = call;
+  if (accessible == 0) {
+    made.arguments[layout.length] = std::min(total, stretch.bytes);
+    return pass(made);
+  }
   const iovec part{pointer<void>(buffer), total};
-  return move({&part, 1}, total, layout.reads, kind_for(call, total),
+  return move({&part, 1}, accessible, layout.reads, kind_for(call, total),
               [&](std::byte* plain, std::size_t bytes, std::size_t done) {
                 made.arguments[layout.buffer] = number(plain);
                 made.arguments[layout.length] = bytes;

@@ -38,7 +38,8 @@ std::size_t absent_bytes(std::uint64_t address, std::size_t length) {
     return 0;
   }
   const Stretch stretch = stretch_at(pointer(address), length);
-  return stretch.may_be_absent ? stretch.bytes : 0;
+  const bool readable = (stretch.protection & PROT_READ) != 0;  // Else the kernel says EFAULT.
+  return stretch.may_be_absent && readable ? stretch.bytes : 0;
 }
 
 void touch(std::uint64_t address, std::size_t bytes) {
@@ -83,6 +84,15 @@ bool swap_in(Scratch& scratch, SystemCall& call, Swapped& swapped, const Pointer
     bytes = kPiece / what.unit * what.unit;
     call.arguments[what.count] = bytes / what.unit;
   }
+  // What the program may not touch itself the kernel is asked for, and says EFAULT.
+  const int access = what.way == Way::fills || what.way == Way::both || what.way == Way::sized
+                         ? PROT_WRITE
+                         : PROT_READ;
+  const std::size_t accessible = accessible_bytes(pointer(argument), bytes, access);
+  if (accessible < bytes && (what.way != Way::text || accessible == 0)) {
+    return true;
+  }
+  bytes = accessible;
   std::byte* const plain = scratch.take(bytes);
   if (plain == nullptr) {
     return false;

@@ -364,7 +364,13 @@ Status Context::Impl::zero_edges(const Access& access, Span& span, bool wait) {
       return status;
     }
     const HeldViews held(residency, {&view, 1});
-    std::memset(view.data, 0, edge.length);
+    // Where the program has changed protections, the pages may be read-only.
+    auto* const at = static_cast<std::byte*>(view.data);
+    const bool pages =
+        reinterpret_cast<std::uintptr_t>(at) % host::kPage == 0 && edge.length % host::kPage == 0;
+    if (!pages || !dram_->altered_window(at) || host::drop(at, edge.length) != 0) {
+      std::memset(at, 0, edge.length);
+    }
     span.set_emptied(i);
   }
   return {};

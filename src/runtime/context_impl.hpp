@@ -147,6 +147,20 @@ class Context::Impl {
   /// What a discard covers of extents in part. `wait`: what is not in memory is brought for it;
   /// else it is passed over.
   Status zero_edges(const Access& access, Span& span, bool wait);
+  // What the program does to the mappings of mapped buffers, which the preload library sees:
+  // DramTier has these.
+  void lend_window(std::byte* address, std::uint64_t bytes) { dram_->lend_window(address, bytes); }
+  [[nodiscard]] int take_back_window(std::byte* address, std::uint64_t bytes) {
+    return dram_->take_back_window(address, bytes);
+  }
+  void alter_window(const std::byte* address) { dram_->alter_window(address); }
+  std::uint64_t stretch(const std::byte* address, std::uint64_t bytes, bool& own) const {
+    return dram_->stretch(address, bytes, own);
+  }
+  bool give_away(std::byte* address, std::uint64_t bytes) {
+    return dram_->give_away(address, bytes);
+  }
+  void fill_window(std::byte* address, std::uint64_t bytes) { dram_->fill_holes(address, bytes); }
 
   Residency residency;
   Ops ops{residency.tag.value()};

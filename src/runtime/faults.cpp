@@ -275,6 +275,10 @@ void Faults::mistake(std::byte* address) {
     dram_->wake(address);  // A mapped buffer has begun here meanwhile.
     return;
   }
+  if (!told && dram_->close_at(address)) {
+    log_warn("touch of {}, where no buffer is: SIGSEGV", static_cast<void*>(address));
+    return;
+  }
   if (!told) {  // Before the toucher goes on, as it may be the end of the process.
     log_error("touch of absent bytes at {}, where no buffer is: SIGBUS",
               static_cast<void*>(address));

@@ -66,7 +66,7 @@ DramTier::DramTier(const DramOptions& options, const DramFacts& facts, Userfault
       stop_(keep_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))),
       require_huge_(options.huge_pages == HugePages::require),
       poisoned_(userfault_, facts.mapped != Mechanism::uffd_move),
-      mapper_(userfault_, options.map_limit != 0 ? options.map_limit : host::map_limit(), poisoned_,
+      mapper_(userfault_, options.map_limit != 0 ? options.map_limit : host::map_limit(), poisoned_, lent_,
               counters_),
       windows_{WindowArena(arena_options(options, facts, userfault_, facts.windows, true, false)),
                WindowArena(
@@ -110,11 +110,11 @@ Mechanism DramTier::mechanism_of(Pool pool) const {
   return Mechanism::in_place;
 }
 
-WindowArena* DramTier::arena_of(const std::byte* address) {
-  for (WindowArena* arena : {&windows_.huge, &windows_.small, &mapped_.huge, &mapped_.small,
+WindowArena* DramTier::arena_of(const std::byte* address) const {
+  for (const WindowArena* arena : {&windows_.huge, &windows_.small, &mapped_.huge, &mapped_.small,
                              &read_only_.huge, &read_only_.small}) {
     if (arena->contains(address)) {
-      return arena;
+      return const_cast<WindowArena*>(arena);
     }
   }
   return nullptr;
@@ -517,12 +517,85 @@ void DramTier::clear_poison(std::byte* address, std::uint64_t bytes) {
   }
 }
 
+void DramTier::lend_window(std::byte* address, std::uint64_t bytes) {
+  poisoned_.take(address, bytes);
+  if (WindowArena* const arena = arena_of(address); arena != nullptr) {
+    arena->alter(address);
+    lent_.add(address, bytes);
+  }
+}
+
+int DramTier::take_back_window(std::byte* address, std::uint64_t bytes) {
+  WindowArena* const arena = arena_of(address);
+  if (arena == nullptr) {
+    return EINVAL;
+  }
+  const int error = arena->renew(address, bytes);
+  lent_.remove(address, bytes);
+  return error;
+}
+
+void DramTier::alter_window(const std::byte* address) {
+  if (WindowArena* const arena = arena_of(address); arena != nullptr) {
+    arena->alter(address);
+  }
+}
+
+std::uint64_t DramTier::stretch(const std::byte* address, std::uint64_t bytes, bool& own) const {
+  own = false;
+  std::uint64_t least = bytes;
+  for (const WindowArena* arena : {&windows_.huge, &windows_.small, &mapped_.huge, &mapped_.small,
+                                   &read_only_.huge, &read_only_.small}) {
+    bool in_this = false;
+    const std::uint64_t alike = arena->stretch(address, bytes, in_this);
+    if (in_this) {
+      own = !lent_.contains(address);
+      least = std::min(alike, lent_.stretch(address, alike));
+      break;
+    }
+    least = std::min(least, alike);
+  }
+  return least;
+}
+
+bool DramTier::give_away(std::byte* address, std::uint64_t bytes) {
+  WindowArena* const arena = arena_of(address);
+  if (arena == nullptr || !arena->give_away(address, bytes)) {
+    return arena == nullptr;
+  }
+  lent_.add(address, bytes);
+  return true;
+}
+
+bool DramTier::close_at(std::byte* address) {
+  WindowArena* const arena = arena_of(address);
+  if (arena == nullptr || !arena->close_at(address)) {
+    return false;
+  }
+  wake(page_of(address));
+  return true;
+}
+
+bool DramTier::altered_window(const std::byte* address) const {
+  const WindowArena* const arena = arena_of(address);
+  return arena != nullptr && arena->altered(address);
+}
+
 void DramTier::fill_hole(std::byte* address) {
   std::byte* const page = page_of(address);
   if (trap_ != nullptr) {
     trap_->wake(page);  // The kernel fills holes by itself.
   } else if (userfault_.zero(page, host::kPage) != 0) {
     userfault_.wake(page, host::kPage);  // A page is there by now.
+  }
+}
+
+void DramTier::fill_holes(std::byte* address, std::uint64_t bytes) {
+  if (trap_ != nullptr || userfault_.zero(address, bytes) == 0) {
+    return;
+  }
+  for (std::uint64_t done = 0; done < bytes; done += host::kPage) {  // Some are there.
+    fill_hole(address + done);
   }
 }
 
@@ -544,7 +617,7 @@ Status DramTier::follow_fork() {
     return fail(Code::unavailable, "no userfaultfd: {}", userfault_.facts().reason);
   }
   for (WindowArena* arena : {&mapped_.huge, &mapped_.small}) {
-    if (const int error = arena->follow_fork(); error != 0) {
+    if (const int error = arena->follow_fork(lent_); error != 0) {
       return refused("registering windows again", error);
     }
   }
@@ -573,8 +646,8 @@ void DramTier::forget_free_pages() {
 }
 
 void DramTier::close_windows() {
-  mapped_.huge.close();
-  mapped_.small.close();
+  mapped_.huge.close(lent_);
+  mapped_.small.close(lent_);
 }
 
 bool DramTier::test_consistent() const {

@@ -110,6 +110,9 @@ class DramTier final : public AddressableTier {
   bool withdraws_slowly(FrameId frame) const override;
   Status restore(FrameId frame, std::byte* at) override;
   bool restores_at_once(FrameId frame) const override;
+  bool lent(const std::byte* at, std::uint64_t bytes) const override {
+    return lent_.any(at, bytes);
+  }
   Mechanism restores_by() const override { return facts_.mapped; }
 
   /// Before the first copy. It outlives all use of this tier by hands.
@@ -159,8 +162,24 @@ class DramTier final : public AddressableTier {
   void refuse_store(const Fault& fault, std::byte* extent, std::uint64_t bytes);
   /// [any] refuse_store() was called for the address since its extent came.
   bool refuses_stores(const std::byte* address) { return closed_.is_closed(address); }
+  /// [any] See LentPages. Of what is lent, nothing may be in memory or come there; extents of
+  /// which a part is lent are pinned.
+  void lend_window(std::byte* address, std::uint64_t bytes);
+  [[nodiscard]] int take_back_window(std::byte* address, std::uint64_t bytes);
+  void alter_window(const std::byte* address);
+  /// [any] Of the bytes from `address` on, how many are alike in this: addresses that are reserved
+  /// for windows and not lent, or others.
+  std::uint64_t stretch(const std::byte* address, std::uint64_t bytes, bool& own) const;
+  /// [any] The program maps something of its own where no window will be again. False: the window
+  /// of a freed buffer is still there; ask again.
+  bool give_away(std::byte* address, std::uint64_t bytes);
+  bool altered_window(const std::byte* address) const;
+  /// [any] A touch where no window is: it is SIGSEGV from now on. False: it cannot be.
+  bool close_at(std::byte* address);
   /// [any] Zeros for a page that the program emptied in a mapped window; its waiters go on.
   void fill_hole(std::byte* address);
+  /// [any] The same for each page of the range that is missing.
+  void fill_holes(std::byte* address, std::uint64_t bytes);
   /// [fault reader] The toucher is a hand at work on a withdrawal: it gets zeros, and no transfer
   /// may be asked for, which would wait for the hand.
   bool is_own(const Fault& fault) const { return mapper_.unshares(fault.thread); }
@@ -228,7 +247,7 @@ class DramTier final : public AddressableTier {
     return parts.pool == Pool::locked && parts.log2 < kLog2Chunk;
   }
   Mechanism mechanism_of(Pool pool) const;
-  WindowArena* arena_of(const std::byte* address);
+  WindowArena* arena_of(const std::byte* address) const;
   void protect(std::byte* at, std::uint64_t bytes);
   bool unprotect(std::byte* at, std::uint64_t bytes);
   void open_home(const FramePool& of, std::uint32_t index, std::byte* at);
@@ -268,6 +287,7 @@ class DramTier final : public AddressableTier {
   LiveDramCounters counters_;
   std::unique_ptr<Nursery> huge_nursery_, small_nursery_;
   PoisonedPages poisoned_;
+  LentPages lent_;
   FrameMapper mapper_;
   struct Arenas {
     WindowArena huge, small;

@@ -256,7 +256,12 @@ void DramTier::release_window(std::byte* window, std::uint64_t) {
     }
     (void)unprotect(window, bytes);
     poisoned_.take(window, bytes);
-    const bool empty = host::drop(window, bytes) == 0 || arena->renew(window, bytes) == 0;
+    // Where the program has changed mappings, all of it is made alike. It may have mapped something
+    // there since the buffer was freed.
+    const bool altered = arena->altered(window);
+    const bool empty = lent_.for_own(window, bytes, [&](std::byte* at, std::uint64_t n) {
+      return !altered && host::drop(at, n) == 0 ? 0 : arena->renew(at, n);
+    }) == 0;
     if (arena->options().registered_with != nullptr) {
       userfault_.wake(window, bytes);
     }
@@ -264,7 +269,7 @@ void DramTier::release_window(std::byte* window, std::uint64_t) {
       trapped_bytes_ -= bytes;
     }
     if (empty) {
-      arena->release(window);
+      arena->release(window, lent_);
     } else {
       arena->retire(window);
       log_error(

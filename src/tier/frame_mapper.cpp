@@ -34,8 +34,13 @@ constexpr int kCollapses = 32;
 }  // namespace
 
 FrameMapper::FrameMapper(const Userfault& userfault, std::uint64_t map_limit,
-                         PoisonedPages& poisoned, LiveDramCounters& counters)
-    : userfault_(userfault), map_limit_(map_limit), poisoned_(poisoned), counters_(counters) {}
+                         PoisonedPages& poisoned, const LentPages& lent,
+                         LiveDramCounters& counters)
+    : userfault_(userfault),
+      map_limit_(map_limit),
+      poisoned_(poisoned),
+      lent_(lent),
+      counters_(counters) {}
 
 MapResult FrameMapper::in(Mechanism mechanism, const MapPlace& place) {
   switch (mechanism) {
@@ -299,6 +304,9 @@ MapResult FrameMapper::restore_by_move(const MapPlace& place) {
 
 // The page cannot be shown: its touch is SIGBUS, and no thread waits for it or sees other bytes.
 void FrameMapper::leave_out(std::byte* at, const std::byte* from, int error) {
+  if (lent_.contains(at)) {
+    return;  // The program has something of its own there.
+  }
   log_error("a page of a mapped buffer at {} is not shown ({}): its window was unmapped there, or "
             "it is missing at {}. A touch of it is a signal",
             static_cast<void*>(at), std::strerror(error), static_cast<const void*>(from));

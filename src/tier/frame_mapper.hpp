@@ -19,6 +19,7 @@
 #include "os/host_memory.hpp"
 #include "os/userfault.hpp"
 #include "tier/dram_counters.hpp"
+#include "tier/lent_pages.hpp"
 #include "tier/poisoned_pages.hpp"
 #include "tier/tier.hpp"
 
@@ -50,7 +51,7 @@ class FrameMapper {
  public:
   /// `map_limit`: mappings this process may have.
   FrameMapper(const Userfault& userfault, std::uint64_t map_limit, PoisonedPages& poisoned,
-              LiveDramCounters& counters);
+              const LentPages& lent, LiveDramCounters& counters);
 
   MapResult in(Mechanism mechanism, const MapPlace& place);
   MapResult out(Mechanism mechanism, const MapPlace& place);
@@ -110,6 +111,7 @@ class FrameMapper {
   const Userfault& userfault_;
   const std::uint64_t map_limit_;
   PoisonedPages& poisoned_;
+  const LentPages& lent_;
   LiveDramCounters& counters_;
 
   std::atomic<std::uint64_t> cuts_{0};

@@ -142,6 +142,9 @@ class AddressableTier {
   virtual Status restore(FrameId frame, std::byte* at);
   /// [mover] restore() of this frame is one short call, though the frame is large.
   virtual bool restores_at_once(FrameId) const { return false; }
+  /// [any] The program has mapped something of its own over a part of the range, which is in a
+  /// mapped window.
+  virtual bool lent(const std::byte*, std::uint64_t) const { return false; }
   /// [any] How restore() does it, for receipts.
   virtual Mechanism restores_by() const { return Mechanism::uffd_move; }
 

@@ -171,7 +171,7 @@ std::uint64_t WindowArena::size_of(const std::byte* window) const {
   return found == windows_.end() ? 0 : found->second;
 }
 
-void WindowArena::release(std::byte* window) {
+void WindowArena::release(std::byte* window, const LentPages& lent) {
   const std::lock_guard lock(mutex_);
   const auto found = windows_.find(reinterpret_cast<std::uint64_t>(window));
   if (found == windows_.end()) {
@@ -179,8 +179,12 @@ void WindowArena::release(std::byte* window) {
   }
   const std::uint64_t bytes = found->second;
   windows_.erase(found);
+  altered_.erase(reinterpret_cast<std::uint64_t>(window));
   window_bytes_ -= bytes;
-  give_back(reinterpret_cast<std::uint64_t>(window), bytes);
+  (void)lent.for_own(window, bytes, [this](std::byte* address, std::uint64_t n) {
+    give_back(reinterpret_cast<std::uint64_t>(address), n);
+    return 0;
+  });
 }
 
 // The window stays among the windows, so that its addresses are never part of a hole.
@@ -269,15 +273,7 @@ Status WindowArena::open(std::uint64_t address, std::uint64_t bytes, std::uint64
 // The part of the hole that is open around what was given back, if it is large. When the open holes
 // are more than the windows, all of them.
 void WindowArena::close_around(std::uint64_t address, std::uint64_t bytes, const Hole& hole) {
-  Hole gap = hole;
-  const auto after = closed_.lower_bound(address + bytes);
-  if (after != closed_.end() && after->first < hole.end) {
-    gap.end = after->first;
-  }
-  if (after != closed_.begin()) {
-    const auto before = std::prev(after);
-    gap.begin = std::max(gap.begin, before->first + before->second);
-  }
+  const Hole gap = open_gap(address, address + bytes, hole);
   if (gap.end - gap.begin >= kLargeHole) {
     close(gap, hole);
   }
@@ -285,6 +281,39 @@ void WindowArena::close_around(std::uint64_t address, std::uint64_t bytes, const
     close_all();
     swept_ = idle_bytes_;
   }
+}
+
+// The part of the hole that is open around the two addresses, between which all is.
+WindowArena::Hole WindowArena::open_gap(std::uint64_t begin, std::uint64_t end,
+                                        const Hole& hole) const {
+  Hole gap = hole;
+  const auto after = closed_.lower_bound(end);
+  if (after != closed_.end() && after->first < hole.end) {
+    gap.end = after->first;
+  }
+  if (after != closed_.begin()) {
+    const auto before = std::prev(after);
+    gap.begin = std::max(gap.begin, std::min(begin, before->first + before->second));
+  }
+  return gap;
+}
+
+bool WindowArena::close_at(const std::byte* address) {
+  const auto at = reinterpret_cast<std::uint64_t>(address);
+  const std::lock_guard lock(mutex_);
+  auto found = holes_.upper_bound(at);
+  if (!options_.accessible || found == holes_.begin()) {
+    return false;
+  }
+  --found;
+  const Hole hole{found->first, found->first + found->second};
+  if (at >= hole.end) {
+    return false;
+  }
+  const std::uint64_t idle = idle_bytes_;
+  const Hole gap = open_gap(at, at + 1, hole);
+  close(gap, hole);
+  return idle_bytes_ != idle;
 }
 
 void WindowArena::close_all() {
@@ -358,13 +387,14 @@ void WindowArena::add_closed(std::uint64_t address, std::uint64_t bytes) {
   closed_.emplace(address, bytes);
 }
 
-int WindowArena::follow_fork() {
+int WindowArena::follow_fork(const LentPages& lent) {
   for (host::AddressRange& range : ranges_) {
     range.adopt();
-    const int error = options_.registered_with == nullptr
-                          ? 0
-                          : options_.registered_with->register_missing(range.data(), range.bytes(),
-                                                                       options_.watch);
+    const int error = lent.for_own(range.data(), range.bytes(), [&](std::byte* at, std::uint64_t n) {
+      return options_.registered_with == nullptr
+                 ? 0
+                 : options_.registered_with->register_missing(at, n, options_.watch);
+    });
     if (error != 0) {
       return error;
     }
@@ -372,11 +402,14 @@ int WindowArena::follow_fork() {
   return 0;
 }
 
-void WindowArena::close() {
+void WindowArena::close(const LentPages& lent) {
   for (const host::AddressRange& range : ranges_) {
-    if (host::close_range(range.data(), range.bytes()) != 0) {
-      must(host::shut_range(range.data(), range.bytes()));
-    }
+    (void)lent.for_own(range.data(), range.bytes(), [](std::byte* address, std::uint64_t bytes) {
+      if (host::close_range(address, bytes) != 0) {
+        must(host::shut_range(address, bytes));
+      }
+      return 0;
+    });
   }
 }
 
@@ -480,6 +513,74 @@ int WindowArena::renew(std::byte* address, std::uint64_t bytes) const {
     return dressed.info()->native;
   }
   return options_.accessible ? host::open_range(address, bytes) : 0;
+}
+
+std::uint64_t WindowArena::stretch(const std::byte* address, std::uint64_t bytes,
+                                   bool& own) const {
+  const std::lock_guard lock(mutex_);
+  own = false;
+  std::uint64_t least = bytes;
+  for (const host::AddressRange& range : ranges_) {
+    if (range.contains(address)) {
+      own = true;
+      return std::min(bytes, static_cast<std::uint64_t>(range.data() + range.bytes() - address));
+    }
+    if (range.data() > address) {
+      least = std::min(least, static_cast<std::uint64_t>(range.data() - address));
+    }
+  }
+  return least;
+}
+
+bool WindowArena::give_away(std::byte* address, std::uint64_t bytes) {
+  const auto begin = reinterpret_cast<std::uint64_t>(address);
+  const std::uint64_t end = begin + bytes;
+  const std::lock_guard lock(mutex_);
+  const auto behind = windows_.lower_bound(end);
+  if (behind != windows_.begin() && std::prev(behind)->first + std::prev(behind)->second > begin) {
+    return false;
+  }
+  for (;;) {
+    auto hole = holes_.lower_bound(begin);
+    if (hole != holes_.begin() && std::prev(hole)->first + std::prev(hole)->second > begin) {
+      --hole;
+    }
+    if (hole == holes_.end() || hole->first >= end) {
+      return true;
+    }
+    const auto [at, length] = *hole;
+    if (at + length > end) {
+      add_hole(end, at + length - end);
+    }
+    if (at < begin) {
+      change_hole(holes_, holes_by_size_, at, at, begin - at);
+    } else {
+      remove_hole(at);
+    }
+  }
+}
+
+// With the mutex. 0: none.
+std::uint64_t WindowArena::window_at(const std::byte* address) const {
+  const auto number = reinterpret_cast<std::uint64_t>(address);
+  const auto after = windows_.upper_bound(number);
+  if (after == windows_.begin()) {
+    return 0;
+  }
+  const auto& [begin, bytes] = *std::prev(after);
+  return number < begin + bytes ? begin : 0;
+}
+
+void WindowArena::alter(const std::byte* address) {
+  const std::lock_guard lock(mutex_);
+  if (const std::uint64_t window = window_at(address); window != 0) {
+    altered_.insert(window);
+  }
+}
+
+bool WindowArena::altered(const std::byte* address) const {
+  const std::lock_guard lock(mutex_);
+  return !altered_.empty() && altered_.contains(window_at(address));
 }
 
 bool WindowArena::contains(const std::byte* address) const {

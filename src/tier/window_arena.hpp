@@ -19,6 +19,7 @@
 #include "os/host_memory.hpp"
 #include "os/touch_trap.hpp"
 #include "os/userfault.hpp"
+#include "tier/lent_pages.hpp"
 
 namespace tiermem {
 
@@ -45,19 +46,33 @@ class WindowArena {
   Result<std::byte*> reserve(std::uint64_t bytes, std::uint64_t alignment);
   /// 0 when `window` is not the start of a window of this arena.
   std::uint64_t size_of(const std::byte* window) const;
-  /// The address range may be given out again at once: nothing may be mapped in it.
-  void release(std::byte* window);
+  /// The address range may be given out again at once: nothing may be mapped in it, but where it is
+  /// lent. Lent addresses are not given out again.
+  void release(std::byte* window, const LentPages& lent = {});
   /// For a window that cannot be emptied: its addresses are never given out again.
   void retire(std::byte* window);
 
   /// [child of fork, its only thread] The ranges were inherited, their registration was not: they
-  /// are registered again, or closed, so that a touch is SIGSEGV and never shows wrong bytes.
-  [[nodiscard]] int follow_fork();
-  void close();
+  /// are registered again, or closed, where they are not lent, so that a touch is SIGSEGV and never shows wrong bytes.
+  [[nodiscard]] int follow_fork(const LentPages& lent);
+  void close(const LentPages& lent);
 
   /// Absent memory as in the rest of the range takes the place of whatever is mapped at a page or
   /// more of it. 0 or errno; then its touch is SIGSEGV.
   [[nodiscard]] int renew(std::byte* address, std::uint64_t bytes) const;
+
+  /// Of the bytes from `address` on, how many are alike in this: the arena's own, or not.
+  std::uint64_t stretch(const std::byte* address, std::uint64_t bytes, bool& own) const;
+  /// The address is in no window, and was touched: from now on that is SIGSEGV, as where nothing is
+  /// mapped. False: it is in a window, or not the arena's, or the kernel refuses.
+  bool close_at(const std::byte* address);
+  /// The program maps something of its own over addresses of no buffer: they never are a window's
+  /// again. False: a window is still there, of a buffer that was freed; ask again.
+  bool give_away(std::byte* address, std::uint64_t bytes);
+  /// The program changes how pages of the window at `address` are mapped: their protection, locks,
+  /// advice. Before the addresses are given out again, renew() must have made them alike.
+  void alter(const std::byte* address);
+  bool altered(const std::byte* address) const;
   bool contains(const std::byte* address) const;
   const WindowArenaOptions& options() const { return options_; }
 
@@ -80,9 +95,11 @@ class WindowArena {
   Status extend(std::uint64_t bytes);
   Hole merge_hole(Hole hole);
   Status dress(std::byte* address, std::uint64_t bytes) const;
+  std::uint64_t window_at(const std::byte* address) const;
   Status open(std::uint64_t address, std::uint64_t bytes, std::uint64_t hole_end);
   void close_around(std::uint64_t address, std::uint64_t bytes, const Hole& hole);
   void close_all();
+  Hole open_gap(std::uint64_t begin, std::uint64_t end, const Hole& hole) const;
   void close(const Hole& gap, const Hole& hole);
   enum class Shut : std::uint8_t { open, closed, unusable };
   Shut shut(std::uint64_t address, std::uint64_t bytes) const;
@@ -99,6 +116,7 @@ class WindowArena {
   // The rest is guarded by mutex_. Holes never touch each other within a range: neighbours merge.
   Vector<host::AddressRange> ranges_;
   Map<std::uint64_t, std::uint64_t> holes_;  // Address to bytes.
+  Set<std::uint64_t> altered_;               // Windows, by their beginnings.
   Set<std::pair<std::uint64_t, std::uint64_t>> holes_by_size_;
   Map<std::uint64_t, std::uint64_t> windows_;  // Address to bytes.
   std::uint64_t window_bytes_ = 0;

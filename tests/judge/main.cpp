@@ -1,0 +1,410 @@
+// Runs random sequences of calls on memory twice, on plain memory and under the preload library,
+// and compares all that a program can see. The kernel is the judge. A sequence that differs is made
+// as short as can be and printed: what differs, and a C program that makes its calls.
+//
+// usage: tiermem-judge --library FILE [--seeds N | --seconds S] [--first SEED] [--calls N]
+//                      [--mode privileged|wrapped] [--dram SIZE] [--directory DIR]
+// Exit status: 0 no difference; 1 a difference; 2 usage; 77 nothing can be tiered here.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "run.hpp"
+
+namespace {
+
+using judge::RunOptions;
+using judge::Sequence;
+
+struct Options {
+  std::string library;
+  std::string mode = "privileged";
+  std::string dram = "3M";
+  std::string directory = ".";
+  std::uint64_t first = 1;
+  std::uint64_t seeds = 100;
+  unsigned seconds = 0;
+  unsigned calls = 100;
+};
+
+constexpr int kSkipped = 77;
+constexpr int kPatience = 120'000;  // Milliseconds without a word of a program.
+
+std::string log_of(const Options& options) {
+  return fmt::format("{}/judge-log-{}", options.directory, getpid());
+}
+
+/// A program that was started, and what it has said so far.
+class Program {
+ public:
+  Program(const Options& options, const RunOptions& run) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+      std::perror("tiermem-judge: pipe2");
+      std::exit(2);
+    }
+    std::fflush(stdout);
+    log_ = log_of(options);
+    child_ = fork();
+    if (child_ == 0) {
+      dup2(ends[1], STDOUT_FILENO);
+      start(options, run);
+    }
+    close(ends[1]);
+    end_ = ends[0];
+  }
+  ~Program() {
+    stop();
+    close(end_);
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  /// The next line; false at the end, or when the program says nothing for too long.
+  bool line(std::string& line) {
+    for (;;) {
+      const std::size_t at = said_.find('\n');
+      if (at != std::string::npos) {
+        line = said_.substr(0, at);
+        said_.erase(0, at + 1);
+        return true;
+      }
+      pollfd ready{end_, POLLIN, 0};
+      if (poll(&ready, 1, kPatience) <= 0) {
+        hangs_ = true;
+        return false;
+      }
+      char some[65536];
+      const ssize_t got = read(end_, some, sizeof some);
+      if (got <= 0) {
+        line = std::exchange(said_, {});
+        return !line.empty();
+      }
+      said_.append(some, static_cast<std::size_t>(got));
+    }
+  }
+  /// How it ended, in words; empty: as it should. The status of exit in `status`.
+  std::string end(int& status) {
+    status = 0;
+    if (hangs_) {
+      stop();
+      return "it hangs";
+    }
+    while (waitpid(child_, &status, 0) < 0 && errno == EINTR) {
+    }
+    child_ = -1;
+    if (WIFSIGNALED(status)) {
+      return fmt::format("it ended by signal {}", WTERMSIG(status));
+    }
+    status = WEXITSTATUS(status);
+    return status == 0 ? "" : fmt::format("it ended with status {}", status);
+  }
+
+ private:
+  void stop() {
+    if (child_ > 0) {
+      kill(child_, SIGKILL);
+      waitpid(child_, nullptr, 0);
+      child_ = -1;
+    }
+  }
+
+  [[noreturn]] void start(const Options& options, const RunOptions& run) {
+    if (!run.plain) {
+      const auto set = [](const char* name, const std::string& value) {
+        setenv(name, value.c_str(), 1);
+      };
+      set("LD_PRELOAD", options.library);
+      set("TIERMEM_START", "4K");
+      set("TIERMEM_DRAM", options.dram);
+      set("TIERMEM_NVME", options.directory + ":1G");
+      set("TIERMEM_LOG", "error");
+      set("TIERMEM_LOG_FILE", log_);
+      if (options.mode == "wrapped") {
+        set("TIERMEM_WRAP_SYSCALLS", "1");
+        set("TIERMEM_USERFAULT", "user_mode");
+      }
+    }
+    const std::string first = std::to_string(run.first), count = std::to_string(run.sequences),
+                      calls = std::to_string(run.calls);
+    const char* const arguments[] = {"tiermem-judge",
+                                     "--run",
+                                     run.plain ? "plain" : "tiered",
+                                     run.verbose ? "verbose" : "quiet",
+                                     first.c_str(),
+                                     count.c_str(),
+                                     calls.c_str(),
+                                     options.directory.c_str(),
+                                     run.left_out,
+                                     nullptr};
+    execv("/proc/self/exe", const_cast<char* const*>(arguments));
+    _exit(5);
+  }
+
+  pid_t child_ = -1;
+  int end_ = -1;
+  bool hangs_ = false;
+  std::string said_;
+  std::string log_;
+};
+
+struct Difference {
+  bool found = false;
+  bool skipped = false;
+  std::uint64_t seed = 0;  ///< Of the first sequence that differs.
+  std::string text;
+};
+
+std::string words_that_differ(const std::string& plain, const std::string& tiered) {
+  std::string text;
+  std::size_t a = 0, b = 0, shown = 0, more = 0;
+  while (a < plain.size() || b < tiered.size()) {
+    const std::size_t a_end = std::min(plain.find(' ', a), plain.size());
+    const std::size_t b_end = std::min(tiered.find(' ', b), tiered.size());
+    const std::string one = a < plain.size() ? plain.substr(a, a_end - a) : "(nothing)";
+    const std::string other = b < tiered.size() ? tiered.substr(b, b_end - b) : "(nothing)";
+    if (one != other && shown < 12) {
+      text += fmt::format("      plain {:24} tiered {}\n", one, other);
+      ++shown;
+    } else if (one != other) {
+      ++more;
+    }
+    a = std::min(a_end + 1, plain.size());
+    b = std::min(b_end + 1, tiered.size());
+  }
+  return more != 0 ? text + fmt::format("      and {} more\n", more) : text;
+}
+
+// What the library logs as an error is a defect: nothing is short here, and no device fails.
+std::string logged(const Options& options) {
+  const std::string path = log_of(options);
+  std::string text;
+  if (FILE* const log = std::fopen(path.c_str(), "re"); log != nullptr) {
+    char line[512] = {};
+    for (int i = 0; i < 3 && std::fgets(line, sizeof line, log) != nullptr; ++i) {
+      text += fmt::format("    log: {}", line);
+    }
+    std::fclose(log);
+  }
+  unlink(path.c_str());
+  return text;
+}
+
+/// Runs the sequences on both, and compares line by line.
+Difference compare(const Options& options, RunOptions run) {
+  Difference difference;
+  run.plain = true;
+  Program plain(options, run);
+  run.plain = false;
+  Program tiered(options, run);
+  std::string one, other;
+  for (;;) {
+    const bool more = plain.line(one);
+    const bool more_tiered = tiered.line(other);
+    if (!more && !more_tiered) {
+      break;
+    }
+    if (one != other || more != more_tiered) {
+      difference.found = true;
+      difference.text = fmt::format("    {}\n{}", one.substr(0, one.find(':')),
+                                    words_that_differ(more ? one : "", more_tiered ? other : ""));
+      break;
+    }
+    if (!run.verbose) {
+      difference.seed = std::strtoull(one.c_str(), nullptr, 10) + 1;
+    }
+  }
+  int status = 0;
+  if (difference.found) {
+    while (tiered.line(other)) {
+    }
+  }
+  const std::string how = tiered.end(status);
+  difference.skipped = status == 3;
+  if (!how.empty()) {
+    difference.found = true;
+    difference.text += fmt::format("    the tiered program: {}\n", how);
+  }
+  if (const std::string errors = logged(options); !errors.empty()) {
+    difference.found = true;
+    difference.text += errors;
+  }
+  if (difference.seed == 0) {
+    difference.seed = run.first;
+  }
+  return difference;
+}
+
+std::string list_of(const std::vector<bool>& out) {
+  std::string text;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (out[i]) {
+      text += fmt::format("{}{}", text.empty() ? "" : ",", i);
+    }
+  }
+  return text;
+}
+
+// Leaves calls out as long as a difference remains: halves first, then smaller pieces.
+std::vector<bool> shortened(const Options& options, const RunOptions& run) {
+  const std::size_t calls = judge::make_sequence(run.first, run.calls).calls.size();
+  std::vector<bool> out(calls);
+  const auto differs = [&](const std::vector<bool>& without) {
+    const std::string list = list_of(without);
+    RunOptions some = run;
+    some.left_out = list.c_str();
+    for (int tries = 0; tries < 2; ++tries) {  // Threads may have a hand in it.
+      if (compare(options, some).found) {
+        return true;
+      }
+    }
+    return false;
+  };
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(3);
+  for (std::size_t piece = calls / 2; piece > 0; piece /= 2) {
+    for (std::size_t at = 0; at < calls; at += piece) {
+      std::vector<bool> without = out;
+      std::fill(without.begin() + static_cast<std::ptrdiff_t>(at),
+                without.begin() + static_cast<std::ptrdiff_t>(std::min(at + piece, calls)), true);
+      if (without != out && std::chrono::steady_clock::now() < until && differs(without)) {
+        out = without;
+      }
+    }
+  }
+  return out;
+}
+
+void explain(const Options& options, std::uint64_t seed, std::uint64_t first) {
+  RunOptions run{.first = seed, .calls = options.calls, .folder = options.directory.c_str()};
+  bool again = false;
+  for (int tries = 0; tries < 3 && !again; ++tries) {
+    again = compare(options, run).found;
+  }
+  if (!again) {
+    std::printf("  seed %llu alone shows no difference: run --first %llu --seeds %llu\n",
+                static_cast<unsigned long long>(seed), static_cast<unsigned long long>(first),
+                static_cast<unsigned long long>(seed - first + 1));
+    return;
+  }
+  const std::vector<bool> out = shortened(options, run);
+  const std::string list = list_of(out);
+  run.left_out = list.c_str();
+  run.verbose = true;
+  Difference shown;
+  for (int tries = 0; tries < 3 && !shown.found; ++tries) {
+    shown = compare(options, run);
+  }
+  const Sequence sequence = judge::sequence_of(run, seed);
+  std::printf("  seed %llu, %zu calls:\n", static_cast<unsigned long long>(seed),
+              sequence.calls.size());
+  for (const judge::Call& call : sequence.calls) {
+    std::printf("    %s\n", judge::text_of(call).c_str());
+  }
+  std::printf("  what differs:\n%s  as a program:\n%s", shown.text.c_str(),
+              judge::program_of(sequence).c_str());
+}
+
+int compare_all(const Options& options) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::uint64_t kAtOnce = 25;  // Sequences of one process.
+  const auto until = Clock::now() + std::chrono::seconds(options.seconds);
+  std::uint64_t done = 0, differences = 0;
+  while (options.seconds != 0 ? Clock::now() < until : done < options.seeds) {
+    RunOptions run{.first = options.first + done,
+                   .sequences = options.seconds != 0 ? kAtOnce
+                                                     : std::min(kAtOnce, options.seeds - done),
+                   .calls = options.calls,
+                   .folder = options.directory.c_str()};
+    const Difference difference = compare(options, run);
+    if (difference.skipped) {
+      std::printf("tiermem-judge: skipped: nothing can be tiered here\n");
+      return kSkipped;
+    }
+    if (difference.found) {
+      ++differences;
+      std::printf("DIFFERENCE at seed %llu (%s, calls %u)\n%s",
+                  static_cast<unsigned long long>(difference.seed), options.mode.c_str(),
+                  options.calls, difference.text.c_str());
+      explain(options, difference.seed, run.first);
+      std::fflush(stdout);
+      if (differences == 5) {
+        break;
+      }
+      done = difference.seed + 1 - options.first;
+    } else {
+      done += run.sequences;
+    }
+  }
+  std::printf("tiermem-judge: %llu sequences of %u calls from seed %llu, %s: %llu differences\n",
+              static_cast<unsigned long long>(done), options.calls,
+              static_cast<unsigned long long>(options.first), options.mode.c_str(),
+              static_cast<unsigned long long>(differences));
+  return differences == 0 ? 0 : 1;
+}
+
+int usage() {
+  std::fprintf(stderr,
+               "usage: tiermem-judge --library FILE [--seeds N | --seconds S] [--first SEED] "
+               "[--calls N] [--mode privileged|wrapped] [--dram SIZE] [--directory DIR]\n");
+  return 2;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count == 9 && std::strcmp(arguments[1], "--run") == 0) {
+    return judge::run({.first = std::strtoull(arguments[4], nullptr, 10),
+                       .sequences = std::strtoull(arguments[5], nullptr, 10),
+                       .calls = static_cast<unsigned>(std::strtoul(arguments[6], nullptr, 10)),
+                       .plain = std::strcmp(arguments[2], "plain") == 0,
+                       .verbose = std::strcmp(arguments[3], "verbose") == 0,
+                       .left_out = arguments[8],
+                       .folder = arguments[7]});
+  }
+  Options options;
+  for (int i = 1; i < count; i += 2) {
+    const std::string name = arguments[i];
+    if (i + 1 == count) {
+      return usage();
+    }
+    const char* const value = arguments[i + 1];
+    const auto number = [&] { return std::strtoull(value, nullptr, 10); };
+    if (name == "--library") {
+      options.library = value;
+    } else if (name == "--seeds") {
+      options.seeds = number();
+    } else if (name == "--seconds") {
+      options.seconds = static_cast<unsigned>(number());
+    } else if (name == "--first") {
+      options.first = number();
+    } else if (name == "--calls") {
+      options.calls = static_cast<unsigned>(number());
+    } else if (name == "--mode") {
+      options.mode = value;
+    } else if (name == "--dram") {
+      options.dram = value;
+    } else if (name == "--directory") {
+      options.directory = value;
+    } else {
+      return usage();
+    }
+  }
+  if (options.library.empty() || (options.mode != "privileged" && options.mode != "wrapped")) {
+    return usage();
+  }
+  return compare_all(options);
+}
