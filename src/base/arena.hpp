@@ -72,6 +72,9 @@ namespace detail {
 extern std::uintptr_t arena_begin, arena_bytes;  // Constant once enclosed.
 }
 /// Is `block` one of the enclosed arena's?
+inline bool arena_is_enclosed() noexcept {
+  return detail::arena_bytes != 0;
+}
 inline bool arena_contains(const void* block) noexcept {
   return reinterpret_cast<std::uintptr_t>(block) - detail::arena_begin < detail::arena_bytes;
 }

@@ -2,9 +2,11 @@
 #include "base/kept_descriptors.hpp"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -16,6 +18,7 @@ namespace {
 
 constexpr int kMost = 1 << 20;  // The kernel's usual fs.nr_open; higher ones are not protected.
 constinit std::array<std::atomic<std::uint64_t>, kMost / 64> g_kept{};
+constexpr rlim_t kAtMost = 256;  // Descriptors of tiermem.
 constinit std::atomic<int> g_least{0};
 
 std::uint64_t bit_of(int fd) {
@@ -26,12 +29,34 @@ bool known(int fd) {
   return fd >= 0 && fd < kMost;
 }
 
+// A duplicate with a number of at least `least`, which may be beyond the limit of the process: the
+// limit is raised for the time of the call, and other threads at most open a file more.
+int duplicate_above(int fd, int least) {
+  static constinit std::atomic_flag raising;
+  while (raising.test_and_set(std::memory_order_acquire)) {
+  }
+  rlimit limit{};
+  const bool known_limit = ::getrlimit(RLIMIT_NOFILE, &limit) == 0;
+  const auto wanted = static_cast<rlim_t>(least) + kAtMost;
+  const bool raises = known_limit && limit.rlim_cur < wanted && limit.rlim_cur < limit.rlim_max;
+  if (raises) {
+    const rlimit more{std::min(wanted, limit.rlim_max), limit.rlim_max};
+    best_effort(::setrlimit(RLIMIT_NOFILE, &more), "the duplicate then gets no number there");
+  }
+  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, least);
+  if (raises) {
+    best_effort(::setrlimit(RLIMIT_NOFILE, &limit), "a program may always lower its limit");
+  }
+  raising.clear(std::memory_order_release);
+  return moved;
+}
+
 }  // namespace
 
 int keep_descriptor(int fd) noexcept {
   const int least = g_least.load(std::memory_order_relaxed);
   if (fd >= 0 && fd < least) {
-    const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, least);
+    const int moved = duplicate_above(fd, least);
     if (moved >= 0) {
       best_effort(::syscall(SYS_close, fd), "the descriptor is gone in any case");
       fd = moved;

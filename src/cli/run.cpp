@@ -124,7 +124,7 @@ Status check_userfault(const Userfault& userfault, std::optional<Mechanism> mech
   if (facts.source == UserfaultSource::user_mode && !user_mode_will_do) {
     return fail(Code::unavailable,
                 "only user-mode userfaultfd here: system calls on absent pages fail with EFAULT; "
-                "{}; or have tiermem make them: --wrap-syscalls (--user-mode-ok lets them fail)",
+                "{}; or let them fail: --user-mode-ok",
                 kHowToAllow);
   }
   return {};
@@ -211,8 +211,10 @@ void draw(const std::string& line) {
 int start(const Arguments& arguments, const Config& config, Variables variables) {
   RunHost host;
   if (const int error = host.open(config.dram.budget, config.block_budget); error != 0) {
-    return complain(kFailed, fmt::format("cannot make the page that processes share: {}",
-                                         std::strerror(error)));
+    return complain(kFailed,
+                    fmt::format("run: the page that its processes share cannot be made: {}{}",
+                                std::strerror(error),
+                                error == EFBIG ? "; raise the limit of file sizes (ulimit -f)" : ""));
   }
   variables.emplace_back("TIERMEM_RUN", host.path());
   ChildOptions options{.arguments = arguments.program, .environment = std::move(variables)};
@@ -265,14 +267,29 @@ int judge_faults(const Arguments& arguments, const Config& config, Variables& va
     return complain(kUsage, "userfault=off: without it nothing is tiered under a program");
   }
   const Userfault userfault = Userfault::open(config.userfault);
-  const Status allowed = check_userfault(userfault, config.mechanism,
-                                         arguments.user_mode_ok || arguments.wrap_syscalls);
+#if defined(__x86_64__)
+  const bool can_wrap = true;
+#else
+  const bool can_wrap = false;
+#endif
+  const Status allowed =
+      check_userfault(userfault, config.mechanism, arguments.user_mode_ok || can_wrap);
   if (!allowed.ok()) {
     return complain(allowed);
   }
-  // Where the kernel's faults are served it is not needed, and the program is spared the price.
-  if (arguments.wrap_syscalls && userfault.facts().source == UserfaultSource::user_mode) {
-    variables.emplace_back("TIERMEM_WRAP_SYSCALLS", "1");
+  if (userfault.facts().source != UserfaultSource::user_mode) {
+    return 0;  // The kernel's faults are served, and the program is spared the price of wrapping.
+  }
+  if (arguments.user_mode_ok) {
+    variables.emplace_back(find_option("userfault")->env, "user_mode");
+    return 0;
+  }
+  variables.emplace_back("TIERMEM_WRAP_SYSCALLS", "1");
+  if (!arguments.wrap_syscalls) {
+    fmt::print(stderr,
+               "tiermem: run: only user-mode userfaultfd here: system calls on absent memory are "
+               "made for the program, and sudo has no effect under it; {}\n",
+               kHowToAllow);
   }
   return 0;
 }
@@ -352,8 +369,8 @@ void add_run(CLI::App& program, const std::vector<std::string>& after_dashes, in
   command->add_option("--json", arguments->json, "Write the figures to this file at the end");
   command->add_option("--log", arguments->log, "Log of its processes, as warn or info:FILE");
   command->add_flag("--wrap-syscalls", arguments->wrap_syscalls,
-                    "Where only user-mode userfaultfd can be had: make the program's system calls "
-                    "on absent pages for it");
+                    "Say nothing of it where only user-mode userfaultfd can be had and the "
+                    "program's system calls on absent pages are made for it");
   command->add_flag("--user-mode-ok", arguments->user_mode_ok,
                     "Go on where system calls on absent pages fail with EFAULT");
   command->add_flag("--force", arguments->force,

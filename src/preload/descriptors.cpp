@@ -1,6 +1,7 @@
 // Closing of descriptors: those of tiermem stay open whatever range the program closes. It gets the
 // answer that they are not there. Any thread.
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -52,6 +53,31 @@ TIERMEM_INTERPOSED int close(int fd) {
     return -1;
   }
   return static_cast<int>(::syscall(SYS_close, fd));
+}
+
+// Numbers that tiermem's descriptors have are beyond the program's limit where there is room for
+// them; elsewhere the answer is the same as if they were.
+TIERMEM_INTERPOSED int dup2(int from, int to) noexcept {
+  if (tiermem::is_kept(to) && !tiermem::inside_tiermem()) {
+    errno = EBADF;
+    return -1;
+  }
+#if defined(SYS_dup2)
+  return static_cast<int>(::syscall(SYS_dup2, from, to));
+#else
+  if (from == to) {
+    return ::fcntl(from, F_GETFD) < 0 ? -1 : to;
+  }
+  return static_cast<int>(::syscall(SYS_dup3, from, to, 0));
+#endif
+}
+
+TIERMEM_INTERPOSED int dup3(int from, int to, int flags) noexcept {
+  if (tiermem::is_kept(to) && !tiermem::inside_tiermem()) {
+    errno = EBADF;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_dup3, from, to, flags));
 }
 
 TIERMEM_INTERPOSED int close_range(unsigned first, unsigned last, int flags) noexcept {

@@ -88,7 +88,10 @@ void* large_block(std::size_t bytes) {
     errno = ENOMEM;
     return nullptr;
   }
-  if (inside_tiermem()) {
+  if (inside_tiermem() && !arena_is_enclosed()) {
+    // Too little address space for an arena that blocks are known by. Nothing will be tiered.
+    block = tiermem_je_mallocx(bytes == 0 ? 1 : bytes, je_align(align) | (zero ? kJeZero : 0));
+  } else if (inside_tiermem()) {
     block = internal_block(bytes, align);
     if (block != nullptr && zero) {
       memset(block, 0, bytes);

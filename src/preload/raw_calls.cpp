@@ -61,6 +61,8 @@ using namespace tiermem::preload;  // NOLINT: the definitions below are C's.
 
 extern "C" {
 
+void tiermem_rights_shrink(long number, unsigned long first);  // rights.cpp
+
 // By number: is it looked at? Read by syscall() below.
 extern __attribute__((visibility("hidden"))) const std::array<std::uint8_t, 512>
     tiermem_syscall_looked_at;
@@ -68,7 +70,8 @@ constinit const std::array<std::uint8_t, 512> tiermem_syscall_looked_at = [] {
   std::array<std::uint8_t, 512> numbers{};
   for (const long number :
        {SYS_readv, SYS_writev, SYS_preadv, SYS_pwritev, SYS_preadv2, SYS_pwritev2, SYS_sendmsg,
-        SYS_recvmsg, SYS_execve, SYS_execveat, SYS_io_setup, SYS_io_uring_setup}) {
+        SYS_recvmsg, SYS_execve, SYS_execveat, SYS_io_setup, SYS_io_uring_setup, SYS_prctl,
+        SYS_seccomp}) {
     numbers[static_cast<std::size_t>(number)] = 1;
   }
   return numbers;
@@ -80,6 +83,9 @@ __attribute__((visibility("hidden"))) long tiermem_syscall_slowly(long number, s
                                                                   std::uint64_t d, std::uint64_t e,
                                                                   std::uint64_t f) {
   const std::uint64_t arguments[6] = {a, b, c, d, e, f};
+  if (number == SYS_prctl || number == SYS_seccomp) {
+    tiermem_rights_shrink(number, a);
+  }
   long result = -ENOSYS;
   if (!wrapping() || (!is_refused(number) && !refers_to_regions(number, arguments))) {
     result = pass({number, {a, b, c, d, e, f}});

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -306,6 +307,11 @@ RunHost::~RunHost() {
 }
 
 int RunHost::open(std::uint64_t total, std::uint64_t block_cap) {
+  // Beyond the limit the kernel would end this process by SIGXFSZ.
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < sizeof(RunPage)) {
+    return EFBIG;
+  }
   fd_ = ::memfd_create("tiermem-run", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd_ < 0 || ::ftruncate(fd_, sizeof(RunPage)) != 0 ||
       ::fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {

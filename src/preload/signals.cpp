@@ -9,6 +9,8 @@
 #include <sys/epoll.h>
 #include <sys/select.h>
 
+#include <algorithm>
+
 #include "base/results.hpp"
 #include "preload/next.hpp"
 #include "preload/region.hpp"
@@ -111,6 +113,10 @@ void keep_stack(const stack_t& stack) {
   }
 }
 
+Part part_of(pthread_mutex_t* mutex) {
+  return {reinterpret_cast<std::byte*>(mutex), sizeof *mutex};
+}
+
 }  // namespace
 
 void prepare_signals() {
@@ -210,10 +216,52 @@ TIERMEM_INTERPOSED int sigaltstack(const stack_t* wanted, stack_t* before) noexc
 
 TIERMEM_INTERPOSED int pthread_attr_setstack(pthread_attr_t* attributes, void* stack,
                                              size_t bytes) noexcept {
-  if (wrapping() && !keep_resident({static_cast<std::byte*>(stack), bytes})) {
+  // libc begins and ends threads with all signals blocked, SIGSYS too, and makes system calls that
+  // name the stack. Where calls are wrapped that would end the process: the thread gets a stack of
+  // libc's own, of the same size.
+  if (wrapping() && touches_regions(stack, bytes)) {
+    return pthread_attr_setstacksize(attributes, bytes);
+  }
+  // The kernel writes to what libc has at the upper end when the thread ends, and serves no faults
+  // then.
+  constexpr std::size_t kUpperEnd = std::size_t{64} << 10;
+  const std::size_t kept = std::min(bytes, kUpperEnd);
+  if (!keep_resident({static_cast<std::byte*>(stack) + (bytes - kept), kept})) {
     return EINVAL;
   }
   return libc().pthread_attr_setstack(attributes, stack, bytes);
+}
+
+// A robust mutex is unlocked by the kernel when its owner ends, which it does not do for a page that
+// is absent.
+TIERMEM_INTERPOSED int pthread_mutex_init(pthread_mutex_t* mutex,
+                                          const pthread_mutexattr_t* attributes) noexcept {
+  static const auto real =
+      next<int (*)(pthread_mutex_t*, const pthread_mutexattr_t*)>("pthread_mutex_init");
+  int robust = PTHREAD_MUTEX_STALLED;
+  const bool is_robust = attributes != nullptr &&
+                         pthread_mutexattr_getrobust(attributes, &robust) == 0 &&
+                         robust == PTHREAD_MUTEX_ROBUST;
+  if (is_robust && !keep_resident(part_of(mutex))) {
+    return ENOMEM;
+  }
+  const int error = real(mutex, attributes);
+  if (is_robust && error != 0) {
+    let_leave(part_of(mutex));
+  }
+  return error;
+}
+
+TIERMEM_INTERPOSED int pthread_mutex_destroy(pthread_mutex_t* mutex) noexcept {
+  static const auto real = next<int (*)(pthread_mutex_t*)>("pthread_mutex_destroy");
+  // glibc has the kind of a mutex in it: 16 says robust.
+  constexpr int kRobust = 16;
+  const bool is_robust = (mutex->__data.__kind & kRobust) != 0;
+  const int error = real(mutex);
+  if (is_robust && error == 0) {
+    let_leave(part_of(mutex));
+  }
+  return error;
 }
 
 }  // extern "C"

@@ -32,6 +32,9 @@ constexpr std::uint64_t kArenaBytes = std::size_t{1} << 38;
 // Whose malloc the program calls, if not ours: something before us in the link order. Asked by
 // calling it: an address would be that of a jump in some programs.
 void check_order() {
+  if (!arena_is_enclosed()) {
+    return;  // Nothing will be tiered.
+  }
   using Malloc = void* (*)(std::size_t);
   using Free = void (*)(void*);
   const auto theirs = reinterpret_cast<Malloc>(::dlsym(RTLD_DEFAULT, "malloc"));
@@ -62,7 +65,12 @@ __attribute__((destructor)) void on_exit() {
 void keep_descriptors_out_of_the_way() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    keep_descriptors_above(static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, 512)));
+    // Numbers beyond the limit are no program's, and dup2 refuses them. The kernel's table has
+    // room for the highest number.
+    constexpr rlim_t kMostBeyond = 1 << 14;
+    const bool beyond = limit.rlim_cur <= kMostBeyond && limit.rlim_cur < limit.rlim_max;
+    keep_descriptors_above(static_cast<int>(
+        beyond ? limit.rlim_cur : std::min<rlim_t>(limit.rlim_cur / 2, 512)));
   }
 }
 

@@ -39,6 +39,13 @@ bool start() {
   if (!g_stage.compare_exchange_strong(expected, Stage::starting)) {
     return false;
   }
+  if (!arena_is_enclosed()) {
+    tell(LogLevel::error,
+         "no memory of this process is tiered: the limit of address space (ulimit -v) leaves no "
+         "room for tiermem's own; raise it");
+    g_stage.store(Stage::stopped);
+    return false;
+  }
   if (const char* why = nullptr; wrapping() && !start_wrapping(why)) {
     tell(LogLevel::error,
          fmt::format("no memory of this process is tiered: its system calls cannot be wrapped: {}",
@@ -54,6 +61,18 @@ bool start() {
   auto made = Context::create(spec, {.name = "preload"});
   if (!made.ok()) {
     tell(LogLevel::error, fmt::format("no memory of this process is tiered: {}", made.message()));
+    g_stage.store(Stage::stopped);
+    return false;
+  }
+  // Asked for by name it is for programs that are known to make no such calls.
+  const char* const asked_for = ::secure_getenv("TIERMEM_USERFAULT");
+  const bool user_mode =
+      (*made)->impl().dram().facts().userfault.source == UserfaultSource::user_mode;
+  if (user_mode && !wrapping() && (asked_for == nullptr || *asked_for == '\0')) {
+    tell(LogLevel::error,
+         "no memory of this process is tiered: only user-mode userfaultfd here, and system calls "
+         "on absent pages would fail with EFAULT; use `tiermem run`, or set "
+         "vm.unprivileged_userfaultfd=1 (sysctl)");
     g_stage.store(Stage::stopped);
     return false;
   }

@@ -1,0 +1,231 @@
+// Faults P1 to P10 and P17: what a program does to parts of its memory.
+#include <errno.h>
+#include <gtest/gtest.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <vector>
+
+#include "preload/words.hpp"
+
+namespace tiermem::test {
+namespace {
+
+constexpr std::size_t kSmall = std::size_t{64} << 10;
+
+/// 8 MiB of memory filled with 0xAA, as a program gets it.
+class Memory {
+ public:
+  explicit Memory(std::size_t bytes = 8 * kMiB) : bytes_(bytes) {
+    void* const got =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(got, MAP_FAILED);
+    at = static_cast<unsigned char*>(got);
+    memset(at, 0xAA, bytes);
+  }
+  ~Memory() { munmap(at, bytes_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  /// Bytes of the range that are not `value`.
+  std::size_t other_than(unsigned char value, std::size_t from, std::size_t bytes) const {
+    return bytes - static_cast<std::size_t>(std::count(at + from, at + from + bytes, value));
+  }
+  void page_out() const {
+    for (int i = 0; i < 20; ++i) {
+      (void)madvise(at, bytes_, MADV_PAGEOUT);
+      usleep(1000);
+    }
+  }
+  void* map_over(std::size_t from, std::size_t bytes, int protection, int flags, int fd = -1) const {
+    return mmap(at + from, bytes, protection, flags | MAP_FIXED, fd, 0);
+  }
+
+  unsigned char* at = nullptr;
+
+ private:
+  std::size_t bytes_;
+};
+
+constexpr int kFresh = MAP_PRIVATE | MAP_ANONYMOUS;
+
+class File {
+ public:
+  explicit File(std::size_t bytes) {
+    char name[] = "/tmp/tiermem-found-XXXXXX";
+    fd = mkstemp(name);
+    EXPECT_GE(fd, 0);
+    unlink(name);
+    const std::vector<unsigned char> text(bytes, 'f');
+    EXPECT_EQ(write(fd, text.data(), bytes), static_cast<ssize_t>(bytes));
+  }
+  ~File() { close(fd); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  std::size_t other_than(unsigned char value, std::size_t bytes) const {
+    std::vector<unsigned char> text(bytes);
+    EXPECT_EQ(pread(fd, text.data(), bytes, 0), static_cast<ssize_t>(bytes));
+    return bytes - static_cast<std::size_t>(std::count(text.begin(), text.end(), value));
+  }
+  int fd = -1;
+};
+
+sigjmp_buf g_back;
+void go_back(int) {
+  siglongjmp(g_back, 1);
+}
+[[gnu::noinline]] bool store_is_a_signal(unsigned char* at) {
+  if (sigsetjmp(g_back, 1) != 0) {
+    return true;
+  }
+  const_cast<volatile unsigned char&>(*at) = 1;
+  return false;
+}
+
+TEST(FaultsFound, P01_memory_beside_a_mapped_file_is_emptied_then_the_file_keeps_its_bytes) {
+  for (const int protection : {PROT_READ | PROT_WRITE, PROT_READ}) {
+    const Memory memory;
+    const File file(kSmall);
+    ASSERT_NE(memory.map_over(kSmall, kSmall, protection, MAP_SHARED, file.fd), MAP_FAILED);
+    EXPECT_EQ(madvise(memory.at + kSmall, 4096, MADV_DONTNEED), 0);
+    EXPECT_EQ(madvise(memory.at, 4 * kSmall, MADV_DONTNEED), 0);
+    memory.page_out();
+    EXPECT_EQ(file.other_than('f', kSmall), 0u);
+    EXPECT_EQ(memory.other_than('f', kSmall, kSmall), 0u);
+    EXPECT_EQ(memory.other_than(0, 0, kSmall), 0u);
+    EXPECT_EQ(memory.other_than(0xAA, 4 * kSmall, kSmall), 0u);
+  }
+}
+
+TEST(FaultsFound, P02_memory_is_decommitted_and_committed_then_it_keeps_what_is_stored) {
+  for (const std::size_t from : {kSmall, std::size_t{12288}}) {
+    const Memory memory;
+    ASSERT_NE(memory.map_over(from, 2 * kMiB, PROT_NONE, kFresh | MAP_NORESERVE), MAP_FAILED);
+    ASSERT_EQ(mprotect(memory.at + from, 2 * kMiB, PROT_READ | PROT_WRITE), 0);
+    EXPECT_EQ(memory.other_than(0, from, 2 * kMiB), 0u);
+    memset(memory.at + from, 0x55, 2 * kMiB);
+    memory.page_out();
+    EXPECT_EQ(memory.other_than(0x55, from, 2 * kMiB), 0u);
+    EXPECT_EQ(memory.other_than(0xAA, 0, from), 0u);
+    EXPECT_EQ(memory.other_than(0xAA, from + 2 * kMiB, kSmall), 0u);
+  }
+}
+
+// P3 and P10: every withdrawal ends, whatever lies in the extents, and nothing is lost.
+TEST(FaultsFound, P03_parts_are_replaced_and_unmapped_then_a_shortage_ends) {
+  const Memory memory(16 * kMiB);
+  const File file(kSmall);
+  ASSERT_NE(memory.map_over(kSmall + 8192, 2 * kMiB, PROT_NONE, kFresh | MAP_NORESERVE),
+            MAP_FAILED);
+  ASSERT_NE(memory.map_over(4 * kMiB + 8192, 8192, PROT_READ, MAP_PRIVATE, file.fd), MAP_FAILED);
+  ASSERT_EQ(munmap(memory.at + 4 * kMiB + 28672, 8192), 0);
+  ASSERT_EQ(munmap(memory.at + 6 * kMiB + 4096, kSmall), 0);
+  ASSERT_EQ(mprotect(memory.at + 8 * kMiB, 4096, PROT_READ), 0);
+  const Memory others(48 * kMiB);  // The budget is 64 MiB.
+  memory.page_out();
+  EXPECT_EQ(others.other_than(0xAA, 0, 48 * kMiB), 0u);
+  EXPECT_EQ(memory.other_than('f', 4 * kMiB + 8192, 8192), 0u);
+  EXPECT_EQ(memory.other_than(0xAA, 4 * kMiB, 8192), 0u);
+  EXPECT_EQ(memory.other_than(0xAA, 4 * kMiB + 16384, 12288), 0u);
+  EXPECT_EQ(memory.other_than(0xAA, 8 * kMiB, kSmall), 0u);
+}
+
+TEST(FaultsFound, P04_memory_is_written_and_decommitted_again_and_again_then_there_is_room) {
+  const Memory memory(256 * kMiB);
+  for (std::size_t from = 0; from < 256 * kMiB; from += 16 * kMiB) {
+    memset(memory.at + from, 0x33, 16 * kMiB);
+    ASSERT_NE(memory.map_over(from, 16 * kMiB, PROT_NONE, kFresh | MAP_NORESERVE), MAP_FAILED)
+        << strerror(errno);
+  }
+}
+
+TEST(FaultsFound, P05_protected_memory_is_emptied_then_it_reads_as_zeros) {
+  for (const int protection : {PROT_READ, PROT_NONE}) {
+    const Memory memory;
+    ASSERT_EQ(mprotect(memory.at, 8 * kMiB, protection), 0);
+    ASSERT_EQ(madvise(memory.at, 8 * kMiB, MADV_DONTNEED), 0);
+    ASSERT_EQ(mprotect(memory.at, 8 * kMiB, PROT_READ | PROT_WRITE), 0);  // P6
+    EXPECT_EQ(memory.other_than(0, 0, 8 * kMiB), 0u);
+  }
+}
+
+TEST(FaultsFound, P07_protected_memory_is_unmapped_and_mapped_then_it_is_fresh) {
+  const Memory memory;
+  ASSERT_EQ(mprotect(memory.at, 8 * kMiB, PROT_READ), 0);
+  ASSERT_EQ(munmap(memory.at + 4 * kMiB, 4 * kMiB), 0);
+  ASSERT_NE(memory.map_over(4 * kMiB, 4 * kMiB, PROT_READ | PROT_WRITE, kFresh), MAP_FAILED);
+  EXPECT_EQ(memory.other_than(0, 4 * kMiB, 4 * kMiB), 0u);
+  EXPECT_EQ(memory.other_than(0xAA, 0, 4 * kMiB), 0u);
+}
+
+TEST(FaultsFound, P08_a_read_only_page_is_emptied_then_it_reads_as_zeros) {
+  const Memory memory;
+  for (const std::size_t page : {0u, 5u, 16u}) {
+    ASSERT_EQ(mprotect(memory.at + page * 4096, 4096, PROT_READ), 0);
+    ASSERT_EQ(madvise(memory.at + page * 4096, 4096, MADV_DONTNEED), 0);
+    EXPECT_EQ(memory.other_than(0, page * 4096, 4096), 0u);
+    EXPECT_EQ(memory.other_than(0xAA, (page + 1) * 4096, 4096), 0u);
+  }
+}
+
+TEST(FaultsFound, P09_thousands_of_stacks_with_guard_pages_then_guards_cost_no_memory) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::size_t kStacks = 1500, kStack = std::size_t{256} << 10;
+  const auto begun = Clock::now();
+  std::vector<void*> stacks;
+  for (std::size_t i = 0; i < kStacks; ++i) {
+    void* const stack =
+        mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(stack, MAP_FAILED);
+    ASSERT_EQ(mprotect(stack, 4096, PROT_NONE), 0) << i;
+    static_cast<unsigned char*>(stack)[kStack - 8] = static_cast<unsigned char>(i);
+    stacks.push_back(stack);
+  }
+  // One after the other they took 60 s once a guard was pinned in each extent of the budget.
+  EXPECT_LT(Clock::now() - begun, std::chrono::seconds(60));
+  for (std::size_t i = 0; i < kStacks; ++i) {
+    EXPECT_EQ(static_cast<unsigned char*>(stacks[i])[kStack - 8], static_cast<unsigned char>(i));
+    EXPECT_EQ(munmap(stacks[i], kStack), 0);
+  }
+}
+
+TEST(FaultsFound, P10_stores_to_protected_and_unmapped_pages_are_signals) {
+  const Memory memory;
+  ASSERT_EQ(mprotect(memory.at + 4096, 4096, PROT_READ), 0);
+  ASSERT_EQ(mprotect(memory.at + 8192, 4096, PROT_NONE), 0);
+  ASSERT_EQ(munmap(memory.at + 12288, 4096), 0);
+  memory.page_out();
+  struct sigaction action {}, before {};
+  action.sa_handler = go_back;
+  action.sa_flags = SA_NODEFER;
+  ASSERT_EQ(sigaction(SIGSEGV, &action, &before), 0);
+  for (const std::size_t page : {1u, 2u, 3u}) {
+    EXPECT_TRUE(store_is_a_signal(memory.at + page * 4096)) << page;
+  }
+  ASSERT_EQ(sigaction(SIGSEGV, &before, nullptr), 0);
+  EXPECT_EQ(memory.other_than(0xAA, 0, 8192), 0u);
+}
+
+// As PARI/GP does with what it calls parisizemax.
+TEST(FaultsFound, P17_most_of_a_reservation_is_made_inaccessible_then_it_needs_no_memory) {
+  constexpr std::size_t kReserved = std::size_t{6} << 30;
+  void* const got = mmap(nullptr, kReserved, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(got, MAP_FAILED);
+  auto* const at = static_cast<unsigned char*>(got);
+  EXPECT_EQ(mprotect(at, kReserved - 64 * kMiB, PROT_NONE), 0) << strerror(errno);
+  memset(at + kReserved - kMiB, 1, kMiB);
+  EXPECT_EQ(mprotect(at, kReserved, PROT_READ | PROT_WRITE), 0) << strerror(errno);
+  at[0] = 7;
+  EXPECT_EQ(munmap(got, kReserved), 0);
+}
+
+}  // namespace
+}  // namespace tiermem::test
