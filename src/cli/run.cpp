@@ -28,6 +28,7 @@
 #include "cli/run_child.hpp"
 #include "cli/run_devices.hpp"
 #include "cli/run_report.hpp"
+#include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
 #include "os/userfault.hpp"
 #include "runtime/fit.hpp"
@@ -57,6 +58,7 @@ struct Arguments {
   bool stats = false;
   bool live = false;
   bool user_mode_ok = false;
+  std::vector<std::string> options;  ///< Names of all options.
   bool wrap_syscalls = false;
   bool force = false;
 };
@@ -298,8 +300,10 @@ int run(const Arguments& arguments) {
   if (arguments.program.empty() || arguments.program[0].starts_with('-')) {
     return complain(kUsage, arguments.program.empty()
                                 ? "run: no program is named; see tiermem run --help"
-                                : fmt::format("run: unknown option {}; see tiermem run --help",
-                                              arguments.program[0]));
+                                : fmt::format("run: there is no option {}{}; see tiermem run --help",
+                                              arguments.program[0],
+                                              suggestion(arguments.program[0],
+                                                         arguments.options)));
   }
   if (arguments.json == "-") {
     return complain(kUsage, "--json: standard output is the program's; name a file");
@@ -379,6 +383,7 @@ void add_run(CLI::App& program, const std::vector<std::string>& after_dashes, in
       "Example:\n  tiermem run --dram 4G --nvme /data:100G --stats -- sort -S 16G big.txt\n\n"
       "The exit status is the program's; 127 not found, 126 not executable.\n{}",
       kExitCodes));
+  arguments->options = option_names(*command);
   command->callback([arguments, command, after_dashes, &exit] {
     arguments->program = command->remaining();
     if (!arguments->program.empty() && !after_dashes.empty()) {

@@ -137,7 +137,8 @@ void print(const Line& line) {
   const TuneEngine engine = engine_of(report.map);
   for (const bool write : {false, true}) {
     if (!write || !report.raw) {
-      fmt::print("{}", heat_map_text(map_of(report, engine, write), kGB, stdout_is_terminal()));
+      fmt::print("{}", heat_map_text(map_of(report, engine, write), kGB,
+                                     stdout_is_terminal() && std::getenv("NO_COLOR") == nullptr));
     }
   }
   print_title(fmt::format("Other ways, {} at a time, {} at once", human_bytes(report.best.piece),

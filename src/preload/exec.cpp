@@ -218,7 +218,7 @@ TIERMEM_INTERPOSED int execle(const char* path, const char* first, ...) noexcept
 TIERMEM_INTERPOSED int posix_spawn(pid_t* child, const char* path,
                                    const posix_spawn_file_actions_t* actions,
                                    const posix_spawnattr_t* attributes, char* const arguments[],
-                                   char* const variables[]) noexcept {
+                                   char* const variables[]) {
   const int error = errno;
   const int result =
       with_doubles(path, arguments, variables, [&](const char* p, char* const* a, char* const* v) {
@@ -231,7 +231,7 @@ TIERMEM_INTERPOSED int posix_spawn(pid_t* child, const char* path,
 TIERMEM_INTERPOSED int posix_spawnp(pid_t* child, const char* file,
                                     const posix_spawn_file_actions_t* actions,
                                     const posix_spawnattr_t* attributes, char* const arguments[],
-                                    char* const variables[]) noexcept {
+                                    char* const variables[]) {
   const int error = errno;
   const int result =
       with_doubles(file, arguments, variables, [&](const char* p, char* const* a, char* const* v) {
