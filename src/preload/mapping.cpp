@@ -67,7 +67,7 @@ bool may_be_tiered(std::size_t bytes, int protection, int flags) {
   constexpr int kPlainOnly = MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_GROWSDOWN | MAP_STACK |
                              MAP_HUGETLB | MAP_LOCKED | MAP_32BIT;
   return bytes >= settings().mapping && bytes < (std::size_t{1} << 46) &&
-         protection == (PROT_READ | PROT_WRITE) && (flags & MAP_ANONYMOUS) != 0 &&
+         (protection & ~PROT_EXEC) == (PROT_READ | PROT_WRITE) && (flags & MAP_ANONYMOUS) != 0 &&
          (flags & MAP_TYPE) == MAP_PRIVATE && (flags & kPlainOnly) == 0;
 }
 

@@ -53,12 +53,10 @@ bool start() {
     g_stage.store(Stage::stopped);
     return false;
   }
+  // What is derived from the budget, as the cap of the block tier, is derived from that of the whole
+  // run, which TIERMEM_DRAM names. The share of a process is what it happens to be now.
   const std::uint64_t share = join_run();
-  std::string spec = "fork=follow; gpu=off";
-  if (share != 0) {
-    spec += fmt::format("; dram={}", share);
-  }
-  auto made = Context::create(spec, {.name = "preload"});
+  auto made = Context::create("fork=follow; gpu=off", {.name = "preload"});
   if (!made.ok()) {
     tell(LogLevel::error, fmt::format("no memory of this process is tiered: {}", made.message()));
     g_stage.store(Stage::stopped);
@@ -75,6 +73,11 @@ bool start() {
          "vm.unprivileged_userfaultfd=1 (sysctl)");
     g_stage.store(Stage::stopped);
     return false;
+  }
+  if (share != 0) {
+    if (const Status status = (*made)->set_budget({Kind::dram, 0}, share); !status.ok()) {
+      log_error("the share of this process is not its budget: {}", status.message());
+    }
   }
   Context* const context = made->release();
   constexpr std::uint64_t kLeastExtents = 32;
