@@ -34,6 +34,8 @@ namespace tiermem::preload {
 namespace {
 
 constexpr std::size_t kPage = 4096;
+// What is reserved by allocators and virtual machines; smaller ones are guards and stacks.
+constexpr std::size_t kLeastReservation = std::size_t{4} << 20;
 
 std::size_t whole_pages(std::size_t bytes) {
   return (bytes + kPage - 1) & ~(kPage - 1);
@@ -66,8 +68,11 @@ std::byte* new_mapping(std::size_t bytes) {
 bool may_be_tiered(std::size_t bytes, int protection, int flags) {
   constexpr int kPlainOnly = MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_GROWSDOWN | MAP_STACK |
                              MAP_HUGETLB | MAP_LOCKED | MAP_32BIT;
-  return bytes >= settings().mapping && bytes < (std::size_t{1} << 46) &&
-         (protection & ~PROT_EXEC) == (PROT_READ | PROT_WRITE) && (flags & MAP_ANONYMOUS) != 0 &&
+  // A reservation (PROT_NONE) needs no memory before parts of it are opened.
+  const bool usable = (protection & ~PROT_EXEC) == (PROT_READ | PROT_WRITE) ||
+                      (protection == PROT_NONE && bytes >= kLeastReservation);
+  return bytes >= settings().mapping && bytes < (std::size_t{1} << 46) && usable &&
+         (flags & MAP_ANONYMOUS) != 0 &&
          (flags & MAP_TYPE) == MAP_PRIVATE && (flags & kPlainOnly) == 0;
 }
 

@@ -34,6 +34,7 @@ struct Entry : Region {
   std::size_t live = 0;                // Bytes that the program has mapped.
   Map<std::uint64_t, ViewRecord> pins;  // By the extent's number: those that must stay.
   std::atomic<bool> altered{false};     // See alter().
+  std::uint64_t counted = 0;            // Its part of tiered_bytes().
 };
 
 struct Table {
@@ -363,6 +364,34 @@ std::size_t mapped_bytes(const Entry& entry, Part part) {
   return sum;
 }
 
+// tiered_bytes() counts what the program may touch: a reservation is no need for memory.
+std::uint64_t usable_bytes(const Entry& entry, Part part) {
+  std::uint64_t sum = 0;
+  entry.pages.for_runs(part, [&](Part run, const PageState& state) {
+    sum += is_tiered(state) && state.protection != PROT_NONE ? run.length : 0;
+    return true;
+  });
+  return sum;
+}
+
+/// Around a change of the states of a part.
+class Counting {
+ public:
+  Counting(Entry& entry, Part part) : entry_(entry), part_(part), before_(usable_bytes(entry, part)) {}
+  ~Counting() {
+    const std::uint64_t change = usable_bytes(entry_, part_) - before_;  // Wraps, and back.
+    entry_.counted += change;
+    g_tiered += change;
+  }
+  Counting(const Counting&) = delete;
+  Counting& operator=(const Counting&) = delete;
+
+ private:
+  Entry& entry_;
+  const Part part_;
+  const std::uint64_t before_;
+};
+
 // What lies in front of the first unmapped page.
 Part mapped_front(const Entry& entry, Part part) {
   Part front{part.begin, 0};
@@ -407,7 +436,7 @@ void unlock_pages(const Entry& entry, Part part) {
 
 void end_entry(Map<std::byte*, Entry>::iterator at) {
   Entry& entry = at->second;
-  g_tiered -= entry.length;
+  g_tiered -= entry.counted;
   for (const auto& [extent, view] : entry.pins) {
     (void)context()->release({&view, 1});
   }
@@ -433,6 +462,7 @@ int unmap_part(Entry& entry, Part part) {
     end_entry(table().entries.find(entry.begin));
     return 0;
   }
+  const Counting counting(entry, part);
   const Vector<Part> tiered = tiered_in(entry, part);
   PageStates::Change change =
       entry.pages.prepare(part, [](PageState& state) { state = kUnmapped; });
@@ -454,6 +484,7 @@ int unmap_part(Entry& entry, Part part) {
 }
 
 int renew_part(Entry& entry, Part part, int protection) {
+  const Counting counting(entry, part);
   const bool fresh = protection == (PROT_READ | PROT_WRITE);
   const std::size_t unmapped = part.length - mapped_bytes(entry, part);
   const Vector<Part> tiered = tiered_in(entry, part);
@@ -483,6 +514,7 @@ int protect_part(Entry& entry, Part part, int protection) {
   if (protection == (PROT_READ | PROT_WRITE) && entry.pages.plain()) {
     return 0;
   }
+  const Counting counting(entry, part);
   const Part front = mapped_front(entry, part);
   if (front.length != 0) {
     PageStates::Change change = entry.pages.prepare(front, [&](PageState& state) {
@@ -678,6 +710,7 @@ int unlock_part(Entry& entry, Part part) {
 
 // All that the tier has of the part is given up, and extents that are tiered in part are pinned.
 int lend_part(Entry& entry, Part part, int protection) {
+  const Counting counting(entry, part);
   const std::size_t unmapped = part.length - mapped_bytes(entry, part);
   const Vector<Part> tiered = tiered_in(entry, part);
   const bool locked = entry.pages.any(part, [](const PageState& state) { return state.locked; });
@@ -829,7 +862,7 @@ std::byte* create_region(Use use, std::size_t length, std::size_t capacity, std:
     const Writing lock;
     Entry& entry = table().entries.try_emplace(begin).first->second;
     entry.begin = begin;
-    entry.length = entry.live = length;
+    entry.length = entry.live = entry.counted = length;
     entry.capacity = capacity;
     entry.extent = extent;
     entry.buffer = buffer->detach();
@@ -965,6 +998,7 @@ void resize_region(std::byte* begin, std::size_t length) {
     discard_tiered(entry, {begin + length, entry.capacity - length});
   }
   g_tiered += length - entry.length;
+  entry.counted += length - entry.length;
   entry.live = entry.live + length - entry.length;
   entry.length = length;
 }

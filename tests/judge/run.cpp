@@ -52,6 +52,7 @@ int touching(Body&& body) {
 struct Slot {
   std::byte* at = nullptr;
   unsigned pages = 0;
+  unsigned reserved = 0;  // Pages of the mapping that the slot is the front of; 0: it is all of it.
   bool mapped[kMostPages] = {};
   bool odd[kMostPages] = {};  // A call may have cut the kernel's mapping here.
 };
@@ -374,7 +375,7 @@ void Run::grow(const Call& call) {
   const Call whole{What::look, call.slot, 0, slot.pages, 0, 0};
   const unsigned more = call.argument;
   if (!all(whole, &Slot::mapped, true) || !all(whole, &Slot::odd, false) ||
-      slot.pages + more > kMostPages) {
+      slot.reserved != 0 || slot.pages + more > kMostPages) {
     return;
   }
   void* moved = mremap(slot.at, slot.pages * kPage, (slot.pages + more) * kPage, MREMAP_MAYMOVE);
@@ -573,9 +574,16 @@ void Run::sequence(const Sequence& sequence) {
     Slot& slot = slots_[i];
     slot = {};
     slot.pages = sequence.pages[i];
-    void* const got = mmap(options_.plain ? next_place() : nullptr, slot.pages * kPage,
-                           PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (got == MAP_FAILED) {
+    // As allocators and virtual machines do: more is reserved, and a part of it opened.
+    slot.reserved = sequence.seed % 3 == 0 ? 1100 : 0;
+    const int protection = slot.reserved != 0 ? PROT_NONE : PROT_READ | PROT_WRITE;
+    void* const got = mmap(options_.plain ? next_place() : nullptr,
+                           std::max(slot.reserved, slot.pages) * kPage, protection,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const bool opened = got != MAP_FAILED &&
+                        (slot.reserved == 0 ||
+                         mprotect(got, slot.pages * kPage, PROT_READ | PROT_WRITE) == 0);
+    if (!opened) {
       std::perror("judge: mmap");
       std::exit(4);
     }
@@ -595,7 +603,7 @@ void Run::sequence(const Sequence& sequence) {
   file_bytes(file_);
   say("lost", counter_.wrong());
   for (const Slot& slot : slots_) {
-    munmap(slot.at, slot.pages * kPage);
+    munmap(slot.at, std::max(slot.reserved, slot.pages) * kPage);
   }
   if (options_.verbose) {
     std::printf("\n");
