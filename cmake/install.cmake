@@ -1,6 +1,11 @@
 # What `cmake --install` copies: library, headers, program, and the two ways to find them.
 include(CMakePackageConfigHelpers)
 
+# Debug information is 300 MB. -DCMAKE_INSTALL_DO_STRIP=OFF at configuration keeps it.
+if(NOT DEFINED CMAKE_INSTALL_DO_STRIP OR CMAKE_INSTALL_DO_STRIP)
+  install(CODE "set(CMAKE_INSTALL_DO_STRIP TRUE)")
+endif()
+
 install(TARGETS tiermem EXPORT tiermemTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY include/tiermem DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.hpp)
 if(EXISTS ${PROJECT_SOURCE_DIR}/bindings/c/tiermem.h)
@@ -16,6 +21,17 @@ if(TARGET tiermem_preload)
   install(FILES bindings/c/tiermem_preload.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
   install(TARGETS tiermem_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
+
+# Our licence, and those of what is compiled in: the words of the packages that it was built with.
+set(doc_dir ${CMAKE_INSTALL_DATAROOTDIR}/doc/tiermem)
+install(FILES LICENSE DESTINATION ${doc_dir})
+foreach(package libxxhash-dev libfmt-dev libspdlog-dev libtoml11-dev nlohmann-json3-dev libcli11-dev
+        libjemalloc-dev liburing-dev libhwloc-dev libnuma-dev)
+  if(EXISTS /usr/share/doc/${package}/copyright)
+    install(FILES /usr/share/doc/${package}/copyright DESTINATION ${doc_dir}/third-party
+      RENAME ${package}.txt)
+  endif()
+endforeach()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tiermem)
 install(EXPORT tiermemTargets NAMESPACE tiermem:: DESTINATION ${package_dir})
