@@ -28,8 +28,11 @@ struct PageState {
   std::uint16_t kept = 0;  ///< How many ask that it stays resident: stacks for signals.
 
   bool operator==(const PageState&) const = default;
-  /// The page must be resident and may not move.
-  bool pinned() const { return kind == Kind::foreign || locked || keyed || kept != 0; }
+  /// The page must be resident and may not move. The kernel brings no locked page that may not be
+  /// accessed.
+  bool pinned() const {
+    return kind == Kind::foreign || (locked && protection != PROT_NONE) || keyed || kept != 0;
+  }
 };
 
 }  // namespace tiermem::preload

@@ -525,6 +525,9 @@ int protect_part(Entry& entry, Part part, int protection) {
       return -1;
     }
     entry.pages.apply(change);
+    if (!settle(entry, front)) {  // Locked pages can be accessed again, and do not fit.
+      return -1;
+    }
     if (protection == PROT_NONE) {
       // No access is allowed, so that nothing is gained by memory for it.
       const Access access = access_of(entry, front, kRead);
@@ -660,6 +663,22 @@ int advise_part(Entry& entry, Part part, int advice, bool goes_on) {
   return result == 0 && hole ? no_memory(part) : result;
 }
 
+// Holes of extents with a view become zeros. In others the mover would not know of the pages.
+void fill_pinned(const Entry& entry, Part part) {
+  for (auto pin = entry.pins.lower_bound(extent_at(entry, part.begin)); pin != entry.pins.end();
+       ++pin) {
+    const Part extent = extents_part(entry, pin->first, pin->first);
+    if (extent.begin >= part.end()) {
+      break;
+    }
+    std::byte* const begin = std::max(part.begin, extent.begin);
+    std::byte* const end = std::min(part.end(), extent.end());
+    for (const Part& hole : tiered_in(entry, {begin, static_cast<std::size_t>(end - begin)})) {
+      context()->impl().fill_window(hole.begin, hole.length);
+    }
+  }
+}
+
 int lock_part(Entry& entry, Part part, int flags) {
   const Part front = mapped_front(entry, part);
   if (front.length == 0) {
@@ -671,10 +690,7 @@ int lock_part(Entry& entry, Part part, int flags) {
   entry.pages.apply(change);
   const bool settled = settle(entry, front);
   if (settled) {
-    // The kernel brings each page, and its own faults may not be served.
-    for (const Part& part_of_it : tiered_in(entry, front)) {
-      context()->impl().fill_window(part_of_it.begin, part_of_it.length);
-    }
+    fill_pinned(entry, front);  // The kernel brings each page, and its own faults may not be served.
   }
   if (settled && plain_mlock(front.begin, front.length, static_cast<unsigned>(flags)) == 0) {
     return hole_behind(front, part);
@@ -1177,7 +1193,8 @@ bool pin_all() {
           Entry& entry = at.second;
           const Part all{entry.begin, entry.length};
           PageStates::Change change = entry.pages.prepare(all, [](PageState& state) {
-            state.kept = static_cast<std::uint16_t>(state.kept + (is_tiered(state) ? 1 : 0));
+            const bool brought = is_tiered(state) && state.protection != PROT_NONE;
+            state.kept = static_cast<std::uint16_t>(state.kept + (brought ? 1 : 0));
           });
           entry.pages.apply(change);
           return settle(entry, all);
@@ -1237,6 +1254,22 @@ void let_leave(Part part) {
       -1);
 }
 
+// A child of fork has none of its parent's locks.
+static void forget_locks() {
+  (void)guarded(
+      [] {
+        for (auto& [begin, entry] : table().entries) {
+          const Part all{entry.begin, entry.capacity};
+          if (entry.pages.any(all, [](const PageState& state) { return state.locked; })) {
+            entry.pages.change(all, [](PageState& state) { state.locked = false; });
+            release_pins(entry, 0, extent_at(entry, all.end() - 1));
+          }
+        }
+        return 0;
+      },
+      -1);
+}
+
 void lock_regions() {
   if (have_table()) {
     ++t_writing;
@@ -1255,6 +1288,7 @@ void renew_regions_lock() {
   if (have_table()) {
     new (&table().mutex) std::shared_mutex;
     --t_writing;
+    forget_locks();
   }
 }
 
