@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <map>
 #include <random>
@@ -236,6 +237,60 @@ TEST(WindowArena, a_window_that_may_not_be_written_is_refused_by_name) {
            std::string(refused.message()).find("ulimit -d") != std::string::npos &&
            arena.reserved_bytes() == 1024 * kMiB;
   }));
+}
+
+// Whether the kernel may write there: without a touch.
+bool can_be_written(std::byte* address) {
+  int ends[2];
+  if (pipe(ends) != 0) {
+    return false;
+  }
+  const bool put = write(ends[1], "x", 1) == 1;
+  const bool got = read(ends[0], address, 1) == 1;
+  close(ends[0]);
+  close(ends[1]);
+  return put && got;
+}
+
+TEST(WindowArena, addresses_given_away_then_no_window_has_them) {
+  WindowArena arena(options(64 * kMiB));
+  std::byte* const window = *arena.reserve(kMiB, 64 << 10);
+  std::byte* const part = window + (256 << 10);
+  EXPECT_FALSE(arena.give_away(part, 64 << 10)) << "the window is there";
+  arena.release(window);
+  EXPECT_TRUE(arena.give_away(part, 64 << 10));
+  EXPECT_TRUE(arena.give_away(part + (16 << 10), 32 << 10)) << "it was before";
+  for (int i = 0; i < 600; ++i) {
+    auto next = arena.reserve(64 << 10, 64 << 10);
+    ASSERT_TRUE(next.ok()) << next.message();
+    ASSERT_NE(*next, part);
+  }
+}
+
+TEST(WindowArena, lent_pages_of_a_released_window_are_not_given_out_again) {
+  WindowArena arena(options(64 * kMiB));
+  LentPages lent;
+  std::byte* const window = *arena.reserve(kMiB, 64 << 10);
+  lent.add(window + (128 << 10), 64 << 10);
+  arena.release(window, lent);
+  for (int i = 0; i < 600; ++i) {
+    auto next = arena.reserve(64 << 10, 64 << 10);
+    ASSERT_TRUE(next.ok()) << next.message();
+    ASSERT_NE(*next, window + (128 << 10));
+  }
+}
+
+TEST(WindowArena, hole_that_is_touched_can_be_closed_and_is_opened_for_the_next_window) {
+  WindowArena arena(options(64 * kMiB));
+  std::byte* const window = *arena.reserve(kMiB, 64 << 10);
+  EXPECT_FALSE(arena.close_at(window)) << "no hole";
+  arena.release(window);
+  EXPECT_TRUE(can_be_written(window)) << "small holes stay open";
+  EXPECT_TRUE(arena.close_at(window + 5000));
+  EXPECT_FALSE(can_be_written(window));
+  ASSERT_EQ(*arena.reserve(kMiB, 64 << 10), window);
+  EXPECT_TRUE(can_be_written(window));
+  EXPECT_TRUE(can_be_written(window + kMiB - 1));
 }
 
 }  // namespace
