@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -112,9 +113,22 @@ void* plain_map(const MapCall& call) {
                             call.offset);
 }
 
+// A driver may give an address a meaning (CUDA's managed memory): its mappings are made in place only.
+bool is_device(int fd) {
+  struct stat status {};
+  return fd >= 0 && ::fstat(fd, &status) == 0 && S_ISCHR(status.st_mode);
+}
+
 // Of a mapping that the kernel has made elsewhere, so that it has judged the call before anything is
 // given up.
 void* map_over(const MapCall& call) {
+  if ((call.flags & MAP_ANONYMOUS) == 0 && is_device(call.fd)) {
+    MapCall in_place = call;
+    return lend_parts(
+        part_of(call.address, call.bytes), call.protection,
+        [](Part, void* argument) { return plain_map(*static_cast<const MapCall*>(argument)); },
+        &in_place);
+  }
   MapCall elsewhere = call;
   elsewhere.address = nullptr;
   elsewhere.flags &= ~(MAP_FIXED | MAP_POPULATE);

@@ -133,6 +133,7 @@ class Run {
   int file_ = -1;     // Mapped by calls.
   int source_ = -1;   // Read by calls.
   int written_ = -1;  // Written by calls.
+  int zero_ = -1;     // A device that can be mapped.
   Counter counter_;
   std::uint64_t digest_ = 0;
   bool quiet_ = false;  // In a child: nothing is printed.
@@ -166,7 +167,8 @@ bool Run::open_files() {
   file_ = open_one("mapped");
   source_ = open_one("source");
   written_ = open_one("written");
-  if (file_ < 0 || source_ < 0 || written_ < 0) {
+  zero_ = open("/dev/zero", O_RDWR | O_CLOEXEC);
+  if (file_ < 0 || source_ < 0 || written_ < 0 || zero_ < 0) {
     return false;
   }
   fill_file(source_);
@@ -486,8 +488,13 @@ void Run::call(const Call& call, unsigned number) {
                              static_cast<int>(call.more) | MAP_FIXED, file_, 0));
       break;
     case What::map_shared:
-      mapped_over(call, mmap(at(call), bytes, PROT_READ | PROT_WRITE,
-                             MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+      if ((call.argument & 1) != 0) {
+        const int kind = (call.argument & 2) != 0 ? MAP_SHARED : MAP_PRIVATE;
+        mapped_over(call, mmap(at(call), bytes, PROT_READ | PROT_WRITE, kind | MAP_FIXED, zero_, 0));
+      } else {
+        mapped_over(call, mmap(at(call), bytes, PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+      }
       break;
     case What::map_wrong:
       mapped_over(call, mmap(at(call), bytes, PROT_READ, MAP_SHARED | MAP_FIXED, 1 << 20, 0));

@@ -24,7 +24,7 @@ enum class What : std::uint8_t {
   map_fresh,   ///< mmap(MAP_FIXED), private and anonymous; argument: PROT_ bits, flags in `more`.
   map_again,   ///< The same with MAP_FIXED_NOREPLACE.
   map_file,    ///< mmap(MAP_FIXED) of the file; argument: PROT_ bits, MAP_SHARED in `more`.
-  map_shared,  ///< mmap(MAP_FIXED), shared and anonymous.
+  map_shared,  ///< mmap(MAP_FIXED), shared and anonymous, or of /dev/zero by the argument.
   map_wrong,   ///< mmap(MAP_FIXED) that the kernel refuses: a descriptor that is none.
   advise,      ///< madvise; argument: the advice.
   lock,        ///< mlock; argument 1: mlock2(MLOCK_ONFAULT).
