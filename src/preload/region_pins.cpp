@@ -1,0 +1,211 @@
+// Extents that must stay resident, each by a view.
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/log.hpp"
+#include "base/results.hpp"
+#include "preload/kernel.hpp"
+#include "preload/region_table.hpp"
+
+namespace tiermem::preload {
+namespace regions {
+namespace {
+
+// Bringing in what is to stay may have to wait for others to be written.
+constexpr Timeout kPatience = Timeout::seconds(60);
+
+// A page of the extent may not move, and another is tiermem's. Once an extent is pinned for a
+// foreign page it stays so until that is gone: the tier has bytes of it, and would empty all of it.
+bool must_stay(const Entry& entry, std::uint64_t extent) {
+  const Part part = extents_part(entry, extent, extent);
+  return entry.pages.any(part, [](const PageState& state) { return state.pinned(); }) &&
+         (entry.pages.any(part, is_tiered) || entry.pins.contains(extent));
+}
+
+// Extents between the two that must stay and have no view.
+Vector<std::uint64_t> unpinned_between(const Entry& entry, std::uint64_t first,
+                                       std::uint64_t last) {
+  Vector<std::uint64_t> found;
+  const auto add = [&](std::uint64_t extent) {
+    if ((found.empty() || found.back() < extent) && !entry.pins.contains(extent) &&
+        must_stay(entry, extent)) {
+      found.push_back(extent);
+    }
+  };
+  entry.pages.for_runs(extents_part(entry, first, last), [&](Part run, const PageState& state) {
+    if (!state.pinned()) {
+      return true;
+    }
+    const std::uint64_t end = extent_at(entry, run.end() - 1);
+    if (is_foreign(state)) {  // Those between the two ends are foreign as a whole.
+      add(extent_at(entry, run.begin));
+      add(end);
+    } else {
+      for (std::uint64_t extent = extent_at(entry, run.begin); extent <= end; ++extent) {
+        add(extent);
+      }
+    }
+    return true;
+  });
+  return found;
+}
+
+}  // namespace
+
+void release_pins(Entry& entry, std::uint64_t first, std::uint64_t last) {
+  for (auto pin = entry.pins.lower_bound(first);
+       pin != entry.pins.end() && pin->first <= last;) {
+    if (must_stay(entry, pin->first)) {
+      ++pin;
+    } else {
+      (void)context()->release({&pin->second, 1});
+      pin = entry.pins.erase(pin);
+    }
+  }
+}
+
+// Each extent that the part overlaps has a view exactly if it must stay. False with errno: there is
+// no room for one that must stay, and no view was added.
+bool settle(Entry& entry, Part part) {
+  if (part.length == 0 || (entry.pages.plain() && entry.pins.empty())) {
+    return true;
+  }
+  const std::uint64_t first = extent_at(entry, part.begin);
+  const std::uint64_t last = extent_at(entry, part.end() - 1);
+  const Vector<std::uint64_t> wanted = unpinned_between(entry, first, last);
+  constexpr std::size_t kAtOnce = 256;
+  Map<std::uint64_t, ViewRecord> made;
+  for (const std::uint64_t extent : wanted) {
+    made.emplace(extent, ViewRecord{});
+  }
+  Vector<Access> list;
+  Vector<ViewRecord> views;
+  list.reserve(std::min(wanted.size(), kAtOnce));
+  views.reserve(wanted.size());  // Nothing is thrown while a view is held.
+  for (std::size_t done = 0; done < wanted.size(); done += list.size()) {
+    list.clear();
+    for (std::size_t i = done; i < std::min(wanted.size(), done + kAtOnce); ++i) {
+      list.push_back(access_of(entry, extents_part(entry, wanted[i], wanted[i]), kWrite));
+    }
+    views.resize(done + list.size());
+    const Status status =
+        context()->acquire(list, kPatience, {views.data() + done, list.size()});
+    if (!status.ok()) {
+      log_warn("{} bytes at {} cannot be kept resident: {}", part.length,
+               static_cast<void*>(part.begin), status.message());
+      if (done != 0) {
+        (void)context()->release({views.data(), done});
+      }
+      errno = ENOMEM;
+      return false;
+    }
+  }
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    made.find(wanted[i])->second = views[i];
+  }
+  entry.pins.merge(made);
+  release_pins(entry, first, last);
+  return true;
+}
+
+// Holes of extents with a view become zeros. In others the mover would not know of the pages.
+void fill_pinned(const Entry& entry, Part part) {
+  for (auto pin = entry.pins.lower_bound(extent_at(entry, part.begin)); pin != entry.pins.end();
+       ++pin) {
+    const Part extent = extents_part(entry, pin->first, pin->first);
+    if (extent.begin >= part.end()) {
+      break;
+    }
+    std::byte* const begin = std::max(part.begin, extent.begin);
+    std::byte* const end = std::min(part.end(), extent.end());
+    for (const Part& hole : tiered_in(entry, {begin, static_cast<std::size_t>(end - begin)})) {
+      context()->impl().fill_window(hole.begin, hole.length);
+    }
+  }
+}
+
+// A child of fork has none of its parent's locks.
+void forget_locks() {
+  (void)guarded(
+      [] {
+        for (auto& [begin, entry] : table().entries) {
+          const Part all{entry.begin, entry.capacity};
+          if (entry.pages.any(all, [](const PageState& state) { return state.locked; })) {
+            entry.pages.change(all, [](PageState& state) { state.locked = false; });
+            release_pins(entry, 0, extent_at(entry, all.end() - 1));
+          }
+        }
+        return 0;
+      },
+      -1);
+}
+
+}  // namespace regions
+
+using namespace regions;  // NOLINT: what follows is declared in region.hpp.
+
+bool pin_all() {
+  if (!have_table()) {
+    return true;
+  }
+  return guarded(
+      [] {
+        return std::all_of(table().entries.begin(), table().entries.end(), [](auto& at) {
+          Entry& entry = at.second;
+          const Part all{entry.begin, entry.length};
+          PageStates::Change change = entry.pages.prepare(all, [](PageState& state) {
+            const bool brought = is_tiered(state) && state.protection != PROT_NONE;
+            state.kept = static_cast<std::uint16_t>(state.kept + (brought ? 1 : 0));
+          });
+          entry.pages.apply(change);
+          return settle(entry, all);
+        });
+      },
+      false);
+}
+
+bool keep_resident(Part part) {
+  if (!have_table() || !touches_regions(part.begin, part.length)) {
+    return true;
+  }
+  return guarded(
+      [&] {
+        return for_parts(whole_pages_of(part), 0, nothing, pass_over, [](Entry& entry, Part piece) {
+          PageStates::Change change = entry.pages.prepare(piece, [](PageState& state) {
+            state.kept = static_cast<std::uint16_t>(state.kept + (is_tiered(state) ? 1 : 0));
+          });
+          entry.pages.apply(change);
+          if (settle(entry, piece)) {
+            return 0;
+          }
+          entry.pages.apply(change);
+          return -1;
+        }) == 0;
+      },
+      false);
+}
+
+void let_leave(Part part) {
+  if (!have_table() || !touches_regions(part.begin, part.length)) {
+    return;
+  }
+  (void)guarded(
+      [&] {
+        return for_parts(whole_pages_of(part), 0, nothing, pass_over, [](Entry& entry, Part piece) {
+          entry.pages.change(piece, [](PageState& state) {
+            state.kept = static_cast<std::uint16_t>(state.kept - (state.kept != 0 ? 1 : 0));
+          });
+          release_pins(entry, extent_at(entry, piece.begin), extent_at(entry, piece.end() - 1));
+          return 0;
+        });
+      },
+      -1);
+}
+
+}  // namespace tiermem::preload
