@@ -61,7 +61,9 @@ bool Mover::hand_over(ExtentRef from, ExtentRef to) {
   target.slot_stamp = source.slot_stamp;
   target.has_slot = true;
   source.has_slot = false;
+  SlotPages::destroy(target.slot_pages);
   target.slot_pages = std::exchange(source.slot_pages, nullptr);
+  Checksums::destroy(target.sums);
   target.sums = std::exchange(source.sums, nullptr);
   target.zeros = std::exchange(source.zeros, PageMask{0});
   target.part_size = source.part_size;
