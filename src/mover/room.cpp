@@ -466,7 +466,9 @@ bool Mover::nothing_will_change(const Request& asking) {
     under_way -= mine != nullptr && mine->stage == Transfer::Stage::parked ? 1 : 0;
   }
   // Where writes are not paused, extents that lacked a slot are tried again, and may find one.
-  const bool stuck = (stuck_since_ != 0 && now_ - stuck_since_ < kMostStuckNs) ||
+  // Others that could not leave are tried again, too, also when one has left since.
+  const bool left_since = stuck_since_ == 0 && now_ < withdrawals_again_at_;
+  const bool stuck = (stuck_since_ != 0 && now_ - stuck_since_ < kMostStuckNs) || left_since ||
                      (now_ < lacks_slot_until_ && write_pause_.over(now_));
   const bool again = std::any_of(spaces_.begin(), spaces_.end(),
                                  [&](const Space& space) { return tries_again(space); });

@@ -123,7 +123,7 @@ void Mover::withdrawn(Transfer& transfer) {
     const Status busy = transfer.job.status.clone();
     ++stats_.withdrawals_refused;
     stuck_since_ = stuck_since_ == 0 ? std::max<std::int64_t>(now_, 1) : stuck_since_;
-    stuck_until_ = now_ + kStuckNs;
+    stuck_until_ = withdrawals_again_at_ = now_ + kStuckNs;
     residency_.extents.at(ref).stuck = true;
     stay(transfer, &busy);
     return;
