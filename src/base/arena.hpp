@@ -71,10 +71,11 @@ bool arena_enclose(std::size_t bytes) noexcept;
 namespace detail {
 extern std::uintptr_t arena_begin, arena_bytes;  // Constant once enclosed.
 }
-/// Is `block` one of the enclosed arena's?
+/// Has arena_enclose() succeeded?
 inline bool arena_is_enclosed() noexcept {
   return detail::arena_bytes != 0;
 }
+/// Is `block` one of the enclosed arena's?
 inline bool arena_contains(const void* block) noexcept {
   return reinterpret_cast<std::uintptr_t>(block) - detail::arena_begin < detail::arena_bytes;
 }

@@ -46,7 +46,8 @@ std::vector<std::string> as_meant(int argc, char** argv, int own) {
   return words;
 }
 
-/// What is wrong with the words, if it is a name: of a command, or of an option. Else "".
+/// The sentence about the first word that is no name of a command or of an option; "": there is
+/// none.
 std::string misspelt(const CLI::App& program, const std::vector<std::string>& words) {
   using namespace tiermem::cli;
   if (words.empty() || words[0].starts_with('-')) {
@@ -84,8 +85,9 @@ int run(int argc, char** argv) {
   CLI::App program("Memory larger than memory: buffers that live in DRAM and on NVMe.", "tiermem");
   program.footer(kExitCodes);
   program.require_subcommand(1);
-  program.set_version_flag("-V,--version", fmt::format("tiermem {}.{}.{}", TIERMEM_VERSION_MAJOR,
-                                                    TIERMEM_VERSION_MINOR, TIERMEM_VERSION_PATCH));
+  program.set_version_flag(
+      "-V,--version", fmt::format("tiermem {}.{}.{}", TIERMEM_VERSION_MAJOR, TIERMEM_VERSION_MINOR,
+                                  TIERMEM_VERSION_PATCH));
   int exit = kDone;
   add_topo(program, exit);
   add_tune(program, exit);

@@ -132,10 +132,11 @@ bool wants_png(const std::string& path) {
 
 Status check_picture(const std::string& path) {
   if (!path.empty() && path != "-" && !wants_png(path) && !path.ends_with(".svg")) {
-    return fail(Code::invalid_argument,
-                "--plot {:.200}: a picture is SVG or PNG by its ending; name a file that ends in .svg "
-                "or .png",
-                path);
+    return fail(
+        Code::invalid_argument,
+        "--plot {:.200}: a picture is SVG or PNG by its ending; name a file that ends in .svg "
+        "or .png",
+        path);
   }
   return wants_png(path) ? open_library().status() : Status();
 }

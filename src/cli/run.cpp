@@ -58,7 +58,6 @@ struct Arguments {
   bool stats = false;
   bool live = false;
   bool user_mode_ok = false;
-  std::vector<std::string> options;  ///< Names of all options.
   bool wrap_syscalls = false;
   bool force = false;
 };
@@ -213,10 +212,10 @@ void draw(const std::string& line) {
 int start(const Arguments& arguments, const Config& config, Variables variables) {
   RunHost host;
   if (const int error = host.open(config.dram.budget, config.block_budget); error != 0) {
-    return complain(kFailed,
-                    fmt::format("run: the page that its processes share cannot be made: {}{}",
-                                std::strerror(error),
-                                error == EFBIG ? "; raise the limit of file sizes (ulimit -f)" : ""));
+    return complain(
+        kFailed, fmt::format("run: the page that its processes share cannot be made: {}{}",
+                             std::strerror(error),
+                             error == EFBIG ? "; raise the limit of file sizes (ulimit -f)" : ""));
   }
   variables.emplace_back("TIERMEM_RUN", host.path());
   ChildOptions options{.arguments = arguments.program, .environment = std::move(variables)};
@@ -270,12 +269,12 @@ int judge_faults(const Arguments& arguments, const Config& config, Variables& va
   }
   const Userfault userfault = Userfault::open(config.userfault);
 #if defined(__x86_64__)
-  const bool can_wrap = true;
+  constexpr bool kCanWrap = true;
 #else
-  const bool can_wrap = false;
+  constexpr bool kCanWrap = false;
 #endif
   const Status allowed =
-      check_userfault(userfault, config.mechanism, arguments.user_mode_ok || can_wrap);
+      check_userfault(userfault, config.mechanism, arguments.user_mode_ok || kCanWrap);
   if (!allowed.ok()) {
     return complain(allowed);
   }
@@ -297,13 +296,8 @@ int judge_faults(const Arguments& arguments, const Config& config, Variables& va
 }
 
 int run(const Arguments& arguments) {
-  if (arguments.program.empty() || arguments.program[0].starts_with('-')) {
-    return complain(kUsage, arguments.program.empty()
-                                ? "run: no program is named; see tiermem run --help"
-                                : fmt::format("run: there is no option {}{}; see tiermem run --help",
-                                              arguments.program[0],
-                                              suggestion(arguments.program[0],
-                                                         arguments.options)));
+  if (arguments.program.empty()) {
+    return complain(kUsage, "run: no program is named; see tiermem run --help");
   }
   if (arguments.json == "-") {
     return complain(kUsage, "--json: standard output is the program's; name a file");
@@ -383,9 +377,14 @@ void add_run(CLI::App& program, const std::vector<std::string>& after_dashes, in
       "Example:\n  tiermem run --dram 4G --nvme /data:100G --stats -- sort -S 16G big.txt\n\n"
       "The exit status is the program's; 127 not found, 126 not executable.\n{}",
       kExitCodes));
-  arguments->options = option_names(*command);
   command->callback([arguments, command, after_dashes, &exit] {
     arguments->program = command->remaining();
+    if (!arguments->program.empty() && arguments->program[0].starts_with('-')) {
+      const std::string& option = arguments->program[0];
+      exit = complain(kUsage, fmt::format("run: there is no option {}{}; see tiermem run --help",
+                                          option, suggestion(option, option_names(*command))));
+      return;
+    }
     if (!arguments->program.empty() && !after_dashes.empty()) {
       arguments->program.emplace_back("--");  // One of the program's own.
     }

@@ -47,8 +47,9 @@ double seconds_since(Clock::time_point start) {
 Result<host::AddressRange> memory_of(bool huge, std::uint64_t bytes) {
   auto range = host::reserve({.bytes = bytes});
   if (range.ok()) {
-    best_effort(host::advise(range->data(), bytes, huge ? host::Advise::huge : host::Advise::no_huge),
-                "the kernel's default decides");
+    best_effort(
+        host::advise(range->data(), bytes, huge ? host::Advise::huge : host::Advise::no_huge),
+        "the kernel's default decides");
     if (const int error = host::populate(range->data(), bytes); error != 0) {
       return fail_native(Code::no_capacity, error, "no memory for measuring: {} refused: {}",
                          human_bytes(bytes), std::strerror(error));

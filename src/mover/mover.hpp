@@ -710,7 +710,8 @@ class Mover {
   std::int64_t stuck_since_ = 0;
   // Until when extents are stuck because they need another slot. Slots may be there before.
   std::int64_t lacks_slot_until_ = 0;
-  std::int64_t withdrawals_again_at_ = 0;  // Of extents that could not leave their windows.
+  // Extents that could not leave their windows are tried again then.
+  std::int64_t withdrawals_again_at_ = 0;
   bool resting_ = false;
   bool refuses_ = false;  // There is no memory for more than what is under way.
   SharedSlots shared_slots_;

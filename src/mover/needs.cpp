@@ -159,9 +159,9 @@ bool Mover::nothing_to_read(const Need& need) const {
   const Phase host = residency_.extents.word(kHost, need.ref).load().phase();
   const Phase phase = residency_.extents.word(need.space, need.ref).load().phase();
   const bool zeros = phase == Phase::zero && readable_elsewhere(need.ref, need.space) == kNoSpace;
-  // Of a mapped extent zeros are brought ahead, but not where the program has something of its own.
-  const bool ahead = mapped(need.ref) && !spaces_[kHost].tier->lent(window_at(need.ref, kHost),
-                                                                    bytes_of(need.ref));
+  // A prefetch brings the zeros of a mapped extent, but not where the program has mapped something.
+  const bool ahead = mapped(need.ref) &&
+                     !spaces_[kHost].tier->lent(window_at(need.ref, kHost), bytes_of(need.ref));
   return (zeros && !ahead) || host == Phase::lost || host == Phase::vacant ||
          claimed(need.ref, need.space);
 }

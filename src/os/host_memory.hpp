@@ -93,8 +93,8 @@ struct Range {
 [[nodiscard]] int close_for_stores(std::byte* address, std::uint64_t bytes);
 /// What is mapped there can be read and written.
 [[nodiscard]] int open_range(std::byte* address, std::uint64_t bytes);
-/// The same for a range whose bytes are needed: tries again for a second, because memory or mappings
-/// can be short for a moment. Then ends the process, since going on would lose bytes.
+/// The same for a range whose bytes are needed: tries again for a second, because memory or
+/// mappings can be short for a moment. Then ends the process, since going on would lose bytes.
 void must_open_range(std::byte* address, std::uint64_t bytes);
 /// Puts something in place of whatever is mapped that has no bytes: a touch is SIGBUS, or SIGSEGV
 /// where the kernel has no file for it (memfd_create).

@@ -482,7 +482,8 @@ bool Userfault::probe_move(char* reason, std::size_t room) const {
   }
   std::byte* const at = window->data();
   std::byte* const home = scratch->data();
-  best_effort(host::advise(home, host::kHugePage, host::Advise::huge), "the probe sees small pages");
+  best_effort(host::advise(home, host::kHugePage, host::Advise::huge),
+              "the probe sees small pages");
   best_effort(host::advise(at, host::kHugePage, host::Advise::huge), "the probe sees small pages");
   if (const int error = register_missing(at, host::kHugePage); error != 0) {
     return no("UFFDIO_REGISTER", error);

@@ -29,63 +29,43 @@ __attribute__((visibility("hidden"), used)) void tiermem_find_loader() {
 
 #if defined(__x86_64__)
 
-asm(R"(
-    .text
-    .p2align 4
-    .globl dlopen
-    .type dlopen, @function
-dlopen:
-    .cfi_startproc
-    endbr64
-    andl $-9, %esi
-    movq tiermem_next_dlopen(%rip), %rax
-    testq %rax, %rax
-    jne 1f
-    pushq %rdi
-    .cfi_adjust_cfa_offset 8
-    pushq %rsi
-    .cfi_adjust_cfa_offset 8
-    subq $8, %rsp
-    .cfi_adjust_cfa_offset 8
-    call tiermem_find_loader
-    addq $8, %rsp
-    .cfi_adjust_cfa_offset -8
-    popq %rsi
-    .cfi_adjust_cfa_offset -8
-    popq %rdi
-    .cfi_adjust_cfa_offset -8
-    movq tiermem_next_dlopen(%rip), %rax
-1:  jmp *%rax
-    .cfi_endproc
-    .size dlopen, .-dlopen
-    .p2align 4
-    .globl dlmopen
-    .type dlmopen, @function
-dlmopen:
-    .cfi_startproc
-    endbr64
-    andl $-9, %edx
-    movq tiermem_next_dlmopen(%rip), %rax
-    testq %rax, %rax
-    jne 1f
-    pushq %rdi
-    .cfi_adjust_cfa_offset 8
-    pushq %rsi
-    .cfi_adjust_cfa_offset 8
-    pushq %rdx
-    .cfi_adjust_cfa_offset 8
-    call tiermem_find_loader
-    popq %rdx
-    .cfi_adjust_cfa_offset -8
-    popq %rsi
-    .cfi_adjust_cfa_offset -8
-    popq %rdi
-    .cfi_adjust_cfa_offset -8
-    movq tiermem_next_dlmopen(%rip), %rax
-1:  jmp *%rax
-    .cfi_endproc
-    .size dlmopen, .-dlmopen
-)");
+// `flags`: the register that has them. All three arguments are kept around the first call.
+#define TIERMEM_WITHOUT_DEEPBIND(name, flags) \
+  asm(".text\n"                               \
+      ".p2align 4\n"                          \
+      ".globl " #name                         \
+      "\n"                                    \
+      ".type " #name ", @function\n" #name    \
+      ":\n"                                   \
+      ".cfi_startproc\n"                      \
+      "endbr64\n"                             \
+      "andl $-9, %" #flags                    \
+      "\n"                                    \
+      "movq tiermem_next_" #name              \
+      "(%rip), %rax\n"                        \
+      "testq %rax, %rax\n"                    \
+      "jne 1f\n"                              \
+      "pushq %rdi\n"                          \
+      ".cfi_adjust_cfa_offset 8\n"            \
+      "pushq %rsi\n"                          \
+      ".cfi_adjust_cfa_offset 8\n"            \
+      "pushq %rdx\n"                          \
+      ".cfi_adjust_cfa_offset 8\n"            \
+      "call tiermem_find_loader\n"            \
+      "popq %rdx\n"                           \
+      ".cfi_adjust_cfa_offset -8\n"           \
+      "popq %rsi\n"                           \
+      ".cfi_adjust_cfa_offset -8\n"           \
+      "popq %rdi\n"                           \
+      ".cfi_adjust_cfa_offset -8\n"           \
+      "movq tiermem_next_" #name              \
+      "(%rip), %rax\n"                        \
+      "1: jmp *%rax\n"                        \
+      ".cfi_endproc\n"                        \
+      ".size " #name ", .-" #name "\n")
+
+TIERMEM_WITHOUT_DEEPBIND(dlopen, esi);
+TIERMEM_WITHOUT_DEEPBIND(dlmopen, edx);
 static_assert(RTLD_DEEPBIND == 8, "the assembly has the number");
 
 #else

@@ -20,6 +20,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "base/arena.hpp"
 #include "base/checked.hpp"
@@ -35,7 +36,7 @@ namespace tiermem::preload {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-// What is reserved by allocators and virtual machines; smaller ones are guards and stacks.
+// Allocators and virtual machines reserve so much; smaller reservations are guards and stacks.
 constexpr std::size_t kLeastReservation = std::size_t{4} << 20;
 
 std::size_t whole_pages(std::size_t bytes) {
@@ -73,8 +74,8 @@ bool may_be_tiered(std::size_t bytes, int protection, int flags) {
   const bool usable = (protection & ~PROT_EXEC) == (PROT_READ | PROT_WRITE) ||
                       (protection == PROT_NONE && bytes >= kLeastReservation);
   return bytes >= settings().mapping && bytes < (std::size_t{1} << 46) && usable &&
-         (flags & MAP_ANONYMOUS) != 0 &&
-         (flags & MAP_TYPE) == MAP_PRIVATE && (flags & kPlainOnly) == 0;
+         (flags & MAP_ANONYMOUS) != 0 && (flags & MAP_TYPE) == MAP_PRIVATE &&
+         (flags & kPlainOnly) == 0;
 }
 
 // Private memory of the program's own: tiered, if it takes the place of tiered memory.
@@ -113,13 +114,14 @@ void* plain_map(const MapCall& call) {
                             call.offset);
 }
 
-// A driver may give an address a meaning (CUDA's managed memory): its mappings are made in place only.
+// A driver may give an address a meaning (CUDA's managed memory): the kernel makes its mappings in
+// place only.
 bool is_device(int fd) {
   struct stat status {};
   return fd >= 0 && ::fstat(fd, &status) == 0 && S_ISCHR(status.st_mode);
 }
 
-// Of a mapping that the kernel has made elsewhere, so that it has judged the call before anything is
+// The kernel makes the mapping elsewhere first, so that it has judged the call before anything is
 // given up.
 void* map_over(const MapCall& call) {
   if ((call.flags & MAP_ANONYMOUS) == 0 && is_device(call.fd)) {
@@ -132,30 +134,30 @@ void* map_over(const MapCall& call) {
   MapCall elsewhere = call;
   elsewhere.address = nullptr;
   elsewhere.flags &= ~(MAP_FIXED | MAP_POPULATE);
-  void* made = plain_map(elsewhere);
-  if (made == MAP_FAILED) {
-    return MAP_FAILED;
-  }
   struct Move {
     const MapCall& call;
-    void* made;
-  } move{call, made};
+    void* made;  // MAP_FAILED: not there any more.
+  } move{call, plain_map(elsewhere)};
+  if (move.made == MAP_FAILED) {
+    return MAP_FAILED;
+  }
   void* const placed = lend_parts(
       part_of(call.address, call.bytes), call.protection,
       [](Part range, void* argument) -> void* {
-        const Move& to = *static_cast<const Move*>(argument);
+        Move& to = *static_cast<Move*>(argument);
         void* const moved = plain_mremap(to.made, range.length, range.length,
                                          MREMAP_MAYMOVE | MREMAP_FIXED, range.begin);
         if (moved != MAP_FAILED) {
           return moved;
         }
-        best_effort(tiermem_plain_munmap(to.made, range.length), "addresses are all that it costs");
+        best_effort(tiermem_plain_munmap(std::exchange(to.made, MAP_FAILED), range.length),
+                    "addresses are all that it costs");
         return plain_map(to.call);  // Some mappings cannot be moved.
       },
       &move);
-  if (placed == MAP_FAILED) {
+  if (placed == MAP_FAILED && move.made != MAP_FAILED) {
     const int error = errno;
-    best_effort(tiermem_plain_munmap(made, call.bytes), "it may have been unmapped already");
+    best_effort(tiermem_plain_munmap(move.made, call.bytes), "addresses are all that it costs");
     errno = error;
   }
   return placed;
@@ -259,8 +261,8 @@ void* move_anywhere(const Moved& moved, int flags) {
   return target;
 }
 
-// A window cannot be at a place of the program's choice: there the bytes are plain memory, unless it
-// is tiered already.
+// A window cannot be at a place of the program's choice: there the bytes are plain memory, unless
+// it is tiered already.
 void* move_to(const Moved& moved, int flags, void* at) {
   const Part target = part_of(at, moved.to);
   if (bad_range(at, moved.to) ||
@@ -302,15 +304,30 @@ void* move_over(void* address, std::size_t from, std::size_t to, int flags, void
       &move);
 }
 
+// The source is no tiered memory: the kernel moves it.
+void* move_plain(void* address, std::size_t from, std::size_t to, int flags, void* at) {
+  return (flags & MREMAP_FIXED) != 0 && ours(at, to) ? move_over(address, from, to, flags, at)
+                                                     : plain_mremap(address, from, to, flags, at);
+}
+
+// The source is foreign: what the kernel has moved away, or cut off, is unmapped.
+void* move_foreign(Part from, std::size_t to, int flags, void* at) {
+  void* const result = move_plain(from.begin, from.length, to, flags, at);
+  const std::size_t kept = result == from.begin ? std::min(to, from.length) : 0;
+  if (result != MAP_FAILED && (flags & MREMAP_DONTUNMAP) == 0 && kept < from.length) {
+    (void)unmap_parts({from.begin + kept, from.length - kept}, plain_unmap);
+  }
+  return result;
+}
+
 void* remap(void* address, std::size_t from, std::size_t to, int flags, void* at) {
   constexpr int kKnown = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
   if (inside_tiermem()) {
     return plain_mremap(address, from, to, flags, at);
   }
-  if (!ours(address, 1) || !is_in_region(address)) {
-    return (flags & MREMAP_FIXED) != 0 && ours(at, to)
-               ? move_over(address, from, to, flags, at)
-               : plain_mremap(address, from, to, flags, at);
+  Region region;
+  if (!find_region(address, region)) {
+    return move_plain(address, from, to, flags, at);
   }
   const Part part = part_of(address, from);
   const bool stays = (flags & MREMAP_DONTUNMAP) != 0;
@@ -331,9 +348,12 @@ void* remap(void* address, std::size_t from, std::size_t to, int flags, void* at
                : (errno = EFAULT, MAP_FAILED);
   }
   Moved moved{{part.begin, std::min(part.length, to)}, to, {}};
-  if (!movable_part(part, moved.state)) {
+  if (!alike_part(part, moved.state)) {
     errno = EFAULT;
     return MAP_FAILED;
+  }
+  if (moved.state.kind == PageState::Kind::foreign) {
+    return move_foreign(part, to, flags, at);
   }
   if ((flags & MREMAP_FIXED) != 0) {
     void* const result = move_to(moved, flags, at);
@@ -473,9 +493,8 @@ TIERMEM_INTERPOSED int pkey_mprotect(void* address, size_t length, int protectio
 TIERMEM_INTERPOSED ssize_t process_madvise(int pidfd, const iovec* parts, size_t count, int advice,
                                            unsigned flags) noexcept {
   const bool any = count != 0 && count <= IOV_MAX && !tiermem::inside_tiermem() &&
-                   std::any_of(parts, parts + count, [](const iovec& part) {
-                     return ours(part.iov_base, part.iov_len);
-                   });
+                   std::any_of(parts, parts + count,
+                               [](const iovec& part) { return ours(part.iov_base, part.iov_len); });
   return any && is_this_process(pidfd)
              ? advise_self(pidfd, parts, count, advice, flags)
              : ::syscall(SYS_process_madvise, pidfd, parts, count, advice, flags);

@@ -1,4 +1,4 @@
-// What the program made of a page of a region.
+// The state of a page of a region, as the program has made it.
 #pragma once
 
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-// What the program made of the pages of one region: an ordered map of runs of pages that are alike.
+// The states of the pages of one region: an ordered map of runs of pages that are alike.
 // Pages that the map does not name are as a fresh mapping has them: tiered, read-write, not locked.
 // So a region of which the program changes nothing costs nothing here.
 //

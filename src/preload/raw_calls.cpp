@@ -68,10 +68,9 @@ extern __attribute__((visibility("hidden"))) const std::array<std::uint8_t, 512>
     tiermem_syscall_looked_at;
 constinit const std::array<std::uint8_t, 512> tiermem_syscall_looked_at = [] {
   std::array<std::uint8_t, 512> numbers{};
-  for (const long number :
-       {SYS_readv, SYS_writev, SYS_preadv, SYS_pwritev, SYS_preadv2, SYS_pwritev2, SYS_sendmsg,
-        SYS_recvmsg, SYS_execve, SYS_execveat, SYS_io_setup, SYS_io_uring_setup, SYS_prctl,
-        SYS_seccomp}) {
+  for (const long number : {SYS_readv, SYS_writev, SYS_preadv, SYS_pwritev, SYS_preadv2,
+                            SYS_pwritev2, SYS_sendmsg, SYS_recvmsg, SYS_execve, SYS_execveat,
+                            SYS_io_setup, SYS_io_uring_setup, SYS_prctl, SYS_seccomp}) {
     numbers[static_cast<std::size_t>(number)] = 1;
   }
   return numbers;

@@ -102,24 +102,27 @@ std::byte* create_region(Use use, std::size_t length, std::size_t capacity, std:
     return nullptr;
   }
   std::byte* const begin = *address;
-  {
-    const Writing lock;
-    Entry& entry = table().entries.try_emplace(begin).first->second;
+  const auto enter = [&] {
+    PageStates pages;
+    const Part behind{begin + length, use == Use::mapping ? capacity - length : 0};
+    pages.change(behind, [](PageState& state) { state = kUnmapped; });
+    Entry& entry = table().entries.try_emplace(begin).first->second;  // The last that may throw.
     entry.begin = begin;
     entry.length = entry.live = entry.counted = length;
     entry.capacity = capacity;
     entry.extent = extent;
     entry.buffer = buffer->detach();
     entry.use = use;
-    if (use == Use::mapping) {  // What is behind the last page is not the program's.
-      const Part behind{begin + length, capacity - length};
-      entry.pages.change(behind, [](PageState& state) { state = kUnmapped; });
-      if (behind.length != 0) {
-        alter(entry);
-        best_effort(tiermem_plain_mprotect(behind.begin, behind.length, PROT_NONE),
-                    "too many mappings: a touch behind the end is no signal");
-      }
+    entry.pages = std::move(pages);
+    if (behind.length != 0) {  // It is not the program's.
+      alter(entry);
+      best_effort(tiermem_plain_mprotect(behind.begin, behind.length, PROT_NONE),
+                  "too many mappings: a touch behind the end is no signal");
     }
+    return true;
+  };
+  if (!guarded(enter, false)) {
+    return nullptr;
   }
   g_tiered += length;
   auto lowest = g_lowest.load(std::memory_order_relaxed);
@@ -239,7 +242,7 @@ void resize_region(std::byte* begin, std::size_t length) {
   const Writing lock;
   Entry& entry = table().entries.at(begin);
   if (length < entry.length) {
-    discard_tiered(entry, {begin + length, entry.capacity - length});
+    discard_own(entry, {begin + length, entry.capacity - length});
   }
   g_tiered += length - entry.length;
   entry.counted += length - entry.length;

@@ -2,10 +2,10 @@
 // program made of their pages (page_states.hpp). Each call of the program on memory is a transition
 // of that table, with the kernel's meaning and errno; docs/preload.md lists them.
 //
-// What follows from a page's state:
+// A page's state has these consequences:
 //   tiered     the mover moves it, whatever its protection is
 //   pinned     (locked, kept, keyed) its extent is resident, by a view for each such extent
-//   foreign    the window is lent there (WindowArena); an extent that is foreign in part is pinned
+//   foreign    the window is lent there (LentPages); an extent that is foreign in part is pinned
 //   unmapped   it has no bytes, and no access is allowed; the addresses come back with the region
 //
 // Threads: any; one lock, shared for looking. It is held while the mover works for a change of
@@ -52,9 +52,9 @@ struct Stretch {
 /// Also in handlers of signals, of threads that hold the lock too: these are told the worst.
 Stretch stretch_at(const void* address, std::size_t length);
 
-/// Of a range, how many bytes from its beginning on may be touched with this access (PROT_READ or
-/// PROT_WRITE), as far as regions know: a page that is unmapped, or protected ends it. Also
-/// in handlers of signals, of threads that hold the lock too: these are told all of it.
+/// How many bytes from the range's beginning on may be touched with this access (PROT_READ or
+/// PROT_WRITE), as far as regions know: an unmapped or protected page ends it. Also in handlers of
+/// signals. A thread that holds the lock is told all of it.
 std::size_t accessible_bytes(const void* address, std::size_t length, int access);
 
 /// Bytes that the program has in regions.
@@ -86,8 +86,9 @@ int unlock_parts(Part range, Rest rest);
 /// 0, or -1 and ENOMEM where a page of a region is unmapped: msync and mincore.
 int check_mapped(Part range);
 /// Something else is mapped over the range: `place` is called for it, when nothing of tiermem's is
-/// there any more. `protection`: of what it maps, as far as is known. Returns what `place` returns;
-/// or MAP_FAILED with errno, and nothing has changed.
+/// there any more. `protection`: of what it maps, as far as is known. Returns what `place` returns.
+/// MAP_FAILED with errno: there is no room for extents that must stay, and nothing has changed; or
+/// `place` failed, and the range is fresh memory.
 void* lend_parts(Part range, int protection, void* (*place)(Part range, void* argument),
                  void* argument);
 /// All regions are brought in and stay. False: they do not fit.
@@ -101,13 +102,11 @@ void bring_stack(const void* top);
 bool keep_resident(Part part);
 void let_leave(Part part);
 
-/// The pages are alike in protection and locks, and none is foreign or unmapped. False: the kernel
-/// would not move them as one mapping.
-bool movable_part(Part part, PageState& state);
+/// The pages are of one kind, alike in protection and locks, and mapped. False: the kernel would
+/// not move them as one mapping.
+bool alike_part(Part part, PageState& state);
 /// Is each page of the range a page of a region that the program has unmapped?
 bool all_unmapped(Part range);
-/// Is the address in a region, and mapped?
-bool is_in_region(const void* address);
 /// The pages behind the part, up to `to` bytes from its beginning, become as its last one is: in
 /// place, if they are unmapped pages of the same region. False: they are not.
 bool grow_part(Part part, std::size_t to);

@@ -1,5 +1,5 @@
-// The calls of a program on memory, as transitions of the table of pages. Functions that end in _part
-// take a part of one region; those of region.hpp take any range.
+// The calls of a program on memory, as transitions of the table of pages. Functions that end in
+// _part take a part of one region; those of region.hpp take any range.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -17,14 +17,12 @@
 namespace tiermem::preload {
 namespace regions {
 
-// The mapping of some pages is no longer what the tier made it: it mends that when the region ends.
 void alter(Entry& entry) {
   if (!entry.altered.exchange(true)) {
     context()->impl().alter_window(entry.begin);
   }
 }
 
-// What is tiered of the part, in stretches as long as can be.
 Vector<Part> tiered_in(const Entry& entry, Part part) {
   Vector<Part> found;
   entry.pages.for_runs(part, [&](Part run, const PageState& state) {
@@ -43,8 +41,8 @@ Vector<Part> tiered_in(const Entry& entry, Part part) {
 
 namespace {
 
-// Of an extent with a view, which the mover does not touch. No hole stays: a system call on it
-// could fail where the kernel's faults are not served.
+// The part is in an extent with a view, which the mover does not touch. No hole stays: a system
+// call on it could fail where the kernel's faults are not served.
 void empty_in_place(Part part) {
   constexpr int kDontNeedLocked = 24;  // MADV_DONTNEED_LOCKED, Linux 5.18.
   if (tiermem_plain_madvise(part.begin, part.length, MADV_DONTNEED) != 0 &&
@@ -56,19 +54,22 @@ void empty_in_place(Part part) {
   context()->impl().fill_window(part.begin, part.length);
 }
 
-}  // namespace
+void empty_by_mover(Entry& entry, Part part) {
+  const Access access = access_of(entry, part, kDiscard);
+  if (const Status status = context()->advise({&access, 1}, Advice::dont_need); !status.ok()) {
+    log_error("{} bytes at {} could not be emptied: {}", part.length,
+              static_cast<void*>(part.begin), status.message());
+  }
+}
 
-// All of the part is tiered, by `pins` as they are.
-void discard_tiered(Entry& entry, Part part) {
+// The part in pieces: between extents with views, and in one.
+template <typename Unpinned, typename Pinned>
+void split_by_pins(const Entry& entry, Part part, Unpinned&& unpinned, Pinned&& pinned) {
   std::byte* at = part.begin;
-  const auto by_mover = [&](std::byte* end) {
-    if (at >= end) {
-      return;
-    }
-    const Access access = access_of(entry, {at, static_cast<std::size_t>(end - at)}, kDiscard);
-    if (const Status status = context()->advise({&access, 1}, Advice::dont_need); !status.ok()) {
-      log_error("{} bytes at {} could not be emptied: {}", access.length,
-                static_cast<void*>(at), status.message());
+  const auto up_to = [&](std::byte* end, auto&& each) {
+    if (at < end) {
+      each(Part{at, static_cast<std::size_t>(end - at)});
+      at = end;
     }
   };
   for (auto pin = entry.pins.lower_bound(extent_at(entry, part.begin)); pin != entry.pins.end();
@@ -77,16 +78,19 @@ void discard_tiered(Entry& entry, Part part) {
     if (extent.begin >= part.end()) {
       break;
     }
-    by_mover(extent.begin);
-    std::byte* const begin = std::max(at, extent.begin);
-    std::byte* const end = std::min(extent.end(), part.end());
-    empty_in_place({begin, static_cast<std::size_t>(end - begin)});
-    at = end;
+    up_to(extent.begin, unpinned);
+    up_to(std::min(extent.end(), part.end()), pinned);
   }
-  by_mover(part.end());
+  up_to(part.end(), unpinned);
 }
 
-// Foreign pages of the part are tiermem's again, and absent.
+}  // namespace
+
+void discard_own(Entry& entry, Part part) {
+  split_by_pins(
+      entry, part, [&](Part unpinned) { empty_by_mover(entry, unpinned); }, empty_in_place);
+}
+
 int take_back(Entry& entry, Part part) {
   int error = 0;
   entry.pages.for_runs(part, [&](Part run, const PageState& state) {
@@ -113,23 +117,18 @@ namespace {
 constexpr Timeout kPatience = Timeout::seconds(60);
 constexpr int kPopulateRead = 22, kPopulateWrite = 23;  // Linux 5.14. Unlike others, end at a hole.
 
-void discard(Entry& entry, const Vector<Part>& tiered) {
-  for (const Part& part : tiered) {
-    discard_tiered(entry, part);
-  }
-}
-
-// Of extents in which no page is tiered any more the tier forgets what it still has: it would bring
-// that back with its neighbours. Those in the middle of the part are known to be empty.
-void forget_dead_extents(Entry& entry, Part part) {
-  const std::uint64_t first = extent_at(entry, part.begin);
-  const std::uint64_t last = extent_at(entry, part.end() - 1);
-  for (std::uint64_t extent = first; extent <= last; extent += std::max<std::uint64_t>(1, last - first)) {
-    const Part whole = extents_part(entry, extent, extent);
-    if (!entry.pins.contains(extent) && !entry.pages.any(whole, is_tiered)) {
-      discard_tiered(entry, whole);
-    }
-  }
+// The part, and the rest of its first and last extent where no page of that is tiered. The tier
+// forgets such an extent as a whole: it would bring back, and move, what it still has of it.
+Part with_dead_edges(const Entry& entry, Part part) {
+  const Part outer = outer_extents(entry, part);
+  const Part before{outer.begin, static_cast<std::size_t>(part.begin - outer.begin)};
+  const Part behind{part.end(), static_cast<std::size_t>(outer.end() - part.end())};
+  const auto is_dead = [&](const std::byte* page, Part rest) {
+    return !entry.pins.contains(extent_at(entry, page)) && !entry.pages.any(rest, is_tiered);
+  };
+  std::byte* const begin = is_dead(part.begin, before) ? outer.begin : part.begin;
+  std::byte* const end = is_dead(part.end() - 1, behind) ? outer.end() : part.end();
+  return {begin, static_cast<std::size_t>(end - begin)};
 }
 
 std::size_t mapped_bytes(const Entry& entry, Part part) {
@@ -154,7 +153,8 @@ std::uint64_t usable_bytes(const Entry& entry, Part part) {
 /// Around a change of the states of a part.
 class Counting {
  public:
-  Counting(Entry& entry, Part part) : entry_(entry), part_(part), before_(usable_bytes(entry, part)) {}
+  Counting(Entry& entry, Part part)
+      : entry_(entry), part_(part), before_(usable_bytes(entry, part)) {}
   ~Counting() {
     const std::uint64_t change = usable_bytes(entry_, part_) - before_;  // Wraps, and back.
     entry_.counted += change;
@@ -169,7 +169,7 @@ class Counting {
   const std::uint64_t before_;
 };
 
-// What lies in front of the first unmapped page.
+// The pages in front of the first unmapped one.
 Part mapped_front(const Entry& entry, Part part) {
   Part front{part.begin, 0};
   entry.pages.for_runs(part, [&](Part run, const PageState& state) {
@@ -204,7 +204,6 @@ int unmap_part(Entry& entry, Part part) {
     return 0;
   }
   const Counting counting(entry, part);
-  const Vector<Part> tiered = tiered_in(entry, part);
   PageStates::Change change =
       entry.pages.prepare(part, [](PageState& state) { state = kUnmapped; });
   alter(entry);
@@ -214,13 +213,10 @@ int unmap_part(Entry& entry, Part part) {
       tiermem_plain_mprotect(part.begin, part.length, PROT_NONE) != 0) {
     return -1;
   }
-  discard(entry, tiered);
   entry.pages.apply(change);
   entry.live -= mapped;
   release_pins(entry, extent_at(entry, part.begin), extent_at(entry, part.end() - 1));
-  if (!entry.pages.any(outer_extents(entry, part), is_foreign)) {
-    forget_dead_extents(entry, part);
-  }
+  discard_own(entry, with_dead_edges(entry, part));
   return 0;
 }
 
@@ -241,12 +237,12 @@ int renew_part(Entry& entry, Part part, int protection) {
       return -1;
     }
   }
-  entry.pages.apply(change);
-  if (!settle(entry, part)) {  // Beside foreign pages.
-    entry.pages.apply(change);
+  if (!apply_settled(entry, part, change)) {  // Beside foreign pages.
     return -1;
   }
-  discard(entry, tiered);
+  for (const Part& run : tiered) {
+    discard_own(entry, run);
+  }
   entry.live += unmapped;
   return 0;
 }
@@ -258,15 +254,15 @@ int protect_part(Entry& entry, Part part, int protection) {
   const Counting counting(entry, part);
   const Part front = mapped_front(entry, part);
   if (front.length != 0) {
-    PageStates::Change change = entry.pages.prepare(front, [&](PageState& state) {
-      state.protection = static_cast<std::uint8_t>(protection);
-    });
+    PageStates::Change change = entry.pages.prepare(
+        front, [&](PageState& state) { state.protection = static_cast<std::uint8_t>(protection); });
     alter(entry);
-    if (tiermem_plain_mprotect(front.begin, front.length, protection) != 0) {
+    if (!apply_settled(entry, front,
+                       change)) {  // Locked pages come in before they can be accessed.
       return -1;
     }
-    entry.pages.apply(change);
-    if (!settle(entry, front)) {  // Locked pages can be accessed again, and do not fit.
+    if (tiermem_plain_mprotect(front.begin, front.length, protection) != 0) {
+      undo_settled(entry, front, change);
       return -1;
     }
     if (protection == PROT_NONE) {
@@ -281,6 +277,7 @@ int protect_part(Entry& entry, Part part, int protection) {
 // The mover copies pages that it cannot move by a mapping of its own, to which the key would not
 // give access: pages with a key stay.
 int key_part(Entry& entry, Part part, int protection, int key) {
+  const Counting counting(entry, part);
   const Part front = mapped_front(entry, part);
   if (front.length != 0) {
     PageStates::Change change = entry.pages.prepare(front, [&](PageState& state) {
@@ -288,23 +285,15 @@ int key_part(Entry& entry, Part part, int protection, int key) {
       state.keyed = key != 0;
     });
     alter(entry);
-    entry.pages.apply(change);
-    if (!settle(entry, front) ||
-        ::syscall(SYS_pkey_mprotect, front.begin, front.length, protection, key) != 0) {
-      const int error = errno;
-      entry.pages.apply(change);
-      (void)settle(entry, front);
-      errno = error;
+    if (!apply_settled(entry, front, change)) {
+      return -1;
+    }
+    if (::syscall(SYS_pkey_mprotect, front.begin, front.length, protection, key) != 0) {
+      undo_settled(entry, front, change);
       return -1;
     }
   }
   return hole_behind(front, part);
-}
-
-// What the kernel does to the mapping itself, and does not move a page for.
-int advise_mapping(Entry& entry, Part run, int advice) {
-  alter(entry);
-  return tiermem_plain_madvise(run.begin, run.length, advice);
 }
 
 int advise_run(Entry& entry, Part run, const PageState& state, int advice) {
@@ -319,7 +308,7 @@ int advise_run(Entry& entry, Part run, const PageState& state, int advice) {
       }
       [[fallthrough]];
     case kDontNeedLocked:
-      discard_tiered(entry, run);
+      discard_own(entry, run);
       return 0;
     case MADV_COLD:
     case MADV_PAGEOUT:
@@ -354,14 +343,15 @@ int advise_run(Entry& entry, Part run, const PageState& state, int advice) {
     case MADV_KEEPONFORK:
     case kCollapse:
       return tiermem_plain_madvise(run.begin, 0, advice);  // Whether the kernel knows it.
-    case MADV_REMOVE:  // For shared memory only.
+    case MADV_REMOVE:                                      // For shared memory only.
     case MADV_WIPEONFORK:
     case kGuardInstall:  // As from a kernel before 6.13.
     case kGuardRemove:
       errno = EINVAL;
       return -1;
-    default:
-      return advise_mapping(entry, run, advice);
+    default:  // The kernel does it to the mapping itself, and moves no page for it.
+      alter(entry);
+      return tiermem_plain_madvise(run.begin, run.length, advice);
   }
 }
 
@@ -412,28 +402,23 @@ int lock_part(Entry& entry, Part part, int flags) {
   PageStates::Change change =
       entry.pages.prepare(front, [](PageState& state) { state.locked = true; });
   alter(entry);
-  entry.pages.apply(change);
-  const bool settled = settle(entry, front);
-  if (settled) {
-    fill_pinned(entry, front);  // The kernel brings each page, and its own faults may not be served.
+  if (!apply_settled(entry, front, change)) {
+    return -1;
   }
+  fill_pinned(entry, front);  // The kernel brings each page, and its own faults may not be served.
   // In front of a hole the kernel locks and brings nothing.
   constexpr unsigned kOnFault = 1;  // MLOCK_ONFAULT
-  const unsigned how =
-      static_cast<unsigned>(flags) | (front.length < part.length ? kOnFault : 0U);
-  if (settled && plain_mlock(front.begin, front.length, how) == 0) {
+  const unsigned how = static_cast<unsigned>(flags) | (front.length < part.length ? kOnFault : 0U);
+  if (plain_mlock(front.begin, front.length, how) == 0) {
     return hole_behind(front, part);
   }
   const int error = errno;
   // The kernel locks what it may not bring, too, and says that it could not.
-  const bool inaccessible = entry.pages.any(
-      front, [](const PageState& state) { return state.protection == PROT_NONE; });
-  if (!settled || error != ENOMEM || !inaccessible) {
-    entry.pages.apply(change);
-    (void)settle(entry, front);
-    if (settled) {
-      best_effort(plain_munlock(front.begin, front.length), "it need not have been locked");
-    }
+  const bool inaccessible =
+      entry.pages.any(front, [](const PageState& state) { return state.protection == PROT_NONE; });
+  if (error != ENOMEM || !inaccessible) {
+    undo_settled(entry, front, change);
+    best_effort(plain_munlock(front.begin, front.length), "it need not have been locked");
   }
   errno = error;
   return -1;
@@ -454,40 +439,40 @@ int unlock_part(Entry& entry, Part part) {
 }
 
 // All that the tier has of the part is given up, and extents that are tiered in part are pinned.
+// The part is lent first: nobody reads ahead into it any more.
 int lend_part(Entry& entry, Part part, int protection) {
   const Counting counting(entry, part);
   const std::size_t unmapped = part.length - mapped_bytes(entry, part);
-  const Vector<Part> tiered = tiered_in(entry, part);
   const bool locked = entry.pages.any(part, [](const PageState& state) { return state.locked; });
-  const bool foreign_before = entry.pages.any(outer_extents(entry, part), is_foreign);
   PageStates::Change change = entry.pages.prepare(part, [&](PageState& state) {
     state = PageState{};
     state.kind = PageState::Kind::foreign;
     state.protection = static_cast<std::uint8_t>(protection);
   });
-  entry.pages.apply(change);
-  if (!settle(entry, part)) {
-    entry.pages.apply(change);
+  if (!apply_settled(entry, part, change)) {
+    return -1;
+  }
+  alter(entry);
+  if (!context()->impl().lend_window(part.begin, part.length)) {
+    errno = ENOMEM;
+    undo_settled(entry, part, change);
     return -1;
   }
   if (locked) {
     best_effort(plain_munlock(part.begin, part.length), "what is mapped there next is not locked");
   }
-  entry.altered = true;
-  discard(entry, tiered);
-  if (!foreign_before) {
-    forget_dead_extents(entry, part);
-  }
-  context()->impl().lend_window(part.begin, part.length);
+  split_by_pins(
+      entry, with_dead_edges(entry, part), [&](Part unpinned) { empty_by_mover(entry, unpinned); },
+      [](Part) {});
   entry.live += unmapped;
   return 0;
 }
 
-// Whether the part is tiered, mapped and alike.
+// Whether all of the part is mapped and of one kind, with one protection, and locked or not.
 bool is_alike(const Entry& entry, Part part, PageState& state) {
   state = entry.pages.at(part.begin);
-  return is_tiered(state) && !entry.pages.any(part, [&](const PageState& other) {
-    return !is_tiered(other) || other.protection != state.protection ||
+  return !is_unmapped(state) && !entry.pages.any(part, [&](const PageState& other) {
+    return other.kind != state.kind || other.protection != state.protection ||
            other.locked != state.locked;
   });
 }
@@ -512,7 +497,7 @@ int populate_parts(Part range, int advice, Rest rest) {
   while (range.length != 0) {
     Part part = range;
     PageState state;
-    enum class Whose : std::uint8_t { others, ours, nobody } whose = Whose::others;
+    PageState::Kind kind = PageState::Kind::foreign;
     {
       const ArenaScope inside;
       const std::shared_lock lock(table().mutex);
@@ -522,30 +507,29 @@ int populate_parts(Part range, int advice, Rest rest) {
         bool own = false;
         part.length = context()->impl().stretch(
             range.begin, static_cast<std::size_t>(std::min(end, range.end()) - range.begin), own);
-        whose = own ? Whose::nobody : Whose::others;
+        kind = own ? PageState::Kind::unmapped : PageState::Kind::foreign;
       } else {
         const Entry& entry = found->second;
         std::byte* const end = std::min(range.end(), entry.begin + entry.capacity);
-        const PageStates::Run run = entry.pages.first_of(
-            {range.begin, static_cast<std::size_t>(end - range.begin)});
+        const PageStates::Run run =
+            entry.pages.first_of({range.begin, static_cast<std::size_t>(end - range.begin)});
         part = run.part;
         state = run.state;
-        whose = is_unmapped(state)  ? Whose::nobody
-                : is_tiered(state) ? Whose::ours
-                                   : Whose::others;
+        kind = state.kind;
       }
     }
-    if (whose == Whose::nobody) {
+    const bool tiered = kind == PageState::Kind::tiered;
+    if (kind == PageState::Kind::unmapped) {
       return no_memory(part);
     }
-    if (whose == Whose::others && rest(part.begin, part.length, advice) != 0) {
+    if (!tiered && rest(part.begin, part.length, advice) != 0) {
       return -1;
     }
-    if (whose == Whose::ours && (state.protection & access) == 0) {
+    if (tiered && (state.protection & access) == 0) {
       errno = EINVAL;
       return -1;
     }
-    for (std::byte* at = part.begin; whose == Whose::ours && at < part.end(); at += kPage) {
+    for (std::byte* at = part.begin; tiered && at < part.end(); at += kPage) {
       if (access == PROT_WRITE) {
         std::atomic_ref(reinterpret_cast<unsigned char&>(*at)).fetch_or(0);
       } else {
@@ -615,7 +599,9 @@ int advise_parts(Part range, int advice, Rest rest) {
         return passed_over(rest(begin, length, what));
       },
       [&](Part part) { return passed_over(no_memory(part)); },
-      [&](Entry& entry, Part part) { return passed_over(advise_part(entry, part, advice, goes_on)); });
+      [&](Entry& entry, Part part) {
+        return passed_over(advise_part(entry, part, advice, goes_on));
+      });
   if (result == 0 && hole) {
     if (tiermem_plain_madvise(range.begin, 0, advice) == 0) {  // The kernel judges that first.
       errno = ENOMEM;
@@ -628,9 +614,8 @@ int advise_parts(Part range, int advice, Rest rest) {
 int lock_parts(Part range, int flags, Rest rest) {
   return guarded(
       [&] {
-        return for_parts(range, flags, rest, no_memory, [&](Entry& entry, Part part) {
-          return lock_part(entry, part, flags);
-        });
+        return for_parts(range, flags, rest, no_memory,
+                         [&](Entry& entry, Part part) { return lock_part(entry, part, flags); });
       },
       -1);
 }
@@ -646,22 +631,24 @@ int check_mapped(Part range) {
   });
 }
 
-// Where the new mapping is refused after all, the pages are fresh memory: its bytes were to be
-// replaced.
 void* lend_parts(Part range, int protection, void* (*place)(Part range, void* argument),
                  void* argument) {
   return guarded(
       [&]() -> void* {
+        Part lent{range.begin, 0};
         const auto lend = [&](Entry& entry, Part part) {
-          return lend_part(entry, part, protection);
+          if (lend_part(entry, part, protection) != 0) {
+            return -1;
+          }
+          lent.length = static_cast<std::size_t>(part.end() - lent.begin);
+          return 0;
         };
-        if (for_parts(range, 0, nothing, give_away, lend) != 0) {
-          return MAP_FAILED;
-        }
-        void* const placed = place(range, argument);
+        void* const placed = for_parts(range, 0, nothing, give_away, lend) == 0
+                                 ? place(range, argument)
+                                 : MAP_FAILED;
         if (placed == MAP_FAILED) {
           const int error = errno;
-          (void)for_parts(range, 0, nothing, pass_over, [](Entry& entry, Part part) {
+          (void)for_parts(lent, 0, nothing, pass_over, [](Entry& entry, Part part) {
             return renew_part(entry, part, PROT_READ | PROT_WRITE);
           });
           errno = error;
@@ -671,7 +658,7 @@ void* lend_parts(Part range, int protection, void* (*place)(Part range, void* ar
       MAP_FAILED);
 }
 
-bool movable_part(Part part, PageState& state) {
+bool alike_part(Part part, PageState& state) {
   const std::shared_lock lock(table().mutex);
   const auto found = at_or_after(part.begin);
   return found != table().entries.end() && found->first <= part.begin &&
@@ -686,17 +673,13 @@ bool all_unmapped(Part range) {
              [](Entry& entry, Part part) { return mapped_bytes(entry, part) == 0 ? 0 : -1; }) == 0;
 }
 
-bool is_in_region(const void* address) {
-  const std::shared_lock lock(table().mutex);
-  auto* const at = static_cast<std::byte*>(const_cast<void*>(address));
-  const auto found = at_or_after(at);
-  return found != table().entries.end() && found->first <= at;
-}
-
 bool grow_part(Part part, std::size_t to) {
   return guarded(
       [&] {
         const auto found = at_or_after(part.begin);
+        if (found == table().entries.end()) {
+          return false;
+        }
         Entry& entry = found->second;
         const Part more{part.end(), to - part.length};
         if (more.end() > entry.begin + entry.capacity || mapped_bytes(entry, more) != 0) {

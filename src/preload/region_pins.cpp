@@ -56,20 +56,6 @@ Vector<std::uint64_t> unpinned_between(const Entry& entry, std::uint64_t first,
   return found;
 }
 
-}  // namespace
-
-void release_pins(Entry& entry, std::uint64_t first, std::uint64_t last) {
-  for (auto pin = entry.pins.lower_bound(first);
-       pin != entry.pins.end() && pin->first <= last;) {
-    if (must_stay(entry, pin->first)) {
-      ++pin;
-    } else {
-      (void)context()->release({&pin->second, 1});
-      pin = entry.pins.erase(pin);
-    }
-  }
-}
-
 // Each extent that the part overlaps has a view exactly if it must stay. False with errno: there is
 // no room for one that must stay, and no view was added.
 bool settle(Entry& entry, Part part) {
@@ -94,8 +80,7 @@ bool settle(Entry& entry, Part part) {
       list.push_back(access_of(entry, extents_part(entry, wanted[i], wanted[i]), kWrite));
     }
     views.resize(done + list.size());
-    const Status status =
-        context()->acquire(list, kPatience, {views.data() + done, list.size()});
+    const Status status = context()->acquire(list, kPatience, {views.data() + done, list.size()});
     if (!status.ok()) {
       log_warn("{} bytes at {} cannot be kept resident: {}", part.length,
                static_cast<void*>(part.begin), status.message());
@@ -114,7 +99,43 @@ bool settle(Entry& entry, Part part) {
   return true;
 }
 
-// Holes of extents with a view become zeros. In others the mover would not know of the pages.
+}  // namespace
+
+void release_pins(Entry& entry, std::uint64_t first, std::uint64_t last) {
+  for (auto pin = entry.pins.lower_bound(first); pin != entry.pins.end() && pin->first <= last;) {
+    if (must_stay(entry, pin->first)) {
+      ++pin;
+    } else {
+      (void)context()->release({&pin->second, 1});
+      pin = entry.pins.erase(pin);
+    }
+  }
+}
+
+bool apply_settled(Entry& entry, Part part, PageStates::Change& change) {
+  entry.pages.apply(change);
+  bool settled = false;
+  try {
+    settled = settle(entry, part);
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+  }
+  if (!settled) {
+    entry.pages.apply(change);
+  }
+  return settled;
+}
+
+void undo_settled(Entry& entry, Part part, PageStates::Change& change) {
+  const int error = errno;
+  if (!apply_settled(entry, part, change)) {
+    log_warn("{} bytes at {} may leave memory, although they were to stay", part.length,
+             static_cast<void*>(part.begin));
+    entry.pages.apply(change);
+  }
+  errno = error;
+}
+
 void fill_pinned(const Entry& entry, Part part) {
   for (auto pin = entry.pins.lower_bound(extent_at(entry, part.begin)); pin != entry.pins.end();
        ++pin) {
@@ -130,7 +151,6 @@ void fill_pinned(const Entry& entry, Part part) {
   }
 }
 
-// A child of fork has none of its parent's locks.
 void forget_locks() {
   (void)guarded(
       [] {
@@ -163,8 +183,7 @@ bool pin_all() {
             const bool brought = is_tiered(state) && state.protection != PROT_NONE;
             state.kept = static_cast<std::uint16_t>(state.kept + (brought ? 1 : 0));
           });
-          entry.pages.apply(change);
-          return settle(entry, all);
+          return apply_settled(entry, all, change);
         });
       },
       false);
@@ -177,16 +196,11 @@ bool keep_resident(Part part) {
   return guarded(
       [&] {
         return for_parts(whole_pages_of(part), 0, nothing, pass_over, [](Entry& entry, Part piece) {
-          PageStates::Change change = entry.pages.prepare(piece, [](PageState& state) {
-            state.kept = static_cast<std::uint16_t>(state.kept + (is_tiered(state) ? 1 : 0));
-          });
-          entry.pages.apply(change);
-          if (settle(entry, piece)) {
-            return 0;
-          }
-          entry.pages.apply(change);
-          return -1;
-        }) == 0;
+                 PageStates::Change change = entry.pages.prepare(piece, [](PageState& state) {
+                   state.kept = static_cast<std::uint16_t>(state.kept + (is_tiered(state) ? 1 : 0));
+                 });
+                 return apply_settled(entry, piece, change) ? 0 : -1;
+               }) == 0;
       },
       false);
 }

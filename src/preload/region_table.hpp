@@ -1,5 +1,4 @@
-// What the files of the regions share: the table itself, and the parts of the calls on it. Included by
-// region*.cpp only.
+// The table of regions, and the functions that the files region*.cpp share. Only they include this.
 //
 // Threads: what takes an Entry is called with the table's lock, shared for what only looks.
 #pragma once
@@ -26,9 +25,9 @@ namespace tiermem::preload::regions {
 constexpr std::size_t kPage = 4096;
 
 struct Entry : Region {
-  std::size_t extent = 0;              // Bytes of one.
+  std::size_t extent = 0;  // Bytes of one.
   PageStates pages;
-  std::size_t live = 0;                // Bytes that the program has mapped.
+  std::size_t live = 0;                 // Bytes that the program has mapped.
   Map<std::uint64_t, ViewRecord> pins;  // By the extent's number: those that must stay.
   std::atomic<bool> altered{false};     // See alter().
   std::uint64_t counted = 0;            // Its part of tiered_bytes().
@@ -172,10 +171,14 @@ constexpr PageState kUnmapped{.kind = PageState::Kind::unmapped, .protection = P
 
 // ---- region_pins.cpp
 
-/// Extents of which a page may not move have a view each; others lose theirs. False with errno: there
-/// is no room for one that must stay, and no view was added.
-bool settle(Entry& entry, Part part);
-/// The second half of it, which cannot fail: of extents between the two.
+/// Applies the change of the part's states. Extents of which a page may not move have a view each
+/// then, and others lose theirs. False with errno: there is no room for one that must stay, and
+/// nothing has changed.
+bool apply_settled(Entry& entry, Part part, PageStates::Change& change);
+/// Undoes what apply_settled() did. Keeps errno.
+void undo_settled(Entry& entry, Part part, PageStates::Change& change);
+/// Extents between the two that need not stay lose their views. For changes after which none more
+/// must stay.
 void release_pins(Entry& entry, std::uint64_t first, std::uint64_t last);
 /// Holes of extents with a view become zeros. In others the mover would not know of the pages.
 void fill_pinned(const Entry& entry, Part part);
@@ -184,12 +187,13 @@ void forget_locks();
 
 // ---- region_calls.cpp
 
-/// The mapping of some pages is no longer what the tier made it: it mends that when the region ends.
+/// The mapping of some pages is no longer what the tier made it: it mends that when the region
+/// ends.
 void alter(Entry& entry);
-/// What is tiered of the part, in stretches as long as can be.
+/// The tiered stretches of the part, each as long as can be.
 Vector<Part> tiered_in(const Entry& entry, Part part);
-/// All of the part is tiered, and reads as zeros from now on.
-void discard_tiered(Entry& entry, Part part);
+/// No page of the part is foreign. It reads as zeros from now on, and the tier has nothing of it.
+void discard_own(Entry& entry, Part part);
 /// Foreign pages of the part are tiermem's again, and absent. 0, or -1 with errno.
 int take_back(Entry& entry, Part part);
 

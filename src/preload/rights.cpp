@@ -22,9 +22,9 @@ extern "C" {
 
 // Called for syscall(SYS_seccomp, ...) and syscall(SYS_prctl, ...), too.
 __attribute__((visibility("hidden"))) void tiermem_rights_shrink(long number, unsigned long first) {
-  const bool filters = number == SYS_prctl ? first == PR_SET_SECCOMP
-                                           : first == SECCOMP_SET_MODE_FILTER ||
-                                                 first == SECCOMP_SET_MODE_STRICT;
+  const bool filters = number == SYS_prctl
+                           ? first == PR_SET_SECCOMP
+                           : first == SECCOMP_SET_MODE_FILTER || first == SECCOMP_SET_MODE_STRICT;
   if (filters && !tiermem::inside_tiermem()) {
     stop_tiering("the program filters its own system calls (seccomp)");
   }

@@ -232,8 +232,8 @@ TIERMEM_INTERPOSED int pthread_attr_setstack(pthread_attr_t* attributes, void* s
   return libc().pthread_attr_setstack(attributes, stack, bytes);
 }
 
-// A robust mutex is unlocked by the kernel when its owner ends, which it does not do for a page that
-// is absent.
+// A robust mutex is unlocked by the kernel when its owner ends, which it does not do for a page
+// that is absent.
 TIERMEM_INTERPOSED int pthread_mutex_init(pthread_mutex_t* mutex,
                                           const pthread_mutexattr_t* attributes) noexcept {
   static const auto real =

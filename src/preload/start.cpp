@@ -69,8 +69,8 @@ void keep_descriptors_out_of_the_way() {
     // room for the highest number.
     constexpr rlim_t kMostBeyond = 1 << 14;
     const bool beyond = limit.rlim_cur <= kMostBeyond && limit.rlim_cur < limit.rlim_max;
-    keep_descriptors_above(static_cast<int>(
-        beyond ? limit.rlim_cur : std::min<rlim_t>(limit.rlim_cur / 2, 512)));
+    keep_descriptors_above(
+        static_cast<int>(beyond ? limit.rlim_cur : std::min<rlim_t>(limit.rlim_cur / 2, 512)));
   }
 }
 

@@ -53,8 +53,8 @@ bool start() {
     g_stage.store(Stage::stopped);
     return false;
   }
-  // What is derived from the budget, as the cap of the block tier, is derived from that of the whole
-  // run, which TIERMEM_DRAM names. The share of a process is what it happens to be now.
+  // Values that are derived from the budget, as the cap of the block tier, are derived from the
+  // budget of the whole run, which TIERMEM_DRAM names: the share of this process is momentary.
   const std::uint64_t share = join_run();
   auto made = Context::create("fork=follow; gpu=off", {.name = "preload"});
   if (!made.ok()) {

@@ -165,8 +165,8 @@ long move(Parts parts, std::size_t total, bool reads, Kind kind, Once&& once) {
   }
 }
 
-// What may be touched of the parts, up to the first page that may not. False: a part is longer than
-// any memory, which the kernel refuses with EINVAL.
+// `total`: bytes of the parts in front of the first page that may not be touched. False: a part is
+// longer than any memory, which the kernel refuses with EINVAL.
 bool total_of(const iovec* parts, std::size_t count, int access, std::size_t& total) {
   total = 0;
   bool all = true;

@@ -84,7 +84,7 @@ bool swap_in(Scratch& scratch, SystemCall& call, Swapped& swapped, const Pointer
     bytes = kPiece / what.unit * what.unit;
     call.arguments[what.count] = bytes / what.unit;
   }
-  // What the program may not touch itself the kernel is asked for, and says EFAULT.
+  // Memory that the program may not touch is left to the kernel, which says EFAULT.
   const int access = what.way == Way::fills || what.way == Way::both || what.way == Way::sized
                          ? PROT_WRITE
                          : PROT_READ;

@@ -22,10 +22,11 @@ Status too_large(const char* call, std::uint64_t bytes, std::uint64_t extent,
   const std::uint64_t largest = largest_buffer(extent, extents);
   // The context has fewer records where the process may not have so many addresses.
   if (extents < kMostExtents && bytes <= largest_buffer(extent, kMostExtents)) {
-    return fail(Code::no_capacity,
-                "{}: a buffer of {} bytes in extents of {} is above the largest, {} bytes, under this "
-                "limit of addresses; raise `ulimit -v` or use a larger extent size (extent_bytes)",
-                call, bytes, human_bytes(extent), largest);
+    return fail(
+        Code::no_capacity,
+        "{}: a buffer of {} bytes in extents of {} is above the largest, {} bytes, under this "
+        "limit of addresses; raise `ulimit -v` or use a larger extent size (extent_bytes)",
+        call, bytes, human_bytes(extent), largest);
   }
   return fail(Code::invalid_argument,
               "{}: a buffer of {} bytes in extents of {} is above the largest, {} bytes; {}", call,

@@ -147,9 +147,11 @@ class Context::Impl {
   /// What a discard covers of extents in part. `wait`: what is not in memory is brought for it;
   /// else it is passed over.
   Status zero_edges(const Access& access, Span& span, bool wait);
-  // What the program does to the mappings of mapped buffers, which the preload library sees:
-  // DramTier has these.
-  void lend_window(std::byte* address, std::uint64_t bytes) { dram_->lend_window(address, bytes); }
+  // The preload library tells what the program does to the mappings of mapped buffers: see
+  // DramTier.
+  [[nodiscard]] bool lend_window(std::byte* address, std::uint64_t bytes) {
+    return dram_->lend_window(address, bytes);
+  }
   [[nodiscard]] int take_back_window(std::byte* address, std::uint64_t bytes) {
     return dram_->take_back_window(address, bytes);
   }

@@ -66,8 +66,8 @@ DramTier::DramTier(const DramOptions& options, const DramFacts& facts, Userfault
       stop_(keep_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))),
       require_huge_(options.huge_pages == HugePages::require),
       poisoned_(userfault_, facts.mapped != Mechanism::uffd_move),
-      mapper_(userfault_, options.map_limit != 0 ? options.map_limit : host::map_limit(), poisoned_, lent_,
-              counters_),
+      mapper_(userfault_, options.map_limit != 0 ? options.map_limit : host::map_limit(), poisoned_,
+              lent_, counters_),
       windows_{WindowArena(arena_options(options, facts, userfault_, facts.windows, true, false)),
                WindowArena(
                    arena_options(options, facts, userfault_, facts.small_windows, false, false))},
@@ -112,7 +112,7 @@ Mechanism DramTier::mechanism_of(Pool pool) const {
 
 WindowArena* DramTier::arena_of(const std::byte* address) const {
   for (const WindowArena* arena : {&windows_.huge, &windows_.small, &mapped_.huge, &mapped_.small,
-                             &read_only_.huge, &read_only_.small}) {
+                                   &read_only_.huge, &read_only_.small}) {
     if (arena->contains(address)) {
       return const_cast<WindowArena*>(arena);
     }
@@ -517,12 +517,19 @@ void DramTier::clear_poison(std::byte* address, std::uint64_t bytes) {
   }
 }
 
-void DramTier::lend_window(std::byte* address, std::uint64_t bytes) {
-  poisoned_.take(address, bytes);
-  if (WindowArena* const arena = arena_of(address); arena != nullptr) {
-    arena->alter(address);
-    lent_.add(address, bytes);
+bool DramTier::lend_window(std::byte* address, std::uint64_t bytes) {
+  WindowArena* const arena = arena_of(address);
+  if (arena == nullptr) {
+    return true;
   }
+  try {
+    lent_.add(address, bytes);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  arena->alter(address);
+  poisoned_.take(address, bytes);
+  return true;
 }
 
 int DramTier::take_back_window(std::byte* address, std::uint64_t bytes) {

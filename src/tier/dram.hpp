@@ -162,13 +162,14 @@ class DramTier final : public AddressableTier {
   void refuse_store(const Fault& fault, std::byte* extent, std::uint64_t bytes);
   /// [any] refuse_store() was called for the address since its extent came.
   bool refuses_stores(const std::byte* address) { return closed_.is_closed(address); }
-  /// [any] See LentPages. Of what is lent, nothing may be in memory or come there; extents of
-  /// which a part is lent are pinned.
-  void lend_window(std::byte* address, std::uint64_t bytes);
+  /// [any] See LentPages. Nothing comes to a lent range by itself any more; what is in memory there
+  /// is to be discarded next. Extents that are lent in part, and have bytes in the rest, are pinned.
+  /// False: there is no memory for the record, and nothing is lent.
+  [[nodiscard]] bool lend_window(std::byte* address, std::uint64_t bytes);
   [[nodiscard]] int take_back_window(std::byte* address, std::uint64_t bytes);
   void alter_window(const std::byte* address);
-  /// [any] Of the bytes from `address` on, how many are alike in this: addresses that are reserved
-  /// for windows and not lent, or others.
+  /// [any] How many of the bytes from `address` on are alike: addresses that are reserved for
+  /// windows and not lent, or others.
   std::uint64_t stretch(const std::byte* address, std::uint64_t bytes, bool& own) const;
   /// [any] The program maps something of its own where no window will be again. False: the window
   /// of a freed buffer is still there; ask again.

@@ -41,34 +41,20 @@ struct RelaxedCounter {
 using LiveDramCounters = DramCounts<RelaxedCounter>;
 
 inline DramCounters snapshot(const LiveDramCounters& live) {
-  return {live.moved_in_uffd,
-          live.moved_out_uffd,
-          live.moved_in_remap,
-          live.moved_out_remap,
-          live.moved_in_place,
-          live.moved_out_place,
-          live.copied_in,
-          live.dropped_out,
-          live.unchanged_out,
-          live.watched_writes,
-          live.taken_by_page,
-          live.partial_moves,
-          live.remaps_refused,
-          live.withdrawals_refused,
-          live.unshared,
-          live.populated,
-          live.populated_bytes,
-          live.cleared_bytes,
-          live.huge_asked,
-          live.huge_got,
-          live.split,
-          live.repaired,
-          live.trims,
-          live.trimmed_bytes,
-          live.trims_refused,
-          live.faults,
-          live.poisoned,
-          live.stores_refused};
+  return {live.moved_in_uffd,   live.moved_out_uffd,
+          live.moved_in_remap,  live.moved_out_remap,
+          live.moved_in_place,  live.moved_out_place,
+          live.copied_in,       live.dropped_out,
+          live.unchanged_out,   live.watched_writes,
+          live.taken_by_page,   live.partial_moves,
+          live.remaps_refused,  live.withdrawals_refused,
+          live.unshared,        live.populated,
+          live.populated_bytes, live.cleared_bytes,
+          live.huge_asked,      live.huge_got,
+          live.split,           live.repaired,
+          live.trims,           live.trimmed_bytes,
+          live.trims_refused,   live.faults,
+          live.poisoned,        live.stores_refused};
 }
 
 }  // namespace tiermem

@@ -34,8 +34,7 @@ constexpr int kCollapses = 32;
 }  // namespace
 
 FrameMapper::FrameMapper(const Userfault& userfault, std::uint64_t map_limit,
-                         PoisonedPages& poisoned, const LentPages& lent,
-                         LiveDramCounters& counters)
+                         PoisonedPages& poisoned, const LentPages& lent, LiveDramCounters& counters)
     : userfault_(userfault),
       map_limit_(map_limit),
       poisoned_(poisoned),
@@ -57,6 +56,9 @@ MapResult FrameMapper::in(Mechanism mechanism, const MapPlace& place) {
 }
 
 MapResult FrameMapper::out(Mechanism mechanism, const MapPlace& place) {
+  if (lent_.any(place.at, place.bytes)) {
+    return out_beside_lent(place);
+  }
   switch (mechanism) {
     case Mechanism::uffd_move:
       return out_by_move(place);
@@ -71,6 +73,9 @@ MapResult FrameMapper::out(Mechanism mechanism, const MapPlace& place) {
 }
 
 MapResult FrameMapper::withdraw(Mechanism mechanism, const MapPlace& place) {
+  if (lent_.any(place.at, place.bytes)) {
+    return stays_beside_lent();
+  }
   return mechanism == Mechanism::copy    ? withdraw_by_remap(place)
          : mechanism == Mechanism::remap ? withdraw_trapped(place)
                                          : withdraw_by_move(place);
@@ -83,7 +88,7 @@ MapResult FrameMapper::restore(Mechanism mechanism, const MapPlace& place) {
 }
 
 MapResult FrameMapper::take_home(Mechanism mechanism, const MapPlace& place) {
-  if (mechanism == Mechanism::remap) {
+  if (mechanism == Mechanism::remap && !lent_.any(place.at, place.bytes)) {
     return home_by_remap(place);
   }
   if (mechanism == Mechanism::in_place || (mechanism == Mechanism::copy && many_cuts())) {
@@ -99,7 +104,7 @@ MapResult FrameMapper::show(Mechanism mechanism, const MapPlace& place) {
 MapResult FrameMapper::in_by_move(const MapPlace& place) {
   if (poisoned_.take(place.at, place.bytes)) {
     // Nothing else is there yet. The page table goes, too.
-    best_effort(host::drop(place.at, place.bytes), "the move below finds what is left");
+    best_effort(empty(place.at, place.bytes), "the move below finds what is left");
   }
   std::uint64_t done = 0;
   for (;;) {
@@ -112,8 +117,7 @@ MapResult FrameMapper::in_by_move(const MapPlace& place) {
     }
     // A touch was poisoned after we looked. Pages from here on are not ours yet.
     if (moved.error == EEXIST && poisoned_.take(place.at + done, place.bytes - done)) {
-      best_effort(host::drop(place.at + done, place.bytes - done),
-                  "the next move finds what is left");
+      best_effort(empty(place.at + done, place.bytes - done), "the next move finds what is left");
       continue;
     }
     return in_by_copy(place, done, moved.error);
@@ -133,7 +137,7 @@ MapResult FrameMapper::in_by_copy(const MapPlace& place, std::uint64_t moved, in
     counters_.copied_in += 1;
     return {.end = MapEnd::window, .used = Mechanism::copy};
   }
-  best_effort(host::drop(place.at, place.bytes), "the frame is given up");
+  best_effort(empty(place.at, place.bytes), "the frame is given up");
   best_effort(host::drop(place.home, place.bytes), "the frame is given up");
   const Code code = copied.error == ENOMEM ? Code::no_capacity : Code::internal;
   return failed(
@@ -149,7 +153,7 @@ MapResult FrameMapper::moved_out(const MapPlace& place) {
   const bool huge =
       place.huge && host::huge_bytes(place.home, place.bytes).value_or(place.bytes) == place.bytes;
   if (!huge && place.bytes >= host::kHugePage) {
-    best_effort(host::drop(place.at, place.bytes),
+    best_effort(empty(place.at, place.bytes),
                 "page tables of small pages only keep huge pages out");
   }
   return {.end = MapEnd::home, .used = Mechanism::uffd_move, .huge = huge};
@@ -172,8 +176,8 @@ MapResult FrameMapper::withdraw_by_move(const MapPlace& place) {
       break;
     }
     if (error == ENOENT) {
-      // A page that the program has emptied leaves as zeros; or as what a toucher, who waits for
-      // it, writes there first.
+      // A page that the program has emptied leaves as zeros; or with the bytes that a waiting
+      // thread stores there first.
       error = userfault_.zero(place.at + done, host::kPage);
       if ((error == 0 || error == EEXIST) && refused.again(ENOENT)) {
         continue;
@@ -255,7 +259,7 @@ int FrameMapper::take_page(std::byte* home, std::byte* at) {
 MapResult FrameMapper::restore_by_move(const MapPlace& place) {
   if (poisoned_.take(place.at, place.bytes)) {
     // Nothing else is there yet.
-    best_effort(host::drop(place.at, place.bytes), "the move below finds what is left");
+    best_effort(empty(place.at, place.bytes), "the move below finds what is left");
   }
   RefusedCall refused;
   bool copied = false;
@@ -286,7 +290,7 @@ MapResult FrameMapper::restore_by_move(const MapPlace& place) {
     if (error == EEXIST) {
       // A touch was poisoned after we looked: pages from here on are not the program's yet.
       poisoned_.take(page, place.bytes - done);
-      best_effort(host::drop(page, place.bytes - done), "the next move finds what is left");
+      best_effort(empty(page, place.bytes - done), "the next move finds what is left");
     }
     if (error == ENOENT || !refused.again(error)) {
       leave_out(page, place.home + done, error);
@@ -307,15 +311,44 @@ void FrameMapper::leave_out(std::byte* at, const std::byte* from, int error) {
   if (lent_.contains(at)) {
     return;  // The program has something of its own there.
   }
-  log_error("a page of a mapped buffer at {} is not shown ({}): its window was unmapped there, or "
-            "it is missing at {}. A touch of it is a signal",
-            static_cast<void*>(at), std::strerror(error), static_cast<const void*>(from));
+  log_error(
+      "a page of a mapped buffer at {} is not shown ({}): its window was unmapped there, or "
+      "it is missing at {}. A touch of it is a signal",
+      static_cast<void*>(at), std::strerror(error), static_cast<const void*>(from));
   (void)poisoned_.add(at, nullptr);
 }
 
 int FrameMapper::drop(std::byte* at, std::uint64_t bytes) {
   poisoned_.take(at, bytes);
-  return host::drop(at, bytes);
+  return empty(at, bytes);
+}
+
+int FrameMapper::empty(std::byte* at, std::uint64_t bytes) const {
+  return lent_.for_own(at, bytes,
+                       [](std::byte* own, std::uint64_t n) { return host::drop(own, n); });
+}
+
+// The bytes are elsewhere, or not wanted.
+MapResult FrameMapper::out_beside_lent(const MapPlace& place) {
+  counters_.dropped_out += 1;
+  const int window_error = empty(place.at, place.bytes);
+  const int home_error = host::drop(place.home, place.bytes);
+  if (const int error = window_error != 0 ? window_error : home_error; error != 0) {
+    return failed(fail_native(Code::internal, error,
+                              "a frame beside memory of the program cannot be emptied: {}",
+                              std::strerror(error)),
+                  MapEnd::window);
+  }
+  return {.end = MapEnd::dropped};
+}
+
+// Who lends a part keeps the rest resident; this is for a part that is lent at this moment.
+MapResult FrameMapper::stays_beside_lent() {
+  counters_.withdrawals_refused += 1;
+  return failed(fail(Code::busy,
+                     "an extent cannot leave its window now: the program has mapped something "
+                     "of its own in a part of it"),
+                MapEnd::window);
 }
 
 MapResult FrameMapper::out_by_move(const MapPlace& place) {
@@ -328,7 +361,7 @@ MapResult FrameMapper::out_by_move(const MapPlace& place) {
   if (moved.done > 0) {
     counters_.partial_moves += 1;
   }
-  const int window_error = host::drop(place.at, place.bytes);
+  const int window_error = empty(place.at, place.bytes);
   const int home_error = host::drop(place.home, place.bytes);
   if (const int error = window_error != 0 ? window_error : home_error; error != 0) {
     return failed(fail_native(Code::internal, error,
@@ -342,6 +375,11 @@ MapResult FrameMapper::out_by_move(const MapPlace& place) {
 // mremap replaces the window's mapping by the home's: advice that says "not for children, not for
 // core dumps" must be taken back, and given again to the home on the way out.
 MapResult FrameMapper::in_by_remap(const MapPlace& place) {
+  if (lent_.any(place.at, place.bytes)) {
+    MapResult stays = stays_beside_lent();
+    stays.end = MapEnd::home;
+    return stays;
+  }
   if (!room_for_mapping()) {
     counters_.remaps_refused += 1;
     ErrorInfo info = error_info(Code::no_capacity,
@@ -400,7 +438,7 @@ MapResult FrameMapper::out_by_remap(const MapPlace& place) {
 
 MapResult FrameMapper::close_window(const MapPlace& place, MapEnd end) {
   if (const int closed = host::close_range(place.at, place.bytes); closed != 0) {
-    best_effort(host::drop(place.at, place.bytes), "the error below tells");
+    best_effort(empty(place.at, place.bytes), "the error below tells");
     return failed(fail_native(Code::internal, closed, "a window could not be closed: {}",
                               std::strerror(closed)),
                   end);
@@ -421,7 +459,7 @@ MapResult FrameMapper::in_as_is(const MapPlace& place) {
 }
 
 MapResult FrameMapper::out_as_is(const MapPlace& place) {
-  if (const int error = host::drop(place.at, place.bytes); error != 0) {
+  if (const int error = empty(place.at, place.bytes); error != 0) {
     return failed(fail_native(Code::internal, error, "a window could not be emptied: {}",
                               std::strerror(error)),
                   MapEnd::window);

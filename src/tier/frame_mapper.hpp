@@ -105,6 +105,10 @@ class FrameMapper {
   MapResult in_as_is(const MapPlace& place);
   MapResult out_as_is(const MapPlace& place);
 
+  int empty(std::byte* at, std::uint64_t bytes) const;
+  MapResult out_beside_lent(const MapPlace& place);
+  MapResult stays_beside_lent();
+
   void unshare(std::byte* address, std::uint64_t bytes);
   bool room_for_mapping();
 
@@ -116,7 +120,7 @@ class FrameMapper {
 
   std::atomic<std::uint64_t> cuts_{0};
 
-  std::mutex slot_mutex_;  // Held while one page goes by the slot.
+  std::mutex slot_mutex_;    // Held while one page goes by the slot.
   host::AddressRange slot_;  // A page of ours. Guarded by slot_mutex_.
 
   std::atomic<unsigned> unsharing_count_{0};  // Written under unsharing_mutex_.

@@ -13,8 +13,8 @@
 #include "base/log.hpp"
 #include "base/results.hpp"
 #include "os/host_memory.hpp"
-#include "tier/refused_calls.hpp"
 #include "tier/frame_mapper.hpp"
+#include "tier/refused_calls.hpp"
 
 namespace tiermem {
 namespace {
@@ -52,7 +52,7 @@ void FrameMapper::copy_in(std::byte* at, const std::byte* from, std::uint64_t by
     if (copied.error == EEXIST) {
       // Poisoned when the bytes could not be had; or a page of nobody's, which nobody relies on.
       poisoned_.take(at + done, host::kPage);
-      best_effort(host::drop(at + done, host::kPage), "the next copy finds what is left");
+      best_effort(empty(at + done, host::kPage), "the next copy finds what is left");
     } else if (copied.error == ENOENT) {
       if (poisoned_.take(at + done, bytes - done)) {
         continue;
@@ -144,7 +144,7 @@ MapResult FrameMapper::out_by_copy(const MapPlace& place) {
   if (!left.status.ok()) {
     counters_.dropped_out += 1;
     left.end = MapEnd::dropped;
-    const int error = host::drop(place.at, place.bytes);
+    const int error = empty(place.at, place.bytes);
     left.status = error == 0 ? Status()
                              : fail_native(Code::internal, error, "a window cannot be emptied: {}",
                                            std::strerror(error));

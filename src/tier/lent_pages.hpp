@@ -1,5 +1,6 @@
 // Pages of windows where the program has mapped something of its own: ours are the addresses, not
-// what is there. Nothing is moved there, registered there, or emptied there.
+// what is there. Nothing is moved to or from there, registered there, or emptied there. The kernel
+// does not tell: UFFDIO_MOVE takes private pages of a file from a range that nobody registered.
 //
 // Threads: any; one mutex, never held across a system call.
 #pragma once
@@ -21,12 +22,15 @@ class LentPages {
   void remove(const std::byte* address, std::uint64_t bytes);
   bool contains(const std::byte* page) const { return any(page, 1); }
   bool any(const std::byte* address, std::uint64_t bytes) const;
-  /// Of the bytes from `address` on, how many are alike: lent, or not.
+  /// How many of the bytes from `address` on are alike: lent, or not.
   std::uint64_t stretch(const std::byte* address, std::uint64_t bytes) const;
 
   /// Calls `each(address, bytes)` for what is not lent of the range, in order, until one is not 0.
   template <typename Each>
   int for_own(std::byte* address, std::uint64_t bytes, Each&& each) const {
+    if (count_.load() == 0) {
+      return each(address, bytes);
+    }
     while (bytes != 0) {
       const auto [before, lent] = next(address, bytes);
       if (before != 0) {

@@ -1,7 +1,7 @@
-// What follows a kernel call that failed while pages move. Every loop around such a call asks here,
-// so that it ends for every errno: either the call is made again, at most so often, or the caller
-// gives up. A caller that gives up shows no bytes: it leaves the pages where they are, or poisons
-// the place, so that a touch is SIGBUS and never wrong bytes.
+// Decides what follows a kernel call that failed while pages move. Every loop around such a call
+// asks here, so that it ends for every errno: either the call is made again, at most so often, or
+// the caller gives up. A caller that gives up shows no bytes: it leaves the pages where they are,
+// or poisons the place, so that a touch is SIGBUS and never wrong bytes.
 //
 // Threads: an object belongs to one loop.
 #pragma once
@@ -14,7 +14,8 @@ namespace tiermem {
 
 class RefusedCall {
  public:
-  /// Of a call that failed with `error`: true after a pause, when it may be made again.
+  /// Returns whether a call that failed with `error` may be made again, after a pause where one
+  /// helps.
   bool again(int error) {
     switch (error) {
       case EAGAIN:  // Another thread changes the page tables, or compaction holds a page.

@@ -390,11 +390,12 @@ void WindowArena::add_closed(std::uint64_t address, std::uint64_t bytes) {
 int WindowArena::follow_fork(const LentPages& lent) {
   for (host::AddressRange& range : ranges_) {
     range.adopt();
-    const int error = lent.for_own(range.data(), range.bytes(), [&](std::byte* at, std::uint64_t n) {
-      return options_.registered_with == nullptr
-                 ? 0
-                 : options_.registered_with->register_missing(at, n, options_.watch);
-    });
+    const int error =
+        lent.for_own(range.data(), range.bytes(), [&](std::byte* at, std::uint64_t n) {
+          return options_.registered_with == nullptr
+                     ? 0
+                     : options_.registered_with->register_missing(at, n, options_.watch);
+        });
     if (error != 0) {
       return error;
     }
@@ -515,8 +516,7 @@ int WindowArena::renew(std::byte* address, std::uint64_t bytes) const {
   return options_.accessible ? host::open_range(address, bytes) : 0;
 }
 
-std::uint64_t WindowArena::stretch(const std::byte* address, std::uint64_t bytes,
-                                   bool& own) const {
+std::uint64_t WindowArena::stretch(const std::byte* address, std::uint64_t bytes, bool& own) const {
   const std::lock_guard lock(mutex_);
   own = false;
   std::uint64_t least = bytes;

@@ -53,7 +53,8 @@ class WindowArena {
   void retire(std::byte* window);
 
   /// [child of fork, its only thread] The ranges were inherited, their registration was not: they
-  /// are registered again, or closed, where they are not lent, so that a touch is SIGSEGV and never shows wrong bytes.
+  /// are registered again, or closed, so that a touch is SIGSEGV and never shows wrong bytes. What
+  /// is lent is left alone.
   [[nodiscard]] int follow_fork(const LentPages& lent);
   void close(const LentPages& lent);
 
@@ -61,7 +62,7 @@ class WindowArena {
   /// more of it. 0 or errno; then its touch is SIGSEGV.
   [[nodiscard]] int renew(std::byte* address, std::uint64_t bytes) const;
 
-  /// Of the bytes from `address` on, how many are alike in this: the arena's own, or not.
+  /// How many of the bytes from `address` on are alike: in the arena's ranges, or not.
   std::uint64_t stretch(const std::byte* address, std::uint64_t bytes, bool& own) const;
   /// The address is in no window, and was touched: from now on that is SIGSEGV, as where nothing is
   /// mapped. False: it is in a window, or not the arena's, or the kernel refuses.

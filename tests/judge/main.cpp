@@ -6,6 +6,7 @@
 //                      [--mode privileged|wrapped] [--dram SIZE] [--directory DIR]
 // Exit status: 0 no difference; 1 a difference; 2 usage; 77 nothing can be tiered here.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -20,8 +21,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "run.hpp"
 
@@ -189,7 +188,7 @@ std::string words_that_differ(const std::string& plain, const std::string& tiere
   return more != 0 ? text + fmt::format("      and {} more\n", more) : text;
 }
 
-// What the library logs as an error is a defect: nothing is short here, and no device fails.
+// An error in the library's log is a defect: nothing is short here, and no device fails.
 std::string logged(const Options& options) {
   const std::string path = log_of(options);
   std::string text;
@@ -324,11 +323,11 @@ int compare_all(const Options& options) {
   const auto until = Clock::now() + std::chrono::seconds(options.seconds);
   std::uint64_t done = 0, differences = 0;
   while (options.seconds != 0 ? Clock::now() < until : done < options.seeds) {
-    RunOptions run{.first = options.first + done,
-                   .sequences = options.seconds != 0 ? kAtOnce
-                                                     : std::min(kAtOnce, options.seeds - done),
-                   .calls = options.calls,
-                   .folder = options.directory.c_str()};
+    RunOptions run{
+        .first = options.first + done,
+        .sequences = options.seconds != 0 ? kAtOnce : std::min(kAtOnce, options.seeds - done),
+        .calls = options.calls,
+        .folder = options.directory.c_str()};
     const Difference difference = compare(options, run);
     if (difference.skipped) {
       std::printf("tiermem-judge: skipped: nothing can be tiered here\n");

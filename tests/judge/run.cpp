@@ -57,8 +57,8 @@ struct Slot {
   bool odd[kMostPages] = {};  // A call may have cut the kernel's mapping here.
 };
 
-// Counts in each page of memory of its own, which no call of a sequence is about, while the sequence
-// runs: a write that is lost shows.
+// Counts in each page of memory of its own, which no call of a sequence is about, while the
+// sequence runs: a write that is lost shows.
 class Counter {
  public:
   bool start() {
@@ -172,8 +172,8 @@ bool Run::open_files() {
     return false;
   }
   fill_file(source_);
-  void* const got = mmap(nullptr, kPressure, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                         -1, 0);
+  void* const got =
+      mmap(nullptr, kPressure, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   pressure_ = static_cast<std::byte*>(got);
   return got != MAP_FAILED && counter_.start();
 }
@@ -244,7 +244,8 @@ void Run::look_at(const Slot& slot, unsigned page) {
   }
   std::uint64_t sum = 0;
   const int signal = touching([&] {
-    const auto* const words = reinterpret_cast<const volatile std::uint64_t*>(slot.at + page * kPage);
+    const auto* const words =
+        reinterpret_cast<const volatile std::uint64_t*>(slot.at + page * kPage);
     for (unsigned i = 0; i < kPage / 8; ++i) {
       sum = (sum ^ words[i]) * 0x100000001b3;
     }
@@ -376,8 +377,8 @@ void Run::grow(const Call& call) {
   Slot& slot = slots_[call.slot];
   const Call whole{What::look, call.slot, 0, slot.pages, 0, 0};
   const unsigned more = call.argument;
-  if (!all(whole, &Slot::mapped, true) || !all(whole, &Slot::odd, false) ||
-      slot.reserved != 0 || slot.pages + more > kMostPages) {
+  if (!all(whole, &Slot::mapped, true) || !all(whole, &Slot::odd, false) || slot.reserved != 0 ||
+      slot.pages + more > kMostPages) {
     return;
   }
   void* moved = mremap(slot.at, slot.pages * kPage, (slot.pages + more) * kPage, MREMAP_MAYMOVE);
@@ -478,9 +479,9 @@ void Run::call(const Call& call, unsigned number) {
     case What::map_fresh:
     case What::map_again: {
       const int fixed = call.what == What::map_fresh ? MAP_FIXED : MAP_FIXED_NOREPLACE;
-      mapped_over(call, mmap(at(call), bytes, static_cast<int>(call.argument),
-                             MAP_PRIVATE | MAP_ANONYMOUS | fixed | static_cast<int>(call.more), -1,
-                             0));
+      mapped_over(call,
+                  mmap(at(call), bytes, static_cast<int>(call.argument),
+                       MAP_PRIVATE | MAP_ANONYMOUS | fixed | static_cast<int>(call.more), -1, 0));
       break;
     }
     case What::map_file:
@@ -490,7 +491,8 @@ void Run::call(const Call& call, unsigned number) {
     case What::map_shared:
       if ((call.argument & 1) != 0) {
         const int kind = (call.argument & 2) != 0 ? MAP_SHARED : MAP_PRIVATE;
-        mapped_over(call, mmap(at(call), bytes, PROT_READ | PROT_WRITE, kind | MAP_FIXED, zero_, 0));
+        mapped_over(call,
+                    mmap(at(call), bytes, PROT_READ | PROT_WRITE, kind | MAP_FIXED, zero_, 0));
       } else {
         mapped_over(call, mmap(at(call), bytes, PROT_READ | PROT_WRITE,
                                MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
@@ -586,12 +588,12 @@ void Run::sequence(const Sequence& sequence) {
     // As allocators and virtual machines do: more is reserved, and a part of it opened.
     slot.reserved = sequence.seed % 3 == 0 ? 1100 : 0;
     const int protection = slot.reserved != 0 ? PROT_NONE : PROT_READ | PROT_WRITE;
-    void* const got = mmap(options_.plain ? next_place() : nullptr,
-                           std::max(slot.reserved, slot.pages) * kPage, protection,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    const bool opened = got != MAP_FAILED &&
-                        (slot.reserved == 0 ||
-                         mprotect(got, slot.pages * kPage, PROT_READ | PROT_WRITE) == 0);
+    void* const got =
+        mmap(options_.plain ? next_place() : nullptr, std::max(slot.reserved, slot.pages) * kPage,
+             protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const bool opened =
+        got != MAP_FAILED &&
+        (slot.reserved == 0 || mprotect(got, slot.pages * kPage, PROT_READ | PROT_WRITE) == 0);
     if (!opened) {
       std::perror("judge: mmap");
       std::exit(4);

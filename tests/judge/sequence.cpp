@@ -2,12 +2,11 @@
 // them, since extents in part are where the library has most to do.
 #include "sequence.hpp"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <iterator>
-
-#include <fmt/format.h>
 
 namespace judge {
 namespace {
@@ -40,11 +39,11 @@ constexpr int kProtections[] = {PROT_NONE,
                                 PROT_READ | PROT_EXEC,
                                 PROT_READ | PROT_WRITE | PROT_EXEC};
 
-constexpr int kAdvice[] = {MADV_DONTNEED,    MADV_DONTNEED,   MADV_DONTNEED,      MADV_WILLNEED,
-                           MADV_NORMAL,      MADV_RANDOM,     MADV_SEQUENTIAL,    MADV_COLD,
-                           MADV_PAGEOUT,     MADV_PAGEOUT,    MADV_DONTDUMP,      MADV_DODUMP,
-                           MADV_NOHUGEPAGE,  MADV_REMOVE,     MADV_POPULATE_READ, MADV_POPULATE_WRITE,
-                           MADV_MERGEABLE,   MADV_UNMERGEABLE, 4711};
+constexpr int kAdvice[] = {
+    MADV_DONTNEED,       MADV_DONTNEED,   MADV_DONTNEED,    MADV_WILLNEED, MADV_NORMAL,
+    MADV_RANDOM,         MADV_SEQUENTIAL, MADV_COLD,        MADV_PAGEOUT,  MADV_PAGEOUT,
+    MADV_DONTDUMP,       MADV_DODUMP,     MADV_NOHUGEPAGE,  MADV_REMOVE,   MADV_POPULATE_READ,
+    MADV_POPULATE_WRITE, MADV_MERGEABLE,  MADV_UNMERGEABLE, 4711};
 
 struct Weight {
   What what;
@@ -80,11 +79,28 @@ void place(Draw& draw, Call& call, unsigned pages) {
 }
 
 const char* name_of(What what) {
-  static constexpr const char* kNames[] = {
-      "store",  "mprotect",  "munmap", "mmap(FIXED)", "mmap(FIXED_NOREPLACE)",
-      "mmap(FIXED, file)", "mmap(FIXED, shared)", "mmap(FIXED, no file)", "madvise", "mlock",
-      "munlock", "msync", "mincore", "mremap(shrink)", "mremap(grow)", "mremap(FIXED)", "pread",
-      "pwrite", "memcpy", "fork", "pressure", "look"};
+  static constexpr const char* kNames[] = {"store",
+                                           "mprotect",
+                                           "munmap",
+                                           "mmap(FIXED)",
+                                           "mmap(FIXED_NOREPLACE)",
+                                           "mmap(FIXED, file)",
+                                           "mmap(FIXED, shared)",
+                                           "mmap(FIXED, no file)",
+                                           "madvise",
+                                           "mlock",
+                                           "munlock",
+                                           "msync",
+                                           "mincore",
+                                           "mremap(shrink)",
+                                           "mremap(grow)",
+                                           "mremap(FIXED)",
+                                           "pread",
+                                           "pwrite",
+                                           "memcpy",
+                                           "fork",
+                                           "pressure",
+                                           "look"};
   return kNames[static_cast<std::size_t>(what)];
 }
 
@@ -132,8 +148,8 @@ Sequence make_sequence(std::uint64_t seed, unsigned calls) {
         call.more = draw.chance(3) ? MAP_NORESERVE : draw.chance(6) ? MAP_POPULATE : 0;
         break;
       case What::map_file:
-        call.argument = static_cast<std::uint32_t>(draw.chance(2) ? PROT_READ
-                                                                  : PROT_READ | PROT_WRITE);
+        call.argument =
+            static_cast<std::uint32_t>(draw.chance(2) ? PROT_READ : PROT_READ | PROT_WRITE);
         call.more = draw.chance(2) ? MAP_SHARED : MAP_PRIVATE;
         call.pages = std::min(call.pages, kFilePages);
         break;
@@ -219,9 +235,10 @@ std::string program_of(const Sequence& sequence) {
                            call.more | MAP_FIXED);
         break;
       case What::map_shared:
-        line = fmt::format("SAY(mmap({}, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | "
-                           "MAP_FIXED, -1, 0));",
-                           at);
+        line = fmt::format(
+            "SAY(mmap({}, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | "
+            "MAP_FIXED, -1, 0));",
+            at);
         break;
       case What::map_wrong:
         line = fmt::format("SAY(mmap({}, PROT_READ, MAP_SHARED | MAP_FIXED, -1, 0));", at);
@@ -250,8 +267,8 @@ std::string program_of(const Sequence& sequence) {
         line = "{ pid_t c = fork(); if (c == 0) _exit(0); int st; waitpid(c, &st, 0); }";
         break;
       case What::read_file:
-        line = fmt::format("SAY(pread(f, s[{}] + {} * P + 100, {} * P - 100, 0));", call.slot, call.page,
-                           call.pages);
+        line = fmt::format("SAY(pread(f, s[{}] + {} * P + 100, {} * P - 100, 0));", call.slot,
+                           call.page, call.pages);
         break;
       case What::write_file:
         line = fmt::format("SAY(pwrite(f, {}, 64 * P));", at);
@@ -260,8 +277,9 @@ std::string program_of(const Sequence& sequence) {
         line = fmt::format("memcpy(s[{}] + {} * P, {});", call.argument, call.more, at);
         break;
       case What::move:
-        line = fmt::format("SAY(mremap({}, {} * P, MREMAP_MAYMOVE | MREMAP_FIXED, s[{}] + {} * P));",
-                           at, call.pages, call.argument, call.more);
+        line =
+            fmt::format("SAY(mremap({}, {} * P, MREMAP_MAYMOVE | MREMAP_FIXED, s[{}] + {} * P));",
+                        at, call.pages, call.argument, call.more);
         break;
       case What::shrink:
         line = fmt::format("SAY(mremap(s[{}], {} * P, {} * P, 0));", call.slot,

@@ -42,7 +42,7 @@ TEST(FaultsFound, P12_program_duplicates_onto_every_number_then_no_memory_is_los
   const int limit = static_cast<int>(sysconf(_SC_OPEN_MAX));
   for (int fd = 10; fd < std::min(limit, 20'000) + 300; ++fd) {
     if (fd == null || fcntl(fd, F_GETFD) >= 0) {
-      // Of those in use, only what is beyond the limit or refused is tiermem's.
+      // The number is in use: the program's descriptor is replaced, and tiermem's refused.
       EXPECT_TRUE(dup2(null, fd) == fd || errno == EBADF) << fd;
       continue;
     }

@@ -394,6 +394,45 @@ TEST(Dram, window_that_madvise_does_not_empty_is_mapped_anew) {
   EXPECT_TRUE(holds(window, 2 * kMiB, 2));
 }
 
+// UFFDIO_MOVE and mremap take pages of any private mapping, registered or not.
+TEST(Dram, what_the_program_mapped_in_a_window_is_neither_taken_nor_emptied) {
+  char name[] = "/tmp/tiermem-lent-XXXXXX";
+  const int file = mkstemp(name);
+  ASSERT_GE(file, 0);
+  unlink(name);
+  ASSERT_EQ(ftruncate(file, 4 * host::kPage), 0);
+  for (const Mechanism mechanism : {Mechanism::uffd_move, Mechanism::copy, Mechanism::remap}) {
+    for (const bool wanted : {true, false}) {
+      auto made = make_tier(16 * kMiB, mechanism);
+      if (!made.ok()) {
+        continue;
+      }
+      DramTier& tier = **made;
+      const bool mapped = mechanism != Mechanism::remap;
+      auto window = tier.reserve_window(2 * kMiB, 2 * kMiB, mapped);
+      const FrameId frame = tier.acquire_frame({Pool::movable, 2 * kMiB, 0});
+      Mechanism used{};
+      ASSERT_TRUE(window.ok() && tier.populate(frame, false, nullptr).ok());
+      fill(tier.landing(frame, *window), 2 * kMiB, 1);
+      ASSERT_TRUE(tier.map(frame, *window, used).ok());
+      std::byte* const part = *window + kMiB;
+      ASSERT_TRUE(tier.lend_window(part, 4 * host::kPage));
+      ASSERT_EQ(
+          mmap(part, 4 * host::kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file, 0),
+          part);
+      fill(part, 4 * host::kPage, 9);
+      if (wanted && mapped) {
+        EXPECT_EQ(tier.withdraw(frame, *window).code(), Code::busy);
+        EXPECT_TRUE(holds(*window, kMiB, 1));
+      } else {
+        EXPECT_TRUE(tier.unmap(frame, *window).ok());
+      }
+      EXPECT_TRUE(holds(part, 4 * host::kPage, 9)) << "mechanism " << static_cast<int>(mechanism);
+    }
+  }
+  close(file);
+}
+
 // Filters stay, so a child gets them.
 bool refuse_mmap() {
   sock_filter filter[] = {

@@ -1,10 +1,11 @@
 // The table of page states beside a plain array, by seed.
+#include "preload/page_states.hpp"
+
 #include <gtest/gtest.h>
 
 #include <array>
 #include <random>
 
-#include "preload/page_states.hpp"
 #include "tier/lent_pages.hpp"
 
 namespace tiermem::preload {
