@@ -32,8 +32,7 @@ bool Mover::start_demote(ExtentRef ref, unsigned space, bool evict_after, Priori
   transfer.channel = block_;
   transfer.frame = residency_.extents.frame(space, ref);
   if (evict_after) {
-    transfer.freeing = bytes_of(ref);
-    spaces_[space].freeing += transfer.freeing;
+    set_freeing(transfer, bytes_of(ref));
   }
   measure(transfer);
   return residency_.extents.at(ref).transfer != 0;  // Else no slot is to be had: it has failed.
@@ -347,8 +346,8 @@ void Mover::demote_failed(Transfer& transfer, Status status) {
     spaces_[space].exit_pause.failed(now_);  // The block tier has not been asked.
   } else if (transfer.stage == Transfer::Stage::read || transfer.stage == Transfer::Stage::copy) {
     // The rest of it could not be read, to be written with it. All others can leave.
-    residency_.extents.at(ref).stuck = true;
-    stuck_until_ = now_ + kStuckNs;
+    leaves_later(ref);
+    rereads_at_ = stuck_until_;
   } else {
     write_pause_.failed(now_);
     no_slot_ = transfer.stage == Transfer::Stage::slot;

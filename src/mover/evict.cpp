@@ -51,8 +51,7 @@ bool Mover::leave(ExtentRef ref, unsigned space, bool even_dirty) {
   transfer.frame = frame;
   transfer.origin = Phase::none;
   transfer.stage = Transfer::Stage::unmap;
-  transfer.freeing = held_bytes(ref);
-  spaces_[space].freeing += transfer.freeing;
+  set_freeing(transfer, held_bytes(ref));
   submit_job(transfer, kUnmap);
   return true;
 }

@@ -110,6 +110,7 @@ std::int64_t Mover::step(std::int64_t now) {
   };
   wake_for_room(write_pause_.until());
   wake_for_room(stuck_until_);
+  wake_for_room(rereads_at_);
   for (const Space& space : spaces_) {
     wake_for_room(space.exit_pause.until());
     if (space.short_until > now && (!room_queue_.empty() || !pin_waiters_.empty())) {
@@ -121,6 +122,9 @@ std::int64_t Mover::step(std::int64_t now) {
 
 // What requests can do now.
 void Mover::decide() {
+  if (now_ >= rereads_at_) {
+    reread_last_ = now_;
+  }
   restore_landings();
   end_shortages();
   serve_losses();
@@ -248,6 +252,7 @@ void Mover::enlist(Request& request) {
 }
 
 void Mover::admit(Request& request) {
+  request.admitted_ns = now_;
   request.state = Request::State::loading;
   switch (request.want) {
     case Want::info:

@@ -349,6 +349,7 @@ class Mover {
   void recall(const Need& need);
   bool comes_back(ExtentRef ref) const;
   void keep(Transfer& transfer);
+  void leaves_later(ExtentRef ref);
   void withdraw(Transfer& transfer);
   bool in_slot(ExtentRef ref) const;
   bool run_drops();
@@ -481,6 +482,11 @@ class Mover {
   // Small lookups.
   static unsigned frees_in(const Transfer& transfer) {
     return transfer.retreats ? transfer.source : transfer.space;
+  }
+  // The transfer's end will free so many bytes.
+  void set_freeing(Transfer& transfer, std::uint64_t bytes) {
+    spaces_[frees_in(transfer)].freeing += bytes - transfer.freeing;  // Wraps, and back.
+    transfer.freeing = bytes;
   }
   BufferRecord& record_of(ExtentRef ref) {
     assert(residency_.extents.begun(ref));
@@ -702,16 +708,19 @@ class Mover {
   // Where the last slot that gave way was found, and until when none is looked for.
   ExtentRef gave_way_at_ = 0;
   std::int64_t none_gives_way_until_ = 0;
-  // Mapped extents that could not leave their windows: not tried again for a while; refusals of
-  // room wait for them, but not for ever.
+  // Extents that could not leave, as the kernel kept them in their windows or the rest of them
+  // could not be read: not tried again for a while. Refusals of room wait for them: for the kernel
+  // for some seconds, for what cannot be read until it was tried once more.
   static constexpr std::int64_t kStuckNs = 10'000'000;
   static constexpr std::int64_t kMostStuckNs = 10'000'000'000;
   std::int64_t stuck_until_ = 0;
   std::int64_t stuck_since_ = 0;
   // Until when extents are stuck because they need another slot. Slots may be there before.
   std::int64_t lacks_slot_until_ = 0;
-  // Extents that could not leave their windows are tried again then.
+  // The former are tried again then.
   std::int64_t withdrawals_again_at_ = 0;
+  std::int64_t rereads_at_ = 0;   // The latter.
+  std::int64_t reread_last_ = 0;  // The last step in which none of them had to wait.
   bool resting_ = false;
   bool refuses_ = false;  // There is no memory for more than what is under way.
   SharedSlots shared_slots_;

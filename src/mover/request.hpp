@@ -104,6 +104,7 @@ struct Request : InArena {
   bool was_there = false;      ///< A touch of a part: it was there already when it was admitted.
   bool last_look = false;      ///< No victim and no pin were seen: one more search decides.
   bool short_of_room = false;  ///< Waited for frames: decides how a missed deadline is reported.
+  std::int64_t admitted_ns = 0;  ///< When the mover first saw it.
   Request* next = nullptr;     ///< In the queue of posts.
 };
 

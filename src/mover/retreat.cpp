@@ -1,6 +1,7 @@
 // Retreat: what leaves a device. To DRAM, or to the block tier by the staging; and, where a request
 // asks for it, the device's memory to the driver. The stepping thread only; never waits.
 #include <algorithm>
+#include <cassert>
 
 #include "base/error.hpp"
 #include "mover/leaving.hpp"
@@ -18,7 +19,7 @@ bool Mover::may_retreat(ExtentRef ref, unsigned space) const {
 
 // A device's victim goes to DRAM where that has room; else to the block tier by the staging, and
 // DRAM is asked to have room for the next.
-bool Mover::retreat(ExtentRef ref, unsigned space) {
+bool Mover::retreat(ExtentRef ref, [[maybe_unused]] unsigned space) {
   const FrameId frame = take_frame(ref, kHost);
   if (!frame.valid()) {
     note_shortage(kHost, bytes_of(ref));
@@ -28,8 +29,8 @@ bool Mover::retreat(ExtentRef ref, unsigned space) {
   start_promote(ref, kHost, frame, Priority::room, nullptr);
   Transfer& transfer = transfers_[residency_.extents.at(ref).transfer - 1];
   transfer.retreats = true;
-  transfer.freeing = bytes_of(ref);
-  spaces_[space].freeing += transfer.freeing;
+  assert(frees_in(transfer) == space);
+  set_freeing(transfer, bytes_of(ref));
   return true;
 }
 

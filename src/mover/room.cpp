@@ -468,8 +468,9 @@ bool Mover::nothing_will_change(const Request& asking) {
   // Where writes are not paused, extents that lacked a slot are tried again, and may find one.
   // Others that could not leave are tried again, too, also when one has left since.
   const bool left_since = stuck_since_ == 0 && now_ < withdrawals_again_at_;
+  const bool unread = now_ < rereads_at_ && reread_last_ < asking.admitted_ns;
   const bool stuck = (stuck_since_ != 0 && now_ - stuck_since_ < kMostStuckNs) || left_since ||
-                     (now_ < lacks_slot_until_ && write_pause_.over(now_));
+                     unread || (now_ < lacks_slot_until_ && write_pause_.over(now_));
   const bool again = std::any_of(spaces_.begin(), spaces_.end(),
                                  [&](const Space& space) { return tries_again(space); });
   return under_way == 0 && housekeeping_ == 0 && !stuck && !again && !any_pin();

@@ -52,7 +52,7 @@ void Mover::end_transfer(Transfer& transfer) {
   transfer.sums = nullptr;
   SlotPages::destroy(transfer.slot_pages);
   transfer.slot_pages = nullptr;
-  spaces_[frees_in(transfer)].freeing -= transfer.freeing;
+  set_freeing(transfer, 0);
   prefetches_ -= transfer.kind == Transfer::Kind::promote && transfer.prefetch ? 1 : 0;
   wear_left_ += static_cast<double>(transfer.wear);
   if (transfer.copied != kNoSpace) {
@@ -242,6 +242,7 @@ void Mover::job_done(Job& job) {
       return;
     case Transfer::Kind::evict: {
       if (!job.status.ok()) {
+        set_freeing(transfer, 0);  // Until the kernel is willing others make room.
         unmaps_.push_back(job.transfer);
         unmap_pause_.failed(now_);
         return;

@@ -32,8 +32,7 @@ bool Mover::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Prio
   transfer.channel = block_;
   transfer.frame = residency_.extents.frame(space, ref);
   if (evict_after) {
-    transfer.freeing = held_bytes(ref);
-    spaces_[space].freeing += transfer.freeing;
+    set_freeing(transfer, held_bytes(ref));
   }
   if (evict_after && in_slot(ref) && spaces_[space].tier->may_be_unchanged(transfer.frame)) {
     transfer.stage = Transfer::Stage::drop;
@@ -107,8 +106,7 @@ void Mover::recall(const Need& need) {
 // It frees nothing any more: the frame goes back into its window.
 void Mover::keep(Transfer& transfer) {
   transfer.evict_after = false;
-  spaces_[transfer.space].freeing -= transfer.freeing;
-  transfer.freeing = 0;
+  set_freeing(transfer, 0);
 }
 
 bool Mover::comes_back(ExtentRef ref) const {
@@ -123,8 +121,8 @@ void Mover::withdrawn(Transfer& transfer) {
     const Status busy = transfer.job.status.clone();
     ++stats_.withdrawals_refused;
     stuck_since_ = stuck_since_ == 0 ? std::max<std::int64_t>(now_, 1) : stuck_since_;
-    stuck_until_ = withdrawals_again_at_ = now_ + kStuckNs;
-    residency_.extents.at(ref).stuck = true;
+    withdrawals_again_at_ = now_ + kStuckNs;
+    leaves_later(ref);
     stay(transfer, &busy);
     return;
   }
@@ -135,6 +133,12 @@ void Mover::withdrawn(Transfer& transfer) {
     return;
   }
   measure(transfer);
+}
+
+// The extent cannot leave now, for a reason that others need not share.
+void Mover::leaves_later(ExtentRef ref) {
+  stuck_until_ = now_ + kStuckNs;
+  residency_.extents.at(ref).stuck = true;
 }
 
 void Mover::map_back(Transfer& transfer) {

@@ -170,15 +170,29 @@ int plain_renew(std::byte* begin, std::size_t length, int protection) {
              : 0;
 }
 
+int plain_claim(std::byte* begin, std::size_t length, int) {
+  constexpr int kReserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+  return tiermem_plain_mmap(begin, length, PROT_NONE, kReserved, -1, 0) == begin ? 0 : -1;
+}
+
 void* map_fixed(const MapCall& call) {
   const Part part = part_of(call.address, call.bytes);
-  if ((call.flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE && !all_unmapped(part)) {
-    return plain_map(call);  // EEXIST
-  }
-  if (!is_fresh_memory(call.flags)) {
+  if ((call.flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE) {
+    if (!claim_unmapped(part, plain_claim, plain_unmap)) {
+      return plain_map(call);  // EEXIST
+    }
     MapCall over = call;
     over.flags = (call.flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED;
-    return map_over(over);
+    void* const mapped = map_fixed(over);
+    if (mapped == MAP_FAILED) {
+      const int error = errno;
+      give_back_claims(part, plain_unmap);
+      errno = error;
+    }
+    return mapped;
+  }
+  if (!is_fresh_memory(call.flags)) {
+    return map_over(call);
   }
   if (renew_parts(part, call.protection, plain_renew) != 0) {
     return MAP_FAILED;

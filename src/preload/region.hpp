@@ -105,8 +105,12 @@ void let_leave(Part part);
 /// The pages are of one kind, alike in protection and locks, and mapped. False: the kernel would
 /// not move them as one mapping.
 bool alike_part(Part part, PageState& state);
-/// Is each page of the range a page of a region that the program has unmapped?
-bool all_unmapped(Part range);
+/// The range has nothing of the program's: where it is not of regions `claim` takes the addresses,
+/// so that no other thread's mapping comes there, and it answers 0 only if nothing was there. False:
+/// there is something, and what was claimed is given back.
+bool claim_unmapped(Part range, Rest claim, Rest give_back);
+/// Undoes claim_unmapped() where the mapping that was to follow failed.
+void give_back_claims(Part range, Rest give_back);
 /// The pages behind the part, up to `to` bytes from its beginning, become as its last one is: in
 /// place, if they are unmapped pages of the same region. False: they are not.
 bool grow_part(Part part, std::size_t to);

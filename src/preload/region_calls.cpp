@@ -666,11 +666,31 @@ bool alike_part(Part part, PageState& state) {
          is_alike(found->second, part, state);
 }
 
-bool all_unmapped(Part range) {
+bool claim_unmapped(Part range, Rest claim, Rest give_back) {
+  Part claimed{range.begin, 0};
+  const auto goes_on = [&](Part part, int result) {
+    claimed.length += result == 0 ? part.length : 0;
+    return result;
+  };
   const std::shared_lock lock(table().mutex);
-  return for_parts(
-             range, 0, [](std::byte*, std::size_t, int) { return -1; }, pass_over,
-             [](Entry& entry, Part part) { return mapped_bytes(entry, part) == 0 ? 0 : -1; }) == 0;
+  const int result = for_parts(
+      range, 0,
+      [&](std::byte* begin, std::size_t length, int argument) {
+        return goes_on({begin, length}, claim(begin, length, argument));
+      },
+      [&](Part part) { return goes_on(part, 0); },
+      [&](Entry& entry, Part part) {
+        return goes_on(part, mapped_bytes(entry, part) == 0 ? 0 : -1);
+      });
+  if (result != 0) {
+    (void)for_parts(claimed, 0, give_back, pass_over, [](Entry&, Part) { return 0; });
+  }
+  return result == 0;
+}
+
+void give_back_claims(Part range, Rest give_back) {
+  const std::shared_lock lock(table().mutex);
+  (void)for_parts(range, 0, give_back, pass_over, [](Entry&, Part) { return 0; });
 }
 
 bool grow_part(Part part, std::size_t to) {

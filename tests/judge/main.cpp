@@ -13,7 +13,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -319,7 +321,7 @@ void explain(const Options& options, std::uint64_t seed, std::uint64_t first) {
 
 int compare_all(const Options& options) {
   using Clock = std::chrono::steady_clock;
-  constexpr std::uint64_t kAtOnce = 25;  // Sequences of one process.
+  constexpr std::uint64_t kAtOnce = 50;  // Sequences of one process.
   const auto until = Clock::now() + std::chrono::seconds(options.seconds);
   std::uint64_t done = 0, differences = 0;
   while (options.seconds != 0 ? Clock::now() < until : done < options.seeds) {
@@ -404,6 +406,14 @@ int main(int count, char** arguments) {
   }
   if (options.library.empty() || (options.mode != "privileged" && options.mode != "wrapped")) {
     return usage();
+  }
+  for (std::string* const path : {&options.library, &options.directory}) {
+    char whole[PATH_MAX];
+    if (realpath(path->c_str(), whole) == nullptr) {
+      std::fprintf(stderr, "tiermem-judge: %s: %s\n", path->c_str(), std::strerror(errno));
+      return 2;
+    }
+    *path = whole;
   }
   return compare_all(options);
 }

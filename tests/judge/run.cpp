@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bitset>
 #include <cerrno>
 #include <csetjmp>
 #include <csignal>
@@ -20,6 +21,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <thread>
 
 namespace judge {
@@ -54,7 +56,8 @@ struct Slot {
   unsigned pages = 0;
   unsigned reserved = 0;  // Pages of the mapping that the slot is the front of; 0: it is all of it.
   bool mapped[kMostPages] = {};
-  bool odd[kMostPages] = {};  // A call may have cut the kernel's mapping here.
+  bool odd[kMostPages] = {};           // A call may have cut the kernel's mapping here.
+  std::uint16_t file[kMostPages] = {};  // A shared page of the file: its number and 1.
 };
 
 // Counts in each page of memory of its own, which no call of a sequence is about, while the
@@ -108,6 +111,7 @@ class Run {
   void look_at(const Slot& slot, unsigned page);
   void look();
   void look_at_maps();
+  bool has_a_page_twice(const Call& call) const;
   bool all(const Call& call, const bool (Slot::*which)[kMostPages], bool value) const;
   void set(unsigned slot, unsigned page, unsigned pages, const bool mapped);
   void make_odd(unsigned slot, unsigned page, unsigned pages);
@@ -130,8 +134,8 @@ class Run {
   Slot slots_[kSlots];
   std::byte* pressure_ = nullptr;
   std::byte* place_ = reinterpret_cast<std::byte*>(std::uintptr_t{0x10'0000'0000});
-  int file_ = -1;     // Mapped by calls.
-  int source_ = -1;   // Read by calls.
+  int file_ = -1;     // Mapped by shared mappings.
+  int source_ = -1;   // Read by calls, and mapped by private mappings.
   int written_ = -1;  // Written by calls.
   int zero_ = -1;     // A device that can be mapped.
   Counter counter_;
@@ -320,6 +324,19 @@ bool Run::all(const Call& call, const bool (Slot::*which)[kMostPages], bool valu
 
 void Run::set(unsigned slot, unsigned page, unsigned pages, const bool mapped) {
   std::fill_n(slots_[slot].mapped + page, pages, mapped);
+  std::fill_n(slots_[slot].file + page, pages, std::uint16_t{0});
+}
+
+// The order of the bytes in which a call reads into memory is nobody's promise. It shows where a
+// page of a file is mapped twice.
+bool Run::has_a_page_twice(const Call& call) const {
+  std::bitset<kMostPages + 1> seen;
+  const std::uint16_t* const first = slots_[call.slot].file + call.page;
+  return std::any_of(first, first + call.pages, [&](std::uint16_t number) {
+    const bool again = number != 0 && seen[number];
+    seen[number] = true;
+    return again;
+  });
 }
 
 void Run::make_odd(unsigned slot, unsigned page, unsigned pages) {
@@ -484,10 +501,19 @@ void Run::call(const Call& call, unsigned number) {
                        MAP_PRIVATE | MAP_ANONYMOUS | fixed | static_cast<int>(call.more), -1, 0));
       break;
     }
-    case What::map_file:
-      mapped_over(call, mmap(at(call), bytes, static_cast<int>(call.argument),
-                             static_cast<int>(call.more) | MAP_FIXED, file_, 0));
+    case What::map_file: {
+      // Whether a private mapping shows later changes of its file is unspecified: that of source_
+      // never changes.
+      const bool shared = (call.more & MAP_TYPE) == MAP_SHARED;
+      void* const result =
+          mmap(at(call), bytes, static_cast<int>(call.argument),
+               static_cast<int>(call.more) | MAP_FIXED, shared ? file_ : source_, 0);
+      mapped_over(call, result);
+      if (result != MAP_FAILED && shared) {
+        std::iota(slot.file + call.page, slot.file + call.page + call.pages, std::uint16_t{1});
+      }
       break;
+    }
     case What::map_shared:
       if ((call.argument & 1) != 0) {
         const int kind = (call.argument & 2) != 0 ? MAP_SHARED : MAP_PRIVATE;
@@ -547,6 +573,9 @@ void Run::call(const Call& call, unsigned number) {
       move(call);
       break;
     case What::read_file:
+      if (has_a_page_twice(call)) {
+        break;
+      }
       say_result(pread(source_, at(call) + 100, bytes - 100, 0));
       break;
     case What::write_file:

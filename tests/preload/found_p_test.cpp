@@ -251,6 +251,29 @@ TEST(FaultsFound, P01_a_file_over_a_part_is_moved_away_then_its_place_can_be_map
   EXPECT_EQ(memory.other_than(0xAA, 2 * kSmall + 8192, kSmall), 0u);
 }
 
+// Of the addresses some are tiermem's still, some nobody's.
+TEST(FaultsFound, P06_unmapped_addresses_are_mapped_without_replacing_then_all_of_them_are) {
+  constexpr std::size_t kBytes = 8 * kMiB;
+  constexpr int kOnlyFree = kFresh | MAP_FIXED_NOREPLACE;
+  void* const got = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, kFresh, -1, 0);
+  ASSERT_NE(got, MAP_FAILED);
+  auto* const at = static_cast<unsigned char*>(got);
+  memset(at, 1, kBytes);
+  ASSERT_EQ(munmap(at, kBytes), 0);
+  const File file(kSmall);
+  ASSERT_NE(mmap(at + 4 * kMiB, kSmall, PROT_READ, MAP_SHARED | MAP_FIXED, file.fd, 0), MAP_FAILED);
+  ASSERT_EQ(munmap(at + 4 * kMiB + 4096, kSmall - 4096), 0);
+  EXPECT_EQ(mmap(at + 3 * kMiB, 2 * kMiB, PROT_READ | PROT_WRITE, kOnlyFree, -1, 0), MAP_FAILED);
+  EXPECT_EQ(errno, EEXIST) << "a page of the file is there";
+  EXPECT_EQ(at[4 * kMiB], 'f');
+  ASSERT_EQ(munmap(at + 4 * kMiB, 4096), 0);
+  ASSERT_EQ(mmap(at + 3 * kMiB, 2 * kMiB, PROT_READ | PROT_WRITE, kOnlyFree, -1, 0), at + 3 * kMiB)
+      << strerror(errno);
+  memset(at + 3 * kMiB, 2, 2 * kMiB);
+  EXPECT_EQ(std::count(at + 3 * kMiB, at + 5 * kMiB, 2), static_cast<std::ptrdiff_t>(2 * kMiB));
+  EXPECT_EQ(munmap(at + 3 * kMiB, 2 * kMiB), 0);
+}
+
 // As PARI/GP does with what it calls parisizemax.
 TEST(FaultsFound, P17_most_of_a_reservation_is_made_inaccessible_then_it_needs_no_memory) {
   constexpr std::size_t kReserved = std::size_t{6} << 30;
