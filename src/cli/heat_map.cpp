@@ -7,8 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "base/shown.hpp"
+#include "cli/table.hpp"
 
 namespace tiermem::cli {
 namespace {
@@ -121,16 +124,19 @@ double HeatMap::largest() const {
 
 std::string heat_map_text(const HeatMap& map, double unit, bool terminal) {
   if (!terminal) {
-    std::string out =
-        fmt::format("{}\n{}\t{}\n", map.title, map.corner, fmt::join(map.columns, "\t"));
-    for (const HeatMap::Row& row : map.rows) {
-      out += row.name;
-      for (const double value : row.values) {
-        out += '\t' + shown(value, unit);
-      }
-      out += '\n';
+    std::vector<Table::Column> columns = {{map.corner}};
+    for (const std::string& column : map.columns) {
+      columns.push_back({column, Table::Align::right});
     }
-    return out;
+    Table table(std::move(columns));
+    for (const HeatMap::Row& row : map.rows) {
+      std::vector<std::string> cells = {row.name};
+      for (const double value : row.values) {
+        cells.push_back(shown(value, unit));
+      }
+      table.add(std::move(cells));
+    }
+    return map.title + "\n" + table.text(false, 0);
   }
   constexpr int kCell = 7;
   std::size_t left = map.corner.size();

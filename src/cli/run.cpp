@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,7 @@
 #include "cli/json_file.hpp"
 #include "cli/run_child.hpp"
 #include "cli/run_devices.hpp"
+#include "cli/run_limits.hpp"
 #include "cli/run_report.hpp"
 #include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
@@ -191,16 +193,36 @@ int complain_about(const Program& program) {
 
 // ---- running -----------------------------------------------------------------------------------
 
-RunSummary summary_of(const RunHost& host, const Config& config, Clock::time_point start) {
+RunSummary summary_of(const RunHost& host, const Config& config, std::uint64_t plain,
+                      Clock::time_point start) {
   RunSummary run;
   run.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   run.dram = config.dram.budget;
   run.block = config.block_budget;
+  run.start = plain;
   run.host = tiers_host(config);
   run.totals = host.totals();
+  run.refusals.resize(kRunRefusals);
+  run.refusals.resize(host.refusals(run.refusals));
   run.processes.resize(kRunRows);
   run.processes.resize(host.processes(run.processes));
   return run;
+}
+
+/// Those of which the page has what the end of the run says.
+std::unordered_set<pid_t> told_of(const RunHost& host) {
+  std::vector<RunProcess> processes(kRunRows);
+  processes.resize(host.processes(processes));
+  std::vector<RunRefusal> refusals(kRunRefusals);
+  refusals.resize(host.refusals(refusals));
+  std::unordered_set<pid_t> told;
+  for (const RunProcess& process : processes) {
+    told.insert(static_cast<pid_t>(process.pid));
+  }
+  for (const RunRefusal& refusal : refusals) {
+    told.insert(static_cast<pid_t>(refusal.pid));
+  }
+  return told;
 }
 
 void draw(const std::string& line) {
@@ -208,8 +230,16 @@ void draw(const std::string& line) {
   std::fflush(stderr);
 }
 
+/// What each process may have in plain memory before it is tiered: as the preload library has it.
+std::uint64_t plain_bytes(std::uint64_t total) {
+  const char* const named = getenv("TIERMEM_START");
+  const auto size = parse_size(named != nullptr ? named : "");
+  return size.ok() ? *size : run_start(total);
+}
+
 /// Everything is checked: starts the program, and reports when it ended.
-int start(const Arguments& arguments, const Config& config, Variables variables) {
+int start(const Arguments& arguments, const Config& config, const std::string& library,
+          Variables variables) {
   RunHost host;
   if (const int error = host.open(config.dram.budget, config.block_budget); error != 0) {
     return complain(
@@ -218,14 +248,26 @@ int start(const Arguments& arguments, const Config& config, Variables variables)
                              error == EFBIG ? "; raise the limit of file sizes (ulimit -f)" : ""));
   }
   variables.emplace_back("TIERMEM_RUN", host.path());
+  const std::uint64_t plain = plain_bytes(config.dram.budget);
+  Outsiders outsiders(library, 2 * plain);
+  LimitWatch limits(probe_memory_facts(), config.dram.budget);
   ChildOptions options{.arguments = arguments.program, .environment = std::move(variables)};
+  if (tiers_host(config)) {
+    options.look = [&](pid_t program) {
+      outsiders.look(program, told_of(host));
+      const std::uint64_t resident = host.totals().counters.resident;
+      if (const auto total = limits.look(probe_memory_facts(), resident)) {
+        host.set_total(*total);
+      }
+    };
+  }
   const Clock::time_point begin = Clock::now();
   RunSummary shown;
   const bool live = arguments.live && stderr_is_terminal();
   if (live) {
     options.tick_ms = kLiveMs;
     options.tick = [&] {
-      RunSummary now = summary_of(host, config, begin);
+      RunSummary now = summary_of(host, config, plain, begin);
       draw(live_line(now, shown));
       shown = std::move(now);
     };
@@ -237,17 +279,14 @@ int start(const Arguments& arguments, const Config& config, Variables variables)
   if (!status.ok()) {
     return complain(status.status());
   }
-  const RunSummary run = summary_of(host, config, begin);
+  RunSummary run = summary_of(host, config, plain, begin);
+  run.outsiders.assign(outsiders.found().begin(), outsiders.found().end());
+  run.limits = limits.sentence();
   if (arguments.stats) {
     fmt::print(stderr, "{}", report_text(run, stderr_is_terminal(), stderr_width()));
-  }
-  if (WIFSIGNALED(*status) && WTERMSIG(*status) == SIGBUS && !arguments.stats) {
-    // A signal that most programs never see: whoever reads "Bus error" should learn why.
-    for (const RunProcess& process : run.processes) {
-      if (process.text[0] != '\0') {
-        fmt::print(stderr, "tiermem: {} ({}): {}\n", tiermem::shown(process.name), process.pid,
-                   tiermem::shown(process.text));
-      }
+  } else {
+    for (const std::string& line : troubles(run)) {
+      fmt::print(stderr, "tiermem: {}\n", line);
     }
   }
   if (!arguments.json.empty()) {
@@ -338,7 +377,7 @@ int run(const Arguments& arguments) {
     return complain(library.status());
   }
   variables->emplace_back("LD_PRELOAD", preload_list(*library));
-  return start(arguments, *config, std::move(*variables));
+  return start(arguments, *config, *library, std::move(*variables));
 }
 
 }  // namespace

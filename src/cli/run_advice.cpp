@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "base/error.hpp"
+#include "base/shown.hpp"
 #include "runtime/options.hpp"
 
 namespace tiermem::cli {
@@ -31,7 +33,82 @@ std::string against_waiting(const RunSummary& run) {
                                : "not for want of --dram, which holds all that was allocated";
 }
 
+// Where to look: at reads, or at the writes that make room.
+std::string waited_for(const RunCounters& total) {
+  constexpr double kHardly = 0.05;
+  const double part =
+      static_cast<double>(total.waited_for_room_ns) / static_cast<double>(total.waited_ns);
+  const char* const others = "for other memory to leave";
+  const char* const own = total.promoted == 0 ? "for fresh memory" : "for bytes to be read";
+  if (part < kHardly) {
+    return own;
+  }
+  return part > 1 - kHardly
+             ? others
+             : fmt::format("{:.0f} % {}, {:.0f} % {}", 100 * part, others, 100 * (1 - part), own);
+}
+
+// "python3 (12) and 3 more", for those whose sentence is the same.
+struct Alike {
+  std::string first;
+  std::size_t more = 0;
+  std::string sentence;
+  std::uint64_t memory = 0;
+};
+
+void add_alike(std::vector<Alike>& all, std::string who, std::string sentence,
+               std::uint64_t memory) {
+  const auto at = std::find_if(all.begin(), all.end(),
+                               [&](const Alike& one) { return one.sentence == sentence; });
+  if (at == all.end()) {
+    all.push_back({std::move(who), 0, std::move(sentence), memory});
+  } else {
+    at->more += 1;
+    at->memory = std::max(at->memory, memory);
+  }
+}
+
+std::string named(const char* name, std::uint32_t pid) {
+  return fmt::format("{} ({})", shown(name), pid);
+}
+
 }  // namespace
+
+std::vector<std::string> troubles(const RunSummary& run) {
+  std::vector<Alike> all;
+  for (const RunRefusal& refusal : run.refusals) {
+    add_alike(all, named(refusal.name, refusal.pid), shown(refusal.text), 0);
+  }
+  for (const Outsider& outsider : run.outsiders) {
+    add_alike(all, named(outsider.name.c_str(), outsider.pid),
+              "no memory of this process is tiered: " + outsider.why, outsider.memory_peak);
+  }
+  for (const RunProcess& process : run.processes) {
+    if (process.counters.poisoned != 0) {
+      add_alike(all, named(process.name, process.pid),
+                fmt::format("touches of pages that could not be had end in SIGBUS{}{}",
+                            process.text[0] != '\0' ? ": " : "", shown(process.text)),
+                0);
+    }
+  }
+  std::vector<std::string> lines;
+  if (!run.limits.empty()) {
+    lines.push_back(run.limits);
+  }
+  for (const Alike& one : all) {
+    lines.push_back(fmt::format(
+        "{}{}: {}{}", one.first, one.more != 0 ? fmt::format(" and {} more", one.more) : "",
+        one.sentence,
+        one.memory != 0
+            ? fmt::format("; up to {} were outside of the budget", human_bytes(one.memory))
+            : ""));
+  }
+  if (run.totals.refused > run.refusals.size()) {
+    lines.push_back(
+        fmt::format("{} more processes were not tiered", run.totals.refused - run.refusals.size()));
+  }
+  return lines;
+}
 
 double waited_part(const RunSummary& run) {
   return run.seconds > 0 ? static_cast<double>(run.totals.counters.waited_ns) / 1e9 / run.seconds
@@ -44,9 +121,11 @@ std::vector<std::string> advice(const RunSummary& run) {
     return {"only the memory of GPUs was to be tiered, and of that nothing is counted here"};
   }
   if (run.totals.joined == 0) {
-    return {
-        "nothing was tiered: no process took more than 32 MiB through "
-        "malloc or mmap"};
+    if (run.totals.refused != 0 || !run.outsiders.empty()) {
+      return {};  // troubles() says why.
+    }
+    return {fmt::format("nothing was tiered: no process took more than {} through malloc or mmap",
+                        human_bytes(run.start))};
   }
   std::vector<std::string> lines;
   if (total.poisoned > 0) {
@@ -67,10 +146,9 @@ std::vector<std::string> advice(const RunSummary& run) {
                           human_bytes(total.tiered_peak), human_bytes(run.dram + run.block)));
   }
   if (waited_part(run) > kMuchWaiting) {
-    lines.push_back(
-        fmt::format("threads waited for bytes to be read for {:.1f} s, all added up, "
-                    "in {:.1f} s: {}",
-                    static_cast<double>(total.waited_ns) / 1e9, run.seconds, against_waiting(run)));
+    lines.push_back(fmt::format("threads waited for {:.1f} s, all added up, in {:.1f} s: {}; {}",
+                                static_cast<double>(total.waited_ns) / 1e9, run.seconds,
+                                waited_for(total), against_waiting(run)));
   }
   return lines;
 }

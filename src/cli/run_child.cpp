@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -28,6 +29,7 @@
 namespace tiermem::cli {
 namespace {
 
+constexpr int kFirstLookMs = 200, kBetweenLooksMs = 1000;
 constexpr int kExecMissing = 127;  // As shells do.
 constexpr int kExecRefused = 126;
 
@@ -198,10 +200,17 @@ int supervise(pid_t pid, int signals, const ChildOptions& options, RunHost& host
   Child child(pid);
   Changes changes(host);
   Mourner mourner(host);
+  using Clock = std::chrono::steady_clock;
+  auto next_look = Clock::now() + std::chrono::milliseconds(kFirstLookMs);
   while (!child.ended()) {
     std::vector<pollfd> polled = {{signals, POLLIN, 0}, {changes.fd(), POLLIN, 0}};
     mourner.add_to(polled);
-    const int ready = poll(polled.data(), polled.size(), options.tick_ms);
+    const auto until_look = std::chrono::ceil<std::chrono::milliseconds>(next_look - Clock::now());
+    const int wait_ms = options.look
+                            ? static_cast<int>(std::max<std::int64_t>(0, until_look.count()))
+                            : options.tick_ms;
+    const bool ticks = options.tick_ms >= 0 && options.tick_ms <= wait_ms;
+    const int ready = poll(polled.data(), polled.size(), ticks ? options.tick_ms : wait_ms);
     if (ready < 0) {
       continue;  // EINTR: this process was stopped and continued.
     }
@@ -213,8 +222,12 @@ int supervise(pid_t pid, int signals, const ChildOptions& options, RunHost& host
       changes.clear();
       mourner.look_for_new();
     }
-    if (ready == 0 && options.tick) {
+    if (ready == 0 && options.tick && ticks) {
       options.tick();
+    }
+    if (options.look && Clock::now() >= next_look) {
+      options.look(pid);
+      next_look = Clock::now() + std::chrono::milliseconds(kBetweenLooksMs);
     }
   }
   return child.status();

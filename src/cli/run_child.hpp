@@ -2,6 +2,8 @@
 // main thread, which has no other threads when it calls. Touches no descriptor of the program.
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 #include <string>
 #include <utility>
@@ -17,6 +19,7 @@ struct ChildOptions {
   std::vector<std::pair<std::string, std::string>> environment;  ///< Set in the child.
   int tick_ms = -1;                                              ///< -1: no ticks.
   std::function<void()> tick;
+  std::function<void(pid_t)> look;  ///< Called about once a second with the program's number.
 };
 
 /// Runs it to its end and returns its wait status. Passes on the signals that a process sends to

@@ -58,6 +58,7 @@ Json counters_json(const RunCounters& counters) {
           {"written_bytes", counters.demoted},
           {"faults", counters.faults},
           {"waited_s", static_cast<double>(counters.waited_ns) / 1e9},
+          {"waited_for_room_s", static_cast<double>(counters.waited_for_room_ns) / 1e9},
           {"evicted", counters.evicted},
           {"poisoned_pages", counters.poisoned}};
 }
@@ -76,7 +77,11 @@ std::string report_text(const RunSummary& run, bool terminal, unsigned width) {
   for (const std::string& line : lines) {
     text += fmt::format("tiermem: {}\n", line);
   }
-  return lines.empty() ? text + "tiermem: nothing limited it\n" : text;
+  const std::vector<std::string> outside = troubles(run);
+  for (const std::string& line : outside) {
+    text += fmt::format("tiermem: {}\n", line);
+  }
+  return lines.empty() && outside.empty() ? text + "tiermem: nothing limited it\n" : text;
 }
 
 Json report_json(const RunSummary& run, int status) {
@@ -89,6 +94,16 @@ Json report_json(const RunSummary& run, int status) {
     row.update(counters_json(process.counters));
     processes.push_back(std::move(row));
   }
+  Json outside = Json::array();
+  for (const RunRefusal& refusal : run.refusals) {
+    outside.push_back({{"name", refusal.name}, {"pid", refusal.pid}, {"reason", refusal.text}});
+  }
+  for (const Outsider& outsider : run.outsiders) {
+    outside.push_back({{"name", outsider.name},
+                       {"pid", outsider.pid},
+                       {"reason", outsider.why},
+                       {"memory_bytes_peak", outsider.memory_peak}});
+  }
   return {{"status", status},
           {"seconds", run.seconds},
           {"dram_bytes", run.dram},
@@ -96,6 +111,7 @@ Json report_json(const RunSummary& run, int status) {
           {"joined", run.totals.joined},
           {"total", counters_json(run.totals.counters)},
           {"processes", std::move(processes)},
+          {"not_tiered", std::move(outside)},
           {"advice", advice(run)}};
 }
 

@@ -74,16 +74,6 @@ std::string Table::text(bool terminal, unsigned width) const {
   const bool with_headings = std::any_of(headings.begin(), headings.end(),
                                          [](const std::string& text) { return !text.empty(); });
   std::string out;
-  if (!terminal) {
-    if (with_headings) {
-      out += fmt::format("{}\n", fmt::join(headings, "\t"));
-    }
-    for (const auto& row : rows_) {
-      out += fmt::format("{}\n", fmt::join(row, "\t"));
-    }
-    return out;
-  }
-
   const std::size_t last = columns_.size() - 1;
   std::vector<std::size_t> widths;
   std::size_t left = 0;  // Where the last column begins.
@@ -95,7 +85,9 @@ std::string Table::text(bool terminal, unsigned width) const {
     widths.push_back(widest);
     left += c < last ? widest + kGap : 0;
   }
-  widths[last] = std::min(widths[last], std::max(kNarrowest, width > left ? width - left : 0));
+  if (terminal) {  // Elsewhere a row stays one line.
+    widths[last] = std::min(widths[last], std::max(kNarrowest, width > left ? width - left : 0));
+  }
 
   const std::string gap(kGap, ' ');
   const auto add_line = [&](const std::vector<std::string>& cells) {
@@ -108,7 +100,7 @@ std::string Table::text(bool terminal, unsigned width) const {
   if (with_headings) {
     std::string line = add_line(headings);
     line.pop_back();
-    out += bold(line) + '\n';
+    out += (terminal ? bold(line) : line) + '\n';
   }
   for (std::vector<std::string> row : rows_) {
     const std::vector<std::string> lines = wrapped(row[last], widths[last]);

@@ -1,5 +1,5 @@
-// A table of text. On a terminal: aligned columns, bold headings, the last column wrapped to the
-// width. Elsewhere: a line for each row, cells separated by a tab. One thread.
+// A table of text in aligned columns, at least two blanks apart. On a terminal with bold headings,
+// and the last column wrapped to the width. Elsewhere each row is one line. One thread.
 #pragma once
 
 #include <cstddef>

@@ -477,13 +477,19 @@ std::vector<std::pair<std::string_view, const Fact*>> HostFacts::named() const {
           {"block", &block}};
 }
 
-HostFacts probe_host_facts(const std::string& root) {
+HostFacts probe_memory_facts(const std::string& root) {
   const Reader reader(root);
   HostFacts facts;
-  facts.kernel = reader.line("/proc/sys/kernel/osrelease");
   facts.memory_total = reader.kilobytes("/proc/meminfo", "MemTotal:");
   facts.memory_available = reader.kilobytes("/proc/meminfo", "MemAvailable:");
   probe_cgroup(reader, facts);
+  return facts;
+}
+
+HostFacts probe_host_facts(const std::string& root) {
+  const Reader reader(root);
+  HostFacts facts = probe_memory_facts(root);
+  facts.kernel = reader.line("/proc/sys/kernel/osrelease");
   facts.cores = probe_cores(reader);
   facts.cpu_limit = probe_cpu_limit(reader);
   const std::string huge_pages = "/sys/kernel/mm/transparent_hugepage/enabled";

@@ -77,6 +77,8 @@ struct HostFacts {
 
 /// `root` is put before every path; empty for this machine.
 HostFacts probe_host_facts(const std::string& root = "");
+/// Only the facts of memory and of cgroups that limit it; the others are missing.
+HostFacts probe_memory_facts(const std::string& root = "");
 
 /// Of the file system that holds a path. `free`: what an unprivileged process may still write.
 struct FileSystemRoom {

@@ -30,8 +30,9 @@ using namespace run;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 constexpr std::array<std::uint64_t RunCounters::*, RunPage::kSums> kSumFields = {
-    &RunCounters::promoted,  &RunCounters::demoted, &RunCounters::faults,
-    &RunCounters::waited_ns, &RunCounters::evicted, &RunCounters::poisoned};
+    &RunCounters::promoted,          &RunCounters::demoted, &RunCounters::faults,
+    &RunCounters::waited_ns,         &RunCounters::evicted, &RunCounters::poisoned,
+    &RunCounters::waited_for_room_ns};
 
 void raise_to(std::atomic<std::uint64_t>& peak, std::uint64_t value) {
   std::uint64_t now = peak.load(kRelaxed);
@@ -106,6 +107,11 @@ RunPage* map_checked(int fd, const char*& reason) {
 }
 
 }  // namespace
+
+std::uint64_t run_start(std::uint64_t total) {
+  constexpr std::uint64_t kProcesses = 8, kLeast = std::uint64_t{1} << 20;
+  return std::clamp(total / kProcesses, kLeast, std::uint64_t{32} << 20);
+}
 
 // ---- RunSeat -----------------------------------------------------------------------------------
 
@@ -290,6 +296,17 @@ void RunSeat::say(const char* text) {
   store_text(row_->text, text);
 }
 
+void RunSeat::refuse(std::uint32_t pid, const char* name, const char* why) const {
+  const std::uint64_t at = page_->refused.fetch_add(1);
+  if (at >= kRunRefusals) {
+    return;
+  }
+  RunPage::Refusal& refusal = page_->refusals[at];
+  store_text(refusal.name, name);
+  store_text(refusal.text, why);
+  refusal.pid.store(pid);
+}
+
 std::uint32_t RunSeat::wait_for_change(std::uint32_t seen) const {
   return wait_on(*page_, seen);
 }
@@ -334,6 +351,12 @@ int RunHost::open(std::uint64_t total, std::uint64_t block_cap) {
   return 0;
 }
 
+void RunHost::set_total(std::uint64_t total) {
+  page_->total.store(total);
+  rebalance(*page_);
+  tell_everyone(*page_);
+}
+
 void RunHost::settle() {
   rebalance(*page_);
 }
@@ -373,7 +396,9 @@ std::size_t RunHost::processes(std::span<RunProcess> out) const {
 }
 
 RunTotals RunHost::totals() const {
-  RunTotals totals{.joined = page_->joined.load(kRelaxed), .counters = {}};
+  RunTotals totals{.joined = page_->joined.load(kRelaxed),
+                   .refused = page_->refused.load(kRelaxed),
+                   .counters = {}};
   for (const Row& row : page_->rows) {
     for (std::size_t i = 0; i < RunPage::kSums; ++i) {
       totals.counters.*kSumFields[i] += row.sums[i].load(kRelaxed);
@@ -383,6 +408,19 @@ RunTotals RunHost::totals() const {
   totals.counters.resident_peak = page_->resident_peak.load(kRelaxed);
   totals.counters.tiered_peak = page_->tiered_peak.load(kRelaxed);
   return totals;
+}
+
+std::size_t RunHost::refusals(std::span<RunRefusal> out) const {
+  std::size_t count = 0;
+  for (const RunPage::Refusal& refusal : page_->refusals) {
+    if (const std::uint32_t pid = refusal.pid.load(); pid != 0 && count < out.size()) {
+      RunRefusal& one = out[count++];
+      one.pid = pid;
+      load_text(refusal.name, one.name);
+      load_text(refusal.text, one.text);
+    }
+  }
+  return count;
 }
 
 std::uint64_t RunHost::charged() const {

@@ -9,10 +9,10 @@
 //
 // A process may be killed at any instruction. What holds nevertheless, and why:
 //
-// * The sum over rows of max(share, held) is at most the total, but for a moment inside hold(),
-// when
-//   a process shows what it is not given after all. rebalance() lowers before it raises, and an
-//   older one cannot touch a row that a newer one has stamped.
+// * The sum over rows of max(share, held) is at most the total, but for a moment inside hold(), when
+//   a process shows what it is not given after all, and while processes give up what a lower total
+//   (set_total()) takes. rebalance() lowers before it raises, and an older one cannot touch a row
+//   that a newer one has stamped.
 // * Each counter is counted once. Rows are not folded into a sum when their process ends: a row's
 //   counters grow over all processes that had the row, and a total is the sum over all rows.
 // * A row belongs to whom `owner` names. State, pid and start time of the process are one word, so
@@ -31,8 +31,13 @@ namespace tiermem {
 inline constexpr std::size_t kRunRows = 256;       ///< Processes that tier at the same time.
 inline constexpr std::size_t kRunTextBytes = 256;  ///< With the zero at the end.
 inline constexpr std::size_t kRunNameBytes = 16;   ///< As the kernel's `comm`.
+inline constexpr std::size_t kRunRefusals = 32;    ///< That are kept with their reason.
 /// A seat's least share, where the total has that for each.
 inline constexpr std::uint64_t kRunFloor = 32 << 20;
+
+/// Plain memory that each process of a run may have before it is tiered, where TIERMEM_START does not
+/// say otherwise: little where the run has little. Pure.
+std::uint64_t run_start(std::uint64_t total);
 
 /// Max-min fair: who needs less than an equal part gets what it needs, the others divide the rest
 /// equally. Everyone needs kRunFloor at least, or total / n where that is less; what nobody needs
@@ -49,6 +54,7 @@ struct RunCounters {
   std::uint64_t waited_ns = 0;  ///< What threads waited for them, all threads together.
   std::uint64_t evicted = 0;    ///< Bytes that left DRAM.
   std::uint64_t poisoned = 0;   ///< Pages whose bytes could not be read back.
+  std::uint64_t waited_for_room_ns = 0;  ///< The part of `waited_ns` in which others had to leave.
   // From here on: as it is now, not since the start.
   std::uint64_t resident = 0;  ///< Tiered bytes in DRAM.
   std::uint64_t resident_peak = 0;
@@ -67,10 +73,18 @@ struct RunProcess {
   RunCounters counters;
 };
 
+/// A process that is not tiered, or no longer.
+struct RunRefusal {
+  std::uint32_t pid = 0;
+  char name[kRunNameBytes] = {};
+  char text[kRunTextBytes] = {};  ///< Why: a sentence.
+};
+
 /// The processes of a run together. `resident` and `tiered` are of the living ones, the peaks of
 /// sums over processes that lived at the same time, as far as they were published.
 struct RunTotals {
-  std::uint64_t joined = 0;  ///< Processes that ever had a row.
+  std::uint64_t joined = 0;   ///< Processes that ever had a row.
+  std::uint64_t refused = 0;  ///< Calls of RunSeat::refuse().
   RunCounters counters;
 };
 
@@ -78,8 +92,8 @@ struct RunTotals {
 /// unused.
 struct RunPage {
   static constexpr std::uint64_t kMagic = 0x6e75'726d'656d'7274;  // "trmemrun"
-  static constexpr std::uint32_t kVersion = 3;
-  static constexpr std::size_t kSums = 6;  ///< The counters that only grow, in RunCounters' order.
+  static constexpr std::uint32_t kVersion = 4;
+  static constexpr std::size_t kSums = 7;  ///< The counters that only grow, in RunCounters' order.
 
   struct alignas(64) Row {
     std::atomic<std::uint64_t> owner;  ///< State, pid, start time. By CAS, or by the owner.
@@ -97,19 +111,27 @@ struct RunPage {
     std::array<std::atomic<std::uint64_t>, kRunTextBytes / 8> text;
   };
 
+  struct Refusal {
+    std::atomic<std::uint32_t> pid;  ///< Stored last.
+    std::array<std::atomic<std::uint64_t>, kRunNameBytes / 8> name;
+    std::array<std::atomic<std::uint64_t>, kRunTextBytes / 8> text;
+  };
+
   // Constant once `magic` is there.
   std::atomic<std::uint64_t> magic;
   std::atomic<std::uint32_t> version;
   std::atomic<std::uint32_t> bytes;  ///< sizeof(RunPage).
-  std::atomic<std::uint64_t> total;
   std::atomic<std::uint64_t> block_cap;
+  // By the host.
+  std::atomic<std::uint64_t> total;
   // By everyone.
   std::atomic<std::uint32_t>
       generation;                    ///< The futex: another number when a share may have changed.
   std::atomic<std::uint32_t> epoch;  ///< Rebalances begun.
-  std::atomic<std::uint64_t> joined;
+  std::atomic<std::uint64_t> joined, refused;
   std::atomic<std::uint64_t> resident_peak, tiered_peak;
   std::array<Row, kRunRows> rows;
+  std::array<Refusal, kRunRefusals> refusals;
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
@@ -139,6 +161,10 @@ class RunSeat {
   /// A guest no longer: it keeps to `held` bytes now, and its share is what follows from that and
   /// what it wants. One thread at a time.
   void settle(std::uint64_t held);
+
+  /// Process `pid` is not tiered, or no longer: a sentence for the end of the run. Also before
+  /// join(). Any thread; no system call.
+  void refuse(std::uint32_t pid, const char* name, const char* why) const;
 
   /// The budgets of the whole run; known before join().
   std::uint64_t total() const { return page_->total.load(std::memory_order_relaxed); }
@@ -204,6 +230,9 @@ class RunHost {
   /// For TIERMEM_RUN; lives as long as this process.
   const char* path() const { return path_; }
 
+  /// Another budget for the whole run, divided at once. Processes that have more give it up by and
+  /// by.
+  void set_total(std::uint64_t total);
   /// Finds processes that ended without a word and divides what they had.
   void settle();
   /// Wakes everyone who waits for a change, this process's threads included.
@@ -214,6 +243,8 @@ class RunHost {
   /// Fills `out` with the processes whose rows nobody took since; returns how many there are.
   std::size_t processes(std::span<RunProcess> out) const;
   RunTotals totals() const;
+  /// Fills `out` with the first that were refused; returns how many there are.
+  std::size_t refusals(std::span<RunRefusal> out) const;
   /// What counts against the total now: shares, and what is held above them. Exact while nobody
   /// else runs.
   std::uint64_t charged() const;

@@ -1,13 +1,16 @@
 // The seat, the thread that follows it, and the counters that the mover's thread hands over.
 #include "preload/share.hpp"
 
+#include <fmt/format.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <string_view>
 #include <system_error>
 #include <thread>
 
@@ -47,12 +50,16 @@ RunSeat& seat() {
 // up theirs, and nobody waits for them inside malloc.
 constexpr std::uint64_t kLeastBudget = std::uint64_t{4} << 20;
 
-void take_seat() {
-  char name[kRunNameBytes] = {};
-  best_effort(::prctl(PR_GET_NAME, name), "the seat has no name then");
-  if (!seat().join(name)) {
-    log_error("this process has no share of the run's memory: {}", seat().reason());
-  }
+constinit char g_name[kRunNameBytes] = {};  // As the kernel names this process.
+constinit std::atomic<std::uint32_t> g_pid{0};
+
+// What this process has in plain memory, which is a part of its share. Written before the context.
+constinit std::atomic<std::uint64_t> g_plain_bytes{0};
+
+// What the tiers may keep of a share.
+std::uint64_t budget_of(std::uint64_t share) {
+  const std::uint64_t plain = g_plain_bytes.load(std::memory_order_relaxed);
+  return share == 0 ? 0 : std::max(kLeastBudget, share - std::min(share, plain));
 }
 
 // The mover's thread.
@@ -63,6 +70,7 @@ constinit std::int64_t g_told_ns = 0;
 constinit std::uint64_t g_in_slots = 0, g_of_parent = 0;
 // What the parent had counted before it forked this process.
 constinit Stats g_inherited{};
+constinit std::uint64_t g_inherited_for_room_ns = 0;
 constinit std::atomic<pid_t> g_process{0};          // Whose context it is.
 constinit std::atomic<std::uint64_t> g_brought{0};  // Since the fork.
 
@@ -76,14 +84,16 @@ void tell(const Stats& stats) {
   // What was written first is clean when it leaves, so `demoted` is no part of the sum.
   counters.evicted = stats.evicted_clean + stats.dropped - before.evicted_clean - before.dropped;
   counters.poisoned = stats.poisoned_touches - before.poisoned_touches;
-  counters.resident = stats.dram_used;
+  counters.waited_for_room_ns = context()->impl().waited_for_room_ns() - g_inherited_for_room_ns;
+  const std::uint64_t plain = g_plain_bytes.load(std::memory_order_relaxed);
+  counters.resident = plain + stats.dram_used;
   counters.tiered = tiered_bytes();
   counters.resident_peak = g_resident_peak = std::max(g_resident_peak, counters.resident);
   counters.tiered_peak = g_tiered_peak = std::max(g_tiered_peak, counters.tiered);
   seat().publish(counters);
   g_brought.store(counters.promoted, std::memory_order_relaxed);
   g_in_slots = g_of_parent + stats.block_used;
-  const std::uint64_t wanted = std::min(counters.tiered, stats.dram_used + g_in_slots);
+  const std::uint64_t wanted = plain + std::min(counters.tiered, stats.dram_used + g_in_slots);
   if (wanted > g_wanted + kStep || wanted + kStep < g_wanted) {
     g_wanted = wanted;
     seat().want(wanted);
@@ -93,7 +103,7 @@ void tell(const Stats& stats) {
   const auto waited = static_cast<std::int64_t>(counters.waited_ns - g_waited_ns);
   if (waited * kWaitingPart > now - g_told_ns) {
     seat().awake();
-    if (wanted > stats.dram_budget) {
+    if (wanted > plain + stats.dram_budget) {
       seat().look_for_idle(now);
     }
   }
@@ -101,53 +111,99 @@ void tell(const Stats& stats) {
   g_told_ns = now;
 }
 
+// The remedies that are named must be this program's: it holds no views.
+void say(const char* why) {
+  constexpr std::string_view kOfLinked = "release views or raise `dram`";
+  constexpr std::string_view kOfRun = "raise --dram";
+  std::array<char, kRunTextBytes> text{};
+  const std::string_view all(why);
+  const std::size_t at = std::min(all.find(kOfLinked), all.size());
+  const std::string_view rest = all.substr(std::min(at + kOfLinked.size(), all.size()));
+  std::size_t length = 0;
+  for (const std::string_view part :
+       {all.substr(0, at), at < all.size() ? kOfRun : std::string_view(), rest}) {
+    const std::size_t n = std::min(part.size(), text.size() - 1 - length);
+    std::copy_n(part.data(), n, text.data() + length);
+    length += n;
+  }
+  seat().say(text.data());
+}
+
 // Sleeps until the share is another. What cannot be given back now (pinned) is, at the next change.
-void follow(Context* context, std::uint64_t budget) {
+void follow(Context* context, std::uint64_t held) {
   for (std::uint32_t seen = seat().generation();; seen = seat().wait_for_change(seen)) {
     const std::uint64_t share = seat().share();
-    if (share > budget) {
-      budget = seat().hold(share);
-      (void)context->set_budget({Kind::dram, 0}, budget);
-    } else if (share != 0 && share < budget) {  // 0: others have not given theirs up yet.
-      if (const Status status = context->set_budget({Kind::dram, 0}, share); status.ok()) {
-        budget = seat().hold(share);
+    if (share > held) {
+      held = seat().hold(share);
+      (void)context->set_budget({Kind::dram, 0}, budget_of(held));
+    } else if (share != 0 && share < held) {  // 0: others have not given theirs up yet.
+      if (const Status status = context->set_budget({Kind::dram, 0}, budget_of(share));
+          status.ok()) {
+        held = seat().hold(share);
       } else {
-        seat().say(status.message());
+        say(status.message());
       }
     }
   }
 }
 
 // The pages that parent and child have in common are there once, so its share is not cut at once.
-void follow_as_guest(Context* context, std::uint64_t budget) {
+void follow_as_guest(Context* context, std::uint64_t held) {
   const std::int64_t until = now_ns() + kGuestNs;
-  while (now_ns() < until && g_brought.load(std::memory_order_relaxed) < budget / kGuestPart) {
+  while (now_ns() < until && g_brought.load(std::memory_order_relaxed) < held / kGuestPart) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-  seat().settle(budget);
-  follow(context, budget);
+  seat().settle(held);
+  follow(context, held);
 }
 
 // Once this process has its seat.
-void start_following(Context& context, std::uint64_t budget, void (*how)(Context*, std::uint64_t)) {
+void start_following(Context& context, std::uint64_t held, void (*how)(Context*, std::uint64_t)) {
   context.impl().observe(tell, kTellNs);
-  context.impl().on_refusal([](const char* why) { seat().say(why); });
+  context.impl().on_refusal(say);
   try {
-    own_thread("tiermem-share", [&context, budget, how] { how(&context, budget); }).detach();
+    own_thread("tiermem-share", [&context, held, how] { how(&context, held); }).detach();
   } catch (const std::system_error&) {
     log_error("no thread for this process's share: its budget stays as it is");
-    seat().settle(budget);  // Nobody else would: it would be a guest for ever.
+    seat().settle(held);  // Nobody else would: it would be a guest for ever.
   }
 }
 
 }  // namespace
 
-std::uint64_t join_run() {
+void find_own_name() {
+  best_effort(::prctl(PR_GET_NAME, g_name), "it has no name then");
+  g_pid.store(static_cast<std::uint32_t>(::getpid()));
+}
+
+std::uint64_t join_run(std::uint64_t plain) {
   if (!seat().ok()) {
     return 0;
   }
-  take_seat();
-  return seat().joined() ? std::max(kLeastBudget, seat().hold(seat().share())) : 0;
+  g_plain_bytes.store(plain, std::memory_order_relaxed);
+  find_own_name();  // The program may have chosen another.
+  if (!seat().join(g_name)) {
+    tell_not_tiered(fmt::format("it has no share of the run's memory, and keeps to {}: {}",
+                                human_bytes(kLeastBudget), seat().reason()));
+    return kLeastBudget;
+  }
+  return std::max(kLeastBudget, budget_of(seat().hold(seat().share())));
+}
+
+std::uint64_t run_total() {
+  return seat().ok() ? seat().total() : 0;
+}
+
+void tell_not_tiered(const std::string& why) {
+  if (seat().ok()) {
+    if (g_pid.load() == 0) {
+      find_own_name();
+    }
+    seat().refuse(g_pid.load(), g_name, why.c_str());
+    log_warn("{}", why);
+  } else {
+    ::tiermem::tell(LogLevel::error, why);
+  }
 }
 
 void follow_run(Context& context) {
@@ -155,7 +211,7 @@ void follow_run(Context& context) {
   if (!seat().joined()) {
     return;
   }
-  start_following(context, context.stats().dram_budget, follow);
+  start_following(context, context.stats().dram_budget + g_plain_bytes.load(), follow);
 }
 
 void end_run() {
@@ -181,6 +237,7 @@ void end_run() {
 
 void rejoin_run_in_child() {
   g_process.store(::getpid());
+  g_pid.store(static_cast<std::uint32_t>(::getpid()));
   Context* const tiers = context();
   if (tiers == nullptr || !seat().joined()) {
     return;
@@ -190,9 +247,10 @@ void rejoin_run_in_child() {
   g_brought.store(0);
   g_of_parent = g_in_slots;
   g_inherited = tiers->stats();
-  const std::uint64_t budget = g_inherited.dram_budget;
+  g_inherited_for_room_ns = tiers->impl().waited_for_room_ns();
+  const std::uint64_t held = g_inherited.dram_budget + g_plain_bytes.load();
   if (seat().after_fork_in_child()) {
-    start_following(*tiers, budget, follow_as_guest);
+    start_following(*tiers, held, follow_as_guest);
   }
 }
 

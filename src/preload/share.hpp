@@ -6,14 +6,23 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "tiermem/context.hpp"
 
 namespace tiermem::preload {
 
-/// Takes a seat; returns the share, or a little where others have not given theirs up yet. 0: this
+/// Remembers who this process is: later that may be a forbidden question.
+void find_own_name();
+/// Takes a row; returns the share without the `plain` bytes that the process has already, or a
+/// little where others have not given theirs up yet, and where there is no seat any more. 0: this
 /// process is in no run, and has its budget for itself.
-std::uint64_t join_run();
+std::uint64_t join_run(std::uint64_t plain);
+/// DRAM of the whole run in bytes; 0: this process is in none.
+std::uint64_t run_total();
+/// This process is not tiered, or no longer: a sentence that the end of the run shows, or this
+/// process where there is no run. Any thread; no system call in a run without a log.
+void tell_not_tiered(const std::string& why);
 /// The context's budget follows the share from now on, and its counters are published.
 void follow_run(Context& context);
 /// The last word of a process that ends.

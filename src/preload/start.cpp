@@ -83,6 +83,7 @@ void start_process() {
     (void)arena_enclose(std::bit_floor(std::min(kArenaBytes, host::address_space_limit() / 16)));
     keep_descriptors_out_of_the_way();
     find_libc();
+    find_own_name();
     prepare_wrapping();
     // A fork that nobody prepares would lose the child's memory.
     must(register_fork_handlers() ? 0 : -1);

@@ -9,6 +9,7 @@
 
 #include "base/arena.hpp"
 #include "base/log.hpp"
+#include "preload/run_page.hpp"
 #include "preload/share.hpp"
 #include "preload/wrap.hpp"
 #include "runtime/context_impl.hpp"
@@ -24,55 +25,64 @@ enum class Stage : std::uint8_t { off, starting, on, stopped };
 constinit std::atomic<Stage> g_stage{Stage::off};
 constinit std::atomic<Context*> g_context{nullptr};
 constinit std::atomic<std::size_t> g_plain{0};
+constinit std::atomic<const char*> g_untold{nullptr};  // Why a process stopped that was small.
 constinit std::atomic<std::size_t> g_large_extent{kSmallExtent};  // Written before the stage is on.
 
 Settings read_settings() {
   Settings settings;
+  if (const std::uint64_t total = run_total(); total != 0) {
+    settings.start = run_start(total);
+  }
   read_size("TIERMEM_START", settings.start);
   read_size("TIERMEM_THRESHOLD", settings.large);
   settings.medium = std::min(settings.medium, settings.large);
   return settings;
 }
 
-bool start() {
+bool give_up(const std::string& why) {
+  tell_not_tiered("no memory of this process is tiered: " + why);
+  g_stage.store(Stage::stopped);
+  return false;
+}
+
+void tell_stopped(const char* why) {
+  tell_not_tiered(fmt::format("memory that it took late was not tiered: {}", why));
+}
+
+// `plain`: bytes of plain memory that the process has.
+bool start(std::uint64_t plain) {
   Stage expected = Stage::off;
   if (!g_stage.compare_exchange_strong(expected, Stage::starting)) {
     return false;
   }
   if (!arena_is_enclosed()) {
-    tell(LogLevel::error,
-         "no memory of this process is tiered: the limit of address space (ulimit -v) leaves no "
-         "room for tiermem's own; raise it");
-    g_stage.store(Stage::stopped);
-    return false;
+    return give_up(
+        "the limit of address space (ulimit -v) leaves no room for tiermem's own; raise it");
   }
   if (const char* why = nullptr; wrapping() && !start_wrapping(why)) {
-    tell(LogLevel::error,
-         fmt::format("no memory of this process is tiered: its system calls cannot be wrapped: {}",
-                     why));
-    g_stage.store(Stage::stopped);
-    return false;
+    return give_up(fmt::format("its system calls cannot be wrapped: {}", why));
   }
   // Values that are derived from the budget, as the cap of the block tier, are derived from the
-  // budget of the whole run, which TIERMEM_DRAM names: the share of this process is momentary.
-  const std::uint64_t share = join_run();
-  auto made = Context::create("fork=follow; gpu=off", {.name = "preload"});
+  // budget of the whole run: the share of this process is momentary. TIERMEM_DRAM is what that
+  // budget was when the run began.
+  const std::uint64_t share = join_run(plain);
+  const std::uint64_t total = run_total();
+  const std::string dram = total != 0 ? "; dram=" + format_size(total) : "";
+  auto made = Context::create("fork=follow; gpu=off" + dram, {.name = "preload"});
   if (!made.ok()) {
-    tell(LogLevel::error, fmt::format("no memory of this process is tiered: {}", made.message()));
-    g_stage.store(Stage::stopped);
-    return false;
+    return give_up(made.message());
   }
   // Asked for by name it is for programs that are known to make no such calls.
   const char* const asked_for = ::secure_getenv("TIERMEM_USERFAULT");
   const bool user_mode =
       (*made)->impl().dram().facts().userfault.source == UserfaultSource::user_mode;
   if (user_mode && !wrapping() && (asked_for == nullptr || *asked_for == '\0')) {
-    tell(LogLevel::error,
-         "no memory of this process is tiered: only user-mode userfaultfd here, and system calls "
-         "on absent pages would fail with EFAULT; use `tiermem run`, or set "
-         "vm.unprivileged_userfaultfd=1 (sysctl)");
-    g_stage.store(Stage::stopped);
-    return false;
+    return give_up(fmt::format(
+        "only user-mode userfaultfd here, and system calls on absent pages would fail with EFAULT; "
+        "{}, or set vm.unprivileged_userfaultfd=1 (sysctl)",
+        ::secure_getenv("TIERMEM_RUN") != nullptr
+            ? "start `tiermem run` as the user of this process"
+            : "use `tiermem run`"));
   }
   if (share != 0) {
     if (const Status status = (*made)->set_budget({Kind::dram, 0}, share); !status.ok()) {
@@ -126,7 +136,8 @@ bool tiered(std::size_t bytes) {
   if (stage == Stage::on) {
     return true;
   }
-  if (stage != Stage::off || inside_tiermem()) {
+  const bool may_matter = g_untold.load(std::memory_order_relaxed) != nullptr;
+  if ((stage != Stage::off && !may_matter) || inside_tiermem()) {
     return false;
   }
   const std::size_t before = g_plain.fetch_add(bytes, std::memory_order_relaxed);
@@ -134,7 +145,10 @@ bool tiered(std::size_t bytes) {
     return false;
   }
   const ArenaScope inside;
-  return start();
+  if (const char* const why = may_matter ? g_untold.exchange(nullptr) : nullptr; why != nullptr) {
+    tell_stopped(why);
+  }
+  return stage == Stage::off && start(before);
 }
 
 Context* context() {
@@ -142,8 +156,12 @@ Context* context() {
 }
 
 void stop_tiering(const char* why) {
-  if (g_stage.exchange(Stage::stopped) != Stage::stopped) {
-    log_warn("memory that is taken from now on is not tiered: {}", why);
+  const Stage before = g_stage.exchange(Stage::stopped);
+  if (before == Stage::off) {
+    g_untold.store(why);  // It may stay small.
+  } else if (before != Stage::stopped) {
+    const ArenaScope inside;
+    tell_stopped(why);
   }
 }
 

@@ -15,7 +15,8 @@ namespace tiermem::preload {
 
 /// From the environment, read once. Sizes in bytes.
 struct Settings {
-  std::size_t start = std::size_t{32} << 20;     ///< TIERMEM_START: plain memory before tiering.
+  /// TIERMEM_START: plain memory before tiering. In a run as run_start() says.
+  std::size_t start = std::size_t{32} << 20;
   std::size_t medium = std::size_t{256} << 10;   ///< From here on: the heap of huge extents.
   std::size_t large = std::size_t{32} << 20;     ///< TIERMEM_THRESHOLD: from here on a buffer each.
   std::size_t mapping = std::size_t{256} << 10;  ///< Least mmap that is tiered.
@@ -35,7 +36,8 @@ inline constexpr std::size_t kHugePage = std::size_t{2} << 20;  ///< Large block
 bool tiered(std::size_t bytes);
 /// Null while tiering is not on.
 Context* context();
-/// Memory that is taken from now on is plain; what is tiered stays so. `why` is logged.
+/// Memory that is taken from now on is plain; what is tiered stays so. `why` is told when the process
+/// has more than it may have untold; it lives as long as the process.
 void stop_tiering(const char* why);
 
 }  // namespace tiermem::preload

@@ -125,6 +125,7 @@ class Context::Impl {
   void observe(Observer observer, std::int64_t every_ns);
   /// See Faults::Refusal. A child of fork has none until it says so again.
   void on_refusal(Faults::Refusal refusal) { faults_.on_refusal(refusal); }
+  std::uint64_t waited_for_room_ns() const { return faults_.waited_for_room_ns(); }
   /// read (to != null) or write (from != null) by the calling thread.
   Status copy(Context& context, Handle buffer, std::uint64_t offset, std::byte* to,
               const std::byte* from, std::uint64_t length, Timeout timeout);

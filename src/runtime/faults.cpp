@@ -170,8 +170,11 @@ void Faults::read_steps(const Window& window, const Strides::Ahead& ahead) {
 void Faults::ended(Asked& asked) {
   const std::unique_ptr<Asked> owned(&asked);
   ended_.fetch_add(1, std::memory_order_relaxed);
-  waited_ns_.fetch_add(static_cast<std::uint64_t>(clock_() - asked.since_ns),
-                       std::memory_order_relaxed);
+  const auto waited = static_cast<std::uint64_t>(clock_() - asked.since_ns);
+  waited_ns_.fetch_add(waited, std::memory_order_relaxed);
+  if (asked.request.short_of_room) {
+    waited_for_room_ns_.fetch_add(waited, std::memory_order_relaxed);
+  }
   const Span& span = asked.request.spans[0];
   if (span.record->generation.load(std::memory_order_seq_cst) !=
       Buffers::generation_of(span.buffer)) {

@@ -59,6 +59,10 @@ class Faults {
   /// Touches that are being served.
   std::uint64_t waiting() const { return served() - ended_.load(std::memory_order_relaxed); }
   std::uint64_t waited_ns() const { return waited_ns_.load(std::memory_order_relaxed); }
+  /// Of that: where first something else had to leave memory.
+  std::uint64_t waited_for_room_ns() const {
+    return waited_for_room_ns_.load(std::memory_order_relaxed);
+  }
 
  private:
   struct Window {
@@ -102,7 +106,8 @@ class Faults {
   Strides strides_;
   std::atomic<std::uint32_t> last_thread_{0};  // Written by the thread that serves faults.
   std::atomic<Refusal> refusal_{nullptr};
-  std::atomic<std::uint64_t> poisoned_{0}, served_{0}, ended_{0}, waited_ns_{0};
+  std::atomic<std::uint64_t> poisoned_{0}, served_{0}, ended_{0}, waited_ns_{0},
+      waited_for_room_ns_{0};
 };
 
 }  // namespace tiermem

@@ -22,7 +22,7 @@ constexpr std::array kVariables = {
              "exist and be writable."},
     Variable{"TIERMEM_START",
              "Preload library: bytes that a process may take before its memory is "
-             "tiered; 32M unless set."},
+             "tiered; unless set 32M, or an eighth of `tiermem run --dram` where that is less."},
     Variable{"TIERMEM_THRESHOLD",
              "Preload library: allocations from this size on have a buffer of "
              "their own; 32M unless set."},

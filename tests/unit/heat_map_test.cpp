@@ -12,9 +12,12 @@ namespace {
 const HeatMap kMap = {
     "reads <fast>", "size", {"1", "2"}, {{"4 KiB", {1e9, 2e9}}, {"64 MiB", {4e9, 0}}}};
 
-TEST(HeatMap, programs_get_rows_and_tabs) {
+TEST(HeatMap, elsewhere_it_is_a_table) {
   EXPECT_EQ(heat_map_text(kMap, 1e9, false),
-            "reads <fast>\nsize\t1\t2\n4 KiB\t1.00\t2.00\n64 MiB\t4.00\t-\n");
+            "reads <fast>\n"
+            "size       1     2\n"
+            "4 KiB   1.00  2.00\n"
+            "64 MiB  4.00     -\n");
 }
 
 TEST(HeatMap, on_a_terminal_what_is_known_has_a_colour) {
@@ -44,7 +47,7 @@ TEST(HeatMap, the_picture_escapes_names_and_leaves_gaps) {
 TEST(HeatMap, nothing_measured_divides_by_nothing) {
   const HeatMap none{"none", "", {"1"}, {{"4 KiB", {0}}}};
   EXPECT_EQ(none.largest(), 1);
-  EXPECT_EQ(heat_map_text(none, 1e9, false), "none\n\t1\n4 KiB\t-\n");
+  EXPECT_EQ(heat_map_text(none, 1e9, false), "none\n       1\n4 KiB  -\n");
 }
 
 }  // namespace

@@ -175,6 +175,47 @@ TEST_F(RunPageTest, two_seats_have_halves_and_the_one_that_stays_has_all) {
   EXPECT_FALSE(process(first).live);
 }
 
+TEST_F(RunPageTest, a_lower_total_is_divided_at_once_and_a_higher_one_again) {
+  const pid_t first = start([](RunSeat& seat) {
+    seat.join("first");
+    seat.want(2000 * kMiB);
+    ::pause();
+  });
+  ASSERT_TRUE(eventually([&] { return process(first).share == 1000 * kMiB; }));
+  const std::uint32_t before = host_.generation();
+  host_.set_total(300 * kMiB);
+  EXPECT_NE(host_.generation(), before);
+  EXPECT_EQ(process(first).share, 300 * kMiB);
+  host_.set_total(1000 * kMiB);
+  EXPECT_EQ(process(first).share, 1000 * kMiB);
+}
+
+TEST_F(RunPageTest, processes_that_are_refused_are_kept_with_their_reason) {
+  const RunSeat seat = RunSeat::take(host_.path());
+  std::vector<RunRefusal> refusals(kRunRefusals + 1);
+  EXPECT_EQ(host_.refusals(refusals), 0u);
+  const std::string longest(2 * kRunTextBytes, 'x');
+  seat.refuse(11, "a name that is too long", "no room");
+  seat.refuse(12, "second", longest.c_str());
+  ASSERT_EQ(host_.refusals(refusals), 2u);
+  EXPECT_EQ(refusals[0].pid, 11u);
+  EXPECT_STREQ(refusals[0].name, "a name that is ");
+  EXPECT_STREQ(refusals[0].text, "no room");
+  EXPECT_EQ(std::string(refusals[1].text), longest.substr(0, kRunTextBytes - 1));
+  for (std::size_t i = 0; i < kRunRefusals; ++i) {
+    seat.refuse(100, "many", "no room");
+  }
+  EXPECT_EQ(host_.refusals(refusals), kRunRefusals);
+  EXPECT_EQ(host_.totals().refused, kRunRefusals + 2);
+}
+
+TEST(RunStart, processes_of_a_small_run_have_little_plain_memory) {
+  EXPECT_EQ(run_start(~std::uint64_t{0}), 32 * kMiB);
+  EXPECT_EQ(run_start(256 * kMiB), 32 * kMiB);
+  EXPECT_EQ(run_start(64 * kMiB), 8 * kMiB);
+  EXPECT_EQ(run_start(0), kMiB);
+}
+
 TEST_F(RunPageTest, a_zombie_is_dead) {
   const pid_t child = start([](RunSeat& seat) { seat.join("zombie"); });
   siginfo_t info{};
