@@ -118,14 +118,15 @@ int open_with_features(UserfaultSource source, std::uint64_t& features) {
   return keep_descriptor(fd);
 }
 
+// 0 or errno.
 template <typename Call>
 int retry(Call&& call) {
-  while (call() != 0) {
-    if (errno != EINTR) {
-      return errno;
-    }
+  constexpr int kInterrupts = 10'000;
+  int error = EINTR;
+  for (int tries = 0; error == EINTR && tries < kInterrupts; ++tries) {
+    error = call() == 0 ? 0 : errno;
   }
-  return 0;
+  return error;
 }
 
 // Runs `once(done, moved)` until `length` is done. `once` returns 0 or errno and sets `moved` to

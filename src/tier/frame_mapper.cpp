@@ -295,7 +295,6 @@ MapResult FrameMapper::restore_by_move(const MapPlace& place) {
     if (error == ENOENT || !refused.again(error)) {
       leave_out(page, place.home + done, error);
       done += host::kPage;
-      refused.succeeded();
     }
   }
   if (copied) {

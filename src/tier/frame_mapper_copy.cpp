@@ -65,7 +65,6 @@ void FrameMapper::copy_in(std::byte* at, const std::byte* from, std::uint64_t by
     if (copied.error == ENOENT || !refused.again(copied.error)) {
       leave_out(at + done, from + done, copied.error);
       done += host::kPage;
-      refused.succeeded();
     }
   }
 }

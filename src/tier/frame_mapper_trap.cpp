@@ -2,14 +2,15 @@
 // (os/touch_trap.hpp): mapped buffers without userfaultfd. Each extent in its window is a mapping
 // of its own, as is each home whose pages left by mremap.
 #include <cerrno>
-#include <chrono>
+#include <cstdlib>
 #include <cstring>
-#include <thread>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/results.hpp"
 #include "os/host_memory.hpp"
 #include "tier/frame_mapper.hpp"
+#include "tier/refused_calls.hpp"
 
 namespace tiermem {
 namespace {
@@ -53,8 +54,14 @@ MapResult FrameMapper::restore_trapped(const MapPlace& place) {
     const PoisonedPages::Bringing bringing = poisoned_.bringing_over(place.at, place.bytes);
     return host::remap(place.at, place.home, place.bytes);
   };
-  while (bring() != 0) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // ENOMEM: until there is memory.
+  RefusedCall refused;
+  for (int error = bring(); error != 0; error = bring()) {
+    if (!refused.again(error)) {
+      // The bytes can be shown nowhere else, and a touch must see no others.
+      log_error("mremap refuses to bring an extent back to {}: {}. The process ends",
+                static_cast<void*>(place.at), std::strerror(error));
+      std::abort();
+    }
   }
   best_effort(host::advise(place.at, place.bytes, host::Advise::do_dump),
               "a core dump lacks these bytes");

@@ -45,8 +45,12 @@ class RefusedCall {
     }
   }
 
-  /// The call succeeded: what follows counts anew.
+  /// The call succeeded: what follows counts anew. Not after a page that was given up: the next one
+  /// is then given up at once, or an extent of which all pages are refused would take hours.
   void succeeded() { *this = {}; }
+
+  /// Tests make it 0.
+  static inline std::chrono::microseconds pause_between{1000};
 
  private:
   static constexpr unsigned kWithoutPause = 64;
@@ -54,7 +58,7 @@ class RefusedCall {
   static constexpr unsigned kWaits = 60'000;  // About a minute.
   static constexpr unsigned kOthers = 50;
 
-  static void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
+  static void pause() { std::this_thread::sleep_for(pause_between); }
 
   unsigned quick_ = 0;
   unsigned waits_ = 0;

@@ -442,6 +442,28 @@ TEST(Programs, copied_by_fork_make_calls) {
   EXPECT_EQ(wrong_words(memory.at() + 8 * kPage, 4096, 8), 0u);
 }
 
+// As many pieces as the kernel takes, and one more.
+TEST(Programs, read_each_other_in_the_most_pieces) {
+  constexpr std::size_t kPiece = 1024;
+  Evicted memory(IOV_MAX * kPiece), other(IOV_MAX * kPiece);
+  put_words(memory.at(), memory.bytes(), 9);
+  memory.evict();
+  other.evict();
+  std::vector<iovec> here, there;
+  for (std::size_t i = 0; i <= IOV_MAX; ++i) {
+    here.push_back({other.at() + i % IOV_MAX * kPiece, kPiece});
+    there.push_back({memory.at() + i % IOV_MAX * kPiece, kPiece});
+  }
+  EXPECT_EQ(process_vm_readv(getpid(), here.data(), IOV_MAX, there.data(), IOV_MAX, 0),
+            static_cast<ssize_t>(IOV_MAX * kPiece));
+  EXPECT_EQ(wrong_words(other.at(), IOV_MAX * kPiece, 9), 0u);
+  memory.evict();
+  EXPECT_EQ(process_vm_readv(getpid(), here.data(), IOV_MAX + 1, there.data(), IOV_MAX, 0), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(process_vm_writev(getpid(), here.data(), IOV_MAX, there.data(), IOV_MAX + 1, 0), -1);
+  EXPECT_EQ(errno, EINVAL);
+}
+
 TEST(Programs, read_each_other_through_the_kernel) {
   Evicted memory(kMiB), other(kMiB);
   put_words(memory.at(), memory.bytes(), 9);

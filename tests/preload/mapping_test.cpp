@@ -442,6 +442,39 @@ TEST(Mappings, what_is_small_shared_or_protected_is_the_kernels) {
   EXPECT_EQ(errno, EINVAL);
 }
 
+// Linux 5.14; the numbers are those of its headers.
+TEST(Mappings, memory_is_populated_as_by_the_kernel) {
+  constexpr int kRead = 22, kWrite = 23;
+  constexpr std::size_t kPart = 4 * kPage;
+  std::byte* const at = map_memory(kMiB);
+  memset(at, 7, kMiB);
+  for (int tries = 0; tries < 20; ++tries) {
+    (void)madvise(at, kMiB, MADV_PAGEOUT);
+    usleep(1000);
+  }
+  const auto populated = [&](std::byte* from, std::size_t bytes, int how) {
+    errno = 0;
+    return madvise(from, bytes, how) == 0 ? 0 : errno;
+  };
+  EXPECT_EQ(populated(at, kMiB, kRead), 0);
+  EXPECT_EQ(populated(at, kMiB, kWrite), 0);
+  EXPECT_EQ(std::count(at, at + kMiB, std::byte{7}), static_cast<std::ptrdiff_t>(kMiB));
+  ASSERT_EQ(mprotect(at + kPart, kPart, PROT_READ), 0);
+  EXPECT_EQ(populated(at, 3 * kPart, kRead), 0);
+  EXPECT_EQ(populated(at, 3 * kPart, kWrite), EINVAL);
+  EXPECT_EQ(populated(at, kPart, kWrite), 0) << "what lies in front of it";
+  ASSERT_EQ(mprotect(at + kPart, kPart, PROT_NONE), 0);
+  EXPECT_EQ(populated(at + kPart, kPart, kRead), EINVAL);
+  ASSERT_NE(mmap(at + 2 * kPart, kPart, PROT_READ, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+            MAP_FAILED);
+  EXPECT_EQ(populated(at + 2 * kPart, 2 * kPart, kRead), 0);
+  EXPECT_EQ(populated(at + 2 * kPart, 2 * kPart, kWrite), EINVAL);
+  ASSERT_EQ(munmap(at + 8 * kPart, kPart), 0);
+  EXPECT_EQ(populated(at + 7 * kPart, 3 * kPart, kRead), ENOMEM);
+  EXPECT_EQ(populated(at + 7 * kPart, kPart, kWrite), 0);
+  munmap(at, kMiB);
+}
+
 TEST(Mappings, zero_copy_sends_are_not_offered) {
   std::byte* const at = map_memory(kMiB);  // Tiering has begun, if not before.
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
