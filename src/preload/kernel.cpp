@@ -41,4 +41,12 @@ int plain_munlock(const void* address, std::size_t bytes) noexcept {
   return static_cast<int>(::syscall(SYS_munlock, address, bytes));
 }
 
+int plain_unmap(std::byte* begin, std::size_t bytes, int) noexcept {
+  return tiermem_plain_munmap(begin, bytes);
+}
+int plain_claim(std::byte* begin, std::size_t bytes, int) noexcept {
+  constexpr int kReserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+  return tiermem_plain_mmap(begin, bytes, PROT_NONE, kReserved, -1, 0) == begin ? 0 : -1;
+}
+
 }  // namespace tiermem::preload

@@ -22,4 +22,9 @@ void* plain_mremap(void* address, std::size_t from, std::size_t to, int flags, v
 int plain_mlock(const void* address, std::size_t bytes, unsigned flags) noexcept;
 int plain_munlock(const void* address, std::size_t bytes) noexcept;
 
+// As region.hpp calls them for what is in no region; the last argument has no meaning.
+int plain_unmap(std::byte* begin, std::size_t bytes, int) noexcept;
+/// Reserves the addresses. Not 0: something is there.
+int plain_claim(std::byte* begin, std::size_t bytes, int) noexcept;
+
 }  // namespace tiermem::preload

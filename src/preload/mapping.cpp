@@ -84,9 +84,6 @@ bool is_fresh_memory(int flags) {
          (flags & (MAP_HUGETLB | MAP_GROWSDOWN)) == 0;
 }
 
-int plain_unmap(std::byte* begin, std::size_t length, int) {
-  return tiermem_plain_munmap(begin, length);
-}
 int plain_protect(std::byte* begin, std::size_t length, int protection) {
   return tiermem_plain_mprotect(begin, length, protection);
 }
@@ -168,11 +165,6 @@ int plain_renew(std::byte* begin, std::size_t length, int protection) {
                             0) == MAP_FAILED
              ? -1
              : 0;
-}
-
-int plain_claim(std::byte* begin, std::size_t length, int) {
-  constexpr int kReserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
-  return tiermem_plain_mmap(begin, length, PROT_NONE, kReserved, -1, 0) == begin ? 0 : -1;
 }
 
 void* map_fixed(const MapCall& call) {

@@ -105,6 +105,9 @@ void let_leave(Part part);
 /// The pages are of one kind, alike in protection and locks, and mapped. False: the kernel would
 /// not move them as one mapping.
 bool alike_part(Part part, PageState& state);
+/// The kernel has unmapped some of the foreign pages of the region, from `begin` on: those for which
+/// `is_hole` answers true are unmapped, and tiermem's again.
+void take_back_holes(std::byte* begin, bool (*is_hole)(std::byte* page));
 /// The range has nothing of the program's: where it is not of regions `claim` takes the addresses,
 /// so that no other thread's mapping comes there, and it answers 0 only if nothing was there. False:
 /// there is something, and what was claimed is given back.

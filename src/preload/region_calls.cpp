@@ -666,6 +666,33 @@ bool alike_part(Part part, PageState& state) {
          is_alike(found->second, part, state);
 }
 
+void take_back_holes(std::byte* begin, bool (*is_hole)(std::byte* page)) {
+  (void)guarded(
+      [&] {
+        const auto at = at_or_after(begin);
+        if (at == table().entries.end() || at->first > begin) {
+          return false;
+        }
+        Entry& entry = at->second;
+        Vector<Part> holes;
+        std::byte* const end = entry.begin + entry.capacity;
+        entry.pages.for_runs(
+            {begin, static_cast<std::size_t>(end - begin)}, [&](Part run, const PageState& state) {
+              for (std::size_t done = 0; is_foreign(state) && done < run.length; done += kPage) {
+                if (is_hole(run.begin + done)) {
+                  holes.push_back({run.begin + done, kPage});
+                }
+              }
+              return true;
+            });
+        // The last one that the program has mapped ends the region.
+        return std::all_of(holes.begin(), holes.end(), [](Part hole) {
+          return for_parts(hole, 0, nothing, pass_over, unmap_part) == 0;
+        });
+      },
+      false);
+}
+
 bool claim_unmapped(Part range, Rest claim, Rest give_back) {
   Part claimed{range.begin, 0};
   const auto goes_on = [&](Part part, int result) {

@@ -193,6 +193,25 @@ TEST_F(ContextTest, when_everything_is_pinned_the_error_names_the_holder) {
   EXPECT_TRUE(other->acquire(kWrite).ok());
 }
 
+// Bytes that are no text take several characters each.
+TEST_F(ContextTest, a_holder_with_a_long_label_is_named_as_far_as_there_is_room) {
+  auto context = make("8M");
+  BufferOptions options;
+  const std::string label(31, '\x01');
+  options.label = label.c_str();
+  auto buffer = context->alloc(8 * kMiB, options);
+  ASSERT_TRUE(buffer.ok()) << buffer.message();
+  auto held = buffer->acquire(kWrite);
+  ASSERT_TRUE(held.ok()) << held.message();
+  auto other = context->alloc(2 * kMiB);
+  auto view = other->acquire(kWrite, 0, 0, Timeout::milliseconds(50));
+  ASSERT_EQ(view.code(), Code::no_capacity);
+  const ErrorInfo& info = *view.status().info();
+  const std::size_t length = strnlen(info.holder, sizeof(info.holder));
+  ASSERT_LT(length, sizeof(info.holder));
+  EXPECT_GT(length, sizeof(info.holder) / 2);
+}
+
 TEST_F(ContextTest, two_callers_that_each_want_more_than_half_both_get_it) {
   auto context = make("16M");
   auto a = context->alloc(12 * kMiB);

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -51,12 +52,22 @@ int touching(Body&& body) {
   return signal;
 }
 
+// A segment of System V shared memory that lives as long as it is attached.
+void* attach(std::byte* at, std::size_t bytes) {
+  const int id = shmget(IPC_PRIVATE, bytes, IPC_CREAT | 0600);
+  void* const attached = shmat(id, at, SHM_REMAP);
+  const int error = errno;
+  (void)shmctl(id, IPC_RMID, nullptr);
+  errno = error;
+  return attached;
+}
+
 struct Slot {
   std::byte* at = nullptr;
   unsigned pages = 0;
   unsigned reserved = 0;  // Pages of the mapping that the slot is the front of; 0: it is all of it.
   bool mapped[kMostPages] = {};
-  bool odd[kMostPages] = {};           // A call may have cut the kernel's mapping here.
+  bool odd[kMostPages] = {};            // A call may have cut the kernel's mapping here.
   std::uint16_t file[kMostPages] = {};  // A shared page of the file: its number and 1.
 };
 
@@ -519,6 +530,8 @@ void Run::call(const Call& call, unsigned number) {
         const int kind = (call.argument & 2) != 0 ? MAP_SHARED : MAP_PRIVATE;
         mapped_over(call,
                     mmap(at(call), bytes, PROT_READ | PROT_WRITE, kind | MAP_FIXED, zero_, 0));
+      } else if ((call.argument & 4) != 0) {
+        mapped_over(call, attach(at(call), bytes));
       } else {
         mapped_over(call, mmap(at(call), bytes, PROT_READ | PROT_WRITE,
                                MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0));

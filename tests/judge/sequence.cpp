@@ -194,7 +194,8 @@ std::string program_of(const Sequence& sequence) {
   std::string text = fmt::format(
       "// Seed {}. Compile with cc -D_GNU_SOURCE, and run with and without `tiermem run`.\n"
       "#include <stdio.h>\n#include <stdint.h>\n#include <string.h>\n#include <unistd.h>\n"
-      "#include <fcntl.h>\n#include <errno.h>\n#include <sys/mman.h>\n#include <sys/wait.h>\n"
+      "#include <fcntl.h>\n#include <errno.h>\n#include <sys/mman.h>\n"
+      "#include <sys/shm.h>\n#include <sys/wait.h>\n"
       "#define P 4096\n"
       "#define SAY(call) do {{ errno = 0; long r = (long)(call); "
       "printf(\"%3d %-12s %s\\n\", __LINE__, r == -1 ? strerror(errno) : \"ok\", #call); }} "
@@ -235,10 +236,22 @@ std::string program_of(const Sequence& sequence) {
                            call.more | MAP_FIXED);
         break;
       case What::map_shared:
-        line = fmt::format(
-            "SAY(mmap({}, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | "
-            "MAP_FIXED, -1, 0));",
-            at);
+        if ((call.argument & 1) != 0) {
+          line = fmt::format(
+              "SAY(mmap({}, PROT_READ | PROT_WRITE, {} | MAP_FIXED, open(\"/dev/zero\", O_RDWR), "
+              "0));",
+              at, (call.argument & 2) != 0 ? "MAP_SHARED" : "MAP_PRIVATE");
+        } else if ((call.argument & 4) != 0) {
+          line = fmt::format(
+              "SAY(shmat(shmget(IPC_PRIVATE, {} * P, IPC_CREAT | 0600), s[{}] + {} * P, "
+              "SHM_REMAP));",
+              call.pages, call.slot, call.page);
+        } else {
+          line = fmt::format(
+              "SAY(mmap({}, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | "
+              "MAP_FIXED, -1, 0));",
+              at);
+        }
         break;
       case What::map_wrong:
         line = fmt::format("SAY(mmap({}, PROT_READ, MAP_SHARED | MAP_FIXED, -1, 0));", at);

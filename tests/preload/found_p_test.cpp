@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -272,6 +273,52 @@ TEST(FaultsFound, P06_unmapped_addresses_are_mapped_without_replacing_then_all_o
   memset(at + 3 * kMiB, 2, 2 * kMiB);
   EXPECT_EQ(std::count(at + 3 * kMiB, at + 5 * kMiB, 2), static_cast<std::ptrdiff_t>(2 * kMiB));
   EXPECT_EQ(munmap(at + 3 * kMiB, 2 * kMiB), 0);
+}
+
+TEST(FaultsFound, P01_shared_memory_is_attached_over_a_part_then_both_keep_their_bytes) {
+  constexpr std::size_t kSegment = 3 * kSmall;
+  const int id = shmget(IPC_PRIVATE, kSegment - 100, IPC_CREAT | 0600);
+  ASSERT_GE(id, 0) << strerror(errno);
+  auto* const elsewhere = static_cast<unsigned char*>(shmat(id, nullptr, 0));
+  ASSERT_NE(elsewhere, MAP_FAILED);
+  ASSERT_EQ(shmctl(id, IPC_RMID, nullptr), 0);  // It lives as long as it is attached.
+  memset(elsewhere, 's', kSegment);
+  {
+    const Memory memory;
+    unsigned char* const part = memory.at + kSmall + 8192;
+    EXPECT_EQ(shmat(id, part, 0), MAP_FAILED);
+    EXPECT_EQ(errno, EINVAL) << "something is there";
+    EXPECT_EQ(memory.other_than(0xAA, kSmall, 4 * kSmall), 0u);
+    ASSERT_EQ(shmat(id, part + 77, SHM_REMAP | SHM_RND), part) << strerror(errno);
+    EXPECT_EQ(memory.other_than('s', kSmall + 8192, kSegment), 0u);
+    memset(part, 't', kSegment);
+    EXPECT_EQ(madvise(memory.at, kSmall, MADV_DONTNEED), 0);
+    const Memory others(96 * kMiB);  // The budget is 64 MiB.
+    memory.page_out();
+    EXPECT_EQ(std::count(elsewhere, elsewhere + kSegment, 't'),
+              static_cast<std::ptrdiff_t>(kSegment));
+    EXPECT_EQ(memory.other_than('t', kSmall + 8192, kSegment), 0u);
+    EXPECT_EQ(memory.other_than(0xAA, kSmall + 8192 + kSegment, kSmall), 0u);
+    // A page of it is replaced, and does not go with it.
+    ASSERT_NE(memory.map_over(2 * kSmall, 4096, PROT_READ | PROT_WRITE, kFresh), MAP_FAILED);
+    memory.at[2 * kSmall] = 5;
+    ASSERT_EQ(shmdt(part), 0) << strerror(errno);
+    EXPECT_EQ(shmdt(part), -1);
+    EXPECT_EQ(memory.at[2 * kSmall], 5);
+    EXPECT_EQ(madvise(part, 4096, MADV_DONTNEED), -1);
+    EXPECT_EQ(errno, ENOMEM) << "nothing is there";
+    ASSERT_EQ(shmat(id, part, SHM_RDONLY), MAP_FAILED) << "the replaced page is there";
+    ASSERT_EQ(munmap(memory.at + 2 * kSmall, 4096), 0);
+    ASSERT_EQ(shmat(id, part, SHM_RDONLY), part) << strerror(errno);
+    EXPECT_EQ(memory.other_than('t', kSmall + 8192, kSegment), 0u);
+    ASSERT_EQ(shmdt(part), 0);
+    ASSERT_NE(memory.map_over(kSmall + 8192, kSegment, PROT_READ | PROT_WRITE, kFresh), MAP_FAILED);
+    EXPECT_EQ(memory.other_than(0, kSmall + 8192, kSegment), 0u);
+    EXPECT_EQ(memory.other_than(0xAA, kSmall, 8192), 0u);
+  }
+  EXPECT_EQ(std::count(elsewhere, elsewhere + kSegment, 't'),
+            static_cast<std::ptrdiff_t>(kSegment));
+  EXPECT_EQ(shmdt(elsewhere), 0);
 }
 
 // As PARI/GP does with what it calls parisizemax.

@@ -108,6 +108,20 @@ TEST(Strides, the_end_of_the_buffer_is_the_end) {
   EXPECT_LE(program.faults + program.asked, 10u);
 }
 
+// Requests are worth their price only in numbers.
+TEST(Strides, more_is_asked_for_when_half_of_it_is_behind) {
+  constexpr std::uint64_t kSteps = 1000;
+  Strides strides;
+  std::uint64_t asked = 0, calls = 0;
+  for (std::uint64_t i = 0; i < kSteps; ++i) {
+    const Strides::Ahead ahead = strides.touched({1, 1, i * 65536, kBytes}, kMost);
+    asked += ahead.count;
+    calls += ahead.count != 0 ? 1 : 0;
+  }
+  EXPECT_GE(asked, kSteps - kMost);
+  EXPECT_LE(calls, kSteps / (kMost / 2) + 10);
+}
+
 // It goes on where it was interrupted, and is forgotten where it was not.
 TEST(Strides, another_column_begins_a_stream_of_its_own) {
   Program program;
