@@ -9,6 +9,8 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,8 +32,8 @@ namespace {
 
 constexpr std::size_t kPressure = std::size_t{4} << 20;
 
-sigjmp_buf g_touch;
-volatile sig_atomic_t g_touching = 0;
+thread_local sigjmp_buf g_touch;
+thread_local volatile sig_atomic_t g_touching = 0;
 
 void on_signal(int signal) {
   if (g_touching == 0) {
@@ -127,6 +129,8 @@ class Run {
   void set(unsigned slot, unsigned page, unsigned pages, const bool mapped);
   void make_odd(unsigned slot, unsigned page, unsigned pages);
   void store(const Call& call);
+  void store_beside_pressure(const Call& call);
+  unsigned store_pages(const Call& call);
   void mapped_over(const Call& call, void* result);
   void copy(const Call& call);
   void grow(const Call& call);
@@ -149,6 +153,7 @@ class Run {
   int source_ = -1;   // Read by calls, and mapped by private mappings.
   int written_ = -1;  // Written by calls.
   int zero_ = -1;     // A device that can be mapped.
+  int self_ = -1;     // This process.
   Counter counter_;
   std::uint64_t digest_ = 0;
   bool quiet_ = false;  // In a child: nothing is printed.
@@ -183,7 +188,8 @@ bool Run::open_files() {
   source_ = open_one("source");
   written_ = open_one("written");
   zero_ = open("/dev/zero", O_RDWR | O_CLOEXEC);
-  if (file_ < 0 || source_ < 0 || written_ < 0 || zero_ < 0) {
+  self_ = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
+  if (file_ < 0 || source_ < 0 || written_ < 0 || zero_ < 0 || self_ < 0) {
     return false;
   }
   fill_file(source_);
@@ -354,8 +360,36 @@ void Run::make_odd(unsigned slot, unsigned page, unsigned pages) {
   std::fill_n(slots_[slot].odd + page, pages, true);
 }
 
+// From two other threads at once, while this one brings about a shortage.
+void Run::store_beside_pressure(const Call& call) {
+  unsigned signals[2] = {};
+  const unsigned half = call.pages / 2;
+  Call one = call, other = call;
+  one.pages = half;
+  other.page += half;
+  other.pages -= half;
+  {
+    std::thread first([&] { signals[0] = store_pages(one); });
+    std::thread second([&] { signals[1] = store_pages(other); });
+    pressure();
+    first.join();
+    second.join();
+  }
+  say("signals", signals[0] + signals[1]);
+}
+
 void Run::store(const Call& call) {
-  Slot& slot = slots_[call.slot];
+  if ((call.more >> 8 & 7) == 0 && !quiet_) {
+    store_beside_pressure(call);
+  } else {
+    say("signals", store_pages(call));
+  }
+}
+
+// Of how many pages a store was a signal.
+unsigned Run::store_pages(const Call& call) {
+  const Slot& slot = slots_[call.slot];
+  unsigned signals = 0;
   for (unsigned page = call.page; page < call.page + call.pages; ++page) {
     if (!slot.mapped[page]) {
       continue;
@@ -371,10 +405,9 @@ void Run::store(const Call& call) {
         }
       }
     });
-    if (signal != 0) {
-      say("signal", static_cast<std::uint64_t>(signal));
-    }
+    signals += signal != 0 ? 1 : 0;
   }
+  return signals;
 }
 
 void Run::mapped_over(const Call& call, void* result) {
@@ -552,7 +585,13 @@ void Run::call(const Call& call, unsigned number) {
         default:
           make_odd(call.slot, call.page, call.pages);
       }
-      say_result(madvise(at(call), bytes, static_cast<int>(call.argument)));
+      if ((call.more >> 8 & 7) == 0) {
+        const iovec part{at(call), bytes};
+        say_result(static_cast<long>(
+            process_madvise(self_, &part, 1, static_cast<int>(call.argument), 0)));
+      } else {
+        say_result(madvise(at(call), bytes, static_cast<int>(call.argument)));
+      }
       break;
     case What::lock:
       make_odd(call.slot, call.page, call.pages);
