@@ -144,6 +144,20 @@ TEST_P(Fork, a_child_allocates_and_frees_as_its_parent_does) {
 }
 
 // The grandchild's word reaches us by a pipe: its parent, whose slots it reads, is gone.
+TEST_P(Fork, views_of_a_child_are_held_by_its_thread) {
+  Buffer buffer = mapped(kMiB);
+  const auto is_named = [&] {
+    auto view = buffer.acquire(kRead, 0, 4096);
+    const Status refused = context->close();
+    const std::string me = "by thread " + std::to_string(::gettid()) + " ";
+    return view.ok() && refused.code() == Code::busy &&
+           std::string_view(refused.message()).find(me) != std::string_view::npos;
+  };
+  EXPECT_TRUE(is_named());
+  EXPECT_TRUE(ended_well(child_that(is_named)));
+  EXPECT_TRUE(is_named());
+}
+
 TEST_P(Fork, it_holds_when_the_parent_exits_first) {
   Buffer buffer = mapped(kLarge);
   const std::span<std::uint64_t> all = words(buffer);
