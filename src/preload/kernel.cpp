@@ -9,19 +9,19 @@ extern "C" {
 void* tiermem_plain_mmap(void* address, std::size_t bytes, int protection, int flags, int fd,
                          off_t offset) noexcept {
   return reinterpret_cast<void*>(
-      ::syscall(SYS_mmap, address, bytes, protection, flags, fd, offset));
+      tiermem::preload::direct(SYS_mmap, address, bytes, protection, flags, fd, offset));
 }
 
 int tiermem_plain_munmap(void* address, std::size_t bytes) noexcept {
-  return static_cast<int>(::syscall(SYS_munmap, address, bytes));
+  return static_cast<int>(tiermem::preload::direct(SYS_munmap, address, bytes));
 }
 
 int tiermem_plain_madvise(void* address, std::size_t bytes, int advice) noexcept {
-  return static_cast<int>(::syscall(SYS_madvise, address, bytes, advice));
+  return static_cast<int>(tiermem::preload::direct(SYS_madvise, address, bytes, advice));
 }
 
 int tiermem_plain_mprotect(void* address, std::size_t bytes, int protection) noexcept {
-  return static_cast<int>(::syscall(SYS_mprotect, address, bytes, protection));
+  return static_cast<int>(tiermem::preload::direct(SYS_mprotect, address, bytes, protection));
 }
 
 }  // extern "C"
@@ -29,16 +29,16 @@ int tiermem_plain_mprotect(void* address, std::size_t bytes, int protection) noe
 namespace tiermem::preload {
 
 void* plain_mremap(void* address, std::size_t from, std::size_t to, int flags, void* at) noexcept {
-  return reinterpret_cast<void*>(::syscall(SYS_mremap, address, from, to, flags, at));
+  return reinterpret_cast<void*>(direct(SYS_mremap, address, from, to, flags, at));
 }
 
 int plain_mlock(const void* address, std::size_t bytes, unsigned flags) noexcept {
-  return static_cast<int>(flags == 0 ? ::syscall(SYS_mlock, address, bytes)
-                                     : ::syscall(SYS_mlock2, address, bytes, flags));
+  return static_cast<int>(flags == 0 ? direct(SYS_mlock, address, bytes)
+                                     : direct(SYS_mlock2, address, bytes, flags));
 }
 
 int plain_munlock(const void* address, std::size_t bytes) noexcept {
-  return static_cast<int>(::syscall(SYS_munlock, address, bytes));
+  return static_cast<int>(direct(SYS_munlock, address, bytes));
 }
 
 int plain_unmap(std::byte* begin, std::size_t bytes, int) noexcept {

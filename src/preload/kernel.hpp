@@ -2,10 +2,16 @@
 // inside it use themselves. Any thread; each is one system call and sets errno as libc's does.
 #pragma once
 
+#include <errno.h>
 #include <sys/mman.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "preload/system_call.hpp"
 
 // jemalloc's object files are rewritten to call these by name (jemalloc.symbols).
 extern "C" {
@@ -17,6 +23,30 @@ int tiermem_plain_mprotect(void* address, std::size_t bytes, int protection) noe
 }
 
 namespace tiermem::preload {
+
+/// The kernel's answer as libc's syscall() gives it, which is interposed (raw_calls.cpp).
+template <typename... Arguments>
+long direct(long number, Arguments... arguments) noexcept {
+#if defined(__x86_64__)
+  const auto word = [](auto argument) {
+    if constexpr (std::is_pointer_v<decltype(argument)>) {
+      return reinterpret_cast<std::uint64_t>(argument);
+    } else if constexpr (std::is_null_pointer_v<decltype(argument)>) {
+      return std::uint64_t{0};
+    } else {
+      return static_cast<std::uint64_t>(argument);  // Signed ones keep their sign.
+    }
+  };
+  const long result = issue({number, {word(arguments)...}});
+  if (result < 0 && result > -4096) {
+    errno = static_cast<int>(-result);
+    return -1;
+  }
+  return result;
+#else
+  return ::syscall(number, arguments...);
+#endif
+}
 
 void* plain_mremap(void* address, std::size_t from, std::size_t to, int flags, void* at) noexcept;
 int plain_mlock(const void* address, std::size_t bytes, unsigned flags) noexcept;

@@ -382,7 +382,7 @@ void* remap(void* address, std::size_t from, std::size_t to, int flags, void* at
 int lock_all(int flags) {
   if (inside_tiermem() || context() == nullptr) {
     stop_tiering("the program locks all of its memory (mlockall)");
-    return static_cast<int>(::syscall(SYS_mlockall, flags));
+    return static_cast<int>(direct(SYS_mlockall, flags));
   }
   stop_tiering("the program locks all of its memory (mlockall)");
   if ((flags & MCL_CURRENT) != 0 && !pin_all()) {
@@ -415,7 +415,7 @@ bool is_this_process(int pidfd) {
 // As the kernel does it: one part after the other; what was done counts, if anything was.
 ssize_t advise_self(int pidfd, const iovec* parts, std::size_t count, int advice, unsigned flags) {
   const iovec none{parts[0].iov_base, 0};
-  const long allowed = ::syscall(SYS_process_madvise, pidfd, &none, 1, advice, flags);
+  const long allowed = direct(SYS_process_madvise, pidfd, &none, 1, advice, flags);
   if (allowed < 0) {
     return allowed;
   }
@@ -493,7 +493,7 @@ TIERMEM_INTERPOSED int pkey_mprotect(void* address, size_t length, int protectio
   }
   return ours(address, length) && !bad_range(address, length)
              ? protect_by_key(part_of(address, length), protection, key, plain_protect)
-             : static_cast<int>(::syscall(SYS_pkey_mprotect, address, length, protection, key));
+             : static_cast<int>(direct(SYS_pkey_mprotect, address, length, protection, key));
 }
 
 TIERMEM_INTERPOSED ssize_t process_madvise(int pidfd, const iovec* parts, size_t count, int advice,
@@ -503,7 +503,7 @@ TIERMEM_INTERPOSED ssize_t process_madvise(int pidfd, const iovec* parts, size_t
                                [](const iovec& part) { return ours(part.iov_base, part.iov_len); });
   return any && is_this_process(pidfd)
              ? advise_self(pidfd, parts, count, advice, flags)
-             : ::syscall(SYS_process_madvise, pidfd, parts, count, advice, flags);
+             : direct(SYS_process_madvise, pidfd, parts, count, advice, flags);
 }
 
 // A page that the program has unmapped is still a mapping of tiermem's.
@@ -511,14 +511,14 @@ TIERMEM_INTERPOSED int msync(void* address, size_t length, int flags) {
   return ours(address, length) && !bad_range(address, length) &&
                  check_mapped(part_of(address, length)) != 0
              ? -1
-             : static_cast<int>(::syscall(SYS_msync, address, length, flags));
+             : static_cast<int>(direct(SYS_msync, address, length, flags));
 }
 
 TIERMEM_INTERPOSED int mincore(void* address, size_t length, unsigned char* resident) noexcept {
   return ours(address, length) && !bad_range(address, length) &&
                  check_mapped(part_of(address, length)) != 0
              ? -1
-             : static_cast<int>(::syscall(SYS_mincore, address, length, resident));
+             : static_cast<int>(direct(SYS_mincore, address, length, resident));
 }
 
 TIERMEM_INTERPOSED int madvise(void* address, size_t length, int advice) noexcept {

@@ -1,12 +1,16 @@
-// syscall(2), by which programs make calls that libc has no name for, and the interfaces whose
-// memory the kernel uses after the call that names it: io_uring, and the kernel's asynchronous I/O.
-// Where system calls are wrapped these are answered as by a kernel without them, for tiermem could
-// not keep pages in their place until the kernel is done.
+// syscall(2), by which programs make calls that libc has no name for, or avoid its name: calls on
+// memory are those of libc then (mapping.cpp). And the interfaces whose memory the kernel uses
+// after the call that names it: io_uring, and the kernel's asynchronous I/O. Where system calls are
+// wrapped these are answered as by a kernel without them, for tiermem could not keep pages in their
+// place until the kernel is done.
 //
-// Threads: any. Without wrapping everything is as in libc.
+// Threads: any. Without wrapping all but calls on memory is as in libc.
 #include <aio.h>
 #include <errno.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <array>
@@ -42,6 +46,64 @@ int not_here() {
   return -1;
 }
 
+// Calls on memory, which libc has names for: as by these. True: `result` and errno are libc's.
+bool call_on_memory(long number, const std::uint64_t (&a)[6], long& result) {
+  const auto pointer = [](std::uint64_t address) { return reinterpret_cast<void*>(address); };
+  const auto answer = [](const void* address) { return reinterpret_cast<long>(address); };
+  const auto flags = [&](unsigned i) { return static_cast<int>(a[i]); };
+  switch (number) {
+    case SYS_mmap:
+      result = answer(
+          ::mmap(pointer(a[0]), a[1], flags(2), flags(3), flags(4), static_cast<off_t>(a[5])));
+      return true;
+    case SYS_munmap:
+      result = ::munmap(pointer(a[0]), a[1]);
+      return true;
+    case SYS_mremap:
+      result = answer(::mremap(pointer(a[0]), a[1], a[2], flags(3), pointer(a[4])));
+      return true;
+    case SYS_mprotect:
+      result = ::mprotect(pointer(a[0]), a[1], flags(2));
+      return true;
+    case SYS_pkey_mprotect:
+      result = ::pkey_mprotect(pointer(a[0]), a[1], flags(2), flags(3));
+      return true;
+    case SYS_madvise:
+      result = ::madvise(pointer(a[0]), a[1], flags(2));
+      return true;
+    case SYS_process_madvise:
+      result = ::process_madvise(flags(0), static_cast<const iovec*>(pointer(a[1])), a[2], flags(3),
+                                 static_cast<unsigned>(a[4]));
+      return true;
+    case SYS_msync:
+      result = ::msync(pointer(a[0]), a[1], flags(2));
+      return true;
+    case SYS_mincore:
+      result = ::mincore(pointer(a[0]), a[1], static_cast<unsigned char*>(pointer(a[2])));
+      return true;
+    case SYS_mlock:
+      result = ::mlock(pointer(a[0]), a[1]);
+      return true;
+    case SYS_mlock2:
+      result = ::mlock2(pointer(a[0]), a[1], static_cast<unsigned>(a[2]));
+      return true;
+    case SYS_munlock:
+      result = ::munlock(pointer(a[0]), a[1]);
+      return true;
+    case SYS_mlockall:
+      result = ::mlockall(flags(0));
+      return true;
+    case SYS_shmat:
+      result = answer(::shmat(flags(0), pointer(a[1]), flags(2)));
+      return true;
+    case SYS_shmdt:
+      result = ::shmdt(pointer(a[0]));
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool refers_to_regions(long number, const std::uint64_t (&a)[6]) {
   const auto pointer = [](std::uint64_t address) { return reinterpret_cast<void*>(address); };
   if (has_vectors(number)) {
@@ -68,9 +130,13 @@ extern __attribute__((visibility("hidden"))) const std::array<std::uint8_t, 512>
     tiermem_syscall_looked_at;
 constinit const std::array<std::uint8_t, 512> tiermem_syscall_looked_at = [] {
   std::array<std::uint8_t, 512> numbers{};
-  for (const long number : {SYS_readv, SYS_writev, SYS_preadv, SYS_pwritev, SYS_preadv2,
-                            SYS_pwritev2, SYS_sendmsg, SYS_recvmsg, SYS_execve, SYS_execveat,
-                            SYS_io_setup, SYS_io_uring_setup, SYS_prctl, SYS_seccomp}) {
+  for (const long number :
+       {SYS_readv,           SYS_writev,         SYS_preadv,   SYS_pwritev,       SYS_preadv2,
+        SYS_pwritev2,        SYS_sendmsg,        SYS_recvmsg,  SYS_execve,        SYS_execveat,
+        SYS_io_setup,        SYS_io_uring_setup, SYS_prctl,    SYS_seccomp,       SYS_mmap,
+        SYS_munmap,          SYS_mremap,         SYS_mprotect, SYS_pkey_mprotect, SYS_madvise,
+        SYS_process_madvise, SYS_msync,          SYS_mincore,  SYS_mlock,         SYS_mlock2,
+        SYS_munlock,         SYS_mlockall,       SYS_shmat,    SYS_shmdt}) {
     numbers[static_cast<std::size_t>(number)] = 1;
   }
   return numbers;
@@ -86,6 +152,9 @@ __attribute__((visibility("hidden"))) long tiermem_syscall_slowly(long number, s
     tiermem_rights_shrink(number, a);
   }
   long result = -ENOSYS;
+  if (!tiermem::inside_tiermem() && call_on_memory(number, arguments, result)) {
+    return result;
+  }
   if (!wrapping() || (!is_refused(number) && !refers_to_regions(number, arguments))) {
     result = pass({number, {a, b, c, d, e, f}});
   } else if (!is_refused(number)) {

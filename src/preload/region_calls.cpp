@@ -288,7 +288,7 @@ int key_part(Entry& entry, Part part, int protection, int key) {
     if (!apply_settled(entry, front, change)) {
       return -1;
     }
-    if (::syscall(SYS_pkey_mprotect, front.begin, front.length, protection, key) != 0) {
+    if (direct(SYS_pkey_mprotect, front.begin, front.length, protection, key) != 0) {
       undo_settled(entry, front, change);
       return -1;
     }

@@ -31,13 +31,13 @@ struct Segment {
 };
 
 void* attach(const Segment& segment, const void* address) {
-  return reinterpret_cast<void*>(::syscall(SYS_shmat, segment.id, address, segment.flags));
+  return reinterpret_cast<void*>(direct(SYS_shmat, segment.id, address, segment.flags));
 }
 
 // Whole pages; 0: the program may not ask.
 std::size_t bytes_of(int id) {
   shmid_ds facts{};
-  return ::syscall(SYS_shmctl, id, IPC_STAT, &facts) == 0
+  return direct(SYS_shmctl, id, IPC_STAT, &facts) == 0
              ? (facts.shm_segsz + kPage - 1) / kPage * kPage
              : 0;
 }
@@ -54,7 +54,7 @@ bool may_attach(const Segment& segment) {
   if (elsewhere == MAP_FAILED) {
     return false;
   }
-  best_effort(::syscall(SYS_shmdt, elsewhere), "addresses are all that it costs");
+  best_effort(direct(SYS_shmdt, elsewhere), "addresses are all that it costs");
   return true;
 }
 
@@ -83,7 +83,7 @@ void* attach_over(Segment segment, Part range) {
 }
 
 bool is_hole(std::byte* page) {
-  return ::syscall(SYS_msync, page, kPage, MS_ASYNC) != 0 && errno == ENOMEM;
+  return direct(SYS_msync, page, kPage, MS_ASYNC) != 0 && errno == ENOMEM;
 }
 
 }  // namespace
@@ -106,7 +106,7 @@ TIERMEM_INTERPOSED void* shmat(int id, const void* address, int flags) noexcept 
 // Pages of the segment that the program has replaced since stay what they are.
 TIERMEM_INTERPOSED int shmdt(const void* address) noexcept {
   auto* const begin = static_cast<std::byte*>(const_cast<void*>(address));
-  const int result = static_cast<int>(::syscall(SYS_shmdt, address));
+  const int result = static_cast<int>(direct(SYS_shmdt, address));
   if (result == 0 && !tiermem::inside_tiermem() && touches_regions(begin, 1)) {
     take_back_holes(begin, is_hole);
   }

@@ -530,11 +530,14 @@ void Run::call(const Call& call, unsigned number) {
       break;
     case What::protect:
       make_odd(call.slot, call.page, call.pages);
-      say_result(mprotect(at(call), bytes, static_cast<int>(call.argument)));
+      say_result((call.more >> 8 & 7) == 0
+                     ? syscall(SYS_mprotect, at(call), bytes, static_cast<int>(call.argument))
+                     : mprotect(at(call), bytes, static_cast<int>(call.argument)));
       break;
     case What::unmap:
       make_odd(call.slot, call.page, call.pages);
-      say_result(munmap(at(call), bytes));
+      say_result((call.more >> 8 & 7) == 0 ? syscall(SYS_munmap, at(call), bytes)
+                                           : munmap(at(call), bytes));
       set(call.slot, call.page, call.pages, false);
       break;
     case What::map_fresh:
@@ -589,6 +592,8 @@ void Run::call(const Call& call, unsigned number) {
         const iovec part{at(call), bytes};
         say_result(static_cast<long>(
             process_madvise(self_, &part, 1, static_cast<int>(call.argument), 0)));
+      } else if ((call.more >> 8 & 7) == 1) {
+        say_result(syscall(SYS_madvise, at(call), bytes, static_cast<int>(call.argument)));
       } else {
         say_result(madvise(at(call), bytes, static_cast<int>(call.argument)));
       }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -319,6 +320,43 @@ TEST(FaultsFound, P01_shared_memory_is_attached_over_a_part_then_both_keep_their
   EXPECT_EQ(std::count(elsewhere, elsewhere + kSegment, 't'),
             static_cast<std::ptrdiff_t>(kSegment));
   EXPECT_EQ(shmdt(elsewhere), 0);
+}
+
+// Some programs avoid libc's names.
+TEST(FaultsFound, P01_calls_on_memory_by_number_then_they_are_those_of_libc) {
+  const Memory memory;
+  const File file(kSmall);
+  unsigned char* const at = memory.at;
+  ASSERT_EQ(syscall(SYS_mmap, at + kSmall, kSmall, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                    file.fd, 0),
+            reinterpret_cast<long>(at + kSmall));
+  ASSERT_EQ(syscall(SYS_munmap, at + 3 * kSmall, kSmall), 0);
+  ASSERT_EQ(syscall(SYS_mprotect, at + 5 * kSmall, kSmall, PROT_READ), 0);
+  ASSERT_EQ(syscall(SYS_madvise, at + 6 * kSmall, kSmall, MADV_DONTNEED), 0);
+  EXPECT_EQ(syscall(SYS_madvise, at + 3 * kSmall, 4096, MADV_DONTNEED), -1);
+  EXPECT_EQ(errno, ENOMEM);
+  unsigned char resident[16];
+  EXPECT_EQ(syscall(SYS_mincore, at + 3 * kSmall, kSmall, resident), -1);
+  EXPECT_EQ(errno, ENOMEM);
+  EXPECT_EQ(syscall(SYS_mlock, at + 7 * kSmall, 4096), 0);
+  EXPECT_EQ(syscall(SYS_madvise, at + 7 * kSmall, 4096, MADV_DONTNEED), -1);
+  EXPECT_EQ(errno, EINVAL) << "it is locked";
+  EXPECT_EQ(syscall(SYS_munlock, at + 7 * kSmall, 4096), 0);
+  const Memory others(96 * kMiB);  // The budget is 64 MiB.
+  memory.page_out();
+  EXPECT_EQ(file.other_than('f', kSmall), 0u);
+  EXPECT_EQ(memory.other_than('f', kSmall, kSmall), 0u);
+  EXPECT_EQ(memory.other_than(0xAA, 2 * kSmall, kSmall), 0u);
+  EXPECT_EQ(memory.other_than(0xAA, 4 * kSmall, 2 * kSmall), 0u);
+  EXPECT_EQ(memory.other_than(0, 6 * kSmall, kSmall), 0u);
+  const long moved =
+      syscall(SYS_mremap, at + 8 * kSmall, 4 * kSmall, 8 * kSmall, MREMAP_MAYMOVE, nullptr);
+  ASSERT_NE(moved, -1) << strerror(errno);
+  auto* const there = reinterpret_cast<unsigned char*>(moved);
+  EXPECT_EQ(std::count(there, there + 4 * kSmall, 0xAA), static_cast<std::ptrdiff_t>(4 * kSmall));
+  EXPECT_EQ(std::count(there + 4 * kSmall, there + 8 * kSmall, 0),
+            static_cast<std::ptrdiff_t>(4 * kSmall));
+  EXPECT_EQ(syscall(SYS_munmap, moved, 8 * kSmall), 0);
 }
 
 // As PARI/GP does with what it calls parisizemax.
