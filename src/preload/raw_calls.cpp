@@ -13,10 +13,12 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
 #include "preload/call_shapes.hpp"
+#include "preload/kernel.hpp"
 #include "preload/next.hpp"
 #include "preload/transfers.hpp"
 #include "preload/wrap.hpp"
@@ -46,11 +48,25 @@ int not_here() {
   return -1;
 }
 
-// Calls on memory, which libc has names for: as by these. True: `result` and errno are libc's.
+constexpr std::array kOnMemory = {
+    SYS_mmap,    SYS_munmap,          SYS_mremap,   SYS_mprotect, SYS_pkey_mprotect,
+    SYS_madvise, SYS_process_madvise, SYS_msync,    SYS_mincore,  SYS_mlock,
+    SYS_mlock2,  SYS_munlock,         SYS_mlockall, SYS_shmat,    SYS_shmdt};
+
+bool is_on_memory(long number) {
+  return std::find(kOnMemory.begin(), kOnMemory.end(), number) != kOnMemory.end();
+}
+
+// Calls on memory, which libc has names for: as by these. tiermem's own are the kernel's, and have
+// no mark: the sixth argument of mmap has 64 bits. True: `result` and errno are libc's.
 bool call_on_memory(long number, const std::uint64_t (&a)[6], long& result) {
   const auto pointer = [](std::uint64_t address) { return reinterpret_cast<void*>(address); };
   const auto answer = [](const void* address) { return reinterpret_cast<long>(address); };
   const auto flags = [&](unsigned i) { return static_cast<int>(a[i]); };
+  if (is_on_memory(number) && inside_tiermem()) {
+    result = direct(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    return true;
+  }
   switch (number) {
     case SYS_mmap:
       result = answer(
@@ -130,13 +146,12 @@ extern __attribute__((visibility("hidden"))) const std::array<std::uint8_t, 512>
     tiermem_syscall_looked_at;
 constinit const std::array<std::uint8_t, 512> tiermem_syscall_looked_at = [] {
   std::array<std::uint8_t, 512> numbers{};
-  for (const long number :
-       {SYS_readv,           SYS_writev,         SYS_preadv,   SYS_pwritev,       SYS_preadv2,
-        SYS_pwritev2,        SYS_sendmsg,        SYS_recvmsg,  SYS_execve,        SYS_execveat,
-        SYS_io_setup,        SYS_io_uring_setup, SYS_prctl,    SYS_seccomp,       SYS_mmap,
-        SYS_munmap,          SYS_mremap,         SYS_mprotect, SYS_pkey_mprotect, SYS_madvise,
-        SYS_process_madvise, SYS_msync,          SYS_mincore,  SYS_mlock,         SYS_mlock2,
-        SYS_munlock,         SYS_mlockall,       SYS_shmat,    SYS_shmdt}) {
+  for (const long number : {SYS_readv, SYS_writev, SYS_preadv, SYS_pwritev, SYS_preadv2,
+                            SYS_pwritev2, SYS_sendmsg, SYS_recvmsg, SYS_execve, SYS_execveat,
+                            SYS_io_setup, SYS_io_uring_setup, SYS_prctl, SYS_seccomp}) {
+    numbers[static_cast<std::size_t>(number)] = 1;
+  }
+  for (const long number : kOnMemory) {
     numbers[static_cast<std::size_t>(number)] = 1;
   }
   return numbers;
@@ -152,7 +167,7 @@ __attribute__((visibility("hidden"))) long tiermem_syscall_slowly(long number, s
     tiermem_rights_shrink(number, a);
   }
   long result = -ENOSYS;
-  if (!tiermem::inside_tiermem() && call_on_memory(number, arguments, result)) {
+  if (call_on_memory(number, arguments, result)) {
     return result;
   }
   if (!wrapping() || (!is_refused(number) && !refers_to_regions(number, arguments))) {
