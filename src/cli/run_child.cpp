@@ -225,9 +225,12 @@ int supervise(pid_t pid, int signals, const ChildOptions& options, RunHost& host
     if (ready == 0 && options.tick && ticks) {
       options.tick();
     }
-    if (options.look && Clock::now() >= next_look) {
+    if (const auto begin = Clock::now(); options.look && begin >= next_look) {
       options.look(pid);
-      next_look = Clock::now() + std::chrono::milliseconds(kBetweenLooksMs);
+      const auto end = Clock::now();
+      constexpr int kPart = 100;  // Of the time, where there are many processes.
+      next_look = end + std::max<Clock::duration>(std::chrono::milliseconds(kBetweenLooksMs),
+                                                  kPart * (end - begin));
     }
   }
   return child.status();

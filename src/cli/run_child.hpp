@@ -19,7 +19,9 @@ struct ChildOptions {
   std::vector<std::pair<std::string, std::string>> environment;  ///< Set in the child.
   int tick_ms = -1;                                              ///< -1: no ticks.
   std::function<void()> tick;
-  std::function<void(pid_t)> look;  ///< Called about once a second with the program's number.
+  /// Called about once a second with the program's number; less often where it takes longer than a
+  /// hundredth of that.
+  std::function<void(pid_t)> look;
 };
 
 /// Runs it to its end and returns its wait status. Passes on the signals that a process sends to
