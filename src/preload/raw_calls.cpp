@@ -57,66 +57,48 @@ bool is_on_memory(long number) {
   return std::find(kOnMemory.begin(), kOnMemory.end(), number) != kOnMemory.end();
 }
 
-// Calls on memory, which libc has names for: as by these. tiermem's own are the kernel's, and have
-// no mark: the sixth argument of mmap has 64 bits. True: `result` and errno are libc's.
-bool call_on_memory(long number, const std::uint64_t (&a)[6], long& result) {
+// Of kOnMemory: as by libc's names, with its result and errno. tiermem's own are the kernel's, and
+// have no mark: the sixth argument of mmap has 64 bits.
+long call_on_memory(long number, const std::uint64_t (&a)[6]) {
   const auto pointer = [](std::uint64_t address) { return reinterpret_cast<void*>(address); };
   const auto answer = [](const void* address) { return reinterpret_cast<long>(address); };
   const auto flags = [&](unsigned i) { return static_cast<int>(a[i]); };
-  if (is_on_memory(number) && inside_tiermem()) {
-    result = direct(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-    return true;
+  if (inside_tiermem()) {
+    return direct(number, a[0], a[1], a[2], a[3], a[4], a[5]);
   }
   switch (number) {
     case SYS_mmap:
-      result = answer(
+      return answer(
           ::mmap(pointer(a[0]), a[1], flags(2), flags(3), flags(4), static_cast<off_t>(a[5])));
-      return true;
     case SYS_munmap:
-      result = ::munmap(pointer(a[0]), a[1]);
-      return true;
+      return ::munmap(pointer(a[0]), a[1]);
     case SYS_mremap:
-      result = answer(::mremap(pointer(a[0]), a[1], a[2], flags(3), pointer(a[4])));
-      return true;
+      return answer(::mremap(pointer(a[0]), a[1], a[2], flags(3), pointer(a[4])));
     case SYS_mprotect:
-      result = ::mprotect(pointer(a[0]), a[1], flags(2));
-      return true;
+      return ::mprotect(pointer(a[0]), a[1], flags(2));
     case SYS_pkey_mprotect:
-      result = ::pkey_mprotect(pointer(a[0]), a[1], flags(2), flags(3));
-      return true;
+      return ::pkey_mprotect(pointer(a[0]), a[1], flags(2), flags(3));
     case SYS_madvise:
-      result = ::madvise(pointer(a[0]), a[1], flags(2));
-      return true;
+      return ::madvise(pointer(a[0]), a[1], flags(2));
     case SYS_process_madvise:
-      result = ::process_madvise(flags(0), static_cast<const iovec*>(pointer(a[1])), a[2], flags(3),
-                                 static_cast<unsigned>(a[4]));
-      return true;
+      return ::process_madvise(flags(0), static_cast<const iovec*>(pointer(a[1])), a[2], flags(3),
+                               static_cast<unsigned>(a[4]));
     case SYS_msync:
-      result = ::msync(pointer(a[0]), a[1], flags(2));
-      return true;
+      return ::msync(pointer(a[0]), a[1], flags(2));
     case SYS_mincore:
-      result = ::mincore(pointer(a[0]), a[1], static_cast<unsigned char*>(pointer(a[2])));
-      return true;
+      return ::mincore(pointer(a[0]), a[1], static_cast<unsigned char*>(pointer(a[2])));
     case SYS_mlock:
-      result = ::mlock(pointer(a[0]), a[1]);
-      return true;
+      return ::mlock(pointer(a[0]), a[1]);
     case SYS_mlock2:
-      result = ::mlock2(pointer(a[0]), a[1], static_cast<unsigned>(a[2]));
-      return true;
+      return ::mlock2(pointer(a[0]), a[1], static_cast<unsigned>(a[2]));
     case SYS_munlock:
-      result = ::munlock(pointer(a[0]), a[1]);
-      return true;
+      return ::munlock(pointer(a[0]), a[1]);
     case SYS_mlockall:
-      result = ::mlockall(flags(0));
-      return true;
+      return ::mlockall(flags(0));
     case SYS_shmat:
-      result = answer(::shmat(flags(0), pointer(a[1]), flags(2)));
-      return true;
-    case SYS_shmdt:
-      result = ::shmdt(pointer(a[0]));
-      return true;
+      return answer(::shmat(flags(0), pointer(a[1]), flags(2)));
     default:
-      return false;
+      return ::shmdt(pointer(a[0]));
   }
 }
 
@@ -166,10 +148,10 @@ __attribute__((visibility("hidden"))) long tiermem_syscall_slowly(long number, s
   if (number == SYS_prctl || number == SYS_seccomp) {
     tiermem_rights_shrink(number, a);
   }
-  long result = -ENOSYS;
-  if (call_on_memory(number, arguments, result)) {
-    return result;
+  if (is_on_memory(number)) {
+    return call_on_memory(number, arguments);
   }
+  long result = -ENOSYS;
   if (!wrapping() || (!is_refused(number) && !refers_to_regions(number, arguments))) {
     result = pass({number, {a, b, c, d, e, f}});
   } else if (!is_refused(number)) {
