@@ -56,6 +56,12 @@ Vector<std::uint64_t> unpinned_between(const Entry& entry, std::uint64_t first,
   return found;
 }
 
+// Beside what is pinned. Else the first of them would be brought in, and the others waited for.
+bool may_fit(std::uint64_t bytes) {
+  const Stats stats = context()->stats();
+  return bytes <= stats.dram_budget - std::min(stats.dram_budget, stats.dram_pinned);
+}
+
 // Each extent that the part overlaps has a view exactly if it must stay. False with errno: there is
 // no room for one that must stay, and no view was added.
 bool settle(Entry& entry, Part part) {
@@ -65,6 +71,12 @@ bool settle(Entry& entry, Part part) {
   const std::uint64_t first = extent_at(entry, part.begin);
   const std::uint64_t last = extent_at(entry, part.end() - 1);
   const Vector<std::uint64_t> wanted = unpinned_between(entry, first, last);
+  if (!wanted.empty() && !may_fit(wanted.size() * entry.extent)) {
+    log_warn("{} bytes at {} cannot be kept resident: they are more than the budget has",
+             part.length, static_cast<void*>(part.begin));
+    errno = ENOMEM;
+    return false;
+  }
   constexpr std::size_t kAtOnce = 256;
   Map<std::uint64_t, ViewRecord> made;
   for (const std::uint64_t extent : wanted) {
