@@ -110,6 +110,7 @@ std::int64_t Mover::step(std::int64_t now) {
   };
   wake_for_room(write_pause_.until());
   wake_for_room(stuck_until_);
+  wake_for_room(withdrawals_again_at_);
   wake_for_room(rereads_at_);
   for (const Space& space : spaces_) {
     wake_for_room(space.exit_pause.until());

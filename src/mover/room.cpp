@@ -466,11 +466,12 @@ bool Mover::nothing_will_change(const Request& asking) {
     under_way -= mine != nullptr && mine->stage == Transfer::Stage::parked ? 1 : 0;
   }
   // Where writes are not paused, extents that lacked a slot are tried again, and may find one.
-  // Others that could not leave are tried again, too, also when one has left since.
-  const bool left_since = stuck_since_ == 0 && now_ < withdrawals_again_at_;
+  // Others that could not leave are tried again, too; once that was, nobody waits for those that
+  // have gone since.
+  const bool kept =
+      now_ < withdrawals_again_at_ && (stuck_since_ == 0 || now_ - stuck_since_ < kMostStuckNs);
   const bool unread = now_ < rereads_at_ && reread_last_ < asking.admitted_ns;
-  const bool stuck = (stuck_since_ != 0 && now_ - stuck_since_ < kMostStuckNs) || left_since ||
-                     unread || (now_ < lacks_slot_until_ && write_pause_.over(now_));
+  const bool stuck = kept || unread || (now_ < lacks_slot_until_ && write_pause_.over(now_));
   const bool again = std::any_of(spaces_.begin(), spaces_.end(),
                                  [&](const Space& space) { return tries_again(space); });
   return under_way == 0 && housekeeping_ == 0 && !stuck && !again && !any_pin();
