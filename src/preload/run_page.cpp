@@ -278,7 +278,7 @@ std::uint64_t RunSeat::hold(std::uint64_t bytes) {
 
 void RunSeat::publish(const RunCounters& counters) {
   for (std::size_t i = 0; i < RunPage::kSums; ++i) {
-    row_->sums[i].store(before_[i] + counters.*kSumFields[i], kRelaxed);
+    raise_to(row_->sums[i], before_[i] + counters.*kSumFields[i]);  // See say_refused().
   }
   row_->resident.store(counters.resident, kRelaxed);
   row_->tiered.store(counters.tiered, kRelaxed);
@@ -294,6 +294,13 @@ void RunSeat::publish(const RunCounters& counters) {
 
 void RunSeat::say(const char* text) {
   store_text(row_->text, text);
+}
+
+void RunSeat::say_refused(const char* text) {
+  say(text);
+  constexpr std::size_t kPoisoned = 5;
+  static_assert(kSumFields[kPoisoned] == &RunCounters::poisoned);
+  raise_to(row_->sums[kPoisoned], before_[kPoisoned] + 1);
 }
 
 void RunSeat::refuse(std::uint32_t pid, const char* name, const char* why) const {

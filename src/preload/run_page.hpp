@@ -195,6 +195,9 @@ class RunSeat {
   /// What limits this process, or its last problem. One thread at a time; a reader may see it half
   /// changed.
   void say(const char* text);
+  /// Likewise, and a touch of this process ends in SIGBUS for it: counted at once, as the process may
+  /// end before it publishes its counters.
+  void say_refused(const char* text);
 
   std::uint32_t generation() const { return page_->generation.load(); }
   /// Sleeps until the generation is not `seen`, and returns it.

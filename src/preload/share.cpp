@@ -53,10 +53,10 @@ constexpr std::uint64_t kLeastBudget = std::uint64_t{4} << 20;
 constinit char g_name[kRunNameBytes] = {};  // As the kernel names this process.
 constinit std::atomic<std::uint32_t> g_pid{0};
 
-// What this process has in plain memory, which is a part of its share. Written before the context.
+// The plain memory of this process, which is a part of its share. Written before the context.
 constinit std::atomic<std::uint64_t> g_plain_bytes{0};
 
-// What the tiers may keep of a share.
+// The part of a share that the tiers may keep.
 std::uint64_t budget_of(std::uint64_t share) {
   const std::uint64_t plain = g_plain_bytes.load(std::memory_order_relaxed);
   return share == 0 ? 0 : std::max(kLeastBudget, share - std::min(share, plain));
@@ -111,8 +111,9 @@ void tell(const Stats& stats) {
   g_told_ns = now;
 }
 
-// The remedies that are named must be this program's: it holds no views.
-void say(const char* why) {
+// The remedies that are named must be this program's: it holds no views. No memory is allocated
+// here.
+std::array<char, kRunTextBytes> for_program(const char* why) {
   constexpr std::string_view kOfLinked = "release views or raise `dram`";
   constexpr std::string_view kOfRun = "raise --dram";
   std::array<char, kRunTextBytes> text{};
@@ -126,7 +127,7 @@ void say(const char* why) {
     std::copy_n(part.data(), n, text.data() + length);
     length += n;
   }
-  seat().say(text.data());
+  return text;
 }
 
 // Sleeps until the share is another. What cannot be given back now (pinned) is, at the next change.
@@ -141,7 +142,7 @@ void follow(Context* context, std::uint64_t held) {
           status.ok()) {
         held = seat().hold(share);
       } else {
-        say(status.message());
+        seat().say(for_program(status.message()).data());
       }
     }
   }
@@ -160,12 +161,12 @@ void follow_as_guest(Context* context, std::uint64_t held) {
 // Once this process has its seat.
 void start_following(Context& context, std::uint64_t held, void (*how)(Context*, std::uint64_t)) {
   context.impl().observe(tell, kTellNs);
-  context.impl().on_refusal(say);
+  context.impl().on_refusal([](const char* why) { seat().say_refused(for_program(why).data()); });
   try {
     own_thread("tiermem-share", [&context, held, how] { how(&context, held); }).detach();
   } catch (const std::system_error&) {
     log_error("no thread for this process's share: its budget stays as it is");
-    seat().settle(held);  // Nobody else would: it would be a guest for ever.
+    seat().settle(held);  // No thread will do it, and it would be a guest for ever.
   }
 }
 

@@ -209,6 +209,21 @@ TEST_F(RunPageTest, processes_that_are_refused_are_kept_with_their_reason) {
   EXPECT_EQ(host_.totals().refused, kRunRefusals + 2);
 }
 
+TEST_F(RunPageTest, a_refused_touch_is_counted_before_the_counters_are_published) {
+  const pid_t process_of_run = start([](RunSeat& seat) {
+    seat.join("refused");
+    seat.say("no room yet");
+    seat.publish({});
+    seat.say_refused("no room");
+    seat.publish({});  // Of before the touch.
+    ::raise(SIGBUS);
+  });
+  end(process_of_run);
+  host_.settle();
+  EXPECT_EQ(process(process_of_run).counters.poisoned, 1u);
+  EXPECT_STREQ(process(process_of_run).text, "no room");
+}
+
 TEST(RunStart, processes_of_a_small_run_have_little_plain_memory) {
   EXPECT_EQ(run_start(~std::uint64_t{0}), 32 * kMiB);
   EXPECT_EQ(run_start(256 * kMiB), 32 * kMiB);
