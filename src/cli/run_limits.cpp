@@ -3,43 +3,50 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/shown.hpp"
 
 namespace tiermem::cli {
 
-// Only when the limit itself has changed: what others use comes and goes.
+LimitWatch::LimitWatch(const HostFacts& at_start, std::uint64_t asked)
+    : asked_(asked), total_(asked), least_total_(asked) {
+  if (const auto limit = at_start.cgroup_limit.number()) {
+    limits_[at_start.cgroup_file.value] = *limit;
+  }
+}
+
+// Only a limit that has changed is news: what others use comes and goes, and with it which of
+// several nested cgroups leaves least. Where another one does than the one that lowered the budget,
+// that one's limit may be gone.
 std::optional<std::uint64_t> LimitWatch::look(const HostFacts& now, std::uint64_t resident) {
   constexpr std::uint64_t kLeast = std::uint64_t{8} << 20;
-  const auto limit = now.cgroup_limit.number();
-  if (limit == limit_) {
+  const std::uint64_t limit = now.cgroup_limit.number().value_or(0);  // 0: there is none.
+  const std::string file = limit != 0 ? now.cgroup_file.value : "";
+  const bool changed = limit != 0 && std::exchange(limits_[file], limit) != limit;
+  if (!changed && (total_ == asked_ || file == lowered_by_)) {
     return std::nullopt;
   }
-  limit_ = limit;
   const auto left = now.memory_left();
   const std::uint64_t may = left ? (*left + resident) / 10 * 9 : asked_;
   const std::uint64_t total = std::min(asked_, std::max(may, kLeast));
-  if (total == total_) {
+  if (total == total_ || (!changed && total < total_)) {
     return std::nullopt;
   }
+  if (total < total_) {
+    lowered_by_ = file;
+  }
   total_ = total;
-  if (total < least_total_ && limit) {
+  if (total < least_total_) {
     least_total_ = total;
-    least_limit_ = *limit;
-    file_ = now.cgroup_file.value;
+    sentence_ = fmt::format(
+        "the cgroup ({}), whose memory limit is {} now, left less memory while it ran: the budget "
+        "was "
+        "{} then, not {}",
+        shown(file), human_bytes(limit), human_bytes(total), human_bytes(asked_));
   }
   return total;
-}
-
-std::string LimitWatch::sentence() const {
-  return file_.empty()
-             ? ""
-             : fmt::format(
-                   "the memory limit of the cgroup ({}) fell to {} while it ran: the budget "
-                   "was {} then, not {}",
-                   shown(file_), human_bytes(least_limit_), human_bytes(least_total_),
-                   human_bytes(asked_));
 }
 
 }  // namespace tiermem::cli

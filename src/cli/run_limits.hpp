@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -15,22 +16,21 @@ namespace tiermem::cli {
 class LimitWatch {
  public:
   /// `asked`: the run's budget in bytes.
-  LimitWatch(const HostFacts& at_start, std::uint64_t asked)
-      : limit_(at_start.cgroup_limit.number()), asked_(asked), total_(asked) {}
+  LimitWatch(const HostFacts& at_start, std::uint64_t asked);
 
   /// The run's budget under the limits of now, if that is news. `resident`: bytes of it that are
   /// used.
   std::optional<std::uint64_t> look(const HostFacts& now, std::uint64_t resident);
   /// A sentence for the end of the run; empty: the budget was never lowered.
-  std::string sentence() const;
+  const std::string& sentence() const { return sentence_; }
 
  private:
-  std::optional<std::uint64_t> limit_;  // As of the last look.
   const std::uint64_t asked_;
   std::uint64_t total_;
-  std::uint64_t least_total_ = ~std::uint64_t{0};
-  std::uint64_t least_limit_ = 0;
-  std::string file_;
+  std::uint64_t least_total_;
+  std::map<std::string, std::uint64_t> limits_;  // As last seen, by the file that has it.
+  std::string lowered_by_;                       // The file whose limit lowered the budget last.
+  std::string sentence_;                         // Of the lowest budget.
 };
 
 }  // namespace tiermem::cli

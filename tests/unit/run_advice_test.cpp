@@ -122,12 +122,12 @@ TEST(RunAdvice, touches_that_end_in_a_signal_are_explained_by_process) {
   EXPECT_NE(troubles(run)[0].find("SIGBUS: the disk is full"), std::string::npos);
 }
 
-HostFacts with_limit(std::uint64_t limit, std::uint64_t usage) {
+HostFacts with_limit(std::uint64_t limit, std::uint64_t usage, const char* file = "/group") {
   HostFacts facts;
   facts.memory_available = Fact::of(std::to_string(64 * kGiB));
   facts.cgroup_limit = Fact::of(std::to_string(limit));
   facts.cgroup_usage = Fact::of(std::to_string(usage));
-  facts.cgroup_file = Fact::of("/group");
+  facts.cgroup_file = Fact::of(file);
   return facts;
 }
 
@@ -139,7 +139,26 @@ TEST(LimitWatch, a_limit_that_falls_lowers_the_budget_and_one_that_rises_gives_i
   EXPECT_FALSE(watch.look(with_limit(2 * kGiB, 2 * kGiB), kGiB));
   EXPECT_EQ(watch.look(with_limit(8 * kGiB, 2 * kGiB), kGiB), 4 * kGiB);
   EXPECT_NE(watch.sentence().find("/group"), std::string::npos);
-  EXPECT_NE(watch.sentence().find("fell to 2.00 GiB"), std::string::npos);
+  EXPECT_NE(watch.sentence().find("is 2.00 GiB now"), std::string::npos);
+}
+
+// Others' use decides which of two nested groups leaves least.
+TEST(LimitWatch, another_group_with_its_old_limit_is_no_news) {
+  LimitWatch watch(with_limit(8 * kGiB, kGiB), 4 * kGiB);
+  EXPECT_FALSE(watch.look(with_limit(16 * kGiB, 15 * kGiB, "/"), 4 * kGiB))
+      << "4.5 GiB are its own";
+  EXPECT_FALSE(watch.look(with_limit(8 * kGiB, 7 * kGiB), kGiB));
+  EXPECT_FALSE(watch.look(with_limit(16 * kGiB, 16 * kGiB, "/"), kGiB));
+  EXPECT_EQ(watch.sentence(), "");
+}
+
+TEST(LimitWatch, a_limit_that_is_taken_away_gives_the_budget_back) {
+  LimitWatch watch(HostFacts{}, 4 * kGiB);
+  EXPECT_EQ(watch.look(with_limit(2 * kGiB, kGiB), 0), kGiB / 10 * 9);
+  EXPECT_FALSE(watch.look(with_limit(2 * kGiB, 0), 0)) << "others' use is no news";
+  HostFacts none;
+  none.memory_available = Fact::of(std::to_string(64 * kGiB));
+  EXPECT_EQ(watch.look(none, 0), 4 * kGiB);
 }
 
 TEST(LimitWatch, a_limit_that_never_falls_is_no_sentence) {
