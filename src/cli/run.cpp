@@ -193,6 +193,18 @@ int complain_about(const Program& program) {
 
 // ---- running -----------------------------------------------------------------------------------
 
+std::vector<RunProcess> processes_of(const RunHost& host) {
+  std::vector<RunProcess> processes(kRunRows);
+  processes.resize(host.processes(processes));
+  return processes;
+}
+
+std::vector<RunRefusal> refusals_of(const RunHost& host) {
+  std::vector<RunRefusal> refusals(kRunRefusals);
+  refusals.resize(host.refusals(refusals));
+  return refusals;
+}
+
 RunSummary summary_of(const RunHost& host, const Config& config, std::uint64_t plain,
                       Clock::time_point start) {
   RunSummary run;
@@ -202,24 +214,18 @@ RunSummary summary_of(const RunHost& host, const Config& config, std::uint64_t p
   run.start = plain;
   run.host = tiers_host(config);
   run.totals = host.totals();
-  run.refusals.resize(kRunRefusals);
-  run.refusals.resize(host.refusals(run.refusals));
-  run.processes.resize(kRunRows);
-  run.processes.resize(host.processes(run.processes));
+  run.refusals = refusals_of(host);
+  run.processes = processes_of(host);
   return run;
 }
 
-/// Those of which the page has what the end of the run says.
+/// The processes that the page knows: they have a row, or have said why not.
 std::unordered_set<pid_t> told_of(const RunHost& host) {
-  std::vector<RunProcess> processes(kRunRows);
-  processes.resize(host.processes(processes));
-  std::vector<RunRefusal> refusals(kRunRefusals);
-  refusals.resize(host.refusals(refusals));
   std::unordered_set<pid_t> told;
-  for (const RunProcess& process : processes) {
+  for (const RunProcess& process : processes_of(host)) {
     told.insert(static_cast<pid_t>(process.pid));
   }
-  for (const RunRefusal& refusal : refusals) {
+  for (const RunRefusal& refusal : refusals_of(host)) {
     told.insert(static_cast<pid_t>(refusal.pid));
   }
   return told;
@@ -230,7 +236,7 @@ void draw(const std::string& line) {
   std::fflush(stderr);
 }
 
-/// What each process may have in plain memory before it is tiered: as the preload library has it.
+/// Plain memory that each process may have before it is tiered: as the preload library reads it.
 std::uint64_t plain_bytes(std::uint64_t total) {
   const char* const named = getenv("TIERMEM_START");
   const auto size = parse_size(named != nullptr ? named : "");

@@ -56,12 +56,12 @@ struct Alike {
   std::uint64_t memory = 0;
 };
 
-void add_alike(std::vector<Alike>& all, std::string who, std::string sentence,
+void add_alike(std::vector<Alike>& all, std::string process, std::string sentence,
                std::uint64_t memory) {
   const auto at = std::find_if(all.begin(), all.end(),
                                [&](const Alike& one) { return one.sentence == sentence; });
   if (at == all.end()) {
-    all.push_back({std::move(who), 0, std::move(sentence), memory});
+    all.push_back({std::move(process), 0, std::move(sentence), memory});
   } else {
     at->more += 1;
     at->memory = std::max(at->memory, memory);

@@ -24,7 +24,7 @@ struct RunSummary {
   std::string limits;  ///< A sentence of LimitWatch.
 };
 
-/// What threads waited for bytes, as a part of the run; above 1 when several did.
+/// The time that threads waited for bytes, as a part of the run; above 1 when several did.
 double waited_part(const RunSummary& run);
 /// Sentences for the end of every run: processes that had memory outside of the budget, and
 /// processes that touched pages which could not be had (SIGBUS). Those alike are one sentence.

@@ -228,7 +228,7 @@ int supervise(pid_t pid, int signals, const ChildOptions& options, RunHost& host
     if (const auto begin = Clock::now(); options.look && begin >= next_look) {
       options.look(pid);
       const auto end = Clock::now();
-      constexpr int kPart = 100;  // Of the time, where there are many processes.
+      constexpr int kPart = 100;  // Looking takes a hundredth of the time at most.
       next_look = end + std::max<Clock::duration>(std::chrono::milliseconds(kBetweenLooksMs),
                                                   kPart * (end - begin));
     }

@@ -112,6 +112,7 @@ Json report_json(const RunSummary& run, int status) {
           {"total", counters_json(run.totals.counters)},
           {"processes", std::move(processes)},
           {"not_tiered", std::move(outside)},
+          {"troubles", troubles(run)},
           {"advice", advice(run)}};
 }
 

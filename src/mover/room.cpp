@@ -466,8 +466,8 @@ bool Mover::nothing_will_change(const Request& asking) {
     under_way -= mine != nullptr && mine->stage == Transfer::Stage::parked ? 1 : 0;
   }
   // Where writes are not paused, extents that lacked a slot are tried again, and may find one.
-  // Others that could not leave are tried again, too; once that was, nobody waits for those that
-  // have gone since.
+  // Others that could not leave are tried again, too. After that time has passed, they may have
+  // gone: no request waits for them any more.
   const bool kept =
       now_ < withdrawals_again_at_ && (stuck_since_ == 0 || now_ - stuck_since_ < kMostStuckNs);
   const bool unread = now_ < rereads_at_ && reread_last_ < asking.admitted_ns;

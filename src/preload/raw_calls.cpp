@@ -57,8 +57,8 @@ bool is_on_memory(long number) {
   return std::find(kOnMemory.begin(), kOnMemory.end(), number) != kOnMemory.end();
 }
 
-// Of kOnMemory: as by libc's names, with its result and errno. tiermem's own are the kernel's, and
-// have no mark: the sixth argument of mmap has 64 bits.
+// A call of kOnMemory, as by libc's name for it, with its result and errno. tiermem's own calls go
+// to the kernel, without the mark of pass(): the sixth argument of mmap has 64 bits.
 long call_on_memory(long number, const std::uint64_t (&a)[6]) {
   const auto pointer = [](std::uint64_t address) { return reinterpret_cast<void*>(address); };
   const auto answer = [](const void* address) { return reinterpret_cast<long>(address); };

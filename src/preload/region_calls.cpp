@@ -439,7 +439,7 @@ int unlock_part(Entry& entry, Part part) {
 }
 
 // All that the tier has of the part is given up, and extents that are tiered in part are pinned.
-// The part is lent first: nobody reads ahead into it any more.
+// The part is lent before it is discarded, so that no read-ahead comes in between.
 int lend_part(Entry& entry, Part part, int protection) {
   const Counting counting(entry, part);
   const std::size_t unmapped = part.length - mapped_bytes(entry, part);

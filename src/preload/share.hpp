@@ -12,7 +12,7 @@
 
 namespace tiermem::preload {
 
-/// Remembers who this process is: later that may be a forbidden question.
+/// Stores the name and number of this process. A filter of system calls may forbid to ask later.
 void find_own_name();
 /// Takes a row; returns the share without the `plain` bytes that the process has already, or a
 /// little where others have not given theirs up yet, and where there is no seat any more. 0: this

@@ -59,7 +59,7 @@ class Faults {
   /// Touches that are being served.
   std::uint64_t waiting() const { return served() - ended_.load(std::memory_order_relaxed); }
   std::uint64_t waited_ns() const { return waited_ns_.load(std::memory_order_relaxed); }
-  /// Of that: where first something else had to leave memory.
+  /// The part of it in which other memory had to leave first.
   std::uint64_t waited_for_room_ns() const {
     return waited_for_room_ns_.load(std::memory_order_relaxed);
   }

@@ -56,8 +56,8 @@ MapResult FrameMapper::in(Mechanism mechanism, const MapPlace& place) {
 }
 
 MapResult FrameMapper::out(Mechanism mechanism, const MapPlace& place) {
-  if (lent_.any(place.at, place.bytes)) {
-    return out_beside_lent(place);
+  if (mechanism != Mechanism::in_place && lent_.any(place.at, place.bytes)) {
+    return give_up(place, mechanism, "the program has mapped something of its own there");
   }
   switch (mechanism) {
     case Mechanism::uffd_move:
@@ -74,7 +74,7 @@ MapResult FrameMapper::out(Mechanism mechanism, const MapPlace& place) {
 
 MapResult FrameMapper::withdraw(Mechanism mechanism, const MapPlace& place) {
   if (lent_.any(place.at, place.bytes)) {
-    return stays_beside_lent();
+    return stays_beside_lent(MapEnd::window);
   }
   return mechanism == Mechanism::copy    ? withdraw_by_remap(place)
          : mechanism == Mechanism::remap ? withdraw_trapped(place)
@@ -88,7 +88,10 @@ MapResult FrameMapper::restore(Mechanism mechanism, const MapPlace& place) {
 }
 
 MapResult FrameMapper::take_home(Mechanism mechanism, const MapPlace& place) {
-  if (mechanism == Mechanism::remap && !lent_.any(place.at, place.bytes)) {
+  if (lent_.any(place.at, place.bytes)) {
+    return stays_beside_lent(MapEnd::window);
+  }
+  if (mechanism == Mechanism::remap) {
     return home_by_remap(place);
   }
   if (mechanism == Mechanism::in_place || (mechanism == Mechanism::copy && many_cuts())) {
@@ -328,26 +331,27 @@ int FrameMapper::empty(std::byte* at, std::uint64_t bytes) const {
 }
 
 // The bytes are elsewhere, or not wanted.
-MapResult FrameMapper::out_beside_lent(const MapPlace& place) {
+MapResult FrameMapper::give_up(const MapPlace& place, Mechanism used, const char* why) {
   counters_.dropped_out += 1;
   const int window_error = empty(place.at, place.bytes);
   const int home_error = host::drop(place.home, place.bytes);
   if (const int error = window_error != 0 ? window_error : home_error; error != 0) {
     return failed(fail_native(Code::internal, error,
-                              "a frame beside memory of the program cannot be emptied: {}",
-                              std::strerror(error)),
+                              "a frame can neither be moved ({}) nor dropped ({}) from its window",
+                              why, std::strerror(error)),
                   MapEnd::window);
   }
-  return {.end = MapEnd::dropped};
+  return {.end = MapEnd::dropped, .used = used};
 }
 
-// Who lends a part keeps the rest resident; this is for a part that is lent at this moment.
-MapResult FrameMapper::stays_beside_lent() {
+// The preload library lends a part of an extent and keeps the rest resident. This is for a part
+// that is lent at this moment.
+MapResult FrameMapper::stays_beside_lent(MapEnd end) {
   counters_.withdrawals_refused += 1;
   return failed(fail(Code::busy,
-                     "an extent cannot leave its window now: the program has mapped something "
-                     "of its own in a part of it"),
-                MapEnd::window);
+                     "an extent cannot move now: the program has mapped something of its own in a "
+                     "part of its window"),
+                end);
 }
 
 MapResult FrameMapper::out_by_move(const MapPlace& place) {
@@ -356,28 +360,17 @@ MapResult FrameMapper::out_by_move(const MapPlace& place) {
     return moved_out(place);
   }
   // Shared with a forked child, page-locked, or emptied by the program. The bytes are elsewhere.
-  counters_.dropped_out += 1;
   if (moved.done > 0) {
     counters_.partial_moves += 1;
   }
-  const int window_error = empty(place.at, place.bytes);
-  const int home_error = host::drop(place.home, place.bytes);
-  if (const int error = window_error != 0 ? window_error : home_error; error != 0) {
-    return failed(fail_native(Code::internal, error,
-                              "a frame can neither be moved ({}) nor dropped ({}) from its window",
-                              std::strerror(moved.error), std::strerror(error)),
-                  MapEnd::window);
-  }
-  return {.end = MapEnd::dropped, .used = Mechanism::uffd_move};
+  return give_up(place, Mechanism::uffd_move, std::strerror(moved.error));
 }
 
 // mremap replaces the window's mapping by the home's: advice that says "not for children, not for
 // core dumps" must be taken back, and given again to the home on the way out.
 MapResult FrameMapper::in_by_remap(const MapPlace& place) {
   if (lent_.any(place.at, place.bytes)) {
-    MapResult stays = stays_beside_lent();
-    stays.end = MapEnd::home;
-    return stays;
+    return stays_beside_lent(MapEnd::home);
   }
   if (!room_for_mapping()) {
     counters_.remaps_refused += 1;

@@ -106,8 +106,8 @@ class FrameMapper {
   MapResult out_as_is(const MapPlace& place);
 
   int empty(std::byte* at, std::uint64_t bytes) const;
-  MapResult out_beside_lent(const MapPlace& place);
-  MapResult stays_beside_lent();
+  MapResult give_up(const MapPlace& place, Mechanism used, const char* why);
+  MapResult stays_beside_lent(MapEnd end);
 
   void unshare(std::byte* address, std::uint64_t bytes);
   bool room_for_mapping();

@@ -1,6 +1,6 @@
 // Pages of windows where the program has mapped something of its own: ours are the addresses, not
 // what is there. Nothing is moved to or from there, registered there, or emptied there. The kernel
-// does not tell: UFFDIO_MOVE takes private pages of a file from a range that nobody registered.
+// does not tell: UFFDIO_MOVE takes private pages of a file from a range that is not registered.
 //
 // Threads: any; one mutex, never held across a system call.
 #pragma once

@@ -344,8 +344,8 @@ void Run::set(unsigned slot, unsigned page, unsigned pages, const bool mapped) {
   std::fill_n(slots_[slot].file + page, pages, std::uint16_t{0});
 }
 
-// The order of the bytes in which a call reads into memory is nobody's promise. It shows where a
-// page of a file is mapped twice.
+// The kernel does not promise in which order a call writes the bytes that it reads. The order shows
+// where a page of a file is mapped twice.
 bool Run::has_a_page_twice(const Call& call) const {
   std::bitset<kMostPages + 1> seen;
   const std::uint16_t* const first = slots_[call.slot].file + call.page;
@@ -386,7 +386,7 @@ void Run::store(const Call& call) {
   }
 }
 
-// Of how many pages a store was a signal.
+// Counts the pages of which a store was a signal.
 unsigned Run::store_pages(const Call& call) {
   const Slot& slot = slots_[call.slot];
   unsigned signals = 0;

@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/futex.h>
+#include <linux/userfaultfd.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -472,6 +474,36 @@ TEST(Mappings, memory_is_populated_as_by_the_kernel) {
   ASSERT_EQ(munmap(at + 8 * kPart, kPart), 0);
   EXPECT_EQ(populated(at + 7 * kPart, 3 * kPart, kRead), ENOMEM);
   EXPECT_EQ(populated(at + 7 * kPart, kPart, kWrite), 0);
+  munmap(at, kMiB);
+}
+
+TEST(Mappings, other_calls_on_memory_answer_as_the_table_says) {
+  std::byte* const at = map_memory(kMiB);
+  memset(at, 7, kMiB);
+  EXPECT_EQ(remap_file_pages(at, kPage, 0, 1, 0), -1);
+  EXPECT_EQ(errno, EINVAL);
+  void* const before = sbrk(4 * static_cast<std::intptr_t>(kPage));
+  ASSERT_NE(before, MAP_FAILED);
+  memset(before, 1, 4 * kPage);
+  const auto fd = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | 1));  // UFFD_USER_MODE_ONLY
+  uffdio_api api{.api = UFFD_API, .features = 0, .ioctls = 0};
+  if (fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0) {
+    uffdio_register range{};
+    range.range = {reinterpret_cast<std::uint64_t>(at), kMiB};
+    range.mode = UFFDIO_REGISTER_MODE_MISSING;
+    EXPECT_EQ(ioctl(fd, UFFDIO_REGISTER, &range), -1);
+    EXPECT_EQ(errno, EBUSY);
+  }
+  close(fd);
+  const int key = pkey_alloc(0, 0);
+  if (key >= 0) {
+    EXPECT_EQ(pkey_mprotect(at, kPage, PROT_READ | PROT_WRITE, key), 0);
+    (void)madvise(at, kMiB, MADV_PAGEOUT);
+    EXPECT_EQ(at[0], std::byte{7});
+    EXPECT_EQ(pkey_mprotect(at, kPage, PROT_READ | PROT_WRITE, 0), 0);
+    pkey_free(key);
+  }
+  EXPECT_EQ(std::count(at, at + kMiB, std::byte{7}), static_cast<std::ptrdiff_t>(kMiB));
   munmap(at, kMiB);
 }
 

@@ -85,33 +85,9 @@ namespace {
 
 constexpr int kLastError = 133;  // EHWPOISON
 
-/// A frame of sixteen pages in its window.
-struct Small {
-  explicit Small(Mechanism mechanism) {
-    DramOptions options = small_options(4 * kMiB);
-    options.mechanism = mechanism;
-    options.follow_forks = true;
-    auto made = DramTier::create(options);
-    if (!made.ok()) {
-      why_not = made.message();
-      return;
-    }
-    tier = std::move(*made);
-    window = *tier->reserve_window(2 * kBytes, kBytes, true);
-    frame = tier->acquire_frame({tier->window_pool(kBytes), kBytes, 0});
-    const Status populated = tier->populate(frame, false, nullptr);
-    EXPECT_TRUE(populated.ok()) << populated.message();
-    fill(tier->landing(frame, window), kBytes, 1);
-  }
+constexpr std::uint64_t kBytes = 64 * kKiB;  // Of a frame: sixteen pages.
 
-  static constexpr std::uint64_t kBytes = 64 * kKiB;
-  std::string why_not;
-  std::unique_ptr<DramTier> tier;
-  std::byte* window = nullptr;
-  FrameId frame;
-};
-
-/// What the double answers while this lives.
+/// The double refuses calls while this lives.
 class Refusing {
  public:
   Refusing(Call call, int error) {
@@ -132,10 +108,10 @@ void on_bus(int) {
   return sigsetjmp(g_after_bus, 1) == 0 && std::memcmp(page, expected, host::kPage) != 0;
 }
 
-// All that can be read of the window are the frame's bytes. Nobody serves faults here: what is
-// absent is passed over.
+// The window shows the frame's bytes and no others. No thread serves faults here, so absent pages
+// are passed over.
 bool nothing_else(const std::byte* window, std::uint64_t bytes) {
-  static std::byte expected[Small::kBytes];
+  static std::byte expected[kBytes];
   fill(expected, bytes, 1);
   for (std::uint64_t at = 0; at < bytes; at += host::kPage) {
     unsigned char there = 0;
@@ -177,7 +153,7 @@ TEST_P(RefusedCalls, a_frame_leaves_and_comes_back_or_stays_with_its_bytes_for_e
       if (error == EAGAIN && GetParam().call == Call::copy) {
         continue;  // Is asked for eight million times: below, once.
       }
-      Small moved(GetParam().mechanism);
+      MovedFrame moved(GetParam().mechanism, kBytes, true);
       if (!moved.why_not.empty()) {
         GTEST_SKIP() << moved.why_not;
       }
@@ -195,13 +171,12 @@ TEST_P(RefusedCalls, a_frame_leaves_and_comes_back_or_stays_with_its_bytes_for_e
           back = tier.restore(moved.frame, moved.window);
         }
       }
-      EXPECT_TRUE(nothing_else(moved.window, Small::kBytes)) << "errno " << error;
+      EXPECT_TRUE(nothing_else(moved.window, kBytes)) << "errno " << error;
       if (!left.ok()) {
-        // What was taken out of its protected page cannot be put back without UFFDIO_COPY.
+        // Bytes that were taken out of their protected page cannot be put back without UFFDIO_COPY.
         const bool lacks_page = is_protected && GetParam().call == Call::copy;
         EXPECT_TRUE(holds(moved.window, 5 * host::kPage, 1)) << "it stayed; errno " << error;
-        EXPECT_TRUE(lacks_page || holds(moved.window, Small::kBytes, 1))
-            << "it stayed; errno " << error;
+        EXPECT_TRUE(lacks_page || holds(moved.window, kBytes, 1)) << "it stayed; errno " << error;
       }
     }
   }
@@ -209,7 +184,7 @@ TEST_P(RefusedCalls, a_frame_leaves_and_comes_back_or_stays_with_its_bytes_for_e
 
 TEST_P(RefusedCalls, a_frame_comes_or_is_given_up_for_each_errno) {
   for (int error = 1; error <= kLastError; ++error) {
-    Small moved(GetParam().mechanism);
+    MovedFrame moved(GetParam().mechanism, kBytes, true);
     if (!moved.why_not.empty()) {
       GTEST_SKIP() << moved.why_not;
     }
@@ -219,12 +194,12 @@ TEST_P(RefusedCalls, a_frame_comes_or_is_given_up_for_each_errno) {
       const Refusing refusing(GetParam().call, error);
       mapped = moved.tier->map(moved.frame, moved.window, used);
     }
-    EXPECT_TRUE(nothing_else(moved.window, Small::kBytes)) << "errno " << error;
+    EXPECT_TRUE(nothing_else(moved.window, kBytes)) << "errno " << error;
     if (mapped.ok()) {
       const Refusing refusing(GetParam().call, error);
       gone = moved.tier->unmap(moved.frame, moved.window);
     }
-    EXPECT_TRUE(nothing_else(moved.window, Small::kBytes)) << "errno " << error;
+    EXPECT_TRUE(nothing_else(moved.window, kBytes)) << "errno " << error;
   }
 }
 

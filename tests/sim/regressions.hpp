@@ -23,7 +23,7 @@ inline constexpr std::array<Regression, 14> kRegressions = {
      {20268002175, 4000, "a retreat is not looked at when the request that it waited for fails"},
      {20268004466, 4000, "a discard and the first of the queue wait for each other's frames"},
      {20268007929, 4000, "an extent that cannot be made whole keeps all others from leaving"},
-     {20261148200166, 4000, "who waits for room is not refused when what was stuck has gone"},
+     {20261148200166, 4000, "a request waits for room although the stuck extents have gone"},
     {20261125109299, 400, "room is not looked for while the kernel keeps a freed extent"},
     {20261125201210, 400, "a request is refused before extents are tried that were not read"},
     {20261125405332, 400, "a request is refused before stuck extents are tried again"},

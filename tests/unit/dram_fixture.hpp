@@ -47,7 +47,8 @@ inline bool holds(const std::byte* data, std::uint64_t bytes, std::uint64_t what
 
 /// A tier that moves pages (or copies them), and a frame with bytes that is not in its window yet.
 struct MovedFrame {
-  explicit MovedFrame(Mechanism mechanism = Mechanism::uffd_move) {
+  explicit MovedFrame(Mechanism mechanism = Mechanism::uffd_move, std::uint64_t bytes = kBytes,
+                      bool mapped = false) {
     DramOptions options = small_options(16 * kMiB);
     options.mechanism = mechanism;
     options.follow_forks = true;
@@ -57,12 +58,12 @@ struct MovedFrame {
       return;
     }
     tier = std::move(*made);
-    window = *tier->reserve_window(kWindow, kBytes, false);
-    frame = tier->acquire_frame({Pool::movable, kBytes, 0});
+    window = *tier->reserve_window(2 * bytes, bytes, mapped);
+    frame = tier->acquire_frame({tier->window_pool(bytes), bytes, 0});
     const Status populated = tier->populate(frame, false, nullptr);
     EXPECT_TRUE(populated.ok()) << populated.message();
     home = tier->landing(frame, window);
-    fill(home, kBytes, 1);
+    fill(home, bytes, 1);
   }
 
   static constexpr std::uint64_t kBytes = 2 * kMiB;
