@@ -3,7 +3,7 @@
 find_library(TIERMEM_JEMALLOC_PIC NAMES libjemalloc_pic.a)
 set(TIERMEM_WITH_PRELOAD AUTO CACHE STRING "Build the preload library: AUTO, ON or OFF")
 set(preload_wish ${TIERMEM_WITH_PRELOAD})
-if(preload_wish STREQUAL AUTO AND (TIERMEM_MINIMAL OR TIERMEM_SANITIZE OR TIERMEM_FUZZ))
+if(preload_wish STREQUAL AUTO AND (TIERMEM_MINIMAL OR TIERMEM_FUZZ))
   set(preload_wish OFF)
 endif()
 if(NOT TIERMEM_JEMALLOC_PIC AND preload_wish STREQUAL AUTO)
@@ -25,6 +25,10 @@ add_custom_command(OUTPUT ${jemalloc}
 add_custom_target(jemalloc_renamed DEPENDS ${jemalloc})
 
 file(GLOB preload_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/preload/*.cpp)
+if(TIERMEM_SANITIZE)
+  # malloc is the sanitizer's, which looks its functions up by dlsym before it has memory of its own.
+  list(FILTER preload_sources EXCLUDE REGEX "/(malloc|dlsym)\\.cpp$")
+endif()
 add_library(tiermem_preload SHARED ${preload_sources})
 add_dependencies(tiermem_preload jemalloc_renamed)
 target_link_libraries(tiermem_preload PRIVATE tiermem_objects ${jemalloc})

@@ -29,11 +29,17 @@ namespace {
 
 constexpr std::uint64_t kArenaBytes = std::size_t{1} << 38;
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
 // Whose malloc the program calls, if not ours: something before us in the link order. Asked by
 // calling it: an address would be that of a jump in some programs.
 void check_order() {
-  if (!arena_is_enclosed()) {
-    return;  // Nothing will be tiered.
+  if (!arena_is_enclosed() || kSanitized) {
+    return;  // Nothing will be tiered; or the sanitizer's malloc stands first, and only mappings are.
   }
   using Malloc = void* (*)(std::size_t);
   using Free = void (*)(void*);

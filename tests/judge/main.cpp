@@ -4,6 +4,7 @@
 //
 // usage: tiermem-judge --library FILE [--seeds N | --seconds S] [--first SEED] [--calls N]
 //                      [--mode privileged|wrapped] [--dram SIZE] [--directory DIR]
+//                      [--runtime FILE]   a sanitizer's, which is loaded before the library
 // Exit status: 0 no difference; 1 a difference; 2 usage; 77 nothing can be tiered here.
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -33,6 +34,7 @@ using judge::Sequence;
 
 struct Options {
   std::string library;
+  std::string runtime;
   std::string mode = "privileged";
   std::string dram = "3M";
   std::string directory = ".";
@@ -125,11 +127,22 @@ class Program {
   }
 
   [[noreturn]] void start(const Options& options, const RunOptions& run) {
+    if (!options.runtime.empty()) {
+      setenv(judge::kRuntimeVariable, "1", 1);
+      // Nothing is freed at the end. The thread sanitizer must not call the library before it has
+      // started, so it leaves signals alone; where it does its own symbols it waits for itself.
+      setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
+      setenv("TSAN_OPTIONS",
+             "use_sigaltstack=0:handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:"
+             "handle_abort=0:detect_deadlocks=0:die_after_fork=0:symbolize=0:halt_on_error=1",
+             1);
+    }
     if (!run.plain) {
       const auto set = [](const char* name, const std::string& value) {
         setenv(name, value.c_str(), 1);
       };
-      set("LD_PRELOAD", options.library);
+      set("LD_PRELOAD",
+          options.runtime.empty() ? options.library : options.runtime + ":" + options.library);
       set("TIERMEM_START", "4K");
       set("TIERMEM_DRAM", options.dram);
       set("TIERMEM_NVME", options.directory + ":1G");
@@ -360,7 +373,8 @@ int compare_all(const Options& options) {
 int usage() {
   std::fprintf(stderr,
                "usage: tiermem-judge --library FILE [--seeds N | --seconds S] [--first SEED] "
-               "[--calls N] [--mode privileged|wrapped] [--dram SIZE] [--directory DIR]\n");
+               "[--calls N] [--mode privileged|wrapped] [--dram SIZE] [--directory DIR] "
+               "[--runtime FILE]\n");
   return 2;
 }
 
@@ -386,6 +400,8 @@ int main(int count, char** arguments) {
     const auto number = [&] { return std::strtoull(value, nullptr, 10); };
     if (name == "--library") {
       options.library = value;
+    } else if (name == "--runtime") {
+      options.runtime = value;
     } else if (name == "--seeds") {
       options.seeds = number();
     } else if (name == "--seconds") {
@@ -407,8 +423,11 @@ int main(int count, char** arguments) {
   if (options.library.empty() || (options.mode != "privileged" && options.mode != "wrapped")) {
     return usage();
   }
-  for (std::string* const path : {&options.library, &options.directory}) {
+  for (std::string* const path : {&options.library, &options.runtime, &options.directory}) {
     char whole[PATH_MAX];
+    if (path->empty()) {
+      continue;
+    }
     if (realpath(path->c_str(), whole) == nullptr) {
       std::fprintf(stderr, "tiermem-judge: %s: %s\n", path->c_str(), std::strerror(errno));
       return 2;

@@ -35,6 +35,10 @@ constexpr std::size_t kPressure = std::size_t{4} << 20;
 thread_local sigjmp_buf g_touch;
 thread_local volatile sig_atomic_t g_touching = 0;
 
+// A sanitizer's runtime blocks all signals while a handler runs, whatever sa_flags say, and answers
+// munlock itself.
+const bool g_has_runtime = getenv(kRuntimeVariable) != nullptr;
+
 void on_signal(int signal) {
   if (g_touching == 0) {
     _exit(100 + signal);
@@ -45,7 +49,7 @@ void on_signal(int signal) {
 // 0, or the signal that a touch of memory in `body` raised.
 template <typename Body>
 int touching(Body&& body) {
-  const int signal = sigsetjmp(g_touch, 0);
+  const int signal = sigsetjmp(g_touch, g_has_runtime);
   if (signal == 0) {
     g_touching = 1;
     body();
@@ -604,7 +608,8 @@ void Run::call(const Call& call, unsigned number) {
       break;
     case What::unlock:
       make_odd(call.slot, call.page, call.pages);
-      say_result(munlock(at(call), bytes));
+      say_result((call.more >> 8 & 7) == 0 || g_has_runtime ? syscall(SYS_munlock, at(call), bytes)
+                                                            : munlock(at(call), bytes));
       break;
     case What::sync:
       say_result(msync(at(call), bytes, MS_ASYNC));

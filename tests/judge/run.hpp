@@ -7,6 +7,9 @@
 
 namespace judge {
 
+/// In the environment of programs that are run with a sanitizer's runtime.
+inline constexpr const char* kRuntimeVariable = "JUDGE_RUNTIME";
+
 struct RunOptions {
   std::uint64_t first = 0;
   std::uint64_t sequences = 1;
