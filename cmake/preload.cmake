@@ -1,5 +1,5 @@
 # The preload library: tiermem's objects, src/preload, and jemalloc from its static archive with its
-# public names changed. Not with sanitizers, which bring a malloc of their own.
+# public names changed. With a sanitizer malloc is the sanitizer's, and only mappings are tiered.
 find_library(TIERMEM_JEMALLOC_PIC NAMES libjemalloc_pic.a)
 set(TIERMEM_WITH_PRELOAD AUTO CACHE STRING "Build the preload library: AUTO, ON or OFF")
 set(preload_wish ${TIERMEM_WITH_PRELOAD})

@@ -27,6 +27,8 @@
 #include <numeric>
 #include <thread>
 
+#include "neighbours.hpp"
+
 namespace judge {
 namespace {
 
@@ -77,40 +79,6 @@ struct Slot {
   std::uint16_t file[kMostPages] = {};  // A shared page of the file: its number and 1.
 };
 
-// Counts in each page of memory of its own, which no call of a sequence is about, while the
-// sequence runs: a write that is lost shows.
-class Counter {
- public:
-  bool start() {
-    void* const got =
-        mmap(nullptr, kPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (got == MAP_FAILED) {
-      return false;
-    }
-    words_ = static_cast<std::uint64_t*>(got);
-    std::thread([this] { count(); }).detach();
-    return true;
-  }
-  std::uint64_t wrong() const { return wrong_.load(); }
-
- private:
-  static constexpr std::size_t kPages = 160;
-
-  void count() {
-    for (std::uint64_t round = 0;; ++round) {
-      for (std::size_t page = 0; page < kPages; ++page) {
-        volatile std::uint64_t& word = words_[page * (kPage / 8) + page];
-        wrong_ += word != round ? 1 : 0;
-        word = round + 1;
-      }
-      poll(nullptr, 0, 1);
-    }
-  }
-
-  std::uint64_t* words_ = nullptr;
-  std::atomic<std::uint64_t> wrong_{0};
-};
-
 class Run {
  public:
   explicit Run(const RunOptions& options) : options_(options) {}
@@ -130,6 +98,7 @@ class Run {
   void look_at_maps();
   bool has_a_page_twice(const Call& call) const;
   bool all(const Call& call, const bool (Slot::*which)[kMostPages], bool value) const;
+  bool leaves_nothing(const Call& call) const;
   void set(unsigned slot, unsigned page, unsigned pages, const bool mapped);
   void make_odd(unsigned slot, unsigned page, unsigned pages);
   void store(const Call& call);
@@ -159,6 +128,7 @@ class Run {
   int zero_ = -1;     // A device that can be mapped.
   int self_ = -1;     // This process.
   Counter counter_;
+  Caller caller_;
   std::uint64_t digest_ = 0;
   bool quiet_ = false;  // In a child: nothing is printed.
 };
@@ -200,6 +170,7 @@ bool Run::open_files() {
   void* const got =
       mmap(nullptr, kPressure, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   pressure_ = static_cast<std::byte*>(got);
+  caller_.start();
   return got != MAP_FAILED && counter_.start();
 }
 
@@ -343,6 +314,15 @@ bool Run::all(const Call& call, const bool (Slot::*which)[kMostPages], bool valu
   return true;
 }
 
+// The other thread's next mapping may lie where nothing of a slot is mapped any more, and be met by
+// the slot's next call.
+bool Run::leaves_nothing(const Call& call) const {
+  const Slot& slot = slots_[call.slot];
+  const bool* const part = slot.mapped + call.page;
+  return caller_.works() && std::count(slot.mapped, slot.mapped + slot.pages, true) ==
+                                std::count(part, part + call.pages, true);
+}
+
 void Run::set(unsigned slot, unsigned page, unsigned pages, const bool mapped) {
   std::fill_n(slots_[slot].mapped + page, pages, mapped);
   std::fill_n(slots_[slot].file + page, pages, std::uint16_t{0});
@@ -464,7 +444,7 @@ void Run::grow(const Call& call) {
 void Run::move(const Call& call) {
   const Slot& target = slots_[call.argument];
   if (!all(call, &Slot::mapped, true) || !all(call, &Slot::odd, false) ||
-      call.more + call.pages > target.pages) {
+      call.more + call.pages > target.pages || leaves_nothing(call)) {
     return;
   }
   void* const result = mremap(at(call), call.pages * kPage, call.pages * kPage,
@@ -539,6 +519,9 @@ void Run::call(const Call& call, unsigned number) {
                      : mprotect(at(call), bytes, static_cast<int>(call.argument)));
       break;
     case What::unmap:
+      if (leaves_nothing(call)) {
+        break;
+      }
       make_odd(call.slot, call.page, call.pages);
       say_result((call.more >> 8 & 7) == 0 ? syscall(SYS_munmap, at(call), bytes)
                                            : munmap(at(call), bytes));
@@ -671,6 +654,7 @@ void Run::call(const Call& call, unsigned number) {
 
 void Run::sequence(const Sequence& sequence) {
   digest_ = 0;
+  caller_.work(sequence.seed % 2 == 0);
   fill_file(file_);
   for (unsigned i = 0; i < kSlots; ++i) {
     Slot& slot = slots_[i];
@@ -704,6 +688,7 @@ void Run::sequence(const Sequence& sequence) {
   }
   file_bytes(file_);
   say("lost", counter_.wrong());
+  say("wrong beside", caller_.wrong());
   for (const Slot& slot : slots_) {
     munmap(slot.at, std::max(slot.reserved, slot.pages) * kPage);
   }
