@@ -41,7 +41,8 @@ namespace tiermem {
 
 namespace detail {
 __thread ThreadMark thread_mark __attribute__((tls_model("initial-exec")));
-constinit std::uintptr_t arena_begin = 0, arena_bytes = 0;
+constinit std::uintptr_t arena_begin = 0;
+constinit std::atomic<std::uintptr_t> arena_bytes{0};
 }  // namespace detail
 
 namespace {
@@ -129,7 +130,7 @@ constexpr std::size_t kReserveBytes = std::size_t{4} << 20;
 constinit Reserve g_reserve{};
 
 bool enclosed() {
-  return detail::arena_bytes != 0;
+  return arena_is_enclosed();
 }
 
 std::size_t round_up(std::size_t bytes, std::size_t to) {
@@ -362,11 +363,25 @@ bool arena_enclose(std::size_t bytes) noexcept {
       g_range.next = static_cast<std::byte*>(start);
       g_range.end = g_range.next + bytes;
       detail::arena_begin = reinterpret_cast<std::uintptr_t>(start);
-      detail::arena_bytes = bytes;
+      detail::arena_bytes.store(bytes, std::memory_order_relaxed);
       return true;
     }
   }
   return false;
+}
+
+void arena_shrink(std::size_t bytes) noexcept {
+  const std::lock_guard lock(g_range.mutex);
+  const auto begin = reinterpret_cast<std::byte*>(detail::arena_begin);
+  std::byte* const end = std::max(g_range.next, begin + round_up(bytes, kPage));
+  if (!enclosed() || end >= g_range.end) {
+    return;
+  }
+  // First: the addresses may be another mapping's at once.
+  detail::arena_bytes.store(static_cast<std::size_t>(end - begin), std::memory_order_relaxed);
+  best_effort(munmap(end, static_cast<std::size_t>(g_range.end - end)),
+              "what is not unmapped stays reserved");
+  g_range.end = end;
 }
 
 bool arena_fill_reserve() noexcept {

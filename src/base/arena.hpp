@@ -8,6 +8,7 @@
 #pragma once
 
 #include <bit>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -68,16 +69,23 @@ void arena_free(void* block, std::size_t bytes, std::size_t align = kArenaAlign)
 /// when there is no range: all goes on as before.
 bool arena_enclose(std::size_t bytes) noexcept;
 
+/// Gives back what the range has above `bytes`, but nothing of what was ever in use. Nothing to do
+/// where the arena is not enclosed. Any thread.
+void arena_shrink(std::size_t bytes) noexcept;
+
 namespace detail {
-extern std::uintptr_t arena_begin, arena_bytes;  // Constant once enclosed.
-}
+extern std::uintptr_t arena_begin;  // Constant once enclosed.
+// Relaxed: a block that a thread knows was cut before a shrink, and is below the new end, too.
+extern std::atomic<std::uintptr_t> arena_bytes;
+}  // namespace detail
 /// Has arena_enclose() succeeded?
 inline bool arena_is_enclosed() noexcept {
-  return detail::arena_bytes != 0;
+  return detail::arena_bytes.load(std::memory_order_relaxed) != 0;
 }
 /// Is `block` one of the enclosed arena's?
 inline bool arena_contains(const void* block) noexcept {
-  return reinterpret_cast<std::uintptr_t>(block) - detail::arena_begin < detail::arena_bytes;
+  return reinterpret_cast<std::uintptr_t>(block) - detail::arena_begin <
+         detail::arena_bytes.load(std::memory_order_relaxed);
 }
 
 /// mapped >= live: classes round up, and freed small blocks wait for the next request.

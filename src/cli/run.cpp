@@ -28,6 +28,7 @@
 #include "cli/json_file.hpp"
 #include "cli/run_child.hpp"
 #include "cli/run_devices.hpp"
+#include "cli/run_handing.hpp"
 #include "cli/run_limits.hpp"
 #include "cli/run_report.hpp"
 #include "cli/suggest.hpp"
@@ -254,10 +255,18 @@ int start(const Arguments& arguments, const Config& config, const std::string& l
                              error == EFBIG ? "; raise the limit of file sizes (ulimit -f)" : ""));
   }
   variables.emplace_back("TIERMEM_RUN", host.path());
+  RunBroker broker([&](BrokerRequest::What what, const char* path, BrokerReply& reply) {
+    hand_over(host, config, what, path, reply);
+  });
+  if (broker.listen() == 0) {
+    variables.emplace_back("TIERMEM_RUN_BROKER", broker.variable());
+  }
   const std::uint64_t plain = plain_bytes(config.dram.budget);
   Outsiders outsiders(library, 2 * plain);
   LimitWatch limits(probe_memory_facts(), config.dram.budget);
   ChildOptions options{.arguments = arguments.program, .environment = std::move(variables)};
+  options.broker = broker.fd();
+  options.serve = [&] { broker.serve(); };
   if (tiers_host(config)) {
     options.look = [&](pid_t program) {
       outsiders.look(program, told_of(host));

@@ -203,7 +203,8 @@ int supervise(pid_t pid, int signals, const ChildOptions& options, RunHost& host
   using Clock = std::chrono::steady_clock;
   auto next_look = Clock::now() + std::chrono::milliseconds(kFirstLookMs);
   while (!child.ended()) {
-    std::vector<pollfd> polled = {{signals, POLLIN, 0}, {changes.fd(), POLLIN, 0}};
+    std::vector<pollfd> polled = {
+        {signals, POLLIN, 0}, {changes.fd(), POLLIN, 0}, {options.broker, POLLIN, 0}};
     mourner.add_to(polled);
     const auto until_look = std::chrono::ceil<std::chrono::milliseconds>(next_look - Clock::now());
     const int wait_ms = options.look
@@ -217,7 +218,10 @@ int supervise(pid_t pid, int signals, const ChildOptions& options, RunHost& host
     for (signalfd_siginfo signal{}; read(signals, &signal, sizeof(signal)) == sizeof(signal);) {
       child.take(signal);
     }
-    mourner.forget_ended(polled.data() + 2);
+    mourner.forget_ended(polled.data() + 3);
+    if (polled[2].revents != 0) {
+      options.serve();
+    }
     if (polled[1].revents != 0) {
       changes.clear();
       mourner.look_for_new();

@@ -22,6 +22,8 @@ struct ChildOptions {
   /// Called about once a second with the program's number; less often where it takes longer than a
   /// hundredth of that.
   std::function<void(pid_t)> look;
+  int broker = -1;              ///< Readable when serve() is to be called. -1: never.
+  std::function<void()> serve;  ///< Answers one process of the run.
 };
 
 /// Runs it to its end and returns its wait status. Passes on the signals that a process sends to

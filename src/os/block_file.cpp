@@ -24,6 +24,7 @@
 #include "base/kept_descriptors.hpp"
 #include "base/results.hpp"
 #include "os/file_identity.hpp"
+#include "os/handed_descriptors.hpp"
 
 namespace tiermem {
 namespace {
@@ -69,11 +70,12 @@ Result<std::unique_ptr<BlockFile>> BlockFile::open(const BlockFileOptions& optio
   // The path is looked up once. All further calls name what it led to by this descriptor.
   struct stat st {};
   file->directory_fd_ = keep_descriptor(::open(options.path.c_str(), O_PATH | O_CLOEXEC));
-  if (file->directory_fd_ < 0 || ::fstat(file->directory_fd_, &st) != 0) {
+  const bool found = file->directory_fd_ >= 0 && ::fstat(file->directory_fd_, &st) == 0;
+  if (!found && !file->take_handed()) {
     return refused(options.path, errno, "cannot be found");
   }
-  file->raw_ = S_ISBLK(st.st_mode);
-  if (!file->raw_ && !S_ISDIR(st.st_mode)) {
+  file->raw_ = found && S_ISBLK(st.st_mode);
+  if (found && !file->raw_ && !S_ISDIR(st.st_mode)) {
     return refused(options.path, ENOTDIR, "neither a directory nor a block device");
   }
   Status status = file->raw_ ? file->open_device() : file->open_file();
@@ -103,6 +105,32 @@ Status BlockFile::open_file() {
                 "block device {}: a limit of {} bytes; a directory needs one of at least {} ({})",
                 options_.path, options_.limit, kUnit, kSetting);
   }
+  if (buffered_fd_ < 0) {
+    create_file();
+  }
+  if (buffered_fd_ < 0 && !take_handed()) {
+    return refused(options_.path, errno, "cannot create a file");
+  }
+  struct statfs fs {};
+  if (::fstatfs(buffered_fd_, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC)) {
+    // Newer kernels accept the flag here and copy through the page cache all the same.
+    use_buffered("a file system in memory has no direct I/O");
+    return Code::ok;
+  }
+  // A second open of the same file: the flag belongs to the open file, and both kinds are needed.
+  if (direct_fd_ < 0) {
+    direct_fd_ = keep_descriptor(reopen(buffered_fd_, O_RDWR | O_DIRECT | O_CLOEXEC));
+  }
+  if (direct_fd_ < 0) {
+    use_buffered(("O_DIRECT refused: " + std::string(strerror(errno))).c_str());
+    return Code::ok;
+  }
+  learn_alignment(kUnit);
+  return Code::ok;
+}
+
+// Sets buffered_fd_, or leaves it at -1 with errno.
+void BlockFile::create_file() {
   // O_EXCL: the file can never be given a name.
   const int nameless = options_.nameable ? 0 : O_EXCL;
   buffered_fd_ = options_.test_without_tmpfile
@@ -119,23 +147,22 @@ Status BlockFile::open_file() {
                   "a name that stays behind only takes room");
     }
   }
-  if (buffered_fd_ < 0) {
-    return refused(options_.path, errno, "cannot create a file");
+}
+
+// A process with more rights may create the file instead. False: it does not, and errno is as it
+// was.
+bool BlockFile::take_handed() {
+  const int error = errno;
+  int handed[kMostHanded];
+  const int count = handed_descriptors(Handed::scratch_file, options_.path.c_str(), handed);
+  if (count > 0) {
+    buffered_fd_ = keep_descriptor(handed[0]);
   }
-  struct statfs fs {};
-  if (::fstatfs(buffered_fd_, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC)) {
-    // Newer kernels accept the flag here and copy through the page cache all the same.
-    use_buffered("a file system in memory has no direct I/O");
-    return Code::ok;
+  if (count > 1) {
+    direct_fd_ = keep_descriptor(handed[1]);
   }
-  // A second open of the same file: the flag belongs to the open file, and both kinds are needed.
-  direct_fd_ = keep_descriptor(reopen(buffered_fd_, O_RDWR | O_DIRECT | O_CLOEXEC));
-  if (direct_fd_ < 0) {
-    use_buffered(("O_DIRECT refused: " + std::string(strerror(errno))).c_str());
-    return Code::ok;
-  }
-  learn_alignment(kUnit);
-  return Code::ok;
+  errno = error;
+  return count > 0;
 }
 
 // A device has its name already. A file gets one in a directory of its own, so that the name cannot

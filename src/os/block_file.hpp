@@ -60,6 +60,8 @@ class BlockFile {
  private:
   explicit BlockFile(const BlockFileOptions& options) : options_(options) {}
   Status open_file();
+  void create_file();
+  bool take_handed();
   Status open_device();
   Status with_descriptor(int descriptor, const std::function<Status(int descriptor)>& body) const;
   void learn_alignment(std::uint32_t fallback);

@@ -19,6 +19,7 @@
 #include "base/error.hpp"
 #include "base/kept_descriptors.hpp"
 #include "base/results.hpp"
+#include "os/handed_descriptors.hpp"
 #include "os/host_memory.hpp"
 
 namespace tiermem {
@@ -58,9 +59,14 @@ int open_by_syscall(int flags) {
 }
 
 int open_by_device() {
-  const int device = ::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
+  int device = ::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
+  const int refused = errno;
+  if (int handed[kMostHanded];
+      device < 0 && handed_descriptors(Handed::userfault_device, "", handed) == 1) {
+    device = handed[0];
+  }
   if (device < 0) {
-    return -errno;
+    return -refused;
   }
   const int fd = ioctl(device, kDeviceNew, O_CLOEXEC | O_NONBLOCK);
   const int result = fd < 0 ? -errno : fd;

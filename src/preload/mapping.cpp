@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <span>
@@ -63,6 +64,30 @@ std::size_t extent_for(std::size_t bytes) {
   return bytes >= 2 * kHugePage ? large_extent() : kSmallExtent;
 }
 
+int plain_protect(std::byte* begin, std::size_t length, int protection) {
+  return tiermem_plain_mprotect(begin, length, protection);
+}
+
+// Mappings that are too small for a buffer each share one. The newest pool, or one that is gone.
+std::byte* small_mapping(std::size_t bytes, int protection) {
+  static constinit std::atomic<std::byte*> newest{nullptr};
+  constexpr std::size_t kPool = std::size_t{16} << 20;
+  if (std::byte* const pool = newest.load(); pool != nullptr) {
+    if (std::byte* const mapping = map_in_pool(pool, whole_pages(bytes), protection);
+        mapping != nullptr) {
+      return mapping;
+    }
+  }
+  std::byte* const pool = create_pool(whole_pages(bytes), kPool, kSmallExtent);
+  if (pool != nullptr) {
+    newest.store(pool);
+    if (protection != (PROT_READ | PROT_WRITE)) {
+      (void)protect_parts(part_of(pool, bytes), protection, plain_protect);
+    }
+  }
+  return pool;
+}
+
 std::byte* new_mapping(std::size_t bytes) {
   return create_region(Use::mapping, whole_pages(bytes), whole_pages(bytes), extent_for(bytes));
 }
@@ -73,7 +98,7 @@ bool may_be_tiered(std::size_t bytes, int protection, int flags) {
   // A reservation (PROT_NONE) needs no memory before parts of it are opened.
   const bool usable = (protection & ~PROT_EXEC) == (PROT_READ | PROT_WRITE) ||
                       (protection == PROT_NONE && bytes >= kLeastReservation);
-  return bytes >= settings().mapping && bytes < (std::size_t{1} << 46) && usable &&
+  return bytes >= settings().small && bytes < (std::size_t{1} << 46) && usable &&
          (flags & MAP_ANONYMOUS) != 0 && (flags & MAP_TYPE) == MAP_PRIVATE &&
          (flags & kPlainOnly) == 0;
 }
@@ -84,9 +109,6 @@ bool is_fresh_memory(int flags) {
          (flags & (MAP_HUGETLB | MAP_GROWSDOWN)) == 0;
 }
 
-int plain_protect(std::byte* begin, std::size_t length, int protection) {
-  return tiermem_plain_mprotect(begin, length, protection);
-}
 int plain_advise(std::byte* begin, std::size_t length, int advice) {
   return tiermem_plain_madvise(begin, length, advice);
 }
@@ -204,6 +226,10 @@ void* map(const MapCall& call) {
     return map_fixed(call);
   }
   if (!fixed && may_be_tiered(call.bytes, call.protection, call.flags) && tiered(call.bytes)) {
+    if (call.bytes < settings().mapping) {
+      std::byte* const mapping = small_mapping(call.bytes, call.protection);
+      return mapping != nullptr ? mapping : plain_map(call);
+    }
     if (std::byte* const mapping = new_mapping(call.bytes); mapping != nullptr) {
       if (call.protection != (PROT_READ | PROT_WRITE)) {
         (void)protect_parts(part_of(mapping, call.bytes), call.protection, plain_protect);

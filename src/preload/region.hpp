@@ -38,6 +38,13 @@ struct Region {
 
 /// A new region that reads as zeros, at a multiple of `extent`; null when there is none to be had.
 std::byte* create_region(Use use, std::size_t length, std::size_t capacity, std::size_t extent);
+/// Fresh memory of `length` bytes, whole pages, with this protection, in what is unmapped of the
+/// region that begins at `pool`, lowest first. Null: there is no room, or no such region that was
+/// made by create_pool().
+std::byte* map_in_pool(std::byte* pool, std::size_t length, int protection);
+/// A region for small mappings, of which nothing is mapped but its first `length` bytes. Null when
+/// there is none to be had.
+std::byte* create_pool(std::size_t length, std::size_t capacity, std::size_t extent);
 /// The region that `address` is in. False: none.
 bool find_region(const void* address, Region& region);
 /// Is any byte of the part in a region? The quick answer to most calls.

@@ -405,7 +405,6 @@ int lock_part(Entry& entry, Part part, int flags) {
   if (!apply_settled(entry, front, change)) {
     return -1;
   }
-  fill_pinned(entry, front);  // The kernel brings each page, and its own faults may not be served.
   // In front of a hole the kernel locks and brings nothing.
   constexpr unsigned kOnFault = 1;  // MLOCK_ONFAULT
   const unsigned how = static_cast<unsigned>(flags) | (front.length < part.length ? kOnFault : 0U);
@@ -718,6 +717,36 @@ bool claim_unmapped(Part range, Rest claim, Rest give_back) {
 void give_back_claims(Part range, Rest give_back) {
   const std::shared_lock lock(table().mutex);
   (void)for_parts(range, 0, give_back, pass_over, [](Entry&, Part) { return 0; });
+}
+
+std::byte* create_pool(std::size_t length, std::size_t capacity, std::size_t extent) {
+  std::byte* const begin = create_region(Use::mapping, length, capacity, extent);
+  return guarded(
+      [&] {
+        if (begin != nullptr) {
+          at_or_after(begin)->second.pool = true;
+        }
+        return begin;
+      },
+      begin);
+}
+
+std::byte* map_in_pool(std::byte* pool, std::size_t length, int protection) {
+  return guarded(
+      [&]() -> std::byte* {
+        const auto found = table().entries.find(pool);
+        if (found == table().entries.end() || !found->second.pool) {
+          return nullptr;
+        }
+        Entry& entry = found->second;
+        Part room{};
+        entry.pages.for_runs({entry.begin, entry.capacity}, [&](Part run, const PageState& state) {
+          room = state.kind == PageState::Kind::unmapped && run.length >= length ? Part{run.begin, length} : room;
+          return room.length == 0;
+        });
+        return room.length != 0 && renew_part(entry, room, protection) == 0 ? room.begin : nullptr;
+      },
+      nullptr);
 }
 
 bool grow_part(Part part, std::size_t to) {

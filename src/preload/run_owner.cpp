@@ -73,6 +73,12 @@ std::uint64_t own_identity() {
   return owned(State::unused, (std::strtoull(pid, nullptr, 10) << kStartBits) | start_of(stat));
 }
 
+std::uint64_t identity_of(std::uint32_t pid) {
+  const std::uint64_t owner = std::uint64_t{pid} << kStartBits;
+  const ProcStat stat(StatPath(owner).text);
+  return stat.found() ? owned(State::unused, owner | start_of(stat)) : 0;
+}
+
 Row* claim(RunPage& page, std::uint64_t identity) {
   for (const State wanted : {State::unused, State::ended}) {
     for (Row& row : page.rows) {

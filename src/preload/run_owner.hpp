@@ -29,6 +29,9 @@ bool is_of(std::uint64_t owner, std::uint64_t identity);
 /// getpid() is another number. 0 when there is no /proc.
 std::uint64_t own_identity();
 
+/// The same of process `pid`, as /proc of this process names it. 0: there is none.
+std::uint64_t identity_of(std::uint32_t pid);
+
 /// A row that was never used, else one whose process ended: its figures are shown as long as
 /// possible. It is joining then. Null: there is none.
 Row* claim(RunPage& page, std::uint64_t identity);

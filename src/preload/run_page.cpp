@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/results.hpp"
+#include "preload/run_broker.hpp"
 #include "preload/run_owner.hpp"
 #include "preload/run_shares.hpp"
 
@@ -115,13 +116,18 @@ std::uint64_t run_start(std::uint64_t total) {
 
 // ---- RunSeat -----------------------------------------------------------------------------------
 
-RunSeat RunSeat::take(const char* path) {
+RunSeat RunSeat::take(const char* path, const char* broker) {
   RunSeat seat;
+  seat.broker_ = broker;
   if (path == nullptr || *path == '\0') {
     seat.reason_ = "not started by tiermem run";
     return seat;
   }
-  const int fd = ::open(path, O_RDWR | O_CLOEXEC);
+  int fd = ::open(path, O_RDWR | O_CLOEXEC);
+  if (BrokerReply reply;
+      fd < 0 && ask_broker(broker, BrokerRequest::What::page, "", reply) && reply.count == 1) {
+    fd = reply.descriptors[0];
+  }
   if (fd < 0) {
     seat.reason_ = "the tiermem run that started this is gone or of another user";
     return seat;
@@ -139,6 +145,10 @@ bool RunSeat::join(const char* name, bool as_guest) {
   std::memset(name_, 0, sizeof(name_));
   std::memcpy(name_, name, strnlen(name, sizeof(name_) - 1));
   identity_ = own_identity();
+  if (BrokerReply reply;
+      identity_ == 0 && ask_broker(broker_, BrokerRequest::What::identity, "", reply)) {
+    identity_ = reply.identity;
+  }
   if (identity_ == 0) {
     reason_ = "there is no /proc to tell this process from others";
     return false;

@@ -139,9 +139,10 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 /// mapped.
 class RunSeat {
  public:
-  /// Maps the page. `path` is the value of TIERMEM_RUN, or nullptr. Not in a row yet; never fails:
-  /// `ok()` tells.
-  static RunSeat take(const char* path);
+  /// Maps the page. `path` is the value of TIERMEM_RUN, `broker` that of TIERMEM_RUN_BROKER; either
+  /// may be nullptr. The broker is asked for what this process may not open or read itself. Not in
+  /// a row yet; never fails: `ok()` tells. `broker` must stay as it is.
+  static RunSeat take(const char* path, const char* broker = nullptr);
 
   bool ok() const { return page_ != nullptr; }
   /// Why `ok()` or the last join() was false: a sentence.
@@ -207,6 +208,7 @@ class RunSeat {
   bool join(const char* name, bool as_guest);
 
   RunPage* page_ = nullptr;
+  const char* broker_ = nullptr;
   RunPage::Row* row_ = nullptr;
   std::uint64_t identity_ = 0;
   std::array<std::uint64_t, RunPage::kSums> before_{};
@@ -232,6 +234,8 @@ class RunHost {
   int open(std::uint64_t total, std::uint64_t block_cap);
   /// For TIERMEM_RUN; lives as long as this process.
   const char* path() const { return path_; }
+  /// Of the page.
+  int fd() const { return fd_; }
 
   /// Another budget for the whole run, divided at once. Processes that have more give it up by and
   /// by.

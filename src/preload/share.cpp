@@ -42,7 +42,8 @@ constexpr std::uint64_t kGuestPart = 32;
 // Constant once joined; its calls synchronise themselves. Never destroyed.
 RunSeat& seat() {
   alignas(RunSeat) static constinit std::byte room[sizeof(RunSeat)]{};
-  static RunSeat* const made = new (room) RunSeat(RunSeat::take(::secure_getenv("TIERMEM_RUN")));
+  static RunSeat* const made = new (room)
+      RunSeat(RunSeat::take(::secure_getenv("TIERMEM_RUN"), ::secure_getenv("TIERMEM_RUN_BROKER")));
   return *made;
 }
 
@@ -73,6 +74,7 @@ constinit Stats g_inherited{};
 constinit std::uint64_t g_inherited_for_room_ns = 0;
 constinit std::atomic<pid_t> g_process{0};          // Whose context it is.
 constinit std::atomic<std::uint64_t> g_brought{0};  // Since the fork.
+constinit std::atomic<bool> g_lifted{false};        // keep_to_no_budget() was called.
 
 void tell(const Stats& stats) {
   RunCounters counters;
@@ -130,6 +132,13 @@ std::array<char, kRunTextBytes> for_program(const char* why) {
   return text;
 }
 
+void lift_budget(Context& context) {
+  const std::uint64_t all = context.stats().dram_budget + tiered_bytes();
+  if (const Status status = context.set_budget({Kind::dram, 0}, all); !status.ok()) {
+    log_error("tiered memory keeps to its budget: {}", status.message());
+  }
+}
+
 // Sleeps until the share is another. What cannot be given back now (pinned) is, at the next change.
 void follow(Context* context, std::uint64_t held) {
   for (std::uint32_t seen = seat().generation();; seen = seat().wait_for_change(seen)) {
@@ -144,6 +153,10 @@ void follow(Context* context, std::uint64_t held) {
       } else {
         seat().say(for_program(status.message()).data());
       }
+    }
+    if (g_lifted.load()) {
+      lift_budget(*context);  // keep_to_no_budget() may have come before the change above.
+      return;
     }
   }
 }
@@ -213,6 +226,13 @@ void follow_run(Context& context) {
     return;
   }
   start_following(context, context.stats().dram_budget + g_plain_bytes.load(), follow);
+}
+
+void keep_to_no_budget() {
+  if (Context* const tiers = context(); tiers != nullptr && g_process.load() == ::getpid()) {
+    g_lifted.store(true);
+    lift_budget(*tiers);
+  }
 }
 
 void end_run() {

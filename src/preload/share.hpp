@@ -25,6 +25,9 @@ std::uint64_t run_total();
 void tell_not_tiered(const std::string& why);
 /// The context's budget follows the share from now on, and its counters are published.
 void follow_run(Context& context);
+/// What is tiered may leave memory no more: from now on the budget is what there is, whatever the
+/// share. Any thread.
+void keep_to_no_budget();
 /// The last word of a process that ends.
 void end_run();
 /// After follow_run in the parent, once the child's context works.

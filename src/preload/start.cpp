@@ -15,10 +15,12 @@
 #include "base/kept_descriptors.hpp"
 #include "base/log.hpp"
 #include "base/results.hpp"
+#include "os/handed_descriptors.hpp"
 #include "os/host_memory.hpp"
 #include "preload/device_tiering.hpp"
 #include "preload/libc_callers.hpp"
 #include "preload/region.hpp"
+#include "preload/run_broker.hpp"
 #include "preload/share.hpp"
 #include "preload/tiering.hpp"
 #include "preload/wrap.hpp"
@@ -39,7 +41,8 @@ constexpr bool kSanitized = false;
 // calling it: an address would be that of a jump in some programs.
 void check_order() {
   if (!arena_is_enclosed() || kSanitized) {
-    return;  // Nothing will be tiered; or the sanitizer's malloc stands first, and only mappings are.
+    return;  // Nothing will be tiered; or the sanitizer's malloc stands first, and only mappings
+             // are.
   }
   using Malloc = void* (*)(std::size_t);
   using Free = void (*)(void*);
@@ -80,14 +83,30 @@ void keep_descriptors_out_of_the_way() {
   }
 }
 
+int from_run(Handed what, const char* path, int (&descriptors)[kMostHanded]) {
+  const auto kind = what == Handed::scratch_file ? BrokerRequest::What::scratch_file
+                                                 : BrokerRequest::What::userfault_device;
+  BrokerReply reply;
+  if (!ask_broker(::secure_getenv("TIERMEM_RUN_BROKER"), kind, path, reply)) {
+    return 0;
+  }
+  static_assert(kMostBrokered == kMostHanded);
+  std::copy_n(reply.descriptors, kMostHanded, descriptors);
+  return reply.count;
+}
+
 }  // namespace
+
+std::size_t arena_bytes_under(std::uint64_t limit) {
+  return std::bit_floor(std::min(kArenaBytes, limit / 16));
+}
 
 void start_process() {
   static const bool started = [] {
     const ArenaScope inside;
-    // Where address space is limited, the program needs most of it.
-    (void)arena_enclose(std::bit_floor(std::min(kArenaBytes, host::address_space_limit() / 16)));
+    (void)arena_enclose(arena_bytes_under(host::address_space_limit()));
     keep_descriptors_out_of_the_way();
+    set_descriptor_source(::secure_getenv("TIERMEM_RUN_BROKER") != nullptr ? &from_run : nullptr);
     find_libc();
     find_own_name();
     prepare_wrapping();

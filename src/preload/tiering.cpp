@@ -2,12 +2,16 @@
 // thread that touches a tiered byte, and that is after every exit handler.
 #include "preload/tiering.hpp"
 
+#include <sys/resource.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <optional>
 
 #include "base/arena.hpp"
+#include "base/error.hpp"
 #include "base/log.hpp"
 #include "preload/run_page.hpp"
 #include "preload/share.hpp"
@@ -49,6 +53,16 @@ void tell_stopped(const char* why) {
   tell_not_tiered(fmt::format("memory that it took late was not tiered: {}", why));
 }
 
+std::uint64_t largest_file(const Config& config) {
+  std::uint64_t most = 0;
+  for (const BlockDevice& device : config.block) {
+    struct stat status {};
+    const bool raw = ::stat(device.path.c_str(), &status) == 0 && S_ISBLK(status.st_mode);
+    most = raw ? most : std::max(most, device.bytes);
+  }
+  return most;
+}
+
 // `plain`: bytes of plain memory that the process has.
 bool start(std::uint64_t plain) {
   Stage expected = Stage::off;
@@ -83,6 +97,14 @@ bool start(std::uint64_t plain) {
         ::secure_getenv("TIERMEM_RUN") != nullptr
             ? "start `tiermem run` as the user of this process"
             : "use `tiermem run`"));
+  }
+  rlimit files{};
+  const std::uint64_t wanted = largest_file((*made)->impl().config);
+  if (::getrlimit(RLIMIT_FSIZE, &files) == 0 && files.rlim_cur < wanted) {
+    return give_up(
+        fmt::format("its files may have {} (ulimit -f), and its block tier {}; raise the "
+                    "limit, or name less for --nvme",
+                    human_bytes(files.rlim_cur), human_bytes(wanted)));
   }
   if (share != 0) {
     if (const Status status = (*made)->set_budget({Kind::dram, 0}, share); !status.ok()) {
@@ -149,6 +171,11 @@ bool tiered(std::size_t bytes) {
     tell_stopped(why);
   }
   return stage == Stage::off && start(before);
+}
+
+std::uint64_t largest_file() {
+  Context* const tiers = context();
+  return tiers == nullptr ? 0 : largest_file(tiers->impl().config);
 }
 
 Context* context() {

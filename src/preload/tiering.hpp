@@ -19,7 +19,8 @@ struct Settings {
   std::size_t start = std::size_t{32} << 20;
   std::size_t medium = std::size_t{256} << 10;   ///< From here on: the heap of huge extents.
   std::size_t large = std::size_t{32} << 20;     ///< TIERMEM_THRESHOLD: from here on a buffer each.
-  std::size_t mapping = std::size_t{256} << 10;  ///< Least mmap that is tiered.
+  std::size_t mapping = std::size_t{256} << 10;  ///< From here on an mmap has a buffer of its own.
+  std::size_t small = std::size_t{32} << 10;     ///< Least mmap that is tiered.
 };
 const Settings& settings();
 /// A size in the environment; what is none is told of, and `value` stays.
@@ -36,6 +37,8 @@ inline constexpr std::size_t kHugePage = std::size_t{2} << 20;  ///< Large block
 bool tiered(std::size_t bytes);
 /// Null while tiering is not on.
 Context* context();
+/// Bytes that the largest file of the block tier may have. 0: there is none, or tiering is not on.
+std::uint64_t largest_file();
 /// Memory that is taken from now on is plain; what is tiered stays so. `why` is told when the process
 /// has more than it may have untold; it lives as long as the process.
 void stop_tiering(const char* why);

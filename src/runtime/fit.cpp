@@ -19,6 +19,7 @@
 
 #include "base/error.hpp"
 #include "base/results.hpp"
+#include "os/handed_descriptors.hpp"
 #include "runtime/variables.hpp"
 
 namespace tiermem {
@@ -80,8 +81,8 @@ struct Group {
 Status judge_place(const BlockDevice& device, const PathFacts& facts) {
   using Kind = PathFacts::Kind;
   const int error = facts.kind == Kind::other ? ENOTDIR : facts.error;
-  if (error == 0) {
-    return {};
+  if (error == 0 || (facts.kind != Kind::raw && has_descriptor_source())) {
+    return {};  // `tiermem run` has judged the directory, and may create the file.
   }
   const bool found = facts.kind == Kind::directory || facts.kind == Kind::raw;
   return fail_native(found ? Code::unavailable : Code::invalid_argument, error,

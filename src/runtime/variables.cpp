@@ -41,6 +41,9 @@ constexpr std::array kVariables = {
     Variable{"TIERMEM_CUFILE_PROBE",
              "The program that asks for cuFile, where it is not installed."},
     Variable{"TIERMEM_RUN", "Set by `tiermem run` for the processes under it."},
+    Variable{"TIERMEM_RUN_BROKER",
+             "Set by `tiermem run`: where a process under it that has changed its user or its root "
+             "directory gets the files that it may not open."},
     // Scripts, examples and builds.
     Variable{"TIERMEM_DEMO_DIR", ""},
     Variable{"TIERMEM_LLM", ""},

@@ -210,7 +210,7 @@ void Caller::call() {
     }
     Draw draw(round);
     Mapping mapping(draw, file);
-    if (!mapping.map(64 + draw.below(140))) {
+    if (!mapping.map(draw.chance(3) ? 8 + draw.below(56) : 64 + draw.below(140))) {
       ++wrong_;
       continue;
     }

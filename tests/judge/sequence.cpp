@@ -93,7 +93,8 @@ Sequence make_sequence(std::uint64_t seed, unsigned calls) {
   Sequence sequence;
   sequence.seed = seed;
   for (unsigned& pages : sequence.pages) {
-    pages = 64 + draw.below(140);
+    pages =
+        draw.chance(4) ? 24 + draw.below(40) : 64 + draw.below(140);  // Some have no own buffer.
   }
   // Half of the sequences know some kinds of calls only: rare neighbours then meet more often.
   std::uint64_t some = ~std::uint64_t{0};

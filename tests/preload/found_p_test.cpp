@@ -366,6 +366,56 @@ TEST(FaultsFound, P01_calls_on_memory_by_number_then_they_are_those_of_libc) {
 }
 
 // As PARI/GP does with what it calls parisizemax.
+// Found by the judge, where system calls are wrapped: the pages were holes of a pinned extent.
+TEST(FaultsFound, P01_memory_beside_a_mapped_file_was_emptied_before_then_a_call_can_write_to_it) {
+  const Memory memory(kSmall * 4);
+  const File file(kSmall);
+  EXPECT_EQ(mprotect(memory.at + 4096, 4096, PROT_READ), 0);  // The window is altered.
+  EXPECT_EQ(madvise(memory.at + kSmall * 2, kSmall * 2, MADV_DONTNEED), 0);
+  EXPECT_NE(memory.map_over(kSmall * 4 - 4096, 4096, PROT_READ, MAP_SHARED, file.fd), MAP_FAILED);
+  EXPECT_EQ(pread(file.fd, memory.at + kSmall * 3 + 8192, 4096, 0), 4096);
+  EXPECT_EQ(memory.other_than('f', kSmall * 3 + 8192, 4096), 0u);
+  EXPECT_EQ(memory.other_than(0, kSmall * 3, 8192), 0u);
+}
+
+// Ruby maps its objects by 32 KiB: nothing of it was tiered.
+TEST(FaultsFound, P18_small_mappings_are_tiered_and_keep_their_bytes) {
+  constexpr std::size_t kCount = 4000, kBytes = 32 << 10;  // Twice the memory that there is.
+  std::vector<unsigned char*> mappings(kCount);
+  const auto map = [] {
+    void* const got = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, kFresh, -1, 0);
+    EXPECT_NE(got, MAP_FAILED);
+    return static_cast<unsigned char*>(got);
+  };
+  const auto differs = [&](std::size_t i, unsigned round) {
+    const auto value = static_cast<unsigned char>(i * 7 + round + 1);
+    return mappings[i][0] != value || mappings[i][kBytes - 1] != value;
+  };
+  const auto fill = [&](std::size_t i, unsigned round) {
+    memset(mappings[i], static_cast<int>((i * 7 + round + 1) & 255), kBytes);
+  };
+  for (std::size_t i = 0; i < kCount; ++i) {
+    mappings[i] = map();
+    fill(i, 0);
+  }
+  EXPECT_LT(resident_bytes(), 96 * kMiB);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    ASSERT_FALSE(differs(i, 0)) << i;
+  }
+  for (std::size_t i = 0; i < kCount; i += 3) {  // Holes, which others then lie in.
+    ASSERT_EQ(munmap(mappings[i], kBytes), 0);
+  }
+  for (std::size_t i = 0; i < kCount; i += 3) {
+    mappings[i] = map();
+    ASSERT_EQ(mappings[i][0] + mappings[i][kBytes / 2] + mappings[i][kBytes - 1], 0) << i;
+    fill(i, 1);
+  }
+  for (std::size_t i = 0; i < kCount; ++i) {
+    ASSERT_FALSE(differs(i, i % 3 == 0 ? 1 : 0)) << i;
+    ASSERT_EQ(munmap(mappings[i], kBytes), 0);
+  }
+}
+
 TEST(FaultsFound, P17_most_of_a_reservation_is_made_inaccessible_then_it_needs_no_memory) {
   constexpr std::size_t kReserved = std::size_t{6} << 30;
   void* const got = mmap(nullptr, kReserved, PROT_READ | PROT_WRITE,

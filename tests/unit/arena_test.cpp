@@ -2,6 +2,7 @@
 #include "base/arena.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <malloc.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -323,6 +324,22 @@ TEST(Arena, enclosed_it_stays_in_its_range_and_uses_large_blocks_again) {
     arena_free(again, std::size_t{3} << 20);
   }
   EXPECT_EQ(arena_allocate(std::size_t{1} << 33), nullptr);  // More than the range has.
+
+  // What was in use stays, whatever it is shrunk to, and the rest are the process's addresses.
+  auto* const used = static_cast<char*>(arena_allocate(std::size_t{40} << 20));
+  ASSERT_NE(used, nullptr);
+  arena_shrink(std::size_t{128} << 20);
+  EXPECT_TRUE(arena_contains(used));
+  used[0] = used[(40 << 20) - 1] = 1;
+  auto* const end = reinterpret_cast<char*>(detail::arena_begin + (std::size_t{128} << 20));
+  EXPECT_TRUE(arena_contains(end - 1));
+  EXPECT_FALSE(arena_contains(end));
+  EXPECT_EQ(msync(end, 4096, MS_ASYNC), -1);
+  EXPECT_EQ(arena_allocate(std::size_t{128} << 20), nullptr);
+  arena_shrink(0);
+  EXPECT_TRUE(arena_contains(used));
+  EXPECT_EQ(arena_allocate(4096 * 16), nullptr);
+  EXPECT_EQ(used[0], 1);
 }
 
 #if defined(__SANITIZE_ADDRESS__)

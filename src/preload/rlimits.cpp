@@ -1,0 +1,72 @@
+// Limits that a program sets for itself while it runs.
+//
+// RLIMIT_AS: the arena's reservation counts, and would be all that the program has. It shrinks.
+// RLIMIT_FSIZE: the block tier's files are files of this process. No more memory is tiered, and
+// what is tiered keeps to no budget: it could not leave.
+//
+// Threads: any. By syscall(2) the limits are not seen.
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/arena.hpp"
+#include "preload/share.hpp"
+#include "preload/start.hpp"
+#include "preload/tiering.hpp"
+
+#define TIERMEM_INTERPOSED __attribute__((visibility("default")))
+
+namespace tiermem::preload {
+namespace {
+
+// In front of the kernel's call: it may refuse, and then only room that is not in use is lost, or
+// memory is tiered no more.
+void limit_falls(int resource, rlim_t limit) {
+  if (inside_tiermem()) {
+    return;
+  }
+  const ArenaScope inside;
+  if (resource == RLIMIT_AS && limit != RLIM_INFINITY) {
+    arena_shrink(arena_bytes_under(limit));
+  } else if (resource == RLIMIT_FSIZE && limit < largest_file()) {
+    stop_tiering("the program limits the size of its files (RLIMIT_FSIZE)");
+    keep_to_no_budget();
+  }
+}
+
+int set_limit(pid_t process, int resource, const rlimit* limit, rlimit* old) {
+  if (limit != nullptr && (process == 0 || process == ::getpid())) {
+    limit_falls(resource, limit->rlim_cur);
+  }
+  return static_cast<int>(::syscall(SYS_prlimit64, process, resource, limit, old));
+}
+
+static_assert(sizeof(rlimit) == sizeof(rlimit64));
+
+}  // namespace
+}  // namespace tiermem::preload
+
+using namespace tiermem::preload;  // NOLINT: the definitions below are C's.
+
+extern "C" {
+
+TIERMEM_INTERPOSED int setrlimit(__rlimit_resource_t resource, const rlimit* limit) noexcept {
+  return set_limit(0, static_cast<int>(resource), limit, nullptr);
+}
+
+TIERMEM_INTERPOSED int setrlimit64(__rlimit_resource_t resource, const rlimit64* limit) noexcept {
+  return set_limit(0, static_cast<int>(resource), reinterpret_cast<const rlimit*>(limit), nullptr);
+}
+
+TIERMEM_INTERPOSED int prlimit(pid_t process, __rlimit_resource resource, const rlimit* limit,
+                               rlimit* old) noexcept {
+  return set_limit(process, static_cast<int>(resource), limit, old);
+}
+
+TIERMEM_INTERPOSED int prlimit64(pid_t process, __rlimit_resource resource, const rlimit64* limit,
+                                 rlimit64* old) noexcept {
+  return set_limit(process, static_cast<int>(resource), reinterpret_cast<const rlimit*>(limit),
+                   reinterpret_cast<rlimit*>(old));
+}
+
+}  // extern "C"
