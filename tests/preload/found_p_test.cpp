@@ -371,11 +371,11 @@ TEST(FaultsFound, P01_memory_beside_a_mapped_file_was_emptied_before_then_a_call
   const Memory memory(kSmall * 4);
   const File file(kSmall);
   EXPECT_EQ(mprotect(memory.at + 4096, 4096, PROT_READ), 0);  // The window is altered.
-  EXPECT_EQ(madvise(memory.at + kSmall * 2, kSmall * 2, MADV_DONTNEED), 0);
+  EXPECT_EQ(madvise(memory.at + kSmall * 3 - 8192, 16384, MADV_DONTNEED), 0);
   EXPECT_NE(memory.map_over(kSmall * 4 - 4096, 4096, PROT_READ, MAP_SHARED, file.fd), MAP_FAILED);
-  EXPECT_EQ(pread(file.fd, memory.at + kSmall * 3 + 8192, 4096, 0), 4096);
-  EXPECT_EQ(memory.other_than('f', kSmall * 3 + 8192, 4096), 0u);
-  EXPECT_EQ(memory.other_than(0, kSmall * 3, 8192), 0u);
+  EXPECT_EQ(pread(file.fd, memory.at + kSmall * 3, 4096, 0), 4096);
+  EXPECT_EQ(memory.other_than('f', kSmall * 3, 4096), 0u);
+  EXPECT_EQ(memory.other_than(0, kSmall * 3 - 8192, 8192), 0u);
 }
 
 // Ruby maps its objects by 32 KiB: nothing of it was tiered.
