@@ -338,7 +338,7 @@ TEST(Arena, enclosed_it_stays_in_its_range_and_uses_large_blocks_again) {
   EXPECT_EQ(arena_allocate(std::size_t{128} << 20), nullptr);
   arena_shrink(0);
   EXPECT_TRUE(arena_contains(used));
-  EXPECT_EQ(arena_allocate(4096 * 16), nullptr);
+  EXPECT_EQ(arena_allocate(std::size_t{16} << 20), nullptr);
   EXPECT_EQ(used[0], 1);
 }
 
