@@ -375,23 +375,33 @@ void Mover::fail_request(Request& request, Status status) {
 }
 
 void Mover::advise(Request& request) {
+  // These are flags of the record, and hold for an extent that is absent.
+  const bool lasts = request.advice == Advice::streamed || request.advice == Advice::keep;
   for (const Span& span : request.spans) {
+    // An extent that has not begun is in no order. Advice about the order passes it by, so that
+    // such advice for a reservation of terabytes needs no memory for records.
+    const auto each = [&](const auto& visit) {
+      if (!lasts) {
+        residency_.extents.each_begun(span.first, span.first + span.count, visit);
+        return;
+      }
+      for (std::uint32_t i = 0; i < span.count; ++i) {
+        visit(span.first + i);
+      }
+    };
     // Advice is for this life only: booked first, since a free that found it otherwise has changed
     // the generation.
-    for (std::uint32_t i = 0; i < span.count; ++i) {
-      (void)residency_.extents.word(span.space, span.first + i).book();
-    }
+    each([&](ExtentRef ref) { (void)residency_.extents.word(span.space, ref).book(); });
     if (span.record->generation.load(std::memory_order_seq_cst) !=
         Buffers::generation_of(span.buffer)) {
       continue;
     }
-    for (std::uint32_t i = 0; i < span.count; ++i) {
-      begin(span, span.first + i);
-      if (find_record(span.space, span.first + i)) {  // Else it is advice lost.
-        recency_for(span.space, span.first + i)
-            .advised(span.first + i, request.advice, request.value);
+    each([&](ExtentRef ref) {
+      begin(span, ref);
+      if (find_record(span.space, ref)) {  // Else it is advice lost.
+        recency_for(span.space, ref).advised(ref, request.advice, request.value);
       }
-    }
+    });
   }
 }
 

@@ -12,6 +12,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <fstream>
+#include <string>
 #include <vector>
 
 #include "preload/words.hpp"
@@ -426,6 +428,39 @@ TEST(FaultsFound, P17_most_of_a_reservation_is_made_inaccessible_then_it_needs_n
   memset(at + kReserved - kMiB, 1, kMiB);
   EXPECT_EQ(mprotect(at, kReserved, PROT_READ | PROT_WRITE), 0) << strerror(errno);
   at[0] = 7;
+  EXPECT_EQ(munmap(got, kReserved), 0);
+}
+
+std::size_t anonymous_kib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("RssAnon:")) {
+      return std::stoul(line.substr(8));
+    }
+  }
+  return 0;
+}
+
+// As GHC's run-time system does. Records of its 16 million extents would be above 1 GiB.
+TEST(FaultsFound, P18_a_tebibyte_is_reserved_then_records_take_no_memory) {
+  constexpr std::size_t kReserved = std::size_t{1} << 40;
+  const std::size_t before = anonymous_kib();
+  ASSERT_NE(before, 0U);
+  void* const got =
+      mmap(nullptr, kReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(got, MAP_FAILED);
+  auto* const at = static_cast<unsigned char*>(got);
+  for (std::size_t from = 0; from < 8 * kMiB; from += kMiB) {
+    ASSERT_EQ(mmap(at + from, kMiB, PROT_READ | PROT_WRITE,
+                   MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0),
+              at + from);
+    memset(at + from, 7, kMiB);
+  }
+  EXPECT_EQ(madvise(at, kReserved, MADV_COLD), 0) << strerror(errno);
+  EXPECT_EQ(mprotect(at, kReserved, PROT_NONE), 0) << strerror(errno);
+  EXPECT_EQ(mprotect(at, 8 * kMiB, PROT_READ), 0) << strerror(errno);
+  EXPECT_EQ(at[5 * kMiB], 7);
+  EXPECT_LT(anonymous_kib(), before + (64 << 10));
   EXPECT_EQ(munmap(got, kReserved), 0);
 }
 

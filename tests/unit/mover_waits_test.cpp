@@ -136,10 +136,28 @@ TEST(MoverWaits, advice_is_for_the_extents_that_it_names_alone) {
   M m;
   const Handle x = m.buffer(3);
   const auto before = m.bits(x, 2).bits;
-  const Call& advice = m.ask(Want::advise, {{x, 0, 2 * M::kExtent, kRead, {}, 0}});
+  Call& advice = m.prepare(Want::advise, {{x, 0, 2 * M::kExtent, kRead, {}, 0}});
+  advice.request.advice = Advice::keep;
+  advice.request.value = 1;
+  m.post(advice);
+  m.settle();
   EXPECT_EQ(advice.code(), Code::ok);
   EXPECT_NE(m.bits(x, 1).bits, before);
   EXPECT_EQ(m.bits(x, 2).bits, before);
+}
+
+TEST(MoverWaits, advice_is_about_the_order_then_extents_that_have_not_begun_keep_their_words) {
+  M m;
+  const Handle x = m.buffer(3);
+  const auto before = m.bits(x, 1).bits;
+  for (const Advice advice : {Advice::cold, Advice::normal, Advice::will_need, Advice::touched}) {
+    Call& call = m.prepare(Want::advise, {{x, 0, 3 * M::kExtent, kRead, {}, 0}});
+    call.request.advice = advice;
+    m.post(call);
+    m.settle();
+    EXPECT_EQ(call.code(), Code::ok);
+    EXPECT_EQ(m.bits(x, 1).bits, before);
+  }
 }
 
 // ---- Who is first
