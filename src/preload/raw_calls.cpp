@@ -121,7 +121,8 @@ using namespace tiermem::preload;  // NOLINT: the definitions below are C's.
 
 extern "C" {
 
-void tiermem_rights_shrink(long number, unsigned long first);  // rights.cpp
+void tiermem_rights_shrink(long number, unsigned long first, unsigned long second,
+                           unsigned long third);  // rights.cpp
 
 // By number: is it looked at? Read by syscall() below.
 extern __attribute__((visibility("hidden"))) const std::array<std::uint8_t, 512>
@@ -146,7 +147,7 @@ __attribute__((visibility("hidden"))) long tiermem_syscall_slowly(long number, s
                                                                   std::uint64_t f) {
   const std::uint64_t arguments[6] = {a, b, c, d, e, f};
   if (number == SYS_prctl || number == SYS_seccomp) {
-    tiermem_rights_shrink(number, a);
+    tiermem_rights_shrink(number, a, b, c);
   }
   if (is_on_memory(number)) {
     return call_on_memory(number, arguments);

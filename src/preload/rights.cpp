@@ -20,12 +20,17 @@ using namespace tiermem::preload;  // NOLINT: the definitions below are C's.
 
 extern "C" {
 
-// Called for syscall(SYS_seccomp, ...) and syscall(SYS_prctl, ...), too.
-__attribute__((visibility("hidden"))) void tiermem_rights_shrink(long number, unsigned long first) {
-  const bool filters = number == SYS_prctl
-                           ? first == PR_SET_SECCOMP
-                           : first == SECCOMP_SET_MODE_FILTER || first == SECCOMP_SET_MODE_STRICT;
-  if (filters && !tiermem::inside_tiermem()) {
+// The first three arguments of prctl or seccomp. Called for syscall(SYS_seccomp, ...) and
+// syscall(SYS_prctl, ...), too. A filter that is null sets none: programs ask the kernel so what it
+// knows (QEMU, libseccomp).
+__attribute__((visibility("hidden"))) void tiermem_rights_shrink(long number, unsigned long first,
+                                                                 unsigned long second,
+                                                                 unsigned long third) {
+  const bool strict =
+      number == SYS_prctl ? second == SECCOMP_MODE_STRICT : first == SECCOMP_SET_MODE_STRICT;
+  const bool sets =
+      number == SYS_prctl ? first == PR_SET_SECCOMP : strict || first == SECCOMP_SET_MODE_FILTER;
+  if (sets && (strict || third != 0) && !tiermem::inside_tiermem()) {
     stop_tiering("the program filters its own system calls (seccomp)");
   }
 }
@@ -38,7 +43,7 @@ TIERMEM_INTERPOSED int prctl(int option, ...) noexcept {
   const unsigned long c = va_arg(rest, unsigned long);
   const unsigned long d = va_arg(rest, unsigned long);
   va_end(rest);
-  tiermem_rights_shrink(SYS_prctl, static_cast<unsigned long>(option));
+  tiermem_rights_shrink(SYS_prctl, static_cast<unsigned long>(option), a, b);
   return static_cast<int>(::syscall(SYS_prctl, option, a, b, c, d));
 }
 
