@@ -58,7 +58,7 @@ enum class Tick : std::uint32_t { op = 0, step = 1 };
 /// cancellation must be off.
 class TIERMEM_API Context {
  public:
-  class Impl;
+  class TIERMEM_LOCAL Impl;
 
   /// `tiers` as "dram=4G; nvme=/data/a:100G". Empty: `TIERMEM_TIERS`, else what the machine offers.
   /// Errors: invalid_argument naming option, value and what is accepted; no_capacity; unavailable.
@@ -291,9 +291,9 @@ class TIERMEM_API Context {
   Status acquire_list(std::span<const Access> list, Timeout timeout, std::span<ViewRecord> views,
                       const StreamOrder& order);
   Status release_list(std::span<const ViewRecord> views, const StreamOrder& after);
-  Status follow(Result<OpHandle> begun, Op* op);
+  TIERMEM_LOCAL Status follow(Result<OpHandle> begun, Op* op);
   template <typename Call, typename... Target>
-  Status run_rows(const Rows& rows, Op* op, Timeout timeout, Target... target);
+  TIERMEM_LOCAL Status run_rows(const Rows& rows, Op* op, Timeout timeout, Target... target);
   std::atomic<Impl*> impl_;  // The tombstone once the context has ended.
 };
 

@@ -9,6 +9,8 @@
 #error "tiermem needs Linux"
 #endif
 #define TIERMEM_API __attribute__((visibility("default")))
+/// For members of such a class that programs cannot call: the library does not export them.
+#define TIERMEM_LOCAL __attribute__((visibility("hidden")))
 
 namespace tiermem {
 
