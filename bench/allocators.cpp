@@ -12,14 +12,15 @@ namespace {
 
 struct Library {
   const char* name;
-  const char* file;
+  std::array<const char*, 2> files;  ///< The first that is there. Debian 12 and 13 differ.
   const char* malloc;
   const char* calloc;
   const char* free;
 };
 constexpr std::array kLibraries = {
-    Library{"mimalloc", "libmimalloc.so.2", "mi_malloc", "mi_calloc", "mi_free"},
-    Library{"jemalloc", "libjemalloc.so.2", "malloc", "calloc", "free"}};
+    Library{
+        "mimalloc", {"libmimalloc.so.2", "libmimalloc.so.3"}, "mi_malloc", "mi_calloc", "mi_free"},
+    Library{"jemalloc", {"libjemalloc.so.2"}, "malloc", "calloc", "free"}};
 
 /// memkind's functions ask of which kind: of ordinary memory.
 struct Memkind {
@@ -45,9 +46,15 @@ Function symbol(void* library, const char* name) {
   return reinterpret_cast<Function>(dlsym(library, name));  // NOLINT: what dlsym is for.
 }
 
-/// Null where it cannot be opened; `missing` then says why.
-void* open_library(const char* name, const char* file, std::string& missing) {
-  void* const handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+/// The first of the files that can be opened. Null where none can be; `missing` then says why.
+void* open_library(const char* name, const std::array<const char*, 2>& files,
+                   std::string& missing) {
+  void* handle = nullptr;
+  for (const char* file : files) {
+    if (handle == nullptr && file != nullptr) {
+      handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+    }
+  }
   if (handle == nullptr) {
     const char* const error = dlerror();
     missing += fmt::format("{}{}: {}", missing.empty() ? "" : "; ", name,
@@ -80,7 +87,7 @@ std::vector<Allocator> allocators(Session& session, const char* benchmark) {
   setenv("MIMALLOC_ALLOW_LARGE_OS_PAGES", "1", 0);
   setenv("MIMALLOC_LARGE_OS_PAGES", "1", 0);
   for (const Library& library : kLibraries) {
-    void* const handle = open_library(library.name, library.file, missing);
+    void* const handle = open_library(library.name, library.files, missing);
     if (handle == nullptr) {
       continue;
     }
@@ -91,7 +98,7 @@ std::vector<Allocator> allocators(Session& session, const char* benchmark) {
       found.push_back(allocator);
     }
   }
-  void* const memkind = open_library("memkind", "libmemkind.so.0", missing);
+  void* const memkind = open_library("memkind", {"libmemkind.so.0"}, missing);
   if (memkind != nullptr && find_memkind(memkind)) {
     found.push_back({"memkind", memkind_malloc, memkind_calloc, memkind_free});
   }

@@ -1,10 +1,13 @@
-# Options, and the libraries that tiermem is made with. Required: fmt, spdlog, xxHash, toml11. All
-# others are optional: AUTO uses what is found, ON insists, OFF ignores. Makes an interface target for
-# each user, tiermem_<user>_dependencies, and tells what was found.
+# Options, and the libraries that tiermem is made with. Required: fmt, spdlog, xxHash, toml++ and
+# nlohmann-json. All others are optional: AUTO uses what is found, ON insists, OFF ignores. Makes an
+# interface target for each user, tiermem_<user>_dependencies, and tells what was found.
+#
+# Inside of another project (add_subdirectory, FetchContent) only the library is built, nothing is
+# tested or installed; each part can be switched on by its own option.
 
 # With it, AUTO means OFF; any part can still be switched on by its own option.
 option(TIERMEM_MINIMAL "Only what is required: no optional library, no program, no examples" OFF)
-if(TIERMEM_MINIMAL)
+if(TIERMEM_MINIMAL OR NOT PROJECT_IS_TOP_LEVEL)
   set(optional_default OFF)
 else()
   set(optional_default ON)
@@ -12,6 +15,7 @@ endif()
 option(TIERMEM_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(TIERMEM_CLI "Build the tiermem program" ${optional_default})
 option(TIERMEM_EXAMPLES "Build the examples" ${optional_default})
+option(TIERMEM_INSTALL "Have something for cmake --install" ${PROJECT_IS_TOP_LEVEL})
 option(TIERMEM_PCH "Precompile the standard headers" ${optional_default})
 option(TIERMEM_WERROR "Treat warnings as errors" OFF)
 option(TIERMEM_CHECKED "Assertions in the library, of ours and of the standard library's" OFF)
@@ -23,15 +27,24 @@ set(TIERMEM_SIM_SEEDS 1000 CACHE STRING "Seeds that the simulator test runs")
 set(TIERMEM_TEST_PREFIX "" CACHE STRING "Put before each test's name: tells builds apart")
 
 find_package(PkgConfig REQUIRED)
-find_package(Threads REQUIRED)
-find_package(fmt REQUIRED)
-find_package(spdlog REQUIRED)
-find_package(toml11 REQUIRED)
-pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+# The static library hands these on to the program that links it, also out of a subdirectory: GLOBAL.
+find_package(Threads REQUIRED GLOBAL)
+find_package(fmt REQUIRED GLOBAL)
+find_package(spdlog REQUIRED GLOBAL)
+find_package(nlohmann_json REQUIRED)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET GLOBAL libxxhash)
+# Its headers only: settings.cpp says why. With its target comes a shared library.
+find_path(TIERMEM_TOMLPLUSPLUS toml++/toml.h DOC "Where the headers of toml++ are")
+if(NOT TIERMEM_TOMLPLUSPLUS)
+  message(FATAL_ERROR "toml++/toml.h is not found. Install toml++ (Debian: libtomlplusplus-dev), or "
+                      "set TIERMEM_TOMLPLUSPLUS to the folder that contains toml++/.")
+endif()
 
 add_library(tiermem_dependencies INTERFACE)
 target_link_libraries(tiermem_dependencies INTERFACE
-  Threads::Threads ${CMAKE_DL_LIBS} fmt::fmt spdlog::spdlog PkgConfig::XXHASH toml11::toml11)
+  Threads::Threads ${CMAKE_DL_LIBS} fmt::fmt spdlog::spdlog PkgConfig::XXHASH
+  nlohmann_json::nlohmann_json)
+target_include_directories(tiermem_dependencies SYSTEM INTERFACE ${TIERMEM_TOMLPLUSPLUS})
 target_compile_definitions(tiermem_dependencies INTERFACE SPDLOG_FMT_EXTERNAL)
 # The program's and the examples' own; zlib and zstd decompress traces, for the tests too.
 add_library(tiermem_cli_dependencies INTERFACE)
@@ -39,7 +52,6 @@ add_library(tiermem_trace_dependencies INTERFACE)
 add_library(tiermem_example_dependencies INTERFACE)
 if(TIERMEM_CLI OR TIERMEM_EXAMPLES)
   find_package(CLI11 REQUIRED)
-  find_package(nlohmann_json REQUIRED)
   foreach(user cli example)
     target_link_libraries(tiermem_${user}_dependencies INTERFACE
       CLI11::CLI11 nlohmann_json::nlohmann_json)
@@ -47,12 +59,10 @@ if(TIERMEM_CLI OR TIERMEM_EXAMPLES)
 endif()
 target_link_libraries(tiermem_cli_dependencies INTERFACE tiermem_trace_dependencies)
 
-# tiermem_with(NAME USER MODULE...): an optional library found by pkg-config under the first of the
-# names. USER, an interface target, gets it and the define TIERMEM_HAVE_<NAME>; with DEFINE_ONLY
-# nothing is linked, because the library is opened at run time or is only reported.
+# tiermem_with(NAME USER MODULE): an optional library that pkg-config finds. USER, an interface
+# target, gets it and the define TIERMEM_HAVE_<NAME>.
 set(TIERMEM_SUMMARY "")
-function(tiermem_with name user)
-  cmake_parse_arguments(arg "DEFINE_ONLY" "" "" ${ARGN})
+function(tiermem_with name user module)
   set(TIERMEM_WITH_${name} AUTO CACHE STRING "Use ${name}: AUTO, ON or OFF")
   set_property(CACHE TIERMEM_WITH_${name} PROPERTY STRINGS AUTO ON OFF)
   set(wish "${TIERMEM_WITH_${name}}")
@@ -61,18 +71,15 @@ function(tiermem_with name user)
   endif()
   set(state "no (switched off)")
   if(wish STREQUAL "AUTO" OR wish)
-    pkg_search_module(TM_${name} QUIET IMPORTED_TARGET ${arg_UNPARSED_ARGUMENTS})
+    pkg_check_modules(TM_${name} QUIET IMPORTED_TARGET GLOBAL ${module})
     if(TM_${name}_FOUND)
       set(state "${TM_${name}_VERSION}")
       target_compile_definitions(${user} INTERFACE TIERMEM_HAVE_${name}=1)
-      if(NOT arg_DEFINE_ONLY)
-        target_link_libraries(${user} INTERFACE PkgConfig::TM_${name})
-      endif()
+      target_link_libraries(${user} INTERFACE PkgConfig::TM_${name})
     elseif(wish STREQUAL "AUTO")
       set(state "no (not found)")
     else()
-      list(JOIN arg_UNPARSED_ARGUMENTS " or " modules)
-      message(FATAL_ERROR "TIERMEM_WITH_${name}=${wish}, but pkg-config does not know ${modules}. "
+      message(FATAL_ERROR "TIERMEM_WITH_${name}=${wish}, but pkg-config does not know ${module}. "
                           "Install its development package, or set TIERMEM_WITH_${name}=OFF.")
     endif()
   endif()
@@ -80,14 +87,9 @@ function(tiermem_with name user)
 endfunction()
 
 tiermem_with(URING tiermem_dependencies liburing)
-tiermem_with(HWLOC tiermem_dependencies hwloc)
-tiermem_with(NUMA tiermem_dependencies numa)
 tiermem_with(ZLIB tiermem_trace_dependencies zlib)
 tiermem_with(ZSTD tiermem_trace_dependencies libzstd)
 tiermem_with(OPENBLAS tiermem_example_dependencies openblas)
-tiermem_with(CUDA tiermem_dependencies DEFINE_ONLY cuda cuda-12.6 cuda-12.4 cuda-12.2 cuda-12.0 cuda-11.8)
-tiermem_with(PMEM tiermem_dependencies DEFINE_ONLY libpmem)
-tiermem_with(MEMKIND tiermem_dependencies DEFINE_ONLY memkind)
 
 function(tiermem_print_summary)
   message(STATUS "tiermem ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} "

@@ -1,12 +1,23 @@
-# What `cmake --install` copies: library, headers, program, and the two ways to find them.
+# What `cmake --install` copies: libraries, headers, program, licences, and the two ways to find them.
 include(CMakePackageConfigHelpers)
 
-# Debug information is 300 MB. -DCMAKE_INSTALL_DO_STRIP=OFF at configuration keeps it.
+# Debug information is 400 MB. -DCMAKE_INSTALL_DO_STRIP=OFF at configuration keeps it.
+set(strip OFF)
 if(NOT DEFINED CMAKE_INSTALL_DO_STRIP OR CMAKE_INSTALL_DO_STRIP)
+  set(strip ON)
   install(CODE "set(CMAKE_INSTALL_DO_STRIP TRUE)")
 endif()
 
-install(TARGETS tiermem EXPORT tiermemTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+# With BUILD_SHARED_LIBS=OFF only the static one, as tiermem::tiermem, too.
+get_target_property(not_shared tiermem EXCLUDE_FROM_ALL)
+if(NOT not_shared)
+  install(TARGETS tiermem EXPORT tiermemTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
+install(TARGETS tiermem_static EXPORT tiermemStaticTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(strip)  # CMake strips no archive, because it would take all symbols.
+  install(CODE "execute_process(COMMAND \"${CMAKE_STRIP}\" --strip-debug
+    \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/libtiermem.a\" COMMAND_ERROR_IS_FATAL ANY)")
+endif()
 install(DIRECTORY include/tiermem DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.hpp)
 if(EXISTS ${PROJECT_SOURCE_DIR}/bindings/c/tiermem.h)
   install(FILES bindings/c/tiermem.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -23,10 +34,11 @@ if(TARGET tiermem_preload)
 endif()
 
 # Our licence, and those of what is compiled in: the words of the packages that it was built with.
-set(doc_dir ${CMAKE_INSTALL_DATAROOTDIR}/doc/tiermem)
-install(FILES LICENSE DESTINATION ${doc_dir})
-foreach(package libxxhash-dev libfmt-dev libspdlog-dev libtoml11-dev nlohmann-json3-dev libcli11-dev
-        libjemalloc-dev liburing-dev libhwloc-dev libnuma-dev)
+# Elsewhere than on Debian they are not found, and whoever hands the libraries on adds them.
+set(doc_dir ${CMAKE_INSTALL_DOCDIR})
+install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${doc_dir})
+foreach(package libxxhash-dev libfmt-dev libspdlog-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev
+        libjemalloc-dev liburing-dev)
   if(EXISTS /usr/share/doc/${package}/copyright)
     install(FILES /usr/share/doc/${package}/copyright DESTINATION ${doc_dir}/third-party
       RENAME ${package}.txt)
@@ -34,7 +46,14 @@ foreach(package libxxhash-dev libfmt-dev libspdlog-dev libtoml11-dev nlohmann-js
 endforeach()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tiermem)
-install(EXPORT tiermemTargets NAMESPACE tiermem:: DESTINATION ${package_dir})
+if(NOT not_shared)
+  install(EXPORT tiermemTargets NAMESPACE tiermem:: DESTINATION ${package_dir})
+endif()
+install(EXPORT tiermemStaticTargets NAMESPACE tiermem:: DESTINATION ${package_dir})
+set(with_uring OFF)
+if(TARGET PkgConfig::TM_URING)
+  set(with_uring ON)
+endif()
 configure_package_config_file(cmake/tiermemConfig.cmake.in ${PROJECT_BINARY_DIR}/tiermemConfig.cmake
                               INSTALL_DESTINATION ${package_dir})
 # Before 1.0 a minor version may break what was there.
@@ -46,5 +65,16 @@ install(FILES ${PROJECT_BINARY_DIR}/tiermemConfig.cmake
 # The prefix is told relative to the .pc file, so an installed tree can be moved.
 set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH pc_to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+# As names of libraries: by Requires.private a program that links the shared library would need their
+# development packages, too.
+set(pc_libs_private " -lspdlog -lfmt -lxxhash -lstdc++ -lm -lpthread")
+if(with_uring)
+  string(PREPEND pc_libs_private " -luring")
+endif()
+set(pc_libs "")
+if(not_shared)
+  set(pc_libs "${pc_libs_private}")
+  set(pc_libs_private "")
+endif()
 configure_file(cmake/tiermem.pc.in ${PROJECT_BINARY_DIR}/tiermem.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/tiermem.pc DESTINATION ${pc_dir})

@@ -1,9 +1,10 @@
 # The preload library: tiermem's objects, src/preload, and jemalloc from its static archive with its
-# public names changed. With a sanitizer malloc is the sanitizer's, and only mappings are tiered.
+# public names changed. With a sanitizer malloc is the sanitizer's, and only mappings are tiered. Not
+# inside of another project, unless it asks for it.
 find_library(TIERMEM_JEMALLOC_PIC NAMES libjemalloc_pic.a)
 set(TIERMEM_WITH_PRELOAD AUTO CACHE STRING "Build the preload library: AUTO, ON or OFF")
 set(preload_wish ${TIERMEM_WITH_PRELOAD})
-if(preload_wish STREQUAL AUTO AND (TIERMEM_MINIMAL OR TIERMEM_FUZZ))
+if(preload_wish STREQUAL AUTO AND (TIERMEM_MINIMAL OR TIERMEM_FUZZ OR NOT PROJECT_IS_TOP_LEVEL))
   set(preload_wish OFF)
 endif()
 if(NOT TIERMEM_JEMALLOC_PIC AND preload_wish STREQUAL AUTO)

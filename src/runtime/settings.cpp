@@ -1,4 +1,5 @@
-// The two grammars. toml11 throws; nothing of that leaves this file.
+// The two grammars. TOML is parsed by toml++, without its exceptions and without its shared
+// library: the preload library would bring that into every process.
 #include "runtime/settings.hpp"
 
 #include <fcntl.h>
@@ -8,10 +9,12 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <sstream>
 #include <utility>
 
-#include <toml.hpp>
+#define TOML_HEADER_ONLY 1
+#define TOML_EXCEPTIONS 0
+#define TOML_ENABLE_FORMATTERS 0
+#include <toml++/toml.h>
 
 #include "base/error.hpp"
 #include "base/results.hpp"
@@ -21,8 +24,9 @@ namespace tiermem {
 namespace {
 
 constexpr std::size_t kLongestText = std::size_t{64} << 10;
-// toml11 recurses for every level of nesting, also of dotted keys, and its stack is ours: a file
-// with more of either than any configuration has is refused before it is parsed.
+// toml++ recurses for every level of nesting, and frees the tables of dotted keys by recursion. It
+// does so on the caller's stack: a file with more of either than any configuration has is refused
+// before it is parsed.
 constexpr std::ptrdiff_t kMostBrackets = 128;
 constexpr std::ptrdiff_t kMostDotsInLine = 64;
 
@@ -69,32 +73,29 @@ std::vector<std::string> split_devices(std::string_view text) {
   }
 }
 
-std::string place_of(const std::string& file, const toml::source_location& location) {
-  return fmt::format("{}, line {}", file, location.line());
-}
-std::string place_of(const std::string& file, const toml::value& value) {
-  return place_of(file, value.location());
+std::string place_of(const std::string& file, const toml::source_region& place) {
+  return fmt::format("{}, line {}", file, place.begin.line);
 }
 
 /// A TOML scalar as one would write it in a spec string.
-Result<std::string> scalar_text(const toml::value& value, const std::string& origin,
-                                const std::string& key) {
-  switch (value.type()) {
-    case toml::value_t::string:
-      return std::string(trim(value.as_string().str));
-    case toml::value_t::integer:
-      return std::to_string(value.as_integer());
-    case toml::value_t::boolean:
-      return std::string(value.as_boolean() ? "on" : "off");
-    default:
-      return fail(Code::invalid_argument,
-                  "{} ({:.80}): accepted are strings, whole numbers and booleans, and for nvme "
-                  "and gpu arrays of strings",
-                  clipped(key), origin);
+Result<std::string> scalar_text(const toml::node& value, const std::string& origin,
+                                std::string_view key) {
+  if (const auto* text = value.as_string()) {
+    return std::string(trim(text->get()));
   }
+  if (const auto* number = value.as_integer()) {
+    return std::to_string(number->get());
+  }
+  if (const auto* truth = value.as_boolean()) {
+    return std::string(truth->get() ? "on" : "off");
+  }
+  return fail(Code::invalid_argument,
+              "{} ({:.80}): accepted are strings, whole numbers and booleans, and for nvme "
+              "and gpu arrays of strings",
+              clipped(key), origin);
 }
 
-Result<Setting> setting_from(const std::string& key, const toml::value& value, const Option& option,
+Result<Setting> setting_from(std::string_view key, const toml::node& value, const Option& option,
                              const std::string& origin) {
   Setting setting{&option, {}, origin};
   if (!value.is_array() || !option.is_list()) {
@@ -104,7 +105,7 @@ Result<Setting> setting_from(const std::string& key, const toml::value& value, c
     }
     return make_setting(option, *text, origin);
   }
-  for (const toml::value& item : value.as_array()) {
+  for (const toml::node& item : *value.as_array()) {
     auto text = scalar_text(item, origin, key);
     if (!text.ok()) {
       return std::move(text).status();
@@ -114,24 +115,28 @@ Result<Setting> setting_from(const std::string& key, const toml::value& value, c
   return setting;
 }
 
-Status add_table(const std::string& name, const toml::value& table, const std::string& file,
+/// The entries in the order of their lines: toml++ sorts them by name, and of several mistakes the
+/// first is reported.
+std::vector<std::pair<std::string_view, const toml::node*>> entries_of(const toml::table& table) {
+  std::vector<std::pair<std::string_view, const toml::node*>> entries;
+  for (const auto& [key, value] : table) {
+    entries.emplace_back(key.str(), &value);
+  }
+  std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return a.second->source().begin.line < b.second->source().begin.line;
+  });
+  return entries;
+}
+
+Status add_table(std::string_view name, const toml::node& table, const std::string& file,
                  Settings& settings) {
   if (!table.is_table() || (name != "tiers" && name != "options")) {
     return fail(Code::invalid_argument,
                 "{:.120}: '{}' is not accepted here; accepted are the tables [tiers] and [options]",
-                place_of(file, table), clipped(name));
+                place_of(file, table.source()), clipped(name));
   }
-  // toml11 keeps tables unordered: errors would otherwise name any of several mistakes.
-  std::vector<std::pair<std::string, const toml::value*>> entries;
-  for (const auto& [key, value] : table.as_table()) {
-    entries.emplace_back(key, &value);
-  }
-  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.second->location().line(), a.first) <
-           std::pair(b.second->location().line(), b.first);
-  });
-  for (const auto& [key, value] : entries) {
-    const std::string origin = place_of(file, *value);
+  for (const auto& [key, value] : entries_of(*table.as_table())) {
+    const std::string origin = place_of(file, value->source());
     const auto option = option_for(key, origin, settings);
     if (!option.ok()) {
       return option.status().clone();
@@ -166,8 +171,7 @@ Status check_nesting(std::string_view text, const std::string& file) {
   return {};
 }
 
-/// toml11 3.7.0 reads outside of its buffer when it reports a literal string that is no UTF-8
-/// (its issue 199), so it is never given one.
+/// So that a file in another encoding is refused in these words, with the line.
 Status check_utf8(std::string_view text, const std::string& file) {
   unsigned line = 1;
   while (!text.empty()) {
@@ -179,13 +183,6 @@ Status check_utf8(std::string_view text, const std::string& file) {
     text.remove_prefix(length);
   }
   return {};
-}
-
-/// toml11 explains over many lines, with the source beside it; the first says what is wrong.
-std::string first_line(const char* text) {
-  std::string line(text, std::strcspn(text, "\n"));
-  const std::string noise = "[error] ";
-  return line.starts_with(noise) ? line.substr(noise.size()) : line;
 }
 
 }  // namespace
@@ -237,23 +234,20 @@ Result<Settings> settings_from_toml(std::string_view text, const std::string& fi
   if (!readable.ok()) {
     return readable;
   }
-  try {
-    std::istringstream stream{std::string(text)};
-    const toml::value root = toml::parse(stream, file);
-    Settings settings;
-    for (const auto& [name, table] : root.as_table()) {
-      Status added = add_table(name, table, file, settings);
-      if (!added.ok()) {
-        return added;
-      }
-    }
-    return settings;
-  } catch (const toml::exception& error) {
-    return fail(Code::invalid_argument, "{:.120}: {:.100}", place_of(file, error.location()),
-                first_line(error.what()));
-  } catch (const std::exception& error) {
-    return fail(Code::invalid_argument, "{:.120}: {:.100}", file, first_line(error.what()));
+  const toml::parse_result parsed = toml::parse(text);
+  if (!parsed) {
+    const toml::parse_error& error = parsed.error();
+    return fail(Code::invalid_argument, "{:.120}: {:.110}", place_of(file, error.source()),
+                error.description());
   }
+  Settings settings;
+  for (const auto& [name, table] : entries_of(parsed.table())) {
+    Status added = add_table(name, *table, file, settings);
+    if (!added.ok()) {
+      return added;
+    }
+  }
+  return settings;
 }
 
 Result<Settings> settings_from_file(const std::string& path) {
