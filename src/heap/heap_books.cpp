@@ -57,7 +57,8 @@ bool Heap::test_consistent() {
           found.used += std::uint64_t{slab->blocks - free} * slab->block_bytes;
         }
       }
-      good = good && live == chunk->live && chunk->list == std::bit_width(pages.runs.longest()) &&
+      const unsigned list = std::bit_width(pages.runs.longest());
+      good = good && live == chunk->live && chunk->list == list &&
              (live != 0 || shard.idle == chunk.get());
     }
     good = good && found.used == shard.books.used && found.held == shard.books.held;

@@ -30,7 +30,7 @@ HashFunction fastest() {
     if (chosen != nullptr) {
       (void)chosen(warm_up, sizeof(warm_up));
     }
-    return chosen != nullptr ? chosen : XXH3_128bits;
+    return chosen != nullptr ? chosen : HashFunction{XXH3_128bits};
   }();
   return function;
 }

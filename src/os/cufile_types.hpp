@@ -15,9 +15,10 @@ namespace tiermem::cufile {
 
 inline constexpr int kSuccess = 0;
 
+// As C functions return it: without initialisers. Error{} is success.
 struct Error {
-  int code = kSuccess;
-  cuda::Result driver = cuda::kSuccess;
+  int code;
+  cuda::Result driver;
 };
 
 /// Bits of Properties::status: for which disks bytes go past the host.
@@ -84,7 +85,7 @@ inline constexpr int kAnswerDescriptor = 3;
 struct Answer {
   enum class Step : int { load, symbols, open, properties, done };
   Step failed = Step::load;  ///< done: nothing did.
-  Error error;               ///< Of the call that failed.
+  Error error{};             ///< Of the call that failed.
   int version = 0;           ///< 0: it does not tell.
   Properties properties;
   char text[160] = {};  ///< The loader's, or the name of the missing function.
