@@ -89,7 +89,6 @@ endfunction()
 tiermem_with(URING tiermem_dependencies liburing)
 tiermem_with(ZLIB tiermem_trace_dependencies zlib)
 tiermem_with(ZSTD tiermem_trace_dependencies libzstd)
-tiermem_with(OPENBLAS tiermem_example_dependencies openblas)
 
 function(tiermem_print_summary)
   message(STATUS "tiermem ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} "
