@@ -216,8 +216,8 @@ std::vector<SideChoice> swap_sides(const Contest& contest, const std::string& ho
     sides.push_back(
         child_side(contest, fmt::format("{}, {}", how, word),
                    fmt::format("anonymous memory of {}, {} on the same disk", word, how),
-                   [advice = advice](Workload& work) {
-                     std::byte* const data = anonymous(work.bytes(), advice);
+                   [pages = advice](Workload& work) {
+                     std::byte* const data = anonymous(work.bytes(), pages);
                      if (data != nullptr) {
                        work.fill(data);
                      }
