@@ -221,7 +221,7 @@ TEST_F(Misuse, a_context_that_ends_takes_its_buffers_views_and_operations_along)
       ASSERT_TRUE(write_pattern(*buffer, i).ok());
       buffers.push_back(std::move(*buffer));
     }
-    ViewRecord held, wanted;
+    ViewRecord held;
     const Access first = buffers[0].range();
     ASSERT_TRUE(context->acquire({&first, 1}, Timeout::seconds(10), {&held, 1}).ok());
     std::vector<Access> all;

@@ -169,7 +169,8 @@ TEST(Malloc, alignments_are_kept_up_to_large_ones) {
   void* block = nullptr;
   EXPECT_EQ(posix_memalign(&block, 3, 8), EINVAL);
   EXPECT_EQ(posix_memalign(&block, 4, 8), EINVAL);
-  block = memalign(24, 10);  // glibc rounds up.
+  std::size_t no_power_of_two = 24;  // glibc rounds up.
+  block = memalign(no_power_of_two, 10);
   EXPECT_EQ(number(block) % 32, 0u);
   free(block);
   block = valloc(10);

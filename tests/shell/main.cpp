@@ -166,7 +166,7 @@ bool run_world(const Drawn& drawn, std::uint64_t seed, unsigned calls,
   for (unsigned life = 0; life < drawn.lives && !world.failed; ++life) {
     std::vector<std::thread> threads;
     for (auto& worker : workers) {
-      auto run = [&world, &worker, calls, &drawn] {
+      auto run = [&worker, calls, &drawn] {
         if (g_have_key) {
           (void)::pthread_setspecific(g_key, worker.get());
         }

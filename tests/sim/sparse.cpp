@@ -185,13 +185,15 @@ class Sparse {
     request.context = &done;
     request.on_done = [](Request& ended) { *static_cast<bool*>(ended.context) = true; };
     mover_.post(&request);
-    for (unsigned steps = 0; !done; ++steps) {
+    unsigned steps = 0;
+    while (!done) {
       const std::int64_t next = mover_.step(world_.now);
       const std::int64_t due = std::min({next, port_.next_due(), hands_.next_due()});
       if (!done && (due == INT64_MAX || steps > 100'000)) {
         throw Failure("sparse: a request does not end\n" + mover_.describe());
       }
       world_.now = std::max(world_.now + 1, due == INT64_MAX ? world_.now : due);
+      ++steps;
     }
     if (!request.status.ok()) {
       throw Failure(std::string("sparse: refused: ") + request.status.message());
