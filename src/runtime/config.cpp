@@ -49,6 +49,10 @@ std::optional<std::string> value_of(const Environment& env, const char* name) {
   return std::string(trim(value));
 }
 
+Spec spec_of(std::string_view tiers) {
+  return {std::string(tiers), "the spec string"};
+}
+
 // ---- reading ----------------------------------------------------------------------------------
 
 /// Each option's own variable.
@@ -64,7 +68,7 @@ Settings settings_from_variables(const Environment& env) {
 }
 
 /// All sources, the weakest first, each read or with its error.
-std::vector<Result<Settings>> all_sources(std::string_view tiers, const char* toml_path,
+std::vector<Result<Settings>> all_sources(std::span<const Spec> tiers, const char* toml_path,
                                           const Environment& env) {
   std::vector<Result<Settings>> sources;
   if (const auto path = value_of(env, "TIERMEM_CONFIG")) {
@@ -77,13 +81,13 @@ std::vector<Result<Settings>> all_sources(std::string_view tiers, const char* to
   if (toml_path != nullptr && *toml_path != '\0') {
     sources.push_back(settings_from_file(toml_path));
   }
-  sources.push_back(settings_from_spec(tiers, "the spec string"));
+  sources.push_back(settings_from_specs(tiers));
   return sources;
 }
 
 /// Every source is read and judged, also where a stronger one wins: a mistake is reported when it
 /// is made, not when the other source goes away.
-Result<std::vector<Settings>> read_sources(std::string_view tiers, const char* toml_path,
+Result<std::vector<Settings>> read_sources(std::span<const Spec> tiers, const char* toml_path,
                                            const Environment& env) {
   std::vector<Settings> sources;
   for (Result<Settings>& source : all_sources(tiers, toml_path, env)) {
@@ -510,7 +514,7 @@ void settle_tuning(const Environment& env, const HostFacts& facts, const Wanted&
   }
 }
 
-Result<Config> load(std::string_view tiers, const char* toml_path, const Environment& env,
+Result<Config> load(std::span<const Spec> tiers, const char* toml_path, const Environment& env,
                     const HostFacts& facts) {
   const auto sources = read_sources(tiers, toml_path, env);
   if (!sources.ok()) {
@@ -606,7 +610,8 @@ LogWish log_wish(std::string_view tiers, const char* toml_path, const Environmen
   const ArenaScope scope;
   Config config;
   try {
-    for (const Result<Settings>& source : all_sources(tiers, toml_path, env)) {
+    const Spec spec = spec_of(tiers);
+    for (const Result<Settings>& source : all_sources({&spec, 1}, toml_path, env)) {
       for (const Setting& setting : source.ok() ? *source : Settings()) {
         if (setting.option == find_option("log") || setting.option == find_option("log_file")) {
           (void)apply_option(config, *setting.option, setting.items.front(), setting.origin);
@@ -621,6 +626,17 @@ LogWish log_wish(std::string_view tiers, const char* toml_path, const Environmen
 
 Result<Config> load_config(std::string_view tiers, const char* toml_path, const Environment& env,
                            const HostFacts& facts) {
+  const ArenaScope scope;
+  try {
+    const Spec spec = spec_of(tiers);
+    return load({&spec, 1}, toml_path, env, facts);
+  } catch (const std::exception& error) {
+    return fail(Code::internal, "configuration: {:.200}", error.what());
+  }
+}
+
+Result<Config> load_config(std::span<const Spec> tiers, const char* toml_path,
+                           const Environment& env, const HostFacts& facts) {
   const ArenaScope scope;
   try {
     return load(tiers, toml_path, env, facts);

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -120,6 +121,12 @@ std::string existing_part(const std::string& directory);
 /// Creates the default directory of the block tier, where `config` has it. For the commands and
 /// contexts that write there. Errors: io_error with errno.
 Status make_default_block(const Config& config);
+/// A spec string, and where it was written.
+struct Spec {
+  std::string text;
+  std::string origin;  ///< "--dram", "TIERMEM_TIERS".
+};
+
 /// What a log that is opened before the configuration is accepted needs: the level and the file
 /// that the same sources name. Sources and values with mistakes are left out.
 struct LogWish {
@@ -134,5 +141,9 @@ LogWish log_wish(std::string_view tiers, const char* toml_path, const Environmen
 /// memory and no budget is named.
 Result<Config> load_config(std::string_view tiers, const char* toml_path, const Environment& env,
                            const HostFacts& facts);
+/// The same with several spec strings, which together name no option twice: for a command line,
+/// whose errors name the option that was typed.
+Result<Config> load_config(std::span<const Spec> tiers, const char* toml_path,
+                           const Environment& env, const HostFacts& facts);
 
 }  // namespace tiermem

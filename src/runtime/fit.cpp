@@ -239,9 +239,9 @@ Status judge_fit(Config& config, const HostFacts& facts, const LookAtPath& look)
   return status;
 }
 
-Result<Config> load_fitting_config(std::string_view tiers, const char* toml_path,
-                                   const HostFacts& facts) {
-  auto config = load_config(tiers, toml_path, process_environment(), facts);
+namespace {
+
+Result<Config> judged(Result<Config> config, const HostFacts& facts) {
   if (!config.ok()) {
     return config;
   }
@@ -256,6 +256,18 @@ Result<Config> load_fitting_config(std::string_view tiers, const char* toml_path
     config->warnings.clear();
   }
   return config;
+}
+
+}  // namespace
+
+Result<Config> load_fitting_config(std::string_view tiers, const char* toml_path,
+                                   const HostFacts& facts) {
+  return judged(load_config(tiers, toml_path, process_environment(), facts), facts);
+}
+
+Result<Config> load_fitting_config(std::span<const Spec> tiers, const char* toml_path,
+                                   const HostFacts& facts) {
+  return judged(load_config(tiers, toml_path, process_environment(), facts), facts);
 }
 
 }  // namespace tiermem

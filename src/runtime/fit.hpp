@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -41,6 +42,8 @@ Status judge_fit(Config& config, const HostFacts& facts, const LookAtPath& look)
 /// load_config() with the process's environment, and judge_fit(). The warnings begin with the
 /// unknown TIERMEM_ variables of the environment.
 Result<Config> load_fitting_config(std::string_view tiers, const char* toml_path,
+                                   const HostFacts& facts);
+Result<Config> load_fitting_config(std::span<const Spec> tiers, const char* toml_path,
                                    const HostFacts& facts);
 
 }  // namespace tiermem

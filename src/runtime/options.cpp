@@ -378,7 +378,7 @@ Result<std::uint64_t> parse_size(std::string_view text) {
   const std::string_view whole_text = trim(text);
   const auto refuse = [&](const char* why) {
     return fail(Code::invalid_argument,
-                "'{}' is no size: {}; accepted: 4096, 64K, 4G, 1.5G, 2MiB (powers of 1024)",
+                "'{}' is not a size: {}; accepted: 4096, 64K, 4G, 1.5G, 2MiB (powers of 1024)",
                 clipped(whole_text, 48), why);
   };
   const auto after_digits = std::min(whole_text.find_first_not_of("0123456789"), whole_text.size());

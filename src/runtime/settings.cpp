@@ -48,8 +48,8 @@ Result<const Option*> option_for(std::string_view key, std::string_view origin,
   const Option* option = find_option(key);
   if (option == nullptr) {
     return fail(Code::invalid_argument,
-                "unknown option '{}' ({:.80}); the nearest is '{}', all are in "
-                "docs/configuration.md",
+                "there is no option '{}' ({:.80}); did you mean '{}'? `tiermem topo --options` "
+                "and docs/configuration.md list all options",
                 clipped(key), origin, nearest_option(key));
   }
   for (const Setting& other : settings) {
@@ -194,12 +194,14 @@ Setting make_setting(const Option& option, std::string_view text, std::string_vi
   return {&option, {std::string(trim(text))}, std::string(origin)};
 }
 
-Result<Settings> settings_from_spec(std::string_view spec, std::string_view origin) {
+namespace {
+
+/// Appends what `spec` says.
+Status add_spec(std::string_view spec, std::string_view origin, Settings& settings) {
   if (spec.size() > kLongestText) {
     return fail(Code::invalid_argument, "{}: {} bytes, at most {} are accepted", origin,
                 spec.size(), kLongestText);
   }
-  Settings settings;
   while (!spec.empty()) {
     const auto semicolon = spec.find(';');
     const std::string_view part = trim(spec.substr(0, semicolon));
@@ -219,7 +221,24 @@ Result<Settings> settings_from_spec(std::string_view spec, std::string_view orig
     }
     settings.push_back(make_setting(**option, part.substr(equals + 1), origin));
   }
+  return {};
+}
+
+}  // namespace
+
+Result<Settings> settings_from_specs(std::span<const Spec> specs) {
+  Settings settings;
+  for (const Spec& spec : specs) {
+    if (Status added = add_spec(spec.text, spec.origin, settings); !added.ok()) {
+      return added;
+    }
+  }
   return settings;
+}
+
+Result<Settings> settings_from_spec(std::string_view spec, std::string_view origin) {
+  const Spec one{std::string(spec), std::string(origin)};
+  return settings_from_specs({&one, 1});
 }
 
 Result<Settings> settings_from_toml(std::string_view text, const std::string& file) {

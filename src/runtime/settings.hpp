@@ -4,6 +4,7 @@
 // settings_from_file(), which reads one; any thread.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,8 @@ Setting make_setting(const Option& option, std::string_view text, std::string_vi
 /// `key=value` separated by `;`, blanks free, empty parts ignored. Errors: invalid_argument for an
 /// unknown or repeated key or an empty value; unsupported for a kind of tier this build lacks.
 Result<Settings> settings_from_spec(std::string_view spec, std::string_view origin);
+/// The same of several texts that together name no option twice.
+Result<Settings> settings_from_specs(std::span<const Spec> specs);
 /// `file` is only named in messages. Errors as above, with file and line.
 Result<Settings> settings_from_toml(std::string_view text, const std::string& file);
 /// As settings_from_toml. Errors: io_error when the file cannot be read.
