@@ -29,8 +29,10 @@
 #include "bench/scaling.hpp"
 #include "cli/command.hpp"
 #include "cli/json_file.hpp"
+#include "cli/option_facts.hpp"
 #include "cli/table.hpp"
 #include "cli/terminal.hpp"
+#include "cli/values.hpp"
 #include "os/host_facts.hpp"
 #include "runtime/fit.hpp"
 
@@ -66,7 +68,8 @@ Result<std::string> default_directory() {
     return made;
   }
   if (config->block.empty()) {
-    return fail(Code::unavailable, "no directory for the block tier was found; name one: --dir");
+    return fail(Code::unavailable,
+                "bench: no directory for the block tier was found; name one with --dir");
   }
   return config->block.front().path;
 }
@@ -158,15 +161,33 @@ void print_results(const bench::Session& session) {
   }
 }
 
+int list(const Arguments& arguments, std::span<const bench::Benchmark> all) {
+  Table table({{"BENCHMARK"}, {"WHAT"}});
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const bench::Benchmark& benchmark : all) {
+    table.add({benchmark.name, benchmark.about});
+    rows.push_back({{"name", benchmark.name}, {"about", benchmark.about}});
+  }
+  if (!arguments.json.empty()) {
+    const Status written =
+        write_json(arguments.json, {{"suite", arguments.suite}, {"benchmarks", std::move(rows)}});
+    if (!written.ok()) {
+      return complain(written);
+    }
+  }
+  if (arguments.json != "-") {
+    table.print();
+  }
+  return kDone;
+}
+
 int run(const Arguments& arguments) {
   const auto all = suite_of(arguments.suite);
+  if (const Status can = check_output("bench: --json", arguments.json); !can.ok()) {
+    return complain(can);
+  }
   if (arguments.list) {
-    Table table({{"BENCHMARK"}, {"WHAT"}});
-    for (const bench::Benchmark& benchmark : all) {
-      table.add({benchmark.name, benchmark.about});
-    }
-    table.print();
-    return kDone;
+    return list(arguments, all);
   }
   std::vector<bench::Benchmark> chosen;
   std::copy_if(all.begin(), all.end(), std::back_inserter(chosen),
@@ -174,8 +195,9 @@ int run(const Arguments& arguments) {
                  return std::string_view(benchmark.name).starts_with(arguments.only);
                });
   if (chosen.empty()) {
-    return complain(kUsage, fmt::format("bench: no benchmark is called '{}'; --list shows them",
-                                        arguments.only));
+    return complain(kUsage, fmt::format("bench: --only: no benchmark of {} has a name that "
+                                        "begins with '{:.60}'; --list shows them",
+                                        arguments.suite, arguments.only));
   }
   if (std::any_of(chosen.begin(), chosen.end(), [](const bench::Benchmark& benchmark) {
         return benchmark.run == bench::alloc_free || benchmark.run == bench::malloc_at;
@@ -199,9 +221,10 @@ int run(const Arguments& arguments) {
     settings.directory = std::move(*found);
   }
   struct stat status {};
-  if (stat(settings.directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {
-    return complain(kUsage, fmt::format("--dir {}: {}", settings.directory,
-                                        errno == 0 ? "no directory" : std::strerror(errno)));
+  const int error = stat(settings.directory.c_str(), &status) == 0 ? 0 : errno;
+  if (error != 0 || !S_ISDIR(status.st_mode)) {
+    return complain(kUsage, fmt::format("bench: --dir {:.160}: {}", settings.directory,
+                                        error != 0 ? std::strerror(error) : "not a directory"));
   }
   settings.directory = std::filesystem::absolute(settings.directory);  // A context takes no other.
 
@@ -245,35 +268,45 @@ int run(const Arguments& arguments) {
 
 void add_bench(CLI::App& program, int& exit) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = program.add_subcommand(
-      "bench", "Measure tiermem beside the best that this machine can do without it");
-  command->add_option("suite", arguments->suite, "The suite: core, mapped, gpu, scaling")
+  Command* command = add_command(
+      program, "bench", "Measure tiermem beside the best that this machine does without it");
+  command->add_option("suite", arguments->suite, "The suite of benchmarks.")
+      ->type_name("SUITE")
       ->required()
-      ->check(CLI::IsMember({"core", "mapped", "gpu", "scaling"}));
-  command->add_option("--only", arguments->only, "Only benchmarks whose name begins so");
-  command->add_option("--pairs", arguments->pairs, "Interleaved pairs of tiermem and its peer")
-      ->check(CLI::Range(kFewestPairs, 1001U))
-      ->capture_default_str();
-  command->add_option("--dir", arguments->directory,
-                      "Directory for files, on the disk to measure; default: where a context "
-                      "without configuration puts its own");
-  command->add_option("--json", arguments->json, "Write JSON to this file; - for stdout, alone");
+      ->check(one_of({"core", "mapped", "gpu", "scaling"}));
+  command->add_option("--only", arguments->only, "Run only the benchmarks whose name begins so.")
+      ->type_name("NAME");
   command
-      ->add_option("--size", arguments->size_mib,
-                   "MiB that the gpu suite moves at once; default: by what is free")
-      ->check(CLI::Range(std::uint64_t{8}, std::uint64_t{1} << 20));
-  command->add_flag("--list", arguments->list, "Show what there is and measure nothing");
-  command->footer(
-      fmt::format("Ratios above 1: tiermem is better. A bar is met when the low end of the 95 % "
-                  "interval reaches it; a missed bar is no failure.\n\nExample:\n  tiermem bench "
-                  "core --only promote --dir /data --json core.json\n\n{}",
-                  kExitCodes));
+      ->add_option("--pairs", arguments->pairs,
+                   "How often tiermem and its peer are measured, by turns.")
+      ->type_name("N")
+      ->check(whole_number(kFewestPairs, 1001))
+      ->capture_default_str();
+  command->add_option("--dir", arguments->directory, "Directory for files, on the disk to measure.")
+      ->type_name(kFolder)
+      ->default_str("where a context without configuration puts its own");
+  add_json(*command, arguments->json);
+  command->add_option("--size", arguments->size_mib, "MiB that the suite gpu moves at once.")
+      ->type_name("MIB")
+      ->check(whole_number(8, std::uint64_t{1} << 20))
+      ->default_str("by what is free");
+  command->add_flag("--list", arguments->list, "List the benchmarks, and measure nothing.");
+  command->manual.description = {
+      "Prints a line for each benchmark: the figure of tiermem, that of its peer, and their ratio "
+      "with its 95 % interval. A ratio above 1 means that tiermem is better. A bar is met when the "
+      "low end of the interval reaches it. A missed bar is a finding, not a failure."};
+  command->manual.variables = {"TIERMEM_TIERS", "TIERMEM_CONFIG", "TIERMEM_DIR", "NO_COLOR"};
+  command->manual.examples = {
+      {"tiermem bench core --list", "List the benchmarks of the suite core."},
+      {"tiermem bench core --only promote --dir /data --json core.json",
+       "Measure reads from /data, and keep the figures."}};
   command->callback([arguments, &exit] { exit = run(*arguments); });
 
   // What preload_small starts with a malloc under it; nothing for people, so it is not shown.
   auto threads = std::make_shared<unsigned>(1);
-  CLI::App* mix = program.add_subcommand("bench-malloc", "A mix of malloc and free")->group("");
-  mix->add_option("threads", *threads, "Threads")->check(CLI::Range(1U, 64U));
+  Command* mix = add_command(program, "bench-malloc", "Run a mix of malloc and free");
+  mix->group("");
+  mix->add_option("threads", *threads, "Threads.")->type_name("N")->check(whole_number(1, 64));
   mix->callback([threads, &exit] {
     const double rate = bench::malloc_mix(*threads);
     Dl_info info{};

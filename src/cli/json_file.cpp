@@ -29,6 +29,26 @@ bool put(std::FILE* file, const std::string& text) {
 
 }  // namespace
 
+Status check_output(const char* option, const std::string& path) {
+  if (path.empty() || path == "-") {
+    return {};
+  }
+  struct stat status {};
+  const bool exists = ::stat(path.c_str(), &status) == 0;
+  if (exists && S_ISDIR(status.st_mode)) {
+    return fail(Code::invalid_argument, "{} {:.160}: it is a directory; name a file", option, path);
+  }
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  // A regular file is replaced by a new one in the same folder.
+  const bool in_place = exists && !S_ISREG(status.st_mode);
+  if (::access(in_place ? path.c_str() : folder.c_str(), in_place ? W_OK : W_OK | X_OK) == 0) {
+    return {};
+  }
+  return fail_native(Code::io_error, errno, "{}: cannot write {:.160}: {}", option, path,
+                     std::strerror(errno));
+}
+
 Status write_json(const std::string& path, const nlohmann::ordered_json& value) {
   return write_text(
       path, value.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");

@@ -9,6 +9,10 @@
 
 namespace tiermem::cli {
 
+/// Whether write_text() can be expected to work, for commands that take long before they write.
+/// `option` is named in the error. Errors: invalid_argument for a directory; io_error with errno.
+Status check_output(const char* option, const std::string& path);
+
 /// Written whole or not at all: to a new file beside `path`, then renamed. Errors: io_error with
 /// errno.
 Status write_text(const std::string& path, const std::string& text);

@@ -134,11 +134,29 @@ Status check_picture(const std::string& path) {
   if (!path.empty() && path != "-" && !wants_png(path) && !path.ends_with(".svg")) {
     return fail(
         Code::invalid_argument,
-        "--plot {:.200}: a picture is SVG or PNG by its ending; name a file that ends in .svg "
-        "or .png",
+        "--plot {:.200}: tiermem draws SVG and PNG only; name a file that ends in .svg or .png",
         path);
   }
   return wants_png(path) ? open_library().status() : Status();
+}
+
+Status check_outputs(const char* command, const std::string& json, const std::string& plot) {
+  const auto named = [&](Status status) {
+    return status.ok() ? std::move(status)
+                       : fail(status.code(), "{}: {}", command, status.message());
+  };
+  if (json == "-" && plot == "-") {
+    return fail(Code::invalid_argument,
+                "{}: --json and --plot cannot both go to standard output; name a file for one",
+                command);
+  }
+  if (Status can = named(check_output("--json", json)); !can.ok()) {
+    return can;
+  }
+  if (Status can = named(check_picture(plot)); !can.ok()) {
+    return can;
+  }
+  return named(check_output("--plot", plot));
 }
 
 Status write_picture(const std::string& path, const std::string& svg) {

@@ -16,12 +16,15 @@
 #include "base/error.hpp"
 #include "cli/command.hpp"
 #include "cli/json_file.hpp"
+#include "cli/option_facts.hpp"
 #include "cli/policy_table.hpp"
 #include "cli/replay_offline.hpp"
 #include "cli/replay_run.hpp"
 #include "cli/table.hpp"
 #include "cli/terminal.hpp"
+#include "cli/values.hpp"
 #include "policy/trace.hpp"
+#include "runtime/config.hpp"
 #include "runtime/options.hpp"
 #include "tier/tier.hpp"
 
@@ -70,7 +73,7 @@ struct Prepared {
 Result<std::uint64_t> size_argument(const char* name, const std::string& text) {
   auto size = parse_size(text);
   if (!size.ok()) {
-    return fail(Code::invalid_argument, "{}: '{:.60}' is no size; write 64K or 1.5G", name, text);
+    return fail(Code::invalid_argument, "replay: {}: {}", name, size.message());
   }
   return size;
 }
@@ -87,11 +90,12 @@ Status check_total(const Prepared& prepared, std::uint64_t most) {
     return {};
   }
   const std::uint64_t fits = fitting_block(blocks, most);
-  return fail(Code::invalid_argument,
-              "{} blocks of {} are {}, more than --most {}; {}lower --limit, or raise --most",
-              blocks, format_size(prepared.block_bytes), human_bytes(blocks * prepared.block_bytes),
-              format_size(most),
-              fits == 0 ? "" : fmt::format("use --block-bytes {}, or ", format_size(fits)));
+  return fail(
+      Code::invalid_argument,
+      "replay: {} blocks of {} are {}, more than --most {}; {}lower --limit, or raise --most",
+      blocks, format_size(prepared.block_bytes), human_bytes(blocks * prepared.block_bytes),
+      format_size(most),
+      fits == 0 ? "" : fmt::format("use --block-bytes {}, or ", format_size(fits)));
 }
 
 Result<Prepared> prepare(const Arguments& arguments) {
@@ -117,22 +121,28 @@ Result<Prepared> prepare(const Arguments& arguments) {
   }
   if (!std::has_single_bit(out.block_bytes) || out.block_bytes < kSmallestExtent ||
       out.block_bytes > kLargestExtent) {
-    return fail(Code::invalid_argument, "--block-bytes: {} is not a power of two from {} to {}",
-                format_size(out.block_bytes), format_size(kSmallestExtent),
-                format_size(kLargestExtent));
+    return fail(
+        Code::invalid_argument, "replay: --block-bytes: {} is not a power of two from {} to {}",
+        format_size(out.block_bytes), format_size(kSmallestExtent), format_size(kLargestExtent));
   }
   Status total = check_total(out, *most);
   if (!total.ok()) {
     return total;
   }
-  out.spec = fmt::format("dram={}", out.dram);
+  std::vector<Spec> specs = {{fmt::format("dram={}", out.dram), "--dram"}};
   if (!arguments.nvme.empty()) {
-    out.spec += "; nvme=" + arguments.nvme;
+    specs.push_back({"nvme=" + arguments.nvme, "--nvme"});
   }
   for (const std::string& option : arguments.options) {
-    out.spec += "; " + option;
+    specs.push_back({option, "--set"});
   }
-  return out;
+  out.spec = fmt::format("dram={}", out.dram);
+  for (std::size_t i = 1; i < specs.size(); ++i) {
+    out.spec += "; " + specs[i].text;
+  }
+  // The context reads one text; a mistake is told of here, with the option that it was in.
+  const auto config = load_config(specs, nullptr, process_environment(), probe_host_facts());
+  return config.ok() ? Result<Prepared>(std::move(out)) : config.status().clone();
 }
 
 std::vector<std::string> wanted_policies(const Arguments& arguments) {
@@ -300,9 +310,14 @@ int run(const Arguments& arguments) {
   }
   if (arguments.dram.empty() || arguments.traces.size() > 1) {
     return complain(kUsage, arguments.dram.empty()
-                                ? "replay: how much memory? --dram 256M; or --offline, which "
-                                  "computes and needs none"
-                                : "replay: one trace at a time; several with --offline");
+                                ? "replay: name the budget of memory, such as --dram 256M, or "
+                                  "compute only, with --offline; see tiermem replay --help"
+                                : fmt::format("replay: '{:.60}' is a second trace, and only "
+                                              "--offline takes several",
+                                              arguments.traces[1]));
+  }
+  if (const Status can = check_output("replay: --json", arguments.json); !can.ok()) {
+    return complain(can);
   }
   auto prepared = prepare(arguments);
   if (!prepared.ok()) {
@@ -351,78 +366,110 @@ int run(const Arguments& arguments) {
 
 void add_replay(CLI::App& program, int& exit) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = program.add_subcommand(
-      "replay", "Run a recorded trace through tiermem, every byte checked, beside other policies");
+  Command* command = add_command(
+      program, "replay", "Run a recorded trace on real memory and disk, beside other policies");
   command
       ->add_option("trace", arguments->traces,
-                   "A .lis, .trace, .jsonl or .ttrace file; .gz and .zst are unpacked")
+                   "A .lis, .trace, .jsonl or .ttrace file; .gz and .zst are unpacked. Several "
+                   "with --offline.")
+      ->type_name(kFile)
       ->required();
-  CLI::Option* dram = command->add_option("--dram", arguments->dram, "Budget of DRAM, as 256M");
-  command->add_option("--nvme", arguments->nvme,
-                      "Block tier, as /data:10G; default: what the environment or the machine "
-                      "offers");
-  command->add_option("--set", arguments->options,
-                      "Another option, as depth=32; may be repeated (tiermem topo --options)");
-  command->add_option("--block-bytes", arguments->block_bytes,
-                      "Size of a block; default: the trace's, else 64K");
+  CLI::Option* dram =
+      command->add_option("--dram", arguments->dram, "Budget of DRAM, such as 256M.")
+          ->type_name("SIZE")
+          ->check(size_in_bytes());
+  command
+      ->add_option("--nvme", arguments->nvme,
+                   "Directory or raw device of the block tier, with its cap: /data:10G.")
+      ->type_name(kPath)
+      ->default_str("what the environment or the machine offers");
+  command
+      ->add_option("--set", arguments->options,
+                   "Another option of the library, such as depth=32. May be repeated. tiermem topo "
+                   "--options lists them.")
+      ->type_name("OPTION")
+      ->allow_extra_args(false);
+  command->add_option("--block-bytes", arguments->block_bytes, "Size of a block.")
+      ->type_name("SIZE")
+      ->check(size_in_bytes())
+      ->default_str("that of the trace, or 64K");
   std::vector<std::string> names = policy_names();
   names.insert(names.begin(), "all");
-  command->add_option("--policy", arguments->policies, "Policies to compute, commas between")
+  command->add_option("--policy", arguments->policies, "Policies to compute, separated by commas.")
+      ->type_name("NAME")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::IsMember(names))
+      ->check(one_of(names))
       ->capture_default_str();
   command
       ->add_option("--writes", arguments->writes,
-                   "Per cent of the trace's reads that also write; most formats tell no writes")
-      ->check(CLI::Range(0, 100))
+                   "Percentage of the reads that also write. Most formats record no writes.")
+      ->type_name("PERCENT")
+      ->check(whole_number(0, 100))
       ->capture_default_str();
-  command->add_option("--limit", arguments->limit, "Only the first so many references")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--most", arguments->most, "Refuse traces whose blocks are more bytes in all")
+  command->add_option("--limit", arguments->limit, "Use only the first N references.")
+      ->type_name("N")
+      ->check(positive_number())
+      ->default_str("all");
+  command
+      ->add_option("--most", arguments->most,
+                   "Refuse a trace whose blocks have more bytes in all than this.")
+      ->type_name("SIZE")
+      ->check(size_in_bytes())
       ->capture_default_str();
-  command->add_option("--json", arguments->json, "Write JSON to this file; - for stdout, alone");
+  add_json(*command, arguments->json);
   CLI::Option* offline =
       command
           ->add_flag("--offline", arguments->offline,
-                     "Only compute: the misses of each policy at several sizes of memory, of one "
-                     "trace or many")
+                     "Compute only: the misses of each policy at several sizes of memory.")
           ->excludes(dram);
   command
       ->add_option("--ahead", arguments->ahead,
-                   "Prefetch the block of the so manieth next reference, as a program does that "
-                   "knows what it needs next")
-      ->check(CLI::Range(0, 100000))
+                   "Prefetch the block that is referenced N references later, as a program does "
+                   "that knows its next blocks. 0: do not prefetch.")
+      ->type_name("N")
+      ->check(whole_number(0, 100000))
       ->capture_default_str()
       ->excludes(offline);
   command
       ->add_option("--shares", arguments->shares,
-                   "Sizes of memory, in per cent of the trace's blocks, commas between")
+                   "Sizes of memory in percent of the blocks of the trace, separated by commas.")
+      ->type_name("PERCENT")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::Range(0.001, 100.0))
+      ->check(real_number(0.001, 100))
       ->capture_default_str()
       ->needs(offline);
-  command
-      ->add_option("--repeat", arguments->repeat,
-                   "Replay the sequence so often; default: twice for a .ttrace, which is one step "
-                   "of many, else once")
-      ->check(CLI::Range(1U, 1000U))
+  command->add_option("--repeat", arguments->repeat, "Replay the trace N times.")
+      ->type_name("N")
+      ->check(whole_number(1, 1000))
+      ->default_str("2 for a .ttrace, which is one step of many, else 1")
       ->needs(offline);
   command
       ->add_option("--session-end", arguments->session_end,
-                   "For .jsonl: what tiermem is told of a session's blocks when it has ended")
-      ->check(CLI::IsMember({"cold", "dont_need"}))
+                   "For a .jsonl: the hint that tiermem gets about the blocks of a session that "
+                   "has ended.")
+      ->type_name("HINT")
+      ->check(one_of({"cold", "dont_need"}))
+      ->default_str("no hint")
       ->needs(offline);
   command
       ->add_option("--plot", arguments->plot,
-                   "Draw the curves into this file, SVG or PNG by its ending")
+                   "Draw the curves into FILE, as SVG or PNG by its ending; - for SVG to standard "
+                   "output.")
+      ->type_name(kFile)
       ->needs(offline);
-  command->footer(
-      fmt::format("Example:\n  tiermem replay loop.trace.gz --dram 32M --nvme "
-                  "/data:1G\n  tiermem replay *.trace.gz --offline --plot "
-                  "curves.svg\n\n{}",
-                  kExitCodes));
+  command->manual.description = {
+      "Runs each reference of the trace through a context with the given budget, and checks every "
+      "block that comes back. Shows the hit ratio beside those of other policies, computed for "
+      "the same trace and memory, and of MIN, which knows the future.",
+      "With --offline nothing is run. The misses of all policies are computed for several sizes of "
+      "memory, for one trace or for many."};
+  command->manual.variables = {"TIERMEM_TIERS", "TIERMEM_CONFIG", "TIERMEM_DIR", "NO_COLOR"};
+  command->manual.examples = {
+      {"tiermem replay loop.trace.gz --dram 32M --nvme /data:1G", "Run a trace in 32 MiB of DRAM."},
+      {"tiermem replay *.trace.gz --offline --plot curves.svg",
+       "Compare the policies on several traces."}};
   command->callback([arguments, &exit] { exit = run(*arguments); });
 }
 

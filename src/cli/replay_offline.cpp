@@ -24,6 +24,10 @@ constexpr double kBarColumns = 24;
 
 /// For people only: programs have the figure beside it.
 std::string bar(double value, double most) {
+  if (!is_utf8_locale()) {
+    const double part = most > 0 ? std::clamp(value / most, 0.0, 1.0) : 0;
+    return std::string(static_cast<std::size_t>(part * kBarColumns + 0.5), '#');
+  }
   const double eighths = most > 0 ? std::clamp(value / most, 0.0, 1.0) * kBarColumns * 8 : 0;
   std::string out;
   for (int whole = static_cast<int>(eighths) / 8; whole > 0; --whole) {
@@ -143,7 +147,7 @@ Result<Trace> load_trace(const std::string& path, std::uint64_t limit) {
 }
 
 int run_offline(const OfflineArguments& arguments) {
-  if (const Status can = check_picture(arguments.plot); !can.ok()) {
+  if (const Status can = check_outputs("replay", arguments.json, arguments.plot); !can.ok()) {
     return complain(can);
   }
   const std::size_t rows = arguments.table.policies.size() + 1;

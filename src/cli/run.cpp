@@ -26,13 +26,14 @@
 #include "cli/command.hpp"
 #include "cli/elf_program.hpp"
 #include "cli/json_file.hpp"
+#include "cli/option_facts.hpp"
 #include "cli/run_child.hpp"
 #include "cli/run_devices.hpp"
 #include "cli/run_handing.hpp"
 #include "cli/run_limits.hpp"
 #include "cli/run_report.hpp"
-#include "cli/suggest.hpp"
 #include "cli/terminal.hpp"
+#include "cli/values.hpp"
 #include "os/userfault.hpp"
 #include "runtime/fit.hpp"
 #include "runtime/options.hpp"
@@ -69,29 +70,29 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 
 // ---- what is asked for -------------------------------------------------------------------------
 
-/// The options as one spec string, so that there is one parser and one set of messages.
-std::string spec_of(const Arguments& arguments) {
-  std::string spec = arguments.tiers;
-  const auto add = [&](const char* name, std::string_view value) {
+/// The options as spec strings, so that there is one parser and one set of messages.
+std::vector<Spec> specs_of(const Arguments& arguments) {
+  std::vector<Spec> specs = {{arguments.tiers, "--tiers"}};
+  const auto add = [&](const char* name, std::string_view value, const char* origin) {
     if (!value.empty()) {
-      spec += fmt::format("{}{}={}", spec.empty() ? "" : "; ", name, value);
+      specs.push_back({fmt::format("{}={}", name, value), origin});
     }
   };
-  add("dram", arguments.dram);
-  add("nvme", arguments.nvme);
-  add("gpu", arguments.gpu);
+  add("dram", arguments.dram, "--dram");
+  add("nvme", arguments.nvme, "--nvme");
+  add("gpu", arguments.gpu, "--gpu");
   const std::size_t colon = std::min(arguments.log.find(':'), arguments.log.size());
-  add("log", std::string_view(arguments.log).substr(0, colon));
+  add("log", std::string_view(arguments.log).substr(0, colon), "--log");
   if (colon < arguments.log.size()) {
-    add("log_file", std::string_view(arguments.log).substr(colon + 1));
+    add("log_file", std::string_view(arguments.log).substr(colon + 1), "--log");
   }
-  return spec;
+  return specs;
 }
 
 /// Each setting as its own variable: these win over whatever else is in the environment, as the
 /// command line should. The budget is told in bytes: a percentage means of the memory left now.
-Result<Variables> variables_of(const std::string& spec, const Config& config) {
-  const auto settings = settings_from_spec(spec, "the command line");
+Result<Variables> variables_of(const std::vector<Spec>& specs, const Config& config) {
+  const auto settings = settings_from_specs(specs);
   if (!settings.ok()) {
     return settings.status().clone();
   }
@@ -283,7 +284,7 @@ int start(const Arguments& arguments, const Config& config, const std::string& l
     options.tick_ms = kLiveMs;
     options.tick = [&] {
       RunSummary now = summary_of(host, config, plain, begin);
-      draw(live_line(now, shown));
+      draw(live_line(now, shown, stderr_width() - 1));
       shown = std::move(now);
     };
   }
@@ -351,25 +352,30 @@ int judge_faults(const Arguments& arguments, const Config& config, Variables& va
 
 int run(const Arguments& arguments) {
   if (arguments.program.empty()) {
-    return complain(kUsage, "run: no program is named; see tiermem run --help");
+    return complain(kUsage,
+                    "run: PROGRAM is missing: tiermem run [OPTION...] -- PROGRAM [ARGUMENT...]; "
+                    "see tiermem run --help");
   }
   if (arguments.json == "-") {
-    return complain(kUsage, "--json: standard output is the program's; name a file");
+    return complain(kUsage, "run: --json -: standard output is the program's; name a file");
   }
-  const std::string spec = spec_of(arguments);
-  const auto config = load_fitting_config(spec, nullptr, probe_host_facts());
+  if (const Status can = check_output("run: --json", arguments.json); !can.ok()) {
+    return complain(can);
+  }
+  const std::vector<Spec> specs = specs_of(arguments);
+  const auto config = load_fitting_config(specs, nullptr, probe_host_facts());
   if (!config.ok()) {
     return complain(config.status());
   }
   tell(LogLevel::warn, config->warnings);
-  auto variables = variables_of(spec, *config);
+  auto variables = variables_of(specs, *config);
   if (!variables.ok()) {
     return complain(variables.status());
   }
   if (!arguments.threshold.empty()) {
     const auto threshold = parse_size(arguments.threshold);
     if (!threshold.ok()) {
-      return complain(kUsage, fmt::format("--threshold: {}", threshold.message()));
+      return complain(kUsage, fmt::format("run: --threshold: {}", threshold.message()));
     }
     variables->emplace_back("TIERMEM_THRESHOLD", format_size(*threshold));
   }
@@ -399,46 +405,83 @@ int run(const Arguments& arguments) {
 
 void add_run(CLI::App& program, const std::vector<std::string>& after_dashes, int& exit) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = program.add_subcommand(
-      "run", "Run a program with more memory than there is: run [OPTIONS] -- PROGRAM [ARGUMENTS]");
+  Command* command =
+      add_command(program, "run", "Run an unmodified program in less memory than it needs");
   command->prefix_command();  // The first word that is no option begins the program.
-  command->add_option("--dram", arguments->dram,
-                      "DRAM of all its processes together, as 4G or 50%");
-  command->add_option("--nvme", arguments->nvme, "Block tier, as /data:100G,/more:100G");
-  command->add_option("--gpu", arguments->gpu,
-                      "GPUs whose memory is tiered, as 0 or 0:40G; without --dram nothing else is");
-  command->add_option("--gpu-dram", arguments->devices.dram,
-                      "DRAM that a process's paused device memory may take, as 32G or 50% (50%)");
-  command->add_option("--gpu-threshold", arguments->devices.threshold,
-                      "Allocations of device memory from this size on are tiered (2M)");
-  command->add_option("--tiers", arguments->tiers,
-                      "Tiers and options in one, as \"dram=4G; nvme=/data:100G\"");
-  command->add_option("--threshold", arguments->threshold,
-                      "Allocations from this size on get a buffer of their own (32M)");
+  const auto add = [&](const char* name, std::string& value, const char* kind, const char* text) {
+    return command->add_option(name, value, text)->type_name(kind);
+  };
+  add("--dram", arguments->dram, "SIZE",
+      "DRAM for all processes of the program together, such as 4G or 50%.")
+      ->default_str("80 % of what the cgroup and the machine leave");
+  add("--nvme", arguments->nvme, kPath,
+      "Directories or raw devices of the block tier, with their caps: /data:100G,/more:100G.")
+      ->default_str("a directory in the cache of the user, capped");
+  add("--gpu", arguments->gpu, "GPUS",
+      "GPUs whose memory is tiered, such as 0 or 0:40G. Without --dram nothing else is tiered.")
+      ->default_str("none");
+  add("--gpu-dram", arguments->devices.dram, "SIZE",
+      "DRAM that the paused device memory of a process may take, such as 32G or 50%.")
+      ->default_str("50%");
+  add("--gpu-threshold", arguments->devices.threshold, "SIZE",
+      "Tier allocations of device memory from this size on.")
+      ->default_str("2M");
+  add("--tiers", arguments->tiers, "SPEC",
+      "Tiers and options as a spec string, such as \"dram=4G; nvme=/data:100G\".");
+  add("--threshold", arguments->threshold, "SIZE",
+      "Give allocations from this size on a buffer of their own.")
+      ->default_str("32M")
+      ->check(size_in_bytes());
   command->add_flag("--stats", arguments->stats,
-                    "At the end say on stderr what moved and what limited it");
-  command->add_flag("--live", arguments->live, "One line on the terminal while it runs");
-  command->add_option("--json", arguments->json, "Write the figures to this file at the end");
-  command->add_option("--log", arguments->log, "Log of its processes, as warn or info:FILE");
-  command->add_flag("--wrap-syscalls", arguments->wrap_syscalls,
-                    "Say nothing of it where only user-mode userfaultfd can be had and the "
-                    "program's system calls on absent pages are made for it");
+                    "At the end, print to standard error what moved and what limited the program.");
+  command->add_flag("--live", arguments->live,
+                    "While the program runs, show its figures in a line of the terminal.");
+  add("--json", arguments->json, kFile, "At the end, write the figures as JSON to FILE.");
+  add("--log", arguments->log, "LEVEL",
+      "Log of the processes: off, error, warn, info or debug, to standard error. With a file after "
+      "a colon, as in info:FILE, to the file.")
+      ->default_str("off");
+  command->add_flag(
+      "--wrap-syscalls", arguments->wrap_syscalls,
+      "Print no warning where tiermem makes the system calls of the program on absent "
+      "pages, since only user-mode userfaultfd is allowed.");
   command->add_flag("--user-mode-ok", arguments->user_mode_ok,
-                    "Go on where system calls on absent pages fail with EFAULT");
+                    "Go on where system calls on absent pages fail with EFAULT.");
   command->add_flag("--force", arguments->force,
-                    "Start a program though nothing of it can be tiered");
-  command->footer(fmt::format(
-      "Example:\n  tiermem run --dram 4G --nvme /data:100G --stats -- sort -S 16G big.txt\n\n"
-      "The exit status is the program's; 127 not found, 126 not executable.\n{}",
-      kExitCodes));
+                    "Start the program even if none of its memory can be tiered.");
+  command->manual.operands = "[--] PROGRAM [ARGUMENT...]";
+  command->manual.description = {
+      "The program runs with the preload library: its heap, its anonymous mappings and, with "
+      "--gpu, its device memory are tiered. All processes that it starts share one budget. At the "
+      "end, tiermem prints to standard error what kept a process from being tiered.",
+      "Everything after -- belongs to the program. Standard input and output are the program's "
+      "own."};
+  command->manual.statuses = {
+      {"126", "the program cannot be executed"},
+      {"127", "the program was not found"},
+      {"128+N", "signal N ended the program, and tiermem ends by the same signal"},
+      {"other", "the exit status of the program"}};
+  command->manual.variables = {"TIERMEM_TIERS",
+                               "TIERMEM_CONFIG",
+                               "TIERMEM_DIR",
+                               "TIERMEM_START",
+                               "TIERMEM_PRELOAD_LIB",
+                               "TIERMEM_RUN",
+                               "TIERMEM_THRESHOLD",
+                               "TIERMEM_WRAP_SYSCALLS",
+                               "TIERMEM_GPU_DRAM",
+                               "TIERMEM_GPU_THRESHOLD",
+                               "LD_PRELOAD",
+                               "PATH",
+                               "NO_COLOR"};
+  command->manual.examples = {
+      {"tiermem run --dram 4G --nvme /data:100G --stats -- sort -S 16G big.txt",
+       "Sort with 16 GiB of memory in 4 GiB of DRAM."},
+      {"tiermem run --dram 50% --live -- python3 train.py",
+       "Use half of the memory that is left, and watch the figures."}};
+  command->manual.see_also = {"cgroups(7)", "ld.so(8)", "userfaultfd(2)"};
   command->callback([arguments, command, after_dashes, &exit] {
     arguments->program = command->remaining();
-    if (!arguments->program.empty() && arguments->program[0].starts_with('-')) {
-      const std::string& option = arguments->program[0];
-      exit = complain(kUsage, fmt::format("run: there is no option {}{}; see tiermem run --help",
-                                          option, suggestion(option, option_names(*command))));
-      return;
-    }
     if (!arguments->program.empty() && !after_dashes.empty()) {
       arguments->program.emplace_back("--");  // One of the program's own.
     }

@@ -1,6 +1,8 @@
 // Checks, and then names and values.
 #include "cli/run_devices.hpp"
 
+#include <array>
+
 #include "base/error.hpp"
 #include "os/cuda_driver.hpp"
 #include "runtime/fit.hpp"
@@ -16,10 +18,11 @@ constexpr const char* kAllPlain = "1048576T";
 Status check_dram(const std::string& text) {
   const auto nothing = [](const char*) -> const char* { return nullptr; };
   const HostFacts facts = probe_host_facts();
-  auto config = load_config(fmt::format("nvme=off; dram={}", text), nullptr, nothing, facts);
+  const std::array specs = {Spec{"nvme=off", "--gpu-dram"}, Spec{"dram=" + text, "--gpu-dram"}};
+  auto config = load_config(specs, nullptr, nothing, facts);
   Status status = config.ok() ? judge_fit(*config, facts, look_at_path) : config.status().clone();
   return status.ok() ? std::move(status)
-                     : fail(Code::invalid_argument, "--gpu-dram: {}", status.message());
+                     : fail(Code::invalid_argument, "run: --gpu-dram: {}", status.message());
 }
 
 }  // namespace
@@ -33,8 +36,8 @@ Status add_device_variables(const Config& config, const DeviceArguments& argumen
   if (config.gpus.empty()) {
     const bool named = !arguments.dram.empty() || !arguments.threshold.empty();
     return named ? fail(Code::invalid_argument,
-                        "--gpu-dram and --gpu-threshold are for the memory of GPUs: name one with "
-                        "--gpu")
+                        "run: --gpu-dram and --gpu-threshold are for the memory of GPUs; name "
+                        "one with --gpu")
                  : Status();
   }
   if (!arguments.dram.empty()) {
@@ -47,7 +50,7 @@ Status add_device_variables(const Config& config, const DeviceArguments& argumen
   if (!arguments.threshold.empty()) {
     const auto bytes = parse_size(arguments.threshold);
     if (!bytes.ok()) {
-      return fail(Code::invalid_argument, "--gpu-threshold: {}", bytes.message());
+      return fail(Code::invalid_argument, "run: --gpu-threshold: {}", bytes.message());
     }
     variables.emplace_back("TIERMEM_GPU_THRESHOLD", format_size(*bytes));
   }
@@ -55,7 +58,7 @@ Status add_device_variables(const Config& config, const DeviceArguments& argumen
     variables.emplace_back("TIERMEM_START", kAllPlain);
   }
   const auto driver = CudaDriver::load(config.gpu_driver.c_str());
-  return driver.ok() ? Status() : fail(Code::unavailable, "--gpu: {}", driver.message());
+  return driver.ok() ? Status() : fail(Code::unavailable, "run: --gpu: {}", driver.message());
 }
 
 }  // namespace tiermem::cli

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -48,7 +49,7 @@ std::string table_of(const RunSummary& run, bool terminal, unsigned width) {
       run.totals.joined - std::min<std::uint64_t>(run.totals.joined, run.processes.size());
   table.add(cells("total", "", run.totals.counters,
                   others > 0 ? fmt::format("with {} more processes", others) : ""));
-  return table.text(terminal, width);
+  return table.text(terminal, terminal && stderr_has_colours(), width);
 }
 
 Json counters_json(const RunCounters& counters) {
@@ -116,7 +117,7 @@ Json report_json(const RunSummary& run, int status) {
           {"advice", advice(run)}};
 }
 
-std::string live_line(const RunSummary& run, const RunSummary& before) {
+std::string live_line(const RunSummary& run, const RunSummary& before, std::size_t width) {
   const RunCounters& now = run.totals.counters;
   const RunCounters& then = before.totals.counters;
   const double seconds = std::max(run.seconds - before.seconds, 1e-3);
@@ -126,12 +127,23 @@ std::string live_line(const RunSummary& run, const RunSummary& before) {
   };
   const auto live = std::count_if(run.processes.begin(), run.processes.end(),
                                   [](const RunProcess& process) { return process.live; });
-  return fmt::format(
-      "tiermem: {} live, {} of {} resident, {} tiered, read {}, written {}, "
-      "{:.1f} threads waiting",
-      live, human_bytes(now.resident), human_bytes(run.dram), human_bytes(now.tiered),
-      human_rate(rate(&RunCounters::promoted)), human_rate(rate(&RunCounters::demoted)),
-      rate(&RunCounters::waited_ns) / 1e9);
+  // In the order of their use to a person who waits: the last ones are left out first.
+  const std::array columns = {
+      fmt::format("{}/{} resident", human_bytes(now.resident), human_bytes(run.dram)),
+      fmt::format("{:.1f} waiting", rate(&RunCounters::waited_ns) / 1e9),
+      fmt::format("read {}", human_rate(rate(&RunCounters::promoted))),
+      fmt::format("wrote {}", human_rate(rate(&RunCounters::demoted))),
+      fmt::format("{} live", live),
+      fmt::format("{} tiered", human_bytes(now.tiered))};
+  std::string line = "tiermem: ";
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    const std::string next = (i == 0 ? "" : ", ") + columns[i];
+    if (i > 0 && line.size() + next.size() > width) {
+      break;
+    }
+    line += next;
+  }
+  return line;
 }
 
 }  // namespace tiermem::cli

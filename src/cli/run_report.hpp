@@ -2,6 +2,7 @@
 // thread. Nothing here prints.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,7 +15,8 @@ namespace tiermem::cli {
 std::string report_text(const RunSummary& run, bool terminal, unsigned width);
 /// The object of --json. `status` is the exit status of the program as a shell shows it.
 nlohmann::ordered_json report_json(const RunSummary& run, int status);
-/// The line of --live. `before` is the summary of the line before it.
-std::string live_line(const RunSummary& run, const RunSummary& before);
+/// The line of --live, of whole columns in at most `width`. `before` is the summary of the line
+/// before it.
+std::string live_line(const RunSummary& run, const RunSummary& before, std::size_t width);
 
 }  // namespace tiermem::cli

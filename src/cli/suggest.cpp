@@ -40,22 +40,12 @@ std::string suggestion(std::string_view word, const std::vector<std::string>& ca
   return nearest == nullptr ? "" : fmt::format("; did you mean {}?", *nearest);
 }
 
-std::vector<std::string> command_names(const CLI::App& program) {
-  std::vector<std::string> names;
-  for (const CLI::App* const command : program.get_subcommands(nullptr)) {
-    names.push_back(command->get_name());
+std::string and_then(std::string text, std::string more) {
+  const bool asked = text.ends_with('?');
+  if (asked && !more.empty() && more[0] >= 'a' && more[0] <= 'z') {
+    more[0] = static_cast<char>(more[0] - 'a' + 'A');
   }
-  return names;
-}
-
-std::vector<std::string> option_names(const CLI::App& command) {
-  std::vector<std::string> names;
-  for (const CLI::Option* const option : command.get_options()) {
-    for (const std::string& name : option->get_lnames()) {
-      names.push_back("--" + name);
-    }
-  }
-  return names;
+  return text + (asked ? " " : "; ") + more;
 }
 
 }  // namespace tiermem::cli

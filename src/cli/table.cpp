@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 
 #include "base/shown.hpp"
 #include "cli/terminal.hpp"
@@ -17,7 +16,7 @@ constexpr std::size_t kGap = 2;
 constexpr std::size_t kNarrowest = 12;  // Of a column that is wrapped.
 
 std::string bold(const std::string& text) {
-  return std::getenv("NO_COLOR") != nullptr ? text : "\033[1m" + text + "\033[0m";
+  return "\033[1m" + text + "\033[0m";
 }
 
 std::string padded(const std::string& text, std::size_t width, Table::Align align) {
@@ -26,7 +25,18 @@ std::string padded(const std::string& text, std::size_t width, Table::Align alig
   return align == Table::Align::right ? blanks + text : text + blanks;
 }
 
-/// Lines of at most `width` columns, broken at blanks; a longer word gets a line of its own.
+std::string without_end_blanks(std::string line) {
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line + '\n';
+}
+
+}  // namespace
+
+std::size_t display_width(std::string_view text) {
+  return static_cast<std::size_t>(std::count_if(
+      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));
+}
+
 std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
   std::vector<std::string> lines(1);
   while (!text.empty()) {
@@ -46,18 +56,6 @@ std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
   return lines;
 }
 
-std::string without_end_blanks(std::string line) {
-  line.erase(line.find_last_not_of(' ') + 1);
-  return line + '\n';
-}
-
-}  // namespace
-
-std::size_t display_width(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));
-}
-
 void Table::add(std::vector<std::string> row) {
   row.resize(columns_.size());
   for (std::string& cell : row) {  // Names and labels of programs, models of disks.
@@ -66,7 +64,7 @@ void Table::add(std::vector<std::string> row) {
   rows_.push_back(std::move(row));
 }
 
-std::string Table::text(bool terminal, unsigned width) const {
+std::string Table::text(bool terminal, bool colours, unsigned width) const {
   std::vector<std::string> headings;
   for (const Column& column : columns_) {
     headings.push_back(column.heading);
@@ -100,7 +98,7 @@ std::string Table::text(bool terminal, unsigned width) const {
   if (with_headings) {
     std::string line = add_line(headings);
     line.pop_back();
-    out += (terminal ? bold(line) : line) + '\n';
+    out += (colours ? bold(line) : line) + '\n';
   }
   for (std::vector<std::string> row : rows_) {
     const std::vector<std::string> lines = wrapped(row[last], widths[last]);
@@ -116,11 +114,11 @@ std::string Table::text(bool terminal, unsigned width) const {
 }
 
 void Table::print() const {
-  fmt::print("{}", text(stdout_is_terminal(), terminal_width()));
+  fmt::print("{}", text(stdout_is_terminal(), stdout_has_colours(), terminal_width()));
 }
 
 void print_title(std::string_view title) {
-  fmt::print("{}\n", stdout_is_terminal() ? bold(shown(title)) : shown(title));
+  fmt::print("{}\n", stdout_has_colours() ? bold(shown(title)) : shown(title));
 }
 
 void print_text(std::string_view paragraph) {

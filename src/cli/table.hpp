@@ -22,8 +22,10 @@ class Table {
   /// Missing cells are empty. Bytes that are no plain text are escaped (base/shown.hpp).
   void add(std::vector<std::string> row);
   bool empty() const { return rows_.empty(); }
-  /// Without headings when all of them are empty.
-  std::string text(bool terminal, unsigned width) const;
+  /// Without headings when all of them are empty. On a terminal the last column is wrapped;
+  /// headings are bold where there are colours.
+  std::string text(bool terminal, unsigned width) const { return text(terminal, terminal, width); }
+  std::string text(bool terminal, bool colours, unsigned width) const;
   /// To stdout, as it deserves.
   void print() const;
 
@@ -36,6 +38,8 @@ class Table {
 void print_title(std::string_view title);
 /// A paragraph, wrapped on a terminal.
 void print_text(std::string_view text);
+/// Lines of at most `width` columns, broken at blanks; a longer word has a line of its own.
+std::vector<std::string> wrapped(std::string_view text, std::size_t width);
 /// Columns that the text takes on a terminal: code points, which is right for all that we print.
 std::size_t display_width(std::string_view text);
 

@@ -40,6 +40,12 @@ bool is_terminal(int fd) {
   return isatty(fd) == 1 && kind != nullptr && std::string_view(kind) != "dumb";
 }
 
+/// https://no-color.org
+bool colours_are_welcome() {
+  const char* const refused = std::getenv("NO_COLOR");
+  return refused == nullptr || *refused == '\0';
+}
+
 }  // namespace
 
 bool stdout_is_terminal() {
@@ -48,6 +54,26 @@ bool stdout_is_terminal() {
 bool stderr_is_terminal() {
   return is_terminal(STDERR_FILENO);
 }
+
+bool stdout_has_colours() {
+  return stdout_is_terminal() && colours_are_welcome();
+}
+bool stderr_has_colours() {
+  return stderr_is_terminal() && colours_are_welcome();
+}
+
+bool is_utf8_locale() {
+  for (const char* const name : {"LC_ALL", "LC_CTYPE", "LANG"}) {  // The first that is set wins.
+    const char* const value = std::getenv(name);
+    if (value != nullptr && *value != '\0') {
+      std::string locale = value;
+      std::erase(locale, '-');
+      return locale.find("UTF8") != std::string::npos || locale.find("utf8") != std::string::npos;
+    }
+  }
+  return false;
+}
+
 unsigned terminal_width() {
   return width_of(STDOUT_FILENO);
 }

@@ -11,7 +11,12 @@ namespace tiermem::cli {
 
 bool stdout_is_terminal();
 bool stderr_is_terminal();
-/// Columns of the terminal; 100 where nobody tells.
+/// Whether text may be bold or coloured: on a terminal, unless NO_COLOR is set and not empty.
+bool stdout_has_colours();
+bool stderr_has_colours();
+/// Whether the locale of the environment is UTF-8: other terminals show letters of ASCII only.
+bool is_utf8_locale();
+/// Columns of the terminal; 100 where it does not tell.
 unsigned terminal_width();
 unsigned stderr_width();
 

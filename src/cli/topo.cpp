@@ -17,6 +17,7 @@
 #include "cli/command.hpp"
 #include "cli/json_file.hpp"
 #include "cli/mount.hpp"
+#include "cli/option_facts.hpp"
 #include "cli/probes.hpp"
 #include "cli/table.hpp"
 #include "cli/terminal.hpp"
@@ -63,9 +64,9 @@ struct Topology {
 Result<Topology> gather(const Arguments& arguments) {
   Topology all;
   all.host = probe_host_facts();
-  auto config =
-      load_config(arguments.tiers, arguments.toml.empty() ? nullptr : arguments.toml.c_str(),
-                  process_environment(), all.host);
+  const Spec named{arguments.tiers, "--tiers"};
+  auto config = load_config({&named, 1}, arguments.toml.empty() ? nullptr : arguments.toml.c_str(),
+                            process_environment(), all.host);
   if (!config.ok()) {
     return std::move(config).status();
   }
@@ -153,7 +154,7 @@ std::string measured(bool known, const std::string& text) {
 }
 
 void print_tiers(const Topology& all) {
-  print_title("\nTiers");
+  print_title("Tiers");
   const Config& config = all.config;
   const MemoryRates& memory = all.memory;
   Table table({{"TIER"},
@@ -223,7 +224,7 @@ std::vector<Probe> all_probes(const Topology& all) {
 }
 
 void print_probes(const Topology& all) {
-  print_title("\nProbed");
+  print_title("Probed");
   Table table({{""}, {""}, {""}});
   for (const Probe& probe : all_probes(all)) {
     table.add({probe.name, probe.on ? "yes" : "no", probe.detail});
@@ -366,6 +367,9 @@ Json options_json() {
 }
 
 int run(const Arguments& arguments) {
+  if (const Status can = check_output("topo: --json", arguments.json); !can.ok()) {
+    return complain(can);
+  }
   if (arguments.options) {
     Status written = arguments.json.empty() ? Status() : write_json(arguments.json, options_json());
     return !written.ok() ? complain(written) : arguments.json == "-" ? kDone : print_options();
@@ -382,7 +386,9 @@ int run(const Arguments& arguments) {
   }
   if (arguments.json != "-") {
     print_host(all->host);
+    fmt::print("\n");
     print_tiers(*all);
+    fmt::print("\n");
     print_probes(*all);
   }
   // A tier that was asked for and cannot be used is this command's one failure.
@@ -399,20 +405,30 @@ int run(const Arguments& arguments) {
 
 void add_topo(CLI::App& program, int& exit) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command =
-      program.add_subcommand("topo",
-                             "Show this machine's memories, how fast they are, and why "
-                             "something is off");
-  command->add_option("--tiers", arguments->tiers,
-                      "Tiers and options, as \"dram=4G; nvme=/data:100G\"; default: the "
-                      "environment, else what the machine offers");
-  command->add_option("--config", arguments->toml, "A TOML file with tiers and options");
+  Command* command = add_command(
+      program, "topo", "Show the memories of this machine, their speed, and why something is off");
+  command
+      ->add_option("--tiers", arguments->tiers,
+                   "Tiers and options as a spec string, such as \"dram=4G; nvme=/data:100G\".")
+      ->type_name("SPEC")
+      ->default_str("the environment, then what the machine offers");
+  command->add_option("--config", arguments->toml, "A TOML file with tiers and options.")
+      ->type_name(kFile);
   command->add_flag("--no-measure", arguments->no_measure,
-                    "Measure no rates (they take 3 seconds at most)");
-  command->add_flag("--options", arguments->options, "Print the table of options instead");
-  command->add_option("--json", arguments->json, "Write JSON to this file; - for stdout, alone");
-  command->footer(fmt::format("Example:\n  tiermem topo --tiers \"dram=4G; nvme=/data:100G\"\n\n{}",
-                              kExitCodes));
+                    "Do not measure rates, which takes up to 3 seconds.");
+  command->add_flag("--options", arguments->options,
+                    "Print the table of all options of the library instead.");
+  add_json(*command, arguments->json);
+  command->manual.description = {
+      "Shows the processors, memory, NUMA nodes and disks of the machine, the tiers that a context "
+      "would use with their budgets and measured rates, and the result of each probe with its "
+      "reason. The exit status is 3 where a tier that was named cannot be used.",
+      "No file is left behind, and no directory is created."};
+  command->manual.variables = {"TIERMEM_TIERS", "TIERMEM_CONFIG", "TIERMEM_DIR", "NO_COLOR"};
+  command->manual.examples = {{"tiermem topo --tiers \"dram=4G; nvme=/data:100G\"",
+                               "Show how fast /data is, and whether it can be used."},
+                              {"tiermem topo --options", "List all options with their defaults."}};
+  command->manual.see_also = {"numactl(8)", "lsblk(8)"};
   command->callback([arguments, &exit] { exit = run(*arguments); });
 }
 

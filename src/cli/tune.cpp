@@ -15,10 +15,12 @@
 #include "cli/command.hpp"
 #include "cli/heat_map.hpp"
 #include "cli/json_file.hpp"
+#include "cli/option_facts.hpp"
 #include "cli/picture.hpp"
 #include "cli/table.hpp"
 #include "cli/terminal.hpp"
 #include "cli/tune_sweep.hpp"
+#include "cli/values.hpp"
 #include "os/host_facts.hpp"
 #include "runtime/fit.hpp"
 #include "runtime/options.hpp"
@@ -127,18 +129,16 @@ std::string verdict(const TuneReport& report) {
 }
 
 void print(const Line& line) {
+  if (!line.error.empty()) {
+    return;  // Told on stderr.
+  }
   print_title(
       fmt::format("{}{}", line.device.path, line.id.model.empty() ? "" : ", " + line.id.model));
-  if (!line.error.empty()) {
-    print_text("  cannot be measured: " + line.error);
-    return;
-  }
   const TuneReport& report = line.report;
   const TuneEngine engine = engine_of(report.map);
   for (const bool write : {false, true}) {
     if (!write || !report.raw) {
-      fmt::print("{}", heat_map_text(map_of(report, engine, write), kGB,
-                                     stdout_is_terminal() && std::getenv("NO_COLOR") == nullptr));
+      fmt::print("{}", heat_map_text(map_of(report, engine, write), kGB, stdout_has_colours()));
     }
   }
   print_title(fmt::format("Other ways, {} at a time, {} at once", human_bytes(report.best.piece),
@@ -259,15 +259,20 @@ Line measure(const BlockDevice& device, const Config& config, const Arguments& a
                  line.report.gap,
                  rate(false),
                  rate(true)};
-  const Status kept = arguments.no_keep
-                          ? fail(Code::unavailable, "--no-keep")
-                          : keep_tuning(cache_directory(process_environment()), line.tuning);
+  const Status kept =
+      arguments.no_keep ? fail(Code::unavailable, "--no-keep")
+      : look_at_path(device.path).in_memory
+          ? fail(Code::unavailable, "{} is in memory (tmpfs), which is no device", device.path)
+      : line.tuning.read_rate == 0 || (line.tuning.write_rate == 0 && !line.report.raw)
+          ? fail(Code::unavailable,
+                 "no rate was measured for what was chosen; give it more --seconds")
+          : keep_tuning(cache_directory(process_environment()), line.tuning);
   line.not_kept = kept.ok() ? "" : kept.message();
   return line;
 }
 
 int run(const Arguments& arguments) {
-  if (const Status can = check_picture(arguments.plot); !can.ok()) {
+  if (const Status can = check_outputs("tune", arguments.json, arguments.plot); !can.ok()) {
     return complain(can);
   }
   const HostFacts host = probe_host_facts();
@@ -276,7 +281,7 @@ int run(const Arguments& arguments) {
     return complain(config.status());
   }
   if (config->block.empty()) {
-    return complain(kCannot, "there is no block tier to tune; name a directory or a device");
+    return complain(kCannot, "tune: there is no block tier here; name a directory or a device");
   }
   std::vector<Line> lines;
   for (const BlockDevice& device : config->block) {
@@ -313,30 +318,52 @@ int run(const Arguments& arguments) {
       print(line);
     }
   }
-  const bool all =
-      std::all_of(lines.begin(), lines.end(), [](const Line& line) { return line.error.empty(); });
-  return all ? kDone : kCannot;
+  int exit = kDone;
+  for (const Line& line : lines) {
+    if (!line.error.empty()) {
+      const bool named = line.error.starts_with(line.device.path);
+      exit = complain(kCannot, fmt::format("tune: cannot measure {}{}",
+                                           named ? "" : line.device.path + ": ", line.error));
+    }
+  }
+  return exit;
 }
 
 }  // namespace
 
 void add_tune(CLI::App& program, int& exit) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = program.add_subcommand(
-      "tune", "Measure what devices do best, and keep it for the programs to come");
-  command->add_option("paths", arguments->paths,
-                      "Directories, or block devices, which are only read; default: those that a "
-                      "program would use");
-  command->add_option("--seconds", arguments->seconds, "Time for each device; default 20")
-      ->check(CLI::Range(1.0, 600.0));
-  command->add_option("--json", arguments->json, "Write JSON to this file; - for stdout, alone");
-  command->add_option("--plot", arguments->plot,
-                      "Draw the maps into this file, SVG or PNG by its ending");
-  command->add_flag("--no-keep", arguments->no_keep, "Only show it: programs go on as before");
-  command->footer(
-      fmt::format("Writes to a temporary file without a name, 512 MiB at most.\n\n"
-                  "Example:\n  tiermem tune /data/scratch --plot maps.svg\n\n{}",
-                  kExitCodes));
+  Command* command =
+      add_command(program, "tune", "Measure what each device does best, and keep it for programs");
+  command
+      ->add_option("path", arguments->paths,
+                   "Directories, or block devices, from which tiermem only reads.")
+      ->type_name(kPath)
+      ->default_str("those that a program would use");
+  command->add_option("--seconds", arguments->seconds, "Time for each device, in seconds.")
+      ->type_name("SECONDS")
+      ->check(real_number(1, 600))
+      ->capture_default_str();
+  add_json(*command, arguments->json);
+  command
+      ->add_option("--plot", arguments->plot,
+                   "Draw the maps into FILE, as SVG or PNG by its ending; - for SVG to standard "
+                   "output.")
+      ->type_name(kFile);
+  command->add_flag("--no-keep", arguments->no_keep,
+                    "Only show the result: programs go on as before.");
+  command->manual.description = {
+      "Measures reads and writes of 4 KiB to 64 MiB at several depths, with io_uring and with "
+      "threads. The best depth and size of a piece become the defaults of every program on that "
+      "device, for 90 days and the same kernel.",
+      "Writes to a temporary file without a name, at most 512 MiB. Nothing is kept for a device "
+      "that is memory (tmpfs, ramfs), nor where no rate was measured."};
+  command->manual.variables = {"TIERMEM_TIERS",  "TIERMEM_CONFIG", "TIERMEM_DIR", "TIERMEM_TUNED",
+                               "XDG_CACHE_HOME", "HOME",           "NO_COLOR"};
+  command->manual.files = {{"$XDG_CACHE_HOME/tiermem/tuned, ~/.cache/tiermem/tuned",
+                            "The results, a file for each device and kind of file system."}};
+  command->manual.examples = {{"tiermem tune /data/scratch --plot maps.svg",
+                               "Measure the disk of a directory, and draw the maps."}};
   command->callback([arguments, &exit] { exit = run(*arguments); });
 }
 

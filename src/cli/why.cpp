@@ -26,7 +26,9 @@
 #include "base/shown.hpp"
 #include "cli/command.hpp"
 #include "cli/json_file.hpp"
+#include "cli/option_facts.hpp"
 #include "cli/table.hpp"
+#include "cli/values.hpp"
 
 namespace tiermem::cli {
 namespace {
@@ -78,13 +80,13 @@ Reply ask(const std::string& path, const std::string& question) {
   Reply reply;
   const auto failed = [&](const char* what) {
     reply.gone = errno == ECONNREFUSED || errno == ENOENT;
-    reply.status = fail(Code::io_error, "{} {}: {}", what, path, std::strerror(errno));
+    reply.status = fail(Code::io_error, "why: {} {}: {}", what, path, std::strerror(errno));
     return std::move(reply);
   };
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
-    reply.status = fail(Code::invalid_argument, "the path {} is longer than sockets take", path);
+    reply.status = fail(Code::invalid_argument, "why: the path {} is too long for a socket", path);
     return reply;
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
@@ -115,8 +117,8 @@ Reply ask(const std::string& path, const std::string& question) {
   reply.lines = split(said, '\n');
   if (reply.lines.empty() || said.back() != '\n') {
     reply.status = fail(Code::io_error,
-                        "no answer from {}: it ended in the middle, or was not for "
-                        "this user",
+                        "why: no answer from {}: the process ended, or does not answer this "
+                        "user",
                         path);
   } else if (reply.lines.front() != "ok") {
     const std::string& why = reply.lines.front();
@@ -163,9 +165,34 @@ std::string human(const std::string& word) {
   return bytes == 0 ? "-" : human_bytes(bytes);
 }
 
-/// Those who can be asked. The sockets of processes that are no more are taken away.
-int list_processes(const std::string& directory) {
+/// JSON where it is asked for, and the table unless that is on standard output.
+int show(const Arguments& arguments, const Table& table, const nlohmann::ordered_json& rows,
+         const std::string& after = "") {
+  if (!arguments.json.empty()) {
+    const Status written = write_json(arguments.json, rows);
+    if (!written.ok()) {
+      return complain(written);
+    }
+  }
+  if (arguments.json != "-") {
+    table.print();
+    if (!after.empty()) {
+      print_text(after);
+    }
+  }
+  return kDone;
+}
+
+/// The processes that answer. Removes the sockets of processes that have ended.
+int list_processes(const Arguments& arguments) {
+  const std::string& directory = arguments.directory;
+  std::error_code error;
+  if (!std::filesystem::is_directory(directory, error)) {
+    return complain(kFailed, fmt::format("why: --dir {:.160}: {}", directory,
+                                         error ? error.message() : std::string("not a directory")));
+  }
   Table table({{"process"}, {"program"}, {"buffers", Table::Align::right}});
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const std::string& name : names_in(directory)) {
     const std::string path = path_of(directory, name);
     struct stat asked {};
@@ -179,18 +206,22 @@ int list_processes(const std::string& directory) {
         best_effort(::unlink(path.c_str()), "a name that stays behind only takes room");
       }
     } else {
-      table.add(
-          {name, command_of(name),
-           reply.status.ok() ? fmt::format("{}", reply.lines.size()) : reply.status.message()});
+      const bool answers = reply.status.ok();
+      table.add({name, command_of(name),
+                 answers ? fmt::format("{}", reply.lines.size()) : reply.status.message()});
+      nlohmann::ordered_json& each = all.emplace_back();
+      each["process"] = name;
+      each["program"] = command_of(name);
+      each["buffers"] = answers ? nlohmann::ordered_json(reply.lines.size()) : nullptr;
+      each["error"] = answers ? nlohmann::ordered_json() : reply.status.message();
     }
   }
   if (table.empty()) {
-    return complain(kFailed, fmt::format("nobody in {} can be asked; start a program with "
-                                         "TIERMEM_INSPECT={} in its environment",
+    return complain(kFailed, fmt::format("why: no process has a socket in {}; start a program "
+                                         "with TIERMEM_INSPECT={} in its environment",
                                          directory, directory));
   }
-  table.print();
-  return kDone;
+  return show(arguments, table, all);
 }
 
 /// The socket of `process`: a number, or one of several contexts of it as 1234-1.
@@ -202,12 +233,14 @@ Result<std::string> find_process(const Arguments& arguments) {
     }
   }
   if (found.empty()) {
-    return fail(Code::io_error, "process {} has no socket in {}; tiermem why lists who has",
-                arguments.process, arguments.directory);
+    return fail(Code::io_error,
+                "why: process {:.60} has no socket in {}; `tiermem why --dir {}` lists the "
+                "processes that have one",
+                arguments.process, arguments.directory, arguments.directory);
   }
   if (found.size() > 1) {
-    return fail(Code::io_error, "process {} has {} contexts: name one, as {}", arguments.process,
-                found.size(), found.back());
+    return fail(Code::io_error, "why: process {} has {} contexts; name one, such as {}",
+                arguments.process, found.size(), found.back());
   }
   return path_of(arguments.directory, found.front());
 }
@@ -238,15 +271,7 @@ int list_buffers(const Arguments& arguments, const Reply& reply) {
       is_text ? each[kFields[i]] = words[i] : each[kFields[i]] = number(words[i]);
     }
   }
-  if (!arguments.json.empty()) {
-    const Status written = write_json(arguments.json, all);
-    return written.ok() ? kDone : complain(written);
-  }
-  if (table.empty()) {
-    print_text("No buffers.");
-  }
-  table.print();
-  return kDone;
+  return show(arguments, table, all, table.empty() ? "No buffers." : "");
 }
 
 /// A line for the extent at the offset, or for each.
@@ -276,7 +301,7 @@ int tell_why(const Arguments& arguments, const std::string& path) {
     const std::string line = reply.lines.empty() ? "" : reply.lines.front();
     const std::size_t first = line.find('\t'), second = line.find('\t', first + 1);
     if (first == std::string::npos || second == std::string::npos) {
-      return complain(kFailed, fmt::format("{} gave an answer that is none: {}", path, line));
+      return complain(kFailed, fmt::format("why: the answer from {} is malformed: {}", path, line));
     }
     const std::string offset = line.substr(first + 1, second - first - 1);
     table.add({offset, line.substr(second + 1)});
@@ -285,20 +310,21 @@ int tell_why(const Arguments& arguments, const std::string& path) {
                    {"offset", number(offset)},
                    {"text", line.substr(second + 1)}});
   }
-  if (!arguments.json.empty()) {
-    const Status written = write_json(arguments.json, all);
-    return written.ok() ? kDone : complain(written);
-  }
-  table.print();
-  if (last < end) {
-    print_text(fmt::format("And {} more extents; name an OFFSET.", (end - last + step - 1) / step));
-  }
-  return kDone;
+  return show(arguments, table, all,
+              last < end ? fmt::format("And {} more extents; name an OFFSET.",
+                                       (end - last + step - 1) / step)
+                         : "");
 }
 
 int why(const Arguments& arguments) {
+  if (const Status can = check_output("why: --json", arguments.json); !can.ok()) {
+    return complain(can);
+  }
   if (arguments.process.empty()) {
-    return list_processes(arguments.directory);
+    if (arguments.stats >= 0) {
+      return complain(kUsage, "why: --stats needs PROCESS: tiermem why PROCESS --stats N");
+    }
+    return list_processes(arguments);
   }
   const auto path = find_process(arguments);
   if (!path.ok()) {
@@ -309,10 +335,12 @@ int why(const Arguments& arguments) {
     if (!reply.status.ok()) {
       return complain(reply.status);
     }
+    std::string text;
     for (const std::string& line : reply.lines) {
-      fmt::print("{}\n", shown(line));
+      text += shown(line) + "\n";
     }
-    return kDone;
+    const Status written = write_text(arguments.json.empty() ? "-" : arguments.json, text);
+    return written.ok() ? kDone : complain(written);
   }
   if (!arguments.handle.empty()) {
     return tell_why(arguments, *path);
@@ -321,6 +349,7 @@ int why(const Arguments& arguments) {
   return reply.status.ok() ? list_buffers(arguments, reply) : complain(reply.status);
 }
 
+/// An address as `tiermem why` shows it: decimal, or hexadecimal after 0x.
 std::string is_number(const std::string& word) {
   const bool hex = word.rfind("0x", 0) == 0;
   const char* const begin = word.c_str() + (hex ? 2 : 0);
@@ -329,7 +358,7 @@ std::string is_number(const std::string& word) {
   const auto read = std::from_chars(begin, end, value, hex ? 16 : 10);
   return begin != end && read.ec == std::errc() && read.ptr == end
              ? ""
-             : fmt::format("'{}' is no number", word);
+             : fmt::format("'{:.60}' is not a number; write 4096 or 0x1000", word);
 }
 
 }  // namespace
@@ -338,30 +367,44 @@ void add_why(CLI::App& program, int& exit) {
   auto arguments = std::make_shared<Arguments>();
   const char* const named = std::getenv("TIERMEM_INSPECT");
   arguments->directory = named != nullptr && *named != '\0' ? named : "/tmp";
-  CLI::App* command = program.add_subcommand(
-      "why", "Ask a running process where the bytes of its buffers are, since when, and why");
-  command->add_option("process", arguments->process,
-                      "Its number; without it, those who can be asked are listed");
+  Command* command = add_command(
+      program, "why", "Ask a running process where the bytes of its buffers are, and why");
+  command
+      ->add_option("process", arguments->process,
+                   "The number of the process. Without it, list the processes that answer.")
+      ->type_name("PID");
   command
       ->add_option("handle", arguments->handle,
-                   "One of its buffers; without it, all are listed, the largest first")
-      ->check(is_number);
-  command->add_option("offset", arguments->offset, "A byte of it; without it, each extent")
-      ->check(is_number);
+                   "One of its buffers. Without it, list all buffers, the largest first.")
+      ->type_name("HANDLE")
+      ->check(CLI::Validator(is_number, ""));
+  command
+      ->add_option("offset", arguments->offset,
+                   "A byte of the buffer. Without it, show the first 64 extents.")
+      ->type_name("BYTES")
+      ->check(CLI::Validator(is_number, ""));
   command
       ->add_option("--dir", arguments->directory,
-                   "What the process has in its option `inspect` (TIERMEM_INSPECT)")
-      ->capture_default_str();
+                   "The directory of the sockets: what the process has in its option inspect.")
+      ->type_name(kFolder)
+      ->default_str("$TIERMEM_INSPECT, else /tmp");
   command
       ->add_option("--stats", arguments->stats,
-                   "Counters, channels and the last N receipts, as JSON")
-      ->check(CLI::Range(0, 16384));
-  command->add_option("--json", arguments->json, "Write the table as JSON to FILE, or - for stdout")
-      ->type_name("FILE");
-  command->footer(
-      "Processes answer that were started with TIERMEM_INSPECT=DIR in their environment, or "
-      "inspect=DIR in their options.\n\nExample:\n  tiermem why 1234 0x100000001\n\n" +
-      std::string(kExitCodes));
+                   "Print counters, channels and the last N receipts, always as JSON.")
+      ->type_name("N")
+      ->check(whole_number(0, 16384));
+  add_json(*command, arguments->json);
+  command->manual.description = {
+      "A process answers if it was started with TIERMEM_INSPECT=DIR in its environment, or with "
+      "inspect=DIR in its options. Only its own user and root may ask. A process with several "
+      "contexts has a number for each: 1234-0, 1234-1."};
+  command->manual.variables = {"TIERMEM_INSPECT", "NO_COLOR"};
+  command->manual.files = {
+      {"DIR/tiermem-PID-N.sock", "The socket at which context N of process PID answers."}};
+  command->manual.examples = {
+      {"TIERMEM_INSPECT=/tmp prog & tiermem why", "List the processes that answer."},
+      {"tiermem why 1234", "List the buffers of process 1234."},
+      {"tiermem why 1234 0x100000001 4096", "Say where a byte of a buffer is, and why."}};
   command->callback([arguments, &exit] { exit = why(*arguments); });
 }
 
