@@ -216,6 +216,23 @@ TEST_F(ConfigTest, refused_budgets_name_value_origin_and_what_is_accepted) {
   EXPECT_EQ(good("dram=4K").dram.budget, 4096U);
 }
 
+TEST_F(ConfigTest, errors_of_several_spec_strings_name_the_one_they_are_in) {
+  const auto load_both = [&](const Spec& first, const Spec& second) {
+    const std::vector<Spec> specs = {first, second};
+    return load_config(specs, nullptr, nullptr, facts_);
+  };
+  const auto both = load_both({"depth=8; nvme=off", "--tiers"}, {"dram=1G", "--dram"});
+  ASSERT_TRUE(both.ok()) << both.message();
+  EXPECT_EQ(both->depth, 8U);
+  EXPECT_EQ(both->dram.budget, kGiB);
+  const auto bad = load_both({"nvme=off", "--tiers"}, {"dram=lots", "--dram"});
+  EXPECT_TRUE(contains(bad.message(), "dram: 'lots' (--dram)")) << bad.message();
+  const auto twice = load_both({"dram=1G; nvme=off", "--tiers"}, {"dram=2G", "--dram"});
+  EXPECT_EQ(twice.code(), Code::invalid_argument);
+  EXPECT_TRUE(contains(twice.message(), "(--dram)")) << twice.message();
+  EXPECT_TRUE(contains(twice.message(), "--tiers")) << twice.message();
+}
+
 TEST_F(ConfigTest, blanks_empty_parts_and_line_ends_do_not_matter) {
   const Config config = good(" ;; dram = 1G ;\n\tdepth=\t8 ; ");
   EXPECT_EQ(config.dram.budget, kGiB);
