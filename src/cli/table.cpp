@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kGap = 2;
 constexpr std::size_t kNarrowest = 12;  // Of a column that is wrapped.
+constexpr std::size_t kIndent = 4;      // Of a last column that stands below its row.
 
 std::string bold(const std::string& text) {
   return "\033[1m" + text + "\033[0m";
@@ -83,14 +84,17 @@ std::string Table::text(bool terminal, bool colours, unsigned width) const {
     widths.push_back(widest);
     left += c < last ? widest + kGap : 0;
   }
-  if (terminal) {  // Elsewhere a row stays one line.
-    widths[last] = std::min(widths[last], std::max(kNarrowest, width > left ? width - left : 0));
+  // Elsewhere a row stays one line.
+  const bool below = terminal && left + std::min(kNarrowest, widths[last]) > width;
+  if (terminal) {
+    widths[last] =
+        std::min(widths[last], width - (below ? std::min<std::size_t>(kIndent, width) : left));
   }
 
   const std::string gap(kGap, ' ');
   const auto add_line = [&](const std::vector<std::string>& cells) {
     std::string line;
-    for (std::size_t c = 0; c <= last; ++c) {
+    for (std::size_t c = 0; c <= (below ? last - 1 : last); ++c) {
       line += (c == 0 ? "" : gap) + padded(cells[c], widths[c], columns_[c].align);
     }
     return without_end_blanks(std::move(line));
@@ -98,10 +102,19 @@ std::string Table::text(bool terminal, bool colours, unsigned width) const {
   if (with_headings) {
     std::string line = add_line(headings);
     line.pop_back();
+    line +=
+        below && !headings[last].empty() ? "\n" + std::string(kIndent, ' ') + headings[last] : "";
     out += (colours ? bold(line) : line) + '\n';
   }
   for (std::vector<std::string> row : rows_) {
     const std::vector<std::string> lines = wrapped(row[last], widths[last]);
+    if (below) {
+      out += add_line(row);
+      for (const std::string& line : lines) {
+        out += line.empty() ? "" : std::string(kIndent, ' ') + line + '\n';
+      }
+      continue;
+    }
     for (std::size_t i = 0; i < lines.size(); ++i) {
       if (i == 1) {
         std::fill(row.begin(), row.end(), std::string());

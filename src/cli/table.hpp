@@ -22,8 +22,8 @@ class Table {
   /// Missing cells are empty. Bytes that are no plain text are escaped (base/shown.hpp).
   void add(std::vector<std::string> row);
   bool empty() const { return rows_.empty(); }
-  /// Without headings when all of them are empty. On a terminal the last column is wrapped;
-  /// headings are bold where there are colours.
+  /// Without headings when all of them are empty. On a terminal the last column is wrapped,
+  /// or stands below its row where little room is left; headings are bold where there are colours.
   std::string text(bool terminal, unsigned width) const { return text(terminal, terminal, width); }
   std::string text(bool terminal, bool colours, unsigned width) const;
   /// To stdout, as it deserves.
