@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <ctime>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -225,6 +226,20 @@ Json to_json(const Line& line) {
   return out;
 }
 
+/// Bytes a second at the pair. Where that was not measured, for lack of time or memory, the best
+/// that was measured with less at once. 0: nothing was.
+double rate_at(std::span<const TunePoint> map, const TunePair& pair, bool write) {
+  const unsigned depth = std::min(pair.depth, kTuneDepths.back());
+  const TunePoint* const point = find_point(map, engine_of(map), write, pair.piece, depth);
+  double best = point != nullptr ? point->rate : 0;
+  for (const TunePoint& other : map) {
+    const bool less = other.engine == engine_of(map) && other.write == write &&
+                      other.block <= pair.piece && other.depth <= depth;
+    best = less && (point == nullptr || point->rate <= 0) ? std::max(best, other.rate) : best;
+  }
+  return best;
+}
+
 Line measure(const BlockDevice& device, const Config& config, const Arguments& arguments,
              const HostFacts& host) {
   Line line;
@@ -246,10 +261,7 @@ Line measure(const BlockDevice& device, const Config& config, const Arguments& a
   }
   line.report = std::move(*report);
   const auto rate = [&](bool write) {
-    const TunePoint* point =
-        find_point(line.report.map, engine_of(line.report.map), write, line.report.chosen.piece,
-                   std::min(line.report.chosen.depth, kTuneDepths.back()));
-    return point != nullptr ? static_cast<std::uint64_t>(point->rate) : 0;
+    return static_cast<std::uint64_t>(rate_at(line.report.map, line.report.chosen, write));
   };
   line.tuning = {line.id.key,
                  host.kernel.value,
