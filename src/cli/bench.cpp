@@ -183,7 +183,7 @@ int list(const Arguments& arguments, std::span<const bench::Benchmark> all) {
 
 int run(const Arguments& arguments) {
   const auto all = suite_of(arguments.suite);
-  if (const Status can = check_output("bench: --json", arguments.json); !can.ok()) {
+  if (const Status can = check_json_output("bench: --json", arguments.json); !can.ok()) {
     return complain(can);
   }
   if (arguments.list) {

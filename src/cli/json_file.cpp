@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 
 #include <nlohmann/json.hpp>
 
@@ -47,6 +48,22 @@ Status check_output(const char* option, const std::string& path) {
   }
   return fail_native(Code::io_error, errno, "{}: cannot write {:.160}: {}", option, path,
                      std::strerror(errno));
+}
+
+Status check_json_output(const char* option, const std::string& path) {
+  Status can = check_output(option, path);
+  struct stat status {};
+  if (!can.ok() || path.empty() || path == "-" || ::stat(path.c_str(), &status) != 0 ||
+      !S_ISREG(status.st_mode) || status.st_size == 0) {
+    return can;
+  }
+  std::ifstream file(path);
+  if (nlohmann::json::accept(file)) {
+    return can;  // Of an earlier run.
+  }
+  return fail(Code::invalid_argument,
+              "{} {:.160}: the file exists and is not JSON; name another file, or remove it", option,
+              path);
 }
 
 Status write_json(const std::string& path, const nlohmann::ordered_json& value) {

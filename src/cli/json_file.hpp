@@ -13,6 +13,10 @@ namespace tiermem::cli {
 /// `option` is named in the error. Errors: invalid_argument for a directory; io_error with errno.
 Status check_output(const char* option, const std::string& path);
 
+/// The same for JSON. Errors: also invalid_argument for a file that is there and is not JSON: where
+/// FILE may be left out, the next word is taken for it, and that may be the user's data.
+Status check_json_output(const char* option, const std::string& path);
+
 /// Written whole or not at all: to a new file beside `path`, then renamed. Errors: io_error with
 /// errno.
 Status write_text(const std::string& path, const std::string& text);

@@ -150,7 +150,7 @@ Status check_outputs(const char* command, const std::string& json, const std::st
                 "{}: --json and --plot cannot both go to standard output; name a file for one",
                 command);
   }
-  if (Status can = named(check_output("--json", json)); !can.ok()) {
+  if (Status can = named(check_json_output("--json", json)); !can.ok()) {
     return can;
   }
   if (Status can = named(check_picture(plot)); !can.ok()) {

@@ -316,7 +316,7 @@ int run(const Arguments& arguments) {
                                               "--offline takes several",
                                               arguments.traces[1]));
   }
-  if (const Status can = check_output("replay: --json", arguments.json); !can.ok()) {
+  if (const Status can = check_json_output("replay: --json", arguments.json); !can.ok()) {
     return complain(can);
   }
   auto prepared = prepare(arguments);

@@ -359,7 +359,7 @@ int run(const Arguments& arguments) {
   if (arguments.json == "-") {
     return complain(kUsage, "run: --json -: standard output is the program's; name a file");
   }
-  if (const Status can = check_output("run: --json", arguments.json); !can.ok()) {
+  if (const Status can = check_json_output("run: --json", arguments.json); !can.ok()) {
     return complain(can);
   }
   const std::vector<Spec> specs = specs_of(arguments);

@@ -367,7 +367,7 @@ Json options_json() {
 }
 
 int run(const Arguments& arguments) {
-  if (const Status can = check_output("topo: --json", arguments.json); !can.ok()) {
+  if (const Status can = check_json_output("topo: --json", arguments.json); !can.ok()) {
     return complain(can);
   }
   if (arguments.options) {

@@ -317,7 +317,7 @@ int tell_why(const Arguments& arguments, const std::string& path) {
 }
 
 int why(const Arguments& arguments) {
-  if (const Status can = check_output("why: --json", arguments.json); !can.ok()) {
+  if (const Status can = check_json_output("why: --json", arguments.json); !can.ok()) {
     return complain(can);
   }
   if (arguments.process.empty()) {
