@@ -38,7 +38,7 @@ target_compile_options(tiermem_preload PRIVATE -fomit-frame-pointer -ftls-model=
   -fno-builtin-calloc -fno-builtin-realloc -fno-builtin-free ${no_narrowing})
 # Threads are cancelled in these by libc's signal, at any instruction: no frame of them may have a
 # table of exceptions, in which that instruction is missing.
-set(cancelled wrapped_calls.cpp transfers.cpp)
+set(cancelled wrapped_calls.cpp transfers.cpp cancellation.cpp)
 list(TRANSFORM cancelled PREPEND ${PROJECT_SOURCE_DIR}/src/preload/)
 set_source_files_properties(${cancelled} PROPERTIES
   COMPILE_OPTIONS "-fno-exceptions;-fasynchronous-unwind-tables" SKIP_PRECOMPILE_HEADERS ON)

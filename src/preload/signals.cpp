@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "base/results.hpp"
+#include "preload/cancellation.hpp"
 #include "preload/next.hpp"
 #include "preload/region.hpp"
 #include "preload/system_call.hpp"
@@ -182,6 +183,17 @@ TIERMEM_INTERPOSED int sigprocmask(int how, const sigset_t* mask, sigset_t* befo
 TIERMEM_INTERPOSED int pthread_sigmask(int how, const sigset_t* mask, sigset_t* before) noexcept {
   const Mask ours(mask);
   return libc().pthread_sigmask(how, ours.get(), before);
+}
+
+TIERMEM_INTERPOSED int pthread_cancel(pthread_t thread) {
+  static const auto libcs = next<int (*)(pthread_t)>("pthread_cancel");
+#if defined(__x86_64__)
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  if (wrapping()) {
+    tiermem::must(::pthread_once(&once, [] { take_cancellation(libcs); }));
+  }
+#endif
+  return libcs(thread);
 }
 
 TIERMEM_INTERPOSED int sigsuspend(const sigset_t* mask) {

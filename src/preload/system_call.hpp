@@ -68,28 +68,16 @@ inline long issue(const SystemCall& call) {
   return result;
 }
 
-/// Likewise, and the filter lets it through.
-inline long pass(SystemCall call) {
+/// The call with the mark by which the filter lets it through.
+inline SystemCall passing(SystemCall call) {
   std::uint64_t& mark = call.arguments[pass_argument(call.number)];
   mark = (mark & 0xFFFFFFFFu) | std::uint64_t{kPass} << 32;
-  return issue(call);
+  return call;
 }
 
-/// libc's signal for threads that are cancelled. Its handler leaves the thread's frames, and may
-/// not do so where something is held; so the handler of SIGSYS keeps it waiting.
-inline constexpr std::uint64_t kCancelSignal = std::uint64_t{1} << 31;
-
-/// As pass(); a thread that waits in the call may be cancelled there. This runs no destructor.
-inline long pass_and_wait(const SystemCall& call) {
-  const std::uint64_t cancel = kCancelSignal;
-  std::uint64_t before = 0;
-  const auto number = [](const void* at) { return reinterpret_cast<std::uint64_t>(at); };
-  SystemCall mask{SYS_rt_sigprocmask, {1, number(&cancel), number(&before), 8, 0, 0}};  // Unblock.
-  (void)pass(mask);
-  const long result = pass(call);
-  mask.arguments = {2, number(&before), 0, 8, 0, 0};  // Set.
-  (void)pass(mask);
-  return result;
+/// As issue(), and the filter lets it through.
+inline long pass(const SystemCall& call) {
+  return issue(passing(call));
 }
 
 }  // namespace tiermem::preload

@@ -13,6 +13,7 @@
 #include <algorithm>
 
 #include "base/checked.hpp"
+#include "preload/cancellation.hpp"
 #include "preload/region.hpp"
 #include "preload/scratch.hpp"
 

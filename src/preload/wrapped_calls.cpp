@@ -15,6 +15,7 @@
 #include <tuple>
 
 #include "preload/call_shapes.hpp"
+#include "preload/cancellation.hpp"
 #include "preload/exec.hpp"
 #include "preload/region.hpp"
 #include "preload/scratch.hpp"
