@@ -8,6 +8,8 @@ time is over. What the driver of the program does in this Python process is in n
 import ctypes
 import json
 import os
+import pwd
+import resource
 import signal
 import subprocess
 import threading
@@ -18,6 +20,13 @@ from limits import Group
 SAMPLE_S = 0.02
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
+REFUSED = 3  # The exit status of `tiermem run` for what cannot be done.
+
+
+def processor_seconds():
+    """Of all processes that this one has waited for, and those that these have waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 class Failure(Exception):
@@ -40,6 +49,7 @@ class Session:
         self.cgroup = cgroup or (dram if manner in ("swap", "zswap") else None)
         self.peak = 0             # Anonymous bytes, all processes together.
         self.seconds = 0.0
+        self.processor_s = 0.0    # User and system time, tiermem's threads included.
         self.reports = []         # What `tiermem run --json` wrote, one of each start.
         self._processes = []
         self._over = threading.Event()
@@ -47,6 +57,7 @@ class Session:
 
     def __enter__(self):
         self._group = Group.make(self.cgroup)
+        self._used = processor_seconds()
         self._begin = time.monotonic()
         self._sampler = threading.Thread(target=self._sample)
         self._sampler.start()
@@ -57,44 +68,57 @@ class Session:
         self._over.set()
         self._sampler.join()
         self._end_all()
+        self.processor_s = processor_seconds() - self._used
         if self._group:
             self._group.remove()
-        for path in self._report_paths():
-            if os.path.exists(path):
-                with open(path) as file:
-                    self.reports.append(json.load(file))
+        for process in self._processes:
+            self._collect(process)
         if self._too_slow and kind is not TooSlow and error is not None:
             raise TooSlow() from error
         return False
 
-    def _report_paths(self):
-        return [os.path.join(self.folder, f"report-{i}.json") for i in range(len(self._processes))]
+    def _collect(self, process):
+        """Keeps the report of a process that has ended."""
+        if process.report and os.path.exists(process.report):
+            with open(process.report) as file:
+                self.reports.append(json.load(file))
+            process.report = None
 
     def total(self, counter):
         """The counter of `tiermem run --json`, of all starts together."""
         return sum(report["total"][counter] for report in self.reports)
 
-    def _in_child(self):
-        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # Killed or not, a test ends what it began.
+    def _in_child(self, user):
         if self._group:
             self._group.enter()
+        if user:
+            entry = pwd.getpwnam(user)
+            os.initgroups(user, entry.pw_gid)
+            os.setgid(entry.pw_gid)
+            os.setuid(entry.pw_uid)
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # Killed or not, a test ends what it began.
 
-    def start(self, command, environment=None, stdout=None):
-        """Starts a program; `stdout` names a file. Its stderr is kept in the folder."""
+    def start(self, command, environment=None, stdout=None, stdin=None, user=None, place=None):
+        """Starts a program; `stdin` and `stdout` name files. Its stderr is kept in the folder. With
+        `user` it and tiermem run as that user, and `place` is a folder that this user owns."""
         number = len(self._processes)
+        report = None
         if self.manner == "tiermem":
-            report = os.path.join(self.folder, f"report-{number}.json")
+            report = os.path.join(place or self.folder, f"report-{number}.json")
             if os.path.exists(report):
                 os.unlink(report)
-            command = [self.tiermem, "run", "--dram", str(self.dram), "--nvme", self.nvme,
+            nvme = f"{place}:{self.nvme.rpartition(':')[2]}" if place else self.nvme
+            command = [self.tiermem, "run", "--dram", str(self.dram), "--nvme", nvme,
                        "--json", report, "--log", "warn", "--", *command]
         errors = os.path.join(self.folder, f"stderr-{number}.txt")
-        with open(stdout or os.devnull, "wb") as out, open(errors, "wb") as err:
+        with open(stdin or os.devnull, "rb") as in_, open(stdout or os.devnull, "wb") as out, \
+                open(errors, "wb") as err:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=self.folder,
+                command, stdin=in_, stdout=out, stderr=err, cwd=place or self.folder,
                 env={**os.environ, "LC_ALL": "C", **(environment or {})}, start_new_session=True,
-                preexec_fn=self._in_child)
+                preexec_fn=lambda: self._in_child(user))
         process.errors = errors
+        process.report = report
         self._processes.append(process)
         return process
 
@@ -103,6 +127,7 @@ class Session:
         process.wait()
         if self._too_slow:
             raise TooSlow()
+        self._collect(process)
         if process.returncode != status:
             raise Failure(f"exit status {process.returncode} instead of {status}\n"
                           f"{self.told(process)}".strip())
@@ -113,8 +138,13 @@ class Session:
         with open(process.errors, errors="replace") as file:
             return file.read()[-2000:]
 
-    def run(self, command, environment=None, stdout=None):
-        self.wait(self.start(command, environment, stdout))
+    def refused(self):
+        """What `tiermem run` said when it did not start the last process; else None."""
+        process = self._processes[-1]
+        return self.told(process) if process.returncode == REFUSED else None
+
+    def run(self, command, environment=None, stdout=None, stdin=None):
+        self.wait(self.start(command, environment, stdout, stdin))
 
     def _sample(self):
         while not self._over.wait(SAMPLE_S):

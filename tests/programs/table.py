@@ -3,7 +3,9 @@ import json
 import os
 import re
 
-MARKS = ("<!-- programs: made by tests/programs/run -->\n", "<!-- /programs -->\n")
+# Around the tables of the common programs and of all others.
+COMMON = ("<!-- programs: made by tests/programs/run -->\n", "<!-- /programs -->\n")
+OTHERS = ("<!-- more programs: made by tests/programs/run -->\n", "<!-- /more programs -->\n")
 MIB = 1 << 20
 
 
@@ -15,13 +17,16 @@ def _seconds(result, manner):
         return f"> {run['limit_s']:.0f}"
     if run.get("failure"):
         return "failed"
+    if run.get("refused"):
+        return "–"
     return f"{run['seconds']:.1f}"
 
 
 def _ratio(result, other):
     runs = result["runs"]
     ours, theirs = runs.get("tiermem"), runs.get(other)
-    if not ours or not theirs or any(run.get("failure") for run in (ours, theirs)):
+    if not ours or not theirs or any(
+            run.get("failure") or run.get("refused") for run in (ours, theirs)):
         return "–"
     if ours.get("too_slow"):
         return "–" if theirs.get("too_slow") else f"> {ours['limit_s'] / theirs['seconds']:.2f}"
@@ -30,24 +35,39 @@ def _ratio(result, other):
     return f"{ours['seconds'] / theirs['seconds']:.2f}"
 
 
+def _processor(result, manner):
+    run = result["runs"].get(manner, {})
+    if run.get("failure") or run.get("refused") or "processor_s" not in run:
+        return "–"
+    return f"{run['processor_s']:.1f}"
+
+
+def _same(ours):
+    if ours.get("refused"):
+        return "refused"
+    return "yes" if ours.get("same") else "–" if ours.get("too_slow") else "no"
+
+
 def _mib(bytes_):
     return "–" if bytes_ is None else f"{bytes_ / MIB:.0f}"
 
 
 def rows(results):
     heads = ["program", "need MiB", "budget MiB", "plain s", "tiermem s", "swap s", "zswap s",
-             "tiermem ÷ swap", "evicted MiB", "peak RSS MiB", "same output"]
+             "tiermem ÷ swap", "plain CPU s", "tiermem CPU s", "written MiB", "read MiB",
+             "peak RSS MiB", "same output"]
     table = []
     for result in results:
         if result.get("skipped"):
-            table.append([result["name"]] + ["–"] * 9 + ["skipped"])
+            table.append([result["name"]] + ["–"] * (len(heads) - 2) + ["skipped"])
             continue
         ours = result["runs"].get("tiermem", {})
         table.append([
             result["name"], _mib(result["need"]), _mib(result["budget"]),
             *[_seconds(result, manner) for manner in ("plain", "tiermem", "swap", "zswap")],
-            _ratio(result, "swap"), _mib(ours.get("evicted")), _mib(ours.get("peak")),
-            "yes" if ours.get("same") else "–" if ours.get("too_slow") else "no"])
+            _ratio(result, "swap"), _processor(result, "plain"), _processor(result, "tiermem"),
+            _mib(ours.get("written_bytes")), _mib(ours.get("read_bytes")), _mib(ours.get("peak")),
+            _same(ours)])
     return heads, table
 
 
@@ -69,17 +89,26 @@ def markdown(results):
     return "\n".join(lines) + "\n"
 
 
-def write_markdown(path, results, caption):
-    """Between the marks, where the file has them; else the whole file."""
-    ours = MARKS[0] + caption + "\n\n" + markdown(results) + MARKS[1]
+def write_markdown(path, results, caption, common):
+    """Between the marks of the common programs and of the others, where the file has marks and there
+    are results; else the whole file. `common` has the names of the common programs."""
+    text = None
     if os.path.exists(path):
         with open(path) as file:
             before = file.read()
-        if MARKS[0] in before:
-            ours = re.sub(re.escape(MARKS[0]) + ".*?" + re.escape(MARKS[1]), lambda _: ours,
-                          before, flags=re.DOTALL)
+        if COMMON[0] in before and OTHERS[0] in before:
+            text = before
+    if text is None:
+        text = caption + "\n\n" + markdown(results)
+    else:
+        for marks, wanted in ((COMMON, True), (OTHERS, False)):
+            part = [result for result in results if (result["name"] in common) == wanted]
+            if part:
+                ours = marks[0] + caption + "\n\n" + markdown(part) + marks[1]
+                text = re.sub(re.escape(marks[0]) + ".*?" + re.escape(marks[1]), lambda _: ours,
+                              text, flags=re.DOTALL)
     with open(path, "w") as file:
-        file.write(ours)
+        file.write(text)
 
 
 def merge_json(path, results, order):

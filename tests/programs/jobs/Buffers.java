@@ -1,5 +1,4 @@
-// Direct buffers of 640 MiB together: allocated by malloc. (The Java heap is reserved without
-// access first, and so is not tiered.)
+// Direct buffers of 640 MiB together: allocated by malloc, outside of the Java heap.
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.LongBuffer;

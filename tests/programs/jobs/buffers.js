@@ -1,5 +1,5 @@
 // Typed arrays of 600 MiB together: V8 allocates them outside its heap, by calloc. (The heap itself
-// is reserved without access first, and so is not tiered.)
+// is reserved in pieces below 4 MiB, and so is not tiered.)
 'use strict';
 const {createHash} = require('crypto');
 

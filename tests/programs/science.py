@@ -1,0 +1,31 @@
+"""Science: packages of PyPI, in the versions of requirements-all.txt, in one Python of their own."""
+from program import Program, packages, python_job
+
+PROGRAMS = [
+    Program("duckdb", "DuckDB: a table grouped, joined, sorted", packages("duckdb"),
+            python_job("query_duckdb.py")),
+    Program("polars", "Polars: frames grouped, joined, sorted", packages("polars"),
+            python_job("frame_polars.py")),
+    Program("pandas", "pandas: frames grouped, joined, sorted", packages("pandas"),
+            python_job("frame_pandas.py")),
+    Program("scipy", "SciPy: a sparse system, nearest neighbours", packages("scipy"),
+            python_job("solve_scipy.py")),
+    Program("scikit-learn", "scikit-learn: a forest, clusters, components", packages("scikit-learn"),
+            python_job("learn_sklearn.py")),
+    Program("lightgbm", "LightGBM: boosted trees", packages("lightgbm"),
+            python_job("learn_lightgbm.py")),
+    Program("xgboost", "XGBoost: boosted trees", packages("xgboost-cpu"),
+            python_job("learn_xgboost.py")),
+    Program("faiss", "Faiss: an inverted file and a graph", packages("faiss-cpu"),
+            python_job("search_faiss.py")),
+    Program("usearch", "usearch: a graph in memory of its own", packages("usearch"),
+            python_job("search_usearch.py")),
+    Program("jax", "JAX: compiled steps on large arrays", packages("jax"),
+            python_job("steps_jax.py")),
+    Program("networkx", "NetworkX: a graph of dictionaries", packages("networkx", "scipy"),
+            python_job("graph_networkx.py")),
+    Program("pyarrow", "PyArrow: tables sorted, grouped, written and read", packages("pyarrow"),
+            python_job("tables_pyarrow.py")),
+    Program("numba", "Numba: compiled loops over arrays", packages("numba"),
+            python_job("loops_numba.py")),
+]
