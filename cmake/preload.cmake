@@ -27,8 +27,8 @@ add_custom_target(jemalloc_renamed DEPENDS ${jemalloc})
 
 file(GLOB preload_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/preload/*.cpp)
 if(TIERMEM_SANITIZE)
-  # malloc is the sanitizer's, which looks its functions up by dlsym before it has memory of its own.
-  list(FILTER preload_sources EXCLUDE REGEX "/(malloc|dlsym)\\.cpp$")
+  # malloc is the sanitizer's, which calls dlsym and setrlimit before it has memory of its own.
+  list(FILTER preload_sources EXCLUDE REGEX "/(malloc|dlsym|rlimits)\\.cpp$")
 endif()
 add_library(tiermem_preload SHARED ${preload_sources})
 add_dependencies(tiermem_preload jemalloc_renamed)

@@ -22,7 +22,7 @@ constexpr std::uint64_t kRow = 256;
 class GatherFaults : public ::testing::Test {
  protected:
   void SetUp() override {
-    context_ = make_context("io_engine=threads; dram=16M; nvme=" + directory_.path() + ":256M");
+    context_ = make_context("io_engine=threads; gather_gap=16K; dram=16M; nvme=" + directory_.path() + ":256M");
     auto made = context_->alloc(64 * kMiB, {.advice = Advice::random, .label = "table"});
     ASSERT_TRUE(made.ok()) << made.message();
     table_ = std::move(made).value();
