@@ -30,6 +30,7 @@
 #include "preload/kernel.hpp"
 #include "preload/region.hpp"
 #include "preload/tiering.hpp"
+#include "residency/buffer_limits.hpp"
 
 #define TIERMEM_INTERPOSED __attribute__((visibility("default")))
 
@@ -59,9 +60,14 @@ bool bad_range(const void* address, std::size_t length) {
   return at % kPage != 0 || !in_range(at, length, kEnd);
 }
 
-// Touched in order if it is large, at random if not: nothing better is known of it.
+// Touched in order if it is large, at random if not: nothing better is known of it. No mapping has
+// more than a quarter of all extents: reservations of terabytes (MariaDB's 8) have larger ones.
 std::size_t extent_for(std::size_t bytes) {
-  return bytes >= 2 * kHugePage ? large_extent() : kSmallExtent;
+  std::size_t extent = bytes >= 2 * kHugePage ? large_extent() : kSmallExtent;
+  while (bytes / extent > kMostExtents / 4 && extent < kHugePage) {
+    extent *= 2;
+  }
+  return extent;
 }
 
 int plain_protect(std::byte* begin, std::size_t length, int protection) {

@@ -464,5 +464,27 @@ TEST(FaultsFound, P18_a_tebibyte_is_reserved_then_records_take_no_memory) {
   EXPECT_EQ(munmap(got, kReserved), 0);
 }
 
+// As MariaDB does for InnoDB's pool. No buffer has so many extents of 64 KiB.
+TEST(FaultsFound, P19_eight_tebibytes_are_reserved_then_what_is_opened_is_tiered) {
+  constexpr std::size_t kReserved = std::size_t{1} << 43;
+  void* const got = mmap(nullptr, kReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(got, MAP_FAILED);
+  auto* const at = static_cast<unsigned char*>(got);
+  ASSERT_EQ(mmap(at, kMiB, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+            got);
+  memset(at, 7, kMiB);
+  // A resident page that leaves is one of a tiered mapping: there is no swap for others.
+  unsigned char page = 1;
+  for (int tries = 0; tries < 1000 && (page & 1) != 0; ++tries) {
+    usleep(1000);
+    ASSERT_EQ(madvise(at, kMiB, MADV_PAGEOUT), 0);
+    ASSERT_EQ(mincore(at, 1, &page), 0);
+  }
+  EXPECT_EQ(page & 1, 0);
+  EXPECT_EQ(at[0], 7);
+  EXPECT_EQ(at[kMiB - 1], 7);
+  EXPECT_EQ(munmap(got, kReserved), 0);
+}
+
 }  // namespace
 }  // namespace tiermem::test
