@@ -1,7 +1,5 @@
-"""Compilers, linkers, version control, compression, and an emulated machine."""
+"""Compilers, a linker, compression, and an emulated machine."""
 import os
-import random
-import shutil
 import subprocess
 
 from common import CXX_HEAD, make_records
@@ -76,7 +74,7 @@ def prepare_lld(folder):
 def make_rust(path):
     with open(path, "w") as file:
         file.write("use std::collections::{BTreeMap, HashMap};\n")
-        for i in range(6):
+        for i in range(20):
             file.write(f"""
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind{i} {{ One(u32), Two {{ name: String, list: Vec<u64> }}, Three(Box<Kind{i}>) }}
@@ -92,7 +90,7 @@ pub fn work{i}(n: u32) -> usize {{
 }}
 """)
         file.write("fn main() {\n    let mut sum = 0;\n")
-        file.writelines(f"    sum += work{i}(3);\n" for i in range(6))
+        file.writelines(f"    sum += work{i}(3);\n" for i in range(20))
         file.write('    println!("{}", sum);\n}\n')
 
 
@@ -102,42 +100,6 @@ def run_rust(session, folder):
                  "--remap-path-prefix", f"{folder}=.", os.path.join(folder, "kinds.rs"),
                  "-o", os.path.join(session.folder, "kinds.o")])
     return digest(os.path.join(session.folder, "kinds.o"))
-
-
-# ---- git ----
-
-def make_repository(path):
-    """Versions of a few large files, through git fast-import."""
-    chance = random.Random(9)
-    subprocess.run(["git", "init", "-q", "--bare", path], check=True)
-    importer = subprocess.Popen(["git", "-C", path, "fast-import", "--quiet"],
-                                stdin=subprocess.PIPE)
-    files = [bytearray(chance.randbytes(1 << 20).hex().encode()) for _ in range(4)]
-    for commit in range(12):
-        text = b"".join(b"M 100644 inline file%d\ndata %d\n%s\n" % (i, len(body), bytes(body))
-                        for i, body in enumerate(files))
-        importer.stdin.write(b"commit refs/heads/main\ncommitter A <a@b> %d +0000\n"
-                             b"data 4\nmore\n%s\n" % (1000000000 + commit, text))
-        for body in files:
-            for _ in range(200):
-                at = chance.randrange(len(body) - 64)
-                body[at:at + 64] = chance.randbytes(32).hex().encode()
-    importer.stdin.close()
-    if importer.wait() != 0:
-        raise RuntimeError("git fast-import failed")
-
-
-def run_git(session, folder):
-    copy = os.path.join(session.folder, "repository")
-    shutil.copytree(os.path.join(folder, "repository"), copy)
-    session.run(["git", "-C", copy, "-c", "pack.threads=2", "-c", "core.compression=1",
-                 "-c", "gc.pruneExpire=now", "gc", "-q", "--aggressive"])
-    session.run(["git", "-C", copy, "fsck", "--full"])
-    text = os.path.join(session.folder, "objects.txt")
-    # With two threads the deltas, and so the pack's bytes, are not the same each time.
-    session.run(["git", "-C", copy, "log", "--all", "--raw", "--no-abbrev", "--format=raw"],
-                stdout=text)
-    return digest(text)
 
 
 # ---- compression ----
@@ -182,20 +144,12 @@ PROGRAMS = [
                 output="functions", stdout=False)),
     Program("rustc", "rustc: many enumerations with derived traits",
             lambda folder: (tool("rustc"), once(folder, "kinds.rs", make_rust)), run_rust),
-    Program("git", "git gc --aggressive, git fsck",
-            lambda folder: (tool("git"), once(folder, "repository", make_repository)), run_git),
     Program("xz", "xz: a dictionary of 24 MiB", records("xz"),
             job(["xz", "-T1", "--lzma2=preset=1,dict=24MiB", "-c", "{folder}/records.bin"],
                 output="records.xz")),
     Program("7z", "7z: LZMA2 with two threads", records("7zz"),
             job(["7zz", "a", "-bso0", "-bsp0", "-mx=3", "-md=16m", "-mmt=2", "-mtm-", "{out}",
                  "{folder}/records.bin"], output="records.7z", stdout=False)),
-    Program("brotli", "brotli: a large window", records("brotli"),
-            job(["brotli", "-q", "5", "--large_window=27", "-c", "{folder}/records.bin"],
-                output="records.br")),
-    Program("bzip3", "bzip3: a block of 24 MiB", records("bzip3"),
-            job(["bzip3", "-e", "-b", "24", "-c", "{folder}/records.bin"],
-                output="records.bz3")),
     Program("qemu", "QEMU: an emulated machine with 256 MiB, a kernel of its own", prepare_qemu,
             run_qemu),
 ]

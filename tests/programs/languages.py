@@ -82,7 +82,7 @@ PROGRAMS = [
     Program("java-g1", "Java: the same, with the collector G1", prepare_java,
             job(["java", "-Xmx1g", "-XX:+UseG1GC", "-cp", "{folder}", "Objects"])),
     Program("gawk", "GNU awk: arrays of all lines",
-            lambda folder: (tool("gawk"), once(folder, "lines.txt", lambda path: make_lines(path, 4))),
+            lambda folder: (tool("gawk"), once(folder, "lines.txt", lambda path: make_lines(path, 9))),
             job(["gawk", "-f", "{jobs}/group.awk", "{folder}/lines.txt"])),
     Program("jq", "jq: a large document, grouped and sorted",
             lambda folder: (tool("jq"), once(folder, "items.json", make_json)),

@@ -30,6 +30,7 @@ class Program:
     run: Callable         # (session, folder): runs it, and returns the digest of its output.
     common: bool = False  # One of the programs that `scripts/test --full` runs, too.
     refusal: str = ""     # Words of the sentence with which `tiermem run` refuses it; empty: it runs.
+    not_tiered: str = ""  # Words of the sentence at its end, where nothing of it can be tiered.
 
 
 def tool(*names):

@@ -84,6 +84,10 @@ class Session:
                 self.reports.append(json.load(file))
             process.report = None
 
+    def not_tiered(self):
+        """Why processes were not tiered, as `tiermem run` says it at their end."""
+        return [entry for report in self.reports for entry in report["not_tiered"]]
+
     def total(self, counter):
         """The counter of `tiermem run --json`, of all starts together."""
         return sum(report["total"][counter] for report in self.reports)

@@ -45,6 +45,8 @@ def _processor(result, manner):
 def _same(ours):
     if ours.get("refused"):
         return "refused"
+    if ours.get("not_tiered"):
+        return "yes, not tiered" if ours.get("same") else "no"
     return "yes" if ours.get("same") else "–" if ours.get("too_slow") else "no"
 
 

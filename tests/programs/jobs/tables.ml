@@ -3,7 +3,7 @@ module Tree = Map.Make (String)
 
 type row = { number : int; text : string; mutable price : float }
 
-let count = 400_000
+let count = 500_000
 let table : (int, row) Hashtbl.t = Hashtbl.create count
 
 let sum () =
