@@ -29,6 +29,7 @@
 #include "base/results.hpp"
 #include "preload/kernel.hpp"
 #include "preload/region.hpp"
+#include "preload/start.hpp"
 #include "preload/tiering.hpp"
 #include "residency/buffer_limits.hpp"
 
@@ -225,7 +226,9 @@ void* map_fixed(const MapCall& call) {
 
 void* map(const MapCall& call) {
   const bool fixed = (call.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) != 0;
-  if (inside_tiermem() || call.bytes == 0) {
+  // Before the process has started the environment may not be there. The program's malloc is not
+  // ours then, which would have started it, and the library will say so.
+  if (inside_tiermem() || call.bytes == 0 || !process_has_started()) {
     return plain_map(call);
   }
   if (fixed && touches_regions(call.address, call.bytes) && !bad_range(call.address, call.bytes)) {

@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 
 #include "base/arena.hpp"
@@ -28,6 +29,8 @@
 
 namespace tiermem::preload {
 namespace {
+
+constinit std::atomic<bool> g_started{false};
 
 constexpr std::uint64_t kArenaBytes = std::size_t{1} << 38;
 
@@ -101,6 +104,10 @@ std::size_t arena_bytes_under(std::uint64_t limit) {
   return std::bit_floor(std::min(kArenaBytes, limit / 16));
 }
 
+bool process_has_started() {
+  return g_started.load(std::memory_order_acquire);
+}
+
 void start_process() {
   static const bool started = [] {
     const ArenaScope inside;
@@ -114,6 +121,7 @@ void start_process() {
     must(register_fork_handlers() ? 0 : -1);
     must(::pthread_atfork(before_fork_of_program, after_fork_of_program_in_parent,
                           after_fork_of_program_in_child));
+    g_started.store(true, std::memory_order_release);
     return true;
   }();
   (void)started;

@@ -8,6 +8,8 @@
 namespace tiermem::preload {
 
 void start_process();
+/// Whether it was called and has ended. A program with a malloc of its own may map memory before.
+bool process_has_started();
 
 /// Address space of the arena where that of the process is limited to `limit` bytes: the program
 /// needs most of it. Pure.
