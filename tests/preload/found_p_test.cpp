@@ -466,6 +466,9 @@ TEST(FaultsFound, P18_a_tebibyte_is_reserved_then_records_take_no_memory) {
 
 // As MariaDB does for InnoDB's pool. No buffer has so many extents of 64 KiB.
 TEST(FaultsFound, P19_eight_tebibytes_are_reserved_then_what_is_opened_is_tiered) {
+  if (getenv("TIERMEM_WRAP_SYSCALLS") != nullptr) {
+    GTEST_SKIP() << "where calls are wrapped the addresses of all tiered memory are 8 TiB";
+  }
   constexpr std::size_t kReserved = std::size_t{1} << 43;
   void* const got = mmap(nullptr, kReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(got, MAP_FAILED);
