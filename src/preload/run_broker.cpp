@@ -24,6 +24,7 @@ namespace {
 constexpr int kPatienceMs = 100;    // Of the broker.
 constexpr long kAnswerSeconds = 2;  // Of a process.
 constexpr std::size_t kNameBytes = 64;
+constexpr int kInterrupts = 1000;
 
 // What is sent besides the descriptors.
 struct Answer {
@@ -71,6 +72,16 @@ bool send_reply(int fd, const BrokerReply& reply) {
   return ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(answer);
 }
 
+// The program's signals interrupt these.
+template <typename Call>
+auto uninterrupted(const Call& call) {
+  auto result = call();
+  for (int tries = 0; result < 0 && errno == EINTR && tries < kInterrupts; ++tries) {
+    result = call();
+  }
+  return result;
+}
+
 bool receive_reply(int fd, BrokerReply& reply) {
   Answer answer{};
   iovec part{&answer, sizeof(answer)};
@@ -80,11 +91,7 @@ bool receive_reply(int fd, BrokerReply& reply) {
   message.msg_iovlen = 1;
   message.msg_control = &control;
   message.msg_controllen = sizeof(control);
-  ssize_t got = 0;
-  do {
-    got = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
-  if (got != sizeof(answer)) {
+  if (uninterrupted([&] { return ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC); }) != sizeof(answer)) {
     return false;
   }
   reply.identity = answer.identity;
@@ -101,7 +108,8 @@ bool ask(int fd, const BrokerRequest& request, BrokerReply& reply) {
   const timeval patience{kAnswerSeconds, 0};
   best_effort(::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)),
               "it waits for longer");
-  return ::send(fd, &request, sizeof(request), MSG_NOSIGNAL) == sizeof(request) &&
+  return uninterrupted([&] { return ::send(fd, &request, sizeof(request), MSG_NOSIGNAL); }) ==
+             sizeof(request) &&
          receive_reply(fd, reply);
 }
 
@@ -136,8 +144,9 @@ bool ask_broker(const char* variable, BrokerRequest::What what, const char* path
   if (fd < 0) {
     return false;
   }
-  const bool answered = ::connect(fd, reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
-                        ask(fd, request, reply);
+  const auto* const there = reinterpret_cast<const sockaddr*>(&address);
+  const bool answered =
+      uninterrupted([&] { return ::connect(fd, there, length); }) == 0 && ask(fd, request, reply);
   best_effort(::close(fd), "the descriptor is gone in any case");
   return answered;
 }
