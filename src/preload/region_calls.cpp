@@ -243,6 +243,7 @@ int renew_part(Entry& entry, Part part, int protection) {
   for (const Part& run : tiered) {
     discard_own(entry, run);
   }
+  fill_pinned(entry, part);  // Pages that were foreign or unmapped are holes of their extent.
   entry.live += unmapped;
   return 0;
 }
@@ -731,7 +732,7 @@ std::byte* create_pool(std::size_t length, std::size_t capacity, std::size_t ext
       begin);
 }
 
-std::byte* map_in_pool(std::byte* pool, std::size_t length, int protection) {
+std::byte* map_in_pool(std::byte* pool, std::size_t length) {
   return guarded(
       [&]() -> std::byte* {
         const auto found = table().entries.find(pool);
@@ -739,12 +740,14 @@ std::byte* map_in_pool(std::byte* pool, std::size_t length, int protection) {
           return nullptr;
         }
         Entry& entry = found->second;
-        Part room{};
+        std::byte* room = nullptr;
         entry.pages.for_runs({entry.begin, entry.capacity}, [&](Part run, const PageState& state) {
-          room = state.kind == PageState::Kind::unmapped && run.length >= length ? Part{run.begin, length} : room;
-          return room.length == 0;
+          room = is_unmapped(state) && run.length >= length ? run.begin : nullptr;
+          return room == nullptr;
         });
-        return room.length != 0 && renew_part(entry, room, protection) == 0 ? room.begin : nullptr;
+        const bool mapped =
+            room != nullptr && renew_part(entry, {room, length}, PROT_READ | PROT_WRITE) == 0;
+        return mapped ? room : nullptr;
       },
       nullptr);
 }

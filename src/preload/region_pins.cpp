@@ -62,14 +62,6 @@ bool may_fit(std::uint64_t bytes) {
   return bytes <= stats.dram_budget - std::min(stats.dram_budget, stats.dram_pinned);
 }
 
-// What is pinned has no holes, also where pages were emptied before: a system call on one could
-// fail where the kernel's faults are not served.
-void fill(const Entry& entry, Part part) {
-  for (const Part& tiered : tiered_in(entry, part)) {
-    context()->impl().fill_window(tiered.begin, tiered.length);
-  }
-}
-
 // Each extent that the part overlaps has a view exactly if it must stay. False with errno: there is
 // no room for one that must stay, and no view was added.
 bool settle(Entry& entry, Part part) {
@@ -116,8 +108,8 @@ bool settle(Entry& entry, Part part) {
   }
   entry.pins.merge(made);
   release_pins(entry, first, last);
-  for (const std::uint64_t extent : wanted) {
-    fill(entry, extents_part(entry, extent, extent));
+  for (const std::uint64_t extent : wanted) {  // Some of their pages may have been emptied before.
+    fill_pinned(entry, extents_part(entry, extent, extent));
   }
   return true;
 }
@@ -157,6 +149,21 @@ void undo_settled(Entry& entry, Part part, PageStates::Change& change) {
     entry.pages.apply(change);
   }
   errno = error;
+}
+
+void fill_pinned(const Entry& entry, Part part) {
+  for (auto pin = entry.pins.lower_bound(extent_at(entry, part.begin)); pin != entry.pins.end();
+       ++pin) {
+    const Part extent = extents_part(entry, pin->first, pin->first);
+    if (extent.begin >= part.end()) {
+      break;
+    }
+    std::byte* const begin = std::max(part.begin, extent.begin);
+    std::byte* const end = std::min(part.end(), extent.end());
+    for (const Part& hole : tiered_in(entry, {begin, static_cast<std::size_t>(end - begin)})) {
+      context()->impl().fill_window(hole.begin, hole.length);
+    }
+  }
 }
 
 void forget_locks() {

@@ -31,7 +31,7 @@ struct Entry : Region {
   Map<std::uint64_t, ViewRecord> pins;  // By the extent's number: those that must stay.
   std::atomic<bool> altered{false};     // See alter().
   std::uint64_t counted = 0;            // Its part of tiered_bytes().
-  bool pool = false;                    // Of small mappings.
+  bool pool = false;                    // create_pool() made it.
 };
 
 struct Table {
@@ -181,6 +181,9 @@ void undo_settled(Entry& entry, Part part, PageStates::Change& change);
 /// Extents between the two that need not stay lose their views. For changes after which none more
 /// must stay.
 void release_pins(Entry& entry, std::uint64_t first, std::uint64_t last);
+/// Holes of extents with a view become zeros: a system call on one could fail where the kernel's
+/// faults are not served. In others the mover would not know of the pages.
+void fill_pinned(const Entry& entry, Part part);
 /// A child of fork has none of its parent's locks.
 void forget_locks();
 

@@ -380,6 +380,22 @@ TEST(FaultsFound, P01_memory_beside_a_mapped_file_was_emptied_before_then_a_call
   EXPECT_EQ(memory.other_than(0, kSmall * 3 - 8192, 8192), 0u);
 }
 
+TEST(FaultsFound, P01_fresh_memory_between_mapped_files_then_a_call_can_write_to_it) {
+  const Memory memory(kSmall * 4);
+  const File file(kSmall);
+  for (const std::size_t page : {std::size_t{3}, std::size_t{14}}) {
+    EXPECT_NE(memory.map_over(page * 4096, 4096, PROT_READ, MAP_SHARED, file.fd), MAP_FAILED);
+  }
+  EXPECT_NE(memory.map_over(3 * 4096, 4096, PROT_READ | PROT_WRITE, kFresh), MAP_FAILED);
+  EXPECT_EQ(pread(file.fd, memory.at + 3 * 4096, 4096, 0), 4096);
+  EXPECT_EQ(memory.other_than('f', 3 * 4096, 4096), 0u);
+  EXPECT_EQ(munmap(memory.at + 5 * 4096, 4096), 0);
+  EXPECT_NE(memory.map_over(5 * 4096, 4096, PROT_READ | PROT_WRITE, kFresh), MAP_FAILED);
+  EXPECT_EQ(pread(file.fd, memory.at + 5 * 4096, 4096, 0), 4096);
+  EXPECT_EQ(memory.other_than('f', 5 * 4096, 4096), 0u);
+  EXPECT_EQ(memory.other_than(0xAA, 6 * 4096, 8 * 4096), 0u);
+}
+
 // Ruby maps its objects by 32 KiB: nothing of it was tiered.
 TEST(FaultsFound, P18_small_mappings_are_tiered_and_keep_their_bytes) {
   constexpr std::size_t kCount = 4000, kBytes = 32 << 10;  // Twice the memory that there is.
