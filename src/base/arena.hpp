@@ -7,8 +7,8 @@
 // that tiermem serves. Around fork the owner of the process calls the two fork functions below.
 #pragma once
 
-#include <bit>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <deque>

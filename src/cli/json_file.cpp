@@ -59,7 +59,7 @@ Status check_json_output(const char* option, const std::string& path) {
   }
   std::ifstream file(path);
   if (nlohmann::json::accept(file)) {
-    return can;  // Of an earlier run.
+    return can;  // An earlier run wrote it.
   }
   return fail(Code::invalid_argument,
               "{} {:.160}: the file exists and is not JSON; name another file, or remove it", option,

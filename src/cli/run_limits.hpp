@@ -30,7 +30,7 @@ class LimitWatch {
   std::uint64_t least_total_;
   std::map<std::string, std::uint64_t> limits_;  // As last seen, by the file that has it.
   std::string lowered_by_;                       // The file whose limit lowered the budget last.
-  std::string sentence_;                         // Of the lowest budget.
+  std::string sentence_;                         // About the lowest budget.
 };
 
 }  // namespace tiermem::cli

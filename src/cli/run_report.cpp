@@ -127,7 +127,7 @@ std::string live_line(const RunSummary& run, const RunSummary& before, std::size
   };
   const auto live = std::count_if(run.processes.begin(), run.processes.end(),
                                   [](const RunProcess& process) { return process.live; });
-  // In the order of their use to a person who waits: the last ones are left out first.
+  // The most useful parts come first: on a narrow terminal the last ones are left out.
   const std::array columns = {
       fmt::format("{}/{} resident", human_bytes(now.resident), human_bytes(run.dram)),
       fmt::format("{:.1f} waiting", rate(&RunCounters::waited_ns) / 1e9),

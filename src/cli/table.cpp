@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kGap = 2;
 constexpr std::size_t kNarrowest = 12;  // Of a column that is wrapped.
-constexpr std::size_t kIndent = 4;      // Of a last column that stands below its row.
+constexpr std::size_t kIndent = 4;      // A last column below its row has it.
 
 std::string bold(const std::string& text) {
   return "\033[1m" + text + "\033[0m";

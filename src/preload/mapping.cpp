@@ -71,28 +71,17 @@ std::size_t extent_for(std::size_t bytes) {
   return extent;
 }
 
-int plain_protect(std::byte* begin, std::size_t length, int protection) {
-  return tiermem_plain_mprotect(begin, length, protection);
-}
-
-// Mappings that are too small for a buffer each share one. The newest pool, or one that is gone.
-std::byte* small_mapping(std::size_t bytes, int protection) {
+// Mappings that are too small for a buffer each share one, the newest pool.
+std::byte* small_mapping(std::size_t bytes) {
   static constinit std::atomic<std::byte*> newest{nullptr};
   constexpr std::size_t kPool = std::size_t{16} << 20;
-  if (std::byte* const pool = newest.load(); pool != nullptr) {
-    if (std::byte* const mapping = map_in_pool(pool, whole_pages(bytes), protection);
-        mapping != nullptr) {
-      return mapping;
-    }
+  std::byte* const pool = newest.load();
+  std::byte* mapping = pool != nullptr ? map_in_pool(pool, whole_pages(bytes)) : nullptr;
+  if (mapping == nullptr) {
+    mapping = create_pool(whole_pages(bytes), kPool, kSmallExtent);
+    newest.store(mapping);
   }
-  std::byte* const pool = create_pool(whole_pages(bytes), kPool, kSmallExtent);
-  if (pool != nullptr) {
-    newest.store(pool);
-    if (protection != (PROT_READ | PROT_WRITE)) {
-      (void)protect_parts(part_of(pool, bytes), protection, plain_protect);
-    }
-  }
-  return pool;
+  return mapping;
 }
 
 std::byte* new_mapping(std::size_t bytes) {
@@ -116,6 +105,9 @@ bool is_fresh_memory(int flags) {
          (flags & (MAP_HUGETLB | MAP_GROWSDOWN)) == 0;
 }
 
+int plain_protect(std::byte* begin, std::size_t length, int protection) {
+  return tiermem_plain_mprotect(begin, length, protection);
+}
 int plain_advise(std::byte* begin, std::size_t length, int advice) {
   return tiermem_plain_madvise(begin, length, advice);
 }
@@ -235,11 +227,9 @@ void* map(const MapCall& call) {
     return map_fixed(call);
   }
   if (!fixed && may_be_tiered(call.bytes, call.protection, call.flags) && tiered(call.bytes)) {
-    if (call.bytes < settings().mapping) {
-      std::byte* const mapping = small_mapping(call.bytes, call.protection);
-      return mapping != nullptr ? mapping : plain_map(call);
-    }
-    if (std::byte* const mapping = new_mapping(call.bytes); mapping != nullptr) {
+    const bool small = call.bytes < settings().mapping;
+    std::byte* const mapping = small ? small_mapping(call.bytes) : new_mapping(call.bytes);
+    if (mapping != nullptr) {
       if (call.protection != (PROT_READ | PROT_WRITE)) {
         (void)protect_parts(part_of(mapping, call.bytes), call.protection, plain_protect);
       }

@@ -38,10 +38,9 @@ struct Region {
 
 /// A new region that reads as zeros, at a multiple of `extent`; null when there is none to be had.
 std::byte* create_region(Use use, std::size_t length, std::size_t capacity, std::size_t extent);
-/// Fresh memory of `length` bytes, whole pages, with this protection, in what is unmapped of the
-/// region that begins at `pool`, lowest first. Null: there is no room, or no such region that was
-/// made by create_pool().
-std::byte* map_in_pool(std::byte* pool, std::size_t length, int protection);
+/// Maps fresh memory of `length` bytes, whole pages, in what is unmapped of the region that
+/// create_pool() made at `pool`, lowest first. Null: the region has no room, or is gone.
+std::byte* map_in_pool(std::byte* pool, std::size_t length);
 /// A region for small mappings, of which nothing is mapped but its first `length` bytes. Null when
 /// there is none to be had.
 std::byte* create_pool(std::size_t length, std::size_t capacity, std::size_t extent);

@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "base/results.hpp"
-#include "os/proc_stat.hpp"
 #include "preload/run_owner.hpp"
 
 namespace tiermem {
@@ -25,11 +24,6 @@ constexpr int kPatienceMs = 100;    // Of the broker.
 constexpr long kAnswerSeconds = 2;  // Of a process.
 constexpr std::size_t kNameBytes = 64;
 constexpr int kInterrupts = 1000;
-
-// What is sent besides the descriptors.
-struct Answer {
-  std::uint64_t identity;
-};
 
 socklen_t address_of(const char* name, std::size_t length, sockaddr_un& address) {
   address = {};
@@ -41,7 +35,7 @@ socklen_t address_of(const char* name, std::size_t length, sockaddr_un& address)
 // Room for the descriptors of a message.
 union Control {
   cmsghdr header;
-  char bytes[CMSG_SPACE(sizeof(int) * kMostBrokered)];
+  char bytes[CMSG_SPACE(sizeof(int) * kMostHanded)];
 };
 
 void close_all(BrokerReply& reply) {
@@ -53,8 +47,8 @@ void close_all(BrokerReply& reply) {
 }
 
 bool send_reply(int fd, const BrokerReply& reply) {
-  Answer answer{reply.identity};
-  iovec part{&answer, sizeof(answer)};
+  std::uint64_t identity = reply.identity;
+  iovec part{&identity, sizeof(identity)};
   Control control{};
   msghdr message{};
   message.msg_iov = &part;
@@ -69,7 +63,7 @@ bool send_reply(int fd, const BrokerReply& reply) {
     header->cmsg_len = CMSG_LEN(bytes);
     std::memcpy(CMSG_DATA(header), reply.descriptors, bytes);
   }
-  return ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(answer);
+  return ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(identity);
 }
 
 // The program's signals interrupt these.
@@ -83,18 +77,17 @@ auto uninterrupted(const Call& call) {
 }
 
 bool receive_reply(int fd, BrokerReply& reply) {
-  Answer answer{};
-  iovec part{&answer, sizeof(answer)};
+  iovec part{&reply.identity, sizeof(reply.identity)};
   Control control{};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   message.msg_control = &control;
   message.msg_controllen = sizeof(control);
-  if (uninterrupted([&] { return ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC); }) != sizeof(answer)) {
+  if (uninterrupted([&] { return ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC); }) !=
+      sizeof(reply.identity)) {
     return false;
   }
-  reply.identity = answer.identity;
   const cmsghdr* const header = CMSG_FIRSTHDR(&message);
   if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
     const std::size_t bytes = std::min(header->cmsg_len - CMSG_LEN(0), sizeof(reply.descriptors));

@@ -13,10 +13,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <utility>
+
+#include "os/handed_descriptors.hpp"
 
 namespace tiermem {
-
-inline constexpr int kMostBrokered = 2;  ///< Descriptors of one reply.
 
 struct BrokerRequest {
   enum class What : std::uint32_t {
@@ -33,8 +34,8 @@ struct BrokerRequest {
 struct BrokerReply {
   /// The process as run::own_identity() names it, by the /proc of `tiermem run`. 0: unknown.
   std::uint64_t identity = 0;
-  int count = 0;  ///< Of descriptors. 0: refused.
-  int descriptors[kMostBrokered] = {-1, -1};
+  int count = 0;  ///< How many descriptors there are. 0: refused.
+  int descriptors[kMostHanded] = {-1, -1};
 };
 
 /// Asks the broker that `variable` names, the value of TIERMEM_RUN_BROKER. False: there is none, or

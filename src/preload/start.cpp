@@ -43,9 +43,9 @@ constexpr bool kSanitized = false;
 // Whose malloc the program calls, if not ours: something before us in the link order. Asked by
 // calling it: an address would be that of a jump in some programs.
 void check_order() {
+  // Without an arena nothing will be tiered. A sanitizer's malloc stands first: only mappings are.
   if (!arena_is_enclosed() || kSanitized) {
-    return;  // Nothing will be tiered; or the sanitizer's malloc stands first, and only mappings
-             // are.
+    return;
   }
   using Malloc = void* (*)(std::size_t);
   using Free = void (*)(void*);
@@ -93,7 +93,6 @@ int from_run(Handed what, const char* path, int (&descriptors)[kMostHanded]) {
   if (!ask_broker(::secure_getenv("TIERMEM_RUN_BROKER"), kind, path, reply)) {
     return 0;
   }
-  static_assert(kMostBrokered == kMostHanded);
   std::copy_n(reply.descriptors, kMostHanded, descriptors);
   return reply.count;
 }
