@@ -198,6 +198,7 @@ void Simulation::acquire() {
 void Simulation::completed(Pending& p) {
   p.done = true;
   const Code code = p.request.status.code();
+  world_.crossed("answer", p.request.want, code);
   // Who waits for a lost device to let go of bytes that a slot has, too, is told by whichever step
   // comes next that somebody overwrites them there, and by the release at the latest.
   const bool overwritten = (code == Code::lost || code == Code::discarded) && any_lost();

@@ -14,6 +14,7 @@
 
 #include "mover/job.hpp"
 #include "os/io_port.hpp"
+#include "tests/sim/digest.hpp"
 #include "tests/sim/fake_memory.hpp"
 #include "tests/support/io_bytes.hpp"
 
@@ -34,6 +35,12 @@ struct World {
   }
   std::uint64_t faults = 0;
   std::uint64_t calls = 0;  ///< Of the interface, as a program would make them.
+  Digest digest;
+  /// Adds a call to the digest, with the virtual time.
+  template <typename... Values>
+  void crossed(std::string_view name, Values... values) {
+    digest.add(name, now, values...);
+  }
 };
 
 struct FaultRates {  // One in so many; 0: never.
@@ -67,6 +74,8 @@ class FakePort final : public IoPort {
     if (!pending_.empty() && world_.strikes(rates_.again)) {
       return false;  // Its queue is full.
     }
+    world_.crossed(request.write ? "write" : "read", request.device, request.offset,
+                   request.length);
     const std::int64_t slow = world_.one_in(rates_.slow) ? 50'000'000 : 0;
     const std::int64_t begins = std::max(world_.now, until(request.device, Trouble::hangs));
     pending_.push_back(
@@ -92,6 +101,7 @@ class FakePort final : public IoPort {
     return n;
   }
   Status grow(std::uint16_t device, std::uint64_t bytes) override {
+    world_.crossed("grow", device, bytes);
     if (has(device, Trouble::gone)) {
       return fail_native(Code::io_error, ENODEV, "disk{} is gone", device);
     }
@@ -258,6 +268,7 @@ class FakeHands final : public Hands, public FakeCopies {
  public:
   FakeHands(World& world, const FaultRates& rates) : world_(world), rates_(rates) {}
   void submit(Job* job) override {
+    world_.crossed("job", job->steps, job->bytes);
     const std::int64_t slow = world_.one_in(rates_.slow) ? 30'000'000 : 0;
     begin_job(*job, this);
     ++events_;
@@ -277,6 +288,7 @@ class FakeHands final : public Hands, public FakeCopies {
 
   void copy(unsigned device, bool in, bool fails, std::function<void()> move,
             Ending& end) override {
+    world_.crossed(in ? "copy_in" : "copy_out", device, fails);
     Lane& lane = lanes_[2 * device + (in ? 1 : 0)];
     const auto some = [&] { return static_cast<std::int64_t>(world_.below(200'000)); };
     const std::int64_t begins = std::max(world_.now, lane.last_begins) + some();

@@ -52,6 +52,7 @@ class FakeFiles final : public SlotTier {
       throw std::logic_error("a file was closed twice, or under a read");
     }
     file.open = false;
+    world_.crossed("close_file", slot.value);
   }
   SlotBooks books() const override { return {}; }
   void set_budget(std::uint64_t) override {}
@@ -72,6 +73,7 @@ class FakeFiles final : public SlotTier {
     }
     ++file.reads;
     ++events_;
+    world_.crossed("read_file", transfer.slot.value, transfer.length);
     const std::int64_t slow = world_.one_in(rates_.slow) ? 50'000'000 : 0;
     pending_.push_back(
         {transfer, world_.now + 10'000 + static_cast<std::int64_t>(world_.below(400'000)) + slow});

@@ -31,6 +31,8 @@ using Pages = std::vector<std::byte, PageAllocator<std::byte>>;
 struct FaultDice {
   virtual ~FaultDice() = default;
   virtual bool strikes(const char* what) = 0;
+  /// A call on a frame crosses the seam; for the digest of a run.
+  virtual void crossed(const char* what, std::uint64_t frame) { (void)what, (void)frame; }
 };
 
 struct Misuse : std::runtime_error {
@@ -60,6 +62,7 @@ class FakeMemory final : public AddressableTier {
   bool host_addressable() const override { return !opaque_; }
 
   FrameId acquire_frame(const FrameRequest& request) override {
+    dice_.crossed("acquire", request.bytes);
     for (const std::uint64_t id : idle_) {
       Frame& frame = frames_.at(id);
       if (!frame.in_parts && frame.bytes.size() == request.bytes) {
@@ -84,6 +87,7 @@ class FakeMemory final : public AddressableTier {
     return {next_++};
   }
   void return_frame(FrameId id) override {
+    dice_.crossed("return", id.value);
     Frame& frame = frames_.at(id.value);
     if (frame.at != nullptr) {
       throw Misuse("a frame is given back in its window");
@@ -115,6 +119,7 @@ class FakeMemory final : public AddressableTier {
     return !frame.populated || frame.foreign || frame.shown != nullptr;
   }
   Status populate(FrameId id, bool clear, std::byte* at) override {
+    dice_.crossed("populate", id.value);
     if (lost_) {
       return loss();
     }
@@ -134,6 +139,7 @@ class FakeMemory final : public AddressableTier {
     return {};
   }
   std::uint64_t begin_trim(std::uint64_t bytes) override {
+    dice_.crossed("trim", bytes);
     std::uint64_t taken = 0;
     while (!idle_.empty() && taken < bytes) {
       const Frame& frame = frames_.at(*idle_.begin());
@@ -184,6 +190,7 @@ class FakeMemory final : public AddressableTier {
     return const_cast<std::byte*>(frames_.at(id.value).bytes.data());
   }
   Status map(FrameId id, std::byte* at, Mechanism& used) override {
+    dice_.crossed("map", id.value);
     if (dice_.strikes("map")) {
       return fail(Code::busy, "the frame could not be mapped");
     }
@@ -197,6 +204,7 @@ class FakeMemory final : public AddressableTier {
     return {};
   }
   Status unmap(FrameId id, std::byte* at) override {
+    dice_.crossed("unmap", id.value);
     if (dice_.strikes("unmap")) {
       return fail(Code::no_capacity, "the kernel takes nothing back now");
     }
@@ -205,6 +213,7 @@ class FakeMemory final : public AddressableTier {
     return {};
   }
   Status withdraw(FrameId id, std::byte* at) override {
+    dice_.crossed("withdraw", id.value);
     if (dice_.strikes("withdraw")) {
       return fail(Code::busy, "page-locked");
     }
@@ -212,6 +221,7 @@ class FakeMemory final : public AddressableTier {
     return {};
   }
   Status take_home(FrameId id, std::byte* at) override {
+    dice_.crossed("take_home", id.value);
     Frame& frame = frames_.at(id.value);
     if (opaque_ || frame.in_parts || present(at)) {
       throw Misuse("a frame that is in no plain window is taken home");
@@ -225,6 +235,7 @@ class FakeMemory final : public AddressableTier {
   bool has_locked_pages(FrameId id) const override { return id.value % 5 == 0; }
   bool restores_at_once(FrameId id) const override { return id.value % 3 == 0; }
   Status restore(FrameId id, std::byte* at) override {
+    dice_.crossed("restore", id.value);
     Frame& frame = frames_.at(id.value);
     for_pages(frame, [&](std::uint64_t offset, std::uint64_t n) {
       std::memcpy(at + offset, frame.bytes.data() + offset, n);
@@ -240,6 +251,7 @@ class FakeMemory final : public AddressableTier {
     return !opaque_ && extent_bytes > kSmallestExtent;
   }
   FrameId acquire_parts(const FrameRequest& request, unsigned pages) override {
+    dice_.crossed("acquire_parts", pages);
     if (in_use_ + cached_ + pages * kSmallestExtent > budget_) {
       return {};
     }
@@ -253,6 +265,7 @@ class FakeMemory final : public AddressableTier {
     return {next_++};
   }
   bool charge_parts(FrameId id, unsigned pages) override {
+    dice_.crossed("charge", id.value);
     Frame& frame = frames_.at(id.value);
     if (!frame.in_parts || in_use_ + cached_ + pages * kSmallestExtent > budget_) {
       return false;
@@ -262,11 +275,13 @@ class FakeMemory final : public AddressableTier {
     return true;
   }
   void discharge_parts(FrameId id, unsigned pages) override {
+    dice_.crossed("discharge", id.value);
     in_use_ -= pages * kSmallestExtent;
     frames_.at(id.value).charged -= pages;
   }
   Status insert(FrameId id, std::byte* at, const std::byte* data, PageMask pages,
                 bool watched) override {
+    dice_.crossed("insert", id.value);
     Frame& frame = frames_.at(id.value);
     if (!frame.in_parts || (frame.has & pages) != 0) {
       return fail(Code::internal, "pages came twice");
@@ -293,6 +308,7 @@ class FakeMemory final : public AddressableTier {
     return {};
   }
   Status empty(FrameId id, std::byte* at, PageMask pages) override {
+    dice_.crossed("empty", id.value);
     if (dice_.strikes("empty")) {
       return fail(Code::internal, "the kernel refuses");
     }
@@ -334,6 +350,7 @@ class FakeMemory final : public AddressableTier {
   std::uint64_t dropped() const { return dropped_; }
   void copy_by(FakeCopies& copies) { copies_ = &copies; }
   Status show(FrameId id, std::byte* at) override {
+    dice_.crossed("show", id.value);
     if (lost_ || dice_.strikes("show")) {
       return fail(Code::unavailable, "the driver refuses");
     }

@@ -10,8 +10,9 @@
 // is printed with its last operations and the command that replays it. --coverage prints how often
 // each change of phase was taken. A quarter of the seeds begin with counters near their ends, and
 // one of 64 touches a buffer of more than 2^20 extents first (sparse.hpp). --contention runs
-// contention.hpp instead, from the same seeds. Exit code 0: all seeds passed; 1: one failed, or
-// with --coverage a change was never taken; 2: usage.
+// contention.hpp instead, from the same seeds. The last line is the digest of all runs
+// (digest.hpp): a change of the mover that should change nothing keeps it. Exit code 0: all seeds
+// passed; 1: one failed, or with --coverage a change was never taken; 2: usage.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -42,6 +43,7 @@ struct Failed {
 struct Totals {
   std::uint64_t calls = 0, most_fruitless = 0;
   std::int64_t calm_ns = 0;
+  Digest digest;
 };
 
 // It walks a million extents a few times, which takes as long as some hundred seeds.
@@ -70,6 +72,7 @@ std::optional<Failed> run(const Plan& plan, bool verbose, Totals& totals) {
     failed = {failure.what(), simulation->events(), simulation->history()};
   }
   totals.calls += simulation->calls();
+  totals.digest.add("run", simulation->digest());
   totals.most_fruitless = std::max(totals.most_fruitless, simulation->most_fruitless());
   totals.calm_ns = std::max(totals.calm_ns, simulation->calm_ns());
   if (failed) {
@@ -193,6 +196,7 @@ bool run_all(const Options& options) {
   std::printf("%.0f ms after the faults nothing waited, %llu steps in a row did nothing, at most\n",
               static_cast<double>(totals.calm_ns) / 1e6,
               static_cast<unsigned long long>(totals.most_fruitless));
+  std::printf("digest %016llx\n", static_cast<unsigned long long>(totals.digest.value()));
   return !options.coverage || coverage.print();
 }
 

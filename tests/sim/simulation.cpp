@@ -111,6 +111,7 @@ void Simulation::step() {
   ended_before_step_ = {hands_.ended(0), hands_.ended(1)};
   note_models();
   next_step_ = mover_.step(world_.now);
+  world_.crossed("step", next_step_);
   stepping_ = false;
   any_degraded_ = any_degraded_ || block_.degraded() != 0;
   // Nobody waits for a step that may not come.

@@ -39,6 +39,7 @@ class Simulation {
   void run(std::uint64_t events);
   const std::deque<std::string>& history() const { return history_; }
   std::uint64_t calls() const { return world_.calls; }
+  std::uint64_t digest() const { return world_.digest.value(); }
   /// Events begun: a run of so many fails as this one did.
   std::uint64_t events() const { return events_; }
   /// The longest that virtual time went on after the faults until nothing waited.

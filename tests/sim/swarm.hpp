@@ -153,6 +153,7 @@ struct Dice final : FaultDice {
   World& world;
   const FaultRates& rates;
   bool strikes(const char*) override { return world.strikes(rates.memory); }
+  void crossed(const char* what, std::uint64_t frame) override { world.crossed(what, frame); }
 };
 
 }  // namespace tiermem::sim
