@@ -306,6 +306,7 @@ TEST_F(MappedBuffers, only_what_has_changed_is_written_again) {
   const std::span<std::uint64_t> all = words(buffer);
   fill(all, 3);
   ASSERT_TRUE(buffer.evict().ok());
+  ASSERT_TRUE(buffer.evict().ok());  // A late touch may have called an extent back the first time.
   const std::uint64_t before = context->stats().demoted;
   EXPECT_EQ(wrong(all, 3), 0u);
   all[1000] = word_at(3, 1000);
