@@ -82,12 +82,16 @@ void HaltPoll::wake() {
 }
 
 void HaltPoll::run() {
-  if (!be_idle_class()) {
-    return;
-  }
+  // A thread of the idle class ends only when a processor has time for it, and its process with it:
+  // beside busy threads each exit took 0.2 s. So the thread joins the class when it first spins.
+  bool idle_class = false;
   int at = -1;
   while (!stop_.load(std::memory_order_relaxed)) {
     if (now_ns() < until_.load(std::memory_order_relaxed)) {
+      if (!idle_class && !be_idle_class()) {
+        return;
+      }
+      idle_class = true;
       if (const int to = processor_.load(std::memory_order_relaxed); to != at) {
         pin_to(to);
         at = to;

@@ -21,7 +21,8 @@ class HaltPoll {
   HaltPoll() = default;
   ~HaltPoll() { stop(); }
 
-  /// Where no thread can be had, or none of the idle class, the rest does nothing.
+  /// Starts the spinner, which sleeps. Without a thread, or without the idle class, the other calls
+  /// do nothing.
   void start();
   void stop();
   /// In a child of fork, where no spinner is.
