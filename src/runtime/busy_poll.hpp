@@ -13,6 +13,7 @@ class BusyPoll {
   static constexpr std::int64_t kYieldNs = 20'000;    ///< It offers the processor each so often.
   static constexpr std::int64_t kTakenNs = 30'000;    ///< From then on somebody has taken it:
   static constexpr std::int64_t kRestNs = 5'000'000;  ///< twice running, and it rests for so long.
+  static constexpr std::int64_t kQuietNs = 100'000'000;  ///< See is_quiet().
 
   /// Awake for so long after a touch; 0: never.
   explicit BusyPoll(std::int64_t span_ns) : span_ns_(span_ns) {}
@@ -22,10 +23,22 @@ class BusyPoll {
     if (touches == touches_ || span_ns_ == 0) {
       return false;
     }
+    if (now - until_ >= kQuietNs) {
+      quiet_since_ = now;  // It slept, and knows nothing of the time since.
+    }
     touches_ = touches;
     until_ = now + span_ns_;
     return true;
   }
+  /// Whether more threads want processors than there are. One such look may be chance.
+  void note_crowd(bool crowded, std::int64_t now) {
+    if (crowded && crowded_) {
+      quiet_since_ = now;
+    }
+    crowded_ = crowded;
+  }
+  /// Whether the machine has had a processor to spare for kQuietNs: nothing says otherwise.
+  bool is_quiet(std::int64_t now) const { return now - quiet_since_ >= kQuietNs; }
   /// When it ends, if no touch comes.
   std::int64_t until() const { return until_; }
   /// Look again; else sleep.
@@ -38,6 +51,7 @@ class BusyPoll {
     const bool taken = after - before >= kTakenNs;
     if (taken && taken_) {
       rests_until_ = after + kRestNs;
+      quiet_since_ = rests_until_;
     }
     taken_ = taken;
   }
@@ -47,8 +61,10 @@ class BusyPoll {
   std::uint64_t touches_ = 0;
   std::int64_t until_ = 0;
   std::int64_t rests_until_ = 0;
+  std::int64_t quiet_since_ = 0;
   std::int64_t offered_at_ = 0;
-  bool taken_ = false;  // When it was offered last.
+  bool taken_ = false;    // When it was offered last.
+  bool crowded_ = false;  // At the last look.
 };
 
 }  // namespace tiermem

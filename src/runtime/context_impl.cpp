@@ -22,6 +22,7 @@
 #include "observe/receipt_text.hpp"
 #include "os/host_memory.hpp"
 #include "os/memory_limits.hpp"
+#include "os/runnable.hpp"
 #include "residency/buffer_limits.hpp"
 #include "runtime/held.hpp"
 
@@ -327,14 +328,18 @@ bool Context::Impl::stays_awake(std::int64_t now) {
 }
 
 // The mover's own processor is awake; the other one whose thread waits is the newest toucher's.
-// Where many wait, some run, and no processor halts.
+// Where many wait, some run, and no processor halts. On a crowded machine none halts either.
 void Context::Impl::keep_processors_awake(std::int64_t now) {
-  if (faults_.waiting() > kFewTouches) {
+  const bool looks = now >= next_placing_;
+  if (looks) {
+    next_placing_ = now + kPlacingNs;
+    busy_poll_.note_crowd(runnable_now().is_crowded(), now);
+  }
+  if (faults_.waiting() > kFewTouches || !busy_poll_.is_quiet(now)) {
     return;
   }
   halt_poll_.spin_until(busy_poll_.until());
-  if (now >= next_placing_) {
-    next_placing_ = now + kPlacingNs;
+  if (looks) {
     if (const int place = processor_of(faults_.last_thread()); place != ::sched_getcpu()) {
       halt_poll_.move_to(place);
     }

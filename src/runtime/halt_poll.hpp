@@ -28,7 +28,8 @@ class HaltPoll {
   /// In a child of fork, where no spinner is.
   void forget();
 
-  /// Until then (CLOCK_MONOTONIC, nanoseconds) the processor does not halt.
+  /// Until then (CLOCK_MONOTONIC, nanoseconds) the processor does not halt, unless other threads
+  /// want it.
   void spin_until(std::int64_t until);
   /// On that processor; -1: on any.
   void move_to(int processor) { processor_.store(processor, std::memory_order_relaxed); }
@@ -36,9 +37,11 @@ class HaltPoll {
  private:
   void run();
   void wake();
+  bool spins(std::int64_t now) const;
 
   std::atomic<bool> stop_{false};
   std::atomic<std::int64_t> until_{0};
+  std::atomic<std::int64_t> rests_until_{0};  // Other threads wanted the processor.
   std::atomic<int> processor_{-1};
   std::atomic<int> asleep_{0};  // What the spinner waits on; whoever clears it wakes it.
   std::thread thread_;

@@ -54,6 +54,37 @@ TEST(BusyPoll, two_long_absences_count_only_in_a_row) {
   EXPECT_TRUE(poll.stays_awake(now + 500));
 }
 
+TEST(BusyPoll, machine_is_quiet_after_a_time_without_competitors) {
+  BusyPoll poll(kSpan);
+  std::int64_t now = kStart;
+  poll.note_touches(1, now);
+  EXPECT_FALSE(poll.is_quiet(now)) << "nothing is known of the time before the first touch";
+  for (std::uint64_t touch = 2; now < kStart + BusyPoll::kQuietNs; ++touch) {
+    poll.note_touches(touch, now += kSpan);
+  }
+  EXPECT_TRUE(poll.is_quiet(now));
+  poll.note_crowd(true, now);
+  EXPECT_TRUE(poll.is_quiet(now)) << "one look may be chance";
+  poll.note_crowd(false, now);
+  poll.note_crowd(true, now);
+  EXPECT_TRUE(poll.is_quiet(now));
+  poll.note_crowd(true, now);
+  EXPECT_FALSE(poll.is_quiet(now + BusyPoll::kQuietNs - 1));
+  EXPECT_TRUE(poll.is_quiet(now + BusyPoll::kQuietNs));
+  const std::int64_t later = now + 2 * BusyPoll::kQuietNs;
+  poll.yielded(later, later + BusyPoll::kTakenNs);
+  poll.yielded(later + BusyPoll::kTakenNs, later + 2 * BusyPoll::kTakenNs);
+  EXPECT_FALSE(poll.is_quiet(later + BusyPoll::kQuietNs)) << "its own processor was taken";
+}
+
+TEST(BusyPoll, machine_is_not_known_after_a_sleep) {
+  BusyPoll poll(kSpan);
+  poll.note_touches(1, kStart);
+  const std::int64_t later = kStart + 10 * BusyPoll::kQuietNs;
+  poll.note_touches(2, later);
+  EXPECT_FALSE(poll.is_quiet(later));
+}
+
 TEST(BusyPoll, without_a_span_it_never_stays_awake) {
   BusyPoll poll(0);
   EXPECT_FALSE(poll.note_touches(1, kStart));
