@@ -399,6 +399,7 @@ class Mover {
   void serve_landings();
   bool landing_ready(const Job& job);
   void spare_landings();
+  void trim_landings();
   void give_landings();
   bool take_landing(Transfer& transfer, unsigned pages);
   void give_landing(Transfer& transfer);

@@ -523,6 +523,19 @@ void Mover::spare_landings() {
   });
   if (idle && in_parts_ == 0) {
     give_landings();
+  } else {
+    trim_landings();
+  }
+}
+
+// Returns the landings that a larger budget had. A transfer names its landing by position, so only
+// the last ones can go; a used one goes when its transfers have ended.
+void Mover::trim_landings() {
+  const std::uint64_t budget = spaces_[kHost].tier->books().budget;
+  const std::uint64_t wanted = std::max<std::uint64_t>(budget / options_.budget_per_landing, 1);
+  while (landings_.size() > wanted && landings_.back().ready && landings_.back().used == 0) {
+    give_frame(landings_.back().frame, kHost, options_.landing_bytes);
+    landings_.pop_back();
   }
 }
 
@@ -564,6 +577,9 @@ void Mover::give_landing(Transfer& transfer) {
   landings_[(transfer.landing - 1) / kMostParts].used &= ~transfer.landing_pages;
   transfer.landing = 0;
   serve_landings();
+  if (landing_queue_.empty()) {
+    trim_landings();
+  }
 }
 
 void Mover::serve_landings() {
