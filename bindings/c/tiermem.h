@@ -2,28 +2,32 @@
  * @file tiermem.h
  * The C interface of tiermem: buffers larger than any one memory. C11 and C++.
  *
- * Rules that hold for every function, unless its own text says otherwise:
+ * These rules hold for every function, unless its own documentation says otherwise:
  *
- * - It returns a ::tm_status: #TM_OK (0), or a code that says what to do next. tm_error() has the
- *   sentence.
- * - It may be called from any thread, and from several at once with the same context.
- * - Results leave through the last pointer, which is untouched on failure.
- * - Pointers that go in are read during the call only; strings are copied.
- * - Buffers, views and operations belong to the context that gave them out. Every other context
- *   refuses them, and the sentence says so: #TM_STALE_HANDLE for a buffer, #TM_INVALID_ARGUMENT for
- * a view, an operation or a pointer of tm_malloc().
- * - A context that has ended answers #TM_SHUT_DOWN; its pointer stays valid for that.
- * - A thread is not cancelled (pthread_cancel) inside of a call, but after it. Asynchronous
+ * - Result: a function returns a ::tm_status. #TM_OK is 0; every other code says what to do next.
+ *   tm_error() returns the message.
+ * - Threads: any thread may call any function. Several threads may use one context at the same
+ *   time.
+ * - Output: a function writes its result through its last pointer. It leaves the target untouched
+ *   on failure.
+ * - Input: a function reads its pointer arguments during the call only. It copies strings.
+ * - Handles: buffers, views and operations belong to the context that created them. Every other
+ *   context refuses them, and the message says so. The code is #TM_STALE_HANDLE for a buffer. It is
+ *   #TM_INVALID_ARGUMENT for a view, an operation or a pointer from tm_malloc().
+ * - Lifetime: calls with a context that has ended return #TM_SHUT_DOWN. The pointer to the context
+ *   stays valid for such calls.
+ * - Cancellation: pthread_cancel() takes effect after a call, never inside it. Asynchronous
  *   cancellation must be off.
- * - Sizes, offsets and lengths are bytes. Times are nanoseconds. A timeout below 0 waits for ever,
- *   0 takes what is there now.
- * - #TM_INVALID_ARGUMENT answers a null context, a null result pointer, or a null list with n > 0.
+ * - Units: sizes, offsets and lengths are in bytes. Times are in nanoseconds. A negative timeout
+ *   waits forever; 0 never waits.
+ * - Null arguments: a null context, a null result pointer, or a null list with n > 0 is
+ *   #TM_INVALID_ARGUMENT.
  *
- * ::tm_access, ::tm_view and ::tm_rows never change. Structs that begin with `size` grow: set
- * `size` to `sizeof` of the struct you compiled with. A smaller (older) options struct means
- * defaults for what is missing; a larger (newer) one is accepted if all that this library does not
- * know is 0. Information structs are filled as far as both sides know them, and with 0 from there
- * on.
+ * The layouts of ::tm_access, ::tm_view and ::tm_rows never change. Structs that begin with `size`
+ * grow: set `size` to `sizeof` of the struct that you compile with. In a smaller (older) options
+ * struct, missing fields have their defaults. A larger (newer) one is accepted if every byte that
+ * this library does not know is 0. Information structs are filled as far as both sides know them;
+ * the rest is set to 0.
  */
 #ifndef TIERMEM_H
 #define TIERMEM_H
@@ -39,74 +43,79 @@
 extern "C" {
 #endif
 
-/** The version of this header, as tm_version() tells that of the library. */
+/** The version of this header. tm_version() returns the version of the library. */
 #define TM_VERSION_MAJOR 0
-#define TM_VERSION_MINOR 1 /**< Before 1.0, a new minor version may break what was there. */
+#define TM_VERSION_MINOR 1 /**< Before 1.0, a new minor version may break compatibility. */
 #define TM_VERSION_PATCH 0 /**< Corrections only. */
-/** One number that grows from version to version. */
+/** The version as one number, which grows with each version. */
 #define TM_VERSION ((TM_VERSION_MAJOR << 16) | (TM_VERSION_MINOR << 8) | TM_VERSION_PATCH)
 
 /* ---- Status ---------------------------------------------------------------------------------- */
 
-/** What happened, by what to do about it: one of the codes that begin with #TM_OK. */
+/** The result of a call: one of the codes below, named for what the caller does next. */
 typedef int32_t tm_status;
 
 enum {
-  TM_OK = 0,           /**< Done. */
+  TM_OK = 0,           /**< Success. */
   TM_INVALID_ARGUMENT, /**< Fix the call. */
-  TM_STALE_HANDLE,     /**< The buffer was freed, or the handle was never one. */
-  TM_NO_CAPACITY, /**< Free, release or wait; tm_error() names the tier, its budget, a holder. */
-  TM_BUSY,        /**< Try again: pinned, under way, or would have to wait with a timeout of 0. */
-  TM_TIMED_OUT,   /**< The time given was not enough. */
-  TM_CANCELLED,   /**< The operation was cancelled by its owner. */
-  TM_UNSUPPORTED, /**< This version has no such thing: choose another tier or option. */
-  TM_UNAVAILABLE, /**< No driver, no device, no permission, or no such tier in this context. */
-  TM_IO_ERROR,    /**< A device refused; the bytes are where they were. */
+  TM_STALE_HANDLE,     /**< The buffer was freed, or the handle never existed. */
+  TM_NO_CAPACITY, /**< Free, release or wait; tm_error() names the tier, its budget and a holder. */
+  /** Try again: the bytes are pinned or moving, or the timeout is 0 and the call would wait. */
+  TM_BUSY,
+  TM_TIMED_OUT,   /**< The timeout expired first. */
+  TM_CANCELLED,   /**< The owner cancelled the operation. */
+  TM_UNSUPPORTED, /**< This version does not support it: choose another tier or option. */
+  TM_UNAVAILABLE, /**< There is no driver, device, permission or tier for it in this context. */
+  TM_IO_ERROR,    /**< A device refused the request; the bytes are where they were. */
   TM_DISCARDED,   /**< A droppable buffer's bytes were dropped: recompute them. */
-  TM_LOST,        /**< The bytes are gone, and that is an error. */
-  TM_SHUT_DOWN,   /**< The context is closing, closed, or belongs to the parent process. */
+  TM_LOST,        /**< The bytes are lost, and the loss is an error. */
+  TM_SHUT_DOWN,   /**< The context is closing, is closed, or belongs to the parent process. */
   TM_INTERNAL     /**< A defect of tiermem. */
 };
 
 /* ---- Handles and records --------------------------------------------------------------------- */
 
-/** One set of tiers with the thread that moves bytes between them. Opaque. */
+/** A set of tiers and the thread that moves bytes between them. Opaque. */
 typedef struct tm_context tm_context;
-/** A buffer: index and generation, so that a freed one is an error and never a wild pointer. 0 is
- *  never a buffer. */
+/**
+ * A handle to a buffer: an index and a generation. The handle of a freed buffer is an error, never
+ * a wild pointer. 0 is never a buffer.
+ */
 typedef uint64_t tm_buffer;
-/** An operation under way, of the context that gave it out. 0 is never an operation. */
+/** A handle to an operation, valid in the context that created it. 0 is never an operation. */
 typedef uint64_t tm_op;
 
-/** A tier by kind and number. {#TM_ANY, 0}: tiermem chooses. */
+/** A tier by kind and number. With {#TM_ANY, 0} tiermem chooses. */
 typedef struct tm_place {
   uint16_t kind;  /**< #TM_ANY to #TM_REMOTE. */
-  uint16_t index; /**< Which one of its kind, from 0. */
+  uint16_t index; /**< The number among tiers of this kind, from 0. */
 } tm_place;
 
 enum {
   TM_ANY = 0, /**< tiermem chooses. */
-  TM_HOST,    /**< Any memory that the CPU addresses. */
+  TM_HOST,    /**< Any memory that the CPU can address. */
   TM_DRAM,    /**< The DRAM tier. */
   TM_NUMA,    /**< Another NUMA node, or a CXL expander. Not in this version. */
   TM_PMEM,    /**< Persistent memory. Not in this version. */
-  TM_GPU,     /**< A GPU's memory: views there are device addresses. */
+  TM_GPU,     /**< The memory of a GPU. Views there hold device addresses. */
   TM_BLOCK,   /**< Files and raw devices. */
   TM_REMOTE   /**< An object store. Not in this version. */
 };
 
-/** Whose order of work an acquire or a release follows: the calling thread's, #TM_HOST_ORDER, or
- *  that of a CUDA stream, in a context with a GPU (#TM_CAN_CUDA_STREAM). */
+/**
+ * The order that an acquire or a release follows: the calling thread's (#TM_HOST_ORDER), or that of
+ * a CUDA stream. A CUDA stream needs a context with a GPU (#TM_CAN_CUDA_STREAM).
+ */
 typedef struct tm_stream {
   uint32_t kind;     /**< #TM_STREAM_HOST or #TM_STREAM_CUDA. */
   uint32_t reserved; /**< 0. */
-  void* handle;      /**< The CUDA stream; NULL is the legacy default stream, not "none". With
-                          #TM_STREAM_HOST: NULL. */
+  /** The CUDA stream; NULL is the legacy default stream, not "none". NULL with #TM_STREAM_HOST. */
+  void* handle;
 } tm_stream;
 
 enum {
   TM_STREAM_HOST = 0, /**< The calling thread. */
-  TM_STREAM_CUDA = 1  /**< A CUDA stream, of the primary context of a GPU of the context. */
+  TM_STREAM_CUDA = 1  /**< A CUDA stream of the primary context of one of this context's GPUs. */
 };
 
 /** The order of the calling thread. */
@@ -116,49 +125,61 @@ enum {
 #define TM_HOST_ORDER ((tm_stream){0})
 #endif
 
-/** One range of one buffer. 40 bytes, for ever. */
+/** One range of one buffer. Its size is 40 bytes in every version. */
 typedef struct tm_access {
   tm_buffer buffer;  /**< A live buffer of the context. */
-  uint64_t offset;   /**< First byte, in the buffer. */
-  uint64_t length;   /**< Bytes; 0: to the end of the buffer. */
-  uint32_t mode;     /**< #TM_READ, #TM_WRITE, #TM_DISCARD, or several of them. */
-  tm_place where;    /**< Where the pointer must be usable. All 0: on the host. */
+  uint64_t offset;   /**< Offset of the first byte in the buffer. */
+  uint64_t length;   /**< Length in bytes; 0 means up to the end of the buffer. */
+  uint32_t mode;     /**< #TM_READ, #TM_WRITE or #TM_DISCARD, or several of them combined with |. */
+  tm_place where;    /**< Where the pointer must be usable. All 0 means the host. */
   uint64_t reserved; /**< 0. */
 } tm_access;
 
 enum {
-  TM_READ = 1,   /**< The bytes are read. */
-  TM_WRITE = 2,  /**< The bytes are read and written. */
-  TM_DISCARD = 4 /**< All bytes will be overwritten before the release, so they need not be read
-                      from below. Until then the view shows zeros or older bytes of the context. */
+  TM_READ = 1,  /**< The caller reads the bytes. */
+  TM_WRITE = 2, /**< The caller reads and writes the bytes. */
+  /**
+   * The caller overwrites every byte before the release, so the bytes are not read from lower
+   * tiers. Until the caller writes them, the view shows zeros or older bytes of the same context.
+   */
+  TM_DISCARD = 4
 };
 
-/** A pinned range: its bytes do not move until tm_release(), by whichever thread. 40 bytes, for
- *  ever. */
+/**
+ * A pinned range: its bytes do not move until tm_release(), which any thread may call. Its size is
+ * 40 bytes in every version.
+ */
 typedef struct tm_view {
-  void* data;        /**< Address of the range's first byte. */
-  uint64_t length;   /**< Bytes that may be touched from there. */
-  uint64_t token[2]; /**< tiermem's own. Copy the record whole, and release it once. */
-  tm_place place;    /**< Where the bytes are. */
+  void* data;        /**< Address of the first byte of the range. */
+  uint64_t length;   /**< Length in bytes that the caller may access from `data` on. */
+  uint64_t token[2]; /**< Private to tiermem. Copy the record as a whole, and release it once. */
+  tm_place place;    /**< The memory that holds the bytes. */
   uint32_t flags;    /**< 0 in this version. */
 } tm_view;
 
-/** Hints for tm_advise() and tm_alloc(), in the words of madvise and CUDA. */
+/** Hints for tm_advise() and tm_alloc(), named after those of madvise and CUDA. */
 enum {
   TM_ADVICE_NORMAL = 0, /**< No hint. */
   TM_READ_MOSTLY,       /**< Rarely written. */
-  TM_WILL_NEED,         /**< As tm_prefetch(), without an operation. */
-  TM_DONT_NEED,  /**< The bytes are not needed any more: the range reads as zeros afterwards. */
-  TM_COLD,       /**< First victims. */
-  TM_SEQUENTIAL, /**< Used in order. */
-  TM_RANDOM,     /**< Used in no order. At allocation: a checksum for each 4 KiB in block tiers (0.4 %
-                      of the bytes there), so that tm_gather() reads no more for a row. */
-  TM_STREAMED,   /**< Used once, then first victim. */
-  TM_TOUCHED,    /**< Used without a view: counts as a use, does nothing else. */
-  TM_FROZEN,     /**< Will not be written again: written behind now, so that eviction is free. */
-  TM_PREFERRED,  /**< Stays where it is if it can. */
-  TM_KEEP,       /**< value 1: not a victim while anything else is; value 0: as any other. */
-  TM_NEXT_USE    /**< value: the tm_tick() ordinal of the next use. */
+  TM_WILL_NEED,         /**< The same as tm_prefetch(), without an operation. */
+  TM_DONT_NEED,         /**< The caller gives up the bytes: the range reads as zeros afterwards. */
+  TM_COLD,              /**< Evict these bytes first. */
+  TM_SEQUENTIAL,        /**< Used in order. */
+  /**
+   * Used in random order. A buffer allocated with this hint has one checksum for each 4 KiB in
+   * block tiers (0.4 % more space), so tm_gather() reads only 4 KiB for a small row.
+   */
+  TM_RANDOM,
+  TM_STREAMED, /**< Used once; evict first afterwards. */
+  TM_TOUCHED,  /**< Used without a view: counts as a use and has no other effect. */
+  /**
+   * Not written again: the bytes are written to a block tier now, so a later eviction writes
+   * nothing.
+   */
+  TM_FROZEN,
+  TM_PREFERRED, /**< Keep the bytes where they are if possible. */
+  TM_KEEP, /**< With value 1, evict only when nothing else is left; with value 0, evict as usual. */
+  TM_NEXT_USE /**< `value` is the tm_tick() ordinal of the next use. */
 };
 
 /* ---- Context --------------------------------------------------------------------------------- */
@@ -166,272 +187,371 @@ enum {
 /** Options of tm_context_create(). */
 typedef struct tm_context_options {
   size_t size;       /**< sizeof(tm_context_options). */
-  const char* toml;  /**< Path of a TOML file, or NULL; what the spec string names wins over it. */
-  const char* name;  /**< Shown in messages, or NULL. */
+  const char* toml;  /**< Path of a TOML file, or NULL. The spec string overrides the file. */
+  const char* name;  /**< Name of the context in messages, or NULL. */
   uint32_t flags;    /**< 0. */
   uint32_t reserved; /**< 0. */
 } tm_context_options;
 
 enum {
-  TM_DESTROY_FORCE = 1 /**< tm_context_destroy(): also while views are held. */
+  TM_DESTROY_FORCE = 1 /**< For tm_context_destroy(): end the context even while views are held. */
 };
 
 /**
- * Makes a context. `tiers` is a spec string such as "dram=4G; nvme=/data/a:100G"; NULL or "": the
- * environment (`TIERMEM_TIERS`), else what the machine offers. `options` may be NULL. The caller
- * owns the context and ends it with tm_context_destroy(), or shares it: tm_context_retain().
+ * Creates a context.
  *
- * Errors: #TM_INVALID_ARGUMENT naming option, value and what is accepted; #TM_UNSUPPORTED for a
- * kind of tier that this build lacks; #TM_IO_ERROR or #TM_UNAVAILABLE for a file, a directory or a
- * mechanism that was asked for and cannot be used; #TM_NO_CAPACITY.
+ * - `tiers`: a spec string such as "dram=4G; nvme=/data/a:100G". NULL or "" uses the environment
+ *   variable `TIERMEM_TIERS`; if that is not set, tiermem uses what the machine offers.
+ * - `options`: may be NULL.
+ * - Ownership: the caller owns the context, and ends it with tm_context_destroy().
+ *   tm_context_retain() adds an owner.
+ * - Errors: #TM_INVALID_ARGUMENT names the option, its value and the accepted values.
+ *   #TM_UNSUPPORTED: this build lacks the kind of tier. #TM_IO_ERROR or #TM_UNAVAILABLE: a
+ *   requested file, directory or mechanism is not usable. #TM_NO_CAPACITY.
  */
 TIERMEM_API tm_status tm_context_create(const char* tiers, const tm_context_options* options,
                                         tm_context** out);
 
 /**
- * Ends a context and all its buffers. #TM_OK: it has ended. Other threads may be inside of calls
- * with it, or begin some: from now on each call with it, tm_free() and tm_release() included,
- * answers #TM_SHUT_DOWN. Pointers to bytes of the context are invalid. After any other answer it
- * still exists, and the call may be repeated.
+ * Ends a context and all its buffers, whatever the number of references.
  *
- * While views are held it refuses with #TM_BUSY and lists label, holder and age of them.
- * With #TM_DESTROY_FORCE it goes on: their pointers are invalid at once. Requests that wait end
- * with #TM_SHUT_DOWN; transfers under way get `timeout_ns` to end, else #TM_TIMED_OUT: the context
- * is then closed, and a second call ends it.
+ * #TM_OK means that the context has ended. Each later call with it returns #TM_SHUT_DOWN, including
+ * tm_free() and tm_release(); calls that other threads are making may return it too. Pointers to
+ * bytes of the context are invalid. After any other result the context still exists, and the call
+ * may be repeated.
  *
- * It gives the reference of tm_context_create() back, and ends the context whether there are others
- * or not. Errors: #TM_SHUT_DOWN for a context that has ended.
+ * While views are held, the call returns #TM_BUSY and lists the label, holder and age of each. With
+ * #TM_DESTROY_FORCE it proceeds: the pointers of these views become invalid at once, and waiting
+ * requests end with #TM_SHUT_DOWN.
+ *
+ * - `flags`: 0 or #TM_DESTROY_FORCE.
+ * - `timeout_ns`: the max time for transfers in progress to end. After #TM_TIMED_OUT the context is
+ *   closed, and a second call ends it.
+ * - Ownership: releases the reference that tm_context_create() returned.
+ * - Errors: #TM_BUSY, #TM_TIMED_OUT. #TM_SHUT_DOWN: the context has already ended.
  */
 TIERMEM_API tm_status tm_context_destroy(tm_context* context, uint32_t flags, int64_t timeout_ns);
 
 /**
- * Takes one more reference to a context, for one more owner: a context has one from
- * tm_context_create(). Errors: #TM_SHUT_DOWN for a context that has ended.
+ * Adds a reference to a context, for one more owner. A new context has one reference.
+ *
+ * - Errors: #TM_SHUT_DOWN: the context has ended. #TM_NO_CAPACITY: the context has 2^32 - 1
+ *   references.
  */
 TIERMEM_API tm_status tm_context_retain(tm_context* context);
 
 /**
- * Gives one reference back. With the last one the context ends, as by tm_context_destroy() with
- * #TM_DESTROY_FORCE and 10 seconds. References that are left when a context is destroyed may be
- * given back later. Errors: #TM_SHUT_DOWN when all were given back.
+ * Releases one reference. The last release ends the context, as tm_context_destroy() does with
+ * #TM_DESTROY_FORCE and a timeout of 10 seconds.
+ *
+ * - Ownership: references that remain when a context is destroyed may be released later.
+ * - Errors: #TM_SHUT_DOWN: all references were released.
  */
 TIERMEM_API tm_status tm_context_release(tm_context* context);
 
 /**
- * Changes the budget of a tier, {#TM_DRAM, 0} or {#TM_BLOCK, 0}. Shrinking DRAM evicts, and waits
- * for it; if it cannot be met in time, the old budget stays. Errors: #TM_NO_CAPACITY if pinned
- * bytes are in the way, naming a holder; #TM_UNAVAILABLE if the context has no such tier.
+ * Changes the budget of a tier. A smaller DRAM budget evicts bytes, and the call waits for these
+ * evictions. The old budget stays if the new one cannot be reached before the timeout.
+ *
+ * - `tier`: {#TM_DRAM, 0}, {#TM_BLOCK, 0} or a GPU of the context.
+ * - `bytes`: the new budget.
+ * - Errors: #TM_NO_CAPACITY: pinned bytes prevent the change; the message names a holder.
+ *   #TM_UNAVAILABLE: the context has no such tier.
  */
 TIERMEM_API tm_status tm_set_budget(tm_context* context, tm_place tier, uint64_t bytes,
                                     int64_t timeout_ns);
 
 enum {
   TM_TICK_OP = 0,  /**< One operation of the program, such as a layer. */
-  TM_TICK_STEP = 1 /**< One step, such as a token or a training step. */
+  TM_TICK_STEP = 1 /**< One step of the program, such as a token or a training step. */
 };
 
-/** Marks an operation or a step of the program. `out_ordinal`, which may be NULL, gets its number,
- *  counted from 1: what #TM_NEXT_USE and tm_prefetch() refer to. */
+/**
+ * Marks an operation or a step of the program.
+ *
+ * - `kind`: #TM_TICK_OP or #TM_TICK_STEP.
+ * - `out_ordinal`: receives the ordinal of the tick, counted from 1, or is NULL. #TM_NEXT_USE and
+ *   tm_prefetch() refer to this ordinal.
+ */
 TIERMEM_API tm_status tm_tick(tm_context* context, uint32_t kind, uint64_t* out_ordinal);
 
 /* ---- Buffers --------------------------------------------------------------------------------- */
 
 /** Options of tm_alloc(), tm_adopt_file() and tm_adopt_device(). */
 typedef struct tm_buffer_options {
-  size_t size;           /**< sizeof(tm_buffer_options). */
-  uint64_t extent_bytes; /**< What moves as one: a power of two, 4 KiB to 64 MiB; 0: chosen. */
-  uint64_t alignment;    /**< Of view addresses: a power of two up to the extent; 0: 4096. */
-  uint32_t flags;        /**< #TM_MAPPED, #TM_DROPPABLE, #TM_NO_CHECKSUM, #TM_ISOLATED, #TM_PRIVATE. */
-  uint32_t advice;       /**< A hint for the whole buffer; #TM_ADVICE_NORMAL: none. */
-  tm_place preferred;    /**< Where it should live if it can; all 0: anywhere. */
-  const char* label;     /**< Named in errors, or NULL; at most 31 characters are kept. */
+  size_t size; /**< sizeof(tm_buffer_options). */
+  /** Unit of movement in bytes: a power of two, 4 KiB to 64 MiB; 0: tiermem chooses. */
+  uint64_t extent_bytes;
+  /** Alignment of view addresses: a power of two up to the extent size; 0: 4096. */
+  uint64_t alignment;
+  uint32_t flags;     /**< #TM_MAPPED, #TM_DROPPABLE, #TM_NO_CHECKSUM, #TM_ISOLATED, #TM_PRIVATE. */
+  uint32_t advice;    /**< A hint for the whole buffer; #TM_ADVICE_NORMAL for none. */
+  tm_place preferred; /**< Preferred tier; all 0 means any. */
+  /** Name of the buffer in error messages, or NULL; up to 31 characters are kept. */
+  const char* label;
 } tm_buffer_options;
 
 enum {
-  TM_MAPPED = 1,    /**< An address that never changes, tm_address(), touched without views. */
-  TM_DROPPABLE = 2, /**< Dropped where it must leave memory and no block tier takes it; reading it
-                       is #TM_DISCARDED then, until it is overwritten with #TM_DISCARD. */
+  TM_MAPPED = 1, /**< The buffer has a fixed address, tm_address(), and is used without views. */
+  /**
+   * If no block tier takes the bytes when they must leave memory, they are dropped. Reading them
+   * returns #TM_DISCARDED until the caller overwrites them with #TM_DISCARD.
+   */
+  TM_DROPPABLE = 2,
   TM_KEEP_ON_FREE = 4, /**< For named buffers. Not in this version. */
-  TM_NO_CHECKSUM = 8,  /**< Its bytes in block tiers carry no checksums. */
-  TM_ISOLATED = 16,    /**< Memory that held its bytes is cleared before other buffers see it. */
-  TM_PRIVATE = 32      /**< Of tm_adopt_file(): views may write. What they write is the buffer's own;
-                          the file is never written. */
+  TM_NO_CHECKSUM = 8,  /**< Bytes of the buffer in block tiers have no checksums. */
+  /** Memory that held bytes of this buffer is cleared before another buffer uses it. */
+  TM_ISOLATED = 16,
+  /**
+   * For tm_adopt_file(): views may write. The written bytes belong to the buffer; the file is never
+   * written.
+   */
+  TM_PRIVATE = 32
 };
 
 /**
- * Makes a buffer of `bytes`, which reads as zeros and costs no memory until it is touched.
- * `options` may be NULL. The caller owns the buffer and ends it with tm_free(), or with the
- * context.
+ * Allocates a buffer, which reads as zeros. It uses no memory until it is touched.
  *
- * Errors: #TM_INVALID_ARGUMENT; #TM_UNSUPPORTED for a flag and #TM_UNAVAILABLE for a place that
- * this version or this context lacks, named in the sentence; #TM_NO_CAPACITY when handles or
- * address space are used up.
+ * - `bytes`: length of the buffer.
+ * - `options`: may be NULL.
+ * - Ownership: the caller owns the buffer, and ends it with tm_free(). The end of the context also
+ *   ends it.
+ * - Errors: #TM_INVALID_ARGUMENT. #TM_UNSUPPORTED for a flag, or #TM_UNAVAILABLE for a place, that
+ *   this version or this context lacks; the message names it. #TM_NO_CAPACITY: no handles or no
+ *   address space are left.
  */
 TIERMEM_API tm_status tm_alloc(tm_context* context, uint64_t bytes,
                                const tm_buffer_options* options, tm_buffer* out);
 
 /**
- * Makes a read-only buffer whose cold copy is the file itself, from `offset` on; `length` 0: to its
- * end. Evicting it writes nothing. A store through one of its views on the host is SIGSEGV, with a
- * sentence in the log or on standard error; with #TM_PRIVATE views may write. The file must not
- * change while the buffer lives. Each read compares its size, its modification time, and the bytes
- * that were read before; a change is #TM_IO_ERROR. Another name, mode, owner or access time is no
- * change, nor is a deletion.
+ * Creates a read-only buffer over a file. The file is the cold copy, so evicting the buffer writes
+ * nothing.
  *
- * Errors: #TM_INVALID_ARGUMENT for a path that is no file, or a range that is not in it;
- * #TM_IO_ERROR with errno for a file that cannot be used; as tm_alloc() for the options.
+ * A store through a host view raises SIGSEGV, and tiermem reports it in the log or on standard
+ * error. With #TM_PRIVATE views may write.
+ *
+ * The file must not change while the buffer exists. Each read compares the file's size, its
+ * modification time and the bytes that were read before; a difference is #TM_IO_ERROR. A change of
+ * name, mode, owner or access time is allowed, and so is a deletion.
+ *
+ * - `offset`, `length`: the range of the file; a length of 0 means up to its end.
+ * - `options`: may be NULL.
+ * - Ownership: as for tm_alloc().
+ * - Errors: #TM_INVALID_ARGUMENT: the path is not a file, or the range is outside it. #TM_IO_ERROR
+ *   with errno: the file is not usable. For the options, the errors of tm_alloc().
  */
 TIERMEM_API tm_status tm_adopt_file(tm_context* context, const char* path, uint64_t offset,
                                     uint64_t length, const tm_buffer_options* options,
                                     tm_buffer* out);
 
 /**
- * Makes a buffer with the bytes of device memory that the program has, of any size: copied on the
- * device `gpu`, piece by piece, and moved on as any buffer's where there is more than its budget.
- * `memory` is an address of the device's and stays its owner's, who may free or change it once
- * the stream `after` has come here; with #TM_HOST_ORDER the device must be done with it, and the
- * copies have ended on return. Waits for room at most so long (-1: for ever), which may be for pieces that the
- * stream is still to copy.
+ * Creates a buffer with a copy of device memory that the program owns.
  *
- * Errors: #TM_INVALID_ARGUMENT for memory that is not that GPU's, from first to last byte;
- * #TM_UNAVAILABLE for a GPU that the context has not, or that is lost; those of tm_alloc() and, on
- * the GPU and for the stream, of tm_acquire(). Then there is no buffer, and what the stream was
- * given to copy is of no use to anybody.
+ * The device `gpu` copies the bytes piece by piece. The memory may be larger than the GPU's budget:
+ * tiermem then moves pieces to other tiers, as it does for any buffer.
+ *
+ * - `memory`: a device address. It stays the property of the caller, who may free or change it once
+ *   the stream `after` reaches this point. With #TM_HOST_ORDER the device must have finished with
+ *   it before the call, and the copies have ended when the call returns.
+ * - `bytes`: length of `memory`.
+ * - `timeout_ns`: the max wait for room; -1 waits forever. Room may depend on pieces that the
+ *   stream has yet to copy.
+ * - `options`: may be NULL.
+ * - Ownership: as for tm_alloc().
+ * - Errors: #TM_INVALID_ARGUMENT: a byte of `memory` does not belong to that GPU. #TM_UNAVAILABLE:
+ *   the context does not have that GPU, or the GPU is lost. The errors of tm_alloc(), and for the
+ *   GPU and the stream those of tm_acquire(). No buffer exists after an error; the result of copies
+ *   that are already queued on the stream is unused.
  */
 TIERMEM_API tm_status tm_adopt_device(tm_context* context, tm_place gpu, const void* memory,
                                       uint64_t bytes, tm_stream after, int64_t timeout_ns,
                                       const tm_buffer_options* options, tm_buffer* out);
 
-/** The handle is stale at once; the bytes live until the last view and transfer end.
- *  Errors: #TM_STALE_HANDLE. */
+/**
+ * Frees a buffer. The handle is stale at once; the bytes live until the last view and transfer end.
+ *
+ * - Errors: #TM_STALE_HANDLE.
+ */
 TIERMEM_API tm_status tm_free(tm_context* context, tm_buffer buffer);
 
-/** Where a buffer's bytes are, as mincore tells. In bytes of whole extents; an extent counts once
- *  for every copy. */
+/**
+ * Where the bytes of a buffer are, similar to mincore(). Counts bytes of whole extents; an extent
+ * counts once for every copy.
+ */
 typedef struct tm_residency {
   size_t size;           /**< sizeof(tm_residency). */
   uint64_t bytes;        /**< Length of the buffer. */
   uint64_t extent_bytes; /**< Size of an extent. */
-  uint64_t extents;      /**< How many. */
-  uint64_t resident;     /**< Addressable on the host. */
-  uint64_t dirty;        /**< Of these, not yet in any block tier. */
-  uint64_t in_slots;     /**< Newest bytes in a block tier. */
-  uint64_t zero;         /**< Never written. */
-  uint64_t pinned;       /**< Held by views. */
-  uint64_t lost;         /**< Gone: reading them is #TM_LOST. */
-  char label[32];        /**< As given at allocation, terminated. */
+  uint64_t extents;      /**< Number of extents. */
+  uint64_t resident;     /**< Bytes that the CPU can address. */
+  uint64_t dirty;        /**< Part of `resident` that no block tier holds yet. */
+  uint64_t in_slots;     /**< Bytes whose newest copy is in a block tier. */
+  uint64_t zero;         /**< Bytes never written. */
+  uint64_t pinned;       /**< Bytes pinned by views. */
+  uint64_t lost;         /**< Lost bytes: reading them is #TM_LOST. */
+  char label[32];        /**< The label given at allocation, terminated. */
 } tm_residency;
 
-/** Fills `out` for a buffer, as it is at one moment. Errors: #TM_STALE_HANDLE. */
+/**
+ * Fills `out` with the state of a buffer at one moment.
+ *
+ * - Errors: #TM_STALE_HANDLE.
+ */
 TIERMEM_API tm_status tm_buffer_info(tm_context* context, tm_buffer buffer, tm_residency* out);
 
 /**
- * Where a buffer with #TM_MAPPED is: byte 0 of all of it, for its whole life. It is touched without
- * views, from any thread; a touch of bytes that are elsewhere waits until they have come. System
- * calls on such bytes work where userfaultfd may serve the faults of the kernel (`tiermem topo`),
- * and get EFAULT elsewhere. Without userfaultfd a touch of absent bytes is SIGSEGV, which the library
- * handles: a handler that the program sets later must call the one it found, and no thread may block
- * the signal. What cannot be brought is SIGBUS, with the reason in the log (option
- * `log`). With the option `fork=follow` a child of fork has the same buffers at the same addresses,
- * with the bytes as of the fork, and parent and child go on apart; else, or where it could not
- * follow, its touch is SIGSEGV. Bytes are given up with #TM_DONT_NEED: the program's own
- * MADV_DONTNEED may be missed where a page leaves at that moment.
+ * Returns the address of a buffer with #TM_MAPPED: byte 0 of the whole buffer, fixed for its life.
  *
- * Errors: #TM_STALE_HANDLE; #TM_UNSUPPORTED for a buffer without #TM_MAPPED.
+ * The program uses this memory without views, from any thread. A touch of absent bytes waits until
+ * they are resident. If they cannot be brought, the touch raises SIGBUS, and the log (option `log`)
+ * has the reason.
+ *
+ * System calls on absent bytes work where userfaultfd may serve kernel faults (`tiermem topo`);
+ * elsewhere they return EFAULT. Without userfaultfd a touch of absent bytes raises SIGSEGV, which
+ * the library handles. A handler that the program installs later must call the previous one, and no
+ * thread may block the signal.
+ *
+ * With the option `fork=follow` a child of fork() has the same buffers at the same addresses, with
+ * the bytes as of the fork. Later writes of parent and child are separate. Without the option, or
+ * if the child could not follow, its touch raises SIGSEGV.
+ *
+ * Use #TM_DONT_NEED to give up bytes. tiermem may miss the program's own MADV_DONTNEED on a page
+ * that is leaving memory.
+ *
+ * - Ownership: the address is valid until the buffer ends.
+ * - Errors: #TM_STALE_HANDLE. #TM_UNSUPPORTED: the buffer does not have #TM_MAPPED.
  */
 TIERMEM_API tm_status tm_address(tm_context* context, tm_buffer buffer, void** out);
 
 /**
- * Where a buffer is in the memory of the GPU `where`: byte 0 of all of it, a device address, for the
- * rest of its life. Every view of it there that is acquired from now on is at this address and its
- * offset; bytes that no view holds may be elsewhere, and the device must not touch them. Reserves
- * the addresses, and no memory. A view of several extents does the same by itself.
+ * Returns the device address of a buffer in the memory of the GPU `where`: byte 0 of the whole
+ * buffer, fixed for the rest of its life.
  *
- * Errors: #TM_STALE_HANDLE; #TM_UNAVAILABLE where the context has no such GPU; #TM_NO_CAPACITY where
- * the driver has no room for the addresses; #TM_UNSUPPORTED for a buffer with #TM_MAPPED, for
- * extents below 2 MiB, and for a place that is no GPU.
+ * Every later view of the buffer on that GPU is at this address plus its offset. Bytes that no view
+ * pins may be elsewhere, and the device must not touch them. The call reserves addresses, not
+ * memory. The first view of several extents reserves them too.
+ *
+ * - Errors: #TM_STALE_HANDLE. #TM_UNAVAILABLE: the context has no such GPU. #TM_NO_CAPACITY: the
+ *   driver has no room for the addresses. #TM_UNSUPPORTED: the buffer has #TM_MAPPED, its extents
+ *   are below 2 MiB, or the place is not a GPU.
  */
 TIERMEM_API tm_status tm_address_on(tm_context* context, tm_buffer buffer, tm_place where,
                                     void** out);
 
-/** Copies bytes of a buffer to `to`, by the calling thread, extent by extent: not one atomic
- *  snapshot. On failure some bytes of `to` may have been written. Errors: as tm_acquire();
- *  #TM_INVALID_ARGUMENT where `to` is memory of the range itself, as a view has it. */
+/**
+ * Copies bytes of a buffer to `to`. The calling thread copies, one extent after the other: the
+ * result is not one atomic snapshot. On failure some bytes of `to` may have been written.
+ *
+ * - Errors: those of tm_acquire(). #TM_INVALID_ARGUMENT: `to` overlaps the range itself, for
+ *   example through a view.
+ */
 TIERMEM_API tm_status tm_read(tm_context* context, tm_buffer buffer, uint64_t offset, void* to,
                               uint64_t length, int64_t timeout_ns);
 
-/** Copies `from` to a buffer, as tm_read() does the other way. On failure some bytes of the range
- *  may have been written. Errors: as tm_read(), of `from`. */
+/**
+ * Copies `from` into a buffer, as tm_read() copies out of it. On failure some bytes of the range
+ * may have been written.
+ *
+ * - Errors: those of tm_read(), with `from` in the place of `to`.
+ */
 TIERMEM_API tm_status tm_write(tm_context* context, tm_buffer buffer, uint64_t offset,
                                const void* from, uint64_t length, int64_t timeout_ns);
 
-/* ---- Small objects ---------------------------------------------------------------------------- */
+/* ---- Small objects ----------------------------------------------------------------------------
+ */
 
 /**
- * An object by pointer: `*out` gets the address of at least `bytes` of memory, with whatever is in
- * it, at a multiple of 16. 0 bytes are a pointer of its own, which can be freed. It is valid for
- * any thread until tm_free_ptr(), or until the context ends.
+ * Allocates an object: `*out` receives the address of at least `bytes` bytes at a multiple of 16.
+ * Their content is unspecified. For 0 bytes the address is unique and can be freed.
  *
- * `place` {#TM_DRAM, 0} or {#TM_HOST, 0}: it stays in DRAM, as if a view held it. {#TM_ANY, 0}: it
- * is memory of mapped buffers, so there may be more of it than DRAM, and what tm_address() says of
- * a touch holds; where there are no mapped buffers (#TM_CAN_MAP) it stays in DRAM. All of it is
- * charged to the budgets; for room in DRAM it waits a second at most, more where much must leave.
- * In a child of fork the pointers are valid with the option `fork=follow` only, which has
- * {#TM_ANY, 0} only.
+ * Where the object lives depends on `place`:
  *
- * {#TM_GPU, 0}: device memory, as cudaMalloc gives it: a device address that never changes, at a
- * multiple of 2 MiB, whose bytes stay on the device but while tm_gpu_pause() has them elsewhere. It
- * is of the set that tm_gpu_tag() named last in the calling thread. Other bytes that are on the
- * device make room for it: for those that views hold it waits ten seconds at most, more where much
- * must leave.
+ * - {#TM_DRAM, 0} or {#TM_HOST, 0}: the object stays in DRAM, as if a view pinned it.
+ * - {#TM_ANY, 0}: the object is memory of mapped buffers, so objects may exceed DRAM. A touch
+ *   behaves as for tm_address(). Where there are no mapped buffers (#TM_CAN_MAP), the object stays
+ *   in DRAM.
+ * - {#TM_GPU, 0}: the object is device memory, as from cudaMalloc(). Its device address never
+ *   changes and is a multiple of 2 MiB. Its bytes stay on the device, except while tm_gpu_pause()
+ *   has moved them. The object belongs to the set that tm_gpu_tag() last named in the calling
+ *   thread.
  *
- * Errors: #TM_INVALID_ARGUMENT above 2^47 bytes; #TM_UNSUPPORTED for a place that the processor
- * does not address, or that cannot follow a fork; #TM_UNAVAILABLE for one that the context lacks;
- * #TM_NO_CAPACITY.
+ * Every object is charged to the budgets. The call waits for room that other bytes hold: up to 1
+ * second for DRAM and up to 10 seconds for a GPU, plus 1 second for each 128 MiB of the object.
+ *
+ * - Ownership: the caller owns the object, and frees it with tm_free_ptr(). It is valid in every
+ *   thread until that call, or until the context ends. A child of fork() can use it only with the
+ *   option `fork=follow`, which supports {#TM_ANY, 0} only.
+ * - Errors: #TM_INVALID_ARGUMENT: more than 2^47 bytes. #TM_UNSUPPORTED: the processor cannot
+ *   address the place, or the place cannot follow a fork. #TM_UNAVAILABLE: the context lacks the
+ *   place. #TM_NO_CAPACITY.
  */
 TIERMEM_API tm_status tm_malloc(tm_context* context, tm_place place, uint64_t bytes, void** out);
 
-/** Frees what tm_malloc() of the same context gave, from any thread; NULL is accepted. A GPU must be
- *  done with memory of its own: see tm_free_ptr_after(). Errors:
- *  #TM_INVALID_ARGUMENT, naming the address, for any other pointer and for one that was freed. What
- *  was given out again in between is the new owner's, and is freed. */
+/**
+ * Frees an object from tm_malloc() of the same context. Any thread may free it; NULL is accepted. A
+ * GPU must have finished with an object in its memory: see tm_free_ptr_after().
+ *
+ * - Errors: #TM_INVALID_ARGUMENT names the address: it is not an object, or was freed before. If
+ *   the address has since been allocated again, the call frees the new object.
+ */
 TIERMEM_API tm_status tm_free_ptr(tm_context* context, void* pointer);
 
-/** As tm_free_ptr(), of memory of a GPU, once the stream has done all that it was given so far.
- *  Nobody waits. Errors besides: those that tm_acquire() names for a stream; then it is not freed. */
+/**
+ * Frees an object in the memory of a GPU once the stream `after` has finished all work it was given
+ * so far. Does not wait.
+ *
+ * - Errors: those of tm_free_ptr(), and those of tm_acquire() for a stream. On a stream error the
+ *   object is not freed.
+ */
 TIERMEM_API tm_status tm_free_ptr_after(tm_context* context, void* pointer, tm_stream after);
 
-/** Bytes that may be used from `pointer` on: what was asked for, or more. Errors: as tm_free_ptr();
- *  NULL is #TM_INVALID_ARGUMENT. */
+/**
+ * Returns the number of usable bytes from `pointer` on, which is at least the size asked for.
+ *
+ * - Errors: those of tm_free_ptr(). #TM_INVALID_ARGUMENT: `pointer` is NULL.
+ */
 TIERMEM_API tm_status tm_usable_size(tm_context* context, const void* pointer, uint64_t* out);
 
-/* ---- Sets of device memory ---------------------------------------------------------------------- */
+/* ---- Sets of device memory ----------------------------------------------------------------------
+ */
 
-/** The set to which belongs what the calling thread asks of tm_malloc() on GPUs from now on, in any
- *  context: a name, of which 31 characters are kept. NULL or "": none. Never fails. */
+/**
+ * Sets the set for GPU objects that the calling thread allocates with tm_malloc() from now on, in
+ * any context. Never fails.
+ *
+ * - `tag`: name of the set, of which 31 characters are kept. NULL or "" means no set.
+ */
 TIERMEM_API tm_status tm_gpu_tag(const char* tag);
 
 /**
- * The memory of a set, of tm_malloc() on GPUs, leaves its device, to DRAM where that has room and
- * else to the block tier, and as much goes back to the driver. Its addresses stay its own: nothing
- * may be done there until tm_gpu_resume() has brought it back. `tag` NULL: of all sets; "": of
- * none. `bytes` 0: all of the set; else the blocks first allocated, until they hold so many.
- * `after`: once that CUDA stream has done all that it was given so far; with #TM_HOST_ORDER the
- * devices must be done with the memory. `out` NULL: waits for the end; else the operation completes
- * when all has left or could not, and must be ended with tm_op_wait().
+ * Moves a set of GPU objects off their devices, and returns their memory to the driver.
  *
- * Errors: #TM_UNSUPPORTED without a GPU; #TM_INVALID_ARGUMENT naming the sets there are; #TM_BUSY
- * while a part of the set is on its way; for a stream those of tm_acquire(): then all is as before.
- * What could not leave is #TM_NO_CAPACITY or #TM_IO_ERROR; it counts as paused, and is resumed as
- * what could.
+ * The bytes go to DRAM where it has room, and else to the block tier. The addresses stay reserved;
+ * nothing may use them until tm_gpu_resume() has brought the bytes back.
+ *
+ * - `tag`: name of the set. NULL means all sets; "" means the objects of no set.
+ * - `bytes`: 0 means the whole set. Otherwise the objects allocated first, until they hold `bytes`
+ *   bytes.
+ * - `after`: the CUDA stream whose work so far must finish first. With #TM_HOST_ORDER the devices
+ *   must have finished with the memory before the call.
+ * - `out`: with NULL the call waits for the end. Otherwise it receives an operation, which
+ *   completes when every byte has left or has failed to leave.
+ * - Ownership: the caller ends the operation with tm_op_wait().
+ * - Errors, nothing changes: #TM_UNSUPPORTED: there is no GPU. #TM_INVALID_ARGUMENT names the sets
+ *   that exist. #TM_BUSY: a part of the set is already moving. For a stream, the errors of
+ *   tm_acquire().
+ * - Errors, some bytes could not leave: #TM_NO_CAPACITY or #TM_IO_ERROR. These bytes count as
+ *   paused too, and tm_gpu_resume() resumes them.
  */
 TIERMEM_API tm_status tm_gpu_pause(tm_context* context, const char* tag, uint64_t bytes,
                                    tm_stream after, tm_op* out);
 
 /**
- * What was paused comes back to where it was: all of the set, or the blocks first allocated until
- * they hold `bytes`; all of these or none. `out` as for tm_gpu_pause(). Errors: as there;
- * #TM_NO_CAPACITY, #TM_IO_ERROR or #TM_LOST where it cannot come: then it is paused as before.
+ * Moves paused objects back to their addresses: all of those selected, or none.
+ *
+ * - `tag`, `bytes`, `out`: as for tm_gpu_pause().
+ * - Errors: those of tm_gpu_pause(). #TM_NO_CAPACITY, #TM_IO_ERROR or #TM_LOST: the bytes cannot
+ *   come back, and all of them stay paused.
  */
 TIERMEM_API tm_status tm_gpu_resume(tm_context* context, const char* tag, uint64_t bytes,
                                     tm_op* out);
@@ -439,351 +559,437 @@ TIERMEM_API tm_status tm_gpu_resume(tm_context* context, const char* tag, uint64
 /* ---- Views ----------------------------------------------------------------------------------- */
 
 /**
- * Pins all `n` ranges, 1 or more, or none: room for all is reserved before the first is pinned, so
- * two callers never wait for each other's half. `out` has room for `n` views, in the list's order.
- * Views are pins, not locks: several threads may hold the same bytes, as with plain memory. Ranges
- * of the list may overlap, in any modes: bytes that one discards and another reads are kept. `out`
- * must not overlap the list. Another thread may change the list during the call: the views are then
- * of the ranges as they were read, each checked against its buffer.
+ * Pins all `n` ranges (1 or more) or none. Room for all is reserved before the first is pinned, so
+ * two callers never wait for each other's half.
  *
- * With a CUDA stream the views are for what the stream is given from then on: it waits by itself
- * for copies to a GPU that are still under way. What the program's streams do with the same bytes
- * among themselves is the program's to order.
+ * Views are pins, not locks: several threads may pin the same bytes, as with plain memory. Ranges
+ * of the list may overlap, in any modes: bytes that one range discards and another reads are kept.
+ * Another thread may change the list during the call; each view then matches the range that the
+ * call read and checked.
  *
- * Errors: #TM_INVALID_ARGUMENT, #TM_STALE_HANDLE; #TM_BUSY if the timeout is 0 and something must
- * be brought first; #TM_NO_CAPACITY or #TM_TIMED_OUT at the latest when the time is over;
- * #TM_UNSUPPORTED for a CUDA stream that is being captured, or in a context without a GPU, and
- * #TM_INVALID_ARGUMENT for one that is of no GPU of it; #TM_UNAVAILABLE for a place that it lacks;
- * #TM_IO_ERROR, #TM_DISCARDED, #TM_LOST, #TM_SHUT_DOWN.
+ * - `list`: `n` ranges.
+ * - `stream`: with a CUDA stream the views are for the work that the stream is given from now on.
+ *   The stream itself waits for copies to a GPU that are in progress. The program orders what its
+ *   streams do with the same bytes among themselves.
+ * - `timeout_ns`: the max wait.
+ * - `out`: room for `n` views, in the order of the list. It must not overlap the list.
+ * - Ownership: the caller owns the views, and releases each once with tm_release().
+ * - Errors: #TM_INVALID_ARGUMENT: also for a CUDA stream that belongs to no GPU of the context.
+ *   #TM_STALE_HANDLE. #TM_BUSY: the timeout is 0 and bytes must be promoted first. #TM_NO_CAPACITY
+ *   or #TM_TIMED_OUT, when the timeout expires at the latest. #TM_UNSUPPORTED: the CUDA stream is
+ *   being captured, or the context has no GPU. #TM_UNAVAILABLE: the context lacks the place.
+ *   #TM_IO_ERROR, #TM_DISCARDED, #TM_LOST, #TM_SHUT_DOWN.
  */
 TIERMEM_API tm_status tm_acquire(tm_context* context, const tm_access* list, size_t n,
                                  tm_stream stream, int64_t timeout_ns, tm_view* out);
 
 /**
- * As tm_acquire() without waiting. `out_views` must stay valid until the operation has completed;
- * its records are views only if the operation ended with #TM_OK, and the caller releases them. The
- * operation must be ended with tm_op_wait(). Errors of the call itself: #TM_INVALID_ARGUMENT,
- * #TM_STALE_HANDLE, #TM_UNSUPPORTED, #TM_UNAVAILABLE, #TM_SHUT_DOWN; #TM_BUSY when 65536 operations
- * have not been waited for.
+ * Starts tm_acquire() without waiting.
+ *
+ * - `out_views`: room for `n` views, which must stay valid until the operation has completed. Its
+ *   records are views only if the operation ends with #TM_OK.
+ * - Ownership: the caller ends the operation with tm_op_wait(), and releases the views.
+ * - Errors of this call: #TM_INVALID_ARGUMENT, #TM_STALE_HANDLE, #TM_UNSUPPORTED, #TM_UNAVAILABLE,
+ *   #TM_SHUT_DOWN. #TM_BUSY: 65536 operations have not been waited for. The operation reports all
+ *   others.
  */
 TIERMEM_API tm_status tm_acquire_async(tm_context* context, const tm_access* list, size_t n,
                                        tm_stream stream, tm_view* out_views, tm_op* out);
 
 /**
- * Ends views, which any thread may do. Views that are held are released even when others of the
- * list are not: then the answer is #TM_INVALID_ARGUMENT, for a view that was released before or
- * never given out. A view that the list names twice is one of these.
+ * Releases views. Any thread may release a view.
  *
- * `after`, where it is a CUDA stream: the views are ended, and what they pin is moved, given up, or
- * read by others once the stream has done all that it was given so far. One event is recorded, and
- * nobody waits. Errors: those that tm_acquire() names for a stream, and of the driver's; then all
- * views are held as before.
+ * - `views`: `n` views. A view in the list twice is released once, and the result is
+ *   #TM_INVALID_ARGUMENT.
+ * - `after`: with a CUDA stream the views are no longer held, but their bytes are moved, given up,
+ *   or read by others only after the stream has finished all work it was given so far. The call
+ *   records one event and does not wait.
+ * - Errors: #TM_INVALID_ARGUMENT: a view was released before, or never existed; the other views of
+ *   the list are released. The errors of tm_acquire() for a stream, and those of the driver: all
+ *   views stay held.
  */
 TIERMEM_API tm_status tm_release(tm_context* context, const tm_view* views, size_t n,
                                  tm_stream after);
 
-/** For tm_prefetch(): needed soon, at no particular tick. */
+/** A `next_use` for tm_prefetch(): needed soon, at no particular tick. */
 #define TM_SOON 0
 
 /**
- * Brings ranges to where they will be used, before they are asked for. `next_use`: the tm_tick()
- * ordinal at which they are needed, or #TM_SOON. Fails only for bad arguments; there may be no
- * room, and then nothing happens. `out` may be NULL; else the operation completes when the
- * ranges are resident or were given up, and must be ended with tm_op_wait().
+ * Promotes ranges before they are used. Does nothing if there is no room.
+ *
+ * - `next_use`: the tm_tick() ordinal of the next use, or #TM_SOON.
+ * - `out`: NULL, or it receives an operation, which completes when the ranges are resident or were
+ *   given up.
+ * - Ownership: the caller ends the operation with tm_op_wait().
+ * - Errors: for bad arguments only.
  */
 TIERMEM_API tm_status tm_prefetch(tm_context* context, const tm_access* list, size_t n,
                                   uint64_t next_use, tm_op* out);
 
-/** Moves ranges to a tier, {#TM_DRAM, 0}, {#TM_HOST, 0} or {#TM_BLOCK, 0}, and waits for it.
- * Errors: as tm_acquire() upwards, as tm_evict() downwards; #TM_UNAVAILABLE for another tier. */
+/**
+ * Moves ranges to a tier, and waits until they are there.
+ *
+ * - `to`: {#TM_DRAM, 0}, {#TM_HOST, 0} or {#TM_BLOCK, 0}.
+ * - Errors: those of tm_acquire() for a promotion, and those of tm_evict() for a demotion.
+ *   #TM_UNAVAILABLE: another tier.
+ */
 TIERMEM_API tm_status tm_migrate(tm_context* context, const tm_access* list, size_t n, tm_place to,
                                  int64_t timeout_ns);
 
-/** Writes what is dirty down, gives the memory of the ranges up, and waits for it. Bytes outside a
- *  range go along when they share an extent with it. Ranges that are named twice are done once. Errors: #TM_BUSY for pinned bytes, which
- *  stay; #TM_NO_CAPACITY if there is no room below; #TM_IO_ERROR; #TM_TIMED_OUT. */
+/**
+ * Writes dirty bytes of ranges to a lower tier, frees their memory, and waits until this is done.
+ * Bytes outside a range leave too if they share an extent with it. A range that the list names
+ * twice is evicted once.
+ *
+ * - Errors: #TM_BUSY: some bytes are pinned, and stay. #TM_NO_CAPACITY: the lower tiers have no
+ *   room. #TM_IO_ERROR, #TM_TIMED_OUT.
+ */
 TIERMEM_API tm_status tm_evict(tm_context* context, const tm_access* list, size_t n,
                                int64_t timeout_ns);
 
-/** Gives a hint for ranges: #TM_ADVICE_NORMAL to #TM_NEXT_USE. `value` is for those that say so,
- *  else 0. */
+/**
+ * Gives a hint for ranges.
+ *
+ * - `advice`: #TM_ADVICE_NORMAL to #TM_NEXT_USE.
+ * - `value`: for the hints that define one; else 0.
+ */
 TIERMEM_API tm_status tm_advise(tm_context* context, const tm_access* list, size_t n,
                                 uint32_t advice, uint64_t value);
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
-/** Rows of one buffer: the i-th has `row_bytes` bytes from `offset + index[i] * stride` on. In
- * plain memory, and in another buffer, they lie one behind the other in the order of the list. They
- * may come twice, and may overlap. 48 bytes, for ever. */
+/**
+ * Rows of one buffer: row i has `row_bytes` bytes from `offset + index[i] * stride` on. In plain
+ * memory, and in another buffer, rows lie one behind the other in the order of the list. The list
+ * may repeat rows, and rows may overlap. The size of this struct is 48 bytes in every version.
+ */
 typedef struct tm_rows {
-  tm_buffer buffer;      /**< A live buffer of the context. */
-  uint64_t offset;       /**< Of row 0, in the buffer. */
-  uint64_t row_bytes;    /**< 1 to 64 KiB. */
-  uint64_t stride;       /**< From a row to the next; 0: `row_bytes`. 1: `index` has offsets. */
-  const uint64_t* index; /**< The list. */
-  uint64_t count;        /**< Of the list; 0: nothing is done. */
+  tm_buffer buffer;   /**< A live buffer of the context. */
+  uint64_t offset;    /**< Offset of row 0 in the buffer. */
+  uint64_t row_bytes; /**< Length of a row: 1 byte to 64 KiB. */
+  uint64_t stride; /**< Bytes from one row to the next; 0: `row_bytes`; 1: `index` holds offsets. */
+  const uint64_t* index; /**< The list of row numbers. */
+  uint64_t count;        /**< Length of the list; 0: the call does nothing. */
 } tm_rows;
 
 /**
- * Copies rows to `to`, from memory where they are resident. Of all else only the blocks are read
- * that have rows in them, as many at once as the devices take; neighbours are read together. No
- * extent is brought up for it. A block is 4 KiB in buffers that were allocated with #TM_RANDOM, or
- * whose bytes carry no checksums; in others 64 KiB. Memory to read into is of the DRAM budget: 4
- * MiB at most, a sixteenth of it where that is less. Not one atomic snapshot.
+ * Copies rows to `to`. Resident rows are copied from memory. For all other rows the call reads only
+ * the blocks that hold them, and promotes no extent.
  *
- * `out` NULL: waits for the end. Else a thread of the context does it, one such call after the
- * other: the list and `to` must stay valid until the operation has completed, be no memory of
- * buffers with #TM_MAPPED, and the operation must be ended with tm_op_wait(). The timeout counts
- * from the call on; with a timeout of 0 it is #TM_BUSY if not all rows are resident.
+ * A block is 4 KiB in a buffer allocated with #TM_RANDOM, or without checksums; in other buffers it
+ * is 64 KiB. The call submits as many reads as the devices take, and reads neighbouring blocks
+ * together. The memory for these reads is charged to the DRAM budget: up to 4 MiB, or a sixteenth
+ * of the budget if that is less. The result is not one atomic snapshot.
  *
- * Errors: #TM_INVALID_ARGUMENT naming the row, also for a row that overlaps `to` in a view or window
- * of the same buffer, and for a list that overlaps `to`; #TM_STALE_HANDLE; #TM_UNSUPPORTED for an operation
- * with the option fork=follow; #TM_NO_CAPACITY, #TM_TIMED_OUT, #TM_CANCELLED, #TM_IO_ERROR,
- * #TM_DISCARDED, #TM_LOST, #TM_SHUT_DOWN. A row that could not be had is named in the sentence.
- * After an error it is not said which rows have been copied.
+ * - `to`: memory for `count * row_bytes` bytes.
+ * - `timeout_ns`: counts from this call on.
+ * - `out`: with NULL the call waits for the end. Otherwise it receives an operation, and a thread
+ *   of the context does the work, one such call after the other. The list and `to` must stay valid
+ *   until the operation has completed. They must not be memory of buffers with #TM_MAPPED.
+ * - Ownership: the caller ends the operation with tm_op_wait().
+ * - Errors: #TM_INVALID_ARGUMENT names the row; also for a row that overlaps `to` in a view or
+ *   window of the same buffer, and for a list that overlaps `to`. #TM_STALE_HANDLE.
+ *   #TM_UNSUPPORTED: an operation with the option `fork=follow`. #TM_BUSY: the timeout is 0 and
+ *   some row is not resident. #TM_NO_CAPACITY, #TM_TIMED_OUT, #TM_CANCELLED, #TM_IO_ERROR,
+ *   #TM_DISCARDED, #TM_LOST, #TM_SHUT_DOWN; the message names the row that failed. After an error
+ *   it is unspecified which rows were copied.
  */
 TIERMEM_API tm_status tm_gather(tm_context* context, const tm_rows* rows, void* to,
                                 int64_t timeout_ns, tm_op* out);
 
-/** As tm_gather(), into the buffer `to`, from `offset` on. `to` may be the buffer of the rows.
- *  Errors: as there, and #TM_INVALID_ARGUMENT for a range that is not inside the buffer, one that is
- *  read-only, and one that overlaps a row. */
+/**
+ * Copies rows into the buffer `to`, from `offset` on. `to` may be the buffer of the rows. Otherwise
+ * the same as tm_gather().
+ *
+ * - Errors: those of tm_gather(). #TM_INVALID_ARGUMENT: the range is outside the buffer, is
+ *   read-only, or overlaps a row.
+ */
 TIERMEM_API tm_status tm_gather_into(tm_context* context, const tm_rows* rows, tm_buffer to,
                                      uint64_t offset, int64_t timeout_ns, tm_op* out);
 
 /**
- * Overwrites rows by those at `from`, one behind the other in the order of the list; of rows that
- * come twice the last one stays. The extents they are in are brought up, each once, and written
- * back when they leave memory. `out` as for tm_gather(). Errors: as there, and
- * #TM_INVALID_ARGUMENT for a buffer that is read-only, and for a row that overlaps `from` or the
- * list. After an error it is not said which rows have been written.
+ * Overwrites rows with those at `from`, which lie one behind the other in the order of the list.
+ * For a row that the list repeats, the last value remains. The call promotes each extent that holds
+ * a row, once; these extents are written back when they leave memory.
+ *
+ * - `timeout_ns`, `out`, ownership: as for tm_gather(), with `from` in the place of `to`.
+ * - Errors: those of tm_gather(). #TM_INVALID_ARGUMENT: the buffer is read-only, or a row overlaps
+ *   `from` or the list. After an error it is unspecified which rows were written.
  */
 TIERMEM_API tm_status tm_scatter(tm_context* context, const tm_rows* rows, const void* from,
                                  int64_t timeout_ns, tm_op* out);
 
 /* ---- Operations ------------------------------------------------------------------------------ */
 
-/** Looks at an operation: #TM_BUSY while it is under way, else how it ended. It stays until
- *  tm_op_wait() consumes it. Errors: #TM_INVALID_ARGUMENT for what is no operation (any more). */
+/**
+ * Returns #TM_BUSY while an operation is in progress, else its result. The operation exists until
+ * tm_op_wait() consumes it.
+ *
+ * - Errors: #TM_INVALID_ARGUMENT: there is no such operation, or it was consumed.
+ */
 TIERMEM_API tm_status tm_op_poll(tm_context* context, tm_op op);
 
 /**
- * Waits until all `n` operations have completed, and consumes them: their numbers mean nothing
- * afterwards. Answers how the first of the list that failed ended, else #TM_OK; tm_op_poll() and
- * tm_error() tell of each one before it is consumed.
+ * Waits until all `n` operations have completed, and consumes them: their handles are invalid
+ * afterwards.
  *
- * #TM_TIMED_OUT: not all have completed; none was consumed, and the same list can be waited for
- * again. #TM_BUSY, likewise: another thread waits for one of them. #TM_INVALID_ARGUMENT: one is no
- * operation (any more), and nothing was consumed.
+ * Returns #TM_OK, or the result of the first operation in the list that failed. tm_op_poll() and
+ * tm_error() report each one before it is consumed.
+ *
+ * - Errors, nothing is consumed: #TM_TIMED_OUT: some operations have not completed; the same list
+ *   may be waited for again. #TM_BUSY: another thread waits for one of them. #TM_INVALID_ARGUMENT:
+ *   one does not exist, or was consumed.
  */
 TIERMEM_API tm_status tm_op_wait(tm_context* context, const tm_op* ops, size_t n,
                                  int64_t timeout_ns);
 
-/** A new descriptor for poll, epoll or io_uring, which the caller closes: readable once the
- *  operation has completed, also after it was consumed. How it ended is for tm_op_poll() and
- *  tm_op_wait() to say. Errors: #TM_INVALID_ARGUMENT for what is no operation (any more);
- *  #TM_NO_CAPACITY when the process may have no more descriptors. */
+/**
+ * Returns a new descriptor for poll, epoll or io_uring. It is readable once the operation has
+ * completed, also after the operation was consumed. tm_op_poll() and tm_op_wait() return the
+ * result.
+ *
+ * - Ownership: the caller closes the descriptor.
+ * - Errors: #TM_INVALID_ARGUMENT: there is no such operation, or it was consumed. #TM_NO_CAPACITY:
+ *   the process has no descriptors left.
+ */
 TIERMEM_API tm_status tm_op_fd(tm_context* context, tm_op op, int* out);
 
-/** Asks an operation to end early; it then completes with #TM_CANCELLED unless it was faster, and
- *  must still be waited for. Errors: #TM_INVALID_ARGUMENT for what is no operation (any more). */
+/**
+ * Asks an operation to end early. It then completes with #TM_CANCELLED, unless it completes first.
+ * The caller must still wait for it.
+ *
+ * - Errors: #TM_INVALID_ARGUMENT: there is no such operation, or it was consumed.
+ */
 TIERMEM_API tm_status tm_op_cancel(tm_context* context, tm_op op);
 
 /* ---- What went wrong, what there is ---------------------------------------------------------- */
 
-/** Everything a stranger needs to act on an error. What does not apply is 0 or "". */
+/** Everything needed to act on an error. A field that does not apply is 0 or "". */
 typedef struct tm_error_info {
-  size_t size;         /**< sizeof(tm_error_info). */
-  tm_status status;    /**< #TM_OK when there is no error to tell of. */
-  int32_t native;      /**< errno, or the driver's code; 0 when there is none. */
-  tm_place tier;       /**< Where it happened. */
-  tm_buffer buffer;    /**< Whose bytes. */
-  uint64_t offset;     /**< In the buffer, or on the device when `tier` is a block tier. */
-  uint64_t needed;     /**< Bytes asked for. */
-  uint64_t budget;     /**< Bytes the tier may use. */
-  uint64_t used;       /**< Bytes it uses. */
-  uint64_t pinned;     /**< Of these, bytes that cannot move. */
-  const char* holder;  /**< Label of the buffer that holds most pinned bytes. Valid until this
-                            thread's next call of any function but tm_status_name(). */
+  size_t size;      /**< sizeof(tm_error_info). */
+  tm_status status; /**< #TM_OK when there is no error. */
+  int32_t native;   /**< errno, or the driver's code; 0 for none. */
+  tm_place tier;    /**< The tier of the error. */
+  tm_buffer buffer; /**< The buffer of the error. */
+  uint64_t offset;  /**< Offset in the buffer; on the device if `tier` is a block tier. */
+  uint64_t needed;  /**< Bytes asked for. */
+  uint64_t budget;  /**< Budget of the tier in bytes. */
+  uint64_t used;    /**< Bytes that the tier uses. */
+  uint64_t pinned;  /**< Part of `used` that cannot move. */
+  /**
+   * Label of the buffer with the largest number of pinned bytes. Valid until this thread's next
+   * call of any function except tm_status_name().
+   */
+  const char* holder;
   const char* setting; /**< The option to change, as it is spelled. Valid as long as `holder`. */
-  char text[256];      /**< One sentence for a person, terminated. */
+  char text[256];      /**< The message: one sentence, terminated. */
 } tm_error_info;
 
 /**
- * `op` 0: this thread's last error, whichever context it came from; `context` may then be NULL. It
- * stays until the thread's next failure, as errno does. Else: how the operation ended (#TM_BUSY:
- * under way), which becomes this thread's last error if it failed; the operation is not consumed.
+ * Fills `out` with an error.
  *
- * Answers #TM_INVALID_ARGUMENT for a null `out`, a bad `size`, or what is no operation (any more);
- * this thread's last error then stays what it was.
+ * - `context`: may be NULL if `op` is 0.
+ * - `op`: with 0, the last error of this thread, from any context; like errno, it stays until the
+ *   thread's next failure. Otherwise the result of this operation, #TM_BUSY while it is in
+ *   progress; a failure becomes the thread's last error. The operation is not consumed.
+ * - Errors: #TM_INVALID_ARGUMENT: `out` is null, its `size` is not valid, or there is no such
+ *   operation. The thread's last error stays unchanged.
  */
 TIERMEM_API tm_status tm_error(tm_context* context, tm_op op, tm_error_info* out);
 
-/** The name of a status without its prefix, such as "no_capacity"; "unknown" for other numbers.
- *  Never NULL; lives for ever. */
+/**
+ * Returns the name of a status without its prefix, such as "no_capacity", or "unknown". The string
+ * is never NULL and stays valid forever.
+ */
 TIERMEM_API const char* tm_status_name(tm_status status);
 
-/** The version of the library, as #TM_VERSION. */
+/** Returns the version of the library, in the form of #TM_VERSION. */
 TIERMEM_API uint32_t tm_version(void);
 
-/** Counters since the context began. Bytes, unless the name says otherwise. */
+/** Counters since the context began. The unit is bytes, unless the text says otherwise. */
 typedef struct tm_counters {
-  size_t size;                  /**< sizeof(tm_counters). */
-  uint64_t dram_budget;         /**< What the DRAM tier may use. */
-  uint64_t dram_used;           /**< What it uses. */
-  uint64_t dram_pinned;         /**< Of this, held by views. */
-  uint64_t block_budget;        /**< What the block tier may use; 0: there is none. */
-  uint64_t block_used;          /**< What it uses. */
-  uint64_t buffers;             /**< Live buffers. */
-  uint64_t extents;             /**< Their extents. */
-  uint64_t misses;              /**< Acquires that had to wait. */
-  uint64_t promoted;            /**< Brought up because it was asked for. */
-  uint64_t demoted;             /**< Written down. */
-  uint64_t evicted_clean;       /**< Given up without a write. */
-  uint64_t prefetched;          /**< Brought up before it was asked for. */
-  uint64_t prefetched_unused;   /**< Of this, given up without a use. */
-  uint64_t io_errors;           /**< Requests that a device refused. */
-  uint64_t io_retries;          /**< Requests made again. */
-  uint64_t checksum_errors;     /**< Reads that did not match their checksum. */
-  uint64_t degraded_devices;    /**< Devices that get no writes for now. */
-  uint64_t moved_by_uffd;       /**< Extents moved into windows by userfaultfd. */
-  uint64_t moved_by_remap;      /**< By mremap. */
-  uint64_t moved_in_place;      /**< Read where they are used. */
-  uint64_t poisoned_touches;    /**< Touches of absent bytes without a view. */
-  uint64_t steps;               /**< Steps of the thread that moves bytes. */
-  uint64_t step_ns_p99;         /**< 99 of 100 steps took less, to 2 %. */
-  uint64_t dropped;             /**< Of droppable buffers, given up to make room. */
-  uint64_t faults;              /**< Touches of absent pages of mapped buffers. */
-  uint64_t recalled;            /**< Mapped extents touched again while they left. */
-  uint64_t withdrawals_refused; /**< Mapped extents that stayed: pages locked for I/O. */
-  uint64_t fault_wait_ns;       /**< What threads waited for `faults`, all threads together. */
-  uint64_t placed_used;         /**< In live blocks of tm_malloc(). */
-  uint64_t placed_held;         /**< In buffers that these are cut from. */
-  uint64_t moved_by_copy;       /**< Extents, or parts of one, copied into windows. */
-  uint64_t gpu_budget;          /**< What the tiers of all GPUs may use; 0: there is none. */
-  uint64_t gpu_used;            /**< What they use. */
-  uint64_t gpu_pinned;          /**< Of this, held by views. */
-  uint64_t gpu_bytes_in;        /**< Copied to GPUs. */
-  uint64_t gpu_bytes_out;       /**< Copied from GPUs. */
-  uint64_t gpu_placed;          /**< In live blocks of tm_malloc() on GPUs. */
-  uint64_t gpu_paused;          /**< Of this, not on its device: tm_gpu_pause(). */
-  uint64_t gather_reads;        /**< Reads that tm_gather() gave to devices. */
-  uint64_t gather_bytes;        /**< What these read; not in `promoted`. */
-  uint64_t gpu_bytes_pageable;  /**< Of both: to and from DRAM that is not page-locked. */
-  uint64_t gpu_bytes_staged;    /**< Of both: through the staging, as between device and disk. */
-  uint64_t gpu_bytes_peer;      /**< Of both, so twice: straight between two GPUs. */
-  uint64_t host_bytes_in;       /**< Came into the host's memory, from block tiers, files and GPUs. */
-  uint64_t host_bytes_out;      /**< Left it for block tiers and GPUs. */
-  uint64_t demanded;            /**< Bytes of the ranges, rows and touched pages that were asked for
-                                     and were not there; what a prefetch brings is not in it. */
-  uint64_t gpu_direct_in;       /**< Of `gpu_bytes_in`: from the block tier past the host's memory. */
-  uint64_t gpu_direct_out;      /**< Of `gpu_bytes_out`: to the block tier, likewise. */
-  uint64_t gpu_direct_errors;   /**< Such copies that failed, and went through the host instead. */
-  uint64_t metadata_bytes;      /**< Memory of the records of extents that were used. Above the first
-                                     MiB it is charged to the DRAM budget and is in `dram_used`. */
+  size_t size;                /**< sizeof(tm_counters). */
+  uint64_t dram_budget;       /**< Budget of the DRAM tier. */
+  uint64_t dram_used;         /**< Bytes that the DRAM tier uses. */
+  uint64_t dram_pinned;       /**< Part of `dram_used` that views pin. */
+  uint64_t block_budget;      /**< Budget of the block tier; 0: there is none. */
+  uint64_t block_used;        /**< Bytes that the block tier uses. */
+  uint64_t buffers;           /**< Number of live buffers. */
+  uint64_t extents;           /**< Number of extents of live buffers. */
+  uint64_t misses;            /**< Number of acquires that had to wait. */
+  uint64_t promoted;          /**< Bytes promoted on demand. */
+  uint64_t demoted;           /**< Bytes written to slots. */
+  uint64_t evicted_clean;     /**< Bytes evicted without a write. */
+  uint64_t prefetched;        /**< Bytes promoted before a use; not in `promoted`. */
+  uint64_t prefetched_unused; /**< Part of `prefetched` that was evicted before a use. */
+  uint64_t io_errors;         /**< Number of requests that a device refused. */
+  uint64_t io_retries;        /**< Number of requests that were repeated. */
+  uint64_t checksum_errors;   /**< Number of reads that did not match their checksum. */
+  uint64_t degraded_devices;  /**< Number of devices that get no writes at present. */
+  uint64_t moved_by_uffd;     /**< Number of extents moved into windows by userfaultfd. */
+  uint64_t moved_by_remap;    /**< Number of extents moved into windows by mremap. */
+  uint64_t moved_in_place;    /**< Number of extents read directly into their windows. */
+  uint64_t poisoned_touches;  /**< Number of touches of absent bytes without a view. */
+  uint64_t steps;             /**< Number of steps of the mover, the thread that moves bytes. */
+  /** 99th percentile of the duration of a step in nanoseconds, to within 2 %. */
+  uint64_t step_ns_p99;
+  uint64_t dropped;  /**< Bytes of droppable buffers that were dropped to make room. */
+  uint64_t faults;   /**< Number of touches of absent pages of mapped buffers. */
+  uint64_t recalled; /**< Number of mapped extents that were touched again while they left. */
+  /** Number of mapped extents that stayed, because pages were locked for I/O. */
+  uint64_t withdrawals_refused;
+  uint64_t fault_wait_ns; /**< Nanoseconds that all threads together waited for `faults`. */
+  uint64_t placed_used;   /**< Bytes in live objects of tm_malloc(). */
+  uint64_t placed_held;   /**< Bytes in the buffers that hold these objects. */
+  uint64_t moved_by_copy; /**< Number of extents, or parts of one, copied into windows. */
+  uint64_t gpu_budget;    /**< Budget of all GPU tiers together; 0: there is none. */
+  uint64_t gpu_used;      /**< Bytes that the GPU tiers use. */
+  uint64_t gpu_pinned;    /**< Part of `gpu_used` that views pin. */
+  uint64_t gpu_bytes_in;  /**< Bytes copied to GPUs. */
+  uint64_t gpu_bytes_out; /**< Bytes copied from GPUs. */
+  uint64_t gpu_placed;    /**< Bytes in live objects of tm_malloc() on GPUs. */
+  uint64_t gpu_paused;    /**< Part of `gpu_placed` that tm_gpu_pause() moved off its device. */
+  uint64_t gather_reads;  /**< Number of reads that tm_gather() submitted to devices. */
+  uint64_t gather_bytes;  /**< Bytes of these reads; not in `promoted`. */
+  /** Part of both GPU byte counts: to and from DRAM that is not page-locked. */
+  uint64_t gpu_bytes_pageable;
+  uint64_t gpu_bytes_staged; /**< Part of both: through the staging, as between device and disk. */
+  uint64_t gpu_bytes_peer;   /**< Part of both, so counted twice: directly between two GPUs. */
+  uint64_t host_bytes_in;  /**< Bytes that entered host memory from block tiers, files and GPUs. */
+  uint64_t host_bytes_out; /**< Bytes that left host memory for block tiers and GPUs. */
+  /**
+   * Absent bytes of the ranges, rows and touched pages that callers asked for. Bytes that a
+   * prefetch brings are not included.
+   */
+  uint64_t demanded;
+  /** Part of `gpu_bytes_in`: from the block tier without a copy in host memory. */
+  uint64_t gpu_direct_in;
+  /** Part of `gpu_bytes_out`: to the block tier without a copy in host memory. */
+  uint64_t gpu_direct_out;
+  /** Number of such copies that failed and were repeated through the host. */
+  uint64_t gpu_direct_errors;
+  /**
+   * Memory of the records of used extents. The part above 1 MiB is charged to the DRAM budget and
+   * counts in `dram_used`.
+   */
+  uint64_t metadata_bytes;
 } tm_counters;
 
 /** Fills `out` with the context's counters. */
 TIERMEM_API tm_status tm_stats(tm_context* context, tm_counters* out);
 
 /**
- * What tm_stats() has, by name, and what transfers did: one JSON object, docs/receipts.md. `last`: so
- * many of the newest receipts. `text` takes at most `room` bytes, the terminating zero included;
- * `out_length` is the length without it. With a null `text` only the length is told: ask for some
- * more, as it grows. Errors: #TM_NO_CAPACITY where `room` is too little.
+ * Writes one JSON object to `text`: the counters of tm_stats() by name, and receipts of transfers.
+ * docs/receipts.md describes it.
+ *
+ * - `last`: max number of receipts; the newest ones are written.
+ * - `text`: memory for `room` bytes, including the terminating zero. With NULL the call returns
+ *   only the length. Allocate some more than that, because the text grows.
+ * - `out_length`: receives the length in bytes without the terminating zero.
+ * - Errors: #TM_NO_CAPACITY: `room` is too small.
  */
 TIERMEM_API tm_status tm_stats_json(tm_context* context, uint32_t last, char* text, size_t room,
                                     size_t* out_length);
 
-/** Where bytes are. */
+/** The state of bytes. */
 enum {
   TM_STATE_ZERO = 0,     /**< Never written. */
   TM_STATE_RESIDENT = 1, /**< In the memory that `place` names. */
-  TM_STATE_IN_SLOT = 2,  /**< In the block tier or an adopted file only. */
-  TM_STATE_MOVING = 3,   /**< A transfer is under way. */
-  TM_STATE_LOST = 4      /**< Gone: damaged on a device, or dropped. */
+  TM_STATE_IN_SLOT = 2,  /**< Only in the block tier or in an adopted file. */
+  TM_STATE_MOVING = 3,   /**< A transfer is in progress. */
+  TM_STATE_LOST = 4      /**< Lost: damaged on a device, or dropped. */
 };
 
-/** Why bytes moved. */
+/** The reason for a movement. */
 enum {
-  TM_REASON_NONE = 0,     /**< They never did, or too long ago: option `receipts`. */
-  TM_REASON_DEMAND = 1,   /**< Somebody waited for them. */
-  TM_REASON_PREFETCH = 2, /**< Fetched before they were asked for. */
-  TM_REASON_ROOM = 3,     /**< They made room for what somebody waited for. */
-  TM_REASON_AHEAD = 4,    /**< They made room before anybody waited. */
+  TM_REASON_NONE = 0,     /**< No movement, or none recent enough: option `receipts`. */
+  TM_REASON_DEMAND = 1,   /**< A caller waited for the bytes. */
+  TM_REASON_PREFETCH = 2, /**< Promoted before a use. */
+  TM_REASON_ROOM = 3,     /**< Moved to make room for bytes that a caller waited for. */
+  TM_REASON_AHEAD = 4,    /**< Moved to make room before any caller waited. */
   TM_REASON_ASKED = 5,    /**< tm_evict(), tm_migrate(), advice, tm_gpu_pause(). */
-  TM_REASON_GIVEN_UP = 6  /**< Nobody wants them. */
+  TM_REASON_GIVEN_UP = 6  /**< Given up: no caller needs the bytes. */
 };
 
 enum {
-  TM_WHERE_DIRTY = 1,   /**< In no slot yet. */
-  TM_WHERE_PINNED = 2,  /**< Held by views. */
-  TM_WHERE_BUFFERED = 4 /**< They came or went through the page cache. */
+  TM_WHERE_DIRTY = 1,   /**< No slot holds the bytes yet. */
+  TM_WHERE_PINNED = 2,  /**< Views pin the bytes. */
+  TM_WHERE_BUFFERED = 4 /**< The transfer used the page cache. */
 };
 
-/** By which way bytes came to a GPU's memory or left it. */
+/** The path of bytes to or from the memory of a GPU. */
 enum {
-  TM_PATH_NONE = 0,     /**< No GPU was an end of it, or no byte was copied. */
-  TM_PATH_LOCKED = 1,   /**< The device read or wrote the DRAM that they live in, page-locked. */
-  TM_PATH_STAGED = 2,   /**< Through other DRAM: from or to a block tier, a file, another GPU. */
-  TM_PATH_PAGEABLE = 3, /**< DRAM that could not be page-locked: the driver copied once more. */
-  TM_PATH_PEER = 4,     /**< From one GPU straight to another. */
-  TM_PATH_DIRECT = 5    /**< Between a GPU and the block tier past the host's memory. */
+  TM_PATH_NONE = 0,   /**< The transfer did not involve a GPU, or copied no byte. */
+  TM_PATH_LOCKED = 1, /**< The device accessed page-locked DRAM where the bytes live. */
+  /** Through staging memory in DRAM: to or from a block tier, a file or another GPU. */
+  TM_PATH_STAGED = 2,
+  TM_PATH_PAGEABLE = 3, /**< DRAM that could not be page-locked: the driver made one more copy. */
+  TM_PATH_PEER = 4,     /**< Directly from one GPU to another. */
+  TM_PATH_DIRECT = 5    /**< Between a GPU and the block tier without a copy in host memory. */
 };
 
-/** Where bytes are, since when, and what brought them there or took them away. */
+/** Where bytes are, since when, and which movement brought them there or removed them. */
 typedef struct tm_whereabouts {
   size_t size;       /**< sizeof(tm_whereabouts). */
-  uint32_t state;    /**< #TM_STATE_ZERO and those below it. */
-  uint32_t flags;    /**< #TM_WHERE_DIRTY and those below it. */
-  tm_place place;    /**< Of the newest bytes; #TM_ANY for zero and lost. */
-  uint32_t reason;   /**< Of the last movement: #TM_REASON_NONE and those below it. */
-  int64_t since_ns;  /**< Nanoseconds since that movement ended; -1 without one. */
-  int64_t took_ns;   /**< Nanoseconds from its decision to its end. */
-  uint64_t bytes;    /**< That moved. */
-  uint32_t requests; /**< Given to a device. */
-  uint32_t retries;  /**< Of these, given again. */
-  uint32_t depth;    /**< Extents that its device worked at with it, itself included. */
-  uint32_t path;     /**< #TM_PATH_NONE and those below it. */
-  char text[208];    /**< All of it in a sentence, terminated. */
+  uint32_t state;    /**< One of #TM_STATE_ZERO to #TM_STATE_LOST. */
+  uint32_t flags;    /**< #TM_WHERE_DIRTY, #TM_WHERE_PINNED, #TM_WHERE_BUFFERED. */
+  tm_place place;    /**< Place of the newest bytes; #TM_ANY for zero and lost. */
+  uint32_t reason;   /**< Reason of the last movement: #TM_REASON_NONE to #TM_REASON_GIVEN_UP. */
+  int64_t since_ns;  /**< Nanoseconds since the movement ended; -1 for no movement. */
+  int64_t took_ns;   /**< Nanoseconds from the decision to the end of the movement. */
+  uint64_t bytes;    /**< Bytes moved. */
+  uint32_t requests; /**< Number of requests submitted to a device. */
+  uint32_t retries;  /**< Number of these that were repeated. */
+  uint32_t depth;    /**< Number of extents in progress on the device, including this one. */
+  uint32_t path;     /**< One of #TM_PATH_NONE to #TM_PATH_DIRECT. */
+  char text[208];    /**< All of it as one sentence, terminated. */
 } tm_whereabouts;
 
-/** Fills `out` for the byte at `offset` of a buffer. Errors: #TM_STALE_HANDLE;
- *  #TM_INVALID_ARGUMENT beyond the end of the buffer. */
+/**
+ * Fills `out` with the location of the byte at `offset` of a buffer, and the reason for it.
+ *
+ * - Errors: #TM_STALE_HANDLE. #TM_INVALID_ARGUMENT: `offset` is beyond the end of the buffer.
+ */
 TIERMEM_API tm_status tm_why(tm_context* context, tm_buffer buffer, uint64_t offset,
                              tm_whereabouts* out);
 
-/** What this build, and with a context this machine, can do. */
+/** The capabilities of this build and, with a context, of this machine. */
 typedef struct tm_capabilities {
   size_t size;              /**< sizeof(tm_capabilities). */
-  uint32_t version;         /**< Of the library, as tm_version(). */
+  uint32_t version;         /**< Version of the library, as from tm_version(). */
   uint32_t kinds_known;     /**< Bit 1 << kind for each kind of tier that this build has. */
-  uint32_t kinds_here;      /**< The same, of this context; 0 without a context. */
-  uint32_t spaces;          /**< Address spaces: the host's, and one for each GPU. */
-  uint64_t extent_smallest; /**< Smallest extent_bytes of a buffer. */
-  uint64_t extent_largest;  /**< Largest. */
-  uint64_t extent_default;  /**< What a large buffer gets that names none. */
-  uint64_t buffer_largest;  /**< Bytes of the largest buffer, with extents of extent_largest. */
-  uint64_t ops_most;        /**< Operations that may be not yet waited for, per context. */
-  uint64_t flags;           /**< #TM_CAN_CHECKSUM and those below it. */
-  /** Extents of one buffer, at most: the largest buffer with extents of `extent_bytes` has
-   *  extents_per_buffer * extent_bytes bytes, or 2^47 if that is less. */
+  uint32_t kinds_here;      /**< The same for this context; 0 without a context. */
+  uint32_t spaces;          /**< Number of address spaces: the host's, and one for each GPU. */
+  uint64_t extent_smallest; /**< Min extent_bytes of a buffer. */
+  uint64_t extent_largest;  /**< Max extent_bytes of a buffer. */
+  uint64_t extent_default;  /**< Extent size of a large buffer that does not specify one. */
+  uint64_t buffer_largest;  /**< Max bytes of a buffer, with extents of extent_largest. */
+  uint64_t ops_most; /**< Max number of operations per context that have not been waited for. */
+  uint64_t flags;    /**< #TM_CAN_CHECKSUM to #TM_CAN_SEE_TOUCHES. */
+  /**
+   * Max number of extents of one buffer. The largest buffer with extents of `extent_bytes` has
+   * extents_per_buffer * extent_bytes bytes, or 2^47 if that is less.
+   */
   uint64_t extents_per_buffer;
 } tm_capabilities;
 
 enum {
-  TM_CAN_CHECKSUM = 1,    /**< Block tiers have checksums; with a context: they are on. */
-  TM_CAN_ADOPT_FILE = 2,  /**< tm_adopt_file(). */
-  TM_CAN_MAP = 4,         /**< With a context: #TM_MAPPED. */
-  TM_CAN_CUDA_STREAM = 8, /**< With a context: #TM_STREAM_CUDA, it has a GPU. */
+  TM_CAN_CHECKSUM = 1,    /**< Block tiers have checksums. With a context: checksums are on. */
+  TM_CAN_ADOPT_FILE = 2,  /**< tm_adopt_file() is supported. */
+  TM_CAN_MAP = 4,         /**< With a context: #TM_MAPPED is supported. */
+  TM_CAN_CUDA_STREAM = 8, /**< With a context: it has a GPU, so #TM_STREAM_CUDA is supported. */
   TM_CAN_IO_URING = 16,   /**< With a context: it uses io_uring. */
   TM_CAN_HUGE_PAGES = 32, /**< With a context: it gets huge pages. */
   TM_CAN_MOVE_PAGES = 64, /**< With a context: extents enter windows without a copy. */
-  TM_CAN_SEE_TOUCHES =
-      128 /**< With a context: touches of absent bytes without a view are caught. */
+  /** With a context: touches of absent bytes without a view are detected. */
+  TM_CAN_SEE_TOUCHES = 128
 };
 
-/** Fills `out`; `context` may be NULL. */
+/**
+ * Fills `out` with the capabilities.
+ *
+ * - `context`: NULL reports those of the build only.
+ */
 TIERMEM_API tm_status tm_caps(tm_context* context, tm_capabilities* out);
 
 #ifdef __cplusplus
