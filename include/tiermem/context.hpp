@@ -1,5 +1,6 @@
-// The C++ interface: Context, Buffer, View, Op. Move-only owners over the records of types.hpp.
-// All calls are safe from any thread unless a line says otherwise; none throws.
+// The C++ interface: Context, Buffer, View, Op. They are move-only owners over the records of
+// types.hpp. Any thread may call any function unless its documentation says otherwise. No function
+// throws.
 #pragma once
 
 #include <atomic>
@@ -23,98 +24,118 @@ class View;
 class Op;
 
 struct ContextOptions {
-  const char* toml = nullptr;  ///< Path of a TOML file; options of the spec string win over it.
-  const char* name = nullptr;  ///< Shown in messages; copied.
+  const char* toml = nullptr;  ///< Path of a TOML file; the spec string overrides the file.
+  const char* name = nullptr;  ///< Name of the context in messages; copied.
 };
 
 enum class Tick : std::uint32_t { op = 0, step = 1 };
 
-/// Arguments that overlap:
-///  - Memory of a call may lie in a view or in a mapped buffer, also of the buffer that the call is
-///    about. read(), write(), gather(), gather_into() and scatter() refuse a source and a target
-///    that overlap in one buffer with invalid_argument, and copy nothing.
-///  - A list may name the same bytes several times, in any modes. What one range discards and
-///    another reads or writes keeps its bytes. advise(), evict() and prefetch() do each extent once.
-///  - A view that a list releases twice is released once, and the answer is invalid_argument.
-///  - Another thread may change a list during the call: each range and row is checked as it is used,
-///    so that the call uses wrong ones or answers invalid_argument, and never leaves its buffers.
-///
-/// Where the system gives no memory for the records of a call, the call is no_capacity and leaves
-/// nothing behind.
-///
-/// One set of tiers with one mover. Destroying it releases everything; call close() first to learn
+/// A set of tiers with one mover. The destructor releases everything; call close() first to learn
 /// of views that are still held.
 ///
-/// A Buffer, View, Op or Stream may outlive its context. Its calls answer `shut_down` from then on,
-/// and destroying it does nothing. Only a few bytes of a destroyed context stay behind. Another
-/// thread may be inside of a call with it, or begin one: the call ends, with `shut_down` where it
-/// comes too late. A pointer to bytes of the context is invalid, as after free().
+/// Lifetime:
 ///
-/// Handles, views and operations belong to the context that gave them out. Every other context
-/// refuses them, and the sentence says so: `stale_handle` for a buffer, `invalid_argument` for a
-/// view, an operation or a pointer of malloc_at(). A process has up to 4,000 contexts at a time.
+/// - A Buffer, View, Op or Stream may outlive its context. Its calls then return `shut_down`, and
+///   its destructor does nothing. A few bytes of each destroyed context remain allocated for this.
+/// - Other threads may be inside a call, or begin one, while the context is destroyed. The call
+///   ends, with `shut_down` if it comes too late.
+/// - A pointer to bytes of a destroyed context is invalid, as after free().
+/// - Handles, views and operations belong to the context that created them. Every other context
+///   refuses them, and the message says so: `stale_handle` for a buffer, `invalid_argument` for a
+///   view, an operation or a pointer of malloc_at().
+/// - A process has up to 4,000 contexts at a time.
 ///
-/// A thread is not cancelled (pthread_cancel) inside of a call, but after it. Asynchronous
-/// cancellation must be off.
+/// Arguments that overlap:
+///
+/// - The memory of an argument may lie in a view or in a mapped buffer, including the buffer that
+///   the call is about. read(), write(), gather(), gather_into() and scatter() refuse a source and
+///   a target that overlap in one buffer with invalid_argument, and copy nothing.
+/// - A list may name the same bytes several times, in any modes. Bytes that one range discards and
+///   another reads or writes are kept. advise(), evict() and prefetch() process each extent once.
+/// - A view that a list releases twice is released once, and the result is invalid_argument.
+/// - Another thread may change a list during the call. The call checks each range and row when it
+///   uses it. It uses the changed entries or returns invalid_argument, and never leaves its
+///   buffers.
+///
+/// Threads: pthread_cancel() takes effect after a call, never inside it. Asynchronous cancellation
+/// must be off.
+///
+/// Errors: a call whose records cannot be allocated returns no_capacity and leaves nothing behind.
 class TIERMEM_API Context {
  public:
   class TIERMEM_LOCAL Impl;
 
-  /// `tiers` as "dram=4G; nvme=/data/a:100G". Empty: `TIERMEM_TIERS`, else what the machine offers.
-  /// Errors: invalid_argument naming option, value and what is accepted; no_capacity; unavailable.
+  /// Creates a context.
+  ///
+  /// - `tiers`: a spec string such as "dram=4G; nvme=/data/a:100G". An empty one uses the
+  ///   environment variable `TIERMEM_TIERS`; if that is not set, tiermem uses what the machine
+  ///   offers.
+  /// - Errors: invalid_argument names the option, its value and the accepted values; no_capacity;
+  ///   unavailable.
   static Result<std::unique_ptr<Context>> create(std::string_view tiers = {},
                                                  const ContextOptions& options = {});
   Context(const Context&) = delete;  // Buffers, views and operations point to it.
   Context& operator=(const Context&) = delete;
-  /// Ends the context, as close(true) and more. The object itself stays: what points to it finds
-  /// that the context has ended.
+  /// Ends the context, as close(true) does, and frees its resources. The object itself remains:
+  /// objects that point to it find that the context has ended.
   static void operator delete(Context* context, std::destroying_delete_t) noexcept;
 
-  /// Refuses with `busy`, listing live views with label, holder and age, unless `force`; then views
-  /// end, later calls answer `shut_down`, transfers drain. `timed_out` if draining takes longer.
+  /// Closes the context. While views are held it returns `busy` and lists the label, holder and age
+  /// of each. With `force` it proceeds: views end, and later calls return `shut_down`.
+  ///
+  /// - `timeout`: the max time for transfers in progress to end.
+  /// - Errors: busy; timed_out.
   Status close(bool force = false, Timeout timeout = Timeout::seconds(10));
 
-  /// A buffer of `bytes`, reading as zeros. Costs no memory until touched.
+  /// Allocates a buffer of `bytes` bytes, which reads as zeros. It uses no memory until it is
+  /// touched.
   Result<Buffer> alloc(std::uint64_t bytes, const BufferOptions& options = {});
-  /// A read-only buffer whose cold copy is the file itself: eviction writes nothing. `length` 0: to
-  /// the end. A store through one of its views on the host is SIGSEGV; with kPrivate views may
-  /// write, and what they write is the buffer's own.
+  /// Creates a read-only buffer over a file. The file is the cold copy, so eviction writes nothing.
+  /// A store through a host view raises SIGSEGV. With kPrivate views may write, and the written
+  /// bytes belong to the buffer.
   ///
-  /// The file must not change while the buffer lives: each read compares its size, its modification
-  /// time, and the bytes that were read before. Another name, mode, owner or access time is no
-  /// change, nor is a deletion. Errors: io_error with errno; invalid_argument if there is no such
-  /// file or the range is not in it; unsupported for a flag that adopted files do not have.
+  /// The file must not change while the buffer exists. Each read compares its size, its
+  /// modification time, and the bytes that were read before. A change of name, mode, owner or
+  /// access time is allowed, and so is a deletion.
+  ///
+  /// - `length`: 0 means up to the end of the file.
+  /// - Errors: io_error with errno. invalid_argument: there is no such file, or the range is
+  ///   outside it. unsupported: a flag that adopted files do not have.
   Result<Buffer> adopt_file(const char* path, std::uint64_t offset = 0, std::uint64_t length = 0,
                             const BufferOptions& options = {});
-  /// A buffer with the bytes of device memory that the program has, of any size: copied on the
-  /// device, piece by piece, and moved on as any buffer's where there is more than the GPU's budget.
-  /// The memory stays its owner's, who may free or change it once the stream has come here; in host
-  /// order the device must be done with it, and the copies have ended when this returns. Waits for
-  /// room at most so long, which may be for pieces that the stream is still to copy.
+  /// Creates a buffer with a copy of device memory that the program owns. The device copies the
+  /// bytes piece by piece. The memory may be larger than the GPU's budget: tiermem then moves
+  /// pieces to other tiers, as it does for any buffer.
   ///
-  /// Errors: invalid_argument for memory that is not that GPU's, from first to last byte;
-  /// unavailable for a GPU that the context has not, or that is lost; those of alloc() and, on the
-  /// GPU and for the stream, of acquire(). Then there is no buffer, and what the stream was given to
-  /// copy is of no use to anybody.
+  /// - `memory`: stays the property of the caller, who may free or change it once the stream
+  ///   reaches this point. In host order the device must have finished with it before the call, and
+  ///   the copies have ended when the call returns.
+  /// - `timeout`: the max wait for room. Room may depend on pieces that the stream has yet to copy.
+  /// - Errors: invalid_argument: a byte of `memory` does not belong to that GPU. unavailable: the
+  ///   context does not have that GPU, or the GPU is lost. The errors of alloc(), and for the GPU
+  ///   and the stream those of acquire(). No buffer exists after an error; the result of copies
+  ///   that are already queued on the stream is unused.
   Result<Buffer> adopt_device(Place gpu, const void* memory, std::uint64_t bytes,
                               const StreamOrder& order = {}, Timeout timeout = Timeout::forever(),
                               const BufferOptions& options = {});
-  /// The handle is stale at once; the bytes live until the last view and transfer end.
+  /// Frees a buffer. The handle is stale at once; the bytes live until the last view and transfer
+  /// end.
   Status free(Handle buffer);
 
-  /// One range of host memory, if it is resident: pins it, fills the view, and waits for nothing.
-  /// False leaves all as it was, whatever the reason; acquire() says which it is. The shortest way
-  /// to bytes that are there.
+  /// Pins one range of host memory if it is resident, and fills the view. Never waits. This is the
+  /// fastest way to resident bytes. Returns false, and changes nothing, if the range cannot be
+  /// pinned for any reason; acquire() returns the reason.
   bool hit(const Access& access, ViewRecord& view) noexcept;
-  /// Releases one view; false if it is not held.
+  /// Releases one view. Returns false if the view is not held.
   bool end_view(const ViewRecord& view) noexcept;
-  /// All ranges or none: room for all is reserved before the first is pinned. One ViewRecord per
-  /// range. Ranges may overlap: bytes that one range discards and another reads are kept.
+  /// Pins all ranges or none: room for all is reserved before the first is pinned. Ranges may
+  /// overlap: bytes that one range discards and another reads are kept.
   ///
-  /// `order`: for work on that stream. The views are there for what it is given from then on: it
-  /// waits by itself for copies to a GPU that are still under way. unsupported while the stream is
-  /// being captured, and in a context without a GPU; invalid_argument for a stream that is of no
-  /// GPU of the context.
+  /// - `views`: one ViewRecord for each range.
+  /// - `order`: with a stream, the views are for the work that the stream is given from now on. The
+  ///   stream itself waits for copies to a GPU that are in progress.
+  /// - Errors for a stream: unsupported: the stream is being captured, or the context has no GPU.
+  ///   invalid_argument: the stream belongs to no GPU of the context.
   Status acquire(std::span<const Access> list, Timeout timeout, std::span<ViewRecord> views,
                  const StreamOrder& order = {}) {
     if (list.size() == 1 && !views.empty() && order.is_host() && hit(list[0], views[0]))
@@ -123,165 +144,220 @@ class TIERMEM_API Context {
     }
     return acquire_list(list, timeout, views, order);
   }
-  /// Errors: invalid_argument for a view that is not held (released twice, also by one list, or
-  /// forged); the others of the list are released.
+  /// Releases views.
   ///
-  /// `after`: once the stream has done all that it was given so far. Nobody waits: the bytes are
-  /// read by others, moved and given up only then, while these views are no longer held. Errors
-  /// besides: those of acquire; then all are held as before.
+  /// - `after`: with a stream, the views are no longer held, but their bytes are moved, given up,
+  ///   or read by others only after the stream has finished all work it was given so far. The call
+  ///   does not wait.
+  /// - Errors: invalid_argument: a view is not held (forged, or released twice, also by one list);
+  ///   the other views of the list are released. For a stream those of acquire(): all views stay
+  ///   held.
   Status release(std::span<const ViewRecord> views, const StreamOrder& after = {}) {
     if (views.size() == 1 && after.is_host() && end_view(views[0])) [[likely]] {
       return {};
     }
     return release_list(views, after);
   }
-  /// For destructors: what cannot be released stays held until the context is closed by force, and
-  /// the log says why.
+  /// Releases one view in a destructor. If the release fails, the view stays held until the context
+  /// is closed by force, and the log has the reason.
   void drop_view(const ViewRecord& view, const StreamOrder& after) noexcept;
-  /// As acquire; `views` must stay valid until the operation completed, and is filled by then.
+  /// Starts acquire() without waiting.
+  ///
+  /// - `views`: must stay valid until the operation has completed, which fills it.
   Result<Op> acquire_async(std::span<const Access> list, std::span<ViewRecord> views,
                            const StreamOrder& order = {});
-  /// Promotes before it is asked for. Fails only for bad arguments; `op`, if given, completes when
-  /// the ranges are resident or were given up.
+  /// Promotes ranges before they are used.
+  ///
+  /// - `op`: may be null; otherwise it completes when the ranges are resident or were given up.
+  /// - Errors: for bad arguments only.
   Status prefetch(std::span<const Access> list, std::uint64_t next_use = 0, Op* op = nullptr);
-  /// Writes dirty extents down and gives up their frames. Waits. Pinned extents stay: `busy`.
+  /// Writes dirty extents to a lower tier, frees their frames, and waits until this is done.
+  ///
+  /// - Errors: busy: some extents are pinned, and stay.
   Status evict(std::span<const Access> list, Timeout timeout = Timeout::forever());
-  /// Moves ranges to a tier (`dram`, `block`). Waits; promoting is a prefetch that reports.
+  /// Moves ranges to a tier, and waits until they are there. A promotion differs from a prefetch in
+  /// that it reports its result.
+  ///
+  /// - `to`: `dram` or `block`.
   Status migrate(std::span<const Access> list, Place to, Timeout timeout = Timeout::forever());
   Status advise(std::span<const Access> list, Advice advice, std::uint64_t value = 0);
-  /// Copies by the calling thread, extent by extent; not one atomic snapshot. Errors: those of
-  /// acquire(); invalid_argument where `to` is memory of the range itself.
+  /// Copies bytes of a buffer to `to`. The calling thread copies, one extent after the other: the
+  /// result is not one atomic snapshot.
+  ///
+  /// - Errors: those of acquire(). invalid_argument: `to` is memory of the range itself.
   Status read(Handle buffer, std::uint64_t offset, void* to, std::uint64_t length,
               Timeout timeout = Timeout::forever());
   Status write(Handle buffer, std::uint64_t offset, const void* from, std::uint64_t length,
                Timeout timeout = Timeout::forever());
-  /// Copies rows to `to`, one behind the other in the order of the list. What is resident is copied
-  /// from there, of all else only the blocks are read that have rows in them, as many at once as
-  /// the devices take: no extent is promoted for it, and what is not asked for is not kept. A block
-  /// is 4 KiB in buffers that were allocated with Advice::random, or whose bytes carry no
-  /// checksums; in others 64 KiB, as its checksum is of all of it. Memory to read into is of the
-  /// DRAM budget: 4 MiB at most, a sixteenth of it where that is less. Not one atomic snapshot.
+  /// Copies rows to `to`, one behind the other in the order of the list. Rows may overlap each
+  /// other. Resident rows are copied from memory. For all other rows the call reads only the blocks
+  /// that hold them. It submits as many reads as the devices take, promotes no extent, and keeps no
+  /// other bytes. The result is not one atomic snapshot.
   ///
-  /// `op`, if given: a thread of the context does it, one such call after the other. `rows.index`
-  /// and `to` must stay valid until the operation completed, and be no memory of mapped buffers;
-  /// the timeout counts from now. unsupported with the option fork=follow.
+  /// A block is 4 KiB in a buffer allocated with Advice::random, or without checksums. In other
+  /// buffers it is 64 KiB, because one checksum covers the whole block. The memory for these reads
+  /// is charged to the DRAM budget: up to 4 MiB, or a sixteenth of the budget if that is less.
   ///
-  /// Rows may overlap each other. Errors: invalid_argument naming the row, also for a row that
-  /// overlaps `to`, and for a list that does; those of read(), naming the row that met them;
-  /// `busy` for a timeout of 0 if not all rows are resident. After an error it is not said which
-  /// rows have been copied.
+  /// - `op`: may be null; otherwise a thread of the context does the work, one such call after the
+  ///   other. `rows.index` and `to` must then stay valid until the operation has completed, and
+  ///   must not be memory of mapped buffers. The option fork=follow does not support it.
+  /// - `timeout`: counts from this call on.
+  /// - Errors: invalid_argument names the row; also for a row that overlaps `to`, and for a list
+  ///   that overlaps it. Those of read(), with the row that failed. busy: the timeout is 0 and some
+  ///   row is not resident. unsupported: `op` with fork=follow. After an error it is unspecified
+  ///   which rows were copied.
   Status gather(const Rows& rows, void* to, Timeout timeout = Timeout::forever(), Op* op = nullptr);
-  /// As gather, into a buffer, from `offset` on. It may be the buffer of the rows: then rows that
-  /// overlap the range [offset, offset + count * row_bytes) are invalid_argument. Errors besides:
-  /// those of write().
+  /// Copies rows into the buffer `to`, from `offset` on. Otherwise the same as gather().
+  ///
+  /// - Errors: those of gather() and write(). invalid_argument: `to` is the buffer of the rows, and
+  ///   a row overlaps the range [offset, offset + count * row_bytes).
   Status gather_into(const Rows& rows, Handle to, std::uint64_t offset = 0,
                      Timeout timeout = Timeout::forever(), Op* op = nullptr);
-  /// Overwrites rows by those at `from`, which lie one behind the other in the order of the list;
-  /// of rows that come twice the last one stays. The extents they are in are promoted, each once,
-  /// and written back when they leave memory. `op`, and errors: as gather, and those of write();
-  /// invalid_argument for a row that overlaps `from` or the list.
-  /// After an error it is not said which rows have been written.
+  /// Overwrites rows with those at `from`, which lie one behind the other in the order of the list.
+  /// For a row that the list repeats, the last value remains. The call promotes each extent that
+  /// holds a row, once; these extents are written back when they leave memory.
+  ///
+  /// - `op`: as for gather().
+  /// - Errors: those of gather() and write(). invalid_argument: a row overlaps `from` or the list.
+  ///   After an error it is unspecified which rows were written.
   Status scatter(const Rows& rows, const void* from, Timeout timeout = Timeout::forever(),
                  Op* op = nullptr);
-  /// The bytes of one range become those of another of the same length, and the first reads as
-  /// zeros: what a realloc needs. Both are of mapped buffers, and nobody else touches them
-  /// meanwhile. Whole extents that are not in memory change hands without I/O, where both ranges
-  /// begin at the same place of an extent and their buffers are alike (extent size, flags, domain);
-  /// all else is copied by the calling thread, whose touches may be SIGBUS as anybody's. What views
-  /// of the first range pin is copied, too, and keeps its bytes there. Waits.
-  /// Errors: invalid_argument for a range beyond its buffer, or two of one buffer; stale_handle;
-  /// unsupported for a buffer without kMapped. After an error nothing was moved.
+  /// Moves the bytes of one range to another of the same length, as a realloc needs; the source
+  /// range reads as zeros afterwards. Both ranges are in mapped buffers, and no other thread may
+  /// touch them during the call. Waits.
+  ///
+  /// Whole extents that are not in memory change owner without I/O, if both ranges begin at the
+  /// same offset within an extent and their buffers are alike (extent size, flags, domain). The
+  /// calling thread copies everything else, and its touches may raise SIGBUS like any touch. Bytes
+  /// of the source that views pin are copied too, and remain in the source.
+  ///
+  /// - Errors, nothing was moved: invalid_argument: a range is beyond its buffer, or both are of
+  ///   one buffer. stale_handle. unsupported: a buffer is not kMapped.
   Status move_bytes(Handle to, std::uint64_t to_offset, Handle from, std::uint64_t from_offset,
                     std::uint64_t length);
-  /// Marks an operation or a step of the program; returns its ordinal.
+  /// Marks an operation or a step of the program, and returns its ordinal.
   std::uint64_t tick(Tick kind);
 
-  /// Where a mapped buffer is: byte 0 of all of it, for its whole life. Touched without views from
-  /// any thread; system calls on absent bytes work where userfaultfd may serve the kernel's faults
-  /// (`tiermem topo`), and get EFAULT elsewhere. Without userfaultfd a touch of absent bytes is
-  /// SIGSEGV, which the library handles: a handler that the program sets later must call the one it
-  /// found, and no thread may block the signal. What cannot be brought is SIGBUS, with the reason
-  /// in the log (option `log`, off by default). With the option `fork=follow` a child of fork has
-  /// the same buffers at the same addresses, with the bytes as of the fork, and parent and child go
-  /// on apart; else, or where it could not follow, its touch is SIGSEGV. Bytes are given up with
-  /// Advice::dont_need: the program's own MADV_DONTNEED may be missed where a page leaves at that
-  /// moment. Errors: stale_handle; unsupported for a buffer without kMapped.
+  /// Returns the address of a mapped buffer: byte 0 of the whole buffer, fixed for its life. Any
+  /// thread may touch it without views. If absent bytes cannot be brought, the touch raises SIGBUS,
+  /// and the log has the reason (option `log`, off by default).
+  ///
+  /// System calls on absent bytes work where userfaultfd may serve kernel faults (`tiermem topo`);
+  /// elsewhere they return EFAULT. Without userfaultfd a touch of absent bytes raises SIGSEGV,
+  /// which the library handles. A handler that the program installs later must call the previous
+  /// one, and no thread may block the signal.
+  ///
+  /// With the option `fork=follow` a child of fork() has the same buffers at the same addresses,
+  /// with the bytes as of the fork. Later writes of parent and child are separate. Without the
+  /// option, or if the child could not follow, its touch raises SIGSEGV.
+  ///
+  /// Use Advice::dont_need to give up bytes. tiermem may miss the program's own MADV_DONTNEED on a
+  /// page that is leaving memory.
+  ///
+  /// - Errors: stale_handle. unsupported: the buffer is not kMapped.
   Result<std::byte*> address(Handle buffer) const;
-  /// Where a buffer is in a GPU's memory: byte 0 of all of it, a device address, for the rest of its
-  /// life. Every view of it there that is acquired from now on is at this address and its offset;
-  /// bytes that no view holds may be elsewhere, and the device must not touch them. Reserves the
-  /// addresses, and no memory. A view of several extents does the same by itself.
-  /// Errors: stale_handle; unavailable where the context has no such GPU; no_capacity where the
-  /// driver has no room for the addresses; unsupported for a mapped buffer, for extents below 2 MiB,
-  /// and for a place that is no GPU.
+  /// Returns the device address of a buffer in a GPU's memory: byte 0 of the whole buffer, fixed
+  /// for the rest of its life. Every later view of the buffer on that GPU is at this address plus
+  /// its offset. Bytes that no view pins may be elsewhere, and the device must not touch them. The
+  /// call reserves addresses, not memory. The first view of several extents reserves them too.
+  ///
+  /// - Errors: stale_handle. unavailable: the context has no such GPU. no_capacity: the driver has
+  ///   no room for the addresses. unsupported: the buffer is mapped, its extents are below 2 MiB,
+  ///   or the place is not a GPU.
   Result<std::byte*> address_on(Handle buffer, Place where);
 
-  /// An object by pointer: at least `bytes` of memory, with whatever is in it, at a multiple of
-  /// `alignment` (a power of two up to 64 MiB). 0 bytes are a pointer that can be freed. Valid for
-  /// any thread until free_ptr(), or until the context is closed.
+  /// Allocates an object: at least `bytes` bytes of memory with unspecified content. For 0 bytes
+  /// the pointer can be freed. The object is valid in every thread until free_ptr(), or until the
+  /// context is closed.
   ///
-  /// {dram, 0} and {host, 0}: it stays in DRAM, as if a view held it. {any, 0}: it is memory of
-  /// mapped buffers, so there may be more of it than DRAM, and what address() says of a touch
-  /// holds; where there are no mapped buffers it stays in DRAM. All of it is charged to the
-  /// budgets; for room in DRAM it waits a second at most, more where much must leave. In a child of
-  /// fork the pointers are valid with fork=follow only, which has {any, 0} only.
+  /// Where the object lives depends on `place`:
   ///
-  /// {gpu, 0}: device memory, as cudaMalloc gives it: a device address that never changes, of whole
-  /// pieces of 2 MiB, whose bytes stay on the device but while gpu_pause() has them elsewhere. Of the
-  /// set that gpu_tag() named last in the calling thread. The device's other bytes make room for it:
-  /// for those that views hold it waits ten seconds at most, more where much must leave.
+  /// - {dram, 0} or {host, 0}: the object stays in DRAM, as if a view pinned it.
+  /// - {any, 0}: the object is memory of mapped buffers, so objects may exceed DRAM, and a touch
+  ///   behaves as for address(). Where there are no mapped buffers, the object stays in DRAM.
+  /// - {gpu, 0}: the object is device memory, as from cudaMalloc(), in whole pieces of 2 MiB. Its
+  ///   device address never changes. Its bytes stay on the device, except while gpu_pause() has
+  ///   moved them. The object belongs to the set that gpu_tag() last named in the calling thread.
   ///
-  /// Errors: invalid_argument; unsupported for a place that the processor does not address, or
-  /// that cannot follow a fork; unavailable for a place that the context lacks; no_capacity.
+  /// Every object is charged to the budgets. The call waits for room that other bytes hold: up to 1
+  /// second for DRAM and up to 10 seconds for a GPU, plus 1 second for each 128 MiB of the object.
+  /// A child of fork() can use the pointers only with fork=follow, which supports {any, 0} only.
+  ///
+  /// - `alignment`: a power of two up to 64 MiB.
+  /// - Errors: invalid_argument. unsupported: the processor cannot address the place, or the place
+  ///   cannot follow a fork. unavailable: the context lacks the place. no_capacity.
   Result<void*> malloc_at(Place place, std::uint64_t bytes, std::uint64_t alignment = 16);
-  /// Null is accepted. Memory of a GPU must not be in use there any more, or, with a stream, no longer
-  /// once the stream has done all that it was given so far.
-  /// Errors: invalid_argument naming the address, for one that malloc_at of this context did not
-  /// give, or that was freed, and for memory of the host with a stream; memory that was given out again
-  /// in between is the new owner's, and is freed. With a stream those of acquire; then it is not freed.
+  /// Frees an object from malloc_at() of this context. Null is accepted.
+  ///
+  /// - `after`: with a stream, frees memory of a GPU once the stream has finished all work it was
+  ///   given so far. Otherwise the GPU must have finished with the memory before the call.
+  /// - Errors: invalid_argument names the address: it is not an object of this context, was freed
+  ///   before, or is host memory with a stream. If the address has since been allocated again, the
+  ///   call frees the new object. For a stream those of acquire(): the object is not freed.
   Status free_ptr(void* block, const StreamOrder& after = {});
-  /// Bytes that may be used from `block` on: what was asked for, or more. Errors: as free_ptr(),
-  /// null included.
+  /// Returns the number of usable bytes from `block` on, which is at least the size asked for.
+  ///
+  /// - Errors: those of free_ptr(); null is invalid_argument.
   Result<std::uint64_t> usable_size(const void* block) const;
 
-  /// The set to which belongs what the calling thread asks of malloc_at on GPUs from now on, in any
-  /// context: a name, of which 31 characters are kept. Null or "": none.
-  static void gpu_tag(const char* tag) noexcept;
-  /// The memory of a set, of malloc_at on GPUs, leaves its device, to DRAM where that has room and
-  /// else to the block tier, and as much goes back to the driver. Its addresses stay its own: nothing
-  /// may be done there until gpu_resume() has brought it back. `bytes` 0: all of the set; else the
-  /// blocks first allocated, until they hold so many. `tag` null: of all sets; "": of none. `after`:
-  /// once the stream has done all that it was given so far; else the devices must be done with it.
-  /// With `op` nobody waits: the operation completes when all has left, or could not.
+  /// Sets the set for GPU objects that the calling thread allocates with malloc_at() from now on,
+  /// in any context.
   ///
-  /// Errors: unsupported without a GPU; invalid_argument naming the sets there are; busy while a part
-  /// of the set is on its way; those of acquire for a stream: then all is as before. What could not
-  /// leave is no_capacity or io_error; it counts as paused, and is resumed as what could.
+  /// - `tag`: name of the set, of which 31 characters are kept. Null or "" means no set.
+  static void gpu_tag(const char* tag) noexcept;
+  /// Moves a set of GPU objects off their devices, and returns their memory to the driver. The
+  /// bytes go to DRAM where it has room, and else to the block tier. The addresses stay reserved;
+  /// nothing may use them until gpu_resume() has brought the bytes back.
+  ///
+  /// - `tag`: name of the set. Null means all sets; "" means the objects of no set.
+  /// - `bytes`: 0 means the whole set. Otherwise the objects allocated first, until they hold
+  ///   `bytes` bytes.
+  /// - `op`: with null the call waits for the end. Otherwise the operation completes when every
+  ///   byte has left or has failed to leave.
+  /// - `after`: the stream whose work so far must finish first. In host order the devices must have
+  ///   finished with the memory before the call.
+  /// - Errors, nothing changes: unsupported: there is no GPU. invalid_argument names the sets that
+  ///   exist. busy: a part of the set is already moving. For a stream those of acquire().
+  /// - Errors, some bytes could not leave: no_capacity or io_error. These bytes count as paused
+  ///   too, and gpu_resume() resumes them.
   Status gpu_pause(const char* tag, std::uint64_t bytes = 0, Op* op = nullptr,
                    const StreamOrder& after = {});
-  /// What was paused comes back to where it was: all of the set, or the blocks first allocated until
-  /// they hold `bytes`. All of these or none. Errors: as gpu_pause(); no_capacity, io_error or lost
-  /// where it cannot come: then it is paused as before.
+  /// Moves paused objects back to their addresses: the whole set, or the objects allocated first
+  /// until they hold `bytes` bytes. Moves all of these or none.
+  ///
+  /// - Errors: those of gpu_pause(). no_capacity, io_error or lost: the bytes cannot come back, and
+  ///   all of them stay paused.
   Status gpu_resume(const char* tag, std::uint64_t bytes = 0, Op* op = nullptr);
 
   Result<BufferInfo> info(Handle buffer) const;
-  /// `tier` dram or block. Shrinking evicts; no_capacity if pinned bytes do not let it.
+  /// Changes the budget of a tier. A smaller budget evicts bytes.
+  ///
+  /// - `tier`: dram, block or a GPU of the context.
+  /// - Errors: no_capacity: pinned bytes prevent the change.
   Status set_budget(Place tier, std::uint64_t bytes, Timeout timeout = Timeout::seconds(10));
   Stats stats() const;
-  /// What stats() has, by name, and what transfers did: one JSON object (docs/receipts.md). `last`:
-  /// so many of the newest receipts. Errors: shut_down.
+  /// Returns one JSON object: the counters of stats() by name, and receipts of transfers
+  /// (docs/receipts.md).
+  ///
+  /// - `last`: max number of receipts; the newest ones are returned.
+  /// - Errors: shut_down.
   Result<std::string> stats_json(std::uint32_t last = 64) const;
-  /// Where the bytes at `offset` are, since when, and what brought them there or took them away.
-  /// Errors: stale_handle; invalid_argument beyond the end of the buffer.
+  /// Returns where the bytes at `offset` are, since when, and which movement brought them there or
+  /// removed them.
+  ///
+  /// - Errors: stale_handle. invalid_argument: `offset` is beyond the end of the buffer.
   Result<Whereabouts> why(Handle buffer, std::uint64_t offset) const;
 
-  Status op_wait(OpHandle op, Timeout timeout);  ///< Consumes it when it completed.
-  Status op_poll(OpHandle op);  ///< `busy` while under way; consumes it when completed.
-  /// A new descriptor, which the caller closes, for poll, epoll or io_uring: readable once the
-  /// operation has completed, also after it was consumed. It says nothing of how it ended.
-  /// Errors: invalid_argument; no_capacity when the process may have no more descriptors.
+  Status op_wait(OpHandle op, Timeout timeout);  ///< Waits, and consumes a completed operation.
+  /// Returns `busy` while in progress; consumes a completed operation.
+  Status op_poll(OpHandle op);
+  /// Returns a new descriptor for poll, epoll or io_uring. It is readable once the operation has
+  /// completed, also after the operation was consumed. It does not carry the result.
+  ///
+  /// - Ownership: the caller closes the descriptor.
+  /// - Errors: invalid_argument. no_capacity: the process has no descriptors left.
   Result<int> op_fd(OpHandle op);
-  Status op_cancel(OpHandle op);  ///< It then completes with `cancelled` unless it was faster.
+  Status op_cancel(OpHandle op);  ///< Completes with `cancelled`, unless it completes first.
 
   Impl& impl() noexcept { return *impl_.load(std::memory_order_acquire); }
 
@@ -294,11 +370,11 @@ class TIERMEM_API Context {
   TIERMEM_LOCAL Status follow(Result<OpHandle> begun, Op* op);
   template <typename Call, typename... Target>
   TIERMEM_LOCAL Status run_rows(const Rows& rows, Op* op, Timeout timeout, Target... target);
-  std::atomic<Impl*> impl_;  // The tombstone once the context has ended.
+  std::atomic<Impl*> impl_;  // Points to the tombstone once the context has ended.
 };
 
-/// A held view. Releases itself, after the stream for whose work it was acquired; movable to
-/// another thread.
+/// A held view. The destructor releases it, after the stream for whose work it was acquired. It may
+/// move to another thread.
 class View {
  public:
   View() = default;
@@ -338,7 +414,8 @@ class View {
       context_ = nullptr;
     }
   }
-  /// After another stream, or (StreamOrder{}) now. With an error it is held as before.
+  /// Releases the view after another stream, or now for StreamOrder{}. After an error it is still
+  /// held.
   Status release_after(const StreamOrder& after) {
     Status status = context_ != nullptr ? context_->release({&record_, 1}, after) : Status();
     context_ = status.ok() ? nullptr : context_;
@@ -351,8 +428,8 @@ class View {
   StreamOrder order_{};
 };
 
-/// An operation under way. Destroying it waits for its end, so that views are never filled behind
-/// the caller's back.
+/// An operation. The destructor waits for its end, so that views are never filled after their owner
+/// is gone.
 class TIERMEM_API Op {
  public:
   Op() = default;
@@ -361,12 +438,13 @@ class TIERMEM_API Op {
   Op& operator=(Op&& other) noexcept;
   ~Op();
 
-  Status wait(Timeout timeout = Timeout::forever());  ///< timed_out leaves it under way.
-  Status poll();                                      ///< `busy` while it is under way.
-  Result<int> fd();                                   ///< See Context::op_fd.
+  /// After timed_out the operation is still in progress.
+  Status wait(Timeout timeout = Timeout::forever());
+  Status poll();     ///< `busy` while it is in progress.
+  Result<int> fd();  ///< See Context::op_fd.
   Status cancel();
   OpHandle handle() const noexcept { return handle_; }
-  /// Gives the handle up to the caller, who must wait for it through the Context.
+  /// Releases the handle to the caller, who must wait for it through the Context.
   OpHandle detach() noexcept { return std::exchange(handle_, 0); }
 
  private:
@@ -374,8 +452,8 @@ class TIERMEM_API Op {
   OpHandle handle_ = 0;
 };
 
-/// Chunks of a buffer in order, the next ones prefetched: `for (auto& v : buffer.stream(0, n,
-/// chunk, kRead))`.
+/// Iterates over chunks of a buffer in order, and prefetches the next ones: `for (auto& v :
+/// buffer.stream(0, n, chunk, kRead))`.
 class TIERMEM_API Stream {
  public:
   Stream(Context& context, Access range, std::uint64_t chunk, unsigned ahead);
@@ -398,11 +476,10 @@ class TIERMEM_API Stream {
     return iterator(this);
   }
   std::default_sentinel_t end() const { return {}; }
-  /// Why the stream ended: ok at the end of the range.
+  /// Returns why the stream ended: ok at the end of the range.
   const Status& status() const noexcept { return status_; }
-  std::uint64_t offset() const noexcept {
-    return offset_;
-  }  ///< Of the current chunk, in the buffer.
+  /// Returns the offset of the current chunk in the buffer.
+  std::uint64_t offset() const noexcept { return offset_; }
 
  private:
   void next();
@@ -415,7 +492,7 @@ class TIERMEM_API Stream {
   View view_;
 };
 
-/// Owns one buffer of a context; frees it at the end of its life.
+/// Owns one buffer of a context. The destructor frees it.
 class Buffer {
  public:
   Buffer() = default;
@@ -436,7 +513,7 @@ class Buffer {
 
   Handle handle() const noexcept { return handle_; }
   std::uint64_t size() const noexcept { return bytes_; }
-  /// Undefined for a Buffer without a buffer.
+  /// Undefined if this object owns no buffer.
   Context& context() const noexcept { return *context_; }
 
   Access range(std::uint64_t offset = 0, std::uint64_t length = 0,
@@ -447,12 +524,14 @@ class Buffer {
                        Timeout timeout = Timeout::forever()) const {
     return acquire_on({}, mode, offset, length, timeout);
   }
-  /// As acquire, in the memory of a GPU of the context: `{Kind::gpu, 0}`. The view's data() is a
-  /// device address, for kernels and copies, and nothing that the host may touch; the newest bytes
-  /// are there when this returns, or, for a stream, before what it is given next. The device must
-  /// have done with them before the release, which tiermem sees to where the view is for a stream:
-  /// see Context::acquire. Errors besides: unavailable where the context has no such GPU;
-  /// unsupported for a mapped buffer, and for a range of several extents below 2 MiB.
+  /// Acquires a view in the memory of a GPU of the context: `{Kind::gpu, 0}`. The view's data() is
+  /// a device address for kernels and copies, which the host must not touch. The newest bytes are
+  /// there when this returns. For a stream they are there before the work that it is given next.
+  /// The device must have finished with them before the release. tiermem ensures this for a view
+  /// that is for a stream: see Context::acquire.
+  ///
+  /// - Errors: those of acquire(). unavailable: the context has no such GPU. unsupported: the
+  ///   buffer is mapped, or the range has several extents below 2 MiB.
   Result<View> acquire_on(Place where, std::uint32_t mode, std::uint64_t offset = 0,
                           std::uint64_t length = 0, Timeout timeout = Timeout::forever(),
                           const StreamOrder& order = {}) const {
@@ -487,7 +566,7 @@ class Buffer {
   Status write(std::uint64_t offset, const void* from, std::uint64_t length) const {
     return context_->write(handle_, offset, from, length);
   }
-  /// Rows by their numbers, row 0 at the begin of the buffer: see Context::gather.
+  /// Copies rows by number, with row 0 at the beginning of the buffer: see Context::gather.
   Status gather(std::uint64_t row_bytes, std::span<const std::uint64_t> index, void* to) const {
     return context_->gather(rows(row_bytes, index), to);
   }
@@ -498,7 +577,7 @@ class Buffer {
   Rows rows(std::uint64_t row_bytes, std::span<const std::uint64_t> index) const noexcept {
     return {handle_, 0, row_bytes, 0, index.data(), index.size()};
   }
-  /// Of a buffer with kMapped; see Context::address.
+  /// Only for a buffer with kMapped; see Context::address.
   Result<std::byte*> address() const { return context_->address(handle_); }
   /// See Context::address_on.
   Result<std::byte*> address_on(Place where) const { return context_->address_on(handle_, where); }
@@ -507,13 +586,13 @@ class Buffer {
                 std::uint32_t mode = kRead, unsigned ahead = 4) const {
     return Stream(*context_, range(offset, length, mode), chunk, ahead);
   }
-  /// Frees now.
+  /// Frees the buffer now.
   void reset() noexcept {
     if (handle_ != 0) {
       (void)context_->free(std::exchange(handle_, 0));
     }
   }
-  /// Gives the handle up to the caller, who must free it through the Context.
+  /// Releases the handle to the caller, who must free it through the Context.
   Handle detach() noexcept { return std::exchange(handle_, 0); }
 
  private:

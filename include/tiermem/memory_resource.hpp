@@ -1,6 +1,6 @@
-// Containers of the standard library larger than memory: a std::pmr::memory_resource over the
-// buffers of a context. Not part of tiermem.hpp, as it throws what the standard asks for; nothing
-// of it is in the shared library.
+// A std::pmr::memory_resource over the buffers of a context: standard containers larger than
+// memory. tiermem.hpp does not include it, because it throws as the standard requires. It is
+// header-only: the shared library has no part of it.
 #pragma once
 
 #include <bit>
@@ -15,33 +15,36 @@
 
 namespace tiermem {
 
-/// Each allocation is a buffer of its own, of at least a page: right for large blocks. For many
-/// small ones put a std::pmr::synchronized_pool_resource or monotonic_buffer_resource before it,
-/// which asks it for large blocks only; and where these are read at random, give smaller extents
-/// than the default 2 MiB, which move whole.
+/// Allocates one buffer of at least a page for each allocation, which suits large blocks. For many
+/// small blocks, put a std::pmr::synchronized_pool_resource or monotonic_buffer_resource in front,
+/// which asks this resource for large blocks only. If the small blocks are read at random, choose
+/// extents smaller than the default of 2 MiB, because an extent moves as a whole.
 ///
-/// The buffers are mapped: their bytes move and their addresses do not. Where the kernel has no
-/// mapped buffers each is held by a view instead: then its bytes stay in DRAM, and all of them
-/// must fit.
+/// The buffers are mapped: their bytes move and their addresses do not. Where the kernel does not
+/// support mapped buffers, a view pins each buffer: its bytes stay in DRAM, so all of them must
+/// fit.
 ///
-/// Allocations of 0 bytes get a page. What cannot be had is std::bad_alloc, and last_refusal() says
-/// why. Any thread may call; the context must outlive the resource. What was not deallocated is
-/// freed with it, as by the resources of the standard library.
+/// An allocation of 0 bytes gets a page.
+///
+/// - Ownership: the context must outlive the resource. The destructor frees blocks that were not
+///   deallocated, as the standard library's resources do.
+/// - Threads: any.
+/// - Errors: std::bad_alloc; last_refusal() returns the reason.
 class MemoryResource final : public std::pmr::memory_resource {
  public:
-  /// `options` are those of every buffer; kMapped is added where it can be.
+  /// - `options`: the options of every buffer. kMapped is added where it is supported.
   explicit MemoryResource(Context& context, const BufferOptions& options = {})
       : context_(context), options_(options) {}
   MemoryResource(const MemoryResource&) = delete;
   MemoryResource& operator=(const MemoryResource&) = delete;
   ~MemoryResource() override = default;
 
-  /// Of any thread's allocations; ok if none was refused.
+  /// Returns why the last refused allocation of any thread failed, or ok if none was refused.
   Status last_refusal() const {
     const std::lock_guard lock(mutex_);
     return refusal_.clone();
   }
-  /// Allocations that were not deallocated yet.
+  /// Returns the number of allocations that have not been deallocated.
   std::size_t live() const {
     const std::lock_guard lock(mutex_);
     return blocks_.size();
@@ -50,7 +53,7 @@ class MemoryResource final : public std::pmr::memory_resource {
  private:
   struct Block {
     Buffer buffer;
-    View view;  // Only of a buffer that is not mapped. Ends before the buffer.
+    View view;  // Only for a buffer that is not mapped. It ends before the buffer.
   };
 
   void* do_allocate(std::size_t bytes, std::size_t alignment) override {
@@ -95,7 +98,7 @@ class MemoryResource final : public std::pmr::memory_resource {
   }
 
   void do_deallocate(void* address, std::size_t, std::size_t) override {
-    Block block;  // Freed after the lock.
+    Block block;  // Freed after the lock is released.
     const std::lock_guard lock(mutex_);
     const auto at = blocks_.find(address);
     if (at != blocks_.end()) {
@@ -119,8 +122,8 @@ class MemoryResource final : public std::pmr::memory_resource {
   static constexpr std::size_t kPage = 4096;
 
   Context& context_;
-  const BufferOptions options_;  // The label is not copied: the caller's string must live on.
-  mutable std::mutex mutex_;     // Guards what follows.
+  const BufferOptions options_;  // The label is not copied: the caller keeps the string alive.
+  mutable std::mutex mutex_;     // Guards the members below.
   std::unordered_map<void*, Block> blocks_;
   Status refusal_;
 };

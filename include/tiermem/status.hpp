@@ -1,5 +1,6 @@
-// Status and Result: how every tiermem call reports failure. Values, no exceptions; any thread.
-// A code tells the caller what to do next; ErrorInfo says which tier, budget, holder and setting.
+// Status and Result: how every tiermem call reports failure. They are values; tiermem uses no
+// exceptions here. Any thread may use them. A code tells the caller what to do next; ErrorInfo
+// names the tier, the budget, the holder and the setting.
 #pragma once
 
 #include <cassert>
@@ -14,45 +15,46 @@
 
 namespace tiermem {
 
-/// What happened, by what to do about it. Equal in value to the `TM_…` constants of the C ABI.
+/// The result of a call, named for what the caller does next. The values equal the `TM_…` constants
+/// of the C ABI.
 enum class Code : std::int32_t {
   ok = 0,
   invalid_argument,  ///< Fix the call.
-  stale_handle,      ///< The buffer was freed, or the handle was never one.
+  stale_handle,      ///< The buffer was freed, or the handle never existed.
   no_capacity,       ///< Free, release or wait; ErrorInfo names the tier, its budget and a holder.
-  busy,              ///< Try again: pinned, or would have to wait and the timeout was 0.
-  timed_out,         ///< The time given was not enough.
-  cancelled,         ///< The operation was cancelled by its owner.
-  unsupported,       ///< Choose another tier or option.
-  unavailable,       ///< No driver, no device, no permission.
-  io_error,          ///< A device refused; the bytes are where they were.
-  discarded,         ///< A droppable buffer's bytes were dropped: recompute them.
-  lost,              ///< The bytes are gone, and that is an error.
-  shut_down,         ///< The context is closing, closed, or belongs to another process.
-  internal,          ///< A defect of tiermem.
+  busy,         ///< Try again: the bytes are pinned, or the timeout is 0 and the call would wait.
+  timed_out,    ///< The timeout expired first.
+  cancelled,    ///< The owner cancelled the operation.
+  unsupported,  ///< Choose another tier or option.
+  unavailable,  ///< There is no driver, device or permission for it.
+  io_error,     ///< A device refused the request; the bytes are where they were.
+  discarded,    ///< A droppable buffer's bytes were dropped: recompute them.
+  lost,         ///< The bytes are lost, and the loss is an error.
+  shut_down,    ///< The context is closing, is closed, or belongs to another process.
+  internal,     ///< A defect of tiermem.
 };
 
-/// The name of a code, as in the C ABI without its prefix: "no_capacity". Never null.
+/// Returns the name of a code, such as "no_capacity": the C name without its prefix. Never null.
 TIERMEM_API const char* code_name(Code code) noexcept;
 
-/// Everything a stranger needs to act on an error. Text fields are always terminated.
+/// Everything needed to act on an error. Text fields are always terminated.
 struct ErrorInfo {
   Code code = Code::ok;
-  std::int32_t native = 0;  ///< errno, or the driver's code; 0 when there is none.
-  Place tier{};             ///< Where it happened.
+  std::int32_t native = 0;  ///< errno, or the driver's code; 0 for none.
+  Place tier{};             ///< The tier of the error.
   Handle buffer = 0;
-  std::uint64_t offset = 0;  ///< In the buffer, or on the device when `tier` is a block tier.
+  std::uint64_t offset = 0;  ///< Offset in the buffer; on the device if `tier` is a block tier.
   std::uint64_t needed = 0;  ///< Bytes asked for.
-  std::uint64_t budget = 0;  ///< Bytes the tier may use.
-  std::uint64_t used = 0;    ///< Bytes it uses.
-  std::uint64_t pinned = 0;  ///< Of these, bytes that cannot move.
-  char holder[64] = {};      ///< Label of the buffer that holds most pinned bytes.
+  std::uint64_t budget = 0;  ///< Budget of the tier in bytes.
+  std::uint64_t used = 0;    ///< Bytes that the tier uses.
+  std::uint64_t pinned = 0;  ///< Part of `used` that cannot move.
+  char holder[64] = {};      ///< Label of the buffer with the largest number of pinned bytes.
   char setting[64] = {};     ///< The option to change, as it is spelled.
-  char text[256] = {};       ///< One sentence, all of the above that matters.
+  char text[256] = {};       ///< The message: one sentence with every fact above that matters.
 };
 
-/// A code and, for failures, an ErrorInfo: the code alone where there is no memory for one.
-/// Move-only; testing it costs one compare.
+/// A code and, for failures, an ErrorInfo. If the allocation of the ErrorInfo fails, the Status has
+/// the code alone. Move-only; a test of it costs one compare.
 class [[nodiscard]] Status {
  public:
   Status() noexcept = default;
@@ -63,11 +65,11 @@ class [[nodiscard]] Status {
   bool ok() const noexcept { return code_ == Code::ok; }
   explicit operator bool() const noexcept { return ok(); }
   Code code() const noexcept { return code_; }
-  /// The sentence to show to a person; the code's name when there is no sentence.
+  /// Returns the message for a person, or the name of the code if there is no message.
   const char* message() const noexcept {
     return info_ != nullptr && info_->text[0] != '\0' ? info_->text : code_name(code_);
   }
-  /// Detail of the failure, or nullptr. Owned by this Status.
+  /// Returns the details of the failure, or nullptr. This Status owns them.
   const ErrorInfo* info() const noexcept { return info_.get(); }
   Status clone() const { return info_ != nullptr ? Status(*info_) : Status(code_); }
 
