@@ -1,4 +1,4 @@
-// C: buffers, their bytes, and where these live.
+// C: buffers, their bytes, and where the bytes are.
 #include <cstring>
 
 #include "checks.hpp"
@@ -9,8 +9,8 @@ using namespace tiermem::c_abi;
 
 namespace {
 
-// Options of a buffer, checked for what this version cannot do and translated. On TM_OK `ours` is
-// good.
+// Translates the options of a buffer, and refuses options that this version does not support. On
+// TM_OK `ours` is valid.
 tm_status translate(const char* call, const tm_buffer_options* theirs, BufferOptions& ours) {
   tm_buffer_options c{};
   if (tm_status bad = check_options(call, theirs, kBufferOptions1, c)) {
@@ -44,7 +44,7 @@ tm_status translate(const char* call, const tm_buffer_options* theirs, BufferOpt
   return TM_OK;
 }
 
-// Hands a new buffer over to the C program.
+// Passes a new buffer to the C program.
 Status give(Result<Buffer> made, tm_buffer* out) {
   if (!made.ok()) {
     return std::move(made).status();
@@ -165,7 +165,7 @@ extern "C" tm_status tm_buffer_info(tm_context* context, tm_buffer buffer, tm_re
   if (tm_status bad = check_info("buffer_info", out, kResidency1)) {
     return bad;
   }
-  // A field that BufferInfo gains belongs at the end of tm_residency, and here.
+  // A field added to BufferInfo also belongs at the end of tm_residency, and here.
   static_assert(sizeof(BufferInfo) == sizeof(tm_residency) - sizeof(size_t));
   return guarded([&]() -> Status {
     const Result<BufferInfo> info = context->context->info(buffer);

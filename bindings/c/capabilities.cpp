@@ -1,4 +1,4 @@
-// C: what this build and this machine can do, versions, names, and the last error.
+// C: capabilities of this build and this machine, versions, names, and the last error.
 #include <cstring>
 
 #include "checks.hpp"
@@ -46,7 +46,7 @@ void describe(Context::Impl& impl, tm_capabilities& caps) {
 
 constexpr ErrorInfo kNoError{};
 
-// `holder` and `setting` point into `error`: the thread's own record, or the empty one.
+// `holder` and `setting` point into `error`, which is the thread's own record or the empty one.
 tm_error_info describe(const ErrorInfo& error) {
   tm_error_info info{};
   info.status = static_cast<tm_status>(error.code);
@@ -96,7 +96,8 @@ extern "C" tm_status tm_caps(tm_context* context, tm_capabilities* out) {
   });
 }
 
-// Its own failures leave the last error alone: asking must not destroy the answer.
+// Failures of tm_error() itself do not change the last error: the query must not destroy its
+// answer.
 extern "C" tm_status tm_error(tm_context* context, tm_op op, tm_error_info* out) {
   if (out == nullptr || !size_fits(out, kErrorInfo1) || (op != 0 && context == nullptr)) {
     return TM_INVALID_ARGUMENT;

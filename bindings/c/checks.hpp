@@ -1,5 +1,5 @@
-// The checks that several functions share. Each returns TM_OK, or keeps the thread's last error and
-// returns its code. Pure but for that; any thread.
+// The argument checks that several functions share. Each returns TM_OK; on failure it stores the
+// thread's last error and returns its code. They have no other effect. Any thread may call them.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,8 @@
 
 namespace tiermem::c_abi {
 
-/// More ranges than address space has room for: a negative number that became a size.
+/// The max length of a list that fits in the address space. A larger length is a negative number
+/// that was converted to a size.
 inline constexpr std::size_t kLongestList = static_cast<std::size_t>(-1) / 2 / sizeof(tm_access);
 
 inline tm_status check_not_null(const char* call, const void* pointer, const char* what) noexcept {
@@ -27,7 +28,7 @@ inline tm_status check_not_null(const char* call, const void* pointer, const cha
                 list == nullptr ? "null list" : "a list", n);
 }
 
-/// A context and a list of n things.
+/// Checks a context and a list of n elements.
 inline tm_status check_list(const char* call, const void* context, const void* list,
                             std::size_t n) noexcept {
   if (context == nullptr || (list == nullptr && n != 0) || n > kLongestList) [[unlikely]] {
@@ -56,13 +57,13 @@ inline bool is_host_order(tm_stream stream) noexcept {
   return (stream.kind | stream.reserved) == 0 && stream.handle == nullptr;
 }
 
-/// Whether the context has a GPU for it is the context's to say.
+/// Checks the form of a stream. The context checks whether it has a GPU for the stream.
 inline tm_status check_stream(const char* call, tm_stream stream) noexcept {
   const bool cuda = stream.kind == TM_STREAM_CUDA && stream.reserved == 0;
   return cuda || is_host_order(stream) ? TM_OK : refuse_stream(call, stream);
 }
 
-/// A place that exists in this version. Whether this context has it is the context's to say.
+/// Checks that a place exists in this version. The context checks whether it has the place.
 inline tm_status check_place(const char* call, const char* what, tm_place place) noexcept {
   switch (place.kind) {
     case TM_ANY:
@@ -89,7 +90,7 @@ inline tm_status check_place(const char* call, const char* what, tm_place place)
   }
 }
 
-/// An options struct, which may be NULL. `ours` carries the defaults.
+/// Checks an options struct, which may be NULL. `ours` holds the defaults before the call.
 template <typename Options>
 tm_status check_options(const char* call, const Options* theirs, std::size_t smallest,
                         Options& ours) noexcept {
@@ -111,7 +112,7 @@ tm_status check_options(const char* call, const Options* theirs, std::size_t sma
   }
 }
 
-/// An information struct to fill.
+/// Checks an information struct before it is filled.
 template <typename Info>
 tm_status check_info(const char* call, const Info* out, std::size_t smallest) noexcept {
   if (out == nullptr) {

@@ -1,4 +1,4 @@
-// C: a context's beginning and end, its budgets, ticks and counters.
+// C: creation and end of a context, and its budgets, ticks and counters.
 #include "checks.hpp"
 #include "runtime/context_impl.hpp"
 #include "tm_context.hpp"
@@ -14,19 +14,19 @@ Status has_ended(const char* call) {
 
 enum class Given { none, one, last };
 
-// Gives one reference back, if there is one.
+// Releases one reference, if there is one.
 Given give_back(tm_context& context) {
   std::uint32_t count = context.references.load(std::memory_order_relaxed);
   do {
     if (count == 0) {
       return Given::none;
     }
-    // Acquire and release: what each owner did comes before the end.
+    // Acquire and release: the actions of each owner precede the end of the context.
   } while (!context.references.compare_exchange_weak(count, count - 1, std::memory_order_acq_rel));
   return count == 1 ? Given::last : Given::one;
 }
 
-// The record stays: stale pointers to it are told that the context has ended.
+// The record remains, so stale pointers to it report that the context has ended.
 void end(tm_context& context) {
   if (context.ended.exchange(true, std::memory_order_acq_rel)) {
     return;
@@ -163,7 +163,7 @@ extern "C" tm_status tm_stats(tm_context* context, tm_counters* out) {
   if (tm_status bad = check_info("stats", out, kCounters1)) {
     return bad;
   }
-  // A field that Stats gains belongs at the end of tm_counters, and here.
+  // A field added to Stats also belongs at the end of tm_counters, and here.
   static_assert(sizeof(Stats) == sizeof(tm_counters) - sizeof(size_t));
   return guarded([&]() -> Status {
     Status usable = context->context->impl().usable("stats");

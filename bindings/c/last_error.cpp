@@ -1,4 +1,4 @@
-// Where a thread's last error is kept.
+// Storage of a thread's last error.
 #include "last_error.hpp"
 
 #include <exception>
@@ -8,7 +8,7 @@
 namespace tiermem::c_abi {
 namespace {
 
-// Zero-initialised and never destroyed: no code runs when a thread begins or ends.
+// Zero-initialised and never destroyed, so no code runs when a thread begins or ends.
 static_assert(std::is_trivially_destructible_v<ErrorInfo>);
 constinit thread_local ErrorInfo t_last_error;
 
@@ -29,7 +29,7 @@ tm_status keep(const ErrorInfo& info) noexcept {
   }
   ErrorInfo info;
   info.code = status.code();
-  // Without memory for a sentence there is the code alone.
+  // If the message could not be allocated, the status has only its code.
   set_text(info.text, status.code() == Code::no_capacity
                           ? "out of memory for the books of tiermem itself"
                           : status.message());

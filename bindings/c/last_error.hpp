@@ -1,8 +1,8 @@
-// The thread's last error, and the one way from C++ results to a tm_status. guarded() is what every
-// exported function ends in: nothing that is thrown passes it.
+// The thread's last error, and the only conversion from C++ results to a tm_status. Every exported
+// function ends in guarded(), and no exception passes it.
 //
-// Threads: each has an error of its own, a plain record in static thread-local storage, so that
-// failing needs no memory. Success writes nothing.
+// Threads: each thread has its own error, a plain record in static thread-local storage, so a
+// failure allocates no memory. Success writes nothing.
 #pragma once
 
 #include <utility>
@@ -12,22 +12,23 @@
 
 namespace tiermem::c_abi {
 
-/// This thread's last error; code ok when there was none. Valid until its next failure.
+/// Returns this thread's last error, with code ok if there was none. Valid until the thread's next
+/// failure.
 const ErrorInfo& last_error() noexcept;
-/// Makes it the last error and returns its code.
+/// Stores `info` as the last error and returns its code.
 tm_status keep(const ErrorInfo& info) noexcept;
 tm_status keep(const Status& status) noexcept;
-/// In a catch block only: says what was thrown.
+/// Stores the current exception as the last error. Only for a catch block.
 tm_status keep_exception() noexcept;
 
-/// Refuses a call, with a sentence.
+/// Refuses a call with a message.
 template <typename... Args>
 [[gnu::cold, gnu::noinline]] tm_status refuse(Code code, fmt::format_string<Args...> format,
                                               Args&&... args) noexcept {
   return keep(error_info(code, format, std::forward<Args>(args)...));
 }
 
-/// Runs `call`, which returns a Status, and translates.
+/// Runs `call`, which returns a Status, and converts the result.
 template <typename Call>
 tm_status guarded(Call&& call) noexcept {
   try {

@@ -1,5 +1,6 @@
-// The records of the C interface are those of the C++ one. Here the compiler checks that, so that a
-// list passes through without being copied. Conversions only; no state, any thread.
+// The records of the C interface have the layout of the C++ records, so a list passes through
+// without a copy. The static_asserts here check this. This file has conversions only and no state.
+// Any thread may use it.
 #pragma once
 
 #include <cstddef>
@@ -79,7 +80,7 @@ static_assert(TM_PREFERRED == number(Advice::preferred));
 static_assert(TM_KEEP == number(Advice::keep));
 static_assert(TM_NEXT_USE == number(Advice::next_use));
 
-// One field of two structs: same place, same type.
+// Asserts that one field has the same offset and type in two structs.
 #define TM_SAME_FIELD(c_type, cpp_type, field)                          \
   static_assert(offsetof(c_type, field) == offsetof(cpp_type, field) && \
                 sizeof(c_type::field) == sizeof(cpp_type::field))
@@ -111,9 +112,9 @@ TM_SAME_FIELD(tm_view, ViewRecord, flags);
 static_assert(std::is_standard_layout_v<Access> && std::is_trivially_copyable_v<Access>);
 static_assert(std::is_standard_layout_v<ViewRecord> && std::is_trivially_copyable_v<ViewRecord>);
 static_assert(sizeof(tm_buffer) == sizeof(Handle) && sizeof(tm_op) == sizeof(OpHandle));
-static_assert(sizeof(tm_stream) == 16);  // Two registers.
+static_assert(sizeof(tm_stream) == 16);  // It fits in two registers.
 
-// Version 1 of the structs that grow. These sizes never change; a later version is larger.
+// Sizes of version 1 of the structs that grow. These sizes never change; a later version is larger.
 inline constexpr std::size_t kContextOptions1 = 32;
 inline constexpr std::size_t kBufferOptions1 = 48;
 inline constexpr std::size_t kErrorInfo1 = 344;

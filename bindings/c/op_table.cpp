@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What is left of a timeout that began at `begin`.
+// Returns the remainder of a timeout that began at `begin`.
 Timeout rest_of(Timeout timeout, Clock::time_point begin) {
   if (timeout.ns <= 0) {
     return timeout;
@@ -37,7 +37,7 @@ void OpTable::clear() {
   entries_ = Entries();
 }
 
-// No context waits for an operation any more when it has ended.
+// A context that has ended has no operations.
 Status OpTable::no_operation(const char* call, OpHandle op) {
   const CallMark context(context_);
   return context->is_tombstone() ? context->usable(call) : Ops::unknown(call, op, tag_);
@@ -55,7 +55,7 @@ void OpTable::Room::commit(OpHandle op) noexcept {
   std::lock_guard lock(table->mutex_);
   --table->reserved_;
   node_.key() = op;
-  // The buckets were reserved: nothing is allocated, unless the context has ended since.
+  // The buckets were reserved, so nothing is allocated unless the context has ended since.
   table->entries_.insert(std::move(node_));
 }
 
@@ -74,8 +74,9 @@ Status OpTable::reserve(Room& room) {
   return {};
 }
 
-// Takes what the context says of an operation that nobody else asks it about. `busy` and
-// `timed_out` may be its outcome, or mean that it is under way: then the context still knows it.
+// Interprets the context's answer about an operation that no other thread asks about. `busy` and
+// `timed_out` may be the outcome of the operation, or mean that it is in progress. In the second
+// case the context still knows the operation.
 void OpTable::look(OpHandle op, Entry& entry, Status status) {
   if (status.code() == Code::busy || status.code() == Code::timed_out) {
     Status again = context_.op_poll(op);
@@ -83,7 +84,7 @@ void OpTable::look(OpHandle op, Entry& entry, Status status) {
       return;
     }
     if (again.code() != Code::invalid_argument) {
-      status = std::move(again);  // It ended between the two.
+      status = std::move(again);  // It ended between the two calls.
     }
   }
   entry.outcome = std::move(status);
@@ -106,7 +107,7 @@ OpTable::Outcome OpTable::poll(const char* call, OpHandle op) {
   return {State::ended, entry.outcome.clone()};
 }
 
-// ok: it has ended.
+// Waits for one operation. Returns ok when it has ended.
 Status OpTable::wait_one(OpHandle op, Timeout timeout) {
   {
     std::lock_guard lock(mutex_);
@@ -126,7 +127,8 @@ Status OpTable::wait_one(OpHandle op, Timeout timeout) {
   std::lock_guard lock(mutex_);
   const auto at = entries_.find(op);
   if (at == entries_.end()) {
-    return no_operation("op_wait", op);  // Only the end of the context forgets it meanwhile.
+    return no_operation("op_wait",
+                        op);  // Only the end of the context can have forgotten it during the wait.
   }
   Entry& entry = at->second;
   entry.waited_for = false;
@@ -154,11 +156,12 @@ Status OpTable::wait(std::span<const OpHandle> ops, Timeout timeout) {
   Status first;
   std::lock_guard lock(mutex_);
   for (const OpHandle& in_list : ops) {
-    // Read once: what another thread has written into the list may be under way, or be waited for.
+    // Read the entry once: another thread may replace it with an operation that is in progress or
+    // is being waited for.
     const OpHandle op = __atomic_load_n(&in_list, __ATOMIC_RELAXED);
     const auto at = entries_.find(op);
     if (at == entries_.end() || !at->second.ended || at->second.waited_for) {
-      continue;  // The list names it twice, for example.
+      continue;  // For example, the list names it twice.
     }
     if (first.ok()) {
       first = std::move(at->second.outcome);
@@ -179,7 +182,7 @@ Result<int> OpTable::descriptor(OpHandle op) {
     if (theirs.code() != Code::invalid_argument) {
       return theirs;
     }
-    // A thread that waits for it has just found its end.
+    // Another thread that waits for the operation has just found its end.
   }
   const int readable = ::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
   if (readable < 0) {
@@ -194,7 +197,7 @@ Status OpTable::cancel(OpHandle op) {
   if (at == entries_.end()) {
     return no_operation("op_cancel", op);
   }
-  // An operation that has ended is past cancelling; that is no error.
+  // Cancelling an operation that has ended has no effect and is not an error.
   if (!at->second.ended) {
     (void)context_.op_cancel(op);
   }

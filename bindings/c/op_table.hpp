@@ -1,10 +1,11 @@
-// The operations that a context gave out in C and that were not waited for yet, with how they
-// ended. The C++ context forgets an operation once it is asked about after its end; C programs may
-// poll, ask for the error, and wait for a whole list again after a timeout, so the outcome is kept
-// here.
+// The operations that a context started through C and that the program has not waited for, with
+// their outcomes. The C++ context forgets an operation when a caller asks about it after its end. A
+// C program may poll, ask for the error, and wait for a whole list again after a timeout, so this
+// table keeps the outcome.
 //
-// Threads: any; one mutex, never held while waiting. At most one thread waits for an operation.
-// Memory is from the arena, and taken before an operation begins: ending one never fails.
+// Threads: any. One mutex guards the table and is never held during a wait. At most one thread
+// waits for an operation. The arena provides the memory before an operation begins, so ending one
+// never fails.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +20,9 @@ namespace tiermem::c_abi {
 
 class OpTable {
   struct Entry {
-    bool waited_for = false;  // Some thread sleeps on it.
+    bool waited_for = false;  // A thread sleeps on it.
     bool ended = false;
-    Status outcome;  // Once ended.
+    Status outcome;  // Valid once `ended`.
   };
   using Entries = HashMap<OpHandle, Entry>;
 
@@ -30,7 +31,8 @@ class OpTable {
 
   explicit OpTable(Context& context);
 
-  /// Room for one operation, taken before it begins. Gives it back unless commit() was called.
+  /// Room for one operation, reserved before it begins. The destructor releases the room unless
+  /// commit() was called.
   class Room {
    public:
     Room() = default;
@@ -44,22 +46,24 @@ class OpTable {
     OpTable* table_ = nullptr;
     Entries::node_type node_;
   };
-  /// busy when kMost operations were not waited for.
+  /// Reserves room. Returns busy when kMost operations have not been waited for.
   Status reserve(Room& room);
 
   enum class State { none, under_way, ended };
   struct Outcome {
     State state = State::none;
-    Status status;  ///< none: invalid_argument; under_way: busy; ended: how.
+    /// none: invalid_argument; under_way: busy; ended: the result of the operation.
+    Status status;
   };
   Outcome poll(const char* call, OpHandle op);
-  /// Waits for all; then forgets them and returns the first failed one's outcome. timed_out,
-  /// busy (waited for by another thread) and invalid_argument (no operation) forget nothing.
+  /// Waits for all operations, forgets them, and returns the outcome of the first one that failed.
+  /// Forgets nothing on timed_out, busy (another thread waits for one) and invalid_argument (not an
+  /// operation).
   Status wait(std::span<const OpHandle> ops, Timeout timeout);
   Status cancel(OpHandle op);
-  /// A descriptor of the caller's, readable once the operation has ended.
+  /// Returns a descriptor, which the caller owns; it is readable once the operation has ended.
   Result<int> descriptor(OpHandle op);
-  /// The context has ended: forgets all.
+  /// Forgets all operations when the context has ended.
   void clear();
 
  private:
@@ -71,7 +75,7 @@ class OpTable {
   const std::uint64_t tag_;  // The tag of the context.
   std::mutex mutex_;
   Entries entries_;           // Guarded by mutex_.
-  std::size_t reserved_ = 0;  // Guarded by mutex_: rooms not committed yet.
+  std::size_t reserved_ = 0;  // Rooms not yet committed. Guarded by mutex_.
 };
 
 }  // namespace tiermem::c_abi

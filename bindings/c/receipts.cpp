@@ -1,4 +1,4 @@
-// C: what transfers did, and where bytes are and why.
+// C: receipts of transfers, and where bytes are and why.
 #include <cstring>
 
 #include "base/error.hpp"

@@ -1,5 +1,5 @@
-// Structs that grow: they begin with their size, and caller and library may know different
-// versions. Pure functions over bytes; no state, any thread.
+// Structs that grow. They begin with their size, and caller and library may know different
+// versions. These are pure functions over bytes, without state. Any thread may call them.
 #pragma once
 
 #include <algorithm>
@@ -9,14 +9,15 @@
 
 namespace tiermem::c_abi {
 
-/// No struct of ours comes near this. A larger size is an uninitialised one.
+/// An upper bound for every struct of ours. A larger size means that the caller did not initialise
+/// it.
 inline constexpr std::size_t kLargestRecord = 4096;
 
 enum class RecordFault { none, bad_size, unknown_field };
 
-/// Reads a caller's options into `ours`, which carries the defaults. `smallest` is the size of
-/// version
-/// 1. An older struct leaves defaults; a newer one must be 0 where we know nothing.
+/// Reads a caller's options into `ours`, which holds the defaults before the call. `smallest` is
+/// the size of version 1. An older struct leaves the defaults of its missing fields. A newer struct
+/// must be 0 in every byte that this library does not know.
 template <typename Options>
 RecordFault read_options(const void* theirs, std::size_t smallest, Options& ours) noexcept {
   static_assert(std::is_trivially_copyable_v<Options> && offsetof(Options, size) == 0);
@@ -35,21 +36,21 @@ RecordFault read_options(const void* theirs, std::size_t smallest, Options& ours
   return RecordFault::none;
 }
 
-/// Whether a caller's information struct can be filled.
+/// Returns whether a caller's information struct can be filled.
 inline bool size_fits(const void* theirs, std::size_t smallest) noexcept {
   std::size_t size = 0;
   std::memcpy(&size, theirs, sizeof(size));
   return size >= smallest && size <= kLargestRecord;
 }
 
-/// Fills a caller's struct, whose size fits, as far as both sides know it and with 0 from there on.
-/// Its `size` stays.
+/// Fills a caller's struct, whose size was checked, as far as both sides know it, and the rest with
+/// 0. Leaves its `size` unchanged.
 template <typename Info>
 void fill_info(void* theirs, const Info& ours) noexcept {
   static_assert(std::is_trivially_copyable_v<Info> && offsetof(Info, size) == 0);
   std::size_t size = 0;
   std::memcpy(&size, theirs, sizeof(size));
-  // The caller may have changed it since size_fits().
+  // Another thread of the caller may have changed the size since size_fits().
   size = std::clamp(size, sizeof(size), kLargestRecord);
   const std::size_t known = std::min(size, sizeof(Info));
   auto* bytes = static_cast<unsigned char*>(theirs);

@@ -1,22 +1,23 @@
 /**
  * @file tiermem_preload.h
- * What a CUDA program may ask of the preload library that it runs under (`tiermem run --gpu 0`): to
- * take the device memory of a part of it away for a while, and to bring it back to where it was.
- * C11 and C++.
+ * The interface between a CUDA program and the preload library that it runs under (`tiermem run
+ * --gpu 0`). The program can move a part of its device memory off the device, and later bring it
+ * back to the same addresses. C11 and C++.
  *
- * Nothing is linked: the functions are weak, and null where the library is not there. Compile as
- * position-independent code, as compilers do by default, and ask first:
+ * There is nothing to link. The functions are weak, and null without the library. Compile
+ * position-independent code, which is the default of compilers, and test before a call:
  *
  * @code
  * if (tiermem_gpu_pause) { tiermem_gpu_pause("weights", 0, 0); }
  * @endcode
  *
- * Each returns 0, or one of the numbers of `tm_status` (tiermem.h), and then tiermem_gpu_error()
- * has the sentence. They may be called from any thread; not while a stream is being captured, and
- * not in a host function of a stream.
+ * - Result: each function returns 0 or a code of `tm_status` (tiermem.h). After a failure
+ *   tiermem_gpu_error() returns the message.
+ * - Threads: any thread may call them, except while a stream is being captured, and except from a
+ *   host function of a stream.
  *
- * While a set is paused its addresses stay reserved, and nothing may use them, neither a kernel nor
- * a copy: the device faults, as on memory that was freed. To free paused memory is allowed.
+ * The addresses of a paused set stay reserved, and neither a kernel nor a copy may use them: the
+ * device faults, as on freed memory. The program may free paused memory.
  */
 #ifndef TIERMEM_PRELOAD_H
 #define TIERMEM_PRELOAD_H
@@ -29,37 +30,48 @@
 extern "C" {
 #endif
 
-/** A flag: begin, and let tiermem_gpu_wait() wait. */
+/** A flag: start the move and return; tiermem_gpu_wait() waits for its end. */
 #define TIERMEM_GPU_ASYNC 1u
 
 /**
- * Device memory that the calling thread allocates from now on is of the set of this name, of 31
- * characters at most. Null or "": of none.
+ * Sets the set for device memory that the calling thread allocates from now on.
+ *
+ * - `tag`: name of the set, up to 31 characters. Null or "" means no set.
  */
 TIERMEM_PRELOADED int tiermem_gpu_tag(const char* tag);
 
 /**
- * Moves a set out of the devices: their memory is the driver's again, for whoever allocates next.
- * Waits until the devices have done what they were given so far. `tag` null: all memory that is
- * tiered; "": what is of no set. `bytes` above 0: only the blocks first allocated that hold so
- * much. invalid_argument for a set that has no memory; busy while a part of it is on its way; what
- * could not leave is no_capacity or io_error, and counts as paused: it is resumed as the rest.
+ * Moves a set off its devices, and returns its memory to the driver for other allocations. Waits
+ * until the devices have finished all work they were given so far.
+ *
+ * - `tag`: name of the set. Null means all tiered memory; "" means the memory of no set.
+ * - `bytes`: 0 means the whole set. Otherwise the blocks allocated first, until they hold `bytes`
+ *   bytes.
+ * - `flags`: 0 or #TIERMEM_GPU_ASYNC.
+ * - Errors: invalid_argument: the set has no memory. busy: a part of the set is already moving.
+ *   no_capacity or io_error: some bytes could not leave; they count as paused, and are resumed like
+ *   the rest.
  */
 TIERMEM_PRELOADED int tiermem_gpu_pause(const char* tag, uint64_t bytes, uint32_t flags);
 
 /**
- * Moves a set back, to the addresses where it was. `tag` and `bytes` as above. All of it or
- * nothing: no_capacity where the device has no room for it.
+ * Moves a set back to its addresses: all of it or nothing.
+ *
+ * - `tag`, `bytes`, `flags`: as for tiermem_gpu_pause().
+ * - Errors: no_capacity: the device has no room for the set.
  */
 TIERMEM_PRELOADED int tiermem_gpu_resume(const char* tag, uint64_t bytes, uint32_t flags);
 
 /**
- * Waits for what was begun with #TIERMEM_GPU_ASYNC for this set; null: for any. The first failure
- * among them.
+ * Waits for the moves of this set that #TIERMEM_GPU_ASYNC started, and returns their first failure.
+ *
+ * - `tag`: name of the set. Null means any set.
  */
 TIERMEM_PRELOADED int tiermem_gpu_wait(const char* tag);
 
-/** Why the calling thread's last call of these failed; "" where none has. */
+/**
+ * Returns why the calling thread's last call of these functions failed, or "" if none has failed.
+ */
 TIERMEM_PRELOADED const char* tiermem_gpu_error(void);
 
 #ifdef __cplusplus

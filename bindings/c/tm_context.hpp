@@ -1,8 +1,8 @@
-// What a tm_context points to: the C++ context, and what only C programs need beside it. It is
-// never freed, nor used for another context: a program that still has the pointer is told that the
-// context has ended.
+// The struct behind a tm_context pointer: the C++ context, and the state that only C programs need.
+// The struct is never freed and never reused for another context, so a program that still has the
+// pointer learns that the context has ended.
 //
-// Threads: any, as Context itself; made and ended by context.cpp.
+// Threads: any, as for Context. context.cpp creates and ends it.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ struct tm_context : tiermem::InArena {
   explicit tm_context(std::unique_ptr<tiermem::Context> made)
       : context(made.release()), ops(*context) {}
 
-  /// Stays readable after its end.
+  /// Remains readable after the end of the context.
   tiermem::Context* const context;
   tiermem::c_abi::OpTable ops;
   tiermem::c_abi::ScratchBlock scratch;
@@ -29,8 +29,8 @@ struct tm_context : tiermem::InArena {
 
 namespace tiermem::c_abi {
 
-/// A call that may begin an operation. `begin(Op*)` begins it; where `out` is null it gets null,
-/// and does what the call does without one.
+/// Runs a call that may begin an operation. `begin(Op*)` begins it. If `out` is null, `begin` gets
+/// null and does the work of the call without an operation.
 template <typename Begin>
 tm_status operate(tm_context& context, tm_op* out, Begin&& begin) {
   return guarded([&]() -> Status {

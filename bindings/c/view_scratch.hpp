@@ -1,9 +1,9 @@
-// Views of a list on their way to the caller. A list that fails half way must leave the caller's
-// records as they were, so they are made here and copied out on success: on the stack for a short
-// list, in a block that the context keeps for a long one.
+// Temporary views of a list. A list that fails half way must leave the caller's records unchanged,
+// so the views are made here and copied to the caller on success. A short list uses the stack; a
+// long one uses a block that the context keeps.
 //
-// Threads: any; a block belongs to one call at a time, and a second long list at the same moment
-// takes one of its own.
+// Threads: any. A block belongs to one call at a time. A second long list at the same time
+// allocates its own block.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@
 
 namespace tiermem::c_abi {
 
-/// The block that long lists of a context take turns with.
+/// The block that the long lists of a context share, one at a time.
 class ScratchBlock {
  public:
   ScratchBlock() = default;
@@ -27,7 +27,7 @@ class ScratchBlock {
 
  private:
   friend class ViewScratch;
-  // Sits before the records of its block.
+  // Precedes the records in the block.
   struct alignas(16) Header {
     std::size_t bytes = 0;
   };
@@ -36,16 +36,17 @@ class ScratchBlock {
       arena_free(block, block->bytes);
     }
   }
-  // Whoever exchanges it away owns it: acquire and release pair the uses of its bytes.
+  // The thread that exchanges the pointer to null owns the block. Acquire and release order
+  // successive uses of its bytes.
   std::atomic<Header*> spare_{nullptr};
 };
 
-/// Room for the views of one list, not initialised.
+/// Uninitialised room for the views of one list.
 class ViewScratch {
  public:
   static constexpr std::size_t kOnStack = 32;
 
-  /// Throws std::bad_alloc when a long list finds no memory.
+  /// Throws std::bad_alloc if the block for a long list cannot be allocated.
   ViewScratch(ScratchBlock& blocks, std::size_t n) : blocks_(blocks), n_(n) {
     if (n > kOnStack) {
       take_block();

@@ -1,5 +1,5 @@
-// C: views and operations. tm_acquire and tm_release are the hot path: two checks of arguments that
-// are in registers, and no write to thread-local memory unless they fail.
+// C: views and operations. tm_acquire and tm_release are the hot path: they check arguments in
+// registers with two tests, and write thread-local memory only on failure.
 #include <cstring>
 
 #include "checks.hpp"
@@ -10,7 +10,7 @@ using namespace tiermem::c_abi;
 
 namespace {
 
-// Not part of tm_acquire: one range needs neither this code nor its stack.
+// Separate from tm_acquire, because one range needs neither this code nor its stack.
 [[gnu::noinline]] Status acquire_several(tm_context& context, const tm_access* list, std::size_t n,
                                          tm_stream stream, Timeout timeout, tm_view* out) {
   ViewScratch scratch(context.scratch, n);
@@ -26,7 +26,7 @@ namespace {
 
 extern "C" tm_status tm_acquire(tm_context* context, const tm_access* list, size_t n,
                                 tm_stream stream, int64_t timeout_ns, tm_view* out) {
-  // What is resident, with nothing unusual about the call: all checks in one.
+  // The common case in one test: the range is resident and the call has no unusual argument.
   if (n == 1 && context != nullptr && list != nullptr && out != nullptr && is_host_order(stream) &&
       context->context->hit(*accesses(list, 1).data(), *views(out, 1).data())) [[likely]] {
     return TM_OK;
@@ -41,7 +41,7 @@ extern "C" tm_status tm_acquire(tm_context* context, const tm_access* list, size
     return bad;
   }
   return guarded([&]() -> Status {
-    // One range writes its view only when it is pinned.
+    // A single range writes its view only when it is pinned.
     return n == 1 ? context->context->acquire(accesses(list, 1), {timeout_ns}, views(out, 1),
                                               order(stream))
                   : acquire_several(*context, list, n, stream, {timeout_ns}, out);
