@@ -1,14 +1,14 @@
-// Size classes 16, 32, 48, 64, 96, 128 … 32768: powers of two and the halves between. A class takes
-// runs of 64 KiB from a shared 1 MiB chunk and hands out blocks by a bump pointer first, then from
-// its list of freed blocks. Runs start at multiples of 64 KiB, so a block of a power-of-two class
-// is aligned to its own size: that is how larger alignments are met without headers.
+// The size classes are 16, 32, 48, 64, 96, 128 … 32768: powers of two and the midpoints between
+// them. A class takes runs of 64 KiB from a shared 1 MiB chunk. It allocates blocks from a bump
+// pointer first, then from its list of freed blocks. Runs start at multiples of 64 KiB, so a block
+// of a power-of-two class is aligned to its own size. Larger alignments thus need no headers.
 //
-// The reserve is one mapping, from which runs of pages are cut when the kernel gives none; freed,
-// they go the way of all others. Until then only threads of ReserveScope use them: a chunk and a
-// run of the reserve are marked, and other threads take nothing from them.
+// The reserve is one mapping. Runs of pages are cut from it when the kernel refuses memory; a freed
+// run is treated like any other. Until it is freed, only threads of ReserveScope use it: a chunk or
+// a run from the reserve is marked, and other threads take nothing from it.
 //
-// Enclosed, chunks and large blocks are cut from one range. Large ones are powers of two there:
-// freed, they give their pages back and wait, by size, for the next.
+// In an enclosed arena, chunks and large blocks are cut from one range. Large blocks are powers of
+// two there. A freed one releases its pages and waits, by size, for the next request.
 //
 // Lock order: a class, then the chunk, then the range or the reserve. Never calls malloc, never
 // throws.
@@ -56,8 +56,9 @@ constexpr std::array<std::uint32_t, kClasses> kClassBytes = {
     16,   32,   48,   64,   96,   128,  192,  256,   384,   512,   768,
     1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768};
 
-/// Freed blocks are poisoned under ASan, so that a use after free inside tiermem is found as one of
-/// malloc would be. Chunks are roots for the leak checker: objects may be reachable from here only.
+/// Freed blocks are poisoned under ASan, so that it finds a use after free inside tiermem as it
+/// does for malloc. Chunks are roots for the leak checker, because some objects are reachable only
+/// from them.
 void poison([[maybe_unused]] void* block, [[maybe_unused]] std::size_t bytes) noexcept {
 #if defined(TIERMEM_ARENA_ASAN)
   ASAN_POISON_MEMORY_REGION(block, bytes);
@@ -83,14 +84,14 @@ struct FreeBlock {
   FreeBlock* next;
 };
 
-/// live == blocks given out; every byte of every run is in a live block, in `freed`, between `bump`
-/// and `bump_end`, or in the tail that no block fits.
+/// Invariant: live == number of allocated blocks. Every byte of every run is in a live block, in
+/// `freed`, between `bump` and `bump_end`, or in the tail that is too small for a block.
 struct SizeClass {
   std::mutex mutex;
-  FreeBlock* freed = nullptr;  // Guarded by mutex, as all below.
-  std::byte* bump = nullptr;   // Next block never given out.
+  FreeBlock* freed = nullptr;  // Guarded by mutex, as are all members below.
+  std::byte* bump = nullptr;   // Next block that was never allocated.
   std::byte* bump_end = nullptr;
-  bool of_reserve = false;  // The run at `bump` is.
+  bool of_reserve = false;  // The run at `bump` is from the reserve.
   std::uint64_t live = 0;
 };
 
@@ -98,32 +99,33 @@ struct ChunkSource {
   std::mutex mutex;
   std::byte* next = nullptr;  // Next unused run of the newest chunk.
   std::byte* end = nullptr;
-  bool of_reserve = false;  // The newest chunk is.
+  bool of_reserve = false;  // The newest chunk is from the reserve.
   std::uint64_t mapped = 0;
 };
 
 // Constant-initialised and never destroyed: usable before main and after exit handlers.
 constinit std::array<SizeClass, kClasses> g_classes{};
 constinit ChunkSource g_chunks{};
-// Written by allocating threads, read by arena_stats; relaxed, as they order nothing.
+// Written by allocating threads, read by arena_stats. Relaxed, because they order nothing.
 constinit std::atomic<std::uint64_t> g_large_bytes{0};
 constinit std::atomic<std::uint64_t> g_large_blocks{0};
 
-/// next <= end; every large block below `next` is given out or in `freed`, by its order.
+/// Invariant: next <= end; every large block below `next` is allocated, or is in `freed` by its
+/// order.
 struct Range {
   std::mutex mutex;
-  std::byte* next = nullptr;  // Guarded by mutex, as all below.
+  std::byte* next = nullptr;  // Guarded by mutex, as are all members below.
   std::byte* end = nullptr;
   std::array<FreeBlock*, 48> freed{};
 };
 constinit Range g_range{};
 
-/// What is not in use lies in [next, end).
+/// The unused part is [next, end).
 struct Reserve {
   std::mutex mutex;
-  std::byte* next = nullptr;  // Guarded by mutex, as all below.
+  std::byte* next = nullptr;  // Guarded by mutex, as are all members below.
   std::byte* end = nullptr;
-  // Relaxed: who reads it asks the kernel for more, a little earlier or later.
+  // Relaxed: a reader then asks the kernel for more memory, a little earlier or later.
   std::atomic<bool> in_use{false};
 };
 constexpr std::size_t kReserveBytes = std::size_t{4} << 20;
@@ -137,7 +139,7 @@ std::size_t round_up(std::size_t bytes, std::size_t to) {
   return (bytes + to - 1) & ~(to - 1);
 }
 
-/// Address space of the range at a multiple of `align`, made accessible.
+/// Cuts address space from the range at a multiple of `align`, and makes it accessible.
 std::byte* cut_range(std::size_t bytes, std::size_t align) noexcept {
   const std::lock_guard lock(g_range.mutex);
   const auto at = reinterpret_cast<std::uintptr_t>(g_range.next);
@@ -171,7 +173,7 @@ std::size_t large_bytes(std::size_t bytes) {
   return enclosed() ? std::size_t{1} << large_order(bytes) : round_up(bytes, kPage);
 }
 
-/// Pages at a multiple of `align`; what was mapped too much for that is given back.
+/// Maps pages at a multiple of `align`, and unmaps the excess.
 std::byte* map_aligned(std::size_t bytes, std::size_t align) noexcept {
   const std::size_t spare = align > kPage ? align - kPage : 0;
   if (bytes + spare < bytes) {
@@ -211,14 +213,16 @@ bool may_use_reserve() noexcept {
   return (detail::thread_mark.depth & kMayUseReserve) != 0;
 }
 
-/// `bytes` of whole pages from the kernel, or for threads of ReserveScope from the reserve.
+/// Returns `bytes` of whole pages from the kernel or, for threads of ReserveScope, from the
+/// reserve.
 std::byte* map_or_cut(std::size_t bytes, std::size_t align, bool& of_reserve) noexcept {
   std::byte* const block = enclosed() ? cut_range(bytes, align) : map_aligned(bytes, align);
   of_reserve = block == nullptr && may_use_reserve();
   return of_reserve ? cut_reserve(bytes, align) : block;
 }
 
-/// Of 2^order bytes. A freed block keeps its first page, which links it to the others.
+/// Takes a block of 2^order bytes. A freed block keeps its first page, which links it to the
+/// others.
 std::byte* take_large(unsigned order, std::size_t align) noexcept {
   {
     const std::lock_guard lock(g_range.mutex);
@@ -233,7 +237,8 @@ std::byte* take_large(unsigned order, std::size_t align) noexcept {
   return map_or_cut(std::size_t{1} << order, align, of_reserve);
 }
 
-/// The class whose blocks hold `bytes` at `align`; kClasses when they are mapped on their own.
+/// Returns the class whose blocks hold `bytes` at `align`, or kClasses if such a block is mapped on
+/// its own.
 std::size_t class_of(std::size_t bytes, std::size_t align) noexcept {
   if (align > kArenaAlign) {
     // Only power-of-two blocks are aligned to their size.
@@ -249,7 +254,7 @@ std::size_t class_of(std::size_t bytes, std::size_t align) noexcept {
   if (bytes > kArenaLargestClass) {
     return kClasses;
   }
-  // Within (2^k, 2^(k+1)], the lower half goes to the block of 1.5 * 2^k.
+  // Within (2^k, 2^(k+1)], the lower half uses blocks of 1.5 * 2^k.
   const std::size_t k = static_cast<std::size_t>(std::bit_width(bytes - 1)) - 1;
   const std::size_t index = 2 + 2 * (k - 5);
   return bytes <= (std::size_t{3} << (k - 1)) ? index : index + 1;
@@ -377,7 +382,7 @@ void arena_shrink(std::size_t bytes) noexcept {
   if (!enclosed() || end >= g_range.end) {
     return;
   }
-  // First: the addresses may be another mapping's at once.
+  // Store this first: another mapping may take the addresses at once.
   detail::arena_bytes.store(static_cast<std::size_t>(end - begin), std::memory_order_relaxed);
   best_effort(munmap(end, static_cast<std::size_t>(g_range.end - end)),
               "what is not unmapped stays reserved");
@@ -395,7 +400,7 @@ bool arena_fill_reserve() noexcept {
   if (anew == nullptr) {
     return false;
   }
-  if (left != 0 && !enclosed()) {  // Of an enclosed arena only addresses are lost.
+  if (left != 0 && !enclosed()) {  // An enclosed arena loses only addresses.
     best_effort(munmap(g_reserve.next, left), "what is not unmapped stays reserved");
   }
   g_reserve.next = anew;

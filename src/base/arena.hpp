@@ -1,10 +1,10 @@
-// The internal arena: memory for tiermem itself, mapped from the kernel and never taken from
-// malloc, so that a preloaded tiermem does not fault on its own books. Small blocks come from size
-// classes over 1 MiB chunks, larger ones are mapped each. Chunks are kept for the life of the
-// process.
+// The internal arena: memory for tiermem itself. It is mapped from the kernel and never taken from
+// malloc, so a preloaded tiermem does not fault on its own records. Small blocks come from size
+// classes over 1 MiB chunks; each larger block is mapped on its own. Chunks are kept for the life
+// of the process.
 //
-// Threads: any; one mutex for each size class, held for a few instructions, never across a fault
-// that tiermem serves. Around fork the owner of the process calls the two fork functions below.
+// Threads: any. Each size class has one mutex, held for a few instructions and never across a fault
+// that tiermem serves. The owner of the process calls the two fork functions below around fork().
 #pragma once
 
 #include <atomic>
@@ -24,20 +24,22 @@
 namespace tiermem {
 
 namespace detail {
-// __thread, not thread_local: no initialisation wrapper. Initial-exec: one instruction to read it,
-// and no call into the dynamic linker, which may itself allocate.
+// __thread instead of thread_local, because it has no initialisation wrapper. The initial-exec
+// model reads it in one instruction and never calls the dynamic linker, which may itself allocate.
 struct alignas(8) ThreadMark {
-  unsigned depth = 0;         // Of ArenaScope.
-  unsigned malloc_ready = 0;  // 1: an interposed malloc has settled where the thread's blocks are.
+  unsigned depth = 0;         // Nesting depth of ArenaScope.
+  unsigned malloc_ready = 0;  // 1: an interposed malloc has decided where the thread's blocks are.
 };
 extern __thread ThreadMark thread_mark __attribute__((tls_model("initial-exec")));
 }  // namespace detail
 
-/// True while this thread works for tiermem: an interposed malloc then takes from the arena.
+/// Returns true while this thread works for tiermem: an interposed malloc then allocates from the
+/// arena.
 inline bool inside_tiermem() noexcept {
   return detail::thread_mark.depth != 0;
 }
-/// For an interposed malloc, whose every call asks: the thread is ready, and not inside tiermem.
+/// Returns true if the thread is ready and not inside tiermem. An interposed malloc asks on every
+/// call.
 inline bool malloc_is_ready() noexcept {
   return std::bit_cast<std::uint64_t>(detail::thread_mark) ==
          std::bit_cast<std::uint64_t>(detail::ThreadMark{0, 1});
@@ -46,7 +48,7 @@ inline void set_malloc_ready() noexcept {
   detail::thread_mark.malloc_ready = 1;
 }
 
-/// Marks the calling thread as inside tiermem for the life of the object. Nests.
+/// Marks the calling thread as inside tiermem for the life of the object. Scopes nest.
 class ArenaScope {
  public:
   ArenaScope() noexcept { ++detail::thread_mark.depth; }
@@ -55,50 +57,53 @@ class ArenaScope {
   ArenaScope& operator=(const ArenaScope&) = delete;
 };
 
-inline constexpr std::size_t kArenaAlign = 16;  ///< What every block has at least.
-inline constexpr std::size_t kArenaLargestClass =
-    32768;  ///< Above this: mapped, given back at once.
+inline constexpr std::size_t kArenaAlign = 16;  ///< Min alignment of every block.
+/// Larger blocks are mapped on their own, and unmapped when freed.
+inline constexpr std::size_t kArenaLargestClass = 32768;
 
-/// `align` is a power of two. Uninitialised bytes; nullptr when the kernel has none.
+/// Allocates uninitialised bytes; `align` is a power of two. Returns nullptr if the kernel refuses
+/// memory.
 void* arena_allocate(std::size_t bytes, std::size_t align = kArenaAlign) noexcept;
-/// `bytes` and `align` as they were asked for: blocks have no header. nullptr is accepted.
+/// Frees a block; nullptr is accepted. Pass the same `bytes` and `align` as for the allocation,
+/// because blocks have no header.
 void arena_free(void* block, std::size_t bytes, std::size_t align = kArenaAlign) noexcept;
 
-/// From now on the arena's memory lies in one range of `bytes` of address space, or of less where
-/// so much is refused; beyond it the arena is full. Once, before the first thread uses it. False
-/// when there is no range: all goes on as before.
+/// Confines the arena to one range of address space from now on: `bytes`, or less if the kernel
+/// refuses that much. When the range is used up, the arena is full. Call once, before the first
+/// thread uses the arena. Returns false if no range is available; the arena then works as before.
 bool arena_enclose(std::size_t bytes) noexcept;
 
-/// Gives back what the range has above `bytes`, but nothing of what was ever in use. Nothing to do
-/// where the arena is not enclosed. Any thread.
+/// Releases the part of the range above `bytes`, except addresses that were ever in use. Does
+/// nothing if the arena is not enclosed. Any thread.
 void arena_shrink(std::size_t bytes) noexcept;
 
 namespace detail {
 extern std::uintptr_t arena_begin;  // Constant once enclosed.
-// Relaxed: a block that a thread knows was cut before a shrink, and is below the new end, too.
+// Relaxed: a block that a thread knows was cut before any shrink, so it is below the new end too.
 extern std::atomic<std::uintptr_t> arena_bytes;
 }  // namespace detail
-/// Has arena_enclose() succeeded?
+/// Returns whether arena_enclose() succeeded.
 inline bool arena_is_enclosed() noexcept {
   return detail::arena_bytes.load(std::memory_order_relaxed) != 0;
 }
-/// Is `block` one of the enclosed arena's?
+/// Returns whether `block` belongs to the enclosed arena.
 inline bool arena_contains(const void* block) noexcept {
   return reinterpret_cast<std::uintptr_t>(block) - detail::arena_begin <
          detail::arena_bytes.load(std::memory_order_relaxed);
 }
 
-/// mapped >= live: classes round up, and freed small blocks wait for the next request.
+/// Invariant: mapped >= live. Classes round sizes up, and freed small blocks wait for the next
+/// request.
 struct ArenaStats {
-  std::uint64_t mapped = 0;  ///< Bytes obtained from the kernel and not given back.
-  std::uint64_t live = 0;    ///< Bytes in blocks given out, rounded up to their class.
-  std::uint64_t blocks = 0;  ///< Blocks given out.
+  std::uint64_t mapped = 0;  ///< Bytes obtained from the kernel and not returned.
+  std::uint64_t live = 0;    ///< Bytes in allocated blocks, rounded up to their class.
+  std::uint64_t blocks = 0;  ///< Number of allocated blocks.
 };
-/// Exact when no other thread allocates meanwhile.
+/// Exact only if no other thread allocates during the call.
 ArenaStats arena_stats() noexcept;
 
-/// Takes every lock of the arena, so that a child of fork finds it whole; the second releases them,
-/// in parent and child alike. Called by the thread that forks.
+/// The first takes every lock of the arena, so that a child of fork() finds it consistent. The
+/// second releases them, in parent and child. The forking thread calls both.
 void arena_before_fork() noexcept;
 void arena_after_fork() noexcept;
 
@@ -129,7 +134,7 @@ struct ArenaAllocator {
   }
 };
 
-/// A base for objects made with `new`: they lie in the arena.
+/// Base class for objects made with `new`: they are allocated in the arena.
 struct InArena {
   static void* operator new(std::size_t bytes) {
     void* block = arena_allocate(bytes);

@@ -1,21 +1,21 @@
-// A reserve of the process's memory. Where the kernel refuses the arena more, the threads that move
-// bytes allocate from the reserve, so that requests under way can end. Callers never take from it:
-// their calls end with no_capacity, and as many of them as there are cannot use it up.
+// An emergency reserve of memory for the process. When the kernel refuses memory to the arena, the
+// threads that move bytes allocate from the reserve, so that requests in progress can end. Callers
+// never use it: their calls end with no_capacity, so no number of callers can exhaust it.
 #pragma once
 
 #include "base/arena.hpp"
 
 namespace tiermem {
 
-/// Asks the kernel for what is missing of it. True: it is whole.
+/// Asks the kernel for the missing part of the reserve. Returns true if the reserve is complete.
 bool arena_fill_reserve() noexcept;
-/// Some of it is in use.
+/// Returns whether a part of the reserve is in use.
 bool arena_uses_reserve() noexcept;
 
-/// The bit of ThreadMark::depth that says: this thread may use the reserve.
+/// The bit of ThreadMark::depth that lets this thread use the reserve.
 inline constexpr unsigned kMayUseReserve = 1u << 31;
 
-/// The calling thread may use the reserve for the life of the object. Does not nest.
+/// Lets the calling thread use the reserve for the life of the object. Scopes do not nest.
 class ReserveScope {
  public:
   ReserveScope() noexcept { detail::thread_mark.depth |= kMayUseReserve; }

@@ -7,7 +7,7 @@
 
 namespace tiermem {
 
-/// CLOCK_MONOTONIC in nanoseconds. Any thread.
+/// Returns CLOCK_MONOTONIC in nanoseconds. Any thread.
 inline std::int64_t now_ns() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);

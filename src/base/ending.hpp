@@ -1,5 +1,5 @@
-// The end of something that goes on elsewhere: a copy, or what a stream has been given. Whoever
-// begins it owns the Ending and leaves it alone until `ended` has been called, once.
+// The completion of asynchronous work: of a copy, or of the work that a stream was given. The code
+// that starts the work owns the Ending, and does not touch it until `ended` has been called, once.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 namespace tiermem {
 
 struct Ending {
-  /// If any, of a copy to a device: before `ended`, once it stands in the order of the device's
-  /// copies. `ordinal` is its place there, from 1.
+  /// Optional, for a copy to a device. Called before `ended`, once the copy has its place in the
+  /// order of the device's copies. `ordinal` is this place, from 1.
   void (*begun)(Ending&, std::uint64_t ordinal) = nullptr;
-  /// On the thread that saw the end, which it must not hold up. `status` says how it ended; the
-  /// Ending may be destroyed here.
+  /// Called on the thread that detected the end. It must not delay that thread. `status` is the
+  /// result. It may destroy the Ending.
   void (*ended)(Ending&) = nullptr;
   Status status;
 };

@@ -1,4 +1,4 @@
-// Names of codes and numbers as people read them.
+// Names of codes and numbers for messages.
 #include "base/error.hpp"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ const char* code_name(Code code) noexcept {
   return index < kNames.size() ? kNames[index] : "unknown";
 }
 
-// Labels and paths in a sentence may have any bytes. Its readers print it as one line.
+// Labels and paths in a message may contain any bytes. Programs print the message as one line.
 void end_text(ErrorInfo& info, std::size_t formatted) noexcept {
   constexpr std::size_t kRoom = sizeof(info.text) - 1;
   std::string_view made(info.text, std::min(formatted, kRoom));

@@ -1,4 +1,4 @@
-// Building a Status with a sentence in it. For cold paths: it formats and allocates.
+// Construction of a Status with a message. For cold paths: it formats and allocates.
 #pragma once
 
 #include <fmt/format.h>
@@ -24,7 +24,8 @@ void set_text(char (&field)[N], std::string_view text) {
   set_text(field, N, text);
 }
 
-/// As fmt::format, in the arena: for sentences of threads that must go on where malloc has nothing.
+/// Formats as fmt::format does, into the arena. For messages of threads that must proceed when
+/// malloc fails.
 template <typename... Args>
 String text(fmt::format_string<Args...> format, Args&&... args) {
   String made;
@@ -32,13 +33,13 @@ String text(fmt::format_string<Args...> format, Args&&... args) {
   return made;
 }
 
-/// Ends the sentence in `info.text`, of which `formatted` bytes were made and the first
-/// `sizeof(info.text) - 1` are there. The sentence is one line of plain text afterwards
-/// (shown.hpp).
+/// Terminates the message in `info.text`. `formatted` bytes were produced, and the first
+/// `sizeof(info.text) - 1` of them are in `info.text`. Afterwards the message is one line of plain
+/// text (shown.hpp).
 void end_text(ErrorInfo& info, std::size_t formatted) noexcept;
 
-/// An ErrorInfo with its sentence; the caller adds tier, budget, holder and setting where it knows
-/// them.
+/// Returns an ErrorInfo with its message. The caller adds the tier, budget, holder and setting that
+/// it knows.
 template <typename... Args>
 ErrorInfo error_info(Code code, fmt::format_string<Args...> format, Args&&... args) {
   ErrorInfo info;
@@ -54,7 +55,7 @@ Status fail(Code code, fmt::format_string<Args...> format, Args&&... args) {
   return Status(error_info(code, format, std::forward<Args>(args)...));
 }
 
-/// As fail(), with errno or a driver's code beside the sentence.
+/// The same as fail(), with an errno or a driver's code in addition to the message.
 template <typename... Args>
 Status fail_native(Code code, int native, fmt::format_string<Args...> format, Args&&... args) {
   ErrorInfo info = error_info(code, format, std::forward<Args>(args)...);
@@ -62,11 +63,11 @@ Status fail_native(Code code, int native, fmt::format_string<Args...> format, Ar
   return Status(info);
 }
 
-/// "1.5 GiB": for messages.
+/// Formats a size for messages: "1.5 GiB".
 std::string human_bytes(std::uint64_t bytes);
-/// "gpu", "dram", …; "unknown" for a number that is no kind.
+/// Returns "gpu", "dram", …, or "unknown" for a number that is not a kind.
 const char* kind_name(Kind kind) noexcept;
-/// A place as messages name it: "gpu 0", "dram".
+/// Formats a place for messages: "gpu 0", "dram".
 std::string place_name(Place place);
 
 }  // namespace tiermem

@@ -1,7 +1,8 @@
-// Objects of the process that are never destroyed: other threads, and exit handlers of the program,
-// use tiermem while the process ends, and find them whole. The first use makes the object, so no
-// constructor runs at load: the preload library uses tiermem before constructors of static objects
-// run, and a constructor that runs later would empty what is in use.
+// Objects of the process that are never destroyed. Other threads and the program's exit handlers
+// use tiermem while the process ends, and must find these objects intact. The first use constructs
+// the object, so no constructor runs at load. The preload library needs this: it uses tiermem
+// before the constructors of static objects run, and a later constructor would clear an object in
+// use.
 //
 // Threads: a lock of the owner covers every use.
 #pragma once

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kMost = 1 << 20;  // The kernel's usual fs.nr_open; higher ones are not protected.
 constinit std::array<std::atomic<std::uint64_t>, kMost / 64> g_kept{};
-constexpr rlim_t kAtMost = 256;  // Descriptors of tiermem.
+constexpr rlim_t kAtMost = 256;  // Max number of descriptors of tiermem.
 constinit std::atomic<int> g_least{0};
 
 std::uint64_t bit_of(int fd) {
@@ -29,8 +29,9 @@ bool known(int fd) {
   return fd >= 0 && fd < kMost;
 }
 
-// A duplicate with a number of at least `least`, which may be beyond the limit of the process: the
-// limit is raised for the time of the call, and other threads at most open a file more.
+// Duplicates a descriptor to a number of at least `least`, which may exceed the limit of the
+// process. The limit is raised during the call; the only effect on other threads is that they may
+// open one more file.
 int duplicate_above(int fd, int least) {
   static constinit std::atomic_flag raising;
   while (raising.test_and_set(std::memory_order_acquire)) {

@@ -1,20 +1,20 @@
-// Descriptors that the process's own code must not close by accident: programs close "all others"
-// when they become daemons, and one of tiermem's among them would turn absent pages into zeros. The
-// preload library asks here before it lets a close through. Any thread; no locks.
+// Descriptors that the program must not close by accident. Programs close "all others" when they
+// become daemons; if they closed one of tiermem's, absent pages would become zeros. The preload
+// library checks this table before it allows a close. Any thread; no locks.
 #pragma once
 
 namespace tiermem {
 
-/// Marks a descriptor as tiermem's, and returns it: another number for it where they are kept out
-/// of the way. Negative ones go through as they are.
+/// Marks a descriptor as tiermem's. Returns the descriptor, or its new number where they are moved
+/// out of the way. Returns negative numbers unchanged.
 int keep_descriptor(int fd) noexcept;
-/// Closes a descriptor that was kept. Negative ones are nothing.
+/// Closes a kept descriptor. Ignores negative numbers.
 void close_kept(int fd) noexcept;
-/// Not tiermem's any more, as whoever closes it does so by other means.
+/// Removes the mark, for a caller that closes the descriptor by other means.
 void forget_descriptor(int fd) noexcept;
 bool is_kept(int fd) noexcept;
-/// From now on descriptors get numbers of at least `least`, as far as there are any, so that they
-/// do not meet those that a program chooses itself.
+/// Gives later descriptors numbers of at least `least`, as far as such numbers are free, so that
+/// they do not collide with numbers that a program chooses itself.
 void keep_descriptors_above(int least) noexcept;
 
 }  // namespace tiermem

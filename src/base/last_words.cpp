@@ -25,7 +25,7 @@ void write_last_words(fmt::string_view format, fmt::format_args args) noexcept {
     best_effort(::write(STDERR_FILENO, text.data(), text.size()),
                 "a closed descriptor 2 is the program's own choice");
   } catch (...) {
-    // No memory for a sentence: the signal comes without one.
+    // The allocation of the message failed: the signal comes without one.
   }
   errno = saved_errno;
 }

@@ -1,7 +1,7 @@
-// A sentence before a signal that may end the process: to the log, or to descriptor 2 where the log
-// is off. A process that dies without a word leaves its user nothing to search for.
+// A message before a signal that may end the process. It goes to the log, or to descriptor 2 if the
+// log is off. Without it the user has nothing to search for.
 //
-// Threads: any. Each sentence is one write.
+// Threads: any. Each message is one write.
 #pragma once
 
 #include "base/log.hpp"

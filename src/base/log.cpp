@@ -1,6 +1,6 @@
-// spdlog behind log.hpp. The sink is ours: one descriptor opened close-on-exec, one write(2) for
-// each message, so that processes can share a file, an exec'd program inherits nothing, and a fork
-// copies no half-filled buffer.
+// spdlog behind log.hpp. The sink is ours: one descriptor that is closed on exec, and one write(2)
+// for each message. Several processes can share a file, an exec'd program inherits nothing, and a
+// fork copies no half-filled buffer.
 #include "base/log.hpp"
 
 #include <fcntl.h>
@@ -35,7 +35,7 @@ constinit std::atomic<LogLevel> log_level{LogLevel::off};
 
 namespace {
 
-constinit std::atomic<std::uint64_t> g_dropped{0};  // Relaxed: a count, it orders nothing.
+constinit std::atomic<std::uint64_t> g_dropped{0};  // Relaxed: a count that orders nothing.
 
 class DescriptorSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
@@ -74,11 +74,11 @@ class DescriptorSink final : public spdlog::sinks::base_sink<std::mutex> {
   const bool owned_;
 };
 
-/// The open log. The mutex guards the pointer only: writing happens under the sink's own mutex, by
-/// whoever holds a reference, so replacing the log never waits for a disk.
+/// The open log. The mutex guards the pointer only. A thread with a reference writes under the
+/// sink's own mutex, so a replacement of the log never waits for a disk.
 struct Log {
   std::mutex mutex;
-  std::shared_ptr<spdlog::logger> logger;  // Shared: a message under way keeps its sink open.
+  std::shared_ptr<spdlog::logger> logger;  // Shared: a message in progress keeps its sink open.
 };
 
 /// Never destroyed: threads may log while the process exits.
@@ -90,8 +90,8 @@ Log& the_log() {
   return log;
 }
 
-// The arena, and a malloc that was interposed, may hold their locks around these: nothing is
-// allocated.
+// The arena, and an interposed malloc, may hold their locks around these handlers: they allocate
+// nothing.
 void before_fork() {
   the_log().mutex.lock();
 }
@@ -100,8 +100,8 @@ void after_fork_in_parent() {
 }
 void after_fork_in_child() {
   detail::log_level.store(LogLevel::off, std::memory_order_relaxed);
-  // Another thread may have held the sink's mutex, which nobody in the child will release: the
-  // logger is left behind, neither used nor destroyed.
+  // Another thread may have held the sink's mutex, and no thread of the child will release it. The
+  // child abandons the logger: it neither uses nor destroys it.
   using Logger = std::shared_ptr<spdlog::logger>;
   alignas(Logger) static std::byte left[sizeof(Logger)];
   new (left) Logger(std::move(the_log().logger));
@@ -126,11 +126,12 @@ spdlog::level::level_enum level_of(LogLevel level) {
 
 void replace_logger(std::shared_ptr<spdlog::logger> logger) {
   const std::lock_guard lock(the_log().mutex);
-  the_log().logger.swap(logger);  // The old one goes with the argument, after the lock.
+  // The old logger is destroyed with the argument, after the lock is released.
+  the_log().logger.swap(logger);
 }
 
-// What descriptor 2 was when this library was loaded. A program may close it and open a file of its
-// own, which gets the number: a message in there would damage the program's bytes.
+// The file behind descriptor 2 when this library was loaded. A program may close it and open its
+// own file with the same number: a message would damage that file.
 struct Identity {
   dev_t device = 0;
   ino_t inode = 0;
@@ -138,7 +139,7 @@ struct Identity {
   friend bool operator==(const Identity&, const Identity&) = default;
 };
 constinit Identity g_stderr{};
-constinit std::atomic<bool> g_stderr_noted{false};  // Relaxed: set by the only thread there is.
+constinit std::atomic<bool> g_stderr_noted{false};  // Relaxed: set while there is only one thread.
 
 Identity identity_of_stderr() noexcept {
   struct stat status {};
@@ -146,7 +147,8 @@ Identity identity_of_stderr() noexcept {
                                             : Identity{};
 }
 
-/// By the constructor, or by the first message: an interposed malloc is called before constructors.
+/// Called by the constructor or by the first message, because an interposed malloc is called before
+/// constructors.
 [[gnu::constructor]] void note_stderr() noexcept {
   if (!g_stderr_noted.exchange(true, std::memory_order_relaxed)) {
     const int saved_errno = errno;
@@ -155,7 +157,8 @@ Identity identity_of_stderr() noexcept {
   }
 }
 
-/// A write would neither block nor raise SIGPIPE, and goes where the process's messages belong.
+/// Returns whether a write to descriptor 2 would neither block nor raise SIGPIPE, and whether it
+/// goes to the file that the process started with.
 bool stderr_takes_a_line() noexcept {
   note_stderr();
   pollfd descriptor{STDERR_FILENO, POLLOUT, 0};
@@ -163,13 +166,13 @@ bool stderr_takes_a_line() noexcept {
          descriptor.revents == POLLOUT;
 }
 
-// Hashes of what tell() has written, 0 for a free place. No mutex: a child of fork must not find it
-// locked. Relaxed: each place is right by itself.
+// Hashes of the sentences that tell() has written; 0 is a free entry. There is no mutex, because a
+// child of fork() must not find it locked. Relaxed: each entry is valid on its own.
 constexpr std::size_t kRemembered = 64;
 constinit std::array<std::atomic<std::size_t>, kRemembered> g_told{};
 constinit std::atomic<unsigned> g_tell_limit{1};  // Set before there are threads.
 
-/// One line, cut where a pipe would take it in parts.
+/// Writes one line, cut to the length that a pipe takes as a whole.
 void write_line(std::string_view sentence, std::size_t others) {
   std::array<char, 1024> line;
   constexpr std::string_view kStart = "tiermem: ";
@@ -183,7 +186,7 @@ void write_line(std::string_view sentence, std::size_t others) {
   }
 }
 
-/// False if it was written before, or nothing more may be written.
+/// Returns false if the sentence was written before, or if the limit is reached.
 bool may_tell(std::string_view sentence) {
   const std::size_t hash = std::hash<std::string_view>{}(sentence) | 1;
   const std::size_t limit =
@@ -233,7 +236,7 @@ namespace detail {
 void log_write(LogLevel level, fmt::string_view format, fmt::format_args args) noexcept {
   const ArenaScope scope;
   const NoCancel until_written;
-  const int saved_errno = errno;  // Callers log between a failed call and their look at errno.
+  const int saved_errno = errno;  // Callers log between a failed call and their use of errno.
   try {
     std::shared_ptr<spdlog::logger> logger;
     {
@@ -245,7 +248,7 @@ void log_write(LogLevel level, fmt::string_view format, fmt::format_args args) n
       fmt::vformat_to(std::back_inserter(text), format, args);
       if (!is_plain({text.data(), text.size()})) {
         fmt::memory_buffer plain;
-        plain.resize(text.size() * 8);  // No escape is longer.
+        plain.resize(text.size() * 8);  // Max length of an escape.
         plain.resize(show_into(plain.data(), plain.size(), {text.data(), text.size()}));
         text = std::move(plain);
       }
@@ -281,9 +284,9 @@ Status log_open(LogLevel level, std::string_view target) {
     log_follow_forks();
     auto sink = std::make_shared<DescriptorSink>(descriptor, owned);
     auto logger = std::make_shared<spdlog::logger>("tiermem", std::move(sink));
-    logger->set_level(spdlog::level::trace);  // log_level decides.
-    // Seconds since 1970: a calendar date would take glibc's time zone lock, which another thread
-    // may hold when the process forks; the child would then wait for it for ever.
+    logger->set_level(spdlog::level::trace);  // log_level selects the messages.
+    // Seconds since 1970. A calendar date would take glibc's time zone lock. Another thread may
+    // hold that lock when the process forks; the child would then wait for it forever.
     logger->set_pattern("%E.%e tiermem[%P] %l: %v");
     logger->set_error_handler(
         [](const std::string&) { g_dropped.fetch_add(1, std::memory_order_relaxed); });
@@ -296,7 +299,7 @@ Status log_open(LogLevel level, std::string_view target) {
 }
 
 void log_follow_forks() noexcept {
-  (void)the_log();  // Made now: the handlers cannot.
+  (void)the_log();  // Construct it now, because the handlers cannot allocate.
   static const int failed = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   best_effort(failed, "a child of fork may then find the log locked");
 }

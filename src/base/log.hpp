@@ -1,12 +1,13 @@
-// What tiermem tells a person while it runs. One log for the process, off until log_open(); a
-// message that is off costs one relaxed load, formats nothing and allocates nothing. Never writes
-// to descriptor 1. Writes to descriptor 2 only if log_open() was given "stderr", but for one line
-// in the life of a process: the first sentence that tell() gets while no log is open.
+// Messages of tiermem to a person while it runs. The process has one log, which is off until
+// log_open(). A message that is off costs one relaxed load, formats nothing and allocates nothing.
+// The log never writes to descriptor 1. It writes to descriptor 2 only if log_open() was given
+// "stderr", with one exception: the first sentence that tell() gets while no log is open, once per
+// process.
 //
-// Each message is one line: bytes that are no plain text are escaped (shown.hpp).
+// Each message is one line: bytes that are not plain text are escaped (shown.hpp).
 //
-// Threads: any, at any time, also inside tiermem; each message is one write. After fork the child's
-// log is off until it opens its own.
+// Threads: any, at any time, also inside tiermem. Each message is one write. After fork() the
+// child's log is off until the child opens its own.
 #pragma once
 
 #include <fmt/format.h>
@@ -26,32 +27,38 @@ namespace tiermem {
 enum class LogLevel : std::uint8_t { off, error, warn, info, debug };
 
 namespace detail {
-// Written by log_open, log_close and the child of fork; read by every message. Relaxed: a message
-// near the change may fall on either side, and the sink behind it is published under a mutex.
+// Written by log_open, log_close and the child of fork(); read by every message. Relaxed: a message
+// near the change may fall on either side. A mutex publishes the sink behind it.
 extern std::atomic<LogLevel> log_level;
 void log_write(LogLevel level, fmt::string_view format, fmt::format_args args) noexcept;
 }  // namespace detail
 
-/// Opens the log: `target` is a path, appended to and created 0600, or "stderr". Replaces an open
-/// log. `level` off closes it and `target` is not touched. Errors: io_error with errno and the
-/// path.
+/// Opens the log, and replaces an open one.
+///
+/// - `level`: `off` closes the log and leaves `target` untouched.
+/// - `target`: a path, which is appended to and created with mode 0600, or "stderr".
+/// - Errors: io_error with errno and the path.
 Status log_open(LogLevel level, std::string_view target);
 void log_close() noexcept;
-/// The log's part in a fork, once for the process. Who has handlers that log calls this before it
-/// registers them: theirs then run while the log can be written.
+/// Registers the log's fork handlers, once per process. Modules whose fork handlers log must call
+/// this before they register their own handlers: these then run while the log can be written.
 void log_follow_forks() noexcept;
-/// Messages that could not be written since the process began (disk full, for example).
+/// Returns the number of messages that could not be written since the process began, for example
+/// because the disk was full.
 std::uint64_t log_dropped() noexcept;
 
-/// For what a person must learn of the configuration although no log is open. Each sentence goes to
-/// the log if it is open at `level`. Otherwise one line is written to descriptor 2: the first
-/// sentence, and how many others there are. Later calls write nothing, and a repeated sentence is
-/// written once. Nothing is written where descriptor 2 is closed, is no longer what it was when the
-/// process began, or would block. Never fails.
+/// Reports facts about the configuration that a person must learn even while no log is open. Each
+/// sentence goes to the log if it is open at `level`. Otherwise one line goes to descriptor 2: the
+/// first sentence, and the number of others. Later calls write nothing, and a repeated sentence is
+/// written once.
+///
+/// Nothing is written if descriptor 2 is closed, would block, or is no longer the file that it was
+/// when the process began. Never fails.
 void tell(LogLevel level, std::span<const std::string> sentences) noexcept;
 void tell(LogLevel level, const std::string& sentence) noexcept;
-/// The lines that tell() may write to descriptor 2 from now on: 1 unless set. For programs of
-/// tiermem's own, which own their descriptor 2; each sentence then has a line of its own.
+/// Sets the max number of lines that tell() may write to descriptor 2 from now on; the default is
+/// 1. For tiermem's own programs, which own their descriptor 2: each sentence then has its own
+/// line.
 void set_tell_limit(unsigned lines) noexcept;
 
 inline bool log_enabled(LogLevel level) noexcept {

@@ -1,5 +1,5 @@
-// Holds off pthread_cancel while tiermem works: a thread that ended in the middle of a call would
-// leave locks and pins behind. The calling thread only; a few nanoseconds.
+// Delays pthread_cancel while tiermem works: a thread that ended in the middle of a call would
+// leave locks and pins behind. Affects the calling thread only, and costs a few nanoseconds.
 #pragma once
 
 #include <pthread.h>
@@ -8,9 +8,8 @@
 
 namespace tiermem {
 
-/// For its life the calling thread is not cancelled; a cancellation waits until after it. Nests.
-/// For threads with deferred cancellation, which is what threads have unless they ask for the other
-/// kind.
+/// While it lives, the calling thread is not cancelled; a cancellation takes effect afterwards.
+/// Objects nest. Only for threads with deferred cancellation, which is the default.
 class NoCancel {
  public:
   NoCancel() noexcept { must(::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_)); }

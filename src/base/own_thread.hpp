@@ -14,12 +14,14 @@
 
 namespace tiermem {
 
-/// Whether a thread may use the arena's reserve: only if it bounds what it allocates itself.
+/// Whether a thread may use the arena's reserve. Only for a thread that bounds its own allocations.
 enum class UsesReserve : bool { no, yes };
 
-/// A thread that works for tiermem: no signal of the program's reaches it, not at its start either.
-/// `name`: 15 characters at most, and for ever. Throws std::system_error where no thread can be
-/// had.
+/// Starts a thread that works for tiermem. It receives no signal of the program, not even while it
+/// starts.
+///
+/// - `name`: up to 15 characters; must stay valid forever.
+/// - Errors: throws std::system_error if no thread can be created.
 template <UsesReserve kReserve = UsesReserve::yes, typename Body>
 std::thread own_thread(const char* name, Body body) {
   struct NoSignals {

@@ -1,4 +1,4 @@
-// Reserving and committing. A private mapping that may not be written is charged neither to
+// Reservation and commit. A private mapping that is not writable is charged neither to
 // vm.overcommit_memory=2 nor to RLIMIT_DATA.
 #include "base/reserved_array.hpp"
 
@@ -29,7 +29,7 @@ ReservedBytes::ReservedBytes(std::size_t bytes) : bytes_(whole_pages(bytes)) {
     throw std::bad_alloc();
   }
   data_ = static_cast<std::byte*>(memory);
-  // After mlockall(MCL_FUTURE) the range would be filled.
+  // After mlockall(MCL_FUTURE) the kernel would fill the range.
   best_effort(::munlock(data_, bytes_), "it need not have been locked");
   best_effort(::madvise(data_, bytes_, MADV_DONTDUMP), "core dumps then are larger");
 }
@@ -60,7 +60,7 @@ void ReservedBytes::drop(std::size_t from, std::size_t to) noexcept {
   from = whole_pages(from);
   to &= ~(kPage - 1);
   to = to < committed_ ? to : committed_;
-  // Locked memory is not given back, so it is overwritten.
+  // The kernel does not release locked memory, so the bytes are overwritten.
   if (from < to && ::madvise(data_ + from, to - from, MADV_DONTNEED) != 0) {
     std::memset(data_ + from, 0, to - from);
   }
@@ -68,8 +68,8 @@ void ReservedBytes::drop(std::size_t from, std::size_t to) noexcept {
 
 std::size_t next_page_offset() noexcept {
   constexpr std::size_t kLine = 64;
-  constexpr std::size_t kStride =
-      11;  // Odd: all lines come up; and far enough for elements of some lines.
+  // An odd number reaches every line; this one is also large enough for elements of several lines.
+  constexpr std::size_t kStride = 11;
   static std::atomic<std::size_t> arrays{0};
   return arrays.fetch_add(1, std::memory_order_relaxed) * kStride % (kPage / kLine) * kLine;
 }

@@ -1,9 +1,9 @@
-// An array over reserved address space: it never moves, reads as zeros where it was not written,
-// and may be written up to what was committed. Not in core dumps: it holds tiermem's records and no
-// byte of the program's.
+// An array over reserved address space. It never moves, reads as zeros where it was not written,
+// and may be written up to the committed size. It is excluded from core dumps: it holds records of
+// tiermem and no bytes of the program.
 //
-// Threads: one at a time calls commit(). Any thread reads any element, and writes the committed
-// ones.
+// Threads: one at a time calls commit(). Any thread may read every element, and may write the
+// committed ones.
 #pragma once
 
 #include <atomic>
@@ -17,20 +17,20 @@ class ReservedBytes {
   static constexpr std::size_t kLeastStep = std::size_t{64} << 10;
   static constexpr std::size_t kMostStep = std::size_t{32} << 20;
 
-  /// Readable zeros, without pages and without a charge. Throws std::bad_alloc when the kernel
-  /// refuses the address space.
+  /// Reserves readable zeros without pages and without a charge. Throws std::bad_alloc if the
+  /// kernel refuses the address space.
   explicit ReservedBytes(std::size_t bytes);
   ~ReservedBytes();
   ReservedBytes(const ReservedBytes&) = delete;
   ReservedBytes& operator=(const ReservedBytes&) = delete;
 
   std::byte* data() const noexcept { return data_; }
-  /// Makes the first `bytes` writable, and as many more as were writable before: at least
-  /// kLeastStep, at most kMostStep. False, with errno, and nothing changed, when the kernel
-  /// refuses; `bytes` beyond the end: ENOMEM.
+  /// Makes at least the first `bytes` bytes writable. To save later calls it tries to double the
+  /// writable size, by at least kLeastStep and at most kMostStep. Returns false with errno and
+  /// changes nothing if the kernel refuses, or if `bytes` is beyond the end (ENOMEM).
   bool commit(std::size_t bytes) noexcept { return bytes <= committed_ || commit_more(bytes); }
   std::size_t committed() const noexcept { return committed_; }
-  /// Gives the pages of [from, to) back where they lie in it as a whole: they read as zeros.
+  /// Releases the whole pages inside [from, to): they read as zeros afterwards.
   void drop(std::size_t from, std::size_t to) noexcept;
 
  private:
@@ -42,15 +42,16 @@ class ReservedBytes {
   std::size_t committed_ = 0;
 };
 
-/// A cache line in a page, for the n-th array another one than for its neighbours.
+/// Returns the offset of a cache line in a page: the n-th array gets a different one than its
+/// neighbours.
 std::size_t next_page_offset() noexcept;
 
 /// `n` objects, of which commit() makes the first ones writable. T is all-zero-initializable.
 ///
-/// Arrays begin at different places of a page. The hit path goes through several of them with the
-/// same small index; were their elements at the same offset in their pages, a processor that
-/// compares only those bits would hold each load back for the locked add before it (measured: 28 ns
-/// instead of 20 for a view).
+/// Arrays begin at different offsets in a page. The hit path accesses several of them with the same
+/// small index. If their elements had equal page offsets, a processor that compares only those bits
+/// would delay each load until the locked add before it ends (measured: 28 ns instead of 20 for a
+/// view).
 template <typename T>
 class ReservedArray {
  public:
@@ -61,14 +62,14 @@ class ReservedArray {
         memory_(n * sizeof(T) + offset_),
         data_(reinterpret_cast<T*>(memory_.data() + offset_)) {}
 
-  /// The first `n` objects may be written. False, with errno, when the kernel refuses.
+  /// Makes the first `n` objects writable. Returns false with errno if the kernel refuses.
   bool commit(std::size_t n) noexcept { return memory_.commit(offset_ + n * sizeof(T)); }
-  /// The pages that lie wholly in [from, to) are given back, and their objects are zero.
+  /// Releases the pages that lie completely in [from, to); their objects become zero.
   void drop(std::size_t from, std::size_t to) noexcept {
     memory_.drop(offset_ + from * sizeof(T), offset_ + to * sizeof(T));
   }
 
-  /// All pages are given back, and all objects are zero.
+  /// Releases all pages; all objects become zero.
   void release_memory() noexcept { memory_.drop(0, memory_.committed()); }
 
   T& operator[](std::size_t i) noexcept { return data_[i]; }

@@ -1,5 +1,6 @@
-// Results of calls to the C library and the kernel: each is used, or given to one of these two. A
-// test (tests/results/check) looks for calls whose result is dropped in another way. Any thread.
+// Results of calls to the C library and the kernel. Each result is used, or is passed to one of
+// these two functions. A test (tests/results/check) finds calls whose result is dropped in another
+// way. Any thread.
 #pragma once
 
 #include <cstdlib>
@@ -7,16 +8,18 @@
 
 namespace tiermem {
 
-/// The call may fail, and all is well then: `why` says why.
+/// Accepts that the call may fail; `why` says why a failure is harmless.
 template <typename Result>
 inline void best_effort(const Result&, [[maybe_unused]] const char* why) noexcept {
   static_assert(!std::is_void_v<Result>);
 }
 
-/// The call cannot fail where it is made: its arguments are right, and it takes nothing that can
-/// run out. `result`: 0, or above where the call counts something; a call that fails answers -1 or,
-/// as those of pthread, an error number. A failure is a defect of tiermem, and going on would lose
-/// bytes: it ends the process.
+/// Asserts that a call succeeded which cannot fail: its arguments are valid, and it consumes no
+/// resource that can run out. A failure is a defect of tiermem that could lose bytes, so it ends
+/// the process.
+///
+/// - `result`: 0, or more for a call that counts; a failed call returns -1, or an error number in
+///   the case of pthread functions.
 inline void must(int result) noexcept {
   if (result != 0) [[unlikely]] {
     std::abort();

@@ -1,4 +1,4 @@
-// One character at a time: its length, whether it is plain, its escape.
+// Processes one character at a time: its length, whether it is plain, and its escape.
 #include "base/shown.hpp"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ std::uint32_t code_point(std::string_view character) {
   }
 }
 
-/// Control characters, ends of lines and paragraphs, and marks that reorder text.
+/// Returns true for control characters, ends of lines and paragraphs, and marks that reorder text.
 bool is_control(std::uint32_t code) {
   return code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x2028 && code <= 0x202e) ||
          (code >= 0x2066 && code <= 0x2069) || code == 0x200e || code == 0x200f || code == 0xfeff;
@@ -40,7 +40,7 @@ std::size_t put_hex(char* to, std::uint32_t value, unsigned digits) {
   return digits;
 }
 
-/// The escape of one control character, or of a byte that begins no character.
+/// Writes the escape of one control character, or of a byte that begins no character.
 std::size_t put_escape(char* to, std::uint32_t code) {
   to[0] = '\\';
   const char* const letter = code == '\n' ? "n" : code == '\t' ? "t" : code == '\r' ? "r" : nullptr;
@@ -59,7 +59,7 @@ std::size_t put_escape(char* to, std::uint32_t code) {
   return kLongestEscape;
 }
 
-/// The next character of `text`, and whether it may be shown as it is.
+/// The next character of `text`, and whether it is shown unchanged.
 struct Character {
   std::size_t length = 1;
   std::uint32_t code = 0;
