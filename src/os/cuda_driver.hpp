@@ -1,9 +1,10 @@
-// The CUDA driver, found at run time: a table of its functions, and the one place that says what
-// its results mean. Building and running need no CUDA; an absent, old or broken driver is a Status
-// that says so. Never unloaded: the driver has threads of its own.
+// The CUDA driver, loaded at run time: a table of its functions, and the single translation of its
+// results. Neither the build nor the start of a program needs CUDA; an absent, old or broken driver
+// results in a Status that says so. The driver is never unloaded, because it has threads of its
+// own.
 //
-// Threads: a table is constant once loaded, and any thread may call what is in it; which thread may
-// call what when is the caller's business (cuda_lane.hpp).
+// Threads: a table is constant once loaded, and any thread may call its functions. The caller
+// decides which thread makes which call (cuda_lane.hpp).
 #pragma once
 
 #include <string>
@@ -15,7 +16,7 @@
 
 namespace tiermem {
 
-/// What cuDriverGetVersion says: 12080 is 12.8.
+/// A version as cuDriverGetVersion encodes it: 12080 is 12.8.
 struct CudaVersion {
   int number = 0;
   int major() const { return number / 1000; }
@@ -27,11 +28,11 @@ class CudaDriver {
   static constexpr const char* kUsualLibrary = "libcuda.so.1";
   static constexpr CudaVersion kOldest{12000};
 
-  /// Loads `library` and looks all functions up; does not initialise the driver. unavailable: there
-  /// is none, it is older than kOldest, or lacks a function; the message names which.
+  /// Loads `library` and looks up all functions; does not initialise the driver. unavailable: there
+  /// is no driver, it is older than kOldest, or it lacks a function; the message names which.
   static Result<CudaDriver> load(const char* library);
-  /// cuInit and the number of devices: 0.1 s and more on a real one. unavailable with the driver's
-  /// reason, also when there is no device.
+  /// Calls cuInit and returns the number of devices. Takes at least 0.1 s with a real driver.
+  /// unavailable, with the driver's reason, also if there is no device.
   Result<unsigned> start() const;
 
   CudaVersion version() const { return version_; }
@@ -41,32 +42,35 @@ class CudaDriver {
   TIERMEM_CUDA_CALLS(TIERMEM_CUDA_MEMBER)
 #undef TIERMEM_CUDA_MEMBER
 
-  /// "CUDA_ERROR_OUT_OF_MEMORY (2)".
+  /// Returns the name of a result: "CUDA_ERROR_OUT_OF_MEMORY (2)".
   String name_of(cuda::Result result) const;
-  /// ok for kSuccess; else a Status with the driver's number: no_capacity for memory, unavailable
-  /// where there is no device to talk to (any more), io_error for what a kernel or the hardware
-  /// broke. `doing`: "gpu 0: cuMemCreate of 2 MiB".
+  /// Converts a result: ok for kSuccess, else a Status with the driver's number. no_capacity:
+  /// memory. unavailable: there is no device to talk to, or not any more. io_error: a kernel or the
+  /// hardware failed.
+  ///
+  /// - `doing`: the operation, such as "gpu 0: cuMemCreate of 2 MiB".
   Status check(cuda::Result result, std::string_view doing) const;
 
  private:
   CudaVersion version_;
 };
 
-/// What can be asked of a device without making a context on it.
+/// Facts about a device that need no context on it.
 struct CudaDeviceFacts {
   unsigned index = 0;
   std::string name;
   std::string bus_id;
   int capability_major = 0, capability_minor = 0;
   bool virtual_memory = false;
-  std::uint64_t total = 0;        ///< Bytes of memory.
-  std::uint64_t granularity = 0;  ///< Of cuMemCreate; 0 without virtual memory management.
+  std::uint64_t total = 0;  ///< Device memory in bytes.
+  /// Granularity of cuMemCreate; 0 without virtual memory management.
+  std::uint64_t granularity = 0;
 };
 
-/// [any thread] After CudaDriver::start().
+/// [any thread] Call after CudaDriver::start().
 Result<CudaDeviceFacts> probe_device(const CudaDriver& driver, unsigned index);
 
-/// After such a result nothing can be done with the device's context any more.
+/// Returns whether this result means that the device's context is unusable from now on.
 bool ends_context(cuda::Result result);
 
 }  // namespace tiermem

@@ -1,16 +1,17 @@
 // One thread that makes the driver calls for one device. The driver has a current context for each
 // thread, and a call of ours in the program's thread could break a capture there (docs/decisions/
-// gpu-facts.md); so whoever wants something of the device gives it to this thread. Only what must
-// stand in the order of the program's own calls is done in its thread: mark().
+// gpu-facts.md). Callers therefore pass their requests for the device to this thread. Only calls
+// that need a place in the order of the program's own calls run in the program's thread: mark().
 //
-// Copies go on a stream for each direction and overlap: the thread submits what is asked, watches
-// their events in order, and tells whoever asked. Small ones that wait together go together: one
-// call where the driver has one for many (CUDA 12.8), and one event. It never waits for a device
-// while there is work to submit, but where the driver itself does: a copy of memory that is not
-// page-locked.
+// Copies use one stream for each direction, and the directions overlap. The thread submits the
+// requests, watches their events in order, and notifies the requester. Small copies that wait
+// together are submitted together: in one call where the driver has a batch call (CUDA 12.8), and
+// with one event. The thread never waits for a device while there is work to submit, unless the
+// driver itself waits, as it does for a copy of memory that is not page-locked.
 //
-// Threads: any; not for the mover's, where the call waits. In a forked child the thread does not
-// exist, and the driver works for its parent: nothing may be called there, nor destroyed.
+// Threads: any, except that the mover's thread must not make calls that wait. In a forked child the
+// thread does not exist, and the driver belongs to the parent: the child must not call or destroy
+// anything here.
 #pragma once
 
 #include <atomic>
@@ -32,72 +33,76 @@ namespace tiermem {
 
 class CudaLane {
  public:
-  /// Makes the device's primary context, which takes 0.1 s and half a gigabyte of it where nobody
-  /// has it yet. unavailable when there is no such device, or without virtual memory management.
+  /// Creates the device's primary context. If no other code has created it, this takes 0.1 s and
+  /// half a gigabyte of device memory. unavailable: there is no such device, or it has no virtual
+  /// memory management.
   static Result<std::unique_ptr<CudaLane>> open(const CudaDriver& driver, unsigned device);
-  /// Waits for what was asked, and for what is watched.
+  /// Waits for all requests and all watched marks.
   ~CudaLane();
   CudaLane(const CudaLane&) = delete;
   CudaLane& operator=(const CudaLane&) = delete;
 
   const CudaDriver& driver() const { return driver_; }
   const CudaDeviceFacts& facts() const { return facts_; }
-  /// Bytes of its memory that nobody used once our context was made.
+  /// Returns the free bytes of device memory after the context was created.
   std::uint64_t free_at_start() const { return free_at_start_; }
 
   /// Runs `body` in the thread, with the context current, and waits for it.
   Status call(const std::function<Status()>& body);
-  /// The same, and returns at once; an error is logged.
+  /// The same as call(), but returns at once and logs an error.
   void call_later(std::function<Status()> body);
-  /// As call(), in the calling thread, one of our own: for what takes long and needs no order.
+  /// The same as call(), but in the calling thread, which is one of tiermem's. For long operations
+  /// that need no order.
   Status here(const std::function<Status()>& body);
-  /// As CudaDriver::check, and names the device. Of calls on the device itself: one that says that
-  /// its context has ended makes lost() true.
+  /// The same as CudaDriver::check, but also names the device. Only for results of calls on the
+  /// device itself: a result that ends the context makes lost() true.
   Status check(cuda::Result result, std::string_view doing);
-  /// The device is gone, or its context broken: nothing works there until the process ends. Any
-  /// thread.
+  /// Returns whether the device is gone or its context is broken: no call on it succeeds until the
+  /// process ends. Any thread.
   bool lost() const { return lost_with_.load(std::memory_order_acquire) != cuda::kSuccess; }
   Status loss() const;
 
-  // Copies: `end.ended` is called in the thread, and for copies in `end.begun`. Those of one
-  // direction end in the order in which they were given.
+  // Copies. The thread calls `end.ended`, and for a copy to the device also `end.begun`. Copies of
+  // one direction end in the order in which they were requested.
   void copy_in(cuda::DevicePointer to, const std::byte* from, std::uint64_t bytes, Ending& end);
   void copy_out(std::byte* to, cuda::DevicePointer from, std::uint64_t bytes, Ending& end);
-  /// From the memory of another device, in the order of the copies in. A refusal does not make
-  /// lost() true: it may be the other device that is.
+  /// Copies from the memory of another device, in the order of the copies in. A refusal does not
+  /// make lost() true, because the other device may be the lost one.
   void copy_peer(cuda::DevicePointer to, const CudaLane& other, cuda::DevicePointer from,
                  std::uint64_t bytes, Ending& end);
-  /// The device can address the other one's memory, if that allows it.
+  /// Returns whether the device can address the other device's memory, if that device allows it.
   bool reaches(const CudaLane& other) const;
-  /// Memory of this device's is there; not the host's, and not another's. In the calling thread.
+  /// Returns whether the address is in this device's memory, not the host's or another device's.
+  /// Runs in the calling thread.
   bool has(cuda::DevicePointer at) const;
-  /// From memory of this device's to other such memory: in the order of a stream, in the calling
-  /// thread; or now (`in_host_order`), and waits for it.
+  /// Copies between two ranges of this device's memory. In the order of a stream, it runs in the
+  /// calling thread. With `in_host_order` it runs now, and the call waits for it.
   Status copy_within(cuda::Stream stream, bool in_host_order, cuda::DevicePointer to,
                      cuda::DevicePointer from, std::uint64_t bytes);
-  /// Waits for it.
+  /// Clears device memory, and waits for it.
   Status clear(cuda::DevicePointer at, std::uint64_t bytes);
 
-  /// A place in the order of a stream of the program's: after all that the stream was given so far.
+  /// A position in the order of a program's stream: after all work that the stream was given so
+  /// far.
   struct Mark {
     cuda::Stream stream = nullptr;
     cuda::Event event = nullptr;
   };
-  /// The stream, which is no default one, is of the device's primary context. In the calling
-  /// thread.
+  /// Returns whether the stream, which is not a default stream, belongs to the device's primary
+  /// context. Runs in the calling thread.
   Result<bool> owns(cuda::Stream stream) const;
-  /// unsupported while the stream, one of the device's or a default one, is being captured, which
-  /// the asking leaves whole. In the calling thread.
+  /// Returns unsupported while the stream is being captured; the stream is one of the device's or a
+  /// default stream. The query leaves the capture intact. Runs in the calling thread.
   Status check_capture(cuda::Stream stream) const;
-  /// In the calling thread, and waits for nothing. Errors: as check_capture(), and the driver's.
-  /// watch() or forget() follows.
+  /// Records a mark. Runs in the calling thread and does not wait. The caller must follow it with
+  /// watch() or forget(). Errors: those of check_capture(), and the driver's.
   Result<Mark> mark(cuda::Stream stream);
-  /// `end.ended` is called in the thread once the device is there. An error says that the context
-  /// is broken: then nothing runs there any more.
+  /// Watches a mark: the thread calls `end.ended` once the device has reached it. An error means
+  /// that the context is broken: no work runs on the device any more.
   void watch(const Mark& mark, Ending& end) noexcept;
   void forget(const Mark& mark);
-  /// What the stream is given from now on begins after the copy in with this ordinal, and those
-  /// before it. In the calling thread, and waits for nothing. It need not be a stream of the
+  /// Makes the stream's later work wait for the copy in with this ordinal, and for all copies in
+  /// before it. Runs in the calling thread and does not wait. The stream may belong to another
   /// device; a default stream is this device's.
   Status follow(cuda::Stream stream, std::uint64_t ordinal);
 
@@ -110,21 +115,22 @@ class CudaLane {
     std::byte* host = nullptr;
     std::uint64_t bytes = 0;
     Ending* end = nullptr;
-    cuda::Context other = nullptr;  // Of a copy from another device.
-    cuda::DevicePointer from = 0;   // Of a copy from a device to itself, too.
+    cuda::Context other = nullptr;  // For a copy from another device.
+    cuda::DevicePointer from = 0;   // Also for a copy within a device.
   };
   struct UnderWay {
     Kind kind = Kind::call;
     cuda::Event event = nullptr;  // Null: it ends with the next one that has an event.
     Ending* end = nullptr;
-    std::uint64_t ordinal = 0;  // Of a copy in.
+    std::uint64_t ordinal = 0;  // For a copy in.
   };
-  /// Copies of one direction that are submitted together, in the order in which they were asked.
+  /// Copies of one direction that are submitted together, in the order of the requests.
   using Group = Vector<Order>;
-  static constexpr std::uint64_t kSmall = std::uint64_t{2} << 20;  ///< Below it copies are grouped.
-  /// None of them ends before the last: 0.15 ms of the link's.
+  static constexpr std::uint64_t kSmall = std::uint64_t{2} << 20;  ///< Smaller copies are grouped.
+  /// Max bytes of a group: no copy of a group ends before the last, which takes 0.15 ms on the
+  /// link.
   static constexpr std::uint64_t kMostTogether = std::uint64_t{8} << 20;
-  /// What a stream does for us, or has been given by the program: it ends in this order.
+  /// A stream of ours, or a stream of the program: its operations end in this order.
   struct Channel {
     cuda::Stream stream = nullptr;
     Deque<UnderWay> under_way;
@@ -142,7 +148,7 @@ class CudaLane {
   static std::string_view what(Kind kind);
   Status check_stream(cuda::Result result) const;
 
-  // In the thread.
+  // Runs in the thread.
   void run();
   Status begin();
   void end();
@@ -165,27 +171,27 @@ class CudaLane {
   cuda::Context context_ = nullptr;  // Constant once open() has returned.
   std::atomic<cuda::Result> lost_with_{cuda::kSuccess};
 
-  // Of the thread.
+  // Used by the thread only.
   const cuda::Device device_;
-  bool retained_ = false;  // The primary context is ours, too.
+  bool retained_ = false;  // We hold a reference to the primary context.
   Channel in_, out_;
-  std::uint64_t copies_in_ = 0;  // Begun so far.
-  /// Free ones, for copies. Not for marks: who follows a copy and is late waits for another copy
-  /// then, and not for what the program does.
+  std::uint64_t copies_in_ = 0;  // Number of copies in that have begun.
+  /// Unused events, for copies. They are not used for marks: a late waiter for a copy would then
+  /// wait for another copy, but never for work of the program.
   Vector<cuda::Event> events_;
-  Vector<Channel> programs_;  // By stream; those of which nothing is watched go.
+  Vector<Channel> programs_;  // By stream; streams with nothing to watch are removed.
 
-  std::mutex mutex_;               // Of the rest.
-  std::condition_variable asked_;  // There is an order, something to watch, or stop_ is set.
+  std::mutex mutex_;               // Guards the members below.
+  std::condition_variable asked_;  // Signals a request, something to watch, or stop_.
   Deque<Order> orders_;
   Vector<Watched> watched_;    // Not in programs_ yet.
-  Vector<cuda::Event> marks_;  // Free ones.
+  Vector<cuda::Event> marks_;  // Unused events.
   struct CopyIn {
     std::uint64_t ordinal = 0;
     cuda::Event event = nullptr;
   };
-  Deque<CopyIn> following_;  // Those under way, for follow().
-  bool asleep_ = false;      // The thread waits for whoever asks, without a time.
+  Deque<CopyIn> following_;  // Copies in progress, for follow().
+  bool asleep_ = false;      // The thread waits for a request without a timeout.
   bool stop_ = false;
   std::thread thread_;
 };

@@ -1,7 +1,6 @@
-// What the CUDA driver API says of types and numbers, as far as tiermem calls it: our own
-// declarations, so that building needs no toolkit. The layouts are those of the x86-64 and AArch64
-// ABI since CUDA 12.0; tests/unit/cuda_header_test.cpp compares them with cuda.h where one is
-// installed.
+// The types and numbers of the CUDA driver API that tiermem uses. These are our own declarations,
+// so the build needs no toolkit. The layouts are those of the x86-64 and AArch64 ABI since CUDA
+// 12.0. tests/unit/cuda_header_test.cpp compares them with cuda.h where one is installed.
 //
 // Source: NVIDIA CUDA Driver API reference, 12.0 to 13.0.
 #pragma once
@@ -21,7 +20,7 @@ using Event = struct EventRecord*;
 using Module = struct ModuleRecord*;
 using Function = struct FunctionRecord*;
 
-/// Results that decide something; any other is told by name.
+/// Results that tiermem tests for; messages name all others.
 inline constexpr Result kSuccess = 0;
 inline constexpr Result kInvalidValue = 1;
 inline constexpr Result kOutOfMemory = 2;
@@ -53,7 +52,7 @@ inline constexpr Result kNotSupported = 801;
 inline constexpr Result kSystemDriverMismatch = 803;
 inline constexpr Result kCaptureUnsupported = 900;
 inline constexpr Result kUnknown = 999;
-/// 900 to 908: what a capture does not let one do.
+/// Returns true for 900 to 908: errors that a stream capture causes.
 inline bool is_of_capture(Result result) {
   return result >= kCaptureUnsupported && result <= 908;
 }
@@ -85,15 +84,17 @@ inline constexpr Device kProcessor = -1;  ///< For advice and prefetches of mana
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kHostRegisterPortable = 1;
-/// The stream that NULL names, under a name of its own.
+/// Returns the explicit handle of the stream that NULL names.
 inline Stream legacy_stream() {
   return reinterpret_cast<Stream>(std::uintptr_t{1});
 }
-/// The calling thread's default stream, under the name that it has in every thread.
+/// Returns the explicit handle of the calling thread's default stream; every thread uses the same
+/// handle.
 inline Stream per_thread_stream() {
   return reinterpret_cast<Stream>(std::uintptr_t{2});
 }
-/// Of whichever context is current: NULL, 1 (legacy), and 2 (the calling thread's).
+/// Returns true for a default stream of the current context: NULL, 1 (legacy), and 2 (the calling
+/// thread's).
 inline bool is_default(Stream stream) {
   return reinterpret_cast<std::uintptr_t>(stream) <= 2;
 }
@@ -123,7 +124,7 @@ struct AccessDescription {
 };
 static_assert(sizeof(AccessDescription) == 12);
 
-/// Of a run of copies in a batch: in the order of the stream, from and to wherever they are.
+/// Attributes of a run of copies in a batch: in the order of the stream, from and to any memory.
 struct BatchAttributes {
   int source_order = kSourceInStreamOrder;
   Location from{0, 0}, to{0, 0};
@@ -135,8 +136,8 @@ struct Uuid {
   unsigned char bytes[16] = {};
 };
 
-/// What cuGetProcAddress is asked for. The name is the one without a suffix; `version` is that of
-/// the prototype; what is not required may be null in a driver that is older.
+/// The functions that are looked up with cuGetProcAddress. The name has no suffix; `version` is the
+/// version of the prototype. A function that is not required may be null in an older driver.
 //  X(required, version, name, parameters)
 #define TIERMEM_CUDA_CALLS(X)                                                                      \
   X(true, 2000, cuInit, (unsigned flags))                                                          \

@@ -1,9 +1,9 @@
-// NVIDIA's cuFile in this process: bytes between files and the memory of GPUs past the host. Only
-// where ask_cufile() has said that it comes back here, and is direct.
+// NVIDIA's cuFile in this process: transfers between files and GPU memory without a copy in host
+// memory. Only for machines where ask_cufile() has found that cuFile returns and is direct.
 //
-// The library is never unloaded or closed: others in the process may use it.
+// The library is never unloaded or closed, because other code in the process may use it.
 //
-// Threads: any; the current context is that of the memory. Calls wait for the device and the disk.
+// Threads: any. The current context is that of the memory. Calls wait for the device and the disk.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ namespace tiermem {
 
 class CuFileDriver {
  public:
-  /// unavailable: it cannot be loaded, or opened.
+  /// Errors: unavailable: the library cannot be loaded or opened.
   static Result<CuFileDriver> load(const std::string& library);
 
-  /// A file that is open for O_DIRECT and stays so until remove().
+  /// Registers a file that is open for O_DIRECT and stays open until remove().
   Result<cufile::Handle> add(int descriptor) const;
   void remove(cufile::Handle file) const;
 
-  // All of it, or io_error, with errno where that is known.
+  // Transfers all bytes or returns io_error, with errno if it is known.
   Status read(cufile::Handle file, std::uint64_t offset, cuda::DevicePointer to,
               std::uint64_t bytes) const;
   Status write(cufile::Handle file, std::uint64_t offset, cuda::DevicePointer from,

@@ -1,6 +1,6 @@
-// What cuFile (libcufile, GPUDirect Storage) says of types and numbers, as far as tiermem asks it:
-// our own declarations, so that building needs no toolkit. tests/gpu/cufile_header_test.cpp
-// compares them with cufile.h where one is installed.
+// The types and numbers of cuFile (libcufile, GPUDirect Storage) that tiermem uses. These are our
+// own declarations, so the build needs no toolkit. tests/gpu/cufile_header_test.cpp compares them
+// with cufile.h where one is installed.
 //
 // Source: NVIDIA cuFile API reference, 1.14 and 1.20.
 #pragma once
@@ -15,19 +15,19 @@ namespace tiermem::cufile {
 
 inline constexpr int kSuccess = 0;
 
-// As C functions return it: without initialisers. Error{} is success.
+// The result of C functions, without initialisers. Error{} is success.
 struct Error {
   int code;
   cuda::Result driver;
 };
 
-/// Bits of Properties::status: for which disks bytes go past the host.
+/// Bits of Properties::status: the kinds of disk with a direct path.
 inline constexpr unsigned kNvme = 1U << 4;
 inline constexpr unsigned kNvmeOverFabrics = 1U << 5;
 inline constexpr unsigned kScsi = 1U << 6;
 
 struct Properties {
-  unsigned driver_major = 0;  ///< Of nvidia-fs; 0.0: it is not loaded.
+  unsigned driver_major = 0;  ///< Version of nvidia-fs; 0.0: it is not loaded.
   unsigned driver_minor = 0;
   std::size_t poll_threshold_kib = 0;
   std::size_t most_direct_kib = 0;
@@ -47,7 +47,7 @@ static_assert(sizeof(Properties) == 56);
   X(cuFileDriverOpen, ())       \
   X(cuFileDriverGetProperties, (cufile::Properties * properties))
 
-/// A file that cuFile was told of.
+/// A file that is registered with cuFile.
 using Handle = void*;
 
 inline constexpr int kOpaqueDescriptor = 1;
@@ -62,7 +62,7 @@ struct Description {
 };
 static_assert(sizeof(Description) == 24);
 
-/// Results below are the negative of an Error's code; -1: errno says what.
+/// The results below are the negative code of an Error; -1: see errno.
 //  X(result, name, parameters)
 #define TIERMEM_CUFILE_FILE_CALLS(X)                                                          \
   X(cufile::Error, cuFileDriverOpen, ())                                                      \
@@ -75,20 +75,20 @@ static_assert(sizeof(Description) == 24);
     (cufile::Handle handle, const void* memory, std::size_t bytes, off_t in_file,             \
      off_t in_memory))
 
-/// 1140 is 1.14. Absent in old ones.
+/// 1140 is 1.14. Absent in old versions.
 using GetVersion = Error (*)(int* version);
 
-/// Where the program that asks the library writes its Answer.
+/// The descriptor to which the probe program writes its Answer.
 inline constexpr int kAnswerDescriptor = 3;
 
-/// What that program found out, up to where it went.
+/// The findings of the probe program up to the step that failed.
 struct Answer {
   enum class Step : int { load, symbols, open, properties, done };
-  Step failed = Step::load;  ///< done: nothing did.
-  Error error{};             ///< Of the call that failed.
-  int version = 0;           ///< 0: it does not tell.
+  Step failed = Step::load;  ///< done: no step failed.
+  Error error{};             ///< The error of the failed call.
+  int version = 0;           ///< 0: the library does not report it.
   Properties properties;
-  char text[160] = {};  ///< The loader's, or the name of the missing function.
+  char text[160] = {};  ///< The loader's message, or the name of the missing function.
 };
 
 }  // namespace tiermem::cufile

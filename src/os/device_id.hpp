@@ -1,7 +1,7 @@
-// Which device a path's bytes are on, by a name that is the same after a reboot and on no other
-// device: what is measured of a device is kept under it. Facts only.
+// The identity of the device that holds a path's bytes: a name that survives a reboot and that no
+// other device has. Measurements of a device are stored under this name. Facts only.
 //
-// Threads: any; reads a few small files of sysfs.
+// Threads: any. Reads a few small files of sysfs.
 #pragma once
 
 #include <sys/types.h>
@@ -13,20 +13,21 @@
 namespace tiermem {
 
 struct DeviceId {
-  /// "wwid eui.0025385b21404d6c, file system ef53": the device, and the kind of file system on it,
-  /// which costs time of its own. Printable ASCII, at most 200 characters.
+  /// "wwid eui.0025385b21404d6c, file system ef53": the device and the kind of file system on it,
+  /// which has a cost of its own. Printable ASCII, up to 200 characters.
   std::string key;
-  std::string model;  ///< For people; empty when the driver tells none.
+  std::string model;  ///< For people; empty if the driver does not report one.
   friend bool operator==(const DeviceId&, const DeviceId&) = default;
 };
 
-/// Of a directory or a block device. Errors: io_error with errno where the path cannot be looked
-/// at.
+/// Identifies the device of a directory, or a block device. Errors: io_error with errno: the path
+/// is not accessible.
 Result<DeviceId> identify_device(const std::string& path);
 
-/// The device's own name: WWID, UUID (of a device made of others) or serial number, of the whole
-/// disk where `device` is a partition. Empty `key`: it has none. `root` is put before every path,
-/// so that tests lay out their own.
+/// Returns the device's own name: WWID, UUID (for a device made of others) or serial number; of the
+/// whole disk if `device` is a partition. `key` is empty if there is none.
+///
+/// - `root`: a prefix for every path, so that tests can provide their own files.
 DeviceId identify_block_device(dev_t device, const std::string& root = "");
 
 }  // namespace tiermem

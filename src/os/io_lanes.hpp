@@ -1,7 +1,7 @@
-// One port, several users: each lane is an IoPort of its own whose completions are kept apart by a
-// tag in the cookie. The block tier and the adopted files share one ring and one sleep this way.
+// One port for several users. Each lane is an IoPort of its own; a tag in the cookie keeps its
+// completions apart. The block tier and the adopted files thus share one ring and one sleep.
 //
-// Threads: the port's owner only; grow as the port says.
+// Threads: only the port's owner; grow() as for the port.
 #pragma once
 
 #include <array>
@@ -18,11 +18,12 @@ class IoLanes {
   explicit IoLanes(IoPort& port) : port_(&port), lanes_{Lane{*this, 0}, Lane{*this, 1}} {}
   IoLanes(const IoLanes&) = delete;
   IoLanes& operator=(const IoLanes&) = delete;
-  /// Nothing is under way on either.
+  /// Replaces the port. No request may be in progress on either port.
   void change_port(IoPort& port) { port_ = &port; }
   IoPort& lane(unsigned number) { return lanes_[number]; }
-  /// A lane has completions that its user has not reaped: reaping one lane may bring the other's.
-  /// The owner must not sleep on the port then, which knows nothing of them.
+  /// Returns whether a lane has completions that its user has not reaped: reaping one lane may
+  /// bring completions of the other. The owner must not sleep on the port in this state, because
+  /// the port does not know them.
   bool pending() const { return !lanes_[0].ready_.empty() || !lanes_[1].ready_.empty(); }
 
  private:
@@ -60,7 +61,7 @@ class IoLanes {
     Deque<IoCompletion> ready_;
   };
 
-  // Takes what the port has and gives each completion to its lane.
+  // Reaps the port and gives each completion to its lane.
   void sort() {
     std::array<IoCompletion, 64> batch;
     for (std::size_t n = port_->reap(batch); n > 0; n = port_->reap(batch)) {

@@ -1,5 +1,5 @@
-// What /proc/<pid>/stat says of a process, or of one of its threads. Reads it once; allocates
-// nothing, may change errno.
+// The contents of /proc/<pid>/stat for a process or one of its threads. Reads the file once,
+// allocates nothing, and may change errno.
 #pragma once
 
 #include <fcntl.h>
@@ -16,7 +16,7 @@ namespace tiermem {
 
 class ProcStat {
  public:
-  /// The fields that are asked for, as proc(5) numbers them.
+  /// The fields in use, as proc(5) numbers them.
   enum Field {
     kState = 3,
     kUserTicks = 14,
@@ -34,7 +34,7 @@ class ProcStat {
     const ssize_t got = ::read(file, text_, sizeof text_);
     best_effort(::close(file), "the descriptor is gone in any case");
     const std::string_view all(text_, got > 0 ? static_cast<std::size_t>(got) : 0);
-    // The name, field 2, may hold anything, and ends at the last parenthesis.
+    // The name, field 2, may contain any character; it ends at the last parenthesis.
     const std::size_t name_end = all.rfind(')');
     rest_ = name_end < all.size() ? all.substr(name_end + 1) : std::string_view();
   }
@@ -42,12 +42,12 @@ class ProcStat {
   ProcStat& operator=(const ProcStat&) = delete;
 
   bool found() const { return !rest_.empty(); }
-  /// 'R', 'S', 'Z', …: of the main thread. '?' where there is none.
+  /// Returns the state of the main thread: 'R', 'S', 'Z', …, or '?' if there is none.
   char state() const {
     const std::string_view at = from(kState);
     return at.empty() ? '?' : at.front();
   }
-  /// -1 where there is none.
+  /// Returns a field, or -1 if there is none.
   std::int64_t number(Field field) const {
     const std::string_view at = from(field);
     std::int64_t value = -1;
@@ -65,7 +65,7 @@ class ProcStat {
   }
 
   char text_[1024];
-  std::string_view rest_;  // From the space before the state on.
+  std::string_view rest_;  // From the space before the state to the end.
 };
 
 }  // namespace tiermem

@@ -1,6 +1,6 @@
-// The port for kernels that refuse io_uring: a few threads with pread and pwrite. Same contract,
-// more CPU. Threads as in waitable_io_port.hpp; the workers touch only the queues and the requests'
-// memory.
+// The port for kernels that refuse io_uring: a few threads with pread and pwrite. It has the same
+// contract and uses more CPU. Threads: see waitable_io_port.hpp; the workers access only the queues
+// and the memory of the requests.
 #pragma once
 
 #include <atomic>
@@ -20,10 +20,10 @@ class ThreadPort final : public WaitableIoPort {
  public:
   ThreadPort(std::vector<std::unique_ptr<BlockFile>> devices, const PortOptions& options,
              std::string reason);
-  /// Waits for requests that a thread has begun; drops the others.
+  /// Waits for requests that a thread has begun, and drops the others.
   ~ThreadPort() override;
 
-  /// False when the system gave it no thread at all.
+  /// Returns false if no thread could be created.
   bool works() const { return !threads_.empty(); }
 
   unsigned devices() const override { return static_cast<unsigned>(files_.size()); }
@@ -50,21 +50,21 @@ class ThreadPort final : public WaitableIoPort {
   std::string reason_;
   unsigned capacity_ = 0;
 
-  // The owner's.
-  Vector<IoRequest> staged_;  ///< Submitted and not flushed.
-  unsigned in_flight_ = 0;    ///< Submitted and not reaped; at most capacity_.
+  // Used by the owner only.
+  Vector<IoRequest> staged_;  ///< Submitted and not yet flushed.
+  unsigned in_flight_ = 0;    ///< Submitted and not yet reaped; up to capacity_.
 
   // Guarded by mutex_.
   std::mutex mutex_;
-  std::condition_variable work_;  ///< queue_ or stop_ changed.
-  std::condition_variable done_;  ///< completed_ or woken_ changed.
+  std::condition_variable work_;  ///< Signals a change of queue_ or stop_.
+  std::condition_variable done_;  ///< Signals a change of completed_ or woken_.
   Deque<IoRequest> queue_;
   Vector<IoCompletion> completed_;
   bool stop_ = false;
 
-  std::atomic<bool> woken_{false};  ///< Set by any, taken back by the owner.
+  std::atomic<bool> woken_{false};  ///< Set by any thread, cleared by the owner.
 
-  std::vector<std::thread> threads_;  ///< Last: they use all of the above.
+  std::vector<std::thread> threads_;  ///< Declared last, because the threads use all members above.
 };
 
 }  // namespace tiermem

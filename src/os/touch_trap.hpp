@@ -1,12 +1,12 @@
-// Touches of closed memory (PROT_NONE), seen without userfaultfd: a handler of SIGSEGV tells them
-// by a pipe and lets the toucher sleep until it is woken; then the touch is made again. For
-// programs that are linked with tiermem: the handler is the process's, and a program that sets its
-// own later must call the one it found.
+// Detection of touches of closed memory (PROT_NONE) without userfaultfd. A SIGSEGV handler reports
+// each touch through a pipe, and the touching thread sleeps until it is woken; then it repeats the
+// touch. This is for programs that are linked with tiermem. The handler is process-wide, and a
+// handler that the program installs later must call the previous one.
 //
-// Threads: create, add and the end are for any; one thread at a time reads; wake is for any. The
-// handler takes no lock, allocates nothing, and keeps errno. A system call that touches closed
-// memory gets EFAULT: no signal is raised for the kernel. In a forked child every touch goes to the
-// handler that was there before.
+// Threads: any thread may create, add and destroy; one thread at a time reads; any thread may wake.
+// The handler takes no lock, allocates nothing, and preserves errno. A system call that touches
+// closed memory gets EFAULT, because the kernel raises no signal for it. In a forked child every
+// touch goes to the previous handler.
 #pragma once
 
 #include <cstddef>
@@ -21,25 +21,25 @@ struct UserfaultEvent;
 
 class TouchTrap {
  public:
-  /// no_capacity: too many at the same time, or no descriptors.
+  /// Errors: no_capacity: too many traps at the same time, or no descriptors.
   static Result<std::unique_ptr<TouchTrap>> create();
-  /// All ranges are forgotten, and who sleeps touches again.
+  /// Forgets all ranges; sleeping threads repeat their touch.
   ~TouchTrap();
   TouchTrap(const TouchTrap&) = delete;
   TouchTrap& operator=(const TouchTrap&) = delete;
 
-  /// Touches of the range are told from now on. The first range of the process sets the handler.
-  /// no_capacity: too many ranges.
+  /// Reports touches of the range from now on. The first range of the process installs the handler.
+  /// Errors: no_capacity: too many ranges.
   Status add(const std::byte* address, std::uint64_t bytes);
 
   /// Readable while touches wait.
   int fd() const;
-  /// 0 with a touch, EAGAIN when none waits, else errno.
+  /// Returns 0 with a touch, EAGAIN if none waits, else errno.
   int read_event(UserfaultEvent& event) const;
-  /// Who sleeps for the page touches again; others may, too.
+  /// Lets threads that sleep for the page repeat their touch; other threads may repeat theirs too.
   void wake(const std::byte* page);
 
-  struct Slot;  // For the handler.
+  struct Slot;  // Used by the handler.
 
  private:
   explicit TouchTrap(Slot& slot) : slot_(slot) {}

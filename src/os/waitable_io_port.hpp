@@ -1,10 +1,10 @@
-// An IoPort that its owner can sleep on, and how one is chosen: io_uring where the kernel lets us,
-// else threads with the reason recorded. The ports decide nothing about slots or budgets.
+// An IoPort that its owner can sleep on, and the choice of one: io_uring if the kernel allows it,
+// else threads, with the reason recorded. The ports decide nothing about slots or budgets.
 //
 // Threads: one thread, the owner, submits, flushes, reaps and waits; the first such call makes a
-// thread the owner. wake is for any thread. grow blocks and is for a hand, one at a time per
-// device. Destroying a port waits for the requests in flight; it may happen on another thread once
-// the owner has stopped calling.
+// thread the owner. Any thread may call wake. grow blocks; it is for a worker, one call at a time
+// for each device. The destructor waits for the requests in flight. It may run on another thread
+// once the owner has stopped calling.
 #pragma once
 
 #include <cstdint>
@@ -19,39 +19,40 @@ namespace tiermem {
 
 class WaitableIoPort : public IoPort {
  public:
-  /// [owner] Hands queued requests to the kernel and sleeps until a completion can be reaped,
-  /// wake() was called since the last wait(), or CLOCK_MONOTONIC reaches `deadline_ns` (negative:
-  /// never). May return early for no reason (a signal); burns no CPU while nothing happens.
+  /// [owner] Submits queued requests to the kernel. Sleeps until a completion can be reaped, wake()
+  /// was called since the last wait(), or CLOCK_MONOTONIC reaches `deadline_ns` (negative: never).
+  /// It may return early, for example after a signal. It uses no CPU while nothing happens.
   virtual void wait(std::int64_t deadline_ns) = 0;
-  /// [any] Ends the current wait, or the next one. Costs an atomic exchange unless the owner
+  /// [any] Ends the current wait, or the next one. Costs one atomic exchange unless the owner
   /// sleeps.
   virtual void wake() = 0;
-  /// Before the first wait(): it returns from now on also while `fd` is readable. False: it cannot,
-  /// and somebody else must read it. The descriptor outlives the port's last wait().
+  /// Makes wait() also return while `fd` is readable. Call before the first wait(). Returns false
+  /// if the port cannot do this; another thread must then read `fd`. The descriptor must outlive
+  /// the port's last wait().
   virtual bool watch(int fd) = 0;
-  /// [child of fork, its only thread] Lets go of what it shares with the parent, whose requests go
-  /// on, and gives the devices back. Only the destructor may follow.
+  /// [child of fork, its only thread] Releases the port's share in resources of the parent, whose
+  /// requests continue, and returns the devices. Only the destructor may follow.
   virtual std::vector<std::unique_ptr<BlockFile>> leave() = 0;
   /// "io_uring" or "threads".
   virtual const char* engine() const = 0;
-  /// Why this engine and not a better one; empty when it is the best one.
+  /// Returns why this engine was chosen instead of a better one; empty if it is the best one.
   virtual const char* reason() const = 0;
 };
 
 enum class Engine : std::uint8_t { automatic, io_uring, threads };
 
 struct PortOptions {
-  /// Requests under way per device, and as many for files read by descriptor; submit answers false
-  /// above the sum.
+  /// Max requests in progress for each device, and the same number for files read by descriptor.
+  /// submit returns false above the sum.
   unsigned depth = 16;
   Engine engine = Engine::automatic;
-  bool require = false;  ///< Without io_uring no port, instead of threads.
-  unsigned threads = 4;  ///< Of the engine that has some, at most.
+  bool require = false;  ///< Fail without io_uring, instead of using threads.
+  unsigned threads = 4;  ///< Max number of threads of the engine that has threads.
 };
 
-/// Takes the devices over; cookie ~0 is the port's own. nullptr only if io_uring is required and
-/// refused, or the system gives no thread. `reason` then, and where threads had to do, says why in
-/// one sentence; else it is empty.
+/// Creates a port, which owns the devices. Cookie ~0 is reserved for the port. Returns nullptr only
+/// if io_uring is required and refused, or if no thread can be created. `reason` says why in one
+/// sentence in these cases, and if threads replace io_uring; else it is empty.
 std::unique_ptr<WaitableIoPort> make_io_port(std::vector<std::unique_ptr<BlockFile>> devices,
                                              const PortOptions& options, std::string& reason);
 
