@@ -1,5 +1,5 @@
-// Opening and preallocating a device of the block tier. The limit is physical and fails closed:
-// what grow() returned success for is on the disk, and the file system keeps its reserve.
+// Opens and preallocates a device of the block tier. The limit is physical and enforced: bytes for
+// which grow() returned success are allocated on the disk, and the file system keeps its reserve.
 
 #include "os/block_file.hpp"
 
@@ -29,7 +29,7 @@
 namespace tiermem {
 namespace {
 
-constexpr std::uint64_t kUnit = 4096;  // Of limits: the smallest slot.
+constexpr std::uint64_t kUnit = 4096;  // Unit of limits: the smallest slot.
 constexpr std::uint64_t kMaxReserve = std::uint64_t{1} << 30;
 constexpr const char* kSetting = "nvme=DIR:SIZE";
 
@@ -37,7 +37,8 @@ bool is_power_of_two(std::uint64_t n) {
   return n != 0 && (n & (n - 1)) == 0;
 }
 
-/// The path for a small field: its end, which tells devices apart, when it does not fit.
+/// Copies a path into a small field. A path that does not fit is represented by its end, which
+/// distinguishes devices.
 template <std::size_t N>
 void set_path(char (&field)[N], const std::string& path) {
   const std::size_t room = N - 1;
@@ -67,7 +68,7 @@ Result<std::unique_ptr<BlockFile>> BlockFile::open(const BlockFileOptions& optio
   std::unique_ptr<BlockFile> file(new BlockFile(options));
   set_path(file->facts_.name, options.path);
 
-  // The path is looked up once. All further calls name what it led to by this descriptor.
+  // The path is looked up once. All later calls use this descriptor.
   struct stat st {};
   file->directory_fd_ = keep_descriptor(::open(options.path.c_str(), O_PATH | O_CLOEXEC));
   const bool found = file->directory_fd_ >= 0 && ::fstat(file->directory_fd_, &st) == 0;
@@ -113,11 +114,11 @@ Status BlockFile::open_file() {
   }
   struct statfs fs {};
   if (::fstatfs(buffered_fd_, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC)) {
-    // Newer kernels accept the flag here and copy through the page cache all the same.
+    // Newer kernels accept the flag here, but copy through the page cache anyway.
     use_buffered("a file system in memory has no direct I/O");
     return Code::ok;
   }
-  // A second open of the same file: the flag belongs to the open file, and both kinds are needed.
+  // Open the same file again: the flag belongs to the open file, and both kinds are needed.
   if (direct_fd_ < 0) {
     direct_fd_ = keep_descriptor(reopen(buffered_fd_, O_RDWR | O_DIRECT | O_CLOEXEC));
   }
@@ -149,8 +150,8 @@ void BlockFile::create_file() {
   }
 }
 
-// A process with more rights may create the file instead. False: it does not, and errno is as it
-// was.
+// Takes a file that a process with more rights has created. Returns false, with errno unchanged, if
+// there is none.
 bool BlockFile::take_handed() {
   const int error = errno;
   int handed[kMostHanded];
@@ -165,8 +166,8 @@ bool BlockFile::take_handed() {
   return count > 0;
 }
 
-// A device has its name already. A file gets one in a directory of its own, so that the name cannot
-// be anyone else's, and only the inode that it was given to is handed on.
+// A device has a name already. A file gets a name in a directory of its own, so the name cannot
+// belong to another file; only the inode that received the name is passed on.
 Status BlockFile::with_name(const std::function<Status(int descriptor)>& body) const {
   constexpr int kFlags = O_RDWR | O_DIRECT | O_CLOEXEC;
   if (raw_) {
@@ -265,7 +266,7 @@ void BlockFile::use_buffered(const char* why) {
 
 DeviceFacts BlockFile::facts() const {
   DeviceFacts facts = facts_;
-  // Acquire pairs with the release in grow: who reads the size may use the bytes.
+  // Acquire pairs with the release in grow(): a thread that reads the size may use the bytes.
   facts.size = size_.load(std::memory_order_acquire);
   return facts;
 }
@@ -304,7 +305,7 @@ Status BlockFile::check_room(std::uint64_t bytes, std::uint64_t size) const {
                        facts_.name, strerror(errno));
   }
   if (fs.f_blocks == 0) {
-    return Code::ok;  // A file system that does not count: its own answer must do.
+    return Code::ok;  // A file system that does not report free space: rely on its own result.
   }
   const std::uint64_t total = std::uint64_t{fs.f_blocks} * fs.f_frsize;
   const std::uint64_t free = std::uint64_t{fs.f_bavail} * fs.f_frsize;
@@ -333,7 +334,7 @@ Status BlockFile::grow(std::uint64_t bytes) {
     size_.store(bytes, std::memory_order_release);
     return Code::ok;
   }
-  // Part of it may be allocated; truncating to the old size gives that back.
+  // Part of the extension may be allocated; truncation to the old size releases it.
   if (::ftruncate(buffered_fd_, static_cast<off_t>(size)) != 0) {
     return fail_native(Code::io_error, errno, "block device {}: cannot shrink after {}: {}",
                        facts_.name, strerror(native), strerror(errno));
@@ -376,7 +377,7 @@ int BlockFile::write_zeros(std::uint64_t from, std::uint64_t to) const {
       return errno;
     }
   }
-  // Written back now: only then a file system that allocates late has promised the room.
+  // Write back now: only after this has a file system with delayed allocation reserved the space.
   if (::fdatasync(buffered_fd_) != 0) {
     return errno;
   }

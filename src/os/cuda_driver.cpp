@@ -1,4 +1,4 @@
-// Loading the driver's library, and reading its results.
+// Loads the driver's library, and interprets its results.
 #include "os/cuda_driver.hpp"
 
 #include <dlfcn.h>
@@ -11,7 +11,8 @@
 namespace tiermem {
 namespace {
 
-// Of CUDA 12.0: the name without a suffix, the version of the prototype, and why there is none.
+// From CUDA 12.0: the name without a suffix, the version of the prototype, and the reason if there
+// is no function.
 using GetProcAddress = cuda::Result (*)(const char* name, void** function, int version,
                                         std::uint64_t flags, int* why);
 using GetVersion = cuda::Result (*)(int* version);
@@ -21,7 +22,7 @@ F symbol(void* library, const char* name) {
   return reinterpret_cast<F>(dlsym(library, name));
 }
 
-// The loader's own words, without the name that we give ourselves.
+// Returns the loader's message without the library name, which our message adds itself.
 std::string why_not_loaded(const char* library) {
   const char* const error = dlerror();
   std::string text = error != nullptr ? error : "unknown";

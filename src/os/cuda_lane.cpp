@@ -18,14 +18,14 @@
 namespace tiermem {
 namespace {
 
-// A copy of 2 MiB takes 40 us: so long whoever waits for the next end of one stays awake.
+// A copy of 2 MiB takes 40 us: the thread stays awake this long to wait for the next end of a copy.
 constexpr unsigned kYields = 64;
 constexpr std::chrono::microseconds kNap{20};
-// What the program's streams do ends when it ends: who waits for it waits as for a view.
+// Work of the program's streams has no known length, so a watcher of a mark sleeps longer.
 constexpr std::chrono::microseconds kLongNap{100};
 
-// In a thread of ours: by default a capture of the program's that is global forbids every thread to
-// ask for events, and whoever does so breaks it.
+// For a thread of ours. By default a global capture of the program forbids every thread to query
+// events, and a thread that does so breaks the capture.
 void leave_captures_alone(const CudaDriver& driver) {
   int mode = cuda::kCaptureRelaxed;
   (void)driver.cuThreadExchangeStreamCaptureMode(&mode);
@@ -38,7 +38,7 @@ void finish(Ending& end, Status status) {
 
 }  // namespace
 
-// Ours, in a thread of the program's.
+// Makes our context current in a thread of the program.
 class CudaLane::CurrentContext {
  public:
   CurrentContext(const CudaDriver& driver, cuda::Context ours) : driver_(driver) {
@@ -134,14 +134,14 @@ Status CudaLane::loss() const {
                                   : driver_.check(result, text("gpu {}: it is lost", facts_.index));
 }
 
-// Of a stream of the program's: what is wrong with it says nothing of the device.
+// For a stream of the program: an error of the stream says nothing about the device.
 Status CudaLane::check_stream(cuda::Result result) const {
   return result == cuda::kSuccess
              ? Status()
              : driver_.check(result, text("gpu {}: a stream of the program's", facts_.index));
 }
 
-// For whoever asks.
+// ---- for requesters ---------------------------------------------------------------------------
 
 Status CudaLane::call(const std::function<Status()>& body) {
   Order order;
@@ -230,8 +230,8 @@ Status CudaLane::give_and_wait(Order order) {
   } waiter;
   waiter.ended = [](Ending& end) {
     auto& word = static_cast<Waiter&>(end).done;
-    // The waiter may return as soon as it sees the store, and waking an address that nobody waits
-    // on any more is harmless.
+    // The waiter may return as soon as it sees the store. Waking an address without waiters is
+    // harmless.
     word.store(1, std::memory_order_release);
     word.notify_one();
   };
@@ -284,7 +284,7 @@ Result<CudaLane::Mark> CudaLane::mark(cuda::Stream stream) {
 
 namespace {
 
-/// Makes room for one more. False: the system gives no memory.
+/// Reserves room for one more element. Returns false if the allocation fails.
 template <typename List>
 bool has_room(List& list) noexcept {
   try {
@@ -299,8 +299,8 @@ bool has_room(List& list) noexcept {
 
 }  // namespace
 
-// The views are no longer held when this is called, so that it must not fail. Where there is no
-// memory for a longer list, the thread waits until the lane has taken what is in it.
+// The views are no longer held at this point, so this function must not fail. If the list cannot
+// grow, it waits until the lane's thread has emptied the list.
 void CudaLane::watch(const Mark& mark, Ending& end) noexcept {
   for (bool added = false; !added; std::this_thread::yield()) {
     const std::lock_guard lock(mutex_);
@@ -327,7 +327,7 @@ Status CudaLane::follow(cuda::Stream stream, std::uint64_t ordinal) {
     }
   }
   if (event == nullptr) {
-    return {};  // It has ended.
+    return {};  // The copy has ended.
   }
   const CurrentContext ours(driver_, context_);
   return check(driver_.cuStreamWaitEvent(stream, event, 0), "cuStreamWaitEvent");
@@ -342,7 +342,7 @@ Result<cuda::Event> CudaLane::new_event() {
   return event;
 }
 
-// Of the pool, or a new one: in our context.
+// Returns an event from the pool, or a new one. Our context is current.
 Result<cuda::Event> CudaLane::take_mark() {
   {
     const std::lock_guard lock(mutex_);
@@ -360,7 +360,7 @@ void CudaLane::give_mark(cuda::Event event) {
   marks_.push_back(event);
 }
 
-// In the thread.
+// ---- in the thread ----------------------------------------------------------------------------
 
 void CudaLane::run() {
   best_effort(::prctl(PR_SET_TIMERSLACK, 1000UL), "naps are then longer than they say");
@@ -424,7 +424,7 @@ bool CudaLane::next(Group& group) {
   return true;
 }
 
-// Those that cannot be submitted end at once; the others with one event.
+// Submits a group. Copies that cannot be submitted end at once; the others end with one event.
 void CudaLane::start(Group& group) {
   const Kind kind = group.front().kind;
   if (kind == Kind::call) {
@@ -454,7 +454,8 @@ void CudaLane::start(Group& group) {
     status = check(driver_.cuEventRecord(events_.back(), channel.stream), "cuEventRecord");
   }
   if (!status.ok()) {
-    // The copies may be under way: whose memory it is must not go on before they have ended.
+    // The copies may be in progress: the owner of the memory must not continue before they have
+    // ended.
     (void)driver_.cuStreamSynchronize(channel.stream);
     for (const Order& order : group) {
       finish(*order.end, status.clone());
@@ -469,7 +470,7 @@ void CudaLane::start(Group& group) {
     channel.under_way.push_back(
         {kind, last ? event : nullptr, order.end, comes ? ++copies_in_ : 0});
   }
-  // Once all are noted: whoever is told may ask to follow.
+  // Call back only after all copies are recorded, because a callback may ask to follow one.
   for (std::size_t i = channel.under_way.size() - group.size(); i < channel.under_way.size(); ++i) {
     note_begun(channel.under_way[i], event);
   }
@@ -486,7 +487,8 @@ void CudaLane::note_begun(const UnderWay& begun, cuda::Event event) {
   begun.end->begun(*begun.end, begun.ordinal);
 }
 
-// Several copies by one call. False: each is to be submitted by itself, which says what is wrong.
+// Submits several copies with one call. Returns false if each must be submitted on its own, which
+// then reports the error.
 bool CudaLane::submit_at_once(const Group& group, const Channel& channel) {
   if (group.size() < 2 || driver_.cuMemcpyBatchAsync == nullptr) {
     return false;
@@ -540,7 +542,7 @@ Status CudaLane::submit(const Order& order, const Channel& channel) {
   return status;
 }
 
-// True if something has ended.
+// Returns true if an operation has ended.
 bool CudaLane::watch_all() {
   bool ended = watch_channel(in_);
   ended = watch_channel(out_) || ended;

@@ -1,4 +1,4 @@
-// Asking in a child, and reading the answer.
+// Starts the child and reads its answer.
 #include "os/cufile.hpp"
 
 #include <dlfcn.h>
@@ -26,7 +26,7 @@ namespace {
 
 constexpr const char* kProgram = "tiermem-cufile-probe";
 
-// From where the library and the program are installed to where such programs are.
+// The path from the installed library or program to the directory of helper programs.
 #ifndef TIERMEM_LIBDIR_TO_LIBEXECDIR
 #define TIERMEM_LIBDIR_TO_LIBEXECDIR "../libexec"
 #endif
@@ -34,7 +34,8 @@ constexpr const char* kProgram = "tiermem-cufile-probe";
 #define TIERMEM_BINDIR_TO_LIBEXECDIR "../libexec"
 #endif
 
-// Beside what this code is part of, as in a build, or where it is installed. Empty: nowhere.
+// Finds the helper program beside this library or program, as in a build, or where it is installed.
+// Returns an empty string if there is none.
 std::string find_program() {
   if (const char* const named = secure_getenv("TIERMEM_CUFILE_PROBE"); named != nullptr) {
     return named;
@@ -45,8 +46,8 @@ std::string find_program() {
     folder = here.dli_fname;
   }
   if (!folder.starts_with('/')) {
-    // Of a program it is the word by which it was called: never to be looked for in the folder that
-    // it happens to be in.
+    // For a program this is the word by which it was called; it must never be looked up in the
+    // current directory.
     std::array<char, 4096> self;
     const ssize_t length = readlink("/proc/self/exe", self.data(), self.size());
     if (length <= 0) {
@@ -65,8 +66,8 @@ std::string find_program() {
   return {};
 }
 
-// This process's, so that cuFile says what it would say here; but tiermem's own preload library
-// stays with the program whose memory it tiers.
+// This process's environment, so that cuFile behaves as it would here. It excludes tiermem's own
+// preload library, which stays with the program whose memory it tiers.
 class Environment {
  public:
   Environment() {
@@ -125,7 +126,8 @@ class Pipe {
   bool works_ = false;
 };
 
-// With nothing of ours open but the end of the pipe, and with no signal blocked or ignored.
+// Starts the child with no descriptor of ours except the end of the pipe, and with no signal
+// blocked or ignored.
 int start(const std::string& program, const CuFileProbe& probe, int answer, pid_t& child) {
   posix_spawn_file_actions_t files;
   posix_spawnattr_t attributes;
@@ -138,11 +140,12 @@ int start(const std::string& program, const CuFileProbe& probe, int answer, pid_
   must(posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
   must(posix_spawnattr_setsigmask(&attributes, &none));
   must(posix_spawnattr_setsigdefault(&attributes, &all));
-  int error = 0;  // The first: each of these takes memory.
+  int error = 0;  // The first error: each of these calls allocates.
   const auto note = [&error](int result) { error = error != 0 ? error : result; };
   note(posix_spawn_file_actions_adddup2(&files, answer, cufile::kAnswerDescriptor));
   note(posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0));
-  note(posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0));  // It is talkative.
+  note(posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY,
+                                        0));  // The program prints a lot.
   note(posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0));
   note(posix_spawn_file_actions_addclosefrom_np(&files, cufile::kAnswerDescriptor + 1));
   std::string name(kProgram);
@@ -189,8 +192,9 @@ Outcome read_answer(int fd, std::chrono::milliseconds limit, cufile::Answer& ans
   }
 }
 
-// How it ended; 0 where the program took the news away, or where it does not end: one that is in a
-// call of a device's driver that never returns cannot be killed, and stays behind.
+// Returns the exit status of the child. Returns 0 if the program collected the status itself, or if
+// the child does not end: a child in a driver call that never returns cannot be killed, and
+// remains.
 int reap(pid_t child) {
   constexpr std::chrono::milliseconds kPatience{2000};
   constexpr timespec kNap{0, 1'000'000};
@@ -251,8 +255,8 @@ CuFileFacts read(const CuFileProbe& probe, const cufile::Answer& answer) {
 
 namespace {
 
-// Where kernels have no modules the versions known so far (1.14, 1.20) never come back: a later one
-// gets as long as a quick open takes, and nobody waits longer for the others.
+// On kernels without modules the known versions (1.14, 1.20) never return. A later version gets the
+// time of a quick open, and the known ones get no more.
 std::chrono::milliseconds patience(const CuFileProbe& probe, bool has_modules) {
   using std::chrono::milliseconds;
   return probe.limit != milliseconds{0} ? probe.limit : milliseconds{has_modules ? 5000 : 1000};
@@ -278,7 +282,7 @@ CuFileFacts ask_cufile(const CuFileProbe& probe) {
   const std::chrono::milliseconds limit = patience(probe, has_modules);
   const Outcome outcome = read_answer(pipe.end(0), limit, answer);
   if (outcome != Outcome::ended) {
-    best_effort(kill(child, SIGKILL), "it may have ended");  // Its ending may hang, too.
+    best_effort(kill(child, SIGKILL), "it may have ended");  // Its exit may hang, too.
   }
   const int status = reap(child);
   if (outcome == Outcome::answered) {

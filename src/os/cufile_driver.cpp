@@ -1,4 +1,4 @@
-// The entry points of libcufile, found at run time.
+// The entry points of libcufile, loaded at run time.
 #include "os/cufile_driver.hpp"
 
 #include <dlfcn.h>
@@ -16,7 +16,7 @@ Status refused(const char* doing, const cufile::Error& error) {
               error.driver == cuda::kSuccess ? "" : fmt::format(", the driver {}", error.driver));
 }
 
-// A device's memory as the library takes it: a number to the host.
+// Converts a device address, which is a plain number on the host, to the library's pointer type.
 void* pointer(cuda::DevicePointer at) {
   return reinterpret_cast<void*>(at);  // NOLINT(performance-no-int-to-ptr)
 }
@@ -76,7 +76,7 @@ Status CuFileDriver::write(cufile::Handle file, std::uint64_t offset, cuda::Devi
   });
 }
 
-// A short one goes on where it ended.
+// Repeats a short transfer from where it ended.
 template <typename Once>
 Status CuFileDriver::all(const char* doing, std::uint64_t offset, std::uint64_t bytes,
                          const Once& once) const {

@@ -1,4 +1,4 @@
-// Names from sysfs, the best first; a file system's own identifier where a device has no name.
+// Names from sysfs, the best first. A device without a name gets its file system's identifier.
 #include "os/device_id.hpp"
 
 #include <fcntl.h>
@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::size_t kLongestName = 120;
 
-/// The first line of a small file, printable and without blanks at its ends; empty if there is
-/// none. Blanks inside are single.
+/// Returns the first line of a small file, made printable, or an empty string. Outer blanks are
+/// removed, and inner blanks are single.
 std::string first_line(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   char text[256];
@@ -48,7 +48,7 @@ std::string first_line(const std::string& path) {
 DeviceId identify_block_device(dev_t device, const std::string& root) {
   std::string disk = fmt::format("{}/sys/dev/block/{}:{}", root, major(device), minor(device));
   if (::access((disk + "/partition").c_str(), F_OK) == 0) {
-    disk += "/..";  // Of what the link leads to: the disk that it is a part of.
+    disk += "/..";  // The parent of the link's target: the disk that contains the partition.
   }
   static constexpr struct {
     const char* file;
@@ -70,7 +70,7 @@ DeviceId identify_block_device(dev_t device, const std::string& root) {
 Result<DeviceId> identify_device(const std::string& path) {
   struct stat status {};
   struct statfs system {};
-  // Both of the file that one look-up of the path led to.
+  // Both facts come from the file that one lookup of the path found.
   const int file = ::open(path.c_str(), O_PATH | O_CLOEXEC);
   const bool found = file >= 0 && ::fstat(file, &status) == 0 && ::fstatfs(file, &system) == 0;
   const int error = errno;

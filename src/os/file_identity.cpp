@@ -1,4 +1,4 @@
-// The link in /proc/self/fd leads to the open file itself, whatever its path is by now.
+// The link in /proc/self/fd leads to the open file itself, even if its path has changed.
 
 #include "base/results.hpp"
 #include "os/file_identity.hpp"
@@ -36,7 +36,7 @@ std::string random_name(std::string_view prefix) {
   static std::atomic<std::uint64_t> calls{0};
   std::uint64_t number = 0;
   if (::getrandom(&number, sizeof(number), GRND_NONBLOCK) != sizeof(number)) {
-    // Unique at least: whoever creates the name asks for a new file.
+    // At least unique: the code that creates the name requires a new file.
     number = static_cast<std::uint64_t>(::getpid()) << 32 | (calls.fetch_add(1) & 0xffffffff);
   }
   char digits[17];

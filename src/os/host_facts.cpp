@@ -1,6 +1,6 @@
-// Reading the facts. The one part with thought in it is the cgroup: the process's path comes from
-// /proc/self/cgroup, where the hierarchy is mounted from /proc/self/mountinfo, and every ancestor
-// up to the mount has its say, because a limit binds all below it.
+// Reads the facts. The only complex part is the cgroup. The process's path comes from
+// /proc/self/cgroup, and the mount point of the hierarchy from /proc/self/mountinfo. Every ancestor
+// up to the mount counts, because a limit applies to everything below it.
 #include "os/host_facts.hpp"
 
 #include <fcntl.h>
@@ -23,8 +23,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kLargestFile = std::size_t{4} << 20;  // mountinfo of a busy container host.
-// Version 1 writes "no limit" as the largest multiple of the page size: at least 2^62 everywhere.
+constexpr std::size_t kLargestFile = std::size_t{4}
+                                     << 20;  // The size of mountinfo on a busy container host.
+// Version 1 writes "no limit" as the largest multiple of the page size, which is at least 2^62.
 constexpr std::uint64_t kUnlimited = std::uint64_t{1} << 62;
 
 std::string_view trimmed(std::string_view text) {
@@ -45,7 +46,7 @@ std::optional<std::uint64_t> to_number(std::string_view text) {
   return value;
 }
 
-/// A whole file below the root; the fact's value is its text.
+/// Reads a whole file below the root; the value of the fact is its text.
 class Reader {
  public:
   explicit Reader(std::string root) : root_(std::move(root)) {}
@@ -72,7 +73,7 @@ class Reader {
     return Fact::of(std::move(all));
   }
 
-  /// A file of one line, without its end.
+  /// Reads a file of one line, without its newline.
   Fact line(const std::string& path) const {
     Fact fact = text(path);
     fact.value = std::string(trimmed(fact.value));
@@ -87,7 +88,7 @@ class Reader {
     return fact;
   }
 
-  /// The rest of the line that starts with `key` in a file of many lines.
+  /// Returns the rest of the line that starts with `key`, in a file of many lines.
   Fact field(const std::string& path, std::string_view key) const {
     Fact fact = text(path);
     if (!fact.available) {
@@ -102,7 +103,7 @@ class Reader {
     return Fact::missing(fmt::format("{} has no line '{}'", path, trimmed(key)));
   }
 
-  /// As field(), for "12345 kB": in bytes.
+  /// The same as field(), for values like "12345 kB": returns bytes.
   Fact kilobytes(const std::string& path, std::string_view key) const {
     Fact fact = field(path, key);
     if (!fact.available) {
@@ -136,7 +137,7 @@ class Reader {
   const std::string root_;
 };
 
-/// "0-3,8" is 5. Zero for text that is no such list.
+/// Counts the entries of a list: "0-3,8" is 5. Returns 0 for text that is not a list.
 std::uint64_t count_list(std::string_view list) {
   std::uint64_t count = 0;
   while (!list.empty()) {
@@ -156,14 +157,14 @@ std::uint64_t count_list(std::string_view list) {
 
 // ---- cgroups ----------------------------------------------------------------------------------
 
-/// Where a hierarchy that may control something is, as seen by this process.
+/// The location of a hierarchy that may control a resource, as this process sees it.
 struct Hierarchy {
   int version = 0;
-  std::string mount;  // Directory where it is mounted.
-  std::string path;   // Of this process below the mount, "" or "/a/b".
+  std::string mount;  // Directory of the mount.
+  std::string path;   // Path of this process below the mount: "" or "/a/b".
 };
 
-/// What an ancestor leaves: limit - (usage - reclaimable).
+/// The memory that an ancestor leaves: limit - (usage - reclaimable).
 struct CgroupLimit {
   std::uint64_t limit = 0, usage = 0, reclaimable = 0;
   std::string file;
@@ -203,8 +204,9 @@ bool has_word(std::string_view list, std::string_view word) {
   }
 }
 
-/// A container may see only a part of the hierarchy: `mount_root` is what is mounted. A process
-/// outside of that part ("/../x" in another cgroup namespace) is treated as at its top.
+/// Returns the path below the mount. A container may see only a part of the hierarchy: `mount_root`
+/// is the mounted part. A process outside this part ("/../x" in another cgroup namespace) is
+/// treated as if it were at the top of the part.
 std::string below_mount(std::string path, const std::string& mount_root) {
   if (mount_root != "/") {
     const bool inside = path.compare(0, mount_root.size(), mount_root) == 0 &&
@@ -257,7 +259,7 @@ std::vector<Hierarchy> hierarchies_of(const Reader& reader, std::string_view con
   return found;
 }
 
-/// Version 2 kills above memory.max and stalls above memory.high: both are limits to us.
+/// Version 2 kills above memory.max and stalls above memory.high: both count as limits.
 std::optional<CgroupLimit> limit_at(const Reader& reader, int version, const std::string& group) {
   CgroupLimit found;
   found.limit = kUnlimited;
@@ -265,7 +267,8 @@ std::optional<CgroupLimit> limit_at(const Reader& reader, int version, const std
       version == 2 ? std::vector<const char*>{"/memory.max", "/memory.high"}
                    : std::vector<const char*>{"/memory.limit_in_bytes"};
   for (const char* file : files) {
-    const auto limit = reader.line(group + file).number();  // "max" is no number: no limit.
+    // "max" is not a number, so there is no limit.
+    const auto limit = reader.line(group + file).number();
     if (limit && *limit < found.limit) {
       found.limit = *limit;
       found.file = group + file;
@@ -281,7 +284,7 @@ std::optional<CgroupLimit> limit_at(const Reader& reader, int version, const std
   return found;
 }
 
-/// Of this process's group and all above it; `visit(version, directory)`.
+/// Visits this process's group and all its ancestors: `visit(version, directory)`.
 template <typename Visit>
 void walk_groups(const std::vector<Hierarchy>& hierarchies, Visit visit) {
   for (const Hierarchy& hierarchy : hierarchies) {
@@ -322,8 +325,8 @@ void probe_cgroup(const Reader& reader, HostFacts& facts) {
   facts.cgroup_file = Fact::of(tightest->file);
 }
 
-/// Time in each period that a group may run, in per cent of one processor's. Version 2 writes
-/// "max 100000" and version 1 a quota of -1 where there is no limit.
+/// Returns the time in each period that a group may run, in per cent of one processor's time. For
+/// no limit, version 2 writes "max 100000" and version 1 a quota of -1.
 std::optional<std::uint64_t> cpu_limit_at(const Reader& reader, int version,
                                           const std::string& group) {
   std::string quota, period;
@@ -355,7 +358,7 @@ Fact probe_cpu_limit(const Reader& reader) {
 
 // ---- the rest ---------------------------------------------------------------------------------
 
-/// "always [madvise] never" is madvise.
+/// Returns the selected value: "always [madvise] never" is madvise.
 Fact bracketed(const Fact& fact, const std::string& path) {
   const auto open = fact.value.find('['), close = fact.value.find(']');
   if (!fact.available) {
@@ -377,7 +380,7 @@ Fact probe_cores(const Reader& reader) {
   return Fact::of(std::to_string(count));
 }
 
-/// The soft limit: the first of the two numbers in /proc/self/limits.
+/// Returns the soft limit: the first of the two numbers in /proc/self/limits.
 Fact probe_memlock(const Reader& reader) {
   const Fact fact = reader.field("/proc/self/limits", "Max locked memory");
   if (!fact.available) {
@@ -424,7 +427,7 @@ void probe_block(const Reader& reader, HostFacts& facts) {
     }
     BlockDeviceFacts found;
     found.name = name;
-    found.bytes = *sectors * 512;  // The kernel counts in 512 bytes whatever the device does.
+    found.bytes = *sectors * 512;  // The kernel counts sectors of 512 bytes for every device.
     found.block_bytes = static_cast<std::uint32_t>(
         reader.number(device + "/queue/logical_block_size").number().value_or(512));
     found.rotational = reader.line(device + "/queue/rotational").value == "1";

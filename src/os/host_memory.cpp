@@ -57,7 +57,7 @@ std::byte* map_nothing(std::byte* where, std::uint64_t bytes, int extra_flags) {
   return got == MAP_FAILED ? nullptr : static_cast<std::byte*>(got);
 }
 
-// `bytes` at the alignment, or nullptr with errno. Maps more and cuts the ends off.
+// Maps `bytes` at the alignment, or returns nullptr with errno. Maps more and unmaps the excess.
 std::byte* map_aligned(std::uint64_t bytes, std::uint64_t alignment) {
   const std::uint64_t room = bytes + alignment - kPage;
   std::byte* const raw = map_nothing(nullptr, room, 0);
@@ -81,14 +81,15 @@ std::byte* map_near(const ReserveOptions& options) {
     return nullptr;
   }
   std::byte* const got = map_nothing(options.near, options.bytes, MAP_FIXED_NOREPLACE);
-  if (got != nullptr && got != options.near) {  // A kernel without MAP_FIXED_NOREPLACE: a hint.
+  if (got != nullptr &&
+      got != options.near) {  // A kernel without MAP_FIXED_NOREPLACE treats the address as a hint.
     best_effort(munmap(got, options.bytes), "what is not unmapped stays reserved");
     return nullptr;
   }
   return got;
 }
 
-// EINVAL: a kernel without the advice (before 5.14).
+// EINVAL: the kernel does not know the advice (before 5.14).
 int populate_write(std::byte* address, std::uint64_t bytes) {
   for (int tries = 0; madvise(address, bytes, kAdvicePopulateWrite) != 0; ++tries) {
     if ((errno != EAGAIN && errno != EINTR) || tries == 64) {
@@ -114,9 +115,10 @@ std::string first_line(const char* path) {
 }
 
 // The descriptor belongs to the address space of the process that opened it, so a forked child
-// opens its own. Two threads that open at once leave one descriptor unused.
+// opens its own. If two threads open it at once, one descriptor stays unused.
 int pagemap() {
-  static std::atomic<std::int64_t> opened{-1};  // The process in the high half, the file below.
+  static std::atomic<std::int64_t> opened{
+      -1};  // The process in the upper half, the descriptor in the lower half.
   const std::int64_t process = getpid();
   std::int64_t known = opened.load();
   if (known < 0 || known >> 32 != process) {
@@ -179,7 +181,8 @@ Result<AddressRange> reserve(const ReserveOptions& options) {
     return refused(errno, options.bytes, Wanted::memory, "mprotect");
   }
   if (!options.dumped) {
-    (void)advise(data, options.bytes, Advise::dont_dump);  // Refused, core dumps are larger.
+    (void)advise(data, options.bytes,
+                 Advise::dont_dump);  // If this is refused, core dumps are larger.
   }
   return range;
 }
@@ -273,8 +276,8 @@ int open_range(std::byte* address, std::uint64_t bytes) {
   return mprotect(address, bytes, PROT_READ | PROT_WRITE) == 0 ? 0 : errno;
 }
 
-// The file is made each time, as this is rare: a descriptor that was kept could be closed by the
-// program, and be another file's when it is used.
+// The file is created for each call, because calls are rare. The program could close a kept
+// descriptor, and the number could then belong to another file.
 void must_open_range(std::byte* address, std::uint64_t bytes) {
   constexpr int kTries = 1000;
   constexpr timespec kMillisecond{.tv_sec = 0, .tv_nsec = 1'000'000};
@@ -327,8 +330,8 @@ std::optional<std::uint64_t> huge_bytes(const std::byte* address, std::uint64_t 
 }
 
 std::uint64_t leading_bytes(const std::byte* address, std::uint64_t bytes, bool there) {
-  // Opened each time: this is rare, and a descriptor that the program has closed and opened anew
-  // would tell of its own bytes.
+  // The file is opened for each call, because calls are rare. The program could close a kept
+  // descriptor and reuse its number, and this would then read the program's own file.
   const int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
   std::uint64_t leading = 0;
   for (bool alike = true; alike && leading < bytes;) {
@@ -438,8 +441,8 @@ std::uint64_t address_space_limit() {
   return limit.rlim_cur;
 }
 
-// 2 MiB: 38 µs by streaming stores, 76 by memset, 183 by giving the pages back and taking new ones;
-// 64 KiB: 1.5 and 2.4 (2 cores, EPYC).
+// 2 MiB: 38 µs by streaming stores, 76 by memset, 183 by releasing the pages and taking new ones.
+// 64 KiB: 1.5 and 2.4 µs (2 cores, EPYC).
 void clear(std::byte* address, std::uint64_t bytes) {
 #if defined(__SSE2__)
   if (bytes >= 65536) {
@@ -447,7 +450,7 @@ void clear(std::byte* address, std::uint64_t bytes) {
     for (std::uint64_t at = 0; at < bytes; at += sizeof(zero)) {
       _mm_stream_si128(reinterpret_cast<__m128i*>(address + at), zero);
     }
-    _mm_sfence();  // Streamed stores are ordered by nothing else.
+    _mm_sfence();  // Nothing else orders streaming stores.
     return;
   }
 #endif

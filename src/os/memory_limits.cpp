@@ -1,5 +1,5 @@
-// Limits compared with what is in use. The values are read after the refusal: another thread may
-// have given memory back since, and then no limit is reached any more.
+// Compares limits with current usage. The values are read after the refusal: another thread may
+// have released memory since, so that no limit is reached any more.
 #include "os/memory_limits.hpp"
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
-// The beginning of a file of procfs.
+// The beginning of a procfs file.
 class ProcText {
  public:
   explicit ProcText(const char* path) {
@@ -36,7 +36,7 @@ class ProcText {
     text_[length] = '\0';
     best_effort(::close(fd), "the descriptor is gone in any case");
   }
-  // The number behind the name, in kB there; in bytes here. 0 when there is none.
+  // Returns the number after the name, converted from kB to bytes, or 0 if there is none.
   std::uint64_t kilobytes(const char* name) const {
     const char* const at = std::strstr(text_.data(), name);
     return at == nullptr ? 0 : std::strtoull(at + std::strlen(name), nullptr, 10) * 1024;
@@ -57,7 +57,7 @@ bool exceeds(std::uint64_t used, std::uint64_t more, std::uint64_t limit) {
   return limit != kNone && (used > limit || more > limit - used);
 }
 
-// Mappings are counted by reading them all: only once nothing else explains the refusal.
+// Counting the mappings reads them all, so this runs only if nothing else explains the refusal.
 bool near_map_limit() {
   const std::uint64_t limit = map_limit();
   return limit != 0 && map_count() + 8 >= limit;

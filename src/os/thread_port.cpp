@@ -1,5 +1,5 @@
-// The thread port. Workers run one request at a time and report what the system call said; they
-// never retry, and sleep while there is nothing to do.
+// The thread port. Workers run one request at a time and report the result of the system call. They
+// never retry, and sleep while there is no work.
 
 #include "os/thread_port.hpp"
 
@@ -17,8 +17,8 @@
 namespace tiermem {
 namespace {
 
-// A demote writes bytes that a caller may be changing, and counts only if none did. The thread
-// sanitizer's pwrite would report that; the bare system call it sees as little as those of
+// A demote writes bytes that a caller may be changing, and counts only if no caller did. The thread
+// sanitizer's pwrite would report this; it does not see the plain system call, nor the accesses of
 // io_uring.
 ssize_t write_at(int fd, std::span<const iovec> from, off_t offset) {
 #if defined(__SANITIZE_THREAD__)
@@ -41,7 +41,9 @@ ThreadPort::ThreadPort(std::vector<std::unique_ptr<BlockFile>> devices, const Po
     try {
       threads_.push_back(own_thread("tiermem-io", [this] { work(); }));
     } catch (const std::system_error&) {
-      break;  // Out of threads: the ones there are do the work, and works() says if there is none.
+      // No more threads are available: those that exist do the work. works() reports if there is
+      // none.
+      break;
     }
   }
 }
@@ -58,8 +60,8 @@ ThreadPort::~ThreadPort() {
   }
 }
 
-// The threads do not exist here, nor does whoever held the mutex or waited: none of these may be
-// destroyed as they are.
+// The threads do not exist in the child, nor do the threads that held the mutex or waited. None of
+// these objects may be destroyed in its present state.
 std::vector<std::unique_ptr<BlockFile>> ThreadPort::leave() {
   for (std::thread& thread : threads_) {
     new (&thread) std::thread;
@@ -109,7 +111,7 @@ std::size_t ThreadPort::reap(std::span<IoCompletion> completions) {
 void ThreadPort::wait(std::int64_t deadline_ns) {
   flush();
   std::unique_lock lock(mutex_);
-  // The exchange takes the wake-up back and sees what its maker wrote before.
+  // The exchange consumes the wake-up, and sees what the waking thread wrote before it.
   const auto ready = [this] { return woken_.exchange(false) || !completed_.empty(); };
   if (deadline_ns < 0) {
     done_.wait(lock, ready);
@@ -122,12 +124,12 @@ void ThreadPort::wait(std::int64_t deadline_ns) {
 }
 
 void ThreadPort::wake() {
-  // If it was set already, whoever set it notifies, and the owner's exchange takes both together.
+  // If it was set already, the thread that set it notifies, and the owner's exchange consumes both.
   if (woken_.exchange(true)) {
     return;
   }
-  // The owner holds the mutex from its look at woken_ until it sleeps: past this line it has seen
-  // the flag or hears the notification.
+  // The owner holds the mutex from its read of woken_ until it sleeps. After this line it has seen
+  // the flag or receives the notification.
   { const std::lock_guard lock(mutex_); }
   done_.notify_one();
 }

@@ -1,5 +1,4 @@
-// The handler, and what it reads: slots that are never freed, so that it may look at them at any
-// time.
+// The handler and its data: slots that are never freed, so the handler may read them at any time.
 #include "os/touch_trap.hpp"
 
 #include <fcntl.h>
@@ -27,20 +26,20 @@ namespace tiermem {
 
 struct TouchTrap::Slot {
   struct Range {
-    std::atomic<std::uintptr_t> begin{0}, end{0};  // `end` is written last; 0: there is none.
+    std::atomic<std::uintptr_t> begin{0}, end{0};  // `end` is written last; 0: there is no range.
   };
-  std::atomic<int> process{0};           // Whose it is; 0: nobody's.
-  std::atomic<std::uint32_t> inside{0};  // Handlers that use what follows.
+  std::atomic<int> process{0};           // The process that owns the slot; 0: it is free.
+  std::atomic<std::uint32_t> inside{0};  // Number of handlers that use the members below.
   std::array<Range, 64> ranges;
-  // Futexes, by page: change with each wake. A sleeper that misses exactly 2^32 wakes between its
-  // look and its sleep looks again after a second.
+  // Futexes, by page: each wake changes the word. A sleeper that misses exactly 2^32 wakes between
+  // its read and its sleep reads again after a second.
   std::array<std::atomic<std::uint32_t>, 64> woken{};
   std::atomic<int> read_end{-1}, write_end{-1};
 };
 
 namespace {
 
-struct Touch {  // In the pipe. Written and read as one.
+struct Touch {  // The record in the pipe, written and read as one unit.
   std::uintptr_t address = 0;
   std::uint32_t thread = 0;
   std::uint32_t write = 0;
@@ -48,8 +47,8 @@ struct Touch {  // In the pipe. Written and read as one.
 
 struct Traps {
   std::array<TouchTrap::Slot, 32> slots;
-  std::mutex mutex;            // Guards giving out slots, and setting the handler.
-  bool installed = false;      // Guarded by mutex.
+  std::mutex mutex;        // Guards the assignment of slots, and the installation of the handler.
+  bool installed = false;  // Guarded by mutex.
   struct sigaction before {};  // Written before the handler is set.
 };
 Traps traps;
@@ -79,7 +78,7 @@ bool is_write([[maybe_unused]] const void* context) {
 
 bool has(const TouchTrap::Slot& slot, std::uintptr_t address) {
   for (const TouchTrap::Slot::Range& range : slot.ranges) {
-    // Acquire: partner of the release in add(), so that begin is that of end.
+    // Acquire: partner of the release in add(), so that `begin` belongs to `end`.
     const std::uintptr_t end = range.end.load(std::memory_order_acquire);
     if (address < end && address >= range.begin.load(std::memory_order_relaxed)) {
       return true;
@@ -88,8 +87,8 @@ bool has(const TouchTrap::Slot& slot, std::uintptr_t address) {
   return false;
 }
 
-// True: the touch is to be made again. A wake between the touch and the sleep changes the word, and
-// one that never comes is asked for again each second.
+// Returns true if the thread must repeat its touch. A wake between the touch and the sleep changes
+// the word. If no wake comes, the touch is reported again each second.
 bool waited(std::uintptr_t address, const void* context) {
   const int process = ::getpid();
   for (TouchTrap::Slot& slot : traps.slots) {
@@ -104,7 +103,8 @@ bool waited(std::uintptr_t address, const void* context) {
       const Touch touch{address, static_cast<std::uint32_t>(::syscall(SYS_gettid)),
                         is_write(context) ? 1U : 0U};
       const bool told = ::write(slot.write_end.load(), &touch, sizeof(touch)) == sizeof(touch);
-      const timespec most = {told ? 1 : 0, told ? 0 : 1'000'000};  // Full: others wait as well.
+      const timespec most = {
+          told ? 1 : 0, told ? 0 : 1'000'000};  // The pipe is full: other threads wait as well.
       futex(word, FUTEX_WAIT_PRIVATE, seen, &most);
     }
     slot.inside.fetch_sub(1);
@@ -115,13 +115,13 @@ bool waited(std::uintptr_t address, const void* context) {
   return false;
 }
 
-// As if our handler were not there.
+// Acts as if our handler were not installed.
 void pass_on(int signal, siginfo_t* info, void* context) {
   const struct sigaction& before = traps.before;
   if ((before.sa_flags & SA_SIGINFO) == 0 &&
       (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN)) {
     if (before.sa_handler == SIG_IGN && info->si_code <= 0) {
-      return;  // Sent by somebody.
+      return;  // A process sent the signal.
     }
     struct sigaction end {};
     end.sa_handler = SIG_DFL;
@@ -129,7 +129,7 @@ void pass_on(int signal, siginfo_t* info, void* context) {
     if (info->si_code <= 0) {
       best_effort(::raise(signal), "the touch is made again, and is the end");
     }
-    return;  // The touch is made again, and is the end.
+    return;  // The repeated touch ends the process.
   }
   sigset_t mask = before.sa_mask;
   if ((before.sa_flags & SA_NODEFER) == 0) {
@@ -155,8 +155,8 @@ void on_touch(int signal, siginfo_t* info, void* context) {
   }
 }
 
-// With the mutex. Another SIGSEGV may interrupt the handler: a signal's handler that touches closed
-// memory while its thread sleeps.
+// Requires the mutex. Another SIGSEGV may interrupt the handler, if another signal handler touches
+// closed memory while its thread sleeps.
 void install() {
   struct sigaction now {};
   must(::sigaction(SIGSEGV, nullptr, &now));
@@ -201,7 +201,7 @@ TouchTrap::~TouchTrap() {
   for (Slot::Range& range : slot_.ranges) {
     range.end = 0;
   }
-  // A handler that was left by a jump out of another never ends: then the slot is not used again.
+  // A handler that is left by a longjmp from another handler never ends; its slot is not reused.
   for (int i = 0; i < 1000 && slot_.inside.load() != 0; ++i) {
     for (std::atomic<std::uint32_t>& word : slot_.woken) {
       wake_all(word);

@@ -1,5 +1,5 @@
 // The io_uring port: a single issuer with deferred task run where the kernel has it, registered
-// files, one sleep for completions, wake-ups and deadlines. Never sleeps outside wait() and the
+// files, and one sleep for completions, wake-ups and deadlines. It sleeps only in wait() and in the
 // destructor, and never wakes while nothing happens.
 
 #include "os/uring_port.hpp"
@@ -96,31 +96,32 @@ class UringPort final : public WaitableIoPort {
 
   // Constant after creation.
   std::vector<std::unique_ptr<BlockFile>> files_;
-  unsigned capacity_ = 0;  ///< Requests in flight. The ring has more entries: it is never full.
+  /// Max requests in flight. The ring has more entries, so it is never full.
+  unsigned capacity_ = 0;
   int wake_fd_ = -1;
   int end_fd_ = -1;  ///< Reads end-of-file once the kernel has freed the ring.
   bool deferred_ = false;
 
-  // The owner's.
+  // Used by the owner only.
   io_uring ring_{};
   bool ring_made_ = false;
   bool owned_ = false;
   pthread_t owner_{};
-  unsigned in_flight_ = 0;  ///< Submitted by our caller and not reaped.
-  int watch_fd_ = -1;       ///< Somebody else's: wait() returns while it is readable.
+  unsigned in_flight_ = 0;  ///< Submitted by our caller and not yet reaped.
+  int watch_fd_ = -1;       ///< A descriptor of the caller: wait() returns while it is readable.
   bool watch_armed_ = false;
   bool wake_armed_ = false;
-  std::uint64_t wake_count_ = 0;  ///< Where the kernel puts the eventfd's counter.
+  std::uint64_t wake_count_ = 0;  ///< The kernel writes the eventfd's counter here.
 
-  // wake() without lost wake-ups. Every step on this word is a read-modify-write, so all of them
-  // have one order. The owner goes awake -> sleeping just before it sleeps and back afterwards;
-  // wake() exchanges in `notified` and writes the eventfd only if it found `sleeping`. In that one
-  // order a wake() lies
+  // The protocol of wake() without lost wake-ups. Every step on this word is a read-modify-write,
+  // so all steps have one order. The owner changes awake -> sleeping just before it sleeps, and
+  // back afterwards. wake() exchanges in `notified`, and writes the eventfd only if it found
+  // `sleeping`. In that order a wake() falls into one of three places:
   //  - before awake -> sleeping: the owner's compare fails and it does not sleep;
-  //  - between the two: the eventfd is written, and its read, armed before, ends the sleep;
+  //  - between the two: the write to the eventfd completes its armed read, which ends the sleep;
   //  - after the owner's way back: the next wait() finds `notified`.
-  // A burst of wakes writes the eventfd at most once per sleep. What a waker wrote before wake() is
-  // seen by the owner because its exchange releases and the owner's acquires.
+  // A burst of wakes writes the eventfd at most once per sleep. The exchange of the waking thread
+  // releases and that of the owner acquires, so the owner sees everything written before wake().
   enum : std::uint32_t { awake, sleeping, notified };
   std::atomic<std::uint32_t> wake_state_{awake};
 };
@@ -129,12 +130,12 @@ std::unique_ptr<UringPort> UringPort::create(std::vector<std::unique_ptr<BlockFi
                                              const PortOptions& options, std::string& reason) {
   std::unique_ptr<UringPort> port(new UringPort);
   port->capacity_ =
-      std::clamp(options.depth, 1U, 4096U) *
-      static_cast<unsigned>(files.size() + 1);  // One more for files that are read by descriptor.
+      // One more for files that are read by descriptor.
+      std::clamp(options.depth, 1U, 4096U) * static_cast<unsigned>(files.size() + 1);
   int native = port->set_up_ring();
   const char* what = "";
   if (native == 0 && (port->ring_.features & IORING_FEAT_EXT_ARG) == 0) {
-    native = EOPNOTSUPP;  // Linux 5.11: waiting with a deadline.
+    native = EOPNOTSUPP;  // Linux 5.11: wait with a deadline.
     what = "waiting with a deadline: ";
   }
   if (native == 0) {
@@ -142,7 +143,7 @@ std::unique_ptr<UringPort> UringPort::create(std::vector<std::unique_ptr<BlockFi
     what = "registering files: ";
   }
   if (native == 0) {
-    // Blocking on purpose: io_uring then waits for the counter instead of answering EAGAIN.
+    // Intentionally blocking: io_uring then waits for the counter instead of returning EAGAIN.
     port->wake_fd_ = keep_descriptor(::eventfd(0, EFD_CLOEXEC));
     native = port->wake_fd_ < 0 ? errno : 0;
     what = "eventfd: ";
@@ -156,7 +157,7 @@ std::unique_ptr<UringPort> UringPort::create(std::vector<std::unique_ptr<BlockFi
 }
 
 int UringPort::set_up_ring() {
-  // The completion queue has twice these entries, so it cannot overflow either. R_DISABLED: the
+  // The completion queue has twice as many entries, so it cannot overflow either. R_DISABLED: the
   // thread that enables the ring becomes its single issuer.
   const unsigned entries = capacity_ + 2;  // The wake-up, and the watch.
   const unsigned best[] = {
@@ -180,8 +181,9 @@ int UringPort::set_up_ring() {
 }
 
 int UringPort::register_files(const std::vector<std::unique_ptr<BlockFile>>& files) {
-  // Index 2i: direct, 2i + 1: buffered. The last one is a pipe's write end, which only the ring
-  // keeps: the pipe's end-of-file says that the kernel is done with the ring and all its requests.
+  // Index 2i: direct, 2i + 1: buffered. The last one is the write end of a pipe, which only the
+  // ring keeps open: end-of-file on the pipe means that the kernel has released the ring and all
+  // its requests.
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
     return errno;
@@ -211,7 +213,8 @@ UringPort::~UringPort() {
   }
 }
 
-// What is unmapped and closed are this process's references. The ring is the parent's and lives on.
+// This unmaps and closes this process's references only. The ring belongs to the parent and lives
+// on.
 std::vector<std::unique_ptr<BlockFile>> UringPort::leave() {
   forget_descriptor(ring_.ring_fd);
   ::io_uring_queue_exit(&ring_);
@@ -224,14 +227,15 @@ void UringPort::drain() {
   while (in_flight_ > unsubmitted()) {
     const int rc = ::io_uring_submit_and_wait(&ring_, 1);
     if (rc < 0 && rc != -EINTR && rc != -EAGAIN && rc != -EBUSY) {
-      return;  // The ring itself is broken; closing it waits for what the kernel holds.
+      // The ring itself is broken; closing it waits for the requests that the kernel holds.
+      return;
     }
     while (reap(rest) > 0) {
     }
   }
 }
 
-/// Requests that the kernel has not been given.
+/// Returns the number of requests that the kernel has not received.
 unsigned UringPort::unsubmitted() const {
   unsigned requests = 0;
   const unsigned taken = __atomic_load_n(ring_.sq.khead, __ATOMIC_ACQUIRE);
@@ -242,8 +246,9 @@ unsigned UringPort::unsubmitted() const {
 }
 
 void UringPort::close_ring_and_wait_for_its_end() {
-  // Another thread cannot reap a deferred ring, so when its owner left requests behind, their end
-  // is the end of the ring: the kernel frees it, and with it the pipe's write end, after the last.
+  // Another thread cannot reap a deferred ring. If its owner left requests behind, wait for the end
+  // of the ring instead: the kernel frees the ring, and with it the pipe's write end, after the
+  // last request.
   const bool must_wait = in_flight_ > unsubmitted();
   forget_descriptor(ring_.ring_fd);
   ::io_uring_queue_exit(&ring_);
@@ -257,8 +262,8 @@ void UringPort::become_owner() {
     return;
   }
   owner_ = ::pthread_self();
-  // By number: liburing 2.3 does not export io_uring_enable_rings from its shared library. Refused,
-  // it is asked again at the next call: until then nothing leaves the ring.
+  // By number, because liburing 2.3 does not export io_uring_enable_rings from its shared library.
+  // If the kernel refuses, the next call repeats this; no request leaves the ring before.
   owned_ = ::syscall(__NR_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr,
                      0) == 0;
 }
@@ -270,7 +275,7 @@ bool UringPort::submit(const IoRequest& request) {
   }
   io_uring_sqe* sqe = ::io_uring_get_sqe(&ring_);
   if (sqe == nullptr) {
-    return false;  // The kernel takes no more for now (EAGAIN): flush and try again.
+    return false;  // The kernel accepts no more at present (EAGAIN): flush and try again.
   }
   const bool file = request.fd >= 0;
   const int index = file ? request.fd : 2 * request.device + (request.buffered ? 1 : 0);
@@ -287,7 +292,7 @@ bool UringPort::submit(const IoRequest& request) {
   unsigned flags = file ? 0 : IOSQE_FIXED_FILE;
   if (file ? request.buffered
            : files_[request.device]->fd(request.buffered) == files_[request.device]->fd(true)) {
-    // Buffered I/O copies: on a worker of the kernel's, not inside our submit.
+    // Buffered I/O copies data: let a worker of the kernel do it, not our submit call.
     flags |= IOSQE_ASYNC;
   }
   ::io_uring_sqe_set_flags(sqe, flags);
@@ -298,7 +303,7 @@ bool UringPort::submit(const IoRequest& request) {
 
 void UringPort::flush() {
   become_owner();
-  // EAGAIN and EBUSY leave the requests in the ring, for the next flush or wait.
+  // After EAGAIN and EBUSY the requests stay in the ring for the next flush or wait.
   best_effort(::io_uring_submit(&ring_),
               "what the kernel did not take stays in the ring for the next time");
 }
@@ -336,14 +341,14 @@ void UringPort::arm_wake() {
   }
   io_uring_sqe* sqe = ::io_uring_get_sqe(&ring_);
   if (sqe == nullptr) {
-    return;  // Unsubmitted requests fill the ring; wait() does not sleep without this.
+    return;  // Unsubmitted requests fill the ring; wait() does not sleep in this case.
   }
   ::io_uring_prep_read(sqe, wake_fd_, &wake_count_, sizeof(wake_count_), 0);
   ::io_uring_sqe_set_data64(sqe, kWakeCookie);
   wake_armed_ = true;
 }
 
-// For one time: who is told reads it, and the next wait() asks again.
+// The watch is one-shot: the caller reads the descriptor, and the next wait() arms it again.
 void UringPort::arm_watch() {
   if (watch_fd_ < 0 || watch_armed_) {
     return;
@@ -360,7 +365,8 @@ void UringPort::arm_watch() {
 void UringPort::wait(std::int64_t deadline_ns) {
   become_owner();
   if (::io_uring_cq_ready(&ring_) > 0) {
-    // Also an old wake-up's: consumed by the reap that follows, at most one early return.
+    // This may also consume an old wake-up: the reap that follows takes it, for at most one early
+    // return.
     best_effort(::io_uring_submit(&ring_),
                 "what the kernel did not take stays in the ring for the next time");
     return;
@@ -386,7 +392,8 @@ void UringPort::wait(std::int64_t deadline_ns) {
                                                     deadline_ns >= 0 ? &left : nullptr, nullptr);
   wake_state_.exchange(awake);
   if (rc == -EAGAIN || rc == -EBUSY) {
-    // The kernel is short of memory and took nothing. A pause, so that trying again is no spin.
+    // The kernel is short of memory and accepted nothing. Pause, so that the retry is not a busy
+    // loop.
     pollfd wake{wake_fd_, POLLIN, 0};
     best_effort(::poll(&wake, 1, 1), "a nap");
   }

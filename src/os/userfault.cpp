@@ -1,5 +1,5 @@
-// The userfaultfd ioctls. Numbers newer than the distribution's headers are defined here, under
-// names of our own, so that newer headers do not clash.
+// The userfaultfd ioctls. Numbers that are newer than the distribution's headers are defined here
+// under our own names, so that they do not clash with newer headers.
 #include "os/userfault.hpp"
 
 #include <fcntl.h>
@@ -42,11 +42,11 @@ constexpr std::uint64_t kFeatureExactAddress = 1U << 11;
 constexpr std::uint64_t kFeaturePoison = 1U << 14;
 constexpr std::uint64_t kFeatureMove = 1U << 16;
 constexpr int kUserModeOnly = 1;
-// EAGAIN without progress means a page is locked by somebody for a moment. After this many tries it
-// is not a moment any more.
+// EAGAIN without progress means that a page is locked for a moment. After this many tries it is not
+// momentary any more.
 constexpr int kPatience = 4096;
-// EBUSY is who has a page for long, a device or a child; or compaction on its way through, which a
-// single turn of the processor outlasted where it was seen.
+// EBUSY means a long-term reference to a page, by a device or a child. It may also mean compaction
+// in progress, which ended within one yield of the processor wherever it was observed.
 constexpr int kBusyPatience = 8;
 
 std::uint64_t number(const std::byte* address) {
@@ -99,7 +99,7 @@ int handshake(int fd, std::uint64_t want, std::uint64_t& have) {
   return 0;
 }
 
-// The handshake can be made once for each descriptor, so a first one is spent on asking.
+// Each descriptor allows one handshake, so a first descriptor is used to query the features.
 int open_with_features(UserfaultSource source, std::uint64_t& features) {
   int fd = open_by(source);
   if (fd < 0) {
@@ -124,7 +124,7 @@ int open_with_features(UserfaultSource source, std::uint64_t& features) {
   return keep_descriptor(fd);
 }
 
-// 0 or errno.
+// Returns 0 or errno.
 template <typename Call>
 int retry(Call&& call) {
   constexpr int kInterrupts = 10'000;
@@ -135,8 +135,8 @@ int retry(Call&& call) {
   return error;
 }
 
-// Runs `once(done, moved)` until `length` is done. `once` returns 0 or errno and sets `moved` to
-// the bytes of this call; the kernel answers EAGAIN after partial progress.
+// Runs `once(done, moved)` until `length` is done. `once` returns 0 or errno, and sets `moved` to
+// the bytes of this call. The kernel returns EAGAIN after partial progress.
 template <typename Once>
 UserfaultProgress advance(std::uint64_t length, Once&& once) {
   UserfaultProgress progress;
@@ -154,7 +154,7 @@ UserfaultProgress advance(std::uint64_t length, Once&& once) {
       continue;
     }
     if (error != EAGAIN && error != EINTR) {
-      progress.error = error == 0 ? EIO : error;  // No error and no progress: never seen.
+      progress.error = error == 0 ? EIO : error;  // No error and no progress: never observed.
       return progress;
     }
     if (++idle > kPatience) {
@@ -168,10 +168,10 @@ UserfaultProgress advance(std::uint64_t length, Once&& once) {
   return progress;
 }
 
-// The kernel takes a range only of one mapping, and advice of the program may have cut it: then the
-// halves of it, each by itself. `call(done, length)`; `of_two` is what the kernel says to a range
-// of two mappings, which may also have another cause: that is found out page by page, from the
-// first.
+// Runs `call(done, length)` on a range. The kernel accepts only a range of one mapping, and the
+// program's advice may have split the mapping; the call is then repeated on each half. `of_two` is
+// the kernel's error for a range of two mappings. This error may have another cause, which is found
+// page by page from the start.
 template <typename Call>
 UserfaultProgress in_each_mapping(std::uint64_t from, std::uint64_t length, int of_two,
                                   const Call& call) {
@@ -309,10 +309,11 @@ UserfaultProgress Userfault::move(std::byte* to, const std::byte* from,
   });
 }
 
-// Linux 6.18 moves pages that it does not count: when a page table entry changes under it, as where
-// memory is swapped, it tries again, keeps the EAGAIN of the first time although the second
-// succeeds, and tries what has gone a third time: EEXIST. So EEXIST where the source has nothing is
-// success; for those who wait, too, whom the kernel wakes only for what it counts.
+// Linux 6.18 moves pages that it does not count. If a page table entry changes during the move, for
+// example while memory is swapped, the kernel retries but keeps the EAGAIN of its first try, even
+// if the second succeeds. It then tries the moved page a third time: EEXIST. So EEXIST is success
+// if the source has no page. Waiters need a separate wake-up, because the kernel wakes them only
+// for pages that it counts.
 UserfaultProgress Userfault::move_all(std::byte* to, const std::byte* from,
                                       std::uint64_t length) const {
   UserfaultProgress progress;
@@ -420,7 +421,8 @@ bool Userfault::probe_copy(char* reason, std::size_t room) const {
     return no("UFFDIO_REGISTER", error);
   }
   host::write_pattern(home, host::kHugePage);
-  for (int twice = 0; twice < 2; ++twice) {  // The second time shows that it is still registered.
+  for (int twice = 0; twice < 2;
+       ++twice) {  // The second pass shows that the range is still registered.
     if (const UserfaultProgress in = copy(at, home, host::kHugePage); in.error != 0) {
       return no("UFFDIO_COPY into a window", in.error);
     }

@@ -1,4 +1,4 @@
-// Chooses between the io_uring port and the thread port, once, at start. Any thread.
+// Chooses between the io_uring port and the thread port once, at start. Any thread.
 
 #include "os/waitable_io_port.hpp"
 
@@ -13,7 +13,7 @@ std::unique_ptr<WaitableIoPort> make_io_port(std::vector<std::unique_ptr<BlockFi
   if (options.engine == Engine::threads) {
     reason = "threads were asked for";
   } else {
-    // The devices are left alone unless the ring works.
+    // The devices are unchanged unless the ring works.
     std::unique_ptr<WaitableIoPort> ring = make_uring_port(devices, options, reason);
     if (ring != nullptr || options.require) {
       return ring;
