@@ -1,7 +1,8 @@
-// The path between the block tier and GPUs past the host, by cuFile: its calls wait, so threads of
-// its own make them. Copies are in no order with each other, nor with those of a device's lane.
+// The direct path between the block tier and GPUs, through cuFile. Its calls wait, so this class
+// makes them in its own threads. Copies have no order among each other, nor with those of a
+// device's lane.
 //
-// Threads: as marked in direct_path.hpp. In a forked child the threads do not exist.
+// Threads: as marked in direct_path.hpp. The threads do not exist in a forked child.
 #pragma once
 
 #include <atomic>
@@ -24,17 +25,19 @@ namespace tiermem {
 
 class CuFilePath final : public DirectPath {
  public:
-  /// What one device of the fastest has under way: a call is one request to it.
+  /// The number of requests that the fastest device has in progress: each call is one request.
   static constexpr unsigned kThreads = 8;
 
-  /// `devices`: the block tier's, in its order. Those that the library refuses are not reached. All
-  /// that is named outlives the path. The library's error where it takes none of them; unavailable:
-  /// no thread can be had.
+  /// Creates the path. All arguments outlive it.
+  ///
+  /// - `devices`: those of the block tier, in its order. The path does not reach a device that the
+  ///   library refuses.
+  /// - Errors: the library's, if it accepts no device. unavailable: no thread can be created.
   static Result<std::unique_ptr<CuFilePath>> create(const CuFileDriver& driver,
                                                     const BlockTier& block,
                                                     std::span<BlockFile* const> devices,
                                                     std::span<const std::unique_ptr<GpuTier>> gpus);
-  /// Waits for what is under way.
+  /// Waits for the copies in progress.
   ~CuFilePath() override;
 
   bool reaches(const AddressableTier& memory, SlotId slot) const override;
@@ -46,7 +49,7 @@ class CuFilePath final : public DirectPath {
  private:
   struct File {
     int descriptor = -1;
-    cufile::Handle handle = nullptr;  // Null: not reached.
+    cufile::Handle handle = nullptr;  // Null: the path does not reach the device.
   };
   struct Order {
     bool write = false;
@@ -66,11 +69,11 @@ class CuFilePath final : public DirectPath {
 
   const CuFileDriver driver_;
   const BlockTier& block_;
-  std::vector<GpuTier*> gpus_;     // Constant after create(), as the next.
-  std::vector<File> files_;        // By the block tier's device.
-  std::atomic<bool> told_{false};  // The first error is in the log.
+  std::vector<GpuTier*> gpus_;     // Constant after create(), like the next member.
+  std::vector<File> files_;        // By the number of the device in the block tier.
+  std::atomic<bool> told_{false};  // The log has the first error.
 
-  std::mutex mutex_;  // Of the rest.
+  std::mutex mutex_;  // Guards the members below.
   std::condition_variable asked_;
   Deque<Order> orders_;
   bool stop_ = false;

@@ -1,5 +1,5 @@
-// A path between slots and opaque memory past the host. What goes by it is seen by no processor: no
-// checksum is made of it or compared, so it is for bytes that have none.
+// A direct path between slots and opaque memory, without a copy in host memory. No processor sees
+// these bytes, so they get no checksum and no comparison: the path is for bytes without checksums.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@ namespace tiermem {
 class DirectPath {
  public:
   virtual ~DirectPath() = default;
-  /// [mover] Bytes of the slot can come into that memory and leave it so.
+  /// [mover] Returns whether the path can move bytes of the slot to and from that memory.
   virtual bool reaches(const AddressableTier& memory, SlotId slot) const = 0;
 
-  // [hand] The copy goes on, and `end.ended` will be called, perhaps before this returns, with `ok`
-  // only where all bytes went. The slot and the frame are nobody else's until then; after an error
-  // whichever of the two was written has any bytes.
+  // [hand] Starts a copy, and calls `end.ended`, possibly before this returns. The status is `ok`
+  // only if all bytes were copied. No other code uses the slot and the frame until that call. After
+  // an error, the content of the destination is undefined.
   virtual void fetch(AddressableTier& memory, FrameId to, SlotId from, std::uint64_t bytes,
                      Ending& end) = 0;
   virtual void store(SlotId to, AddressableTier& memory, FrameId from, std::uint64_t bytes,

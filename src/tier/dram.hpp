@@ -1,16 +1,16 @@
-// The DRAM tier: frames of ordinary memory under one budget, and windows in which they appear. Puts
-// together the pools (frame_pool, slab_pool), the address space (window_arena), the pages (nursery)
-// and the mechanism (frame_mapper); keeps the books. Which mechanism serves is settled at creation,
-// by doing it once.
+// The DRAM tier: frames of ordinary memory under one budget, and windows in which they appear. It
+// combines the pools (frame_pool, slab_pool), the address space (window_arena), the pages (nursery)
+// and the mechanism (frame_mapper), and keeps the accounting. It selects the mechanism at creation,
+// by trying it once.
 //
-// Threads: as marked in tier.hpp; books and pools belong to the mover's thread. next_fault and
-// poison are for one fault-reader thread, which runtime owns; stop_faults and the const calls
-// marked [any] for any. Mover calls make no system call, but for new address space once in 32 MiB
-// of frames.
+// Threads: as marked in tier.hpp. Accounting and pools belong to the mover's thread. next_fault and
+// poison are for one fault-reader thread, which runtime owns. stop_faults and the const calls
+// marked [any] are for any thread. The mover's calls make no system call, except for new address
+// space once in 32 MiB of frames.
 //
-// The books: in_use = frames given out, whole slab chunks for their frames, frames whose pages are
-// on the way back to the kernel, and the records of extents; cached = free frames with pages,
-// victims of a trim included until finish_trim. used <= budget always, except after set_budget
+// The accounting: in_use = acquired frames, whole slab chunks for their frames, frames whose pages
+// are being returned to the kernel, and the records of extents. cached = free frames with pages,
+// including victims of a trim until finish_trim. Invariant: used <= budget, except after set_budget
 // below used.
 #pragma once
 
@@ -35,32 +35,36 @@
 namespace tiermem {
 
 enum class HugePages : std::uint8_t {
-  automatic,  ///< Asked for where they can be had.
-  require,    ///< Else create() or populate() fails. Checked from Linux 6.7 on.
+  automatic,  ///< Use huge pages where they are available.
+  require,    ///< Fail in create() or populate() without huge pages. Checked from Linux 6.7 on.
   off,
 };
 
 struct DramOptions {
   std::uint64_t budget = 0;
-  /// How frames appear in windows; nothing: the cheapest that works, for mapped windows and others.
+  /// How frames appear in windows. Nothing: the cheapest mechanism that works, chosen separately
+  /// for mapped and other windows.
   std::optional<Mechanism> mechanism{};
   HugePages huge_pages = HugePages::automatic;
-  std::uint64_t window_reserve_bytes = std::uint64_t{1} << 40;  ///< Address space at a time.
+  /// Address space reserved at a time.
+  std::uint64_t window_reserve_bytes = std::uint64_t{1} << 40;
   UserfaultUse userfault = UserfaultUse::automatic;
-  bool follow_forks = false;    ///< Mapped windows are inherited, and a child calls follow_fork().
-  bool watch = true;            ///< Parts come watched, where the kernel does it.
-  std::uint64_t map_limit = 0;  ///< Mappings the process may have; 0: as vm.max_map_count says.
+  bool follow_forks = false;    ///< Children inherit mapped windows and call follow_fork().
+  bool watch = true;            ///< Watch the pages of partial extents if the kernel supports it.
+  std::uint64_t map_limit = 0;  ///< Max number of mappings of the process; 0: vm.max_map_count.
   Place place{Kind::dram, 0};
 };
 
-/// What was probed, for `topo` and receipts. Empty reasons: nothing was refused.
+/// The results of the probes, for `topo` and receipts. An empty reason means that nothing was
+/// refused.
 struct DramFacts {
-  Mechanism windows = Mechanism::in_place;        ///< Of extents of 2 MiB and more.
-  Mechanism small_windows = Mechanism::in_place;  ///< Of smaller ones. Never remap.
-  /// Of mapped buffers: uffd_move, copy, or remap, whose touches are signals; in_place: none.
+  Mechanism windows = Mechanism::in_place;        ///< For extents of 2 MiB and more.
+  Mechanism small_windows = Mechanism::in_place;  ///< For smaller extents. Never remap.
+  /// For mapped buffers: uffd_move, copy, or remap, whose touches are signals. in_place: not
+  /// supported.
   Mechanism mapped = Mechanism::in_place;
   bool huge_pages = false;
-  bool watches = false;  ///< Parts of mapped extents can be watched.
+  bool watches = false;  ///< Partial extents in mapped windows can be watched.
   char watch_reason[128] = {};
   char move_reason[224] = {};
   char copy_reason[224] = {};
@@ -74,9 +78,10 @@ using Fault = UserfaultEvent;
 
 class DramTier final : public AddressableTier {
  public:
-  /// unsupported when the mechanism or `require` asked for cannot be had; nothing is left behind.
+  /// Errors: unsupported: the requested mechanism or required huge pages are not available. A
+  /// failure leaves nothing behind.
   static Result<std::unique_ptr<DramTier>> create(const DramOptions& options);
-  /// No frame may be in a window, no hand and no fault reader may be inside.
+  /// No frame may be in a window, and no hand and no fault reader may be inside.
   ~DramTier() override;
   DramTier(const DramTier&) = delete;
   DramTier& operator=(const DramTier&) = delete;
@@ -97,12 +102,13 @@ class DramTier final : public AddressableTier {
 
   Result<std::byte*> reserve_window(std::uint64_t bytes, std::uint64_t extent_bytes,
                                     bool mapped) override;
-  /// [any] A window for views, in which a store is SIGSEGV: of an adopted file.
+  /// [any] Reserves a window for views of an adopted file. A store in it raises SIGSEGV.
   Result<std::byte*> reserve_read_only_window(std::uint64_t bytes, std::uint64_t extent_bytes);
   void release_window(std::byte* window, std::uint64_t bytes) override;
   Pool window_pool(std::uint64_t extent_bytes) const override;
 
-  /// In place, bytes that landed belong to the window: unmap() must follow even without a map().
+  /// With in_place, bytes that were read to this address belong to the window: unmap() must follow
+  /// even without a map().
   std::byte* landing(FrameId frame, std::byte* at) const override;
   Status map(FrameId frame, std::byte* at, Mechanism& used) override;
   Status unmap(FrameId frame, std::byte* at) override;
@@ -115,7 +121,7 @@ class DramTier final : public AddressableTier {
   }
   Mechanism restores_by() const override { return facts_.mapped; }
 
-  /// Before the first copy. It outlives all use of this tier by hands.
+  /// Call before the first copy. The locker outlives all use of this tier by hands.
   void lock_pages_with(PageLocker* locker) { locker_ = locker; }
   bool lock_pages(FrameId frame) override;
   bool has_locked_pages(FrameId frame) const override;
@@ -132,86 +138,92 @@ class DramTier final : public AddressableTier {
   bool may_be_unchanged(FrameId frame) const override;
   void drop_unchanged(std::span<Unchanged> frames) override;
 
-  /// [mover] The frame's pages may be referenced from outside (a pipe, a zero-copy send): when it
-  /// is returned they go back to the kernel instead of to the next taker.
+  /// [mover] Marks a frame whose pages other code may reference (a pipe, a zero-copy send). When
+  /// the frame is returned, its pages go back to the kernel and are not reused.
   void mark_referenced(FrameId frame);
-  /// [mover] What begin_trim could free: the cache, and frames waiting to go back to the kernel.
+  /// [mover] Returns the bytes that begin_trim could free: the cache, and frames that wait for
+  /// their return to the kernel.
   std::uint64_t trimmable() const { return books_.cached + leaving_bytes_; }
 
-  /// [fault reader] Waits for a touch of an absent page. False after the timeout (milliseconds,
-  /// negative: none) or after stop_faults(). Where windows are not registered nothing ever comes.
+  /// [fault reader] Waits for a touch of an absent page. Returns false after the timeout (in
+  /// milliseconds, negative: none) or after stop_faults(). If windows are not registered, no fault
+  /// ever comes.
   bool next_fault(int timeout_ms, Fault& fault);
-  /// The same without waiting, several at once: how many. For one thread at a time, this one or the
-  /// other.
+  /// Takes several faults without waiting, and returns their number. Only one thread at a time may
+  /// call this or next_fault().
   std::size_t take_faults(std::span<Fault> faults);
-  /// Readable while faults wait.
+  /// Returns a descriptor that is readable while faults wait.
   int fault_fd() const { return trap_ != nullptr ? trap_->fd() : userfault_.fd(); }
-  /// [fault reader] The toucher gets SIGBUS, and so does everyone after it until a frame is mapped
-  /// there. False when a frame arrived meanwhile: the toucher goes on.
+  /// [fault reader] Makes the touch raise SIGBUS, and every later touch until a frame is mapped
+  /// there. Returns false if a frame has arrived since: the touching thread continues.
   bool poison(std::byte* address);
-  /// [any] The toucher tries again.
+  /// [any] Lets the touching thread repeat its touch.
   void wake(std::byte* address);
-  /// [any] Nothing in the range, which has no frames, is poisoned any more.
+  /// [any] Removes the poison from the range, which has no frames.
   void clear_poison(std::byte* address, std::uint64_t bytes);
-  /// [fault reader] Somebody waits to write in the range, of which nothing is watched from now on.
+  /// [fault reader] A thread waits to write in the range. Stops watching the range.
   void allow_writes(std::byte* address, std::uint64_t bytes);
-  /// [any] The address is in a read-only window.
+  /// [any] Returns whether the address is in a read-only window.
   bool is_read_only(const std::byte* address) const;
-  /// [fault reader] A store to the extent at `extent`, in a read-only window, waits. That store and
-  /// all later ones are SIGSEGV.
+  /// [fault reader] A store to the extent at `extent`, in a read-only window, waits. Makes this
+  /// store and all later ones raise SIGSEGV.
   void refuse_store(const Fault& fault, std::byte* extent, std::uint64_t bytes);
-  /// [any] refuse_store() was called for the address since its extent came.
+  /// [any] Returns whether refuse_store() was called for the address since its extent arrived.
   bool refuses_stores(const std::byte* address) { return closed_.is_closed(address); }
-  /// [any] See LentPages. Nothing comes to a lent range by itself any more; what is in memory there
-  /// is to be discarded next. Extents that are lent in part, and have bytes in the rest, are pinned.
-  /// False: there is no memory for the record, and nothing is lent.
+  /// [any] Lends a range; see LentPages. Nothing moves into a lent range by itself any more; the
+  /// caller next discards the bytes that are in memory there. Extents that are lent in part, and
+  /// have bytes in the rest, are pinned. Returns false, and lends nothing, if the record cannot be
+  /// allocated.
   [[nodiscard]] bool lend_window(std::byte* address, std::uint64_t bytes);
   [[nodiscard]] int take_back_window(std::byte* address, std::uint64_t bytes);
   void alter_window(const std::byte* address);
-  /// [any] How many of the bytes from `address` on are alike: addresses that are reserved for
-  /// windows and not lent, or others.
+  /// [any] Returns how many of the bytes from `address` on are of the same kind: addresses that are
+  /// reserved for windows and not lent, or others.
   std::uint64_t stretch(const std::byte* address, std::uint64_t bytes, bool& own) const;
-  /// [any] The program maps something of its own where no window will be again. False: the window
-  /// of a freed buffer is still there; ask again.
+  /// [any] Gives up addresses where the program maps memory of its own; no window will use them
+  /// again. Returns false while the window of a freed buffer is still there; call again.
   bool give_away(std::byte* address, std::uint64_t bytes);
   bool altered_window(const std::byte* address) const;
-  /// [any] A touch where no window is: it is SIGSEGV from now on. False: it cannot be.
+  /// [any] A touch hit an address outside every window: makes it raise SIGSEGV from now on. Returns
+  /// false if this is not possible.
   bool close_at(std::byte* address);
-  /// [any] Zeros for a page that the program emptied in a mapped window; its waiters go on.
+  /// [any] Fills a page that the program emptied in a mapped window with zeros; its waiters
+  /// continue.
   void fill_hole(std::byte* address);
-  /// [any] The same for each page of the range that is missing.
+  /// [any] Does the same for each missing page of the range.
   void fill_holes(std::byte* address, std::uint64_t bytes);
-  /// [fault reader] The toucher is a hand at work on a withdrawal: it gets zeros, and no transfer
-  /// may be asked for, which would wait for the hand.
+  /// [fault reader] Returns whether the touching thread is a hand that works on a withdrawal. It
+  /// gets zeros; a transfer would wait for the same hand, so none may be requested.
   bool is_own(const Fault& fault) const { return mapper_.unshares(fault.thread); }
 
-  // Around fork. No hand and no fault reader may be inside.
-  /// [who forked] In parent and child: the pages that are in windows are shared from now on.
+  // Fork: no hand and no fault reader may be inside these calls.
+  /// [forking thread] In parent and child: the pages in windows are shared from now on.
   void note_fork() { forks_.fetch_add(1); }
-  /// [child of fork, its only thread] A userfaultfd of its own, and what was not inherited is
-  /// mapped again. After an error only close_windows() may follow.
+  /// [child of fork, its only thread] Opens a userfaultfd of its own, and maps what was not
+  /// inherited. After an error only close_windows() may follow.
   Status follow_fork();
-  /// [child of fork, its only thread] After it: free frames have lost their pages. All that are in
-  /// use are in windows.
+  /// [child of fork, its only thread] Call after follow_fork(): free frames have lost their pages.
+  /// All frames in use are in windows.
   void forget_free_pages();
-  /// [child of fork, its only thread] A touch of a mapped window is SIGSEGV from now on.
+  /// [child of fork, its only thread] Makes a touch of a mapped window raise SIGSEGV from now on.
   void close_windows();
 
-  /// [any] next_fault returns false from now on.
+  /// [any] Makes next_fault return false from now on.
   void stop_faults();
-  /// [any] True when mapped windows can be had: touches of what is absent there wait, and somebody
-  /// must read these faults.
+  /// [any] Returns whether mapped windows are supported: touches of absent bytes wait there, and a
+  /// thread must read these faults.
   bool maps() const { return facts_.mapped != Mechanism::in_place; }
-  /// [any] Mapped windows serve memory that nobody knows to be mapped: system calls on what is
-  /// absent may be served, and small extents cost little.
+  /// [any] Returns whether mapped windows suit memory that its users do not know to be mapped:
+  /// system calls on absent bytes may be served, and small extents are cheap.
   bool maps_well() const { return is_registered(facts_.mapped); }
-  /// [any] True when touches of absent extents are seen in every window.
+  /// [any] Returns whether touches of absent extents are detected in every window.
   bool sees_touches() const { return is_registered(facts_.windows); }
 
   const DramFacts& facts() const { return facts_; }              // [any]
   DramCounters counters() const { return snapshot(counters_); }  // [any]
 
-  /// Re-derives the books from the frames; false when they disagree. [mover], tests only.
+  /// Derives the accounting again from the frames; returns false if it differs. [mover], tests
+  /// only.
   bool test_consistent() const;
 
  private:
@@ -224,8 +236,8 @@ class DramTier final : public AddressableTier {
     FramePool* pool;
     std::uint32_t index;
     bool was_cached;
-    bool refused;         // By the kernel, when its pages were last to go back.
-    std::uint64_t bytes;  // What it is charged for.
+    bool refused;         // The kernel refused the last return of its pages.
+    std::uint64_t bytes;  // Bytes that it is charged for.
   };
 
   DramTier(const DramOptions& options, const DramFacts& facts, Userfault userfault,
@@ -235,10 +247,10 @@ class DramTier final : public AddressableTier {
   }
   Result<std::byte*> reserve_trapped(std::uint64_t bytes, std::uint64_t extent_bytes);
 
-  /// log2 of a slab's chunk, the smallest frame that may be huge.
+  /// log2 of a slab's chunk, which is the smallest frame that may be huge.
   static constexpr unsigned kLog2Chunk = 21;
 
-  /// Windows that are registered with userfaultfd.
+  /// Returns whether windows are registered with userfaultfd.
   static bool is_registered(Mechanism mechanism) {
     return mechanism == Mechanism::uffd_move || mechanism == Mechanism::copy;
   }
@@ -265,7 +277,8 @@ class DramTier final : public AddressableTier {
   void let_leave(FramePool& from, std::uint32_t index, std::uint64_t bytes);
   void add_victims(std::uint64_t bytes, std::uint64_t& chosen);
   Status populate_slab(const Parts& parts, bool clear);
-  Result<bool> bring(const FramePool& of, std::byte* address);  // True: all huge.
+  // Returns true if all pages are huge.
+  Result<bool> bring(const FramePool& of, std::byte* address);
   void repair(Frame& frame, std::byte* home, std::uint64_t bytes);
   void settle(Frame& frame, std::byte* at, const MapResult& result);
   static std::uint64_t charge_of(const FramePool& pool, const Frame& frame);
@@ -275,16 +288,16 @@ class DramTier final : public AddressableTier {
 
   void unlock_pages(const FramePool& of, std::uint32_t index);
 
-  // Constant after construction. The userfault outlives all that is registered with it.
+  // Constant after construction. userfault_ outlives everything that is registered with it.
   const DramOptions options_;
   DramFacts facts_;
   Userfault userfault_;
-  std::unique_ptr<TouchTrap> trap_;  // Without userfaultfd.
+  std::unique_ptr<TouchTrap> trap_;  // Used without userfaultfd.
   int stop_ = -1;                    // Changed by follow_fork() only.
   bool require_huge_ = false;
   PageLocker* locker_ = nullptr;
 
-  // These synchronise themselves.
+  // These members synchronise themselves.
   LiveDramCounters counters_;
   std::unique_ptr<Nursery> huge_nursery_, small_nursery_;
   PoisonedPages poisoned_;
@@ -295,25 +308,29 @@ class DramTier final : public AddressableTier {
   };
   Arenas windows_, mapped_, read_only_;
   ReadOnlyExtents closed_;
-  std::atomic<bool> has_read_only_{false};  // There was a read-only window.
-  std::mutex watch_mutex_;                  // What is found unchanged stays so until it is gone.
-  std::mutex slab_pages_mutex_;             // One hand at a time brings a slab chunk its pages.
+  std::atomic<bool> has_read_only_{false};  // A read-only window has existed.
+  // Keeps a page that was found unchanged as it is until the page is dropped.
+  std::mutex watch_mutex_;
+  std::mutex slab_pages_mutex_;  // Only one hand at a time populates a slab chunk.
 
   std::atomic<bool> told_of_page_locks_{false};
-  std::atomic<std::uint64_t> trapped_bytes_{0};  // Of live mapped windows without userfaultfd.
-  std::atomic<std::uint64_t> forks_{0};  // Written by who forks, read by hands and the mover.
+  // Bytes of live mapped windows without userfaultfd.
+  std::atomic<std::uint64_t> trapped_bytes_{0};
+  // Written by the forking thread, read by hands and the mover.
+  std::atomic<std::uint64_t> forks_{0};
 
-  std::uint64_t followed_ = 0;  // Forks when this process began: nobody watches what came before.
+  // Number of forks when this process began: it watches no frame from before.
+  std::uint64_t followed_ = 0;
 
-  // The mover's. Hands read the pointers of pools whose frames they hold.
+  // Used by the mover only. Hands read the pointers of the pools whose frames they hold.
   FrameBooks books_;
-  std::uint64_t records_ = 0;  // Of in_use: what the records of extents take.
+  std::uint64_t records_ = 0;  // Part of in_use: the bytes of the records of extents.
   std::uint64_t clock_ = 0;    // Stamps of cached frames.
   std::array<std::array<std::unique_ptr<FramePool>, 27>, 3> pools_;
   std::array<std::unique_ptr<SlabPool>, 21> slabs_;
-  Vector<Victim> leaving_;  // Returned, not to be reused; in_use until trimmed.
+  Vector<Victim> leaving_;  // Returned and not to be reused; in_use until trimmed.
   std::uint64_t leaving_bytes_ = 0;
-  Vector<Victim> trimming_;  // The mover's, but a hand's between begin_trim and finish_trim.
+  Vector<Victim> trimming_;  // Used by the mover, and by a hand between begin_trim and finish_trim.
 };
 
 }  // namespace tiermem

@@ -1,4 +1,4 @@
-// What the DRAM tier counts, since it began. Hands, mover and fault reader add; anyone reads.
+// Counters of the DRAM tier since it began. Hands, mover and fault reader add; any thread reads.
 #pragma once
 
 #include <atomic>
@@ -6,33 +6,33 @@
 
 namespace tiermem {
 
-/// Frames unless the name says otherwise.
+/// The unit is frames unless the name says otherwise.
 template <typename Number>
 struct DramCounts {
   Number moved_in_uffd{}, moved_out_uffd{};
   Number moved_in_remap{}, moved_out_remap{};
   Number moved_in_place{}, moved_out_place{};
-  Number copied_in{};       ///< By UFFDIO_COPY: without UFFDIO_MOVE, where it refused, or parts.
-  Number dropped_out{};     ///< Pages could not be taken along on the way out, and were dropped.
-  Number unchanged_out{};   ///< Watched, and dropped as nobody had written them.
+  Number copied_in{};       ///< By UFFDIO_COPY: without UFFDIO_MOVE, after its refusal, or parts.
+  Number dropped_out{};     ///< Pages that could not leave with their bytes, and were dropped.
+  Number unchanged_out{};   ///< Watched, and dropped because no thread had written them.
   Number watched_writes{};  ///< Writes that ended the watch of an extent.
-  Number taken_by_page{};   ///< Pages that the program had protected, on the way out.
-  Number partial_moves{};   ///< Of both: some pages had moved before the kernel refused.
-  Number remaps_refused{};  ///< Too many mappings.
-  Number withdrawals_refused{};  ///< Mapped, and could not leave: page-locked.
-  Number unshared{};  ///< Mapped, and made this process's own first: in the window since a fork.
+  Number taken_by_page{};   ///< Pages that the program had protected, moved out one by one.
+  Number partial_moves{};   ///< Part of both: some pages had moved before the kernel refused.
+  Number remaps_refused{};  ///< There were too many mappings.
+  Number withdrawals_refused{};  ///< Mapped, and could not leave because they were page-locked.
+  Number unshared{};  ///< Mapped since before a fork: first made private to this process.
   Number populated{}, populated_bytes{};
   Number cleared_bytes{};
-  Number huge_asked{}, huge_got{};  ///< 2 MiB pages. Got is known from Linux 6.7 on.
-  Number split{}, repaired{};       ///< Huge frames found in small pages; made huge again.
+  Number huge_asked{}, huge_got{};  ///< 2 MiB pages. `got` is known from Linux 6.7 on.
+  Number split{}, repaired{};       ///< Huge frames found in small pages; frames made huge again.
   Number trims{}, trimmed_bytes{};
-  Number trims_refused{};       ///< Frames the kernel did not take back.
-  Number faults{}, poisoned{};  ///< Touches of absent pages; pages poisoned for it.
-  Number stores_refused{};      ///< Stores to read-only windows that waited for SIGSEGV.
+  Number trims_refused{};       ///< Frames that the kernel did not take back.
+  Number faults{}, poisoned{};  ///< Touches of absent pages; pages poisoned after one.
+  Number stores_refused{};      ///< Stores to read-only windows that waited for their SIGSEGV.
 };
 
 using DramCounters = DramCounts<std::uint64_t>;
-/// Relaxed: each is a sum of its own, and orders nothing.
+/// Relaxed: each counter is an independent sum, and orders nothing.
 struct RelaxedCounter {
   std::atomic<std::uint64_t> value{0};
   void operator+=(std::uint64_t n) { value.fetch_add(n, std::memory_order_relaxed); }

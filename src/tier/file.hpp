@@ -1,12 +1,13 @@
-// Adopted files: slots that are ranges of somebody's file, read and never written. Eviction costs
-// nothing, since the file is the cold copy.
+// Adopted files: slots that are ranges of a program's file, read and never written. Eviction writes
+// nothing, because the file is the cold copy.
 //
-// A file is opened once and then named by its descriptors: device and inode cannot change. A change
-// of its size or its modification time is an error, found before and after each read. The mover
-// compares the checksums of the first read, so it also finds bytes that changed under the old time.
-// Changes of name, links, mode, owner or access time are no errors: the bytes are the same.
+// A file is opened once and then named by its descriptors, so its device and inode cannot change. A
+// change of its size or modification time is an error, detected before and after each read. The
+// mover compares checksums with those of the first read, so it also finds bytes that changed under
+// the old time. Changes of name, links, mode, owner or access time are not errors: the bytes are
+// the same.
 //
-// Threads: adopt() from any; all else from the mover's.
+// Threads: any thread calls adopt(); the mover's thread calls everything else.
 #pragma once
 
 #include <time.h>
@@ -24,28 +25,28 @@ namespace tiermem {
 
 class FileTier final : public SlotTier {
  public:
-  /// `piece_bytes`: most bytes of one request; a multiple of 4 KiB.
+  /// `piece_bytes`: max bytes of one request; a multiple of 4 KiB.
   FileTier(IoPort& port, unsigned depth, std::uint64_t piece_bytes = std::uint64_t{2} << 20)
       : port_(port), depth_(depth), piece_bytes_(piece_bytes) {}
   ~FileTier() override;
 
   struct Adopted {
-    SlotId base{};            ///< Slot of file offset `begin`; the next 4 KiB have the next number.
-    std::uint64_t begin = 0;  ///< `offset` rounded down to 4 KiB.
-    std::uint64_t length = 0;  ///< Bytes of the range.
+    SlotId base{};  ///< Slot of file offset `begin`; each further 4 KiB has the next number.
+    std::uint64_t begin = 0;   ///< `offset` rounded down to 4 KiB.
+    std::uint64_t length = 0;  ///< Length of the range.
   };
-  /// Opens the file and keeps it open until free(base). `length` 0: to the end.
+  /// Opens the file and keeps it open until free(base). `length` 0: up to the end of the file.
   Result<Adopted> adopt(const char* path, std::uint64_t offset, std::uint64_t length);
 
   Place place() const override { return {Kind::block, 1}; }
   Result<SlotId> allocate(std::uint64_t, std::uint64_t) override { return Code::unsupported; }
-  /// The file of this base is closed.
+  /// Closes the file of this base.
   void free(SlotId base) override;
   SlotBooks books() const override { return {}; }
   void set_budget(std::uint64_t) override {}
   Status grow(std::uint64_t) override { return Code::unsupported; }
   unsigned depth() const override { return depth_; }
-  /// The number of the file; kUnnamed stands for all from there on.
+  /// Returns the number of the file; all files from kUnnamed on share kUnnamed.
   std::uint16_t device_of(SlotId slot) const override {
     return saturate<std::uint16_t>(slot.value >> kBlockBits);
   }
@@ -58,7 +59,7 @@ class FileTier final : public SlotTier {
 
  private:
   static constexpr std::uint64_t kBlock = 4096;
-  // A slot is the number of a file and, in the lower bits, of a block in it.
+  // A slot is the number of a file and, in the lower bits, the number of a block in it.
   static constexpr unsigned kBlockBits = 44;
   static constexpr std::uint64_t kMostBlocks = std::uint64_t{1} << kBlockBits;
   static constexpr std::uint64_t kMostFiles = std::uint64_t{1} << (64 - kBlockBits);
@@ -66,8 +67,8 @@ class FileTier final : public SlotTier {
   static constexpr unsigned kMostTries = 100;
 
   struct File {
-    int direct_fd = -1;    // -1: O_DIRECT or a second open is refused, all reads are buffered.
-    int buffered_fd = -1;  // -1: this record is free.
+    int direct_fd = -1;    // -1: O_DIRECT or a second open is refused, and all reads are buffered.
+    int buffered_fd = -1;  // -1: this record is unused.
     std::string path;
     std::uint64_t size = 0;
     timespec modified{};
@@ -75,12 +76,12 @@ class FileTier final : public SlotTier {
   struct Read {
     SlotTransfer what;
     SlotCompletion result;
-    unsigned open = 0;  // Pieces not closed.
+    unsigned open = 0;  // Pieces not yet closed.
     bool live = false;
   };
   struct Piece {
     std::uint32_t read = 0;
-    std::uint64_t offset = 0;  // In the file.
+    std::uint64_t offset = 0;  // Offset in the file.
     std::byte* data = nullptr;
     std::uint32_t length = 0;
     std::uint32_t tries = 0;
@@ -98,10 +99,10 @@ class FileTier final : public SlotTier {
   IoPort& port_;
   const unsigned depth_;
   const std::uint64_t piece_bytes_;
-  mutable std::mutex mutex_;  // Guards the list; records stay where they are.
+  mutable std::mutex mutex_;  // Guards the list; the records never move.
   mutable Deque<File> files_;
 
-  // The mover's.
+  // Used by the mover only.
   Vector<Read> reads_;
   Vector<std::uint32_t> free_reads_;
   Deque<Piece> pieces_;

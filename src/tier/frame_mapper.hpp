@@ -1,11 +1,11 @@
-// How a frame appears in its window and leaves it: each mechanism's calls on one extent. Knows
-// addresses and lengths, no pool and no budget. What copies is in frame_mapper_copy.cpp, what
-// does without userfaultfd in frame_mapper_trap.cpp.
+// How a frame enters its window and leaves it: the calls of each mechanism for one extent. This
+// class knows addresses and lengths, but no pool and no budget. The copying mechanism is in
+// frame_mapper_copy.cpp, the one without userfaultfd in frame_mapper_trap.cpp.
 //
-// Threads: hands call in and out, at once for different extents. The list of threads that unshare
-// has a mutex, never held across a system call.
+// Threads: hands move frames in and out, at once for different extents. The list of threads that
+// unshare has a mutex, never held across a system call.
 //
-// What is true between calls, for an extent of n bytes with home h and window address w:
+// Between calls, for an extent of n bytes with home h and window address w, one of these holds:
 //   at home:   pages at h, none at w;         in the window: pages at w, none at h;
 //   fresh:     pages at neither.
 #pragma once
@@ -26,17 +26,17 @@
 namespace tiermem {
 
 struct MapPlace {
-  std::byte* home = nullptr;  ///< Null when frames have no memory of their own (in_place).
+  std::byte* home = nullptr;  ///< Null if frames have no memory of their own (in_place).
   std::byte* at = nullptr;
   std::uint64_t bytes = 0;
   bool huge = false;       ///< The pages are huge, as far as known.
   bool forked = false;     ///< In the window since before a fork: pages may be shared with a child.
-  bool cut = false;        ///< The home is a mapping of its own already: MapResult::cuts.
-  bool inherited = false;  ///< The window, by children of fork. Homes never are.
-  bool mapped = false;     ///< The window is a mapped buffer's.
+  bool cut = false;        ///< The home is a separate mapping already: MapResult::cuts.
+  bool inherited = false;  ///< Children of fork inherit the window. They never inherit homes.
+  bool mapped = false;     ///< The window belongs to a mapped buffer.
 };
 
-/// Where the pages are afterwards.
+/// The place of the pages after the call.
 enum class MapEnd : std::uint8_t { home, window, dropped };
 
 struct MapResult {
@@ -44,41 +44,45 @@ struct MapResult {
   MapEnd end = MapEnd::home;
   Mechanism used = Mechanism::in_place;
   bool huge = false;
-  unsigned cuts = 0;  ///< Mappings, about, that the home costs since its pages came by mremap.
+  /// Approximate number of mappings that the home costs since its pages came by mremap.
+  unsigned cuts = 0;
 };
 
 class FrameMapper {
  public:
-  /// `map_limit`: mappings this process may have.
+  /// `map_limit`: max number of mappings of this process.
   FrameMapper(const Userfault& userfault, std::uint64_t map_limit, PoisonedPages& poisoned,
               const LentPages& lent, LiveDramCounters& counters);
 
   MapResult in(Mechanism mechanism, const MapPlace& place);
   MapResult out(Mechanism mechanism, const MapPlace& place);
-  /// Out with the bytes, or not at all: an error, and the pages are in the window as before. Where
-  /// pages move, those that a fork shares are made this process's own first; that waits in a fault
-  /// where the program empties one meanwhile, which whoever reads faults must fill: unshares().
+  /// Moves the pages out of the window with their bytes, or leaves them in the window with an
+  /// error. Mechanisms that move pages first make pages private that a fork shares. This step waits
+  /// in a fault if the program empties a page during the call; the fault reader must fill it:
+  /// unshares().
   MapResult withdraw(Mechanism mechanism, const MapPlace& place);
-  /// In, and nothing is dropped on the way: asked until it is done.
+  /// Moves the pages into the window and drops nothing on the way. Repeats until it succeeds.
   MapResult restore(Mechanism mechanism, const MapPlace& place);
-  /// The same two for windows that are not mapped, where nobody has a view: any error leaves the
-  /// pages where they are.
+  /// The same two operations for windows that are not mapped, while no view exists: any error
+  /// leaves the pages where they are.
   MapResult take_home(Mechanism mechanism, const MapPlace& place);
   MapResult show(Mechanism mechanism, const MapPlace& place);
-  /// A copy of `from` appears at `at`, where nothing is; watched, if so. Asked until it is done.
+  /// Inserts a copy of `from` at `at`, where nothing is mapped, and watches it if `watched`.
+  /// Repeats until it succeeds.
   void insert(std::byte* at, const std::byte* from, std::uint64_t bytes, bool watched);
-  /// The window's pages are no more.
+  /// Drops the pages in the window.
   int drop(std::byte* at, std::uint64_t bytes);
 
-  /// [any] The thread is making pages its process's own: a page it misses is a hole.
+  /// [any] Returns whether the thread is making pages private: a page that it misses is a hole.
   bool unshares(std::uint32_t thread) const;
 
-  /// So many cuts are too many: homes are to be made whole when they are empty.
+  /// Returns whether there are too many cuts, so that empty homes must be made whole.
   bool many_cuts() const;
-  /// Homes have so many more, as MapResult told; or fewer, as they are whole again.
+  /// cut() adds cuts of homes, as MapResult reports them; mended() subtracts those of homes that
+  /// are whole again.
   void cut(unsigned more);
   void mended(unsigned cuts);
-  /// [child of fork, its only thread] Its homes are whole.
+  /// [child of fork, its only thread] The child's homes are whole.
   void follow_fork();
 
  private:
@@ -120,15 +124,16 @@ class FrameMapper {
 
   std::atomic<std::uint64_t> cuts_{0};
 
-  std::mutex slot_mutex_;    // Held while one page goes by the slot.
-  host::AddressRange slot_;  // A page of ours. Guarded by slot_mutex_.
+  std::mutex slot_mutex_;    // Held while one page passes through the slot.
+  host::AddressRange slot_;  // One page of our own. Guarded by slot_mutex_.
 
   std::atomic<unsigned> unsharing_count_{0};  // Written under unsharing_mutex_.
   mutable std::mutex unsharing_mutex_;
-  Vector<std::uint32_t> unsharing_;  // Guarded by unsharing_mutex_. Threads, as the kernel counts.
+  Vector<std::uint32_t> unsharing_;  // Kernel thread ids. Guarded by unsharing_mutex_.
 
   std::mutex mapping_mutex_;
-  std::uint64_t mappings_ = 0;  // Guarded by mapping_mutex_. Never less than there are, about.
+  // Guarded by mapping_mutex_. An estimate that is rarely below the real number.
+  std::uint64_t mappings_ = 0;
 };
 
 }  // namespace tiermem

@@ -1,15 +1,16 @@
-// A GPU's memory as a tier: frames that the host cannot touch, at device addresses that never
-// change while a frame has its pages. A chunk is one piece of the driver's memory (cuMemCreate) at
-// an address of its own, made when a frame first needs it and kept for the next of its size; frames
-// below 2 MiB are cut from chunks of 2 MiB. So nothing that is acquired again costs a driver call.
+// A GPU's memory as a tier. The host cannot touch its frames, and their device addresses do not
+// change while they have pages. A chunk is one piece of the driver's memory (cuMemCreate) at its
+// own address. It is created when a frame first needs it, and kept for the next frame of its size.
+// Frames below 2 MiB are cut from chunks of 2 MiB. A frame that is acquired again therefore needs
+// no driver call.
 //
-// A chunk can be at a second address, in a window, from when an extent of several is wanted there
-// until the chunk is another extent's.
+// A chunk can have a second address in a window. It gets this address when an extent of several is
+// needed there, and keeps it until the chunk belongs to another extent.
 //
 //   used = in_use + cached <= budget;  a chunk has memory  <=>  its frame has pages
 //   shown_[at] is the chunk that is at `at` in a window  <=>  chunk.shown == at
 //
-// Threads: as marked in tier.hpp. Whatever calls the driver does it by the device's lane.
+// Threads: as marked in tier.hpp. The device's lane makes all driver calls.
 #pragma once
 
 #include <array>
@@ -26,24 +27,25 @@
 
 namespace tiermem {
 
-/// What the tier did since the start.
+/// Counters of the tier since the start.
 struct GpuCounters {
-  std::uint64_t bytes_in = 0, bytes_out = 0;  ///< Copied to the device and from it.
+  std::uint64_t bytes_in = 0, bytes_out = 0;  ///< Bytes copied to the device, and from it.
 };
 
 class GpuTier final : public AddressableTier, public PageLocker {
  public:
-  /// The budget where none is named: what is free, less this, for the program's own kernels and
+  /// Returns the memory that the default budget leaves free for the program's own kernels and
   /// libraries.
   static std::uint64_t headroom(std::uint64_t total);
 
-  /// `budget` 0: what is free, less headroom(). invalid_argument: more than the device has;
-  /// no_capacity: nothing would be left.
+  /// `budget` 0: the free memory minus headroom(). Errors: invalid_argument: more than the device
+  /// has. no_capacity: no memory would be left.
   static Result<std::unique_ptr<GpuTier>> create(std::unique_ptr<CudaLane> lane,
                                                  std::uint64_t budget);
   ~GpuTier() override;
 
-  /// Before either has memory: bytes of `other` come here straight where the devices can do it.
+  /// Lets bytes of `other` come here directly if the devices support it. Call before either has
+  /// memory.
   void befriend(GpuTier& other);
 
   const CudaDeviceFacts& facts() const { return lane_->facts(); }
@@ -70,14 +72,14 @@ class GpuTier final : public AddressableTier, public PageLocker {
   void release_window(std::byte* window, std::uint64_t bytes) override;
   Pool window_pool(std::uint64_t) const override { return Pool::locked; }
 
-  /// The frame's device address: for views, and for nothing that the host does.
+  /// Returns the frame's device address: for views; the host must not use it.
   std::byte* landing(FrameId frame, std::byte* at) const override;
   Status map(FrameId frame, std::byte* at, Mechanism& used) override;
   Status unmap(FrameId frame, std::byte* at) override;
   Status show(FrameId frame, std::byte* at) override;
   bool shows(FrameId frame, std::byte* at) const override;
 
-  /// Page-locked for all devices.
+  /// Page-locks memory for all devices.
   Status lock(std::byte* at, std::uint64_t bytes) override;
   void unlock(std::byte* at) override;
 
@@ -91,11 +93,12 @@ class GpuTier final : public AddressableTier, public PageLocker {
   static constexpr unsigned kLog2Chunk = 21;
   static constexpr unsigned kLog2Most = 26;
 
-  /// The driver's side of a frame of 2 MiB or more.
+  /// The driver's part of a frame of 2 MiB or more.
   struct Chunk {
     cuda::DevicePointer at = 0;  // 0: it has no memory.
     cuda::MemoryHandle handle = 0;
-    std::atomic<cuda::DevicePointer> shown{0};  // In a window, too. Written in the lane's thread.
+    // Its address in a window, if any. Written in the lane's thread.
+    std::atomic<cuda::DevicePointer> shown{0};
   };
   struct Shown {
     Chunk* chunk = nullptr;
@@ -103,7 +106,7 @@ class GpuTier final : public AddressableTier, public PageLocker {
   };
   struct Size {
     std::unique_ptr<FramePool> frames;
-    std::unique_ptr<Chunk[]> chunks;  // By the frame's number; as many as the device has room for.
+    std::unique_ptr<Chunk[]> chunks;  // By frame number; as many as fit on the device.
   };
   struct Parts {
     unsigned log2;
@@ -129,11 +132,11 @@ class GpuTier final : public AddressableTier, public PageLocker {
   Status make_chunk(Chunk& chunk, std::uint64_t bytes);
   void release_chunk(Chunk& chunk, std::uint64_t bytes);
   cuda::DevicePointer address(FrameId frame) const;
-  /// The frame's own, or that which it is cut from.
+  /// Returns the frame's own chunk, or the chunk that it is cut from.
   Chunk& chunk_of(const Parts& parts) const;
   Status take_from_window(Chunk& chunk);
 
-  // In the lane's thread.
+  // Runs in the lane's thread.
   Status map_at(cuda::DevicePointer at, std::uint64_t bytes, cuda::MemoryHandle handle,
                 bool for_peers);
   Status hide(Chunk& chunk);
@@ -141,22 +144,22 @@ class GpuTier final : public AddressableTier, public PageLocker {
   Status end_window(cuda::DevicePointer window, std::uint64_t bytes);
 
   const std::unique_ptr<CudaLane> lane_;
-  // Constant once befriend() was called.
-  Vector<const GpuTier*> reached_;  // Whose bytes come here straight.
-  Vector<int> readers_;             // The devices that read this one's chunks so.
+  // Constant after befriend().
+  Vector<const GpuTier*> reached_;  // Tiers whose bytes come here directly.
+  Vector<int> readers_;             // The devices that read this device's chunks directly.
   std::array<Size, kLog2Most - kLog2Chunk + 1> sizes_;
   std::array<std::unique_ptr<SlabPool>, kLog2Chunk> slabs_;
 
-  FrameBooks books_;  // [mover], as the next two.
+  FrameBooks books_;  // [mover], like the next two members.
   std::uint64_t clock_ = 0;
   Vector<Victim> trimming_;  // The hand that runs the trim reads it.
 
-  Map<cuda::DevicePointer, Shown> shown_;            // Of the lane's thread, as the next.
-  Map<cuda::DevicePointer, std::uint64_t> windows_;  // Their bytes.
+  Map<cuda::DevicePointer, Shown> shown_;  // Used in the lane's thread, like the next member.
+  Map<cuda::DevicePointer, std::uint64_t> windows_;  // Bytes by window address.
 
-  std::mutex slab_pages_mutex_;  // Hands bring the memory of one chunk for several slots.
+  std::mutex slab_pages_mutex_;  // Hands populate one chunk for several slots.
   std::mutex locked_mutex_;
-  Set<std::byte*> locked_;  // What is page-locked, by its first byte. Under locked_mutex_.
+  Set<std::byte*> locked_;  // Page-locked ranges by their first byte. Guarded by locked_mutex_.
 
   struct Counts {
     std::atomic<std::uint64_t> bytes_in{0}, bytes_out{0};

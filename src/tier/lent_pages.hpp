@@ -1,6 +1,7 @@
-// Pages of windows where the program has mapped something of its own: ours are the addresses, not
-// what is there. Nothing is moved to or from there, registered there, or emptied there. The kernel
-// does not tell: UFFDIO_MOVE takes private pages of a file from a range that is not registered.
+// Pages of windows where the program has mapped memory of its own. The addresses belong to tiermem;
+// the mapped memory does not. tiermem moves nothing to or from it, and neither registers nor
+// empties it. The kernel does not detect this case: UFFDIO_MOVE takes private pages of a file from
+// a range that is not registered.
 //
 // Threads: any; one mutex, never held across a system call.
 #pragma once
@@ -16,16 +17,17 @@ namespace tiermem {
 
 class LentPages {
  public:
-  /// Whole pages. Throws std::bad_alloc, and nothing has changed.
+  /// Whole pages. Throws std::bad_alloc and changes nothing on failure.
   void add(const std::byte* address, std::uint64_t bytes);
-  /// Throws std::bad_alloc where the range cuts a lent one in two.
+  /// Throws std::bad_alloc if the range splits a lent one in two and memory is short.
   void remove(const std::byte* address, std::uint64_t bytes);
   bool contains(const std::byte* page) const { return any(page, 1); }
   bool any(const std::byte* address, std::uint64_t bytes) const;
-  /// How many of the bytes from `address` on are alike: lent, or not.
+  /// Returns how many of the bytes from `address` on are of the same kind: lent, or not.
   std::uint64_t stretch(const std::byte* address, std::uint64_t bytes) const;
 
-  /// Calls `each(address, bytes)` for what is not lent of the range, in order, until one is not 0.
+  /// Calls `each(address, bytes)` for the parts of the range that are not lent, in order, until a
+  /// call returns a value other than 0.
   template <typename Each>
   int for_own(std::byte* address, std::uint64_t bytes, Each&& each) const {
     if (count_.load() == 0) {
@@ -46,15 +48,15 @@ class LentPages {
 
  private:
   struct Next {
-    std::uint64_t before;  // Bytes in front of the first that is lent.
-    std::uint64_t lent;    // Bytes that are lent from there on, within the range.
+    std::uint64_t before;  // Bytes before the first lent one.
+    std::uint64_t lent;    // Lent bytes from there on, within the range.
   };
   Next next(const std::byte* address, std::uint64_t bytes) const;
   void remove_locked(std::uint64_t begin, std::uint64_t end);
 
-  std::atomic<std::uint64_t> count_{0};  // Written under mutex_, read by anyone.
+  std::atomic<std::uint64_t> count_{0};  // Written under mutex_, read by any thread.
   mutable std::mutex mutex_;
-  Map<std::uint64_t, std::uint64_t> ranges_;  // Address to end; never overlapping.
+  Map<std::uint64_t, std::uint64_t> ranges_;  // Address to end; ranges never overlap.
 };
 
 }  // namespace tiermem

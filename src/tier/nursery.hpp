@@ -1,10 +1,10 @@
-// Where pages are born for homes that are registered with userfaultfd. Populating such a home in
-// place would fault on itself, and wait for a fault reader that knows nothing of homes. So pages
-// are made in a slot of the nursery, which is not registered, and moved home. A slot is 2 MiB,
-// larger homes take several turns; outside a turn no slot has pages, so the nursery needs no
-// charge.
+// The nursery: it creates pages for homes that are registered with userfaultfd. Populating such a
+// home in place would fault, and the fault would wait for a fault reader that knows nothing of
+// homes. The pages are therefore created in a slot of the nursery, which is not registered, and
+// moved home. A slot is 2 MiB; a larger home takes several turns. Outside a turn no slot has pages,
+// so the nursery needs no charge.
 //
-// Threads: fill is for hands, any number at once; when all slots are taken it waits for one.
+// Threads: any number of hands may call fill at once. If all slots are taken, fill waits for one.
 #pragma once
 
 #include <condition_variable>
@@ -21,16 +21,16 @@ namespace tiermem {
 
 class Nursery {
  public:
-  /// `huge`: of huge pages, else of 4 KiB pages. `userfault` outlives this.
+  /// `huge`: huge pages, else 4 KiB pages. `userfault` outlives this object.
   static Result<std::unique_ptr<Nursery>> create(const Userfault& userfault, bool huge);
 
   struct Filled {
-    std::uint64_t huge = 0;  ///< 2 MiB pages among them, where the kernel tells.
+    std::uint64_t huge = 0;  ///< Number of 2 MiB pages among them, if the kernel reports it.
   };
-  /// Zeroed pages for an absent home. `require_huge`: no_capacity unless all are huge. After a
-  /// failure the home is absent.
+  /// Fills an absent home with zeroed pages. `require_huge`: no_capacity unless all are huge. After
+  /// a failure the home is absent.
   Result<Filled> fill(std::byte* home, std::uint64_t bytes, bool require_huge);
-  /// [child of fork, its only thread] The slots, all free, are mapped again.
+  /// [child of fork, its only thread] Maps the slots again; all of them are free.
   Status follow_fork();
 
  private:
@@ -46,12 +46,12 @@ class Nursery {
   host::AddressRange range_;
   std::mutex mutex_;
   std::condition_variable slot_free_;
-  Vector<std::byte*> free_;   // Guarded by mutex_, as the next.
-  std::uint64_t opened_ = 0;  // Slots below this number can be touched.
+  Vector<std::byte*> free_;   // Guarded by mutex_, like the next member.
+  std::uint64_t opened_ = 0;  // Slots below this number are accessible.
 };
 
-/// Zeroed pages at an address that may be touched. With `huge`, how many 2 MiB pages came of it,
-/// and no_capacity when `require_huge` is not met. After a failure there are no pages.
+/// Populates accessible addresses with zeroed pages. With `huge`, returns the number of 2 MiB
+/// pages, or no_capacity if `require_huge` is not met. After a failure there are no pages.
 Result<std::uint64_t> bring_pages(std::byte* address, std::uint64_t bytes, bool huge,
                                   bool require_huge);
 

@@ -1,10 +1,10 @@
-// Pages of windows whose touch is SIGBUS, because their bytes could not be had. By UFFDIO_POISON;
-// or by a file without bytes that is mapped in the page's place: UFFDIO_POISON came with Linux 6.6,
-// after what mapped buffers need.
+// Pages of windows whose touch raises SIGBUS, because their bytes are not available. They are
+// marked by UFFDIO_POISON, or by a file without bytes that is mapped in the page's place:
+// UFFDIO_POISON came with Linux 6.6, later than the other calls that mapped buffers need.
 //
-// Threads: any. One mutex for the set, never held across a system call; and one, for files only,
-// held while a file takes a page's place or leaves it, so that no page arrives meanwhile: who
-// brings pages holds bringing().
+// Threads: any. One mutex guards the set and is never held across a system call. A second lock, for
+// files only, is held while a file takes a page's place or leaves it, so that no page arrives
+// during this time: threads that bring pages hold bringing().
 #pragma once
 
 #include <atomic>
@@ -22,24 +22,24 @@ class WindowArena;
 
 class PoisonedPages {
  public:
-  /// `by_file`: without UFFDIO_POISON.
+  /// `by_file`: use files instead of UFFDIO_POISON.
   PoisonedPages(const Userfault& userfault, bool by_file)
       : userfault_(userfault), by_file_(by_file) {}
 
-  /// The page raises SIGBUS from now on, and its waiters go on. False when a page arrived
-  /// meanwhile: they go on to that. `arena`: whose window it is in; null (a frame's home): only by
-  /// UFFDIO_POISON.
+  /// Makes the page raise SIGBUS from now on, and lets its waiters continue. Returns false if a
+  /// page has arrived since: the waiters continue to it. `arena`: the owner of the window. Null (a
+  /// frame's home) works only with UFFDIO_POISON.
   bool add(std::byte* page, const WindowArena* arena);
-  /// Nothing poisoned is remembered of the range; where a file was, absent memory is again. True:
-  /// something was poisoned. By UFFDIO_POISON it still is, until the caller drops the range. Not
-  /// while holding bringing().
+  /// Forgets all poisoned pages of the range, and replaces files by absent memory. Returns true if
+  /// a page was poisoned. With UFFDIO_POISON the page stays poisoned until the caller drops the
+  /// range. Do not call while holding bringing().
   bool take(std::byte* address, std::uint64_t bytes);
 
   using Bringing = std::shared_lock<std::shared_mutex>;
-  /// The same, where what is brought would take the place of files: nothing of the range is
-  /// poisoned while it is held. By files only.
+  /// Calls take() and returns the lock of bringing(). For bytes that would take the place of files:
+  /// no page of the range is poisoned while the lock is held. Only with files.
   Bringing bringing_over(std::byte* address, std::uint64_t bytes);
-  /// Held while pages come into a window, where files are used.
+  /// Returns a lock to hold while pages enter a window. Locks nothing without files.
   Bringing bringing() { return by_file_ ? Bringing(arriving_) : Bringing(); }
 
  private:
@@ -53,9 +53,9 @@ class PoisonedPages {
   const Userfault& userfault_;
   const bool by_file_;
 
-  std::atomic<std::uint64_t> count_{0};  // Written under mutex_, read by anyone.
+  std::atomic<std::uint64_t> count_{0};  // Written under mutex_, read by any thread.
   std::mutex mutex_;
-  Pages pages_;  // Guarded by mutex_. By file: exactly the pages that have one.
+  Pages pages_;  // Guarded by mutex_. With files: exactly the pages that have one.
 
   std::shared_mutex arriving_;
 };

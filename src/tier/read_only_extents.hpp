@@ -1,14 +1,14 @@
-// Extents in windows that the program may only read: a store is SIGSEGV, and never a change that
-// eviction undoes. With write-protection by userfaultfd an extent is watched as soon as it is in
-// its window, which costs about a microsecond and no mapping. The first store waits for the reader
-// of faults, which closes the extent for stores by mprotect, says so, and lets the store be tried
-// again. Elsewhere the extent is closed by mprotect when it comes.
+// Extents in windows that the program may only read. A store raises SIGSEGV; it never makes a
+// change that eviction would undo. With write-protection by userfaultfd, an extent is watched as
+// soon as it is in its window; this costs about a microsecond and no mapping. The first store waits
+// for the fault reader, which closes the extent for stores by mprotect, reports the store, and lets
+// it repeat. Without write-protection, mprotect closes the extent when it arrives.
 //
-// An extent that is closed cannot leave its window: UFFDIO_MOVE and mremap want pages at home that
-// can be written. So release() comes before it leaves.
+// A closed extent cannot leave its window: UFFDIO_MOVE and mremap need pages that are writable at
+// home. Therefore release() must precede its departure.
 //
-// Threads: protect() and release() by the hand that has the extent, close() by the reader of
-// faults. One mutex, held across mprotect: the set and the protections agree.
+// Threads: the hand that holds the extent calls protect() and release(); the fault reader calls
+// close(). One mutex, held across mprotect, keeps the set and the protections consistent.
 #pragma once
 
 #include <atomic>
@@ -23,21 +23,23 @@ namespace tiermem {
 
 class ReadOnlyExtents {
  public:
-  /// `map_limit`: mappings this process may have. An eighth of it may be closed extents.
+  /// `map_limit`: max number of mappings of this process. Up to one eighth of it may be closed
+  /// extents.
   ReadOnlyExtents(const Userfault& userfault, std::uint64_t map_limit)
       : userfault_(userfault), most_closed_(map_limit / 8) {}
 
-  /// The extent's pages have come to the window at `at`, and no view shows them yet. `watches`: the
-  /// window is registered for write-protection. Logs once where neither way can be had.
+  /// Protects the extent whose pages have arrived in the window at `at`, before a view shows them.
+  /// `watches`: the window is registered for write-protection. Logs once if neither way is
+  /// available.
   void protect(std::byte* at, std::uint64_t bytes, bool watches);
-  /// The extent is about to leave, or has left. Pages that are watched stay so until they leave.
-  /// True: it was closed.
+  /// Releases an extent that is about to leave, or has left. Watched pages stay watched until they
+  /// leave. Returns true if it was closed.
   bool release(std::byte* at, std::uint64_t bytes);
 
-  /// A store to the watched extent at `at` waits. Each store in it is SIGSEGV from now on, and
-  /// waiting ones are tried again. Returns 0 or errno; then they still wait.
+  /// Closes the watched extent at `at`, where a store waits. Each store in it raises SIGSEGV from
+  /// now on, and waiting stores are repeated. Returns 0 or errno; after an error they still wait.
   int close(std::byte* at, std::uint64_t bytes);
-  /// Whether close() or protect() closed the extent that has this address.
+  /// Returns whether close() or protect() closed the extent with this address.
   bool is_closed(const std::byte* address);
 
  private:
@@ -47,7 +49,8 @@ class ReadOnlyExtents {
   const std::uint64_t most_closed_;
   std::atomic<bool> told_{false};
 
-  std::atomic<std::uint64_t> count_{0};  // Of closed_; written under mutex_, read by any.
+  // Size of closed_; written under mutex_, read by any thread.
+  std::atomic<std::uint64_t> count_{0};
   std::mutex mutex_;
   Map<std::byte*, std::uint64_t> closed_;  // Guarded by mutex_. Address and bytes.
 };

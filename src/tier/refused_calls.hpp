@@ -1,7 +1,7 @@
-// Decides what follows a kernel call that failed while pages move. Every loop around such a call
-// asks here, so that it ends for every errno: either the call is made again, at most so often, or
-// the caller gives up. A caller that gives up shows no bytes: it leaves the pages where they are,
-// or poisons the place, so that a touch is SIGBUS and never wrong bytes.
+// Decides what follows after a failed kernel call while pages move. Every loop around such a call
+// asks here, so the loop ends for every errno: either it repeats the call, up to a fixed number of
+// times, or it gives up. A caller that gives up shows no bytes. It leaves the pages where they are
+// or poisons the place, so a touch raises SIGBUS and never reads wrong bytes.
 //
 // Threads: an object belongs to one loop.
 #pragma once
@@ -14,15 +14,14 @@ namespace tiermem {
 
 class RefusedCall {
  public:
-  /// Returns whether a call that failed with `error` may be made again, after a pause where one
-  /// helps.
+  /// Returns whether a call that failed with `error` may be repeated. Pauses first if this helps.
   bool again(int error) {
     switch (error) {
       case EAGAIN:  // Another thread changes the page tables, or compaction holds a page.
       case EINTR:
       case EBUSY:
-      case EEXIST:  // The caller has emptied the place; a touch was first again.
-      case ENOENT:  // The caller has filled the hole; the program emptied it again.
+      case EEXIST:  // The caller has emptied the place, but a touch filled it first.
+      case ENOENT:  // The caller has filled the hole, but the program emptied it again.
         if (++quick_ > kQuick) {
           return false;
         }
@@ -30,13 +29,13 @@ class RefusedCall {
           pause();
         }
         return true;
-      case ENOMEM:  // A lack of memory passes, or the process is ended for it.
+      case ENOMEM:  // A shortage of memory passes, or the kernel kills the process for it.
         if (++waits_ > kWaits) {
           return false;
         }
         pause();
         return true;
-      default:  // EINVAL, EPERM, EFAULT: a filter of calls may refuse one and not the next.
+      default:  // EINVAL, EPERM, EFAULT: a system call filter may refuse one call and not the next.
         if (++others_ > kOthers) {
           return false;
         }
@@ -45,11 +44,12 @@ class RefusedCall {
     }
   }
 
-  /// The call succeeded: what follows counts anew. Not after a page that was given up: the next one
-  /// is then given up at once, or an extent of which all pages are refused would take hours.
+  /// Resets the count after a successful call. Do not call it after a page was given up: the next
+  /// page is then given up at once. Otherwise an extent whose pages are all refused would take
+  /// hours.
   void succeeded() { *this = {}; }
 
-  /// Tests make it 0.
+  /// Tests set it to 0.
   static inline std::chrono::microseconds pause_between{1000};
 
  private:

@@ -1,9 +1,9 @@
-// Small frames that never move: 2 MiB chunks cut in frames of 4 KiB to 1 MiB. A chunk is itself a
-// frame of the locked 2 MiB pool, so its charge, its cache and its way back to the kernel are that
-// pool's; this file only cuts. Whole chunks come and go: part of a huge page is never freed.
+// Small frames that never move: 2 MiB chunks cut into frames of 4 KiB to 1 MiB. A chunk is itself a
+// frame of the locked 2 MiB pool. That pool therefore charges and caches chunks and returns them to
+// the kernel; this file only cuts them. Only whole chunks are freed, never a part of a huge page.
 //
-// Threads: the mover's thread takes and gives; hands read the slab of a frame they were given, and
-// write its slot's tag and `pages`.
+// Threads: the mover's thread takes and returns frames. Hands read the slab of a frame that they
+// hold, and write its slot's tag and `pages`.
 //
 //   chunk.in_use == number of slots with `used`;  a chunk with in_use == 0 does not exist.
 #pragma once
@@ -27,26 +27,27 @@ struct SlabSlot {
 struct SlabChunk : InArena {
   std::uint64_t frame_bytes = 0;
   std::uint32_t in_use = 0;
-  bool referenced = false;  // One of its frames was: the chunk is not for reuse.
-  /// Set by the first hand that brought the pages, read by all: the slots share one huge page.
+  bool referenced = false;  // One of its frames was referenced: the chunk is not for reuse.
+  /// Set by the first hand that populates the chunk, read by all: the slots share one huge page.
   std::atomic<bool> pages{false};
   Vector<SlabSlot> slots;
   Vector<std::uint16_t> free;
 };
 
-/// The frames of one size. A frame's index is chunk index × frames in a chunk + slot.
+/// The frames of one size. The index of a frame is chunk index × frames in a chunk + slot.
 class SlabPool : public InArena {
  public:
-  /// `chunks` is the locked pool of 2 MiB frames and outlives this.
+  /// `chunks` is the locked pool of 2 MiB frames; it outlives this object.
   SlabPool(std::uint64_t frame_bytes, FramePool& chunks);
 
-  /// A slot in a chunk already cut, lowest chunk first so that the others empty; else kNoFrame:
-  /// then add() a chunk. Slots with the domain's own bytes are preferred.
+  /// Takes a slot of an existing chunk, or returns kNoFrame: the caller then calls add(). Slots
+  /// with bytes of the domain are preferred. Otherwise the lowest chunk comes first, so that the
+  /// others empty.
   std::uint32_t take(std::uint64_t domain);
-  /// Cuts a chunk that the caller acquired.
+  /// Cuts a chunk that the caller has acquired.
   void add(std::uint32_t chunk_index);
-  /// Gives a slot back. kNoFrame, or the chunk that is now empty: its frame has the tag and pages
-  /// of what is in it, and is the caller's again.
+  /// Returns a slot to its chunk. Returns kNoFrame, or the chunk if it is empty now: its frame has
+  /// the tag and pages of its content, and belongs to the caller again.
   std::uint32_t give_back(std::uint32_t index);
 
   std::uint64_t frame_bytes() const { return frame_bytes_; }

@@ -1,13 +1,14 @@
-// Address space for windows: large ranges, reserved and registered once each, from which aligned
-// windows are cut and into which they return. However many windows there are, the kernel sees few
-// mappings for each range. Has no pages of its own and maps no frame.
+// Address space for windows: large ranges, reserved and registered once each. Aligned windows are
+// cut from them and returned to them. However many windows exist, the kernel sees few mappings for
+// each range. The arena has no pages of its own and maps no frame.
 //
-// Addresses in no window are closed: no access, no charge for memory that may be written, and not
-// in core dumps. Windows are open. Closing a hole makes a mapping of its own, so a small hole
-// between windows stays open until open holes add up to more than the live windows, and 64 MiB.
+// Addresses outside every window are closed: they are inaccessible, not charged as writable memory,
+// and not in core dumps. Windows are open. A closed hole is a mapping of its own. A small hole
+// between windows therefore stays open until open holes add up to more than the live windows, and
+// to more than 64 MiB.
 //
-// Threads: reserve, release and size_of are for any; one mutex, held for a few map operations, and
-// across the system calls that make a new range, open addresses or close them.
+// Threads: any thread may call reserve, release and size_of. One mutex is held for a few map
+// operations, and across the system calls that create a range or open or close addresses.
 #pragma once
 
 #include <cstddef>
@@ -24,69 +25,74 @@
 namespace tiermem {
 
 struct WindowArenaOptions {
-  std::uint64_t reserve_bytes = std::uint64_t{1} << 40;  ///< For each range; halved when refused.
-  std::uint64_t least_bytes = std::uint64_t{1} << 30;  ///< Not below this, unless RLIMIT_AS is set.
-  bool huge = true;                                    ///< Huge pages asked for; else refused.
-  bool accessible = true;                              ///< False: absent extents are PROT_NONE.
-  bool inherited = true;                               ///< By children of fork.
-  const Userfault* registered_with = nullptr;          ///< Outlives the arena.
-  bool watch = false;                                  ///< Registered for watched pages, too.
-  TouchTrap* trap = nullptr;                           ///< Outlives the arena. Sees its touches.
-  std::uint64_t map_limit = 0;  ///< Mappings the process may have; 0: as vm.max_map_count says.
+  /// Size of each range; halved if the kernel refuses it.
+  std::uint64_t reserve_bytes = std::uint64_t{1} << 40;
+  /// Min size of a range, unless RLIMIT_AS is set.
+  std::uint64_t least_bytes = std::uint64_t{1} << 30;
+  bool huge = true;                            ///< Huge pages are requested, else disabled.
+  bool accessible = true;                      ///< False: absent extents are PROT_NONE.
+  bool inherited = true;                       ///< Children of fork inherit it.
+  const Userfault* registered_with = nullptr;  ///< Outlives the arena.
+  bool watch = false;                          ///< Also register for watched pages.
+  TouchTrap* trap = nullptr;                   ///< Outlives the arena. Detects its touches.
+  std::uint64_t map_limit = 0;  ///< Max number of mappings of the process; 0: vm.max_map_count.
 };
 
 class WindowArena {
  public:
   explicit WindowArena(const WindowArenaOptions& options);
 
-  /// Ranges of all arenas from now on lie in these addresses, or are refused. Before the first.
+  /// Places the later ranges of all arenas in these addresses, or refuses them. Call before the
+  /// first arena exists.
   static void place_between(std::uint64_t begin, std::uint64_t bytes);
 
-  /// `alignment`: a power of two, at least a page. `bytes` is rounded up to whole alignments.
+  /// Reserves a window. `alignment`: a power of two, at least a page. `bytes` is rounded up to
+  /// whole alignments.
   Result<std::byte*> reserve(std::uint64_t bytes, std::uint64_t alignment);
-  /// 0 when `window` is not the start of a window of this arena.
+  /// Returns the size of a window, or 0 if `window` is not the start of a window of this arena.
   std::uint64_t size_of(const std::byte* window) const;
-  /// The address range may be given out again at once: nothing may be mapped in it, but where it is
-  /// lent. Lent addresses are not given out again.
+  /// Releases a window, whose addresses may be reused at once: nothing may be mapped in it, except
+  /// where it is lent. Lent addresses are not reused.
   void release(std::byte* window, const LentPages& lent = {});
-  /// For a window that cannot be emptied: its addresses are never given out again.
+  /// For a window that cannot be emptied: its addresses are never reused.
   void retire(std::byte* window);
 
-  /// [child of fork, its only thread] The ranges were inherited, their registration was not: they
-  /// are registered again, or closed, so that a touch is SIGSEGV and never shows wrong bytes. What
-  /// is lent is left alone.
+  /// [child of fork, its only thread] The child inherits the ranges but not their registration.
+  /// Registers them again, or closes them, so that a touch raises SIGSEGV and never shows wrong
+  /// bytes. Leaves lent ranges unchanged.
   [[nodiscard]] int follow_fork(const LentPages& lent);
   void close(const LentPages& lent);
 
-  /// Absent memory as in the rest of the range takes the place of whatever is mapped at a page or
-  /// more of it. 0 or errno; then its touch is SIGSEGV.
+  /// Replaces any mapping in a page or more of a range by absent memory like the rest of the range.
+  /// Returns 0 or errno; after an error its touch raises SIGSEGV.
   [[nodiscard]] int renew(std::byte* address, std::uint64_t bytes) const;
 
-  /// How many of the bytes from `address` on are alike: in the arena's ranges, or not.
+  /// Returns how many of the bytes from `address` on are of the same kind: in the arena's ranges,
+  /// or not.
   std::uint64_t stretch(const std::byte* address, std::uint64_t bytes, bool& own) const;
-  /// The address is in no window, and was touched: from now on that is SIGSEGV, as where nothing is
-  /// mapped. False: it is in a window, or not the arena's, or the kernel refuses.
+  /// For a touched address in no window: makes a touch raise SIGSEGV, as if nothing were mapped
+  /// there. Returns false if the address is in a window, is not the arena's, or the kernel refuses.
   bool close_at(const std::byte* address);
-  /// The program maps something of its own over addresses of no buffer: they never are a window's
-  /// again. False: a window is still there, of a buffer that was freed; ask again.
+  /// The program maps memory of its own over addresses of no buffer: no window will use them again.
+  /// Returns false while the window of a freed buffer is still there; call again.
   bool give_away(std::byte* address, std::uint64_t bytes);
-  /// The program changes how pages of the window at `address` are mapped: their protection, locks,
-  /// advice. Before the addresses are given out again, renew() must have made them alike.
+  /// The program changes how pages of the window at `address` are mapped: protection, locks,
+  /// advice. renew() must make them uniform before the addresses are reused.
   void alter(const std::byte* address);
   bool altered(const std::byte* address) const;
   bool contains(const std::byte* address) const;
   const WindowArenaOptions& options() const { return options_; }
 
-  /// Bytes of address space held, and of that in windows.
+  /// Bytes of address space held, and the part of it in windows.
   std::uint64_t reserved_bytes() const;
   std::uint64_t window_bytes() const;
-  /// Bytes that are in no window and open.
+  /// Open bytes outside every window.
   std::uint64_t idle_bytes() const;
 
  private:
   struct Fit {
-    std::uint64_t address = 0;  // 0: none.
-    std::uint64_t hole = 0;     // The hole it lies in.
+    std::uint64_t address = 0;  // 0: there is none.
+    std::uint64_t hole = 0;     // The hole that contains it.
   };
 
   struct Hole {
@@ -114,18 +120,18 @@ class WindowArena {
   const std::size_t most_closed_;
 
   mutable std::mutex mutex_;
-  // The rest is guarded by mutex_. Holes never touch each other within a range: neighbours merge.
+  // mutex_ guards the members below. Holes within a range never touch each other: neighbours merge.
   Vector<host::AddressRange> ranges_;
   Map<std::uint64_t, std::uint64_t> holes_;  // Address to bytes.
-  Set<std::uint64_t> altered_;               // Windows, by their beginnings.
+  Set<std::uint64_t> altered_;               // Windows, by their start addresses.
   Set<std::pair<std::uint64_t, std::uint64_t>> holes_by_size_;
   Map<std::uint64_t, std::uint64_t> windows_;  // Address to bytes.
   std::uint64_t window_bytes_ = 0;
-  // Parts of holes. Of an arena whose absent extents are closed anyway it stays empty.
+  // Closed parts of holes. Stays empty for an arena whose absent extents are closed anyway.
   Map<std::uint64_t, std::uint64_t> closed_;  // Address to bytes. Neighbours merge.
-  bool counts_commit_ = false;                // The kernel does, of the newest range.
-  std::uint64_t idle_bytes_ = 0;              // Of holes, what is not in closed_.
-  std::uint64_t swept_ = 0;                   // Of these, what was left when all were closed.
+  bool counts_commit_ = false;                // The kernel counts the commit of the newest range.
+  std::uint64_t idle_bytes_ = 0;              // Bytes of holes that are not in closed_.
+  std::uint64_t swept_ = 0;                   // The part that remained when all were closed last.
 };
 
 }  // namespace tiermem
