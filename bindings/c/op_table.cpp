@@ -127,8 +127,8 @@ Status OpTable::wait_one(OpHandle op, Timeout timeout) {
   std::lock_guard lock(mutex_);
   const auto at = entries_.find(op);
   if (at == entries_.end()) {
-    return no_operation("op_wait",
-                        op);  // Only the end of the context can have forgotten it during the wait.
+    // Only the end of the context can have forgotten it during the wait.
+    return no_operation("op_wait", op);
   }
   Entry& entry = at->second;
   entry.waited_for = false;

@@ -144,8 +144,8 @@ int start(const std::string& program, const CuFileProbe& probe, int answer, pid_
   const auto note = [&error](int result) { error = error != 0 ? error : result; };
   note(posix_spawn_file_actions_adddup2(&files, answer, cufile::kAnswerDescriptor));
   note(posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0));
-  note(posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY,
-                                        0));  // The program prints a lot.
+  // The program prints a lot.
+  note(posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0));
   note(posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0));
   note(posix_spawn_file_actions_addclosefrom_np(&files, cufile::kAnswerDescriptor + 1));
   std::string name(kProgram);

@@ -23,8 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kLargestFile = std::size_t{4}
-                                     << 20;  // The size of mountinfo on a busy container host.
+// The size of mountinfo on a busy container host.
+constexpr std::size_t kLargestFile = std::size_t{4} << 20;
 // Version 1 writes "no limit" as the largest multiple of the page size, which is at least 2^62.
 constexpr std::uint64_t kUnlimited = std::uint64_t{1} << 62;
 

@@ -117,8 +117,8 @@ std::string first_line(const char* path) {
 // The descriptor belongs to the address space of the process that opened it, so a forked child
 // opens its own. If two threads open it at once, one descriptor stays unused.
 int pagemap() {
-  static std::atomic<std::int64_t> opened{
-      -1};  // The process in the upper half, the descriptor in the lower half.
+  // The process in the upper half, the descriptor in the lower half.
+  static std::atomic<std::int64_t> opened{-1};
   const std::int64_t process = getpid();
   std::int64_t known = opened.load();
   if (known < 0 || known >> 32 != process) {
@@ -181,8 +181,8 @@ Result<AddressRange> reserve(const ReserveOptions& options) {
     return refused(errno, options.bytes, Wanted::memory, "mprotect");
   }
   if (!options.dumped) {
-    (void)advise(data, options.bytes,
-                 Advise::dont_dump);  // If this is refused, core dumps are larger.
+    // If this is refused, core dumps are larger.
+    (void)advise(data, options.bytes, Advise::dont_dump);
   }
   return range;
 }

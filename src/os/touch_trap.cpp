@@ -103,8 +103,8 @@ bool waited(std::uintptr_t address, const void* context) {
       const Touch touch{address, static_cast<std::uint32_t>(::syscall(SYS_gettid)),
                         is_write(context) ? 1U : 0U};
       const bool told = ::write(slot.write_end.load(), &touch, sizeof(touch)) == sizeof(touch);
-      const timespec most = {
-          told ? 1 : 0, told ? 0 : 1'000'000};  // The pipe is full: other threads wait as well.
+      // The pipe is full: other threads wait as well.
+      const timespec most = {told ? 1 : 0, told ? 0 : 1'000'000};
       futex(word, FUTEX_WAIT_PRIVATE, seen, &most);
     }
     slot.inside.fetch_sub(1);
