@@ -1,5 +1,5 @@
-// Room in the block tier: where slots go, budgets, growth, degraded devices. The transfers are in
-// block_transfer.cpp.
+// Space in the block tier: placement of slots, budgets, growth, degraded devices. The transfers are
+// in block_transfer.cpp.
 
 #include "tier/block.hpp"
 
@@ -25,9 +25,9 @@ BlockTier::BlockTier(IoPort& port, const BlockOptions& options)
   add_devices();
 }
 
-/// Those that the port has and this tier does not know yet.
+/// Adds the devices of the port that this tier does not know yet.
 void BlockTier::add_devices() {
-  std::uint64_t unit = kSmallestExtent;  // Of pieces: no cut inside a block.
+  std::uint64_t unit = kSmallestExtent;  // Unit of pieces: a cut is never inside a block.
   for (auto d = static_cast<std::uint16_t>(devices_.size()); d < port_.devices(); ++d) {
     const DeviceFacts facts = port_.facts(d);
     Device& device = devices_.emplace_back();
@@ -81,7 +81,7 @@ std::uint64_t BlockTier::in_use() const {
   return bytes;
 }
 
-/// With the growth under way, so that two hands cannot both take the last of the budget.
+/// Includes growth in progress, so that two hands cannot both take the last of the budget.
 std::uint64_t BlockTier::physical() const {
   std::uint64_t bytes = growing_bytes_;
   for (std::uint16_t d = 0; d < devices_.size(); ++d) {
@@ -90,7 +90,7 @@ std::uint64_t BlockTier::physical() const {
   return bytes;
 }
 
-/// The size at which the device has room for one more slot; 0: it cannot have it.
+/// Returns the size at which the device has room for one more slot; 0: it cannot have it.
 std::uint64_t BlockTier::growth_for(std::uint16_t d, std::uint64_t bytes) const {
   const std::uint64_t used = physical();
   if (used >= budget_) {
@@ -109,8 +109,8 @@ Result<SlotId> BlockTier::allocate(std::uint64_t bytes, std::uint64_t avoid) {
   if (in_use() + bytes > budget_) {
     return no_capacity(bytes, avoid);
   }
-  // The shortest queue, promised writes included, then the emptiest device: a faster device drains
-  // its queue sooner and so gets more slots, without anybody measuring a rate.
+  // Prefer the shortest queue, including promised writes, and then the emptiest device. A faster
+  // device drains its queue sooner and so gets more slots, without a measurement of rates.
   std::uint64_t growable = 0;
   const Device* best = nullptr;
   std::uint16_t best_number = 0;
@@ -197,7 +197,7 @@ DeviceCounters BlockTier::counters(std::uint16_t device) const {
   return devices_[device].counters;
 }
 
-/// Every device is degraded: no budget would help, so this names what broke instead.
+/// Every device is degraded: no budget would help, so the message names the failures instead.
 Status BlockTier::given_up(unsigned devices) const {
   const Device& last = devices_.back();
   ErrorInfo info = error_info(Code::io_error, "{} of {} devices take no writes for now: {}",
@@ -227,7 +227,7 @@ Status BlockTier::no_capacity(std::uint64_t bytes, std::uint64_t avoid) const {
   if (own != 0 && broken == own) {
     return given_up(own);
   }
-  // The cause first: a sentence that this one becomes a part of may be cut at its end.
+  // The cause comes first, because a message that includes this one may cut it at its end.
   const String out_of_use =
       unusable == 0 ? String() : text("; {} of {} devices avoided or degraded", unusable, own);
   ErrorInfo info = error_info(
@@ -249,7 +249,7 @@ Status BlockTier::grow(std::uint64_t bytes) {
                 options_.index, bytes);
   }
   std::unique_lock lock(mutex_);
-  // The devices that the mover asked for first; the others only if those cannot.
+  // First the devices that the mover asked for; the others only if those cannot grow.
   const std::uint64_t rounds[] = {wanted_, ~wanted_};
   Status refusal;
   bool room = false;
@@ -271,11 +271,12 @@ Status BlockTier::grow(std::uint64_t bytes) {
   return refusal.ok() || refusal.info() == nullptr ? no_capacity(bytes, 0) : std::move(refusal);
 }
 
-/// ok: the device has room now. A bare no_capacity: its limit or the budget does not allow it.
+/// Grows one device. Returns ok if it has room now, or a plain no_capacity if its limit or the
+/// budget does not allow growth.
 Status BlockTier::grow_device(std::uint16_t d, std::uint64_t bytes,
                               std::unique_lock<std::mutex>& lock) {
   Device& device = devices_[d];
-  // Another hand's growth of this device may be all that is needed.
+  // Another hand may be growing this device, which may be enough.
   grown_.wait(lock, [&] { return !device.growing; });
   if (slots_.has_room(d, bytes)) {
     return Code::ok;
@@ -289,7 +290,8 @@ Status BlockTier::grow_device(std::uint16_t d, std::uint64_t bytes,
   growing_bytes_ += target - size;
   std::uint64_t reached = target;
   Status status;
-  // A file system with little room may still have some: half as much each time, down to one slot.
+  // An almost full file system may still have some room: halve the step each time, down to one
+  // slot.
   for (std::uint64_t step = target - size; reached != 0; step /= 2) {
     lock.unlock();
     status = port_.grow(d, reached);

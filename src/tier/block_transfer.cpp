@@ -1,4 +1,5 @@
-// Transfers of the block tier: cutting into pieces, queueing, resuming, reporting. The mover only.
+// Transfers of the block tier: cutting into pieces, queueing, resuming, reporting. Only the mover
+// calls this code.
 
 #include <string.h>
 
@@ -106,7 +107,7 @@ void BlockTier::issue() {
     idle = idle && devices_[d].outstanding == 0;
   }
   if (idle) {
-    // Slots that were freed unwritten leave promises behind; they end here.
+    // Slots that were freed before they were written leave promises behind; they end here.
     for (Device& device : devices_) {
       device.promised = 0;
     }
@@ -127,11 +128,11 @@ void BlockTier::issue(std::uint16_t number) {
     const std::uint32_t piece = device.again.head;
     if (transfers_[pieces_[piece].transfer].result.code != Code::ok) {
       pop(device.again, pieces_);
-      close_piece(piece);  // Another piece failed: nothing to gain.
+      close_piece(piece);  // Another piece failed, so this one is not needed.
     } else if (send(number, piece)) {
       pop(device.again, pieces_);
     } else {
-      return;  // The port is full; its completions bring us back here.
+      return;  // The port is full; its completions call this function again.
     }
   }
 }
@@ -140,7 +141,7 @@ std::uint32_t BlockTier::take_piece(Device& device) {
   const std::uint32_t record = free_pieces_.back();
   free_pieces_.pop_back();
   Piece& piece = pieces_[record];
-  Vector<iovec> vectors = std::move(piece.vectors);  // Keeps its memory.
+  Vector<iovec> vectors = std::move(piece.vectors);  // Keeps its allocated memory.
   vectors.clear();
   piece = Piece{};
   piece.vectors = std::move(vectors);
@@ -167,8 +168,8 @@ bool BlockTier::continues(const Transfer& before, const Transfer& transfer) cons
          transfer.result.device_offset == before.result.device_offset + before.length;
 }
 
-/// The first waiting transfer and those behind it that go on where it ends on the device, as one
-/// piece. False when that is one transfer alone, or none.
+/// Combines the first waiting transfer with those behind it that continue where it ends on the
+/// device, as one piece. Returns false if there is no transfer, or only one.
 bool BlockTier::gather_run(Device& device) {
   const std::uint32_t first = device.waiting.head;
   std::uint32_t last = first;
@@ -188,7 +189,7 @@ bool BlockTier::gather_run(Device& device) {
     iovec* back = piece.vectors.empty() ? nullptr : &piece.vectors.back();
     if (back != nullptr &&
         static_cast<std::byte*>(back->iov_base) + back->iov_len == transfer.what.data) {
-      back->iov_len += transfer.length;  // Neighbours in memory too.
+      back->iov_len += transfer.length;  // They are neighbours in memory too.
     } else {
       piece.vectors.push_back({transfer.what.data, transfer.length});
     }
@@ -210,7 +211,7 @@ bool BlockTier::gather_run(Device& device) {
   return true;
 }
 
-/// The next piece of the first waiting transfer, ready to be sent.
+/// Cuts the next piece of the first waiting transfer, ready to be submitted.
 void BlockTier::cut_piece(Device& device) {
   const std::uint32_t index = device.waiting.head;
   Transfer& transfer = transfers_[index];
@@ -287,7 +288,7 @@ void BlockTier::advance(std::uint32_t index, std::uint64_t bytes) {
   const Transfer& transfer = transfers_[piece.transfer];
   Device& device = devices_[transfer.result.device];
   if (bytes < piece.length - piece.done && !piece.buffered) {
-    bytes = bytes / device.block * device.block;  // Direct I/O resumes at a block's start.
+    bytes = bytes / device.block * device.block;  // Direct I/O must resume at the start of a block.
   }
   (transfer.what.write ? device.counters.bytes_written : device.counters.bytes_read) += bytes;
   piece.done += static_cast<std::uint32_t>(bytes);
@@ -356,7 +357,8 @@ void BlockTier::close_piece(std::uint32_t index) {
   --transfer.open;
   const bool failed = transfer.result.code != Code::ok;
   if (failed && transfer.cut < transfer.length) {
-    // The rest is not cut any more. It is the head of its queue: see the top of block.hpp.
+    // The rest is not cut any more. The transfer is the head of its queue: see the top of
+    // block.hpp.
     assert(device.waiting.head == owner);
     pop(device.waiting, transfers_);
     transfer.cut = transfer.length;
@@ -381,7 +383,7 @@ void BlockTier::close_run(std::uint32_t index) {
   give_piece(device, index);
 }
 
-/// What of it was transferred counts for nothing: each of its transfers is made again, alone.
+/// Discards any progress of the run: each of its transfers is submitted again, alone.
 void BlockTier::break_up(std::uint32_t index) {
   std::uint32_t member = pieces_[index].transfer;
   Device& device = devices_[transfers_[member].result.device];
@@ -400,7 +402,7 @@ void BlockTier::break_up(std::uint32_t index) {
   give_piece(device, index);
 }
 
-/// No piece of it is under way: its memory and its slot are the caller's again.
+/// No piece of the transfer is in progress: its memory and its slot belong to the caller again.
 void BlockTier::finish(std::uint32_t index) {
   Transfer& transfer = transfers_[index];
   devices_[transfer.result.device].outstanding -= transfer.length;

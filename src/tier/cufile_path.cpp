@@ -1,4 +1,4 @@
-// The files that cuFile is told of, and the threads that make its calls.
+// The files that are registered with cuFile, and the threads that make its calls.
 #include "tier/cufile_path.hpp"
 
 #include <algorithm>
@@ -62,7 +62,7 @@ CuFilePath::~CuFilePath() {
   }
 }
 
-// The library opens it once more, by its name; both descriptors stay open.
+// The library opens the file again by its name; both descriptors stay open.
 Status CuFilePath::add(const BlockFile& device) {
   File& file = files_.emplace_back();
   if (!device.facts().direct) {

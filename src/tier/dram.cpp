@@ -1,5 +1,6 @@
-// The DRAM tier's books: frames given out, cached, and on their way back to the kernel; and the
-// faults it hears of. What hands do is in dram_hands.cpp, probing in dram_probe.cpp.
+// The accounting of the DRAM tier: acquired frames, cached frames, and frames that are being
+// returned to the kernel; and the faults that it receives. Work of hands is in dram_hands.cpp,
+// probing in dram_probe.cpp.
 #include "tier/dram.hpp"
 
 #include <poll.h>
@@ -22,7 +23,7 @@
 namespace tiermem {
 namespace {
 
-// More victims than this would make one mover's call too long; the mover calls again.
+// More victims than this would make one call of the mover too long; the mover calls again.
 constexpr std::size_t kVictimsAtOnce = 2048;
 
 std::byte* page_of(std::byte* address) {
@@ -37,11 +38,11 @@ WindowArenaOptions arena_options(const DramOptions& options, const DramFacts& fa
   result.least_bytes = std::min(result.least_bytes, options.window_reserve_bytes);
   result.huge = huge && facts.huge_pages;
   result.accessible = mechanism != Mechanism::remap;
-  // A child that has no userfaultfd would read absent bytes as zeros.
+  // A child without a userfaultfd would read absent bytes as zeros.
   result.inherited = !mapped || options.follow_forks;
   const bool registered = mechanism == Mechanism::uffd_move || mechanism == Mechanism::copy;
   result.registered_with = registered ? &userfault : nullptr;
-  result.watch = mapped && !huge && facts.watches;  // Only small extents are in parts.
+  result.watch = mapped && !huge && facts.watches;  // Only small extents can be in parts.
   result.trap = trap;
   result.map_limit = options.map_limit;
   return result;
@@ -87,7 +88,8 @@ DramTier::~DramTier() {
   }
 }
 
-// Names of frames: two bits of pool, six of size, the rest the number in its pool.
+// The encoding of frame ids: two bits of pool, six of size, and the number of the frame in its
+// pool.
 
 FrameId DramTier::pack(Pool pool, unsigned log2, std::uint32_t index) {
   return {static_cast<std::uint64_t>(pool) << 62 | std::uint64_t{log2} << 56 | index};
@@ -140,7 +142,7 @@ FramePool& DramTier::pool(const Parts& parts) const {
   return *pools_[static_cast<std::size_t>(parts.pool)][parts.log2];
 }
 
-// [mover] Frames and books.
+// [mover] Frames and accounting.
 
 FrameId DramTier::acquire_frame(const FrameRequest& request) {
   if (!std::has_single_bit(request.bytes) || request.bytes < kSmallestExtent ||
@@ -148,7 +150,8 @@ FrameId DramTier::acquire_frame(const FrameRequest& request) {
     return {};
   }
   const auto log2 = static_cast<unsigned>(std::bit_width(request.bytes) - 1);
-  // Pages of a huge frame do not move singly, and small pages do not move fast in numbers.
+  // Pages of a huge frame do not move one by one, and large numbers of small pages do not move
+  // fast.
   if (request.pool != Pool::locked &&
       (request.pool == Pool::small) != (request.bytes < host::kHugePage)) {
     return {};
@@ -158,15 +161,16 @@ FrameId DramTier::acquire_frame(const FrameRequest& request) {
                                     ? take_slab(log2, request.domain)
                                     : take(pool(request.pool, log2), request.domain);
     return index == kNoFrame ? FrameId{} : pack(request.pool, log2, index);
-  } catch (const std::bad_alloc&) {  // Of the pool's own records: as without a frame.
+  } catch (const std::bad_alloc&) {  // The pool's own records could not be allocated: treat it as
+                                     // having no frame.
     return {};
   }
 }
 
 std::uint32_t DramTier::take(FramePool& from, std::uint64_t domain) {
   const std::uint64_t bytes = from.bytes();
-  // A cached frame does not change used(). It may still not be given out when in_use alone would
-  // pass a budget that was lowered: the cache is what a trim gives back first.
+  // A cached frame does not change used(). It may still not be acquired if in_use alone would
+  // exceed a lowered budget: a trim frees the cache first.
   if (from.coldest() != kNoFrame && books_.in_use + bytes <= books_.budget) {
     books_.cached -= bytes;
     books_.in_use += bytes;
@@ -274,10 +278,10 @@ bool DramTier::charge_records(std::uint64_t bytes) {
 
 std::uint64_t DramTier::begin_trim(std::uint64_t bytes) {
   if (!trimming_.empty()) {
-    return 0;  // One at a time.
+    return 0;  // Only one trim at a time.
   }
   std::uint64_t chosen = 0;
-  // All of them, as far as one call goes: nothing in them is wanted.
+  // Take all of them, up to the limit of one call: none of their content is needed.
   while (!leaving_.empty() && trimming_.size() < kVictimsAtOnce) {
     Victim& victim = leaving_.back();
     chosen += victim.bytes;
@@ -315,7 +319,7 @@ void DramTier::add_victims(std::uint64_t bytes, std::uint64_t& chosen) {
 }
 
 void DramTier::run_trim() {
-  // Neighbours go as one range, and all ranges in one call.
+  // Neighbours are merged into one range, and all ranges go in one call.
   Vector<Victim*> order;
   order.reserve(trimming_.size());
   for (Victim& victim : trimming_) {
@@ -328,7 +332,7 @@ void DramTier::run_trim() {
   for (const Victim* victim : order) {
     unlock_pages(*victim->pool, victim->index);
     if (mend(*victim->pool, victim->index, victim->pool->frame(victim->index).in_parts)) {
-      continue;  // Its pages are gone, too.
+      continue;  // Its pages are gone too.
     }
     const std::uint64_t bytes = victim->pool->bytes();
     if (!ranges.empty() && ranges.back().address + ranges.back().bytes == home(victim)) {
@@ -347,9 +351,9 @@ void DramTier::run_trim() {
 void DramTier::finish_trim() {
   for (const Victim& victim : trimming_) {
     if (victim.refused) {
-      // Still charged, since its pages are still there. Tried again by the next trim.
+      // It is still charged, because its pages are still there. The next trim tries again.
       counters_.trims_refused += 1;
-      // Nobody counts on it before.
+      // No other code counts on it before this.
       leaving_.push_back({victim.pool, victim.index, false, true, victim.bytes});
       leaving_bytes_ += victim.bytes;
       if (victim.was_cached) {
@@ -370,7 +374,7 @@ void DramTier::finish_trim() {
   trimming_.clear();
 }
 
-// Parts. [mover]
+// Frames of parts. [mover]
 
 std::uint64_t DramTier::charge_of(const FramePool& pool, const Frame& frame) {
   return frame.in_parts ? frame.charged * kSmallestExtent : pool.bytes();
@@ -422,7 +426,7 @@ void DramTier::discharge_parts(FrameId id, unsigned pages) {
   books_.in_use -= pages * kSmallestExtent;
 }
 
-// Its pages go back to the kernel, with many others'.
+// Its pages go back to the kernel together with those of other frames.
 void DramTier::release_parts(FramePool& to, std::uint32_t index) {
   Frame& frame = to.frame(index);
   const std::uint64_t bytes = charge_of(to, frame);
@@ -483,7 +487,8 @@ void DramTier::allow_writes(std::byte* address, std::uint64_t bytes) {
   const std::lock_guard lock(watch_mutex_);
   counters_.watched_writes += 1;
   if (userfault_.allow_writes(address, bytes) != 0) {
-    userfault_.wake(address, bytes);  // The window has gone: whoever waits finds that out.
+    // The window no longer exists: the waiting thread finds that out.
+    userfault_.wake(address, bytes);
   }
 }
 
@@ -495,7 +500,7 @@ bool DramTier::is_read_only(const std::byte* address) const {
 void DramTier::refuse_store(const Fault& fault, std::byte* extent, std::uint64_t bytes) {
   counters_.stores_refused += 1;
   if (closed_.close(extent, bytes) != 0 && fault.thread != 0) {
-    // No mapping is left to close it with. The store still waits, and meets the signal.
+    // No mapping is left to close. The store still waits, and then receives the signal.
     best_effort(tgkill(getpid(), static_cast<pid_t>(fault.thread), SIGSEGV),
                 "the thread has ended, and its store with it");
   }
@@ -593,7 +598,7 @@ void DramTier::fill_hole(std::byte* address) {
   if (trap_ != nullptr) {
     trap_->wake(page);  // The kernel fills holes by itself.
   } else if (userfault_.zero(page, host::kPage) != 0) {
-    userfault_.wake(page, host::kPage);  // A page is there by now.
+    userfault_.wake(page, host::kPage);  // A page has arrived.
   }
 }
 
@@ -601,7 +606,7 @@ void DramTier::fill_holes(std::byte* address, std::uint64_t bytes) {
   if (trap_ != nullptr || userfault_.zero(address, bytes) == 0) {
     return;
   }
-  for (std::uint64_t done = 0; done < bytes; done += host::kPage) {  // Some are there.
+  for (std::uint64_t done = 0; done < bytes; done += host::kPage) {  // Some pages are present.
     fill_hole(address + done);
   }
 }
@@ -618,7 +623,7 @@ Status DramTier::follow_fork() {
   const auto refused = [](const char* what, int error) {
     return fail_native(Code::unavailable, error, "{}: {}", what, std::strerror(error));
   };
-  userfault_ = Userfault::open(options_.userfault);  // The parent's is closed here.
+  userfault_ = Userfault::open(options_.userfault);  // The parent's userfaultfd is closed here.
   followed_ = forks_.load();
   if (!userfault_.ok()) {
     return fail(Code::unavailable, "no userfaultfd: {}", userfault_.facts().reason);
@@ -673,7 +678,7 @@ bool DramTier::test_consistent() const {
       cached += each->test_bytes(Frame::State::cached);
     }
   }
-  // Victims of a trim under way have left the cache, but not its books.
+  // Victims of a trim in progress have left the cache, but are still in its accounting.
   for (const Victim& victim : trimming_) {
     if (victim.was_cached) {
       in_use -= victim.pool->bytes();

@@ -1,6 +1,6 @@
-// What hands do with a DRAM frame: bring its pages, clear it, put it into a window and take it out;
-// and the windows themselves, for any thread. A frame belongs to one hand at a time; of a slab
-// chunk the pages are brought under a mutex, since its frames may be in several hands.
+// The work of hands on a DRAM frame: populate it, clear it, put it into a window and take it out;
+// and the windows themselves, for any thread. A frame belongs to one hand at a time. A mutex guards
+// the population of a slab chunk, because its frames may be with several hands.
 #include <algorithm>
 #include <bit>
 #include <cassert>
@@ -46,8 +46,8 @@ Status DramTier::populate(FrameId id, bool clear, std::byte* at) {
   }
   const FramePool& of = pool(parts);
   if (!of.homes().memory) {
-    // Fresh pages, in the window itself: without this whoever reads into them waits for the
-    // kernel's zeros.
+    // Populate the window itself: without this, a read into fresh pages waits until the kernel has
+    // zeroed them.
     return at != nullptr ? bring(of, at).status() : Status();
   }
   Frame& frame = of.frame(parts.index);
@@ -73,15 +73,15 @@ Status DramTier::populate(FrameId id, bool clear, std::byte* at) {
   return {};
 }
 
-// Small pages are gathered into a huge one where they are: a home is whole, so its registration is
-// no obstacle.
+// Collects small pages into a huge one in place. A home has all its pages, so its registration does
+// not prevent this.
 void DramTier::repair(Frame& frame, std::byte* home, std::uint64_t bytes) {
   frame.split = false;
   frame.huge = host::advise(home, bytes, host::Advise::collapse) == 0;
   counters_.repaired += frame.huge ? 1 : 0;
 }
 
-// What became of a frame that was mapped or unmapped.
+// Updates a frame after it was mapped or unmapped.
 void DramTier::settle(Frame& frame, std::byte* at, const MapResult& result) {
   frame.at = result.end == MapEnd::window ? at : nullptr;
   if (result.end == MapEnd::dropped) {
@@ -114,7 +114,7 @@ void DramTier::count_cuts(Frame& frame, unsigned cuts) {
   }
 }
 
-// The home is empty, or to be. True: it is whole again.
+// For a home that is empty or about to be. Returns true if it is whole again.
 bool DramTier::mend(const FramePool& of, std::uint32_t index, bool always) {
   Frame& frame = of.frame(index);
   if (frame.cuts == 0 || !(always || mapper_.many_cuts()) || of.renew(index) != 0) {
@@ -148,8 +148,8 @@ Status DramTier::populate_slab(const Parts& parts, bool clear) {
   return {};
 }
 
-// Of a slab's frame the whole chunk. Whoever comes while a chunk is being locked copies from memory
-// that is not, and no later.
+// For a slab's frame, locks the whole chunk. A copy that arrives while a chunk is being locked uses
+// memory that is not locked, and does not wait.
 bool DramTier::lock_pages(FrameId id) {
   if (locker_ == nullptr) {
     return false;
@@ -158,7 +158,7 @@ bool DramTier::lock_pages(FrameId id) {
   const FramePool& of = is_slab(parts) ? pool(Parts{Pool::locked, kLog2Chunk, 0}) : pool(parts);
   const std::uint32_t index = is_slab(parts) ? slab(parts).chunk_of(parts.index) : parts.index;
   if (!of.homes().memory || of.frame(index).at != nullptr) {
-    return false;  // In a window.
+    return false;  // It is in a window.
   }
   std::atomic<Frame::PageLock>& state = of.frame(index).page_lock;
   auto none = Frame::PageLock::none;
@@ -179,7 +179,7 @@ bool DramTier::has_locked_pages(FrameId id) const {
          pool(parts).frame(parts.index).page_lock.load() != Frame::PageLock::none;
 }
 
-// Before its pages go or move. What was refused may be tried again with the next.
+// Unlock before the pages are released or moved. A refused lock may be retried by the next user.
 void DramTier::unlock_pages(const FramePool& of, std::uint32_t index) {
   if (of.frame(index).page_lock.exchange(Frame::PageLock::none) == Frame::PageLock::locked) {
     locker_->unlock(of.home(index));
@@ -208,8 +208,8 @@ Result<std::byte*> DramTier::reserve_window(std::uint64_t bytes, std::uint64_t e
     return reserve_trapped(bytes, extent_bytes);
   }
   Arenas& arenas = mapped ? mapped_ : windows_;
-  // A large mapped window begins at a huge page whatever its extents are: the preload library tells
-  // blocks of their own by that.
+  // A large mapped window begins at a huge page, whatever the size of its extents: the preload
+  // library recognises its own blocks by this.
   const std::uint64_t alignment =
       mapped && bytes >= host::kHugePage ? std::max(extent_bytes, host::kHugePage) : extent_bytes;
   return (huge ? arenas.huge : arenas.small).reserve(bytes, alignment);
@@ -225,8 +225,8 @@ Result<std::byte*> DramTier::reserve_read_only_window(std::uint64_t bytes,
   return window;
 }
 
-// In a read-only window. Called when the pages are there, and before they leave; between the two a
-// reader of faults may close the extent.
+// For a read-only window. Call protect() when the pages are present, and unprotect() before they
+// leave; between the two a fault reader may close the extent.
 void DramTier::protect(std::byte* at, std::uint64_t bytes) {
   if (is_read_only(at)) {
     const WindowArena& arena = bytes >= host::kHugePage ? read_only_.huge : read_only_.small;
@@ -234,13 +234,13 @@ void DramTier::protect(std::byte* at, std::uint64_t bytes) {
   }
 }
 
-// True: the extent was closed.
+// Returns true if the extent was closed.
 bool DramTier::unprotect(std::byte* at, std::uint64_t bytes) {
   return is_read_only(at) && closed_.release(at, bytes);
 }
 
-// A reader of faults may have closed the extent when it was already on its way out. mremap then
-// took the protection along.
+// A fault reader may have closed the extent when it was already leaving. In that case mremap took
+// the protection along.
 void DramTier::open_home(const FramePool& of, std::uint32_t index, std::byte* at) {
   if (unprotect(at, of.bytes()) && of.homes().memory) {
     host::must_open_range(of.home(index), of.bytes());
@@ -256,8 +256,8 @@ void DramTier::release_window(std::byte* window, std::uint64_t) {
     }
     (void)unprotect(window, bytes);
     poisoned_.take(window, bytes);
-    // Where the program has changed mappings, all of it is made alike. It may have mapped something
-    // there since the buffer was freed.
+    // If the program has changed mappings, the whole window is made uniform. The program may have
+    // mapped memory there since the buffer was freed.
     const bool altered = arena->altered(window);
     const bool empty = lent_.for_own(window, bytes, [&](std::byte* at, std::uint64_t n) {
       return !altered && host::drop(at, n) == 0 ? 0 : arena->renew(at, n);
@@ -281,8 +281,8 @@ void DramTier::release_window(std::byte* window, std::uint64_t) {
   }
 }
 
-// Each extent in its window costs mappings, and coming in may not fail: so no more are promised
-// than the process may have. Small extents would cost too many.
+// Each extent in its window costs mappings, and restoring one must not fail. So this reserves no
+// more than the process may have. Small extents would cost too many.
 Result<std::byte*> DramTier::reserve_trapped(std::uint64_t bytes, std::uint64_t extent_bytes) {
   constexpr std::uint64_t kMappingsEach = 4;
   if (extent_bytes < host::kHugePage) {
@@ -334,11 +334,11 @@ Status DramTier::map(FrameId id, std::byte* at, Mechanism& used) {
     return fail(Code::internal, "a frame that is {} cannot be mapped",
                 frame.at != nullptr ? "in a window already" : "fresh");
   }
-  unlock_pages(of, parts.index);  // Of whoever had the frame before.
+  unlock_pages(of, parts.index);  // Locked for the previous owner of the frame.
   frame.by = mechanism_of(parts.pool);
   frame.mapped = false;
-  (void)unprotect(at,
-                  of.bytes());  // A store to the extent that was here may have been answered late.
+  // A store to the previous extent at this address may have been answered late.
+  (void)unprotect(at, of.bytes());
   MapResult result = mapper_.in(frame.by, place_of(of, parts.index, at));
   used = result.used;
   settle(frame, at, result);
@@ -361,7 +361,7 @@ Status DramTier::take_home(FrameId id, std::byte* at) {
   open_home(of, parts.index, at);
   settle(frame, at, result);
   if (frame.at != nullptr) {
-    protect(at, of.bytes());  // It stays.
+    protect(at, of.bytes());  // It stays in the window.
   }
   return frame.at == nullptr ? Status() : std::move(result.status);
 }
@@ -428,7 +428,7 @@ Status DramTier::withdraw(FrameId id, std::byte* at) {
   MapPlace place = place_of(of, parts.index, at);
   place.inherited = options_.follow_forks;
   place.mapped = true;
-  frame.watched = false;  // Moving ends it.
+  frame.watched = false;  // A move ends the watch.
   if (frame.in_parts) {
     return withdraw_parts(frame, place);
   }
@@ -460,7 +460,7 @@ Status DramTier::restore(FrameId id, std::byte* at) {
                 frame.at != nullptr ? "in a window already" : "fresh");
   }
   unlock_pages(of, parts.index);
-  frame.forks = forks_.load();  // Before: a fork in between is one more.
+  frame.forks = forks_.load();  // Read before the move, so that a fork during the move counts.
   frame.by = facts_.mapped;
   frame.mapped = true;
   const MapPlace place = place_of(of, parts.index, at);
@@ -473,11 +473,11 @@ Status DramTier::restore(FrameId id, std::byte* at) {
   return {};
 }
 
-// Parts. Each run of neighbouring pages is a call.
+// Frames of parts. Each run of neighbouring pages takes one call.
 
 namespace {
 
-// The lowest run of pages in `pages`, taken off it, as bytes of the extent.
+// Removes the lowest run of pages from `pages`, and returns it as bytes of the extent.
 struct Run {
   std::uint64_t offset, bytes;
 };
@@ -502,7 +502,7 @@ Status DramTier::insert(FrameId id, std::byte* at, const std::byte* data, PageMa
                 frame.has);
   }
   if (frame.at == nullptr) {
-    frame.forks = forks_.load();  // Before: a fork in between is one more.
+    frame.forks = forks_.load();  // Read before the copy, so that a fork during the copy counts.
     frame.by = facts_.mapped;
     frame.at = at;
   }
@@ -543,7 +543,7 @@ Status DramTier::empty(FrameId id, std::byte* at, PageMask pages) {
 
 namespace {
 
-// A run of the pages of `whole`.
+// Returns the place of a run of the pages of `whole`.
 MapPlace place_of_run(const MapPlace& whole, const Run& run) {
   MapPlace part = whole;
   part.home += run.offset;
@@ -563,8 +563,8 @@ bool DramTier::may_be_unchanged(FrameId id) const {
   return frame.watched && frame.forks >= followed_;
 }
 
-// A page that was written is not watched any more. One that the program has emptied by itself is
-// not there, and would come back as it was before.
+// A page that was written is not watched any more. A page that the program has emptied itself is
+// absent, and would return with its earlier bytes.
 void DramTier::drop_unchanged(std::span<Unchanged> frames) {
   const std::lock_guard lock(watch_mutex_);
   Vector<host::Range> ranges;

@@ -1,5 +1,5 @@
-// Creating a DRAM tier: what the kernel allows is found out by doing it, once, before anything else
-// exists. What was refused is kept as a sentence.
+// Creates a DRAM tier. It finds out what the kernel allows by trying it once, before anything else
+// exists, and keeps each refusal as a message.
 #include <cstring>
 
 #include "base/error.hpp"
@@ -36,9 +36,9 @@ const char* reason_of(Mechanism mechanism, const DramFacts& facts) {
   return "";
 }
 
-// Only what may be chosen is probed, in the order of cost. Where pages do not move, windows of
-// large extents are better off with mremap; it costs mappings, of which a process has 65,530, so
-// small ones are copied, and mapped ones, whose touches must be seen.
+// Probes only the mechanisms that may be chosen, cheapest first. If pages cannot be moved, mremap
+// is better for windows of large extents. It costs mappings, of which a process has 65,530, so
+// small extents are copied. Mapped windows are copied too, because their touches must be detected.
 Status choose_mechanisms(const DramOptions& options, const Userfault& userfault, DramFacts& facts) {
   const auto wanted = [&](Mechanism mechanism) {
     return !options.mechanism.has_value() || *options.mechanism == mechanism;

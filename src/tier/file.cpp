@@ -1,4 +1,4 @@
-// Reading ranges of adopted files by pieces, direct where the file system lets us.
+// Reads ranges of adopted files in pieces, directly where the file system allows it.
 #include "tier/file.hpp"
 
 #include <fcntl.h>
@@ -46,7 +46,7 @@ Result<FileTier::Adopted> FileTier::adopt(const char* path, std::uint64_t offset
                                           std::uint64_t length) {
   File file;
   file.path = path;
-  file.buffered_fd = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // A pipe would wait.
+  file.buffered_fd = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // Opening a pipe would wait.
   if (file.buffered_fd < 0) {
     return cannot_open(path, errno);
   }
@@ -77,7 +77,7 @@ Result<FileTier::Adopted> FileTier::adopt(const char* path, std::uint64_t offset
                 "adopt_file: '{}': {} bytes at offset {} end above 2^56; adopt an earlier part",
                 path, bytes, offset);
   }
-  // The path may lead to another file by now, so it is not looked up again.
+  // The path may lead to another file now, so it is not looked up again.
   file.direct_fd = reopen(file.buffered_fd, O_RDONLY | O_DIRECT | O_CLOEXEC);
   std::lock_guard lock(mutex_);
   auto at =
@@ -122,8 +122,8 @@ const char* FileTier::device_name(std::uint16_t device) const {
   return device == kUnnamed ? "an adopted file" : files_[device].path.c_str();
 }
 
-// The open descriptor holds device and inode. The change time says nothing about the bytes: chmod,
-// chown, link and rename set it, too.
+// The open descriptor fixes device and inode. The change time says nothing about the bytes: chmod,
+// chown, link and rename set it too.
 bool FileTier::unchanged(const File& file) const {
   struct stat st {};
   return ::fstat(file.buffered_fd, &st) == 0 &&
@@ -164,8 +164,8 @@ void FileTier::submit(const SlotTransfer& transfer) {
     ended_.push_back(at);
     return;
   }
-  // Whole blocks direct; what is left of the last block through the page cache; zeros behind the
-  // end.
+  // Whole blocks are read directly, the rest of the last block through the page cache, and the
+  // memory after the end is zeroed.
   const std::uint64_t begin = (transfer.slot.value & (kMostBlocks - 1)) * kBlock;
   read.result.device_offset = begin;
   const std::uint64_t end = std::min(begin + transfer.length, file.size);
@@ -202,7 +202,7 @@ void FileTier::issue() {
     request.offset = piece.offset;
     request.length = piece.length;
     if (!port_.submit(request)) {
-      break;  // Full: after the next completions.
+      break;  // The port is full: continue after the next completions.
     }
     submitted = true;
     queue_.pop_front();
@@ -240,11 +240,11 @@ void FileTier::piece_done(std::uint32_t at, std::int32_t result) {
       close_piece(at, Code::ok, 0);
       return;
     }
-    piece.buffered =
-        piece.buffered || piece.offset % kBlock != 0;  // A short read may end anywhere.
+    // A short read may end at any byte.
+    piece.buffered = piece.buffered || piece.offset % kBlock != 0;
   } else if (result == -EINVAL && !piece.buffered) {
     read.result.buffered = true;
-    piece.buffered = true;  // The file system took O_DIRECT at open and refuses it now.
+    piece.buffered = true;  // The file system accepted O_DIRECT at open and refuses it now.
   } else if ((result != -EINTR && result != -EAGAIN) || ++piece.tries > kMostTries) {
     close_piece(at, Code::io_error, result == 0 ? EIO : -result);
     return;
@@ -267,7 +267,8 @@ std::size_t FileTier::reap(std::span<SlotCompletion> completions) {
     ended_.pop_front();
     Read& read = reads_[at];
     if (!unchanged(file_of(read.what.slot))) {
-      read.result.code = Code::io_error;  // Changed while it was read: also why a read may fail.
+      // The file changed during the read, which may also be why the read failed.
+      read.result.code = Code::io_error;
       read.result.native = ESTALE;
     }
     completions[n] = read.result;

@@ -1,4 +1,4 @@
-// By UFFDIO_MOVE, by mremap, and in place.
+// The mechanisms UFFDIO_MOVE, mremap, and in place.
 #include "tier/frame_mapper.hpp"
 
 #include <sys/syscall.h>
@@ -23,11 +23,11 @@ MapResult failed(Status status, MapEnd end) {
   return {.status = std::move(status), .end = end};
 }
 
-// A remapped frame cuts its window's mapping in three and its home's likewise; both are whole again
-// after it left. About: neighbours merge.
+// A remapped frame splits its window's mapping in three, and its home's mapping too. Both are whole
+// again after it has left. The number is approximate, because neighbours merge.
 constexpr std::uint64_t kMappingsEach = 4;
 
-// How often a huge page is asked for. Under compaction without a pause one in sixty of those that
+// Max number of requests for a huge page. Under continuous compaction, one in sixty of those that
 // were refused at first needed more.
 constexpr int kCollapses = 32;
 
@@ -106,7 +106,7 @@ MapResult FrameMapper::show(Mechanism mechanism, const MapPlace& place) {
 
 MapResult FrameMapper::in_by_move(const MapPlace& place) {
   if (poisoned_.take(place.at, place.bytes)) {
-    // Nothing else is there yet. The page table goes, too.
+    // No page is there yet. The page table is removed too.
     best_effort(empty(place.at, place.bytes), "the move below finds what is left");
   }
   std::uint64_t done = 0;
@@ -118,7 +118,7 @@ MapResult FrameMapper::in_by_move(const MapPlace& place) {
       counters_.moved_in_uffd += 1;
       return {.end = MapEnd::window, .used = Mechanism::uffd_move, .huge = place.huge};
     }
-    // A touch was poisoned after we looked. Pages from here on are not ours yet.
+    // A touch was poisoned after the check. The pages from here on do not belong to this frame yet.
     if (moved.error == EEXIST && poisoned_.take(place.at + done, place.bytes - done)) {
       best_effort(empty(place.at + done, place.bytes - done), "the next move finds what is left");
       continue;
@@ -127,8 +127,8 @@ MapResult FrameMapper::in_by_move(const MapPlace& place) {
   }
 }
 
-// The frame's pages are page-locked, or the window's protection differs. Bytes can still be copied,
-// page by page; the home is given up.
+// The frame's pages are page-locked, or the window has another protection. The bytes can still be
+// copied page by page; the home is dropped.
 MapResult FrameMapper::in_by_copy(const MapPlace& place, std::uint64_t moved, int why) {
   if (moved > 0) {
     counters_.partial_moves += 1;
@@ -151,8 +151,8 @@ MapResult FrameMapper::in_by_copy(const MapPlace& place, std::uint64_t moved, in
 
 MapResult FrameMapper::moved_out(const MapPlace& place) {
   counters_.moved_out_uffd += 1;
-  // Whatever the program did to the window's mapping, or a fork, may have split its pages. Asking
-  // costs a microsecond; not knowing, 300 at each later move.
+  // A fork, or a change of the window's mapping by the program, may have split its pages. The check
+  // costs a microsecond; a wrong assumption costs 300 at each later move.
   const bool huge =
       place.huge && host::huge_bytes(place.home, place.bytes).value_or(place.bytes) == place.bytes;
   if (!huge && place.bytes >= host::kHugePage) {
@@ -179,7 +179,7 @@ MapResult FrameMapper::withdraw_by_move(const MapPlace& place) {
       break;
     }
     if (error == ENOENT) {
-      // A page that the program has emptied leaves as zeros; or with the bytes that a waiting
+      // A page that the program has emptied leaves as zeros, or with the bytes that a waiting
       // thread stores there first.
       error = userfault_.zero(place.at + done, host::kPage);
       if ((error == 0 || error == EEXIST) && refused.again(ENOENT)) {
@@ -201,7 +201,7 @@ MapResult FrameMapper::withdraw_by_move(const MapPlace& place) {
     result.huge = result.huge && !taken;
     return result;
   }
-  // Page-locked. What went goes back.
+  // Page-locked. The pages that have moved go back.
   counters_.withdrawals_refused += 1;
   if (done > 0) {
     counters_.partial_moves += 1;
@@ -216,9 +216,10 @@ MapResult FrameMapper::withdraw_by_move(const MapPlace& place) {
   return result;
 }
 
-// UFFDIO_MOVE takes no page that the program has made read-only or inaccessible. mremap takes a
-// page of any protection, and no writer can come in between. The page goes by a slot of ours, so
-// that home and window stay what they are. 0 or errno; then the page is in the window.
+// UFFDIO_MOVE does not take a page that the program has made read-only or inaccessible. mremap
+// takes a page of any protection, and no writer can come in between. The page passes through a slot
+// of ours, so that the mappings of home and window do not change. Returns 0 or errno; after an
+// error the page is in the window.
 int FrameMapper::take_page(std::byte* home, std::byte* at) {
   const std::lock_guard lock(slot_mutex_);
   if (slot_.data() == nullptr) {
@@ -261,7 +262,7 @@ int FrameMapper::take_page(std::byte* home, std::byte* at) {
 
 MapResult FrameMapper::restore_by_move(const MapPlace& place) {
   if (poisoned_.take(place.at, place.bytes)) {
-    // Nothing else is there yet.
+    // No page is there yet.
     best_effort(empty(place.at, place.bytes), "the move below finds what is left");
   }
   RefusedCall refused;
@@ -280,7 +281,7 @@ MapResult FrameMapper::restore_by_move(const MapPlace& place) {
     int error = moved.error;
     std::byte* const page = place.at + done;
     if (error != EEXIST && error != ENOENT) {
-      // One page by copy, then on by moving: page-locked, or the program has protected it.
+      // Copy one page, then continue to move: it is page-locked, or the program has protected it.
       error = userfault_.copy(page, place.home + done, host::kPage).error;
       if (error == 0) {
         best_effort(host::drop(place.home + done, host::kPage), "the page is in the window, too");
@@ -291,7 +292,8 @@ MapResult FrameMapper::restore_by_move(const MapPlace& place) {
       }
     }
     if (error == EEXIST) {
-      // A touch was poisoned after we looked: pages from here on are not the program's yet.
+      // A touch was poisoned after the check. The pages from here on do not belong to the program
+      // yet.
       poisoned_.take(page, place.bytes - done);
       best_effort(empty(page, place.bytes - done), "the next move finds what is left");
     }
@@ -308,10 +310,11 @@ MapResult FrameMapper::restore_by_move(const MapPlace& place) {
   return {.end = MapEnd::window, .used = Mechanism::uffd_move, .huge = place.huge && !copied};
 }
 
-// The page cannot be shown: its touch is SIGBUS, and no thread waits for it or sees other bytes.
+// The page cannot be shown: its touch raises SIGBUS, and no thread waits for it or sees other
+// bytes.
 void FrameMapper::leave_out(std::byte* at, const std::byte* from, int error) {
   if (lent_.contains(at)) {
-    return;  // The program has something of its own there.
+    return;  // The program has mapped memory of its own there.
   }
   log_error(
       "a page of a mapped buffer at {} is not shown ({}): its window was unmapped there, or "
@@ -330,7 +333,7 @@ int FrameMapper::empty(std::byte* at, std::uint64_t bytes) const {
                        [](std::byte* own, std::uint64_t n) { return host::drop(own, n); });
 }
 
-// The bytes are elsewhere, or not wanted.
+// Drops the pages: the bytes are elsewhere, or not needed.
 MapResult FrameMapper::give_up(const MapPlace& place, Mechanism used, const char* why) {
   counters_.dropped_out += 1;
   const int window_error = empty(place.at, place.bytes);
@@ -344,8 +347,8 @@ MapResult FrameMapper::give_up(const MapPlace& place, Mechanism used, const char
   return {.end = MapEnd::dropped, .used = used};
 }
 
-// The preload library lends a part of an extent and keeps the rest resident. This is for a part
-// that is lent at this moment.
+// The preload library lends a part of an extent and keeps the rest resident. This handles a part
+// that is being lent now.
 MapResult FrameMapper::stays_beside_lent(MapEnd end) {
   counters_.withdrawals_refused += 1;
   return failed(fail(Code::busy,
@@ -366,8 +369,8 @@ MapResult FrameMapper::out_by_move(const MapPlace& place) {
   return give_up(place, Mechanism::uffd_move, std::strerror(moved.error));
 }
 
-// mremap replaces the window's mapping by the home's: advice that says "not for children, not for
-// core dumps" must be taken back, and given again to the home on the way out.
+// mremap replaces the window's mapping by that of the home. The advice that excludes it from
+// children and core dumps must be undone, and repeated for the home on the way out.
 MapResult FrameMapper::in_by_remap(const MapPlace& place) {
   if (lent_.any(place.at, place.bytes)) {
     return stays_beside_lent(MapEnd::home);
@@ -391,7 +394,7 @@ MapResult FrameMapper::in_by_remap(const MapPlace& place) {
   best_effort(host::advise(place.at, place.bytes, host::Advise::do_dump),
               "the core dump lacks these bytes");
   error = host::advise(place.at, place.bytes, host::Advise::do_fork);
-  // Where it cannot go back either it stays, and a child of fork does not have it.
+  // If it cannot go back either, it stays, and a child of fork does not inherit it.
   if (error != 0 && home_by_remap(place).end == MapEnd::home) {
     return failed(fail_native(Code::internal, error, "MADV_DOFORK: {}", std::strerror(error)),
                   MapEnd::home);
@@ -400,7 +403,7 @@ MapResult FrameMapper::in_by_remap(const MapPlace& place) {
   return {.end = MapEnd::window, .used = Mechanism::remap, .huge = place.huge};
 }
 
-// With its bytes; or it stays.
+// Moves the pages home with their bytes, or leaves them in the window.
 MapResult FrameMapper::home_by_remap(const MapPlace& place) {
   const int error = host::remap(place.home, place.at, place.bytes);
   if (error != 0) {
@@ -460,8 +463,8 @@ MapResult FrameMapper::out_as_is(const MapPlace& place) {
   return {.end = MapEnd::dropped};
 }
 
-// Shared pages do not move. The kernel never leaves a locked page shared, so those that are refused
-// afterwards are locked, and none was copied under a device's hands.
+// Shared pages do not move. The kernel never leaves a locked page shared. So pages that are refused
+// afterwards are locked, and no page was copied while a device used it.
 void FrameMapper::unshare(std::byte* address, std::uint64_t bytes) {
   const auto thread = static_cast<std::uint32_t>(::syscall(SYS_gettid));
   const auto note = [&](auto&& change) {
@@ -471,7 +474,7 @@ void FrameMapper::unshare(std::byte* address, std::uint64_t bytes) {
   };
   note([&] { unsharing_.push_back(thread); });
   if (host::unshare(address, bytes) == EFAULT) {
-    // A hole, and nobody serves the kernel's faults.
+    // A hole, and no thread serves kernel faults.
     for (std::uint64_t at = 0; at < bytes; at += host::kPage) {
       (void)userfault_.zero(address + at, host::kPage);
     }
@@ -479,9 +482,9 @@ void FrameMapper::unshare(std::byte* address, std::uint64_t bytes) {
   }
   note([&] { std::erase(unsharing_, thread); });
   if (bytes >= host::kHugePage) {
-    // Of a huge page that was copied in part, the kernel (6.18) does not move the rest, since it
-    // asks the first of its pages whose it is. As one huge page it moves, and stays one.
-    // EAGAIN: compaction holds a page of it, some milliseconds long where it never rests.
+    // If a huge page was copied in part, the kernel (6.18) does not move the rest, because it
+    // checks the owner only for the first page. As one huge page it moves, and stays one. EAGAIN:
+    // compaction holds a page of it, for some milliseconds if compaction is continuous.
     for (int tries = 0; tries < kCollapses; ++tries) {
       if (host::advise(address, bytes, host::Advise::collapse) != EAGAIN) {
         break;
@@ -500,9 +503,9 @@ bool FrameMapper::unshares(std::uint32_t thread) const {
   return std::find(unsharing_.begin(), unsharing_.end(), thread) != unsharing_.end();
 }
 
-// Counting mappings reads /proc (tens of milliseconds when there are many), so a running estimate
-// on the high side is kept, and corrected only when it reaches the limit. A tenth is left to the
-// program.
+// Counting the mappings reads /proc, which takes tens of milliseconds if there are many. So this
+// keeps a running estimate on the high side, and corrects it only when it reaches the limit. One
+// tenth of the limit is left to the program.
 bool FrameMapper::room_for_mapping() {
   const std::uint64_t limit = map_limit_ - map_limit_ / 10;
   const std::lock_guard lock(mapping_mutex_);

@@ -1,8 +1,8 @@
-// By copying, for kernels without UFFDIO_MOVE (before Linux 6.8): in by UFFDIO_COPY, out by mremap,
-// which takes the pages and leaves the window's mapping where it is, empty and registered
-// (MREMAP_DONTUNMAP, Linux 5.7). The kernel does the latter with the process's mappings locked: a
-// touch comes before it or waits after it, so that no write is lost. Unlike UFFDIO_MOVE it takes
-// pages that a fork shares, and pages under I/O, too.
+// The copying mechanism, for kernels without UFFDIO_MOVE (before Linux 6.8). Bytes enter by
+// UFFDIO_COPY and leave by mremap, which takes the pages and leaves the window's mapping empty and
+// registered (MREMAP_DONTUNMAP, Linux 5.7). The kernel does this with the process's mappings
+// locked: a touch comes before it or waits until after it, so no write is lost. Unlike UFFDIO_MOVE
+// it also takes pages that a fork shares, and pages under I/O.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -19,10 +19,11 @@
 namespace tiermem {
 namespace {
 
-// No more than this is in two places while an extent of small pages comes in: what has been copied
-// leaves its home at once.
+// Max bytes that exist twice while an extent of small pages enters: copied pages leave their home
+// at once.
 constexpr std::uint64_t kPieceBytes = 64 << 10;
-// A home whose pages came by mremap is a mapping of its own, and its neighbours' one is in two.
+// A home whose pages came by mremap is a separate mapping, and splits its neighbours' mapping in
+// two.
 constexpr unsigned kCuts = 2;
 
 }  // namespace
@@ -50,7 +51,8 @@ void FrameMapper::copy_in(std::byte* at, const std::byte* from, std::uint64_t by
       continue;
     }
     if (copied.error == EEXIST) {
-      // Poisoned when the bytes could not be had; or a page of nobody's, which nobody relies on.
+      // Poisoned when the bytes were not available; or a page without an owner, whose content does
+      // not matter.
       poisoned_.take(at + done, host::kPage);
       best_effort(empty(at + done, host::kPage), "the next copy finds what is left");
     } else if (copied.error == ENOENT) {
@@ -58,7 +60,7 @@ void FrameMapper::copy_in(std::byte* at, const std::byte* from, std::uint64_t by
         continue;
       }
       if (!by_page) {
-        by_page = true;  // The program's own advice has made several mappings of the window.
+        by_page = true;  // The program's own advice has split the window into several mappings.
         continue;
       }
     }
@@ -69,7 +71,8 @@ void FrameMapper::copy_in(std::byte* at, const std::byte* from, std::uint64_t by
   }
 }
 
-// A huge home goes as one: given back in pieces it would be there until the last.
+// A huge home is released as a whole: if it were released in pieces, its memory would remain until
+// the last one.
 MapResult FrameMapper::restore_by_copy(const MapPlace& place) {
   poisoned_.take(place.at, place.bytes);
   const std::uint64_t piece = place.huge ? place.bytes : std::min(place.bytes, kPieceBytes);
@@ -82,9 +85,9 @@ MapResult FrameMapper::restore_by_copy(const MapPlace& place) {
   return {.end = MapEnd::window, .used = Mechanism::copy};
 }
 
-// mremap unmaps its destination before it looks at its source. So it is only asked for what it can
-// do: a range within one mapping, which UFFDIO_ZEROPAGE tells (and fills what the program emptied,
-// if that comes first); else page by page.
+// mremap unmaps its destination before it checks its source, so it is called only if it can
+// succeed: for a range within one mapping. UFFDIO_ZEROPAGE detects this (and fills pages that the
+// program emptied, if these come first). Otherwise it is called page by page.
 MapResult FrameMapper::withdraw_by_remap(const MapPlace& place) {
   std::uint64_t done = 0;
   int error = ENOMEM;
@@ -120,9 +123,9 @@ int FrameMapper::remap_home(const MapPlace& place, std::uint64_t step, std::uint
   for (; done < place.bytes; done += step) {
     const int error = host::remap(place.home + done, place.at + done, step);
     if (error == 0) {
-      host::must_open_range(place.home + done, step);  // It came with the program's protection.
+      host::must_open_range(place.home + done, step);  // It arrived with the program's protection.
     } else {
-      // Unmapped already, perhaps: before somebody else's memory is there.
+      // It may be unmapped already: map it before other code maps memory there.
       best_effort(host::map_again(place.home + done, step), "EEXIST: it was not unmapped");
       best_effort(host::advise(place.home + done, step, host::Advise::dont_fork),
                   "a forked child has a copy that it does not use");
@@ -134,7 +137,7 @@ int FrameMapper::remap_home(const MapPlace& place, std::uint64_t step, std::uint
   return 0;
 }
 
-// The bytes are elsewhere, too.
+// Drops the pages in the window: the bytes are elsewhere, too.
 MapResult FrameMapper::out_by_copy(const MapPlace& place) {
   MapResult left{.status = Status(Code::busy), .used = Mechanism::copy};
   if (!many_cuts()) {
@@ -162,7 +165,8 @@ void FrameMapper::cut(unsigned more) {
 void FrameMapper::mended(unsigned cuts) {
   cuts_ -= cuts;
   const std::lock_guard lock(mapping_mutex_);
-  mappings_ -= std::min<std::uint64_t>(mappings_, std::uint64_t{cuts} * 2);  // As were booked.
+  // The number that was added for them.
+  mappings_ -= std::min<std::uint64_t>(mappings_, std::uint64_t{cuts} * 2);
 }
 
 void FrameMapper::follow_fork() {

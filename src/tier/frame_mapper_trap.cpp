@@ -1,6 +1,6 @@
-// By mremap into windows whose absent extents are closed (PROT_NONE), and whose touches are signals
-// (os/touch_trap.hpp): mapped buffers without userfaultfd. Each extent in its window is a mapping
-// of its own, as is each home whose pages left by mremap.
+// The mechanism for mapped buffers without userfaultfd: mremap into windows whose absent extents
+// are closed (PROT_NONE), and whose touches are signals (os/touch_trap.hpp). Each extent in its
+// window is a separate mapping, and so is each home whose pages left by mremap.
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -15,13 +15,14 @@
 namespace tiermem {
 namespace {
 
-constexpr unsigned kCuts = 2;  // The home, and its neighbours' mapping in two.
+constexpr unsigned kCuts = 2;  // The home, and the split of its neighbours' mapping.
 
 }  // namespace
 
-// Closed first, so that nobody finds an empty page; from then on the pages are ours alone. A window
-// that is several mappings, by the program's own advice, does not leave: mremap takes one, and says
-// so only after it has unmapped its destination.
+// The window is closed first, so that no thread finds an empty page; from then on only this thread
+// uses the pages. An extent that the program's advice has split into several mappings does not
+// leave: mremap takes only one mapping, and reports this only after it has unmapped its
+// destination.
 MapResult FrameMapper::withdraw_trapped(const MapPlace& place) {
   int error = host::shut_range(place.at, place.bytes);
   std::uint64_t done = 0;
@@ -40,7 +41,7 @@ MapResult FrameMapper::withdraw_trapped(const MapPlace& place) {
   host::must_open_range(place.home, place.bytes);
   best_effort(host::advise(place.home, place.bytes, host::Advise::dont_dump),
               "a core dump is larger");
-  // Closed as before, and one mapping with its neighbours.
+  // Close it as before, as one mapping with its neighbours.
   best_effort(host::close_range(place.at, place.bytes), "it is shut already");
   best_effort(host::advise(place.at, place.bytes, host::Advise::dont_fork),
               "a forked child has an empty mapping more");
@@ -57,7 +58,7 @@ MapResult FrameMapper::restore_trapped(const MapPlace& place) {
   RefusedCall refused;
   for (int error = bring(); error != 0; error = bring()) {
     if (!refused.again(error)) {
-      // The bytes can be shown nowhere else, and a touch must see no others.
+      // The bytes cannot be shown anywhere else, and a touch must not see other bytes.
       log_error("mremap refuses to bring an extent back to {}: {}. The process ends",
                 static_cast<void*>(place.at), std::strerror(error));
       std::abort();
@@ -69,12 +70,12 @@ MapResult FrameMapper::restore_trapped(const MapPlace& place) {
   return {.end = MapEnd::window, .used = Mechanism::remap, .huge = place.huge};
 }
 
-// The bytes are elsewhere, too, or not wanted.
+// Drops the pages: the bytes are elsewhere too, or not needed.
 MapResult FrameMapper::drop_trapped(const MapPlace& place) {
   MapResult left = withdraw_trapped(place);
   if (!left.status.ok()) {
     counters_.dropped_out += 1;
-    // Shut, its pages stay until the next map() takes their place.
+    // It is shut; its pages stay until the next map() replaces them.
     if (host::close_range(place.at, place.bytes) != 0) {
       best_effort(host::shut_range(place.at, place.bytes), "a touch sees the bytes that it had");
     }

@@ -1,4 +1,4 @@
-// Homes and lists of one frame size.
+// Homes and lists of the frames of one size.
 #include "tier/frame_pool.hpp"
 
 #include <algorithm>
@@ -12,8 +12,9 @@ namespace tiermem {
 namespace {
 
 constexpr std::uint64_t kSegmentBytes = std::uint64_t{32} << 20;
-constexpr std::uint64_t kLeastFrames = 8;  // In a segment.
-// Homes are made accessible as frames are wanted: the kernel may charge for what can be written.
+constexpr std::uint64_t kLeastFrames = 8;  // Min frames of a segment.
+// Homes are made accessible as frames are needed, because the kernel may charge for writable
+// memory.
 constexpr std::uint64_t kLeastOpened = std::uint64_t{2} << 20;
 constexpr std::uint64_t kMostOpened = std::uint64_t{32} << 20;
 
@@ -33,7 +34,7 @@ FramePool::FramePool(std::uint64_t bytes, const HomeOptions& homes)
 
 FramePool::Segment& FramePool::segment(std::uint32_t index) const {
   const std::uint32_t number = index / frames_in_segment_;
-  // Acquire: partner of the releases in grow(). A hand that was given the frame through a queue
+  // Acquire: partner of the releases in grow(). A hand that received the frame through a queue
   // would see them anyway; this keeps the rule local.
   const Shelf* const shelf = shelves_[number / 1024].load(std::memory_order_acquire);
   return *shelf->segments[number % 1024].load(std::memory_order_acquire);
@@ -49,7 +50,7 @@ std::byte* FramePool::home(std::uint32_t index) const {
 }
 
 bool FramePool::grow() {
-  // The last number is kNoFrame's.
+  // The last number is kNoFrame.
   if (segments_ / 1024 >= shelves_.size() ||
       (std::uint64_t{segments_} + 1) * frames_in_segment_ >= kNoFrame) {
     return false;
@@ -79,7 +80,8 @@ bool FramePool::grow() {
   return true;
 }
 
-// As many bytes as are open already, in the newest segment; one frame where so much is refused.
+// Opens as many bytes as are open already, within the newest segment, or one frame if the kernel
+// refuses that.
 bool FramePool::open_more() {
   const std::uint32_t end = segments_ * frames_in_segment_;
   if (!homes_.memory) {
@@ -99,7 +101,7 @@ bool FramePool::open_more() {
 }
 
 int FramePool::dress(std::byte* base, std::uint64_t bytes) const {
-  // Refused advice costs speed, not correctness, but for these two.
+  // Refused advice costs only speed, except for these two.
   best_effort(host::advise(base, bytes, homes_.huge ? host::Advise::huge : host::Advise::no_huge),
               "the kernel's default decides");
   if (!homes_.dumped) {
@@ -140,7 +142,7 @@ Status FramePool::follow_fork() {
 std::uint32_t FramePool::take_cached(std::uint64_t domain) {
   std::uint32_t index = age_.oldest;
   if (const auto kin = kin_.find(domain); kin != kin_.end()) {
-    index = kin->second.youngest;  // Its lines may still be in the processor's cache.
+    index = kin->second.youngest;  // Its cache lines may still be in the processor's cache.
   }
   if (index != kNoFrame) {
     unlink(index);

@@ -86,7 +86,7 @@ Place GpuTier::place() const {
   return {Kind::gpu, static_cast<std::uint16_t>(lane_->facts().index)};
 }
 
-// Names of frames: six bits of size, the rest the number among those of the size.
+// The encoding of frame ids: six bits of size, and the number of the frame among those of its size.
 
 FrameId GpuTier::pack(unsigned log2, std::uint32_t index) {
   return {std::uint64_t{log2} << 56 | index};
@@ -96,7 +96,7 @@ GpuTier::Parts GpuTier::unpack(FrameId frame) {
   return {static_cast<unsigned>(frame.value >> 56), static_cast<std::uint32_t>(frame.value)};
 }
 
-// [mover] Frames and books.
+// [mover] Frames and accounting.
 
 FrameId GpuTier::acquire_frame(const FrameRequest& request) {
   assert(std::has_single_bit(request.bytes) && request.bytes >= kSmallestExtent &&
@@ -145,8 +145,8 @@ void GpuTier::return_frame(FrameId frame) {
   }
 }
 
-// With its memory for the next one; what is above a lowered budget is trimmed, as all that is
-// cached.
+// Keeps the frame with its memory for the next request. A trim frees memory above a lowered budget,
+// as for all cached frames.
 void GpuTier::put_back(unsigned log2, std::uint32_t index) {
   FramePool& to = *size(log2).frames;
   books_.in_use -= to.bytes();
@@ -161,7 +161,7 @@ void GpuTier::put_back(unsigned log2, std::uint32_t index) {
 bool GpuTier::needs_populate(FrameId frame) const {
   const Parts parts = unpack(frame);
   if (chunk_of(parts).shown != 0) {
-    return true;  // Perhaps in another extent's window.
+    return true;  // It may be in another extent's window.
   }
   if (is_slab(parts)) {
     const SlabSlot& slot = slab(parts).slot(parts.index);
@@ -258,7 +258,7 @@ Status GpuTier::populate(FrameId id, bool clear_it, std::byte* at) {
   return {};
 }
 
-// Zeros: nothing promises what new memory of the driver's holds.
+// Zeroes the memory: the driver does not guarantee the content of new memory.
 Status GpuTier::make_chunk(Chunk& chunk, std::uint64_t bytes) {
   assert(chunk.at == 0);
   const CudaDriver& driver = lane_->driver();
@@ -305,7 +305,7 @@ void GpuTier::release_chunk(Chunk& chunk, std::uint64_t bytes) {
     if (!hide(chunk).ok()) {
       forget(chunk);
     }
-    // All of them, whatever one says: the rest is to come back.
+    // Make every call, whatever the others return, to release as much as possible.
     const cuda::Result results[] = {driver.cuMemUnmap(chunk.at, bytes),
                                     driver.cuMemAddressFree(chunk.at, bytes),
                                     driver.cuMemRelease(chunk.handle)};
@@ -323,8 +323,8 @@ void GpuTier::release_chunk(Chunk& chunk, std::uint64_t bytes) {
   chunk.handle = 0;
 }
 
-// Other devices read a chunk at its own address, if they still can: what is wrong with one of them
-// says nothing of this one, and without it bytes come to it through the host.
+// Other devices read a chunk at its own address, if they still can. An error of another device says
+// nothing about this one; without access, bytes reach that device through the host.
 Status GpuTier::map_at(cuda::DevicePointer at, std::uint64_t bytes, cuda::MemoryHandle handle,
                        bool for_peers) {
   const CudaDriver& driver = lane_->driver();
@@ -349,8 +349,8 @@ Status GpuTier::map_at(cuda::DevicePointer at, std::uint64_t bytes, cuda::Memory
   return status;
 }
 
-// Windows. What a chunk shows in one is mapped a second time, and the copies go by its own address:
-// so to show costs the driver's calls, and nothing moves.
+// Windows. A chunk that a window shows is mapped a second time, and copies use its own address. So
+// showing it costs driver calls, and nothing moves.
 
 Result<std::byte*> GpuTier::reserve_window(std::uint64_t bytes, std::uint64_t extent_bytes,
                                            bool mapped) {
@@ -377,7 +377,7 @@ Result<std::byte*> GpuTier::reserve_window(std::uint64_t bytes, std::uint64_t ex
 }
 
 void GpuTier::release_window(std::byte* window, std::uint64_t) {
-  // Two captures: a std::function that is larger takes from malloc.
+  // Two captures: a larger std::function allocates with malloc.
   lane_->call_later([this, at = reinterpret_cast<cuda::DevicePointer>(window)] {
     Status ended = end_window(at, windows_[at]);
     return lost() ? Status() : std::move(ended);
@@ -414,7 +414,7 @@ Status GpuTier::show(FrameId frame, std::byte* where) {
   return lane_->call([&] {
     Status status = hide(chunk);
     if (const auto other = shown_.find(at); status.ok() && other != shown_.end()) {
-      status = hide(*other->second.chunk);  // The extent had that one when it was here before.
+      status = hide(*other->second.chunk);  // The extent had that chunk when it was here before.
     }
     const std::uint64_t bytes = std::uint64_t{1} << parts.log2;
     if (status.ok()) {
@@ -428,7 +428,7 @@ Status GpuTier::show(FrameId frame, std::byte* where) {
   });
 }
 
-// With an error it is where it was.
+// After an error it is where it was.
 Status GpuTier::hide(Chunk& chunk) {
   const cuda::DevicePointer at = chunk.shown;
   if (at == 0) {
@@ -507,14 +507,14 @@ bool GpuTier::reaches(const AddressableTier& other) const {
 
 bool GpuTier::copy_from(FrameId to, AddressableTier& other, FrameId from, std::uint64_t bytes,
                         Ending& end) {
-  auto& source = static_cast<GpuTier&>(other);  // As reaches() said.
+  auto& source = static_cast<GpuTier&>(other);  // Guaranteed by reaches().
   counts_.bytes_in += bytes;
   source.counts_.bytes_out += bytes;
   lane_->copy_peer(address(to), *source.lane_, source.address(from), bytes, end);
   return false;
 }
 
-// In the hand's thread: it may take long, and the lane has copies to submit.
+// Runs in the hand's thread: it may take long, and the lane has copies to submit.
 
 Status GpuTier::lock(std::byte* at, std::uint64_t bytes) {
   Status locked = lane_->here([&] {

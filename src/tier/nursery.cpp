@@ -1,4 +1,4 @@
-// Making pages beside their home, and moving them in.
+// Creates pages in a slot, and moves them home.
 #include "tier/nursery.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace tiermem {
 namespace {
 
 constexpr std::uint64_t kSlotBytes = host::kHugePage;
-constexpr std::uint64_t kSlots = 32;  // More than there are hands.
+constexpr std::uint64_t kSlots = 32;  // More than the number of hands.
 
 Status dress(std::byte* address, std::uint64_t bytes, bool huge) {
   best_effort(host::advise(address, bytes, huge ? host::Advise::huge : host::Advise::no_huge),
@@ -83,8 +83,8 @@ Status Nursery::follow_fork() {
   return dress(range_.data(), range_.bytes(), huge_);
 }
 
-// The lowest ones are taken first, and opened when they are taken for the first time. Null, with
-// errno, when the kernel refuses that.
+// Takes the lowest free slot, and opens it when it is taken for the first time. Returns null, with
+// errno, if the kernel refuses that.
 std::byte* Nursery::take_slot() {
   std::unique_lock lock(mutex_);
   slot_free_.wait(lock, [&] { return !free_.empty(); });
@@ -143,7 +143,7 @@ Status Nursery::fill_piece(std::byte* slot, std::byte* home, std::uint64_t bytes
   }
   filled.huge += *got;
   if (huge && *got == 0) {
-    // Small pages left their page table behind, which would keep the next huge page out.
+    // Small pages left their page table behind, which would prevent the next huge page.
     best_effort(host::renew(slot, kSlotBytes), "the next frame gets small pages");
     return dress(slot, kSlotBytes, huge_);
   }

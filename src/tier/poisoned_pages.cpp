@@ -13,7 +13,8 @@ bool PoisonedPages::add(std::byte* page, const WindowArena* arena) {
   if (by_file_) {
     return add_file(page, arena);
   }
-  note(page, arena);  // Before the kernel knows: whoever finds the page occupied finds it here.
+  // Record it before the kernel call: a thread that finds the page occupied then finds the record.
+  note(page, arena);
   if (userfault_.poison(page, host::kPage) == 0) {
     return true;
   }
@@ -22,7 +23,7 @@ bool PoisonedPages::add(std::byte* page, const WindowArena* arena) {
   return false;
 }
 
-// A file would take the place of bytes, too.
+// A file would also replace bytes that are there.
 bool PoisonedPages::add_file(std::byte* page, const WindowArena* arena) {
   bool done = false;
   {

@@ -1,4 +1,4 @@
-// By UFFDIO_WRITEPROTECT and mprotect.
+// The implementation by UFFDIO_WRITEPROTECT and mprotect.
 #include "tier/read_only_extents.hpp"
 
 #include <cerrno>
@@ -51,7 +51,7 @@ bool ReadOnlyExtents::release(std::byte* at, std::uint64_t bytes) {
   const auto last = closed_.lower_bound(at + bytes);
   const bool any = first != last;
   for (auto each = first; each != last;) {
-    // Where it cannot be opened it stays closed, and known as such.
+    // If it cannot be opened, it stays closed and recorded as closed.
     const bool open = host::open_range(each->first, each->second) == 0;
     each = open ? closed_.erase(each) : std::next(each);
   }
@@ -59,8 +59,8 @@ bool ReadOnlyExtents::release(std::byte* at, std::uint64_t bytes) {
   return any;
 }
 
-// The protection by userfaultfd stays, so that the retry meets the mapping's, and so that the
-// extent is watched again as soon as it is open.
+// The protection by userfaultfd stays: the repeated store then meets the protection of the mapping,
+// and the extent is watched again as soon as it is open.
 int ReadOnlyExtents::close(std::byte* at, std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   const int error = closed_.contains(at) ? 0 : close_locked(at, bytes);

@@ -1,4 +1,4 @@
-// Cutting chunks into frames.
+// Cuts chunks into frames.
 #include "tier/slab_pool.hpp"
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 namespace tiermem {
 namespace {
 
-// How many free slots are looked at for one with the domain's own bytes. Clearing a small frame
-// costs a microsecond or so; looking at all 512 would cost as much.
+// Max number of free slots that are searched for one with bytes of the domain. Clearing a small
+// frame costs about a microsecond; a search of all 512 would cost as much.
 constexpr std::size_t kLook = 16;
 
 std::uint64_t common_tag(const SlabChunk& chunk) {

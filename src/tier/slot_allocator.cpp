@@ -83,7 +83,7 @@ SlotId SlotAllocator::allocate(std::uint16_t number, std::uint64_t bytes) {
   Vector<std::uint64_t>& with = device.chunks_with[from];
   std::uint32_t& cursor = device.cursor[from];
   while (with[cursor] == 0) {
-    ++cursor;  // There is a bit, and none lies before the cursor.
+    ++cursor;  // A bit is set, and none is before the cursor.
   }
   const std::uint32_t chunk =
       cursor * 64 + static_cast<std::uint32_t>(std::countr_zero(with[cursor]));
@@ -119,7 +119,7 @@ void SlotAllocator::extend(std::uint16_t number, std::uint64_t size) {
     with.resize((device.chunks.size() + 63) / 64);
   }
   while (device.size < size) {
-    // The largest block that starts here and ends in time.
+    // The largest block that starts here and ends before the end.
     unsigned order = kRootOrder;
     while (device.size % bytes_of_order(order) != 0 || device.size + bytes_of_order(order) > size) {
       --order;
@@ -133,7 +133,7 @@ std::uint64_t SlotAllocator::growth_for(std::uint16_t number, std::uint64_t byte
                                         std::uint64_t step, std::uint64_t most) const {
   const Device& device = devices_[number];
   most = std::min(most, device.limit) / kUnit * kUnit;
-  // The block that the present end cuts, if what there is of it is free; else the next.
+  // The block that the present end cuts, if its existing part is free; else the next one.
   const std::uint64_t cut = device.size / bytes * bytes;
   const std::uint64_t begin = end_is_free(device, cut) ? cut : round_up(device.size, bytes);
   const std::uint64_t needed = begin + bytes;
@@ -143,9 +143,11 @@ std::uint64_t SlotAllocator::growth_for(std::uint16_t number, std::uint64_t byte
   return std::min(most, round_up(std::max(needed, device.size + step), kChunkBytes));
 }
 
-/// Is everything from here to the end free? `from` begins the aligned block that holds the end.
+/// Returns whether everything from here to the end is free. `from` is the start of the aligned
+/// block that contains the end.
 bool SlotAllocator::end_is_free(const Device& device, std::uint64_t from) {
-  // Free, it consists of ever smaller blocks: the larger ones' other halves lie beyond the end.
+  // A free rest consists of ever smaller blocks: the other halves of the larger ones are beyond the
+  // end.
   for (unsigned order = kOrders; order-- > 0 && from < device.size;) {
     if (from + bytes_of_order(order) > device.size) {
       continue;
@@ -188,7 +190,7 @@ void SlotAllocator::take_free(Device& device, std::uint32_t index, std::uint32_t
   }
 }
 
-/// The block is free from now on, joined with its neighbours as far as they are free.
+/// Frees the block, and merges it with its free neighbours.
 void SlotAllocator::give_back(Device& device, std::uint64_t offset, unsigned order) {
   const std::uint32_t chunk = chunk_at(offset);
   std::uint32_t node = node_at(offset, order);
@@ -221,7 +223,7 @@ void SlotAllocator::Chunk::flip(std::uint32_t node) {
   fine[node / 64 - 1] ^= std::uint64_t{1} << (node % 64);
 }
 
-/// The lowest free block of this order; there is one.
+/// Returns the lowest free block of this order; one exists.
 std::uint32_t SlotAllocator::Chunk::first_free(unsigned order) const {
   const std::uint32_t first = first_node(order);
   if (first < kFirstFine) {

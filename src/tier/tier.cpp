@@ -1,4 +1,4 @@
-// Defaults of the tier contract.
+// The default implementations of the tier contract.
 #include "tier/tier.hpp"
 
 namespace tiermem {

@@ -1,4 +1,4 @@
-// Cutting windows: the smallest hole that fits, lowest address first among equals.
+// Cuts windows from the smallest hole that fits; among equal ones, from the lowest address.
 #include "tier/window_arena.hpp"
 
 #include <algorithm>
@@ -15,33 +15,34 @@
 namespace tiermem {
 namespace {
 
-// The most that is opened beyond a window, so that a row of small ones costs few calls.
+// Max bytes that are opened beyond a window, so that a series of small windows costs few calls.
 constexpr std::uint64_t kMostAhead = std::uint64_t{16} << 20;
-// A hole of this size is closed at once; smaller ones when this much of them is open, at least.
+// A hole of this size is closed at once. Smaller ones are closed when at least this much of them is
+// open.
 constexpr std::uint64_t kLargeHole = std::uint64_t{64} << 20;
 constexpr std::uint64_t kMostIdle = std::uint64_t{64} << 20;
 constexpr std::uint64_t kLeastClosed = std::uint64_t{64} << 10;
-// The closed holes of one arena may be one in so many of the mappings of the process.
+// The closed holes of one arena may use up to 1 / kShareOfMappings of the mappings of the process.
 constexpr std::uint64_t kShareOfMappings = 32;
 
 std::byte* pointer(std::uint64_t address) {
   return reinterpret_cast<std::byte*>(address);
 }
 
-// Of values and units that reserve() has checked, and of addresses.
+// For values and units that reserve() has checked, and for addresses.
 std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-// No processor has more: round_up() and sums of two of these never wrap.
+// No processor has more addresses: round_up() and sums of two of these never wrap.
 constexpr std::uint64_t kMostAddresses = std::uint64_t{1} << 57;
 
-// Where ranges are placed, one behind the other; an end of 0: anywhere. The end is written before
-// there is an arena.
+// The addresses where ranges are placed, one after the other; an end of 0 means anywhere. The end
+// is written before an arena exists.
 constinit std::atomic<std::uint64_t> g_next_place{0};
 constinit std::uint64_t g_end_of_places = 0;
 
-// What others have mapped there meanwhile is stepped over.
+// Skips addresses where other code has mapped memory.
 Result<host::AddressRange> reserve_range(host::ReserveOptions options) {
   if (g_end_of_places == 0) {
     return host::reserve(options);
@@ -70,7 +71,7 @@ Result<host::AddressRange> reserve_range(host::ReserveOptions options) {
 using Holes = Map<std::uint64_t, std::uint64_t>;
 using HolesBySize = Set<std::pair<std::uint64_t, std::uint64_t>>;
 
-// The hole at `address` is at `begin` now, with `bytes`. Allocates nothing.
+// Changes the hole at `address` to begin at `begin` and have `bytes`. Allocates nothing.
 void change_hole(Holes& holes, HolesBySize& holes_by_size, std::uint64_t address,
                  std::uint64_t begin, std::uint64_t bytes) {
   auto hole = holes.extract(address);
@@ -82,10 +83,11 @@ void change_hole(Holes& holes, HolesBySize& holes_by_size, std::uint64_t address
   holes_by_size.insert(std::move(by_size));
 }
 
-// Neighbouring mappings that were written at different times do not become one again (each has
-// records of its own for what is in it, struct anon_vma), unless both are parts of one that was
-// written before. Writes to the last page, whose addresses are given out last: its page table of
-// small pages would split a huge page that moves there. Newer kernels free it with the whole of it.
+// Neighbouring mappings that were written at different times do not merge again, because each has
+// its own records of its content (struct anon_vma). They merge if both are parts of a mapping that
+// was written before, so this function writes one page. It chooses the last page, whose address is
+// used last, because the page table of small pages would split a huge page that moves there. Newer
+// kernels free this page table together with the range.
 void make_one(std::byte* range, std::uint64_t bytes) {
   std::byte* const last = range + bytes - host::kPage;
   if (host::open_range(last, host::kPage) == 0) {
@@ -132,7 +134,7 @@ Result<std::byte*> WindowArena::reserve(std::uint64_t bytes, std::uint64_t align
   const std::uint64_t hole_end = fit.hole + holes_.at(fit.hole);
   const std::uint64_t before = fit.address - fit.hole;
   const std::uint64_t behind = hole_end - end;
-  // What allocates comes first: where it is refused, the hole is as it was.
+  // Allocate first: if the allocation fails, the hole is unchanged.
   const auto window = windows_.emplace(fit.address, bytes).first;
   bool split = false;
   const auto undo = [&] {
@@ -187,13 +189,13 @@ void WindowArena::release(std::byte* window, const LentPages& lent) {
   });
 }
 
-// The window stays among the windows, so that its addresses are never part of a hole.
+// The window stays among the windows, so its addresses are never part of a hole.
 void WindowArena::retire(std::byte* window) {
   const std::uint64_t bytes = size_of(window);
   best_effort(host::shut_range(window, bytes), "no buffer has these addresses any more");
 }
 
-// Addresses of no window, which are open, become part of a hole.
+// Adds open addresses outside every window to a hole.
 void WindowArena::give_back(std::uint64_t address, std::uint64_t bytes) {
   const Hole hole = merge_hole({address, address + bytes});
   if (options_.accessible) {
@@ -203,9 +205,9 @@ void WindowArena::give_back(std::uint64_t address, std::uint64_t bytes) {
   }
 }
 
-// A new hole, one with those beside it.
+// Adds a new hole, merged with its neighbours.
 WindowArena::Hole WindowArena::merge_hole(Hole hole) {
-  std::uint64_t neighbour = 0;  // The hole that becomes larger; 0: there is none.
+  std::uint64_t neighbour = 0;  // The hole that grows; 0: there is none.
   if (const auto after = holes_.find(hole.end); after != holes_.end()) {
     hole.end += after->second;
     neighbour = after->first;
@@ -228,8 +230,8 @@ WindowArena::Hole WindowArena::merge_hole(Hole hole) {
   return hole;
 }
 
-// The window's addresses can be touched, and are in core dumps. Of the hole that it is cut from a
-// little more is opened, where the kernel allows it.
+// Makes the window's addresses accessible and part of core dumps. Opens a little more of the hole
+// that it is cut from, if the kernel allows it.
 Status WindowArena::open(std::uint64_t address, std::uint64_t bytes, std::uint64_t hole_end) {
   if (!options_.accessible) {
     return {};
@@ -270,8 +272,8 @@ Status WindowArena::open(std::uint64_t address, std::uint64_t bytes, std::uint64
   return {};
 }
 
-// The part of the hole that is open around what was given back, if it is large. When the open holes
-// are more than the windows, all of them.
+// Closes the open part of the hole around the returned addresses, if it is large. When the open
+// holes are larger than the windows, closes all of them.
 void WindowArena::close_around(std::uint64_t address, std::uint64_t bytes, const Hole& hole) {
   const Hole gap = open_gap(address, address + bytes, hole);
   if (gap.end - gap.begin >= kLargeHole) {
@@ -283,7 +285,7 @@ void WindowArena::close_around(std::uint64_t address, std::uint64_t bytes, const
   }
 }
 
-// The part of the hole that is open around the two addresses, between which all is.
+// Returns the open part of the hole around the two addresses; everything between them is open.
 WindowArena::Hole WindowArena::open_gap(std::uint64_t begin, std::uint64_t end,
                                         const Hole& hole) const {
   Hole gap = hole;
@@ -317,7 +319,7 @@ bool WindowArena::close_at(const std::byte* address) {
 }
 
 void WindowArena::close_all() {
-  Vector<std::pair<Hole, Hole>> gaps;  // Closing may take a hole away.
+  Vector<std::pair<Hole, Hole>> gaps;  // Closing may remove a hole.
   for (const auto& [begin, bytes] : holes_) {
     const Hole hole{begin, begin + bytes};
     std::uint64_t from = hole.begin;
@@ -335,7 +337,7 @@ void WindowArena::close_all() {
   }
 }
 
-// The gap is open, and a part of the hole.
+// The gap is open, and is a part of the hole.
 void WindowArena::close(const Hole& gap, const Hole& hole) {
   const bool joins = closed_.contains(gap.end) || gap.begin != hole.begin;
   if (!joins && closed_.size() >= most_closed_) {
@@ -348,12 +350,12 @@ void WindowArena::close(const Hole& gap, const Hole& hole) {
   idle_bytes_ -= gap.end - gap.begin;
   add_closed(gap.begin, gap.end - gap.begin);
   if (shut_so == Shut::unusable && holes_.contains(hole.begin)) {
-    remove_hole(hole.begin);  // Its addresses are not given out again.
+    remove_hole(hole.begin);  // Its addresses are not reused.
   }
 }
 
-// Where the kernel counts what may be written, it goes on counting what was written once: the
-// mapping is made anew.
+// If the kernel counts writable memory, it still counts memory that was writable before, so the
+// mapping is replaced by a new one.
 WindowArena::Shut WindowArena::shut(std::uint64_t address, std::uint64_t bytes) const {
   Shut result = Shut::closed;
   if (counts_commit_) {
@@ -362,8 +364,8 @@ WindowArena::Shut WindowArena::shut(std::uint64_t address, std::uint64_t bytes) 
     }
     result = dress(pointer(address), bytes).ok() ? Shut::closed : Shut::unusable;
   } else if (host::shut_range(pointer(address), bytes) != 0) {
-    // A part of it may have been shut. Where it cannot be opened again, all counts as closed:
-    // open() opens it before it is a window again.
+    // A part of it may be shut. If it cannot be opened again, all of it counts as closed: open()
+    // opens it before it becomes a window again.
     return host::open_range(pointer(address), bytes) == 0 ? Shut::open : Shut::closed;
   }
   best_effort(host::advise(pointer(address), bytes, host::Advise::dont_dump),
@@ -433,10 +435,10 @@ std::uint64_t WindowArena::idle_bytes() const {
   return idle_bytes_;
 }
 
-// Ranges that happen to be neighbours may merge into one hole; a window across both is fine, since
-// both are registered and of one kind, and neither is given back before the end.
+// Ranges that happen to be neighbours may merge into one hole. A window across both is valid,
+// because both are registered and of one kind, and neither is released before the end.
 Status WindowArena::extend(std::uint64_t bytes) {
-  // The program needs address space too: where it is limited, a quarter is taken at most, unless a
+  // The program needs address space too: where it is limited, take a quarter at most, unless a
   // window needs more.
   const std::uint64_t limit = host::address_space_limit();
   const bool limited = limit != std::numeric_limits<std::uint64_t>::max();
@@ -447,8 +449,7 @@ Status WindowArena::extend(std::uint64_t bytes) {
   size = std::max(size, least);
   ranges_.reserve(ranges_.size() + 1);  // A hole must never outlive its range.
   for (;;) {
-    // Where absent extents are closed anyway, the kernel dumps none of them, and all are to be
-    // alike.
+    // If absent extents are closed anyway, the kernel dumps none of them, and all must be uniform.
     auto range =
         reserve_range({.bytes = size, .accessible = false, .dumped = !options_.accessible});
     if (range.ok()) {
@@ -479,8 +480,8 @@ Status WindowArena::extend(std::uint64_t bytes) {
 }
 
 Status WindowArena::dress(std::byte* address, std::uint64_t bytes) const {
-  // Refused advice (a kernel without huge pages) costs speed only. Closed memory gets none, so that
-  // closing an extent again makes it like its neighbours.
+  // Refused advice (a kernel without huge pages) costs only speed. Closed memory gets no advice, so
+  // that an extent that is closed again equals its neighbours.
   if (options_.accessible) {
     best_effort(
         host::advise(address, bytes, options_.huge ? host::Advise::huge : host::Advise::no_huge),
@@ -504,7 +505,7 @@ Status WindowArena::dress(std::byte* address, std::uint64_t bytes) const {
   return {};
 }
 
-// Opened last: who touches it before it is registered would see zeros.
+// Open it last: a touch before the registration would see zeros.
 int WindowArena::renew(std::byte* address, std::uint64_t bytes) const {
   if (const int error = host::close_range(address, bytes); error != 0) {
     return error;
@@ -560,7 +561,7 @@ bool WindowArena::give_away(std::byte* address, std::uint64_t bytes) {
   }
 }
 
-// With the mutex. 0: none.
+// Requires the mutex. 0: none.
 std::uint64_t WindowArena::window_at(const std::byte* address) const {
   const auto number = reinterpret_cast<std::uint64_t>(address);
   const auto after = windows_.upper_bound(number);
@@ -590,7 +591,8 @@ bool WindowArena::contains(const std::byte* address) const {
 }
 
 WindowArena::Fit WindowArena::find(std::uint64_t bytes, std::uint64_t alignment) const {
-  // A few snug holes, whose place may be misaligned, then one with room for any alignment.
+  // Try a few holes that fit tightly, which may be misaligned, and then one with room for any
+  // alignment.
   const auto fit_in = [&](std::uint64_t hole, std::uint64_t hole_bytes) {
     const std::uint64_t address = round_up(hole, alignment);
     return address + bytes <= hole + hole_bytes ? Fit{address, hole} : Fit{};
