@@ -1,5 +1,5 @@
-// How large a buffer can be, by the size of its extents. The one place of these limits: alloc,
-// adopt_file, malloc and tm_caps ask here. Pure; any thread.
+// The max size of a buffer for each extent size. These limits have one place: alloc, adopt_file,
+// malloc and tm_caps use this file. Pure; any thread.
 #pragma once
 
 #include <algorithm>
@@ -11,20 +11,20 @@
 
 namespace tiermem {
 
-/// Bytes of the largest buffer with any size of extents. Processes have 2^47 bytes of addresses.
+/// Max bytes of a buffer with any extent size. A process has 2^47 bytes of addresses.
 inline constexpr std::uint64_t kLargestBuffer = std::uint64_t{1} << 47;
-/// Extents in the books of a context. A context has fewer where RLIMIT_AS is low.
+/// Max extents of a context. A context has fewer if RLIMIT_AS is low.
 inline constexpr std::uint32_t kMostExtents = 1u << 26;
 static_assert(kMostExtents < HeldRun::kMaxCount, "a view of a whole buffer counts its extents");
 
-/// Bytes of the largest buffer with extents of `extent_bytes`, a power of two, in a context whose
-/// books have `extents`.
+/// Returns the max bytes of a buffer with extents of `extent_bytes`, a power of two, in a context
+/// that has `extents` extents.
 constexpr std::uint64_t largest_buffer(std::uint64_t extent_bytes, std::uint32_t extents) noexcept {
   return std::min(kLargestBuffer, saturating_mul<std::uint64_t>(extent_bytes, extents));
 }
 
-/// Extents of a buffer of `bytes` that begins `lead` bytes into its first extent. Nothing if such a
-/// buffer is empty or larger than largest_buffer().
+/// Returns the number of extents of a buffer of `bytes` that begins `lead` bytes into its first
+/// extent. Nothing if the buffer is empty or larger than largest_buffer().
 constexpr std::optional<std::uint32_t> extents_of(std::uint64_t lead, std::uint64_t bytes,
                                                   std::uint64_t extent_bytes,
                                                   std::uint32_t extents) noexcept {

@@ -1,4 +1,4 @@
-// Giving out records and runs of extents.
+// Allocation of records and runs of extents.
 #include "residency/buffers.hpp"
 
 #include <algorithm>
@@ -19,9 +19,9 @@ const char* phase_name(Phase phase) noexcept {
 
 namespace {
 
-// Before the fields of a record change for its next life. Pairs with the fence in
-// Residency::resolve_in: a caller with a stale handle that sees one of the new fields sees that the
-// generation it has is over, which happened before.
+// Called before the fields of a record change for its next life. Pairs with the fence in
+// Residency::resolve_in: a caller with a stale handle that sees one of the new fields also sees
+// that its generation has ended, because that happened before.
 void begin_life() noexcept {
   std::atomic_thread_fence(std::memory_order_release);
 }
@@ -52,21 +52,21 @@ Status Buffers::stale(const char* call, Handle handle) const {
               call, handle);
 }
 
-// The record is the caller's: its generation is even, and nobody else changes it.
+// The record belongs to the caller: its generation is even, and no other thread changes it.
 Handle Buffers::begin_next_life(std::uint32_t index) noexcept {
   BufferRecord& record = records_[index];
   std::uint64_t generation = record.generation.load(std::memory_order_relaxed);
   if (generation == 0) {
     generation = tag_ << kLifeBits | first_life_;
   }
-  // Release: whoever finds the new generation finds the shape stored before.
+  // Release: a thread that finds the new generation finds the shape stored before.
   record.generation.store(generation + 1, std::memory_order_release);
   return handle_of(index, generation + 1);
 }
 
 ExtentRef Buffers::take_run(std::uint32_t extents) {
-  const auto shift =
-      static_cast<unsigned>(std::bit_width(extents - 1));  // 1 → 0, 2 → 1, 3 and 4 → 2.
+  // 1 → 0, 2 → 1, 3 and 4 → 2.
+  const auto shift = static_cast<unsigned>(std::bit_width(extents - 1));
   auto& free_runs = free_runs_[shift];
   if (!free_runs.empty()) {
     const ExtentRef run = free_runs.back();
@@ -74,10 +74,10 @@ ExtentRef Buffers::take_run(std::uint32_t extents) {
     return run;
   }
   const std::uint64_t length = std::uint64_t{1} << shift;
-  // Short runs are dealt out over the cache lines of a block, the even ones first: words of buffers
-  // that were allocated one after the other, and may be pinned by different threads, are neither in
-  // one line nor in neighbours, which processors fetch as a pair (measured: 27 ns instead of 13 for
-  // a view).
+  // Short runs are distributed over the cache lines of a block, the even lines first. Words of
+  // buffers that were allocated one after the other may be pinned by different threads. This keeps
+  // them out of one line and out of neighbouring lines, which processors fetch as a pair (measured:
+  // 27 ns instead of 13 for a view).
   if (length < kWordsInLine) {
     Block& block = blocks_[shift];
     const std::uint32_t in_block = kBlockWords >> shift;
@@ -94,7 +94,7 @@ ExtentRef Buffers::take_run(std::uint32_t extents) {
   return extend(length) ? next_extent_ - static_cast<ExtentRef>(length) : kNoExtent;
 }
 
-// Of extents that were never given out: `length` more are given out now.
+// Allocates `length` extents that were never allocated before.
 bool Buffers::extend(std::uint64_t length) {
   const std::uint64_t end = next_extent_ + length;
   if (end > extents_.capacity() || !extents_.commit(static_cast<std::uint32_t>(end))) {
@@ -104,7 +104,7 @@ bool Buffers::extend(std::uint64_t length) {
   return true;
 }
 
-// Either all numbers are used up, or the kernel gave no memory for the records of more.
+// Either all numbers are used up, or the kernel refused memory for more records.
 Status Buffers::no_extents(std::uint32_t wanted) const {
   const auto length = std::uint64_t{1} << std::bit_width(wanted - 1);
   if (next_extent_ + length > extents_.capacity()) {
@@ -127,7 +127,7 @@ Result<Handle> Buffers::create(const BufferShape& shape) {
     return host::refused(errno, ReservedBytes::kLeastStep, host::Wanted::memory,
                          "alloc: the record of a buffer");
   }
-  // take_run() knows runs of 1 to capacity() extents.
+  // take_run() accepts runs of 1 to capacity() extents.
   const bool fits = shape.extents != 0 && shape.extents <= extents_.capacity();
   const ExtentRef first = fits ? take_run(shape.extents) : kNoExtent;
   if (first == kNoExtent) {
@@ -138,7 +138,7 @@ Result<Handle> Buffers::create(const BufferShape& shape) {
     index = free_records_.back();
     free_records_.pop_back();
   } else {
-    index = used_.load(std::memory_order_relaxed);  // Under the mutex, as whoever writes it.
+    index = used_.load(std::memory_order_relaxed);  // Under the mutex, like every write.
     used_.store(index + 1, std::memory_order_release);
   }
   BufferRecord& record = records_[index];
@@ -189,7 +189,7 @@ void Buffers::abandon(std::uint32_t index) noexcept {
                                              std::memory_order_relaxed));
 }
 
-// Under the mutex, so that a window is either there when take_window() comes, or never.
+// Under the mutex, so that a window exists before take_window() or never.
 std::byte* Buffers::set_device_window(Handle handle, unsigned space, std::byte* window) {
   const std::lock_guard lock(mutex_);
   BufferRecord* const record = find(handle);
@@ -197,7 +197,7 @@ std::byte* Buffers::set_device_window(Handle handle, unsigned space, std::byte* 
     return nullptr;
   }
   std::byte* none = nullptr;
-  // Release: callers see the window's pages, if they see the window.
+  // Release: a caller that sees the window sees its pages.
   return record->windows[space].compare_exchange_strong(none, window, std::memory_order_release,
                                                         std::memory_order_relaxed)
              ? window

@@ -1,10 +1,10 @@
-// Buffers and their handles. A handle is an index and a generation; records are never returned to
-// the system, so a stale handle is an error and never a wild pointer. A generation is the tag of
-// the context and a count of the record's lives, so a handle of another context is stale, too. The
-// count never wraps: a record whose lives are used up is not used again.
+// Buffers and their handles. A handle is an index and a generation. Records are never returned to
+// the system, so a stale handle is an error and never a wild pointer. A generation consists of the
+// tag of the context and a count of the record's lives, so a handle of another context is stale
+// too. The count never wraps: a record whose lives are used up is not reused.
 //
-// Threads: find() and the fields marked atomic are for any thread without a lock; create() and
-// retire() take a mutex; `mark_freed` is the one step that makes a handle stale.
+// Threads: find() and the fields marked atomic are for any thread without a lock. create() and
+// retire() take a mutex. `mark_freed` is the only step that makes a handle stale.
 #pragma once
 
 #include <array>
@@ -21,44 +21,47 @@
 
 namespace tiermem {
 
-/// Beside the public flags of a buffer: it is memory of the context's own heaps, of which no
-/// program has a handle. Its views keep neither the context from closing nor a request waiting.
+/// A flag in addition to the public flags of a buffer: it is memory of the context's own heaps, and
+/// no program has its handle. Its views neither keep the context from closing nor keep a request
+/// waiting.
 inline constexpr std::uint32_t kOfHeaps = 1u << 31;
-/// As kOfHeaps, and used on devices only: also of several extents it has no window on the host,
-/// where its frames then never move. A view there is of one extent.
+/// The same as kOfHeaps, for a buffer that only devices use. Even with several extents it has no
+/// window on the host, where its frames then never move. A view there covers one extent.
 inline constexpr std::uint32_t kOfDevice = 1u << 30;
-/// Pieces of its extents are read by themselves: advised as random when it was made.
+/// Pieces of its extents are read separately: it was allocated with the advice random.
 inline constexpr std::uint32_t kInPieces = 1u << 29;
 
 /// The domain of memory that tiermem uses itself: read buffers of gathers, landings, staging, the
-/// row cache. Bytes of every domain pass through it, so no caller gets it before it is cleared.
+/// row cache. Bytes of every domain pass through it, so it is cleared before a caller gets it.
 inline constexpr std::uint32_t kOwnDomain = ~std::uint32_t{0};
-/// The buffer is a domain of its own. Its frames name it by its handle, which no other buffer gets.
+/// The buffer is a domain of its own. Its frames carry its handle, which no other buffer gets.
 inline constexpr std::uint32_t kIsolatedDomain = 1;
-/// Asked of Context::Impl::alloc, and no flag of the record: the buffer's domain is kOwnDomain.
+/// For Context::Impl::alloc only, not a flag of the record: the buffer's domain is kOwnDomain.
 inline constexpr std::uint32_t kInOwnDomain = 1u << 28;
 
-/// One buffer. The fields of its shape are atomics because a caller with a stale handle may read
-/// them while the record gets a new life; it notices by the generation, before and after.
+/// One buffer. The fields of its shape are atomics, because a caller with a stale handle may read
+/// them while the record begins a new life. The caller detects this by the generation, which it
+/// checks before and after.
 struct BufferRecord {
-  /// Tag and life. Odd: live. Even: free, or bytes waiting for their last view.
+  /// Tag and life. Odd: live. Even: free, or the bytes wait for their last view.
   std::atomic<std::uint64_t> generation{0};
-  std::atomic<std::uint32_t> first{0};  ///< Its first extent; the others follow.
+  std::atomic<std::uint32_t> first{0};  ///< Its first extent; the others follow it.
   std::atomic<std::uint32_t> extents{0};
   std::atomic<std::uint8_t> extent_shift{0};
-  std::atomic<bool> read_only{false};  ///< Adopted from a file.
+  std::atomic<bool> read_only{false};  ///< The buffer is adopted from a file.
   std::atomic<std::uint64_t> bytes{0};
   std::atomic<std::uint64_t> lead{0};  ///< Bytes before byte 0 in its first extent (adopted files).
-  /// By space, the address of its first extent. The host's: null for a buffer of one extent. A
-  /// device's: null until set_device_window().
+  /// The address of its first extent, by space. The host's is null for a buffer of one extent. A
+  /// device's is null until set_device_window().
   std::array<std::atomic<std::byte*>, kMaxSpaces> windows{};
 
-  // Constant while live; written under the table's mutex, read by the mover.
-  std::atomic<std::uint32_t> flags{0};  ///< Atomic: callers ask whether it is mapped.
+  // Constant while live. Written under the table's mutex, read by the mover.
+  /// Atomic, because callers check whether the buffer is mapped.
+  std::atomic<std::uint32_t> flags{0};
   std::uint32_t domain = 0;
   Pool pool = Pool::locked;
-  std::uint64_t file = 0;  ///< Of the file tier, + 1; 0: not adopted.
-  /// The next one in the list of abandoned records: its index + 1; 0: none.
+  std::uint64_t file = 0;  ///< Base of the file in the file tier, + 1; 0: not adopted.
+  /// The next abandoned record: its index + 1; 0: none.
   std::uint32_t next_abandoned = 0;
   Label label;
 };
@@ -79,15 +82,17 @@ struct BufferShape {
 
 class Buffers {
  public:
-  /// `tag`: of the context.
+  /// `tag`: the tag of the context.
   Buffers(Extents& extents, std::uint32_t capacity, std::uint64_t tag);
 
-  /// A record with extents that have not begun: Extents::begin(). no_capacity when handles or
-  /// extents are used up, or the kernel refuses the memory for their records.
+  /// Creates a record whose extents have not begun: Extents::begin(). Errors: no_capacity: no
+  /// handles or extents are left, or the kernel refuses the memory for their records.
   Result<Handle> create(const BufferShape& shape);
-  /// A new life of a spare record, with the shape it has. The caller has taken it from the spares.
+  /// Begins a new life of a spare record, with the same shape. The caller has taken it from the
+  /// spares.
   Handle reuse(std::uint32_t index, std::uint64_t bytes, const char* label) noexcept;
-  /// The live record of a handle, or nullptr. Check `generation_of(handle)` again after pinning.
+  /// Returns the live record of a handle, or nullptr. Check `generation_of(handle)` again after
+  /// pinning.
   BufferRecord* find(Handle handle) noexcept {
     const std::uint32_t index = index_of(handle);
     if (index >= used_.load(std::memory_order_acquire)) {
@@ -105,22 +110,23 @@ class Buffers {
   Handle handle_of(std::uint32_t index) const noexcept {
     return handle_of(index, records_[index].generation.load(std::memory_order_acquire));
   }
-  /// stale_handle, for a handle of which find() knows no record: whose it is, as far as its bits
-  /// say.
+  /// Returns stale_handle for a handle without a record in find(). The message names its owner, as
+  /// far as its bits tell.
   Status stale(const char* call, Handle handle) const;
-  /// The life of this live handle is one of the last of its record: it must not become a spare.
+  /// Returns whether the life of this live handle is one of the last of its record: it must not
+  /// become a spare.
   static bool is_worn(Handle handle) noexcept { return life_of(generation_of(handle)) > kWornLife; }
 
-  /// Makes the handle stale; false if it was. The caller then tells the mover, which ends in
-  /// retire().
+  /// Makes the handle stale; returns false if it was stale already. The caller then tells the
+  /// mover, which finally calls retire().
   bool mark_freed(Handle handle) noexcept;
-  /// The buffer's window in a device's space from now on, for the rest of its life: `window`, or
-  /// the one that it has. Null when the handle is stale.
+  /// Sets the buffer's window in a device's space for the rest of its life. Returns `window`, or
+  /// the window that it already has. Returns null if the handle is stale.
   std::byte* set_device_window(Handle handle, unsigned space, std::byte* window);
-  /// Of a buffer that was freed: its window, which it has no longer; null if it had none.
+  /// Takes the window from a buffer that was freed. Returns null if it has none.
   std::byte* take_window(std::uint32_t index, unsigned space);
-  /// [any] After mark_freed(), where there is no memory for a request: the mover takes the record
-  /// from here and frees it. Allocates nothing.
+  /// [any] After mark_freed(), if a request cannot be allocated: puts the record on a list, from
+  /// which the mover takes and frees it. Allocates nothing.
   void abandon(std::uint32_t index) noexcept;
   /// [mover] Calls take(index) for each record that was abandoned since the last call.
   template <typename Take>
@@ -131,38 +137,40 @@ class Buffers {
     // Acquire: partner of the release in abandon().
     for (std::uint32_t at = abandoned_.exchange(0, std::memory_order_acquire); at != 0;) {
       const std::uint32_t index = at - 1;
-      at = records_[index].next_abandoned;  // Before `take`: the record may get its next life.
+      // Read before `take`: the record may begin its next life.
+      at = records_[index].next_abandoned;
       take(index);
     }
   }
-  /// The last view and transfer have ended: record and extents may be given out again.
+  /// Makes record and extents available again, after the last view and transfer have ended.
   void retire(std::uint32_t index);
 
-  /// The context has ended: see ReservedArray.
+  /// For a context that has ended: see ReservedArray.
   void release_memory() noexcept { records_.release_memory(); }
   std::uint32_t used() const noexcept { return used_.load(std::memory_order_acquire); }
   std::uint64_t live() const noexcept { return live_.load(std::memory_order_relaxed); }
   std::uint64_t live_extents() const noexcept {
     return live_extents_.load(std::memory_order_relaxed);
   }
-  /// Extents ever given out have lower numbers.
+  /// Returns a number above those of all extents that were ever allocated.
   ExtentRef used_extents() {
     const std::lock_guard lock(mutex_);
     return next_extent_;
   }
-  /// The counts derived again from the records; false when they disagree. While nobody allocates.
+  /// Derives the counts again from the records; returns false if they differ. Only while no thread
+  /// allocates.
   bool test_consistent();
-  /// Records that were never used begin with fewer lives left: `lives` of those that a record has.
+  /// Lets records that were never used begin with only `lives` lives left.
   void test_leave_lives(std::uint64_t lives) noexcept { first_life_ = kWornLife - 2 * lives; }
 
  private:
-  // A handle: index + 1, life, tag.
+  // A handle consists of index + 1, life, and tag.
   static constexpr unsigned kIndexBits = 25;
   static constexpr unsigned kLifeBits = 64 - kIndexBits - ContextTag::kBits;
   static constexpr Handle kIndexMask = (Handle{1} << kIndexBits) - 1;
   static constexpr std::uint64_t kLifeMask = (std::uint64_t{1} << kLifeBits) - 1;
-  /// A record at this life or above is not given out again. What is above it is for the lives that
-  /// a record may get without coming back: one made ahead, and one as a spare.
+  /// A record at this life or above is not allocated again. The lives above it are for lives that a
+  /// record may begin without being retired: one made ahead, and one as a spare.
   static constexpr std::uint64_t kWornLife = kLifeMask - 15;
   static_assert(kWornLife % 2 == 0);
   static std::uint64_t life_of(std::uint64_t generation) noexcept { return generation & kLifeMask; }
@@ -173,7 +181,7 @@ class Buffers {
 
   static constexpr std::uint32_t kWordsInLine = 64 / sizeof(ExtentWord);
   static constexpr std::uint32_t kBlockWords = 512;
-  // Where short runs of one length come from.
+  // The source of short runs of one length.
   struct Block {
     ExtentRef first = 0;
     std::uint32_t dealt = 0;
@@ -184,16 +192,17 @@ class Buffers {
 
   Extents& extents_;
   const std::uint64_t tag_;
-  std::uint64_t first_life_ = 0;  // Constant while records are given out.
+  std::uint64_t first_life_ = 0;  // Constant while records are allocated.
   ReservedArray<BufferRecord> records_;
-  std::atomic<std::uint32_t> used_{0};  // Records ever given out; grows under the mutex.
+  std::atomic<std::uint32_t> used_{0};  // Number of records ever allocated; grows under the mutex.
   std::atomic<std::uint64_t> live_{0}, live_extents_{0};
   std::atomic<std::uint32_t> abandoned_{0};  // Index + 1 of the newest; 0: none.
 
   std::mutex mutex_;
   Vector<std::uint32_t> free_records_;
-  std::uint32_t worn_ = 0;  // Retired records that are not used again.
-  // Runs of extents by the logarithm of their length: a run is reused only for runs of its class.
+  std::uint32_t worn_ = 0;  // Retired records that are not reused.
+  // Free runs of extents by the logarithm of their length: a run is reused only for runs of its
+  // class.
   Vector<ExtentRef> free_runs_[32];
   Block blocks_[3] = {{0, kBlockWords}, {0, kBlockWords / 2}, {0, kBlockWords / 4}};
   ExtentRef next_extent_ = 0;

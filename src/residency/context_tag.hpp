@@ -1,18 +1,18 @@
-// The tag of a context: 12 bits that every handle, view token and operation of the context carries,
-// so that another context of the process refuses them. Any thread; no lock, so a child of fork
-// finds the registry whole.
+// The tag of a context: 12 bits in every handle, view token and operation of the context, so that
+// another context of the process refuses them. Any thread. No lock, so a child of fork finds the
+// registry consistent.
 #pragma once
 
 #include <cstdint>
 
 namespace tiermem {
 
-/// Owns one tag for its life. No two live contexts have the same tag. Tags are given out in turn,
-/// so that a tag is used again as late as possible.
+/// Owns one tag for its life. No two live contexts have the same tag. Tags are assigned in turn, so
+/// that a tag is reused as late as possible.
 class ContextTag {
  public:
   static constexpr unsigned kBits = 12;
-  /// Live contexts that a process may have at most. Tag 0 is nobody's.
+  /// Max live contexts of a process. Tag 0 is never assigned.
   static constexpr unsigned kMost = (1u << kBits) - 1;
 
   ContextTag() noexcept;
@@ -20,11 +20,11 @@ class ContextTag {
   ContextTag(const ContextTag&) = delete;
   ContextTag& operator=(const ContextTag&) = delete;
 
-  /// False when kMost contexts were live at construction.
+  /// Returns false if kMost contexts were live at construction.
   bool valid() const noexcept { return value_ != 0; }
   std::uint64_t value() const noexcept { return value_; }
 
-  /// A live context has this tag.
+  /// Returns whether a live context has this tag.
   static bool is_live(std::uint64_t value) noexcept;
 
  private:

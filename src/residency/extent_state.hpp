@@ -1,4 +1,4 @@
-// The word of an extent in one address space: its phase, its pins, and whether a slot has its
+// The state word of an extent in one address space: its phase, its pins, and whether a slot has its
 // bytes.
 //
 //                    promote            land, map              another space reads
@@ -11,37 +11,38 @@
 //        │◀───────────────────────────────────────────┘
 //        └──▶ lost   wrong checksum, twice, or dropped; overwriting all of it leads to incoming
 //
-//                     buffer freed           taken into use again
+//                     buffer freed             allocated again
 //           exclusive ────────────▶ vacant ──────────────────────▶ incoming ─▶ exclusive
 //                                     └──▶ outgoing ─▶ zero   evict: there is nothing to lose
 //
-// Each arrow, and the rarer ones that are not drawn, is a row of kPhaseChanges with the functions
-// that take it. tests/model runs this very word through every order of the steps of callers, mover
-// and fork: each row is taken, nothing else is, and what is said next holds in every state.
+// Each arrow, and each rarer change that is not drawn, is a row of kPhaseChanges with the functions
+// that make it. tests/model runs this word through every order of the steps of callers, mover and
+// fork. It checks that each row is taken, that no other change occurs, and that the following
+// statements hold in every state.
 //
 // Always true:
 //
-// * The mover alone changes the phase and clears `dirty`, except in the rows that name
-//   Residency. Callers change pins, set `referenced` and `dirty`, and clear `copying`.
+// * Only the mover changes the phase and clears `dirty`, except in the rows that name Residency.
+//   Callers change pins, set `referenced` and `dirty`, and clear `copying`.
 // * A pin counts only if the phase it was added to was readable (exclusive, for a writer), or if
 //   the mover added it to `incoming`, for a stream or in the step that publishes the extent. The
-//   thread that added any other pin removes it, and tells the mover as of a release.
+//   thread that added any other pin removes it, and tells the mover as for a release.
 // * `outgoing` is entered only with zero pins.
 // * `dirty` means that no slot holds these bytes. All addressable copies of an extent agree on it.
-// * `copying` means that no writer has come since the copy under way began. The mover sets it when
-//   it begins to copy this space's bytes and no writer is pinned. A writer clears it before its pin
-//   is returned. A copy counts as these bytes only if the mover finds `copying` still set and no
-//   writer pinned, in one CAS. It is a flag and no count of writes: a count could wrap during one
-//   slow copy, and the old bytes would count as the newest. An extent has at most one transfer, so
-//   the flag has one owner; end_transfer clears it.
+// * `copying` means that no writer has come since the copy in progress began. The mover sets it
+//   when it begins to copy this space's bytes and no writer is pinned. A writer clears it before
+//   its pin is returned. A copy counts as these bytes only if the mover finds `copying` still set
+//   and no writer pinned, in one CAS. It is a flag and not a count of writes: a count could wrap
+//   during one slow copy, and the old bytes would count as the newest. An extent has at most one
+//   transfer, so the flag has one owner; end_transfer clears it.
 // * `zero` (host space only) means never written: no frame, no slot, reads as zeros.
 // * `vacant` (host space only) is the same with a frame, whose old bytes are of the same domain. It
 //   is never `dirty`. An extent whose bytes have been in a slot or in another space, or may be on
-//   their way there, is `booked` and cannot become vacant. The mover books first, and looks whether
-//   the extent is vacant after that.
+//   their way there, is `booked` and cannot become vacant. The mover sets `booked` first, and
+//   checks whether the extent is vacant afterwards.
 // * `at_home` (host space only) means that the bytes are in the frame and the frame is not in its
-//   window, or may be on its way there or back. Devices can read it, and no view can. It is entered
-//   only with zero pins, and a pin that is added to it does not count.
+//   window, or is moving to or from it. Devices can read it, and views cannot. It is entered only
+//   with zero pins, and a pin that is added to it does not count.
 #pragma once
 
 #include <atomic>
@@ -65,10 +66,10 @@ const char* phase_name(Phase phase) noexcept;
 
 struct PhaseChange {
   Phase from, to;
-  const char* by;  ///< The functions that make it, of the mover where no class is named.
+  const char* by;  ///< The functions that make the change, of the mover where no class is named.
 };
 
-/// Every change of phase that there is.
+/// All changes of phase that exist.
 inline constexpr PhaseChange kPhaseChanges[] = {
     {Phase::none, Phase::zero, "Extents::begin, settle, discard, empty_pages, hand_over"},
     {Phase::none, Phase::incoming, "start_promote"},
@@ -109,16 +110,16 @@ constexpr bool may_change(Phase from, Phase to) noexcept {
   return from == to;
 }
 
-/// Called just after each change of phase, and (from == to) when a frame is in its window again, by
-/// whoever made it, with the word; null but in tests: they count changes, and look at what a caller
-/// would meet in that instant. Set while no other thread runs.
+/// Called with the word just after each change of phase, and (from == to) when a frame is in its
+/// window again, by the thread that made the change. Null except in tests, which count changes and
+/// check what a caller would find at this instant. Set while no other thread runs.
 using PhaseChanged = void (*)(const void* word, Phase from, Phase to) noexcept;
 inline constinit PhaseChanged phase_changed = nullptr;
 
-/// A value of the word, taken apart: flags, then the count of writers, then that of readers.
+/// A value of the word, decoded: flags, then the count of writers, then the count of readers.
 ///
 /// Each count has kMostAdders more values than a pin may reach. A thread adds its pin first and
-/// removes it if the limit was reached, so each thread adds at most one pin beyond the limit, and
+/// removes it if the limit was reached. So each thread adds at most one pin beyond the limit, and
 /// no count carries into its neighbour. The count of readers is at the top: a pin of either kind
 /// that is removed once too often borrows from no count of writers.
 template <unsigned kWriterBits, unsigned kReaderBits, std::uint32_t kMaxPins>
@@ -142,7 +143,7 @@ struct BasicExtentBits {
   static constexpr std::uint64_t kPinMask = kReaderMask | kWriterMask;
   static constexpr std::uint32_t kMaxReaders = kMaxPins;
   static constexpr std::uint32_t kMaxWriters = kMaxPins;
-  /// Threads that may be adding a pin to one word at the same time.
+  /// Max threads that may be adding a pin to one word at the same time.
   static constexpr std::uint64_t kMostAdders =
       (std::uint64_t{1} << (kWriterBits < kReaderBits ? kWriterBits : kReaderBits)) - 1 - kMaxPins;
   static_assert(kReaderShift + kReaderBits <= 64);
@@ -162,7 +163,7 @@ struct BasicExtentBits {
   bool pinned() const { return (bits & kPinMask) != 0; }
   bool readable() const { return phase() == Phase::shared || phase() == Phase::exclusive; }
   bool writable() const { return phase() == Phase::exclusive; }
-  /// For views: what is at home counts as absent. One comparison, as the hit path makes it.
+  /// For views: an extent at home counts as absent. One comparison, as in the hit path.
   bool view_readable() const {
     const std::uint64_t phase = bits & (kPhaseMask | kAtHome);
     return phase == static_cast<std::uint64_t>(Phase::shared) ||
@@ -171,9 +172,11 @@ struct BasicExtentBits {
   bool view_writable() const {
     return (bits & (kPhaseMask | kAtHome)) == static_cast<std::uint64_t>(Phase::exclusive);
   }
-  /// A writer's pin that counts. In another phase it is a pin that its thread is about to remove.
+  /// Returns whether a writer's pin counts. In another phase, its thread is about to remove the
+  /// pin.
   bool has_writer() const { return view_writable() && writers() != 0; }
-  /// The bytes are those that the copy under way has read: nothing was written since it began.
+  /// Returns whether the bytes are those that the copy in progress has read: no writer came since
+  /// it began.
   bool unwritten() const { return copying() && !has_writer(); }
 };
 using ExtentBits = BasicExtentBits<28, 28, 1u << 20>;
@@ -183,12 +186,12 @@ static_assert(ExtentBits::kReaderShift + 28 == 64);
 
 enum class Pin : std::uint8_t { ok, miss, busy };
 
-/// Orders. All changes of one word have one order, which every thread agrees on: a flag that was
-/// changed relaxed is seen in the same value as the pins and the phase beside it, and nothing
-/// outside of the word hangs on it. Loads are acquire: whoever sees a phase sees what was done
-/// before it was set, the frame and its bytes; as the first guess of a CAS they could be less. What
-/// is followed by a look at another variable, the generation or pins_wanted, is sequentially
-/// consistent.
+/// Memory orders. All changes of one word have one order on which every thread agrees. A thread
+/// that sees a relaxed change of a flag sees it in the same value as the pins and the phase beside
+/// it, and nothing outside the word depends on it. Loads are acquire: a thread that sees a phase
+/// sees everything done before it was set, the frame and its bytes. As the first guess of a CAS
+/// they could be weaker. An operation that precedes a read of another variable, the generation or
+/// pins_wanted, is sequentially consistent.
 ///
 /// Atomic is std::atomic, and in the model a type whose every access is a step. ExtentBits is the
 /// type above, and in one test of the model a type with counts of two bits.
@@ -197,9 +200,9 @@ class BasicExtentWord {
  public:
   // ---- Callers, any thread -------------------------------------------------------------------
 
-  /// One fetch_add. Sequentially consistent, as the caller next reads the handle's generation and a
-  /// freer changes that before it looks at pins; as an acquire it pairs with set_phase (the frame's
-  /// bytes and its address are seen) and with a writer's unpin_write.
+  /// One fetch_add. Sequentially consistent, because the caller next reads the handle's generation,
+  /// and the freeing thread changes the generation before it looks at pins. As an acquire it pairs
+  /// with set_phase (the frame's bytes and its address are seen) and with a writer's unpin_write.
   Pin pin_read() noexcept {
     const ExtentBits old{bits_.fetch_add(ExtentBits::kReaderOne, std::memory_order_seq_cst)};
     if (!old.view_readable() || old.readers() >= ExtentBits::kMaxReaders) [[unlikely]] {
@@ -207,15 +210,15 @@ class BasicExtentWord {
       return old.view_readable() ? Pin::busy : Pin::miss;
     }
     if (!old.referenced()) [[unlikely]] {
-      bits_.fetch_or(ExtentBits::kReferenced,
-                     std::memory_order_relaxed);  // A hint: nothing depends on its order.
+      // A hint: nothing depends on its order.
+      bits_.fetch_or(ExtentBits::kReferenced, std::memory_order_relaxed);
     }
     return Pin::ok;
   }
 
-  /// One fetch_add where the extent is dirty, was used, and is not being copied. Sets `dirty` and
-  /// clears `copying` before it returns: from here on neither the slot nor a copy under way counts
-  /// as a copy of the bytes.
+  /// One fetch_add if the extent is dirty, referenced, and not being copied. Sets `dirty` and
+  /// clears `copying` before it returns: from here on neither the slot nor a copy in progress
+  /// counts as a copy of the bytes.
   Pin pin_write() noexcept {
     const ExtentBits old{bits_.fetch_add(ExtentBits::kWriterOne, std::memory_order_seq_cst)};
     if (!old.view_writable() || old.writers() >= ExtentBits::kMaxWriters) [[unlikely]] {
@@ -225,8 +228,8 @@ class BasicExtentWord {
     constexpr std::uint64_t kSet = ExtentBits::kDirty | ExtentBits::kReferenced;
     if ((old.bits & (kSet | ExtentBits::kCopying)) != kSet) [[unlikely]] {
       // Relaxed is enough. The mover clears `dirty` and sets `copying` only by a CAS that finds no
-      // writer, so `old` decides while our pin is there; and our unpin comes after these two in the
-      // order of the word's changes.
+      // writer, so `old` is valid while our pin is there. Our unpin follows these two changes in
+      // the order of the word's changes.
       if (old.copying()) {
         bits_.fetch_and(~ExtentBits::kCopying, std::memory_order_relaxed);
       }
@@ -235,9 +238,9 @@ class BasicExtentWord {
     return Pin::ok;
   }
 
-  /// False if there was no such pin: a view released twice. Nothing is changed then.
-  /// Sequentially consistent, as the flag by which the mover asks to be told of released pins is
-  /// read next.
+  /// Returns false and changes nothing if there was no such pin: a view released twice.
+  /// Sequentially consistent, because the thread next reads the flag with which the mover asks to
+  /// be told of released pins.
   bool unpin_read() noexcept {
     const ExtentBits old{bits_.fetch_sub(ExtentBits::kReaderOne, std::memory_order_seq_cst)};
     if (old.readers() == 0) [[unlikely]] {
@@ -247,17 +250,17 @@ class BasicExtentWord {
     return true;
   }
 
-  /// As unpin_read. A copy under way knows of the write since pin_write.
+  /// The same as unpin_read. A copy in progress knows of the write since pin_write.
   bool unpin_write() noexcept {
     const ExtentBits old{bits_.fetch_sub(ExtentBits::kWriterOne, std::memory_order_seq_cst)};
     if (old.writers() == 0) [[unlikely]] {
-      bits_.fetch_add(ExtentBits::kWriterOne, std::memory_order_relaxed);  // As above.
+      bits_.fetch_add(ExtentBits::kWriterOne, std::memory_order_relaxed);  // The same as above.
       return false;
     }
     return true;
   }
 
-  /// exclusive → vacant: the buffer was freed, and nothing but this frame knows of its bytes.
+  /// exclusive → vacant: the buffer was freed, and only this frame has its bytes.
   bool try_vacate() noexcept {
     std::uint64_t seen = bits_.load(std::memory_order_acquire);
     for (;;) {
@@ -274,7 +277,7 @@ class BasicExtentWord {
       }
     }
   }
-  /// vacant → incoming, for the caller alone: end_claim must follow.
+  /// vacant → incoming, for the caller alone, who must call end_claim.
   bool try_claim() noexcept {
     std::uint64_t seen = bits_.load(std::memory_order_acquire);
     for (;;) {
@@ -289,14 +292,14 @@ class BasicExtentWord {
       }
     }
   }
-  /// The claimed extent as it was.
+  /// Returns the claimed extent to its earlier state.
   void undo_claim() noexcept {
     bits_.fetch_add(
         static_cast<std::uint64_t>(Phase::vacant) - static_cast<std::uint64_t>(Phase::incoming),
         std::memory_order_seq_cst);
     changed(Phase::incoming, Phase::vacant);
   }
-  /// The claimed extent with its new bytes, pinned. Release: publishes them.
+  /// Publishes the claimed extent with its new bytes, pinned. Release: publishes them.
   void end_claim(bool writes) noexcept {
     bits_.fetch_or(ExtentBits::kReferenced | (writes ? ExtentBits::kDirty : 0),
                    std::memory_order_relaxed);
@@ -312,15 +315,15 @@ class BasicExtentWord {
 
   // ---- The mover only ------------------------------------------------------------------------
 
-  /// A pin on what is `incoming`: whoever has it waits for the bytes by other means.
+  /// Pins an extent that is `incoming`. The owner of the pin waits for the bytes by other means.
   void pin_incoming(bool writes) noexcept {
     bits_.fetch_add(writes ? ExtentBits::kWriterOne : ExtentBits::kReaderOne,
                     std::memory_order_seq_cst);
     bits_.fetch_or(ExtentBits::kReferenced | (writes ? ExtentBits::kDirty : 0),
                    std::memory_order_relaxed);
   }
-  /// From any phase but one that callers can pin away under us: see try_outgoing. Release:
-  /// publishes the bytes and the address to pin_read and pin_write.
+  /// Sets the phase, from any phase that callers cannot pin concurrently: see try_outgoing.
+  /// Release: publishes the bytes and the address to pin_read and pin_write.
   void set_phase(Phase to) noexcept {
     const Phase from = load().phase();
     assert(may_change(from, to));
@@ -328,12 +331,12 @@ class BasicExtentWord {
                     std::memory_order_acq_rel);
     changed(from, to);
   }
-  /// From here on the bytes are known elsewhere too. What the word was: if vacant, the booking came
-  /// too late.
+  /// Marks that the bytes exist elsewhere too from now on. Returns the earlier word: if it was
+  /// vacant, the call came too late.
   ExtentBits book() noexcept {
     return {bits_.fetch_or(ExtentBits::kBooked, std::memory_order_seq_cst)};
   }
-  /// The extent's life is over: it begins the next one in phase none and without flags.
+  /// Ends the extent's life: it begins the next one in phase none and without flags.
   void end_life() noexcept {
     const Phase from = load().phase();
     assert(may_change(from, Phase::none));
@@ -350,10 +353,9 @@ class BasicExtentWord {
            (bits_.fetch_and(~ExtentBits::kReferenced, std::memory_order_relaxed) &
             ExtentBits::kReferenced) != 0;
   }
-  /// A copy of the bytes begins: sets `copying`. False, and `copying` is clear, if a writer is
-  /// pinned: what is copied now will not count. An earlier copy of the same transfer ends here. The
-  /// copy's reads come after this, as it is an acquire, and it sees the bytes of each writer before
-  /// it.
+  /// Begins a copy of the bytes and sets `copying`. Returns false, with `copying` clear, if a
+  /// writer is pinned: a copy made now will not count. Ends an earlier copy of the same transfer.
+  /// As an acquire it precedes the copy's reads, and it sees the bytes of each earlier writer.
   bool start_copy() noexcept {
     std::uint64_t seen = bits_.load(std::memory_order_acquire);
     for (;;) {
@@ -367,9 +369,9 @@ class BasicExtentWord {
   }
   /// The transfer that began the copy has ended.
   void end_copy() noexcept { bits_.fetch_and(~ExtentBits::kCopying, std::memory_order_relaxed); }
-  /// Clears `dirty` if the bytes that were copied are those of the frame: no writer is pinned, and
-  /// none has come since start_copy. As a release it keeps the copy's reads before itself, and with
-  /// that before the bytes of any writer whose pin comes after it.
+  /// Clears `dirty` if the copied bytes are those of the frame: no writer is pinned, and none has
+  /// come since start_copy. As a release it follows the copy's reads, which thus precede the bytes
+  /// of any writer that pins after it.
   bool publish_clean() noexcept {
     std::uint64_t seen = bits_.load(std::memory_order_acquire);
     for (;;) {
@@ -400,8 +402,8 @@ class BasicExtentWord {
       }
     }
   }
-  /// What views may have becomes `at_home`, if no pin holds it: the frame may leave its window, and
-  /// the bytes stay readable for the mover.
+  /// Enters `at_home` from a readable phase, if no pin holds the extent. The frame may then leave
+  /// its window, and the bytes stay readable for the mover.
   bool try_at_home() noexcept {
     std::uint64_t seen = bits_.load(std::memory_order_acquire);
     for (;;) {
@@ -417,13 +419,14 @@ class BasicExtentWord {
   }
   /// For bytes that no caller can reach, before a phase publishes them.
   void set_at_home() noexcept { bits_.fetch_or(ExtentBits::kAtHome, std::memory_order_relaxed); }
-  /// The frame is in its window, or no more. Release: publishes the address, as set_phase.
+  /// The frame is in its window, or does not exist any more. Release: publishes the address, like
+  /// set_phase.
   void clear_at_home() noexcept {
     const ExtentBits old{bits_.fetch_and(~ExtentBits::kAtHome, std::memory_order_acq_rel)};
     changed(old.phase(), old.phase());
   }
-  /// Enters `shared` if the bytes that were copied are those of the frame: another space's copy has
-  /// them. A transfer may ask more than once: a writer cannot pin what is shared.
+  /// Enters `shared` if the copied bytes are those of the frame: another space has a copy. A
+  /// transfer may call it more than once, because a writer cannot pin a shared extent.
   bool try_share() noexcept {
     std::uint64_t seen = bits_.load(std::memory_order_acquire);
     for (;;) {
@@ -439,8 +442,8 @@ class BasicExtentWord {
       }
     }
   }
-  /// Enters `outgoing` if no pin holds the extent and the bytes that were copied are those of the
-  /// frame: the copy takes the place of this one.
+  /// Enters `outgoing` if no pin holds the extent and the copied bytes are those of the frame: the
+  /// copy replaces this one.
   bool try_take_over() noexcept {
     std::uint64_t seen = bits_.load(std::memory_order_acquire);
     for (;;) {
@@ -457,7 +460,7 @@ class BasicExtentWord {
     }
   }
 
- protected:         // For the wrong words of the model.
+ protected:         // Accessible to the intentionally wrong words of the model.
   Atomic bits_{0};  // Callers add pins and change flags; the mover changes phase and flags.
 
  private:

@@ -1,14 +1,14 @@
-// Which extents cost memory, and how much.
+// The memory cost of extents.
 #include "residency/extents.hpp"
 
 namespace tiermem {
 namespace {
 
-constexpr std::uint64_t kPolicyBytes = 16;  // Of a record of policy/recency.hpp.
+constexpr std::uint64_t kPolicyBytes = 16;  // Size of a record of policy/recency.hpp.
 constexpr unsigned kGroupsInBlock = Extents::kBlock / Extents::kGroup;
 static_assert(64 % kGroupsInBlock == 0);
 
-// The bits of the groups of one block, in the word of the group.
+// Returns the bits of the groups of one block, in the word of the group.
 std::uint64_t block_bits(std::uint64_t group) {
   constexpr std::uint64_t kBits = (std::uint64_t{1} << kGroupsInBlock) - 1;
   return kBits << (group % 64 / kGroupsInBlock * kGroupsInBlock);
@@ -32,7 +32,7 @@ void Extents::note_group(ExtentRef ref) noexcept {
   touched_[block / 64] |= block_bit;
 }
 
-// Whole blocks only. Of a shorter run the entries stay for the next buffer of its size.
+// Releases whole blocks only. The entries of a shorter run stay for the next buffer of its size.
 void Extents::end_run(ExtentRef first, ExtentRef end) noexcept {
   const std::uint64_t from = (std::uint64_t{first} + kBlock - 1) / kBlock * kBlock;
   const std::uint64_t to = std::uint64_t{end} / kBlock * kBlock;
@@ -61,8 +61,8 @@ void Extents::end_run(ExtentRef first, ExtentRef end) noexcept {
 }
 
 std::uint64_t Extents::metadata_bytes() const noexcept {
-  // Addresses, and in each space frames: of blocks in use. In each space words and the policy's
-  // records: of all that ever were.
+  // Blocks in use cost addresses, and frames for each space. All blocks that were ever used cost
+  // words for each space, and the policy's records.
   const std::uint64_t in_use = kBlock * (sizeof(std::byte*) + spaces_ * sizeof(FrameId));
   const std::uint64_t kept = kBlock * spaces_ * (sizeof(ExtentWord) + kPolicyBytes);
   return groups_begun_ * kGroup * sizeof(Extent) + blocks_begun_ * in_use + blocks_touched_ * kept;

@@ -1,13 +1,13 @@
-// What is known of every extent: the words that callers pin, and the mover's directory of copies.
-// Arrays indexed by ExtentRef over reserved address space: they never move and never change type,
-// so a caller with a stale handle pins a word that exists, finds the generation changed, and undoes
-// the pin.
+// The state of every extent: the words that callers pin, and the mover's directory of copies. They
+// are arrays indexed by ExtentRef over reserved address space, which never move and never change
+// type. A caller with a stale handle therefore pins a word that exists, finds the generation
+// changed, and undoes the pin.
 //
-// An extent costs memory from its first use on. All-zero is the state of one that was not used in
-// the life of its buffer: the mover has not begun it, and its phase is `none` in every space. The
-// mover begins an extent before it does anything else with it: it sets the entry's buffer, and the
-// phase `zero` unless the buffer is an adopted file. For reports an extent that has not begun is
-// `zero`, or in its file.
+// An extent costs memory from its first use on. All-zero is the state of an extent that was not
+// used in the life of its buffer: the mover has not begun it, and its phase is `none` in every
+// space. The mover begins an extent before it does anything else with it. It sets the entry's
+// buffer, and the phase `zero` unless the buffer is an adopted file. Reports show an extent that
+// has not begun as `zero`, or as in its file.
 #pragma once
 
 #include <algorithm>
@@ -37,50 +37,52 @@ inline constexpr std::size_t kPage = 4096;
 struct Checksums;  // mover/checksum.hpp
 struct SlotPages;  // mover/slot_pages.hpp
 
-/// The directory entry of one extent: the mover's own, no other thread reads it.
-/// Newest bytes: in every space whose phase is shared or exclusive; in the slot iff slot.valid()
-/// and no such space is dirty; nowhere iff the host's phase is `zero` or `lost`.
+/// The directory entry of one extent; only the mover reads it. The newest bytes are: in every space
+/// whose phase is shared or exclusive; in the slot iff slot.valid() and no such space is dirty;
+/// nowhere iff the host's phase is `zero` or `lost`.
 struct Extent {
-  SlotId slot{0};  ///< Meaningful iff `has_slot`. All-zero is the state of an unused extent.
-  Checksums* sums = nullptr;        ///< Of the bytes in the slot; owned. Null: none recorded.
-  SlotPages* slot_pages = nullptr;  ///< Which pages the slot has; owned. Null: all of them.
-  std::uint32_t buffer = 0;         ///< Index of the record.
-  std::uint32_t transfer = 0;       ///< The one transfer under way, as its number + 1; 0: none.
-  std::uint32_t waiters = 0;        ///< Head of the list of needs that wait for this extent, + 1.
-  std::uint32_t holds = 0;          ///< Needs of granted requests: not a victim while above 0.
-  std::uint32_t slot_stamp = 0;     ///< Forks when the slot was allocated: SharedSlots.
-  /// Mapped, in parts: these pages are in the window, and may differ from the slot's, which has the
-  /// others. The phase is `none` then, `incoming` while others come, or `outgoing`; there is a
-  /// frame. 0: all or none is there, as the phase says.
+  SlotId slot{0};             ///< Valid iff `has_slot`. All-zero is the state of an unused extent.
+  Checksums* sums = nullptr;  ///< Checksums of the bytes in the slot; owned. Null: none recorded.
+  SlotPages* slot_pages = nullptr;  ///< The pages that the slot has; owned. Null: all of them.
+  std::uint32_t buffer = 0;         ///< Index of the buffer's record.
+  std::uint32_t transfer = 0;       ///< Number + 1 of its only transfer in progress; 0: none.
+  std::uint32_t waiters = 0;        ///< Head + 1 of the list of needs that wait for this extent.
+  std::uint32_t holds = 0;  ///< Number of needs of granted requests: not a victim while above 0.
+  std::uint32_t slot_stamp = 0;  ///< Number of forks when the slot was allocated: SharedSlots.
+  /// A mapped extent in parts: these pages are in the window, and may differ from those in the
+  /// slot, which has the others. The phase is `none`, or `incoming` while others arrive, or
+  /// `outgoing`; there is a frame. 0: all pages are present or none, as the phase says.
   PageMask parts = 0;
-  /// Of a mapped extent in a slot: pages that are zeros, whatever the slot has of them. None of
+  /// For a mapped extent in a slot: pages that are zeros, whatever the slot holds for them. None of
   /// them is in memory.
   PageMask zeros = 0;
   PartSize::Memory part_size;
   Watching::Memory unwritten = 0;
-  std::uint8_t lost_with = kHost;  ///< Host's phase `lost`: the device space that had the bytes.
+  /// For the host's phase `lost`: the device space that had the bytes.
+  std::uint8_t lost_with = kHost;
   bool has_slot : 1 = false;
-  bool slot_stale : 1 =
-      false;  ///< The slot's bytes are not whole: a write into it has begun or failed.
+  /// The slot's bytes are incomplete: a write into it has begun or failed.
+  bool slot_stale : 1 = false;
   bool prefetched : 1 = false;  ///< Promoted by a prefetch and not acquired since.
-  bool stuck : 1 = false;     ///< Mapped: could not leave its window, or be made whole for another
-                              ///< slot, when last tried.
-  bool charged : 1 = false;   ///< In parts: a request has room for more of them.
-  bool writes : 1 = false;    ///< In parts: who last brought some of them was about to write.
-  bool bad_once : 1 = false;  ///< A checksum did not match; read again before giving up.
-  bool begun : 1 = false;     ///< Used in this life of its buffer: Extents::begin().
+  /// Mapped: the last try to move it out of its window, or to complete it for another slot, failed.
+  bool stuck : 1 = false;
+  bool charged : 1 = false;  ///< In parts: a request has room for more of them.
+  bool writes : 1 = false;   ///< In parts: the last request for some of them was about to write.
+  /// A checksum did not match; it is read again before the bytes count as lost.
+  bool bad_once : 1 = false;
+  bool begun : 1 = false;  ///< Used in this life of its buffer: Extents::begin().
 };
 
 /// All extents of a context.
 class Extents {
  public:
-  /// Extents whose entries are about a page of the directory. Which groups have begun extents is
-  /// known without a look at the directory.
+  /// The number of extents whose entries fill about one page of the directory. Which groups have
+  /// begun extents is known without a read of the directory.
   static constexpr std::uint32_t kGroup = 64;
-  /// Extents whose words are a page.
+  /// The number of extents whose words fill a page.
   static constexpr std::uint32_t kBlock = 512;
 
-  /// Throws std::bad_alloc when the kernel refuses the address space.
+  /// Throws std::bad_alloc if the kernel refuses the address space.
   explicit Extents(std::uint32_t capacity, unsigned spaces)
       : spaces_(spaces),
         directory_(capacity),
@@ -94,7 +96,7 @@ class Extents {
     }
   }
   unsigned spaces() const noexcept { return spaces_; }
-  /// The context has ended: see ReservedArray.
+  /// For a context that has ended: see ReservedArray.
   void release_memory() noexcept {
     for (unsigned space = 0; space < spaces_; ++space) {
       words_[space]->release_memory();
@@ -107,8 +109,8 @@ class Extents {
   }
   std::uint32_t capacity() const noexcept { return static_cast<std::uint32_t>(directory_.size()); }
 
-  /// The first `n` extents may be used. False when the kernel refuses the memory. One thread at a
-  /// time, before a buffer has the extents.
+  /// Makes the first `n` extents usable. Returns false if the kernel refuses the memory. Only one
+  /// thread at a time, before a buffer has the extents.
   bool commit(std::uint32_t n) noexcept {
     bool done = directory_.commit(n) && addresses_.commit(n) &&
                 groups_.commit((std::size_t{n} + kGroup * 64 - 1) / (kGroup * 64)) &&
@@ -123,17 +125,17 @@ class Extents {
   const ExtentWord& word(unsigned space, ExtentRef ref) const noexcept {
     return first_word_[space][ref];
   }
-  /// Where the bytes are on the host while its phase is readable. Written by the mover before it
+  /// Where the bytes are on the host while its phase is readable. The mover writes it before it
   /// publishes the phase, so a relaxed load after a successful pin sees it.
   std::atomic<std::byte*>& address(ExtentRef ref) noexcept { return addresses_[ref]; }
 
-  // The mover only.
+  // Used by the mover only.
   Extent& at(ExtentRef ref) noexcept { return directory_[ref]; }
   const Extent& at(ExtentRef ref) const noexcept { return directory_[ref]; }
   FrameId& frame(unsigned space, ExtentRef ref) noexcept { return (*frames_[space])[ref]; }
 
   bool begun(ExtentRef ref) const noexcept { return in_begun_group(ref) && at(ref).begun; }
-  /// The extent of the buffer record `buffer` is about to be used.
+  /// Begins an extent of the buffer record `buffer` before its first use.
   void begin(ExtentRef ref, std::uint32_t buffer, bool adopted) noexcept {
     if (in_begun_group(ref) && at(ref).begun) [[likely]] {
       return;
@@ -146,8 +148,8 @@ class Extents {
       word(kHost, ref).set_phase(Phase::zero);
     }
   }
-  /// Calls `visit(ref)` for each extent of [first, end) that has begun. Costs as much as there are
-  /// groups of such extents, and one comparison for each 4,096 others.
+  /// Calls `visit(ref)` for each extent of [first, end) that has begun. The cost is proportional to
+  /// the number of groups of such extents, plus one comparison for each 4,096 others.
   template <typename Visit>
   void each_begun(ExtentRef first, ExtentRef end, Visit&& visit) {
     for (std::uint64_t at_ref = first; at_ref < end;) {
@@ -166,14 +168,16 @@ class Extents {
       }
     }
   }
-  /// The run [first, end) has no begun extents any more: the pages of entries that lie wholly in it
-  /// are given back. The pages of words stay: a caller with a stale handle may be adding a pin.
+  /// The run [first, end) has no begun extents any more: releases the pages of entries that are
+  /// completely inside it. The pages of words stay, because a caller with a stale handle may be
+  /// adding a pin.
   void end_run(ExtentRef first, ExtentRef end) noexcept;
-  /// Bytes of address space for the records of one extent.
+  /// Returns the bytes of address space for the records of one extent.
   std::uint64_t bytes_each() const noexcept {
     return sizeof(Extent) + sizeof(std::byte*) + spaces_ * (sizeof(ExtentWord) + sizeof(FrameId));
   }
-  /// Bytes of memory that the records of extents cost, the policy's included, in whole pages.
+  /// Returns the memory of the records of extents in bytes, including those of the policy, in whole
+  /// pages.
   std::uint64_t metadata_bytes() const noexcept;
 
  private:
@@ -182,14 +186,15 @@ class Extents {
   }
   void note_group(ExtentRef ref) noexcept;
 
-  std::array<ExtentWord*, kMaxSpaces> first_word_{};  // Of words_, one load away for the hit path.
+  // Pointers into words_, one load away for the hit path.
+  std::array<ExtentWord*, kMaxSpaces> first_word_{};
   unsigned spaces_;
   std::array<std::unique_ptr<ReservedArray<ExtentWord>>, kMaxSpaces> words_;
   std::array<std::unique_ptr<ReservedArray<FrameId>>, kMaxSpaces> frames_;
   ReservedArray<Extent> directory_;
   ReservedArray<std::atomic<std::byte*>> addresses_;
-  // The mover's: a bit for each group of which an extent has begun; and for each block of which one
-  // ever has.
+  // Used by the mover: one bit for each group in which an extent has begun, and one for each block
+  // in which one ever has.
   ReservedArray<std::uint64_t> groups_;
   ReservedArray<std::uint64_t> touched_;
   std::uint64_t groups_begun_ = 0, blocks_begun_ = 0, blocks_touched_ = 0;

@@ -1,5 +1,6 @@
-// What a program calls a buffer, for messages. Any thread: a message about one life of a record may
-// be made while the next one gets its name, and then has words of both; it always ends.
+// The program's name for a buffer, for messages. Any thread. A message about one life of a record
+// may be formatted while the next life sets its name. The message then contains words of both, but
+// is always terminated.
 #pragma once
 
 #include <array>
@@ -14,9 +15,9 @@ namespace tiermem {
 
 class Label {
  public:
-  static constexpr std::size_t kBytes = 32;  ///< With the end.
+  static constexpr std::size_t kBytes = 32;  ///< Including the terminating zero.
 
-  /// As it was read; views are of this.
+  /// A copy as it was read; views refer to it.
   struct Text {
     std::array<char, kBytes> chars{};
     std::string_view view() const { return chars.data(); }

@@ -1,4 +1,4 @@
-// Lists of ranges, and the sentences of what is wrong with an access.
+// Lists of ranges, and the messages for invalid accesses.
 #include "residency/residency.hpp"
 
 #include <cstring>
@@ -89,7 +89,7 @@ bool Residency::pin(const Span& span) noexcept {
   return false;
 }
 
-// What is pinned keeps its frame, and with it its place in the window.
+// A pinned extent keeps its frame, and with it its place in the window.
 bool Residency::shown(const Span& span) noexcept {
   const AddressableTier& tier = *device_tier[span.space];
   const ExtentRef begin = span.record->first.load(std::memory_order_relaxed);
@@ -135,12 +135,12 @@ bool Residency::has_vacant(const Span& span) const noexcept {
 
 bool Residency::pin_vacant(const Span& span, bool keep_discards) noexcept {
   const ExtentRef begin = span.record->first.load(std::memory_order_relaxed);
-  std::uint64_t claimed = 0;  // By number in the buffer.
+  std::uint64_t claimed = 0;  // Bits by number in the buffer.
   const auto bit = [&](std::uint32_t i) {
     return std::uint64_t{1} << ((span.first + i - begin) % 64);
   };
-  // First all that can fail. A claimed extent is nobody else's, and no word of this life changes
-  // hands once the generation was found unchanged after it was pinned or claimed.
+  // First all steps that can fail. No other thread uses a claimed extent. If the generation is
+  // unchanged after an extent was pinned or claimed, its word stays in this life.
   std::uint32_t n = 0;
   for (; n < span.count; ++n) {
     ExtentWord& word = extents.word(span.space, span.first + n);
@@ -178,7 +178,7 @@ bool Residency::pin_vacant(const Span& span, bool keep_discards) noexcept {
     }
   }
   if (claimed != 0 || !all) {
-    tell_of_release();  // Whoever met a claimed extent meanwhile waits as for a pin.
+    tell_of_release();  // A thread that saw a claimed extent waits as for a pin.
   }
   return all;
 }
@@ -188,7 +188,7 @@ Code Residency::make_spare(Handle handle) noexcept {
   if (record == nullptr) {
     return Code::stale_handle;
   }
-  // Relaxed loads: they are of this life if mark_freed still finds it.
+  // Relaxed loads: they belong to this life if mark_freed still finds it.
   const Spares::Shape shape{record->extents.load(std::memory_order_relaxed),
                             record->extent_shift.load(std::memory_order_relaxed),
                             record->windows[kHost].load(std::memory_order_relaxed) != nullptr,
@@ -200,7 +200,7 @@ Code Residency::make_spare(Handle handle) noexcept {
   if (!buffers.mark_freed(handle)) {
     return Code::stale_handle;
   }
-  // All of it or, but for the odd one that somebody else is just looking at, none.
+  // Either all of it, or none except for a single extent that another thread is just checking.
   const auto plain = [&](std::uint32_t i) {
     const ExtentBits bits = extents.word(kHost, first + i).load();
     return bits.phase() == Phase::exclusive && !bits.pinned() && !bits.booked();
@@ -214,7 +214,8 @@ Code Residency::make_spare(Handle handle) noexcept {
   if (!may || !spares.put(Buffers::index_of(handle), shape)) {
     return Code::busy;
   }
-  tell_of_release();  // Its memory can be had: whoever waits for some need not wait for a pin.
+  // Its memory is available: a request that waits for memory need not wait for a pin.
+  tell_of_release();
   return Code::ok;
 }
 

@@ -1,6 +1,6 @@
-// The callers' side of residency: acquire and release on what is already resident. No lock, no
-// system call, no allocation; one atomic add per extent each way. Anything else is a miss, and the
-// mover's business.
+// The callers' side of residency: acquire and release of resident bytes. No lock, no system call,
+// no allocation; one atomic add per extent in each direction. Everything else is a miss, which the
+// mover handles.
 #pragma once
 
 #include <algorithm>
@@ -18,29 +18,30 @@
 
 namespace tiermem {
 
-/// An Access, checked: extents instead of bytes.
+/// A checked Access: extents instead of bytes.
 struct Span {
   BufferRecord* record = nullptr;
   Handle buffer = 0;
   ExtentRef first = 0;
   std::uint32_t count = 0;
-  std::uint64_t offset = 0;  ///< Of the first byte, in the window.
+  std::uint64_t offset = 0;  ///< Offset of the first byte in the window.
   std::uint64_t length = 0;
-  std::byte* window = nullptr;  ///< The buffer's in a device's space, if it has one there.
+  std::byte* window = nullptr;  ///< The buffer's window in a device's space, if it has one there.
   std::uint8_t shift = 0;
   std::uint8_t space = kHost;
   bool writes = false;
   bool discards = false;
-  bool whole_first = false, whole_last = false;  ///< The edge extents are covered wholly.
-  /// Of a discard: what it covers of the first, of the last extent reads as zeros by now.
+  bool whole_first = false, whole_last = false;  ///< The span covers these edge extents completely.
+  /// For a discard: its part of the first or last extent already reads as zeros.
   bool emptied_first = false, emptied_last = false;
 
   HeldRun run() const noexcept { return HeldRun::of(first, count, space, writes); }
-  /// The i-th extent is covered wholly, so that a discard need not read it.
+  /// Returns whether the span covers the i-th extent completely, so that a discard need not read
+  /// it.
   bool whole(std::uint32_t i) const noexcept {
     return (i > 0 || whole_first) && (i + 1 < count || whole_last);
   }
-  /// What is covered of the i-th extent, in the window.
+  /// The covered part of the i-th extent, as offsets in the window.
   struct Bytes {
     std::uint64_t begin, end;
   };
@@ -65,70 +66,71 @@ class Residency {
         buffers(extents, max_buffers, tag.value()),
         views(tag.value()) {}
 
-  const ContextTag tag;  ///< Not valid: the process has as many contexts as there may be.
+  const ContextTag tag;  ///< Not valid if the process has the max number of contexts.
   Extents extents;
   Buffers buffers;
   LiveViews views;
   Spares spares;
 
-  /// The context has ended: its books give their memory back, and may still be read and written by
-  /// a thread that is late. Nothing in them counts any more.
+  /// For a context that has ended: its records release their memory. A late thread may still read
+  /// and write them, but their content has no meaning any more.
   void release_memory() noexcept {
     extents.release_memory();
     buffers.release_memory();
     views.release_memory();
   }
 
-  /// Checks an access against its buffer. invalid_argument or stale_handle with a sentence.
+  /// Checks an access against its buffer. Errors: invalid_argument or stale_handle, with a message.
   Status resolve(const Access& access, Span& span, const char* call);
-  /// Same, without the sentence.
+  /// The same, without a message.
   Code resolve_quietly(const Access& access, Span& span) noexcept;
 
-  /// Pins one range of host memory and fills its view; false, and nothing done, for whatever else
-  /// it may be.
+  /// Pins one range of host memory and fills its view. Returns false and changes nothing in every
+  /// other case.
   bool hit(const Access& access, ViewRecord& view) noexcept;
-  /// Pins all ranges and fills the views, or pins none: ok, `busy` for "not resident, ask the
-  /// mover", or the error of resolve_quietly.
+  /// Pins all ranges and fills the views, or pins none. Returns ok, `busy` for "not resident, ask
+  /// the mover", or the error of resolve_quietly.
   Code try_acquire(std::span<const Access> list, std::span<ViewRecord> out) noexcept;
-  /// Ends one view; false if it is not held.
+  /// Ends one view. Returns false if it is not held.
   bool end(const ViewRecord& view) noexcept;
-  /// All views of the list; those that are not held are left and make it invalid_argument.
+  /// Ends all views of the list. Skips those that are not held, and then returns invalid_argument.
   Code release(std::span<const ViewRecord> list) noexcept;
 
-  /// Pins the extents of a span; all or none. False: a phase or a pin count was in the way, or one
-  /// of them is not in its device's window.
+  /// Pins all extents of a span, or none. Returns false if a phase or a pin count prevents it, or
+  /// if an extent is not in its device's window.
   bool pin(const Span& span) noexcept;
   void unpin(HeldRun run) noexcept;
-  /// The mover only: as pin, of one extent that is on its way to a device, for a stream that waits
+  /// For the mover only: pins one extent that is on its way to a device, for a stream that waits
   /// for it.
   bool pin_incoming(const Span& span) noexcept;
-  /// `thread`: whose view it is, when another works for it; 0: the caller's.
-  /// False when more views are held than can be noted; the pins are the caller's still.
+  /// Fills a view of pinned extents. `thread`: the owner of the view if the caller works for
+  /// another thread; 0: the caller. Returns false if the max number of views is held; the pins
+  /// still belong to the caller.
   bool fill_view(const Span& span, ViewRecord& view, std::int32_t thread = 0) noexcept;
 
-  /// As pin, for extents of which some are vacant: takes those into use, as zeros unless the span
-  /// overwrites them and `keep_discards`. For the caller's own time: clearing is done here.
+  /// Pins extents of which some are vacant. Vacant extents become zeros, unless the span overwrites
+  /// them and `keep_discards` is set. Runs in the caller's time, because it clears memory.
   bool pin_vacant(const Span& span, bool keep_discards) noexcept;
 
-  /// Frees a buffer, and keeps it as a spare if all its bytes are in frames and nowhere else. ok,
+  /// Frees a buffer, and keeps it as a spare if all its bytes are only in frames. Returns ok,
   /// stale_handle, or busy: the handle is stale now, and the mover must do the rest.
   Code make_spare(Handle handle) noexcept;
-  /// A spare of this shape as a new buffer; 0 if there is none.
+  /// Returns a spare of this shape as a new buffer, or 0 if there is none.
   Handle reuse_spare(const BufferShape& shape, bool windowed) noexcept;
 
-  /// The mover waits for pins to fall and wants to be told. Sequentially consistent with the pin
-  /// counts: either the mover sees the fallen pin, or the releaser sees this flag.
+  /// The mover waits for pins to be released and wants to be told. Sequentially consistent with the
+  /// pin counts: either the mover sees the released pin, or the releasing thread sees this flag.
   std::atomic<bool> pins_wanted{false};
   void (*wake)(void*) = nullptr;
   void* wake_argument = nullptr;
-  /// Which GPU a device space is of. Set before the first access, as all of this.
+  /// The GPU of each device space. Set before the first access, like the members below.
   std::array<std::uint16_t, kMaxSpaces> gpu_of_space = {0, 0, 1};
   /// The largest extent that passes through the staging of device spaces, as a power of two.
   std::uint8_t device_extent_shift = 63;
-  std::array<const AddressableTier*, kMaxSpaces> device_tier{};  ///< None for the host's.
+  std::array<const AddressableTier*, kMaxSpaces> device_tier{};  ///< Null for the host's space.
 
-  /// Of a span in a device's space whose frames are pinned: in the buffer's window, or where its
-  /// one frame is.
+  /// Returns the address of a span in a device's space whose frames are pinned: in the buffer's
+  /// window, or in its only frame.
   std::byte* device_address(const Span& span) noexcept {
     const std::uint64_t mask = (std::uint64_t{1} << span.shift) - 1;
     return span.window != nullptr
@@ -136,12 +138,12 @@ class Residency {
                : device_tier[span.space]->landing(extents.frame(span.space, span.first), nullptr) +
                      (span.offset & mask);
   }
-  /// Views of it in its space have one address for all of their bytes.
+  /// Returns whether views of it in its space have one contiguous address range.
   static bool has_addresses(const Span& span) noexcept {
     return span.space == kHost || span.count == 1 || span.window != nullptr;
   }
 
-  /// kHost where no space is of that GPU.
+  /// Returns kHost if no space belongs to that GPU.
   std::uint8_t space_of(Place place) const noexcept {
     std::uint8_t space = kHost;
     for (unsigned i = kHost + 1; place.kind == Kind::gpu && i < extents.spaces(); ++i) {
@@ -156,7 +158,7 @@ class Residency {
   Status not_on_device(const Access& access, const char* call);
   bool pin_in(const Span& span, HeldRun run) noexcept;
   bool shown(const Span& span) noexcept;
-  /// The others of `count` extents, of which the first is pinned; none is if it fails.
+  /// Pins the other extents of `count`, of which the first is pinned. On failure none is pinned.
   bool has_vacant(const Span& span) const noexcept;
   static bool may_be_spare(std::uint32_t flags, std::uint32_t domain, std::uint64_t file,
                            std::uint32_t extents) {
@@ -175,11 +177,11 @@ class Residency {
   }
 };
 
-// ---- The hit path. Inline and in one piece: each call and each spilled register costs as much as
-// a pin.
+// ---- The hit path. It is inline and in one piece, because each call and each spilled register
+// costs as much as a pin.
 
 /// Reads a field of a caller's record exactly once. Another thread of the program may change the
-/// record during the call: the value that was checked is the value that is used.
+/// record during the call, so the checked value must be the used value.
 template <typename Field>
 [[gnu::always_inline]] inline Field read_once(const Field& field) noexcept {
   return __atomic_load_n(&field, __ATOMIC_RELAXED);
@@ -187,7 +189,7 @@ template <typename Field>
 
 template <bool kHostOnly>
 [[gnu::always_inline]] inline Code Residency::resolve_in(const Access& given, Span& span) noexcept {
-  // These are used after they were checked. All else is read in one place only.
+  // These fields are used after they were checked. All others are read in one place only.
   const struct {
     Handle buffer;
     std::uint64_t offset, length;
@@ -203,8 +205,8 @@ template <bool kHostOnly>
   const std::uint8_t shift = record->extent_shift.load(std::memory_order_relaxed);
   const ExtentRef first = record->first.load(std::memory_order_relaxed);
   const bool read_only = record->read_only.load(std::memory_order_relaxed);
-  // Whoever has the handle got it after the record's life began; if that life has not ended by now,
-  // all the loads above are of it.
+  // The caller received the handle after the record's life began. If that life has not ended by
+  // this point, all the loads above belong to it.
   std::atomic_thread_fence(std::memory_order_acquire);
   if (record->generation.load(std::memory_order_relaxed) != Buffers::generation_of(access.buffer))
       [[unlikely]] {
@@ -253,14 +255,14 @@ template <bool kHostOnly>
 [[gnu::always_inline]] inline bool Residency::pin_in(const Span& span, HeldRun run) noexcept {
   ExtentWord* const word = &extents.word(span.space, span.first);
   if ((span.writes ? word->pin_write() : word->pin_read()) != Pin::ok) [[unlikely]] {
-    tell_of_release();  // Undone as it is, the mover may have met it.
+    tell_of_release();  // The pin is undone, but the mover may have seen it.
     return false;
   }
   if (span.count > 1 && !pin_rest(word, span.count, span.writes)) [[unlikely]] {
     return false;
   }
-  // Whoever frees the buffer changes the generation before looking at pins: it sees ours, or we see
-  // that.
+  // A thread that frees the buffer changes the generation before it looks at pins: either it sees
+  // our pin, or we see the new generation.
   if (span.record->generation.load(std::memory_order_seq_cst) !=
       Buffers::generation_of(span.buffer)) [[unlikely]] {
     unpin(run);

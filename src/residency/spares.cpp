@@ -40,10 +40,10 @@ bool Spares::put_in(Shard& shard, Entry entry) noexcept {
   return true;
 }
 
-// The thread's own shard first.
+// Tries the thread's own shard first.
 bool Spares::put_in(unsigned shards, Entry entry) noexcept {
   const std::uint64_t bytes = entry.shape.bytes();
-  // Added first: of two threads that both see room for one, at least one sees too much.
+  // Add first: if two threads both see room for one, at least one of them sees too much.
   if (bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes <=
       limit_.load(std::memory_order_relaxed)) {
     for (unsigned i = 0; i < shards; ++i) {
@@ -78,7 +78,7 @@ std::uint32_t Spares::take(Shape shape) noexcept {
     if (i == 0) {
       lock.lock();
     } else if (!lock.try_lock()) {
-      continue;  // Another's, and in use: not worth waiting for.
+      continue;  // Another thread uses this shard: it is not worth waiting for.
     }
     unsigned found = kInShard;
     for (unsigned at = shard.n.load(std::memory_order_relaxed); at-- > 0;) {
@@ -114,7 +114,7 @@ unsigned Spares::to_order(Shape shape, bool found) noexcept {
     return 0;
   }
   Stock& stock = stock_[shape.extent_shift];
-  // Counted up to the limit only: without room for an order the count would overflow.
+  // Counts only up to the limit: without room for an order the count would overflow.
   int missed = stock.missed.load(std::memory_order_relaxed);
   if (!found && missed < kMissesToOrder) {
     missed = stock.missed.fetch_add(1, std::memory_order_relaxed) + 1;

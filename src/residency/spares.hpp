@@ -1,11 +1,11 @@
-// Spare buffers: freed ones that kept their record, their extents and their frames for the next of
-// the same shape, so that allocating and freeing again need not visit the mover; and small ones
-// that the mover made ahead for a program that allocates many. Their extents are `vacant`.
+// Spare buffers: freed buffers that keep their record, their extents and their frames for the next
+// buffer of the same shape. Allocating after freeing then need not reach the mover. The mover also
+// makes small spares ahead for a program that allocates many. Extents of spares are `vacant`.
 //
-// Threads: any; a short mutex for each of a few shards, a thread's own first. What is spare is
-// charged to the budget and bounded by a limit that the mover sets; it takes the oldest away before
-// it evicts anything else. The counts outside of the shards are changed relaxed: each is right by
-// itself, and who reads one only decides whether a shard is worth a look.
+// Threads: any. Each of a few shards has a short mutex; a thread uses its own shard first. Spares
+// are charged to the budget and bounded by a limit that the mover sets. The mover takes the oldest
+// spares before it evicts anything else. The counts outside the shards are relaxed: each is valid
+// by itself, and a reader only decides whether a shard is worth a look.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ class Spares {
  public:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
-  /// What must be equal for one buffer to serve as another.
+  /// The properties that must be equal for one buffer to replace another.
   struct Shape {
     std::uint32_t extents = 0;
     std::uint8_t extent_shift = 0;
@@ -30,35 +30,37 @@ class Spares {
     friend bool operator==(const Shape&, const Shape&) = default;
   };
 
-  /// Most bytes that may be spare from now on. [mover]
+  /// Sets the max bytes of spares from now on. [mover]
   void set_limit(std::uint64_t bytes) noexcept { limit_.store(bytes, std::memory_order_relaxed); }
-  /// Worth trying to put: cheap, and not a promise.
+  /// Returns whether put() may succeed: cheap, and not a guarantee.
   bool has_room(Shape shape) const noexcept {
     return bytes_.load(std::memory_order_relaxed) + shape.bytes() <=
            limit_.load(std::memory_order_relaxed);
   }
-  /// Keeps the record of a freed buffer; false when there is no room.
+  /// Keeps the record of a freed buffer. Returns false if there is no room.
   bool put(std::uint32_t index, Shape shape) noexcept;
-  /// Same, for one made ahead.
+  /// The same, for a buffer made ahead.
   bool put_made(std::uint32_t index, Shape shape) noexcept;
-  /// The spare of this shape that was freed last, by this thread rather than by another; else the
-  /// one made first, so that those allocated one after the other lie side by side; or kNone.
+  /// Takes a spare of this shape. Prefers the one freed last, and of those one freed by this
+  /// thread. Otherwise takes the one made first, so that consecutive allocations are neighbours.
+  /// Returns kNone if there is none.
   std::uint32_t take(Shape shape) noexcept;
-  /// One to be given up, or kNone. [mover]
+  /// Takes a spare to be given up, or returns kNone. [mover]
   std::uint32_t take_oldest() noexcept;
 
-  /// Small buffers of one extent are worth making ahead: visiting the mover for each costs more
-  /// than filling it.
+  /// Returns whether buffers of this shape are worth making ahead: for a small buffer of one
+  /// extent, reaching the mover costs more than filling the buffer.
   static bool may_stock(Shape shape) noexcept {
     return shape.extents == 1 && !shape.windowed && !shape.own &&
            shape.extent_shift <= kLargestStocked;
   }
-  /// One of this shape was allocated, from the spares or not: how many the caller should order from
-  /// the mover now, or 0. Until end_order() there is no second order.
+  /// Records an allocation of this shape, from the spares or not. Returns how many spares the
+  /// caller must order from the mover now, or 0. No second order begins before end_order().
   unsigned to_order(Shape shape, bool found) noexcept;
-  /// [mover] Not `wanted`: what was made before lies unused. The next order comes much later.
+  /// [mover] Ends an order. Not `wanted`: earlier spares are unused, so the next order comes much
+  /// later.
   void end_order(unsigned extent_shift, bool wanted) noexcept;
-  /// Of those of one extent, how many are spare now.
+  /// Returns the present number of spares of one extent of this size.
   unsigned in_stock(unsigned extent_shift) const noexcept {
     return stock_[extent_shift].spare.load(std::memory_order_relaxed);
   }
@@ -73,7 +75,7 @@ class Spares {
   struct Entry {
     std::uint32_t index;
     Shape shape;
-    bool made = false;  ///< Ahead, and never used.
+    bool made = false;  ///< Made ahead, and never used.
   };
   static constexpr unsigned kShards = 16;
   static constexpr unsigned kInShard = 16;
@@ -93,18 +95,20 @@ class Spares {
   static constexpr int kMissesToPause = 1000;
   static constexpr unsigned kMostInOrder = 64;
   static constexpr std::uint64_t kMostBytesInOrder = std::uint64_t{1} << 20;
-  /// Of single extents, by the logarithm of their size.
+  /// Spares of one extent, by the logarithm of their size.
   struct Stock {
     std::atomic<unsigned> spare{0};
-    std::atomic<int> missed{0};        ///< Allocations that found none.
-    std::atomic<bool> ordered{false};  ///< Acquired by who orders, released by end_order().
+    std::atomic<int> missed{0};  ///< Number of allocations that found none.
+    /// Acquired by the ordering thread, released by end_order().
+    std::atomic<bool> ordered{false};
   };
 
   std::array<Shard, kShards> shards_;
   std::atomic<std::uint64_t> limit_{0};
   std::atomic<std::uint64_t> bytes_{0};
   std::array<Stock, kShifts> stock_;
-  unsigned next_victim_ = 0;  // The mover's: shards in turn. Wraps: 2^32 is a multiple of kShards.
+  // Used by the mover: takes shards in turn. Wraps: 2^32 is a multiple of kShards.
+  unsigned next_victim_ = 0;
 };
 
 }  // namespace tiermem

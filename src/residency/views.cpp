@@ -1,4 +1,4 @@
-// Slots of live views, a chunk of them for each thread.
+// Slots of live views, one chunk of them for each thread.
 #include "residency/views.hpp"
 
 #include <pthread.h>
@@ -16,20 +16,20 @@
 namespace tiermem {
 namespace {
 
-// Constant-initialised and never destroyed: usable by other threads, and by exit handlers, while
-// the process ends.
+// Constant-initialised and never destroyed: other threads and exit handlers may use it while the
+// process ends.
 constinit std::mutex g_mutex;
-constinit LiveViews* g_contexts = nullptr;                // Those alive; guarded by g_mutex.
+constinit LiveViews* g_contexts = nullptr;                // The live contexts; guarded by g_mutex.
 constinit std::atomic<ThreadRecord*> g_threads{nullptr};  // All records; grows under g_mutex.
 constinit std::atomic<std::uint64_t> g_next_id{1};
 
-// Whose destructor is LiveViews::thread_ends. A key, and not a destructor of the thread's variable:
-// to note that one down the C library takes from malloc, and where that has nothing it ends the
-// process. Written under g_mutex, once; kNoKey while the program has all keys in use.
+// The key whose destructor is LiveViews::thread_ends. A key instead of a destructor of a thread
+// variable: to register such a destructor the C library calls malloc, and ends the process if that
+// fails. Written under g_mutex, once; kNoKey while the program uses all keys.
 constexpr std::uint64_t kNoKey = ~std::uint64_t{0};
 constinit std::atomic<std::uint64_t> g_key{kNoKey};
 
-__thread std::int32_t t_thread = 0;  // Its number; 0: not asked for yet.
+__thread std::int32_t t_thread = 0;  // Its thread id; 0: not queried yet.
 
 }  // namespace
 
@@ -63,7 +63,7 @@ ThreadRecord& ThreadRecord::mine() {
     ThreadRecord* found = nullptr;
     for (ThreadRecord* record = g_threads.load(); record != nullptr; record = record->next) {
       const std::int32_t owner = record->thread.load(std::memory_order_relaxed);
-      if (owner == me) {  // Of an ended thread that had the same number.
+      if (owner == me) {  // It belongs to an ended thread with the same id.
         found = record;
         break;
       }
@@ -111,8 +111,8 @@ LiveViews::~LiveViews() {
   *link = next_;
 }
 
-// [its thread, at its end] The program's own destructors may use tiermem after this one: then the
-// thread has a record again, and this is called again, up to PTHREAD_DESTRUCTOR_ITERATIONS times.
+// [its thread, at its end] The program's own destructors may use tiermem after this one. The thread
+// then has a record again, and this is called again, up to PTHREAD_DESTRUCTOR_ITERATIONS times.
 void LiveViews::thread_ends(void* record) noexcept {
   const ArenaScope inside;
   ThreadRecord::t_record = nullptr;
@@ -121,7 +121,7 @@ void LiveViews::thread_ends(void* record) noexcept {
   give_back_all(*static_cast<ThreadRecord*>(record), false);
 }
 
-// With g_mutex. `held_up`: the caller has the mutexes of all contexts, too.
+// Requires g_mutex. `held_up`: the caller holds the mutexes of all contexts, too.
 void LiveViews::give_back_all(ThreadRecord& record, bool held_up) noexcept {
   for (const ThreadRecord::OfContext& mine : record.chunks) {
     for (LiveViews* views = g_contexts; views != nullptr; views = views->next_) {
@@ -130,7 +130,7 @@ void LiveViews::give_back_all(ThreadRecord& record, bool held_up) noexcept {
         if (!held_up) {
           lock.lock();
         }
-        // There is room: see new_chunk().
+        // The list has room: see new_chunk().
         views->free_chunks_.insert(views->free_chunks_.end(), mine.chunks.begin(),
                                    mine.chunks.end());
       }
@@ -141,7 +141,7 @@ void LiveViews::give_back_all(ThreadRecord& record, bool held_up) noexcept {
   record.thread.store(0, std::memory_order_relaxed);
 }
 
-// Gives back what threads have that ended without a word.
+// Returns the chunks of threads whose end was not detected.
 void LiveViews::reclaim_ended() noexcept {
   const std::lock_guard lock(g_mutex);
   for (ThreadRecord* record = g_threads.load(); record != nullptr; record = record->next) {
@@ -152,7 +152,7 @@ void LiveViews::reclaim_ended() noexcept {
   }
 }
 
-// The chunks that the calling thread has of this context.
+// Returns the chunks that the calling thread has in this context.
 Vector<std::uint32_t>& LiveViews::chunks_of_thread() {
   auto& all = ThreadRecord::mine().chunks;
   for (ThreadRecord::OfContext& mine : all) {
@@ -160,7 +160,7 @@ Vector<std::uint32_t>& LiveViews::chunks_of_thread() {
       return mine.chunks;
     }
   }
-  // Contexts come and go in a thread's life: what it had of those that have ended goes now.
+  // Contexts begin and end during a thread's life: removes its chunks of those that have ended.
   const std::lock_guard lock(g_mutex);
   std::erase_if(all, [](const ThreadRecord::OfContext& mine) {
     const LiveViews* views = g_contexts;
@@ -195,7 +195,7 @@ void LiveViews::after_fork() noexcept {
 }
 
 void LiveViews::after_fork_in_child() noexcept {
-  t_thread = 0;  // The only thread here has another number than it had.
+  t_thread = 0;  // The only thread of the child has a new thread id.
   for (ThreadRecord* record = g_threads.load(); record != nullptr; record = record->next) {
     if (record == ThreadRecord::t_record) {
       record->thread.store(this_thread(), std::memory_order_relaxed);
@@ -229,7 +229,8 @@ bool LiveViews::new_chunk(std::uint32_t& chunk) {
     lock.unlock();
     reclaim_ended();
     lock.lock();
-    if (free_chunks_.size() < given_out() / 2) {  // Else it was worth the calls, and is again.
+    // Otherwise the search was worth its calls, and the next one is too.
+    if (free_chunks_.size() < given_out() / 2) {
       next_sweep_ = 2 * given_out();
     }
     if (take_free_chunk(chunk)) {
@@ -241,16 +242,17 @@ bool LiveViews::new_chunk(std::uint32_t& chunk) {
     return false;
   }
   if (free_chunks_.capacity() <= chunk) {
-    free_chunks_.reserve(2 * std::size_t{chunk} +
-                         kFirstSweep);  // So that a thread's end needs no memory.
+    // Reserve now, so that the end of a thread allocates nothing.
+    free_chunks_.reserve(2 * std::size_t{chunk} + kFirstSweep);
   }
   // Release: pairs with walk().
   chunks_.store(chunk + 1, std::memory_order_release);
   return true;
 }
 
-// Points t_mine.next at a free slot of this thread, in a new chunk when all of its slots are held;
-// false if there is none. A chunk of an ended thread may still be full of views that others hold.
+// Points t_mine.next at a free slot of this thread, in a new chunk if all of its slots are held.
+// Returns false if there is none. A chunk of an ended thread may still be full of views that other
+// threads hold.
 bool LiveViews::turn_to_free() noexcept {
   const ArenaScope inside;
   try {

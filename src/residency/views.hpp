@@ -1,17 +1,17 @@
-// The live views of a context: who holds what, since when. Makes a second release an error instead
-// of somebody else's lost pin, and lets messages name the holder.
+// The live views of a context: the holder and the start of each. A second release is an error
+// instead of the loss of another view's pin, and messages can name the holder.
 //
-// Each thread fills slots of its own chunk, so taking one is four plain stores. A release may come
-// from any thread: it checks and clears the slot's sequence number. Two threads that release the
-// same view in the same instant may both pass that check; the pin count is the second line
+// Each thread fills slots of its own chunk, so taking a slot is four plain stores. Any thread may
+// release: it checks and clears the slot's sequence number. Two threads that release the same view
+// at the same instant may both pass this check; the pin count is the second safeguard
 // (ExtentWord::unpin_*).
 //
-// The token of a view says twice what is held: as the pins to drop, so that a release need not wait
-// for the slot to know which word to change, and as the slot's life, which must agree before
-// anything is changed. A life carries the tag of its context, so a token of another context never
-// agrees.
+// The token of a view identifies the pins twice. It has the pins to drop, so that a release knows
+// which word to change without waiting for the slot. It also has the slot's life, which must match
+// before anything is changed. A life carries the tag of its context, so a token of another context
+// never matches.
 //
-// A thread's chunks are in its record (thread_record.hpp), which gives them back when it ends.
+// A thread's chunks are in its record (thread_record.hpp), which returns them when the thread ends.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ namespace tiermem {
 
 struct ThreadRecord;
 
-/// What a view pins, in one word: first extent, number of extents, space, and whether it writes.
+/// The pins of a view in one word: first extent, number of extents, space, and whether it writes.
 struct HeldRun {
   std::uint64_t bits = 0;
 
@@ -48,13 +48,13 @@ static_assert(kMaxSpaces <= 4);
 
 struct ViewSlot {
   /// Tag, count of uses, kHeld, index of the slot; 0 before the first use. Written by its holder,
-  /// freed by anyone.
+  /// freed by any thread.
   std::atomic<std::uint64_t> life{0};
-  // Written before the life has kHeld, read while it has. Atomics because `walk` looks from
-  // outside.
+  // Written before the life has kHeld, read while it has. Atomics because `walk` reads them from
+  // other threads.
   std::atomic<Handle> buffer{0};
   std::atomic<std::uint64_t> run{0};
-  std::atomic<std::uint64_t> stamp{0};  ///< Since when and by whom: LiveViews::stamp_of.
+  std::atomic<std::uint64_t> stamp{0};  ///< Start and thread of the view: LiveViews::stamp_of.
 };
 static_assert(sizeof(ViewSlot) == 32);
 
@@ -62,24 +62,24 @@ class LiveViews {
  public:
   struct Holder {
     Handle buffer;
-    std::int64_t since_ns;  ///< To a millisecond; a thread's view may say the time of one of the
-                            ///< fifteen before it.
-    std::int32_t thread;    ///< As the kernel numbers it.
+    /// To the millisecond; a thread's view may carry the time of one of the fifteen before it.
+    std::int64_t since_ns;
+    std::int32_t thread;  ///< Kernel thread id.
     std::uint32_t extents;
     unsigned space;
   };
   static constexpr std::uint32_t kMaxViews = 1u << 22;
-  static constexpr std::uint32_t kChunk = 64;  ///< Slots that a thread takes at a time.
+  static constexpr std::uint32_t kChunk = 64;  ///< Number of slots that a thread takes at a time.
 
-  /// `tag`: of the context.
+  /// `tag`: the tag of the context.
   explicit LiveViews(std::uint64_t tag);
   ~LiveViews();
   LiveViews(const LiveViews&) = delete;
   LiveViews& operator=(const LiveViews&) = delete;
 
-  /// Records a view and fills its token. The calling thread's own slots: no lock but for the first
-  /// time and when all its slots are held. `thread`: for whom, when the caller works for another.
-  /// False when kMaxViews are held, or there is no memory to note one more.
+  /// Records a view and fills its token. Uses slots of the calling thread: no lock except for the
+  /// first time and when all its slots are held. `thread`: the owner if the caller works for
+  /// another thread. Returns false if kMaxViews are held, or if the allocation of a record fails.
   [[gnu::always_inline]] bool add(ViewRecord& view, Handle buffer, HeldRun run,
                                   std::int32_t thread = 0) {
     std::uint32_t index = t_mine.next;
@@ -90,7 +90,7 @@ class LiveViews {
       index = t_mine.next;
     }
     t_mine.next = (index & ~(kChunk - 1)) | ((index + 1) & (kChunk - 1));
-    // The clock costs more than all the rest: it is read for every sixteenth view.
+    // Reading the clock costs more than all other steps, so it is read for every sixteenth view.
     if (index % kViewsPerStamp == 0) [[unlikely]] {
       set_stamp();
     }
@@ -108,10 +108,10 @@ class LiveViews {
     return true;
   }
 
-  /// Ends a view; false if it is not one of ours or was ended before.
+  /// Ends a view. Returns false if it is not from this context or was ended before.
   [[gnu::always_inline]] bool end(const ViewRecord& view, HeldRun& run) noexcept {
     const std::uint64_t token = view.token[0];
-    ViewSlot& slot = slots_[token & (kMaxViews - 1)];  // One that was never used has no kHeld.
+    ViewSlot& slot = slots_[token & (kMaxViews - 1)];  // A slot that was never used has no kHeld.
     run.bits = view.token[1];
     if (slot.life.load(std::memory_order_acquire) != token || (token & kHeld) == 0 ||
         slot.run.load(std::memory_order_relaxed) != run.bits) [[unlikely]] {
@@ -120,12 +120,12 @@ class LiveViews {
     slot.life.store(token & ~kHeld, std::memory_order_release);
     return true;
   }
-  /// A token that another context gave out, if it is one at all.
+  /// Returns whether another context created this token, if it is a token at all.
   bool is_foreign(const ViewRecord& view) const noexcept {
     return (view.token[0] & kHeld) != 0 && view.token[0] >> kTagShift != held_ >> kTagShift;
   }
 
-  /// Calls `visit(holder)` for every live view, as they are now.
+  /// Calls `visit(holder)` for every live view, as it is at present.
   template <typename Visit>
   void walk(Visit&& visit) {
     const std::uint32_t end = chunks_.load(std::memory_order_acquire) * kChunk;
@@ -141,23 +141,24 @@ class LiveViews {
     }
   }
   std::uint64_t count();
-  /// The context has ended: see ReservedArray.
+  /// For a context that has ended: see ReservedArray.
   void release_memory() noexcept { slots_.release_memory(); }
 
-  /// For all contexts, by the thread that forks: nobody is inside meanwhile. A view that another
-  /// thread holds stays held in the child.
+  /// Called for all contexts by the forking thread, while no other thread is inside. A view that
+  /// another thread holds stays held in the child.
   static void before_fork() noexcept;
   static void after_fork() noexcept;
-  /// Before it, in the child: the other threads' chunks are free.
+  /// Called before it in the child: frees the other threads' chunks.
   static void after_fork_in_child() noexcept;
 
-  /// Slots of the chunks that threads own or may take: how far the slots in use spread.
+  /// Returns the number of slots in chunks that threads own or may take: how far the slots in use
+  /// spread.
   std::uint32_t test_slots() const noexcept {
     return chunks_.load(std::memory_order_relaxed) * kChunk;
   }
 
  private:
-  // A life: index of the slot, kHeld, count of uses, tag.
+  // A life consists of the index of the slot, kHeld, the count of uses, and the tag.
   static constexpr unsigned kIndexBits = 22;
   static_assert(kMaxViews == 1u << kIndexBits);
   static constexpr std::uint64_t kHeld = std::uint64_t{1} << kIndexBits;
@@ -166,14 +167,14 @@ class LiveViews {
   static constexpr std::uint64_t kUseMask = (std::uint64_t{1} << kTagShift) - kUseOne;
   static constexpr std::uint32_t kViewsPerStamp = 16;
   static constexpr std::uint32_t kFirstSweep = 16;
-  // Threads' numbers are below 2^22 (Linux's PID_MAX_LIMIT); 2^42 milliseconds are 139 years.
+  // Kernel thread ids are below 2^22 (Linux's PID_MAX_LIMIT); 2^42 milliseconds are 139 years.
   static constexpr unsigned kThreadBits = 22;
   static constexpr std::uint64_t kMaxThread = (std::uint64_t{1} << kThreadBits) - 1;
   static constexpr std::int64_t kNanosPerMilli = 1'000'000;
 
-  // What the common case needs of the calling thread, without the initialisation check of the list
-  // of all its chunks: for the context it used last, the slot to be tried next; and the stamp of
-  // its next views. Reset when the thread's chunks are given back.
+  // The data of the calling thread for the common case, without the initialisation check of the
+  // list of all its chunks: for the context that it used last, the slot to try next; and the stamp
+  // of its next views. Reset when the thread's chunks are returned.
   struct Mine {
     std::uint64_t context;
     std::uint64_t stamp;
@@ -182,7 +183,7 @@ class LiveViews {
   static __thread Mine t_mine __attribute__((tls_model("initial-exec")));
 
   bool is_free(std::uint32_t index) const noexcept {
-    // Acquire: whoever freed it has read what it needed of the slot.
+    // Acquire: the thread that freed it has finished reading the slot.
     return (slots_[index].life.load(std::memory_order_acquire) & kHeld) == 0;
   }
   static std::uint64_t stamp_of(std::int64_t ns, std::int32_t thread) noexcept {
@@ -199,15 +200,16 @@ class LiveViews {
   static void give_back_all(ThreadRecord& record, bool held_up) noexcept;
   static void reclaim_ended() noexcept;
 
-  const std::uint64_t id_;    // Of this context, never reused: keys the threads' caches.
-  const std::uint64_t held_;  // What the life of every held slot has: tag and kHeld.
+  const std::uint64_t id_;    // Id of this context, never reused: the key of the threads' caches.
+  const std::uint64_t held_;  // The part of a life that every held slot shares: tag and kHeld.
   ReservedArray<ViewSlot> slots_;
-  std::atomic<std::uint32_t> chunks_{0};  // Ever given out.
-  LiveViews* next_ = nullptr;             // In the list of contexts.
+  std::atomic<std::uint32_t> chunks_{0};  // Number of chunks ever allocated.
+  LiveViews* next_ = nullptr;             // Next in the list of contexts.
   std::mutex mutex_;
   // Guarded by mutex_.
   Vector<std::uint32_t> free_chunks_;
-  std::uint32_t next_sweep_ = kFirstSweep;  // Chunks given out before ended threads are looked for.
+  // Number of allocated chunks at which the next search for ended threads starts.
+  std::uint32_t next_sweep_ = kFirstSweep;
 };
 
 }  // namespace tiermem
