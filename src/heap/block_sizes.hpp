@@ -1,6 +1,6 @@
-// Which sizes blocks have. A small block is one of 36 classes: multiples of 16 up to 128, then four
-// to each doubling up to 16 KiB, so that at most a fifth of a block above 128 bytes is not used.
-// Pure; any thread.
+// The sizes of blocks. A small block has one of 36 classes: multiples of 16 up to 128, then four
+// for each doubling up to 16 KiB. At most one fifth of a block above 128 bytes is unused. Pure; any
+// thread.
 #pragma once
 
 #include <bit>
@@ -9,12 +9,12 @@
 
 namespace tiermem::heap {
 
-inline constexpr std::size_t kLeastAlign = 16;  ///< What every block has.
-inline constexpr std::size_t kPage = 4096;      ///< What runs are counted in.
+inline constexpr std::size_t kLeastAlign = 16;  ///< Min alignment of every block.
+inline constexpr std::size_t kPage = 4096;      ///< Unit of runs.
 inline constexpr std::size_t kLargestSmall = 16384;
 inline constexpr unsigned kClasses = 36;
 
-/// The class of blocks of `bytes`, 0 to kLargestSmall.
+/// Returns the class of blocks of `bytes`, 0 to kLargestSmall.
 constexpr unsigned class_of(std::size_t bytes) {
   if (bytes <= 128) {
     return bytes == 0 ? 0 : static_cast<unsigned>((bytes - 1) / 16);
@@ -24,7 +24,7 @@ constexpr unsigned class_of(std::size_t bytes) {
   return 8 + 4 * (log - 7) + static_cast<unsigned>(last >> (log - 2) & 3);
 }
 
-/// How many bytes a block of a class has.
+/// Returns the bytes of a block of a class.
 constexpr std::uint32_t class_bytes(unsigned size_class) {
   if (size_class < 8) {
     return (size_class + 1) * 16;
@@ -33,22 +33,23 @@ constexpr std::uint32_t class_bytes(unsigned size_class) {
 }
 static_assert(class_bytes(kClasses - 1) == kLargestSmall && class_of(kLargestSmall) == 35);
 
-/// Pages of a slab: 16 KiB, or eight blocks. An eighth of it at most holds no block.
+/// Returns the pages of a slab: 16 KiB, or eight blocks. At most one eighth of it holds no block.
 constexpr std::uint32_t slab_pages(unsigned size_class) {
   const std::uint32_t bytes = class_bytes(size_class);
   return bytes <= 2048 ? 4 : bytes * 8 / static_cast<std::uint32_t>(kPage);
 }
 inline constexpr std::uint32_t kMostSlabBlocks = 4 * kPage / kLeastAlign;
 
-/// The smallest class whose blocks have `bytes` and lie at multiples of `align`, a power of two;
-/// kClasses: none. Slabs begin at pages, so a class of a multiple of `align` will do.
+/// Returns the smallest class whose blocks have `bytes` and start at multiples of `align`, a power
+/// of two, or kClasses if there is none. Slabs begin at pages, so a class of a multiple of `align`
+/// suffices.
 constexpr unsigned aligned_class(std::size_t bytes, std::size_t align) {
   if (bytes > kLargestSmall || align > kPage) {
     return kClasses;
   }
   unsigned size_class = class_of(bytes);
   while (class_bytes(size_class) % align != 0) {
-    ++size_class;  // 16 KiB is a multiple of each.
+    ++size_class;  // 16 KiB is a multiple of each alignment.
   }
   return size_class;
 }

@@ -1,8 +1,8 @@
-// The records of a heap's memory: chunks, which are cut into runs of pages, and slabs, runs that
-// are cut into blocks of one size. Kept apart from the memory they describe: looking at them
-// touches no page of it, which may be on a disk.
+// The records of a heap's memory: chunks, which are cut into runs of pages, and slabs, which are
+// runs cut into blocks of one size. They are separate from the memory that they describe: reading
+// them touches no page of it, because that page may be on a disk.
 //
-// Threads: all but `owner` is guarded by the mutex of the shard.
+// Threads: the mutex of the shard guards everything except `owner`.
 #pragma once
 
 #include <array>
@@ -22,21 +22,22 @@ class Heap;
 struct Shard;
 struct Chunk;
 
-/// Memory as a source gave it, and how it is given back.
+/// Memory from a source, and the data needed to return it.
 struct Piece {
   std::byte* begin = nullptr;  ///< At a multiple of kGranule.
   std::uint64_t bytes = 0;
   Handle buffer = 0;
-  ViewRecord view{};  ///< Held, where the memory is to stay where it is.
+  ViewRecord view{};  ///< Held if the memory must not move.
 };
 
-/// A run of pages as blocks of one class. In its shard's list of its class iff free > 0.
+/// A run of pages as blocks of one class. It is in its shard's list of its class iff free > 0.
 /// Invariant: free == number of bits in free_bits.
 struct Slab : InArena {
   Slab(Chunk* of, std::uint32_t first, unsigned its_class);
 
   std::byte* take(std::byte* chunk);
-  /// Where the address lies; blocks or more: behind the last.
+  /// Returns the index of the block at an offset; an index of `blocks` or more is behind the last
+  /// block.
   std::uint32_t index_of(std::uint32_t offset) const {
     return static_cast<std::uint32_t>((std::uint64_t{offset} * inverse) >> 32);
   }
@@ -57,27 +58,28 @@ struct Slab : InArena {
   std::array<std::uint64_t, kMostSlabBlocks / 64> free_bits{};
 };
 
-/// A chunk, or the memory of one large block. Records are used again and never end before the
-/// heap: who looks for an address that was freed meanwhile finds a record of something else, not
-/// of nothing.
+/// A chunk, or the memory of one large block. Records are reused and live as long as the heap: a
+/// thread that looks up an address that was freed concurrently finds a record of another chunk,
+/// never freed memory.
 struct Chunk : InArena {
   Chunk(Heap* of, Shard* in) : heap(of), shard(in) {}
 
-  /// Of the runs of a chunk: what begins at each page. Of a slab it is in `slabs`, of a block its
-  /// length.
+  /// The runs of a chunk, by the page where each begins: a slab is in `slabs`, the length of a
+  /// block in `block`.
   struct Pages {
     explicit Pages(std::uint32_t n) : runs(n) {}
     PageRuns runs;
-    std::array<Slab*, kMostPages> slabs{};          ///< For each page of a slab.
-    std::array<std::uint16_t, kMostPages> block{};  ///< For the first page of a block: how many.
+    std::array<Slab*, kMostPages> slabs{};  ///< For each page of a slab.
+    /// For the first page of a block: its number of pages.
+    std::array<std::uint16_t, kMostPages> block{};
   };
 
   Heap* const heap;
   Shard* const shard;
   Piece piece;                 ///< begin null: the record is spare.
-  std::optional<Pages> pages;  ///< Nothing: one large block.
-  std::uint32_t live = 0;      ///< Blocks given out.
-  unsigned list = 0;           ///< Which of the shard's lists it is in: bit_width(longest run).
+  std::optional<Pages> pages;  ///< Empty: one large block.
+  std::uint32_t live = 0;      ///< Number of allocated blocks.
+  unsigned list = 0;           ///< The shard's list that contains it: bit_width(longest run).
   Chunk* previous = nullptr;
   Chunk* next = nullptr;
 };

@@ -1,11 +1,11 @@
-// The table of addresses. All-zero memory is a table with nothing in it.
+// The table of addresses. All-zero memory is an empty table.
 #include "heap/chunk_table.hpp"
 
 #include <new>
 
 namespace tiermem::heap {
 
-// A table is small, and addresses come in any order: all of it may be written at once.
+// A table is small, and addresses arrive in any order, so all of it is made writable at once.
 ChunkTable::Leaf::Leaf() {
   if (!chunks.commit(chunks.size())) {
     throw std::bad_alloc();
@@ -26,7 +26,7 @@ ChunkTable::~ChunkTable() {
 
 std::atomic<Chunk*>* ChunkTable::slot(std::uint64_t granule) const noexcept {
   const std::uint64_t at = granule >> kLeafBits;
-  // Acquire: partner of the store in enter(), so that the leaf is whole.
+  // Acquire: partner of the store in enter(), so that the leaf is complete.
   Leaf* const leaf = at < kLeaves ? leaves_[at].load(std::memory_order_acquire) : nullptr;
   return leaf == nullptr ? nullptr : &leaf->chunks[granule & ((1u << kLeafBits) - 1)];
 }
@@ -34,7 +34,7 @@ std::atomic<Chunk*>* ChunkTable::slot(std::uint64_t granule) const noexcept {
 Chunk* ChunkTable::find(const void* address) const noexcept {
   const std::atomic<Chunk*>* const at =
       slot(reinterpret_cast<std::uintptr_t>(address) >> kGranuleBits);
-  // Acquire: partner of the store in enter(): the record was made before.
+  // Acquire: partner of the store in enter(), which follows the construction of the record.
   return at == nullptr ? nullptr : at->load(std::memory_order_acquire);
 }
 

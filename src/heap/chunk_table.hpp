@@ -1,8 +1,8 @@
-// From an address to the chunk it is in: what tells a heap's block from any other pointer. A table
-// of two levels, whose pages exist where addresses were entered.
+// A table from addresses to chunks, which distinguishes a heap's block from any other pointer. It
+// has two levels, whose pages exist only where addresses were entered.
 //
-// Threads: find() for any, without a lock, and for any pointer whatever; enter() and remove() for
-// any, each range by one at a time.
+// Threads: any thread may call find() without a lock, for any pointer. Any thread may call enter()
+// and remove(), but only one at a time for a range.
 #pragma once
 
 #include <atomic>
@@ -27,14 +27,14 @@ class ChunkTable {
   ChunkTable(const ChunkTable&) = delete;
   ChunkTable& operator=(const ChunkTable&) = delete;
 
-  /// The chunk that was entered for the granule of `address`, or nullptr. It may have been removed
-  /// by the time the caller looks at it.
+  /// Returns the chunk that was entered for the granule of `address`, or nullptr. Another thread
+  /// may remove it before the caller looks at it.
   Chunk* find(const void* address) const noexcept;
-  /// False, and nothing entered, when there is no memory for the table.
+  /// Returns false, and enters nothing, if the table cannot be allocated.
   bool enter(const std::byte* begin, std::uint64_t bytes, Chunk* chunk);
   void remove(const std::byte* begin, std::uint64_t bytes);
 
-  /// [who forks] Nobody is inside enter() meanwhile.
+  /// [forking thread] No other thread may be inside enter() during the fork.
   void before_fork() { mutex_.lock(); }
   void after_fork() { mutex_.unlock(); }
 

@@ -1,4 +1,4 @@
-// Blocks: where they come from and where they go.
+// Allocation and freeing of blocks.
 #include "heap/heap.hpp"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ void unlink(Item*& head, Item* item) {
 }
 
 Status no_records() {
-  constexpr std::uint64_t kRecords = std::uint64_t{1} << 20;  // The arena asks for so many bytes.
+  constexpr std::uint64_t kRecords = std::uint64_t{1} << 20;  // The arena uses this many bytes.
   return host::refused(ENOMEM, kRecords, host::Wanted::memory, "malloc: the records of a heap");
 }
 
@@ -119,8 +119,8 @@ Result<void*> Heap::allocate(std::uint64_t bytes, std::uint64_t align) {
   }
 }
 
-// Two threads that find the shard full at once bring two chunks: one would be without blocks, and
-// goes back.
+// If two threads find the shard full at once, both add a chunk; the one that stays without blocks
+// is returned.
 Result<void*> Heap::allocate_in_new_chunk(const Want& want, Shard& shard) {
   Result<Piece> piece = source_.take(options_.chunk_bytes, kGranule, false);
   if (!piece.ok()) {
@@ -134,7 +134,7 @@ Result<void*> Heap::allocate_in_new_chunk(const Want& want, Shard& shard) {
       try {
         chunk->pages.emplace(static_cast<std::uint32_t>(options_.chunk_bytes / kPage));
       } catch (const std::bad_alloc&) {
-        (void)end_chunk(shard, *chunk);  // Or the table would go on naming it.
+        (void)end_chunk(shard, *chunk);  // Otherwise the table would still name the chunk.
         throw;
       }
       chunk->list = std::bit_width(chunk->pages->runs.longest());
@@ -143,10 +143,10 @@ Result<void*> Heap::allocate_in_new_chunk(const Want& want, Shard& shard) {
       if (block != nullptr) {
         return block;
       }
-      // No memory for the slab's record: the chunk is whole, and goes.
+      // The slab's record could not be allocated: return the whole chunk.
       (void)end_chunk(shard, *chunk);
     }
-  } catch (const std::bad_alloc&) {  // Of the record.
+  } catch (const std::bad_alloc&) {  // The allocation of the record failed.
   }
   source_.give_back(*piece);
   if (block != nullptr) {
@@ -168,13 +168,13 @@ Result<void*> Heap::allocate_large(const Want& want) {
       shard.books.used += piece->bytes;
       return static_cast<void*>(piece->begin);
     }
-  } catch (const std::bad_alloc&) {  // Of the record.
+  } catch (const std::bad_alloc&) {  // The allocation of the record failed.
   }
   source_.give_back(*piece);
   return no_records();
 }
 
-// What other threads' shards have left is better than nothing.
+// As a last resort, takes memory from other threads' shards.
 void* Heap::allocate_anywhere(const Want& want) {
   for (unsigned i = 0; i < options_.shards; ++i) {
     const std::lock_guard lock(shards_[i].mutex);
@@ -185,7 +185,7 @@ void* Heap::allocate_anywhere(const Want& want) {
   return nullptr;
 }
 
-// False: there was none.
+// Returns false if there was none.
 bool Heap::give_back_idle() {
   bool any = false;
   for (unsigned i = 0; i < options_.shards; ++i) {
@@ -204,7 +204,7 @@ bool Heap::give_back_idle() {
   return any;
 }
 
-// Nothing when the table has no memory; throws when there is none for the record.
+// Returns null if the table cannot be allocated; throws if the record cannot be allocated.
 Chunk* Heap::add_record(Shard& shard, const Piece& piece) {
   if (shard.spare == nullptr) {
     shard.records.push_back(std::make_unique<Chunk>(this, &shard));
@@ -256,7 +256,7 @@ void* Heap::take(Shard& shard, const Want& want) {
 
 std::byte* Heap::take_run(Shard& shard, std::uint32_t pages, Chunk*& chunk) {
   for (unsigned list = std::bit_width(pages); list < kRunLists; ++list) {
-    // In the first list some may be too short: not many are looked at.
+    // Some chunks of the first list may be too small, so only a few are examined.
     unsigned looked = 0;
     for (Chunk* at = shard.chunks[list]; at != nullptr && looked < 8; at = at->next, ++looked) {
       const std::uint32_t first = at->pages->runs.take(pages);
@@ -304,7 +304,7 @@ Found Heap::look(const Chunk& chunk, const void* address, Spot& spot) {
   const auto* const at = static_cast<const std::byte*>(address);
   const std::byte* const begin = chunk.piece.begin;
   if (begin == nullptr || at < begin || at >= begin + chunk.piece.bytes) {
-    return Found::foreign;  // The memory went back since the table was asked.
+    return Found::foreign;  // The memory was returned after the lookup in the table.
   }
   const auto offset = static_cast<std::uint64_t>(at - begin);
   if (!chunk.pages.has_value()) {
@@ -358,7 +358,7 @@ Found Heap::free(Chunk& chunk, void* block, std::uint64_t& bytes) {
       if (slab.free == 1) {
         link(shard.slabs[slab.size_class], &slab);
       }
-      // A slab without blocks is kept while it is the only one that has room.
+      // A slab without blocks is kept while it is the only one of its class with room.
       if (slab.free == slab.blocks && (slab.previous != nullptr || slab.next != nullptr)) {
         end_slab(shard, slab);
       }
@@ -393,7 +393,7 @@ void Heap::end_slab(Shard& shard, Slab& slab) {
   delete &slab;
 }
 
-// It has no blocks. The record is spare, and the memory is the caller's to give back.
+// For a chunk without blocks. The record becomes spare, and the caller returns the memory.
 Piece Heap::end_chunk(Shard& shard, Chunk& chunk) {
   if (chunk.pages.has_value()) {
     for (std::uint32_t page = 0; page < chunk.pages->runs.pages(); ++page) {
@@ -410,7 +410,7 @@ Piece Heap::end_chunk(Shard& shard, Chunk& chunk) {
   const Piece piece = chunk.piece;
   chunk.piece = {};
   shard.books.held -= piece.bytes;
-  // Before the memory goes back: its addresses may be another chunk's at once.
+  // Remove it before the memory is returned: another chunk may get its addresses at once.
   chunk.heap->table_.remove(piece.begin, chunk.heap->entered(piece));
   link(shard.spare, &chunk);
   return piece;

@@ -1,12 +1,12 @@
-// A heap: blocks of any size out of memory that a source gives in large pieces. Small blocks are
-// cut from slabs, medium ones are runs of pages, both of a chunk; above half a chunk a block has
-// memory of its own. A heap never touches the memory it gives out: its records lie elsewhere, so
-// blocks may be on a disk, and no pointer of the program leads it astray.
+// A heap: blocks of any size from memory that a source provides in large pieces. Small blocks are
+// cut from slabs, medium blocks are runs of pages; both are parts of a chunk. A block above half a
+// chunk has memory of its own. A heap never touches the memory of blocks. Its records are
+// elsewhere, so blocks may be on a disk, and a wrong pointer of the program cannot corrupt it.
 //
-// Chunks belong to shards, a thread's blocks come from one of them. A chunk without blocks goes
-// back to the source, but for one in each shard.
+// Chunks belong to shards, and a thread's blocks come from one of them. A chunk without blocks
+// returns to the source, except for one in each shard.
 //
-// Threads: any. One short mutex for each shard; none is held while the source is asked.
+// Threads: any. Each shard has one short mutex; none is held during a call of the source.
 #pragma once
 
 #include <algorithm>
@@ -23,12 +23,12 @@
 
 namespace tiermem::heap {
 
-/// Where a heap's memory comes from. Both calls may wait.
+/// The source of a heap's memory. Both calls may wait.
 class Source {
  public:
   virtual ~Source() = default;
-  /// `bytes`, a multiple of a page, at a multiple of `align` (a power of two of at least
-  /// kGranule). What is in them does not matter. `large`: they are one block.
+  /// Returns `bytes`, a multiple of a page, at a multiple of `align` (a power of two of at least
+  /// kGranule), with any content. `large`: they are one block.
   virtual Result<Piece> take(std::uint64_t bytes, std::uint64_t align, bool large) = 0;
   virtual void give_back(const Piece& piece) = 0;
 };
@@ -38,17 +38,17 @@ struct HeapOptions {
   unsigned shards = 1;
 };
 
-/// In bytes. held >= used.
+/// The accounting in bytes. Invariant: held >= used.
 struct HeapBooks {
-  std::uint64_t used = 0;  ///< Of blocks given out, with what rounding added.
-  std::uint64_t held = 0;  ///< Of what the source gave.
+  std::uint64_t used = 0;  ///< Bytes of allocated blocks, including rounding.
+  std::uint64_t held = 0;  ///< Bytes from the source.
 };
 
-/// What became of a pointer that was to be freed or measured.
+/// The result of looking up a pointer to free or measure.
 enum class Found : std::uint8_t {
   block,    ///< A block begins there.
-  foreign,  ///< It is in no memory of this heap: never was, or not any more.
-  inside,   ///< It is in a block, and not its begin; or where no block begins.
+  foreign,  ///< It is in no memory of this heap, and either never was or is not any more.
+  inside,   ///< It is inside a block, or where no block begins.
   freed,    ///< The block that began there was freed.
 };
 
@@ -57,10 +57,10 @@ inline constexpr unsigned kRunLists = std::bit_width(kMostPages) + 1;
 
 struct alignas(64) Shard {
   std::mutex mutex;
-  // Guarded by the mutex, with the records of all its chunks:
-  std::array<Slab*, kClasses> slabs{};     ///< Those with a free block, of each class.
+  // Guarded by the mutex, with the records of all its chunks.
+  std::array<Slab*, kClasses> slabs{};     ///< Slabs with a free block, by class.
   std::array<Chunk*, kRunLists> chunks{};  ///< By bit_width(longest free run).
-  Chunk* idle = nullptr;                   ///< The chunk without blocks that is kept.
+  Chunk* idle = nullptr;                   ///< The kept chunk without blocks.
   Chunk* spare = nullptr;                  ///< Records without memory.
   Vector<std::unique_ptr<Chunk>> records;  ///< All of them.
   HeapBooks books;
@@ -70,41 +70,41 @@ class Heap {
  public:
   /// `source` and `table` outlive the heap; several heaps may share a table. Throws bad_alloc.
   Heap(Source& source, ChunkTable& table, const HeapOptions& options);
-  /// Blocks and pieces are the source's to end.
+  /// The owner of the source releases blocks and pieces.
   ~Heap();
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
-  /// A block of at least `bytes` (0: of 16) at a multiple of `align`, a power of two. Errors: the
-  /// source's; no_capacity when there is no memory for the records.
+  /// Allocates a block of at least `bytes` (0: 16) at a multiple of `align`, a power of two.
+  /// Errors: those of the source. no_capacity: the allocation of records failed.
   Result<void*> allocate(std::uint64_t bytes, std::uint64_t align);
 
-  /// `chunk` is what the table said of `block`, which may be any pointer. `bytes`: of the block,
-  /// when there is one.
+  /// Frees a block. `chunk` is the table's result for `block`, which may be any pointer. `bytes`
+  /// receives the size of the block, if there is one.
   static Found free(Chunk& chunk, void* block, std::uint64_t& bytes);
   static Found measure(Chunk& chunk, const void* block, std::uint64_t& bytes);
 
   HeapBooks books();
 
-  /// [who forks] Nobody is inside meanwhile.
+  /// [forking thread] No other thread may be inside the heap during the fork.
   void before_fork();
   void after_fork();
 
-  /// Derives books and lists again from the blocks; false when they disagree. For tests.
+  /// Derives accounting and lists again from the blocks; returns false if they differ. For tests.
   bool test_consistent();
 
  private:
-  /// What a block of some size is made of: one of the three is not 0.
+  /// The kind of memory for a block of some size: exactly one of the three members is set.
   struct Want {
-    unsigned size_class = kClasses;  // kClasses: none.
+    unsigned size_class = kClasses;  // kClasses: not set.
     std::uint32_t pages = 0;
-    std::uint64_t large = 0;  // Bytes.
+    std::uint64_t large = 0;  // Bytes of a large block.
     std::uint64_t align = kGranule;
   };
-  /// Where an address is in a chunk, and of what.
+  /// The position of an address in a chunk.
   struct Spot {
     Slab* slab = nullptr;
-    std::uint32_t index = 0;  // In the slab.
+    std::uint32_t index = 0;  // Index in the slab.
     std::uint32_t page = 0;
     std::uint64_t bytes = 0;
   };
@@ -116,7 +116,7 @@ class Heap {
   void* allocate_anywhere(const Want& want);
   bool give_back_idle();
 
-  // With the shard's mutex.
+  // Requires the shard's mutex.
   static void* take(Shard& shard, const Want& want);
   static std::byte* take_run(Shard& shard, std::uint32_t pages, Chunk*& chunk);
   static Slab* new_slab(Shard& shard, unsigned size_class);
@@ -126,7 +126,8 @@ class Heap {
   static void end_slab(Shard& shard, Slab& slab);
   static Piece end_chunk(Shard& shard, Chunk& chunk);
   Chunk* add_record(Shard& shard, const Piece& piece);
-  /// What the table is told of; of a large block, which is freed at its begin, no more than that.
+  /// Returns the number of bytes to enter in the table. A large block is freed by its start
+  /// address, so at most its first chunk_bytes are entered.
   std::uint64_t entered(const Piece& piece) const {
     return std::min(piece.bytes, options_.chunk_bytes);
   }

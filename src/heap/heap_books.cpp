@@ -1,4 +1,4 @@
-// What a heap has, its books derived again from the blocks, and how a fork finds it whole.
+// The accounting of a heap, its derivation from the blocks for tests, and its fork handling.
 #include <bit>
 
 #include "heap/heap.hpp"

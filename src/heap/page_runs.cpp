@@ -1,4 +1,4 @@
-// Runs of pages. A chunk has eight words of bits, so looking at all of them is cheap enough.
+// Runs of pages. A chunk has eight words of bits, so a scan of all of them is cheap.
 #include "heap/page_runs.hpp"
 
 #include <algorithm>

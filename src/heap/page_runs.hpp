@@ -1,5 +1,5 @@
-// Which pages of a chunk are taken: runs of neighbours, taken first fit and given back. Knows
-// nothing of what is in them. For one thread at a time.
+// The taken pages of a chunk: runs of neighbouring pages, taken first fit and returned. This class
+// does not know their content. For one thread at a time.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@ namespace tiermem::heap {
 
 inline constexpr std::uint32_t kMostPages = 512;
 
-/// longest() is the length of the longest run of free pages at all times.
+/// Invariant: longest() is the length of the longest run of free pages.
 class PageRuns {
  public:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
@@ -17,9 +17,9 @@ class PageRuns {
   /// `pages`: 1 to kMostPages, all free.
   explicit PageRuns(std::uint32_t pages);
 
-  /// The first page of `n`, which are taken now; kNone when longest() is less.
+  /// Takes `n` pages and returns the first, or kNone if longest() is less than `n`.
   std::uint32_t take(std::uint32_t n);
-  /// All of them are taken.
+  /// Returns pages, all of which must be taken.
   void give_back(std::uint32_t first, std::uint32_t n);
 
   bool is_taken(std::uint32_t page) const { return (taken_[page / 64] >> (page % 64) & 1) != 0; }
@@ -27,15 +27,16 @@ class PageRuns {
   std::uint32_t pages() const { return pages_; }
 
  private:
-  /// The first page from `page` on that is taken, or is not; pages_ when there is none.
+  /// Returns the first page from `page` on that is taken, or is not; pages_ if there is none.
   std::uint32_t next(std::uint32_t page, bool taken) const;
-  /// All of the run are taken, or none is: now it is the other way.
+  /// Flips a run whose pages are all taken or all free.
   void flip(std::uint32_t first, std::uint32_t n);
   void measure();
 
   std::uint32_t pages_;
   std::uint32_t longest_;
-  std::array<std::uint64_t, kMostPages / 64> taken_{};  // A bit for each; none beyond pages_.
+  // One bit for each page; none beyond pages_.
+  std::array<std::uint64_t, kMostPages / 64> taken_{};
 };
 
 }  // namespace tiermem::heap

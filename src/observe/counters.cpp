@@ -1,4 +1,4 @@
-// In the order of the struct, which is that of the C interface.
+// In the order of the struct, which is also the order of the C interface.
 #include "observe/counters.hpp"
 
 #include <array>

@@ -1,5 +1,4 @@
-// The names of the public counters, for whoever prints them. Constant data; any
-// thread.
+// The names of the public counters, for code that prints them. Constant data; any thread.
 #pragma once
 
 #include <span>
@@ -13,7 +12,7 @@ struct Counter {
   std::uint64_t Stats::*field;
 };
 
-/// Every field of Stats, in its order.
+/// Returns every field of Stats, in its order.
 std::span<const Counter> counter_table();
 
 }  // namespace tiermem

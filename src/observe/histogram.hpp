@@ -1,5 +1,5 @@
-// Times in nanoseconds, counted in buckets of at most 1/64 relative width, so that a percentile of
-// any number of samples costs 30 KiB. Never allocates. One thread at a time.
+// A histogram of times in nanoseconds. Its buckets have a relative width of at most 1/64, so a
+// percentile of any number of samples costs 30 KiB. Never allocates. One thread at a time.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ class Histogram {
   std::uint64_t count() const { return count_; }
   std::uint64_t sum() const { return sum_; }
   std::uint64_t worst() const { return worst_; }
-  /// Calls visit(upper end, samples) for each bucket that has some, from below.
+  /// Calls visit(upper end, samples) for each non-empty bucket, in ascending order.
   template <typename Visit>
   void for_each(Visit visit) const {
     for (std::size_t bucket = 0; bucket < counts_.size(); ++bucket) {
@@ -29,7 +29,7 @@ class Histogram {
       }
     }
   }
-  /// The upper end of the bucket below which `part` of the samples lie; 0 without samples.
+  /// Returns the upper end of the bucket below which `part` of the samples lie; 0 without samples.
   std::uint64_t percentile(double part) const {
     const auto wanted = static_cast<std::uint64_t>(part * static_cast<double>(count_));
     std::uint64_t seen = 0;
@@ -44,7 +44,7 @@ class Histogram {
   }
 
  private:
-  static constexpr unsigned kLog2Parts = 6;  // Buckets for each power of two.
+  static constexpr unsigned kLog2Parts = 6;  // log2 of the number of buckets for each power of two.
   static constexpr std::uint64_t kParts = 1U << kLog2Parts;
 
   static std::size_t bucket_of(std::uint64_t ns) {

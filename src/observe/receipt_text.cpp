@@ -1,4 +1,4 @@
-// Numbers and names of our own only, so nothing needs to be escaped.
+// The text has only numbers and names of our own, so nothing needs escaping.
 #include "observe/receipt_text.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,4 @@
-// Receipts as sentences and as JSON. For cold paths: they format and allocate.
-// Any thread.
+// Receipts as sentences and as JSON. For cold paths: they format and allocate. Any thread.
 #pragma once
 
 #include <string>
@@ -12,12 +11,12 @@ namespace tiermem {
 const char* reason_name(Reason reason) noexcept;
 const char* end_name(Receipt::End end) noexcept;
 
-/// "in dram for 1.2 s: 2.0 MiB came from block in 431 us (1 request), since
-/// somebody waited".
+/// Returns a sentence such as "in dram for 1.2 s: 2.0 MiB came from block in 431 us (1 request),
+/// since somebody waited".
 std::string whereabouts_text(const Whereabouts& where);
 
-/// One JSON object: counters by their names, channels with times, and the last
-/// receipts. `now_ns`: CLOCK_MONOTONIC, from which ages are counted.
+/// Returns one JSON object: counters by name, channels with times, and the last receipts. `now_ns`:
+/// CLOCK_MONOTONIC, from which ages are counted.
 std::string stats_json_text(const Stats& stats, const ReceiptsCopy& receipts, std::int64_t now_ns);
 
 }  // namespace tiermem

@@ -1,9 +1,7 @@
-// What transfers did: counters and times by channel, and the last of them one
-// by one with their reason. Memory is reserved at the start and touched when
-// used; adding never allocates. One writer, the mover, which also answers those
-// who ask: nothing here is shared.
-//   last_.size() == min(added_, kept_), and the newest is last_[(added_ - 1) %
-//   kept_].
+// The record of transfers: counters and times by channel, and the last transfers one by one with
+// their reason. Memory is reserved at the start and touched when used; adding never allocates. The
+// mover is the only writer and also answers queries, so nothing here is shared.
+//   last_.size() == min(added_, kept_), and the newest is last_[(added_ - 1) % kept_].
 #pragma once
 
 #include <array>
@@ -16,16 +14,15 @@
 
 namespace tiermem {
 
-/// All transfers from one kind of place to one kind of place.
+/// All transfers from one kind of place to another.
 struct ChannelTotals {
   Receipt::End from = Receipt::End::nowhere, to = Receipt::End::nowhere;
   std::uint64_t transfers = 0, failed = 0, bytes = 0, requests = 0, retries = 0, buffered = 0;
   std::array<std::uint64_t, Receipt::kReasons> by_reason{};
-  Histogram ns;  ///< From the decision to the end.
+  Histogram ns;  ///< Times from the decision to the end.
 };
 
-/// What was asked for: the channels that were used, and the newest receipts,
-/// newest first.
+/// The result of a query: the channels that were used, and the newest receipts, newest first.
 struct ReceiptsCopy {
   Vector<ChannelTotals> channels;
   Vector<Receipt> last;
@@ -33,7 +30,7 @@ struct ReceiptsCopy {
 
 class Receipts {
  public:
-  /// Keeps the last `kept`; 0: only totals.
+  /// Keeps the last `kept` receipts; 0: totals only.
   explicit Receipts(std::uint32_t kept) : kept_(kept) {
     totals_.reserve(kEnds * kEnds);
     last_.reserve(kept);
@@ -56,7 +53,7 @@ class Receipts {
     ++added_;
   }
 
-  /// The newest that `wanted` says yes to; null when it is not kept any more.
+  /// Returns the newest receipt that `wanted` accepts, or null if it is not kept any more.
   template <typename Wanted>
   const Receipt* newest(Wanted wanted) const {
     for (std::uint64_t i = 1; i <= last_.size(); ++i) {
@@ -68,7 +65,7 @@ class Receipts {
     return nullptr;
   }
 
-  /// At most `most` receipts.
+  /// Copies up to `most` receipts.
   void copy(ReceiptsCopy& to, std::size_t most) const {
     to.channels = totals_;
     (void)newest([&](const Receipt& receipt) {
@@ -94,9 +91,9 @@ class Receipts {
     return totals_[at - 1u];
   }
 
-  std::array<std::uint8_t, kEnds * kEnds> channels_{};  // Their place in totals_, + 1; 0: unused.
+  std::array<std::uint8_t, kEnds * kEnds> channels_{};  // Index + 1 in totals_; 0: unused.
   Vector<ChannelTotals> totals_;
-  Vector<Receipt> last_;  // A ring.
+  Vector<Receipt> last_;  // A ring buffer.
   const std::uint64_t kept_;
   std::uint64_t added_ = 0;
 };

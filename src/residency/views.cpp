@@ -229,7 +229,7 @@ bool LiveViews::new_chunk(std::uint32_t& chunk) {
     lock.unlock();
     reclaim_ended();
     lock.lock();
-    // Otherwise the search was worth its calls, and the next one is too.
+    // A search that frees at least half of the chunks was worth its calls, so the limit stays.
     if (free_chunks_.size() < given_out() / 2) {
       next_sweep_ = 2 * given_out();
     }
