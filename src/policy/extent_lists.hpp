@@ -1,8 +1,8 @@
-// The records of the recency order: 16 bytes per extent in one flat array, linked into lists by
-// index. Owned by Recency, used from the mover's thread only; allocates in reserve() and never
-// elsewhere. A record costs memory from its first use on.
+// The records of the recency order: 16 bytes for each extent in one flat array, linked into lists
+// by index. Recency owns them, and only the mover's thread uses them. Only reserve() allocates. A
+// record costs memory from its first use on.
 //
-// Invariant: a record is in exactly one list; `planned` is the heap of next_use_heap.hpp and keeps
+// Invariant: a record is in exactly one list. `planned` is the heap of next_use_heap.hpp, and keeps
 // its position there in `prev`. units(l) is the sum of the units of the records of l.
 #pragma once
 
@@ -23,26 +23,26 @@ namespace tiermem {
 using ExtentRef = std::uint32_t;
 inline constexpr ExtentRef kNoLink = ~ExtentRef{0};
 
-/// Where an extent is in the order. `absent` is not linked: such records are only remembered.
+/// The position of an extent in the order. An `absent` record is not linked: it is only remembered.
 enum class Order : std::uint8_t {
   absent,     ///< Not resident.
-  fresh,      ///< Just came, first seen: references do not count yet; ages into probation.
-  returning,  ///< Just came, seen before: as fresh, but ages into main.
+  fresh,      ///< Just inserted, first seen: references do not count yet; ages into probation.
+  returning,  ///< Just inserted, seen before: the same as fresh, but ages into main.
   probation,  ///< First seen; a reference moves it to main.
-  main,       ///< Proved useful; a reference gives another round.
+  main,       ///< Proved useful; a reference gives it another round.
   cold,       ///< Advised cold: first victims.
-  streamed,   ///< First victims as soon as they were used once.
-  kept,       ///< Advised keep: victims when nothing else is.
+  streamed,   ///< First victims once they were used.
+  kept,       ///< Advised keep: victims only when nothing else is left.
   planned,    ///< Its next use is known.
-  leaving,    ///< Given out as a victim, neither removed nor rejected yet.
+  leaving,    ///< Selected as a victim, and neither removed nor rejected yet.
 };
 inline constexpr std::size_t kOrders = 10;
 
 struct ExtentRecord {
-  ExtentRef prev = kNoLink;  ///< Towards the head; the position in the heap when planned.
+  ExtentRef prev = kNoLink;  ///< Towards the head; for `planned` the position in the heap.
   ExtentRef next = kNoLink;  ///< Towards the tail.
-  std::uint32_t stamp = 0;   ///< Clock at its insertion or at its last known reference.
-  std::uint16_t units = 0;   ///< Size in kUnitBytes, rounded up; 0 before it was ever inserted.
+  std::uint32_t stamp = 0;   ///< Clock at its insertion or its last known reference.
+  std::uint16_t units = 0;   ///< Size in kUnitBytes, rounded up; 0 before its first insertion.
   Order order = Order::absent;
   std::uint8_t flags = 0;
 };
@@ -50,10 +50,10 @@ static_assert(sizeof(ExtentRecord) == 16);
 
 class ExtentLists {
  public:
-  /// There will never be more than `n`: address space for all of them is reserved at the first
-  /// reserve(). Before it.
+  /// Sets the max number of extents: the first reserve() reserves address space for all of them.
+  /// Call before it.
   void set_most(std::size_t n) { most_ = n; }
-  /// Room for the extents 0 .. n-1, and perhaps some more. Throws std::bad_alloc.
+  /// Makes room for the extents 0 .. n-1, and possibly some more. Throws std::bad_alloc.
   void reserve(std::size_t n) {
     if (n <= size_) {
       return;
@@ -93,7 +93,7 @@ class ExtentLists {
     l.tail = ref;
     enter(list, ref);
   }
-  /// Takes a linked record out; it is absent until pushed again.
+  /// Removes a linked record from its list; it is absent until pushed again.
   void unlink(ExtentRef ref) {
     ExtentRecord& record = records_[ref];
     Ends& l = ends(record.order);
@@ -114,7 +114,7 @@ class ExtentLists {
     record.units = units;
   }
 
-  /// The books of a list alone, for the heap, which links in its own way.
+  /// Updates only the accounting of a list, for the heap, which links in its own way.
   void enter(Order list, ExtentRef ref) {
     assert(records_[ref].order == Order::absent && list != Order::absent);
     records_[ref].order = list;
@@ -149,11 +149,12 @@ class ExtentLists {
     array_ = std::move(larger);
     records_ = &(*array_)[0];
   }
-  static constexpr std::size_t kMost = std::size_t{1} << 32;  // Numbers that an ExtentRef has.
+  // The number of values of an ExtentRef.
+  static constexpr std::size_t kMost = std::size_t{1} << 32;
 
   // All-zero is the state of an absent record that was never used: its links are not read.
   std::unique_ptr<ReservedArray<ExtentRecord>> array_;
-  ExtentRecord* records_ = nullptr;  // Of array_.
+  ExtentRecord* records_ = nullptr;  // The data of array_.
   std::size_t size_ = 0;
   std::size_t most_ = 0;
   std::array<Ends, kOrders> ends_{};

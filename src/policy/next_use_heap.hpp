@@ -1,5 +1,6 @@
 // The extents whose next use is known, farthest first: a binary heap over the records of
-// extent_lists.hpp. Mover's thread only. 16 bytes more for each extent in it, none for the others.
+// extent_lists.hpp. Mover's thread only. It costs 16 more bytes for each extent in it, and none for
+// the others.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,7 @@ class NextUseHeap {
   const Entry& top() const { return entries_.front(); }
   const Entry& at(std::size_t i) const { return entries_[i]; }
 
-  /// False when there is no memory for it: the hint is then without effect, the record absent.
+  /// Returns false if the allocation fails: the hint then has no effect, and the record is absent.
   bool push(ExtentRef ref, std::uint64_t ordinal) {
     try {
       entries_.push_back({ordinal, ref});
@@ -38,7 +39,7 @@ class NextUseHeap {
     rise(entries_.size() - 1);
     return true;
   }
-  /// Takes an extent out, wherever it is; returns its ordinal.
+  /// Removes an extent from any position, and returns its ordinal.
   std::uint64_t erase(ExtentRef ref) {
     const std::size_t hole = lists_[ref].prev;
     const std::uint64_t ordinal = entries_[hole].ordinal;

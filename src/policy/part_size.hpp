@@ -1,14 +1,16 @@
-// How many pages come with a touched one. An extent that is touched here and there is better kept
-// in parts: a page for each touch needs a sixteenth of the memory, and of the device's time. One
-// that is touched all over is better brought whole. Which it is shows within some touches: pages of
-// the same extent that are missed soon after each other are neighbours in use, and each such miss
-// brings twice as many. What an extent needed last time it begins with next time.
+// The number of pages that arrive with a touched one. An extent with sparse touches is better kept
+// in parts: a page for each touch needs a sixteenth of the memory and of the device's time. A
+// densely touched extent is better promoted as a whole. Some touches show which case applies. If
+// pages of the same extent are missed soon after each other, its neighbouring pages are in use, and
+// each such miss brings twice as many. An extent starts the next time with what it needed last
+// time.
 //
-// Whether the pages that come along are of use nobody sees: a page in its window is touched without
-// us. So three ways duel (set dueling: Qureshi et al., Adaptive Insertion Policies, ISCA 2007): of
-// 32 extents one always gets the missed page alone, one that page and the next (objects that are
-// larger than a page or lie across two), one grows, and the others do what pays, by the misses that
-// it saves for each page more that it brings: growing before the next page, that before none.
+// The benefit of the additional pages cannot be observed, because a page in its window is touched
+// without tiermem. So three strategies compete (set dueling: Qureshi et al., Adaptive Insertion
+// Policies, ISCA 2007). Of 32 extents, one always gets the missed page alone. One gets that page
+// and the next, for objects that are larger than a page or lie across two. One grows. The others
+// use the best strategy, measured by the misses that it saves for each additional page. Growing is
+// tried before the next page, and that before the page alone.
 //
 // Pure: no clock, locks or randomness; the mover's thread only.
 #pragma once
@@ -23,21 +25,21 @@ namespace tiermem {
 
 class PartSize {
  public:
-  /// What is remembered of an extent. All-zero: nothing yet.
+  /// The history of an extent. All-zero: none yet.
   struct Memory {
     std::uint32_t last = 0;    ///< The clock at its last miss.
-    std::uint8_t begun = 0;    ///< Logarithm of the pages that its newest run of misses began with,
-    std::uint8_t reached = 0;  ///< and of those that it has come to.
-    std::uint8_t learned = 0;  ///< Where the next run begins,
-    std::uint8_t runs = 0;     ///< after so many; stops at the largest number.
+    std::uint8_t begun = 0;    ///< Logarithm of the pages at the start of its newest run of misses,
+    std::uint8_t reached = 0;  ///< and of the pages that the run has reached.
+    std::uint8_t learned = 0;  ///< Logarithm of the pages at the start of the next run,
+    std::uint8_t runs = 0;     ///< after this many runs; stops at the max value.
   };
 
-  /// `usual`: the logarithm of the pages that come with the first miss of an extent, to begin with.
+  /// `usual`: initial logarithm of the pages that arrive with the first miss of an extent.
   explicit PartSize(unsigned usual = 2) : usual_(static_cast<int>(usual) * kOne + kOne / 2) {}
 
-  /// The pages to bring for a miss of `page`, of `pages` in the extent (a power of two) with the
-  /// number `extent`, while those in `present` are there. Contains `page`; none of it is in
-  /// `present`.
+  /// Returns the pages to bring for a miss of `page`, in the extent `extent` with `pages` pages (a
+  /// power of two), of which those in `present` are present. The result contains `page`, and no
+  /// page of `present`.
   PageMask choose(Memory& memory, std::uint32_t extent, PageMask present, unsigned page,
                   unsigned pages) {
     ++clock_;
@@ -55,23 +57,22 @@ class PartSize {
     return mask;
   }
 
-  /// Where the run of an extent begins that nothing is known of.
+  /// Returns the start of a run for an extent without a history.
   std::uint8_t usual() const { return static_cast<std::uint8_t>(usual_ / kOne); }
   enum Side : std::uint8_t { kAlone, kNext, kGrows, kFollows };
-  /// What the extents do that take no side.
+  /// Returns the strategy of the extents that take no side.
   Side best() const { return best_; }
-  /// Before anything else: the clock, which wraps. An extent whose last miss was exactly 2^32
-  /// misses ago is then taken for one that was missed just now, and more pages than needed come
-  /// once.
+  /// Sets the clock, which wraps, before anything else. An extent whose last miss was exactly 2^32
+  /// misses ago seems to have been missed just now, and gets too many pages once.
   void test_begin_at(std::uint32_t clock) { clock_ = clock; }
-  /// Spread evenly: neighbours, and every n-th, are on all of them.
+  /// Spreads evenly: neighbours, and every n-th extent, are on all sides.
   static Side side_of(std::uint32_t extent) {
     const std::uint32_t part = extent * 2654435761u >> 27;
     return part < kFollows ? static_cast<Side>(part) : kFollows;
   }
 
  private:
-  static constexpr std::uint32_t kSoon = 64;  // Misses of the whole memory.
+  static constexpr std::uint32_t kSoon = 64;  // In misses of the whole memory.
   static constexpr int kOne = 256;
   static constexpr std::uint32_t kRound = 768;  // Misses of all sides between two decisions.
 
@@ -102,16 +103,16 @@ class PartSize {
     return mask & ~present;
   }
 
-  // Against the page alone. A page more costs two thirds of a miss: little to read and land, but it
-  // takes the place of another that may be missed in its turn. By measurement
-  // (docs/decisions/extents-in-parts.md).
+  // Compares a side with the page alone. An additional page costs two thirds of a miss: it is cheap
+  // to read and copy, but it takes the place of another page that may be missed in turn. Measured
+  // in docs/decisions/extents-in-parts.md.
   bool pays(Side side) const {
     const std::int64_t saved = std::int64_t{scores_[kAlone].misses} - scores_[side].misses;
     const std::int64_t more = std::int64_t{scores_[side].pages} - scores_[kAlone].pages;
     return saved > 0 && saved * 3 >= more * 2;
   }
 
-  // The older a miss, the less it counts: half with each decision.
+  // Older misses count less: their weight halves with each decision.
   void count(Side side, std::uint32_t pages) {
     ++scores_[side].misses;
     scores_[side].pages += pages;
@@ -126,15 +127,17 @@ class PartSize {
     }
   }
 
-  // A run that went on began too small. One that did not may have begun too large, which nothing
-  // shows: now and then the next begins smaller, and goes on if that was wrong.
+  // A run that continued began too small. A run that did not continue may have begun too large,
+  // which no observation shows. So the next run sometimes begins smaller, and grows if that was
+  // wrong.
   void learn(Memory& memory) {
     const bool went_on = memory.reached > memory.begun;
     if (went_on) {
       memory.learned = memory.reached;
     } else {
       memory.learned = memory.begun;
-      const std::uint32_t scattered = clock_ * 2654435761u;  // Steps of a loop are no rhythm in it.
+      // Scattered, so that the steps of a loop cause no rhythm.
+      const std::uint32_t scattered = clock_ * 2654435761u;
       if (memory.begun > 0 && scattered >> 30 == 0) {
         --memory.learned;
       }

@@ -1,4 +1,5 @@
-// The events of the recency order: who enters which list, what is remembered. Mover's thread only.
+// The events of the recency order: which extent enters which list, and what is remembered. Mover's
+// thread only.
 #include "policy/recency.hpp"
 
 #include <new>
@@ -26,7 +27,8 @@ Status Recency::reserve(std::size_t n) {
   return {};
 }
 
-/// What recency governs: the extents without a hint, those on their way out included.
+/// Returns the units of the extents that recency governs: those without a hint, including leaving
+/// ones.
 std::uint64_t Recency::pool_units() const {
   return small_units() + lists_.units(Order::returning) + lists_.units(Order::main) +
          lists_.units(Order::leaving);
@@ -83,14 +85,15 @@ Order Recency::place_of_newcomer(ExtentRef ref) {
   }
   const bool failed = (record.flags & kFailed) != 0;
   const bool from_main = (record.flags & kFromMain) != 0;
-  if (from_main || !failed) {  // What failed in main says nothing about the small queue.
+  if (from_main || !failed) {  // A failure in main says nothing about the small queue.
     learn(from_main);
   }
   return !failed || displaces ? Order::returning : Order::fresh;
 }
 
-/// Moves the share by about this extent's size, more when the queue it was lost from loses less
-/// than the other; three times as far towards main, whose losses a loop shows late.
+/// Moves the share by about this extent's size, and by more if the queue it was lost from loses
+/// less than the other. Moves three times as far towards main, because a loop shows main's losses
+/// late.
 void Recency::learn(bool lost_from_main) {
   const double step = 1.0 / std::max(1.0, static_cast<double>(lists_.count(Order::main)) +
                                               static_cast<double>(lists_.count(Order::probation)) +
@@ -201,7 +204,7 @@ void Recency::advised(ExtentRef ref, Advice advice, std::uint64_t value) {
         }
       }
       break;
-    default:  // For read-ahead, placement and write-behind; nothing to the order.
+    default:  // For read-ahead, placement and write-behind; no effect on the order.
       break;
   }
 }
@@ -211,7 +214,8 @@ void Recency::tick(std::uint64_t ordinal) {
   expire(256);
 }
 
-/// A part of the heap at a time: an extent whose planned use is over is as any other again.
+/// Processes a part of the heap at a time: an extent whose planned use is over becomes a normal
+/// one.
 void Recency::expire(std::size_t entries) {
   for (std::size_t n = std::min(entries, planned_.size()); n > 0 && !planned_.empty(); --n) {
     if (expiry_cursor_ >= planned_.size()) {
@@ -244,7 +248,7 @@ void Recency::note_origin(ExtentRef ref) {
   }
 }
 
-/// A reference was seen: to the head of main, as if just used.
+/// A reference was seen: moves the extent to the head of main, as if it had just been used.
 void Recency::to_main(ExtentRef ref) {
   detach(ref);
   ExtentRecord& record = lists_[ref];
@@ -253,7 +257,8 @@ void Recency::to_main(ExtentRef ref) {
   lists_.push_head(Order::main, ref);
 }
 
-/// How many of `limit` victims `out` can take: memory for them is found before anything changes.
+/// Returns how many of `limit` victims `out` can take. Memory for them is allocated before anything
+/// changes.
 unsigned Recency::room_for(Vector<Victim>& out, unsigned limit) const {
   const std::size_t wanted = std::min<std::size_t>({limit, lists_.size(), std::size_t{1} << 20});
   if (out.capacity() - out.size() < wanted) {
@@ -266,14 +271,14 @@ unsigned Recency::room_for(Vector<Victim>& out, unsigned limit) const {
   return static_cast<unsigned>(wanted);
 }
 
-/// The first ordinal beyond the horizon; the last of all is always beyond it.
+/// Returns the first ordinal beyond the horizon; the max ordinal is always beyond it.
 std::uint64_t Recency::first_far_ordinal() const {
   const std::uint64_t near = ordinal_ + std::min(horizon_, ~ordinal_);
   return near + std::min<std::uint64_t>(1, ~near);
 }
 
 void Recency::give(Search& search, ExtentRef ref, bool dirty, std::uint32_t bytes) {
-  search.out.push_back({ref, dirty});  // room_for() made the room.
+  search.out.push_back({ref, dirty});  // room_for() reserved the memory.
   note_origin(ref);
   detach(ref);
   lists_.push_head(Order::leaving, ref);
@@ -302,7 +307,7 @@ Status Recency::check() const {
     if (list == Order::planned) {
       continue;
     }
-    // As many steps as records: a loop or a link into another list shows before that or at the end.
+    // As many steps as records: a cycle, or a link into another list, shows by then or at the end.
     ExtentRef before = kNoLink, ref = lists_.head(list);
     for (std::uint32_t n = 0; n < count[i]; ++n) {
       if (ref >= lists_.size() || lists_[ref].order != list || lists_[ref].prev != before) {

@@ -1,24 +1,26 @@
-// Which extents of one memory leave first: hints, then a scan- and loop-resistant order.
+// The order in which extents leave one memory: hints, then an order that resists scans and loops.
 // Pure: events in, victims out; no I/O, clock, locks or randomness. The mover's thread only.
 //
-// An extent enters `fresh` and stays there while the next 4 % of the memory is inserted; references
-// in that time are one use seen many times (a scan touches an extent once for each of its pages)
-// and are ignored. It then waits in `probation`, a FIFO. Referenced when its turn comes, it moves
-// to `main`, a clock of one bit; otherwise it leaves. fresh + probation may hold `small_share` of
-// the memory, 8 to 40 %: only above that are victims taken there, below it main gives them. This
-// is S3-FIFO with one bit and an adaptive small queue, and it is why fresh bytes are not the first
-// victim: at least 8 % of the memory must be inserted after them.
+// An extent enters `fresh` and stays there while the next 4 % of the memory is inserted. References
+// in that time are one use seen many times (a scan touches an extent once for each of its pages),
+// and are ignored. It then waits in `probation`, a FIFO. If it has been referenced when its turn
+// comes, it moves to `main`, a clock of one bit; otherwise it leaves. fresh + probation may hold
+// `small_share` of the memory, 8 to 40 %. Victims come from there only above this share, and
+// otherwise from main. This is S3-FIFO with one bit and an adaptive small queue. Fresh bytes are
+// therefore not the first victim: at least 8 % of the memory must be inserted after them.
 //
-// Main holds at least a third of the memory: while it has less, the oldest of probation join it, so
+// Main holds at least a third of the memory. While it has less, the oldest of probation join it, so
 // that the second pass of a loop already finds a part of the first.
 //
-// The record of an evicted extent stays, so remembering costs nothing and has no limit. Coming back
-// after R bytes of insertions (R counts from its insertion, or its last reference seen):
-//  - R <= the memory: a better share would have kept it. It enters main, and the share moves
-//    towards the queue it was lost from (as ARC does).
-//  - It was lost from main without a reference, or R > the memory: it enters main only if that has
-//    not its third, or its oldest was not referenced for longer than R (as LIRS does). In a loop
-//    larger than the memory all R are equal, none displaces another, and main keeps its part.
+// The record of an evicted extent stays, so remembering costs nothing and has no limit. When the
+// extent returns after R bytes of insertions (R counts from its insertion, or its last reference
+// seen):
+//   - R <= the memory: a better share would have kept it. It enters main, and the share moves
+//     towards the queue it was lost from (as ARC does).
+//   - It was lost from main without a reference, or R > the memory: it enters main only if main has
+//     less than its third, or if the oldest of main was not referenced for longer than R (as LIRS
+//     does). In a loop larger than the memory all R are equal, none displaces another, and main
+//     keeps its part.
 #pragma once
 
 #include <algorithm>
@@ -36,18 +38,18 @@ namespace tiermem {
 
 class Recency {
  public:
-  static constexpr std::uint64_t kUnitBytes = 4096;  ///< Sizes are counted in these.
+  static constexpr std::uint64_t kUnitBytes = 4096;  ///< Unit of sizes.
   static constexpr std::uint64_t kLargestBytes = kUnitBytes * 0xFFFF;
 
   struct Hint {
     Advice advice = Advice::normal;
     std::uint64_t value = 0;
   };
-  /// What the mover knows of an extent when asked. `referenced` is read and cleared by the asking.
+  /// The mover's answer about an extent. The query reads and clears `referenced`.
   struct Candidate {
-    bool movable = false;  ///< No pins, in no transfer, not held.
+    bool movable = false;  ///< It has no pins, is in no transfer, and is not held.
     bool referenced = false;
-    bool dirty = false;  ///< Evicting it costs a write.
+    bool dirty = false;  ///< Its eviction costs a write.
     std::uint32_t bytes = 0;
   };
   struct Victim {
@@ -57,84 +59,88 @@ class Recency {
 
   Recency() : planned_(lists_) {}
 
-  /// There will never be more extents than `n`. Before the first reserve().
+  /// Sets the max number of extents. Call before the first reserve().
   void set_most(std::size_t n) { lists_.set_most(n); }
-  /// Room for the extents 0 .. n-1, 16 bytes each, which cost memory once they are used.
-  /// no_capacity when there is no memory for them.
+  /// Makes room for the extents 0 .. n-1, 16 bytes each, which cost memory once they are used.
+  /// Errors: no_capacity: the allocation failed.
   Status reserve(std::size_t n);
   std::size_t capacity() const { return lists_.size(); }
 
-  /// The extent became resident. `bytes` at most kLargestBytes. The mover clears the reference bit
-  /// before.
+  /// The extent became resident. `bytes` is at most kLargestBytes. The mover clears the reference
+  /// bit before.
   void inserted(ExtentRef ref, std::uint64_t bytes, Hint hint);
   void inserted(ExtentRef ref, std::uint64_t bytes) { inserted(ref, bytes, Hint()); }
-  /// It has more of the memory now. It stays where it is in the order.
+  /// The extent occupies more memory now. Its position in the order stays the same.
   void grown(ExtentRef ref, std::uint64_t bytes);
-  /// The extent left the memory. `keep_ghost`: it was evicted and may come back, remember it;
-  /// otherwise it was freed: forget it and its hints, resident or not.
+  /// The extent left the memory. `keep_ghost`: it was evicted and may return, so remember it.
+  /// Otherwise it was freed: forget it and its hints, resident or not.
   void removed(ExtentRef ref, bool keep_ghost);
-  /// A victim could not leave after all: it goes back, not to be the first again.
+  /// A victim could not leave: it returns to the order, but not as the next victim.
   void rejected(ExtentRef ref);
-  /// A hint. keep and streamed also hold for later residences; the others only while it is
-  /// resident, and are without effect when it is not. With `cold` the mover clears the reference
-  /// bit: a later reference means that it is not cold.
+  /// Applies a hint. keep and streamed also hold for later residences. The others hold only while
+  /// the extent is resident, and have no effect otherwise. With `cold` the mover clears the
+  /// reference bit: a later reference means that the extent is not cold.
   void advised(ExtentRef ref, Advice advice, std::uint64_t value);
   /// The program reached this ordinal: uses planned before it are over.
   void tick(std::uint64_t ordinal);
-  /// Extents with a next use at most so many ticks ahead are not victims while others are.
+  /// Extents whose next use is at most this many ticks ahead are victims only when no others are
+  /// left.
   void set_horizon(std::uint64_t ticks) { horizon_ = ticks; }
 
-  /// Appends at most `limit` victims to `out`, best first, until they hold `bytes_needed`; returns
-  /// how many. `probe(ref)` answers a Candidate. Asks at most 11 x (limit + 64) times, and
-  /// continues where it stopped. Returns fewer than needed when that was not enough: ask again
-  /// unless exhausted(). A victim is not given out again before removed(), rejected() or
-  /// inserted().
+  /// Appends up to `limit` victims to `out`, best first, until they hold `bytes_needed`; returns
+  /// their number. `probe(ref)` returns a Candidate. It is called up to 11 x (limit + 64) times,
+  /// and the search continues where the last one stopped. If this was not enough, fewer victims are
+  /// returned: call again unless exhausted(). A victim is not returned again before removed(),
+  /// rejected() or inserted().
   template <class Probe>
   std::size_t choose(std::uint64_t bytes_needed, unsigned limit, Probe&& probe,
                      Vector<Victim>& out);
-  /// Ends the fresh time of extents that had it; asks about each of them, at most `looks`. choose()
-  /// does this too, but a mover that calls it after insertions, every step, tells early references
-  /// from later ones also while the memory fills and nothing has to leave.
+  /// Ends the fresh time of extents whose time is over. Probes each of them, up to `looks`.
+  /// choose() does this too. A mover that calls it every step, after insertions, distinguishes
+  /// early references from later ones even while the memory fills and nothing has to leave.
   template <class Probe>
   void settle(Probe&& probe, unsigned looks = 64);
-  /// The last choose() found nothing, and since the last victim all were asked: wait for an event.
+  /// Returns whether the last choose() found nothing, and all extents were probed since the last
+  /// victim: wait for an event.
   bool exhausted() const { return exhausted_; }
 
-  /// Before anything else: the clock of insertions, which wraps.
+  /// Sets the clock of insertions, which wraps, before anything else.
   void test_begin_at(std::uint32_t clock) { clock_ = clock; }
 
   Order order(ExtentRef ref) const { return lists_[ref].order; }
-  /// What it is booked with; 0 when it is not resident.
+  /// Returns the bytes that it is charged with; 0 if it is not resident.
   std::uint64_t bytes_of(ExtentRef ref) const {
     return ref >= lists_.size() || order(ref) == Order::absent ? 0 : lists_[ref].units * kUnitBytes;
   }
   std::uint64_t bytes(Order list) const { return lists_.units(list) * kUnitBytes; }
   std::uint32_t count(Order list) const { return lists_.count(list); }
-  /// The part of the memory that fresh and probation may hold before victims are taken there.
+  /// Returns the share of the memory that fresh and probation may hold before they provide victims.
   double small_share() const { return small_share_; }
-  /// Derives the books again from the records; `internal` with a sentence if they differ.
+  /// Derives the accounting again from the records. Returns `internal` with a message if it
+  /// differs.
   Status check() const;
 
  private:
   enum Flag : std::uint8_t {
     kKeep = 1,
     kStreamed = 2,
-    kTouched = 4,     ///< Counts as a reference at the next look.
-    kKnown = 8,       ///< Absent, and was evicted by recency: `stamp` and the next two hold.
+    kTouched = 4,  ///< Counts as a reference at the next probe.
+    kKnown = 8,  ///< Absent, and was evicted by recency: `stamp` and the next two flags are valid.
     kFromMain = 16,   ///< Left from main or returning.
     kFailed = 32,     ///< Left main without a reference there.
-    kPassed = 64,     ///< Dirty, and once left behind for a clean one.
-    kByRecency = 128  ///< Leaving because of the order, not of a hint.
+    kPassed = 64,     ///< Dirty, and skipped once for a clean one.
+    kByRecency = 128  ///< Leaving because of the order, not because of a hint.
   };
   static constexpr double kFreshShare = 0.04, kSmallest = 0.08, kLargest = 0.40;
-  static constexpr double kMainFloor = 1.0 / 3;  ///< Of the memory.
-  static constexpr unsigned kWindow = 8;  ///< Dirty candidates held back to look for clean ones.
+  static constexpr double kMainFloor = 1.0 / 3;  ///< Share of the memory.
+  /// Number of dirty candidates held back while looking for clean ones.
+  static constexpr unsigned kWindow = 8;
 
-  /// One call of choose().
+  /// The state of one call of choose().
   struct Search {
     std::uint64_t needed;
     unsigned limit;
-    unsigned looks;  ///< Left in this stage.
+    unsigned looks;  ///< Probes left in this stage.
     Vector<Victim>& out;
     std::uint64_t bytes = 0;
     unsigned count = 0;
@@ -178,15 +184,15 @@ class Recency {
 
   ExtentLists lists_;
   NextUseHeap planned_;
-  /// Units inserted so far. Wraps after 16 TiB: an extent that was not referenced for as long looks
-  /// younger than it is, and leaves later. Nothing but the order of victims depends on it.
+  /// Units inserted so far. Wraps after 16 TiB: an extent that was not referenced for that long
+  /// looks younger than it is, and leaves later. Only the order of victims depends on it.
   std::uint32_t clock_ = 0;
   double small_share_ = kSmallest;
-  double lost_small_ = 1, lost_main_ = 1;  ///< Units evicted lately from each, decaying.
+  double lost_small_ = 1, lost_main_ = 1;  ///< Units evicted recently from each, decaying.
   std::uint64_t ordinal_ = 0, horizon_ = 32;
   std::size_t expiry_cursor_ = 0, planned_cursor_ = 0;
-  std::uint64_t barren_small_ = 0, barren_main_ = 0;  ///< Looks since one was movable.
-  std::uint64_t barren_rest_ = 0;                     ///< The same in the lists of last resort.
+  std::uint64_t barren_small_ = 0, barren_main_ = 0;  ///< Probes since one was movable.
+  std::uint64_t barren_rest_ = 0;                     ///< The same for the lists of last resort.
   bool exhausted_ = false;
 };
 
@@ -195,7 +201,7 @@ std::size_t Recency::choose(std::uint64_t bytes_needed, unsigned limit, Probe&& 
                             Vector<Victim>& out) {
   Search search{bytes_needed, room_for(out, limit), 0, out};
   const unsigned looks = search.limit + 64;
-  exhausted_ = lists_.size() == 0;  // Nothing ever came: there is nobody to ask.
+  exhausted_ = lists_.size() == 0;  // No extent was ever inserted, so there is none to probe.
   expire(64);
   settle(probe, looks);
   search.looks = looks;
@@ -230,7 +236,8 @@ std::size_t Recency::choose(std::uint64_t bytes_needed, unsigned limit, Probe&& 
   return search.count;
 }
 
-/// The reference bit is cleared here, what was referenced so far is the use that brought it in.
+/// Clears the reference bit, because all references so far belong to the use that brought the
+/// extent in.
 template <class Probe>
 void Recency::settle(Probe&& probe, unsigned looks) {
   const auto least = static_cast<std::uint32_t>(kFreshShare * static_cast<double>(pool_units()));
@@ -269,7 +276,7 @@ void Recency::take_cold(Search& search, Probe& probe) {
   }
 }
 
-/// One that was fetched and not used yet waits for its use, but not for ever.
+/// A prefetched extent that was not used yet waits for its use, but not forever.
 template <class Probe>
 void Recency::take_streamed(Search& search, Probe& probe) {
   const auto patience = static_cast<std::uint32_t>(pool_units() / 2);
@@ -290,8 +297,8 @@ void Recency::take_streamed(Search& search, Probe& probe) {
   }
 }
 
-/// The farthest next use first, a clean one of the eight farthest or so before a dirty one. When
-/// none of these can move, the rest is tried a part at a time.
+/// The farthest next use first, but a clean extent among about the eight farthest before a dirty
+/// one. If none of these can move, tries the rest in parts.
 template <class Probe>
 void Recency::take_planned(Search& search, std::uint64_t from, Probe& probe) {
   while (!search.done() && !planned_.empty() && planned_.top().ordinal >= from) {
@@ -335,7 +342,7 @@ void Recency::take_recent(Search& search, Probe& probe) {
   unsigned waiting = 0;
   Aside spare{kNoLink, Order::absent, 0};
   bool spare_dirty = false;
-  // A list whose looks were all blocked gives way to the other after half of the looks.
+  // If all probes of a list were blocked, the other list gets the second half of the probes.
   const unsigned patience = search.looks / 2;
   unsigned blocked_small = 0, blocked_main = 0;
   while (!search.done()) {
@@ -374,7 +381,7 @@ void Recency::take_recent(Search& search, Probe& probe) {
         give(search, ref, candidate.dirty, candidate.bytes);
         continue;
       }
-      if (waiting == kWindow) {  // No clean one near: the first dirty one pays its write.
+      if (waiting == kWindow) {  // No clean one is near: the first dirty one pays its write.
         const Aside first = aside[0];
         std::move(aside.begin() + 1, aside.end(), aside.begin());
         --waiting;
@@ -390,20 +397,20 @@ void Recency::take_recent(Search& search, Probe& probe) {
     give(search, aside[i].ref, true, aside[i].bytes);
     aside[i].ref = kNoLink;
   }
-  for (unsigned i = waiting; i-- > 0;) {  // The rest as they were, the oldest last in.
+  for (unsigned i = waiting; i-- > 0;) {  // Return the rest in their order, the oldest last.
     if (aside[i].ref != kNoLink) {
       lists_[aside[i].ref].flags |= kPassed;
       lists_.push_tail(aside[i].from, aside[i].ref);
     }
   }
-  // All were referenced lately: the one asked first goes, so that a call makes progress.
+  // All were referenced recently: the first one probed leaves, so that a call makes progress.
   if (search.count == 0 && !search.done() && spare.ref != kNoLink &&
       lists_[spare.ref].order == Order::main) {
     give(search, spare.ref, spare_dirty, spare.bytes);
   }
 }
 
-/// Oldest first, whatever its references.
+/// Oldest first, regardless of references.
 template <class Probe>
 void Recency::take_any(Search& search, Order list, Probe& probe) {
   for (std::uint32_t n = lists_.count(list); n > 0 && !search.done() && search.look(); --n) {

@@ -27,7 +27,7 @@ ReplayResult replay_recency(std::span<const Reference> references, std::uint32_t
     state[ref].referenced = false;
     return candidate;
   };
-  // As the mover does: dont_need gives the room back at once, a cold extent has no reference bit.
+  // The same as the mover: dont_need frees the room at once, a cold extent has no reference bit.
   const auto advise = [&](const ReplayHint& hint) {
     if (hint.advice == Advice::dont_need) {
       resident -= state[hint.block].resident ? 1 : 0;

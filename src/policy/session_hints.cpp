@@ -1,4 +1,4 @@
-// First the conversations, then who holds each block until when. See session_hints.hpp.
+// First derives the conversations, then the requests that need each block. See session_hints.hpp.
 #include "policy/session_hints.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 struct Session {
   std::size_t last_request = 0;
-  std::vector<std::uint32_t> blocks;  ///< Each once for every request that names it.
+  std::vector<std::uint32_t> blocks;  ///< Each block once for every request that names it.
 };
 
 std::span<const Reference> request(const Trace& trace, std::size_t number) {
@@ -20,7 +20,7 @@ std::span<const Reference> request(const Trace& trace, std::size_t number) {
   return std::span(trace.references).subspan(begin, trace.request_ends[number] - begin);
 }
 
-/// The conversation of each request, and the conversations.
+/// Returns the conversation of each request, and the conversations.
 std::vector<std::size_t> sessions_of(const Trace& trace, std::vector<Session>& sessions) {
   std::vector<std::size_t> of(trace.request_ends.size());
   std::unordered_map<std::uint32_t, std::size_t> by_end;  // Last full block -> conversation.
@@ -53,7 +53,8 @@ std::vector<std::size_t> sessions_of(const Trace& trace, std::vector<Session>& s
 std::vector<ReplayHint> session_end_hints(const Trace& trace, Advice advice) {
   std::vector<Session> sessions;
   const std::vector<std::size_t> of = sessions_of(trace, sessions);
-  std::vector<std::uint32_t> held(trace.blocks);  // By how many requests of open conversations.
+  // Number of requests of open conversations that need each block.
+  std::vector<std::uint32_t> held(trace.blocks);
   std::vector<ReplayHint> hints;
   for (std::size_t number = 0; number < of.size(); ++number) {
     for (const Reference& reference : request(trace, number)) {

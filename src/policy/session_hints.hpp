@@ -1,11 +1,12 @@
-// The hints that a language model's server could give while a recorded run of it is replayed: when
-// a conversation has ended, its blocks are not needed by it any more. Pure; any one thread.
+// The hints that a language model server could give during the replay of its recorded run: when a
+// conversation has ended, it does not need its blocks any more. Pure; one thread at a time.
 //
-// The records name no conversations, so they are derived. A block stands for a prompt up to its
-// end, hence a request goes on with the conversation whose last prompt it begins with: all of that
-// but its last block, which was not full. The first block, the instructions that nearly all begin
-// with, ties none together. A conversation ends with its last request in the trace: that the client
-// says so then is the assumption here, and all that is known of the future.
+// The records do not identify conversations, so they are derived. A block stands for a prompt up to
+// the end of the block. A request therefore continues the conversation whose last prompt it begins
+// with: all of that prompt except its last block, which was not full. The first block, the
+// instructions that nearly all requests share, connects no conversations. A conversation ends with
+// its last request in the trace. The only assumption about the future is that the client reports
+// this end when it happens.
 #pragma once
 
 #include <vector>
@@ -15,8 +16,8 @@
 
 namespace tiermem {
 
-/// At the end of each conversation, `advice` for those of its blocks that no open conversation has.
-/// None of a trace that tells no requests.
+/// Returns, at the end of each conversation, `advice` for those of its blocks that no open
+/// conversation has. Returns no hints for a trace without requests.
 std::vector<ReplayHint> session_end_hints(const Trace& trace, Advice advice);
 
 }  // namespace tiermem

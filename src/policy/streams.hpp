@@ -1,4 +1,4 @@
-// Runs of extents touched in order, each by one thread: what a scan will touch next is read ahead.
+// Runs of extents that one thread touches in order: read-ahead for scans.
 //
 // Pure: no clock, locks or randomness; one thread.
 #pragma once
@@ -14,21 +14,23 @@ namespace tiermem {
 
 class Streams {
  public:
-  /// Extents [first, first + count) of the same buffer are to come next.
+  /// The extents to read ahead: [first, first + count) of the same buffer.
   struct Ahead {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
-    bool goes_on = false;  ///< The touch belongs to a run: the extents of a run come whole.
+    /// The touch belongs to a run: the extents of a run are brought as a whole.
+    bool goes_on = false;
   };
-  /// A touch of what is absent.
+  /// A touch of an absent extent.
   struct Touch {
     Handle buffer = 0;
     std::uint32_t thread = 0;
-    std::uint32_t index = 0;   ///< The extent,
-    std::uint32_t of = 0;      ///< of so many.
-    bool at_its_begin = true;  ///< A run comes into each extent there; steps over rows do not.
+    std::uint32_t index = 0;  ///< Index of the extent,
+    std::uint32_t of = 0;     ///< in a buffer of this many extents.
+    /// A run enters each extent at its beginning; steps over rows do not.
+    bool at_its_begin = true;
   };
-  /// At most `most` extents are asked for beyond the touched one.
+  /// Returns what to read ahead, up to `most` extents beyond the touched one.
   Ahead touched(const Touch& touch, std::uint32_t most);
 
  private:
@@ -36,18 +38,18 @@ class Streams {
     Handle buffer = 0;
     std::uint32_t thread = 0;
     std::uint32_t last = 0;   // The newest touch.
-    std::uint32_t until = 0;  // Asked for up to here.
+    std::uint32_t until = 0;  // Requested up to here.
     std::uint32_t window = 0;
-    bool began = false;  // The newest extent was come into at its begin.
+    bool began = false;  // The newest extent was entered at its beginning.
     std::uint64_t used = 0;
   };
   std::array<Stream, 32> streams_{};
   std::uint64_t clock_ = 0;
 };
 
-// A stream is sequential from its second touch on that came to an extent at its begin. What is
-// asked for ahead doubles while it goes on: a scan meets extents that are still on their way, and
-// each of those touches tells how far it has come.
+// A stream is sequential from its second touch on that entered an extent at its beginning. The
+// read-ahead doubles while the stream continues. A scan meets extents that are still in transfer,
+// and each of those touches shows its progress.
 inline Streams::Ahead Streams::touched(const Touch& touch, std::uint32_t most) {
   const auto [buffer, thread, index, extents, at_its_begin] = touch;
   ++clock_;
@@ -73,7 +75,7 @@ inline Streams::Ahead Streams::touched(const Touch& touch, std::uint32_t most) {
       return {};
     }
     if (stream.until > index + 1 + stream.window / 2) {
-      return {.goes_on = true};  // Half of it is still ahead.
+      return {.goes_on = true};  // Half of the read-ahead is still in front of the stream.
     }
     stream.window = std::clamp<std::uint32_t>(stream.window * 2, 2, std::max(most, 2u));
     const std::uint32_t first = std::max(stream.until, index + 1);

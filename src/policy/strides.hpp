@@ -1,7 +1,8 @@
-// Steps of equal width: a column of a matrix, a field of records, a walk backwards. Each step comes
-// to another page, mostly of another extent, so no run of extents shows them, and without reading
-// ahead each would wait for the device. A stream is seen at its fourth touch and then followed: it
-// asks for what the next steps will touch, twice as far each time that it has gone on.
+// Steps of equal width: a column of a matrix, a field of records, a backward walk. Each step
+// touches another page, mostly of another extent, so no run of extents shows the pattern. Without
+// read-ahead each step would wait for the device. A stream is recognised at its fourth touch and
+// then followed: it requests the bytes of the next steps, twice as far each time that it has
+// continued.
 //
 // Pure: no clock, locks or randomness; one thread.
 #pragma once
@@ -17,24 +18,24 @@ namespace tiermem {
 
 class Strides {
  public:
-  /// Of absent bytes. Addresses may be rounded down to their page, as old kernels tell them.
+  /// A touch of absent bytes. Old kernels round addresses down to their page.
   struct Touch {
     Handle buffer = 0;
     std::uint32_t thread = 0;
     std::uint64_t offset = 0;
     std::uint64_t of = 0;  ///< Bytes of the buffer.
   };
-  /// What is to come next: byte at(i) for each i below `count`.
+  /// The steps to read ahead: byte at(i) for each i below `count`.
   struct Ahead {
     std::uint64_t from = 0;
     double step = 0;
-    std::uint32_t skipped = 0;  ///< Steps that were asked for before.
+    std::uint32_t skipped = 0;  ///< Number of steps that were requested before.
     std::uint32_t count = 0;
     std::uint64_t at(std::uint32_t i) const {
       return from + static_cast<std::uint64_t>(std::llround(step * (skipped + i + 1)));
     }
   };
-  /// At most `most` steps are asked for beyond the touched byte.
+  /// Returns what to read ahead, up to `most` steps beyond the touched byte.
   Ahead touched(const Touch& touch, std::uint32_t most) {
     ++clock_;
     for (Stream& stream : streams_) {
@@ -64,13 +65,13 @@ class Strides {
 
  private:
   static constexpr std::uint64_t kPage = 4096;
-  static constexpr std::size_t kPast = 12;  // Several streams of a thread may take turns.
+  static constexpr std::size_t kPast = 12;  // Several streams of a thread may alternate.
 
   static double distance(std::uint64_t from, std::uint64_t to) {
     return static_cast<double>(static_cast<std::int64_t>(to - from));
   }
 
-  // Addresses may be rounded; of short steps less can be forgiven.
+  // Addresses may be rounded; short steps tolerate less.
   static double tolerance(double step) {
     return std::min(static_cast<double>(kPage), std::abs(step) / 8);
   }
@@ -79,16 +80,17 @@ class Strides {
     Handle buffer = 0;
     std::uint32_t thread = 0;
     std::uint32_t asked = 0;   // Steps beyond `last`.
-    std::uint32_t window = 0;  // As many were to be.
+    std::uint32_t window = 0;  // Number of steps to request.
     std::uint64_t origin = 0, last = 0;
-    std::uint64_t steps = 0;  // From origin to last.
+    std::uint64_t steps = 0;  // Steps from `origin` to `last`.
     std::uint64_t used = 0;
 
     bool is_of(const Touch& touch) const {
       return used != 0 && buffer == touch.buffer && thread == touch.thread;
     }
     double step() const { return distance(origin, last) / static_cast<double>(steps); }
-    // The touch is one of those asked for, or the next one: the stream has come to it.
+    // Returns whether the touch is one of the requested steps, or the next one: the stream has
+    // reached it.
     bool follows(std::uint64_t offset) {
       const double far = distance(last, offset);
       const double k = std::round(far / step());
@@ -114,7 +116,7 @@ class Strides {
     std::array<std::uint64_t, kPast> offsets{};
 
     void add(std::uint64_t offset) { offsets[count++ % kPast] = offset; }
-    // Three touches lie on the way to this one, a page apart at least.
+    // Returns whether three touches lie on the way to this one, at least a page apart.
     bool ends_in_steps(std::uint64_t offset, std::uint64_t& origin) const {
       for (std::uint32_t i = 1; i <= std::min<std::size_t>(count, kPast); ++i) {
         const std::uint64_t first = offsets[(count - i) % kPast];
@@ -137,7 +139,7 @@ class Strides {
 
   static Ahead ask(Stream& stream, const Touch& touch, std::uint32_t most) {
     if (stream.asked > stream.window / 2) {
-      return {};  // Half of it is still ahead.
+      return {};  // Half of the read-ahead is still in front of the stream.
     }
     stream.window = std::min(stream.window * 2, most);
     const double step = stream.step();

@@ -1,4 +1,4 @@
-// One class reads lines and counts them; one function for each format. See trace.hpp.
+// One class reads and counts lines; each format has one function. See trace.hpp.
 #include "policy/trace.hpp"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ std::string_view without_ending(std::string_view name, std::string_view ending) 
   return name.ends_with(ending) ? name.substr(0, name.size() - ending.size()) : name;
 }
 
-/// The next word of `rest`, which loses it; empty at the end.
+/// Removes the next word from `rest` and returns it; empty at the end.
 std::string_view next_word(std::string_view& rest) {
   const std::size_t start = rest.find_first_not_of(" \t\r");
   if (start == std::string_view::npos) {
@@ -109,7 +109,7 @@ class Parser {
     trace_.references.push_back({block, write});
     return {};
   }
-  /// A block by the number that the file gives it.
+  /// Adds a block by the number that the file gives it.
   Status add_named(std::uint64_t id) {
     const auto [entry, is_new] = numbers_.try_emplace(id, trace_.blocks);
     if (is_new) {
@@ -249,7 +249,7 @@ Result<Trace> parse_trace(std::string_view file_name, std::string_view bytes,
     TraceLimits bounded = limits;
     bounded.blocks = std::min<std::uint64_t>(limits.blocks, 0xFFFF'FFFE);
     return Parser(file_name, bounded).parse(bytes);
-  } catch (const std::exception& error) {  // Only memory can be short here.
+  } catch (const std::exception& error) {  // Only an allocation can fail here.
     return fail(Code::no_capacity, "trace {}: {} while parsing {}", file_name.substr(0, 60),
                 error.what(), human_bytes(bytes.size()));
   }

@@ -1,10 +1,11 @@
-// Whether the pages of an extent come watched. Those that are not written then leave without being
-// moved and hashed, but the first write to each extent is a fault, which costs as much as a miss
-// without its read: several times what is saved. So only those are watched that have left as they
-// came some times in a row. How many times is learned from what becomes of those that are watched:
-// none in a program that only reads, many where pages are read and written by turns, or written
-// with what was there before (counts of references that go up and down), which no checksum shows.
-// One extent of 32 is always watched, so that there is something to learn from.
+// The decision whether the pages of an extent arrive watched. Watched pages that are not written
+// leave without being moved and hashed. But the first write to each watched extent is a fault,
+// which costs as much as a miss without its read: several times the saving. So only extents are
+// watched that have left unchanged several times in a row. The number is learned from the outcome
+// for watched extents. It is zero for a program that only reads. It is large if reads and writes
+// alternate, or if writes store the bytes that were there before (reference counts that go up and
+// down), which no checksum shows. One extent in 32 is always watched, to have something to learn
+// from.
 //
 // Pure: no clock, locks or randomness; the mover's thread only.
 #pragma once
@@ -16,7 +17,7 @@ namespace tiermem {
 
 class Watching {
  public:
-  /// What is remembered of an extent: how often in a row it left as it came. All-zero: new.
+  /// The history of an extent: how often in a row it left unchanged. All-zero: new.
   using Memory = std::uint8_t;
   static constexpr Memory kMost = 31;
 
@@ -24,7 +25,7 @@ class Watching {
     return extent % kOneOf == 0 || unwritten >= least_;
   }
 
-  /// An extent leaves that was watched.
+  /// A watched extent leaves.
   void left(Memory& unwritten, bool written) {
     note(unwritten, written);
     written_ += written ? 1 : 0;
@@ -39,7 +40,7 @@ class Watching {
     seen_ = written_ = 0;
   }
 
-  /// One leaves that was not; `written`: by its checksums.
+  /// An unwatched extent leaves. `written`: according to its checksums.
   static void note(Memory& unwritten, bool written) {
     unwritten = written ? 0 : std::min<Memory>(unwritten + 1, kMost);
   }

@@ -1,6 +1,6 @@
-// ARC, the adaptive replacement cache (Megiddo and Modha, FAST 2003). Two LRU lists, of blocks seen
-// once and of blocks seen again, each followed by as many blocks that it lost; a hit among the lost
-// ones moves the target size of the first list.
+// ARC, the adaptive replacement cache (Megiddo and Modha, FAST 2003). It has two LRU lists: blocks
+// seen once and blocks seen again. Each is followed by a list of the blocks that it lost. A hit on
+// a lost block moves the target size of the first list.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ class Arc : public Rival {
 
   BlockLists lists_;
   std::uint32_t capacity_;
-  double target_ = 0;  ///< Of the blocks seen once: p in the paper.
+  double target_ = 0;  ///< Target for the blocks seen once: p in the paper.
 };
 
 /// The four cases of the paper's figure 4.

@@ -1,5 +1,5 @@
-// Several lists over the same numbered blocks, each block in one of them or in none: what most
-// replacement rules are made of. Of the rivals only; allocates when it is made and never after.
+// Several lists over the same numbered blocks; each block is in one list or in none. Most
+// replacement rules consist of such lists. For the rivals only. Allocates in its constructor only.
 #pragma once
 
 #include <cassert>
@@ -20,22 +20,22 @@ class BlockLists {
         next_(std::size_t{blocks} + lists),
         where_(blocks, kNowhere),
         size_(lists) {
-    // Each list is a ring through an end of its own, which comes after the last block.
+    // Each list is a ring through its own end element, which comes after the last block.
     std::iota(prev_.begin(), prev_.end(), 0u);
     std::iota(next_.begin(), next_.end(), 0u);
   }
 
-  /// The list that a block is in, or kNowhere.
+  /// Returns the list that contains a block, or kNowhere.
   unsigned where(std::uint32_t block) const { return where_[block]; }
   std::uint32_t size(unsigned list) const { return size_[list]; }
-  /// Of a list that is not empty.
+  /// Only for a list that is not empty.
   std::uint32_t head(unsigned list) const { return next_[blocks_ + list]; }
   std::uint32_t tail(unsigned list) const { return prev_[blocks_ + list]; }
-  /// The neighbour on the side of the head; is_end() beyond it.
+  /// Returns the neighbour on the side of the head; is_end() beyond it.
   std::uint32_t before(std::uint32_t block) const { return prev_[block]; }
   bool is_end(std::uint32_t block) const { return block >= blocks_; }
 
-  /// Out of where it was, and to the head of `list`.
+  /// Moves a block from its list to the head of `list`.
   void to_head(unsigned list, std::uint32_t block) {
     remove(block);
     const std::uint32_t end = blocks_ + list;
@@ -46,7 +46,7 @@ class BlockLists {
     where_[block] = static_cast<std::uint8_t>(list);
     ++size_[list];
   }
-  /// Out of where it was, if it was anywhere.
+  /// Removes a block from its list, if it is in one.
   void remove(std::uint32_t block) {
     if (where_[block] == kNowhere) {
       return;

@@ -1,6 +1,6 @@
-// CLOCK with counters that cool (GCLOCK: Smith, 1978; of one bit: Corbato, 1968). A hit adds one to
-// the block's counter, up to `hottest`; the hand takes one from each that it passes and evicts the
-// first that it finds at zero.
+// CLOCK with counters that cool (GCLOCK: Smith, 1978; with one bit: Corbato, 1968). A hit adds one
+// to the block's counter, up to `hottest`. The clock hand subtracts one from each counter that it
+// passes, and evicts the first block whose counter is zero.
 #pragma once
 
 #include <algorithm>
@@ -25,9 +25,10 @@ class Clock : public Rival {
   void advance() { hand_ = hand_ + 1 == frames_.size() ? 0 : hand_ + 1; }
 
   std::vector<Frame> frames_;
-  std::vector<std::uint32_t> frame_of_;  ///< Of each block, or kAbsent.
+  std::vector<std::uint32_t> frame_of_;  ///< By block, or kAbsent.
   unsigned hottest_;
-  std::uint32_t hand_ = 0;  ///< The frame that is looked at next; while it fills, the first free.
+  /// The next frame to examine; while the memory fills, the first free frame.
+  std::uint32_t hand_ = 0;
 };
 
 inline bool Clock::access(std::uint32_t block) {

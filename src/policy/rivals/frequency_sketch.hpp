@@ -1,6 +1,7 @@
-// How often a block was asked for of late, approximately: a count-min sketch (Cormode and
-// Muthukrishnan, 2005) of four rows whose counters are halved after ten times as many additions as
-// the memory has blocks, so that old fame fades. Never below the true count since the last halving.
+// The approximate number of recent requests for a block: a count-min sketch (Cormode and
+// Muthukrishnan, 2005) of four rows. The counters are halved after ten times as many additions as
+// the memory has blocks, so that old counts fade. The result is never below the true count since
+// the last halving.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +26,7 @@ class FrequencySketch {
   }
 
   void add(std::uint32_t block) {
-    // Only the smallest grow: the others are too large already, by other blocks.
+    // Only the smallest counters grow: the others are too large already because of other blocks.
     const std::uint8_t least = estimate(block);
     if (least < kMost) {
       for (unsigned row = 0; row < rows_.size(); ++row) {
@@ -46,7 +47,7 @@ class FrequencySketch {
   }
 
  private:
-  /// Multiplicative hashing, an odd factor for each row; the high bits are the good ones.
+  /// Multiplicative hashing with an odd factor for each row; the high bits are the good ones.
   std::size_t place(unsigned row, std::uint32_t block) const {
     constexpr std::array<std::uint64_t, 4> kFactors = {0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F,
                                                        0x165667B19E3779F9, 0xD6E8FEB86659FD93};

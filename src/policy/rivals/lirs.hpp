@@ -1,7 +1,8 @@
 // LIRS (Jiang and Zhang, SIGMETRICS 2002). Blocks are ranked by the distance between their last two
-// uses: 99 % of the memory holds those with short ones, the rest is a FIFO of the others. A block
-// that comes back while it is in the stack was away less long than the oldest of the former, and
-// takes its place. What the stack remembers of absent blocks is not limited, as in the paper.
+// uses. 99 % of the memory holds those with short distances; the rest is a FIFO of the others. A
+// block that returns while it is in the stack was absent for less time than the oldest of the
+// former, and takes its place. As in the paper, the number of absent blocks in the stack is not
+// limited.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +23,13 @@ class Lirs : public Rival {
   bool access(std::uint32_t block) override;
 
  private:
-  enum List { kNear, kFar };  // LIR and resident HIR in the paper; of kNear only the size is used.
+  enum List { kNear, kFar };  // LIR and resident HIR in the paper; only the size of kNear is used.
 
   void become_near(std::uint32_t block);
   void prune();
 
-  BlockLists stack_;      ///< S: its last one is always near.
-  BlockLists residents_;  ///< Who is resident; the list of the far ones is the queue Q.
+  BlockLists stack_;      ///< S in the paper: its last block is always near.
+  BlockLists residents_;  ///< The resident blocks; the list of the far ones is the queue Q.
   std::uint32_t capacity_, most_near_;
 };
 
@@ -46,7 +47,7 @@ inline bool Lirs::access(std::uint32_t block) {
     become_near(block);
   } else {
     residents_.to_head(kFar, block);
-    prune();  // Of a memory without near ones nothing is remembered.
+    prune();  // A memory without near blocks remembers nothing.
   }
   return hit;
 }

@@ -1,5 +1,5 @@
-// Least recently used: the usual rule, and the check that a trace was read right (its published hit
-// ratios).
+// Least recently used: the standard rule. Its published hit ratios also check that a trace was read
+// correctly.
 #pragma once
 
 #include "policy/rivals/block_lists.hpp"

@@ -1,5 +1,5 @@
-// Two passes: next uses backwards, then a heap of (next use, block) forwards with stale entries
-// skipped. See min.hpp.
+// Two passes: next uses backwards, then forwards with a heap of (next use, block) that skips stale
+// entries. See min.hpp.
 #include "policy/rivals/min.hpp"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ std::uint64_t min_hits(std::span<const Reference> references, std::uint32_t bloc
   for (std::size_t i = references.size(); i-- > 0;) {
     next_use[i] = std::exchange(upcoming[references[i].block], i);
   }
-  // From here `upcoming` is the next use of a resident block, and 0 marks an absent one: no next
+  // From here on `upcoming` is the next use of a resident block, and 0 marks an absent one: no next
   // use is at 0.
   std::fill(upcoming.begin(), upcoming.end(), 0);
   std::priority_queue<std::pair<std::uint64_t, std::uint32_t>> farthest;

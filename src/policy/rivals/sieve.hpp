@@ -1,5 +1,6 @@
 // SIEVE (Zhang et al., NSDI 2024): a FIFO in which a hit sets a bit and moves nothing. The hand
-// goes from the oldest to the newest, clears the bits it finds and evicts the first block without.
+// goes from the oldest block to the newest, clears the bits it finds, and evicts the first block
+// without one.
 #pragma once
 
 #include <vector>
@@ -45,7 +46,7 @@ class Sieve : public Rival {
 
   BlockLists queue_;
   std::vector<std::uint8_t> visited_;
-  std::uint32_t hand_;  ///< The next to look at, or the end of the queue.
+  std::uint32_t hand_;  ///< The next block to examine, or the end of the queue.
   std::uint32_t capacity_;
 };
 

@@ -1,6 +1,6 @@
-// 2Q, the full version (Johnson and Shasha, VLDB 1994), with the sizes they advise. New blocks pass
-// through a FIFO; those asked for again after they left it, while they are remembered, come under
-// LRU. Hits in the FIFO are one use seen several times and change nothing.
+// 2Q, the full version (Johnson and Shasha, VLDB 1994), with the recommended sizes. New blocks pass
+// through a FIFO. Blocks that are requested again after they left it, while they are remembered,
+// enter an LRU list. Hits in the FIFO are one use seen several times and change nothing.
 #pragma once
 
 #include <algorithm>
