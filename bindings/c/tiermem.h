@@ -205,9 +205,11 @@ enum {
  * - `options`: may be NULL.
  * - Ownership: the caller owns the context, and ends it with tm_context_destroy().
  *   tm_context_retain() adds an owner.
- * - Errors: #TM_INVALID_ARGUMENT names the option, its value and the accepted values.
- *   #TM_UNSUPPORTED: this build lacks the kind of tier. #TM_IO_ERROR or #TM_UNAVAILABLE: a
- *   requested file, directory or mechanism is not usable. #TM_NO_CAPACITY.
+ * - Errors:
+ *   - #TM_INVALID_ARGUMENT names the option, its value and the accepted values.
+ *   - #TM_UNSUPPORTED: this build lacks the kind of tier.
+ *   - #TM_IO_ERROR or #TM_UNAVAILABLE: a requested file, directory or mechanism is not usable.
+ *   - #TM_NO_CAPACITY.
  */
 TIERMEM_API tm_status tm_context_create(const char* tiers, const tm_context_options* options,
                                         tm_context** out);
@@ -316,9 +318,11 @@ enum {
  * - `options`: may be NULL.
  * - Ownership: the caller owns the buffer, and ends it with tm_free(). The end of the context also
  *   ends it.
- * - Errors: #TM_INVALID_ARGUMENT. #TM_UNSUPPORTED for a flag, or #TM_UNAVAILABLE for a place, that
- *   this version or this context lacks; the message names it. #TM_NO_CAPACITY: no handles or no
- *   address space are left.
+ * - Errors:
+ *   - #TM_INVALID_ARGUMENT.
+ *   - #TM_UNSUPPORTED for a flag, or #TM_UNAVAILABLE for a place, that this version or this context
+ *     lacks; the message names it.
+ *   - #TM_NO_CAPACITY: no handles or no address space are left.
  */
 TIERMEM_API tm_status tm_alloc(tm_context* context, uint64_t bytes,
                                const tm_buffer_options* options, tm_buffer* out);
@@ -337,8 +341,10 @@ TIERMEM_API tm_status tm_alloc(tm_context* context, uint64_t bytes,
  * - `offset`, `length`: the range of the file; a length of 0 means up to its end.
  * - `options`: may be NULL.
  * - Ownership: as for tm_alloc().
- * - Errors: #TM_INVALID_ARGUMENT: the path is not a file, or the range is outside it. #TM_IO_ERROR
- *   with errno: the file is not usable. For the options, the errors of tm_alloc().
+ * - Errors:
+ *   - #TM_INVALID_ARGUMENT: the path is not a file, or the range is outside it.
+ *   - #TM_IO_ERROR with errno: the file is not usable.
+ *   - For the options, the errors of tm_alloc().
  */
 TIERMEM_API tm_status tm_adopt_file(tm_context* context, const char* path, uint64_t offset,
                                     uint64_t length, const tm_buffer_options* options,
@@ -358,10 +364,13 @@ TIERMEM_API tm_status tm_adopt_file(tm_context* context, const char* path, uint6
  *   stream has yet to copy.
  * - `options`: may be NULL.
  * - Ownership: as for tm_alloc().
- * - Errors: #TM_INVALID_ARGUMENT: a byte of `memory` does not belong to that GPU. #TM_UNAVAILABLE:
- *   the context does not have that GPU, or the GPU is lost. The errors of tm_alloc(), and for the
- *   GPU and the stream those of tm_acquire(). No buffer exists after an error; the result of copies
- *   that are already queued on the stream is unused.
+ * - Errors:
+ *   - #TM_INVALID_ARGUMENT: a byte of `memory` does not belong to that GPU.
+ *   - #TM_UNAVAILABLE: the context does not have that GPU, or the GPU is lost.
+ *   - The errors of tm_alloc(), and for the GPU and the stream those of tm_acquire().
+ *
+ * No buffer exists after an error; the result of copies that are already queued on the stream is
+ * unused.
  */
 TIERMEM_API tm_status tm_adopt_device(tm_context* context, tm_place gpu, const void* memory,
                                       uint64_t bytes, tm_stream after, int64_t timeout_ns,
@@ -431,9 +440,12 @@ TIERMEM_API tm_status tm_address(tm_context* context, tm_buffer buffer, void** o
  * pins may be elsewhere, and the device must not touch them. The call reserves addresses, not
  * memory. The first view of several extents reserves them too.
  *
- * - Errors: #TM_STALE_HANDLE. #TM_UNAVAILABLE: the context has no such GPU. #TM_NO_CAPACITY: the
- *   driver has no room for the addresses. #TM_UNSUPPORTED: the buffer has #TM_MAPPED, its extents
- *   are below 2 MiB, or the place is not a GPU.
+ * - Errors:
+ *   - #TM_STALE_HANDLE.
+ *   - #TM_UNAVAILABLE: the context has no such GPU.
+ *   - #TM_NO_CAPACITY: the driver has no room for the addresses.
+ *   - #TM_UNSUPPORTED: the buffer has #TM_MAPPED, its extents are below 2 MiB, or the place is not
+ *     a GPU.
  */
 TIERMEM_API tm_status tm_address_on(tm_context* context, tm_buffer buffer, tm_place where,
                                     void** out);
@@ -481,9 +493,11 @@ TIERMEM_API tm_status tm_write(tm_context* context, tm_buffer buffer, uint64_t o
  * - Ownership: the caller owns the object, and frees it with tm_free_ptr(). It is valid in every
  *   thread until that call, or until the context ends. A child of fork() can use it only with the
  *   option `fork=follow`, which supports {#TM_ANY, 0} only.
- * - Errors: #TM_INVALID_ARGUMENT: more than 2^47 bytes. #TM_UNSUPPORTED: the processor cannot
- *   address the place, or the place cannot follow a fork. #TM_UNAVAILABLE: the context lacks the
- *   place. #TM_NO_CAPACITY.
+ * - Errors:
+ *   - #TM_INVALID_ARGUMENT: more than 2^47 bytes.
+ *   - #TM_UNSUPPORTED: the processor cannot address the place, or the place cannot follow a fork.
+ *   - #TM_UNAVAILABLE: the context lacks the place.
+ *   - #TM_NO_CAPACITY.
  */
 TIERMEM_API tm_status tm_malloc(tm_context* context, tm_place place, uint64_t bytes, void** out);
 
@@ -537,9 +551,11 @@ TIERMEM_API tm_status tm_gpu_tag(const char* tag);
  * - `out`: with NULL the call waits for the end. Otherwise it receives an operation, which
  *   completes when every byte has left or has failed to leave.
  * - Ownership: the caller ends the operation with tm_op_wait().
- * - Errors, nothing changes: #TM_UNSUPPORTED: there is no GPU. #TM_INVALID_ARGUMENT names the sets
- *   that exist. #TM_BUSY: a part of the set is already moving. For a stream, the errors of
- *   tm_acquire().
+ * - Errors, nothing changes:
+ *   - #TM_UNSUPPORTED: there is no GPU.
+ *   - #TM_INVALID_ARGUMENT names the sets that exist.
+ *   - #TM_BUSY: a part of the set is already moving.
+ *   - For a stream, the errors of tm_acquire().
  * - Errors, some bytes could not leave: #TM_NO_CAPACITY or #TM_IO_ERROR. These bytes count as
  *   paused too, and tm_gpu_resume() resumes them.
  */
@@ -574,11 +590,14 @@ TIERMEM_API tm_status tm_gpu_resume(tm_context* context, const char* tag, uint64
  * - `timeout_ns`: the max wait.
  * - `out`: room for `n` views, in the order of the list. It must not overlap the list.
  * - Ownership: the caller owns the views, and releases each once with tm_release().
- * - Errors: #TM_INVALID_ARGUMENT: also for a CUDA stream that belongs to no GPU of the context.
- *   #TM_STALE_HANDLE. #TM_BUSY: the timeout is 0 and bytes must be promoted first. #TM_NO_CAPACITY
- *   or #TM_TIMED_OUT, when the timeout expires at the latest. #TM_UNSUPPORTED: the CUDA stream is
- *   being captured, or the context has no GPU. #TM_UNAVAILABLE: the context lacks the place.
- *   #TM_IO_ERROR, #TM_DISCARDED, #TM_LOST, #TM_SHUT_DOWN.
+ * - Errors:
+ *   - #TM_INVALID_ARGUMENT: also for a CUDA stream that belongs to no GPU of the context.
+ *   - #TM_STALE_HANDLE.
+ *   - #TM_BUSY: the timeout is 0 and bytes must be promoted first.
+ *   - #TM_NO_CAPACITY or #TM_TIMED_OUT, when the timeout expires at the latest.
+ *   - #TM_UNSUPPORTED: the CUDA stream is being captured, or the context has no GPU.
+ *   - #TM_UNAVAILABLE: the context lacks the place.
+ *   - #TM_IO_ERROR, #TM_DISCARDED, #TM_LOST, #TM_SHUT_DOWN.
  */
 TIERMEM_API tm_status tm_acquire(tm_context* context, const tm_access* list, size_t n,
                                  tm_stream stream, int64_t timeout_ns, tm_view* out);
@@ -641,8 +660,10 @@ TIERMEM_API tm_status tm_migrate(tm_context* context, const tm_access* list, siz
  * Bytes outside a range leave too if they share an extent with it. A range that the list names
  * twice is evicted once.
  *
- * - Errors: #TM_BUSY: some bytes are pinned, and stay. #TM_NO_CAPACITY: the lower tiers have no
- *   room. #TM_IO_ERROR, #TM_TIMED_OUT.
+ * - Errors:
+ *   - #TM_BUSY: some bytes are pinned, and stay.
+ *   - #TM_NO_CAPACITY: the lower tiers have no room.
+ *   - #TM_IO_ERROR, #TM_TIMED_OUT.
  */
 TIERMEM_API tm_status tm_evict(tm_context* context, const tm_access* list, size_t n,
                                int64_t timeout_ns);
@@ -687,12 +708,16 @@ typedef struct tm_rows {
  *   of the context does the work, one such call after the other. The list and `to` must stay valid
  *   until the operation has completed. They must not be memory of buffers with #TM_MAPPED.
  * - Ownership: the caller ends the operation with tm_op_wait().
- * - Errors: #TM_INVALID_ARGUMENT names the row; also for a row that overlaps `to` in a view or
- *   window of the same buffer, and for a list that overlaps `to`. #TM_STALE_HANDLE.
- *   #TM_UNSUPPORTED: an operation with the option `fork=follow`. #TM_BUSY: the timeout is 0 and
- *   some row is not resident. #TM_NO_CAPACITY, #TM_TIMED_OUT, #TM_CANCELLED, #TM_IO_ERROR,
- *   #TM_DISCARDED, #TM_LOST, #TM_SHUT_DOWN; the message names the row that failed. After an error
- *   it is unspecified which rows were copied.
+ * - Errors:
+ *   - #TM_INVALID_ARGUMENT names the row; also for a row that overlaps `to` in a view or window of
+ *     the same buffer, and for a list that overlaps `to`.
+ *   - #TM_STALE_HANDLE.
+ *   - #TM_UNSUPPORTED: an operation with the option `fork=follow`.
+ *   - #TM_BUSY: the timeout is 0 and some row is not resident.
+ *   - #TM_NO_CAPACITY, #TM_TIMED_OUT, #TM_CANCELLED, #TM_IO_ERROR, #TM_DISCARDED, #TM_LOST,
+ *     #TM_SHUT_DOWN; the message names the row that failed.
+ *
+ * After an error it is unspecified which rows were copied.
  */
 TIERMEM_API tm_status tm_gather(tm_context* context, const tm_rows* rows, void* to,
                                 int64_t timeout_ns, tm_op* out);
@@ -713,8 +738,11 @@ TIERMEM_API tm_status tm_gather_into(tm_context* context, const tm_rows* rows, t
  * a row, once; these extents are written back when they leave memory.
  *
  * - `timeout_ns`, `out`, ownership: as for tm_gather(), with `from` in the place of `to`.
- * - Errors: those of tm_gather(). #TM_INVALID_ARGUMENT: the buffer is read-only, or a row overlaps
- *   `from` or the list. After an error it is unspecified which rows were written.
+ * - Errors:
+ *   - Those of tm_gather().
+ *   - #TM_INVALID_ARGUMENT: the buffer is read-only, or a row overlaps `from` or the list.
+ *
+ * After an error it is unspecified which rows were written.
  */
 TIERMEM_API tm_status tm_scatter(tm_context* context, const tm_rows* rows, const void* from,
                                  int64_t timeout_ns, tm_op* out);
@@ -736,9 +764,10 @@ TIERMEM_API tm_status tm_op_poll(tm_context* context, tm_op op);
  * Returns #TM_OK, or the result of the first operation in the list that failed. tm_op_poll() and
  * tm_error() report each one before it is consumed.
  *
- * - Errors, nothing is consumed: #TM_TIMED_OUT: some operations have not completed; the same list
- *   may be waited for again. #TM_BUSY: another thread waits for one of them. #TM_INVALID_ARGUMENT:
- *   one does not exist, or was consumed.
+ * - Errors, nothing is consumed:
+ *   - #TM_TIMED_OUT: some operations have not completed; the same list may be waited for again.
+ *   - #TM_BUSY: another thread waits for one of them.
+ *   - #TM_INVALID_ARGUMENT: one does not exist, or was consumed.
  */
 TIERMEM_API tm_status tm_op_wait(tm_context* context, const tm_op* ops, size_t n,
                                  int64_t timeout_ns);

@@ -48,9 +48,11 @@ TIERMEM_PRELOADED int tiermem_gpu_tag(const char* tag);
  * - `bytes`: 0 means the whole set. Otherwise the blocks allocated first, until they hold `bytes`
  *   bytes.
  * - `flags`: 0 or #TIERMEM_GPU_ASYNC.
- * - Errors: invalid_argument: the set has no memory. busy: a part of the set is already moving.
- *   no_capacity or io_error: some bytes could not leave; they count as paused, and are resumed like
- *   the rest.
+ * - Errors:
+ *   - invalid_argument: the set has no memory.
+ *   - busy: a part of the set is already moving.
+ *   - no_capacity or io_error: some bytes could not leave; they count as paused, and are resumed
+ *     like the rest.
  */
 TIERMEM_PRELOADED int tiermem_gpu_pause(const char* tag, uint64_t bytes, uint32_t flags);
 

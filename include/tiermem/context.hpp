@@ -23,11 +23,13 @@ class Buffer;
 class View;
 class Op;
 
+/// Options of Context::create().
 struct ContextOptions {
   const char* toml = nullptr;  ///< Path of a TOML file; the spec string overrides the file.
   const char* name = nullptr;  ///< Name of the context in messages; copied.
 };
 
+/// The kind of a tick: one operation of the program, such as a layer, or one step, such as a token.
 enum class Tick : std::uint32_t { op = 0, step = 1 };
 
 /// A set of tiers with one mover. The destructor releases everything; call close() first to learn
@@ -99,8 +101,10 @@ class TIERMEM_API Context {
   /// access time is allowed, and so is a deletion.
   ///
   /// - `length`: 0 means up to the end of the file.
-  /// - Errors: io_error with errno. invalid_argument: there is no such file, or the range is
-  ///   outside it. unsupported: a flag that adopted files do not have.
+  /// - Errors:
+  ///   - io_error with errno.
+  ///   - invalid_argument: there is no such file, or the range is outside it.
+  ///   - unsupported: a flag that adopted files do not have.
   Result<Buffer> adopt_file(const char* path, std::uint64_t offset = 0, std::uint64_t length = 0,
                             const BufferOptions& options = {});
   /// Creates a buffer with a copy of device memory that the program owns. The device copies the
@@ -111,10 +115,13 @@ class TIERMEM_API Context {
   ///   reaches this point. In host order the device must have finished with it before the call, and
   ///   the copies have ended when the call returns.
   /// - `timeout`: the max wait for room. Room may depend on pieces that the stream has yet to copy.
-  /// - Errors: invalid_argument: a byte of `memory` does not belong to that GPU. unavailable: the
-  ///   context does not have that GPU, or the GPU is lost. The errors of alloc(), and for the GPU
-  ///   and the stream those of acquire(). No buffer exists after an error; the result of copies
-  ///   that are already queued on the stream is unused.
+  /// - Errors:
+  ///   - invalid_argument: a byte of `memory` does not belong to that GPU.
+  ///   - unavailable: the context does not have that GPU, or the GPU is lost.
+  ///   - The errors of alloc(), and for the GPU and the stream those of acquire().
+  ///
+  /// No buffer exists after an error; the result of copies that are already queued on the stream is
+  /// unused.
   Result<Buffer> adopt_device(Place gpu, const void* memory, std::uint64_t bytes,
                               const StreamOrder& order = {}, Timeout timeout = Timeout::forever(),
                               const BufferOptions& options = {});
@@ -180,6 +187,7 @@ class TIERMEM_API Context {
   ///
   /// - `to`: `dram` or `block`.
   Status migrate(std::span<const Access> list, Place to, Timeout timeout = Timeout::forever());
+  /// Gives a hint for ranges. `value` is for the hints that define one; else 0.
   Status advise(std::span<const Access> list, Advice advice, std::uint64_t value = 0);
   /// Copies bytes of a buffer to `to`. The calling thread copies, one extent after the other: the
   /// result is not one atomic snapshot.
@@ -187,6 +195,7 @@ class TIERMEM_API Context {
   /// - Errors: those of acquire(). invalid_argument: `to` is memory of the range itself.
   Status read(Handle buffer, std::uint64_t offset, void* to, std::uint64_t length,
               Timeout timeout = Timeout::forever());
+  /// Copies `from` into a buffer. Otherwise the same as read().
   Status write(Handle buffer, std::uint64_t offset, const void* from, std::uint64_t length,
                Timeout timeout = Timeout::forever());
   /// Copies rows to `to`, one behind the other in the order of the list. Rows may overlap each
@@ -202,10 +211,14 @@ class TIERMEM_API Context {
   ///   other. `rows.index` and `to` must then stay valid until the operation has completed, and
   ///   must not be memory of mapped buffers. The option fork=follow does not support it.
   /// - `timeout`: counts from this call on.
-  /// - Errors: invalid_argument names the row; also for a row that overlaps `to`, and for a list
-  ///   that overlaps it. Those of read(), with the row that failed. busy: the timeout is 0 and some
-  ///   row is not resident. unsupported: `op` with fork=follow. After an error it is unspecified
-  ///   which rows were copied.
+  /// - Errors:
+  ///   - invalid_argument names the row; also for a row that overlaps `to`, and for a list that
+  ///     overlaps it.
+  ///   - Those of read(), with the row that failed.
+  ///   - busy: the timeout is 0 and some row is not resident.
+  ///   - unsupported: `op` with fork=follow.
+  ///
+  /// After an error it is unspecified which rows were copied.
   Status gather(const Rows& rows, void* to, Timeout timeout = Timeout::forever(), Op* op = nullptr);
   /// Copies rows into the buffer `to`, from `offset` on. Otherwise the same as gather().
   ///
@@ -218,8 +231,11 @@ class TIERMEM_API Context {
   /// holds a row, once; these extents are written back when they leave memory.
   ///
   /// - `op`: as for gather().
-  /// - Errors: those of gather() and write(). invalid_argument: a row overlaps `from` or the list.
-  ///   After an error it is unspecified which rows were written.
+  /// - Errors:
+  ///   - Those of gather() and write().
+  ///   - invalid_argument: a row overlaps `from` or the list.
+  ///
+  /// After an error it is unspecified which rows were written.
   Status scatter(const Rows& rows, const void* from, Timeout timeout = Timeout::forever(),
                  Op* op = nullptr);
   /// Moves the bytes of one range to another of the same length, as a realloc needs; the source
@@ -231,8 +247,10 @@ class TIERMEM_API Context {
   /// calling thread copies everything else, and its touches may raise SIGBUS like any touch. Bytes
   /// of the source that views pin are copied too, and remain in the source.
   ///
-  /// - Errors, nothing was moved: invalid_argument: a range is beyond its buffer, or both are of
-  ///   one buffer. stale_handle. unsupported: a buffer is not kMapped.
+  /// - Errors, nothing was moved:
+  ///   - invalid_argument: a range is beyond its buffer, or both are of one buffer.
+  ///   - stale_handle.
+  ///   - unsupported: a buffer is not kMapped.
   Status move_bytes(Handle to, std::uint64_t to_offset, Handle from, std::uint64_t from_offset,
                     std::uint64_t length);
   /// Marks an operation or a step of the program, and returns its ordinal.
@@ -261,9 +279,11 @@ class TIERMEM_API Context {
   /// its offset. Bytes that no view pins may be elsewhere, and the device must not touch them. The
   /// call reserves addresses, not memory. The first view of several extents reserves them too.
   ///
-  /// - Errors: stale_handle. unavailable: the context has no such GPU. no_capacity: the driver has
-  ///   no room for the addresses. unsupported: the buffer is mapped, its extents are below 2 MiB,
-  ///   or the place is not a GPU.
+  /// - Errors:
+  ///   - stale_handle.
+  ///   - unavailable: the context has no such GPU.
+  ///   - no_capacity: the driver has no room for the addresses.
+  ///   - unsupported: the buffer is mapped, its extents are below 2 MiB, or the place is not a GPU.
   Result<std::byte*> address_on(Handle buffer, Place where);
 
   /// Allocates an object: at least `bytes` bytes of memory with unspecified content. For 0 bytes
@@ -284,8 +304,11 @@ class TIERMEM_API Context {
   /// A child of fork() can use the pointers only with fork=follow, which supports {any, 0} only.
   ///
   /// - `alignment`: a power of two up to 64 MiB.
-  /// - Errors: invalid_argument. unsupported: the processor cannot address the place, or the place
-  ///   cannot follow a fork. unavailable: the context lacks the place. no_capacity.
+  /// - Errors:
+  ///   - invalid_argument.
+  ///   - unsupported: the processor cannot address the place, or the place cannot follow a fork.
+  ///   - unavailable: the context lacks the place.
+  ///   - no_capacity.
   Result<void*> malloc_at(Place place, std::uint64_t bytes, std::uint64_t alignment = 16);
   /// Frees an object from malloc_at() of this context. Null is accepted.
   ///
@@ -316,8 +339,11 @@ class TIERMEM_API Context {
   ///   byte has left or has failed to leave.
   /// - `after`: the stream whose work so far must finish first. In host order the devices must have
   ///   finished with the memory before the call.
-  /// - Errors, nothing changes: unsupported: there is no GPU. invalid_argument names the sets that
-  ///   exist. busy: a part of the set is already moving. For a stream those of acquire().
+  /// - Errors, nothing changes:
+  ///   - unsupported: there is no GPU.
+  ///   - invalid_argument names the sets that exist.
+  ///   - busy: a part of the set is already moving.
+  ///   - For a stream those of acquire().
   /// - Errors, some bytes could not leave: no_capacity or io_error. These bytes count as paused
   ///   too, and gpu_resume() resumes them.
   Status gpu_pause(const char* tag, std::uint64_t bytes = 0, Op* op = nullptr,
@@ -329,12 +355,14 @@ class TIERMEM_API Context {
   ///   all of them stay paused.
   Status gpu_resume(const char* tag, std::uint64_t bytes = 0, Op* op = nullptr);
 
+  /// Returns where the bytes of a buffer are. Errors: stale_handle.
   Result<BufferInfo> info(Handle buffer) const;
   /// Changes the budget of a tier. A smaller budget evicts bytes.
   ///
   /// - `tier`: dram, block or a GPU of the context.
   /// - Errors: no_capacity: pinned bytes prevent the change.
   Status set_budget(Place tier, std::uint64_t bytes, Timeout timeout = Timeout::seconds(10));
+  /// Returns the counters since the context began; all 0 once the context has ended.
   Stats stats() const;
   /// Returns one JSON object: the counters of stats() by name, and receipts of transfers
   /// (docs/receipts.md).
@@ -396,14 +424,18 @@ class View {
   }
   ~View() { release(); }
 
+  /// Returns the address of the first byte.
   std::byte* data() const noexcept { return static_cast<std::byte*>(record_.data); }
+  /// Returns the length in bytes.
   std::uint64_t size() const noexcept { return record_.length; }
   std::span<std::byte> bytes() const noexcept { return {data(), size()}; }
+  /// Returns the bytes as whole elements of type T.
   template <typename T>
   std::span<T> as() const noexcept {
     return {static_cast<T*>(record_.data), static_cast<std::size_t>(record_.length / sizeof(T))};
   }
   explicit operator bool() const noexcept { return context_ != nullptr; }
+  /// Releases the view now. Does nothing if it is not held.
   void release() noexcept {
     if (context_ != nullptr) {
       if (order_.is_host()) [[likely]] {
@@ -516,10 +548,12 @@ class Buffer {
   /// Undefined if this object owns no buffer.
   Context& context() const noexcept { return *context_; }
 
+  /// Returns an Access for a range of this buffer on the host. `length` 0: up to the end.
   Access range(std::uint64_t offset = 0, std::uint64_t length = 0,
                std::uint32_t mode = kRead) const noexcept {
     return {handle_, offset, length, mode, {}, 0};
   }
+  /// Acquires a view of a range on the host: see Context::acquire.
   Result<View> acquire(std::uint32_t mode, std::uint64_t offset = 0, std::uint64_t length = 0,
                        Timeout timeout = Timeout::forever()) const {
     return acquire_on({}, mode, offset, length, timeout);
@@ -530,8 +564,10 @@ class Buffer {
   /// The device must have finished with them before the release. tiermem ensures this for a view
   /// that is for a stream: see Context::acquire.
   ///
-  /// - Errors: those of acquire(). unavailable: the context has no such GPU. unsupported: the
-  ///   buffer is mapped, or the range has several extents below 2 MiB.
+  /// - Errors:
+  ///   - Those of acquire().
+  ///   - unavailable: the context has no such GPU.
+  ///   - unsupported: the buffer is mapped, or the range has several extents below 2 MiB.
   Result<View> acquire_on(Place where, std::uint32_t mode, std::uint64_t offset = 0,
                           std::uint64_t length = 0, Timeout timeout = Timeout::forever(),
                           const StreamOrder& order = {}) const {
@@ -582,6 +618,7 @@ class Buffer {
   /// See Context::address_on.
   Result<std::byte*> address_on(Place where) const { return context_->address_on(handle_, where); }
   Result<BufferInfo> info() const { return context_->info(handle_); }
+  /// Returns an iteration over chunks of `chunk` bytes, of which the next `ahead` are prefetched.
   Stream stream(std::uint64_t offset, std::uint64_t length, std::uint64_t chunk,
                 std::uint32_t mode = kRead, unsigned ahead = 4) const {
     return Stream(*context_, range(offset, length, mode), chunk, ahead);
