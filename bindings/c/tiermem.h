@@ -167,7 +167,7 @@ enum {
   TM_SEQUENTIAL,        /**< Used in order. */
   /**
    * Used in random order. A buffer allocated with this hint has one checksum for each 4 KiB in
-   * block tiers (0.4 % more space), so tm_gather() reads only 4 KiB for a small row.
+   * block tiers (0.4 % more space). tm_gather() then reads only 4 KiB for a small row.
    */
   TM_RANDOM,
   TM_STREAMED, /**< Used once; evict first afterwards. */
@@ -620,9 +620,9 @@ TIERMEM_API tm_status tm_acquire_async(tm_context* context, const tm_access* lis
  *
  * - `views`: `n` views. A view in the list twice is released once, and the result is
  *   #TM_INVALID_ARGUMENT.
- * - `after`: with a CUDA stream the views are no longer held, but their bytes are moved, given up,
- *   or read by others only after the stream has finished all work it was given so far. The call
- *   records one event and does not wait.
+ * - `after`: with a CUDA stream, the views end at once; the call records one event and does not
+ *   wait. Their bytes move, are given up, or become readable for others only after the stream has
+ *   finished all its work so far.
  * - Errors: #TM_INVALID_ARGUMENT: a view was released before, or never existed; the other views of
  *   the list are released. The errors of tm_acquire() for a stream, and those of the driver: all
  *   views stay held.

@@ -153,9 +153,9 @@ class TIERMEM_API Context {
   }
   /// Releases views.
   ///
-  /// - `after`: with a stream, the views are no longer held, but their bytes are moved, given up,
-  ///   or read by others only after the stream has finished all work it was given so far. The call
-  ///   does not wait.
+  /// - `after`: with a stream, the views end at once, and the call does not wait. Their bytes move,
+  ///   are given up, or become readable for others only after the stream has finished all its work
+  ///   so far.
   /// - Errors: invalid_argument: a view is not held (forged, or released twice, also by one list);
   ///   the other views of the list are released. For a stream those of acquire(): all views stay
   ///   held.
@@ -242,10 +242,10 @@ class TIERMEM_API Context {
   /// range reads as zeros afterwards. Both ranges are in mapped buffers, and no other thread may
   /// touch them during the call. Waits.
   ///
-  /// Whole extents that are not in memory change owner without I/O, if both ranges begin at the
-  /// same offset within an extent and their buffers are alike (extent size, flags, domain). The
-  /// calling thread copies everything else, and its touches may raise SIGBUS like any touch. Bytes
-  /// of the source that views pin are copied too, and remain in the source.
+  /// Whole extents that are not in memory change owner without I/O, under two conditions: both
+  /// ranges begin at the same offset within an extent, and their buffers are alike (extent size,
+  /// flags, domain). The calling thread copies everything else, and its touches may raise SIGBUS
+  /// like any touch. Bytes of the source that views pin are copied too, and remain in the source.
   ///
   /// - Errors, nothing was moved:
   ///   - invalid_argument: a range is beyond its buffer, or both are of one buffer.

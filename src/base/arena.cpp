@@ -84,8 +84,9 @@ struct FreeBlock {
   FreeBlock* next;
 };
 
-/// Invariant: live == number of allocated blocks. Every byte of every run is in a live block, in
-/// `freed`, between `bump` and `bump_end`, or in the tail that is too small for a block.
+/// Invariant: live == number of allocated blocks. Every byte of a run is in one of four places: in
+/// a live block, in `freed`, between `bump` and `bump_end`, or in a tail that is too small for a
+/// block.
 struct SizeClass {
   std::mutex mutex;
   FreeBlock* freed = nullptr;  // Guarded by mutex, as are all members below.

@@ -13,8 +13,8 @@ void close_kept(int fd) noexcept;
 /// Removes the mark, for a caller that closes the descriptor by other means.
 void forget_descriptor(int fd) noexcept;
 bool is_kept(int fd) noexcept;
-/// Gives later descriptors numbers of at least `least`, as far as such numbers are free, so that
-/// they do not collide with numbers that a program chooses itself.
+/// Gives later descriptors numbers of at least `least`, as far as such numbers are free. They then
+/// do not collide with numbers that a program chooses itself.
 void keep_descriptors_above(int least) noexcept;
 
 }  // namespace tiermem

@@ -49,7 +49,7 @@ std::size_t next_page_offset() noexcept;
 /// `n` objects, of which commit() makes the first ones writable. T is all-zero-initializable.
 ///
 /// Arrays begin at different offsets in a page. The hit path accesses several of them with the same
-/// small index. If their elements had equal page offsets, a processor that compares only those bits
+/// small index. Some processors compare only the page offsets of accesses. With equal offsets they
 /// would delay each load until the locked add before it ends (measured: 28 ns instead of 20 for a
 /// view).
 template <typename T>

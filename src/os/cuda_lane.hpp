@@ -6,8 +6,8 @@
 // Copies use one stream for each direction, and the directions overlap. The thread submits the
 // requests, watches their events in order, and notifies the requester. Small copies that wait
 // together are submitted together: in one call where the driver has a batch call (CUDA 12.8), and
-// with one event. The thread never waits for a device while there is work to submit, unless the
-// driver itself waits, as it does for a copy of memory that is not page-locked.
+// with one event. The thread never waits for a device while there is work to submit. The exception
+// is a wait inside the driver, as for a copy of memory that is not page-locked.
 //
 // Threads: any, except that the mover's thread must not make calls that wait. In a forked child the
 // thread does not exist, and the driver belongs to the parent: the child must not call or destroy

@@ -60,9 +60,9 @@ Result<AddressRange> reserve(const ReserveOptions& options);
 /// Maps empty, accessible memory where nothing is mapped. EEXIST: something is mapped there.
 [[nodiscard]] int map_again(std::byte* address, std::uint64_t bytes);
 /// For a forked child: maps a range that was not inherited as empty, accessible memory, which this
-/// process owns. The range keeps its address, unless other code of the child mapped something there
-/// first, such as a library that starts a thread in the child. In that case the address changes.
-/// Errors: no_capacity.
+/// process owns. The range keeps its address if possible. The address changes if other code of the
+/// child has mapped memory there, such as a library that starts a thread in the child. Errors:
+/// no_capacity.
 Status reserve_again(AddressRange& range, std::uint64_t alignment);
 
 enum class Advise { huge, no_huge, dont_fork, do_fork, collapse, dont_dump, do_dump };

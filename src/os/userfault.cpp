@@ -310,7 +310,7 @@ UserfaultProgress Userfault::move(std::byte* to, const std::byte* from,
 }
 
 // Linux 6.18 moves pages that it does not count. If a page table entry changes during the move, for
-// example while memory is swapped, the kernel retries but keeps the EAGAIN of its first try, even
+// example while memory is swapped, the kernel retries. It keeps the EAGAIN of its first try, even
 // if the second succeeds. It then tries the moved page a third time: EEXIST. So EEXIST is success
 // if the source has no page. Waiters need a separate wake-up, because the kernel wakes them only
 // for pages that it counts.

@@ -1,8 +1,8 @@
 // The number of pages that arrive with a touched one. An extent with sparse touches is better kept
 // in parts: a page for each touch needs a sixteenth of the memory and of the device's time. A
-// densely touched extent is better promoted as a whole. Some touches show which case applies. If
-// pages of the same extent are missed soon after each other, its neighbouring pages are in use, and
-// each such miss brings twice as many. An extent starts the next time with what it needed last
+// densely touched extent is better promoted as a whole. Some touches show which case applies.
+// Misses of the same extent soon after each other show that its neighbouring pages are in use. Each
+// such miss brings twice as many pages. An extent starts the next time with what it needed last
 // time.
 //
 // The benefit of the additional pages cannot be observed, because a page in its window is touched
@@ -37,9 +37,9 @@ class PartSize {
   /// `usual`: initial logarithm of the pages that arrive with the first miss of an extent.
   explicit PartSize(unsigned usual = 2) : usual_(static_cast<int>(usual) * kOne + kOne / 2) {}
 
-  /// Returns the pages to bring for a miss of `page`, in the extent `extent` with `pages` pages (a
-  /// power of two), of which those in `present` are present. The result contains `page`, and no
-  /// page of `present`.
+  /// Returns the pages to bring for a miss of `page` in the extent with the number `extent`. The
+  /// extent has `pages` pages, a power of two; those in `present` are present. The result contains
+  /// `page`, and no page of `present`.
   PageMask choose(Memory& memory, std::uint32_t extent, PageMask present, unsigned page,
                   unsigned pages) {
     ++clock_;

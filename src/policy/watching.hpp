@@ -3,9 +3,9 @@
 // which costs as much as a miss without its read: several times the saving. So only extents are
 // watched that have left unchanged several times in a row. The number is learned from the outcome
 // for watched extents. It is zero for a program that only reads. It is large if reads and writes
-// alternate, or if writes store the bytes that were there before (reference counts that go up and
-// down), which no checksum shows. One extent in 32 is always watched, to have something to learn
-// from.
+// alternate. It is also large if writes restore the earlier bytes, which no checksum shows, as for
+// reference counts that go up and down. One extent in 32 is always watched, to have something to
+// learn from.
 //
 // Pure: no clock, locks or randomness; the mover's thread only.
 #pragma once

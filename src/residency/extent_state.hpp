@@ -24,9 +24,9 @@
 //
 // * Only the mover changes the phase and clears `dirty`, except in the rows that name Residency.
 //   Callers change pins, set `referenced` and `dirty`, and clear `copying`.
-// * A pin counts only if the phase it was added to was readable (exclusive, for a writer), or if
-//   the mover added it to `incoming`, for a stream or in the step that publishes the extent. The
-//   thread that added any other pin removes it, and tells the mover as for a release.
+// * A pin counts only if the phase it was added to was readable (exclusive, for a writer). A pin
+//   that the mover adds to `incoming` also counts: for a stream, or in the step that publishes the
+//   extent. The thread that added any other pin removes it, and tells the mover as for a release.
 // * `outgoing` is entered only with zero pins.
 // * `dirty` means that no slot holds these bytes. All addressable copies of an extent agree on it.
 // * `copying` means that no writer has come since the copy in progress began. The mover sets it
@@ -110,9 +110,9 @@ constexpr bool may_change(Phase from, Phase to) noexcept {
   return from == to;
 }
 
-/// Called with the word just after each change of phase, and (from == to) when a frame is in its
-/// window again, by the thread that made the change. Null except in tests, which count changes and
-/// check what a caller would find at this instant. Set while no other thread runs.
+/// The thread that changes a phase calls it with the word just after the change. It is also called,
+/// with from == to, when a frame is in its window again. Null except in tests, which count changes
+/// and check what a caller would find at this instant. Set while no other thread runs.
 using PhaseChanged = void (*)(const void* word, Phase from, Phase to) noexcept;
 inline constinit PhaseChanged phase_changed = nullptr;
 
@@ -186,12 +186,12 @@ static_assert(ExtentBits::kReaderShift + 28 == 64);
 
 enum class Pin : std::uint8_t { ok, miss, busy };
 
-/// Memory orders. All changes of one word have one order on which every thread agrees. A thread
-/// that sees a relaxed change of a flag sees it in the same value as the pins and the phase beside
-/// it, and nothing outside the word depends on it. Loads are acquire: a thread that sees a phase
-/// sees everything done before it was set, the frame and its bytes. As the first guess of a CAS
-/// they could be weaker. An operation that precedes a read of another variable, the generation or
-/// pins_wanted, is sequentially consistent.
+/// Memory orders. All changes of one word have one order on which every thread agrees. A relaxed
+/// change of a flag is seen in the same value as the pins and the phase beside it. Nothing outside
+/// the word depends on it. Loads are acquire: a thread that sees a phase sees everything done
+/// before it was set, the frame and its bytes. As the first guess of a CAS they could be weaker. An
+/// operation that precedes a read of another variable, the generation or pins_wanted, is
+/// sequentially consistent.
 ///
 /// Atomic is std::atomic, and in the model a type whose every access is a step. ExtentBits is the
 /// type above, and in one test of the model a type with counts of two bits.

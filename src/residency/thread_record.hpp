@@ -2,9 +2,10 @@
 // that it is inside. Records are in a list that only grows; the record of an ended thread is
 // reused.
 //
-// The destructor of a pthread key detects the end of a thread. If no key is available, or the
-// program's own destructors use tiermem after it, the record is found by the number of its thread,
-// which has ended. A thread whose record was returned takes a new one.
+// The destructor of a pthread key detects the end of a thread. The destructor may be missing
+// because no key is available, or the program's own destructors may use tiermem after it. In these
+// cases the record is found by the id of its thread, which has ended. A thread whose record was
+// returned takes a new one.
 //
 // Threads: mine() and `inside` are for the calling thread; each other member names its guard.
 #pragma once

@@ -54,8 +54,8 @@ struct Frame {
   bool split = false;       // [hand] Its pages were huge before: populate() repairs them.
   std::uint8_t cuts = 0;  // [hand] Approximate number of mappings that its home costs: FrameMapper.
   bool referenced = false;  // Other code may reference its pages: not for reuse.
-  // A frame in parts. Until it has all pages of its extent it is charged for `charged` of them, and
-  // has those in `has`, all in its window or all at home.
+  // A frame in parts, until it has all pages of its extent. It is charged for `charged` pages and
+  // has the pages in `has`, either all in its window or all at home.
   bool in_parts = false;      // [hand] The mover sets it when it acquires the frame.
   std::uint32_t charged = 0;  // Number of pages.
   PageMask has = 0;           // [hand]

@@ -3,8 +3,8 @@
 // UFFDIO_POISON came with Linux 6.6, later than the other calls that mapped buffers need.
 //
 // Threads: any. One mutex guards the set and is never held across a system call. A second lock, for
-// files only, is held while a file takes a page's place or leaves it, so that no page arrives
-// during this time: threads that bring pages hold bringing().
+// files only, is held while a file takes a page's place or leaves it. No page arrives during this
+// time, because threads that bring pages hold bringing().
 #pragma once
 
 #include <atomic>

@@ -186,8 +186,8 @@ class AddressableTier {
   /// watched. This is one short call for all of them, and it waits for no fault.
   virtual void drop_unchanged(std::span<Unchanged>) {}
 
-  // Page-locked frames. A frame that devices read and write is at its own address, outside its
-  // window (which is not a mapped one), because page-locked memory does not move.
+  // Page-locked frames. A frame that devices read and write is at its own address and outside its
+  // window, which is not a mapped one. The reason is that page-locked memory does not move.
   /// [hand] Page-locks the frame's pages for devices, if the frame is at its own address and
   /// locking is possible. They stay locked until the frame appears in a window or its pages return
   /// to the kernel. Returns false if they are not locked.

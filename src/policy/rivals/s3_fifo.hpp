@@ -1,6 +1,7 @@
-// S3-FIFO (Yang et al., SOSP 2023): a small FIFO of a tenth, a main FIFO that gives another round
-// to blocks with a hit, and a FIFO of the blocks that the small one lost. Two bits count the hits.
-// Two hits in the small queue lead to main, and so does a return from the lost blocks.
+// S3-FIFO (Yang et al., SOSP 2023). It has a small FIFO of a tenth, a main FIFO, and a FIFO of the
+// blocks that the small one lost. The main FIFO gives another round to blocks with a hit. Two bits
+// count the hits. Two hits in the small queue lead to main, and so does a return from the lost
+// blocks.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // W-TinyLFU (Einziger, Friedman and Manes, ACM ToS 2017). New blocks pass through an LRU window of
 // 1 %. A block that leaves the window replaces main's victim only if it was requested more often
-// recently, according to a sketch with approximate counts that are halved regularly. Main is a
-// segmented LRU, of which 80 % is protected.
+// recently. A sketch provides approximate counts, which are halved regularly. Main is a segmented
+// LRU, of which 80 % is protected.
 #pragma once
 
 #include <algorithm>
