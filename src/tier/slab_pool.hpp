@@ -46,8 +46,8 @@ class SlabPool : public InArena {
   std::uint32_t take(std::uint64_t domain);
   /// Cuts a chunk that the caller has acquired.
   void add(std::uint32_t chunk_index);
-  /// Returns a slot to its chunk. Returns kNoFrame, or the chunk if it is empty now: its frame has
-  /// the tag and pages of its content, and belongs to the caller again.
+  /// Releases a slot. Returns its chunk if the chunk is empty now, else kNoFrame. The frame of a
+  /// returned chunk has the tag and pages of its content, and belongs to the caller again.
   std::uint32_t give_back(std::uint32_t index);
 
   std::uint64_t frame_bytes() const { return frame_bytes_; }

@@ -86,8 +86,8 @@ class AddressableTier {
   /// invalid id if there is no room. A frame is *fresh* until populate() has run: it has an address
   /// and a charge, and no pages.
   virtual FrameId acquire_frame(const FrameRequest& request) = 0;
-  /// [mover] Returns a frame. Its pages stay cached, unless used() exceeds the budget or the frame
-  /// was marked as referenced by other code.
+  /// [mover] Releases a frame to the tier. Its pages stay cached, unless used() exceeds the budget
+  /// or the frame was marked as referenced by other code.
   virtual void return_frame(FrameId frame) = 0;
   virtual FrameBooks books() const = 0;  // [mover]
   // [mover] May be below used(); cached frames are freed first.
