@@ -520,6 +520,15 @@ TEST_F(ConfigTest, a_default_directory_that_cannot_be_used_is_passed_over_with_a
   EXPECT_TRUE(config.block.empty() || config.block[0].path == "/var/tmp");
 }
 
+TEST_F(ConfigTest, default_directory_is_a_file_then_it_is_passed_over_with_a_note) {
+  env_.erase("TIERMEM_NVME");
+  env_["XDG_CACHE_HOME"] = directory_;
+  std::filesystem::permissions(file("tiermem", "x"), std::filesystem::perms::all);
+  const Config config = good("dram=32M");
+  ASSERT_FALSE(config.notes.empty());
+  EXPECT_EQ(config.notes[0], "nvme: not in " + directory_ + "/tiermem: Not a directory");
+}
+
 TEST_F(ConfigTest, a_directory_in_memory_is_no_default) {
   struct statfs kind {};
   if (statfs("/dev/shm", &kind) != 0 || kind.f_type != TMPFS_MAGIC ||

@@ -40,6 +40,18 @@ TEST(HostMemory, neighbours_are_one_mapping) {
   }
 }
 
+TEST(HostMemory, near_place_is_free_then_the_range_is_there) {
+  std::byte* place = nullptr;
+  {
+    auto first = reserve({.bytes = 2 * kHugePage});
+    ASSERT_TRUE(first.ok());
+    place = first->data();
+  }
+  auto second = reserve({.bytes = kHugePage, .near = place});
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(second->data(), place);
+}
+
 TEST(HostMemory, a_near_place_that_is_taken_is_not_overwritten) {
   auto first = reserve({.bytes = kHugePage});
   ASSERT_TRUE(first.ok());

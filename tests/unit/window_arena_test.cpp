@@ -293,5 +293,15 @@ TEST(WindowArena, hole_that_is_touched_can_be_closed_and_is_opened_for_the_next_
   EXPECT_TRUE(can_be_written(window + kMiB - 1));
 }
 
+TEST(WindowArena, window_behind_a_hole_is_touched_then_nothing_is_closed) {
+  WindowArena arena(options(64 * kMiB));
+  std::byte* const hole = *arena.reserve(kMiB, 64 << 10);
+  std::byte* const window = *arena.reserve(kMiB, 64 << 10);
+  arena.release(hole);
+  EXPECT_FALSE(arena.close_at(window + 5000));
+  EXPECT_TRUE(can_be_written(window + 5000));
+  EXPECT_TRUE(can_be_written(hole)) << "the touch was not of the hole";
+}
+
 }  // namespace
 }  // namespace tiermem
