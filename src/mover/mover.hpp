@@ -392,6 +392,7 @@ class Mover {
   Arm empty_pages(Request& request, Need& need);
   void start_empty(ExtentRef ref, PageMask pages);
   void emptied(Transfer& transfer);
+  std::uint64_t landings_for_budget(std::uint64_t least) const;
   void prepare_landings();
   struct Landing;
   void submit_landing(Landing& landing);

@@ -457,14 +457,17 @@ void Mover::emptied(Transfer& transfer) {
 // ---- Landings: memory of our own where pages arrive before they are copied into windows.
 
 // Some hundredths of the memory, taken before it is full.
+std::uint64_t Mover::landings_for_budget(std::uint64_t least) const {
+  const std::uint64_t budget = spaces_[kHost].tier->books().budget;
+  return std::clamp(budget / options_.budget_per_landing, least, kMostLandings);
+}
+
 void Mover::prepare_landings() {
   AddressableTier& tier = *spaces_[kHost].tier;
   if (budget_request_ != nullptr && landing_queue_.empty()) {
     return;  // They may have just been given back for it.
   }
-  const std::uint64_t least = landing_queue_.empty() ? 0 : 1;
-  const std::uint64_t wanted =
-      std::clamp(tier.books().budget / options_.budget_per_landing, least, kMostLandings);
+  const std::uint64_t wanted = landings_for_budget(landing_queue_.empty() ? 0 : 1);
   while (landings_.size() < wanted) {
     const FrameId frame = tier.acquire_frame({Pool::small, options_.landing_bytes, kOwnDomain});
     if (!frame.valid()) {
@@ -531,8 +534,7 @@ void Mover::spare_landings() {
 // Returns the landings that a larger budget had. A transfer names its landing by position, so only
 // the last ones can go; a used one goes when its transfers have ended.
 void Mover::trim_landings() {
-  const std::uint64_t budget = spaces_[kHost].tier->books().budget;
-  const std::uint64_t wanted = std::max<std::uint64_t>(budget / options_.budget_per_landing, 1);
+  const std::uint64_t wanted = landings_for_budget(1);
   while (landings_.size() > wanted && landings_.back().ready && landings_.back().used == 0) {
     give_frame(landings_.back().frame, kHost, options_.landing_bytes);
     landings_.pop_back();

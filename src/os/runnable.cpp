@@ -26,7 +26,7 @@ Runnable runnable_now() {
   }
   Runnable all;
   std::from_chars(rest.data(), rest.data() + rest.size(), all.threads);
-  const long processors = ::sysconf(_SC_NPROCESSORS_ONLN);
+  static const long processors = ::sysconf(_SC_NPROCESSORS_ONLN);  // It reads a file each time.
   all.processors = processors > 0 ? static_cast<unsigned>(processors) : 1;
   return all;
 }

@@ -7,11 +7,12 @@ namespace tiermem {
 struct Runnable {
   unsigned threads = 0;
   unsigned processors = 0;
-  /// Whether some thread waits for a processor. True where /proc does not tell.
+  /// Whether some thread waits for a processor. True without /proc.
   bool is_crowded() const { return threads == 0 || threads > processors; }
 };
 
-/// Reads /proc/loadavg (proc_loadavg(5)) and sysconf. All zeros where /proc is not there.
+/// Reads /proc/loadavg (proc_loadavg(5)); the number of processors is that of the first call. All
+/// zeros where /proc is not there.
 Runnable runnable_now();
 
 }  // namespace tiermem

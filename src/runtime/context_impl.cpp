@@ -330,19 +330,15 @@ bool Context::Impl::stays_awake(std::int64_t now) {
 // The mover's own processor is awake; the other one whose thread waits is the newest toucher's.
 // Where many wait, some run, and no processor halts. On a crowded machine none halts either.
 void Context::Impl::keep_processors_awake(std::int64_t now) {
-  const bool looks = now >= next_placing_;
-  if (looks) {
+  if (now >= next_placing_) {
     next_placing_ = now + kPlacingNs;
     busy_poll_.note_crowd(runnable_now().is_crowded(), now);
-  }
-  if (faults_.waiting() > kFewTouches || !busy_poll_.is_quiet(now)) {
-    return;
-  }
-  halt_poll_.spin_until(busy_poll_.until());
-  if (looks) {
     if (const int place = processor_of(faults_.last_thread()); place != ::sched_getcpu()) {
       halt_poll_.move_to(place);
     }
+  }
+  if (faults_.waiting() <= kFewTouches && busy_poll_.is_quiet(now)) {
+    halt_poll_.spin_until(busy_poll_.until());
   }
 }
 
