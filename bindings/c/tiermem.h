@@ -356,9 +356,9 @@ TIERMEM_API tm_status tm_adopt_file(tm_context* context, const char* path, uint6
  * The device `gpu` copies the bytes piece by piece. The memory may be larger than the GPU's budget:
  * tiermem then moves pieces to other tiers, as it does for any buffer.
  *
- * - `memory`: a device address. It stays the property of the caller, who may free or change it once
- *   the stream `after` reaches this point. With #TM_HOST_ORDER the device must have finished with
- *   it before the call, and the copies have ended when the call returns.
+ * - `memory`: a device address. The caller keeps it, and may free or change it once the stream
+ *   `after` reaches this point. With #TM_HOST_ORDER the device must have finished with it before
+ *   the call, and the copies have ended when the call returns.
  * - `bytes`: length of `memory`.
  * - `timeout_ns`: the max wait for room; -1 waits forever. Room may depend on pieces that the
  *   stream has yet to copy.
@@ -394,7 +394,7 @@ typedef struct tm_residency {
   uint64_t extents;      /**< Number of extents. */
   uint64_t resident;     /**< Bytes that the CPU can address. */
   uint64_t dirty;        /**< Part of `resident` that no block tier holds yet. */
-  uint64_t in_slots;     /**< Bytes whose newest copy is in a block tier. */
+  uint64_t in_slots;     /**< Bytes with their newest copy in a block tier. */
   uint64_t zero;         /**< Bytes never written. */
   uint64_t pinned;       /**< Bytes pinned by views. */
   uint64_t lost;         /**< Lost bytes: reading them is #TM_LOST. */
@@ -546,7 +546,7 @@ TIERMEM_API tm_status tm_gpu_tag(const char* tag);
  * - `tag`: name of the set. NULL means all sets; "" means the objects of no set.
  * - `bytes`: 0 means the whole set. Otherwise the objects allocated first, until they hold `bytes`
  *   bytes.
- * - `after`: the CUDA stream whose work so far must finish first. With #TM_HOST_ORDER the devices
+ * - `after`: a CUDA stream; its work so far must finish first. With #TM_HOST_ORDER the devices
  *   must have finished with the memory before the call.
  * - `out`: with NULL the call waits for the end. Otherwise it receives an operation, which
  *   completes when every byte has left or has failed to leave.

@@ -4,7 +4,7 @@
  * --gpu 0`). The program can move a part of its device memory off the device, and later bring it
  * back to the same addresses. C11 and C++.
  *
- * There is nothing to link. The functions are weak, and null without the library. Compile
+ * Link no library. The functions are weak, and null without the library. Compile
  * position-independent code, which is the default of compilers, and test before a call:
  *
  * @code

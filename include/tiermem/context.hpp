@@ -62,7 +62,7 @@ enum class Tick : std::uint32_t { op = 0, step = 1 };
 /// Threads: pthread_cancel() takes effect after a call, never inside it. Asynchronous cancellation
 /// must be off.
 ///
-/// Errors: a call whose records cannot be allocated returns no_capacity and leaves nothing behind.
+/// Errors: a call that cannot allocate its records returns no_capacity and leaves nothing behind.
 class TIERMEM_API Context {
  public:
   class TIERMEM_LOCAL Impl;
@@ -111,9 +111,9 @@ class TIERMEM_API Context {
   /// bytes piece by piece. The memory may be larger than the GPU's budget: tiermem then moves
   /// pieces to other tiers, as it does for any buffer.
   ///
-  /// - `memory`: stays the property of the caller, who may free or change it once the stream
-  ///   reaches this point. In host order the device must have finished with it before the call, and
-  ///   the copies have ended when the call returns.
+  /// - `memory`: the caller keeps it, and may free or change it once the stream reaches this point.
+  ///   In host order the device must have finished with it before the call, and the copies have
+  ///   ended when the call returns.
   /// - `timeout`: the max wait for room. Room may depend on pieces that the stream has yet to copy.
   /// - Errors:
   ///   - invalid_argument: a byte of `memory` does not belong to that GPU.
@@ -337,7 +337,7 @@ class TIERMEM_API Context {
   ///   `bytes` bytes.
   /// - `op`: with null the call waits for the end. Otherwise the operation completes when every
   ///   byte has left or has failed to leave.
-  /// - `after`: the stream whose work so far must finish first. In host order the devices must have
+  /// - `after`: a stream; its work so far must finish first. In host order the devices must have
   ///   finished with the memory before the call.
   /// - Errors, nothing changes:
   ///   - unsupported: there is no GPU.
@@ -401,8 +401,8 @@ class TIERMEM_API Context {
   std::atomic<Impl*> impl_;  // Points to the tombstone once the context has ended.
 };
 
-/// A held view. The destructor releases it, after the stream for whose work it was acquired. It may
-/// move to another thread.
+/// A held view. The destructor releases it, after the work of the stream that it was acquired for.
+/// It may move to another thread.
 class View {
  public:
   View() = default;
@@ -476,7 +476,7 @@ class TIERMEM_API Op {
   Result<int> fd();  ///< See Context::op_fd.
   Status cancel();
   OpHandle handle() const noexcept { return handle_; }
-  /// Releases the handle to the caller, who must wait for it through the Context.
+  /// Releases the handle to the caller, which must wait for it through the Context.
   OpHandle detach() noexcept { return std::exchange(handle_, 0); }
 
  private:
@@ -629,7 +629,7 @@ class Buffer {
       (void)context_->free(std::exchange(handle_, 0));
     }
   }
-  /// Releases the handle to the caller, who must free it through the Context.
+  /// Releases the handle to the caller, which must free it through the Context.
   Handle detach() noexcept { return std::exchange(handle_, 0); }
 
  private:

@@ -160,7 +160,7 @@ struct BufferInfo {
   std::uint64_t extents = 0;
   std::uint64_t resident = 0;  ///< Bytes that the host can address.
   std::uint64_t dirty = 0;     ///< Part of `resident` that no slot holds yet.
-  std::uint64_t in_slots = 0;  ///< Bytes whose newest copy is in a block tier.
+  std::uint64_t in_slots = 0;  ///< Bytes with their newest copy in a block tier.
   std::uint64_t zero = 0;      ///< Bytes never written.
   std::uint64_t pinned = 0;    ///< Bytes pinned by views.
   std::uint64_t lost = 0;      ///< Lost bytes: damaged on a device, or dropped (kDroppable).

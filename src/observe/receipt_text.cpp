@@ -44,12 +44,12 @@ std::string human_ns(std::int64_t ns) {
 
 const char* because(Reason reason) {
   constexpr std::array kWords = {"",
-                                 "since somebody waited for them",
-                                 "before they were asked for",
-                                 "to make room for what somebody waited for",
-                                 "to make room ahead of need",
-                                 "as was asked for",
-                                 "since nobody wants them"};
+                                 "because a caller waited for them",
+                                 "ahead of the first use",
+                                 "to make room for a waiting caller",
+                                 "to keep room free",
+                                 "on request",
+                                 "because they were discarded"};
   return kWords[static_cast<std::size_t>(reason)];
 }
 

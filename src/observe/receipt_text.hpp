@@ -12,7 +12,7 @@ const char* reason_name(Reason reason) noexcept;
 const char* end_name(Receipt::End end) noexcept;
 
 /// Returns a sentence such as "in dram for 1.2 s: 2.0 MiB came from block in 431 us (1 request),
-/// since somebody waited".
+/// because a caller waited for them".
 std::string whereabouts_text(const Whereabouts& where);
 
 /// Returns one JSON object: counters by name, channels with times, and the last receipts. `now_ns`:

@@ -99,7 +99,7 @@ TEST_F(Inspect, what_a_context_says_of_its_buffers_is_right) {
   EXPECT_EQ(there.rfind("ok\nlarge\t2097152\tin dram, dirty, for ", 0), 0u) << there;
   const std::string gone = ask("why " + handle + " 0\n");
   EXPECT_EQ(gone.rfind("ok\nlarge\t0\tin block 0 only, for ", 0), 0u) << gone;
-  EXPECT_NE(gone.find("as was asked for\n"), std::string::npos) << gone;
+  EXPECT_NE(gone.find("on request\n"), std::string::npos) << gone;
   EXPECT_NE(ask("stats 1\n").find("\"demoted\":2097152"), std::string::npos);
 }
 

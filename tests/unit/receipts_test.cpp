@@ -89,14 +89,13 @@ TEST(ReceiptsText, says_where_since_when_and_why) {
   where.since_ns = 12'000'000;
   EXPECT_EQ(whereabouts_text(where),
             "in dram, for 12 ms: 4.00 KiB came from block in 500 us by 1 "
-            "request, since somebody "
-            "waited for them");
+            "request, because a caller waited for them");
   where.last.path = Receipt::Path::staged;
-  EXPECT_NE(whereabouts_text(where).find("by 1 request through the staging, since"),
+  EXPECT_NE(whereabouts_text(where).find("by 1 request through the staging, because"),
             std::string::npos)
       << whereabouts_text(where);
   where.last.path = Receipt::Path::direct;
-  EXPECT_NE(whereabouts_text(where).find("by 1 request past the host's memory, since"),
+  EXPECT_NE(whereabouts_text(where).find("by 1 request past the host's memory, because"),
             std::string::npos)
       << whereabouts_text(where);
   where.last.path = Receipt::Path::none;
@@ -107,7 +106,7 @@ TEST(ReceiptsText, says_where_since_when_and_why) {
   where.last.requests = 0;
   where.last.reason = Reason::ahead;
   EXPECT_NE(
-      whereabouts_text(where).find("4.00 KiB left dram in 500 us, to make room ahead of need"),
+      whereabouts_text(where).find("4.00 KiB left dram in 500 us, to keep room free"),
       std::string::npos)
       << whereabouts_text(where);
 }
