@@ -45,6 +45,11 @@ bool Mover::leave(ExtentRef ref, unsigned space, bool even_dirty) {
   const FrameId frame = residency_.extents.frame(space, ref);
   if (!in_window(ref, space)) {
     finish_evict(ref, space, frame, now_);
+    // No transfer ends that would tell the requests that wait for this extent's copies to go.
+    look_again_ = look_again_ ||
+                  std::any_of(pin_waiters_.begin(), pin_waiters_.end(), [&](const auto& waiter) {
+                    return waiter.first->needs[waiter.second].ref == ref;
+                  });
     return true;
   }
   Transfer& transfer = new_transfer(Transfer::Kind::evict, ref, space, Priority::room);

@@ -13,7 +13,7 @@ struct Regression {
   const char* what;
 };
 
-inline constexpr std::array<Regression, 15> kRegressions = {
+inline constexpr std::array<Regression, 16> kRegressions = {
     {{975, 400, "a touch sees another buffer's bytes where a discard of lost bytes was undone"},
      {80000558, 4000, "a request searches without end for victims that cannot leave a device"},
      {31000001831, 4000, "pages that are zeros come back as they were, in a plain buffer"},
@@ -28,6 +28,7 @@ inline constexpr std::array<Regression, 15> kRegressions = {
     {20261125201210, 400, "a request is refused before extents are tried that were not read"},
     {20261125405332, 400, "a request is refused before stuck extents are tried again"},
      {20261125503208, 400, "checksums are not freed when a slot changes hands"},
-     {20310004771, 400, "a lower budget leaves the landings of the higher one in memory"}}};
+     {20310004771, 400, "a lower budget leaves the landings of the higher one in memory"},
+     {20330000032, 304, "a retreat is not looked at when the copy that it waited for leaves at once"}}};
 
 }  // namespace tiermem::sim
