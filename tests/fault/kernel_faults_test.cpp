@@ -138,7 +138,8 @@ TEST(KernelFaults, a_device_that_vanishes_takes_only_what_was_there_alone) {
     EXPECT_SAYS(view, tail(directory.path()));
     EXPECT_FALSE(here.evict().ok());
     EXPECT_EQ(wrong_words(here, 8), 0u);
-    EXPECT_TRUE(there.acquire(kDiscard, 0, 0, Timeout::seconds(20)).ok()) << "made again";
+    const auto again = there.acquire(kDiscard, 0, 0, Timeout::seconds(20));
+    EXPECT_TRUE(again.ok()) << "made again: " << again.message();
     const Status closed = context->close(true, Timeout::seconds(20));
     EXPECT_TRUE(closed.ok()) << closed.message();
     return ChildEnd();

@@ -34,6 +34,23 @@ TEST(MoverReads, a_read_that_fails_is_made_once_more_and_then_told_with_its_devi
   EXPECT_EQ(m.value(x), 0x11);
 }
 
+TEST(MoverReads, read_fails_then_a_waiting_discard_of_all_bytes_succeeds) {
+  M m;
+  const Handle x = m.cold(0x11);
+  const Call& reader = m.acquire(x, kRead);
+  const Call& writer = m.acquire(x, kDiscard);
+  EXPECT_FALSE(writer.done()) << "the read is under way";
+  m.end_io(EIO);
+  m.end_io(EIO);
+  m.end_all();
+  EXPECT_EQ(reader.code(), Code::io_error);
+  ASSERT_EQ(writer.code(), Code::ok);
+  std::memset(writer.data(), 0x33, M::kExtent);
+  ASSERT_EQ(m.residency.release(writer.views), Code::ok);
+  m.evict(x);
+  EXPECT_EQ(m.value(x), 0x33);
+}
+
 TEST(MoverReads, a_wrong_checksum_is_read_once_more_and_then_the_bytes_are_lost) {
   M m;
   const Handle x = m.cold(0x11);
