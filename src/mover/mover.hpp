@@ -211,7 +211,11 @@ class Mover {
   void wait_for(Request& request, std::uint32_t index, ExtentRef ref);
   bool stop_waiting(Request& request, std::uint32_t index);
   void forget_waits(Request& request);
-  enum class Failed : std::uint8_t { to_come, to_leave };
+  // to_read: the transfer was to bring bytes, which a request that discards them does not want.
+  enum class Failed : std::uint8_t { to_come, to_read, to_leave };
+  static Failed failure_of(const Transfer& promote) {
+    return promote.discard ? Failed::to_come : Failed::to_read;
+  }
   void extent_changed(ExtentRef ref, unsigned space, const Status* error,
                       Failed failed = Failed::to_come);
   void hold(Need& need);

@@ -242,7 +242,7 @@ void Mover::undo_parts(Transfer& transfer, const Status* error) {
   }
   residency_.extents.word(space, ref).set_phase(Phase::none);
   end_transfer(transfer);
-  extent_changed(ref, space, error);
+  extent_changed(ref, space, error, Failed::to_read);
 }
 
 // ---- Demote

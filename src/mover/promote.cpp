@@ -414,11 +414,12 @@ void Mover::undo_promote(Transfer& transfer, const Status* error) {
   give_frame(transfer.frame, space, bytes_of(ref));
   residency_.extents.word(space, ref).set_phase(transfer.origin);
   const bool stock = transfer.stock;
+  const Failed failed = failure_of(transfer);
   end_transfer(transfer);
   if (stock) {
     stocked(ref, false);
   }
-  extent_changed(ref, space, error);
+  extent_changed(ref, space, error, failed);
 }
 
 }  // namespace tiermem

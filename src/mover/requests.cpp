@@ -283,9 +283,8 @@ void Mover::extent_changed(ExtentRef ref, unsigned space, const Status* error, F
       continue;
     }
     const Need& need = request->needs[index];
-    // The bytes of a discarded extent are not wanted: that they cannot be read is no error.
-    if (error != nullptr && failed == Failed::to_come && request->want == Want::acquire &&
-        !need.discard && need.space == space && !ready(need)) {
+    if (error != nullptr && failed != Failed::to_leave && request->want == Want::acquire &&
+        !(failed == Failed::to_read && need.discard) && need.space == space && !ready(need)) {
       fail_request(*request, error->clone());
       continue;
     }

@@ -251,6 +251,7 @@ void Mover::job_done(Job& job) {
       const FrameId frame = transfer.frame;
       const Phase origin = transfer.origin;
       const bool undone = transfer.undone;
+      const Failed failed = failure_of(transfer);
       const ErrorInfo error = transfer.undo_error;
       const Leaving leaving(*this, transfer.reason);
       const std::int64_t begun_ns = transfer.begun_ns;
@@ -260,7 +261,7 @@ void Mover::job_done(Job& job) {
         give_frame(frame, space, bytes_of(ref));
         residency_.extents.word(space, ref).set_phase(origin);
         const Status why(error);
-        extent_changed(ref, space, why.ok() ? nullptr : &why);
+        extent_changed(ref, space, why.ok() ? nullptr : &why, failed);
       } else {
         finish_evict(ref, space, frame, begun_ns);
         extent_changed(ref, space, nullptr);
