@@ -17,6 +17,7 @@
 #include "support/forked_child.hpp"
 #include "support/pattern.hpp"
 #include "support/sanitizers.hpp"
+#include "support/threads.hpp"
 #include "tiermem/tiermem.hpp"
 
 namespace tiermem::test {
@@ -57,6 +58,11 @@ struct Fork : ::testing::TestWithParam<const char*> {
     }
     ASSERT_TRUE(made.ok()) << made.message();
     context = std::move(made).value();
+    if (kAddressSanitizer) {
+      // A thread that begins allocates. A fork at this instant leaves the sanitizer's allocator
+      // locked in the child (gcc 12).
+      EXPECT_TRUE(comes_true(threads_have_started));
+    }
     auto probe = context->alloc(4096, {.flags = kMapped});
     if (probe.code() == Code::unsupported) {
       GTEST_SKIP() << probe.message();

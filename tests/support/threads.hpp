@@ -27,6 +27,21 @@ inline std::uint32_t thread_named(std::string_view wanted) {
   return 0;
 }
 
+/// Whether every thread but this one has a name of its own. A thread of tiermem sets its name in
+/// its body, after the start that a sanitizer makes for it.
+inline bool threads_have_started() {
+  std::string own;
+  std::ifstream("/proc/thread-self/comm") >> own;
+  unsigned with_own = 0;
+  std::error_code ended;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", ended)) {
+    std::string name;
+    std::ifstream(task.path() / "comm") >> name;
+    with_own += name == own ? 1 : 0;
+  }
+  return with_own <= 1;
+}
+
 /// Nanoseconds of processor time that a thread has had; -1 when it is not there.
 inline std::int64_t processor_time(std::uint32_t thread) {
   // The clock of another thread's time, as pthread_getcpuclockid makes it.
