@@ -61,7 +61,7 @@ bool Mover::may_wear(std::uint64_t bytes) {
                  human_bytes(options_.endurance_bytes_per_day));
   set_text(last_write_error_.setting, "endurance");
   no_slot_ = true;
-  write_pause_.wait(
+  write_backoff_.wait(
       now_ + std::max<std::int64_t>(
                  1'000'000, static_cast<std::int64_t>((need - wear_left_) / per_day * kDay)));
   return false;
@@ -97,7 +97,7 @@ void Mover::find_slot(Transfer& transfer) {
 // A device that refused writes may be back by now: a network, or a volume that others had filled.
 // The next write decides, and one that fails is enough.
 void Mover::retry_degraded() {
-  if (!degraded_pause_.over(now_) || block_->degraded() == 0) {
+  if (!degraded_backoff_.over(now_) || block_->degraded() == 0) {
     return;
   }
   for (std::uint32_t& failures : device_failures_) {
@@ -144,7 +144,7 @@ void Mover::grow_slots(Transfer& transfer) {
 // only if nobody wrote from the start of the first to the end of the last, so the two saw the same.
 // A device's memory is copied to staging first.
 void Mover::seal(Transfer& transfer) {
-  AddressableTier& tier = *spaces_[transfer.space].tier;
+  AddressableTier& tier = *memories_[transfer.space].tier;
   // The pages of a new slot were measured after the copy began, and may have changed since then: it
   // must not begin anew.
   if (transfer.copied == kNoSpace || residency_.extents.at(transfer.ref).slot_pages == nullptr) {
@@ -245,7 +245,7 @@ void Mover::write_done(Transfer& transfer, const SlotCompletion& completion) {
   std::uint32_t& failures = device_failures_[completion.device % device_failures_.size()];
   if (++failures == kMostFailures) {
     block_->degrade(completion.device, status.message());
-    degraded_pause_.failed(now_);
+    degraded_backoff_.failed(now_);
   }
   if (transfer.pages != 0) {
     parts_not_written(transfer, std::move(status));
@@ -280,9 +280,9 @@ void Mover::written(Transfer& transfer) {
     std::uint32_t& failures =
         device_failures_[block_->device_of(transfer.slot) % device_failures_.size()];
     if (std::exchange(failures, 0) >= kMostFailures - 1) {
-      degraded_pause_.worked();  // It was tried again, as retry_degraded() leaves it.
+      degraded_backoff_.worked();  // It was tried again, as retry_degraded() leaves it.
     }
-    write_pause_.worked();
+    write_backoff_.worked();
   }
   const std::uint64_t bytes = transfer.length != 0 ? io_bytes(transfer) : 0;
   if (transfer.to_write != 0) {
@@ -293,7 +293,7 @@ void Mover::written(Transfer& transfer) {
   if (transfer.whole_again) {
     whole_written(transfer);
   }
-  if (write_pause_.over(now_)) {
+  if (write_backoff_.over(now_)) {
     last_write_error_ = {};  // Else it is still why nothing is written down: a refusal names it.
   }
   const bool evict_after = transfer.evict_after;
@@ -322,11 +322,11 @@ void Mover::written(Transfer& transfer) {
     stats_.gpu_direct_out += transfer.direct ? bytes : 0;
     end_transfer(transfer);
     if (evict_after && !start_evict(ref, space, priority)) {
-      spaces_[space].recency.rejected(ref);  // Pinned or held meanwhile: a candidate again.
+      memories_[space].recency.rejected(ref);  // Pinned or held meanwhile: a candidate again.
     }
   } else {
     end_transfer(transfer);  // Written meanwhile: still dirty, and no longer the first victim.
-    spaces_[space].recency.rejected(ref);
+    memories_[space].recency.rejected(ref);
   }
   if (extent.transfer == 0) {
     extent_changed(ref, space, nullptr);
@@ -343,18 +343,18 @@ void Mover::demote_failed(Transfer& transfer, Status status) {
   ++stats_.io_errors;
   transfer.outcome = Transfer::Outcome::failed;
   if (space != kHost && transfer.stage == Transfer::Stage::copy) {
-    spaces_[space].exit_pause.failed(now_);  // The block tier has not been asked.
+    memories_[space].exit_backoff.failed(now_);  // The block tier has not been asked.
   } else if (transfer.stage == Transfer::Stage::read || transfer.stage == Transfer::Stage::copy) {
     // The rest of it could not be read, to be written with it. All others can leave.
     leaves_later(ref);
     rereads_at_ = stuck_until_;
   } else {
-    write_pause_.failed(now_);
+    write_backoff_.failed(now_);
     no_slot_ = transfer.stage == Transfer::Stage::slot;
     if (no_slot_ && transfer.whole_again) {
       // It has a slot, which lacks pages that have changed: without another one it cannot leave.
       residency_.extents.at(ref).stuck = true;
-      stuck_until_ = std::max(stuck_until_, write_pause_.until());
+      stuck_until_ = std::max(stuck_until_, write_backoff_.until());
       lacks_slot_until_ = stuck_until_;
     }
   }
@@ -365,7 +365,7 @@ void Mover::demote_failed(Transfer& transfer, Status status) {
     return;
   }
   end_transfer(transfer);
-  spaces_[space].recency.rejected(ref);
+  memories_[space].recency.rejected(ref);
   extent_changed(ref, space, &status, Failed::to_leave);
 }
 

@@ -11,8 +11,8 @@ bool Mover::goes_direct(Transfer& transfer) {
   transfer.direct = options_.direct != nullptr && transfer.channel == block_ &&
                     transfer.pages == 0 &&
                     residency_.extents.at(transfer.ref).slot_pages == nullptr && !hashes &&
-                    !verifies && direct_pause_.over(now_) &&
-                    options_.direct->reaches(*spaces_[transfer.space].tier, transfer.slot);
+                    !verifies && direct_backoff_.over(now_) &&
+                    options_.direct->reaches(*memories_[transfer.space].tier, transfer.slot);
   return transfer.direct;
 }
 
@@ -28,13 +28,13 @@ void Mover::went_direct(Transfer& transfer) {
   book_io(transfer, -1);
   ++transfer.requests;
   if (transfer.job.status.ok()) {
-    direct_pause_.worked();
+    direct_backoff_.worked();
     block_->went_past(transfer.slot, transfer.job.bytes, wrote);
     transfer.moved += transfer.job.bytes;
     transfer.path = Receipt::Path::direct;
     if (wrote) {
       transfer.wear -= static_cast<std::int64_t>(transfer.length);
-      spaces_[transfer.space].exit_pause.worked();
+      memories_[transfer.space].exit_backoff.worked();
       written(transfer);
     } else {
       transfer.stage = Transfer::Stage::land;
@@ -44,7 +44,7 @@ void Mover::went_direct(Transfer& transfer) {
   }
   ++stats_.gpu_direct_errors;
   ++transfer.retries;
-  direct_pause_.failed(now_);  // So it is not tried again here.
+  direct_backoff_.failed(now_);  // So it is not tried again here.
   transfer.direct = false;
   if (wrote) {
     seal(transfer);

@@ -15,7 +15,7 @@ bool Mover::start_evict(ExtentRef ref, unsigned space, Priority priority) {
     return false;
   }
   if (bits.dirty() && readable_elsewhere(ref, space) == kNoSpace) {
-    if (spaces_[space].lost || !spaces_[space].exit_pause.over(now_)) {
+    if (memories_[space].lost || !memories_[space].exit_backoff.over(now_)) {
       return false;
     }
     if (space != kHost && priority != Priority::demand && retreat(ref, space)) {
@@ -62,7 +62,7 @@ bool Mover::leave(ExtentRef ref, unsigned space, bool even_dirty) {
 }
 
 void Mover::retry_unmaps() {
-  if (unmaps_.empty() || !unmap_pause_.over(now_)) {
+  if (unmaps_.empty() || !unmap_backoff_.over(now_)) {
     return;
   }
   for (const std::uint32_t number : std::exchange(unmaps_, {})) {
@@ -82,14 +82,14 @@ void Mover::finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int6
     give_frame(frame, space, held);
   }
   residency_.extents.frame(space, ref) = {};
-  spaces_[space].recency.removed(ref, true);
+  memories_[space].recency.removed(ref, true);
   const bool dropped =
       word.load().dirty() && droppable(ref) && readable_elsewhere(ref, space) == kNoSpace;
   stats_.dropped += dropped ? held : 0;
   stats_.evicted_clean += word.load().dirty() ? 0 : held;
   if (space == kHost && extent.prefetched) {
     stats_.prefetched_unused += word.load().referenced() ? 0 : bytes_of(ref);
-    prefetch_used(ref, spaces_[space]);
+    prefetch_used(ref, memories_[space]);
   }
   word.clear_dirty();
   word.clear_at_home();
@@ -134,7 +134,7 @@ void Mover::drop_slot(ExtentRef ref) {
 // What was refused for want of slots finds some now.
 void Mover::room_in_slots() {
   if (last_write_error_.code == Code::no_capacity) {
-    write_pause_.end();
+    write_backoff_.end();
     stuck_until_ = std::min(stuck_until_, now_ + kStuckNs);
   }
 }

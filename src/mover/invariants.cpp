@@ -44,8 +44,8 @@ std::string Mover::check_invariants() {
     std::uint32_t holds = 0, charges = 0;
   };
   std::unordered_map<ExtentRef, Asked> asked;
-  std::vector<Owners> frames(spaces_.size());
-  std::vector<std::uint64_t> held_bytes(spaces_.size());
+  std::vector<Owners> frames(memories_.size());
+  std::vector<std::uint64_t> held_bytes(memories_.size());
   const auto take = [&](unsigned space, FrameId frame, std::uint64_t bytes, ExtentRef owner) {
     held_bytes[space] += bytes;
     frames[space].add(frame.value, owner);
@@ -85,7 +85,7 @@ std::string Mover::check_invariants() {
     slots.add(parked.slot.value, kMovers);
     slot_bytes += block_->bytes_of(parked.slot);
   }
-  std::vector<std::uint64_t> freeing(spaces_.size());
+  std::vector<std::uint64_t> freeing(memories_.size());
   std::uint32_t transfers = 0;
   for (const Transfer& transfer : transfers_) {
     if (transfer.kind == Transfer::Kind::idle) {
@@ -177,7 +177,7 @@ std::string Mover::check_invariants() {
         if (has_frame && !take(space, extents.frame(space, ref), this->held_bytes(ref), ref)) {
           return fmt::format("extent {} is {} and has no frame", ref, phase_name(bits.phase()));
         }
-        const std::uint64_t ordered = spaces_[space].recency.bytes_of(ref);
+        const std::uint64_t ordered = memories_[space].recency.bytes_of(ref);
         const std::uint64_t held = this->held_bytes(ref);
         if (has_frame && (ordered < held || (extent.transfer == 0 && ordered != held))) {
           return fmt::format("extent {} has {} bytes, of which the policy knows {}", ref, held,
@@ -256,25 +256,25 @@ std::string Mover::check_invariants() {
   if (const auto two = slots.clash()) {
     return fmt::format("{} and {} have the same slot", name_of(two->first), name_of(two->second));
   }
-  for (unsigned space = 0; space < spaces_.size(); ++space) {
+  for (unsigned space = 0; space < memories_.size(); ++space) {
     if (const auto two = frames[space].clash()) {
       return fmt::format("space {}: {} and {} have the same frame", space, name_of(two->first),
                          name_of(two->second));
     }
-    const FrameBooks books = spaces_[space].tier->books();
+    const FrameBooks books = memories_[space].tier->books();
     if (held_bytes[space] > books.in_use) {
       return fmt::format("space {}: frames of {} bytes are held, the tier gave out {}", space,
                          held_bytes[space], books.in_use);
     }
-    if (books.used() > books.budget && budget_request_ == nullptr && !spaces_[space].trimming) {
+    if (books.used() > books.budget && budget_request_ == nullptr && !memories_[space].trimming) {
       return fmt::format("space {}: {} bytes used, budget {}", space, books.used(), books.budget);
     }
-    const std::uint64_t trim = spaces_[space].trimming ? spaces_[space].trim.bytes : 0;
-    if (spaces_[space].freeing != freeing[space] + trim) {
+    const std::uint64_t trim = memories_[space].trimming ? memories_[space].trim.bytes : 0;
+    if (memories_[space].freeing != freeing[space] + trim) {
       return fmt::format("space {}: {} bytes counted as on their way out, {} are", space,
-                         spaces_[space].freeing, freeing[space] + trim);
+                         memories_[space].freeing, freeing[space] + trim);
     }
-    const Status recency = spaces_[space].recency.check();
+    const Status recency = memories_[space].recency.check();
     if (!recency.ok()) {
       return recency.message();
     }
@@ -295,7 +295,7 @@ std::string Mover::unused_extent(ExtentRef ref) {
     if (bits.phase() != Phase::none || bits.dirty() || bits.pinned()) {
       return fmt::format("is {} in space {}", phase_name(bits.phase()), space);
     }
-    if (spaces_[space].recency.bytes_of(ref) != 0) {
+    if (memories_[space].recency.bytes_of(ref) != 0) {
       return "the policy knows of it";
     }
   }
@@ -395,8 +395,8 @@ std::string Mover::check_counts() {
                          landings_[i].used);
     }
   }
-  for (const Space& space : spaces_) {
-    housekeeping += space.trimming ? 1 : 0;
+  for (const Memory& memory : memories_) {
+    housekeeping += memory.trimming ? 1 : 0;
   }
   if (housekeeping != housekeeping_) {
     return fmt::format("{} jobs that are no transfer's, and {} counted", housekeeping,
@@ -458,9 +458,9 @@ std::string Mover::check_counts() {
   if (in_parts != in_parts_) {
     return fmt::format("{} extents are in parts, and {} counted", in_parts, in_parts_);
   }
-  if (unused != spaces_[kHost].unused_prefetched) {
+  if (unused != memories_[kHost].unused_prefetched) {
     return fmt::format("{} bytes were fetched ahead and not used, and {} counted", unused,
-                       spaces_[kHost].unused_prefetched);
+                       memories_[kHost].unused_prefetched);
   }
   return {};
 }
@@ -470,17 +470,17 @@ std::string Mover::describe() const {
   std::string text = fmt::format(
       "{} requests, {} transfers, {} for room, {} for pins, {} prefetches queued\n", active_.size(),
       transfers_live_, room_queue_.size(), pin_waiters_.size(), prefetch_queue_.size());
-  for (const Space& space : spaces_) {
-    const FrameBooks books = space.tier->books();
+  for (const Memory& memory : memories_) {
+    const FrameBooks books = memory.tier->books();
     text += fmt::format(
         "  space {}: budget {} in use {} cached {} freeing {} ahead {}{}{}, paused to {}, short to "
         "{}, {} remain\n",
-        space.number, books.budget, books.in_use, books.cached, space.freeing, space.ahead,
-        space.searching ? " searching" : "", space.recency.exhausted() ? " exhausted" : "",
-        space.exit_pause.until(), space.short_until, space.remains.size());
+        memory.space, books.budget, books.in_use, books.cached, memory.freeing, memory.ahead,
+        memory.searching ? " searching" : "", memory.recency.exhausted() ? " exhausted" : "",
+        memory.exit_backoff.until(), memory.short_until, memory.remains.size());
   }
   text += fmt::format("  now {}, {} fruitless steps, writes paused to {}, stuck since {} to {}\n",
-                      now_, fruitless_, write_pause_.until(), stuck_since_, stuck_until_);
+                      now_, fruitless_, write_backoff_.until(), stuck_since_, stuck_until_);
   text += fmt::format("  block tier: {} in flight, {} of them reads, {} idle bytes\n",
                       block_channel_.in_flight, block_channel_.reads, block_channel_.idle_bytes);
   for (const Request* request : active_) {
@@ -512,7 +512,7 @@ std::string Mover::describe() const {
     const ExtentRef first = record.first.load();
     for (ExtentRef ref = first; ref < first + record.extents.load() && listed < 64; ++ref) {
       const Extent& extent = residency_.extents.at(ref);
-      for (unsigned space = 0; space < spaces_.size(); ++space) {
+      for (unsigned space = 0; space < memories_.size(); ++space) {
         const ExtentBits bits = residency_.extents.word(space, ref).load();
         if (!has_frame(ref, space)) {
           continue;

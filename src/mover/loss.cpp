@@ -11,12 +11,12 @@
 namespace tiermem {
 
 void Mover::serve_losses() {
-  for (Space& space : spaces_) {
-    if (!space.lost && space.tier->lost()) {
-      begin_loss(space);
+  for (Memory& memory : memories_) {
+    if (!memory.lost && memory.tier->lost()) {
+      begin_loss(memory);
     }
-    if (!space.remains.empty()) {
-      std::erase_if(space.remains, [&](ExtentRef ref) { return let_go_of_lost(ref, space); });
+    if (!memory.remains.empty()) {
+      std::erase_if(memory.remains, [&](ExtentRef ref) { return let_go_of_lost(ref, memory); });
     }
   }
   for (const auto& [buffer, extents] : losses_) {
@@ -26,56 +26,56 @@ void Mover::serve_losses() {
   losses_.clear();
 }
 
-void Mover::begin_loss(Space& space) {
-  space.lost = true;
-  const Status why = space.tier->loss();
+void Mover::begin_loss(Memory& memory) {
+  memory.lost = true;
+  const Status why = memory.tier->loss();
   log_error("{}; what had its only copy there is lost", why.message());
   fail_each([&](const Request& request) -> std::optional<Status> {
     if (request.want != Want::acquire || wants_lost(request) == nullptr) {
       return {};
     }
-    return refuse_lost(space);
+    return refuse_lost(memory);
   });
   for (std::uint32_t index = 0; index < residency_.buffers.used(); ++index) {
     const BufferRecord& record = residency_.buffers.at(index);
     const ExtentRef first = record.first.load(std::memory_order_relaxed);
     const ExtentRef end = first + record.extents.load(std::memory_order_relaxed);
     residency_.extents.each_begun(first, end, [&](ExtentRef ref) {
-      if (residency_.extents.word(space.number, ref).load().phase() != Phase::none) {
-        space.remains.push_back(ref);
+      if (residency_.extents.word(memory.space, ref).load().phase() != Phase::none) {
+        memory.remains.push_back(ref);
       }
     });
   }
 }
 
-const Mover::Space* Mover::wants_lost(const Request& request) const {
+const Memory* Mover::wants_lost(const Request& request) const {
   const auto need = std::find_if(request.needs.begin(), request.needs.end(),
-                                 [&](const Need& each) { return spaces_[each.space].lost; });
-  return need == request.needs.end() ? nullptr : &spaces_[need->space];
+                                 [&](const Need& each) { return memories_[each.space].lost; });
+  return need == request.needs.end() ? nullptr : &memories_[need->space];
 }
 
-Status Mover::refuse_lost(const Space& space) {
-  const Status why = space.tier->loss();
+Status Mover::refuse_lost(const Memory& memory) {
+  const Status why = memory.tier->loss();
   return fail_native(Code::unavailable, why.info() != nullptr ? why.info()->native : 0, "{}",
                      why.message());
 }
 
 // False: not yet. Whoever holds it there lets go some time, and what is under way ends.
-bool Mover::let_go_of_lost(ExtentRef ref, Space& space) {
+bool Mover::let_go_of_lost(ExtentRef ref, Memory& memory) {
   Extent& extent = residency_.extents.at(ref);
-  const ExtentBits bits = residency_.extents.word(space.number, ref).load();
+  const ExtentBits bits = residency_.extents.word(memory.space, ref).load();
   if (bits.phase() == Phase::none) {
     return true;
   }
-  const bool only = bits.dirty() && readable_elsewhere(ref, space.number) == kNoSpace;
-  if (extent.transfer != 0 || !leave(ref, space.number, true)) {
+  const bool only = bits.dirty() && readable_elsewhere(ref, memory.space) == kNoSpace;
+  if (extent.transfer != 0 || !leave(ref, memory.space, true)) {
     return false;
   }
   if (only) {
     drop_slot(ref);  // Its bytes are older ones.
-    lose(ref, space.number);
+    lose(ref, memory.space);
   }
-  extent_changed(ref, space.number, nullptr);
+  extent_changed(ref, memory.space, nullptr);
   return true;
 }
 
@@ -102,7 +102,7 @@ Status Mover::no_bytes(ExtentRef ref) const {
                 "the bytes of extent {} of buffer '{}' are lost: a checksum did not match", number,
                 record.label.get().view());
   }
-  const AddressableTier& tier = *spaces_[extent.lost_with].tier;
+  const AddressableTier& tier = *memories_[extent.lost_with].tier;
   return fail(Code::lost, "the bytes of extent {} of buffer '{}' are lost: {} had them{}{}", number,
               record.label.get().view(), place_name(tier.place()), tier.lost() ? "; " : "",
               tier.loss().message());

@@ -11,7 +11,7 @@
 
 namespace tiermem {
 
-Mover::Mover(Residency& residency, std::span<AddressableTier* const> memory, SlotTier* block,
+Mover::Mover(Residency& residency, std::span<AddressableTier* const> tiers, SlotTier* block,
              SlotTier* files, Hands& hands, const MoverOptions& options)
     : residency_(residency),
       hands_(hands),
@@ -21,26 +21,26 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> memory, Slo
       staging_(options.staging_frame_bytes),
       part_size_(options.usual_part),
       receipts_(options.receipts) {
-  for (AddressableTier* tier : memory) {
-    Space& space = spaces_.emplace_back();
-    space.tier = tier;
-    space.number = static_cast<unsigned>(spaces_.size() - 1);
-    space.recency.set_most(residency.extents.capacity());
+  for (AddressableTier* tier : tiers) {
+    Memory& memory = memories_.emplace_back();
+    memory.tier = tier;
+    memory.space = static_cast<unsigned>(memories_.size() - 1);
+    memory.recency.set_most(residency.extents.capacity());
   }
   block_channel_.tier = block;
   files_channel_.tier = files;
   device_failures_.resize(64);
-  degraded_pause_ = Pause(options.degraded_ns, 32 * options.degraded_ns);
+  degraded_backoff_ = Backoff(options.degraded_ns, 32 * options.degraded_ns);
   limit_spares();
   wear_left_ = static_cast<double>(options.endurance_bytes_per_day);
-  if (memory.size() > 1) {
+  if (tiers.size() > 1) {
     for (std::uint64_t n = options.staging_bytes / options.staging_frame_bytes; n > 0; --n) {
       const FrameId frame =
-          memory[kHost]->acquire_frame({Pool::locked, options.staging_frame_bytes, kOwnDomain});
+          tiers[kHost]->acquire_frame({Pool::locked, options.staging_frame_bytes, kOwnDomain});
       if (!frame.valid()) {
         break;
       }
-      staging_.add(frame, memory[kHost]->landing(frame, nullptr));
+      staging_.add(frame, tiers[kHost]->landing(frame, nullptr));
     }
   }
 }
@@ -69,8 +69,8 @@ std::int64_t Mover::step(std::int64_t now) {
   // Relaxed: only whether to count this step; take_posts acquires them.
   const bool news = take_completions() || posts_.load(std::memory_order_relaxed) != nullptr;
   bool evicted = false;
-  for (const Space& space : spaces_) {
-    evicted = evicted || space.evicted_at_once;
+  for (const Memory& memory : memories_) {
+    evicted = evicted || memory.evicted_at_once;
   }
   fruitless_ = went_on_ && !news && !evicted ? fruitless_ + 1 : 0;
   retry_unmaps();
@@ -87,10 +87,9 @@ std::int64_t Mover::step(std::int64_t now) {
   const bool let_go = !completed_.empty() && !(room_queue_.empty() && pin_waiters_.empty());
   deliver();
   if (resting_) {
-    return rested() || ended_at_once || more_to_issue || !own_jobs_.empty() || !drops_.empty()
-               ? now
+    return rested() || ended_at_once || more_to_issue || !own_jobs_.empty() || !drops_.empty() ? now
            : unmaps_.empty() ? kNever
-                             : unmap_pause_.until();
+                             : unmap_backoff_.until();
   }
   went_on_ = search_goes_on() || (seeks_ && fruitless_ <= kMostFruitless);
   if (ended_at_once || more_to_issue || !own_jobs_.empty() || !drops_.empty() || !arming_.empty() ||
@@ -100,7 +99,7 @@ std::int64_t Mover::step(std::int64_t now) {
   }
   std::int64_t next = next_deadline_;
   if (!unmaps_.empty()) {
-    next = std::min(next, unmap_pause_.until());
+    next = std::min(next, unmap_backoff_.until());
   }
   const auto wake_for_room = [&](std::int64_t at) {
     const bool waits = !room_queue_.empty() || budget_request_ != nullptr || !pin_waiters_.empty();
@@ -108,14 +107,14 @@ std::int64_t Mover::step(std::int64_t now) {
       next = std::min(next, at);
     }
   };
-  wake_for_room(write_pause_.until());
+  wake_for_room(write_backoff_.until());
   wake_for_room(stuck_until_);
   wake_for_room(withdrawals_again_at_);
   wake_for_room(rereads_at_);
-  for (const Space& space : spaces_) {
-    wake_for_room(space.exit_pause.until());
-    if (space.short_until > now && (!room_queue_.empty() || !pin_waiters_.empty())) {
-      next = std::min(next, space.short_until);
+  for (const Memory& memory : memories_) {
+    wake_for_room(memory.exit_backoff.until());
+    if (memory.short_until > now && (!room_queue_.empty() || !pin_waiters_.empty())) {
+      next = std::min(next, memory.short_until);
     }
   }
   return next;
@@ -146,8 +145,8 @@ void Mover::decide() {
     const bool waits_for_pins =
         !pin_waiters_.empty() || !room_queue_.empty() || budget_request_ != nullptr ||
         !recopies_.empty() || !abandoned_.empty() ||
-        std::any_of(spaces_.begin(), spaces_.end(),
-                    [](const Space& space) { return !space.remains.empty(); });
+        std::any_of(memories_.begin(), memories_.end(),
+                    [](const Memory& memory) { return !memory.remains.empty(); });
     // Relaxed: nobody else writes it.
     if (residency_.pins_wanted.load(std::memory_order_relaxed) == waits_for_pins) {
       break;
@@ -158,9 +157,9 @@ void Mover::decide() {
     }
     // A pin may have fallen before the flag was up: look once more.
   }
-  for (Space& space : spaces_) {
+  for (Memory& memory : memories_) {
     // Ages what was inserted, also while memory fills: early reuse is seen that way.
-    space.recency.settle([&](ExtentRef ref) { return candidate(ref, space); });
+    memory.recency.settle([&](ExtentRef ref) { return candidate(ref, memory); });
   }
 }
 
@@ -181,8 +180,8 @@ void Mover::child_of_parent() {
 void Mover::test_begin_near_wrap(std::uint32_t left) {
   shared_slots_.test_begin_at(SharedSlots::kMostForks - left);
   part_size_.test_begin_at(0 - left);
-  for (Space& space : spaces_) {
-    space.recency.test_begin_at(0 - left);
+  for (Memory& memory : memories_) {
+    memory.recency.test_begin_at(0 - left);
   }
 }
 
@@ -304,7 +303,7 @@ void Mover::admit(Request& request) {
         if (block_ != nullptr) {
           block_->set_budget(request.value);
           // What was refused for want of it is tried again now.
-          write_pause_.end();
+          write_backoff_.end();
           last_write_error_ = {};
         }
         complete(request, block_ != nullptr
@@ -313,11 +312,11 @@ void Mover::admit(Request& request) {
         return;
       }
       budget_space_ = space_of(request.tier);
-      budget_before_ = spaces_[budget_space_].short_until != 0
-                           ? spaces_[budget_space_].whole_budget
-                           : spaces_[budget_space_].tier->books().budget;
-      spaces_[budget_space_].short_until = 0;
-      spaces_[budget_space_].tier->set_budget(request.value);
+      budget_before_ = memories_[budget_space_].short_until != 0
+                           ? memories_[budget_space_].whole_budget
+                           : memories_[budget_space_].tier->books().budget;
+      memories_[budget_space_].short_until = 0;
+      memories_[budget_space_].tier->set_budget(request.value);
       limit_spares();
       budget_request_ = &request;
       return;
@@ -366,7 +365,7 @@ void Mover::admit(Request& request) {
     return;
   }
   if (request.want == Want::acquire) {
-    if (const Space* const lost = wants_lost(request)) {
+    if (const Memory* const lost = wants_lost(request)) {
       complete(request, refuse_lost(*lost));
       return;
     }
@@ -591,8 +590,8 @@ std::byte* Mover::window_at(ExtentRef ref, unsigned space) const {
 
 // The host's for what is no device's.
 unsigned Mover::space_of(Place place) const {
-  for (unsigned space = kHost + 1; space < spaces_.size(); ++space) {
-    if (spaces_[space].tier->place() == place) {
+  for (unsigned space = kHost + 1; space < memories_.size(); ++space) {
+    if (memories_[space].tier->place() == place) {
       return space;
     }
   }
@@ -624,16 +623,15 @@ bool Mover::slot_is_newest(ExtentRef ref) const {
 
 FrameRequest Mover::frame_request(ExtentRef ref, unsigned space) const {
   const BufferRecord& record = record_of(ref);
-  const std::uint64_t domain =
-      record.domain == kIsolatedDomain
-          ? residency_.buffers.handle_of(residency_.extents.at(ref).buffer)
-          : record.domain;
+  const std::uint64_t domain = record.domain == kIsolatedDomain
+                                   ? residency_.buffers.handle_of(residency_.extents.at(ref).buffer)
+                                   : record.domain;
   return {space == kHost ? record.pool : Pool::locked, bytes_of(ref), domain};
 }
 
 // Without memory for its record an extent would never be a victim: then it does not come.
 bool Mover::find_record(unsigned space, ExtentRef ref) {
-  Recency& recency = spaces_[space].recency;
+  Recency& recency = memories_[space].recency;
   return ref < recency.capacity() || recency.reserve(std::size_t{ref} + 1).ok();
 }
 
@@ -646,7 +644,7 @@ std::uint64_t Mover::pinned_bytes(unsigned space) const {
     const std::uint64_t extents = holder.space == space ? holder.extents : 0;
     pinned += extents << record.extent_shift.load(std::memory_order_relaxed);
   });
-  return std::min(pinned, spaces_[space].tier->books().in_use);
+  return std::min(pinned, memories_[space].tier->books().in_use);
 }
 
 }  // namespace tiermem

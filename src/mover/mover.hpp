@@ -25,8 +25,9 @@
 #include <string>
 
 #include "base/arena.hpp"
+#include "mover/backoff.hpp"
 #include "mover/job.hpp"
-#include "mover/pause.hpp"
+#include "mover/memory.hpp"
 #include "mover/request.hpp"
 #include "mover/shared_slots.hpp"
 #include "mover/staging.hpp"
@@ -34,7 +35,6 @@
 #include "observe/histogram.hpp"
 #include "observe/receipts.hpp"
 #include "os/memory_limits.hpp"
-#include "policy/recency.hpp"
 #include "policy/streams.hpp"
 #include "policy/watching.hpp"
 #include "residency/residency.hpp"
@@ -80,8 +80,8 @@ class Mover {
  public:
   static constexpr std::int64_t kNever = INT64_MAX;
 
-  /// `memory[0]` is the host's. `block` and `files` may be null.
-  Mover(Residency& residency, std::span<AddressableTier* const> memory, SlotTier* block,
+  /// `tiers[0]` is the host's memory. `block` and `files` may be null.
+  Mover(Residency& residency, std::span<AddressableTier* const> tiers, SlotTier* block,
         SlotTier* files, Hands& hands, const MoverOptions& options);
   ~Mover();
   Mover(const Mover&) = delete;
@@ -94,8 +94,8 @@ class Mover {
 
   /// The program's tick ordinal: next uses before it are over.
   void note_ordinal(std::uint64_t ordinal) {
-    for (Space& space : spaces_) {
-      space.recency.tick(ordinal);
+    for (Memory& memory : memories_) {
+      memory.recency.tick(ordinal);
     }
   }
 
@@ -235,9 +235,8 @@ class Mover {
   bool take_back_for(Need& need);
   bool lacks_copy(const Need& need) const;
   FrameId take_frame(ExtentRef ref, unsigned space);
-  struct Space;
-  void trim(Space& space, std::uint64_t bytes);
-  static std::uint64_t next_trim(const Space& space);
+  void trim(Memory& memory, std::uint64_t bytes);
+  static std::uint64_t next_trim(const Memory& memory);
   void make_room(unsigned space, std::uint64_t bytes, Priority priority, bool desperate = false);
   void give_frame(FrameId frame, unsigned space, std::uint64_t bytes);
   void note_shortage(unsigned space, std::uint64_t bytes);
@@ -251,12 +250,12 @@ class Mover {
   void limit_spares();
   void serve_budget();
   void serve_records();
-  void make_do(Space& space, std::uint64_t bytes, const Status& shortage);
+  void make_do(Memory& memory, std::uint64_t bytes, const Status& shortage);
   void end_shortages();
   Status no_room(const Request* request, unsigned space, std::uint64_t needed);
   bool nothing_will_change(const Request& asking);
-  bool searched(const Space& space) const;
-  bool tries_again(const Space& space) const;
+  bool searched(const Memory& memory) const;
+  bool tries_again(const Memory& memory) const;
   bool any_pin() const;
   bool search_goes_on() const;
 
@@ -455,12 +454,12 @@ class Mover {
 
   // loss.cpp: devices that are gone.
   void serve_losses();
-  void begin_loss(Space& space);
-  bool let_go_of_lost(ExtentRef ref, Space& space);
+  void begin_loss(Memory& memory);
+  bool let_go_of_lost(ExtentRef ref, Memory& memory);
   void lose(ExtentRef ref, unsigned space);
   Status no_bytes(ExtentRef ref) const;
-  const Space* wants_lost(const Request& request) const;
-  static Status refuse_lost(const Space& space);
+  const Memory* wants_lost(const Request& request) const;
+  static Status refuse_lost(const Memory& memory);
 
   // stock.cpp
   void make_stock(Request& request);
@@ -491,7 +490,7 @@ class Mover {
   }
   // The transfer's end will free so many bytes.
   void set_freeing(Transfer& transfer, std::uint64_t bytes) {
-    spaces_[frees_in(transfer)].freeing += bytes - transfer.freeing;  // Wraps, and back.
+    memories_[frees_in(transfer)].freeing += bytes - transfer.freeing;  // Wraps, and back.
     transfer.freeing = bytes;
   }
   BufferRecord& record_of(ExtentRef ref) {
@@ -517,7 +516,7 @@ class Mover {
   // There is a block tier, and it has not just refused. Where it had no slot to give, extents with
   // slots of their own can be written all the same.
   bool can_write(ExtentRef ref) const {
-    return block_ != nullptr && (write_pause_.over(now_) || (no_slot_ && has_own_slot(ref)));
+    return block_ != nullptr && (write_backoff_.over(now_) || (no_slot_ && has_own_slot(ref)));
   }
   bool has_own_slot(ExtentRef ref) const;
   bool has_flag(ExtentRef ref, std::uint32_t flag) const {
@@ -546,8 +545,8 @@ class Mover {
   std::uint64_t pinned_bytes(unsigned space) const;
   // Found when a request that may bring the extent was admitted.
   Recency& recency_for(unsigned space, [[maybe_unused]] ExtentRef ref) {
-    assert(ref < spaces_[space].recency.capacity());
-    return spaces_[space].recency;
+    assert(ref < memories_[space].recency.capacity());
+    return memories_[space].recency;
   }
   bool find_record(unsigned space, ExtentRef ref);
 
@@ -590,34 +589,8 @@ class Mover {
   bool give_queue(Channel& channel, Deque<std::uint32_t>& queue, std::uint64_t& given);
   void give(Channel& channel, Transfer& transfer, std::uint64_t& given);
   static void pass_by(Channel& channel, Priority priority, std::uint64_t bytes);
-  struct Space {
-    AddressableTier* tier = nullptr;
-    unsigned number = kHost;
-    Recency recency;
-    std::uint64_t freeing = 0;  // Bytes that transfers under way will give back.
-    std::uint64_t ahead =
-        0;  // Bytes kept free ahead of need: grows when somebody waits, falls without.
-    std::uint64_t returned = 0;  // Bytes of frames given back so far.
-    // By size: places for frames inside what the tier charges already (chunks of small frames), as
-    // seen from how its books moved. 0 whenever it had no frame of the size.
-    std::array<std::uint64_t, 64> gaps{};
-    bool evicted_at_once = false;  // Frames were given back in this step by looking for victims.
-    bool lost = false;             // Its tier is: nothing goes there any more.
-    Vector<ExtentRef> remains;     // Of a lost one: extents that still have a copy there.
-    Pause exit_pause;              // After bytes could not be copied out of a device.
-    std::uint64_t unused_prefetched = 0;  // Bytes fetched ahead and not acquired since.
-    // A device whose driver had no memory where the budget had some (others took it): until then
-    // it makes do with what it has.
-    std::int64_t short_until = 0;    // 0: it is not short.
-    std::uint64_t whole_budget = 0;  // To go back to.
-    ErrorInfo shortage{};
-    bool trimming = false;
-    bool searching = false;  // Victims were looked for to meet a request.
-    bool awaited = false;    // A request under way waits for room here: nobody else gets any.
-    Job trim;
-  };
-  Recency::Candidate candidate(ExtentRef ref, Space& space);
-  void prefetch_used(ExtentRef ref, Space& space);
+  Recency::Candidate candidate(ExtentRef ref, Memory& memory);
+  void prefetch_used(ExtentRef ref, Memory& memory);
   struct Landing {
     FrameId frame{};
     std::byte* data = nullptr;
@@ -653,7 +626,7 @@ class Mover {
   // The stepping thread's.
   std::int64_t now_ = 0;
   std::int64_t next_deadline_ = kNever;
-  Deque<Space> spaces_;  // Stable addresses: hands hold `trim`.
+  Deque<Memory> memories_;  // By space. Stable addresses: workers hold `trim`.
   Channel block_channel_, files_channel_;
   Deque<Transfer> transfers_;  // Stable addresses.
   Vector<std::uint32_t> free_transfers_;
@@ -689,7 +662,7 @@ class Mover {
   // Evicts whose frame the kernel would not take out of its window. The frame must not be given to
   // another extent, so the unmap is tried again after the pause.
   Vector<std::uint32_t> unmaps_;
-  Pause unmap_pause_;
+  Backoff unmap_backoff_;
   Job grow_;
   Request* budget_request_ = nullptr;
   unsigned budget_space_ = kHost;      // Whose budget it changes.
@@ -705,12 +678,12 @@ class Mover {
   Vector<Request*> completed_;
   Vector<Recency::Victim> victims_;
   Vector<std::uint32_t>
-      device_failures_;   // Consecutive failed writes, by device of the block tier.
-  Pause degraded_pause_;  // Until those that are degraded are tried again.
+      device_failures_;       // Consecutive failed writes, by device of the block tier.
+  Backoff degraded_backoff_;  // Until those that are degraded are tried again.
   Map<std::uint32_t, std::uint32_t> losses_;  // By buffer: extents lost and not told of yet.
-  Pause write_pause_;
-  Pause direct_pause_{1'000'000'000, 960'000'000'000};  // After the direct path failed.
-  bool no_slot_ = false;                                // Why writes pause: none is to be had.
+  Backoff write_backoff_;
+  Backoff direct_backoff_{1'000'000'000, 960'000'000'000};  // After the direct path failed.
+  bool no_slot_ = false;                                    // Why writes pause: none is to be had.
   // Where the last slot that gave way was found, and until when none is looked for.
   ExtentRef gave_way_at_ = 0;
   std::int64_t none_gives_way_until_ = 0;

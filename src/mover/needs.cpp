@@ -150,7 +150,7 @@ bool Mover::ready(const Need& need) const {
 }
 
 bool Mover::shown(const Need& need, FrameId frame) const {
-  return spaces_[need.space].tier->shows(frame, address_in_window(need.ref, need.space));
+  return memories_[need.space].tier->shows(frame, address_in_window(need.ref, need.space));
 }
 
 // No bytes that a prefetch could bring. To a mapped extent it brings zeros: a touch would wait for
@@ -161,7 +161,7 @@ bool Mover::nothing_to_read(const Need& need) const {
   const bool zeros = phase == Phase::zero && readable_elsewhere(need.ref, need.space) == kNoSpace;
   // A prefetch brings the zeros of a mapped extent, but not where the program has mapped something.
   const bool ahead = mapped(need.ref) &&
-                     !spaces_[kHost].tier->lent(window_at(need.ref, kHost), bytes_of(need.ref));
+                     !memories_[kHost].tier->lent(window_at(need.ref, kHost), bytes_of(need.ref));
   return (zeros && !ahead) || host == Phase::lost || host == Phase::vacant ||
          claimed(need.ref, need.space);
 }
@@ -256,7 +256,7 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   if (!prefetch && (claimed(need.ref, need.space) || (extent.charged && !need.charged))) {
     return Arm::wait_pins;
   }
-  if (prefetch && spaces_[need.space].lost) {
+  if (prefetch && memories_[need.space].lost) {
     return Arm::ready;
   }
   if (prefetch) {
@@ -264,7 +264,7 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
     return nothing_to_read(need) || full ? Arm::ready : Arm::queued;
   }
   const unsigned source = readable_elsewhere(need.ref, need.space);
-  if (source != kNoSpace && spaces_[source].tier->lost()) {
+  if (source != kNoSpace && memories_[source].tier->lost()) {
     if (need.discard || !extents.word(source, need.ref).load().dirty()) {
       return Arm::wait_pins;  // Until it is let go there.
     }
@@ -291,16 +291,16 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
       make_room(need.space, bytes, Priority::room);
       (void)take_room(need);  // A clean victim may have left at once.
     }
-    Space& space = spaces_[need.space];
-    if (!need.has_room() && !(searched(space) && take_back_for(need))) {
-      if (searched(space) && nothing_will_change(request)) {
+    Memory& memory = memories_[need.space];
+    if (!need.has_room() && !(searched(memory) && take_back_for(need))) {
+      if (searched(memory) && nothing_will_change(request)) {
         fail_request(request, no_room(&request, need.space, bytes));
         return Arm::ready;
       }
       note_shortage(need.space, bytes);
       request.short_of_room = true;
-      space.awaited = true;
-      seeks_ = seeks_ || (space.freeing == 0 && !space.recency.exhausted());
+      memory.awaited = true;
+      seeks_ = seeks_ || (memory.freeing == 0 && !memory.recency.exhausted());
       return Arm::wait_pins;
     }
   }

@@ -39,9 +39,10 @@ bool Mover::takes_parts(const BufferRecord& record) const {
   const std::uint32_t flags = record.flags.load(std::memory_order_relaxed);
   const std::uint64_t extent = std::uint64_t{1}
                                << record.extent_shift.load(std::memory_order_relaxed);
-  return (flags & kMapped) != 0 && spaces_.size() == 1 && block_ != nullptr && options_.checksums &&
-         (flags & kNoChecksum) == 0 && !record.read_only.load(std::memory_order_relaxed) &&
-         extent <= options_.landing_bytes && spaces_[kHost].tier->takes_parts(extent);
+  return (flags & kMapped) != 0 && memories_.size() == 1 && block_ != nullptr &&
+         options_.checksums && (flags & kNoChecksum) == 0 &&
+         !record.read_only.load(std::memory_order_relaxed) && extent <= options_.landing_bytes &&
+         memories_[kHost].tier->takes_parts(extent);
 }
 
 // By page where extents may be in parts: each is checked when it comes, and written when changed.
@@ -115,7 +116,7 @@ bool Mover::take_room(Need& need) {
     need.frame = take_frame(need.ref, need.space);
     return need.frame.valid();
   }
-  AddressableTier& tier = *spaces_[need.space].tier;
+  AddressableTier& tier = *memories_[need.space].tier;
   Extent& extent = residency_.extents.at(need.ref);
   const auto pages = static_cast<unsigned>(std::popcount(need.part));
   if (parts_there(need.ref) == 0) {
@@ -139,8 +140,8 @@ void Mover::give_room(Need& need) {
     need.frame = {};
   }
   if (need.charged) {
-    spaces_[need.space].tier->discharge_parts(residency_.extents.frame(need.space, need.ref),
-                                              static_cast<unsigned>(std::popcount(need.part)));
+    memories_[need.space].tier->discharge_parts(residency_.extents.frame(need.space, need.ref),
+                                                static_cast<unsigned>(std::popcount(need.part)));
     need.charged = false;
     residency_.extents.at(need.ref).charged = false;
   }
@@ -162,8 +163,8 @@ bool Mover::room_fits(const Need& need) {
 }
 
 void Mover::give_parts(FrameId frame, unsigned space, PageMask pages) {
-  spaces_[space].tier->return_frame(frame);
-  spaces_[space].returned += bytes_in(pages);
+  memories_[space].tier->return_frame(frame);
+  memories_[space].returned += bytes_in(pages);
 }
 
 // ---- Promote
@@ -235,8 +236,8 @@ void Mover::undo_parts(Transfer& transfer, const Status* error) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
   if (transfer.topping_up) {
-    spaces_[space].tier->discharge_parts(transfer.frame,
-                                         static_cast<unsigned>(std::popcount(transfer.pages)));
+    memories_[space].tier->discharge_parts(transfer.frame,
+                                           static_cast<unsigned>(std::popcount(transfer.pages)));
   } else {
     give_parts(transfer.frame, space, transfer.pages);
   }
@@ -442,10 +443,11 @@ void Mover::emptied(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   Extent& extent = residency_.extents.at(ref);
   if (transfer.job.status.ok()) {
-    Space& s = spaces_[kHost];
-    s.tier->discharge_parts(transfer.frame, static_cast<unsigned>(std::popcount(transfer.pages)));
-    s.returned += bytes_in(transfer.pages);
-    s.recency.grown(ref, held_bytes(ref));
+    Memory& memory = memories_[kHost];
+    memory.tier->discharge_parts(transfer.frame,
+                                 static_cast<unsigned>(std::popcount(transfer.pages)));
+    memory.returned += bytes_in(transfer.pages);
+    memory.recency.grown(ref, held_bytes(ref));
   } else {
     extent.parts |= transfer.pages;
     extent.zeros &= ~transfer.pages;
@@ -458,12 +460,12 @@ void Mover::emptied(Transfer& transfer) {
 
 // Some hundredths of the memory, taken before it is full.
 std::uint64_t Mover::landings_for_budget(std::uint64_t least) const {
-  const std::uint64_t budget = spaces_[kHost].tier->books().budget;
+  const std::uint64_t budget = memories_[kHost].tier->books().budget;
   return std::clamp(budget / options_.budget_per_landing, least, kMostLandings);
 }
 
 void Mover::prepare_landings() {
-  AddressableTier& tier = *spaces_[kHost].tier;
+  AddressableTier& tier = *memories_[kHost].tier;
   if (budget_request_ != nullptr && landing_queue_.empty()) {
     return;  // They may have just been given back for it.
   }
@@ -483,7 +485,7 @@ void Mover::submit_landing(Landing& landing) {
   landing.job = Job{};
   landing.job.transfer = ~std::uint32_t{0};
   landing.job.steps = kPopulate;
-  landing.job.tier = spaces_[kHost].tier;
+  landing.job.tier = memories_[kHost].tier;
   landing.job.frame = landing.frame;
   ++housekeeping_;
   hands_.submit(&landing.job);

@@ -72,7 +72,7 @@ void Mover::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority
 }
 
 void Mover::continue_promote(Transfer& transfer) {
-  AddressableTier& tier = *spaces_[transfer.space].tier;
+  AddressableTier& tier = *memories_[transfer.space].tier;
   if (transfer.pages != 0) {
     read_parts(transfer);
     return;
@@ -109,7 +109,7 @@ void Mover::continue_promote(Transfer& transfer) {
 // From one device straight to another.
 bool Mover::by_peer(const Transfer& transfer) const {
   return transfer.source != kNoSpace && transfer.source != kHost && !transfer.by_host &&
-         spaces_[transfer.space].tier->reaches(*spaces_[transfer.source].tier);
+         memories_[transfer.space].tier->reaches(*memories_[transfer.source].tier);
 }
 
 // The bytes are where they landed, or come from another space: check, copy, make them appear.
@@ -118,7 +118,7 @@ void Mover::land(Transfer& transfer) {
     land_parts(transfer);
     return;
   }
-  AddressableTier& tier = *spaces_[transfer.space].tier;
+  AddressableTier& tier = *memories_[transfer.space].tier;
   const Extent& extent = residency_.extents.at(transfer.ref);
   JobStep steps = 0;
   if (transfer.reading) {
@@ -150,7 +150,7 @@ void Mover::land(Transfer& transfer) {
     steps |= peer ? kCopyPeer : window_of(transfer) != nullptr ? JobStep{0} : kLockPages;
     if (transfer.source != kHost) {
       steps |= peer ? JobStep{0} : kCopyOut;
-      transfer.job.other_tier = spaces_[transfer.source].tier;
+      transfer.job.other_tier = memories_[transfer.source].tier;
       transfer.job.other = residency_.extents.frame(transfer.source, transfer.ref);
     } else {
       transfer.job.data = residency_.extents.address(transfer.ref).load(std::memory_order_relaxed);
@@ -209,7 +209,7 @@ void Mover::landed(Transfer& transfer) {
 // own, too: at home, where they can be page-locked, and where no view looks.
 bool Mover::has_home(ExtentRef ref, FrameId frame) const {
   std::byte* const at = window_at(ref, kHost);
-  return at != nullptr && !mapped(ref) && spaces_[kHost].tier->landing(frame, at) != at;
+  return at != nullptr && !mapped(ref) && memories_[kHost].tier->landing(frame, at) != at;
 }
 
 // Nobody has a view of the source: it goes home before it is copied, and stays there for the next
@@ -260,7 +260,7 @@ void Mover::serve_recopies() {
     Transfer& transfer = transfers_[at];
     if (residency_.extents.word(transfer.source, transfer.ref).load().has_writer()) {
       recopies_.push_back(at);
-    } else if (spaces_[transfer.space].tier->host_addressable()) {
+    } else if (memories_[transfer.space].tier->host_addressable()) {
       land(transfer);
     } else {
       transfer.stage = Transfer::Stage::staging;
@@ -275,7 +275,7 @@ void Mover::give_place(const Transfer& transfer) {
   if (transfer.space == kHost) {
     std::byte* const at = window_of(transfer);
     residency_.extents.address(transfer.ref)
-        .store(at != nullptr ? at : spaces_[kHost].tier->landing(transfer.frame, nullptr),
+        .store(at != nullptr ? at : memories_[kHost].tier->landing(transfer.frame, nullptr),
                std::memory_order_relaxed);
     if (transfer.at_home) {
       residency_.extents.word(kHost, transfer.ref).set_at_home();
@@ -303,7 +303,7 @@ void Mover::publish(Transfer& transfer) {
     dirty = source.load().dirty();
   }
   if (transfer.retreats) {
-    spaces_[transfer.source].exit_pause.worked();
+    memories_[transfer.source].exit_backoff.worked();
   }
   Extent& extent = residency_.extents.at(ref);
   give_place(transfer);
@@ -318,9 +318,9 @@ void Mover::publish(Transfer& transfer) {
   }
   extent.bad_once = false;
   extent.zeros = 0;
-  prefetch_used(ref, spaces_[kHost]);  // By whoever takes it to a device.
+  prefetch_used(ref, memories_[kHost]);  // By whoever takes it to a device.
   extent.prefetched = transfer.prefetch && space == kHost && !mapped(ref);  // No use is seen.
-  spaces_[space].unused_prefetched += extent.prefetched ? bytes_of(ref) : 0;
+  memories_[space].unused_prefetched += extent.prefetched ? bytes_of(ref) : 0;
   word.set_phase(phase);
   if (std::exchange(transfer.took_over, false)) {
     finish_evict(ref, transfer.source, residency_.extents.frame(transfer.source, ref),
@@ -358,16 +358,16 @@ void Mover::publish(Transfer& transfer) {
 void Mover::promote_failed(Transfer& transfer, Status status) {
   if (transfer.space != kHost && (transfer.job.steps & kPopulate) != 0 &&
       status.code() == Code::no_capacity) {
-    make_do(spaces_[transfer.space], bytes_of(transfer.ref), status);
+    make_do(memories_[transfer.space], bytes_of(transfer.ref), status);
     undo_promote(transfer, nullptr);  // Who waits for it looks for room again.
     return;
   }
-  if (transfer.source != kNoSpace && spaces_[transfer.source].tier->lost()) {
+  if (transfer.source != kNoSpace && memories_[transfer.source].tier->lost()) {
     undo_promote(transfer, nullptr);  // Who waits for it looks where else the bytes are.
     return;
   }
   if ((transfer.job.steps & kCopyPeer) != 0 && transfer.arriving == 0 &&
-      !spaces_[transfer.space].tier->lost()) {
+      !memories_[transfer.space].tier->lost()) {
     transfer.by_host = true;
     transfer.stage = Transfer::Stage::staging;
     continue_promote(transfer);
@@ -378,7 +378,7 @@ void Mover::promote_failed(Transfer& transfer, Status status) {
   note_end(transfer);
   transfer.outcome = Transfer::Outcome::undone;
   if (transfer.retreats) {
-    spaces_[transfer.source].exit_pause.failed(now_);
+    memories_[transfer.source].exit_backoff.failed(now_);
     last_write_error_ = status.info() != nullptr ? *status.info() : ErrorInfo{};
   }
   undo_promote(transfer, &status);
@@ -395,7 +395,7 @@ void Mover::undo_promote(Transfer& transfer, const Status* error) {
   }
   std::byte* at = window_of(transfer);
   const bool landed_in_window =
-      at != nullptr && spaces_[transfer.space].tier->landing(transfer.frame, at) == at;
+      at != nullptr && memories_[transfer.space].tier->landing(transfer.frame, at) == at;
   if (transfer.mapped || landed_in_window) {
     transfer.mapped = false;
     transfer.kind = Transfer::Kind::evict;  // The frame must leave its window first.

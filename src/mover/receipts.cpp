@@ -98,7 +98,7 @@ void Mover::tell_where(Request& request) {
   if (holder != kNoSpace || (page & 1) != 0) {
     const unsigned space = holder != kNoSpace ? holder : kHost;
     where.state = State::resident;
-    where.place = spaces_[space].tier->place();
+    where.place = memories_[space].tier->place();
     where.dirty = residency_.extents.word(space, ref).load().dirty();
   } else if (extent.transfer != 0) {
     where.state = State::moving;

@@ -79,7 +79,7 @@ void Mover::finish_acquire(Request& request) {
   }
   leave_parking(request);
   for (const Need& need : request.needs) {
-    prefetch_used(need.ref, spaces_[kHost]);
+    prefetch_used(need.ref, memories_[kHost]);
   }
   let_go(request);
   complete(request, {});
@@ -201,7 +201,7 @@ void Mover::finish_free(Request& request) {
   const std::uint32_t count = record.extents.load(std::memory_order_relaxed);
   residency_.extents.each_begun(first, first + count, [&](ExtentRef ref) {
     for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
-      if (Recency& recency = spaces_[space].recency; ref < recency.capacity()) {
+      if (Recency& recency = memories_[space].recency; ref < recency.capacity()) {
         recency.removed(ref, false);
       }
       residency_.extents.word(space, ref).end_life();
@@ -211,7 +211,7 @@ void Mover::finish_free(Request& request) {
   residency_.extents.end_run(first, first + count);
   for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
     if (std::byte* const window = residency_.buffers.take_window(request.index, space)) {
-      spaces_[space].tier->release_window(
+      memories_[space].tier->release_window(
           window, std::uint64_t{count} << record.extent_shift.load(std::memory_order_relaxed));
     }
   }
@@ -306,8 +306,8 @@ void Mover::extent_changed(ExtentRef ref, unsigned space, const Status* error, F
 }
 
 void Mover::retry_pin_waiters() {
-  for (Space& space : spaces_) {
-    space.awaited = false;  // Whoever lacks room still says so.
+  for (Memory& memory : memories_) {
+    memory.awaited = false;  // Whoever lacks room still says so.
   }
   if (pin_waiters_.empty()) {
     return;
@@ -365,8 +365,8 @@ void Mover::fail_request(Request& request, Status status) {
   }
   if (&request == budget_request_) {
     budget_request_ = nullptr;
-    spaces_[budget_space_].tier->set_budget(budget_before_);
-    spaces_[budget_space_].short_until = 0;  // Its budget to go back to would be the refused one.
+    memories_[budget_space_].tier->set_budget(budget_before_);
+    memories_[budget_space_].short_until = 0;  // Its budget to go back to would be the refused one.
     limit_spares();
   }
   unpark(request);
@@ -440,12 +440,12 @@ void Mover::fill_stats(Stats& stats) {
   stats = stats_;
   stats.step_ns_p99 = step_ns_.percentile(0.99);
   stats.metadata_bytes = residency_.extents.metadata_bytes();
-  const FrameBooks frames = spaces_[kHost].tier->books();
+  const FrameBooks frames = memories_[kHost].tier->books();
   stats.dram_budget = frames.budget;
   stats.dram_used = frames.used();
   stats.dram_pinned = pinned_bytes(kHost);
-  for (unsigned space = kHost + 1; space < spaces_.size(); ++space) {
-    const FrameBooks books = spaces_[space].tier->books();
+  for (unsigned space = kHost + 1; space < memories_.size(); ++space) {
+    const FrameBooks books = memories_[space].tier->books();
     stats.gpu_budget += books.budget;
     stats.gpu_used += books.used();
     stats.gpu_pinned += pinned_bytes(space);

@@ -13,7 +13,7 @@ bool Mover::may_retreat(ExtentRef ref, unsigned space) const {
   if (space == kHost) {
     return false;
   }
-  const FrameBooks dram = spaces_[kHost].tier->books();
+  const FrameBooks dram = memories_[kHost].tier->books();
   return dram.in_use + bytes_of(ref) <= dram.budget;
 }
 
@@ -23,7 +23,7 @@ bool Mover::retreat(ExtentRef ref, [[maybe_unused]] unsigned space) {
   const FrameId frame = take_frame(ref, kHost);
   if (!frame.valid()) {
     note_shortage(kHost, bytes_of(ref));
-    trim(spaces_[kHost], bytes_of(ref));
+    trim(memories_[kHost], bytes_of(ref));
     return false;
   }
   start_promote(ref, kHost, frame, Priority::room, nullptr);
@@ -38,7 +38,7 @@ bool Mover::retreat(ExtentRef ref, [[maybe_unused]] unsigned space) {
 // failed.
 void Mover::retreated(ExtentRef ref, unsigned space) {
   if (residency_.extents.at(ref).holds != 0 || !readable(ref, kHost) || !leave(ref, space, true)) {
-    spaces_[space].recency.rejected(ref);
+    memories_[space].recency.rejected(ref);
   }
 }
 
@@ -59,14 +59,14 @@ Mover::Arm Mover::arm_retreat(Request& request, Need& need) {
   if (start_evict(need.ref, need.space, Priority::room)) {
     return extent.transfer != 0 ? Arm::wait_transfer : Arm::ready;
   }
-  const Space& space = spaces_[need.space];
+  const Memory& memory = memories_[need.space];
   if (residency_.extents.word(need.space, need.ref).load().pinned() ||
-      spaces_[kHost].freeing != 0 || (!space.lost && tries_again(space))) {
+      memories_[kHost].freeing != 0 || (!memory.lost && tries_again(memory))) {
     return Arm::wait_pins;
   }
   if (request.status.ok()) {
-    request.status = space.lost ? refuse_lost(space)
-                     : !space.exit_pause.over(now_) && last_write_error_.code != Code::ok
+    request.status = memory.lost ? refuse_lost(memory)
+                     : !memory.exit_backoff.over(now_) && last_write_error_.code != Code::ok
                          ? Status(last_write_error_)
                          : no_room(&request, kHost, bytes_of(need.ref));
   }
@@ -89,14 +89,15 @@ void Mover::serve_giving_back() {
   for (std::size_t i = 0; i < giving_back_.size();) {
     Request& request = *giving_back_[i];
     bool waits = false;
-    for (unsigned at = kHost + 1; at < spaces_.size(); ++at) {
-      Space& space = spaces_[at];
+    for (unsigned at = kHost + 1; at < memories_.size(); ++at) {
+      Memory& memory = memories_[at];
       std::uint64_t& left = request.to_give[at];
-      if (left != 0 && !space.trimming) {
-        trim(space, left);
-        left = space.trimming ? left - std::min(left, space.trim.bytes) : 0;  // Or others have it.
+      if (left != 0 && !memory.trimming) {
+        trim(memory, left);
+        left =
+            memory.trimming ? left - std::min(left, memory.trim.bytes) : 0;  // Or others have it.
       }
-      waits = waits || left != 0 || space.trimming;
+      waits = waits || left != 0 || memory.trimming;
     }
     if (waits) {
       ++i;

@@ -16,28 +16,28 @@ bool Mover::lacks_copy(const Need& need) const {
 }
 
 FrameId Mover::take_frame(ExtentRef ref, unsigned space) {
-  Space& s = spaces_[space];
+  Memory& memory = memories_[space];
   const std::uint64_t bytes = bytes_of(ref);
-  const std::uint64_t before = s.tier->books().in_use;
-  const FrameId frame = s.tier->acquire_frame(frame_request(ref, space));
-  std::uint64_t& gaps = s.gaps[size_class(bytes)];
+  const std::uint64_t before = memory.tier->books().in_use;
+  const FrameId frame = memory.tier->acquire_frame(frame_request(ref, space));
+  std::uint64_t& gaps = memory.gaps[size_class(bytes)];
   if (!frame.valid()) {
     gaps = 0;
     return frame;
   }
-  const std::uint64_t charged = s.tier->books().in_use - before;
+  const std::uint64_t charged = memory.tier->books().in_use - before;
   gaps = charged >= bytes ? gaps + (charged - bytes) : gaps - std::min(gaps, bytes);
   evict_ahead(space, bytes);
   return frame;
 }
 
 void Mover::give_frame(FrameId frame, unsigned space, std::uint64_t bytes) {
-  Space& s = spaces_[space];
-  const std::uint64_t before = s.tier->books().in_use;
-  s.tier->return_frame(frame);
-  s.returned += bytes;
-  const FrameBooks books = s.tier->books();
-  std::uint64_t& gaps = s.gaps[size_class(bytes)];
+  Memory& memory = memories_[space];
+  const std::uint64_t before = memory.tier->books().in_use;
+  memory.tier->return_frame(frame);
+  memory.returned += bytes;
+  const FrameBooks books = memory.tier->books();
+  std::uint64_t& gaps = memory.gaps[size_class(bytes)];
   if (books.in_use < before) {
     gaps -= std::min(gaps, before - books.in_use - std::min(bytes, before - books.in_use));
   } else if (books.used() <= books.budget) {
@@ -48,8 +48,9 @@ void Mover::give_frame(FrameId frame, unsigned space, std::uint64_t bytes) {
 // Somebody waits for frames: more is kept free from now on. Four times as much, so that a wait in
 // fifty keeps it up against what evict_ahead takes off.
 void Mover::note_shortage(unsigned space, std::uint64_t bytes) {
-  Space& s = spaces_[space];
-  s.ahead = std::min({options_.ahead_bytes_max, s.tier->books().budget / 8, s.ahead + 4 * bytes});
+  Memory& memory = memories_[space];
+  memory.ahead = std::min(
+      {options_.ahead_bytes_max, memory.tier->books().budget / 8, memory.ahead + 4 * bytes});
 }
 
 // The policy has not looked at everything yet: the next step need not wait for an event.
@@ -58,9 +59,9 @@ bool Mover::search_goes_on() const {
   if (room_queue_.empty()) {
     return false;
   }
-  for (const Space& space : spaces_) {
+  for (const Memory& memory : memories_) {
     // One step more than counts as fruitless: that one decides whether the request is refused.
-    if (space.freeing == 0 && space.searching && fruitless_ <= kMostFruitless) {
+    if (memory.freeing == 0 && memory.searching && fruitless_ <= kMostFruitless) {
       return true;
     }
   }
@@ -69,9 +70,9 @@ bool Mover::search_goes_on() const {
 
 // The oldest request collects frames until it has all it needs; the others wait behind it.
 void Mover::serve_room() {
-  for (Space& space : spaces_) {
-    space.searching = false;
-    space.evicted_at_once = false;
+  for (Memory& memory : memories_) {
+    memory.searching = false;
+    memory.evicted_at_once = false;
   }
   while (!room_queue_.empty()) {
     Request& head = *room_queue_.front();
@@ -88,7 +89,7 @@ void Mover::serve_room() {
 
 bool Mover::collect(Request& request) {
   if (std::any_of(request.needs.begin(), request.needs.end(),
-                  [&](const Need& need) { return spaces_[need.space].awaited; })) {
+                  [&](const Need& need) { return memories_[need.space].awaited; })) {
     return false;
   }
   std::array<std::uint64_t, kMaxSpaces> all{};
@@ -98,9 +99,9 @@ bool Mover::collect(Request& request) {
       hold(need);
       all[need.space] += bytes_of(need.ref);
     }
-    for (unsigned space = 0; space < spaces_.size(); ++space) {
+    for (unsigned space = 0; space < memories_.size(); ++space) {
       const std::uint64_t staging = space == kHost ? staging_.bytes() + landing_bytes() : 0;
-      if (all[space] + staging > spaces_[space].tier->books().budget) {
+      if (all[space] + staging > memories_[space].tier->books().budget) {
         fail_request(request, no_room(&request, space, all[space]));
         return true;
       }
@@ -123,7 +124,7 @@ bool Mover::collect(Request& request) {
   };
   take_all();
   bool short_of_room = false;
-  for (unsigned space = 0; space < spaces_.size(); ++space) {
+  for (unsigned space = 0; space < memories_.size(); ++space) {
     if (missing[space] != 0) {
       make_room(space, missing[space], Priority::room, request.last_look);
       short_of_room = true;
@@ -133,7 +134,7 @@ bool Mover::collect(Request& request) {
     return true;
   }
   take_all();  // Clean victims without a window left at once.
-  for (unsigned space = 0; space < spaces_.size(); ++space) {
+  for (unsigned space = 0; space < memories_.size(); ++space) {
     if (missing[space] == 0) {
       continue;
     }
@@ -141,8 +142,8 @@ bool Mover::collect(Request& request) {
     note_shortage(space, missing[space]);
     // What was freed at once is of no use to this request yet, as where frames of several sizes
     // share chunks.
-    spaces_[space].searching = spaces_[space].searching || spaces_[space].evicted_at_once;
-    if (searched(spaces_[space]) && nothing_will_change(request)) {
+    memories_[space].searching = memories_[space].searching || memories_[space].evicted_at_once;
+    if (searched(memories_[space]) && nothing_will_change(request)) {
       if (request.last_look) {
         if (drop_from_slots(missing[space])) {
           return false;
@@ -162,8 +163,8 @@ bool Mover::collect(Request& request) {
 }
 
 // All was looked at, or enough of it, and nothing is on its way.
-bool Mover::searched(const Space& space) const {
-  return space.freeing == 0 && (space.recency.exhausted() || fruitless_ >= kMostFruitless);
+bool Mover::searched(const Memory& memory) const {
+  return memory.freeing == 0 && (memory.recency.exhausted() || fruitless_ >= kMostFruitless);
 }
 
 // Room for a request under way, where no victim was found. What is reserved for copies that have
@@ -188,8 +189,8 @@ bool Mover::take_back_for(Need& need) {
   return take_room(need);
 }
 
-Recency::Candidate Mover::candidate(ExtentRef ref, Space& s) {
-  const unsigned space = s.number;
+Recency::Candidate Mover::candidate(ExtentRef ref, Memory& memory) {
+  const unsigned space = memory.space;
   Extent& extent = residency_.extents.at(ref);
   ExtentWord& word = residency_.extents.word(space, ref);
   const ExtentBits bits = word.load();
@@ -198,16 +199,16 @@ Recency::Candidate Mover::candidate(ExtentRef ref, Space& s) {
   if (referenced && ahead) {
     referenced =
         false;  // Its first use, however late: the policy counts that one with the insertion.
-    prefetch_used(ref, s);
+    prefetch_used(ref, memory);
   }
   // What was fetched ahead waits for its use, unless so much was that it would crowd out all else.
   const bool awaited = ahead && extent.prefetched &&
-                       s.unused_prefetched <= s.tier->books().budget / 2 && !desperate_;
+                       memory.unused_prefetched <= memory.tier->books().budget / 2 && !desperate_;
   // Dirty bytes without another copy can leave only if they can be written down now.
   const bool must_write = bits.dirty() && (can_write(ref) || !droppable(ref));
-  const bool can_leave =
-      !must_write || readable_elsewhere(ref, space) != kNoSpace ||
-      (!s.lost && s.exit_pause.over(now_) && (can_write(ref) || may_retreat(ref, space)));
+  const bool can_leave = !must_write || readable_elsewhere(ref, space) != kNoSpace ||
+                         (!memory.lost && memory.exit_backoff.over(now_) &&
+                          (can_write(ref) || may_retreat(ref, space)));
   return {.movable = has_frame(ref, space) && !bits.pinned() && extent.transfer == 0 &&
                      extent.holds == 0 && can_leave && !awaited &&
                      (!extent.stuck || now_ >= stuck_until_),
@@ -216,51 +217,51 @@ Recency::Candidate Mover::candidate(ExtentRef ref, Space& s) {
           .bytes = static_cast<std::uint32_t>(held_bytes(ref))};
 }
 
-void Mover::prefetch_used(ExtentRef ref, Space& s) {
+void Mover::prefetch_used(ExtentRef ref, Memory& memory) {
   Extent& extent = residency_.extents.at(ref);
   if (extent.prefetched) {
     extent.prefetched = false;
-    s.unused_prefetched -= bytes_of(ref);
+    memory.unused_prefetched -= bytes_of(ref);
   }
 }
 
 // Pages go back to the kernel: of frames that are to have none, and, for want of `bytes`, of free
 // ones of other classes and those that a smaller budget left over. What else is on its way does not
 // count: it may come to rest in the cache, too.
-void Mover::trim(Space& s, std::uint64_t bytes) {
-  if (s.trimming || (bytes == 0 && s.tier->books().leaving == 0)) {
+void Mover::trim(Memory& memory, std::uint64_t bytes) {
+  if (memory.trimming || (bytes == 0 && memory.tier->books().leaving == 0)) {
     return;
   }
-  const std::uint64_t trimmed = s.tier->begin_trim(bytes);
+  const std::uint64_t trimmed = memory.tier->begin_trim(bytes);
   if (trimmed == 0) {
     return;
   }
-  s.trimming = true;
-  s.freeing += trimmed;
-  s.trim = Job{};
-  s.trim.transfer = ~std::uint32_t{0};
-  s.trim.steps = kTrim;
-  s.trim.tier = s.tier;
-  s.trim.bytes = trimmed;
+  memory.trimming = true;
+  memory.freeing += trimmed;
+  memory.trim = Job{};
+  memory.trim.transfer = ~std::uint32_t{0};
+  memory.trim.steps = kTrim;
+  memory.trim.tier = memory.tier;
+  memory.trim.bytes = trimmed;
   ++housekeeping_;
-  hands_.submit(&s.trim);
+  hands_.submit(&memory.trim);
 }
 
 // What the trim after the one under way will find in the cache: nobody is to leave for it.
-std::uint64_t Mover::next_trim(const Space& s) {
-  const std::uint64_t cached = s.tier->books().cached;
-  return cached - std::min(cached, s.trimming ? s.trim.bytes : 0);
+std::uint64_t Mover::next_trim(const Memory& memory) {
+  const std::uint64_t cached = memory.tier->books().cached;
+  return cached - std::min(cached, memory.trimming ? memory.trim.bytes : 0);
 }
 
 // Evicts until `bytes` and what is kept ahead of need are on their way to be free.
 void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority, bool desperate) {
-  Space& s = spaces_[space];
+  Memory& memory = memories_[space];
   const Leaving why(*this, priority == Priority::background ? Reason::ahead : Reason::room);
   if (priority != Priority::background) {
-    trim(s, bytes);  // Else the next of their size take the free ones.
+    trim(memory, bytes);  // Else the next of their size take the free ones.
   }
-  const std::uint64_t goal = bytes + (priority == Priority::background ? 0 : s.ahead);
-  const auto probe = [&](ExtentRef ref) { return candidate(ref, s); };
+  const std::uint64_t goal = bytes + (priority == Priority::background ? 0 : memory.ahead);
+  const auto probe = [&](ExtentRef ref) { return candidate(ref, memory); };
   const bool was_desperate = std::exchange(desperate_, desperate);
   // A device's victim may take a frame of DRAM, which looks for victims there: not in the same
   // list.
@@ -268,68 +269,68 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority, bo
   victims.swap(victims_);
   // The policy looks at a bounded number of extents a call and goes on where it stopped. Twelve
   // calls a step are enough to find what there is among some thousands; the next step goes on.
-  const std::uint64_t before = s.freeing;
+  const std::uint64_t before = memory.freeing;
   // Counted in frames given back: the tier's books fall only when a whole chunk of small ones is
   // empty. Those given back before, while a trim was under way, go with the next.
-  const std::uint64_t returned = s.returned;
-  const std::uint64_t leaving = s.tier->books().leaving;
-  const std::uint64_t later = priority == Priority::background ? 0 : next_trim(s);
-  const auto freed = [&] { return s.returned - returned + leaving + later + s.freeing; };
+  const std::uint64_t returned = memory.returned;
+  const std::uint64_t leaving = memory.tier->books().leaving;
+  const std::uint64_t later = priority == Priority::background ? 0 : next_trim(memory);
+  const auto freed = [&] { return memory.returned - returned + leaving + later + memory.freeing; };
   // What is kept ahead of need may stay: it is there for the next allocations, as spares are.
   const std::uint64_t kept = priority == Priority::background ? kKeptSpare : 0;
   while (space == kHost && freed() < goal && residency_.spares.bytes() > kept && reclaim_spare()) {
   }
   for (unsigned call = 0; call < 12 && freed() < goal; ++call) {
     victims.clear();
-    s.recency.choose(goal - freed(), 64, probe, victims);
+    memory.recency.choose(goal - freed(), 64, probe, victims);
     for (const Recency::Victim& victim : victims) {
       const bool started = start_evict(victim.ref, space, priority);
       if (!started && has_frame(victim.ref, space)) {
-        s.recency.rejected(victim.ref);
+        memory.recency.rejected(victim.ref);
       }
     }
-    if (s.recency.exhausted()) {
+    if (memory.recency.exhausted()) {
       break;
     }
   }
   victims.swap(victims_);
   desperate_ = was_desperate;
-  s.evicted_at_once = s.evicted_at_once || s.returned != returned;
-  s.searching =
-      priority == Priority::room && s.freeing == before && freed() < goal && !s.recency.exhausted();
+  memory.evicted_at_once = memory.evicted_at_once || memory.returned != returned;
+  memory.searching = priority == Priority::room && memory.freeing == before && freed() < goal &&
+                     !memory.recency.exhausted();
 }
 
 // Frames are freed ahead of need in proportion to how often somebody had to wait for them. A clean
 // victim leaves at once: where all are clean nobody waits, and all of the memory is used.
 void Mover::evict_ahead(unsigned space, std::uint64_t bytes, bool parts) {
-  Space& s = spaces_[space];
-  if (s.ahead < bytes) {
-    s.ahead = 0;
+  Memory& memory = memories_[space];
+  if (memory.ahead < bytes) {
+    memory.ahead = 0;
     return;
   }
-  const FrameBooks books = s.tier->books();
+  const FrameBooks books = memory.tier->books();
   const std::uint64_t used = parts ? books.used() : books.in_use;
-  const std::uint64_t gaps = parts ? 0 : s.gaps[size_class(bytes)];
+  const std::uint64_t gaps = parts ? 0 : memory.gaps[size_class(bytes)];
   const std::uint64_t now = books.budget - std::min(books.budget, used) + gaps;
   // Frames that have left come to rest in the cache, which is free memory to parts once trimmed.
-  const std::uint64_t free = now + s.freeing + books.leaving + (parts ? next_trim(s) : 0);
-  const std::uint64_t lack = s.ahead - std::min(s.ahead, free);
+  const std::uint64_t free = now + memory.freeing + books.leaving + (parts ? next_trim(memory) : 0);
+  const std::uint64_t lack = memory.ahead - std::min(memory.ahead, free);
   // In groups: small ones that leave together are written together, and wake nobody each.
   constexpr std::uint64_t kGroup = std::uint64_t{1} << 20;
-  const std::uint64_t least = s.ahead - std::min(s.ahead / 4, kGroup);
-  if (now + (parts ? 0 : s.freeing) < least) {
-    trim(s, parts ? s.ahead - std::min(s.ahead, now) : 0);
+  const std::uint64_t least = memory.ahead - std::min(memory.ahead / 4, kGroup);
+  if (now + (parts ? 0 : memory.freeing) < least) {
+    trim(memory, parts ? memory.ahead - std::min(memory.ahead, now) : 0);
   }
   if (free >= least) {
-    if (free >= s.ahead) {
-      s.ahead -= s.ahead / 64;
+    if (free >= memory.ahead) {
+      memory.ahead -= memory.ahead / 64;
     }
     return;
   }
-  const std::uint64_t before = s.freeing;
-  make_room(space, before + s.tier->books().leaving + lack, Priority::background);
-  if (s.freeing == before) {
-    s.ahead -= s.ahead / 1024;
+  const std::uint64_t before = memory.freeing;
+  make_room(space, before + memory.tier->books().leaving + lack, Priority::background);
+  if (memory.freeing == before) {
+    memory.ahead -= memory.ahead / 1024;
   }
 }
 
@@ -351,21 +352,22 @@ bool Mover::reclaim_spare() {
 
 // An eighth of the memory at most for what nobody uses.
 void Mover::limit_spares() {
-  residency_.spares.set_limit(spaces_[kHost].tier->books().budget / 8);
+  residency_.spares.set_limit(memories_[kHost].tier->books().budget / 8);
 }
 
 void Mover::serve_prefetch() {
   while (!prefetch_queue_.empty() && room_queue_.empty() && prefetches_ < options_.prefetch_limit) {
     auto [request, index] = prefetch_queue_.front();
     Need& need = request->needs[index];
-    Space& s = spaces_[need.space];
-    if (s.awaited) {
+    Memory& memory = memories_[need.space];
+    if (memory.awaited) {
       return;
     }
     const bool wanted =
         residency_.extents.at(need.ref).transfer == 0 && lacks_copy(need) && !nothing_to_read(need);
     // Half of the memory at most for what nobody has used yet; beyond that a prefetch is dropped.
-    const bool allowed = s.unused_prefetched + bytes_of(need.ref) <= s.tier->books().budget / 2;
+    const bool allowed =
+        memory.unused_prefetched + bytes_of(need.ref) <= memory.tier->books().budget / 2;
     if (wanted && allowed) {
       hold(need);  // What it has in parts is not to make room for the others.
       if (need.has_room() && !room_fits(need)) {
@@ -376,7 +378,7 @@ void Mover::serve_prefetch() {
         (void)take_room(need);
       }
       unhold(need);
-      if (!need.has_room() && spaces_[need.space].freeing != 0) {
+      if (!need.has_room() && memories_[need.space].freeing != 0) {
         note_shortage(need.space, lacking_bytes(need));
         return;  // On its way.
       }
@@ -408,7 +410,7 @@ void Mover::serve_records() {
   if (due == records_charged_) {
     return;
   }
-  AddressableTier& tier = *spaces_[kHost].tier;
+  AddressableTier& tier = *memories_[kHost].tier;
   if (!tier.charge_records(due)) {
     make_room(kHost, due - records_charged_, Priority::room);
     return;  // Charged by the step that finds the room.
@@ -420,7 +422,7 @@ void Mover::serve_budget() {
   if (budget_request_ == nullptr) {
     return;
   }
-  const AddressableTier& tier = *spaces_[budget_space_].tier;
+  const AddressableTier& tier = *memories_[budget_space_].tier;
   const FrameBooks books = tier.books();
   if (books.used() > books.budget) {
     spare_landings();
@@ -437,22 +439,22 @@ void Mover::serve_budget() {
 
 // The memory that a frame of so many bytes was to have is somebody else's: room is made among what
 // the space has. Now and then it is seen whether there is more.
-void Mover::make_do(Space& space, std::uint64_t bytes, const Status& shortage) {
+void Mover::make_do(Memory& memory, std::uint64_t bytes, const Status& shortage) {
   constexpr std::int64_t kRetryNs = 1'000'000'000;
-  const FrameBooks books = space.tier->books();
-  if (space.short_until == 0) {
-    space.whole_budget = books.budget;
+  const FrameBooks books = memory.tier->books();
+  if (memory.short_until == 0) {
+    memory.whole_budget = books.budget;
   }
-  space.short_until = now_ + kRetryNs;
-  space.shortage = shortage.info() != nullptr ? *shortage.info() : ErrorInfo{};
-  space.tier->set_budget(std::min(books.budget, books.used() - std::min(books.used(), bytes)));
+  memory.short_until = now_ + kRetryNs;
+  memory.shortage = shortage.info() != nullptr ? *shortage.info() : ErrorInfo{};
+  memory.tier->set_budget(std::min(books.budget, books.used() - std::min(books.used(), bytes)));
 }
 
 void Mover::end_shortages() {
-  for (Space& space : spaces_) {
-    if (space.short_until != 0 && now_ >= space.short_until) {
-      space.short_until = 0;
-      space.tier->set_budget(space.whole_budget);
+  for (Memory& memory : memories_) {
+    if (memory.short_until != 0 && now_ >= memory.short_until) {
+      memory.short_until = 0;
+      memory.tier->set_budget(memory.whole_budget);
     }
   }
 }
@@ -471,16 +473,16 @@ bool Mover::nothing_will_change(const Request& asking) {
   const bool kept =
       now_ < withdrawals_again_at_ && (stuck_since_ == 0 || now_ - stuck_since_ < kMostStuckNs);
   const bool unread = now_ < rereads_at_ && reread_last_ < asking.admitted_ns;
-  const bool stuck = kept || unread || (now_ < lacks_slot_until_ && write_pause_.over(now_));
-  const bool again = std::any_of(spaces_.begin(), spaces_.end(),
-                                 [&](const Space& space) { return tries_again(space); });
+  const bool stuck = kept || unread || (now_ < lacks_slot_until_ && write_backoff_.over(now_));
+  const bool again = std::any_of(memories_.begin(), memories_.end(),
+                                 [&](const Memory& memory) { return tries_again(memory); });
   return under_way == 0 && housekeeping_ == 0 && !stuck && !again && !any_pin();
 }
 
 // What failed to leave the space, or to be written, will be tried after a while.
-bool Mover::tries_again(const Space& space) const {
-  return (!no_slot_ && !write_pause_.over(now_) && !write_pause_.long_since()) ||
-         (!space.exit_pause.over(now_) && !space.exit_pause.long_since());
+bool Mover::tries_again(const Memory& memory) const {
+  return (!no_slot_ && !write_backoff_.over(now_) && !write_backoff_.gave_up()) ||
+         (!memory.exit_backoff.over(now_) && !memory.exit_backoff.gave_up());
 }
 
 // Looks at the words, not at the list of views: a view is pinned before it is listed. Only asked
@@ -495,7 +497,7 @@ bool Mover::any_pin() const {
     const ExtentRef first = record.first.load(std::memory_order_relaxed);
     for (ExtentRef ref = first; ref < first + record.extents.load(std::memory_order_relaxed);
          ++ref) {
-      for (unsigned space = 0; space < spaces_.size(); ++space) {
+      for (unsigned space = 0; space < memories_.size(); ++space) {
         if (residency_.extents.word(space, ref).load().pinned()) {
           return true;
         }
@@ -506,7 +508,7 @@ bool Mover::any_pin() const {
 }
 
 Status Mover::no_room(const Request* request, unsigned space, std::uint64_t needed) {
-  AddressableTier& tier = *spaces_[space].tier;
+  AddressableTier& tier = *memories_[space].tier;
   const FrameBooks books = tier.books();
   ErrorInfo info;
   info.code = Code::no_capacity;
@@ -543,9 +545,10 @@ Status Mover::no_room(const Request* request, unsigned space, std::uint64_t need
     said += text(", most by '{}' for {:.1f} s", info.holder,
                  static_cast<double>(std::max<std::int64_t>(0, now_ - since)) / 1e9);
   }
-  if (spaces_[space].short_until != 0) {
-    said += text("; {}; release views, or free memory of the device", spaces_[space].shortage.text);
-    info.native = spaces_[space].shortage.native;
+  if (memories_[space].short_until != 0) {
+    said +=
+        text("; {}; release views, or free memory of the device", memories_[space].shortage.text);
+    info.native = memories_[space].shortage.native;
     set_text(info.text, said);
     return Status(info);
   }

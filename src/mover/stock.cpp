@@ -41,7 +41,7 @@ void Mover::make_stock(Request& request) {
       reclaimed_.push_back(index);
       const std::uint64_t rest = (request.index - i) * request.value;
       note_shortage(kHost, rest);
-      trim(spaces_[kHost], rest);
+      trim(memories_[kHost], rest);
       make_room(kHost, rest, Priority::background);
       break;
     }

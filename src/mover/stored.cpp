@@ -14,8 +14,7 @@ namespace tiermem {
 // of zeros would lose its slot, and read as the file again.
 bool Mover::measures(const Transfer& transfer) const {
   return transfer.pages == 0 && bytes_of(transfer.ref) > kSmallestExtent &&
-         record_of(transfer.ref).file == 0 &&
-         spaces_[transfer.space].tier->host_addressable();
+         record_of(transfer.ref).file == 0 && memories_[transfer.space].tier->host_addressable();
 }
 
 // Finds out which pages a new slot must have. An extent whose slot can be written in place keeps
@@ -29,7 +28,7 @@ void Mover::measure(Transfer& transfer) {
     give_up_slot(extent);  // What has changed cannot be told: all of it goes to another slot.
   }
   if (!extent.has_slot && measures(transfer)) {
-    AddressableTier& tier = *spaces_[transfer.space].tier;
+    AddressableTier& tier = *memories_[transfer.space].tier;
     std::byte* const data = transfer.withdrawn
                                 ? tier.landing(transfer.frame, nullptr)
                                 : residency_.extents.address(ref).load(std::memory_order_relaxed);

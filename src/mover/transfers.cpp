@@ -71,9 +71,9 @@ void Mover::end_transfer(Transfer& transfer) {
 void Mover::submit_job(Transfer& transfer, JobStep steps) {
   Job& job = transfer.job;
   job.steps = steps;
-  job.tier = spaces_[transfer.space].tier;
+  job.tier = memories_[transfer.space].tier;
   job.frame = transfer.frame;
-  job.host_tier = spaces_[kHost].tier;
+  job.host_tier = memories_[kHost].tier;
   job.at = address_in_window(transfer.ref, transfer.space);
   job.bytes = bytes_of(transfer.ref);
   const bool missing = transfer.whole_again && transfer.stage == Transfer::Stage::copy;
@@ -133,11 +133,11 @@ void Mover::job_done(Job& job) {
   if (job.transfer == ~std::uint32_t{0}) {
     --housekeeping_;
     if ((job.steps & kTrim) != 0) {
-      for (Space& space : spaces_) {
-        if (&job == &space.trim) {
-          space.tier->finish_trim();
-          space.trimming = false;
-          space.freeing -= job.bytes;
+      for (Memory& memory : memories_) {
+        if (&job == &memory.trim) {
+          memory.tier->finish_trim();
+          memory.trimming = false;
+          memory.freeing -= job.bytes;
         }
       }
       return;
@@ -208,7 +208,7 @@ void Mover::job_done(Job& job) {
     case Transfer::Kind::demote:
       if (transfer.stage == Transfer::Stage::copy) {
         if (job.status.ok()) {
-          spaces_[space].exit_pause.worked();
+          memories_[space].exit_backoff.worked();
           transfer.whole_again ? whole_measured(transfer) : write_and_hash(transfer);
         } else if (job.checksum_bad) {
           ++stats_.checksum_errors;
@@ -244,10 +244,10 @@ void Mover::job_done(Job& job) {
       if (!job.status.ok()) {
         set_freeing(transfer, 0);  // Until the kernel is willing others make room.
         unmaps_.push_back(job.transfer);
-        unmap_pause_.failed(now_);
+        unmap_backoff_.failed(now_);
         return;
       }
-      unmap_pause_.worked();
+      unmap_backoff_.worked();
       const FrameId frame = transfer.frame;
       const Phase origin = transfer.origin;
       const bool undone = transfer.undone;

@@ -34,7 +34,7 @@ bool Mover::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Prio
   if (evict_after) {
     set_freeing(transfer, held_bytes(ref));
   }
-  if (evict_after && in_slot(ref) && spaces_[space].tier->may_be_unchanged(transfer.frame)) {
+  if (evict_after && in_slot(ref) && memories_[space].tier->may_be_unchanged(transfer.frame)) {
     transfer.stage = Transfer::Stage::drop;
     drops_.push_back(transfer.job.transfer);
   } else {
@@ -67,7 +67,7 @@ bool Mover::run_drops() {
     }
   }
   if (n != 0) {
-    spaces_[kHost].tier->drop_unchanged(std::span(frames.data(), n));
+    memories_[kHost].tier->drop_unchanged(std::span(frames.data(), n));
   }
   n = 0;
   for (std::size_t i = 0; i < taken; ++i) {
@@ -162,7 +162,7 @@ void Mover::stay(Transfer& transfer, const Status* why) {
   }
   end_transfer(transfer);
   word.set_phase(residency_.extents.at(ref).parts != 0 ? Phase::none : Phase::exclusive);
-  spaces_[space].recency.rejected(ref);
+  memories_[space].recency.rejected(ref);
   extent_changed(ref, space, why, Failed::to_leave);
 }
 

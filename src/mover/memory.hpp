@@ -1,0 +1,46 @@
+// What the mover knows of one memory: frames under one budget, in exactly one address space. Today
+// each space has one memory, so the number of the space is also its index in the mover's list. The
+// stepping thread only; workers hold the job `trim`.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "base/arena.hpp"
+#include "mover/backoff.hpp"
+#include "mover/job.hpp"
+#include "policy/recency.hpp"
+#include "residency/extents.hpp"
+#include "tier/tier.hpp"
+
+namespace tiermem {
+
+struct Memory {
+  AddressableTier* tier = nullptr;
+  unsigned space = kHost;  ///< The address space of its frames.
+  Recency recency;
+  /// Bytes that transfers in progress and the trim will free.
+  std::uint64_t freeing = 0;
+  /// Bytes kept free ahead of need. Grows when a request waits for room, shrinks without waits.
+  std::uint64_t ahead = 0;
+  std::uint64_t returned = 0;  ///< Bytes of frames returned so far.
+  /// By size class: bytes for frames inside what the tier charges already (chunks of small frames),
+  /// derived from the changes of its books. 0 after the tier had no frame of this size.
+  std::array<std::uint64_t, 64> gaps{};
+  bool evicted_at_once = false;  ///< The search for victims has returned frames in this step.
+  bool lost = false;             ///< The tier is lost: no bytes go there any more.
+  Vector<ExtentRef> remains;     ///< Of a lost memory: extents that still have a copy there.
+  Backoff exit_backoff;          ///< After a copy out of a device failed.
+  std::uint64_t unused_prefetched = 0;  ///< Bytes that were prefetched and not acquired since.
+  /// A device whose driver had no memory although the budget had some: until this time its budget
+  /// is what it has. 0: not short.
+  std::int64_t short_until = 0;
+  std::uint64_t whole_budget = 0;  ///< The budget after `short_until`.
+  ErrorInfo shortage{};
+  bool trimming = false;
+  bool searching = false;  ///< The search for victims has not seen all extents yet.
+  bool awaited = false;    ///< A granted request waits for room: no other request gets any.
+  Job trim;
+};
+
+}  // namespace tiermem
