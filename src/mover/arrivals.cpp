@@ -17,7 +17,7 @@ void Mover::copy_begun(const Job& job, std::uint64_t ordinal) {
   source_taken_home(transfer);
   transfer.arriving = ordinal;
   Vector<std::pair<Request*, std::uint32_t>> woken;
-  for (std::uint32_t* link = &residency_.extents.at(transfer.ref).waiters; *link != 0;) {
+  for (std::uint32_t* link = &directory_.at(transfer.ref).waiters; *link != 0;) {
     const std::uint32_t at = *link - 1;
     if (!waiters_[at].request->for_stream) {
       link = &waiters_[at].next;
@@ -40,7 +40,7 @@ void Mover::copy_begun(const Job& job, std::uint64_t ordinal) {
 // The bytes under the copy can no longer change, so they are right when it ends: from a slot they
 // were verified, and of another copy all that may be pinned from here on are readers.
 bool Mover::lets_in(const Request& request, const Need& need) {
-  Transfer& transfer = transfers_[residency_.extents.at(need.ref).transfer - 1];
+  Transfer& transfer = transfers_[directory_.at(need.ref).transfer - 1];
   if (!request.for_stream || transfer.kind != Transfer::Kind::promote ||
       transfer.space != need.space || transfer.parked_for != nullptr ||
       transfer.stage == Transfer::Stage::abandoned) {
@@ -53,20 +53,20 @@ bool Mover::lets_in(const Request& request, const Need& need) {
   if (transfer.source == kNoSpace || transfer.took_over) {
     return true;
   }
-  return need.writes ? take_over(transfer)
-                     : residency_.extents.word(transfer.source, need.ref).try_share();
+  return need.writes ? take_over(transfer) : directory_.word(transfer.source, need.ref).try_share();
 }
 
 // A writer has the only copy: the source goes, as soon as it has been read. False: it, or another
 // one, cannot go now.
 bool Mover::take_over(Transfer& transfer) {
-  for (unsigned other = 0; other < residency_.extents.spaces(); ++other) {
-    if (other != transfer.source && readable(transfer.ref, other)) {
+  for (unsigned other = 0; other < directory_.spaces(); ++other) {
+    if (other != transfer.source && directory_.readable(transfer.ref, other)) {
       return false;
     }
   }
-  ExtentWord& source = residency_.extents.word(transfer.source, transfer.ref);
-  transfer.took_over = !in_window(transfer.ref, transfer.source) && source.try_take_over();
+  ExtentWord& source = directory_.word(transfer.source, transfer.ref);
+  transfer.took_over =
+      !directory_.in_window(transfer.ref, transfer.source) && source.try_take_over();
   return transfer.took_over;
 }
 
@@ -91,17 +91,17 @@ bool Mover::pin_for(Request& request, const Span& span) {
 }
 
 bool Mover::pin_one_for(Request& request, const Span& span) {
-  if (residency_.extents.word(span.space, span.first).load().phase() != Phase::incoming) {
+  if (directory_.word(span.space, span.first).load().phase() != Phase::incoming) {
     return residency_.pin(span);
   }
   if (!residency_.pin_incoming(span)) {
     return false;
   }
-  Transfer& transfer = transfers_[residency_.extents.at(span.first).transfer - 1];
+  Transfer& transfer = transfers_[directory_.at(span.first).transfer - 1];
   if (transfer.parked_for == &request) {
     return true;  // It is published in this step.
   }
-  residency_.extents.frame(span.space, span.first) = transfer.frame;  // The view's address.
+  directory_.frame(span.space, span.first) = transfer.frame;  // The view's address.
   transfer.written = transfer.written || span.writes;
   request.arrivals[span.space] = std::max(request.arrivals[span.space], transfer.arriving);
   return true;
@@ -113,14 +113,14 @@ bool Mover::abandon_promote(Transfer& transfer, const Status* error) {
   if (error != nullptr && error->info() != nullptr) {
     transfer.undo_error = *error->info();
   }
-  if (residency_.extents.word(transfer.space, transfer.ref).load().pinned()) {
+  if (directory_.word(transfer.space, transfer.ref).load().pinned()) {
     transfer.stage = Transfer::Stage::abandoned;
     abandoned_.push_back(transfer.job.transfer);
     return true;
   }
   transfer.arriving = 0;
-  residency_.extents.frame(transfer.space, transfer.ref) = {};
-  residency_.extents.word(transfer.space, transfer.ref).clear_dirty();
+  directory_.frame(transfer.space, transfer.ref) = {};
+  directory_.word(transfer.space, transfer.ref).clear_dirty();
   give_back_source(transfer);
   return false;
 }
@@ -130,7 +130,7 @@ void Mover::serve_abandoned() {
   waiting.swap(abandoned_);
   for (const std::uint32_t at : waiting) {
     Transfer& transfer = transfers_[at];
-    if (residency_.extents.word(transfer.space, transfer.ref).load().pinned()) {
+    if (directory_.word(transfer.space, transfer.ref).load().pinned()) {
       abandoned_.push_back(at);
       continue;
     }
@@ -143,10 +143,9 @@ void Mover::serve_abandoned() {
 void Mover::give_back_source(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   if (transfer.took_over && !transfer.written) {
-    residency_.extents.word(transfer.source, ref).set_phase(Phase::exclusive);
+    directory_.word(transfer.source, ref).set_phase(Phase::exclusive);
   } else if (transfer.took_over) {
-    finish_evict(ref, transfer.source, residency_.extents.frame(transfer.source, ref),
-                 transfer.begun_ns);
+    finish_evict(ref, transfer.source, directory_.frame(transfer.source, ref), transfer.begun_ns);
   } else if (transfer.source != kNoSpace) {
     settle(ref);
   }

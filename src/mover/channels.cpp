@@ -167,7 +167,7 @@ bool Mover::take_staging(Transfer& transfer) {
   }
   // Nobody before those who wait: a large one would never find its run.
   transfer.staging =
-      staging_queue_.empty() ? staging_.take(bytes_of(transfer.ref)) : Staging::Place();
+      staging_queue_.empty() ? staging_.take(directory_.bytes_of(transfer.ref)) : Staging::Place();
   if (!transfer.staging) {
     staging_queue_.push_back(transfer.job.transfer);
   }
@@ -178,10 +178,10 @@ void Mover::give_staging(Transfer& transfer) {
   if (!transfer.staging) {
     return;
   }
-  staging_.give(std::exchange(transfer.staging, {}), bytes_of(transfer.ref));
+  staging_.give(std::exchange(transfer.staging, {}), directory_.bytes_of(transfer.ref));
   while (!staging_queue_.empty()) {
     Transfer& next = transfers_[staging_queue_.front()];
-    next.staging = staging_.take(bytes_of(next.ref));
+    next.staging = staging_.take(directory_.bytes_of(next.ref));
     if (!next.staging) {
       return;
     }

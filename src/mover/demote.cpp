@@ -19,23 +19,23 @@ bool Mover::start_demote(ExtentRef ref, unsigned space, bool evict_after, Priori
   if (!can_write(ref)) {
     return false;
   }
-  if (mapped(ref)) {
+  if (directory_.mapped(ref)) {
     return start_withdraw(ref, space, evict_after, priority);
   }
-  const ExtentBits bits = residency_.extents.word(space, ref).book();
-  if (!bits.readable() || bits.writers() != 0 || !may_wear(bytes_of(ref))) {
+  const ExtentBits bits = directory_.word(space, ref).book();
+  if (!bits.readable() || bits.writers() != 0 || !may_wear(directory_.bytes_of(ref))) {
     return false;
   }
   Transfer& transfer = new_transfer(Transfer::Kind::demote, ref, space, priority);
   transfer.evict_after = evict_after;
-  transfer.wear = static_cast<std::int64_t>(bytes_of(ref));
+  transfer.wear = static_cast<std::int64_t>(directory_.bytes_of(ref));
   transfer.channel = block_;
-  transfer.frame = residency_.extents.frame(space, ref);
+  transfer.frame = directory_.frame(space, ref);
   if (evict_after) {
-    set_freeing(transfer, bytes_of(ref));
+    set_freeing(transfer, directory_.bytes_of(ref));
   }
   measure(transfer);
-  return residency_.extents.at(ref).transfer != 0;  // Else no slot is to be had: it has failed.
+  return directory_.at(ref).transfer != 0;  // Else no slot is to be had: it has failed.
 }
 
 // Reserves what a write may cost of the device's endurance; false while there is none left. A day's
@@ -73,7 +73,7 @@ void Mover::find_slot(Transfer& transfer) {
     return;
   }
   transfer.stage = Transfer::Stage::slot;
-  Extent& extent = residency_.extents.at(transfer.ref);
+  Extent& extent = directory_.at(transfer.ref);
   if (!extent.has_slot) {
     const SlotId slot = new_slot(transfer);
     if (!slot.valid()) {
@@ -87,7 +87,7 @@ void Mover::find_slot(Transfer& transfer) {
     extent.sums = nullptr;
   }
   transfer.rewrites = extent.has_slot && !extent.slot_stale && extent.sums != nullptr;
-  set_range(transfer, 0, bytes_of(transfer.ref));
+  set_range(transfer, 0, directory_.bytes_of(transfer.ref));
   extent.slot_stale = transfer.pages == 0;  // From here until the write is published.
   transfer.slot = extent.slot;
   transfer.stage = Transfer::Stage::staging;
@@ -147,14 +147,13 @@ void Mover::seal(Transfer& transfer) {
   AddressableTier& tier = *memories_[transfer.space].tier;
   // The pages of a new slot were measured after the copy began, and may have changed since then: it
   // must not begin anew.
-  if (transfer.copied == kNoSpace || residency_.extents.at(transfer.ref).slot_pages == nullptr) {
+  if (transfer.copied == kNoSpace || directory_.at(transfer.ref).slot_pages == nullptr) {
     (void)start_copy(transfer, transfer.space);  // Beside a writer: it is written down in vain.
   }
   if (tier.host_addressable()) {
-    transfer.job.data =
-        transfer.withdrawn
-            ? tier.landing(transfer.frame, nullptr)
-            : residency_.extents.address(transfer.ref).load(std::memory_order_relaxed);
+    transfer.job.data = transfer.withdrawn
+                            ? tier.landing(transfer.frame, nullptr)
+                            : directory_.address(transfer.ref).load(std::memory_order_relaxed);
     write_and_hash(transfer);
     return;
   }
@@ -176,11 +175,12 @@ void Mover::seal(Transfer& transfer) {
 }
 
 void Mover::write_and_hash(Transfer& transfer) {
-  const bool hashes = options_.checksums && !has_flag(transfer.ref, kNoChecksum);
+  const bool hashes = options_.checksums && !directory_.has_flag(transfer.ref, kNoChecksum);
   if (hashes && transfer.sums == nullptr) {
-    transfer.sums = Checksums::make(bytes_of(transfer.ref), checksum_block(transfer.ref));
+    transfer.sums =
+        Checksums::make(directory_.bytes_of(transfer.ref), checksum_block(transfer.ref));
     if (transfer.sums != nullptr && transfer.pages != 0) {
-      transfer.sums->copy(*residency_.extents.at(transfer.ref).sums);
+      transfer.sums->copy(*directory_.at(transfer.ref).sums);
     }
   }
   if (transfer.pages != 0 && transfer.sums == nullptr) {
@@ -207,23 +207,23 @@ void Mover::write_changed(Transfer& transfer) {
     return;
   }
   if (transfer.recalled) {
-    residency_.extents.at(transfer.ref).slot_stale = false;  // Nothing was written into it.
+    directory_.at(transfer.ref).slot_stale = false;  // Nothing was written into it.
     map_back(transfer);
     return;
   }
-  const Checksums& before = *residency_.extents.at(transfer.ref).sums;
+  const Checksums& before = *directory_.at(transfer.ref).sums;
   const std::uint32_t first = transfer.sums->first_unlike(before);
-  Watching::note(residency_.extents.at(transfer.ref).unwritten, first != before.count);
+  Watching::note(directory_.at(transfer.ref).unwritten, first != before.count);
   if (first == before.count) {
     set_range(transfer, 0, 0);
     written(transfer);
     return;
   }
-  if (shared_slots_.is_shared(residency_.extents.at(transfer.ref).slot_stamp) ||
-      residency_.extents.at(transfer.ref).slot_pages != nullptr) {
+  if (shared_slots_.is_shared(directory_.at(transfer.ref).slot_stamp) ||
+      directory_.at(transfer.ref).slot_pages != nullptr) {
     // A child of fork reads the slot as it is, or it may lack pages that have changed: all of the
     // extent goes to another.
-    give_up_slot(residency_.extents.at(transfer.ref));
+    give_up_slot(directory_.at(transfer.ref));
     measure(transfer);
     return;
   }
@@ -254,7 +254,7 @@ void Mover::write_done(Transfer& transfer, const SlotCompletion& completion) {
   // The slot is whole nowhere; the bytes are in the frame. Another device, or another place of the
   // same one.
   const std::uint64_t slot_bytes = slot_bytes_of(transfer.ref);
-  give_up_slot(residency_.extents.at(transfer.ref));
+  give_up_slot(directory_.at(transfer.ref));
   if (transfer.attempts++ < 2) {
     ++stats_.io_retries;
     transfer.avoid |= std::uint64_t{1} << (completion.device % 64);
@@ -275,7 +275,7 @@ void Mover::write_done(Transfer& transfer, const SlotCompletion& completion) {
 void Mover::written(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
-  Extent& extent = residency_.extents.at(ref);
+  Extent& extent = directory_.at(ref);
   if (transfer.length != 0) {
     std::uint32_t& failures =
         device_failures_[block_->device_of(transfer.slot) % device_failures_.size()];
@@ -308,11 +308,10 @@ void Mover::written(Transfer& transfer) {
     transfer.evict_after ? gone(transfer) : map_back(transfer);
     return;
   }
-  if (residency_.extents.word(space, ref).publish_clean()) {
-    for (unsigned other = 0; other < residency_.extents.spaces(); ++other) {
-      if (other != space && readable(ref, other)) {
-        residency_.extents.word(other, ref)
-            .clear_dirty();  // Shared: nobody can have written it since.
+  if (directory_.word(space, ref).publish_clean()) {
+    for (unsigned other = 0; other < directory_.spaces(); ++other) {
+      if (other != space && directory_.readable(ref, other)) {
+        directory_.word(other, ref).clear_dirty();  // Shared: nobody can have written it since.
       }
     }
     extent.slot_stale = false;
@@ -353,7 +352,7 @@ void Mover::demote_failed(Transfer& transfer, Status status) {
     no_slot_ = transfer.stage == Transfer::Stage::slot;
     if (no_slot_ && transfer.whole_again) {
       // It has a slot, which lacks pages that have changed: without another one it cannot leave.
-      residency_.extents.at(ref).stuck = true;
+      directory_.at(ref).stuck = true;
       stuck_until_ = std::max(stuck_until_, write_backoff_.until());
       lacks_slot_until_ = stuck_until_;
     }

@@ -6,12 +6,11 @@
 namespace tiermem {
 
 bool Mover::goes_direct(Transfer& transfer) {
-  const bool hashes = options_.checksums && !has_flag(transfer.ref, kNoChecksum);
-  const bool verifies = transfer.reading && residency_.extents.at(transfer.ref).sums != nullptr;
+  const bool hashes = options_.checksums && !directory_.has_flag(transfer.ref, kNoChecksum);
+  const bool verifies = transfer.reading && directory_.at(transfer.ref).sums != nullptr;
   transfer.direct = options_.direct != nullptr && transfer.channel == block_ &&
-                    transfer.pages == 0 &&
-                    residency_.extents.at(transfer.ref).slot_pages == nullptr && !hashes &&
-                    !verifies && direct_backoff_.over(now_) &&
+                    transfer.pages == 0 && directory_.at(transfer.ref).slot_pages == nullptr &&
+                    !hashes && !verifies && direct_backoff_.over(now_) &&
                     options_.direct->reaches(*memories_[transfer.space].tier, transfer.slot);
   return transfer.direct;
 }

@@ -9,31 +9,32 @@ namespace tiermem {
 
 // Gives up this space's copy, writing it down first where it is the only one. False: not now.
 bool Mover::start_evict(ExtentRef ref, unsigned space, Priority priority) {
-  Extent& extent = residency_.extents.at(ref);
-  const ExtentBits bits = residency_.extents.word(space, ref).load();
-  if (extent.transfer != 0 || extent.holds != 0 || !has_frame(ref, space) || bits.pinned()) {
+  Extent& extent = directory_.at(ref);
+  const ExtentBits bits = directory_.word(space, ref).load();
+  if (extent.transfer != 0 || extent.holds != 0 || !directory_.has_frame(ref, space) ||
+      bits.pinned()) {
     return false;
   }
-  if (bits.dirty() && readable_elsewhere(ref, space) == kNoSpace) {
+  if (bits.dirty() && directory_.readable_elsewhere(ref, space) == kNoSpace) {
     if (memories_[space].lost || !memories_[space].exit_backoff.over(now_)) {
       return false;
     }
     if (space != kHost && priority != Priority::demand && retreat(ref, space)) {
       return true;
     }
-    return droppable(ref) && !can_write(ref) ? leave(ref, space, true)
-                                             : start_demote(ref, space, true, priority);
+    return directory_.droppable(ref) && !can_write(ref) ? leave(ref, space, true)
+                                                        : start_demote(ref, space, true, priority);
   }
   // Dirty bytes may go only where another copy has them: a writer may come and go before the next
   // line.
-  return leave(ref, space, readable_elsewhere(ref, space) != kNoSpace);
+  return leave(ref, space, directory_.readable_elsewhere(ref, space) != kNoSpace);
 }
 
 // The frame goes, whatever becomes of its bytes: the caller knows that they are elsewhere or
 // unwanted.
 bool Mover::leave(ExtentRef ref, unsigned space, bool even_dirty) {
-  const Extent& extent = residency_.extents.at(ref);
-  ExtentWord& word = residency_.extents.word(space, ref);
+  const Extent& extent = directory_.at(ref);
+  ExtentWord& word = directory_.word(space, ref);
   if (extent.transfer != 0) {
     return false;
   }
@@ -42,8 +43,8 @@ bool Mover::leave(ExtentRef ref, unsigned space, bool even_dirty) {
   } else if (!word.try_outgoing(even_dirty)) {
     return false;
   }
-  const FrameId frame = residency_.extents.frame(space, ref);
-  if (!in_window(ref, space)) {
+  const FrameId frame = directory_.frame(space, ref);
+  if (!directory_.in_window(ref, space)) {
     finish_evict(ref, space, frame, now_);
     // No transfer ends that would tell the requests that wait for this extent's copies to go.
     look_again_ = look_again_ ||
@@ -56,7 +57,7 @@ bool Mover::leave(ExtentRef ref, unsigned space, bool even_dirty) {
   transfer.frame = frame;
   transfer.origin = Phase::none;
   transfer.stage = Transfer::Stage::unmap;
-  set_freeing(transfer, held_bytes(ref));
+  set_freeing(transfer, directory_.resident_bytes(ref));
   submit_job(transfer, kUnmap);
   return true;
 }
@@ -71,9 +72,9 @@ void Mover::retry_unmaps() {
 }
 
 void Mover::finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int64_t begun_ns) {
-  Extent& extent = residency_.extents.at(ref);
-  ExtentWord& word = residency_.extents.word(space, ref);
-  const std::uint64_t held = held_bytes(ref);
+  Extent& extent = directory_.at(ref);
+  ExtentWord& word = directory_.word(space, ref);
+  const std::uint64_t held = directory_.resident_bytes(ref);
   note_dropped(ref, space, held, begun_ns);
   if (extent.parts != 0) {
     give_parts(frame, space, std::exchange(extent.parts, 0));
@@ -81,14 +82,14 @@ void Mover::finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int6
   } else {
     give_frame(frame, space, held);
   }
-  residency_.extents.frame(space, ref) = {};
+  directory_.frame(space, ref) = {};
   memories_[space].recency.removed(ref, true);
-  const bool dropped =
-      word.load().dirty() && droppable(ref) && readable_elsewhere(ref, space) == kNoSpace;
+  const bool dropped = word.load().dirty() && directory_.droppable(ref) &&
+                       directory_.readable_elsewhere(ref, space) == kNoSpace;
   stats_.dropped += dropped ? held : 0;
   stats_.evicted_clean += word.load().dirty() ? 0 : held;
   if (space == kHost && extent.prefetched) {
-    stats_.prefetched_unused += word.load().referenced() ? 0 : bytes_of(ref);
+    stats_.prefetched_unused += word.load().referenced() ? 0 : directory_.bytes_of(ref);
     prefetch_used(ref, memories_[space]);
   }
   word.clear_dirty();
@@ -96,7 +97,7 @@ void Mover::finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int6
   word.set_phase(Phase::none);
   settle(ref);
   if (dropped) {
-    residency_.extents.word(kHost, ref).set_phase(Phase::lost);
+    directory_.word(kHost, ref).set_phase(Phase::lost);
   }
 }
 
@@ -105,23 +106,23 @@ void Mover::finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int6
 void Mover::settle(ExtentRef ref) {
   unsigned copies = 0;
   unsigned last = 0;
-  for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
-    if (readable(ref, space)) {
+  for (unsigned space = 0; space < directory_.spaces(); ++space) {
+    if (directory_.readable(ref, space)) {
       ++copies;
       last = space;
     }
   }
-  ExtentWord& host = residency_.extents.word(kHost, ref);
-  if (copies == 1 && residency_.extents.word(last, ref).load().phase() == Phase::shared) {
-    residency_.extents.word(last, ref).set_phase(Phase::exclusive);
-  } else if (copies == 0 && !residency_.extents.at(ref).has_slot && record_of(ref).file == 0 &&
+  ExtentWord& host = directory_.word(kHost, ref);
+  if (copies == 1 && directory_.word(last, ref).load().phase() == Phase::shared) {
+    directory_.word(last, ref).set_phase(Phase::exclusive);
+  } else if (copies == 0 && !directory_.at(ref).has_slot && directory_.record_of(ref).file == 0 &&
              host.load().phase() == Phase::none) {
     host.set_phase(Phase::zero);
   }
 }
 
 void Mover::drop_slot(ExtentRef ref) {
-  Extent& extent = residency_.extents.at(ref);
+  Extent& extent = directory_.at(ref);
   if (extent.has_slot) {
     give_up_slot(extent);
     room_in_slots();
@@ -169,18 +170,18 @@ bool Mover::drop_from_slots(std::uint64_t bytes) {
       }
       const ExtentRef first = record.first.load(std::memory_order_relaxed);
       const ExtentRef end = first + record.extents.load(std::memory_order_relaxed);
-      residency_.extents.each_begun(first, end, [&](ExtentRef ref) {
-        const Extent& extent = residency_.extents.at(ref);
-        ExtentWord& host = residency_.extents.word(kHost, ref);
+      directory_.each_begun(first, end, [&](ExtentRef ref) {
+        const Extent& extent = directory_.at(ref);
+        ExtentWord& host = directory_.word(kHost, ref);
         if (freed >= bytes || !extent.has_slot || extent.parts != 0 || extent.transfer != 0 ||
             (extent.holds != 0) != awaited || host.load().phase() != Phase::none ||
-            readable_elsewhere(ref, kHost) != kNoSpace) {
+            directory_.readable_elsewhere(ref, kHost) != kNoSpace) {
           return;
         }
         freed += slot_bytes_of(ref);
         drop_slot(ref);
         host.set_phase(Phase::lost);
-        stats_.dropped += bytes_of(ref);
+        stats_.dropped += directory_.bytes_of(ref);
       });
     }
     if (freed != 0) {

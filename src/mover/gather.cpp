@@ -36,7 +36,7 @@ std::span<GatherRead> Mover::reads_of(const Request& request, ExtentRef ref) {
 
 void Mover::build_gather_needs(Request& request) {
   for (const GatherRead& read : request.gather->reads) {
-    begin(request.spans.front(), read.ref);
+    directory_.begin(request.spans.front(), read.ref);
     if (request.needs.empty() || request.needs.back().ref != read.ref) {
       request.needs.push_back({.ref = read.ref});
     }
@@ -46,25 +46,25 @@ void Mover::build_gather_needs(Request& request) {
 // Where the newest bytes of the extent are, as far as a gather asks. What was written of a private
 // extent may be in memory only.
 GatherRead::Found Mover::gathers_from(ExtentRef ref, std::span<const GatherRead> reads) const {
-  const Extent& extent = residency_.extents.at(ref);
-  const Phase host = residency_.extents.word(kHost, ref).load().phase();
-  const bool in_memory = readable_elsewhere(ref, kNoSpace) != kNoSpace;
+  const Extent& extent = directory_.at(ref);
+  const Phase host = directory_.word(kHost, ref).load().phase();
+  const bool in_memory = directory_.readable_elsewhere(ref, kNoSpace) != kNoSpace;
   // Written on a device and put down from there, it is in a slot and the host's phase still zero.
   if ((host == Phase::zero || host == Phase::vacant) && !in_memory && !extent.has_slot) {
     return GatherRead::Found::zeros;
   }
   const auto dirty_anywhere = [&](ExtentRef at) {
-    for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
-      const ExtentBits bits = residency_.extents.word(space, at).load();
+    for (unsigned space = 0; space < directory_.spaces(); ++space) {
+      const ExtentBits bits = directory_.word(space, at).load();
       if (bits.readable() && bits.dirty()) {
         return true;
       }
     }
     return false;
   };
-  const bool below =
-      extent.has_slot ? slot_is_newest(ref) : record_of(ref).file != 0 && !dirty_anywhere(ref);
-  if (readable(ref, kHost) || host == Phase::lost || !below || extent.parts != 0 ||
+  const bool below = extent.has_slot ? directory_.slot_is_newest(ref)
+                                     : directory_.record_of(ref).file != 0 && !dirty_anywhere(ref);
+  if (directory_.readable(ref, kHost) || host == Phase::lost || !below || extent.parts != 0 ||
       extent.zeros != 0 || extent.slot_pages != nullptr) {
     return GatherRead::Found::elsewhere;
   }
@@ -80,10 +80,10 @@ GatherRead::Found Mover::gathers_from(ExtentRef ref, std::span<const GatherRead>
 // Answered at once: who asks may have views that others wait for. So what is about to change is not
 // as it was.
 void Mover::compare_known(ExtentRef ref, std::span<GatherRead> reads) const {
-  const Extent& extent = residency_.extents.at(ref);
+  const Extent& extent = directory_.at(ref);
   const bool stays =
       (extent.transfer == 0 || transfers_[extent.transfer - 1].kind == Transfer::Kind::gather) &&
-      !claimed(ref, kHost) && gathers_from(ref, reads) == GatherRead::Found::bytes;
+      !directory_.claimed(ref, kHost) && gathers_from(ref, reads) == GatherRead::Found::bytes;
   const Checksums* const sums = stays && options_.checksums ? extent.sums : nullptr;
   for (GatherRead& read : reads) {
     const bool same = sums != nullptr && sums->block_bytes == read.length &&
@@ -107,10 +107,10 @@ Mover::Arm Mover::arm_gather(Request& request, const Need& need) {
     compare_known(need.ref, reads);
     return Arm::ready;
   }
-  if (residency_.extents.at(need.ref).transfer != 0) {
+  if (directory_.at(need.ref).transfer != 0) {
     return Arm::wait_transfer;
   }
-  if (claimed(need.ref, kHost)) {
+  if (directory_.claimed(need.ref, kHost)) {
     return Arm::wait_pins;
   }
   const GatherRead::Found found = gathers_from(need.ref, reads);
@@ -127,7 +127,6 @@ Mover::Arm Mover::arm_gather(Request& request, const Need& need) {
 void Mover::start_gather(Request& request, std::span<GatherRead> reads) {
   const ExtentRef ref = reads.front().ref;
   Transfer& transfer = new_transfer(Transfer::Kind::gather, ref, kHost, Priority::demand);
-  const BufferRecord& record = record_of(ref);
   transfer.stage = Transfer::Stage::read;
   transfer.gather = &request;
   transfer.reads = reads;
@@ -135,14 +134,11 @@ void Mover::start_gather(Request& request, std::span<GatherRead> reads) {
   for (const GatherRead& read : reads) {
     stats_.demanded += read.rows;
   }
-  [[maybe_unused]] const Pin pin = residency_.extents.word(kHost, transfer.into).pin_read();
+  [[maybe_unused]] const Pin pin = directory_.word(kHost, transfer.into).pin_read();
   assert(pin == Pin::ok);  // The caller has a view of it.
-  const Extent& extent = residency_.extents.at(ref);
+  const Extent& extent = directory_.at(ref);
   transfer.channel = extent.has_slot ? block_ : files_;
-  transfer.slot = extent.has_slot ? extent.slot
-                                  : SlotId{record.file - 1 +
-                                           (ref - record.first.load(std::memory_order_relaxed)) *
-                                               (bytes_of(ref) / kSmallestExtent)};
+  transfer.slot = extent.has_slot ? extent.slot : directory_.slot_in_file(ref);
   queue_io(transfer);
 }
 
@@ -229,11 +225,10 @@ void Mover::gather_read_done(const SlotCompletion& completion) {
     }
   } else {
     if (options_.checksums && transfer.channel == files_) {
-      note_first_read(residency_.extents.at(transfer.ref).sums, read, bytes_of(transfer.ref),
+      note_first_read(directory_.at(transfer.ref).sums, read, directory_.bytes_of(transfer.ref),
                       checksum_block(transfer.ref));
     }
-    const Checksums* const sums =
-        options_.checksums ? residency_.extents.at(transfer.ref).sums : nullptr;
+    const Checksums* const sums = options_.checksums ? directory_.at(transfer.ref).sums : nullptr;
     read.sum_bytes = sums != nullptr ? sums->block_bytes : 0;
     if (sums != nullptr) {
       std::copy_n(sums->blocks + read.offset / sums->block_bytes, read.length / sums->block_bytes,
@@ -259,7 +254,7 @@ void Mover::desert_gather(const Request& request) {
     return;
   }
   for (const Need& need : request.needs) {
-    const std::uint32_t at = residency_.extents.at(need.ref).transfer;
+    const std::uint32_t at = directory_.at(need.ref).transfer;
     if (at == 0 || transfers_[at - 1].gather != &request) {
       continue;
     }

@@ -8,13 +8,13 @@ namespace tiermem {
 
 // Nothing under way, and no copy in memory: the phase of the host's word says what there is.
 bool Mover::at_rest_below(ExtentRef ref) const {
-  const Extent& extent = residency_.extents.at(ref);
+  const Extent& extent = directory_.at(ref);
   if (extent.transfer != 0 || extent.holds != 0 || extent.waiters != 0 || extent.parts != 0 ||
       extent.charged) {
     return false;
   }
-  for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
-    const Phase phase = residency_.extents.word(space, ref).load().phase();
+  for (unsigned space = 0; space < directory_.spaces(); ++space) {
+    const Phase phase = directory_.word(space, ref).load().phase();
     if (phase != Phase::none && (space != kHost || phase != Phase::zero)) {
       return false;
     }
@@ -29,22 +29,21 @@ void Mover::hand_over(Request& request) {
   const Span& to = request.spans[1];
   const bool zeros = from.record->file == 0 && to.record->file == 0;
   for (std::uint32_t i = 0; i < from.count; ++i) {
-    if (zeros && !residency_.extents.begun(from.first + i) &&
-        !residency_.extents.begun(to.first + i)) {
+    if (zeros && !directory_.begun(from.first + i) && !directory_.begun(to.first + i)) {
       request.handed[i] = !resting_ ? 1 : 0;
       continue;
     }
-    begin(from, from.first + i);
-    begin(to, to.first + i);
+    directory_.begin(from, from.first + i);
+    directory_.begin(to, to.first + i);
     request.handed[i] = !resting_ && hand_over(from.first + i, to.first + i) ? 1 : 0;
   }
 }
 
 bool Mover::hand_over(ExtentRef from, ExtentRef to) {
-  Extent& source = residency_.extents.at(from);
-  Extent& target = residency_.extents.at(to);
-  ExtentWord& source_word = residency_.extents.word(kHost, from);
-  ExtentWord& target_word = residency_.extents.word(kHost, to);
+  Extent& source = directory_.at(from);
+  Extent& target = directory_.at(to);
+  ExtentWord& source_word = directory_.word(kHost, from);
+  ExtentWord& target_word = directory_.word(kHost, to);
   if (!at_rest_below(from) || !at_rest_below(to) || target.has_slot ||
       target_word.load().phase() != Phase::zero) {
     return false;

@@ -39,7 +39,6 @@ std::string name_of(ExtentRef owner) {
 }  // namespace
 
 std::string Mover::check_invariants() {
-  Extents& extents = residency_.extents;
   struct Asked {
     std::uint32_t holds = 0, charges = 0;
   };
@@ -55,9 +54,6 @@ std::string Mover::check_invariants() {
   for (const Landing& landing : landings_) {
     take(kHost, landing.frame, options_.landing_bytes, kMovers);
   }
-  const auto part_bytes = [](PageMask pages) {
-    return static_cast<std::uint64_t>(std::popcount(pages)) * kSmallestExtent;
-  };
   for (const Request* request : active_) {
     std::uint32_t waiting = 0;
     for (const Need& need : request->needs) {
@@ -65,10 +61,10 @@ std::string Mover::check_invariants() {
       of.holds += need.held ? 1 : 0;
       waiting += need.waiting ? 1 : 0;
       of.charges += need.charged ? 1 : 0;
-      held_bytes[need.space] += need.charged ? part_bytes(need.part) : 0;
+      held_bytes[need.space] += need.charged ? bytes_of_pages(need.part) : 0;
       if (need.frame.valid()) {
-        take(need.space, need.frame, need.part != 0 ? part_bytes(need.part) : bytes_of(need.ref),
-             need.ref);
+        take(need.space, need.frame,
+             need.part != 0 ? bytes_of_pages(need.part) : directory_.bytes_of(need.ref), need.ref);
       }
     }
     if (request->want != Want::drain && waiting != request->pending) {
@@ -93,7 +89,7 @@ std::string Mover::check_invariants() {
     }
     ++transfers;
     freeing[frees_in(transfer)] += transfer.freeing;
-    if (extents.at(transfer.ref).transfer != transfer.job.transfer + 1) {
+    if (directory_.at(transfer.ref).transfer != transfer.job.transfer + 1) {
       return fmt::format("extent {} does not know its transfer", transfer.ref);
     }
     if (transfer.whole_again && transfer.stage == Transfer::Stage::write) {
@@ -103,7 +99,7 @@ std::string Mover::check_invariants() {
     const bool owns_frame = (transfer.kind == Transfer::Kind::promote && !transfer.topping_up) ||
                             (transfer.kind == Transfer::Kind::evict && transfer.undone);
     const std::uint64_t bytes =
-        transfer.pages != 0 ? part_bytes(transfer.pages) : bytes_of(transfer.ref);
+        transfer.pages != 0 ? bytes_of_pages(transfer.pages) : directory_.bytes_of(transfer.ref);
     held_bytes[transfer.space] += transfer.topping_up ? bytes : 0;
     if (owns_frame && !take(transfer.space, transfer.frame, bytes, transfer.ref)) {
       return fmt::format("a transfer of extent {} has no frame", transfer.ref);
@@ -119,12 +115,12 @@ std::string Mover::check_invariants() {
     const bool dying = std::any_of(active_.begin(), active_.end(), [&](const Request* request) {
       return request->want == Want::free && request->index == index;
     });
-    const bool spare = !live && !dying && extents.at(first).buffer == index &&
-                       extents.word(kHost, first).load().phase() != Phase::none;
+    const bool spare = !live && !dying && directory_.at(first).buffer == index &&
+                       directory_.word(kHost, first).load().phase() != Phase::none;
     for (ExtentRef ref = first; (live || dying || spare) && ref < first + record.extents.load();
          ++ref) {
       const auto of = asked.find(ref);
-      if (!extents.begun(ref)) {
+      if (!directory_.begun(ref)) {
         const std::string used = unused_extent(ref);
         if (!used.empty() || of != asked.end()) {
           return fmt::format("extent {} has not begun, and {}", ref,
@@ -132,7 +128,7 @@ std::string Mover::check_invariants() {
         }
         continue;
       }
-      const Extent& extent = extents.at(ref);
+      const Extent& extent = directory_.at(ref);
       const Asked by = of == asked.end() ? Asked{} : of->second;
       if (extent.holds != by.holds) {
         return fmt::format("extent {} has {} holds, {} found", ref, extent.holds, by.holds);
@@ -143,7 +139,7 @@ std::string Mover::check_invariants() {
       }
       const SlotPages* const pages = extent.slot_pages;
       if (pages != nullptr && (!extent.has_slot || pages->stored == 0 || !pages->saves() ||
-                               pages->extent_bytes() != bytes_of(ref))) {
+                               pages->extent_bytes() != directory_.bytes_of(ref))) {
         return fmt::format("extent {}: {} slot with {} of {} pages", ref,
                            extent.has_slot ? "a" : "no", pages->stored, pages->count);
       }
@@ -154,8 +150,8 @@ std::string Mover::check_invariants() {
       }
       unsigned exclusive = 0, shared = 0;
       int dirty = -1;
-      for (unsigned space = 0; space < extents.spaces(); ++space) {
-        const ExtentBits bits = extents.word(space, ref).load();
+      for (unsigned space = 0; space < directory_.spaces(); ++space) {
+        const ExtentBits bits = directory_.word(space, ref).load();
         const bool arriving =
             bits.phase() == Phase::incoming && transfers_[extent.transfer - 1].arriving != 0;
         if (bits.pinned() && !bits.readable() && !arriving) {
@@ -165,20 +161,21 @@ std::string Mover::check_invariants() {
             (extent.transfer == 0 || transfers_[extent.transfer - 1].copied != space)) {
           return fmt::format("extent {} is being copied by no transfer", ref);
         }
-        if (bits.at_home() &&
-            (bits.pinned() || space != kHost || mapped(ref) || window_at(ref, kHost) == nullptr ||
-             (!bits.readable() && extent.transfer == 0))) {
+        if (bits.at_home() && (bits.pinned() || space != kHost || directory_.mapped(ref) ||
+                               directory_.window_at(ref, kHost) == nullptr ||
+                               (!bits.readable() && extent.transfer == 0))) {
           return fmt::format("extent {} is {} out of its window", ref, phase_name(bits.phase()));
         }
         const bool has_frame = bits.readable() || bits.phase() == Phase::vacant ||
                                extent.parts != 0 ||
                                (bits.phase() == Phase::outgoing && extent.transfer != 0 &&
                                 !transfers_[extent.transfer - 1].undone);
-        if (has_frame && !take(space, extents.frame(space, ref), this->held_bytes(ref), ref)) {
+        if (has_frame &&
+            !take(space, directory_.frame(space, ref), directory_.resident_bytes(ref), ref)) {
           return fmt::format("extent {} is {} and has no frame", ref, phase_name(bits.phase()));
         }
         const std::uint64_t ordered = memories_[space].recency.bytes_of(ref);
-        const std::uint64_t held = this->held_bytes(ref);
+        const std::uint64_t held = directory_.resident_bytes(ref);
         if (has_frame && (ordered < held || (extent.transfer == 0 && ordered != held))) {
           return fmt::format("extent {} has {} bytes, of which the policy knows {}", ref, held,
                              ordered);
@@ -226,7 +223,7 @@ std::string Mover::check_invariants() {
                            extent.zeros, exclusive + shared > 0 ? ~PageMask{0} : extent.parts);
       }
       // Invariant 1: the newest bytes exist in full somewhere.
-      const Phase host = extents.word(kHost, ref).load().phase();
+      const Phase host = directory_.word(kHost, ref).load().phase();
       const bool in_memory = exclusive + shared > 0;
       const bool in_slot = extent.has_slot ? !extent.slot_stale : record.file != 0;
       const bool none_yet =
@@ -241,7 +238,7 @@ std::string Mover::check_invariants() {
         return fmt::format("extent {}: its bytes are nowhere (host phase {})", ref,
                            phase_name(host));
       }
-      if (mapped(ref) && in_memory && dirty == 0) {
+      if (directory_.mapped(ref) && in_memory && dirty == 0) {
         return fmt::format("extent {} is mapped and not dirty", ref);
       }
       if (in_memory && dirty == 0 && extent.has_slot && extent.slot_stale && extent.transfer == 0) {
@@ -285,13 +282,13 @@ std::string Mover::check_invariants() {
 
 // Empty, or what an extent is that nothing was done with.
 std::string Mover::unused_extent(ExtentRef ref) {
-  const Extent& extent = residency_.extents.at(ref);
+  const Extent& extent = directory_.at(ref);
   if (extent.has_slot || extent.sums != nullptr || extent.transfer != 0 || extent.waiters != 0 ||
       extent.holds != 0 || extent.parts != 0) {
     return "its entry is in use";
   }
-  for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
-    const ExtentBits bits = residency_.extents.word(space, ref).load();
+  for (unsigned space = 0; space < directory_.spaces(); ++space) {
+    const ExtentBits bits = directory_.word(space, ref).load();
     if (bits.phase() != Phase::none || bits.dirty() || bits.pinned()) {
       return fmt::format("is {} in space {}", phase_name(bits.phase()), space);
     }
@@ -337,7 +334,7 @@ std::string Mover::check_requests() {
   waited_for.erase(std::unique(waited_for.begin(), waited_for.end()), waited_for.end());
   std::size_t listed = 0;
   for (const ExtentRef ref : waited_for) {
-    for (std::uint32_t at = residency_.extents.at(ref).waiters; at != 0; ++listed) {
+    for (std::uint32_t at = directory_.at(ref).waiters; at != 0; ++listed) {
       const Waiter& waiter = waiters_[at - 1];
       if (listed > waiters_.size() || !waiter.request->needs[waiter.need].waiting ||
           waiter.request->needs[waiter.need].ref != ref) {
@@ -371,7 +368,7 @@ std::string Mover::check_counts() {
       continue;
     }
     prefetches += transfer.kind == Transfer::Kind::promote && transfer.prefetch ? 1 : 0;
-    staging += transfer.staging ? staging_.bytes_of_place(bytes_of(transfer.ref)) : 0;
+    staging += transfer.staging ? staging_.bytes_of_place(directory_.bytes_of(transfer.ref)) : 0;
     if (transfer.landing != 0) {
       PageMask& used = landings[(transfer.landing - 1) / kMostParts];
       if ((used & transfer.landing_pages) != 0) {
@@ -451,9 +448,9 @@ std::string Mover::check_counts() {
   std::uint32_t in_parts = 0;
   std::uint64_t unused = 0;
   for (ExtentRef ref = 0; ref < residency_.buffers.used_extents(); ++ref) {
-    const Extent& extent = residency_.extents.at(ref);
+    const Extent& extent = directory_.at(ref);
     in_parts += extent.parts != 0 ? 1 : 0;
-    unused += extent.prefetched ? bytes_of(ref) : 0;
+    unused += extent.prefetched ? directory_.bytes_of(ref) : 0;
   }
   if (in_parts != in_parts_) {
     return fmt::format("{} extents are in parts, and {} counted", in_parts, in_parts_);
@@ -489,8 +486,8 @@ std::string Mover::describe() const {
                         request->armed, request->needs.size(), request->pending,
                         request == parking_ ? " parking" : "");
     for (const Need& need : request->needs) {
-      const ExtentBits bits = residency_.extents.word(need.space, need.ref).load();
-      const Extent& extent = residency_.extents.at(need.ref);
+      const ExtentBits bits = directory_.word(need.space, need.ref).load();
+      const Extent& extent = directory_.at(need.ref);
       text += fmt::format(
           "    extent {} space {} {}{}{}{} frame {} | {} readers {} writers {} holds {} transfer "
           "{}\n",
@@ -511,10 +508,10 @@ std::string Mover::describe() const {
     const BufferRecord& record = residency_.buffers.at(index);
     const ExtentRef first = record.first.load();
     for (ExtentRef ref = first; ref < first + record.extents.load() && listed < 64; ++ref) {
-      const Extent& extent = residency_.extents.at(ref);
+      const Extent& extent = directory_.at(ref);
       for (unsigned space = 0; space < memories_.size(); ++space) {
-        const ExtentBits bits = residency_.extents.word(space, ref).load();
-        if (!has_frame(ref, space)) {
+        const ExtentBits bits = directory_.word(space, ref).load();
+        if (!directory_.has_frame(ref, space)) {
           continue;
         }
         ++listed;

@@ -40,8 +40,8 @@ void Mover::begin_loss(Memory& memory) {
     const BufferRecord& record = residency_.buffers.at(index);
     const ExtentRef first = record.first.load(std::memory_order_relaxed);
     const ExtentRef end = first + record.extents.load(std::memory_order_relaxed);
-    residency_.extents.each_begun(first, end, [&](ExtentRef ref) {
-      if (residency_.extents.word(memory.space, ref).load().phase() != Phase::none) {
+    directory_.each_begun(first, end, [&](ExtentRef ref) {
+      if (directory_.word(memory.space, ref).load().phase() != Phase::none) {
         memory.remains.push_back(ref);
       }
     });
@@ -62,12 +62,12 @@ Status Mover::refuse_lost(const Memory& memory) {
 
 // False: not yet. Whoever holds it there lets go some time, and what is under way ends.
 bool Mover::let_go_of_lost(ExtentRef ref, Memory& memory) {
-  Extent& extent = residency_.extents.at(ref);
-  const ExtentBits bits = residency_.extents.word(memory.space, ref).load();
+  Extent& extent = directory_.at(ref);
+  const ExtentBits bits = directory_.word(memory.space, ref).load();
   if (bits.phase() == Phase::none) {
     return true;
   }
-  const bool only = bits.dirty() && readable_elsewhere(ref, memory.space) == kNoSpace;
+  const bool only = bits.dirty() && directory_.readable_elsewhere(ref, memory.space) == kNoSpace;
   if (extent.transfer != 0 || !leave(ref, memory.space, true)) {
     return false;
   }
@@ -80,17 +80,17 @@ bool Mover::let_go_of_lost(ExtentRef ref, Memory& memory) {
 }
 
 void Mover::lose(ExtentRef ref, unsigned space) {
-  residency_.extents.word(kHost, ref).set_phase(Phase::lost);
-  residency_.extents.at(ref).lost_with = static_cast<std::uint8_t>(space);
-  ++losses_[residency_.extents.at(ref).buffer];
+  directory_.word(kHost, ref).set_phase(Phase::lost);
+  directory_.at(ref).lost_with = static_cast<std::uint8_t>(space);
+  ++losses_[directory_.at(ref).buffer];
 }
 
 // They were dropped, or are lost, and why.
 Status Mover::no_bytes(ExtentRef ref) const {
-  const BufferRecord& record = record_of(ref);
-  const ExtentRef number = ref - record.first.load(std::memory_order_relaxed);
-  const Extent& extent = residency_.extents.at(ref);
-  if (droppable(ref)) {
+  const BufferRecord& record = directory_.record_of(ref);
+  const ExtentRef number = directory_.number_of(ref);
+  const Extent& extent = directory_.at(ref);
+  if (directory_.droppable(ref)) {
     return fail(
         Code::discarded,
         "the bytes of extent {} of droppable buffer '{}' were dropped to make room: acquire "

@@ -14,6 +14,7 @@ namespace tiermem {
 Mover::Mover(Residency& residency, std::span<AddressableTier* const> tiers, SlotTier* block,
              SlotTier* files, Hands& hands, const MoverOptions& options)
     : residency_(residency),
+      directory_(residency),
       hands_(hands),
       options_(options),
       block_(block),
@@ -347,7 +348,7 @@ void Mover::admit(Request& request) {
     // What such a request does to an extent must not reach its next life. A free that made the
     // buffer a spare before this is seen by its generation.
     for (const Need& need : request.needs) {
-      (void)residency_.extents.word(need.space, need.ref).book();
+      (void)directory_.word(need.space, need.ref).book();
     }
   }
   if (const Span* stale = stale_span(request)) {
@@ -372,7 +373,7 @@ void Mover::admit(Request& request) {
     ++stats_.misses;
     stats_.demanded += demanded_bytes(request);
     for (const Need& need : request.needs) {
-      if (residency_.extents.word(kHost, need.ref).load().phase() == Phase::vacant) {
+      if (directory_.word(kHost, need.ref).load().phase() == Phase::vacant) {
         (void)leave(need.ref, kHost, false);  // Held, it could not give its frame to anybody.
       }
       recall(need);
@@ -502,7 +503,7 @@ Status Mover::late(Request& request) {
     unsigned space = kHost;
     for (const Need& need : request.needs) {
       if (!need.has_room() && lacks_copy(need)) {
-        needed += bytes_of(need.ref);
+        needed += directory_.bytes_of(need.ref);
         space = need.space;
       }
     }
@@ -557,8 +558,8 @@ void Mover::abandon() {
     BufferRecord& record = residency_.buffers.at(index);
     const std::uint32_t extents = record.extents.load(std::memory_order_relaxed);
     const ExtentRef first = record.first.load(std::memory_order_relaxed);
-    residency_.extents.each_begun(first, first + extents, [&](ExtentRef ref) {
-      Extent& extent = residency_.extents.at(ref);
+    directory_.each_begun(first, first + extents, [&](ExtentRef ref) {
+      Extent& extent = directory_.at(ref);
       Checksums::destroy(extent.sums);
       extent.sums = nullptr;
       SlotPages::destroy(extent.slot_pages);
@@ -573,21 +574,6 @@ void Mover::abandon() {
   }
 }
 
-// Null where its buffer has no window. Relaxed: whoever needs one has set it before the request was
-// posted, and it stays for the life of the buffer.
-std::byte* Mover::address_in_window(ExtentRef ref, unsigned space) const {
-  const BufferRecord& record = record_of(ref);
-  std::byte* const window = record.windows[space].load(std::memory_order_relaxed);
-  const std::uint64_t i = ref - record.first.load(std::memory_order_relaxed);
-  return window == nullptr ? nullptr
-                           : window + (i << record.extent_shift.load(std::memory_order_relaxed));
-}
-
-// Where its frame has to be, and must leave again. Devices' frames have addresses of their own.
-std::byte* Mover::window_at(ExtentRef ref, unsigned space) const {
-  return space == kHost ? address_in_window(ref, kHost) : nullptr;
-}
-
 // The host's for what is no device's.
 unsigned Mover::space_of(Place place) const {
   for (unsigned space = kHost + 1; space < memories_.size(); ++space) {
@@ -596,37 +582,6 @@ unsigned Mover::space_of(Place place) const {
     }
   }
   return kHost;
-}
-
-unsigned Mover::readable_elsewhere(ExtentRef ref, unsigned space) const {
-  for (unsigned other = 0; other < residency_.extents.spaces(); ++other) {
-    if (other != space && readable(ref, other)) {
-      return other;
-    }
-  }
-  return kNoSpace;
-}
-
-bool Mover::slot_is_newest(ExtentRef ref) const {
-  const Extent& extent = residency_.extents.at(ref);
-  if (!extent.has_slot || extent.slot_stale) {
-    return false;
-  }
-  for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
-    const ExtentBits bits = residency_.extents.word(space, ref).load();
-    if (bits.readable() && bits.dirty()) {
-      return false;
-    }
-  }
-  return true;
-}
-
-FrameRequest Mover::frame_request(ExtentRef ref, unsigned space) const {
-  const BufferRecord& record = record_of(ref);
-  const std::uint64_t domain = record.domain == kIsolatedDomain
-                                   ? residency_.buffers.handle_of(residency_.extents.at(ref).buffer)
-                                   : record.domain;
-  return {space == kHost ? record.pool : Pool::locked, bytes_of(ref), domain};
 }
 
 // Without memory for its record an extent would never be a victim: then it does not come.

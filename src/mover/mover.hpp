@@ -37,6 +37,7 @@
 #include "os/memory_limits.hpp"
 #include "policy/streams.hpp"
 #include "policy/watching.hpp"
+#include "residency/directory.hpp"
 #include "residency/residency.hpp"
 #include "tier/tier.hpp"
 
@@ -354,7 +355,6 @@ class Mover {
   void keep(Transfer& transfer);
   void leaves_later(ExtentRef ref);
   void withdraw(Transfer& transfer);
-  bool in_slot(ExtentRef ref) const;
   bool run_drops();
   void withdrawn(Transfer& transfer);
   void map_back(Transfer& transfer);
@@ -363,14 +363,14 @@ class Mover {
   void gone(Transfer& transfer);
 
   // parts.cpp
-  bool takes_parts(ExtentRef ref) const { return takes_parts(record_of(ref)); }
+  bool takes_parts(ExtentRef ref) const { return takes_parts(directory_.record_of(ref)); }
   bool takes_parts(const BufferRecord& record) const;
   PageMask parts_there(ExtentRef ref) const;
   bool can_begin_parts(ExtentRef ref);
-  std::uint32_t checksum_block(ExtentRef ref) const { return checksum_block(record_of(ref)); }
+  std::uint32_t checksum_block(ExtentRef ref) const {
+    return checksum_block(directory_.record_of(ref));
+  }
   std::uint32_t checksum_block(const BufferRecord& record) const;
-  std::uint64_t held_bytes(ExtentRef ref) const;
-  unsigned pages_in(ExtentRef ref) const;
   void plan(Need& need);
   std::uint64_t lacking_bytes(Need& need);
   bool take_room(Need& need);
@@ -478,10 +478,6 @@ class Mover {
   static constexpr std::uint64_t kFreeRecords = std::uint64_t{1} << 20;
   static constexpr std::uint64_t kRecordsStep = std::uint64_t{64} << 10;
 
-  // Before anything else is done with an extent of a span whose handle is not stale.
-  void begin(const Span& span, ExtentRef ref) {
-    residency_.extents.begin(ref, Buffers::index_of(span.buffer), span.record->file != 0);
-  }
   std::array<char, 160> why_no_memory(std::uint64_t bytes, std::span<char, 64> setting) const;
 
   // Small lookups.
@@ -493,55 +489,17 @@ class Mover {
     memories_[frees_in(transfer)].freeing += bytes - transfer.freeing;  // Wraps, and back.
     transfer.freeing = bytes;
   }
-  BufferRecord& record_of(ExtentRef ref) {
-    assert(residency_.extents.begun(ref));
-    return residency_.buffers.at(residency_.extents.at(ref).buffer);
-  }
-  const BufferRecord& record_of(ExtentRef ref) const {
-    return const_cast<Mover*>(this)->record_of(ref);
-  }
-  std::uint64_t bytes_of(ExtentRef ref) const {
-    return std::uint64_t{1} << record_of(ref).extent_shift.load(std::memory_order_relaxed);
-  }
-  std::byte* window_at(ExtentRef ref, unsigned space) const;
   // A frame of the host's, which is not in its window, or will not be: null.
   std::byte* window_of(const Transfer& transfer) const {
-    return transfer.at_home ? nullptr : window_at(transfer.ref, transfer.space);
+    return transfer.at_home ? nullptr : directory_.window_at(transfer.ref, transfer.space);
   }
-  bool in_window(ExtentRef ref, unsigned space) const {
-    return window_at(ref, space) != nullptr &&
-           !residency_.extents.word(space, ref).load().at_home();
-  }
-  std::byte* address_in_window(ExtentRef ref, unsigned space) const;
   // There is a block tier, and it has not just refused. Where it had no slot to give, extents with
   // slots of their own can be written all the same.
   bool can_write(ExtentRef ref) const {
     return block_ != nullptr && (write_backoff_.over(now_) || (no_slot_ && has_own_slot(ref)));
   }
   bool has_own_slot(ExtentRef ref) const;
-  bool has_flag(ExtentRef ref, std::uint32_t flag) const {
-    return (record_of(ref).flags.load(std::memory_order_relaxed) & flag) != 0;
-  }
-  bool droppable(ExtentRef ref) const { return has_flag(ref, kDroppable); }
-  // Written by the program at any time, without a pin.
-  bool mapped(ExtentRef ref) const { return has_flag(ref, kMapped); }
-  bool has_frame(ExtentRef ref, unsigned space) const {
-    const ExtentBits bits = residency_.extents.word(space, ref).load();
-    return bits.readable() || bits.phase() == Phase::vacant ||
-           (bits.phase() == Phase::none && residency_.extents.at(ref).parts != 0);
-  }
-  // Being cleared by the caller that takes it into use.
-  bool claimed(ExtentRef ref, unsigned space) const {
-    return residency_.extents.at(ref).transfer == 0 &&
-           residency_.extents.word(space, ref).load().phase() == Phase::incoming;
-  }
-  bool readable(ExtentRef ref, unsigned space) const {
-    return residency_.extents.word(space, ref).load().readable();
-  }
   unsigned space_of(Place place) const;
-  unsigned readable_elsewhere(ExtentRef ref, unsigned space) const;  // A space, or kNoSpace.
-  bool slot_is_newest(ExtentRef ref) const;
-  FrameRequest frame_request(ExtentRef ref, unsigned space) const;
   std::uint64_t pinned_bytes(unsigned space) const;
   // Found when a request that may bring the extent was admitted.
   Recency& recency_for(unsigned space, [[maybe_unused]] ExtentRef ref) {
@@ -606,7 +564,7 @@ class Mover {
   std::uint64_t io_bytes(const Transfer& transfer) const {
     return transfer.stored != 0   ? transfer.stored
            : transfer.length != 0 ? transfer.length
-                                  : bytes_of(transfer.ref);
+                                  : directory_.bytes_of(transfer.ref);
   }
   static bool writes(const Transfer& transfer) {
     return transfer.kind == Transfer::Kind::demote && transfer.stage != Transfer::Stage::read;
@@ -614,6 +572,7 @@ class Mover {
 
   // Constant after construction.
   Residency& residency_;
+  const Directory directory_;
   Hands& hands_;
   const MoverOptions options_;
   SlotTier* block_;

@@ -14,8 +14,8 @@ void Mover::build_needs(Request& request) {
     const BufferRecord& record = residency_.buffers.at(request.index);
     const ExtentRef first = record.first.load(std::memory_order_relaxed);
     const std::uint32_t count = record.extents.load(std::memory_order_relaxed);
-    residency_.extents.each_begun(first, first + count,
-                                  [&](ExtentRef ref) { request.needs.push_back({.ref = ref}); });
+    directory_.each_begun(first, first + count,
+                          [&](ExtentRef ref) { request.needs.push_back({.ref = ref}); });
     return;
   }
   if (stale_span(request) != nullptr) {
@@ -33,11 +33,10 @@ void Mover::build_needs(Request& request) {
                         (span.record->file != 0 ||
                          (span.record->flags.load(std::memory_order_relaxed) & kMapped) != 0));
     for (std::uint32_t i = 0; comes && i < span.count; ++i) {
-      begin(span, span.first + i);
+      directory_.begin(span, span.first + i);
     }
-    residency_.extents.each_begun(span.first, span.first + span.count, [&](ExtentRef ref) {
-      add_need(request, span, ref - span.first);
-    });
+    directory_.each_begun(span.first, span.first + span.count,
+                          [&](ExtentRef ref) { add_need(request, span, ref - span.first); });
   }
   // Two spans may name the same extent: one need then, with what both of them want.
   const auto key = [](const Need& n) { return std::pair(n.space, n.ref); };
@@ -73,7 +72,7 @@ void Mover::add_need(Request& request, const Span& span, std::uint32_t i) {
   }
   need.writes = span.writes;
   need.discard = whole;
-  if (request.in_parts && pages_in(need.ref) <= kMostParts) {
+  if (request.in_parts && directory_.pages_in(need.ref) <= kMostParts) {
     need.pages = PageMask{1} << request.page;
   }
   need.changes = request.changes;
@@ -141,36 +140,39 @@ void Mover::arm(Request& request, std::uint32_t index) {
 }
 
 bool Mover::ready(const Need& need) const {
-  const ExtentBits bits = residency_.extents.word(need.space, need.ref).load();
+  const ExtentBits bits = directory_.word(need.space, need.ref).load();
   if (need.pages != 0 && bits.phase() == Phase::none) {
-    return (need.pages & ~residency_.extents.at(need.ref).parts) == 0;
+    return (need.pages & ~directory_.at(need.ref).parts) == 0;
   }
   return (need.writes ? bits.view_writable() : bits.view_readable()) &&
-         (!need.shown || shown(need, residency_.extents.frame(need.space, need.ref)));
+         (!need.shown || shown(need, directory_.frame(need.space, need.ref)));
 }
 
 bool Mover::shown(const Need& need, FrameId frame) const {
-  return memories_[need.space].tier->shows(frame, address_in_window(need.ref, need.space));
+  return memories_[need.space].tier->shows(frame,
+                                           directory_.address_in_window(need.ref, need.space));
 }
 
 // No bytes that a prefetch could bring. To a mapped extent it brings zeros: a touch would wait for
 // them.
 bool Mover::nothing_to_read(const Need& need) const {
-  const Phase host = residency_.extents.word(kHost, need.ref).load().phase();
-  const Phase phase = residency_.extents.word(need.space, need.ref).load().phase();
-  const bool zeros = phase == Phase::zero && readable_elsewhere(need.ref, need.space) == kNoSpace;
+  const Phase host = directory_.word(kHost, need.ref).load().phase();
+  const Phase phase = directory_.word(need.space, need.ref).load().phase();
+  const bool zeros =
+      phase == Phase::zero && directory_.readable_elsewhere(need.ref, need.space) == kNoSpace;
   // A prefetch brings the zeros of a mapped extent, but not where the program has mapped something.
-  const bool ahead = mapped(need.ref) &&
-                     !memories_[kHost].tier->lent(window_at(need.ref, kHost), bytes_of(need.ref));
+  const bool ahead = directory_.mapped(need.ref) &&
+                     !memories_[kHost].tier->lent(directory_.window_at(need.ref, kHost),
+                                                  directory_.bytes_of(need.ref));
   return (zeros && !ahead) || host == Phase::lost || host == Phase::vacant ||
-         claimed(need.ref, need.space);
+         directory_.claimed(need.ref, need.space);
 }
 
 // The bytes are in a slot, a file or another space only, and no prefetch brings them yet. What is
 // leaving its window comes back without being read.
 bool Mover::must_come(ExtentRef ref, unsigned space, PageMask pages) const {
-  const Extent& extent = residency_.extents.at(ref);
-  if (readable(ref, space)) {
+  const Extent& extent = directory_.at(ref);
+  if (directory_.readable(ref, space)) {
     return false;
   }
   if (extent.transfer != 0 && transfers_[extent.transfer - 1].space == space) {
@@ -180,14 +182,15 @@ bool Mover::must_come(ExtentRef ref, unsigned space, PageMask pages) const {
       return false;
     }
   }
-  return extent.has_slot || record_of(ref).file != 0 || readable_elsewhere(ref, space) != kNoSpace;
+  return extent.has_slot || directory_.record_of(ref).file != 0 ||
+         directory_.readable_elsewhere(ref, space) != kNoSpace;
 }
 
 // Of an acquire that has just come: what it asks for and has to wait for, to the byte.
 std::uint64_t Mover::demanded_bytes(const Request& request) const {
   if (request.views == nullptr) {
     const Need& need = request.needs.front();
-    const bool zeros = (need.pages & residency_.extents.at(need.ref).zeros) != 0;
+    const bool zeros = (need.pages & directory_.at(need.ref).zeros) != 0;
     return !zeros && !ready(need) && must_come(need.ref, need.space, need.pages) ? kSmallestExtent
                                                                                  : 0;
   }
@@ -203,7 +206,7 @@ std::uint64_t Mover::demanded_bytes(const Request& request) const {
       const std::uint64_t begin = wanted.begin & mask;
       const std::uint64_t end = begin + (wanted.end - wanted.begin);
       bytes += end - begin;
-      const Extent& extent = residency_.extents.at(ref);
+      const Extent& extent = directory_.at(ref);
       for (PageMask rest = extent.parts | extent.zeros; rest != 0; rest &= rest - 1) {
         const std::uint64_t page = std::countr_zero(rest) * kSmallestExtent;
         const std::uint64_t from = std::clamp(page, begin, end);
@@ -215,13 +218,12 @@ std::uint64_t Mover::demanded_bytes(const Request& request) const {
 }
 
 Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
-  Extents& extents = residency_.extents;
   const bool prefetch = request.want == Want::prefetch;
-  const bool here = extents.word(need.space, need.ref).load().view_readable();
+  const bool here = directory_.word(need.space, need.ref).load().view_readable();
   if (ready(need) || (prefetch && here && !need.shown)) {
     return Arm::ready;
   }
-  Extent& extent = extents.at(need.ref);
+  Extent& extent = directory_.at(need.ref);
   if (extent.transfer != 0) {
     if (lets_in(request, need)) {
       return Arm::ready;
@@ -238,13 +240,14 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   if (need.space != kHost) {
     // Two spaces will know of the bytes. Before the looks at whether the buffer is spare: whoever
     // frees it from here on finds it booked.
-    (void)extents.word(kHost, need.ref).book();
+    (void)directory_.word(kHost, need.ref).book();
   }
-  const ExtentBits bits = extents.word(need.space, need.ref).load();
+  const ExtentBits bits = directory_.word(need.space, need.ref).load();
   if (bits.readable()) {
     // Shared, and the request writes: the other spaces' copies must go. They carry the same bytes.
-    for (unsigned other = 0; need.writes && other < extents.spaces(); ++other) {
-      if (other != need.space && readable(need.ref, other) && !leave(need.ref, other, true)) {
+    for (unsigned other = 0; need.writes && other < directory_.spaces(); ++other) {
+      if (other != need.space && directory_.readable(need.ref, other) &&
+          !leave(need.ref, other, true)) {
         return extent.transfer != 0 ? Arm::wait_transfer : Arm::wait_pins;
       }
     }
@@ -253,7 +256,8 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
     }
     return extent.transfer != 0 ? Arm::wait_transfer : Arm::ready;
   }
-  if (!prefetch && (claimed(need.ref, need.space) || (extent.charged && !need.charged))) {
+  if (!prefetch &&
+      (directory_.claimed(need.ref, need.space) || (extent.charged && !need.charged))) {
     return Arm::wait_pins;
   }
   if (prefetch && memories_[need.space].lost) {
@@ -263,21 +267,21 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
     const bool full = prefetch_queue_.size() + prefetches_ >= 65536;
     return nothing_to_read(need) || full ? Arm::ready : Arm::queued;
   }
-  const unsigned source = readable_elsewhere(need.ref, need.space);
+  const unsigned source = directory_.readable_elsewhere(need.ref, need.space);
   if (source != kNoSpace && memories_[source].tier->lost()) {
-    if (need.discard || !extents.word(source, need.ref).load().dirty()) {
+    if (need.discard || !directory_.word(source, need.ref).load().dirty()) {
       return Arm::wait_pins;  // Until it is let go there.
     }
     extent.lost_with = static_cast<std::uint8_t>(source);
     fail_request(request, no_bytes(need.ref));
     return Arm::ready;
   }
-  if (extents.word(kHost, need.ref).load().phase() == Phase::lost && !need.discard) {
+  if (directory_.word(kHost, need.ref).load().phase() == Phase::lost && !need.discard) {
     fail_request(request, no_bytes(need.ref));
     return Arm::ready;
   }
   // Not if it is dirty: then it has been taken into use since, and written.
-  if (extents.word(kHost, need.ref).load().phase() == Phase::vacant &&
+  if (directory_.word(kHost, need.ref).load().phase() == Phase::vacant &&
       (!leave(need.ref, kHost, false) || extent.transfer != 0)) {
     return extent.transfer != 0 ? Arm::wait_transfer : Arm::wait_pins;
   }
@@ -306,8 +310,9 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   }
   // With a copy in another space the bytes come along: giving that copy up first could lose them.
   // Nor may bytes of a mapped extent be given up that somebody else may touch meanwhile.
-  need.discard = need.discard && readable_elsewhere(need.ref, need.space) == kNoSpace &&
-                 (!mapped(need.ref) || extents.word(kHost, need.ref).load().phase() == Phase::lost);
+  need.discard = need.discard && directory_.readable_elsewhere(need.ref, need.space) == kNoSpace &&
+                 (!directory_.mapped(need.ref) ||
+                  directory_.word(kHost, need.ref).load().phase() == Phase::lost);
   if (need.discard) {
     return Arm::ready;  // Last of all: park_discards.
   }
@@ -326,43 +331,42 @@ bool Mover::touches_end(ExtentRef ref) const {
                        request->needs.size() == 1 && request->needs[0].ref == ref;
     touches += touch && request->needs[0].held && ready(request->needs[0]) ? 1 : 0;
   }
-  return touches == residency_.extents.at(ref).holds;
+  return touches == directory_.at(ref).holds;
 }
 
 // A copy is pinned, and was not given up after all. Where another copy has gone, so has the slot:
 // what stays is the only one.
 void Mover::keep_refused(ExtentRef ref) {
-  for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
-    if (!residency_.extents.at(ref).has_slot && readable(ref, space)) {
-      residency_.extents.word(space, ref).set_dirty();
+  for (unsigned space = 0; space < directory_.spaces(); ++space) {
+    if (!directory_.at(ref).has_slot && directory_.readable(ref, space)) {
+      directory_.word(space, ref).set_dirty();
     }
   }
 }
 
 // Evict, clean, discard and free: the extent's copies go down or away.
 Mover::Arm Mover::arm_leave(Request& request, Need& need) {
-  Extents& extents = residency_.extents;
-  Extent& extent = extents.at(need.ref);
+  Extent& extent = directory_.at(need.ref);
   if (extent.transfer != 0) {
     return Arm::wait_transfer;
   }
   const bool drop = request.want == Want::free || request.want == Want::discard;
   const Leaving leaving(*this, drop ? Reason::given_up : Reason::asked);
-  if (claimed(need.ref, kHost)) {
+  if (directory_.claimed(need.ref, kHost)) {
     return Arm::wait_pins;
   }
   if (request.want == Want::discard && need.pages != 0) {
     return empty_pages(request, need);
   }
-  if (extents.word(kHost, need.ref).load().phase() == Phase::vacant) {
+  if (directory_.word(kHost, need.ref).load().phase() == Phase::vacant) {
     if (request.want == Want::discard || request.want == Want::clean ||
         leave(need.ref, kHost, false)) {
       return extent.transfer != 0 ? Arm::wait_transfer : Arm::ready;
     }
     return Arm::wait_pins;
   }
-  for (unsigned space = 0; space < extents.spaces(); ++space) {
-    const ExtentBits bits = extents.word(space, need.ref).load();
+  for (unsigned space = 0; space < directory_.spaces(); ++space) {
+    const ExtentBits bits = directory_.word(space, need.ref).load();
     if (!bits.readable() && extent.parts == 0) {
       continue;
     }
@@ -372,7 +376,7 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
     if (request.want == Want::clean) {
       if (bits.dirty() && !need.tried &&
           start_demote(need.ref, space, false, Priority::background)) {
-        need.tried = mapped(need.ref);  // Back in its window it counts as dirty again.
+        need.tried = directory_.mapped(need.ref);  // Back in its window it counts as dirty again.
         return Arm::wait_transfer;
       }
       continue;
@@ -393,7 +397,7 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
       continue;  // It left, and was touched again.
     }
     if (!drop && extent.holds == 0 && start_evict(need.ref, space, Priority::demand)) {
-      need.tried = mapped(need.ref);
+      need.tried = directory_.mapped(need.ref);
       if (extent.transfer != 0) {
         return Arm::wait_transfer;
       }
@@ -410,19 +414,19 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
                           : extent.holds != 0 ? "is wanted by a request or a touch"
                                               : "cannot leave now";
         info = error_info(Code::busy, "an extent of buffer '{}' {}, and stays where it is",
-                          record_of(need.ref).label.get().view(), why);
+                          directory_.record_of(need.ref).label.get().view(), why);
       }
       request.status = Status(info);
     }
   }
-  if (drop && readable_elsewhere(need.ref, kNoSpace) != kNoSpace) {
+  if (drop && directory_.readable_elsewhere(need.ref, kNoSpace) != kNoSpace) {
     keep_refused(need.ref);
   } else if (drop) {
     drop_slot(need.ref);
-    ExtentWord& host = extents.word(kHost, need.ref);
+    ExtentWord& host = directory_.word(kHost, need.ref);
     host.clear_dirty();
     if (request.want == Want::discard && host.load().phase() != Phase::zero) {
-      host.set_phase(record_of(need.ref).file != 0 ? Phase::none : Phase::zero);
+      host.set_phase(directory_.record_of(need.ref).file != 0 ? Phase::none : Phase::zero);
     }
   }
   return Arm::ready;

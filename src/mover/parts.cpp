@@ -18,10 +18,6 @@ namespace {
 
 constexpr std::uint64_t kMostLandings = 8;
 
-std::uint64_t bytes_in(PageMask pages) {
-  return static_cast<std::uint64_t>(std::popcount(pages)) * kSmallestExtent;
-}
-
 PageMask pages_of(std::uint64_t extent_bytes) {
   return static_cast<PageMask>((std::uint64_t{1} << extent_bytes / kSmallestExtent) - 1);
 }
@@ -53,23 +49,17 @@ std::uint32_t Mover::checksum_block(const BufferRecord& record) const {
   return pages ? static_cast<std::uint32_t>(kSmallestExtent) : options_.checksum_block_bytes;
 }
 
-// What a space holds of it.
-std::uint64_t Mover::held_bytes(ExtentRef ref) const {
-  const PageMask parts = residency_.extents.at(ref).parts;
-  return parts != 0 ? bytes_in(parts) : bytes_of(ref);
-}
-
 // ---- Which pages, and room for them
 
 // What will be there when its transfer has ended.
 PageMask Mover::parts_there(ExtentRef ref) const {
-  const bool leaves = residency_.extents.word(kHost, ref).load().phase() == Phase::outgoing;
-  return leaves && !comes_back(ref) ? 0 : residency_.extents.at(ref).parts;
+  const bool leaves = directory_.word(kHost, ref).load().phase() == Phase::outgoing;
+  return leaves && !comes_back(ref) ? 0 : directory_.at(ref).parts;
 }
 
 // Decides which pages are to come for the need; once, unless others came meanwhile.
 void Mover::plan(Need& need) {
-  Extent& extent = residency_.extents.at(need.ref);
+  Extent& extent = directory_.at(need.ref);
   if (need.planned && (need.has_room() || plan_stands(need))) {
     return;
   }
@@ -79,7 +69,7 @@ void Mover::plan(Need& need) {
   if (there == 0 && (need.pages == 0 || !can_begin_parts(need.ref))) {
     return;
   }
-  const PageMask all = pages_of(bytes_of(need.ref));
+  const PageMask all = pages_of(directory_.bytes_of(need.ref));
   if (need.pages == 0) {
     need.part = all & ~there;
     return;
@@ -92,8 +82,8 @@ void Mover::plan(Need& need) {
 }
 
 bool Mover::can_begin_parts(ExtentRef ref) {
-  if (!in_slot(ref) || !takes_parts(ref) ||
-      residency_.extents.word(kHost, ref).load().phase() != Phase::none) {
+  if (!directory_.in_slot(ref) || !takes_parts(ref) ||
+      directory_.word(kHost, ref).load().phase() != Phase::none) {
     return false;
   }
   prepare_landings();
@@ -103,7 +93,7 @@ bool Mover::can_begin_parts(ExtentRef ref) {
 
 std::uint64_t Mover::lacking_bytes(Need& need) {
   plan(need);
-  return need.part != 0 ? bytes_in(need.part) : bytes_of(need.ref);
+  return need.part != 0 ? bytes_of_pages(need.part) : directory_.bytes_of(need.ref);
 }
 
 // Room for what the need lacks: a frame, or pages of one. False: not now.
@@ -117,17 +107,16 @@ bool Mover::take_room(Need& need) {
     return need.frame.valid();
   }
   AddressableTier& tier = *memories_[need.space].tier;
-  Extent& extent = residency_.extents.at(need.ref);
+  Extent& extent = directory_.at(need.ref);
   const auto pages = static_cast<unsigned>(std::popcount(need.part));
   if (parts_there(need.ref) == 0) {
-    need.frame = tier.acquire_parts(frame_request(need.ref, need.space), pages);
-  } else if (!extent.charged &&
-             tier.charge_parts(residency_.extents.frame(need.space, need.ref), pages)) {
+    need.frame = tier.acquire_parts(directory_.frame_request(need.ref, need.space), pages);
+  } else if (!extent.charged && tier.charge_parts(directory_.frame(need.space, need.ref), pages)) {
     need.charged = true;
     extent.charged = true;
   }
   if (need.has_room()) {
-    evict_ahead(need.space, bytes_in(need.part), true);
+    evict_ahead(need.space, bytes_of_pages(need.part), true);
   }
   return need.has_room();
 }
@@ -136,14 +125,14 @@ bool Mover::take_room(Need& need) {
 void Mover::give_room(Need& need) {
   if (need.frame.valid()) {
     need.part != 0 ? give_parts(need.frame, need.space, need.part)
-                   : give_frame(need.frame, need.space, bytes_of(need.ref));
+                   : give_frame(need.frame, need.space, directory_.bytes_of(need.ref));
     need.frame = {};
   }
   if (need.charged) {
-    memories_[need.space].tier->discharge_parts(residency_.extents.frame(need.space, need.ref),
+    memories_[need.space].tier->discharge_parts(directory_.frame(need.space, need.ref),
                                                 static_cast<unsigned>(std::popcount(need.part)));
     need.charged = false;
-    residency_.extents.at(need.ref).charged = false;
+    directory_.at(need.ref).charged = false;
   }
   need.planned = false;
 }
@@ -164,7 +153,7 @@ bool Mover::room_fits(const Need& need) {
 
 void Mover::give_parts(FrameId frame, unsigned space, PageMask pages) {
   memories_[space].tier->return_frame(frame);
-  memories_[space].returned += bytes_in(pages);
+  memories_[space].returned += bytes_of_pages(pages);
 }
 
 // ---- Promote
@@ -175,7 +164,7 @@ void Mover::read_parts(Transfer& transfer) {
   if (!take_landing(transfer, count_from_lowest(transfer.pages))) {
     return;  // In the queue for it.
   }
-  const PageMask read = transfer.pages & ~zero_pages(residency_.extents.at(transfer.ref));
+  const PageMask read = transfer.pages & ~zero_pages(directory_.at(transfer.ref));
   if (read == 0) {
     set_range(transfer, 0, 0);
     land_parts(transfer);
@@ -188,7 +177,7 @@ void Mover::read_parts(Transfer& transfer) {
 }
 
 void Mover::land_parts(Transfer& transfer) {
-  const Extent& extent = residency_.extents.at(transfer.ref);
+  const Extent& extent = directory_.at(transfer.ref);
   transfer.stage = Transfer::Stage::land;
   transfer.job.sums = extent.sums;
   // What is zeros here is something else in the slot.
@@ -200,22 +189,22 @@ void Mover::land_parts(Transfer& transfer) {
 void Mover::publish_parts(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
-  Extent& extent = residency_.extents.at(ref);
-  ExtentWord& word = residency_.extents.word(space, ref);
+  Extent& extent = directory_.at(ref);
+  ExtentWord& word = directory_.word(space, ref);
   const bool first = extent.parts == 0;
   in_parts_ += first ? 1 : 0;
   extent.parts |= transfer.pages;
-  const std::uint64_t held = bytes_in(extent.parts);
-  residency_.extents.frame(space, ref) = transfer.frame;
+  const std::uint64_t held = bytes_of_pages(extent.parts);
+  directory_.frame(space, ref) = transfer.frame;
   (transfer.prefetch ? stats_.prefetched : stats_.promoted) +=
-      bytes_in(transfer.pages & ~zero_pages(extent));
+      bytes_of_pages(transfer.pages & ~zero_pages(extent));
   extent.zeros &= ~transfer.pages;
   ++stats_.moved_by_copy;
   word.set_dirty();
-  if (extent.parts == pages_of(bytes_of(ref))) {
+  if (extent.parts == pages_of(directory_.bytes_of(ref))) {
     extent.parts = 0;
     --in_parts_;
-    residency_.extents.address(ref).store(window_at(ref, space), std::memory_order_relaxed);
+    directory_.address(ref).store(directory_.window_at(ref, space), std::memory_order_relaxed);
     word.set_phase(Phase::exclusive);
   } else {
     word.set_phase(Phase::none);
@@ -241,7 +230,7 @@ void Mover::undo_parts(Transfer& transfer, const Status* error) {
   } else {
     give_parts(transfer.frame, space, transfer.pages);
   }
-  residency_.extents.word(space, ref).set_phase(Phase::none);
+  directory_.word(space, ref).set_phase(Phase::none);
   end_transfer(transfer);
   extent_changed(ref, space, error, Failed::to_read);
 }
@@ -251,7 +240,7 @@ void Mover::undo_parts(Transfer& transfer, const Status* error) {
 // The hash of what is there is known. Changed pages are written run by run; unchanged ones between
 // them come along.
 void Mover::write_changed_parts(Transfer& transfer) {
-  Extent& extent = residency_.extents.at(transfer.ref);
+  Extent& extent = directory_.at(transfer.ref);
   if (transfer.recalled) {
     map_back(transfer);
     return;
@@ -276,7 +265,7 @@ void Mover::write_next_parts(Transfer& transfer) {
   const PageMask reach = pages_of(neighbours * kSmallestExtent) << first;
   const PageMask some = transfer.to_write & reach;
   transfer.to_write &= ~some;
-  residency_.extents.at(transfer.ref).sums->doubt(some);
+  directory_.at(transfer.ref).sums->doubt(some);
   set_range(transfer, first * kSmallestExtent, count_from_lowest(some) * kSmallestExtent);
   transfer.stage = Transfer::Stage::write;
   queue_io(transfer);
@@ -289,15 +278,15 @@ void Mover::make_whole(Transfer& transfer) {
   transfer.to_write = 0;
   transfer.stage = Transfer::Stage::staging;
   transfer.job.home = transfer.job.data;
-  if (!take_landing(transfer, pages_in(transfer.ref))) {
+  if (!take_landing(transfer, directory_.pages_in(transfer.ref))) {
     return;  // In the queue for it.
   }
   read_missing(transfer);
 }
 
 void Mover::read_missing(Transfer& transfer) {
-  const PageMask missing = pages_of(bytes_of(transfer.ref)) & ~transfer.pages &
-                           ~zero_pages(residency_.extents.at(transfer.ref));
+  const PageMask missing = pages_of(directory_.bytes_of(transfer.ref)) & ~transfer.pages &
+                           ~zero_pages(directory_.at(transfer.ref));
   transfer.stage = Transfer::Stage::read;
   if (missing == 0) {
     set_range(transfer, 0, 0);
@@ -312,16 +301,16 @@ void Mover::read_missing(Transfer& transfer) {
 void Mover::missing_came(Transfer& transfer) {
   const JobStep spread = spreads(transfer);
   transfer.stage = Transfer::Stage::copy;
-  transfer.job.sums = residency_.extents.at(transfer.ref).sums;
+  transfer.job.sums = directory_.at(transfer.ref).sums;
   submit_job(transfer, spread | kVerify | kGather);
 }
 
 // All of the extent is in the landing. Its checksums say which pages are zeros.
 void Mover::whole_measured(Transfer& transfer) {
   Checksums& sums = *transfer.sums;
-  const PageMask zero = zero_pages(residency_.extents.at(transfer.ref)) & ~transfer.pages;
+  const PageMask zero = zero_pages(directory_.at(transfer.ref)) & ~transfer.pages;
   SlotPages::destroy(transfer.slot_pages);
-  transfer.slot_pages = SlotPages::make(bytes_of(transfer.ref));
+  transfer.slot_pages = SlotPages::make(directory_.bytes_of(transfer.ref));
   for (unsigned page = 0; page < sums.count; ++page) {
     if ((zero >> page & 1) != 0) {
       sums.blocks[page] = sums.of_zeros();
@@ -346,14 +335,14 @@ void Mover::find_slot_for_whole(Transfer& transfer) {
   }
   transfer.slot = slot;
   transfer.stage = Transfer::Stage::write;
-  set_range(transfer, 0, bytes_of(transfer.ref));
+  set_range(transfer, 0, directory_.bytes_of(transfer.ref));
   queue_io(transfer);
 }
 
 // The other slot has all of the extent: it takes the place of the one before. Pages that were
 // discarded are zeros in it.
 void Mover::whole_written(Transfer& transfer) {
-  Extent& extent = residency_.extents.at(transfer.ref);
+  Extent& extent = directory_.at(transfer.ref);
   give_up_slot(extent);
   extent.slot = transfer.slot;
   extent.slot_stamp = shared_slots_.stamp();
@@ -386,7 +375,7 @@ PageMask Mover::pages_discarded(const Span& span, std::uint32_t i) const {
       bytes.end % kSmallestExtent != 0) {
     return 0;
   }
-  const std::uint64_t first = bytes.begin % bytes_of(span.first + i) / kSmallestExtent;
+  const std::uint64_t first = bytes.begin % directory_.bytes_of(span.first + i) / kSmallestExtent;
   return pages_of(bytes.end - bytes.begin) << first;
 }
 
@@ -395,8 +384,8 @@ PageMask Mover::pages_discarded(const Span& span, std::uint32_t i) const {
 // Nothing is under way for it.
 Mover::Arm Mover::empty_pages(Request& request, Need& need) {
   const ExtentRef ref = need.ref;
-  Extent& extent = residency_.extents.at(ref);
-  ExtentWord& word = residency_.extents.word(kHost, ref);
+  Extent& extent = directory_.at(ref);
+  ExtentWord& word = directory_.word(kHost, ref);
   if (extent.charged) {
     return Arm::wait_pins;  // More of it is about to come.
   }
@@ -415,7 +404,7 @@ Mover::Arm Mover::empty_pages(Request& request, Need& need) {
   }
   if (in_slot) {
     extent.zeros |= need.pages;
-    if (extent.parts == 0 && (~zero_pages(extent) & pages_of(bytes_of(ref))) == 0) {
+    if (extent.parts == 0 && (~zero_pages(extent) & pages_of(directory_.bytes_of(ref))) == 0) {
       drop_slot(ref);
       word.set_phase(Phase::zero);
     }
@@ -431,9 +420,9 @@ Mover::Arm Mover::empty_pages(Request& request, Need& need) {
 }
 
 void Mover::start_empty(ExtentRef ref, PageMask pages) {
-  residency_.extents.at(ref).parts &= ~pages;
+  directory_.at(ref).parts &= ~pages;
   Transfer& transfer = new_transfer(Transfer::Kind::empty, ref, kHost, Priority::demand);
-  transfer.frame = residency_.extents.frame(kHost, ref);
+  transfer.frame = directory_.frame(kHost, ref);
   transfer.pages = pages;
   transfer.stage = Transfer::Stage::unmap;
   submit_job(transfer, kEmpty);
@@ -441,13 +430,13 @@ void Mover::start_empty(ExtentRef ref, PageMask pages) {
 
 void Mover::emptied(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
-  Extent& extent = residency_.extents.at(ref);
+  Extent& extent = directory_.at(ref);
   if (transfer.job.status.ok()) {
     Memory& memory = memories_[kHost];
     memory.tier->discharge_parts(transfer.frame,
                                  static_cast<unsigned>(std::popcount(transfer.pages)));
-    memory.returned += bytes_in(transfer.pages);
-    memory.recency.grown(ref, held_bytes(ref));
+    memory.returned += bytes_of_pages(transfer.pages);
+    memory.recency.grown(ref, directory_.resident_bytes(ref));
   } else {
     extent.parts |= transfer.pages;
     extent.zeros &= ~transfer.pages;
@@ -593,7 +582,7 @@ void Mover::serve_landings() {
     Transfer& next = transfers_[waiting.front()];
     waiting.pop_front();
     if (next.whole_again) {
-      if (take_landing(next, pages_in(next.ref))) {
+      if (take_landing(next, directory_.pages_in(next.ref))) {
         read_missing(next);
       }
     } else {
@@ -601,10 +590,6 @@ void Mover::serve_landings() {
     }
   }
   landing_queue_.insert(landing_queue_.end(), waiting.begin(), waiting.end());
-}
-
-unsigned Mover::pages_in(ExtentRef ref) const {
-  return static_cast<unsigned>(bytes_of(ref) / kSmallestExtent);
 }
 
 }  // namespace tiermem

@@ -13,19 +13,19 @@ namespace tiermem {
 void Mover::start_promote(Need& need, Priority priority) {
   FrameId frame = std::exchange(need.frame, {});
   if (need.charged) {
-    frame = residency_.extents.frame(need.space, need.ref);
+    frame = directory_.frame(need.space, need.ref);
     need.charged = false;
-    residency_.extents.at(need.ref).charged = false;
+    directory_.at(need.ref).charged = false;
   }
   need.planned = false;
-  residency_.extents.at(need.ref).writes = need.changes;
+  directory_.at(need.ref).writes = need.changes;
   start_promote(need.ref, need.space, frame, priority, nullptr, need.part, need.shown);
 }
 
 // It is there already; on a device perhaps in use.
 void Mover::start_show(const Need& need) {
   Transfer& transfer = new_transfer(Transfer::Kind::show, need.ref, need.space, Priority::demand);
-  transfer.frame = residency_.extents.frame(need.space, need.ref);
+  transfer.frame = directory_.frame(need.space, need.ref);
   submit_job(transfer, kShow);
 }
 
@@ -35,7 +35,7 @@ void Mover::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority
     prepare_landings();  // Before memory is full.
   }
   Transfer& transfer = new_transfer(Transfer::Kind::promote, ref, space, priority);
-  ExtentWord& word = residency_.extents.word(space, ref);
+  ExtentWord& word = directory_.word(space, ref);
   transfer.origin = word.load().phase();
   transfer.frame = frame;
   transfer.parked_for = discards_for;
@@ -45,26 +45,25 @@ void Mover::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority
   transfer.pages = pages;
   transfer.shows = shows;
   transfer.at_home = priority == Priority::room && has_home(ref, frame);
-  transfer.topping_up = residency_.extents.at(ref).parts != 0;
+  transfer.topping_up = directory_.at(ref).parts != 0;
   prefetches_ += transfer.prefetch ? 1 : 0;
   word.set_phase(Phase::incoming);
-  assert(space == kHost || residency_.extents.word(kHost, ref).load().booked());
-  transfer.source = static_cast<std::uint8_t>(readable_elsewhere(ref, space));
+  assert(space == kHost || directory_.word(kHost, ref).load().booked());
+  transfer.source = static_cast<std::uint8_t>(directory_.readable_elsewhere(ref, space));
   if (transfer.discard) {
     transfer.source = kNoSpace;
-    transfer.clear = mapped(ref);  // A touch sees the frame before it is granted, or undone.
+    transfer.clear =
+        directory_.mapped(ref);  // A touch sees the frame before it is granted, or undone.
   } else if (transfer.source == kNoSpace) {
     // A private extent that was written is in a slot, and no longer in the file.
-    const bool adopted = record_of(ref).file != 0 && !residency_.extents.at(ref).has_slot;
-    transfer.reading = adopted || residency_.extents.at(ref).has_slot;
+    const Extent& extent = directory_.at(ref);
+    const bool adopted = directory_.record_of(ref).file != 0 && !extent.has_slot;
+    transfer.reading = adopted || extent.has_slot;
     transfer.clear = !transfer.reading && !transfer.stock;  // Who takes it into use clears it.
     transfer.channel = adopted ? files_ : block_;
-    transfer.slot = adopted ? SlotId{record_of(ref).file - 1 +
-                                     (ref - record_of(ref).first.load(std::memory_order_relaxed)) *
-                                         (bytes_of(ref) / kSmallestExtent)}
-                            : residency_.extents.at(ref).slot;
+    transfer.slot = adopted ? directory_.slot_in_file(ref) : extent.slot;
     if (slot_pages_of(transfer) != nullptr && pages == 0) {
-      set_range(transfer, 0, bytes_of(ref));
+      set_range(transfer, 0, directory_.bytes_of(ref));
     }
   }
   transfer.stage = Transfer::Stage::staging;
@@ -119,7 +118,7 @@ void Mover::land(Transfer& transfer) {
     return;
   }
   AddressableTier& tier = *memories_[transfer.space].tier;
-  const Extent& extent = residency_.extents.at(transfer.ref);
+  const Extent& extent = directory_.at(transfer.ref);
   JobStep steps = 0;
   if (transfer.reading) {
     steps |= spreads(transfer);
@@ -131,7 +130,8 @@ void Mover::land(Transfer& transfer) {
       steps |= all_seen ? kVerify : kVerify | kHash;  // A gather has seen some blocks of a file.
     } else if (transfer.channel == files_ && options_.checksums) {
       // First read of an adopted file: what is seen now is what must be seen later.
-      transfer.sums = Checksums::make(bytes_of(transfer.ref), checksum_block(transfer.ref));
+      transfer.sums =
+          Checksums::make(directory_.bytes_of(transfer.ref), checksum_block(transfer.ref));
       transfer.job.sums = transfer.sums;
       steps |= transfer.sums != nullptr ? kHash : JobStep{0};
     }
@@ -143,7 +143,7 @@ void Mover::land(Transfer& transfer) {
     }
     if (tier.host_addressable() && transfer.mapped) {
       transfer.job.data =
-          window_at(transfer.ref, transfer.space);  // Copied again, into the window.
+          directory_.window_at(transfer.ref, transfer.space);  // Copied again, into the window.
     }
     const bool peer = by_peer(transfer);
     // What goes to a window next is not locked: it could not move.
@@ -151,9 +151,9 @@ void Mover::land(Transfer& transfer) {
     if (transfer.source != kHost) {
       steps |= peer ? JobStep{0} : kCopyOut;
       transfer.job.other_tier = memories_[transfer.source].tier;
-      transfer.job.other = residency_.extents.frame(transfer.source, transfer.ref);
+      transfer.job.other = directory_.frame(transfer.source, transfer.ref);
     } else {
-      transfer.job.data = residency_.extents.address(transfer.ref).load(std::memory_order_relaxed);
+      transfer.job.data = directory_.address(transfer.ref).load(std::memory_order_relaxed);
       steps |= takes_source_home(transfer) ? kTakeHome : JobStep{0};
     }
     // Between devices that do not reach each other by the staging.
@@ -161,11 +161,11 @@ void Mover::land(Transfer& transfer) {
   }
   transfer.job.host = transfer.staging              ? staging_.frame(transfer.staging)
                       : tier.host_addressable()     ? transfer.frame
-                      : transfer.source != kNoSpace ? residency_.extents.frame(kHost, transfer.ref)
+                      : transfer.source != kNoSpace ? directory_.frame(kHost, transfer.ref)
                                                     : FrameId{};
   if (window_of(transfer) != nullptr && !transfer.mapped) {
     steps |= transfer.source == kNoSpace
-                 ? (mapped(transfer.ref) ? kRestore : kMap)
+                 ? (directory_.mapped(transfer.ref) ? kRestore : kMap)
                  : JobStep{0};  // A copied extent is mapped when the copy is known to be good.
   }
   transfer.stage = Transfer::Stage::land;
@@ -182,7 +182,7 @@ void Mover::landed(Transfer& transfer) {
     return;
   }
   if (transfer.source != kNoSpace && !transfer.mapped) {
-    if (!residency_.extents.word(transfer.source, transfer.ref).load().unwritten()) {
+    if (!directory_.word(transfer.source, transfer.ref).load().unwritten()) {
       await_writers(transfer);  // Written under the copy.
       return;
     }
@@ -208,17 +208,18 @@ void Mover::landed(Transfer& transfer) {
 // Frames of which views show windows have, but where there is no other memory, addresses of their
 // own, too: at home, where they can be page-locked, and where no view looks.
 bool Mover::has_home(ExtentRef ref, FrameId frame) const {
-  std::byte* const at = window_at(ref, kHost);
-  return at != nullptr && !mapped(ref) && memories_[kHost].tier->landing(frame, at) != at;
+  std::byte* const at = directory_.window_at(ref, kHost);
+  return at != nullptr && !directory_.mapped(ref) &&
+         memories_[kHost].tier->landing(frame, at) != at;
 }
 
 // Nobody has a view of the source: it goes home before it is copied, and stays there for the next
 // copy, until somebody wants a view.
 bool Mover::takes_source_home(Transfer& transfer) {
-  const FrameId frame = residency_.extents.frame(kHost, transfer.ref);
+  const FrameId frame = directory_.frame(kHost, transfer.ref);
   transfer.takes_home =
-      has_home(transfer.ref, frame) && residency_.extents.word(kHost, transfer.ref).try_at_home();
-  transfer.job.host_at = window_at(transfer.ref, kHost);
+      has_home(transfer.ref, frame) && directory_.word(kHost, transfer.ref).try_at_home();
+  transfer.job.host_at = directory_.window_at(transfer.ref, kHost);
   return transfer.takes_home;
 }
 
@@ -227,17 +228,17 @@ void Mover::source_taken_home(Transfer& transfer) {
     return;
   }
   if (transfer.job.taken_home) {
-    residency_.extents.address(transfer.ref)
+    directory_.address(transfer.ref)
         .store(transfer.job.data, std::memory_order_relaxed);  // For nobody but the mover.
   } else {
-    residency_.extents.word(kHost, transfer.ref).clear_at_home();
+    directory_.word(kHost, transfer.ref).clear_at_home();
   }
 }
 
 // The frame has come there from its home.
 void Mover::to_window(ExtentRef ref) {
-  residency_.extents.address(ref).store(window_at(ref, kHost), std::memory_order_relaxed);
-  residency_.extents.word(kHost, ref).clear_at_home();
+  directory_.address(ref).store(directory_.window_at(ref, kHost), std::memory_order_relaxed);
+  directory_.word(kHost, ref).clear_at_home();
 }
 
 // The source is written, or was under the copy: copied once nobody writes. That may be long, as
@@ -258,7 +259,7 @@ void Mover::serve_recopies() {
   waiting.swap(recopies_);
   for (const std::uint32_t at : waiting) {
     Transfer& transfer = transfers_[at];
-    if (residency_.extents.word(transfer.source, transfer.ref).load().has_writer()) {
+    if (directory_.word(transfer.source, transfer.ref).load().has_writer()) {
       recopies_.push_back(at);
     } else if (memories_[transfer.space].tier->host_addressable()) {
       land(transfer);
@@ -271,14 +272,14 @@ void Mover::serve_recopies() {
 
 // Where views find the bytes. To be published by the phase.
 void Mover::give_place(const Transfer& transfer) {
-  residency_.extents.frame(transfer.space, transfer.ref) = transfer.frame;
+  directory_.frame(transfer.space, transfer.ref) = transfer.frame;
   if (transfer.space == kHost) {
     std::byte* const at = window_of(transfer);
-    residency_.extents.address(transfer.ref)
+    directory_.address(transfer.ref)
         .store(at != nullptr ? at : memories_[kHost].tier->landing(transfer.frame, nullptr),
                std::memory_order_relaxed);
     if (transfer.at_home) {
-      residency_.extents.word(kHost, transfer.ref).set_at_home();
+      directory_.word(kHost, transfer.ref).set_at_home();
     }
   }
 }
@@ -286,14 +287,14 @@ void Mover::give_place(const Transfer& transfer) {
 void Mover::publish(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
-  ExtentWord& word = residency_.extents.word(space, ref);
+  ExtentWord& word = directory_.word(space, ref);
   Phase phase = transfer.stock ? Phase::vacant : Phase::exclusive;
   // The slot's bytes are not these, or not for long.
-  bool dirty = transfer.discard || mapped(ref) || residency_.extents.at(ref).zeros != 0;
+  bool dirty = transfer.discard || directory_.mapped(ref) || directory_.at(ref).zeros != 0;
   if (transfer.took_over) {
-    dirty = residency_.extents.word(transfer.source, ref).load().dirty();
+    dirty = directory_.word(transfer.source, ref).load().dirty();
   } else if (transfer.source != kNoSpace) {
-    ExtentWord& source = residency_.extents.word(transfer.source, ref);
+    ExtentWord& source = directory_.word(transfer.source, ref);
     if (!source.try_share()) {
       // Written between the copy and now. The mapping stays; only the bytes are copied again.
       await_writers(transfer);
@@ -305,9 +306,9 @@ void Mover::publish(Transfer& transfer) {
   if (transfer.retreats) {
     memories_[transfer.source].exit_backoff.worked();
   }
-  Extent& extent = residency_.extents.at(ref);
+  Extent& extent = directory_.at(ref);
   give_place(transfer);
-  ExtentWord& host = residency_.extents.word(kHost, ref);
+  ExtentWord& host = directory_.word(kHost, ref);
   if (space != kHost && host.load().phase() == Phase::lost) {
     host.set_phase(Phase::none);  // Overwritten: there are bytes again, if not here.
   }
@@ -319,16 +320,16 @@ void Mover::publish(Transfer& transfer) {
   extent.bad_once = false;
   extent.zeros = 0;
   prefetch_used(ref, memories_[kHost]);  // By whoever takes it to a device.
-  extent.prefetched = transfer.prefetch && space == kHost && !mapped(ref);  // No use is seen.
-  memories_[space].unused_prefetched += extent.prefetched ? bytes_of(ref) : 0;
+  extent.prefetched =
+      transfer.prefetch && space == kHost && !directory_.mapped(ref);  // No use is seen.
+  memories_[space].unused_prefetched += extent.prefetched ? directory_.bytes_of(ref) : 0;
   word.set_phase(phase);
   if (std::exchange(transfer.took_over, false)) {
-    finish_evict(ref, transfer.source, residency_.extents.frame(transfer.source, ref),
-                 transfer.begun_ns);
+    finish_evict(ref, transfer.source, directory_.frame(transfer.source, ref), transfer.begun_ns);
   }
   (transfer.prefetch ? stats_.prefetched : stats_.promoted) +=
       transfer.reading ? io_bytes(transfer) : 0;
-  stats_.gpu_direct_in += transfer.direct ? bytes_of(ref) : 0;
+  stats_.gpu_direct_in += transfer.direct ? directory_.bytes_of(ref) : 0;
   if (space == kHost) {
     switch (transfer.job.mechanism) {
       case Mechanism::uffd_move:
@@ -345,7 +346,7 @@ void Mover::publish(Transfer& transfer) {
     }
   }
   (void)word.take_referenced();
-  recency_for(space, ref).inserted(ref, bytes_of(ref));
+  recency_for(space, ref).inserted(ref, directory_.bytes_of(ref));
   const bool stock = transfer.stock;
   transfer.outcome = Transfer::Outcome::moved;
   end_transfer(transfer);
@@ -358,7 +359,7 @@ void Mover::publish(Transfer& transfer) {
 void Mover::promote_failed(Transfer& transfer, Status status) {
   if (transfer.space != kHost && (transfer.job.steps & kPopulate) != 0 &&
       status.code() == Code::no_capacity) {
-    make_do(memories_[transfer.space], bytes_of(transfer.ref), status);
+    make_do(memories_[transfer.space], directory_.bytes_of(transfer.ref), status);
     undo_promote(transfer, nullptr);  // Who waits for it looks for room again.
     return;
   }
@@ -405,14 +406,14 @@ void Mover::undo_promote(Transfer& transfer, const Status* error) {
     prefetches_ -= transfer.prefetch ? 1 : 0;
     transfer.prefetch = false;
     transfer.stage = Transfer::Stage::unmap;
-    residency_.extents.word(transfer.space, transfer.ref).set_phase(Phase::outgoing);
+    directory_.word(transfer.space, transfer.ref).set_phase(Phase::outgoing);
     submit_job(transfer, kUnmap);
     return;
   }
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
-  give_frame(transfer.frame, space, bytes_of(ref));
-  residency_.extents.word(space, ref).set_phase(transfer.origin);
+  give_frame(transfer.frame, space, directory_.bytes_of(ref));
+  directory_.word(space, ref).set_phase(transfer.origin);
   const bool stock = transfer.stock;
   const Failed failed = failure_of(transfer);
   end_transfer(transfer);

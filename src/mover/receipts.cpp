@@ -16,11 +16,11 @@ void Mover::note_io(Transfer& transfer, const SlotCompletion& completion) {
 }
 
 Receipt Mover::blank_receipt(ExtentRef ref) const {
-  const BufferRecord& record = record_of(ref);
-  const std::uint64_t i = ref - record.first.load(std::memory_order_relaxed);
+  const BufferRecord& record = directory_.record_of(ref);
+  const std::uint64_t i = directory_.number_of(ref);
   const std::uint64_t at = i << record.extent_shift.load(std::memory_order_relaxed);
   Receipt receipt;
-  receipt.buffer = residency_.buffers.handle_of(residency_.extents.at(ref).buffer);
+  receipt.buffer = directory_.handle_of(ref);
   receipt.offset = at - std::min(at, record.lead.load(std::memory_order_relaxed));
   receipt.ended_ns = now_;
   return receipt;
@@ -58,7 +58,7 @@ void Mover::note_end(const Transfer& transfer) {
                                                                      : Receipt::End::block;
     } else if (transfer.source != kNoSpace) {
       receipt.from = end_of(transfer.source);
-      receipt.bytes = bytes_of(transfer.ref);
+      receipt.bytes = directory_.bytes_of(transfer.ref);
     }
   }
   receipts_.add(receipt);
@@ -67,7 +67,7 @@ void Mover::note_end(const Transfer& transfer) {
 // A copy has gone without a write, or after one that has its own receipt.
 void Mover::note_dropped(ExtentRef ref, unsigned space, std::uint64_t bytes,
                          std::int64_t begun_ns) {
-  const BufferRecord& record = record_of(ref);
+  const BufferRecord& record = directory_.record_of(ref);
   if (leaving_ == Reason::none || (record.generation.load(std::memory_order_relaxed) & 1) == 0) {
     return;  // With its buffer.
   }
@@ -84,14 +84,15 @@ void Mover::tell_where(Request& request) {
   const Span& span = request.spans.front();
   const BufferRecord& record = *span.record;
   const ExtentRef ref = span.first;
-  begin(span, ref);
-  const Extent& extent = residency_.extents.at(ref);
+  directory_.begin(span, ref);
+  const Extent& extent = directory_.at(ref);
   Whereabouts& where = *request.where;
   using State = Whereabouts::State;
-  const unsigned holder = readable_elsewhere(ref, kNoSpace);  // The host before any device.
-  const Phase host = residency_.extents.word(kHost, ref).load().phase();
-  for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
-    where.pinned = where.pinned || residency_.extents.word(space, ref).load().pinned();
+  const unsigned holder =
+      directory_.readable_elsewhere(ref, kNoSpace);  // The host before any device.
+  const Phase host = directory_.word(kHost, ref).load().phase();
+  for (unsigned space = 0; space < directory_.spaces(); ++space) {
+    where.pinned = where.pinned || directory_.word(space, ref).load().pinned();
   }
   const std::uint64_t inside = span.offset & ((std::uint64_t{1} << span.shift) - 1);
   const PageMask page = extent.parts >> (inside / kSmallestExtent % kMostParts);
@@ -99,7 +100,7 @@ void Mover::tell_where(Request& request) {
     const unsigned space = holder != kNoSpace ? holder : kHost;
     where.state = State::resident;
     where.place = memories_[space].tier->place();
-    where.dirty = residency_.extents.word(space, ref).load().dirty();
+    where.dirty = directory_.word(space, ref).load().dirty();
   } else if (extent.transfer != 0) {
     where.state = State::moving;
   } else if (host == Phase::lost) {

@@ -45,12 +45,12 @@ void Mover::finish_acquire(Request& request) {
     if (ready(need)) {
       continue;
     }
-    const Extent& extent = residency_.extents.at(need.ref);
+    const Extent& extent = directory_.at(need.ref);
     const Transfer* const mine = parked_for(request, need.ref);
     const bool parked = mine != nullptr && mine->stage == Transfer::Stage::parked;
     const bool may_park = extent.transfer == 0 && need.frame.valid() &&
-                          !readable(need.ref, need.space) &&
-                          readable_elsewhere(need.ref, need.space) == kNoSpace;
+                          !directory_.readable(need.ref, need.space) &&
+                          directory_.readable_elsewhere(need.ref, need.space) == kNoSpace;
     if (need.discard && (parked || may_park)) {
       discards = discards || !parked;
       continue;
@@ -86,7 +86,7 @@ void Mover::finish_acquire(Request& request) {
 }
 
 Transfer* Mover::parked_for(const Request& request, ExtentRef ref) {
-  const std::uint32_t transfer = residency_.extents.at(ref).transfer;
+  const std::uint32_t transfer = directory_.at(ref).transfer;
   return transfer != 0 && transfers_[transfer - 1].parked_for == &request
              ? &transfers_[transfer - 1]
              : nullptr;
@@ -104,7 +104,7 @@ bool Mover::fill_views(Request& request) {
   for (std::size_t i = 0; i < request.spans.size(); ++i) {
     const Span& span = request.spans[i];
     if (request.views == nullptr) {
-      residency_.extents.word(span.space, span.first).touch();
+      directory_.word(span.space, span.first).touch();
       continue;
     }
     const bool pinned = pin_for(request, span);
@@ -117,8 +117,8 @@ bool Mover::fill_views(Request& request) {
     (void)residency_.release({request.views, i});
     for (const Need& need : request.needs) {
       if (parked_for(request, need.ref) != nullptr) {
-        residency_.extents.frame(need.space, need.ref) = {};
-        residency_.extents.word(need.space, need.ref).clear_dirty();
+        directory_.frame(need.space, need.ref) = {};
+        directory_.word(need.space, need.ref).clear_dirty();
       }
     }
     const bool stale = span.record->generation.load() != Buffers::generation_of(span.buffer);
@@ -145,13 +145,13 @@ void Mover::park_discards(Request& request) {
   parking_ = &request;
   for (std::uint32_t i = 0; i < request.needs.size(); ++i) {
     Need& need = request.needs[i];
-    if (!need.discard || ready(need) || residency_.extents.at(need.ref).transfer != 0) {
+    if (!need.discard || ready(need) || directory_.at(need.ref).transfer != 0) {
       continue;
     }
     const FrameId frame = need.frame;
     need.frame = {};
     start_promote(need.ref, need.space, frame, Priority::demand, &request, 0, need.shown);
-    const std::uint32_t transfer = residency_.extents.at(need.ref).transfer;
+    const std::uint32_t transfer = directory_.at(need.ref).transfer;
     if (transfer != 0 && transfers_[transfer - 1].stage != Transfer::Stage::parked) {
       ++request.pending;
       need.waiting = true;
@@ -199,17 +199,17 @@ void Mover::finish_free(Request& request) {
   BufferRecord& record = residency_.buffers.at(request.index);
   const ExtentRef first = record.first.load(std::memory_order_relaxed);
   const std::uint32_t count = record.extents.load(std::memory_order_relaxed);
-  residency_.extents.each_begun(first, first + count, [&](ExtentRef ref) {
-    for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
+  directory_.each_begun(first, first + count, [&](ExtentRef ref) {
+    for (unsigned space = 0; space < directory_.spaces(); ++space) {
       if (Recency& recency = memories_[space].recency; ref < recency.capacity()) {
         recency.removed(ref, false);
       }
-      residency_.extents.word(space, ref).end_life();
+      directory_.word(space, ref).end_life();
     }
-    residency_.extents.at(ref) = Extent{};
+    directory_.at(ref) = Extent{};
   });
   residency_.extents.end_run(first, first + count);
-  for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
+  for (unsigned space = 0; space < directory_.spaces(); ++space) {
     if (std::byte* const window = residency_.buffers.take_window(request.index, space)) {
       memories_[space].tier->release_window(
           window, std::uint64_t{count} << record.extent_shift.load(std::memory_order_relaxed));
@@ -231,7 +231,7 @@ void Mover::wait_for(Request& request, std::uint32_t index, ExtentRef ref) {
     at = static_cast<std::uint32_t>(waiters_.size());
     waiters_.emplace_back();
   }
-  Extent& extent = residency_.extents.at(ref);
+  Extent& extent = directory_.at(ref);
   waiters_[at] = {&request, index, extent.waiters};
   extent.waiters = at + 1;
 }
@@ -243,7 +243,7 @@ void Mover::forget_waits(Request& request) {
       continue;
     }
     need.waiting = false;
-    std::uint32_t* link = &residency_.extents.at(need.ref).waiters;
+    std::uint32_t* link = &directory_.at(need.ref).waiters;
     while (*link != 0) {
       const std::uint32_t at = *link - 1;
       if (waiters_[at].request == &request) {
@@ -266,8 +266,8 @@ void Mover::forget_waits(Request& request) {
 // A transfer of this extent has ended, or is parked: whoever waits looks again. What could not be
 // written down is where it was, in parts perhaps: no error for those who want it there.
 void Mover::extent_changed(ExtentRef ref, unsigned space, const Status* error, Failed failed) {
-  std::uint32_t at = residency_.extents.at(ref).waiters;
-  residency_.extents.at(ref).waiters = 0;
+  std::uint32_t at = directory_.at(ref).waiters;
+  directory_.at(ref).waiters = 0;
   Vector<std::pair<Request*, std::uint32_t>> woken;
   while (at != 0) {
     const Waiter waiter = waiters_[at - 1];
@@ -336,14 +336,14 @@ bool Mover::stop_waiting(Request& request, std::uint32_t index) {
 void Mover::hold(Need& need) {
   if (!need.held) {
     need.held = true;
-    ++residency_.extents.at(need.ref).holds;
+    ++directory_.at(need.ref).holds;
   }
 }
 
 void Mover::unhold(Need& need) {
   if (need.held) {
     need.held = false;
-    --residency_.extents.at(need.ref).holds;
+    --directory_.at(need.ref).holds;
   }
 }
 
@@ -382,7 +382,7 @@ void Mover::advise(Request& request) {
     // such advice for a reservation of terabytes needs no memory for records.
     const auto each = [&](const auto& visit) {
       if (!lasts) {
-        residency_.extents.each_begun(span.first, span.first + span.count, visit);
+        directory_.each_begun(span.first, span.first + span.count, visit);
         return;
       }
       for (std::uint32_t i = 0; i < span.count; ++i) {
@@ -391,13 +391,13 @@ void Mover::advise(Request& request) {
     };
     // Advice is for this life only: booked first, since a free that found it otherwise has changed
     // the generation.
-    each([&](ExtentRef ref) { (void)residency_.extents.word(span.space, ref).book(); });
+    each([&](ExtentRef ref) { (void)directory_.word(span.space, ref).book(); });
     if (span.record->generation.load(std::memory_order_seq_cst) !=
         Buffers::generation_of(span.buffer)) {
       continue;
     }
     each([&](ExtentRef ref) {
-      begin(span, ref);
+      directory_.begin(span, ref);
       if (find_record(span.space, ref)) {  // Else it is advice lost.
         recency_for(span.space, ref).advised(ref, request.advice, request.value);
       }
@@ -414,21 +414,21 @@ void Mover::fill_info(Request& request) {
   info.extents = record.extents.load(std::memory_order_relaxed);
   set_text(info.label, record.label.get().view());
   std::uint64_t begun = 0;
-  residency_.extents.each_begun(
+  directory_.each_begun(
       first, first + static_cast<std::uint32_t>(info.extents), [&](ExtentRef ref) {
         ++begun;
-        const ExtentBits bits = residency_.extents.word(kHost, ref).load();
+        const ExtentBits bits = directory_.word(kHost, ref).load();
         if (bits.readable()) {
           info.resident += info.extent_bytes;
           info.dirty += bits.dirty() ? info.extent_bytes : 0;
           info.pinned += bits.pinned() ? info.extent_bytes : 0;
-        } else if (residency_.extents.at(ref).parts != 0) {
-          info.resident += held_bytes(ref);
-          info.dirty += held_bytes(ref);
-          info.in_slots += info.extent_bytes - held_bytes(ref);
+        } else if (directory_.at(ref).parts != 0) {
+          info.resident += directory_.resident_bytes(ref);
+          info.dirty += directory_.resident_bytes(ref);
+          info.in_slots += info.extent_bytes - directory_.resident_bytes(ref);
           return;
         }
-        info.in_slots += slot_is_newest(ref) ? info.extent_bytes : 0;
+        info.in_slots += directory_.slot_is_newest(ref) ? info.extent_bytes : 0;
         info.zero +=
             bits.phase() == Phase::zero || bits.phase() == Phase::vacant ? info.extent_bytes : 0;
         info.lost += bits.phase() == Phase::lost ? info.extent_bytes : 0;

@@ -14,7 +14,7 @@ bool Mover::may_retreat(ExtentRef ref, unsigned space) const {
     return false;
   }
   const FrameBooks dram = memories_[kHost].tier->books();
-  return dram.in_use + bytes_of(ref) <= dram.budget;
+  return dram.in_use + directory_.bytes_of(ref) <= dram.budget;
 }
 
 // A device's victim goes to DRAM where that has room; else to the block tier by the staging, and
@@ -22,22 +22,23 @@ bool Mover::may_retreat(ExtentRef ref, unsigned space) const {
 bool Mover::retreat(ExtentRef ref, [[maybe_unused]] unsigned space) {
   const FrameId frame = take_frame(ref, kHost);
   if (!frame.valid()) {
-    note_shortage(kHost, bytes_of(ref));
-    trim(memories_[kHost], bytes_of(ref));
+    note_shortage(kHost, directory_.bytes_of(ref));
+    trim(memories_[kHost], directory_.bytes_of(ref));
     return false;
   }
   start_promote(ref, kHost, frame, Priority::room, nullptr);
-  Transfer& transfer = transfers_[residency_.extents.at(ref).transfer - 1];
+  Transfer& transfer = transfers_[directory_.at(ref).transfer - 1];
   transfer.retreats = true;
   assert(frees_in(transfer) == space);
-  set_freeing(transfer, bytes_of(ref));
+  set_freeing(transfer, directory_.bytes_of(ref));
   return true;
 }
 
 // What retreated has its bytes in DRAM, or stays on the device: held again, written, or the copy
 // failed.
 void Mover::retreated(ExtentRef ref, unsigned space) {
-  if (residency_.extents.at(ref).holds != 0 || !readable(ref, kHost) || !leave(ref, space, true)) {
+  if (directory_.at(ref).holds != 0 || !directory_.readable(ref, kHost) ||
+      !leave(ref, space, true)) {
     memories_[space].recency.rejected(ref);
   }
 }
@@ -45,11 +46,11 @@ void Mover::retreated(ExtentRef ref, unsigned space) {
 // A request's: the copy goes where a victim's goes, however long somebody pins it.
 Mover::Arm Mover::arm_retreat(Request& request, Need& need) {
   const Leaving leaving(*this, Reason::asked);
-  const Extent& extent = residency_.extents.at(need.ref);
+  const Extent& extent = directory_.at(need.ref);
   if (extent.transfer != 0) {
     return Arm::wait_transfer;
   }
-  const ExtentBits bits = residency_.extents.word(need.space, need.ref).load();
+  const ExtentBits bits = directory_.word(need.space, need.ref).load();
   if (!bits.readable()) {
     return Arm::ready;
   }
@@ -60,15 +61,15 @@ Mover::Arm Mover::arm_retreat(Request& request, Need& need) {
     return extent.transfer != 0 ? Arm::wait_transfer : Arm::ready;
   }
   const Memory& memory = memories_[need.space];
-  if (residency_.extents.word(need.space, need.ref).load().pinned() ||
-      memories_[kHost].freeing != 0 || (!memory.lost && tries_again(memory))) {
+  if (directory_.word(need.space, need.ref).load().pinned() || memories_[kHost].freeing != 0 ||
+      (!memory.lost && tries_again(memory))) {
     return Arm::wait_pins;
   }
   if (request.status.ok()) {
     request.status = memory.lost ? refuse_lost(memory)
                      : !memory.exit_backoff.over(now_) && last_write_error_.code != Code::ok
                          ? Status(last_write_error_)
-                         : no_room(&request, kHost, bytes_of(need.ref));
+                         : no_room(&request, kHost, directory_.bytes_of(need.ref));
   }
   return Arm::ready;
 }
@@ -77,8 +78,8 @@ Mover::Arm Mover::arm_retreat(Request& request, Need& need) {
 // whatever is free by now.
 void Mover::begin_giving_back(Request& request) {
   for (const Need& need : request.needs) {
-    if (!readable(need.ref, need.space)) {
-      request.to_give[need.space] += bytes_of(need.ref);
+    if (!directory_.readable(need.ref, need.space)) {
+      request.to_give[need.space] += directory_.bytes_of(need.ref);
     }
   }
   request.state = Request::State::giving;

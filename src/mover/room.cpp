@@ -10,16 +10,16 @@
 namespace tiermem {
 
 bool Mover::lacks_copy(const Need& need) const {
-  const Phase phase = residency_.extents.word(need.space, need.ref).load().phase();
+  const Phase phase = directory_.word(need.space, need.ref).load().phase();
   return phase != Phase::shared && phase != Phase::exclusive && phase != Phase::incoming &&
-         !residency_.extents.at(need.ref).charged && !comes_back(need.ref) && !ready(need);
+         !directory_.at(need.ref).charged && !comes_back(need.ref) && !ready(need);
 }
 
 FrameId Mover::take_frame(ExtentRef ref, unsigned space) {
   Memory& memory = memories_[space];
-  const std::uint64_t bytes = bytes_of(ref);
+  const std::uint64_t bytes = directory_.bytes_of(ref);
   const std::uint64_t before = memory.tier->books().in_use;
-  const FrameId frame = memory.tier->acquire_frame(frame_request(ref, space));
+  const FrameId frame = memory.tier->acquire_frame(directory_.frame_request(ref, space));
   std::uint64_t& gaps = memory.gaps[size_class(bytes)];
   if (!frame.valid()) {
     gaps = 0;
@@ -97,7 +97,7 @@ bool Mover::collect(Request& request) {
     request.collecting = true;
     for (Need& need : request.needs) {
       hold(need);
-      all[need.space] += bytes_of(need.ref);
+      all[need.space] += directory_.bytes_of(need.ref);
     }
     for (unsigned space = 0; space < memories_.size(); ++space) {
       const std::uint64_t staging = space == kHost ? staging_.bytes() + landing_bytes() : 0;
@@ -191,8 +191,8 @@ bool Mover::take_back_for(Need& need) {
 
 Recency::Candidate Mover::candidate(ExtentRef ref, Memory& memory) {
   const unsigned space = memory.space;
-  Extent& extent = residency_.extents.at(ref);
-  ExtentWord& word = residency_.extents.word(space, ref);
+  Extent& extent = directory_.at(ref);
+  ExtentWord& word = directory_.word(space, ref);
   const ExtentBits bits = word.load();
   bool referenced = word.take_referenced();
   const bool ahead = extent.prefetched && space == kHost;
@@ -205,23 +205,23 @@ Recency::Candidate Mover::candidate(ExtentRef ref, Memory& memory) {
   const bool awaited = ahead && extent.prefetched &&
                        memory.unused_prefetched <= memory.tier->books().budget / 2 && !desperate_;
   // Dirty bytes without another copy can leave only if they can be written down now.
-  const bool must_write = bits.dirty() && (can_write(ref) || !droppable(ref));
-  const bool can_leave = !must_write || readable_elsewhere(ref, space) != kNoSpace ||
+  const bool must_write = bits.dirty() && (can_write(ref) || !directory_.droppable(ref));
+  const bool can_leave = !must_write || directory_.readable_elsewhere(ref, space) != kNoSpace ||
                          (!memory.lost && memory.exit_backoff.over(now_) &&
                           (can_write(ref) || may_retreat(ref, space)));
-  return {.movable = has_frame(ref, space) && !bits.pinned() && extent.transfer == 0 &&
+  return {.movable = directory_.has_frame(ref, space) && !bits.pinned() && extent.transfer == 0 &&
                      extent.holds == 0 && can_leave && !awaited &&
                      (!extent.stuck || now_ >= stuck_until_),
           .referenced = referenced,
           .dirty = must_write,
-          .bytes = static_cast<std::uint32_t>(held_bytes(ref))};
+          .bytes = static_cast<std::uint32_t>(directory_.resident_bytes(ref))};
 }
 
 void Mover::prefetch_used(ExtentRef ref, Memory& memory) {
-  Extent& extent = residency_.extents.at(ref);
+  Extent& extent = directory_.at(ref);
   if (extent.prefetched) {
     extent.prefetched = false;
-    memory.unused_prefetched -= bytes_of(ref);
+    memory.unused_prefetched -= directory_.bytes_of(ref);
   }
 }
 
@@ -285,7 +285,7 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority, bo
     memory.recency.choose(goal - freed(), 64, probe, victims);
     for (const Recency::Victim& victim : victims) {
       const bool started = start_evict(victim.ref, space, priority);
-      if (!started && has_frame(victim.ref, space)) {
+      if (!started && directory_.has_frame(victim.ref, space)) {
         memory.recency.rejected(victim.ref);
       }
     }
@@ -364,10 +364,10 @@ void Mover::serve_prefetch() {
       return;
     }
     const bool wanted =
-        residency_.extents.at(need.ref).transfer == 0 && lacks_copy(need) && !nothing_to_read(need);
+        directory_.at(need.ref).transfer == 0 && lacks_copy(need) && !nothing_to_read(need);
     // Half of the memory at most for what nobody has used yet; beyond that a prefetch is dropped.
     const bool allowed =
-        memory.unused_prefetched + bytes_of(need.ref) <= memory.tier->books().budget / 2;
+        memory.unused_prefetched + directory_.bytes_of(need.ref) <= memory.tier->books().budget / 2;
     if (wanted && allowed) {
       hold(need);  // What it has in parts is not to make room for the others.
       if (need.has_room() && !room_fits(need)) {
@@ -388,7 +388,7 @@ void Mover::serve_prefetch() {
     --request->pending;
     if (wanted && need.has_room()) {
       start_promote(need, Priority::prefetch);
-      if (residency_.extents.at(need.ref).transfer != 0) {
+      if (directory_.at(need.ref).transfer != 0) {
         ++request->pending;
         need.waiting = true;
         wait_for(*request, index, need.ref);
@@ -498,7 +498,7 @@ bool Mover::any_pin() const {
     for (ExtentRef ref = first; ref < first + record.extents.load(std::memory_order_relaxed);
          ++ref) {
       for (unsigned space = 0; space < memories_.size(); ++space) {
-        if (residency_.extents.word(space, ref).load().pinned()) {
+        if (directory_.word(space, ref).load().pinned()) {
           return true;
         }
       }

@@ -9,13 +9,13 @@ namespace tiermem {
 
 // A touch has led to a transfer, or waits for one: so far has the scan come.
 void Mover::note_touch(const Request& touch, ExtentRef ref) {
-  const Extent& extent = residency_.extents.at(ref);
+  const Extent& extent = directory_.at(ref);
   if (!touch.in_parts || extent.transfer == 0) {
     return;
   }
   const Transfer& transfer = transfers_[extent.transfer - 1];
   const auto pages = static_cast<unsigned>(std::popcount(extent.parts | transfer.pages));
-  const bool whole = transfer.pages == 0 || pages == pages_in(ref);
+  const bool whole = transfer.pages == 0 || pages == directory_.pages_in(ref);
   if (transfer.kind != Transfer::Kind::promote || !transfer.reading || !whole) {
     return;
   }
@@ -24,7 +24,7 @@ void Mover::note_touch(const Request& touch, ExtentRef ref) {
       scans_.touched({.buffer = span.buffer,
                       .index = ref - span.record->first.load(std::memory_order_relaxed),
                       .of = span.record->extents.load(std::memory_order_relaxed)},
-                     static_cast<std::uint32_t>(options_.scan_bytes / bytes_of(ref)));
+                     static_cast<std::uint32_t>(options_.scan_bytes / directory_.bytes_of(ref)));
   if (ahead.count != 0) {
     scans_ahead_.push_back({span.buffer, ahead});
   }

@@ -13,7 +13,7 @@ void Mover::make_stock(Request& request) {
   const auto shift = static_cast<std::uint8_t>(std::countr_zero(request.value));
   Stock& stock = stock_[shift];
   const auto untouched = std::count_if(stock.made.begin(), stock.made.end(), [&](ExtentRef ref) {
-    return residency_.extents.word(kHost, ref).load().phase() == Phase::vacant;
+    return directory_.word(kHost, ref).load().phase() == Phase::vacant;
   });
   const auto idle = static_cast<unsigned>(untouched);
   // Allocated and not used: a program that does so needs no frames yet.
@@ -35,7 +35,7 @@ void Mover::make_stock(Request& request) {
     (void)residency_.buffers.mark_freed(*handle);
     const std::uint32_t index = Buffers::index_of(*handle);
     const ExtentRef ref = residency_.buffers.at(index).first.load(std::memory_order_relaxed);
-    residency_.extents.begin(ref, index, false);
+    directory_.begin(ref, index, false);
     const FrameId frame = find_record(kHost, ref) ? take_frame(ref, kHost) : FrameId{};
     if (!frame.valid()) {
       reclaimed_.push_back(index);
@@ -54,7 +54,7 @@ void Mover::make_stock(Request& request) {
 
 // One of them is there, or could not be had.
 void Mover::stocked(ExtentRef ref, bool made) {
-  const std::uint32_t index = residency_.extents.at(ref).buffer;
+  const std::uint32_t index = directory_.at(ref).buffer;
   const std::uint8_t shift =
       residency_.buffers.at(index).extent_shift.load(std::memory_order_relaxed);
   if (!made || !residency_.spares.put_made(index, {1, shift, false})) {

@@ -13,15 +13,16 @@ namespace tiermem {
 // A new slot for it may need less room than the extent. Not for a private copy of a file: an extent
 // of zeros would lose its slot, and read as the file again.
 bool Mover::measures(const Transfer& transfer) const {
-  return transfer.pages == 0 && bytes_of(transfer.ref) > kSmallestExtent &&
-         record_of(transfer.ref).file == 0 && memories_[transfer.space].tier->host_addressable();
+  return transfer.pages == 0 && directory_.bytes_of(transfer.ref) > kSmallestExtent &&
+         directory_.record_of(transfer.ref).file == 0 &&
+         memories_[transfer.space].tier->host_addressable();
 }
 
 // Finds out which pages a new slot must have. An extent whose slot can be written in place keeps
 // it.
 void Mover::measure(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
-  Extent& extent = residency_.extents.at(ref);
+  Extent& extent = directory_.at(ref);
   const bool unknown = extent.slot_stale || extent.sums == nullptr;
   if (extent.has_slot && unknown &&
       (extent.slot_pages != nullptr || shared_slots_.is_shared(extent.slot_stamp))) {
@@ -31,10 +32,10 @@ void Mover::measure(Transfer& transfer) {
     AddressableTier& tier = *memories_[transfer.space].tier;
     std::byte* const data = transfer.withdrawn
                                 ? tier.landing(transfer.frame, nullptr)
-                                : residency_.extents.address(ref).load(std::memory_order_relaxed);
-    if (!SlotPages::look_full(data, bytes_of(ref))) {
+                                : directory_.address(ref).load(std::memory_order_relaxed);
+    if (!SlotPages::look_full(data, directory_.bytes_of(ref))) {
       SlotPages::destroy(transfer.slot_pages);
-      transfer.slot_pages = SlotPages::make(bytes_of(ref));
+      transfer.slot_pages = SlotPages::make(directory_.bytes_of(ref));
     }
     if (transfer.slot_pages != nullptr) {
       (void)start_copy(transfer, transfer.space);
@@ -70,19 +71,19 @@ const SlotPages* Mover::slot_pages_of(const Transfer& transfer) const {
     return nullptr;
   }
   return transfer.whole_again && writes(transfer) ? transfer.slot_pages
-                                                  : residency_.extents.at(transfer.ref).slot_pages;
+                                                  : directory_.at(transfer.ref).slot_pages;
 }
 
 // What the extent's slot is charged with.
 std::uint64_t Mover::slot_bytes_of(ExtentRef ref) const {
-  const SlotPages* const pages = residency_.extents.at(ref).slot_pages;
-  return pages != nullptr ? pages->slot_bytes() : bytes_of(ref);
+  const SlotPages* const pages = directory_.at(ref).slot_pages;
+  return pages != nullptr ? pages->slot_bytes() : directory_.bytes_of(ref);
 }
 
 // What a new slot for it is charged with.
 std::uint64_t Mover::slot_bytes_of(const Transfer& transfer) const {
   return transfer.slot_pages != nullptr ? transfer.slot_pages->slot_bytes()
-                                        : bytes_of(transfer.ref);
+                                        : directory_.bytes_of(transfer.ref);
 }
 
 // Of an extent that can be in parts: pages that are zeros unless they are in memory.
@@ -111,7 +112,7 @@ JobStep Mover::spreads(Transfer& transfer) {
     return 0;
   }
   Job& job = transfer.job;
-  job.slot_pages = residency_.extents.at(transfer.ref).slot_pages;
+  job.slot_pages = directory_.at(transfer.ref).slot_pages;
   job.spread_first = static_cast<std::uint32_t>(transfer.from / job.slot_pages->page_bytes);
   job.spread_last =
       static_cast<std::uint32_t>((transfer.from + transfer.length) / job.slot_pages->page_bytes);
@@ -169,14 +170,15 @@ bool Mover::run_ended(const SlotCompletion& run, SlotCompletion& all) {
 // Its slot has nothing that the host's memory does not have, and can be given to another extent.
 // Bytes that can be made again keep theirs: without it they would be dropped.
 bool Mover::gives_way(ExtentRef ref) const {
-  const Extent& extent = residency_.extents.at(ref);
+  const Extent& extent = directory_.at(ref);
   return extent.has_slot && extent.transfer == 0 && extent.parts == 0 && !extent.charged &&
-         !shared_slots_.is_shared(extent.slot_stamp) && !droppable(ref) && readable(ref, kHost);
+         !shared_slots_.is_shared(extent.slot_stamp) && !directory_.droppable(ref) &&
+         directory_.readable(ref, kHost);
 }
 
 // It can be written down without another slot.
 bool Mover::has_own_slot(ExtentRef ref) const {
-  return in_slot(ref) && !shared_slots_.is_shared(residency_.extents.at(ref).slot_stamp);
+  return directory_.in_slot(ref) && !shared_slots_.is_shared(directory_.at(ref).slot_stamp);
 }
 
 // The tier is full: a slot of bytes that are in memory goes. These are written again when they
@@ -192,9 +194,9 @@ bool Mover::next_slot_gives_way() {
     if (!gives_way(ref)) {
       continue;
     }
-    for (unsigned space = 0; space < residency_.extents.spaces(); ++space) {
-      if (readable(ref, space)) {
-        residency_.extents.word(space, ref).set_dirty();  // Before it is so.
+    for (unsigned space = 0; space < directory_.spaces(); ++space) {
+      if (directory_.readable(ref, space)) {
+        directory_.word(space, ref).set_dirty();  // Before it is so.
       }
     }
     drop_slot(ref);

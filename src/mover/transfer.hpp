@@ -8,7 +8,7 @@
 #include "mover/gather.hpp"
 #include "mover/job.hpp"
 #include "mover/staging.hpp"
-#include "residency/extents.hpp"
+#include "residency/directory.hpp"
 #include "tiermem/receipt.hpp"
 
 namespace tiermem {
@@ -18,7 +18,6 @@ struct Request;
 /// Of what is queued for a channel, the lowest goes first.
 enum class Priority : std::uint8_t { demand, room, prefetch, background };
 inline constexpr unsigned kPriorities = 4;
-inline constexpr std::uint8_t kNoSpace = 0xff;
 
 struct Transfer {
   enum class Kind : std::uint8_t {

@@ -32,7 +32,7 @@ Transfer& Mover::new_transfer(Transfer::Kind kind, ExtentRef ref, unsigned space
   transfer.reason = !comes                           ? leaving_
                     : priority == Priority::prefetch ? Reason::prefetch
                                                      : Reason::demand;
-  residency_.extents.at(ref).transfer = at + 1;
+  directory_.at(ref).transfer = at + 1;
   ++transfers_live_;
   return transfer;
 }
@@ -40,7 +40,7 @@ Transfer& Mover::new_transfer(Transfer::Kind kind, ExtentRef ref, unsigned space
 // A copy of that space's bytes begins. False: a writer is pinned, and the copy will not count.
 bool Mover::start_copy(Transfer& transfer, unsigned space) {
   transfer.copied = static_cast<std::uint8_t>(space);
-  return residency_.extents.word(space, transfer.ref).start_copy();
+  return directory_.word(space, transfer.ref).start_copy();
 }
 
 void Mover::end_transfer(Transfer& transfer) {
@@ -56,10 +56,10 @@ void Mover::end_transfer(Transfer& transfer) {
   prefetches_ -= transfer.kind == Transfer::Kind::promote && transfer.prefetch ? 1 : 0;
   wear_left_ += static_cast<double>(transfer.wear);
   if (transfer.copied != kNoSpace) {
-    residency_.extents.word(transfer.copied, transfer.ref).end_copy();
+    directory_.word(transfer.copied, transfer.ref).end_copy();
   }
   transfer.kind = Transfer::Kind::idle;
-  residency_.extents.at(transfer.ref).transfer = 0;
+  directory_.at(transfer.ref).transfer = 0;
   free_transfers_.push_back(transfer.job.transfer);
   --transfers_live_;
   if (transfer.retreats) {
@@ -74,12 +74,13 @@ void Mover::submit_job(Transfer& transfer, JobStep steps) {
   job.tier = memories_[transfer.space].tier;
   job.frame = transfer.frame;
   job.host_tier = memories_[kHost].tier;
-  job.at = address_in_window(transfer.ref, transfer.space);
-  job.bytes = bytes_of(transfer.ref);
+  job.at = directory_.address_in_window(transfer.ref, transfer.space);
+  job.bytes = directory_.bytes_of(transfer.ref);
   const bool missing = transfer.whole_again && transfer.stage == Transfer::Stage::copy;
-  job.pages = missing ? ((PageMask{2} << (pages_in(transfer.ref) - 1)) - 1) & ~transfer.pages
-                      : transfer.pages;
-  const Extent& extent = residency_.extents.at(transfer.ref);
+  job.pages = missing
+                  ? ((PageMask{2} << (directory_.pages_in(transfer.ref) - 1)) - 1) & ~transfer.pages
+                  : transfer.pages;
+  const Extent& extent = directory_.at(transfer.ref);
   job.zeros = 0;
   if (job.pages != 0 && (missing || transfer.kind == Transfer::Kind::promote)) {
     job.zeros = zero_pages(extent) & job.pages;
@@ -170,7 +171,7 @@ void Mover::job_done(Job& job) {
       source_taken_home(transfer);
       if (job.checksum_bad) {
         ++stats_.checksum_errors;
-        Extent& extent = residency_.extents.at(ref);
+        Extent& extent = directory_.at(ref);
         const bool adopted = transfer.channel == files_;
         if (!extent.bad_once) {
           extent.bad_once = true;  // Perhaps the wire and not the medium: read once more.
@@ -183,8 +184,7 @@ void Mover::job_done(Job& job) {
         Status status = fail(
             adopted ? Code::io_error : Code::lost,
             "buffer '{}', extent {}: the bytes at {} read back from {} are not those {}",
-            record_of(ref).label.get().view(),
-            ref - record_of(ref).first.load(std::memory_order_relaxed), offset,
+            directory_.record_of(ref).label.get().view(), directory_.number_of(ref), offset,
             transfer.channel->device_name(transfer.channel->device_of(transfer.slot)),
             adopted ? "first read: the file has changed since; adopt it again" : "written: lost");
         transfer.origin =
@@ -213,7 +213,7 @@ void Mover::job_done(Job& job) {
         } else if (job.checksum_bad) {
           ++stats_.checksum_errors;
           demote_failed(transfer, fail(Code::lost, "buffer '{}': bytes in its slot are lost",
-                                       record_of(ref).label.get().view()));
+                                       directory_.record_of(ref).label.get().view()));
         } else {
           demote_failed(transfer, job.status.clone());
         }
@@ -258,8 +258,8 @@ void Mover::job_done(Job& job) {
       end_transfer(transfer);
       if (undone) {
         // The extent is again what it was before the promote.
-        give_frame(frame, space, bytes_of(ref));
-        residency_.extents.word(space, ref).set_phase(origin);
+        give_frame(frame, space, directory_.bytes_of(ref));
+        directory_.word(space, ref).set_phase(origin);
         const Status why(error);
         extent_changed(ref, space, why.ok() ? nullptr : &why, failed);
       } else {
@@ -363,7 +363,8 @@ Status Mover::io_error(const Transfer& transfer, Code code, int native, std::uin
   ErrorInfo info = error_info(
       code, "{} of buffer '{}' failed on {} at offset {}: {}",
       writes(transfer) ? "writing an extent" : "reading an extent",
-      record_of(transfer.ref).label.get().view(), transfer.channel->device_name(device), offset,
+      directory_.record_of(transfer.ref).label.get().view(), transfer.channel->device_name(device),
+      offset,
       changed
           ? "the file has changed since it was adopted (size or modification time); adopt it again"
       : native != 0 ? std::strerror(native)
@@ -372,7 +373,7 @@ Status Mover::io_error(const Transfer& transfer, Code code, int native, std::uin
   info.tier = transfer.channel->place();
   info.tier.index = device;
   info.offset = offset;
-  info.buffer = residency_.buffers.handle_of(residency_.extents.at(transfer.ref).buffer);
+  info.buffer = directory_.handle_of(transfer.ref);
   return Status(info);
 }
 

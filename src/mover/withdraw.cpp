@@ -12,29 +12,30 @@
 namespace tiermem {
 
 bool Mover::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Priority priority) {
-  ExtentWord& word = residency_.extents.word(space, ref);
-  const PageMask parts = residency_.extents.at(ref).parts;
-  if ((residency_.extents.at(ref).stuck && now_ < stuck_until_) || word.load().pinned() ||
-      !may_wear(bytes_of(ref))) {
+  ExtentWord& word = directory_.word(space, ref);
+  const PageMask parts = directory_.at(ref).parts;
+  if ((directory_.at(ref).stuck && now_ < stuck_until_) || word.load().pinned() ||
+      !may_wear(directory_.bytes_of(ref))) {
     return false;
   }
   if (parts != 0) {
     word.set_phase(Phase::outgoing);
   } else if (!word.try_outgoing(true)) {
-    wear_left_ += static_cast<double>(bytes_of(ref));
+    wear_left_ += static_cast<double>(directory_.bytes_of(ref));
     return false;
   }
   Transfer& transfer = new_transfer(Transfer::Kind::demote, ref, space, priority);
   transfer.withdrawn = true;
   transfer.pages = parts;
   transfer.evict_after = evict_after;
-  transfer.wear = static_cast<std::int64_t>(bytes_of(ref));
+  transfer.wear = static_cast<std::int64_t>(directory_.bytes_of(ref));
   transfer.channel = block_;
-  transfer.frame = residency_.extents.frame(space, ref);
+  transfer.frame = directory_.frame(space, ref);
   if (evict_after) {
-    set_freeing(transfer, held_bytes(ref));
+    set_freeing(transfer, directory_.resident_bytes(ref));
   }
-  if (evict_after && in_slot(ref) && memories_[space].tier->may_be_unchanged(transfer.frame)) {
+  if (evict_after && directory_.in_slot(ref) &&
+      memories_[space].tier->may_be_unchanged(transfer.frame)) {
     transfer.stage = Transfer::Stage::drop;
     drops_.push_back(transfer.job.transfer);
   } else {
@@ -48,12 +49,6 @@ void Mover::withdraw(Transfer& transfer) {
   submit_job(transfer, kWithdraw);
 }
 
-// Its slot has all of its bytes, or those of before.
-bool Mover::in_slot(ExtentRef ref) const {
-  const Extent& extent = residency_.extents.at(ref);
-  return extent.has_slot && !extent.slot_stale && extent.sums != nullptr;
-}
-
 // Those that nobody has written leave without being moved, hashed or written: many in one call, as
 // each call makes all processors forget the pages.
 bool Mover::run_drops() {
@@ -63,7 +58,7 @@ bool Mover::run_drops() {
   for (std::size_t i = 0; i < taken; ++i) {
     const Transfer& transfer = transfers_[drops_[i]];
     if (!transfer.recalled) {
-      frames[n++] = {transfer.frame, window_at(transfer.ref, transfer.space)};
+      frames[n++] = {transfer.frame, directory_.window_at(transfer.ref, transfer.space)};
     }
   }
   if (n != 0) {
@@ -78,7 +73,7 @@ bool Mover::run_drops() {
       continue;
     }
     const bool dropped = frames[n++].dropped;
-    watching_.left(residency_.extents.at(transfer.ref).unwritten, !dropped);
+    watching_.left(directory_.at(transfer.ref).unwritten, !dropped);
     dropped ? gone(transfer) : withdraw(transfer);
   }
   return taken != 0;
@@ -88,7 +83,7 @@ bool Mover::run_drops() {
 // Of one in parts only if they are what is wanted: else whoever waits for others, and what makes
 // room for them, would take turns for ever.
 void Mover::recall(const Need& need) {
-  const Extent& extent = residency_.extents.at(need.ref);
+  const Extent& extent = directory_.at(need.ref);
   const std::uint32_t at = extent.transfer;
   const bool enough = extent.parts == 0 || (need.pages != 0 && (need.pages & ~extent.parts) == 0);
   if (at == 0 || !enough || !transfers_[at - 1].withdrawn || transfers_[at - 1].recalled) {
@@ -110,7 +105,7 @@ void Mover::keep(Transfer& transfer) {
 }
 
 bool Mover::comes_back(ExtentRef ref) const {
-  const std::uint32_t at = residency_.extents.at(ref).transfer;
+  const std::uint32_t at = directory_.at(ref).transfer;
   return at != 0 && transfers_[at - 1].withdrawn && !transfers_[at - 1].evict_after;
 }
 
@@ -127,7 +122,7 @@ void Mover::withdrawn(Transfer& transfer) {
     return;
   }
   stuck_since_ = 0;
-  residency_.extents.at(ref).stuck = false;
+  directory_.at(ref).stuck = false;
   if (transfer.recalled) {
     map_back(transfer);
     return;
@@ -138,7 +133,7 @@ void Mover::withdrawn(Transfer& transfer) {
 // The extent cannot leave now, for a reason that others need not share.
 void Mover::leaves_later(ExtentRef ref) {
   stuck_until_ = now_ + kStuckNs;
-  residency_.extents.at(ref).stuck = true;
+  directory_.at(ref).stuck = true;
 }
 
 void Mover::map_back(Transfer& transfer) {
@@ -156,12 +151,12 @@ void Mover::mapped_back(Transfer& transfer) {
 void Mover::stay(Transfer& transfer, const Status* why) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
-  ExtentWord& word = residency_.extents.word(space, ref);
+  ExtentWord& word = directory_.word(space, ref);
   if (transfer.recalled) {
     word.touch();
   }
   end_transfer(transfer);
-  word.set_phase(residency_.extents.at(ref).parts != 0 ? Phase::none : Phase::exclusive);
+  word.set_phase(directory_.at(ref).parts != 0 ? Phase::none : Phase::exclusive);
   memories_[space].recency.rejected(ref);
   extent_changed(ref, space, why, Failed::to_leave);
 }
@@ -174,7 +169,7 @@ void Mover::gone(Transfer& transfer) {
   const Leaving leaving(*this, transfer.reason);
   const std::int64_t begun_ns = transfer.begun_ns;
   end_transfer(transfer);
-  residency_.extents.word(space, ref).clear_dirty();
+  directory_.word(space, ref).clear_dirty();
   finish_evict(ref, space, frame, begun_ns);
   extent_changed(ref, space, nullptr);
 }
