@@ -8,7 +8,7 @@ namespace tiermem {
 bool Mover::goes_direct(Transfer& transfer) {
   const bool hashes = options_.checksums && !directory_.has_flag(transfer.ref, kNoChecksum);
   const bool verifies = transfer.reading && directory_.at(transfer.ref).sums != nullptr;
-  transfer.direct = options_.direct != nullptr && transfer.channel == block_ &&
+  transfer.direct = options_.direct != nullptr && transfer.slot_tier == block_ &&
                     transfer.pages == 0 && directory_.at(transfer.ref).slot_pages == nullptr &&
                     !hashes && !verifies && direct_backoff_.over(now_) &&
                     options_.direct->reaches(*memories_[transfer.space].tier, transfer.slot);
@@ -24,7 +24,7 @@ void Mover::go_direct(Transfer& transfer) {
 void Mover::went_direct(Transfer& transfer) {
   const bool wrote = writes(transfer);
   transfer.at_device = false;
-  book_io(transfer, -1);
+  channel_of(transfer).ended(load_of(transfer));
   ++transfer.requests;
   if (transfer.job.status.ok()) {
     direct_backoff_.worked();

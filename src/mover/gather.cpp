@@ -137,34 +137,20 @@ void Mover::start_gather(Request& request, std::span<GatherRead> reads) {
   [[maybe_unused]] const Pin pin = directory_.word(kHost, transfer.into).pin_read();
   assert(pin == Pin::ok);  // The caller has a view of it.
   const Extent& extent = directory_.at(ref);
-  transfer.channel = extent.has_slot ? block_ : files_;
+  transfer.slot_tier = extent.has_slot ? block_ : files_;
   transfer.slot = extent.has_slot ? extent.slot : directory_.slot_in_file(ref);
   queue_io(transfer);
 }
 
-// True: all of its reads have been given to the device, or are wanted no more.
-bool Mover::issue_gather(Channel& channel, Transfer& transfer, std::uint64_t& given,
-                         std::uint64_t most) {
-  while (transfer.issued < transfer.reads.size()) {
-    if (channel.in_flight + kGatherWeight > channel.tier->depth() * kWhole || given >= most) {
-      return false;
-    }
-    give_read(channel, transfer, transfer.issued++);
-    given += transfer.reads[transfer.issued - 1].length + kGatherFixed;
-  }
-  return true;
-}
-
-void Mover::give_read(Channel& channel, Transfer& transfer, std::uint32_t number) {
+void Mover::send_read(Transfer& transfer, std::uint32_t number) {
   const GatherRead& read = transfer.reads[number];
+  transfer.issued = std::max(transfer.issued, number + 1);
   ++transfer.open;
-  channel.in_flight += kGatherWeight;
-  ++channel.reads;
   ++stats_.gather_reads;
   stats_.gather_bytes += read.length;
-  // A file's slots are numbered by the block; others are read from somewhere inside.
-  const bool file = transfer.channel == files_;
-  channel.tier->submit(
+  // A file's slots are numbered by the block; others are read from an offset.
+  const bool file = transfer.slot_tier == files_;
+  transfer.slot_tier->submit(
       {.cookie = std::uint64_t{number + 1} << 32 | transfer.job.transfer,
        .slot = file ? SlotId{transfer.slot.value + read.offset / kSmallestExtent} : transfer.slot,
        .data = read.data,
@@ -200,8 +186,7 @@ void Mover::gather_read_done(const SlotCompletion& completion) {
   Transfer& transfer = transfers_[static_cast<std::uint32_t>(completion.cookie)];
   const auto number = static_cast<std::uint32_t>(completion.cookie >> 32) - 1;
   Channel& channel = channel_of(transfer);
-  channel.in_flight -= kGatherWeight;
-  --channel.reads;
+  channel.read_ended();
   --transfer.open;
   if (transfer.gather == nullptr) {
     if (transfer.open == 0) {
@@ -213,7 +198,8 @@ void Mover::gather_read_done(const SlotCompletion& completion) {
   if (completion.code != Code::ok && !read.again) {
     read.again = true;
     ++stats_.io_retries;
-    give_read(channel, transfer, number);
+    channel.read_again();
+    send_read(transfer, number);
     return;
   }
   if (completion.code != Code::ok) {
@@ -224,7 +210,7 @@ void Mover::gather_read_done(const SlotCompletion& completion) {
                                          completion.device, completion.device_offset);
     }
   } else {
-    if (options_.checksums && transfer.channel == files_) {
+    if (options_.checksums && transfer.slot_tier == files_) {
       note_first_read(directory_.at(transfer.ref).sums, read, directory_.bytes_of(transfer.ref),
                       checksum_block(transfer.ref));
     }
@@ -259,13 +245,10 @@ void Mover::desert_gather(const Request& request) {
       continue;
     }
     Transfer& transfer = transfers_[at - 1];
-    const bool queued = transfer.issued < transfer.reads.size();
     transfer.gather = nullptr;
     transfer.reads = {};
     transfer.issued = 0;
-    if (queued) {
-      std::erase(gather_queue(channel_of(transfer)), at - 1);
-    }
+    channel_of(transfer).forget_gather(at - 1);
     if (transfer.open == 0) {
       deserted_.push_back(at - 1);  // Not from here: whoever waits for the extent would look again.
     }

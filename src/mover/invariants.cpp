@@ -402,41 +402,9 @@ std::string Mover::check_counts() {
   if (!growing_ && !growing_queue_.empty()) {
     return "transfers wait for the slots to grow, and nobody makes them";
   }
-  std::vector<bool> queued(transfers_.size(), false);
-  for (const Channel* channel : {&block_channel_, &files_channel_}) {
-    for (const auto& queues : channel->queues) {
-      for (const auto& queue : queues) {
-        for (const std::uint32_t number : queue) {
-          const Transfer& transfer = transfers_[number];
-          if (transfer.kind == Transfer::Kind::idle || queued[number] ||
-              (transfer.kind == Transfer::Kind::gather && transfer.gather == nullptr)) {
-            return fmt::format("transfer {} waits for a device twice, or is none", number);
-          }
-          queued[number] = true;
-        }
-      }
-    }
-    unsigned in_flight = 0, reads = 0;
-    std::uint64_t idle_bytes = 0;
-    for (const Transfer& transfer : transfers_) {
-      if (transfer.kind == Transfer::Kind::idle || transfer.channel != channel->tier) {
-        continue;
-      }
-      if (transfer.kind == Transfer::Kind::gather) {
-        in_flight += transfer.open * kGatherWeight;
-        reads += transfer.open;
-      } else if (transfer.at_device) {
-        in_flight += weight(io_bytes(transfer));
-        reads += writes(transfer) ? 0 : 1;
-        idle_bytes += transfer.priority > Priority::room ? io_bytes(transfer) : 0;
-      }
-    }
-    if (in_flight != channel->in_flight || reads != channel->reads ||
-        idle_bytes != channel->idle_bytes) {
-      return fmt::format("at a device are {}, {} reads, {} idle bytes, and counted {}, {}, {}",
-                         in_flight, reads, idle_bytes, channel->in_flight, channel->reads,
-                         channel->idle_bytes);
-    }
+  const std::string wrong = check_channels();
+  if (!wrong.empty()) {
+    return wrong;
   }
   if (residency_.spares.count().bytes != residency_.spares.bytes()) {
     return fmt::format("{} bytes are spare, and {} counted", residency_.spares.count().bytes,
@@ -462,6 +430,44 @@ std::string Mover::check_counts() {
   return {};
 }
 
+// What is queued for the slot tiers and at them, derived from the transfers.
+std::string Mover::check_channels() {
+  std::vector<bool> queued(transfers_.size(), false);
+  for (const Channel* channel : {&block_channel_, &files_channel_}) {
+    std::string wrong;
+    channel->each_queued([&](std::uint32_t number) {
+      const Transfer& transfer = transfers_[number];
+      if (transfer.kind == Transfer::Kind::idle || queued[number] ||
+          (transfer.kind == Transfer::Kind::gather && transfer.gather == nullptr)) {
+        wrong = fmt::format("transfer {} is queued twice, or does not exist", number);
+      }
+      queued[number] = true;
+    });
+    Channel::InFlight found;
+    for (const Transfer& transfer : transfers_) {
+      if (transfer.kind == Transfer::Kind::idle || transfer.slot_tier != channel->tier()) {
+        continue;
+      }
+      if (transfer.kind == Transfer::Kind::gather) {
+        found.weight += transfer.open * Channel::kGatherWeight;
+        found.reads += transfer.open;
+      } else if (transfer.at_device) {
+        const Channel::Load load = load_of(transfer);
+        found.weight += Channel::weight(load.bytes);
+        found.reads += load.writes ? 0 : 1;
+        found.background_bytes += load.priority > Priority::room ? load.bytes : 0;
+      }
+    }
+    if (wrong.empty()) {
+      wrong = channel->check(found);
+    }
+    if (!wrong.empty()) {
+      return wrong;
+    }
+  }
+  return {};
+}
+
 // What is waited for: for messages about a mover that does not come to rest.
 std::string Mover::describe() const {
   std::string text = fmt::format(
@@ -478,8 +484,9 @@ std::string Mover::describe() const {
   }
   text += fmt::format("  now {}, {} fruitless steps, writes paused to {}, stuck since {} to {}\n",
                       now_, fruitless_, write_backoff_.until(), stuck_since_, stuck_until_);
-  text += fmt::format("  block tier: {} in flight, {} of them reads, {} idle bytes\n",
-                      block_channel_.in_flight, block_channel_.reads, block_channel_.idle_bytes);
+  text += fmt::format("  block tier: {} in flight, {} of them reads, {} background bytes\n",
+                      block_channel_.in_flight().weight, block_channel_.in_flight().reads,
+                      block_channel_.in_flight().background_bytes);
   for (const Request* request : active_) {
     text += fmt::format("  request want {} state {} armed {} of {} pending {}{}\n",
                         static_cast<int>(request->want), static_cast<int>(request->state),

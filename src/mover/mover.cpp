@@ -19,6 +19,8 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> tiers, Slot
       options_(options),
       block_(block),
       files_(files),
+      block_channel_(block),
+      files_channel_(files),
       staging_(options.staging_frame_bytes),
       part_size_(options.usual_part),
       receipts_(options.receipts) {
@@ -28,8 +30,6 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> tiers, Slot
     memory.space = static_cast<unsigned>(memories_.size() - 1);
     memory.recency.set_most(residency.extents.capacity());
   }
-  block_channel_.tier = block;
-  files_channel_.tier = files;
   device_failures_.resize(64);
   degraded_backoff_ = Backoff(options.degraded_ns, 32 * options.degraded_ns);
   limit_spares();
@@ -82,7 +82,8 @@ std::int64_t Mover::step(std::int64_t now) {
   } else if (parking_ != nullptr) {
     unpark(*parking_);  // What it still lacks comes after the rest, and what is parked would wait.
   }
-  const bool more_to_issue = issue_io();
+  issue_io();
+  const bool more_to_issue = block_channel_.next(now) == now || files_channel_.next(now) == now;
   const bool ended_at_once = take_completions();  // Nobody would wake us for these.
   // What these held may be what somebody waits for, who was looked at before.
   const bool let_go = !completed_.empty() && !(room_queue_.empty() && pin_waiters_.empty());
@@ -232,11 +233,11 @@ bool Mover::take_completions() {
   }
   std::array<SlotCompletion, 64> completions;
   for (Channel* channel : {&block_channel_, &files_channel_}) {
-    if (channel->tier == nullptr) {
+    if (channel->tier() == nullptr) {
       continue;
     }
-    for (std::size_t n = channel->tier->reap(completions); n > 0;
-         n = channel->tier->reap(completions)) {
+    for (std::size_t n = channel->tier()->reap(completions); n > 0;
+         n = channel->tier()->reap(completions)) {
       any = true;
       for (std::size_t i = 0; i < n; ++i) {
         io_done(completions[i]);

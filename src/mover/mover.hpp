@@ -26,8 +26,10 @@
 
 #include "base/arena.hpp"
 #include "mover/backoff.hpp"
+#include "mover/channel.hpp"
 #include "mover/job.hpp"
 #include "mover/memory.hpp"
+#include "mover/never.hpp"
 #include "mover/request.hpp"
 #include "mover/shared_slots.hpp"
 #include "mover/staging.hpp"
@@ -76,10 +78,8 @@ struct MoverOptions {
 };
 
 class Mover {
-  struct Channel;
-
  public:
-  static constexpr std::int64_t kNever = INT64_MAX;
+  static constexpr std::int64_t kNever = tiermem::kNever;
 
   /// `tiers[0]` is the host's memory. `block` and `files` may be null.
   Mover(Residency& residency, std::span<AddressableTier* const> tiers, SlotTier* block,
@@ -181,6 +181,7 @@ class Mover {
   // invariants.cpp
   std::string check_requests();
   std::string check_counts();
+  std::string check_channels();
   std::string unused_extent(ExtentRef ref);
 
   // needs.cpp: what each extent of a request lacks.
@@ -268,9 +269,6 @@ class Mover {
   bool is_own_job(const Job& job) const;
   bool run_own_jobs();
   void job_done(Job& job);
-  void io_done(const SlotCompletion& completion);
-  Status io_error(const Transfer& transfer, Code code, int native, std::uint16_t device,
-                  std::uint64_t offset);
 
   // receipts.cpp: what they did, and why extents are where they are.
   class Leaving;
@@ -343,7 +341,7 @@ class Mover {
   PageMask zero_pages(const Extent& extent) const;
   void set_range(Transfer& transfer, std::uint64_t from, std::uint64_t length);
   JobStep spreads(Transfer& transfer);
-  void give_stored(Channel& channel, Transfer& transfer, const SlotPages& pages);
+  void send_stored(Transfer& transfer, const SlotPages& pages);
   bool run_ended(const SlotCompletion& run, SlotCompletion& all);
   bool gives_way(ExtentRef ref) const;
   bool next_slot_gives_way();
@@ -413,16 +411,13 @@ class Mover {
   void read_scans();
 
   // gather.cpp
-  static constexpr unsigned kGatherWeight = 8;  // Of kWhole: twice the depth waits in the tier.
-  static constexpr std::uint64_t kGatherFixed = std::uint64_t{64} << 10;  // 2 us, as of give_to.
   static std::span<GatherRead> reads_of(const Request& request, ExtentRef ref);
   void build_gather_needs(Request& request);
   GatherRead::Found gathers_from(ExtentRef ref, std::span<const GatherRead> reads) const;
   void compare_known(ExtentRef ref, std::span<GatherRead> reads) const;
   Arm arm_gather(Request& request, const Need& need);
   void start_gather(Request& request, std::span<GatherRead> reads);
-  bool issue_gather(Channel& channel, Transfer& transfer, std::uint64_t& given, std::uint64_t most);
-  void give_read(Channel& channel, Transfer& transfer, std::uint32_t number);
+  void send_read(Transfer& transfer, std::uint32_t number);
   void gather_read_done(const SlotCompletion& completion);
   void end_gather(Transfer& transfer);
   void desert_gather(const Request& request);
@@ -466,10 +461,19 @@ class Mover {
   void stocked(ExtentRef ref, bool made);
   void end_of_stock(unsigned shift);
 
-  // channels.cpp: queues, doses, staging.
+  // slot_io.cpp: transfers go to the channels and come back from the slot tiers.
   void queue_io(Transfer& transfer);
-  bool issue_io();
-  void book_io(const Transfer& transfer, int sign);
+  void issue_io();
+  void send(Transfer& transfer, unsigned depth);
+  void io_done(const SlotCompletion& completion);
+  Status io_error(const Transfer& transfer, Code code, int native, std::uint16_t device,
+                  std::uint64_t offset);
+  Channel& channel_of(const Transfer& transfer) {
+    return transfer.slot_tier == files_ && files_ != nullptr ? files_channel_ : block_channel_;
+  }
+  Channel::Load load_of(const Transfer& transfer) const {
+    return {io_bytes(transfer), writes(transfer), transfer.priority};
+  }
   bool take_staging(Transfer& transfer);
   void give_staging(Transfer& transfer);
 
@@ -513,40 +517,6 @@ class Mover {
     std::uint32_t need = 0;
     std::uint32_t next = 0;  // + 1
   };
-  // What goes to one slot tier: queues by priority.
-  struct Channel {
-    SlotTier* tier = nullptr;
-    unsigned in_flight = 0;        // In parts of a request: see weight().
-    unsigned reads = 0;            // Of these.
-    std::uint64_t idle_bytes = 0;  // In flight that nobody waits for: prefetches, background.
-    std::array<std::array<Deque<std::uint32_t>, 2>, kPriorities> queues;
-    /// By priority: bytes that it may send before all others, since so many times more passed it.
-    std::array<std::uint64_t, kPriorities> owed{};
-
-    bool waits(unsigned priority) const {
-      return !queues[priority][0].empty() || !queues[priority][1].empty();
-    }
-  };
-  // Behind the demands of whole extents: a gather may have thousands of reads.
-  static Deque<std::uint32_t>& gather_queue(Channel& channel) {
-    return channel.queues[static_cast<unsigned>(Priority::demand)][1];
-  }
-  Channel& channel_of(const Transfer& transfer) {
-    return transfer.channel == files_ && files_ != nullptr ? files_channel_ : block_channel_;
-  }
-  // What a transfer takes of a device's depth. A tier puts small neighbours into one request: they
-  // count for less, so that there are enough of them to fill the queue.
-  static constexpr unsigned kWhole = 16;
-  static unsigned weight(std::uint64_t bytes) {
-    return static_cast<unsigned>(std::clamp<std::uint64_t>(bytes / kSmallestExtent, 1, kWhole));
-  }
-  bool may_issue(const Channel& channel, const Transfer& transfer) const;
-  bool give_to(Channel& channel, std::uint64_t& given);
-  void give_what_is_owed(Channel& channel, std::uint64_t& given);
-  bool give_gathers(Channel& channel, std::uint64_t& given);
-  bool give_queue(Channel& channel, Deque<std::uint32_t>& queue, std::uint64_t& given);
-  void give(Channel& channel, Transfer& transfer, std::uint64_t& given);
-  static void pass_by(Channel& channel, Priority priority, std::uint64_t bytes);
   Recency::Candidate candidate(ExtentRef ref, Memory& memory);
   void prefetch_used(ExtentRef ref, Memory& memory);
   struct Landing {

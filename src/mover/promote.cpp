@@ -60,7 +60,7 @@ void Mover::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority
     const bool adopted = directory_.record_of(ref).file != 0 && !extent.has_slot;
     transfer.reading = adopted || extent.has_slot;
     transfer.clear = !transfer.reading && !transfer.stock;  // Who takes it into use clears it.
-    transfer.channel = adopted ? files_ : block_;
+    transfer.slot_tier = adopted ? files_ : block_;
     transfer.slot = adopted ? directory_.slot_in_file(ref) : extent.slot;
     if (slot_pages_of(transfer) != nullptr && pages == 0) {
       set_range(transfer, 0, directory_.bytes_of(ref));
@@ -128,7 +128,7 @@ void Mover::land(Transfer& transfer) {
       const Checksums::Hash* const end = blocks + extent.sums->count;
       const bool all_seen = std::find(blocks, end, Checksums::Hash{}) == end;
       steps |= all_seen ? kVerify : kVerify | kHash;  // A gather has seen some blocks of a file.
-    } else if (transfer.channel == files_ && options_.checksums) {
+    } else if (transfer.slot_tier == files_ && options_.checksums) {
       // First read of an adopted file: what is seen now is what must be seen later.
       transfer.sums =
           Checksums::make(directory_.bytes_of(transfer.ref), checksum_block(transfer.ref));

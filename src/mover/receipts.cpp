@@ -54,8 +54,8 @@ void Mover::note_end(const Transfer& transfer) {
                             ? Receipt::Mechanism::copy
                             : static_cast<Receipt::Mechanism>(transfer.job.mechanism);
     if (transfer.reading || transfer.pages != 0) {
-      receipt.from = transfer.channel == files_ && files_ != nullptr ? Receipt::End::file
-                                                                     : Receipt::End::block;
+      receipt.from = transfer.slot_tier == files_ && files_ != nullptr ? Receipt::End::file
+                                                                       : Receipt::End::block;
     } else if (transfer.source != kNoSpace) {
       receipt.from = end_of(transfer.source);
       receipt.bytes = directory_.bytes_of(transfer.ref);

@@ -67,7 +67,7 @@ void Mover::measured(Transfer& transfer) {
 
 // Of the slot that the transfer reads or writes. Null: it has all pages.
 const SlotPages* Mover::slot_pages_of(const Transfer& transfer) const {
-  if (transfer.channel != block_ || transfer.kind == Transfer::Kind::gather) {
+  if (transfer.slot_tier != block_ || transfer.kind == Transfer::Kind::gather) {
     return nullptr;
   }
   return transfer.whole_again && writes(transfer) ? transfer.slot_pages
@@ -121,16 +121,16 @@ JobStep Mover::spreads(Transfer& transfer) {
 
 // To or from a slot that lacks pages. A read is one; a write is one for each run of pages, and the
 // tier puts those together that are neighbours in the slot.
-void Mover::give_stored(Channel& channel, Transfer& transfer, const SlotPages& pages) {
+void Mover::send_stored(Transfer& transfer, const SlotPages& pages) {
   const std::uint64_t page = pages.page_bytes;
   const auto first = static_cast<unsigned>(transfer.from / page);
   const auto last = static_cast<unsigned>((transfer.from + transfer.length) / page);
   if (!writes(transfer)) {
-    channel.tier->submit({.cookie = transfer.job.transfer,
-                          .slot = transfer.slot,
-                          .data = transfer.job.data + transfer.from,
-                          .length = transfer.stored,
-                          .offset = pages.before(first) * page});
+    transfer.slot_tier->submit({.cookie = transfer.job.transfer,
+                                .slot = transfer.slot,
+                                .data = transfer.job.data + transfer.from,
+                                .length = transfer.stored,
+                                .offset = pages.before(first) * page});
     return;
   }
   transfer.ended = {};
@@ -138,12 +138,13 @@ void Mover::give_stored(Channel& channel, Transfer& transfer, const SlotPages& p
   for (unsigned begin = pages.next(first, true); begin < last;) {
     const unsigned end = std::min(pages.next(begin, false), last);
     ++transfer.open;
-    channel.tier->submit({.cookie = std::uint64_t{transfer.open} << 32 | transfer.job.transfer,
-                          .slot = transfer.slot,
-                          .write = true,
-                          .data = transfer.job.data + begin * page,
-                          .length = (end - begin) * page,
-                          .offset = pages.before(begin) * page});
+    transfer.slot_tier->submit(
+        {.cookie = std::uint64_t{transfer.open} << 32 | transfer.job.transfer,
+         .slot = transfer.slot,
+         .write = true,
+         .data = transfer.job.data + begin * page,
+         .length = (end - begin) * page,
+         .offset = pages.before(begin) * page});
     begin = pages.next(end, true);
   }
 }

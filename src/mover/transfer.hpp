@@ -7,6 +7,7 @@
 
 #include "mover/gather.hpp"
 #include "mover/job.hpp"
+#include "mover/priority.hpp"
 #include "mover/staging.hpp"
 #include "residency/directory.hpp"
 #include "tiermem/receipt.hpp"
@@ -14,10 +15,6 @@
 namespace tiermem {
 
 struct Request;
-
-/// Of what is queued for a channel, the lowest goes first.
-enum class Priority : std::uint8_t { demand, room, prefetch, background };
-inline constexpr unsigned kPriorities = 4;
 
 struct Transfer {
   enum class Kind : std::uint8_t {
@@ -100,9 +97,9 @@ struct Transfer {
   std::uint32_t landing = 0;  ///< Number of the landing's first page + 1; 0: none.
   std::uint32_t landing_pages = 0;
   Staging::Place staging;
-  SlotTier* channel = nullptr;
+  SlotTier* slot_tier = nullptr;
   SlotId slot{};
-  bool at_device = false;   ///< `channel` was given it, and has not answered.
+  bool at_device = false;   ///< `slot_tier` was given it, and has not answered.
   std::uint64_t avoid = 0;  ///< Demote: devices that failed this write.
   std::uint32_t attempts = 0;
   std::uint8_t copied = kNoSpace;  ///< The space whose word start_copy was called on.

@@ -172,7 +172,7 @@ void Mover::job_done(Job& job) {
       if (job.checksum_bad) {
         ++stats_.checksum_errors;
         Extent& extent = directory_.at(ref);
-        const bool adopted = transfer.channel == files_;
+        const bool adopted = transfer.slot_tier == files_;
         if (!extent.bad_once) {
           extent.bad_once = true;  // Perhaps the wire and not the medium: read once more.
           transfer.stage = Transfer::Stage::read;
@@ -185,7 +185,7 @@ void Mover::job_done(Job& job) {
             adopted ? Code::io_error : Code::lost,
             "buffer '{}', extent {}: the bytes at {} read back from {} are not those {}",
             directory_.record_of(ref).label.get().view(), directory_.number_of(ref), offset,
-            transfer.channel->device_name(transfer.channel->device_of(transfer.slot)),
+            transfer.slot_tier->device_name(transfer.slot_tier->device_of(transfer.slot)),
             adopted ? "first read: the file has changed since; adopt it again" : "written: lost");
         transfer.origin =
             adopted || transfer.pages != 0 || space != kHost ? transfer.origin : Phase::lost;
@@ -306,75 +306,6 @@ void Mover::note_copies(Transfer& transfer) {
   } else {
     transfer.path = Receipt::Path::locked;
   }
-}
-
-void Mover::io_done(const SlotCompletion& reported) {
-  SlotCompletion completion = reported;
-  if (reported.cookie >> 32 != 0) {
-    if (transfers_[static_cast<std::uint32_t>(reported.cookie)].kind == Transfer::Kind::gather) {
-      gather_read_done(reported);
-      return;
-    }
-    if (!run_ended(reported, completion)) {
-      return;
-    }
-  }
-  Transfer& transfer = transfers_[completion.cookie];
-  transfer.at_device = false;
-  book_io(transfer, -1);
-  note_io(transfer, completion);
-  stats_.io_retries += completion.retries;
-  const bool missing = transfer.kind == Transfer::Kind::demote && !writes(transfer);
-  if (missing && completion.code == Code::ok) {
-    missing_came(transfer);
-    return;
-  }
-  if (missing) {
-    demote_failed(transfer, io_error(transfer, completion.code, completion.native,
-                                     completion.device, completion.device_offset));
-    return;
-  }
-  if (transfer.kind == Transfer::Kind::promote) {
-    if (completion.code == Code::ok) {
-      land(transfer);
-      return;
-    }
-    if (transfer.attempts++ == 0) {
-      ++stats_.io_retries;
-      queue_io(transfer);
-      return;
-    }
-    promote_failed(transfer, io_error(transfer, completion.code, completion.native,
-                                      completion.device, completion.device_offset));
-    return;
-  }
-  transfer.wear -= static_cast<std::int64_t>(io_bytes(transfer));
-  if (transfer.hashing) {
-    transfer.write_ended = true;
-    transfer.ended = completion;
-    return;
-  }
-  write_done(transfer, completion);
-}
-
-Status Mover::io_error(const Transfer& transfer, Code code, int native, std::uint16_t device,
-                       std::uint64_t offset) {
-  const bool changed = transfer.channel == files_ && native == ESTALE;
-  ErrorInfo info = error_info(
-      code, "{} of buffer '{}' failed on {} at offset {}: {}",
-      writes(transfer) ? "writing an extent" : "reading an extent",
-      directory_.record_of(transfer.ref).label.get().view(), transfer.channel->device_name(device),
-      offset,
-      changed
-          ? "the file has changed since it was adopted (size or modification time); adopt it again"
-      : native != 0 ? std::strerror(native)
-                    : code_name(code));
-  info.native = native;
-  info.tier = transfer.channel->place();
-  info.tier.index = device;
-  info.offset = offset;
-  info.buffer = directory_.handle_of(transfer.ref);
-  return Status(info);
 }
 
 }  // namespace tiermem

@@ -29,7 +29,7 @@ bool Mover::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Prio
   transfer.pages = parts;
   transfer.evict_after = evict_after;
   transfer.wear = static_cast<std::int64_t>(directory_.bytes_of(ref));
-  transfer.channel = block_;
+  transfer.slot_tier = block_;
   transfer.frame = directory_.frame(space, ref);
   if (evict_after) {
     set_freeing(transfer, directory_.resident_bytes(ref));
