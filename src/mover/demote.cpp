@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "mover/leaving.hpp"
 #include "mover/mover.hpp"
 
 namespace tiermem {
@@ -256,7 +255,7 @@ void Mover::write_done(Transfer& transfer, const SlotCompletion& completion) {
   const std::uint64_t slot_bytes = slot_bytes_of(transfer.ref);
   give_up_slot(directory_.at(transfer.ref));
   if (transfer.attempts++ < 2) {
-    ++stats_.io_retries;
+    journal_.count(&Stats::io_retries);
     transfer.avoid |= std::uint64_t{1} << (completion.device % 64);
     Result<SlotId> other = block_->allocate(slot_bytes, transfer.avoid);
     if (!other.ok() && other.code() == Code::no_capacity) {
@@ -286,7 +285,7 @@ void Mover::written(Transfer& transfer) {
   }
   const std::uint64_t bytes = transfer.length != 0 ? io_bytes(transfer) : 0;
   if (transfer.to_write != 0) {
-    stats_.demoted += bytes;
+    journal_.count(&Stats::demoted, bytes);
     write_next_parts(transfer);
     return;
   }
@@ -298,13 +297,13 @@ void Mover::written(Transfer& transfer) {
   }
   const bool evict_after = transfer.evict_after;
   const Priority priority = transfer.priority;
-  const Leaving leaving(*this, transfer.reason);
+  const Journal::ReasonScope leaving(journal_, transfer.reason);
   transfer.outcome = Transfer::Outcome::moved;
   if (transfer.withdrawn) {
     extent.slot_stale = false;
     Checksums::destroy(extent.sums);
     extent.sums = std::exchange(transfer.sums, nullptr);
-    stats_.demoted += bytes;
+    journal_.count(&Stats::demoted, bytes);
     transfer.evict_after ? gone(transfer) : map_back(transfer);
     return;
   }
@@ -317,8 +316,8 @@ void Mover::written(Transfer& transfer) {
     extent.slot_stale = false;
     Checksums::destroy(extent.sums);
     extent.sums = std::exchange(transfer.sums, nullptr);
-    stats_.demoted += bytes;
-    stats_.gpu_direct_out += transfer.direct ? bytes : 0;
+    journal_.count(&Stats::demoted, bytes);
+    journal_.count(&Stats::gpu_direct_out, transfer.direct ? bytes : 0);
     end_transfer(transfer);
     if (evict_after && !start_evict(ref, space, priority)) {
       memories_[space].recency.rejected(ref);  // Pinned or held meanwhile: a candidate again.
@@ -339,7 +338,7 @@ void Mover::demote_failed(Transfer& transfer, Status status) {
       status.info() != nullptr
           ? *status.info()
           : error_info(status.code(), "writing down failed: {}", code_name(status.code()));
-  ++stats_.io_errors;
+  journal_.count(&Stats::io_errors);
   transfer.outcome = Transfer::Outcome::failed;
   if (space != kHost && transfer.stage == Transfer::Stage::copy) {
     memories_[space].exit_backoff.failed(now_);  // The block tier has not been asked.

@@ -41,7 +41,7 @@ void Mover::went_direct(Transfer& transfer) {
     }
     return;
   }
-  ++stats_.gpu_direct_errors;
+  journal_.count(&Stats::gpu_direct_errors);
   ++transfer.retries;
   direct_backoff_.failed(now_);  // So it is not tried again here.
   transfer.direct = false;

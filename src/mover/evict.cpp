@@ -75,7 +75,7 @@ void Mover::finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int6
   Extent& extent = directory_.at(ref);
   ExtentWord& word = directory_.word(space, ref);
   const std::uint64_t held = directory_.resident_bytes(ref);
-  note_dropped(ref, space, held, begun_ns);
+  journal_.note_dropped(ref, space, held, begun_ns);
   if (extent.parts != 0) {
     give_parts(frame, space, std::exchange(extent.parts, 0));
     --in_parts_;
@@ -86,10 +86,11 @@ void Mover::finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int6
   memories_[space].recency.removed(ref, true);
   const bool dropped = word.load().dirty() && directory_.droppable(ref) &&
                        directory_.readable_elsewhere(ref, space) == kNoSpace;
-  stats_.dropped += dropped ? held : 0;
-  stats_.evicted_clean += word.load().dirty() ? 0 : held;
+  journal_.count(&Stats::dropped, dropped ? held : 0);
+  journal_.count(&Stats::evicted_clean, word.load().dirty() ? 0 : held);
   if (space == kHost && extent.prefetched) {
-    stats_.prefetched_unused += word.load().referenced() ? 0 : directory_.bytes_of(ref);
+    journal_.count(&Stats::prefetched_unused,
+                   word.load().referenced() ? 0 : directory_.bytes_of(ref));
     prefetch_used(ref, memories_[space]);
   }
   word.clear_dirty();
@@ -181,7 +182,7 @@ bool Mover::drop_from_slots(std::uint64_t bytes) {
         freed += slot_bytes_of(ref);
         drop_slot(ref);
         host.set_phase(Phase::lost);
-        stats_.dropped += directory_.bytes_of(ref);
+        journal_.count(&Stats::dropped, directory_.bytes_of(ref));
       });
     }
     if (freed != 0) {

@@ -132,7 +132,7 @@ void Mover::start_gather(Request& request, std::span<GatherRead> reads) {
   transfer.reads = reads;
   transfer.into = request.gather->into;
   for (const GatherRead& read : reads) {
-    stats_.demanded += read.rows;
+    journal_.count(&Stats::demanded, read.rows);
   }
   [[maybe_unused]] const Pin pin = directory_.word(kHost, transfer.into).pin_read();
   assert(pin == Pin::ok);  // The caller has a view of it.
@@ -146,8 +146,8 @@ void Mover::send_read(Transfer& transfer, std::uint32_t number) {
   const GatherRead& read = transfer.reads[number];
   transfer.issued = std::max(transfer.issued, number + 1);
   ++transfer.open;
-  ++stats_.gather_reads;
-  stats_.gather_bytes += read.length;
+  journal_.count(&Stats::gather_reads);
+  journal_.count(&Stats::gather_bytes, read.length);
   // A file's slots are numbered by the block; others are read from an offset.
   const bool file = transfer.slot_tier == files_;
   transfer.slot_tier->submit(
@@ -197,13 +197,13 @@ void Mover::gather_read_done(const SlotCompletion& completion) {
   GatherRead& read = transfer.reads[number];
   if (completion.code != Code::ok && !read.again) {
     read.again = true;
-    ++stats_.io_retries;
+    journal_.count(&Stats::io_retries);
     channel.read_again();
     send_read(transfer, number);
     return;
   }
   if (completion.code != Code::ok) {
-    ++stats_.io_errors;
+    journal_.count(&Stats::io_errors);
     read.found = GatherRead::Found::failed;
     if (transfer.gather->status.ok()) {
       transfer.gather->status = io_error(transfer, completion.code, completion.native,

@@ -402,9 +402,10 @@ std::string Mover::check_counts() {
   if (!growing_ && !growing_queue_.empty()) {
     return "transfers wait for the slots to grow, and nobody makes them";
   }
-  const std::string wrong = check_channels();
-  if (!wrong.empty()) {
-    return wrong;
+  for (const std::string& wrong : {check_channels(), journal_.check()}) {
+    if (!wrong.empty()) {
+      return wrong;
+    }
   }
   if (residency_.spares.count().bytes != residency_.spares.bytes()) {
     return fmt::format("{} bytes are spare, and {} counted", residency_.spares.count().bytes,

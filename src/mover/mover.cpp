@@ -19,11 +19,11 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> tiers, Slot
       options_(options),
       block_(block),
       files_(files),
+      journal_(directory_, files, options.receipts),
       block_channel_(block),
       files_channel_(files),
       staging_(options.staging_frame_bytes),
-      part_size_(options.usual_part),
-      receipts_(options.receipts) {
+      part_size_(options.usual_part) {
   for (AddressableTier* tier : tiers) {
     Memory& memory = memories_.emplace_back();
     memory.tier = tier;
@@ -63,10 +63,10 @@ bool Mover::post(Request* request) {
 
 std::int64_t Mover::step(std::int64_t now) {
   now_ = now;
+  journal_.begin_step(now);
   work_ = 0;
   look_again_ = false;
   seeks_ = false;
-  ++stats_.steps;
   // Relaxed: only whether to count this step; take_posts acquires them.
   const bool news = take_completions() || posts_.load(std::memory_order_relaxed) != nullptr;
   bool evicted = false;
@@ -264,7 +264,7 @@ void Mover::admit(Request& request) {
     case Want::stats:
       fill_stats(*request.stats);
       if (request.receipts != nullptr) {
-        copy_receipts(*request.receipts, request.value);
+        journal_.copy_receipts(*request.receipts, request.value);
       }
       completed_.push_back(&request);
       return;
@@ -273,7 +273,7 @@ void Mover::admit(Request& request) {
         request.status =
             fail(Code::stale_handle, "handle {:#x} was freed meanwhile", stale->buffer);
       } else {
-        tell_where(request);
+        describe_location(request);
       }
       completed_.push_back(&request);
       return;
@@ -371,8 +371,8 @@ void Mover::admit(Request& request) {
       complete(request, refuse_lost(*lost));
       return;
     }
-    ++stats_.misses;
-    stats_.demanded += demanded_bytes(request);
+    journal_.count(&Stats::misses);
+    journal_.count(&Stats::demanded, demanded_bytes(request));
     for (const Need& need : request.needs) {
       if (directory_.word(kHost, need.ref).load().phase() == Phase::vacant) {
         (void)leave(need.ref, kHost, false);  // Held, it could not give its frame to anybody.
@@ -523,7 +523,7 @@ Status Mover::late(Request& request) {
 void Mover::complete(Request& request, Status status) {
   request.status = std::move(status);
   request.state = Request::State::done;
-  ++activity_;
+  journal_.note_activity();
   active_[request.at] = active_.back();
   active_[request.at]->at = request.at;
   active_.pop_back();

@@ -28,13 +28,13 @@
 #include "mover/backoff.hpp"
 #include "mover/channel.hpp"
 #include "mover/job.hpp"
+#include "mover/journal.hpp"
 #include "mover/memory.hpp"
 #include "mover/never.hpp"
 #include "mover/request.hpp"
 #include "mover/shared_slots.hpp"
 #include "mover/staging.hpp"
 #include "mover/transfer.hpp"
-#include "observe/histogram.hpp"
 #include "observe/receipts.hpp"
 #include "os/memory_limits.hpp"
 #include "policy/streams.hpp"
@@ -101,9 +101,7 @@ class Mover {
   }
 
   /// The last step took so long. The mover reads no clock: whoever steps it does.
-  void note_step(std::int64_t ns) {
-    step_ns_.add(static_cast<std::uint64_t>(std::max<std::int64_t>(ns, 0)));
-  }
+  void note_step(std::int64_t ns) { journal_.note_step(ns); }
 
   /// False: the system gives no memory for records, and what there is of it is for what is under
   /// way: requests that come are refused, but for frees and touches.
@@ -142,11 +140,11 @@ class Mover {
     return active_.empty() && transfers_live_ == 0 && housekeeping_ == 0 && reclaimed_.empty();
   }
   /// [stepping thread] Another number when a transfer has ended or a request was answered.
-  std::uint64_t activity() const { return activity_; }
+  std::uint64_t activity() const { return journal_.activity(); }
   /// [stepping thread]
   void fill_stats(Stats& stats);
   /// [stepping thread] Totals, and the newest `most` receipts.
-  void copy_receipts(ReceiptsCopy& to, std::size_t most) const { receipts_.copy(to, most); }
+  void copy_receipts(ReceiptsCopy& to, std::size_t most) const { journal_.copy_receipts(to, most); }
 
   /// [any] What is read of this buffer's slots and files at least: a block that has a checksum.
   std::uint32_t read_unit(const BufferRecord& record) const;
@@ -270,16 +268,8 @@ class Mover {
   bool run_own_jobs();
   void job_done(Job& job);
 
-  // receipts.cpp: what they did, and why extents are where they are.
-  class Leaving;
-  Receipt::End end_of(unsigned space) const {
-    return space == kHost ? Receipt::End::dram : Receipt::End::gpu;
-  }
-  Receipt blank_receipt(ExtentRef ref) const;
-  void note_io(Transfer& transfer, const SlotCompletion& completion);
-  void note_end(const Transfer& transfer);
-  void note_dropped(ExtentRef ref, unsigned space, std::uint64_t bytes, std::int64_t begun_ns);
-  void tell_where(Request& request);
+  // whereabouts.cpp
+  void describe_location(Request& request);
 
   // arrivals.cpp: copies to devices that a stream waits for by itself.
   void copy_begun(const Job& job, std::uint64_t ordinal);
@@ -305,7 +295,6 @@ class Mover {
   void go_direct(Transfer& transfer);
   void went_direct(Transfer& transfer);
   bool has_home(ExtentRef ref, FrameId frame) const;
-  void note_copies(Transfer& transfer);
   bool takes_source_home(Transfer& transfer);
   void source_taken_home(Transfer& transfer);
   void to_window(ExtentRef ref);
@@ -556,6 +545,7 @@ class Mover {
   std::int64_t now_ = 0;
   std::int64_t next_deadline_ = kNever;
   Deque<Memory> memories_;  // By space. Stable addresses: workers hold `trim`.
+  Journal journal_;
   Channel block_channel_, files_channel_;
   Deque<Transfer> transfers_;  // Stable addresses.
   Vector<std::uint32_t> free_transfers_;
@@ -642,11 +632,6 @@ class Mover {
   bool went_on_ = false;     // The last step asked for this one.
   bool desperate_ = false;   // The last search before a request is refused.
   std::uint64_t work_ = 0;   // Needs armed in this step.
-  std::uint64_t activity_ = 0;
-  Stats stats_{};
-  Reason leaving_ = Reason::none;  // Why what begins to leave now does: see Leaving.
-  Receipts receipts_;
-  Histogram step_ns_;
 };
 
 // Of frees none: what was freed is nobody's to cancel. What the end of one request sets off may

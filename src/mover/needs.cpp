@@ -4,7 +4,6 @@
 #include <bit>
 
 #include "base/error.hpp"
-#include "mover/leaving.hpp"
 #include "mover/mover.hpp"
 
 namespace tiermem {
@@ -351,7 +350,7 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
     return Arm::wait_transfer;
   }
   const bool drop = request.want == Want::free || request.want == Want::discard;
-  const Leaving leaving(*this, drop ? Reason::given_up : Reason::asked);
+  const Journal::ReasonScope leaving(journal_, drop ? Reason::given_up : Reason::asked);
   if (directory_.claimed(need.ref, kHost)) {
     return Arm::wait_pins;
   }

@@ -196,10 +196,10 @@ void Mover::publish_parts(Transfer& transfer) {
   extent.parts |= transfer.pages;
   const std::uint64_t held = bytes_of_pages(extent.parts);
   directory_.frame(space, ref) = transfer.frame;
-  (transfer.prefetch ? stats_.prefetched : stats_.promoted) +=
-      bytes_of_pages(transfer.pages & ~zero_pages(extent));
+  journal_.count(transfer.prefetch ? &Stats::prefetched : &Stats::promoted,
+                 bytes_of_pages(transfer.pages & ~zero_pages(extent)));
   extent.zeros &= ~transfer.pages;
-  ++stats_.moved_by_copy;
+  journal_.count(&Stats::moved_by_copy);
   word.set_dirty();
   if (extent.parts == pages_of(directory_.bytes_of(ref))) {
     extent.parts = 0;
@@ -358,7 +358,7 @@ void Mover::parts_not_written(Transfer& transfer, Status status) {
     block_->free(transfer.slot);
     demote_failed(transfer, std::move(status));
   } else if (transfer.attempts++ < 2) {
-    ++stats_.io_retries;
+    journal_.count(&Stats::io_retries);
     queue_io(transfer);
   } else {
     transfer.avoid |= std::uint64_t{1} << (status.info()->tier.index % 64);

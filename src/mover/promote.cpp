@@ -327,23 +327,11 @@ void Mover::publish(Transfer& transfer) {
   if (std::exchange(transfer.took_over, false)) {
     finish_evict(ref, transfer.source, directory_.frame(transfer.source, ref), transfer.begun_ns);
   }
-  (transfer.prefetch ? stats_.prefetched : stats_.promoted) +=
-      transfer.reading ? io_bytes(transfer) : 0;
-  stats_.gpu_direct_in += transfer.direct ? directory_.bytes_of(ref) : 0;
+  journal_.count(transfer.prefetch ? &Stats::prefetched : &Stats::promoted,
+                 transfer.reading ? io_bytes(transfer) : 0);
+  journal_.count(&Stats::gpu_direct_in, transfer.direct ? directory_.bytes_of(ref) : 0);
   if (space == kHost) {
-    switch (transfer.job.mechanism) {
-      case Mechanism::uffd_move:
-        ++stats_.moved_by_uffd;
-        break;
-      case Mechanism::remap:
-        ++stats_.moved_by_remap;
-        break;
-      case Mechanism::copy:
-        ++stats_.moved_by_copy;
-        break;
-      case Mechanism::in_place:
-        ++stats_.moved_in_place;
-    }
+    journal_.count_mapped(transfer.job.mechanism);
   }
   (void)word.take_referenced();
   recency_for(space, ref).inserted(ref, directory_.bytes_of(ref));
@@ -374,9 +362,9 @@ void Mover::promote_failed(Transfer& transfer, Status status) {
     continue_promote(transfer);
     return;
   }
-  ++stats_.io_errors;
+  journal_.count(&Stats::io_errors);
   transfer.outcome = Transfer::Outcome::failed;
-  note_end(transfer);
+  journal_.note_end(transfer);
   transfer.outcome = Transfer::Outcome::undone;
   if (transfer.retreats) {
     memories_[transfer.source].exit_backoff.failed(now_);

@@ -437,8 +437,7 @@ void Mover::fill_info(Request& request) {
 }
 
 void Mover::fill_stats(Stats& stats) {
-  stats = stats_;
-  stats.step_ns_p99 = step_ns_.percentile(0.99);
+  journal_.fill(stats);
   stats.metadata_bytes = residency_.extents.metadata_bytes();
   const FrameBooks frames = memories_[kHost].tier->books();
   stats.dram_budget = frames.budget;

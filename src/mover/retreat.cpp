@@ -4,7 +4,6 @@
 #include <cassert>
 
 #include "base/error.hpp"
-#include "mover/leaving.hpp"
 #include "mover/mover.hpp"
 
 namespace tiermem {
@@ -45,7 +44,7 @@ void Mover::retreated(ExtentRef ref, unsigned space) {
 
 // A request's: the copy goes where a victim's goes, however long somebody pins it.
 Mover::Arm Mover::arm_retreat(Request& request, Need& need) {
-  const Leaving leaving(*this, Reason::asked);
+  const Journal::ReasonScope leaving(journal_, Reason::asked);
   const Extent& extent = directory_.at(need.ref);
   if (extent.transfer != 0) {
     return Arm::wait_transfer;

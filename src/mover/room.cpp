@@ -4,7 +4,6 @@
 
 #include "base/error.hpp"
 #include "base/shown.hpp"
-#include "mover/leaving.hpp"
 #include "mover/mover.hpp"
 
 namespace tiermem {
@@ -256,7 +255,8 @@ std::uint64_t Mover::next_trim(const Memory& memory) {
 // Evicts until `bytes` and what is kept ahead of need are on their way to be free.
 void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority, bool desperate) {
   Memory& memory = memories_[space];
-  const Leaving why(*this, priority == Priority::background ? Reason::ahead : Reason::room);
+  const Journal::ReasonScope why(journal_,
+                                 priority == Priority::background ? Reason::ahead : Reason::room);
   if (priority != Priority::background) {
     trim(memory, bytes);  // Else the next of their size take the free ones.
   }

@@ -67,8 +67,8 @@ void Mover::io_done(const SlotCompletion& reported) {
   Transfer& transfer = transfers_[completion.cookie];
   transfer.at_device = false;
   channel_of(transfer).ended(load_of(transfer));
-  note_io(transfer, completion);
-  stats_.io_retries += completion.retries;
+  journal_.note_io(transfer, completion, io_bytes(transfer));
+  journal_.count(&Stats::io_retries, completion.retries);
   const bool missing = transfer.kind == Transfer::Kind::demote && !writes(transfer);
   if (missing && completion.code == Code::ok) {
     missing_came(transfer);
@@ -85,7 +85,7 @@ void Mover::io_done(const SlotCompletion& reported) {
       return;
     }
     if (transfer.attempts++ == 0) {
-      ++stats_.io_retries;
+      journal_.count(&Stats::io_retries);
       queue_io(transfer);
       return;
     }

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "mover/leaving.hpp"
 #include "mover/mover.hpp"
 
 namespace tiermem {
@@ -29,7 +28,7 @@ Transfer& Mover::new_transfer(Transfer::Kind kind, ExtentRef ref, unsigned space
   transfer.job.transfer = at;
   transfer.begun_ns = now_;
   const bool comes = kind == Transfer::Kind::promote && priority != Priority::room;
-  transfer.reason = !comes                           ? leaving_
+  transfer.reason = !comes                           ? journal_.reason()
                     : priority == Priority::prefetch ? Reason::prefetch
                                                      : Reason::demand;
   directory_.at(ref).transfer = at + 1;
@@ -44,8 +43,8 @@ bool Mover::start_copy(Transfer& transfer, unsigned space) {
 }
 
 void Mover::end_transfer(Transfer& transfer) {
-  ++activity_;
-  note_end(transfer);
+  journal_.note_activity();
+  journal_.note_end(transfer);
   give_staging(transfer);
   give_landing(transfer);
   Checksums::destroy(transfer.sums);
@@ -63,7 +62,7 @@ void Mover::end_transfer(Transfer& transfer) {
   free_transfers_.push_back(transfer.job.transfer);
   --transfers_live_;
   if (transfer.retreats) {
-    const Leaving leaving(*this, transfer.reason);
+    const Journal::ReasonScope leaving(journal_, transfer.reason);
     retreated(transfer.ref, transfer.source);
   }
 }
@@ -165,12 +164,12 @@ void Mover::job_done(Job& job) {
     went_direct(transfer);
     return;
   }
-  note_copies(transfer);
+  journal_.note_copies(transfer);
   switch (transfer.kind) {
     case Transfer::Kind::promote:
       source_taken_home(transfer);
       if (job.checksum_bad) {
-        ++stats_.checksum_errors;
+        journal_.count(&Stats::checksum_errors);
         Extent& extent = directory_.at(ref);
         const bool adopted = transfer.slot_tier == files_;
         if (!extent.bad_once) {
@@ -211,7 +210,7 @@ void Mover::job_done(Job& job) {
           memories_[space].exit_backoff.worked();
           transfer.whole_again ? whole_measured(transfer) : write_and_hash(transfer);
         } else if (job.checksum_bad) {
-          ++stats_.checksum_errors;
+          journal_.count(&Stats::checksum_errors);
           demote_failed(transfer, fail(Code::lost, "buffer '{}': bytes in its slot are lost",
                                        directory_.record_of(ref).label.get().view()));
         } else {
@@ -253,7 +252,7 @@ void Mover::job_done(Job& job) {
       const bool undone = transfer.undone;
       const Failed failed = failure_of(transfer);
       const ErrorInfo error = transfer.undo_error;
-      const Leaving leaving(*this, transfer.reason);
+      const Journal::ReasonScope leaving(journal_, transfer.reason);
       const std::int64_t begun_ns = transfer.begun_ns;
       end_transfer(transfer);
       if (undone) {
@@ -283,28 +282,6 @@ void Mover::job_done(Job& job) {
     case Transfer::Kind::gather:  // Has no jobs.
     case Transfer::Kind::idle:
       return;
-  }
-}
-
-// Between memory of the host's and a device's, and between devices: by which way.
-void Mover::note_copies(Transfer& transfer) {
-  const Job& job = transfer.job;
-  if (!job.status.ok() || (job.steps & (kCopyOut | kCopyIn | kCopyPeer)) == 0) {
-    return;
-  }
-  const std::uint64_t out = (job.steps & kCopyOut) != 0 ? job.bytes : 0;
-  const std::uint64_t in = (job.steps & kCopyIn) != 0 ? job.bytes : 0;
-  if ((job.steps & kCopyPeer) != 0) {
-    transfer.path = Receipt::Path::peer;
-    stats_.gpu_bytes_peer += 2 * job.bytes;
-  } else if (transfer.staging) {
-    transfer.path = Receipt::Path::staged;
-    stats_.gpu_bytes_staged += out + in;
-  } else if (!job.locked) {
-    transfer.path = Receipt::Path::pageable;
-    stats_.gpu_bytes_pageable += out + in;
-  } else {
-    transfer.path = Receipt::Path::locked;
   }
 }
 

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cassert>
 
-#include "mover/leaving.hpp"
 #include "mover/mover.hpp"
 
 namespace tiermem {
@@ -95,7 +94,7 @@ void Mover::recall(const Need& need) {
   if (transfer.stage == Transfer::Stage::hash) {
     std::atomic_ref(transfer.job.stop).store(true, std::memory_order_relaxed);
   }
-  ++stats_.recalled;
+  journal_.count(&Stats::recalled);
 }
 
 // It frees nothing any more: the frame goes back into its window.
@@ -114,7 +113,7 @@ void Mover::withdrawn(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   if (!transfer.job.status.ok()) {
     const Status busy = transfer.job.status.clone();
-    ++stats_.withdrawals_refused;
+    journal_.count(&Stats::withdrawals_refused);
     stuck_since_ = stuck_since_ == 0 ? std::max<std::int64_t>(now_, 1) : stuck_since_;
     withdrawals_again_at_ = now_ + kStuckNs;
     leaves_later(ref);
@@ -166,7 +165,7 @@ void Mover::gone(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
   const FrameId frame = transfer.frame;
-  const Leaving leaving(*this, transfer.reason);
+  const Journal::ReasonScope leaving(journal_, transfer.reason);
   const std::int64_t begun_ns = transfer.begun_ns;
   end_transfer(transfer);
   directory_.word(space, ref).clear_dirty();

@@ -4,6 +4,7 @@
 //   last_.size() == min(added_, kept_), and the newest is last_[(added_ - 1) % kept_].
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -74,6 +75,15 @@ class Receipts {
       }
       return to.last.size() >= most;
     });
+  }
+
+  /// Checks the counts against each other.
+  bool consistent() const {
+    std::uint64_t added = 0;
+    for (const ChannelTotals& totals : totals_) {
+      added += totals.transfers + totals.failed;
+    }
+    return added == added_ && last_.size() == std::min(added_, kept_);
   }
 
  private:

@@ -1,0 +1,128 @@
+// Receipts and counters of transfers.
+#include "mover/journal.hpp"
+
+#include <algorithm>
+
+namespace tiermem {
+namespace {
+
+Receipt::End end_of(unsigned space) {
+  return space == kHost ? Receipt::End::dram : Receipt::End::gpu;
+}
+
+}  // namespace
+
+void Journal::count_mapped(Mechanism mechanism) {
+  switch (mechanism) {
+    case Mechanism::uffd_move:
+      count(&Stats::moved_by_uffd);
+      return;
+    case Mechanism::remap:
+      count(&Stats::moved_by_remap);
+      return;
+    case Mechanism::copy:
+      count(&Stats::moved_by_copy);
+      return;
+    case Mechanism::in_place:
+      count(&Stats::moved_in_place);
+      return;
+  }
+}
+
+void Journal::note_io(Transfer& transfer, const SlotCompletion& completion,
+                      std::uint64_t bytes) const {
+  transfer.requests += completion.requests;
+  transfer.retries += completion.retries;
+  transfer.buffered |= completion.buffered;
+  transfer.moved += completion.code == Code::ok ? bytes : 0;
+}
+
+void Journal::note_copies(Transfer& transfer) {
+  const Job& job = transfer.job;
+  if (!job.status.ok() || (job.steps & (kCopyOut | kCopyIn | kCopyPeer)) == 0) {
+    return;
+  }
+  const std::uint64_t out = (job.steps & kCopyOut) != 0 ? job.bytes : 0;
+  const std::uint64_t in = (job.steps & kCopyIn) != 0 ? job.bytes : 0;
+  if ((job.steps & kCopyPeer) != 0) {
+    transfer.path = Receipt::Path::peer;
+    count(&Stats::gpu_bytes_peer, 2 * job.bytes);
+  } else if (transfer.staging) {
+    transfer.path = Receipt::Path::staged;
+    count(&Stats::gpu_bytes_staged, out + in);
+  } else if (!job.locked) {
+    transfer.path = Receipt::Path::pageable;
+    count(&Stats::gpu_bytes_pageable, out + in);
+  } else {
+    transfer.path = Receipt::Path::locked;
+  }
+}
+
+Receipt Journal::blank_receipt(ExtentRef ref) const {
+  const BufferRecord& record = directory_.record_of(ref);
+  const std::uint64_t i = directory_.number_of(ref);
+  const std::uint64_t at = i << record.extent_shift.load(std::memory_order_relaxed);
+  Receipt receipt;
+  receipt.buffer = directory_.handle_of(ref);
+  receipt.offset = at - std::min(at, record.lead.load(std::memory_order_relaxed));
+  receipt.ended_ns = now_;
+  return receipt;
+}
+
+void Journal::note_end(const Transfer& transfer) {
+  const bool promote = transfer.kind == Transfer::Kind::promote;
+  if (transfer.outcome == Transfer::Outcome::undone || transfer.stock ||
+      (!promote && transfer.kind != Transfer::Kind::demote)) {
+    return;
+  }
+  Receipt receipt = blank_receipt(transfer.ref);
+  receipt.bytes = transfer.moved;
+  receipt.begun_ns = transfer.begun_ns;
+  receipt.requests = transfer.requests;
+  receipt.retries = transfer.retries;
+  receipt.depth = transfer.depth;
+  receipt.reason = transfer.reason;
+  receipt.buffered = transfer.buffered;
+  receipt.path = transfer.path;
+  receipt.failed = transfer.outcome == Transfer::Outcome::failed;
+  if (!promote) {
+    receipt.from = end_of(transfer.space);
+    receipt.to = Receipt::End::block;
+  } else {
+    receipt.to = end_of(transfer.space);
+    receipt.mechanism = transfer.pages != 0
+                            ? Receipt::Mechanism::copy
+                            : static_cast<Receipt::Mechanism>(transfer.job.mechanism);
+    if (transfer.reading || transfer.pages != 0) {
+      receipt.from = transfer.slot_tier == files_ && files_ != nullptr ? Receipt::End::file
+                                                                       : Receipt::End::block;
+    } else if (transfer.source != kNoSpace) {
+      receipt.from = end_of(transfer.source);
+      receipt.bytes = directory_.bytes_of(transfer.ref);
+    }
+  }
+  receipts_.add(receipt);
+}
+
+void Journal::note_dropped(ExtentRef ref, unsigned space, std::uint64_t bytes,
+                           std::int64_t begun_ns) {
+  const BufferRecord& record = directory_.record_of(ref);
+  if (reason_ == Reason::none || (record.generation.load(std::memory_order_relaxed) & 1) == 0) {
+    return;  // It left with its buffer.
+  }
+  Receipt receipt = blank_receipt(ref);
+  receipt.bytes = bytes;
+  receipt.begun_ns = begun_ns;
+  receipt.from = end_of(space);
+  receipt.reason = reason_;
+  receipts_.add(receipt);
+}
+
+std::string Journal::check() const {
+  if (reason_ != Reason::none) {
+    return "a scope of a reason has not ended with its step";
+  }
+  return receipts_.consistent() ? "" : "the totals of receipts are not those of the receipts added";
+}
+
+}  // namespace tiermem

@@ -1,0 +1,52 @@
+// Where an extent is, and since when. The stepping thread only; never waits.
+#include <algorithm>
+
+#include "mover/mover.hpp"
+
+namespace tiermem {
+
+// Answers for the extent in which the span of the request begins.
+void Mover::describe_location(Request& request) {
+  const Span& span = request.spans.front();
+  const BufferRecord& record = *span.record;
+  const ExtentRef ref = span.first;
+  directory_.begin(span, ref);
+  const Extent& extent = directory_.at(ref);
+  Whereabouts& where = *request.where;
+  using State = Whereabouts::State;
+  const unsigned holder =
+      directory_.readable_elsewhere(ref, kNoSpace);  // The host before any device.
+  const Phase host = directory_.word(kHost, ref).load().phase();
+  for (unsigned space = 0; space < directory_.spaces(); ++space) {
+    where.pinned = where.pinned || directory_.word(space, ref).load().pinned();
+  }
+  const std::uint64_t inside = span.offset & ((std::uint64_t{1} << span.shift) - 1);
+  const PageMask page = extent.parts >> (inside / kSmallestExtent % kMostParts);
+  if (holder != kNoSpace || (page & 1) != 0) {
+    const unsigned space = holder != kNoSpace ? holder : kHost;
+    where.state = State::resident;
+    where.place = memories_[space].tier->place();
+    where.dirty = directory_.word(space, ref).load().dirty();
+  } else if (extent.transfer != 0) {
+    where.state = State::moving;
+  } else if (host == Phase::lost) {
+    where.state = State::lost;
+  } else if (extent.has_slot || record.file != 0) {
+    where.state = State::in_slot;
+    where.place = extent.has_slot ? block_->place() : files_->place();
+  }
+  // The receipt of the transfer that brought it; if it is in a slot only, of the one by which it
+  // left.
+  const Receipt* const last = journal_.newest_of(ref, [&](const Receipt& receipt) {
+    const bool to_memory = receipt.to == Receipt::End::dram || receipt.to == Receipt::End::gpu;
+    return !receipt.failed &&
+           (where.state != State::resident ||
+            (to_memory && (receipt.to == Receipt::End::gpu) == (where.place.kind == Kind::gpu)));
+  });
+  if (last != nullptr && where.state != State::zero) {
+    where.last = *last;
+    where.since_ns = now_ - last->ended_ns;
+  }
+}
+
+}  // namespace tiermem
