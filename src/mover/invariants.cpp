@@ -402,7 +402,7 @@ std::string Mover::check_counts() {
   if (!growing_ && !growing_queue_.empty()) {
     return "transfers wait for the slots to grow, and nobody makes them";
   }
-  for (const std::string& wrong : {check_channels(), journal_.check()}) {
+  for (const std::string& wrong : {check_channels(), journal_.check(), read_ahead_.check()}) {
     if (!wrong.empty()) {
       return wrong;
     }

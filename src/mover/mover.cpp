@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "mover/prefetch.hpp"
 
 namespace tiermem {
 
@@ -22,6 +23,7 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> tiers, Slot
       journal_(directory_, files, options.receipts),
       block_channel_(block),
       files_channel_(files),
+      read_ahead_(directory_, options.scan_bytes),
       staging_(options.staging_frame_bytes),
       part_size_(options.usual_part) {
   for (AddressableTier* tier : tiers) {
@@ -95,8 +97,8 @@ std::int64_t Mover::step(std::int64_t now) {
   }
   went_on_ = search_goes_on() || (seeks_ && fruitless_ <= kMostFruitless);
   if (ended_at_once || more_to_issue || !own_jobs_.empty() || !drops_.empty() || !arming_.empty() ||
-      parking_waits() || !reclaimed_.empty() || !scans_ahead_.empty() || look_again_ || went_on_ ||
-      let_go) {
+      parking_waits() || !reclaimed_.empty() || read_ahead_.next(now) == now || look_again_ ||
+      went_on_ || let_go) {
     return now;
   }
   std::int64_t next = next_deadline_;
@@ -193,7 +195,7 @@ void Mover::child_ended(std::uint32_t child) {
 }
 
 void Mover::take_posts() {
-  read_scans();
+  admit_read_ahead();
   residency_.buffers.take_abandoned([&](std::uint32_t index) { reclaimed_.push_back(index); });
   for (const std::uint32_t index : std::exchange(reclaimed_, {})) {
     auto request = std::make_unique<Request>();
@@ -216,6 +218,15 @@ void Mover::take_posts() {
     Request& request = *oldest;
     oldest = request.next;
     admit(request);
+  }
+}
+
+void Mover::admit_read_ahead() {
+  for (const ReadAhead::Range& range : read_ahead_.take()) {
+    auto request = prefetch_of(residency_, range.buffer, range.first, range.count);
+    if (request != nullptr) {
+      admit(*request.release());
+    }
   }
 }
 

@@ -31,13 +31,13 @@
 #include "mover/journal.hpp"
 #include "mover/memory.hpp"
 #include "mover/never.hpp"
+#include "mover/read_ahead.hpp"
 #include "mover/request.hpp"
 #include "mover/shared_slots.hpp"
 #include "mover/staging.hpp"
 #include "mover/transfer.hpp"
 #include "observe/receipts.hpp"
 #include "os/memory_limits.hpp"
-#include "policy/streams.hpp"
 #include "policy/watching.hpp"
 #include "residency/directory.hpp"
 #include "residency/residency.hpp"
@@ -161,6 +161,7 @@ class Mover {
  private:
   // mover.cpp: the step and its inputs.
   void take_posts();
+  void admit_read_ahead();
   void decide();
   bool take_completions();
   void admit(Request& request);
@@ -190,6 +191,7 @@ class Mover {
   void arm_more(Request& request);
   void arm(Request& request, std::uint32_t index);
   Arm arm_acquire(Request& request, Need& need);
+  void note_touch(const Request& touch, ExtentRef ref);
   Arm arm_leave(Request& request, Need& need);
   void keep_refused(ExtentRef ref);
   bool ready(const Need& need) const;
@@ -395,10 +397,6 @@ class Mover {
   bool take_landing(Transfer& transfer, unsigned pages);
   void give_landing(Transfer& transfer);
 
-  // scans.cpp
-  void note_touch(const Request& touch, ExtentRef ref);
-  void read_scans();
-
   // gather.cpp
   static std::span<GatherRead> reads_of(const Request& request, ExtentRef ref);
   void build_gather_needs(Request& request);
@@ -515,10 +513,6 @@ class Mover {
     bool ready = false;
     Job job;  // Brings its pages.
   };
-  struct ScanAhead {
-    Handle buffer = 0;
-    Streams::Ahead ahead;
-  };
   // What a transfer reads or writes.
   std::uint64_t io_bytes(const Transfer& transfer) const {
     return transfer.stored != 0   ? transfer.stored
@@ -547,6 +541,7 @@ class Mover {
   Deque<Memory> memories_;  // By space. Stable addresses: workers hold `trim`.
   Journal journal_;
   Channel block_channel_, files_channel_;
+  ReadAhead read_ahead_;
   Deque<Transfer> transfers_;  // Stable addresses.
   Vector<std::uint32_t> free_transfers_;
   std::uint32_t transfers_live_ = 0;
@@ -574,8 +569,6 @@ class Mover {
   bool lost_landings_ = false;  // There were some: others are taken before anything else.
   PartSize part_size_;
   Watching watching_;
-  Streams scans_;
-  Vector<ScanAhead> scans_ahead_;       // To be asked for in the next step.
   Deque<std::uint32_t> growing_queue_;  // Demotes that wait for the slot tier to grow.
   bool growing_ = false;
   // Evicts whose frame the kernel would not take out of its window. The frame must not be given to

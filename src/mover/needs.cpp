@@ -216,6 +216,13 @@ std::uint64_t Mover::demanded_bytes(const Request& request) const {
   return bytes;
 }
 
+void Mover::note_touch(const Request& touch, ExtentRef ref) {
+  const std::uint32_t transfer = directory_.at(ref).transfer;
+  if (transfer != 0) {
+    read_ahead_.touched(touch, transfers_[transfer - 1]);
+  }
+}
+
 Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   const bool prefetch = request.want == Want::prefetch;
   const bool here = directory_.word(need.space, need.ref).load().view_readable();
