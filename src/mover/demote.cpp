@@ -165,8 +165,8 @@ void Mover::seal(Transfer& transfer) {
     return;
   }
   (void)start_copy(transfer, transfer.space);
-  transfer.job.host = staging_.frame(transfer.staging);
-  transfer.job.data = staging_.data(transfer.staging);
+  transfer.job.host = bounce_.frame(transfer.staging);
+  transfer.job.data = bounce_.data(transfer.staging);
   transfer.job.other_tier = &tier;
   transfer.job.other = transfer.frame;
   transfer.stage = Transfer::Stage::copy;

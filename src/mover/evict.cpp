@@ -78,9 +78,9 @@ void Mover::finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int6
   journal_.note_dropped(ref, space, held, begun_ns);
   if (extent.parts != 0) {
     give_parts(frame, space, std::exchange(extent.parts, 0));
-    --in_parts_;
+    bounce_.partial_ended();
   } else {
-    give_frame(frame, space, held);
+    memories_[space].give_frame(frame, held);
   }
   directory_.frame(space, ref) = {};
   memories_[space].recency.removed(ref, true);

@@ -29,7 +29,7 @@ class Owners {
   std::vector<std::pair<std::uint64_t, ExtentRef>> list_;
 };
 
-// An owner that is no extent: staging, landings, children of fork.
+// The owner of frames and slots without an extent: bounce memory, and slots of children of fork.
 constexpr ExtentRef kMovers = ~ExtentRef{0};
 
 std::string name_of(ExtentRef owner) {
@@ -50,10 +50,8 @@ std::string Mover::check_invariants() {
     frames[space].add(frame.value, owner);
     return frame.valid();
   };
-  staging_.each_frame([&](FrameId frame) { take(kHost, frame, staging_.frame_bytes(), kMovers); });
-  for (const Landing& landing : landings_) {
-    take(kHost, landing.frame, options_.landing_bytes, kMovers);
-  }
+  bounce_.each_frame(
+      [&](FrameId frame, std::uint64_t bytes) { take(kHost, frame, bytes, kMovers); });
   for (const Request* request : active_) {
     std::uint32_t waiting = 0;
     for (const Need& need : request->needs) {
@@ -361,37 +359,13 @@ std::string Mover::check_counts() {
                        transfers_live_, free_transfers_.size());
   }
   unsigned prefetches = 0;
-  std::uint64_t staging = 0;
-  std::vector<PageMask> landings(landings_.size());
   for (const Transfer& transfer : transfers_) {
-    if (transfer.kind == Transfer::Kind::idle) {
-      continue;
-    }
     prefetches += transfer.kind == Transfer::Kind::promote && transfer.prefetch ? 1 : 0;
-    staging += transfer.staging ? staging_.bytes_of_place(directory_.bytes_of(transfer.ref)) : 0;
-    if (transfer.landing != 0) {
-      PageMask& used = landings[(transfer.landing - 1) / kMostParts];
-      if ((used & transfer.landing_pages) != 0) {
-        return fmt::format("extent {} lands where another does", transfer.ref);
-      }
-      used |= transfer.landing_pages;
-    }
   }
   if (prefetches != prefetches_) {
     return fmt::format("{} prefetches are under way, and {} counted", prefetches, prefetches_);
   }
-  if (staging != staging_.taken()) {
-    return fmt::format("transfers have {} bytes of the staging, and {} are taken", staging,
-                       staging_.taken());
-  }
   unsigned housekeeping = growing_ ? 1 : 0;
-  for (std::size_t i = 0; i < landings_.size(); ++i) {
-    housekeeping += landings_[i].ready ? 0 : 1;
-    if (landings_[i].used != landings[i]) {
-      return fmt::format("of landing {} pages {:#x} are used, and {:#x} taken", i, landings[i],
-                         landings_[i].used);
-    }
-  }
   for (const Memory& memory : memories_) {
     housekeeping += memory.trimming ? 1 : 0;
   }
@@ -402,7 +376,8 @@ std::string Mover::check_counts() {
   if (!growing_ && !growing_queue_.empty()) {
     return "transfers wait for the slots to grow, and nobody makes them";
   }
-  for (const std::string& wrong : {check_channels(), journal_.check(), read_ahead_.check()}) {
+  for (const std::string& wrong :
+       {check_channels(), check_bounce(), journal_.check(), read_ahead_.check()}) {
     if (!wrong.empty()) {
       return wrong;
     }
@@ -414,15 +389,9 @@ std::string Mover::check_counts() {
   if (!residency_.buffers.test_consistent()) {
     return "the counts of buffers and extents are not those of the records";
   }
-  std::uint32_t in_parts = 0;
   std::uint64_t unused = 0;
   for (ExtentRef ref = 0; ref < residency_.buffers.used_extents(); ++ref) {
-    const Extent& extent = directory_.at(ref);
-    in_parts += extent.parts != 0 ? 1 : 0;
-    unused += extent.prefetched ? directory_.bytes_of(ref) : 0;
-  }
-  if (in_parts != in_parts_) {
-    return fmt::format("{} extents are in parts, and {} counted", in_parts, in_parts_);
+    unused += directory_.at(ref).prefetched ? directory_.bytes_of(ref) : 0;
   }
   if (unused != memories_[kHost].unused_prefetched) {
     return fmt::format("{} bytes were fetched ahead and not used, and {} counted", unused,
@@ -467,6 +436,25 @@ std::string Mover::check_channels() {
     }
   }
   return {};
+}
+
+// What transfers and extents have of the bounce memory.
+std::string Mover::check_bounce() {
+  Bounce::Use use;
+  for (const Transfer& transfer : transfers_) {
+    if (transfer.kind == Transfer::Kind::idle) {
+      continue;
+    }
+    use.staging_bytes +=
+        transfer.staging ? bounce_.bytes_of_place(directory_.bytes_of(transfer.ref)) : 0;
+    if (transfer.bounce) {
+      use.places.push_back(transfer.bounce);
+    }
+  }
+  for (ExtentRef ref = 0; ref < residency_.buffers.used_extents(); ++ref) {
+    use.partial += directory_.at(ref).parts != 0 ? 1 : 0;
+  }
+  return bounce_.check(use);
 }
 
 // What is waited for: for messages about a mover that does not come to rest.

@@ -3,7 +3,9 @@
 // stepping thread only; workers hold the job `trim`.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 
 #include "base/arena.hpp"
@@ -24,8 +26,8 @@ struct Memory {
   /// Bytes kept free ahead of need. Grows when a request waits for room, shrinks without waits.
   std::uint64_t ahead = 0;
   std::uint64_t returned = 0;  ///< Bytes of frames returned so far.
-  /// By size class: bytes for frames inside what the tier charges already (chunks of small frames),
-  /// derived from the changes of its books. 0 after the tier had no frame of this size.
+  /// By size_class(): bytes for frames inside what the tier charges already (chunks of small
+  /// frames), derived from the changes of its books. 0 after the tier had no frame of this size.
   std::array<std::uint64_t, 64> gaps{};
   bool evicted_at_once = false;  ///< The search for victims has returned frames in this step.
   bool lost = false;             ///< The tier is lost: no bytes go there any more.
@@ -41,6 +43,41 @@ struct Memory {
   bool searching = false;  ///< The search for victims has not seen all extents yet.
   bool awaited = false;    ///< A granted request waits for room: no other request gets any.
   Job trim;
+
+  static unsigned size_class(std::uint64_t bytes) {
+    return static_cast<unsigned>(std::bit_width(bytes) - 1);
+  }
+  /// Takes a frame from the tier. Not valid if it has none of the size.
+  FrameId take_frame(const FrameRequest& request);
+  /// Returns a frame of `bytes` to the tier.
+  void give_frame(FrameId frame, std::uint64_t bytes);
 };
+
+inline FrameId Memory::take_frame(const FrameRequest& request) {
+  const std::uint64_t before = tier->books().in_use;
+  const FrameId frame = tier->acquire_frame(request);
+  std::uint64_t& gap = gaps[size_class(request.bytes)];
+  if (!frame.valid()) {
+    gap = 0;
+    return frame;
+  }
+  const std::uint64_t charged = tier->books().in_use - before;
+  gap = charged >= request.bytes ? gap + (charged - request.bytes)
+                                 : gap - std::min(gap, request.bytes);
+  return frame;
+}
+
+inline void Memory::give_frame(FrameId frame, std::uint64_t bytes) {
+  const std::uint64_t before = tier->books().in_use;
+  tier->return_frame(frame);
+  returned += bytes;
+  const FrameBooks books = tier->books();
+  std::uint64_t& gap = gaps[size_class(bytes)];
+  if (books.in_use < before) {
+    gap -= std::min(gap, before - books.in_use - std::min(bytes, before - books.in_use));
+  } else if (books.used() <= books.budget) {
+    gap += bytes;
+  }
+}
 
 }  // namespace tiermem

@@ -24,7 +24,10 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> tiers, Slot
       block_channel_(block),
       files_channel_(files),
       read_ahead_(directory_, options.scan_bytes),
-      staging_(options.staging_frame_bytes),
+      bounce_(hands, {.area_bytes = options.bounce_area_bytes,
+                      .budget_per_area = options.budget_per_bounce_area,
+                      .staging_bytes = options.staging_bytes,
+                      .staging_frame_bytes = options.staging_frame_bytes}),
       part_size_(options.usual_part) {
   for (AddressableTier* tier : tiers) {
     Memory& memory = memories_.emplace_back();
@@ -36,16 +39,7 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> tiers, Slot
   degraded_backoff_ = Backoff(options.degraded_ns, 32 * options.degraded_ns);
   limit_spares();
   wear_left_ = static_cast<double>(options.endurance_bytes_per_day);
-  if (tiers.size() > 1) {
-    for (std::uint64_t n = options.staging_bytes / options.staging_frame_bytes; n > 0; --n) {
-      const FrameId frame =
-          tiers[kHost]->acquire_frame({Pool::locked, options.staging_frame_bytes, kOwnDomain});
-      if (!frame.valid()) {
-        break;
-      }
-      staging_.add(frame, tiers[kHost]->landing(frame, nullptr));
-    }
-  }
+  bounce_.attach(memories_[kHost], tiers.size() > 1);
 }
 
 Mover::~Mover() {
@@ -129,7 +123,7 @@ void Mover::decide() {
   if (now_ >= rereads_at_) {
     reread_last_ = now_;
   }
-  restore_landings();
+  restore_bounce();
   end_shortages();
   serve_losses();
   for (int round = 0; round < 2; ++round) {
@@ -177,8 +171,7 @@ void Mover::child_of_parent() {
                : fail(Code::shut_down, "asked before fork, and answered in the parent only");
   });
   deliver();
-  lost_landings_ = !landings_.empty();
-  give_landings();  // Their pages are the parent's.
+  bounce_.lose_areas();
 }
 
 void Mover::test_begin_near_wrap(std::uint32_t left) {
@@ -542,7 +535,7 @@ void Mover::complete(Request& request, Status status) {
 }
 
 void Mover::deliver() {
-  if (transfers_live_ == 0 && housekeeping_ == 0) {
+  if (transfers_live_ == 0 && housekeeping() == 0) {
     for (std::size_t i = 0; i < active_.size();) {
       if (active_[i]->want == Want::drain) {
         complete(*active_[i], {});

@@ -26,6 +26,7 @@
 
 #include "base/arena.hpp"
 #include "mover/backoff.hpp"
+#include "mover/bounce.hpp"
 #include "mover/channel.hpp"
 #include "mover/job.hpp"
 #include "mover/journal.hpp"
@@ -34,7 +35,6 @@
 #include "mover/read_ahead.hpp"
 #include "mover/request.hpp"
 #include "mover/shared_slots.hpp"
-#include "mover/staging.hpp"
 #include "mover/transfer.hpp"
 #include "observe/receipts.hpp"
 #include "os/memory_limits.hpp"
@@ -62,8 +62,8 @@ struct MoverOptions {
   unsigned usual_part = 2;
   /// Where parts of extents arrive: as much as the largest extent that can be in parts, once for
   /// each so many bytes of budget, and eight times at most.
-  std::uint64_t landing_bytes = kMostParts * kSmallestExtent;
-  std::uint64_t budget_per_landing = 64 * kMostParts * kSmallestExtent;
+  std::uint64_t bounce_area_bytes = kMostParts * kSmallestExtent;
+  std::uint64_t budget_per_bounce_area = 64 * kMostParts * kSmallestExtent;
   /// For so long at first, and 32 times as long at most, a degraded device is left alone.
   std::int64_t degraded_ns = 30'000'000'000;
   std::uint32_t receipts = 4096;    ///< The last so many are kept.
@@ -116,7 +116,7 @@ class Mover {
   void rest(bool on) { resting_ = on; }
   /// Nothing is under way, on hands or devices. While it rests nothing begins, either.
   bool rested() const {
-    return resting_ && transfers_live_ == 0 && housekeeping_ == 0 && own_jobs_.empty() &&
+    return resting_ && transfers_live_ == 0 && housekeeping() == 0 && own_jobs_.empty() &&
            drops_.empty();
   }
   // After a fork, while it still rests, and before the next step.
@@ -132,12 +132,12 @@ class Mover {
   /// Before the first step: the counters that may wrap begin so far below their end.
   void test_begin_near_wrap(std::uint32_t left);
   /// A device space's bytes can come from a slot, and go there.
-  bool has_staging() const { return !staging_.empty(); }
+  bool has_staging() const { return bounce_.has_staging(); }
   /// Slots wait for the end of a child.
   bool waits_for_child() const { return !shared_slots_.parked().empty(); }
 
   bool idle() const {
-    return active_.empty() && transfers_live_ == 0 && housekeeping_ == 0 && reclaimed_.empty();
+    return active_.empty() && transfers_live_ == 0 && housekeeping() == 0 && reclaimed_.empty();
   }
   /// [stepping thread] Another number when a transfer has ended or a request was answered.
   std::uint64_t activity() const { return journal_.activity(); }
@@ -150,7 +150,7 @@ class Mover {
   std::uint32_t read_unit(const BufferRecord& record) const;
 
   /// [stepping thread] Of the host's budget, what parts of extents pass through.
-  std::uint64_t landing_bytes() const { return landings_.size() * options_.landing_bytes; }
+  std::uint64_t bounce_bytes() const { return bounce_.area_bytes_in_all(); }
 
   /// Re-derives the books from scratch. Empty, or what is wrong.
   std::string check_invariants();
@@ -181,6 +181,7 @@ class Mover {
   std::string check_requests();
   std::string check_counts();
   std::string check_channels();
+  std::string check_bounce();
   std::string unused_extent(ExtentRef ref);
 
   // needs.cpp: what each extent of a request lacks.
@@ -240,12 +241,8 @@ class Mover {
   void trim(Memory& memory, std::uint64_t bytes);
   static std::uint64_t next_trim(const Memory& memory);
   void make_room(unsigned space, std::uint64_t bytes, Priority priority, bool desperate = false);
-  void give_frame(FrameId frame, unsigned space, std::uint64_t bytes);
   void note_shortage(unsigned space, std::uint64_t bytes);
   void evict_ahead(unsigned space, std::uint64_t bytes, bool parts = false);
-  static unsigned size_class(std::uint64_t bytes) {
-    return static_cast<unsigned>(std::bit_width(bytes) - 1);
-  }
   void serve_prefetch();
   static constexpr std::uint64_t kKeptSpare = std::uint64_t{4} << 20;
   bool reclaim_spare();
@@ -267,6 +264,8 @@ class Mover {
   void end_transfer(Transfer& transfer);
   void submit_job(Transfer& transfer, JobStep steps);
   bool is_own_job(const Job& job) const;
+  // Jobs of workers that belong to no transfer.
+  unsigned housekeeping() const { return housekeeping_ + bounce_.jobs(); }
   bool run_own_jobs();
   void job_done(Job& job);
 
@@ -368,6 +367,7 @@ class Mover {
   bool room_fits(const Need& need);
   void give_parts(FrameId frame, unsigned space, PageMask pages);
   void read_parts(Transfer& transfer);
+  void read_parts_into_bounce(Transfer& transfer);
   void land_parts(Transfer& transfer);
   void publish_parts(Transfer& transfer);
   void undo_parts(Transfer& transfer, const Status* error);
@@ -384,18 +384,11 @@ class Mover {
   Arm empty_pages(Request& request, Need& need);
   void start_empty(ExtentRef ref, PageMask pages);
   void emptied(Transfer& transfer);
-  std::uint64_t landings_for_budget(std::uint64_t least) const;
-  void prepare_landings();
-  struct Landing;
-  void submit_landing(Landing& landing);
-  void restore_landings();
-  void serve_landings();
-  bool landing_ready(const Job& job);
-  void spare_landings();
-  void trim_landings();
-  void give_landings();
-  bool take_landing(Transfer& transfer, unsigned pages);
-  void give_landing(Transfer& transfer);
+  bool take_bounce(Transfer& transfer, unsigned pages);
+  void set_bounce(Transfer& transfer, const Bounce::Place& place);
+  void give_bounce(Transfer& transfer);
+  void grant_bounce();
+  void restore_bounce();
 
   // gather.cpp
   static std::span<GatherRead> reads_of(const Request& request, ExtentRef ref);
@@ -506,13 +499,6 @@ class Mover {
   };
   Recency::Candidate candidate(ExtentRef ref, Memory& memory);
   void prefetch_used(ExtentRef ref, Memory& memory);
-  struct Landing {
-    FrameId frame{};
-    std::byte* data = nullptr;
-    PageMask used = 0;
-    bool ready = false;
-    Job job;  // Brings its pages.
-  };
   // What a transfer reads or writes.
   std::uint64_t io_bytes(const Transfer& transfer) const {
     return transfer.stored != 0   ? transfer.stored
@@ -542,10 +528,11 @@ class Mover {
   Journal journal_;
   Channel block_channel_, files_channel_;
   ReadAhead read_ahead_;
+  Bounce bounce_;
   Deque<Transfer> transfers_;  // Stable addresses.
   Vector<std::uint32_t> free_transfers_;
   std::uint32_t transfers_live_ = 0;
-  unsigned housekeeping_ = 0;  // Trim and grow jobs under way.
+  unsigned housekeeping_ = 0;  // Trim and grow jobs in progress.
   Vector<Waiter> waiters_;
   Vector<std::uint32_t> free_waiters_;
   Vector<Request*> active_;     // Admitted, not done.
@@ -561,12 +548,6 @@ class Mover {
   Vector<std::uint32_t> recopies_;   // Promotes whose source is written, or was under the copy.
   Vector<std::uint32_t> abandoned_;  // Promotes that failed, and are pinned by streams yet.
   Vector<std::uint32_t> deserted_;   // Gathers to end: nobody waits for them, nothing is under way.
-  Deque<std::uint32_t> staging_queue_;
-  Staging staging_;
-  Deque<Landing> landings_;  // Stable addresses: hands hold `job`.
-  Deque<std::uint32_t> landing_queue_;
-  std::uint32_t in_parts_ = 0;  // Extents.
-  bool lost_landings_ = false;  // There were some: others are taken before anything else.
   PartSize part_size_;
   Watching watching_;
   Deque<std::uint32_t> growing_queue_;  // Demotes that wait for the slot tier to grow.

@@ -16,8 +16,6 @@
 namespace tiermem {
 namespace {
 
-constexpr std::uint64_t kMostLandings = 8;
-
 PageMask pages_of(std::uint64_t extent_bytes) {
   return static_cast<PageMask>((std::uint64_t{1} << extent_bytes / kSmallestExtent) - 1);
 }
@@ -37,7 +35,7 @@ bool Mover::takes_parts(const BufferRecord& record) const {
                                << record.extent_shift.load(std::memory_order_relaxed);
   return (flags & kMapped) != 0 && memories_.size() == 1 && block_ != nullptr &&
          options_.checksums && (flags & kNoChecksum) == 0 &&
-         !record.read_only.load(std::memory_order_relaxed) && extent <= options_.landing_bytes &&
+         !record.read_only.load(std::memory_order_relaxed) && extent <= bounce_.area_bytes() &&
          memories_[kHost].tier->takes_parts(extent);
 }
 
@@ -86,9 +84,8 @@ bool Mover::can_begin_parts(ExtentRef ref) {
       directory_.word(kHost, ref).load().phase() != Phase::none) {
     return false;
   }
-  prepare_landings();
-  return std::any_of(landings_.begin(), landings_.end(),
-                     [](const Landing& landing) { return landing.ready; });
+  bounce_.prepare(budget_request_ != nullptr);
+  return bounce_.any_ready();
 }
 
 std::uint64_t Mover::lacking_bytes(Need& need) {
@@ -125,7 +122,7 @@ bool Mover::take_room(Need& need) {
 void Mover::give_room(Need& need) {
   if (need.frame.valid()) {
     need.part != 0 ? give_parts(need.frame, need.space, need.part)
-                   : give_frame(need.frame, need.space, directory_.bytes_of(need.ref));
+                   : memories_[need.space].give_frame(need.frame, directory_.bytes_of(need.ref));
     need.frame = {};
   }
   if (need.charged) {
@@ -161,16 +158,19 @@ void Mover::give_parts(FrameId frame, unsigned space, PageMask pages) {
 void Mover::read_parts(Transfer& transfer) {
   transfer.from = lowest(transfer.pages) * kSmallestExtent;
   transfer.length = count_from_lowest(transfer.pages) * kSmallestExtent;
-  if (!take_landing(transfer, count_from_lowest(transfer.pages))) {
-    return;  // In the queue for it.
+  if (take_bounce(transfer, count_from_lowest(transfer.pages))) {
+    read_parts_into_bounce(transfer);
   }
+}
+
+void Mover::read_parts_into_bounce(Transfer& transfer) {
   const PageMask read = transfer.pages & ~zero_pages(directory_.at(transfer.ref));
   if (read == 0) {
     set_range(transfer, 0, 0);
     land_parts(transfer);
     return;
   }
-  // What is zeros at the ends is not read.
+  // Pages of zeros at the ends are not read.
   set_range(transfer, lowest(read) * kSmallestExtent, count_from_lowest(read) * kSmallestExtent);
   transfer.stage = Transfer::Stage::read;
   queue_io(transfer);
@@ -192,7 +192,9 @@ void Mover::publish_parts(Transfer& transfer) {
   Extent& extent = directory_.at(ref);
   ExtentWord& word = directory_.word(space, ref);
   const bool first = extent.parts == 0;
-  in_parts_ += first ? 1 : 0;
+  if (first) {
+    bounce_.partial_begun();
+  }
   extent.parts |= transfer.pages;
   const std::uint64_t held = bytes_of_pages(extent.parts);
   directory_.frame(space, ref) = transfer.frame;
@@ -203,7 +205,7 @@ void Mover::publish_parts(Transfer& transfer) {
   word.set_dirty();
   if (extent.parts == pages_of(directory_.bytes_of(ref))) {
     extent.parts = 0;
-    --in_parts_;
+    bounce_.partial_ended();
     directory_.address(ref).store(directory_.window_at(ref, space), std::memory_order_relaxed);
     word.set_phase(Phase::exclusive);
   } else {
@@ -278,10 +280,9 @@ void Mover::make_whole(Transfer& transfer) {
   transfer.to_write = 0;
   transfer.stage = Transfer::Stage::staging;
   transfer.job.home = transfer.job.data;
-  if (!take_landing(transfer, directory_.pages_in(transfer.ref))) {
-    return;  // In the queue for it.
+  if (take_bounce(transfer, directory_.pages_in(transfer.ref))) {
+    read_missing(transfer);
   }
-  read_missing(transfer);
 }
 
 void Mover::read_missing(Transfer& transfer) {
@@ -305,7 +306,7 @@ void Mover::missing_came(Transfer& transfer) {
   submit_job(transfer, spread | kVerify | kGather);
 }
 
-// All of the extent is in the landing. Its checksums say which pages are zeros.
+// All of the extent is in its bounce area. Its checksums say which pages are zeros.
 void Mover::whole_measured(Transfer& transfer) {
   Checksums& sums = *transfer.sums;
   const PageMask zero = zero_pages(directory_.at(transfer.ref)) & ~transfer.pages;
@@ -445,151 +446,50 @@ void Mover::emptied(Transfer& transfer) {
   extent_changed(ref, kHost, nullptr);
 }
 
-// ---- Landings: memory of our own where pages arrive before they are copied into windows.
+// ---- Bounce areas
 
-// Some hundredths of the memory, taken before it is full.
-std::uint64_t Mover::landings_for_budget(std::uint64_t least) const {
-  const std::uint64_t budget = memories_[kHost].tier->books().budget;
-  return std::clamp(budget / options_.budget_per_landing, least, kMostLandings);
+// Gives the transfer a place of so many pages. Returns false if it waits for one.
+bool Mover::take_bounce(Transfer& transfer, unsigned pages) {
+  const Bounce::Place place = bounce_.take(transfer.job.transfer, pages);
+  if (place) {
+    set_bounce(transfer, place);
+  }
+  return static_cast<bool>(place);
 }
 
-void Mover::prepare_landings() {
-  AddressableTier& tier = *memories_[kHost].tier;
-  if (budget_request_ != nullptr && landing_queue_.empty()) {
-    return;  // They may have just been given back for it.
-  }
-  const std::uint64_t wanted = landings_for_budget(landing_queue_.empty() ? 0 : 1);
-  while (landings_.size() < wanted) {
-    const FrameId frame = tier.acquire_frame({Pool::small, options_.landing_bytes, kOwnDomain});
-    if (!frame.valid()) {
-      return;
-    }
-    Landing& landing = landings_.emplace_back();
-    landing.frame = frame;
-    submit_landing(landing);
+void Mover::set_bounce(Transfer& transfer, const Bounce::Place& place) {
+  transfer.bounce = place;
+  transfer.job.data = bounce_.data(place);
+  if (!transfer.whole_again) {
+    transfer.job.data -= transfer.from;
   }
 }
 
-void Mover::submit_landing(Landing& landing) {
-  landing.job = Job{};
-  landing.job.transfer = ~std::uint32_t{0};
-  landing.job.steps = kPopulate;
-  landing.job.tier = memories_[kHost].tier;
-  landing.job.frame = landing.frame;
-  ++housekeeping_;
-  hands_.submit(&landing.job);
-}
-
-// Transfers wait, and there is none: they were given back, or were the parent's before a fork.
-void Mover::restore_landings() {
-  if (!landings_.empty() || (landing_queue_.empty() && !lost_landings_)) {
+void Mover::give_bounce(Transfer& transfer) {
+  if (!transfer.bounce) {
     return;
   }
-  lost_landings_ = false;
-  prepare_landings();
-  if (landings_.empty() && !landing_queue_.empty()) {
-    make_room(kHost, options_.landing_bytes, Priority::room);
+  bounce_.give(std::exchange(transfer.bounce, {}));
+  grant_bounce();
+  if (!bounce_.waits()) {
+    bounce_.trim();
   }
 }
 
-// True: `job` brought the pages of a landing, or did not.
-bool Mover::landing_ready(const Job& job) {
-  const auto at = std::find_if(landings_.begin(), landings_.end(),
-                               [&](const Landing& landing) { return &landing.job == &job; });
-  if (at == landings_.end()) {
-    return false;
-  }
-  at->ready = job.status.ok();
-  at->data = job.tier->landing(at->frame, nullptr);
-  if (!at->ready) {
-    submit_landing(*at);  // Whoever waits for it has nothing else.
-    return true;
-  }
-  serve_landings();
-  return true;
-}
-
-// For a budget that has shrunk. As long as an extent is in parts there is a landing: its other
-// pages may be waited for while nothing can leave.
-void Mover::spare_landings() {
-  const bool idle = std::all_of(landings_.begin(), landings_.end(), [](const Landing& landing) {
-    return landing.ready && landing.used == 0;
-  });
-  if (idle && in_parts_ == 0) {
-    give_landings();
-  } else {
-    trim_landings();
+// Transfers that waited for a place go on.
+void Mover::grant_bounce() {
+  while (const auto grant = bounce_.grant()) {
+    Transfer& transfer = transfers_[grant->transfer];
+    set_bounce(transfer, grant->place);
+    transfer.whole_again ? read_missing(transfer) : read_parts_into_bounce(transfer);
   }
 }
 
-// Returns the landings that a larger budget had. A transfer names its landing by position, so only
-// the last ones can go; a used one goes when its transfers have ended.
-void Mover::trim_landings() {
-  const std::uint64_t wanted = landings_for_budget(1);
-  while (landings_.size() > wanted && landings_.back().ready && landings_.back().used == 0) {
-    give_frame(landings_.back().frame, kHost, options_.landing_bytes);
-    landings_.pop_back();
+void Mover::restore_bounce() {
+  const std::uint64_t bytes = bounce_.restore(budget_request_ != nullptr);
+  if (bytes != 0) {
+    make_room(kHost, bytes, Priority::room);
   }
-}
-
-void Mover::give_landings() {
-  for (const Landing& landing : landings_) {
-    give_frame(landing.frame, kHost, options_.landing_bytes);
-  }
-  landings_.clear();
-}
-
-// Room for so many pages, beginning where their number, rounded up, is aligned.
-bool Mover::take_landing(Transfer& transfer, unsigned pages) {
-  const unsigned group = std::bit_ceil(pages);
-  const auto mask = static_cast<PageMask>((std::uint64_t{1} << group) - 1);
-  const auto landing_pages = static_cast<unsigned>(options_.landing_bytes / kSmallestExtent);
-  for (std::uint32_t i = 0; landing_queue_.empty() && i < landings_.size(); ++i) {
-    Landing& landing = landings_[i];
-    for (unsigned first = 0; landing.ready && first < landing_pages; first += group) {
-      if ((landing.used & mask << first) == 0) {
-        landing.used |= mask << first;
-        transfer.landing = i * kMostParts + first + 1;
-        transfer.landing_pages = mask << first;
-        transfer.job.data = landing.data + first * kSmallestExtent;
-        if (!transfer.whole_again) {
-          transfer.job.data -= transfer.from;
-        }
-        return true;
-      }
-    }
-  }
-  landing_queue_.push_back(transfer.job.transfer);
-  return false;
-}
-
-void Mover::give_landing(Transfer& transfer) {
-  if (transfer.landing == 0) {
-    return;
-  }
-  landings_[(transfer.landing - 1) / kMostParts].used &= ~transfer.landing_pages;
-  transfer.landing = 0;
-  serve_landings();
-  if (landing_queue_.empty()) {
-    trim_landings();
-  }
-}
-
-void Mover::serve_landings() {
-  Deque<std::uint32_t> waiting;
-  waiting.swap(landing_queue_);
-  while (!waiting.empty() && landing_queue_.empty()) {
-    Transfer& next = transfers_[waiting.front()];
-    waiting.pop_front();
-    if (next.whole_again) {
-      if (take_landing(next, directory_.pages_in(next.ref))) {
-        read_missing(next);
-      }
-    } else {
-      read_parts(next);
-    }
-  }
-  landing_queue_.insert(landing_queue_.end(), waiting.begin(), waiting.end());
 }
 
 }  // namespace tiermem

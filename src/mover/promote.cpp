@@ -31,8 +31,8 @@ void Mover::start_show(const Need& need) {
 
 void Mover::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority priority,
                           Request* discards_for, PageMask pages, bool shows) {
-  if (landings_.empty() && takes_parts(ref)) {
-    prepare_landings();  // Before memory is full.
+  if (!bounce_.has_areas() && takes_parts(ref)) {
+    bounce_.prepare(budget_request_ != nullptr);  // Before memory is full.
   }
   Transfer& transfer = new_transfer(Transfer::Kind::promote, ref, space, priority);
   ExtentWord& word = directory_.word(space, ref);
@@ -87,7 +87,7 @@ void Mover::continue_promote(Transfer& transfer) {
   }
   if (transfer.stage == Transfer::Stage::prepare) {
     transfer.job.data = tier.host_addressable() ? tier.landing(transfer.frame, window_of(transfer))
-                        : transfer.staging      ? staging_.data(transfer.staging)
+                        : transfer.staging      ? bounce_.data(transfer.staging)
                                                 : nullptr;
     const JobStep steps =
         (tier.needs_populate(transfer.frame) || transfer.clear ? kPopulate : JobStep{0}) |
@@ -159,7 +159,7 @@ void Mover::land(Transfer& transfer) {
     // Between devices that do not reach each other by the staging.
     steps |= tier.host_addressable() || peer ? JobStep{0} : kCopyIn;
   }
-  transfer.job.host = transfer.staging              ? staging_.frame(transfer.staging)
+  transfer.job.host = transfer.staging              ? bounce_.frame(transfer.staging)
                       : tier.host_addressable()     ? transfer.frame
                       : transfer.source != kNoSpace ? directory_.frame(kHost, transfer.ref)
                                                     : FrameId{};
@@ -400,7 +400,7 @@ void Mover::undo_promote(Transfer& transfer, const Status* error) {
   }
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
-  give_frame(transfer.frame, space, directory_.bytes_of(ref));
+  memories_[space].give_frame(transfer.frame, directory_.bytes_of(ref));
   directory_.word(space, ref).set_phase(transfer.origin);
   const bool stock = transfer.stock;
   const Failed failed = failure_of(transfer);

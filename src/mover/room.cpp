@@ -15,33 +15,11 @@ bool Mover::lacks_copy(const Need& need) const {
 }
 
 FrameId Mover::take_frame(ExtentRef ref, unsigned space) {
-  Memory& memory = memories_[space];
-  const std::uint64_t bytes = directory_.bytes_of(ref);
-  const std::uint64_t before = memory.tier->books().in_use;
-  const FrameId frame = memory.tier->acquire_frame(directory_.frame_request(ref, space));
-  std::uint64_t& gaps = memory.gaps[size_class(bytes)];
-  if (!frame.valid()) {
-    gaps = 0;
-    return frame;
+  const FrameId frame = memories_[space].take_frame(directory_.frame_request(ref, space));
+  if (frame.valid()) {
+    evict_ahead(space, directory_.bytes_of(ref));
   }
-  const std::uint64_t charged = memory.tier->books().in_use - before;
-  gaps = charged >= bytes ? gaps + (charged - bytes) : gaps - std::min(gaps, bytes);
-  evict_ahead(space, bytes);
   return frame;
-}
-
-void Mover::give_frame(FrameId frame, unsigned space, std::uint64_t bytes) {
-  Memory& memory = memories_[space];
-  const std::uint64_t before = memory.tier->books().in_use;
-  memory.tier->return_frame(frame);
-  memory.returned += bytes;
-  const FrameBooks books = memory.tier->books();
-  std::uint64_t& gaps = memory.gaps[size_class(bytes)];
-  if (books.in_use < before) {
-    gaps -= std::min(gaps, before - books.in_use - std::min(bytes, before - books.in_use));
-  } else if (books.used() <= books.budget) {
-    gaps += bytes;
-  }
 }
 
 // Somebody waits for frames: more is kept free from now on. Four times as much, so that a wait in
@@ -99,8 +77,8 @@ bool Mover::collect(Request& request) {
       all[need.space] += directory_.bytes_of(need.ref);
     }
     for (unsigned space = 0; space < memories_.size(); ++space) {
-      const std::uint64_t staging = space == kHost ? staging_.bytes() + landing_bytes() : 0;
-      if (all[space] + staging > memories_[space].tier->books().budget) {
+      const std::uint64_t bounce = space == kHost ? bounce_.bytes() : 0;
+      if (all[space] + bounce > memories_[space].tier->books().budget) {
         fail_request(request, no_room(&request, space, all[space]));
         return true;
       }
@@ -310,7 +288,7 @@ void Mover::evict_ahead(unsigned space, std::uint64_t bytes, bool parts) {
   }
   const FrameBooks books = memory.tier->books();
   const std::uint64_t used = parts ? books.used() : books.in_use;
-  const std::uint64_t gaps = parts ? 0 : memory.gaps[size_class(bytes)];
+  const std::uint64_t gaps = parts ? 0 : memory.gaps[Memory::size_class(bytes)];
   const std::uint64_t now = books.budget - std::min(books.budget, used) + gaps;
   // Frames that have left come to rest in the cache, which is free memory to parts once trimmed.
   const std::uint64_t free = now + memory.freeing + books.leaving + (parts ? next_trim(memory) : 0);
@@ -425,7 +403,7 @@ void Mover::serve_budget() {
   const AddressableTier& tier = *memories_[budget_space_].tier;
   const FrameBooks books = tier.books();
   if (books.used() > books.budget) {
-    spare_landings();
+    bounce_.shrink();
     make_room(budget_space_, books.used() - books.budget, Priority::room);
     const FrameBooks after = tier.books();
     if (after.used() > after.budget) {
@@ -476,7 +454,7 @@ bool Mover::nothing_will_change(const Request& asking) {
   const bool stuck = kept || unread || (now_ < lacks_slot_until_ && write_backoff_.over(now_));
   const bool again = std::any_of(memories_.begin(), memories_.end(),
                                  [&](const Memory& memory) { return tries_again(memory); });
-  return under_way == 0 && housekeeping_ == 0 && !stuck && !again && !any_pin();
+  return under_way == 0 && housekeeping() == 0 && !stuck && !again && !any_pin();
 }
 
 // What failed to leave the space, or to be written, will be tried after a while.

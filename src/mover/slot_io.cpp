@@ -123,14 +123,9 @@ Status Mover::io_error(const Transfer& transfer, Code code, int native, std::uin
 }
 
 bool Mover::take_staging(Transfer& transfer) {
-  if (transfer.staging) {
-    return true;
-  }
-  // Nobody before those who wait: a large one would never find its run.
-  transfer.staging =
-      staging_queue_.empty() ? staging_.take(directory_.bytes_of(transfer.ref)) : Staging::Place();
   if (!transfer.staging) {
-    staging_queue_.push_back(transfer.job.transfer);
+    transfer.staging =
+        bounce_.take_staging(transfer.job.transfer, directory_.bytes_of(transfer.ref));
   }
   return static_cast<bool>(transfer.staging);
 }
@@ -139,14 +134,11 @@ void Mover::give_staging(Transfer& transfer) {
   if (!transfer.staging) {
     return;
   }
-  staging_.give(std::exchange(transfer.staging, {}), directory_.bytes_of(transfer.ref));
-  while (!staging_queue_.empty()) {
-    Transfer& next = transfers_[staging_queue_.front()];
-    next.staging = staging_.take(directory_.bytes_of(next.ref));
-    if (!next.staging) {
-      return;
-    }
-    staging_queue_.pop_front();
+  bounce_.give_staging(std::exchange(transfer.staging, {}), directory_.bytes_of(transfer.ref));
+  // One by one: a transfer that goes on may give its place back at once.
+  while (const auto grant = bounce_.grant_staging()) {
+    Transfer& next = transfers_[grant->transfer];
+    next.staging = grant->place;
     next.kind == Transfer::Kind::demote ? seal(next) : continue_promote(next);
   }
 }

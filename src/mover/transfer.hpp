@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <span>
 
+#include "mover/bounce.hpp"
 #include "mover/gather.hpp"
 #include "mover/job.hpp"
 #include "mover/priority.hpp"
-#include "mover/staging.hpp"
 #include "residency/directory.hpp"
 #include "tiermem/receipt.hpp"
 
@@ -90,12 +90,11 @@ struct Transfer {
       false;  ///< Evict: of a promote that was given up; the extent goes back to `origin`.
   ExtentRef ref = 0;
   FrameId frame{};
-  PageMask pages = 0;         ///< Promote: the parts that come. Demote: those there are. 0: whole.
-  PageMask to_write = 0;      ///< Demote, in parts: changed pages that are not written yet.
-  bool topping_up = false;    ///< Promote: others of its parts are there already.
-  bool whole_again = false;   ///< Demote, in parts: all is put together in `landing`.
-  std::uint32_t landing = 0;  ///< Number of the landing's first page + 1; 0: none.
-  std::uint32_t landing_pages = 0;
+  PageMask pages = 0;        ///< Promote: the parts that come. Demote: those there are. 0: whole.
+  PageMask to_write = 0;     ///< Demote, in parts: changed pages that are not written yet.
+  bool topping_up = false;   ///< Promote: others of its parts are there already.
+  bool whole_again = false;  ///< Demote, in parts: all is put together in `bounce`.
+  Bounce::Place bounce;      ///< Of pages that arrive, or of the whole extent.
   Staging::Place staging;
   SlotTier* slot_tier = nullptr;
   SlotId slot{};

@@ -46,7 +46,7 @@ void Mover::end_transfer(Transfer& transfer) {
   journal_.note_activity();
   journal_.note_end(transfer);
   give_staging(transfer);
-  give_landing(transfer);
+  give_bounce(transfer);
   Checksums::destroy(transfer.sums);
   transfer.sums = nullptr;
   SlotPages::destroy(transfer.slot_pages);
@@ -131,6 +131,10 @@ bool Mover::run_own_jobs() {
 
 void Mover::job_done(Job& job) {
   if (job.transfer == ~std::uint32_t{0}) {
+    if (bounce_.job_done(job)) {
+      grant_bounce();
+      return;
+    }
     --housekeeping_;
     if ((job.steps & kTrim) != 0) {
       for (Memory& memory : memories_) {
@@ -140,9 +144,6 @@ void Mover::job_done(Job& job) {
           memory.freeing -= job.bytes;
         }
       }
-      return;
-    }
-    if (landing_ready(job)) {
       return;
     }
     growing_ = false;
@@ -257,7 +258,7 @@ void Mover::job_done(Job& job) {
       end_transfer(transfer);
       if (undone) {
         // The extent is again what it was before the promote.
-        give_frame(frame, space, directory_.bytes_of(ref));
+        memories_[space].give_frame(frame, directory_.bytes_of(ref));
         directory_.word(space, ref).set_phase(origin);
         const Status why(error);
         extent_changed(ref, space, why.ok() ? nullptr : &why, failed);

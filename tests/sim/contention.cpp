@@ -96,8 +96,8 @@ class Contention {
   MoverOptions options() {
     MoverOptions o;
     o.checksum_block_bytes = kExtent;
-    o.landing_bytes = kExtent;
-    o.budget_per_landing = ~std::uint64_t{0};
+    o.bounce_area_bytes = kExtent;
+    o.budget_per_bounce_area = ~std::uint64_t{0};
     return o;
   }
   std::int64_t next_release() const {

@@ -82,9 +82,9 @@ MoverOptions Simulation::options() {
   o.own_job_bytes = world_.one_in(2) ? 0 : swarm_.extent_bytes;
   o.hands_move = world_.one_in(2);
   o.usual_part = static_cast<unsigned>(world_.below(3));
-  o.landing_bytes = swarm_.extent_bytes;
+  o.bounce_area_bytes = swarm_.extent_bytes;
   o.scan_bytes = swarm_.extent_bytes * 4;
-  o.budget_per_landing = (swarm_.crowded ? 4 : (1 + world_.below(4)) * 8) * swarm_.extent_bytes;
+  o.budget_per_bounce_area = (swarm_.crowded ? 4 : (1 + world_.below(4)) * 8) * swarm_.extent_bytes;
   o.staging_frame_bytes = swarm_.staging_frame;
   o.staging_bytes = swarm_.staging_bytes;
   o.direct = swarm_.direct ? &direct_ : nullptr;
@@ -369,7 +369,7 @@ void Simulation::drain() {
     finish(last);
   }
   step();
-  const std::uint64_t staging = swarm_.staging_bytes + mover_.landing_bytes();
+  const std::uint64_t staging = swarm_.staging_bytes + mover_.bounce_bytes();
   (void)host_.begin_trim(~std::uint64_t{0});  // Parts that left are charged until then.
   host_.finish_trim();
   check(host_.books().in_use == staging,

@@ -104,8 +104,8 @@ class Sparse {
   MoverOptions options() const {
     MoverOptions o;
     o.checksum_block_bytes = 4096;
-    o.landing_bytes = extent_bytes_;
-    o.budget_per_landing = ~std::uint64_t{0};
+    o.bounce_area_bytes = extent_bytes_;
+    o.budget_per_bounce_area = ~std::uint64_t{0};
     o.staging_bytes = has_device_ ? 2 * extent_bytes_ : 0;
     o.staging_frame_bytes = extent_bytes_;
     return o;

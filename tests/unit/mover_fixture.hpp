@@ -340,8 +340,8 @@ class SteppedMover {
     o.own_job_bytes = 0;  // All jobs are for hands.
     o.usual_part = 0;
     o.scan_bytes = 0;
-    o.landing_bytes = kExtent;
-    o.budget_per_landing = machine.parts ? (machine.frames + 1) * kExtent : ~std::uint64_t{0};
+    o.bounce_area_bytes = kExtent;
+    o.budget_per_bounce_area = machine.parts ? (machine.frames + 1) * kExtent : ~std::uint64_t{0};
     o.staging_bytes = machine.devices != 0 ? kExtent : 0;
     o.staging_frame_bytes = kExtent;
     o.direct = machine.direct ? &direct : nullptr;

@@ -531,7 +531,7 @@ TEST(MoverMapped, an_extent_whose_pages_are_all_given_up_has_no_slot) {
 TEST(MoverMapped, a_smaller_budget_takes_the_landing_while_no_extent_is_in_parts) {
   M m({.frames = 2, .parts = true});
   const Handle x = in_slot(m, 0x11);
-  EXPECT_EQ(m.mover.landing_bytes(), M::kExtent);
+  EXPECT_EQ(m.mover.bounce_bytes(), M::kExtent);
   const Call& smaller = m.set_budget(M::kExtent);
   m.end_all();
   EXPECT_EQ(smaller.code(), Code::ok);
@@ -548,7 +548,7 @@ TEST(MoverMapped, who_waits_for_a_landing_goes_on_when_its_pages_have_come) {
   ASSERT_TRUE(m.mover.rested());
   m.mover.child_of_parent();
   m.mover.rest(false);
-  EXPECT_EQ(m.mover.landing_bytes(), 0u);
+  EXPECT_EQ(m.mover.bounce_bytes(), 0u);
   const Call& touch = m.touch(x, 1);
   ASSERT_EQ(m.hands.waiting(kPopulate), 1u);
   EXPECT_TRUE(m.port.requests.empty());

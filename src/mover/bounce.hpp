@@ -1,0 +1,156 @@
+// Bounce memory: host memory of the mover through which bytes pass that cannot go straight to their
+// frame. It is charged to the host's budget. There are two kinds.
+//   staging  between a device's memory and what is not the host's: see staging.hpp. A fixed size.
+//   areas    where pages of partial extents arrive from their slot, and where such an extent is put
+//            together for another slot. As many as the budget allows, returned when it shrinks.
+// A transfer takes a place or waits in a queue, oldest first. When a place is free the mover asks
+// for grants, one by one, and lets the granted transfers go on. The stepping thread only; never
+// waits. Workers hold the jobs that populate areas.
+//
+//   area.used == the union of the places of transfers in it; the places are disjoint
+//   jobs() == the number of areas that are not ready
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/arena.hpp"
+#include "mover/job.hpp"
+#include "mover/memory.hpp"
+#include "mover/staging.hpp"
+
+namespace tiermem {
+
+class Bounce {
+ public:
+  struct Options {
+    std::uint64_t area_bytes = 0;       ///< The largest extent that can be partial.
+    std::uint64_t budget_per_area = 0;  ///< One area for this many bytes of budget, up to 8.
+    std::uint64_t staging_bytes = 0;
+    std::uint64_t staging_frame_bytes = 0;
+  };
+  /// Adjacent pages of an area.
+  struct Place {
+    std::uint32_t area = 0;  ///< Number of the area + 1; 0: none.
+    std::uint32_t first = 0;
+    PageMask pages = 0;  ///< The taken pages, a power of two of them.
+    explicit operator bool() const { return area != 0; }
+  };
+  /// A transfer that waited has its place.
+  template <typename Where>
+  struct Grant {
+    std::uint32_t transfer = 0;
+    Where place;
+  };
+
+  Bounce(Hands& hands, const Options& options)
+      : hands_(hands), options_(options), staging_(options.staging_frame_bytes) {}
+  /// Before any other call. `with_devices`: takes the frames of the staging.
+  void attach(Memory& host, bool with_devices);
+
+  /// Bytes of all frames that the bounce memory has.
+  std::uint64_t bytes() const { return staging_.bytes() + area_bytes_in_all(); }
+  /// Bytes of the frames of areas.
+  std::uint64_t area_bytes_in_all() const { return areas_.size() * options_.area_bytes; }
+  template <typename Visit>
+  void each_frame(Visit&& visit) const {  // visit(frame, bytes)
+    staging_.each_frame([&](FrameId frame) { visit(frame, staging_.frame_bytes()); });
+    for (const Area& area : areas_) {
+      visit(area.frame, options_.area_bytes);
+    }
+  }
+
+  // ---- Areas
+
+  std::uint64_t area_bytes() const { return options_.area_bytes; }
+  bool has_areas() const { return !areas_.empty(); }
+  bool any_ready() const;
+  /// Transfers wait for a place.
+  bool waits() const { return !queue_.empty(); }
+  /// Takes as many areas as the budget allows. While the budget changes it takes none that no
+  /// transfer waits for, because they may have been returned for the change.
+  void prepare(bool budget_changes);
+  /// Takes areas if transfers wait and there is none, or if areas were lost. Returns the bytes for
+  /// which the mover must make room first.
+  std::uint64_t restore(bool budget_changes);
+  /// Jobs of workers that populate areas.
+  unsigned jobs() const { return jobs_; }
+  /// Returns whether the job was one of these. The mover asks for grants then.
+  bool job_done(const Job& job);
+  /// The budget has shrunk: returns what can be returned. While an extent is partial one area
+  /// stays, because the other pages may be needed when nothing can leave.
+  void shrink();
+  /// Returns the areas that a larger budget had, if they are free.
+  void trim();
+  /// After a fork, in the child: the pages are the parent's. All areas go, others come for them.
+  void lose_areas();
+
+  /// Takes a place of at least `pages` pages, or queues the transfer and returns none.
+  Place take(std::uint32_t transfer, unsigned pages);
+  void give(const Place& place);
+  /// Grants the oldest queued transfer its place, if there is one.
+  std::optional<Grant<Place>> grant();
+  std::byte* data(const Place& place) const {
+    return areas_[place.area - 1].data + place.first * kSmallestExtent;
+  }
+  /// Counts the extents that are partial.
+  void partial_begun() { ++partial_; }
+  void partial_ended() { --partial_; }
+
+  // ---- Staging
+
+  bool has_staging() const { return !staging_.empty(); }
+  /// Takes a place for an extent of `bytes`, or queues the transfer and returns none.
+  Staging::Place take_staging(std::uint32_t transfer, std::uint64_t bytes);
+  void give_staging(Staging::Place place, std::uint64_t bytes) { staging_.give(place, bytes); }
+  std::optional<Grant<Staging::Place>> grant_staging();
+  FrameId frame(Staging::Place place) const { return staging_.frame(place); }
+  std::byte* data(Staging::Place place) const { return staging_.data(place); }
+  std::uint64_t bytes_of_place(std::uint64_t bytes) const { return staging_.bytes_of_place(bytes); }
+
+  /// The use of it by the mover's transfers and extents.
+  struct Use {
+    Vector<Place> places;
+    std::uint64_t staging_bytes = 0;
+    std::uint32_t partial = 0;
+  };
+  /// Checks the invariants. Empty, or the breach.
+  std::string check(const Use& found) const;
+
+ private:
+  struct Area {
+    FrameId frame{};
+    std::byte* data = nullptr;
+    PageMask used = 0;
+    bool ready = false;  // Its pages are there.
+    Job job;             // Populates it.
+  };
+  struct Waiting {
+    std::uint32_t transfer = 0;
+    unsigned pages = 0;
+  };
+  struct WaitingForStaging {
+    std::uint32_t transfer = 0;
+    std::uint64_t bytes = 0;
+  };
+
+  std::uint64_t areas_for_budget(std::uint64_t least) const;
+  void populate(Area& area);
+  void return_all();
+  Place find(unsigned pages) const;
+
+  Hands& hands_;
+  const Options options_;
+  Memory* host_ = nullptr;
+  Staging staging_;
+  Deque<WaitingForStaging> staging_queue_;
+  Deque<Area> areas_;  // Stable addresses: workers hold `job`. Places name areas by position.
+  Deque<Waiting> queue_;
+  unsigned jobs_ = 0;
+  std::uint32_t partial_ = 0;
+  bool lost_areas_ = false;  // There were areas before the fork.
+};
+
+}  // namespace tiermem
