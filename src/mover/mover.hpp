@@ -31,51 +31,19 @@
 #include "mover/job.hpp"
 #include "mover/journal.hpp"
 #include "mover/memory.hpp"
+#include "mover/mover_options.hpp"
 #include "mover/never.hpp"
 #include "mover/read_ahead.hpp"
 #include "mover/request.hpp"
 #include "mover/shared_slots.hpp"
 #include "mover/transfer.hpp"
 #include "observe/receipts.hpp"
-#include "os/memory_limits.hpp"
 #include "policy/watching.hpp"
 #include "residency/directory.hpp"
 #include "residency/residency.hpp"
 #include "tier/tier.hpp"
 
 namespace tiermem {
-
-struct MoverOptions {
-  bool checksums = true;
-  std::uint32_t checksum_block_bytes = 64 << 10;
-  unsigned prefetch_limit = 64;  ///< Prefetches under way or waiting for frames at once.
-  std::uint64_t ahead_bytes_max = 64 << 20;  ///< Most that is evicted ahead of need.
-  std::uint64_t endurance_bytes_per_day =
-      0;  ///< Most that is written to the block tier; 0: no limit.
-  /// Jobs on so few bytes, and without a system call, are done in the step: waking a hand and being
-  /// woken by it takes longer.
-  std::uint64_t own_job_bytes = std::uint64_t{64} << 10;
-  /// There are hands for all jobs that move pages, when several requests wait.
-  bool hands_move = false;
-  std::uint64_t scan_bytes = 1 << 20;  ///< Most that is read ahead of a scan of several threads.
-  /// Logarithm of the pages that come with a touch, while nothing is known of the program.
-  unsigned usual_part = 2;
-  /// Where parts of extents arrive: as much as the largest extent that can be in parts, once for
-  /// each so many bytes of budget, and eight times at most.
-  std::uint64_t bounce_area_bytes = kMostParts * kSmallestExtent;
-  std::uint64_t budget_per_bounce_area = 64 * kMostParts * kSmallestExtent;
-  /// For so long at first, and 32 times as long at most, a degraded device is left alone.
-  std::int64_t degraded_ns = 30'000'000'000;
-  std::uint32_t receipts = 4096;    ///< The last so many are kept.
-  std::uint64_t staging_bytes = 0;  ///< For opaque spaces; of the host's budget.
-  /// Says which limit makes the system refuse so much memory: host::explain_refusal. Null: not
-  /// told.
-  void (*explain)(std::uint64_t bytes, host::Wanted wanted, char* text, std::size_t text_room,
-                  char* setting, std::size_t setting_room) = nullptr;
-  DirectPath* direct = nullptr;  ///< Between slots of the block tier and opaque spaces.
-  std::uint64_t staging_frame_bytes =
-      kDefaultExtent;  ///< A power of two: the largest extent that can go to an opaque space.
-};
 
 class Mover {
  public:
@@ -164,18 +132,34 @@ class Mover {
   void admit_read_ahead();
   void decide();
   bool take_completions();
+  void check_deadlines();
+  void deliver();
+  void complete(Request& request, Status status);
+
+  // admit.cpp: the first look at a request.
   void admit(Request& request);
-  bool refuses(const Request& request) const;
+  void admit_budget(Request& request);
+  void admit_drain(Request& request);
+  void admit_needs(Request& request);
+  void admit_acquire(Request& request);
+  bool refuse_stale(Request& request);
   bool find_records(Request& request);
-  void refuse(Request& request);
+  bool find_record(unsigned space, ExtentRef ref);
   void enlist(Request& request);
   void end_requests_for(std::uint32_t index);
   static const Span* stale_span(const Request& request);
   bool writes_in_two_spaces(const Request& request) const;
-  void check_deadlines();
-  void deliver();
-  void complete(Request& request, Status status);
+
+  // refusal.cpp: when a request is refused, and what the error says.
+  bool refuses(const Request& request) const;
+  void refuse(Request& request);
   Status late(Request& request);
+  Status no_room(const Request* request, unsigned space, std::uint64_t needed);
+  bool nothing_will_change(const Request& asking);
+  bool tries_again(const Memory& memory) const;
+  bool any_pin() const;
+  std::uint64_t pinned_bytes(unsigned space) const;
+  std::array<char, 160> why_no_memory(std::uint64_t bytes, std::span<char, 64> setting) const;
 
   // invariants.cpp
   std::string check_requests();
@@ -251,11 +235,7 @@ class Mover {
   void serve_records();
   void make_do(Memory& memory, std::uint64_t bytes, const Status& shortage);
   void end_shortages();
-  Status no_room(const Request* request, unsigned space, std::uint64_t needed);
-  bool nothing_will_change(const Request& asking);
   bool searched(const Memory& memory) const;
-  bool tries_again(const Memory& memory) const;
-  bool any_pin() const;
   bool search_goes_on() const;
 
   // transfers.cpp: their records, and the ends of their jobs and I/O.
@@ -462,8 +442,6 @@ class Mover {
   static constexpr std::uint64_t kFreeRecords = std::uint64_t{1} << 20;
   static constexpr std::uint64_t kRecordsStep = std::uint64_t{64} << 10;
 
-  std::array<char, 160> why_no_memory(std::uint64_t bytes, std::span<char, 64> setting) const;
-
   // Small lookups.
   static unsigned frees_in(const Transfer& transfer) {
     return transfer.retreats ? transfer.source : transfer.space;
@@ -484,13 +462,11 @@ class Mover {
   }
   bool has_own_slot(ExtentRef ref) const;
   unsigned space_of(Place place) const;
-  std::uint64_t pinned_bytes(unsigned space) const;
   // Found when a request that may bring the extent was admitted.
   Recency& recency_for(unsigned space, [[maybe_unused]] ExtentRef ref) {
     assert(ref < memories_[space].recency.capacity());
     return memories_[space].recency;
   }
-  bool find_record(unsigned space, ExtentRef ref);
 
   struct Waiter {
     Request* request = nullptr;

@@ -1,9 +1,7 @@
 // Room: who gets frames, who gives them up, and what is fetched ahead.
 #include <algorithm>
-#include <cerrno>
 
 #include "base/error.hpp"
-#include "base/shown.hpp"
 #include "mover/mover.hpp"
 
 namespace tiermem {
@@ -435,116 +433,6 @@ void Mover::end_shortages() {
       memory.tier->set_budget(memory.whole_budget);
     }
   }
-}
-
-// Nothing under way but what waits for the one who asks, no pin whose fall could help, and no write
-// to be tried again: not where there is no slot to write to, nor after many failures in a row.
-bool Mover::nothing_will_change(const Request& asking) {
-  std::uint64_t under_way = transfers_live_;
-  for (const Need& need : asking.needs) {
-    const Transfer* const mine = under_way != 0 ? parked_for(asking, need.ref) : nullptr;
-    under_way -= mine != nullptr && mine->stage == Transfer::Stage::parked ? 1 : 0;
-  }
-  // Where writes are not paused, extents that lacked a slot are tried again, and may find one.
-  // Others that could not leave are tried again, too. After that time has passed, they may have
-  // gone: no request waits for them any more.
-  const bool kept =
-      now_ < withdrawals_again_at_ && (stuck_since_ == 0 || now_ - stuck_since_ < kMostStuckNs);
-  const bool unread = now_ < rereads_at_ && reread_last_ < asking.admitted_ns;
-  const bool stuck = kept || unread || (now_ < lacks_slot_until_ && write_backoff_.over(now_));
-  const bool again = std::any_of(memories_.begin(), memories_.end(),
-                                 [&](const Memory& memory) { return tries_again(memory); });
-  return under_way == 0 && housekeeping() == 0 && !stuck && !again && !any_pin();
-}
-
-// What failed to leave the space, or to be written, will be tried after a while.
-bool Mover::tries_again(const Memory& memory) const {
-  return (!no_slot_ && !write_backoff_.over(now_) && !write_backoff_.gave_up()) ||
-         (!memory.exit_backoff.over(now_) && !memory.exit_backoff.gave_up());
-}
-
-// Looks at the words, not at the list of views: a view is pinned before it is listed. Only asked
-// when a request is about to be refused. Objects of heaps hold their memory as buffers that cannot
-// leave do, until somebody frees them: nobody waits for that.
-bool Mover::any_pin() const {
-  for (std::uint32_t index = 0; index < residency_.buffers.used(); ++index) {
-    const BufferRecord& record = residency_.buffers.at(index);
-    if ((record.flags.load(std::memory_order_relaxed) & kOfHeaps) != 0) {
-      continue;
-    }
-    const ExtentRef first = record.first.load(std::memory_order_relaxed);
-    for (ExtentRef ref = first; ref < first + record.extents.load(std::memory_order_relaxed);
-         ++ref) {
-      for (unsigned space = 0; space < memories_.size(); ++space) {
-        if (directory_.word(space, ref).load().pinned()) {
-          return true;
-        }
-      }
-    }
-  }
-  return false;
-}
-
-Status Mover::no_room(const Request* request, unsigned space, std::uint64_t needed) {
-  AddressableTier& tier = *memories_[space].tier;
-  const FrameBooks books = tier.books();
-  ErrorInfo info;
-  info.code = Code::no_capacity;
-  info.tier = tier.place();
-  info.needed = needed;
-  info.budget = books.budget;
-  info.used = books.in_use;
-  info.pinned = pinned_bytes(space);
-  if (request != nullptr && !request->spans.empty()) {
-    info.buffer = request->spans.front().buffer;
-  }
-  // The label that holds most.
-  std::uint64_t most = 0;
-  std::int64_t since = 0;
-  residency_.views.walk([&](const LiveViews::Holder& holder) {
-    const BufferRecord& record = residency_.buffers.at(Buffers::index_of(holder.buffer));
-    const std::uint64_t bytes = std::uint64_t{holder.extents}
-                                << record.extent_shift.load(std::memory_order_relaxed);
-    if (bytes > most) {
-      most = bytes;
-      since = holder.since_ns;
-      // No memory: it may be what there is no room for.
-      const std::size_t length =
-          show_into(info.holder, sizeof(info.holder) - 1, record.label.get().or_none());
-      info.holder[length] = '\0';
-    }
-  });
-  const char* name = space == kHost ? "dram" : "gpu";
-  set_text(info.setting, name);
-  String said =
-      text("no room for {} in {}: budget {}, used {}, pinned {}", human_bytes(needed), name,
-           human_bytes(books.budget), human_bytes(books.in_use), human_bytes(info.pinned));
-  if (most > 0) {
-    said += text(", most by '{}' for {:.1f} s", info.holder,
-                 static_cast<double>(std::max<std::int64_t>(0, now_ - since)) / 1e9);
-  }
-  if (memories_[space].short_until != 0) {
-    said +=
-        text("; {}; release views, or free memory of the device", memories_[space].shortage.text);
-    info.native = memories_[space].shortage.native;
-    set_text(info.text, said);
-    return Status(info);
-  }
-  if (block_ == nullptr) {
-    said += "; there is no block tier to write to";
-  } else if (last_write_error_.code != Code::ok) {
-    said += text("; {}", last_write_error_.text);
-    info.native = last_write_error_.native;
-  }
-  if (request != nullptr && request->last_look && books.in_use + needed <= books.budget) {
-    said += text("; the budget has room, but the system gave no memory for a frame: {}",
-                 why_no_memory(needed, info.setting).data());
-    info.native = ENOMEM;
-  } else {
-    said += text("; release views or raise `{}`", name);
-  }
-  set_text(info.text, said);
-  return Status(info);
 }
 
 }  // namespace tiermem

@@ -1,0 +1,220 @@
+// Admission: the first look at a request. Queries are answered at once; every other request joins
+// the active ones, or is refused. The stepping thread only; never waits.
+#include <algorithm>
+#include <new>
+
+#include "base/error.hpp"
+#include "mover/mover.hpp"
+
+namespace tiermem {
+
+void Mover::admit(Request& request) {
+  request.admitted_ns = now_;
+  request.state = Request::State::loading;
+  switch (request.want) {
+    case Want::info:
+      fill_info(request);
+      break;
+    case Want::stats:
+      fill_stats(*request.stats);
+      if (request.receipts != nullptr) {
+        journal_.copy_receipts(*request.receipts, request.value);
+      }
+      break;
+    case Want::where:
+      if (!refuse_stale(request)) {
+        describe_location(request);
+      }
+      break;
+    case Want::advise:
+      advise(request);
+      break;
+    case Want::hand_over:
+      if (!refuse_stale(request)) {
+        hand_over(request);
+      }
+      break;
+    case Want::stock:
+      make_stock(request);
+      break;
+    case Want::set_budget:
+      admit_budget(request);
+      return;
+    case Want::drain:
+      admit_drain(request);
+      return;
+    default:
+      admit_needs(request);
+      return;
+  }
+  completed_.push_back(&request);
+}
+
+// A free may have come between the caller's look at the handle and now. Sets the status then.
+bool Mover::refuse_stale(Request& request) {
+  const Span* const stale = stale_span(request);
+  if (stale != nullptr) {
+    request.status = fail(Code::stale_handle, "handle {:#x} was freed meanwhile", stale->buffer);
+  }
+  return stale != nullptr;
+}
+
+void Mover::admit_budget(Request& request) {
+  if (budget_request_ != nullptr) {
+    request.status = fail(Code::busy, "set_budget: another change of a budget is under way");
+    completed_.push_back(&request);
+    return;
+  }
+  enlist(request);
+  if (request.tier.kind == Kind::block) {
+    if (block_ != nullptr) {
+      block_->set_budget(request.value);
+      // Writes that were refused for want of budget are tried again now.
+      write_backoff_.end();
+      last_write_error_ = {};
+    }
+    complete(request, block_ != nullptr
+                          ? Status()
+                          : fail(Code::unavailable, "set_budget: there is no block tier"));
+    return;
+  }
+  budget_space_ = space_of(request.tier);
+  Memory& memory = memories_[budget_space_];
+  budget_before_ = memory.short_until != 0 ? memory.whole_budget : memory.tier->books().budget;
+  memory.short_until = 0;
+  memory.tier->set_budget(request.value);
+  limit_spares();
+  budget_request_ = &request;
+}
+
+// Requests that wait for others end here. Transfers in progress end by themselves.
+void Mover::admit_drain(Request& request) {
+  enlist(request);
+  request.pending = 1;
+  fail_each([&](const Request& other) -> std::optional<Status> {
+    if (&other == &request) {
+      return {};
+    }
+    return fail(Code::shut_down, "the context was closed while the request waited");
+  });
+}
+
+void Mover::admit_needs(Request& request) {
+  if (refuses(request) || !find_records(request)) {
+    refuse(request);
+    return;
+  }
+  enlist(request);
+  if (request.want == Want::free) {
+    end_requests_for(request.index);
+  }
+  if (request.want != Want::acquire && request.want != Want::prefetch &&
+      request.want != Want::gather) {
+    // What such a request does to an extent must not reach its next life. A free that made the
+    // buffer a spare before this is seen by its generation.
+    for (const Need& need : request.needs) {
+      (void)directory_.word(need.space, need.ref).book();
+    }
+  }
+  if (const Span* stale = stale_span(request)) {
+    complete(request,
+             fail(Code::stale_handle, "handle {:#x} was freed while the request was on its way",
+                  stale->buffer));
+    return;
+  }
+  request.want == Want::acquire ? admit_acquire(request) : activate(request);
+}
+
+void Mover::admit_acquire(Request& request) {
+  if (writes_in_two_spaces(request)) {
+    complete(
+        request,
+        fail(
+            Code::invalid_argument,
+            "acquire: the list names the same bytes in two address spaces and writes one of them"));
+    return;
+  }
+  if (const Memory* const lost = wants_lost(request)) {
+    complete(request, refuse_lost(*lost));
+    return;
+  }
+  journal_.count(&Stats::misses);
+  journal_.count(&Stats::demanded, demanded_bytes(request));
+  for (const Need& need : request.needs) {
+    if (directory_.word(kHost, need.ref).load().phase() == Phase::vacant) {
+      (void)leave(need.ref, kHost, false);  // A held extent could not return its frame.
+    }
+    recall(need);
+  }
+  request.was_there = request.in_parts && ready(request.needs.front());
+  request.state = Request::State::room;
+  room_queue_.push_back(&request);
+}
+
+// What grows with the request, before anything is done for it. What leaves a device may come to the
+// host.
+bool Mover::find_records(Request& request) {
+  try {
+    build_needs(request);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  const bool brings = request.want == Want::acquire || request.want == Want::prefetch;
+  return !brings || std::all_of(request.needs.begin(), request.needs.end(), [&](const Need& need) {
+    return find_record(kHost, need.ref) && find_record(need.space, need.ref);
+  });
+}
+
+// Without memory for its record an extent would never be a victim: then it does not come.
+bool Mover::find_record(unsigned space, ExtentRef ref) {
+  Recency& recency = memories_[space].recency;
+  return ref < recency.capacity() || recency.reserve(std::size_t{ref} + 1).ok();
+}
+
+void Mover::enlist(Request& request) {
+  request.at = static_cast<std::uint32_t>(active_.size());
+  active_.push_back(&request);
+  next_deadline_ = std::min(next_deadline_, request.deadline_ns);
+}
+
+// The handle was good when the caller looked; a free may have come between.
+const Span* Mover::stale_span(const Request& request) {
+  const auto stale = std::find_if(request.spans.begin(), request.spans.end(), [](const Span& span) {
+    return span.record->generation.load(std::memory_order_seq_cst) !=
+           Buffers::generation_of(span.buffer);
+  });
+  return stale == request.spans.end() ? nullptr : &*stale;
+}
+
+// A write needs the only copy: such a list can never be met.
+bool Mover::writes_in_two_spaces(const Request& request) const {
+  const auto& needs = request.needs;  // Sorted by space, then extent.
+  const auto second = std::find_if(needs.begin(), needs.end(),
+                                   [&](const Need& n) { return n.space != needs[0].space; });
+  for (auto other = second; other != needs.end(); ++other) {
+    for (auto need = needs.begin(); need != other; ++need) {
+      if (need->ref == other->ref && need->space != other->space &&
+          (need->writes || other->writes)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+// A freed buffer is wanted by nobody any more: whoever still waits for its bytes learns that it is
+// stale.
+void Mover::end_requests_for(std::uint32_t index) {
+  fail_each([&](const Request& request) -> std::optional<Status> {
+    const auto span = std::find_if(request.spans.begin(), request.spans.end(), [&](const Span& s) {
+      return s.record == &residency_.buffers.at(index);
+    });
+    if (span == request.spans.end()) {
+      return {};
+    }
+    return fail(Code::stale_handle, "handle {:#x} was freed while a request waited for it",
+                span->buffer);
+  });
+}
+
+}  // namespace tiermem

@@ -1,0 +1,72 @@
+// What the mover is doing, as text: for messages about a mover that does not come to rest.
+#include "base/error.hpp"
+#include "mover/mover.hpp"
+
+namespace tiermem {
+
+// What is waited for: for messages about a mover that does not come to rest.
+std::string Mover::describe() const {
+  std::string text = fmt::format(
+      "{} requests, {} transfers, {} for room, {} for pins, {} prefetches queued\n", active_.size(),
+      transfers_live_, room_queue_.size(), pin_waiters_.size(), prefetch_queue_.size());
+  for (const Memory& memory : memories_) {
+    const FrameBooks books = memory.tier->books();
+    text += fmt::format(
+        "  space {}: budget {} in use {} cached {} freeing {} ahead {}{}{}, paused to {}, short to "
+        "{}, {} remain\n",
+        memory.space, books.budget, books.in_use, books.cached, memory.freeing, memory.ahead,
+        memory.searching ? " searching" : "", memory.recency.exhausted() ? " exhausted" : "",
+        memory.exit_backoff.until(), memory.short_until, memory.remains.size());
+  }
+  text += fmt::format("  now {}, {} fruitless steps, writes paused to {}, stuck since {} to {}\n",
+                      now_, fruitless_, write_backoff_.until(), stuck_since_, stuck_until_);
+  text += fmt::format("  block tier: {} in flight, {} of them reads, {} background bytes\n",
+                      block_channel_.in_flight().weight, block_channel_.in_flight().reads,
+                      block_channel_.in_flight().background_bytes);
+  for (const Request* request : active_) {
+    text += fmt::format("  request want {} state {} armed {} of {} pending {}{}\n",
+                        static_cast<int>(request->want), static_cast<int>(request->state),
+                        request->armed, request->needs.size(), request->pending,
+                        request == parking_ ? " parking" : "");
+    for (const Need& need : request->needs) {
+      const ExtentBits bits = directory_.word(need.space, need.ref).load();
+      const Extent& extent = directory_.at(need.ref);
+      text += fmt::format(
+          "    extent {} space {} {}{}{}{} frame {} | {} readers {} writers {} holds {} transfer "
+          "{}\n",
+          need.ref, need.space, need.writes ? "w" : "r", need.discard ? "d" : "",
+          need.waiting ? " waiting" : "", need.held ? " held" : "", need.frame.valid(),
+          phase_name(bits.phase()), bits.readers(), bits.writers(), extent.holds, extent.transfer);
+    }
+  }
+  for (const Transfer& transfer : transfers_) {
+    if (transfer.kind != Transfer::Kind::idle) {
+      text += fmt::format("  transfer {} kind {} stage {} extent {} space {}\n",
+                          transfer.job.transfer, static_cast<int>(transfer.kind),
+                          static_cast<int>(transfer.stage), transfer.ref, transfer.space);
+    }
+  }
+  unsigned listed = 0;  // Of what is in memory: the first of it.
+  for (std::uint32_t index = 0; index < residency_.buffers.used() && listed < 64; ++index) {
+    const BufferRecord& record = residency_.buffers.at(index);
+    const ExtentRef first = record.first.load();
+    for (ExtentRef ref = first; ref < first + record.extents.load() && listed < 64; ++ref) {
+      const Extent& extent = directory_.at(ref);
+      for (unsigned space = 0; space < memories_.size(); ++space) {
+        const ExtentBits bits = directory_.word(space, ref).load();
+        if (!directory_.has_frame(ref, space)) {
+          continue;
+        }
+        ++listed;
+        text += fmt::format("  extent {} in space {}: {}{}{}{}{}{}, parts {:x}, holds {}\n", ref,
+                            space, phase_name(bits.phase()), bits.dirty() ? " dirty" : "",
+                            bits.pinned() ? " pinned" : "", extent.has_slot ? " slot" : "",
+                            extent.stuck ? " stuck" : "", extent.prefetched ? " ahead" : "",
+                            extent.parts, extent.holds);
+      }
+    }
+  }
+  return text;
+}
+
+}  // namespace tiermem

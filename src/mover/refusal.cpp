@@ -1,0 +1,192 @@
+// When a request is refused, and what the error says: no room, no memory for records, too late. The
+// stepping thread only; never waits.
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/shown.hpp"
+#include "mover/mover.hpp"
+
+namespace tiermem {
+
+// Nothing under way but what waits for the one who asks, no pin whose fall could help, and no write
+// to be tried again: not where there is no slot to write to, nor after many failures in a row.
+bool Mover::nothing_will_change(const Request& asking) {
+  std::uint64_t under_way = transfers_live_;
+  for (const Need& need : asking.needs) {
+    const Transfer* const mine = under_way != 0 ? parked_for(asking, need.ref) : nullptr;
+    under_way -= mine != nullptr && mine->stage == Transfer::Stage::parked ? 1 : 0;
+  }
+  // Where writes are not paused, extents that lacked a slot are tried again, and may find one.
+  // Others that could not leave are tried again, too. After that time has passed, they may have
+  // gone: no request waits for them any more.
+  const bool kept =
+      now_ < withdrawals_again_at_ && (stuck_since_ == 0 || now_ - stuck_since_ < kMostStuckNs);
+  const bool unread = now_ < rereads_at_ && reread_last_ < asking.admitted_ns;
+  const bool stuck = kept || unread || (now_ < lacks_slot_until_ && write_backoff_.over(now_));
+  const bool again = std::any_of(memories_.begin(), memories_.end(),
+                                 [&](const Memory& memory) { return tries_again(memory); });
+  return under_way == 0 && housekeeping() == 0 && !stuck && !again && !any_pin();
+}
+
+// What failed to leave the space, or to be written, will be tried after a while.
+bool Mover::tries_again(const Memory& memory) const {
+  return (!no_slot_ && !write_backoff_.over(now_) && !write_backoff_.gave_up()) ||
+         (!memory.exit_backoff.over(now_) && !memory.exit_backoff.gave_up());
+}
+
+// Looks at the words, not at the list of views: a view is pinned before it is listed. Only asked
+// when a request is about to be refused. Objects of heaps hold their memory as buffers that cannot
+// leave do, until somebody frees them: nobody waits for that.
+bool Mover::any_pin() const {
+  for (std::uint32_t index = 0; index < residency_.buffers.used(); ++index) {
+    const BufferRecord& record = residency_.buffers.at(index);
+    if ((record.flags.load(std::memory_order_relaxed) & kOfHeaps) != 0) {
+      continue;
+    }
+    const ExtentRef first = record.first.load(std::memory_order_relaxed);
+    for (ExtentRef ref = first; ref < first + record.extents.load(std::memory_order_relaxed);
+         ++ref) {
+      for (unsigned space = 0; space < memories_.size(); ++space) {
+        if (directory_.word(space, ref).load().pinned()) {
+          return true;
+        }
+      }
+    }
+  }
+  return false;
+}
+
+Status Mover::no_room(const Request* request, unsigned space, std::uint64_t needed) {
+  AddressableTier& tier = *memories_[space].tier;
+  const FrameBooks books = tier.books();
+  ErrorInfo info;
+  info.code = Code::no_capacity;
+  info.tier = tier.place();
+  info.needed = needed;
+  info.budget = books.budget;
+  info.used = books.in_use;
+  info.pinned = pinned_bytes(space);
+  if (request != nullptr && !request->spans.empty()) {
+    info.buffer = request->spans.front().buffer;
+  }
+  // The label that holds most.
+  std::uint64_t most = 0;
+  std::int64_t since = 0;
+  residency_.views.walk([&](const LiveViews::Holder& holder) {
+    const BufferRecord& record = residency_.buffers.at(Buffers::index_of(holder.buffer));
+    const std::uint64_t bytes = std::uint64_t{holder.extents}
+                                << record.extent_shift.load(std::memory_order_relaxed);
+    if (bytes > most) {
+      most = bytes;
+      since = holder.since_ns;
+      // No memory: it may be what there is no room for.
+      const std::size_t length =
+          show_into(info.holder, sizeof(info.holder) - 1, record.label.get().or_none());
+      info.holder[length] = '\0';
+    }
+  });
+  const char* name = space == kHost ? "dram" : "gpu";
+  set_text(info.setting, name);
+  String said =
+      text("no room for {} in {}: budget {}, used {}, pinned {}", human_bytes(needed), name,
+           human_bytes(books.budget), human_bytes(books.in_use), human_bytes(info.pinned));
+  if (most > 0) {
+    said += text(", most by '{}' for {:.1f} s", info.holder,
+                 static_cast<double>(std::max<std::int64_t>(0, now_ - since)) / 1e9);
+  }
+  if (memories_[space].short_until != 0) {
+    said +=
+        text("; {}; release views, or free memory of the device", memories_[space].shortage.text);
+    info.native = memories_[space].shortage.native;
+    set_text(info.text, said);
+    return Status(info);
+  }
+  if (block_ == nullptr) {
+    said += "; there is no block tier to write to";
+  } else if (last_write_error_.code != Code::ok) {
+    said += text("; {}", last_write_error_.text);
+    info.native = last_write_error_.native;
+  }
+  if (request != nullptr && request->last_look && books.in_use + needed <= books.budget) {
+    said += text("; the budget has room, but the system gave no memory for a frame: {}",
+                 why_no_memory(needed, info.setting).data());
+    info.native = ENOMEM;
+  } else {
+    said += text("; release views or raise `{}`", name);
+  }
+  set_text(info.text, said);
+  return Status(info);
+}
+
+std::uint64_t Mover::pinned_bytes(unsigned space) const {
+  std::uint64_t pinned = 0;
+  // Through the views, not through all extents: there are fewer. A view's edges count as whole
+  // extents.
+  residency_.views.walk([&](const LiveViews::Holder& holder) {
+    const BufferRecord& record = residency_.buffers.at(Buffers::index_of(holder.buffer));
+    const std::uint64_t extents = holder.space == space ? holder.extents : 0;
+    pinned += extents << record.extent_shift.load(std::memory_order_relaxed);
+  });
+  return std::min(pinned, memories_[space].tier->books().in_use);
+}
+
+// Touches are as many as there are threads, and frees give memory back.
+bool Mover::refuses(const Request& request) const {
+  const bool touch = request.want == Want::acquire && request.views == nullptr;
+  return refuses_ && request.want != Want::free && !touch;
+}
+
+void Mover::refuse(Request& request) {
+  if (request.want == Want::free) {
+    residency_.buffers.abandon(request.index);  // A later step tries again: what is freed is freed.
+  }
+  if (request.want != Want::prefetch) {
+    constexpr std::uint64_t kRecords = std::uint64_t{1} << 20;  // The arena asks for so many bytes.
+    std::array<char, 64> setting{};
+    ErrorInfo info =
+        error_info(Code::no_capacity, "no memory for the records of what was asked for: {}",
+                   why_no_memory(kRecords, setting).data());
+    set_text(info.setting, setting.data());
+    info.native = ENOMEM;
+    request.status = Status(info);
+  }
+  request.state = Request::State::done;
+  completed_.push_back(&request);
+}
+
+std::array<char, 160> Mover::why_no_memory(std::uint64_t bytes, std::span<char, 64> setting) const {
+  std::array<char, 160> why{};
+  if (options_.explain != nullptr) {
+    options_.explain(bytes, host::Wanted::memory, why.data(), why.size(), setting.data(),
+                     setting.size());
+  } else {
+    set_text(why.data(), why.size(), "the system gives none");
+  }
+  return why;
+}
+
+Status Mover::late(Request& request) {
+  if (request.want == Want::set_budget || request.short_of_room) {
+    std::uint64_t needed = 0;
+    unsigned space = kHost;
+    for (const Need& need : request.needs) {
+      if (!need.has_room() && lacks_copy(need)) {
+        needed += directory_.bytes_of(need.ref);
+        space = need.space;
+      }
+    }
+    if (request.want == Want::set_budget) {
+      needed = request.value;
+      space = budget_space_;
+    }
+    return no_room(&request, space, needed);
+  }
+  return fail(Code::timed_out, "{} of {} extents were not ready in the time given",
+              request.pending + (request.needs.size() -
+                                 std::min<std::size_t>(request.armed, request.needs.size())),
+              request.needs.size());
+}
+
+}  // namespace tiermem
