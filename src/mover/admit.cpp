@@ -110,8 +110,8 @@ void Mover::admit_needs(Request& request) {
   }
   if (request.want != Want::acquire && request.want != Want::prefetch &&
       request.want != Want::gather) {
-    // What such a request does to an extent must not reach its next life. A free that made the
-    // buffer a spare before this is seen by its generation.
+    // The effects of such a request on an extent must not reach its next life. If a free made the
+    // buffer a spare before this, its generation shows it.
     for (const Need& need : request.needs) {
       (void)directory_.word(need.space, need.ref).book();
     }
@@ -151,8 +151,8 @@ void Mover::admit_acquire(Request& request) {
   room_queue_.push_back(&request);
 }
 
-// What grows with the request, before anything is done for it. What leaves a device may come to the
-// host.
+// Allocates all records that grow with the request, before anything is done for it. Bytes that
+// leave a device may come to the host.
 bool Mover::find_records(Request& request) {
   try {
     build_needs(request);
@@ -165,7 +165,8 @@ bool Mover::find_records(Request& request) {
   });
 }
 
-// Without memory for its record an extent would never be a victim: then it does not come.
+// Without memory for its record in the policy an extent would never be a victim, so it must not
+// come.
 bool Mover::find_record(unsigned space, ExtentRef ref) {
   Recency& recency = memories_[space].recency;
   return ref < recency.capacity() || recency.reserve(std::size_t{ref} + 1).ok();
@@ -177,7 +178,7 @@ void Mover::enlist(Request& request) {
   next_deadline_ = std::min(next_deadline_, request.deadline_ns);
 }
 
-// The handle was good when the caller looked; a free may have come between.
+// The handle was valid when the caller looked. A free may have come between.
 const Span* Mover::stale_span(const Request& request) {
   const auto stale = std::find_if(request.spans.begin(), request.spans.end(), [](const Span& span) {
     return span.record->generation.load(std::memory_order_seq_cst) !=
@@ -202,8 +203,7 @@ bool Mover::writes_in_two_spaces(const Request& request) const {
   return false;
 }
 
-// A freed buffer is wanted by nobody any more: whoever still waits for its bytes learns that it is
-// stale.
+// Requests that still wait for bytes of a freed buffer fail with a stale handle.
 void Mover::end_requests_for(std::uint32_t index) {
   fail_each([&](const Request& request) -> std::optional<Status> {
     const auto span = std::find_if(request.spans.begin(), request.spans.end(), [&](const Span& s) {

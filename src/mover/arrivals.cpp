@@ -1,6 +1,6 @@
-// A request of a stream's need not wait for the last copy, host to device: once that has its place
-// among the device's copies, the stream can wait for it by itself. The extent is pinned while its
-// word is still `incoming`, which nobody else can do; nothing else is different for it. The
+// A request for a stream need not wait for its last copy, from the host to the device. Once that
+// copy has its place among the device's copies, the stream can wait for it. The extent is pinned
+// while its word is still `incoming`, which no other caller can do. Nothing else differs. The
 // stepping thread only; never waits.
 #include <algorithm>
 #include <atomic>
@@ -139,7 +139,8 @@ void Mover::serve_abandoned() {
   }
 }
 
-// What a stream wrote on the device is not there, and what was there before is no answer.
+// The bytes that a stream wrote on the device are not there, and the bytes of before are not the
+// answer.
 void Mover::give_back_source(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   if (transfer.took_over && !transfer.written) {

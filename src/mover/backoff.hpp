@@ -16,7 +16,7 @@ class Backoff {
   /// Returns whether the operation may be tried at `now`.
   bool over(std::int64_t now) const { return now >= until_; }
   std::int64_t until() const { return until_; }
-  /// Returns whether so many tries have failed in a row that no request should wait for the next.
+  /// Returns whether the backoff is at its maximum. No request should wait for the next try then.
   bool gave_up() const { return step_ >= most_; }
 
   void failed(std::int64_t now) {

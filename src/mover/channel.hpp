@@ -24,7 +24,8 @@ namespace tiermem {
 
 class Channel {
  public:
-  /// What one transfer asks of the tier. It does not change while the transfer is in the channel.
+  /// The work of one transfer for the tier. It does not change while the transfer is in the
+  /// channel.
   struct Load {
     std::uint64_t bytes = 0;
     bool writes = false;
@@ -104,7 +105,7 @@ class Channel {
   struct Gather {
     std::uint32_t transfer = 0;
     std::span<const GatherRead> reads;
-    std::uint32_t issued = 0;  // Of the reads.
+    std::uint32_t issued = 0;  // Number of issued reads.
   };
   using Queue = Deque<Item>;
 

@@ -34,12 +34,12 @@ bool Mover::start_demote(ExtentRef ref, unsigned space, bool evict_after, Priori
     set_freeing(transfer, directory_.bytes_of(ref));
   }
   measure(transfer);
-  return directory_.at(ref).transfer != 0;  // Else no slot is to be had: it has failed.
+  return directory_.at(ref).transfer != 0;  // Without a slot the demote has failed.
 }
 
-// Reserves what a write may cost of the device's endurance; false while there is none left. A day's
-// worth may be spent at once, and comes back evenly. What is not written comes back in
-// end_transfer.
+// Reserves the bytes of a write of the device's endurance. Returns false while none is left. A
+// whole day's budget may be spent at once, and comes back evenly. end_transfer() returns the bytes
+// that were not written.
 bool Mover::may_wear(std::uint64_t bytes) {
   if (options_.endurance_bytes_per_day == 0) {
     return true;
@@ -82,7 +82,7 @@ void Mover::find_slot(Transfer& transfer) {
     extent.slot_stamp = shared_slots_.stamp();
     extent.has_slot = true;
     extent.slot_pages = std::exchange(transfer.slot_pages, nullptr);
-    Checksums::destroy(extent.sums);  // Of a private extent they are the file's.
+    Checksums::destroy(extent.sums);  // A private extent has those of the file.
     extent.sums = nullptr;
   }
   transfer.rewrites = extent.has_slot && !extent.slot_stale && extent.sums != nullptr;
@@ -93,8 +93,8 @@ void Mover::find_slot(Transfer& transfer) {
   seal(transfer);
 }
 
-// A device that refused writes may be back by now: a network, or a volume that others had filled.
-// The next write decides, and one that fails is enough.
+// A device that refused writes may work again: a network, or a volume that was full. The next write
+// decides, and a single failure is enough.
 void Mover::retry_degraded() {
   if (!degraded_backoff_.over(now_) || block_->degraded() == 0) {
     return;
@@ -105,8 +105,8 @@ void Mover::retry_degraded() {
   block_->trust_again();
 }
 
-// For what is to be stored of the extent. Where the tier is full, slots of bytes that are in memory
-// give way. Invalid: the transfer waits until the tier has grown, or has failed.
+// Allocates a slot for the stored pages of the extent. If the tier is full, slots of resident bytes
+// give way. Returns an invalid slot if the transfer waits for the tier to grow, or has failed.
 SlotId Mover::new_slot(Transfer& transfer) {
   retry_degraded();
   Result<SlotId> slot = block_->allocate(slot_bytes_of(transfer), transfer.avoid);
@@ -124,7 +124,7 @@ SlotId Mover::new_slot(Transfer& transfer) {
   return {};
 }
 
-// It goes on when the tier has more.
+// The transfer goes on when the tier has grown.
 void Mover::grow_slots(Transfer& transfer) {
   growing_queue_.push_back(transfer.job.transfer);
   if (!growing_) {
@@ -139,9 +139,9 @@ void Mover::grow_slots(Transfer& transfer) {
   }
 }
 
-// From memory that I/O reaches the bytes are hashed beside the write: what both saw is published
-// only if nobody wrote from the start of the first to the end of the last, so the two saw the same.
-// A device's memory is copied to staging first.
+// Bytes in memory that I/O can read are hashed beside the write. The result is published only if no
+// writer came between the start of the first and the end of the last, so both saw the same bytes. A
+// device's memory is copied to staging first.
 void Mover::seal(Transfer& transfer) {
   AddressableTier& tier = *memories_[transfer.space].tier;
   // The pages of a new slot were measured after the copy began, and may have changed since then: it
@@ -198,8 +198,8 @@ void Mover::write_and_hash(Transfer& transfer) {
   }
 }
 
-// The bytes of an extent that was in a slot before are hashed: only what has changed is written,
-// from the first block that differs to the last. None does when a program wrote what was there.
+// The bytes of an extent that has a slot are hashed. Only changed blocks are written, from the
+// first that differs to the last. None differs if a program wrote the same bytes again.
 void Mover::write_changed(Transfer& transfer) {
   if (transfer.pages != 0) {
     write_changed_parts(transfer);
@@ -233,7 +233,7 @@ void Mover::write_changed(Transfer& transfer) {
   queue_io(transfer);
 }
 
-// The write has ended, well or not, and so has the hand.
+// The write has ended, with or without success, and so has the hash.
 void Mover::write_done(Transfer& transfer, const SlotCompletion& completion) {
   if (completion.code == Code::ok) {
     written(transfer);
@@ -293,7 +293,7 @@ void Mover::written(Transfer& transfer) {
     whole_written(transfer);
   }
   if (write_backoff_.over(now_)) {
-    last_write_error_ = {};  // Else it is still why nothing is written down: a refusal names it.
+    last_write_error_ = {};  // During the backoff, refusals report it as the reason.
   }
   const bool evict_after = transfer.evict_after;
   const Priority priority = transfer.priority;
@@ -310,7 +310,7 @@ void Mover::written(Transfer& transfer) {
   if (directory_.word(space, ref).publish_clean()) {
     for (unsigned other = 0; other < directory_.spaces(); ++other) {
       if (other != space && directory_.readable(ref, other)) {
-        directory_.word(other, ref).clear_dirty();  // Shared: nobody can have written it since.
+        directory_.word(other, ref).clear_dirty();  // A shared extent has no writers.
       }
     }
     extent.slot_stale = false;
@@ -320,10 +320,10 @@ void Mover::written(Transfer& transfer) {
     journal_.count(&Stats::gpu_direct_out, transfer.direct ? bytes : 0);
     end_transfer(transfer);
     if (evict_after && !start_evict(ref, space, priority)) {
-      memories_[space].recency.rejected(ref);  // Pinned or held meanwhile: a candidate again.
+      memories_[space].recency.rejected(ref);  // It was pinned or held: a candidate again.
     }
   } else {
-    end_transfer(transfer);  // Written meanwhile: still dirty, and no longer the first victim.
+    end_transfer(transfer);  // It was written: still dirty, and not the first victim.
     memories_[space].recency.rejected(ref);
   }
   if (extent.transfer == 0) {

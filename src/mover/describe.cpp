@@ -1,10 +1,9 @@
-// What the mover is doing, as text: for messages about a mover that does not come to rest.
+// The mover's work in progress as text, for messages about a mover that does not come to rest.
 #include "base/error.hpp"
 #include "mover/mover.hpp"
 
 namespace tiermem {
 
-// What is waited for: for messages about a mover that does not come to rest.
 std::string Mover::describe() const {
   std::string text = fmt::format(
       "{} requests, {} transfers, {} for room, {} for pins, {} prefetches queued\n", active_.size(),
@@ -46,7 +45,7 @@ std::string Mover::describe() const {
                           static_cast<int>(transfer.stage), transfer.ref, transfer.space);
     }
   }
-  unsigned listed = 0;  // Of what is in memory: the first of it.
+  unsigned listed = 0;  // The first of the resident extents.
   for (std::uint32_t index = 0; index < residency_.buffers.used() && listed < 64; ++index) {
     const BufferRecord& record = residency_.buffers.at(index);
     const ExtentRef first = record.first.load();

@@ -1,6 +1,7 @@
-// Between slots and the memory of devices past the host, where there is such a path and no checksum
-// to be made or compared. It has the channel's order and doses. Where it fails the same bytes go
-// through the staging, which shows whose fault it is. The stepping thread only; never waits.
+// Transfers between slots and the memory of devices past the host, if there is such a path and no
+// checksum to compute or compare. They go through the channel like all others. If one fails, the
+// same bytes go through the staging, which shows whether the path was at fault. The stepping thread
+// only; never waits.
 #include "mover/mover.hpp"
 
 namespace tiermem {

@@ -1,5 +1,5 @@
-// Evict: a copy goes, and its frame with it. What that makes of the extent, and the end of a slot.
-// The stepping thread only; never waits.
+// Evict: a copy goes, and its frame with it. Also the state of an extent after that, and the end of
+// a slot. The stepping thread only; never waits.
 #include <algorithm>
 #include <utility>
 
@@ -7,7 +7,8 @@
 
 namespace tiermem {
 
-// Gives up this space's copy, writing it down first where it is the only one. False: not now.
+// Gives up this space's copy, and writes it down first if it is the only one. Returns false if the
+// extent cannot leave now.
 bool Mover::start_evict(ExtentRef ref, unsigned space, Priority priority) {
   Extent& extent = directory_.at(ref);
   const ExtentBits bits = directory_.word(space, ref).load();
@@ -30,8 +31,7 @@ bool Mover::start_evict(ExtentRef ref, unsigned space, Priority priority) {
   return leave(ref, space, directory_.readable_elsewhere(ref, space) != kNoSpace);
 }
 
-// The frame goes, whatever becomes of its bytes: the caller knows that they are elsewhere or
-// unwanted.
+// The frame goes with its bytes. The caller knows that they are elsewhere or unwanted.
 bool Mover::leave(ExtentRef ref, unsigned space, bool even_dirty) {
   const Extent& extent = directory_.at(ref);
   ExtentWord& word = directory_.word(space, ref);
@@ -133,7 +133,7 @@ void Mover::drop_slot(ExtentRef ref) {
   extent.zeros = 0;
 }
 
-// What was refused for want of slots finds some now.
+// Writes that were refused for want of slots find some now.
 void Mover::room_in_slots() {
   if (last_write_error_.code == Code::no_capacity) {
     write_backoff_.end();
@@ -141,7 +141,7 @@ void Mover::room_in_slots() {
   }
 }
 
-// It is the extent's no longer; a child of fork may go on reading it.
+// The extent has no slot after this. A child of fork may go on reading it.
 void Mover::give_up_slot(Extent& extent) {
   if (shared_slots_.give_up(extent.slot, extent.slot_stamp)) {
     block_->free(extent.slot);
@@ -154,9 +154,9 @@ void Mover::give_up_slot(Extent& extent) {
   extent.sums = nullptr;
 }
 
-// Before a request is refused because memory and block tier are both full: bytes that can be made
-// again go, where a slot has the only copy. Those that somebody waits for go last. False: there are
-// none.
+// Drops bytes of droppable buffers from slots that have their only copy, before a request is
+// refused because memory and block tier are full. Extents that a request waits for go last. Returns
+// whether there were any.
 bool Mover::drop_from_slots(std::uint64_t bytes) {
   if (block_ == nullptr || last_write_error_.code != Code::no_capacity) {
     return false;

@@ -1,6 +1,6 @@
-// Gather: blocks are read from slots and files without their extents. One transfer for each extent
-// of a request, of as many reads: while it lives nobody changes the slot, as with any transfer. The
-// stepping thread only; never waits.
+// Gather: blocks are read from slots and files without their extents. A request has one transfer
+// for each extent, with any number of reads. As with any transfer, the slot does not change while
+// it lives. The stepping thread only; never waits.
 //
 // A request that ends early (late, cancelled, its buffer freed) is answered at once. Its transfers
 // go on without it until what a device has been given has ended, and pin the memory it goes to.
@@ -43,8 +43,8 @@ void Mover::build_gather_needs(Request& request) {
   }
 }
 
-// Where the newest bytes of the extent are, as far as a gather asks. What was written of a private
-// extent may be in memory only.
+// Returns where the newest bytes of the extent are. Written bytes of a private extent may be in
+// memory only.
 GatherRead::Found Mover::gathers_from(ExtentRef ref, std::span<const GatherRead> reads) const {
   const Extent& extent = directory_.at(ref);
   const Phase host = directory_.word(kHost, ref).load().phase();
@@ -77,8 +77,8 @@ GatherRead::Found Mover::gathers_from(ExtentRef ref, std::span<const GatherRead>
   return whole ? GatherRead::Found::bytes : GatherRead::Found::elsewhere;
 }
 
-// Answered at once: who asks may have views that others wait for. So what is about to change is not
-// as it was.
+// Answered at once, because the caller may have views that other requests wait for. An extent that
+// is about to change therefore counts as changed.
 void Mover::compare_known(ExtentRef ref, std::span<GatherRead> reads) const {
   const Extent& extent = directory_.at(ref);
   const bool stays =
@@ -160,8 +160,8 @@ void Mover::send_read(Transfer& transfer, std::uint32_t number) {
 
 namespace {
 
-// What is seen of an adopted file now is what must be seen later, as in a promote. By the stepping
-// thread: once for each block, and less than the device takes for it.
+// The bytes of an adopted file at its first read are those that every later read must find, as in a
+// promote. The stepping thread computes this once for each block, in less time than the read took.
 void note_first_read(Checksums*& sums, const GatherRead& read, std::uint64_t extent_bytes,
                      std::uint32_t block_bytes) {
   if (sums == nullptr) {
@@ -234,7 +234,7 @@ void Mover::end_gather(Transfer& transfer) {
   extent_changed(ref, kHost, nullptr);
 }
 
-// Nobody waits for its reads any more, and their records go. What a device has been given goes on.
+// The request has ended, and with it the records of its reads. Reads at a device go on.
 void Mover::desert_gather(const Request& request) {
   if (request.want != Want::gather) {
     return;
@@ -250,7 +250,7 @@ void Mover::desert_gather(const Request& request) {
     transfer.issued = 0;
     channel_of(transfer).forget_gather(at - 1);
     if (transfer.open == 0) {
-      deserted_.push_back(at - 1);  // Not from here: whoever waits for the extent would look again.
+      deserted_.push_back(at - 1);  // Not from here: the waiters for the extent would run.
     }
   }
 }

@@ -1,5 +1,5 @@
-// Hand over: extents of one buffer become another's. What is in its slot only changes hands without
-// a byte being read or written. The stepping thread only; never waits.
+// Hand over: extents of one buffer become extents of another. If they are in their slots only, no
+// byte is read or written. The stepping thread only; never waits.
 #include <utility>
 
 #include "mover/mover.hpp"

@@ -11,8 +11,8 @@
 namespace tiermem {
 namespace {
 
-// What belongs to one owner each. Looked through at the end: a set would take most of the time of
-// a simulation.
+// Frames or slots that have one owner each. They are compared at the end: a set would take most of
+// the time of a simulation.
 class Owners {
  public:
   void add(std::uint64_t what, ExtentRef owner) { list_.emplace_back(what, owner); }
@@ -297,7 +297,7 @@ std::string Mover::unused_extent(ExtentRef ref) {
   return {};
 }
 
-// Who waits is in the list that wakes it, and each record of a list is somebody's or free.
+// Each waiting need is in the list that wakes it, and each record of a list is in use or free.
 std::string Mover::check_requests() {
   std::vector<ExtentRef> waited_for;
   std::size_t waiting = 0, in_room = 0;
@@ -336,7 +336,7 @@ std::string Mover::check_requests() {
       const Waiter& waiter = waiters_[at - 1];
       if (listed > waiters_.size() || !waiter.request->needs[waiter.need].waiting ||
           waiter.request->needs[waiter.need].ref != ref) {
-        return fmt::format("the list of who waits for extent {} is broken", ref);
+        return fmt::format("the list of waiters for extent {} is broken", ref);
       }
       at = waiter.next;
     }
@@ -352,7 +352,7 @@ std::string Mover::check_requests() {
   return {};
 }
 
-// What is counted by the way, counted anew.
+// Counts that are kept as they change, counted anew.
 std::string Mover::check_counts() {
   if (free_transfers_.size() + transfers_live_ != transfers_.size()) {
     return fmt::format("{} records of transfers: {} live, {} free", transfers_.size(),
@@ -370,11 +370,10 @@ std::string Mover::check_counts() {
     housekeeping += memory.trimming ? 1 : 0;
   }
   if (housekeeping != housekeeping_) {
-    return fmt::format("{} jobs that are no transfer's, and {} counted", housekeeping,
-                       housekeeping_);
+    return fmt::format("{} jobs of housekeeping, and {} counted", housekeeping, housekeeping_);
   }
   if (!growing_ && !growing_queue_.empty()) {
-    return "transfers wait for the slots to grow, and nobody makes them";
+    return "transfers wait for the slots to grow, without a job for it";
   }
   for (const std::string& wrong :
        {check_channels(), check_bounce(), journal_.check(), read_ahead_.check()}) {
@@ -400,7 +399,7 @@ std::string Mover::check_counts() {
   return {};
 }
 
-// What is queued for the slot tiers and at them, derived from the transfers.
+// Compares the channels with the transfers: which are queued, and which are at a slot tier.
 std::string Mover::check_channels() {
   std::vector<bool> queued(transfers_.size(), false);
   for (const Channel* channel : {&block_channel_, &files_channel_}) {
@@ -438,7 +437,7 @@ std::string Mover::check_channels() {
   return {};
 }
 
-// What transfers and extents have of the bounce memory.
+// Compares the bounce memory with the transfers and extents that use it.
 std::string Mover::check_bounce() {
   Bounce::Use use;
   for (const Transfer& transfer : transfers_) {

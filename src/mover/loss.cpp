@@ -1,6 +1,6 @@
-// A device that is gone, or whose context is broken, for good: its copies are given up. Bytes that
-// are elsewhere, too, stay there; the others are lost, by name. The stepping thread only; never
-// waits.
+// A device that is gone, or has a broken context, never comes back: its copies are given up. Bytes
+// with another copy stay there. The others are lost, and reported by buffer. The stepping thread
+// only; never waits.
 #include <algorithm>
 #include <utility>
 
@@ -60,7 +60,7 @@ Status Mover::refuse_lost(const Memory& memory) {
                      why.message());
 }
 
-// False: not yet. Whoever holds it there lets go some time, and what is under way ends.
+// Returns false if the extent cannot leave yet: a pin or a transfer holds it there, and will end.
 bool Mover::let_go_of_lost(ExtentRef ref, Memory& memory) {
   Extent& extent = directory_.at(ref);
   const ExtentBits bits = directory_.word(memory.space, ref).load();
@@ -85,7 +85,7 @@ void Mover::lose(ExtentRef ref, unsigned space) {
   ++losses_[directory_.at(ref).buffer];
 }
 
-// They were dropped, or are lost, and why.
+// Says that the bytes were dropped or lost, and why.
 Status Mover::no_bytes(ExtentRef ref) const {
   const BufferRecord& record = directory_.record_of(ref);
   const ExtentRef number = directory_.number_of(ref);

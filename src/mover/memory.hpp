@@ -1,4 +1,4 @@
-// What the mover knows of one memory: frames under one budget, in exactly one address space. Today
+// One memory, as the mover sees it: frames under one budget, in exactly one address space. Today
 // each space has one memory, so the number of the space is also its index in the mover's list. The
 // stepping thread only; workers hold the job `trim`.
 #pragma once
@@ -31,11 +31,11 @@ struct Memory {
   std::array<std::uint64_t, 64> gaps{};
   bool evicted_at_once = false;  ///< The search for victims has returned frames in this step.
   bool lost = false;             ///< The tier is lost: no bytes go there any more.
-  Vector<ExtentRef> remains;     ///< Of a lost memory: extents that still have a copy there.
+  Vector<ExtentRef> remains;     ///< Lost memory: extents that still have a copy there.
   Backoff exit_backoff;          ///< After a copy out of a device failed.
   std::uint64_t unused_prefetched = 0;  ///< Bytes that were prefetched and not acquired since.
-  /// A device whose driver had no memory although the budget had some: until this time its budget
-  /// is what it has. 0: not short.
+  /// The device's driver had no memory although the budget had some: until this time its budget is
+  /// what it has. 0: not short.
   std::int64_t short_until = 0;
   std::uint64_t whole_budget = 0;  ///< The budget after `short_until`.
   ErrorInfo shortage{};

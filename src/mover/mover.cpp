@@ -1,4 +1,4 @@
-// The step: takes posts and completions in, lets the parts decide, hands answers out.
+// The step: takes posts and completions, lets the parts decide, and delivers answers.
 #include "mover/mover.hpp"
 
 #include <algorithm>
@@ -74,12 +74,12 @@ std::int64_t Mover::step(std::int64_t now) {
     check_deadlines();
     decide();
   } else if (parking_ != nullptr) {
-    unpark(*parking_);  // What it still lacks comes after the rest, and what is parked would wait.
+    unpark(*parking_);  // Its other transfers start after the rest, and staged discards would wait.
   }
   issue_io();
   const bool more_to_issue = block_channel_.next(now) == now || files_channel_.next(now) == now;
-  const bool ended_at_once = take_completions();  // Nobody would wake us for these.
-  // What these held may be what somebody waits for, who was looked at before.
+  const bool ended_at_once = take_completions();  // No wake-up comes for these.
+  // A request that was looked at before may wait for something that these held.
   const bool let_go = !completed_.empty() && !(room_queue_.empty() && pin_waiters_.empty());
   deliver();
   if (resting_) {
@@ -116,7 +116,7 @@ std::int64_t Mover::step(std::int64_t now) {
   return next;
 }
 
-// What requests can do now.
+// Lets requests do what they can do now.
 void Mover::decide() {
   if (now_ >= rereads_at_) {
     reread_last_ = now_;
@@ -143,7 +143,7 @@ void Mover::decide() {
         !recopies_.empty() || !abandoned_.empty() ||
         std::any_of(memories_.begin(), memories_.end(),
                     [](const Memory& memory) { return !memory.remains.empty(); });
-    // Relaxed: nobody else writes it.
+    // Relaxed: only this thread writes it.
     if (residency_.pins_wanted.load(std::memory_order_relaxed) == waits_for_pins) {
       break;
     }
@@ -151,7 +151,7 @@ void Mover::decide() {
     if (!waits_for_pins) {
       break;
     }
-    // A pin may have fallen before the flag was up: look once more.
+    // A pin may have been released before the flag was set: look once more.
   }
   for (Memory& memory : memories_) {
     // Ages what was inserted, also while memory fills: early reuse is seen that way.
@@ -163,7 +163,7 @@ void Mover::child_of_parent() {
   shared_slots_.child_of_parent();
   take_posts();
   fail_each([](const Request& request) -> std::optional<Status> {
-    // A touch: if anybody here touches that page, it will ask again.
+    // If a thread of the child touches that page, it will ask again.
     return request.want == Want::acquire && request.views == nullptr
                ? Status()
                : fail(Code::shut_down, "asked before fork, and answered in the parent only");
@@ -299,7 +299,7 @@ void Mover::deliver() {
 }
 
 void Mover::abandon() {
-  // Frees of buffers whose views were never released; all other requests ended with the drain.
+  // Frees of buffers with views that were never released. All other requests ended with the drain.
   for (Request* request : active_) {
     if (request->want == Want::free) {
       request->on_done(*request);
@@ -326,7 +326,7 @@ void Mover::abandon() {
   }
 }
 
-// The host's for what is no device's.
+// Returns the host's space for a place that is not a device.
 unsigned Mover::space_of(Place place) const {
   for (unsigned space = kHost + 1; space < memories_.size(); ++space) {
     if (memories_[space].tier->place() == place) {

@@ -1,18 +1,22 @@
-// The mover: decides alone where extents live. A function, step(now), of what has happened since
-// the last call: it owns no thread, reads no clock, makes no system call but through the tiers and
-// hands it was given, and never waits. The runtime calls it from one thread, the simulator from a
-// loop.
+// The mover alone decides where extents live. It is a function, step(now), of the events since the
+// last call. It owns no thread, reads no clock, and never waits. It makes system calls only through
+// the tiers and workers that it was given. The runtime calls it from one thread, the simulator from
+// a loop.
 //
 //   posts (any thread) ─┐
 //   completions of I/O ─┼─▶ step: arm needs → reserve room → start transfers → publish → complete
 //   finished jobs ──────┘
 //
-// Progress. Room is reserved whole, for one request at a time, the oldest first: nobody holds half
-// of what two need. A request under way whose copy another one's write took away needs a frame once
-// more: it comes before those, and where there is none gets what the first of them has collected.
-// Extents of a request whose room is complete are held (not victims) until it is complete. Extents
-// that a request discards are prepared last, by one request at a time, and published in the same
-// step in which they are pinned: a request that fails never leaves bytes behind that nobody wrote.
+// Progress. Room is reserved whole, for one request at a time, the oldest first: so two requests
+// never have half of their room each. A granted request can lose a copy to the write of another
+// request. It then needs a frame once more, and comes before the queue. If there is no frame, it
+// gets what the first request of the queue has collected. The extents of a granted request are held
+// (not victims) until it is complete. Extents that a request discards are prepared last, by one
+// request at a time, and published in the step in which they are pinned: a request that fails never
+// leaves bytes that no program wrote.
+//
+// Parts. Directory, Memory, Channel, Bounce, ReadAhead and Journal have data of their own, and
+// never call the mover: they return values, and the mover acts on them.
 #pragma once
 
 #include <algorithm>
@@ -68,21 +72,21 @@ class Mover {
     }
   }
 
-  /// The last step took so long. The mover reads no clock: whoever steps it does.
+  /// The last step took `ns`. The mover reads no clock: its caller does.
   void note_step(std::int64_t ns) { journal_.note_step(ns); }
 
-  /// False: the system gives no memory for records, and what there is of it is for what is under
-  /// way: requests that come are refused, but for frees and touches.
+  /// False: allocation of records failed, and the reserve is kept for work in progress. New
+  /// requests are refused, except frees and touches.
   void note_memory(bool is_there) { refuses_ = !is_there; }
 
-  /// Takes what has happened, decides, starts what can start. Returns when to call it again at the
-  /// latest, in nanoseconds of the clock that `now` is of; kNever: only when something happens.
+  /// Takes the events since the last step, decides, and starts what can start. Returns the time of
+  /// the next call in nanoseconds of the clock of `now`; kNever: after the next event.
   std::int64_t step(std::int64_t now);
 
-  /// Before a fork: takes no posts and starts no transfer any more, so that those under way end.
-  /// With one space none of them waits for anything but hands and devices. Requests keep waiting.
+  /// Before a fork: takes no posts and starts no transfer any more, so that those in progress end.
+  /// With one space they wait only for workers and devices. Requests keep waiting.
   void rest(bool on) { resting_ = on; }
-  /// Nothing is under way, on hands or devices. While it rests nothing begins, either.
+  /// No worker and no device has anything to do. While the mover rests, nothing begins.
   bool rested() const {
     return resting_ && transfers_live_ == 0 && housekeeping() == 0 && own_jobs_.empty() &&
            drops_.empty();
@@ -107,20 +111,20 @@ class Mover {
   bool idle() const {
     return active_.empty() && transfers_live_ == 0 && housekeeping() == 0 && reclaimed_.empty();
   }
-  /// [stepping thread] Another number when a transfer has ended or a request was answered.
+  /// [stepping thread] Changes whenever a transfer ends or a request completes.
   std::uint64_t activity() const { return journal_.activity(); }
   /// [stepping thread]
   void fill_stats(Stats& stats);
   /// [stepping thread] Totals, and the newest `most` receipts.
   void copy_receipts(ReceiptsCopy& to, std::size_t most) const { journal_.copy_receipts(to, most); }
 
-  /// [any] What is read of this buffer's slots and files at least: a block that has a checksum.
+  /// [any] The smallest read of this buffer's slots and files: a block that has a checksum.
   std::uint32_t read_unit(const BufferRecord& record) const;
 
-  /// [stepping thread] Of the host's budget, what parts of extents pass through.
+  /// [stepping thread] Bytes of bounce areas, which are charged to the host's budget.
   std::uint64_t bounce_bytes() const { return bounce_.area_bytes_in_all(); }
 
-  /// Re-derives the books from scratch. Empty, or what is wrong.
+  /// Derives the books again from scratch. Empty, or the breach.
   std::string check_invariants();
   std::string describe() const;
   /// After the last step: gives everything back without I/O. The tiers go next.
@@ -198,7 +202,7 @@ class Mover {
   void wait_for(Request& request, std::uint32_t index, ExtentRef ref);
   bool stop_waiting(Request& request, std::uint32_t index);
   void forget_waits(Request& request);
-  // to_read: the transfer was to bring bytes, which a request that discards them does not want.
+  // to_read: the transfer was to bring bytes. A request that discards them does not need them.
   enum class Failed : std::uint8_t { to_come, to_read, to_leave };
   static Failed failure_of(const Transfer& promote) {
     return promote.discard ? Failed::to_come : Failed::to_read;
@@ -437,8 +441,8 @@ class Mover {
   bool take_staging(Transfer& transfer);
   void give_staging(Transfer& transfer);
 
-  /// Of the records of extents, what is not charged to the budget; and by how much the charge
-  /// grows.
+  /// The bytes of records of extents that are not charged to the budget, and the step in which the
+  /// charge grows.
   static constexpr std::uint64_t kFreeRecords = std::uint64_t{1} << 20;
   static constexpr std::uint64_t kRecordsStep = std::uint64_t{64} << 10;
 
@@ -446,23 +450,23 @@ class Mover {
   static unsigned frees_in(const Transfer& transfer) {
     return transfer.retreats ? transfer.source : transfer.space;
   }
-  // The transfer's end will free so many bytes.
+  // The end of the transfer will free this many bytes.
   void set_freeing(Transfer& transfer, std::uint64_t bytes) {
     memories_[frees_in(transfer)].freeing += bytes - transfer.freeing;  // Wraps, and back.
     transfer.freeing = bytes;
   }
-  // A frame of the host's, which is not in its window, or will not be: null.
+  // Null for a frame of the host that is not in its window, or will not be.
   std::byte* window_of(const Transfer& transfer) const {
     return transfer.at_home ? nullptr : directory_.window_at(transfer.ref, transfer.space);
   }
-  // There is a block tier, and it has not just refused. Where it had no slot to give, extents with
-  // slots of their own can be written all the same.
+  // There is a block tier, and it has not just refused a write. If it had no free slot, extents
+  // with slots of their own can still be written.
   bool can_write(ExtentRef ref) const {
     return block_ != nullptr && (write_backoff_.over(now_) || (no_slot_ && has_own_slot(ref)));
   }
   bool has_own_slot(ExtentRef ref) const;
   unsigned space_of(Place place) const;
-  // Found when a request that may bring the extent was admitted.
+  // The admission of each request that may bring the extent has made its record.
   Recency& recency_for(unsigned space, [[maybe_unused]] ExtentRef ref) {
     assert(ref < memories_[space].recency.capacity());
     return memories_[space].recency;
@@ -475,7 +479,7 @@ class Mover {
   };
   Recency::Candidate candidate(ExtentRef ref, Memory& memory);
   void prefetch_used(ExtentRef ref, Memory& memory);
-  // What a transfer reads or writes.
+  // Bytes that a transfer reads or writes.
   std::uint64_t io_bytes(const Transfer& transfer) const {
     return transfer.stored != 0   ? transfer.stored
            : transfer.length != 0 ? transfer.length
@@ -521,21 +525,21 @@ class Mover {
   Deque<Request*> parking_queue_;
   Deque<Job*> own_jobs_;             // To be run by take_completions.
   Deque<std::uint32_t> drops_;       // Transfers; likewise.
-  Vector<std::uint32_t> recopies_;   // Promotes whose source is written, or was under the copy.
-  Vector<std::uint32_t> abandoned_;  // Promotes that failed, and are pinned by streams yet.
-  Vector<std::uint32_t> deserted_;   // Gathers to end: nobody waits for them, nothing is under way.
+  Vector<std::uint32_t> recopies_;   // Promotes with a source that is or was written.
+  Vector<std::uint32_t> abandoned_;  // Promotes that failed and are still pinned by streams.
+  Vector<std::uint32_t> deserted_;   // Gathers to end: no request and no read in progress.
   PartSize part_size_;
   Watching watching_;
   Deque<std::uint32_t> growing_queue_;  // Demotes that wait for the slot tier to grow.
   bool growing_ = false;
-  // Evicts whose frame the kernel would not take out of its window. The frame must not be given to
-  // another extent, so the unmap is tried again after the pause.
+  // Evicts with a frame that the kernel refused to take out of its window. No other extent may get
+  // the frame, so the unmap is tried again after the backoff.
   Vector<std::uint32_t> unmaps_;
   Backoff unmap_backoff_;
   Job grow_;
   Request* budget_request_ = nullptr;
-  unsigned budget_space_ = kHost;      // Whose budget it changes.
-  std::uint64_t budget_before_ = 0;    // To go back to if it cannot be met.
+  unsigned budget_space_ = kHost;      // The space of the changed budget.
+  std::uint64_t budget_before_ = 0;    // Restored if the new one cannot be met.
   Vector<Request*> giving_back_;       // Retreats that wait for their devices' trims.
   std::uint64_t records_charged_ = 0;  // To the host's budget.
   Vector<std::uint32_t> reclaimed_;    // Spare buffers given up, to be freed by the next step.
@@ -546,47 +550,47 @@ class Mover {
   std::array<Stock, 27> stock_;  // By the logarithm of the extent's size.
   Vector<Request*> completed_;
   Vector<Recency::Victim> victims_;
-  Vector<std::uint32_t>
-      device_failures_;       // Consecutive failed writes, by device of the block tier.
-  Backoff degraded_backoff_;  // Until those that are degraded are tried again.
-  Map<std::uint32_t, std::uint32_t> losses_;  // By buffer: extents lost and not told of yet.
+  // By device of the block tier: consecutive failed writes.
+  Vector<std::uint32_t> device_failures_;
+  Backoff degraded_backoff_;                  // Until the degraded devices are tried again.
+  Map<std::uint32_t, std::uint32_t> losses_;  // By buffer: lost extents that were not reported yet.
   Backoff write_backoff_;
   Backoff direct_backoff_{1'000'000'000, 960'000'000'000};  // After the direct path failed.
-  bool no_slot_ = false;                                    // Why writes pause: none is to be had.
-  // Where the last slot that gave way was found, and until when none is looked for.
+  bool no_slot_ = false;                                    // Writes wait because no slot is free.
+  // The extent of the last slot that gave way, and the time until which no search begins.
   ExtentRef gave_way_at_ = 0;
   std::int64_t none_gives_way_until_ = 0;
-  // Extents that could not leave, as the kernel kept them in their windows or the rest of them
-  // could not be read: not tried again for a while. Refusals of room wait for them: for the kernel
-  // for some seconds, for what cannot be read until it was tried once more.
+  // Extents that could not leave are not tried again before these times. Either the kernel kept
+  // them in their windows, or their other pages could not be read. Refusals of room wait for them:
+  // up to kMostStuckNs for the kernel, and for one more try to read.
   static constexpr std::int64_t kStuckNs = 10'000'000;
   static constexpr std::int64_t kMostStuckNs = 10'000'000'000;
   std::int64_t stuck_until_ = 0;
   std::int64_t stuck_since_ = 0;
-  // Until when extents are stuck because they need another slot. Slots may be there before.
+  // Until then extents are stuck because they need another slot, unless one becomes free.
   std::int64_t lacks_slot_until_ = 0;
-  // The former are tried again then.
+  // The next try of extents that the kernel kept.
   std::int64_t withdrawals_again_at_ = 0;
-  std::int64_t rereads_at_ = 0;   // The latter.
-  std::int64_t reread_last_ = 0;  // The last step in which none of them had to wait.
+  std::int64_t rereads_at_ = 0;   // The next try of extents with pages that could not be read.
+  std::int64_t reread_last_ = 0;  // The last step in which none of these had to wait.
   bool resting_ = false;
-  bool refuses_ = false;  // There is no memory for more than what is under way.
+  bool refuses_ = false;  // No memory for more requests than those in progress.
   SharedSlots shared_slots_;
-  double wear_left_ = 0;  // Bytes that may be written now, of the endurance of a day.
+  double wear_left_ = 0;  // Bytes left of today's endurance.
   std::int64_t wear_counted_at_ = 0;
   ErrorInfo last_write_error_{};
   static constexpr unsigned kMostFruitless = 64;
-  unsigned fruitless_ = 0;   // Steps in a row that only went on searching for victims.
-  bool look_again_ = false;  // A request waits for what no event will tell: the next step looks.
+  unsigned fruitless_ = 0;   // Consecutive steps that only continued the search for victims.
+  bool look_again_ = false;  // A request waits for a change without an event: the next step looks.
   bool seeks_ = false;       // A request that has its other extents searches for a victim.
   bool went_on_ = false;     // The last step asked for this one.
   bool desperate_ = false;   // The last search before a request is refused.
   std::uint64_t work_ = 0;   // Needs armed in this step.
 };
 
-// Of frees none: what was freed is nobody's to cancel. What the end of one request sets off may
-// take others out of active_, too, and the last takes the place of each that goes, which may have
-// been passed by then: so all are looked at again until none has ended.
+// Frees are never cancelled. The end of one request may end others, and the last of active_ takes
+// the place of each that ends, which the loop may have passed. So the loop runs until none has
+// ended.
 template <typename Why>
 void Mover::fail_each(Why&& why) {
   for (bool ended = true; ended;) {

@@ -152,8 +152,8 @@ bool Mover::shown(const Need& need, FrameId frame) const {
                                            directory_.address_in_window(need.ref, need.space));
 }
 
-// No bytes that a prefetch could bring. To a mapped extent it brings zeros: a touch would wait for
-// them.
+// Returns whether a prefetch would bring no bytes. Zeros of a mapped extent are prefetched, because
+// a touch would wait for them.
 bool Mover::nothing_to_read(const Need& need) const {
   const Phase host = directory_.word(kHost, need.ref).load().phase();
   const Phase phase = directory_.word(need.space, need.ref).load().phase();
@@ -167,8 +167,8 @@ bool Mover::nothing_to_read(const Need& need) const {
          directory_.claimed(need.ref, need.space);
 }
 
-// The bytes are in a slot, a file or another space only, and no prefetch brings them yet. What is
-// leaving its window comes back without being read.
+// Returns whether the bytes are only in a slot, a file or another space, and no prefetch brings
+// them. An extent that is leaving its window comes back without a read.
 bool Mover::must_come(ExtentRef ref, unsigned space, PageMask pages) const {
   const Extent& extent = directory_.at(ref);
   if (directory_.readable(ref, space)) {
@@ -185,7 +185,7 @@ bool Mover::must_come(ExtentRef ref, unsigned space, PageMask pages) const {
          directory_.readable_elsewhere(ref, space) != kNoSpace;
 }
 
-// Of an acquire that has just come: what it asks for and has to wait for, to the byte.
+// Returns how many of its bytes a new acquire must wait for.
 std::uint64_t Mover::demanded_bytes(const Request& request) const {
   if (request.views == nullptr) {
     const Need& need = request.needs.front();
@@ -237,15 +237,15 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
     if (!prefetch) {
       note_touch(request, need.ref);
     }
-    // What somebody asked to leave is written down first: nobody waits for what is fetched ahead.
+    // Extents that a request asked to leave are written first: no request waits for a prefetch.
     if (!prefetch || transfers_[extent.transfer - 1].reason != Reason::asked) {
       recall(need);
     }
     return Arm::wait_transfer;
   }
   if (need.space != kHost) {
-    // Two spaces will know of the bytes. Before the looks at whether the buffer is spare: whoever
-    // frees it from here on finds it booked.
+    // Two spaces will know of the bytes. This comes before the checks whether the buffer is spare:
+    // a later free finds it booked.
     (void)directory_.word(kHost, need.ref).book();
   }
   const ExtentBits bits = directory_.word(need.space, need.ref).load();
@@ -315,7 +315,7 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
     }
   }
   // With a copy in another space the bytes come along: giving that copy up first could lose them.
-  // Nor may bytes of a mapped extent be given up that somebody else may touch meanwhile.
+  // Bytes of a mapped extent may not be given up either, because other threads may touch them.
   need.discard = need.discard && directory_.readable_elsewhere(need.ref, need.space) == kNoSpace &&
                  (!directory_.mapped(need.ref) ||
                   directory_.word(kHost, need.ref).load().phase() == Phase::lost);
@@ -328,8 +328,8 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
                                                                          : Arm::wait_transfer;
 }
 
-// The extent is held by touches only, and all that they wait for is there: the toucher went on
-// already, and its request ends with this step. Others may wait for a view of whoever evicts.
+// Returns whether only touches hold the extent, and their pages have come: their requests end with
+// this step. Any other holder may wait for a view of the thread that evicts.
 bool Mover::touches_end(ExtentRef ref) const {
   std::uint32_t touches = 0;
   for (const Request* request : active_) {
@@ -340,8 +340,8 @@ bool Mover::touches_end(ExtentRef ref) const {
   return touches == directory_.at(ref).holds;
 }
 
-// A copy is pinned, and was not given up after all. Where another copy has gone, so has the slot:
-// what stays is the only one.
+// A pinned copy was not given up. If another copy has gone, so has the slot, and the pinned copy is
+// the only one.
 void Mover::keep_refused(ExtentRef ref) {
   for (unsigned space = 0; space < directory_.spaces(); ++space) {
     if (!directory_.at(ref).has_slot && directory_.readable(ref, space)) {
@@ -388,8 +388,7 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
       continue;
     }
     if (drop && leave(need.ref, space, true)) {
-      // At once, before anybody else can bring the slot's older bytes back as if they were the
-      // newest.
+      // At once, before another request can bring the slot's older bytes back as the newest.
       drop_slot(need.ref);
       if (extent.transfer != 0) {
         return Arm::wait_transfer;

@@ -3,8 +3,8 @@
 // thread only; never waits.
 //
 // The phase of such an extent is `none`, as callers cannot pin it; Extent::parts says what is
-// there. Its slot has the other pages, so it is written page by page and never given up as a whole:
-// before a page is written its checksum is made one that nothing has, and nobody reads it from the
+// there. Its slot has the other pages, so it is written page by page and never given up as a whole.
+// Before a page is written it gets a checksum that no bytes have, and no transfer reads it from the
 // slot while it is in the window.
 #include <bit>
 #include <cassert>
@@ -49,13 +49,13 @@ std::uint32_t Mover::checksum_block(const BufferRecord& record) const {
 
 // ---- Which pages, and room for them
 
-// What will be there when its transfer has ended.
+// Returns the pages that are present when the extent's transfer has ended.
 PageMask Mover::parts_there(ExtentRef ref) const {
   const bool leaves = directory_.word(kHost, ref).load().phase() == Phase::outgoing;
   return leaves && !comes_back(ref) ? 0 : directory_.at(ref).parts;
 }
 
-// Decides which pages are to come for the need; once, unless others came meanwhile.
+// Decides which pages to bring for the need. Decides again only if other pages have come since.
 void Mover::plan(Need& need) {
   Extent& extent = directory_.at(need.ref);
   if (need.planned && (need.has_room() || plan_stands(need))) {
@@ -118,7 +118,7 @@ bool Mover::take_room(Need& need) {
   return need.has_room();
 }
 
-// What was reserved goes back, and is planned anew.
+// Returns the reserved room. The next reservation is planned anew.
 void Mover::give_room(Need& need) {
   if (need.frame.valid()) {
     need.part != 0 ? give_parts(need.frame, need.space, need.part)
@@ -180,7 +180,7 @@ void Mover::land_parts(Transfer& transfer) {
   const Extent& extent = directory_.at(transfer.ref);
   transfer.stage = Transfer::Stage::land;
   transfer.job.sums = extent.sums;
-  // What is zeros here is something else in the slot.
+  // The slot may have other bytes for pages of zeros.
   transfer.job.watched = !extent.writes && (extent.zeros & transfer.pages) == 0 &&
                          watching_.watches(transfer.ref, extent.unwritten);
   submit_job(transfer, spreads(transfer) | kVerify | kInsert);
@@ -380,9 +380,8 @@ PageMask Mover::pages_discarded(const Span& span, std::uint32_t i) const {
   return pages_of(bytes.end - bytes.begin) << first;
 }
 
-// The pages read as zeros from now on, without I/O; what the slot has of them is of no interest
-// any more. Of an extent that is in memory as a whole it is left to the caller to overwrite them.
-// Nothing is under way for it.
+// The pages read as zeros from now on, without I/O, and the slot's bytes for them are void. If the
+// extent is in memory as a whole, the caller overwrites them instead. The extent has no transfer.
 Mover::Arm Mover::empty_pages(Request& request, Need& need) {
   const ExtentRef ref = need.ref;
   Extent& extent = directory_.at(ref);
@@ -397,7 +396,7 @@ Mover::Arm Mover::empty_pages(Request& request, Need& need) {
     return Arm::ready;
   }
   if (there != 0) {
-    // From here on: whoever comes first when they are gone must not bring the slot's older bytes.
+    // Set now: the first request after they have gone must not bring the slot's older bytes.
     extent.zeros |= there;
     need.tried = true;
     there == extent.parts ? (void)leave(ref, kHost, true) : start_empty(ref, there);
@@ -448,7 +447,7 @@ void Mover::emptied(Transfer& transfer) {
 
 // ---- Bounce areas
 
-// Gives the transfer a place of so many pages. Returns false if it waits for one.
+// Takes a place of `pages` pages for the transfer. Returns false if it waits for one.
 bool Mover::take_bounce(Transfer& transfer, unsigned pages) {
   const Bounce::Place place = bounce_.take(transfer.job.transfer, pages);
   if (place) {

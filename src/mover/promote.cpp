@@ -59,7 +59,7 @@ void Mover::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority
     const Extent& extent = directory_.at(ref);
     const bool adopted = directory_.record_of(ref).file != 0 && !extent.has_slot;
     transfer.reading = adopted || extent.has_slot;
-    transfer.clear = !transfer.reading && !transfer.stock;  // Who takes it into use clears it.
+    transfer.clear = !transfer.reading && !transfer.stock;  // The next owner clears it.
     transfer.slot_tier = adopted ? files_ : block_;
     transfer.slot = adopted ? directory_.slot_in_file(ref) : extent.slot;
     if (slot_pages_of(transfer) != nullptr && pages == 0) {
@@ -146,7 +146,7 @@ void Mover::land(Transfer& transfer) {
           directory_.window_at(transfer.ref, transfer.space);  // Copied again, into the window.
     }
     const bool peer = by_peer(transfer);
-    // What goes to a window next is not locked: it could not move.
+    // A frame that goes to a window next is not locked, because it could not move.
     steps |= peer ? kCopyPeer : window_of(transfer) != nullptr ? JobStep{0} : kLockPages;
     if (transfer.source != kHost) {
       steps |= peer ? JobStep{0} : kCopyOut;
@@ -199,7 +199,7 @@ void Mover::landed(Transfer& transfer) {
   }
   transfer.stage = Transfer::Stage::parked;
   if (transfer.parked_for == nullptr) {
-    undo_promote(transfer, nullptr);  // Whoever wanted to overwrite it has given up.
+    undo_promote(transfer, nullptr);  // The request that wanted to overwrite it has ended.
     return;
   }
   extent_changed(transfer.ref, transfer.space, nullptr);
@@ -213,8 +213,8 @@ bool Mover::has_home(ExtentRef ref, FrameId frame) const {
          memories_[kHost].tier->landing(frame, at) != at;
 }
 
-// Nobody has a view of the source: it goes home before it is copied, and stays there for the next
-// copy, until somebody wants a view.
+// A source without views goes home before it is copied. It stays there for the next copy, until a
+// request wants a view.
 bool Mover::takes_source_home(Transfer& transfer) {
   const FrameId frame = directory_.frame(kHost, transfer.ref);
   transfer.takes_home =
@@ -229,7 +229,7 @@ void Mover::source_taken_home(Transfer& transfer) {
   }
   if (transfer.job.taken_home) {
     directory_.address(transfer.ref)
-        .store(transfer.job.data, std::memory_order_relaxed);  // For nobody but the mover.
+        .store(transfer.job.data, std::memory_order_relaxed);  // Only the mover uses it.
   } else {
     directory_.word(kHost, transfer.ref).clear_at_home();
   }
@@ -241,15 +241,15 @@ void Mover::to_window(ExtentRef ref) {
   directory_.word(kHost, ref).clear_at_home();
 }
 
-// The source is written, or was under the copy: copied once nobody writes. That may be long, as
-// when a kernel does, so the staging is for others meanwhile.
+// The source is written, or was written under the copy: it is copied again once it has no writer. A
+// kernel may write for long, so other transfers get the staging.
 void Mover::await_writers(Transfer& transfer) {
   if (transfer.retreats) {
     undo_promote(transfer, nullptr);  // It is in use again.
     return;
   }
   give_staging(transfer);
-  transfer.arriving = 0;  // Nobody was let in: then nobody could have written.
+  transfer.arriving = 0;  // No stream was let in: it could have written.
   transfer.stage = Transfer::Stage::recopy;
   recopies_.push_back(transfer.job.transfer);
 }
@@ -319,7 +319,7 @@ void Mover::publish(Transfer& transfer) {
   }
   extent.bad_once = false;
   extent.zeros = 0;
-  prefetch_used(ref, memories_[kHost]);  // By whoever takes it to a device.
+  prefetch_used(ref, memories_[kHost]);  // The request that takes it to a device uses it.
   extent.prefetched =
       transfer.prefetch && space == kHost && !directory_.mapped(ref);  // No use is seen.
   memories_[space].unused_prefetched += extent.prefetched ? directory_.bytes_of(ref) : 0;
@@ -348,11 +348,11 @@ void Mover::promote_failed(Transfer& transfer, Status status) {
   if (transfer.space != kHost && (transfer.job.steps & kPopulate) != 0 &&
       status.code() == Code::no_capacity) {
     make_do(memories_[transfer.space], directory_.bytes_of(transfer.ref), status);
-    undo_promote(transfer, nullptr);  // Who waits for it looks for room again.
+    undo_promote(transfer, nullptr);  // Its waiters look for room again.
     return;
   }
   if (transfer.source != kNoSpace && memories_[transfer.source].tier->lost()) {
-    undo_promote(transfer, nullptr);  // Who waits for it looks where else the bytes are.
+    undo_promote(transfer, nullptr);  // Its waiters look for another copy.
     return;
   }
   if ((transfer.job.steps & kCopyPeer) != 0 && transfer.arriving == 0 &&
@@ -373,7 +373,7 @@ void Mover::promote_failed(Transfer& transfer, Status status) {
   undo_promote(transfer, &status);
 }
 
-// The extent goes back to where it was. `error`, if any, reaches those who wait for it.
+// The extent goes back to where it was. `error`, if any, reaches its waiters.
 void Mover::undo_promote(Transfer& transfer, const Status* error) {
   if (transfer.pages != 0) {
     undo_parts(transfer, error);

@@ -10,8 +10,9 @@
 
 namespace tiermem {
 
-// Nothing under way but what waits for the one who asks, no pin whose fall could help, and no write
-// to be tried again: not where there is no slot to write to, nor after many failures in a row.
+// Returns whether no event can make room: nothing is in progress except transfers that wait for the
+// request itself, no pin can be released, and no write will be tried again. Writes are not tried
+// again if there is no slot to write to, or after many failures in a row.
 bool Mover::nothing_will_change(const Request& asking) {
   std::uint64_t under_way = transfers_live_;
   for (const Need& need : asking.needs) {
@@ -30,15 +31,15 @@ bool Mover::nothing_will_change(const Request& asking) {
   return under_way == 0 && housekeeping() == 0 && !stuck && !again && !any_pin();
 }
 
-// What failed to leave the space, or to be written, will be tried after a while.
+// Returns whether a copy out of the memory, or a write, will be tried again after its backoff.
 bool Mover::tries_again(const Memory& memory) const {
   return (!no_slot_ && !write_backoff_.over(now_) && !write_backoff_.gave_up()) ||
          (!memory.exit_backoff.over(now_) && !memory.exit_backoff.gave_up());
 }
 
 // Looks at the words, not at the list of views: a view is pinned before it is listed. Only asked
-// when a request is about to be refused. Objects of heaps hold their memory as buffers that cannot
-// leave do, until somebody frees them: nobody waits for that.
+// when a request is about to be refused. Objects of heaps keep their memory until the program frees
+// them, and no request waits for that.
 bool Mover::any_pin() const {
   for (std::uint32_t index = 0; index < residency_.buffers.used(); ++index) {
     const BufferRecord& record = residency_.buffers.at(index);
@@ -143,7 +144,7 @@ void Mover::refuse(Request& request) {
     residency_.buffers.abandon(request.index);  // A later step tries again: what is freed is freed.
   }
   if (request.want != Want::prefetch) {
-    constexpr std::uint64_t kRecords = std::uint64_t{1} << 20;  // The arena asks for so many bytes.
+    constexpr std::uint64_t kRecords = std::uint64_t{1} << 20;  // The arena's step of growth.
     std::array<char, 64> setting{};
     ErrorInfo info =
         error_info(Code::no_capacity, "no memory for the records of what was asked for: {}",

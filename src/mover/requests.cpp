@@ -92,9 +92,9 @@ Transfer* Mover::parked_for(const Request& request, ExtentRef ref) {
              : nullptr;
 }
 
-// Pins all, also what is parked and still on its way: to publish it wakes others, who could take it
-// before it is pinned, and its bytes would have been given up for nobody. False: the request has
-// failed, and nothing was overwritten.
+// Pins all extents, staged discards included. To publish those first would wake other requests,
+// which could take them before they are pinned; their bytes would be lost in vain. Returns false if
+// the request has failed; nothing was overwritten then.
 bool Mover::fill_views(Request& request) {
   for (const Need& need : request.needs) {
     if (const Transfer* const parked = parked_for(request, need.ref)) {
@@ -133,8 +133,8 @@ bool Mover::fill_views(Request& request) {
   return true;
 }
 
-// One request at a time prepares the extents it will overwrite, and waits for nothing but its own
-// jobs and other transfers' ends meanwhile: so two of them cannot wait for each other.
+// One request at a time prepares the extents that it will overwrite. It waits only for its own jobs
+// and for the ends of other transfers, so two of them cannot wait for each other.
 void Mover::park_discards(Request& request) {
   if (parking_ != nullptr && parking_ != &request) {
     if (std::find(parking_queue_.begin(), parking_queue_.end(), &request) == parking_queue_.end()) {
@@ -181,8 +181,8 @@ void Mover::leave_parking(Request& request) {
   parking_ = nullptr;  // Not the next from here: the caller is in the middle of its own.
 }
 
-// Whoever is first in the queue is looked at again. It may have to wait once more, or be gone
-// before: then the one behind it is.
+// Looks at the first request of the queue again. If it must wait once more, or ends before, the
+// next one follows.
 bool Mover::arm_next_to_park() {
   if (!parking_waits()) {
     return false;
@@ -263,8 +263,8 @@ void Mover::forget_waits(Request& request) {
   std::erase(arming_, &request);
 }
 
-// A transfer of this extent has ended, or is parked: whoever waits looks again. What could not be
-// written down is where it was, in parts perhaps: no error for those who want it there.
+// A transfer of this extent has ended, or is parked: its waiters look again. Bytes that could not
+// be written are where they were, so requests that want them there get no error.
 void Mover::extent_changed(ExtentRef ref, unsigned space, const Status* error, Failed failed) {
   std::uint32_t at = directory_.at(ref).waiters;
   directory_.at(ref).waiters = 0;
@@ -307,7 +307,7 @@ void Mover::extent_changed(ExtentRef ref, unsigned space, const Status* error, F
 
 void Mover::retry_pin_waiters() {
   for (Memory& memory : memories_) {
-    memory.awaited = false;  // Whoever lacks room still says so.
+    memory.awaited = false;  // Requests that still lack room set it again.
   }
   if (pin_waiters_.empty()) {
     return;
@@ -398,7 +398,7 @@ void Mover::advise(Request& request) {
     }
     each([&](ExtentRef ref) {
       directory_.begin(span, ref);
-      if (find_record(span.space, ref)) {  // Else it is advice lost.
+      if (find_record(span.space, ref)) {  // Otherwise the advice is lost.
         recency_for(span.space, ref).advised(ref, request.advice, request.value);
       }
     });

@@ -1,5 +1,5 @@
-// Retreat: what leaves a device. To DRAM, or to the block tier by the staging; and, where a request
-// asks for it, the device's memory to the driver. The stepping thread only; never waits.
+// Retreat: extents leave a device, to DRAM or through the staging to the block tier. If a request
+// asks for it, the device's memory goes back to the driver. The stepping thread only; never waits.
 #include <algorithm>
 #include <cassert>
 
@@ -33,8 +33,8 @@ bool Mover::retreat(ExtentRef ref, [[maybe_unused]] unsigned space) {
   return true;
 }
 
-// What retreated has its bytes in DRAM, or stays on the device: held again, written, or the copy
-// failed.
+// The extent has its bytes in DRAM, or stays on the device because it was held again or written, or
+// because the copy failed.
 void Mover::retreated(ExtentRef ref, unsigned space) {
   if (directory_.at(ref).holds != 0 || !directory_.readable(ref, kHost) ||
       !leave(ref, space, true)) {
@@ -42,7 +42,7 @@ void Mover::retreated(ExtentRef ref, unsigned space) {
   }
 }
 
-// A request's: the copy goes where a victim's goes, however long somebody pins it.
+// For a request: the copy goes where a victim's copy goes, and the request waits for its pins.
 Mover::Arm Mover::arm_retreat(Request& request, Need& need) {
   const Journal::ReasonScope leaving(journal_, Reason::asked);
   const Extent& extent = directory_.at(need.ref);

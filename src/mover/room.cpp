@@ -1,4 +1,4 @@
-// Room: who gets frames, who gives them up, and what is fetched ahead.
+// Room: frames for requests, victims, and prefetches. The stepping thread only; never waits.
 #include <algorithm>
 
 #include "base/error.hpp"
@@ -20,16 +20,16 @@ FrameId Mover::take_frame(ExtentRef ref, unsigned space) {
   return frame;
 }
 
-// Somebody waits for frames: more is kept free from now on. Four times as much, so that a wait in
-// fifty keeps it up against what evict_ahead takes off.
+// A request waits for frames: more is kept free from now on. Four times as much, so that one wait
+// in fifty allocations outweighs what evict_ahead() takes off.
 void Mover::note_shortage(unsigned space, std::uint64_t bytes) {
   Memory& memory = memories_[space];
   memory.ahead = std::min(
       {options_.ahead_bytes_max, memory.tier->books().budget / 8, memory.ahead + 4 * bytes});
 }
 
-// The policy has not looked at everything yet: the next step need not wait for an event.
-// Not for ever: what was not found in some tens of thousands of looks is waited for.
+// Returns whether the policy has not looked at all extents yet: the next step need not wait for an
+// event. After some tens of thousands of looks the request waits for one.
 bool Mover::search_goes_on() const {
   if (room_queue_.empty()) {
     return false;
@@ -43,7 +43,7 @@ bool Mover::search_goes_on() const {
   return room_queue_.front()->last_look;
 }
 
-// The oldest request collects frames until it has all it needs; the others wait behind it.
+// The oldest request collects frames until it has all that it needs. The others wait behind it.
 void Mover::serve_room() {
   for (Memory& memory : memories_) {
     memory.searching = false;
@@ -115,8 +115,8 @@ bool Mover::collect(Request& request) {
     }
     request.short_of_room = true;
     note_shortage(space, missing[space]);
-    // What was freed at once is of no use to this request yet, as where frames of several sizes
-    // share chunks.
+    // Bytes that were freed at once may be of no use to this request yet, for example if frames of
+    // several sizes share chunks.
     memories_[space].searching = memories_[space].searching || memories_[space].evicted_at_once;
     if (searched(memories_[space]) && nothing_will_change(request)) {
       if (request.last_look) {
@@ -142,9 +142,9 @@ bool Mover::searched(const Memory& memory) const {
   return memory.freeing == 0 && (memory.recency.exhausted() || fruitless_ >= kMostFruitless);
 }
 
-// Room for a request under way, where no victim was found. What is reserved for copies that have
-// come meanwhile goes back, then what the first of the queue has collected, and last of all what
-// was fetched ahead. It finds a frame so: those of all that are under way were reserved whole.
+// Finds room for a granted request if there was no victim. It takes back room for copies that have
+// come since, then the room that the first request of the queue has collected, and prefetched
+// extents last. This finds a frame, because granted requests have reserved their room whole.
 bool Mover::take_back_for(Need& need) {
   for (Request* const request : active_) {
     for (Need& theirs : request->needs) {
@@ -176,7 +176,7 @@ Recency::Candidate Mover::candidate(ExtentRef ref, Memory& memory) {
         false;  // Its first use, however late: the policy counts that one with the insertion.
     prefetch_used(ref, memory);
   }
-  // What was fetched ahead waits for its use, unless so much was that it would crowd out all else.
+  // A prefetched extent waits for its use, unless prefetched bytes would crowd out everything else.
   const bool awaited = ahead && extent.prefetched &&
                        memory.unused_prefetched <= memory.tier->books().budget / 2 && !desperate_;
   // Dirty bytes without another copy can leave only if they can be written down now.
@@ -200,9 +200,9 @@ void Mover::prefetch_used(ExtentRef ref, Memory& memory) {
   }
 }
 
-// Pages go back to the kernel: of frames that are to have none, and, for want of `bytes`, of free
-// ones of other classes and those that a smaller budget left over. What else is on its way does not
-// count: it may come to rest in the cache, too.
+// Returns pages to the kernel: those of frames that are to have none, and, for want of `bytes`,
+// those of free frames of other classes and those beyond a smaller budget. Other frames that are
+// leaving do not count, because they may come to rest in the cache, too.
 void Mover::trim(Memory& memory, std::uint64_t bytes) {
   if (memory.trimming || (bytes == 0 && memory.tier->books().leaving == 0)) {
     return;
@@ -222,7 +222,7 @@ void Mover::trim(Memory& memory, std::uint64_t bytes) {
   hands_.submit(&memory.trim);
 }
 
-// What the trim after the one under way will find in the cache: nobody is to leave for it.
+// Returns the bytes that the next trim will find in the cache: no victim must leave for them.
 std::uint64_t Mover::next_trim(const Memory& memory) {
   const std::uint64_t cached = memory.tier->books().cached;
   return cached - std::min(cached, memory.trimming ? memory.trim.bytes : 0);
@@ -234,7 +234,7 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority, bo
   const Journal::ReasonScope why(journal_,
                                  priority == Priority::background ? Reason::ahead : Reason::room);
   if (priority != Priority::background) {
-    trim(memory, bytes);  // Else the next of their size take the free ones.
+    trim(memory, bytes);  // Otherwise the next frames of their size take the free ones.
   }
   const std::uint64_t goal = bytes + (priority == Priority::background ? 0 : memory.ahead);
   const auto probe = [&](ExtentRef ref) { return candidate(ref, memory); };
@@ -252,7 +252,7 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority, bo
   const std::uint64_t leaving = memory.tier->books().leaving;
   const std::uint64_t later = priority == Priority::background ? 0 : next_trim(memory);
   const auto freed = [&] { return memory.returned - returned + leaving + later + memory.freeing; };
-  // What is kept ahead of need may stay: it is there for the next allocations, as spares are.
+  // Spares may stay within what is kept ahead of need: both are for the next allocations.
   const std::uint64_t kept = priority == Priority::background ? kKeptSpare : 0;
   while (space == kHost && freed() < goal && residency_.spares.bytes() > kept && reclaim_spare()) {
   }
@@ -276,8 +276,8 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority, bo
                      !memory.recency.exhausted();
 }
 
-// Frames are freed ahead of need in proportion to how often somebody had to wait for them. A clean
-// victim leaves at once: where all are clean nobody waits, and all of the memory is used.
+// Frames are freed ahead of need in proportion to how often requests had to wait for them. A clean
+// victim leaves at once: if all are clean, no request waits, and all of the memory is used.
 void Mover::evict_ahead(unsigned space, std::uint64_t bytes, bool parts) {
   Memory& memory = memories_[space];
   if (memory.ahead < bytes) {
@@ -291,7 +291,7 @@ void Mover::evict_ahead(unsigned space, std::uint64_t bytes, bool parts) {
   // Frames that have left come to rest in the cache, which is free memory to parts once trimmed.
   const std::uint64_t free = now + memory.freeing + books.leaving + (parts ? next_trim(memory) : 0);
   const std::uint64_t lack = memory.ahead - std::min(memory.ahead, free);
-  // In groups: small ones that leave together are written together, and wake nobody each.
+  // In groups: small extents that leave together are written together, with one wake-up.
   constexpr std::uint64_t kGroup = std::uint64_t{1} << 20;
   const std::uint64_t least = memory.ahead - std::min(memory.ahead / 4, kGroup);
   if (now + (parts ? 0 : memory.freeing) < least) {
@@ -310,7 +310,7 @@ void Mover::evict_ahead(unsigned space, std::uint64_t bytes, bool parts) {
   }
 }
 
-// What was freed and kept goes before anything that is in use. False: there is none.
+// Gives up a spare buffer, before any buffer in use. Returns false if there is none.
 bool Mover::reclaim_spare() {
   const std::uint32_t index = residency_.spares.take_oldest();
   if (index == Spares::kNone) {
@@ -326,7 +326,7 @@ bool Mover::reclaim_spare() {
   return true;
 }
 
-// An eighth of the memory at most for what nobody uses.
+// Spare buffers take up to an eighth of the memory.
 void Mover::limit_spares() {
   residency_.spares.set_limit(memories_[kHost].tier->books().budget / 8);
 }
@@ -341,11 +341,11 @@ void Mover::serve_prefetch() {
     }
     const bool wanted =
         directory_.at(need.ref).transfer == 0 && lacks_copy(need) && !nothing_to_read(need);
-    // Half of the memory at most for what nobody has used yet; beyond that a prefetch is dropped.
+    // Prefetched and unused extents take up to half of the memory. Further prefetches are dropped.
     const bool allowed =
         memory.unused_prefetched + directory_.bytes_of(need.ref) <= memory.tier->books().budget / 2;
     if (wanted && allowed) {
-      hold(need);  // What it has in parts is not to make room for the others.
+      hold(need);  // Its resident pages must not make room for the others.
       if (need.has_room() && !room_fits(need)) {
         give_room(need);
       }
@@ -376,8 +376,7 @@ void Mover::serve_prefetch() {
   }
 }
 
-// What extents cost beside their bytes is charged to the budget. Where memory is full, something
-// leaves first.
+// Charges the records of extents to the budget. If memory is full, extents leave first.
 void Mover::serve_records() {
   const std::uint64_t bytes = residency_.extents.metadata_bytes();
   const std::uint64_t due = bytes <= kFreeRecords ? 0
@@ -413,8 +412,8 @@ void Mover::serve_budget() {
   complete(request, {});
 }
 
-// The memory that a frame of so many bytes was to have is somebody else's: room is made among what
-// the space has. Now and then it is seen whether there is more.
+// Another user has the memory that a frame of `bytes` was to get. Room is made among the frames
+// that the memory has, and after a while it is tried whether there is more.
 void Mover::make_do(Memory& memory, std::uint64_t bytes, const Status& shortage) {
   constexpr std::int64_t kRetryNs = 1'000'000'000;
   const FrameBooks books = memory.tier->books();

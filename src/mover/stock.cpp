@@ -7,8 +7,8 @@
 
 namespace tiermem {
 
-// Makes buffers that a program which allocates many of this size will ask for. Only frames that are
-// free or on their way: nobody waits for these.
+// Makes buffers that a program will ask for if it allocates many of this size. They get only frames
+// that are free or about to be, because no request waits for them.
 void Mover::make_stock(Request& request) {
   const auto shift = static_cast<std::uint8_t>(std::countr_zero(request.value));
   Stock& stock = stock_[shift];

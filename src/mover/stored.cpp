@@ -1,6 +1,6 @@
-// What slots store. A page of zeros needs no room: a slot may have some pages of its extent, one
-// behind the other (mover/slot_pages.hpp), and an extent of zeros needs no slot. And where the tier
-// is full, slots of bytes that are in memory, too, give way. The stepping thread only; never waits.
+// The content of slots. A page of zeros needs no room: a slot may have some pages of its extent,
+// one behind the other (mover/slot_pages.hpp), and an extent of zeros needs no slot. If the tier is
+// full, slots of resident bytes give way. The stepping thread only; never waits.
 #include <algorithm>
 #include <bit>
 #include <cassert>
@@ -18,15 +18,14 @@ bool Mover::measures(const Transfer& transfer) const {
          memories_[transfer.space].tier->host_addressable();
 }
 
-// Finds out which pages a new slot must have. An extent whose slot can be written in place keeps
-// it.
+// Finds out which pages a new slot must have. An extent keeps a slot that can be written in place.
 void Mover::measure(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   Extent& extent = directory_.at(ref);
   const bool unknown = extent.slot_stale || extent.sums == nullptr;
   if (extent.has_slot && unknown &&
       (extent.slot_pages != nullptr || shared_slots_.is_shared(extent.slot_stamp))) {
-    give_up_slot(extent);  // What has changed cannot be told: all of it goes to another slot.
+    give_up_slot(extent);  // The changed pages are not known: all of it goes to another slot.
   }
   if (!extent.has_slot && measures(transfer)) {
     AddressableTier& tier = *memories_[transfer.space].tier;
@@ -65,7 +64,7 @@ void Mover::measured(Transfer& transfer) {
   find_slot(transfer);
 }
 
-// Of the slot that the transfer reads or writes. Null: it has all pages.
+// Returns the pages of the slot that the transfer reads or writes. Null: all of them.
 const SlotPages* Mover::slot_pages_of(const Transfer& transfer) const {
   if (transfer.slot_tier != block_ || transfer.kind == Transfer::Kind::gather) {
     return nullptr;
@@ -74,19 +73,19 @@ const SlotPages* Mover::slot_pages_of(const Transfer& transfer) const {
                                                   : directory_.at(transfer.ref).slot_pages;
 }
 
-// What the extent's slot is charged with.
+// Returns the charge of the extent's slot.
 std::uint64_t Mover::slot_bytes_of(ExtentRef ref) const {
   const SlotPages* const pages = directory_.at(ref).slot_pages;
   return pages != nullptr ? pages->slot_bytes() : directory_.bytes_of(ref);
 }
 
-// What a new slot for it is charged with.
+// Returns the charge of a new slot for the transfer.
 std::uint64_t Mover::slot_bytes_of(const Transfer& transfer) const {
   return transfer.slot_pages != nullptr ? transfer.slot_pages->slot_bytes()
                                         : directory_.bytes_of(transfer.ref);
 }
 
-// Of an extent that can be in parts: pages that are zeros unless they are in memory.
+// Returns the pages of a partial extent that are zeros unless they are in memory.
 PageMask Mover::zero_pages(const Extent& extent) const {
   return extent.zeros | (extent.slot_pages != nullptr ? ~extent.slot_pages->mask() : PageMask{0});
 }
@@ -105,8 +104,8 @@ void Mover::set_range(Transfer& transfer, std::uint64_t from, std::uint64_t leng
   }
 }
 
-// What was read from a slot that lacks pages lies one page behind the other: the step that brings
-// them to their places.
+// Pages from a slot that lacks some lie one behind the other. Returns the step that brings them to
+// their places.
 JobStep Mover::spreads(Transfer& transfer) {
   if (transfer.stored == 0) {
     return 0;
@@ -149,8 +148,8 @@ void Mover::send_stored(Transfer& transfer, const SlotPages& pages) {
   }
 }
 
-// A run of such a write has ended. True: so have all, and `all` tells of them; of several errors it
-// has the first.
+// A run of such a write has ended. Returns whether all have; `all` has their sums then, and the
+// first of several errors.
 bool Mover::run_ended(const SlotCompletion& run, SlotCompletion& all) {
   Transfer& transfer = transfers_[static_cast<std::uint32_t>(run.cookie)];
   SlotCompletion& sum = transfer.ended;

@@ -34,8 +34,8 @@ struct Transfer {
   /// slot may need less room than the extent.
   /// Evict, empty: unmap → (done). Show: prepare → (done). Gather: read → (done).
   /// Demote of a mapped extent: (drop →) withdraw → measure → slot → hash → write → (gone), or,
-  /// recalled, → remap → (as before). Of one in parts whose slot cannot be written: → hash → read
-  /// (what is not there) → copy → slot → write, all of it, to another.
+  /// recalled, → remap → (as before). Demote of a partial extent with a slot that cannot be
+  /// written: → hash → read (the missing pages) → copy → slot → write, all of it, to another.
   enum class Stage : std::uint8_t {
     staging,
     prepare,
@@ -63,14 +63,14 @@ struct Transfer {
   Outcome outcome = Outcome::undone;  ///< So far: what its receipt says. Undone: it gets none.
   std::uint8_t space = kHost;
   std::uint8_t source =
-      kNoSpace;  ///< Promote: the space whose copy is copied; else a slot, or nothing.
+      kNoSpace;  ///< Promote: the space of the copied bytes; kNoSpace: a slot, or nothing.
   Phase origin =
       Phase::none;       ///< Promote, evict: the phase to go to if it fails, or when it is done.
   bool reading = false;  ///< Promote: from a slot.
   bool clear = false;    ///< Promote: of an extent that was never written.
   bool discard = false;  ///< Promote: nothing comes, the caller overwrites all.
   bool evict_after = false;  ///< Demote: the frame is wanted.
-  bool withdrawn = false;    ///< Demote: of a mapped extent, whose frame leaves its window first.
+  bool withdrawn = false;    ///< Demote of a mapped extent: the frame leaves its window first.
   bool recalled = false;     ///< Demote, withdrawn: back into the window as soon as may be.
   bool prefetch = false;
   bool stock = false;       ///< Promote: of a spare buffer made ahead. The extent becomes vacant.
@@ -94,30 +94,30 @@ struct Transfer {
   PageMask to_write = 0;     ///< Demote, in parts: changed pages that are not written yet.
   bool topping_up = false;   ///< Promote: others of its parts are there already.
   bool whole_again = false;  ///< Demote, in parts: all is put together in `bounce`.
-  Bounce::Place bounce;      ///< Of pages that arrive, or of the whole extent.
+  Bounce::Place bounce;      ///< For pages that arrive, or for the whole extent.
   Staging::Place staging;
   SlotTier* slot_tier = nullptr;
   SlotId slot{};
   bool at_device = false;   ///< `slot_tier` was given it, and has not answered.
   std::uint64_t avoid = 0;  ///< Demote: devices that failed this write.
   std::uint32_t attempts = 0;
-  std::uint8_t copied = kNoSpace;  ///< The space whose word start_copy was called on.
+  std::uint8_t copied = kNoSpace;  ///< The space for which start_copy() was called.
   Checksums* sums = nullptr;       ///< Demote, first read of an adopted file: new checksums; owned.
   bool rewrites = false;  ///< Demote: the slot has all of the bytes of before, and their checksums.
-  std::uint64_t from = 0;    ///< Demote: the first byte written, in the extent.
-  std::uint64_t length = 0;  ///< Demote: how many are written.
-  std::uint64_t stored = 0;  ///< Of these, in a slot that lacks pages: how many it has. 0: all.
+  std::uint64_t from = 0;           ///< Demote: the first byte written, in the extent.
+  std::uint64_t length = 0;         ///< Demote: how many are written.
+  std::uint64_t stored = 0;         ///< How many of these a slot that lacks pages has. 0: all.
   SlotPages* slot_pages = nullptr;  ///< Demote: of a slot that the extent does not have yet; owned.
   std::int64_t wear =
       0;  ///< Demote: reserved of the endurance and not written; less than 0 after retries.
   bool hashing = false;      ///< Demote: a hand computes `sums`, beside the write.
   bool write_ended = false;  ///< Demote: `ended` waits for the hand.
   SlotCompletion ended;
-  ErrorInfo undo_error{};  ///< For those who wait for a promote that was undone; ok: none.
+  ErrorInfo undo_error{};  ///< For the waiters of a promote that was undone; ok: none.
   Request* parked_for = nullptr;
-  Request* gather = nullptr;  ///< Whose reads these are; null: they are wanted no more.
+  Request* gather = nullptr;  ///< The request of the reads; null: it has ended.
   std::span<GatherRead> reads;
-  std::uint32_t issued = 0;  ///< Of these, given to the device.
+  std::uint32_t issued = 0;  ///< Number of reads given to the device.
   std::uint32_t open = 0;    ///< Given and not ended. Demote: runs of pages, likewise.
   ExtentRef into = 0;        ///< Where they go: a pin of its own.
   // For its receipt.

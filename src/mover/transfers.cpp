@@ -36,7 +36,8 @@ Transfer& Mover::new_transfer(Transfer::Kind kind, ExtentRef ref, unsigned space
   return transfer;
 }
 
-// A copy of that space's bytes begins. False: a writer is pinned, and the copy will not count.
+// Begins a copy of that space's bytes. Returns false if a writer is pinned: the copy will not
+// count.
 bool Mover::start_copy(Transfer& transfer, unsigned space) {
   transfer.copied = static_cast<std::uint8_t>(space);
   return directory_.word(space, transfer.ref).start_copy();
@@ -94,8 +95,8 @@ void Mover::submit_job(Transfer& transfer, JobStep steps) {
 }
 
 bool Mover::is_own_job(const Job& job) const {
-  // A page or four are moved by one short call: done here for whoever comes alone, and by the hands
-  // where many wait (docs/decisions/own-jobs.md). Other calls may take long.
+  // One short call moves up to four pages: inline for a single request, and on workers if many wait
+  // (docs/decisions/own-jobs.md). Other calls may take long.
   constexpr JobStep kCalls = ~(kHash | kVerify | kPopulate | kClear | kWithdraw | kRestore |
                                kInsert | kGather | kEmpty | kSpread | kMeasure);
   if ((job.steps & kRestore) != 0 && job.tier->has_locked_pages(job.frame)) {
@@ -113,8 +114,8 @@ bool Mover::is_own_job(const Job& job) const {
           (job.tier->host_addressable() && !job.tier->needs_populate(job.frame)));
 }
 
-// Not where they are submitted: the caller is in the middle of something. At most so many that a
-// step stays short.
+// Runs inline jobs, up to a limit that keeps the step short. They do not run where they are
+// submitted, because the caller is in the middle of an operation.
 bool Mover::run_own_jobs() {
   constexpr std::uint64_t kMost = std::uint64_t{512} << 10;
   std::uint64_t done = 0;

@@ -1,7 +1,7 @@
-// Demotes of mapped extents. The program writes them without a pin, so their bytes are still only
-// once the frame is out of its window: withdraw first, then hash and write as any demote; what was
-// watched and nobody wrote is dropped. Whoever touches the extent meanwhile recalls it: the frame
-// goes back, without I/O. The stepping thread only; never waits.
+// Demotes of mapped extents. The program writes them without a pin, so their bytes do not change
+// only once the frame is out of its window. A demote withdraws the frame first, and then hashes and
+// writes like any other. A frame that was watched and not written is dropped. A touch before the
+// end recalls the extent: the frame goes back, without I/O. The stepping thread only; never waits.
 #include <algorithm>
 #include <atomic>
 #include <cassert>
@@ -48,8 +48,8 @@ void Mover::withdraw(Transfer& transfer) {
   submit_job(transfer, kWithdraw);
 }
 
-// Those that nobody has written leave without being moved, hashed or written: many in one call, as
-// each call makes all processors forget the pages.
+// Frames that were not written leave without being moved, hashed or written. Many leave in one
+// call, because each call flushes the pages from all processors.
 bool Mover::run_drops() {
   std::array<AddressableTier::Unchanged, 64> frames;
   std::size_t n = 0;
@@ -78,9 +78,9 @@ bool Mover::run_drops() {
   return taken != 0;
 }
 
-// Somebody wants the extent: it comes back as soon as its slot is whole, one way or the other.
-// Of one in parts only if they are what is wanted: else whoever waits for others, and what makes
-// room for them, would take turns for ever.
+// A request wants the extent: it comes back as soon as its slot is whole. A partial extent comes
+// back only if it has the wanted pages. Otherwise the requests for other pages, and the room for
+// them, would take turns for ever.
 void Mover::recall(const Need& need) {
   const Extent& extent = directory_.at(need.ref);
   const std::uint32_t at = extent.transfer;
