@@ -1,0 +1,135 @@
+// Bounce memory: places, their queues, and areas that follow the budget. Frames are those of a fake
+// memory; the jobs that populate areas run when the test says so.
+#include "mover/bounce.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/mover_doubles.hpp"
+
+namespace tiermem {
+namespace {
+
+constexpr std::uint64_t kArea = 4 * kSmallestExtent;
+
+// A budget of `areas` areas, of which the bounce memory may take one for each `per` of them.
+struct Fixture {
+  explicit Fixture(std::uint64_t areas, std::uint64_t per = 1)
+      : tier(areas * kArea, {Kind::dram, 0}, dice),
+        bounce(hands, {.area_bytes = kArea,
+                       .budget_per_area = per * kArea,
+                       .staging_bytes = kArea,
+                       .staging_frame_bytes = kArea}) {
+    host.tier = &tier;
+  }
+  void run_jobs() {
+    while (!hands.jobs.empty()) {
+      hands.run();
+    }
+    std::array<Done, 8> done;
+    for (std::size_t n = hands.reap(done); n > 0; n = hands.reap(done)) {
+      for (std::size_t i = 0; i < n; ++i) {
+        EXPECT_TRUE(bounce.job_done(*done[i].job));
+      }
+    }
+  }
+
+  ScriptedDice dice;
+  HeldHands hands;
+  sim::FakeMemory tier;
+  Memory host;
+  Bounce bounce;
+};
+
+TEST(Bounce, an_area_has_no_places_before_it_is_populated) {
+  Fixture f(4, 4);
+  f.bounce.attach(f.host, false);
+  f.bounce.prepare(false);
+  EXPECT_EQ(f.bounce.jobs(), 1u);
+  EXPECT_FALSE(f.bounce.any_ready());
+  EXPECT_FALSE(f.bounce.take(1, 2)) << "it waits";
+  EXPECT_FALSE(f.bounce.grant().has_value());
+  f.run_jobs();
+  EXPECT_EQ(f.bounce.jobs(), 0u);
+  const auto grant = f.bounce.grant();
+  ASSERT_TRUE(grant.has_value());
+  EXPECT_EQ(grant->transfer, 1u);
+  EXPECT_EQ(f.bounce.check({.places = {grant->place}, .staging_bytes = 0, .partial = 0}), "");
+  EXPECT_NE(f.bounce.check({}), "") << "the place has no transfer";
+}
+
+TEST(Bounce, transfers_that_wait_are_served_in_order) {
+  Fixture f(4, 4);
+  f.bounce.attach(f.host, false);
+  f.bounce.prepare(false);
+  f.run_jobs();
+  const Bounce::Place two = f.bounce.take(1, 2);
+  ASSERT_TRUE(two);
+  EXPECT_FALSE(f.bounce.take(2, 3)) << "three pages need four";
+  EXPECT_FALSE(f.bounce.take(3, 1)) << "a small one does not pass";
+  EXPECT_FALSE(f.bounce.grant().has_value());
+  f.bounce.give(two);
+  const auto first = f.bounce.grant();
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(first->transfer, 2u);
+  EXPECT_FALSE(f.bounce.grant().has_value());
+  f.bounce.give(first->place);
+  EXPECT_EQ(f.bounce.grant()->transfer, 3u);
+  EXPECT_FALSE(f.bounce.waits());
+}
+
+TEST(Bounce, a_smaller_budget_takes_free_areas_and_keeps_one_while_an_extent_is_partial) {
+  Fixture f(4);
+  f.bounce.attach(f.host, false);
+  f.bounce.prepare(false);
+  f.run_jobs();
+  EXPECT_EQ(f.bounce.area_bytes_in_all(), 4 * kArea);
+  f.bounce.partial_begun();
+  f.tier.set_budget(kArea);
+  f.bounce.shrink();
+  EXPECT_EQ(f.bounce.area_bytes_in_all(), kArea);
+  EXPECT_EQ(f.host.returned, 3 * kArea);
+  f.bounce.partial_ended();
+  f.bounce.shrink();
+  EXPECT_FALSE(f.bounce.has_areas());
+}
+
+TEST(Bounce, areas_that_were_lost_with_a_fork_come_back) {
+  Fixture f(4, 4);
+  f.bounce.attach(f.host, false);
+  f.bounce.prepare(false);
+  f.run_jobs();
+  f.bounce.lose_areas();
+  EXPECT_FALSE(f.bounce.has_areas());
+  EXPECT_EQ(f.bounce.restore(false), 0u);
+  EXPECT_TRUE(f.bounce.has_areas());
+}
+
+TEST(Bounce, a_transfer_without_an_area_makes_room_for_one) {
+  Fixture f(1, 4);
+  const FrameId taken = f.tier.acquire_frame({Pool::small, kArea, 0});
+  f.bounce.attach(f.host, false);
+  EXPECT_FALSE(f.bounce.take(1, 1));
+  EXPECT_EQ(f.bounce.restore(false), kArea);
+  f.tier.return_frame(taken);
+  EXPECT_EQ(f.bounce.restore(false), 0u);
+  f.run_jobs();
+  EXPECT_TRUE(f.bounce.grant().has_value());
+}
+
+TEST(Bounce, staging_grants_one_by_one) {
+  Fixture f(4);
+  f.bounce.attach(f.host, true);
+  ASSERT_TRUE(f.bounce.has_staging());
+  const Staging::Place whole = f.bounce.take_staging(1, kArea);
+  ASSERT_TRUE(whole);
+  EXPECT_FALSE(f.bounce.take_staging(2, kArea));
+  EXPECT_FALSE(f.bounce.take_staging(3, kSmallestExtent));
+  EXPECT_FALSE(f.bounce.grant_staging().has_value());
+  f.bounce.give_staging(whole, kArea);
+  EXPECT_EQ(f.bounce.grant_staging()->transfer, 2u);
+  EXPECT_FALSE(f.bounce.grant_staging().has_value());
+  EXPECT_EQ(f.bounce.check({.places = {}, .staging_bytes = kArea, .partial = 0}), "");
+}
+
+}  // namespace
+}  // namespace tiermem
