@@ -501,18 +501,20 @@ class Mover {
   std::atomic<Request*> posts_{nullptr};
   std::atomic<bool> cancels_{false};
 
-  // The stepping thread's.
+  // All others are the stepping thread's. The step and its parts:
   std::int64_t now_ = 0;
-  std::int64_t next_deadline_ = kNever;
   Deque<Memory> memories_;  // By space. Stable addresses: workers hold `trim`.
   Journal journal_;
   Channel block_channel_, files_channel_;
   ReadAhead read_ahead_;
   Bounce bounce_;
-  Deque<Transfer> transfers_;  // Stable addresses.
-  Vector<std::uint32_t> free_transfers_;
-  std::uint32_t transfers_live_ = 0;
-  unsigned housekeeping_ = 0;  // Trim and grow jobs in progress.
+  bool resting_ = false;
+  bool refuses_ = false;     // No memory for more requests than those in progress.
+  bool look_again_ = false;  // A request waits for a change without an event: the next step looks.
+  std::uint64_t work_ = 0;   // Needs armed in this step.
+
+  // Requests.
+  std::int64_t next_deadline_ = kNever;
   Vector<Waiter> waiters_;
   Vector<std::uint32_t> free_waiters_;
   Vector<Request*> active_;     // Admitted, not done.
@@ -520,27 +522,16 @@ class Mover {
   Vector<Request*> arming_;     // Large requests, looked at in pieces.
   Vector<std::pair<Request*, std::uint32_t>> pin_waiters_;
   Deque<std::pair<Request*, std::uint32_t>> prefetch_queue_;
-  unsigned prefetches_ = 0;  // Under way.
-  Request* parking_ = nullptr;
+  Request* parking_ = nullptr;  // Stages its discards.
   Deque<Request*> parking_queue_;
-  Deque<Job*> own_jobs_;             // To be run by take_completions.
-  Deque<std::uint32_t> drops_;       // Transfers; likewise.
-  Vector<std::uint32_t> recopies_;   // Promotes with a source that is or was written.
-  Vector<std::uint32_t> abandoned_;  // Promotes that failed and are still pinned by streams.
-  Vector<std::uint32_t> deserted_;   // Gathers to end: no request and no read in progress.
-  PartSize part_size_;
-  Watching watching_;
-  Deque<std::uint32_t> growing_queue_;  // Demotes that wait for the slot tier to grow.
-  bool growing_ = false;
-  // Evicts with a frame that the kernel refused to take out of its window. No other extent may get
-  // the frame, so the unmap is tried again after the backoff.
-  Vector<std::uint32_t> unmaps_;
-  Backoff unmap_backoff_;
-  Job grow_;
   Request* budget_request_ = nullptr;
-  unsigned budget_space_ = kHost;      // The space of the changed budget.
-  std::uint64_t budget_before_ = 0;    // Restored if the new one cannot be met.
-  Vector<Request*> giving_back_;       // Retreats that wait for their devices' trims.
+  unsigned budget_space_ = kHost;    // The space of the changed budget.
+  std::uint64_t budget_before_ = 0;  // Restored if the new one cannot be met.
+  Vector<Request*> giving_back_;     // Retreats that wait for the trims of their devices.
+  Vector<Request*> completed_;
+
+  // Room.
+  Vector<Recency::Victim> victims_;
   std::uint64_t records_charged_ = 0;  // To the host's budget.
   Vector<std::uint32_t> reclaimed_;    // Spare buffers given up, to be freed by the next step.
   struct Stock {
@@ -548,18 +539,11 @@ class Mover {
     Vector<ExtentRef> made;  // By the last order.
   };
   std::array<Stock, 27> stock_;  // By the logarithm of the extent's size.
-  Vector<Request*> completed_;
-  Vector<Recency::Victim> victims_;
-  // By device of the block tier: consecutive failed writes.
-  Vector<std::uint32_t> device_failures_;
-  Backoff degraded_backoff_;                  // Until the degraded devices are tried again.
-  Map<std::uint32_t, std::uint32_t> losses_;  // By buffer: lost extents that were not reported yet.
-  Backoff write_backoff_;
-  Backoff direct_backoff_{1'000'000'000, 960'000'000'000};  // After the direct path failed.
-  bool no_slot_ = false;                                    // Writes wait because no slot is free.
-  // The extent of the last slot that gave way, and the time until which no search begins.
-  ExtentRef gave_way_at_ = 0;
-  std::int64_t none_gives_way_until_ = 0;
+  static constexpr unsigned kMostFruitless = 64;
+  unsigned fruitless_ = 0;  // Consecutive steps that only continued the search for victims.
+  bool seeks_ = false;      // A request that has its other extents searches for a victim.
+  bool went_on_ = false;    // The last step asked for this one.
+  bool desperate_ = false;  // The last search before a request is refused.
   // Extents that could not leave are not tried again before these times. Either the kernel kept
   // them in their windows, or their other pages could not be read. Refusals of room wait for them:
   // up to kMostStuckNs for the kernel, and for one more try to read.
@@ -573,19 +557,43 @@ class Mover {
   std::int64_t withdrawals_again_at_ = 0;
   std::int64_t rereads_at_ = 0;   // The next try of extents with pages that could not be read.
   std::int64_t reread_last_ = 0;  // The last step in which none of these had to wait.
-  bool resting_ = false;
-  bool refuses_ = false;  // No memory for more requests than those in progress.
+
+  // Transfers.
+  Deque<Transfer> transfers_;  // Stable addresses.
+  Vector<std::uint32_t> free_transfers_;
+  std::uint32_t transfers_live_ = 0;
+  unsigned prefetches_ = 0;          // In progress.
+  unsigned housekeeping_ = 0;        // Trim and grow jobs in progress.
+  Deque<Job*> own_jobs_;             // To be run by take_completions.
+  Deque<std::uint32_t> drops_;       // Transfers; likewise.
+  Vector<std::uint32_t> recopies_;   // Promotes with a source that is or was written.
+  Vector<std::uint32_t> abandoned_;  // Promotes that failed and are still pinned by streams.
+  Vector<std::uint32_t> deserted_;   // Gathers to end: no request and no read in progress.
+  // Evicts with a frame that the kernel refused to take out of its window. No other extent may get
+  // the frame, so the unmap is tried again after the backoff.
+  Vector<std::uint32_t> unmaps_;
+  Backoff unmap_backoff_;
+  PartSize part_size_;
+  Watching watching_;
+  Map<std::uint32_t, std::uint32_t> losses_;  // By buffer: lost extents that were not reported yet.
+
+  // The block tier.
+  Deque<std::uint32_t> growing_queue_;  // Demotes that wait for the tier to grow.
+  bool growing_ = false;
+  Job grow_;
+  // By device: consecutive failed writes.
+  Vector<std::uint32_t> device_failures_;
+  Backoff degraded_backoff_;  // Until the degraded devices are tried again.
+  Backoff write_backoff_;
+  Backoff direct_backoff_{1'000'000'000, 960'000'000'000};  // After the direct path failed.
+  bool no_slot_ = false;                                    // Writes wait because no slot is free.
+  // The extent of the last slot that gave way, and the time until which no search begins.
+  ExtentRef gave_way_at_ = 0;
+  std::int64_t none_gives_way_until_ = 0;
   SharedSlots shared_slots_;
   double wear_left_ = 0;  // Bytes left of today's endurance.
   std::int64_t wear_counted_at_ = 0;
   ErrorInfo last_write_error_{};
-  static constexpr unsigned kMostFruitless = 64;
-  unsigned fruitless_ = 0;   // Consecutive steps that only continued the search for victims.
-  bool look_again_ = false;  // A request waits for a change without an event: the next step looks.
-  bool seeks_ = false;       // A request that has its other extents searches for a victim.
-  bool went_on_ = false;     // The last step asked for this one.
-  bool desperate_ = false;   // The last search before a request is refused.
-  std::uint64_t work_ = 0;   // Needs armed in this step.
 };
 
 // Frees are never cancelled. The end of one request may end others, and the last of active_ takes
