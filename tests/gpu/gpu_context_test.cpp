@@ -306,6 +306,7 @@ TEST_F(GpuContext, a_driver_that_is_absent_is_told_of) {
     EXPECT_EQ(made.code(), Code::unavailable) << spec;
     EXPECT_NE(std::string(made.message()).find(what), std::string::npos) << made.message();
   };
+  fake_cuda().reset();
   const std::string fake = std::string("gpu=0; gpu_driver=") + fake_cuda_path();
   says("gpu=0; gpu_driver=/no/such/libcuda.so.1", "No such file");
   says(std::string("gpu=1; gpu_driver=") + fake_cuda_path(), "gpu 1");
@@ -343,9 +344,9 @@ TEST_F(GpuContext, whatever_fails_at_the_start_leaves_nothing_behind) {
 }
 
 TEST_F(GpuContext, sizes_that_the_device_has_not_are_refused) {
-  EXPECT_EQ(refusal("0:1G").code(), Code::invalid_argument);
-  const auto staging = Context::create("dram=4M; nvme=off; gpu=0:8M; gpu_driver=" +
-                                       std::string(fake_cuda_path()));
+  EXPECT_EQ(refusal("0:1024G").code(), Code::invalid_argument);
+  const auto staging =
+      Context::create("dram=4M; nvme=off; gpu=0:8M; gpu_driver=" + std::string(test_driver()));
   EXPECT_EQ(staging.code(), Code::no_capacity);
   EXPECT_NE(std::string(staging.message()).find("raise dram"), std::string::npos);
 }
@@ -457,6 +458,7 @@ TEST_F(GpuContext, what_cannot_be_moved_out_stays_where_it_is) {
   program.put(on_gpu(add(kChunk), kDiscard), 1);
   program.put(on_gpu(add(kChunk), kDiscard), 2);
   fake_cuda().fail_nth("cuMemcpyDtoHAsync", 1, cuda::kUnknown, FakeCuda::kForever);
+  fake_cuda().fail_nth("cuMemcpyBatchAsync", 1, cuda::kUnknown, FakeCuda::kForever);
   host_puts(add(kChunk), 3);
   const std::uint64_t before = fake_cuda().calls("cuMemcpyDtoHAsync");
   const auto refused = buffers[2].acquire_on(kGpu, kRead, 0, 0, Timeout::milliseconds(500));

@@ -106,6 +106,7 @@ TEST_F(GpuLoss, the_other_device_goes_on) {
 
 // Others may wait for what is there when it goes.
 TEST_F(GpuLoss, who_waits_for_a_device_that_is_lost_is_told) {
+  fake_cuda().reset();
   open("0:4M");
   const Program program;
   std::vector<View> held;

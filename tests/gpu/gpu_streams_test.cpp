@@ -329,6 +329,7 @@ TEST_F(GpuStreams, closing_waits_for_the_streams) {
 }
 
 TEST_F(GpuStreams, a_lost_device_lets_go_of_what_was_released) {
+  fake_cuda().reset();
   open();
   const Program program;
   add(kChunk);

@@ -158,6 +158,7 @@ TEST_F(GpuWindows, what_is_anothers_without_a_window_is_no_longer_in_the_window)
 }
 
 TEST_F(GpuWindows, what_is_acquired_again_costs_no_call_of_the_driver) {
+  fake_cuda().reset();
   open("0:16M");
   const Buffer& buffer = add(kBytes);
   (void)on_gpu(buffer, kRead);

@@ -29,7 +29,10 @@ inline const char* test_driver() {
 
 /// Null: the driver is a real one.
 inline FakeCuda* find_fake_cuda() {
-  static FakeCuda* const fake = [] {
+  static FakeCuda* const fake = []() -> FakeCuda* {
+    if (fake_cuda_is_disguised()) {
+      return nullptr;
+    }
     void* const library = ::dlopen(test_driver(), RTLD_NOW | RTLD_LOCAL);
     EXPECT_NE(library, nullptr) << ::dlerror();
     void* const function = library == nullptr ? nullptr : ::dlsym(library, kFakeCudaSymbol);

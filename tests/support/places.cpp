@@ -1,13 +1,20 @@
 #include "support/places.hpp"
 
+#include <cstdlib>
+
 namespace tiermem {
 
 const char* source_folder() {
   return TIERMEM_SOURCE_DIR;
 }
 
+bool fake_cuda_is_disguised() {
+  const char* const as_real = std::getenv("TIERMEM_GPU_TEST_AS_REAL");
+  return as_real != nullptr && *as_real == '1';
+}
+
 const char* fake_cuda_path() {
-  return TIERMEM_FAKE_CUDA_LIBRARY;
+  return fake_cuda_is_disguised() ? "/no/fake/libcuda.so.1" : TIERMEM_FAKE_CUDA_LIBRARY;
 }
 
 const char* fake_cufile_path() {

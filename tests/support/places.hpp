@@ -8,6 +8,10 @@ namespace tiermem {
 const char* source_folder();
 /// The CUDA driver of tests/support/fake_cuda.
 const char* fake_cuda_path();
+/// Returns whether the GPU tests must treat the fake driver as a real one, which they cannot steer.
+/// TIERMEM_GPU_TEST_AS_REAL=1 says so. It shows that each test that needs the fake driver is
+/// skipped on a machine with a GPU.
+bool fake_cuda_is_disguised();
 /// The cuFile of tests/support/fake_cufile.
 const char* fake_cufile_path();
 /// A program without a dynamic linker; null where the build makes none (sanitizers).
