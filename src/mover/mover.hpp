@@ -408,6 +408,7 @@ class Mover {
   bool retreat(ExtentRef ref, unsigned space);
   void retreated(ExtentRef ref, unsigned space);
   Arm arm_retreat(Request& request, Need& need);
+  void note_left(Request& request, const Need& need);
   void begin_giving_back(Request& request);
   void serve_giving_back();
 

@@ -121,6 +121,9 @@ void Mover::arm(Request& request, std::uint32_t index) {
     result = arm_gather(request, need);
   } else if (request.want == Want::retreat) {
     result = arm_retreat(request, need);
+    if (result == Arm::ready) {
+      note_left(request, need);
+    }
   } else {
     result = arm_leave(request, need);
   }

@@ -99,7 +99,9 @@ struct Request : InArena {
   std::uint32_t at = 0;        ///< Where it stands in the list of active ones.
   std::uint32_t armed = 0;     ///< Needs looked at so far.
   std::uint32_t pending = 0;   ///< Of these, not ready yet.
-  std::array<std::uint64_t, kMaxSpaces> to_give{};  ///< retreat: bytes not given back yet.
+  /// retreat: bytes of extents that have left the device, and bytes given back to its driver.
+  std::array<std::uint64_t, kMaxSpaces> bytes_left{}, bytes_given{};
+  bool gives = false;          ///< retreat: it is in the list of requests that give memory back.
   bool collecting = false;     ///< Head of the room queue: its needs are held.
   bool was_there = false;      ///< A touch of a part: it was there already when it was admitted.
   bool last_look = false;      ///< No victim and no pin were seen: one more search decides.

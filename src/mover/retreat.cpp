@@ -73,31 +73,46 @@ Mover::Arm Mover::arm_retreat(Request& request, Need& need) {
   return Arm::ready;
 }
 
-// All that could leave has left: as much of the device's memory is given back as that was, of
-// whatever is free by now.
-void Mover::begin_giving_back(Request& request) {
-  for (const Need& need : request.needs) {
-    if (!directory_.readable(need.ref, need.space)) {
-      request.to_give[need.space] += directory_.bytes_of(need.ref);
-    }
+// Counts an extent that has left the device: as many bytes of the device's memory go back to the
+// driver, from the frames that are free by then. This begins with the first extent, because
+// returning memory takes long and can overlap with the copies of the others.
+void Mover::note_left(Request& request, const Need& need) {
+  if (directory_.readable(need.ref, need.space)) {
+    return;
   }
+  request.bytes_left[need.space] += directory_.bytes_of(need.ref);
+  if (!request.gives) {
+    request.gives = true;
+    giving_back_.push_back(&request);
+  }
+}
+
+void Mover::begin_giving_back(Request& request) {
   request.state = Request::State::giving;
-  giving_back_.push_back(&request);
+  if (!request.gives) {
+    request.gives = true;
+    giving_back_.push_back(&request);
+  }
 }
 
 void Mover::serve_giving_back() {
   for (std::size_t i = 0; i < giving_back_.size();) {
     Request& request = *giving_back_[i];
-    bool waits = false;
+    bool waits = request.state != Request::State::giving;
     for (unsigned at = kHost + 1; at < memories_.size(); ++at) {
       Memory& memory = memories_[at];
-      std::uint64_t& left = request.to_give[at];
-      if (left != 0 && !memory.trimming) {
-        trim(memory, left);
-        left =
-            memory.trimming ? left - std::min(left, memory.trim.bytes) : 0;  // Or others have it.
+      const std::uint64_t left = request.bytes_left[at];
+      std::uint64_t& given = request.bytes_given[at];
+      if (given < left && !memory.trimming) {
+        trim(memory, left - given);
+        if (memory.trimming) {
+          given += memory.trim.bytes;
+        } else if (request.state == Request::State::giving) {
+          given = left;  // No frame is free: other requests have taken them.
+        }
+        // Otherwise the frames may be parts of chunks that other extents still use.
       }
-      waits = waits || left != 0 || memory.trimming;
+      waits = waits || given < left || memory.trimming;
     }
     if (waits) {
       ++i;
