@@ -367,12 +367,20 @@ void CudaLane::run() {
   unsigned idle = 0;
   Group group;
   for (;;) {
+    take_requests();
     if (next(group)) {
       start(group);
       idle = 0;
+      (void)watch_all();
+      continue;  // There may be more to submit.
     }
-    idle = watch_all() ? 0 : idle + 1;
-    const bool copies = !in_.under_way.empty() || !out_.under_way.empty();
+    if (watch_all()) {
+      idle = 0;
+      continue;  // Copies may have waited for this.
+    }
+    ++idle;
+    const bool copies =
+        !in_.under_way.empty() || !out_.under_way.empty() || !within_.under_way.empty();
     std::unique_lock lock(mutex_);
     if (!orders_.empty() || !watched_.empty()) {
       continue;
@@ -393,34 +401,73 @@ void CudaLane::run() {
   end();
 }
 
-bool CudaLane::next(Group& group) {
+void CudaLane::take_requests() {
   const std::lock_guard lock(mutex_);
   for (const Watched& each : watched_) {
     auto at = std::find_if(programs_.begin(), programs_.end(), [&](const Channel& channel) {
       return channel.stream == each.mark.stream;
     });
     if (at == programs_.end()) {
-      programs_.push_back({each.mark.stream, {}});
+      programs_.push_back({each.mark.stream, {}, {}});
       at = programs_.end() - 1;
     }
     at->under_way.push_back({Kind::call, each.mark.event, each.end});
   }
   watched_.clear();
-  if (orders_.empty()) {
+  for (; !orders_.empty(); orders_.pop_front()) {
+    const Order& order = orders_.front();
+    (order.kind == Kind::call ? calls_ : channel_of(order.kind).waiting).push_back(order);
+  }
+}
+
+CudaLane::Channel& CudaLane::channel_of(Kind kind) {
+  switch (kind) {
+    case Kind::copy_out:
+      return out_;
+    case Kind::clear:
+    case Kind::copy_within:
+      return within_;
+    default:
+      return in_;
+  }
+}
+
+// Copies come before calls: a call takes as long as a copy, and the device must not be idle then.
+bool CudaLane::next(Group& group) {
+  if (next_of(within_, group) || next_of(in_, group) || next_of(out_, group)) {
+    return true;
+  }
+  if (calls_.empty()) {
     return false;
   }
-  const auto together = [](const Order& order) {
-    return (order.kind == Kind::copy_in || order.kind == Kind::copy_out) && order.bytes < kSmall;
+  group.assign(1, calls_.front());
+  calls_.pop_front();
+  return true;
+}
+
+bool CudaLane::next_of(Channel& channel, Group& group) {
+  if (channel.waiting.empty() || channel.bytes_under_way >= kManyUnderWay) {
+    return false;
+  }
+  const Kind kind = channel.waiting.front().kind;
+  const auto together = [kind](const Order& order) {
+    return (kind == Kind::copy_in || kind == Kind::copy_out) && order.kind == kind &&
+           order.bytes <= kSmall;
   };
-  group.clear();
   std::uint64_t bytes = 0;
-  do {
-    bytes += orders_.front().bytes;
-    group.push_back(orders_.front());
-    orders_.pop_front();
-  } while (together(group.front()) && !orders_.empty() && together(orders_.front()) &&
-           orders_.front().kind == group.front().kind &&
-           bytes + orders_.front().bytes <= kMostTogether);
+  auto end = channel.waiting.begin();
+  while (end != channel.waiting.end() && together(*end) && bytes + end->bytes <= kMostTogether) {
+    bytes += end->bytes;
+    ++end;
+  }
+  const bool may_grow = end == channel.waiting.end() && bytes < kMostTogether;
+  if (end == channel.waiting.begin()) {
+    ++end;  // Not for a group.
+  } else if (may_grow && channel.bytes_under_way > kFewUnderWay) {
+    return false;
+  }
+  group.assign(channel.waiting.begin(), end);
+  channel.waiting.erase(channel.waiting.begin(), end);
   return true;
 }
 
@@ -431,7 +478,7 @@ void CudaLane::start(Group& group) {
     finish(*group.front().end, (*group.front().body)());
     return;
   }
-  Channel& channel = kind == Kind::copy_out ? out_ : in_;
+  Channel& channel = channel_of(kind);
   Status status;
   if (events_.empty()) {
     Result<cuda::Event> made = new_event();
@@ -468,7 +515,8 @@ void CudaLane::start(Group& group) {
     const bool comes = kind == Kind::copy_in || kind == Kind::copy_peer;
     const bool last = &order == &group.back();
     channel.under_way.push_back(
-        {kind, last ? event : nullptr, order.end, comes ? ++copies_in_ : 0});
+        {kind, last ? event : nullptr, order.end, comes ? ++copies_in_ : 0, order.bytes});
+    channel.bytes_under_way += order.bytes;
   }
   // Call back only after all copies are recorded, because a callback may ask to follow one.
   for (std::size_t i = channel.under_way.size() - group.size(); i < channel.under_way.size(); ++i) {
@@ -544,7 +592,8 @@ Status CudaLane::submit(const Order& order, const Channel& channel) {
 
 // Returns true if an operation has ended.
 bool CudaLane::watch_all() {
-  bool ended = watch_channel(in_);
+  bool ended = watch_channel(within_);
+  ended = watch_channel(in_) || ended;
   ended = watch_channel(out_) || ended;
   for (Channel& channel : programs_) {
     ended = watch_channel(channel) || ended;
@@ -582,6 +631,7 @@ bool CudaLane::watch_channel(Channel& channel) {
     for (auto left = marked - channel.under_way.begin() + 1; left != 0; --left) {
       const UnderWay oldest = channel.under_way.front();
       channel.under_way.pop_front();
+      channel.bytes_under_way -= oldest.bytes;
       recycle(oldest);
       finish(*oldest.end, check(result, what(oldest.kind)));
     }
@@ -596,7 +646,7 @@ Status CudaLane::begin() {
   if (status.ok()) {
     status = check(driver_.cuCtxSetCurrent(context_), "cuCtxSetCurrent");
   }
-  for (Channel* channel : {&in_, &out_}) {
+  for (Channel* channel : {&in_, &out_, &within_}) {
     if (status.ok()) {
       status = check(driver_.cuStreamCreate(&channel->stream, cuda::kStreamNonBlocking),
                      "cuStreamCreate");
@@ -612,7 +662,7 @@ Status CudaLane::begin() {
 }
 
 void CudaLane::end() {
-  for (const Channel* channel : {&in_, &out_}) {
+  for (const Channel* channel : {&in_, &out_, &within_}) {
     if (channel->stream != nullptr) {
       (void)driver_.cuStreamSynchronize(channel->stream);
       (void)driver_.cuStreamDestroy(channel->stream);

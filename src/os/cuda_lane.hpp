@@ -3,11 +3,13 @@
 // gpu-facts.md). Callers therefore pass their requests for the device to this thread. Only calls
 // that need a place in the order of the program's own calls run in the program's thread: mark().
 //
-// Copies use one stream for each direction, and the directions overlap. The thread submits the
-// requests, watches their events in order, and notifies the requester. Small copies that wait
-// together are submitted together: in one call where the driver has a batch call (CUDA 12.8), and
-// with one event. The thread never waits for a device while there is work to submit. The exception
-// is a wait inside the driver, as for a copy of memory that is not page-locked.
+// Copies use one stream for each direction, and the directions overlap. Clearing and copies within
+// the device's memory use a third stream, so that they never wait for the link. The thread submits
+// the requests, watches their events in order, and notifies the requester. Copies of 2 MiB and less
+// that wait together are submitted together: in one call where the driver has a batch call (CUDA
+// 12.8), and with one event. A direction that has enough bytes in progress submits no more, so that
+// such a group can form. The thread never waits for a device while there is work to submit. The
+// exception is a wait inside the driver, as for a copy of memory that is not page-locked.
 //
 // Threads: any, except that the mover's thread must not make calls that wait. In a forked child the
 // thread does not exist, and the driver belongs to the parent: the child must not call or destroy
@@ -123,17 +125,28 @@ class CudaLane {
     cuda::Event event = nullptr;  // Null: it ends with the next one that has an event.
     Ending* end = nullptr;
     std::uint64_t ordinal = 0;  // For a copy in.
+    std::uint64_t bytes = 0;
   };
   /// Copies of one direction that are submitted together, in the order of the requests.
   using Group = Vector<Order>;
-  static constexpr std::uint64_t kSmall = std::uint64_t{2} << 20;  ///< Smaller copies are grouped.
+  /// Larger copies are submitted alone. On the link, single copies of 2 MiB lose 7 % to the gaps
+  /// between them, and copies of 4 MiB lose 3 % (docs/decisions/gpu-facts.md).
+  static constexpr std::uint64_t kSmall = std::uint64_t{2} << 20;
   /// Max bytes of a group: no copy of a group ends before the last, which takes 0.15 ms on the
   /// link.
   static constexpr std::uint64_t kMostTogether = std::uint64_t{8} << 20;
+  /// While more bytes than this are in progress, an incomplete group waits for more copies: the
+  /// link is busy for another 0.08 ms.
+  static constexpr std::uint64_t kFewUnderWay = std::uint64_t{4} << 20;
+  /// While this many bytes are in progress, nothing more is submitted: the link is busy for 0.3 ms,
+  /// much longer than the thread needs for the next submission.
+  static constexpr std::uint64_t kManyUnderWay = std::uint64_t{16} << 20;
   /// A stream of ours, or a stream of the program: its operations end in this order.
   struct Channel {
     cuda::Stream stream = nullptr;
+    Deque<Order> waiting;  // Not submitted yet.
     Deque<UnderWay> under_way;
+    std::uint64_t bytes_under_way = 0;
   };
   struct Watched {
     Mark mark;
@@ -152,7 +165,10 @@ class CudaLane {
   void run();
   Status begin();
   void end();
+  void take_requests();
   bool next(Group& group);
+  static bool next_of(Channel& channel, Group& group);
+  Channel& channel_of(Kind kind);
   void start(Group& group);
   Status submit(const Order& order, const Channel& channel);
   bool submit_at_once(const Group& group, const Channel& channel);
@@ -174,7 +190,8 @@ class CudaLane {
   // Used by the thread only.
   const cuda::Device device_;
   bool retained_ = false;  // We hold a reference to the primary context.
-  Channel in_, out_;
+  Channel in_, out_, within_;
+  Deque<Order> calls_;           // Not made yet.
   std::uint64_t copies_in_ = 0;  // Number of copies in that have begun.
   /// Unused events, for copies. They are not used for marks: a late waiter for a copy would then
   /// wait for another copy, but never for work of the program.

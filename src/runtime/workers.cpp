@@ -9,6 +9,14 @@
 #include "base/own_thread.hpp"
 
 namespace tiermem {
+namespace {
+
+bool starts_copy(const Job& job) {
+  constexpr JobStep kBefore = kTakeHome | kLockPages;
+  return (job.left & kCopies) != 0 && (job.left & ~(kCopies | kBefore)) == 0;
+}
+
+}  // namespace
 
 Workers::Workers(unsigned hands, unsigned fillers, std::function<void()> wake)
     : wake_(std::move(wake)),
@@ -42,6 +50,7 @@ Workers::~Workers() {
     std::lock_guard lock(mutex_);
     stop_ = true;
     queue_.clear();
+    first_.clear();
   }
   hands_.available.notify_all();
   fillers_.available.notify_all();
@@ -75,7 +84,7 @@ void Workers::submit(Job* job) {
   const bool fills = brings_pages(*job);
   {
     std::lock_guard lock(mutex_);
-    queue_.push_back(job);
+    (starts_copy(*job) ? first_ : queue_).push_back(job);
     if (fills && fillers_.asleep > 0 && hands_.asleep < queue_.size()) {
       notify = &fillers_;
     } else if (hands_.asleep > 0) {
@@ -95,25 +104,32 @@ std::size_t Workers::reap(std::span<Done> done) {
   return n;
 }
 
-// The queue is short: as many transfers as are under way.
-Deque<Job*>::iterator Workers::next_for(const Crew& crew) {
-  return crew.only_fills ? std::find_if(queue_.begin(), queue_.end(),
-                                        [](const Job* job) { return brings_pages(*job); })
-                         : queue_.begin();
+// Returns the next job for one of these threads, or null. The queues are short: each transfer has
+// at most one job.
+Job* Workers::take_for(const Crew& crew) {
+  Deque<Job*>& from = crew.only_fills || first_.empty() ? queue_ : first_;
+  const auto next = crew.only_fills
+                        ? std::find_if(from.begin(), from.end(),
+                                       [](const Job* job) { return brings_pages(*job); })
+                        : from.begin();
+  if (next == from.end()) {
+    return nullptr;
+  }
+  Job* const job = *next;
+  from.erase(next);
+  return job;
 }
 
 void Workers::work(Crew& crew) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    auto next = queue_.end();
+    Job* job = nullptr;
     ++crew.asleep;
-    crew.available.wait(lock, [&] { return stop_ || (next = next_for(crew)) != queue_.end(); });
+    crew.available.wait(lock, [&] { return stop_ || (job = take_for(crew)) != nullptr; });
     --crew.asleep;
     if (stop_) {
       return;
     }
-    Job* const job = *next;
-    queue_.erase(next);
     ++running_;
     lock.unlock();
     const bool over = run_job(*job);
@@ -144,8 +160,8 @@ void Workers::copy_begun(Job& job, std::uint64_t ordinal) {
   }
 }
 
-// What is left of it comes before all that has not begun. The destructor waits for running_: it is
-// the last that is touched.
+// The rest of the job comes before jobs that have not begun. The destructor waits for running_: it
+// is the last that is touched.
 void Workers::copied(Job& job) {
   const bool over = !job.status.ok() || job.left == 0;
   if (over) {
@@ -153,7 +169,7 @@ void Workers::copied(Job& job) {
   }
   const std::lock_guard lock(mutex_);
   if (!over) {
-    queue_.push_front(&job);
+    first_.push_front(&job);
     hands_.available.notify_one();
   }
   --running_;

@@ -45,13 +45,16 @@ class Workers final : public Hands {
   bool start();
   void start(Crew& crew);
   void work(Crew& crew);
-  Deque<Job*>::iterator next_for(const Crew& crew);
+  Job* take_for(const Crew& crew);
   void end(Job& job);
 
   const std::function<void()> wake_;
   std::mutex mutex_;
   Crew hands_, fillers_;
-  Deque<Job*> queue_;     // Guarded by mutex_.
+  /// Jobs that come first: their copy of device memory has ended, or is about to start. A device
+  /// must not be idle while many frames are prepared for later copies. Guarded by mutex_.
+  Deque<Job*> first_;
+  Deque<Job*> queue_;     // All others. Guarded by mutex_.
   Vector<Done> done_;     // Guarded by mutex_.
   bool stop_ = false;     // Guarded by mutex_.
   unsigned running_ = 0;  // Guarded by mutex_: jobs in neither list.

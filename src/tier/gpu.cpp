@@ -403,29 +403,96 @@ bool GpuTier::shows(FrameId frame, std::byte* at) const {
   return chunk_of(unpack(frame)).shown == reinterpret_cast<cuda::DevicePointer>(at);
 }
 
+// Waiting requests are served together by one call in the lane's thread. Permitting access costs
+// the most, and one call permits it for a run of addresses (docs/decisions/gpu-facts.md).
 Status GpuTier::show(FrameId frame, std::byte* where) {
   const Parts parts = unpack(frame);
   assert(!is_slab(parts));
-  Chunk& chunk = chunk_of(parts);
-  const auto at = reinterpret_cast<cuda::DevicePointer>(where);
-  if (chunk.shown == at) {
+  Showing showing;
+  showing.chunk = &chunk_of(parts);
+  showing.at = reinterpret_cast<cuda::DevicePointer>(where);
+  showing.bytes = std::uint64_t{1} << parts.log2;
+  if (showing.chunk->shown == showing.at) {
     return {};
   }
-  return lane_->call([&] {
-    Status status = hide(chunk);
-    if (const auto other = shown_.find(at); status.ok() && other != shown_.end()) {
-      status = hide(*other->second.chunk);  // The extent had that chunk when it was here before.
+  {
+    const std::lock_guard lock(showings_mutex_);
+    showings_.push_back(&showing);
+  }
+  Status called = lane_->call([&] {
+    if (!showing.done) {
+      show_all();
     }
-    const std::uint64_t bytes = std::uint64_t{1} << parts.log2;
-    if (status.ok()) {
-      status = map_at(at, bytes, chunk.handle, false);
-    }
-    if (status.ok()) {
-      shown_[at] = {&chunk, bytes};
-      chunk.shown = at;
-    }
-    return status;
+    return Status();
   });
+  return called.ok() ? std::move(showing.status) : std::move(called);
+}
+
+void GpuTier::show_all() {
+  Vector<Showing*> all;
+  {
+    const std::lock_guard lock(showings_mutex_);
+    all.swap(showings_);
+  }
+  std::sort(all.begin(), all.end(),
+            [](const Showing* a, const Showing* b) { return a->at < b->at; });
+  for (Showing* const each : all) {
+    each->status = map_only(*each);
+    each->mapped = each->status.ok();
+  }
+  for (auto first = all.begin(); first != all.end();) {
+    auto end = first + 1;
+    while (end != all.end() && (*first)->mapped && (*end)->mapped &&
+           (*end)->at == end[-1]->at + end[-1]->bytes) {
+      ++end;
+    }
+    if ((*first)->mapped) {
+      permit({first, end});
+    }
+    first = end;
+  }
+  for (Showing* const each : all) {
+    each->done = true;
+  }
+}
+
+Status GpuTier::map_only(Showing& showing) {
+  Status status = hide(*showing.chunk);
+  if (const auto other = shown_.find(showing.at); status.ok() && other != shown_.end()) {
+    status = hide(*other->second.chunk);  // The extent had that chunk when it was here before.
+  }
+  if (!status.ok()) {
+    return status;
+  }
+  return lane_->check(
+      lane_->driver().cuMemMap(showing.at, showing.bytes, 0, showing.chunk->handle, 0), "cuMemMap");
+}
+
+// All chunks of the run are mapped side by side. If the driver refuses a run, each chunk is tried
+// on its own, so that a request gets only its own error.
+void GpuTier::permit(std::span<Showing*> run) {
+  const CudaDriver& driver = lane_->driver();
+  cuda::AccessDescription access;
+  access.location.id = static_cast<int>(lane_->facts().index);
+  access.flags = cuda::kAccessReadWrite;
+  const std::uint64_t bytes = run.back()->at + run.back()->bytes - run.front()->at;
+  Status status =
+      lane_->check(driver.cuMemSetAccess(run.front()->at, bytes, &access, 1), "cuMemSetAccess");
+  if (!status.ok() && run.size() > 1) {
+    for (std::size_t i = 0; i < run.size(); ++i) {
+      permit(run.subspan(i, 1));
+    }
+    return;
+  }
+  for (Showing* const each : run) {
+    if (status.ok()) {
+      shown_[each->at] = {each->chunk, each->bytes};
+      each->chunk->shown = each->at;
+    } else {
+      (void)driver.cuMemUnmap(each->at, each->bytes);
+      each->status = status.clone();
+    }
+  }
 }
 
 // After an error it is where it was.

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 
 #include "base/arena.hpp"
 #include "os/cuda_lane.hpp"
@@ -104,6 +105,15 @@ class GpuTier final : public AddressableTier, public PageLocker {
     Chunk* chunk = nullptr;
     std::uint64_t bytes = 0;
   };
+  /// A request to map a chunk into a window.
+  struct Showing {
+    Chunk* chunk = nullptr;
+    cuda::DevicePointer at = 0;
+    std::uint64_t bytes = 0;
+    Status status;
+    bool mapped = false;
+    bool done = false;
+  };
   struct Size {
     std::unique_ptr<FramePool> frames;
     std::unique_ptr<Chunk[]> chunks;  // By frame number; as many as fit on the device.
@@ -139,6 +149,9 @@ class GpuTier final : public AddressableTier, public PageLocker {
   // Runs in the lane's thread.
   Status map_at(cuda::DevicePointer at, std::uint64_t bytes, cuda::MemoryHandle handle,
                 bool for_peers);
+  void show_all();
+  Status map_only(Showing& showing);
+  void permit(std::span<Showing*> run);
   Status hide(Chunk& chunk);
   void forget(Chunk& chunk);
   Status end_window(cuda::DevicePointer window, std::uint64_t bytes);
@@ -156,6 +169,9 @@ class GpuTier final : public AddressableTier, public PageLocker {
 
   Map<cuda::DevicePointer, Shown> shown_;  // Used in the lane's thread, like the next member.
   Map<cuda::DevicePointer, std::uint64_t> windows_;  // Bytes by window address.
+
+  std::mutex showings_mutex_;
+  Vector<Showing*> showings_;  // Not served yet. Guarded by showings_mutex_.
 
   std::mutex slab_pages_mutex_;  // Hands populate one chunk for several slots.
   std::mutex locked_mutex_;
