@@ -367,6 +367,67 @@ TEST_F(GpuWindows, each_step_of_showing_may_fail_and_loses_nothing) {
   EXPECT_TRUE(program.holds(on_gpu(buffers[1], kRead), 12));
 }
 
+// Extents that wait to appear in the window while a call of the driver takes long.
+class GpuWindowsTogether : public GpuWindows {
+ protected:
+  void open_with_four_hands() {
+    fake_cuda().reset();
+    open("0:16M", "hands=4");
+    host_puts(add(kBytes), 11);
+    for (std::uint64_t i = 0; i < kExtents; ++i) {
+      (void)part(buffers[0], kRead, i, 1);  // All are on the device, and in no window.
+    }
+    fake_cuda().slow_call("cuMemMap", std::chrono::milliseconds(5));
+  }
+  void close() {
+    buffers.clear();
+    context.reset();
+  }
+};
+
+// Whether requests wait at the same time is up to the threads, so both tests try several times.
+TEST_F(GpuWindowsTogether, adjacent_chunks_get_their_access_with_one_call) {
+  bool together = false;
+  for (int round = 0; round < 20 && !together; ++round) {
+    open_with_four_hands();
+    const Program program;
+    const std::uint64_t before = fake_cuda().calls("cuMemSetAccess");
+    const View whole = on_gpu(buffers[0], kRead);
+    together = fake_cuda().calls("cuMemSetAccess") - before < kExtents;
+    EXPECT_TRUE(program.holds(whole, 11));
+    close();
+  }
+  EXPECT_TRUE(together);
+}
+
+TEST_F(GpuWindowsTogether, a_refused_call_for_several_is_repeated_for_each) {
+  bool repeated = false;
+  for (int round = 0; round < 20 && !repeated; ++round) {
+    open_with_four_hands();
+    const Program program;
+    fake_cuda().fail_nth("cuMemSetAccess", 2, cuda::kInvalidValue);
+    auto view = buffers[0].acquire_on(kGpu, kRead, 0, 0, kSoon);
+    repeated = view.ok();  // The second call was for several chunks.
+    fake_cuda().forgive();
+    EXPECT_TRUE(program.holds(repeated ? std::move(*view) : on_gpu(buffers[0], kRead), 11));
+    close();
+  }
+  EXPECT_TRUE(repeated);
+}
+
+TEST_F(GpuWindowsTogether, a_refused_chunk_fails_alone) {
+  for (std::uint64_t nth = 1; nth <= kExtents; ++nth) {
+    open_with_four_hands();
+    const Program program;
+    fake_cuda().fail_nth("cuMemMap", nth, cuda::kOutOfMemory);
+    const auto refused = buffers[0].acquire_on(kGpu, kRead, 0, 0, kSoon);
+    EXPECT_EQ(refused.code(), Code::no_capacity) << refused.message();
+    fake_cuda().forgive();
+    EXPECT_TRUE(program.holds(on_gpu(buffers[0], kRead), 11));
+    close();
+  }
+}
+
 TEST_F(GpuWindows, addresses_that_nothing_can_have_are_refused) {
   open("0:8M");
   const auto says = [&](const Buffer& buffer, Place where, Code code, const char* what) {
