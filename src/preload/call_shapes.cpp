@@ -1,6 +1,6 @@
-// One line for each call that has pointers, may wait or change something, and whose pages would be
-// missed too late. Those that are not here are made when their pages are there, and again where one
-// has left.
+// The table has one line for each call that has pointers, and that may wait or change something
+// before it notices an absent page. A call without a line is issued once its pages are resident. If
+// a page has left again, the call is repeated.
 #include "preload/call_shapes.hpp"
 
 #if defined(__x86_64__)
@@ -158,7 +158,8 @@ constexpr Line kLines[] = {
 };
 
 constexpr auto kShapes = [] {
-  std::array<std::uint8_t, kNumbers> places{};  // Of the line, and one more; 0: none.
+  // Index of the call's line plus one; 0 if it has none.
+  std::array<std::uint8_t, kNumbers> places{};
   std::uint8_t place = 0;
   for (const Line& line : kLines) {
     places[static_cast<std::size_t>(line.number)] = ++place;
@@ -167,9 +168,9 @@ constexpr auto kShapes = [] {
 }();
 static_assert(sizeof(kLines) / sizeof(Line) < 255);
 
-// Those without a line above, by the number of arguments that are looked at; three where a call is
-// in no list. By Linux 6.18's own declarations (events/syscalls in tracefs), and these: calls that
-// take addresses and do not touch what is there, or begin a thread, look at none.
+// Calls without a line above, by the number of arguments that the filter checks. A call that is in
+// no list has three. The counts follow Linux 6.18's declarations (events/syscalls in tracefs).
+// Calls that take addresses without touching them, and calls that start a thread, have none.
 // clang-format off
 constexpr long kNone[] = {
     SYS_close, SYS_lseek, SYS_mmap, SYS_mprotect, SYS_munmap, SYS_brk, SYS_rt_sigreturn,
@@ -238,7 +239,7 @@ constexpr auto kAddresses = [] {
   }
   return counts;
 }();
-// The filter (wrap.cpp) jumps over all calls of one count, and has room for so many.
+// The filter (wrap.cpp) jumps over all calls with one count. Its array of jumps has this size.
 static_assert([] {
   std::size_t all = 0;
   for (const unsigned count : {0u, 1u, 2u, 4u, 5u, 6u}) {

@@ -1,4 +1,4 @@
-// The wait, and libc's handler behind one of ours. See cancellation.hpp.
+// The wait, and the handler that runs before libc's own. See cancellation.hpp.
 #include "preload/cancellation.hpp"
 
 #if defined(__x86_64__)
@@ -14,10 +14,10 @@
 
 #include "base/results.hpp"
 
-// long tiermem_wait(const SystemCall* call, const volatile bool* cancelled): the call, or -EINTR
-// where the thread is cancelled before it. The handler sends a thread that it finds between begin
-// and end to `cancelled`: there the call has not begun, or the kernel would begin it again. A
-// thread that is past end has its result.
+// long tiermem_wait(const SystemCall* call, const volatile bool* cancelled): makes the call, or
+// returns -EINTR if the thread is cancelled before the call begins. If the handler finds the thread
+// between begin and end, it moves it to `cancelled`: the call has not begun there, and the kernel
+// would otherwise start it again. A thread past end already has its result.
 asm(R"(
 .text
 .hidden tiermem_wait
@@ -61,9 +61,9 @@ namespace {
 static_assert(offsetof(SystemCall, number) == 0 && offsetof(SystemCall, arguments) == 8 &&
               sizeof(SystemCall) == 56);
 
-constexpr int kSignal = 32;  // By number: libc's functions refuse it.
+constexpr int kSignal = 32;  // A number, because libc's functions refuse this signal.
 
-/// rt_sigaction's record, which is not libc's.
+/// The kernel's record for rt_sigaction, which differs from libc's.
 struct KernelAction {
   void (*handler)(int, siginfo_t*, void*);
   unsigned long flags;
@@ -92,7 +92,7 @@ void on_cancel(int number, siginfo_t* info, void* context) {
   g_libcs(number, info, context);
 }
 
-/// Whether libc's handler returns to a wrapped call.
+/// Whether libc's handler returns when it interrupts a wrapped call.
 bool handler_returns() {
   int major = 0;
   int minor = 0;
@@ -110,7 +110,7 @@ void take_cancellation(int (*cancel)(pthread_t)) {
     }
   };
   if (!handler_returns() || ::pthread_create(&thread, nullptr, wait, nullptr) != 0) {
-    return;  // Without the thread others are cancelled when their call ends.
+    return;  // Without this thread, a thread is cancelled only when its wrapped call ends.
   }
   must(cancel(thread));
   must(::pthread_join(thread, nullptr));

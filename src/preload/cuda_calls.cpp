@@ -1,7 +1,7 @@
-// What the program gets in the place of the driver's functions on device memory. Blocks of the tier
-// are answered for; all else, and all while nothing is tiered, goes to the driver as it came.
+// Replacements for the driver's functions on device memory. They handle blocks of the tier. All
+// other calls go to the driver unchanged, and so does every call while nothing is tiered.
 //
-// Threads: any. Results are the driver's own, or what the driver would say.
+// Threads: any. Results are the driver's own, or those that the driver would return.
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -19,7 +19,7 @@ using cuda::DevicePointer;
 using cuda::Result;
 using cuda::Stream;
 
-// Of CUpointer_attribute.
+// Values of CUpointer_attribute.
 constexpr int kRangeStart = 11, kRangeSize = 12;
 
 template <auto Function, typename... Arguments>
@@ -45,8 +45,8 @@ bool is_lack_of_room(Code code) {
   return code == Code::no_capacity || code == Code::timed_out || code == Code::busy;
 }
 
-/// The tier's answer; none: the driver's is wanted. Of failures it gives lack of room only: what
-/// else is wrong the driver will say better.
+/// Returns the tier's answer, or nothing if the driver must answer. The only failure that it
+/// reports is lack of room, because the driver describes all others better.
 std::optional<Result> allocate(DevicePointer* at, std::size_t bytes) {
   const cuda::Symbols* const driver = cuda_symbols();
   if (at == nullptr || driver == nullptr) {
@@ -86,18 +86,19 @@ Result give_back(DevicePointer at, const StreamOrder& after) {
   return freed.ok() ? cuda::kSuccess : cuda::kInvalidValue;
 }
 
-// As the driver's, which waits for all that runs: whoever gets the memory next may write at once.
-// A context that is broken has nothing that runs, and its failure is told.
+// Like the driver's function, waits for all running work, because the next owner of the memory may
+// write at once. A broken context runs nothing, so its failure is returned without waiting.
 Result free_now(DevicePointer at) {
   const Result waited = synchronize_devices(*cuda_symbols());
   if (cuda::is_of_capture(waited)) {
-    return waited;  // Nothing was waited for.
+    return waited;  // The devices did not wait.
   }
   const Result freed = give_back(at, {});
   return waited != cuda::kSuccess ? waited : freed;
 }
 
-/// Its place in a graph is the graph's; an error is for the driver to tell.
+/// A captured allocation belongs to the graph. If the query fails, the driver must report the
+/// error.
 bool is_captured(Stream stream) {
   int status = 0;
   return pass<&cuda::Symbols::cuStreamIsCapturing>(stream, &status) != cuda::kSuccess ||
@@ -109,7 +110,7 @@ template <auto Function>
 Result allocate_for(DevicePointer* at, std::size_t bytes, Stream stream, Stream by_default) {
   std::optional<Result> result;
   if (device_tiering_asked() && !is_captured(stream == nullptr ? by_default : stream)) {
-    result = allocate(at, bytes);  // For whatever the stream is given from now on.
+    result = allocate(at, bytes);  // Valid for all work that the stream receives from now on.
   }
   return result ? *result : pass<Function>(at, bytes, stream);
 }
@@ -124,10 +125,9 @@ Result free_after(DevicePointer at, Stream stream, Stream by_default) {
   return block->begin == pointer(at) ? give_back(at, cuda_stream(order)) : cuda::kInvalidValue;
 }
 
-/// What allocations of the current device could still get, as the program sees a smaller device:
-/// what the driver has, and what the tier keeps for its next block; at most what is left of the
-/// budget. With several devices the tier's books are of all together, and the driver's answer
-/// stays.
+/// Sets `free` to the bytes that the program can still allocate on the current device. These are
+/// the driver's free bytes plus those that the tier keeps for its next block, up to the rest of the
+/// budget. With several devices the tier has only totals, so the driver's answer stays.
 void count_what_the_tier_has(const cuda::Symbols& driver, std::size_t& free) {
   const DeviceTier* const tier = inside_tiermem() ? nullptr : device_tier();
   if (tier == nullptr || !has_one_device() || !is_tiered(current_device(driver))) {
@@ -147,7 +147,7 @@ namespace tiermem::cuda {
 
 using namespace tiermem::preload;  // NOLINT: the definitions below are C's.
 
-// ---- who asks for a function -------------------------------------------------------------------
+// ---- lookup of functions -----------------------------------------------------------------------
 
 Result cuGetProcAddress(const char* name, void** function, int version, std::uint64_t flags) {
   const Result result = pass<&Symbols::cuGetProcAddress>(name, function, version, flags);
@@ -175,7 +175,7 @@ Result cuMemAlloc_v2(DevicePointer* at, std::size_t bytes) {
 
 Result cuMemAllocPitch_v2(DevicePointer* at, std::size_t* pitch, std::size_t width,
                           std::size_t height, unsigned element) {
-  constexpr std::size_t kPitch = 512;  // What rows of today's devices begin at.
+  constexpr std::size_t kPitch = 512;  // Alignment of rows on current devices.
   const bool good = pitch != nullptr && (element == 4 || element == 8 || element == 16) &&
                     width <= std::numeric_limits<std::size_t>::max() - kPitch;
   const std::size_t row = good ? (width + kPitch - 1) / kPitch * kPitch : 0;
@@ -213,7 +213,7 @@ Result cuMemFreeAsync_ptsz(DevicePointer at, Stream stream) {
   return free_after<&Symbols::cuMemFreeAsync_ptsz>(at, stream, per_thread_stream());
 }
 
-// ---- what is said of memory --------------------------------------------------------------------
+// ---- queries about memory ----------------------------------------------------------------------
 
 Result cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
   const Result result = pass<&Symbols::cuMemGetInfo_v2>(free, total);
@@ -253,7 +253,7 @@ Result cuPointerGetAttribute(void* value, int attribute, DevicePointer at) {
   return kSuccess;
 }
 
-// The driver knows what is mapped at the address, and so all but where the block begins and ends.
+// The driver knows the mapping at the address. It does not know where the block begins and ends.
 Result cuPointerGetAttributes(unsigned count, int* attributes, void** values, DevicePointer at) {
   const Result result = pass<&Symbols::cuPointerGetAttributes>(count, attributes, values, at);
   if (result != kSuccess || !block_of(at)) {
@@ -267,7 +267,7 @@ Result cuPointerGetAttributes(unsigned count, int* attributes, void** values, De
   return kSuccess;
 }
 
-// ---- what others could do with it --------------------------------------------------------------
+// ---- sharing with processes and devices --------------------------------------------------------
 
 Result cuIpcGetMemHandle(void* handle, DevicePointer at) {
   if (!block_of(at)) {
@@ -286,7 +286,8 @@ Result cuDeviceCanAccessPeer(int* can, Device device, Device peer) {
   return result;
 }
 
-// Blocks are mapped for their own device. A kernel of another that read one would end the program.
+// Blocks are mapped for their own device only. A kernel on another device that reads one would fail
+// and end the program.
 Result cuCtxEnablePeerAccess(Context peer, unsigned flags) {
   const Symbols* const driver = cuda_symbols();
   Device other = -1;

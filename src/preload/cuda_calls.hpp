@@ -1,6 +1,6 @@
-// The calls of the CUDA driver that are replaced, and those that are made for it: two lists, which
-// tests/gpu/cuda_header_test.cpp compares with the toolkit's headers. Names of types are those of
-// os/cuda_types.hpp.
+// Two lists of CUDA driver calls: those that are replaced, and those that the replacements call.
+// tests/gpu/cuda_header_test.cpp compares them with the toolkit's headers. os/cuda_types.hpp names
+// the types.
 #pragma once
 
 //  X(name in the ABI; name, version and flags for cuGetProcAddress; parameters)
@@ -31,7 +31,7 @@
   X(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, 4000, 0, (int* can, Device device, Device peer)) \
   X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, 4000, 0, (Context peer, unsigned flags))
 
-//  What they ask of the driver besides. X(name in the ABI, parameters)
+// Other driver calls that the replacements need. X(name in the ABI, parameters)
 #define TIERMEM_CUDA_ASKED(X)                                                  \
   X(cuCtxGetCurrent, (Context * context))                                      \
   X(cuCtxGetDevice, (Device * device))                                         \

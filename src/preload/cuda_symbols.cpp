@@ -1,5 +1,5 @@
-// The driver's functions are looked up once, under both names that a program can have them by: the
-// symbol's, and cuGetProcAddress's, which need not be the same address.
+// Looks up the driver's functions once, under both names by which a program can find them: the
+// symbol, and the name for cuGetProcAddress. The two addresses may differ.
 #include "preload/cuda_symbols.hpp"
 
 #include <dlfcn.h>
@@ -39,7 +39,7 @@ struct Driver {
   cuda::Symbols symbols;
   struct Addresses {
     void* by_symbol = nullptr;
-    void* by_name = nullptr;  // Of cuGetProcAddress.
+    void* by_name = nullptr;  // From cuGetProcAddress.
   };
   std::array<Addresses, kReplacedCount> theirs;  // In the order of kReplaced.
 };
@@ -48,8 +48,8 @@ constinit Driver g_driver;  // Written with the mutex before g_ready; constant f
 constinit std::atomic<bool> g_ready{false};
 constinit std::mutex g_mutex;
 
-// The library that the program has loaded, of the name that the tier loads it by. It stays loaded
-// by this.
+// The driver library that the program has loaded, under the name by which the tier loads it. The
+// reference taken here keeps it loaded.
 void* loaded_driver() {
   const char* const named = ::secure_getenv("TIERMEM_GPU_DRIVER");
   return ::dlopen(named != nullptr && *named != '\0' ? named : CudaDriver::kUsualLibrary,
@@ -88,12 +88,12 @@ const cuda::Symbols* cuda_symbols() {
   if (g_ready.load(std::memory_order_acquire)) {
     return &g_driver.symbols;
   }
-  const ArenaScope inside;  // So that dlsym is the loader's own, too.
+  const ArenaScope inside;  // Makes dlsym the loader's own as well.
   void* const library = loaded_driver();
   if (library == nullptr) {
     return nullptr;
   }
-  // Before the mutex: another thread may wait for it while it holds the loader's lock.
+  // Before the mutex: a thread that holds the loader's lock may wait for the mutex.
   const Driver driver = look_up(library);
   const std::lock_guard lock(g_mutex);
   if (!g_ready.load(std::memory_order_relaxed)) {

@@ -1,8 +1,8 @@
-// The functions of the CUDA driver that this library stands before, and the way to the driver's
-// own. A program comes to them in three ways: by the symbol, of which ours is the first; by `dlsym`
-// of the driver's handle (dlsym.cpp); by cuGetProcAddress, which it has from one of the others. In
-// the last two the driver itself says what the program would get, and if that is a function which
-// is replaced, the program gets ours: names, versions and flags are not judged here.
+// The functions of the CUDA driver that this library replaces, and access to the driver's own. A
+// program can find them in three ways: by symbol, of which ours is the first; by `dlsym` with the
+// driver's handle (dlsym.cpp); or by cuGetProcAddress, which it found by one of the others. In the
+// last two cases the driver itself names the function. If that function is replaced, the program
+// gets ours. This code does not interpret names, versions or flags.
 //
 // Threads: any. Nothing is looked up before the program has loaded the driver.
 #pragma once
@@ -23,7 +23,7 @@ TIERMEM_CUDA_REPLACED(TIERMEM_CUDA_DECLARE)
 #undef TIERMEM_CUDA_DECLARE
 }
 
-/// The driver's own. Null: it has no such function.
+/// The driver's own functions. A null member is a function that the driver lacks.
 struct Symbols {
 #define TIERMEM_CUDA_MEMBER(abi_name, name, version, flags, parameters) \
   Result(*abi_name) parameters = nullptr;
@@ -38,11 +38,11 @@ struct Symbols {
 
 namespace tiermem::preload {
 
-/// Null: this process has not loaded the driver. Once it has, it stays.
+/// Returns null until this process has loaded the driver. Afterwards the result never changes.
 const cuda::Symbols* cuda_symbols();
-/// The name of a function that is replaced, as `dlsym` is asked for it.
+/// Whether `name`, as given to `dlsym`, names a replaced function.
 bool is_replaced(const char* name);
-/// What the program gets in the place of a function: ours, if it is the driver's and replaced.
+/// Returns our function if `function` is the driver's and is replaced; otherwise `function`.
 void* replaced(void* function);
 
 }  // namespace tiermem::preload

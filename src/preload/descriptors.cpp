@@ -1,5 +1,5 @@
-// Closing of descriptors: those of tiermem stay open whatever range the program closes. It gets the
-// answer that they are not there. Any thread.
+// Calls that close descriptors. tiermem's own descriptors stay open, whatever range the program
+// closes. The program gets the answer that they are not open. Any thread.
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/syscall.h>
@@ -17,7 +17,7 @@ namespace tiermem::preload {
 namespace {
 
 constexpr unsigned kCloseOnExec = 1U << 2;  // CLOSE_RANGE_CLOEXEC: closes nothing.
-constexpr unsigned kMost = 1U << 20;        // No kept descriptor is above.
+constexpr unsigned kMost = 1U << 20;        // All kept descriptors are below this.
 
 int plain_close_range(unsigned first, unsigned last, unsigned flags) {
   return static_cast<int>(::syscall(SYS_close_range, first, last, flags));
@@ -55,8 +55,8 @@ TIERMEM_INTERPOSED int close(int fd) {
   return static_cast<int>(::syscall(SYS_close, fd));
 }
 
-// Numbers that tiermem's descriptors have are beyond the program's limit where there is room for
-// them; elsewhere the answer is the same as if they were.
+// tiermem's descriptors have numbers above the program's limit, if the limit leaves room there. If
+// it does not, dup2 answers as if they had.
 TIERMEM_INTERPOSED int dup2(int from, int to) noexcept {
   if (tiermem::is_kept(to) && !tiermem::inside_tiermem()) {
     errno = EBADF;

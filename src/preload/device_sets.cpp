@@ -1,5 +1,5 @@
-// The calls of tiermem_preload.h: sets of device memory out and back. What was begun and not waited
-// for is kept here, so that the program has names in place of handles.
+// The calls of tiermem_preload.h that move sets of device memory out and back. Operations that
+// nothing has waited for are kept here, so that the program can use names instead of handles.
 //
 // Threads: any.
 #include <string.h>
@@ -20,10 +20,10 @@
 namespace tiermem::preload {
 namespace {
 
-constexpr std::size_t kTagBytes = 32;  // With its end.
+constexpr std::size_t kTagBytes = 32;  // Including the terminating zero.
 
-/// A pause or resume that was begun and not waited for. The place is free when it has neither an
-/// operation, which is under way or has ended, nor the failure with which that was seen to end.
+/// A pause or resume that has begun and that no call has waited for. The entry is free when it
+/// holds neither an operation nor the failure of one that ended.
 struct Begun {
   OpHandle op = 0;
   Code failure = Code::ok;
@@ -36,9 +36,11 @@ struct Begun {
   }
 };
 
-constinit std::mutex g_waiting;  // Of one waiter: the next finds what it waits for done.
+// Held by one waiter at a time; the next finds its operation finished.
+constinit std::mutex g_waiting;
 constinit std::mutex g_mutex;
-constinit std::array<Begun, 64> g_begun{};  // Guarded by g_mutex, which is never waited with.
+// Guarded by g_mutex. No thread waits for an operation while it holds g_mutex.
+constinit std::array<Begun, 64> g_begun{};
 
 constinit thread_local char t_error[256] = {};
 
@@ -63,7 +65,7 @@ Status check_tiering() {
   return why == nullptr ? Status() : fail(Code::unavailable, "nothing is tiered: {}", why);
 }
 
-// Nothing of it is moved before the device is done with it.
+// The tier moves nothing before the device has finished using it.
 Status await_devices() {
   const cuda::Symbols* const driver = cuda_symbols();
   const cuda::Result result = synchronize_devices(*driver);
@@ -74,9 +76,10 @@ Status await_devices() {
                      "waiting for the device (cuCtxSynchronize): {}", result);
 }
 
-// ---- what was begun ----------------------------------------------------------------------------
+// ---- operations under way ----------------------------------------------------------------------
 
-/// A free place. What is done and went well makes one; a failure stays until it is asked for.
+/// Returns a free entry, or null. An operation that succeeded frees its entry; a failure stays
+/// until the program asks for it.
 Begun* find_place(Context& context) {
   for (Begun& each : g_begun) {
     if (each.op != 0) {
@@ -103,7 +106,7 @@ Status keep(Context& context, const char* tag, OpHandle op) {
   return {};
 }
 
-/// One that concerns the set; a free place when there is none.
+/// Takes an entry that concerns the set; returns an empty one if there is none.
 Begun take_one(const char* tag) {
   const std::lock_guard lock(g_mutex);
   const auto found = std::find_if(g_begun.begin(), g_begun.end(),
@@ -123,7 +126,7 @@ Status move_set(const char* tag, std::uint32_t flags, bool out, const Begin& beg
   status = status.ok() ? check_tiering() : std::move(status);
   const DeviceTier* const tier = device_tier();
   if (!status.ok() || tier == nullptr) {
-    return status;  // Where nothing was allocated yet, nothing is moved.
+    return status;  // Nothing has been allocated, so there are no bytes to move.
   }
   status = out ? await_devices() : Status();
   if (!status.ok()) {

@@ -1,5 +1,6 @@
-// unknown -> off, or -> asked -> starting -> on, or -> stopped; in a child starting or on -> child.
-// The context is never destroyed: blocks of it may be freed by the program's last destructor.
+// unknown -> off, or -> asked -> starting -> on, or -> stopped; in a child, starting or on ->
+// child. The context is never destroyed, because the program's last destructor may still free
+// blocks of it.
 #include "preload/device_tiering.hpp"
 
 #include <stdlib.h>
@@ -27,19 +28,19 @@ namespace {
 enum class Stage : std::uint8_t { unknown, off, asked, starting, on, stopped, child };
 
 constexpr std::size_t kMostDevices = 64;
-/// Of the memory that is left when the first block is made. A set that is paused needs so much, and
-/// the program's own memory grows, too.
+/// Share of the memory that is free when the first block is made. A paused set needs DRAM, and the
+/// program's own memory grows as well.
 constexpr const char* kUsualDram = "50%";
 
 struct DeviceSettings {
   std::bitset<kMostDevices> devices;
-  std::size_t threshold = std::size_t{2} << 20;  // What a device maps at least.
+  std::size_t threshold = std::size_t{2} << 20;  // The smallest unit that a device maps.
 };
 
 constinit std::atomic<Stage> g_stage{Stage::unknown};
-constinit std::optional<DeviceTier> g_tier;  // Written before the stage is on.
-constinit char g_why[256] = {};              // Before it is stopped.
-// Each written by whoever finds it first, all the same.
+constinit std::optional<DeviceTier> g_tier;  // Written before the stage becomes on.
+constinit char g_why[256] = {};              // Written before the stage becomes stopped.
+// Any thread may write an element. All threads write the same value.
 constinit std::array<std::atomic<cuda::Context>, kMostDevices> g_primary{};
 
 const char* variable(const char* name, const char* fallback) {
@@ -47,7 +48,7 @@ const char* variable(const char* name, const char* fallback) {
   return text != nullptr && *text != '\0' ? text : fallback;
 }
 
-// What is no number is for the context to complain of.
+// Ignores items that are not numbers; creating the context reports them.
 std::bitset<kMostDevices> named_devices(std::string_view list) {
   std::bitset<kMostDevices> devices;
   const Option* const option = find_option("gpu");
@@ -78,7 +79,8 @@ void stop(const char* why) {
   g_stage.store(Stage::stopped, std::memory_order_release);
 }
 
-// Not for ever: who starts needs the loader, whose lock may be held by who waits.
+// The wait is bounded: the starting thread needs the loader, and a waiting thread may hold its
+// lock.
 void await_start() {
   constexpr int kMostMs = 5000;
   for (int ms = 0; ms < kMostMs && g_stage.load(std::memory_order_acquire) == Stage::starting;
@@ -87,7 +89,8 @@ void await_start() {
   }
 }
 
-// The host's memory is the other context's: this one needs no faults, nor what serves them.
+// The other context manages the host's memory. This one needs neither faults nor the threads that
+// serve them.
 void start() {
   const ArenaScope inside;
   Stage asked = Stage::asked;
@@ -108,7 +111,7 @@ void start() {
   g_stage.store(Stage::on, std::memory_order_release);
 }
 
-// To ask is not to make: where nobody uses the primary context, half a gigabyte is left alone.
+// Asks for the primary context without creating it: an unused one would cost half a gigabyte.
 bool is_primary(const cuda::Symbols& driver, cuda::Context context, cuda::Device device) {
   std::atomic<cuda::Context>& known = g_primary[static_cast<std::size_t>(device)];
   cuda::Context primary = known.load(std::memory_order_relaxed);
@@ -124,7 +127,7 @@ bool is_primary(const cuda::Symbols& driver, cuda::Context context, cuda::Device
   return context == primary;
 }
 
-// In the calling thread, whose current context is as before afterwards.
+// Runs in the calling thread and restores its current context.
 cuda::Result synchronize(const cuda::Symbols& driver, cuda::Context context) {
   cuda::Context current = nullptr;
   (void)driver.cuCtxGetCurrent(&current);
@@ -152,7 +155,7 @@ bool has_all(const cuda::Symbols& driver) {
 bool device_tiering_asked() {
   Stage stage = g_stage.load(std::memory_order_relaxed);
   if (stage == Stage::unknown) {
-    // The same for whoever comes first, also before any constructor of ours.
+    // All threads compute the same value, also before any of our constructors has run.
     const std::string_view named = variable("TIERMEM_GPU", "off");
     const Stage first = named == "off" ? Stage::off : Stage::asked;
     stage = g_stage.compare_exchange_strong(stage, first) ? first : stage;
@@ -214,7 +217,7 @@ cuda::Result synchronize_devices(const cuda::Symbols& driver) {
 }
 
 const char* why_no_device_tier() {
-  (void)device_tiering_asked();  // Decided now, if nobody has asked before.
+  (void)device_tiering_asked();  // Decides the stage if no call has asked before.
   switch (g_stage.load(std::memory_order_acquire)) {
     case Stage::asked:
     case Stage::starting:
@@ -229,8 +232,8 @@ const char* why_no_device_tier() {
   }
 }
 
-// Where the parent has not begun, the child may: a process that starts workers often has none of
-// CUDA itself.
+// If the parent has not started, the child may start: a process that starts workers often does not
+// use CUDA itself.
 void follow_fork_with_devices() {
   const Stage stage = g_stage.load(std::memory_order_relaxed);
   if (stage == Stage::starting || stage == Stage::on) {

@@ -1,11 +1,11 @@
-// `dlsym` itself, because libcudart and others have the driver's functions by it. The loader's own
-// looks at its return address to know who asks: RTLD_NEXT is what comes after the asker's library,
-// RTLD_DEFAULT sees the asker's dependencies. So ours never calls it for the program. It is a few
-// instructions that jump on to it and leave nothing behind, unless the driver's function of that
-// name is replaced and the question came with a handle; then it returns that.
+// `dlsym` itself, because libcudart and others use it to find the driver's functions. The loader's
+// `dlsym` uses its return address to find the calling library: RTLD_NEXT continues after that
+// library, and RTLD_DEFAULT sees its dependencies. Our function therefore never calls the loader's
+// for the program. It is a few instructions that jump to the loader's and leave no frame. Only for
+// a replaced function of the driver and a real handle does it return our function instead.
 //
-// Threads: any, from the loader's first constructors on. Allocates nothing. Where no device is
-// tiered it is a load, a compare and a jump.
+// Threads: any, from the loader's first constructors on. It allocates nothing. If no device is
+// tiered, it is a load, a compare and a jump.
 #include <dlfcn.h>
 #include <stdlib.h>
 
@@ -25,11 +25,11 @@
 #endif
 
 extern "C" {
-// Read by the instructions below, by these names. The second is true only after the first is set.
+// The instructions below read these by name. The second is true only after the first is set.
 __attribute__((visibility("hidden"))) constinit std::atomic<void*> tiermem_next_dlsym{nullptr};
 __attribute__((visibility("hidden"))) constinit std::atomic<bool> tiermem_dlsym_passes{false};
 
-/// What the program gets; null: what the next dlsym says.
+/// Returns the program's function, or null if the next dlsym must answer.
 __attribute__((visibility("hidden"), used)) void* tiermem_find_symbol(void* handle,
                                                                       const char* name);
 }
@@ -39,7 +39,7 @@ namespace {
 
 using Dlsym = void* (*)(void*, const char*);
 
-// The first version of it, which every later libc has, too.
+// Takes the first version of dlsym, which every later libc still has.
 Dlsym next_dlsym() {
   void* next = tiermem_next_dlsym.load(std::memory_order_relaxed);
   if (next == nullptr) {
@@ -60,8 +60,8 @@ void* tiermem_find_symbol(void* handle, const char* name) {
     tiermem_dlsym_passes.store(next != nullptr, std::memory_order_release);
     return nullptr;
   }
-  // By RTLD_DEFAULT the loader finds ours by itself. Who asks for the next one stands before the
-  // driver as we do, and was called by us or by nobody.
+  // With RTLD_DEFAULT the loader finds ours by itself. A library that uses RTLD_NEXT precedes the
+  // driver as we do, so its call comes from us, if at all.
   if (next == nullptr || tiermem::inside_tiermem() || handle == RTLD_NEXT ||
       handle == RTLD_DEFAULT || name == nullptr || !is_replaced(name)) {
     return nullptr;
@@ -71,7 +71,8 @@ void* tiermem_find_symbol(void* handle, const char* name) {
   return ours != theirs ? ours : nullptr;
 }
 
-// In both: pass, if nothing is replaced; else ask, and return the answer; without one, pass.
+// Both versions: jump on if nothing is replaced. Otherwise ask, return the answer, and without one
+// jump on.
 #if defined(__x86_64__)
 asm(R"(
     .text

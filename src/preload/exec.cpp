@@ -1,5 +1,5 @@
-// What is copied lies in the thread's scratch: a child of vfork, which shares its parent's memory
-// and never comes back, leaves it to the parent's next call.
+// The copies lie in the thread's scratch. A child of vfork shares its parent's memory and never
+// returns, so the parent's next call releases them.
 #include "preload/exec.hpp"
 
 #if defined(__x86_64__)
@@ -22,7 +22,8 @@
 namespace tiermem::preload {
 namespace {
 
-/// Strings and lists of strings in plain memory. Null is null, and what is plain stays as it is.
+/// Copies of strings and lists of strings in plain memory. Null stays null, and plain memory is not
+/// copied.
 class Doubles {
  public:
   const char* text(const char* original) {
@@ -68,7 +69,8 @@ using Exec = int (*)(const char*, char* const*, char* const*);
 using Spawn = int (*)(pid_t*, const char*, const posix_spawn_file_actions_t*,
                       const posix_spawnattr_t*, char* const*, char* const*);
 
-/// libc's own, found at the start of the process: a child of vfork may not ask the loader.
+/// libc's own functions, found when the process starts, because a child of vfork must not use the
+/// loader.
 struct Libc {
   Exec execve = nullptr, execvpe = nullptr;
   int (*fexecve)(int, char* const*, char* const*) = nullptr;
@@ -92,7 +94,7 @@ const Libc& libc() {
   return found;
 }
 
-// libc hands them on by itself.
+// Touches the variables that libc passes on by itself.
 void touch_variables() {
   for (char* const* at = environ; wrapping() && at != nullptr && *at != nullptr; ++at) {
     if (in_wrapped_range(*at)) {
@@ -106,7 +108,7 @@ int too_big() {
   return -1;
 }
 
-/// Calls `with(path, arguments, variables)` with plain ones.
+/// Calls `with(path, arguments, variables)` with copies in plain memory.
 template <typename With>
 int with_doubles(const char* path, char* const* arguments, char* const* variables, With&& with) {
   if (!wrapping()) {
@@ -119,7 +121,7 @@ int with_doubles(const char* path, char* const* arguments, char* const* variable
   return doubles.full() ? too_big() : with(plain_path, plain_arguments, plain_variables);
 }
 
-/// execl and its relatives: `list` has place for all words and their end. The words are read.
+/// For execl and its relatives: fills `list`, which has room for all words and the final null.
 void collect(char** list, const char* first, va_list rest) {
   for (const char* word = first; word != nullptr; word = va_arg(rest, const char*)) {
     *list++ = const_cast<char*>(word);
@@ -135,8 +137,8 @@ std::size_t count_words(const char* first, va_list rest) {
   return count;
 }
 
-// On the caller's stack, as libc has it: a child of vfork may not allocate. Sets `list`, and leaves
-// `rest` behind the words.
+// The list is on the caller's stack, as in libc, because a child of vfork must not allocate. Sets
+// `list`, and leaves `rest` behind the words.
 #define TIERMEM_COLLECT(list, first, rest)                                                         \
   va_start(rest, first);                                                                           \
   char** const list = static_cast<char**>(alloca((count_words(first, rest) + 1) * sizeof(char*))); \

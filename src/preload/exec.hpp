@@ -1,5 +1,5 @@
-// Programs that are started: the kernel reads their arguments and variables, strings behind
-// pointers, when it has left the caller. Any thread, also a child of vfork.
+// Starting programs. The kernel reads the arguments and variables, strings behind pointers, after
+// it has left the caller. Any thread, also a child of vfork.
 #pragma once
 
 #if defined(__x86_64__)
@@ -8,10 +8,10 @@
 
 namespace tiermem::preload {
 
-/// At the start of the process.
+/// Call it once when the process starts.
 void prepare_exec();
 
-/// execve and execveat with everything in plain memory. Minus the error.
+/// execve and execveat with all strings in plain memory. Returns minus the error.
 long wrapped_exec(const SystemCall& call);
 
 }  // namespace tiermem::preload

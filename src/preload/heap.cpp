@@ -18,8 +18,8 @@
 #include "preload/region.hpp"
 #include "preload/tiering.hpp"
 
-// Read by jemalloc when it starts. One arena of its own choosing, which is never tiered; freed
-// pages are kept for a while, then their extents are emptied, and the addresses kept for ever.
+// jemalloc reads this when it starts. It makes one arena by itself, which is never tiered. It keeps
+// freed pages for a while, then empties their extents. It never returns the addresses.
 extern "C" {
 __attribute__((visibility("hidden"))) const char* tiermem_je_malloc_conf =
     "narenas:1,oversize_threshold:0,dirty_decay_ms:5000,muzzy_decay_ms:0";
@@ -28,13 +28,13 @@ __attribute__((visibility("hidden"))) const char* tiermem_je_malloc_conf =
 namespace tiermem::preload {
 namespace {
 
-/// Address space that extents are cut from, lowest first. What jemalloc gets it keeps.
+/// Address space that extents are cut from, lowest first. jemalloc never returns an extent.
 struct Source {
-  const bool large;          // Of the regions' extents: else small.
-  const std::size_t region;  // Least bytes of one.
+  const bool large;          // Whether the regions have large extents; otherwise small ones.
+  const std::size_t region;  // Minimum bytes of a region.
   std::mutex mutex{};
-  std::byte* begin = nullptr;  // Guarded by mutex, as all below: the newest region,
-  std::byte* next = nullptr;   // how far it is cut,
+  std::byte* begin = nullptr;  // Guarded by mutex, as the next two: the newest region,
+  std::byte* next = nullptr;   // where its uncut rest begins,
   std::byte* end = nullptr;    // and its end.
 
   std::size_t extent() const { return large ? large_extent() : kSmallExtent; }
@@ -67,7 +67,7 @@ std::byte* plain_extent(std::size_t bytes, std::size_t alignment) {
   return block;
 }
 
-// With the mutex.
+// Call it with the mutex held.
 bool add_region(Source& source, std::size_t bytes) {
   std::byte* const region = create_region(Use::heap, 0, bytes, source.extent());
   if (region == nullptr) {
@@ -86,7 +86,7 @@ std::byte* cut(Source& source, std::size_t bytes, std::size_t alignment) {
            static_cast<std::size_t>(source.end - block) >= bytes;
   };
   if (!fits()) {
-    // A program whose address space is limited needs most of it.
+    // With limited address space, the program needs most of it.
     const std::size_t usual =
         std::min<std::size_t>(source.region, host::address_space_limit() / 32);
     const std::size_t least = bytes + alignment;
@@ -103,7 +103,7 @@ std::byte* cut(Source& source, std::size_t bytes, std::size_t alignment) {
 void* take_extent(Source& source, void* at, std::size_t bytes, std::size_t alignment, bool* zero,
                   bool* commit) {
   if (at != nullptr) {
-    return nullptr;  // A place of its own choosing.
+    return nullptr;  // jemalloc asks for a given address.
   }
   std::byte* block = nullptr;
   if (tiered(bytes)) {
@@ -117,8 +117,8 @@ void* take_extent(Source& source, void* at, std::size_t bytes, std::size_t align
   return block;
 }
 
-// Whole extents only: the others keep what they have. jemalloc is told that the range is not zero,
-// which is right for both.
+// Empties whole extents only; the others keep their bytes. jemalloc is told that the range may not
+// be zero, which covers both.
 bool empty_extents(Source& source, std::byte* begin, std::size_t bytes) {
   if (!touches_regions(begin, bytes)) {
     return tiermem_plain_madvise(begin, bytes, MADV_DONTNEED) != 0;
@@ -154,7 +154,7 @@ constexpr ExtentHooks hooks_of() {
                           std::size_t length, unsigned) {
     return empty_extents(source, static_cast<std::byte*>(begin) + offset, length);
   };
-  // Extents may be cut and joined as jemalloc likes: emptying goes by address.
+  // jemalloc may split and merge extents freely, because emptying goes by address.
   hooks.split = [](ExtentHooks*, void*, std::size_t, std::size_t, std::size_t, bool, unsigned) {
     return false;
   };
@@ -167,7 +167,7 @@ constinit ExtentHooks g_small_hooks = hooks_of<g_small>();
 constinit ExtentHooks g_medium_hooks = hooks_of<g_medium>();
 
 constexpr std::size_t kMostArenas = 64;
-/// jemalloc's numbers; 0, which is plain, where an arena could not be made. Constant once made.
+/// jemalloc's arena numbers; 0, the plain arena, if an arena could not be made. Constant once made.
 struct Arenas {
   std::array<unsigned, kMostArenas> small{};
   unsigned count = 0;

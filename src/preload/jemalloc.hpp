@@ -1,6 +1,7 @@
 // The jemalloc inside the preload library: its static archive with every public name changed
-// (jemalloc.symbols), so that it meets no other jemalloc of the program. The extent hooks are
-// declared here as jemalloc 5.3 has them, because its header would declare the unchanged names.
+// (jemalloc.symbols), so that it does not clash with another jemalloc in the program. The extent
+// hooks are declared here as jemalloc 5.3 has them, because its header would declare the unchanged
+// names.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +45,7 @@ namespace tiermem::preload {
 using ExtentHooks = extent_hooks_s;
 
 /// The argument of mallctl "experimental.arenas_create_ext". Without `metadata_use_hooks` the
-/// arena's books stay in plain memory.
+/// arena's metadata stays in plain memory.
 struct ArenaConfig {
   ExtentHooks* extent_hooks;
   bool metadata_use_hooks;

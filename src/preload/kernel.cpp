@@ -1,4 +1,4 @@
-// System calls by number: a libc wrapper would be found under the interposed name again.
+// System calls by number: a libc wrapper would resolve to the interposed name again.
 #include "preload/kernel.hpp"
 
 #include <sys/syscall.h>

@@ -1,5 +1,5 @@
-// The memory calls of the kernel, past every interposed name: what the preload library and jemalloc
-// inside it use themselves. Any thread; each is one system call and sets errno as libc's does.
+// The kernel's memory calls, without the interposed names. The preload library and the jemalloc
+// inside it use them. Any thread; each is one system call and sets errno as libc's does.
 #pragma once
 
 #include <errno.h>
@@ -24,7 +24,7 @@ int tiermem_plain_mprotect(void* address, std::size_t bytes, int protection) noe
 
 namespace tiermem::preload {
 
-/// The kernel's answer as libc's syscall() gives it, which is interposed (raw_calls.cpp).
+/// Returns the kernel's answer as libc's syscall() does, which is interposed (raw_calls.cpp).
 template <typename... Arguments>
 long direct(long number, Arguments... arguments) noexcept {
 #if defined(__x86_64__)
@@ -52,9 +52,9 @@ void* plain_mremap(void* address, std::size_t from, std::size_t to, int flags, v
 int plain_mlock(const void* address, std::size_t bytes, unsigned flags) noexcept;
 int plain_munlock(const void* address, std::size_t bytes) noexcept;
 
-// As region.hpp calls them for what is in no region; the last argument has no meaning.
+// For the `rest` parameter of region.hpp: memory in no region. The last argument is unused.
 int plain_unmap(std::byte* begin, std::size_t bytes, int) noexcept;
-/// Reserves the addresses. Not 0: something is there.
+/// Reserves the addresses. Returns nonzero if something is mapped there.
 int plain_claim(std::byte* begin, std::size_t bytes, int) noexcept;
 
 }  // namespace tiermem::preload

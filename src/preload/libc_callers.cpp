@@ -1,4 +1,4 @@
-// The code of libc and of the loader is the segment in which their functions are.
+// The code of libc and of the loader is the segment that contains their functions.
 #include "preload/libc_callers.hpp"
 
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ constinit std::array<detail::Code, 4> g_generous{};
 int look(dl_phdr_info* info, std::size_t, void*) {
   const char* const slash = strrchr(info->dlpi_name, '/');
   const bool is_libc = slash != nullptr && strcmp(slash + 1, "libc.so.6") == 0;
-  // Its name differs from machine to machine; where it lies, the kernel tells.
+  // Its name differs between machines, but the kernel tells its address.
   const bool is_loader = info->dlpi_addr == ::getauxval(AT_BASE) && info->dlpi_addr != 0;
   if (!is_libc && !is_loader) {
     return 0;

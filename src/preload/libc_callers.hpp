@@ -1,4 +1,5 @@
-// Which callers of malloc are libc itself or the dynamic loader. Found once, at start; any thread.
+// Finds out which callers of malloc are libc itself or the dynamic loader. Found once, at start;
+// any thread.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +21,13 @@ void find_libc();
 inline bool is_libc(const void* caller) {
   return detail::libc.contains(caller) || detail::loader.contains(caller);
 }
-/// The loader makes each thread's table of thread-local storage, which threads of tiermem's own
-/// inherit with the stacks of those that have ended.
+/// The loader makes each thread's table of thread-local storage. tiermem's own threads inherit
+/// these tables with the stacks of threads that have ended.
 inline bool is_loader(const void* caller) {
   return detail::loader.contains(caller);
 }
-/// Of callers in libc: false for those that hand the block to the program as its own (strdup,
-/// getline), of which there may be gigabytes.
+/// For callers in libc. Returns false for those that hand the block to the program as its own
+/// (strdup, getline), because these blocks may add up to gigabytes.
 bool stays_plain(const void* caller);
 
 }  // namespace tiermem::preload

@@ -1,8 +1,8 @@
-// dlopen and dlmopen without RTLD_DEEPBIND: with it a module would find libc's malloc before ours,
-// and free with one what came from the other. PHP and Julia load their modules so.
+// dlopen and dlmopen without RTLD_DEEPBIND. With that flag a module would find libc's malloc before
+// ours, and would free a block of one with the other. PHP and Julia load their modules this way.
 //
-// They jump to libc's: the loader looks at the return address, for the run path of the module that
-// called. Any thread.
+// Both jump to libc's functions, because the loader uses the return address to find the run path of
+// the calling module. Any thread.
 #include <dlfcn.h>
 
 #include "preload/next.hpp"
@@ -18,7 +18,7 @@ using OpenIn = void* (*)(Lmid_t, const char*, int);
 
 extern "C" {
 
-// Read by the assembly below. Null before the first call.
+// The assembly below reads these. Null before the first call.
 __attribute__((visibility("hidden"))) constinit Open tiermem_next_dlopen = nullptr;
 __attribute__((visibility("hidden"))) constinit OpenIn tiermem_next_dlmopen = nullptr;
 
@@ -29,7 +29,7 @@ __attribute__((visibility("hidden"), used)) void tiermem_find_loader() {
 
 #if defined(__x86_64__)
 
-// `flags`: the register that has them. All three arguments are kept around the first call.
+// `flags` is the register with the flags. All three arguments survive the first call.
 #define TIERMEM_WITHOUT_DEEPBIND(name, flags) \
   asm(".text\n"                               \
       ".p2align 4\n"                          \
@@ -70,7 +70,7 @@ static_assert(RTLD_DEEPBIND == 8, "the assembly has the number");
 
 #else
 
-// Calls in the last place: the compiler makes jumps of them.
+// Tail calls: the compiler turns them into jumps.
 TIERMEM_INTERPOSED void* dlopen(const char* file, int mode) noexcept {
   if (tiermem_next_dlopen == nullptr) {
     tiermem_find_loader();

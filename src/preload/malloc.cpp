@@ -1,10 +1,12 @@
-// The malloc family as the program sees it. A block is small or medium (the heap), large (a region
-// of its own, at a multiple of 2 MiB), or internal: asked for while a thread works for tiermem, and
-// then from tiermem's arena, with its size in front of it. free() tells them apart by address: the
-// arena is one range, and of the others only a large block can be at a multiple of 2 MiB, about.
+// The malloc family as the program sees it. There are four kinds of block. Small and medium ones
+// come from the heap. A large one is a region of its own, at a multiple of 2 MiB. An internal one
+// is allocated while a thread works for tiermem: it comes from tiermem's arena and has its size in
+// front of it. free() tells them apart by address: the arena is one range, and outside it nearly
+// only large blocks are at a multiple of 2 MiB.
 //
-// What libc itself and the loader ask for stays in plain memory: they touch streams, name service
-// tables and the tables of thread-local storage in the midst of a fork, when nobody can bring them.
+// Blocks that libc itself and the loader allocate stay in plain memory. libc and the loader touch
+// streams, name service tables and tables of thread-local storage in the middle of a fork, when no
+// thread can promote absent pages.
 //
 // Threads: any, from before main until after the last exit handler. Never writes to a descriptor.
 #include <malloc.h>
@@ -35,11 +37,11 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLeastAlign = 16;
 constexpr std::size_t kMostBytes = PTRDIFF_MAX;
 
-// settings().medium, once known: below it a thread that is ready needs no other look.
+// settings().medium, once known. A ready thread needs no other check for smaller blocks.
 constinit std::atomic<std::size_t> g_small_limit{0};
 
 struct InternalHeader {
-  std::size_t bytes;  // As the arena was asked.
+  std::size_t bytes;  // As requested from the arena.
   std::size_t align;
 };
 static_assert(sizeof(InternalHeader) == kLeastAlign);
@@ -70,11 +72,11 @@ void free_internal(void* block) {
 void bind_thread() {
   start_process();
   g_small_limit = settings().medium;
-  set_malloc_ready();  // First: what follows may allocate.
+  set_malloc_ready();  // Must be first: the next call may allocate.
   bind_heap();
 }
 
-// A block that grows is likely to grow again: address space costs nothing.
+// A block that grows is likely to grow again, and address space costs nothing.
 void* large_block(std::size_t bytes) {
   if (!tiered(bytes)) {
     return nullptr;
@@ -89,7 +91,7 @@ void* large_block(std::size_t bytes) {
     return nullptr;
   }
   if (inside_tiermem() && !arena_is_enclosed()) {
-    // Too little address space for an arena that blocks are known by. Nothing will be tiered.
+    // Address space is too small for an arena with a recognisable range. Nothing will be tiered.
     block = tiermem_je_mallocx(bytes == 0 ? 1 : bytes, je_align(align) | (zero ? kJeZero : 0));
   } else if (inside_tiermem()) {
     block = internal_block(bytes, align);
@@ -122,7 +124,7 @@ void* large_block(std::size_t bytes) {
   return allocate_slowly(bytes, kLeastAlign, false);
 }
 
-// Streams and tables are small; the loader's grow with the number of libraries.
+// Streams and tables are small; the loader's tables grow with the number of libraries.
 bool plain_for_libc(std::size_t bytes, const void* caller) {
   constexpr std::size_t kMostForLibc = 4096, kMostForLoader = 65536;
   return !inside_tiermem() && bytes <= (is_loader(caller) ? kMostForLoader : kMostForLibc) &&
@@ -197,7 +199,7 @@ void* resize(void* block, std::size_t bytes) {
   if (block == nullptr) {
     return allocate(bytes);
   }
-  if (bytes == 0) {  // As glibc does.
+  if (bytes == 0) {  // As in glibc.
     release(block);
     return nullptr;
   }
@@ -222,7 +224,7 @@ void* resize(void* block, std::size_t bytes) {
   return moved;
 }
 
-// In place, or in the arena of the thread, a block would not stay plain.
+// Resized in place, or in the thread's arena, the block would not stay plain.
 void* resize_for_libc(void* block, std::size_t bytes, const void* caller) {
   if (bytes == 0 || !plain_for_libc(bytes, caller)) {
     return resize(block, bytes);
@@ -336,7 +338,7 @@ TIERMEM_INTERPOSED void* memalign(size_t align, size_t bytes) noexcept {
     errno = EINVAL;
     return nullptr;
   }
-  return aligned_block(std::bit_ceil(align), bytes);  // As glibc does.
+  return aligned_block(std::bit_ceil(align), bytes);  // As in glibc.
 }
 
 TIERMEM_INTERPOSED void* aligned_alloc(size_t align, size_t bytes) noexcept {

@@ -1,6 +1,6 @@
-// The memory calls of the program: mmap and what is done to mappings later. Large private anonymous
-// memory becomes a region; calls on parts of regions do to them what the kernel would have done;
-// all else goes to the kernel as it came. Calls that tiermem makes itself always do.
+// The program's memory calls: mmap, and the calls that change mappings. Large private anonymous
+// memory becomes a region. Calls on parts of regions do what the kernel would have done. All other
+// calls go to the kernel unchanged, and so do all calls that tiermem makes itself.
 //
 // Threads: any. Errors are the kernel's, by errno.
 #include <fcntl.h>
@@ -39,7 +39,8 @@ namespace tiermem::preload {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-// Allocators and virtual machines reserve so much; smaller reservations are guards and stacks.
+// Allocators and virtual machines reserve at least this much; smaller reservations are guards and
+// stacks.
 constexpr std::size_t kLeastReservation = std::size_t{4} << 20;
 
 std::size_t whole_pages(std::size_t bytes) {
@@ -56,13 +57,13 @@ Part part_of(const void* address, std::size_t length) {
 
 bool bad_range(const void* address, std::size_t length) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
-  // The kernel refuses what ends above the addresses of any processor, and does nothing of it.
+  // The kernel refuses a range that ends above the addresses of any processor, and changes nothing.
   constexpr std::uintptr_t kEnd = std::uintptr_t{1} << 56;
   return at % kPage != 0 || !in_range(at, length, kEnd);
 }
 
-// Touched in order if it is large, at random if not: nothing better is known of it. No mapping has
-// more than a quarter of all extents: reservations of terabytes (MariaDB's 8) have larger ones.
+// A large mapping is probably touched in order, and a small one at random. No mapping may take more
+// than a quarter of all extents, so reservations of terabytes (MariaDB's 8) get larger ones.
 std::size_t extent_for(std::size_t bytes) {
   std::size_t extent = bytes >= 2 * kHugePage ? large_extent() : kSmallExtent;
   while (bytes / extent > kMostExtents / 4 && extent < kHugePage) {
@@ -71,7 +72,7 @@ std::size_t extent_for(std::size_t bytes) {
   return extent;
 }
 
-// Mappings that are too small for a buffer each share one, the newest pool.
+// Mappings too small for a buffer of their own share one, the newest pool.
 std::byte* small_mapping(std::size_t bytes) {
   static constinit std::atomic<std::byte*> newest{nullptr};
   constexpr std::size_t kPool = std::size_t{16} << 20;
@@ -91,7 +92,7 @@ std::byte* new_mapping(std::size_t bytes) {
 bool may_be_tiered(std::size_t bytes, int protection, int flags) {
   constexpr int kPlainOnly = MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_GROWSDOWN | MAP_STACK |
                              MAP_HUGETLB | MAP_LOCKED | MAP_32BIT;
-  // A reservation (PROT_NONE) needs no memory before parts of it are opened.
+  // A reservation (PROT_NONE) needs no memory until the program makes parts of it accessible.
   const bool usable = (protection & ~PROT_EXEC) == (PROT_READ | PROT_WRITE) ||
                       (protection == PROT_NONE && bytes >= kLeastReservation);
   return bytes >= settings().small && bytes < (std::size_t{1} << 46) && usable &&
@@ -99,7 +100,7 @@ bool may_be_tiered(std::size_t bytes, int protection, int flags) {
          (flags & kPlainOnly) == 0;
 }
 
-// Private memory of the program's own: tiered, if it takes the place of tiered memory.
+// Private memory of the program's own, which is tiered if it replaces tiered memory.
 bool is_fresh_memory(int flags) {
   return (flags & MAP_ANONYMOUS) != 0 && (flags & MAP_TYPE) == MAP_PRIVATE &&
          (flags & (MAP_HUGETLB | MAP_GROWSDOWN)) == 0;
@@ -132,15 +133,14 @@ void* plain_map(const MapCall& call) {
                             call.offset);
 }
 
-// A driver may give an address a meaning (CUDA's managed memory): the kernel makes its mappings in
-// place only.
+// A driver may give an address a meaning (CUDA's managed memory), so the kernel must map a device
+// in place.
 bool is_device(int fd) {
   struct stat status {};
   return fd >= 0 && ::fstat(fd, &status) == 0 && S_ISCHR(status.st_mode);
 }
 
-// The kernel makes the mapping elsewhere first, so that it has judged the call before anything is
-// given up.
+// The kernel makes the mapping elsewhere first. If it refuses, nothing has been given up.
 void* map_over(const MapCall& call) {
   if ((call.flags & MAP_ANONYMOUS) == 0 && is_device(call.fd)) {
     MapCall in_place = call;
@@ -154,7 +154,7 @@ void* map_over(const MapCall& call) {
   elsewhere.flags &= ~(MAP_FIXED | MAP_POPULATE);
   struct Move {
     const MapCall& call;
-    void* made;  // MAP_FAILED: not there any more.
+    void* made;  // MAP_FAILED once it is unmapped.
   } move{call, plain_map(elsewhere)};
   if (move.made == MAP_FAILED) {
     return MAP_FAILED;
@@ -218,8 +218,8 @@ void* map_fixed(const MapCall& call) {
 
 void* map(const MapCall& call) {
   const bool fixed = (call.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) != 0;
-  // Before the process has started the environment may not be there. The program's malloc is not
-  // ours then, which would have started it, and the library will say so.
+  // Before the process has started, the environment may be missing. In that case the program uses
+  // another malloc, because ours would have started the process. The library reports that later.
   if (inside_tiermem() || call.bytes == 0 || !process_has_started()) {
     return plain_map(call);
   }
@@ -249,14 +249,14 @@ int lock(const void* address, std::size_t length, unsigned flags) {
                     static_cast<int>(flags), plain_lock);
 }
 
-// A range that the kernel would move as one mapping, and what it is to become.
+// A range that the kernel would move as one mapping, and its new length.
 struct Moved {
   Part from;
   std::size_t to = 0;
   PageState state;
 };
 
-// The bytes go to memory that can be written; the protection follows.
+// Moves the bytes to writable memory, and sets the protection afterwards.
 void move_bytes(const Moved& moved, std::byte* target, bool tiered_target) {
   const std::size_t bytes = std::min(moved.from.length, moved.to);
   if ((moved.state.protection & PROT_READ) == 0 || (moved.state.protection & PROT_WRITE) == 0) {
@@ -273,7 +273,8 @@ void move_bytes(const Moved& moved, std::byte* target, bool tiered_target) {
   }
 }
 
-// What grows beyond its window, or is a part of it, gets a window of its own, and the bytes move.
+// A mapping that outgrows its window, or is a part of it, gets a window of its own, and its bytes
+// move.
 void* move_anywhere(const Moved& moved, int flags) {
   std::byte* const target = new_mapping(std::max(moved.to, settings().mapping));
   if (target == nullptr) {
@@ -292,8 +293,8 @@ void* move_anywhere(const Moved& moved, int flags) {
   return target;
 }
 
-// A window cannot be at a place of the program's choice: there the bytes are plain memory, unless
-// it is tiered already.
+// A window cannot be at an address that the program chooses. The bytes become plain memory there,
+// unless the target is tiered already.
 void* move_to(const Moved& moved, int flags, void* at) {
   const Part target = part_of(at, moved.to);
   if (bad_range(at, moved.to) ||
@@ -315,7 +316,7 @@ void* move_to(const Moved& moved, int flags, void* at) {
   return at;
 }
 
-// The source is no tiered memory, and what it replaces may be: it is made as map_over() does.
+// The source is plain memory, and the target may be tiered. The kernel places it as in map_over().
 void* move_over(void* address, std::size_t from, std::size_t to, int flags, void* at) {
   struct Move {
     void* address;
@@ -335,13 +336,13 @@ void* move_over(void* address, std::size_t from, std::size_t to, int flags, void
       &move);
 }
 
-// The source is no tiered memory: the kernel moves it.
+// The source is plain memory, so the kernel moves it.
 void* move_plain(void* address, std::size_t from, std::size_t to, int flags, void* at) {
   return (flags & MREMAP_FIXED) != 0 && ours(at, to) ? move_over(address, from, to, flags, at)
                                                      : plain_mremap(address, from, to, flags, at);
 }
 
-// The source is foreign: what the kernel has moved away, or cut off, is unmapped.
+// The source is foreign. The part that the kernel moves away or cuts off becomes unmapped.
 void* move_foreign(Part from, std::size_t to, int flags, void* at) {
   void* const result = move_plain(from.begin, from.length, to, flags, at);
   const std::size_t kept = result == from.begin ? std::min(to, from.length) : 0;
@@ -371,7 +372,7 @@ void* remap(void* address, std::size_t from, std::size_t to, int flags, void* at
   }
   const bool elsewhere = (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) != 0;
   if (!elsewhere && to <= part.length) {
-    // A kernel shrinks what is several mappings, too; what it keeps must be mapped.
+    // The kernel shrinks even a range of several mappings, but the rest of it must be mapped.
     return check_mapped({part.begin, to}) == 0 &&
                    (to == part.length ||
                     unmap_parts({part.begin + to, part.length - to}, plain_unmap) == 0)
@@ -403,7 +404,7 @@ void* remap(void* address, std::size_t from, std::size_t to, int flags, void* at
   return move_anywhere(moved, flags);
 }
 
-// For threads that must never wait for a device.
+// Programs call mlockall for threads that must never wait for a device.
 int lock_all(int flags) {
   if (inside_tiermem() || context() == nullptr) {
     stop_tiering("the program locks all of its memory (mlockall)");
@@ -414,7 +415,7 @@ int lock_all(int flags) {
     errno = ENOMEM;
     return -1;
   }
-  // Not asked of the kernel: it would fill the address space that windows reserve.
+  // The kernel does not get this call: it would populate the address space that windows reserve.
   return 0;
 }
 
@@ -437,7 +438,7 @@ bool is_this_process(int pidfd) {
   return pid != nullptr && strtol(pid + 4, nullptr, 10) == ::getpid();
 }
 
-// As the kernel does it: one part after the other; what was done counts, if anything was.
+// Advises one part after the other, as the kernel does. Returns the bytes done, if there are any.
 ssize_t advise_self(int pidfd, const iovec* parts, std::size_t count, int advice, unsigned flags) {
   const iovec none{parts[0].iov_base, 0};
   const long allowed = direct(SYS_process_madvise, pidfd, &none, 1, advice, flags);
@@ -454,10 +455,10 @@ ssize_t advise_self(int pidfd, const iovec* parts, std::size_t count, int advice
   return done;
 }
 
-// Frames move from under references that are no pins: bytes in a pipe must be copies.
+// A pipe's references to pages are not pins, so frames may move. The pipe must get copies.
 ssize_t splice_memory(int fd, const iovec* parts, std::size_t count, unsigned flags) {
   if (count > IOV_MAX) {
-    errno = EINVAL;  // The kernel looks at the lower 32 bits only.
+    errno = EINVAL;  // The kernel uses the lower 32 bits only.
     return -1;
   }
   const bool tiered_part = std::any_of(
@@ -531,7 +532,7 @@ TIERMEM_INTERPOSED ssize_t process_madvise(int pidfd, const iovec* parts, size_t
              : direct(SYS_process_madvise, pidfd, parts, count, advice, flags);
 }
 
-// A page that the program has unmapped is still a mapping of tiermem's.
+// A page that the program has unmapped is still a mapping of tiermem.
 TIERMEM_INTERPOSED int msync(void* address, size_t length, int flags) {
   return ours(address, length) && !bad_range(address, length) &&
                  check_mapped(part_of(address, length)) != 0
@@ -554,7 +555,7 @@ TIERMEM_INTERPOSED int madvise(void* address, size_t length, int advice) noexcep
 
 TIERMEM_INTERPOSED int posix_madvise(void* address, size_t length, int advice) noexcept {
   if (advice == POSIX_MADV_DONTNEED) {
-    return 0;  // Unlike the other call's it loses nothing: glibc ignores it, too.
+    return 0;  // Unlike MADV_DONTNEED it keeps the bytes; glibc ignores it, too.
   }
   const int error = errno;
   const int result = madvise(address, length, advice) == 0 ? 0 : errno;
@@ -587,8 +588,8 @@ TIERMEM_INTERPOSED ssize_t vmsplice(int fd, const iovec* parts, size_t count, un
   return splice_memory(fd, parts, count, flags);
 }
 
-// A zero-copy send refers to pages that may move meanwhile. Programs send by copying where the
-// kernel does not offer it.
+// A zero-copy send refers to pages, and these may move before the kernel has sent them. Programs
+// send by copying if the kernel does not offer zero-copy.
 TIERMEM_INTERPOSED int setsockopt(int fd, int level, int name, const void* value,
                                   socklen_t bytes) noexcept {
   if (level == SOL_SOCKET && name == SO_ZEROCOPY && context() != nullptr) {

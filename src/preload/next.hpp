@@ -1,5 +1,5 @@
-// libc's own functions, behind those that this library puts before them. Any thread; not in a child
-// of vfork, which may not ask the loader.
+// libc's own functions, which this library interposes. Any thread, but not in a child of vfork,
+// which must not use the loader.
 #pragma once
 
 #include <dlfcn.h>
@@ -8,7 +8,7 @@
 
 namespace tiermem::preload {
 
-/// Null: there is none behind.
+/// Returns null if no other library has the function.
 template <typename Function>
 Function next(const char* name) {
   const ArenaScope inside;

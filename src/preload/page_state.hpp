@@ -1,4 +1,4 @@
-// The state of a page of a region, as the program has made it.
+// The state of a page of a region, as set by the program.
 #pragma once
 
 #include <sys/mman.h>
@@ -17,19 +17,19 @@ struct Part {
 
 struct PageState {
   enum class Kind : std::uint8_t {
-    tiered,    ///< The program's memory, and tiermem moves it.
-    foreign,   ///< The program mapped something else there: tiermem never touches it.
-    unmapped,  ///< The program unmapped it: a touch is SIGSEGV.
+    tiered,    ///< The program's memory, which tiermem moves.
+    foreign,   ///< The program mapped something else there; tiermem never touches it.
+    unmapped,  ///< The program unmapped it; a touch raises SIGSEGV.
   };
   Kind kind = Kind::tiered;
   std::uint8_t protection = PROT_READ | PROT_WRITE;  ///< PROT_ bits.
   bool locked = false;                               ///< By mlock.
   bool keyed = false;                                ///< Has a protection key (pkey_mprotect).
-  std::uint16_t kept = 0;  ///< How many ask that it stays resident: stacks for signals.
+  std::uint16_t kept = 0;  ///< Number of reasons to keep it resident, such as stacks for signals.
 
   bool operator==(const PageState&) const = default;
-  /// The page must be resident and may not move. The kernel brings no locked page that may not be
-  /// accessed.
+  /// The page must be resident and must not move. The kernel does not bring in a locked page that
+  /// is inaccessible.
   bool pinned() const {
     return kind == Kind::foreign || (locked && protection != PROT_NONE) || keyed || kept != 0;
   }

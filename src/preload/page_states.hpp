@@ -1,9 +1,9 @@
-// The states of the pages of one region: an ordered map of runs of pages that are alike.
-// Pages that the map does not name are as a fresh mapping has them: tiered, read-write, not locked.
-// So a region of which the program changes nothing costs nothing here.
+// The states of the pages of one region: an ordered map of runs of equal pages. A page that the map
+// does not contain is in the state of a fresh mapping: tiered, read-write, not locked. A region
+// that the program never changes has an empty map.
 //
 // Pure: makes no system call and knows no region. Threads: the caller's lock guards it. A change
-// either happens as a whole or throws std::bad_alloc and alters nothing.
+// either happens as a whole, or throws std::bad_alloc and alters nothing.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class PageStates {
     PageState state;
   };
 
-  /// No page differs from a fresh one.
+  /// Every page is in the fresh state.
   bool plain() const { return runs_.empty(); }
 
   PageState at(std::byte* page) const {
@@ -41,7 +41,7 @@ class PageStates {
     return page < run.end ? run.state : PageState{};
   }
 
-  /// The longest run of pages that are alike, from the beginning of the part on.
+  /// The longest run of equal pages from the beginning of the part.
   Run first_of(Part part) const {
     const auto after = runs_.upper_bound(part.begin);
     if (after != runs_.begin()) {
@@ -73,21 +73,21 @@ class PageStates {
     return !for_runs(part, [&](Part, const PageState& state) { return !is(state); });
   }
 
-  /// A change that can be made without another allocation, and undone.
+  /// A change that needs no further allocation and can be undone.
   class Change {
     friend class PageStates;
     Part span_;
     Map<std::byte*, PageStatesValue> runs_;
   };
 
-  /// `change(state)` is called for a copy of the state of each run within the part. Nothing changes
+  /// Calls `change(state)` with a copy of the state of each run within the part. Nothing changes
   /// before apply().
   template <typename Alter>
   Change prepare(Part part, Alter&& alter) const {
     if (part.length == 0) {
       return {};
     }
-    // The runs that the part overlaps or touches are made anew, with what lies outside of it.
+    // The runs that the part overlaps or touches are rebuilt, with their pages outside the part.
     Change made;
     auto first = runs_.lower_bound(part.begin);
     if (first != runs_.begin() && std::prev(first)->second.end >= part.begin) {
@@ -115,7 +115,7 @@ class PageStates {
     return made;
   }
 
-  /// Applying a change again undoes it, if nothing else has changed since.
+  /// Applying a change twice undoes it, if nothing else has changed since.
   void apply(Change& change) noexcept {
     Runs before;
     auto run = runs_.lower_bound(change.span_.begin);
@@ -134,7 +134,8 @@ class PageStates {
 
  private:
   using Value = PageStatesValue;
-  using Runs = Map<std::byte*, Value>;  // By the first page; never adjacent and alike; none fresh.
+  // By the first page. Adjacent runs differ, and no run is fresh.
+  using Runs = Map<std::byte*, Value>;
 
   static std::size_t size(const std::byte* begin, const std::byte* end) {
     return static_cast<std::size_t>(end - begin);

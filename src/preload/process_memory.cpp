@@ -1,6 +1,6 @@
-// process_vm_readv and process_vm_writev where system calls are wrapped: between tiered memory of
-// this process and its own, or another's. Another's absent pages cannot be had: the kernel says
-// EFAULT. Any thread.
+// process_vm_readv and process_vm_writev when system calls are wrapped. They copy between this
+// process's tiered memory and its own memory or another's. They cannot read another process's
+// absent pages: the kernel returns EFAULT. Any thread.
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -26,7 +26,7 @@ namespace {
 using Copy = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long,
                          unsigned long);
 
-/// Where a list of ranges has come to.
+/// The current position in a list of ranges.
 struct Place {
   const iovec* part;
   unsigned long parts;
@@ -48,7 +48,8 @@ bool may_be_absent(const std::byte* at, std::size_t bytes) {
   return in_wrapped_range(at) && stretch_at(at, bytes).may_be_absent;
 }
 
-// One piece between the remote place and plain memory. The result, or minus the error.
+// Copies one piece between the remote range and plain memory. Returns the result, or minus the
+// error.
 long copy_piece(long call, pid_t process, std::byte* plain, std::byte* remote, std::size_t bytes) {
   const bool reads = call == SYS_process_vm_readv;
   if (process == ::getpid() && may_be_absent(remote, bytes)) {

@@ -1,5 +1,5 @@
-// Processes that are made without the handlers of fork: _Fork and clone. What the handlers do is
-// done around the call. A system call by number is not seen. Whoever forks, from any thread.
+// Processes created without the handlers of fork: _Fork and clone. These functions do the handlers'
+// work around the call. They do not see a system call by number. Any thread may fork.
 #include <errno.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -35,8 +35,8 @@ struct Start {
   void* argument;
 };
 
-// The first that runs in the child, which has a copy of the parent's stack. clone would end this
-// thread only, and there are others now.
+// Runs first in the child, on a copy of the parent's stack. It must not return: clone would
+// end this thread only, and the child has other threads by now.
 int begin_in_child(void* start) {
   const Start what = *static_cast<Start*>(start);
   after_in_child();

@@ -1,10 +1,10 @@
-// syscall(2), by which programs make calls that libc has no name for, or avoid its name: calls on
-// memory are those of libc then (mapping.cpp). And the interfaces whose memory the kernel uses
-// after the call that names it: io_uring, and the kernel's asynchronous I/O. Where system calls are
-// wrapped these are answered as by a kernel without them, for tiermem could not keep pages in their
-// place until the kernel is done.
+// syscall(2). Programs use it for calls without a name in libc, or to avoid that name. Calls on
+// memory go the same way as libc's (mapping.cpp). With some interfaces the kernel
+// uses the memory after the call that names it: io_uring and the kernel's asynchronous I/O. When
+// system calls are wrapped, they answer as a kernel without them, because tiermem could not keep
+// the pages in place until the kernel is done.
 //
-// Threads: any. Without wrapping all but calls on memory is as in libc.
+// Threads: any. Without wrapping, all calls except those on memory are libc's.
 #include <aio.h>
 #include <errno.h>
 #include <sys/mman.h>
@@ -57,8 +57,8 @@ bool is_on_memory(long number) {
   return std::find(kOnMemory.begin(), kOnMemory.end(), number) != kOnMemory.end();
 }
 
-// A call of kOnMemory, as by libc's name for it, with its result and errno. tiermem's own calls go
-// to the kernel, without the mark of pass(): the sixth argument of mmap has 64 bits.
+// Makes a call of kOnMemory as libc's function does, with its result and errno. tiermem's own calls
+// go to the kernel without the mark of pass(), because the sixth argument of mmap uses all 64 bits.
 long call_on_memory(long number, const std::uint64_t (&a)[6]) {
   const auto pointer = [](std::uint64_t address) { return reinterpret_cast<void*>(address); };
   const auto answer = [](const void* address) { return reinterpret_cast<long>(address); };
@@ -110,7 +110,7 @@ bool refers_to_regions(long number, const std::uint64_t (&a)[6]) {
   if (has_message(number)) {
     return any_wrapped(static_cast<const msghdr*>(pointer(a[1])));
   }
-  // Of programs it is found out where the strings are looked at.
+  // The code that reads a program's strings (exec.cpp) finds out whether they are in regions.
   return number == SYS_execve || number == SYS_execveat;
 }
 
@@ -124,7 +124,7 @@ extern "C" {
 void tiermem_rights_shrink(long number, unsigned long first, unsigned long second,
                            unsigned long third);  // rights.cpp
 
-// By number: is it looked at? Read by syscall() below.
+// For each number, whether syscall() below must examine the call.
 extern __attribute__((visibility("hidden"))) const std::array<std::uint8_t, 512>
     tiermem_syscall_looked_at;
 constinit const std::array<std::uint8_t, 512> tiermem_syscall_looked_at = [] {
@@ -140,7 +140,7 @@ constinit const std::array<std::uint8_t, 512> tiermem_syscall_looked_at = [] {
   return numbers;
 }();
 
-// Of the calls that syscall() does not make by itself: see there.
+// Handles the calls that the assembly of syscall() below does not make by itself.
 __attribute__((visibility("hidden"))) long tiermem_syscall_slowly(long number, std::uint64_t a,
                                                                   std::uint64_t b, std::uint64_t c,
                                                                   std::uint64_t d, std::uint64_t e,
@@ -170,8 +170,8 @@ __attribute__((visibility("hidden"))) long tiermem_syscall_failed(long result) {
   return -1;
 }
 
-// In assembly, without a frame of its own: some programs make children by it that go on on the
-// same stack.
+// Assembly without a frame of its own: some programs create children through it that continue on
+// the same stack.
 asm(R"(
   .text
   .globl syscall
@@ -225,7 +225,7 @@ TIERMEM_INTERPOSED int io_queue_init(int events, void* context) {
   return refuses() || real == nullptr ? -ENOSYS : real(events, context);
 }
 
-// libc makes these in threads in which all signals are blocked.
+// libc makes these calls in threads that block all signals.
 TIERMEM_INTERPOSED int aio_read(aiocb* request) noexcept {
   static const auto real = next<int (*)(aiocb*)>("aio_read");
   return refuses(*request) ? not_here() : real(request);

@@ -21,8 +21,8 @@ namespace {
 alignas(Table) constinit std::byte g_table_room[sizeof(Table)]{};
 constinit std::atomic<bool> g_table_made{false};
 
-// All regions so far lie between these; they only grow apart. Relaxed: who does not see a region
-// that is being made cannot name its addresses.
+// All regions so far lie between these, and the range only grows. Relaxed: a thread that does not
+// see a new region yet cannot know its addresses.
 constinit std::atomic<std::uintptr_t> g_lowest{~std::uintptr_t{0}}, g_highest{0};
 
 constinit std::atomic<std::uint64_t> g_tiered{0};  // Statistics.
@@ -62,7 +62,7 @@ void end_entry(Map<std::byte*, Entry>::iterator at) {
     log_warn("{} bytes of addresses at {} are not used again", entry.capacity,
              static_cast<void*>(entry.begin));
   }
-  if (entry.use == Use::mapping) {  // Its memory is there until the mover has come by.
+  if (entry.use == Use::mapping) {  // Its memory stays until the mover releases it.
     alter(entry);
     best_effort(tiermem_plain_mprotect(entry.begin, entry.capacity, PROT_NONE),
                 "too many mappings: a touch of what was unmapped is no signal yet");
@@ -79,13 +79,14 @@ std::byte* create_region(Use use, std::size_t length, std::size_t capacity, std:
   const ArenaScope inside;
   make_table();
   if (capacity < length || capacity > static_cast<std::size_t>(PTRDIFF_MAX) - extent) {
-    return nullptr;  // It wrapped, or would.
+    return nullptr;  // The sum wrapped, or would.
   }
   BufferOptions options;
   options.flags = kMapped;
   options.extent_bytes = extent;
   options.label = use == Use::heap ? "heap" : use == Use::block ? "malloc" : "mmap";
-  // Of whole extents: what is cut off at the end is emptied to the last byte, for who grows again.
+  // Whole extents: a region that shrinks is emptied up to its last byte, so that it reads as zeros
+  // when it grows again.
   const auto in_extents = [extent](std::size_t n) { return (n + extent - 1) / extent * extent; };
   capacity = in_extents(capacity);
   auto buffer = context()->alloc(capacity, options);
@@ -106,7 +107,8 @@ std::byte* create_region(Use use, std::size_t length, std::size_t capacity, std:
     PageStates pages;
     const Part behind{begin + length, use == Use::mapping ? capacity - length : 0};
     pages.change(behind, [](PageState& state) { state = kUnmapped; });
-    Entry& entry = table().entries.try_emplace(begin).first->second;  // The last that may throw.
+    // The last call that may throw.
+    Entry& entry = table().entries.try_emplace(begin).first->second;
     entry.begin = begin;
     entry.length = entry.live = entry.counted = length;
     entry.capacity = capacity;
@@ -114,7 +116,7 @@ std::byte* create_region(Use use, std::size_t length, std::size_t capacity, std:
     entry.buffer = buffer->detach();
     entry.use = use;
     entry.pages = std::move(pages);
-    if (behind.length != 0) {  // It is not the program's.
+    if (behind.length != 0) {  // These bytes are not the program's.
       alter(entry);
       best_effort(tiermem_plain_mprotect(behind.begin, behind.length, PROT_NONE),
                   "too many mappings: a touch behind the end is no signal");

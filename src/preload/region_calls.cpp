@@ -1,5 +1,5 @@
-// The calls of a program on memory, as transitions of the table of pages. Functions that end in
-// _part take a part of one region; those of region.hpp take any range.
+// The program's memory calls, as transitions of the page table. Functions that end in _part take a
+// part of one region; those of region.hpp take any range.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -41,8 +41,8 @@ Vector<Part> tiered_in(const Entry& entry, Part part) {
 
 namespace {
 
-// The part is in an extent with a view, which the mover does not touch. No hole stays: a system
-// call on it could fail where the kernel's faults are not served.
+// The part is in an extent with a view, which the mover does not touch. The holes are filled,
+// because a system call on a hole could fail if the kernel's faults are not served.
 void empty_in_place(Part part) {
   constexpr int kDontNeedLocked = 24;  // MADV_DONTNEED_LOCKED, Linux 5.18.
   if (tiermem_plain_madvise(part.begin, part.length, MADV_DONTNEED) != 0 &&
@@ -62,7 +62,7 @@ void empty_by_mover(Entry& entry, Part part) {
   }
 }
 
-// The part in pieces: between extents with views, and in one.
+// Splits the part into pieces inside and outside of extents with views.
 template <typename Unpinned, typename Pinned>
 void split_by_pins(const Entry& entry, Part part, Unpinned&& unpinned, Pinned&& pinned) {
   std::byte* at = part.begin;
@@ -113,12 +113,12 @@ using namespace regions;  // NOLINT: what follows is declared in region.hpp.
 
 namespace {
 
-// Bringing out what a call asks for may have to wait for devices.
+// Bringing in the pages that a call needs may have to wait for devices.
 constexpr Timeout kPatience = Timeout::seconds(60);
-constexpr int kPopulateRead = 22, kPopulateWrite = 23;  // Linux 5.14. Unlike others, end at a hole.
+constexpr int kPopulateRead = 22, kPopulateWrite = 23;  // Linux 5.14. They stop at a hole.
 
-// The part, and the rest of its first and last extent where no page of that is tiered. The tier
-// forgets such an extent as a whole: it would bring back, and move, what it still has of it.
+// The part, extended over the rest of its first and last extent if that rest has no tiered page.
+// The tier then forgets the whole extent; otherwise it would bring in and move stale bytes of it.
 Part with_dead_edges(const Entry& entry, Part part) {
   const Part outer = outer_extents(entry, part);
   const Part before{outer.begin, static_cast<std::size_t>(part.begin - outer.begin)};
@@ -140,7 +140,7 @@ std::size_t mapped_bytes(const Entry& entry, Part part) {
   return sum;
 }
 
-// tiered_bytes() counts what the program may touch: a reservation is no need for memory.
+// tiered_bytes() counts memory that the program may touch. A reservation does not count.
 std::uint64_t usable_bytes(const Entry& entry, Part part) {
   std::uint64_t sum = 0;
   entry.pages.for_runs(part, [&](Part run, const PageState& state) {
@@ -150,13 +150,13 @@ std::uint64_t usable_bytes(const Entry& entry, Part part) {
   return sum;
 }
 
-/// Around a change of the states of a part.
+/// Updates tiered_bytes() around a change of a part's states.
 class Counting {
  public:
   Counting(Entry& entry, Part part)
       : entry_(entry), part_(part), before_(usable_bytes(entry, part)) {}
   ~Counting() {
-    const std::uint64_t change = usable_bytes(entry_, part_) - before_;  // Wraps, and back.
+    const std::uint64_t change = usable_bytes(entry_, part_) - before_;  // Modulo 2^64.
     entry_.counted += change;
     count_tiered(change);
   }
@@ -179,7 +179,7 @@ Part mapped_front(const Entry& entry, Part part) {
   return front;
 }
 
-// As the kernel answers where a range has a hole: what is in front of it was done.
+// The kernel's answer for a range with a hole: the call has taken effect in front of it.
 int hole_behind(Part front, Part all) {
   if (front.length == all.length) {
     return 0;
@@ -208,7 +208,7 @@ int unmap_part(Entry& entry, Part part) {
       entry.pages.prepare(part, [](PageState& state) { state = kUnmapped; });
   alter(entry);
   unlock_pages(entry, part);
-  // mprotect: ENOMEM, as munmap of a part may answer: there are too many mappings.
+  // ENOMEM of mprotect means too many mappings; munmap of a part may return that as well.
   if (take_back(entry, part) != 0 ||
       tiermem_plain_mprotect(part.begin, part.length, PROT_NONE) != 0) {
     return -1;
@@ -237,13 +237,13 @@ int renew_part(Entry& entry, Part part, int protection) {
       return -1;
     }
   }
-  if (!apply_settled(entry, part, change)) {  // Beside foreign pages.
+  if (!apply_settled(entry, part, change)) {  // Extents with foreign pages may have to stay.
     return -1;
   }
   for (const Part& run : tiered) {
     discard_own(entry, run);
   }
-  fill_pinned(entry, part);  // Pages that were foreign or unmapped are holes of their extent.
+  fill_pinned(entry, part);  // Pages that were foreign or unmapped are holes in their extent.
   entry.live += unmapped;
   return 0;
 }
@@ -259,7 +259,7 @@ int protect_part(Entry& entry, Part part, int protection) {
         front, [&](PageState& state) { state.protection = static_cast<std::uint8_t>(protection); });
     alter(entry);
     if (!apply_settled(entry, front,
-                       change)) {  // Locked pages come in before they can be accessed.
+                       change)) {  // Locked pages come in before they become accessible.
       return -1;
     }
     if (tiermem_plain_mprotect(front.begin, front.length, protection) != 0) {
@@ -267,7 +267,7 @@ int protect_part(Entry& entry, Part part, int protection) {
       return -1;
     }
     if (protection == PROT_NONE) {
-      // No access is allowed, so that nothing is gained by memory for it.
+      // The program cannot access the bytes, so they need not occupy memory.
       const Access access = access_of(entry, front, kRead);
       (void)context()->advise({&access, 1}, Advice::cold);
     }
@@ -275,8 +275,8 @@ int protect_part(Entry& entry, Part part, int protection) {
   return hole_behind(front, part);
 }
 
-// The mover copies pages that it cannot move by a mapping of its own, to which the key would not
-// give access: pages with a key stay.
+// If the mover cannot move pages, it copies them through a mapping of its own. The key would deny
+// it access there, so pages with a key stay.
 int key_part(Entry& entry, Part part, int protection, int key) {
   const Counting counting(entry, part);
   const Part front = mapped_front(entry, part);
@@ -335,22 +335,22 @@ int advise_run(Entry& entry, Part run, const PageState& state, int advice) {
     case MADV_NORMAL:
       (void)context()->advise({&access, 1}, Advice::normal);
       return 0;
-    case MADV_HUGEPAGE:  // The extents' size decides.
+    case MADV_HUGEPAGE:  // The extent size decides.
     case MADV_NOHUGEPAGE:
     case MADV_MERGEABLE:
     case MADV_UNMERGEABLE:
-    case MADV_DONTFORK:  // A child has the range all the same: the mover keeps it whole.
+    case MADV_DONTFORK:  // A child gets the range anyway; the mover keeps it intact.
     case MADV_DOFORK:
     case MADV_KEEPONFORK:
     case kCollapse:
-      return tiermem_plain_madvise(run.begin, 0, advice);  // Whether the kernel knows it.
+      return tiermem_plain_madvise(run.begin, 0, advice);  // Checks the advice.
     case MADV_REMOVE:                                      // For shared memory only.
     case MADV_WIPEONFORK:
-    case kGuardInstall:  // As from a kernel before 6.13.
+    case kGuardInstall:  // As on a kernel before 6.13.
     case kGuardRemove:
       errno = EINVAL;
       return -1;
-    default:  // The kernel does it to the mapping itself, and moves no page for it.
+    default:  // The kernel applies it to the mapping and moves no page for it.
       alter(entry);
       return tiermem_plain_madvise(run.begin, run.length, advice);
   }
@@ -359,7 +359,7 @@ int advise_run(Entry& entry, Part run, const PageState& state, int advice) {
 int advise_part(Entry& entry, Part part, int advice, bool goes_on) {
   int result = 0;
   bool hole = false;
-  Part alike{part.begin, 0};  // Tiered runs that differ in protection are advised at once.
+  Part alike{part.begin, 0};  // Tiered runs that differ only in protection are advised together.
   PageState state;
   const auto flush = [&] {
     if (alike.length != 0 && result == 0) {
@@ -382,7 +382,7 @@ int advise_part(Entry& entry, Part part, int advice, bool goes_on) {
       alike.length += run.length;
     } else if (is_foreign(now)) {
       result = tiermem_plain_madvise(run.begin, run.length, advice);
-      if (result != 0 && errno == ENOMEM && goes_on) {  // A hole in it.
+      if (result != 0 && errno == ENOMEM && goes_on) {  // A foreign run with a hole.
         hole = true;
         result = 0;
       }
@@ -406,14 +406,14 @@ int lock_part(Entry& entry, Part part, int flags) {
   if (!apply_settled(entry, front, change)) {
     return -1;
   }
-  // In front of a hole the kernel locks and brings nothing.
+  // In front of a hole the kernel locks the pages and brings none in.
   constexpr unsigned kOnFault = 1;  // MLOCK_ONFAULT
   const unsigned how = static_cast<unsigned>(flags) | (front.length < part.length ? kOnFault : 0U);
   if (plain_mlock(front.begin, front.length, how) == 0) {
     return hole_behind(front, part);
   }
   const int error = errno;
-  // The kernel locks what it may not bring, too, and says that it could not.
+  // The kernel also locks pages that it may not bring in, and returns an error.
   const bool inaccessible =
       entry.pages.any(front, [](const PageState& state) { return state.protection == PROT_NONE; });
   if (error != ENOMEM || !inaccessible) {
@@ -438,8 +438,8 @@ int unlock_part(Entry& entry, Part part) {
   return hole_behind(front, part);
 }
 
-// All that the tier has of the part is given up, and extents that are tiered in part are pinned.
-// The part is lent before it is discarded, so that no read-ahead comes in between.
+// The tier gives up all that it has of the part, and extents that stay partly tiered are pinned.
+// The part is lent before it is discarded, so that no read-ahead brings it in between.
 int lend_part(Entry& entry, Part part, int protection) {
   const Counting counting(entry, part);
   const std::size_t unmapped = part.length - mapped_bytes(entry, part);
@@ -468,7 +468,7 @@ int lend_part(Entry& entry, Part part, int protection) {
   return 0;
 }
 
-// Whether all of the part is mapped and of one kind, with one protection, and locked or not.
+// Whether all of the part is mapped, of one kind, with one protection, and equally locked.
 bool is_alike(const Entry& entry, Part part, PageState& state) {
   state = entry.pages.at(part.begin);
   return !is_unmapped(state) && !entry.pages.any(part, [&](const PageState& other) {
@@ -477,8 +477,8 @@ bool is_alike(const Entry& entry, Part part, PageState& state) {
   });
 }
 
-// Addresses of no region become the program's for good. The buffer that was there may still be on
-// its way out.
+// Addresses outside regions become the program's for good. The mover may still be releasing the
+// buffer that was there.
 int give_away(Part part) {
   constexpr int kTries = 2000;
   for (int tries = 0; !context()->impl().give_away(part.begin, part.length); ++tries) {
@@ -491,7 +491,7 @@ int give_away(Part part) {
   return 0;
 }
 
-// Where the kernel's own faults are not served: this thread touches the pages, without the lock.
+// If the kernel's own faults are not served, this thread touches the pages, without the lock.
 int populate_parts(Part range, int advice, Rest rest) {
   const int access = advice == kPopulateWrite ? PROT_WRITE : PROT_READ;
   while (range.length != 0) {
@@ -580,7 +580,7 @@ int protect_by_key(Part range, int protection, int key, Rest rest) {
       -1);
 }
 
-// A hole does not end it: the kernel goes on, and says so at last.
+// The kernel continues after a hole and reports it at the end.
 int advise_parts(Part range, int advice, Rest rest) {
   const bool goes_on = advice != kPopulateRead && advice != kPopulateWrite;
   if (!goes_on && context()->impl().dram().facts().userfault.source == UserfaultSource::user_mode) {
@@ -603,7 +603,7 @@ int advise_parts(Part range, int advice, Rest rest) {
         return passed_over(advise_part(entry, part, advice, goes_on));
       });
   if (result == 0 && hole) {
-    if (tiermem_plain_madvise(range.begin, 0, advice) == 0) {  // The kernel judges that first.
+    if (tiermem_plain_madvise(range.begin, 0, advice) == 0) {  // Checks the advice.
       errno = ENOMEM;
     }
     return -1;
@@ -685,7 +685,7 @@ void take_back_holes(std::byte* begin, bool (*is_hole)(std::byte* page)) {
               }
               return true;
             });
-        // The last one that the program has mapped ends the region.
+        // Unmapping the last mapped page ends the region.
         return std::all_of(holes.begin(), holes.end(), [](Part hole) {
           return for_parts(hole, 0, nothing, pass_over, unmap_part) == 0;
         });

@@ -1,4 +1,4 @@
-// Extents that must stay resident, each by a view.
+// Extents that must stay resident. Each has a view.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -17,11 +17,12 @@ namespace tiermem::preload {
 namespace regions {
 namespace {
 
-// Bringing in what is to stay may have to wait for others to be written.
+// Bringing in extents that must stay may have to wait until others are written.
 constexpr Timeout kPatience = Timeout::seconds(60);
 
-// A page of the extent may not move, and another is tiermem's. Once an extent is pinned for a
-// foreign page it stays so until that is gone: the tier has bytes of it, and would empty all of it.
+// One page of the extent must not move, and another is tiermem's. An extent pinned for a foreign
+// page stays pinned until that page is gone: the tier still has bytes of the extent, and would
+// empty all of it.
 bool must_stay(const Entry& entry, std::uint64_t extent) {
   const Part part = extents_part(entry, extent, extent);
   return entry.pages.any(part, [](const PageState& state) { return state.pinned(); }) &&
@@ -43,7 +44,7 @@ Vector<std::uint64_t> unpinned_between(const Entry& entry, std::uint64_t first,
       return true;
     }
     const std::uint64_t end = extent_at(entry, run.end() - 1);
-    if (is_foreign(state)) {  // Those between the two ends are foreign as a whole.
+    if (is_foreign(state)) {  // Extents between the two ends are entirely foreign.
       add(extent_at(entry, run.begin));
       add(end);
     } else {
@@ -56,14 +57,15 @@ Vector<std::uint64_t> unpinned_between(const Entry& entry, std::uint64_t first,
   return found;
 }
 
-// Beside what is pinned. Else the first of them would be brought in, and the others waited for.
+// Whether `bytes` fit beside the pinned bytes. Without this check, acquire would bring in the first
+// extents and wait for room for the others.
 bool may_fit(std::uint64_t bytes) {
   const Stats stats = context()->stats();
   return bytes <= stats.dram_budget - std::min(stats.dram_budget, stats.dram_pinned);
 }
 
-// Each extent that the part overlaps has a view exactly if it must stay. False with errno: there is
-// no room for one that must stay, and no view was added.
+// Gives a view to each extent of the part that must stay, and to no other. On false with errno
+// there was no room for an extent that must stay, and no view was added.
 bool settle(Entry& entry, Part part) {
   if (part.length == 0 || (entry.pages.plain() && entry.pins.empty())) {
     return true;
@@ -85,7 +87,7 @@ bool settle(Entry& entry, Part part) {
   Vector<Access> list;
   Vector<ViewRecord> views;
   list.reserve(std::min(wanted.size(), kAtOnce));
-  views.reserve(wanted.size());  // Nothing is thrown while a view is held.
+  views.reserve(wanted.size());  // No call may throw while views are held.
   for (std::size_t done = 0; done < wanted.size(); done += list.size()) {
     list.clear();
     for (std::size_t i = done; i < std::min(wanted.size(), done + kAtOnce); ++i) {

@@ -1,6 +1,7 @@
-// The table of regions, and the functions that the files region*.cpp share. Only they include this.
+// The table of regions, and the functions that the region*.cpp files share. Only those files
+// include this.
 //
-// Threads: what takes an Entry is called with the table's lock, shared for what only looks.
+// Threads: functions that take an Entry need the table's lock, shared if they only read.
 #pragma once
 
 #include <sys/mman.h>
@@ -25,13 +26,14 @@ namespace tiermem::preload::regions {
 constexpr std::size_t kPage = 4096;
 
 struct Entry : Region {
-  std::size_t extent = 0;  // Bytes of one.
+  std::size_t extent = 0;  // Bytes of an extent.
   PageStates pages;
-  std::size_t live = 0;                 // Bytes that the program has mapped.
-  Map<std::uint64_t, ViewRecord> pins;  // By the extent's number: those that must stay.
-  std::atomic<bool> altered{false};     // See alter().
-  std::uint64_t counted = 0;            // Its part of tiered_bytes().
-  bool pool = false;                    // create_pool() made it.
+  std::size_t live = 0;  // Bytes that the program has mapped.
+  // Views of the extents that must stay, by the extent's number.
+  Map<std::uint64_t, ViewRecord> pins;
+  std::atomic<bool> altered{false};  // See alter().
+  std::uint64_t counted = 0;         // Its contribution to tiered_bytes().
+  bool pool = false;                 // create_pool() made it.
 };
 
 struct Table {
@@ -41,12 +43,12 @@ struct Table {
 
 Table& table();
 bool have_table();
-/// How often this thread has the table for itself: a handler that interrupts it must not wait.
+/// How many exclusive locks of the table this thread holds: a signal handler on it must not wait.
 extern thread_local constinit unsigned t_writing;
-/// A change of tiered_bytes().
+/// Adds to tiered_bytes().
 void count_tiered(std::uint64_t change);
 
-/// The table, for this thread alone.
+/// The table, locked for this thread alone.
 class Writing {
  public:
   Writing() {
@@ -65,7 +67,8 @@ inline std::uintptr_t number(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address);
 }
 
-// With the mutex. The entry that contains `address`, or the first one above it.
+// Call it with the mutex held. Returns the entry that contains `address`, or the first one above
+// it.
 inline Map<std::byte*, Entry>::iterator at_or_after(std::byte* address) {
   auto& entries = table().entries;
   auto at = entries.upper_bound(address);
@@ -78,7 +81,8 @@ inline Map<std::byte*, Entry>::iterator at_or_after(std::byte* address) {
   return at;
 }
 
-// Addresses that are reserved for windows and are in no region: the program has nothing there.
+// For addresses that are reserved for windows but are in no region: the program has nothing mapped
+// there.
 inline int no_memory(Part) {
   errno = ENOMEM;
   return -1;
@@ -92,8 +96,8 @@ inline int nothing(std::byte*, std::size_t, int) {
   return 0;
 }
 
-/// Calls `tier(entry, part)` for what lies in regions, `hole(part)` for what is reserved for other
-/// windows, and `rest` for what lies between; the first error ends it.
+/// Calls `tier(entry, part)` for parts in regions, `hole(part)` for addresses reserved for other
+/// windows, and `rest` for all others. The first error ends it.
 template <typename Other, typename Hole, typename Tier>
 int for_parts(Part range, int argument, Other&& rest, Hole&& hole, Tier&& tier) {
   const ArenaScope inside;
@@ -122,7 +126,7 @@ int for_parts(Part range, int argument, Other&& rest, Hole&& hole, Tier&& tier) 
   return 0;
 }
 
-// Memory for the table's own records may be refused, too.
+// Allocating the table's own records may fail, too.
 template <typename Call>
 auto guarded(Call&& call, decltype(call()) refused) -> decltype(call()) {
   try {
@@ -153,7 +157,7 @@ inline Part extents_part(const Entry& entry, std::uint64_t first, std::uint64_t 
   return {entry.begin + first * entry.extent, (last - first + 1) * entry.extent};
 }
 
-// The part, and the rest of its first and last extent.
+// The part, extended to whole extents.
 inline Part outer_extents(const Entry& entry, Part part) {
   return extents_part(entry, extent_at(entry, part.begin), extent_at(entry, part.end() - 1));
 }
@@ -172,36 +176,36 @@ constexpr PageState kUnmapped{.kind = PageState::Kind::unmapped, .protection = P
 
 // ---- region_pins.cpp
 
-/// Applies the change of the part's states. Extents of which a page may not move have a view each
-/// then, and others lose theirs. False with errno: there is no room for one that must stay, and
+/// Applies the change of the part's states. Afterwards an extent has a view exactly if one of its
+/// pages must not move. On false with errno there was no room for an extent that must stay, and
 /// nothing has changed.
 bool apply_settled(Entry& entry, Part part, PageStates::Change& change);
 /// Undoes what apply_settled() did. Keeps errno.
 void undo_settled(Entry& entry, Part part, PageStates::Change& change);
-/// Extents between the two that need not stay lose their views. For changes after which none more
-/// must stay.
+/// Releases the views of extents between the two that need not stay. Only after changes that make
+/// no further extent stay.
 void release_pins(Entry& entry, std::uint64_t first, std::uint64_t last);
-/// Holes of extents with a view become zeros: a system call on one could fail where the kernel's
-/// faults are not served. In others the mover would not know of the pages.
+/// Fills the holes of extents with a view with zeros: a system call on a hole could fail if the
+/// kernel's faults are not served. In other extents the mover would not know of these pages.
 void fill_pinned(const Entry& entry, Part part);
-/// A child of fork has none of its parent's locks.
+/// A child of fork does not inherit memory locks.
 void forget_locks();
 
 // ---- region_calls.cpp
 
-/// The mapping of some pages is no longer what the tier made it: it mends that when the region
-/// ends.
+/// Marks that the mapping of some pages differs from the tier's. The tier repairs it when the
+/// region ends.
 void alter(Entry& entry);
-/// The tiered stretches of the part, each as long as can be.
+/// The tiered runs of the part, each as long as possible.
 Vector<Part> tiered_in(const Entry& entry, Part part);
-/// No page of the part is foreign. It reads as zeros from now on, and the tier has nothing of it.
+/// Discards a part without foreign pages: it reads as zeros, and the tier keeps none of its bytes.
 void discard_own(Entry& entry, Part part);
-/// Foreign pages of the part are tiermem's again, and absent. 0, or -1 with errno.
+/// Makes foreign pages of the part tiermem's again, and absent. Returns 0, or -1 with errno.
 int take_back(Entry& entry, Part part);
 
 // ---- region.cpp
 
-/// The region is no more.
+/// Ends the region.
 void end_entry(Map<std::byte*, Entry>::iterator at);
 
 }  // namespace tiermem::preload::regions

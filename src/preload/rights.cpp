@@ -1,7 +1,7 @@
-// Rights of the process that shrink while it runs. A filter of system calls (seccomp) that the
-// program sets for itself knows nothing of the calls that tiering makes, and may end the process
-// for the first of them. So no more memory is tiered from then on. What is tiered already is served
-// by tiermem's own threads, which the filter of one thread does not reach.
+// Rights that the process gives up while it runs. A seccomp filter that the program installs does
+// not know the system calls that tiering makes, and may end the process at the first of them. From
+// then on no more memory is tiered. tiermem's own threads still serve the memory that is tiered,
+// because a filter of one thread does not apply to them.
 //
 // Threads: any.
 #include <errno.h>
@@ -20,9 +20,9 @@ using namespace tiermem::preload;  // NOLINT: the definitions below are C's.
 
 extern "C" {
 
-// The first three arguments of prctl or seccomp. Called for syscall(SYS_seccomp, ...) and
-// syscall(SYS_prctl, ...), too. A filter that is null sets none: programs ask the kernel so what it
-// knows (QEMU, libseccomp).
+// `first` to `third` are the first arguments of prctl or seccomp. syscall(SYS_seccomp, ...) and
+// syscall(SYS_prctl, ...) come here, too. A null filter installs nothing: QEMU and libseccomp use
+// it to ask the kernel for its features.
 __attribute__((visibility("hidden"))) void tiermem_rights_shrink(long number, unsigned long first,
                                                                  unsigned long second,
                                                                  unsigned long third) {

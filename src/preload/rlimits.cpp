@@ -1,10 +1,10 @@
 // Limits that a program sets for itself while it runs.
 //
-// RLIMIT_AS: the arena's reservation counts, and would be all that the program has. It shrinks.
-// RLIMIT_FSIZE: the block tier's files are files of this process. No more memory is tiered, and
-// what is tiered keeps to no budget: it could not leave.
+// RLIMIT_AS: the arena's reservation counts and could use up the limit, so it shrinks.
+// RLIMIT_FSIZE: the block tier's files belong to this process and count. No more memory is tiered,
+// and tiered memory keeps to no budget, because it could not leave.
 //
-// Threads: any. By syscall(2) the limits are not seen.
+// Threads: any. Limits set through syscall(2) go unnoticed.
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -19,8 +19,8 @@
 namespace tiermem::preload {
 namespace {
 
-// In front of the kernel's call: it may refuse, and then only room that is not in use is lost, or
-// memory is tiered no more.
+// Called before the kernel's call. If the kernel refuses, the cost is only unused room, or that no
+// more memory is tiered.
 void limit_falls(int resource, rlim_t limit) {
   if (inside_tiermem()) {
     return;

@@ -20,19 +20,20 @@
 namespace tiermem {
 namespace {
 
-constexpr int kPatienceMs = 100;    // Of the broker.
-constexpr long kAnswerSeconds = 2;  // Of a process.
+constexpr int kPatienceMs = 100;    // For the broker.
+constexpr long kAnswerSeconds = 2;  // For a process.
 constexpr std::size_t kNameBytes = 64;
 constexpr int kInterrupts = 1000;
 
 socklen_t address_of(const char* name, std::size_t length, sockaddr_un& address) {
   address = {};
   address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + 1, name, length);  // The first byte is 0: no file.
+  // The first byte is 0, so the name is abstract and there is no file.
+  std::memcpy(address.sun_path + 1, name, length);
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
 }
 
-// Room for the descriptors of a message.
+// Space for the descriptors of a message.
 union Control {
   cmsghdr header;
   char bytes[CMSG_SPACE(sizeof(int) * kMostHanded)];
@@ -66,7 +67,7 @@ bool send_reply(int fd, const BrokerReply& reply) {
   return ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(identity);
 }
 
-// The program's signals interrupt these.
+// Repeats a call that a signal of the program interrupts.
 template <typename Call>
 auto uninterrupted(const Call& call) {
   auto result = call();
@@ -106,7 +107,7 @@ bool ask(int fd, const BrokerRequest& request, BrokerReply& reply) {
          receive_reply(fd, reply);
 }
 
-// The process at the other end of a socket, by the /proc of this process.
+// The process at the other end of a socket, according to this process's /proc.
 std::uint64_t identity_of_peer(int fd) {
   ucred peer{};
   socklen_t bytes = sizeof(peer);

@@ -1,12 +1,12 @@
-// Hands descriptors from `tiermem run` to the processes under it, which may have fewer rights than
-// it: another user, another root directory, no /proc. A process connects to an abstract socket,
-// which needs no path, and proves by a secret from its environment that it belongs to the run.
+// Passes descriptors from `tiermem run` to the processes under it. They may have fewer rights:
+// another user, another root directory, no /proc. A process connects to an abstract socket, which
+// needs no path. A secret from its environment proves that it belongs to the run.
 //
 //   process ── BrokerRequest ──▶ tiermem run
 //           ◀── BrokerReply, descriptors ──
 //
-// The side of the processes (ask_broker) runs inside an implementation of malloc: it allocates
-// nothing. It waits for `tiermem run` at most two seconds.
+// The process's side (ask_broker) runs inside an implementation of malloc and allocates nothing. It
+// waits for `tiermem run` for at most two seconds.
 #pragma once
 
 #include <climits>
@@ -21,8 +21,8 @@ namespace tiermem {
 
 struct BrokerRequest {
   enum class What : std::uint32_t {
-    identity,          ///< No descriptor: only who the process is.
-    page,              ///< The page of the run.
+    identity,          ///< No descriptor; only the identity of the process.
+    page,              ///< The run's page.
     userfault_device,  ///< /dev/userfaultfd.
     scratch_file,      ///< A file in the directory `path`.
   };
@@ -32,21 +32,24 @@ struct BrokerRequest {
 };
 
 struct BrokerReply {
-  /// The process as run::own_identity() names it, by the /proc of `tiermem run`. 0: unknown.
+  /// The process as run::own_identity() names it, according to the /proc of `tiermem run`. 0:
+  /// unknown.
   std::uint64_t identity = 0;
-  int count = 0;  ///< How many descriptors there are. 0: refused.
+  int count = 0;  ///< Number of descriptors. 0: refused.
   int descriptors[kMostHanded] = {-1, -1};
 };
 
-/// Asks the broker that `variable` names, the value of TIERMEM_RUN_BROKER. False: there is none, or
-/// it does not answer. The caller owns the descriptors, which are closed on exec. May change errno.
+/// Asks the broker that `variable` names, the value of TIERMEM_RUN_BROKER. Returns false if there
+/// is none or it does not answer. The caller owns the descriptors, which close on exec. May change
+/// errno.
 bool ask_broker(const char* variable, BrokerRequest::What what, const char* path,
                 BrokerReply& reply);
 
-/// The side of `tiermem run`.
+/// The `tiermem run` side.
 class RunBroker {
  public:
-  /// Opens what a process asks for. The descriptors are closed when they are sent.
+  /// Opens the object that a process requests. The broker closes the descriptors after sending
+  /// them.
   using Open = std::function<void(BrokerRequest::What, const char* path, BrokerReply&)>;
 
   explicit RunBroker(Open open) : open_(std::move(open)) {}
@@ -54,13 +57,13 @@ class RunBroker {
   RunBroker(const RunBroker&) = delete;
   RunBroker& operator=(const RunBroker&) = delete;
 
-  /// 0 or errno.
+  /// Returns 0 or errno.
   int listen();
-  /// For TIERMEM_RUN_BROKER.
+  /// The value of TIERMEM_RUN_BROKER.
   const char* variable() const { return variable_; }
-  /// Readable when a process asks.
+  /// Becomes readable when a process asks.
   int fd() const { return fd_; }
-  /// Answers one process. Waits for its request at most a tenth of a second.
+  /// Answers one process. Waits for its request for at most a tenth of a second.
   void serve();
 
  private:

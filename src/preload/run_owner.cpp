@@ -1,5 +1,5 @@
-// Owners of rows. The word: 2 bits of state, 22 of pid (the kernel's largest), 40 of start time in
-// ticks (348 years).
+// Owners of rows. The word has 2 bits of state, 22 bits of pid (the kernel's largest), and 40 bits
+// of start time in ticks (348 years).
 #include "preload/run_owner.hpp"
 
 #include <signal.h>
@@ -30,7 +30,7 @@ std::uint64_t start_of(const ProcStat& stat) {
   return static_cast<std::uint64_t>(stat.number(ProcStat::kStart)) & kStartMask;
 }
 
-/// All of it: a main thread may end before the others.
+/// Whether all threads have exited: a main thread may end before the others.
 bool has_exited(const ProcStat& stat) {
   return stat.state() == 'X' || (stat.state() == 'Z' && stat.number(ProcStat::kThreads) <= 1);
 }
@@ -38,7 +38,7 @@ bool has_exited(const ProcStat& stat) {
 bool is_gone(std::uint64_t owner) {
   const ProcStat stat(StatPath(owner).text);
   if (!stat.found()) {
-    // Both must agree: /proc may hide what exists (hidepid, too many open files).
+    // Both must agree: /proc may hide a living process (hidepid, too many open files).
     return ::kill(static_cast<pid_t>(pid_of(owner)), 0) != 0 && errno == ESRCH;
   }
   return has_exited(stat) || start_of(stat) != (owner & kStartMask);

@@ -1,9 +1,10 @@
-// Who owns a row of the run's page: a word that names state, pid and start time of a process.
+// The owner of a row of the run's page: a word with the state, pid and start time of a process.
+//
 //
 //   unused ──join──▶ joining ──join──▶ live ──leave──▶ ended ──join──▶ joining …
-//                       └──────────────┴──its process is gone──▲  (by whoever notices)
+//                       └──────────────┴──its process is gone──▲  (by any process that notices)
 //
-// A claim is one CAS, and a pid that is used again is told apart.
+// A claim is one CAS. The start time distinguishes a pid that is used again.
 #pragma once
 
 #include <cstdint>
@@ -16,36 +17,36 @@ using Row = RunPage::Row;
 
 enum class State : std::uint64_t { unused, joining, live, ended };
 
-/// `identity`: pid and start time, as own_identity() gives them.
+/// `identity` is pid and start time, as own_identity() returns them.
 std::uint64_t owned(State state, std::uint64_t identity);
 State state_of(std::uint64_t owner);
 std::uint32_t pid_of(std::uint64_t owner);
-/// Joining or live.
+/// Whether the state is joining or live.
 bool has_process(std::uint64_t owner);
-/// And it is that one.
+/// Whether the row is joining or live, and belongs to that process.
 bool is_of(std::uint64_t owner, std::uint64_t identity);
 
-/// This process's, as /proc names it: in a pid namespace that shares the /proc of its parent,
-/// getpid() is another number. 0 when there is no /proc.
+/// This process's identity according to /proc. In a pid namespace that shares its parent's /proc,
+/// getpid() returns another number. 0 without /proc.
 std::uint64_t own_identity();
 
-/// The same of process `pid`, as /proc of this process names it. 0: there is none.
+/// The identity of process `pid` according to this process's /proc. 0 if there is none.
 std::uint64_t identity_of(std::uint32_t pid);
 
-/// A row that was never used, else one whose process ended: its figures are shown as long as
-/// possible. It is joining then. Null: there is none.
+/// Claims an unused row, or else the row of an ended process. Its figures remain visible as long as
+/// possible. The row becomes joining. Returns null if there is none.
 Row* claim(RunPage& page, std::uint64_t identity);
-/// Ends the row if it is still `owner`'s. The counters stay where they are. A process that did not
-/// finish joining has none, and is forgotten.
+/// Ends the row if `owner` still owns it. The counters stay. A process that did not finish joining
+/// has no counters, so its row becomes unused.
 bool end_row(Row& row, std::uint64_t owner);
 bool end_rows_of_the_dead(RunPage& page);
 
-/// What /proc says of a process with a row.
+/// The state of a process with a row, from /proc.
 struct Life {
   bool found = false;
-  /// Its main thread neither runs, nor would if there were a processor, nor waits for a disk.
+  /// Its main thread is neither running, nor ready to run, nor waiting for a disk.
   bool sleeps = false;
-  std::uint64_t ticks = 0;  ///< Of processor time, of all its threads.
+  std::uint64_t ticks = 0;  ///< Processor time of all its threads.
 };
 Life life_of(std::uint64_t owner);
 

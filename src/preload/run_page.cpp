@@ -1,4 +1,4 @@
-// The two sides of the shared page, and what is counted in it. System calls that a preload library
+// The two sides of the shared page, and its counters. System calls that a preload library
 // interposes (mmap) are made directly.
 #include "preload/run_page.hpp"
 
@@ -27,7 +27,7 @@ using namespace run;
 
 // ---- figures -----------------------------------------------------------------------------------
 
-// Relaxed throughout: each figure stands for itself, and readers only show them.
+// Relaxed throughout: the figures are independent, and readers only display them.
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 constexpr std::array<std::uint64_t RunCounters::*, RunPage::kSums> kSumFields = {
@@ -59,7 +59,7 @@ void load_text(const std::array<std::atomic<std::uint64_t>, N>& words, char* tex
   text[N * 8 - 1] = '\0';
 }
 
-/// Of the living processes together.
+/// Sums over the living processes.
 void sum_living(const RunPage& page, std::uint64_t& resident, std::uint64_t& tiered) {
   for (const Row& row : page.rows) {
     if (state_of(row.owner.load(kRelaxed)) == State::live) {
@@ -77,8 +77,8 @@ RunPage* map_page(int fd) {
   return at == -1 ? nullptr : reinterpret_cast<RunPage*>(at);
 }
 
-/// nullptr with a reason. The seals are what makes the mapping safe to touch: nobody can cut the
-/// file.
+/// Returns null with a reason on failure. The seals make the mapping safe to touch: no process can
+/// truncate the file.
 RunPage* map_checked(int fd, const char*& reason) {
   struct stat status {};
   const int seals = ::fcntl(fd, F_GET_SEALS);
@@ -153,7 +153,7 @@ bool RunSeat::join(const char* name, bool as_guest) {
     reason_ = "there is no /proc to tell this process from others";
     return false;
   }
-  // A row of this very process is of the program that exec replaced by this one.
+  // A row of this very process belongs to the program that exec replaced.
   for (Row& row : page_->rows) {
     const std::uint64_t owner = row.owner.load();
     if (is_of(owner, identity_)) {
@@ -162,7 +162,7 @@ bool RunSeat::join(const char* name, bool as_guest) {
   }
   Row* row = claim(*page_, identity_);
   if (row == nullptr) {
-    rebalance(*page_);  // Ends the rows of those that are gone.
+    rebalance(*page_);  // Ends the rows of processes that are gone.
     row = claim(*page_, identity_);
   }
   if (row == nullptr) {
@@ -182,13 +182,13 @@ bool RunSeat::join(const char* name, bool as_guest) {
   }
   store_text(row->name, name_);
   store_text(row->text, "");
-  // Sequentially consistent: whoever sees the row live sees what was stored above.
+  // Sequentially consistent: a process that sees the row live also sees the values stored above.
   row->owner.store(owned(State::live, identity_));
   row_ = row;
   reason_ = "";
   page_->joined.fetch_add(1);
   rebalance(*page_);
-  tell_everyone(*page_);  // The run command watches those who join.
+  tell_everyone(*page_);  // The run command watches for processes that join.
   return true;
 }
 
@@ -226,8 +226,8 @@ void RunSeat::want(std::uint64_t bytes) {
   }
 }
 
-// A process sleeps that has not used a tick (10 ms) since the last look. A row that another takes
-// under this look may be marked for nothing: its owner is awake as soon as it waits.
+// A process sleeps if it has not used a tick (10 ms) since the last look. If another process claims
+// the row during this look, the row may be marked wrongly. Its owner is awake as soon as it waits.
 void RunSeat::look_for_idle(std::int64_t now_ns) {
   constexpr std::int64_t kBetweenNs = 500'000'000;
   if (now_ns - looked_ns_ < kBetweenNs) {
@@ -268,12 +268,13 @@ void RunSeat::awake() {
   }
 }
 
-// With rebalance(), the usual pair: here `held` is stored and then the share read, there the share
-// is lowered and then `held` read. Whoever comes second sees the other, so a share that falls is
-// never used and given to somebody else.
+// This pairs with rebalance(): hold() stores `held` and then reads the share; rebalance() lowers
+// the share and then reads `held`. The later of the two sees the other's store. A falling share is
+// therefore never used and given to another process at once.
 std::uint64_t RunSeat::hold(std::uint64_t bytes) {
-  const std::uint64_t had = row_->held.load();  // Nobody else writes it.
-  // Never more than was this process's when it looked: who counts meanwhile counts no wish.
+  const std::uint64_t had = row_->held.load();  // Only this process writes it.
+  // Never above this process's share at the time: a concurrent sum must not count bytes that are
+  // only wanted.
   const std::uint64_t asked = std::min(bytes, std::max(had, share()));
   row_->held.store(asked);
   const std::uint64_t may = std::min(asked, std::max(had, share()));
@@ -281,7 +282,7 @@ std::uint64_t RunSeat::hold(std::uint64_t bytes) {
     row_->held.store(may);
   }
   if (may < std::max(had, bytes)) {
-    rebalance(*page_);  // Somebody may wait for the difference.
+    rebalance(*page_);  // Another process may wait for the difference.
   }
   return may;
 }
@@ -297,7 +298,7 @@ void RunSeat::publish(const RunCounters& counters) {
   std::uint64_t resident = 0;
   std::uint64_t tiered = 0;
   sum_living(*page_, resident, tiered);
-  // A peak between two calls is in no sum, but it is one of the run.
+  // A peak between two calls appears in no sum, but it is a peak of the run.
   raise_to(page_->resident_peak, std::max(resident, counters.resident_peak));
   raise_to(page_->tiered_peak, std::max(tiered, counters.tiered_peak));
 }
@@ -341,7 +342,7 @@ RunHost::~RunHost() {
 }
 
 int RunHost::open(std::uint64_t total, std::uint64_t block_cap) {
-  // Beyond the limit the kernel would end this process by SIGXFSZ.
+  // The kernel would end this process with SIGXFSZ above the limit.
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < sizeof(RunPage)) {
     return EFBIG;
@@ -357,7 +358,7 @@ int RunHost::open(std::uint64_t total, std::uint64_t block_cap) {
   }
   const std::uint64_t identity = own_identity();
   if (identity == 0) {
-    return ENOENT;  // No /proc.
+    return ENOENT;  // /proc is missing.
   }
   std::snprintf(path_, sizeof(path_), "/proc/%u/fd/%d", pid_of(identity), fd_);
   page_->version.store(RunPage::kVersion);

@@ -1,22 +1,23 @@
 // The page that `tiermem run` and every process under it share: a memfd that `tiermem run` creates
 // and the others open by the path in TIERMEM_RUN. It divides one DRAM budget among the processes
-// and collects what they count.
+// and collects their counters.
 //
-// Who calls it: RunHost, the run command; RunSeat, the preload library of each process. Both from
-// any thread, except where a function says otherwise. It runs inside an implementation of malloc:
-// nothing here allocates, throws or takes a lock. Every call may change errno. Only
+// The run command uses RunHost; the preload library of each process uses RunSeat. Both may be
+// called from any thread unless a function says otherwise. RunSeat runs inside an implementation of
+// malloc: nothing here allocates, throws or takes a lock. Every call may change errno. Only
 // wait_for_change() waits for another process.
 //
-// A process may be killed at any instruction. What holds nevertheless, and why:
+// A process may be killed at any instruction. These rules hold nevertheless:
 //
-// * The sum over rows of max(share, held) is at most the total, but for a moment inside hold(), when
-//   a process shows what it is not given after all, and while processes give up what a lower total
-//   (set_total()) takes. rebalance() lowers before it raises, and an older one cannot touch a row
-//   that a newer one has stamped.
-// * Each counter is counted once. Rows are not folded into a sum when their process ends: a row's
-//   counters grow over all processes that had the row, and a total is the sum over all rows.
-// * A row belongs to whom `owner` names. State, pid and start time of the process are one word, so
-//   a claim is one CAS, and a pid that is used again is told apart. A claim that was not finished
+//
+// * The sum over rows of max(share, held) is at most the total, with two short exceptions. Inside
+//   hold(), a process may show bytes that it then does not get. After set_total() lowers the total,
+//   processes take a while to give up bytes. rebalance() lowers before it raises, and an older
+//   rebalance cannot touch a row that a newer one has stamped.
+// * Each counter is counted once. A row is not folded into a sum when its process ends: its counters
+//   grow over all processes that had the row, and a total is the sum over all rows.
+// * `owner` names the process that a row belongs to. State, pid and start time are one word, so a
+//   claim is one CAS, and the start time distinguishes a pid that is used again. An unfinished claim
 //   is found as a dead process is.
 #pragma once
 
@@ -29,33 +30,33 @@
 namespace tiermem {
 
 inline constexpr std::size_t kRunRows = 256;       ///< Processes that tier at the same time.
-inline constexpr std::size_t kRunTextBytes = 256;  ///< With the zero at the end.
-inline constexpr std::size_t kRunNameBytes = 16;   ///< As the kernel's `comm`.
-inline constexpr std::size_t kRunRefusals = 32;    ///< That are kept with their reason.
-/// A seat's least share, where the total has that for each.
+inline constexpr std::size_t kRunTextBytes = 256;  ///< Including the terminating zero.
+inline constexpr std::size_t kRunNameBytes = 16;   ///< As in the kernel's `comm`.
+inline constexpr std::size_t kRunRefusals = 32;    ///< Refusals that are kept with their reason.
+/// Minimum share of a seat, if the total is large enough for all.
 inline constexpr std::uint64_t kRunFloor = 32 << 20;
 
-/// Plain memory that each process of a run may have before it is tiered, where TIERMEM_START does not
-/// say otherwise: little where the run has little. Pure.
+/// Default of TIERMEM_START: the plain memory that each process of a run may have before it is
+/// tiered. It is small if the run's budget is small. Pure.
 std::uint64_t run_start(std::uint64_t total);
 
-/// Max-min fair: who needs less than an equal part gets what it needs, the others divide the rest
-/// equally. Everyone needs kRunFloor at least, or total / n where that is less; what nobody needs
-/// is divided equally on top. Bytes; the sum is at most `total`. `shares` is as long as `wants`.
-/// Pure.
+/// Max-min fair division of `total` bytes: a process that needs less than an equal part gets its
+/// need, and the others divide the rest equally. Each process counts as needing at least kRunFloor,
+/// or total / n if that is less. Bytes that no process needs are divided equally on top. The sum is
+/// at most `total`. `shares` is as long as `wants`. Pure.
 void divide(std::uint64_t total, std::span<const std::uint64_t> wants,
             std::span<std::uint64_t> shares);
 
-/// What a process counted since it joined.
+/// Counters of a process since it joined.
 struct RunCounters {
   std::uint64_t promoted = 0;   ///< Bytes read from the block tier.
   std::uint64_t demoted = 0;    ///< Bytes written to it.
   std::uint64_t faults = 0;     ///< Touches of absent bytes that were served.
-  std::uint64_t waited_ns = 0;  ///< What threads waited for them, all threads together.
+  std::uint64_t waited_ns = 0;  ///< Time that threads waited for them, summed over threads.
   std::uint64_t evicted = 0;    ///< Bytes that left DRAM.
-  std::uint64_t poisoned = 0;   ///< Pages whose bytes could not be read back.
-  std::uint64_t waited_for_room_ns = 0;  ///< The part of `waited_ns` in which others had to leave.
-  // From here on: as it is now, not since the start.
+  std::uint64_t poisoned = 0;   ///< Pages with bytes that could not be read back.
+  std::uint64_t waited_for_room_ns = 0;  ///< The part of `waited_ns` spent on evictions.
+  // From here on: current values, not sums since the start.
   std::uint64_t resident = 0;  ///< Tiered bytes in DRAM.
   std::uint64_t resident_peak = 0;
   std::uint64_t tiered = 0;  ///< Bytes allocated in tiered memory, wherever they are.
@@ -67,7 +68,7 @@ struct RunProcess {
   std::uint32_t pid = 0;
   bool live = false;
   char name[kRunNameBytes] = {};
-  char text[kRunTextBytes] = {};  ///< What limited it, or its last problem; may be empty.
+  char text[kRunTextBytes] = {};  ///< The reason that limited it, or its last problem; may be empty.
   std::uint64_t share = 0;
   std::uint64_t want = 0;
   RunCounters counters;
@@ -77,34 +78,36 @@ struct RunProcess {
 struct RunRefusal {
   std::uint32_t pid = 0;
   char name[kRunNameBytes] = {};
-  char text[kRunTextBytes] = {};  ///< Why: a sentence.
+  char text[kRunTextBytes] = {};  ///< The reason, as a sentence.
 };
 
-/// The processes of a run together. `resident` and `tiered` are of the living ones, the peaks of
-/// sums over processes that lived at the same time, as far as they were published.
+/// Totals over the processes of a run. `resident` and `tiered` cover living processes. The peaks
+/// are of sums over processes that lived at the same time, as far as the processes published them.
 struct RunTotals {
   std::uint64_t joined = 0;   ///< Processes that ever had a row.
   std::uint64_t refused = 0;  ///< Calls of RunSeat::refuse().
   RunCounters counters;
 };
 
-/// What several processes touch: atomics only, laid out for all builds of one kVersion. Zero means
-/// unused.
+/// The memory that several processes touch: atomics only, with one layout for all builds of a
+/// kVersion. Zero means unused.
 struct RunPage {
   static constexpr std::uint64_t kMagic = 0x6e75'726d'656d'7274;  // "trmemrun"
   static constexpr std::uint32_t kVersion = 4;
   static constexpr std::size_t kSums = 7;  ///< The counters that only grow, in RunCounters' order.
 
   struct alignas(64) Row {
-    std::atomic<std::uint64_t> owner;  ///< State, pid, start time. By CAS, or by the owner.
+    std::atomic<std::uint64_t> owner;  ///< State, pid, start time. Changed by CAS, or by the owner.
     std::atomic<std::uint64_t>
         grant;  ///< Epoch of the rebalance that stamped it, and the share in pages. By CAS only.
-    std::atomic<std::uint32_t> idle;  ///< 1: it lends. Set by those who look, cleared by the owner.
-    // By the owner:
-    std::atomic<std::uint32_t> guest;  ///< 1: a forked child that has its parent's pages still.
+    /// 1: the process lends its share. Other processes set it; the owner clears it.
+    std::atomic<std::uint32_t> idle;
+    // Written by the owner:
+    std::atomic<std::uint32_t> guest;  ///< 1: a forked child that still has its parent's pages.
     std::atomic<std::uint64_t> want;
-    std::atomic<std::uint64_t> held;  ///< What it keeps to now: above the share while it shrinks.
-    std::array<std::atomic<std::uint64_t>, kSums> sums;    ///< Of all owners so far.
+    /// The bytes it keeps to now: above the share while it shrinks.
+    std::atomic<std::uint64_t> held;
+    std::array<std::atomic<std::uint64_t>, kSums> sums;    ///< Over all owners so far.
     std::array<std::atomic<std::uint64_t>, kSums> before;  ///< `sums` when the owner joined.
     std::atomic<std::uint64_t> resident, resident_peak, tiered, tiered_peak;
     std::array<std::atomic<std::uint64_t>, kRunNameBytes / 8> name;
@@ -122,12 +125,12 @@ struct RunPage {
   std::atomic<std::uint32_t> version;
   std::atomic<std::uint32_t> bytes;  ///< sizeof(RunPage).
   std::atomic<std::uint64_t> block_cap;
-  // By the host.
+  // Written by the host.
   std::atomic<std::uint64_t> total;
-  // By everyone.
+  // Written by all processes.
   std::atomic<std::uint32_t>
-      generation;                    ///< The futex: another number when a share may have changed.
-  std::atomic<std::uint32_t> epoch;  ///< Rebalances begun.
+      generation;                    ///< The futex: changes when a share may have changed.
+  std::atomic<std::uint32_t> epoch;  ///< Number of rebalances begun.
   std::atomic<std::uint64_t> joined, refused;
   std::atomic<std::uint64_t> resident_peak, tiered_peak;
   std::array<Row, kRunRows> rows;
@@ -135,36 +138,37 @@ struct RunPage {
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-/// A process's place in the run it was started in. One for a process, for life: the page stays
-/// mapped.
+/// A process's seat in its run. A process has one for its whole life: the page stays mapped.
 class RunSeat {
  public:
   /// Maps the page. `path` is the value of TIERMEM_RUN, `broker` that of TIERMEM_RUN_BROKER; either
-  /// may be nullptr. The broker is asked for what this process may not open or read itself. Not in
-  /// a row yet; never fails: `ok()` tells. `broker` must stay as it is.
+  /// may be null. The broker supplies what this process may not open or read itself. The seat has
+  /// no row yet. Never fails: check `ok()`. `broker` must stay valid and unchanged.
   static RunSeat take(const char* path, const char* broker = nullptr);
 
   bool ok() const { return page_ != nullptr; }
-  /// Why `ok()` or the last join() was false: a sentence.
+  /// The reason why `ok()` or the last join() was false, as a sentence.
   const char* reason() const { return reason_; }
   bool joined() const { return row_ != nullptr; }
 
-  /// Takes a row; from then on this process has a share. `name` is cut to 15 characters. False with
-  /// a reason when there are too many processes. One thread, and nobody else in this seat.
+  /// Takes a row; from then on this process has a share. `name` is cut to 15 characters. Returns
+  /// false with a reason if there are too many processes. Call it on one thread, while no other
+  /// uses this seat.
   bool join(const char* name);
-  /// Gives row and share back; the counters stay. Wakes this process's own wait_for_change(), too.
+  /// Gives up the row and its share; the counters stay. Also wakes this process's own
+  /// wait_for_change().
   void leave();
-  /// In the child of a fork, before anything else here: the parent's row is the parent's, and the
-  /// child joins by itself (as join()), as a guest: it has the pages of its parent, which counts
-  /// them, and share() is 0 until settle(). Counters begin at zero again. Nothing to do where the
-  /// parent had not joined.
+  /// Call it in the child of a fork before any other function here. The parent's row stays the
+  /// parent's, and the child joins by itself, as with join(). It joins as a guest: the parent
+  /// counts the pages that they share, and share() is 0 until settle(). The counters begin at zero.
+  /// Does nothing if the parent had not joined.
   bool after_fork_in_child();
-  /// A guest no longer: it keeps to `held` bytes now, and its share is what follows from that and
-  /// what it wants. One thread at a time.
+  /// Ends the guest state: the process keeps to `held` bytes now, and its share follows from that
+  /// and from its want. One thread at a time.
   void settle(std::uint64_t held);
 
-  /// Process `pid` is not tiered, or no longer: a sentence for the end of the run. Also before
-  /// join(). Any thread; no system call.
+  /// Records for the end of the run that process `pid` is not tiered, or no longer; `why` is a
+  /// sentence. Allowed before join(). Any thread; no system call.
   void refuse(std::uint32_t pid, const char* name, const char* why) const;
 
   /// The budgets of the whole run; known before join().
@@ -173,31 +177,31 @@ class RunSeat {
 
   // ---- after join() ----
 
-  /// Bytes of DRAM this process may use. May be 0 until others have given up theirs: then
-  /// wait_for_change().
+  /// Bytes of DRAM that this process may use. May be 0 until other processes have given up theirs;
+  /// use wait_for_change() in that case.
   std::uint64_t share() const;
-  /// What this process would use if it could; the shares are divided again when that is news. For
+  /// Sets the bytes that this process would use if it could. A change divides the shares again. For
   /// steps worth megabytes.
   void want(std::uint64_t bytes);
-  /// This process waits for bytes: those that use no processor lend their shares, down to
-  /// kRunFloor, until they are awake(). To be called again and again; looks twice a second. One
+  /// Call it again and again while this process waits for bytes; it looks twice a second. Processes
+  /// that use no processor time lend their shares, down to kRunFloor, until they are awake(). One
   /// thread at a time.
   void look_for_idle(std::int64_t now_ns);
-  /// This process waits for bytes itself: what it has lent is its own again.
+  /// This process waits for bytes itself, so it gets back the share that it lends.
   void awake();
-  /// "I keep to `bytes` from now on": what others may be given depends on it. To grow, call it
-  /// before using more; to shrink, after the bytes are given up. Returns what this process may keep
-  /// to: less than asked where the share fell meanwhile. A process that never calls it is taken to
-  /// follow its share at once. One thread at a time.
+  /// Announces that this process keeps to `bytes` from now on; other processes' shares depend on
+  /// it. To grow, call it before using more; to shrink, call it after giving up the bytes. Returns
+  /// the bytes that this process may keep to: fewer than `bytes` if the share has fallen. A process
+  /// that never calls it is assumed to follow its share at once. One thread at a time.
   std::uint64_t hold(std::uint64_t bytes);
 
-  /// A handful of stores. One thread at a time.
+  /// Costs a handful of stores. One thread at a time.
   void publish(const RunCounters& counters);
-  /// What limits this process, or its last problem. One thread at a time; a reader may see it half
-  /// changed.
+  /// Sets the reason that limits this process, or its last problem. One thread at a time; a reader
+  /// may see a mix of the old and the new text.
   void say(const char* text);
-  /// Likewise, and a touch of this process ends in SIGBUS for it: counted at once, as the process may
-  /// end before it publishes its counters.
+  /// As say(), for a touch that ends in SIGBUS. It is counted at once, because the process may end
+  /// before it publishes its counters.
   void say_refused(const char* text);
 
   std::uint32_t generation() const { return page_->generation.load(); }
@@ -216,13 +220,13 @@ class RunSeat {
     std::uint64_t owner = 0;
     std::uint64_t ticks = 0;
   };
-  std::array<Seen, kRunRows> seen_{};  // At the last look for idle ones.
+  std::array<Seen, kRunRows> seen_{};  // As of the last look for idle processes.
   std::int64_t looked_ns_ = 0;
   const char* reason_ = "";
   char name_[kRunNameBytes] = {};
 };
 
-/// The run command's side: makes the page, and reads it.
+/// The run command's side: creates the page and reads it.
 class RunHost {
  public:
   RunHost() = default;
@@ -230,30 +234,30 @@ class RunHost {
   RunHost(const RunHost&) = delete;
   RunHost& operator=(const RunHost&) = delete;
 
-  /// 0 or errno.
+  /// Returns 0 or errno.
   int open(std::uint64_t total, std::uint64_t block_cap);
-  /// For TIERMEM_RUN; lives as long as this process.
+  /// The value of TIERMEM_RUN; valid as long as this process lives.
   const char* path() const { return path_; }
-  /// Of the page.
+  /// The page's descriptor.
   int fd() const { return fd_; }
 
-  /// Another budget for the whole run, divided at once. Processes that have more give it up by and
-  /// by.
+  /// Changes the budget of the whole run and divides it at once. Processes that hold more give it
+  /// up gradually.
   void set_total(std::uint64_t total);
-  /// Finds processes that ended without a word and divides what they had.
+  /// Finds processes that ended without leaving, and divides their shares.
   void settle();
-  /// Wakes everyone who waits for a change, this process's threads included.
+  /// Wakes all threads that wait for a change, in all processes.
   void notify();
   std::uint32_t generation() const { return page_->generation.load(); }
   std::uint32_t wait_for_change(std::uint32_t seen) const;
 
-  /// Fills `out` with the processes whose rows nobody took since; returns how many there are.
+  /// Fills `out` with the processes that are still in their rows; returns their number.
   std::size_t processes(std::span<RunProcess> out) const;
   RunTotals totals() const;
-  /// Fills `out` with the first that were refused; returns how many there are.
+  /// Fills `out` with the first refused processes; returns the number of all.
   std::size_t refusals(std::span<RunRefusal> out) const;
-  /// What counts against the total now: shares, and what is held above them. Exact while nobody
-  /// else runs.
+  /// Bytes that count against the total now: shares, and bytes held above them. Exact while no
+  /// other process runs.
   std::uint64_t charged() const;
 
  private:

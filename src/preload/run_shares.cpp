@@ -25,9 +25,9 @@ std::uint64_t granted(std::uint32_t epoch, std::uint64_t bytes) {
   return (std::uint64_t{epoch} << kShareBits) | std::min(bytes / kPage, kMostPages);
 }
 /// Whether `grant` was stamped by a rebalance that began after `epoch`; the numbers wrap. The
-/// answer is wrong for a rebalance that stops in its middle while 2^27 others begin: 37 hours at a
-/// thousand a second. It then stamps its old plan, which lowers shares only, and no rebalance
-/// changes a share until the numbers have come round. The sum of the shares stays within the
+/// answer is wrong if a rebalance stops in the middle while 2^27 others begin: 37 hours at a
+/// thousand a second. That rebalance then stamps its old plan. This only lowers shares, and no
+/// rebalance changes a share until the numbers have wrapped. The sum of the shares stays within the
 /// budget.
 bool is_newer(std::uint64_t grant, std::uint32_t epoch) {
   constexpr std::uint32_t kMask = (1U << kEpochBits) - 1;
@@ -60,13 +60,13 @@ Plan make_plan(const RunPage& page) {
   return plan;
 }
 
-/// The share, or what the process has not given up yet.
+/// The share, or the larger number of bytes that the process has not given up yet.
 std::uint64_t charge_of(const Row& row) {
   const std::uint64_t share = share_of(row.grant.load());
   return has_process(row.owner.load()) ? std::max(share, row.held.load()) : share;
 }
 
-/// Stamps every row and lowers it to its plan. False when a newer rebalance is at work.
+/// Stamps every row and lowers it to its plan. Returns false if a newer rebalance is at work.
 bool lower(RunPage& page, const Plan& plan, std::uint32_t epoch, bool& changed) {
   for (std::size_t i = 0; i < kRunRows; ++i) {
     std::uint64_t grant = page.rows[i].grant.load();
@@ -82,8 +82,8 @@ bool lower(RunPage& page, const Plan& plan, std::uint32_t epoch, bool& changed) 
   return true;
 }
 
-/// Gives what is free now, and what a row holds anyway. What others still hold is given when they
-/// let go: hold() comes here again.
+/// Raises shares to the bytes that are free now, and to the bytes that a row holds anyway. Bytes
+/// that other rows still hold follow when they are given up: hold() rebalances again.
 void raise(RunPage& page, const Plan& plan, std::uint32_t epoch, bool& changed) {
   const std::uint64_t total = page.total.load();
   std::uint64_t left = total - std::min(total, charge_of_all(page));
@@ -164,8 +164,8 @@ void divide(std::uint64_t total, std::span<const std::uint64_t> wants,
   std::fill(shares.begin(), shares.end(), kOpen);
   std::uint64_t left = total;
   std::uint64_t open = wants.size();
-  // Whoever is content with an equal part of what is left gets what it needs; that makes the part
-  // of the others larger.
+  // A process that needs no more than an equal part gets its need. That makes the part of the
+  // others larger.
   for (bool again = true; again && open > 0;) {
     again = false;
     const std::uint64_t equal = left / open;

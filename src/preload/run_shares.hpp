@@ -1,4 +1,4 @@
-// How the rows of the run's page divide its budget, and how they learn of a change.
+// Divides the budget among the rows of the run's page, and announces changes to them.
 #pragma once
 
 #include <cstdint>
@@ -7,20 +7,21 @@
 
 namespace tiermem::run {
 
-/// Bytes, of a row's grant.
+/// The share in a row's grant, in bytes.
 std::uint64_t share_of(std::uint64_t grant);
-/// The row takes part in the division: it is live, and no guest.
+/// Whether the row takes part in the division: it is live and not a guest.
 bool counts(const RunPage::Row& row);
-/// Of all rows: the share, or what the process has not given up yet.
+/// Sum over all rows of the share, or of the bytes not given up yet.
 std::uint64_t charge_of_all(const RunPage& page);
 
-/// Divides the budget again. Any number of processes may do so at once, and any may die at it: the
-/// newest wins. It read all wants after it took its epoch, so it knows what the older ones know.
-/// One that dies half-way leaves shares too small, never too large, and maybe nobody told; its own
-/// death is the reason for another, which tells everyone.
+/// Divides the budget again. Any number of processes may do so at once, and each may die while it
+/// does: the newest rebalance wins. It reads all wants after it took its epoch, so it knows all
+/// that older ones know. A rebalance that dies half-way leaves shares that are too small, never too
+/// large, and may wake no process. The death of its process causes another rebalance, which wakes
+/// all.
 void rebalance(RunPage& page);
 
-/// Another generation, and whoever waits for one is woken.
+/// Changes the generation and wakes all waiting threads.
 void tell_everyone(RunPage& page);
 /// Sleeps until the generation is not `seen`, and returns it.
 std::uint32_t wait_on(const RunPage& page, std::uint32_t seen);

@@ -1,4 +1,4 @@
-// One mapping for each thread, whose pages come as they are used.
+// One mapping for each thread. Its pages appear as they are used.
 #include "preload/scratch.hpp"
 
 #include <pthread.h>
@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kRoom = Scratch::kMost + 64 * kPage;
-constexpr std::size_t kKept = std::size_t{1} << 20;  // Bytes whose pages stay between calls.
-// Frames of one stack are not further apart than stacks are deep.
+constexpr std::size_t kKept = std::size_t{1} << 20;  // Bytes that keep their pages between calls.
+// Frames of one stack are at most this far apart, because stacks are no deeper.
 constexpr std::uintptr_t kDeep = std::uintptr_t{8} << 20;
 
 /// The calls under way, outermost first: calls[i].top is where the memory of call i begins.
@@ -29,15 +29,15 @@ struct Stack {
   };
   std::byte* base;
   std::size_t top;
-  std::size_t peak;  // Of top, since the pages were given back.
+  std::size_t peak;  // Maximum of top since pages were last given back.
   std::size_t depth;
   std::array<Call, 16> calls;
 };
-// Written by its thread, and by the handlers that interrupt it, which leave it as they found it.
+// Written by its thread, and by signal handlers that interrupt it, which restore it.
 thread_local constinit Stack t_stack{};
 
 constinit pthread_key_t g_key = 0;
-constinit bool g_have_key = false;  // Written once, before there are threads.
+constinit bool g_have_key = false;  // Written once, before other threads exist.
 
 bool is_abandoned(const Scratch* before, const Scratch* now) {
   const auto distance = reinterpret_cast<std::uintptr_t>(now) -
@@ -56,7 +56,7 @@ bool map_stack() {
   if (base == MAP_FAILED) {
     return false;
   }
-  // Copies of bytes that are elsewhere.
+  // The bytes are copies, so core dumps need not contain them.
   best_effort(tiermem_plain_madvise(base, kRoom, MADV_DONTDUMP), "core dumps then are larger");
   t_stack.base = static_cast<std::byte*>(base);
   if (g_have_key) {
@@ -80,9 +80,9 @@ Scratch::Scratch() {
     --stack.depth;
   }
   if (stack.depth == stack.calls.size()) {
-    return;  // take() finds that this call is not among them.
+    return;  // take() finds that this call is not in the stack.
   }
-  // A handler that interrupts this uses the same place until the depth has grown.
+  // A handler that interrupts this uses the same entry, until the depth has grown.
   const Stack::Call mine{this, stack.top};
   const std::size_t at = stack.depth;
   stack.calls[at] = mine;

@@ -1,7 +1,7 @@
-// Plain memory for the time of one system call: what the kernel reads and writes in the place of a
-// tiered buffer. Each thread has its own, a stack; handlers of signals that interrupt a call push
-// on top of it. A call that such a handler leaves by a jump is noticed by the next one on that
-// stack, and what it had is taken back.
+// Plain memory for the duration of one system call: the kernel reads and writes it in place of a
+// tiered buffer. Each thread has its own, a stack; signal handlers that interrupt a call push on
+// top of it. If such a handler leaves a call by a jump, the next call on that stack notices it and
+// reclaims the memory.
 //
 // Threads: a Scratch belongs to the thread that made it. Async-signal-safe.
 #pragma once
@@ -19,15 +19,15 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  /// Bytes that lie within their page as `like` does in its own, which direct I/O asks for. Null
-  /// when this thread's scratch is full.
+  /// Returns bytes at the same offset in their page as `like`, which direct I/O needs. Null if this
+  /// thread's scratch is full.
   std::byte* take(std::size_t bytes, const void* like = nullptr);
-  /// What has been taken since is not used any more.
+  /// A position for back_to(), which releases all bytes taken since.
   std::size_t mark() const;
   void back_to(std::size_t mark);
 };
 
-/// Once, before the first: threads give theirs back when they end.
+/// Call it once, before the first Scratch. Afterwards a thread that ends gives its memory back.
 void prepare_scratch();
 
 }  // namespace tiermem::preload

@@ -1,4 +1,4 @@
-// The seat, the thread that follows it, and the counters that the mover's thread hands over.
+// The seat, the thread that follows the share, and the counters from the mover's thread.
 #include "preload/share.hpp"
 
 #include <fmt/format.h>
@@ -29,17 +29,17 @@ namespace tiermem::preload {
 namespace {
 
 constexpr std::int64_t kTellNs = 100'000'000;
-// News for the others: less is noise.
+// A smaller change is not announced to the other processes.
 constexpr std::uint64_t kStep = std::uint64_t{16} << 20;
-// A process that waits for less than this part of its time has what it needs.
+// A process that waits for less than this fraction of its time has enough.
 constexpr std::int64_t kWaitingPart = 10;
-// A child of fork is a guest for so long, or until it has brought this part of its budget in: what
-// comes is in no share. Most end or exec before, and for the others it shows whether the parent
-// sleeps.
+// A child of fork is a guest for kGuestNs, or until it has brought in a kGuestPart-th of its
+// budget: no share covers these bytes. Most children end or exec earlier. For the others the time
+// shows whether the parent sleeps.
 constexpr std::int64_t kGuestNs = 1'200'000'000;
 constexpr std::uint64_t kGuestPart = 32;
 
-// Constant once joined; its calls synchronise themselves. Never destroyed.
+// Constant once joined; its calls are thread-safe. Never destroyed.
 RunSeat& seat() {
   alignas(RunSeat) static constinit std::byte room[sizeof(RunSeat)]{};
   static RunSeat* const made = new (room)
@@ -47,32 +47,32 @@ RunSeat& seat() {
   return *made;
 }
 
-// What a process begins with that has been given nothing yet: others may take their time to give
-// up theirs, and nobody waits for them inside malloc.
+// Initial budget of a process without a share yet. Other processes may be slow to give up theirs,
+// and no thread may wait for that inside malloc.
 constexpr std::uint64_t kLeastBudget = std::uint64_t{4} << 20;
 
-constinit char g_name[kRunNameBytes] = {};  // As the kernel names this process.
+constinit char g_name[kRunNameBytes] = {};  // This process's name in the kernel.
 constinit std::atomic<std::uint32_t> g_pid{0};
 
-// The plain memory of this process, which is a part of its share. Written before the context.
+// This process's plain memory, which counts against its share. Written before the context.
 constinit std::atomic<std::uint64_t> g_plain_bytes{0};
 
-// The part of a share that the tiers may keep.
+// The part of a share for the tiers.
 std::uint64_t budget_of(std::uint64_t share) {
   const std::uint64_t plain = g_plain_bytes.load(std::memory_order_relaxed);
   return share == 0 ? 0 : std::max(kLeastBudget, share - std::min(share, plain));
 }
 
-// The mover's thread.
+// Used by the mover's thread only.
 constinit std::uint64_t g_wanted = 0, g_resident_peak = 0, g_tiered_peak = 0, g_waited_ns = 0;
 constinit std::int64_t g_told_ns = 0;
-// In slots when last told, and of that what a child has in its parent's, which are no part of its
-// own block tier's books.
+// Bytes in slots when last told. `g_of_parent` are a child's bytes in its parent's slots, which its
+// own block tier does not count.
 constinit std::uint64_t g_in_slots = 0, g_of_parent = 0;
-// What the parent had counted before it forked this process.
+// The parent's counters when it forked this process.
 constinit Stats g_inherited{};
 constinit std::uint64_t g_inherited_for_room_ns = 0;
-constinit std::atomic<pid_t> g_process{0};          // Whose context it is.
+constinit std::atomic<pid_t> g_process{0};          // The process that the context belongs to.
 constinit std::atomic<std::uint64_t> g_brought{0};  // Since the fork.
 constinit std::atomic<bool> g_lifted{false};        // keep_to_no_budget() was called.
 
@@ -83,7 +83,7 @@ void tell(const Stats& stats) {
   counters.demoted = stats.demoted - before.demoted;
   counters.faults = stats.faults - before.faults;
   counters.waited_ns = stats.fault_wait_ns - before.fault_wait_ns;
-  // What was written first is clean when it leaves, so `demoted` is no part of the sum.
+  // A dirty extent is written first and leaves as a clean one, so `demoted` is not part of the sum.
   counters.evicted = stats.evicted_clean + stats.dropped - before.evicted_clean - before.dropped;
   counters.poisoned = stats.poisoned_touches - before.poisoned_touches;
   counters.waited_for_room_ns = context()->impl().waited_for_room_ns() - g_inherited_for_room_ns;
@@ -100,7 +100,7 @@ void tell(const Stats& stats) {
     g_wanted = wanted;
     seat().want(wanted);
   }
-  // By time, not by touches: on a slow disk a few are all that a thread has time for.
+  // Measured by time, not by touches: on a slow disk a thread makes only a few.
   const std::int64_t now = now_ns();
   const auto waited = static_cast<std::int64_t>(counters.waited_ns - g_waited_ns);
   if (waited * kWaitingPart > now - g_told_ns) {
@@ -113,8 +113,7 @@ void tell(const Stats& stats) {
   g_told_ns = now;
 }
 
-// The remedies that are named must be this program's: it holds no views. No memory is allocated
-// here.
+// Replaces a remedy that the program cannot use, because it holds no views. Allocates no memory.
 std::array<char, kRunTextBytes> for_program(const char* why) {
   constexpr std::string_view kOfLinked = "release views or raise `dram`";
   constexpr std::string_view kOfRun = "raise --dram";
@@ -139,14 +138,15 @@ void lift_budget(Context& context) {
   }
 }
 
-// Sleeps until the share is another. What cannot be given back now (pinned) is, at the next change.
+// Sleeps until the share changes. Pinned bytes that cannot be given up now are given up at the next
+// change.
 void follow(Context* context, std::uint64_t held) {
   for (std::uint32_t seen = seat().generation();; seen = seat().wait_for_change(seen)) {
     const std::uint64_t share = seat().share();
     if (share > held) {
       held = seat().hold(share);
       (void)context->set_budget({Kind::dram, 0}, budget_of(held));
-    } else if (share != 0 && share < held) {  // 0: others have not given theirs up yet.
+    } else if (share != 0 && share < held) {  // 0: other processes have not given up theirs yet.
       if (const Status status = context->set_budget({Kind::dram, 0}, budget_of(share));
           status.ok()) {
         held = seat().hold(share);
@@ -155,13 +155,13 @@ void follow(Context* context, std::uint64_t held) {
       }
     }
     if (g_lifted.load()) {
-      lift_budget(*context);  // keep_to_no_budget() may have come before the change above.
+      lift_budget(*context);  // keep_to_no_budget() may have been called before the change above.
       return;
     }
   }
 }
 
-// The pages that parent and child have in common are there once, so its share is not cut at once.
+// Parent and child share pages, which exist once, so the child's share is not cut at once.
 void follow_as_guest(Context* context, std::uint64_t held) {
   const std::int64_t until = now_ns() + kGuestNs;
   while (now_ns() < until && g_brought.load(std::memory_order_relaxed) < held / kGuestPart) {
@@ -171,7 +171,7 @@ void follow_as_guest(Context* context, std::uint64_t held) {
   follow(context, held);
 }
 
-// Once this process has its seat.
+// Call it once this process has its seat.
 void start_following(Context& context, std::uint64_t held, void (*how)(Context*, std::uint64_t)) {
   context.impl().observe(tell, kTellNs);
   context.impl().on_refusal([](const char* why) { seat().say_refused(for_program(why).data()); });
@@ -179,7 +179,8 @@ void start_following(Context& context, std::uint64_t held, void (*how)(Context*,
     own_thread("tiermem-share", [&context, held, how] { how(&context, held); }).detach();
   } catch (const std::system_error&) {
     log_error("no thread for this process's share: its budget stays as it is");
-    seat().settle(held);  // No thread will do it, and it would be a guest for ever.
+    // No thread will call settle() later, and the process would stay a guest for ever.
+    seat().settle(held);
   }
 }
 
@@ -195,7 +196,7 @@ std::uint64_t join_run(std::uint64_t plain) {
     return 0;
   }
   g_plain_bytes.store(plain, std::memory_order_relaxed);
-  find_own_name();  // The program may have chosen another.
+  find_own_name();  // The program may have changed its name.
   if (!seat().join(g_name)) {
     tell_not_tiered(fmt::format("it has no share of the run's memory, and keeps to {}: {}",
                                 human_bytes(kLeastBudget), seat().reason()));
@@ -237,7 +238,7 @@ void keep_to_no_budget() {
 
 void end_run() {
   Context* const tiers = context();
-  // A process that was made behind our back has no mover to answer.
+  // A process created without our knowledge has no mover that answers.
   if (tiers == nullptr || !tiers->impl().open() || g_process.load() != ::getpid()) {
     return;
   }

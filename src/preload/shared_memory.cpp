@@ -1,7 +1,7 @@
-// Segments of System V shared memory at addresses of the program's choice. The kernel maps them by
-// a call of its own; where the addresses are of tiered memory they are mappings over it, as those
-// of files are (mapping.cpp). remap_file_pages needs nothing: the kernel takes it for shared
-// mappings only, and leaves those where they are.
+// System V shared memory at addresses that the program chooses. The kernel maps a segment by a call
+// of its own. Over tiered memory it becomes a foreign mapping, as a file does (mapping.cpp).
+// remap_file_pages needs nothing here: the kernel accepts it for shared mappings only, and leaves
+// those where they are.
 //
 // Threads: any.
 #include <errno.h>
@@ -34,7 +34,7 @@ void* attach(const Segment& segment, const void* address) {
   return reinterpret_cast<void*>(direct(SYS_shmat, segment.id, address, segment.flags));
 }
 
-// Whole pages; 0: the program may not ask.
+// Whole pages; 0 if the program lacks permission.
 std::size_t bytes_of(int id) {
   shmid_ds facts{};
   return direct(SYS_shmctl, id, IPC_STAT, &facts) == 0
@@ -47,8 +47,7 @@ int protection_of(int flags) {
          ((flags & SHM_EXEC) != 0 ? PROT_EXEC : 0);
 }
 
-// The kernel attaches it elsewhere first, so that it has judged the call before anything is given
-// up.
+// The kernel attaches the segment elsewhere first. If it refuses, nothing has been given up.
 bool may_attach(const Segment& segment) {
   void* const elsewhere = attach({segment.id, segment.flags & ~(SHM_REMAP | SHM_RND)}, nullptr);
   if (elsewhere == MAP_FAILED) {
@@ -64,7 +63,7 @@ void* attach_over(Segment segment, Part range) {
   }
   const bool replaces = (segment.flags & SHM_REMAP) != 0;
   if (!replaces && !claim_unmapped(range, plain_claim, plain_unmap)) {
-    errno = EINVAL;  // As the kernel says where something is.
+    errno = EINVAL;  // The kernel's error if something is mapped there.
     return MAP_FAILED;
   }
   segment.flags |= SHM_REMAP;
@@ -103,7 +102,7 @@ TIERMEM_INTERPOSED void* shmat(int id, const void* address, int flags) noexcept 
                                                       : attach_over({id, flags}, {begin, bytes});
 }
 
-// Pages of the segment that the program has replaced since stay what they are.
+// Pages of the segment that the program has replaced stay unchanged.
 TIERMEM_INTERPOSED int shmdt(const void* address) noexcept {
   auto* const begin = static_cast<std::byte*>(const_cast<void*>(address));
   const int result = static_cast<int>(direct(SYS_shmdt, address));

@@ -1,5 +1,5 @@
-// The calls on signals, with SIGSYS taken out of whatever is to be blocked. libc blocks all signals
-// now and then for itself, and makes no call on memory of the program's meanwhile.
+// The calls on signals, with SIGSYS removed from every mask. libc sometimes blocks all signals for
+// itself, and makes no call on the program's memory while it does.
 #include "preload/signals.hpp"
 
 #include <errno.h>
@@ -23,12 +23,12 @@
 namespace tiermem::preload {
 namespace {
 
-// The program's own, by whoever set it last. Handlers read it: two words that change one by one,
-// as a program that changes its handler while its signals arrive has to expect.
+// The program's own handler, as last set by any thread. Signal handlers read it: two words that
+// change one by one. A program that changes its handler while signals arrive has to expect that.
 struct sigaction g_programs {};
 
-/// libc's own, found at the start of the process: handlers and children of vfork may not ask the
-/// loader.
+/// libc's own functions, found when the process starts, because handlers and children of vfork must
+/// not use the loader.
 struct Libc {
   int (*sigaction)(int, const struct sigaction*, struct sigaction*) = nullptr;
   sighandler_t (*signal)(int, sighandler_t) = nullptr;
@@ -60,7 +60,7 @@ const Libc& libc() {
   return found;
 }
 
-/// The mask, without SIGSYS where system calls are wrapped. Null stays null.
+/// The mask, without SIGSYS if system calls are wrapped. Null stays null.
 class Mask {
  public:
   explicit Mask(const sigset_t* mask) : mask_(mask) {
@@ -99,7 +99,7 @@ int set_action(int number, const struct sigaction* wanted, struct sigaction* bef
   return libc().sigaction(number, &copy, before);
 }
 
-// The kernel writes there whenever a signal comes, and kills who has no page for it.
+// The kernel writes there whenever a signal comes, and kills the process if the page is absent.
 thread_local constinit Part t_stack{};
 
 void keep_stack(const stack_t& stack) {
@@ -129,7 +129,8 @@ void take_sigsys(SignalAction action) {
   ours.sa_sigaction = action;
   ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART;
 #if defined(__x86_64__)
-  memcpy(&ours.sa_mask, &kCancelSignal, sizeof(kCancelSignal));  // sigaddset would not take it.
+  // sigaddset would refuse this signal.
+  memcpy(&ours.sa_mask, &kCancelSignal, sizeof(kCancelSignal));
 #endif
   (void)libc().sigaction(SIGSYS, &ours, &g_programs);
   sigset_t open;
@@ -228,14 +229,14 @@ TIERMEM_INTERPOSED int sigaltstack(const stack_t* wanted, stack_t* before) noexc
 
 TIERMEM_INTERPOSED int pthread_attr_setstack(pthread_attr_t* attributes, void* stack,
                                              size_t bytes) noexcept {
-  // libc begins and ends threads with all signals blocked, SIGSYS too, and makes system calls that
-  // name the stack. Where calls are wrapped that would end the process: the thread gets a stack of
-  // libc's own, of the same size.
+  // libc begins and ends threads with all signals blocked, including SIGSYS, and makes system calls
+  // that name the stack. With wrapped calls that would end the process. The thread therefore gets a
+  // stack of libc's own, of the same size.
   if (wrapping() && touches_regions(stack, bytes)) {
     return pthread_attr_setstacksize(attributes, bytes);
   }
-  // The kernel writes to what libc has at the upper end when the thread ends, and serves no faults
-  // then.
+  // When the thread ends, the kernel writes to libc's data at the upper end, and serves no faults
+  // at that point.
   constexpr std::size_t kUpperEnd = std::size_t{64} << 10;
   const std::size_t kept = std::min(bytes, kUpperEnd);
   if (!keep_resident({static_cast<std::byte*>(stack) + (bytes - kept), kept})) {
@@ -244,8 +245,7 @@ TIERMEM_INTERPOSED int pthread_attr_setstack(pthread_attr_t* attributes, void* s
   return libc().pthread_attr_setstack(attributes, stack, bytes);
 }
 
-// A robust mutex is unlocked by the kernel when its owner ends, which it does not do for a page
-// that is absent.
+// The kernel unlocks a robust mutex when its owner ends, but not if its page is absent.
 TIERMEM_INTERPOSED int pthread_mutex_init(pthread_mutex_t* mutex,
                                           const pthread_mutexattr_t* attributes) noexcept {
   static const auto real =
@@ -266,7 +266,7 @@ TIERMEM_INTERPOSED int pthread_mutex_init(pthread_mutex_t* mutex,
 
 TIERMEM_INTERPOSED int pthread_mutex_destroy(pthread_mutex_t* mutex) noexcept {
   static const auto real = next<int (*)(pthread_mutex_t*)>("pthread_mutex_destroy");
-  // glibc has the kind of a mutex in it: 16 says robust.
+  // glibc stores the kind in the mutex; 16 means robust.
   constexpr int kRobust = 16;
   const bool is_robust = (mutex->__data.__kind & kRobust) != 0;
   const int error = real(mutex);

@@ -1,5 +1,5 @@
-// What the program does with signals, where system calls are wrapped: SIGSYS stays tiermem's and is
-// never blocked, and whatever handler runs may make calls that are wrapped. Any thread.
+// The program's signals when system calls are wrapped. SIGSYS stays tiermem's and is never blocked,
+// and every handler may make wrapped calls. Any thread.
 #pragma once
 
 #include <signal.h>
@@ -8,11 +8,11 @@ namespace tiermem::preload {
 
 using SignalAction = void (*)(int, siginfo_t*, void*);
 
-/// At the start of the process.
+/// Call it once when the process starts.
 void prepare_signals();
-/// At the start of the process, once: `action` is called for SIGSYS, with no signal blocked.
+/// Call it once when the process starts: `action` is called for SIGSYS, with no signal blocked.
 void take_sigsys(SignalAction action);
-/// As the kernel would have called the program's own handler.
+/// Calls the program's own handler as the kernel would have.
 void call_programs_sigsys(int number, siginfo_t* info, void* context);
 
 }  // namespace tiermem::preload

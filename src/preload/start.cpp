@@ -1,6 +1,6 @@
-// Fork handlers run in reverse order before the fork and in order after it, so ours are registered
-// before jemalloc's: its locks are taken while tiered memory can still be touched, and freed when
-// it can be again.
+// Fork handlers run in reverse order before the fork and in order after it. Ours are registered
+// before jemalloc's, so jemalloc's locks are taken while tiered memory can still be touched, and
+// released when it can be again.
 #include "preload/start.hpp"
 
 #include <dlfcn.h>
@@ -40,10 +40,11 @@ constexpr bool kSanitized = true;
 constexpr bool kSanitized = false;
 #endif
 
-// Whose malloc the program calls, if not ours: something before us in the link order. Asked by
-// calling it: an address would be that of a jump in some programs.
+// Finds out whether the program calls another malloc, from something before us in the link order.
+// It calls malloc to find out: in some programs its address is that of a jump.
 void check_order() {
-  // Without an arena nothing will be tiered. A sanitizer's malloc stands first: only mappings are.
+  // Without an arena nothing will be tiered. With a sanitizer, its malloc comes first, and only
+  // mappings are tiered.
   if (!arena_is_enclosed() || kSanitized) {
     return;
   }
@@ -73,11 +74,11 @@ __attribute__((destructor)) void on_exit() {
   end_run();
 }
 
-// Programs choose low numbers: for redirections, for all that they inherit.
+// Programs choose low numbers, for redirections and for inherited descriptors.
 void keep_descriptors_out_of_the_way() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    // Numbers beyond the limit are no program's, and dup2 refuses them. The kernel's table has
+    // The program cannot use numbers above the limit, and dup2 refuses them. The kernel's table has
     // room for the highest number.
     constexpr rlim_t kMostBeyond = 1 << 14;
     const bool beyond = limit.rlim_cur <= kMostBeyond && limit.rlim_cur < limit.rlim_max;
@@ -116,7 +117,7 @@ void start_process() {
     find_libc();
     find_own_name();
     prepare_wrapping();
-    // A fork that nobody prepares would lose the child's memory.
+    // A fork without the handlers would lose the child's memory.
     must(register_fork_handlers() ? 0 : -1);
     must(::pthread_atfork(before_fork_of_program, after_fork_of_program_in_parent,
                           after_fork_of_program_in_child));
@@ -127,7 +128,7 @@ void start_process() {
 }
 
 void before_fork_of_program() {
-  bring_stack(__builtin_frame_address(0));  // Soon nobody can.
+  bring_stack(__builtin_frame_address(0));  // Later no thread can bring it in.
   lock_regions();
 }
 

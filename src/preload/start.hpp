@@ -1,5 +1,6 @@
-// The first thing a process does in the preload library, before any block is given out: tiermem's
-// arena gets its range, and the fork handlers their places. Any thread, again and again; done once.
+// The first code that a process runs in the preload library, before it allocates any block:
+// tiermem's arena gets its range, and the fork handlers are registered. Any thread may call it
+// repeatedly; it runs once.
 #pragma once
 
 #include <cstddef>
@@ -8,14 +9,14 @@
 namespace tiermem::preload {
 
 void start_process();
-/// Whether it was called and has ended. A program with a malloc of its own may map memory before.
+/// Whether it was called and has ended. A program with its own malloc may map memory earlier.
 bool process_has_started();
 
-/// Address space of the arena where that of the process is limited to `limit` bytes: the program
-/// needs most of it. Pure.
+/// Address space of the arena if the process's is limited to `limit` bytes: the program needs most
+/// of it. Pure.
 std::size_t arena_bytes_under(std::uint64_t limit);
 
-/// What the preload library itself does around a fork, before and after tiermem's context does.
+/// The preload library's own part of a fork, before and after that of tiermem's context.
 void before_fork_of_program();
 void after_fork_of_program_in_parent();
 void after_fork_of_program_in_child();

@@ -1,6 +1,6 @@
-// A system call as the kernel sees it: a number and six registers. How tiermem issues one that its
-// own filter (wrap.hpp) lets through, whatever the pointers in it. Any thread, also in a handler of
-// a signal; x86-64 only.
+// A system call as the kernel sees it: a number and six registers. Also the way to issue one that
+// tiermem's own filter (wrap.hpp) lets through, whatever its pointers are. Any thread, also in a
+// signal handler; x86-64 only.
 #pragma once
 
 #if defined(__x86_64__)
@@ -13,8 +13,8 @@
 
 namespace tiermem::preload {
 
-// Regions lie in these eight tebibytes where system calls are wrapped. The kernel puts nothing
-// there by itself: neither the stack, nor programs, nor mappings of either layout.
+// With wrapped system calls, regions lie in these eight tebibytes. The kernel places nothing there
+// by itself: neither the stack, nor programs, nor mappings of either layout.
 inline constexpr std::uint64_t kWrappedBegin = std::uint64_t{0x1800} << 32;
 inline constexpr std::uint64_t kWrappedBytes = std::uint64_t{0x0800} << 32;
 
@@ -30,12 +30,12 @@ struct SystemCall {
   std::array<std::uint64_t, 6> arguments{};
 };
 
-// In the upper half of an argument that the kernel takes as 32 bits, or not at all: pass. No
-// address looks like that.
+// This value in the upper half of an argument that the kernel reads as 32 bits, or ignores, makes
+// the filter let the call pass. No address looks like it.
 inline constexpr std::uint32_t kPass = 0x7E1E4D5A;
 
-/// Which argument can carry kPass: the sixth, but where it is a pointer or has 64 bits; the first
-/// of these calls has 32.
+/// The argument that can carry kPass: the sixth, unless it is a pointer or has 64 bits. In those
+/// calls the first has 32 bits.
 inline unsigned pass_argument(long number) {
   switch (number) {
     case SYS_sendto:
@@ -54,7 +54,7 @@ inline unsigned pass_argument(long number) {
   }
 }
 
-/// The kernel's answer: the result, or minus the error.
+/// Returns the kernel's answer: the result, or minus the error.
 inline long issue(const SystemCall& call) {
   const std::array<std::uint64_t, 6>& a = call.arguments;
   register std::uint64_t a3 asm("r10") = a[3];
@@ -68,14 +68,14 @@ inline long issue(const SystemCall& call) {
   return result;
 }
 
-/// The call with the mark by which the filter lets it through.
+/// Adds the mark by which the filter lets the call through.
 inline SystemCall passing(SystemCall call) {
   std::uint64_t& mark = call.arguments[pass_argument(call.number)];
   mark = (mark & 0xFFFFFFFFu) | std::uint64_t{kPass} << 32;
   return call;
 }
 
-/// As issue(), and the filter lets it through.
+/// As issue(), with the mark for the filter.
 inline long pass(const SystemCall& call) {
   return issue(passing(call));
 }

@@ -24,12 +24,13 @@ namespace {
 
 enum class Stage : std::uint8_t { off, starting, on, stopped };
 
-// Written by the thread that starts or stops; relaxed reads may miss the news for a moment, which
-// costs a little plain memory. The context is published by the release of g_context.
+// Written by the thread that starts or stops. Relaxed reads may see a change late, which costs a
+// little plain memory. The release store of g_context publishes the context.
 constinit std::atomic<Stage> g_stage{Stage::off};
 constinit std::atomic<Context*> g_context{nullptr};
 constinit std::atomic<std::size_t> g_plain{0};
-constinit std::atomic<const char*> g_untold{nullptr};  // Why a process stopped that was small.
+// Why a process stopped while it was too small to report it.
+constinit std::atomic<const char*> g_untold{nullptr};
 constinit std::atomic<std::size_t> g_large_extent{kSmallExtent};  // Written before the stage is on.
 
 Settings read_settings() {
@@ -63,7 +64,7 @@ std::uint64_t largest_file(const Config& config) {
   return most;
 }
 
-// `plain`: bytes of plain memory that the process has.
+// `plain` is the process's bytes of plain memory.
 bool start(std::uint64_t plain) {
   Stage expected = Stage::off;
   if (!g_stage.compare_exchange_strong(expected, Stage::starting)) {
@@ -76,9 +77,8 @@ bool start(std::uint64_t plain) {
   if (const char* why = nullptr; wrapping() && !start_wrapping(why)) {
     return give_up(fmt::format("its system calls cannot be wrapped: {}", why));
   }
-  // Values that are derived from the budget, as the cap of the block tier, are derived from the
-  // budget of the whole run: the share of this process is momentary. TIERMEM_DRAM is what that
-  // budget was when the run began.
+  // Values derived from the budget, such as the cap of the block tier, use the budget of the whole
+  // run, because this process's share changes. TIERMEM_DRAM is that budget when the run began.
   const std::uint64_t share = join_run(plain);
   const std::uint64_t total = run_total();
   const std::string dram = total != 0 ? "; dram=" + format_size(total) : "";
@@ -86,7 +86,7 @@ bool start(std::uint64_t plain) {
   if (!made.ok()) {
     return give_up(made.message());
   }
-  // Asked for by name it is for programs that are known to make no such calls.
+  // TIERMEM_USERFAULT is for programs that are known to make no such calls.
   const char* const asked_for = ::secure_getenv("TIERMEM_USERFAULT");
   const bool user_mode =
       (*made)->impl().dram().facts().userfault.source == UserfaultSource::user_mode;
@@ -185,7 +185,7 @@ Context* context() {
 void stop_tiering(const char* why) {
   const Stage before = g_stage.exchange(Stage::stopped);
   if (before == Stage::off) {
-    g_untold.store(why);  // It may stay small.
+    g_untold.store(why);  // The process may stay small.
   } else if (before != Stage::stopped) {
     const ArenaScope inside;
     tell_stopped(why);

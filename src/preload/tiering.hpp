@@ -1,9 +1,9 @@
-// Whether memory of this process is tiered, since when, and the context that does it. A process
-// that stays small is let alone: its first megabytes are plain memory, and neither threads nor
-// files are made for it. Tiering begins with the memory that goes beyond.
+// Decides whether memory of this process is tiered, and owns the context. A process that stays
+// small is left alone: its first megabytes are plain memory, and it gets neither threads nor files.
+// Tiering begins with the memory above that.
 //
-// Threads: any. What is read on every path is atomic; starting is done by one thread, and the
-// others take plain memory meanwhile, so that nobody waits for a context inside malloc.
+// Threads: any. Values read on every path are atomic. One thread starts tiering; the others take
+// plain memory until it has finished, so that no thread waits for a context inside malloc.
 #pragma once
 
 #include <cstddef>
@@ -15,32 +15,36 @@ namespace tiermem::preload {
 
 /// From the environment, read once. Sizes in bytes.
 struct Settings {
-  /// TIERMEM_START: plain memory before tiering. In a run as run_start() says.
+  /// TIERMEM_START: plain memory before tiering. In a run the default is run_start().
   std::size_t start = std::size_t{32} << 20;
-  std::size_t medium = std::size_t{256} << 10;   ///< From here on: the heap of huge extents.
-  std::size_t large = std::size_t{32} << 20;     ///< TIERMEM_THRESHOLD: from here on a buffer each.
-  std::size_t mapping = std::size_t{256} << 10;  ///< From here on an mmap has a buffer of its own.
-  std::size_t small = std::size_t{32} << 10;     ///< Least mmap that is tiered.
+  /// Minimum size of a block in the heap of large extents.
+  std::size_t medium = std::size_t{256} << 10;
+  /// TIERMEM_THRESHOLD: minimum size of a block with a buffer of its own.
+  std::size_t large = std::size_t{32} << 20;
+  /// Minimum size of an mmap with a buffer of its own.
+  std::size_t mapping = std::size_t{256} << 10;
+  std::size_t small = std::size_t{32} << 10;     ///< Minimum size of an mmap that is tiered.
 };
 const Settings& settings();
-/// A size in the environment; what is none is told of, and `value` stays.
+/// Reads a size from the environment. If it is not a size, logs that and leaves `value` unchanged.
 void read_size(const char* name, std::size_t& value);
 
-inline constexpr std::size_t kSmallExtent = std::size_t{64} << 10;  ///< Touched at random.
-/// Extents of medium and large blocks and of large mappings: TIERMEM_EXTENT, but not more than a
-/// thirty-second of the budget. Once tiering is on.
+/// For memory with random touches.
+inline constexpr std::size_t kSmallExtent = std::size_t{64} << 10;
+/// Extents of medium and large blocks and of large mappings: TIERMEM_EXTENT, but at most a
+/// thirty-second of the budget. Valid once tiering is on.
 std::size_t large_extent();
 inline constexpr std::size_t kHugePage = std::size_t{2} << 20;  ///< Large blocks begin at one.
 
-/// Memory of `bytes` is about to be taken from the kernel: should it come from the tiers instead?
-/// Starts tiering when it is time to. False inside tiermem.
+/// Whether the next `bytes` should come from the tiers instead of the kernel. Starts tiering when
+/// it is due. Always false inside tiermem.
 bool tiered(std::size_t bytes);
 /// Null while tiering is not on.
 Context* context();
-/// Bytes that the largest file of the block tier may have. 0: there is none, or tiering is not on.
+/// Size limit of the block tier's largest file. 0: there is none, or tiering is not on.
 std::uint64_t largest_file();
-/// Memory that is taken from now on is plain; what is tiered stays so. `why` is told when the process
-/// has more than it may have untold; it lives as long as the process.
+/// New memory is plain from now on; tiered memory stays tiered. `why` is reported once the process
+/// has more plain memory than may go unreported. It must live as long as the process.
 void stop_tiering(const char* why);
 
 }  // namespace tiermem::preload

@@ -1,4 +1,4 @@
-// Pieces: how many bytes one call of the kernel moves, and when there is another.
+// Splits a transfer into pieces: the bytes of one system call, and whether another follows.
 #include "preload/transfers.hpp"
 
 #include "base/checked.hpp"
@@ -20,13 +20,13 @@
 namespace tiermem::preload {
 namespace {
 
-// No message is larger, and no pipe gives more at once.
+// Messages are smaller, and a pipe never returns more at once.
 constexpr std::size_t kMostAtOnce = std::size_t{3} << 20;
 constexpr std::uint8_t kNoOffset = 0xFF;
 
-/// Where a call has its buffer, its length and its offset.
+/// The positions of a call's buffer, length and offset.
 struct Layout {
-  bool reads = false;  ///< Into the program's memory.
+  bool reads = false;  ///< Writes to the program's memory.
   std::uint8_t buffer = 0;
   std::uint8_t length = 0;
   std::uint8_t offset = kNoOffset;
@@ -78,7 +78,7 @@ Kind kind_of(const SystemCall& call) {
   return pass(ask) == 0 && type == SOCK_STREAM ? Kind::stream : Kind::message;
 }
 
-/// A list of buffers, read or written from the beginning to the end.
+/// A list of buffers, read or written from beginning to end.
 class Parts {
  public:
   Parts(const iovec* parts, std::size_t count) : parts_(parts), count_(count) {}
@@ -92,7 +92,7 @@ class Parts {
       plain += n;
     });
   }
-  /// Copies to the next bytes, and goes on behind them.
+  /// Copies to the next bytes and advances behind them.
   void from(const std::byte* plain, std::size_t bytes) {
     step(bytes, [&](std::byte* at, std::size_t n) {
       memcpy(at, plain, n);
@@ -158,7 +158,7 @@ long move(Parts parts, std::size_t total, bool reads, Kind kind, Once&& once) {
     scratch.back_to(before);
     done += moved;
     if (!in_pieces) {
-      return result;  // More than there was room for, of a message that was cut (MSG_TRUNC).
+      return result;  // A message was cut (MSG_TRUNC): the result exceeds the room.
     }
     if (moved < piece || done == total) {
       return static_cast<long>(done);
@@ -166,8 +166,8 @@ long move(Parts parts, std::size_t total, bool reads, Kind kind, Once&& once) {
   }
 }
 
-// `total`: bytes of the parts in front of the first page that may not be touched. False: a part is
-// longer than any memory, which the kernel refuses with EINVAL.
+// `total` is the bytes of the parts in front of the first page that may not be touched. Returns
+// false if a part is longer than any memory, which the kernel refuses with EINVAL.
 bool total_of(const iovec* parts, std::size_t count, int access, std::size_t& total) {
   total = 0;
   bool all = true;
@@ -181,7 +181,7 @@ bool total_of(const iovec* parts, std::size_t count, int access, std::size_t& to
     total = saturating_add(total, accessible);
     all = all && accessible == parts[i].iov_len;
   }
-  total = std::min<std::size_t>(total, INT_MAX & ~4095);  // As the kernel cuts it.
+  total = std::min<std::size_t>(total, INT_MAX & ~4095);  // The kernel's own limit.
   return true;
 }
 
@@ -190,7 +190,7 @@ bool any_bytes(const iovec* parts, std::size_t count) {
 }
 
 Kind kind_for(const SystemCall& call, std::size_t total) {
-  return total <= kPiece ? Kind::message : kind_of(call);  // At once in any case.
+  return total <= kPiece ? Kind::message : kind_of(call);  // One piece in any case.
 }
 
 std::uint64_t number(const void* address) {
@@ -199,7 +199,7 @@ std::uint64_t number(const void* address) {
 
 template <typename T>
 T* pointer(std::uint64_t argument) {
-  return reinterpret_cast<T*>(argument);  // NOLINT: what a register holds.
+  return reinterpret_cast<T*>(argument);  // A register's value.
 }
 
 /// readv and its relatives, as calls with one part each.
@@ -212,7 +212,8 @@ long transfer_parts(SystemCall call) {
   const bool reads =
       call.number == SYS_readv || call.number == SYS_preadv || call.number == SYS_preadv2;
   const bool at_offset = call.number != SYS_readv && call.number != SYS_writev &&
-                         call.arguments[3] != ~std::uint64_t{0};  // preadv2: the file's own.
+                         call.arguments[3] != ~std::uint64_t{0};  // preadv2 with the file's own
+                                                                  // offset.
   const std::uint64_t offset = call.arguments[3];
   std::size_t total = 0;
   if (!total_of(parts, count, reads ? PROT_WRITE : PROT_READ, total)) {
@@ -232,7 +233,7 @@ long transfer_parts(SystemCall call) {
               });
 }
 
-// The plain double of what a message refers to besides its bytes. Null: no room.
+// A plain copy of the memory that a message refers to besides its bytes. Null if there is no room.
 void* double_of(Scratch& scratch, const void* original, std::size_t bytes, bool copies) {
   constexpr std::size_t kMost = std::size_t{128} << 10;
   if (original == nullptr || bytes == 0) {
@@ -273,7 +274,7 @@ long send_message(const SystemCall& call) {
   return move({message.msg_iov, message.msg_iovlen}, total, false, kind_for(call, total),
               [&](std::byte* bytes, std::size_t count, std::size_t done) {
                 one = {bytes, count};
-                if (done != 0) {  // What came with the message came with its first piece.
+                if (done != 0) {  // Data that came with the message came with its first piece.
                   plain.msg_control = nullptr;
                   plain.msg_controllen = 0;
                 }
@@ -344,7 +345,7 @@ long transfer(const SystemCall& call) {
   if (!stretch.may_be_absent && stretch.bytes == total) {
     return pass(call);
   }
-  // The kernel moves what lies in front of the first page that it may not touch, or says EFAULT.
+  // The kernel moves the bytes in front of the first page that it may not touch, or returns EFAULT.
   const std::size_t accessible =
       accessible_bytes(pointer<void>(buffer), total, layout.reads ? PROT_WRITE : PROT_READ);
   SystemCall made = call;
@@ -377,7 +378,7 @@ long wrapped_behind(const SystemCall& call) {
 
 bool any_wrapped(const iovec* parts, std::size_t count) {
   if (parts == nullptr || count > IOV_MAX) {
-    return false;  // The kernel says no.
+    return false;  // The kernel refuses the call.
   }
   return std::any_of(parts, parts + count,
                      [](const iovec& part) { return in_wrapped_range(part.iov_base); });

@@ -1,8 +1,8 @@
-// Calls that give the kernel pointers behind pointers, which the filter cannot see: wrapped where
-// the program calls libc. And what cannot be wrapped, because the kernel uses the memory later, is
-// not offered: programs do without, as on a kernel that has not got it.
+// Calls that give the kernel pointers behind pointers. The filter cannot see these, so they are
+// wrapped in libc's functions. Calls that cannot be wrapped, because the kernel uses the memory
+// later, fail as on a kernel without them, and programs do without.
 //
-// Threads: any. Without wrapping everything goes to libc as it came.
+// Threads: any. Without wrapping every call goes to libc unchanged.
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -35,7 +35,7 @@ std::uint64_t number(const void* address) {
   return reinterpret_cast<std::uint64_t>(address);
 }
 
-/// As libc answers: -1 and errno.
+/// Converts a result to libc's convention: -1 and errno.
 long answer(long result) {
   if (result < 0) {
     errno = static_cast<int>(-result);
@@ -44,7 +44,7 @@ long answer(long result) {
   return result;
 }
 
-/// As libc's, these calls are where a thread may be cancelled. Nothing is held in them.
+/// Like libc's functions, these calls are cancellation points. They hold nothing.
 long cancellable(const SystemCall& call) {
   int before = 0;
   must(::pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &before));
@@ -72,7 +72,7 @@ ssize_t message_call(long call, int fd, const msghdr* message, int flags) {
                        static_cast<std::uint64_t>(flags), 0, 0, 0}});
 }
 
-// The list may be shorter than `count` says: the kernel stops early. It sends at most IOV_MAX.
+// The list may be shorter than `count`: the kernel may stop early. It sends at most IOV_MAX.
 bool any_wrapped_message(const mmsghdr* messages, unsigned count) {
   return wrapping() && messages != nullptr &&
          std::any_of(messages, messages + std::min<unsigned>(count, IOV_MAX),
@@ -81,7 +81,7 @@ bool any_wrapped_message(const mmsghdr* messages, unsigned count) {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
 
-/// The time at which a timeout that begins now ends; the largest number where that is above it.
+/// The end of a timeout that begins now; the largest number if it would be above that.
 std::int64_t end_of(const timespec& timeout) {
   const auto seconds = checked_mul<std::int64_t>(timeout.tv_sec, kSecond);
   const auto whole = seconds ? checked_add<std::int64_t>(*seconds, timeout.tv_nsec) : seconds;
@@ -179,7 +179,7 @@ TIERMEM_INTERPOSED int sendmmsg(int fd, mmsghdr* messages, unsigned count, int f
   return static_cast<int>(count);
 }
 
-// The timeout is looked at between messages only, as the kernel does.
+// The timeout is checked between messages only, as in the kernel.
 TIERMEM_INTERPOSED int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags,
                                 timespec* timeout) {
   static const auto real = next<int (*)(int, mmsghdr*, unsigned, int, timespec*)>("recvmmsg");

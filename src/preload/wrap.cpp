@@ -1,6 +1,6 @@
-// The filter and its signal. The filter stays when a program is replaced, so it knows no process:
-// it stops what points into the regions' range, where in a program without tiermem nothing is. One
-// of tiermem that is started under it finds it in force and adds no other.
+// The filter and its signal. The filter survives exec, so it knows no process: it stops calls that
+// point into the regions' range, where a program without tiermem has nothing. A program with
+// tiermem that starts under it finds it in force and adds no other.
 #include "preload/wrap.hpp"
 
 #include <stdlib.h>
@@ -34,11 +34,11 @@ namespace tiermem::preload {
 namespace {
 
 constexpr int kBySeccomp = 1;            // SYS_SECCOMP, which older headers lack.
-constexpr std::uint16_t kMark = 0x7E1E;  // Comes with the signals of our filter.
-// Asked of the kernel to learn whether the filter is in force: no descriptor, no byte.
+constexpr std::uint16_t kMark = 0x7E1E;  // Carried by the signals of our filter.
+// A call that tells whether the filter is in force: it names no descriptor and no byte.
 constexpr SystemCall kQuestion{SYS_read, {~std::uint64_t{0}, kWrappedBegin + 1, 0, 0, 0, 0}};
 constexpr long kInForce = 0x7E1E;
-// Before the first region: the question is there.
+// Before the first region, for the address in kQuestion.
 constexpr std::uint64_t kReserved = std::uint64_t{1} << 30;
 
 // ---- the signal --------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ void on_sigsys(int number, siginfo_t* info, void* context) {
   for (std::size_t i = 0; i < kArguments.size(); ++i) {
     call.arguments[i] = static_cast<std::uint64_t>(registers[kArguments[i]]);
   }
-  // tiermem's own threads never touch what is tiered, but a register may hold such an address.
+  // tiermem's own threads never touch tiered memory, but a register may hold such an address.
   const bool own = inside_tiermem() && detail::thread_mark.malloc_ready == 0;
   registers[REG_RAX] = is_question(call) ? kInForce : own ? pass(call) : wrapped_call(call);
   errno = error;
@@ -68,10 +68,10 @@ void on_sigsys(int number, siginfo_t* info, void* context) {
 
 // ---- the filter --------------------------------------------------------------------------------
 
-// Calls with nothing that looks like an address of ours pass after one look. Of the others it is
-// found out how many arguments may be addresses at all (addresses_of), and those alone are looked
-// at again: a call that is stopped where nobody handles SIGSYS, as before tiermem has started, is
-// the end of the program.
+// A call in which nothing looks like a region's address passes after one check. For the others the
+// filter finds out how many arguments can be addresses (addresses_of), and checks those again. A
+// call must not be stopped needlessly: without a SIGSYS handler, such as before tiermem has
+// started, that ends the program.
 class Filter {
  public:
   Filter() {
@@ -123,7 +123,7 @@ class Filter {
   static constexpr std::uint32_t kPlaceMask =
       ~static_cast<std::uint32_t>((kWrappedBytes >> 32) - 1);
 
-  /// Jumps to one place that is still to come, at most 255 steps away.
+  /// Jumps to one place further down, at most 255 steps away.
   struct Jumps {
     std::array<std::size_t, 200> from;
     std::size_t count = 0;
@@ -142,7 +142,7 @@ class Filter {
   void skip_if(std::uint32_t value, std::uint8_t steps, std::uint8_t steps_else) {
     add(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, steps, steps_else));
   }
-  /// Returns where it is, for land().
+  /// Returns the position of the jump, for land().
   std::size_t skip(std::uint32_t steps) {
     add(BPF_STMT(BPF_JMP | BPF_JA, steps));
     return length_ - 1;
@@ -168,7 +168,7 @@ bool in_force() {
   return issue(kQuestion) == kInForce;
 }
 
-// 0, or errno.
+// Returns 0 or errno.
 int install() {
   Filter filter;
   sock_fprog program = filter.program();
@@ -180,7 +180,7 @@ int install() {
   };
   int error = set();
   if (error == EACCES) {
-    // Without rights of its own a process may only filter who will never gain any.
+    // An unprivileged process may install a filter only if it can never gain privileges.
     best_effort(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "without it the next call is refused");
     error = set();
   }
@@ -209,8 +209,8 @@ void prepare_wrapping() {
 
 bool start_wrapping(const char*& why) {
   WindowArena::place_between(kWrappedBegin + kReserved, kWrappedBytes - kReserved);
-  // This thread's memory is taken now: a shell limits its address space below what it has, and then
-  // starts a program.
+  // This thread takes its memory now: a shell may lower its address space limit below its current
+  // use and then start a program.
   (void)Scratch().take(1);
   const int error = in_force() ? 0 : install();
   if (error != 0 || !in_force()) {

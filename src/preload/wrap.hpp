@@ -1,23 +1,24 @@
-// System calls on absent pages where the kernel may not have its own faults served (only user-mode
-// userfaultfd to be had). A seccomp filter sends the calls that point into regions back to the
-// program as SIGSYS; the handler does them with plain memory in the place of the tiered bytes,
-// which it copies as any code of the program would: a touch of an absent page waits until it has
-// been read. So no page need stay for the time of a call, and no call is begun that would have to
-// be undone.
+// System calls on absent pages, for systems where only user-mode userfaultfd is available and the
+// kernel's own faults are not served. A seccomp filter returns the calls that point into regions to
+// the program as SIGSYS. The handler makes these calls with plain memory in place of the tiered
+// bytes. It copies the bytes as any code of the program would: a touch of an absent page waits
+// until the page has been read. No page needs to stay for the duration of a call, and no call has
+// to be undone.
 //
-// What the filter cannot see, pointers behind pointers, is wrapped where libc's callers come in:
-// vectors.cpp, exec.cpp. docs/decisions/wrap-syscalls.md has the reasons.
+// The filter cannot see pointers behind pointers. vectors.cpp and exec.cpp wrap these calls in
+// libc's functions. docs/decisions/wrap-syscalls.md has the reasons.
 #pragma once
 
 namespace tiermem::preload {
 
-/// TIERMEM_WRAP_SYSCALLS: asked for, from the start of the process on.
+/// Whether TIERMEM_WRAP_SYSCALLS asks for wrapping. Constant from the start of the process.
 bool wrapping();
 
-/// At the start of the process: SIGSYS gets its handler.
+/// Installs the handler of SIGSYS. Call it when the process starts.
 void prepare_wrapping();
-/// Before tiering begins: the filter, for all threads and for all that this process starts; and
-/// windows get addresses that it knows. False, and `why` says it: it cannot be.
+/// Installs the filter, for all threads and for all programs that this process starts, and gives
+/// windows addresses that the filter knows. Call it before tiering begins. On failure returns false
+/// and sets `why`.
 bool start_wrapping(const char*& why);
 
 }  // namespace tiermem::preload

@@ -1,4 +1,4 @@
-// Three kinds of calls: those that move bytes (transfers.cpp), those of the table, and the others.
+// Three kinds of calls: those that move bytes (transfers.cpp), those in the table, and all others.
 #include "preload/wrapped_calls.hpp"
 
 #if defined(__x86_64__)
@@ -29,17 +29,18 @@ constexpr int kFutexLockPi2 = 13;  // Linux 5.14
 
 template <typename T = std::byte>
 T* pointer(std::uint64_t argument) {
-  return reinterpret_cast<T*>(argument);  // NOLINT: what a register holds.
+  return reinterpret_cast<T*>(argument);  // A register's value.
 }
 
-/// Of the range, how many bytes from its beginning on may be absent. 0: it is not tiered, or stays,
-/// and the kernel may be left alone with it.
+/// Returns how many bytes from the beginning of the range may be absent. 0: the range is not
+/// tiered, or it stays, so the kernel may use it directly.
 std::size_t absent_bytes(std::uint64_t address, std::size_t length) {
   if (!in_wrapped_range(address)) {
     return 0;
   }
   const Stretch stretch = stretch_at(pointer(address), length);
-  const bool readable = (stretch.protection & PROT_READ) != 0;  // Else the kernel says EFAULT.
+  // If not, the kernel returns EFAULT.
+  const bool readable = (stretch.protection & PROT_READ) != 0;
   return stretch.may_be_absent && readable ? stretch.bytes : 0;
 }
 
@@ -52,7 +53,7 @@ void touch(std::uint64_t address, std::size_t bytes) {
   }
 }
 
-// ---- calls of the table ------------------------------------------------------------------------
+// ---- calls in the table ------------------------------------------------------------------------
 
 /// A pointer of a call, and the plain memory in its place.
 struct Swapped {
@@ -73,7 +74,7 @@ std::size_t size_of(const Pointer& what, const SystemCall& call) {
   return what.unit * count;
 }
 
-// False: there is no room for it.
+// Returns false if there is no room.
 bool swap_in(Scratch& scratch, SystemCall& call, Swapped& swapped, const Pointer& what) {
   std::uint64_t& argument = call.arguments[what.argument];
   std::size_t bytes = in_wrapped_range(argument) ? size_of(what, call) : 0;
@@ -85,7 +86,7 @@ bool swap_in(Scratch& scratch, SystemCall& call, Swapped& swapped, const Pointer
     bytes = kPiece / what.unit * what.unit;
     call.arguments[what.count] = bytes / what.unit;
   }
-  // Memory that the program may not touch is left to the kernel, which says EFAULT.
+  // The kernel returns EFAULT for memory that the program may not touch.
   const int access = what.way == Way::fills || what.way == Way::both || what.way == Way::sized
                          ? PROT_WRITE
                          : PROT_READ;
@@ -99,7 +100,8 @@ bool swap_in(Scratch& scratch, SystemCall& call, Swapped& swapped, const Pointer
     return false;
   }
   if (what.way == Way::text) {
-    (void)memccpy(plain, pointer(argument), '\0', bytes);  // Without an end it is too long.
+    // Without a terminating zero it is too long.
+    (void)memccpy(plain, pointer(argument), '\0', bytes);
   } else if (what.way != Way::fills) {
     memcpy(plain, pointer(argument), bytes);
   }
@@ -114,15 +116,16 @@ void swap_out(const Swapped& swapped, long result) {
     memcpy(pointer(swapped.original), swapped.plain,
            std::min(filled * swapped.unit, swapped.bytes));
   } else if ((swapped.way == Way::both || swapped.way == Way::sized) &&
-             (result >= 0 || result == -EINTR)) {  // With EINTR comes what is left of the time.
+             (result >= 0 || result == -EINTR)) {  // With EINTR the kernel returns the rest of the
+                                                   // time.
     memcpy(pointer(swapped.original), swapped.plain, swapped.bytes);
   }
 }
 
-// ---- the others --------------------------------------------------------------------------------
+// ---- all others --------------------------------------------------------------------------------
 
-// A page that has left again before the kernel came is brought again. What the kernel answers with
-// EFAULT had no effect, or the call would be in the table.
+// If a page has left again before the kernel touches it, it is brought in again. A call that fails
+// with EFAULT had no effect; calls for which that is not true are in the table.
 long made_while_there(const SystemCall& call) {
   constexpr int kTries = 64;
   const unsigned count = addresses_of(call.number);
@@ -163,8 +166,8 @@ long shaped_call(const Shape& shape, SystemCall call) {
   return result;
 }
 
-// A word that is waited for, or two. The kernel looks at it before it waits, never after; so a page
-// that leaves meanwhile is no harm, and one that left before is brought, and looked at again.
+// A futex word, or two. The kernel reads the word before it waits, never after. A page that leaves
+// during the wait does no harm. A page that left earlier is brought in and read again.
 long futex_call(SystemCall call) {
   const auto command = static_cast<int>(call.arguments[1]) & FUTEX_CMD_MASK;
   bool waits = false, has_second = false;
@@ -205,7 +208,7 @@ long futex_call(SystemCall call) {
   }
 }
 
-// Three sets of bits and a timeout. What pselect6 has behind its last pointer is on libc's stack.
+// Three sets of bits and a timeout. The data behind pselect6's last pointer is on libc's stack.
 Shape shape_of_select(const SystemCall& call) {
   const std::uint64_t words = (std::min<std::uint64_t>(call.arguments[0], 1 << 18) + 63) / 64;
   const auto bytes = static_cast<std::uint16_t>(words * 8);
@@ -216,7 +219,7 @@ Shape shape_of_select(const SystemCall& call) {
            call.number == SYS_pselect6 ? both(5, 16) : Pointer{}}};
 }
 
-// The first is an address that is only asked about, and must not be touched.
+// The first argument is an address that is only queried and must not be touched.
 long ask_residency(const SystemCall& call) {
   const auto [address, length, answers] =
       std::tuple(call.arguments[0], call.arguments[1], call.arguments[2]);

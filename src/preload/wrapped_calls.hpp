@@ -1,12 +1,12 @@
-// What each system call reads and writes through its pointers, and how it is made with plain memory
-// in their place. Any thread, also in handlers of signals.
+// Makes system calls with plain memory in place of the tiered memory that their pointers refer to.
+// Any thread, also in signal handlers.
 #pragma once
 
 #include "preload/system_call.hpp"
 
 namespace tiermem::preload {
 
-/// Makes the call, of which pointers are tiered. The result, or minus the error.
+/// Makes a call that has tiered pointers. Returns the result, or minus the error.
 long wrapped_call(const SystemCall& call);
 
 }  // namespace tiermem::preload
