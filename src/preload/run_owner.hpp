@@ -1,6 +1,5 @@
 // The owner of a row of the run's page: a word with the state, pid and start time of a process.
 //
-//
 //   unused ──join──▶ joining ──join──▶ live ──leave──▶ ended ──join──▶ joining …
 //                       └──────────────┴──its process is gone──▲  (by any process that notices)
 //

@@ -9,7 +9,6 @@
 //
 // A process may be killed at any instruction. These rules hold nevertheless:
 //
-//
 // * The sum over rows of max(share, held) is at most the total, with two short exceptions. Inside
 //   hold(), a process may show bytes that it then does not get. After set_total() lowers the total,
 //   processes take a while to give up bytes. rebalance() lowers before it raises, and an older

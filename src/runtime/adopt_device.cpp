@@ -1,5 +1,5 @@
-// Device memory that the program has already becomes a buffer's: copied on the device, piece by
-// piece, in the order of a stream. Any thread; the program's makes the calls that must stand in its
+// Makes device memory of the program a buffer. It copies the bytes on the device, piece by piece,
+// in the order of a stream. Any thread; the calling thread makes the calls that must be in its
 // stream's order.
 #include <algorithm>
 #include <utility>
@@ -14,7 +14,7 @@
 namespace tiermem {
 namespace {
 
-// What is wanted on the device at once: small extents in a list, of no more than any budget has.
+// Bytes requested on the device at once: a list of small extents that fits into any budget.
 constexpr std::uint64_t kPiece = std::uint64_t{2} << 20;
 
 cuda::DevicePointer number(const void* memory) {
@@ -96,7 +96,7 @@ Status Context::Impl::copy_adopted(Context& context, Handle buffer, Place gpu, c
     if (!status.ok()) {
       return status;
     }
-    struct Held {  // What is thrown while they are held does not leave them so.
+    struct Held {  // Also releases them if copy_piece() throws.
       ~Held() {
         for (const ViewRecord& view : views) {
           context.drop_view(view, order);
@@ -134,7 +134,7 @@ Result<Buffer> Context::adopt_device(Place gpu, const void* memory, std::uint64_
   }
   status = call->copy_adopted(*this, buffer->handle(), gpu, memory, bytes, order, timeout);
   if (!status.ok()) {
-    return status;  // The buffer goes as soon as the stream has let go of it.
+    return status;  // The buffer is freed as soon as the stream no longer uses it.
   }
   return buffer;
 } catch (const std::exception& thrown) {

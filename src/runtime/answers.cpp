@@ -1,10 +1,10 @@
-// What a context tells of itself: to calls of the program, and to a process that asks
-// (inspector.hpp). To that one the first line of an answer is `ok`, or `error` and a sentence; then
-// come lines whose words are separated by tabs:
+// Information about a context: for calls of the program, and for another process that asks
+// (inspector.hpp). An answer to another process begins with the line `ok`, or `error` and a
+// sentence. Lines with tabs between words follow:
 //
-//   buffers             for each: handle, bytes, bytes of an extent; of them resident, in slots,
-//                       zeros, lost, dirty, pinned; the label
-//   why HANDLE OFFSET   one: the label, the extent's offset, and a sentence
+//   buffers             for each buffer: handle, bytes, bytes of an extent; bytes that are
+//                       resident, in slots, zeros, lost, dirty, pinned; the label
+//   why HANDLE OFFSET   one line: the label, the extent's offset, and a sentence
 //   stats LAST          JSON, as stats_json()
 #include <fmt/format.h>
 
@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::size_t kMostBuffers = 10'000;
 
-// The next word of it, which it loses.
+// Removes the next word from `text` and returns it.
 std::string_view next_word(std::string_view& text) {
   const std::size_t end = std::min(text.find(' '), text.size());
   const std::string_view word = text.substr(0, end);
@@ -57,7 +57,7 @@ Status Context::Impl::tell_stats(std::uint32_t last, std::string& text) {
     request.want = Want::stats;
     request.stats = &stats;
     request.receipts = &receipts;
-    // The mover's thread fills it, and allocates as little as it can.
+    // The mover's thread fills it and should allocate as little as possible.
     receipts.last.reserve(std::min<std::size_t>(last, config.receipts));
     request.value = last;
     Status status = ask(request);
@@ -125,7 +125,7 @@ std::string Context::Impl::answer(std::string_view question) {
                       question));
 }
 
-// The large ones first, where there are more than anybody reads.
+// Lists the largest buffers first, in case there are more than fit.
 std::string Context::Impl::list_buffers() {
   std::vector<std::pair<std::uint64_t, std::uint32_t>> all;
   for (std::uint32_t index = 0; index < residency.buffers.used(); ++index) {
@@ -147,7 +147,8 @@ std::string Context::Impl::list_buffers() {
     if (!status.ok() && status.code() != Code::stale_handle) {
       return refused(status);
     }
-    if (residency.buffers.find(handle) != nullptr) {  // Else it was freed meanwhile.
+    // A null pointer means that the buffer has been freed since.
+    if (residency.buffers.find(handle) != nullptr) {
       fmt::format_to(std::back_inserter(text), "{:#x}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n",
                      handle, info.bytes, info.extent_bytes, info.resident, info.in_slots, info.zero,
                      info.lost, info.dirty, info.pinned, shown(info.label));

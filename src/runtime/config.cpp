@@ -1,5 +1,5 @@
 // load_config in four steps: read every source, apply options from the weakest source to the
-// strongest, settle the budgets of the two tiers, check what belongs together.
+// strongest, set the budgets of the two tiers, check the options against each other.
 #include "runtime/config.hpp"
 
 #include <linux/magic.h>
@@ -30,10 +30,10 @@ constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::size_t kMostDevices = 64;  // SlotTier names devices in a 64-bit mask.
 constexpr std::size_t kLongestPath = 4095;
 constexpr unsigned kHighestGpu = 1023;
-// A guess below this is of no use: eight extents of 2 MiB.
+// A smaller guess is useless: eight extents of 2 MiB.
 constexpr std::uint64_t kSmallestGuess = 16 * kMiB;
 
-/// What was written about the tiers, before the machine is asked.
+/// Settings of the tiers, before they are compared with the machine.
 struct Wanted {
   std::optional<std::uint64_t> dram_bytes;
   std::optional<double> dram_percent;
@@ -55,7 +55,7 @@ Spec spec_of(std::string_view tiers) {
 
 // ---- reading ----------------------------------------------------------------------------------
 
-/// Each option's own variable.
+/// Reads each option's own variable.
 Settings settings_from_variables(const Environment& env) {
   Settings settings;
   for (const Option& option : option_table()) {
@@ -67,7 +67,7 @@ Settings settings_from_variables(const Environment& env) {
   return settings;
 }
 
-/// All sources, the weakest first, each read or with its error.
+/// All sources, the weakest first: the settings of each, or its error.
 std::vector<Result<Settings>> all_sources(std::span<const Spec> tiers, const char* toml_path,
                                           const Environment& env) {
   std::vector<Result<Settings>> sources;
@@ -85,8 +85,8 @@ std::vector<Result<Settings>> all_sources(std::span<const Spec> tiers, const cha
   return sources;
 }
 
-/// Every source is read and judged, also where a stronger one wins: a mistake is reported when it
-/// is made, not when the other source goes away.
+/// Reads and checks every source, even if a stronger one wins. A mistake is reported when it is
+/// made, not when the other source is removed.
 Result<std::vector<Settings>> read_sources(std::span<const Spec> tiers, const char* toml_path,
                                            const Environment& env) {
   std::vector<Settings> sources;
@@ -110,7 +110,7 @@ std::optional<double> parse_percent(std::string_view text) {
   double value = 0;
   const auto [end, error] =
       std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
-  // Written so that not-a-number is refused too.
+  // This form also refuses not-a-number.
   if (error != std::errc() || end != text.data() + text.size() || !(value > 0 && value <= 100)) {
     return std::nullopt;
   }
@@ -132,7 +132,7 @@ Status apply_dram(const Setting& setting, Wanted& wanted) {
   return {};
 }
 
-/// "/data/a:100G" or "/data/a". A last colon whose rest contains a slash belongs to the path.
+/// "/data/a:100G" or "/data/a". A last colon belongs to the path if a slash follows it.
 std::optional<BlockDevice> parse_device(const Option& option, std::string_view item) {
   BlockDevice device;
   const auto colon = item.rfind(':');
@@ -299,26 +299,26 @@ std::uint64_t saturating_multiply(std::uint64_t a, std::uint64_t b) {
                                                 : product;
 }
 
-/// What we take of a file system at most: half of its free room, less than what stays free.
+/// The most that a guess takes of a file system: half of its free room, without the reserve.
 std::uint64_t usable(const Config& config, const FileSystemRoom& room) {
-  // As the block tier itself reads `auto`.
+  // Interprets `auto` as the block tier does.
   const std::uint64_t reserve = config.reserve_free == BlockFileOptions::kDefaultReserve
                                     ? std::min(room.total / 20, 1024 * kMiB)
                                     : config.reserve_free;
   return std::min(room.free / 2, room.free - std::min(room.free, reserve));
 }
 
-/// The cap that we choose where `room` is usable.
+/// The guessed cap if `room` is usable.
 std::uint64_t guessed_cap(const Config& config, std::uint64_t room) {
   return std::min(saturating_multiply(config.dram.budget, 4), room) / kMiB * kMiB;
 }
 
-/// Devices the user named. Those without a size share a guessed cap of their file systems.
+/// Sets the caps of named devices. Those without a size share a guessed cap of their file systems.
 Status settle_named_devices(const std::vector<BlockDevice>& devices, Config& config) {
   std::uint64_t sized = 0;
   std::uint64_t room = 0;
   bool shares = false;
-  std::set<dev_t> counted;  // Directories of one file system have one free room.
+  std::set<dev_t> counted;  // Directories of one file system share its free room.
   for (const BlockDevice& device : devices) {
     if (device.bytes != 0) {
       if (__builtin_add_overflow(sized, device.bytes, &sized)) {
@@ -373,7 +373,7 @@ bool is_memory_file_system(const std::string& directory) {
 
 struct Candidate {
   std::string directory;
-  bool named;  // By TIERMEM_DIR: not passed over in silence.
+  bool named;  // By TIERMEM_DIR; an error is then reported.
 };
 
 std::vector<Candidate> default_directories(const Environment& env) {
@@ -388,7 +388,7 @@ std::vector<Candidate> default_directories(const Environment& env) {
   return candidates;
 }
 
-/// Whether files can be created in a directory that exists: zero or errno.
+/// Returns 0 if files can be created in an existing directory, otherwise errno.
 int access_error(const std::string& directory) {
   struct stat status {};
   if (stat(directory.c_str(), &status) != 0) {
@@ -400,8 +400,8 @@ int access_error(const std::string& directory) {
   return access(directory.c_str(), R_OK | W_OK | X_OK) == 0 ? 0 : errno;
 }
 
-/// Takes the first directory that can be used, or can be made; none is no error, unless the user
-/// named it.
+/// Takes the first directory that is usable or can be created. Having none is an error only if the
+/// user named one.
 Status settle_default_block(const Environment& env, Config& config) {
   for (const Candidate& candidate : default_directories(env)) {
     const std::string& directory = candidate.directory;
@@ -411,7 +411,8 @@ Status settle_default_block(const Environment& env, Config& config) {
                   "path that begins with /",
                   directory);
     }
-    // A directory that the user named is never created: a mistyped one would be used in silence.
+    // A directory that the user named is never created, so that a typing error does not go
+    // unnoticed.
     const std::string there = candidate.named ? directory : existing_part(directory);
     const int error = access_error(there);
     if (error != 0 && candidate.named) {
@@ -446,7 +447,7 @@ Status settle_default_block(const Environment& env, Config& config) {
   return {};
 }
 
-// ---- what belongs together --------------------------------------------------------------------
+// ---- checks across options --------------------------------------------------------------------
 
 void settle_hands(const HostFacts& facts, Config& config) {
   if (config.hands == 0) {
@@ -456,7 +457,7 @@ void settle_hands(const HostFacts& facts, Config& config) {
   }
 }
 
-// Time spent awake is taken from the program's where there is only so much of it.
+// If processors are scarce, polling takes time from the program.
 void settle_polling(const HostFacts& facts, Config& config) {
   if (config.busy_poll != Config::kAutoPoll) {
     return;
@@ -470,9 +471,9 @@ void settle_polling(const HostFacts& facts, Config& config) {
   }
 }
 
-// Each device is what it was measured to be; one port serves all of them, so the defaults are those
-// of the device that asks for most, and only where all are known. A gap that one of them does not
-// pay for is not read.
+// Each device uses its measured tuning. One port serves all devices, so its defaults are the
+// largest that any of them needs, and only if all are known. The gap is the smallest, so that no
+// device reads bytes that cost more than another request.
 void settle_tuning(const Environment& env, const HostFacts& facts, const Wanted& wanted,
                    Config& config) {
   const std::string cache = cache_directory(env);
@@ -562,10 +563,10 @@ Environment process_environment() {
 std::string cache_directory(const Environment& env) {
   const auto cache = value_of(env, "XDG_CACHE_HOME");
   const auto home = value_of(env, "HOME");
-  if (cache && cache->starts_with('/')) {  // A relative one is to be ignored, says its standard.
+  if (cache && cache->starts_with('/')) {  // The XDG standard says to ignore a relative path.
     return *cache + "/tiermem";
   }
-  // A home that does not exist is a service's way to have none: it is not ours to create.
+  // A service may have a home directory that does not exist. tiermem does not create it.
   return home && home->starts_with('/') && access(home->c_str(), F_OK) == 0
              ? *home + "/.cache/tiermem"
              : "";
@@ -575,7 +576,8 @@ int make_directories(const std::string& directory) {
   for (std::size_t at = directory.find('/', 1);; at = directory.find('/', at + 1)) {
     if (mkdir(directory.substr(0, at).c_str(), 0700) != 0 && errno != EEXIST && errno != EROFS &&
         errno != EACCES && errno != EPERM) {
-      return errno;  // What exists may refuse mkdir in other words; access() below decides.
+      // For an existing directory mkdir may return another error; access() below decides.
+      return errno;
     }
     if (at == std::string::npos) {
       break;
@@ -619,7 +621,7 @@ LogWish log_wish(std::string_view tiers, const char* toml_path, const Environmen
       }
     }
   } catch (const std::exception&) {
-    return {};  // No memory for a wish. The error that it was for is returned to the caller.
+    return {};  // Out of memory. The error that the log was for still reaches the caller.
   }
   return {config.log, config.log_file};
 }

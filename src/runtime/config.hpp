@@ -1,7 +1,7 @@
-// The configuration of one context: which tiers, how large, and every option as a typed field.
-// load_config() is the only way from text to it. Where a value comes from, first found wins, option
-// by option: the spec string, the caller's TOML file, TIERMEM_<OPTION>, TIERMEM_TIERS, the TOML
-// file named by TIERMEM_CONFIG, what the machine offers.
+// The configuration of one context: its tiers, their sizes, and every option as a typed field.
+// load_config() is the only way from text to it. Each option takes its value from the first of
+// these sources that has one: the spec string, the caller's TOML file, TIERMEM_<OPTION>,
+// TIERMEM_TIERS, the TOML file named by TIERMEM_CONFIG, the machine.
 //
 // Threads: plain values; load_config() may block on files, and creates nothing.
 #pragma once
@@ -26,34 +26,34 @@
 
 namespace tiermem {
 
-/// What a child of fork is to have of the context.
+/// How a child of fork continues with the context.
 enum class Fork : std::uint8_t { end, follow };
 enum class DirectIo : std::uint8_t { automatic, require };
-/// How bytes go between GPUs and disks.
+/// The path of bytes between GPUs and disks.
 enum class GpuDirect : std::uint8_t { automatic, direct, staged };
 
-/// One directory or raw device of the block tier. `bytes` 0: a share of what the sized ones leave
-/// of the tier's cap.
+/// One directory or raw device of the block tier. `bytes` 0: it shares the rest of the tier's cap
+/// with the other devices without a size.
 struct BlockDevice {
   std::string path;
   std::uint64_t bytes = 0;
   friend bool operator==(const BlockDevice&, const BlockDevice&) = default;
 };
 
-/// A GPU's memory as a tier. `bytes` 0: what is free.
+/// A GPU's memory as a tier. `bytes` 0: its free memory.
 struct GpuDevice {
   unsigned index = 0;
   std::uint64_t bytes = 0;
   friend bool operator==(const GpuDevice&, const GpuDevice&) = default;
 };
 
-/// Fields carry the defaults of the option table; the budgets are filled by load_config().
+/// Fields have the defaults of the option table; load_config() sets the budgets.
 struct Config {
   static constexpr unsigned kAutoPoll = ~0U;
 
-  std::string name;  ///< Of the context, for messages; set by whoever creates it.
+  std::string name;  ///< The context's name, for messages; its creator sets it.
 
-  /// `hard`: the user named it, so it is never exceeded. Otherwise it is our own guess.
+  /// `hard`: the user named the budget, so it is never exceeded. Otherwise it is a guess.
   struct Dram {
     std::uint64_t budget = 0;
     bool hard = false;
@@ -63,7 +63,7 @@ struct Config {
   std::uint64_t block_budget = 0;  ///< Cap over all devices, bytes.
   bool block_hard = false;
   bool block_is_made =
-      false;  ///< The directory is tiermem's default: made by make_default_block().
+      false;  ///< The directory is tiermem's default; make_default_block() creates it.
 
   std::vector<GpuDevice> gpus;  ///< In the order they were named; empty: none.
   std::uint64_t gpu_staging = std::uint64_t{64} << 20;
@@ -76,59 +76,60 @@ struct Config {
   std::uint64_t piece = std::uint64_t{2} << 20;
   Engine io_engine = Engine::automatic;
   DirectIo direct = DirectIo::automatic;
-  std::optional<Mechanism> mechanism{};  ///< Nothing: chosen by probing.
+  std::optional<Mechanism> mechanism{};  ///< Empty: chosen by probing.
   HugePages huge_pages = HugePages::automatic;
   UserfaultUse userfault = UserfaultUse::automatic;
   bool checksum = true;
   Fork fork = Fork::end;
   std::uint64_t gather_gap = std::uint64_t{16} << 10;
-  std::uint64_t row_cache = 0;     ///< Of the DRAM budget, for rows of gathers; 0: none.
-  unsigned hands = 0;              ///< load_config() never leaves 0.
-  unsigned fillers = 0;            ///< Beside hands, for fresh pages only; 0 where hands are named.
-  unsigned ahead = 6;              ///< Percent of the DRAM budget evicted ahead of need at most.
+  std::uint64_t row_cache = 0;  ///< Bytes of the DRAM budget for rows of gathers; 0: none.
+  unsigned hands = 0;           ///< load_config() never leaves 0.
+  /// In addition to hands, for fresh pages only; 0 if hands are named.
+  unsigned fillers = 0;
+  unsigned ahead = 6;              ///< Percent of the DRAM budget that may be evicted in advance.
   unsigned busy_poll = kAutoPoll;  ///< Microseconds; load_config() never leaves kAutoPoll.
   std::uint64_t endurance = 0;  ///< Bytes a day that may be written to the block tier; 0: no limit.
   std::uint64_t reserve_free = BlockFileOptions::kDefaultReserve;
   LogLevel log = LogLevel::off;
   std::string log_file = "stderr";
-  unsigned receipts = 4096;  ///< The last so many are kept.
+  unsigned receipts = 4096;  ///< Number of receipts kept, the newest.
   std::string stats_file = "off";
   std::string inspect = "off";
-  bool tuned = true;  ///< `depth` and `piece` that nobody named are as `tiermem tune` found.
+  bool tuned = true;  ///< `depth` and `piece` default to the values that `tiermem tune` found.
 
-  std::vector<FoundTuning> tuning;  ///< Of each of `block`; load_config() fills it.
+  std::vector<FoundTuning> tuning;  ///< One for each device of `block`; load_config() fills it.
 
-  /// What was chosen without being asked, one sentence each, for `topo` and the log.
+  /// Choices that tiermem made by itself, one sentence each, for `topo` and the log.
   std::vector<std::string> notes;
-  /// What can work and is unwise, or has no effect, one sentence each (fit.hpp).
+  /// Settings that work but are unwise or have no effect, one sentence each (fit.hpp).
   std::vector<std::string> warnings;
 
   friend bool operator==(const Config&, const Config&) = default;
 };
 
-/// getenv, or a test's own. nullptr: not set.
+/// getenv, or a test's replacement. nullptr: not set.
 using Environment = std::function<const char*(const char* name)>;
-/// The process's own; answers nothing in a set-user-id program.
+/// The process's own; returns nothing in a set-user-id program.
 Environment process_environment();
 
 /// tiermem's directory in the user's cache: "$XDG_CACHE_HOME/tiermem", or "$HOME/.cache/tiermem".
-/// Empty where there is none; it need not exist.
+/// Empty if neither is set; the directory need not exist.
 std::string cache_directory(const Environment& env);
-/// Creates the missing part of `directory`, 0700 each. Zero or errno.
+/// Creates the missing part of `directory`, each with mode 0700. Returns 0 or errno.
 int make_directories(const std::string& directory);
 /// The longest part of the absolute path `directory` that exists.
 std::string existing_part(const std::string& directory);
-/// Creates the default directory of the block tier, where `config` has it. For the commands and
-/// contexts that write there. Errors: io_error with errno.
+/// Creates the default directory of the block tier if `config` uses it. For commands and contexts
+/// that write there. Errors: io_error with errno.
 Status make_default_block(const Config& config);
-/// A spec string, and where it was written.
+/// A spec string and its source.
 struct Spec {
   std::string text;
   std::string origin;  ///< "--dram", "TIERMEM_TIERS".
 };
 
-/// What a log that is opened before the configuration is accepted needs: the level and the file
-/// that the same sources name. Sources and values with mistakes are left out.
+/// The log's level and file according to the same sources, for a log that opens before the
+/// configuration is accepted. Sources and values with mistakes are ignored.
 struct LogWish {
   LogLevel level = LogLevel::off;
   std::string file = "stderr";
@@ -136,13 +137,13 @@ struct LogWish {
 LogWish log_wish(std::string_view tiers, const char* toml_path, const Environment& env);
 
 /// `tiers` may be empty, `toml_path` nullptr. Errors: invalid_argument naming option, value, origin
-/// and what is accepted; unsupported for a kind of tier this build lacks; io_error for a file or
-/// directory that was named and cannot be used; unavailable when the machine does not tell its
-/// memory and no budget is named.
+/// and the accepted values; unsupported for a kind of tier that this build lacks; io_error for a
+/// named file or directory that cannot be used; unavailable if the machine's memory is unknown and
+/// no budget is named.
 Result<Config> load_config(std::string_view tiers, const char* toml_path, const Environment& env,
                            const HostFacts& facts);
-/// The same with several spec strings, which together name no option twice: for a command line,
-/// whose errors name the option that was typed.
+/// The same with several spec strings, which together name no option twice. For a command line: its
+/// errors name the option that was typed.
 Result<Config> load_config(std::span<const Spec> tiers, const char* toml_path,
                            const Environment& env, const HostFacts& facts);
 

@@ -1,4 +1,4 @@
-// The C++ interface over Context::Impl: each call checks, asks, translates.
+// The C++ interface over Context::Impl: each call checks, calls, and translates.
 #include "tiermem/context.hpp"
 
 #include <sys/syscall.h>
@@ -51,8 +51,7 @@ bool is_host(Place place) {
   return place.kind == Kind::any || place.kind == Kind::host || place.kind == Kind::dram;
 }
 
-/// The caller gets the error, too. A log that the configuration asks for has it even where the
-/// caller drops it.
+/// The caller also gets the error. The configured log has it even if the caller drops it.
 void log_refusal(const Status& status, std::string_view tiers, const char* toml_path) {
   const LogWish wish = log_wish(tiers, toml_path, process_environment());
   if (wish.level != LogLevel::off && !log_enabled(LogLevel::error)) {
@@ -97,7 +96,7 @@ Result<std::unique_ptr<Context>> Context::create(std::string_view tiers,
     if (!impl.ok()) {
       return std::move(impl).status();
     }
-    // Never given back: buffers, views and operations may point to it for ever.
+    // Never freed: buffers, views and operations may point to it for ever.
     void* const memory = arena_allocate(sizeof(Context));
     if (memory == nullptr) {
       throw std::bad_alloc();
@@ -160,8 +159,8 @@ Status Context::free(Handle buffer) {
   return usable.ok() ? call->free(buffer) : std::move(usable);
 }
 
-// Neither of the two is marked as a call: it would cost a tenth of a hit. Books of contexts that
-// have ended stay mapped for so long that a thread in here does not notice: Impl::bury().
+// Neither function marks a call: that would cost a tenth of a hit. The memory of an ended context
+// therefore stays mapped, so that a thread in here does no harm: Impl::bury().
 bool Context::hit(const Access& access, ViewRecord& view) noexcept {
   Impl* const impl = impl_.load(std::memory_order_acquire);
   return impl->open() && impl->residency.hit(access, view);
@@ -345,7 +344,7 @@ Status Context::advise(std::span<const Access> list, Advice advice, std::uint64_
   request->advice = advice;
   request->value = value;
   if (advice == Advice::dont_need) {
-    // The whole range reads as zeros afterwards: extents wholly inside are dropped, edges
+    // The whole range reads as zeros afterwards: extents wholly inside are dropped, edges are
     // overwritten.
     Vector<Access> whole(list.begin(), list.end());
     for (Access& access : whole) {
@@ -395,7 +394,7 @@ Status Context::write(Handle buffer, std::uint64_t offset, const void* from, std
   return why_thrown("write", thrown);
 }
 
-// `target`: what rows go to, or come from.
+// `target` is the destination or the source of the rows.
 template <typename Call, typename... Target>
 Status Context::run_rows(const Rows& rows, Op* op, Timeout timeout, Target... target) try {
   const SlowCall mark(*this);
@@ -491,7 +490,7 @@ Status Context::free_ptr(void* block, const StreamOrder& after) try {
   if (block == nullptr || !usable.ok()) {
     return usable;
   }
-  // A device's addresses are no memory's of the host.
+  // A device's addresses are not addresses of host memory.
   if (!after.is_host() || call->device_memory.find(block)) {
     const NoCancel while_it_waits;
     return call->device_memory.free(block, after);
@@ -520,7 +519,7 @@ void Context::gpu_tag(const char* tag) noexcept {
   set_device_tag(tag);
 }
 
-// The end of a call that has begun an operation, or not.
+// Ends a call that may have begun an operation.
 Status Context::follow(Result<OpHandle> begun, Op* op) {
   if (!begun.ok()) {
     return std::move(begun).status();
@@ -623,7 +622,7 @@ Result<std::string> Context::stats_json(std::uint32_t last) const try {
   if (!status.ok()) {
     return status;
   }
-  return text;  // The caller's memory, not ours.
+  return text;  // The caller's memory, not tiermem's.
 } catch (const std::exception& thrown) {
   return why_thrown("stats_json", thrown);
 }
@@ -647,7 +646,8 @@ Result<Whereabouts> Context::why(Handle buffer, std::uint64_t offset) const try 
 Status Context::op_wait(OpHandle op, Timeout timeout) try {
   const SlowCall call(*this);
   if (call->forked() || call->is_tombstone()) [[unlikely]] {
-    return call->usable("op_wait");  // Its operations are the parent's: here they would never end.
+    // Its operations belong to the parent and would never end here.
+    return call->usable("op_wait");
   }
   Status status = call->ops.wait(op, timeout.ns == 0 ? 0 : deadline_of(timeout));
   if (status.code() == Code::busy && status.info() == nullptr && timeout.ns != 0) {
@@ -675,7 +675,7 @@ Result<int> Context::op_fd(OpHandle op) try {
 Status Context::op_cancel(OpHandle op) {
   const SlowCall call(*this);
   if (call->forked() || call->is_tombstone()) [[unlikely]] {
-    return call->usable("op_cancel");  // The table and the mover are the parent's.
+    return call->usable("op_cancel");  // The table and the mover belong to the parent.
   }
   if (!call->ops.cancel(op)) {
     return Ops::unknown("op_cancel", op, call->residency.tag.value());

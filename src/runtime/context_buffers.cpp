@@ -20,7 +20,7 @@ std::uint32_t in_pieces(const BufferOptions& options) {
 Status too_large(const char* call, std::uint64_t bytes, std::uint64_t extent,
                  std::uint32_t extents) {
   const std::uint64_t largest = largest_buffer(extent, extents);
-  // The context has fewer records where the process may not have so many addresses.
+  // The context has fewer records if the process's address space is limited.
   if (extents < kMostExtents && bytes <= largest_buffer(extent, kMostExtents)) {
     return fail(
         Code::no_capacity,
@@ -116,8 +116,8 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
   return handle;
 }
 
-// Freed, it is a spare for the next gather: a program that reads rows all the time has its memory
-// at once. Rows of all domains pass through it, so it is never a caller's.
+// After its release it is a spare buffer for the next gather, so a program that reads rows
+// continuously gets memory at once. Rows of all domains pass through it, so a caller never gets it.
 Result<Handle> Context::Impl::alloc_staging(std::uint64_t bytes) {
   constexpr const char* kLabel = "rows being read";
   if (config.fork == Fork::follow) {
@@ -133,7 +133,7 @@ Result<Handle> Context::Impl::alloc_staging(std::uint64_t bytes) {
   return spare != 0 ? spare : residency.buffers.create(shape);
 }
 
-// A program that allocates many small buffers finds the next ones made.
+// Prepares buffers in advance for a program that allocates many small ones.
 void Context::Impl::order_stock(const BufferShape& shape, bool found) noexcept {
   if (shape.flags != 0 || shape.domain != 0) {
     return;
@@ -150,7 +150,8 @@ void Context::Impl::order_stock(const BufferShape& shape, bool found) noexcept {
     request->value = std::uint64_t{1} << shape.extent_shift;
     ask_and_forget(std::move(request));
   } catch (const std::bad_alloc&) {
-    residency.spares.end_order(shape.extent_shift, true);  // No memory: the next one orders.
+    // Out of memory: the next allocation orders.
+    residency.spares.end_order(shape.extent_shift, true);
   }
 }
 
@@ -213,7 +214,7 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
   shape.domain = (options.flags & kIsolated) != 0 ? kIsolatedDomain : 0;
   shape.read_only = (options.flags & kPrivate) == 0;
   shape.file = adopted->base.value + 1;
-  // Also of one extent: only in a window can it be read-only.
+  // Even for one extent: only a window can be read-only.
   if (shape.read_only || shape.extents > 1) {
     const std::uint64_t window_bytes = shape.extents * extent;
     auto window = shape.read_only ? dram_->reserve_read_only_window(window_bytes, extent)
@@ -226,7 +227,7 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
   }
   Result<Handle> handle = residency.buffers.create(shape);
   if (handle.ok()) {
-    file.files = nullptr;  // The buffer's.
+    file.files = nullptr;  // The buffer owns it now.
   } else if (shape.window != nullptr) {
     dram_->release_window(shape.window, shape.extents * extent);
   }
@@ -242,7 +243,8 @@ Status Context::Impl::free(Handle buffer) noexcept {
   if (code == Code::ok) {
     return {};
   }
-  const BufferRecord& record = residency.buffers.at(Buffers::index_of(buffer));  // Ours until free.
+  // Valid until the free request is posted.
+  const BufferRecord& record = residency.buffers.at(Buffers::index_of(buffer));
   if ((record.flags.load(std::memory_order_relaxed) & kMapped) != 0) {
     faults_.remove(record.windows[kHost].load(std::memory_order_relaxed));
   }
@@ -264,7 +266,8 @@ Span::Bytes Context::Impl::in_window_of(const Span& span, const void* memory,
   const ExtentRef first = record.first.load(std::memory_order_relaxed);
   const std::byte* begin = record.windows[kHost].load(std::memory_order_relaxed);
   if (begin == nullptr) {
-    // Memory of a view is pinned. Where nothing is pinned, the address may be of another life.
+    // The memory of a view is pinned. Without a pin the address may belong to another buffer by
+    // now.
     const ExtentBits bits = residency.extents.word(kHost, first).load();
     begin = bits.pinned() && bits.readable()
                 ? residency.extents.address(first).load(std::memory_order_relaxed)
@@ -308,7 +311,7 @@ Status Context::Impl::copy(Context& context, Handle buffer, std::uint64_t offset
   const std::int64_t deadline = deadline_of(timeout);
   const std::uint64_t extent = std::uint64_t{1} << span.shift;
   const std::uint64_t lead = span.offset - offset;
-  // Ahead by the device's depth, so that a long copy runs at the device's speed.
+  // Prefetches ahead by the device's depth, so that a long copy runs at the device's speed.
   const std::uint64_t window = extent * 16;
   std::uint64_t prefetched = offset;
   for (std::uint64_t at = offset; at < offset + length;) {
@@ -365,7 +368,7 @@ Status Context::Impl::zero_edges(const Access& access, Span& span, bool wait) {
       return status;
     }
     const HeldViews held(residency, {&view, 1});
-    // Where the program has changed protections, the pages may be read-only.
+    // The pages may be read-only if the program has changed their protection.
     auto* const at = static_cast<std::byte*>(view.data);
     const bool pages =
         reinterpret_cast<std::uintptr_t>(at) % host::kPage == 0 && edge.length % host::kPage == 0;

@@ -1,5 +1,5 @@
-// The GPUs of a context, when it is made: the driver, a tier for each device, and the path between
-// these and the block tier past the host, where it was asked for.
+// The GPUs of a new context: the driver, a tier for each device, and the direct path between these
+// and the block tier, if it was requested.
 #include <utility>
 
 #include "base/error.hpp"
@@ -9,7 +9,7 @@
 
 namespace tiermem {
 
-// Before anything of the library's is in this process.
+// Called before the process loads anything of the library.
 Status Context::Impl::check_direct_path() const {
   if (config.block.empty()) {
     return fail(Code::invalid_argument,
@@ -44,7 +44,7 @@ Status Context::Impl::open_direct_path(std::span<BlockFile* const> devices) {
   return {};
 }
 
-// The devices in the order they were named: the first is space 1.
+// Opens the devices in the order in which they were named: the first is space 1.
 Status Context::Impl::open_gpus() {
   if (config.gpus.empty()) {
     return {};

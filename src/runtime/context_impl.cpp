@@ -1,4 +1,4 @@
-// Building a context, its threads and its end.
+// Creates a context, its threads, and ends it.
 #include "runtime/context_impl.hpp"
 
 #include <fcntl.h>
@@ -29,20 +29,20 @@
 namespace tiermem {
 namespace {
 
-// Halved, as kMostExtents, where the process may not have so many addresses.
+// Halved, like kMostExtents, if the process's address space is limited.
 constexpr std::uint32_t kMostBuffers = 1u << 24;
 constexpr std::uint64_t kReserve = std::uint64_t{4} << 20;  // base/arena_reserve.hpp
 
-// Threads seldom go to another processor, and to ask costs microseconds.
+// Threads seldom move to another processor, and finding out costs microseconds.
 constexpr std::uint64_t kLargestStaged = std::uint64_t{16} << 20;  // Unless `extent` is larger.
 constexpr std::int64_t kPlacingNs = 10'000'000;
-constexpr std::uint64_t kFewTouches = 2;  // That wait at once.
+constexpr std::uint64_t kFewTouches = 2;  // Waiting at once.
 
 struct SyncRequest {
   std::atomic<std::uint32_t> done{0};
 };
 
-// A thread needs a stack, which the limits of memory may refuse.
+// A thread needs a stack, and a memory limit may refuse it.
 Status no_thread(const char* which) {
   constexpr std::uint64_t kStack = std::uint64_t{8} << 20;
   char why[160];
@@ -91,8 +91,8 @@ Result<std::unique_ptr<Context::Impl>> Context::Impl::create(const Config& confi
                 "create: no address space for the first context of the process; raise `ulimit -v`");
   }
   std::unique_ptr<Impl> impl;
-  // Where address space is limited, the program needs most of it.
-  constexpr std::uint64_t kExtentBytes = 128;  // Of books for each extent, about.
+  // If address space is limited, the program needs most of it.
+  constexpr std::uint64_t kExtentBytes = 128;  // Approximate size of the records of one extent.
   unsigned shift = 0;
   while (shift < 10 && (kMostExtents >> shift) * kExtentBytes > host::address_space_limit() / 16) {
     ++shift;
@@ -138,12 +138,12 @@ Status Context::Impl::build(const HostFacts&) {
     return std::move(dram).status();
   }
   dram_ = std::move(dram).value();
-  // Read ahead of a scan: enough for any device's depth, and never so much that it evicts itself.
+  // Read-ahead of a scan: enough for any device's depth, but not enough to evict itself.
   constexpr std::uint64_t kMostAhead = std::uint64_t{32} << 20;
   faults_.attach(*dram_, std::min(kMostAhead, config.dram.budget / 4));
 
   std::vector<std::unique_ptr<BlockFile>> files;
-  std::vector<BlockFile*> devices;  // The port's.
+  std::vector<BlockFile*> devices;  // Owned by the port.
   for (const BlockFileOptions& options : file_options()) {
     auto file = BlockFile::open(options);
     if (!file.ok()) {
@@ -188,23 +188,24 @@ Status Context::Impl::build(const HostFacts&) {
                        char* setting, std::size_t setting_room) {
     (void)host::explain_refusal(bytes, wanted, text, text_room, setting, setting_room);
   };
-  // A quarter of the memory may be on its way ahead of use.
+  // At most a quarter of the memory may be in flight ahead of use.
   options.prefetch_limit = static_cast<unsigned>(
       std::clamp<std::uint64_t>(config.dram.budget / 4 / config.extent, 2, 256));
   options.endurance_bytes_per_day = config.endurance;
   options.ahead_bytes_max = config.dram.budget / 100 * config.ahead;
   options.hands_move = config.hands >= 4;  // docs/decisions/own-jobs.md
-  // More takes the place of what a loop leaves in memory (docs/decisions/extents-in-parts.md).
+  // A larger value would displace the bytes that a loop keeps in memory
+  // (docs/decisions/extents-in-parts.md).
   options.scan_bytes = std::min(std::uint64_t{4} << 20, config.dram.budget / 32);
   std::vector<AddressableTier*> memory = {dram_.get()};
   for (const std::unique_ptr<GpuTier>& gpu : gpus_) {
     memory.push_back(gpu.get());
   }
   if (!gpus_.empty()) {
-    dram_->lock_pages_with(gpus_[0].get());  // Locked for all of them.
+    dram_->lock_pages_with(gpus_[0].get());  // Page-locked for all GPUs.
     options.direct = direct_.get();
     options.staging_bytes = std::min(config.gpu_staging, config.dram.budget / 4);
-    // Four of the largest extents at once.
+    // Room for four of the largest extents.
     options.staging_frame_bytes = std::max(
         config.extent,
         std::clamp(std::bit_floor(options.staging_bytes / 4), kDefaultExtent, kLargestStaged));
@@ -266,8 +267,8 @@ Status Context::Impl::start() {
 Status Context::Impl::start_threads() {
   const char* which = "the mover";
   try {
-    // Where it can, the mover's thread sleeps on faults, too: a hop to another thread costs as much
-    // as a page of the device.
+    // If possible, the mover's thread also sleeps on faults: a switch to another thread costs as
+    // much as reading a page from the device.
     serves_faults_ = dram_->maps() && port_->watch(dram_->fault_fd());
     mover_thread_ = own_thread("tiermem-mover", [this] { run_mover(); });
     which = "the reader of faults";
@@ -284,7 +285,7 @@ Status Context::Impl::start_threads() {
 }
 
 void Context::Impl::run_mover() {
-  bool awake = false;  // Only to look: steps in which nothing happens say nothing of the others.
+  bool awake = false;  // True while it polls: steps without events say nothing about other work.
   while (!stop_.load(std::memory_order_acquire)) {
     const std::uint64_t done = mover_->activity() + faults_.served();
     mover_->rest(still_.asked());
@@ -294,7 +295,7 @@ void Context::Impl::run_mover() {
     }
     mover_->note_ordinal(ordinal.load(std::memory_order_relaxed));
     if (serves_faults_) {
-      faults_.serve_waiting(64);  // At rest, too: a hand may wait in one.
+      faults_.serve_waiting(64);  // Also at rest, because a hand may wait in a fault.
     }
     const std::int64_t now = now_ns();
     if (busy_poll_.note_touches(faults_.served(), now)) {
@@ -327,8 +328,9 @@ bool Context::Impl::stays_awake(std::int64_t now) {
   return true;
 }
 
-// The mover's own processor is awake; the other one whose thread waits is the newest toucher's.
-// Where many wait, some run, and no processor halts. On a crowded machine none halts either.
+// The mover's own processor is awake. The newest toucher's processor is the other one that matters.
+// If many threads wait, some run and no processor halts. On a crowded machine no processor halts
+// either.
 void Context::Impl::keep_processors_awake(std::int64_t now) {
   if (now >= next_placing_) {
     next_placing_ = now + kPlacingNs;
@@ -342,7 +344,7 @@ void Context::Impl::keep_processors_awake(std::int64_t now) {
   }
 }
 
-// Returns when it is to be told again; a step that only did this tells nothing new.
+// Returns the time of the next report. A step that only reported has no news.
 std::int64_t Context::Impl::tell_observer(std::int64_t now) {
   const Observer observer = observer_.load(std::memory_order_acquire);
   if (observer == nullptr) {
@@ -382,9 +384,10 @@ void Context::Impl::add_own_counts(Stats& stats) const {
     stats.gpu_bytes_in += counters.bytes_in;
     stats.gpu_bytes_out += counters.bytes_out;
   }
-  // Between two devices: once in each of their counters, and not through the host's memory.
+  // Peer copies: each of the two devices counts them, and they do not pass through the host's
+  // memory.
   const std::uint64_t peer = stats.gpu_bytes_peer / 2;
-  // Past the host: in the mover's counts, and not in those of the devices' copies.
+  // Direct transfers: the mover counts them, the devices' copy counters do not.
   const std::uint64_t in = stats.gpu_direct_in;
   const std::uint64_t out = stats.gpu_direct_out;
   stats.host_bytes_in = stats.promoted + stats.prefetched - in + stats.gather_bytes +
@@ -395,7 +398,7 @@ void Context::Impl::add_own_counts(Stats& stats) const {
   stats.gpu_bytes_out += out;
 }
 
-// The mover's thread has ended: its books are read here.
+// The mover's thread has ended, so its counters may be read here.
 void Context::Impl::write_stats_file() {
   if (config.stats_file == "off") {
     return;
@@ -482,18 +485,19 @@ Status Context::Impl::close(bool force, Timeout timeout) {
         Code::busy, "close: views are held of {}; release them, or close by force", views);
     return Status(info);
   }
-  // Whoever raised posting_ before this either sees it or is waited for: past the loop nobody posts
-  // any more, so the drain is the last request and nobody waits for an answer that never comes.
+  // A thread that raised posting_ before this either sees the new state, or close() waits for it.
+  // After the loop no thread posts any more. The drain is the last request, and no thread waits for
+  // an answer that never comes.
   state_.store(State::closing, std::memory_order_seq_cst);
   while (posting_.load(std::memory_order_seq_cst) != 0) {
-    std::this_thread::yield();  // For the few instructions of post().
+    std::this_thread::yield();  // Lasts for the few instructions of post().
   }
   inspector_.stop();
   Request drain;
   drain.want = Want::drain;
   drain.deadline_ns = deadline_of(timeout);
   const Status drained = ask(drain);
-  errands_->stop();  // What they waited for has ended with the drain.
+  errands_->stop();  // The drain has ended everything they waited for.
   const bool released = await_releases(drain.deadline_ns);
   stop();
   try {
@@ -550,8 +554,8 @@ Status Context::Impl::ask(Request& request) {
   request.context = &sync;
   request.on_done = [](Request& done) {
     auto& word = static_cast<SyncRequest*>(done.context)->done;
-    // The waiter may return as soon as it sees the store: nothing of the request is touched after
-    // it but the futex address, and waking an address that is no longer waited on is harmless.
+    // The waiter may return as soon as it sees the store. Afterwards only the futex address of the
+    // request is used, and waking an address without waiters is harmless.
     word.store(1, std::memory_order_release);
     word.notify_one();
   };

@@ -1,9 +1,9 @@
-// The composition of a context: configuration → tiers → residency and mover, and the threads that
-// drive them. Owns everything; decides nothing about extents.
+// The parts of a context: configuration → tiers → residency and mover, and the threads that drive
+// them. Owns all of them; decides nothing about extents.
 //
-// Threads of its own: the mover's (steps and sleeps on the port), the hands, one that reads faults
-// where the mover's cannot, and one that keeps a toucher's processor awake. All else runs on
-// callers' threads.
+// Its own threads: the mover's (steps and sleeps on the port), the hands, a fault reader if the
+// mover's thread cannot read faults, and one that keeps a toucher's processor awake. Everything
+// else runs on callers' threads.
 #pragma once
 
 #include <atomic>
@@ -54,21 +54,21 @@ class Context::Impl {
   ~Impl();
 
   // The end of a context: retired.cpp.
-  /// What calls find of every context that has ended: closed, with nothing behind it, for ever.
-  /// Made before the first context.
+  /// The object that calls find in place of any ended context: closed, without parts, permanent.
+  /// Created before the first context.
   static Impl* tombstone() noexcept;
   bool is_tombstone() const { return state_.load(std::memory_order_relaxed) == State::tombstone; }
-  /// Ends a context that no call finds any more. Waits for calls that are inside. Its books stay
-  /// mapped until some more contexts have ended: a thread that is on the hit path notices nothing.
+  /// Ends a context that calls can no longer find. Waits for calls inside it. Its records stay
+  /// mapped until several more contexts have ended, so a thread on the hit path can finish.
   static void bury(Impl* impl) noexcept;
-  /// Gives up the address space and the tags of contexts that have ended; false if there were none.
+  /// Frees the address space and tags of ended contexts; returns false if there were none.
   static bool forget_buried() noexcept;
-  /// Calls inside of it that no record of a thread marks (in_call.hpp).
+  /// Number of calls inside it that no thread record marks (in_call.hpp).
   mutable std::atomic<std::uint32_t> unmarked_calls{0};
 
-  /// ok, or shut_down with the reason: closed, or a child of fork.
+  /// Returns ok, or shut_down with the reason: closed, or a child of fork.
   Status usable(const char* call) const;
-  /// And unsupported without a GPU.
+  /// As usable(), and unsupported without a GPU.
   Status usable_gpus(const char* call) const;
   bool open() const { return state_.load(std::memory_order_relaxed) == State::open; }
   bool forked() const { return state_.load(std::memory_order_relaxed) == State::forked; }
@@ -80,75 +80,75 @@ class Context::Impl {
   void order_stock(const BufferShape& shape, bool found) noexcept;
   Result<Handle> adopt(const char* path, std::uint64_t offset, std::uint64_t length,
                        const BufferOptions& options, std::uint64_t& bytes);
-  /// Context::adopt_device: whether it may be, before there is a buffer; and the copies into it.
+  /// For Context::adopt_device: the check before there is a buffer, and the copies into the buffer.
   Status check_adopted(Place gpu, const void* memory, std::uint64_t bytes,
                        const BufferOptions& options, const StreamOrder& order);
   Status copy_adopted(Context& context, Handle buffer, Place gpu, const void* memory,
                       std::uint64_t bytes, const StreamOrder& order, Timeout timeout);
-  /// Allocates nothing that could be refused: what is freed is freed.
+  /// Allocates nothing that could be refused, so a free always succeeds.
   Status free(Handle buffer) noexcept;
-  /// The slow half of acquire: what was not resident.
+  /// The slow half of acquire, for ranges that are not resident.
   Status acquire_through_mover(std::span<const Access> list, Timeout timeout,
                                std::span<ViewRecord> views, const StreamOrder& order = {},
                                const std::atomic<bool>* cancel = nullptr);
-  /// A stream in whose order a call may be. Errors as Context::acquire names them.
+  /// Checks that a call may follow the order of a stream. Errors as in Context::acquire.
   Status check_order(const char* call, const StreamOrder& order, std::span<const Access> list);
-  /// Ends the views now, and unpins what they hold when the stream has come there. False: one of
-  /// them was not held.
+  /// Ends the views now, and unpins their extents when the stream has reached this point. Returns
+  /// false if a view was not held.
   Result<bool> release_after(std::span<const ViewRecord> views, const StreamOrder& after);
-  /// Posts and waits for the end.
+  /// Posts the request and waits for its end.
   Status ask(Request& request);
   /// Posts a heap-allocated request that deletes itself.
   void ask_and_forget(std::unique_ptr<Request> request);
   Result<OpHandle> ask_async(std::unique_ptr<Request> request);
   Status resolve_all(std::span<const Access> list, Request& request, const char* call);
-  /// So that each of its spans has one address for all of its bytes.
+  /// Gives each span a window, so that its bytes have consecutive addresses.
   Status give_windows(Request& request, const char* call);
   Result<std::byte*> address_on(Handle buffer, Place where);
-  /// `wakes`: false on the mover's own thread, which steps next.
+  /// `wakes`: false on the mover's own thread, which steps next anyway.
   void post(Request& request, bool wakes = true);
   void note_cancel();
-  /// Counters and receipts as JSON, `last` of these one by one; the text is the caller's memory.
+  /// Counters and receipts as JSON, with the `last` receipts one by one; the caller owns the text.
   Status tell_stats(std::uint32_t last, std::string& text);
-  /// Where the bytes of a buffer are, in sums.
+  /// Sums of where a buffer's bytes are.
   Status tell_info(Handle buffer, BufferInfo& info);
-  /// Where the byte at `offset` is, and why.
+  /// Returns where the byte at `offset` is, and why.
   Status find_bytes(Handle buffer, std::uint64_t offset, Whereabouts& where);
-  /// [the inspector's thread] What another process asked: answers.cpp.
+  /// [the inspector's thread] Answers a question of another process: answers.cpp.
   std::string answer(std::string_view question);
-  /// What the mover does not count.
+  /// Adds the counters that the mover does not have.
   void add_own_counts(Stats& stats) const;
-  /// Called on the mover's thread with the counters, each `every_ns` while something happens, and
-  /// once after the last of it. Before the first buffer; a child of fork has none until it says so
-  /// again. It must not wait.
+  /// Called on the mover's thread with the counters, every `every_ns` while there is activity, and
+  /// once after it ends. Set it before the first buffer; a child of fork must set it again. It must
+  /// not wait.
   using Observer = void (*)(const Stats& stats);
   void observe(Observer observer, std::int64_t every_ns);
-  /// See Faults::Refusal. A child of fork has none until it says so again.
+  /// See Faults::Refusal. A child of fork must set it again.
   void on_refusal(Faults::Refusal refusal) { faults_.on_refusal(refusal); }
   std::uint64_t waited_for_room_ns() const { return faults_.waited_for_room_ns(); }
-  /// read (to != null) or write (from != null) by the calling thread.
+  /// Reads (to != null) or writes (from != null) on the calling thread.
   Status copy(Context& context, Handle buffer, std::uint64_t offset, std::byte* to,
               const std::byte* from, std::uint64_t length, Timeout timeout);
-  /// gather and scatter: `call` runs now, or with `op` by the thread of errands. `cancel` is what
-  /// the call was made with, and is the operation's.
+  /// Runs a gather or scatter: now, or with `op` on the thread of errands. `cancel` is the call's
+  /// cancel flag, and belongs to the operation.
   Status run_rows(std::unique_ptr<RowCall> call, const Rows& rows);
   Result<OpHandle> run_rows_later(std::unique_ptr<RowCall> call, const Rows& rows,
                                   std::unique_ptr<Request> op);
-  /// What is read of this buffer's slots and files at least.
+  /// Minimum size of a read of this buffer's slots and files, in bytes.
   std::uint32_t read_unit(const BufferRecord& record) const { return mover_->read_unit(record); }
-  /// What option `row_cache` asks for; made by the first call. Null: it asks for none, or there was
-  /// no room when it was to be made.
+  /// The cache that option `row_cache` asks for; the first call creates it. Null if the option is
+  /// 0, or if creating it failed.
   RowCache* row_cache();
-  /// A buffer of one extent of so many bytes, to read into.
+  /// Allocates a buffer of one extent of `bytes` bytes, to read into.
   Result<Handle> alloc_staging(std::uint64_t bytes);
-  /// Which bytes of the span's buffer are at `memory` of the program, as offsets in its window on
-  /// the host: a range without bytes where it is no memory of the buffer's views or window.
+  /// Returns the bytes of the span's buffer at the program's `memory`, as offsets in its window on
+  /// the host. The range is empty if `memory` is in no view or window of the buffer.
   Span::Bytes in_window_of(const Span& span, const void* memory, std::uint64_t length);
   Status move_bytes(Context& context, const Access& to, const Access& from);
-  /// What a discard covers of extents in part. `wait`: what is not in memory is brought for it;
-  /// else it is passed over.
+  /// Zeroes the parts of extents that a discard covers partly. `wait`: brings in absent extents for
+  /// that; otherwise it skips them.
   Status zero_edges(const Access& access, Span& span, bool wait);
-  // The preload library tells what the program does to the mappings of mapped buffers: see
+  // The preload library reports the program's changes to the mappings of mapped buffers: see
   // DramTier.
   [[nodiscard]] bool lend_window(std::byte* address, std::uint64_t bytes) {
     return dram_->lend_window(address, bytes);
@@ -172,23 +172,23 @@ class Context::Impl {
   PlacedMemory placed{*this};
   DeviceMemory device_memory{*this};
 
-  // What it was made of, for `topo` and tests.
+  // The parts, for `topo` and tests.
   const DramTier& dram() const { return *dram_; }
   const WaitableIoPort& port() const { return *port_; }
   const BlockTier* block() const { return block_.get(); }
   std::span<const std::unique_ptr<GpuTier>> gpus() const { return gpus_; }
   const GpuTier& gpu(Place place) const { return *gpus_[residency.space_of(place) - 1u]; }
-  /// DRAM and the block tier count as there, by any number.
+  /// DRAM and the block tier exist under every number.
   bool has_tier(Place place) const {
     return place.kind <= Kind::dram || place.kind == Kind::block || has_gpu(place);
   }
   bool has_gpu(Place place) const { return residency.space_of(place) != kHost; }
   const Faults& faults() const { return faults_; }
 
-  // fork.cpp: by the thread that forks.
+  // fork.cpp: called by the forking thread.
   void before_fork();
   void after_fork_in_parent();
-  /// False: the context ends here, and its windows with it.
+  /// Returns false if the context ends here, with its windows.
   bool after_fork_in_child();
 
  private:
@@ -228,7 +228,8 @@ class Context::Impl {
 
   // fork.cpp
   struct Child {
-    int lifeline = -1;  // Reads end-of-file once nobody holds the other end: it has ended.
+    // Reads end-of-file once the child has ended, because it holds the other end.
+    int lifeline = -1;
     std::uint32_t number = 0;
   };
   void enlist();
@@ -250,16 +251,16 @@ class Context::Impl {
   std::unique_ptr<Workers> hands_;
   std::unique_ptr<Mover> mover_;
 
-  std::atomic<State> state_{State::closed};  // Open once it has all its threads.
-  bool serves_faults_ = false;               // The mover's thread; else fault_thread_ does.
+  std::atomic<State> state_{State::closed};  // Becomes open once it has all its threads.
+  bool serves_faults_ = false;               // By the mover's thread; otherwise fault_thread_ does.
   std::atomic<bool> stop_{false};
   std::atomic<Observer> observer_{nullptr};  // Published with observe_every_ns_.
   std::int64_t observe_every_ns_ = 0;
-  std::int64_t observed_ns_ = 0;           // The mover thread's, as the next.
+  std::int64_t observed_ns_ = 0;           // The mover thread's, like the next.
   std::uint64_t observed_ = 0;             // Mover::activity() at the last call.
   BusyPoll busy_poll_;                     // The mover thread's.
-  HaltPoll halt_poll_;                     // Of the processor that a toucher waits on.
-  std::int64_t next_placing_ = 0;          // Of halt_poll_.
+  HaltPoll halt_poll_;                     // For the processor that a toucher waits on.
+  std::int64_t next_placing_ = 0;          // For halt_poll_.
   std::atomic<std::uint32_t> posting_{0};  // Threads inside post().
   std::mutex close_mutex_;
   std::once_flag row_cache_once_;
@@ -267,15 +268,18 @@ class Context::Impl {
 
   std::mutex releases_mutex_;
   std::condition_variable released_;
-  std::uint64_t releases_ = 0;  // Guarded by releases_mutex_: after streams that are not there yet.
+  // Guarded by releases_mutex_: releases that still wait for their stream.
+  std::uint64_t releases_ = 0;
 
   StandStill still_;
   ForkGate gate_{config.fork == Fork::follow};
-  // Of the thread that forks, while the mover stands; else of the mover's.
-  bool held_ = false, follows_ = false;  // This fork: all is held up for it; the child may go on.
-  int lifeline_[2] = {-1, -1};           // Of the child that is being made: held by it, read here.
+  // Used by the forking thread while the mover stands still, and by the mover's thread otherwise.
+  // For this fork: whether everything is held up, and whether the child may continue.
+  bool held_ = false, follows_ = false;
+  // For the child being created: it holds one end, this process reads the other.
+  int lifeline_[2] = {-1, -1};
   Vector<Child> children_;
-  Vector<int> lifelines_;  // Held for this process's ancestors, whose slots it reads.
+  Vector<int> lifelines_;  // Held for this process's ancestors: it reads their slots.
   std::int64_t next_look_ = 0;
 
   std::thread mover_thread_, fault_thread_;

@@ -1,4 +1,4 @@
-// Blocks of device memory, and the sets of them that leave and come back.
+// Blocks of device memory, and sets of blocks that leave the device and return.
 #include "runtime/device_memory.hpp"
 
 #include <sys/syscall.h>
@@ -18,14 +18,14 @@ namespace {
 
 thread_local Label::Text g_tag;
 
-// Where blocks hold all that is there nobody waits; views may end, and others' bytes must first be
-// copied out, or written, at 128 MiB/s at least.
+// Time to wait for room. If blocks hold the whole device, waiting does not help. Otherwise views
+// may end, and other buffers' bytes must first be copied out or written, at 128 MiB/s or more.
 Timeout patience(std::uint64_t bytes) {
   return Timeout::milliseconds(10'000 + static_cast<std::int64_t>(bytes >> 17));
 }
 
-// Each costs calls of the driver: the largest that can move of which a sixteenth at most is wasted.
-// A GPU maps by 2 MiB, and a block is at addresses of its own.
+// Each extent costs driver calls, so this takes the largest movable size that wastes at most a
+// sixteenth. A GPU maps by 2 MiB, and a block has addresses of its own.
 std::uint64_t extent_for(std::uint64_t bytes, std::uint64_t largest) {
   const auto whole = [&](std::uint64_t piece) { return (bytes + piece - 1) / piece * piece; };
   std::uint64_t extent = largest;
@@ -79,7 +79,7 @@ Result<void*> DeviceMemory::allocate(Place gpu, std::uint64_t bytes, std::uint64
   const Result<std::byte*> begin = context_.address_on(*buffer, gpu);
   Status held = begin.status().clone();
   if (held.ok()) {
-    // What the memory holds does not matter: nothing is brought.
+    // The memory's content does not matter, so nothing is read.
     const Access all{*buffer, 0, 0, kDiscard, gpu, 0};
     held = context_.acquire_through_mover({&all, 1}, patience(entry.bytes), {&entry.view, 1});
   }
@@ -105,7 +105,7 @@ Status DeviceMemory::free(void* block, const StreamOrder& after) {
   const State state = entry->second.state;
   entry->second.freed = true;
   if (state == State::leaving || state == State::coming) {
-    return {};  // It is dropped when it has arrived.
+    return {};  // The end of the operation drops it.
   }
   if (state == State::held) {
     const ViewRecord view = entry->second.view;
@@ -123,7 +123,7 @@ Status DeviceMemory::free(void* block, const StreamOrder& after) {
   return {};
 }
 
-// Under the mutex; what it pins has been released.
+// Call it with the mutex held, after its pins have been released.
 void DeviceMemory::drop(Entries::iterator entry) {
   (void)context_.free(entry->second.buffer);
   entries_.erase(entry);
@@ -158,10 +158,10 @@ DeviceMemory::Books DeviceMemory::books() const {
 
 // ---- Sets
 
-/// A trip that is ended, unless an operation does it.
+/// A trip that ends with the scope, unless an operation ends it.
 class DeviceMemory::HeldTrip {
  public:
-  /// `state`: that of its blocks at the end.
+  /// `state`: the state that its blocks get at the end.
   HeldTrip(DeviceMemory& memory, State state) : memory_(memory), state_(state) {
     const std::lock_guard lock(memory_.mutex_);
     trip_ = memory_.trips_.emplace(memory_.trips_.end());
@@ -229,7 +229,7 @@ Result<OpHandle> DeviceMemory::resume(const char* tag, std::uint64_t bytes) {
   return start("gpu_resume", held, Want::acquire);
 }
 
-// Under the mutex. Of a set in the order in which they were allocated.
+// Call it with the mutex held. Chooses blocks of a set in the order in which they were allocated.
 Status DeviceMemory::choose(const char* call, const char* tag, std::uint64_t bytes, State from,
                             Trip& trip) {
   bool any = tag == nullptr || *tag == '\0';
@@ -273,7 +273,7 @@ Status DeviceMemory::nothing_tagged(const char* call, const char* tag) const {
               known.empty() ? "none has a tag" : "there are ", known);
 }
 
-// Without the mutex: the operation may end before this returns.
+// Call it without the mutex: the operation may end before this returns.
 Result<OpHandle> DeviceMemory::start(const char* call, HeldTrip& held, Want want) {
   const Trips::iterator trip = held.trip();
   auto request = std::make_unique<Request>();
@@ -288,7 +288,7 @@ Result<OpHandle> DeviceMemory::start(const char* call, HeldTrip& held, Want want
   if (!status.ok()) {
     return status;
   }
-  request->want = trip->blocks.empty() ? Want::retreat : want;  // Of nothing, it ends at once.
+  request->want = trip->blocks.empty() ? Want::retreat : want;  // An empty request ends at once.
   trip->memory = this;
   trip->self = trip;
   trip->views.resize(trip->blocks.size());
@@ -298,12 +298,12 @@ Result<OpHandle> DeviceMemory::start(const char* call, HeldTrip& held, Want want
   request->before_context = &*trip;
   Result<OpHandle> op = context_.ask_async(std::move(request));
   if (op.ok()) {
-    held.keep();  // The operation ends it, or has.
+    held.keep();  // The operation ends the trip, or has ended it.
   }
   return op;
 }
 
-// [the mover's thread, or the caller's where the context is closed]
+// [the mover's thread, or the caller's if the context is closed]
 void DeviceMemory::ended(Request& request) {
   Trip& trip = *static_cast<Trip*>(request.before_context);
   trip.memory->end(trip.self, request.want == Want::acquire && request.status.ok() ? State::held

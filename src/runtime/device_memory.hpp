@@ -1,15 +1,15 @@
-// Memory of a GPU by pointer, as cudaMalloc gives it: a block is a buffer at a run of device
-// addresses that never change, held there by a view from its allocation to its end. Sets of blocks,
-// named by a tag, leave the device while they are paused and come back to where they were.
+// Memory of a GPU by pointer, as from cudaMalloc. A block is a buffer at a run of device addresses
+// that never change; a view holds it there from its allocation to its end. Sets of blocks, named by
+// a tag, leave the device while they are paused, and return to the same addresses.
 //
 //           pause                mover: all have left, or could not
 //   held ──────────▶ leaving ─────────────────────────────────────▶ paused
-//    ▲                          mover: all are there                  │
+//    ▲                          mover: all have arrived               │
 //    └──────────────────────────────────────── coming ◀───────────────┘ resume
-//                                                 └──▶ paused: not all could come
+//                                                 └──▶ paused: some could not come
 //
-// Threads: any. One mutex, which the mover's thread takes, too, when a pause or resume has ended:
-// nobody waits while holding it.
+// Threads: any. There is one mutex, which the mover's thread also takes at the end of a pause or
+// resume. No thread waits while it holds the mutex.
 #pragma once
 
 #include <array>
@@ -31,11 +31,12 @@ class DeviceMemory {
   struct Block {
     std::byte* begin = nullptr;
     std::uint64_t bytes = 0;
-    bool held = false;  ///< Its bytes are there, and stay.
+    bool held = false;  ///< Its bytes are on the device and stay there.
   };
-  /// Of all blocks.
+  /// Totals over all blocks.
   struct Books {
-    std::uint64_t blocks = 0, bytes = 0, paused = 0;  ///< `paused`, of `bytes`: not held.
+    /// `paused`: the part of `bytes` that is not held.
+    std::uint64_t blocks = 0, bytes = 0, paused = 0;
   };
 
   explicit DeviceMemory(Context::Impl& context) : context_(context) {}
@@ -48,7 +49,7 @@ class DeviceMemory {
   Result<OpHandle> pause(const char* tag, std::uint64_t bytes, const StreamOrder& after);
   Result<OpHandle> resume(const char* tag, std::uint64_t bytes);
 
-  /// The block that contains the address.
+  /// Finds the block that contains the address.
   std::optional<Block> find(const void* inside) const;
   Books books() const;
 
@@ -58,19 +59,19 @@ class DeviceMemory {
     Handle buffer = 0;
     std::uint64_t bytes = 0;
     Place place{};
-    std::uint64_t number = 0;  // The order of allocation.
+    std::uint64_t number = 0;  // Order of allocation.
     Label::Text tag;
     State state = State::held;
-    bool freed = false;  // By the program, on its way: the end of that ends it.
-    ViewRecord view{};   // While it is held.
+    bool freed = false;  // The program freed it while it was moving; the end of the move drops it.
+    ViewRecord view{};   // Valid while it is held.
   };
   using Entries = Map<std::uintptr_t, Entry>;
-  // The blocks of one pause or resume that is under way.
+  // The blocks of one pause or resume under way.
   struct Trip {
     DeviceMemory* memory = nullptr;
     std::list<Trip, ArenaAllocator<Trip>>::iterator self;
     Vector<Entries::iterator> blocks;
-    Vector<ViewRecord> views;  // Of a resume: filled by the mover.
+    Vector<ViewRecord> views;  // For a resume; the mover fills them.
   };
   using Trips = std::list<Trip, ArenaAllocator<Trip>>;
 
@@ -84,13 +85,13 @@ class DeviceMemory {
 
   Context::Impl& context_;
   mutable std::mutex mutex_;
-  Entries entries_;  // By the first byte's address; guarded by mutex_, as the next.
+  Entries entries_;  // By the address of the first byte; guarded by mutex_, like the next.
   std::uint64_t numbers_ = 0;
   Trips trips_;
 };
 
-/// What the calling thread allocates on GPUs from now on is of the set of this name, of which 31
-/// characters are kept; null or "": of none.
+/// Blocks that the calling thread allocates on GPUs from now on belong to the set of this name, cut
+/// to 31 characters; null or "": to no set.
 void set_device_tag(const char* tag) noexcept;
 
 }  // namespace tiermem

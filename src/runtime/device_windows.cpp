@@ -1,5 +1,5 @@
-// Windows of buffers in GPUs' memory: made when a view of several extents, or the address itself,
-// is first wanted there, and the buffer's for the rest of its life. Any thread.
+// Windows of buffers in GPUs' memory. A window is made when a view of several extents there, or the
+// address itself, is first requested. The buffer keeps it for the rest of its life. Any thread.
 #include "base/error.hpp"
 #include "runtime/context_impl.hpp"
 
@@ -28,7 +28,7 @@ Status Context::Impl::give_window(Span& span, const char* call) {
   }
   span.window = residency.buffers.set_device_window(span.buffer, span.space, *window);
   if (span.window != *window) {
-    gpu.release_window(*window, bytes);  // Another thread was first, or the buffer is gone.
+    gpu.release_window(*window, bytes);  // Another thread was first, or the buffer has been freed.
   }
   return span.window != nullptr
              ? Status()

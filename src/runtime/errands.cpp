@@ -60,7 +60,7 @@ void Errands::work() {
     } catch (const std::exception& thrown) {
       next.op->status = why_thrown("operation", thrown);
     }
-    next.errand.reset();  // Uses the operation's flag.
+    next.errand.reset();  // It uses the operation's flag.
     next.op->on_done(*next.op);
     lock.lock();
   }

@@ -1,5 +1,5 @@
-// Errands: calls that somebody began and does not wait for, and that need a thread which may wait.
-// One thread works them off in their order; it begins with the first and ends with the context.
+// Errands: calls that run as operations and need a thread that may wait. One thread runs them in
+// order. It starts with the first errand and ends with the context.
 #pragma once
 
 #include <condition_variable>
@@ -22,16 +22,16 @@ class Errands {
  public:
   ~Errands() { stop(); }
 
-  /// Any thread. The operation completes when the errand has ended, and may cancel it meanwhile by
-  /// its request's flag. Errors: busy when there are too many operations; unavailable without a
-  /// thread; shut_down.
+  /// Any thread. The operation completes when the errand has ended; until it ends, the operation
+  /// may cancel it through its request's flag. Errors: busy if there are too many operations;
+  /// unavailable without a thread; shut_down.
   Result<OpHandle> send(Ops& ops, std::unique_ptr<Request> op, std::unique_ptr<Errand> errand);
-  /// Any thread. Returns when all that were sent have ended: whatever they wait for must end.
+  /// Any thread. Returns when all errands have ended: everything they wait for must end.
   void stop();
 
  private:
   struct Sent {
-    Request* op = nullptr;  // Owned by the operations until its end.
+    Request* op = nullptr;  // Owned by the operations until it ends.
     std::unique_ptr<Errand> errand;
   };
   void work();
@@ -40,7 +40,7 @@ class Errands {
   std::condition_variable sent_;
   Deque<Sent> queue_;   // Guarded by mutex_.
   bool stop_ = false;   // Guarded by mutex_.
-  std::thread thread_;  // Begun under mutex_.
+  std::thread thread_;  // Started under mutex_.
 };
 
 }  // namespace tiermem

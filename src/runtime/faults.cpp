@@ -1,4 +1,4 @@
-// Serving faults: mapped windows, read-ahead, and mistakes.
+// Serves faults: mapped windows, read-ahead, and mistakes of the program.
 #include "runtime/faults.hpp"
 
 #include <algorithm>
@@ -55,7 +55,7 @@ void Faults::answer(const Fault& fault) {
   }
 }
 
-// In the whole extent: its other pages would leave with this one anyway.
+// Allows writes to the whole extent: its other pages would leave with this one anyway.
 void Faults::allow_writes(std::byte* address) {
   Window window;
   std::byte* begin = nullptr;
@@ -72,7 +72,8 @@ void Faults::allow_writes(std::byte* address) {
 
 void Faults::add(Handle buffer, std::byte* window, std::uint32_t extents, std::uint8_t shift) {
   const std::lock_guard lock(mutex_);
-  // Of the addresses' last life: a touch of freed bytes was answered after they had been released.
+  // From an earlier use of the addresses: a touch of freed bytes may be answered after their
+  // release.
   dram_->clear_poison(window, std::uint64_t{extents} << shift);
   windows_[window] = {buffer, extents, shift};
 }
@@ -115,7 +116,8 @@ void Faults::serve(const Fault& fault, const Window& window, std::byte* begin) {
   const Status status = residency_.resolve(access, asked->request.spans[0], "touch");
   if (!status.ok()) {
     ended_.fetch_add(1, std::memory_order_relaxed);
-    dram_->wake(address);  // It is being freed: the next fault finds it gone, or another there.
+    // The buffer is being freed. The next fault finds no buffer, or a new one.
+    dram_->wake(address);
     return;
   }
   asked->was_there =
@@ -144,7 +146,7 @@ void Faults::serve(const Fault& fault, const Window& window, std::byte* begin) {
   }
 }
 
-// Of extents that may be in parts the page of each step comes, of others the extent.
+// For each step, reads one page if the extent may be resident in parts, and otherwise the extent.
 void Faults::read_steps(const Window& window, const Strides::Ahead& ahead) {
   const std::uint64_t extent = std::uint64_t{1} << window.shift;
   const bool in_parts = extent <= kMostParts * kSmallestExtent;
@@ -164,9 +166,9 @@ void Faults::read_steps(const Window& window, const Strides::Ahead& ahead) {
   }
 }
 
-// The mover's thread, which alone lets extents leave: what is there now stays until the next step.
-// If it was there already and the page is still missing, the program has emptied it
-// (MADV_DONTNEED): zeros, or its toucher would come back for ever.
+// Runs on the mover's thread. Only this thread lets extents leave, so a resident extent stays until
+// the next step. If the extent was already resident and the page is still missing, the program has
+// emptied it (MADV_DONTNEED). It must get zeros, or the toucher would fault for ever.
 void Faults::ended(Asked& asked) {
   const std::unique_ptr<Asked> owned(&asked);
   ended_.fetch_add(1, std::memory_order_relaxed);
@@ -178,15 +180,15 @@ void Faults::ended(Asked& asked) {
   const Span& span = asked.request.spans[0];
   if (span.record->generation.load(std::memory_order_seq_cst) !=
       Buffers::generation_of(span.buffer)) {
-    // The toucher went on long ago (the extent came by another way), and freed the buffer. Another
-    // may be at its address: that one's touches are asked for anew.
+    // The extent came another way, the toucher continued, and the program freed the buffer. Another
+    // buffer may be at its address, and its touches fault again.
     dram_->wake(asked.address);
     return;
   }
   if (asked.request.status.ok()) {
     const ExtentRef ref = span.first;
-    // As it is now: it may have begun to leave since the request was met, and what a hand has just
-    // taken out of the window is no hole.
+    // Reads the current state: the extent may have begun to leave since the request completed, and
+    // a page that a hand has just taken out of the window is not a hole.
     const ExtentBits bits = residency_.extents.word(kHost, ref).load();
     const bool readable = bits.readable();
     const bool part = bits.phase() == Phase::none &&
@@ -228,7 +230,7 @@ BufferRecord* Faults::buffer_of(std::byte* address, std::uint64_t& in_window) co
   return nullptr;
 }
 
-// The sentence comes before the signal, which may end the process.
+// Reports before the signal, because the signal may end the process.
 void Faults::refuse_store(const Fault& fault) {
   std::uint64_t in_window = 0;
   BufferRecord* const record = buffer_of(fault.address, in_window);
@@ -238,7 +240,7 @@ void Faults::refuse_store(const Fault& fault) {
                                                 static_cast<ExtentRef>(in_window >> shift)
                                           : 0;
   if (record == nullptr || !residency_.extents.word(kHost, ref).load().view_readable()) {
-    dram_->wake(fault.address);  // It is leaving. The next fault finds it gone.
+    dram_->wake(fault.address);  // The extent is leaving. The next fault finds it absent.
     return;
   }
   const std::uint64_t bytes = std::uint64_t{1} << shift;
@@ -255,8 +257,8 @@ void Faults::refuse_store(const Fault& fault) {
   dram_->refuse_store(fault, extent, bytes);
 }
 
-// A touch that nobody can answer. Zeros are no answer, for a frame's home neither, which only hands
-// and devices touch: they would be written down with a checksum that matches.
+// Handles a touch that has no right answer. Zeros would be wrong, also for a frame's own address,
+// which only hands and devices touch: they would be written to a slot with a matching checksum.
 void Faults::mistake(std::byte* address) {
   bool told = false;
   std::uint64_t offset = 0;
@@ -275,14 +277,14 @@ void Faults::mistake(std::byte* address) {
   const std::lock_guard lock(mutex_);
   Window window;
   if (find(address, window) != nullptr) {
-    dram_->wake(address);  // A mapped buffer has begun here meanwhile.
+    dram_->wake(address);  // A mapped buffer has been created here since.
     return;
   }
   if (!told && dram_->close_at(address)) {
     log_warn("touch of {}, where no buffer is: SIGSEGV", static_cast<void*>(address));
     return;
   }
-  if (!told) {  // Before the toucher goes on, as it may be the end of the process.
+  if (!told) {  // Before the toucher continues, because the process may end.
     log_error("touch of absent bytes at {}, where no buffer is: SIGBUS",
               static_cast<void*>(address));
   }

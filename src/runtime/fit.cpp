@@ -1,4 +1,4 @@
-// Memory first, then each place of the block tier, then files that are written later.
+// Checks memory first, then each place of the block tier, then files that are written later.
 #include "runtime/fit.hpp"
 
 #include <fcntl.h>
@@ -30,7 +30,7 @@ std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) {
   return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<std::uint64_t>::max() : sum;
 }
 
-/// The memory that this process can never exceed, and what sets the limit.
+/// The memory that this process can never exceed, and the source of the limit.
 struct MemoryLimit {
   std::uint64_t bytes;
   std::string owner;
@@ -48,14 +48,14 @@ std::optional<MemoryLimit> memory_limit(const HostFacts& facts) {
   return limit;
 }
 
-// A named budget is a promise never to take more, so a cap would keep it. It is refused all the
-// same: nobody who writes 1T on a machine of 24 GiB expects 24, and a program that is sized by the
-// number would run until the OOM killer ends it.
+// A named budget is an upper limit, so a lower cap would satisfy it. It is refused all the same: a
+// user with 1T on a machine of 24 GiB does not expect 24 GiB, and a program sized by that number
+// would run until the OOM killer ends it.
 Status judge_dram(Config& config, const HostFacts& facts) {
   const auto limit = memory_limit(facts);
   const std::uint64_t budget = config.dram.budget;
   if (!config.dram.hard) {
-    return {};  // Our own guess, made from the same facts.
+    return {};  // A guess, made from the same facts.
   }
   if (limit && budget > limit->bytes) {
     return fail(Code::invalid_argument,
@@ -82,7 +82,7 @@ Status judge_place(const BlockDevice& device, const PathFacts& facts) {
   using Kind = PathFacts::Kind;
   const int error = facts.kind == Kind::other ? ENOTDIR : facts.error;
   if (error == 0 || (facts.kind != Kind::raw && has_descriptor_source())) {
-    return {};  // `tiermem run` has judged the directory, and may create the file.
+    return {};  // `tiermem run` has checked the directory, and may create the file.
   }
   const bool found = facts.kind == Kind::directory || facts.kind == Kind::raw;
   return fail_native(found ? Code::unavailable : Code::invalid_argument, error,
@@ -91,7 +91,7 @@ Status judge_place(const BlockDevice& device, const PathFacts& facts) {
                      device.path, std::strerror(error));
 }
 
-/// What stays free of a file system, as the block tier reads `reserve_free`.
+/// The reserve of a file system, as the block tier interprets `reserve_free`.
 std::uint64_t reserve_of(const Config& config, const PathFacts& facts) {
   return config.reserve_free == BlockFileOptions::kDefaultReserve
              ? std::min(facts.total / 20, std::uint64_t{1} << 30)
@@ -116,7 +116,7 @@ Status judge_room(Config& config, const Group& group) {
   return {};
 }
 
-// A disk that is memory gives no room: each byte that leaves DRAM stays in memory.
+// A disk in memory adds no room: each byte that leaves DRAM stays in memory.
 Status judge_memory_disks(Config& config, const HostFacts& facts, const Group& group) {
   const auto limit = memory_limit(facts);
   const std::uint64_t both = saturating_add(config.dram.budget, group.named);
@@ -156,7 +156,7 @@ Status judge_block(Config& config, const HostFacts& facts, const LookAtPath& loo
   return {};
 }
 
-// Written when the context closes, when no caller is left who could get an error.
+// The file is written when the context closes. No caller can get an error at that point.
 Status judge_stats_file(const Config& config, const LookAtPath& look) {
   if (config.stats_file == "off") {
     return {};
@@ -181,7 +181,7 @@ Status judge_stats_file(const Config& config, const LookAtPath& look) {
                            path, std::strerror(error));
 }
 
-// The default is not judged: small buffers have smaller extents.
+// The default extent size passes unchecked: small buffers have smaller extents.
 void judge_extent(Config& config) {
   if (config.extent != Config().extent && config.extent > config.dram.budget) {
     config.warnings.push_back(
@@ -251,7 +251,7 @@ Result<Config> judged(Result<Config> config, const HostFacts& facts) {
   if (Status status = judge_fit(*config, facts, look_at_path); !status.ok()) {
     return status;
   }
-  // `tiermem run` has judged the same, and has told its user once for all processes under it.
+  // `tiermem run` has made the same check, and reports it once for all processes under it.
   if (const char* const run = secure_getenv("TIERMEM_RUN"); run != nullptr && *run != '\0') {
     config->warnings.clear();
   }

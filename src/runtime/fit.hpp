@@ -1,11 +1,13 @@
-// Whether this machine has what a configuration names: memory for the budgets, room and rights in
-// directories, devices that are as large as their sizes. Judged once, when a context starts: a
-// sentence is cheap then, and the alternative is the OOM killer, SIGBUS or a full disk hours later.
+// Checks that this machine has what a configuration names: memory for the budgets, room and
+// permissions in directories, devices as large as their sizes. Checked once, when a context starts.
+// An error is cheap at that point; the alternative is the OOM killer, SIGBUS or a full disk hours
+// later.
 //
-// What cannot work is an error. What can work and is unwise is a warning: one sentence in
-// Config::warnings, for the log or descriptor 2. The table of both is in docs/configuration.md.
+// A configuration that cannot work is an error. One that works but is unwise is a warning: one
+// sentence in Config::warnings, for the log or descriptor 2. docs/configuration.md has a table of
+// both.
 //
-// Threads: any. judge_fit() is pure but for `look`, which tests replace.
+// Threads: any. judge_fit() is pure except for `look`, which tests replace.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +22,7 @@
 
 namespace tiermem {
 
-/// What the judgement asks of a path.
+/// The facts about a path that the check needs.
 struct PathFacts {
   enum class Kind : std::uint8_t { missing, directory, raw, other };
   Kind kind = Kind::missing;
@@ -28,19 +30,19 @@ struct PathFacts {
   bool in_memory = false;   ///< tmpfs or ramfs.
   std::uint64_t group = 0;  ///< Equal for paths that share `total` and `free`.
   std::uint64_t total = 0;  ///< Bytes of the file system or of the raw device; 0: unknown.
-  std::uint64_t free = 0;   ///< Of a file system: bytes that an ordinary user may still write.
+  std::uint64_t free = 0;   ///< Free bytes of the file system for an ordinary user.
 };
 using LookAtPath = std::function<PathFacts(const std::string& path)>;
-/// Of this machine. Creates nothing.
+/// Looks at a path on this machine. Creates nothing.
 PathFacts look_at_path(const std::string& path);
 
-/// Errors: invalid_argument for a size that the machine does not have, and for a path that does not
-/// exist or is of the wrong kind; unavailable for a path without write access. Warnings are
-/// appended to config.warnings.
+/// Errors: invalid_argument for a size that the machine does not have, and for a path that is
+/// missing or of the wrong kind; unavailable for a path without write access. Warnings are appended
+/// to config.warnings.
 Status judge_fit(Config& config, const HostFacts& facts, const LookAtPath& look);
 
-/// load_config() with the process's environment, and judge_fit(). The warnings begin with the
-/// unknown TIERMEM_ variables of the environment.
+/// load_config() with the process's environment, followed by judge_fit(). Unknown TIERMEM_
+/// variables of the environment come first in the warnings.
 Result<Config> load_fitting_config(std::string_view tiers, const char* toml_path,
                                    const HostFacts& facts);
 Result<Config> load_fitting_config(std::span<const Spec> tiers, const char* toml_path,

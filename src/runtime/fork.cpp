@@ -1,5 +1,5 @@
-// The handlers of fork, and how a context goes on in parent and child. Run by the thread that
-// forks.
+// The handlers of fork, and how a context continues in parent and child. Runs on the forking
+// thread.
 #include "runtime/fork.hpp"
 
 #include <fcntl.h>
@@ -25,11 +25,11 @@
 namespace tiermem {
 namespace {
 
-// A device that hangs must not hang fork: after this the child has no context.
+// A device that hangs must not hang fork. After this time the child has no context.
 constexpr std::int64_t kMostRestNs = 10'000'000'000;
 constexpr std::int64_t kLookForChildrenNs = 100'000'000;
 
-// Contexts alive. Locked over the fork, so that the child sees a whole list.
+// All live contexts. Locked during a fork, so that the child sees a complete list.
 constinit std::mutex g_contexts_mutex;
 constinit Immortal<Vector<Context::Impl*>> g_contexts;
 
@@ -59,8 +59,8 @@ void StandStill::end() {
 }
 
 void StandStill::follow_fork() {
-  new (&mutex_)
-      std::mutex;  // Whoever waited does not exist here: neither can be used or destroyed.
+  // Threads that waited do not exist here: neither object can be used or destroyed.
+  new (&mutex_) std::mutex;
   new (&changed_) std::condition_variable;
   asked_ = standing_ = false;
 }
@@ -81,7 +81,7 @@ void StandStill::stand() {
 void ForkGate::make() {
   pthread_rwlockattr_t attributes;
   must(::pthread_rwlockattr_init(&attributes));
-  // Else those who pass all the time could keep a fork waiting for ever.
+  // Otherwise threads that pass all the time could keep a fork waiting for ever.
   must(::pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP));
   must(::pthread_rwlock_init(&lock_, &attributes));
   must(::pthread_rwlockattr_destroy(&attributes));
@@ -134,7 +134,7 @@ void Context::Impl::enlist() {
   g_contexts->push_back(this);
 }
 
-// Not while a fork waits for the mover.
+// Must not run while a fork waits for the mover.
 void Context::Impl::order_stop() {
   const std::lock_guard lock(g_contexts_mutex);
   stop_.store(true, std::memory_order_release);
@@ -170,7 +170,7 @@ void Context::Impl::before_fork() {
   ops.before_fork();
   placed.before_fork();
   if (stands) {
-    reap_children();  // They have a descriptor each.
+    reap_children();  // Each child costs a descriptor.
     bool has_room = true;
     try {
       children_.reserve(children_.size() + 1);  // The handlers after the fork must not fail.
@@ -203,11 +203,11 @@ void Context::Impl::after_fork_in_parent() {
   ops.after_fork();
   gate_.open();
   still_.end();
-  port_->wake();  // It may have gone to sleep with requests that it would not take.
+  port_->wake();  // It may have gone to sleep with requests that it did not accept at rest.
 }
 
-// Children that have ended, or run another program, read no slots any more: nobody holds the other
-// end of their pipe.
+// A child that has ended, or runs another program, reads no slots any more: the other end of its
+// pipe is closed.
 void Context::Impl::reap_children() {
   std::erase_if(children_, [this](const Child& child) {
     pollfd end{child.lifeline, POLLIN, 0};
@@ -237,7 +237,7 @@ bool Context::Impl::after_fork_in_child() {
     state_.store(State::forked, std::memory_order_release);
     return false;
   }
-  // Whom they tell is the parent's business, and may not be ready to hear of this process.
+  // Their receivers belong to the parent, and may not be ready for this process.
   observer_.store(nullptr, std::memory_order_relaxed);
   faults_.on_refusal(nullptr);
   if (held_) {
@@ -288,7 +288,8 @@ Status Context::Impl::follow_fork() {
     return status;
   }
   dram_->note_fork();
-  // Before any thread begins: it may get the stack on which an ended thread's request lies.
+  // Before any thread starts: a new thread may get the stack that holds the request of an ended
+  // thread.
   mover_->child_of_parent();
   mover_->rest(false);
   dram_->forget_free_pages();
@@ -314,7 +315,8 @@ Status Context::Impl::follow_fork() {
   return start_threads();
 }
 
-// The parent's files are there to be read. Empty, or why there is none to write to.
+// The parent's files remain readable. Returns an empty text, or the reason why there is no file to
+// write to.
 std::string Context::Impl::add_own_files(std::vector<std::unique_ptr<BlockFile>>& files) {
   if (config.block.empty()) {
     return {};
@@ -325,7 +327,7 @@ std::string Context::Impl::add_own_files(std::vector<std::unique_ptr<BlockFile>>
                       files.size());
   } else {
     for (const BlockFileOptions& options : file_options()) {
-      auto file = BlockFile::open(options);  // Refuses a raw device, which the parent has.
+      auto file = BlockFile::open(options);  // Refuses a raw device, because the parent has it.
       if (file.ok()) {
         files.push_back(std::move(file).value());
       } else {

@@ -1,15 +1,16 @@
-// What a fork needs of a context: standing still while it happens, and going on in two processes.
-// The handlers of fork are in fork.cpp, with the parts of Context::Impl that they call.
+// The parts of fork that concern a context: it stands still during the fork, and continues in two
+// processes. The handlers are in fork.cpp, with the parts of Context::Impl that they call.
 //
-// The order, in the thread that forks:
+// The order, in the forking thread:
 //   before   the mover comes to rest (nothing on hands or devices) and stands still; calls that
-//            change books are waited for and held up; the locks that others could hold are taken
-//   parent   all that is undone; the slots of now are kept as long as the child lives
-//   child    what is the process's own is made anew: userfaultfd, homes of frames, ring, threads,
-//            files to write to
+//            change records are waited for and held up; locks that other threads could hold are
+//            taken
+//   parent   all of that is undone; the current slots are kept as long as the child lives
+//   child    the process's own parts are recreated: userfaultfd, homes of frames, ring, threads,
+//            and files to write to
 //
-// Calls that wait (for room, for pins) are not waited for: what they wait for may be the thread
-// that forks. Their requests stay where they are; in the child they end.
+// Calls that wait (for room, for pins) are not waited for, because the forking thread may be what
+// they wait for. Their requests stay in place; in the child they end.
 #pragma once
 
 #include <pthread.h>
@@ -22,32 +23,31 @@
 
 namespace tiermem {
 
-/// Once for the process, and before other libraries register theirs if the mover is to run while
-/// theirs do: handlers run last before a fork and first after it when registered first. A context
-/// calls it when it starts.
-/// False: there is no memory to note them down.
+/// Call it once for the process. Call it before other libraries register handlers if the mover must
+/// run during theirs: handlers registered first run last before a fork and first after it. A
+/// context calls it when it starts. Returns false if allocation fails.
 [[nodiscard]] bool register_fork_handlers();
 
-/// What the handlers do, for whoever makes a process without them (_Fork, clone). The first, then
-/// one of the others in each process.
+/// The handlers' work, for code that creates processes without them (_Fork, clone). Call the first,
+/// and one of the others in each process.
 void before_fork();
 void after_fork_in_parent();
 void after_fork_in_child();
 
-/// Where the mover's thread stands while the process forks.
+/// Where the mover's thread stands still while the process forks.
 class StandStill {
  public:
-  // [who forks]
+  // [the forking thread]
   void ask();
-  /// The mover stands. False at the deadline (CLOCK_MONOTONIC).
+  /// Waits until the mover stands still. Returns false at the deadline (CLOCK_MONOTONIC).
   bool wait_until(std::int64_t deadline_ns);
   void end();
-  /// [child of fork, its only thread] Nobody stands here.
+  /// [child of fork, its only thread] No thread stands here.
   void follow_fork();
 
   // [mover's thread]
   bool asked() const;
-  /// Until end().
+  /// Stands still until end().
   void stand();
 
  private:
@@ -57,11 +57,11 @@ class StandStill {
   bool standing_ = false;  // Guarded by mutex_.
 };
 
-/// Calls that change books without the mover pass here, many at once; a fork closes it. Nobody
-/// waits inside for the mover, and nobody passes twice.
+/// Calls that change records without the mover pass here, many at once; a fork closes the gate. No
+/// thread waits inside for the mover, and no thread passes twice.
 class ForkGate {
  public:
-  /// `used`: false, where forks are not followed, and passing costs nothing.
+  /// `used`: false if forks are not followed; passing is then free.
   explicit ForkGate(bool used) : used_(used) { make(); }
   ~ForkGate() { must(::pthread_rwlock_destroy(&lock_)); }
   ForkGate(const ForkGate&) = delete;
@@ -70,7 +70,7 @@ class ForkGate {
   class Pass {
    public:
     explicit Pass(ForkGate& gate) : gate_(gate) {
-      // Refused to the thread that forks, which has closed it, and may pass.
+      // Fails on the forking thread, which has closed the gate and may pass.
       passed_ = gate_.used_ && ::pthread_rwlock_rdlock(&gate_.lock_) == 0;
     }
     ~Pass() {
@@ -85,10 +85,10 @@ class ForkGate {
     ForkGate& gate_;
     bool passed_ = false;
   };
-  // [who forks]
+  // [the forking thread]
   void close() { must(::pthread_rwlock_wrlock(&lock_)); }
   void open() { must(::pthread_rwlock_unlock(&lock_)); }
-  /// [child of fork, its only thread] Open; those who waited do not exist here.
+  /// [child of fork, its only thread] Opens the gate; threads that waited do not exist here.
   void follow_fork() { make(); }
 
  private:

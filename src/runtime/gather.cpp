@@ -1,11 +1,12 @@
 // Gather: many rows of one buffer into memory of the program, or into another buffer. The calling
-// thread checks, copies, and plans what the mover reads for it; it alone touches the program's
+// thread checks, copies, and plans the mover's reads; only this thread touches the program's
 // memory. Any thread.
 //
 //   resident extents   copied under a pin, in the order of the list
-//   all else, sorted   blocks read from slots and files through some memory of the budget,
-//                      neighbours by one request, checked and copied from there; the extents stay
-//   what is left       by views, as read() does: in flight, on a GPU only, in parts, damaged
+//   other rows         sorted; their blocks are read from slots and files into staging memory
+//                      within the budget, neighbours in one request, and checked and copied from
+//                      there; the extents are not promoted
+//   the rest           through views, as in read(): in flight, only on a GPU, in parts, damaged
 #include "runtime/gather.hpp"
 
 #include <algorithm>
@@ -24,11 +25,12 @@
 namespace tiermem {
 namespace {
 
-constexpr std::uint64_t kMostAtOnce = std::uint64_t{4} << 20;  // Of a budget, to read into.
+// Maximum staging bytes, whatever the budget is.
+constexpr std::uint64_t kMostAtOnce = std::uint64_t{4} << 20;
 constexpr unsigned kBudgetPerMost = 16;
-// Each is read into while another is copied from: the devices' queues stay full.
+// One is read into while another is copied from, so that the devices' queues stay full.
 constexpr unsigned kSegments = 4;
-// No list of rows, and no memory for them, is larger than the addresses of a process.
+// A list of rows, or memory for rows, must fit into the addresses of a process.
 constexpr std::uint64_t kMostListBytes = std::uint64_t{1} << 47;
 
 }  // namespace
@@ -151,7 +153,7 @@ Result<OpHandle> Context::Impl::run_rows_later(std::unique_ptr<RowCall> call, co
   return errands_->send(ops, std::move(op), std::move(call));
 }
 
-// The same sentence, and which row it is about.
+// Adds the row to the message.
 Status RowCall::at_row(std::uint64_t row, const Status& why) const {
   ErrorInfo info =
       why.info() != nullptr ? *why.info() : error_info(why.code(), "{}", why.message());
@@ -164,14 +166,15 @@ Status RowCall::at_row(std::uint64_t row, const Status& why) const {
 
 // ---- Gather ------------------------------------------------------------------------------------
 
-/// A part of the memory that is read into, and what goes there.
+/// A part of the staging memory, and the reads that fill it.
 struct GatherCall::Segment {
   std::byte* data = nullptr;
   GatherList list;
   Vector<GatherRead> reads;
-  Vector<std::size_t> first_piece;  // Of each read; those of the next one end it.
+  Vector<std::size_t> first_piece;  // The first piece of each read; the next entry is the end.
   Vector<Checksums::Hash> sums;
-  std::optional<PostedRequest> posted;  // Last: it ends before what the mover reads of it.
+  // Last: the request ends before the memory that the mover reads for it.
+  std::optional<PostedRequest> posted;
 };
 
 Status GatherCall::check(const Rows& rows) {
@@ -208,7 +211,7 @@ Status GatherCall::run() {
   unit_ = impl_.read_unit(*span_.record);
   cache_ = timeout_.ns != 0 && rows_.row_bytes <= RowCache::kMostRow ? impl_.row_cache() : nullptr;
   Status status = into_buffer_ != 0 ? to_buffer() : to_memory();
-  // The buffer may have been freed, and its extents given to another, while they were read.
+  // The buffer may have been freed during the reads, and its extents given to another.
   return status.ok() && span_.record->generation.load(std::memory_order_seq_cst) !=
                             Buffers::generation_of(rows_.buffer)
              ? fail(Code::stale_handle, "{}: handle {:#x} was freed meanwhile", call_, rows_.buffer)
@@ -234,8 +237,8 @@ Status GatherCall::to_memory() {
   return {};
 }
 
-// By pieces that fit into memory. What is pinned at once is asked for at once, so that two of these
-// never wait for each other.
+// Works in pieces that fit into memory. Extents that must be pinned together are requested
+// together, so that two such calls never wait for each other.
 Status GatherCall::to_buffer() {
   const std::uint64_t most = impl_.config.dram.budget / kBudgetPerMost;
   const std::uint64_t rows = std::clamp<std::uint64_t>(most / rows_.row_bytes, 1, rows_at_once());
@@ -257,12 +260,13 @@ Status GatherCall::to_buffer() {
       try {
         status = begin(first, n, at);
       } catch (...) {
-        std::memset(at, 0, range.length);  // As below.
+        std::memset(at, 0, range.length);  // For the same reason as below.
         throw;
       }
       if (status.ok()) {
         for (const Piece& piece : pieces_) {
-          std::memset(at + piece.to, 0, piece.length);  // A discarding view overwrites all of it.
+          // A discarding view must overwrite all of it.
+          std::memset(at + piece.to, 0, piece.length);
         }
       } else {
         std::memset(at, 0, range.length);
@@ -279,14 +283,14 @@ Status GatherCall::to_buffer() {
   return status;
 }
 
-// Copies what is resident; the other pieces are left in pieces_, in order.
+// Copies the resident pieces; leaves the others in pieces_, in order.
 Status GatherCall::begin(std::uint64_t first, std::uint64_t n, std::byte* to) {
   first_ = first;
   guesses_.clear();
   pieces_.clear();
   rest_.clear();
-  // What is held, until it is let go or this function ends. The number of its extent is beside it
-  // and not in it: what no other function sees stays in a register.
+  // The held view, until it is released or this function ends. The number of its extent is a
+  // separate variable: the compiler keeps a variable that no other function sees in a register.
   struct Held {
     ~Held() { let_go(); }
     void let_go() noexcept {
@@ -299,7 +303,7 @@ Status GatherCall::begin(std::uint64_t first, std::uint64_t n, std::byte* to) {
     ViewRecord view{};
     bool holds = false;
   } in_memory{impl_.residency};
-  std::uint64_t held = kNowhere, absent = kNowhere;  // Extents.
+  std::uint64_t held = kNowhere, absent = kNowhere;  // Numbers of extents.
   const std::uint64_t mask = (std::uint64_t{1} << span_.shift) - 1;
   for (std::uint64_t i = 0; i < n; ++i) {
     const auto copy = [&](std::uint64_t from, std::uint64_t done, std::uint32_t length) {
@@ -318,7 +322,7 @@ Status GatherCall::begin(std::uint64_t first, std::uint64_t n, std::byte* to) {
         }
         return;
       }
-      // The view begins with the buffer where that begins inside the extent.
+      // The view begins with the buffer if the buffer begins inside the extent.
       const std::uint64_t begin = std::max(from & ~mask, span_.offset);
       std::memcpy(to + at, static_cast<const std::byte*>(in_memory.view.data) + (from - begin),
                   length);
@@ -343,7 +347,7 @@ void GatherCall::sort_pieces() {
   }
 }
 
-// ---- Rows that the cache has -------------------------------------------------------------------
+// ---- Rows in the cache -------------------------------------------------------------------------
 
 RowCache* Context::Impl::row_cache() {
   if (config.row_cache == 0) {
@@ -366,7 +370,7 @@ RowCache* Context::Impl::row_cache() {
     }
     HeldViews views(residency, {&view, 1});
     row_cache_.emplace(std::span(static_cast<std::byte*>(view.data), bytes));
-    views.keep();  // Held as long as there is a context.
+    views.keep();  // Held until the context ends.
     (void)buffer.keep();
   });
   return row_cache_.has_value() ? &*row_cache_ : nullptr;
@@ -385,7 +389,8 @@ bool GatherCall::guess(const Piece& piece, std::byte* to) {
   return true;
 }
 
-// One request for all of them, which reads nothing. What is not so any more is read like any piece.
+// One request confirms all guesses without reading. A piece that is not confirmed is read like any
+// other.
 Status GatherCall::confirm() {
   std::sort(guesses_.begin(), guesses_.end(),
             [](const Guess& a, const Guess& b) { return a.piece.from < b.piece.from; });
@@ -415,15 +420,16 @@ Status GatherCall::confirm() {
   return {};
 }
 
-// ---- What is read ------------------------------------------------------------------------------
+// ---- Reads -------------------------------------------------------------------------------------
 
-// With the range of another buffer, or to memory. What cannot be had this way is left in rest_.
+// Reads into `range` of another buffer, or to memory. Leaves the pieces that it cannot read in
+// rest_.
 Status GatherCall::read_below(const Access& range, std::byte* to) {
   const std::uint64_t budget = impl_.config.dram.budget;
   const std::uint64_t most =
       std::clamp(std::bit_floor(budget / kBudgetPerMost), kSmallestExtent, kMostAtOnce);
-  // As much as there is to read at most: no piece needs more blocks than these, nor more between
-  // it and the next.
+  // An upper bound for all reads: no piece needs more blocks than these, or more between it and the
+  // next.
   const std::uint64_t piece = std::min(rows_.row_bytes, std::uint64_t{1} << span_.shift);
   const std::uint64_t one = (piece + unit_ - 1) / unit_ * unit_ + unit_;
   const std::uint64_t all = std::bit_ceil((one + impl_.config.gather_gap) * pieces_.size());
@@ -481,7 +487,7 @@ Status GatherCall::stream(std::byte* data, std::byte* to) {
   return status;
 }
 
-// Plans for the next pieces as much as the segment takes, and asks for it.
+// Plans reads for the next pieces, as many as fit into the segment, and posts them.
 void GatherCall::post(Segment& segment) {
   if (cursor_ == pieces_.size()) {
     return;
@@ -544,7 +550,7 @@ ExtentRef GatherCall::ref_of(const Piece& piece) const {
          static_cast<ExtentRef>((piece.from >> span_.shift) - (span_.offset >> span_.shift));
 }
 
-// The rows of a segment that has come. A block is checked once, and only if a row is in it.
+// Copies the rows of a finished segment. Checks a block once, and only if it contains a row.
 Status GatherCall::take(Segment& segment, std::byte* to) {
   for (std::size_t i = 0; i < segment.reads.size(); ++i) {
     const GatherRead& read = segment.reads[i];
@@ -584,14 +590,14 @@ Status GatherCall::take(Segment& segment, std::byte* to) {
         std::memcpy(to + piece.to, read.data + at, piece.length);
         offer(read, at, piece);
       } else {
-        rest_.push_back(piece);  // A view says what is wrong with it, if anything is.
+        rest_.push_back(piece);  // Acquiring a view reports the error, if there is one.
       }
     }
   }
   return {};
 }
 
-// What was checked, for the next call: rows that lie in one block.
+// Offers a checked row to the cache, for the next call. Only rows within one block.
 void GatherCall::offer(const GatherRead& read, std::uint64_t at, const Piece& piece) {
   if (cache_ == nullptr || read.sum_bytes != unit_ ||
       at / unit_ != (at + piece.length - 1) / unit_) {
@@ -600,7 +606,7 @@ void GatherCall::offer(const GatherRead& read, std::uint64_t at, const Piece& pi
   cache_->offer({rows_.buffer, piece.from, piece.length}, read.sums[at / unit_], read.data + at);
 }
 
-// Those that begin in one extent, from rest_[i] on.
+// Copies the pieces that begin in one extent, starting at rest_[i].
 Status GatherCall::view_some(std::size_t& i, std::byte* to) {
   const Piece& first = rest_[i];
   const Access access = extent_of(first.from, kRead);

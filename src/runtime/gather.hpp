@@ -1,5 +1,5 @@
-// One call of gather or scatter: a list of rows, checked, and what has become of it so far. Made
-// and used by one thread, which is the caller's or that of operations.
+// One call of gather or scatter: its checked list of rows and its progress. One thread creates and
+// uses it: the caller's or the thread of errands.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,14 @@
 
 namespace tiermem {
 
-/// What both have in common.
+/// The common part of gather and scatter.
 class RowCall : public Errand {
  public:
   static constexpr std::uint64_t kMostRow = 64 << 10;
-  /// Pieces that are sorted at once: 3 MiB of them.
+  /// Maximum pieces that are sorted at once: 3 MiB.
   static constexpr std::uint64_t kMostPieces = 1 << 17;
 
-  /// `cancel`: null, or set by whoever wants the call to end.
+  /// `cancel`: null, or a flag that is set to end the call.
   RowCall(Context::Impl& impl, const char* call, std::uint32_t mode, Timeout timeout,
           const std::atomic<bool>* cancel)
       : impl_(impl),
@@ -32,37 +32,38 @@ class RowCall : public Errand {
         deadline_ns_(deadline_of(timeout)),
         cancel_(cancel) {}
 
-  /// Before anything else. Errors: invalid_argument naming the row, stale_handle, shut_down.
+  /// Call it first. Errors: invalid_argument naming the row, stale_handle, shut_down.
   virtual Status check(const Rows& rows);
 
  protected:
-  /// What of a row lies in one extent.
+  /// The part of a row in one extent.
   struct Piece {
-    std::uint64_t from;  // In the buffer's window.
-    std::uint64_t to;    // From the first row of the batch on, in the program's memory.
+    std::uint64_t from;  // Offset in the buffer's window.
+    std::uint64_t to;    // Offset from the first row of the batch in the program's memory.
     std::uint32_t length;
   };
 
-  /// Where the row begins in the window. The index is read once, and checked after that: the
-  /// program may change its list during the call. kNowhere: the row is not inside the buffer.
+  /// Returns where the row begins in the window. Reads the index once and checks that value,
+  /// because the program may change its list during the call. kNowhere: the row is not inside the
+  /// buffer.
   std::uint64_t in_window(std::uint64_t row) const {
     const std::uint64_t number = read_once(rows_.index[row]);
     return number <= last_ ? span_.offset + rows_.offset + number * rows_.stride : kNowhere;
   }
   static constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
   Status not_inside(std::uint64_t row) const;
-  /// Refuses rows of which bytes lie in [begin, end) of the window, `what` of the call.
+  /// Refuses rows with bytes in [begin, end) of the window; `what` names that range in the error.
   Status check_apart(std::uint64_t begin, std::uint64_t end, const char* what) const;
-  /// The same for memory of the program, which may be a view or a mapped window of the buffer.
+  /// The same for memory of the program, which may be in a view or mapped window of the buffer.
   Status check_memory(const void* memory, std::uint64_t bytes, const char* what) const;
-  /// The memory that rows go to or come from does not contain the list of rows.
+  /// Checks that the rows' memory does not overlap the list of rows.
   Status check_list(const void* memory, const char* what) const;
-  /// Rows of a batch: they have no more than kMostPieces.
+  /// Rows in a batch: their pieces number at most kMostPieces.
   std::uint64_t rows_at_once() const;
-  /// The extent of this byte, as far as the buffer is in it.
+  /// The part of the buffer in the extent of this byte.
   Access extent_of(std::uint64_t in_window, std::uint32_t mode) const;
-  /// Calls each(from, done, length) for each piece of the row, `done` bytes of it behind. False:
-  /// the row is not inside the buffer, and nothing was called.
+  /// Calls each(from, done, length) for each piece of the row; `done` bytes of the row precede it.
+  /// Returns false, without a call, if the row is not inside the buffer.
   template <typename Each>
   bool each_piece(std::uint64_t row, Each&& each) const {
     const std::uint64_t mask = (std::uint64_t{1} << span_.shift) - 1;
@@ -91,18 +92,18 @@ class RowCall : public Errand {
   const std::int64_t deadline_ns_;
   const std::atomic<bool>* const cancel_;
   Rows rows_;
-  Span span_;                // All of the buffer.
-  std::uint64_t last_ = 0;   // The highest number of a row; meaningful with rows only.
-  std::uint64_t first_ = 0;  // Row of the batch.
+  Span span_;                // The whole buffer.
+  std::uint64_t last_ = 0;   // The highest valid row number; meaningful only if there are rows.
+  std::uint64_t first_ = 0;  // First row of the batch.
   Vector<Piece> pieces_;
 };
 
 class GatherCall : public RowCall {
  public:
-  /// Into memory.
+  /// Copies into memory.
   GatherCall(Context::Impl& impl, std::byte* to, Timeout timeout, const std::atomic<bool>* cancel)
       : RowCall(impl, "gather", kRead, timeout, cancel), to_(to) {}
-  /// Into a buffer.
+  /// Copies into a buffer.
   GatherCall(Context::Impl& impl, Handle into, std::uint64_t offset, Timeout timeout,
              const std::atomic<bool>* cancel)
       : RowCall(impl, "gather", kRead, timeout, cancel), into_buffer_(into), into_offset_(offset) {}
@@ -113,11 +114,11 @@ class GatherCall : public RowCall {
  private:
   Status to_memory();
   Status to_buffer();
-  /// Most that is read by one request: more is no faster, and is read sooner in two.
+  /// Maximum bytes of one request: a larger one is no faster, and two requests finish sooner.
   static constexpr std::uint64_t kMostRead = 128 << 10;
 
   struct Segment;
-  /// A row that the cache had, already copied to where it goes, if the slot still has its block.
+  /// A row copied from the cache to its destination. It is valid if the slot still has its block.
   struct Guess {
     Piece piece;
     Checksums::Hash block;
@@ -139,11 +140,11 @@ class GatherCall : public RowCall {
   std::byte* const to_ = nullptr;
   const Handle into_buffer_ = 0;
   const std::uint64_t into_offset_ = 0;
-  Vector<Piece> rest_;     // Of pieces_: to be had by views only.
-  Vector<Guess> guesses_;  // Not among pieces_.
+  Vector<Piece> rest_;     // The pieces that need views.
+  Vector<Guess> guesses_;  // Separate from pieces_.
   RowCache* cache_ = nullptr;
-  std::size_t cursor_ = 0;  // Of pieces_: the first that was not asked for.
-  std::uint64_t unit_ = 0;  // What is read at least.
+  std::size_t cursor_ = 0;  // Index into pieces_: the first that has not been requested.
+  std::uint64_t unit_ = 0;  // Minimum bytes of a read.
   std::uint64_t segment_bytes_ = 0;
   ExtentRef into_ = 0;
 };
@@ -169,7 +170,7 @@ class ScatterCall : public RowCall {
 
   const std::byte* const from_;
   Vector<Group> groups_;
-  std::size_t asked_ = 0;  // Of groups_: those before are there, or were asked for.
+  std::size_t asked_ = 0;  // Index into groups_: those before it are resident or requested.
 };
 
 }  // namespace tiermem

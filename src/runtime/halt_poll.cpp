@@ -17,9 +17,10 @@
 namespace tiermem {
 namespace {
 
-constexpr int kPauses = 32;  // Between two looks at the clock.
+constexpr int kPauses = 32;  // Between two reads of the clock.
 constexpr std::uint64_t kShortestTurnNs = 100'000;
-constexpr std::int64_t kTakenNs = 1'000'000;  // Between two looks: another thread ran here.
+// A longer gap between two reads of the clock means that another thread ran here.
+constexpr std::int64_t kTakenNs = 1'000'000;
 constexpr std::int64_t kRestNs = 10'000'000;  // The thread sleeps for this long after that.
 
 void pause_processor() {
@@ -30,7 +31,7 @@ void pause_processor() {
 #endif
 }
 
-// The kernel's struct sched_attr, in its first version: glibc before 2.41 has none.
+// The kernel's struct sched_attr, first version: glibc before 2.41 lacks it.
 struct Attributes {
   std::uint32_t size, policy;
   std::uint64_t flags;
@@ -39,9 +40,9 @@ struct Attributes {
   std::uint64_t runtime, deadline, period;
 };
 
-// Since Linux 6.12 a thread may ask for short turns, and then also waits a shorter time for each. A
+// Since Linux 6.12 a thread may ask for short time slices, and then also waits less for each. A
 // thread that had spun for 1 ms ended 927 ms after its process called exit (median of 10, beside
-// three busy threads on two processors, Linux 6.18), and with short turns 68 ms after.
+// three busy threads on two processors, Linux 6.18), and with short slices 68 ms after.
 void ask_for_short_turns() {
   Attributes attributes{};
   if (::syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) == 0) {
@@ -81,7 +82,7 @@ void HaltPoll::start() {
   try {
     thread_ = own_thread("tiermem-poll", [this] { run(); });
   } catch (const std::system_error&) {
-    // Everything works without.
+    // The context works without it.
   }
 }
 
@@ -111,12 +112,12 @@ void HaltPoll::wake() {
 }
 
 // A thread of the idle class ends only when the scheduler gives it a processor, and its process
-// ends with it: beside busy threads up to 4.5 s later. So the thread joins the class when it first
-// spins, asks for short turns, and sleeps as soon as another thread took its processor.
+// waits for that: up to 4.5 s beside busy threads. The thread therefore joins the class when it
+// first spins, asks for short slices, and sleeps as soon as another thread has taken its processor.
 void HaltPoll::run() {
   bool idle_class = false;
   int at = -1;
-  std::int64_t looked = 0;  // When it last looked at the clock while it spun; 0: it slept.
+  std::int64_t looked = 0;  // The last read of the clock while spinning; 0: it slept.
   while (!stop_.load(std::memory_order_relaxed)) {
     const std::int64_t now = now_ns();
     if (looked != 0 && now - looked > kTakenNs) {
@@ -138,7 +139,7 @@ void HaltPoll::run() {
       continue;
     }
     looked = 0;
-    // Either this sees the new time, or the caller that set it sees that this thread sleeps.
+    // Either this thread sees the new time, or the caller that set it sees that this thread sleeps.
     asleep_.store(1, std::memory_order_seq_cst);
     if (!spins(now_ns()) && !stop_.load(std::memory_order_seq_cst)) {
       asleep_.wait(1);

@@ -1,10 +1,10 @@
-// Keeps the processor of a thread that waits for bytes out of its halt. A virtual machine's
-// processor that has halted is woken through its host, which costs up to the time of the read
-// itself; a thread of the idle class that spins there gives way to the waiting one at once, and to
-// everybody else. What `guest_halt_poll_ns` of the kernel's haltpoll driver does for all processors
-// where an administrator sets it (Documentation/virt/guest-halt-polling.rst), this does for one.
+// Keeps the processor of a thread that waits for bytes from halting. Waking a halted processor of a
+// virtual machine goes through the host and costs up to as much as the read itself. A thread of the
+// idle class spins there instead. It gives way at once to the waiting thread and to all others. The
+// kernel's haltpoll driver does the same for all processors if an administrator sets
+// `guest_halt_poll_ns` (Documentation/virt/guest-halt-polling.rst); this class does it for one.
 //
-// Threads: one calls everything; the spinner is this class's own.
+// Threads: one calls everything; the spinning thread belongs to this class.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 
 namespace tiermem {
 
-/// The processor that a thread of this process ran on last; -1 when /proc does not tell.
+/// The processor that a thread of this process last ran on; -1 if /proc does not tell.
 int processor_of(std::uint32_t thread);
 
 class HaltPoll {
@@ -21,17 +21,17 @@ class HaltPoll {
   HaltPoll() = default;
   ~HaltPoll() { stop(); }
 
-  /// Starts the spinner, which sleeps. Without a thread, or without the idle class, the other calls
-  /// do nothing.
+  /// Starts the spinning thread, asleep. Without a thread, or without the idle class, the other
+  /// calls do nothing.
   void start();
   void stop();
-  /// In a child of fork, where no spinner is.
+  /// Call it in a child of fork, which has no such thread.
   void forget();
 
-  /// Until then (CLOCK_MONOTONIC, nanoseconds) the processor does not halt, unless other threads
-  /// want it.
+  /// Keeps the processor from halting until `until` (CLOCK_MONOTONIC, nanoseconds), unless other
+  /// threads want it.
   void spin_until(std::int64_t until);
-  /// On that processor; -1: on any.
+  /// Chooses the processor; -1: any.
   void move_to(int processor) { processor_.store(processor, std::memory_order_relaxed); }
 
  private:
@@ -41,9 +41,9 @@ class HaltPoll {
 
   std::atomic<bool> stop_{false};
   std::atomic<std::int64_t> until_{0};
-  std::atomic<std::int64_t> rests_until_{0};  // Other threads wanted the processor.
+  std::atomic<std::int64_t> rests_until_{0};  // Set when other threads wanted the processor.
   std::atomic<int> processor_{-1};
-  std::atomic<int> asleep_{0};  // What the spinner waits on; whoever clears it wakes it.
+  std::atomic<int> asleep_{0};  // The spinning thread waits on it; clearing it wakes the thread.
   std::thread thread_;
 };
 

@@ -1,4 +1,4 @@
-// Owners for what a call must not leave behind when it ends early, by an error or by an exception:
+// Owners of resources that a call must release when it ends early, by an error or an exception:
 // posted requests, views, and buffers of tiermem's own. Each belongs to one thread.
 #pragma once
 
@@ -14,8 +14,8 @@
 
 namespace tiermem {
 
-/// A request and the word that says that it is done. The destructor cancels a request that is under
-/// way and waits for its answer: the mover never follows a pointer into memory that is gone.
+/// A request and its completion word. The destructor cancels a request under way and waits for its
+/// answer, so the mover never follows a pointer into freed memory.
 class PostedRequest : public InArena {
  public:
   explicit PostedRequest(Context::Impl& impl) : impl_(impl) {}
@@ -29,7 +29,7 @@ class PostedRequest : public InArena {
   PostedRequest(const PostedRequest&) = delete;
   PostedRequest& operator=(const PostedRequest&) = delete;
 
-  /// Filled by the caller before post(); the mover's until await() returns.
+  /// The caller fills it before post(). The mover owns it until await() returns.
   Request request;
 
   void post() noexcept {
@@ -42,7 +42,7 @@ class PostedRequest : public InArena {
     under_way_ = true;
     impl_.post(request);
   }
-  /// The caller then calls note_cancel() once for all that it cancelled.
+  /// The caller must call note_cancel() once after cancelling any number of requests.
   void cancel() noexcept { request.cancel.store(true, std::memory_order_relaxed); }
   void await() noexcept {
     done_.wait(0, std::memory_order_acquire);
@@ -65,7 +65,7 @@ class HeldViews {
   HeldViews& operator=(const HeldViews&) = delete;
 
   void release() noexcept { (void)residency_.release(std::exchange(views_, {})); }
-  /// The views are the caller's to release.
+  /// The caller now releases the views.
   void keep() noexcept { views_ = {}; }
 
  private:
@@ -86,7 +86,7 @@ class HeldBuffer {
   HeldBuffer& operator=(const HeldBuffer&) = delete;
 
   Handle handle() const noexcept { return buffer_; }
-  /// The buffer is the caller's to free.
+  /// The caller now frees the buffer.
   Handle keep() noexcept { return std::exchange(buffer_, 0); }
 
  private:

@@ -1,4 +1,4 @@
-// Marking calls, and waiting for those that were marked.
+// Marks calls, and waits for marked ones.
 #include "runtime/in_call.hpp"
 
 #include <linux/membarrier.h>
@@ -11,7 +11,8 @@
 namespace tiermem {
 namespace {
 
-// The kernel refuses membarrier(2): each call has a fence. Written before the first context.
+// True if the kernel refuses membarrier(2): each call then has a fence. Written before the first
+// context.
 constinit std::atomic<bool> g_fences{true};
 
 long membarrier(int command) noexcept {
@@ -42,12 +43,13 @@ CallMark::CallMark(const Context& context) noexcept : record_(record_of_thread()
     const void* const outer =
         record_ != nullptr ? record_->inside.load(std::memory_order_relaxed) : nullptr;
     if (outer == impl_ || impl_->is_tombstone()) {
-      return;  // A call inside of another, or of a context that never ends.
+      return;  // A nested call, or a call on the permanent tombstone.
     }
     if (record_ != nullptr && outer == nullptr) [[likely]] {
       mark_ = Mark::record;
       record_->inside.store(impl_, std::memory_order_relaxed);
-      std::atomic_signal_fence(std::memory_order_seq_cst);  // Partner: membarrier, or the next.
+      // Partner: membarrier, or the fence below.
+      std::atomic_signal_fence(std::memory_order_seq_cst);
       if (g_fences.load(std::memory_order_relaxed)) [[unlikely]] {
         std::atomic_thread_fence(std::memory_order_seq_cst);
       }
@@ -55,7 +57,7 @@ CallMark::CallMark(const Context& context) noexcept : record_(record_of_thread()
       mark_ = Mark::count;
       impl_->unmarked_calls.fetch_add(1, std::memory_order_seq_cst);
     }
-    // Either this sees the tombstone, or await_none() sees the mark.
+    // Either this thread sees the tombstone, or await_none() sees the mark.
     if (context.impl_.load(std::memory_order_seq_cst) == impl_) [[likely]] {
       return;
     }
@@ -67,7 +69,7 @@ CallMark::~CallMark() {
   leave();
 }
 
-// Release: what the call did comes before what await_none() is waited for.
+// Release: the effects of the call happen before await_none() returns.
 void CallMark::leave() noexcept {
   if (mark_ == Mark::record) {
     record_->inside.store(nullptr, std::memory_order_release);
@@ -83,7 +85,8 @@ void CallMark::await_none(const Context::Impl& impl) noexcept {
       membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0 &&
       (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0 ||
        membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)) {
-    // The program forbade the call since. A store leaves its processor in far less than this.
+    // The program has forbidden the call since. A store leaves its processor in far less time than
+    // this.
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   constexpr auto kNap = std::chrono::microseconds(50);

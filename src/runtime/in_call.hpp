@@ -1,9 +1,9 @@
-// Calls under way: what a thread is inside of, so that a context can end while other threads call
-// it. A context ends in three steps: calls that begin find its tombstone instead; those that began
-// before are waited for; then what they use goes.
+// Calls under way. They record which context a thread is inside of, so that the context can end
+// while other threads call it. A context ends in three steps: new calls find its tombstone; the
+// calls that began earlier are waited for; then its parts are destroyed.
 //
-// Threads: any. Marking costs two plain stores: the thread that ends a context makes the others'
-// stores visible by membarrier(2), and where there is none, each call has a fence.
+// Threads: any. Marking costs two plain stores. The thread that ends a context makes other threads'
+// stores visible with membarrier(2); without it, each call has a fence.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace tiermem {
 
-/// Marks the calling thread as inside of a context, for the life of the object. Nests.
+/// Marks the calling thread as inside a context, for the life of the object. Nests.
 class CallMark {
  public:
   explicit CallMark(const Context& context) noexcept;
@@ -23,13 +23,13 @@ class CallMark {
   CallMark(const CallMark&) = delete;
   CallMark& operator=(const CallMark&) = delete;
 
-  /// The context, or its tombstone, for which Impl::usable() answers shut_down.
+  /// The context, or the tombstone, for which Impl::usable() returns shut_down.
   Context::Impl* operator->() const noexcept { return impl_; }
   Context::Impl& operator*() const noexcept { return *impl_; }
 
-  /// Returns once no thread is inside of `impl`. No call may find it any more.
+  /// Returns once no thread is inside `impl`. New calls must not find it any more.
   static void await_none(const Context::Impl& impl) noexcept;
-  /// Before the first context.
+  /// Call it before the first context.
   static void prepare() noexcept;
 
  private:
@@ -41,13 +41,13 @@ class CallMark {
   Context::Impl* impl_ = nullptr;
 };
 
-/// A call whose memory is the arena's.
+/// A call that allocates from the arena.
 class InCall : ArenaScope, public CallMark {
  public:
   explicit InCall(const Context& context) noexcept : CallMark(context) {}
 };
 
-/// A call that may wait or make system calls: it is not cancelled meanwhile.
+/// A call that may wait or make system calls. The thread is not cancelled during the call.
 class SlowCall : NoCancel, public InCall {
  public:
   explicit SlowCall(const Context& context) noexcept : InCall(context) {}

@@ -1,5 +1,5 @@
-// One connection at a time, which has a second to ask and a second to listen. Only the user whose
-// process this is, and root, are answered.
+// Serves one connection at a time, which has one second to ask and one second to read. Answers only
+// root and the user of this process.
 #include "runtime/inspector.hpp"
 
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ bool is_friend(int connection) {
          (peer.uid == ::geteuid() || peer.uid == 0);
 }
 
-// {0, 0}: no socket has this name.
+// {0, 0}: there is no socket with this name.
 FileIdentity socket_at(const std::string& path) {
   struct stat status {};
   return ::lstat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode)
@@ -59,12 +59,13 @@ Status Inspector::start(const std::string& directory, Answer answer, void* of) {
                 sizeof(address.sun_path) - 1);
   }
   std::memcpy(address.sun_path, path_.c_str(), path_.size() + 1);
-  // Not a pipe whose end is closed: a child that was cloned without our knowledge has that, too.
+  // An eventfd instead of a pipe's closed end, because a child cloned without our knowledge has
+  // that end, too.
   stop_ = keep_descriptor(::eventfd(0, EFD_CLOEXEC));
   socket_ = keep_descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   bound_ = {};
-  remove_socket();  // Of a process that had our number and was killed.
-  // The mode of the unbound socket is the mode of the name that bind() makes: no second look-up.
+  remove_socket();  // Removes the socket of a killed process that had our number.
+  // bind() creates the name with the mode of the unbound socket, without a second look-up.
   if (stop_ < 0 || socket_ < 0 || ::fchmod(socket_, S_IRUSR | S_IWUSR) != 0 ||
       ::bind(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       ::listen(socket_, 8) != 0) {
@@ -96,8 +97,8 @@ void Inspector::stop() {
   socket_ = stop_ = -1;
 }
 
-// Only ever a socket, and after bind() only the one that bind() made: a file of that name, or the
-// socket of another process, is not ours.
+// Removes only sockets, and after bind() only the one that bind() made. A file of that name, or
+// another process's socket, stays.
 void Inspector::remove_socket() const {
   const FileIdentity found = socket_at(path_);
   if (found != FileIdentity{} && (bound_ == FileIdentity{} || found == bound_)) {
@@ -112,7 +113,7 @@ void Inspector::forget() {
   socket_ = stop_ = -1;
 }
 
-// False: it took too long, or all is over.
+// Returns false on timeout, or when the inspector stops.
 bool Inspector::await(int fd, short events) const {
   std::array<pollfd, 2> both = {pollfd{fd, events, 0}, pollfd{stop_, POLLIN, 0}};
   int ready = 0;
@@ -135,7 +136,7 @@ void Inspector::serve() {
     try {
       serve_one(connection);
     } catch (const std::bad_alloc&) {
-      // Who asked sees that nothing came.
+      // The asking process sees an empty answer.
     }
     close_kept(connection);
   }

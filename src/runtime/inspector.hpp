@@ -1,8 +1,8 @@
-// Answers what other processes of the same user ask about a context: a Unix socket with a thread of
-// its own. A question is a line; what comes back is what Context::Impl::answer() has to say, and
-// then the end of the connection. Who asks is `tiermem why`.
+// Answers questions of other processes of the same user about a context, over a Unix socket with a
+// thread of its own. A question is a line. The answer comes from Context::Impl::answer() and ends
+// with the connection. `tiermem why` is the client.
 //
-// A child of fork has none of its parent's (forget()), and may start its own.
+// A child of fork does not inherit its parent's (forget()), and may start its own.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ namespace tiermem {
 
 class Inspector {
  public:
-  /// Called by the inspector's thread, one question at a time. May throw bad_alloc: then there is
-  /// no answer.
+  /// Called on the inspector's thread, one question at a time. May throw bad_alloc; the client then
+  /// gets no answer.
   using Answer = std::string (*)(void* of, std::string_view question);
 
   Inspector() = default;
@@ -25,13 +25,13 @@ class Inspector {
   Inspector& operator=(const Inspector&) = delete;
   ~Inspector() { stop(); }
 
-  /// Listens at `directory`/tiermem-PID-N.sock, where N is how many this process has begun before.
-  /// Errors: invalid_argument where the path is longer than sockets take; io_error that names it
-  /// and errno; unavailable without a thread.
+  /// Listens at `directory`/tiermem-PID-N.sock, where N counts this process's earlier ones. Errors:
+  /// invalid_argument if the path is longer than sockets allow; io_error that names it and errno;
+  /// unavailable without a thread.
   Status start(const std::string& directory, Answer answer, void* of);
-  /// The thread has ended, and the socket is gone. Waits for the question being answered.
+  /// Ends the thread and removes the socket. Waits for the question being answered.
   void stop();
-  /// In a child of fork, which has neither thread nor socket.
+  /// Call it in a child of fork, which has neither thread nor socket.
   void forget();
 
  private:
@@ -43,9 +43,9 @@ class Inspector {
   Answer answer_ = nullptr;
   void* of_ = nullptr;
   std::string path_;
-  FileIdentity bound_;  // What bind() made at path_.
+  FileIdentity bound_;  // The socket that bind() made at path_.
   int socket_ = -1;
-  int stop_ = -1;  // An eventfd, ready once there is nothing to do.
+  int stop_ = -1;  // An eventfd that becomes readable when the thread must stop.
   std::thread thread_;
 };
 

@@ -1,4 +1,4 @@
-// From one mapped buffer to another. Any thread.
+// Moves bytes from one mapped buffer to another. Any thread.
 #include <algorithm>
 #include <cstring>
 
@@ -8,10 +8,9 @@
 namespace tiermem {
 namespace {
 
-/// Extents that are asked for at once: so many hold up the mover's thread for less than a
-/// millisecond.
+/// Extents per request: this many occupy the mover's thread for less than a millisecond.
 constexpr std::uint32_t kAtOnce = 4096;
-/// Bytes that are copied before their frames are given up where they were.
+/// Bytes that are copied before the source's frames are released.
 constexpr std::uint64_t kCopied = std::uint64_t{4} << 20;
 
 bool alike(const Span& one, const Span& other) {
@@ -53,7 +52,7 @@ Status Context::Impl::move_bytes(Context& context, const Access& to, const Acces
       std::memcpy(into_begin + begin, out_begin + begin, n);
       const Access gone{from.buffer, from.offset + begin, n, kRead, {}, 0};
       if (!context.advise({&gone, 1}, Advice::dont_need).ok()) {
-        std::memset(out_begin + begin, 0, n);  // No memory for a request, for example.
+        std::memset(out_begin + begin, 0, n);  // If, for example, allocation of a request failed.
       }
       begin += n;
     }
@@ -66,7 +65,7 @@ Status Context::Impl::move_bytes(Context& context, const Access& to, const Acces
     return {};
   }
   const std::uint64_t whole = (from.length - head) / extent;
-  // All that can be refused comes before the first byte is moved.
+  // All steps that can fail come before the first byte moves.
   Vector<std::uint8_t> handed(std::min<std::uint64_t>(whole, kAtOnce));
   Vector<Span> spans(2);
   copy(0, head);
@@ -82,7 +81,7 @@ Status Context::Impl::move_bytes(Context& context, const Access& to, const Acces
     request.spans.swap(spans);
     std::fill(handed.begin(), handed.end(), std::uint8_t{0});
     if (resolve_all(ranges, request, "move_bytes").ok()) {
-      (void)ask(request);  // What was not handed over is copied.
+      (void)ask(request);  // Extents that the mover did not hand over are copied.
     }
     request.spans.swap(spans);
     for (std::uint64_t i = 0; i < count;) {

@@ -25,7 +25,7 @@ void futex_wake(std::atomic<std::uint32_t>& word) {
               "nobody may wait");
 }
 
-// Until the word is not 0 or CLOCK_MONOTONIC reaches the deadline.
+// Waits until the word is not 0 or CLOCK_MONOTONIC reaches the deadline.
 void futex_wait(std::atomic<std::uint32_t>& word, std::int64_t deadline_ns) {
   timespec at{deadline_ns / 1'000'000'000, deadline_ns % 1'000'000'000};
   // WAIT_BITSET takes an absolute time.
@@ -60,7 +60,7 @@ OpHandle Ops::add(std::unique_ptr<Request> request) {
       return 0;
     }
     index = static_cast<std::uint32_t>(entries_.size());
-    free_.reserve(entries_.size() + 1);  // So that wait() allocates nothing.
+    free_.reserve(entries_.size() + 1);  // So that wait() need not allocate.
     entries_.push_back(std::make_unique<Entry>());
     entries_.back()->life = first_life_;
   }
@@ -76,13 +76,14 @@ OpHandle Ops::add(std::unique_ptr<Request> request) {
     auto& mine = *static_cast<Entry*>(done.context);
     {
       std::lock_guard inside(mine.table->mutex_);
-      // Release: whoever sees 1 sees the status and the views.
+      // Release: a thread that sees 1 also sees the status and the views.
       mine.done.store(1, std::memory_order_release);
       if (mine.event >= 0) {
         signal(mine.event);
       }
     }
-    futex_wake(mine.done);  // The entry may be another operation's by now: that one looks again.
+    // The entry may belong to another operation by now; its waiter checks again.
+    futex_wake(mine.done);
   };
   entry.request = std::move(request);
   return handle_of(index, entry.life);

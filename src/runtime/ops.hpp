@@ -1,6 +1,6 @@
-// Operations under way: requests whose caller did not wait. A handle is an index and a generation,
-// like a buffer's; the generation has the tag of the context above a count that never wraps. Any
-// thread; one mutex, never held while waiting for the mover.
+// Operations under way: requests without a waiting caller. A handle is an index and a generation,
+// like a buffer's; the generation has the context's tag above a count that never wraps. Any thread;
+// one mutex, which is never held while waiting for the mover.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace tiermem {
 
 class Ops {
  public:
-  /// `tag`: of the context.
+  /// `tag`: the context's.
   explicit Ops(std::uint64_t tag) : tag_(tag) {}
   ~Ops();
   Ops(const Ops&) = delete;
@@ -25,26 +25,27 @@ class Ops {
 
   static constexpr std::size_t kMost = 65536;
 
-  /// Takes the request over; its on_done and context are set. 0 when kMost operations are under
-  /// way.
+  /// Takes ownership of the request and sets its on_done and context. Returns 0 if kMost operations
+  /// are under way.
   OpHandle add(std::unique_ptr<Request> request);
   Request* request_of(OpHandle op);
-  /// invalid_argument for a handle that is none; `busy` if it is not done at the deadline; else its
-  /// status, and the operation is consumed. `deadline_ns` as of now_ns(); 0: only look.
+  /// Returns the operation's status and consumes the operation. Returns invalid_argument for an
+  /// unknown handle, and `busy` if the operation is not done at the deadline. `deadline_ns` is a
+  /// time of now_ns(); 0: do not wait.
   Status wait(OpHandle op, std::int64_t deadline_ns);
-  /// A new descriptor, the caller's, that is readable once the operation is done.
-  /// invalid_argument; no_capacity when the process has no descriptor left.
+  /// Returns a new descriptor that becomes readable once the operation is done; the caller owns it.
+  /// Errors: invalid_argument; no_capacity if the process has no descriptor left.
   Result<int> descriptor(OpHandle op);
-  /// Marks it cancelled; false for a handle that is none.
+  /// Marks it cancelled; false for an unknown handle.
   bool cancel(OpHandle op);
   std::size_t live() const;
-  /// invalid_argument, for a handle of which the context `tag` knows no operation: whose it is, as
-  /// far as its bits say.
+  /// The invalid_argument error for a handle that context `tag` does not know. Names its owner if
+  /// the handle's bits tell.
   static Status unknown(const char* call, OpHandle op, std::uint64_t tag);
-  /// Entries that were never used begin with `lives` left.
+  /// Unused entries begin with `lives` left.
   void test_leave_lives(std::uint64_t lives) noexcept { first_life_ = kLifeMask - lives; }
 
-  /// [who forks] Nobody is inside meanwhile.
+  /// [the forking thread] No thread is inside until after_fork().
   void before_fork() { mutex_.lock(); }
   void after_fork() { mutex_.unlock(); }
 
@@ -53,8 +54,8 @@ class Ops {
     std::unique_ptr<Request> request;
     std::atomic<std::uint32_t> done{0};
     std::uint64_t life = 1;
-    bool claimed = false;  // Somebody is consuming it.
-    int event = -1;        // Once somebody asked for a descriptor; theirs are duplicates.
+    bool claimed = false;  // A thread is consuming it.
+    int event = -1;        // Made when a descriptor is first requested; callers get duplicates.
     Ops* table = nullptr;
   };
   // A handle: index + 1, life, tag.
@@ -76,7 +77,7 @@ class Ops {
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Entry>> entries_;
   std::vector<std::uint32_t> free_;
-  std::size_t worn_ = 0;  // Entries whose lives are used up: they are not used again.
+  std::size_t worn_ = 0;  // Entries with all lives used up; they are never reused.
 };
 
 }  // namespace tiermem

@@ -1,4 +1,4 @@
-// The table itself first, then how values are read.
+// The table first, then the parsing of values.
 #include "runtime/options.hpp"
 
 #include <algorithm>
@@ -20,11 +20,10 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kTiB = std::uint64_t{1} << 40;
-constexpr std::uint64_t kAutomatic =
-    BlockFileOptions::kDefaultReserve;  // What `auto` is as a number.
+constexpr std::uint64_t kAutomatic = BlockFileOptions::kDefaultReserve;  // The number for `auto`.
 constexpr std::size_t kLongestPath = 4095;
 
-/// Stores a number, or a choice's index as the enum or bool it stands for.
+/// Stores a number, or a choice's index as its enum or bool.
 template <auto Field>
 void set(Config& config, const OptionValue& value) {
   using T = std::remove_reference_t<decltype(config.*Field)>;
@@ -192,7 +191,7 @@ std::vector<std::string_view> words_of(std::string_view choices) {
   }
 }
 
-/// The end of a text that is too long for a message: the end tells files apart.
+/// The end of a text that is too long for a message. The end tells files apart.
 std::string clipped(std::string_view text, std::size_t room) {
   return text.size() <= room ? std::string(text)
                              : "…" + std::string(text.substr(text.size() - room));
@@ -248,7 +247,7 @@ std::optional<OptionValue> parse_value(const Option& option, std::string_view te
     case budget:
     case devices:
     case gpus:
-      break;  // Read by load_config(), which knows the machine.
+      break;  // load_config() reads it, because it knows the machine.
   }
   if (!number || *number < option.low || *number > option.high) {
     return std::nullopt;
@@ -287,7 +286,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 const char* nearest_option(std::string_view name) {
-  name = name.substr(0, 64);  // Nobody's typing error is longer.
+  name = name.substr(0, 64);  // A typing error is never longer.
   return std::min_element(kOptions.begin(), kOptions.end(),
                           [&](const Option& a, const Option& b) {
                             return edit_distance(name, a.name) < edit_distance(name, b.name);
@@ -370,8 +369,9 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
-// digits [ . digits ] [ K | M | G | T | P | E [ i B ] | B ], in either case. "4GB" is refused: half
-// of the world reads it as 4 * 10^9. A fraction needs a unit, and is rounded down to whole bytes.
+// digits [ . digits ] [ K | M | G | T | P | E [ i B ] | B ], in either case. "4GB" is refused,
+// because many people read it as 4 * 10^9. A fraction needs a unit, and is rounded down to whole
+// bytes.
 Result<std::uint64_t> parse_size(std::string_view text) {
   constexpr std::string_view kUnits = "KMGTPE";
   constexpr std::size_t kFractionDigits = 9;

@@ -1,6 +1,6 @@
-// The option table: every name that the spec string, TOML and the environment know, with its type,
-// default, range and meaning. One table, read by the parser, the documentation and the program.
-// Also how sizes are written. Constant data and pure functions; any thread.
+// The option table: every name that the spec string, TOML and the environment accept, with its
+// type, default, range and meaning. The parser, the documentation and the program all read this
+// table. Also the spelling of sizes. Constant data and pure functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@
 namespace tiermem {
 
 enum class OptionType : std::uint8_t {
-  budget,        ///< A size, or a percentage of the memory that is left.
+  budget,        ///< A size, or a percentage of the remaining memory.
   devices,       ///< "/path:size, …" or off.
   gpus,          ///< "0:16G, 1" or off.
-  size,          ///< "64K", "1.5G"; units are powers of 1024. `auto` where `choices` says so.
-  power_of_two,  ///< A size that is one.
-  count,         ///< `auto` where `choices` says so.
+  size,          ///< "64K", "1.5G"; units are powers of 1024. `auto` if `choices` says so.
+  power_of_two,  ///< A size that is a power of two.
+  count,         ///< `auto` if `choices` says so.
   percent,       ///< "5" or "5%".
   choice,        ///< One word of `choices`.
   path,          ///< A path, or the word in `choices`.
@@ -34,12 +34,12 @@ struct OptionValue {
 struct Option {
   const char* name;
   OptionType type;
-  const char* fallback;  ///< The default as one would write it; words for the tiers.
+  const char* fallback;  ///< The default as written by a user; a description for the tiers.
   std::uint64_t low, high;
   const char* choices;  ///< "auto|io_uring|threads"
   const char* env;
   const char* meaning;
-  const char* observed_by;                                  ///< The test that sees its effect.
+  const char* observed_by;                                  ///< The test that checks its effect.
   void (*apply)(Config& config, const OptionValue& value);  ///< nullptr for the tiers.
 
   bool is_tier() const { return type == OptionType::budget || is_list(); }
@@ -47,18 +47,18 @@ struct Option {
 };
 
 std::span<const Option> option_table();
-/// By name; `block` is another word for `nvme`. nullptr when there is none.
+/// Finds an option by name; `block` is an alias for `nvme`. nullptr: there is none.
 const Option* find_option(std::string_view name);
 /// The name with the smallest edit distance.
 const char* nearest_option(std::string_view name);
-/// How many characters must be replaced, added or left out to make one of the other.
+/// The number of characters to replace, add or remove to make one text of the other.
 std::size_t edit_distance(std::string_view a, std::string_view b);
-/// "a number from 1 to 1024": for messages and the documentation.
+/// For messages and the documentation, such as "a number from 1 to 1024".
 std::string accepted_values(const Option& option);
-/// `origin` says where the value was written. Not for tiers.
+/// `origin` names the source of the value. Not for tiers.
 Status apply_option(Config& config, const Option& option, std::string_view value,
                     std::string_view origin);
-/// The error of a value that `option` does not accept.
+/// The error for a value that `option` does not accept.
 Status refuse_value(const Option& option, std::string_view value, std::string_view origin);
 /// The table of docs/configuration.md.
 std::string option_table_markdown();

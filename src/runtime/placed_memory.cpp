@@ -1,4 +1,4 @@
-// Places, heaps, and the buffers that heaps are made of.
+// Places, heaps, and the buffers that heaps consist of.
 #include "runtime/placed_memory.hpp"
 
 #include <algorithm>
@@ -16,12 +16,12 @@ namespace {
 
 constexpr std::uint64_t kLeastChunk = std::uint64_t{256} << 10;
 constexpr std::uint64_t kMostChunk = std::uint64_t{2} << 20;
-// What moves as one: small objects are touched at random.
+// The unit that moves: small objects are touched at random.
 constexpr std::uint64_t kSmallObjectExtent = std::uint64_t{64} << 10;
 constexpr unsigned kMostShards = 64;
 
-// Each shard keeps a chunk: all of them together at most a thirty-second of the budget, but for
-// one.
+// Each shard keeps a chunk. All shards' chunks, except one, take at most a thirty-second of the
+// budget.
 heap::HeapOptions options_of(std::uint64_t budget) {
   heap::HeapOptions options;
   options.chunk_bytes = std::clamp(std::bit_floor(budget / 32), kLeastChunk, kMostChunk);
@@ -56,7 +56,7 @@ Status refuse(const char* call, const void* pointer, heap::Found found, std::uin
 
 }  // namespace
 
-// Chunks and large blocks as buffers: mapped ones, or ones that a view holds.
+// Supplies chunks and large blocks as buffers: mapped, or held by a view.
 class PlacedMemory::BufferSource final : public heap::Source {
  public:
   BufferSource(Context::Impl& context, bool moves) : context_(context), moves_(moves) {}
@@ -66,7 +66,7 @@ class PlacedMemory::BufferSource final : public heap::Source {
     options.label = "malloc";
     options.alignment = align;
     options.flags = moves_ ? std::uint32_t{kMapped} : 0;
-    // The last extent of a large block is an eighth of it at most.
+    // The last extent of a large block is at most an eighth of it.
     options.extent_bytes =
         large    ? std::max(align, std::clamp(std::bit_floor(bytes / 8), kSmallObjectExtent,
                                               std::max(kSmallObjectExtent, context_.config.extent)))
@@ -86,7 +86,7 @@ class PlacedMemory::BufferSource final : public heap::Source {
       (void)buffer.keep();
       return piece;
     }
-    // What the memory holds does not matter: nothing is cleared or read.
+    // The memory's content does not matter, so nothing is cleared or read.
     const Access all{*handle, 0, bytes, kDiscard, {}, 0};
     Status held;
     if (context_.residency.try_acquire({&all, 1}, {&piece.view, 1}) != Code::ok) {
@@ -108,7 +108,8 @@ class PlacedMemory::BufferSource final : public heap::Source {
   }
 
  private:
-  /// Others' bytes must first be written, at 128 MiB/s at least. Longer waits only for views.
+  /// Other buffers' bytes must first be written, at 128 MiB/s or more. Only views cause longer
+  /// waits.
   static Timeout patience(std::uint64_t bytes) {
     return Timeout::milliseconds(1000 + static_cast<std::int64_t>(bytes >> 17));
   }

@@ -1,8 +1,8 @@
-// Small objects by pointer: the heaps of a context, one for memory that moves by itself (mapped
-// buffers) and one for memory that stays in DRAM (buffers held by a view). Says which place is
-// which heap, and makes the sentences of what is refused.
+// Small objects by pointer: the heaps of a context. One is for memory that moves (mapped buffers),
+// one for memory that stays in DRAM (buffers held by a view). Maps places to heaps, and writes the
+// error messages.
 //
-// Threads: any. The heaps' memory is made of buffers of the context and ends with it.
+// Threads: any. The heaps' memory consists of buffers of the context and ends with it.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ class PlacedMemory {
 
   void add_stats(Stats& stats) const;
 
-  // [who forks] Nobody is inside meanwhile.
+  // [the forking thread] No thread is inside until after_fork().
   void before_fork();
   void after_fork();
 
@@ -39,10 +39,10 @@ class PlacedMemory {
   Result<heap::Heap*> heap(std::atomic<Made*>& which, bool moves);
 
   Context::Impl& context_;
-  // Made when first asked for; then constant. The table before the heaps.
+  // Made on first use, then constant. The table comes before the heaps.
   std::atomic<heap::ChunkTable*> table_{nullptr};
   std::atomic<Made*> tiered_{nullptr}, fixed_{nullptr};
-  std::mutex mutex_;  // Of whoever makes one.
+  std::mutex mutex_;  // Held to create one.
 };
 
 }  // namespace tiermem

@@ -1,10 +1,10 @@
-// The end of a context: its threads and memory go at once, its books a little later. Run by the
+// The end of a context: its threads and memory go at once, its records a little later. Runs on the
 // thread that ends it.
 //
-// What a late thread may still read: the Impl itself, the arrays of Residency. The hit path marks
-// nothing, so a thread that was preempted in the middle of a hit cannot be waited for. Its reads
-// and its one or two atomic adds go to memory that stays mapped, and that no other context ever
-// uses, until kKept more contexts have ended.
+// A late thread may still read the Impl itself and the arrays of Residency. The hit path marks
+// nothing, so the end cannot wait for a thread that was preempted in the middle of a hit. That
+// thread's reads, and its one or two atomic adds, go to memory that stays mapped and that no other
+// context uses, until kKept more contexts have ended.
 #include <unistd.h>
 
 #include <array>
@@ -20,11 +20,11 @@ namespace tiermem {
 namespace {
 
 constexpr std::size_t kKept = 8;
-// Where address space is limited, the next context needs that of the last one.
+// If address space is limited, the next context needs that of the last one.
 constexpr std::size_t kKeptWhereLimited = 1;
 constexpr std::uint64_t kUnlimited = std::uint64_t{1} << 46;
 
-// No locks: a child of fork may end contexts.
+// Without locks, because a child of fork may end contexts.
 constinit std::atomic<Context::Impl*> g_tombstone{nullptr};
 constinit std::array<std::atomic<Context::Impl*>, kKept> g_buried{};
 constinit std::atomic<std::size_t> g_next_grave{0};
@@ -44,9 +44,9 @@ bool Context::Impl::make_tombstone() {
     std::unique_ptr<Impl> made(new Impl(Config{}, 1, 1));
     made->state_.store(State::tombstone, std::memory_order_relaxed);
     Impl* none = nullptr;
-    // Release: whoever finds it finds all of it.
+    // Release: a thread that finds the pointer sees the whole object.
     if (g_tombstone.compare_exchange_strong(none, made.get(), std::memory_order_acq_rel)) {
-      (void)made.release();  // For ever.
+      (void)made.release();  // It lives for ever.
     }
   } catch (const std::bad_alloc&) {
     return false;
@@ -56,10 +56,10 @@ bool Context::Impl::make_tombstone() {
 
 void Context::Impl::bury(Impl* impl) noexcept {
   if (impl->is_tombstone()) {
-    return;  // Two threads destroyed one context: the other one does it.
+    return;  // Two threads destroyed one context; the other one ends it.
   }
   if (!impl->forked()) {
-    (void)impl->close(true, Timeout::seconds(10));  // What its callers wait for ends.
+    (void)impl->close(true, Timeout::seconds(10));  // Ends everything that its callers wait for.
     CallMark::await_none(*impl);
   }
   impl->end();
@@ -79,18 +79,18 @@ bool Context::Impl::forget_buried() noexcept {
   return any;
 }
 
-// Of a context that was not buried: creating it failed half way.
+// For a context that was not buried because creating it failed.
 Context::Impl::~Impl() {
   end();
 }
 
 void Context::Impl::end() {
   if (mover_ == nullptr && port_ == nullptr && dram_ == nullptr) {
-    return;  // Ended before, or not built.
+    return;  // Ended before, or never built.
   }
   if (state_.load(std::memory_order_acquire) == State::forked) {
-    // Threads, ring and userfaultfd are the parent's; its memory is shared. Nothing here may be
-    // touched, and the handlers of fork have forgotten it.
+    // Threads, ring and userfaultfd belong to the parent, and its memory is shared. Nothing here
+    // may be touched, and the handlers of fork no longer know this context.
     mover_thread_.detach();
     halt_poll_.forget();
     if (fault_thread_.joinable()) {
@@ -113,9 +113,9 @@ void Context::Impl::end() {
   best_effort(close(true, Timeout::seconds(10)), "the descriptor is gone in any case");
   stop();
   delist();
-  (void)await_releases(Request::kForever);  // Memory under a kernel is not given back.
+  (void)await_releases(Request::kForever);  // Memory that a kernel still uses must not be freed.
   errands_.reset();
-  // Users before what they use: transfers into frames must be over before frames go.
+  // Users before the things they use: transfers into frames must end before the frames go.
   hands_.reset();
   direct_.reset();
   mover_.reset();
@@ -136,8 +136,8 @@ void Context::Impl::end() {
   lifelines_.clear();
 }
 
-// The mover waits for what a caller has just released. The caller may be on the hit path: it is
-// marked here, where the port is used.
+// The mover waits for something that a caller has just released. The caller may be on the unmarked
+// hit path, so the call is counted here, where the port is used.
 void Context::Impl::wake() noexcept {
   const NoCancel until_woken;
   unmarked_calls.fetch_add(1, std::memory_order_seq_cst);

@@ -11,7 +11,7 @@ RowCache::RowCache(std::span<std::byte> memory)
   assert(!sets_.empty());
 }
 
-// Of Steele, Lea and Flood's SplitMix64: a row's number changes every bit.
+// From SplitMix64 of Steele, Lea and Flood: a row's number changes every bit.
 std::uint64_t RowCache::hash(const Key& key) {
   std::uint64_t x = key.from + key.buffer * 0x9E3779B97F4A7C15u + key.length;
   x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
@@ -78,7 +78,7 @@ void RowCache::offer(const Key& key, const Checksums::Hash& block, const std::by
   std::memcpy(kept + 1, bytes, key.length);
 }
 
-/// Where there is room any row is; later one that was wanted before.
+/// While there is room, any row is kept; later only a row that was requested before.
 bool RowCache::worth(Set& set, std::uint32_t tag) {
   if (!set.full) {
     return true;
@@ -92,7 +92,7 @@ bool RowCache::worth(Set& set, std::uint32_t tag) {
   return false;
 }
 
-/// Behind the newest row, or at the beginning once the oldest has left it.
+/// Behind the newest row, or at the beginning if the oldest rows have left it.
 bool RowCache::fits(const Set& set, std::uint32_t bytes, std::uint32_t& at) {
   if (set.rows == kMostRows) {
     return false;
@@ -116,7 +116,7 @@ void RowCache::drop_oldest(Set& set) {
   set.full = true;
 }
 
-/// The oldest rows leave until `bytes` fit. Some that were used come again, as the newest.
+/// Evicts the oldest rows until `bytes` fit. Some rows that were used return as the newest.
 void RowCache::make_room(Set& set, std::uint32_t bytes, unsigned spared) const {
   alignas(Row) std::array<std::byte, sizeof(Row) + kMostRow> moving;
   std::uint32_t at = 0;
@@ -139,7 +139,7 @@ void RowCache::make_room(Set& set, std::uint32_t bytes, unsigned spared) const {
   }
 }
 
-/// There is room for it.
+/// The row must fit.
 RowCache::Row& RowCache::place(Set& set, std::uint32_t tag, std::uint32_t bytes) const {
   std::uint32_t at = 0;
   [[maybe_unused]] const bool fit = fits(set, bytes, at);

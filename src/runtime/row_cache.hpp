@@ -1,14 +1,14 @@
-// Rows that gathers ask for again and again, kept apart from the extents that they are parts of:
-// an extent of 2 MiB is not brought up for a row of 256 bytes, but a row that a third of all calls
-// want need not be read by each of them.
+// Rows that gathers request repeatedly, kept apart from their extents. An extent of 2 MiB is not
+// promoted for a row of 256 bytes, but a row that a third of all calls want need not be read by
+// each of them.
 //
-// What is here is a guess. With each row comes the checksum of the block that it was read from;
-// whoever takes it asks the mover whether the slot still has that block (GatherList::known). So
-// nothing has to be withdrawn when a buffer is written, freed or moved.
+// The content is a guess. Each row has the checksum of the block that it was read from. Before a
+// caller uses the row, it asks the mover whether the slot still has that block (GatherList::known).
+// Writing, freeing or moving a buffer therefore invalidates nothing here.
 //
-// Sets of 16 KiB, each a ring of rows in the order in which they came, under a mutex of its own. A
-// row comes in when it is asked for a second time while the set remembers the first; the oldest
-// leaves, unless it was asked for since it came or was last spared. Threads: any.
+// The cache has sets of 16 KiB. Each is a ring of rows in the order of arrival, with its own mutex.
+// A row enters when it is requested a second time while the set remembers the first. The oldest row
+// leaves, unless it was requested since it entered or was last spared. Threads: any.
 #pragma once
 
 #include <array>
@@ -31,39 +31,39 @@ class RowCache {
 
   struct Key {
     Handle buffer = 0;
-    std::uint64_t from = 0;  ///< In the buffer's window.
+    std::uint64_t from = 0;  ///< Offset in the buffer's window.
     std::uint32_t length = 0;
     friend bool operator==(const Key&, const Key&) = default;
   };
 
-  /// `memory` holds the rows and outlives this: at least one set.
+  /// `memory` holds the rows and outlives this: one set or more.
   explicit RowCache(std::span<std::byte> memory);
 
-  /// Copies the row to `to` and tells of which block it was. False: it is not here.
+  /// Copies the row to `to` and returns the hash of its block. False: the row is not cached.
   bool find(const Key& key, std::byte* to, Checksums::Hash& block);
-  /// The row as it was read from a block whose checksum has been compared. Kept or not.
+  /// Offers a row from a block with a verified checksum. The cache may ignore it.
   void offer(const Key& key, const Checksums::Hash& block, const std::byte* row);
 
  private:
-  static constexpr unsigned kMostRows = 128;  // Of a set.
+  static constexpr unsigned kMostRows = 128;  // Per set.
   static constexpr unsigned kRemembered = 64;
-  static constexpr unsigned kMostSpared = 4;  // For one row that comes.
+  static constexpr unsigned kMostSpared = 4;  // Per arriving row.
   static constexpr std::uint8_t kMostUses = 3;
 
   struct Row {  // In the set's memory, before the bytes.
     Key key;
     Checksums::Hash block;
-    std::uint32_t bytes = 0;  // With this, and what is needed for the next to be aligned.
-    std::uint32_t uses = 0;   // Since it came or was spared.
+    std::uint32_t bytes = 0;  // Including this header and the padding that aligns the next row.
+    std::uint32_t uses = 0;   // Since it entered or was spared.
   };
-  /// The rows are those of `at` and `tags` from `first` on, `rows` of them, around the end.
+  /// The rows are entries of `at` and `tags`, `rows` of them from `first` on, wrapping at the end.
   struct Set {
     std::mutex mutex;
     std::array<std::uint32_t, kMostRows> tags{};
     std::array<std::uint16_t, kMostRows> at{};
     std::uint32_t first = 0, rows = 0;
-    std::uint32_t end = 0;  // Of the newest row.
-    bool full = false;      // A row had to leave once.
+    std::uint32_t end = 0;  // End of the newest row.
+    bool full = false;      // A row has had to leave.
     std::array<std::uint32_t, kRemembered> remembered{};
     std::uint32_t next_remembered = 0;
   };

@@ -1,6 +1,6 @@
-// Scatter: rows of one buffer are overwritten from memory of the program. Extent by extent, each
-// brought up once, the next ones ahead; in an extent in the order of the list, so that of rows that
-// overlap the last one stays. Any thread.
+// Scatter: overwrites rows of one buffer from memory of the program. It works extent by extent,
+// brings each in once, and prefetches the next ones. Within an extent it keeps the order of the
+// list, so that of overlapping rows the last one stays. Any thread.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -67,12 +67,12 @@ void ScatterCall::group() {
       covered = begin <= covered ? std::max(covered, begin + pieces_[i].length) : covered;
     }
     group.end = i;
-    group.access.mode = covered == end ? kDiscard : kWrite;  // Rows in order may fill it.
+    group.access.mode = covered == end ? kDiscard : kWrite;  // Rows in order may cover the extent.
     groups_.push_back(group);
   }
 }
 
-// As much as a device works at well, and never so much that it evicts what comes first.
+// Enough for a device to work well, but not enough to evict the first extents.
 void ScatterCall::prefetch(std::size_t at) {
   const std::uint64_t most = impl_.config.dram.budget / 8 >> span_.shift;
   const auto ahead = static_cast<std::size_t>(std::clamp<std::uint64_t>(most, 1, 32));

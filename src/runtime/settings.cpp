@@ -1,5 +1,5 @@
 // The two grammars. TOML is parsed by toml++, without its exceptions and without its shared
-// library: the preload library would bring that into every process.
+// library, which the preload library would bring into every process.
 #include "runtime/settings.hpp"
 
 #include <fcntl.h>
@@ -24,20 +24,20 @@ namespace tiermem {
 namespace {
 
 constexpr std::size_t kLongestText = std::size_t{64} << 10;
-// toml++ recurses for every level of nesting, and frees the tables of dotted keys by recursion. It
-// does so on the caller's stack: a file with more of either than any configuration has is refused
-// before it is parsed.
+// toml++ recurses for every level of nesting, and frees the tables of dotted keys by recursion,
+// both on the caller's stack. A file with more of either than any configuration has is refused
+// before parsing.
 constexpr std::ptrdiff_t kMostBrackets = 128;
 constexpr std::ptrdiff_t kMostDotsInLine = 64;
 
 constexpr std::array kKindsOfLater = {"numa", "pmem", "s3"};
 
-/// A key as a message names it. Errors escape it.
+/// A key for a message. Error messages escape it.
 std::string_view clipped(std::string_view text) {
   return whole_characters(text.substr(0, 48));
 }
 
-/// The option of that name, not yet in `settings`.
+/// Finds the option of that name; it must not be in `settings` yet.
 Result<const Option*> option_for(std::string_view key, std::string_view origin,
                                  const Settings& settings) {
   if (std::find(kKindsOfLater.begin(), kKindsOfLater.end(), key) != kKindsOfLater.end()) {
@@ -77,7 +77,7 @@ std::string place_of(const std::string& file, const toml::source_region& place) 
   return fmt::format("{}, line {}", file, place.begin.line);
 }
 
-/// A TOML scalar as one would write it in a spec string.
+/// A TOML scalar in the spelling of a spec string.
 Result<std::string> scalar_text(const toml::node& value, const std::string& origin,
                                 std::string_view key) {
   if (const auto* text = value.as_string()) {
@@ -115,8 +115,8 @@ Result<Setting> setting_from(std::string_view key, const toml::node& value, cons
   return setting;
 }
 
-/// The entries in the order of their lines: toml++ sorts them by name, and of several mistakes the
-/// first is reported.
+/// The entries in the order of their lines. toml++ sorts them by name, and the first mistake must
+/// be reported.
 std::vector<std::pair<std::string_view, const toml::node*>> entries_of(const toml::table& table) {
   std::vector<std::pair<std::string_view, const toml::node*>> entries;
   for (const auto& [key, value] : table) {
@@ -171,7 +171,7 @@ Status check_nesting(std::string_view text, const std::string& file) {
   return {};
 }
 
-/// So that a file in another encoding is refused in these words, with the line.
+/// Refuses a file in another encoding with a clear message and the line.
 Status check_utf8(std::string_view text, const std::string& file) {
   unsigned line = 1;
   while (!text.empty()) {
@@ -196,7 +196,7 @@ Setting make_setting(const Option& option, std::string_view text, std::string_vi
 
 namespace {
 
-/// Appends what `spec` says.
+/// Appends the settings of `spec`.
 Status add_spec(std::string_view spec, std::string_view origin, Settings& settings) {
   if (spec.size() > kLongestText) {
     return fail(Code::invalid_argument, "{}: {} bytes, at most {} are accepted", origin,

@@ -1,5 +1,5 @@
-// Calls in the order of a stream of the program's. The program's thread does what must stand in
-// that order, a mark in the stream; the device's lane sees when the stream has come there.
+// Calls in the order of one of the program's streams. The program's thread puts a mark into the
+// stream; the device's lane sees when the stream reaches it.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -12,7 +12,7 @@
 namespace tiermem {
 namespace {
 
-// That of the first record on a GPU; none where there is none.
+// The place of the first record on a GPU; empty if there is none.
 template <typename Record>
 Place first_gpu(std::span<const Record> records, Place Record::*place) {
   const auto found = std::find_if(records.begin(), records.end(), [&](const Record& record) {
@@ -23,7 +23,7 @@ Place first_gpu(std::span<const Record> records, Place Record::*place) {
 
 }  // namespace
 
-/// Views that are no longer held, and what they pin.
+/// Views that have ended, and the pins that they still hold.
 struct Context::Impl::StreamRelease : Ending, InArena {
   Impl* impl = nullptr;
   Vector<HeldRun> runs;
@@ -37,14 +37,14 @@ struct Context::Impl::StreamRelease : Ending, InArena {
     for (const HeldRun run : self->runs) {
       impl.residency.unpin(run);
     }
-    // The context may go as soon as the mutex is free.
+    // The context may be destroyed as soon as the mutex is free.
     const std::lock_guard lock(impl.releases_mutex_);
     --impl.releases_;
     impl.released_.notify_all();
   }
 };
 
-// A default stream is of whichever device is current: taken as that of the bytes.
+// A default stream belongs to the current device; this takes the device of the bytes.
 Result<CudaLane*> Context::Impl::lane_of(const char* call, const StreamOrder& order, Place where) {
   if (order.kind != StreamOrder::kCuda || order.reserved != 0) {
     return fail(Code::invalid_argument,
@@ -80,7 +80,7 @@ Status Context::Impl::check_order(const char* call, const StreamOrder& order,
                    : lane.status().clone();
 }
 
-// In the calling thread: what it gives the stream next comes after them.
+// On the calling thread: its next work in the stream comes after the copies.
 Status Context::Impl::follow_copies(const Request& request, const StreamOrder& order) {
   Status status;
   for (unsigned space = kHost + 1; space < residency.extents.spaces() && status.ok(); ++space) {
@@ -125,7 +125,7 @@ Result<bool> Context::Impl::release_after(std::span<const ViewRecord> views,
   return all;
 }
 
-// False: not by then.
+// Returns false at the deadline.
 bool Context::Impl::await_releases(std::int64_t deadline_ns) {
   std::unique_lock lock(releases_mutex_);
   const auto none = [&] { return releases_ == 0; };

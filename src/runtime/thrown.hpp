@@ -1,5 +1,5 @@
-// From an exception to a Status, at the edge of the library: nothing that is thrown inside passes a
-// public call or the top of a thread. Any thread.
+// Converts an exception to a Status at the edge of the library: no exception passes a public call
+// or the top of a thread. Any thread.
 #pragma once
 
 #include <cerrno>
@@ -12,7 +12,7 @@
 
 namespace tiermem {
 
-/// The failure of `call`. no_capacity where memory for records was refused, else internal.
+/// The failure of `call`: no_capacity if allocation of records failed, otherwise internal.
 inline Status why_thrown(const char* call, const std::exception& thrown) noexcept {
   const ArenaScope inside;
   const bool memory = dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr ||

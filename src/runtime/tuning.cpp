@@ -26,7 +26,7 @@ constexpr std::string_view kLastLine = "whole";
 constexpr std::size_t kLongest = 4096;
 constexpr std::int64_t kDay = 86400;
 
-/// Printable, so that a sentence with it stays one line.
+/// Whether it is printable, so that a message with it stays on one line.
 bool clean(std::string_view text) {
   for (const char c : text) {
     if (c < ' ' || c > '~') {
@@ -46,14 +46,14 @@ std::optional<Number> number(std::string_view text) {
   return value;
 }
 
-/// A number within what the option of that name accepts.
+/// Whether the option of that name accepts the number.
 bool accepted(const char* name, std::uint64_t value) {
   const Option& option = *find_option(name);
   return value >= option.low && value <= option.high &&
          (option.type != OptionType::power_of_two || std::has_single_bit(value));
 }
 
-/// False: the value is none of this field's.
+/// Returns false if the value is not valid for this field.
 bool set_field(Tuning& tuning, std::size_t field, std::string_view text) {
   const auto store = [&](auto& into) {
     const auto value = number<std::remove_reference_t<decltype(into)>>(text);
@@ -146,7 +146,7 @@ Result<Tuning> parse_tuning(std::string_view text) {
 }
 
 std::string tuning_file(const std::string& cache, const DeviceId& device) {
-  // The name says nothing by itself: the file has the whole key.
+  // The name is only a hash; the file has the whole key.
   return fmt::format("{}/tuned/{:016x}", cache, XXH3_64bits(device.key.data(), device.key.size()));
 }
 

@@ -1,4 +1,4 @@
-// The table, then the search.
+// The table, followed by the search.
 #include "runtime/variables.hpp"
 
 #include <fmt/format.h>
@@ -44,7 +44,7 @@ constexpr std::array kVariables = {
     Variable{"TIERMEM_RUN_BROKER",
              "Set by `tiermem run`: where a process under it that has changed its user or its root "
              "directory gets the files that it may not open."},
-    // Scripts, examples and builds.
+    // For scripts, examples and builds.
     Variable{"TIERMEM_DEMO_DIR", ""},
     Variable{"TIERMEM_LLM", ""},
     Variable{"TIERMEM_CGROUP_ROOT", ""},

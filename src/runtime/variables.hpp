@@ -1,6 +1,6 @@
 // The names of all environment variables that tiermem, its tests and its scripts read: each
-// option's own, and the table in variables.cpp. A name that begins with TIERMEM_ and is not here
-// has no effect, so the user is told.
+// option's own, and the table in variables.cpp. Any other name that begins with TIERMEM_ has no
+// effect, so the user gets a warning.
 //
 // Threads: any. Constant data and pure functions.
 #pragma once
@@ -21,10 +21,10 @@ struct Variable {
 std::span<const Variable> variable_table();
 
 bool is_known_variable(std::string_view name);
-/// The known name with the smallest edit distance. Names for tests and scripts are left out.
+/// The known name with the smallest edit distance. Names for tests and scripts are excluded.
 const char* nearest_variable(std::string_view name);
-/// One sentence for each variable in `environment` ("NAME=value", ended by nullptr) whose name
-/// begins with TIERMEM_ and is unknown.
+/// One sentence for each unknown variable in `environment` ("NAME=value", ended by nullptr) that
+/// begins with TIERMEM_.
 std::vector<std::string> unknown_variables(const char* const* environment);
 /// The table of docs/configuration.md.
 std::string variable_table_markdown();

@@ -61,7 +61,8 @@ Workers::~Workers() {
   none_runs_.wait(lock, [&] { return running_ == 0; });
 }
 
-// Who waited or held the mutex does not exist here: these cannot be used, nor be destroyed.
+// Threads that waited or held the mutex do not exist here: these objects can be neither used nor
+// destroyed.
 bool Workers::follow_fork() {
   for (std::thread& thread : threads_) {
     new (&thread) std::thread;
@@ -72,7 +73,7 @@ bool Workers::follow_fork() {
     new (&crew->available) std::condition_variable;
     crew->asleep = 0;
   }
-  // A hand tells of its job before it counts it off: the parent may have forked in between.
+  // A hand reports its job before it counts it off, and the parent may have forked in between.
   new (&none_runs_) std::condition_variable;
   running_ = 0;
   return start();
@@ -154,7 +155,7 @@ void Workers::copy_begun(Job& job, std::uint64_t ordinal) {
     const std::lock_guard lock(mutex_);
     done_.push_back({&job, ordinal});
   }
-  // After it: the owner sets the flag and then reaps, so that one of the two sees the other.
+  // After the push: the owner sets the flag and then reaps, so one of the two sees the other.
   if (std::atomic_ref(job.tell).load(std::memory_order_relaxed)) {
     wake_();
   }

@@ -1,7 +1,7 @@
-// The hands of a context: a few threads that run jobs for the mover, and fillers beside them, which
-// only take jobs that bring pages: where the kernel takes long to clear these, every processor may,
-// while hashing on two processors that share their memory costs more and is no sooner done
-// (docs/decisions/fillers.md). Threads are born and end here.
+// The hands of a context: a few threads that run jobs for the mover. Beside them are fillers, which
+// only take jobs that bring pages. If the kernel takes long to clear pages, every processor may
+// help. Hashing on two processors that share their memory costs more and finishes no sooner
+// (docs/decisions/fillers.md). All worker threads start and end here.
 #pragma once
 
 #include <condition_variable>
@@ -17,14 +17,15 @@ namespace tiermem {
 class Workers final : public Hands {
  public:
   /// `wake` is called on a worker's thread when a job has ended; it must be cheap and must not
-  /// block. Where fewer threads can be had, those do the work.
+  /// block. If some threads cannot be created, the others do the work.
   Workers(unsigned hands, unsigned fillers, std::function<void()> wake);
-  /// False: not one hand can be had.
+  /// Whether there is at least one hand.
   bool works() const { return hands_.born > 0; }
-  /// Waits for the jobs that run, and for their copies; those that only wait are dropped.
+  /// Waits for running jobs and their copies; drops jobs that have not begun.
   ~Workers() override;
 
-  /// [child of fork, its only thread] No job is under way. Threads of this process; false: not one.
+  /// [child of fork, its only thread] No job is under way. Creates this process's threads; false:
+  /// none.
   bool follow_fork();
 
   void submit(Job* job) override;
@@ -39,7 +40,7 @@ class Workers final : public Hands {
     const unsigned wanted;
     std::condition_variable available;
     unsigned born = 0;
-    unsigned asleep = 0;  // Guarded by mutex_: nobody is notified in vain.
+    unsigned asleep = 0;  // Guarded by mutex_; avoids notifications without a waiter.
   };
 
   bool start();
@@ -57,9 +58,9 @@ class Workers final : public Hands {
   Deque<Job*> queue_;     // All others. Guarded by mutex_.
   Vector<Done> done_;     // Guarded by mutex_.
   bool stop_ = false;     // Guarded by mutex_.
-  unsigned running_ = 0;  // Guarded by mutex_: jobs in neither list.
+  unsigned running_ = 0;  // Guarded by mutex_: jobs that are in neither list.
   std::condition_variable none_runs_;
-  Vector<std::thread> threads_;  // Last: they use all of the above.
+  Vector<std::thread> threads_;  // Last: they use all members above.
 };
 
 }  // namespace tiermem
