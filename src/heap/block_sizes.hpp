@@ -40,9 +40,9 @@ constexpr std::uint32_t slab_pages(unsigned size_class) {
 }
 inline constexpr std::uint32_t kMostSlabBlocks = 4 * kPage / kLeastAlign;
 
-/// Returns the smallest class whose blocks have `bytes` and start at multiples of `align`, a power
-/// of two, or kClasses if there is none. Slabs begin at pages, so a class of a multiple of `align`
-/// suffices.
+/// Returns the smallest class with blocks that have `bytes` and start at multiples of `align`, a
+/// power of two, or kClasses if there is none. Slabs begin at pages, so a class of a multiple of
+/// `align` suffices.
 constexpr unsigned aligned_class(std::size_t bytes, std::size_t align) {
   if (bytes > kLargestSmall || align > kPage) {
     return kClasses;

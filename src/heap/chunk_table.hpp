@@ -1,5 +1,5 @@
 // A table from addresses to chunks, which distinguishes a heap's block from any other pointer. It
-// has two levels, whose pages exist only where addresses were entered.
+// has two levels. Their pages exist only where addresses were entered.
 //
 // Threads: any thread may call find() without a lock, for any pointer. Any thread may call enter()
 // and remove(), but only one at a time for a range.

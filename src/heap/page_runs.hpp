@@ -29,7 +29,7 @@ class PageRuns {
  private:
   /// Returns the first page from `page` on that is taken, or is not; pages_ if there is none.
   std::uint32_t next(std::uint32_t page, bool taken) const;
-  /// Flips a run whose pages are all taken or all free.
+  /// Flips a run of pages that are all taken or all free.
   void flip(std::uint32_t first, std::uint32_t n);
   void measure();
 

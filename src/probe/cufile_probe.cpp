@@ -1,6 +1,6 @@
-// tiermem-cufile-probe LIBRARY [DRIVER]: opens cuFile and writes what it says to descriptor 3, as a
-// cufile::Answer. A program of its own because the library may never come back, or crash; whoever
-// started it has a time limit (os/cufile.cpp). Not for people.
+// tiermem-cufile-probe LIBRARY [DRIVER]: opens cuFile and writes the result to descriptor 3, as a
+// cufile::Answer. It is a separate program because the library may hang or crash; its parent has a
+// time limit (os/cufile.cpp). Not for users.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -68,11 +68,11 @@ int main(int count, char** words) {
                stderr);
     return 2;
   }
-  // Its log goes to the folder that it is started in.
+  // Its log goes to its working directory.
   if (chdir("/proc/self") != 0) {
     return 1;
   }
-  // Under the name by which cuFile will ask the loader for it.
+  // Under the name by which cuFile asks the loader for it.
   if (count > 2 && words[2][0] != '\0') {
     (void)dlopen(words[2], RTLD_NOW | RTLD_GLOBAL);
   }
