@@ -1,4 +1,4 @@
-// tiermem bench: runs a suite, shows each figure beside its peer and its bar. A missed bar is a
+// tiermem bench: runs a suite and shows each figure beside its peer and its bar. A missed bar is a
 // finding, not a failure of the command.
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -58,7 +58,7 @@ std::span<const bench::Benchmark> suite_of(const std::string& name) {
                              : bench::core_benchmarks();
 }
 
-/// Where a context without configuration would put its files.
+/// The directory for files of a context without configuration.
 Result<std::string> default_directory() {
   auto config = load_fitting_config("", nullptr, probe_host_facts());
   if (!config.ok()) {
@@ -74,8 +74,9 @@ Result<std::string> default_directory() {
   return config->block.front().path;
 }
 
-/// The C library reads its settings when a program starts, so the program starts again, once: with
-/// huge pages for malloc, which is its best, and with the thread-local room that jemalloc wants.
+/// The C library reads its settings when a program starts. The program therefore restarts itself
+/// once, with huge pages for malloc, which is malloc's best, and with the thread-local room that
+/// jemalloc needs.
 void restart_with_best_malloc() {
   constexpr const char* kName = "GLIBC_TUNABLES";
   constexpr std::string_view kRoom = "glibc.rtld.optional_static_tls";
@@ -98,7 +99,7 @@ void restart_with_best_malloc() {
   if (words.empty() || setenv(kName, tunables.c_str(), 1) != 0) {
     return;
   }
-  // On failure all goes on, with one peer fewer, which the notes tell.
+  // On failure the command continues with one peer fewer, and the notes say so.
   (void)execv("/proc/self/exe", pointers.data());
 }
 
@@ -226,7 +227,8 @@ int run(const Arguments& arguments) {
     return complain(kUsage, fmt::format("bench: --dir {:.160}: {}", settings.directory,
                                         error != 0 ? std::strerror(error) : "not a directory"));
   }
-  settings.directory = std::filesystem::absolute(settings.directory);  // A context takes no other.
+  // A context accepts only an absolute path.
+  settings.directory = std::filesystem::absolute(settings.directory);
 
   Progress progress("bench", chosen.size(), "");
   std::size_t done = 0;
@@ -237,7 +239,7 @@ int run(const Arguments& arguments) {
     const Status ran = benchmark.run(session);
     if (!ran.ok()) {
       failures.push_back(fmt::format("{}: {}", benchmark.name, ran.message()));
-      // What failed weighs more than what cannot be had here.
+      // A failure counts more than a missing requirement.
       const int code = exit_code(ran) == kCannot ? kCannot : kFailed;
       exit = exit == kDone || exit == code ? code : kFailed;
     }
@@ -302,7 +304,7 @@ void add_bench(CLI::App& program, int& exit) {
        "Measure reads from /data, and keep the figures."}};
   command->callback([arguments, &exit] { exit = run(*arguments); });
 
-  // What preload_small starts with a malloc under it; nothing for people, so it is not shown.
+  // preload_small starts it with a malloc under it. It is not for users, so it is hidden.
   auto threads = std::make_shared<unsigned>(1);
   Command* mix = add_command(program, "bench-malloc", "Run a mix of malloc and free");
   mix->group("");

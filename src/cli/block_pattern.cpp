@@ -1,4 +1,4 @@
-// Eight counters that start at a place of their own for each number and version.
+// Eight counters. Their start differs for each number and version.
 #include "cli/block_pattern.hpp"
 
 #include <xxhash.h>
@@ -8,7 +8,7 @@
 namespace tiermem::cli {
 namespace {
 
-/// splitmix64's last step: unlike inputs give unlike words.
+/// splitmix64's last step: different inputs give different words.
 std::uint64_t mixed(std::uint64_t word) {
   word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9ULL;
   word = (word ^ (word >> 27)) * 0x94d049bb133111ebULL;

@@ -1,5 +1,5 @@
-// The bytes that a replay writes into a block, made of the block's number and version, and the
-// checksum by which it knows them again. A swapped, stale, torn or zeroed block is seen. Pure.
+// The bytes that a replay writes into a block, derived from the block's number and version, and the
+// checksum that identifies them. It detects a swapped, stale, torn or zeroed block. Pure.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace tiermem::cli {
 
-/// Fills the block, whose size is a multiple of 64, and returns its checksum.
+/// Fills the block and returns its checksum. The block's size is a multiple of 64.
 std::uint64_t write_block_pattern(std::span<std::byte> block, std::uint32_t number,
                                   std::uint32_t version);
 /// XXH3-64 of all the bytes.

@@ -1,4 +1,4 @@
-// Errors as the program shows them, and commands with their manuals.
+// Prints errors, and keeps commands with their manuals.
 #include "cli/command.hpp"
 
 #include <fmt/format.h>

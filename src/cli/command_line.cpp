@@ -1,4 +1,4 @@
-// One walk over the words, which knows options that take a value by the option table.
+// One walk over the words. The option table tells which options take a value.
 #include "cli/command_line.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-/// Null where the first word is no command.
+/// Null if the first word is not a command.
 const CLI::App* command_of(const CLI::App& program, const Words& words) {
   const auto all = program.get_subcommands(
       [&](const CLI::App* command) { return !words.empty() && command->get_name() == words[0]; });
@@ -38,7 +38,7 @@ bool looks_like_option(const std::string& word) {
                          : std::isalpha(static_cast<unsigned char>(word[1])) != 0);
 }
 
-/// The sentence, and where to read more.
+/// Adds to the sentence where to read more.
 std::string see(const CLI::App& command, std::string sentence) {
   return and_then(std::move(sentence), fmt::format("see {} --help", full_name(command)));
 }
@@ -127,7 +127,7 @@ std::string unknown_command(const CLI::App& program, const std::string& word) {
                   fmt::format("there are: {}", fmt::join(names, ", ")));
 }
 
-/// What is required and was not given.
+/// The error for a required operand that is missing.
 std::string missing_operand(const CLI::App& command, const Words& words) {
   const std::vector<OptionFacts> options = facts_of(command);
   const OptionFacts* taken = nullptr;
@@ -148,7 +148,7 @@ std::string missing_operand(const CLI::App& command, const Words& words) {
   return "";
 }
 
-/// Two options that go or do not go together.
+/// The error for two options that exclude or need each other.
 std::string wrong_company(const CLI::App& command) {
   for (const OptionFacts& facts : facts_of(command)) {
     if (facts.option->count() == 0) {
@@ -170,7 +170,7 @@ std::string wrong_company(const CLI::App& command) {
   return "";
 }
 
-/// As CLI11 says it, with operands named as the help names them.
+/// CLI11's message, with operands named as in the help.
 std::string what(const CLI::App& command, const CLI::ParseError& error) {
   std::string text = error.what();
   for (const OptionFacts& facts : facts_of(command)) {

@@ -1,5 +1,5 @@
-// The words of the command line: a look at them before CLI11 parses, and sentences about what it
-// refuses. Each sentence names the command, the word that was typed, and the remedy. One thread.
+// Checks the words of the command line before CLI11 parses them, and words its errors. Each message
+// names the command, the typed word, and the remedy. One thread.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace tiermem::cli {
 
-/// Adds "-" after each option whose value may be left out and is: it stands for standard output.
+/// Adds "-" after each option with an optional value that is omitted: "-" means standard output.
 void add_left_out_values(const CLI::App& program, std::vector<std::string>& words);
-/// The sentence about the first word that is wrong by itself: a command or an option that does not
-/// exist, or an option without its value. "": none is.
+/// Returns the error for the first word that is wrong by itself: an unknown command or option, or
+/// an option without its value. "": there is none.
 std::string mistake(const CLI::App& program, const std::vector<std::string>& words);
-/// The sentence about what CLI11 did not accept. `words` are those that it parsed.
+/// Returns the error for a refusal of CLI11. `words` are the words that it parsed.
 std::string refusal(const CLI::App& program, const std::vector<std::string>& words,
                     const CLI::ParseError& error);
 

@@ -1,4 +1,4 @@
-// Each script is a frame, which is the same for any program, around tables of the commands.
+// Each script is a fixed frame around tables of the commands.
 #include "cli/completion.hpp"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 namespace tiermem::cli {
 namespace {
 
-/// The first sentence, without its full stop: what a shell shows beside a name.
+/// The first sentence, without its full stop. A shell shows it beside a name.
 std::string brief(const std::string& text) {
   const std::size_t end = text.find(". ");
   std::string first = text.substr(0, end);
@@ -23,7 +23,7 @@ std::string brief(const std::string& text) {
   return first;
 }
 
-/// For a shell that reads it as one word.
+/// Quotes the text so that a shell reads it as one word.
 std::string quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) {
@@ -149,7 +149,7 @@ std::string bash_action(const OptionFacts& facts) {
 
 // ---- zsh ---------------------------------------------------------------------------------------
 
-/// _arguments passes over "--" and does not see that a program begins there.
+/// _arguments skips "--" and does not notice that a program begins there.
 constexpr std::string_view kZshProgram = R"(      local -i dashes=${words[(i)--]}
       if ((dashes < CURRENT)); then
         shift $dashes words
@@ -159,7 +159,7 @@ constexpr std::string_view kZshProgram = R"(      local -i dashes=${words[(i)--]
       fi
 )";
 
-/// Between the brackets of _arguments, or after the colon of _describe.
+/// Escapes text between the brackets of _arguments, or after the colon of _describe.
 std::string zsh_text(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -283,7 +283,7 @@ std::string fish_option(const OptionFacts& facts, const std::string& condition) 
          "\n";
 }
 
-/// What stands after the command and is no option.
+/// Completes the operands of the command.
 std::string fish_operand(const OptionFacts& facts, const std::string& name) {
   const std::string condition =
       facts.is_many ? "__tiermem_uses " + name

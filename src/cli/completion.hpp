@@ -1,4 +1,4 @@
-// Completion for shells, written from the option tables. One thread.
+// Shell completion, generated from the option tables. One thread.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Finding a program, following "#!", and reading ELF headers. Offsets in a file are believed only
-// as far as the file goes.
+// Finds a program, follows "#!", and reads ELF headers. Offsets beyond the end of the file are
+// ignored.
 #include "cli/elf_program.hpp"
 
 #include <elf.h>
@@ -20,7 +20,8 @@
 namespace tiermem::cli {
 namespace {
 
-constexpr int kMostScripts = 5;  // As the kernel: a script whose interpreter is a script, …
+// The kernel's limit for scripts with scripts as their interpreters.
+constexpr int kMostScripts = 5;
 
 class File {
  public:
@@ -34,12 +35,12 @@ class File {
   File& operator=(const File&) = delete;
 
   bool ok() const { return fd_ >= 0; }
-  /// As many bytes as there are, at most `size`.
+  /// Reads up to `size` bytes.
   std::size_t read(std::uint64_t offset, void* out, std::size_t size) const {
     const ssize_t got = ::pread(fd_, out, size, static_cast<off_t>(offset));
     return got < 0 ? 0 : static_cast<std::size_t>(got);
   }
-  /// Whole or empty.
+  /// Returns the whole table, or nothing.
   template <typename T>
   std::vector<T> table(std::uint64_t offset, std::uint64_t count) const {
     constexpr std::uint64_t kMost = 1 << 20;  // No header table is longer.
@@ -54,7 +55,7 @@ class File {
 
 // ---- finding -----------------------------------------------------------------------------------
 
-/// 0, or why execve would refuse it.
+/// Returns 0, or the error that execve would return.
 int executable_error(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) {
@@ -85,7 +86,7 @@ Found find(const std::string& name, const char* search) {
     if (error == 0) {
       return {std::move(path), 0};
     }
-    if (error == EACCES && best.error != EACCES) {  // Remembered, and the search goes on.
+    if (error == EACCES && best.error != EACCES) {  // Remembered; the search continues.
       best = {std::move(path), error};
     }
     if (colon == std::string_view::npos) {
@@ -96,16 +97,16 @@ Found find(const std::string& name, const char* search) {
   return best;
 }
 
-/// What stands after "#!"; empty for anything but a script.
+/// Returns the interpreter after "#!"; empty unless the file is a script.
 std::string script_interpreter(const File& file) {
-  char text[256] = {};  // As much as the kernel reads.
+  char text[256] = {};  // The kernel reads this many bytes.
   std::string_view line(text, file.read(0, text, sizeof(text)));
   if (!line.starts_with("#!")) {
     return {};
   }
   line = line.substr(2, line.find('\n') - 2);
   line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
-  constexpr std::string_view kEnds(" \t\r\0", 4);  // As for the kernel, and \r.
+  constexpr std::string_view kEnds(" \t\r\0", 4);  // The kernel's separators, and \r.
   return std::string(line.substr(0, line.find_first_of(kEnds)));
 }
 
@@ -131,7 +132,8 @@ bool has_section(const File& file, const Elf64_Ehdr& header, std::string_view na
   });
 }
 
-/// Whether execve gives it rights that its caller lacks. Root has them all, and keeps LD_PRELOAD.
+/// Whether execve gives the program rights that its caller lacks. Root has all rights and keeps
+/// LD_PRELOAD.
 bool gains_rights(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) {
@@ -150,7 +152,7 @@ void judge(Program& program, Obstacle obstacle, std::string reason) {
   program.reason = std::move(reason);
 }
 
-/// `path` is the program itself, or the interpreter of a script.
+/// `path` is the program, or the interpreter of a script.
 void judge_elf(Program& program, const std::string& path, const File& file) {
   Elf64_Ehdr header{};
   const bool whole = file.read(0, &header, sizeof(header)) == sizeof(header);
@@ -204,7 +206,7 @@ Program look_at_program(const std::string& name, const char* search) {
   for (int depth = 0; depth < kMostScripts; ++depth) {
     const File file(path);
     if (!file.ok()) {
-      return program;  // It may be executed and not read: then the kernel knows more than we do.
+      return program;  // It may be executable but not readable. Only the kernel can judge it.
     }
     const std::string next = script_interpreter(file);
     if (next.empty()) {

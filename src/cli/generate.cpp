@@ -1,5 +1,5 @@
-// What an installation has besides the programs: manual pages and completion for shells. `tiermem
-// completion` prints one for people; the build calls `tiermem generate`, which is not shown.
+// Files of an installation besides the programs: manual pages and shell completion. `tiermem
+// completion` prints one for the user; the build calls the hidden `tiermem generate`.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -19,7 +19,7 @@
 namespace tiermem::cli {
 namespace {
 
-/// Today, or SOURCE_DATE_EPOCH for builds that must come out the same again.
+/// Today, or SOURCE_DATE_EPOCH for reproducible builds.
 std::string date_of_pages() {
   const char* const named = std::getenv("SOURCE_DATE_EPOCH");
   const std::time_t when = named != nullptr
@@ -36,7 +36,7 @@ std::string completion_for(const std::string& shell, const CLI::App& program) {
                           : fish_completion(program);
 }
 
-/// Into share/ of an installation. Old pages are removed: a command may be gone.
+/// Writes into share/ of an installation. Removes old pages, because a command may no longer exist.
 int generate(const std::string& share, const CLI::App& program) {
   namespace fs = std::filesystem;
   const fs::path root(share);

@@ -1,5 +1,5 @@
-// Both forms go from dark blue through green to yellow, which is read in print and by the
-// colour-blind, too.
+// Both forms go from dark blue through green to yellow. This scale remains readable in print and
+// for colour-blind readers.
 #include "cli/heat_map.hpp"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ namespace {
 struct Colour {
   double red, green, blue;
 };
-// Five points of the scale; what lies between is mixed.
+// Five points of the scale; values between them are mixed.
 constexpr std::array<Colour, 5> kScale = {
     {{68, 1, 84}, {59, 82, 139}, {33, 145, 140}, {94, 201, 98}, {253, 231, 37}}};
 
@@ -33,12 +33,12 @@ Colour colour_of(double part) {
   return {between(&Colour::red), between(&Colour::green), between(&Colour::blue)};
 }
 
-/// Black text is read on it.
+/// Whether black text is readable on it.
 bool is_light(const Colour& colour) {
   return 0.299 * colour.red + 0.587 * colour.green + 0.114 * colour.blue > 120;
 }
 
-/// The nearest colour of the 256 that terminals know: a cube of six levels.
+/// The nearest of the 256 terminal colours: a cube of six levels.
 int terminal_colour(const Colour& colour) {
   const auto level = [](double value) {
     return static_cast<int>(value < 48 ? 0 : value < 115 ? 1 : (value - 35) / 40);
@@ -59,7 +59,7 @@ std::string shown(double value, double unit) {
 
 std::string escaped(const std::string& text) {
   std::string out;
-  for (const char c : tiermem::shown(text)) {  // XML has no control characters.
+  for (const char c : tiermem::shown(text)) {  // XML allows no control characters.
     out += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
   }
   return out;

@@ -1,4 +1,4 @@
-// Two columns: names, and the text beside or below them.
+// Two columns: names, and their text beside or below them.
 #include "cli/help.hpp"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ std::string indented(std::string_view text, std::size_t indent, std::size_t widt
   return out;
 }
 
-/// "  --dram SIZE           DRAM for ..."; a name that is too long has a line of its own.
+/// "  --dram SIZE           DRAM for ..."; a long name gets a line of its own.
 std::string entry(const std::string& name, const std::string& text, std::size_t width) {
   std::string body = indented(text, kTextColumn, width);
   const std::string start = "  " + name;

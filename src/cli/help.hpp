@@ -9,10 +9,10 @@
 
 namespace tiermem::cli {
 
-/// At most `width` columns in each line.
+/// Each line has at most `width` columns.
 std::string help_text(const CLI::App& command, std::size_t width);
 
-/// CLI11 asks it for `--help`.
+/// CLI11 calls it for `--help`.
 class HelpFormatter : public CLI::FormatterBase {
  public:
   std::string make_help(const CLI::App* command, std::string name,

@@ -28,7 +28,7 @@ void add_help(CLI::App& program, int& exit) {
       "tiermem help COMMAND prints the same text as tiermem COMMAND --help."};
   command->manual.examples = {{"tiermem help run", "Show the options of tiermem run."}};
   command->callback([name, &program, &exit] {
-    // App::help() of the program would be that of `help`, the command under way.
+    // App::help() of the program would return that of `help`, the command being executed.
     const auto formatter = program.get_formatter();
     const CLI::App* const wanted = name->empty() ? &program : program.get_subcommand(*name);
     fmt::print("{}", formatter->make_help(wanted, "", CLI::AppFormatMode::Normal));

@@ -1,4 +1,4 @@
-// Writing text, JSON above all.
+// Writes text, mostly JSON.
 #include "cli/json_file.hpp"
 
 #include <fcntl.h>
@@ -75,7 +75,7 @@ Status write_text(const std::string& path, const std::string& text) {
   if (path == "-") {
     return put(stdout, text) ? Status() : cannot("to standard output", errno);
   }
-  // A pipe or /dev/null cannot be replaced by a rename. One look-up of the path tells which it is.
+  // A rename cannot replace a pipe or /dev/null. One look-up of the path finds the file's type.
   const int found = ::open(path.c_str(), O_PATH | O_CLOEXEC);
   struct stat status {};
   const bool in_place = found >= 0 && ::fstat(found, &status) == 0 && !S_ISREG(status.st_mode);

@@ -1,5 +1,5 @@
-// The tiermem program. Each command has a file of its own and adds itself; this one only parses and
-// answers with an exit code.
+// The tiermem program. Each command has its own file and adds itself; this file parses and returns
+// the exit code.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 
 namespace {
 
-/// A program's arguments after `tiermem run … --` are not for our parser, which would take "[a,b]"
-/// apart and swallow a "--" of the program's own.
+/// A program's arguments after `tiermem run … --` must not reach the parser: it would split "[a,b]"
+/// and drop the program's own "--".
 int words_before_dashes(int argc, char** argv) {
   const bool is_run = argc > 1 && std::string_view(argv[1]) == "run";
   int words = 0;
@@ -27,7 +27,7 @@ int words_before_dashes(int argc, char** argv) {
   return words;
 }
 
-/// The commands, and the page of the program itself.
+/// The commands, and the manual page of the program itself.
 void describe(tiermem::cli::Command& program) {
   program.require_subcommand(1);
   program.set_version_flag("-V,--version",
@@ -60,7 +60,7 @@ void describe(tiermem::cli::Command& program) {
 
 int run(int argc, char** argv) {
   using namespace tiermem::cli;
-  tiermem::set_tell_limit(64);  // Descriptor 2 is this program's own.
+  tiermem::set_tell_limit(64);  // Descriptor 2 belongs to this program.
   Command program("Run programs and buffers with more memory than the machine has", "tiermem");
   describe(program);
   int exit = kDone;
@@ -84,14 +84,15 @@ int run(int argc, char** argv) {
     return complain(kUsage, wrong);
   }
   try {
-    program.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // As CLI11 takes them.
+    // CLI11 expects reverse order.
+    program.parse(std::vector<std::string>(words.rbegin(), words.rend()));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) {
       return complain(kUsage, refusal(program, words, error));
     }
-    program.exit(error);  // --help and --version come this way.
+    program.exit(error);  // --help and --version also end here.
   }
-  // A full disk or a closed pipe must not pass for success.
+  // A full disk or a closed pipe must not count as success.
   if (std::fflush(stdout) != 0 && exit == kDone) {
     return complain(kFailed, "cannot write to standard output");
   }

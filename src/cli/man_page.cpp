@@ -1,4 +1,4 @@
-// Section by section. All text passes roff(), so that no word of a table is taken for a request.
+// Writes section by section. All text passes roff(), so that no word of a table becomes a request.
 #include "cli/man_page.hpp"
 
 #include <fmt/format.h>
@@ -29,8 +29,8 @@ const std::array kOtherVariables = {
     Entry{"LD_PRELOAD", "Libraries named there are loaded after the preload library."},
 };
 
-/// Text between the requests of a page. A point or an apostrophe begins no request, hyphens are
-/// those of options, and `code` is bold.
+/// Text between the requests of a page. A point or an apostrophe starts no request, hyphens are
+/// option hyphens, and `code` is bold.
 std::string roff(std::string_view text) {
   std::string out;
   bool bold = false;
@@ -65,7 +65,7 @@ std::string roff(std::string_view text) {
   return out.starts_with('.') ? "\\&" + out : out;
 }
 
-/// A line for each sentence, as roff wants them: it puts its own space between them.
+/// One line for each sentence: roff puts its own space between them.
 std::string sentences(std::string_view text) {
   std::string out;
   while (!text.empty()) {
@@ -81,7 +81,7 @@ std::string section(const char* name, const std::string& body) {
   return body.empty() ? "" : fmt::format(".SH {}\n{}", name, body);
 }
 
-/// `term` has its fonts already.
+/// `term` already has its fonts.
 std::string item(const std::string& term, std::string_view text) {
   return fmt::format(".TP\n{}\n{}", term, sentences(text));
 }
@@ -93,7 +93,7 @@ std::string italic(std::string_view text) {
   return fmt::format("\\fI{}\\fR", roff(text));
 }
 
-/// Words in capitals are what the user puts a value for.
+/// A word in capitals is a placeholder for a value.
 std::string with_placeholders(std::string_view text) {
   std::string out;
   std::string word;
@@ -199,7 +199,7 @@ std::string meaning_of(const std::string& name) {
   throw std::logic_error(fmt::format("no table explains the variable {}", name));
 }
 
-/// All that the program and the library read, from their tables.
+/// All variables that the program and the library read, from their tables.
 std::string all_variables() {
   std::string out;
   for (const Variable& variable : variable_table()) {
@@ -249,7 +249,7 @@ std::string examples_section(const Manual& manual) {
   return out;
 }
 
-/// The program's page names all others, and theirs name it and each other.
+/// The program's page names all others. A command's page names the program and the other commands.
 std::string see_also(const CLI::App& command) {
   const CLI::App* const program = command.get_parent() == nullptr ? &command : command.get_parent();
   std::vector<std::string> pages;

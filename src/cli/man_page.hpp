@@ -9,8 +9,8 @@ namespace tiermem::cli {
 
 /// "tiermem", "tiermem-run"
 std::string page_name(const CLI::App& command);
-/// `date` is "2026-01-31". Throws std::logic_error where a command names a variable that no table
-/// explains.
+/// `date` is "2026-01-31". Throws std::logic_error if a command names a variable without an entry
+/// in a table.
 std::string man_page(const CLI::App& command, const std::string& date);
 
 }  // namespace tiermem::cli

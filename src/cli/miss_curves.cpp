@@ -1,5 +1,5 @@
-// Text with coordinates in it: what little SVG this needs is written down faster than a library for
-// it is learned.
+// Text with coordinates. The little SVG needed here is simpler to write directly than with a
+// library.
 #include "cli/miss_curves.hpp"
 
 #include <fmt/format.h>
@@ -37,8 +37,8 @@ struct Look {
   std::string_view kind;  ///< A class of the style.
 };
 
-/// Ours stands out, the bound is dashed, the others have a colour each that is read on both
-/// grounds.
+/// tiermem's line stands out, the bound is dashed, and the others have colours that are readable on
+/// both backgrounds.
 Look look_of(const std::string& policy) {
   constexpr std::string_view kColours[] = {"#bc4c00", "#8c959f", "#6e7781", "#9a6700", "#8250df",
                                            "#2da44e", "#cf222e", "#bf3989", "#0a9a9a"};
@@ -57,10 +57,10 @@ Look look_of(const std::string& policy) {
   return {kColours[(at + std::size(kColours) - 1) % std::size(kColours)], "rival"};
 }
 
-/// A trace's name comes from a file's.
+/// A trace's name comes from a file name.
 std::string escaped(std::string_view text) {
   std::string out;
-  for (const char c : tiermem::shown(text)) {  // XML has no control characters.
+  for (const char c : tiermem::shown(text)) {  // XML allows no control characters.
     out += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
   }
   return out;
@@ -93,7 +93,8 @@ std::string panel(const MissRatios& table, std::span<const double> shares) {
         "<text class=\"small\" text-anchor=\"middle\" x=\"{:.1f}\" y=\"{}\">{:g} %</text>\n", x(i),
         kTop + kPlotHeight + 16, shares[i]);
   }
-  for (auto row = table.rows.rbegin(); row != table.rows.rend(); ++row) {  // Ours on top.
+  // Draws tiermem's line on top.
+  for (auto row = table.rows.rbegin(); row != table.rows.rend(); ++row) {
     const Look look = look_of(row->policy);
     out += fmt::format("<polyline class=\"{}\" stroke=\"{}\" points=\"", look.kind, look.colour);
     for (std::size_t i = 0; i < row->at.size(); ++i) {

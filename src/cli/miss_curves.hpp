@@ -1,4 +1,4 @@
-// The miss ratios of policies as a picture: a panel for each trace, miss ratio over memory, a line
+// A picture of the miss ratios of policies: a panel for each trace, miss ratio over memory, a line
 // for each policy. One thread.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace tiermem::cli {
 
-/// SVG that suits light and dark pages.
+/// SVG for light and dark pages.
 std::string draw_miss_curves(std::span<const MissRatios> tables, std::span<const double> shares);
 
 }  // namespace tiermem::cli

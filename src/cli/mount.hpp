@@ -6,7 +6,7 @@
 namespace tiermem::cli {
 
 struct Mount {
-  std::string type;    ///< "ext4"; empty when the kernel does not tell.
+  std::string type;    ///< "ext4"; empty if the kernel does not report it.
   std::string source;  ///< "/dev/nvme0n1p2"
   /// "ext4 on /dev/nvme0n1p2", or "an unknown file system".
   std::string text() const;

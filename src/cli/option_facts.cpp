@@ -1,4 +1,4 @@
-// CLI11's objects are read here and nowhere else.
+// Only this file reads CLI11's objects.
 #include "cli/option_facts.hpp"
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ std::vector<std::string> split(std::string_view text) {
   }
 }
 
-/// The kind of the value, then what the validators say, all with colons between.
+/// Reads the kind of the value and the validators' texts; colons separate them.
 void read_type(OptionFacts& facts, const CLI::Option& option) {
   const std::string type = option.get_type_name();
   const std::size_t colon = std::min(type.find(':'), type.size());

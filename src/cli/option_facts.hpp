@@ -1,10 +1,10 @@
-// What the option tables say of a command, as plain values: for the help, the manual pages, the
-// completion of shells, and the sentences about mistakes. The tables are the CLI11 objects that the
-// commands fill; nothing is listed a second time. One thread.
+// The option tables' contents for a command, as plain values: for the help, the manual pages, shell
+// completion, and error messages. The tables are the CLI11 objects that the commands fill; nothing
+// is listed a second time. One thread.
 //
-// How a table says what CLI11 has no word for: the type name is what the value is (kinds below), in
-// brackets where it may be left out; a validator's description is a list of words "{a,b}" or a
-// range "1 to 600".
+// CLI11 cannot express some facts, so a table encodes them. The type name is the kind of value
+// (kinds below), in brackets if the value is optional. A validator's description is a list of words
+// "{a,b}" or a range "1 to 600".
 #pragma once
 
 #include <string>
@@ -14,25 +14,26 @@
 
 namespace tiermem::cli {
 
-/// Names of values that are completed as names of files, folders or programs.
+/// Kinds of values that are completed as files, folders or programs.
 inline constexpr const char* kFile = "FILE";
 inline constexpr const char* kOptionalFile = "[FILE]";
 inline constexpr const char* kFolder = "DIR";
-inline constexpr const char* kPath = "PATH";  ///< A folder or a device; a size may follow.
+inline constexpr const char* kPath = "PATH";  ///< A folder or a device; a size may follow it.
 
 struct OptionFacts {
   const CLI::Option* option = nullptr;
-  std::vector<std::string> names;  ///< "-h", "--help"; one such as "TRACE" where it is an operand.
+  /// "-h", "--help"; a single name such as "TRACE" for an operand.
+  std::vector<std::string> names;
   bool is_operand = false;
   bool is_required = false;
-  bool is_many = false;      ///< May be given several times.
-  bool takes_value = false;  ///< All but flags.
+  bool is_many = false;      ///< May occur several times.
+  bool takes_value = false;  ///< True for all options except flags.
   bool may_lack_value = false;
-  std::string value;                 ///< "SIZE"; of an operand, its kind.
-  std::vector<std::string> choices;  ///< All words that are accepted; empty: others, too.
+  std::string value;                 ///< "SIZE"; for an operand, its kind.
+  std::vector<std::string> choices;  ///< All accepted words; empty: other words are accepted, too.
   std::string range;                 ///< "1 to 600"
   std::string text;
-  std::string fallback;  ///< The default, in the words of the table.
+  std::string fallback;  ///< The default, as the table words it.
   std::vector<std::string> needs, excludes;
 
   /// The longest name.
@@ -40,14 +41,14 @@ struct OptionFacts {
   bool is_called(const std::string& word) const;
 };
 
-/// Operands first, then options, each in the order of the table. Hidden ones are left out.
+/// Operands first, options next, each in the order of the table. Hidden ones are excluded.
 std::vector<OptionFacts> facts_of(const CLI::App& command);
-/// The commands that are shown to people.
+/// The commands that are not hidden.
 std::vector<const CLI::App*> commands_of(const CLI::App& program);
 
 /// "-h, --help", "--seconds SECONDS", "TRACE...".
 std::string heading(const OptionFacts& facts);
-/// The text with what is accepted, the default and the options it goes with.
+/// The text with the accepted values, the default, and the options it goes with.
 std::string whole_text(const OptionFacts& facts);
 /// "tiermem replay [OPTION...] TRACE..."
 std::string synopsis(const CLI::App& command);

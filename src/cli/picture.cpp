@@ -1,6 +1,6 @@
-// librsvg draws, cairo makes PNG of it. Both are opened when a PNG is asked for, since with them
-// come forty libraries that no other command needs; what is called of them is declared here, as it
-// is in their C interfaces.
+// librsvg renders the picture, and cairo writes it as PNG. Both are loaded when a PNG is requested,
+// because they bring forty libraries that no other command needs. The functions used are declared
+// here as in their C interfaces.
 #include "cli/picture.hpp"
 
 #include <dlfcn.h>
@@ -16,8 +16,9 @@ namespace tiermem::cli {
 namespace {
 
 constexpr const char* kLibrary = "librsvg-2.so.2";
-constexpr double kScale = 2;  // Letters of 11 pixels are read on screens with small ones, too.
-constexpr int kOpaque = 1;    // CAIRO_FORMAT_RGB24.
+// Letters of 11 pixels are also readable on screens with small pixels.
+constexpr double kScale = 2;
+constexpr int kOpaque = 1;                  // CAIRO_FORMAT_RGB24.
 constexpr int kSuccess = 0, kNoMemory = 1;  // CAIRO_STATUS_…
 
 struct Error {  // GError
@@ -30,7 +31,7 @@ struct Rectangle {  // RsvgRectangle
 };
 using Write = int (*)(void* to, const unsigned char* bytes, unsigned length);
 
-/// What is called, of librsvg and of the libraries that it brings.
+/// The functions used, from librsvg and the libraries that it loads.
 struct Library {
   void* (*rsvg_handle_new_from_data)(const unsigned char* data, std::size_t size, Error** error);
   int (*rsvg_handle_get_intrinsic_size_in_pixels)(void* handle, double* width, double* height);
@@ -54,7 +55,7 @@ bool find(void* library, const char* name, Function& function) {
   return function != nullptr;
 }
 
-/// Stays open: what it brings along does not survive being closed.
+/// Never closed: the libraries that it loads cannot be unloaded.
 Result<Library> open_library() {
   void* const opened = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (opened == nullptr) {

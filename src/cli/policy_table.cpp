@@ -1,4 +1,4 @@
-// One row at a time; see policy_table.hpp.
+// Computes one row at a time; see policy_table.hpp.
 #include "cli/policy_table.hpp"
 
 #include <fmt/format.h>
@@ -59,7 +59,7 @@ MissRatios miss_ratios(const Trace& trace, const TableOptions& options,
     if (policy != "min") {
       add_row(policy, {});
     }
-    // Of the sequence as it was recorded: a repetition would be other sessions.
+    // Only for the sequence as recorded: a repetition would have other sessions.
     if (policy == "recency" && options.at_session_end != Advice::normal && repeat == 1) {
       if (const auto hints = session_end_hints(trace, options.at_session_end); !hints.empty()) {
         add_row(kHinted, hints);

@@ -1,5 +1,5 @@
-// What each policy would miss of recorded traces at several sizes of memory, and how far that is
-// from the bound. Computes only: no memory, disk or clock. One thread.
+// Miss ratios of each policy for recorded traces at several memory sizes, and their distance from
+// the bound. Only computes: no memory, disk or clock. One thread.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,14 @@
 
 namespace tiermem::cli {
 
-/// "recency" (tiermem's), those to compare with, and "min" (knows the future), in this order.
+/// "recency" (tiermem's), the policies to compare it with, and "min" (knows the future), in this
+/// order.
 std::vector<std::string> policy_names();
-/// `name` is one of these. The hints are for recency, the only one that takes any.
+/// `name` is one of policy_names(). Only recency uses hints.
 std::uint64_t policy_hits(const std::string& name, std::span<const Reference> references,
                           std::uint32_t blocks, const ReplayOptions& options);
 
-/// Of one trace: miss ratios, first misses included.
+/// Miss ratios of one trace, including first misses.
 struct MissRatios {
   std::string trace;
   std::uint64_t references = 0;
@@ -29,25 +30,25 @@ struct MissRatios {
     std::vector<double> at;  ///< For each share.
   };
   std::vector<Row> rows;
-  /// Null when it was not asked for.
+  /// Null if the policy was not requested.
   const Row* find(const std::string& policy) const;
 };
 
 struct TableOptions {
-  std::vector<double> shares;              ///< Of the blocks, per cent.
-  std::vector<std::string> policies;       ///< "min" comes last, wanted or not.
-  unsigned repeat = 0;                     ///< 0: as the trace suggests.
-  Advice at_session_end = Advice::normal;  ///< Another row, with these hints; normal: none.
+  std::vector<double> shares;              ///< Percentages of the blocks.
+  std::vector<std::string> policies;       ///< "min" is always added at the end.
+  unsigned repeat = 0;                     ///< 0: the trace's suggestion.
+  Advice at_session_end = Advice::normal;  ///< Adds a row with these hints; normal: no such row.
 };
-/// The row of Recency with hints at the end of sessions.
+/// The row of recency with hints at the end of sessions.
 inline constexpr const char* kHinted = "recency + hints";
 
 /// `progress` is called before each row, with its name. May throw std::bad_alloc.
 MissRatios miss_ratios(const Trace& trace, const TableOptions& options,
                        const std::function<void(const std::string& policy)>& progress);
 
-/// Over all traces that have the policy: the mean distance from MIN, and the cell where it is the
-/// farthest above LRU.
+/// Over all traces that have the policy: the mean distance from MIN, and the cell that is farthest
+/// above LRU.
 struct Summary {
   double gap = 0;
   double over_lru = 0;

@@ -1,4 +1,4 @@
-// Asks those who would use it: the DRAM tier, the I/O port, the dynamic linker.
+// Asks the components that would use a mechanism: the DRAM tier, the I/O port, the dynamic linker.
 #include "cli/probes.hpp"
 
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
-// What this machine allows, one line each, and why something is off: the part of `tiermem topo`
-// that explains. One thread; probing takes milliseconds,
-// and a second or more where cuFile is asked about a GPU.
+// The mechanisms that this machine allows, one line each, with the reason if one is off. `tiermem
+// topo` shows them. One thread; probing takes milliseconds, and a second or more if cuFile is asked
+// about a GPU.
 #pragma once
 
 #include <string>
@@ -14,10 +14,10 @@ namespace tiermem::cli {
 struct Probe {
   std::string name;
   bool on = false;
-  std::string detail;  ///< How, or why not.
+  std::string detail;  ///< How it works, or why it does not.
 };
 
-/// The mechanisms of memory and of I/O, and the drivers. Devices have lines of their own.
+/// The mechanisms of memory and of I/O, and the drivers. Devices have separate lines.
 std::vector<Probe> probe_machine(const Config& config, const HostFacts& facts);
 
 }  // namespace tiermem::cli

@@ -1,4 +1,4 @@
-// See read_file.hpp. Built with TIERMEM_HAVE_ZLIB and TIERMEM_HAVE_ZSTD where these are found.
+// See read_file.hpp. Built with TIERMEM_HAVE_ZLIB and TIERMEM_HAVE_ZSTD if these are found.
 #include "cli/read_file.hpp"
 
 #include <fcntl.h>
@@ -83,7 +83,7 @@ Result<std::string> gunzip(const std::string& path, const std::string& packed,
     if (result == Z_STREAM_END && inflateReset(&stream) != Z_OK) {  // Another member follows.
       break;
     }
-    // Until there was room left over, more may come out of the input already taken.
+    // While the output buffer fills up, the input already taken may yield more.
     do {
       const std::size_t size = bytes.size();
       bytes.resize(size + kStep);
@@ -172,7 +172,7 @@ Result<std::string> read_compressed(const std::string& path, std::uint64_t limit
     }
 #endif
     return bytes;
-  } catch (const std::exception& error) {  // Only memory can be short here.
+  } catch (const std::exception& error) {  // Only allocation can fail here.
     return fail(Code::no_capacity, "{}: {} while reading", path, error.what());
   }
 }

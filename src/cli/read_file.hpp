@@ -1,5 +1,5 @@
-// A whole file into memory, decompressed by its ending. For the command-line tools and tests: it
-// blocks and allocates, and is never called by the runtime. Any thread.
+// Reads a whole file into memory, decompressed by its ending. For the command-line tools and tests:
+// it blocks and allocates, and the runtime never calls it. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace tiermem::cli {
 
-/// The bytes of `path`; those inside it when it ends in .gz (one or more members) or .zst (one or
-/// more frames). At most `limit` bytes come out. Errors: io_error with errno; invalid_argument for
-/// damaged data; no_capacity above the limit; unsupported when built without the library for it.
+/// Returns the bytes of `path`, decompressed if it ends in .gz (one or more members) or .zst (one
+/// or more frames). Returns at most `limit` bytes. Errors: io_error with errno; invalid_argument
+/// for damaged data; no_capacity above the limit; unsupported if built without the library for it.
 Result<std::string> read_compressed(const std::string& path,
                                     std::uint64_t limit = std::uint64_t{1} << 30);
 

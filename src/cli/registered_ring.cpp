@@ -19,7 +19,8 @@ namespace tiermem::cli {
 
 namespace {
 
-constexpr std::uint64_t kPart = std::uint64_t{64} << 20;  // Of the memory: one buffer of the ring.
+// Bytes of memory in one registered buffer of the ring.
+constexpr std::uint64_t kPart = std::uint64_t{64} << 20;
 
 }  // namespace
 
@@ -44,7 +45,7 @@ std::unique_ptr<RegisteredRing> RegisteredRing::create(const host::AddressRange&
   int error = io_uring_queue_init(depth, &made->ring, 0);
   made->open = error == 0;
   if (error == 0) {
-    // A block lies in one part: both are powers of two.
+    // A block lies within one part, because both are powers of two.
     std::vector<iovec> parts;
     for (std::uint64_t at = 0; at < memory.bytes(); at += kPart) {
       parts.push_back({memory.data() + at, std::min(kPart, memory.bytes() - at)});

@@ -1,5 +1,5 @@
-// An io_uring whose memory is registered: what the kernel can save where the same buffers are used
-// again and again. Only for measuring. One thread.
+// An io_uring with registered memory. It shows what the kernel saves if the same buffers are used
+// repeatedly. Only for measuring. One thread.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,18 @@ namespace tiermem::cli {
 
 class RegisteredRing {
  public:
-  /// All of `memory`, which outlives it. nullptr with `reason` where that is refused.
+  /// Registers all of `memory`, which must outlive the ring. Returns nullptr and `reason` on
+  /// refusal.
   static std::unique_ptr<RegisteredRing> create(const host::AddressRange& memory, unsigned depth,
                                                 std::string& reason);
   ~RegisteredRing();
   RegisteredRing(const RegisteredRing&) = delete;
   RegisteredRing& operator=(const RegisteredRing&) = delete;
 
-  // As IoPort; requests are by descriptor, inside the memory.
+  // As in IoPort; requests use descriptors and addresses inside the memory.
   bool submit(const IoRequest& request);
   std::size_t reap(std::span<IoCompletion> completions);
-  /// Until there is one to reap.
+  /// Waits until there is a completion to reap.
   void wait(std::int64_t);
 
  private:

@@ -1,5 +1,5 @@
-// tiermem replay: a recorded trace through a real context, beside what other policies would have
-// done with the same memory.
+// tiermem replay: runs a recorded trace through a real context, and shows what other policies would
+// have done with the same memory.
 
 #include <fmt/format.h>
 
@@ -52,13 +52,13 @@ struct Arguments {
   std::string plot;
 };
 
-/// What a policy without a memory would have hit.
+/// The hits of a policy that is only computed.
 struct Column {
   std::string name;
   std::uint64_t hits = 0;
 };
 
-/// Everything that the arguments and the trace settle before anything runs.
+/// All values that the arguments and the trace determine before the run.
 struct Prepared {
   Trace trace;
   std::uint64_t dram = 0;
@@ -78,7 +78,7 @@ Result<std::uint64_t> size_argument(const char* name, const std::string& text) {
   return size;
 }
 
-/// The largest size of blocks with which all of them fit into `most`; 0: none does.
+/// The largest block size with which all blocks fit into `most` bytes; 0: none.
 std::uint64_t fitting_block(std::uint64_t blocks, std::uint64_t most) {
   const std::uint64_t size = std::bit_floor(most / blocks);
   return size >= kSmallestExtent ? size : 0;
@@ -140,7 +140,7 @@ Result<Prepared> prepare(const Arguments& arguments) {
   for (std::size_t i = 1; i < specs.size(); ++i) {
     out.spec += "; " + specs[i].text;
   }
-  // The context reads one text; a mistake is told of here, with the option that it was in.
+  // The context reads one text. Checking here lets the error name the option that was typed.
   const auto config = load_config(specs, nullptr, process_environment(), probe_host_facts());
   return config.ok() ? Result<Prepared>(std::move(out)) : config.status().clone();
 }

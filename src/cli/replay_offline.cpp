@@ -1,4 +1,4 @@
-// Loading, progress, and the tables for people and programs.
+// Loads traces, shows progress, and prints the tables.
 #include "cli/replay_offline.hpp"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr double kBarColumns = 24;
 
-/// For people only: programs have the figure beside it.
+/// For terminals only; the figure beside it is for programs.
 std::string bar(double value, double most) {
   if (!is_utf8_locale()) {
     const double part = most > 0 ? std::clamp(value / most, 0.0, 1.0) : 0;

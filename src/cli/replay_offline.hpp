@@ -1,4 +1,4 @@
-// tiermem replay --offline: the table of all policies over traces and sizes of memory. One thread.
+// tiermem replay --offline: a table of all policies over traces and memory sizes. One thread.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace tiermem::cli {
 
-/// A trace from its file; the first `limit` references of it, 0 for all.
+/// Loads a trace from its file; the first `limit` references, or all if 0.
 Result<Trace> load_trace(const std::string& path, std::uint64_t limit);
 
 struct OfflineArguments {
   std::vector<std::string> traces;
   std::uint64_t limit = 0;
   TableOptions table;
-  std::string json;  ///< Where to write; empty: nowhere.
+  std::string json;  ///< Output file; empty: none.
   std::string plot;
 };
 

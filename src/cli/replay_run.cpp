@@ -15,12 +15,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What the last writer left.
+/// The state of a block after its last write.
 struct BlockState {
   Buffer buffer;
   std::uint64_t checksum = 0;
   std::uint32_t version = 0;  // 0: never written.
-  bool comes_back = false;    // By a prefetch since the last reference.
+  bool comes_back = false;    // A prefetch has brought it in since the last reference.
 };
 
 std::uint64_t ns_between(Clock::time_point from, Clock::time_point to) {
@@ -38,8 +38,8 @@ Stats difference(const Stats& before, Stats after) {
   return after;
 }
 
-/// Prefetches a block that is not in memory, and notes it. A block that is there is left alone: a
-/// prefetch would bring it back unseen if it left between the question and the prefetch.
+/// Prefetches a block that is not resident, and notes that. A resident block is left alone: if it
+/// left between the query and the prefetch, the prefetch would bring it in unnoticed.
 Status bring_back(BlockState& block) {
   const auto info = block.buffer.info();
   if (!info.ok()) {

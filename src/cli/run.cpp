@@ -1,6 +1,6 @@
-// tiermem run: starts a program with the preload library under it, shares one budget among all
-// processes it makes, and says at the end what limited them. Checks everything it can before it
-// starts anything. Never writes to standard output, which is the program's.
+// tiermem run: starts a program with the preload library, shares one budget among all processes of
+// the run, and reports at the end what limited them. It checks everything it can before it starts
+// anything. It never writes to standard output, which belongs to the program.
 #include <fmt/format.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kPreloadName = "libtiermem_preload.so";
 constexpr int kLiveMs = 250;
-constexpr int kMissing = 127;  // As shells, env and timeout do.
+constexpr int kMissing = 127;  // As in shells, env and timeout.
 constexpr int kNotExecutable = 126;
 
 struct Arguments {
@@ -68,7 +68,7 @@ struct Arguments {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-// ---- what is asked for -------------------------------------------------------------------------
+// ---- arguments ---------------------------------------------------------------------------------
 
 /// The options as spec strings, so that there is one parser and one set of messages.
 std::vector<Spec> specs_of(const Arguments& arguments) {
@@ -89,8 +89,8 @@ std::vector<Spec> specs_of(const Arguments& arguments) {
   return specs;
 }
 
-/// Each setting as its own variable: these win over whatever else is in the environment, as the
-/// command line should. The budget is told in bytes: a percentage means of the memory left now.
+/// Each setting as its own variable, because these override all other variables, as the command
+/// line should. The budget is in bytes: a percentage would refer to the memory left later.
 Result<Variables> variables_of(const std::vector<Spec>& specs, const Config& config) {
   const auto settings = settings_from_specs(specs);
   if (!settings.ok()) {
@@ -106,7 +106,7 @@ Result<Variables> variables_of(const std::vector<Spec>& specs, const Config& con
   return variables;
 }
 
-// ---- what this machine allows ------------------------------------------------------------------
+// ---- checks of this machine --------------------------------------------------------------------
 
 constexpr const char* kHowToAllow =
     "set vm.unprivileged_userfaultfd=1 (sysctl), give access to /dev/userfaultfd or CAP_SYS_PTRACE";
@@ -151,7 +151,7 @@ Result<std::string> usable_library(const std::string& path) {
   return full;
 }
 
-/// Beside this program in a build tree, in the library directory when it is installed.
+/// Beside this program in a build tree; in the library directory of an installation.
 Result<std::string> find_preload() {
   if (const char* named = secure_getenv("TIERMEM_PRELOAD_LIB");
       named != nullptr && *named != '\0') {
@@ -174,7 +174,7 @@ Result<std::string> find_preload() {
               beside, installed);
 }
 
-/// Ours first, then what is there.
+/// Our library first, followed by the existing list.
 std::string preload_list(const std::string& library) {
   const char* others = getenv("LD_PRELOAD");
   return others == nullptr || *others == '\0' ? library : fmt::format("{}:{}", library, others);
@@ -221,7 +221,7 @@ RunSummary summary_of(const RunHost& host, const Config& config, std::uint64_t p
   return run;
 }
 
-/// The processes that the page knows: they have a row, or have said why not.
+/// The processes that the page knows: they have a row, or have said why they have none.
 std::unordered_set<pid_t> told_of(const RunHost& host) {
   std::unordered_set<pid_t> told;
   for (const RunProcess& process : processes_of(host)) {
@@ -238,14 +238,14 @@ void draw(const std::string& line) {
   std::fflush(stderr);
 }
 
-/// Plain memory that each process may have before it is tiered: as the preload library reads it.
+/// Plain memory that each process may have before it is tiered, as the preload library computes it.
 std::uint64_t plain_bytes(std::uint64_t total) {
   const char* const named = getenv("TIERMEM_START");
   const auto size = parse_size(named != nullptr ? named : "");
   return size.ok() ? *size : run_start(total);
 }
 
-/// Everything is checked: starts the program, and reports when it ended.
+/// Starts the program after all checks, and reports when it has ended.
 int start(const Arguments& arguments, const Config& config, const std::string& library,
           Variables variables) {
   RunHost host;
@@ -310,14 +310,14 @@ int start(const Arguments& arguments, const Config& config, const std::string& l
     if (!written.ok()) {
       const int failed = complain(written);
       if (*status == 0) {
-        return failed;  // What was asked for is not there: no success.
+        return failed;  // The requested file is missing, so the command fails.
       }
     }
   }
   return end_as(*status);
 }
 
-/// Whether host memory can be tiered here. 0: it can; else what tiermem ends with.
+/// Checks whether host memory can be tiered here. Returns 0, or tiermem's exit code.
 int judge_faults(const Arguments& arguments, const Config& config, Variables& variables) {
   if (config.userfault == UserfaultUse::off) {
     return complain(kUsage, "userfault=off: without it nothing is tiered under a program");
@@ -334,7 +334,7 @@ int judge_faults(const Arguments& arguments, const Config& config, Variables& va
     return complain(allowed);
   }
   if (userfault.facts().source != UserfaultSource::user_mode) {
-    return 0;  // The kernel's faults are served, and the program is spared the price of wrapping.
+    return 0;  // The kernel's faults are served, so the program need not pay for wrapping.
   }
   if (arguments.user_mode_ok) {
     variables.emplace_back(find_option("userfault")->env, "user_mode");
@@ -407,7 +407,7 @@ void add_run(CLI::App& program, const std::vector<std::string>& after_dashes, in
   auto arguments = std::make_shared<Arguments>();
   Command* command =
       add_command(program, "run", "Run an unmodified program in less memory than it needs");
-  command->prefix_command();  // The first word that is no option begins the program.
+  command->prefix_command();  // The first word that is not an option begins the program.
   const auto add = [&](const char* name, std::string& value, const char* kind, const char* text) {
     return command->add_option(name, value, text)->type_name(kind);
   };
@@ -483,7 +483,7 @@ void add_run(CLI::App& program, const std::vector<std::string>& after_dashes, in
   command->callback([arguments, command, after_dashes, &exit] {
     arguments->program = command->remaining();
     if (!arguments->program.empty() && !after_dashes.empty()) {
-      arguments->program.emplace_back("--");  // One of the program's own.
+      arguments->program.emplace_back("--");  // It belongs to the program.
     }
     arguments->program.insert(arguments->program.end(), after_dashes.begin(), after_dashes.end());
     exit = run(*arguments);

@@ -1,4 +1,4 @@
-// The rules, one after the other.
+// The rules, in order.
 #include "cli/run_advice.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ namespace {
 constexpr double kMuchWaiting = 0.2;
 constexpr double kNearlyAll = 0.95;
 
-/// A little more than `bytes`, as one would write it.
+/// A round size slightly above `bytes`.
 std::string generous_size(std::uint64_t bytes) {
   const std::uint64_t step = std::max<std::uint64_t>(std::bit_floor(bytes) / 8, 1 << 20);
   return format_size((bytes + step - 1) / step * step);
@@ -33,7 +33,7 @@ std::string against_waiting(const RunSummary& run) {
                                : "not for want of --dram, which holds all that was allocated";
 }
 
-// Where to look: at reads, or at the writes that make room.
+// The cause of the waits: reads, or the writes that make room.
 std::string waited_for(const RunCounters& total) {
   constexpr double kHardly = 0.05;
   const double part =
@@ -48,7 +48,7 @@ std::string waited_for(const RunCounters& total) {
              : fmt::format("{:.0f} % {}, {:.0f} % {}", 100 * part, others, 100 * (1 - part), own);
 }
 
-// "python3 (12) and 3 more", for those whose sentence is the same.
+// "python3 (12) and 3 more": processes with the same sentence.
 struct Alike {
   std::string first;
   std::size_t more = 0;

@@ -1,5 +1,5 @@
-// One loop over descriptors: a signalfd, one that says that processes joined, and a pidfd for each
-// process in the run.
+// One loop over descriptors: a signalfd, one for processes that join, and a pidfd for each process
+// in the run.
 #include "cli/run_child.hpp"
 
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ namespace tiermem::cli {
 namespace {
 
 constexpr int kFirstLookMs = 200, kBetweenLooksMs = 1000;
-constexpr int kExecMissing = 127;  // As shells do.
+constexpr int kExecMissing = 127;  // As in shells.
 constexpr int kExecRefused = 126;
 
 sigset_t watched_signals() {
@@ -81,7 +81,8 @@ class Descriptor {
   int fd_;
 };
 
-/// Turns the page's futex into a descriptor: a thread waits for the one and writes to the other.
+/// Turns the page's futex into a descriptor: a thread waits for the futex and writes to the
+/// descriptor.
 class Changes {
  public:
   explicit Changes(RunHost& host)
@@ -112,7 +113,7 @@ class Changes {
   std::thread thread_;
 };
 
-/// A pidfd for each process in the run: readable when it ended.
+/// A pidfd for each process in the run. It is readable when the process has ended.
 class Mourner {
  public:
   explicit Mourner(RunHost& host) : host_(host) {}
@@ -128,7 +129,7 @@ class Mourner {
         if (fd.get() >= 0) {
           watched_.push_back({process.pid, std::move(fd)});
         } else {
-          host_.settle();  // It is gone already, or there are no descriptors left.
+          host_.settle();  // The process has ended already, or there are no descriptors left.
         }
       }
     }
@@ -138,7 +139,7 @@ class Mourner {
       polled.push_back({one.fd.get(), POLLIN, 0});
     }
   }
-  /// `polled` is what add_to() added.
+  /// `polled` are the entries that add_to() added.
   void forget_ended(const pollfd* polled) {
     const std::size_t before = watched_.size();
     std::erase_if(watched_,
@@ -157,7 +158,7 @@ class Mourner {
   std::vector<Watched> watched_;
 };
 
-/// What the program does next, as far as this process is concerned.
+/// Tracks the state changes of the program that concern this process.
 class Child {
  public:
   explicit Child(pid_t pid) : pid_(pid) {}
@@ -169,8 +170,9 @@ class Child {
     const auto number = static_cast<int>(signal.ssi_signo);
     if (number == SIGCHLD) {
       reap();
-    } else if (signal.ssi_code <= 0) {  // From a process. The kernel's go to the program as well:
-      // it is in the same foreground group.
+    } else if (signal.ssi_code <= 0) {  // The signal comes from a process. Signals of the kernel
+                                        // reach the program directly, because it is in the same
+                                        // foreground group.
       best_effort(kill(pid_, number), "the program may have ended");
     }
   }
@@ -183,8 +185,8 @@ class Child {
         ended_ = true;
         status_ = status;
       } else if (const int by = WSTOPSIG(status); by == SIGTSTP || by == SIGTTIN || by == SIGTTOU) {
-        // The shell waits for this process to stop; SIGCONT brings both back. A program that
-        // somebody stopped by SIGSTOP is that somebody's to continue.
+        // The shell waits for this process to stop; SIGCONT continues both. A program stopped by
+        // SIGSTOP is left to the process that stopped it.
         best_effort(raise(SIGSTOP), "it goes on without stopping");
         best_effort(kill(pid_, SIGCONT), "the program may have ended");
       }
@@ -232,7 +234,7 @@ int supervise(pid_t pid, int signals, const ChildOptions& options, RunHost& host
     if (const auto begin = Clock::now(); options.look && begin >= next_look) {
       options.look(pid);
       const auto end = Clock::now();
-      constexpr int kPart = 100;  // Looking takes a hundredth of the time at most.
+      constexpr int kPart = 100;  // Looking takes at most a hundredth of the time.
       next_look = end + std::max<Clock::duration>(std::chrono::milliseconds(kBetweenLooksMs),
                                                   kPart * (end - begin));
     }
@@ -265,7 +267,7 @@ Result<int> run_child(const ChildOptions& options, RunHost& host) {
 int end_as(int status) {
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
-    // The program left a core where it should; this one is of no use.
+    // The program has already written its own core; this one is useless.
     best_effort(prctl(PR_SET_DUMPABLE, 0), "one core too many");
     best_effort(::signal(signal, SIG_DFL), "SIGKILL and SIGSTOP have no handler");
     sigset_t only;

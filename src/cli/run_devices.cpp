@@ -1,4 +1,4 @@
-// Checks, and then names and values.
+// Checks first, followed by names and values.
 #include "cli/run_devices.hpp"
 
 #include <array>
@@ -11,10 +11,10 @@
 namespace tiermem::cli {
 namespace {
 
-/// More than any program has: its own memory is plain for ever.
+/// More than any program has, so its own memory stays plain.
 constexpr const char* kAllPlain = "1048576T";
 
-/// A size or a percentage, by the parser of the option `dram`.
+/// Checks a size or a percentage with the parser of the option `dram`.
 Status check_dram(const std::string& text) {
   const auto nothing = [](const char*) -> const char* { return nullptr; };
   const HostFacts facts = probe_host_facts();

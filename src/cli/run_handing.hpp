@@ -1,5 +1,5 @@
-// What `tiermem run` opens for a process under it that may not do so itself, as it has changed its
-// user or its root directory: the broker's decisions.
+// Decides what `tiermem run` opens for a process under it that lacks the permission, because it has
+// changed its user or its root directory.
 #pragma once
 
 #include "preload/run_broker.hpp"
@@ -8,8 +8,8 @@
 
 namespace tiermem::cli {
 
-/// Fills `reply` with what is asked for: the page, /dev/userfaultfd, or a file in one of the
-/// directories of the block tier. No other path is opened. Refused: `reply` stays empty.
+/// Fills `reply` with the requested descriptor: the page, /dev/userfaultfd, or a file in one of the
+/// directories of the block tier. No other path is opened. On refusal `reply` stays empty.
 void hand_over(const RunHost& host, const Config& config, BrokerRequest::What what,
                const char* path, BrokerReply& reply);
 

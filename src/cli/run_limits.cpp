@@ -17,9 +17,9 @@ LimitWatch::LimitWatch(const HostFacts& at_start, std::uint64_t asked)
   }
 }
 
-// Only a limit that has changed is news: what others use comes and goes, and with it which of
-// several nested cgroups leaves least. Where another one does than the one that lowered the budget,
-// that one's limit may be gone.
+// Only a changed limit counts. Other users' memory comes and goes, and with it changes which of
+// several nested cgroups leaves least. If the tightest cgroup is not the one that lowered the
+// budget, the limit of that one may be gone.
 std::optional<std::uint64_t> LimitWatch::look(const HostFacts& now, std::uint64_t resident) {
   constexpr std::uint64_t kLeast = std::uint64_t{8} << 20;
   const std::uint64_t limit = now.cgroup_limit.number().value_or(0);  // 0: there is none.

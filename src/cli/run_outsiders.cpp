@@ -20,7 +20,7 @@
 namespace tiermem::cli {
 namespace {
 
-/// The whole file; nothing where it cannot be read, with errno.
+/// Returns the whole file, or nothing and errno if it cannot be read.
 std::optional<std::string> text_of(pid_t pid, const char* name) {
   const int fd = open(fmt::format("/proc/{}/{}", pid, name).c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
@@ -132,17 +132,17 @@ void Outsiders::judge(pid_t pid, bool told) {
   std::string why;
   if (!maps) {
     if (errno != EACCES && errno != EPERM) {
-      return;  // It has ended.
+      return;  // The process has ended.
     }
     why =
         "it runs with rights of its own (another user, set-user-ID, capabilities), and the "
         "loader takes no library from the environment then";
   } else if (maps->empty()) {
-    return;  // It has ended.
+    return;  // The process has ended.
   } else if (maps->find(library_) != std::string::npos) {
     struct stat status {};
     if (stat(fmt::format("/proc/{}", pid).c_str(), &status) != 0 || status.st_uid == geteuid()) {
-      return;  // It joins the run at this moment.
+      return;  // The process is joining the run now.
     }
     why = fmt::format("it is of another user ({}) than tiermem run: start tiermem run as that user",
                       status.st_uid);

@@ -1,4 +1,4 @@
-// The table of processes, the JSON, the line on a terminal.
+// The table of processes, the JSON, and the line on a terminal.
 #include "cli/run_report.hpp"
 
 #include <fmt/format.h>
@@ -122,12 +122,12 @@ std::string live_line(const RunSummary& run, const RunSummary& before, std::size
   const RunCounters& then = before.totals.counters;
   const double seconds = std::max(run.seconds - before.seconds, 1e-3);
   const auto rate = [&](std::uint64_t RunCounters::*field) {
-    // Never below zero, whatever processes that have ended take out of the sums.
+    // Never below zero, even if processes that have ended lower the sums.
     return static_cast<double>(now.*field - std::min(now.*field, then.*field)) / seconds;
   };
   const auto live = std::count_if(run.processes.begin(), run.processes.end(),
                                   [](const RunProcess& process) { return process.live; });
-  // The most useful parts come first: on a narrow terminal the last ones are left out.
+  // The most useful columns come first: a narrow terminal drops the last ones.
   const std::array columns = {
       fmt::format("{}/{} resident", human_bytes(now.resident), human_bytes(run.dram)),
       fmt::format("{:.1f} waiting", rate(&RunCounters::waited_ns) / 1e9),

@@ -1,4 +1,4 @@
-// Optimal string alignment: Levenshtein's distance with exchanges of neighbours.
+// Optimal string alignment: Levenshtein's distance with swaps of neighbours.
 #include "cli/suggest.hpp"
 
 #include <fmt/format.h>

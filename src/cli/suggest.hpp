@@ -1,4 +1,4 @@
-// Suggestions for words that are no command or option.
+// Suggestions for unknown commands and options.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace tiermem::cli {
 
-/// "; did you mean topo?" for the candidate that is nearest to the word, or "" when none is near:
-/// at most a third of its letters are wrong, missing, added or exchanged with a neighbour.
+/// Returns "; did you mean topo?" for the candidate nearest to the word, or "" if none is near: at
+/// most a third of its letters may be wrong, missing, added or swapped with a neighbour.
 std::string suggestion(std::string_view word, const std::vector<std::string>& candidates);
-/// `text; more`, or `text? More` after a question.
+/// Returns `text; more`, or `text? More` after a question.
 std::string and_then(std::string text, std::string more);
 
 }  // namespace tiermem::cli

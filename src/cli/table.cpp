@@ -1,4 +1,4 @@
-// Tables: widths first, then the lines.
+// Computes widths first, and then prints the lines.
 #include "cli/table.hpp"
 
 #include <fmt/format.h>
@@ -13,8 +13,8 @@ namespace tiermem::cli {
 namespace {
 
 constexpr std::size_t kGap = 2;
-constexpr std::size_t kNarrowest = 12;  // Of a column that is wrapped.
-constexpr std::size_t kIndent = 4;      // A last column below its row has it.
+constexpr std::size_t kNarrowest = 12;  // Minimum width of a wrapped column.
+constexpr std::size_t kIndent = 4;      // Indent of a last column below its row.
 
 std::string bold(const std::string& text) {
   return "\033[1m" + text + "\033[0m";
@@ -59,7 +59,8 @@ std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
 
 void Table::add(std::vector<std::string> row) {
   row.resize(columns_.size());
-  for (std::string& cell : row) {  // Names and labels of programs, models of disks.
+  // Program names, labels and disk models may contain control characters.
+  for (std::string& cell : row) {
     cell = shown(cell);
   }
   rows_.push_back(std::move(row));
@@ -75,7 +76,7 @@ std::string Table::text(bool terminal, bool colours, unsigned width) const {
   std::string out;
   const std::size_t last = columns_.size() - 1;
   std::vector<std::size_t> widths;
-  std::size_t left = 0;  // Where the last column begins.
+  std::size_t left = 0;  // The start of the last column.
   for (std::size_t c = 0; c <= last; ++c) {
     std::size_t widest = display_width(headings[c]);
     for (const auto& row : rows_) {
@@ -84,7 +85,7 @@ std::string Table::text(bool terminal, bool colours, unsigned width) const {
     widths.push_back(widest);
     left += c < last ? widest + kGap : 0;
   }
-  // Elsewhere a row stays one line.
+  // Without a terminal a row stays one line.
   const bool below = terminal && left + std::min(kNarrowest, widths[last]) > width;
   if (terminal) {
     widths[last] =

@@ -30,7 +30,7 @@ unsigned width_of(int fd) {
   return 100;
 }
 
-/// Three digits that matter.
+/// Three significant digits.
 std::string three_digits(double value) {
   return fmt::format("{:.{}f}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0);
 }
@@ -63,7 +63,7 @@ bool stderr_has_colours() {
 }
 
 bool is_utf8_locale() {
-  for (const char* const name : {"LC_ALL", "LC_CTYPE", "LANG"}) {  // The first that is set wins.
+  for (const char* const name : {"LC_ALL", "LC_CTYPE", "LANG"}) {  // The first that is set decides.
     const char* const value = std::getenv(name);
     if (value != nullptr && *value != '\0') {
       std::string locale = value;
@@ -141,7 +141,7 @@ void Progress::draw(std::uint64_t done) {
   const Clock::time_point now = Clock::now();
   const double since = std::chrono::duration<double>(now - drawn_).count();
   if (since < 0.1) {
-    // Called more often than it may draw: look at the clock less often.
+    // Called more often than it may draw, so it reads the clock less often.
     mask_ = since < 0.02 ? std::min(mask_ * 2 + 1, 1023U) : mask_;
     return;
   }

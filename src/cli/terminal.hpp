@@ -1,5 +1,5 @@
-// What a person sees besides the results: whether there is a terminal, how wide it is, and a
-// progress bar on stderr. Without a terminal the bar prints nothing at all. One thread.
+// Output for users besides the results: whether there is a terminal, its width, and a progress bar
+// on stderr. Without a terminal the bar prints nothing. One thread.
 #pragma once
 
 #include <chrono>
@@ -14,17 +14,17 @@ bool stderr_is_terminal();
 /// Whether text may be bold or coloured: on a terminal, unless NO_COLOR is set and not empty.
 bool stdout_has_colours();
 bool stderr_has_colours();
-/// Whether the locale of the environment is UTF-8: other terminals show letters of ASCII only.
+/// Whether the environment's locale is UTF-8. Other terminals show ASCII only.
 bool is_utf8_locale();
-/// Columns of the terminal; 100 where it does not tell.
+/// Columns of the terminal; 100 if unknown.
 unsigned terminal_width();
 unsigned stderr_width();
 
-/// "replay  [#####.....]  43 %  12.3 k/s  5 s left", redrawn at most ten times a second and wiped
+/// "replay  [#####.....]  43 %  12.3 k/s  5 s left", redrawn at most ten times a second and erased
 /// at the end, so that only results stay on the screen.
 class Progress {
  public:
-  /// `unit` follows the rate: "refs"; empty: no rate is shown.
+  /// `unit` follows the rate: "refs"; empty: no rate.
   Progress(std::string label, std::uint64_t total, std::string unit);
   ~Progress();
   Progress(const Progress&) = delete;
@@ -36,7 +36,7 @@ class Progress {
       draw(done);
     }
   }
-  /// Another label, drawn at once: for steps that take long each.
+  /// Changes the label and draws at once: for steps that take long.
   void step(std::string label, std::uint64_t done);
   void wipe();
 
@@ -50,14 +50,14 @@ class Progress {
   const std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point drawn_{};
   std::uint32_t calls_ = 0;
-  std::uint32_t mask_ = 0;  ///< Calls between two looks at the clock, less one.
+  std::uint32_t mask_ = 0;  ///< Calls between two reads of the clock, minus one.
 };
 
 /// "831 ns", "12.3 us", "4.56 ms", "2.1 s": three digits.
 std::string human_time(double seconds);
 /// "987", "12.3 k", "4.56 M": three digits.
 std::string human_count(double count);
-/// "3.81 GB/s": decimal units, as devices are sold.
+/// "3.81 GB/s": decimal units, as in device specifications.
 std::string human_rate(double bytes_per_second);
 
 }  // namespace tiermem::cli

@@ -44,7 +44,7 @@ Result<host::AddressRange> memory(std::uint64_t bytes) {
   return range;
 }
 
-/// Cache lines linked in random order: each load waits for the one before.
+/// Cache lines linked in random order: each load depends on the previous one.
 double chase(std::byte* data, std::uint64_t bytes, double seconds) {
   constexpr std::uint64_t kLine = 64;
   const auto lines = static_cast<std::uint32_t>(bytes / kLine);
@@ -75,7 +75,7 @@ class DeviceLoop {
   DeviceLoop(WaitableIoPort& port, std::byte* data, std::uint64_t slice)
       : port_(port), data_(data), slice_(slice) {}
 
-  /// Whole passes until the time is over; bytes a second.
+  /// Makes whole passes until the time is over; returns bytes per second.
   Result<double> pass(bool write, double seconds) {
     const auto start = Clock::now();
     std::uint64_t bytes = 0;
@@ -89,7 +89,7 @@ class DeviceLoop {
     return static_cast<double>(bytes) / seconds_since(start);
   }
 
-  /// Median time of single small reads all over the slice.
+  /// The median time of single small reads across the slice.
   Result<double> latency(double seconds) {
     std::vector<double> samples;
     std::minstd_rand random(1);
@@ -175,7 +175,7 @@ Status run_loop(DeviceRates& rates, WaitableIoPort& port, std::uint64_t slice, d
   DeviceLoop loop(port, data->data(), slice);
   Result<double> result = 0.0;
   if (!rates.raw) {
-    // The first pass makes the preallocated blocks real; reading them before would read nothing.
+    // The first pass writes the preallocated blocks: the device does not read unwritten blocks.
     result = loop.pass(true, 0);
     if (result.ok() && (result = loop.pass(true, seconds * 0.35)).ok()) {
       rates.write = *result;

@@ -1,6 +1,6 @@
-// How fast the memories of this machine are, measured in a moment: what `tiermem topo` shows. Uses
-// the I/O port that a context would use, on a temporary slice of each directory; a raw device is
-// only read. One thread; each call takes about the time it is given.
+// The speed of this machine's memories, measured briefly for `tiermem topo`. Uses the I/O port that
+// a context would use, on a temporary slice of each directory; a raw device is only read. One
+// thread; each call takes about the given time.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 namespace tiermem::cli {
 
 struct MemoryRates {
-  double copy = 0;          ///< Bytes copied a second, one thread.
-  double latency = 0;       ///< Seconds to a word that no cache holds.
-  std::uint64_t bytes = 0;  ///< Measured over so much memory.
+  double copy = 0;          ///< Bytes copied per second by one thread.
+  double latency = 0;       ///< Seconds to load a word that is in no cache.
+  std::uint64_t bytes = 0;  ///< Bytes of memory measured.
 };
 
 /// Uses at most an eighth of `budget`. Errors: no_capacity.
@@ -24,15 +24,15 @@ Result<MemoryRates> measure_memory(std::uint64_t budget, double seconds);
 struct DeviceRates {
   DeviceFacts facts;
   std::string engine;         ///< "io_uring" or "threads".
-  std::string engine_reason;  ///< Why not io_uring; empty when it is.
-  bool raw = false;           ///< A raw device: its bytes are not ours to overwrite.
+  std::string engine_reason;  ///< Why io_uring is not used; empty if it is.
+  bool raw = false;           ///< A raw device: its bytes must not be overwritten.
   bool measured = false;
-  double read = 0, write = 0;  ///< Bytes a second, 2 MiB at a time, 16 at once.
-  double latency = 0;          ///< Seconds of one 4 KiB read, median.
+  double read = 0, write = 0;  ///< Bytes per second, 2 MiB at a time, 16 at once.
+  double latency = 0;          ///< Median seconds of one 4 KiB read.
 };
 
-/// Opens the device and learns its facts; measures if `seconds` is above 0. Errors: those of
-/// BlockFile and of the first transfer that failed.
+/// Opens the device and reads its facts; measures if `seconds` is above 0. Errors: those of
+/// BlockFile and of the first failed transfer.
 Result<DeviceRates> measure_device(const BlockDevice& device, const Config& config, double seconds);
 
 }  // namespace tiermem::cli

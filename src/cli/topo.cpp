@@ -1,5 +1,5 @@
-// tiermem topo: what this machine has and what tiermem makes of it. Gathers everything first, then
-// shows it as tables or as JSON.
+// tiermem topo: this machine's hardware, and how tiermem would use it. Gathers all facts first, and
+// then shows them as tables or as JSON.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -32,7 +32,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr double kMemorySeconds = 0.5;
-constexpr double kDeviceSeconds = 1.8;  // All of them together.
+constexpr double kDeviceSeconds = 1.8;  // For all devices together.
 
 struct Arguments {
   std::string tiers;
@@ -85,7 +85,8 @@ Result<Topology> gather(const Arguments& arguments) {
   }
   for (const BlockDevice& device : all.config.block) {
     progress.step("measuring " + device.path, all.devices.size() + 1);
-    // Nothing is created: a directory of tiermem's own that is not there yet is measured above.
+    // Nothing is created: for a missing directory of tiermem's own, its existing parent is
+    // measured.
     const std::string there = existing_part(device.path);
     DeviceLine line{device, all.config.tuning[all.devices.size()], mount_of(there), {}, {}};
     const double seconds =
@@ -196,7 +197,7 @@ void print_tiers(const Topology& all) {
   }
 }
 
-/// When, and what came of it.
+/// The time and the result of a tuning.
 std::string shown(const Tuning& tuning) {
   const std::time_t when = tuning.when;
   std::tm day{};
@@ -391,7 +392,7 @@ int run(const Arguments& arguments) {
     fmt::print("\n");
     print_probes(*all);
   }
-  // A tier that was asked for and cannot be used is this command's one failure.
+  // The command fails only if a requested tier is unusable.
   const bool usable = std::all_of(all->devices.begin(), all->devices.end(),
                                   [](const DeviceLine& line) { return line.error.empty(); });
   tell(LogLevel::warn, all->config.warnings);

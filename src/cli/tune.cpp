@@ -1,5 +1,5 @@
-// tiermem tune: what each device does best, measured in some seconds, shown, and kept for the
-// contexts to come.
+// tiermem tune: measures for some seconds what suits each device best, shows it, and keeps it for
+// future contexts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -51,13 +51,14 @@ struct Line {
   std::string not_kept;  ///< Why the result is not in the cache.
 };
 
-/// `paths`, with the options of the environment; none: the devices that a context would use.
+/// `paths`, with the options of the environment; without paths: the devices that a context would
+/// use.
 Result<Config> configuration(const std::vector<std::string>& paths, const HostFacts& host) {
   auto config =
       load_fitting_config(paths.empty() ? "tuned=off" : "tuned=off; nvme=off", nullptr, host);
   if (config.ok()) {
     tell(LogLevel::warn, config->warnings);
-    // What is measured is the file system. A directory for it is not created.
+    // The file system is measured, so no directory is created for it.
     for (BlockDevice& device : config->block) {
       device.path = existing_part(device.path);
     }
@@ -112,7 +113,7 @@ std::string pair_text(const TunePair& pair) {
   return fmt::format("depth {}, piece {}", pair.depth, format_size(pair.piece));
 }
 
-/// What came of it, in a sentence.
+/// The result as a sentence.
 std::string verdict(const TuneReport& report) {
   if (!report.no_ring.empty()) {
     return fmt::format("{} as without tuning: there is no io_uring here ({})",
@@ -131,7 +132,7 @@ std::string verdict(const TuneReport& report) {
 
 void print(const Line& line) {
   if (!line.error.empty()) {
-    return;  // Told on stderr.
+    return;  // Already reported on stderr.
   }
   print_title(
       fmt::format("{}{}", line.device.path, line.id.model.empty() ? "" : ", " + line.id.model));
@@ -226,8 +227,8 @@ Json to_json(const Line& line) {
   return out;
 }
 
-/// Bytes a second at the pair. Where that was not measured, for lack of time or memory, the best
-/// that was measured with less at once. 0: nothing was.
+/// Bytes per second for the pair. If it was not measured, for lack of time or memory, the best rate
+/// measured with fewer bytes at once. 0: not measured.
 double rate_at(std::span<const TunePoint> map, const TunePair& pair, bool write) {
   const unsigned depth = std::min(pair.depth, kTuneDepths.back());
   const TunePoint* const point = find_point(map, engine_of(map), write, pair.piece, depth);

@@ -1,4 +1,4 @@
-// Choosing; see tune_points.hpp.
+// Chooses from the points; see tune_points.hpp.
 #include "cli/tune_points.hpp"
 
 #include <algorithm>
@@ -11,7 +11,8 @@ namespace {
 constexpr double kAsGood = 0.97;
 constexpr double kBetter = 1.03;
 constexpr std::uint64_t kSmallest = 4096;
-constexpr std::uint64_t kLeastPiece = 65536;  // Below, a request's fixed cost is most of it.
+// Below this, most of a request's time is its fixed cost.
+constexpr std::uint64_t kLeastPiece = 65536;
 constexpr std::uint64_t kMostPiece = std::uint64_t{64} << 20;
 constexpr std::uint64_t kMostGap = std::uint64_t{1} << 30;
 
@@ -69,7 +70,8 @@ TunePair best_pair(std::span<const TunePoint> points, const TunePair& fallback) 
     }
     best_small = std::max(best_small, rate_of(points, engine, false, kSmallest, depth));
   }
-  // The geometric mean, so that half the speed of one is not made up for by little of the other.
+  // The geometric mean: little gain in one direction does not make up for half the speed of the
+  // other.
   const auto score = [&](std::uint64_t block, unsigned depth) {
     const double read = rate_of(points, engine, false, block, depth);
     const double write = rate_of(points, engine, true, block, depth);
@@ -128,7 +130,8 @@ std::uint64_t coalescing_gap(std::span<const TunePoint> points, unsigned depth) 
   if (small <= 0 || best <= small) {
     return 0;
   }
-  // Per request, the device being kept at its depth: not from its start to its end.
+  // The time per request while the device is kept at its depth, not from the request's start to its
+  // end.
   const double took = kSmallest / small;
   const double fixed = took - kSmallest / best;
   return std::min(static_cast<std::uint64_t>(fixed * best), kMostGap);

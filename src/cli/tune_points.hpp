@@ -1,6 +1,6 @@
-// What was measured of a device, point by point, and what follows from it: which depth and piece
-// are best, and how far apart two reads must be before one for both is dearer. Values in, values
-// out.
+// Measurements of a device, point by point, and the choices that follow: the best depth and piece,
+// and the distance between two reads from which two requests are cheaper than one. Values in,
+// values out.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace tiermem::cli {
 enum class TuneEngine : std::uint8_t { io_uring, threads };
 enum class TuneMemory : std::uint8_t { huge, small, registered };
 
-/// One way to use a device, and how fast it was.
+/// One way to use a device, and its speed.
 struct TunePoint {
   std::uint64_t block = 0;  ///< Bytes of each request.
   unsigned depth = 0;       ///< Requests, or threads, at once.
@@ -22,10 +22,10 @@ struct TunePoint {
   TuneMemory memory = TuneMemory::huge;
   bool direct = true;
   bool write = false;
-  double rate = 0;     ///< Bytes a second; 0: not measured.
-  std::string reason;  ///< Then: why not, where it is worth telling.
+  double rate = 0;     ///< Bytes per second; 0: not measured.
+  std::string reason;  ///< Why it was not measured, if that is worth reporting.
 
-  /// Seconds from a request to its end, on average.
+  /// Average seconds from a request's start to its end.
   double latency() const { return rate > 0 ? static_cast<double>(block) * depth / rate : 0; }
 };
 
@@ -43,28 +43,29 @@ struct TunePair {
   friend bool operator==(const TunePair&, const TunePair&) = default;
 };
 
-/// The point of the map with io_uring (threads, if there is nothing else), huge pages and direct
-/// I/O; null where it was not measured.
+/// The map's point with io_uring (threads if nothing else was measured), huge pages and direct I/O;
+/// null if it was not measured.
 const TunePoint* find_point(std::span<const TunePoint> points, TuneEngine engine, bool write,
                             std::uint64_t block, unsigned depth);
-/// What a context would use: io_uring where any point of it was measured.
+/// The engine that a context would use: io_uring if any of its points was measured.
 TuneEngine engine_of(std::span<const TunePoint> points);
 
-/// The pair that does best at reads and writes together, each as a part of the best there is; of
-/// those within 3 % the one with fewest bytes under way. Small reads must have all of their speed
-/// at its depth, since extents may be small. `fallback` where nothing was measured.
+/// The pair that is best at reads and writes together, each relative to the best rate. Among pairs
+/// within 3 %, it takes the one with the fewest bytes under way. Small reads must reach their full
+/// speed at its depth, because extents may be small. `fallback` if nothing was measured.
 TunePair best_pair(std::span<const TunePoint> points, const TunePair& fallback);
 
-/// Whether a challenger takes the place of what is used without tuning: rates of both, measured by
-/// turns. Only if one direction is faster in every round, by 3 % in the median, and the other not
-/// slower in the median: chance does that once in thirty times where they are the same.
+/// Whether a challenger replaces the pair used without tuning; the rates of both were measured
+/// alternately. One direction must be faster in every round, and by 3 % in the median, and the
+/// other must not be slower in the median. If both pairs are equal, chance does that once in thirty
+/// times.
 struct TuneDuel {
   std::vector<double> read[2], write[2];  ///< 0: the incumbent, 1: the challenger.
 };
 bool challenger_wins(const TuneDuel& duel);
 
 /// See Tuning::gap: (time of a 4 KiB read - its bytes at the best rate) x the best rate, all at
-/// `depth` requests at once. 0 where nothing was measured.
+/// `depth` requests at once. 0 if nothing was measured.
 std::uint64_t coalescing_gap(std::span<const TunePoint> points, unsigned depth);
 
 }  // namespace tiermem::cli

@@ -1,4 +1,4 @@
-// A slice of the device, the memory to move it through, and the passes over it.
+// A slice of the device, the memory for its transfers, and the passes over it.
 #include "cli/tune_sweep.hpp"
 
 #include <fcntl.h>
@@ -28,16 +28,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-constexpr std::uint64_t kSlice = 512 * kMiB;  // More than a device's own memory, as a rule.
+constexpr std::uint64_t kSlice = 512 * kMiB;  // Usually more than a device's own memory.
 constexpr std::uint64_t kLeastSlice = 16 * kMiB;
-// What is under way at once; making the pages takes time, so it is less where there is little.
+// Maximum bytes under way. Creating the pages takes time, so a short measurement gets less.
 constexpr std::uint64_t kLeastMemory = 64 * kMiB, kMostMemory = 256 * kMiB;
-constexpr std::uint64_t kTouched = 64 * kMiB;  // Small blocks rotate through so much of it.
+constexpr std::uint64_t kTouched = 64 * kMiB;  // Small blocks rotate through this much memory.
 constexpr unsigned kMostThreads = 16;
 constexpr unsigned kMostDepth = 64;
-constexpr unsigned kRounds = 5;  // Of the duel.
-// How the time is spent: parts of what is left of it, in this order.
-constexpr double kMeasuring = 0.75;  // Of all of it, at least.
+constexpr unsigned kRounds = 5;  // Rounds of the duel.
+// The division of the time: each is a fraction of the time left, in this order.
+constexpr double kMeasuring = 0.75;  // Minimum fraction of the whole time.
 constexpr double kPreparing = 0.10, kRingMap = 0.42, kThreadsMap = 0.45, kDuel = 0.45, kRest = 0.90;
 
 double seconds_since(Clock::time_point start) {
@@ -59,13 +59,13 @@ Result<host::AddressRange> memory_of(bool huge, std::uint64_t bytes) {
   return range;
 }
 
-/// What a context has without tuning.
+/// The pair that a context uses without tuning.
 TunePair usual_pair() {
   const Config config;
   return {config.depth, config.piece};
 }
 
-/// Shares a span of time among what is still to be done in it.
+/// Divides a span of time among the remaining steps.
 class Share {
  public:
   Share(double seconds, std::size_t parts) : seconds_(seconds), parts_(parts) {}
@@ -97,11 +97,11 @@ class Sweep {
   Status measure_map(TuneEngine engine, double seconds);
   Status measure_rest(double seconds);
   Status fight(double seconds);
-  /// Fills in the rate, or the reason.
+  /// Sets the rate or the reason.
   Status measure(TunePoint& point, double seconds);
   template <typename Port>
   Status pass(Port& port, TunePoint& point, double seconds);
-  /// It goes through the page cache.
+  /// Whether the point goes through the page cache.
   bool cached(const TunePoint& point) const { return !point.direct || !report.facts.direct; }
   void drop_cached() const;
   double left(double part) const { return std::max(0.0, seconds_ - seconds_since(start_)) * part; }
@@ -112,12 +112,12 @@ class Sweep {
 
   const TuneProgress& progress_;
   double seconds_;
-  const std::uint64_t memory_;  // Bytes of each of the two.
+  const std::uint64_t memory_;  // Bytes of each of the two ranges.
   const Clock::time_point start_ = Clock::now();
   std::unique_ptr<BlockFile> file_;
   host::AddressRange huge_, small_;
   std::unique_ptr<WaitableIoPort> ring_;
-  double best_[2] = {0, 0};  // Rates seen so far, by direction.
+  double best_[2] = {0, 0};  // Best rates so far, by direction.
 };
 
 Status Sweep::open(const BlockDevice& device, const Config& config) {
@@ -133,7 +133,7 @@ Status Sweep::open(const BlockDevice& device, const Config& config) {
     return std::move(file).status();
   }
   file_ = std::move(*file);
-  report.raw = file_->raw();  // What was opened decides, not what the path led to before.
+  report.raw = file_->raw();  // The opened file decides, because the path may have changed.
   report.facts = file_->facts();
   for (const bool huge : {true, false}) {
     auto range = memory_of(huge, memory_);
@@ -151,7 +151,7 @@ Status Sweep::open(const BlockDevice& device, const Config& config) {
   return {};
 }
 
-// Preallocated blocks read as zeros without a look at the device until they were written. A slow
+// Preallocated blocks read as zeros, without access to the device, until they are written. A slow
 // device gets a smaller slice.
 Status Sweep::prepare(double seconds) {
   constexpr std::uint64_t kStep = kLeastSlice;
@@ -168,7 +168,8 @@ Status Sweep::prepare(double seconds) {
   do {
     Status grown = file_->grow(report.slice + kStep);
     if (!grown.ok()) {
-      return report.slice != 0 ? Status() : std::move(grown);  // Nearly full: what there is.
+      // The file system is nearly full; this much must do.
+      return report.slice != 0 ? Status() : std::move(grown);
     }
     for (std::uint64_t at = 0; at < kStep;) {
       const ssize_t n = ::pwrite(file_->fd(false), huge_.data() + report.slice % memory_ + at,
@@ -186,8 +187,8 @@ Status Sweep::prepare(double seconds) {
   return {};
 }
 
-/// Blocks of the slice in an order without neighbours, as extents leave and come; each once before
-/// any comes again.
+/// The blocks of the slice in an order without neighbours, as extents leave and return. Each block
+/// occurs once before any repeats.
 class Order {
  public:
   explicit Order(std::uint64_t count) : count_(count), step_(count * 618 / 1000 | 1) {
@@ -207,8 +208,8 @@ Status Sweep::pass(Port& port, TunePoint& point, double seconds) {
   const host::AddressRange& memory = point.memory == TuneMemory::small ? small_ : huge_;
   const std::uint64_t blocks = report.slice / point.block;
   const std::uint64_t touched = std::max(kTouched, point.block * point.depth);
-  // What was read through the page cache is in it: never the same again. What is written there has
-  // to reach the device in the time, too.
+  // A block that was read through the page cache stays in it, so it must not be read again. Bytes
+  // written through the cache must also reach the device in the given time.
   const std::uint64_t most = !cached(point) ? ~std::uint64_t{0}
                              : point.write
                                  ? static_cast<std::uint64_t>(best_[1] * seconds) / point.block + 1
@@ -275,7 +276,7 @@ Status Sweep::measure(TunePoint& point, double seconds) {
     point.reason = "no time was left";
     return {};
   }
-  // Not the same block twice at once; not what would take the time of many.
+  // Excludes the same block twice at once, and points that would take the time of many others.
   const std::uint64_t at_once = point.block * point.depth;
   const double rate = best_[point.write];
   if (at_once > memory_ || report.slice / point.block < point.depth ||
@@ -343,7 +344,7 @@ Status Sweep::measure_rest(double seconds) {
       points.push_back({report.best.piece, depth, engine, memory, direct, write, 0, {}});
     }
   };
-  for (const bool direct : {true, false}) {  // The slowest last: there may be no time left.
+  for (const bool direct : {true, false}) {  // The slowest last, because the time may run out.
     if (direct && !report.facts.direct) {
       continue;
     }
@@ -366,7 +367,7 @@ Status Sweep::measure_rest(double seconds) {
   return {};
 }
 
-// By turns, so that whatever else the device does is shared.
+// Alternates, so that other load on the device affects both pairs.
 Status Sweep::fight(double seconds) {
   const TunePair pairs[2] = {usual_pair(), report.best};
   Share share(seconds, std::size_t{2} * 2 * kRounds);
@@ -391,7 +392,7 @@ Status Sweep::fight(double seconds) {
 
 Status Sweep::measure_all() {
   Status status = prepare(left(kPreparing));
-  // Where even that took long, on a machine that is busy with other things, it still measures.
+  // On a busy machine preparation may take long; the measurement still gets its share.
   seconds_ = std::max(seconds_, seconds_since(start_) + kMeasuring * seconds_);
   const bool ring = ring_ != nullptr;
   if (status.ok() && ring) {
@@ -407,7 +408,7 @@ Status Sweep::measure_all() {
     return fail(Code::timed_out, "{}: nothing could be measured in {:.0f} s; give it more time",
                 report.facts.name, seconds_);
   }
-  // Without io_uring a context has a few threads, and their depth is no choice of the device's.
+  // Without io_uring a context uses a few threads, so the device's depth is not a choice.
   report.chosen = usual_pair();
   report.best = ring ? best_pair(report.map, usual_pair()) : usual_pair();
   if (report.best != usual_pair()) {

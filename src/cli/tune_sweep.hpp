@@ -1,7 +1,7 @@
-// Measures a device in many ways within a given time: a map of block sizes and depths with each
-// engine, then engines, buffers and direct or buffered I/O at the best pair, then that pair against
-// what is used without tuning. On a temporary unnamed file, or on a raw device, which is only read.
-// One thread, besides those of the engine that has some.
+// Measures a device in many ways within a given time. It makes a map of block sizes and depths with
+// each engine. It then compares engines, buffers and direct or buffered I/O at the best pair, and
+// that pair with the pair used without tuning. It uses a temporary unnamed file, or a raw device,
+// which is only read. One thread, besides those of the engine.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +19,22 @@ namespace tiermem::cli {
 struct TuneReport {
   DeviceFacts facts;
   bool raw = false;             ///< Nothing was written.
-  std::uint64_t slice = 0;      ///< Bytes of the file, or device, that were used.
-  std::string no_ring;          ///< Why io_uring was not measured; empty: it was.
-  std::vector<TunePoint> map;   ///< Huge pages, O_DIRECT where the file system has it.
+  std::uint64_t slice = 0;      ///< Bytes used of the file or device.
+  std::string no_ring;          ///< Why io_uring was not measured; empty if it was.
+  std::vector<TunePoint> map;   ///< Huge pages, and O_DIRECT if the file system supports it.
   std::vector<TunePoint> rest;  ///< Other buffers and engines, and I/O through the page cache.
-  TunePair best;                ///< Of the map.
-  TuneDuel duel;                ///< Empty where the best is what is used anyway.
+  TunePair best;                ///< From the map.
+  TuneDuel duel;                ///< Empty if the best pair is the one used without tuning.
   TunePair chosen;
   std::uint64_t gap = 0;
-  double seconds = 0;  ///< It took.
+  double seconds = 0;  ///< The time it took.
 };
 
-/// What is being done, and which part of the time is over, in thousandths.
+/// The current step, and the elapsed fraction of the time in thousandths.
 using TuneProgress = std::function<void(const std::string& what, std::uint64_t done)>;
 
-/// Takes about `seconds`, at least one. Errors: those of BlockFile and of the first transfer that
-/// failed; no_capacity for the buffers, or a device too small; timed_out where nothing was
+/// Takes about `seconds`, at least one. Errors: those of BlockFile and of the first failed
+/// transfer; no_capacity for the buffers, or if the device is too small; timed_out if nothing was
 /// measured.
 Result<TuneReport> tune_device(const BlockDevice& device, const Config& config, double seconds,
                                const TuneProgress& progress);

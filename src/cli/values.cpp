@@ -1,4 +1,4 @@
-// Texts are judged before CLI11 converts them.
+// Checks texts before CLI11 converts them.
 #include "cli/values.hpp"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ bool is_between(const std::string& text, Number low, Number high) {
   Number value = 0;
   const char* const end = text.data() + text.size();
   const auto read = std::from_chars(text.data(), end, value);
-  // Written so that not-a-number is refused, too.
+  // This form also refuses not-a-number.
   return read.ec == std::errc() && read.ptr == end && value >= low && value <= high;
 }
 

@@ -1,5 +1,5 @@
-// What an option accepts, as CLI11 validators. Each names the value that was typed and says what is
-// accepted. Its description is what option_facts.hpp reads. Pure.
+// The accepted values of options, as CLI11 validators. Each error names the typed value and the
+// accepted values. option_facts.hpp reads the description. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace tiermem::cli {
 
-/// One of `words`. A word that is near is suggested.
+/// One of `words`. Suggests a word that is near.
 CLI::Validator one_of(std::vector<std::string> words);
 /// A whole number, written in decimal digits.
 CLI::Validator whole_number(std::uint64_t low, std::uint64_t high);
-/// As whole_number() without an upper limit that a person meets.
+/// As whole_number(), with an upper limit that is never reached.
 CLI::Validator positive_number();
 CLI::Validator real_number(double low, double high);
-/// As the library reads sizes: "64K".
+/// A size in the library's spelling: "64K".
 CLI::Validator size_in_bytes();
 
 }  // namespace tiermem::cli

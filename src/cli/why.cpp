@@ -1,5 +1,5 @@
-// tiermem why: asks a running process where the bytes of its buffers are, and why. Processes answer
-// that were started with the option `inspect` (runtime/inspector.hpp): this side of it.
+// tiermem why: asks a running process where the bytes of its buffers are, and why. Processes that
+// were started with the option `inspect` answer (runtime/inspector.hpp). This is the asking side.
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -33,7 +33,7 @@
 namespace tiermem::cli {
 namespace {
 
-constexpr std::uint64_t kMostLines = 64;  // Of a buffer's extents, where no offset is named.
+constexpr std::uint64_t kMostLines = 64;  // Lines for a buffer's extents, if no offset is given.
 constexpr int kPatienceMs = 5000;
 constexpr const char* kBegin = "tiermem-";
 constexpr const char* kEnd = ".sock";
@@ -48,9 +48,9 @@ struct Arguments {
 };
 
 struct Reply {
-  bool gone = false;  ///< Nobody listens there.
+  bool gone = false;  ///< No process listens there.
   Status status;
-  std::vector<std::string> lines;  ///< Without the first.
+  std::vector<std::string> lines;  ///< Without the first line.
 };
 
 struct Socket {
@@ -129,7 +129,7 @@ Reply ask(const std::string& path, const std::string& question) {
   return reply;
 }
 
-/// `1234-0` of each socket in the directory, whether anybody is there or not.
+/// `1234-0` for each socket in the directory, including those that do not answer.
 std::vector<std::string> names_in(const std::string& directory) {
   std::vector<std::string> names;
   std::error_code error;
@@ -165,7 +165,7 @@ std::string human(const std::string& word) {
   return bytes == 0 ? "-" : human_bytes(bytes);
 }
 
-/// JSON where it is asked for, and the table unless that is on standard output.
+/// Writes JSON if requested, and the table unless the JSON goes to standard output.
 int show(const Arguments& arguments, const Table& table, const nlohmann::ordered_json& rows,
          const std::string& after = "") {
   if (!arguments.json.empty()) {
@@ -183,7 +183,7 @@ int show(const Arguments& arguments, const Table& table, const nlohmann::ordered
   return kDone;
 }
 
-/// The processes that answer. Removes the sockets of processes that have ended.
+/// Lists the processes that answer. Removes the sockets of processes that have ended.
 int list_processes(const Arguments& arguments) {
   const std::string& directory = arguments.directory;
   std::error_code error;
@@ -200,7 +200,7 @@ int list_processes(const Arguments& arguments) {
     const bool is_socket = ::lstat(path.c_str(), &asked) == 0 && S_ISSOCK(asked.st_mode);
     const Reply reply = ask(path, "buffers");
     if (reply.gone) {
-      // A process with the same number may have begun since: its socket is another file.
+      // A new process may have the same number; its socket is another file.
       if (is_socket && ::lstat(path.c_str(), &now) == 0 && now.st_dev == asked.st_dev &&
           now.st_ino == asked.st_ino) {
         best_effort(::unlink(path.c_str()), "a name that stays behind only takes room");
@@ -224,7 +224,7 @@ int list_processes(const Arguments& arguments) {
   return show(arguments, table, all);
 }
 
-/// The socket of `process`: a number, or one of several contexts of it as 1234-1.
+/// The socket of `process`: a pid, or one of its contexts as 1234-1.
 Result<std::string> find_process(const Arguments& arguments) {
   std::vector<std::string> found;
   for (const std::string& name : names_in(arguments.directory)) {
@@ -262,7 +262,7 @@ int list_buffers(const Arguments& arguments, const Reply& reply) {
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const std::string& line : reply.lines) {
     std::vector<std::string> words = split(line, '\t');
-    words.resize(kFieldCount);  // An empty label is no word.
+    words.resize(kFieldCount);  // An empty label is not a word.
     table.add({words[0], words[9], human(words[1]), human(words[3]), human(words[4]),
                human(words[5]), human(words[7]), human(words[8]), human(words[6])});
     nlohmann::ordered_json& each = all.emplace_back();
@@ -274,7 +274,7 @@ int list_buffers(const Arguments& arguments, const Reply& reply) {
   return show(arguments, table, all, table.empty() ? "No buffers." : "");
 }
 
-/// A line for the extent at the offset, or for each.
+/// Prints a line for the extent at the offset, or for every extent.
 int tell_why(const Arguments& arguments, const std::string& path) {
   std::uint64_t at = number(arguments.offset), end = at + 1, step = 1;
   if (arguments.offset.empty()) {
@@ -349,7 +349,7 @@ int why(const Arguments& arguments) {
   return reply.status.ok() ? list_buffers(arguments, reply) : complain(reply.status);
 }
 
-/// An address as `tiermem why` shows it: decimal, or hexadecimal after 0x.
+/// An address as shown by `tiermem why`: decimal, or hexadecimal after 0x.
 std::string is_number(const std::string& word) {
   const bool hex = word.rfind("0x", 0) == 0;
   const char* const begin = word.c_str() + (hex ? 2 : 0);
