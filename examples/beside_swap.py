@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs examples/unmodified.py three times: with all the memory it wants, with too little and swap, and
-with too little and `tiermem run`. The last two get the same control group, so the same memory.
+with too little and `tiermem run`. The last two have the same control group and so the same memory.
 
 usage: examples/beside_swap.py TIERMEM       TIERMEM: the program, such as build/release/tiermem
-Without root there is no control group and no swap: that run is left out, with a sentence that says so.
+Without root there is no control group and no swap: the script skips that run and says so.
 Exit status: 0; 1 a run failed, or the sums differ.
 """
 import os
@@ -21,16 +21,16 @@ import limits  # noqa: E402
 PROGRAM = ["python3", os.path.join(ROOT, "examples", "unmodified.py")]
 MIB = 1 << 20
 DRAM = 64  # MiB, for the program's bytes under tiermem.
-GROUP = 96  # MiB, for everything: the interpreter and tiermem's own memory are in it, too.
+GROUP = 96  # MiB, including the interpreter and tiermem's own memory.
 SWAP_BYTES = 1 << 30
 
 
 class Failed(Exception):
-    """A run that did not end well: a sentence."""
+    """The message of a run that failed."""
 
 
 def run(what, command, group):
-    """Prints the command and what it prints. Returns the sum, seconds and MiB that it tells."""
+    """Prints the command and its output. Returns its sum, seconds and MiB."""
     shown = " ".join(os.path.relpath(word, ROOT) if word.startswith(ROOT) else word for word in command)
     print(f"\n{what}:\n  {shown}", flush=True)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False,
@@ -43,7 +43,7 @@ def run(what, command, group):
 
 
 def with_swap():
-    """The run with swap; None and why where it cannot be had."""
+    """Runs with swap; returns None and the reason if that is not possible."""
     group = limits.Group.make(GROUP * MIB)
     if group is None:
         return None, "a control group with a memory limit cannot be made (root can make one)"

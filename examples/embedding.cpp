@@ -1,5 +1,5 @@
-// A table of embeddings larger than DRAM: 2 million rows of 256 bytes, of which each request needs
-// a few hundred. Only their blocks are read, and no row pushes another out of memory.
+// A table of embeddings larger than DRAM: 2 million rows of 256 bytes. Each request needs a few
+// hundred rows. tiermem reads only their blocks, and no row pushes another out of memory.
 //
 //   c++ -std=c++20 embedding.cpp -ltiermem -o embedding
 //   TIERMEM_TIERS="dram=64M; nvme=/data/scratch:1G" ./embedding
@@ -18,7 +18,7 @@ int main() {
     std::puts(context.message());
     return 1;
   }
-  // `random`: a checksum for each 4 KiB, so that a row costs no more than that.
+  // `random`: a checksum for each 4 KiB, so that reading a row costs at most one such block.
   auto table = (*context)->alloc(kRows * sizeof(Row),
                                  {.advice = tiermem::Advice::random, .label = "embeddings"});
   tiermem::Status status = table.status().clone();

@@ -1,6 +1,6 @@
-// The weights of a model that is larger than the GPU's memory: written once by the host, then used
-// layer by layer in the order of a CUDA stream, while the next layer is on its way. What an engine
-// would do in kernels, a copy on the device does here, so that it needs no CUDA to build.
+// The weights of a model that is larger than the GPU's memory. The host writes them once. They are
+// then used layer by layer in the order of a CUDA stream, while the next layer is in flight. A copy
+// on the device stands for an engine's kernels, so that no CUDA is needed to build.
 //
 //   c++ -std=c++20 gpu.cpp -ltiermem -ldl -o gpu
 //   TIERMEM_TIERS="dram=256M; nvme=/data/scratch:1G; gpu=0:64M" ./gpu
@@ -18,10 +18,10 @@ namespace {
 
 constexpr std::uint64_t kLayers = 16;
 constexpr std::uint64_t kLayerBytes = std::uint64_t{8} << 20;
-constexpr std::uint64_t kResultBytes = 4096;  // Of each layer.
+constexpr std::uint64_t kResultBytes = 4096;  // Per layer.
 constexpr tiermem::Place kGpu{tiermem::Kind::gpu, 0};
 
-/// What a program of yours has from <cuda.h>, or from the runtime API.
+/// The declarations that your program takes from <cuda.h> or from the runtime API.
 struct Cuda {
   int (*cuInit)(unsigned) = nullptr;
   int (*cuDevicePrimaryCtxRetain)(void** context, int device) = nullptr;
@@ -76,7 +76,7 @@ int main() {
     return fails(context.message());
   }
 
-  // In place of cudaMalloc and cudaMemcpy: the buffer is as large as it is, wherever its bytes are.
+  // Replaces cudaMalloc and cudaMemcpy: the buffer has its full size, wherever its bytes are.
   auto weights = (*context)->alloc(kLayers * kLayerBytes, {.label = "weights"});
   auto results = (*context)->alloc(kLayers * kResultBytes, {.label = "results"});
   if (!weights.ok() || !results.ok()) {
@@ -92,8 +92,8 @@ int main() {
     }
   }
 
-  // Each layer of each step: asked for ahead, acquired for the stream, used there, and released
-  // after it. The host waits for the disk at most.
+  // Each layer of each step is prefetched, acquired for the stream, used there, and released after
+  // it. The host waits at most for the disk.
   for (int step = 0; step < 3; ++step) {
     for (std::uint64_t n = 0; n < kLayers; ++n) {
       const tiermem::Access next{
@@ -112,7 +112,7 @@ int main() {
     }
   }
 
-  // A view in DRAM has the newest bytes: it waits for the stream by itself.
+  // A view in DRAM has the newest bytes: acquire waits for the stream.
   std::uint64_t wrong = 0;
   auto seen = results->acquire(tiermem::kRead);
   if (!seen.ok()) {

@@ -1,5 +1,5 @@
 // An array larger than DRAM as plain memory: filled out of order, sorted by the standard library,
-// checked. Only its allocation knows of tiermem.
+// and checked. Only its allocation uses tiermem.
 //
 //   c++ -std=c++20 mapped.cpp -ltiermem -o mapped
 //   TIERMEM_TIERS="dram=64M; nvme=/data/scratch:1G" ./mapped

@@ -1,5 +1,5 @@
-// A buffer larger than DRAM, gone through in order: written, then summed, 8 MiB at a time with the
-// next ones on their way.
+// A buffer larger than DRAM, used in order: written and then summed, 8 MiB at a time, while the
+// next bytes are in flight.
 //
 //   c++ -std=c++20 stream.cpp -ltiermem -o stream
 //   TIERMEM_TIERS="dram=64M; nvme=/data/scratch:1G" ./stream
@@ -22,7 +22,8 @@ int main() {
   }
 
   std::uint64_t number = 0, sum = 0;
-  auto written = buffer->stream(0, 0, kChunk, tiermem::kDiscard);  // Nothing is read to be lost.
+  // Discard: no bytes are read to be overwritten.
+  auto written = buffer->stream(0, 0, kChunk, tiermem::kDiscard);
   for (tiermem::View& view : written) {
     for (std::uint64_t& word : view.as<std::uint64_t>()) {
       word = number++;

@@ -1,4 +1,4 @@
-"""A program that knows nothing of tiermem: 256 MiB of numbers, written, changed and summed.
+"""A program without knowledge of tiermem: writes, changes and sums 256 MiB of numbers.
 
 usage: python3 examples/unmodified.py
        tiermem run --dram 64M -- python3 examples/unmodified.py

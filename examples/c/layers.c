@@ -1,5 +1,5 @@
-/* Layers larger than DRAM: 64 layers of 2 MiB pass through 32 MiB of memory, each one summed while
- * the next ones are on their way.
+/* Layers larger than DRAM: 64 layers of 2 MiB pass through 32 MiB of memory. Each layer is summed
+ * while the next ones are in flight.
  *
  *   cc -std=c11 layers.c -ltiermem -o layers
  *   ./layers                                                  # files in your cache folder

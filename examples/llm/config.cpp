@@ -42,7 +42,7 @@ Config read_config(const std::string& path) {
                      c.global_layer_period > 0 && c.context > 0;
   if (!sound) {
     throw Failure(Exit::files, path +
-                                   ": a size is zero, heads is no multiple of kv_heads, or "
+                                   ": a size is zero, heads is not a multiple of kv_heads, or "
                                    "head_width is odd");
   }
   return c;

@@ -1,4 +1,4 @@
-// Config: the shape of a Gemma 3 network, as config.json has it. Plain values, constant once read.
+// Config: the shape of a Gemma 3 network, as in config.json. Plain values, constant once read.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,14 @@ namespace llm {
 struct Config {
   std::string name;
   std::size_t vocabulary = 0;
-  std::size_t width = 0;  ///< Of the residual stream.
+  std::size_t width = 0;  ///< Width of the residual stream.
   std::size_t layers = 0;
   std::size_t feed_forward = 0;
   std::size_t heads = 0;
-  std::size_t kv_heads = 0;        ///< heads is a multiple: several query heads share one key head.
+  std::size_t kv_heads = 0;        ///< Divides heads: several query heads share one key head.
   std::size_t head_width = 0;      ///< Even: RoPE rotates the first half against the second.
-  std::size_t sliding_window = 0;  ///< Tokens that a local layer sees, itself included.
-  std::size_t global_layer_period = 0;  ///< Every so-manieth layer sees all tokens.
+  std::size_t sliding_window = 0;  ///< Tokens that a local layer sees, including the current one.
+  std::size_t global_layer_period = 0;  ///< Every layer with this period sees all tokens.
   float rope_base_global = 0;
   float rope_base_local = 0;
   float rms_epsilon = 0;

@@ -1,5 +1,5 @@
-// Failure: what ends this program early, with the exit status that says whose problem it is.
-// Thrown by any part of the example, caught in main only.
+// Failure: an error that ends this program early, with an exit status for its cause. Any part of
+// the example may throw it; only main catches it.
 #pragma once
 
 #include <stdexcept>
@@ -9,7 +9,7 @@ namespace llm {
 
 /// Exit statuses of example_llm; 0 is success.
 enum class Exit : int {
-  usage = 2,   ///< Options that cannot be met: fix the command line.
+  usage = 2,   ///< Wrong options: fix the command line.
   files = 3,   ///< A file is missing, damaged or of another model: run prepare.
   memory = 4,  ///< The weight source failed: memory, mmap or tiermem refused.
 };

@@ -69,8 +69,8 @@ __attribute__((target("avx2,fma,f16c"))) float dot_avx2(const f16* row, const fl
   return finish(sums, row, x, i, n);
 }
 
-// The maskz form, all lanes on, is the plain conversion; gcc 12 warns of the plain intrinsic's
-// undefined source.
+// The maskz form with all lanes on is the plain conversion. gcc 12 warns about the plain
+// intrinsic's undefined source.
 __attribute__((target("avx512f"))) float dot_avx512(const f16* row, const float* x,
                                                     std::size_t n) noexcept {
   __m512 a = _mm512_setzero_ps(), b = a;
@@ -90,7 +90,7 @@ __attribute__((target("avx512f"))) float dot_avx512(const f16* row, const float*
 }
 
 bool has_avx2() noexcept {
-  // clang 14 does not know f16c by name, so the bit is asked for directly.
+  // clang 14 does not know f16c by name, so this tests the bit directly.
   unsigned a = 0, b = 0, c = 0, d = 0;
   const bool has_f16c = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
   return has_f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");

@@ -11,7 +11,7 @@
 
 namespace llm {
 
-/// A weight as it is in the file: the bits of an IEEE 754 binary16.
+/// A weight as stored in the file: the bits of an IEEE 754 binary16.
 using f16 = std::uint16_t;
 
 float to_float(f16 weight) noexcept;
@@ -19,8 +19,8 @@ float to_float(f16 weight) noexcept;
 /// Σ row[i] · x[i]. `row` needs no alignment beyond its own 2 bytes.
 using Dot = float (*)(const f16* row, const float* x, std::size_t n) noexcept;
 
-/// The kernel of that name ("avx512", "avx2", "portable"), or the best one for "auto". nullptr if
-/// this CPU cannot run it, or there is none of that name.
+/// Returns the kernel of that name ("avx512", "avx2", "portable"), or the best one for "auto".
+/// nullptr if this CPU cannot run it, or the name is unknown.
 Dot dot_kernel(std::string_view name) noexcept;
 /// The name behind "auto" on this CPU.
 std::string_view best_kernel() noexcept;

@@ -1,5 +1,4 @@
-// Finding a layer's tensors by their GGUF names, with every shape checked against the
-// configuration.
+// Finds a layer's tensors by their GGUF names, and checks every shape against the configuration.
 #include "layout.hpp"
 
 #include <algorithm>

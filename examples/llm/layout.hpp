@@ -1,9 +1,9 @@
-// Layout: where the tensors of a Gemma 3 lie in the file, and the order in which a token uses them.
-// Constant after construction.
+// Layout: the positions of a Gemma 3's tensors in the file, and the order in which a token uses
+// them. Constant after construction.
 //
-// The unit of use is a *part*: a range of the file held as a whole while it is computed with. Parts
-// come in the same order for every token: layer 0, 1, …, then the output matrix in chunks of whole
-// rows. The output matrix is the embedding matrix.
+// The unit of use is a *part*: a range of the file that is held as a whole during computation with
+// it. The order of parts is the same for every token: layer 0, 1, …, and then the output matrix in
+// chunks of whole rows. The output matrix is the embedding matrix.
 #pragma once
 
 #include <cstddef>

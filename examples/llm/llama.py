@@ -1,13 +1,13 @@
 """llama.cpp as a second witness: llama.py FOLDER RUN.json RUN.f32 ...
 
-Takes the prompts of runs of example_llm and lets llama.cpp (from the package of
-requirements-llama.txt) work on the same weights: they are written to a GGUF file in f32, so that it
-does not round its activations to 8 bits, as it does beside quantized weights. Compared are
-  - the first tokens of each run, and every logit of them, within --tolerance (llama.cpp looks GELU
-    up in a table of f16; long prompts differ most);
-  - the text of all tokens of the vocabulary, as tokens.txt has it;
-  - the ids of the texts below, as tokenizer.py makes them.
-Exit status 0, or 1 and what differs.
+Runs the prompts of example_llm through llama.cpp (from the package of requirements-llama.txt) with
+the same weights. It writes them to a GGUF file in f32, because llama.cpp rounds its activations to
+8 bits beside quantized weights. It compares
+  - the first tokens of each run, and every logit of them, within --tolerance (llama.cpp uses
+    an f16 table for GELU; long prompts differ most);
+  - the text of all tokens of the vocabulary with tokens.txt;
+  - the ids of the texts below with those of tokenizer.py.
+Exit status 0, or 1 and the differences.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def write_f32(folder, path):
 
 
 class Model(llama_cpp.LlamaModel):
-    """The package's context asks its model for n_vocab to hand out logits, and the model lacks it."""
+    """Adds n_vocab, which the package's context needs from its model to return logits."""
 
     @property
     def n_vocab(self):
@@ -71,7 +71,7 @@ class Llama:
         self.vocabulary = self.model.get_vocab()
 
     def logits(self, tokens, count):
-        """After each of the last `count` tokens: what follows it."""
+        """Returns the logits after each of the last `count` tokens."""
         options = llama_cpp.LlamaContextParams()
         options.n_ctx = options.n_batch = options.n_ubatch = 2048
         options.type_k = options.type_v = 0  # The KV cache in f32 too, and no attention in f16.
@@ -114,7 +114,7 @@ def compare_pieces(vocabulary, folder):
         lines = file.read().split("\n")[:-1]
     compared = 0
     for token, (line, kind) in enumerate(zip(lines, kinds)):
-        if kind not in (NORMAL, USER_DEFINED):  # Of these llama.cpp shows nothing, or bytes cut short.
+        if kind not in (NORMAL, USER_DEFINED):  # llama.cpp shows others not at all, or cut short.
             continue
         theirs = vocabulary.token_to_piece(token, 0, True).encode()
         ours = plain(line).replace(SPACE.encode(), b" ")

@@ -84,7 +84,7 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Ends the line of text, also when a failure cuts it short.
+// Ends the line of text, even if a failure cuts it short.
 struct LineEnd {
   ~LineEnd() {
     std::printf("\n");
@@ -92,7 +92,7 @@ struct LineEnd {
   }
 };
 
-// The first pass takes the prompt; every other one the token before. Fills what the report says of
+// The first pass takes the prompt; every other pass takes the previous token. Fills the report's
 // tokens, text, time and bytes.
 void generate(Model& model, Weights& weights, const Config& config, const Vocabulary& vocabulary,
               std::size_t most, std::ofstream& logits_file, Report& report) {
@@ -187,7 +187,7 @@ void run(Options options) {
   if (!options.more_tiers.empty()) {
     options.weights.tiers += "; " + options.more_tiers;
   }
-  const PeakMemory peak;  // Everything but the weights is there now.
+  const PeakMemory peak;  // Everything except the weights is in memory now.
   const auto weights = open_weights(options.weights, file, layout.parts());
 
   Report report;

@@ -1,5 +1,5 @@
-// Source "mmap": the file mapped, the page cache as the only tier. The peer of tiermem: the kernel
-// decides what stays, and the wait is inside page faults.
+// Source "mmap": the file is mapped, and the page cache is the only tier. It is tiermem's peer: the
+// kernel decides which pages stay, and the wait is inside page faults.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ namespace {
 }
 
 int advice_of(const std::string& name) {
-  if (name == "normal" || name == "willneed") {  // willneed is given part by part.
+  if (name == "normal" || name == "willneed") {  // willneed is applied part by part.
     return MADV_NORMAL;
   }
   if (name == "sequential") {

@@ -15,7 +15,7 @@ const f16* as_f16(const std::byte* bytes) noexcept {
 }
 
 float dot_floats(std::span<const float> a, std::span<const float> b) noexcept {
-  constexpr std::size_t kSums = 8;  // Independent sums, so that the compiler can use vectors.
+  constexpr std::size_t kSums = 8;  // Independent sums let the compiler use vectors.
   float sums[kSums] = {};
   std::size_t i = 0;
   for (; i + kSums <= a.size(); i += kSums) {
@@ -65,7 +65,7 @@ std::span<const float> Model::forward(std::span<const std::uint32_t> tokens, Wei
     feed_forward(number, layer.data, count);
   }
 
-  // Only the last token's successor is asked for.
+  // Only the successor of the last token is needed.
   weights.read(layout_.output_norm, output_norm_.data());
   const std::span<float> last = normed_[0];
   rms_norm(stream_[count - 1], output_norm_.data(), config_.rms_epsilon, last.data());
@@ -95,9 +95,9 @@ void Model::embed(std::span<const std::uint32_t> tokens, Weights& weights) {
   }
 }
 
-// The output matrix is the embedding matrix, so the row that the next token most probably begins
-// with is in memory now. Later it would be a wait at the begin of the pass, when nothing else is
-// there to compute with.
+// The output matrix is the embedding matrix, so the most probable next token's row is in memory
+// now. Reading it later would be a wait at the beginning of the pass, when there is nothing else to
+// compute.
 void Model::note_likeliest(const OutputChunk& chunk, const std::byte* rows) {
   const auto begin = logits_.begin() + static_cast<std::ptrdiff_t>(chunk.first);
   const auto best = std::max_element(begin, begin + static_cast<std::ptrdiff_t>(chunk.count));
@@ -134,7 +134,7 @@ void Model::attention(std::size_t number, const std::byte* part, std::size_t cou
   add_normed(change_, part + at.post_attention_norm, count);
 }
 
-// Token t looks back at the cache: every head mixes the values by how well keys match its query.
+// Token t attends to the cache: every head mixes the values by how well keys match its query.
 void Model::attend(std::size_t number, std::size_t t) {
   const std::size_t width = config_.head_width;
   const std::size_t end = position_ + t + 1;
@@ -173,8 +173,8 @@ void Model::feed_forward(std::size_t number, const std::byte* part, std::size_t 
   add_normed(change_, part + at.post_ffw_norm, count);
 }
 
-// to[t] = matrix · from[t] for all tokens. A thread's piece of rows fits its cache, so the matrix
-// is read from memory once, however many tokens there are.
+// to[t] = matrix · from[t] for all tokens. A thread's piece of rows fits into its cache, so the
+// matrix is read from memory only once, for any number of tokens.
 void Model::project(const std::byte* matrix, Rows& from, Rows& to, std::size_t count) {
   const std::size_t row_bytes = from.width * sizeof(f16);
   team_.run(to.width, [&](std::size_t begin, std::size_t end) {

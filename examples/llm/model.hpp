@@ -1,6 +1,6 @@
-// Model: Gemma 3's forward pass with a KV cache. Used by one thread, which brings a Team for the
-// matrices. It asks Weights for one part after the other and holds one at a time, so its own memory
-// (activations and cache, allocated once) is all that it needs beside a part.
+// Model: Gemma 3's forward pass with a KV cache. One thread uses it, and passes a Team for the
+// matrices. It requests one part after the other from Weights and holds one at a time. Beside a
+// part it needs only its own memory: activations and cache, allocated once.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ namespace llm {
 
 class Model {
  public:
-  /// `positions`: the most tokens that prompt and answer can have together.
+  /// `positions`: the maximum number of tokens of prompt and answer together.
   Model(const Config& config, const Layout& layout, Dot dot, Team& team, std::size_t positions);
 
-  /// Takes the tokens that follow those of earlier calls, all in one pass over the weights. Returns
+  /// Processes the tokens that follow those of earlier calls, in one pass over the weights. Returns
   /// the logits of the token after them, valid until the next call.
   std::span<const float> forward(std::span<const std::uint32_t> tokens, Weights& weights);
 
@@ -55,8 +55,8 @@ class Model {
 
   std::size_t position_ = 0;  // Tokens already in the cache.
   Rows stream_, normed_, query_, key_, value_, mixed_, gate_, up_, change_;
-  std::vector<Rows> keys_, values_;  // The cache: of each layer, a row for each position.
-  std::size_t likeliest_ = 0;  // Of the logits so far, the largest; its row of the matrix is noted.
+  std::vector<Rows> keys_, values_;  // The cache: for each layer, a row for each position.
+  std::size_t likeliest_ = 0;  // The largest of the logits so far; its row of the matrix is noted.
   std::vector<f16> embedding_row_, likeliest_row_, output_norm_;
   std::vector<float> logits_;
 };

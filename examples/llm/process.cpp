@@ -9,7 +9,7 @@
 namespace llm {
 namespace {
 
-// The number behind "key:" in a file of lines "key: number ..."; 0 if there is none.
+// Returns the number after "key:" in a file of lines "key: number ..."; 0 if it is missing.
 std::uint64_t value_of(const char* path, const std::string& key) {
   std::ifstream file(path);
   std::string line;
@@ -34,7 +34,7 @@ ProcessCounters ProcessCounters::now() {
 }
 
 PeakMemory::PeakMemory() {
-  std::ofstream("/proc/self/clear_refs") << "5";  // The peak begins anew from what is resident.
+  std::ofstream("/proc/self/clear_refs") << "5";  // Resets the peak to the resident memory.
   baseline_bytes_ = status_bytes("VmRSS");
 }
 

@@ -1,4 +1,4 @@
-// Process: what the kernel counts about this process, independent of what a source says of itself.
+// Process: the kernel's counters of this process, independent of a source's own figures.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@ struct ProcessCounters {
   std::uint64_t read_bytes = 0;  ///< Fetched from storage for this process (/proc/self/io).
   std::uint64_t major_faults = 0;
 
-  /// The counters now. What /proc does not show stays 0.
+  /// The current counters. Values that /proc does not show are 0.
   static ProcessCounters now();
 };
 
-/// Peak resident memory above what was resident at construction.
+/// Peak resident memory above the resident memory at construction.
 class PeakMemory {
  public:
   PeakMemory();

@@ -1,4 +1,4 @@
-// Prompt: the tokens to begin with, from prompts.json or from the command line.
+// Prompt: the first tokens, from prompts.json or from the command line.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ struct Prompt {
   std::vector<std::uint32_t> ids;
 };
 
-/// The prompt of that name. Throws Failure: files, or usage listing the names there are.
+/// Reads the prompt of that name. Throws Failure: files, or usage with a list of the names.
 Prompt read_prompt(const std::string& path, const std::string& name);
 
 }  // namespace llm

@@ -6,7 +6,7 @@ reference.py FOLDER --against RUN.json --logits RUN.f32 [--tokens N]
     takes the prompt of a run of example_llm and compares its first N tokens and their logits.
     Exit status 1 if a token differs or a logit differs by more than --tolerance.
 
-It works on the whole sequence anew for every token: slow, with no state that could be wrong.
+It processes the whole sequence again for every token: slow, but without state that could be wrong.
 """
 
 import argparse
@@ -68,7 +68,7 @@ class Gemma3:
         return (gelu * (x @ self.w[name + "ffn_up.weight"].T)) @ self.w[name + "ffn_down.weight"].T
 
     def logits(self, tokens):
-        """Of the token after the last one."""
+        """Returns the logits of the token after the last one."""
         x = self.w["token_embd.weight"][tokens] * np.float32(self.c["embedding_scale"])
         for i in range(self.c["layers"]):
             name = f"blk.{i}."

@@ -1,4 +1,4 @@
-// Angles are worked out in double: at position 30,000 a float's would be off by a thousandth of a
+// Computes angles in double: at position 30,000 a float's angle would be wrong by a thousandth of a
 // turn.
 #include "rotation.hpp"
 

@@ -28,7 +28,7 @@ std::uint64_t bytes_of(std::string_view dtype) {
   return 0;
 }
 
-// None where one would only become a whole number by a cast: -1, 1.5, true.
+// Returns nothing if a value is not a whole number, such as -1, 1.5 or true.
 std::optional<std::vector<std::uint64_t>> whole_numbers(const nlohmann::json& list) {
   const auto is_whole = [](const nlohmann::json& each) { return each.is_number_unsigned(); };
   if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_whole)) {
@@ -76,7 +76,7 @@ Safetensors::Safetensors(std::string path) : path_(std::move(path)) {
   try {
     const auto header = nlohmann::json::parse(text);
     if (!header.is_object()) {
-      reject("has a header that is no object of tensors");
+      reject("has a header that is not an object of tensors");
     }
     for (const auto& [name, entry] : header.items()) {
       if (name == "__metadata__") {
@@ -85,7 +85,7 @@ Safetensors::Safetensors(std::string path) : path_(std::move(path)) {
       const auto offsets = whole_numbers(entry.at("data_offsets"));
       const auto shape = whole_numbers(entry.at("shape"));
       if (!offsets || offsets->size() != 2 || !shape) {
-        reject("tensor " + name + " has no two offsets or no shape in whole numbers");
+        reject("tensor " + name + " lacks two offsets or a shape in whole numbers");
       }
       const std::uint64_t begin = offsets->front(), end = offsets->back();
       if (begin > end || end > data_bytes()) {
@@ -114,7 +114,7 @@ void Safetensors::add(const std::string& name, Tensor tensor) {
   tensors_.emplace(name, std::move(tensor));
 }
 
-// The tensors follow each other without overlap or hole, from the first byte of data to the last.
+// The tensors follow each other without overlap or hole, from the first data byte to the last.
 void Safetensors::check_cover() const {
   std::vector<ByteRange> ranges;
   for (const auto& [name, tensor] : tensors_) {

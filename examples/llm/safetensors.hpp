@@ -1,7 +1,6 @@
-// Safetensors: the table of contents of a safetensors file; it never reads a weight.
-// The file is 8 bytes of header length (little endian), a JSON header, then the tensors' bytes.
-// Everything in the header is checked here, so that nobody behind it meets a range outside the
-// file.
+// Safetensors: the table of contents of a safetensors file; it never reads a weight. The file has 8
+// bytes of header length (little endian), a JSON header, and the tensors' bytes. The whole header
+// is checked here, so that no later code meets a range outside the file.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +26,7 @@ struct Tensor {
 
 class Safetensors {
  public:
-  /// Reads and checks the header. Throws Failure (files) naming what is wrong and where.
+  /// Reads and checks the header. Throws Failure (files) naming the mistake and its position.
   explicit Safetensors(std::string path);
 
   const std::string& path() const noexcept { return path_; }

@@ -1,5 +1,5 @@
-// Threads that sleep on a futex between matrices. Pieces are taken, not dealt: on a busy machine
-// the slower thread simply takes fewer.
+// Threads that sleep on a futex between matrices. Each thread takes its next piece itself, so on a
+// busy machine a slower thread takes fewer.
 #include "team.hpp"
 
 #include <algorithm>

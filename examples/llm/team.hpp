@@ -1,5 +1,5 @@
-// Team: a few threads that share the rows of one matrix. The caller is one of them; run() is called
-// by one thread at a time. Which thread does which rows changes from run to run: rows must be
+// Team: a few threads that share the rows of one matrix. The caller is one of them; one thread at a
+// time calls run(). The assignment of rows to threads changes from run to run, so rows must be
 // independent.
 #pragma once
 
@@ -28,7 +28,7 @@ class Team {
   void member();
   void take_pieces();
 
-  // Of the current run; written by the caller before `round_` rises, read by members after.
+  // For the current run; the caller writes them before `round_` rises, and members read them after.
   const Work* work_ = nullptr;
   std::size_t items_ = 0, piece_ = 1;
 

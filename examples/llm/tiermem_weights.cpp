@@ -1,6 +1,6 @@
-// Source "tiermem": the file adopted as one buffer under a DRAM budget. A part is held as a pinned
-// view while it is computed with; the parts that follow are prefetched; the file is the cold copy,
-// so giving a part up writes nothing.
+// Source "tiermem": the file is adopted as one buffer under a DRAM budget. A pinned view holds a
+// part during the computation with it, and the following parts are prefetched. The file is the cold
+// copy, so evicting a part writes nothing.
 #include <algorithm>
 
 #include "failure.hpp"
@@ -11,11 +11,11 @@ namespace {
 
 using tiermem::Advice;
 
-// Long enough for the slowest disk; a part that takes longer is an error worth reading.
+// Long enough for the slowest disk; a part that takes longer is an error.
 constexpr tiermem::Timeout kPatience = tiermem::Timeout::seconds(60);
 
-// Extents beside the part in use and those ahead: the row of the embedding, and frames that are on
-// their way from one use to the next.
+// Extents beside the part in use and those ahead: the row of the embedding, and frames in transit
+// from one use to the next.
 constexpr std::uint64_t kSlack = 3;
 
 class TiermemWeights final : public Weights {
@@ -39,7 +39,7 @@ class TiermemWeights final : public Weights {
 
  private:
   Lease acquire(ByteRange range) override {
-    // One operation a part, one step a round: a repeating step is what a plan can be learned from.
+    // One operation per part, one step per round: a plan can be learned from a repeating step.
     if (held_++ % parts() == 0) {
       context_->tick(tiermem::Tick::step);
     }
@@ -58,15 +58,16 @@ class TiermemWeights final : public Weights {
     check(buffer_.prefetch(range.offset, range.length), "a prefetch");
   }
 
-  // Every token uses all bytes in the same order, so what was used last is needed last: an order by
-  // recency keeps nothing. A fixed share that stays is the best there is (Belady's MIN keeps as
-  // much), and it is spread over the order, so that the device never has to wait for a long run of
-  // parts that need no reading.
+  // Every token uses all bytes in the same order, so the bytes used last are needed last: an order
+  // by recency keeps nothing. A fixed share that stays is the best possible (Belady's MIN keeps as
+  // much). It is spread over the order, so that the device never waits for a long run of parts that
+  // need no reading.
   void keep_some(const WeightsOptions& options) {
     const std::uint64_t unit = check(buffer_.info(), "the buffer").extent_bytes;
     const std::uint64_t all = (buffer_.size() + unit - 1) / unit;
-    std::vector<std::uint64_t> order;    // Extents, as the parts use them.
-    std::vector<unsigned> uses(all, 0);  // By how many parts: two share the one at their border.
+    std::vector<std::uint64_t> order;  // Extents, as the parts use them.
+    // Number of parts that use it: two parts share the extent at their border.
+    std::vector<unsigned> uses(all, 0);
     std::uint64_t largest = 0;
     for (std::size_t i = 0; i < parts(); ++i) {
       const ByteRange range = part(i);

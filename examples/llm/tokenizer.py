@@ -1,7 +1,7 @@
 """The tokenizer of a GGUF file of kind "llama" (SentencePiece): text to token ids.
 
-Used by prepare and encode only; the C++ program gets ids. It merges neighbouring symbols, best
-score first, until no pair is a piece, then falls back to bytes for what is in no piece. Pieces of
+Only prepare and encode use it; the C++ program gets ids. It merges neighbouring symbols, best score
+first, until no pair is a piece, and falls back to bytes for text in no piece. Pieces of
 kind USER_DEFINED ("\\n\\n", "<start_of_turn>", ...) are split off first, the longest first.
 """
 
@@ -39,7 +39,7 @@ class Tokenizer:
             text = " " + text
         ids = [self.bos]
         for run in self.whole.split(text) if self.whole else [text]:
-            whole = self._is_whole(run)  # These have spaces as they are; the others, a sign for it.
+            whole = self._is_whole(run)  # These keep spaces; the others use a sign for it.
             ids += [self.ids[run]] if whole else self._merge(run.replace(" ", SPACE))
         return ids
 
@@ -64,7 +64,7 @@ class Tokenizer:
             _, left, joined = heapq.heappop(pairs)
             right = after[left] if symbols[left] is not None else len(symbols)
             if right >= len(symbols) or symbols[left] + symbols[right] != joined:
-                continue  # One of the two was merged with another since.
+                continue  # One of the two has been merged with another since.
             symbols[left], symbols[right] = joined, None
             after[left] = after[right]
             if after[left] < len(symbols):
@@ -81,7 +81,7 @@ class Tokenizer:
         return ids
 
     def lines(self):
-        """Every piece on a line of its own: its bytes, with \\\\ and \\xHH for what is not text."""
+        """Every piece on a line of its own: its bytes, with \\\\ and \\xHH for bytes that are not text."""
         for piece, kind in zip(self.pieces, self.kinds):
             raw = bytes([int(piece[3:5], 16)]) if kind == BYTE else piece.encode()
             if kind == BYTE and raw[0] >= 0x80:

@@ -12,13 +12,13 @@ class Vocabulary {
   /// Throws Failure (files) unless the file has exactly `tokens` lines.
   Vocabulary(const std::string& path, std::size_t tokens);
 
-  /// The bytes that the token stands for: escapes undone, "▁" (U+2581) a space. One token need not
-  /// be whole UTF-8 characters; several in a row are.
+  /// Returns the bytes of the token: escapes are decoded, and "▁" (U+2581) is a space. A single
+  /// token may be incomplete UTF-8; several in a row are whole characters.
   std::string text(std::uint32_t token) const;
 
  private:
-  std::string file_;                 // All lines, as they are in the file.
-  std::vector<std::size_t> begins_;  // Of every line, and of the line behind the last.
+  std::string file_;                 // All lines, unchanged.
+  std::vector<std::size_t> begins_;  // Begin of every line, and of the line after the last.
 };
 
 }  // namespace llm

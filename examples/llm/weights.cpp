@@ -1,4 +1,4 @@
-// What all sources share: the clock around waiting, and asking ahead.
+// The common part of all sources: the clock around waits, and prefetching.
 #include "weights.hpp"
 
 #include <chrono>
@@ -24,7 +24,7 @@ class Waiting {
 
 Lease Weights::take(std::size_t part) {
   const Waiting waiting(waiting_seconds_);
-  if (asked_ > 0) {  // This part was asked for earlier.
+  if (asked_ > 0) {  // This part was requested earlier.
     asked_ -= 1;
     asked_bytes_ -= parts_[part].length;
   }
@@ -32,7 +32,7 @@ Lease Weights::take(std::size_t part) {
   return acquire(parts_[part]);
 }
 
-// The order is a ring: behind the last part comes the next token's first.
+// The order is a ring: the next token's first part follows the last part.
 void Weights::prefetch_after(std::size_t part) {
   while (asked_ + 1 < parts_.size()) {
     const ByteRange next = parts_[(part + 1 + asked_) % parts_.size()];

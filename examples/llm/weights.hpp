@@ -1,10 +1,10 @@
-// Weights: where the network's bytes come from. One small contract, three sources (memory, mmap,
-// tiermem); the network does not know which it got. Called by one thread; the bytes of a Lease may
-// be read by any.
+// Weights: the source of the network's bytes. One small contract, three sources (memory, mmap,
+// tiermem); the network does not know which one it uses. One thread calls it; any thread may read
+// the bytes of a Lease.
 //
-// The source is told the order of use once: parts 0, 1, …, n-1, and again from 0 for every token.
-// take() asks the source for the next parts before it waits for this one, so that bytes arrive
-// while earlier ones are computed with.
+// The source learns the order of use once: parts 0, 1, …, n-1, and again from 0 for every token.
+// take() requests the next parts before it waits for this one, so that bytes arrive during the
+// computation with earlier ones.
 #pragma once
 
 #include <cstddef>
@@ -20,16 +20,16 @@
 
 namespace llm {
 
-/// A part that stays where it is until the Lease ends. `view` is empty where nothing is pinned.
+/// A part that stays in place until the Lease ends. `view` is empty if nothing is pinned.
 struct Lease {
   const std::byte* data = nullptr;
   tiermem::View view;
 };
 
-/// A source's own count of bytes brought to memory since it was opened.
+/// A source's own count of bytes brought into memory since it was opened.
 struct Traffic {
   std::uint64_t demanded = 0;    ///< Waited for.
-  std::uint64_t prefetched = 0;  ///< Asked for in advance; not counted in `demanded`.
+  std::uint64_t prefetched = 0;  ///< Requested in advance; not counted in `demanded`.
   std::uint64_t bytes() const noexcept { return demanded + prefetched; }
 };
 
@@ -45,11 +45,11 @@ class Weights {
   std::size_t parts() const noexcept { return parts_.size(); }
   /// Time spent in take() and read(): waiting for bytes, except where a page fault waits instead.
   double waiting_seconds() const noexcept { return waiting_seconds_; }
-  /// Nothing where the source keeps no count.
+  /// Empty if the source keeps no count.
   virtual std::optional<Traffic> traffic() const { return std::nullopt; }
 
  protected:
-  /// `ahead`: bytes of the following parts to ask for while one part is computed with.
+  /// `ahead`: bytes of the following parts to request during the computation with one part.
   Weights(std::vector<ByteRange> parts, std::uint64_t ahead)
       : parts_(std::move(parts)), ahead_(ahead) {}
   ByteRange part(std::size_t number) const { return parts_[number]; }
@@ -62,7 +62,7 @@ class Weights {
 
   const std::vector<ByteRange> parts_;
   const std::uint64_t ahead_;
-  std::size_t asked_ = 0;          // Parts behind the current one that prefetch() was called for.
+  std::size_t asked_ = 0;          // Parts after the current one for which prefetch() was called.
   std::uint64_t asked_bytes_ = 0;  // Their bytes, at most `ahead_`.
   double waiting_seconds_ = 0;
 };
@@ -70,13 +70,13 @@ class Weights {
 struct WeightsOptions {
   std::string source = "tiermem";             ///< memory, mmap or tiermem.
   std::string tiers = "dram=128M";            ///< tiermem: its tiers.
-  std::uint64_t ahead = 16ull * 1024 * 1024;  ///< mmap and tiermem: bytes asked for in advance.
-  std::optional<std::uint64_t> keep;          ///< tiermem: bytes that stay; none: all that fits.
-  std::uint64_t extent = 0;                   ///< tiermem: bytes that move as one; 0: its choice.
+  std::uint64_t ahead = 16ull * 1024 * 1024;  ///< mmap and tiermem: bytes requested in advance.
+  std::optional<std::uint64_t> keep;          ///< tiermem: bytes that stay; empty: all that fit.
+  std::uint64_t extent = 0;                   ///< tiermem: bytes of an extent; 0: its choice.
   std::string madvise = "normal";             ///< mmap: normal, sequential, random or willneed.
 };
 
-/// Opens the source over the whole file. Throws Failure: usage, files or memory.
+/// Opens the source for the whole file. Throws Failure: usage, files or memory.
 std::unique_ptr<Weights> open_weights(const WeightsOptions& options, const Safetensors& file,
                                       std::vector<ByteRange> parts);
 
