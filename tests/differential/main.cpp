@@ -1,7 +1,7 @@
 // The differential test of the C interface: random lists of calls on real contexts and on a model
-// of plain bytes, compared call by call (world.hpp). One execution is one call that was compared. A
-// list that differs, crashes or hangs is made shorter, by running parts of it in child processes,
-// and printed.
+// of plain bytes, compared call by call (world.hpp). One execution is one compared call. A list
+// that differs, crashes or hangs is shortened, by running parts of it in child processes, and
+// printed.
 //
 // usage: tiermem-differential [--seed N] [--calls N | --seconds N] [--leave-out aliases,handles]
 //        tiermem-differential --replay FILE [--leave-out ...]
@@ -34,7 +34,7 @@ using Clock = std::chrono::steady_clock;
 constexpr unsigned kCallsOfASequence = 200;
 constexpr unsigned kSequencesOfAWorld = 500;
 constexpr std::uint64_t kMostMemory = std::uint64_t{2} << 30;
-constexpr unsigned kPatience = 60;  // Seconds without a sequence that ends: a hang.
+constexpr unsigned kPatience = 60;  // Seconds without a finished sequence that count as a hang.
 constexpr unsigned kPatienceOfAPart = 10;
 
 struct Arguments {
@@ -79,8 +79,8 @@ bool parse(int argc, char** argv, Arguments& arguments) {
   return argc % 2 == 1;
 }
 
-/// Bytes of memory that the process has now. (A context reserves far more addresses than memory, so
-/// that RLIMIT_AS would not do as a limit.)
+/// Resident memory of the process. RLIMIT_AS would not work as a limit, because a context reserves
+/// far more addresses than memory.
 std::uint64_t resident_bytes() {
   std::ifstream statm("/proc/self/statm");
   std::uint64_t pages = 0;
@@ -92,7 +92,7 @@ std::uint64_t seed_of(std::uint64_t seed, std::uint64_t sequence) {
   return seed * 1'000'003 + sequence;
 }
 
-/// What a child process did with a list: 0, or how it failed.
+/// Runs lists in child processes. The result is 0, or how the child failed.
 class Children {
  public:
   explicit Children(const Arguments& arguments) : arguments_(arguments) {
@@ -127,7 +127,7 @@ class Children {
     int status = 0;
     return child > 0 && ::waitpid(child, &status, 0) == child && status != 0;
   }
-  /// Some fail by their timing only: several tries.
+  /// Some lists fail only with some timings, so this tries several times.
   bool fails_often(const Plan& plan) const {
     for (unsigned i = 0; i < 3; ++i) {
       if (fails(plan)) {
@@ -142,7 +142,7 @@ class Children {
   std::string path_;
 };
 
-// Leaves out parts, half of the list first, as long as what is left fails.
+// Removes parts, half of the list first, as long as the rest fails.
 Plan shortened(Plan plan, const Children& children) {
   const auto end = Clock::now() + std::chrono::minutes(10);
   for (std::size_t part = plan.size() / 2; part > 0; part = part == 1 ? 0 : part / 2) {
@@ -201,8 +201,8 @@ int replay(const Arguments& arguments) {
   }
 }
 
-/// The sequences, in a child process: what ends it by a signal, or hangs, is seen from outside.
-/// `progress`: where it writes the number of each sequence before it runs it.
+/// Runs the sequences in a child process, so that a signal or a hang is visible from outside. It
+/// writes the number of each sequence to `progress` before it runs it.
 int run_sequences(const Arguments& arguments, int progress) {
   const auto begin = Clock::now();
   const auto took = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };

@@ -43,7 +43,7 @@ static_assert(std::size(kCalls) == static_cast<std::size_t>(What::kCount));
 
 using Random = std::mt19937_64;
 
-// Small, beside a power of two up to 2^64, or anything.
+// A small number, one beside a power of two up to 2^64, or any.
 std::uint64_t number(Random& random) {
   const std::uint64_t bits = random();
   const std::uint64_t power = std::uint64_t{1} << bits % 64;
@@ -93,7 +93,7 @@ Plan draw(std::uint64_t seed, unsigned calls) {
     for (std::uint64_t& n : call.n) {
       n = number(random);
     }
-    call.n[0] = random();  // Chooses: who, how, and how wrong.
+    call.n[0] = random();  // Chooses the object, the variant, and the kind of mistake.
   }
   return plan;
 }

@@ -1,6 +1,6 @@
 // Lists of calls for the differential test: drawn from a seed, written as text, read again. A call
-// names its objects by the number of a place, not by a handle, and its ranges by numbers that are
-// made to fit while it runs. So each part of a list is a list, too, and a failing one can be
+// names its objects by the number of a place instead of a handle, and its ranges by numbers that
+// are adjusted at run time. Each part of a list is therefore a valid list, and a failing one can be
 // shortened. Pure; any thread.
 #pragma once
 
@@ -40,7 +40,7 @@ enum class What : std::uint8_t {
   kCount
 };
 
-/// Numbers that a call makes its arguments of.
+/// The numbers that a call derives its arguments from.
 struct Call {
   What what = What::alloc;
   std::array<std::uint64_t, 6> n{};
@@ -48,11 +48,11 @@ struct Call {
 
 using Plan = std::vector<Call>;
 
-/// The calls of one sequence; the same for the same seed.
+/// Draws the calls of one sequence; the same seed gives the same calls.
 Plan draw(std::uint64_t seed, unsigned calls);
-/// A line for each call.
+/// One line for each call.
 std::string text_of(const Plan& plan);
-/// False: a line is not one of text_of().
+/// Returns false if a line does not come from text_of().
 bool read_plan(const std::string& text, Plan& plan);
 
 }  // namespace tiermem::differential

@@ -1,4 +1,4 @@
-// The calls, and what the model says of each.
+// The calls, and the model's result for each.
 #include "world.hpp"
 
 #include <fcntl.h>
@@ -19,13 +19,14 @@ namespace tiermem::differential {
 namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-// Frames of each size and kind come from chunks of 2 MiB of their own: room for each at once.
+// Frames of each size and kind come from separate chunks of 2 MiB: there is room for all kinds at
+// once.
 constexpr std::uint64_t kDram = 12 * kMiB;
 constexpr std::uint64_t kAdoptedBytes = 100'017;
 constexpr std::uint64_t kLargest = std::uint64_t{1} << 47;
 constexpr std::uint64_t kMostListBytes = std::uint64_t{1} << 57;
 constexpr std::uint64_t kMostRow = 65536;
-constexpr std::uint64_t kFewExtents = 4096;  // More take time and memory for their records.
+constexpr std::uint64_t kFewExtents = 4096;  // More extents take time and memory for their records.
 constexpr std::uint64_t kUntouched = 0x5a5a5a5a5a5a5a5a;
 constexpr unsigned char kGuard = 0xa5;
 constexpr std::uint64_t kGuardBytes = 64;
@@ -35,7 +36,7 @@ constexpr unsigned char adopted_byte(std::uint64_t i) {
   return static_cast<unsigned char>(i * 31 + (i >> 8));
 }
 
-/// Another number for each i.
+/// A different number for each i.
 std::uint64_t mixed(std::uint64_t n, std::uint64_t i) {
   std::uint64_t x = n + (i + 1) * 0x9E3779B97F4A7C15u;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -95,7 +96,7 @@ void World::run(const Plan& plan) {
   settle();
 }
 
-// The thread ends, and what it holds is held on.
+// The thread ends, and its views stay held.
 void World::make_in_thread(std::span<const Call> calls) {
   std::exception_ptr failed;
   std::thread thread([&] {
@@ -164,13 +165,13 @@ void World::make(const Call& call) {
       return adopt(call);
     case What::wrong_handle:
       return wrong_handle(call);
-    case What::thread:  // Inside of a thread: nothing.
+    case What::thread:  // Inside a thread it does nothing.
     case What::kCount:
       return;
   }
 }
 
-// ---- What is compared --------------------------------------------------------------------------
+// ---- Comparisons -------------------------------------------------------------------------------
 
 void World::require(bool so, const char* call, const char* what) {
   if (!so) {
@@ -220,7 +221,7 @@ void World::same(const char* call, const Buffer& buffer, std::uint64_t offset, c
   same(call, *buffer.bytes, offset, bytes, length);
 }
 
-// Other bytes at each call, and at each position.
+// Different bytes at each call, and at each position.
 void World::fill(void* to, std::uint64_t length) {
   auto* at = static_cast<unsigned char*>(to);
   std::uint64_t word = mixed(salt_++, 0) | 1;
@@ -289,7 +290,7 @@ std::vector<World::Range> World::ranges(const Call& call, std::uint32_t mode, un
         modes = static_cast<std::uint32_t>(call.n[3]);
       }
     }
-    // The first has the numbers as they were drawn.
+    // The first range uses the numbers as drawn.
     list[i] = range(side, k == 0 ? call.n[1] : mixed(call.n[1], k),
                     k == 0 ? call.n[2] : mixed(call.n[2], k) % 200'000,
                     k == 0 ? call.n[3] : mixed(call.n[3], k) % 200'000, modes);
@@ -665,7 +666,7 @@ void World::empty(const Call& call) {
   Side& side = side_of(call);
   const Range range = this->range(side, call.n[1], call.n[2], call.n[3], TM_DISCARD);
   if (holds_views(side)) {
-    return;  // It waits for them.
+    return;  // The call waits for the operations.
   }
   expect("advise", tm_advise(side.context, &range.access, 1, TM_DONT_NEED, call.n[4]),
          {range.status});
@@ -723,7 +724,7 @@ void World::rows(const Call& call, Side& side, bool writes, RowList& list) {
       }
     }
   }
-  // The list is not as long as that.
+  // The list is shorter than that.
   list.skip = rows.count > list.index.size() && !(list.status == TM_STALE_HANDLE || huge);
 }
 
@@ -831,7 +832,7 @@ void World::move_bytes(const Call& call) {
   if (to.handle != 0 && call.n[0] >> 8 & 3 && length <= to.bytes->size()) {
     offset %= to.bytes->size() - length + 1;
     if (call.n[0] >> 10 & 1) {
-      // Where whole extents may change hands.
+      // A position where whole extents may change hands.
       const std::uint64_t aligned = offset / to.extent * to.extent + from.access.offset % to.extent;
       offset = aligned <= to.bytes->size() - length ? aligned : offset;
     }
@@ -916,7 +917,7 @@ void World::object(const Call& call) {
   std::memset(made, object.value, bytes);
 }
 
-// ---- The rest ----------------------------------------------------------------------------------
+// ---- Other calls -------------------------------------------------------------------------------
 
 void World::budget(const Call& call) {
   Side& side = side_of(call);
@@ -973,7 +974,7 @@ void World::ask(const Call& call) {
   }
 }
 
-// Of a buffer that was freed, of one that never was, or of the other context's.
+// A handle of a freed buffer, one that never existed, or one of the other context.
 void World::wrong_handle(const Call& call) {
   Side& side = side_of(call);
   Side& other = sides_[&side == &sides_[0] ? 1 : 0];
@@ -989,7 +990,7 @@ void World::wrong_handle(const Call& call) {
   const bool others = how == 2 && options_.other_handles && handle != 0;
   for (const Buffer& buffer : side.buffers) {
     if (buffer.handle == handle && !others) {
-      return;  // Not wrong at all.
+      return;  // The handle is right after all.
     }
   }
   const tm_access access{handle, call.n[3] % 4096, 1, TM_WRITE, {}, 0};
@@ -1025,7 +1026,7 @@ void World::wrong_handle(const Call& call) {
   }
 }
 
-// All bytes are the model's, and nothing is left.
+// Checks all bytes against the model, and that nothing is left.
 void World::settle() {
   for (View& view : views_) {
     if (view.side != nullptr) {
@@ -1056,7 +1057,7 @@ void World::settle() {
   }
   for (Side& side : sides_) {
     tm_counters counters{};
-    // The mover ends what was freed in its own time.
+    // The mover releases freed buffers later.
     for (unsigned looks = 0; looks == 0 || counters.buffers != 0; ++looks) {
       require(looks < 10'000, "the end", "all buffers end");
       if (looks > 0) {

@@ -1,7 +1,7 @@
 // Runs lists of calls on contexts and on a plain model of their bytes, and compares each result:
-// the status, and every byte that the call lets the program see. Two contexts of small budgets,
-// whose buffers together do not fit in memory, and a third one for objects. One thread at a time; a
-// call of the list gives the ones after it to a thread that ends.
+// the status, and every byte that the call lets the program see. There are two contexts of small
+// budgets with buffers that do not fit into memory together, and a third one for objects. One
+// thread at a time; one of the calls moves the following ones to a thread that ends.
 #pragma once
 
 #include <array>
@@ -17,15 +17,15 @@
 
 namespace tiermem::differential {
 
-/// What a call did and the model did not.
+/// A difference between a call and the model.
 struct Difference {
   std::string text;
 };
 
 struct Options {
   bool aliases = true;        ///< Source and target of a call may be one buffer.
-  bool other_handles = true;  ///< Handles of one context are given to the other.
-  bool trace = false;         ///< Each call is printed before it is made.
+  bool other_handles = true;  ///< Handles of one context are passed to the other.
+  bool trace = false;         ///< Prints each call before it runs.
 };
 
 class World {
@@ -35,24 +35,24 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  /// Makes the calls, checks all bytes, and gives all back. Throws Difference.
+  /// Runs the calls, checks all bytes, and frees everything. Throws Difference.
   void run(const Plan& plan);
-  /// Calls of the C interface, and of move_bytes, that were compared.
+  /// Number of compared calls of the C interface and of move_bytes.
   std::uint64_t calls() const { return calls_; }
 
  private:
   using Wide = unsigned __int128;
   using Bytes = std::shared_ptr<std::vector<unsigned char>>;
 
-  static constexpr unsigned kBuffers = 6;  // Of one context.
+  static constexpr unsigned kBuffers = 6;  // Per context.
   static constexpr unsigned kViews = 8;
   static constexpr unsigned kObjects = 12;
   static constexpr std::uint64_t kMostBytes = 160 << 10;
-  static constexpr std::uint64_t kMostPinned = 256 << 10;  // Of one context, by views.
+  static constexpr std::uint64_t kMostPinned = 256 << 10;  // Per context, by views.
 
   struct Buffer {
     tm_buffer handle = 0;  // 0: none.
-    Bytes bytes;           // What they should be.
+    Bytes bytes;           // The expected bytes.
     std::uint32_t flags = 0;
     std::uint64_t extent = 0;
     bool read_only = false;
@@ -63,11 +63,11 @@ class World {
     std::array<Buffer, kBuffers> buffers;
     std::array<tm_buffer, 4> freed{};
     unsigned next_freed = 0;
-    std::uint64_t pinned = 0;  // At most.
+    std::uint64_t pinned = 0;  // An upper bound.
   };
   struct View {
     tm_view record{};
-    Side* side = nullptr;  // Null: none is held here.
+    Side* side = nullptr;  // Null: no view is held here.
     Bytes bytes;
     std::uint64_t offset = 0, pins = 0;
     std::uint32_t mode = 0;
@@ -77,12 +77,12 @@ class World {
     std::uint64_t bytes = 0;
     unsigned char value = 0;
   };
-  /// A range of a call: what the model says of it, and what it pins.
+  /// A range of a call, with the model's result for it and the bytes that it pins.
   struct Range {
     tm_access access{};
     Buffer* buffer = nullptr;
-    std::uint64_t length = 0;  // With 0 resolved.
-    tm_status status = TM_OK;  // What the call must answer, if all else of it is good.
+    std::uint64_t length = 0;  // With length 0 resolved.
+    tm_status status = TM_OK;  // The result of the call, if everything else in it is right.
     std::uint64_t pins = 0;
   };
   struct RowList {
@@ -148,8 +148,9 @@ class World {
   tm_context* heaps_ = nullptr;
   std::array<View, kViews> views_;
   std::array<Object, kObjects> objects_;
-  std::vector<unsigned char> memory_, more_;  // Of the program: what is copied from and to.
-  std::uint64_t salt_ = 1;                    // Of the bytes that are written next.
+  // The program's memory: sources and targets of copies.
+  std::vector<unsigned char> memory_, more_;
+  std::uint64_t salt_ = 1;  // Determines the bytes that are written next.
   std::uint64_t calls_ = 0;
   bool maps_ = false;
   std::uint64_t most_extents_ = 0;

@@ -1,4 +1,4 @@
-// What the program asks of the driver about device memory, and gets from the tier or the driver.
+// Queries about device memory: some answers come from the tier, and some from the driver.
 #include <array>
 #include <atomic>
 #include <future>
@@ -79,7 +79,7 @@ TEST_F(CudaAllocation, rows_begin_at_a_pitch) {
 }
 
 TEST_F(CudaAllocation, what_is_free_is_what_can_be_had) {
-  const auto first = allocated(2 * kMiB);  // From here on there is a tier.
+  const auto first = allocated(2 * kMiB);  // The tier exists from here on.
   const std::uint64_t free = free_bytes();
   EXPECT_EQ(free, kTier - 2 * kMiB);
   const auto block = allocated(20 * kMiB);
@@ -88,7 +88,7 @@ TEST_F(CudaAllocation, what_is_free_is_what_can_be_had) {
   EXPECT_EQ(free_bytes(), 0u);
   freed(rest);
   freed(block);
-  EXPECT_EQ(free_bytes(), free) << "what the tier keeps can be had";
+  EXPECT_EQ(free_bytes(), free) << "the tier's own memory counts as free";
   fake.set_taken(0, kDevice - 10 * kMiB);
   EXPECT_LE(free_bytes(), free);
   freed(first);
@@ -123,13 +123,13 @@ TEST_F(CudaAllocation, a_thread_without_a_context_is_told_so) {
                         return cu.cuMemAlloc_v2(&at, 4 * kMiB);
                       }).get();
   EXPECT_EQ(result, cuda::kInvalidContext);
-  // A destructor in such a thread frees all the same.
+  // A destructor in such a thread also frees the block.
   EXPECT_EQ(std::async(std::launch::async, [&] { return cu.cuMemFree_v2(block); }).get(),
             cuda::kSuccess);
 }
 
-// The stream writes to the block when the gate opens. Were it freed before, the next block in its
-// place would be written to.
+// The stream writes to the block when the gate opens. If the block were freed earlier, the write
+// would hit the next block at its address.
 TEST_F(CudaAllocation, freeing_waits_for_what_runs) {
   constexpr std::uint64_t kBytes = 4 * kMiB;
   const auto block = allocated(kBytes);
@@ -157,14 +157,14 @@ TEST_F(CudaAllocation, a_broken_context_is_told_of_and_its_memory_is_freed) {
   EXPECT_EQ(cu.cuMemFree_v2(block), cuda::kIllegalAddress);
   cuda::DevicePointer at = 0;
   EXPECT_EQ(cu.cuMemGetAddressRange_v2(&at, nullptr, block), cuda::kIllegalAddress)
-      << "the driver's answer: it is no block any more";
+      << "the driver's answer: the block does not exist any more";
   EXPECT_NE(cu.cuMemAlloc_v2(&at, 4 * kMiB), cuda::kSuccess);
 }
 
 TEST_F(CudaAllocation, a_driver_without_memory_is_out_of_memory) {
   const auto first = allocated(2 * kMiB);
   for (const std::uint64_t nth : {1, 2, 3}) {
-    // Always: the tier tries again when it was told that there is less.
+    // Always fails: the tier retries when the driver has less memory.
     fake.fail_nth("cuMemCreate", nth, cuda::kOutOfMemory, FakeCuda::kForever);
     cuda::DevicePointer at = 0;
     EXPECT_EQ(cu.cuMemAlloc_v2(&at, (nth + 1) * 10 * kMiB), cuda::kOutOfMemory);
@@ -172,7 +172,7 @@ TEST_F(CudaAllocation, a_driver_without_memory_is_out_of_memory) {
   }
   std::uint64_t wrong_ones = 0;
   cuda::DevicePointer at = 0;
-  for (int tries = 0; tries < 500 && at == 0; ++tries) {  // It is asked again after a while.
+  for (int tries = 0; tries < 500 && at == 0; ++tries) {  // The tier asks again after a while.
     wrong_ones += cu.cuMemAlloc_v2(&at, 40 * kMiB) == cuda::kSuccess ? 0 : 1;
     std::this_thread::sleep_for(std::chrono::milliseconds(wrong_ones != 0 ? 20 : 0));
   }

@@ -1,4 +1,4 @@
-// What front.c stands before.
+// The library that front.c precedes.
 int layers(void);
 int layers(void) {
   return 1;

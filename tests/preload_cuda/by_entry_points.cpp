@@ -1,5 +1,5 @@
-// A program that loads libcuda.so.1, has cuGetProcAddress by its symbol and all else from that, by
-// names without a suffix, versions and flags: as libcudart does.
+// A program that loads libcuda.so.1, finds cuGetProcAddress by its symbol, and finds all other
+// functions through that, by names without a suffix, versions and flags, as libcudart does.
 #include <dlfcn.h>
 
 #include "preload_cuda/driver.hpp"

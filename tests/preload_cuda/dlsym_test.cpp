@@ -1,5 +1,5 @@
-// `dlsym` is interposed, and who asks is still known: what is found by RTLD_NEXT and RTLD_DEFAULT
-// depends on the library that the call is in.
+// `dlsym` is interposed, but the calling library still matters: RTLD_NEXT and RTLD_DEFAULT give
+// results that depend on the library of the call.
 #include <string>
 
 #include "preload_cuda/program.hpp"

@@ -1,5 +1,5 @@
-// The driver's functions, as a program comes by them that knows nothing of tiermem: each of the
-// three sources beside this one has them in another way, and makes a test program of its own.
+// The driver's functions, as a program without knowledge of tiermem finds them. Each of the three
+// sources beside this header finds them in another way, and becomes a test program of its own.
 #pragma once
 
 #include "support/fake_cuda/entry_points.hpp"

@@ -1,4 +1,4 @@
-// A library that stands before another, and goes on to it as wrappers do.
+// A library that precedes another and calls it, as wrappers do.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-// A library that is loaded for itself: it alone sees its own symbols by RTLD_DEFAULT. It also has a
-// function of a name of the driver's, and is not the driver.
+// A library that is loaded privately: only it sees its own symbols by RTLD_DEFAULT. It also has a
+// function with the name of one of the driver's, although it is not the driver.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 
@@ -10,8 +10,8 @@ int of_the_module(void) {
 
 void* find_of_the_module(void);
 void* find_of_the_module(void) {
-  void* volatile found =
-      dlsym(RTLD_DEFAULT, "of_the_module");  // No jump: it would be the caller's.
+  void* volatile found = dlsym(RTLD_DEFAULT, "of_the_module");  // It must not be a jump: that would
+                                                                // return to the caller.
   return found;
 }
 

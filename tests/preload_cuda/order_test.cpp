@@ -17,7 +17,7 @@ TEST_F(CudaOrder, a_block_lives_from_its_stream_s_allocation_to_its_end) {
   ASSERT_EQ(cu.cuMemFreeAsync(block, work), cuda::kSuccess);
   EXPECT_EQ(fake.calls("cuMemFreeAsync"), 0u);
   EXPECT_EQ(cu.cuMemFreeAsync(block, work), cuda::kInvalidValue);
-  // Until the stream comes there, nobody else has the memory.
+  // Until the stream reaches it, no other block gets the memory.
   cuda::DevicePointer next = 0;
   EXPECT_EQ(cu.cuMemAlloc_v2(&next, 40 * kMiB), cuda::kOutOfMemory);
   gate.open();
@@ -76,7 +76,7 @@ TEST_F(CudaOrder, a_capture_of_another_stream_outlives_an_allocation) {
   const auto more = allocated(4 * kMiB);
   Graph graph = nullptr;
   EXPECT_EQ(cu.cuStreamEndCapture(work, &graph), cuda::kSuccess);
-  // Freeing would have to wait for the device: the driver's own is refused, too.
+  // Freeing would have to wait for the device; the driver also refuses its own blocks.
   ASSERT_EQ(cu.cuStreamBeginCapture_v2(work, 0), cuda::kSuccess);
   EXPECT_EQ(cu.cuMemFree_v2(block), cuda::kCaptureUnsupported);
   (void)cu.cuStreamEndCapture(work, &graph);

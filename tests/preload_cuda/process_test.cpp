@@ -1,4 +1,4 @@
-// Processes: forks, and those in which nothing is or can be tiered.
+// Processes: forks, and processes in which nothing is or can be tiered.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -78,7 +78,7 @@ TEST_F(Inner, DISABLED_has_large_arrays_too) {
   EXPECT_EQ(wrong_words(host.data(), 96 * kMiB, 1), 0u);
 }
 
-// ---- what is seen of them ----------------------------------------------------------------------
+// ---- checks ------------------------------------------------------------------------------------
 
 TEST(CudaProcesses, without_a_gpu_named_all_is_the_driver_s) {
   const End end = run_inner("has_plain_memory", {"TIERMEM_GPU="});

@@ -1,6 +1,6 @@
-// A CUDA program on the fake driver, run under the preload library: the first device's primary
-// context is current, and bytes are written and compared by the driver's copies. It is told of
-// tiermem by nothing but the weak functions of tiermem_preload.h. Each test is a process.
+// A CUDA program on the fake driver, run under the preload library. The first device's primary
+// context is current, and the driver's copies write and compare bytes. The program knows tiermem
+// only through the weak functions of tiermem_preload.h. Each test is a process.
 //
 // The device has 96 MiB, of which the tier may use 64 (TIERMEM_GPU in tests/CMakeLists.txt).
 #pragma once
@@ -24,7 +24,7 @@ class CudaProgram : public testing::Test {
  protected:
   static constexpr std::uint64_t kDevice = 96 * kMiB;
   static constexpr std::uint64_t kTier = 64 * kMiB;
-  // Of tm_status.
+  // Values of tm_status.
   enum : int { kInvalidArgument = 1, kNoCapacity = 3, kBusy = 4, kUnsupported = 7, kUnavailable };
 
   CudaProgram()
@@ -44,7 +44,7 @@ class CudaProgram : public testing::Test {
   }
 
   Gate& new_gate() { return gates_.emplace_back(); }
-  /// From here on the stream waits for the gate.
+  /// Makes the stream wait for the gate from here on.
   void hold(Gate& gate, cuda::Stream stream) const {
     EXPECT_EQ(cu.cuLaunchHostFunc(stream, Gate::wait, &gate), cuda::kSuccess);
   }
@@ -54,7 +54,7 @@ class CudaProgram : public testing::Test {
     EXPECT_EQ(cu.cuMemAlloc_v2(&at, bytes), cuda::kSuccess) << bytes;
     return at;
   }
-  /// In the set of that name, with the words of a seed.
+  /// Allocates a block in the set of that name, with the words of a seed.
   cuda::DevicePointer filled(std::uint64_t bytes, std::uint64_t seed,
                              const char* tag = nullptr) const {
     EXPECT_EQ(tiermem_gpu_tag(tag), 0) << tiermem_gpu_error();
@@ -85,9 +85,9 @@ class CudaProgram : public testing::Test {
     EXPECT_EQ(cu.cuMemGetInfo_v2(&free, &total), cuda::kSuccess);
     return free;
   }
-  /// What the driver has given out, to the tier too.
+  /// Bytes allocated from the driver, including the tier's.
   std::uint64_t taken() const { return fake.live().device_bytes; }
-  /// Of these, what the program has from the driver itself.
+  /// The part of these that the program got from the driver itself.
   std::uint64_t of_the_driver() const { return fake.live().allocations; }
 
   void* library;

@@ -1,4 +1,4 @@
-// Sets of device memory out of the device and back.
+// Sets of device memory that leave the device and return.
 #include <chrono>
 #include <future>
 #include <string>
@@ -20,7 +20,7 @@ TEST_F(CudaSets, a_set_leaves_for_others_and_comes_back_to_its_addresses) {
   EXPECT_LE(taken(), before - 28 * kMiB);
   EXPECT_EQ(wrong(other, 4 * kMiB, 3), 0u);
 
-  // All that the tier may have but for what stayed.
+  // The tier's memory without the part that stayed.
   const auto room = filled(kTier - 4 * kMiB, 4);
   EXPECT_EQ(wrong(room, kTier - 4 * kMiB, 4), 0u);
   freed(room);
@@ -39,7 +39,7 @@ TEST_F(CudaSets, what_dram_has_no_room_for_comes_back_from_disk) {
   const std::size_t resident = resident_bytes();
   for (int round = 0; round < 2; ++round) {
     ASSERT_EQ(tiermem_gpu_pause("weights", 0, 0), 0) << tiermem_gpu_error();
-    // Of DRAM the tier may have 32 MiB (TIERMEM_GPU_DRAM), and 8 are for what libraries need.
+    // The tier may use 32 MiB of DRAM (TIERMEM_GPU_DRAM); 8 MiB are for libraries.
     EXPECT_LE(resident_bytes(), resident + 40 * kMiB);
     ASSERT_EQ(tiermem_gpu_resume("weights", 0, 0), 0) << tiermem_gpu_error();
     EXPECT_EQ(wrong(block, 56 * kMiB, 1), 0u);
@@ -54,7 +54,7 @@ TEST_F(CudaSets, a_part_of_a_set_leaves_and_comes_back) {
   const std::uint64_t before = taken();
   ASSERT_EQ(tiermem_gpu_pause("cache", 9 * kMiB, 0), 0) << tiermem_gpu_error();
   EXPECT_EQ(taken(), before - 12 * kMiB);
-  EXPECT_EQ(wrong(blocks[3], 4 * kMiB, 3), 0u);  // Those allocated first left.
+  EXPECT_EQ(wrong(blocks[3], 4 * kMiB, 3), 0u);  // The blocks allocated first left.
   ASSERT_EQ(tiermem_gpu_resume("cache", 1, 0), 0) << tiermem_gpu_error();
   EXPECT_EQ(wrong(blocks[0], 4 * kMiB, 0), 0u);
   ASSERT_EQ(tiermem_gpu_resume(nullptr, 0, 0), 0) << tiermem_gpu_error();
@@ -115,7 +115,7 @@ TEST_F(CudaSets, the_failure_of_a_move_is_told_to_who_waits_for_it) {
   const auto now = filled(40 * kMiB, 2);
   const auto small = filled(2 * kMiB, 3, "small");
   ASSERT_EQ(tiermem_gpu_resume("old", 0, TIERMEM_GPU_ASYNC), 0) << tiermem_gpu_error();
-  for (int i = 0; i < 100; ++i) {  // Also when it was seen to end before.
+  for (int i = 0; i < 100; ++i) {  // Also if its end was seen before.
     ASSERT_EQ(tiermem_gpu_pause("small", 0, TIERMEM_GPU_ASYNC), 0) << tiermem_gpu_error();
     EXPECT_EQ(tiermem_gpu_wait("small"), 0);
     ASSERT_EQ(tiermem_gpu_resume("small", 0, 0), 0) << tiermem_gpu_error();
@@ -129,8 +129,8 @@ TEST_F(CudaSets, the_failure_of_a_move_is_told_to_who_waits_for_it) {
   EXPECT_EQ(wrong(old, 40 * kMiB, 1), 0u);
 }
 
-// No set has room on the device. All that fails, or is about to, is kept until somebody asks, but
-// for the last, of which the caller is told at once.
+// No set has room on the device. Operations that fail or will fail are kept until the program asks,
+// except the last, which the caller learns about at once.
 TEST_F(CudaSets, a_move_that_cannot_be_kept_for_later_is_waited_for) {
   constexpr int kSets = 65;
   const auto name = [](int i) { return "set " + std::to_string(i); };
@@ -149,8 +149,8 @@ TEST_F(CudaSets, a_move_that_cannot_be_kept_for_later_is_waited_for) {
   freed(all);
 }
 
-// The stream holds new bytes back until the gate opens, which is after the pause has been asked
-// for: what comes back must be them.
+// The stream holds new bytes back until the gate opens, which is after the request to pause. The
+// bytes that return must be the new ones.
 TEST_F(CudaSets, a_pause_waits_for_what_the_device_was_given) {
   constexpr std::uint64_t kBytes = 4 * kMiB;
   const auto block = filled(kBytes, 1, "weights");

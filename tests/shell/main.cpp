@@ -1,7 +1,8 @@
 // tiermem-shell: the production library on the real kernel, by seed. Each seed is a world: budgets,
-// mechanisms, one or two contexts, one to three workers in threads that end, forks, and in half of
-// the seeds a kernel that refuses some system calls at random. A model of plain bytes is the judge.
-// After the refusals end, every byte must be readable and right, and closing leaves no descriptor.
+// mechanisms, one or two contexts, one to three workers in threads that end, and forks. In half of
+// the seeds the kernel refuses some system calls at random. A model of plain bytes checks the
+// results. After the refusals end, every byte must be readable and right, and closing leaves no
+// descriptor.
 //
 // The calls of a worker follow from the seed; how threads interleave does not. A failing seed is
 // run again with fewer calls until it passes, and the shortest failing run is printed.
@@ -35,7 +36,7 @@ struct Arguments {
   bool verbose = false;
 };
 
-/// What a seed draws before it runs.
+/// The properties that a seed draws before it runs.
 struct Drawn {
   std::string spec;
   std::vector<Refusable> refused;
@@ -64,7 +65,8 @@ Drawn draw(std::uint64_t seed, Refuse refuse, const std::string& directory) {
   } else if (!drawn.follows && one_in(8)) {
     drawn.spec += "; userfault=off";
   }
-  if (one_in(6) && drawn.spec.find("row_cache") == std::string::npos) {  // It needs checksums.
+  // The row cache needs checksums.
+  if (one_in(6) && drawn.spec.find("row_cache") == std::string::npos) {
     drawn.spec += "; checksum=off";
   }
   drawn.workers = 1 + static_cast<unsigned>(random() % 3);
@@ -115,7 +117,7 @@ std::vector<std::uint8_t> make_file(const std::string& path, std::uint64_t seed)
   return bytes;
 }
 
-/// One context; with refusals at the start a first try may be refused in words.
+/// Makes one context. With refusals at the start, the first attempt may fail with an error.
 std::unique_ptr<Context> make_context(const Drawn& drawn, Page& page) {
   for (const bool refuse : {drawn.refuses_start, false}) {
     page.refuse = refuse;
@@ -134,7 +136,7 @@ std::unique_ptr<Context> make_context(const Drawn& drawn, Page& page) {
   return nullptr;
 }
 
-/// In the child.
+/// Runs in the child.
 bool run_world(const Drawn& drawn, std::uint64_t seed, unsigned calls,
                const std::string& directory, Page& page) {
   catch_touches();
@@ -156,7 +158,7 @@ bool run_world(const Drawn& drawn, std::uint64_t seed, unsigned calls,
   world.contexts = {contexts[0].get(), contexts[1].get()};
   world.maps = contexts[0]->alloc(4096, {.flags = kMapped}).ok();
   if (world.follows && !world.maps) {
-    return true;  // No fork to follow without mapped buffers.
+    return true;  // Without mapped buffers there is nothing for a fork to follow.
   }
   std::vector<std::unique_ptr<Worker>> workers;
   for (unsigned i = 0; i < drawn.workers; ++i) {
@@ -174,7 +176,7 @@ bool run_world(const Drawn& drawn, std::uint64_t seed, unsigned calls,
       };
       try {
         threads.emplace_back(run);
-      } catch (const std::system_error&) {  // A refused clone.
+      } catch (const std::system_error&) {  // A clone was refused.
         worker->live(1);
       }
     }
@@ -209,7 +211,7 @@ bool run_world(const Drawn& drawn, std::uint64_t seed, unsigned calls,
   return true;
 }
 
-/// Runs one seed; prints nothing when it passes.
+/// Runs one seed; prints nothing if it passes.
 ChildResult run_seed(std::uint64_t seed, unsigned calls, const Arguments& arguments, bool quiet) {
   const test::Directory directory;
   const Drawn drawn = draw(seed, arguments.refuse, directory.path());

@@ -1,5 +1,5 @@
-// What the bytes of a buffer must be. A byte is known, or a failed call left it open; a call that
-// succeeds makes it known again. One thread at a time.
+// The expected bytes of a buffer. A byte is known, or a failed call has left it open; a successful
+// call makes it known again. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,7 @@ class Model {
     }
   }
   bool known(std::uint64_t i) const { return known_[i] != 0; }
-  /// The first offset at which `seen` differs from a known byte; -1 when there is none.
+  /// Returns the first offset at which `seen` differs from a known byte; -1 if there is none.
   std::int64_t differs(std::uint64_t offset, std::span<const std::uint8_t> seen) const {
     for (std::size_t i = 0; i < seen.size(); ++i) {
       if (known_[offset + i] != 0 && bytes_[offset + i] != seen[i]) {

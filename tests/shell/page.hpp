@@ -24,7 +24,7 @@ struct Page {
   };
   std::array<Log, kMostWorkers> logs;
 
-  /// Null when there is no memory.
+  /// Returns null if allocation fails.
   static Page* make() {
     void* const memory = ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE,
                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -1,4 +1,4 @@
-// The filter, and the loop that answers it.
+// The filter, and the loop that answers its requests.
 #include "shell/refuser.hpp"
 
 #include <linux/filter.h>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr int kPassed = 0, kFailed = 1, kSkipped = 77;
 
-/// -1 with errno. The filter asks for each of `calls` and allows all else.
+/// Returns -1 with errno on failure. The filter asks for each of `calls` and allows all others.
 int listen_to(const std::vector<Refusable>& calls) {
   std::vector<sock_filter> program;
   program.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)));
@@ -56,7 +56,7 @@ void answer_all(int listener, const std::vector<Refusable>& calls, std::uint64_t
     }
     seccomp_notif asked{};
     if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &asked) != 0) {
-      continue;  // The caller was killed, or a signal interrupted it and it asks again.
+      continue;  // The caller was killed, or a signal interrupted it and it will ask again.
     }
     seccomp_notif_resp answer{};
     answer.id = asked.id;
@@ -68,7 +68,7 @@ void answer_all(int listener, const std::vector<Refusable>& calls, std::uint64_t
         page.refused.fetch_add(1);
       }
     }
-    // Fails when the caller was killed in between, which needs no answer.
+    // Fails if the caller was killed in between; it needs no answer in that case.
     (void)::ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer);
   }
 }

@@ -1,8 +1,8 @@
-// Refuses system calls of a process at random, from outside of the process: a filter of the child
-// hands the chosen calls to the supervisor, which refuses some with a plausible errno and lets the
-// others go on. Nothing inside the library is replaced. Linux 5.6.
+// Refuses system calls of a process at random, from outside the process. A filter of the child
+// passes the chosen calls to the supervisor, which refuses some with a plausible errno and lets the
+// others continue. Nothing inside the library is replaced. Linux 5.6.
 //
-// Threads: the supervisor's only one.
+// Threads: only the supervisor's single thread.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,12 @@ const std::vector<Refusable>& refusables();
 
 struct ChildResult {
   bool passed = false;
-  bool skipped = false;   ///< The kernel has no such filter for this process.
-  std::string how;        ///< How the child ended when it did not pass.
+  bool skipped = false;   ///< The kernel does not support such a filter for this process.
+  std::string how;        ///< How the child ended if it failed.
 };
 
-/// Forks, runs `part` in the child and waits for its end. `part` returns whether it passed.
-/// `calls` empty: nothing is filtered. The child is killed after `patience_s` seconds.
+/// Forks, runs `part` in the child and waits for its end. `part` returns whether it passed. With
+/// empty `calls` nothing is filtered. The child is killed after `patience_s` seconds.
 ChildResult run_refusing(const std::vector<Refusable>& calls, std::uint64_t seed, Page& page,
                          unsigned patience_s, const std::function<bool()>& part);
 

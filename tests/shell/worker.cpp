@@ -1,4 +1,4 @@
-// The calls, each with what it must do to the model.
+// The calls, each with its required effect on the model.
 #include "shell/worker.hpp"
 
 #include <execinfo.h>
@@ -20,7 +20,7 @@ constexpr std::size_t kMostOwned = 6, kMostHeld = 2, kMostBlocks = 6;
 constexpr Timeout kPatience = Timeout::seconds(20);
 constexpr std::uint64_t kSmallView = 64 << 10;
 
-// The touch that is under way on this thread, if any. Volatile: the handler reads it.
+// The current touch of this thread, if any. Volatile: the handler reads it.
 thread_local sigjmp_buf* volatile t_touch = nullptr;
 
 void refused_touch(int signal, siginfo_t*, void*) {
@@ -32,7 +32,7 @@ void refused_touch(int signal, siginfo_t*, void*) {
   ::signal(signal, SIG_DFL);  // The fault repeats and ends the process.
 }
 
-/// False: the touch could not be served.
+/// Returns false if the touch could not be served.
 template <typename Touch>
 bool touched(Touch&& touch) {
   sigjmp_buf here;
@@ -70,7 +70,7 @@ void Worker::fail(const char* what, const std::string& how) {
   world_.failed = true;
 }
 
-// Errors are allowed where the kernel refuses calls, but never those that blame the caller or lose
+// Errors are allowed if the kernel refuses calls, but never errors that blame the caller or lose
 // bytes.
 bool Worker::fine(const Status& status, const char* what, std::initializer_list<Code> more) {
   if (status.ok()) {
@@ -109,7 +109,7 @@ Worker::OwnedPtr Worker::some(bool writable) {
   return nullptr;
 }
 
-// Whole buffers, whole pages, and odd ranges around the borders of extents.
+// Draws whole buffers, whole pages, and odd ranges around the borders of extents.
 Worker::Range Worker::some_range(const Owned& owned, std::uint64_t most) {
   const std::uint64_t size = owned.model.size();
   std::uint64_t offset = upto(size - 1);
@@ -129,7 +129,7 @@ Worker::Range Worker::some_range(const Owned& owned, std::uint64_t most) {
 
 std::vector<std::uint8_t> Worker::some_bytes(std::uint64_t length) {
   std::vector<std::uint8_t> bytes(length);
-  if (!one_in(8)) {  // Else zeros, which storage may treat in its own way.
+  if (!one_in(8)) {  // Otherwise zeros, which storage may treat specially.
     std::uint64_t word = 0;
     for (std::size_t i = 0; i < bytes.size(); ++i) {
       word = i % 8 == 0 ? random_() : word >> 8;
@@ -359,7 +359,7 @@ void Worker::acquire() {
   held_.push_back(std::move(held));
 }
 
-// A list of two ranges of different buffers, as an operation.
+// Acquires a list of two ranges of different buffers, as an operation.
 void Worker::acquire_later() {
   if (held_.size() + 2 > kMostHeld) {
     release_one();
@@ -620,7 +620,7 @@ void Worker::touch() {
   }
 }
 
-// ---- Small objects, questions, foreign handles -------------------------------------------------
+// ---- Small objects, queries, foreign handles ---------------------------------------------------
 
 void Worker::place() {
   if (blocks_.size() >= kMostBlocks || (one_in(2) && !blocks_.empty())) {
@@ -673,7 +673,7 @@ void Worker::ask() {
   }
 }
 
-// What one context gave is refused by the other, and nothing is changed by it.
+// One context refuses handles of the other, without any effect.
 void Worker::foreign() {
   if (world_.contexts[1] == nullptr) {
     return;
@@ -700,12 +700,12 @@ void Worker::foreign() {
 
 // ---- Forks and ends ----------------------------------------------------------------------------
 
-// The child has only this thread. With fork=follow it has its own bytes; else views stay readable
-// and every call is refused.
+// The child has only this thread. With fork=follow it has its own bytes; otherwise views stay
+// readable and every call is refused.
 int Worker::check_in_child() {
   if (!world_.follows) {
     for (const Held& held : held_) {
-      if (!held.of->mapped) {  // The window of a mapped buffer does not come along.
+      if (!held.of->mapped) {  // The child does not get the window of a mapped buffer.
         world_.page.note(number_, "in the child: view of %#lx at %lu", held.of->handle,
                          held.offset);
         check_view(held, "view in the child");
@@ -755,7 +755,7 @@ void Worker::fork_child() {
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  // A child that could not follow has no windows: its touch is SIGSEGV.
+  // A child that could not follow has no windows, so its touch raises SIGSEGV.
   const bool not_followed = world_.refuses && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV;
   if (!not_followed && !(WIFEXITED(status) && WEXITSTATUS(status) == 0)) {
     fail("fork", WIFSIGNALED(status) ? std::string("the child died of ") + ::strsignal(WTERMSIG(status))

@@ -1,4 +1,4 @@
-// One worker of a world: buffers of its own, a model of their bytes, and calls drawn at random. The
+// One worker of a world: its own buffers, a model of their bytes, and calls drawn at random. The
 // worker lives in several threads, one after the other, so that threads end while it holds views.
 #pragma once
 
@@ -16,14 +16,14 @@
 
 namespace tiermem::shell {
 
-/// What all workers of a seed share. Constant while they run, but for `failed`.
+/// The state that all workers of a seed share. Constant while they run, except for `failed`.
 struct World {
   Page& page;
   std::array<Context*, 2> contexts{};  ///< The second may be null.
   bool refuses = false;                ///< Kernel calls fail: errors are allowed, wrong bytes never.
-  bool follows = false;                ///< fork=follow: mapped buffers only.
-  bool maps = true;                    ///< There are mapped buffers here.
-  std::string file;                    ///< A file to adopt, and its bytes.
+  bool follows = false;                ///< fork=follow: only mapped buffers.
+  bool maps = true;                    ///< Mapped buffers are available.
+  std::string file;                    ///< The path of a file to adopt, and its bytes.
   std::vector<std::uint8_t> file_bytes;
   std::atomic<bool> failed{false};
 };
@@ -33,11 +33,12 @@ class Worker {
   Worker(World& world, unsigned number, std::uint64_t seed);
   ~Worker();
 
-  /// Makes so many calls on the calling thread. Returns early once the world has failed.
+  /// Makes `calls` calls on the calling thread. Returns early once the world has failed.
   void live(unsigned calls);
-  /// After the refusals have ended: every byte that is known must be readable and right. Frees all.
+  /// Call it after the refusals have ended: every known byte must be readable and right. Frees all
+  /// buffers.
   void finish();
-  /// For the destructor of a thread's key: a call from a thread that is ending.
+  /// Call it in the destructor of a thread's key: a call from a thread that is ending.
   void touch_at_thread_end();
 
  private:
@@ -45,12 +46,12 @@ class Worker {
     Context* context = nullptr;
     Handle handle = 0;
     Model model{0};
-    std::byte* address = nullptr;  ///< Of a mapped buffer.
+    std::byte* address = nullptr;  ///< Only for a mapped buffer.
     std::uint64_t extent = 0;
     bool live = true;
     bool read_only = false;
     bool mapped = false;
-    unsigned held = 0;  ///< Views of it.
+    unsigned held = 0;  ///< Number of its views.
   };
   using OwnedPtr = std::shared_ptr<Owned>;
   struct Held {
@@ -109,7 +110,7 @@ class Worker {
   std::vector<Block> blocks_;
 };
 
-/// Installs the handlers by which a worker survives a touch that cannot be served.
+/// Installs the handlers that let a worker survive a touch that cannot be served.
 void catch_touches();
 
 }  // namespace tiermem::shell
