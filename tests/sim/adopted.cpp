@@ -1,5 +1,5 @@
-// Adopted files: buffers whose bytes are a file's, and what may be seen of one that changes
-// underneath.
+// Adopted files: buffers with the bytes of a file, and the visible bytes of a file that changes
+// while it is adopted.
 #include <bit>
 
 #include "tests/sim/simulation.hpp"
@@ -28,7 +28,7 @@ void Simulation::adopt() {
                                              live.extent_bytes);
   shape.read_only = true;
   shape.file = live.file.value + 1;
-  live.windowed = true;  // Also of one extent, as only a window is read-only.
+  live.windowed = true;  // Also with one extent, because only a window is read-only.
   shape.pool = host_.window_pool(live.extent_bytes);
   const std::string label = fmt::format("file{}", next_serial_);
   shape.label = label.c_str();
@@ -48,7 +48,7 @@ void Simulation::adopt() {
   live_.emplace(next_serial_++, std::move(live));
 }
 
-// What the buffer's range of the file holds now.
+// Notes the current content of the buffer's range of the file.
 void Simulation::note_version(Live& live) {
   const std::uint64_t begin = (live.file.value & ((std::uint64_t{1} << 44) - 1)) * 4096 + live.lead;
   const std::vector<std::byte>& bytes = files_.bytes(live.file);
@@ -56,8 +56,9 @@ void Simulation::note_version(Live& live) {
                              bytes.begin() + static_cast<std::ptrdiff_t>(begin + live.bytes));
 }
 
-// Somebody writes the file. Shown by its times, none of the new bytes may ever be seen; not shown,
-// they may be, but with checksums not in an extent that was seen before.
+// Another process writes the file. If the file times show the change, no new byte may become
+// visible. If they do not, new bytes may become visible, but with checksums not in an extent that
+// was seen before.
 void Simulation::change_file() {
   Live* live = pick();
   if (live == nullptr || !live->adopted || live->versions.size() == 8) {

@@ -1,5 +1,5 @@
-// What callers ask: allocations, acquires, hints, budgets, frees. One request each, checked when it
-// completes.
+// The callers' requests: allocations, acquires, hints, budgets, frees. One request each, checked
+// when it completes.
 #include <bit>
 
 #include "tests/sim/simulation.hpp"
@@ -111,10 +111,10 @@ void Simulation::lose_device() {
   note("device {} is lost", device.place().index);
   ++world_.faults;
   device.lose();
-  told_ = true;  // By a copy that fails, in a context.
+  told_ = true;  // In a context, a copy that fails does it.
 }
 
-// As the runtime does for several extents, or for a program that wants an address.
+// As the runtime does for several extents, or for a program that needs an address.
 void Simulation::give_window(Span& span) {
   if (span.space == kHost || span.window != nullptr || (span.count == 1 && !world_.one_in(4))) {
     return;
@@ -123,7 +123,7 @@ void Simulation::give_window(Span& span) {
   const std::uint64_t bytes = std::uint64_t{span.record->extents.load()} << span.shift;
   std::byte* const made = *device.reserve_window(bytes, std::uint64_t{1} << span.shift, false);
   span.window = residency_.buffers.set_device_window(span.buffer, span.space, made);
-  check(span.window == made, "a buffer had a window that nobody gave it");
+  check(span.window == made, "a buffer has a window from an unknown source");
 }
 
 Simulation::Pending& Simulation::new_pending(Want want) {
@@ -147,7 +147,7 @@ void Simulation::acquire() {
   std::vector<std::size_t> buffers;
   if (const auto lost = live_.find(lost_buffer_); lost != live_.end() && world_.one_in(2)) {
     if (!freed(lost->first) && !lost->second.adopted &&
-        !lost->second.of_device) {  // Whoever learns of a loss makes the bytes again.
+        !lost->second.of_device) {  // A caller that learns of a loss makes the bytes again.
       list.push_back({lost->second.handle, 0, 0, kDiscard, {}, 0});
       buffers.push_back(lost->first);
     }
@@ -199,11 +199,11 @@ void Simulation::completed(Pending& p) {
   p.done = true;
   const Code code = p.request.status.code();
   world_.crossed("answer", p.request.want, code);
-  // Who waits for a lost device to let go of bytes that a slot has, too, is told by whichever step
-  // comes next that somebody overwrites them there, and by the release at the latest.
+  // A lost device may have to drop bytes that a slot also has. A request that waits for this learns
+  // from the next step that they are overwritten there, and from the release at the latest.
   const bool overwritten = (code == Code::lost || code == Code::discarded) && any_lost();
   answered_ += p.request.want != Want::prefetch && !overwritten ? 1 : 0;
-  // Time goes on in small steps, but during forks.
+  // Time advances in small steps, except during forks.
   check(p.request.deadline_ns > world_.now - 1'000'000 || p.posted <= forked_,
         fmt::format("a request ended {} us after its deadline",
                     (world_.now - p.request.deadline_ns) / 1000));
@@ -288,7 +288,7 @@ void Simulation::free_one() {
     mover_.post(&p.request);
   }
   gone_.push_back(serial);
-  // The model keeps the bytes while views of it live; nothing new may reach them.
+  // The model keeps the bytes while there are views of them; no new bytes may reach them.
   zombies_.emplace(serial, std::move(*live));
   live_.erase(serial);
   for (const Held& held : held_) {
@@ -313,14 +313,15 @@ void Simulation::ask(Want want) {
     return;
   }
   if (want == Want::discard && (live->views != 0 || wanted(serial_of(*live)))) {
-    return;  // With others at work on the bytes the model could not say which came first.
+    return;  // With other requests on the bytes, the model could not tell their order.
   }
   if (want == Want::retreat && (swarm_.device_frames == 0 || live->mapped != nullptr)) {
     return;
   }
   Access access = random_access(*live, want == Want::discard);
   access.mode = want == Want::discard ? kDiscard : kRead;
-  if (want == Want::discard && live->mapped != nullptr && world_.one_in(2)) {  // By the page.
+  // Discards single pages.
+  if (want == Want::discard && live->mapped != nullptr && world_.one_in(2)) {
     access.offset -= access.offset % kSmallestExtent;
     access.length =
         std::min(live->bytes - access.offset,
@@ -341,7 +342,7 @@ void Simulation::ask(Want want) {
   if (want == Want::discard) {
     p.request.deadline_ns = Request::kForever;
   }
-  // Steps over rows are read ahead by the page.
+  // Steps over rows are read ahead page by page.
   if (want == Want::prefetch && live->mapped != nullptr && p.request.spans[0].count == 1) {
     p.request.in_parts = world_.one_in(2);
     p.request.page =
@@ -355,7 +356,7 @@ void Simulation::ask(Want want) {
   }
   mover_.post(&p.request);
   if (want == Want::discard) {
-    // To the end, so that the model knows what the bytes are.
+    // Runs it to its end, so that the model knows the bytes.
     finish(p);
     const Span& span = p.request.spans[0];
     if (p.request.status.ok()) {
@@ -386,7 +387,7 @@ bool Simulation::used_by_nobody(const Live& live) const {
          });
 }
 
-// To the end. What was written in memory is in a slot then, or the answer is an error.
+// Runs it to its end. Bytes written in memory are then in a slot, or the request fails.
 void Simulation::ask_to_leave(Pending& p) {
   const Span span = p.request.spans[0];
   std::vector<ExtentRef> dirty;
@@ -400,7 +401,7 @@ void Simulation::ask_to_leave(Pending& p) {
   finish(p);
   for (const ExtentRef ref : dirty) {
     const Extent& extent = residency_.extents.at(ref);
-    // Fetched ahead since, it may be written down again.
+    // A later prefetch may have brought it in, and it may be written again.
     const ExtentBits bits = residency_.extents.word(kHost, ref).load();
     const bool zeros = !extent.has_slot && (bits.phase() == Phase::zero || !bits.dirty());
     const bool written = zeros || (extent.has_slot && (!extent.slot_stale || extent.transfer != 0));
@@ -409,7 +410,7 @@ void Simulation::ask_to_leave(Pending& p) {
   }
 }
 
-// The extents of one buffer become another's: those that are in slots only, which the answer names.
+// Extents of one buffer become another's: those that are in slots only. The answer names them.
 void Simulation::hand_over() {
   Live* const from = pick();
   Live* const to = pick();
@@ -513,7 +514,7 @@ void Simulation::set_budget() {
   mover_.post(&p.request);
   finish(p);
   if (!p.request.status.ok()) {
-    // Refused for now: go back to a budget that is met, as a caller would.
+    // Refused for now: returns to a budget that can be met, as a caller would.
     Pending& back = new_pending(Want::set_budget);
     back.request.value = (2 * swarm_.host_frames + staging) * swarm_.extent_bytes;
     mover_.post(&back.request);

@@ -40,7 +40,7 @@ class Contention {
       buffers_.push_back(*residency_.buffers.create(shape));
     }
     writers_ = world_.below(4);
-    // Four to six times of what fits is wanted at any time: there is always a queue.
+    // At any time, callers want four to six times what fits: there is always a queue.
     for (std::uint64_t n = 2 * frames_ + world_.below(frames_); n > 0; --n) {
       callers_.push_back(std::make_unique<Caller>());
       callers_.back()->all = this;
@@ -57,7 +57,7 @@ class Contention {
       const std::int64_t due =
           std::min({next, port_.next_due(), hands_.next_due(), next_release()});
       if (due == INT64_MAX) {
-        throw Failure("nobody can go on\n" + mover_.describe());
+        throw Failure("no caller can continue\n" + mover_.describe());
       }
       world_.now = std::max(world_.now + 1, due);
       for (const auto& caller : callers_) {
@@ -68,7 +68,8 @@ class Contention {
         }
       }
     }
-    for (const auto& caller : callers_) {  // Who waits still has waited so long at least.
+    // The final wait of a caller that still waits is at least this long.
+    for (const auto& caller : callers_) {
       if (!caller->granted) {
         waits_.push_back(world_.now - caller->asked);
       }
@@ -108,7 +109,7 @@ class Contention {
     return next;
   }
 
-  // One to three extents, for reading or writing, by the hit path where that will do.
+  // Requests one to three extents, for reading or writing, through the hit path if possible.
   void ask(Caller& caller) {
     caller.list.clear();
     const std::uint32_t mode = world_.below(4) < writers_ ? kWrite : kRead;
@@ -147,7 +148,7 @@ class Contention {
   World world_;
   const FaultRates rates_;
   const std::uint64_t frames_;
-  std::uint64_t writers_ = 0;  // Of four.
+  std::uint64_t writers_ = 0;  // In four.
   Dice dice_;
   FakeMemory host_;
   FakePort port_;
@@ -156,7 +157,8 @@ class Contention {
   Residency residency_;
   std::array<AddressableTier*, 1> memories_{&host_};
   std::vector<Handle> buffers_;
-  std::vector<std::unique_ptr<Caller>> callers_;  // Outlive the mover, which has their requests.
+  // They outlive the mover, which has their requests.
+  std::vector<std::unique_ptr<Caller>> callers_;
   std::vector<std::int64_t> waits_;
   Mover mover_;
 };

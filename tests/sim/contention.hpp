@@ -1,13 +1,13 @@
-// Liveness under contention: many callers, each of whom wants several extents again and again, and
-// together many times the budget, all of which is in use. No faults. What is asked: nobody waits
-// much longer than the others do.
+// Liveness under contention. Many callers request several extents repeatedly, together many times
+// the budget, and the whole budget is in use. There are no faults. The condition: no caller waits
+// much longer than the others.
 #pragma once
 
 #include <cstdint>
 
 namespace tiermem::sim {
 
-/// Of those that had to wait, from the request to the views.
+/// Waits of callers that had to wait, from the request to the views.
 struct Waits {
   std::uint64_t waiters = 0;
   std::int64_t median_ns = 0, longest_ns = 0;
@@ -16,7 +16,7 @@ struct Waits {
   }
 };
 
-/// Virtual time; one thread. Throws what goes wrong.
+/// Runs on virtual time, with one thread. Throws on a violation.
 Waits contend(std::uint64_t seed);
 
 }  // namespace tiermem::sim

@@ -5,7 +5,7 @@
 namespace tiermem::sim {
 namespace {
 
-// The word calls a plain function: what that counts in is here.
+// The extent word calls a plain function; it counts in this object.
 Coverage* g_coverage = nullptr;
 std::uint64_t g_faults_before = 0;
 const std::uint64_t* g_faults = nullptr;

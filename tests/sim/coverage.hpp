@@ -1,6 +1,6 @@
-// Which changes of phase the runs took, and whether a fault had struck shortly before, in one of
-// the last 32 events, as long as a transfer may be under way: each row of kPhaseChanges must
-// come up both ways, or the simulator proves nothing about it. One thread.
+// Counts the changes of phase in the runs, and whether a fault had struck in one of the last 32
+// events, which is as long as a transfer may be in flight. Each row of kPhaseChanges must occur
+// with and without a fault; otherwise the simulator proves nothing about it. One thread.
 #pragma once
 
 #include <array>
@@ -13,17 +13,17 @@ namespace tiermem::sim {
 
 class Coverage {
  public:
-  /// From now on the changes are counted here.
+  /// Starts counting changes here.
   Coverage();
   ~Coverage() { phase_changed = nullptr; }
   Coverage(const Coverage&) = delete;
   Coverage& operator=(const Coverage&) = delete;
 
-  /// An event begins. Faults that had struck some events ago, and where they are counted: what
-  /// changes while there are more of them has a fault at its side.
+  /// Begins an event. `faults_before` is the number of faults some events ago, and `faults` is the
+  /// counter. A change while the counter is higher happens near a fault.
   static void event(std::uint64_t faults_before, const std::uint64_t* faults);
 
-  /// Prints a line for each row. False if one is missing.
+  /// Prints a line for each row. Returns false if one is missing.
   bool print() const;
 
  private:

@@ -1,5 +1,5 @@
 // The digest of a simulated run: a hash over every call that crosses a seam of the mover, in order
-// and with virtual time. Two runs of one seed with equal digests did the same, so a refactoring
+// and with virtual time. Two runs of one seed with equal digests behaved the same, so a refactoring
 // that keeps the digest changed nothing. It never hashes addresses of the host.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Block devices of the simulated machine, and its hands: everything takes a while of virtual time,
-// ends in another order than it began, and fails as the dice say. Bytes are kept by 4 KiB block.
+// Block devices and hands of the simulated machine. Every operation takes virtual time, may end out
+// of order, and fails at random. Bytes are kept by 4 KiB block.
 #pragma once
 
 #include <algorithm>
@@ -20,21 +20,21 @@
 
 namespace tiermem::sim {
 
-/// Virtual time and its one source of chance.
+/// Virtual time, and the only source of randomness.
 struct World {
   explicit World(std::uint64_t seed) : random(seed) {}
   std::mt19937_64 random;
   std::int64_t now = 0;
   std::uint64_t below(std::uint64_t n) { return n == 0 ? 0 : random() % n; }
   bool one_in(std::uint64_t n) { return n != 0 && below(n) == 0; }
-  /// As one_in, of a fault: counted if it strikes.
+  /// As one_in, for a fault: counts it if it strikes.
   bool strikes(std::uint64_t n) {
     const bool struck = one_in(n);
     faults += struck ? 1 : 0;
     return struck;
   }
   std::uint64_t faults = 0;
-  std::uint64_t calls = 0;  ///< Of the interface, as a program would make them.
+  std::uint64_t calls = 0;  ///< Calls of the interface, as a program would make them.
   Digest digest;
   /// Adds a call to the digest, with the virtual time.
   template <typename... Values>
@@ -43,17 +43,17 @@ struct World {
   }
 };
 
-struct FaultRates {  // One in so many; 0: never.
+struct FaultRates {  // One in this many; 0: never.
   std::uint64_t io_error = 0, short_io = 0, again = 0, torn = 0, flip = 0, lost_write = 0,
                 no_space = 0;
   std::uint64_t memory = 0, slow = 0;
 };
 
-/// What may befall a device for a while.
+/// A temporary trouble of a device.
 enum class Trouble : std::uint8_t {
-  hangs,  ///< Nothing ends before it is over.
+  hangs,  ///< No transfer ends before the trouble does.
   gone,   ///< Every transfer is refused.
-  full    ///< Every write is, and growth.
+  full    ///< Every write and every growth is refused.
 };
 
 class FakePort final : public IoPort {
@@ -72,7 +72,7 @@ class FakePort final : public IoPort {
   }
   bool submit(const IoRequest& request) override {
     if (!pending_.empty() && world_.strikes(rates_.again)) {
-      return false;  // Its queue is full.
+      return false;  // The device's queue is full.
     }
     world_.crossed(request.write ? "write" : "read", request.device, request.offset,
                    request.length);
@@ -118,7 +118,7 @@ class FakePort final : public IoPort {
     }
     return due;
   }
-  /// What is on the device, without any fault.
+  /// Reads the device's content, without faults.
   std::vector<std::byte> peek(std::uint16_t device, std::uint64_t offset,
                               std::uint64_t length) const {
     std::vector<std::byte> bytes(length);
@@ -130,7 +130,7 @@ class FakePort final : public IoPort {
     }
     return bytes;
   }
-  /// For the path past the host.
+  /// For the direct path.
   void poke(std::uint16_t device, std::uint64_t offset, const std::vector<std::byte>& bytes) {
     for (std::uint64_t at = 0; at < bytes.size(); at += 512) {
       std::memcpy(blocks_[{device, (offset + at) / 512}].data(), bytes.data() + at, 512);
@@ -139,7 +139,7 @@ class FakePort final : public IoPort {
   bool refuses(std::uint16_t device, bool write) const {
     return has(device, Trouble::gone) || (write && has(device, Trouble::full));
   }
-  /// Whether `bytes` are there, whole blocks.
+  /// Whether the device contains `bytes`, in whole blocks.
   bool holds(std::uint16_t device, std::uint64_t offset,
              const std::vector<std::byte>& bytes) const {
     static constexpr std::array<std::byte, 512> kZeros{};
@@ -154,7 +154,7 @@ class FakePort final : public IoPort {
     }
     return true;
   }
-  /// A bit of what was read or written was wrong: `lost` is then a right answer.
+  /// Whether a read or written bit was wrong; `lost` is then a correct answer.
   bool corrupted() const { return corrupted_; }
 
   void befall(std::uint16_t device, Trouble what, std::int64_t until) {
@@ -168,7 +168,7 @@ class FakePort final : public IoPort {
       }
     }
   }
-  /// All troubles are over, but that of devices that are gone for good.
+  /// Ends all troubles, except for devices that are gone permanently.
   void heal() {
     for (auto& device : troubles_) {
       for (std::int64_t& end : device) {
@@ -186,7 +186,7 @@ class FakePort final : public IoPort {
       return device[static_cast<std::size_t>(Trouble::gone)] > world_.now;
     });
   }
-  /// Of transfers: begun and ended.
+  /// Number of begun and ended transfers.
   std::uint64_t events() const { return events_; }
 
  private:
@@ -224,7 +224,7 @@ class FakePort final : public IoPort {
       corrupted_ = corrupted_ || lost;
       for (std::uint32_t at = 0; at < length && !lost; at += 512) {
         if (torn && world_.one_in(2)) {
-          continue;  // Some sectors were written, some were not.
+          continue;  // Some sectors were written, and some were not.
         }
         std::memcpy(blocks_[{request.device, (request.offset + at) / 512}].data(),
                     byte_of(request, at), 512);
@@ -240,7 +240,7 @@ class FakePort final : public IoPort {
       if (block != blocks_.end()) {
         std::memcpy(byte_of(request, at), block->second.data(), 512);
       } else {
-        std::memset(byte_of(request, at), 0xCC, 512);  // Never written: nobody may rely on it.
+        std::memset(byte_of(request, at), 0xCC, 512);  // Never written: no caller may rely on it.
       }
     }
     if (world_.strikes(rates_.flip)) {
@@ -257,13 +257,13 @@ class FakePort final : public IoPort {
   const std::uint64_t limit_;
   std::vector<Pending> pending_;
   std::map<std::pair<std::uint16_t, std::uint64_t>, Block> blocks_;
-  std::vector<std::array<std::int64_t, 3>> troubles_;  // By kind: until when.
+  std::vector<std::array<std::int64_t, 3>> troubles_;  // By kind: the end time.
   bool corrupted_ = false, troubled_ = false;
   std::uint64_t events_ = 0;
 };
 
-/// And the devices' copies, which begin and end in the order in which they were given, each
-/// direction by itself.
+/// Also runs the devices' copies. They begin and end in submission order, separately for each
+/// direction.
 class FakeHands final : public Hands, public FakeCopies {
  public:
   FakeHands(World& world, const FaultRates& rates) : world_(world), rates_(rates) {}
@@ -297,14 +297,14 @@ class FakeHands final : public Hands, public FakeCopies {
     lane.last_begins = begins;
     lane.last_ends = ends;
   }
-  /// Copies in to the device that have ended.
+  /// Number of copies to the device that have ended.
   std::uint64_t ended(unsigned device) const { return lanes_[2 * device + 1].ended; }
   bool failed(unsigned device, std::uint64_t after, std::uint64_t to) const {
     const std::vector<std::uint64_t>& all = lanes_[2 * device + 1].failed;
     return std::any_of(all.begin(), all.end(),
                        [&](std::uint64_t each) { return each > after && each <= to; });
   }
-  /// One of the hands does not come back before then.
+  /// Delays one of the hands until `until`.
   void stall(std::int64_t until) {
     if (!pending_.empty()) {
       ++world_.faults;
@@ -317,7 +317,7 @@ class FakeHands final : public Hands, public FakeCopies {
       p.second = std::min(p.second, world_.now + 200'000);
     }
   }
-  /// Jobs and copies, begun and ended.
+  /// Number of begun and ended jobs and copies.
   std::uint64_t events() const { return events_; }
   bool any_failed() const { return !lanes_[1].failed.empty() || !lanes_[3].failed.empty(); }
 
@@ -341,7 +341,7 @@ class FakeHands final : public Hands, public FakeCopies {
   };
   struct Lane {
     std::deque<Copy> copies;
-    std::size_t under_way = 0;  // The first so many have begun.
+    std::size_t under_way = 0;  // The first ones have begun.
     std::uint64_t ended = 0;
     std::int64_t last_begins = 0, last_ends = 0;
     std::vector<std::uint64_t> failed;
@@ -352,7 +352,7 @@ class FakeHands final : public Hands, public FakeCopies {
     }
   };
 
-  // The next thing that is due, if any.
+  // Runs the next thing that is due, if any.
   bool run_one() {
     const auto job = std::min_element(pending_.begin(), pending_.end(),
                                       [](auto& a, auto& b) { return a.second < b.second; });
@@ -408,7 +408,7 @@ class FakeHands final : public Hands, public FakeCopies {
   const FaultRates& rates_;
   std::vector<std::pair<Job*, std::int64_t>> pending_;
   std::vector<Done> done_;
-  std::array<Lane, 8> lanes_;  // Of each device, out and in; and past the host.
+  std::array<Lane, 8> lanes_;  // For each device, out and in; and the direct path.
   std::uint64_t events_ = 0;
 };
 

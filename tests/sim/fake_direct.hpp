@@ -1,5 +1,5 @@
-// A path between the fake machine's disks and the memory of its devices. A copy that fails has
-// written half of it.
+// A direct path between the fake machine's disks and the memory of its devices. A copy that fails
+// has written half of its bytes.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace tiermem::sim {
 
-/// `Port`: has peek(device, offset, bytes), poke(device, offset, bytes), and refuses(device,
-/// write), whether the disk does at this time.
+/// `Port` has peek(device, offset, bytes), poke(device, offset, bytes), and refuses(device, write),
+/// which returns whether the disk currently refuses.
 template <typename Port>
 class FakeDirect final : public DirectPath {
  public:
@@ -53,7 +53,7 @@ class FakeDirect final : public DirectPath {
   }
 
  private:
-  // Of its own: it is not in the order of the device's other copies.
+  // A separate lane: it is not ordered with the device's other copies.
   static unsigned lane(const FakeMemory& device) { return 2 + device.place().index; }
 
   const BlockTier& block_;

@@ -1,7 +1,7 @@
 // Adopted files of the simulated machine: ranges that are read and never written, that fail, and
-// that somebody else changes. A change that the file system shows (size, times) must fail every
-// later read, as FileTier does it; one that it does not show is for the mover's checksums to find.
-// One thread.
+// that another process changes. A change that the file system shows (size, times) must fail every
+// later read, as in FileTier. The mover's checksums must find a change that it does not show. One
+// thread.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ class FakeFiles final : public SlotTier {
  public:
   FakeFiles(World& world, const FaultRates& rates) : world_(world), rates_(rates) {}
 
-  /// A file of `size` random bytes; the slot of its byte `begin`, a multiple of 4096.
+  /// Makes a file of `size` random bytes. Returns the slot of its byte `begin`, a multiple of 4096.
   SlotId adopt(std::uint64_t size, std::uint64_t begin) {
     File& file = files_.emplace_back();
     file.bytes.resize(size);
@@ -26,7 +26,7 @@ class FakeFiles final : public SlotTier {
     return {(files_.size() - 1) << kNumberShift | begin / kBlock};
   }
   const std::vector<std::byte>& bytes(SlotId slot) const { return file_of(slot).bytes; }
-  /// Other bytes from now on; `shown`: and another modification time.
+  /// Changes the bytes; `shown`: also the modification time.
   void change(SlotId slot, bool shown) {
     File& file = file_of(slot);
     file.changed = file.changed || shown;
@@ -126,7 +126,7 @@ class FakeFiles final : public SlotTier {
     if (file.changed || world_.strikes(rates_.io_error)) {
       done.code = Code::io_error;
       done.native = file.changed ? ESTALE : EIO;
-      // Whatever arrived before the failure is in the frame, and nobody may see it.
+      // Bytes that arrived before the failure are in the frame, and must not become visible.
       std::memset(transfer.data, 0x77, transfer.length);
       return done;
     }

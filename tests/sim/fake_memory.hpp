@@ -1,5 +1,5 @@
-// Memories of the simulated machine: frames of plain host memory, or of an opaque device whose
-// bytes the host cannot read (the view's pointer is a number, and the bytes are kept scrambled).
+// Memories of the simulated machine: frames of plain host memory, or of an opaque device with bytes
+// that the host cannot read (the view's pointer is a number, and the bytes are kept scrambled).
 // Deterministic.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace tiermem::sim {
 
-/// Memory as pages have it: the block tier sends what is aligned straight to the device.
+/// Page-aligned memory: the block tier sends aligned memory straight to the device.
 template <typename T>
 struct PageAllocator {
   using value_type = T;
@@ -39,10 +39,10 @@ struct Misuse : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Where copies to and from an opaque device go on.
+/// Runs the copies to and from an opaque device.
 struct FakeCopies {
   virtual ~FakeCopies() = default;
-  /// `move` is called some time between begin and end, unless it fails.
+  /// `move` is called between begin and end, unless the copy fails.
   virtual void copy(unsigned device, bool in, bool fails, std::function<void()> move,
                     Ending& end) = 0;
 };
@@ -53,7 +53,7 @@ class FakeMemory final : public AddressableTier {
       : budget_(budget), place_(place), opaque_(place.kind == Kind::gpu), dice_(dice) {}
 
   Place place() const override { return place_; }
-  /// The device is gone: nothing is copied any more, and nobody may look at what was there.
+  /// Loses the device: no more copies, and its content is inaccessible.
   void lose() { lost_ = true; }
   bool lost() const override { return lost_; }
   Status loss() const override {
@@ -81,7 +81,7 @@ class FakeMemory final : public AddressableTier {
     }
     in_use_ += request.bytes;
     Frame& frame = frames_[next_];
-    frame.bytes.assign(request.bytes, std::byte{0xEE});  // A fresh frame holds nothing useful.
+    frame.bytes.assign(request.bytes, std::byte{0xEE});  // A fresh frame has no useful bytes.
     frame.used = true;
     frame.domain = request.domain;
     return {next_++};
@@ -93,7 +93,7 @@ class FakeMemory final : public AddressableTier {
       throw Misuse("a frame is given back in its window");
     }
     if (frame.in_parts && frame.has != 0) {
-      frame.used = false;  // Charged until it is trimmed.
+      frame.used = false;  // It stays charged until it is trimmed.
       idle_.insert(id.value);
       return;
     }
@@ -165,7 +165,7 @@ class FakeMemory final : public AddressableTier {
     if (opaque_) {
       ++device_windows_;
       next_window_ += std::uint64_t{1} << 40;
-      return reinterpret_cast<std::byte*>(next_window_);  // Not an address of the host.
+      return reinterpret_cast<std::byte*>(next_window_);  // A number, not a host address.
     }
     return windows_.emplace_back(bytes, std::byte{0xDD}).data();
   }
@@ -185,7 +185,7 @@ class FakeMemory final : public AddressableTier {
   }
   std::byte* landing(FrameId id, std::byte*) const override {
     if (opaque_) {
-      return reinterpret_cast<std::byte*>(id.value << 32);  // Not an address of the host.
+      return reinterpret_cast<std::byte*>(id.value << 32);  // A number, not a host address.
     }
     return const_cast<std::byte*>(frames_.at(id.value).bytes.data());
   }
@@ -244,7 +244,7 @@ class FakeMemory final : public AddressableTier {
     frame.at = at;
     return {};
   }
-  /// The page of a mapped window at `page` is there: a touch does not wait.
+  /// Whether the page of a mapped window at `page` is present, so that a touch does not wait.
   bool present(std::byte* page) const { return present_.count(page) != 0; }
 
   bool takes_parts(std::uint64_t extent_bytes) const override {
@@ -342,7 +342,7 @@ class FakeMemory final : public AddressableTier {
       }
     }
   }
-  /// The program writes there, in a mapped window perhaps.
+  /// The program writes there, maybe in a mapped window.
   void written(const std::byte* address) {
     const auto at = reinterpret_cast<std::uint64_t>(address) / kSmallestExtent * kSmallestExtent;
     watched_.erase(reinterpret_cast<const std::byte*>(at));
@@ -396,7 +396,7 @@ class FakeMemory final : public AddressableTier {
     return false;
   }
 
-  /// Bytes of `other` come here straight.
+  /// Lets bytes of `other` come here directly.
   void befriend(const FakeMemory& other) { reached_ = &other; }
   bool reaches(const AddressableTier& other) const override { return &other == reached_; }
   bool copy_from(FrameId to, AddressableTier& other, FrameId from, std::uint64_t bytes,
@@ -419,7 +419,7 @@ class FakeMemory final : public AddressableTier {
     return false;
   }
 
-  /// What comes to a frame, or leaves it, by another way than these copies.
+  /// For bytes that reach or leave a frame in another way than by these copies.
   void put(FrameId to, const std::vector<std::byte>& bytes) {
     Frame& frame = frames_.at(to.value);
     if (frame.stale) {
@@ -437,7 +437,7 @@ class FakeMemory final : public AddressableTier {
     return bytes;
   }
 
-  /// What a kernel on the device would do through a view's pointer.
+  /// Reads like a kernel on the device, through a view's pointer.
   std::byte load(const std::byte* at) const {
     const auto [frame, offset] = locate(at);
     return scrambled(frames_.at(frame).bytes.at(offset));
@@ -453,9 +453,9 @@ class FakeMemory final : public AddressableTier {
     Pages bytes;
     std::uint64_t domain = 0;
     bool used = false, populated = false, foreign = false;
-    std::byte* at = nullptr;     // In which window it is.
-    std::byte* shown = nullptr;  // Opaque: where in a window it is, besides its own address.
-    bool stale = false;          // It was shown there for an extent that it is no longer.
+    std::byte* at = nullptr;     // Its position in a window.
+    std::byte* shown = nullptr;  // Opaque: its position in a window, beside its own address.
+    bool stale = false;          // It was shown for an extent that it no longer belongs to.
     bool in_parts = false;
     unsigned charged = 0;
     bool watched = false;
@@ -471,7 +471,7 @@ class FakeMemory final : public AddressableTier {
   struct Located {
     std::uint64_t frame, offset;
   };
-  // Of an opaque address.
+  // For an opaque address.
   Located locate(const std::byte* at) const {
     const auto address = reinterpret_cast<std::uint64_t>(at);
     if (address < kFirstWindow) {
@@ -484,7 +484,7 @@ class FakeMemory final : public AddressableTier {
     --shown;
     return {shown->second, address - reinterpret_cast<std::uint64_t>(shown->first)};
   }
-  // Of a mapped window's pages; of another window's, its extent.
+  // The pages of a mapped window; for another window, its extent.
   template <typename F>
   static void for_pages(const Frame& frame, F&& f) {
     for (std::uint64_t offset = 0; offset < frame.bytes.size(); offset += kSmallestExtent) {
@@ -505,7 +505,7 @@ class FakeMemory final : public AddressableTier {
   void take_page(std::byte* page) {
     present_.erase(page);
     watched_.erase(page);
-    // A touch without a view sees this, and the model notices.
+    // A touch without a view sees this, so the model notices it.
     std::memset(page, 0xDD, kSmallestExtent);
   }
   std::byte scrambled(std::byte b) const { return opaque_ ? b ^ std::byte{0x5A} : b; }
@@ -518,8 +518,9 @@ class FakeMemory final : public AddressableTier {
   FakeCopies* copies_ = nullptr;
   FaultDice& dice_;
   std::map<std::uint64_t, Frame> frames_;
-  std::set<std::uint64_t> idle_;         // Of these, cached: whole, or parts that left.
-  std::vector<std::uint64_t> trimming_;  // And those that are on their way out.
+  // The cached ones of these: whole frames, or parts that left.
+  std::set<std::uint64_t> idle_;
+  std::vector<std::uint64_t> trimming_;  // Those that are being released.
   std::set<const std::byte*> present_, watched_;
   std::uint64_t dropped_ = 0;
   std::vector<Pages> windows_;

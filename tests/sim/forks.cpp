@@ -1,5 +1,5 @@
-// Forks as the parent's mover sees them: it comes to rest, a child reads the slots of that moment,
-// and ends some time later. The child itself is another process, and not simulated.
+// Forks as the parent's mover sees them: the mover comes to rest, a child reads the current slots,
+// and ends later. The child itself is another process and is not simulated.
 #include "tests/sim/simulation.hpp"
 
 namespace tiermem::sim {
@@ -14,7 +14,7 @@ void Simulation::fork_or_end() {
 
 void Simulation::fork() {
   note("fork");
-  forked_ = INT64_MAX;  // Nobody is answered until the mover has come to rest.
+  forked_ = INT64_MAX;  // No request is answered until the mover has come to rest.
   mover_.rest(true);
   told_ = true;
   for (unsigned steps = 0; !mover_.rested(); ++steps) {
@@ -53,7 +53,7 @@ void Simulation::end_child(std::size_t which) {
 }
 
 void Simulation::compare_children() {
-  if (steps_ % 16 != 0) {  // Dear.
+  if (steps_ % 16 != 0) {  // Expensive.
     return;
   }
   for (const Child& child : children_) {

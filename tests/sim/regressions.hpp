@@ -1,6 +1,6 @@
-// Seeds that failed once: every run of the simulator begins with them. What a seed does changes
-// with the simulator; they are kept as long as they show what they are for. Blocks of before are
-// not asked for in them: that came later, and would change what they do.
+// Seeds that failed once: every run of the simulator begins with them. The meaning of a seed
+// changes with the simulator; a seed is kept as long as it shows its fault. These runs do not
+// confirm earlier blocks: that call is newer, and would change the seeds.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ inline constexpr std::array<Regression, 16> kRegressions = {
      {80000558, 4000, "a request searches without end for victims that cannot leave a device"},
      {31000001831, 4000, "pages that are zeros come back as they were, in a plain buffer"},
      {20263006837, 4000, "a deadline is passed over when the end of another request ends one more"},
-     {20265001286, 4000, "who waits for room is not looked at when the last prefetch lets go"},
+     {20265001286, 4000, "a request for room is not looked at when the last prefetch ends"},
      {20268000720, 1000, "a retreat is not looked at when the writer that it waited for has gone"},
      {20268002175, 4000, "a retreat is not looked at when the request that it waited for fails"},
      {20268004466, 4000, "a discard and the first of the queue wait for each other's frames"},

@@ -1,11 +1,11 @@
-// Gathers: what the mover reads for them is what the model holds, and comes without the extents.
+// Gathers: the mover's reads for them must match the model, without promoting the extents.
 #include <bit>
 
 #include "tests/sim/simulation.hpp"
 
 namespace tiermem::sim {
 
-// A buffer of one extent, held to read into. Its bytes are in no model.
+// Allocates a buffer of one extent to read into. The model does not contain its bytes.
 bool Simulation::take_memory(Reading& reading) {
   BufferShape shape;
   shape.bytes = swarm_.extent_bytes;
@@ -104,7 +104,7 @@ void Simulation::post(std::unique_ptr<Reading> reading, const Span& span) {
   mover_.post(&p.request);
 }
 
-// Blocks that gathers brought before, perhaps long ago: whether they are in slots as they were.
+// Confirms blocks of earlier gathers: whether their slots are unchanged.
 void Simulation::confirm() {
   if (!swarm_.confirms || known_.empty() || known_dice_() % 2 == 0) {
     return;
@@ -153,7 +153,7 @@ void Simulation::remember(const Reading& reading, const GatherRead& read) {
   }
   Known known{reading.buffer, read.ref, read.offset, read.sums[0], {read.data, read.data + 4096}};
   if (Checksums::hash(read.data, 4096) != known.sum) {
-    return;  // Whoever gathers does not take it.
+    return;  // A gathering thread does not take it.
   }
   if (known_.size() < kMost) {
     known_.push_back(std::move(known));
@@ -162,9 +162,9 @@ void Simulation::remember(const Reading& reading, const GatherRead& read) {
   }
 }
 
-// What a gather may show is whatever the buffer held since it was asked for: a copy on a device may
-// be written while the slot is read. And a step may publish what was read and, behind it, let
-// somebody overwrite it.
+// A gather may show any content of the buffer since the request: a copy on a device may be written
+// while the slot is read. A step may also publish the result of a read and then allow a write
+// behind it.
 void Simulation::note_models() {
   for (const auto& reading : readings_) {
     const auto live = live_.find(reading->buffer);
@@ -185,7 +185,7 @@ void Simulation::note_models() {
   }
 }
 
-// The byte of the buffer's extents at which it begins.
+// Returns the position of the read in the buffer's extents.
 std::uint64_t Simulation::begin_of(const GatherRead& read, const Live& live) {
   const ExtentRef first = residency_.buffers.find(live.handle)->first.load();
   return std::uint64_t{read.ref - first} * live.extent_bytes + read.offset;
@@ -204,7 +204,7 @@ void Simulation::compare_readings() {
       }
     }
   }
-  // A request that ended early is answered while its reads go on: their records go at once.
+  // A request that ended early is answered while its reads continue: its record goes at once.
   std::erase_if(readings_, [&](const std::unique_ptr<Reading>& reading) {
     if (!reading->asked->done) {
       return false;
@@ -230,7 +230,8 @@ void Simulation::compare(const Reading& reading, std::size_t index, const Live& 
   }
   const std::uint64_t begin = begin_of(read, live);
   const auto& may = live.adopted ? live.versions : reading.held[index];
-  const std::uint64_t origin = live.adopted ? live.lead : begin;  // Of the bytes in `may`.
+  // The origin of the bytes in `may`.
+  const std::uint64_t origin = live.adopted ? live.lead : begin;
   for (std::uint32_t from = 0; from < read.length; from += 4096) {
     const bool zeros = read.found == GatherRead::Found::zeros;
     if (!zeros && read.sum_bytes != 0 &&

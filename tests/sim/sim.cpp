@@ -1,18 +1,18 @@
 // The simulator: the production mover, residency, policy and block tier on virtual time, with
-// memories, devices and hands that delay, reorder and fail. A random workload from a seed; a plain
-// map of bytes as the model; check_invariants() after every event.
+// memories, devices and hands that delay, reorder and fail. A seed gives a random workload; the
+// model is a plain map of bytes; check_invariants() runs after every event.
 //
 //   tiermem-sim [--seeds N] [--first S] [--seed S] [--events N] [--without NAME,...] [--coverage]
 //               [--contention] [--verbose]
 //
-// Runs what has failed before (regressions.hpp) and then the seeds. A failing seed is made smaller:
-// fewer events, and kinds of calls and faults left out, as long as it fails as before; what is left
-// is printed with its last operations and the command that replays it. --coverage prints how often
-// each change of phase was taken. A quarter of the seeds begin with counters near their ends, and
-// one of 64 touches a buffer of more than 2^20 extents first (sparse.hpp). --contention runs
-// contention.hpp instead, from the same seeds. The last line is the digest of all runs
-// (digest.hpp): a change of the mover that should change nothing keeps it. Exit code 0: all seeds
-// passed; 1: one failed, or with --coverage a change was never taken; 2: usage.
+// Runs the regression seeds (regressions.hpp) first, and then the given seeds. A failing seed is
+// made smaller: fewer events, and without kinds of calls and faults, as long as it fails in the
+// same way. The rest is printed with its last operations and the command that replays it.
+// --coverage prints how often each change of phase was taken. A quarter of the seeds begin with
+// counters near their ends. One of 64 touches a buffer of more than 2^20 extents first
+// (sparse.hpp). --contention runs contention.hpp instead, from the same seeds. The last line is the
+// digest of all runs (digest.hpp): a change of the mover that should change nothing keeps it. Exit
+// code 0: all seeds passed; 1: one failed, or with --coverage a change was never taken; 2: usage.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -36,23 +36,23 @@ struct Plan {
 };
 struct Failed {
   std::string why;
-  std::uint64_t events = 0;  // So many had begun.
+  std::uint64_t events = 0;  // Number of begun events.
   std::deque<std::string> history;
 };
-/// Of all runs.
+/// Totals over all runs.
 struct Totals {
   std::uint64_t calls = 0, most_fruitless = 0;
   std::int64_t calm_ns = 0;
   Digest digest;
 };
 
-// It walks a million extents a few times, which takes as long as some hundred seeds.
+// It walks a million extents several times, which takes as long as some hundred seeds.
 bool is_sparse(std::uint64_t seed) {
   return seed % 64 == 11;
 }
 
 std::optional<Failed> run(const Plan& plan, bool verbose, Totals& totals) {
-  static const bool warmed_up = [] {  // What threads and the process keep is there then.
+  static const bool warmed_up = [] {  // Threads and process-wide records exist from then on.
     std::make_unique<Simulation>(1, false)->run(400);
     return true;
   }();
@@ -76,7 +76,7 @@ std::optional<Failed> run(const Plan& plan, bool verbose, Totals& totals) {
   totals.most_fruitless = std::max(totals.most_fruitless, simulation->most_fruitless());
   totals.calm_ns = std::max(totals.calm_ns, simulation->calm_ns());
   if (failed) {
-    (void)simulation.release();  // In the midst of its work: there is no end of it to run.
+    (void)simulation.release();  // In the middle of its work, so its destructor cannot run.
     return failed;
   }
   simulation.reset();
@@ -86,12 +86,12 @@ std::optional<Failed> run(const Plan& plan, bool verbose, Totals& totals) {
   return std::nullopt;
 }
 
-/// What it complains of, without the numbers.
+/// The message without its numbers.
 std::string kind_of(const std::string& why) {
   return why.substr(0, why.find_first_of("0123456789"));
 }
 
-/// A smaller run that fails in the same way.
+/// Finds a smaller run that fails in the same way.
 Plan shrunk(Plan plan, Failed& failed) {
   Totals ignored;
   const auto still_fails = [&](const Plan& smaller) {
@@ -116,7 +116,7 @@ Plan shrunk(Plan plan, Failed& failed) {
   for (const std::string_view name : {"trouble", "inspect", "confirm"}) {
     leave_out(name);
   }
-  for (std::size_t i = 2; i < Swarm::kCalls.size(); ++i) {  // But allocation and access.
+  for (std::size_t i = 2; i < Swarm::kCalls.size(); ++i) {  // All except allocation and access.
     leave_out(Swarm::kCalls[i]);
   }
   for (std::uint64_t less = plan.events / 2; less > 0; less /= 2) {
@@ -200,7 +200,7 @@ bool run_all(const Options& options) {
   return !options.coverage || coverage.print();
 }
 
-// The longest wait beside the median.
+// The longest wait relative to the median.
 constexpr double kMostUnfair = 3;
 
 bool contend_all(const Options& options) {

@@ -1,5 +1,5 @@
-// The run of one seed: the machine, the draw of what happens next, time, and the end at which every
-// byte must be there.
+// The run of one seed: the machine, the draw of the next event, time, and the end, at which every
+// byte must be readable.
 #include "tests/sim/simulation.hpp"
 
 #include "tests/sim/coverage.hpp"
@@ -30,7 +30,7 @@ Simulation::Simulation(std::uint64_t seed, bool verbose, const std::vector<std::
     devices_[i].copy_by(hands_);
   }
   if (swarm_.devices == 2) {
-    // Each way by itself: a machine need not be alike in both.
+    // Separately for each direction: a machine may have it in one only.
     for (unsigned i = 0; i < 2; ++i) {
       if (!world_.one_in(3)) {
         devices_[i].befriend(devices_[1 - i]);
@@ -88,19 +88,19 @@ MoverOptions Simulation::options() {
   o.staging_frame_bytes = swarm_.staging_frame;
   o.staging_bytes = swarm_.staging_bytes;
   o.direct = swarm_.direct ? &direct_ : nullptr;
-  o.degraded_ns = 20'000'000;  // So that devices come back in a run.
+  o.degraded_ns = 20'000'000;  // So that devices recover within a run.
   return o;
 }
 
-// Whether whoever runs the mover would have called it by now.
+// Whether a runtime would have called the mover by now.
 bool Simulation::step_is_due() const {
   return told_ || std::min({port_.next_due(), files_.next_due(), hands_.next_due(), next_step_}) <=
                       world_.now;
 }
 
 void Simulation::step() {
-  // A search for victims that was ended as fruitless goes on with any step, so one that nobody
-  // asked for may answer: where something is under way its end would have done it.
+  // A search for victims that ended without success continues with any step, so an unrequested step
+  // may answer. If something is under way, its end would have caused that step.
   const bool due = step_is_due() ||
                    std::min({port_.next_due(), files_.next_due(), hands_.next_due()}) != INT64_MAX;
   const std::int64_t asked_for = next_step_;
@@ -114,7 +114,7 @@ void Simulation::step() {
   world_.crossed("step", next_step_);
   stepping_ = false;
   any_degraded_ = any_degraded_ || block_.degraded() != 0;
-  // Nobody waits for a step that may not come.
+  // No request may depend on a step that may never come.
   if (!due && answered_ != before) {
     failed(
         fmt::format("the mover answered a request {} ns before the time that it had asked for\n{}",
@@ -130,13 +130,13 @@ void Simulation::step() {
   }
   check_pins();
   compare_children();
-  if (steps_ % (swarm_.large ? 1024 : 32) == 0) {  // Dear: it walks every chunk.
+  if (steps_ % (swarm_.large ? 1024 : 32) == 0) {  // Expensive: it walks every chunk.
     const Status block = block_.check_invariants();
     check(block.ok(), std::string("block tier: ") + block.message());
   }
 }
 
-// What a view shows cannot go: each of its extents is pinned.
+// Bytes that a view shows cannot leave: each extent of the view is pinned.
 void Simulation::check_pins() {
   for (const Held& held : held_) {
     const Live& live = live_.at(held.buffer);
@@ -154,7 +154,8 @@ void Simulation::check_pins() {
   }
 }
 
-// No spin: a step that wants another at once has done something, or is part of a search that ends.
+// No spin: a step that requests another at once has done something, or is part of a search that
+// ends.
 void Simulation::count_fruitless(bool asks_again) {
   const std::uint64_t done =
       mover_.activity() + port_.events() + hands_.events() + files_.events() + world_.calls;
@@ -167,7 +168,7 @@ void Simulation::count_fruitless(bool asks_again) {
   }
 }
 
-// To the next completion or deadline, or a little ahead. What was asked wakes the mover first.
+// Advances to the next completion or deadline, or a little. A request wakes the mover first.
 void Simulation::settle_once() {
   if (posted_) {
     world_.now += static_cast<std::int64_t>(world_.below(20'000));
@@ -190,7 +191,7 @@ Simulation::Live* Simulation::pick() {
   }
   auto at = live_.begin();
   std::advance(at, static_cast<std::ptrdiff_t>(world_.below(live_.size())));
-  return freed(at->first) ? nullptr : &at->second;  // Kept for its views only.
+  return freed(at->first) ? nullptr : &at->second;  // It remains only for its views.
 }
 
 std::size_t Simulation::serial_of(const Live& live) const {
@@ -263,7 +264,7 @@ void Simulation::act() {
   }
 }
 
-// Virtual time until this request is done; a request that never ends is a failure.
+// Advances virtual time until this request is done; a request that never ends is a failure.
 void Simulation::finish(Pending& p) {
   const std::int64_t until = world_.now + std::int64_t{60} * 1'000'000'000;
   std::uint64_t steps = 0;
@@ -273,7 +274,7 @@ void Simulation::finish(Pending& p) {
       break;
     }
     while (stopped_ && !held_.empty()) {
-      release();  // What was granted since: others may wait for it.
+      release();  // Views granted since; other requests may wait for them.
       next_step_ = world_.now;
     }
     const std::int64_t next =
@@ -290,13 +291,13 @@ void Simulation::finish(Pending& p) {
   }
 }
 
-// Faults stop, views end: everything that waits must end soon, and every byte must be there.
+// Ends faults and views: every wait must end soon, and every byte must be readable.
 void Simulation::drain() {
   stopped_ = true;
   port_.heal();
   hands_.heal();
   disks_filled_ =
-      swarm_.faults.no_space != 0;  // The tier asks a full file system again only after a while.
+      swarm_.faults.no_space != 0;  // The tier retries a full file system only after a pause.
   swarm_.faults = {};
   note("faults stop");
   while (!held_.empty()) {
@@ -304,7 +305,7 @@ void Simulation::drain() {
   }
   const std::int64_t calm = world_.now;
   for (std::size_t i = 0; i < pending_.size(); ++i) {
-    finish(pending_[i]);  // Which may ask for more.
+    finish(pending_[i]);  // This may make further requests.
   }
   calm_ns_ = world_.now - calm;
   check(calm_ns_ <= kCalmNs,
@@ -313,10 +314,10 @@ void Simulation::drain() {
     set_block_budget(~std::uint64_t{0});
   }
   while (!held_.empty()) {
-    release();  // What was granted last. For pins of heaps' memory no reader waits.
+    release();  // The last granted views. Readers do not wait for pins of heap memory.
   }
   for (auto& [serial, live] : live_) {
-    // By whole extents, an adopted file's first one without what lies before it.
+    // In whole extents; for an adopted file's first extent, without the bytes before it.
     const std::uint64_t at_once = live.extent_bytes * (swarm_.large && live.windowed ? 64 : 1);
     for (std::uint64_t from = 0, to = 0; from < live.bytes; from = to) {
       to = std::min(live.bytes, (live.lead + from) / live.extent_bytes * live.extent_bytes +
@@ -356,7 +357,7 @@ void Simulation::drain() {
     end_child(children_.size() - 1);
   }
   for (std::size_t i = 0; i < pending_.size(); ++i) {
-    finish(pending_[i]);  // Which may ask for more.
+    finish(pending_[i]);  // This may make further requests.
   }
   Pending& p = new_pending(Want::drain);
   mover_.post(&p.request);
@@ -370,7 +371,7 @@ void Simulation::drain() {
   }
   step();
   const std::uint64_t staging = swarm_.staging_bytes + mover_.bounce_bytes();
-  (void)host_.begin_trim(~std::uint64_t{0});  // Parts that left are charged until then.
+  (void)host_.begin_trim(~std::uint64_t{0});  // Parts that left stay charged until this call.
   host_.finish_trim();
   check(host_.books().in_use == staging,
         fmt::format("{} bytes of frames leaked", host_.books().in_use - staging));

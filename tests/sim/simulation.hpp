@@ -1,11 +1,10 @@
-// One seed's run: the production mover, residency, policy and tiers on a simulated machine, callers
-// that do what the dice say, and a plain map of bytes as the model. One thread, virtual time, never
-// waits.
+// The run of one seed: the production mover, residency, policy and tiers on a simulated machine,
+// random callers, and a plain map of bytes as the model. One thread, virtual time, never waits.
 //
-//   simulation.cpp  the run: step, act, finish, drain     calls.cpp  what callers ask
-//   views.cpp       the bytes under views, beside the model        adopted.cpp  files
-//   forks.cpp       children, and the slots that they read         rows.cpp   gathers
-//   trouble.cpp     what befalls devices and hands, and callers that look
+//   simulation.cpp  the run: step, act, finish, drain     calls.cpp    the callers' requests
+//   views.cpp       bytes under views against the model   adopted.cpp  files
+//   forks.cpp       children, and the slots they read     rows.cpp     gathers
+//   trouble.cpp     troubles of devices and hands, and callers that query
 #pragma once
 
 #include <array>
@@ -33,18 +32,18 @@ struct Failure : std::runtime_error {
 
 class Simulation {
  public:
-  /// `without`: kinds of calls and faults that are left out (Swarm::leave_out).
+  /// `without`: kinds of calls and faults to exclude (Swarm::leave_out).
   Simulation(std::uint64_t seed, bool verbose, const std::vector<std::string>& without = {});
 
   void run(std::uint64_t events);
   const std::deque<std::string>& history() const { return history_; }
   std::uint64_t calls() const { return world_.calls; }
   std::uint64_t digest() const { return world_.digest.value(); }
-  /// Events begun: a run of so many fails as this one did.
+  /// Number of begun events: a run of this many fails as this one did.
   std::uint64_t events() const { return events_; }
-  /// The longest that virtual time went on after the faults until nothing waited.
+  /// The longest virtual time after the faults until nothing waited.
   std::int64_t calm_ns() const { return calm_ns_; }
-  /// The most steps in a row that asked for another at once, and of which nothing came.
+  /// The longest run of steps that requested another at once and had no effect.
   std::uint64_t most_fruitless() const { return most_fruitless_; }
 
  private:
@@ -53,25 +52,25 @@ class Simulation {
     std::uint64_t bytes = 0;
     std::uint64_t extent_bytes = 0;
     bool windowed = false;
-    bool of_device = false;       // Several extents without a window on the host.
-    std::byte* mapped = nullptr;  // The window of a mapped buffer.
+    bool of_device = false;       // It has several extents and no window on the host.
+    std::byte* mapped = nullptr;  // The window, if it is a mapped buffer.
     std::vector<std::byte> model;
     std::vector<bool> unsure;  // Bytes of extents that may be lost.
     unsigned views = 0;
-    // Of adopted files only.
+    // For adopted files only.
     bool adopted = false;
     std::uint64_t lead = 0;  // Bytes before byte 0 in the first extent.
     SlotId file{};
-    std::vector<std::vector<std::byte>> versions;  // What the range held, one after the other.
-    std::vector<std::uint64_t> possible;           // By extent: which of them it may show.
+    std::vector<std::vector<std::byte>> versions;  // The successive contents of the range.
+    std::vector<std::uint64_t> possible;           // By extent: the contents that it may show.
   };
   struct Held {
     ViewRecord view;
     Access access;
     std::size_t buffer;  // Serial number.
-    // For a stream that waits for a copy to the device: which, and the last that had ended then.
+    // For a stream that waits for a copy to the device: the copy, and the last copy that had ended.
     std::uint64_t arrival = 0, ended_before = 0;
-    bool fills = false;  // When it is there, all of it is overwritten.
+    bool fills = false;  // The stream overwrites all of it once the copy has arrived.
   };
   struct Pending {
     Request request;
@@ -90,15 +89,15 @@ class Simulation {
   // A gather under way.
   struct Reading {
     std::size_t buffer = 0;
-    Handle memory = 0;  // That is read into.
+    Handle memory = 0;  // The destination of the reads.
     ViewRecord view;
     std::vector<GatherRead> reads;
     std::vector<Checksums::Hash> sums;
     std::vector<bool> compared;
     GatherList list;
-    std::vector<std::byte> known;  // Not read into memory, but had before.
+    std::vector<std::byte> known;  // Known before, instead of read into memory.
     Pending* asked = nullptr;
-    // Of each read, what the model held there since it was asked for, step by step.
+    // For each read, the model's content since the request, step by step.
     std::vector<std::vector<std::vector<std::byte>>> held;
   };
 
@@ -193,7 +192,7 @@ class Simulation {
   bool file_changed(const Pending& p) const;
   bool names_droppable(const Pending& p) const;
 
-  // A block that a gather brought, with the checksum that it had.
+  // A block from a gather, with its checksum.
   struct Known {
     std::size_t buffer = 0;
     ExtentRef ref = 0;
@@ -234,7 +233,7 @@ class Simulation {
   void finish(Pending& p);
   void count_fruitless(bool asks_again);
   bool step_is_due() const;
-  // The mover searches for victims 65 steps in a row at most (Mover::kMostFruitless).
+  // The mover searches for victims in at most 65 consecutive steps (Mover::kMostFruitless).
   static constexpr std::uint64_t kMostFruitless = 70;
   static constexpr std::int64_t kCalmNs = std::int64_t{3} * 1'000'000'000;
 
@@ -258,7 +257,8 @@ class Simulation {
   std::vector<std::size_t> gone_;
   std::set<std::size_t> changed_files_;
   std::set<std::size_t> droppable_;
-  // What a child of fork reads, in pieces of a block: as long as it lives nothing changes there.
+  // The bytes that a child of fork reads, in pieces of a block: they must not change while it
+  // lives.
   struct Child {
     std::uint32_t number = 0;
     std::vector<std::pair<SlotId, std::vector<std::byte>>> slots;
@@ -268,24 +268,25 @@ class Simulation {
   std::deque<Pending> pending_;
   std::vector<std::unique_ptr<Reading>> readings_;
   std::vector<Known> known_;
-  std::mt19937_64 known_dice_;  // Its own: what the other calls draw does not follow it.
+  std::mt19937_64 known_dice_;  // Separate, so that it does not change the draws of other calls.
   std::size_t next_serial_ = 0;
-  std::uint64_t ordinal_ = 0;                  // Of the last tick.
-  std::size_t lost_buffer_ = ~std::size_t{0};  // Of it some bytes were lost, or dropped.
+  std::uint64_t ordinal_ = 0;                  // The last tick.
+  std::size_t lost_buffer_ = ~std::size_t{0};  // A buffer with lost or dropped bytes.
   std::int64_t next_step_ = INT64_MAX;
   std::uint64_t steps_ = 0, events_ = 0;
-  std::array<std::uint64_t, 32> faults_before_{};  // When the last events began: for the coverage.
-  std::uint64_t answered_ = 0;                     // Requests that somebody waits for.
+  // At the beginning of the last events; for the coverage.
+  std::array<std::uint64_t, 32> faults_before_{};
+  std::uint64_t answered_ = 0;  // Answered requests, without prefetches.
   std::uint64_t progress_ = 0, fruitless_ = 0, most_fruitless_ = 0;
   std::int64_t calm_ns_ = 0, forked_ = -1;
   bool budget_refused_ = false;
   bool stopped_ = false, stepping_ = false, posted_ = false;
   bool told_ =
-      true;  // The mover was woken, or is looked after in another way, since the last step.
+      true;  // The mover has been woken since the last step, or is called for another reason.
   std::array<std::uint64_t, 2> ended_before_step_{};  // Copies to each device.
-  std::size_t compared_ = 0;  // Views of held_ whose bytes were looked at since their grant.
+  std::size_t compared_ = 0;  // Views of held_ with bytes compared since their grant.
   bool disks_filled_ = false;
-  bool any_degraded_ = false;  // Ever.
+  bool any_degraded_ = false;  // At any time.
   std::deque<std::string> history_;
 };
 

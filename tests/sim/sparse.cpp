@@ -29,7 +29,8 @@ class Sparse {
         port_(world_, rates_, 2, std::uint64_t{64} << 20),
         block_(port_, {.depth = 4, .piece_bytes = extent_bytes_}),
         hands_(world_, rates_),
-        // A run of extents is rounded up to a power of two; what lies before and behind it.
+        // A run of extents is rounded up to a power of two; this includes the extents before and
+        // behind it.
         residency_(16, 4 * kMany, has_device_ ? 2 : 1),
         mover_(residency_, memories(), &block_, nullptr, hands_, options()) {
     residency_.device_tier[1] = &device_;
@@ -111,7 +112,7 @@ class Sparse {
     return o;
   }
 
-  // Without a window, as memory of heaps is on devices: a view is of one extent.
+  // Without a window, like heap memory on devices: a view covers one extent.
   void make(std::uint32_t extents) {
     BufferShape shape;
     shape.bytes = extents * extent_bytes_;
@@ -144,7 +145,7 @@ class Sparse {
     return *request_;
   }
 
-  // A view shows what was written last, and may write.
+  // A view shows the bytes written last, and may write.
   void touch(const Spot& spot) {
     const bool writes = world_.one_in(2);
     const Access list[] = {access(spot, writes ? kWrite : kRead)};
@@ -217,8 +218,8 @@ class Sparse {
   Residency residency_;
   std::vector<Buffer> buffers_;
   std::vector<Spot> spots_;
-  std::map<Spot, unsigned char> values_;  // Of all bytes of the extent.
-  std::unique_ptr<Request> request_;      // Outlives its time in the mover.
+  std::map<Spot, unsigned char> values_;  // The value of every byte of the extent.
+  std::unique_ptr<Request> request_;      // It outlives its time in the mover.
   Mover mover_;
 };
 

@@ -1,4 +1,4 @@
-// What a seed draws: its machine, its mix of calls, its faults. One thread.
+// The properties that a seed draws: its machine, its mix of calls, its faults. One thread.
 #pragma once
 
 #include <algorithm>
@@ -55,8 +55,8 @@ struct Swarm {
     for (auto& weight : weights) {
       weight = world.one_in(4) ? 0 : 1 + world.below(10);
     }
-    weights[0] += 2;  // Some allocation,
-    weights[1] += 4;  // and some access, always.
+    weights[0] += 2;  // There is always some allocation
+    weights[1] += 4;  // and some access.
     weights[13] = mapped ? weights[13] * 3 + (parts ? 20 : 0) : 0;
     if (crowded && !large) {
       host_frames = 10 + world.below(8);
@@ -66,23 +66,23 @@ struct Swarm {
       weights[13] += 100;
     }
     weights[16] = block_tier ? weights[16] : 0;
-    weights[16] *= 4;  // Most find no two buffers for it.
+    weights[16] *= 4;  // Most attempts find no two suitable buffers.
     weights[18] = device_frames != 0 ? weights[18] * 50 : 0;
     for (std::size_t i = 0; i < 17; ++i) {
-      weights[i] *= 50;  // Of some hundred calls one loses a device, where any does.
+      weights[i] *= 50;  // If devices may be lost, one of some hundred calls loses one.
     }
     weights[19] *= 100;
     weights[17] = device_frames != 0 && weights[17] % 2 == 1 ? 10 : 0;
-    // Forks, and children's ends: where there is one space, as a context has that follows forks.
+    // Forks and ends of children need one space, because a context that follows forks has only one.
     weights[15] = block_tier && device_frames == 0 && !large ? (weights[15] + 3) / 4 : 0;
     repeats = world.one_in(4);
     block_budget = world.one_in(5) ? (1 + world.below(host_frames)) * extent_bytes : block_budget;
     if (sparse) {
-      // Most pages stay zeros, and there is room for what is stored, more or less.
+      // Most pages stay zeros, and there is about enough room for the stored ones.
       block_budget = (1 + world.below(4 * host_frames)) * kSmallestExtent;
       touches_write = 2;
     }
-    if (checksums && world.one_in(8)) {  // Much is lost, and what was lost is used.
+    if (checksums && world.one_in(8)) {  // Many bytes are lost, and lost bytes are used.
       faults.flip = 2 + world.below(6);
       faults.lost_write = 2 + world.below(6);
     }
@@ -90,7 +90,7 @@ struct Swarm {
     inspects = world.below(30);
   }
 
-  /// The seed without one kind of call or fault. False: there is none of that name.
+  /// Excludes one kind of call or fault. Returns false if the name is unknown.
   bool leave_out(std::string_view name) {
     for (std::size_t i = 0; i < kCalls.size(); ++i) {
       if (kCalls[i] == name) {
@@ -124,28 +124,28 @@ struct Swarm {
         {"memory", &FaultRates::memory},
         {"slow", &FaultRates::slow}}};
 
-  bool large;   ///< Some 100,000 extents, whose books are derived again after each 256 events.
-  bool sparse;  // Extents of eight pages, of which few are written.
+  bool large;   ///< Some 100,000 extents; invariants are checked after every 256 events.
+  bool sparse;  // Extents of eight pages; few pages are written.
   std::uint64_t host_frames;
   bool mapped, parts;           // Parts: extents of several pages, and many touches.
-  std::uint64_t device_frames;  // Of each device.
+  std::uint64_t device_frames;  // Per device.
   unsigned devices;
   std::uint64_t extent_bytes;
   unsigned disks;
   bool checksums, block_tier;
-  bool repeats = false;  // Most buffers are of one shape: what is freed serves the next.
+  bool repeats = false;  // Most buffers have one shape: a freed one serves the next.
   std::uint64_t block_budget = ~std::uint64_t{0};
-  bool crowded;  // Much mapped memory, of which little fits, and hardly any calls but touches.
-  std::uint64_t touches_write;  // One in so many.
+  bool crowded;                 // Much mapped memory, little of which fits, and mostly touches.
+  std::uint64_t touches_write;  // One in this many.
   std::uint64_t staging_frame, staging_bytes;
-  bool shuttles;       // Nearly all is wanted on one of two devices.
-  bool direct;         // Bytes go between devices and disks past the host.
-  bool worn;           // Counters that may wrap, or are used up, begin near their ends:
-  std::uint32_t left;  // so far from them.
+  bool shuttles;       // Nearly all acquires are on one of two devices.
+  bool direct;         // Direct transfers between devices and disks.
+  bool worn;           // Counters that may wrap or run out begin near their ends:
+  std::uint32_t left;  // this far from them.
   FaultRates faults;
   std::array<std::uint64_t, 20> weights{};
-  std::uint64_t troubles = 0, inspects = 0;  // Of a thousand events.
-  bool confirms = true;                      // Of blocks that gathers brought before.
+  std::uint64_t troubles = 0, inspects = 0;  // Per thousand events.
+  bool confirms = true;                      // Whether blocks of earlier gathers are confirmed.
 };
 
 struct Dice final : FaultDice {

@@ -1,10 +1,10 @@
-// What befalls the machine for a while, and callers that only look.
+// Temporary troubles of the machine, and callers that only query.
 #include "tests/sim/simulation.hpp"
 
 namespace tiermem::sim {
 
-// A device hangs, disappears, fills, and is well again; a hand does not come back. Mostly for as
-// long as requests wait, sometimes for much longer, and a device may be gone for good.
+// A device hangs, disappears or fills up, and recovers; a hand is delayed. Mostly this lasts as
+// long as requests wait, sometimes much longer, and a device may be gone permanently.
 void Simulation::trouble() {
   const auto while_ns =
       static_cast<std::int64_t>(1 + world_.below(world_.one_in(8) ? 4'000'000'000 : 8'000'000));
@@ -24,7 +24,7 @@ void Simulation::trouble() {
   port_.befall(device, what, for_good ? FakePort::kForGood : world_.now + while_ns);
 }
 
-// What callers are told is what the books say: buffers' whereabouts add up, budgets hold.
+// Information for callers must match the records: buffers' bytes add up, and budgets hold.
 void Simulation::inspect() {
   Stats stats;
   Pending& all = new_pending(Want::stats);
@@ -57,7 +57,7 @@ std::size_t Simulation::views_of_freed() const {
       live_.begin(), live_.end(), [&](const auto& entry) { return freed(entry.first); }));
 }
 
-// Of the block tier, any budget: what is there stays there.
+// For the block tier any budget is valid: stored bytes stay.
 void Simulation::set_block_budget(std::uint64_t bytes) {
   Pending& p = new_pending(Want::set_budget);
   p.request.tier = {Kind::block, 0};

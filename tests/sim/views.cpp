@@ -1,10 +1,10 @@
-// Views and the model: the bytes under a view are those that the model holds, at its grant, at
-// every use and at its release.
+// Views and the model: the bytes under a view must match the model at its grant, at every use, and
+// at its release.
 #include "tests/sim/simulation.hpp"
 
 namespace tiermem::sim {
 
-// The bytes under a fresh view are those of the model, but where the view discards.
+// Compares the bytes under a fresh view with the model, unless the view discards.
 void Simulation::granted(const std::vector<Access>& list, const std::vector<ViewRecord>& views,
                          const std::vector<std::size_t>& buffers, const Request* request) {
   for (std::size_t i = 0; i < list.size(); ++i) {
@@ -28,8 +28,8 @@ void Simulation::granted(const std::vector<Access>& list, const std::vector<View
       held.fills = false;
     }
   }
-  // A reader that was let in together with one who discards may see old bytes until these are
-  // overwritten: all discards of a step are filled before anything is compared.
+  // A reader granted together with a discarding view may see old bytes until they are overwritten.
+  // Therefore all discards of a step are filled before any comparison.
   if (!stepping_) {
     compare_new();
   }
@@ -47,8 +47,8 @@ void Simulation::fill_arrived() {
   for (Held& held : held_) {
     if (held.fills && arrived(held)) {
       held.fills = false;
-      // Also where a copy failed under the view: the stream has not heard of it, and extents that
-      // needed no copy have what it writes.
+      // Even if a copy under the view failed: the stream has not learned of that, and extents that
+      // needed no copy get its writes.
       if (!devices_[held.view.place.index].lost()) {
         fill(held);
       }
@@ -56,7 +56,7 @@ void Simulation::fill_arrived() {
   }
 }
 
-// As its stream does: nothing comes before.
+// As its stream does: it does nothing before.
 void Simulation::await_arrival(std::size_t held) {
   while (!arrived(held_[held])) {
     world_.now = std::max(world_.now, std::min(hands_.next_due(), next_step_));
@@ -97,7 +97,7 @@ void Simulation::fill(const Held& held) {
   }
 }
 
-// Some bytes of a few pages are not zeros.
+// Makes some bytes of a few pages nonzero.
 void Simulation::fill_sparsely(const Held& held) {
   for (std::uint64_t i = 0; i < held.view.length; ++i) {
     store(held, i, std::byte{0});
@@ -148,8 +148,8 @@ void Simulation::use_view() {
   }
 }
 
-// The program reads or writes a mapped buffer where it likes, without a view. Where the extent is
-// not in its window it waits, as a thread in a page fault does.
+// The program reads or writes a mapped buffer anywhere, without a view. If the extent is not in its
+// window, the program waits like a thread in a page fault.
 void Simulation::touch() {
   Live* live = nullptr;
   for (int tries = 0; tries < 8 && (live == nullptr || live->mapped == nullptr); ++tries) {
@@ -191,8 +191,8 @@ void Simulation::touch() {
   mover_.post(&p.request);
 }
 
-// The bytes may have been dropped or lost, and a view that discards is on its way, or was, and its
-// frame has not left yet: zeros are in the window without a grant. A program that touches them then
+// The bytes may have been dropped or lost, while a discarding view is pending, or was, and its
+// frame has not left yet. The window then has zeros without a grant. A program that touches them
 // races with itself.
 bool Simulation::prepared_anew(const Live& live, const Access& access) {
   if (droppable_.count(serial_of(live)) == 0 && !port_.corrupted()) {
@@ -204,18 +204,18 @@ bool Simulation::prepared_anew(const Live& live, const Access& access) {
     return other.buffer == live.handle && other.mode == kDiscard;
   };
   const Phase phase = residency_.extents.word(kHost, ref).load().phase();
-  // Or it is granted in this very step.
+  // Or it is granted in this step.
   return phase == Phase::incoming || phase == Phase::outgoing ||
          std::any_of(pending_.begin(), pending_.end(), [&](const Pending& p) {
            return !p.done && !p.touch && std::any_of(p.list.begin(), p.list.end(), discards);
          });
 }
 
-// Zeros or the newest bytes, but never anybody else's.
+// Zeros or the newest bytes, but never another buffer's.
 void Simulation::touch_early(const Live& live, const Access& access) {
   for (std::uint64_t i = access.offset; i < access.offset + access.length; ++i) {
     check(live.mapped[i] == live.model[i] || live.mapped[i] == std::byte{0},
-          "bytes that are nobody's are in a window");
+          "bytes of no buffer are in a window");
   }
 }
 
@@ -234,7 +234,7 @@ void Simulation::touch_now(Live& live, const Access& access, bool writes) {
   }
 }
 
-// The fault has been served. Nothing pins the extent: it may be on its way out again, and then the
+// The fault has been served. The extent is not pinned and may be leaving again. In that case the
 // toucher faults once more, which is another call.
 void Simulation::touched(Pending& p) {
   Live& live = live_.at(p.buffers[0]);

@@ -1,4 +1,4 @@
-// A disk that changes bytes by itself. The calling thread only.
+// A disk that changes bytes. The calling thread only.
 #pragma once
 
 #include <dirent.h>
@@ -13,8 +13,7 @@
 
 namespace tiermem::test {
 
-// The unnamed file of the block tier, found among our own descriptors, as a disk error would change
-// it.
+// Changes the block tier's unnamed file, found among this process's descriptors, like a disk error.
 inline void flip_bits_on_disk(const std::string& directory) {
   DIR* fds = opendir("/proc/self/fd");
   ASSERT_NE(fds, nullptr);
@@ -41,7 +40,7 @@ inline void flip_bits_on_disk(const std::string& directory) {
   ASSERT_TRUE(found);
 }
 
-/// As flip_bits_on_disk(), of the one word that is `word`, among the first 64 MiB.
+/// As flip_bits_on_disk(), but only the word `word`, among the first 64 MiB.
 inline void flip_word_on_disk(const std::string& directory, std::uint64_t word) {
   DIR* fds = opendir("/proc/self/fd");
   ASSERT_NE(fds, nullptr);

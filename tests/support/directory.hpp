@@ -1,4 +1,4 @@
-// A directory for one test, removed with all that is in it. A Directory belongs to one thread.
+// A directory for one test, removed with its content. A Directory belongs to one thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 namespace tiermem::test {
 
-/// A new directory below $TMPDIR or /var/tmp: on a disk, where direct I/O can be had.
+/// A new directory below $TMPDIR or /var/tmp: on a disk that supports direct I/O.
 class Directory {
  public:
   Directory() : Directory(getenv("TMPDIR") != nullptr ? getenv("TMPDIR") : "/var/tmp") {}

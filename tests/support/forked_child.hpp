@@ -1,4 +1,4 @@
-// A child of fork that tells by its exit code whether it saw what it should. For the thread that
+// A child of fork that reports by its exit code whether a check succeeded. For the thread that
 // forks and waits.
 #pragma once
 
@@ -16,9 +16,9 @@
 
 namespace tiermem::test {
 
-/// [child of fork] Until the library's threads have begun: each takes its name first. One that
-/// starts takes memory, and a fork at that moment leaves the address sanitizer's allocator locked
-/// in the child.
+/// [child of fork] Waits until the library's threads have begun: each takes its name first. A
+/// starting thread allocates memory, and a fork during that leaves the address sanitizer's
+/// allocator locked in the child.
 inline void await_threads() {
   const auto begun = [](const std::filesystem::path& task) {
     std::string name;
@@ -34,7 +34,7 @@ inline void await_threads() {
   }
 }
 
-/// A child that runs `body` and says by its exit whether it was true; SIGALRM ends one that hangs.
+/// Starts a child that runs `body` and exits with its result; SIGALRM ends a child that hangs.
 inline pid_t child_that(const std::function<bool()>& body) {
   const pid_t child = ::fork();
   if (child == 0) {

@@ -1,5 +1,5 @@
-// Tests of the suite FaultsFound, one for each fault by its number. GoogleTest wants one fixture
-// for a suite, and these need several: a test makes its own.
+// Tests of the suite FaultsFound, one for each fault by its number. GoogleTest allows one fixture
+// per suite, and these need several: each test makes its own.
 #pragma once
 
 #include <gtest/gtest.h>

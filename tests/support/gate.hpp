@@ -1,4 +1,4 @@
-// Holding up a stream of the fake driver's from a test. Any thread.
+// Holds up a stream of the fake driver from a test. Any thread.
 #pragma once
 
 #include <future>
@@ -6,7 +6,7 @@
 
 namespace tiermem::test {
 
-/// A host function that lets a stream go on when it is told to.
+/// A host function that lets a stream continue on command.
 class Gate {
  public:
   static void wait(void* gate) { static_cast<Gate*>(gate)->opened_.wait(); }

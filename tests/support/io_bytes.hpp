@@ -1,4 +1,4 @@
-// Where in memory a byte of a request lies: for the ports of tests, which copy bytes themselves.
+// The position in memory of a request's byte: for test ports, which copy bytes themselves.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Pages locked for I/O by registering them with a ring, as a program with registered buffers does.
-// One thread.
+// Pages locked for I/O by registration with a ring, as in a program with registered buffers. One
+// thread.
 #pragma once
 
 #include <linux/io_uring.h>
@@ -29,7 +29,7 @@ class LockedPages {
   LockedPages(const LockedPages&) = delete;
   LockedPages& operator=(const LockedPages&) = delete;
 
-  /// "" when they are locked.
+  /// "" if they are locked.
   const std::string& why_not() const { return why_not_; }
   void release() {
     if (ring_ >= 0) {

@@ -1,4 +1,4 @@
-// A block device over a file of the test's own. Used by one thread; ends with the object.
+// A block device over a file of the test. Used by one thread; ends with the object.
 #pragma once
 
 #include <fcntl.h>
@@ -15,7 +15,7 @@ namespace tiermem::test {
 
 class LoopDevice {
  public:
-  /// Over the file `backing`, which is made, or cut, to `bytes`.
+  /// Uses the file `backing`, which is created or truncated to `bytes`.
   LoopDevice(const std::string& backing, std::uint64_t bytes) {
     const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
     const int number = control < 0 ? -1 : ::ioctl(control, LOOP_CTL_GET_FREE);
@@ -38,7 +38,7 @@ class LoopDevice {
   }
   LoopDevice(const LoopDevice&) = delete;
   LoopDevice& operator=(const LoopDevice&) = delete;
-  /// Why there is none here: the test is skipped. "" when there is one.
+  /// Why no device is available, so that the test is skipped. "" if there is one.
   const std::string& why_not() const { return why_not_; }
   const std::string& path() const { return path_; }
 

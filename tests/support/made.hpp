@@ -1,5 +1,4 @@
-// Contexts and buffers that a test cannot do without: one that cannot be made is an error of the
-// test.
+// Contexts and buffers that a test requires: if one cannot be created, the test fails.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +11,7 @@
 
 namespace tiermem::test {
 
-/// Null when it cannot be made.
+/// Null if it cannot be created.
 inline std::unique_ptr<Context> make_context(const std::string& spec) {
   auto context = Context::create(spec);
   EXPECT_TRUE(context.ok()) << spec << ": " << context.message();

@@ -14,7 +14,7 @@ struct Mappings {
   std::uint64_t count = 0;
 };
 
-/// Reads the list; everything is 0 where the kernel does not tell flags.
+/// Reads the list; all values are 0 if the kernel does not report flags.
 inline Mappings mappings() {
   Mappings found;
   std::ifstream list("/proc/self/smaps");
@@ -37,7 +37,7 @@ inline Mappings mappings() {
   return found;
 }
 
-/// A line of /proc/self/status in bytes, such as "VmRSS:" or "VmData:".
+/// The value of a line of /proc/self/status in bytes, such as "VmRSS:" or "VmData:".
 inline std::uint64_t status_bytes(const std::string& name) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {

@@ -1,4 +1,4 @@
-// A descriptor that one process hands to another over a socket pair. Any thread.
+// Passes a descriptor from one process to another over a socket pair. Any thread.
 #pragma once
 
 #include <sys/socket.h>
@@ -27,7 +27,7 @@ inline bool send_descriptor(int socket, int fd) {
   return ::sendmsg(socket, &message, 0) == 1;
 }
 
-/// The descriptor that the other process sent. -1: it sent `text` instead, or nothing.
+/// Receives the other process's descriptor. -1: it sent `text` instead, or nothing.
 inline int receive_descriptor(int socket, std::string& text) {
   char bytes[256];
   iovec part{bytes, sizeof(bytes)};

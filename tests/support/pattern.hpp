@@ -31,7 +31,7 @@ inline void fill(std::span<std::uint64_t> words, std::uint64_t seed, std::uint64
   }
 }
 
-/// How many words are not those of `seed`.
+/// Number of words that differ from those of `seed`.
 inline std::uint64_t wrong(std::span<const std::uint64_t> words, std::uint64_t seed,
                            std::uint64_t first = 0) {
   std::uint64_t n = 0;
@@ -43,8 +43,8 @@ inline std::uint64_t wrong(std::span<const std::uint64_t> words, std::uint64_t s
 
 inline constexpr std::uint64_t kChunk = 2 * kMiB;
 
-/// Writes the pattern, a chunk at a time so that any budget of a few extents will do. The first
-/// refusal ends it; `written`: the bytes before it.
+/// Writes the pattern in chunks, so that a budget of a few extents suffices. The first refusal ends
+/// it; `written`: the bytes before it.
 inline Status write_pattern(Buffer& buffer, std::uint64_t seed,
                             Timeout timeout = Timeout::seconds(30),
                             std::uint64_t* written = nullptr) {
@@ -66,8 +66,8 @@ inline Status write_pattern(Buffer& buffer, std::uint64_t seed,
   return status;
 }
 
-/// The words before `end` that are not as write_pattern() left them; a chunk that cannot be read is
-/// an error of the test.
+/// Number of words before `end` that differ from those of write_pattern(). A chunk that cannot be
+/// read fails the test.
 inline std::uint64_t wrong_words(Buffer& buffer, std::uint64_t seed,
                                  std::uint64_t end = ~std::uint64_t{0}) {
   end = std::min(end, buffer.size());
@@ -83,7 +83,7 @@ inline std::uint64_t wrong_words(Buffer& buffer, std::uint64_t seed,
   return n;
 }
 
-/// Looks again and again until it is so; false after twenty seconds. For what others' threads
+/// Repeats the check until it succeeds; false after twenty seconds. For work that other threads
 /// finish by themselves.
 template <typename Condition>
 bool eventually(Condition&& condition) {
@@ -103,7 +103,7 @@ inline bool says(const char* text, const std::string& word) {
 
 }  // namespace tiermem::test
 
-/// The sentence of a Status or Result names `word`.
+/// Checks that the message of a Status or Result contains `word`.
 #define EXPECT_SAYS(outcome, word)                              \
   EXPECT_TRUE(::tiermem::test::says((outcome).message(), word)) \
       << "'" << (outcome).message() << "' names no " << (word)

@@ -1,5 +1,6 @@
-// Where this build and its source are, for tests that read documents, traces, or load what was
-// built. In one file, so that a copy of the tree elsewhere finds all others in the compiler cache.
+// The folders of this build and its source, for tests that read documents or traces, or load build
+// outputs. In a separate file, so that a copy of the tree elsewhere finds all other objects in the
+// compiler cache.
 #pragma once
 
 namespace tiermem {
@@ -14,7 +15,7 @@ const char* fake_cuda_path();
 bool fake_cuda_is_disguised();
 /// The cuFile of tests/support/fake_cufile.
 const char* fake_cufile_path();
-/// A program without a dynamic linker; null where the build makes none (sanitizers).
+/// A program without a dynamic linker; null if the build has none (sanitizers).
 const char* static_program_path();
 
 }  // namespace tiermem

@@ -1,4 +1,4 @@
-// What the kernel tells of the threads of this process.
+// Information from the kernel about the threads of this process.
 #pragma once
 
 #include <time.h>
@@ -14,7 +14,7 @@
 
 namespace tiermem::test {
 
-/// The tid of a thread with that name; 0 when there is none.
+/// The tid of a thread with that name; 0 if there is none.
 inline std::uint32_t thread_named(std::string_view wanted) {
   std::error_code ended;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", ended)) {
@@ -27,8 +27,8 @@ inline std::uint32_t thread_named(std::string_view wanted) {
   return 0;
 }
 
-/// Whether every thread but this one has a name of its own. A thread of tiermem sets its name in
-/// its body, after the start that a sanitizer makes for it.
+/// Whether every other thread has a name of its own. A thread of tiermem sets its name in its body,
+/// after the sanitizer's own start.
 inline bool threads_have_started() {
   std::string own;
   std::ifstream("/proc/thread-self/comm") >> own;
@@ -42,9 +42,9 @@ inline bool threads_have_started() {
   return with_own <= 1;
 }
 
-/// Nanoseconds of processor time that a thread has had; -1 when it is not there.
+/// Processor time of a thread in nanoseconds; -1 if it does not exist.
 inline std::int64_t processor_time(std::uint32_t thread) {
-  // The clock of another thread's time, as pthread_getcpuclockid makes it.
+  // The clock of another thread's time, as from pthread_getcpuclockid.
   const auto clock = static_cast<clockid_t>((~thread << 3) | 6U);
   timespec used{};
   if (::clock_gettime(clock, &used) != 0) {
@@ -53,7 +53,7 @@ inline std::int64_t processor_time(std::uint32_t thread) {
   return std::int64_t{used.tv_sec} * 1'000'000'000 + used.tv_nsec;
 }
 
-/// Within five seconds.
+/// Waits up to five seconds.
 template <typename Condition>
 bool comes_true(Condition condition) {
   for (int i = 0; i < 5'000 && !condition(); ++i) {

@@ -1,4 +1,4 @@
-// Whether a call is let in.
+// Decides whether a call is admitted.
 #include "support/fake_cuda/call.hpp"
 
 #include <chrono>

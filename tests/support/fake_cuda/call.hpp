@@ -1,6 +1,6 @@
-// The head of every function of the fake driver: it counts the call, waits where the call is to be
-// slow, fails it where it is to fail, and refuses it where the driver would: before cuInit, in a
-// forked child, in a thread without a current context, with a context that is gone or broken.
+// The head of every function of the fake driver. It counts the call, waits if the call is to be
+// slow, and fails it if ordered. It refuses the call when the driver would: before cuInit, in a
+// forked child, in a thread without a current context, with a destroyed or broken context.
 #pragma once
 
 #include <mutex>
@@ -10,12 +10,13 @@
 
 namespace tiermem::test {
 
-/// What a function cannot do without. Those that release something do so with a broken context,
-/// too, and then tell its failure: a program that cleans up after one leaves nothing behind.
+/// The requirements of a function. A function that releases something does so even with a broken
+/// context, and returns the context's failure: a program that cleans up after a failure leaves
+/// nothing behind.
 enum class Needs : std::uint8_t {
   nothing,
   driver,          ///< cuInit was called.
-  memory,          ///< The same, and the current context, if there is one, is not broken.
+  memory,          ///< The same, and the current context, if any, is not broken.
   release_memory,  ///< As `memory`, but releases.
   context,         ///< A current context.
   release,         ///< As `context`, but releases.
@@ -34,14 +35,14 @@ class Call {
 
   World& world;
   std::unique_lock<std::mutex> lock;
-  ContextState* context = nullptr;  ///< The current one; null when there is none.
+  ContextState* context = nullptr;  ///< The current one; null if there is none.
 
   cuda::Result refusal() const { return refusal_; }
-  /// What the body's result is, once the context is asked whether it still stands.
+  /// Returns the body's result, or the context's failure if it broke in between.
   cuda::Result end(cuda::Result result) const;
 
-  /// NULL and legacy_stream() are the current context's legacy stream, per_thread_stream() is the
-  /// calling thread's of that context.
+  /// NULL and legacy_stream() mean the current context's legacy stream; per_thread_stream() means
+  /// the calling thread's stream of that context.
   cuda::Result find(cuda::Stream handle, StreamPointer& stream) const;
   cuda::Result find(cuda::Event handle, EventState*& event) const;
 
@@ -52,7 +53,7 @@ class Call {
   cuda::Result refusal_ = cuda::kSuccess;
 };
 
-/// [thread] What a function of cuLaunchHostFunc runs under: it may make no calls.
+/// [thread] Active while a function of cuLaunchHostFunc runs: it must not make calls.
 class InHostFunction {
  public:
   InHostFunction();
@@ -66,14 +67,14 @@ cuda::Result call(const char* name, Needs needs, const Body& body) {
   return here.refusal() == cuda::kSuccess ? here.end(body(here)) : here.refusal();
 }
 
-/// [thread] Contexts made current, the newest last. No destructor: a thread that ends may call us
-/// from those of others.
+/// [thread] Contexts made current, the newest last. No destructor, because an ending thread may
+/// call the driver from other destructors.
 struct ContextStack {
   static constexpr int kMost = 16;
   cuda::Context contexts[kMost] = {};
   int depth = 0;
-  int capture_mode = 0;   // Of cuThreadExchangeStreamCaptureMode: global.
-  std::uint64_t age = 0;  // World::age: what was current before a reset() is not.
+  int capture_mode = 0;   // From cuThreadExchangeStreamCaptureMode: global.
+  std::uint64_t age = 0;  // World::age: a context from before a reset() is not current.
 
   cuda::Context top() const { return depth == 0 ? nullptr : contexts[depth - 1]; }
 };

@@ -1,4 +1,5 @@
-// The calls on contexts: the primary one of each device, others, and which is current in a thread.
+// The calls on contexts: the primary context of each device, other contexts, and the current
+// context of a thread.
 #include "support/fake_cuda/call.hpp"
 #include "support/fake_cuda/capture.hpp"
 #include "support/fake_cuda/entry_points.hpp"
@@ -13,7 +14,7 @@ using test::Needs;
 
 namespace {
 
-// Whether a handle can be made current. Null can.
+// Whether a handle can be made current; null can.
 Result usable(Call& here, Context handle) {
   if (handle == nullptr) {
     return kSuccess;
@@ -158,7 +159,7 @@ Result cuCtxDestroy_v2(Context handle) {
     }
     ContextState& context = *here.world.contexts.at(handle);
     if (here.world.device(context.device).primary == &context) {
-      return kInvalidContext;  // That one is released.
+      return kInvalidContext;  // It has been released.
     }
     test::await_all(here.world, here.lock, &context);
     here.world.destroy_context(context);
@@ -200,7 +201,7 @@ Result cuCtxGetDevice(Device* device) {
 
 Result cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   return test::call("cuCtxGetStreamPriorityRange", Needs::context, [&](Call&) -> Result {
-    constexpr int kGreatest = -5;  // As devices of today have it; here all streams are alike.
+    constexpr int kGreatest = -5;  // Today's value; all streams are alike here.
     if (least != nullptr) {
       *least = 0;
     }

@@ -81,7 +81,7 @@ class Control final : public FakeCuda {
     const std::lock_guard lock(all_.mutex);
     all_.device(device).lost = true;
     if (ContextState* const context = all_.device(device).primary; context != nullptr) {
-      // Also one that an illegal access has broken before.
+      // Also a context that an illegal access has broken.
       context->failure = cuda::kSuccess;
       fail_context(all_, *context, cuda::kDeviceUnavailable);
     }
@@ -128,11 +128,12 @@ class Control final : public FakeCuda {
 };
 
 FakeCuda& control() {
-  static Control only;  // Nothing to destroy: it only refers to the world.
+  static Control only;  // It only refers to the world, so it needs no destructor.
   return only;
 }
 
-// The environment's words hold from the start; reset() is for tests that set things themselves.
+// The environment applies from the start; reset() is for tests that configure the driver
+// themselves.
 [[gnu::constructor]] void at_load() {
   follow_environment(control());
 }
@@ -148,7 +149,8 @@ extern "C" tiermem::test::FakeCuda* tiermem_fake_cuda() {
   return &tiermem::test::control();
 }
 
-// All calls so far, for whom control.hpp is out of reach: `tiermem bench gpu` knows the fake by it.
+// The number of all calls, for code without access to control.hpp: `tiermem bench gpu` recognises
+// the fake by it.
 extern "C" std::uint64_t tiermem_fake_cuda_calls() {
   tiermem::test::World& all = tiermem::test::world();
   const std::lock_guard lock(all.mutex);

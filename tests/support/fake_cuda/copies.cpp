@@ -1,4 +1,4 @@
-// Moving the bytes.
+// Moves the bytes.
 #include "support/fake_cuda/copies.hpp"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ bool is_devices(const World& world, cuda::DevicePointer at, Side side) {
   return side == Side::device || (side == Side::any && world.memory->owns(at));
 }
 
-// False: some of it is a device's and not mapped, or may not be used so.
+// Returns false if a part is device memory and is unmapped or inaccessible.
 bool resolve(const World& world, const Copy& copy, int device, Sides& sides) {
   const auto one = [&](cuda::DevicePointer at, Side side, int whose, int access,
                        std::vector<Piece>& pieces) {
@@ -79,7 +79,8 @@ cuda::Result run(World& world, std::unique_lock<std::mutex>& lock, const StreamS
   if (!resolve(world, copy, stream.context->device, sides)) {
     return cuda::kIllegalAddress;
   }
-  // Time first: until the end, what is read is the old, and what is written must stay.
+  // The time passes first: until the end, a read must see old bytes, and a write must not be
+  // visible.
   const std::chrono::duration<double, std::nano> of_bytes(world.settings.copy_ns_per_byte *
                                                           static_cast<double>(copy.bytes));
   take_time(world, lock, stream,
@@ -131,7 +132,7 @@ cuda::Result start(Call& here, const StreamPointer& stream, std::vector<Copy> co
       taken != cuda::kSuccess || captured) {
     return taken;
   }
-  // The raw pointer: the queue belongs to the stream, whose thread holds it while it runs.
+  // A raw pointer, because the queue belongs to the stream, and the stream's thread keeps it alive.
   const auto work = [all = std::move(copies), own = stream.get()](auto& lock) {
     for (const Copy& copy : all) {
       if (const cuda::Result result = run(world(), lock, *own, copy); result != cuda::kSuccess) {

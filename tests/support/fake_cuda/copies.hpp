@@ -1,5 +1,5 @@
-// Copies and sets, as streams run them. Device addresses are looked up when the stream comes to
-// the copy, and once more when it is over: memory that was unmapped under it is an illegal access.
+// Copies and sets, as streams execute them. Device addresses are looked up when the stream executes
+// the copy, and again at its end: if the memory was unmapped in between, that is an illegal access.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace tiermem::test {
 
-/// What an address is, by the call that has it. `any` is what the driver finds it to be.
+/// The kind of an address, as declared by the call. For `any` the driver finds out.
 enum class Side : std::uint8_t { host, device, any };
 
 /// One copy, or a set.
@@ -20,20 +20,20 @@ struct Copy {
   std::uint64_t bytes = 0;
   Side to_side = Side::any;
   Side from_side = Side::any;
-  bool sets = false;  ///< `from` is no address, and the bytes become `value`.
+  bool sets = false;  ///< `from` is unused, and the bytes become `value`.
   unsigned char value = 0;
-  bool pageable = false;  ///< Of the host's side, by examine().
-  /// Whose access to a side's memory counts; -1: the stream's device's.
+  bool pageable = false;  ///< The host's side is not page-locked; set by examine().
+  /// The device that accesses a side; -1: the stream's device.
   int to_device = -1;
   int from_device = -1;
 };
 
-/// Refuses what the driver sees at the call: a device's address for a host's, and a range that
-/// leaves its registration. That a device's address is not mapped, the device finds out later.
+/// Refuses mistakes that the driver sees at the call: a device address for a host address, and a
+/// range that leaves its registration. An unmapped device address is found by the device later.
 cuda::Result examine(const World& world, Copy& copy);
 
-/// Gives copies that need no order among them to a stream. Returns when they are done if `blocks`,
-/// with the failure that the context then has.
+/// Submits copies without an order among them to a stream. If `blocks`, returns when they are done,
+/// with the context's failure.
 cuda::Result start(Call& here, const StreamPointer& stream, std::vector<Copy> copies, bool blocks);
 
 }  // namespace tiermem::test

@@ -1,5 +1,5 @@
-// The calls that copy and set. One that has the host's pageable memory on a side returns when it is
-// done, as the real driver's does where it stages; so do those without "Async" in the name.
+// The calls that copy and set. A copy with pageable host memory on one side returns when it is
+// done, as in the real driver, which stages it; so do calls without "Async" in the name.
 #include <limits>
 #include <utility>
 #include <vector>
@@ -23,13 +23,13 @@ DevicePointer number(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address);
 }
 
-/// Whose memory each side of a copy between devices is.
+/// The contexts of the two sides of a copy between devices.
 struct Peers {
   Context to = nullptr;
   Context from = nullptr;
 };
 
-// The device of a context that is there.
+// Finds the device of an existing context.
 Result device_of(const Call& here, Context context, int& device) {
   const auto known = here.world.contexts.find(context);
   if (known == here.world.contexts.end() || known->second->destroyed) {
@@ -72,11 +72,11 @@ struct Batch {
   std::size_t* bytes;
   std::size_t count;
   BatchAttributes* attributes;
-  std::size_t* first;  // first[k]: the first copy that attributes[k] are for.
+  std::size_t* first;  // first[k]: the first copy that attributes[k] apply to.
   std::size_t kinds;
 };
 
-enum : int { kDuringCall = 2, kAnyOrder = 3 };  // Of CUmemcpySrcAccessOrder.
+enum : int { kDuringCall = 2, kAnyOrder = 3 };  // Values of CUmemcpySrcAccessOrder.
 
 bool well_formed(const Batch& batch) {
   bool good = batch.to != nullptr && batch.from != nullptr && batch.bytes != nullptr &&
@@ -93,13 +93,13 @@ bool well_formed(const Batch& batch) {
 Result copy_batch(const Batch& batch, std::size_t* failed, Stream handle) {
   std::size_t unused = 0;
   std::size_t& which = failed == nullptr ? unused : *failed;
-  which = std::numeric_limits<std::size_t>::max();  // No single one.
+  which = std::numeric_limits<std::size_t>::max();  // Not a single one.
   return test::call("cuMemcpyBatchAsync", Needs::context, [&](Call& here) -> Result {
     StreamPointer stream;
     if (const Result found = here.find(handle, stream); found != kSuccess) {
       return found;
     }
-    // The reference: not on the legacy stream.
+    // According to the reference, not on the legacy stream.
     if (stream->legacy || !well_formed(batch)) {
       return kInvalidValue;
     }

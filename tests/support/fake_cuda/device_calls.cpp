@@ -71,7 +71,8 @@ Result copy_text(const std::string& text, char* to, int bytes) {
   return kSuccess;
 }
 
-// A call on a device that needs no context: `body(call)` when there is such a device and `result`.
+// A call on a device that needs no context: runs `body(call)` if the device exists and `result` is
+// not null.
 template <typename Body>
 Result about(const char* name, Device device, const void* result, const Body& body) {
   return test::call(name, Needs::driver, [&](Call& here) -> Result {

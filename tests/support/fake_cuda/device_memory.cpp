@@ -1,4 +1,4 @@
-// Address ranges, physical memory, and which of it is where.
+// Address ranges, physical memory, and the mappings between them.
 #include "support/fake_cuda/device_memory.hpp"
 
 #include <sys/mman.h>
@@ -23,8 +23,8 @@ std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-// A file of 2 MiB of 0xA5. Memory is private mappings of it: full from the start, without anybody
-// having written it, so that a chunk costs what is used of it.
+// A file of 2 MiB of 0xA5. Memory consists of private mappings of it: full from the start without
+// any write, so that a chunk costs only its used part.
 int pattern_file() {
   static const int file = [] {
     const int made = ::memfd_create("fake-cuda-fresh", MFD_CLOEXEC);
@@ -66,7 +66,7 @@ std::shared_ptr<Allocation> Allocation::make(int device, std::uint64_t bytes, De
   std::shared_ptr<Allocation> made(new Allocation);
   made->device_ = device;
   made->bytes_ = bytes;
-  static std::uint64_t last_id = 0;  // With the world's lock.
+  static std::uint64_t last_id = 0;  // Guarded by the world's lock.
   made->id_ = ++last_id;
   made->at_ = at;
   made->used_ = books.used;
@@ -96,7 +96,7 @@ cuda::Result DeviceMemory::reserve(std::uint64_t bytes, std::uint64_t alignment,
       wanted % alignment != 0 || bytes + alignment < bytes) {
     return cuda::kInvalidValue;
   }
-  // `wanted` is a hint, and what is there already wins.
+  // `wanted` is a hint; an existing mapping wins.
   std::byte* start = wanted == 0
                          ? nullptr
                          : map_nothing(reinterpret_cast<void*>(wanted), bytes, MAP_FIXED_NOREPLACE);
@@ -251,7 +251,7 @@ cuda::Result DeviceMemory::set_access(cuda::DevicePointer at, std::uint64_t byte
   return cuda::kSuccess;
 }
 
-// The mappings that make up a range, each of them whole, with no gap.
+// Finds the mappings that make up a range: whole mappings without a gap.
 bool DeviceMemory::whole_mappings(cuda::DevicePointer at, std::uint64_t bytes,
                                   Mappings::iterator& first, Mappings::iterator& last) {
   first = last = mappings_.find(at);

@@ -1,12 +1,12 @@
-// The memory of all fake devices. An address that the driver gives out belongs to a range that the
-// host can neither read nor write (PROT_NONE), so that a device pointer is unlike any other number
-// in the process and dereferencing it is SIGSEGV. The bytes are elsewhere, in an Allocation, and
-// only copies of the driver's find them, by way of the mappings.
+// The memory of all fake devices. A device address belongs to a range that the host can neither
+// read nor write (PROT_NONE). A device pointer therefore differs from every other number in the
+// process, and dereferencing it raises SIGSEGV. The bytes are in an Allocation, and only the
+// driver's copies find them, through the mappings.
 //
-//   device.used == sum of the bytes of its Allocations: of those with a handle, of those mapped,
-//   and of those that a copy under way still holds
+//   device.used == sum of the bytes of its Allocations: those with a handle, those mapped, and
+//   those that a copy under way holds
 //
-// Guarded by World::mutex, but for the bytes themselves.
+// Guarded by World::mutex, except for the bytes themselves.
 #pragma once
 
 #include <array>
@@ -33,10 +33,10 @@ struct DeviceBooks {
   std::uint64_t free() const;
 };
 
-/// Physical memory. Fresh, it is full of 0xA5: nothing promises zeros.
+/// Physical memory. A fresh allocation is full of 0xA5, because nothing promises zeros.
 class Allocation {
  public:
-  /// Null when the host itself has no room.
+  /// Returns null if the host lacks memory.
   static std::shared_ptr<Allocation> make(int device, std::uint64_t bytes, DeviceBooks& books);
   ~Allocation();
   Allocation(const Allocation&) = delete;
@@ -44,7 +44,7 @@ class Allocation {
 
   int device() const { return device_; }
   std::uint64_t bytes() const { return bytes_; }
-  std::uint64_t id() const { return id_; }  ///< Of no other, ever.
+  std::uint64_t id() const { return id_; }  ///< Unique, for ever.
   std::byte* at(std::uint64_t offset) const { return at_ + offset; }
 
  private:
@@ -57,7 +57,8 @@ class Allocation {
   std::shared_ptr<std::atomic<std::uint64_t>> used_;
 };
 
-/// Bytes in a row for a copy; `memory` keeps a device's there while it lasts, null for the host's.
+/// Consecutive bytes for a copy. `memory` keeps a device's bytes alive during it; null for the
+/// host's.
 struct Piece {
   std::byte* at = nullptr;
   std::uint64_t bytes = 0;
@@ -79,21 +80,21 @@ class DeviceMemory {
   cuda::Result unmap(cuda::DevicePointer at, std::uint64_t bytes);
   cuda::Result set_access(cuda::DevicePointer at, std::uint64_t bytes, int device, int access);
 
-  /// cuMemAlloc: reservation, memory and mapping in one, of any size.
+  /// cuMemAlloc: reservation, memory and mapping together, of any size.
   cuda::Result allocate(int device, std::uint64_t bytes, cuda::DevicePointer& at);
   cuda::Result free(cuda::DevicePointer at);
-  /// Such memory begins here.
+  /// Whether memory of allocate() begins here.
   bool allocated(cuda::DevicePointer at) const;
 
-  /// The address is a device's, mapped or not.
+  /// Whether the address is a device's, mapped or not.
   bool owns(cuda::DevicePointer at) const;
-  /// The mapping around an address; false when there is none.
+  /// Finds the mapping around an address; returns false if there is none.
   bool find(cuda::DevicePointer at, cuda::DevicePointer& base, std::uint64_t& bytes,
             int& device) const;
-  /// Of the memory that is mapped there; 0 when there is none.
+  /// The id of the memory mapped there; 0 if there is none.
   std::uint64_t id_at(cuda::DevicePointer at) const;
-  /// Appends where the bytes are. False unless all are mapped, and `device` may do what `access`
-  /// says (1 read, 3 write, too).
+  /// Appends the positions of the bytes. Returns false unless all are mapped and `device` has the
+  /// access `access` (1 read, 3 also write).
   bool resolve(cuda::DevicePointer at, std::uint64_t bytes, int device, int access,
                std::vector<Piece>& to) const;
 
@@ -107,8 +108,8 @@ class DeviceMemory {
 
  private:
   struct Reservation {
-    std::uint64_t bytes = 0;         // Of the host's address space: whole pages.
-    bool of_one_allocation = false;  // Of cuMemAlloc: not for the calls on reservations.
+    std::uint64_t bytes = 0;         // Whole pages of the host's addresses.
+    bool of_one_allocation = false;  // From cuMemAlloc: not for the calls on reservations.
   };
   struct Mapping {
     std::uint64_t bytes = 0;

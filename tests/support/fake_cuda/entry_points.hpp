@@ -1,6 +1,6 @@
-// All functions that the fake driver exports, with the name that cuGetProcAddress knows, the first
-// CUDA version whose prototype this is, and the name in the ABI. One list makes the declarations
-// and the table of cuGetProcAddress (symbols.cpp); each is defined in the *_calls.cpp of its noun.
+// All functions that the fake driver exports: the name for cuGetProcAddress, the first CUDA version
+// with this prototype, and the name in the ABI. One list makes the declarations and the table of
+// cuGetProcAddress (symbols.cpp). Each function is defined in the *_calls.cpp of its noun.
 #pragma once
 
 #include <cstddef>
@@ -174,16 +174,15 @@ using Graph = void*;
   TIERMEM_FAKE_CUDA_MODULE_CALLS(X)  \
   TIERMEM_FAKE_CUDA_MANAGED_CALLS(X)
 
-// Those that a program compiled for per-thread default streams gets: another name in the ABI, and
-// another flag for cuGetProcAddress. Of these the fake has what the preload library replaces.
+// Functions for a program compiled with per-thread default streams: another name in the ABI, and
+// another flag for cuGetProcAddress. The fake has those that the preload library replaces.
 #define TIERMEM_FAKE_CUDA_PER_THREAD_CALLS(X)               \
   X(11020, cuMemAllocAsync, cuMemAllocAsync_ptsz,           \
     (DevicePointer * at, std::size_t bytes, Stream stream)) \
   X(11020, cuMemFreeAsync, cuMemFreeAsync_ptsz, (DevicePointer at, Stream stream))
 
-// What clients look for at their start, libcufile among them, and will not go on without; and what
-// the fake has no model of. Every call is refused, with kNotSupported. Their parameters are not
-// looked at.
+// Functions that clients, such as libcufile, require at their start, and functions that the fake
+// does not model. Every call is refused with kNotSupported. Their parameters are ignored.
 //  X(since, name, name in the ABI)
 #define TIERMEM_FAKE_CUDA_REFUSED_CALLS(X)                               \
   X(3000, cuGetExportTable, cuGetExportTable)                            \

@@ -1,4 +1,4 @@
-// Reading TIERMEM_FAKE_CUDA. Words are joined with ';', as in
+// Reads TIERMEM_FAKE_CUDA. Commands are joined with ';', as in
 //   devices=2;capacity=1G;version=12000;hide=cuMemCreate;fail=cuMemCreate:3:2
 //
 //   devices=N  version=N  capacity=BYTES  granularity=BYTES  lockable=BYTES
@@ -35,7 +35,7 @@ std::vector<std::string_view> split(std::string_view text, char at) {
   std::abort();
 }
 
-/// The values of one word, each asked for once.
+/// The values of one command; each is taken once.
 class Values {
  public:
   Values(std::string_view word, std::string_view text) : word_(word), parts_(split(text, ':')) {}
@@ -62,7 +62,7 @@ class Values {
     return value << shift;
   }
   int integer() { return static_cast<int>(number()); }
-  /// A device there can be.
+  /// Takes a valid device number.
   int device() {
     const std::uint64_t index = number();
     return index < 16 ? static_cast<int>(index) : (give_up(word_), 0);
@@ -76,7 +76,7 @@ class Values {
   std::size_t next_ = 0;
 };
 
-/// What of copies' time the words before have said; the driver is told both at once.
+/// The copy time from earlier commands; the driver gets both values at once.
 struct CopyTime {
   double ns_per_byte = 0;
   std::chrono::microseconds least{0};

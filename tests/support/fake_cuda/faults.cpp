@@ -1,4 +1,4 @@
-// Counting calls, and choosing those that fail.
+// Counts calls, and chooses those that fail.
 #include "support/fake_cuda/faults.hpp"
 
 #include <algorithm>
@@ -17,14 +17,14 @@ void Faults::slow(std::string_view call, std::chrono::microseconds each) {
 }
 
 cuda::Result Faults::count(std::string_view call) {
-  all_ += call == FakeCuda::kWork ? 0 : 1;  // A copy that is done was called for before.
+  all_ += call == FakeCuda::kWork ? 0 : 1;  // The call of a completed copy has been counted before.
   if (const auto known = counts_.find(call); known != counts_.end()) {
     ++known->second;
   } else {
     counts_.emplace(call, 1);
   }
   cuda::Result result = cuda::kSuccess;
-  // Every order counts every call, so that two of them for one name mean what they say.
+  // Every order counts every call, so that two orders for one name are independent.
   for (Order& order : orders_) {
     if (order.call != call) {
       continue;

@@ -1,4 +1,4 @@
-// Which calls were made, and which are to fail or to take long. Guarded by World::mutex.
+// The calls made so far, and the calls that must fail or be slow. Guarded by World::mutex.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ class Faults {
   void slow(std::string_view call, std::chrono::microseconds each);
   void forgive() { orders_.clear(); }
 
-  /// One more call: what it is to return without doing anything, or kSuccess.
+  /// Counts a call. Returns the result that it must return without doing anything, or kSuccess.
   cuda::Result count(std::string_view call);
   std::chrono::microseconds slowness(std::string_view call) const;
   std::uint64_t calls(std::string_view call) const;
@@ -27,7 +27,7 @@ class Faults {
  private:
   struct Order {
     std::string call;
-    std::uint64_t skip = 0;  // So many go well before.
+    std::uint64_t skip = 0;  // Number of calls that succeed first.
     std::uint64_t times = 0;
     cuda::Result result = cuda::kSuccess;
   };

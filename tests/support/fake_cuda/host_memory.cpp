@@ -1,4 +1,4 @@
-// The books of page-locked memory.
+// The records of page-locked memory.
 #include "support/fake_cuda/host_memory.hpp"
 
 #include <sys/mman.h>
@@ -85,7 +85,7 @@ cuda::Result HostMemory::free(void* at) {
 cuda::Result HostMemory::add(std::uintptr_t at, std::uint64_t bytes, bool ours) {
   const std::uintptr_t first = page_down(at);
   const std::uintptr_t end = page_up(at + bytes);
-  // The next one from the end of ours; the one before it may reach into us, by a page at least.
+  // The next range after the end of this one. The range before it may overlap by a page or more.
   const auto next = ranges_.lower_bound(end);
   if (next != ranges_.begin()) {
     const auto before = std::prev(next);

@@ -1,6 +1,5 @@
-// Which host memory is page-locked, by being registered or by coming from the driver. Only the
-// books: a registration holds no pages, and what munmap does to it is not followed.
-//
+// Page-locked host memory: registered, or allocated by the driver. Only records: a registration
+// holds no pages, and munmap does not change it.
 // Guarded by World::mutex.
 #pragma once
 
@@ -15,7 +14,7 @@ namespace tiermem::test {
 
 class HostMemory {
  public:
-  /// What a range is for a copy.
+  /// The meaning of a range for a copy.
   enum class Sort : std::uint8_t {
     pageable,
     locked,
@@ -40,14 +39,14 @@ class HostMemory {
  private:
   struct Range {
     std::uint64_t bytes = 0;
-    std::uint64_t pages = 0;  // The bytes of these.
-    bool ours = false;        // Of allocate().
+    std::uint64_t pages = 0;  // Bytes of its pages.
+    bool ours = false;        // From allocate().
   };
 
   std::map<std::uintptr_t, Range>::const_iterator around(std::uintptr_t at) const;
   cuda::Result add(std::uintptr_t at, std::uint64_t bytes, bool ours);
 
-  std::map<std::uintptr_t, Range> ranges_;  // No two of them share a page.
+  std::map<std::uintptr_t, Range> ranges_;  // No two ranges share a page.
   std::uint64_t allocations_ = 0;
   std::uint64_t locked_bytes_ = 0;
 };

@@ -1,5 +1,5 @@
-// The calls that page-lock host memory. Giving it back waits for all that runs, on any device, as
-// was seen of the real driver: no copy can find its memory gone.
+// The calls that page-lock host memory. Releasing it waits for all running work, on every device,
+// as observed on the real driver: no copy can find its memory gone.
 #include "support/fake_cuda/call.hpp"
 #include "support/fake_cuda/capture.hpp"
 #include "support/fake_cuda/entry_points.hpp"

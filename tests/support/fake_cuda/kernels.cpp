@@ -1,4 +1,4 @@
-// The kernels that there are.
+// The known kernels.
 #include "support/fake_cuda/kernels.hpp"
 
 #include <cstring>
@@ -15,7 +15,7 @@ T parameter(void** parameters, std::size_t i) {
   return value;
 }
 
-// gpu_oversubscribe's.
+// For gpu_oversubscribe.
 Launch read_adam(void** parameters) {
   const auto count = parameter<std::uint64_t>(parameters, 4);
   const auto rate = parameter<float>(parameters, 5);

@@ -1,5 +1,5 @@
-// What kernels do that programs of ours load, by the name of their entry: the fake does not run
-// PTX. Arrays come together, are worked on, and go back to where they were.
+// The effects of kernels in our programs, by the name of their entry: the fake does not run PTX.
+// The arrays are collected, changed, and copied back.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace tiermem::test {
 
-/// What a launch works on, as its parameters were when it was asked for.
+/// The arguments of a launch, with its parameters at the time of the call.
 struct Launch {
   struct Array {
     cuda::DevicePointer at = 0;
@@ -20,7 +20,7 @@ struct Launch {
     bool written = false;
   };
   std::vector<Array> arrays;
-  /// With the bytes of each array.
+  /// Gets the bytes of each array.
   std::function<void(std::vector<std::vector<std::byte>>& bytes)> run;
 };
 
@@ -29,9 +29,9 @@ struct Kernel {
   Launch (*read)(void** parameters);
 };
 
-/// Null: there is none of that name.
+/// Returns null if the name is unknown.
 const Kernel* find_kernel(std::string_view name);
-/// The names of all entries in the text; those that follow `.entry`.
+/// Returns the names of all entries in the text; they follow `.entry`.
 std::vector<std::string_view> entries_of(std::string_view text);
 
 }  // namespace tiermem::test

@@ -1,5 +1,5 @@
-// Managed memory, as far as programs of ours use it: the host's own, which kernels reach, too.
-// Nothing is moved, and it takes nothing of a device's capacity.
+// Managed memory, as far as our programs use it: host memory that kernels can also reach. Nothing
+// is moved, and it uses no capacity of a device.
 #include <sys/mman.h>
 
 #include "support/fake_cuda/call.hpp"

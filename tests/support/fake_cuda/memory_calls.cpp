@@ -1,4 +1,4 @@
-// The calls on a device's memory: cuMemAlloc, and addresses, memory and mappings apart.
+// The calls on a device's memory: cuMemAlloc, and separate addresses, memory and mappings.
 #include <cstring>
 
 #include "support/fake_cuda/call.hpp"
@@ -13,7 +13,7 @@ using test::Needs;
 
 namespace {
 
-// Of CUpointer_attribute.
+// Values of CUpointer_attribute.
 enum : int {
   kContextOf = 1,
   kMemoryType = 2,
@@ -32,7 +32,7 @@ bool pinned_on_device(const AllocationProperties* properties) {
          properties->location.type == kLocationDevice && properties->handle_types == 0;
 }
 
-// A device that is named by number, not by a context.
+// A device given by number instead of a context.
 Result present(Call& here, int device) {
   if (!here.world.has_device(device)) {
     return kInvalidDevice;
@@ -63,13 +63,13 @@ Result host_attribute(Call& here, void* value, int attribute, DevicePointer at) 
   }
 }
 
-// Of device memory. What was mapped belongs to no context.
+// The context of device memory. Mapped memory belongs to no context.
 Context context_of(Call& here, DevicePointer base, int device) {
   const test::ContextState* const primary = here.world.device(device).primary;
   return here.world.memory->allocated(base) && primary != nullptr ? primary->handle : nullptr;
 }
 
-// Of any address, by CUpointer_attribute.
+// The attribute of any address, by CUpointer_attribute.
 Result attribute_of(Call& here, void* value, int attribute, DevicePointer at) {
   if (value == nullptr) {
     return kInvalidValue;
@@ -139,7 +139,7 @@ Result cuMemAlloc_v2(DevicePointer* at, std::size_t bytes) {
 Result cuMemAllocPitch_v2(DevicePointer* at, std::size_t* pitch, std::size_t width,
                           std::size_t height, unsigned element) {
   return test::call("cuMemAllocPitch", Needs::context, [&](Call& here) -> Result {
-    constexpr std::size_t kPitch = 512;  // As devices of today have it.
+    constexpr std::size_t kPitch = 512;  // As on current devices.
     if (at == nullptr || pitch == nullptr || (element != 4 && element != 8 && element != 16)) {
       return kInvalidValue;
     }
@@ -156,7 +156,7 @@ Result cuMemFree_v2(DevicePointer at) {
     if (const Result refused = test::refuse_in_capture(here.world); refused != kSuccess) {
       return refused;
     }
-    // As was seen of the real one: it waits for all that runs.
+    // As observed on the real driver: it waits for all running work.
     test::await_all(here.world, here.lock, nullptr);
     return at == 0 || here.world.free_managed(at) ? kSuccess : here.world.memory->free(at);
   });
@@ -200,7 +200,7 @@ Result cuPointerGetAttributes(unsigned count, int* attributes, void** values, De
 
 Result cuPointerSetAttribute(const void* value, int attribute, DevicePointer at) {
   return test::call("cuPointerSetAttribute", Needs::context, [&](Call& here) -> Result {
-    // All copies are in order here, so there is nothing to change.
+    // All copies are ordered here, so the attribute has no effect.
     const bool known = value != nullptr && attribute == kSyncMemops;
     return known && here.world.memory->owns(at) ? kSuccess : kInvalidValue;
   });
@@ -208,7 +208,7 @@ Result cuPointerSetAttribute(const void* value, int attribute, DevicePointer at)
 
 Result cuIpcGetMemHandle(void* handle, DevicePointer at) {
   return test::call("cuIpcGetMemHandle", Needs::context, [&](Call& here) -> Result {
-    constexpr std::size_t kBytes = 64;  // Of a CUipcMemHandle.
+    constexpr std::size_t kBytes = 64;  // Size of a CUipcMemHandle.
     if (handle == nullptr || !here.world.memory->allocated(at)) {
       return kInvalidValue;
     }
@@ -262,7 +262,7 @@ Result cuMemRelease(MemoryHandle handle) {
 Result cuMemMap(DevicePointer at, std::size_t bytes, std::size_t offset, MemoryHandle handle,
                 unsigned long long flags) {
   return test::call("cuMemMap", Needs::memory, [&](Call& here) {
-    // An offset is for a driver of the future, says the reference.
+    // According to the reference, an offset is for future drivers.
     return offset != 0 || flags != 0 ? kInvalidValue : here.world.memory->map(at, bytes, handle);
   });
 }

@@ -1,5 +1,5 @@
-// Modules and launches. A text whose entries the fake knows (kernels.hpp) is a module; any other is
-// refused, so that a program of ours cannot think that it has run.
+// Modules and launches. A text with entries that the fake knows (kernels.hpp) is a module. Any
+// other is refused, so that our programs cannot assume that it has run.
 #include <cstring>
 #include <string>
 #include <utility>
@@ -21,7 +21,7 @@ namespace {
 
 inline constexpr Result kInvalidText = 218;  // CUDA_ERROR_INVALID_PTX
 
-// False: some of it is neither the device's nor managed.
+// Returns false if a part is neither device memory nor managed memory.
 bool resolve(const test::World& world, const Launch& launch, int device,
              std::vector<std::vector<test::Piece>>& all) {
   for (const Launch::Array& array : launch.arrays) {
@@ -64,7 +64,7 @@ Result run(test::World& world, std::unique_lock<std::mutex>& lock, const test::S
     }
   }
   lock.lock();
-  // What was unmapped under it is an illegal access.
+  // Memory that was unmapped in between is an illegal access.
   std::vector<std::vector<test::Piece>> after;
   const bool stands = stream.abandoned ||
                       (resolve(world, launch, stream.context->device, after) && after == before);

@@ -1,5 +1,5 @@
-// Memory in the order of a stream: cuMemAllocAsync and cuMemFreeAsync. What is allocated is there
-// at once; what is freed is there until the stream comes to it.
+// Memory in the order of a stream: cuMemAllocAsync and cuMemFreeAsync. Allocated memory exists at
+// once; freed memory exists until the stream reaches the call.
 #include "support/fake_cuda/call.hpp"
 #include "support/fake_cuda/capture.hpp"
 #include "support/fake_cuda/entry_points.hpp"
@@ -12,7 +12,7 @@ using test::StreamPointer;
 
 namespace {
 
-// Finds the stream, and whether it only notes what it is given for a graph.
+// Finds the stream, and whether it only records its work for a graph.
 Result take(Call& here, Stream handle, StreamPointer& stream, bool& captured) {
   const Result found = here.find(handle, stream);
   return found == kSuccess ? test::accept(here.world, *stream, captured) : found;
@@ -28,7 +28,8 @@ Result allocate(DevicePointer* at, std::size_t bytes, Stream handle) {
     if (const Result taken = take(here, handle, stream, captured); taken != kSuccess) {
       return taken;
     }
-    // A graph's has its address now, and memory when the graph runs: never here.
+    // A graph's allocation has an address now, and gets memory when the graph runs, which never
+    // happens here.
     return captured ? here.world.memory->reserve(here.world.memory->granularity, 0, 0, *at)
                     : here.world.memory->allocate(stream->context->device, bytes, *at);
   });

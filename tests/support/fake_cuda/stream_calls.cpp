@@ -1,4 +1,4 @@
-// The calls on streams and events, but for captures.
+// The calls on streams and events, except captures.
 #include <utility>
 
 #include "support/fake_cuda/call.hpp"
@@ -30,7 +30,7 @@ Result make_stream(const char* name, Stream* stream, unsigned flags) {
   });
 }
 
-// A call on a stream: `body(call, stream)`.
+// A call on a stream: runs `body(call, stream)`.
 template <typename Body>
 Result on_stream(const char* name, Needs needs, Stream handle, const Body& body) {
   return test::call(name, needs, [&](Call& here) -> Result {
@@ -40,7 +40,7 @@ Result on_stream(const char* name, Needs needs, Stream handle, const Body& body)
   });
 }
 
-// A call on an event: `body(call, event)`.
+// A call on an event: runs `body(call, event)`.
 template <typename Body>
 Result on_event(const char* name, Event handle, const Body& body) {
   return test::call(name, Needs::context, [&](Call& here) -> Result {
@@ -56,7 +56,7 @@ bool is_done(const MarkPointer& mark) {
   return mark == nullptr || mark->done;
 }
 
-// Whether a thread may ask for, or wait for, the end of what an event or a stream stands for.
+// Whether a thread may query or await the end of an event or a stream.
 Result may_wait(Call& here, const EventState& event) {
   const Result refused = test::refuse_in_capture(here.world);
   return refused == kSuccess && event.captured ? test::kCapturedEvent : refused;
@@ -68,7 +68,7 @@ Result may_wait(Call& here, StreamState& stream) {
   return capturing != kSuccess ? capturing : refused;
 }
 
-// A stream that waits for itself to be ready also waits for those it orders with.
+// For the legacy stream this includes the streams that it is ordered with.
 bool is_idle(const Call& here, const StreamState& stream) {
   return stream.legacy ? test::under_way(here.world, stream.context).empty() : is_done(stream.last);
 }
@@ -242,7 +242,7 @@ Result cuEventSynchronize(Event handle) {
     if (const Result may = may_wait(here, event); may != kSuccess) {
       return may;
     }
-    // The event may be destroyed by another thread meanwhile; its context never is freed.
+    // Another thread may destroy the event during the wait; its context is never freed.
     const test::ContextState& context = *event.context;
     const MarkPointer last = event.last;
     test::await(here.world, here.lock, last);

@@ -1,4 +1,4 @@
-// cuGetProcAddress: from a name without a suffix and a version to a function.
+// cuGetProcAddress: finds a function by a name without a suffix and a version.
 #include <string_view>
 #include <type_traits>
 
@@ -8,10 +8,10 @@
 namespace tiermem::cuda {
 namespace {
 
-// Of CUdriverProcAddressQueryResult.
+// Values of CUdriverProcAddressQueryResult.
 enum : int { kFound = 0, kSymbolNotFound = 1, kVersionNotSufficient = 2 };
 
-constexpr std::uint64_t kPerThreadStreams = 2;  // Of CUdriverProcAddress_flags.
+constexpr std::uint64_t kPerThreadStreams = 2;  // A value of CUdriverProcAddress_flags.
 
 struct Symbol {
   int since;
@@ -31,7 +31,7 @@ const Symbol kPerThreadSymbols[] = {TIERMEM_FAKE_CUDA_PER_THREAD_CALLS(TIERMEM_F
 #undef TIERMEM_FAKE_CUDA_SYMBOL
 };
 
-// What tiermem asks for is here, in the version and with the prototype that it asks for.
+// Every function that tiermem asks for is here, with the version and prototype that it asks for.
 namespace exported {
 #define TIERMEM_FAKE_CUDA_TYPE(since, name, abi_name, parameters) \
   using name##_##since = Result parameters;
@@ -43,7 +43,7 @@ TIERMEM_FAKE_CUDA_CALLS(TIERMEM_FAKE_CUDA_TYPE)
 TIERMEM_CUDA_CALLS(TIERMEM_FAKE_CUDA_CHECK)
 #undef TIERMEM_FAKE_CUDA_CHECK
 
-// The newest of the name that both the asker and the driver know.
+// Returns the newest version of the name that both the caller and the driver know.
 Result look_up(test::World& world, std::string_view wanted, void** function, int version,
                std::uint64_t flags, int& status) {
   *function = nullptr;

@@ -1,4 +1,4 @@
-// Submitting, the stream's threads, and waiting.
+// Submission, the streams' threads, and waiting.
 #include "support/fake_cuda/work.hpp"
 
 #include <pthread.h>
@@ -53,8 +53,8 @@ void serve(const StreamPointer stream) {
   }
 }
 
-// Detached, because nobody can join them: the program may end at any time, and the state that they
-// use is never freed. They take none of the program's signals.
+// Detached, because the program may end at any time and no thread could join them. Their state is
+// never freed. They block the program's signals.
 void start_thread(const StreamPointer& stream) {
   sigset_t all;
   sigset_t before;

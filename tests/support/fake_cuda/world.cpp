@@ -1,4 +1,4 @@
-// Making the world, and making it anew.
+// Creates the world, and resets it.
 #include "support/fake_cuda/world.hpp"
 
 #include <pthread.h>
@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
-// The real driver does not work in a child of a process that has called cuInit. Otherwise the child
-// starts with a lock that nobody holds: who held it is not here.
+// The real driver does not work in a child of a process that has called cuInit. Without this, the
+// child would start with a lock held by a thread that does not exist there.
 void in_child() {
   World& all = world();
   all.forked = all.initialized.load();
@@ -61,7 +61,7 @@ void World::reset() {
     stream->asked.notify_one();
   }
   changed.notify_all();
-  // What runs uses memory of the test, which may be gone after this.
+  // Running work uses memory of the test, which may be gone after this.
   for (const MarkPointer& mark : under_way(*this, nullptr)) {
     await(*this, lock, mark);
   }
@@ -123,7 +123,7 @@ cuda::Stream World::own_stream(ContextState& context) {
   return handle;
 }
 
-// When nothing is under way in it.
+// Call it when no work is under way in the context.
 void World::destroy_context(ContextState& context) {
   std::erase_if(streams, [&](const auto& entry) {
     const bool its = entry.second->context == &context;

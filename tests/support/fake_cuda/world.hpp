@@ -1,7 +1,7 @@
-// All state of the fake driver. There is one, made at the first use and never freed: streams'
-// threads are detached and may be at work while the process ends.
+// All state of the fake driver. There is one instance, created at the first use and never freed:
+// the streams' threads are detached and may be working while the process ends.
 //
-// Threads: whoever holds `mutex`. Nothing is called back, copied or slept under it.
+// Threads: any thread that holds `mutex`. No callback, copy or sleep happens under it.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@
 
 namespace tiermem::test {
 
-/// What a test sets and reset() puts back, but for what DeviceMemory and HostMemory keep.
+/// Values that a test sets and reset() restores, except those in DeviceMemory and HostMemory.
 struct Settings {
   int devices = 1;
   int driver_version = 12080;
@@ -40,37 +40,39 @@ struct Settings {
 
 struct DeviceState {
   int retained = 0;
-  ContextState* primary = nullptr;  ///< Null when it is not retained.
+  ContextState* primary = nullptr;  ///< Null if it is not retained.
   bool lost = false;
 };
 
 struct World {
-  /// Of what calls and threads of streams have in common: all that follows.
+  /// Guards everything that calls and streams' threads share: all of the following.
   std::mutex mutex;
-  std::condition_variable changed;  ///< A mark is done, a context failed, or work is not held.
+  std::condition_variable changed;  ///< A mark is done, a context failed, or work is released.
 
   // Read without the lock, in a forked child.
   std::atomic<bool> initialized{false};
   std::atomic<bool> forked{false};    ///< This is a child of a process that had called cuInit.
-  std::atomic<std::uint64_t> age{0};  ///< How many times reset() was called.
+  std::atomic<std::uint64_t> age{0};  ///< Number of reset() calls.
 
   Settings settings;
   Faults faults;
   std::unique_ptr<DeviceMemory> memory;
   std::unique_ptr<HostMemory> host;
   std::array<DeviceState, kMostDevices> devices;
-  std::map<cuda::Context, ContextState*> contexts;  ///< Also those destroyed since reset().
-  std::map<cuda::Stream, StreamPointer> streams;    ///< But the legacy ones.
-  std::map<std::pair<ContextState*, std::thread::id>, cuda::Stream> own_streams;  ///< Of threads.
+  std::map<cuda::Context, ContextState*> contexts;  ///< Including those destroyed since reset().
+  std::map<cuda::Stream, StreamPointer> streams;    ///< Without the legacy streams.
+  /// Threads' own streams.
+  std::map<std::pair<ContextState*, std::thread::id>, cuda::Stream> own_streams;
   std::map<cuda::Event, EventState> events;
   std::set<std::uintptr_t> graphs;
   std::map<cuda::Module, std::map<std::string, cuda::Function>> modules;
-  std::map<cuda::Function, std::string> functions;     ///< Of modules: the kernel's name.
-  std::map<cuda::DevicePointer, std::size_t> managed;  ///< Bytes of each, which are the host's.
+  std::map<cuda::Function, std::string> functions;  ///< From modules: the kernel's name.
+  /// The size of each; the bytes are the host's.
+  std::map<cuda::DevicePointer, std::size_t> managed;
   std::uint64_t copied_bytes = 0, pageable_bytes = 0, peer_bytes = 0;
 
   std::vector<std::unique_ptr<ContextState>> all_contexts;
-  /// Handles are numbers that never come twice: a stale one is always found out.
+  /// A handle is a number that is never reused, so a stale one is always detected.
   std::uintptr_t next_handle = 0x1000;
 
   World();
@@ -84,7 +86,7 @@ struct World {
   Handle new_handle() {
     return reinterpret_cast<Handle>(next_handle += 16);
   }
-  /// Managed memory around all of the range; null: there is none.
+  /// Managed memory that contains the whole range; null: there is none.
   std::byte* managed_at(cuda::DevicePointer at, std::uint64_t bytes) const;
   bool free_managed(cuda::DevicePointer at);
 

@@ -1,16 +1,17 @@
-// A libcufile.so.0 that behaves as TIERMEM_FAKE_CUFILE says: one word, or several joined with ';'.
+// A libcufile.so.0 that behaves as TIERMEM_FAKE_CUFILE says: one command, or several joined with
+// ';'.
 //
 //   spin  crash  abort  exit   what cuFileDriverOpen does instead of returning
-//   open=CODE  properties=CODE   what these calls give
-//   driver=RESULT              of the CUDA driver, beside such a code
-//   status=BITS  nvfs=MAJOR.MINOR  version=NUMBER   what it says of the machine
+//   open=CODE  properties=CODE   results of these calls
+//   driver=RESULT              result of the CUDA driver, beside such a code
+//   status=BITS  nvfs=MAJOR.MINOR  version=NUMBER   its report about the machine
 //   preloaded=TEXT             status=16 if that is LD_PRELOAD
 //   chatty                     writes to both outputs, as the real one does
-//   register=CODE              cuFileHandleRegister gives it
-//   read=NUMBER write=NUMBER   what these calls give: -1 is EIO, 0 is nothing moved
-//   most=BYTES                 of one call: the rest is for another
+//   register=CODE              result of cuFileHandleRegister
+//   read=NUMBER write=NUMBER   results of these calls: -1 is EIO, 0 means no bytes moved
+//   most=BYTES                 limit of one call: the rest needs another call
 //
-// It moves bytes through the host, by the driver that is loaded.
+// It moves bytes through the host, with the loaded driver.
 #include <dlfcn.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -31,7 +32,7 @@ using tiermem::cufile::Error;
 using tiermem::cufile::Handle;
 using tiermem::cufile::Properties;
 
-// What stands after `word`, or null. No word is the end of another.
+// Returns the text after `word`, or null. No command is the end of another.
 const char* find(const char* word) {
   const char* const text = std::getenv("TIERMEM_FAKE_CUFILE");
   const char* const at = text == nullptr ? nullptr : std::strstr(text, word);
@@ -56,7 +57,7 @@ Function of_driver(const char* name) {
   return driver == nullptr ? nullptr : reinterpret_cast<Function>(dlsym(driver, name));
 }
 
-// True: the call gives `result` and does nothing.
+// If true, the call returns `result` and does nothing else.
 bool ordered(const char* word, ssize_t& result) {
   if (find(word) == nullptr) {
     return false;
