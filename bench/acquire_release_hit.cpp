@@ -1,5 +1,5 @@
-// acquire and release of what is resident, beside the least that any such call can do: one atomic
-// add and one atomic subtract on a word of the same sharing.
+// acquire and release of resident bytes, beside the minimum for any such call: one atomic add and
+// one atomic subtract on a word with the same sharing.
 #include <alloca.h>
 #include <fmt/format.h>
 #include <time.h>
@@ -23,25 +23,26 @@ namespace {
 
 constexpr std::uint64_t kView = 64 << 10;
 constexpr std::uint64_t kManyExtents = 512;
-constexpr std::uint64_t kRounds = 400000;  // Of one sample: milliseconds.
+constexpr std::uint64_t kRounds = 400000;  // Rounds per sample, which takes milliseconds.
 constexpr double kNano = 1e9;
 
 struct alignas(128) Word {
   std::atomic<std::uint64_t> value{0};
 };
 
-/// The old value is looked at, as whoever pins must; without that it would be another instruction.
+/// The old value is used, as a pin must use it; otherwise the compiler would choose another
+/// instruction.
 inline void looked_at(std::uint64_t old) {
   asm volatile("" : : "r"(old));
 }
 
-/// The bare pair, as an acquire and a release order memory.
+/// The bare pair, with the memory order of an acquire and a release.
 inline void bare_pair(std::atomic<std::uint64_t>& word) {
   looked_at(word.fetch_add(1, std::memory_order_acquire));
   looked_at(word.fetch_sub(1, std::memory_order_release));
 }
 
-/// Of the calling thread: time in which others had its processor does not count.
+/// Processor time of the calling thread, without the time of other threads on its processor.
 double thread_seconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -58,10 +59,10 @@ double timed(std::uint64_t rounds, Once once) {
   return (thread_seconds() - start) * kNano / static_cast<double>(rounds);
 }
 
-/// `timed` with the stack somewhere else in its page each time. Where what a thread writes on its
-/// stack and the word it pins have the same place in their pages, a processor holds the one back
-/// for the other (measured: 33 ns instead of 13); threads' stacks begin alike, so one such meeting
-/// would be all that is measured.
+/// `timed` with the stack at another position in its page each time. If a thread's stack writes and
+/// its pinned word have the same page offset, a processor delays one for the other (measured: 33 ns
+/// instead of 13). Threads' stacks begin at similar offsets, so a single collision could dominate
+/// the result.
 template <typename Once>
 [[gnu::noinline]] double timed_elsewhere(std::uint64_t rounds, Once once) {
   static std::atomic<std::size_t> calls{0};
@@ -70,8 +71,8 @@ template <typename Once>
   return timed(rounds, once);
 }
 
-/// The same on two threads that begin together; the slower one counts. Long enough for them to meet
-/// also where each waits for a processor at times.
+/// The same on two threads that begin together; the slower one counts. Long enough for the threads
+/// to overlap even if each sometimes waits for a processor.
 template <typename Once>
 double timed_on_two(std::uint64_t rounds, Once once) {
   std::barrier start(2);
@@ -86,8 +87,8 @@ double timed_on_two(std::uint64_t rounds, Once once) {
   return std::max(took[0], took[1]);
 }
 
-/// A resident view of a range, taken and released.
-class alignas(128) Hit {  // Two of them, on two threads, share no line.
+/// Takes and releases a resident view of a range.
+class alignas(128) Hit {  // Two of them, on two threads, share no cache line.
  public:
   Hit(Context& context, Access access) : context_(context), access_(access) {}
   void operator()() {
@@ -111,7 +112,7 @@ Result<Sample> sample(double value, bool failed) {
   return Sample{value};
 }
 
-/// A buffer whose bytes are all resident and dirty: the state with the least to do.
+/// A buffer with all bytes resident and dirty: the state with the least work.
 Result<Buffer> resident_buffer(Context& context, std::uint64_t bytes, std::uint64_t extent) {
   auto buffer = context.alloc(bytes, {.extent_bytes = extent, .label = "bench"});
   if (buffer.ok()) {
@@ -189,7 +190,7 @@ Status many_extents(Session& session, Context& context) {
   if (!buffer.ok()) {
     return std::move(buffer).status();
   }
-  // Packed words: eight share a cache line, which is the peer's better case.
+  // Packed words: eight share a cache line, which is the better case for the peer.
   std::vector<std::atomic<std::uint64_t>> words(kManyExtents);
   Hit hit(context, buffer->range());
   const std::uint64_t rounds = kRounds / kManyExtents * 4;

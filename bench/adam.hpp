@@ -1,6 +1,7 @@
-// One step of Adam on one element, in single precision, each operation rounded by itself: what the
-// kernel of gpu_oversubscribe does (adam_kernel.cpp), bit for bit. Whoever includes it is compiled
-// with -ffp-contract=off, else the compiler may put a multiplication and an addition together.
+// One step of Adam on one element, in single precision, with each operation rounded separately:
+// exactly the kernel of gpu_oversubscribe (adam_kernel.cpp), bit for bit. Code that includes this
+// header must be compiled with -ffp-contract=off; otherwise the compiler may fuse a multiplication
+// and an addition.
 #pragma once
 
 #include <cmath>
@@ -21,7 +22,7 @@ struct Adam {
   }
 };
 
-/// What the elements are before the first step; both moments are 0. Any number of an element.
+/// The element's value before the first step; both moments are 0. Any element number is valid.
 inline float first_parameter(unsigned long long element) {
   const unsigned long long mixed = (element + 1) * 0x9e3779b97f4a7c15ULL;
   return static_cast<float>(static_cast<long long>(mixed >> 41) - (1LL << 22)) / (1LL << 22);

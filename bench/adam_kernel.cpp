@@ -1,4 +1,4 @@
-// The kernel's text, and the host's own steps.
+// The kernel's text, and the same steps on the host.
 #include "bench/adam_kernel.hpp"
 
 #include <fmt/format.h>
@@ -15,8 +15,8 @@
 namespace tiermem::bench {
 namespace {
 
-// Each operation names its rounding (.rn), so that none are put together: the bits are IEEE's, and
-// those of bench/adam.hpp. A thread takes every n-th element, n being the threads of the launch.
+// Each operation names its rounding (.rn), so that none are fused: the bits are IEEE's, as in
+// bench/adam.hpp. A thread takes every n-th element; n is the number of threads of the launch.
 std::string kernel_text() {
   const auto number = [](float value) {
     return fmt::format("0f{:08X}", std::bit_cast<std::uint32_t>(value));
@@ -120,7 +120,7 @@ AdamKernel::~AdamKernel() {
 
 Status AdamKernel::launch(const AdamArrays& arrays, cuda::Stream stream) const {
   constexpr unsigned kThreads = 256;
-  constexpr std::uint64_t kMostBlocks = 4096;  // Some for each multiprocessor, of any device.
+  constexpr std::uint64_t kMostBlocks = 4096;  // Several for each multiprocessor of any device.
   const auto blocks = static_cast<unsigned>(
       std::clamp<std::uint64_t>((arrays.count + kThreads - 1) / kThreads, 1, kMostBlocks));
   AdamArrays given = arrays;

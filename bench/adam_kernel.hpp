@@ -1,5 +1,5 @@
-// Adam on a device: a kernel that is PTX text of our own, so that no toolkit is needed, and the
-// same on the host for whoever checks. One thread, in which the device's context is current.
+// Adam on a device: a kernel in our own PTX text, so that no toolkit is needed, and the same on the
+// host for checks. One thread, in which the device's context is current.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace tiermem::bench {
 
-/// Where the elements of some layer are, on the device; 4 bytes each.
+/// The positions of a layer's elements on the device; 4 bytes each.
 struct AdamArrays {
   cuda::DevicePointer parameters = 0, gradients = 0, first = 0, second = 0;
   std::uint64_t count = 0;
@@ -21,7 +21,8 @@ class AdamKernel {
   static constexpr const char* kName = "tiermem_adam";
   static constexpr float kRate = 1e-3F;
 
-  /// `gpu` must outlive it. Errors: unsupported for a driver that loads no kernels; its own.
+  /// `gpu` must outlive it. Errors: unsupported if the driver loads no kernels; the driver's
+  /// errors.
   static Result<std::unique_ptr<AdamKernel>> load(GpuDevice& gpu);
   ~AdamKernel();
   AdamKernel(const AdamKernel&) = delete;
@@ -38,8 +39,8 @@ class AdamKernel {
   cuda::Function function_ = nullptr;
 };
 
-/// Of elements from `first_element` on, after so many steps: internal, naming the first that is not
-/// what the host computes, bit for bit.
+/// Checks the elements from `first_element` on after `steps` steps. The error is internal and names
+/// the first element that differs from the host's result in any bit.
 Status check_adam(std::uint64_t first_element, std::uint64_t steps,
                   std::span<const float> parameters, std::span<const float> first,
                   std::span<const float> second);

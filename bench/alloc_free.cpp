@@ -1,6 +1,6 @@
-// A buffer allocated, one byte of each page written, and freed, beside the best allocator of the
-// machine. Once with bytes that need not be zero (discard, malloc), once with zeros (write,
-// calloc). Memory is reused on both sides: what counts is what a program sees after a while.
+// A buffer is allocated, one byte of each page is written, and it is freed, beside the machine's
+// best allocator. Once with bytes that need not be zero (discard, malloc), once with zeros (write,
+// calloc). Both sides reuse memory, as in a program that has run for a while.
 #include <fmt/format.h>
 
 #include <utility>
@@ -22,7 +22,7 @@ void touch_pages(std::byte* data, std::uint64_t bytes) {
   }
 }
 
-/// Enough for some milliseconds.
+/// Takes some milliseconds.
 std::uint64_t rounds_of(std::uint64_t bytes) {
   return 4096 * kMiB / bytes;
 }

@@ -1,4 +1,4 @@
-// dlopen: a library's own malloc, never the one that was linked.
+// Uses dlopen to call a library's own malloc, never the linked one.
 #include "bench/allocators.hpp"
 
 #include <dlfcn.h>
@@ -12,7 +12,7 @@ namespace {
 
 struct Library {
   const char* name;
-  std::array<const char*, 2> files;  ///< The first that is there. Debian 12 and 13 differ.
+  std::array<const char*, 2> files;  ///< The first that exists is used. Debian 12 and 13 differ.
   const char* malloc;
   const char* calloc;
   const char* free;
@@ -22,14 +22,14 @@ constexpr std::array kLibraries = {
         "mimalloc", {"libmimalloc.so.2", "libmimalloc.so.3"}, "mi_malloc", "mi_calloc", "mi_free"},
     Library{"jemalloc", {"libjemalloc.so.2"}, "malloc", "calloc", "free"}};
 
-/// memkind's functions ask of which kind: of ordinary memory.
+/// memkind's functions take a kind; this one is ordinary memory.
 struct Memkind {
   void* kind = nullptr;
   void* (*malloc)(void* kind, std::size_t bytes) = nullptr;
   void* (*calloc)(void* kind, std::size_t count, std::size_t bytes) = nullptr;
   void (*free)(void* kind, void* block) = nullptr;
 };
-Memkind g_memkind;  // Written before anybody has the functions below.
+Memkind g_memkind;  // Written before the functions below are passed on.
 
 void* memkind_malloc(std::size_t bytes) {
   return g_memkind.malloc(g_memkind.kind, bytes);
@@ -43,10 +43,10 @@ void memkind_free(void* block) {
 
 template <typename Function>
 Function symbol(void* library, const char* name) {
-  return reinterpret_cast<Function>(dlsym(library, name));  // NOLINT: what dlsym is for.
+  return reinterpret_cast<Function>(dlsym(library, name));  // The purpose of dlsym.
 }
 
-/// The first of the files that can be opened. Null where none can be; `missing` then says why.
+/// Opens the first file that can be opened. Null if there is none; `missing` then has the reason.
 void* open_library(const char* name, const std::array<const char*, 2>& files,
                    std::string& missing) {
   void* handle = nullptr;
@@ -78,12 +78,12 @@ bool find_memkind(void* handle) {
 std::vector<Allocator> allocators(Session& session, const char* benchmark) {
   std::string missing;
   std::vector<Allocator> found = {{"glibc", std::malloc, std::calloc, std::free}};
-  // Their best for what is measured here, unless the user says otherwise: huge pages, and nothing
-  // given back to the kernel in between.
+  // The best settings for these benchmarks, unless the user sets others: huge pages, and no memory
+  // returned to the kernel in between.
   constexpr const char* kJemalloc =
       "thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1,oversize_threshold:0";
   setenv("MALLOC_CONF", kJemalloc, 0);
-  setenv("JEMK_MALLOC_CONF", kJemalloc, 0);  // The jemalloc inside memkind.
+  setenv("JEMK_MALLOC_CONF", kJemalloc, 0);  // For the jemalloc inside memkind.
   setenv("MIMALLOC_ALLOW_LARGE_OS_PAGES", "1", 0);
   setenv("MIMALLOC_LARGE_OS_PAGES", "1", 0);
   for (const Library& library : kLibraries) {

@@ -1,5 +1,5 @@
-// The allocators of this machine, to compare with: the one this program has, and those that can be
-// opened at run time. Each is used through the pointers it exports itself. Any thread.
+// The allocators of this machine, for comparison: this program's own, and those that can be loaded
+// at run time. Each is called through its exported functions. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ struct Allocator {
   void (*free)(void*);
 };
 
-/// glibc's first; then mimalloc, jemalloc and memkind (its kind of ordinary memory) where they can
-/// be opened. They stay open. What could not be opened is noted for `benchmark`.
+/// Returns glibc's first, and mimalloc, jemalloc and memkind (ordinary memory) if they can be
+/// loaded. They stay loaded. Each one that could not be loaded is noted for `benchmark`.
 std::vector<Allocator> allocators(Session& session, const char* benchmark);
 
 }  // namespace tiermem::bench

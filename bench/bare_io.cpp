@@ -22,7 +22,7 @@ namespace tiermem::bench {
 namespace {
 
 constexpr std::uint64_t kBlock = std::uint64_t{2} << 20;
-// Where reads land and writes come from: more than the caches hold, as tiermem's frames are.
+// The buffers for reads and writes: larger than the caches, as tiermem's frames are.
 constexpr std::uint64_t kMemory = std::uint64_t{256} << 20;
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
@@ -90,7 +90,7 @@ class BareIo::Ring {
                : fail_native(Code::unavailable, -error, "io_uring: {}", std::strerror(-error));
   }
 
-  /// `place`: a block of memory, which carries its transfer's number.
+  /// `place`: a block of memory; its index identifies the transfer.
   void submit(bool write, std::uint64_t place, std::uint64_t offset) {
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);
     std::byte* data = memory_ + place * kBlock;
@@ -109,7 +109,7 @@ class BareIo::Ring {
     io_uring_sqe_set_data64(entry, place * 2 + (write ? 1 : 0));
   }
 
-  /// Waits for at least one; calls done(wrote, place) for each that completed.
+  /// Waits for at least one completion; calls done(wrote, place) for each.
   template <typename Done>
   Status wait(Done done) {
     const int submitted = io_uring_submit_and_wait(&ring_, 1);
@@ -159,7 +159,8 @@ Result<Sample> BareIo::run(Traffic traffic, const Setting& setting, std::uint64_
   };
   const double cpu = cpu_seconds();
   const double start = now_seconds();
-  // At most `depth` blocks of memory are in flight, all different: they rotate by more than that.
+  // At most `depth` distinct blocks of memory are in flight: there are more blocks than that, and
+  // they rotate.
   while (status.ok() && done < total) {
     while (started < total && started - done < setting.depth) {
       start_one(traffic != Traffic::read, place++ % (kMemory / kBlock));
@@ -167,7 +168,7 @@ Result<Sample> BareIo::run(Traffic traffic, const Setting& setting, std::uint64_
     status = ring.wait([&](bool wrote, std::uint64_t at) {
       ++done;
       if (traffic == Traffic::mixed && wrote && started < total) {
-        start_one(false, at);  // What was written makes room for what is read.
+        start_one(false, at);  // Each write makes room for a read.
       }
     });
   }
@@ -191,7 +192,7 @@ Result<Sample> BareIo::read_beside_writes(const Setting& setting, unsigned reads
   std::vector<double> waits;
   std::uint64_t written = 0;
   double begun = 0;
-  // Writes go through the first half of the file, reads through the second.
+  // Writes use the first half of the file, reads the second.
   std::uint64_t next_write = 0;
   std::uint64_t next_read = 0;
   const auto write = [&](std::uint64_t place) {
@@ -256,7 +257,7 @@ Result<std::unique_ptr<BareIo>> BareIo::create(const std::string& directory, std
     }
     (huge ? peer->huge_ : peer->small_) = std::move(*range);
   }
-  // Preallocated blocks read as zeros without a look at the disk until they were written.
+  // Preallocated blocks read as zeros, without access to the disk, until they are written.
   auto written = peer->run(Traffic::write, {.huge = true}, peer->bytes_);
   if (!written.ok()) {
     return std::move(written).status();
@@ -313,7 +314,7 @@ std::vector<std::string> BareIo::fio_random_command(unsigned depth, bool fixed,
 
 namespace {
 
-/// What `figures` makes of the report of a run; unavailable where there is none.
+/// The sample that `figures` computes from the report of a run; unavailable without a report.
 template <typename Figures>
 Result<Sample> fio_sample(const std::vector<std::string>& command, Figures&& figures) {
   const Output output = run_program(command);

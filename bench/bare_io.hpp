@@ -1,6 +1,6 @@
 // The peer of the block tier: the smallest io_uring loop that keeps a disk busy, on a file like
-// tiermem's own (O_TMPFILE, O_DIRECT, preallocated, written once). No checksums, no books. fio runs
-// on the same file. One thread.
+// tiermem's own (O_TMPFILE, O_DIRECT, preallocated, written once). No checksums, no records. fio
+// runs on the same file. One thread.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace tiermem::bench {
 enum class Traffic {
   read,
   write,
-  mixed,  ///< As many bytes written as read; both are counted.
+  mixed,  ///< Equal numbers of bytes written and read; both count.
 };
 
 class BareIo {
@@ -29,25 +29,26 @@ class BareIo {
     std::string text() const;
   };
 
-  /// A file of `bytes` in `directory`, written with incompressible bytes. Errors: those of
+  /// Creates a file of `bytes` in `directory`, written with incompressible bytes. Errors: those of
   /// BlockFile; unavailable without io_uring; no_capacity for the buffers.
   static Result<std::unique_ptr<BareIo>> create(const std::string& directory, std::uint64_t bytes);
-  /// Moves `bytes` in blocks of 2 MiB, going on in the file where the last run ended. GB/s.
+  /// Moves `bytes` in blocks of 2 MiB, starting in the file where the last run ended. GB/s.
   Result<Sample> run(Traffic traffic, const Setting& setting, std::uint64_t bytes);
-  /// `depth` writes under way all the time and beside them one read after the other, `reads` of
-  /// them; `figure` of the seconds that each took, in ms. Adds the GB/s written to `rates`.
+  /// Keeps `depth` writes in flight, and makes `reads` reads beside them, one after the other.
+  /// `figure` computes the result, in ms, from the seconds of each read. Adds the GB/s written to
+  /// `rates`.
   Result<Sample> read_beside_writes(const Setting& setting, unsigned reads,
                                     std::vector<double>& rates,
                                     double (*figure)(std::vector<double> seconds));
-  /// The same by fio, or unavailable when it is not installed.
+  /// The same with fio; unavailable if it is not installed.
   Result<Sample> run_fio(Traffic traffic, unsigned depth, std::uint64_t bytes);
-  /// Reads blocks of 4 KiB at random for a second, by fio: thousands of them a second. `fixed`:
-  /// registered file and buffers. `depth` is of all `jobs` together. Unavailable when fio is not
+  /// Reads random blocks of 4 KiB for a second with fio: thousands of them per second. `fixed`:
+  /// registered file and buffers. `depth` is the total of all `jobs`. Unavailable if fio is not
   /// installed.
   Result<Sample> run_fio_random(unsigned depth, bool fixed, unsigned jobs);
-  /// Plain and fixed, one job and two.
+  /// Plain and fixed, with one job and with two.
   std::vector<Peer> random_candidates(unsigned depth);
-  /// Plain and fixed, 4 KiB and huge pages, a range of depths; and fio.
+  /// Plain and fixed, 4 KiB and huge pages, several depths; and fio.
   std::vector<Peer> candidates(Traffic traffic, std::uint64_t bytes);
 
  private:

@@ -1,4 +1,4 @@
-// Two regions, and a thread that poll(2) wakes.
+// Two regions, and a thread that sleeps in poll(2).
 #include "bench/bare_trip.hpp"
 
 #include <poll.h>

@@ -1,6 +1,6 @@
-// The least that a touch of an absent page costs: userfaultfd wakes a thread that sleeps on it, and
-// that thread puts the page in its place. No I/O, no books. The peer of the fault benchmarks. One
-// thread, beside the handlers' own.
+// The minimum cost of a touch of an absent page: userfaultfd wakes a sleeping thread, and that
+// thread installs the page. No I/O, no records. The peer of the fault benchmarks. One thread,
+// beside the handlers' own.
 #pragma once
 
 #include <atomic>
@@ -18,10 +18,10 @@ namespace tiermem::bench {
 /// Touches in one sample.
 inline constexpr unsigned kTrips = 100;
 
-/// Microseconds until a byte could be read.
+/// Microseconds until a byte can be read.
 double touch_us(const std::byte* at);
 
-/// One region that is touched, one where its page waits, and one way between the two.
+/// A region that is touched, a region that holds its page, and one mechanism between them.
 class BareTrip {
  public:
   BareTrip() = default;
@@ -29,8 +29,8 @@ class BareTrip {
   BareTrip(const BareTrip&) = delete;
   BareTrip& operator=(const BareTrip&) = delete;
 
-  /// `bytes`: a page, or a huge page; `moves`: by UFFDIO_MOVE, else by UFFDIO_COPY. Errors:
-  /// unavailable where the kernel lacks it; those of reserving memory.
+  /// `bytes`: a page, or a huge page. `moves`: with UFFDIO_MOVE, otherwise with UFFDIO_COPY.
+  /// Errors: unavailable if the kernel lacks it; those of reserving memory.
   Status open(std::uint64_t bytes, bool moves);
   /// The median of kTrips touches, in microseconds.
   Result<Sample> run();
@@ -43,14 +43,14 @@ class BareTrip {
   host::AddressRange window_, home_;
   Userfault userfault_;
   std::atomic<bool> stop_{false};
-  std::thread handler_;  // Uses all of the above.
+  std::thread handler_;  // It uses all members above.
 };
 
-/// Both ways; the faster one is the peer.
+/// Both mechanisms; the faster one is the peer.
 class BareTrips {
  public:
   Status open(std::uint64_t bytes);
-  /// Errors: those of best_of. What it answers uses this object.
+  /// Errors: those of best_of. The result uses this object.
   Result<Peer> best(Session& session, const std::string& name);
 
  private:

@@ -13,7 +13,7 @@ inline double now_seconds() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-/// User and system time of the process, in seconds. Threads of the kernel are not in it.
+/// User and system time of the process, in seconds, without the kernel's threads.
 inline double cpu_seconds() {
   const auto seconds = [](const timeval& time) {
     return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;

@@ -1,5 +1,5 @@
-// The core suite: its benchmarks, in the order in which they run. Each has a file of its own and
-// adds rows to the session. One thread.
+// The core suite: its benchmarks, in the order in which they run. Each has its own file and adds
+// rows to the session. One thread.
 #pragma once
 
 #include <span>
@@ -27,35 +27,36 @@ Status alloc_free(Session& session);
 Status malloc_at(Session& session);
 Status idle(Session& session);
 
-/// What each ratio must reach, and where the figure comes from.
+/// The minimum of each ratio, and its reason.
 namespace bars {
-// A view, its checks and its books in at most half as much again as the bare pair; twice and a half
-// in C.
+// A view, with its checks and records, takes at most half as much again as the bare pair; two and a
+// half times as much in C.
 inline constexpr double kHit = 0.66;
 inline constexpr double kHitC = 0.4;
-// The same for each extent of a view, and for threads on words of their own.
+// The same for each extent of a view, and for threads on separate words.
 inline constexpr double kHitMany = 0.8;
-// Two threads on one word: 40 ns where the bare pair takes 31.
+// Two threads on one word: 40 ns; the bare pair takes 31.
 inline constexpr double kHitShared = 0.775;
-// A loop of 60 lines moves the bytes; checksums and books may cost a twentieth.
+// A loop of 60 lines moves the bytes; checksums and records may cost a twentieth.
 inline constexpr double kDisk = 0.95;
 // Both directions at once, with the choice of victims in between.
 inline constexpr double kDiskMix = 0.9;
-// A read meets three of the device's own: it may have to wait for room, and for what was given to
-// the device before.
+// A read may take as long as three of the device's own: it may wait for room, and for earlier
+// requests on the device.
 inline constexpr double kDemandP99 = 0.33;
-// Rows from below: the device's own rate of such reads, less the books of each.
+// Rows from the block tier: the device's own rate of such reads, minus the cost of each row's
+// records.
 inline constexpr double kGather = 0.95;
-// What neighbours gain that are read together: eight times the bytes for each request.
+// The gain from reading neighbours together: eight times the bytes for each request.
 inline constexpr double kGatherCoalesced = 2.5;
 // As good as the best of malloc, mimalloc and jemalloc.
 inline constexpr double kAlloc = 1.0;
-// What nobody should notice: ms for a context of 16 GiB, books of extents of 2 MiB in per cent of
-// their bytes, us that a step of the mover may hold up whoever comes meanwhile.
+// Costs that should not be noticeable: ms for a context of 16 GiB, records of extents of 2 MiB in
+// per cent of their bytes, and the us that a step of the mover may delay a new request.
 inline constexpr double kStartUp = 20;
 inline constexpr double kMetadata = 0.1;
 inline constexpr double kStep = 200;
-// Seconds of processor time a second: nothing polls.
+// Seconds of processor time per second: nothing polls.
 inline constexpr double kIdle = 0.001;
 }  // namespace bars
 

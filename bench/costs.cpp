@@ -1,5 +1,5 @@
-// What a context costs by itself: the time to make one, its books for each extent, the memory of
-// the process beside the budget, and how long a step of the mover takes. No peers, absolute bars.
+// The costs of a context itself: the time to create one, its records for each extent, the memory of
+// the process beside the budget, and the duration of a step of the mover. No peers, absolute bars.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 constexpr std::uint64_t kExtent = 2 * kMiB;
 
-/// Bytes of the process in memory.
+/// Resident bytes of the process.
 Result<std::uint64_t> resident() {
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen("/proc/self/statm", "re"),
                                                    std::fclose);
@@ -43,7 +43,7 @@ void add(Session& session, const char* name, const char* unit, double value, dou
   session.add(std::move(row));
 }
 
-/// A context with a budget of 16 GiB, or half of what is left.
+/// A context with a budget of 16 GiB, or half of the free memory.
 Status start_up(Session& session) {
   const std::uint64_t left = probe_host_facts().memory_left().value_or(4 * kGiB);
   const std::string tiers = fmt::format("dram={}; nvme={}:64G", std::min(16 * kGiB, left / 2),
@@ -61,7 +61,7 @@ Status start_up(Session& session) {
   return {};
 }
 
-/// Of extents that were never written: books, and nothing else.
+/// For extents that were never written, which need records only.
 Status books(Session& session) {
   constexpr std::uint64_t kBytes = 128 * kGiB;
   auto context =

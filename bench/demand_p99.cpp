@@ -1,6 +1,6 @@
-// How long a thread waits for 2 MiB from disk while another one writes more than memory holds: so
-// the device has writes all the time, and each read needs room first. Beside the device's own time
-// for such a read under as many writes as keep it busy.
+// How long a thread waits for 2 MiB from disk while another thread writes more than fits into
+// memory. The device always has writes, and each read needs room first. The peer is the device's
+// own time for such a read under as many writes as keep it busy.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,12 +20,14 @@ namespace {
 
 constexpr std::uint64_t kExtent = std::uint64_t{2} << 20;
 constexpr std::uint64_t kDram = std::uint64_t{512} << 20;
-constexpr std::uint64_t kCold = 4 * kDram / kExtent;     // Extents that are read, round and round.
-constexpr std::uint64_t kWritten = 2 * kDram / kExtent;  // Extents that are written, likewise.
-constexpr std::uint64_t kMoves = 1009;                   // Places from which a filling copies.
-constexpr unsigned kReads = 256;                         // Of one sample.
-constexpr unsigned kDepth = 16;  // Writes under way beside a bare read: the least that is as fast
-                                 // as more (docs/performance.md, the peers of demote_2m).
+constexpr std::uint64_t kCold = 4 * kDram / kExtent;  // Extents that are read, round and round.
+// Extents that are written, round and round.
+constexpr std::uint64_t kWritten = 2 * kDram / kExtent;
+constexpr std::uint64_t kMoves = 1009;  // Source positions for filling an extent.
+constexpr unsigned kReads = 256;        // Per sample.
+constexpr unsigned kDepth = 16;  // Writes in flight beside a bare read: the smallest depth that
+                                 // reaches the full rate (docs/performance.md, the peers of
+                                 // demote_2m).
 
 double p99(std::vector<double> seconds) {
   const auto at = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() * 99 / 100);
@@ -57,7 +59,7 @@ class Loaded {
     return made;
   }
 
-  /// The 99th percentile of kReads reads, in ms; and how much was written meanwhile.
+  /// The 99th percentile of kReads reads, in ms, and the bytes written during them.
   Result<Sample> read_beside_writes() {
     std::atomic<bool> stop{false};
     Status wrote;
@@ -76,7 +78,7 @@ class Loaded {
       auto view = buffers_[read_++ % kCold].acquire(kRead);
       const double took = now_seconds() - begun;
       read = std::move(view).status();
-      // Some are there: a policy that resists loops keeps a part of this one.
+      // Some are resident: a policy that resists loops keeps a part of this one.
       if (const std::uint64_t now = context_->stats().promoted; now != came) {
         came = now;
         waits.push_back(took);
@@ -93,7 +95,7 @@ class Loaded {
     return Sample{p99(std::move(waits)) * 1e3};
   }
 
-  std::vector<double> rates;  ///< GB/s written beside the reads, of each sample.
+  std::vector<double> rates;  ///< GB/s written beside the reads, for each sample.
 
  private:
   Loaded() = default;
@@ -102,7 +104,7 @@ class Loaded {
     if (!view.ok()) {
       return std::move(view).status();
     }
-    // Other bytes each time, in every block: what is as it was is not written again.
+    // Different bytes each time, in every block: an unchanged block is not written again.
     std::memcpy(view->data(), source_.data() + ++fills_ * 12347 % kMoves * 64, kExtent);
     return {};
   }
@@ -110,9 +112,9 @@ class Loaded {
   std::unique_ptr<Context> context_;
   std::vector<Buffer> buffers_;
   std::vector<std::byte> source_;
-  std::uint64_t fills_ = 0;  // As written_.
+  std::uint64_t fills_ = 0;  // For the same reason as written_.
   std::uint64_t read_ = 0;
-  std::uint64_t written_ = 0;  // The writer's while it runs.
+  std::uint64_t written_ = 0;  // Belongs to the writer while it runs.
 };
 
 }  // namespace

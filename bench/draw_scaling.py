@@ -25,7 +25,7 @@ AXES = {"extents": ("size of an extent", "GB/s"),
 
 
 def short(number: float, sweep: str) -> str:
-    """As 64K or 10M: of bytes by 1024, else by 1000."""
+    """Formats as 64K or 10M: bytes in powers of 1024, other numbers of 1000."""
     base = 1024 if sweep == "extents" else 1000
     for unit in ("", "K", "M"):
         if number < base:
@@ -35,7 +35,7 @@ def short(number: float, sweep: str) -> str:
 
 
 def panels(report: dict) -> dict:
-    """For each panel its curves, for each curve its points."""
+    """Returns the curves of each panel, and the points of each curve."""
     found: dict = {}
     for row in report["results"]:
         if "sweep" not in row:
@@ -56,7 +56,7 @@ def draw(axis, panel: str, curves: dict) -> None:
                       color=colour, label=name)
     axis.set_xscale("log", base=2 if sweep in ("extents", "depth", "callers") else 10)
     places = sorted({at for points in curves.values() for at, *_ in points})
-    # Labels that would touch are left out; the points are where they are.
+    # Labels that would overlap are omitted; the points stay.
     shown = [at for at in places if sweep != "budget" or at not in (90, 95)]
     axis.xaxis.set_major_locator(FixedLocator(shown))
     axis.xaxis.set_minor_locator(NullLocator())

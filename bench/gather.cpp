@@ -1,6 +1,6 @@
-// Rows of a table of eight times DRAM: single ones by Zipf's law beside fio's random reads of as
-// many bytes at the same depth, and neighbours that are read together beside single ones. Every row
-// is checked. One thread asks.
+// Rows of a table of eight times DRAM. Single rows by Zipf's law are compared with fio's random
+// reads of the same number of bytes at the same depth, and rows with neighbours with single ones.
+// Every row is checked. One thread calls gather.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,13 +26,13 @@ constexpr std::uint64_t kTimesDram = 8;
 constexpr std::uint64_t kRow = 256;
 constexpr std::uint64_t kPage = 4096;
 constexpr unsigned kDepth = 64;
-constexpr std::size_t kList = 8192;  // Rows of one call.
+constexpr std::size_t kList = 8192;  // Rows per call.
 
 std::uint64_t word_of(std::uint64_t row) {
   return row * 0xBF58476D1CE4E5B9u ^ 0x94D049BB133111EBu;
 }
 
-/// The table: each row of 256 bytes begins with a word that only it has.
+/// The table: each row of 256 bytes begins with a unique word.
 class Table {
  public:
   static Result<std::unique_ptr<Table>> create(const std::string& directory, std::uint64_t dram,
@@ -60,7 +60,7 @@ class Table {
   }
 
   std::uint64_t bytes() const { return bytes_; }
-  /// A gather of these rows. False in `good` when one has wrong bytes.
+  /// Gathers these rows. Sets `good` to false if one has wrong bytes.
   Status rows(std::uint64_t row_bytes, const std::vector<std::uint64_t>& index, bool& good) {
     memory_.resize(index.size() * row_bytes);
     Status status = buffer_.gather(row_bytes, index, memory_.data());
@@ -87,7 +87,7 @@ class Table {
         words[i] = i % (kRow / 8) == 0 ? word_of((at + i * 8) / kRow) : random();
       }
     }
-    // What is in memory now stays there: a gather brings nothing up, so nothing has to leave.
+    // Resident bytes stay resident: a gather promotes nothing, so nothing must leave.
     return buffer_.evict(0, bytes_ / 2);
   }
 
@@ -98,7 +98,7 @@ class Table {
 };
 
 /// `draw` fills a list, and is called until a second has passed; only the gathers are timed.
-/// `figure` makes a figure of the counters before and after, and of the seconds.
+/// `figure` computes the result from the counters before and after, and the seconds.
 template <typename Draw, typename Figure>
 Result<Sample> run_second(Table& table, std::uint64_t row_bytes, Draw&& draw, Figure&& figure) {
   std::vector<std::uint64_t> index;
@@ -153,7 +153,7 @@ Status cached(Session& session, Table& plain, std::uint64_t dram) {
           });
     };
   };
-  for (int i = 0; i < 3; ++i) {  // Until it has the frequent ones.
+  for (int i = 0; i < 3; ++i) {  // Until the cache has the frequent rows.
     auto warm = rows(**made)();
     if (!warm.ok()) {
       return std::move(warm).status();
@@ -210,7 +210,8 @@ Status gather(Session& session) {
   } else {
     session.skip("gather_256b", peer.message());
   }
-  // As many pages in groups of eight neighbours, and alone. Of what is asked for, not what is read.
+  // The same number of pages in groups of eight neighbours, and alone. Counts requested bytes
+  // instead of read bytes.
   const auto pages = [&](std::uint64_t together) {
     return [&, together] {
       std::uint64_t bytes = 0;

@@ -1,6 +1,6 @@
-// Blocks of a KV cache that are on the device already: 1,000 of them taken in one list and given
-// back. What the driver was asked meanwhile is seen in two ways: the tests' driver counts its
-// calls, and with any driver the device's thread would have had to wake up.
+// Blocks of a KV cache that are already on the device: 1,000 of them are acquired in one list and
+// released. Driver calls are detected in two ways: the tests' driver counts its calls, and with any
+// driver the device's thread would have to wake up.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,8 +31,8 @@ std::string first_line(const std::filesystem::path& path) {
   return line;
 }
 
-/// How often the threads that talk to devices gave up their processor of their own will: each wait
-/// for the next order is one.
+/// How often the threads that talk to devices gave up their processor voluntarily: each wait for
+/// the next order counts as one.
 double driver_thread_waits() {
   double waits = 0;
   std::error_code error;

@@ -1,4 +1,4 @@
-// Opening the device, and one large copy.
+// Opens the device, and makes one large copy.
 #include "bench/gpu_device.hpp"
 
 #include <dlfcn.h>
@@ -20,7 +20,7 @@ namespace {
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kStep = 4 * kMiB;
 
-/// The driver of the tests (tests/support/fake_cuda) counts its calls, and is known by that.
+/// The tests' driver (tests/support/fake_cuda) counts its calls, which identifies it.
 using CountCalls = std::uint64_t (*)();
 
 CountCalls call_counter(const std::string& library) {
@@ -29,7 +29,7 @@ CountCalls call_counter(const std::string& library) {
     return nullptr;
   }
   const auto counter = reinterpret_cast<CountCalls>(dlsym(handle, "tiermem_fake_cuda_calls"));
-  dlclose(handle);  // Whoever loaded the driver keeps it.
+  dlclose(handle);  // The driver's first user keeps it loaded.
   return counter;
 }
 
@@ -235,7 +235,7 @@ Status LinkPeer::copies_bytes_right() {
 
 Result<Sample> LinkPeer::run(bool in, bool out) {
   const CudaDriver& driver = gpu_.driver();
-  const std::uint64_t half = in && out ? bytes_ / 2 : 0;  // What goes out ends there.
+  const std::uint64_t half = in && out ? bytes_ / 2 : 0;  // Bytes going out end there.
   return timed(bytes_, [&] {
     Status status;
     if (out) {
@@ -266,7 +266,7 @@ Result<Sample> LinkPeer::out_and_in() {
 
 Result<double> LinkPeer::seconds(std::uint64_t in, std::uint64_t out) {
   const CudaDriver& driver = gpu_.driver();
-  const std::uint64_t half = bytes_ / 2;  // What goes out ends there.
+  const std::uint64_t half = bytes_ / 2;  // Bytes going out end there.
   const double start = now_seconds();
   Status status;
   while (in + out != 0 && status.ok()) {

@@ -1,6 +1,6 @@
-// The device that the gpu suite measures, as a program without tiermem uses it: the driver's table,
-// the primary context current in the calling thread, a stream for each direction; and the peer of
-// the link, one large copy of page-locked memory. One thread.
+// The device of the gpu suite, as a program without tiermem uses it: the driver's table, the
+// primary context current in the calling thread, a stream for each direction. Also the link's peer:
+// one large copy of page-locked memory. One thread.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@
 
 namespace tiermem::bench {
 
-/// "NVIDIA H200, 139.8 GiB, compute capability 9.0, driver for CUDA 13.0". Of the tests' driver it
-/// says that its figures mean nothing. Errors: unavailable, with the driver's reason, where there
-/// is no device.
+/// "NVIDIA H200, 139.8 GiB, compute capability 9.0, driver for CUDA 13.0". For the tests' driver it
+/// says that the figures mean nothing. Errors: unavailable, with the driver's reason, if there is
+/// no device.
 Result<std::string> describe_gpu();
 
 class GpuDevice {
  public:
-  /// The first device of the driver that contexts would use (option `gpu_driver`). Errors: those of
-  /// describe_gpu().
+  /// Opens the first device of the driver that contexts would use (option `gpu_driver`). Errors:
+  /// those of describe_gpu().
   static Result<std::unique_ptr<GpuDevice>> open();
   ~GpuDevice();
   GpuDevice(const GpuDevice&) = delete;
@@ -37,14 +37,14 @@ class GpuDevice {
   Status wait(cuda::Stream stream) const;
 
   Result<std::uint64_t> free_bytes() const;
-  /// Calls that were made of the driver so far, by whomever: only the tests' driver counts them.
+  /// All calls of the driver so far, from any code; only the tests' driver counts them.
   std::optional<std::uint64_t> calls() const;
   struct Share {
-    std::uint64_t of_device = 4, of_host = 8;  ///< Parts that the free memory is divided into.
+    std::uint64_t of_device = 4, of_host = 8;  ///< Divisors of the free memory.
     std::uint64_t most = std::uint64_t{1} << 30;
   };
-  /// What to move at once: what the session says, else the least of what `share` allows. A multiple
-  /// of 4 MiB.
+  /// The bytes to move at once: the session's value, or otherwise the smallest that `share` allows.
+  /// A multiple of 4 MiB.
   Result<std::uint64_t> choose_bytes(const Session& session, const Share& share) const;
 
  private:
@@ -59,10 +59,10 @@ class GpuDevice {
   cuda::Stream in_ = nullptr, out_ = nullptr;
 };
 
-/// One copy of `bytes` in page-locked huge pages, to the device or from it: what the link can do.
+/// One copy of `bytes` in page-locked huge pages, to or from the device: the limit of the link.
 class LinkPeer {
  public:
-  /// Checks, too, that what goes in comes out. `gpu` must outlive it. Errors: no_capacity; those of
+  /// Also checks that bytes return unchanged. `gpu` must outlive it. Errors: no_capacity; those of
   /// the driver.
   static Result<std::unique_ptr<LinkPeer>> create(GpuDevice& gpu, std::uint64_t bytes);
   ~LinkPeer();
@@ -70,14 +70,14 @@ class LinkPeer {
   LinkPeer& operator=(const LinkPeer&) = delete;
 
   std::uint64_t bytes() const { return bytes_; }
-  /// GB/s each.
+  /// GB/s for each.
   Result<Sample> in() { return run(true, false); }
   Result<Sample> out() { return run(false, true); }
-  /// Half of the bytes in while the other half goes out; both are counted.
+  /// Half of the bytes go in while the other half goes out; both count.
   Result<Sample> both() { return run(true, true); }
-  /// All out, then all in.
+  /// All bytes out, and then in.
   Result<Sample> out_and_in();
-  /// Seconds for so many bytes in and so many out at once, in copies of half of bytes() each.
+  /// Seconds for `in` bytes in and `out` bytes out at once, in copies of half of bytes() each.
   Result<double> seconds(std::uint64_t in, std::uint64_t out);
 
   Peer in_peer();
@@ -98,7 +98,7 @@ class LinkPeer {
   cuda::DevicePointer device_ = 0;
 };
 
-/// Runs `body`, which moves `bytes`, and says how fast. GB/s.
+/// Runs `body`, which moves `bytes`, and returns its rate. GB/s.
 template <typename Body>
 Result<Sample> timed(std::uint64_t bytes, Body&& body) {
   constexpr double kGiB = 1024.0 * 1024 * 1024;

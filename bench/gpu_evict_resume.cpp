@@ -1,6 +1,6 @@
-// A large set leaves the device for DRAM, whose memory goes back to the driver, and comes back to
-// the same addresses: what an engine does that gives its GPU to another for a while. Beside the
-// link, out and in.
+// A large set leaves the device for DRAM, its device memory goes back to the driver, and the set
+// returns to the same addresses. An engine does that to lend its GPU. The peer is the link, out and
+// in.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,10 +20,10 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
-constexpr std::uint64_t kPiece = 4 * kMiB;  // Written and checked at once.
+constexpr std::uint64_t kPiece = 4 * kMiB;  // Bytes written and checked at once.
 constexpr Place kGpu{Kind::gpu, 0};
 
-/// Blocks of device memory, each piece of which begins with its number and goes on at random.
+/// Blocks of device memory. Each piece begins with its number and continues with random bytes.
 class Set {
  public:
   static Result<std::unique_ptr<Set>> create(GpuDevice& gpu, std::uint64_t bytes) {
@@ -71,7 +71,7 @@ class Set {
                        human_bytes(bytes()), median(rates_out_), median(rates_back_));
   }
 
-  /// By the driver, past tiermem.
+  /// Checks with the driver, without tiermem.
   Status check() {
     std::vector<std::byte> got(kPiece);
     for (std::uint64_t i = 0; i < pieces_.size(); ++i) {

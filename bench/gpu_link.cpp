@@ -1,5 +1,5 @@
-// Between DRAM and the device: buffers of 2 MiB that one list asks for, beside one large copy of as
-// many bytes. Each way, and both at once.
+// Between DRAM and the device: one list requests buffers of 2 MiB, beside one large copy of as many
+// bytes. In each direction, and in both at once.
 #include <memory>
 #include <utility>
 
@@ -10,7 +10,7 @@
 namespace tiermem::bench {
 namespace {
 
-/// The device and what runs on it, in the order in which they are made.
+/// The device and the objects on it, in order of creation.
 struct Link {
   std::unique_ptr<GpuDevice> gpu;
   std::unique_ptr<LinkPeer> peer;
@@ -42,7 +42,7 @@ Result<Link> make_link(Session& session, const char* name) {
   return link;
 }
 
-/// Of one way or both: what is done before each run, unmeasured, and what the run asks for.
+/// One direction, or both: the unmeasured preparation of each run, and the run's request.
 struct Way {
   const char* name;
   double bar;
@@ -105,7 +105,7 @@ Status gpu_both_ways(Session& session) {
     return std::move(link).status();
   }
   GpuSet& set = *link->set;
-  // One list: its first half comes to the device while the second leaves it.
+  // One list: its first half comes to the device while the second half leaves it.
   std::vector<Access> list = set.list(set.first_half(), GpuSet::kGpu);
   for (const Access& access : set.list(set.second_half(), GpuSet::kDram)) {
     list.push_back(access);

@@ -1,6 +1,7 @@
-// Adam over twice the device's budget: parameters, gradients and two moments of all layers, which
-// pass through the device layer by layer in the order of a stream, the next ones asked for ahead.
-// Beside the slower of what must be moved and what must be computed, and beside managed memory.
+// Adam over twice the device's budget: parameters, gradients and two moments of all layers. They
+// pass through the device layer by layer in the order of a stream, and the next ones are
+// prefetched. The peers are the slower of the necessary transfers and the necessary computation,
+// and managed memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,12 +22,13 @@ namespace {
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 constexpr std::uint64_t kLayers = 16;
-constexpr std::uint64_t kAhead = 2;  // Layers asked for before their turn.
+constexpr std::uint64_t kAhead = 2;  // Layers requested in advance.
 constexpr std::size_t kArrays = 4;   // Parameters, gradients, first and second moments.
 constexpr std::size_t kGradients = 1;
 constexpr Place kGpu{Kind::gpu, 0};
 
-/// `layer_bytes` is of one array. In a step all of it comes, and what was written goes.
+/// `layer_bytes` is the size of one array. In a step all arrays come in, and the written ones
+/// leave.
 struct Size {
   std::uint64_t layer_bytes = 0;
   std::uint64_t in() const { return kArrays * kLayers * layer_bytes; }
@@ -56,7 +58,7 @@ class TieredAdam {
   TieredAdam(const TieredAdam&) = delete;
   TieredAdam& operator=(const TieredAdam&) = delete;
 
-  /// All layers once, done when it returns.
+  /// Runs all layers once, and returns when they are done.
   Status step() {
     Status status;
     for (std::uint64_t layer = 0; layer < kLayers && status.ok(); ++layer) {
@@ -71,7 +73,7 @@ class TieredAdam {
     return status.ok() ? std::move(done) : std::move(status);
   }
 
-  /// By the host, all elements, a layer at a time.
+  /// Checks all elements on the host, one layer at a time.
   Status check() const {
     for (std::uint64_t layer = 0; layer < kLayers; ++layer) {
       std::array<View, kArrays> views;
@@ -185,7 +187,7 @@ class TieredAdam {
   std::uint64_t steps_ = 0;
 };
 
-/// The kernel on memory of the device's own: what a step computes, without anything moved.
+/// The kernel on the device's own memory: the computation of a step without transfers.
 class Compute {
  public:
   static Result<std::unique_ptr<Compute>> create(GpuDevice& gpu, const AdamKernel& kernel,
@@ -245,8 +247,8 @@ Result<Sample> step_of(const Size& size, auto& adam) {
   return timed(size.in() + size.out(), [&] { return adam.step(); });
 }
 
-// Of all arrays together at least twice what the session says; whole extents, which are at most
-// 16 MiB where a layer has more.
+// All arrays together have at least twice the session's bytes. The extents are whole, and at most
+// 16 MiB if a layer is larger.
 Result<Size> choose_size(const GpuDevice& gpu, const Session& session) {
   auto bytes = gpu.choose_bytes(session, {.of_device = 8, .of_host = 8, .most = 2 * kGiB});
   if (!bytes.ok()) {

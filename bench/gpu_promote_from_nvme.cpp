@@ -1,5 +1,6 @@
-// Disk to the device: buffers of 2 MiB whose only copy is in a slot, beside the slower of the disk
-// (the fastest bare loop on it) and the link (one large copy), both measured in the same pair.
+// Disk to the device: buffers of 2 MiB with their only copy in a slot. The peer is the slower of
+// the disk (the fastest bare loop on it) and the link (one large copy), both measured in the same
+// pair.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Making the buffers, writing and checking them on either side.
+// Creates the buffers, and writes and checks them on either side.
 #include "bench/gpu_set.hpp"
 
 #include <fmt/format.h>
@@ -25,8 +25,8 @@ Result<std::unique_ptr<GpuSet>> GpuSet::create(GpuDevice& gpu, const Options& op
   set->block_ = options.block;
   set->scratch_.resize(options.block);
   set->copied_.resize(options.block);
-  // Beside the buffers there is room for staging (64 MiB, at most a quarter) and some to spare: no
-  // buffer has to leave for another.
+  // Beside the buffers there is room for staging (64 MiB, at most a quarter) and a reserve, so that
+  // no buffer has to leave for another.
   const std::uint64_t dram = options.bytes + options.bytes / 8 + 96 * kMiB;
   set->budget_ = options.bytes + 4 * kMiB;
   const std::string nvme = options.directory.empty()

@@ -1,5 +1,5 @@
 // A context with a GPU, and buffers of one extent each that are written and read on both sides. It
-// knows of each buffer what was written last: the first word is a stamp, the rest random bytes. One
+// knows the last content of each buffer: the first word is a stamp, the rest is random bytes. One
 // thread, in which the device's context is current.
 #pragma once
 
@@ -19,43 +19,44 @@ class GpuSet {
   static constexpr Place kDram{Kind::host, 0};
 
   struct Options {
-    std::uint64_t bytes = 0;  ///< Of all buffers; they fit into DRAM, and on the device.
+    std::uint64_t bytes = 0;  ///< Bytes of all buffers; they fit into DRAM and on the device.
     std::uint64_t block = std::uint64_t{2} << 20;
-    std::string directory;  ///< Of the block tier; empty: none.
+    std::string directory;  ///< Directory of the block tier; empty: none.
     bool checksum = true;
-    bool direct = false;  ///< Past the host, or Context::create says why not.
+    /// Requires direct transfers; otherwise Context::create fails with the reason.
+    bool direct = false;
   };
   /// Some of the buffers.
   struct Range {
     std::size_t first = 0, count = 0;
   };
 
-  /// All bytes written, in DRAM. `gpu` must outlive it. Errors: those of Context::create and of
-  /// acquire.
+  /// All buffers are written, in DRAM. `gpu` must outlive it. Errors: those of Context::create and
+  /// of acquire.
   static Result<std::unique_ptr<GpuSet>> create(GpuDevice& gpu, const Options& options);
 
   Context& context() { return *context_; }
-  std::uint64_t budget() const { return budget_; }  ///< Of the device.
+  std::uint64_t budget() const { return budget_; }  ///< Budget of the device.
   Range all() const { return {0, buffers_.size()}; }
   Range first_half() const { return {0, buffers_.size() / 2}; }
   Range second_half() const { return {buffers_.size() / 2, buffers_.size() - buffers_.size() / 2}; }
   std::vector<Access> list(Range range, Place where, std::uint32_t mode = kRead) const;
 
-  /// Acquires a list and releases it: afterwards its bytes are there, too.
+  /// Acquires a list and releases it; afterwards its bytes are there.
   Status bring(const std::vector<Access>& list);
-  /// Writes a word of each buffer in DRAM, or by the driver on the device: what the other side has
-  /// is old, and its copy gone.
+  /// Writes a word of each buffer, in DRAM or with the driver on the device. The other side's copy
+  /// is then stale and dropped.
   Status write_in_dram(Range range);
   Status write_on_device(Range range);
-  /// An error unless each buffer, read there, has all of its bytes. On the device the driver copies
-  /// them, past tiermem.
+  /// Returns an error unless every buffer, read on this side, has all of its bytes. On the device
+  /// the driver copies them, without tiermem.
   Status check_in_dram();
   Status check_on_device();
 
  private:
   explicit GpuSet(GpuDevice& gpu) : gpu_(gpu) {}
   Status fill(std::size_t index);
-  /// What buffer `index` is to hold, in scratch_.
+  /// Stores the expected content of buffer `index` in scratch_.
   void expect(std::size_t index);
   Status compare(std::size_t index, const std::byte* data, const char* where) const;
 
@@ -63,7 +64,7 @@ class GpuSet {
   std::uint64_t block_ = 0, budget_ = 0;
   std::unique_ptr<Context> context_;
   std::vector<Buffer> buffers_;
-  std::vector<std::uint64_t> stamps_;  // The first word of each.
+  std::vector<std::uint64_t> stamps_;  // The first word of each buffer.
   std::uint64_t last_stamp_ = 0;
   std::vector<std::byte> scratch_, copied_;
 };

@@ -15,7 +15,7 @@
 namespace tiermem::bench {
 namespace {
 
-/// Above 1 when `ours` is the better one.
+/// Above 1 if `ours` is better.
 double ratio_of(Better better, double ours, double peers) {
   return better == Better::higher ? ours / peers : peers / ours;
 }
@@ -57,7 +57,7 @@ Status Session::compare(std::string name, std::string unit, Better better, doubl
   std::vector<double> ratios;
   for (unsigned pair = 0; status.ok() && pair < settings_.pairs; ++pair) {
     tell(fmt::format("{}, pair {} of {}", name, pair + 1, settings_.pairs));
-    // Whoever comes second finds the machine warmer: take turns.
+    // The second run finds a warmer machine, so the sides take turns.
     const bool ours_first = pair % 2 == 0;
     status = ours_first ? take(ours, mine) : take(peer.measure, theirs);
     if (status.ok()) {

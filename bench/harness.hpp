@@ -1,6 +1,6 @@
-// How every benchmark measures and reports: interleaved pairs of tiermem and its peer, medians with
-// 95 % intervals, one JSON shape for all suites (README.md). Holds no clock of its own: a benchmark
-// hands in two functions that each give one sample. One thread.
+// Measurement and report of every benchmark: interleaved pairs of tiermem and its peer, medians
+// with 95 % intervals, one JSON shape for all suites (README.md). It has no clock: a benchmark
+// passes two functions that each return one sample. One thread.
 #pragma once
 
 #include <cstdint>
@@ -24,25 +24,25 @@ enum class Better { higher, lower };
 /// One run of one side.
 struct Sample {
   double value = 0;           ///< In the row's unit.
-  double cpu_s_per_gib = -1;  ///< Processor time of the process; negative: not asked.
+  double cpu_s_per_gib = -1;  ///< Processor time of the process; negative: not measured.
 };
 using Measure = std::function<Result<Sample>()>;
 
-/// What tiermem is compared with.
+/// The other side of a comparison.
 struct Peer {
   std::string name;
-  std::string command;  ///< How to run it by hand, or the settings that say the same.
+  std::string command;  ///< The command to run it by hand, or its settings.
   Measure measure;
 };
 
-/// Of a row that is a point of a curve: which one, and where.
+/// The position of a row that is a point of a curve.
 struct Point {
-  std::string sweep;  ///< What changes from point to point. Empty: the row is no point.
-  std::string curve;  ///< What is measured.
+  std::string sweep;  ///< The quantity that changes between points. Empty: the row is not a point.
+  std::string curve;  ///< The measured quantity.
   double at = 0;
 };
 
-/// A line of the report. `ratio` > 1 when tiermem is better.
+/// A line of the report. `ratio` > 1 if tiermem is better.
 struct Row {
   std::string name;
   std::string unit;
@@ -52,9 +52,9 @@ struct Row {
   double peer_value = 0;
   unsigned pairs = 0;
   Interval ratio;
-  double bar = 0;                       ///< What ratio.low must reach; 0: none.
-  double value_bar = 0;                 ///< Where there is no peer: what `value` must not exceed.
-  std::map<std::string, double> extra;  ///< More figures, named with their unit.
+  double bar = 0;                       ///< The minimum of ratio.low; 0: none.
+  double value_bar = 0;                 ///< Without a peer: the maximum of `value`.
+  std::map<std::string, double> extra;  ///< More figures; their names include the unit.
   Point point;
 
   bool has_peer() const { return pairs != 0; }
@@ -63,36 +63,37 @@ struct Row {
 };
 
 struct Settings {
-  std::string directory;  ///< For files; on the disk to be measured.
+  std::string directory;  ///< Directory for files, on the disk to measure.
   unsigned pairs = 9;
-  std::string device = {};  ///< Of the gpu suite: which device and driver, in words.
-  std::uint64_t bytes = 0;  ///< Of the gpu suite: moved at once; 0: by what is free.
+  std::string device = {};  ///< For the gpu suite: a description of device and driver.
+  /// For the gpu suite: bytes moved at once; 0: derived from the free memory.
+  std::uint64_t bytes = 0;
 };
 
-/// What a run of a suite gathers.
+/// The results of a run of a suite.
 class Session {
  public:
   using Tell = std::function<void(const std::string& what)>;
-  /// `tell` is called with what is being measured now.
+  /// `tell` is called with a description of the current measurement.
   Session(Settings settings, Tell tell) : settings_(std::move(settings)), tell_(std::move(tell)) {}
 
   const Settings& settings() const { return settings_; }
   void tell(const std::string& what) const { tell_(what); }
 
-  /// settings().pairs pairs, each side first in every other one; one unmeasured run of each before.
-  /// Adds the row. Errors: those of the two sides.
+  /// Measures settings().pairs pairs, with alternating first side, after one unmeasured run of
+  /// each. Adds the row. Errors: those of the two sides.
   Status compare(std::string name, std::string unit, Better better, double bar, const Measure& ours,
                  const Peer& peer);
-  /// A figure, with or without a peer. One that cannot be, as a rate that is not finite, is
+  /// Adds a figure, with or without a peer. An invalid one, such as a rate that is not finite, is
   /// skipped.
   void add(Row row);
-  /// A row that cannot be had on this machine, and why.
+  /// Records a row that is not available on this machine, with the reason.
   void skip(std::string name, std::string why);
-  /// A sentence for people, shown below the table.
+  /// Adds a sentence that is shown below the table.
   void note(std::string sentence) { notes_.push_back(std::move(sentence)); }
 
   const std::vector<Row>& rows() const { return rows_; }
-  /// "name skipped: why", a sentence for each.
+  /// Returns a sentence "name skipped: why" for each.
   std::vector<std::string> skipped() const;
   const std::vector<std::string>& notes() const { return notes_; }
   nlohmann::ordered_json to_json(std::string_view suite) const;
@@ -105,8 +106,8 @@ class Session {
   std::vector<std::string> notes_;
 };
 
-/// The candidate with the best median of `rounds` interleaved samples. A candidate that fails is
-/// left out; `note` tells what each one reached.
+/// Returns the candidate with the best median of `rounds` interleaved samples. A candidate that
+/// fails is skipped; `note` reports what each one reached.
 Result<Peer> best_of(Session& session, std::string_view what, Better better, unsigned rounds,
                      std::vector<Peer> candidates, std::string_view unit);
 

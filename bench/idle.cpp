@@ -1,4 +1,4 @@
-// Nothing happens: processor time of a context with 100,000 live buffers, some of them on disk.
+// An idle context: its processor time with 100,000 live buffers, some of them on disk.
 #include <fmt/format.h>
 #include <time.h>
 
@@ -17,7 +17,7 @@ constexpr std::uint64_t kBytes = 4096;
 constexpr unsigned kTouchEvery = 10;
 constexpr double kSeconds = 2;
 
-/// Sleeps to the end, signals or not.
+/// Sleeps for the whole time, whatever signals arrive.
 void sleep_seconds(double seconds) {
   timespec left{static_cast<time_t>(seconds), 0};
   while (nanosleep(&left, &left) != 0 && errno == EINTR) {
@@ -47,7 +47,7 @@ Status idle(Session& session) {
     }
     buffers.push_back(std::move(*buffer));
   }
-  sleep_seconds(1);  // What was begun may end.
+  sleep_seconds(1);  // Lets earlier work end.
   std::vector<double> samples;
   for (int i = 0; i < 3; ++i) {
     const double cpu = cpu_seconds();

@@ -1,4 +1,4 @@
-// A pipe whose other end nobody writes to: it is at its end when all who have it are gone.
+// A pipe without writers: its end is reached when all processes that hold the other end are gone.
 #include "bench/keeper.hpp"
 
 #include <fcntl.h>
@@ -15,14 +15,14 @@ namespace tiermem::bench {
 namespace {
 
 constexpr unsigned kAgainUs = 100'000;
-constexpr int kPatience = 300;  // Times kAgainUs.
+constexpr int kPatience = 300;  // In units of kAgainUs.
 
 [[noreturn]] void keep(int end, Keeper::Undo undo, const char* what) {
   sigset_t all;
   ::sigfillset(&all);
   ::sigprocmask(SIG_BLOCK, &all, nullptr);
-  (void)::setsid();  // What ends the benchmark's process group does not end it.
-  // Nor does it hold up another keeper, whose end it would have, too.
+  (void)::setsid();  // A signal to the benchmark's process group does not reach it.
+  // It must not hold the end of another keeper, and so delay that one.
   (void)::close_range(3, static_cast<unsigned>(end) - 1, 0);
   (void)::close_range(static_cast<unsigned>(end) + 1, ~0U, 0);
   char byte;

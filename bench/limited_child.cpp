@@ -37,7 +37,7 @@ struct Group {
   const char* limit = "";
 };
 
-/// Our own place in the hierarchy: of the memory controller, or of version 2 with "".
+/// This process's own path in the hierarchy of `controller`; "" means version 2.
 std::string own_path(const std::string& controller) {
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -71,7 +71,7 @@ std::optional<Group> make_group() {
     ::rmdir(path.c_str());
     return std::nullopt;
   };
-  // A container may hide its own path: the mount's root then.
+  // A container may hide its own path; the mount's root is used instead.
   for (const std::string& own : {own_path("memory"), std::string()}) {
     if (auto group = try_in("/sys/fs/cgroup/memory" + own, "memory.limit_in_bytes")) {
       return group;
@@ -92,15 +92,15 @@ std::optional<Group> make_group() {
 
 void remove_group(const std::string& path) {
   for (int i = 0; i < 200 && ::rmdir(path.c_str()) != 0 && errno == EBUSY; ++i) {
-    ::usleep(10'000);  // The last process of it is being taken down.
+    ::usleep(10'000);  // The group's last process is still being removed.
   }
 }
 
-/// In the child: answers until nobody asks any more.
+/// Runs in the child: answers until there are no more questions.
 [[noreturn]] void serve(const std::string& group, pid_t parent, int socket,
                         const std::function<LimitedChild::Answer()>& begin) {
   LimitedChild::Answer answer;
-  // Had the parent ended before the request was made, nobody would send the signal.
+  // If the parent ended before the request, the signal would never come.
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && ::getppid() == parent &&
       write_text(group + "/cgroup.procs", "0")) {
     answer = begin();
@@ -134,7 +134,8 @@ Result<std::unique_ptr<LimitedChild>> LimitedChild::start(std::uint64_t bytes,
   const pid_t parent = ::getpid();
   self->child_ = ::fork();
   if (self->child_ == 0) {
-    ::close(ends[0]);  // Each end is in one process, so each side sees when the other is gone.
+    // Each process has one end only, so each side notices when the other is gone.
+    ::close(ends[0]);
     serve(group->path, parent, ends[1], begin);
   }
   ::close(ends[1]);

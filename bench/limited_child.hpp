@@ -1,6 +1,6 @@
-// A child process whose memory, page cache included, is limited by a memory cgroup of its own
-// (version 1 or 2, whichever has the memory controller). It keeps what it has made from one
-// question to the next, and ends with this process at the latest. One thread.
+// A child process with a memory limit, page cache included, in a memory cgroup of its own (version
+// 1 or 2, depending on which has the memory controller). It keeps its objects between questions,
+// and ends with this process at the latest. One thread.
 #pragma once
 
 #include <sys/types.h>
@@ -16,21 +16,22 @@ namespace tiermem::bench {
 
 class LimitedChild {
  public:
-  /// Answers a question with a figure; not above 0: something went wrong.
+  /// Answers a question with a figure; 0 or less means failure.
   using Answer = std::function<double(std::uint32_t question)>;
 
-  /// `begin` runs in the child, makes what it needs and returns who answers, or nothing when it
-  /// cannot. It must not use contexts of this process: the child has none of their threads. Errors:
-  /// unavailable where no cgroup can be made, or when the child ended; io_error when it said no.
+  /// `begin` runs in the child, creates its objects and returns the answering function, or nothing
+  /// on failure. It must not use contexts of this process, because the child has none of their
+  /// threads. Errors: unavailable if no cgroup can be created or the child ended; io_error if the
+  /// child reported failure.
   static Result<std::unique_ptr<LimitedChild>> start(std::uint64_t bytes,
                                                      const std::function<Answer()>& begin);
   ~LimitedChild();
   LimitedChild(const LimitedChild&) = delete;
   LimitedChild& operator=(const LimitedChild&) = delete;
 
-  /// Errors: unavailable when the child ended: with a small limit the kernel may kill it though
-  /// there is swap, when all of its pages are on their way there; io_error when it answered that
-  /// something went wrong.
+  /// Errors: unavailable if the child ended; io_error if it reported failure. With a small limit
+  /// the kernel may kill the child although there is swap, if all of its pages are being swapped
+  /// out.
   Result<double> ask(std::uint32_t question);
 
  private:

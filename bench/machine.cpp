@@ -1,4 +1,4 @@
-// Asks /proc, the host facts, and git.
+// Reads /proc, the host facts, and git.
 #include "bench/machine.hpp"
 
 #include <fmt/format.h>

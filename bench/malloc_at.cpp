@@ -1,5 +1,5 @@
-// Objects of 64 bytes by pointer, in DRAM, beside the best allocator of the machine: each one freed
-// before the next is made, and a thousand made before the first is freed.
+// Objects of 64 bytes by pointer, in DRAM, beside the machine's best allocator. Once each object is
+// freed before the next is created, and once a thousand are created before the first is freed.
 #include <fmt/format.h>
 
 #include <array>
@@ -17,8 +17,8 @@ constexpr std::uint64_t kBytes = 64;
 constexpr std::size_t kObjects = 1'000'000;
 constexpr std::size_t kBatch = 1000;
 
-/// Nanoseconds for each object; negative when one could not be made. `batch` at a time, freed in
-/// the order of their making.
+/// Nanoseconds per object; negative if one could not be created. `batch` objects at a time are
+/// freed in the order of their creation.
 template <typename Make, typename End>
 double each(std::size_t batch, Make&& make, End&& end) {
   std::array<void*, kBatch> objects{};

@@ -1,4 +1,4 @@
-// Blocks that live as long as chance lets them.
+// Blocks with random lifetimes.
 #include "bench/malloc_mix.hpp"
 
 #include <atomic>
@@ -13,7 +13,8 @@
 namespace tiermem::bench {
 namespace {
 
-constexpr std::size_t kLive = 200'000;  // Blocks of a thread: 80 MiB, well above what stays plain.
+// Blocks per thread: 80 MiB, well above the limit of plain memory.
+constexpr std::size_t kLive = 200'000;
 constexpr std::uint64_t kPairs = 3'000'000;
 
 struct Block {
@@ -21,14 +22,14 @@ struct Block {
   std::uint64_t mark = 0;
 };
 
-/// Nine of ten up to 512 bytes, one of a hundred up to 16 KiB.
+/// Nine of ten are up to 512 bytes, one of a hundred up to 16 KiB.
 std::size_t size_of(std::uint64_t chance) {
   const std::uint64_t kind = chance % 100;
   const std::uint64_t most = kind < 90 ? 512 : kind < 99 ? 2048 : 16384;
   return sizeof(std::uint64_t) * (2 + (chance >> 8) % (most / sizeof(std::uint64_t) - 1));
 }
 
-/// The first and the last word are written and looked at again.
+/// The first and the last word are written and checked.
 bool renew(Block& block, std::uint64_t chance) {
   const bool right = block.data == nullptr || block.data[0] == block.mark;
   std::free(block.data);

@@ -1,11 +1,10 @@
-// A mix of malloc and free of small blocks, as programs make it; run in a process of its own by
-// `tiermem bench-malloc`, so that a malloc can be put under it by LD_PRELOAD.
+// A mix of malloc and free of small blocks, as in programs. `tiermem bench-malloc` runs it in a
+// separate process, so that LD_PRELOAD can replace malloc.
 #pragma once
 
 namespace tiermem::bench {
 
-/// Millions of malloc and free pairs a second, all threads together; 0 when a block was not as it
-/// was left.
+/// Millions of malloc and free pairs per second, over all threads; 0 if a block has changed.
 double malloc_mix(unsigned threads);
 
 }  // namespace tiermem::bench

@@ -33,7 +33,7 @@ Status ManagedAdam::begin() {
   for (cuda::DevicePointer& array : arrays_) {
     status = gpu_.check(driver.cuMemAllocManaged(&array, bytes, cuda::kAttachGlobal),
                         "cuMemAllocManaged");
-    // The host's, unless it is prefetched; and the device may reach it wherever it is.
+    // The memory is the host's unless it is prefetched, and the device may access it anywhere.
     if (status.ok()) {
       status = gpu_.check(
           driver.cuMemAdvise(array, bytes, cuda::kSetPreferredLocation, cuda::kProcessor),
@@ -66,7 +66,7 @@ Status ManagedAdam::begin() {
   return status.ok() ? take_the_rest() : std::move(status);
 }
 
-// In pieces, as the driver gives no more in one where it is in pieces itself.
+// In pieces, because the driver returns no more at once if its memory is fragmented.
 Status ManagedAdam::take_the_rest() {
   constexpr std::uint64_t kLeast = std::uint64_t{16} << 20;
   for (std::uint64_t piece = std::uint64_t{64} << 30; piece >= kLeast;) {

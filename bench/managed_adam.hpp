@@ -1,7 +1,7 @@
 // Adam on managed memory (cuMemAllocManaged), which the driver moves: the peer of
-// gpu_oversubscribe. It is told all that there is to tell: each layer is prefetched to the device
-// before its step and back to the host after it, on streams of their own. Device memory above the
-// budget is taken, so that it has no more of it than tiermem has. One thread, in which the device's
+// gpu_oversubscribe. It gets all available hints: each layer is prefetched to the device before its
+// step and back to the host after it, on separate streams. Device memory above the budget is
+// occupied, so that the driver has no more of it than tiermem. One thread, in which the device's
 // context is current.
 #pragma once
 
@@ -18,21 +18,20 @@ class ManagedAdam {
  public:
   struct Options {
     std::uint64_t layers = 0;
-    std::uint64_t elements = 0;      ///< Of a layer.
-    std::uint64_t device_bytes = 0;  ///< What the driver may have of the device.
+    std::uint64_t elements = 0;      ///< Elements per layer.
+    std::uint64_t device_bytes = 0;  ///< Device memory that the driver may use.
   };
 
-  /// `gpu` and `kernel` must outlive it. Errors: unsupported where there is no managed memory; the
-  /// driver's.
+  /// `gpu` and `kernel` must outlive it. Errors: unsupported without managed memory; the driver's.
   static Result<std::unique_ptr<ManagedAdam>> create(GpuDevice& gpu, const AdamKernel& kernel,
                                                      const Options& options);
   ~ManagedAdam();
   ManagedAdam(const ManagedAdam&) = delete;
   ManagedAdam& operator=(const ManagedAdam&) = delete;
 
-  /// All layers once, done when it returns.
+  /// Runs all layers once, and returns when they are done.
   Status step();
-  /// By the host, all elements.
+  /// Checks all elements on the host.
   Status check() const;
 
  private:
@@ -41,7 +40,7 @@ class ManagedAdam {
   Status begin();
   Status take_the_rest();
   Status move(std::uint64_t layer, cuda::Device to, cuda::Stream stream);
-  /// What `second` is given from now on waits for what `first` has been given.
+  /// Makes further work of `second` wait for the current work of `first`.
   Status order(cuda::Stream first, cuda::Stream second, std::size_t event);
   std::uint64_t layer_bytes() const { return options_.elements * sizeof(float); }
 
@@ -51,7 +50,7 @@ class ManagedAdam {
   std::array<cuda::DevicePointer, 4> arrays_{};  // Parameters, gradients, both moments.
   cuda::Stream compute_ = nullptr;
   std::vector<cuda::Event> events_;           // Two for each layer.
-  std::vector<cuda::DevicePointer> ballast_;  // What nobody is to have.
+  std::vector<cuda::DevicePointer> ballast_;  // Occupied device memory.
   std::uint64_t steps_ = 0;
 };
 

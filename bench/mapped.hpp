@@ -1,5 +1,5 @@
-// The mapped suite: buffers touched through an address, without views. Each benchmark has a file of
-// its own and adds rows to the session. One thread calls them.
+// The mapped suite: buffers touched through an address, without views. Each benchmark has its own
+// file and adds rows to the session. One thread calls them.
 #pragma once
 
 #include <span>
@@ -26,33 +26,33 @@ Status mapped_resident(Session& session);
 Status preload_small(Session& session);
 
 namespace bars {
-// A scan of a buffer of four times DRAM, of which a part stays, beside a loop that reads all.
+// A scan of a buffer of four times DRAM, a part of which stays, beside a loop that reads all bytes.
 inline constexpr double kMappedScan = 0.97;
-// At least mmap with the best of its advice; the kernel writes pages one by one.
+// At least as fast as mmap with its best advice; the kernel writes pages one by one.
 inline constexpr double kMappedReadMmap = 1.0;
 inline constexpr double kMappedWriteMmap = 1.2;
-// The kernel swaps page by page: 0.1 to 0.3 GB/s where the device has 3.
+// The kernel swaps page by page: 0.1 to 0.3 GB/s on a device with 3 GB/s.
 inline constexpr double kMappedScanSwap = 10;
-// A miss is a read of the device and a trip through the kernel; a tenth more for all else.
+// A miss is a device read and a trip through the kernel; everything else may cost a tenth more.
 inline constexpr double kMappedRandom = 0.9;
-// The better of swap and mmap serves a miss in the thread that touches: one hop fewer. With more
-// threads than one these overlap.
+// The better of swap and mmap serves a miss in the touching thread: one hop fewer. With several
+// threads, the misses overlap.
 inline constexpr double kMappedRandomKernel = 0.75;
 inline constexpr double kMappedRandomKernelMany = 1.0;
-// A user-level pager before this one.
+// An earlier user-level pager.
 inline constexpr double kMappedRandomUmap = 2;
-// Pages that differ in how often they are touched, as most programs' do: no worse than the kernel.
+// Pages with different touch frequencies, as in most programs: no slower than the kernel.
 inline constexpr double kMappedZipf = 1.0;
-// A touch without I/O: a bare trip and half as much again; of 2 MiB in microseconds.
+// A touch without I/O: a bare trip and half as much again; for 2 MiB in microseconds.
 inline constexpr double kMappedFault = 0.66;
 inline constexpr double kMappedFault2mUs = 60;
-// What is touched again and again stays, and the rest comes while the processors work.
+// Frequently touched bytes stay, and the rest arrives while the processors work.
 inline constexpr double kMappedGemm = 0.9;
-// Swap sorts at a third of the speed of memory, and of what is lost half can be had back.
+// Swap sorts at a third of the speed of memory; half of that loss can be recovered.
 inline constexpr double kMappedSort = 1.9;
 // Small blocks come from the same jemalloc, over tiered memory.
 inline constexpr double kPreloadSmall = 0.97;
-// What is resident is plain memory.
+// Resident bytes are plain memory.
 inline constexpr double kMappedResident = 0.99;
 }  // namespace bars
 

@@ -1,6 +1,6 @@
 // A touch that needs no I/O: the extent has left its window, but its frame still holds the bytes.
-// Beside a bare trip through userfaultfd: one thread touches an absent page, another one sleeps on
-// the descriptor and answers. Medians of many touches, in microseconds.
+// The peer is a bare trip through userfaultfd: one thread touches an absent page, and another
+// sleeps on the descriptor and answers. Medians of many touches, in microseconds.
 #include <fmt/format.h>
 #include <sys/mman.h>
 
@@ -18,9 +18,10 @@
 namespace tiermem::bench {
 namespace {
 
-constexpr unsigned kMeetings = 30;  // With extents on their way out, in one sample.
-constexpr unsigned kTries = 3000;   // To get them.
-constexpr unsigned kInVain = 1000;  // As many without one: this core keeps none on the way out.
+constexpr unsigned kMeetings = 30;  // Touches per sample of extents that are leaving.
+constexpr unsigned kTries = 3000;   // Attempts to get them.
+// After this many attempts without one, this build keeps no extent on its way out.
+constexpr unsigned kInVain = 1000;
 constexpr std::uint64_t kExtents = 32;
 
 bool absent(std::byte* at) {
@@ -28,7 +29,7 @@ bool absent(std::byte* at) {
   return ::mincore(at, host::kPage, &there) == 0 && (there & 1) == 0;
 }
 
-/// A thread that evicts an extent when it is told to.
+/// A thread that evicts an extent on command.
 class Evictor {
  public:
   Evictor(const Buffer& buffer, std::uint64_t extent)
@@ -61,7 +62,7 @@ class Evictor {
       if (order == kStop) {
         return;
       }
-      // It is busy when a touch was faster: as it should be.
+      // Returns busy if a touch was faster, which is expected.
       (void)buffer_.evict(order * extent_, extent_);
       order_ = kNothing;
       order_.notify_one();
@@ -71,11 +72,11 @@ class Evictor {
   const Buffer& buffer_;
   const std::uint64_t extent_;
   std::atomic<std::uint64_t> order_{kNothing};
-  std::thread thread_;  // Uses all of the above.
+  std::thread thread_;  // It uses all members above.
 };
 
-/// Extents of a buffer that fits, evicted one after the other, and each touched as soon as it is
-/// out of its window.
+/// Extents of a buffer that fits. They are evicted one after the other, and each is touched as soon
+/// as it has left its window.
 class Standby {
  public:
   Status open(const std::string& directory, std::uint64_t extent) {
@@ -89,7 +90,7 @@ class Standby {
     for (std::uint64_t index = 0; index < kExtents; ++index) {
       first_.push_back(set_.data[index * extent]);
     }
-    return set_.buffer.evict();  // All is in slots: nothing is written from now on.
+    return set_.buffer.evict();  // All bytes are in slots: nothing is written from now on.
   }
 
   Result<Sample> run() {
@@ -97,7 +98,8 @@ class Standby {
     Evictor evictor(set_.buffer, extent_);
     unsigned tries = 0;
     while (took.size() < kMeetings && tries < (took.empty() ? kInVain : kTries)) {
-      const std::uint64_t index = ++tries * 13 % kExtents;  // In no order that is read ahead.
+      // In an order that causes no read-ahead.
+      const std::uint64_t index = ++tries * 13 % kExtents;
       std::byte* const at = set_.data + index * extent_;
       (void)touch_us(at);
       const Stats before = settled(index);
@@ -110,7 +112,7 @@ class Standby {
       }
       evictor.wait();
       const Stats after = settled(index);
-      // It was not there, and came without a read.
+      // It was absent, and came without a read.
       if (after.faults != before.faults && after.promoted == before.promoted &&
           after.prefetched == before.prefetched) {
         took.push_back(us);
@@ -124,8 +126,8 @@ class Standby {
   }
 
  private:
-  /// What was counted once nothing of this extent is under way: a touch goes on before the mover
-  /// has written it down, a view does not.
+  /// The counters once nothing of this extent is in flight. A touch continues before the mover has
+  /// recorded it; a view does not.
   Stats settled(std::uint64_t index) const {
     (void)set_.buffer.acquire(kRead, index * extent_, extent_);
     return set_.context->stats();
@@ -133,11 +135,11 @@ class Standby {
 
   std::uint64_t extent_ = 0;
   MappedSet set_;
-  std::vector<std::byte> first_;  // Of each extent.
+  std::vector<std::byte> first_;  // One for each extent.
 };
 
-/// The first touches of extents that were never written: no I/O either. Far apart, so that none is
-/// brought ahead. A new buffer each time.
+/// First touches of extents that were never written, which also need no I/O. The extents are far
+/// apart, so that none is read ahead. Uses a new buffer each time.
 Result<Sample> first_touches(Context& context, std::uint64_t extent) {
   constexpr std::uint64_t kApart = 7;
   auto buffer = context.alloc(kTrips * kApart * extent, {.extent_bytes = extent, .flags = kMapped});
@@ -147,7 +149,7 @@ Result<Sample> first_touches(Context& context, std::uint64_t extent) {
   std::byte* const data = *buffer->address();
   std::vector<double> took;
   for (std::uint64_t i = 0; i < kTrips; ++i) {
-    // 37 has no divisor in common with 100: each once, none beside the last.
+    // 37 and 100 have no common divisor: each extent once, none beside the previous one.
     std::byte* const at = data + i * 37 % kTrips * kApart * extent;
     took.push_back(touch_us(at));
     if (*at != std::byte{0}) {

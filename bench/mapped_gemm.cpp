@@ -1,6 +1,6 @@
-// A product of matrices by tiles, three matrices together twice DRAM, beside the same program in
-// plain memory. OpenBLAS multiplies the tiles with all processors; what it waits for in faults
-// shows.
+// A matrix product by tiles; the three matrices have twice the size of DRAM. The peer is the same
+// program in plain memory. OpenBLAS multiplies the tiles on all processors, so time spent waiting
+// in faults is visible.
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -14,17 +14,17 @@
 namespace tiermem::bench {
 namespace {
 
-constexpr std::uint64_t kSide = 8192;  // Of a matrix, in numbers.
+constexpr std::uint64_t kSide = 8192;  // Side of a matrix, in numbers.
 constexpr std::uint64_t kTile = 1024;
 constexpr std::uint64_t kTiles = kSide / kTile;
 constexpr std::uint64_t kNumbers = kSide * kSide;
 constexpr std::uint64_t kDram = 3 * kNumbers * sizeof(float) / 2;
 
-/// OpenBLAS's, opened at run time: the program does not depend on it.
+/// OpenBLAS's function, loaded at run time, so that the program does not depend on it.
 using Sgemm = void (*)(int order, int transpose_a, int transpose_b, int m, int n, int k,
                        float alpha, const float* a, int lda, const float* b, int ldb, float beta,
                        float* c, int ldc);
-constexpr int kRowMajor = 101, kNotTransposed = 111;  // Of its interface.
+constexpr int kRowMajor = 101, kNotTransposed = 111;  // Constants of its interface.
 
 Sgemm find_sgemm() {
   void* const library = ::dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
@@ -33,8 +33,8 @@ Sgemm find_sgemm() {
              : reinterpret_cast<Sgemm>(::dlsym(library, "cblas_sgemm"));  // NOLINT: see dlsym(3).
 }
 
-/// GFLOP/s of C = run number * A B. Small whole numbers: every sum is exact in a float, in any
-/// order.
+/// GFLOP/s of C = run number * A B. The numbers are small and whole: every sum is exact in a float,
+/// in any order.
 class Gemm : public Workload {
  public:
   explicit Gemm(Sgemm sgemm) : sgemm_(sgemm) {}
@@ -66,7 +66,7 @@ class Gemm : public Workload {
     return kSteps / (now_seconds() - start) / 1e9;
   }
 
-  /// Freivalds: C x = A (B x) for a vector x by chance, and exact, as all are whole numbers.
+  /// Freivalds: C x = A (B x) for a random vector x. It is exact, because all numbers are whole.
   bool whole(const std::byte* data) override {
     std::mt19937_64 dice(11);
     std::vector<double> x(kSide);

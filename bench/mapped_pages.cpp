@@ -1,5 +1,5 @@
-// Random touches of pages, half of them resident, beside what programs can have today: swap or a
-// file under mmap, whichever is faster, and a user-level pager with handler threads.
+// Random touches of pages, half of them resident. The peers are today's alternatives: swap or a
+// file under mmap, the faster of the two, and a user-level pager with handler threads.
 #include <fmt/format.h>
 #include <sys/mman.h>
 
@@ -14,7 +14,7 @@ namespace tiermem::bench {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
-constexpr std::uint64_t kExtent = std::uint64_t{64} << 10;  // As the preload library has them.
+constexpr std::uint64_t kExtent = std::uint64_t{64} << 10;  // As in the preload library.
 constexpr std::uint64_t kDram = std::uint64_t{256} << 20;
 
 Contest contest(std::string name, double bar, const PageTouches& touches) {
@@ -26,7 +26,7 @@ Contest contest(std::string name, double bar, const PageTouches& touches) {
           .extent = kExtent};
 }
 
-/// Swap, and mmap without read-ahead: with it a random touch reads what nobody wants.
+/// Swap, and mmap without read-ahead: with read-ahead, a random touch reads useless bytes.
 Status beside_kernel(Session& session, const Contest& pages) {
   std::vector<SideChoice> peers = swap_sides(pages);
   peers.push_back(mmap_side(pages, session.settings().directory, MADV_RANDOM, "random"));

@@ -1,5 +1,5 @@
 // Random touches of a mapped buffer of twice DRAM in extents of 64 KiB, counted in misses. The peer
-// is the sum of what cannot be avoided: a random read of the device, and a bare trip through
+// is the sum of the unavoidable costs: a random read of the device, and a bare trip through
 // userfaultfd that copies a page; with many threads the slower of the two.
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -31,11 +31,11 @@ namespace {
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kDram = 256 * kMiB;
 constexpr std::uint64_t kBytes = 2 * kDram;
-constexpr std::uint64_t kExtent = std::uint64_t{64} << 10;  // As the preload library has them.
+constexpr std::uint64_t kExtent = std::uint64_t{64} << 10;  // As in the preload library.
 constexpr std::uint64_t kBareBytes = 64 * kMiB;
 constexpr double kSeconds = 1.0;
 
-/// `part(thread)` on each of `threads`, at once.
+/// Runs `part(thread)` on `threads` threads at once.
 template <typename Part>
 void on_threads(unsigned threads, Part&& part) {
   std::vector<std::thread> running;
@@ -69,7 +69,7 @@ Result<Sample> touch(const MappedSet& set, unsigned threads) {
   return Sample{static_cast<double>(set.context->stats().faults - before) / took};
 }
 
-/// The device by pread, and userfaultfd by a thread that copies a page for each fault.
+/// The device through pread, and userfaultfd with a thread that copies a page for each fault.
 class Floor {
  public:
   ~Floor() {
@@ -146,7 +146,7 @@ class Floor {
     const double start = now_seconds();
     std::atomic<std::uint64_t> sum{0};
     on_threads(threads, [&](unsigned i) {
-      // 7919 is prime: each page once, none beside the last.
+      // 7919 is prime: each page once, none beside the previous one.
       std::uint64_t mine = 0;
       for (std::uint64_t k = 0; k < pages; ++k) {
         mine += std::to_integer<std::uint64_t>(area[(i * pages + k * 7919 % pages) * host::kPage]);
@@ -174,7 +174,7 @@ Status mapped_random_4k(Session& session) {
   if (!set.ok()) {
     return std::move(set).status();
   }
-  // All is in slots: what leaves from now on is not written.
+  // All bytes are in slots: extents that leave from now on are not written.
   if (Status down = set->buffer.evict(); !down.ok()) {
     return down;
   }

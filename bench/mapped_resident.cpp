@@ -1,4 +1,4 @@
-// A mapped buffer that fits: the same reads as of plain memory in huge pages.
+// A mapped buffer that fits: the same reads as from plain memory in huge pages.
 #include <sys/mman.h>
 
 #include <random>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kBytes = std::uint64_t{512} << 20;
 
-/// One scan, and as many random reads as take about as long. ns a read.
+/// One scan, and random reads that take about as long. ns per read.
 Result<Sample> read_all(const std::byte* data) {
   std::mt19937_64 dice(1);
   std::uint64_t sum = 0, reads = 0;

@@ -1,6 +1,6 @@
-// A buffer of twice DRAM, scanned again and again by one thread, beside swap, beside zswap and
-// beside a file of the same size under mmap, each in a memory cgroup of the same limit. Once
-// reading a word of each cache line, once writing one in each page.
+// One thread scans a buffer of twice DRAM repeatedly. The peers are swap, zswap, and a file of the
+// same size under mmap, each in a memory cgroup with the same limit. Once it reads a word of each
+// cache line, once it writes a word in each page.
 #include <fmt/format.h>
 #include <sys/mman.h>
 
@@ -20,7 +20,7 @@ namespace {
 constexpr std::uint64_t kTimesDram = 2;
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
-/// GB/s. Each pass adds up what it meets and compares it with the sum of what was written.
+/// GB/s. Each pass sums what it reads and compares that with the sum of the written values.
 class Scan : public Workload {
  public:
   Scan(std::uint64_t bytes, bool writes, bool compressible)

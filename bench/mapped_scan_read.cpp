@@ -1,5 +1,5 @@
-// One thread reads a mapped buffer of four times DRAM from end to end, again and again, beside the
-// fastest bare loop that reads as many bytes from the same disk.
+// One thread reads a mapped buffer of four times DRAM from beginning to end, repeatedly. The peer
+// is the fastest bare loop that reads as many bytes from the same disk.
 #include <utility>
 
 #include "bench/bare_io.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kTimesDram = 4;
 
-/// A line of the cache each, as a program that looks at all of it.
+/// One read per cache line, like a program that reads all bytes.
 Result<Sample> scan(const MappedSet& set, std::uint64_t bytes) {
   const double cpu = cpu_seconds();
   const double start = now_seconds();

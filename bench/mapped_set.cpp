@@ -1,4 +1,4 @@
-// Making and filling the buffer of the mapped suite.
+// Creates and fills the buffer of the mapped suite.
 #include "bench/mapped_set.hpp"
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 
 namespace tiermem::bench {
 namespace {
-// Room below for the smallest of buffers.
+// Room in the block tier for the smallest buffers.
 constexpr std::uint64_t kLeastBlock = std::uint64_t{64} << 20;
 }  // namespace
 

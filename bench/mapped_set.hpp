@@ -11,17 +11,17 @@ namespace tiermem::bench {
 
 struct MappedSet {
   std::unique_ptr<Context> context;
-  Buffer buffer;  // Ends before its context.
+  Buffer buffer;  // It ends before its context.
   std::byte* data = nullptr;
 
-  /// `bytes` of zeros behind `dram`, with room for a second copy below; `extent` 0: chosen. Errors:
-  /// those of Context::create and alloc.
+  /// `bytes` of zeros with a DRAM budget of `dram`, and room for a second copy in the block tier;
+  /// `extent` 0: chosen. Errors: those of Context::create and alloc.
   static Result<MappedSet> reserve(const std::string& directory, std::uint64_t dram,
                                    std::uint64_t bytes, std::uint64_t extent = 0);
-  /// The same, full of incompressible bytes.
+  /// The same, filled with incompressible bytes.
   static Result<MappedSet> create(const std::string& directory, std::uint64_t dram,
                                   std::uint64_t bytes, std::uint64_t extent = 0);
-  /// An error if a touch could not be served, or `sum`, of what was read, is 0.
+  /// Returns an error if a touch could not be served, or if `sum`, of the bytes read, is 0.
   Status check(std::uint64_t sum) const;
 };
 

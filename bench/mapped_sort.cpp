@@ -1,4 +1,5 @@
-// std::sort of 64-bit keys in a buffer of twice DRAM, beside swap: passes over ever smaller parts.
+// std::sort of 64-bit keys in a buffer of twice DRAM, beside swap: passes over smaller and smaller
+// parts.
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +13,8 @@ namespace {
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kDram = 256 * kMiB;
 
-/// Millions of keys a second. Other keys in each run; each is counted before and after.
+/// Millions of keys per second. Each run has different keys, and each key is counted before and
+/// after.
 class Sort : public Workload {
  public:
   std::uint64_t bytes() const override { return 2 * kDram; }
@@ -44,7 +46,7 @@ class Sort : public Workload {
 
  private:
   std::uint64_t count() const { return bytes() / sizeof(std::uint64_t); }
-  /// In any order the same; the product makes a key that came twice and one that is gone show.
+  /// The same in any order; because of the product, a duplicate and a missing key change it.
   static std::uint64_t sum(const std::uint64_t* from, const std::uint64_t* to) {
     std::uint64_t total = 0;
     for (; from != to; ++from) {

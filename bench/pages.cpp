@@ -1,4 +1,4 @@
-// Pages that know whether they are right.
+// Pages that can be checked by themselves.
 #include "bench/pages.hpp"
 
 #include <algorithm>
@@ -26,8 +26,8 @@ std::uint64_t mix(std::uint64_t value) {
   return value ^ (value >> 31);
 }
 
-/// The first words of a page: which it is, how often it was written, and a seal over both. The rest
-/// is noise.
+/// The first words of a page: its number, its count of writes, and a seal over both. The rest is
+/// noise.
 struct Head {
   std::uint64_t name = 0;
   std::uint64_t writes = 0;
@@ -120,7 +120,7 @@ class PageWorkload : public Workload {
   std::optional<Zipf> zipf_;
   std::uint64_t runs_ = 0;
   std::uint64_t written_ = 0;
-  std::uint64_t at_ = 0;  // The newest page of steps.
+  std::uint64_t at_ = 0;  // The newest page of a run in steps.
 };
 
 }  // namespace

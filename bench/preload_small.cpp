@@ -1,6 +1,6 @@
-// Small blocks under the preload library, beside the same under jemalloc alone: a mix of malloc and
-// free, and redis-server where it is installed. All fits into the budget: what is measured is the
-// way through malloc, and memory that is tiered.
+// Small blocks under the preload library, beside jemalloc alone: a mix of malloc and free, and
+// redis-server if it is installed. All blocks fit into the budget, so this measures the path
+// through malloc, and tiered memory.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -48,8 +48,8 @@ double number_in(std::string_view text) {
   return number;
 }
 
-/// Says "RATE FILE": the file is whose malloc it was. A library that cannot be had is passed over
-/// by the dynamic linker, without a word to whoever started the program.
+/// The output is "RATE FILE"; the file is the library of malloc. The dynamic linker ignores a
+/// missing library without a message.
 Result<Sample> mix(const Words& words, const char* library) {
   const Output output = run_program(words);
   const double rate = number_in(output.text);
@@ -80,7 +80,7 @@ Status compare_mix(Session& session, unsigned threads) {
        [&] { return mix_there(program); }});
 }
 
-/// A redis-server on a socket of its own, 100,000 values of 512 bytes.
+/// A redis-server on its own socket, with 100,000 values of 512 bytes.
 class Redis {
  public:
   Redis(std::string socket, const Words& under) : socket_(std::move(socket)) {
@@ -96,7 +96,7 @@ class Redis {
     }
     return fail(Code::unavailable, "redis-server does not answer on {}", socket_);
   }
-  /// The same requests of each kind: their rates' harmonic mean.
+  /// The harmonic mean of the rates of equal numbers of requests of each kind.
   Result<Sample> run() const {
     double seconds = 0;
     for (const auto& [test, label] :
@@ -130,7 +130,7 @@ Status compare_redis(Session& session) {
       return {};
     }
   }
-  // A socket's path has little room.
+  // A socket's path must be short.
   const std::string socket = fmt::format("/tmp/tiermem-bench-{}", ::getpid());
   const Redis ours(socket + "-a", under_tiermem(session.settings().directory, {}));
   const Redis theirs(socket + "-b", under_jemalloc({}));

@@ -1,4 +1,4 @@
-// posix_spawn with a pipe; fork where the child must end with its parent.
+// posix_spawn with a pipe; fork if the child must end with its parent.
 #include "bench/process.hpp"
 
 #include <fcntl.h>
@@ -15,11 +15,11 @@ extern char** environ;
 namespace tiermem::bench {
 namespace {
 
-/// As exec and spawn want them; valid as long as `arguments` is.
+/// As exec and spawn need them; valid as long as `arguments` is.
 std::vector<char*> words_of(const std::vector<std::string>& arguments) {
   std::vector<char*> words;
   for (const std::string& argument : arguments) {
-    words.push_back(const_cast<char*>(argument.c_str()));  // NOLINT: their old signature.
+    words.push_back(const_cast<char*>(argument.c_str()));  // Their old signature.
   }
   words.push_back(nullptr);
   return words;
@@ -69,7 +69,7 @@ std::unique_ptr<Running> Running::start(const std::vector<std::string>& argument
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child == 0) {
-    // Only system calls from here on: another thread may have held a lock.
+    // Only system calls are safe from here on: another thread may have held a lock.
     const int nowhere = open("/dev/null", O_RDWR);
     for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
       (void)dup2(nowhere, fd);

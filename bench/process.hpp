@@ -1,5 +1,5 @@
-// Other programs: run to their end, with what they print (git, fio), or kept while they are needed
-// (servers). Any thread.
+// Other programs: run to their end, with their output (git, fio), or kept running (servers). Any
+// thread.
 #pragma once
 
 #include <sys/types.h>
@@ -11,20 +11,20 @@
 namespace tiermem::bench {
 
 struct Output {
-  int exit_code =
-      -1;            ///< 127: there is no such program; -1: it could not be started or was killed.
-  std::string text;  ///< Its standard output.
+  int exit_code = -1;  ///< 127: the program does not exist; -1: it could not be started or was
+                       ///< killed.
+  std::string text;    ///< Its standard output.
 };
 
-/// Waits for its end. No shell is involved; standard error goes nowhere.
+/// Waits for its end. Uses no shell; standard error is discarded.
 Output run_program(const std::vector<std::string>& arguments);
 
-/// A program that runs beside this one, its output going nowhere, and ends with it at the latest.
+/// A program that runs beside this one without output, and ends with it at the latest.
 class Running {
  public:
-  /// Null when there can be no more processes. A program that is not there ends at once.
+  /// Null if no more processes can be created. A missing program ends at once.
   static std::unique_ptr<Running> start(const std::vector<std::string>& arguments);
-  /// Ends it by SIGTERM, and by SIGKILL ten seconds later.
+  /// Ends it with SIGTERM, and with SIGKILL ten seconds later.
   ~Running();
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;

@@ -1,5 +1,5 @@
 // Disk to DRAM: queued prefetches over a working set of four times DRAM, beside the fastest bare
-// loop on the same disk. Once with checksums and once without; and what checksums cost alone.
+// loop on the same disk. With and without checksums, and the cost of checksums alone.
 #include <fmt/format.h>
 #include <xxhash.h>
 
@@ -15,7 +15,7 @@
 namespace tiermem::bench {
 namespace {
 
-/// XXH3-128 in blocks of 64 KiB, as slots are hashed, over memory that no cache holds.
+/// XXH3-128 in blocks of 64 KiB, as in slots, over memory that is in no cache.
 void note_hash_rate(Session& session, std::uint64_t bytes) {
   constexpr std::uint64_t kBlock = 64 << 10;
   std::vector<std::byte> data(bytes);

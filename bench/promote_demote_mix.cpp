@@ -1,5 +1,5 @@
-// Both directions at once: every extent that comes in pushes a dirty one out, beside a bare loop
-// that writes a block and reads another into its place.
+// Both directions at once: every promoted extent evicts a dirty one. The peer is a bare loop that
+// writes a block and reads another into its place.
 #include <memory>
 #include <utility>
 

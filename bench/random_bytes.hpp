@@ -1,5 +1,4 @@
-// Bytes that no disk, host or checksum can take a short cut with, and bytes that compress. Pure;
-// any thread.
+// Bytes without shortcuts for disks, hosts or checksums, and bytes that compress. Pure; any thread.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +7,8 @@
 
 namespace tiermem::bench {
 
-/// xorshift64* in eight lanes: about the speed of memory. `length` is rounded down to 64.
+/// xorshift64* in eight lanes: about as fast as memory. `length` is rounded down to a multiple of
+/// 64.
 inline void fill_random(std::byte* to, std::uint64_t length, std::uint64_t seed) {
   std::uint64_t lanes[8];
   for (std::uint64_t i = 0; i < 8; ++i) {
@@ -24,8 +24,8 @@ inline void fill_random(std::byte* to, std::uint64_t length, std::uint64_t seed)
   }
 }
 
-/// Of each 64 bytes 16 are random and the others always the same: what compresses pages makes about
-/// a third of it.
+/// In each 64 bytes, 16 are random and the others constant: page compression reduces them to about
+/// a third.
 inline void fill_compressible(std::byte* to, std::uint64_t length, std::uint64_t seed) {
   fill_random(to, length, seed);
   for (std::uint64_t at = 0; at + 64 <= length; at += 64) {

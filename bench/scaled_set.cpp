@@ -1,4 +1,4 @@
-// Filling, reading and writing the set.
+// Fills, reads and writes the set.
 #include "bench/scaled_set.hpp"
 
 #include <fmt/format.h>
@@ -58,7 +58,7 @@ Status ScaledSet::overwrite(std::uint64_t first, std::uint64_t count) {
     for (std::uint64_t extent = 0; extent < n; ++extent) {
       std::byte* const data = view->data() + extent * shape_.extent;
       const std::uint64_t number = first + i + extent;
-      // Other bytes each time, in every block: what is as it was is not written again.
+      // Different bytes each time, in every block: an unchanged block is not written again.
       std::memcpy(data, source_.data() + ++fills_ * 12347 % kMoves * 64, shape_.extent);
       std::memcpy(data, &number, sizeof(number));
     }
@@ -80,7 +80,7 @@ std::uint64_t ScaledSet::chunk() const {
 
 Result<std::pair<double, double>> ScaledSet::stream(bool words) {
   const std::uint64_t chunk = this->chunk();
-  // As much as fills a device's queue, and no more than memory can hold beside what is in use.
+  // Enough to fill a device's queue, but no more than memory can hold beside the bytes in use.
   const auto ahead = static_cast<unsigned>(
       std::clamp<std::uint64_t>(std::min(64 * kMiB, shape_.dram / 4) / chunk, 1, 64));
   const double start = now_seconds();

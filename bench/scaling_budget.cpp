@@ -1,5 +1,5 @@
-// DRAM of 100 to 1 % of what one thread uses: views of 64 KiB anywhere, all alike or by Zipf's law,
-// and scans round and round.
+// DRAM of 100 to 1 % of the bytes that one thread uses: views of 64 KiB at random places, uniform
+// or by Zipf's law, and scans in a loop.
 #include <fmt/format.h>
 
 #include <memory>
@@ -17,10 +17,11 @@ namespace {
 
 constexpr std::uint64_t kBytes = std::uint64_t{1} << 30;
 constexpr std::uint64_t kExtent = 64 << 10;
-// Books of frames that are not whole, and what is on its way: else 100 % would not hold all of it.
+// For the records of partial frames, and bytes in flight: without it, 100 % would not hold all
+// bytes.
 constexpr std::uint64_t kSlack = std::uint64_t{8} << 20;
 
-/// Views a second of the extents that `next` tells.
+/// Views per second of the extents that `next` returns.
 template <typename Next>
 Result<double> views(ScaledSet& set, const Next& next) {
   const double start = now_seconds();
@@ -52,14 +53,14 @@ Status scaling_budget(Session& session) {
     session.tell(fmt::format("budget: {} %", percent));
     Status status = set.shrink(kBytes / 100 * percent + (percent == 100 ? kSlack : 0));
     for (std::uint64_t i = 0; percent == 100 && i < set.extents() && status.ok(); ++i) {
-      status = set.read_one(i);  // All fits, and all is there from the beginning.
+      status = set.read_one(i);  // All bytes fit, and are resident from the beginning.
     }
     const std::vector<Curve> curves = {
         {"views anywhere", "/s",
          [&] { return views(set, [&] { return random() % set.extents(); }); }},
         {"views by Zipf's law", "/s", [&] { return views(set, [&] { return zipf(random); }); }},
         {"scans", "GB/s", [&] { return set.scan(); }}};
-    // One curve after the other: each finds in memory what it left there itself.
+    // One curve after the other: each finds the memory as it left it.
     for (std::size_t i = 0; i < curves.size() && status.ok(); ++i) {
       status = add_points(session, "budget", static_cast<double>(percent),
                           fmt::format("{} %", percent), {curves[i]});

@@ -1,4 +1,5 @@
-// 100 to 10 million live buffers of 4 KiB: what one more costs, a hit in one of them, and its end.
+// 100 to 10 million live buffers of 4 KiB: the cost of one more allocation, of a hit, and of a
+// free.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,20 +17,20 @@ namespace tiermem::bench {
 namespace {
 
 constexpr std::uint64_t kBytes = 4096;
-constexpr std::uint64_t kMostUsed = 50'000;    // Of them have bytes; the others none.
-constexpr std::uint64_t kOperations = 50'000;  // Of a sample at least.
-constexpr std::uint64_t kMostFreed = 100'000;  // Of a sample; the others go with the context.
-constexpr std::uint64_t kBooks = 1024;         // Bytes of memory for each at most.
+constexpr std::uint64_t kMostUsed = 50'000;    // Buffers with bytes; the others have none.
+constexpr std::uint64_t kOperations = 50'000;  // Minimum operations per sample.
+constexpr std::uint64_t kMostFreed = 100'000;  // Per sample; the others are freed with the context.
+constexpr std::uint64_t kBooks = 1024;         // Maximum bytes of memory for each.
 
 struct Costs {
-  double alloc = 0, hit = 0, free = 0;  // Nanoseconds of one.
+  double alloc = 0, hit = 0, free = 0;  // Nanoseconds per operation.
 };
 
 double each(double seconds, std::uint64_t count) {
   return seconds * 1e9 / static_cast<double>(count);
 }
 
-/// A byte of every so manieth one is written.
+/// Writes a byte of every n-th buffer.
 Status use_some(Context& context, const std::vector<Handle>& buffers, std::vector<Handle>& used) {
   const std::uint64_t step = (buffers.size() + kMostUsed - 1) / kMostUsed;
   for (std::size_t i = 0; i < buffers.size(); i += step) {
@@ -51,7 +52,7 @@ Result<Costs> costs_of(Context& context, std::uint64_t count) {
   Costs sum;
   std::vector<Handle> buffers(count), used;
   std::mt19937_64 random(count);
-  const std::uint64_t apart = (count + kMostFreed - 1) / kMostFreed;  // 1 where there are rounds.
+  const std::uint64_t apart = (count + kMostFreed - 1) / kMostFreed;  // 1 if there are rounds.
   for (std::uint64_t round = 0; round < rounds; ++round) {
     double start = now_seconds();
     for (Handle& buffer : buffers) {
@@ -83,7 +84,7 @@ Result<Costs> costs_of(Context& context, std::uint64_t count) {
     for (std::size_t i = 0; i < buffers.size(); i += apart) {
       (void)context.free(buffers[i]);
     }
-    (void)context.stats();  // After all frees: they have ended.
+    (void)context.stats();  // After this, all frees have ended.
     sum.free += now_seconds() - start;
   }
   return Costs{each(sum.alloc, rounds * count), each(sum.hit, rounds),

@@ -1,5 +1,5 @@
-// 1 to 64 threads that use one context at once: hits, each of a buffer of its own, and views of
-// extents anywhere in a set of four times DRAM, of which most are read from disk.
+// 1 to 64 threads use one context at once: hits, each thread with its own buffer, and views of
+// random extents in a set of four times DRAM. Most of these are read from disk.
 #include <fmt/format.h>
 
 #include <atomic>
@@ -22,7 +22,7 @@ constexpr std::uint64_t kDram = 128 * kMiB;
 constexpr std::uint64_t kExtent = 64 << 10;
 constexpr unsigned kMost = 64;
 
-/// Calls of `once(thread)`, which says whether it went well, by all threads together, a second.
+/// Calls of `once(thread)` per second, over all threads; `once` returns whether it succeeded.
 template <typename Once>
 Result<double> together(unsigned threads, const Once& once) {
   std::atomic<std::uint64_t> done{0};

@@ -1,5 +1,5 @@
-// Extents of 4 KiB to 64 MiB, and 1 to 256 transfers at once: rates of reading in order, reading at
-// random and writing down.
+// Extents of 4 KiB to 64 MiB, and 1 to 256 transfers at once: rates of sequential reads, random
+// reads and writes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ Status scaling_extents(Session& session) {
   const std::uint64_t most = 2 * benchmark_dram();
   for (const std::uint64_t kib : {4, 16, 64, 256, 1024, 2048, 4096, 16384, 65536}) {
     const std::uint64_t extent = kib * 1024;
-    // Of small ones fewer bytes: what they cost is by the piece.
+    // Small extents get fewer bytes, because their cost is per extent.
     const std::uint64_t bytes = std::clamp<std::uint64_t>(extent * 16384, 256 * kMiB, most);
     session.tell(fmt::format("extents: writing those of {}", human_bytes(extent)));
     auto made = ScaledSet::create(session.settings().directory,

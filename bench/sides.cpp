@@ -21,7 +21,7 @@
 namespace tiermem::bench {
 namespace {
 
-// The peers' programs, and the kernel's page tables for them, need a little themselves.
+// The peers' programs, and their page tables in the kernel, need a little memory themselves.
 constexpr std::uint64_t kSlack = std::uint64_t{16} << 20;
 
 Status wrong_bytes(const std::string& who) {
@@ -58,7 +58,7 @@ class TiermemSide : public Side {
   MappedSet set_;
 };
 
-/// Memory that outlives the workload on it; null where it cannot be had.
+/// Memory that outlives its workload; null if it is unavailable.
 using Provide = std::function<std::byte*(Workload& work)>;
 
 class ChildSide : public Side {
@@ -67,7 +67,7 @@ class ChildSide : public Side {
       : limit_(limit), provide_(std::move(provide)), make_(std::move(make)) {}
   Status begin() override {
     auto child = LimitedChild::start(limit_, [this]() -> LimitedChild::Answer {
-      // For the life of the process: the kernel takes it all back.
+      // For the life of the process: the kernel reclaims it.
       Workload* const work = make_().release();
       std::byte* const data = provide_(*work);
       if (data == nullptr || !(work->run(data) > 0)) {
@@ -92,7 +92,7 @@ class ChildSide : public Side {
 
  private:
   static constexpr std::uint32_t kRun = 0, kWhole = 1;
-  static constexpr unsigned kAgain = 12;  // How often a child that was killed is replaced.
+  static constexpr unsigned kAgain = 12;  // Maximum replacements of a killed child.
   Result<double> ask(std::uint32_t question) {
     while (true) {
       Status status = child_ != nullptr ? Status() : begin();
@@ -118,7 +118,7 @@ class ChildSide : public Side {
   unsigned begun_again_ = 0;
 };
 
-/// Anonymous memory, whole huge pages of it.
+/// Anonymous memory in whole huge pages.
 std::byte* anonymous(std::uint64_t bytes, int advice) {
   void* const area = ::mmap(nullptr, bytes + host::kHugePage, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -131,7 +131,7 @@ std::byte* anonymous(std::uint64_t bytes, int advice) {
   return reinterpret_cast<std::byte*>(whole);
 }
 
-/// A file without a name, filled through a mapping. -1 when it cannot be.
+/// A file without a name, filled through a mapping. -1 on failure.
 int filled_file(const std::string& directory, Workload& work, std::byte** mapping) {
   const int fd = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (fd < 0 || ::posix_fallocate(fd, 0, static_cast<off_t>(work.bytes())) != 0) {
@@ -173,7 +173,7 @@ class PlainSide : public Side {
   std::byte* data_ = nullptr;
 };
 
-/// Of the process of a child: begins to be used there.
+/// A side in a child process: its use begins there.
 SideChoice child_side(const Contest& contest, std::string name, std::string settings,
                       Provide provide) {
   const std::uint64_t limit = contest.dram + kSlack;
@@ -184,7 +184,7 @@ SideChoice child_side(const Contest& contest, std::string name, std::string sett
           }};
 }
 
-/// A side that begins when it is first measured; a failure is told to whoever measures.
+/// A side that begins when it is first measured; the measuring code gets its failure.
 struct Lazy {
   SideChoice choice;
   std::unique_ptr<Side> side;
@@ -266,7 +266,7 @@ SideChoice plain_side(const Contest& contest) {
 }
 
 Status compare_sides(Session& session, const Contest& contest, std::vector<SideChoice> peers) {
-  std::map<std::string, Lazy> sides;  // By name; what is in it does not move.
+  std::map<std::string, Lazy> sides;  // By name; the elements do not move.
   std::vector<Peer> candidates;
   for (SideChoice& peer : peers) {
     Lazy& lazy = sides[peer.name];
@@ -280,7 +280,7 @@ Status compare_sides(Session& session, const Contest& contest, std::vector<SideC
     return {};
   }
   std::erase_if(sides, [&](const auto& side) { return side.first != best->name; });
-  // Only now: the peers' processes are forks of this one, and begin without a context of ours.
+  // Only now: the peers' processes are forks of this one, and must begin without a context.
   Lazy ours{tiermem_side(contest, session.settings().directory), nullptr};
   session.tell(fmt::format("{}: writing the buffer", contest.name));
   Status status = session.compare(
@@ -304,7 +304,7 @@ Status compare_sides(Session& session, const Contest& contest, std::vector<SideC
 }
 
 Status beside_swap(Session& session, const Contest& contest, std::vector<SideChoice> peers) {
-  // Each peer that is tried has a part of its bytes there.
+  // Each tried peer has a part of its bytes there.
   auto swap = Swap::on(session.settings().directory,
                        contest.make()->bytes() * (swap_sides(contest).size() + 1));
   if (!swap.ok()) {

@@ -9,12 +9,12 @@
 
 namespace tiermem::bench {
 
-/// Whether a ratio can be made of it: above zero and finite.
+/// Whether it can be a part of a ratio: above zero and finite.
 inline bool is_figure(double value) {
   return std::isfinite(value) && value > 0;
 }
 
-/// Of an even number of samples: the mean of the two in the middle. 0 without samples.
+/// For an even number of samples: the mean of the middle two. 0 without samples.
 inline double median(std::vector<double> samples) {
   if (samples.empty()) {
     return 0;
@@ -24,10 +24,10 @@ inline double median(std::vector<double> samples) {
   return n % 2 == 1 ? samples[n / 2] : (samples[n / 2 - 1] + samples[n / 2]) / 2;
 }
 
-/// The rank r (from 0) for which [sorted[r], sorted[n-1-r]] holds the median of what was sampled
-/// with a probability of at least 95 %: each sample lies below the median with probability one
-/// half, so the ranks follow a binomial distribution. Below 6 samples no interval is that sure,
-/// and the whole range is the answer.
+/// Returns the rank r (from 0) for which [sorted[r], sorted[n-1-r]] contains the median of the
+/// distribution with a probability of at least 95 %. Each sample lies below the median with
+/// probability one half, so the ranks follow a binomial distribution. Fewer than 6 samples cannot
+/// reach that probability, and the whole range is returned.
 inline std::size_t interval_rank(std::size_t n) {
   double tail = 0;                                      // P(X <= r), X binomial(n, 1/2).
   double term = std::pow(0.5, static_cast<double>(n));  // P(X = r)

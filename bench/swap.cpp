@@ -17,12 +17,12 @@
 namespace tiermem::bench {
 namespace {
 
-/// The highest priority: swap that was there before is not used meanwhile.
+/// The highest priority: other swap is not used during the benchmark.
 constexpr int kFlags = SWAP_FLAG_PREFER | SWAP_FLAG_PRIO_MASK;
 constexpr unsigned kAgainUs = 100'000;
 
-// It was before all other swap, so others may have pages there, in cgroups that have no room for
-// them just now. EINVAL: it is not on, or not any more.
+// It had a higher priority than all other swap, so other processes may have pages there, in cgroups
+// without room for them now. EINVAL: it is not on, or no longer.
 void swap_off(const char* path) {
   while (::swapoff(path) != 0 && errno != EINVAL && errno != ENOENT) {
     ::usleep(kAgainUs);
@@ -30,7 +30,7 @@ void swap_off(const char* path) {
   (void)::unlink(path);
 }
 
-/// System calls only. False with errno.
+/// Makes system calls only. Returns false with errno.
 bool write_switch(const char* path, bool on) {
   const int file = ::open(path, O_WRONLY | O_CLOEXEC);
   if (file < 0) {
@@ -87,7 +87,7 @@ Result<std::unique_ptr<Swap>> Swap::on(const std::string& directory, std::uint64
     (void)::unlink(path.c_str());
     return std::move(keeper).status();
   }
-  // From here on the keeper takes the file away, whatever happens.
+  // From here on the keeper removes the file in any case.
   if (::swapon(path.c_str(), kFlags) != 0) {
     const int refused = errno;
     return fail_native(Code::unavailable, refused, "swapon {}: {}", path, std::strerror(refused));
@@ -106,7 +106,7 @@ Result<std::unique_ptr<Zswap>> Zswap::on(const std::string& parameters) {
     return fail_native(Code::unavailable, errno, "zswap cannot be switched: {}: {}", path,
                        std::strerror(errno));
   }
-  // First of all: whatever ends us from here on, it is put back.
+  // First: if this process ends from here on, the setting is restored.
   auto keeper = Keeper::start(before == "Y" ? switch_on : switch_off, path);
   if (!keeper.ok()) {
     return std::move(keeper).status();

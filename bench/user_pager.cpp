@@ -51,7 +51,7 @@ void UserPager::handle() {
     {
       const std::lock_guard lock(reading_);
       if (userfault_.read_event(event) != 0) {
-        continue;  // Another handler has it.
+        continue;  // Another handler has taken it.
       }
     }
     const auto offset = static_cast<std::uint64_t>(event.address - data_);
@@ -69,11 +69,11 @@ void UserPager::handle() {
   }
 }
 
-/// True when the caller is to bring the block: it is absent, and now there is room.
+/// Returns true if the caller must read the block: it is absent, and room is reserved.
 bool UserPager::claim(std::uint64_t block) {
   const std::lock_guard lock(mutex_);
   if (states_[block] == State::present) {
-    // It came while this event waited to be read.
+    // It arrived while this event waited to be read.
     (void)userfault_.wake(data_ + block * options_.block, options_.block);
   }
   if (states_[block] != State::absent) {

@@ -1,7 +1,7 @@
-// A file behind an address range, page by page, as user-level pagers do it that came before (UMap's
-// published way): handler threads take the faults, read synchronously with O_DIRECT and answer by
-// UFFDIO_COPY; the block that came first leaves first. Read-only. A peer of the mapped suite, made
-// for a process that ends without it: there is no way to stop it.
+// A file behind an address range, page by page, as in earlier user-level pagers (UMap's published
+// design). Handler threads take the faults, read synchronously with O_DIRECT and answer with
+// UFFDIO_COPY; the oldest block leaves first. Read-only. A peer of the mapped suite. It cannot be
+// stopped: its process ends with it.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +18,13 @@ class UserPager {
  public:
   struct Options {
     int file = -1;             ///< Kept open.
-    std::uint64_t bytes = 0;   ///< Of the file; whole blocks.
-    std::uint64_t budget = 0;  ///< Most bytes that are in memory.
-    std::uint64_t block = 0;   ///< Read and copied at once; a power of two, at least a page.
+    std::uint64_t bytes = 0;   ///< Size of the file, in whole blocks.
+    std::uint64_t budget = 0;  ///< Maximum resident bytes.
+    std::uint64_t block = 0;   ///< Bytes read and copied at once; a power of two, at least a page.
     unsigned handlers = 1;     ///< Threads.
   };
-  /// The file's bytes, for the life of the process; null without userfaultfd or O_DIRECT. Any
-  /// number of threads may read them; a block that cannot be read ends the process.
+  /// Returns the file's bytes, for the life of the process; null without userfaultfd or O_DIRECT.
+  /// Any number of threads may read them. A block that cannot be read ends the process.
   static std::byte* start(const Options& options);
 
  private:
@@ -41,9 +41,9 @@ class UserPager {
   std::byte* data_ = nullptr;
   Userfault userfault_;
   std::mutex reading_;  ///< One thread at a time reads events.
-  std::mutex mutex_;    ///< Guards what follows; held while a block leaves.
+  std::mutex mutex_;    ///< Guards the following members; held while a block leaves.
   std::vector<State> states_;
-  std::deque<std::uint64_t> order_;  ///< Blocks in memory, or on their way; the oldest first.
+  std::deque<std::uint64_t> order_;  ///< Blocks that are resident or arriving; the oldest first.
 };
 
 }  // namespace tiermem::bench

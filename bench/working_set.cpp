@@ -1,4 +1,4 @@
-// Filling, promoting and demoting the working set.
+// Fills, promotes and demotes the working set.
 #include "bench/working_set.hpp"
 
 #include <fmt/format.h>
@@ -17,13 +17,13 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr double kGiB = 1024.0 * 1024 * 1024;
-constexpr std::uint64_t kBatch = 8;  // Extents of one prefetch.
+constexpr std::uint64_t kBatch = 8;  // Extents per prefetch.
 constexpr std::size_t kBatches =
-    6;  // Prefetches under way: three times what goes to a device ahead of use.
+    6;  // Prefetches in flight: three times the number that a device gets ahead of use.
 constexpr std::uint64_t kRandom = 64 * kMiB;
 constexpr std::uint64_t kBlock = 64 << 10;
 
-/// Bytes that came in, asked for ahead or on demand.
+/// Bytes that came in, by prefetch or on demand.
 std::uint64_t came_in(const Stats& stats) {
   return stats.promoted + stats.prefetched;
 }
@@ -41,7 +41,7 @@ Result<std::unique_ptr<WorkingSet>> WorkingSet::create(const std::string& direct
   set->dram_ = dram;
   set->random_.resize(kRandom);
   fill_random(set->random_.data(), kRandom, 3);
-  // Room for a second copy of what is being rewritten.
+  // Room for a second copy of the bytes being rewritten.
   const std::uint64_t cap = dram * (kTimesDram + 2);
   auto context = Context::create(fmt::format("dram={}; nvme={}:{}; checksum={}", dram, directory,
                                              cap, checksum ? "on" : "off"));
@@ -73,7 +73,7 @@ Status WorkingSet::fill(std::uint64_t index) {
   if (!view.ok()) {
     return std::move(view).status();
   }
-  // Bytes of its own for each fill: the source moves by an odd number of cache lines.
+  // Different bytes for each fill: the source moves by an odd number of cache lines.
   const std::uint64_t from = ++fills_ * 64 * 12347 % (kRandom - kExtent);
   std::memcpy(view->data(), random_.data() + from, kExtent);
   std::memcpy(view->data(), &fills_, sizeof(fills_));
@@ -105,7 +105,8 @@ Result<Stats> WorkingSet::stream(std::uint64_t bytes, std::uint32_t mode) {
   const Stats before = context_->stats();
   std::uint64_t used = cursor_;
   std::deque<Op> ops;
-  // A policy that resists loops keeps some of this one: go on until so much has really come in.
+  // A policy that resists loops keeps a part of this one: continue until this many bytes have come
+  // in.
   const std::uint64_t most = cursor_ + 2 * buffers_.size();
   while (true) {
     const bool enough = cursor_ >= most || came_in(context_->stats()) - came_in(before) >= bytes;
@@ -125,13 +126,13 @@ Result<Stats> WorkingSet::stream(std::uint64_t bytes, std::uint32_t mode) {
       return done;
     }
     ops.pop_front();
-    // Used by a view each: prefetches that nobody uses are held back.
+    // Each is used by a view: the mover holds back prefetches that are never used.
     for (const std::uint64_t end = used + kBatch; used < end; ++used) {
       auto view = buffers_[used % buffers_.size()].acquire(mode);
       if (!view.ok()) {
         return std::move(view).status();
       }
-      // In each block that has a checksum: else only a part of the extent would be written.
+      // In each block that has a checksum; otherwise only a part of the extent would be written.
       for (std::uint64_t at = 0; mode != kRead && at < kExtent; at += kBlock) {
         std::memcpy(view->data() + at, &used, sizeof(used));
       }

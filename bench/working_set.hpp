@@ -1,5 +1,5 @@
 // A context and a working set of several times its DRAM: buffers of one 2 MiB extent each, all
-// written once with incompressible bytes. Moves them as the disk benchmarks need it. One thread.
+// written once with incompressible bytes. Moves them for the disk benchmarks. One thread.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tiermem::bench {
 
-/// What a benchmark of this machine may take: 1 GiB, less where less is left.
+/// The memory that a benchmark may take on this machine: 1 GiB, or less if less is free.
 std::uint64_t benchmark_dram();
 
 class WorkingSet {
@@ -25,18 +25,20 @@ class WorkingSet {
                                                     std::uint64_t dram, bool checksum);
 
   std::uint64_t dram() const { return dram_; }
-  /// Queues prefetches of clean extents, the oldest evicted without a write. GB/s read.
+  /// Queues prefetches of clean extents; the oldest are evicted without a write. GB/s read.
   Result<Sample> promote(std::uint64_t bytes) { return timed_stream(bytes, kRead); }
-  /// Writes dirty extents down, half of DRAM at a time; only the evictions are timed. GB/s written.
+  /// Writes dirty extents to disk, half of DRAM at a time; only the evictions are timed. GB/s
+  /// written.
   Result<Sample> demote(std::uint64_t bytes);
-  /// Promotes extents and makes each dirty, so that every promote pushes a dirty one out. GB/s of
+  /// Promotes extents and makes each dirty, so that every promotion evicts a dirty one. GB/s of
   /// both directions.
   Result<Sample> mix(std::uint64_t bytes) { return timed_stream(bytes, kWrite); }
 
  private:
   WorkingSet() = default;
   Status evict_all();
-  /// Prefetches ahead and acquires in turn until `bytes` came in; the counters from before.
+  /// Prefetches ahead and acquires in order until `bytes` came in; returns the counters from
+  /// before.
   Result<Stats> stream(std::uint64_t bytes, std::uint32_t mode);
   Result<Sample> timed_stream(std::uint64_t bytes, std::uint32_t mode);
   std::uint64_t next() { return cursor_++ % buffers_.size(); }

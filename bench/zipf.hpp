@@ -1,5 +1,5 @@
-// Numbers by Zipf's law: the k-th frequent one comes as often as 1 / k to some power. Pure; any
-// thread.
+// Numbers by Zipf's law: the k-th most frequent one is as frequent as 1 / k to some power. Pure;
+// any thread.
 #pragma once
 
 #include <algorithm>
@@ -10,11 +10,11 @@
 namespace tiermem::bench {
 
 /// The method of Gray and others, "Quickly generating billion-record synthetic databases", 1994.
-/// The frequent numbers lie anywhere.
+/// The frequent numbers are spread over the range.
 class Zipf {
  public:
-  /// Numbers below `n`, of which each has a rank of its own if it is a power of two. `theta`, the
-  /// power, below 1.
+  /// Numbers below `n`. If `n` is a power of two, each number has a rank of its own. `theta`, the
+  /// power, is below 1.
   explicit Zipf(std::uint64_t n, double theta = 0.99) : n_(n), theta_(theta) {
     for (std::uint64_t i = 1; i <= n; ++i) {
       zeta_ += std::pow(static_cast<double>(i), -theta);
@@ -32,7 +32,7 @@ class Zipf {
     } else if (share >= 1) {
       rank = 1;
     }
-    // An odd factor modulo a power of two: each number once, neighbours in rank far apart.
+    // An odd factor modulo a power of two: each number once, with neighbours in rank far apart.
     return std::min(rank, n_ - 1) * 0x9e3779b97f4a7c15ULL % n_;
   }
 

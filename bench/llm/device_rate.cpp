@@ -1,9 +1,9 @@
-// device_rate FILE: how fast the device behind FILE can give it, read TIMES times from begin to
-// end past the page cache by a bare io_uring loop. Nothing is looked at. One thread.
+// device_rate FILE: the rate of the device behind FILE. A bare io_uring loop reads the file TIMES
+// times from beginning to end, without the page cache. The bytes are ignored. One thread.
 //
 //   device_rate FILE BLOCK DEPTH TIMES     prints bytes per second
 //
-// scripts/bench-llm compiles it. Exit status: 0; 1 the file cannot be read so; 2 usage.
+// scripts/bench-llm compiles it. Exit status: 0; 1 the file cannot be read this way; 2 usage.
 #include <fcntl.h>
 #include <liburing.h>
 #include <sys/mman.h>
@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::uintptr_t kHugePage = 2u << 20;
 
-/// Bytes per second. Whole blocks of the file only: O_DIRECT wants its lengths aligned.
+/// Bytes per second. Reads whole blocks of the file only, because O_DIRECT needs aligned lengths.
 double read_rate(int fd, std::uint64_t bytes, unsigned block, unsigned depth, unsigned times) {
   io_uring ring;
   io_uring_params settings{};
@@ -40,7 +40,7 @@ double read_rate(int fd, std::uint64_t bytes, unsigned block, unsigned depth, un
     give_up("io_uring", -made);
   }
   const std::size_t room = static_cast<std::size_t>(block) * depth;
-  // Huge pages where there are any: a read into many small ones is cut into pieces by the kernel.
+  // Huge pages if available: the kernel splits a read into many small pages.
   void* const mapped =
       mmap(nullptr, room + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) {
@@ -54,7 +54,7 @@ double read_rate(int fd, std::uint64_t bytes, unsigned block, unsigned depth, un
   for (unsigned i = 0; i < depth; ++i) {
     vectors[i] = {static_cast<char*>(memory) + static_cast<std::size_t>(i) * block, block};
   }
-  // Where buffers cannot be registered (a low limit of locked memory), plain reads do.
+  // If buffers cannot be registered (a low limit of locked memory), plain reads are used.
   const bool fixed = io_uring_register_buffers(&ring, vectors.data(), depth) == 0;
 
   const std::uint64_t in_file = bytes / block, blocks = in_file * times;

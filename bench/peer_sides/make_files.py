@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 directory, left = sys.argv[1], int(sys.argv[2])
-chance = np.random.Generator(np.random.SFC64(7))  # Nothing compresses them.
+chance = np.random.Generator(np.random.SFC64(7))  # Incompressible.
 tensors = {}
 while left > 0:
     part = min(left, 64 << 20)

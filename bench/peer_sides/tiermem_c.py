@@ -1,4 +1,4 @@
-"""tiermem's C interface (bindings/c/tiermem.h) by ctypes: as much of it as bench/peers uses."""
+"""tiermem's C interface (bindings/c/tiermem.h) through ctypes: the part that bench/peers uses."""
 import ctypes
 
 READ, WRITE, DISCARD = 1, 2, 4
@@ -75,5 +75,5 @@ class Context:
         self._call("tm_release", self._handle, ctypes.byref(view), ONE, Stream())
 
     def evict(self, buffer: int) -> None:
-        """Returns when all of it is on disk only."""
+        """Returns when all bytes are on disk only."""
         self._call("tm_evict", self._handle, ctypes.byref(Access(buffer, 0, 0, READ)), ONE, FOR_EVER)

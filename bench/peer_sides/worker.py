@@ -1,9 +1,9 @@
-"""One side of a comparison, in a process of its own.
+"""One side of a comparison, in a separate process.
 
 usage: worker.py SIDE ARGUMENTS      ARGUMENTS: a JSON object, see bench/peers
-Prints a JSON object: seconds, processor seconds, bytes, and the exclusive or of all 64-bit words of
-what was loaded, computed after the clock has stopped. Imports, and what a side needs once in the life
-of a program (a handle, an agent), are not timed; its memory is.
+Prints a JSON object: seconds, processor seconds, bytes, and the exclusive or of all loaded 64-bit
+words, computed after the clock has stopped. Imports, and objects that a program creates only once (a
+handle, an agent), are not timed; allocation of the memory is.
 """
 import ctypes
 import json
@@ -28,7 +28,7 @@ def cpu_seconds() -> float:
 
 
 class Clock:
-    """What a `with` block takes."""
+    """Measures the time of a `with` block."""
 
     def __enter__(self):
         self._cpu = cpu_seconds()
@@ -44,7 +44,7 @@ class Clock:
 
 
 def words_of(array) -> int:
-    """The exclusive or of the array's 64-bit words."""
+    """Returns the exclusive or of the array's 64-bit words."""
     return int(np.bitwise_xor.reduce(np.frombuffer(array, np.uint64)))
 
 
@@ -61,12 +61,12 @@ def memory(address: int, bytes_: int):
 
 
 def header_bytes(path: str) -> int:
-    """Where the tensors of a safetensors file begin."""
+    """Returns the offset of the tensors in a safetensors file."""
     with open(path, "rb") as file:
         return 8 + struct.unpack("<Q", file.read(8))[0]
 
 
-# ---- Loading a cold file into memory of one's own ------------------------------------------------
+# ---- Loading a cold file into private memory ------------------------------------------------------
 
 def load_tiermem(a: dict) -> dict:
     path, size = a["safetensors"], os.path.getsize(a["safetensors"])
@@ -80,7 +80,7 @@ def load_tiermem(a: dict) -> dict:
 
 
 def load_safetensors_clone(a: dict) -> dict:
-    import torch  # noqa: F401 - else it is imported when the file is opened.
+    import torch  # noqa: F401 - otherwise it is imported when the file is opened.
     from safetensors import safe_open
     with Clock() as clock:
         with safe_open(a["safetensors"], framework="pt") as file:
@@ -154,20 +154,20 @@ def load_nixl_posix(a: dict) -> dict:
 
 
 def load_bare_huge(a: dict) -> dict:
-    """What a hand would write: huge pages, O_DIRECT, as many threads as the device likes, and nothing else.
+    """A minimal loop: huge pages, O_DIRECT, and as many threads as suit the device.
 
-    Where huge pages are not to be had, small ones; the memory is cleared by the kernel under the reads.
+    Without huge pages it uses small ones. The kernel clears the memory during the reads.
     """
     size, block, threads = os.path.getsize(a["raw"]), 4 * MIB, 8
     file = os.open(a["raw"], os.O_RDONLY | os.O_DIRECT)
     failed = []
 
-    def read(first: int) -> None:  # preadv gives the interpreter's lock up.
+    def read(first: int) -> None:  # preadv releases the interpreter's lock.
         for at in range(first * block, size, threads * block):
             done = 0
             end = min(at + block, size)
             while at + done < end:
-                # A direct read ends on a block; what follows the file's end is not written.
+                # A direct read ends at a block; bytes after the file's end are not written.
                 got = os.preadv(file, [memory_of[at + done:-(-end // 4096) * 4096]], at + done)
                 if got == 0:
                     failed.append(at + done)
@@ -190,7 +190,7 @@ def load_bare_huge(a: dict) -> dict:
     return clock.result(size, words_of(memory_of[:size]))
 
 
-# ---- A file looked at where the kernel has it: not memory of one's own ----------------------------
+# ---- A file read in the kernel's memory instead of private memory ----------------------------------
 
 def _touched(a: dict, advise) -> dict:
     size = os.path.getsize(a["raw"])
@@ -199,7 +199,7 @@ def _touched(a: dict, advise) -> dict:
             mapping = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)
             advise(mapping)
             array = np.frombuffer(mapping, np.uint64)
-            int(np.bitwise_xor.reduce(array[::512]))  # A word of each page.
+            int(np.bitwise_xor.reduce(array[::512]))  # One word of each page.
         return clock.result(size, words_of(array))
 
 
@@ -230,7 +230,7 @@ def trip_tiermem(a: dict) -> dict:
     with tiermem_c.Context(a["library"], f"dram={size // MIB + 256}M; "
                            f"nvme={a['directory']}:{2 * size // MIB}M") as context:
         buffer = context.alloc(size)
-        for seed in (1, 2):  # The first is not counted: as DeepSpeed's file, what it writes to exists.
+        for seed in (1, 2):  # The first round is not counted, so that the target exists, as DeepSpeed's file does.
             view = context.acquire(buffer, tiermem_c.DISCARD)
             np.frombuffer(memory(view.data, size), np.uint64)[:] = _random(size, seed)
             context.release(view)
@@ -246,7 +246,7 @@ def trip_tiermem(a: dict) -> dict:
 
 def _trip_deepspeed(a: dict, huge: bool) -> dict:
     out = os.dup(1)
-    os.dup2(2, 1)  # It tells of itself on the standard output.
+    os.dup2(2, 1)  # It prints about itself on standard output.
     import torch
     from deepspeed.ops.op_builder import AsyncIOBuilder
     size = a["bytes"]
