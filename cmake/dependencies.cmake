@@ -1,11 +1,11 @@
-# Options, and the libraries that tiermem is made with. Required: fmt, spdlog, xxHash, toml++ and
-# nlohmann-json. All others are optional: AUTO uses what is found, ON insists, OFF ignores. Makes an
-# interface target for each user, tiermem_<user>_dependencies, and tells what was found.
+# Options, and the libraries that tiermem uses. Required: fmt, spdlog, xxHash, toml++ and
+# nlohmann-json. All others are optional: AUTO uses a library if found, ON requires it, OFF ignores it.
+# Makes an interface target for each user, tiermem_<user>_dependencies, and prints the results.
 #
-# Inside of another project (add_subdirectory, FetchContent) only the library is built, nothing is
-# tested or installed; each part can be switched on by its own option.
+# Inside another project (add_subdirectory, FetchContent), only the library is built, and nothing is
+# tested or installed. Each part has an option that switches it on.
 
-# With it, AUTO means OFF; any part can still be switched on by its own option.
+# With it, AUTO means OFF; each part's own option can still switch it on.
 option(TIERMEM_MINIMAL "Only what is required: no optional library, no program, no examples" OFF)
 if(TIERMEM_MINIMAL OR NOT PROJECT_IS_TOP_LEVEL)
   set(optional_default OFF)
@@ -27,13 +27,13 @@ set(TIERMEM_SIM_SEEDS 1000 CACHE STRING "Seeds that the simulator test runs")
 set(TIERMEM_TEST_PREFIX "" CACHE STRING "Put before each test's name: tells builds apart")
 
 find_package(PkgConfig REQUIRED)
-# The static library hands these on to the program that links it, also out of a subdirectory: GLOBAL.
+# The static library passes these to the program that links it, even from a subdirectory: GLOBAL.
 find_package(Threads REQUIRED GLOBAL)
 find_package(fmt REQUIRED GLOBAL)
 find_package(spdlog REQUIRED GLOBAL)
 find_package(nlohmann_json REQUIRED)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET GLOBAL libxxhash)
-# Its headers only: settings.cpp says why. With its target comes a shared library.
+# Its headers only (see settings.cpp): its target would add a shared library.
 find_path(TIERMEM_TOMLPLUSPLUS toml++/toml.h DOC "Where the headers of toml++ are")
 if(NOT TIERMEM_TOMLPLUSPLUS)
   message(FATAL_ERROR "toml++/toml.h is not found. Install toml++ (Debian: libtomlplusplus-dev), or "
@@ -46,7 +46,7 @@ target_link_libraries(tiermem_dependencies INTERFACE
   nlohmann_json::nlohmann_json)
 target_include_directories(tiermem_dependencies SYSTEM INTERFACE ${TIERMEM_TOMLPLUSPLUS})
 target_compile_definitions(tiermem_dependencies INTERFACE SPDLOG_FMT_EXTERNAL)
-# The program's and the examples' own; zlib and zstd decompress traces, for the tests too.
+# For the program and the examples; zlib and zstd decompress traces, for the tests as well.
 add_library(tiermem_cli_dependencies INTERFACE)
 add_library(tiermem_trace_dependencies INTERFACE)
 add_library(tiermem_example_dependencies INTERFACE)

@@ -1,4 +1,4 @@
-# What `cmake --install` copies: libraries, headers, program, licences, and the two ways to find them.
+# The files of `cmake --install`: libraries, headers, program, licences, and two ways to find them.
 include(CMakePackageConfigHelpers)
 
 # Debug information is 400 MB. -DCMAKE_INSTALL_DO_STRIP=OFF at configuration keeps it.
@@ -14,7 +14,7 @@ if(NOT not_shared)
   install(TARGETS tiermem EXPORT tiermemTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 install(TARGETS tiermem_static EXPORT tiermemStaticTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-if(strip)  # CMake strips no archive, because it would take all symbols.
+if(strip)  # CMake does not strip archives, because that would remove all symbols.
   install(CODE "execute_process(COMMAND \"${CMAKE_STRIP}\" --strip-debug
     \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/libtiermem.a\" COMMAND_ERROR_IS_FATAL ANY)")
 endif()
@@ -39,8 +39,8 @@ if(TARGET tiermem_preload)
   install(TARGETS tiermem_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 
-# Our licence, and those of what is compiled in: the words of the packages that it was built with.
-# Elsewhere than on Debian they are not found, and whoever hands the libraries on adds them.
+# tiermem's licence, and those of the libraries compiled in, from the packages of the build. Only Debian
+# has them at these paths; elsewhere the distributor of the libraries adds them.
 set(doc_dir ${CMAKE_INSTALL_DOCDIR})
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${doc_dir})
 foreach(package libxxhash-dev libfmt-dev libspdlog-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev
@@ -62,17 +62,17 @@ if(TARGET PkgConfig::TM_URING)
 endif()
 configure_package_config_file(cmake/tiermemConfig.cmake.in ${PROJECT_BINARY_DIR}/tiermemConfig.cmake
                               INSTALL_DESTINATION ${package_dir})
-# Before 1.0 a minor version may break what was there.
+# Before 1.0 a minor version may break the interface.
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/tiermemConfigVersion.cmake
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/tiermemConfig.cmake
               ${PROJECT_BINARY_DIR}/tiermemConfigVersion.cmake DESTINATION ${package_dir})
 
-# The prefix is told relative to the .pc file, so an installed tree can be moved.
+# The prefix is relative to the .pc file, so an installed tree can be moved.
 set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH pc_to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
-# As names of libraries: by Requires.private a program that links the shared library would need their
-# development packages, too.
+# As names of libraries: with Requires.private, a program that links the shared library would also need
+# their development packages.
 set(pc_libs_private " -lspdlog -lfmt -lxxhash -lstdc++ -lm -lpthread")
 if(with_uring)
   string(PREPEND pc_libs_private " -luring")

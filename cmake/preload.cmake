@@ -1,6 +1,6 @@
 # The preload library: tiermem's objects, src/preload, and jemalloc from its static archive with its
-# public names changed. With a sanitizer malloc is the sanitizer's, and only mappings are tiered. Not
-# inside of another project, unless it asks for it.
+# public names changed. With a sanitizer, malloc is the sanitizer's, and only mappings are tiered. Not
+# built inside another project unless that requests it.
 find_library(TIERMEM_JEMALLOC_PIC NAMES libjemalloc_pic.a)
 set(TIERMEM_WITH_PRELOAD AUTO CACHE STRING "Build the preload library: AUTO, ON or OFF")
 set(preload_wish ${TIERMEM_WITH_PRELOAD})
@@ -27,23 +27,23 @@ add_custom_target(jemalloc_renamed DEPENDS ${jemalloc})
 
 file(GLOB preload_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/preload/*.cpp)
 if(TIERMEM_SANITIZE)
-  # malloc is the sanitizer's, which calls dlsym and setrlimit before it has memory of its own.
+  # malloc is the sanitizer's, which calls dlsym and setrlimit before it has its own memory.
   list(FILTER preload_sources EXCLUDE REGEX "/(malloc|dlsym|rlimits)\\.cpp$")
 endif()
 add_library(tiermem_preload SHARED ${preload_sources})
 add_dependencies(tiermem_preload jemalloc_renamed)
 target_link_libraries(tiermem_preload PRIVATE tiermem_objects ${jemalloc})
-# A thread's variables are one instruction away; no call of the dynamic linker, which may allocate.
+# Thread-local variables need one instruction, and no call of the dynamic linker, which may allocate.
 target_compile_options(tiermem_preload PRIVATE -fomit-frame-pointer -ftls-model=initial-exec -fno-builtin-malloc
   -fno-builtin-calloc -fno-builtin-realloc -fno-builtin-free ${no_narrowing})
-# Threads are cancelled in these by libc's signal, at any instruction: no frame of them may have a
-# table of exceptions, in which that instruction is missing.
+# libc's signal may cancel threads in these files at any instruction. Their frames must have no
+# exception table, because that instruction would be missing in it.
 set(cancelled wrapped_calls.cpp transfers.cpp cancellation.cpp)
 list(TRANSFORM cancelled PREPEND ${PROJECT_SOURCE_DIR}/src/preload/)
 set_source_files_properties(${cancelled} PROPERTIES
   COMPILE_OPTIONS "-fno-exceptions;-fasynchronous-unwind-tables" SKIP_PRECOMPILE_HEADERS ON)
-# glibc 2.41 says of mlock() and its like that they read nothing at the address, from which gcc 14
-# concludes that it points at nothing that was written.
+# glibc 2.41 declares that mlock() and its relatives read nothing at the address, so gcc 14 concludes
+# that earlier writes there are unused.
 set_source_files_properties(${PROJECT_SOURCE_DIR}/src/preload/mapping.cpp PROPERTIES
   COMPILE_OPTIONS $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 set(preload_script ${PROJECT_SOURCE_DIR}/src/preload/preload.map)
