@@ -29,7 +29,7 @@ tm_status translate(const char* call, const tm_buffer_options* theirs, BufferOpt
                   call, c.flags);
   }
   if (c.advice > TM_NEXT_USE) {
-    return refuse(Code::invalid_argument, "{}: {} is not an advice; accepted are 0 to {}", call,
+    return refuse(Code::invalid_argument, "{}: unknown advice {}; accepted are 0 to {}", call,
                   c.advice, static_cast<unsigned>(TM_NEXT_USE));
   }
   if (tm_status bad = check_place(call, "preferred place", c.preferred)) {
@@ -238,8 +238,8 @@ extern "C" tm_status tm_advise(tm_context* context, const tm_access* list, size_
     return bad;
   }
   if (advice > TM_NEXT_USE) {
-    return refuse(Code::invalid_argument, "advise: {} is not an advice; accepted are 0 to {}",
-                  advice, static_cast<unsigned>(TM_NEXT_USE));
+    return refuse(Code::invalid_argument, "advise: unknown advice {}; accepted are 0 to {}", advice,
+                  static_cast<unsigned>(TM_NEXT_USE));
   }
   return guarded([&] {
     return context->context->advise(accesses(list, n), static_cast<Advice>(advice), value);

@@ -73,8 +73,9 @@ inline tm_status check_place(const char* call, const char* what, tm_place place)
       if (place.index == 0) {
         return TM_OK;
       }
-      return refuse(Code::unavailable, "{}: {} {} {} is not there: a context has one such tier, 0",
-                    call, what, kind_name(static_cast<Kind>(place.kind)), place.index);
+      return refuse(Code::unavailable,
+                    "{}: {} {} {} does not exist; a context has one such tier, with index 0", call,
+                    what, kind_name(static_cast<Kind>(place.kind)), place.index);
     case TM_GPU:
       return TM_OK;
     case TM_NUMA:

@@ -30,9 +30,10 @@ tm_status keep(const ErrorInfo& info) noexcept {
   ErrorInfo info;
   info.code = status.code();
   // If the message could not be allocated, the status has only its code.
-  set_text(info.text, status.code() == Code::no_capacity
-                          ? "out of memory for the books of tiermem itself"
-                          : status.message());
+  set_text(info.text,
+           status.code() == Code::no_capacity
+               ? "allocation of tiermem's own records failed; free memory or raise the limit"
+               : status.message());
   return keep(info);
 }
 
@@ -42,7 +43,8 @@ tm_status keep(const ErrorInfo& info) noexcept {
     throw;
   } catch (const std::bad_alloc&) {
     info.code = Code::no_capacity;
-    set_text(info.text, "out of memory for the books of tiermem itself");
+    set_text(info.text,
+             "allocation of tiermem's own records failed; free memory or raise the limit");
   } catch (const std::exception& error) {
     info.code = Code::internal;
     set_text(info.text, error.what());

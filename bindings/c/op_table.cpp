@@ -65,7 +65,10 @@ Status OpTable::reserve(Room& room) {
   std::lock_guard lock(mutex_);
   const std::size_t count = entries_.size() + reserved_;
   if (count >= kMost) {
-    return fail(Code::busy, "{} operations were not waited for; wait for some first", count);
+    return fail(
+        Code::busy,
+        "{} operations have not been waited for, which is the maximum; wait for some of them",
+        count);
   }
   entries_.reserve(count + 1);
   room.node_ = one.extract(one.begin());

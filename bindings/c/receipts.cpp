@@ -24,8 +24,10 @@ extern "C" tm_status tm_stats_json(tm_context* context, uint32_t last, char* tex
       return json.status().clone();
     }
     if (text != nullptr && json->size() >= room) {
-      return fail(Code::no_capacity, "stats_json: {} bytes are needed, {} are there",
-                  json->size() + 1, room);
+      return fail(
+          Code::no_capacity,
+          "stats_json: the text needs {} bytes, but there is room for {}; pass a larger buffer",
+          json->size() + 1, room);
     }
     if (text != nullptr) {
       std::memcpy(text, json->c_str(), json->size() + 1);

@@ -45,7 +45,8 @@ Status Context::Impl::check_adopted(Place gpu, const void* memory, std::uint64_t
     return fail(Code::invalid_argument, "adopt_device: {} bytes; accepted are 1 to 2^47", bytes);
   }
   if (gpu.kind != Kind::gpu || !has_gpu(gpu)) {
-    return fail(Code::unavailable, "adopt_device: {} is no GPU of this context; see `tiermem topo`",
+    return fail(Code::unavailable,
+                "adopt_device: {} is not a GPU of this context; see `tiermem topo`",
                 place_name(gpu));
   }
   if ((options.flags & kMapped) != 0) {

@@ -120,8 +120,7 @@ std::string Context::Impl::answer(std::string_view question) {
     return status.ok() ? "ok\n" + text : refused(status);
   }
   return refused(fail(Code::invalid_argument,
-                      "'{}' is no question; there are buffers, why HANDLE OFFSET, "
-                      "stats LAST",
+                      "'{}' is not a question; accepted are buffers, why HANDLE OFFSET, stats LAST",
                       question));
 }
 
@@ -162,7 +161,7 @@ std::string Context::Impl::tell_why(Handle buffer, std::uint64_t offset) {
   Status status = find_bytes(buffer, offset, where);
   const BufferRecord* const record = residency.buffers.find(buffer);
   if (status.ok() && record == nullptr) {
-    status = fail(Code::stale_handle, "why: handle {:#x} was freed meanwhile", buffer);
+    status = fail(Code::stale_handle, "why: handle {:#x} was freed during the call", buffer);
   }
   if (!status.ok()) {
     return refused(status);

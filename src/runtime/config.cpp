@@ -255,10 +255,10 @@ Status settle_dram(const Wanted& wanted, const HostFacts& facts, Config& config)
   }
   const auto left = facts.memory_left();
   if (!left) {
-    return fail(Code::unavailable,
-                "dram: this machine does not tell how much memory is left ({:.120}); name a size, "
-                "such as dram=4G",
-                facts.memory_available.reason);
+    return fail(
+        Code::unavailable,
+        "dram: the free memory of this machine is unknown ({:.120}); name a size, such as dram=4G",
+        facts.memory_available.reason);
   }
   if (wanted.dram_percent) {
     config.dram = {share_of(*left, *wanted.dram_percent), true};
@@ -278,10 +278,12 @@ Status settle_dram(const Wanted& wanted, const HostFacts& facts, Config& config)
 Status check_row_cache(const Config& config) {
   if (!config.checksum) {
     return fail(Code::invalid_argument,
-                "row_cache: a row is known by the checksum of its block, and checksum is off");
+                "row_cache: it identifies rows by the checksums of their blocks, but checksum is "
+                "off; set checksum=on or row_cache=0");
   }
   if (config.fork == Fork::follow) {
-    return fail(Code::unsupported, "row_cache: with fork=follow no memory can stay where it is");
+    return fail(Code::unsupported,
+                "row_cache: with fork=follow no memory can stay in place; set row_cache=0");
   }
   constexpr std::uint64_t kLeast = std::uint64_t{64} << 10;
   if (config.row_cache < kLeast || config.row_cache > config.dram.budget / 2) {
@@ -335,7 +337,7 @@ Status settle_named_devices(const std::vector<BlockDevice>& devices, Config& con
     }
     if (!S_ISDIR(status.st_mode)) {
       return fail(Code::invalid_argument,
-                  "nvme: {:.140} is no directory, so it needs a size, such as {:.40}:100G",
+                  "nvme: {:.140} is not a directory, so it needs a size, such as {:.40}:100G",
                   device.path, device.path);
     }
     const auto found = file_system_room(device.path);
@@ -349,8 +351,8 @@ Status settle_named_devices(const std::vector<BlockDevice>& devices, Config& con
     const std::uint64_t guess = guessed_cap(config, room);
     if (guess < kSmallestGuess) {
       return fail(Code::no_capacity,
-                  "nvme: the directories without a size leave {} to us (half of what is free, less "
-                  "than reserve_free); name sizes or free some",
+                  "nvme: directories without a size may use half of the free bytes, less "
+                  "reserve_free: only {} here; name sizes, or free space",
                   human_bytes(room));
     }
     if (__builtin_add_overflow(sized, guess, &cap)) {

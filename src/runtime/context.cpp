@@ -22,7 +22,8 @@ namespace tiermem {
 namespace {
 
 Status bad_list(const char* call, std::size_t n) {
-  return fail(Code::invalid_argument, "{}: {} ranges and no room for as many views", call, n);
+  return fail(Code::invalid_argument,
+              "{}: {} ranges, but not as many views; pass one view for each range", call, n);
 }
 
 bool is_foreign(const LiveViews& live, std::span<const ViewRecord> list) {
@@ -34,12 +35,10 @@ bool is_foreign(const LiveViews& live, std::span<const ViewRecord> list) {
 Status not_held(std::size_t n, bool foreign) {
   return foreign
              ? fail(Code::invalid_argument,
-                    "release: a view of the list of {} belongs to another context; call that "
-                    "context",
-                    n)
+                    "release: one of the {} views belongs to another context; release it there", n)
              : fail(Code::invalid_argument,
-                    "release: a view of the list of {} is not held: it was released before, or is "
-                    "not from here",
+                    "release: one of the {} views is not held: it was released before, or this "
+                    "context never returned it",
                     n);
 }
 
@@ -103,7 +102,8 @@ Result<std::unique_ptr<Context>> Context::create(std::string_view tiers,
     }
     return std::unique_ptr<Context>(::new (memory) Context(impl->release()));
   } catch (const std::bad_alloc&) {
-    return fail(Code::no_capacity, "create: out of memory for the context itself");
+    return fail(Code::no_capacity,
+                "create: allocation of the context failed; free memory or raise the limit");
   } catch (const std::exception& error) {
     return fail(Code::internal, "create: {}", error.what());
   }
@@ -216,10 +216,10 @@ void Context::drop_view(const ViewRecord& view, const StreamOrder& after) noexce
   try {
     const Status released = release_list({&view, 1}, after);
     if (!released.ok() && call->open()) {
-      log_warn("a view stays held: {}", released.message());
+      log_warn("cannot release a view, which stays held: {}", released.message());
     }
   } catch (const std::exception& error) {
-    log_warn("a view stays held: {}", error.what());
+    log_warn("cannot release a view, which stays held: {}", error.what());
   }
 }
 
@@ -329,7 +329,7 @@ Status Context::advise(std::span<const Access> list, Advice advice, std::uint64_
   Status status = call->usable("advise");
   if (status.ok() && advice > Advice::next_use) {
     status =
-        fail(Code::invalid_argument, "advise: {} is not an advice", static_cast<unsigned>(advice));
+        fail(Code::invalid_argument, "advise: unknown advice {}", static_cast<unsigned>(advice));
   }
   if (!status.ok()) {
     return status;
@@ -651,7 +651,8 @@ Status Context::op_wait(OpHandle op, Timeout timeout) try {
   }
   Status status = call->ops.wait(op, timeout.ns == 0 ? 0 : deadline_of(timeout));
   if (status.code() == Code::busy && status.info() == nullptr && timeout.ns != 0) {
-    return fail(Code::timed_out, "operation {:#x} is still under way", op);
+    return fail(Code::timed_out,
+                "op_wait: operation {:#x} is still under way; wait longer, or cancel it", op);
   }
   return status;
 } catch (const std::exception& thrown) {
@@ -703,7 +704,7 @@ Op::~Op() {
 
 Status Op::wait(Timeout timeout) {
   if (handle_ == 0) {
-    return fail(Code::invalid_argument, "this operation was waited for before");
+    return fail(Code::invalid_argument, "wait: this operation has already been waited for");
   }
   Status status = context_->op_wait(handle_, timeout);
   if (status.code() != Code::timed_out && status.code() != Code::busy) {
@@ -750,7 +751,7 @@ Stream::Stream(Context& context, Access range, std::uint64_t chunk, unsigned ahe
     done_ = true;
   }
   if (chunk_ == 0) {
-    status_ = fail(Code::invalid_argument, "stream: chunks of 0 bytes");
+    status_ = fail(Code::invalid_argument, "stream: chunks of 0 bytes; accepted are 1 and more");
     done_ = true;
   }
 }

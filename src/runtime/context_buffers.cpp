@@ -74,10 +74,9 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
                 place_name(options.preferred));
   }
   if (config.fork == Fork::follow && (options.flags & kMapped) == 0) {
-    return fail(
-        Code::unsupported,
-        "alloc: with fork=follow there are mapped buffers only, as no other follows a fork; "
-        "allocate with the flag mapped");
+    return fail(Code::unsupported,
+                "alloc: fork=follow allows only mapped buffers, because no other buffer can follow "
+                "a fork; allocate with the flag mapped");
   }
   const ForkGate::Pass pass(gate_);
   BufferShape shape;

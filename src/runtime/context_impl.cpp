@@ -112,8 +112,7 @@ Result<std::unique_ptr<Context::Impl>> Context::Impl::create(const Config& confi
   }
   if (!impl->residency.tag.valid()) {
     return fail(Code::no_capacity,
-                "create: {} contexts are live in this process, and it may have no more; end some "
-                "first",
+                "create: this process has {} live contexts, which is the maximum; end some first",
                 ContextTag::kMost);
   }
   Status status = impl->build(facts);
@@ -252,7 +251,7 @@ PortOptions Context::Impl::port_options() const {
 
 Status Context::Impl::start() {
   if (!register_fork_handlers()) {
-    return fail(Code::no_capacity, "create: no memory to note down the handlers of fork");
+    return fail(Code::no_capacity, "create: cannot register the fork handlers: allocation failed");
   }
   enlist();
   Status status = start_threads();
@@ -271,7 +270,7 @@ Status Context::Impl::start_threads() {
     // much as reading a page from the device.
     serves_faults_ = dram_->maps() && port_->watch(dram_->fault_fd());
     mover_thread_ = own_thread("tiermem-mover", [this] { run_mover(); });
-    which = "the reader of faults";
+    which = "the fault reader";
     if (dram_->maps() && !serves_faults_) {
       fault_thread_ = own_thread("tiermem-fault", [this] { faults_.run(gate_); });
     }
@@ -482,7 +481,7 @@ Status Context::Impl::close(bool force, Timeout timeout) {
   const std::string views = force ? std::string() : list_views();
   if (!views.empty()) {
     ErrorInfo info = error_info(
-        Code::busy, "close: views are held of {}; release them, or close by force", views);
+        Code::busy, "close: views are still held of {}; release them, or close with force", views);
     return Status(info);
   }
   // A thread that raised posting_ before this either sees the new state, or close() waits for it.
@@ -512,7 +511,7 @@ Status Context::Impl::close(bool force, Timeout timeout) {
   }
   if (!released) {
     return fail(Code::timed_out,
-                "close: streams after which views were released did not come there in {} ms",
+                "close: timed out after {} ms waiting for streams that still use released views",
                 timeout.ns / 1'000'000);
   }
   return {};
@@ -543,7 +542,7 @@ void Context::Impl::post(Request& request, bool wakes) {
   }
   posting_.fetch_sub(1, std::memory_order_seq_cst);
   if (late) {
-    request.status = fail(Code::shut_down, "the context was closed while the call began");
+    request.status = fail(Code::shut_down, "the context was closed during the call");
     request.on_done(request);
   }
 }
@@ -573,7 +572,9 @@ Result<OpHandle> Context::Impl::ask_async(std::unique_ptr<Request> request) {
   Request* raw = request.get();
   const OpHandle op = ops.add(std::move(request));
   if (op == 0) {
-    return fail(Code::busy, "{} operations are under way; wait for some first", Ops::kMost);
+    return fail(Code::busy,
+                "{} operations are under way, which is the maximum; wait for some of them",
+                Ops::kMost);
   }
   post(*raw);
   return op;

@@ -100,7 +100,7 @@ Status DeviceMemory::free(void* block, const StreamOrder& after) {
   const auto entry = entries_.find(reinterpret_cast<std::uintptr_t>(block));
   if (entry == entries_.end() || entry->second.freed) {
     return fail(Code::invalid_argument,
-                "free_ptr: {} is not where a block on a GPU begins, or was freed", block);
+                "free_ptr: no block on a GPU begins at {}, or it was freed before", block);
   }
   const State state = entry->second.state;
   entry->second.freed = true;
@@ -244,8 +244,8 @@ Status DeviceMemory::choose(const char* call, const char* tag, std::uint64_t byt
     } else if (bytes == 0 && (state == State::leaving || state == State::coming)) {
       trip.blocks.clear();
       return fail(Code::busy,
-                  "{}: memory of the set '{}' is on its way; wait for the operation that moves it",
-                  call, entry->second.tag.view());
+                  "{}: the set '{}' is being moved; wait for the operation that moves it", call,
+                  entry->second.tag.view());
     }
   }
   std::sort(trip.blocks.begin(), trip.blocks.end(),
@@ -269,8 +269,8 @@ Status DeviceMemory::nothing_tagged(const char* call, const char* tag) const {
       known += (known.empty() ? "" : ", ") + name;
     }
   }
-  return fail(Code::invalid_argument, "{}: no memory is of a set '{:.31}'; {}{}", call, tag,
-              known.empty() ? "none has a tag" : "there are ", known);
+  return fail(Code::invalid_argument, "{}: there is no set '{:.31}'; {}{}", call, tag,
+              known.empty() ? "no block has a tag" : "the sets are ", known);
 }
 
 // Call it without the mutex: the operation may end before this returns.

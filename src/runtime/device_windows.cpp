@@ -32,14 +32,15 @@ Status Context::Impl::give_window(Span& span, const char* call) {
   }
   return span.window != nullptr
              ? Status()
-             : fail(Code::stale_handle, "{}: handle {:#x} was freed meanwhile", call, span.buffer);
+             : fail(Code::stale_handle, "{}: handle {:#x} was freed during the call", call,
+                    span.buffer);
 }
 
 Result<std::byte*> Context::Impl::address_on(Handle buffer, Place where) {
   if (where.kind != Kind::gpu) {
     return fail(Code::unsupported,
-                "address_on: {} is no GPU; in memory that the CPU addresses a buffer has an "
-                "address with the flag mapped, and address() names it",
+                "address_on: {} is not a GPU; for a host address, allocate with the flag mapped; "
+                "address() names it",
                 place_name(where));
   }
   Span span;

@@ -15,7 +15,7 @@ Result<OpHandle> Errands::send(Ops& ops, std::unique_ptr<Request> op,
                                std::unique_ptr<Errand> errand) {
   const std::lock_guard lock(mutex_);
   if (stop_) {
-    return fail(Code::shut_down, "the context was closed while the call began");
+    return fail(Code::shut_down, "the context was closed during the call");
   }
   if (!thread_.joinable()) {
     try {
@@ -37,7 +37,9 @@ Result<OpHandle> Errands::send(Ops& ops, std::unique_ptr<Request> op,
   }
   if (handle == 0) {
     queue_.pop_back();
-    return fail(Code::busy, "{} operations are under way; wait for some first", Ops::kMost);
+    return fail(Code::busy,
+                "{} operations are under way, which is the maximum; wait for some of them",
+                Ops::kMost);
   }
   sent_.notify_one();
   return handle;

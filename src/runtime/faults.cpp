@@ -281,11 +281,11 @@ void Faults::mistake(std::byte* address) {
     return;
   }
   if (!told && dram_->close_at(address)) {
-    log_warn("touch of {}, where no buffer is: SIGSEGV", static_cast<void*>(address));
+    log_warn("touch of {} outside of all buffers: SIGSEGV", static_cast<void*>(address));
     return;
   }
   if (!told) {  // Before the toucher continues, because the process may end.
-    log_error("touch of absent bytes at {}, where no buffer is: SIGBUS",
+    log_error("touch of absent bytes at {} outside of all buffers: SIGBUS",
               static_cast<void*>(address));
   }
   refuse(address);

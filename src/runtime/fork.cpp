@@ -159,8 +159,8 @@ void Context::Impl::before_fork() {
   if (stands && !mover_->can_follow_fork()) {
     stands = false;
     log_error(
-        "fork: {} forks were followed, and their numbers are used up: the child has no "
-        "context; open a new context",
+        "fork: this context has followed {} forks, which is the maximum: the child has no context; "
+        "create a new context",
         SharedSlots::kMostForks);
   } else if (!stands) {
     log_error("fork: transfers did not end in {} s: the child has no context",
@@ -184,8 +184,9 @@ void Context::Impl::before_fork() {
       lifeline_[1] = keep_descriptor(lifeline_[1]);
     }
     if (!follows_) {
-      log_error("fork: no pipe or record to tell that the child lives ({}): it has no context",
-                std::strerror(errno));
+      log_error(
+          "fork: cannot create a pipe and a record for the child ({}): the child has no context",
+          std::strerror(errno));
     }
   }
 }
@@ -251,7 +252,7 @@ bool Context::Impl::after_fork_in_child() {
   if (config.log != LogLevel::off) {
     (void)log_open(config.log, config.log_file);
   }
-  Status status = fail(Code::unavailable, "the parent was not ready to be followed");
+  Status status = fail(Code::unavailable, "the parent could not prepare the fork");
   if (follows_) {
     try {
       status = follow_fork();
@@ -271,7 +272,7 @@ bool Context::Impl::after_fork_in_child() {
     return false;
   }
   if (const Status seen = start_inspector(); !seen.ok()) {
-    log_warn("fork: this child cannot be asked: {}", seen.message());
+    log_warn("fork: this child cannot answer `tiermem why`: {}", seen.message());
   }
   return true;
 }
@@ -323,8 +324,10 @@ std::string Context::Impl::add_own_files(std::vector<std::unique_ptr<BlockFile>>
   }
   std::string why;
   if (files.size() + config.block.size() > SlotAllocator::kMostDevices) {
-    why = fmt::format("a child of so many forks has no files of its own: {} are read already",
-                      files.size());
+    why = fmt::format(
+        "this child cannot have files of its own, because it already reads {} files of its "
+        "ancestors",
+        files.size());
   } else {
     for (const BlockFileOptions& options : file_options()) {
       auto file = BlockFile::open(options);  // Refuses a raw device, because the parent has it.

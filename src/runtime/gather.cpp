@@ -54,13 +54,14 @@ Status RowCall::check(const Rows& rows) {
   }
   const auto copied = checked_mul(rows_.count, rows_.row_bytes);
   if (rows_.count > kMostListBytes / sizeof(*rows_.index) || !copied || *copied > kMostListBytes) {
-    return fail(Code::invalid_argument,
-                "{}: {} rows of {} bytes are more than any memory holds (2^47 bytes); pass the "
-                "number of rows of the list as count",
-                call_, rows_.count, rows_.row_bytes);
+    return fail(
+        Code::invalid_argument,
+        "{}: {} rows of {} bytes exceed 2^47 bytes; pass the number of rows in the list as count",
+        call_, rows_.count, rows_.row_bytes);
   }
   if (rows_.count != 0 && rows_.index == nullptr) {
-    return fail(Code::invalid_argument, "{}: {} rows and no list of them", call_, rows_.count);
+    return fail(Code::invalid_argument, "{}: {} rows, but the list of rows is null", call_,
+                rows_.count);
   }
   const std::uint64_t bytes = span_.length;
   const bool any = rows_.offset <= bytes && rows_.row_bytes <= bytes - rows_.offset;
@@ -148,7 +149,7 @@ Result<OpHandle> Context::Impl::run_rows_later(std::unique_ptr<RowCall> call, co
   if (config.fork == Fork::follow) {
     return fail(Code::unsupported,
                 "gather, scatter: with fork=follow there is no thread for operations; call it "
-                "without one");
+                "without an operation");
   }
   return errands_->send(ops, std::move(op), std::move(call));
 }
@@ -214,7 +215,8 @@ Status GatherCall::run() {
   // The buffer may have been freed during the reads, and its extents given to another.
   return status.ok() && span_.record->generation.load(std::memory_order_seq_cst) !=
                             Buffers::generation_of(rows_.buffer)
-             ? fail(Code::stale_handle, "{}: handle {:#x} was freed meanwhile", call_, rows_.buffer)
+             ? fail(Code::stale_handle, "{}: handle {:#x} was freed during the call", call_,
+                    rows_.buffer)
              : std::move(status);
 }
 

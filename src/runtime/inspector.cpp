@@ -129,7 +129,7 @@ void Inspector::serve() {
         keep_descriptor(::accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (connection < 0) {
       if (errno == EMFILE || errno == ENFILE) {
-        best_effort(::poll(nullptr, 0, 10), "a nap: it stays in the queue, and this is no spin");
+        best_effort(::poll(nullptr, 0, 10), "a pause: the connection stays in the queue");
       }
       continue;
     }

@@ -22,7 +22,7 @@ namespace {
 
 void futex_wake(std::atomic<std::uint32_t>& word) {
   best_effort(::syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0),
-              "nobody may wait");
+              "there may be no waiter");
 }
 
 // Waits until the word is not 0 or CLOCK_MONOTONIC reaches the deadline.

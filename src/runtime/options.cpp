@@ -49,32 +49,33 @@ using enum OptionType;
 constexpr std::array kOptions = {
     Option{"dram", budget, "80 % of what the cgroup and the machine leave", kSmallestExtent,
            kTiB * 65536, "", "TIERMEM_DRAM",
-           "Budget of the DRAM tier. Never exceeded when named; a percentage is of the memory that "
-           "is left at start. The default is our guess, and advisory.",
+           "Budget of the DRAM tier. A named budget is never exceeded; a percentage refers to the "
+           "memory left at start. The default is a guess, and advisory.",
            "ConfigTest.a_named_dram_budget_is_hard", nullptr},
-    Option{"nvme", devices, "a directory of ours, capped", 2 * kMiB, kTiB * 65536, "off",
+    Option{"nvme", devices, "a directory of tiermem, capped", 2 * kMiB, kTiB * 65536, "off",
            "TIERMEM_NVME",
            "Directories or raw devices of the block tier, each with its cap. Without a size, a "
            "directory shares 4 times the DRAM budget, at most half of the free room. `off`: DRAM "
            "only. `block` is the same option.",
            "ConfigTest.devices_with_sizes_make_a_hard_cap", nullptr},
-    Option{"gpu", gpus, "off", 2 * kMiB, kTiB * 64, "off", "TIERMEM_GPU",
-           "GPUs whose memory is a tier, by the driver's number, each with its budget: `0:16G`, or "
-           "`0:16G,1`. Without a size: what is free at start, less 5 % (512 MiB at least).",
-           "GpuContext.a_buffer_larger_than_the_budget_goes_through_the_device", nullptr},
+    Option{
+        "gpu", gpus, "off", 2 * kMiB, kTiB * 64, "off", "TIERMEM_GPU",
+        "GPUs with memory that is a tier, by the driver's number, each with its budget: `0:16G`, "
+        "or `0:16G,1`. Without a size: the memory free at start, less 5 % (at least 512 MiB).",
+        "GpuContext.a_buffer_larger_than_the_budget_goes_through_the_device", nullptr},
     Option{"gpu_staging", size, "64M", 2 * kMiB, kTiB, "", "TIERMEM_GPU_STAGING",
-           "Memory through which bytes pass between GPUs and the block tier; of the DRAM budget, "
-           "and at most a quarter of it.",
+           "Staging memory between GPUs and the block tier. It is a part of the DRAM budget, at "
+           "most a quarter of it.",
            "GpuContext.staging_is_of_the_dram_budget", set<&Config::gpu_staging>},
     Option{"gpu_driver", path, "libcuda.so.1", 0, 0, "libcuda.so.1", "TIERMEM_GPU_DRIVER",
            "The CUDA driver's library, where the loader does not find it by this name.",
            "GpuContext.a_driver_that_is_absent_is_told_of", set<&Config::gpu_driver>},
-    Option{
-        "gpu_direct", choice, "auto", 0, 0, "auto|direct|staged", "TIERMEM_GPU_DIRECT",
-        "How bytes go between GPUs and the block tier. `direct`: past the host, by cuFile, those "
-        "that have no checksums (an error says why where there is no such path); `auto` and "
-        "`staged`: through the host, and cuFile is not asked.",
-        "DirectBytes.go_to_the_disk_and_come_back_and_receipts_say_so", set<&Config::gpu_direct>},
+    Option{"gpu_direct", choice, "auto", 0, 0, "auto|direct|staged", "TIERMEM_GPU_DIRECT",
+           "The path of bytes between GPUs and the block tier. `direct`: past the host, by cuFile, "
+           "for buffers without checksums; an error says why if there is no such path. `auto` and "
+           "`staged`: through the host, without cuFile.",
+           "DirectBytes.go_to_the_disk_and_come_back_and_receipts_say_so",
+           set<&Config::gpu_direct>},
     Option{"gpu_cufile", path, "libcufile.so.0", 0, 0, "libcufile.so.0", "TIERMEM_GPU_CUFILE",
            "NVIDIA's cuFile, where the loader does not find it by this name. Opened in a child "
            "process first.",
@@ -83,23 +84,23 @@ constexpr std::array kOptions = {
            "Extent size of buffers that name none and are not small.",
            "OptionsTest.extent_is_the_size_of_large_buffers_extents", set<&Config::extent>},
     Option{"depth", count, "64", 1, 1024, "", "TIERMEM_DEPTH",
-           "Transfers under way at once on each device of the block tier. Unless named, what "
-           "`tiermem tune` chose.",
+           "Transfers under way at once on each device of the block tier. Unless named, the choice "
+           "of `tiermem tune`.",
            "BlockTier.pieces_keep_to_their_size_and_the_device_to_its_depth", set<&Config::depth>},
     Option{"piece", power_of_two, "2M", 4096, 64 * kMiB, "", "TIERMEM_PIECE",
-           "Largest single read or write given to a device. Unless named, what `tiermem tune` "
-           "chose.",
+           "Largest single read or write given to a device. Unless named, the choice of `tiermem "
+           "tune`.",
            "BlockTier.pieces_keep_to_their_size_and_the_device_to_its_depth", set<&Config::piece>},
     Option{"tuned", choice, "on", 0, 0, "off|on", "TIERMEM_TUNED",
-           "Whether what `tiermem tune` found out about the devices is used for `depth`, "
-           "`piece` and `gather_gap`, where it was run for all of them.",
+           "Whether the results of `tiermem tune` set `depth`, `piece` and `gather_gap`, if all "
+           "devices have results.",
            "TunedConfigTest.a_tuned_device_has_its_own_defaults", set<&Config::tuned>},
     Option{"io_engine", choice, "auto", 0, 0, "auto|io_uring|threads", "TIERMEM_IO_ENGINE",
-           "How the block tier talks to the kernel. `auto`: io_uring, or threads where it is "
+           "The interface of the block tier to the kernel. `auto`: io_uring, or threads if it is "
            "refused. A named engine that is refused is an error.",
            "OptionsTest.io_engine_threads_keeps_every_byte", set<&Config::io_engine>},
     Option{"direct", choice, "auto", 0, 0, "auto|require", "TIERMEM_DIRECT",
-           "O_DIRECT. `auto`: where the file system takes it; `require`: an error where not.",
+           "O_DIRECT. `auto`: if the file system supports it; `require`: an error if it does not.",
            "BlockFaults.direct_io_that_is_required_is_never_replaced", set<&Config::direct>},
     Option{
         "mechanism", choice, "auto", 0, 0, "auto|uffd_move|copy|remap|in_place",
@@ -111,71 +112,68 @@ constexpr std::array kOptions = {
            "Transparent huge pages for frames. `require`: an error where the kernel has none.",
            "Dram.required_huge_pages_come_or_fail", set<&Config::huge_pages>},
     Option{"userfault", choice, "auto", 0, 0, "off|auto|user_mode", "TIERMEM_USERFAULT",
-           "userfaultfd. `off`: not used even where the kernel offers it. `user_mode`: as where a "
-           "process may have no more, so that system calls on absent bytes of mapped buffers fail "
-           "with EFAULT.",
+           "userfaultfd. `off`: not used even if the kernel offers it. `user_mode`: only user-mode "
+           "faults are served, so system calls on absent bytes of mapped buffers fail with EFAULT.",
            "MappedUserMode.system_calls_on_absent_bytes_fail_and_touches_do_not",
            set<&Config::userfault>},
     Option{"checksum", choice, "on", 0, 0, "off|on", "TIERMEM_CHECKSUM",
            "Checksums of every slot, verified before its bytes are shown.",
            "OptionsTest.checksum_decides_whether_a_changed_slot_is_noticed",
            set<&Config::checksum>},
-    Option{
-        "fork", choice, "end", 0, 0, "end|follow", "TIERMEM_FORK",
-        "What a child of fork has. `end`: readable views and a closed context. `follow`: the "
-        "context, with the bytes as of the fork, beside the parent's; only mapped buffers may be "
-        "allocated.",
-        "Fork.a_child_sees_the_bytes_of_the_fork_while_the_parent_overwrites_them",
-        set<&Config::fork>},
-    Option{
-        "hands", count, "0", 0, 256, "", "TIERMEM_HANDS",
-        "Worker threads. 0: one fewer than the processors allowed, at least 1, at most 4, and for "
-        "as many processors as are left, at most 4, one that brings fresh pages only. Four or "
-        "more move pages, too.",
-        "ConfigTest.hands_follow_the_processors_unless_named", set<&Config::hands>},
+    Option{"fork", choice, "end", 0, 0, "end|follow", "TIERMEM_FORK",
+           "State of a child of fork. `end`: readable views and a closed context. `follow`: the "
+           "context, with the bytes as of the fork, beside the parent's; only mapped buffers may "
+           "be allocated.",
+           "Fork.a_child_sees_the_bytes_of_the_fork_while_the_parent_overwrites_them",
+           set<&Config::fork>},
+    Option{"hands", count, "0", 0, 256, "", "TIERMEM_HANDS",
+           "Worker threads. 0: one fewer than the processors allowed, at least 1 and at most 4; "
+           "for each processor left, up to 4, another thread that only brings fresh pages. Four or "
+           "more also move pages.",
+           "ConfigTest.hands_follow_the_processors_unless_named", set<&Config::hands>},
     Option{"ahead", percent, "6", 0, 50, "", "TIERMEM_AHEAD",
-           "Most of the DRAM budget that is evicted ahead of need, in per cent; how much of it "
-           "follows need. 0: room is made only when it is asked for.",
+           "Maximum part of the DRAM budget that is evicted in advance, in per cent; the actual "
+           "part follows the need. 0: room is made only on request.",
            "OptionsTest.ahead_0_evicts_only_what_is_needed", set<&Config::ahead>},
-    Option{"gather_gap", size, "16K", 0, kMiB, "", "TIERMEM_GATHER_GAP",
-           "Bytes between two blocks that a gather reads along with both: what a device reads in "
-           "the time that a request of its own takes. Unless named, what `tiermem tune` found.",
-           "Gather.neighbours_are_read_together_up_to_the_gap", set<&Config::gather_gap>},
     Option{
-        "row_cache", size, "0", 0, kTiB, "", "TIERMEM_ROW_CACHE",
-        "Memory of the DRAM budget, at most half of it, for single rows of up to 4 KiB that "
-        "gathers ask for again and again. Taken by the first gather, and kept. Needs `checksum`.",
-        "RowCaching.rows_that_come_again_are_not_read_again", set<&Config::row_cache>},
+        "gather_gap", size, "16K", 0, kMiB, "", "TIERMEM_GATHER_GAP",
+        "Maximum bytes between two blocks that a gather reads in one request: the bytes that a "
+        "device reads in the time of another request. Unless named, the result of `tiermem tune`.",
+        "Gather.neighbours_are_read_together_up_to_the_gap", set<&Config::gather_gap>},
+    Option{"row_cache", size, "0", 0, kTiB, "", "TIERMEM_ROW_CACHE",
+           "Memory of the DRAM budget, at most half of it, for single rows of up to 4 KiB that "
+           "gathers request repeatedly. The first gather takes it, and the context keeps it. Needs "
+           "`checksum`.",
+           "RowCaching.rows_that_come_again_are_not_read_again", set<&Config::row_cache>},
     Option{"busy_poll", count, "auto", 0, 1'000'000, "auto", "TIERMEM_BUSY_POLL",
            "Microseconds for which the mover's thread and the toucher's processor stay awake after "
-           "a touch of a mapped buffer that had to wait, unless others want the processors. 0: "
-           "they sleep. `auto`: 200, or 0 where a cgroup limits processor time.",
+           "a touch of a mapped buffer that had to wait, unless other threads want the processors. "
+           "0: they sleep. `auto`: 200, or 0 if a cgroup limits processor time.",
            "BusyPoll.it_stays_awake_after_a_touch_and_sleeps_later", set<&Config::busy_poll>},
     Option{"endurance", size, "0", 0, kTiB * 65536, "", "TIERMEM_ENDURANCE",
-           "Bytes that may be written to the block tier in a day, for devices that wear: a day's "
-           "worth at "
-           "once, coming back evenly. Beyond it dirty bytes stay in memory. 0: no limit.",
+           "Bytes that may be written to the block tier in a day, for devices that wear. The "
+           "budget of a day may be spent at once, and refills evenly. Beyond it dirty bytes stay "
+           "in memory. 0: no limit.",
            "OptionsTest.endurance_limits_what_is_written", set<&Config::endurance>},
     Option{"reserve_free", size, "auto", 0, kTiB * 65536, "auto", "TIERMEM_RESERVE_FREE",
            "Bytes of a file system that the block tier leaves free. `auto`: 5 %, at most 1G.",
            "BlockFile.the_reserve_of_the_file_system_stays_free", set<&Config::reserve_free>},
     Option{"log", choice, "off", 0, 0, "off|error|warn|info|debug", "TIERMEM_LOG",
-           "What is logged: each word includes those before it.",
+           "Level of the log. Each level includes those before it.",
            "Log.only_messages_at_or_above_the_level_are_written", set<&Config::log>},
     Option{"log_file", path, "stderr", 0, 0, "stderr", "TIERMEM_LOG_FILE",
-           "Where the log goes: a file, appended to, or `stderr`.",
+           "Destination of the log: a file, which is appended to, or `stderr`.",
            "Log.descriptors_1_and_2_stay_silent_unless_asked", set<&Config::log_file>},
     Option{"receipts", count, "4096", 0, 16384, "", "TIERMEM_RECEIPTS",
-           "Movements of which is kept what they did and why, the newest ones: for "
-           "`Context::why()`. 0: none, only totals.",
+           "Number of receipts kept, the newest ones, for `Context::why()`. 0: only totals.",
            "Receipts.the_option_says_how_many_are_kept", set<&Config::receipts>},
     Option{"stats_file", path, "off", 0, 0, "off", "TIERMEM_STATS_FILE",
            "File into which counters and receipts are written as JSON when a context is closed. "
            "`%p` in it is the process's number.",
            "Receipts.a_closed_context_leaves_its_counters_in_a_file", set<&Config::stats_file>},
     Option{"inspect", path, "off", 0, 0, "off", "TIERMEM_INSPECT",
-           "Directory for a socket at which each context answers `tiermem why`: what is where, "
-           "and why. Who may ask: the user of the process, and root.",
+           "Directory for a socket at which each context answers `tiermem why`. Only the user of "
+           "the process and root may ask.",
            "Inspect.what_a_context_says_of_its_buffers_is_right", set<&Config::inspect>},
 };
 

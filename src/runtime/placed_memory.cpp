@@ -34,16 +34,14 @@ heap::HeapOptions options_of(std::uint64_t budget) {
 
 Status not_a_block(const char* call, const void* pointer) {
   return fail(Code::invalid_argument,
-              "{}: {} is not in memory that malloc of this context gave, or was freed", call,
-              pointer);
+              "{}: {} is not in memory from malloc of this context, or was freed", call, pointer);
 }
 
 Status refuse(const char* call, const void* pointer, heap::Found found, std::uint64_t bytes) {
   switch (found) {
     case heap::Found::inside:
       return fail(Code::invalid_argument,
-                  "{}: {} is not where a block begins, but inside of one or between two", call,
-                  pointer);
+                  "{}: no block begins at {}; it is inside a block or between two", call, pointer);
     case heap::Found::freed:
       return bytes == 0
                  ? fail(Code::invalid_argument, "{}: {} was freed before", call, pointer)
@@ -137,8 +135,8 @@ Result<heap::Heap*> PlacedMemory::heap_of(Place place) {
   const bool can_move = context_.dram().maps_well();
   if (place == Place{Kind::block, 0}) {
     return fail(Code::unsupported,
-                "malloc: {} cannot be addressed by the processor; accepted are any, host, dram and "
-                "gpu, and memory of any moves to the block tier by itself",
+                "malloc: the processor cannot address {}; accepted are any, host, dram and gpu; "
+                "memory of any moves to the block tier by itself",
                 place_name(place));
   }
   if (place.index != 0 || place.kind > Kind::dram) {

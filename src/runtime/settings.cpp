@@ -165,7 +165,8 @@ Status check_nesting(std::string_view text, const std::string& file) {
   }
   if (brackets > kMostBrackets || most_dots > kMostDotsInLine) {
     return fail(Code::invalid_argument,
-                "{:.120}: more than {} brackets, or more than {} dots in a line: no configuration",
+                "{:.120}: more than {} brackets, or more than {} dots in a line; a configuration "
+                "needs fewer",
                 file, kMostBrackets, kMostDotsInLine);
   }
   return {};

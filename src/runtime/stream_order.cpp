@@ -53,7 +53,8 @@ Result<CudaLane*> Context::Impl::lane_of(const char* call, const StreamOrder& or
                 call, order.kind, order.reserved);
   }
   if (gpus_.empty()) {
-    return fail(Code::unsupported, "{}: a CUDA stream, and this context has no GPU", call);
+    return fail(Code::unsupported, "{}: the stream is a CUDA stream, but this context has no GPU",
+                call);
   }
   const auto stream = static_cast<cuda::Stream>(order.handle);
   if (cuda::is_default(stream)) {

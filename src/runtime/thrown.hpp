@@ -20,11 +20,11 @@ inline Status why_thrown(const char* call, const std::exception& thrown) noexcep
   if (!memory) {
     return fail(Code::internal, "{}: {}", call, thrown.what());
   }
-  ErrorInfo info = error_info(Code::no_capacity,
-                              "{}: the system gives no memory for the records of the call "
-                              "(ulimit -v, vm.overcommit_memory, vm.max_map_count); free memory or "
-                              "raise the limit",
-                              call);
+  ErrorInfo info =
+      error_info(Code::no_capacity,
+                 "{}: allocation of the records of the call failed (ulimit -v, "
+                 "vm.overcommit_memory, vm.max_map_count); free memory or raise the limit",
+                 call);
   info.native = ENOMEM;
   return Status(info);
 }

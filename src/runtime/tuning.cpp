@@ -114,7 +114,7 @@ Result<Tuning> parse_tuning(std::string_view text) {
     text.remove_prefix(end + 1);
     if (line_number == 0) {
       if (line != kFirstLine) {
-        return malformed("it is no tuning of this version");
+        return malformed("it is not a tuning of this version");
       }
       continue;
     }
@@ -127,7 +127,7 @@ Result<Tuning> parse_tuning(std::string_view text) {
       ++field;
     }
     if (equals == std::string_view::npos || field == kFields.size() || (seen >> field & 1) != 0) {
-      return malformed("it has a line that is none of a tuning");
+      return malformed("it has an unknown line");
     }
     if (!set_field(tuning, field, line.substr(equals + 3))) {
       return fail(Code::invalid_argument, "its {} is not accepted", kFields[field]);
@@ -135,7 +135,7 @@ Result<Tuning> parse_tuning(std::string_view text) {
     seen |= 1U << field;
   }
   if (!text.empty()) {
-    return malformed("it goes on after its end");
+    return malformed("it continues after its end");
   }
   for (std::size_t field = 0; field < kFields.size(); ++field) {
     if ((seen >> field & 1) == 0) {

@@ -112,7 +112,7 @@ TEST_F(Inspect, questions_that_are_none_are_answered_in_words) {
   for (const std::string bad :
        {"", "buffers 1", "why", "why 1", "why x 0", "why 0x 0", "why -1 0", "why 1 0 0", "stats",
         "stats 1x", "stats 99999999999999999999", "help"}) {
-    EXPECT_EQ(ask(bad + "\n").rfind("error '" + bad + "' is no question; there are ", 0), 0u)
+    EXPECT_EQ(ask(bad + "\n").rfind("error '" + bad + "' is not a question; accepted are ", 0), 0u)
         << bad;
   }
   EXPECT_EQ(ask("why 77 0\n").rfind("error why: ", 0), 0u);

@@ -202,8 +202,8 @@ TEST_P(InEachPlace, a_pointer_that_is_no_object_is_an_error_that_names_it) {
   auto large = object(GetParam(), kMiB, 3);
   ASSERT_TRUE(made.ok() && kept.ok() && large.ok());
   refuses(&local, "not in memory");
-  refuses(made->words + 1, "not where a block begins");
-  refuses(large->words + 1, "not where a block begins");
+  refuses(made->words + 1, "no block begins at");
+  refuses(large->words + 1, "no block begins at");
   auto other = make_context("dram=16M; nvme=off");
   ASSERT_NE(other, nullptr);
   EXPECT_EQ(other->free_ptr(made->words).code(), Code::invalid_argument);
@@ -320,7 +320,7 @@ TEST_F(PlacedMemory, what_cannot_be_is_refused_by_name) {
     EXPECT_EQ(block.code(), code);
     EXPECT_NE(std::strstr(block.message(), word), nullptr) << block.message();
   };
-  says({Kind::block, 0}, 8, 16, Code::unsupported, "block 0 cannot be addressed");
+  says({Kind::block, 0}, 8, 16, Code::unsupported, "cannot address block 0");
   says({Kind::gpu, 0}, 8, 16, Code::unavailable, "gpu 0 is not a tier");
   says({Kind::numa, 1}, 8, 16, Code::unavailable, "numa 1 is not a tier");
   says({Kind::dram, 1}, 8, 16, Code::unavailable, "dram 1 is not a tier");

@@ -120,7 +120,7 @@ static void null_results_and_lists(void) {
        tm_adopt_device(c, gpu, &byte, 1, TM_HOST_ORDER, FOREVER, NULL, NULL));
   SAYS(TM_INVALID_ARGUMENT, "null memory",
        tm_adopt_device(c, gpu, NULL, 1, TM_HOST_ORDER, FOREVER, NULL, &op));
-  SAYS(TM_UNAVAILABLE, "no GPU of this context",
+  SAYS(TM_UNAVAILABLE, "not a GPU of this context",
        tm_adopt_device(c, gpu, &byte, 1, TM_HOST_ORDER, FOREVER, NULL, &op));
   SAYS(TM_INVALID_ARGUMENT, "null out", tm_acquire(c, &a, 1, TM_HOST_ORDER, FOREVER, NULL));
   SAYS(TM_INVALID_ARGUMENT, "null out", tm_acquire_async(c, &a, 1, TM_HOST_ORDER, NULL, &op));
@@ -280,7 +280,7 @@ static void other_bad_arguments(void) {
   uint64_t ordinal = 55;
   SAYS(TM_INVALID_ARGUMENT, "kind 2", tm_tick(c, 2, &ordinal));
   CHECK(ordinal == 55);
-  SAYS(TM_INVALID_ARGUMENT, "13 is not an advice", tm_advise(c, &a, 1, TM_NEXT_USE + 1, 0));
+  SAYS(TM_INVALID_ARGUMENT, "unknown advice 13", tm_advise(c, &a, 1, TM_NEXT_USE + 1, 0));
   SAYS(TM_UNAVAILABLE, "gpu 0", tm_migrate(c, &a, 1, (tm_place){TM_GPU, 0}, FOREVER));
   SAYS(TM_INVALID_ARGUMENT, "kind 9", tm_migrate(c, &a, 1, (tm_place){9, 0}, FOREVER));
   SAYS(TM_UNAVAILABLE, "pmem 0", tm_set_budget(c, (tm_place){TM_PMEM, 0}, MIB, FOREVER));

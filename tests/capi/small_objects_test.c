@@ -61,8 +61,7 @@ static void mistakes_are_told(void) {
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_free_ptr(NULL, &local));
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_usable_size(NULL, &local, &usable));
   SAYS(TM_INVALID_ARGUMENT, "null out", tm_usable_size(c, &local, NULL));
-  SAYS(TM_UNSUPPORTED, "block 0 cannot be addressed",
-       tm_malloc(c, (tm_place){TM_BLOCK, 0}, 1, &object));
+  SAYS(TM_UNSUPPORTED, "cannot address block 0", tm_malloc(c, (tm_place){TM_BLOCK, 0}, 1, &object));
   SAYS(TM_UNAVAILABLE, "gpu 0", tm_malloc(c, (tm_place){TM_GPU, 0}, 1, &object));
   SAYS(TM_UNSUPPORTED, "no GPU", tm_gpu_pause(c, "weights", 0, TM_HOST_ORDER, NULL));
   SAYS(TM_UNSUPPORTED, "no GPU", tm_gpu_resume(c, "weights", 0, NULL));

@@ -101,7 +101,7 @@ static void receipts(void) {
   char* text = malloc(length + 1000);
   OK(tm_stats_json(c, 8, text, length + 1000, &length));
   CHECK(strlen(text) == length && strstr(text, "\"demoted\":4194304") != NULL);
-  SAYS(TM_NO_CAPACITY, "are needed", tm_stats_json(c, 8, text, 10, &length));
+  SAYS(TM_NO_CAPACITY, "the text needs", tm_stats_json(c, 8, text, 10, &length));
   SAYS(TM_INVALID_ARGUMENT, "out_length", tm_stats_json(c, 8, text, 10, NULL));
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_stats_json(NULL, 8, text, 10, &length));
   free(text);
