@@ -273,8 +273,7 @@ Result cuIpcGetMemHandle(void* handle, DevicePointer at) {
   if (!block_of(at)) {
     return pass<&Symbols::cuIpcGetMemHandle>(handle, at);
   }
-  log_warn(
-      "device memory that is tiered cannot be shared with other processes (cuIpcGetMemHandle)");
+  log_warn("cuIpcGetMemHandle: tiered device memory cannot be shared with other processes");
   return kNotSupported;
 }
 

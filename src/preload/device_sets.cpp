@@ -55,7 +55,7 @@ int answer(const char* call, const Status& status) {
 
 Status check_tag(const char* tag) {
   if (tag != nullptr && ::strnlen(tag, kTagBytes) == kTagBytes) {
-    return fail(Code::invalid_argument, "a tag has {} characters at most", kTagBytes - 1);
+    return fail(Code::invalid_argument, "a tag may have at most {} characters", kTagBytes - 1);
   }
   return {};
 }
@@ -98,7 +98,9 @@ Status keep(Context& context, const char* tag, OpHandle op) {
   const std::lock_guard lock(g_mutex);
   Begun* const place = find_place(context);
   if (place == nullptr) {
-    return fail(Code::busy, "{} moves of sets are under way: wait for them", g_begun.size());
+    return fail(Code::busy,
+                "{} moves of sets are under way, which is the maximum; wait for some of them",
+                g_begun.size());
   }
   place->op = op;
   place->of_all = tag == nullptr;
@@ -141,7 +143,7 @@ Status move_set(const char* tag, std::uint32_t flags, bool out, const Begin& beg
     if (kept.ok()) {
       return kept;
     }
-    log_warn("{}; this one is waited for now", kept.message());
+    log_warn("{}; this call waits for its move", kept.message());
   }
   return tier->context.op_wait(*op, Timeout::forever());
 }

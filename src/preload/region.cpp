@@ -59,13 +59,13 @@ void end_entry(Map<std::byte*, Entry>::iterator at) {
     (void)context()->release({&view, 1});
   }
   if (take_back(entry, {entry.begin, entry.capacity}) != 0) {
-    log_warn("{} bytes of addresses at {} are not used again", entry.capacity,
+    log_warn("{} bytes of addresses at {} cannot be reused", entry.capacity,
              static_cast<void*>(entry.begin));
   }
   if (entry.use == Use::mapping) {  // Its memory stays until the mover releases it.
     alter(entry);
     best_effort(tiermem_plain_mprotect(entry.begin, entry.capacity, PROT_NONE),
-                "too many mappings: a touch of what was unmapped is no signal yet");
+                "too many mappings: a touch of unmapped bytes raises no signal yet");
   }
   (void)context()->free(entry.buffer);
   table().entries.erase(at);
@@ -119,7 +119,7 @@ std::byte* create_region(Use use, std::size_t length, std::size_t capacity, std:
     if (behind.length != 0) {  // These bytes are not the program's.
       alter(entry);
       best_effort(tiermem_plain_mprotect(behind.begin, behind.length, PROT_NONE),
-                  "too many mappings: a touch behind the end is no signal");
+                  "too many mappings: a touch behind the end raises no signal");
     }
     return true;
   };

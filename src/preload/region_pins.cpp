@@ -74,8 +74,8 @@ bool settle(Entry& entry, Part part) {
   const std::uint64_t last = extent_at(entry, part.end() - 1);
   const Vector<std::uint64_t> wanted = unpinned_between(entry, first, last);
   if (!wanted.empty() && !may_fit(wanted.size() * entry.extent)) {
-    log_warn("{} bytes at {} cannot be kept resident: they are more than the budget has",
-             part.length, static_cast<void*>(part.begin));
+    log_warn("{} bytes at {} cannot be kept resident: they exceed the budget", part.length,
+             static_cast<void*>(part.begin));
     errno = ENOMEM;
     return false;
   }
@@ -146,7 +146,7 @@ bool apply_settled(Entry& entry, Part part, PageStates::Change& change) {
 void undo_settled(Entry& entry, Part part, PageStates::Change& change) {
   const int error = errno;
   if (!apply_settled(entry, part, change)) {
-    log_warn("{} bytes at {} may leave memory, although they were to stay", part.length,
+    log_warn("{} bytes at {} may leave memory, although they should stay", part.length,
              static_cast<void*>(part.begin));
     entry.pages.apply(change);
   }

@@ -84,11 +84,11 @@ RunPage* map_checked(int fd, const char*& reason) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || ::fstat(fd, &status) != 0 ||
       static_cast<std::uint64_t>(status.st_size) < sizeof(std::uint64_t) * 2) {
-    reason = "TIERMEM_RUN names something else than the page of tiermem run";
+    reason = "TIERMEM_RUN does not name the page of tiermem run";
     return nullptr;
   }
   if (static_cast<std::uint64_t>(status.st_size) != sizeof(RunPage)) {
-    reason = "tiermem run and the preload library are of different versions";
+    reason = "tiermem run and the preload library have different versions";
     return nullptr;
   }
   RunPage* page = map_page(fd);
@@ -101,8 +101,8 @@ RunPage* map_checked(int fd, const char*& reason) {
     return page;
   }
   reason = page->magic.load() != RunPage::kMagic
-               ? "TIERMEM_RUN names something else than the page of tiermem run"
-               : "tiermem run and the preload library are of different versions";
+               ? "TIERMEM_RUN does not name the page of tiermem run"
+               : "tiermem run and the preload library have different versions";
   best_effort(::syscall(SYS_munmap, page, sizeof(RunPage)), "what is not unmapped stays reserved");
   return nullptr;
 }
@@ -129,7 +129,7 @@ RunSeat RunSeat::take(const char* path, const char* broker) {
     fd = reply.descriptors[0];
   }
   if (fd < 0) {
-    seat.reason_ = "the tiermem run that started this is gone or of another user";
+    seat.reason_ = "the tiermem run that started this process has ended or belongs to another user";
     return seat;
   }
   seat.page_ = map_checked(fd, seat.reason_);
@@ -150,7 +150,7 @@ bool RunSeat::join(const char* name, bool as_guest) {
     identity_ = reply.identity;
   }
   if (identity_ == 0) {
-    reason_ = "there is no /proc to tell this process from others";
+    reason_ = "/proc is missing, so this process cannot be told from others";
     return false;
   }
   // A row of this very process belongs to the program that exec replaced.

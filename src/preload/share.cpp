@@ -178,7 +178,8 @@ void start_following(Context& context, std::uint64_t held, void (*how)(Context*,
   try {
     own_thread("tiermem-share", [&context, held, how] { how(&context, held); }).detach();
   } catch (const std::system_error&) {
-    log_error("no thread for this process's share: its budget stays as it is");
+    log_error(
+        "cannot create the thread that follows this process's share: its budget does not change");
     // No thread will call settle() later, and the process would stay a guest for ever.
     seat().settle(held);
   }
@@ -187,7 +188,7 @@ void start_following(Context& context, std::uint64_t held, void (*how)(Context*,
 }  // namespace
 
 void find_own_name() {
-  best_effort(::prctl(PR_GET_NAME, g_name), "it has no name then");
+  best_effort(::prctl(PR_GET_NAME, g_name), "the process has no name in reports");
   g_pid.store(static_cast<std::uint32_t>(::getpid()));
 }
 
@@ -198,7 +199,7 @@ std::uint64_t join_run(std::uint64_t plain) {
   g_plain_bytes.store(plain, std::memory_order_relaxed);
   find_own_name();  // The program may have changed its name.
   if (!seat().join(g_name)) {
-    tell_not_tiered(fmt::format("it has no share of the run's memory, and keeps to {}: {}",
+    tell_not_tiered(fmt::format("it has no share of the run's memory, and uses at most {}: {}",
                                 human_bytes(kLeastBudget), seat().reason()));
     return kLeastBudget;
   }

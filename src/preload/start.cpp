@@ -60,7 +60,7 @@ void check_order() {
     const bool known = ::dladdr(reinterpret_cast<void*>(theirs), &found) != 0;
     log_error("malloc is served by {}: put tiermem before it (first in LD_PRELOAD)",
               known ? found.dli_fname : "something else");
-    stop_tiering("another malloc stands before tiermem's");
+    stop_tiering("another malloc comes before tiermem's");
   }
 }
 

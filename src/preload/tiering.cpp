@@ -51,7 +51,7 @@ bool give_up(const std::string& why) {
 }
 
 void tell_stopped(const char* why) {
-  tell_not_tiered(fmt::format("memory that it took late was not tiered: {}", why));
+  tell_not_tiered(fmt::format("the memory that it took later was not tiered: {}", why));
 }
 
 std::uint64_t largest_file(const Config& config) {
@@ -102,13 +102,13 @@ bool start(std::uint64_t plain) {
   const std::uint64_t wanted = largest_file((*made)->impl().config);
   if (::getrlimit(RLIMIT_FSIZE, &files) == 0 && files.rlim_cur < wanted) {
     return give_up(
-        fmt::format("its files may have {} (ulimit -f), and its block tier {}; raise the "
-                    "limit, or name less for --nvme",
+        fmt::format("its files may have at most {} (ulimit -f), but its block tier needs {}; raise "
+                    "the limit, or give --nvme a smaller size",
                     human_bytes(files.rlim_cur), human_bytes(wanted)));
   }
   if (share != 0) {
     if (const Status status = (*made)->set_budget({Kind::dram, 0}, share); !status.ok()) {
-      log_error("the share of this process is not its budget: {}", status.message());
+      log_error("cannot set the budget of this process to its share: {}", status.message());
     }
   }
   Context* const context = made->release();
