@@ -270,28 +270,29 @@ int run(const Arguments& arguments) {
 
 void add_bench(CLI::App& program, int& exit) {
   auto arguments = std::make_shared<Arguments>();
-  Command* command = add_command(
-      program, "bench", "Measure tiermem beside the best that this machine does without it");
+  Command* command =
+      add_command(program, "bench", "Measure tiermem beside the best alternative on this machine");
   command->add_option("suite", arguments->suite, "The suite of benchmarks.")
       ->type_name("SUITE")
       ->required()
       ->check(one_of({"core", "mapped", "gpu", "scaling"}));
-  command->add_option("--only", arguments->only, "Run only the benchmarks whose name begins so.")
+  command
+      ->add_option("--only", arguments->only, "Run only the benchmarks with a name that begins so.")
       ->type_name("NAME");
   command
       ->add_option("--pairs", arguments->pairs,
-                   "How often tiermem and its peer are measured, by turns.")
+                   "How often tiermem and its peer are measured, alternately.")
       ->type_name("N")
       ->check(whole_number(kFewestPairs, 1001))
       ->capture_default_str();
   command->add_option("--dir", arguments->directory, "Directory for files, on the disk to measure.")
       ->type_name(kFolder)
-      ->default_str("where a context without configuration puts its own");
+      ->default_str("the directory of a context without configuration");
   add_json(*command, arguments->json);
   command->add_option("--size", arguments->size_mib, "MiB that the suite gpu moves at once.")
       ->type_name("MIB")
       ->check(whole_number(8, std::uint64_t{1} << 20))
-      ->default_str("by what is free");
+      ->default_str("by the free memory");
   command->add_flag("--list", arguments->list, "List the benchmarks, and measure nothing.");
   command->manual.description = {
       "Prints a line for each benchmark: the figure of tiermem, that of its peer, and their ratio "

@@ -167,21 +167,22 @@ void judge_elf(Program& program, const std::string& path, const File& file) {
   }
   if (gains_rights(path)) {
     return judge(program, Obstacle::privileged,
-                 fmt::format("{} is set-user-id, set-group-id or has capabilities: the system lets "
-                             "no library be loaded into it",
+                 fmt::format("{} is set-user-id, set-group-id or has capabilities: the system "
+                             "loads no library into it",
                              path));
   }
   if (has_section(file, header, ".go.buildinfo")) {
     return judge(program, Obstacle::go,
-                 fmt::format("{} is a Go program: it allocates by system calls of its own, and "
+                 fmt::format("{} is a Go program: it allocates by system calls of its own, so "
                              "nothing would be tiered",
                              path));
   }
   if (!has_interpreter(file, header)) {
-    return judge(program, Obstacle::linked_statically,
-                 fmt::format("{} is linked statically: no library can be loaded into it, and "
-                             "nothing would be tiered",
-                             path));
+    return judge(
+        program, Obstacle::linked_statically,
+        fmt::format(
+            "{} is linked statically: no library can be loaded into it, so nothing would be tiered",
+            path));
   }
 }
 
@@ -220,7 +221,7 @@ Program look_at_program(const std::string& name, const char* search) {
     path = program.interpreter = next;
   }
   judge(program, Obstacle::not_a_program,
-        fmt::format("{}: its interpreters are scripts without end", found.path));
+        fmt::format("{}: too many scripts as interpreters of scripts", found.path));
   return program;
 }
 

@@ -83,8 +83,8 @@ Result<Library> open_library() {
 using Owned = std::unique_ptr<void, void (*)(void*)>;
 
 Status failed(const Library& library, const char* what, Error* error) {
-  Status status = fail(Code::internal, "librsvg does not {} the picture: {:.160}", what,
-                       error != nullptr ? error->message : "it does not say why");
+  Status status = fail(Code::internal, "librsvg cannot {} the picture: {:.160}", what,
+                       error != nullptr ? error->message : "without a reason");
   if (error != nullptr) {
     library.g_error_free(error);
   }
@@ -121,7 +121,7 @@ Result<std::string> rendered(const Library& library, const std::string& svg) {
       &png);
   return written == kSuccess ? Result<std::string>(std::move(png))
                              : fail(written == kNoMemory ? Code::no_capacity : Code::internal,
-                                    "cairo makes no PNG of {} x {} pixels: {}", area.width,
+                                    "cairo cannot write a PNG of {} x {} pixels: {}", area.width,
                                     area.height, library.cairo_status_to_string(written));
 }
 

@@ -36,19 +36,19 @@ std::string mapped_words(const DramFacts& facts) {
                        reason_or(facts.copy_reason, "another mechanism was asked for"));
   }
   if (facts.mapped == Mechanism::remap) {
-    return "by SIGSEGV and mremap, as userfaultfd cannot be had: extents of 2 MiB and more, no "
-           "system calls on absent bytes (EFAULT), not under a program that knows nothing of it";
+    return "by SIGSEGV and mremap, because userfaultfd is unavailable: extents of 2 MiB and more, "
+           "no system calls on absent bytes (EFAULT), not for unmodified programs";
   }
   const char* const how = facts.mapped == Mechanism::copy
-                              ? "by UFFDIO_COPY, as UFFDIO_MOVE cannot be had: slower, and direct "
-                                "I/O of the program's own needs a view; "
+                              ? "by UFFDIO_COPY, because UFFDIO_MOVE is unavailable: slower, and "
+                                "direct I/O by the program needs a view; "
                               : "by UFFDIO_MOVE; ";
   const bool user = facts.userfault.source == UserfaultSource::user_mode;
-  return fmt::format("{}{}", how,
-                     user ? "system calls on absent bytes get EFAULT: "
-                            "vm.unprivileged_userfaultfd=1, CAP_SYS_PTRACE or access to "
-                            "/dev/userfaultfd would end that"
-                          : "system calls on absent bytes wait for them, too");
+  return fmt::format(
+      "{}{}", how,
+      user ? "system calls on absent bytes get EFAULT; vm.unprivileged_userfaultfd=1, "
+             "CAP_SYS_PTRACE or access to /dev/userfaultfd would prevent that"
+           : "system calls on absent bytes wait for them, too");
 }
 
 void add_memory(const Config& config, const HostFacts& host, std::vector<Probe>& probes) {
@@ -75,7 +75,7 @@ void add_memory(const Config& config, const HostFacts& host, std::vector<Probe>&
                     uffd.poison ? "touches of absent extents end in SIGBUS, not in zeros"
                                 : "not offered by this kernel (Linux 6.6)"});
   probes.push_back({"write-protection", facts.watches,
-                    facts.watches ? "small extents that nobody wrote leave at once"
+                    facts.watches ? "small extents without writes leave at once"
                                   : reason_or(facts.watch_reason, "needs UFFDIO_MOVE")});
   const bool remap = *facts.remap_reason == '\0';
   probes.push_back({"mremap", remap,
@@ -143,16 +143,16 @@ void add_gpus(const Config& config, std::vector<Probe>& probes) {
                                : count.message()});
   for (unsigned index = 0; count.ok() && index < *count; ++index) {
     const auto facts = probe_device(*driver, index);
-    probes.push_back(
-        {fmt::format("gpu {}", index), facts.ok() && facts->virtual_memory,
-         !facts.ok()
-             ? facts.message()
-             : fmt::format("{}, {}, compute capability {}.{}{}{}", facts->name,
-                           human_bytes(facts->total), facts->capability_major,
-                           facts->capability_minor, facts->bus_id.empty() ? "" : ", at ",
-                           facts->bus_id) +
-                   (facts->virtual_memory ? ""
-                                          : "; without virtual memory management it is no tier")});
+    probes.push_back({fmt::format("gpu {}", index), facts.ok() && facts->virtual_memory,
+                      !facts.ok()
+                          ? facts.message()
+                          : fmt::format("{}, {}, compute capability {}.{}{}{}", facts->name,
+                                        human_bytes(facts->total), facts->capability_major,
+                                        facts->capability_minor,
+                                        facts->bus_id.empty() ? "" : ", at ", facts->bus_id) +
+                                (facts->virtual_memory
+                                     ? ""
+                                     : "; without virtual memory management it cannot be a tier")});
   }
   if (count.ok()) {
     add_direct_path(config, probes);

@@ -413,7 +413,7 @@ void add_replay(CLI::App& program, int& exit) {
       ->default_str("all");
   command
       ->add_option("--most", arguments->most,
-                   "Refuse a trace whose blocks have more bytes in all than this.")
+                   "Refuse a trace if its blocks have more bytes in total.")
       ->type_name("SIZE")
       ->check(size_in_bytes())
       ->capture_default_str();
@@ -425,8 +425,8 @@ void add_replay(CLI::App& program, int& exit) {
           ->excludes(dram);
   command
       ->add_option("--ahead", arguments->ahead,
-                   "Prefetch the block that is referenced N references later, as a program does "
-                   "that knows its next blocks. 0: do not prefetch.")
+                   "Prefetch the block that is referenced N references later, as a program does if "
+                   "it knows its next blocks. 0: do not prefetch.")
       ->type_name("N")
       ->check(whole_number(0, 100000))
       ->capture_default_str()

@@ -123,7 +123,7 @@ Status check_userfault(const Userfault& userfault, std::optional<Mechanism> mech
       (!mechanism || *mechanism == Mechanism::copy) && userfault.probe_copy(why, sizeof(why));
   if (!moves && !copies) {
     return fail(Code::unavailable,
-                "this kernel has neither UFFDIO_MOVE (Linux 6.8) nor what replaces it: {}",
+                "this kernel has neither UFFDIO_MOVE (Linux 6.8) nor a replacement: {}",
                 why[0] != '\0' ? why : "another mechanism was asked for");
   }
   if (facts.source == UserfaultSource::user_mode && !user_mode_will_do) {
@@ -170,8 +170,9 @@ Result<std::string> find_preload() {
       return usable_library(path);
     }
   }
-  return fail(Code::unavailable, "there is no preload library; looked for {:.100} and {:.100}",
-              beside, installed);
+  return fail(Code::unavailable,
+              "run: the preload library is missing; looked for {:.100} and {:.100}", beside,
+              installed);
 }
 
 /// Our library first, followed by the existing list.
@@ -251,7 +252,7 @@ int start(const Arguments& arguments, const Config& config, const std::string& l
   RunHost host;
   if (const int error = host.open(config.dram.budget, config.block_budget); error != 0) {
     return complain(
-        kFailed, fmt::format("run: the page that its processes share cannot be made: {}{}",
+        kFailed, fmt::format("run: cannot create the page that its processes share: {}{}",
                              std::strerror(error),
                              error == EFBIG ? "; raise the limit of file sizes (ulimit -f)" : ""));
   }
@@ -418,7 +419,7 @@ void add_run(CLI::App& program, const std::vector<std::string>& after_dashes, in
       "Directories or raw devices of the block tier, with their caps: /data:100G,/more:100G.")
       ->default_str("a directory in the cache of the user, capped");
   add("--gpu", arguments->gpu, "GPUS",
-      "GPUs whose memory is tiered, such as 0 or 0:40G. Without --dram nothing else is tiered.")
+      "GPUs with memory to tier, such as 0 or 0:40G. Without --dram nothing else is tiered.")
       ->default_str("none");
   add("--gpu-dram", arguments->devices.dram, "SIZE",
       "DRAM that the paused device memory of a process may take, such as 32G or 50%.")
@@ -446,7 +447,7 @@ void add_run(CLI::App& program, const std::vector<std::string>& after_dashes, in
       "Print no warning where tiermem makes the system calls of the program on absent "
       "pages, since only user-mode userfaultfd is allowed.");
   command->add_flag("--user-mode-ok", arguments->user_mode_ok,
-                    "Go on where system calls on absent pages fail with EFAULT.");
+                    "Continue even if system calls on absent pages fail with EFAULT.");
   command->add_flag("--force", arguments->force,
                     "Start the program even if none of its memory can be tiered.");
   command->manual.operands = "[--] PROGRAM [ARGUMENT...]";

@@ -26,11 +26,11 @@ std::string generous_size(std::uint64_t bytes) {
 std::string against_waiting(const RunSummary& run) {
   const std::uint64_t needed = run.totals.counters.tiered_peak;
   if (needed > run.dram) {
-    return fmt::format("more --dram helps, and {} would hold all that was allocated",
+    return fmt::format("more --dram helps, and {} would hold all allocated memory",
                        generous_size(needed));
   }
   return run.totals.joined > 1 ? "each process kept to its share; more --dram makes it larger"
-                               : "not for want of --dram, which holds all that was allocated";
+                               : "not for want of --dram, which holds all allocated memory";
 }
 
 // The cause of the waits: reads, or the writes that make room.
@@ -86,7 +86,7 @@ std::vector<std::string> troubles(const RunSummary& run) {
   for (const RunProcess& process : run.processes) {
     if (process.counters.poisoned != 0) {
       add_alike(all, named(process.name, process.pid),
-                fmt::format("touches of pages that could not be had end in SIGBUS{}{}",
+                fmt::format("touches of unreadable pages end in SIGBUS{}{}",
                             process.text[0] != '\0' ? ": " : "", shown(process.text)),
                 0);
     }
@@ -118,7 +118,7 @@ double waited_part(const RunSummary& run) {
 std::vector<std::string> advice(const RunSummary& run) {
   const RunCounters& total = run.totals.counters;
   if (!run.host) {
-    return {"only the memory of GPUs was to be tiered, and of that nothing is counted here"};
+    return {"only GPU memory was to be tiered, and the run does not count it"};
   }
   if (run.totals.joined == 0) {
     if (run.totals.refused != 0 || !run.outsiders.empty()) {
@@ -138,8 +138,8 @@ std::vector<std::string> advice(const RunSummary& run) {
   if (static_cast<double>(total.tiered_peak) > kNearlyAll * room) {
     lines.push_back(
         run.block == 0
-            ? fmt::format("{} were allocated and there is no block tier to take what exceeds the "
-                          "DRAM budget of {}: name one with --nvme /directory:SIZE",
+            ? fmt::format("{} were allocated, but there is no block tier for memory above the DRAM "
+                          "budget of {}: name one with --nvme /directory:SIZE",
                           human_bytes(total.tiered_peak), human_bytes(run.dram))
             : fmt::format("{} were allocated, and DRAM and block tier hold {} together: a larger "
                           "cap in --nvme makes room",

@@ -41,9 +41,7 @@ std::optional<std::uint64_t> LimitWatch::look(const HostFacts& now, std::uint64_
   if (total < least_total_) {
     least_total_ = total;
     sentence_ = fmt::format(
-        "the cgroup ({}), whose memory limit is {} now, left less memory while it ran: the budget "
-        "was "
-        "{} then, not {}",
+        "the memory limit of the cgroup ({}) is {} now: the budget was lowered to {}, from {}",
         shown(file), human_bytes(limit), human_bytes(total), human_bytes(asked_));
   }
   return total;

@@ -135,8 +135,8 @@ void Outsiders::judge(pid_t pid, bool told) {
       return;  // The process has ended.
     }
     why =
-        "it runs with rights of its own (another user, set-user-ID, capabilities), and the "
-        "loader takes no library from the environment then";
+        "it runs with rights of its own (another user, set-user-ID, capabilities), so the loader "
+        "ignores LD_PRELOAD";
   } else if (maps->empty()) {
     return;  // The process has ended.
   } else if (maps->find(library_) != std::string::npos) {
@@ -144,8 +144,9 @@ void Outsiders::judge(pid_t pid, bool told) {
     if (stat(fmt::format("/proc/{}", pid).c_str(), &status) != 0 || status.st_uid == geteuid()) {
       return;  // The process is joining the run now.
     }
-    why = fmt::format("it is of another user ({}) than tiermem run: start tiermem run as that user",
-                      status.st_uid);
+    why = fmt::format(
+        "it belongs to another user ({}) than tiermem run: start tiermem run as that user",
+        status.st_uid);
   } else {
     const auto variables = text_of(pid, "environ");
     const bool named = variables && variables->find("LD_PRELOAD=") != std::string::npos &&

@@ -38,7 +38,7 @@ Result<host::AddressRange> memory(std::uint64_t bytes) {
   }
   best_effort(host::advise(range->data(), bytes, host::Advise::huge), "small pages do, too");
   if (const int error = host::populate(range->data(), bytes); error != 0) {
-    return fail_native(Code::no_capacity, error, "no memory for measuring: {} refused: {}",
+    return fail_native(Code::no_capacity, error, "allocation of {} for measuring failed: {}",
                        human_bytes(bytes), std::strerror(error));
   }
   return range;

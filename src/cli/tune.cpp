@@ -116,18 +116,18 @@ std::string pair_text(const TunePair& pair) {
 /// The result as a sentence.
 std::string verdict(const TuneReport& report) {
   if (!report.no_ring.empty()) {
-    return fmt::format("{} as without tuning: there is no io_uring here ({})",
+    return fmt::format("{} as without tuning: io_uring is unavailable ({})",
                        pair_text(report.chosen), report.no_ring);
   }
   if (report.chosen == report.best) {
     return report.duel.read[0].empty()
-               ? fmt::format("{}, which is what is used without tuning, too",
-                             pair_text(report.chosen))
-               : fmt::format("{}: faster by turns with what is used without tuning",
+               ? fmt::format("{}, the same as without tuning", pair_text(report.chosen))
+               : fmt::format("{}: faster than without tuning, when measured alternately",
                              pair_text(report.chosen));
   }
-  return fmt::format("{} as without tuning: {} looked best in the map, and was not faster by turns",
-                     pair_text(report.chosen), pair_text(report.best));
+  return fmt::format(
+      "{} as without tuning: {} was best in the map, but not faster when measured alternately",
+      pair_text(report.chosen), pair_text(report.best));
 }
 
 void print(const Line& line) {
@@ -275,10 +275,9 @@ Line measure(const BlockDevice& device, const Config& config, const Arguments& a
   const Status kept =
       arguments.no_keep ? fail(Code::unavailable, "--no-keep")
       : look_at_path(device.path).in_memory
-          ? fail(Code::unavailable, "{} is in memory (tmpfs), which is no device", device.path)
+          ? fail(Code::unavailable, "{} is in memory (tmpfs), not on a device", device.path)
       : line.tuning.read_rate == 0 || (line.tuning.write_rate == 0 && !line.report.raw)
-          ? fail(Code::unavailable,
-                 "no rate was measured for what was chosen; give it more --seconds")
+          ? fail(Code::unavailable, "no rate was measured for the choice; give it more --seconds")
           : keep_tuning(cache_directory(process_environment()), line.tuning);
   line.not_kept = kept.ok() ? "" : kept.message();
   return line;
@@ -352,7 +351,7 @@ void add_tune(CLI::App& program, int& exit) {
       ->add_option("path", arguments->paths,
                    "Directories, or block devices, from which tiermem only reads.")
       ->type_name(kPath)
-      ->default_str("those that a program would use");
+      ->default_str("the devices that a program would use");
   command->add_option("--seconds", arguments->seconds, "Time for each device, in seconds.")
       ->type_name("SECONDS")
       ->check(real_number(1, 600))
@@ -364,7 +363,7 @@ void add_tune(CLI::App& program, int& exit) {
                    "output.")
       ->type_name(kFile);
   command->add_flag("--no-keep", arguments->no_keep,
-                    "Only show the result: programs go on as before.");
+                    "Only show the result, and change nothing for programs.");
   command->manual.description = {
       "Measures reads and writes of 4 KiB to 64 MiB at several depths, with io_uring and with "
       "threads. The best depth and size of a piece become the defaults of every program on that "

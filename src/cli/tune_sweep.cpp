@@ -51,7 +51,7 @@ Result<host::AddressRange> memory_of(bool huge, std::uint64_t bytes) {
         host::advise(range->data(), bytes, huge ? host::Advise::huge : host::Advise::no_huge),
         "the kernel's default decides");
     if (const int error = host::populate(range->data(), bytes); error != 0) {
-      return fail_native(Code::no_capacity, error, "no memory for measuring: {} refused: {}",
+      return fail_native(Code::no_capacity, error, "allocation of {} for measuring failed: {}",
                          human_bytes(bytes), std::strerror(error));
     }
     host::write_pattern(range->data(), bytes);

@@ -116,10 +116,9 @@ Reply ask(const std::string& path, const std::string& question) {
   }
   reply.lines = split(said, '\n');
   if (reply.lines.empty() || said.back() != '\n') {
-    reply.status = fail(Code::io_error,
-                        "why: no answer from {}: the process ended, or does not answer this "
-                        "user",
-                        path);
+    reply.status =
+        fail(Code::io_error,
+             "why: no answer from {}: the process has ended, or does not answer this user", path);
   } else if (reply.lines.front() != "ok") {
     const std::string& why = reply.lines.front();
     reply.status = fail(Code::io_error, "{}", why.rfind("error ", 0) == 0 ? why.substr(6) : why);
