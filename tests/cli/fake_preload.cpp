@@ -1,5 +1,5 @@
-// Stands in for the preload library in the tests of `tiermem run`: every process under it joins the
-// run, wants memory, and publishes figures that FAKE_WAITED_NS and FAKE_TEXT choose.
+// A substitute for the preload library in the tests of `tiermem run`: every process under it joins
+// the run, wants memory, and publishes the figures in FAKE_WAITED_NS and FAKE_TEXT.
 #include <errno.h>
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// A program with a malloc of its own, as Chromium has one, that takes memory before any library is
-// ready: no malloc of tiermem's comes first.
+// A program with its own malloc, like Chromium. It takes memory before any library is ready: no
+// malloc of tiermem runs first.
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/mman.h>
