@@ -273,8 +273,9 @@ class Context::Impl {
 
   StandStill still_;
   ForkGate gate_{config.fork == Fork::follow};
-  // Used by the forking thread while the mover stands still, and by the mover's thread otherwise.
-  // For this fork: whether everything is held up, and whether the child may continue.
+  // The next members are used by the forking thread while the mover stands still, and by the
+  // mover's thread otherwise. held_: everything is held up for this fork. follows_: the child may
+  // continue.
   bool held_ = false, follows_ = false;
   // For the child being created: it holds one end, this process reads the other.
   int lifeline_[2] = {-1, -1};
