@@ -14,6 +14,7 @@
 
 #include "gpu/gpu_context.hpp"
 #include "os/cufile.hpp"
+#include "support/closed_stdin.hpp"
 #include "support/places.hpp"
 #include "support/sanitizers.hpp"
 
@@ -97,6 +98,14 @@ TEST_F(DirectPath, a_program_that_ignores_its_children_is_answered_too) {
   says(ask("status=16"), Path::direct, "direct for NVMe");
   says(ask("exit"), Path::none, "ended its process");
   ASSERT_EQ(::sigaction(SIGCHLD, &before, nullptr), 0);
+}
+
+TEST_F(DirectPath, a_program_without_stdin_is_answered_and_no_descriptor_stays_open) {
+  const ClosedStdin closed;  // The pipe gets the number 0.
+  says(ask("status=16"), Path::direct, "direct for NVMe");
+  EXPECT_FALSE(ClosedStdin::is_taken());
+  says(ask("exit"), Path::none, "ended its process");
+  EXPECT_FALSE(ClosedStdin::is_taken());
 }
 
 TEST_F(DirectPath, several_threads_may_ask_at_once) {
