@@ -3,13 +3,16 @@
 #include "preload/run_page.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <new>
 #include <random>
@@ -18,6 +21,7 @@
 #include <vector>
 
 #include "in_child.hpp"
+#include "preload/run_owner.hpp"
 
 namespace tiermem {
 namespace {
@@ -142,6 +146,69 @@ class Run : public testing::Test {
 };
 
 using RunPageTest = Run;
+
+/// Hides /proc from this process, for ever. Returns false where mounting is not permitted.
+bool hide_proc() {
+  return ::unshare(CLONE_NEWNS) == 0 &&
+         ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         ::mount("none", "/proc", "tmpfs", 0, nullptr) == 0;
+}
+
+TEST_F(RunPageTest, a_process_without_proc_joins_no_run_and_says_so) {
+  if (!in_child(hide_proc)) {
+    GTEST_SKIP() << "mounting is not permitted";
+  }
+  EXPECT_TRUE(in_child([this] {
+    RunSeat seat = RunSeat::take(host_.path());
+    return hide_proc() && seat.ok() && run::own_identity() == 0 && !seat.join("nameless") &&
+           std::string(seat.reason()).find("no /proc") != std::string::npos && !seat.joined();
+  }));
+  EXPECT_TRUE(in_child([] {
+    RunHost none;
+    return hide_proc() && none.open(1000 * kMiB, 0) == ENOENT;
+  }));
+  EXPECT_TRUE(processes().empty());
+}
+
+// A process that /proc does not show is gone only if it cannot be signalled either.
+TEST_F(RunPageTest, a_process_that_proc_hides_keeps_its_row_until_it_is_gone) {
+  if (!in_child(hide_proc)) {
+    GTEST_SKIP() << "mounting is not permitted";
+  }
+  const std::uint64_t living = run::own_identity();
+  const pid_t child = start([](RunSeat&) { ::pause(); });
+  const std::uint64_t ended = run::identity_of(static_cast<std::uint32_t>(child));
+  ASSERT_NE(ended, 0u);
+  EXPECT_EQ(run::pid_of(ended), static_cast<std::uint32_t>(child));
+  EXPECT_FALSE(run::is_of(ended, ended)) << "an identity has no state";
+  end(child, SIGKILL);
+  EXPECT_EQ(run::identity_of(static_cast<std::uint32_t>(child)), 0u);
+  for (const bool hidden : {false, true}) {
+    EXPECT_TRUE(in_child([&] {
+      static RunPage page;
+      run::Row* const first = run::claim(page, living);
+      run::Row* const second = run::claim(page, ended);
+      first->owner.store(run::owned(run::State::live, living));
+      second->owner.store(run::owned(run::State::live, ended));
+      return (!hidden || hide_proc()) && run::end_rows_of_the_dead(page) &&
+             run::state_of(first->owner.load()) == run::State::live &&
+             run::is_of(first->owner.load(), living) &&
+             run::state_of(second->owner.load()) == run::State::ended &&
+             run::pid_of(second->owner.load()) == run::pid_of(ended) &&
+             !run::end_rows_of_the_dead(page) && run::life_of(living).found != hidden;
+    })) << hidden;
+  }
+}
+
+TEST_F(RunPageTest, a_process_that_ends_while_it_joins_is_forgotten) {
+  EXPECT_TRUE(in_child([] {
+    static RunPage page;
+    run::Row* const row = run::claim(page, run::own_identity());
+    const std::uint64_t owner = row->owner.load();
+    return run::state_of(owner) == run::State::joining && run::end_row(*row, owner) &&
+           run::pid_of(row->owner.load()) == 0 && !run::end_row(*row, owner);
+  }));
+}
 
 TEST_F(RunPageTest, a_seat_says_why_it_is_none) {
   EXPECT_FALSE(RunSeat::take(nullptr).ok());
