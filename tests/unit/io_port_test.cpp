@@ -236,6 +236,31 @@ TEST_P(Port, a_full_queue_says_so_and_loses_nothing) {
   EXPECT_GT(refused, 0U);
 }
 
+TEST_P(Port, requests_of_each_file_and_of_files_read_by_descriptor_have_room) {
+  constexpr unsigned kDepth = 4;
+  for (const std::size_t count : {0, 1, 3}) {
+    MAKE_OR_SKIP(port, files(count, kMiB), kDepth);
+    const auto other = files(1, kMiB);
+    ASSERT_TRUE(other[0]->grow(kMiB).ok());
+    const Bytes data = pattern(4096, 0);
+    std::size_t accepted = 0;
+    for (;; ++accepted) {
+      IoRequest read = request(accepted, false, data.get(), 0, 4096, true);
+      read.fd = other[0]->fd(true);
+      if (!port->submit(read)) {
+        break;
+      }
+      ASSERT_LT(accepted, 100U);
+    }
+    EXPECT_EQ(accepted, kDepth * (count + 1));
+    for (std::size_t reaped = 0; reaped < accepted;) {
+      port->wait(-1);
+      std::array<IoCompletion, 3> completions;
+      reaped += port->reap(completions);
+    }
+  }
+}
+
 TEST_P(Port, a_wait_ends_at_its_deadline_and_uses_no_cpu) {
   MAKE_OR_SKIP(port, files(1, kMiB));
   const std::int64_t begin = now_ns();
