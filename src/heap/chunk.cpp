@@ -10,8 +10,7 @@ Slab::Slab(Chunk* of, std::uint32_t first, unsigned its_class)
       first_page(first),
       size_class(its_class),
       block_bytes(class_bytes(its_class)),
-      inverse(
-          static_cast<std::uint32_t>(((std::uint64_t{1} << 32) + block_bytes - 1) / block_bytes)),
+      inverse(static_cast<std::uint32_t>((std::uint64_t{1} << 32) / block_bytes + 1)),
       blocks(slab_pages(its_class) * static_cast<std::uint32_t>(kPage) / block_bytes),
       free(blocks) {
   for (std::uint32_t i = 0; i < blocks; i += 64) {

@@ -50,7 +50,7 @@ struct Slab : InArena {
   const std::uint32_t first_page;
   const std::uint32_t size_class;
   const std::uint32_t block_bytes;
-  const std::uint32_t inverse;  ///< 2^32 / block_bytes, rounded up: exact for offsets in a slab.
+  const std::uint32_t inverse;  ///< Just above 2^32 / block_bytes: exact for offsets in a slab.
   const std::uint32_t blocks;
   std::uint32_t free;
   Slab* previous = nullptr;
