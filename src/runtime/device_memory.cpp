@@ -229,10 +229,12 @@ Result<OpHandle> DeviceMemory::resume(const char* tag, std::uint64_t bytes) {
   return start("gpu_resume", held, Want::acquire);
 }
 
-// Call it with the mutex held. Chooses blocks of a set in the order in which they were allocated.
+// Call it with the mutex held. Chooses blocks of a set in the order in which they were allocated. An
+// error chooses none.
 Status DeviceMemory::choose(const char* call, const char* tag, std::uint64_t bytes, State from,
                             Trip& trip) {
   bool any = tag == nullptr || *tag == '\0';
+  Vector<Entries::iterator> blocks;
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
     if (entry->second.freed || (tag != nullptr && !has_tag(entry->second.tag, tag))) {
       continue;
@@ -240,23 +242,22 @@ Status DeviceMemory::choose(const char* call, const char* tag, std::uint64_t byt
     any = true;
     const State state = entry->second.state;
     if (state == from) {
-      trip.blocks.push_back(entry);
+      blocks.push_back(entry);
     } else if (bytes == 0 && (state == State::leaving || state == State::coming)) {
-      trip.blocks.clear();
       return fail(Code::busy,
                   "{}: the set '{}' is being moved; wait for the operation that moves it", call,
                   entry->second.tag.view());
     }
   }
-  std::sort(trip.blocks.begin(), trip.blocks.end(),
+  std::sort(blocks.begin(), blocks.end(),
             [](const auto& a, const auto& b) { return a->second.number < b->second.number; });
   std::uint64_t chosen = 0;
-  const auto enough = std::find_if(trip.blocks.begin(), trip.blocks.end(), [&](const auto& block) {
+  const auto enough = std::find_if(blocks.begin(), blocks.end(), [&](const auto& block) {
     const bool had_enough = bytes != 0 && chosen >= bytes;
     chosen += block->second.bytes;
     return had_enough;
   });
-  trip.blocks.erase(enough, trip.blocks.end());
+  trip.blocks.assign(blocks.begin(), enough);
   return any ? Status() : nothing_tagged(call, tag);
 }
 
