@@ -209,10 +209,8 @@ void Faults::ended(Asked& asked) {
 }
 
 void Faults::refuse(std::byte* address) {
-  if (dram_->poison(address)) {
+  if (dram_->poison(address)) {  // If not, a page has come, and the toucher has been woken.
     poisoned_.fetch_add(1, std::memory_order_relaxed);
-  } else {
-    dram_->wake(address);
   }
 }
 

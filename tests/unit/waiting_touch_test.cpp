@@ -3,14 +3,10 @@
 // userfaultfd a touch that is woken is made, and told of, again; by the trap a touch that nobody
 // wakes is told of again each second, so there several in a row are measured.
 #include <gtest/gtest.h>
-#include <linux/userfaultfd.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 
 #include <atomic>
 #include <chrono>
-#include <csetjmp>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -19,69 +15,12 @@
 #include "dram_fixture.hpp"
 #include "mapped_frame.hpp"
 #include "os/host_memory.hpp"
-#include "support/threads.hpp"
+#include "toucher.hpp"
 
 namespace tiermem {
 namespace {
 
 using test::comes_true;
-
-thread_local sigjmp_buf t_after_bus;
-void on_bus(int) {
-  siglongjmp(t_after_bus, 1);
-}
-
-/// Writes one byte of an absent page from a thread of its own, which ends when it has gone on, or
-/// has got SIGBUS.
-class Toucher {
- public:
-  explicit Toucher(std::byte* at) {
-    struct sigaction action {};
-    action.sa_handler = on_bus;
-    action.sa_flags = SA_NODEFER;
-    sigaction(SIGBUS, &action, &before_);
-    thread_ = std::thread([this, at] {
-      const bool bus = sigsetjmp(t_after_bus, 1) != 0;
-      if (!bus) {
-        *const_cast<volatile std::byte*>(at) = std::byte{7};
-      }
-      end_ = bus ? End::bus_error : End::went_on;
-    });
-  }
-  ~Toucher() {
-    if (!comes_true([&] { return end_ != End::none; })) {
-      ADD_FAILURE() << "nobody woke it";
-      std::abort();  // It cannot be waited for.
-    }
-    thread_.join();
-    sigaction(SIGBUS, &before_, nullptr);
-  }
-  Toucher(const Toucher&) = delete;
-  Toucher& operator=(const Toucher&) = delete;
-  bool goes_on() const {
-    return comes_true([&] { return end_ == End::went_on; });
-  }
-  bool gets_bus_error() const {
-    return comes_true([&] { return end_ == End::bus_error; });
-  }
-  bool waits() const { return end_ == End::none; }
-
- private:
-  enum class End { none, went_on, bus_error };
-  std::atomic<End> end_{End::none};
-  std::thread thread_;
-  struct sigaction before_ {};
-};
-
-/// Bytes appear in an absent page, and nobody is told.
-int bring_silently(const DramTier& tier, std::byte* page, const std::byte* from) {
-  uffdio_copy call{};
-  call.dst = reinterpret_cast<std::uint64_t>(page);
-  call.src = reinterpret_cast<std::uint64_t>(from);
-  call.len = host::kPage;
-  call.mode = UFFDIO_COPY_MODE_DONTWAKE;
-  return ioctl(tier.fault_fd(), UFFDIO_COPY, &call);
-}
 
 constexpr int kSoon = 5'000;  // Milliseconds.
 

@@ -1,0 +1,78 @@
+// A thread that touches an absent page of a window and waits there, and a page that comes without a
+// word. For tests of what lets the thread go on.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+
+#include <atomic>
+#include <csetjmp>
+#include <csignal>
+#include <cstdlib>
+#include <thread>
+
+#include "dram_fixture.hpp"
+#include "os/host_memory.hpp"
+#include "support/threads.hpp"
+
+namespace tiermem {
+
+inline thread_local sigjmp_buf t_after_bus;
+inline void on_bus(int) {
+  siglongjmp(t_after_bus, 1);
+}
+
+/// Writes one byte of an absent page from a thread of its own, which ends when it has gone on, or
+/// has got SIGBUS.
+class Toucher {
+ public:
+  explicit Toucher(std::byte* at) {
+    struct sigaction action {};
+    action.sa_handler = on_bus;
+    action.sa_flags = SA_NODEFER;
+    sigaction(SIGBUS, &action, &before_);
+    thread_ = std::thread([this, at] {
+      const bool bus = sigsetjmp(t_after_bus, 1) != 0;
+      if (!bus) {
+        *const_cast<volatile std::byte*>(at) = std::byte{7};
+      }
+      end_ = bus ? End::bus_error : End::went_on;
+    });
+  }
+  ~Toucher() {
+    if (!test::comes_true([&] { return end_ != End::none; })) {
+      ADD_FAILURE() << "nobody woke it";
+      std::abort();  // It cannot be waited for.
+    }
+    thread_.join();
+    sigaction(SIGBUS, &before_, nullptr);
+  }
+  Toucher(const Toucher&) = delete;
+  Toucher& operator=(const Toucher&) = delete;
+  bool goes_on() const {
+    return test::comes_true([&] { return end_ == End::went_on; });
+  }
+  bool gets_bus_error() const {
+    return test::comes_true([&] { return end_ == End::bus_error; });
+  }
+  bool waits() const { return end_ == End::none; }
+
+ private:
+  enum class End { none, went_on, bus_error };
+  std::atomic<End> end_{End::none};
+  std::thread thread_;
+  struct sigaction before_ {};
+};
+
+/// Bytes appear in an absent page, and nobody is told.
+inline int bring_silently(const DramTier& tier, std::byte* page, const std::byte* from) {
+  uffdio_copy call{};
+  call.dst = reinterpret_cast<std::uint64_t>(page);
+  call.src = reinterpret_cast<std::uint64_t>(from);
+  call.len = host::kPage;
+  call.mode = UFFDIO_COPY_MODE_DONTWAKE;
+  return ioctl(tier.fault_fd(), UFFDIO_COPY, &call);
+}
+
+}  // namespace tiermem
