@@ -282,6 +282,35 @@ TEST_F(ContextTest, closing_with_live_views_names_them_and_force_ends_them) {
   view->release();
 }
 
+TEST_F(ContextTest, closing_with_many_views_names_four_and_counts_the_others) {
+  auto context = make("16M");
+  std::vector<Buffer> buffers;
+  std::vector<View> views;
+  for (int i = 0; i < 6; ++i) {
+    BufferOptions options;
+    options.label = "label";
+    auto buffer = context->alloc(64 << 10, options);
+    ASSERT_TRUE(buffer.ok()) << buffer.message();
+    buffers.push_back(std::move(*buffer));
+    auto view = buffers.back().acquire(kRead);
+    ASSERT_TRUE(view.ok()) << view.message();
+    views.push_back(std::move(*view));
+    const std::string said = context->close().message();
+    const auto count = [&](const std::string& part) {
+      int found = 0;
+      for (auto at = said.find(part); at != std::string::npos; at = said.find(part, at + 1)) {
+        ++found;
+      }
+      return found;
+    };
+    EXPECT_NE(said.find("close: views are held of 'label' by thread "), std::string::npos) << said;
+    EXPECT_EQ(count("'label' by thread"), std::min(i + 1, 4)) << said;
+    EXPECT_EQ(count(" s, 'label'"), std::min(i, 3)) << said;
+    EXPECT_EQ(count(" and " + std::to_string(i - 3) + " more;"), i >= 4 ? 1 : 0) << said;
+    EXPECT_EQ(count(" more"), i >= 4 ? 1 : 0) << said;
+  }
+}
+
 TEST_F(ContextTest, a_fork_leaves_the_parent_whole_and_tells_the_child) {
   auto context = make("16M");
   auto buffer = context->alloc(8 * kMiB);

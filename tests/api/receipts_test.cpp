@@ -183,6 +183,9 @@ TEST_F(Receipts, a_closed_context_leaves_its_counters_in_a_file) {
   EXPECT_NE(text.find("\"demoted\":2097152"), std::string::npos) << text;
   EXPECT_NE(text.find("\"from\":\"dram\",\"to\":\"block\""), std::string::npos) << text;
   EXPECT_NE(text.find("\"reason\":\"asked\""), std::string::npos) << text;
+  EXPECT_EQ(text.substr(0, 1), "{") << text;
+  EXPECT_EQ(text.find_last_not_of('\n'), text.rfind('}')) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '{'), std::count(text.begin(), text.end(), '}'));
 }
 
 }  // namespace

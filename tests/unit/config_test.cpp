@@ -341,6 +341,29 @@ TEST_F(ConfigTest, toml_that_is_too_deep_or_too_long_is_refused_before_it_is_par
   EXPECT_TRUE(contains(refusal(std::string(100000, ';')), "65536"));
 }
 
+TEST_F(ConfigTest, toml_is_as_deep_as_is_accepted_then_it_is_parsed) {
+  const auto message = [&](const std::string& text) {
+    const std::string path = file("limits.toml", text);
+    return refusal("", Code::invalid_argument, path.c_str());
+  };
+  const auto repeated = [](int count, const std::string& part) {
+    std::string text;
+    for (int i = 0; i < count; ++i) {
+      text += part;
+    }
+    return text;
+  };
+  EXPECT_FALSE(contains(message("a = " + repeated(128, "[")), "no configuration"));
+  EXPECT_TRUE(contains(message("a = " + repeated(129, "[")), "no configuration"));
+  EXPECT_FALSE(contains(message("a = " + repeated(128, "{")), "no configuration"));
+  EXPECT_TRUE(contains(message("a = " + repeated(129, "{")), "no configuration"));
+  EXPECT_FALSE(contains(message("a" + repeated(64, ".a") + " = 1\n"), "no configuration"));
+  EXPECT_TRUE(contains(message("a" + repeated(65, ".a") + " = 1\n"), "no configuration"));
+  EXPECT_TRUE(contains(message("a" + repeated(65, ".")), "no configuration")) << "at the end";
+  const std::string line = "a" + repeated(40, ".a") + " = 1\n";
+  EXPECT_FALSE(contains(message(line + line), "no configuration")) << "counted by line";
+}
+
 TEST_F(ConfigTest, toml_that_is_no_utf8_is_refused_with_its_line) {
   const char* wrong[] = {"\xff",
                          "\x80",
