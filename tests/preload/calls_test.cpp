@@ -251,6 +251,38 @@ TEST(Messages, have_names_and_descriptors) {
   close(ends[1]);
 }
 
+// A wrapped call has room for so much beside a message. The message stays where it is.
+TEST(Messages, with_too_much_room_for_control_data_are_refused) {
+  if (getenv("TIERMEM_WRAP_SYSCALLS") == nullptr) {
+    GTEST_SKIP() << "the kernel decides";
+  }
+  constexpr std::size_t kMostControl = 128 << 10;
+  Evicted memory(kMiB);
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+  ASSERT_EQ(write(ends[0], "text", 4), 4);
+  std::vector<char> control(kMostControl + 1);
+  iovec part{memory.at(), 16};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  memory.evict();
+  ASSERT_EQ(recvmsg(ends[1], &message, MSG_DONTWAIT), -1);
+  EXPECT_EQ(errno, ENOBUFS);
+  memory.evict();
+  ASSERT_EQ(sendmsg(ends[0], &message, MSG_DONTWAIT), -1);
+  EXPECT_EQ(errno, ENOBUFS);
+  message.msg_controllen = kMostControl;
+  memory.evict();
+  EXPECT_EQ(recvmsg(ends[1], &message, MSG_DONTWAIT), 4) << strerror(errno);
+  EXPECT_EQ(message.msg_controllen, 0u);
+  EXPECT_EQ(memcmp(memory.at(), "text", 4), 0);
+  close(ends[0]);
+  close(ends[1]);
+}
+
 TEST(Messages, come_many_at_once) {
   constexpr unsigned kCount = 8;
   Evicted memory(kMiB);
