@@ -3,9 +3,6 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -19,7 +16,9 @@
 #include <thread>
 #include <vector>
 
+#include "answered_calls.hpp"
 #include "block_fixture.hpp"
+#include "in_child.hpp"
 #include "os/waitable_io_port.hpp"
 #include "tier/block.hpp"
 
@@ -423,23 +422,10 @@ INSTANTIATE_TEST_SUITE_P(engines, Port, ::testing::Values(Engine::io_uring, Engi
                            return i.param == Engine::threads ? "threads" : "io_uring";
                          });
 
-/// From here on io_uring_setup answers EPERM in this process, as container runtimes have it.
-bool forbid_io_uring() {
-  sock_filter code[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog program{static_cast<unsigned short>(std::size(code)), code};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
-
 TEST(MakeIoPort, where_io_uring_is_forbidden_threads_do_the_work_and_the_reason_is_known) {
   const pid_t child = ::fork();
   if (child == 0) {
-    if (!forbid_io_uring()) {
+    if (!answer_calls(SYS_io_uring_setup, EPERM)) {
       ::_exit(77);
     }
     std::string reason;
@@ -464,6 +450,63 @@ TEST(MakeIoPort, where_io_uring_is_forbidden_threads_do_the_work_and_the_reason_
     GTEST_SKIP() << "seccomp filters are not permitted";
   }
   EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(MakeIoPort, a_step_to_a_ring_is_refused_then_threads_have_the_files_and_nothing_stays_open) {
+  PortOptions options;
+  options.require = true;
+  std::string reason;
+  if (make_io_port(files(1, kMiB), options, reason) == nullptr) {
+    GTEST_SKIP() << reason;
+  }
+  struct Case {
+    long number;
+    const char* step;
+  };
+  for (const Case& each :
+       {Case{SYS_pipe2, "registering files: "}, Case{SYS_io_uring_register, "registering files: "},
+        Case{SYS_eventfd2, "eventfd: "}}) {
+    EXPECT_TRUE(in_child([&] {
+      auto devices = files(1, kMiB);
+      if (!answer_calls(each.number, EMFILE)) {
+        return true;
+      }
+      const auto open_descriptors = [] {
+        int count = 0;
+        for (int fd = 0; fd < 256; ++fd) {
+          count += ::fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
+        }
+        return count;
+      };
+      const int before = open_descriptors();
+      options.require = false;
+      const auto port = make_io_port(std::move(devices), options, reason);
+      EXPECT_STREQ(port->engine(), "threads");
+      EXPECT_EQ(reason.find(std::string("io_uring refused: ") + each.step + "Too many open files"),
+                0u)
+          << reason;
+      EXPECT_EQ(open_descriptors(), before);
+      EXPECT_EQ(port->devices(), 1u);
+      EXPECT_TRUE(port->grow(0, kMiB).ok());
+      return !::testing::Test::HasFailure();
+    })) << each.number;
+  }
+}
+
+TEST(MakeIoPort, no_thread_can_be_created_then_there_is_no_port_and_the_reason_is_known) {
+  EXPECT_TRUE(in_child([] {
+    PortOptions options;
+    options.engine = Engine::threads;
+    std::string reason;
+    // The C library asks by clone3, and by clone where there is none.
+    if (!answer_calls(SYS_clone, EAGAIN) || !answer_calls(SYS_clone3, EAGAIN)) {
+      return true;
+    }
+    EXPECT_EQ(make_io_port({}, options, reason), nullptr);
+    EXPECT_EQ(reason,
+              "threads were asked for; no thread can be created (RLIMIT_NPROC or pids.max)");
+    return !::testing::Test::HasFailure();
+  }));
 }
 
 }  // namespace
