@@ -1,15 +1,24 @@
-// fork=follow beside a library that maps memory in the child before tiermem does, as one does that
-// begins its threads again: it may get the addresses that were the frames' in the parent.
+// fork=follow where the child is not as the parent was. A library maps memory in the child before
+// tiermem does, as one does that begins its threads again: it may get the addresses that were the
+// frames' in the parent. Or the child may not do what its parent could.
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
 #include <vector>
 
+#include "support/answered_calls.hpp"
 #include "support/forked_child.hpp"
 #include "support/pattern.hpp"
 #include "support/sanitizers.hpp"
@@ -58,8 +67,19 @@ void take_holes() {
   }
 }
 
+bool g_refuses_userfaultfd = false;
+bool g_refused = false;
+
+// [child of fork] As a sandbox does.
+void refuse_userfaultfd() {
+  constexpr std::uint32_t kOfUserfault = 0xAA00;  // Its requests of ioctl.
+  g_refused = g_refuses_userfaultfd && answer_calls(SYS_userfaultfd, EPERM) &&
+              answer_calls(SYS_ioctl, EPERM, 1, kOfUserfault);
+}
+
 // Before the library's own: handlers in the child are called in the order of registration.
-const int g_registered = ::pthread_atfork(nullptr, nullptr, &take_holes);
+const int g_registered = ::pthread_atfork(nullptr, nullptr, &take_holes) |
+                         ::pthread_atfork(nullptr, nullptr, &refuse_userfaultfd);
 
 TEST(ForkElsewhere, a_child_whose_addresses_are_taken_has_its_frames_at_others) {
   ASSERT_EQ(g_registered, 0);
@@ -107,6 +127,63 @@ TEST(ForkElsewhere, a_child_whose_addresses_are_taken_has_its_frames_at_others) 
   g_parents.clear();
   EXPECT_TRUE(ended_well(child));
   EXPECT_TRUE(all_hold(0));
+}
+
+/// A context that logs to a file, and a mapped buffer with bytes.
+class ForkLog : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (kThreadSanitizer) {
+      GTEST_SKIP() << "the thread sanitizer does not follow a fork with threads";
+    }
+    std::filesystem::create_directory(disk_);
+    auto made = Context::create("dram=16M; nvme=" + disk_ + ":512M; fork=follow; log_file=" +
+                                directory_.path() + "/log; log=warn");
+    ASSERT_TRUE(made.ok()) << made.message();
+    context_ = std::move(made).value();
+    auto buffer = context_->alloc(kLarge, {.flags = kMapped});
+    if (buffer.code() == Code::unsupported) {
+      GTEST_SKIP() << buffer.message();
+    }
+    ASSERT_TRUE(buffer.ok()) << buffer.message();
+    buffer_ = std::move(*buffer);
+    const auto address = buffer_.address();
+    ASSERT_TRUE(address.ok()) << address.message();
+    words_ = {reinterpret_cast<std::uint64_t*>(*address), kLarge / 8};
+    fill(words_, 1);
+  }
+  std::string log() const {
+    std::ifstream file(directory_.path() + "/log");
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  const Directory directory_;
+  const std::string disk_ = directory_.path() + "/disk";
+  std::unique_ptr<Context> context_;
+  Buffer buffer_;
+  std::span<std::uint64_t> words_;
+};
+
+TEST_F(ForkLog, child_may_not_use_userfaultfd_then_it_has_no_context_and_the_log_says_why) {
+  g_refuses_userfaultfd = true;
+  const Handle handle = buffer_.handle();
+  const pid_t child = child_that([&] { return g_refused && !context_->address(handle).ok(); });
+  g_refuses_userfaultfd = false;
+  EXPECT_TRUE(ended_well(child));
+  EXPECT_NE(log().find("this child has no context, and a touch of its mapped buffers is SIGSEGV: "
+                       "no userfaultfd: "),
+            std::string::npos)
+      << log();
+  EXPECT_EQ(wrong(words_, 1), 0u);
+}
+
+TEST_F(ForkLog, directory_is_gone_then_the_child_has_no_files_of_its_own_and_the_log_says_why) {
+  ASSERT_TRUE(std::filesystem::remove(disk_));
+  const pid_t child = child_that([] { return true; });
+  EXPECT_TRUE(ended_well(child));
+  EXPECT_NE(log().find("fork: block device " + disk_ + ": cannot be found"), std::string::npos)
+      << log();
+  EXPECT_EQ(wrong(words_, 1), 0u);
 }
 
 }  // namespace

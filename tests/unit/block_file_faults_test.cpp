@@ -13,16 +13,18 @@
 #include <memory>
 #include <string>
 
-#include "answered_calls.hpp"
 #include "base/error.hpp"
 #include "in_child.hpp"
 #include "os/block_file.hpp"
 #include "os/file_identity.hpp"
 #include "os/handed_descriptors.hpp"
+#include "support/answered_calls.hpp"
 #include "support/directory.hpp"
 
 namespace tiermem {
 namespace {
+
+using test::answer_calls;
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 

@@ -16,14 +16,16 @@
 #include <thread>
 #include <vector>
 
-#include "answered_calls.hpp"
 #include "block_fixture.hpp"
 #include "in_child.hpp"
 #include "os/waitable_io_port.hpp"
+#include "support/answered_calls.hpp"
 #include "tier/block.hpp"
 
 namespace tiermem {
 namespace {
+
+using test::answer_calls;
 
 constexpr std::uint64_t kKiB = 1024;
 constexpr std::uint64_t kMiB = 1024 * kKiB;

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <iterator>
 
-namespace tiermem {
+namespace tiermem::test {
 
 /// From now on the system call `number` of this process has the result `error`, or 0 without being
 /// made if `error` is 0. `bits`: only if one of these bits is set in the argument `argument`.
@@ -30,4 +30,4 @@ inline bool answer_calls(long number, int error, unsigned argument = 0, std::uin
          ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-}  // namespace tiermem
+}  // namespace tiermem::test
