@@ -522,6 +522,9 @@ TEST_F(RunPageTest, rows_are_used_again_and_nothing_is_counted_twice) {
   EXPECT_EQ(host_.totals().joined, kMany);
   EXPECT_EQ(host_.totals().counters.evicted, kMany);
   EXPECT_LE(processes().size(), kRunRows);
+  for (const RunProcess& one : processes()) {
+    EXPECT_EQ(one.counters.evicted, 1u) << "those of the row's earlier processes are not its own";
+  }
 }
 
 TEST_F(RunPageTest, the_last_row_is_told) {
