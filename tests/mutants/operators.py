@@ -57,7 +57,8 @@ NAME = r"(?:\*?[A-Za-z_][\w]*(?:(?:\.|->|::)[A-Za-z_]\w*|\[[^\]]*\]|\([^()]*\)(?
 STATEMENT = re.compile(rf"^\s+(?:(?:\+\+|--){NAME};|{NAME}(?:\(| [-+|&^]?= |\+\+;|--;))")
 NOT_A_STATEMENT = re.compile(
     r"^\s*(return|assert|static_assert|using|case|default|else|if|for|while|switch|do|goto|"
-    r"throw|delete|new|sizeof|co_\w+|TIERMEM_\w+|public|private|friend|explicit|template|~)\b")
+    r"throw|delete|new|sizeof|co_\w+|TIERMEM_\w+|public|private|friend|explicit|template|~|"
+    r"std::atomic_\w+_fence)\b")  # Orders of memory are not changed.
 WAKE = re.compile(r"\b(\w*wake\w*|\w*notify\w*|\w*signal\w*|\w*post)\(")
 
 
