@@ -373,6 +373,59 @@ TEST(MoverMapped, an_extent_that_cannot_be_made_whole_stays_and_others_leave) {
   }
 }
 
+// Its bytes need another slot, since a child reads the one that it has, and there is none. A slot
+// that becomes free lets it leave soon: no request is refused until it has tried.
+TEST(MoverMapped, slot_becomes_free_then_requests_wait_for_what_lacked_one) {
+  M m({.frames = 2, .on_disk = 2, .parts = true});
+  const Handle x = in_slot(m, 0x11);
+  m.mover.rest(true);
+  m.step();
+  ASSERT_TRUE(m.mover.rested());
+  m.mover.parent_of_child();
+  m.mover.rest(false);
+  const Handle other = in_slot(m, 0x33);
+  m.touch(x, 0, true);
+  m.end_all();
+  write_page(m, x, 0, 0x22);
+  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  m.end_all();
+  ASSERT_EQ(evict.code(), Code::no_capacity) << evict.request.status.message();
+  m.free(other);
+  m.end_all();
+  Call& both = m.acquire({M::access(m.buffer(), kWrite), M::access(m.buffer(), kWrite)});
+  m.end_all();
+  EXPECT_FALSE(both.done()) << both.request.status.message();
+  m.at(m.now + 10 * M::kMs);
+  m.end_all();
+  ASSERT_EQ(both.code(), Code::ok) << both.request.status.message();
+  m.release(both);
+  EXPECT_EQ(page_value(m, x, 0), -1);
+}
+
+TEST(MoverMapped, extent_leaves_then_it_is_remembered_how_often_it_was_not_written) {
+  for (const bool in_parts : {true, false}) {
+    M m({.parts = in_parts});
+    ASSERT_EQ(m.ref(m.mapped()), 0u) << "which is always watched";
+    const Handle x = in_slot(m, 0x11);
+    const auto bring = [&] {
+      m.touch(x, 1, true);
+      m.end_all();
+    };
+    for (const unsigned char value : {0x22, 0x33}) {
+      m.extent(x).unwritten = 5;
+      bring();
+      write_page(m, x, 1, value);
+      m.evict(x);
+      EXPECT_EQ(m.extent(x).unwritten, 0u) << in_parts;
+      m.extent(x).unwritten = 0;
+      bring();
+      write_page(m, x, 1, value);  // The same bytes.
+      m.evict(x);
+      EXPECT_EQ(m.extent(x).unwritten, 1u) << in_parts;
+    }
+  }
+}
+
 // Read and not written, watched pages leave without a hand, a hash or a write.
 TEST(MoverMapped, watched_pages_that_nobody_wrote_leave_at_once) {
   M m({.parts = true});
