@@ -111,6 +111,28 @@ TEST(Inner, DISABLED_closes_all_descriptors) {
   EXPECT_EQ(wrong_words(block, 4 * kBudget, 2), 0u);
 }
 
+// These two are started by tests/unit/run_process_test.cpp, which has the run's page.
+
+TEST(Inner, DISABLED_works_in_a_run) {
+  auto* const block = static_cast<std::byte*>(malloc(2 * kBudget));
+  put_words(block, 2 * kBudget, 1);
+  EXPECT_EQ(wrong_words(block, 2 * kBudget, 1), 0u);
+  usleep(300'000);  // For its counters to be told.
+  EXPECT_EQ(wrong_words(block, 2 * kBudget, 1), 0u);
+}
+
+TEST(Inner, DISABLED_forks_in_a_run) {
+  auto* const block = static_cast<std::byte*>(malloc(2 * kBudget));
+  put_words(block, 2 * kBudget, 1);
+  const pid_t child = fork();
+  if (child == 0) {
+    _exit(wrong_words(block, kBudget / 2, 1) == 0 && usleep(300'000) == 0 ? 0 : 1);
+  }
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
 // ---- what is seen of them ----------------------------------------------------------------------
 
 std::string small_block_tier() {

@@ -29,4 +29,20 @@ const char* static_program_path() {
 #endif
 }
 
+const char* preload_library_path() {
+#ifdef TIERMEM_PRELOAD_LIBRARY
+  return TIERMEM_PRELOAD_LIBRARY;
+#else
+  return nullptr;
+#endif
+}
+
+const char* preloaded_program_path() {
+#ifdef TIERMEM_PRELOADED_PROGRAM
+  return TIERMEM_PRELOADED_PROGRAM;
+#else
+  return nullptr;
+#endif
+}
+
 }  // namespace tiermem

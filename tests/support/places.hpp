@@ -17,5 +17,8 @@ bool fake_cuda_is_disguised();
 const char* fake_cufile_path();
 /// A program without a dynamic linker; null if the build has none (sanitizers).
 const char* static_program_path();
+/// The preload library, and the program of its tests; null where the build makes none.
+const char* preload_library_path();
+const char* preloaded_program_path();
 
 }  // namespace tiermem
