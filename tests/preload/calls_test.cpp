@@ -251,6 +251,22 @@ TEST(Messages, have_names_and_descriptors) {
   close(ends[1]);
 }
 
+// Its flags are the kernel's as long as no part is tiered.
+TEST(Pipes, that_are_full_refuse_a_splice_of_plain_memory_that_may_not_wait) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  alignas(kPage) static char bytes[kPage];
+  const iovec part{bytes, sizeof(bytes)};
+  ssize_t spliced = 0;
+  for (int i = 0; i < 1000 && spliced >= 0; ++i) {
+    spliced = vmsplice(ends[1], &part, 1, SPLICE_F_NONBLOCK);
+  }
+  EXPECT_EQ(spliced, -1);
+  EXPECT_EQ(errno, EAGAIN);
+  close(ends[0]);
+  close(ends[1]);
+}
+
 // A wrapped call has room for so much beside a message. The message stays where it is.
 TEST(Messages, with_too_much_room_for_control_data_are_refused) {
   if (getenv("TIERMEM_WRAP_SYSCALLS") == nullptr) {

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -95,6 +96,21 @@ TEST(BlockFile, both_descriptors_are_the_same_file) {
     EXPECT_EQ((*file)->fd(false) != (*file)->fd(true), (*file)->facts().direct);
   }
 }
+
+#ifdef STATX_DIOALIGN
+TEST(BlockFile, blocks_are_as_large_as_the_kernel_asks_for) {
+  const Directory directory;
+  const auto file = BlockFile::open(at(directory.path(), 8 * kMiB));
+  ASSERT_TRUE(file.ok()) << file.message();
+  const DeviceFacts facts = (*file)->facts();
+  struct statx told {};
+  if (!facts.direct || ::statx((*file)->fd(false), "", AT_EMPTY_PATH, STATX_DIOALIGN, &told) != 0 ||
+      (told.stx_mask & STATX_DIOALIGN) == 0) {
+    GTEST_SKIP() << "the kernel does not tell";
+  }
+  EXPECT_EQ(facts.block_bytes, std::max({512u, told.stx_dio_offset_align, told.stx_dio_mem_align}));
+}
+#endif
 
 TEST(BlockFile, the_limit_is_an_error_that_names_directory_limit_and_setting) {
   const Directory directory;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cerrno>
 
 #include "in_child.hpp"
+#include "support/answered_calls.hpp"
 
 namespace tiermem::host {
 namespace {
@@ -156,6 +158,37 @@ TEST(HostMemory, what_is_there_is_known_without_a_touch) {
       right = right && setrlimit(RLIMIT_NOFILE, &limit) == 0;
     }
     return right;
+  }));
+}
+
+TEST(HostMemory, populating_is_interrupted_without_end_then_it_ends_with_the_error) {
+  EXPECT_TRUE(in_child([] {
+    auto range = reserve({.bytes = 4 * kPage, .alignment = kPage});
+    if (!range.ok()) {
+      return false;
+    }
+    if (!test::answer_calls(SYS_madvise, EINTR)) {
+      return true;
+    }
+    return populate(range->data(), 4 * kPage) == EINTR && unshare(range->data(), kPage) == EINTR &&
+           drop(range->data(), kPage) == EINTR;
+  }));
+}
+
+// MADV_POPULATE_WRITE came with Linux 5.14.
+TEST(HostMemory, kernel_cannot_populate_then_the_pages_are_touched) {
+  EXPECT_TRUE(in_child([] {
+    auto range = reserve({.bytes = 4 * kPage, .alignment = kPage});
+    if (!range.ok()) {
+      return false;
+    }
+    if (!test::answer_calls(SYS_madvise, EINVAL)) {
+      return true;
+    }
+    range->data()[kPage] = std::byte{7};
+    return populate(range->data(), 4 * kPage) == 0 && range->data()[kPage] == std::byte{7} &&
+           leading_bytes(range->data(), 4 * kPage, true) == 4 * kPage &&
+           drop(range->data(), kPage) == EINVAL;
   }));
 }
 
