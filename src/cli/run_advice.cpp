@@ -30,7 +30,7 @@ std::string against_waiting(const RunSummary& run) {
                        generous_size(needed));
   }
   return run.totals.joined > 1 ? "each process kept to its share; more --dram makes it larger"
-                               : "not for want of --dram, which holds all allocated memory";
+                               : "more --dram does not help, because it holds all allocated memory";
 }
 
 // The cause of the waits: reads, or the writes that make room.
@@ -100,7 +100,7 @@ std::vector<std::string> troubles(const RunSummary& run) {
         "{}{}: {}{}", one.first, one.more != 0 ? fmt::format(" and {} more", one.more) : "",
         one.sentence,
         one.memory != 0
-            ? fmt::format("; up to {} were outside of the budget", human_bytes(one.memory))
+            ? fmt::format("; up to {} were outside the budget", human_bytes(one.memory))
             : ""));
   }
   if (run.totals.refused > run.refusals.size()) {
@@ -146,7 +146,7 @@ std::vector<std::string> advice(const RunSummary& run) {
                           human_bytes(total.tiered_peak), human_bytes(run.dram + run.block)));
   }
   if (waited_part(run) > kMuchWaiting) {
-    lines.push_back(fmt::format("threads waited for {:.1f} s, all added up, in {:.1f} s: {}; {}",
+    lines.push_back(fmt::format("threads waited for {:.1f} s in total during {:.1f} s: {}; {}",
                                 static_cast<double>(total.waited_ns) / 1e9, run.seconds,
                                 waited_for(total), against_waiting(run)));
   }

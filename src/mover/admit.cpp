@@ -54,7 +54,7 @@ void Mover::admit(Request& request) {
 bool Mover::refuse_stale(Request& request) {
   const Span* const stale = stale_span(request);
   if (stale != nullptr) {
-    request.status = fail(Code::stale_handle, "handle {:#x} was freed meanwhile", stale->buffer);
+    request.status = fail(Code::stale_handle, "handle {:#x} was freed during the call", stale->buffer);
   }
   return stale != nullptr;
 }

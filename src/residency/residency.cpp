@@ -45,7 +45,7 @@ Status Residency::resolve(const Access& access, Span& span, const char* call) {
 Status Residency::not_on_device(const Access& access, const char* call) {
   const BufferRecord* record = buffers.find(access.buffer);
   if (record == nullptr) {
-    return fail(Code::stale_handle, "{}: handle {:#x} was freed meanwhile", call, access.buffer);
+    return fail(Code::stale_handle, "{}: handle {:#x} was freed during the call", call, access.buffer);
   }
   if ((record->flags.load(std::memory_order_relaxed) & kMapped) != 0) {
     return fail(Code::unsupported, "{}: a mapped buffer has views in dram only, not on {}", call,

@@ -178,7 +178,7 @@ Status check_utf8(std::string_view text, const std::string& file) {
   while (!text.empty()) {
     const std::size_t length = character_length(text);
     if (length == 0) {
-      return fail(Code::invalid_argument, "{:.120}, line {}: the text is no UTF-8", file, line);
+      return fail(Code::invalid_argument, "{:.120}, line {}: the text is not UTF-8; save the file as UTF-8", file, line);
     }
     line += text.front() == '\n' ? 1 : 0;
     text.remove_prefix(length);

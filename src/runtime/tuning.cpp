@@ -186,7 +186,7 @@ FoundTuning find_tuning(const std::string& cache, const DeviceId& device, std::s
                             found->kernel, kernel));
   }
   if (found->when > now + kDay) {
-    return none(fmt::format("{:.160} is of the future", path));
+    return none(fmt::format("{:.160} has a date in the future", path));
   }
   const std::int64_t days = (now - found->when) / kDay;
   if (days > kTuningDays) {

@@ -45,12 +45,12 @@ TEST(RunAdvice, a_run_without_tiered_memory_is_told_why) {
 TEST(RunAdvice, waiting_asks_for_memory_and_says_how_much) {
   RunSummary run = easy_run();
   run.totals.counters.waited_ns = 42'000'000'000;
-  EXPECT_TRUE(says(run, "for 42.0 s, all added up, in 100.0 s"));
+  EXPECT_TRUE(says(run, "for 42.0 s in total during 100.0 s"));
   EXPECT_TRUE(says(run, "--dram helps, and 7G would hold"));
   run.totals.counters.tiered_peak = 3 * kGiB;
   EXPECT_TRUE(says(run, "each process kept to its share"));
   run.totals.joined = 1;
-  EXPECT_TRUE(says(run, "not for want of --dram"));
+  EXPECT_TRUE(says(run, "more --dram does not help"));
 }
 
 TEST(RunAdvice, a_full_block_tier_asks_for_a_larger_cap) {
@@ -99,7 +99,7 @@ TEST(RunAdvice, processes_outside_of_the_budget_are_named_once_for_each_reason) 
   EXPECT_EQ(lines[1], "prog (3): no disk");
   EXPECT_EQ(lines[2],
             "other (4): no memory of this process is tiered: it is static; up to 1.00 GiB were "
-            "outside of the budget");
+            "outside the budget");
   run.totals.refused = 40;
   EXPECT_EQ(troubles(run).back(), "37 more processes were not tiered");
 }
