@@ -69,8 +69,9 @@ std::size_t size_of(const Pointer& what, const SystemCall& call) {
     const auto* const length = pointer<const std::uint32_t>(call.arguments[what.count]);
     return length == nullptr ? 0 : std::min<std::size_t>(*length, what.unit);
   }
+  // One more than a piece holds: swap_in() then asks for a piece.
   const std::uint64_t count =
-      what.count == kOnce ? 1 : std::min<std::uint64_t>(call.arguments[what.count], kPiece);
+      what.count == kOnce ? 1 : std::min<std::uint64_t>(call.arguments[what.count], kPiece + 1);
   return what.unit * count;
 }
 

@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>
@@ -249,6 +250,46 @@ TEST(Messages, have_names_and_descriptors) {
   close(received);
   close(ends[0]);
   close(ends[1]);
+}
+
+// A wrapped call reads a piece at once.
+TEST(Directories, with_more_entries_than_a_piece_holds_are_read_whole) {
+  constexpr int kFiles = 4000;
+  constexpr std::size_t kRoom = kMiB;
+  char folder[] = "./tiermem-entries-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const int directory = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_GE(directory, 0);
+  const auto name_of = [](int i) {
+    return "an entry with a name of many characters " + std::to_string(i);
+  };
+  for (int i = 0; i < kFiles; ++i) {
+    ASSERT_EQ(mknodat(directory, name_of(i).c_str(), S_IFREG | 0600, 0), 0) << strerror(errno);
+  }
+  Evicted memory(kRoom);
+  std::vector<bool> seen(kFiles);
+  for (;;) {
+    memory.evict();
+    const long got = syscall(SYS_getdents64, directory, memory.at(), kRoom);
+    ASSERT_GE(got, 0) << strerror(errno);
+    if (got == 0) {
+      break;
+    }
+    for (long at = 0; at < got;) {
+      const auto* const entry = reinterpret_cast<const dirent64*>(memory.at() + at);
+      ASSERT_GT(entry->d_reclen, 0) << "at byte " << at << " of " << got;
+      if (const char* const digits = strrchr(entry->d_name, ' '); digits != nullptr) {
+        seen[static_cast<std::size_t>(atoi(digits + 1))] = true;
+      }
+      at += entry->d_reclen;
+    }
+  }
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), true), kFiles);
+  for (int i = 0; i < kFiles; ++i) {
+    EXPECT_EQ(unlinkat(directory, name_of(i).c_str(), 0), 0);
+  }
+  close(directory);
+  EXPECT_EQ(rmdir(folder), 0);
 }
 
 // Its flags are the kernel's as long as no part is tiered.
