@@ -406,17 +406,25 @@ void* remap(void* address, std::size_t from, std::size_t to, int flags, void* at
 
 // Programs call mlockall for threads that must never wait for a device.
 int lock_all(int flags) {
-  if (inside_tiermem() || context() == nullptr) {
-    stop_tiering("the program locks all of its memory (mlockall)");
-    return static_cast<int>(direct(SYS_mlockall, flags));
-  }
-  stop_tiering("the program locks all of its memory (mlockall)");
-  if ((flags & MCL_CURRENT) != 0 && !pin_all()) {
-    errno = ENOMEM;
+  constexpr int kKnown = MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT;
+  if (flags == 0 || flags == MCL_ONFAULT || (flags & ~kKnown) != 0) {
+    errno = EINVAL;
     return -1;
   }
+  const bool without_regions = inside_tiermem() || context() == nullptr;
+  stop_tiering("the program locks all of its memory (mlockall)");
+  if (without_regions) {
+    return static_cast<int>(direct(SYS_mlockall, flags));
+  }
   // The kernel does not get this call: it would populate the address space that windows reserve.
-  return 0;
+  return (flags & MCL_CURRENT) == 0 || lock_all_regions((flags & MCL_ONFAULT) != 0) ? 0 : -1;
+}
+
+// The kernel checks the key before the range. The probe names a page that no process can map, so
+// that it changes nothing: the kernel returns ENOMEM for it if the key is allocated.
+bool refuses_key(int protection, int key) {
+  constexpr std::uintptr_t kOfKernel = 0xffff'8000'0000'0000;
+  return direct(SYS_pkey_mprotect, kOfKernel, kPage, protection, key) != 0 && errno == EINVAL;
 }
 
 // Whether a pidfd names this process.
@@ -517,9 +525,13 @@ TIERMEM_INTERPOSED int pkey_mprotect(void* address, size_t length, int protectio
   if (key == -1) {
     return mprotect(address, length, protection);
   }
-  return ours(address, length) && !bad_range(address, length)
-             ? protect_by_key(part_of(address, length), protection, key, plain_protect)
-             : static_cast<int>(direct(SYS_pkey_mprotect, address, length, protection, key));
+  if (!ours(address, length) || bad_range(address, length)) {
+    return static_cast<int>(direct(SYS_pkey_mprotect, address, length, protection, key));
+  }
+  if (refuses_key(protection, key)) {
+    return -1;
+  }
+  return protect_by_key(part_of(address, length), protection, key, plain_protect);
 }
 
 TIERMEM_INTERPOSED ssize_t process_madvise(int pidfd, const iovec* parts, size_t count, int advice,
@@ -582,6 +594,13 @@ TIERMEM_INTERPOSED int munlock(const void* address, size_t length) noexcept {
 
 TIERMEM_INTERPOSED int mlockall(int flags) noexcept {
   return lock_all(flags);
+}
+
+TIERMEM_INTERPOSED int munlockall() noexcept {
+  if (!tiermem::inside_tiermem() && context() != nullptr) {
+    unlock_all_regions();
+  }
+  return static_cast<int>(direct(SYS_munlockall, 0));
 }
 
 TIERMEM_INTERPOSED ssize_t vmsplice(int fd, const iovec* parts, size_t count, unsigned flags) {

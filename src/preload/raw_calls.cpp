@@ -49,9 +49,10 @@ int not_here() {
 }
 
 constexpr std::array kOnMemory = {
-    SYS_mmap,    SYS_munmap,          SYS_mremap,   SYS_mprotect, SYS_pkey_mprotect,
-    SYS_madvise, SYS_process_madvise, SYS_msync,    SYS_mincore,  SYS_mlock,
-    SYS_mlock2,  SYS_munlock,         SYS_mlockall, SYS_shmat,    SYS_shmdt};
+    SYS_mmap,          SYS_munmap,     SYS_mremap,          SYS_mprotect,
+    SYS_pkey_mprotect, SYS_madvise,    SYS_process_madvise, SYS_msync,
+    SYS_mincore,       SYS_mlock,      SYS_mlock2,          SYS_munlock,
+    SYS_mlockall,      SYS_munlockall, SYS_shmat,           SYS_shmdt};
 
 bool is_on_memory(long number) {
   return std::find(kOnMemory.begin(), kOnMemory.end(), number) != kOnMemory.end();
@@ -95,6 +96,8 @@ long call_on_memory(long number, const std::uint64_t (&a)[6]) {
       return ::munlock(pointer(a[0]), a[1]);
     case SYS_mlockall:
       return ::mlockall(flags(0));
+    case SYS_munlockall:
+      return ::munlockall();
     case SYS_shmat:
       return answer(::shmat(flags(0), pointer(a[1]), flags(2)));
     default:

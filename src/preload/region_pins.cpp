@@ -187,23 +187,64 @@ void forget_locks() {
 
 using namespace regions;  // NOLINT: what follows is declared in region.hpp.
 
-bool pin_all() {
+bool lock_all_regions(bool on_fault) {
   if (!have_table()) {
     return true;
   }
   return guarded(
-      [] {
-        return std::all_of(table().entries.begin(), table().entries.end(), [](auto& at) {
-          Entry& entry = at.second;
+      [on_fault] {
+        Vector<std::pair<Entry*, PageStates::Change>> changed;
+        changed.reserve(table().entries.size());
+        for (auto& [begin, entry] : table().entries) {
           const Part all{entry.begin, entry.length};
-          PageStates::Change change = entry.pages.prepare(all, [](PageState& state) {
-            const bool brought = is_tiered(state) && state.protection != PROT_NONE;
-            state.kept = static_cast<std::uint16_t>(state.kept + (brought ? 1 : 0));
+          PageStates::Change change = entry.pages.prepare(
+              all, [](PageState& state) { state.locked = state.locked || !is_unmapped(state); });
+          alter(entry);
+          if (!apply_settled(entry, all, change)) {
+            for (auto& [other, theirs] : changed) {
+              undo_settled(*other, {other->begin, other->length}, theirs);
+            }
+            return false;
+          }
+          changed.emplace_back(&entry, std::move(change));
+        }
+        for (const auto& [begin, entry] : table().entries) {
+          entry.pages.for_runs({entry.begin, entry.length}, [&](Part run, const PageState& state) {
+            if (!is_unmapped(state)) {
+              constexpr unsigned kOnFault = 1;  // MLOCK_ONFAULT
+              best_effort(plain_mlock(run.begin, run.length, on_fault ? kOnFault : 0),
+                          "mlockall ignores pages that cannot be brought in, too");
+            }
+            return true;
           });
-          return apply_settled(entry, all, change);
-        });
+        }
+        return true;
       },
       false);
+}
+
+void unlock_all_regions() {
+  if (!have_table()) {
+    return;
+  }
+  (void)guarded(
+      [] {
+        for (auto& [begin, entry] : table().entries) {
+          const Part all{entry.begin, entry.length};
+          entry.pages.for_runs(all, [&](Part run, const PageState& state) {
+            if (state.locked) {
+              best_effort(plain_munlock(run.begin, run.length), "the pages are only less free");
+            }
+            return true;
+          });
+          entry.pages.change(all, [](PageState& state) { state.locked = false; });
+          if (entry.length != 0) {
+            release_pins(entry, 0, extent_at(entry, all.end() - 1));
+          }
+        }
+        return 0;
+      },
+      -1);
 }
 
 bool keep_resident(Part part) {

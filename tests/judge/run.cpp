@@ -101,6 +101,7 @@ class Run {
   bool leaves_nothing(const Call& call) const;
   void set(unsigned slot, unsigned page, unsigned pages, const bool mapped);
   void make_odd(unsigned slot, unsigned page, unsigned pages);
+  long protect(const Call& call) const;
   void store(const Call& call);
   void store_beside_pressure(const Call& call);
   unsigned store_pages(const Call& call);
@@ -328,8 +329,8 @@ void Run::set(unsigned slot, unsigned page, unsigned pages, const bool mapped) {
   std::fill_n(slots_[slot].file + page, pages, std::uint16_t{0});
 }
 
-// The kernel does not promise in which order a call writes the bytes that it reads. The order shows
-// where a page of a file is mapped twice.
+// The kernel does not promise in which order a call writes the bytes that it reads, nor in which
+// order two threads store. The order shows where a page of a file is mapped twice.
 bool Run::has_a_page_twice(const Call& call) const {
   std::bitset<kMostPages + 1> seen;
   const std::uint16_t* const first = slots_[call.slot].file + call.page;
@@ -342,6 +343,20 @@ bool Run::has_a_page_twice(const Call& call) const {
 
 void Run::make_odd(unsigned slot, unsigned page, unsigned pages) {
   std::fill_n(slots_[slot].odd + page, pages, true);
+}
+
+long Run::protect(const Call& call) const {
+  const std::size_t bytes = call.pages * kPage;
+  const int protection = static_cast<int>(call.argument);
+  switch (way_to_protect(call)) {
+    case Way::system_call:
+      return syscall(SYS_mprotect, at(call), bytes, protection);
+    case Way::with_key:
+      return pkey_mprotect(at(call), bytes, protection, key_of(call));
+    case Way::library:
+      break;
+  }
+  return mprotect(at(call), bytes, protection);
 }
 
 // From two other threads at once, while this one brings about a shortage.
@@ -363,7 +378,7 @@ void Run::store_beside_pressure(const Call& call) {
 }
 
 void Run::store(const Call& call) {
-  if ((call.more >> 8 & 7) == 0 && !quiet_) {
+  if ((call.more >> 8 & 7) == 0 && !quiet_ && !has_a_page_twice(call)) {
     store_beside_pressure(call);
   } else {
     say("signals", store_pages(call));
@@ -468,6 +483,10 @@ void Run::children(const Call& call) {
   if (child == 0) {
     alarm(60);
     quiet_ = true;
+    // In a child only: the library tiers no memory of a process after this call.
+    if (const int locks = locks_of(call); locks >= 0 && geteuid() == 0) {
+      say_result(mlockall(locks));
+    }
     look();
     store(call);
     // Its parent's locks are not its own.
@@ -514,9 +533,7 @@ void Run::call(const Call& call, unsigned number) {
       break;
     case What::protect:
       make_odd(call.slot, call.page, call.pages);
-      say_result((call.more >> 8 & 7) == 0
-                     ? syscall(SYS_mprotect, at(call), bytes, static_cast<int>(call.argument))
-                     : mprotect(at(call), bytes, static_cast<int>(call.argument)));
+      say_result(protect(call));
       break;
     case What::unmap:
       if (leaves_nothing(call)) {

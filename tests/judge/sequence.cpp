@@ -88,6 +88,29 @@ const char* name_of(What what) {
 
 }  // namespace
 
+Way way_to_protect(const Call& call) {
+  switch (call.more >> 8 & 7) {
+    case 0:
+      return Way::system_call;
+    case 1:
+      return Way::with_key;
+    default:
+      return Way::library;
+  }
+}
+
+int key_of(const Call& call) {
+  constexpr int kKeys[] = {-1, -1, 0, 0, 9, 15, 16, 1000};
+  return kKeys[call.more >> 12 & 7];
+}
+
+int locks_of(const Call& call) {
+  // Without MCL_CURRENT: the stacks of the program's threads do not fit into the budget.
+  constexpr int kLocks[] = {MCL_FUTURE, MCL_FUTURE | MCL_ONFAULT, MCL_ONFAULT, 0, 64};
+  const unsigned drawn = call.more >> 12 & 15;
+  return drawn < std::size(kLocks) ? kLocks[drawn] : -1;
+}
+
 Sequence make_sequence(std::uint64_t seed, unsigned calls) {
   Draw draw(seed);
   Sequence sequence;
@@ -203,7 +226,9 @@ std::string program_of(const Sequence& sequence) {
                            call.pages, call.slot, call.page, call.argument & 0x7f);
         break;
       case What::protect:
-        line = fmt::format("SAY(mprotect({}, {}));", at, call.argument);
+        line = way_to_protect(call) == Way::with_key
+                   ? fmt::format("SAY(pkey_mprotect({}, {}, {}));", at, call.argument, key_of(call))
+                   : fmt::format("SAY(mprotect({}, {}));", at, call.argument);
         break;
       case What::unmap:
         line = fmt::format("SAY(munmap({}));", at);
@@ -260,7 +285,9 @@ std::string program_of(const Sequence& sequence) {
         }
         break;
       case What::children:
-        line = "{ pid_t c = fork(); if (c == 0) _exit(0); int st; waitpid(c, &st, 0); }";
+        line = fmt::format(
+            "{{ pid_t c = fork(); if (c == 0) {{ {}_exit(0); }} int st; waitpid(c, &st, 0); }}",
+            locks_of(call) >= 0 ? fmt::format("SAY(mlockall({})); ", locks_of(call)) : "");
         break;
       case What::read_file:
         line = fmt::format("SAY(pread(f, s[{}] + {} * P + 100, {} * P - 100, 0));", call.slot,

@@ -57,6 +57,15 @@ struct Sequence {
   std::vector<Call> calls;
 };
 
+/// How a call of What::protect is made.
+enum class Way : std::uint8_t { library, system_call, with_key };
+Way way_to_protect(const Call& call);
+/// The protection key of Way::with_key: none (-1), the default (0), or one that is not allocated.
+int key_of(const Call& call);
+/// The flags with which a child of What::children locks all of its memory (mlockall); -1: it does
+/// not.
+int locks_of(const Call& call);
+
 Sequence make_sequence(std::uint64_t seed, unsigned calls);
 
 /// One line for people: "mprotect(slot 1, page 3, 5 pages, r-x)".

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -66,6 +67,27 @@ TEST(Inner, DISABLED_locks_everything_when_it_has_begun) {
   EXPECT_EQ(wrong_words(block, 24 * kMiB, 1), 0u);
   EXPECT_EQ(wrong_words(other, 8 * kMiB, 2), 0u);
   EXPECT_GE(resident_bytes(), 32 * kMiB);
+}
+
+TEST(Inner, DISABLED_locks_everything_and_unlocks_it) {
+  constexpr std::size_t kBytes = 4 * kMiB;
+  void* const pages =
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(pages, MAP_FAILED);
+  put_words(pages, kBytes, 1);
+  for (const int flags : {0, int{MCL_ONFAULT}, 64, MCL_CURRENT | 64}) {
+    EXPECT_EQ(mlockall(flags), -1) << flags;
+    EXPECT_EQ(errno, EINVAL) << flags;
+  }
+  EXPECT_EQ(madvise(pages, kMiB, MADV_DONTNEED), 0) << "these calls locked nothing";
+  put_words(pages, kBytes, 1);
+  ASSERT_EQ(mlockall(MCL_CURRENT), 0) << strerror(errno);
+  EXPECT_EQ(madvise(pages, kBytes, MADV_DONTNEED), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(wrong_words(pages, kBytes, 1), 0u);
+  ASSERT_EQ(syscall(SYS_munlockall), 0) << strerror(errno);
+  EXPECT_EQ(madvise(pages, kBytes, MADV_DONTNEED), 0) << strerror(errno);
+  EXPECT_EQ(*static_cast<const std::uint64_t*>(pages), 0u);
 }
 
 TEST(Inner, DISABLED_locks_more_than_there_is) {
@@ -155,6 +177,11 @@ TEST(Trouble, a_program_that_locks_its_memory_has_it_in_memory) {
   EXPECT_TRUE(passed(end)) << end.output;
   const End before = run_inner("locks_everything_when_it_has_begun", {"TIERMEM_START=1G"});
   EXPECT_TRUE(passed(before)) << before.output;
+}
+
+TEST(Trouble, memory_that_a_program_locks_and_unlocks_is_as_the_kernel_has_it) {
+  const End end = run_inner("locks_everything_and_unlocks_it", {});
+  EXPECT_TRUE(passed(end)) << end.output;
 }
 
 TEST(Trouble, locking_more_than_the_budget_is_refused) {
