@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -220,6 +222,55 @@ TEST_F(Log, a_child_of_fork_is_silent_until_it_opens_its_own) {
   EXPECT_EQ(failed, 0);
   EXPECT_EQ(text().find("child"), std::string::npos);
   EXPECT_NE(text(own).find("child to its own log"), std::string::npos);
+}
+
+// ---- Sentences that are told without a log ------------------------------------------------------
+
+// In a process of its own, which begins with another descriptor 2.
+TEST(TellInner, DISABLED_tells) {
+  set_tell_limit(static_cast<unsigned>(std::atoi(std::getenv("TIERMEM_TEST_TELL_LIMIT"))));
+  if (std::getenv("TIERMEM_TEST_TELL_LIST") != nullptr) {
+    const std::vector<std::string> list = {"one", "two", "three"};
+    tell(LogLevel::warn, list);
+  }
+  for (const char* const sentence : {"first", "first", "second", "third", "first", "fourth"}) {
+    tell(LogLevel::warn, sentence);
+  }
+}
+
+std::string told(const char* limit, bool list = false) {
+  const test::Directory directory;
+  const std::string path = directory.path() + "/stderr";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    ::dup2(file, STDERR_FILENO);
+    ::setenv("TIERMEM_TEST_TELL_LIMIT", limit, 1);
+    if (list) {
+      ::setenv("TIERMEM_TEST_TELL_LIST", "1", 1);
+    }
+    ::unsetenv("GTEST_FILTER");
+    ::execl("/proc/self/exe", "unit_tests", "--gtest_filter=TellInner.DISABLED_tells",
+            "--gtest_also_run_disabled_tests", "--gtest_brief=1", nullptr);
+    ::_exit(1);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(Tell, each_sentence_is_written_once_up_to_the_limit) {
+  EXPECT_EQ(told("1"), "tiermem: first\n");
+  EXPECT_EQ(told("3"), "tiermem: first\ntiermem: second\ntiermem: third\n");
+  EXPECT_EQ(told("100"), "tiermem: first\ntiermem: second\ntiermem: third\ntiermem: fourth\n");
+  EXPECT_EQ(told("0"), "");
+}
+
+TEST(Tell, list_of_sentences_is_one_line_where_one_may_be_written) {
+  EXPECT_EQ(told("1", true), "tiermem: one (2 more: TIERMEM_LOG=warn shows all)\n");
+  EXPECT_EQ(told("4", true), "tiermem: one\ntiermem: two\ntiermem: three\ntiermem: first\n");
 }
 
 }  // namespace
