@@ -13,6 +13,7 @@
 
 #include "in_child.hpp"
 #include "support/answered_calls.hpp"
+#include "support/sanitizers.hpp"
 
 namespace tiermem::host {
 namespace {
@@ -162,6 +163,9 @@ TEST(HostMemory, what_is_there_is_known_without_a_touch) {
 }
 
 TEST(HostMemory, populating_is_interrupted_without_end_then_it_ends_with_the_error) {
+  if (test::kSanitized) {
+    GTEST_SKIP() << "a sanitizer makes such calls, too";
+  }
   EXPECT_TRUE(in_child([] {
     auto range = reserve({.bytes = 4 * kPage, .alignment = kPage});
     if (!range.ok()) {
@@ -177,6 +181,9 @@ TEST(HostMemory, populating_is_interrupted_without_end_then_it_ends_with_the_err
 
 // MADV_POPULATE_WRITE came with Linux 5.14.
 TEST(HostMemory, kernel_cannot_populate_then_the_pages_are_touched) {
+  if (test::kSanitized) {
+    GTEST_SKIP() << "a sanitizer makes such calls, too";
+  }
   EXPECT_TRUE(in_child([] {
     auto range = reserve({.bytes = 4 * kPage, .alignment = kPage});
     if (!range.ok()) {

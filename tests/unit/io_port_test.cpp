@@ -20,6 +20,7 @@
 #include "in_child.hpp"
 #include "os/waitable_io_port.hpp"
 #include "support/answered_calls.hpp"
+#include "support/sanitizers.hpp"
 #include "tier/block.hpp"
 
 namespace tiermem {
@@ -496,6 +497,9 @@ TEST(MakeIoPort, a_step_to_a_ring_is_refused_then_threads_have_the_files_and_not
 }
 
 TEST(MakeIoPort, no_thread_can_be_created_then_there_is_no_port_and_the_reason_is_known) {
+  if (test::kSanitized) {
+    GTEST_SKIP() << "a sanitizer has threads of its own";
+  }
   EXPECT_TRUE(in_child([] {
     PortOptions options;
     options.engine = Engine::threads;

@@ -15,9 +15,15 @@
 #include "base/error.hpp"
 #include "in_child.hpp"
 #include "os/host_memory.hpp"
+#include "support/sanitizers.hpp"
 
 namespace tiermem::host {
 namespace {
+
+#define SKIP_IF_SANITIZED()                                       \
+  if (test::kSanitized) {                                         \
+    GTEST_SKIP() << "a sanitizer takes memory and address space"; \
+  }
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
@@ -76,6 +82,7 @@ TEST(MemoryLimits, memory_in_use_is_what_the_kernel_counts) {
 }
 
 TEST(MemoryLimits, address_space_is_limited_then_the_limit_is_named) {
+  SKIP_IF_SANITIZED();
   EXPECT_TRUE(holds_in_child([] {
     const std::uint64_t most = address_space_in_use() + 256 * kMiB;
     const rlimit limit{most, most};
@@ -101,6 +108,7 @@ TEST(MemoryLimits, address_space_is_limited_then_the_limit_is_named) {
 }
 
 TEST(MemoryLimits, data_is_limited_then_it_explains_a_lack_of_memory_only) {
+  SKIP_IF_SANITIZED();
   EXPECT_TRUE(holds_in_child([] {
     const std::uint64_t most = data_in_use() + 256 * kMiB;
     const rlimit limit{most, most};
@@ -117,6 +125,7 @@ TEST(MemoryLimits, data_is_limited_then_it_explains_a_lack_of_memory_only) {
 }
 
 TEST(MemoryLimits, limit_is_below_what_is_used_then_it_is_named) {
+  SKIP_IF_SANITIZED();
   EXPECT_TRUE(holds_in_child([] {
     const rlimit limit{kMiB, RLIM_INFINITY};
     ASSERT_EQ(::setrlimit(RLIMIT_AS, &limit), 0);
@@ -125,6 +134,7 @@ TEST(MemoryLimits, limit_is_below_what_is_used_then_it_is_named) {
 }
 
 TEST(MemoryLimits, mappings_are_used_up_then_their_number_is_named) {
+  SKIP_IF_SANITIZED();
   EXPECT_TRUE(holds_in_child([] {
     // Neighbours of different protection are mappings of their own.
     const std::uint64_t pages = map_limit();
