@@ -238,8 +238,8 @@ std::byte* take_large(unsigned order, std::size_t align) noexcept {
   return map_or_cut(std::size_t{1} << order, align, of_reserve);
 }
 
-/// Returns the class whose blocks hold `bytes` at `align`, or kClasses if such a block is mapped on
-/// its own.
+/// Returns the class of blocks that hold `bytes` at `align`, or kClasses if such a block is mapped
+/// on its own.
 std::size_t class_of(std::size_t bytes, std::size_t align) noexcept {
   if (align > kArenaAlign) {
     // Only power-of-two blocks are aligned to their size.

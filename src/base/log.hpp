@@ -40,8 +40,8 @@ void log_write(LogLevel level, fmt::string_view format, fmt::format_args args) n
 /// - Errors: io_error with errno and the path.
 Status log_open(LogLevel level, std::string_view target);
 void log_close() noexcept;
-/// Registers the log's fork handlers, once per process. Modules whose fork handlers log must call
-/// this before they register their own handlers: these then run while the log can be written.
+/// Registers the log's fork handlers, once per process. A module that logs in its fork handlers
+/// must call this before it registers them: they then run while the log can be written.
 void log_follow_forks() noexcept;
 /// Returns the number of messages that could not be written since the process began, for example
 /// because the disk was full.

@@ -1,5 +1,5 @@
 // Results of calls to the C library and the kernel. Each result is used, or is passed to one of
-// these two functions. A test (tests/results/check) finds calls whose result is dropped in another
+// these two functions. A test (tests/results/check) finds calls that drop their result in another
 // way. Any thread.
 #pragma once
 
