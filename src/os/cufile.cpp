@@ -67,7 +67,7 @@ std::string find_program() {
 }
 
 // This process's environment, so that cuFile behaves as it would here. It excludes tiermem's own
-// preload library, which stays with the program whose memory it tiers.
+// preload library, which is only for the program with the tiered memory.
 class Environment {
  public:
   Environment() {

@@ -374,7 +374,7 @@ Fact probe_cores(const Reader& reader) {
   const Fact list = reader.field("/proc/self/status", "Cpus_allowed_list:");
   const std::uint64_t count = count_list(list.value);
   if (!list.available || count == 0) {
-    return Fact::missing(list.available ? "/proc/self/status: '" + list.value + "' is no list"
+    return Fact::missing(list.available ? "/proc/self/status: '" + list.value + "' is not a list"
                                         : list.reason);
   }
   return Fact::of(std::to_string(count));

@@ -97,8 +97,8 @@ struct Range {
 [[nodiscard]] int close_for_stores(std::byte* address, std::uint64_t bytes);
 /// Makes the mapped memory readable and writable.
 [[nodiscard]] int open_range(std::byte* address, std::uint64_t bytes);
-/// The same as open_range, for a range whose bytes are needed. Memory or mappings can be short for
-/// a moment, so it retries for a second. If this fails, it ends the process, because continuing
+/// The same as open_range, for a range with bytes that are needed. Memory or mappings can be short
+/// for a moment, so it retries for a second. If this fails, it ends the process, because continuing
 /// would lose bytes.
 void must_open_range(std::byte* address, std::uint64_t bytes);
 /// Replaces any mapping in the range by one without bytes. A touch raises SIGBUS, or SIGSEGV if the
@@ -108,7 +108,7 @@ void must_open_range(std::byte* address, std::uint64_t bytes);
 /// Returns the bytes of the range that are mapped as huge pages, or no value if the kernel does not
 /// report them cheaply (before Linux 6.7).
 std::optional<std::uint64_t> huge_bytes(const std::byte* address, std::uint64_t bytes);
-/// Returns the number of bytes at the beginning of the range whose pages have content, present or
+/// Returns the number of bytes at the beginning of the range in pages that have content, present or
 /// swapped out; or, with `there` false, have none. Reads the page tables and touches nothing.
 /// Without /proc a page that is swapped out counts as having no content.
 std::uint64_t leading_bytes(const std::byte* address, std::uint64_t bytes, bool there);

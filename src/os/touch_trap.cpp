@@ -60,7 +60,7 @@ std::atomic<std::uint32_t>& word_of(TouchTrap::Slot& slot, std::uintptr_t addres
 void futex(std::atomic<std::uint32_t>& word, int call, std::uint32_t value, const timespec* time) {
   best_effort(
       ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), call, value, time, nullptr, 0),
-      "whoever waits looks again");
+      "the waiting thread looks again");
 }
 
 void wake_all(std::atomic<std::uint32_t>& word) {
@@ -193,7 +193,7 @@ Result<std::unique_ptr<TouchTrap>> TouchTrap::create() {
     slot.process = ::getpid();
     return std::unique_ptr<TouchTrap>(new TouchTrap(slot));
   }
-  return fail(Code::no_capacity, "more than {} contexts whose touches are seen by SIGSEGV",
+  return fail(Code::no_capacity, "more than {} contexts with touches seen by SIGSEGV",
               traps.slots.size());
 }
 
@@ -228,7 +228,7 @@ Status TouchTrap::add(const std::byte* address, std::uint64_t bytes) {
       return {};
     }
   }
-  return fail(Code::no_capacity, "more than {} ranges whose touches are seen by SIGSEGV",
+  return fail(Code::no_capacity, "more than {} ranges with touches seen by SIGSEGV",
               slot_.ranges.size());
 }
 

@@ -31,7 +31,7 @@ struct UserfaultFacts {
   bool move = false;           ///< UFFDIO_MOVE, Linux 6.8.
   bool poison = false;         ///< UFFDIO_POISON, Linux 6.6.
   bool watch = false;          ///< Write-protection of ordinary memory, Linux 5.7.
-  char reason[192] = {};       ///< What was refused before `source` was found, with errno.
+  char reason[192] = {};  ///< The calls that were refused before `source` was found, with errno.
 };
 
 /// A touch of an absent page, or a write to a watched one.

@@ -30,8 +30,8 @@ class WaitableIoPort : public IoPort {
   /// if the port cannot do this; another thread must then read `fd`. The descriptor must outlive
   /// the port's last wait().
   virtual bool watch(int fd) = 0;
-  /// [child of fork, its only thread] Releases the port's share in resources of the parent, whose
-  /// requests continue, and returns the devices. Only the destructor may follow.
+  /// [child of fork, its only thread] Releases the port's share in resources of the parent and
+  /// returns the devices. The parent's requests continue. Only the destructor may follow.
   virtual std::vector<std::unique_ptr<BlockFile>> leave() = 0;
   /// "io_uring" or "threads".
   virtual const char* engine() const = 0;
