@@ -1,4 +1,4 @@
-// The extents whose next use is known, farthest first: a binary heap over the records of
+// The extents with a known next use, farthest first: a binary heap over the records of
 // extent_lists.hpp. Mover's thread only. It costs 16 more bytes for each extent in it, and none for
 // the others.
 #pragma once

@@ -7,9 +7,9 @@
 //
 // The benefit of the additional pages cannot be observed, because a page in its window is touched
 // without tiermem. So three strategies compete (set dueling: Qureshi et al., Adaptive Insertion
-// Policies, ISCA 2007). Of 32 extents, one always gets the missed page alone. One gets that page
-// and the next, for objects that are larger than a page or lie across two. One grows. The others
-// use the best strategy, measured by the misses that it saves for each additional page. Growing is
+// Policies, ISCA 2007). One of 32 extents always gets the missed page alone. One gets that page and
+// the next, for objects that are larger than a page or lie across two. One grows. The others use
+// the best strategy, measured by the misses that it saves for each additional page. Growing is
 // tried before the next page, and that before the page alone.
 //
 // Pure: no clock, locks or randomness; the mover's thread only.
@@ -62,7 +62,7 @@ class PartSize {
   enum Side : std::uint8_t { kAlone, kNext, kGrows, kFollows };
   /// Returns the strategy of the extents that take no side.
   Side best() const { return best_; }
-  /// Sets the clock, which wraps, before anything else. An extent whose last miss was exactly 2^32
+  /// Sets the clock, which wraps, before anything else. An extent with its last miss exactly 2^32
   /// misses ago seems to have been missed just now, and gets too many pages once.
   void test_begin_at(std::uint32_t clock) { clock_ = clock; }
   /// Spreads evenly: neighbours, and every n-th extent, are on all sides.

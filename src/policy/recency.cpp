@@ -214,8 +214,8 @@ void Recency::tick(std::uint64_t ordinal) {
   expire(256);
 }
 
-/// Processes a part of the heap at a time: an extent whose planned use is over becomes a normal
-/// one.
+/// Processes a part of the heap at a time: an extent becomes a normal one when its planned use is
+/// over.
 void Recency::expire(std::size_t entries) {
   for (std::size_t n = std::min(entries, planned_.size()); n > 0 && !planned_.empty(); --n) {
     if (expiry_cursor_ >= planned_.size()) {
@@ -307,7 +307,8 @@ Status Recency::check() const {
     if (list == Order::planned) {
       continue;
     }
-    // As many steps as records: a cycle, or a link into another list, shows by then or at the end.
+    // As many steps as records: a cycle, or a link into another list, shows within these steps or
+    // at the end.
     ExtentRef before = kNoLink, ref = lists_.head(list);
     for (std::uint32_t n = 0; n < count[i]; ++n) {
       if (ref >= lists_.size() || lists_[ref].order != list || lists_[ref].prev != before) {

@@ -83,7 +83,7 @@ class Recency {
   void advised(ExtentRef ref, Advice advice, std::uint64_t value);
   /// The program reached this ordinal: uses planned before it are over.
   void tick(std::uint64_t ordinal);
-  /// Extents whose next use is at most this many ticks ahead are victims only when no others are
+  /// Extents with a next use at most this many ticks ahead are victims only when no others are
   /// left.
   void set_horizon(std::uint64_t ticks) { horizon_ = ticks; }
 
@@ -95,9 +95,10 @@ class Recency {
   template <class Probe>
   std::size_t choose(std::uint64_t bytes_needed, unsigned limit, Probe&& probe,
                      Vector<Victim>& out);
-  /// Ends the fresh time of extents whose time is over. Probes each of them, up to `looks`.
-  /// choose() does this too. A mover that calls it every step, after insertions, distinguishes
-  /// early references from later ones even while the memory fills and nothing has to leave.
+  /// Ends the fresh time of each extent that has reached its end. Probes each of them, up to
+  /// `looks`. choose() does this too. A mover that calls it every step, after insertions,
+  /// distinguishes early references from later ones even while the memory fills and nothing has to
+  /// leave.
   template <class Probe>
   void settle(Probe&& probe, unsigned looks = 64);
   /// Returns whether the last choose() found nothing, and all extents were probed since the last

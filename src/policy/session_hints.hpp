@@ -2,11 +2,11 @@
 // conversation has ended, it does not need its blocks any more. Pure; one thread at a time.
 //
 // The records do not identify conversations, so they are derived. A block stands for a prompt up to
-// the end of the block. A request therefore continues the conversation whose last prompt it begins
-// with: all of that prompt except its last block, which was not full. The first block, the
-// instructions that nearly all requests share, connects no conversations. A conversation ends with
-// its last request in the trace. The only assumption about the future is that the client reports
-// this end when it happens.
+// the end of the block. A request therefore continues a conversation if it begins with the last
+// prompt of that conversation: all of it except its last block, which was not full. The first
+// block, the instructions that nearly all requests share, connects no conversations. A conversation
+// ends with its last request in the trace. The only assumption about the future is that the client
+// reports this end when it happens.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,6 @@
 // CLOCK with counters that cool (GCLOCK: Smith, 1978; with one bit: Corbato, 1968). A hit adds one
 // to the block's counter, up to `hottest`. The clock hand subtracts one from each counter that it
-// passes, and evicts the first block whose counter is zero.
+// passes, and evicts the first block with a counter of zero.
 #pragma once
 
 #include <algorithm>
