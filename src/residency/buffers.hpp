@@ -1,7 +1,7 @@
 // Buffers and their handles. A handle is an index and a generation. Records are never returned to
 // the system, so a stale handle is an error and never a wild pointer. A generation consists of the
 // tag of the context and a count of the record's lives, so a handle of another context is stale
-// too. The count never wraps: a record whose lives are used up is not reused.
+// too. The count never wraps: a record is not reused after its last life.
 //
 // Threads: find() and the fields marked atomic are for any thread without a lock. create() and
 // retire() take a mutex. `mark_freed` is the only step that makes a handle stale.
@@ -85,7 +85,7 @@ class Buffers {
   /// `tag`: the tag of the context.
   Buffers(Extents& extents, std::uint32_t capacity, std::uint64_t tag);
 
-  /// Creates a record whose extents have not begun: Extents::begin(). Errors: no_capacity: no
+  /// Creates a record with extents that have not begun: Extents::begin(). Errors: no_capacity: no
   /// handles or extents are left, or the kernel refuses the memory for their records.
   Result<Handle> create(const BufferShape& shape);
   /// Begins a new life of a spare record, with the same shape. The caller has taken it from the

@@ -8,7 +8,8 @@ namespace tiermem {
 namespace {
 
 constexpr unsigned kInWord = 64;
-// Relaxed everywhere: the change of a bit decides who owns the tag, and orders nothing else.
+// Relaxed everywhere: the change of a bit decides which context owns the tag, and orders nothing
+// else.
 constinit std::array<std::atomic<std::uint64_t>, (ContextTag::kMost + 1) / kInWord> g_taken{};
 constinit std::atomic<std::uint32_t> g_next{1};
 

@@ -29,8 +29,8 @@ class Directory {
 
   // ---- Entries, words, frames
 
-  /// Begins an extent of a span whose handle is not stale. Every other use of the extent comes
-  /// after this call.
+  /// Begins an extent of a span with a handle that is not stale. Every other use of the extent
+  /// comes after this call.
   void begin(const Span& span, ExtentRef ref) const {
     begin(ref, Buffers::index_of(span.buffer), span.record->file != 0);
   }

@@ -13,7 +13,7 @@
 //
 //                     buffer freed             allocated again
 //           exclusive ────────────▶ vacant ──────────────────────▶ incoming ─▶ exclusive
-//                                     └──▶ outgoing ─▶ zero   evict: there is nothing to lose
+//                                     └──▶ outgoing ─▶ zero   evict: no bytes are lost
 //
 // Each arrow, and each rarer change that is not drawn, is a row of kPhaseChanges with the functions
 // that make it. tests/model runs this word through every order of the steps of callers, mover and
@@ -36,10 +36,10 @@
 //   during one slow copy, and the old bytes would count as the newest. An extent has at most one
 //   transfer, so the flag has one owner; end_transfer clears it.
 // * `zero` (host space only) means never written: no frame, no slot, reads as zeros.
-// * `vacant` (host space only) is the same with a frame, whose old bytes are of the same domain. It
-//   is never `dirty`. An extent whose bytes have been in a slot or in another space, or may be on
-//   their way there, is `booked` and cannot become vacant. The mover sets `booked` first, and
-//   checks whether the extent is vacant afterwards.
+// * `vacant` (host space only) is the same with a frame that holds old bytes of the same domain. It
+//   is never `dirty`. An extent is `booked`, and cannot become vacant, if its bytes have been in a
+//   slot or in another space, or may be on their way there. The mover sets `booked` first, and
+//   checks afterwards whether the extent is vacant.
 // * `at_home` (host space only) means that the bytes are in the frame and the frame is not in its
 //   window, or is moving to or from it. Devices can read it, and views cannot. It is entered only
 //   with zero pins, and a pin that is added to it does not count.
@@ -193,7 +193,7 @@ enum class Pin : std::uint8_t { ok, miss, busy };
 /// operation that precedes a read of another variable, the generation or pins_wanted, is
 /// sequentially consistent.
 ///
-/// Atomic is std::atomic, and in the model a type whose every access is a step. ExtentBits is the
+/// Atomic is std::atomic, and in the model a type that makes every access a step. ExtentBits is the
 /// type above, and in one test of the model a type with counts of two bits.
 template <typename Atomic, typename ExtentBits = tiermem::ExtentBits>
 class BasicExtentWord {
@@ -240,7 +240,7 @@ class BasicExtentWord {
 
   /// Returns false and changes nothing if there was no such pin: a view released twice.
   /// Sequentially consistent, because the thread next reads the flag with which the mover asks to
-  /// be told of released pins.
+  /// report released pins.
   bool unpin_read() noexcept {
     const ExtentBits old{bits_.fetch_sub(ExtentBits::kReaderOne, std::memory_order_seq_cst)};
     if (old.readers() == 0) [[unlikely]] {
@@ -277,7 +277,7 @@ class BasicExtentWord {
       }
     }
   }
-  /// vacant → incoming, for the caller alone, who must call end_claim.
+  /// vacant → incoming, for the caller alone. The caller must call end_claim.
   bool try_claim() noexcept {
     std::uint64_t seen = bits_.load(std::memory_order_acquire);
     for (;;) {

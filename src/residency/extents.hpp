@@ -38,7 +38,7 @@ struct Checksums;  // mover/checksum.hpp
 struct SlotPages;  // mover/slot_pages.hpp
 
 /// The directory entry of one extent; only the mover reads it. The newest bytes are: in every space
-/// whose phase is shared or exclusive; in the slot iff slot.valid() and no such space is dirty;
+/// with the phase shared or exclusive; in the slot iff slot.valid() and no such space is dirty;
 /// nowhere iff the host's phase is `zero` or `lost`.
 struct Extent {
   SlotId slot{0};             ///< Valid iff `has_slot`. All-zero is the state of an unused extent.
@@ -76,10 +76,10 @@ struct Extent {
 /// All extents of a context.
 class Extents {
  public:
-  /// The number of extents whose entries fill about one page of the directory. Which groups have
-  /// begun extents is known without a read of the directory.
+  /// The number of extents with entries that together fill about one page of the directory. Which
+  /// groups have begun extents is known without a read of the directory.
   static constexpr std::uint32_t kGroup = 64;
-  /// The number of extents whose words fill a page.
+  /// The number of extents with words that together fill a page.
   static constexpr std::uint32_t kBlock = 512;
 
   /// Throws std::bad_alloc if the kernel refuses the address space.

@@ -129,8 +129,8 @@ class Residency {
   std::uint8_t device_extent_shift = 63;
   std::array<const AddressableTier*, kMaxSpaces> device_tier{};  ///< Null for the host's space.
 
-  /// Returns the address of a span in a device's space whose frames are pinned: in the buffer's
-  /// window, or in its only frame.
+  /// Returns the address of a span in a device's space: in the buffer's window, or in its only
+  /// frame. The span's frames must be pinned.
   std::byte* device_address(const Span& span) noexcept {
     const std::uint64_t mask = (std::uint64_t{1} << span.shift) - 1;
     return span.window != nullptr

@@ -4,8 +4,8 @@
 //
 // The destructor of a pthread key detects the end of a thread. The destructor may be missing
 // because no key is available, or the program's own destructors may use tiermem after it. In these
-// cases the record is found by the id of its thread, which has ended. A thread whose record was
-// returned takes a new one.
+// cases the record is found by the id of its thread, which has ended. A thread takes a new record
+// after its own was returned.
 //
 // Threads: mine() and `inside` are for the calling thread; each other member names its guard.
 #pragma once

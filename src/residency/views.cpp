@@ -23,7 +23,7 @@ constinit LiveViews* g_contexts = nullptr;                // The live contexts; 
 constinit std::atomic<ThreadRecord*> g_threads{nullptr};  // All records; grows under g_mutex.
 constinit std::atomic<std::uint64_t> g_next_id{1};
 
-// The key whose destructor is LiveViews::thread_ends. A key instead of a destructor of a thread
+// The key with the destructor LiveViews::thread_ends. A key instead of a destructor of a thread
 // variable: to register such a destructor the C library calls malloc, and ends the process if that
 // fails. Written under g_mutex, once; kNoKey while the program uses all keys.
 constexpr std::uint64_t kNoKey = ~std::uint64_t{0};
@@ -141,7 +141,7 @@ void LiveViews::give_back_all(ThreadRecord& record, bool held_up) noexcept {
   record.thread.store(0, std::memory_order_relaxed);
 }
 
-// Returns the chunks of threads whose end was not detected.
+// Returns the chunks of ended threads if their end was not detected.
 void LiveViews::reclaim_ended() noexcept {
   const std::lock_guard lock(g_mutex);
   for (ThreadRecord* record = g_threads.load(); record != nullptr; record = record->next) {
