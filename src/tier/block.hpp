@@ -143,7 +143,7 @@ class BlockTier final : public SlotTier {
     bool inherited = false;  ///< It belongs to the parent of this process: read only.
     // Used by the mover only.
     Queue waiting;                  ///< Transfers with pieces still to cut.
-    Queue again;                    ///< Pieces whose request must be submitted (again).
+    Queue again;                    ///< Pieces with a request that must be submitted (again).
     std::uint32_t open = 0;         ///< Pieces cut and not yet closed; up to the depth.
     std::uint64_t outstanding = 0;  ///< Bytes of transfers that are submitted and not done.
     std::uint64_t promised = 0;     ///< Bytes of allocated slots that have not been written yet.

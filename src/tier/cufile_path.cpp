@@ -39,7 +39,7 @@ Result<std::unique_ptr<CuFilePath>> CuFilePath::create(
     }
   } catch (const std::system_error&) {
     if (path->threads_.empty()) {
-      return fail(Code::unavailable, "no thread for gpu_direct can be had");
+      return fail(Code::unavailable, "gpu_direct: cannot start a thread");
     }
   }
   return path;

@@ -8,10 +8,10 @@
 // marked [any] are for any thread. The mover's calls make no system call, except for new address
 // space once in 32 MiB of frames.
 //
-// The accounting: in_use = acquired frames, whole slab chunks for their frames, frames whose pages
-// are being returned to the kernel, and the records of extents. cached = free frames with pages,
-// including victims of a trim until finish_trim. Invariant: used <= budget, except after set_budget
-// below used.
+// The accounting: in_use = acquired frames, whole slab chunks for their frames, frames while their
+// pages are being returned to the kernel, and the records of extents. cached = free frames with
+// pages, including victims of a trim until finish_trim. Invariant: used <= budget, except after
+// set_budget below used.
 #pragma once
 
 #include <array>
@@ -60,8 +60,7 @@ struct DramOptions {
 struct DramFacts {
   Mechanism windows = Mechanism::in_place;        ///< For extents of 2 MiB and more.
   Mechanism small_windows = Mechanism::in_place;  ///< For smaller extents. Never remap.
-  /// For mapped buffers: uffd_move, copy, or remap, whose touches are signals. in_place: not
-  /// supported.
+  /// For mapped buffers: uffd_move, copy, or remap (touches are signals). in_place: not supported.
   Mechanism mapped = Mechanism::in_place;
   bool huge_pages = false;
   bool watches = false;  ///< Partial extents in mapped windows can be watched.
@@ -138,8 +137,8 @@ class DramTier final : public AddressableTier {
   bool may_be_unchanged(FrameId frame) const override;
   void drop_unchanged(std::span<Unchanged> frames) override;
 
-  /// [mover] Marks a frame whose pages other code may reference (a pipe, a zero-copy send). When
-  /// the frame is returned, its pages go back to the kernel and are not reused.
+  /// [mover] Marks a frame with pages that other code may reference (a pipe, a zero-copy send).
+  /// When the frame is returned, its pages go back to the kernel and are not reused.
   void mark_referenced(FrameId frame);
   /// [mover] Returns the bytes that begin_trim could free: the cache, and frames that wait for
   /// their return to the kernel.
@@ -322,7 +321,7 @@ class DramTier final : public AddressableTier {
   // Number of forks when this process began: it watches no frame from before.
   std::uint64_t followed_ = 0;
 
-  // Used by the mover only. Hands read the pointers of the pools whose frames they hold.
+  // Used by the mover only. Hands read the pools' pointers while they hold frames of these pools.
   FrameBooks books_;
   std::uint64_t records_ = 0;  // Part of in_use: the bytes of the records of extents.
   std::uint64_t clock_ = 0;    // Stamps of cached frames.

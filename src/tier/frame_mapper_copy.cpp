@@ -22,8 +22,8 @@ namespace {
 // Max bytes that exist twice while an extent of small pages enters: copied pages leave their home
 // at once.
 constexpr std::uint64_t kPieceBytes = 64 << 10;
-// A home whose pages came by mremap is a separate mapping, and splits its neighbours' mapping in
-// two.
+// A home becomes a separate mapping when its pages came by mremap, and splits its neighbours'
+// mapping in two.
 constexpr unsigned kCuts = 2;
 
 }  // namespace
@@ -51,8 +51,8 @@ void FrameMapper::copy_in(std::byte* at, const std::byte* from, std::uint64_t by
       continue;
     }
     if (copied.error == EEXIST) {
-      // Poisoned when the bytes were not available; or a page without an owner, whose content does
-      // not matter.
+      // Poisoned when the bytes were not available; or a page without an owner and with content
+      // that does not matter.
       poisoned_.take(at + done, host::kPage);
       best_effort(empty(at + done, host::kPage), "the next copy finds what is left");
     } else if (copied.error == ENOENT) {

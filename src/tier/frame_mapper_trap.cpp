@@ -1,6 +1,6 @@
-// The mechanism for mapped buffers without userfaultfd: mremap into windows whose absent extents
-// are closed (PROT_NONE), and whose touches are signals (os/touch_trap.hpp). Each extent in its
-// window is a separate mapping, and so is each home whose pages left by mremap.
+// The mechanism for mapped buffers without userfaultfd: mremap into windows. Absent extents in them
+// are closed (PROT_NONE), and their touches are signals (os/touch_trap.hpp). Each extent in its
+// window is a separate mapping, and so is each home after its pages left by mremap.
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>

@@ -158,7 +158,7 @@ class GpuTier final : public AddressableTier, public PageLocker {
 
   const std::unique_ptr<CudaLane> lane_;
   // Constant after befriend().
-  Vector<const GpuTier*> reached_;  // Tiers whose bytes come here directly.
+  Vector<const GpuTier*> reached_;  // Tiers with bytes that come here directly.
   Vector<int> readers_;             // The devices that read this device's chunks directly.
   std::array<Size, kLog2Most - kLog2Chunk + 1> sizes_;
   std::array<std::unique_ptr<SlabPool>, kLog2Chunk> slabs_;

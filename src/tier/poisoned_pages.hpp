@@ -1,4 +1,4 @@
-// Pages of windows whose touch raises SIGBUS, because their bytes are not available. They are
+// Pages of windows that raise SIGBUS when touched, because their bytes are not available. They are
 // marked by UFFDIO_POISON, or by a file without bytes that is mapped in the page's place:
 // UFFDIO_POISON came with Linux 6.6, later than the other calls that mapped buffers need.
 //

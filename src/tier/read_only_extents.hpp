@@ -28,8 +28,8 @@ class ReadOnlyExtents {
   ReadOnlyExtents(const Userfault& userfault, std::uint64_t map_limit)
       : userfault_(userfault), most_closed_(map_limit / 8) {}
 
-  /// Protects the extent whose pages have arrived in the window at `at`, before a view shows them.
-  /// `watches`: the window is registered for write-protection. Logs once if neither way is
+  /// Protects the extent in the window at `at` after its pages have arrived, before a view shows
+  /// them. `watches`: the window is registered for write-protection. Logs once if neither way is
   /// available.
   void protect(std::byte* at, std::uint64_t bytes, bool watches);
   /// Releases an extent that is about to leave, or has left. Watched pages stay watched until they

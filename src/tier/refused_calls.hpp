@@ -45,8 +45,8 @@ class RefusedCall {
   }
 
   /// Resets the count after a successful call. Do not call it after a page was given up: the next
-  /// page is then given up at once. Otherwise an extent whose pages are all refused would take
-  /// hours.
+  /// page is then given up at once. Otherwise an extent would take hours if all of its pages are
+  /// refused.
   void succeeded() { *this = {}; }
 
   /// Tests set it to 0.

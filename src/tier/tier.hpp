@@ -54,7 +54,7 @@ struct FrameRequest {
 struct FrameBooks {
   std::uint64_t budget = 0;
   std::uint64_t in_use = 0;   ///< Acquired frames, including slab and staging remainders.
-  std::uint64_t cached = 0;   ///< Free frames whose pages are kept for the next request.
+  std::uint64_t cached = 0;   ///< Free frames with pages that are kept for the next request.
   std::uint64_t leaving = 0;  ///< Part of in_use: returned, and freed by the next trim.
   std::uint64_t used() const { return in_use + cached; }
 };
@@ -100,7 +100,7 @@ class AddressableTier {
   virtual bool needs_populate(FrameId frame) const = 0;
   /// [hand] Populates the frame with pages. Clears it if it holds bytes of another domain, or if
   /// `clear` is set; fresh huge pages are zero already and are not cleared twice. `at`: its future
-  /// address in a window, or null. A tier whose frames have no memory of their own populates this
+  /// address in a window, or null. A tier of frames without memory of their own populates this
   /// address, and unmap() must follow. Errors: no_capacity: the kernel has no pages.
   virtual Status populate(FrameId frame, bool clear, std::byte* at) = 0;
   /// The three steps of a trim return cached frames to the kernel until `bytes` are free or none is
@@ -118,7 +118,7 @@ class AddressableTier {
                                             bool mapped) = 0;
   /// [any] Releases a window, in which no frame may be mapped. Returns at once.
   virtual void release_window(std::byte* window, std::uint64_t bytes) = 0;
-  /// [mover] Returns the pool whose frames can appear in a window of this extent size.
+  /// [mover] Returns the pool of frames that can appear in a window of this extent size.
   virtual Pool window_pool(std::uint64_t extent_bytes) const = 0;
 
   /// [any] Returns where bytes must be stored before map(): the frame's own address, or `at` if
@@ -129,7 +129,7 @@ class AddressableTier {
   /// window.
   virtual Status map(FrameId frame, std::byte* at, Mechanism& used) = 0;
   /// [hand] Takes the frame out of its window. If its pages cannot leave (shared by a fork,
-  /// page-locked), they are dropped and the frame is fresh again. Only for extents whose bytes are
+  /// page-locked), they are dropped and the frame is fresh again. Only for extents with their bytes
   /// elsewhere. After an error the frame is still in its window, and belongs to it until a later
   /// call succeeds.
   virtual Status unmap(FrameId frame, std::byte* at) = 0;
@@ -162,7 +162,7 @@ class AddressableTier {
   /// [mover] Charges a frame of parts for this many more pages. Returns false if there is no room,
   /// or no such frame.
   virtual bool charge_parts(FrameId, unsigned) { return false; }
-  /// [mover] Cancels a charge whose pages did not arrive.
+  /// [mover] Cancels a charge for pages that did not arrive.
   virtual void discharge_parts(FrameId, unsigned) {}
   /// [hand] Inserts copies of the pages in `pages`, charged and absent so far, into the window at
   /// `at`. `data` is the address of the extent's first page; only the selected pages are read. The
@@ -181,9 +181,9 @@ class AddressableTier {
   /// [mover] Returns whether all pages of the frame arrived watched, so that drop_unchanged() may
   /// take them.
   virtual bool may_be_unchanged(FrameId) const { return false; }
-  /// [mover] Each of these frames is in its mapped window at `at`. Drops all pages of those frames
-  /// whose pages are all unchanged since insert(). The others stay as they are, and are no longer
-  /// watched. This is one short call for all of them, and it waits for no fault.
+  /// [mover] Each of these frames is in its mapped window at `at`. Drops all pages of each frame
+  /// that is unchanged since insert(). The others stay as they are, and are no longer watched. This
+  /// is one short call for all of them, and it waits for no fault.
   virtual void drop_unchanged(std::span<Unchanged>) {}
 
   // Page-locked frames. A frame that devices read and write is at its own address and outside its
@@ -261,8 +261,8 @@ class SlotTier {
   virtual ~SlotTier() = default;
   virtual Place place() const = 0;
 
-  /// [mover] Allocates room for `bytes` (a power of two) on a device whose bit in `avoid` is not
-  /// set. Errors: busy: grow() must first make room on a hand. no_capacity: the budget or the
+  /// [mover] Allocates room for `bytes` (a power of two) on a device without its bit set in
+  /// `avoid`. Errors: busy: grow() must first make room on a hand. no_capacity: the budget or the
   /// devices are full.
   virtual Result<SlotId> allocate(std::uint64_t bytes, std::uint64_t avoid) = 0;
   virtual void free(SlotId slot) = 0;  // [mover]

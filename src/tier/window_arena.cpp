@@ -85,8 +85,8 @@ void change_hole(Holes& holes, HolesBySize& holes_by_size, std::uint64_t address
 
 // Neighbouring mappings that were written at different times do not merge again, because each has
 // its own records of its content (struct anon_vma). They merge if both are parts of a mapping that
-// was written before, so this function writes one page. It chooses the last page, whose address is
-// used last, because the page table of small pages would split a huge page that moves there. Newer
+// was written before, so this function writes one page. It chooses the last page, which is used
+// last, because the page table of small pages would split a huge page that moves there. Newer
 // kernels free this page table together with the range.
 void make_one(std::byte* range, std::uint64_t bytes) {
   std::byte* const last = range + bytes - host::kPage;

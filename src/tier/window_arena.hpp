@@ -51,7 +51,7 @@ class WindowArena {
   Result<std::byte*> reserve(std::uint64_t bytes, std::uint64_t alignment);
   /// Returns the size of a window, or 0 if `window` is not the start of a window of this arena.
   std::uint64_t size_of(const std::byte* window) const;
-  /// Releases a window, whose addresses may be reused at once: nothing may be mapped in it, except
+  /// Releases a window. Its addresses may be reused at once: nothing may be mapped in it, except
   /// where it is lent. Lent addresses are not reused.
   void release(std::byte* window, const LentPages& lent = {});
   /// For a window that cannot be emptied: its addresses are never reused.
@@ -127,7 +127,7 @@ class WindowArena {
   Set<std::pair<std::uint64_t, std::uint64_t>> holes_by_size_;
   Map<std::uint64_t, std::uint64_t> windows_;  // Address to bytes.
   std::uint64_t window_bytes_ = 0;
-  // Closed parts of holes. Stays empty for an arena whose absent extents are closed anyway.
+  // Closed parts of holes. Stays empty for an arena that closes absent extents anyway.
   Map<std::uint64_t, std::uint64_t> closed_;  // Address to bytes. Neighbours merge.
   bool counts_commit_ = false;                // The kernel counts the commit of the newest range.
   std::uint64_t idle_bytes_ = 0;              // Bytes of holes that are not in closed_.
