@@ -105,8 +105,8 @@ TEST(Arena, an_impossible_size_is_refused) {
   EXPECT_THROW((void)allocator.allocate(bytes / 4), std::bad_alloc);
 }
 
-// Limited to the address space that it has, the process gets no more. A thread of ReserveScope goes
-// on with the reserve, which is whole again when there is memory again.
+// RLIMIT_AS leaves no address space for new blocks. Only a thread in a ReserveScope can still
+// allocate, from the reserve. The reserve is filled again when memory is available again.
 TEST(Arena, memory_is_refused_then_only_threads_of_the_reserve_go_on) {
   if constexpr (test::kAddressSanitizer || test::kThreadSanitizer) {
     GTEST_SKIP() << "sanitizers need address space";
@@ -121,11 +121,11 @@ TEST(Arena, memory_is_refused_then_only_threads_of_the_reserve_go_on) {
     const rlimit little{kBlock, before.rlim_max};
     setrlimit(RLIMIT_AS, &little);
     if (arena_allocate(kBlock) != nullptr) {
-      return false;  // Not inside: the reserve is not for it.
+      return false;  // A caller outside tiermem must not use the reserve.
     }
     const ArenaScope inside;
     if (arena_allocate(kBlock) != nullptr) {
-      return false;  // A caller inside tiermem: nor for it.
+      return false;  // Nor may a caller inside tiermem.
     }
     const ReserveScope reserve;
     void* const first = arena_allocate(kBlock);
@@ -146,8 +146,8 @@ TEST(Arena, memory_is_refused_then_only_threads_of_the_reserve_go_on) {
   }));
 }
 
-// Small blocks of the reserve come in runs. A thread that may not use the reserve must not take the
-// rest of a run either.
+// Small blocks of the reserve are allocated in runs. A thread that may not use the reserve must not
+// use the rest of such a run either.
 TEST(Arena, memory_is_refused_then_a_caller_gets_no_small_block_of_the_reserve) {
   if constexpr (test::kAddressSanitizer || test::kThreadSanitizer) {
     GTEST_SKIP() << "sanitizers need address space";
@@ -192,7 +192,7 @@ TEST(Arena, nothing_comes_from_malloc) {
 }
 
 TEST(Arena, threads_share_it_and_blocks_never_overlap) {
-  // Every thread keeps marked blocks and hands some to its neighbour, which frees them.
+  // Each thread keeps marked blocks and passes some to its neighbour, which frees them.
   constexpr int kThreads = 4;
   constexpr int kRounds = 20000;
   const ArenaStats before = arena_stats();
@@ -323,9 +323,10 @@ TEST(Arena, enclosed_it_stays_in_its_range_and_uses_large_blocks_again) {
     EXPECT_EQ(arena_allocate(std::size_t{3} << 20), again);
     arena_free(again, std::size_t{3} << 20);
   }
-  EXPECT_EQ(arena_allocate(std::size_t{1} << 33), nullptr);  // More than the range has.
+  EXPECT_EQ(arena_allocate(std::size_t{1} << 33), nullptr);  // More than the range holds.
 
-  // What was in use stays, whatever it is shrunk to, and the rest are the process's addresses.
+  // A block in use stays valid, whatever the new size. The rest of the range is returned to the
+  // process.
   auto* const used = static_cast<char*>(arena_allocate(std::size_t{40} << 20));
   ASSERT_NE(used, nullptr);
   arena_shrink(std::size_t{128} << 20);

@@ -1,5 +1,5 @@
-// The pages that the benchmarks touch must notice what they are there to notice: a wrong byte, a
-// page that is another one, and a write that was lost.
+// The benchmarks' pages must detect three faults: a wrong byte, a page in the place of another, and
+// a lost write.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ class BenchPages : public testing::Test {
     work_->fill(data());
   }
   std::byte* data() { return bytes_.data(); }
-  /// How many pages differ from what they were.
+  /// Returns the number of pages that differ from `before`.
   std::size_t changed(const std::vector<std::byte>& before) {
     std::size_t count = 0;
     for (std::uint64_t page = 0; page < kPages; ++page) {
@@ -64,7 +64,7 @@ TEST_F(BenchPages, a_lost_write_is_found_at_the_end) {
   const std::vector<std::byte> before = bytes_;
   EXPECT_GT(work_->run(data()), 0);
   EXPECT_TRUE(work_->whole(data()));
-  // With 10,000 writes to 1,024 pages, this one is among them: what it held before comes back.
+  // This page is among the 1,024 that 10,000 writes reach. Restore its earlier bytes: a lost write.
   ASSERT_NE(std::memcmp(data(), before.data(), kPage), 0);
   std::memcpy(data(), before.data(), kPage);
   EXPECT_GT(work_->run(data()), 0) << "the old page is whole in itself";
@@ -79,8 +79,8 @@ TEST_F(BenchPages, zipf_touches_few_pages_often) {
     writes.push_back(reinterpret_cast<const std::uint64_t*>(data() + page * kPage)[1]);
   }
   std::sort(writes.rbegin(), writes.rend());
-  // By the law the first page has 1 / (sum of 1 / i^0.99) = 0.13 of all writes here, and the second
-  // half of that.
+  // By Zipf's law the first page gets 1 / (sum of 1 / i^0.99) = 0.13 of all writes here, and the
+  // second page gets half of that.
   EXPECT_NEAR(static_cast<double>(writes[0]) / 10'000, 0.13, 0.015);
   EXPECT_NEAR(static_cast<double>(writes[1]) / 10'000, 0.065, 0.01);
   EXPECT_GT(std::count_if(writes.begin(), writes.end(), [](auto count) { return count > 0; }),

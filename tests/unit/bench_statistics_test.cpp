@@ -1,5 +1,5 @@
-// Medians and their intervals, as the benchmarks use them: by hand for small counts, by a property
-// for random ones.
+// Medians and their intervals, as the benchmarks use them. Small counts are compared with values
+// computed by hand; random ones are checked by a property.
 #include <gtest/gtest.h>
 
 #include <cmath>

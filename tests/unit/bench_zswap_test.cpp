@@ -1,5 +1,5 @@
-// zswap for the time of a benchmark: on, and then what it was before, whatever ends the process.
-// The files are a directory's of the test, not the kernel's.
+// The benchmarks switch zswap on, and restore its former state however the process ends. The files
+// are in a directory of the test and not the kernel's.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -67,7 +67,8 @@ TEST_F(ZswapSetting, is_put_back_when_the_benchmark_is_killed) {
     ASSERT_EQ(::waitpid(benchmark, &status, 0), benchmark);
     EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
     for (int i = 0; i < 500 && enabled() != "N"; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // Its keeper is another process.
+      // The keeper that restores it is another process.
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     EXPECT_EQ(enabled(), "N") << signal;
     ::close(ready[0]);

@@ -1,6 +1,6 @@
 // The block tier when devices misbehave. Goal: every transfer ends once, with ok only if all its
-// bytes were moved, and never while a piece of it is still under way. Method: a scripted port
-// breaks the first, second, nth request; the test then looks at the bytes, not at the calls.
+// bytes were moved, and never while a piece of it is in progress. Method: a scripted port breaks
+// the first, second, nth request; the test then looks at the bytes, not at the calls.
 
 #include <gtest/gtest.h>
 
@@ -185,7 +185,7 @@ TEST_P(BlockFaults, a_failed_transfer_waits_for_its_other_pieces) {
   tier_.submit({1, slot_, write(), data_.get(), kSlot});
   SlotCompletion completion;
   std::size_t n = tier_.reap({&completion, 1});  // Flushes the first four pieces.
-  n += tier_.reap({&completion, 1});             // The first fails, three are under way.
+  n += tier_.reap({&completion, 1});             // The first fails while three are in progress.
   EXPECT_EQ(n, 0U);
   EXPECT_EQ(port_.in_flight, 3U);
   EXPECT_EQ(tier_.reap({&completion, 1}), 0U);

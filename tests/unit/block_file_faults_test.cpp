@@ -1,5 +1,5 @@
-// Files of the block tier where one system call fails: what is said, what is done instead, and that
-// nothing stays on the disk or open. Method: a child of the test has the call answered.
+// Files of the block tier when one system call fails: the error, the fallback, and that no file
+// stays on the disk or open. Method: a child of the test makes the call fail.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -44,7 +44,7 @@ class BlockFileFaults : public testing::Test {
  protected:
   ~BlockFileFaults() override { EXPECT_TRUE(std::filesystem::is_empty(directory_.path())); }
 
-  /// Expectations of `body` are those of the test, though a child runs it.
+  /// Runs `body` in a child; its failed expectations fail the test.
   static bool holds_in_child(const std::function<void()>& body) {
     return in_child([&] {
       body();
@@ -64,7 +64,7 @@ class BlockFileFaults : public testing::Test {
 
 TEST_F(BlockFileFaults, zeros_are_not_written_then_the_file_does_not_grow) {
   options_.test_without_fallocate = true;
-  for (const int error : {0, EIO, ENOSPC}) {  // 0: not a byte is written, and no error told.
+  for (const int error : {0, EIO, ENOSPC}) {  // 0: no byte is written, and no error is returned.
     EXPECT_TRUE(holds_in_child([&] {
       const auto file = open();
       ASSERT_TRUE(file->grow(kMiB).ok());
@@ -191,7 +191,7 @@ TEST_F(BlockFileFaults, file_cannot_be_opened_by_its_name_then_the_error_is_told
   }));
 }
 
-// A program that may not create files is given one. In a child, once.
+// The descriptors that hand_out() passes to a program that may not create files. Set in a child.
 int g_handed[kMostHanded] = {-1, -1};
 
 int hand_out(Handed what, const char* path, int (&descriptors)[kMostHanded]) {

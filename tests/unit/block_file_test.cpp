@@ -1,5 +1,5 @@
-// Devices of the block tier on real file systems: what is refused and how it reads, direct and
-// buffered, the physical cap, and that nothing stays on the disk.
+// Devices of the block tier on real file systems: which devices are refused, direct and buffered
+// reads, the physical cap, and that no file stays on the disk.
 
 #include "os/block_file.hpp"
 
@@ -185,7 +185,7 @@ TEST(BlockFile, the_file_size_limit_of_the_process_is_an_error_and_not_a_signal)
 TEST(BlockFile, a_file_system_in_memory_is_buffered_and_says_so) {
   struct statfs fs {};
   if (::statfs("/dev/shm", &fs) != 0 || fs.f_type != TMPFS_MAGIC) {
-    GTEST_SKIP() << "/dev/shm is no tmpfs here";
+    GTEST_SKIP() << "/dev/shm is not a tmpfs here";
   }
   const Directory directory("/dev/shm");
   BlockFileOptions options = at(directory.path(), kMiB);

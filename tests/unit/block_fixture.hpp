@@ -1,5 +1,5 @@
-// What the tests of the slot tiers share: page-aligned memory with a pattern, and driving to an
-// end.
+// Shared by the tests of the slot tiers: page-aligned memory with a pattern, and functions that run
+// transfers to their end.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ struct FreeBytes {
 };
 using Bytes = std::unique_ptr<std::byte[], FreeBytes>;
 
-/// Different for every seed and every 8 bytes; seed 0: zeros. Aligned to 4 KiB.
+/// Returns bytes that differ for every seed and every 8 bytes; seed 0: zeros. Aligned to 4 KiB.
 inline Bytes pattern(std::uint64_t bytes, std::uint64_t seed) {
   const std::uint64_t room = (bytes + 4095) / 4096 * 4096;
   Bytes data(static_cast<std::byte*>(std::aligned_alloc(4096, room)));
@@ -31,7 +31,7 @@ inline Bytes pattern(std::uint64_t bytes, std::uint64_t seed) {
   return data;
 }
 
-/// The next completion, however many steps it takes.
+/// Steps the tier until a completion arrives, and returns it.
 inline SlotCompletion reap_one(SlotTier& tier) {
   SlotCompletion completion;
   for (int step = 0; step < 100000; ++step) {
@@ -44,7 +44,7 @@ inline SlotCompletion reap_one(SlotTier& tier) {
   return completion;
 }
 
-/// Slots until the tier has no capacity, growing it when it asks for that.
+/// Allocates slots until the tier has no capacity; grows the tier when it asks for that.
 inline std::vector<SlotId> allocate_all(BlockTier& tier, std::uint64_t bytes) {
   std::vector<SlotId> slots;
   for (;;) {

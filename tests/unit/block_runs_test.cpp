@@ -1,6 +1,6 @@
-// Small transfers that are neighbours on the device go in one request. Goal: as few requests as
-// there are gaps, the right bytes in each slot, and each transfer's own error. Method: a scripted
-// port counts requests and breaks some; the test compares the bytes of device and memory.
+// Small transfers to neighbouring slots of a device share one request. Goal: one request for each
+// run without a gap, the right bytes in each slot, and each transfer's own error. Method: a
+// scripted port counts requests and breaks some; the test compares the bytes of device and memory.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ constexpr unsigned kSlots = 48;
 
 using Answer = ScriptedIoPort::Answer;
 
-/// One device; slots that lie side by side, and memory for each, not side by side.
+/// One device with adjacent slots; the memory of each slot is not adjacent.
 class BlockRuns : public ::testing::TestWithParam<bool> {
  protected:
   BlockRuns() : port_(1, 64 * 1024 * kKiB), tier_(port_, {}) {
@@ -48,7 +48,7 @@ class BlockRuns : public ::testing::TestWithParam<bool> {
   bool moved(unsigned i) {
     return std::memcmp(write() ? on_device(i) : back_[i].get(), data_[i].get(), kSmall) == 0;
   }
-  /// All that were submitted, by cookie; each once.
+  /// Returns all completions by cookie. Each transfer must complete once.
   std::map<std::uint64_t, SlotCompletion> reap(unsigned n) {
     std::map<std::uint64_t, SlotCompletion> ended;
     for (unsigned i = 0; i < n; ++i) {
@@ -115,7 +115,8 @@ TEST_P(BlockRuns, a_read_and_a_write_are_not_one_request) {
 
 TEST_P(BlockRuns, a_part_of_a_slot_ends_a_run) {
   submit(0);
-  tier_.submit({1, slots_[1], write(), memory(1), 1000});  // Rounded to two blocks, not to its end.
+  // Rounded up to two blocks, and not to the slot's end.
+  tier_.submit({1, slots_[1], write(), memory(1), 1000});
   submit(2);
   EXPECT_EQ(reap(3).size(), 3u);
   EXPECT_EQ(port_.log.size(), 2u);
@@ -191,7 +192,7 @@ TEST_P(BlockRuns, every_byte_arrives_whatever_the_order_and_the_faults) {
   for (int round = 0; round < 50; ++round) {
     std::vector<unsigned> order(kSlots);
     std::iota(order.begin(), order.end(), 0u);
-    // Mostly rising, as slots that are given out one after the other are.
+    // Mostly ascending, as when slots are allocated one after another.
     for (unsigned swaps = random() % 6; swaps > 0; --swaps) {
       std::swap(order[random() % kSlots], order[random() % kSlots]);
     }

@@ -1,4 +1,4 @@
-// The block tier over a scripted port: room, striping, budgets, growth, and transfers without
+// The block tier over a scripted port: allocation, striping, budgets, growth, and transfers without
 // faults. Faults are in block_faults_test.cpp.
 
 #include "tier/block.hpp"
@@ -223,7 +223,8 @@ TEST(BlockTier, hands_that_grow_while_the_mover_allocates_never_pass_the_budget)
   EXPECT_GT(live.size(), 100U);
 }
 
-// A growth of the same device is waited for, and no other event comes that could wake who waits.
+// A hand waits for another growth of the same device. No other event follows that could wake this
+// hand.
 TEST(BlockTier, a_hand_that_finds_a_device_growing_goes_on_when_it_has_grown) {
   ScriptedIoPort port(1, 80 * kMiB);
   std::promise<void> begun, may_end;
@@ -247,10 +248,10 @@ TEST(BlockTier, a_hand_that_finds_a_device_growing_goes_on_when_it_has_grown) {
   EXPECT_EQ(end.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
   may_end.set_value();
   const bool went_on = end.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
-  EXPECT_TRUE(went_on) << "nobody woke it";
+  EXPECT_TRUE(went_on) << "the hand was not woken";
   first.join();
   if (!went_on) {
-    std::abort();  // It cannot be waited for.
+    std::abort();  // A thread that was not woken cannot be joined.
   }
   second.join();
   EXPECT_EQ(calls, 1) << "the first growth was enough";

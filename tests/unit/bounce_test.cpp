@@ -1,5 +1,5 @@
-// Bounce memory: places, their queues, and areas that follow the budget. Frames are those of a fake
-// memory; the jobs that populate areas run when the test says so.
+// Bounce memory: places, their queues, and areas that follow the budget. Frames are from a fake
+// memory. The test decides when the jobs run that populate areas.
 #include "mover/bounce.hpp"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kArea = 4 * kSmallestExtent;
 
-// A budget of `areas` areas, of which the bounce memory may take one for each `per` of them.
+// The budget has `areas` areas. The bounce memory may use one area for every `per` of them.
 struct Fixture {
   explicit Fixture(std::uint64_t areas, std::uint64_t per = 1)
       : tier(areas * kArea, {Kind::dram, 0}, dice),

@@ -1,4 +1,4 @@
-// When the mover's thread stays awake.
+// When the mover's thread polls instead of sleeping.
 #include "runtime/busy_poll.hpp"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ TEST(BusyPoll, it_gives_way_to_whoever_takes_the_processor) {
   poll.note_touches(1, kStart);
   ASSERT_TRUE(poll.must_yield(kStart));
   poll.yielded(kStart, kStart + 500);
-  EXPECT_TRUE(poll.stays_awake(kStart + 500)) << "nobody wanted it";
+  EXPECT_TRUE(poll.stays_awake(kStart + 500)) << "no other thread wanted the processor";
   EXPECT_FALSE(poll.must_yield(kStart + 500));
   const std::int64_t again = kStart + 500 + BusyPoll::kYieldNs;
   ASSERT_TRUE(poll.must_yield(again));

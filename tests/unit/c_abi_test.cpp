@@ -1,5 +1,5 @@
-// What the C interface needs of C++ to be tested: records of versions that do not exist yet,
-// exceptions at the boundary, scratch memory of many threads.
+// Tests of the C interface that need C++: structs of future versions, exceptions at the boundary,
+// scratch memory of many threads.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -16,7 +16,7 @@
 namespace tiermem::c_abi {
 namespace {
 
-// Three versions of one struct, as three releases would know it.
+// Three versions of one struct, as three releases would define it.
 struct First {
   std::size_t size = sizeof(First);
   std::uint64_t a = 1;

@@ -1,5 +1,6 @@
-// Configuration from a spec string, TOML, the environment and the machine: what is accepted, what
-// is refused and how, and which source wins. Environment and machine are the test's own.
+// Configuration from a spec string, TOML, the environment and the machine: accepted values, refused
+// values with their errors, and which source takes precedence. The test defines environment and
+// machine.
 #include "runtime/config.hpp"
 
 #include <gtest/gtest.h>
@@ -32,7 +33,7 @@ class ConfigTest : public testing::Test {
   void SetUp() override {
     facts_.memory_available = Fact::of(std::to_string(10 * kGiB));
     facts_.cores = Fact::of("3");
-    env_["TIERMEM_NVME"] = "off";  // Unless a test is about the block tier.
+    env_["TIERMEM_NVME"] = "off";  // Except in tests of the block tier.
   }
 
   Result<Config> load(std::string_view spec = {}, const char* toml = nullptr) {
@@ -49,7 +50,7 @@ class ConfigTest : public testing::Test {
     EXPECT_TRUE(config.ok()) << spec << ": " << config.message();
     return config.ok() ? *config : Config();
   }
-  /// The message of a refusal with `code`.
+  /// Returns the message of the refusal, which must have `code`.
   std::string refusal(std::string_view spec, Code code = Code::invalid_argument,
                       const char* toml = nullptr) {
     const auto config = load(spec, toml);
@@ -154,7 +155,7 @@ TEST_F(ConfigTest, directories_without_sizes_share_an_advisory_cap) {
   const Config config = good("dram=32M; reserve_free=0; nvme=" + a + "," + b + "/,/data/c:1G");
   const std::vector<BlockDevice> expected = {{a, 0}, {b, 0}, {"/data/c", kGiB}};
   EXPECT_EQ(config.block, expected);
-  // Both on one file system, whose free room counts once: 4 * 32M is the smaller bound.
+  // Both are on one file system, so its free space counts once: 4 * 32M is the smaller bound.
   EXPECT_EQ(config.block_budget, kGiB + 128 * kMiB);
   EXPECT_FALSE(config.block_hard);
   EXPECT_TRUE(contains(refusal("nvme=" + a + "/none", Code::io_error), "a/none: No such file"));
@@ -399,7 +400,7 @@ TEST_F(ConfigTest, files_that_cannot_be_read_are_io_errors_with_errno) {
 }
 
 TEST_F(ConfigTest, stronger_sources_win_option_by_option) {
-  // Every source names its own option and all that come before it.
+  // Each source names its own option and those of all weaker sources.
   const std::string weakest = file("weak.toml",
                                    "[options]\ndepth = 1\nhands = 1\npiece = \"4K\"\n"
                                    "ahead = 1\nextent = \"4K\"\n");
@@ -462,7 +463,7 @@ TEST_F(ConfigTest, hands_follow_the_processors_unless_named) {
 
 TEST_F(ConfigTest, nobody_stays_awake_where_processor_time_is_limited_unless_told) {
   EXPECT_EQ(good().busy_poll, 200U);
-  facts_.cpu_limit = Fact::of("300");  // As much as its three processors have.
+  facts_.cpu_limit = Fact::of("300");  // The capacity of its three processors.
   EXPECT_EQ(good().busy_poll, 200U);
   facts_.cpu_limit = Fact::of("299");
   EXPECT_EQ(good().busy_poll, 0U);
@@ -510,7 +511,8 @@ TEST_F(ConfigTest, reserve_free_limits_the_default_cap) {
   if (free < kGiB) {
     GTEST_SKIP() << "only " << free << " bytes are free in " << directory_;
   }
-  // Others write to this file system too, so the bounds are loose by an eighth of the room.
+  // Other processes write to this file system too, so the bounds have a margin of an eighth of the
+  // free space.
   const std::uint64_t half = good("dram=16P; reserve_free=0").block_budget;
   EXPECT_LE(half, free / 2 + free / 8);
   EXPECT_GE(half, free / 2 - free / 8);
@@ -556,7 +558,7 @@ TEST_F(ConfigTest, a_directory_in_memory_is_no_default) {
   struct statfs kind {};
   if (statfs("/dev/shm", &kind) != 0 || kind.f_type != TMPFS_MAGIC ||
       access("/dev/shm", W_OK) != 0) {
-    GTEST_SKIP() << "/dev/shm is no tmpfs that we can write to";
+    GTEST_SKIP() << "/dev/shm is not a writable tmpfs";
   }
   const test::Directory shm("/dev/shm");
   env_.erase("TIERMEM_NVME");
@@ -594,7 +596,7 @@ TEST_F(ConfigTest, this_machine_can_be_used_without_any_configuration) {
   EXPECT_FALSE(config.notes.empty());
 }
 
-// ---- what `tiermem tune` found -----------------------------------------------------------------
+// ---- Results of `tiermem tune` -----------------------------------------------------------------
 
 class TunedConfigTest : public ConfigTest {
  protected:
@@ -660,7 +662,7 @@ TEST_F(TunedConfigTest, what_cannot_be_used_is_no_error) {
 
 TEST_F(TunedConfigTest, a_tier_of_which_one_device_is_unknown_stays_as_it_is) {
   keep();
-  // In memory: another file system, so another device.
+  // A file system in memory is another device.
   const test::Directory other("/dev/shm");
   const Config config = good(spec("," + other.path() + ":64M"));
   ASSERT_EQ(config.tuning.size(), 2U);

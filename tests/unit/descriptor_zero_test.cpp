@@ -1,5 +1,5 @@
-// Descriptor 0 is a descriptor like any other: where the process began without it, a file or a
-// socket of tiermem gets that number. Each must work, and give the number back.
+// Descriptor 0 is valid: if the process started without it, a file or a socket of tiermem gets this
+// number. Each must work with it and close it again.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/sysmacros.h>

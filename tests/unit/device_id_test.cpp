@@ -1,4 +1,4 @@
-// Names of devices, read from a sysfs of the test's own and from this machine's.
+// Names of devices, read from a sysfs that the test writes and from the machine's own.
 #include "os/device_id.hpp"
 
 #include <gtest/gtest.h>

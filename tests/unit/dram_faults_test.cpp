@@ -1,4 +1,5 @@
-// Touches of the DRAM tier's windows without a view, and kernels that refuse what tells of them.
+// Touches of the DRAM tier's windows without a view, and kernels that refuse the calls that report
+// such touches.
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -133,7 +134,7 @@ TEST(Dram, without_userfault_frames_are_remapped) {
   EXPECT_EQ(DramTier::create(options).code(), Code::unsupported);
 }
 
-// Kernel refusals by a filter, in a child because filters stay.
+// In a child, because filters stay: makes the kernel refuse these calls.
 bool refuse(bool also_remap) {
   constexpr std::uint32_t kDeviceNew = _IO(0xAA, 0x00);
   std::vector<sock_filter> filter = {
@@ -155,7 +156,7 @@ bool refuse(bool also_remap) {
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-// 0: the expected mechanism served and brought the bytes.
+// Returns 0 if the expected mechanism served the touch and delivered the bytes.
 int serve_by(Mechanism expected) {
   auto made = DramTier::create(small_options(16 * kMiB));
   if (!made.ok() || (*made)->facts().windows != expected ||

@@ -1,4 +1,4 @@
-// What the DRAM tier's tests share: bytes that tell frames apart, and tiers of one mechanism.
+// Shared by the DRAM tier's tests: bytes that identify frames, and tiers that use one mechanism.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,14 +18,14 @@ inline DramOptions small_options(std::uint64_t budget) {
   return {.budget = budget, .window_reserve_bytes = std::uint64_t{32} << 30};
 }
 
-/// An error where the mechanism does not work here: the test is skipped.
+/// Returns an error if the mechanism does not work on this machine; the test is then skipped.
 inline Result<std::unique_ptr<DramTier>> make_tier(std::uint64_t budget, Mechanism mechanism) {
   DramOptions options = small_options(budget);
   options.mechanism = mechanism;
   return DramTier::create(options);
 }
 
-/// Bytes that tell extent and version apart, word by word.
+/// Writes words that identify extent and version.
 inline void fill(std::byte* data, std::uint64_t bytes, std::uint64_t what) {
   std::uint64_t value = what * 0x9e3779b97f4a7c15 + 1;
   for (std::uint64_t i = 0; i < bytes; i += 8) {
@@ -45,7 +45,7 @@ inline bool holds(const std::byte* data, std::uint64_t bytes, std::uint64_t what
   return true;
 }
 
-/// A tier that moves pages (or copies them), and a frame with bytes that is not in its window yet.
+/// A tier that moves (or copies) pages, and a frame with bytes that is not yet in its window.
 struct MovedFrame {
   explicit MovedFrame(Mechanism mechanism = Mechanism::uffd_move, std::uint64_t bytes = kBytes,
                       bool mapped = false) {
@@ -68,7 +68,8 @@ struct MovedFrame {
 
   static constexpr std::uint64_t kBytes = 2 * kMiB;
   static constexpr std::uint64_t kWindow = 2 * kBytes;
-  std::string why_not;  ///< Why there is none here: the test is skipped.
+  /// Why the tier could not be created on this machine; the test is then skipped.
+  std::string why_not;
   std::unique_ptr<DramTier> tier;
   std::byte* window = nullptr;
   FrameId frame;

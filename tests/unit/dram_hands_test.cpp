@@ -1,4 +1,4 @@
-// The DRAM tier under work: what the process grows by, and several hands at once.
+// The DRAM tier under load: by how much the process grows, and several hands at once.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -22,8 +22,8 @@ std::uint64_t resident_bytes() {
   return resident * 4096;
 }
 
-// Property: however many frames move over however large a window, the process grows by the budget
-// at most, and the bytes stay right.
+// Property: whatever the number of moved frames and the size of the window, the process grows by at
+// most the budget, and all bytes are right.
 TEST(Dram, five_thousand_moves_grow_the_process_by_no_more_than_the_budget) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);
@@ -34,7 +34,7 @@ TEST(Dram, five_thousand_moves_grow_the_process_by_no_more_than_the_budget) {
     std::mt19937 random(seed);
     auto made = make_tier(kBudget, mechanism);
     if (!made.ok()) {
-      continue;  // Said by the tests above.
+      continue;  // Reported by the tests above.
     }
     DramTier& tier = **made;
     std::byte* const window = *tier.reserve_window(kExtents * 2 * kMiB, 2 * kMiB, false);
@@ -83,7 +83,7 @@ TEST(Dram, five_thousand_moves_grow_the_process_by_no_more_than_the_budget) {
   }
 }
 
-// Several hands on different frames at once, the mover handing out and taking back.
+// Several hands work on different frames at once, while the mover hands out and takes back frames.
 TEST(Dram, hands_work_on_different_frames_at_once) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);
@@ -145,7 +145,7 @@ TEST(Dram, hands_work_on_different_frames_at_once) {
       for (const auto& [at, bytes] : windows) {
         tier.release_window(at, bytes);
       }
-      // A hand trims while the others are idle, as the mover orders.
+      // One hand trims on the mover's order while the others are idle.
       tier.begin_trim(4 * kMiB);
       std::thread trimmer([&] { tier.run_trim(); });
       trimmer.join();

@@ -1,5 +1,5 @@
-// The DRAM tier's books, slabs and domains. Windows are in dram_windows_test.cpp, touches without a
-// view in dram_faults_test.cpp, several hands in dram_hands_test.cpp.
+// The DRAM tier's accounting, slabs and domains. Windows are in dram_windows_test.cpp, touches
+// without a view in dram_faults_test.cpp, several hands in dram_hands_test.cpp.
 #include "tier/dram.hpp"
 
 #include <gtest/gtest.h>
@@ -196,7 +196,7 @@ TEST(Dram, a_change_of_domain_clears) {
   }
 }
 
-// A domain is a handle: two of them may be alike in their low or in their high half.
+// A domain is a handle. Two domains can be equal in their low or in their high half.
 TEST(Dram, domains_that_differ_in_one_half_are_two) {
   constexpr std::uint64_t kMine = std::uint64_t{7} << 32 | 5;
   for (const std::uint64_t other : {std::uint64_t{9} << 32 | 5, std::uint64_t{7} << 32 | 6}) {
@@ -276,7 +276,7 @@ TEST(Dram, neighbours_in_a_chunk_do_not_see_another_domains_bytes) {
   std::memset(tier->landing(b, nullptr), 0xbb, 512 * kKiB);
   tier->return_frame(a);
   tier->return_frame(b);
-  // The chunk is empty, of mixed bytes, and now one frame.
+  // The chunk is empty, holds bytes of both domains, and is now one frame.
   const FrameId whole = tier->acquire_frame({Pool::locked, 2 * kMiB, 1});
   ASSERT_TRUE(whole.valid());
   EXPECT_TRUE(tier->needs_populate(whole));
@@ -321,8 +321,8 @@ TEST(Dram, without_huge_pages_none_is_made) {
   EXPECT_EQ(host::huge_bytes((*tier)->landing(frame, nullptr), 4 * kMiB).value_or(0), 0U);
 }
 
-// A model of the books: what is held, what is cached by class with age, what is leaving. Slab
-// chunks are told from addresses.
+// A model of the accounting: frames in use, cached frames by class with their age, frames that are
+// leaving. Slab chunks are identified by their addresses.
 class BooksModel {
  public:
   explicit BooksModel(DramTier& tier, std::uint64_t budget) : tier_(tier), budget_(budget) {}
@@ -377,7 +377,7 @@ class BooksModel {
 
   void trim_some(std::uint64_t bytes) {
     std::uint64_t chosen = 0;
-    while (!leaving_.empty()) {  // All of them: nobody wants what is in them.
+    while (!leaving_.empty()) {  // All of them, because their bytes are not needed.
       chosen += leaving_.back();
       in_use_ -= leaving_.back();
       leaving_.pop_back();
@@ -461,8 +461,8 @@ class BooksModel {
   std::map<std::uint64_t, Chunk> chunks_;
 };
 
-// Property: after any sequence of calls the books are exactly the model's, and re-deriving them
-// from the frames gives the same.
+// Property: after any sequence of calls the accounting equals the model's, and also the accounting
+// derived again from the frames.
 TEST(Dram, random_calls_keep_the_books_exact) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);

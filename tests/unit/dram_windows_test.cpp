@@ -22,7 +22,7 @@
 namespace tiermem {
 namespace {
 
-// A child of fork that checks what its parent left in memory, when told to.
+// A child of fork that, on command, checks the bytes that its parent left in memory.
 class Child {
  public:
   template <typename Check>
@@ -38,7 +38,7 @@ class Child {
     }
     close(tell_[0]);
   }
-  // 0 when the check passed.
+  // Returns 0 if the check passed.
   int finish() {
     close(tell_[1]);
     int status = -1;
@@ -84,7 +84,7 @@ class DramWindows : public testing::TestWithParam<std::tuple<Mechanism, std::uin
   std::byte* at(std::uint64_t i) const { return window + i * bytes; }
   bool in_place() const { return tier->landing(frames[0], nullptr) == nullptr; }
 
-  // As a promote does: pages, bytes, map.
+  // The steps of a promote: pages, bytes, map.
   void bring(std::uint64_t i, std::uint64_t what) {
     if (tier->needs_populate(frames[i])) {
       const Status populated = tier->populate(frames[i], false, at(i));
@@ -125,7 +125,7 @@ TEST_P(DramWindows, bytes_are_in_the_window_and_go_home_with_the_frame) {
         bring(i, i + 100 * round);
         continue;
       }
-      if (std::get<0>(GetParam()) != Mechanism::copy) {  // Small pages, to be gathered again.
+      if (std::get<0>(GetParam()) != Mechanism::copy) {  // Small pages, to be collapsed again.
         ASSERT_FALSE(tier->needs_populate(frames[i]));
       }
       ASSERT_TRUE(holds(tier->landing(frames[i], at(i)), bytes, i + 100 * round));
@@ -156,7 +156,7 @@ TEST_P(DramWindows, never_written_frames_show_zeros) {
 }
 
 // Goal: a child sees the bytes as of the fork whatever the parent evicts, and the parent gets its
-// own bytes back. Twice, since the second round meets what the first left behind.
+// own bytes back. Two rounds, because the second starts with the state that the first left.
 TEST_P(DramWindows, an_eviction_while_a_forked_child_lives_loses_nothing) {
   for (std::uint64_t round = 0; round < 2; ++round) {
     for (std::uint64_t i = 0; i < kExtents; ++i) {
@@ -170,7 +170,7 @@ TEST_P(DramWindows, an_eviction_while_a_forked_child_lives_loses_nothing) {
       }
       return true;
     });
-    // One extent is partly the parent's own again.
+    // Part of one extent belongs to the parent alone again.
     at(1)[0] = ~at(1)[0];
     at(1)[0] = ~at(1)[0];
     for (std::uint64_t i = 0; i < kExtents; ++i) {
@@ -233,7 +233,7 @@ TEST(Dram, a_page_locked_home_is_copied_in) {
     GTEST_SKIP() << moved.why_not;
   }
   DramTier& tier = *moved.tier;
-  // Sanitizers make mlock() do nothing: ask the kernel.
+  // With a sanitizer mlock() does nothing, so call the kernel.
   if (syscall(SYS_mlock, moved.home, moved.kBytes) != 0) {
     GTEST_SKIP() << "mlock refused";
   }
@@ -289,7 +289,7 @@ TEST(Dram, mapping_by_remap_stops_before_mappings_run_out) {
   }
   DramTier& tier = **made;
   std::byte* const window = *tier.reserve_window(128 * kMiB, 2 * kMiB, false);
-  // Every second extent, or neighbours would merge.
+  // Every second extent, because neighbouring mappings would merge.
   constexpr std::uint64_t kStride = 4 * kMiB;
   std::vector<FrameId> mapped;
   bool refused = false;
@@ -325,7 +325,7 @@ TEST(Dram, ten_thousand_windows_are_few_mappings) {
   for (const Mechanism mechanism : {Mechanism::uffd_move, Mechanism::remap, Mechanism::in_place}) {
     auto made = make_tier(16 * kMiB, mechanism);
     if (!made.ok()) {
-      continue;  // Said by the tests above.
+      continue;  // Reported by the tests above.
     }
     DramTier& tier = **made;
 #if defined(__SANITIZE_THREAD__)
@@ -356,13 +356,13 @@ TEST(Dram, a_frame_of_the_locked_pool_appears_in_no_window) {
   std::byte* const window = *tier.reserve_window(4 * kMiB, 2 * kMiB, false);
   Mechanism used{};
   EXPECT_EQ(tier.map(frame, window, used).code(), Code::internal);
-  EXPECT_TRUE(tier.map(frame, nullptr, used).ok()) << "without a window there is nothing to do";
+  EXPECT_TRUE(tier.map(frame, nullptr, used).ok()) << "without a window, map() does nothing";
   tier.return_frame(frame);
   tier.release_window(window, 4 * kMiB);
 }
 
-// A window that holds a frame when it is released: its part of `missing` bytes is unmapped by the
-// program, which makes madvise fail.
+// Returns a window that holds a frame. The program has unmapped `missing` bytes of it, which makes
+// madvise fail when the window is released.
 std::byte* window_with_bytes(DramTier& tier, std::uint64_t missing) {
   std::byte* const window = *tier.reserve_window(2 * kMiB, 2 * kMiB, true);
   const FrameId frame = tier.acquire_frame({Pool::movable, 2 * kMiB, 0});
@@ -433,7 +433,7 @@ TEST(Dram, what_the_program_mapped_in_a_window_is_neither_taken_nor_emptied) {
   close(file);
 }
 
-// Filters stay, so a child gets them.
+// In a child, because filters stay.
 bool refuse_mmap() {
   sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),

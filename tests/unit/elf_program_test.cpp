@@ -1,5 +1,5 @@
-// What is seen of a program before it is started. Programs are those of the system, one linked
-// statically that the build makes, and files written here.
+// Facts about a program that are known before it starts. The programs are the system's, a
+// statically linked one that the build makes, and files that the test writes.
 #include "cli/elf_program.hpp"
 
 #include <elf.h>
@@ -93,7 +93,7 @@ TEST_F(ElfProgram, another_processor_is_told) {
 
 TEST_F(ElfProgram, a_section_of_the_go_linker_is_found) {
   std::string bytes = copy_of("/bin/ls");
-  const auto at = bytes.find(".note.ABI-tag");  // In the names of sections.
+  const auto at = bytes.find(".note.ABI-tag");  // Among the names of sections.
   ASSERT_NE(at, std::string::npos);
   bytes.replace(at, 13, std::string(".go.buildinfo").substr(0, 13));
   EXPECT_EQ(obstacle(file("go", bytes)), Obstacle::go);
@@ -108,7 +108,7 @@ TEST_F(ElfProgram, rights_of_another_user_are_told) {
   EXPECT_EQ(obstacle(path), Obstacle::privileged);
 }
 
-// Cut anywhere, a program is judged somehow and read only as far as it goes.
+// A program that is cut at any length gets some verdict, and is not read past its end.
 TEST_F(ElfProgram, a_file_that_was_cut_is_read_to_its_end) {
   const std::string bytes = copy_of("/bin/ls");
   for (const std::size_t length : {4u, 63u, 64u, 100u, 1000u, 20000u}) {

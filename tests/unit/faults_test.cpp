@@ -1,5 +1,5 @@
 // Touches that are served while their buffer changes: it is freed, its pages come another way, or
-// no buffer is there. The test takes the place of the mover. Goal: no toucher waits for ever; one
+// it does not exist. The test takes the mover's place. Goal: no toucher waits for ever. A toucher
 // that is woken touches again, which is another fault.
 #include "runtime/faults.hpp"
 
@@ -48,13 +48,13 @@ class FaultsTest : public testing::Test, protected MovedFrame {
   void is_mapped() { faults_.add(buffer_, window, 2, kShift); }
   void is_freed() { ASSERT_TRUE(residency_.buffers.mark_freed(buffer_)); }
 
-  /// Serves one touch, which has come.
+  /// Serves one touch that has arrived.
   void serve_one() {
     pollfd ready{tier->fault_fd(), POLLIN, 0};
     ASSERT_EQ(::poll(&ready, 1, kSoon), 1) << "the toucher was not woken";
     faults_.serve_waiting(1);
   }
-  /// The toucher was woken: it touches again, and goes on with zeros.
+  /// Expects that the woken toucher touches again, and continues with zeros.
   void expect_another_touch(const Toucher& toucher) {
     Fault fault;
     ASSERT_TRUE(tier->next_fault(kSoon, fault)) << "the toucher was not woken";
@@ -63,7 +63,7 @@ class FaultsTest : public testing::Test, protected MovedFrame {
     tier->fill_hole(page());
     EXPECT_TRUE(toucher.goes_on());
   }
-  /// As the mover answers.
+  /// Answers in the mover's place.
   void answer(Status status = {}) {
     ASSERT_EQ(posted_.size(), 1u);
     Request& request = *posted_.back();
@@ -168,10 +168,10 @@ TEST_F(FaultsTest, absent_bytes_without_a_view_are_a_bus_error) {
   serve_one();
   EXPECT_TRUE(toucher.gets_bus_error());
   EXPECT_EQ(faults_.poisoned(), 1u);
-  EXPECT_EQ(faults_.served(), 0u) << "it is no touch of a mapped buffer";
+  EXPECT_EQ(faults_.served(), 0u) << "it is not a touch of a mapped buffer";
 }
 
-// A store to an adopted file's views, whose buffer is freed before the store is served.
+// A thread stores to a view of an adopted file. The buffer is freed before the store is served.
 TEST_F(FaultsTest, read_only_extent_has_left_then_the_store_is_made_again) {
   const auto reserved = tier->reserve_read_only_window(kExtent, kExtent);
   ASSERT_TRUE(reserved.ok()) << reserved.message();

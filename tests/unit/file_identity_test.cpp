@@ -1,5 +1,5 @@
-// Naming a file by its descriptor. Goal: a second open is of the same inode whatever the path leads
-// to, and a file is replaced whole or not at all.
+// Identifying a file by its descriptor. Goal: a second open reaches the same inode wherever the
+// path leads now, and a file is replaced as a whole or not at all.
 #include "os/file_identity.hpp"
 
 #include <fcntl.h>
@@ -70,7 +70,8 @@ TEST(FileIdentity, file_cannot_be_replaced_then_nothing_is_left) {
   EXPECT_EQ(replace_file(directory.path() + "/missing/file", "text", 0600), ENOENT);
 }
 
-// A guessable name beside the target could be a link that leads to another file of the user's.
+// A name that an attacker can guess, beside the target, could be a link to another file of the
+// user.
 TEST(FileIdentity, link_with_a_guessed_name_is_not_followed) {
   const test::Directory directory;
   const std::string path = directory.path() + "/file";

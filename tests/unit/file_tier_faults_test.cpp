@@ -1,6 +1,6 @@
 // Adopted files on devices that misbehave. Goal: every read ends once, with ok only if all its
-// bytes were read, and never while a piece of it is still under way. Method: a scripted port breaks
-// or shortens the first, second, nth request.
+// bytes were read, and never while a piece of it is in progress. Method: a scripted port breaks or
+// shortens the first, second, nth request.
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -107,7 +107,7 @@ TEST_F(FileFaults, direct_io_refused_by_a_read_is_made_through_the_page_cache) {
   EXPECT_EQ(refused.native, EINVAL);
 }
 
-// The second descriptor, for direct reads, is one more than the process may have.
+// The second descriptor, for direct reads, exceeds the process's limit.
 TEST_F(FileFaults, direct_io_refused_at_open_is_no_error) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer of types needs descriptors of its own (a pipe) at every check";
@@ -150,7 +150,7 @@ TEST_F(FileFaults, random_faults_in_random_order_never_report_bytes_that_were_no
       }
       return answer;
     };
-    // An extent of 64 KiB each, all under way at once.
+    // An extent of 64 KiB each, all in progress at once.
     constexpr std::uint64_t kExtent = 64 * kKiB;
     constexpr std::uint64_t kReads = 40;
     const Bytes all = pattern(kReads * kExtent, 0);

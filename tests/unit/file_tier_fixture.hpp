@@ -1,4 +1,4 @@
-// What the tests of adopted files share: real files, read through a scripted port.
+// Shared by the tests of adopted files: real files, read through a scripted port.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ inline bool says(const char* text, const std::string& part) {
 
 class FileTierTest : public ::testing::Test {
  protected:
-  /// A file with the pattern of seed 1, whose times are not those of a change made later.
+  /// Creates a file with the pattern of seed 1. Its times differ from those of a later change.
   std::string file(const std::string& name, std::uint64_t bytes) {
     const std::string path = directory_.path() + "/" + name;
     std::ofstream(path, std::ios::binary)
@@ -36,7 +36,8 @@ class FileTierTest : public ::testing::Test {
     let_time_pass(path);
     return path;
   }
-  /// The clock that file systems read may stand still for some milliseconds.
+  /// Waits until a change gets another time: the clock of file systems may stand still for some
+  /// milliseconds.
   static void let_time_pass(const std::string& path) {
     struct stat st {};
     ASSERT_EQ(::stat(path.c_str(), &st), 0);
@@ -62,7 +63,8 @@ class FileTierTest : public ::testing::Test {
     EXPECT_EQ(tier_.reap({&more, 1}), 0U) << "reported twice";
     return completion;
   }
-  /// Whether `length` bytes read at `at` of a file of `size` are its own, and zeros behind its end.
+  /// Returns whether `length` bytes read at `at` from a file of `size` bytes equal the file's
+  /// bytes, with zeros past its end.
   bool right(const std::byte* bytes, std::uint64_t at, std::uint64_t length, std::uint64_t size) {
     if (made_ < size) {
       all_ = pattern(size, 1);
@@ -73,7 +75,7 @@ class FileTierTest : public ::testing::Test {
            std::all_of(bytes + inside, bytes + length,
                        [](std::byte b) { return b == std::byte{}; });
   }
-  /// Everything from `adopted.begin` to the end, an extent at a time, is as it must be.
+  /// Checks all bytes from `adopted.begin` to the end, one extent at a time.
   void expect_whole(const FileTier::Adopted& adopted, std::uint64_t size, std::uint64_t extent) {
     for (std::uint64_t at = adopted.begin; at < size; at += extent) {
       const Bytes bytes = pattern(extent, 99);
@@ -90,7 +92,7 @@ class FileTierTest : public ::testing::Test {
   FileTier tier_{port_, 8};
 
  private:
-  Bytes all_;  // The pattern, as far as it was needed.
+  Bytes all_;  // The pattern, as long as was needed so far.
   std::uint64_t made_ = 0;
 };
 

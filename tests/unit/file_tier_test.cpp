@@ -1,6 +1,6 @@
-// Adopted files through the tier's own interface. Goal: every byte of the range as the file has it,
-// zeros behind the file's end, and an error, never other bytes, once the file is not what was
-// adopted. Reads that fail are in file_tier_faults_test.cpp.
+// Adopted files, tested through the tier's own interface. Goal: reads return every byte of the
+// range as in the file and zeros past its end. Once the file differs from the adopted one, they
+// return an error and never other bytes. Failing reads are in file_tier_faults_test.cpp.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -93,7 +93,7 @@ TEST_F(FileTierTest, whole_blocks_are_read_direct_and_the_rest_through_the_page_
 TEST_F(FileTierTest, a_file_in_memory_is_read_too) {
   struct statfs fs {};
   if (::statfs("/dev/shm", &fs) != 0 || fs.f_type != TMPFS_MAGIC || ::access("/dev/shm", W_OK)) {
-    GTEST_SKIP() << "/dev/shm is no tmpfs that we can write to";
+    GTEST_SKIP() << "/dev/shm is not a writable tmpfs";
   }
   const test::Directory memory("/dev/shm");
   const std::string path = memory.path() + "/data";
@@ -170,7 +170,7 @@ TEST_F(FileTierTest, a_file_without_permission_is_refused_by_name) {
   }));
 }
 
-// To open one for reading waits for a writer, if one lets it.
+// Opening a FIFO for reading blocks until it has a writer.
 TEST_F(FileTierTest, a_fifo_is_refused_and_not_waited_for) {
   const std::string path = directory_.path() + "/fifo";
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
@@ -241,7 +241,7 @@ TEST_F(FileTierTest, nothing_is_written_and_nothing_allocated) {
   EXPECT_EQ(tier_.books().physical, 0U);
 }
 
-// ---- A file that is not what it was -------------------------------------------------------------
+// ---- A file that has changed -------------------------------------------------------------------
 
 struct Change {
   const char* name;
@@ -265,7 +265,7 @@ TEST_P(ChangedFile, is_an_error_that_names_the_file) {
   EXPECT_EQ(completion.code, Code::io_error);
   EXPECT_EQ(completion.native, ESTALE);
   EXPECT_EQ(tier_.device_name(completion.device), path_);
-  // What is there now can be adopted as any file can.
+  // The file that is now at the path can be adopted like any other.
   if (std::filesystem::exists(path_) && std::filesystem::file_size(path_) != 0) {
     const FileTier::Adopted again = adopt(path_);
     EXPECT_EQ(read(again.base, bytes.get(), kMiB).code, Code::ok);
@@ -283,7 +283,7 @@ TEST_P(ChangedFile, is_an_error_when_it_happens_during_the_read) {
   const Bytes bytes = pattern(kMiB, 0);
   const SlotCompletion completion = read(adopted.base, bytes.get(), kMiB);
   EXPECT_EQ(completion.code, Code::io_error);
-  EXPECT_EQ(completion.native, ESTALE) << "what a read says of a file that changed is no cause";
+  EXPECT_EQ(completion.native, ESTALE) << "the errno of a read of a changed file is not the cause";
 }
 
 void overwrite(const std::string& path) {
@@ -327,7 +327,7 @@ TEST_F(FileTierTest, a_file_whose_name_was_given_to_another_keeps_its_bytes) {
   expect_whole(adopted, kMiB, 64 * kKiB);
 }
 
-// The bytes are compared by the mover: FaultsFound.L09_*.
+// The mover compares the bytes: FaultsFound.L09_*.
 TEST_F(FileTierTest, other_rights_links_and_times_of_access_are_no_change) {
   const std::string path = file("data", kMiB);
   const FileTier::Adopted adopted = adopt(path);
@@ -343,7 +343,7 @@ TEST_F(FileTierTest, without_proc_all_reads_are_buffered_and_right) {
   const std::string path = file("data", kMiB + 5);
   const bool well = in_child([&] {
     if (::chroot(directory_.path().c_str()) != 0) {
-      return errno == EPERM;  // An ordinary user cannot be where there is no /proc.
+      return errno == EPERM;  // Without /proc an ordinary user cannot do this.
     }
     const auto adopted = tier_.adopt("/data", 0, 0);
     const Bytes bytes = pattern(2 * kMiB, 0);

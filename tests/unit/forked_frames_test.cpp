@@ -1,5 +1,5 @@
-// Frames of mapped windows whose pages a child of fork shares: they leave with the bytes of their
-// own process, and the child keeps what was there at the fork. On real pages.
+// Frames of mapped windows after a fork, while a child shares their pages. They leave with the
+// bytes of their own process, and the child keeps the bytes as of the fork. On real pages.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -24,7 +24,7 @@ thread_local unsigned t_refused_collapses = 0;
 
 }  // namespace
 
-// Compaction holds a page of the next so many huge ones.
+// Compaction holds a page of each of the next `t_refused_collapses` huge pages.
 extern "C" int madvise(void* address, size_t length, int advice) noexcept {
   if (advice == kCollapse && t_refused_collapses > 0) {
     --t_refused_collapses;
@@ -41,8 +41,8 @@ class ForkedFrame : public MappedFrame {};
 INSTANTIATE_TEST_SUITE_P(By, ForkedFrame, ::testing::Values(Mechanism::uffd_move, Mechanism::copy),
                          mechanism_name);
 
-// A child that has its parent's windows until it is told to end, and says whether it saw in them
-// what was there at the fork.
+// A child that has its parent's windows until it is told to end. It reports whether they hold the
+// bytes as of the fork.
 class Sharer {
  public:
   Sharer(const std::byte* window, std::uint64_t what) {
@@ -96,8 +96,8 @@ TEST_P(ForkedFrame, pages_shared_with_a_child_leave_by_a_copy) {
   EXPECT_EQ(tier->counters().withdrawals_refused, 0U);
 }
 
-// Some pages are this process's own again, since it wrote them: they move, up to the first that is
-// not.
+// This process has written some pages, so they are its own again. They move, up to the first shared
+// page.
 TEST_P(ForkedFrame, an_extent_that_is_shared_in_part_leaves_whole) {
   ASSERT_TRUE(tier->restore(frame, window).ok());
   fill(window, kBytes, 7);
@@ -114,8 +114,8 @@ TEST_P(ForkedFrame, an_extent_that_is_shared_in_part_leaves_whole) {
   EXPECT_EQ(std::memcmp(home, expected, kBytes), 0);
 }
 
-// The child ends when some of a huge page is copied: the rest is this process's alone, and yet the
-// kernel does not move it as it is.
+// The child ends after a part of a huge page has been copied. The rest then belongs to this process
+// alone, but the kernel still does not move the page as it is.
 TEST_P(ForkedFrame, an_extent_that_was_shared_while_half_of_it_was_written_leaves_whole) {
   ASSERT_TRUE(tier->restore(frame, window).ok());
   fill(window, kBytes, 7);
@@ -136,7 +136,7 @@ TEST_P(ForkedFrame, an_extent_that_was_shared_while_half_of_it_was_written_leave
   EXPECT_EQ(std::memcmp(home, bytes.data(), kBytes), 0);
 }
 
-// The device would go on writing into the page that the copy was made of.
+// The device would still write into the original page after the copy.
 TEST_P(ForkedFrame, a_page_locked_since_the_fork_is_not_copied) {
   if (copies()) {
     GTEST_SKIP() << "mremap takes pages that are locked, too";
@@ -154,7 +154,7 @@ TEST_P(ForkedFrame, a_page_locked_since_the_fork_is_not_copied) {
   EXPECT_TRUE(holds(window, kBytes, 9));
   locked.release();
   Status left = tier->withdraw(frame, window);
-  for (int i = 0; i < 1000 && !left.ok(); ++i) {  // The ring's end is not at once.
+  for (int i = 0; i < 1000 && !left.ok(); ++i) {  // Ending the ring takes a moment.
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     left = tier->withdraw(frame, window);
   }

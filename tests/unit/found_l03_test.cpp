@@ -1,6 +1,6 @@
-// Fault L3: the word of an extent counted writes in 23 bits, so that exactly 2^23 writes during one
-// write-back looked like none, and the slot's old bytes counted as the newest. The word has a flag
-// now, which a writer clears. These tests write that often, and once, under each kind of copy.
+// Fault L3: the word of an extent counted writes in 23 bits. Exactly 2^23 writes during one
+// write-back looked like none, and the slot's old bytes counted as the newest. The word now has a
+// flag that a writer clears. These tests write 2^23 times, and once, under each kind of copy.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -21,7 +21,7 @@ ExtentWord& word_of(M& m, Handle x, unsigned space = kHost) {
   return m.residency.extents.word(space, m.ref(x));
 }
 
-// Views that write come and go, as acquire and release make them.
+// Pins and unpins for writing, as acquire and release do.
 void write_often(ExtentWord& word, std::uint32_t times) {
   for (std::uint32_t n = 0; n < times; ++n) {
     ASSERT_EQ(word.pin_write(), Pin::ok);
@@ -29,7 +29,7 @@ void write_often(ExtentWord& word, std::uint32_t times) {
   }
 }
 
-// Jobs run until copies of a device go on, and no further.
+// Runs jobs until copies of a device are in progress.
 void run_jobs(M& m) {
   m.settle();
   while (!m.hands.jobs.empty()) {
@@ -38,7 +38,7 @@ void run_jobs(M& m) {
   }
 }
 
-// A view writes `value`, and so many views more come and go.
+// Writes `value` through one view, then pins and unpins for writing `times` - 1 times.
 void write_under_copy(M& m, Handle x, unsigned char value, std::uint32_t times) {
   Call& writer = m.acquire(x, kWrite);
   ASSERT_EQ(writer.code(), Code::ok);
@@ -76,7 +76,7 @@ TEST(FaultsFound, L03_extent_is_written_under_its_write_back_then_it_is_written_
     m.run_hands();
     ASSERT_EQ(m.port.requests.size(), 1u);
     write_under_copy(m, x, 0x22, times);
-    m.port.end();  // The device has the bytes of before.
+    m.port.end();  // The device has the bytes from before the write.
     m.settle();
     EXPECT_TRUE(m.bits(x).dirty());
     m.end_all();
@@ -103,7 +103,8 @@ TEST(FaultsFound, L03_source_is_written_under_a_copy_to_a_device_then_it_is_copi
   }
 }
 
-// A stream may take the source over while the copy goes on, unless a view wrote it meanwhile.
+// A stream may take over the source while the copy is in progress, unless a view has written it
+// since the copy began.
 TEST(FaultsFound, L03_source_is_written_under_a_copy_then_no_stream_takes_it_over) {
   for (const std::uint32_t times : {1u, kWrap}) {
     M m({.devices = 1});
@@ -126,8 +127,8 @@ TEST(FaultsFound, L03_source_is_written_under_a_copy_then_no_stream_takes_it_ove
   }
 }
 
-// A writer that meets a shared extent adds a pin and removes it. The copy whose stream has a view
-// already stays good in between: it is not made again under the stream.
+// A writer that finds a shared extent adds a pin and removes it. The stream already has a view of
+// the copy, so the copy must stay valid and is not repeated under the stream.
 TEST(FaultsFound, L03_writer_misses_a_shared_source_then_the_copy_of_a_stream_stays) {
   M m({.devices = 1});
   const Handle x = m.buffer();
@@ -140,7 +141,7 @@ TEST(FaultsFound, L03_writer_misses_a_shared_source_then_the_copy_of_a_stream_st
   m.settle();
   ASSERT_EQ(stream.code(), Code::ok);
   ASSERT_EQ(m.bits(x).phase(), Phase::shared);
-  // The first half of a pin_write that will be a miss.
+  // The first half of a pin_write that will miss.
   auto& bits = reinterpret_cast<std::atomic<std::uint64_t>&>(word_of(m, x));
   bits.fetch_add(ExtentBits::kWriterOne);
   m.hands.end_copy();
@@ -153,8 +154,8 @@ TEST(FaultsFound, L03_writer_misses_a_shared_source_then_the_copy_of_a_stream_st
   EXPECT_EQ(m.value(x), 0x11);
 }
 
-// The same kind: isolated buffers were numbered in 32 bits, and two with the same number showed
-// each other's bytes. Now a buffer's handle is its domain, whatever it was numbered.
+// A fault of the same kind: isolated buffers were numbered in 32 bits, and two with the same number
+// showed each other's bytes. A buffer's domain is now its handle, so the number does not matter.
 TEST(FaultsFound, L03_isolated_buffers_have_one_number_then_neither_shows_the_others_bytes) {
   M m({.frames = 1});
   const auto isolated = [&] {
@@ -179,7 +180,7 @@ TEST(FaultsFound, L03_isolated_buffers_have_one_number_then_neither_shows_the_ot
   m.release(view);
 }
 
-// An abandoned copy leaves no mark, and the next one begins anew.
+// A cancelled copy leaves no mark, and the next copy starts over.
 TEST(FaultsFound, L03_copy_fails_then_the_extent_is_not_marked_as_copied) {
   M m({.devices = 1});
   const Handle x = m.buffer();

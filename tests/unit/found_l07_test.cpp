@@ -1,4 +1,5 @@
-// L7, from inside: tags of contexts, and counts of lives that never wrap into a live handle.
+// Fault L7, tested from inside: tags of contexts, and counts of lives that never wrap to a live
+// handle.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -34,7 +35,7 @@ TEST(FaultsFound, L07_no_two_live_contexts_have_one_tag_and_a_used_one_comes_bac
     ASSERT_FALSE(seen[tag->value()]);
     EXPECT_TRUE(ContextTag::is_live(tag->value()));
     seen[tag->value()] = true;
-    // The tag that ended is used again when all others were.
+    // An ended tag is reused after all others.
     EXPECT_TRUE(tag->value() != ended || tags.size() > ContextTag::kMost - 16) << tags.size();
     tags.push_back(std::move(tag));
   }
@@ -67,7 +68,8 @@ TEST(FaultsFound, L07_lives_of_a_record_are_used_up_then_it_is_never_used_again)
   }
 }
 
-// Spares have lives without coming back to the table: they leave it in time.
+// A spare buffer uses up lives without returning to the table. It leaves the spares before its
+// lives end.
 TEST(FaultsFound, L07_lives_of_a_spare_are_used_up_then_it_is_no_spare_any_more) {
   Residency residency(kBuffers, kExtents, 1);
   residency.buffers.test_leave_lives(4);
@@ -82,7 +84,7 @@ TEST(FaultsFound, L07_lives_of_a_spare_are_used_up_then_it_is_no_spare_any_more)
     if (spared == 0) {
       word.set_phase(Phase::incoming);
       word.set_phase(Phase::exclusive);
-    } else {  // Its user takes it into use, and lets go.
+    } else {  // The next owner claims it and releases it.
       ASSERT_TRUE(word.try_claim());
       word.end_claim(false);
       ASSERT_TRUE(word.unpin_read());
@@ -124,7 +126,8 @@ TEST(FaultsFound, L07_lives_of_an_operation_are_used_up_then_its_entry_is_never_
   }
 }
 
-// The count of uses of a slot wraps within its bits: no token of one context becomes another's.
+// The count of uses of a slot wraps within its own bits, so a token of one context never equals a
+// token of another.
 TEST(FaultsFound, L07_token_of_one_context_never_agrees_in_another) {
   Residency ours(kBuffers, kExtents, 1), theirs(kBuffers, kExtents, 1);
   ViewRecord mine, other;

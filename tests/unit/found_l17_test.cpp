@@ -1,5 +1,5 @@
-// What a configuration names is compared with the machine when a context starts. The machine is the
-// test's own.
+// At the start of a context, the names in its configuration are compared with the machine. The test
+// defines the machine.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -17,7 +17,8 @@ namespace {
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 using Kind = PathFacts::Kind;
 
-/// A machine of 24 GiB with a disk, a file system in memory and a raw device; what is judged on it.
+/// A machine of 24 GiB with a disk, a file system in memory and a raw device; checks configurations
+/// against it.
 class Machine {
  public:
   Machine() {
@@ -34,7 +35,7 @@ class Machine {
   static PathFacts disk(std::uint64_t group, std::uint64_t total, std::uint64_t free) {
     return {.kind = Kind::directory, .group = group, .total = total, .free = free};
   }
-  /// The judgement of a spec string, and its warnings.
+  /// Checks a spec string; records its warnings.
   Status judge(const std::string& spec) {
     auto config = load_config(
         spec, nullptr, [](const char*) -> const char* { return nullptr; }, facts);
@@ -49,7 +50,7 @@ class Machine {
     warnings = config->warnings;
     return status;
   }
-  /// Operation, object, limit and remedy in one line.
+  /// Expects an error with operation, object, limit and remedy in one line.
   void expect_refused(const std::string& spec, std::initializer_list<const char*> words,
                       Code code = Code::invalid_argument) {
     const Status status = judge(spec);

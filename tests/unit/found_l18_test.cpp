@@ -1,5 +1,5 @@
-// Figures that are possible. Goal: no replay shows more hits than Belady's MIN, which knows the
-// future. Method: the same references through a real context and through MIN, for many shapes of
+// Figures must be possible. Goal: no replay shows more hits than Belady's MIN, which knows the
+// future. Method: the same references go through a real context and through MIN, for many shapes of
 // traces and sizes of memory, with and without prefetches.
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::uint64_t kBlock = 16 << 10;
 
-/// The figures of one replay, with a memory of `capacity` blocks.
+/// Returns the figures of one replay with a memory of `capacity` blocks.
 ReplayOutcome replay(const std::vector<Reference>& references, std::uint32_t blocks,
                      std::uint32_t capacity, unsigned ahead = 0) {
   const test::Directory directory;
@@ -48,7 +48,7 @@ std::uint32_t blocks_in(const std::vector<Reference>& references) {
   return blocks;
 }
 
-/// Everything that holds for the figures of any replay. `blocks` are all used.
+/// Checks all properties that hold for the figures of any replay. All of `blocks` are used.
 void expect_possible(const ReplayOutcome& run, const std::vector<Reference>& references,
                      std::uint32_t blocks, std::uint32_t capacity) {
   const ReplayCounts& counts = run.counts;
@@ -59,7 +59,7 @@ void expect_possible(const ReplayOutcome& run, const std::vector<Reference>& ref
   EXPECT_GE(run.hit_ratio(), 0);
   EXPECT_LE(run.hit_ratio(), 1);
   EXPECT_EQ(run.wrong, 0U);
-  // Every block that was waited for or prefetched had to be read.
+  // Each block that a reference waited for, or that was prefetched, was read.
   EXPECT_GE(run.read_bytes(), (counts.waited + counts.prefetched) * kBlock);
   EXPECT_GE(run.moved_bytes(), run.needed_bytes());
   EXPECT_GE(run.read_bytes(), run.stats.demanded);
@@ -84,10 +84,10 @@ TEST(FaultsFound, L18_replay_of_random_traces_never_beats_min) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     std::mt19937 random(seed);
     const std::uint32_t range = 100 + random() % 500;
-    // 2 MiB at least: frames of small blocks are cut from larger ones.
+    // At least 2 MiB, because frames of small blocks are cut from larger ones.
     const std::uint32_t capacity = 128 + random() % 200;
     std::vector<Reference> references(1000);
-    std::vector<std::uint32_t> number(range, ~0U);  // In the order of first mention.
+    std::vector<std::uint32_t> number(range, ~0U);  // In the order of their first reference.
     std::uint32_t blocks = 0;
     for (std::size_t i = 0; i < references.size(); ++i) {
       const std::uint32_t named = seed % 3 == 0   ? static_cast<std::uint32_t>(i) % range

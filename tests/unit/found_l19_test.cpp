@@ -1,5 +1,5 @@
-// A configuration that has no effect is never silent: unknown names are told with the nearest known
-// one, and the table of known names is complete.
+// A configuration without effect is never silent: an unknown name is reported with the nearest
+// known name, and the table of known names is complete.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -52,7 +52,8 @@ TEST(FaultsFound, L19_an_unknown_name_of_any_bytes_is_one_plain_line) {
   EXPECT_LT(sentences[0].size(), 300U);
 }
 
-/// The name at `at`, if the text before it reads a variable, in C++, Python or a shell; else empty.
+/// Returns the name at `at` if the text before it reads a variable, in C++, Python or a shell;
+/// otherwise an empty string.
 std::string name_read_at(std::string_view text, std::size_t at) {
   constexpr std::string_view kReads[] = {"getenv(\"",
                                          "value_of(env, \"",
@@ -81,7 +82,7 @@ TEST(FaultsFound, L19_every_variable_that_is_read_is_known) {
       const std::string extension = entry.path().extension();
       if (!entry.is_regular_file() || extension == ".txt" || extension == ".in" ||
           extension == ".cmake") {
-        continue;  // CMake's own variables have such names, too.
+        continue;  // Some variables of CMake have such names too.
       }
       const std::string text = text_of(entry.path());
       for (std::size_t at = 0; (at = text.find("TIERMEM_", at)) != std::string::npos; ++at) {
@@ -153,7 +154,7 @@ TEST(FaultsFound, L19_a_sentence_goes_to_the_log_where_one_is_open) {
   EXPECT_NE(text.find("warning: second\n"), std::string::npos) << text;
 }
 
-// The file that a program opened in the place of descriptor 2 is its own.
+// The program opened this file in the place of descriptor 2, so it belongs to the program.
 TEST(FaultsFound, L19_nothing_is_written_to_a_descriptor_2_that_was_replaced) {
   const test::Directory directory;
   const std::string path = directory.path() + "/data";

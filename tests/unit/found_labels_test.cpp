@@ -1,6 +1,6 @@
-// Labels of any bytes in everything that shows a label: errors, their fields, the log, the answers
-// of `tiermem why`. Property: each of these is plain text in one line, and the label itself is kept
-// as the program gave it.
+// Labels with any bytes, in all places that show a label: errors, their fields, the log, the
+// answers of `tiermem why`. Property: each shows plain text on one line, and the label itself stays
+// as the program set it.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -54,7 +54,7 @@ TEST(FaultsFound, labels_of_any_bytes_are_plain_text_in_every_message) {
     ASSERT_TRUE(info.ok());
     EXPECT_EQ(std::string(info->label), kept.get().view()) << "the program's own bytes";
 
-    // No room: the error names who holds it, and so does its field.
+    // No room: the error names the buffer that holds it, and so does its field.
     auto other = (*context)->alloc(2 * kMiB, {.label = label.c_str()});
     const auto refused =
         other.ok() ? other->acquire(kWrite, 0, 0, Timeout::milliseconds(1)).status().clone()
@@ -71,7 +71,7 @@ TEST(FaultsFound, labels_of_any_bytes_are_plain_text_in_every_message) {
     EXPECT_NE(std::string(busy.message()).find("'" + shown(kept.get().view()) + "'"),
               std::string::npos)
         << busy.message();
-    // What another process is told: lines, and words between tabs.
+    // The answer to another process: lines, with words separated by tabs.
     for (const char* question : {"buffers", "why 0x1 0", "no such question\x1b"}) {
       const std::string answer = (*context)->impl().answer(question);
       std::istringstream lines(answer);

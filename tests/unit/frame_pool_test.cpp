@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
-// As a hand would after populating, and the mover when the frame comes back.
+// A hand populates the frame, and the mover caches it when it is returned.
 void keep(FramePool& pool, std::uint32_t index, std::uint64_t stamp) {
   pool.frame(index).pages = true;
   pool.frame(index).tag = pool.frame(index).owner;
@@ -77,7 +77,8 @@ TEST(FramePool, a_frame_given_back_is_the_next_fresh_one) {
   EXPECT_EQ(pool.frame(a).owner, 2U);
 }
 
-// Property: the coldest is always the one cached longest ago, and lists and states agree.
+// Property: the coldest frame is always the one that was cached longest ago, and lists and states
+// agree.
 TEST(FramePool, random_caching_keeps_the_order_of_age) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);

@@ -1,4 +1,4 @@
-// Keeping a processor awake: when the spinner runs, where, and as what.
+// Keeping a processor awake: when and where the spinner runs, and at which priority.
 #include "runtime/halt_poll.hpp"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ using test::processor_time;
 using test::thread_named;
 constexpr std::int64_t kSecond = 1'000'000'000;
 
-// It names itself when it runs first.
+// Returns the spinner's thread id. The spinner sets its name when it first runs.
 std::uint32_t wait_for_spinner() {
   comes_true([] { return thread_named("tiermem-poll") != 0; });
   return thread_named("tiermem-poll");
@@ -38,8 +38,8 @@ TEST(HaltPoll, it_spins_until_its_time_and_sleeps_again) {
   std::this_thread::sleep_for(20ms);
   const std::int64_t before = processor_time(thread);
   EXPECT_LT(before, kSecond / 100) << "it sleeps until it is asked";
-  // It runs when no other thread wants to, and sleeps after it lost its processor, until it is
-  // asked again: on a busy machine it runs seldom.
+  // The spinner runs only when no other thread wants to. Once it loses its processor it sleeps
+  // until the next spin_until(), so it seldom runs on a busy machine.
   const auto spins = [&] {
     poll.spin_until(now_ns() + 60 * kSecond);
     return processor_time(thread) > before + kSecond / 1000;
@@ -49,7 +49,7 @@ TEST(HaltPoll, it_spins_until_its_time_and_sleeps_again) {
   }
   EXPECT_GT(processor_time(thread), before + kSecond / 1000);
   poll.spin_until(now_ns());
-  std::this_thread::sleep_for(20ms);  // Where it looked at the time just before.
+  std::this_thread::sleep_for(20ms);  // The spinner looks at the time within these 20 ms.
   const std::int64_t after = processor_time(thread);
   std::this_thread::sleep_for(50ms);
   EXPECT_LT(processor_time(thread), after + kSecond / 100);
@@ -100,7 +100,7 @@ TEST(HaltPoll, it_follows_a_thread_to_its_processor) {
   }
   EXPECT_EQ(::sched_setaffinity(0, sizeof allowed, &allowed), 0);
   poll.move_to(-1);
-  poll.move_to(1 << 20);  // No such processor: it stays.
+  poll.move_to(1 << 20);  // No such processor: the spinner does not move.
 }
 
 TEST(HaltPoll, nobody_knows_the_processor_of_a_thread_that_is_not_there) {

@@ -1,5 +1,5 @@
-// A heap over a source that counts and can refuse: blocks keep their bytes and never overlap, what
-// is no block is told from one, and all memory goes back.
+// A heap over a source that counts and can refuse. Blocks keep their bytes and never overlap,
+// pointers to other memory are recognised, and all memory is returned.
 #include "heap/heap.hpp"
 
 #include <gtest/gtest.h>
@@ -21,8 +21,8 @@ namespace {
 constexpr std::uint64_t kKiB = 1024;
 constexpr std::uint64_t kMiB = 1024 * kKiB;
 
-/// Memory from the kernel at the alignment that is asked for. Refuses what is above `limit`, and
-/// the `refuse`th call from now.
+/// Memory from the kernel at the requested alignment. Refuses to hold more than `limit` bytes, and
+/// refuses the `refuse`th call from now.
 class PlainSource : public Source {
  public:
   ~PlainSource() override { EXPECT_EQ(held, 0u) << "pieces were not given back"; }
@@ -53,7 +53,7 @@ class PlainSource : public Source {
     mappings_.erase(found);
     held -= piece.bytes;
   }
-  /// What a heap that ends leaves to its source.
+  /// Unmaps the memory that a closed heap has left to its source.
   void end_all() {
     for (const auto& [begin, mapping] : mappings_) {
       ::munmap(mapping.first, mapping.second);
@@ -120,8 +120,8 @@ TEST(BlockSizes, every_size_gets_the_smallest_class_that_holds_it) {
   EXPECT_EQ(aligned_class(16, 8192), kClasses);
 }
 
-// Property: live blocks keep the bytes that were written to all of their usable size, whatever
-// else is allocated and freed; after the last free only the one chunk of each shard is held.
+// Property: live blocks keep the bytes written to all of their usable size, whatever else is
+// allocated and freed. After the last free the heap holds only one chunk for each shard.
 TEST_F(Heaps, blocks_keep_their_bytes_and_all_memory_goes_back) {
   const std::uint64_t seed = std::random_device()();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -190,12 +190,14 @@ TEST_F(Heaps, what_is_no_block_is_told_from_one) {
   EXPECT_EQ(free(at(medium, 16)), Found::inside);
   EXPECT_EQ(free(at(medium, kPage)), Found::inside);
   EXPECT_EQ(free(at(large, kPage)), Found::inside);
-  EXPECT_EQ(free(at(large, kMiB / 2)), Found::foreign);  // The table has its begin only.
-  // 16 KiB are 146 blocks of 112 bytes and 32 bytes behind them.
+  // The table has only the block's beginning.
+  EXPECT_EQ(free(at(large, kMiB / 2)), Found::foreign);
+  // 16 KiB hold 146 blocks of 112 bytes, and 32 bytes remain.
   std::byte* const slab =
       static_cast<std::byte*>(small) - reinterpret_cast<std::uintptr_t>(small) % (16 * kKiB);
   EXPECT_EQ(free(slab + 146 * 112), Found::inside);
-  EXPECT_EQ(free(slab + 145 * 112), Found::freed);  // Never given out, which is the same.
+  // Never allocated, which the heap reports in the same way.
+  EXPECT_EQ(free(slab + 145 * 112), Found::freed);
 
   EXPECT_EQ(free(small), Found::block);
   EXPECT_EQ(free(small), Found::freed);
@@ -208,7 +210,7 @@ TEST_F(Heaps, what_is_no_block_is_told_from_one) {
 
 TEST_F(Heaps, a_loop_at_the_edge_of_a_chunk_does_not_ask_the_source_each_time) {
   std::vector<void*> blocks;
-  while (source.held <= 256 * kKiB) {  // Until the second chunk.
+  while (source.held <= 256 * kKiB) {  // Until the heap takes its second chunk.
     blocks.push_back(allocate(16 * kKiB));
   }
   const unsigned before = source.asked;
@@ -237,7 +239,8 @@ TEST_F(Heaps, a_refusal_leaves_the_heap_as_it_was) {
     blocks.push_back(*block);
   }
   EXPECT_EQ(block.code(), Code::no_capacity);
-  EXPECT_EQ(blocks.size(), 56u);  // Seven slabs of eight pages beside that of `first`, of four.
+  // Seven slabs of eight pages, beside the slab of `first`, which has four.
+  EXPECT_EQ(blocks.size(), 56u);
   EXPECT_EQ(free(blocks.back()), Found::block);
   blocks.back() = allocate(4000);
   for (void* const each : blocks) {
@@ -256,13 +259,14 @@ TEST_F(Heaps, a_kept_chunk_makes_way_for_a_large_block) {
   EXPECT_EQ(source.held, 0u);
 }
 
-// Threads have shards of their own; when the source is empty they take from each other's.
+// Each thread has its own shard. When the source refuses memory, threads allocate from each other's
+// shards.
 TEST_F(Heaps, room_in_another_threads_shard_is_used) {
   make({.chunk_bytes = 256 * kKiB, .shards = 2});
   source.limit = 256 * kKiB;
   void* const mine = allocate(64);
   std::vector<void*> theirs;
-  for (int t = 0; t < 2; ++t) {  // One of two threads in a row is of the other shard.
+  for (int t = 0; t < 2; ++t) {  // Every second thread uses the other shard.
     std::thread([&] { theirs.push_back(allocate(64)); }).join();
   }
   EXPECT_EQ(source.held, 256 * kKiB);
@@ -272,7 +276,7 @@ TEST_F(Heaps, room_in_another_threads_shard_is_used) {
   EXPECT_EQ(free(mine), Found::block);
 }
 
-// Blocks are freed by another thread than the one that allocated them.
+// Each block is freed by a thread other than the one that allocated it.
 TEST_F(Heaps, blocks_that_wander_between_threads_are_freed_once) {
   make({.chunk_bytes = 256 * kKiB, .shards = 4});
   constexpr unsigned kThreads = 4;
@@ -324,7 +328,7 @@ TEST(ChunkTable, knows_what_was_entered_and_nothing_else) {
   EXPECT_EQ(table.find(reinterpret_cast<void*>(~std::uintptr_t{0})), nullptr);
   table.remove(begin, kGranule + 1);
   EXPECT_EQ(table.find(begin), nullptr);
-  // Beyond what a program can have.
+  // Beyond the address space of a program.
   EXPECT_FALSE(table.enter(begin + kGranule, 3 * kGranule, &chunk));
   EXPECT_EQ(table.find(begin + kGranule), nullptr);
 }

@@ -1,4 +1,4 @@
-// A grid of rates as text and as a picture.
+// A grid of rates, as text and as an image.
 #include "cli/heat_map.hpp"
 
 #include <gtest/gtest.h>

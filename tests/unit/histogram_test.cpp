@@ -46,7 +46,7 @@ TEST(Histogram, the_largest_value_has_a_bucket) {
   EXPECT_EQ(histogram.percentile(0.5), ~std::uint64_t{0});
 }
 
-// Property: every percentile is the true order statistic, or above it by at most a 64th.
+// Property: every percentile equals the true order statistic or exceeds it by at most 1/64.
 TEST(Histogram, percentiles_are_right_to_a_64th) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);

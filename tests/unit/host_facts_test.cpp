@@ -1,5 +1,5 @@
-// Facts of a machine laid out as files: cgroups of both versions, NUMA nodes, devices, and files
-// that cannot be read. Nothing here depends on the machine that runs the tests, but one test.
+// Facts of a machine that is laid out as files: cgroups of both versions, NUMA nodes, devices, and
+// unreadable files. Only one test depends on the machine that runs it.
 #include "os/host_facts.hpp"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ class HostFactsTest : public testing::Test {
     std::filesystem::create_directories(std::filesystem::path(full).parent_path());
     std::ofstream(full) << text;
   }
-  /// A file that exists and cannot be read, for root too.
+  /// Creates a file that exists but cannot be read, even by root.
   void unreadable(const std::string& path) { std::filesystem::create_directories(root_ + path); }
   void cgroup_v2(const std::string& group, const std::string& max, std::uint64_t current,
                  std::uint64_t inactive = 0) {
@@ -64,7 +64,8 @@ TEST_F(HostFactsTest, the_tightest_of_nested_v2_limits_counts) {
   file("/proc/self/cgroup", "0::/outer/inner\n");
   file("/proc/self/mountinfo", kMountV2);
   cgroup_v2("/outer/inner", std::to_string(8 * kGiB), kGiB);
-  cgroup_v2("/outer", std::to_string(9 * kGiB), 6 * kGiB);  // Its other children took much.
+  // Other children of this group used most of it.
+  cgroup_v2("/outer", std::to_string(9 * kGiB), 6 * kGiB);
   const HostFacts found = facts();
   EXPECT_EQ(found.cgroup_version.value, "2");
   EXPECT_EQ(found.cgroup_limit.number(), 9 * kGiB);
@@ -176,7 +177,8 @@ TEST_F(HostFactsTest, a_container_that_sees_a_part_of_the_hierarchy_finds_its_li
   EXPECT_EQ(facts().memory_left(), 2 * kGiB);
   file("/sys/fs/cgroup/memory/sub/memory.limit_in_bytes", std::to_string(kGiB));
   EXPECT_EQ(facts().memory_left(), kGiB);
-  // Joined from outside of that part: the top of what is mounted is all there is.
+  // The process has joined a group outside the mounted part, so only the top of the mounted part is
+  // visible.
   file("/proc/self/cgroup", "4:memory:/docker/abcdef\n");
   EXPECT_EQ(facts().memory_left(), 2 * kGiB);
   file("/proc/self/cgroup", "4:memory:/../other\n");

@@ -138,8 +138,8 @@ TEST(HostMemory, huge_pages_are_counted) {
   EXPECT_EQ(*huge_bytes(range->data(), kHugePage), 0U);
 }
 
-// Of 200 pages the first 130 are there, but for number 70. Once from /proc, and once where no
-// descriptor can be had for it.
+// The first 130 of 200 pages are present, except number 70. The first round reads /proc; in the
+// second no descriptor is left for it.
 TEST(HostMemory, what_is_there_is_known_without_a_touch) {
   auto range = reserve({.bytes = 200 * kPage});
   ASSERT_TRUE(range.ok());

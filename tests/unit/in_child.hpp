@@ -1,4 +1,4 @@
-// A piece of a test in a child of fork, whose limits and identity are its own.
+// Runs a part of a test in a child of fork, which can change its own limits and identity.
 #pragma once
 
 #include <sys/wait.h>
@@ -6,7 +6,8 @@
 
 namespace tiermem {
 
-/// True if `body` was; a child that hangs is ended by SIGALRM and counts as false.
+/// Returns whether `body` returned true. A child that hangs is ended by SIGALRM and counts as
+/// false.
 template <typename Body>
 bool in_child(Body body) {
   const pid_t child = ::fork();

@@ -1,5 +1,5 @@
-// Both real ports on real files, with and without the block tier above: bytes, wake-ups,
-// deadlines, refusals, and that destroying a port waits for its requests.
+// Both real ports on real files, with and without the block tier above them: bytes, wake-ups,
+// deadlines and refusals. Destroying a port waits for its requests.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ class Port : public ::testing::TestWithParam<Engine> {
     GTEST_SKIP() << reason_;     \
   }
 
-/// Steps the tier as its thread would: reap, and sleep when there was nothing.
+/// Steps the tier as its thread does: reaps, and sleeps if there was no completion.
 SlotCompletion wait_one(BlockTier& tier, WaitableIoPort& port) {
   SlotCompletion completion;
   while (tier.reap({&completion, 1}) == 0) {
@@ -163,7 +163,7 @@ TEST_P(Port, a_thousand_random_slots_come_back_with_their_bytes) {
 TEST_P(Port, buffered_devices_work_as_direct_ones) {
   auto devices = files(2, 32 * kMiB, "/dev/shm");
   if (devices.size() != 2 || devices[0]->facts().direct) {
-    GTEST_SKIP() << "/dev/shm is no file system in memory here";
+    GTEST_SKIP() << "/dev/shm is not a file system in memory";
   }
   MAKE_OR_SKIP(port, std::move(devices));
   EXPECT_FALSE(port->facts(0).direct);
@@ -276,14 +276,14 @@ TEST_P(Port, a_wait_ends_at_its_deadline_and_uses_no_cpu) {
   EXPECT_LE(waits, 3);
   EXPECT_LT(now_ns() - deadline, 5 * kSecond);
   EXPECT_LT(now_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu, kSecond / 20);
-  port->wait(begin);  // In the past: returns at once.
+  port->wait(begin);  // This time is in the past, so the call returns at once.
 }
 
 TEST_P(Port, a_wake_before_the_wait_is_kept_and_a_burst_counts_once) {
   MAKE_OR_SKIP(port, files(1, kMiB));
   port->wake();
   port->wake();
-  port->wait(-1);  // Hangs if the wake was lost.
+  port->wait(-1);  // Hangs if the wake-up was lost.
   const std::int64_t begin = now_ns();
   const std::int64_t deadline = begin + kSecond / 50;
   int waits = 0;
@@ -311,11 +311,11 @@ TEST_P(Port, a_watched_descriptor_ends_the_wait_as_long_as_it_is_readable) {
     EXPECT_EQ(::write(ends[1], &mine, 1), 1);
   });
   while (::read(ends[0], &byte, 1) != 1) {
-    port->wait(-1);  // Hangs if nobody looks.
-    EXPECT_EQ(port->reap(none), 0U) << "it is nobody's completion";
+    port->wait(-1);  // Hangs if the port does not watch the descriptor.
+    EXPECT_EQ(port->reap(none), 0U) << "it is not the completion of a request";
   }
   writer.join();
-  for (int i = 0; i < 3; ++i) {  // Unread, it ends the next wait, too.
+  for (int i = 0; i < 3; ++i) {  // The byte is not read, so it also ends the next wait.
     EXPECT_EQ(::write(ends[1], &byte, 1), 1);
     port->wait(-1);
     (void)port->reap(none);
@@ -329,7 +329,7 @@ TEST_P(Port, a_watched_descriptor_ends_the_wait_as_long_as_it_is_readable) {
 
 TEST_P(Port, no_wake_from_another_thread_is_lost) {
   MAKE_OR_SKIP(port, files(1, kMiB));
-  // Ping-pong: each side waits for the other's count, so one lost wake-up hangs the test.
+  // Each side waits for the other's count, so one lost wake-up hangs the test.
   constexpr int kRounds = 20000;
   std::atomic<int> asked{0};
   std::atomic<int> answered{0};
@@ -402,7 +402,7 @@ TEST_P(Port, destroying_it_waits_for_requests_in_flight) {
       std::thread(use).join();
     }
     port.reset();
-    // The file was zeros; a read that lands now would overwrite this.
+    // The file held zeros, so a read that arrives now would overwrite these bytes.
     std::memset(data.get(), 0x5a, 32 * kMiB);
     const timespec moment{0, 20'000'000};
     ::nanosleep(&moment, nullptr);
@@ -504,7 +504,7 @@ TEST(MakeIoPort, no_thread_can_be_created_then_there_is_no_port_and_the_reason_i
     PortOptions options;
     options.engine = Engine::threads;
     std::string reason;
-    // The C library asks by clone3, and by clone where there is none.
+    // The C library calls clone3, and clone if clone3 does not exist.
     if (!answer_calls(SYS_clone, EAGAIN) || !answer_calls(SYS_clone3, EAGAIN)) {
       return true;
     }

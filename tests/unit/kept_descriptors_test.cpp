@@ -30,7 +30,7 @@ TEST(KeptDescriptors, get_high_numbers_where_that_is_asked_for) {
   EXPECT_EQ(fcntl(low, F_GETFD), -1);
   EXPECT_EQ(fcntl(kept, F_GETFD), FD_CLOEXEC);
   close_kept(kept);
-  keep_descriptors_above(1 << 30);  // More than there are: it stays where it is.
+  keep_descriptors_above(1 << 30);  // Above the limit, so the descriptor keeps its number.
   const int stays = keep_descriptor(open("/dev/null", O_RDONLY));
   EXPECT_TRUE(stays >= 0 && stays < 200);
   close_kept(stays);

@@ -1,4 +1,4 @@
-// The name of a buffer, set and read by any thread.
+// The label of a buffer, set and read by any thread.
 #include "residency/label.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Where a thread notes its views down: one slot after the other of its own.
+// How a thread records its views: in slots of its own, one after another.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -12,7 +12,7 @@ std::uint64_t slot_of(const ViewRecord& view) {
   return view.token[0] & (LiveViews::kMaxViews - 1);
 }
 
-// The next slot is known without a search, whether the one before is held or not.
+// The next slot is found without a search, whether the previous one is in use or not.
 TEST(LiveViews, a_thread_takes_the_slots_of_a_chunk_in_turn) {
   LiveViews views(1);  // A context's tag.
   std::vector<ViewRecord> held(LiveViews::kChunk);
@@ -27,7 +27,7 @@ TEST(LiveViews, a_thread_takes_the_slots_of_a_chunk_in_turn) {
     EXPECT_FALSE(views.end(view, run)) << "once";
   }
   EXPECT_EQ(views.count(), 0u);
-  // And from the beginning, also where each is given back at once.
+  // The slots then begin again, also if each is returned at once.
   for (std::uint32_t i = 0; i < 2 * LiveViews::kChunk; ++i) {
     ViewRecord view;
     HeldRun run{};

@@ -1,4 +1,4 @@
-// The log writes what was asked for, where it was asked for, and costs nothing while it is off.
+// The log writes the requested messages to the requested target, and costs nothing while it is off.
 #include "base/log.hpp"
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@
 namespace tiermem {
 namespace {
 
-/// Counts how often it is formatted: an argument of a message that is off must not be.
+/// Counts how often it is formatted. An argument of a disabled message must not be formatted.
 struct Counted {
   int* formatted;
 };
@@ -93,7 +93,7 @@ TEST_F(Log, only_messages_at_or_above_the_level_are_written) {
 
 TEST_F(Log, off_closes_the_log_and_touches_no_file) {
   ASSERT_TRUE(log_open(LogLevel::off, path_));
-  log_error("nobody hears this");
+  log_error("this goes nowhere");
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
@@ -119,7 +119,8 @@ TEST_F(Log, a_file_that_cannot_be_opened_is_an_error_with_errno) {
 }
 
 TEST_F(Log, descriptors_1_and_2_stay_silent_unless_asked) {
-  // Both are pointed at a file for a moment; the log goes to its own file, then to stderr.
+  // Points both streams at a file for a moment. The log writes to its own file first, then to
+  // stderr.
   const std::string streams = directory_ + "/streams";
   const int file = open(streams.c_str(), O_RDWR | O_CREAT | O_APPEND, 0600);
   ASSERT_GE(file, 0);

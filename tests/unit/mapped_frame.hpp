@@ -1,4 +1,4 @@
-// A frame of 2 MiB and a mapped window for it, by each mechanism that brings pages to windows.
+// A frame of 2 MiB and a mapped window for it, for each mechanism that moves pages into windows.
 #pragma once
 
 #include <gtest/gtest.h>

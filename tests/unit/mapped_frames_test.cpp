@@ -1,5 +1,5 @@
-// Frames of mapped windows: withdrawn with their bytes or not at all, restored whatever is in the
-// way. On real pages.
+// Frames of mapped windows: withdrawn with all bytes or not at all, and restored whatever obstructs
+// them. On real pages.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -42,7 +42,7 @@ TEST_P(MappedFrame, calls_out_of_turn_are_refused) {
   ASSERT_TRUE(tier->withdraw(frame, window).ok());
 }
 
-// The mover moves it by itself then; of many small pages it would be held up.
+// The mover itself restores a single huge page. Many small pages would delay it.
 TEST_P(MappedFrame, one_huge_page_is_restored_at_once_and_small_ones_are_not) {
   const bool huge = host::huge_bytes(home, kBytes).value_or(0) == kBytes;
   EXPECT_EQ(tier->restores_at_once(frame), huge && !copies());
@@ -53,7 +53,7 @@ TEST_P(MappedFrame, one_huge_page_is_restored_at_once_and_small_ones_are_not) {
   EXPECT_FALSE(tier->restores_at_once(frame));
 }
 
-// The locked page lies in the middle: some have moved before the kernel refuses.
+// The locked page is in the middle, so some pages have moved before the kernel refuses.
 TEST_P(MappedFrame, a_locked_page_keeps_the_whole_frame_in_its_window) {
   if (copies()) {
     GTEST_SKIP() << "mremap takes pages that are locked, too";
@@ -61,7 +61,7 @@ TEST_P(MappedFrame, a_locked_page_keeps_the_whole_frame_in_its_window) {
   for (const bool split : {false, true}) {
     ASSERT_TRUE(tier->restore(frame, window).ok());
     fill(window, kBytes, 3);
-    if (split) {  // Small pages: the first half could leave.
+    if (split) {  // With small pages, the first half could leave.
       ASSERT_EQ(mprotect(window + kBytes / 2, 4096, PROT_READ), 0);
       ASSERT_EQ(mprotect(window + kBytes / 2, 4096, PROT_READ | PROT_WRITE), 0);
     }
@@ -75,7 +75,7 @@ TEST_P(MappedFrame, a_locked_page_keeps_the_whole_frame_in_its_window) {
     EXPECT_TRUE(holds(window, kBytes, 3));
     locked.release();
     Status left = tier->withdraw(frame, window);
-    for (int i = 0; i < 1000 && !left.ok(); ++i) {  // The ring's end is not at once.
+    for (int i = 0; i < 1000 && !left.ok(); ++i) {  // Ending the ring takes a moment.
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       left = tier->withdraw(frame, window);
     }
@@ -127,11 +127,11 @@ TEST_P(MappedFrame, an_emptied_page_is_filled_with_zeros_and_the_rest_is_kept) {
   std::byte expected[8192];
   fill(expected, 8192, 1);
   EXPECT_EQ(std::memcmp(window, expected, 8192), 0);
-  tier->fill_hole(window);  // A page is there: nothing happens to it.
+  tier->fill_hole(window);  // A page is present, so this changes nothing.
   EXPECT_EQ(std::memcmp(window, expected, 8192), 0);
 }
 
-// There is nothing to be filled: the pages around it are, and the log names it.
+// The unmapped page cannot be filled. The pages around it are restored, and the log names it.
 TEST_P(MappedFrame, a_page_of_the_window_that_the_program_has_unmapped_is_left_out_and_named) {
   const test::Directory directory;
   ASSERT_TRUE(log_open(LogLevel::error, directory.path() + "/log"));
@@ -148,7 +148,8 @@ TEST_P(MappedFrame, a_page_of_the_window_that_the_program_has_unmapped_is_left_o
   EXPECT_EQ(std::memcmp(gone + 4096, expected.data() + 12288, kBytes - 12288), 0);
 }
 
-// A writer counts in each page of the window, as often, while the frame comes and goes.
+// A writer increments a counter in each page of the window, in rounds, while the frame leaves and
+// returns.
 void write_while_it_moves(DramTier& tier, FrameId frame, std::byte* window, std::uint64_t bytes,
                           int moves) {
   ASSERT_TRUE(tier.restore(frame, window).ok());
@@ -170,7 +171,7 @@ void write_while_it_moves(DramTier& tier, FrameId frame, std::byte* window, std:
   for (int i = 0; i < moves && left.ok(); ++i) {
     left = tier.withdraw(frame, window);
     if (i % 2 == 0) {
-      std::this_thread::yield();  // The writer runs into it.
+      std::this_thread::yield();  // Lets the writer touch the absent pages.
     }
     if (left.ok()) {
       EXPECT_TRUE(tier.restore(frame, window).ok());
@@ -178,7 +179,7 @@ void write_while_it_moves(DramTier& tier, FrameId frame, std::byte* window, std:
   }
   EXPECT_TRUE(left.ok()) << left.message();
   for (std::uint64_t at = 0; at < bytes && !left.ok(); at += 4096) {
-    tier.fill_hole(window + at);  // So that the writer ends.
+    tier.fill_hole(window + at);  // Lets the writer end.
   }
   stop = true;
   writer.join();
@@ -194,8 +195,8 @@ TEST_P(MappedFrame, a_running_writer_loses_no_write) {
   write_while_it_moves(*tier, frame, window, kBytes, 300);
 }
 
-/// A frame of small pages, which the kernel moves in a batch.
-// The program has protected some pages: UFFDIO_MOVE refuses these, and they go by the page.
+// A frame of small pages, which the kernel moves in a batch.
+// The program has protected some pages. UFFDIO_MOVE refuses these, and they move page by page.
 TEST_P(MappedFrame, frame_with_protected_pages_leaves_and_comes_back_with_its_bytes) {
   for (const int protection : {PROT_READ, PROT_NONE, PROT_READ | PROT_WRITE | PROT_EXEC}) {
     fill(home, kBytes, 3);
@@ -212,7 +213,7 @@ TEST_P(MappedFrame, frame_with_protected_pages_leaves_and_comes_back_with_its_by
     std::memset(expected.data() + 16384, 0, 4096);
     EXPECT_EQ(std::memcmp(home, expected.data(), kBytes), 0);
     EXPECT_EQ(host::leading_bytes(window, kBytes, false), kBytes) << "a page was left behind";
-    std::memset(home, 7, 8);  // The home can be written again.
+    std::memset(home, 7, 8);  // The home is writable again.
     std::memset(expected.data(), 7, 8);
     ASSERT_TRUE(tier->restore(frame, window).ok());
     for (const std::size_t page : some) {
@@ -246,7 +247,7 @@ class SmallMappedFrame : public MappedFrame {
   std::byte* its_home = nullptr;
 };
 
-// Pages 1, 2 and 5 come, go home, come back; the others stay absent.
+// Pages 1, 2 and 5 arrive, are withdrawn, and are restored. The others stay absent.
 TEST_P(SmallMappedFrame, parts_come_and_go_with_their_bytes_and_their_charge) {
   constexpr std::uint64_t kPageBytes = kSmallestExtent;
   ASSERT_TRUE(tier->takes_parts(kSmall));
@@ -273,7 +274,8 @@ TEST_P(SmallMappedFrame, parts_come_and_go_with_their_bytes_and_their_charge) {
   EXPECT_EQ(at[kPageBytes], std::byte{77});
   EXPECT_EQ(std::memcmp(at + 2 * kPageBytes, data.data() + 2 * kPageBytes, kPageBytes), 0);
 
-  // What is dropped is charged no more; what left with its pages is, until they are given back.
+  // Dropped pages are no longer charged. Withdrawn pages stay charged until they are returned to
+  // the kernel.
   ASSERT_TRUE(tier->unmap(parts, at).ok());
   tier->return_frame(parts);
   EXPECT_EQ(tier->books().in_use, before);
@@ -291,7 +293,7 @@ TEST_P(SmallMappedFrame, parts_come_and_go_with_their_bytes_and_their_charge) {
   EXPECT_TRUE(tier->test_consistent());
 }
 
-// Their place waits for whoever touches it, and takes other bytes; the charge is the mover's.
+// A touch of an emptied page waits, and other bytes can arrive there. The mover keeps the charge.
 TEST_P(SmallMappedFrame, parts_that_are_emptied_are_gone_and_may_come_again) {
   std::vector<std::byte> data(kSmall), other(kSmall);
   fill(data.data(), kSmall, 4);
@@ -319,7 +321,8 @@ TEST_P(SmallMappedFrame, parts_that_are_emptied_are_gone_and_may_come_again) {
   EXPECT_TRUE(tier->test_consistent());
 }
 
-// They stay charged, and nobody waits for them as if they were on their way.
+// Pages that the kernel does not take back stay charged. No request waits for them as if they were
+// about to become free.
 TEST_P(SmallMappedFrame, pages_that_the_kernel_keeps_are_not_counted_on) {
   if (copies()) {
     GTEST_SKIP() << "the home is mapped again, which drops its pages";
@@ -330,7 +333,8 @@ TEST_P(SmallMappedFrame, pages_that_the_kernel_keeps_are_not_counted_on) {
   ASSERT_TRUE(tier->insert(parts, at, data.data(), 0b1, false).ok());
   ASSERT_TRUE(tier->withdraw(parts, at).ok());
   std::byte* const there = tier->landing(parts, at);
-  ASSERT_EQ(munmap(there + kSmallestExtent, kSmallestExtent), 0);  // ENOMEM of madvise.
+  // Makes madvise fail with ENOMEM.
+  ASSERT_EQ(munmap(there + kSmallestExtent, kSmallestExtent), 0);
   tier->return_frame(parts);
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(tier->begin_trim(1), kSmallestExtent);
@@ -382,7 +386,7 @@ TEST_P(SmallMappedFrame, a_running_writer_loses_no_write) {
   write_while_it_moves(*tier, small, at, kSmall, 3000);
 }
 
-// Where pages are swapped while they move, the kernel itself counts too few.
+// If pages are swapped out while they move, the kernel itself counts too few.
 TEST_P(SmallMappedFrame, a_running_writer_loses_no_write_while_pages_are_swapped) {
   constexpr int kPageOut = 21;  // MADV_PAGEOUT, Linux 5.4
   struct sysinfo info {};
@@ -402,8 +406,8 @@ TEST_P(SmallMappedFrame, a_running_writer_loses_no_write_while_pages_are_swapped
   EXPECT_EQ(tier->counters().withdrawals_refused, 0U);
 }
 
-// Linux 6.18 moves pages and does not count them. Taken for refused they would be zeros, or
-// missing.
+// Linux 6.18 moves pages without counting them. Taken as refused, they would be lost or replaced by
+// zeros.
 TEST_P(SmallMappedFrame, what_the_kernel_moves_and_does_not_count_is_no_refusal) {
   if (copies()) {
     GTEST_SKIP() << "nothing is moved";
@@ -424,7 +428,7 @@ TEST_P(SmallMappedFrame, what_the_kernel_moves_and_does_not_count_is_no_refusal)
   EXPECT_EQ(tier->counters().withdrawals_refused, 0U);
 }
 
-// The program's own advice for some pages makes several mappings of the window.
+// The program's own advice for some pages splits the window into several mappings.
 TEST_P(SmallMappedFrame, a_window_of_many_mappings_is_left_and_entered_as_any) {
   ASSERT_EQ(madvise(at + 4096, 4096, MADV_DONTDUMP), 0);
   ASSERT_EQ(madvise(at + 5 * 4096, 3 * 4096, MADV_DONTDUMP), 0);
@@ -444,8 +448,8 @@ INSTANTIATE_TEST_SUITE_P(By, MappedFrame, ::testing::Values(Mechanism::uffd_move
 INSTANTIATE_TEST_SUITE_P(By, SmallMappedFrame,
                          ::testing::Values(Mechanism::uffd_move, Mechanism::copy), mechanism_name);
 
-// Each home whose pages came by mremap is a mapping of its own: there is a limit, and below it they
-// become one again.
+// A home becomes a separate mapping when its pages came by mremap. The number of mappings is
+// limited; below the limit homes merge again.
 TEST(MappedFrames, that_are_copied_cost_few_mappings) {
   constexpr std::uint64_t kSmall = 64 * kKiB;
   constexpr unsigned kFrames = 400;

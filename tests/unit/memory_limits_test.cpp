@@ -1,5 +1,5 @@
-// Which limit of the process or of the machine explains that the kernel refused memory. A child
-// sets the limits.
+// Which limit of the process or of the machine explains why the kernel refused memory. A child sets
+// the limits.
 #include "os/memory_limits.hpp"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// Expectations of `body` are those of the test, though a child runs it.
+/// Runs `body` in a child; its failed expectations fail the test.
 bool holds_in_child(const std::function<void()>& body) {
   return in_child([&] {
     body();
@@ -136,7 +136,7 @@ TEST(MemoryLimits, limit_is_below_what_is_used_then_it_is_named) {
 TEST(MemoryLimits, mappings_are_used_up_then_their_number_is_named) {
   SKIP_IF_SANITIZED();
   EXPECT_TRUE(holds_in_child([] {
-    // Neighbours of different protection are mappings of their own.
+    // Neighbouring pages with different protection are separate mappings.
     const std::uint64_t pages = map_limit();
     void* const at = ::mmap(nullptr, pages * kPage, PROT_NONE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

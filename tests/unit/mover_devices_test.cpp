@@ -1,5 +1,6 @@
-// Memory of devices, step by step: copies that are written under, that streams wait for, that fail;
-// what leaves a device; a device that is lost, and one whose driver has no memory.
+// Memory of devices, step by step: copies during which the source is written, copies that streams
+// wait for, failing copies; extents that leave a device; a lost device, and a driver that refuses
+// memory.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -13,7 +14,7 @@ namespace {
 using M = SteppedMover;
 
 constexpr Place kGpu{Kind::gpu, 0}, kOther{Kind::gpu, 1};
-constexpr unsigned kDevice = 1;  // The space of the first.
+constexpr unsigned kDevice = 1;  // The space of the first device.
 
 Call& acquire_for_stream(M& m, Handle x, std::uint32_t mode) {
   Call& call = m.prepare(Want::acquire, {M::access(x, mode, kGpu)});
@@ -23,7 +24,7 @@ Call& acquire_for_stream(M& m, Handle x, std::uint32_t mode) {
   return call;
 }
 
-// Jobs run until copies go on, and no further.
+// Runs jobs until copies are in progress.
 void run_jobs(M& m) {
   m.settle();
   while (!m.hands.jobs.empty()) {
@@ -110,7 +111,8 @@ TEST(MoverDevices, a_copy_that_fails_is_told_and_leaves_the_source) {
   EXPECT_EQ(m.value(x), 0x11);
 }
 
-// Written on the device when its bytes had come to the window already; the second copy fails.
+// The extent is written on the device after its bytes have been copied to the window. The second
+// copy fails.
 TEST(MoverDevices,
      what_was_fetched_ahead_and_fails_in_its_window_leaves_it_and_is_counted_no_more) {
   M m({.devices = 1});
@@ -142,7 +144,7 @@ TEST(MoverDevices,
   m.release(look);
 }
 
-// The staging has room for one: the second read waits until the first has landed.
+// The staging has room for one extent, so the second read waits until the first has arrived.
 TEST(MoverDevices, reads_to_a_device_take_turns_where_the_staging_has_room_for_one) {
   M m({.devices = 1});
   const Handle x = m.cold(0x11), y = m.cold(0x22);
@@ -180,7 +182,7 @@ TEST(MoverDevices, a_stream_has_its_view_once_the_copy_has_begun) {
   EXPECT_EQ(stream.request.arrivals[kDevice], 1u);
   EXPECT_TRUE(m.bits(x, 0, kDevice).pinned());
   EXPECT_EQ(m.bits(x, 0, kDevice).phase(), Phase::incoming);
-  EXPECT_FALSE(host.done()) << "nobody waits for the device on its behalf";
+  EXPECT_FALSE(host.done()) << "it does not wait for the device";
   m.hands.end_copy();
   m.settle();
   EXPECT_EQ(host.code(), Code::ok);
@@ -234,7 +236,7 @@ TEST(MoverDevices, a_copy_that_fails_under_a_streams_view_goes_when_the_view_end
   }
 }
 
-// ---- What leaves
+// ---- Extents that leave
 
 TEST(MoverDevices, what_retreats_goes_to_dram_or_by_the_staging_to_a_slot_and_its_memory_back) {
   for (const bool dram_is_full : {false, true}) {
@@ -283,7 +285,8 @@ TEST(MoverDevices, a_retreat_waits_for_views_and_one_of_a_device_that_cannot_be_
   EXPECT_TRUE(m.resident(x, 0, kDevice));
 }
 
-// Not there yet when it is asked to leave: it comes, is seen by who asked for it, and leaves.
+// The extent is still on its way to the device when it is asked to leave. It arrives, the reader
+// that requested it gets its view, and it leaves.
 TEST(MoverDevices, a_retreat_waits_for_what_is_on_its_way_to_the_device) {
   M m({.devices = 1});
   const Handle x = m.buffer();
@@ -317,8 +320,8 @@ TEST(MoverDevices, a_retreat_ends_when_each_device_has_given_its_memory_back) {
   EXPECT_EQ(retreat.code(), Code::ok);
 }
 
-// Who waits is looked at before another's end takes its reason away: it is asked again, and nobody
-// else has to come for it.
+// The retreat is checked before the writer's end removes the reason why it waits. The mover must
+// check it again by itself, without another event.
 TEST(MoverDevices, a_retreat_that_waits_for_a_writer_ends_with_it) {
   M m({.devices = 1});
   const Handle x = m.buffer();
@@ -332,14 +335,15 @@ TEST(MoverDevices, a_retreat_that_waits_for_a_writer_ends_with_it) {
   ASSERT_FALSE(writer.done());
   m.release(on_device);
   EXPECT_EQ(writer.code(), Code::ok);
-  m.end_all();  // Its memory goes back.
+  m.end_all();  // The device's memory is returned.
   EXPECT_EQ(retreat.code(), Code::ok);
 }
 
-// ---- Copies that another's write takes away from a request under way
+// ---- A request in progress loses a copy because another request writes the extent
 
-// It reads two extents in a memory, and overwrites one in the other. While that is prepared,
-// another writes the first of the two in the other memory, too: the copy is gone.
+// The reader reads two extents in one memory, and overwrites one in the other memory. While the
+// latter is being prepared, a writer writes the first of the two in the other memory too. This
+// removes the copy that the reader needs.
 struct Bereft {
   Bereft(M& m, Place here, Place there) : taken(m.buffer()), kept(m.buffer()) {
     for (const Handle each : {taken, kept}) {
@@ -353,7 +357,7 @@ struct Bereft {
     EXPECT_FALSE(m.resident(taken, 0, here == kGpu ? kDevice : kHost));
     EXPECT_FALSE(reader->done());
   }
-  /// All that is under way but the reader's job, until it is done.
+  /// Ends everything in progress, except the reader's job, until `call` is done.
   static void end(M& m, const Call& call) {
     for (int n = 0; n < 20 && !call.done(); ++n) {
       if (!m.hands.copies.empty()) {
@@ -400,8 +404,8 @@ TEST(MoverDevices, who_lost_a_copy_gets_the_frame_of_what_was_fetched_ahead) {
   EXPECT_EQ(b.reader->code(), Code::ok) << b.reader->request.status.message();
 }
 
-// It waits for a whole frame, of which a quarter is free: small ones that came later would always
-// have it.
+// The reader waits for a whole frame, and a quarter of one is free. Later, smaller requests could
+// otherwise take it again and again.
 TEST(MoverDevices, who_lost_a_copy_is_not_overtaken_by_those_who_need_less) {
   constexpr std::uint64_t kSmall = M::kExtent / 4;
   M m({.frames = 8, .devices = 1, .on_device = 2});
@@ -434,7 +438,8 @@ TEST(MoverDevices, who_lost_a_copy_is_not_overtaken_by_those_who_need_less) {
   EXPECT_EQ(late.code(), Code::ok);
 }
 
-// Nothing can give it a frame, and what it has prepared itself is no reason to wait.
+// No frame can become free for the request. The memory that it has prepared itself is not a reason
+// to wait.
 TEST(MoverDevices, who_lost_a_copy_and_finds_no_frame_any_more_is_refused) {
   M m({.frames = 8, .devices = 1, .on_device = 2});
   Bereft b(m, kGpu, {});
@@ -450,8 +455,8 @@ TEST(MoverDevices, who_lost_a_copy_and_finds_no_frame_any_more_is_refused) {
   EXPECT_TRUE(m.mover.idle());
 }
 
-// It fails again and again: a request waits until the pauses are a second long, and is refused
-// then.
+// The copy fails again and again. A request waits until the pauses reach one second, and is then
+// refused.
 TEST(MoverDevices, what_fails_until_its_pause_is_a_second_is_waited_for_no_more) {
   M m({.frames = 2, .devices = 1, .on_device = 1, .disks = 0});
   const Handle there = m.buffer();
@@ -472,8 +477,8 @@ TEST(MoverDevices, what_fails_until_its_pause_is_a_second_is_waited_for_no_more)
   EXPECT_EQ(m.value(there), 0x11);
 }
 
-// Its driver has no memory where the budget has some: room is made among what the device has, and
-// the budget is whole again a second later.
+// The driver refuses memory that the budget allows. The device evicts extents to make room, and has
+// its whole budget again one second later.
 TEST(MoverDevices, a_device_without_memory_makes_do_with_what_it_has_for_a_second) {
   M m({.devices = 1, .on_device = 2});
   const Handle x = m.buffer(), y = m.buffer();
@@ -508,7 +513,7 @@ TEST(MoverDevices, who_waits_for_memory_that_a_driver_refused_is_served_when_the
   EXPECT_EQ(call.code(), Code::ok) << call.request.status.message();
 }
 
-// ---- A device that is lost
+// ---- A lost device
 
 TEST(MoverDevices, a_lost_device_takes_what_was_there_alone_and_tells_who_waits) {
   M m({.devices = 1, .on_device = 2});

@@ -1,5 +1,5 @@
-// Bytes without checksums between a device's memory and slots past the host: which go so, and what
-// becomes of them where the path fails.
+// Bytes without checksums that move between a device's memory and slots without passing the host:
+// which transfers use this path, and what happens when it fails.
 #include <gtest/gtest.h>
 
 #include "support/pattern.hpp"
@@ -20,7 +20,7 @@ Machine machine() {
   return machine;
 }
 
-/// On the device only, with this value.
+/// Returns a buffer that is only on the device, with this value in all bytes.
 Handle on_device(M& m, unsigned char value, std::uint32_t flags = kNoChecksum) {
   const Handle x = m.buffer(1, flags);
   m.write_on_device(x, value);
@@ -87,7 +87,7 @@ TEST(MoverDirect, a_read_that_fails_comes_through_the_host) {
   EXPECT_EQ(value_on_device(m, x), 0x33);
   EXPECT_EQ(m.stats().gpu_direct_errors, 1u);
   EXPECT_EQ(m.stats().gpu_bytes_staged, M::kExtent);
-  EXPECT_EQ(m.stats().io_errors, 0u) << "nobody had to be told";
+  EXPECT_EQ(m.stats().io_errors, 0u) << "no request got an error";
   EXPECT_EQ(last_receipt(m).path, Receipt::Path::staged);
 }
 
@@ -99,7 +99,7 @@ TEST(MoverDirect, a_write_that_fails_goes_through_the_host_and_the_path_is_left_
   EXPECT_EQ(m.stats().gpu_direct_errors, 1u);
   EXPECT_EQ(m.stats().gpu_direct_out, 0u);
   EXPECT_EQ(m.port.writes, 1u);
-  EXPECT_EQ(value_on_device(m, x), 0x34) << "half of the slot was written by then";
+  EXPECT_EQ(value_on_device(m, x), 0x34) << "half of the slot was written before the failure";
   EXPECT_EQ(m.stats().gpu_direct_in, 0u) << "it is not tried again at once";
   m.evict(x);
   m.at(m.now + 2000 * M::kMs);
@@ -132,7 +132,7 @@ TEST(MoverDirect, a_path_that_has_worked_again_is_trusted_as_before) {
   EXPECT_TRUE(works_after(1000));
 }
 
-// The copy that is under way is not of what was written meanwhile.
+// The copy in progress does not contain bytes that are written after it began.
 TEST(MoverDirect, what_is_written_under_a_write_stays_dirty) {
   M m(machine());
   const Handle x = on_device(m, 0x35);

@@ -1,6 +1,5 @@
-// What the production mover is put together with when a test drives it step by step: hands, a port
-// and dice that do nothing until the test says so, in the order and with the error that it says.
-// Single-threaded.
+// The mover's dependencies for tests that drive it step by step: hands, a port and dice that wait
+// for the test. The test chooses the order and the errors. Single-threaded.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +22,7 @@
 
 namespace tiermem {
 
-/// Strikes the next so many calls of a name: those that FakeMemory asks about.
+/// Makes the next `times` calls of a name fail, if FakeMemory asks about that name.
 class ScriptedDice final : public sim::FaultDice {
  public:
   void fail(const std::string& what, unsigned times = 1) { left_[what] = times; }
@@ -41,7 +40,7 @@ class ScriptedDice final : public sim::FaultDice {
   std::map<std::string, unsigned> left_;
 };
 
-/// Hands that keep each job, and each copy to or from a device, until the test lets it go on.
+/// Hands that keep each job, and each copy to or from a device, until the test continues it.
 class HeldHands final : public Hands, public sim::FakeCopies {
  public:
   struct Copy {
@@ -50,8 +49,8 @@ class HeldHands final : public Hands, public sim::FakeCopies {
     unsigned device = 0;
     bool in = false, fails = false, begun = false;
   };
-  std::vector<Job*> jobs;    ///< Given and not run, oldest first.
-  std::vector<Copy> copies;  ///< Likewise, not ended.
+  std::vector<Job*> jobs;    ///< Submitted and not yet run, oldest first.
+  std::vector<Copy> copies;  ///< Started and not yet ended, oldest first.
 
   void submit(Job* job) override {
     begin_job(*job, this);
@@ -70,14 +69,14 @@ class HeldHands final : public Hands, public sim::FakeCopies {
     copies.push_back({std::move(move), &end, device, in, fails, false});
   }
 
-  /// The nth job is done, or gets to its copy.
+  /// Runs the nth job to its end, or to its copy.
   void run(std::size_t n = 0) {
     ASSERT_LT(n, jobs.size()) << "a hand has no such job";
     Job& job = *jobs[n];
     jobs.erase(jobs.begin() + static_cast<std::ptrdiff_t>(n));
     go_on(job);
   }
-  /// The oldest job that has this step, if there is one.
+  /// Runs the oldest job with this step, if any.
   void run_step(JobStep step) {
     const auto job = std::find_if(jobs.begin(), jobs.end(),
                                   [&](const Job* each) { return (each->steps & step) != 0; });
@@ -85,9 +84,9 @@ class HeldHands final : public Hands, public sim::FakeCopies {
       run(static_cast<std::size_t>(job - jobs.begin()));
     }
   }
-  /// The nth copy has its place among the device's.
+  /// The nth copy begins: it gets its place in the device's order.
   void begin_copy(std::size_t n = 0) {
-    ASSERT_LT(n, copies.size()) << "no such copy goes on";
+    ASSERT_LT(n, copies.size()) << "there is no such copy";
     Copy& copy = copies[n];
     if (copy.in && !std::exchange(copy.begun, true)) {
       ++begun_;
@@ -110,7 +109,7 @@ class HeldHands final : public Hands, public sim::FakeCopies {
     copy.end->ended(*copy.end);
   }
   bool has_news() const { return !news_.empty(); }
-  /// How many jobs wait that have this step.
+  /// Returns the number of waiting jobs with this step.
   std::size_t waiting(JobStep step) const {
     return static_cast<std::size_t>(std::count_if(
         jobs.begin(), jobs.end(), [&](const Job* job) { return (job->steps & step) != 0; }));
@@ -130,10 +129,10 @@ class HeldHands final : public Hands, public sim::FakeCopies {
 /// Devices in memory that keep each request until the test ends it.
 class HeldPort final : public IoPort {
  public:
-  std::vector<IoRequest> requests;      ///< Under way, oldest first.
-  std::uint64_t reads = 0, writes = 0;  ///< Ended well.
-  int refuses_growth = 0;               ///< errno with which files do not grow; 0: they do.
-  unsigned growths = 0;                 ///< Asked for.
+  std::vector<IoRequest> requests;      ///< In progress, oldest first.
+  std::uint64_t reads = 0, writes = 0;  ///< Ended without an error.
+  int refuses_growth = 0;               ///< errno with which files refuse to grow; 0: they grow.
+  unsigned growths = 0;                 ///< The number of requested growths.
 
   HeldPort(unsigned count, std::uint64_t limit) : bytes_(count), limit_(limit) {}
 
@@ -165,7 +164,7 @@ class HeldPort final : public IoPort {
     return {};
   }
 
-  /// The nth request ends; with an errno its bytes stay as they are.
+  /// Ends the nth request. With an errno its bytes stay unchanged.
   void end(std::size_t n = 0, int error = 0) {
     ASSERT_LT(n, requests.size()) << "no such request is under way";
     const IoRequest request = requests[n];
@@ -177,7 +176,7 @@ class HeldPort final : public IoPort {
     news_.push_back(
         {request.cookie, error != 0 ? -error : static_cast<std::int32_t>(request.length)});
   }
-  /// The nth request, a read, ends with a byte that is not the one written.
+  /// Ends the nth request, a read, with one byte that differs from the one written.
   void end_with_damage(std::size_t n = 0) {
     ASSERT_LT(n, requests.size());
     const IoRequest request = requests[n];
@@ -185,7 +184,7 @@ class HeldPort final : public IoPort {
     *byte_of(request, 0) ^= std::byte{1};
   }
   bool has_news() const { return !news_.empty(); }
-  // For the path past the host.
+  // Used by the path that bypasses the host.
   std::vector<std::byte> peek(std::uint16_t device, std::uint64_t offset,
                               std::uint64_t length) const {
     const auto at = bytes_.at(device).begin() + static_cast<std::ptrdiff_t>(offset);

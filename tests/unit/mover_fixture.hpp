@@ -1,9 +1,9 @@
-// The production mover on a machine that stands still: memories that are plain bytes, hands and
-// devices that end what they were given when the test says so, and a clock that the test sets.
+// The production mover on a machine in which nothing happens by itself. Memories are plain bytes,
+// hands and devices end their work when the test says so, and the test sets the clock.
 //
-// settle() steps it as whoever runs it does, who knows of posts, news of hands and devices, and the
-// time that the last step asked for, and of nothing else: a step that is not asked for does not
-// come. Its books are derived anew after each step.
+// settle() steps the mover as its thread does. That thread knows only of posts, news from hands and
+// devices, and the time that the last step asked for, so no other step is made. The accounting is
+// derived again after each step.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,25 +24,26 @@ namespace tiermem {
 
 /// A machine, counted in extents.
 struct Machine {
-  std::uint64_t frames = 4;     ///< Of the host.
-  unsigned devices = 0;         ///< GPUs,
-  std::uint64_t on_device = 2;  ///< each of so many frames; the staging has one.
+  std::uint64_t frames = 4;     ///< In the host's memory.
+  unsigned devices = 0;         ///< Number of GPUs.
+  std::uint64_t on_device = 2;  ///< Frames of each GPU; the staging has one.
   unsigned disks = 1;           ///< 0: no block tier.
   std::uint64_t on_disk = 64;
-  bool parts = false;       ///< Mapped extents may be in memory in parts: one landing more.
-  std::uint64_t ahead = 0;  ///< Most that is kept free ahead of need.
+  bool parts = false;  ///< Mapped extents may be resident in parts; this needs one landing more.
+  std::uint64_t ahead = 0;  ///< The maximum number kept free in advance.
   unsigned prefetches = 64;
-  std::uint64_t a_day = 0;  ///< That may be written; 0: all.
-  bool direct = false;      ///< Bytes without checksums go between disks and GPUs past the host.
+  std::uint64_t a_day = 0;  ///< Extents that may be written in a day; 0: no limit.
+  /// Bytes without checksums move between disks and GPUs without passing the host.
+  bool direct = false;
 };
 
-/// One request: the caller's memory for it.
+/// One request, with the memory that its caller owns.
 struct Call {
   Request request;
   std::vector<ViewRecord> views;
   unsigned answers = 0;
-  unsigned turn = 0;                  ///< The first that was answered has 1.
-  unsigned* owner_answers = nullptr;  ///< So many were answered.
+  unsigned turn = 0;                  ///< The order of answers, from 1.
+  unsigned* owner_answers = nullptr;  ///< Counts the answers, for all calls.
   bool done() const { return answers != 0; }
   std::byte* data(std::size_t view = 0) const { return static_cast<std::byte*>(views[view].data); }
   Code code() const { return done() ? request.status.code() : Code::internal; }
@@ -77,7 +78,7 @@ class SteppedMover {
 
   // ---- Time -------------------------------------------------------------------------------------
 
-  /// One step, and whether its books are right.
+  /// Makes one step, and checks the accounting.
   void step() {
     told_ = false;
     next = mover.step(now);
@@ -92,8 +93,7 @@ class SteppedMover {
     }
     shown_.clear();
   }
-  /// As many steps as are asked for at this time. One that has come to rest for a fork asks for no
-  /// more.
+  /// Makes all steps that are due now. A mover at rest for a fork asks for no step.
   void settle() {
     for (unsigned n = 0; told_ || hands.has_news() || port.has_news() || next <= now; ++n) {
       ASSERT_LT(n, 300u) << "the mover asks for steps without end\n" << mover.describe();
@@ -103,12 +103,12 @@ class SteppedMover {
       }
     }
   }
-  /// Time has come to that.
+  /// Sets the clock to `time`.
   void at(std::int64_t time) {
     now = time;
     settle();
   }
-  /// What is under way ends, and what follows from it.
+  /// Ends everything in progress, and everything that follows from it.
   void end_all() {
     settle();
     for (unsigned n = 0; !hands.jobs.empty() || !hands.copies.empty() || !port.requests.empty();
@@ -118,7 +118,7 @@ class SteppedMover {
       settle();
     }
   }
-  /// All jobs and copies, but no I/O.
+  /// Ends all jobs and copies, but no I/O.
   void run_hands() {
     settle();
     while (!hands.jobs.empty() || !hands.copies.empty()) {
@@ -126,7 +126,7 @@ class SteppedMover {
       settle();
     }
   }
-  /// The oldest I/O, as `error` says, and what hands do after it.
+  /// Ends the oldest I/O with `error`, and the work of hands that follows.
   void end_io(int error = 0) {
     port.end(0, error);
     run_hands();
@@ -134,7 +134,7 @@ class SteppedMover {
 
   // ---- Buffers ----------------------------------------------------------------------------------
 
-  /// Of one extent it has no window, of several it has one.
+  /// Creates a buffer. With one extent it has no window, with several it has one.
   Handle buffer(std::uint32_t extents = 1, std::uint32_t flags = 0,
                 std::uint64_t extent_bytes = kExtent) {
     BufferShape shape;
@@ -172,7 +172,7 @@ class SteppedMover {
   static Access extent_access(Handle handle, std::uint32_t i, std::uint32_t mode) {
     return {handle, i * kExtent, kExtent, mode, {}, 0};
   }
-  /// A request that is not posted.
+  /// Returns a request that is not posted.
   Call& prepare(Want want, const std::vector<Access>& list = {}) {
     Call& call = calls_.emplace_back();
     call.request.want = want;
@@ -200,7 +200,7 @@ class SteppedMover {
     post(call);
     return call;
   }
-  /// Posted, and as far as it gets by itself.
+  /// Posts a request and makes all steps that are due.
   Call& ask(Want want, const std::vector<Access>& list = {}) {
     Call& call = post(want, list);
     settle();
@@ -210,7 +210,7 @@ class SteppedMover {
   Call& acquire(Handle handle, std::uint32_t mode, Place where = {}) {
     return acquire({access(handle, mode, where)});
   }
-  /// A thread touches a page of a mapped buffer that is not there.
+  /// A thread touches an absent page of a mapped buffer.
   Call& touch(Handle handle, unsigned page, bool writes = false) {
     constexpr auto kPages = static_cast<unsigned>(kExtent / kSmallestExtent);
     Call& call = prepare(Want::acquire, {{handle, page * kSmallestExtent, 1, kRead, {}, 0}});
@@ -248,7 +248,7 @@ class SteppedMover {
     EXPECT_EQ(residency.release(call.views), Code::ok);
     settle();
   }
-  /// The memory of all calls so far, which have been answered.
+  /// Releases the memory of all calls so far, which must have been answered.
   void forget_calls() {
     ASSERT_TRUE(mover.idle());
     calls_.clear();
@@ -261,7 +261,7 @@ class SteppedMover {
 
   // ---- Bytes ------------------------------------------------------------------------------------
 
-  /// All of a buffer, by a view and to the end.
+  /// Writes all bytes of a buffer through a view, and ends what follows.
   void write(Handle handle, unsigned char value) {
     Call& call = acquire(handle, kWrite);
     end_all();
@@ -269,7 +269,7 @@ class SteppedMover {
     std::memset(call.data(), value, call.views[0].length);
     release(call);
   }
-  /// The value of all bytes of a buffer, read by a view and to the end; -1: not alike, -2: refused.
+  /// Reads all bytes of a buffer through a view. Returns their value; -1: they differ, -2: refused.
   int value(Handle handle) {
     Call& call = acquire(handle, kRead);
     end_all();
@@ -284,7 +284,7 @@ class SteppedMover {
     release(call);
     return alike ? first : -1;
   }
-  /// Written on a device, which has the only copy then.
+  /// Writes all bytes on a device, which then has the only copy.
   void write_on_device(Handle handle, unsigned char value, std::uint16_t device = 0) {
     Call& call = acquire(handle, kWrite, {Kind::gpu, device});
     end_all();
@@ -294,7 +294,7 @@ class SteppedMover {
     }
     release(call);
   }
-  /// Written, and in a slot only.
+  /// Returns a written buffer that is only in slots.
   Handle cold(unsigned char value, std::uint32_t extents = 1, std::uint32_t flags = 0) {
     const Handle handle = buffer(extents, flags);
     write(handle, value);
@@ -337,7 +337,7 @@ class SteppedMover {
     o.prefetch_limit = machine.prefetches;
     o.ahead_bytes_max = machine.ahead * kExtent;
     o.endurance_bytes_per_day = machine.a_day * kExtent;
-    o.own_job_bytes = 0;  // All jobs are for hands.
+    o.own_job_bytes = 0;  // All jobs go to hands.
     o.usual_part = 0;
     o.scan_bytes = 0;
     o.bounce_area_bytes = kExtent;
@@ -347,12 +347,12 @@ class SteppedMover {
     o.direct = machine.direct ? &direct : nullptr;
     return o;
   }
-  // A caller that came in the very instant of the change would have this address.
+  // A caller that arrives at the instant of the change would see this address.
   void look_at(const void* word) noexcept {
     const std::uint64_t ref = (reinterpret_cast<std::uint64_t>(word) -
                                reinterpret_cast<std::uint64_t>(&residency.extents.word(kHost, 0))) /
                               sizeof(ExtentWord);
-    if (ref < residency.extents.capacity()) {  // Not of a device.
+    if (ref < residency.extents.capacity()) {  // The word is not one of a device.
       const auto of = static_cast<ExtentRef>(ref);
       shown_[of] = residency.extents.address(of).load();
     }
@@ -371,7 +371,7 @@ class SteppedMover {
   std::map<ExtentRef, std::byte*> shown_;  // In this step.
   bool told_ = false;
   unsigned answers_ = 0;
-  std::deque<Call> calls_;  // Outlive the mover, which has their requests.
+  std::deque<Call> calls_;  // They must outlive the mover, which has pointers to their requests.
 
  public:
   Mover mover;

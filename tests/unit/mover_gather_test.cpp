@@ -1,4 +1,4 @@
-// Gathers, step by step: reads of blocks whose extents stay where they are.
+// Gathers, step by step: reads of blocks while their extents stay in their slots.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -10,7 +10,7 @@ namespace {
 
 using M = SteppedMover;
 
-// The first page of each extent of a buffer, side by side.
+// Reads the first page of each extent of a buffer into adjacent memory.
 struct FirstPages {
   FirstPages(M& m, Handle x, std::uint32_t extents)
       : into(m.buffer(1, 0, 32 * kSmallestExtent)), reads(extents), sums(extents) {
@@ -54,8 +54,8 @@ TEST(MoverGather, brings_blocks_and_leaves_their_extents_where_they_are) {
   EXPECT_EQ(m.stats().gather_bytes, 4 * kSmallestExtent);
 }
 
-// More than the device takes at once. What it has been given ends by itself; what it has not is
-// never read, and others have their turn.
+// The reads exceed what the device accepts at once. Submitted reads end by themselves. The others
+// are never submitted after the cancel, and other requests proceed.
 TEST(MoverGather, what_was_not_begun_when_its_caller_gave_up_is_not_read) {
   M m({.frames = 40});
   const Handle x = m.cold(0x11, 20), y = m.cold(0x22, 20);

@@ -1,5 +1,5 @@
-// Mapped buffers, step by step: what leaves its window and what is called back, extents of which
-// some pages are in memory, and pages that are given up.
+// Mapped buffers, step by step: extents that leave their window or are recalled, extents that are
+// resident in parts, and pages that are given up.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -11,7 +11,7 @@ namespace {
 
 using M = SteppedMover;
 
-// A mapped extent with these bytes, whole and in its window.
+// Returns a mapped extent with these bytes that is whole and in its window.
 Handle in_window(M& m, unsigned char value) {
   const Handle x = m.mapped();
   m.touch(x, 0);
@@ -20,14 +20,14 @@ Handle in_window(M& m, unsigned char value) {
   return x;
 }
 
-// One in a slot only.
+// Returns an extent that is only in a slot.
 Handle in_slot(M& m, unsigned char value) {
   const Handle x = in_window(m, value);
   m.evict(x);
   return x;
 }
 
-// The program writes a page.
+// Writes a page as the program does.
 void write_page(M& m, Handle x, unsigned page, unsigned char value) {
   std::byte* const at = m.window(x) + page * kSmallestExtent;
   ASSERT_TRUE(m.host.present(at)) << "page " << page << " is not there";
@@ -40,9 +40,9 @@ int page_value(M& m, Handle x, unsigned page) {
   return m.host.present(at) ? static_cast<int>(*at) : -1;
 }
 
-// ---- Called back
+// ---- Recalled
 
-/// In a slot, and of its pages the first and the third in memory.
+/// Returns an extent in a slot, with its first and third page in memory.
 Handle two_pages_there(M& m) {
   const Handle x = in_slot(m, 0x11);
   for (const unsigned page : {0u, 2u}) {
@@ -62,12 +62,12 @@ TEST(MoverMapped, what_leaves_to_make_room_and_is_touched_meanwhile_stays_and_fr
   const Call& touch = m.touch(leaves, 0);
   m.hands.run();  // Withdrawn.
   m.settle();
-  m.hands.run_step(kRestore);  // Some frames go back in the step.
+  m.hands.run_step(kRestore);  // Some frames are restored by the step itself.
   m.settle();
   EXPECT_EQ(m.stats().recalled, 1u);
   EXPECT_EQ(page_value(m, leaves, 0), leaves == x ? 0x11 : 0x22) << "it goes on here";
   EXPECT_EQ(m.port.writes, 0u);
-  // The other one leaves in its place.
+  // The other extent leaves in its place.
   m.end_all();
   EXPECT_EQ(touch.code(), Code::ok);
   EXPECT_EQ(wants.code(), Code::ok);
@@ -75,7 +75,7 @@ TEST(MoverMapped, what_leaves_to_make_room_and_is_touched_meanwhile_stays_and_fr
   EXPECT_FALSE(m.resident(stays));
 }
 
-// The hash of what leaves is ended, as nobody wants it any more; the slot is as whole as before.
+// The hash of the leaving extent is stopped, because it is no longer needed. The slot stays valid.
 TEST(MoverMapped, called_back_while_it_is_hashed_nothing_is_written) {
   M m;
   const Handle x = in_slot(m, 0x11);
@@ -154,7 +154,8 @@ TEST(MoverMapped, evict_of_a_page_locked_extent_says_that_it_stays) {
   m.evict(x);
 }
 
-// It frees nothing then. Who waits for its memory is not let wait for ever.
+// The extent cannot be written, so evicting it frees no memory. A request that waits for this
+// memory is refused in the end.
 TEST(MoverMapped, who_waits_for_the_memory_of_what_cannot_be_written_is_refused_in_the_end) {
   M m({.frames = 1});
   const Handle x = in_window(m, 0x11);
@@ -173,8 +174,9 @@ TEST(MoverMapped, who_waits_for_the_memory_of_what_cannot_be_written_is_refused_
   EXPECT_EQ(page_value(m, x, 0), 0x11);
 }
 
-// Fetched ahead, asked to leave and touched, in this order. When it comes, the toucher has it, who
-// still counts as one that holds it where evict is looked at: a moment, and not a reason to refuse.
+// The extent is prefetched, asked to leave and touched, in this order. When it arrives, the toucher
+// gets it. At the check of the evict the toucher still counts as a holder, but only for a moment,
+// so the evict must not be refused.
 TEST(MoverMapped, evict_leaves_a_toucher_its_moment) {
   M m;
   const Handle x = in_slot(m, 0x11);
@@ -237,7 +239,7 @@ TEST(MoverMapped, an_extent_whose_last_page_has_come_is_whole) {
   EXPECT_EQ(m.value(x), 0x11);
 }
 
-// A view needs all of it: the pages that are not there come, and what is there stays as it is.
+// A view needs the whole extent. The absent pages are read, and the resident ones stay unchanged.
 TEST(MoverMapped, a_view_brings_the_other_pages_of_an_extent_in_parts) {
   M m({.parts = true});
   const Handle x = in_slot(m, 0x11);
@@ -276,8 +278,8 @@ TEST(MoverMapped, only_the_changed_pages_of_an_extent_in_parts_are_written) {
   }
 }
 
-// Its device refuses the changed page three times: the others are read, and all of it goes to
-// another device, or stays as it is where that refuses as well.
+// The device refuses the changed page three times. The other pages are read, and the whole extent
+// is written to another device. If that refuses too, the extent stays unchanged.
 TEST(MoverMapped, changed_pages_that_their_device_refuses_take_the_whole_extent_to_another) {
   for (const bool other_works : {true, false}) {
     M m({.disks = 2, .parts = true});
@@ -311,8 +313,8 @@ TEST(MoverMapped, changed_pages_that_their_device_refuses_take_the_whole_extent_
   }
 }
 
-// A view of it and of another extent, for which there is no room: what its pages were promised goes
-// back.
+// A view needs this extent and another one that has no room. When the view is refused, the room
+// reserved for the extent's pages is released.
 TEST(MoverMapped, room_for_the_other_pages_goes_back_with_who_waited_for_more) {
   M m({.frames = 2, .parts = true});
   const Handle x = in_slot(m, 0x11);
@@ -338,8 +340,8 @@ TEST(MoverMapped, room_for_the_other_pages_goes_back_with_who_waited_for_more) {
   EXPECT_EQ(m.value(x), 0x11);
 }
 
-// A child reads its slot, so all of it is to go to another one, and the pages that are not there
-// cannot be read. It stays, and others leave: nothing is wrong with writes.
+// A child reads the extent's slot, so the whole extent must go to another slot, and its absent
+// pages cannot be read. The extent stays, and others leave: writes themselves work.
 TEST(MoverMapped, an_extent_that_cannot_be_made_whole_stays_and_others_leave) {
   M m({.parts = true});
   const Handle x = in_slot(m, 0x11);
@@ -373,8 +375,8 @@ TEST(MoverMapped, an_extent_that_cannot_be_made_whole_stays_and_others_leave) {
   }
 }
 
-// Its bytes need another slot, since a child reads the one that it has, and there is none. A slot
-// that becomes free lets it leave soon: no request is refused until it has tried.
+// The extent needs another slot, because a child reads its slot, and no slot is free. When one
+// becomes free the extent can leave soon, so no request is refused before it has tried.
 TEST(MoverMapped, slot_becomes_free_then_requests_wait_for_what_lacked_one) {
   M m({.frames = 2, .on_disk = 2, .parts = true});
   const Handle x = in_slot(m, 0x11);
@@ -426,7 +428,7 @@ TEST(MoverMapped, extent_leaves_then_it_is_remembered_how_often_it_was_not_writt
   }
 }
 
-// Read and not written, watched pages leave without a hand, a hash or a write.
+// Watched pages that were read but not written leave without a hand, a hash or a write.
 TEST(MoverMapped, watched_pages_that_nobody_wrote_leave_at_once) {
   M m({.parts = true});
   const Handle x = in_slot(m, 0x11);
@@ -460,7 +462,8 @@ TEST(MoverMapped, pages_that_fail_their_read_leave_those_there_as_they_are) {
   EXPECT_EQ(again.code(), Code::ok);
 }
 
-// A page that two threads touch comes once; what is under way for another page is waited for.
+// A page that two threads touch is read once. A touch of another page waits for the read in
+// progress.
 TEST(MoverMapped, touches_of_one_page_read_it_once) {
   M m({.parts = true});
   const Handle x = in_slot(m, 0x11);
@@ -476,7 +479,7 @@ TEST(MoverMapped, touches_of_one_page_read_it_once) {
   EXPECT_EQ(m.port.reads, reads + 2);
 }
 
-// There is one landing: who finds it taken waits for it, and gets it.
+// There is one landing. A touch that finds it in use waits for it.
 TEST(MoverMapped, pages_land_one_after_the_other_where_there_is_room_for_so_many) {
   M m({.frames = 6, .parts = true});
   std::vector<Handle> all;
@@ -513,7 +516,7 @@ TEST(MoverMapped, pages_given_up_in_a_slot_read_as_zeros_without_io) {
   m.touch(x, 0);
   m.end_all();
   EXPECT_EQ(page_value(m, x, 0), 0x11);
-  // Written down, the zeros are the slot's.
+  // After the write, the slot holds the zeros.
   m.evict(x);
   m.touch(x, 1);
   m.end_all();
@@ -592,7 +595,7 @@ TEST(MoverMapped, a_smaller_budget_takes_the_landing_while_no_extent_is_in_parts
   EXPECT_EQ(m.value(x), 0x11);
 }
 
-// A child of fork has none of its parent's: the first touch takes one, and goes on in it.
+// A child of fork has no landing of its parent's. The first touch creates one, and continues in it.
 TEST(MoverMapped, who_waits_for_a_landing_goes_on_when_its_pages_have_come) {
   M m({.parts = true});
   const Handle x = two_pages_there(m);
@@ -608,7 +611,7 @@ TEST(MoverMapped, who_waits_for_a_landing_goes_on_when_its_pages_have_come) {
   m.dice.fail("populate");
   m.hands.run();
   m.settle();
-  ASSERT_EQ(m.hands.waiting(kPopulate), 1u) << "whoever waits has nothing else";
+  ASSERT_EQ(m.hands.waiting(kPopulate), 1u) << "the waiting touch has no other landing";
   EXPECT_TRUE(m.port.requests.empty());
   m.hands.run();
   m.settle();
@@ -618,7 +621,7 @@ TEST(MoverMapped, who_waits_for_a_landing_goes_on_when_its_pages_have_come) {
   EXPECT_EQ(page_value(m, x, 1), 0x11);
 }
 
-// ---- Handed over
+// ---- Extents handed over to another buffer
 
 TEST(MoverMapped, what_is_in_slots_only_changes_hands_without_io_and_the_rest_is_left) {
   M m({.frames = 3});
@@ -644,7 +647,7 @@ TEST(MoverMapped, what_is_in_slots_only_changes_hands_without_io_and_the_rest_is
   EXPECT_EQ(view.data()[7], std::byte{0x11});
   EXPECT_EQ(view.data(1)[7], std::byte{0});
   m.release(view);
-  // Their checksums have gone along.
+  // Their checksums were handed over too.
   const Call& damaged = m.acquire({M::extent_access(to, 0, kRead)});
   m.run_hands();
   m.port.end_with_damage();

@@ -1,4 +1,5 @@
-// Reading back, step by step: what is read once more, and what an error or wrong bytes become.
+// Reads from slots, step by step: which reads are repeated, and the effect of errors and of wrong
+// bytes.
 #include <gtest/gtest.h>
 
 #include "support/pattern.hpp"

@@ -1,7 +1,7 @@
 // The records that extents and transfers have beside their bytes: checksums, and the pages of a
-// slot. One that is not given back is a leak, which nothing else shows. Method: the same path is
-// gone many times. Records that are given back are made again at the same few addresses; each one
-// that is not needs another.
+// slot. A record that is not released is a leak that no other test shows. Method: repeat the same
+// path many times. Released records reuse the same few addresses; each leaked record takes a new
+// one.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -47,7 +47,7 @@ unsigned char value_of(int cycle) {
   return static_cast<unsigned char>(1 + cycle % 200);
 }
 
-// The program writes one page; the others of a new extent are zeros, so its slot has a record.
+// The program writes one page. The others of a new extent are zeros, so its slot has a record.
 void write_page(M& m, Handle x, unsigned page, unsigned char value) {
   m.touch(x, page, true);
   m.end_all();

@@ -1,5 +1,5 @@
-// Who goes to the device when more is wanted than it takes: by priority, but nobody for ever
-// behind.
+// Which transfers the device gets when more are wanted than it accepts: by priority, but none waits
+// for ever.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -15,7 +15,7 @@ using M = SteppedMover;
 constexpr unsigned kAtOnce = 48;  // More extents than the device takes at once.
 constexpr unsigned kCold = 160;
 
-/// Threads that want bytes of the device without end.
+/// Threads that request extents of the device without end.
 class Readers {
  public:
   explicit Readers(M& m) : m_(m) {
@@ -23,7 +23,8 @@ class Readers {
       cold_.push_back(m_.cold(static_cast<unsigned char>(i)));
     }
   }
-  /// As many ask as ever; who has been answered lets go and asks for the next.
+  /// Keeps the number of requests constant: an answered thread releases its view and requests the
+  /// next extent.
   void ask() {
     while (!waiting_.empty() && waiting_.front()->done()) {
       EXPECT_EQ(waiting_.front()->code(), Code::ok);
@@ -45,7 +46,7 @@ class Readers {
 
 constexpr Machine kBusy{.frames = kAtOnce + 16, .on_disk = 4 * kCold};
 
-/// How many reads ended before `call` did.
+/// Returns the number of reads that ended before `call` was done.
 std::uint64_t reads_before(M& m, Readers& readers, const Call& call) {
   const std::uint64_t before = m.port.reads;
   while (!call.done() && m.port.reads < before + 300) {
@@ -93,7 +94,7 @@ TEST(MoverShares, nothing_is_saved_up_while_nobody_of_the_priority_waits) {
   Readers readers(m);
   const Handle dirty = m.buffer();
   m.write(dirty, 0x77);
-  for (int i = 0; i < 100; ++i) {  // A hundred reads pass, and no write waits.
+  for (int i = 0; i < 100; ++i) {  // A hundred reads pass while no write waits.
     readers.ask();
     m.end_io();
   }

@@ -1,6 +1,6 @@
-// The mover, step by step, in orders of events that random runs seldom meet. Each of these was
-// wrong once, or could be made wrong without a test that failed: put back, the fault makes its test
-// fail.
+// The mover, step by step, in orders of events that random runs seldom reach. Each test covers a
+// fault that existed once, or that could be introduced without failing another test. If the fault
+// is put back, the test fails.
 #include <gtest/gtest.h>
 
 #include "base/arena.hpp"
@@ -13,7 +13,7 @@ using M = SteppedMover;
 
 constexpr Place kGpu{Kind::gpu, 0};
 
-/// A mapped extent that is there, dirty, and in no slot.
+/// Returns a mapped extent that is resident, dirty, and in no slot.
 Handle mapped_and_written(M& m) {
   const Handle x = m.mapped();
   m.touch(x, 0);
@@ -22,10 +22,10 @@ Handle mapped_and_written(M& m) {
   return x;
 }
 
-// ---- What a request overwrites
+// ---- Extents that a request overwrites
 
-// Of two extents to overwrite the first is prepared, and who gives its bytes up waits for it. That
-// one must not take it away between the moment it can be had and the pin.
+// A request overwrites two extents. The first is prepared, and a discard of it waits. The discard
+// must not take the extent away between the moment when it is ready and its pin.
 TEST(MoverSteps, an_extent_to_overwrite_is_pinned_before_others_hear_of_it) {
   M m;
   const Handle x = m.buffer(), y = m.buffer();
@@ -43,8 +43,9 @@ TEST(MoverSteps, an_extent_to_overwrite_is_pinned_before_others_hear_of_it) {
   EXPECT_EQ(gives_up.code(), Code::busy);
 }
 
-// The list names an extent that so many writers pin that no other may. What was prepared beside it
-// goes back: bytes that were lost are lost still, and no zeros.
+// The list names an extent with the maximum number of writer pins. The memory prepared for the
+// other extent is released again. That extent was lost, and must stay lost instead of reading as
+// zeros.
 TEST(MoverSteps, an_acquire_that_cannot_pin_all_has_overwritten_nothing) {
   M m;
   const Handle lost = m.cold(0x11), crowded = m.buffer();
@@ -80,8 +81,8 @@ TEST(MoverSteps, an_acquire_that_cannot_pin_all_has_overwritten_nothing) {
   EXPECT_EQ(again.code(), Code::ok) << again.request.status.message();
 }
 
-// One request at a time prepares. The next in the queue is cancelled in the step in which it is its
-// turn: the one behind it has its turn then.
+// One request at a time prepares its extents. The next in the queue is cancelled in the step in
+// which it would begin, so the one behind it must begin.
 TEST(MoverSteps, whoever_is_next_to_prepare_is_asked_when_the_one_before_it_has_gone) {
   M m;
   const Call& first = m.acquire(m.buffer(), kDiscard);
@@ -97,8 +98,8 @@ TEST(MoverSteps, whoever_is_next_to_prepare_is_asked_when_the_one_before_it_has_
   EXPECT_EQ(third.code(), Code::ok);
 }
 
-// It has to wait again, for an extent that was taken away since it was ready: the one behind it has
-// its turn meanwhile.
+// The second request must wait again, because an extent was taken away since the request became
+// ready. The third one prepares while it waits.
 TEST(MoverSteps, whoever_is_next_to_prepare_is_asked_when_the_one_before_it_waits_again) {
   M m;
   const Handle read = m.buffer();
@@ -122,8 +123,8 @@ TEST(MoverSteps, whoever_is_next_to_prepare_is_asked_when_the_one_before_it_wait
 
 // ---- Mapped extents that leave
 
-// Some of its pages are in memory, and are to be written down, which fails in every way. Who waits
-// for another page gets it: its bytes can be read.
+// Some pages of the extent are in memory and are to be written, which always fails. A request for
+// another page is still answered, because that page can be read.
 TEST(MoverSteps, who_waits_for_other_pages_gets_them_when_those_there_cannot_be_written) {
   M m({.parts = true});
   const Handle x = mapped_and_written(m);
@@ -143,7 +144,7 @@ TEST(MoverSteps, who_waits_for_other_pages_gets_them_when_those_there_cannot_be_
     m.end_io(EIO);
     EXPECT_FALSE(reader.done());
   }
-  m.end_all();  // The pages that are not there are read for another slot, and there is none.
+  m.end_all();  // The absent pages are to be read for another slot, and no slot is free.
   EXPECT_EQ(evict.code(), Code::io_error) << evict.request.status.message();
   EXPECT_EQ(reader.code(), Code::ok) << reader.request.status.message();
   EXPECT_EQ(m.stats().io_retries, 2u) << "of the write";
@@ -184,8 +185,8 @@ TEST(MoverSteps, a_touch_calls_back_what_was_asked_to_leave) {
   EXPECT_EQ(m.window(x)[M::kExtent - 1], std::byte{0x11});
 }
 
-// Pages that the program has locked are let alone for ten milliseconds, and the step is asked for
-// that tries again.
+// Pages that the program has locked are left alone for ten milliseconds. The mover asks for the
+// step that tries again.
 TEST(MoverSteps, what_is_page_locked_is_tried_again_after_ten_milliseconds) {
   M m({.frames = 1});
   const Handle locked = m.mapped(), wanted = m.buffer();
@@ -226,7 +227,8 @@ TEST(MoverSteps, what_stays_page_locked_is_waited_for_ten_seconds_and_not_for_ev
   EXPECT_LE(m.now, began + 10'020 * M::kMs);
 }
 
-// Refused once, and gone soon after: the ten seconds begin anew with the next refusal.
+// The withdrawal is refused once and succeeds soon after. The next refusal starts a new wait of ten
+// seconds.
 TEST(MoverSteps, what_was_page_locked_long_ago_does_not_shorten_the_next_wait) {
   M m({.frames = 1});
   for (const std::int64_t ms : {0, 20'000}) {
@@ -247,7 +249,8 @@ TEST(MoverSteps, what_was_page_locked_long_ago_does_not_shorten_the_next_wait) {
 
 // ---- Devices
 
-// Nothing is under way, and nobody else will call: the step after the pause must be asked for.
+// Nothing is in progress, and no other event will come. The mover must ask for the step after the
+// pause.
 TEST(MoverSteps, the_step_after_the_pause_of_a_device_is_asked_for) {
   M m({.frames = 2, .devices = 1, .on_device = 1, .disks = 0});
   const Handle there = m.buffer();
@@ -260,7 +263,7 @@ TEST(MoverSteps, the_step_after_the_pause_of_a_device_is_asked_for) {
   m.at(m.next - 1);
   EXPECT_TRUE(m.hands.jobs.empty());
   m.at(m.next);
-  m.end_all();  // The second failure: twice as long.
+  m.end_all();  // The second failure doubles the pause.
   EXPECT_FALSE(call.done());
   EXPECT_EQ(m.next, m.now + 20 * M::kMs);
   m.at(m.next);
@@ -269,7 +272,7 @@ TEST(MoverSteps, the_step_after_the_pause_of_a_device_is_asked_for) {
   EXPECT_EQ(m.value(there), 0x11);
 }
 
-// What is trimmed on the host is no business of who wants a device's memory back.
+// A request for a device's memory does not wait for a trim of the host's memory.
 TEST(MoverSteps, a_retreat_does_not_wait_for_the_host_to_give_memory_back) {
   constexpr std::uint64_t kSmall = M::kExtent / 2;
   M m({.frames = 4, .devices = 1, .on_device = 1, .disks = 0});
@@ -292,7 +295,7 @@ TEST(MoverSteps, a_retreat_does_not_wait_for_the_host_to_give_memory_back) {
 
 // ---- Memory
 
-// Who waits for a transfer is noted in a record that the next one uses again.
+// Each request that waits for a transfer uses a record, and the next one reuses it.
 TEST(MoverSteps, who_waits_takes_no_memory_that_is_not_used_again) {
   M m({.frames = 1});
   const Handle x = m.cold(0x11);

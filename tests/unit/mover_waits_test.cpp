@@ -1,5 +1,6 @@
-// Requests that wait, step by step: for room, for pins, for transfers. Who is first, who is woken,
-// when a deadline or a cancel is answered, and what is left behind by it.
+// Requests that wait, step by step: for room, for pins, for transfers. The tests check which
+// request is first, which is woken, when a deadline or a cancel is answered, and what remains
+// afterwards.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -103,7 +104,8 @@ TEST(MoverWaits, a_read_that_is_cancelled_is_answered_at_once_and_its_bytes_come
   EXPECT_FALSE(m.bits(x).pinned());
 }
 
-// Cancelled while its frame is being prepared: the extent is again as it was, and so is the memory.
+// The request is cancelled while its frame is being prepared. The extent and the memory return to
+// their former state.
 TEST(MoverWaits, what_was_to_be_overwritten_is_as_it_was_when_the_writer_has_given_up) {
   M m;
   const Handle x = m.cold(0x11);
@@ -119,7 +121,8 @@ TEST(MoverWaits, what_was_to_be_overwritten_is_as_it_was_when_the_writer_has_giv
   EXPECT_EQ(m.value(x), 0x11);
 }
 
-// Also the first that will be: its record is blank, and nothing there says that it is none.
+// This includes the next handle to be created: its record is blank, and does not itself say that it
+// is unused.
 TEST(MoverWaits, a_handle_that_was_never_given_out_is_stale) {
   M m;
   const Handle x = m.buffer();
@@ -131,7 +134,7 @@ TEST(MoverWaits, a_handle_that_was_never_given_out_is_stale) {
   }
 }
 
-// Not for the next one in memory, which may be another buffer's.
+// The next extent in memory may belong to another buffer, so the advice must not apply to it.
 TEST(MoverWaits, advice_is_for_the_extents_that_it_names_alone) {
   M m;
   const Handle x = m.buffer(3);
@@ -160,7 +163,7 @@ TEST(MoverWaits, advice_is_about_the_order_then_extents_that_have_not_begun_keep
   }
 }
 
-// ---- Who is first
+// ---- Order of requests
 
 TEST(MoverWaits, room_goes_to_the_oldest_though_a_later_one_would_fit) {
   M m({.frames = 2});
@@ -190,7 +193,7 @@ TEST(MoverWaits, those_who_wait_for_one_read_are_answered_in_the_order_in_which_
   EXPECT_LT(calls[1]->turn, calls[2]->turn);
 }
 
-// Each extent of what is overwritten has one pin, and none when the view has ended.
+// Each overwritten extent has one pin, and none after the view is released.
 TEST(MoverWaits, each_extent_of_what_is_overwritten_is_pinned_once) {
   M m;
   const Handle x = m.buffer(2);
@@ -225,7 +228,8 @@ TEST(MoverWaits, a_release_wakes_the_mover_only_while_somebody_waits_for_it) {
   EXPECT_EQ(waits.code(), Code::ok);
 }
 
-// Once somebody has waited, some of it is free before the next one asks; no more than that.
+// After a request has waited, a little memory is freed before the next request asks, and no more
+// than that.
 TEST(MoverWaits, after_a_wait_for_room_some_is_freed_ahead_of_the_next) {
   constexpr std::uint64_t kFrames = 32, kAhead = 2;
   M m({.frames = kFrames, .ahead = kAhead});
@@ -235,7 +239,7 @@ TEST(MoverWaits, after_a_wait_for_room_some_is_freed_ahead_of_the_next) {
   }
   ASSERT_EQ(free(), 0u);
   EXPECT_EQ(m.port.writes, 0u);
-  m.write(m.buffer(), 0x22);  // Waits.
+  m.write(m.buffer(), 0x22);  // Waits for room.
   for (int i = 0; i < 4; ++i) {
     m.write(m.buffer(), 0x33);
     EXPECT_GE(free(), kAhead - 1) << "the next need not wait";
@@ -256,7 +260,8 @@ TEST(MoverWaits, what_can_never_fit_is_refused_at_once) {
   EXPECT_TRUE(m.mover.idle());
 }
 
-// No block tier, nothing pinned, and nothing that could leave: nobody would ever answer.
+// There is no block tier, nothing is pinned, and nothing can leave. No event could ever answer the
+// request.
 TEST(MoverWaits, what_has_no_room_and_nothing_to_wait_for_is_refused) {
   M m({.frames = 2, .disks = 0});
   m.write(m.buffer(), 0x11);
@@ -268,8 +273,8 @@ TEST(MoverWaits, what_has_no_room_and_nothing_to_wait_for_is_refused) {
 
 // ---- Extents that are given up
 
-// Refused as it is pinned, a discard has changed nothing: the bytes are written down when they
-// leave.
+// A discard that is refused because the extent is pinned changes nothing: the bytes are written
+// when the extent leaves.
 TEST(MoverWaits, a_discard_that_is_refused_gives_up_no_byte) {
   M m({.frames = 1});
   const Handle x = m.buffer();
@@ -281,7 +286,7 @@ TEST(MoverWaits, a_discard_that_is_refused_gives_up_no_byte) {
   m.evict(x);
   EXPECT_EQ(m.value(x), 0x11);
 
-  // Clean, and in a slot.
+  // Now clean, and in a slot.
   Call& again = m.acquire(x, kRead);
   ASSERT_EQ(again.code(), Code::ok);
   EXPECT_EQ(m.ask(Want::discard, {M::access(x, kDiscard)}).code(), Code::busy);
@@ -352,7 +357,7 @@ TEST(MoverWaits, who_asks_where_bytes_are_is_told_that_they_move_or_are_lost) {
   EXPECT_EQ(where(), State::resident);
 }
 
-// Resolved by its caller, and not yet looked at by the mover.
+// The caller has resolved the request, and the mover has not yet processed it.
 TEST(MoverWaits, a_request_whose_buffer_is_freed_on_its_way_names_it_and_touches_nobody_elses) {
   for (const Want want : {Want::acquire, Want::prefetch, Want::evict, Want::clean, Want::discard,
                           Want::where, Want::hand_over}) {
@@ -397,7 +402,7 @@ TEST(MoverWaits, evict_of_what_is_pinned_or_wanted_says_so_and_leaves_it) {
   EXPECT_EQ(evict.code(), Code::busy);
   EXPECT_SAYS(evict.request.status, "is pinned by a view");
   m.release(view);
-  // Another request has its other extent yet to come.
+  // The other extent of this request has not arrived yet.
   const Call& both = m.acquire({M::access(x, kRead), M::access(m.buffer(), kRead)});
   const Call& wanted = m.ask(Want::evict, {M::access(x, kRead)});
   EXPECT_EQ(wanted.code(), Code::busy);
@@ -473,7 +478,7 @@ TEST(MoverWaits, a_budget_of_a_device_that_is_late_names_the_device) {
   EXPECT_EQ(m.gpu[0].books().budget, 2 * M::kExtent);
 }
 
-// ---- Ends
+// ---- Closing
 
 TEST(MoverWaits, a_drain_ends_what_waits_and_waits_for_what_is_under_way) {
   M m;
@@ -521,7 +526,7 @@ TEST(MoverWaits, without_memory_for_records_frees_and_touches_go_on_and_all_else
   EXPECT_EQ(served.code(), Code::ok);
 }
 
-// ---- What is fetched ahead
+// ---- Prefetches
 
 TEST(MoverWaits, no_more_is_fetched_ahead_at_once_than_the_limit) {
   M m({.frames = 8, .prefetches = 1});
@@ -550,8 +555,8 @@ TEST(MoverWaits, what_was_never_written_is_not_fetched_ahead_and_what_fails_is_n
   EXPECT_EQ(m.value(x), 0x11);
 }
 
-// Half of the memory at most for what nobody has used yet; and what was fetched ahead is no victim
-// before its use.
+// Prefetched extents that are not yet used take at most half of the memory. A prefetched extent is
+// not a victim before its use.
 TEST(MoverWaits, what_is_fetched_ahead_takes_half_of_the_memory_and_waits_for_its_use) {
   M m({.frames = 4, .prefetches = 1});
   const Handle x = m.cold(0x11, 4);

@@ -1,5 +1,5 @@
-// Writing down, step by step: what is written, what an error leads to, how long the mover lets a
-// device alone after it, and what is free again.
+// Writes to slots, step by step: which extents are written, the effect of errors, how long the
+// mover leaves a device alone afterwards, and which slots are free again.
 #include <gtest/gtest.h>
 
 #include "support/pattern.hpp"
@@ -10,12 +10,12 @@ namespace {
 
 using M = SteppedMover;
 
-// The device of the oldest request under way.
+// Returns the device of the oldest request in progress.
 std::uint16_t device_of_oldest(const M& m) {
   return m.port.requests.at(0).device;
 }
 
-// Ends writes with an error until no more are made.
+// Ends writes with an error until the mover starts no more. Returns their number.
 unsigned refuse_writes(M& m) {
   unsigned refused = 0;
   m.run_hands();
@@ -26,7 +26,7 @@ unsigned refuse_writes(M& m) {
   return refused;
 }
 
-// ---- What is written
+// ---- Writes
 
 TEST(MoverWrites, both_the_write_and_its_checksums_must_be_ready) {
   for (const bool hash_first : {true, false}) {
@@ -90,7 +90,7 @@ TEST(MoverWrites, what_is_written_while_it_is_written_down_stays_and_is_written_
   ASSERT_EQ(m.port.requests.size(), 1u);
   Call& writer = m.acquire(x, kWrite);
   ASSERT_EQ(writer.code(), Code::ok);
-  m.port.end();  // The device has the bytes of before.
+  m.port.end();  // The device has the bytes from before the write.
   std::memset(writer.data(), 0x22, M::kExtent);
   m.release(writer);
   m.end_all();
@@ -153,7 +153,7 @@ TEST(MoverWrites, after_three_tries_the_error_is_told_and_the_bytes_stay) {
   EXPECT_EQ(m.value(x), 0x11);
 }
 
-// Ten milliseconds, then twenty; and ten again once something was written.
+// The pause is ten milliseconds, then twenty, and ten again after a successful write.
 TEST(MoverWrites, after_a_failed_write_nothing_is_written_for_a_while_and_longer_each_time) {
   M m({.frames = 1, .disks = 8});
   const Handle x = m.buffer(), y = m.buffer();
@@ -201,7 +201,7 @@ TEST(MoverWrites, a_device_that_fails_three_times_in_a_row_is_given_up) {
     m.run_hands();
     m.end_io(EIO);
     m.end_io(EIO);
-    m.end_io();  // Between two and two a write that worked.
+    m.end_io();  // A successful write after each two failures.
     EXPECT_EQ(evict.code(), Code::ok);
     EXPECT_EQ(m.stats().degraded_devices, 0u);
     m.write(x, static_cast<unsigned char>(failures + 1));  // Zeros would need no write.
@@ -213,8 +213,8 @@ TEST(MoverWrites, a_device_that_fails_three_times_in_a_row_is_given_up) {
   EXPECT_EQ(m.value(x), 2);
 }
 
-// After half a minute the next write goes there again. One that fails is enough then, and the wait
-// is twice as long; one that works makes it a device like any.
+// After half a minute the next write tries the device again. If it fails, the device is given up at
+// once for twice as long. If it succeeds, the device is as good as any other.
 TEST(MoverWrites, a_device_that_was_given_up_is_tried_again_later) {
   constexpr std::int64_t kFirst = 30'000 * M::kMs;
   M m({.disks = 1});
@@ -227,7 +227,7 @@ TEST(MoverWrites, a_device_that_was_given_up_is_tried_again_later) {
   m.at(m.now + kFirst - 2000 * M::kMs);
   EXPECT_EQ(evict(), Code::io_error) << "at once";
   EXPECT_TRUE(m.port.requests.empty());
-  m.at(m.now + 2100 * M::kMs);  // The pause after that refusal is over, too.
+  m.at(m.now + 2100 * M::kMs);  // The pause after that refusal has ended too.
   const Call& again = m.ask(Want::evict, {M::access(x, kRead)});
   m.run_hands();
   ASSERT_EQ(m.port.requests.size(), 1u);
@@ -238,10 +238,10 @@ TEST(MoverWrites, a_device_that_was_given_up_is_tried_again_later) {
   EXPECT_EQ(m.stats().degraded_devices, 1u);
   m.at(m.now + 2 * kFirst - 2000 * M::kMs);
   EXPECT_EQ(evict(), Code::io_error);
-  m.at(m.now + 2100 * M::kMs);  // The pause after that refusal is over, too.
+  m.at(m.now + 2100 * M::kMs);  // The pause after that refusal has ended too.
   m.evict(x);
   EXPECT_EQ(m.stats().degraded_devices, 0u);
-  // And is given up after three again, for as long as at first.
+  // After three more failures it is given up again, for the initial time.
   m.write(x, 0x22);
   m.ask(Want::evict, {M::access(x, kRead)});
   EXPECT_EQ(refuse_writes(m), 3u);
@@ -251,7 +251,7 @@ TEST(MoverWrites, a_device_that_was_given_up_is_tried_again_later) {
   EXPECT_EQ(m.value(x), 0x22);
 }
 
-// Eight writes that fail together are one failure of it.
+// Eight writes that fail together count as one failure of the device.
 TEST(MoverWrites, what_was_under_way_when_a_device_was_given_up_makes_the_wait_no_longer) {
   M m({.frames = 8, .disks = 1});
   const Handle x = m.buffer(8);
@@ -298,8 +298,8 @@ TEST(MoverWrites, growth_that_is_refused_is_told_to_all_who_wait_for_it) {
   EXPECT_TRUE(m.resident(y));
 }
 
-// Memory is full and so is the block tier: what is refused for want of a slot gets one in the step
-// in which another buffer gives its up, without a wait for the pause.
+// Memory and the block tier are full. A request that was refused for lack of a slot gets one in the
+// same step in which another buffer releases its slot, without waiting for the pause.
 TEST(MoverWrites, a_slot_that_is_given_up_serves_who_was_refused_one_at_once) {
   M m({.frames = 2, .on_disk = 1});
   const Handle cold = m.cold(0x11);
@@ -337,8 +337,8 @@ TEST(MoverWrites, without_a_block_tier_its_budget_is_nothing_to_set) {
   EXPECT_EQ(m.set_budget(M::kExtent, {Kind::block, 0}).code(), Code::unavailable);
 }
 
-// A day's worth may be written at once; then as much as comes back evenly. What was found not to
-// have changed has cost nothing.
+// A day's budget may be written at once; the budget then returns evenly. An extent that turns out
+// to be unchanged uses none of it.
 TEST(MoverWrites, no_more_is_written_than_the_devices_endurance_allows) {
   constexpr std::int64_t kDay = std::int64_t{86'400'000} * M::kMs;
   M m({.frames = 3, .a_day = 1});
@@ -356,13 +356,13 @@ TEST(MoverWrites, no_more_is_written_than_the_devices_endurance_allows) {
   EXPECT_EQ(m.ask(Want::evict, {M::access(y, kRead)}).code(), Code::no_capacity);
   m.now += kDay + M::kMs;
   m.write(x, 0x11);
-  m.evict(x);  // Nothing has changed: what was reserved comes back.
+  m.evict(x);  // Nothing has changed, so the reserved budget is returned.
   m.write(y, 0x33);
   m.evict(y);
   EXPECT_EQ(m.value(y), 0x33);
 }
 
-// What was reserved for one that was in use, and so stayed, comes back.
+// The budget reserved for an extent that was in use, and therefore stayed, is returned.
 TEST(MoverWrites, nor_of_what_leaves_its_window) {
   constexpr std::int64_t kDay = std::int64_t{86'400'000} * M::kMs;
   M m({.frames = 3, .a_day = 2});
@@ -411,7 +411,7 @@ TEST(MoverWrites, who_needs_room_is_told_that_no_more_may_be_written_and_served_
   EXPECT_EQ(m.value(z), 0x33);
 }
 
-// ---- What is told of it
+// ---- Receipts
 
 TEST(MoverWrites, receipts_say_what_moved_where_why_and_when) {
   M m;
@@ -481,7 +481,7 @@ TEST(MoverWrites, where_nothing_can_be_written_droppable_bytes_give_way_and_say_
   EXPECT_EQ(m.acquire(x, kRead).code(), Code::discarded);
 }
 
-// The block tier is full as well: there too droppable bytes go, before a request is refused.
+// The block tier is full too. Droppable bytes are dropped from it before a request is refused.
 TEST(MoverWrites, droppable_bytes_leave_their_slots_before_a_request_is_refused) {
   M m({.frames = 1, .on_disk = 1});
   const Handle dropped = m.cold(0x11, 1, kDroppable), x = m.buffer(), y = m.buffer();

@@ -1,5 +1,5 @@
 // The table of operations, without a mover: the test completes the requests. Goal: each handle is
-// answered once, and descriptors tell when.
+// answered once, and descriptors report the completion.
 #include "runtime/ops.hpp"
 
 #include <fcntl.h>
@@ -41,7 +41,7 @@ int open_descriptors() {
 class OpsTest : public testing::Test {
  protected:
   OpHandle begin() { return ops_->add(std::make_unique<Request>()); }
-  /// As the mover does.
+  /// Completes the request in the mover's place.
   void complete(OpHandle op, Status status = {}) {
     Request* const request = ops_->request_of(op);
     ASSERT_NE(request, nullptr);
@@ -68,7 +68,7 @@ TEST_F(OpsTest, operation_is_answered_once_with_its_status) {
   EXPECT_EQ(ops_->wait(op, 0).code(), Code::invalid_argument);
   EXPECT_FALSE(ops_->cancel(op));
   EXPECT_EQ(ops_->request_of(op), nullptr);
-  const OpHandle again = begin();  // In the same entry.
+  const OpHandle again = begin();  // Uses the same entry.
   EXPECT_NE(again, op);
   EXPECT_EQ(ops_->wait(op, 0).code(), Code::invalid_argument);
   EXPECT_EQ(ops_->wait(again, 0).code(), Code::busy);

@@ -1,5 +1,5 @@
-// The option table: every value it promises is taken, every neighbour of its ranges is refused, and
-// the documentation shows the same table.
+// The option table: every documented value is accepted, and every neighbour of a range is refused.
+// The documentation shows the same table.
 #include "runtime/options.hpp"
 
 #include <gtest/gtest.h>
@@ -102,7 +102,8 @@ RC_GTEST_PROP(Sizes, survive_being_written_and_read, (std::uint64_t bytes, unsig
 }
 
 RC_GTEST_PROP(Sizes, never_read_more_than_the_text_says, (const std::string& text)) {
-  // Whatever is accepted is digits, at most one point, and a unit: its written form is read back.
+  // An accepted text has digits, at most one point, and a unit. Its formatted value reads back to
+  // the same number.
   const auto size = parse_size(text);
   if (size.ok()) {
     RC_ASSERT(text.find_first_not_of("0123456789.KMGTPEkmgtpeiIbB \t\r\n\v\f") ==
@@ -132,7 +133,8 @@ TEST(Options, have_names_variables_and_meanings_of_their_own) {
 
 TEST(Options, have_the_same_defaults_in_the_table_and_in_the_struct) {
   Config config;
-  config.depth = 1;  // So that applying the table is seen to do something.
+  // Differs from the default, so that the effect of applying the table is visible.
+  config.depth = 1;
   for (const Option& option : option_table()) {
     if (!option.is_tier()) {
       const Status status = apply_option(config, option, option.fallback, "the table");

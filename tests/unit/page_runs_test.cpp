@@ -1,4 +1,4 @@
-// Runs of pages against the obvious model: a vector of flags.
+// Runs of pages, compared with a simple model: a vector of flags.
 #include "heap/page_runs.hpp"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace tiermem::heap {
 namespace {
 
-// First fit, and the longest run, as anybody would write them.
+// First fit and the longest run, in the most obvious form.
 std::uint32_t first_fit(const std::vector<bool>& taken, std::uint32_t n) {
   std::uint32_t run = 0;
   for (std::uint32_t page = 0; page < taken.size(); ++page) {
@@ -33,8 +33,8 @@ std::uint32_t longest(const std::vector<bool>& taken) {
   return most;
 }
 
-// Property: taking and giving back at random agrees with the model in every answer, for chunks of
-// all sizes and one that does not fill its last word.
+// Property: taking and returning runs at random agrees with the model in every answer, for chunks
+// of all sizes and for one that does not fill its last word.
 TEST(PageRuns, taken_at_random_is_what_the_model_says) {
   const std::uint64_t seed = std::random_device()();
   SCOPED_TRACE(testing::Message() << "seed " << seed);

@@ -1,4 +1,4 @@
-// The table of page states beside a plain array, by seed.
+// The table of page states, compared with a plain array at random, by seed.
 #include "preload/page_states.hpp"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ TEST(PageStates, random_changes_then_every_page_is_as_in_a_plain_array) {
         if (draw() % 2 == 0) {
           continue;
         }
-        states.apply(change);  // And done again.
+        states.apply(change);  // Redone.
       }
       for (std::size_t i = begin; i < begin + count; ++i) {
         alter(model[i]);
@@ -63,7 +63,7 @@ TEST(PageStates, random_changes_then_every_page_is_as_in_a_plain_array) {
         plain = plain && model[i] == PageState{};
       }
       EXPECT_EQ(states.plain(), plain);
-      // Runs are as long as can be, and cover the range.
+      // Each run is as long as possible, and the runs cover the range.
       std::size_t reached = 0;
       PageState before;
       states.for_runs({page(0), kPages * kPage}, [&](Part run, const PageState& state) {

@@ -1,5 +1,5 @@
-// How many pages come with a touched one: what is touched all over comes whole soon, what is
-// touched here and there comes by the page.
+// How many pages are read with a touched one. An extent touched in many places soon arrives whole;
+// an extent with few touches arrives page by page.
 #include "policy/part_size.hpp"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 constexpr unsigned kPages = 16;
 constexpr PageMask kAll = 0xFFFF;
 
-// The first extent from `from` on that is on this side of the duel.
+// Returns the first extent from `from` on that is on this side of the duel.
 std::uint32_t extent_that(PartSize::Side side, std::uint32_t from = 0) {
   while (PartSize::side_of(from) != side) {
     ++from;
@@ -37,7 +37,7 @@ TEST(PartSize, a_part_has_the_page_and_nothing_that_is_there) {
     random = random * 1664525 + 1013904223;
     const unsigned page = random >> 20 & (kPages - 1);
     if ((present >> page & 1) != 0) {
-      present = 0;  // It left.
+      present = 0;  // The extent has left.
     }
     const PageMask part = size.choose(memory, kGrowing, present, page, kPages);
     EXPECT_NE(part >> page & 1, 0u);
@@ -78,7 +78,7 @@ TEST(PartSize, an_extent_that_was_used_all_over_comes_whole_the_next_time) {
   EXPECT_EQ(size.choose(memory, kGrowing, 0, 5, kPages), kAll);
 }
 
-// A thousand extents, each touched at one page now and then.
+// A thousand extents, each touched at one page from time to time.
 TEST(PartSize, single_touches_end_with_single_pages) {
   PartSize size;
   std::array<PartSize::Memory, 1000> extents{};
@@ -107,7 +107,8 @@ TEST(PartSize, extents_of_two_pages_and_of_thirty_two_are_whole_at_most) {
 
 // ---- The duel
 
-// Extents behind a memory that holds a part of them, the longest there leaving first.
+// Extents behind a memory that holds only some of their pages. The page that arrived first leaves
+// first.
 class Buffer {
  public:
   Buffer(unsigned extents, std::size_t pages_that_fit)
@@ -138,7 +139,7 @@ class Buffer {
 
 constexpr unsigned kExtents = 4096;
 
-// In runs of four pages, at random: growing brings few that nobody wants.
+// Random runs of four pages: growing brings few pages that are not touched.
 void touch_neighbours(PartSize& size, Buffer& buffer, unsigned runs) {
   std::minstd_rand random(1);
   for (unsigned i = 0; i < runs; ++i) {
@@ -150,7 +151,7 @@ void touch_neighbours(PartSize& size, Buffer& buffer, unsigned runs) {
   }
 }
 
-// Objects of a page and a bit, at random.
+// Random objects of slightly more than a page.
 void touch_pairs(PartSize& size, Buffer& buffer, unsigned objects) {
   std::minstd_rand random(1);
   for (unsigned i = 0; i < objects; ++i) {
@@ -161,8 +162,8 @@ void touch_pairs(PartSize& size, Buffer& buffer, unsigned objects) {
   }
 }
 
-// Many extents at a few pages each, again and again within a short time: misses in one extent
-// follow each other soon, and what lies between is not wanted.
+// Many extents with a few touched pages each, again and again within a short time. Misses in one
+// extent follow each other soon, and the pages between them are not touched.
 void touch_here_and_there(PartSize& size, Buffer& buffer, unsigned touches) {
   std::minstd_rand random(1);
   std::uint32_t first = 0;

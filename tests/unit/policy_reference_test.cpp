@@ -29,8 +29,8 @@ std::uint64_t lru_hits(const std::vector<Reference>& references, std::uint32_t b
   return rival_hits(*find_rival("lru"), references, blocks, capacity);
 }
 
-/// How far below LRU the worst row of any trace may be: the Mooncake conversation and the tensor
-/// traces at 20 %, where reuse is only a little farther than the memory reaches.
+/// The maximum by which a trace may fall below LRU. The worst rows are the Mooncake conversation
+/// and the tensor traces at 20 %, where blocks are reused just beyond the reach of the memory.
 constexpr double kMargin = 0.03;
 
 std::vector<Reference> loop(std::uint32_t blocks, unsigned rounds) {
@@ -43,7 +43,8 @@ std::vector<Reference> loop(std::uint32_t blocks, unsigned rounds) {
   return references;
 }
 
-/// Most hits that any choice of victims gives, by trying all sets of resident blocks.
+/// Returns the maximum number of hits over all choices of victims, by trying all sets of resident
+/// blocks.
 std::uint64_t most_hits(const std::vector<Reference>& references, std::uint32_t capacity) {
   std::map<std::uint32_t, std::uint64_t> best = {{0, 0}};  // Resident set as bits -> most hits.
   for (const Reference& reference : references) {
@@ -108,7 +109,7 @@ TEST(PolicyReference,
 }
 
 TEST(PolicyReference, many_touches_of_a_block_count_as_one_use) {
-  // Views are smaller than extents: a scan touches each extent many times.
+  // Views are smaller than extents, so a scan touches each extent many times.
   const auto references = loop(1000, 20);
   const double one = replay_recency(references, 1000, {.capacity = 300}).hit_ratio();
   const double many =
@@ -117,7 +118,7 @@ TEST(PolicyReference, many_touches_of_a_block_count_as_one_use) {
 }
 
 TEST(PolicyReference, a_scan_does_not_drive_out_what_is_in_use) {
-  // A hot set of 80 in a memory of 100, then a scan of 5000 with the hot set used in between.
+  // A hot set of 80 in a memory of 100, then a scan of 5000 that also uses the hot set.
   std::vector<Reference> references;
   for (int round = 0; round < 20; ++round) {
     for (std::uint32_t block = 0; block < 80; ++block) {
@@ -146,8 +147,8 @@ double hit_ratio_of(const char* rival, const std::vector<Reference>& references,
 }
 
 TEST(PolicyReference, it_follows_a_hot_set_that_drifts) {
-  // Zipf's law over 2000 blocks; every 20 references the ranks move on by a block, so that within
-  // 40,000 all that was hot is cold. Fame gathered earlier must not count for long.
+  // Zipf's law over 2000 blocks. Every 20 references the ranks move by one block, so all hot blocks
+  // are cold within 40,000 references. Early references must not count for long.
   std::mt19937 random(7);
   std::vector<double> weight(2000);
   for (std::size_t rank = 0; rank < weight.size(); ++rank) {
@@ -170,10 +171,11 @@ TEST(PolicyReference, it_follows_a_hot_set_that_drifts) {
 }
 
 TEST(PolicyReference, tensors_that_are_used_thrice_and_die_are_worth_a_word) {
-  // Steps of a training program: 60 layers, each with two extents of weights, used forward and
-  // backward, and three of activations, written, read at once and read on the way back. Activations
-  // are new in each step and dead after it. That nobody can see: main fills with the dead, and LRU,
-  // which they leave in their order, hits more. A program that says so gets nearly all there is.
+  // Steps of a training program with 60 layers. Each layer has two extents of weights, used forward
+  // and backward, and three of activations, which are written, read at once, and read on the way
+  // back. Activations are new in each step and dead after it. The policy cannot see this: main
+  // fills with dead extents, and LRU hits more, because they leave it in order. With hints from the
+  // program the policy gets nearly all possible hits.
   std::vector<Reference> references;
   std::vector<ReplayHint> hints;
   std::uint32_t next = 120;
@@ -213,7 +215,7 @@ TEST(PolicyReference, tensors_that_are_used_thrice_and_die_are_worth_a_word) {
   }
 }
 
-/// The figure policy_gap, on those of its traces that are quick to replay.
+/// The figure policy_gap, for those of its traces that replay quickly.
 TEST(PolicyReference, its_mean_distance_from_MIN_is_less_than_that_of_ARC) {
   if (test::kThreadSanitizer) {
     GTEST_SKIP() << kOneThread;
@@ -275,15 +277,16 @@ TEST(PolicyReference, recency_hits_more_of_OLTP_than_the_published_ARC) {
 
 struct Recorded {
   const char* file;
-  unsigned repeat;        ///< Rounds of the sequence; a tensor trace is one step of a program.
-  double least_over_lru;  ///< At 5, 10 and 20 % of the footprint, hit ratio: ours - LRU, at least.
+  unsigned repeat;  ///< Rounds of the sequence; a tensor trace is one step of a program.
+  /// The least lead over LRU in hit ratio, at 5, 10 and 20 % of the footprint.
+  double least_over_lru;
 };
 
 void PrintTo(const Recorded& recorded, std::ostream* out) {
   *out << recorded.file;
 }
 
-/// "cache/lirs-loop.trace.gz" as "lirs_loop".
+/// Turns "cache/lirs-loop.trace.gz" into "lirs_loop".
 std::string case_name(const testing::TestParamInfo<Recorded>& info) {
   std::string name = std::filesystem::path(info.param.file).filename();
   name = name.substr(0, name.find('.'));
@@ -324,7 +327,7 @@ TEST_P(RecordedTrace, recency_is_near_or_above_LRU_and_never_above_MIN) {
       EXPECT_GE(ours - lru, GetParam().least_over_lru) << percent << " %";
     }
     if (percent == 50 && GetParam().least_over_lru >= 0.03) {
-      EXPECT_GT(ours, lru);  // Loops and scans: LRU has nothing there, we have a part.
+      EXPECT_GT(ours, lru);  // For loops and scans LRU has no hits, and Recency has some.
     }
   }
 }

@@ -1,4 +1,4 @@
-// What is read of /proc/…/stat, with names that look like its fields.
+// Parsing of /proc/…/stat, with process names that look like its fields.
 #include "os/proc_stat.hpp"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace tiermem {
 namespace {
 
-// Fields 4 to 52 have their own numbers.
+// Returns a line in which each of the fields 4 to 52 holds its own number.
 std::string line(const std::string& name, char state) {
   std::string text = "17 (" + name + ") " + state;
   for (int field = 4; field <= 52; ++field) {

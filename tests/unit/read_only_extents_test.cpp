@@ -1,6 +1,7 @@
-// Extents that the program may only read. Goal: a store fails while an extent is protected, works
-// after it was released, and more extents than the mappings allow are left open instead of using
-// them up. Stores are made by a system call, which fails with EFAULT instead of a signal.
+// Extents that the program may only read. Goal: a store fails while an extent is protected and
+// works after its release. If the mappings do not suffice, further extents stay open instead of
+// using the mappings up. The tests store with a system call, which fails with EFAULT instead of
+// raising a signal.
 #include "tier/read_only_extents.hpp"
 
 #include <fcntl.h>
@@ -17,7 +18,7 @@
 namespace tiermem {
 namespace {
 
-/// 0, or why the kernel does not store a byte there.
+/// Stores a byte. Returns 0, or the kernel's errno.
 int store(std::byte* at) {
   const int zeros = ::open("/dev/zero", O_RDONLY | O_CLOEXEC);
   const int error = ::read(zeros, at, 1) == 1 ? 0 : errno;
@@ -106,15 +107,15 @@ TEST_F(ReadOnlyExtentsTest, store_to_a_watched_extent_waits_until_it_is_closed) 
   storing.join();
   EXPECT_EQ(error, EFAULT);
   EXPECT_EQ(store(extent(1) + 200), EFAULT) << "without another event";
-  EXPECT_EQ(extents.close(extent(1), kExtent), 0) << "once more is no error";
-  // Released, and still watched.
+  EXPECT_EQ(extents.close(extent(1), kExtent), 0) << "a repeated call is not an error";
+  // Released, but still watched.
   EXPECT_TRUE(extents.release(extent(1), kExtent));
   std::thread again([&] { error = store(extent(1) + 300); });
   await_store(extent(1) + 300);
   EXPECT_EQ(userfault.allow_writes(extent(1), kExtent), 0);
   again.join();
   EXPECT_EQ(error, 0);
-  // Without room for a mapping it is told, and the store still waits.
+  // Without room for a mapping the call reports an error, and the store still waits.
   ReadOnlyExtents without_room(userfault, 0);
   EXPECT_EQ(without_room.close(extent(1), kExtent), ENOMEM);
 }

@@ -1,5 +1,4 @@
-// What transfers did: totals by channel, the newest one by one, and both as
-// text.
+// Receipts of transfers: totals by channel, the newest transfers one by one, and both as text.
 #include "observe/receipts.hpp"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// The recency order: who is the victim after which events. Driven through its public events by a
-// small memory that answers the probes as the mover would; replays over whole traces are in
-// policy_reference_test.cpp.
+// The recency order: which extent is the victim after which events. A small memory calls its public
+// functions, and answers the probes as the mover does. policy_reference_test.cpp replays whole
+// traces.
 #include "policy/recency.hpp"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ class Memory {
     EXPECT_TRUE(books.ok()) << books.message();
     return victims;
   }
-  /// The victim evicted, or kNoLink.
+  /// Evicts one victim. Returns it, or kNoLink.
   ExtentRef evict() {
     const auto victims = choose(1);
     if (victims.empty()) {
@@ -80,7 +80,7 @@ TEST(Recency, records_for_more_extents_than_memory_could_hold_are_refused) {
   EXPECT_TRUE(recency.reserve(4).ok()) << "and nothing is lost by it";
 }
 
-// Of an extent that comes back with another size, before it was told that it had left.
+// An extent returns with another size before the order was told that it had left.
 TEST(Recency, what_is_inserted_twice_is_there_once) {
   Memory memory(4);
   memory.insert(0);
@@ -90,12 +90,12 @@ TEST(Recency, what_is_inserted_twice_is_there_once) {
   std::vector<ExtentRef> left = {memory.evict(), memory.evict(), memory.evict()};
   std::sort(left.begin(), left.end());
   EXPECT_EQ(left, (std::vector<ExtentRef>{0, 1, kNoLink}));
-  // One that is not there does not grow.
+  // An absent extent does not grow.
   memory.recency.grown(3, kBytes);
   EXPECT_TRUE(memory.recency.check().ok());
 }
 
-/// The oldest third without references is held in main, for loops; victims begin after it.
+/// The oldest third, without references, is held in main for loops; victims begin after it.
 constexpr ExtentRef kHeld = 34;
 
 TEST(Recency, extents_never_referenced_leave_in_the_order_they_came_the_oldest_third_apart) {
@@ -123,7 +123,7 @@ TEST(Recency, fresh_bytes_are_not_the_first_victims_while_older_ones_can_move) {
   Memory memory(400);
   memory.insert_range(0, 200);
   for (ExtentRef ref = 0; ref < 200; ++ref) {
-    memory.extents[ref].referenced = true;  // All old ones are in use; the fresh one is not.
+    memory.extents[ref].referenced = true;  // All old extents are in use, and the fresh one is not.
   }
   for (ExtentRef ref = 200; ref < 215; ++ref) {
     memory.insert(ref);
@@ -142,7 +142,7 @@ TEST(Recency, fresh_bytes_leave_when_nothing_else_can_move) {
   EXPECT_TRUE(memory.recency.exhausted());
 }
 
-// As of a device that holds nothing while somebody waits for room in it.
+// For example a device that holds nothing while a request waits for room in it.
 TEST(Recency, where_nothing_ever_came_nothing_can_move) {
   Memory memory(0);
   EXPECT_TRUE(memory.choose(8).empty());
@@ -325,7 +325,7 @@ TEST(Recency, the_farthest_next_use_beyond_the_horizon_goes_first_the_near_ones_
   EXPECT_EQ(memory.evict(), 24u);
 }
 
-// The place where the search goes on is one of many that have left since.
+// The search continues at a place in the order from which many extents have left since.
 TEST(Recency, a_search_among_the_planned_goes_on_when_most_of_them_have_left) {
   constexpr ExtentRef kAll = 100, kLeft = 12;
   Memory memory(kAll);

@@ -1,5 +1,5 @@
-// Recorded traces for tests: found through TIERMEM_TRACES or beside the source. Without them, or
-// where this build cannot decompress them, the test that asks is skipped.
+// Recorded traces for tests, found through TIERMEM_TRACES or beside the source. A test that needs a
+// missing trace, or one that this build cannot decompress, is skipped.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Reserving and committing arrays: what may be written, what is charged, what a core dump has.
+// Reserving and committing arrays: which elements may be written, what memory is charged, and what
+// a core dump contains.
 #include "base/reserved_array.hpp"
 
 #include <gtest/gtest.h>
@@ -57,7 +58,7 @@ TEST(ReservedArray, little_is_charged_before_it_is_committed) {
   EXPECT_LE(after.count, before.count + 2);
 }
 
-// The next step of growth is refused, and the elements that are asked for fit.
+// The next step of growth is refused, but the requested elements alone fit.
 TEST(ReservedArray, a_step_that_is_refused_is_replaced_by_what_is_needed) {
   if (test::kSanitized) {
     GTEST_SKIP() << "a sanitizer needs more memory than the limit";

@@ -1,5 +1,5 @@
-// The callers' side by itself, on records whose phases the test sets: what is refused, that nothing
-// stays pinned then, and that one release too many harms nobody.
+// The callers' side alone, on records with phases that the test sets: which calls are refused, that
+// nothing stays pinned after a refusal, and that an extra release does no harm.
 #include "residency/residency.hpp"
 
 #include <gtest/gtest.h>
@@ -46,14 +46,14 @@ class ResidencyTest : public ::testing::Test {
   Residency residency{kBuffers, kExtents, 1};
 };
 
-// Two extents of a spare buffer, of which the mover has just taken one to give it up.
+// Extents of a spare buffer. The mover has just taken one of them to give it up.
 TEST_F(ResidencyTest, a_spare_buffer_of_which_an_extent_is_leaving_is_left_as_it_is) {
   residency.spares.set_limit(kExtents * kExtent);
   const Handle first = resident(3);
   ASSERT_EQ(residency.make_spare(first), Code::ok);
   const Handle again = residency.reuse_spare(shape(3), true);
   ASSERT_NE(again, 0u);
-  ASSERT_TRUE(word(again, 1).try_claim());  // By somebody who has used it since.
+  ASSERT_TRUE(word(again, 1).try_claim());  // By a thread that has used it since.
   word(again, 1).end_claim(false);
   ASSERT_TRUE(word(again, 1).unpin_read());
   word(again, 2).set_phase(Phase::outgoing);

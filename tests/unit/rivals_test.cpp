@@ -1,6 +1,6 @@
-// The policies that Recency is compared with: against models that are obviously right where there
-// are such, against published figures, and against properties that all of them have. A wrong rival
-// would make every comparison worthless.
+// The policies that Recency is compared with. They are tested against obviously correct models
+// where such models exist, against published figures, and against properties that all policies
+// share. A wrong rival would make every comparison worthless.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,13 +23,13 @@ using Access = std::function<bool(std::uint32_t block)>;
 std::vector<Reference> random_references(unsigned seed, std::uint32_t blocks, std::size_t n) {
   std::mt19937 random(seed);
   std::vector<Reference> references(n);
-  for (Reference& reference : references) {  // The lower numbers more often.
+  for (Reference& reference : references) {  // Lower numbers are more frequent.
     reference.block = static_cast<std::uint32_t>(std::min(random() % blocks, random() % blocks));
   }
   return references;
 }
 
-/// The same answers as the model's, at every reference.
+/// Expects the same answers as the model's, at every reference.
 void expect_same(const char* name, const std::function<Access(std::uint32_t capacity)>& model) {
   for (unsigned seed = 1; seed <= 60; ++seed) {
     const std::uint32_t capacity = 1 + seed % 14;
@@ -74,7 +74,7 @@ TEST(Rivals, lru_keeps_the_blocks_used_last) {
   });
 }
 
-/// A clock is a FIFO in which a block with heat left goes round again, a degree cooler.
+/// A clock is a FIFO in which a block with heat left goes round again, one degree cooler.
 Access clock_model(std::uint32_t capacity, unsigned hottest) {
   return [=, queue = Queue()](std::uint32_t block) mutable {
     if (const auto at = find(queue, block); at != queue.end()) {
@@ -127,7 +127,7 @@ TEST(Rivals, two_q_needs_a_return_from_the_remembered_ones) {
 
 TEST(Rivals, sieve_moves_its_hand_and_no_block) {
   expect_same("sieve", [](std::uint32_t capacity) -> Access {
-    // `hand` is the place from the oldest, counted from 0: evictions close the gap below it.
+    // `hand` is the position from the oldest, counted from 0. Evictions close the gap below it.
     return [capacity, queue = std::vector<Entry>(),
             hand = std::size_t{0}](std::uint32_t block) mutable {
       for (Entry& entry : queue) {
@@ -143,7 +143,7 @@ TEST(Rivals, sieve_moves_its_hand_and_no_block) {
           hand = hand + 1 < queue.size() ? hand + 1 : 0;
         }
         queue.erase(queue.begin() + static_cast<std::ptrdiff_t>(hand));
-        // Beyond the newest the hand starts again at the oldest, whatever comes in now.
+        // Beyond the newest block the hand starts again at the oldest.
         hand = hand < queue.size() ? hand : 0;
       }
       queue.push_back({block});
@@ -214,7 +214,7 @@ TEST(Rivals, lru_arc_and_s3_fifo_reach_the_published_ratios_on_OLTP) {
   ASSERT_EQ(trace.blocks, 186880u);
   struct Row {
     std::uint32_t pages;
-    double lru, arc, s3_fifo;  // Per cent; LRU and ARC from the ARC paper.
+    double lru, arc, s3_fifo;  // Percent; LRU and ARC are from the ARC paper.
   };
   const Row rows[] = {{1000, 32.83, 38.93, 40.80},
                       {2000, 42.47, 46.08, 46.96},
@@ -227,10 +227,10 @@ TEST(Rivals, lru_arc_and_s3_fifo_reach_the_published_ratios_on_OLTP) {
   };
   for (const Row& row : rows) {
     EXPECT_NEAR(ratio("lru", row.pages), row.lru, 0.005001) << row.pages;
-    // At 1000 pages 38.94, as of another simulator: the paper does not say how it rounds its
-    // target.
+    // At 1000 pages the result is 38.94, like that of another simulator: the paper does not say how
+    // it rounds its target.
     EXPECT_NEAR(ratio("arc", row.pages), row.arc, row.pages == 1000 ? 0.0151 : 0.005001);
-    // Another program's figures; it is not known to round the queues as ours does.
+    // The figures are from another program, which may round its queues differently.
     EXPECT_NEAR(ratio("s3-fifo", row.pages), row.s3_fifo, 0.08) << row.pages;
   }
 }
@@ -242,7 +242,8 @@ TEST(Rivals, all_reach_on_sprite_what_other_simulators_had_there) {
     double miss[4];  // At 5, 10, 20 and 50 % of the blocks, three digits.
     double margin;
   };
-  // The S3-FIFO rounds its queues differently, the W-TinyLFU counts exactly and forgets nothing.
+  // That simulator's S3-FIFO rounds its queues differently. Its W-TinyLFU counts exactly and never
+  // forgets.
   const Row rows[] = {{"lru", {0.344, 0.135, 0.078, 0.057}, 0.00051},
                       {"clock", {0.347, 0.136, 0.078, 0.058}, 0.00051},
                       {"gclock", {0.337, 0.131, 0.079, 0.058}, 0.00051},

@@ -1,4 +1,4 @@
-// What a run's figures say about its settings.
+// Advice about a run's settings, derived from its figures.
 #include "cli/run_advice.hpp"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 
-/// A run of 100 s that lacked nothing.
+/// A run of 100 s without any shortage.
 RunSummary easy_run() {
   RunSummary run;
   run.seconds = 100;
@@ -133,8 +133,8 @@ HostFacts with_limit(std::uint64_t limit, std::uint64_t usage, const char* file 
 
 TEST(LimitWatch, a_limit_that_falls_lowers_the_budget_and_one_that_rises_gives_it_back) {
   LimitWatch watch(with_limit(8 * kGiB, kGiB), 4 * kGiB);
-  EXPECT_FALSE(watch.look(with_limit(8 * kGiB, 7 * kGiB), 3 * kGiB)) << "others' use is no news";
-  // Others use 1 GiB of 2.
+  EXPECT_FALSE(watch.look(with_limit(8 * kGiB, 7 * kGiB), 3 * kGiB)) << "others' use is ignored";
+  // Others use 1 of the 2 GiB.
   EXPECT_EQ(watch.look(with_limit(2 * kGiB, 2 * kGiB), kGiB), kGiB / 10 * 9);
   EXPECT_FALSE(watch.look(with_limit(2 * kGiB, 2 * kGiB), kGiB));
   EXPECT_EQ(watch.look(with_limit(8 * kGiB, 2 * kGiB), kGiB), 4 * kGiB);
@@ -142,7 +142,7 @@ TEST(LimitWatch, a_limit_that_falls_lowers_the_budget_and_one_that_rises_gives_i
   EXPECT_NE(watch.sentence().find("is 2.00 GiB now"), std::string::npos);
 }
 
-// Others' use decides which of two nested groups leaves least.
+// The use by others decides which of two nested groups leaves least.
 TEST(LimitWatch, another_group_with_its_old_limit_is_no_news) {
   LimitWatch watch(with_limit(8 * kGiB, kGiB), 4 * kGiB);
   EXPECT_FALSE(watch.look(with_limit(16 * kGiB, 15 * kGiB, "/"), 4 * kGiB))
@@ -155,7 +155,7 @@ TEST(LimitWatch, another_group_with_its_old_limit_is_no_news) {
 TEST(LimitWatch, a_limit_that_is_taken_away_gives_the_budget_back) {
   LimitWatch watch(HostFacts{}, 4 * kGiB);
   EXPECT_EQ(watch.look(with_limit(2 * kGiB, kGiB), 0), kGiB / 10 * 9);
-  EXPECT_FALSE(watch.look(with_limit(2 * kGiB, 0), 0)) << "others' use is no news";
+  EXPECT_FALSE(watch.look(with_limit(2 * kGiB, 0), 0)) << "others' use is ignored";
   HostFacts none;
   none.memory_available = Fact::of(std::to_string(64 * kGiB));
   EXPECT_EQ(watch.look(none, 0), 4 * kGiB);

@@ -1,4 +1,4 @@
-// Descriptors from `tiermem run` to the processes under it, over a real socket.
+// Descriptors that `tiermem run` passes to the processes under it, over a real socket.
 #include "preload/run_broker.hpp"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@ namespace {
 
 using What = BrokerRequest::What;
 
-// A broker that hands out two ends of a pipe for the path "pipe", and nothing else.
+// A broker that passes both ends of a pipe for the path "pipe", and nothing else.
 class Broker : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -83,7 +83,7 @@ TEST_F(Broker, nothing_stays_open_after_many_requests) {
       close(reply.descriptors[j]);
     }
   }
-  BrokerReply reply;  // The answer comes before the broker closes its own.
+  BrokerReply reply;  // The answer arrives before the broker closes its own descriptor.
   ASSERT_TRUE(ask_broker(broker_.variable(), What::identity, "", reply));
   for (int tries = 0; open_descriptors() > before && tries < 1000; ++tries) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

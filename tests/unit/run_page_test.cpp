@@ -1,5 +1,5 @@
-// The page that the processes of a run share. Processes are real: children of fork, killed at
-// random instants.
+// The page that the processes of a run share. The processes are real: children of fork that are
+// killed at random instants.
 #include "preload/run_page.hpp"
 
 #include <gtest/gtest.h>
@@ -55,8 +55,9 @@ TEST(Divide, what_nobody_wants_is_divided_equally) {
   EXPECT_EQ(divided(1000 * kMiB, {100 * kMiB, 300 * kMiB}), (Sizes{400 * kMiB, 600 * kMiB}));
 }
 
-// Whatever is wanted: never more than the total; all of it but for rounding; nobody above its need
-// while somebody lacks; nobody below the floor; who wants more has no less.
+// For any wants: the shares never exceed the total, and use all of it except for rounding. No
+// process gets more than it needs while another lacks some, and none gets less than the floor. A
+// process that wants more gets at least as much.
 TEST(Divide, shares_are_fair_for_any_wants) {
   std::mt19937_64 random(7);
   for (int round = 0; round < 20000; ++round) {
@@ -85,7 +86,7 @@ TEST(Divide, shares_are_fair_for_any_wants) {
   }
 }
 
-/// A run of 1000 MiB, and the processes in it.
+/// A run of 1000 MiB, and its processes.
 class Run : public testing::Test {
  protected:
   void SetUp() override { ASSERT_EQ(host_.open(1000 * kMiB, 0), 0); }
@@ -147,7 +148,7 @@ class Run : public testing::Test {
 
 using RunPageTest = Run;
 
-/// Hides /proc from this process, for ever. Returns false where mounting is not permitted.
+/// Hides /proc from this process permanently. Returns false where mounting is not permitted.
 bool hide_proc() {
   return ::unshare(CLONE_NEWNS) == 0 &&
          ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
@@ -282,7 +283,7 @@ TEST_F(RunPageTest, a_refused_touch_is_counted_before_the_counters_are_published
     seat.say("no room yet");
     seat.publish({});
     seat.say_refused("no room");
-    seat.publish({});  // Of before the touch.
+    seat.publish({});  // Text and counters from before the touch.
     ::raise(SIGBUS);
   });
   end(process_of_run);
@@ -307,7 +308,7 @@ TEST_F(RunPageTest, a_zombie_is_dead) {
   EXPECT_FALSE(process(child).live);
 }
 
-// Of three that want everything one sleeps: it lends, until it is awake again.
+// Three processes want everything. One sleeps and lends its share until it wakes.
 TEST_F(RunPageTest, who_uses_no_processor_lends_its_share) {
   constexpr std::int64_t kLook = 600'000'000;
   const pid_t sleeper = start([](RunSeat& seat) {
@@ -370,7 +371,8 @@ TEST_F(RunPageTest, a_waiter_wakes_when_its_share_changes) {
   EXPECT_GT(other, 0);
 }
 
-// What a process still holds is not given to another before it says that it let go.
+// Memory that a process still holds is not given to another process before the first one has
+// released it.
 TEST_F(RunPageTest, a_share_grows_only_when_the_other_let_go) {
   const pid_t first = start([](RunSeat& seat) {
     seat.join("holds");
@@ -423,14 +425,14 @@ TEST_F(RunPageTest, a_forked_child_has_a_row_of_its_own) {
   EXPECT_EQ(processes().size(), 2u);
 }
 
-// The pages that it has are its parent's: nobody's share changes until it says what it keeps to.
-// Then it has the share that follows, and the others what it lets go.
+// The child's pages are its parent's, so no share changes until the child says what it keeps. After
+// that the child has its share, and the others release that amount.
 TEST_F(RunPageTest, a_forked_child_is_a_guest_until_it_settles) {
   void* const shared =
       ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(shared, MAP_FAILED);
-  auto& told = *new (shared) std::atomic<int>(0);     // By this test to the child,
-  auto& done = *new (&told + 1) std::atomic<int>(0);  // and back.
+  auto& told = *new (shared) std::atomic<int>(0);     // Set by this test for the child.
+  auto& done = *new (&told + 1) std::atomic<int>(0);  // Set by the child for this test.
   const auto wait_for = [](const std::atomic<int>& step, int number) {
     while (step.load() < number) {
       ::usleep(1000);
@@ -469,7 +471,8 @@ TEST_F(RunPageTest, a_forked_child_is_a_guest_until_it_settles) {
   ::munmap(shared, 4096);
 }
 
-// The same process and start time, another program: exec gives the page no sign.
+// The process and its start time are the same, but the program is another: the page gets no sign of
+// an exec.
 TEST_F(RunPageTest, a_program_takes_over_from_the_one_it_replaced) {
   const pid_t child = start([this](RunSeat& seat) {
     seat.join("shell");
@@ -540,7 +543,7 @@ TEST_F(RunPageTest, the_last_row_is_told) {
   EXPECT_NE(std::string(seat.reason()).find("256"), std::string::npos);
 }
 
-/// Memory that the test and its children see, besides the page.
+/// Memory, besides the page, that the test and its children share.
 struct Witness {
   std::atomic<std::uint64_t> published;  ///< Evictions, counted after each was published.
 };
@@ -551,7 +554,7 @@ Witness* make_witness() {
   return at == MAP_FAILED ? nullptr : new (at) Witness{};
 }
 
-/// What a child of the storm does until it is killed.
+/// A child of the storm runs this until it is killed.
 [[noreturn]] void live_in_the_storm(RunSeat& seat, Witness& witness, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::uint64_t count = 0;
@@ -581,9 +584,9 @@ Witness* make_witness() {
   }
 }
 
-// Property: processes join, want, hold, leave and are killed at random instants. Whenever they are
-// all stopped, shares and what is held are within the budget. Every count that was published is in
-// the totals once. After the storm the next process has everything.
+// Property: processes join, want, hold, leave and are killed at random instants. Whenever all are
+// stopped, shares and held memory are within the budget. The totals contain each published count
+// once. After the storm the next process has everything.
 TEST_F(RunPageTest, nothing_is_lost_when_processes_are_killed) {
   std::mt19937_64 random(11);
   Witness* witness = make_witness();
@@ -594,8 +597,8 @@ TEST_F(RunPageTest, nothing_is_lost_when_processes_are_killed) {
       start([&, seed = random()](RunSeat& seat) { live_in_the_storm(seat, *witness, seed); });
     }
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 4000));
-    // Inside hold() a process may show for a moment what it has not been given, and does not use:
-    // looked at again, it does not.
+    // Inside hold(), a process may for a moment show memory that it was not given and does not use.
+    // A second look does not show it.
     for (int tries = 0; tries == 0 || (tries < 10 && host_.charged() > 1000 * kMiB); ++tries) {
       for (const pid_t child : children_) {
         ::kill(child, SIGCONT);
@@ -619,7 +622,8 @@ TEST_F(RunPageTest, nothing_is_lost_when_processes_are_killed) {
   host_.settle();
   const std::uint64_t counted = host_.totals().counters.evicted;
   EXPECT_GE(counted, witness->published.load());
-  EXPECT_LE(counted, witness->published.load() + kRounds + 6);  // Killed before the witness heard.
+  // A child may be killed before it tells the witness.
+  EXPECT_LE(counted, witness->published.load() + kRounds + 6);
   const std::vector<RunProcess> all = processes();
   EXPECT_TRUE(std::none_of(all.begin(), all.end(), [](const auto& one) { return one.live; }));
   const pid_t last = start([](RunSeat& seat) {

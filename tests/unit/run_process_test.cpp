@@ -1,5 +1,5 @@
 // A process of a run, as the run's page shows it: the program of the preload library's tests, under
-// the library. What it counts, gives up and says is read from the page after its end.
+// the library. The test reads its counters, losses and texts from the page after it has ended.
 #include <gtest/gtest.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -20,7 +20,7 @@ constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 class RunProcessTest : public testing::Test {
  protected:
-  static constexpr std::uint64_t kTotal = 64 * kMiB;  // As the program expects it.
+  static constexpr std::uint64_t kTotal = 64 * kMiB;  // The program expects this total.
 
   void SetUp() override {
     if (preload_library_path() == nullptr || ::access(preload_library_path(), R_OK) != 0 ||

@@ -1,4 +1,4 @@
-// How many threads want a processor.
+// The number of threads that want a processor.
 #include "os/runnable.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// The stack of plain memory for system calls. Goal: calls under way never share bytes, whether they
-// end, are interrupted, or are left by a jump; and a large one costs no memory later.
+// The stack of plain memory for system calls. Goal: calls in progress never share bytes, whether
+// they end, are interrupted, or are left by a jump. A large call costs no memory after it ends.
 #include "preload/scratch.hpp"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 #include <vector>
 
 extern "C" {
-// The preload library's, which its own names do not hide.
+// Replaces the preload library's function of this name, which is not hidden.
 void* tiermem_plain_mmap(void* address, std::size_t bytes, int protection, int flags, int fd,
                          off_t offset) noexcept {
   return ::mmap(address, bytes, protection, flags, fd, offset);
@@ -32,7 +32,7 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 
-/// On a thread of its own, whose scratch is empty.
+/// Runs `body` on a new thread, which has an empty scratch.
 template <typename Body>
 void on_a_thread(Body body) {
   std::thread(body).join();
@@ -105,7 +105,7 @@ TEST(Scratch, call_ends_then_its_bytes_are_the_next_ones) {
 
 TEST(Scratch, call_is_interrupted_then_the_inner_one_is_on_top) {
   on_a_thread([] {
-    // The inner one lower on the stack, as frames are.
+    // The inner call is lower on the stack, like its frame.
     alignas(Scratch) std::array<std::byte, 2 * sizeof(Scratch)> room;
     auto* const outer = new (room.data() + sizeof(Scratch)) Scratch;
     std::byte* const its = outer->take(1000);
@@ -121,7 +121,7 @@ TEST(Scratch, call_is_interrupted_then_the_inner_one_is_on_top) {
 
 TEST(Scratch, sixteen_calls_are_nested_then_a_further_one_has_no_bytes) {
   on_a_thread([] {
-    // Each lower on the stack than the one before, as frames are.
+    // Each call is lower on the stack than the one before, like its frame.
     alignas(Scratch) std::array<std::byte, 32 * sizeof(Scratch)> room;
     std::vector<Scratch*> calls;
     for (std::size_t i = 0; i < 17; ++i) {
@@ -136,7 +136,8 @@ TEST(Scratch, sixteen_calls_are_nested_then_a_further_one_has_no_bytes) {
   });
 }
 
-// The frame of a call that a handler left by a jump is above the next call's, or the same.
+// A handler has left a call by a jump. The frame of that call is above the next call's frame, or at
+// the same place.
 TEST(Scratch, calls_are_left_by_a_jump_then_the_next_has_their_bytes_and_no_others) {
   on_a_thread([] {
     alignas(Scratch) std::array<std::byte, 8 * sizeof(Scratch)> room;
@@ -147,7 +148,7 @@ TEST(Scratch, calls_are_left_by_a_jump_then_the_next_has_their_bytes_and_no_othe
     std::byte* const left = second->take(1000);
     auto* const third = new (at(4)) Scratch;
     EXPECT_NE(third->take(1000), nullptr);
-    // Both are left. The next is made above them, and below the outer one.
+    // Both calls have been left. The next is created above them, and below the outer one.
     auto* const next = new (at(2)) Scratch;
     EXPECT_EQ(next->take(1000), left);
     EXPECT_EQ(left, its + 1008);

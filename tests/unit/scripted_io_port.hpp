@@ -1,7 +1,7 @@
-// An IoPort in memory whose answers a test scripts: which request gets which error, how short it
-// is, and in what order requests complete. Single-threaded except grow(). Checks what a kernel
-// would: alignment of direct requests and the preallocated end. What names a descriptor is read
-// from that file.
+// An IoPort in memory with scripted answers: which request gets which error, the length of short
+// transfers, and the order of completions. Single-threaded except grow(). It checks what a kernel
+// would check: the alignment of direct requests and the preallocated end. A request that names a
+// descriptor is read from that file.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,21 +25,22 @@ namespace tiermem {
 class ScriptedIoPort final : public IoPort {
  public:
   struct Answer {
-    std::int32_t error = 0;       ///< errno to answer with; the bytes stay as they are.
-    std::int64_t most = 1 << 30;  ///< Transfer no more than this, and say so.
+    std::int32_t error = 0;  ///< errno to answer with; the bytes stay unchanged.
+    /// The maximum number of bytes to transfer, reported in the answer.
+    std::int64_t most = 1 << 30;
   };
   struct Device {
     DeviceFacts facts;
     std::vector<std::byte> bytes;
-    std::function<Status(std::uint64_t)> on_grow;  ///< Decides instead of success.
+    std::function<Status(std::uint64_t)> on_grow;  ///< Replaces a successful growth.
   };
 
   std::vector<Device> device;
-  /// For the nth request (from 0) in the order of execution.
+  /// Answers the nth request (from 0) in the order of execution.
   std::function<Answer(std::size_t n, const IoRequest&)> script;
-  std::size_t capacity = 1000;      ///< In flight; above, submit answers false.
+  std::size_t capacity = 1000;      ///< Requests in flight; submit returns false above this.
   std::mt19937* shuffle = nullptr;  ///< Completes in random order.
-  std::size_t per_reap = 1000;      ///< Requests executed by one reap.
+  std::size_t per_reap = 1000;      ///< Requests that one reap executes.
   std::vector<IoRequest> log;       ///< All requests, in the order of execution.
   std::size_t in_flight = 0;
   std::size_t most_in_flight = 0;
@@ -120,7 +121,7 @@ class ScriptedIoPort final : public IoPort {
   }
 
   static std::int32_t read_file(const IoRequest& request, std::int64_t most) {
-    // Not shortened for the kernel: a direct read is asked for whole blocks.
+    // Not shortened, because a direct read needs whole blocks.
     std::vector<std::byte> before(request.data, request.data + request.length);
     const ssize_t n =
         ::pread(request.fd, request.data, request.length, static_cast<off_t>(request.offset));
@@ -136,8 +137,8 @@ class ScriptedIoPort final : public IoPort {
   std::deque<IoRequest> queue_;
 };
 
-/// For a script: mostly none; an interruption, a short transfer or, where `lasting` allows it, an
-/// error that repeating does not help.
+/// For a script. Mostly returns no fault; otherwise an interruption, a short transfer or, if
+/// `lasting`, an error that retrying does not cure.
 inline ScriptedIoPort::Answer random_fault(std::mt19937& random, std::uint32_t length,
                                            bool lasting) {
   switch (random() % 12) {

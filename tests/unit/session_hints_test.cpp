@@ -1,5 +1,5 @@
-// Hints at the end of conversations: which requests are one conversation, when its blocks get the
-// hint, and what the hints are worth on a recorded trace.
+// Hints at the end of conversations: which requests form one conversation, when its blocks get the
+// hint, and the gain from hints on a recorded trace.
 #include "policy/session_hints.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace tiermem {
 namespace {
 
-/// Requests by the blocks they name, as a Mooncake trace has them.
+/// Returns a trace with requests for these blocks, in the format of a Mooncake trace.
 Trace of_requests(const std::vector<std::string>& requests) {
   std::string text;
   for (const std::string& ids : requests) {
@@ -26,7 +26,8 @@ Trace of_requests(const std::vector<std::string>& requests) {
   return std::move(*trace);
 }
 
-/// "after:block" of each hint. Blocks are numbered as they come, so the tests name them in order.
+/// Returns "after:block" for each hint. Blocks are numbered by their first reference, so the tests
+/// name them in order.
 std::vector<std::string> hints_of(const Trace& trace) {
   std::vector<std::string> out;
   for (const ReplayHint& hint : session_end_hints(trace, Advice::cold)) {
@@ -43,7 +44,7 @@ TEST(SessionHints, a_single_request_gives_its_blocks_up_when_it_is_done) {
 }
 
 TEST(SessionHints, a_request_that_begins_with_all_full_blocks_of_another_goes_on_with_it) {
-  // The last block, 2, was not full: the next prompt has another one in its place.
+  // The last block, 2, was not full. The next prompt has another block in its place.
   EXPECT_EQ(hints_of(of_requests({"0,1,2", "0,1,3,4"})),
             (Hints{"7:2", "7:0", "7:1", "7:3", "7:4"}));
 }
@@ -54,7 +55,7 @@ TEST(SessionHints, the_same_instructions_at_the_beginning_make_no_conversation) 
 }
 
 TEST(SessionHints, blocks_of_an_open_conversation_are_kept_when_another_ends) {
-  // The second request ends while the first conversation is open; both have block 0.
+  // The second request ends while the first conversation is open. Both have block 0.
   EXPECT_EQ(hints_of(of_requests({"0,1,2", "0,3,4", "0,1,5"})),
             (Hints{"6:3", "6:4", "9:2", "9:0", "9:1", "9:5"}));
 }
@@ -70,16 +71,16 @@ TEST(SessionHints, hints_are_applied_where_they_belong) {
   for (const std::uint32_t block : {0u, 1u, 0u, 2u, 1u}) {
     references.push_back({block, false});
   }
-  // After two references block 0 is given up, so its next use is a miss.
+  // Block 0 is given up after two references, so its next use is a miss.
   const std::vector<ReplayHint> hints = {{2, 0, Advice::dont_need}};
   EXPECT_EQ(replay_recency(references, 3, {.capacity = 3}).hits, 2u);
   EXPECT_EQ(replay_recency(references, 3, {.capacity = 3, .hints = hints}).hits, 1u);
-  // A cold one goes first: block 1 would have been the older.
+  // A cold block leaves first, although block 1 is older.
   const std::vector<ReplayHint> cold = {{3, 0, Advice::cold}};
   EXPECT_EQ(replay_recency(references, 3, {.capacity = 2, .hints = cold}).hits, 2u);
 }
 
-/// The figure policy_hinted: what part of the gap between LRU and MIN the hints close.
+/// The figure policy_hinted: the part of the gap between LRU and MIN that the hints close.
 double closed(const Trace& trace, unsigned percent, Advice advice) {
   const std::uint32_t capacity = trace.blocks * percent / 100;
   const auto hits = [&](std::uint64_t n) { return static_cast<double>(n); };
@@ -100,8 +101,8 @@ TEST(SessionHints, they_close_most_of_the_gap_between_LRU_and_MIN) {
   for (const unsigned percent : {5u, 10u, 20u}) {
     EXPECT_GE(closed(trace, percent, Advice::cold), 0.8) << percent;
   }
-  // What is given up at once is gone for the next conversation with the same prefix, too; from
-  // 20 % on LRU keeps it and hits more.
+  // A block that is given up at once is also missing for the next conversation with the same
+  // prefix. From 20 % on LRU keeps it and has more hits.
   EXPECT_GE(closed(trace, 5, Advice::dont_need), 0.8);
   EXPECT_GE(closed(trace, 10, Advice::dont_need), 0.6);
 }

@@ -1,4 +1,4 @@
-// Which slots a child of fork still reads: by the rule, with every order of ends.
+// Which slots a child of fork still reads, by the rule, for every order of ends.
 #include "mover/shared_slots.hpp"
 
 #include <gtest/gtest.h>
@@ -39,10 +39,10 @@ TEST_F(SharedSlotsTest, the_last_child_that_reads_a_slot_decides) {
   const std::uint32_t oldest = slots.stamp();
   const std::uint32_t first = slots.parent_of_child();
   const std::uint32_t middle = slots.stamp();
-  EXPECT_FALSE(slots.give_up({1}, oldest));  // Of the first child only.
+  EXPECT_FALSE(slots.give_up({1}, oldest));  // Only the first child reads it.
   const std::uint32_t second = slots.parent_of_child();
-  EXPECT_FALSE(slots.give_up({2}, oldest));  // Of both.
-  EXPECT_FALSE(slots.give_up({3}, middle));  // Of the second only.
+  EXPECT_FALSE(slots.give_up({2}, oldest));  // Both children read it.
+  EXPECT_FALSE(slots.give_up({3}, middle));  // Only the second child reads it.
   EXPECT_EQ(freed_by_end_of(first), Set({1}));
   EXPECT_EQ(freed_by_end_of(second), Set({2, 3}));
   EXPECT_TRUE(slots.parked().empty());

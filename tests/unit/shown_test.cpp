@@ -1,5 +1,5 @@
-// Text from outside as one line: what changes, what does not, and no message that lets raw bytes
-// through.
+// Text from outside as one line: what is escaped, what is not, and that no message contains raw
+// bytes.
 #include "base/shown.hpp"
 
 #include <gtest/gtest.h>

@@ -70,7 +70,7 @@ TEST(SlabPool, a_slot_with_the_domains_own_bytes_is_preferred) {
   EXPECT_EQ(slab.take(2), held[2]);
 }
 
-// Property: frames never overlap, and a chunk comes back exactly when its last frame does.
+// Property: frames never overlap, and a chunk is returned exactly when its last frame is.
 TEST(SlabPool, random_taking_and_giving_keeps_chunks_apart) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);

@@ -1,6 +1,6 @@
-// The slot allocator against a model: a list of live intervals per device. Properties: live slots
-// never overlap and lie in the preallocated part; room is found exactly where the model has an
-// aligned hole; everything freed can be given out again in any other size.
+// The slot allocator compared with a model: a list of live intervals for each device. Properties:
+// live slots never overlap and lie in the preallocated part. Room is found exactly where the model
+// has an aligned hole. All freed room can be allocated again in any other size.
 
 #include "tier/slot_allocator.hpp"
 
@@ -63,7 +63,7 @@ TEST(SlotAllocator, freed_room_serves_every_other_size) {
   }
   EXPECT_EQ(small.size(), 64 * kMiB / (4 * kKiB));
   EXPECT_FALSE(slots.allocate(0, 2 * kMiB).valid());
-  // In order of address: the first 2 MiB are free after the first 512.
+  // By address: the first 2 MiB become free after the first 512.
   for (std::size_t i = 0; i < 511; ++i) {
     slots.free(small[i]);
   }
@@ -119,10 +119,10 @@ TEST(SlotAllocator, growth_keeps_to_step_limit_and_the_callers_most) {
   EXPECT_EQ(slots.growth_for(0, 2 * kMiB, 0, 2 * kMiB - 1), 0U);
 }
 
-/// Live slots of a device by offset; the model.
+/// The model: live slots of a device by offset.
 using Live = std::map<std::uint64_t, SlotId>;
 
-/// An aligned hole of this size in the first `size` bytes?
+/// Returns whether the first `size` bytes contain an aligned hole of this size.
 bool has_hole(const Live& live, std::uint64_t size, std::uint64_t bytes) {
   std::uint64_t at = 0;
   for (const auto& [offset, slot] : live) {
@@ -200,7 +200,7 @@ TEST_P(SlotAllocatorModel, live_slots_never_overlap_and_books_agree) {
       slots.free(slot);
     }
     EXPECT_EQ(slots.in_use(device), 0U);
-    // Everything is free again: the largest class that fits gets all whole chunks.
+    // Everything is free again, so the largest class that fits gets all whole chunks.
     const std::uint64_t whole = slots.size(device) / (64 * kMiB);
     for (std::uint64_t i = 0; i < whole; ++i) {
       EXPECT_TRUE(slots.allocate(device, 64 * kMiB).valid());

@@ -1,4 +1,4 @@
-// Records of the pages in slots, against a plain model of bytes.
+// Records of the pages in slots, compared with a plain model of bytes.
 #include "mover/slot_pages.hpp"
 
 #include <gtest/gtest.h>
@@ -73,7 +73,7 @@ TEST(SlotPages, an_extent_looks_full_only_with_more_than_half_of_its_samples) {
   EXPECT_TRUE(SlotPages::look_full(extent.data(), extent.size()));
 }
 
-// The pages in the record, as a slot has them, are spread to where they were.
+// A slot has only the recorded pages, packed. They are spread to their former places.
 TEST(SlotPages, random_extents_are_packed_and_spread_to_the_same_bytes) {
   std::mt19937_64 dice(1);
   for (unsigned round = 0; round < 200; ++round) {
@@ -88,7 +88,7 @@ TEST(SlotPages, random_extents_are_packed_and_spread_to_the_same_bytes) {
       }
     }
     pages->measure(extent.data());
-    // Runs, as they are written.
+    // Packs runs of pages, as they are written.
     std::vector<std::byte> slot;
     unsigned counted = 0;
     for (unsigned at = pages->next(0, true); at < pages->count;) {
@@ -100,7 +100,7 @@ TEST(SlotPages, random_extents_are_packed_and_spread_to_the_same_bytes) {
     }
     ASSERT_EQ(counted, pages->stored);
     ASSERT_EQ(pages->before(pages->count), pages->stored);
-    // Any range that begins and ends with a page of the slot, and the whole.
+    // Either the whole extent, or any range that begins and ends with a page of the slot.
     unsigned first = 0;
     unsigned last = pages->count;
     if (round % 2 == 1 && pages->stored != 0) {

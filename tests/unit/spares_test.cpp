@@ -1,4 +1,5 @@
-// Spare buffers: which is taken for which, what they may hold, and when more are ordered.
+// Spare buffers: which spare serves which allocation, how much they may hold, and when more are
+// ordered.
 #include "residency/spares.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@ constexpr unsigned kMissesToOrder = 8;
 class SparesTest : public ::testing::Test {
  protected:
   SparesTest() { spares.set_limit(kLimit); }
-  /// Allocations that find none, until one is to order.
+  /// Makes allocations that find no spare. Returns the last order.
   unsigned miss(Spares::Shape shape, unsigned times) {
     unsigned order = 0;
     for (unsigned i = 0; i < times; ++i) {
@@ -72,7 +73,7 @@ TEST_F(SparesTest, no_more_bytes_than_the_limit_are_kept_and_no_more_of_one_thre
   EXPECT_EQ(kept, 16u);
   EXPECT_EQ(spares.count().buffers, 16u);
   EXPECT_EQ(spares.count().bytes, 16 * kSmall.bytes());
-  // The mover fills other shards as well.
+  // The mover also fills other shards.
   EXPECT_TRUE(spares.put_made(99, kSmall));
 }
 
@@ -89,14 +90,14 @@ TEST_F(SparesTest, the_oldest_are_given_up_first) {
 
 TEST_F(SparesTest, more_are_ordered_once_eight_allocations_have_found_none) {
   EXPECT_EQ(miss(kSmall, kMissesToOrder - 1), 0u);
-  EXPECT_EQ(spares.to_order(kSmall, true), 0u) << "one that was found is no miss";
+  EXPECT_EQ(spares.to_order(kSmall, true), 0u) << "an allocation that found a spare is not a miss";
   EXPECT_EQ(spares.to_order(kSmall, false), 64u);
   EXPECT_EQ(miss(kSmall, 100), 0u) << "one is on its way";
   spares.end_order(kSmall.extent_shift, true);
   EXPECT_EQ(spares.to_order(kSmall, true), 64u) << "they are used";
 }
 
-// A mebibyte at most.
+// Up to 1 MiB.
 TEST_F(SparesTest, an_order_of_large_ones_is_smaller) {
   EXPECT_EQ(miss({.extents = 1, .extent_shift = 16}, kMissesToOrder), 16u);
   EXPECT_EQ(miss({.extents = 1, .extent_shift = 18}, kMissesToOrder), 4u);
@@ -106,7 +107,7 @@ TEST_F(SparesTest, what_is_not_made_ahead_is_never_ordered) {
   EXPECT_EQ(miss({.extents = 2, .extent_shift = 12, .windowed = true}, 100), 0u);
   EXPECT_EQ(miss({.extents = 1, .extent_shift = 12, .windowed = true}, 100), 0u);
   EXPECT_EQ(miss({.extents = 1, .extent_shift = 19}, 100), 0u);
-  // Nor do they count for those that are.
+  // Nor do they count as misses of shapes that are.
   EXPECT_EQ(miss(kSmall, kMissesToOrder - 1), 0u);
 }
 

@@ -1,4 +1,4 @@
-// The staging's pieces: runs that do not touch each other, of extents of any size.
+// The staging's pieces: separate runs for extents of any size.
 #include "mover/staging.hpp"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(Staging, one_frame_holds_one_of_the_largest_or_many_small_ones) {
   EXPECT_FALSE(staging.take(kSmallestExtent));
 }
 
-// Beside a map of bytes.
+// Compared with a map of bytes.
 TEST(Staging, runs_do_not_overlap) {
   std::mt19937 random(5);
   for (const std::uint64_t frame_bytes : {kSmallestExtent, 64 * kSmallestExtent, 16 * kMiB}) {

@@ -1,4 +1,4 @@
-// Status, Result and the sentences in them: what a caller reads when something failed.
+// Status, Result and their messages: the text that a caller reads after a failure.
 #include "tiermem/status.hpp"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ TEST(Status, a_code_from_a_newer_version_is_named_unknown) {
 }
 
 TEST(Status, the_values_of_codes_never_change) {
-  // The C interface promises these numbers to programs that are already compiled.
+  // The C interface guarantees these numbers to compiled programs.
   EXPECT_EQ(static_cast<int>(Code::ok), 0);
   EXPECT_EQ(static_cast<int>(Code::invalid_argument), 1);
   EXPECT_EQ(static_cast<int>(Code::no_capacity), 3);

@@ -1,4 +1,4 @@
-// What is read ahead of touches: pure decisions about sequences of extents.
+// Read-ahead of touches: pure decisions about sequences of extents.
 #include "policy/streams.hpp"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ TEST(Streams, a_scan_is_read_ahead_without_gaps_or_repeats) {
   EXPECT_TRUE(std::all_of(asked.begin() + 2, asked.end(), [](int n) { return n == 1; }));
 }
 
-// Only where it meets extents that are still on their way does a scan fault.
+// A scan faults only at extents that are still on their way.
 TEST(Streams, the_window_doubles_up_to_the_most) {
   Streams streams;
   std::uint32_t at = 0, largest = 0;
@@ -48,7 +48,7 @@ TEST(Streams, the_window_doubles_up_to_the_most) {
     counts.push_back(ahead.count);
     largest = std::max(largest, ahead.count);
     until = std::max(until, ahead.first + ahead.count);
-    at = until;  // The next fault is at the first extent that was not asked for.
+    at = until;  // The next fault is at the first extent that was not requested.
   }
   EXPECT_EQ(counts[0], 2u);
   EXPECT_EQ(counts[1], 4u);
@@ -67,7 +67,7 @@ TEST(Streams, random_touches_read_nothing_ahead) {
   EXPECT_LT(asked, 20u);
 }
 
-// Down a column of a picture, a pixel of each row: every extent in turn, and anywhere in it.
+// Down a column of an image, one pixel of each row: every extent in order, at any offset in it.
 TEST(Streams, steps_over_rows_are_no_scan) {
   Streams streams;
   std::uint32_t asked = 0;
@@ -86,7 +86,7 @@ TEST(Streams, steps_over_rows_are_no_scan) {
   EXPECT_LT(went_on, kExtents / 2);
 }
 
-// One that began in the middle of an extent is found some extents later.
+// A scan that begins in the middle of an extent is detected some extents later.
 TEST(Streams, a_scan_may_begin_anywhere) {
   Streams streams;
   EXPECT_FALSE(streams.touched({1, 1, 7, kExtents, false}, kMost).goes_on);
@@ -107,7 +107,7 @@ TEST(Streams, threads_and_buffers_have_streams_of_their_own) {
   EXPECT_LE(asked, 8u * (100 + kMost));
 }
 
-/// What a scan is told at each extent that it comes to, all of them: (first, count, goes on).
+/// The answer to a scan at each extent that it reaches: (first, count, goes on).
 struct Told {
   std::uint32_t first, count;
   bool goes_on;
@@ -123,7 +123,7 @@ std::vector<Told> scan(std::uint32_t from, std::uint32_t to, std::uint32_t of, s
   return all;
 }
 
-// The window is 2, 4, 8, ... ; more is asked for when half of it is left.
+// The window is 2, 4, 8, ... extents. More are requested when half of it is left.
 TEST(Streams, a_scan_asks_for_exactly_these) {
   std::vector<Told> expected(25, Told{0, 0, true});
   expected[0] = {0, 0, false};
@@ -131,7 +131,7 @@ TEST(Streams, a_scan_asks_for_exactly_these) {
   expected[2] = {4, 3, true};
   expected[4] = {7, 6, true};
   expected[8] = {13, 12, true};
-  expected[16] = {25, 8, true};  // The most is 16 ahead of the touch.
+  expected[16] = {25, 8, true};  // The maximum is 16 ahead of the touch.
   expected[24] = {33, 8, true};
   const std::vector<Told> told = scan(0, 25, kExtents, kMost);
   ASSERT_EQ(told.size(), expected.size());
@@ -144,17 +144,17 @@ TEST(Streams, a_scan_asks_for_exactly_these) {
   EXPECT_EQ(scan(98, 100, 100, kMost)[1], (Told{0, 0, true})) << "nothing is left";
 }
 
-// Not before the newest touch, and not beyond the first that was not asked for.
+// Not before the newest touch, and not beyond the first extent that was not requested.
 TEST(Streams, a_run_goes_on_from_any_extent_that_was_asked_for) {
   const auto after_scan = [](std::uint32_t index) {
     Streams streams;
     for (std::uint32_t i = 10; i < 13; ++i) {
-      (void)streams.touched({1, 1, i, kExtents}, kMost);  // Asked for 12 to 16.
+      (void)streams.touched({1, 1, i, kExtents}, kMost);  // Requests 12 to 16.
     }
     return streams.touched({1, 1, index, kExtents}, kMost);
   };
   EXPECT_FALSE(after_scan(11).goes_on) << "behind it";
-  EXPECT_FALSE(after_scan(12).goes_on) << "told of already";
+  EXPECT_FALSE(after_scan(12).goes_on) << "answered already";
   EXPECT_TRUE(after_scan(13).goes_on);
   EXPECT_TRUE(after_scan(16).goes_on);
   EXPECT_TRUE(after_scan(17).goes_on) << "the next one";
@@ -167,9 +167,9 @@ TEST(Streams, of_many_runs_the_one_that_rested_longest_is_forgotten) {
     (void)streams.touched({1, thread, 0, kExtents}, kMost);
     (void)streams.touched({1, thread, 1, kExtents}, kMost);
   }
-  (void)streams.touched({1, 1, 2, kExtents}, kMost);   // The first is the newest now.
-  (void)streams.touched({1, 33, 0, kExtents}, kMost);  // In the place of thread 2's.
-  EXPECT_FALSE(streams.touched({1, 2, 2, kExtents}, kMost).goes_on);  // In that of thread 3's.
+  (void)streams.touched({1, 1, 2, kExtents}, kMost);   // The first stream is now the newest.
+  (void)streams.touched({1, 33, 0, kExtents}, kMost);  // Replaces thread 2's stream.
+  EXPECT_FALSE(streams.touched({1, 2, 2, kExtents}, kMost).goes_on);  // Replaces thread 3's stream.
   EXPECT_TRUE(streams.touched({1, 1, 3, kExtents}, kMost).goes_on);
   EXPECT_TRUE(streams.touched({1, 4, 2, kExtents}, kMost).goes_on);
   EXPECT_FALSE(streams.touched({1, 3, 2, kExtents}, kMost).goes_on);

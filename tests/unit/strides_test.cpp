@@ -1,4 +1,4 @@
-// What is read ahead of steps of equal width: pure decisions about sequences of touches.
+// Read-ahead of steps of equal width: pure decisions about sequences of touches.
 #include "policy/strides.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ constexpr std::uint64_t kBytes = std::uint64_t{1} << 30;
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint32_t kMost = 32;
 
-/// A program whose touches fault unless their page was read ahead before.
+/// A program that faults at each touch unless the page was read ahead.
 struct Program {
   void touch(std::uint64_t offset, Handle buffer = 1, std::uint32_t thread = 1) {
     auto& pages = there[buffer];
@@ -108,7 +108,7 @@ TEST(Strides, the_end_of_the_buffer_is_the_end) {
   EXPECT_LE(program.faults + program.asked, 10u);
 }
 
-// Requests are worth their price only in numbers.
+// A request has a fixed cost, so each must be for many pages.
 TEST(Strides, more_is_asked_for_when_half_of_it_is_behind) {
   constexpr std::uint64_t kSteps = 1000;
   Strides strides;
@@ -122,7 +122,7 @@ TEST(Strides, more_is_asked_for_when_half_of_it_is_behind) {
   EXPECT_LE(calls, kSteps / (kMost / 2) + 10);
 }
 
-// It goes on where it was interrupted, and is forgotten where it was not.
+// Each column continues the stream if it was interrupted, and forgets it otherwise.
 TEST(Strides, another_column_begins_a_stream_of_its_own) {
   Program program;
   for (std::uint64_t column = 0; column < 4; ++column) {

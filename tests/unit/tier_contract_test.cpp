@@ -1,4 +1,5 @@
-// The tier contract: what a memory need not offer is refused in kind, and jobs that ask for it end.
+// The tier contract: a call that a memory does not support is refused with the right error, and
+// jobs that need it end.
 #include <gtest/gtest.h>
 
 #include "mover/job.hpp"
@@ -7,7 +8,7 @@
 namespace tiermem {
 namespace {
 
-/// Only what every memory must have: one frame.
+/// Supports only what every memory must: one frame.
 class BareTier final : public AddressableTier {
  public:
   Place place() const override { return {Kind::dram, 0}; }
@@ -50,7 +51,7 @@ TEST(TierContract, a_memory_that_offers_nothing_more_promises_nothing) {
   EXPECT_FALSE(one.dropped);
 }
 
-/// The end of a job with this one step.
+/// Runs a job with this one step. Returns its result.
 Code end_of(JobStep step) {
   BareTier tier, other;
   Job job;
@@ -70,7 +71,7 @@ TEST(TierContract, jobs_that_ask_for_more_are_refused) {
        {kShow, kWithdraw, kRestore, kInsert, kEmpty, kCopyIn, kCopyOut, kCopyPeer}) {
     EXPECT_EQ(end_of(step), Code::unsupported) << "step " << step;
   }
-  // These are done without.
+  // Jobs succeed without these steps.
   EXPECT_EQ(end_of(kTakeHome), Code::ok);
   EXPECT_EQ(end_of(kLockPages), Code::ok);
   EXPECT_EQ(end_of(JobStep{1} << 31), Code::internal) << "no such step";

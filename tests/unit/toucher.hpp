@@ -1,5 +1,5 @@
-// A thread that touches an absent page of a window and waits there, and a page that comes without a
-// word. For tests of what lets the thread go on.
+// A thread that touches an absent page of a window and waits, and a function that brings a page
+// without waking the thread. For tests of the calls that let the thread continue.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,8 +23,8 @@ inline void on_bus(int) {
   siglongjmp(t_after_bus, 1);
 }
 
-/// Writes one byte of an absent page from a thread of its own, which ends when it has gone on, or
-/// has got SIGBUS.
+/// Writes one byte of an absent page from its own thread. The thread ends when the write has
+/// succeeded or has raised SIGBUS.
 class Toucher {
  public:
   explicit Toucher(std::byte* at) {
@@ -42,8 +42,8 @@ class Toucher {
   }
   ~Toucher() {
     if (!test::comes_true([&] { return end_ != End::none; })) {
-      ADD_FAILURE() << "nobody woke it";
-      std::abort();  // It cannot be waited for.
+      ADD_FAILURE() << "the thread was not woken";
+      std::abort();  // A thread that was not woken cannot be joined.
     }
     thread_.join();
     sigaction(SIGBUS, &before_, nullptr);
@@ -65,7 +65,7 @@ class Toucher {
   struct sigaction before_ {};
 };
 
-/// Bytes appear in an absent page, and nobody is told.
+/// Brings bytes to an absent page without waking waiting threads.
 inline int bring_silently(const DramTier& tier, std::byte* page, const std::byte* from) {
   uffdio_copy call{};
   call.dst = reinterpret_cast<std::uint64_t>(page);

@@ -1,4 +1,5 @@
-// Trace formats: what is accepted, and that an error names the line and what was expected there.
+// Trace formats: which texts are accepted, and that an error names the line and what was expected
+// there.
 #include "policy/trace.hpp"
 
 #include <gtest/gtest.h>
@@ -155,7 +156,8 @@ TEST_F(ReadFile, gzip_is_unsupported_in_a_build_without_zlib) {
 TEST_F(ReadFile, zstd_data_that_are_damaged_or_cut_are_told) {
   EXPECT_EQ(cli::read_compressed(write("a.zst", "not zstd at all")).code(), Code::invalid_argument);
   EXPECT_EQ(cli::read_compressed(write("b.zst", "")).code(), Code::invalid_argument);
-  // "one\n" as one frame without a checksum, then the same cut short.
+  // "one
+  // " as one frame without a checksum, then the same frame cut short.
   const unsigned char kOne[] = {0x28, 0xb5, 0x2f, 0xfd, 0x20, 4, 0x21, 0, 0, 'o', 'n', 'e', '\n'};
   const std::string one(reinterpret_cast<const char*>(kOne), sizeof(kOne));
   const auto bytes = cli::read_compressed(write("c.zst", one + one));

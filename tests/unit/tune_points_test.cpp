@@ -1,4 +1,4 @@
-// Choosing depth and piece from measured points: invented devices with known limits.
+// Choosing depth and piece from measured points, on simulated devices with known limits.
 #include "cli/tune_points.hpp"
 
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@ namespace {
 
 constexpr TunePair kUsual = {64, std::uint64_t{2} << 20};
 
-/// A device that takes `fixed` seconds for a request besides its bytes, serves `lanes` of them at
-/// once, and moves `rate` bytes a second at most, all together.
+/// A device that takes `fixed` seconds for each request besides its bytes, serves up to `lanes`
+/// requests at once, and moves up to `rate` bytes a second in total.
 struct Device {
   double fixed, rate;
   unsigned lanes;
@@ -45,7 +45,8 @@ std::vector<TunePoint> measured(const Device& device, bool writes = true) {
 }
 
 TEST(TunePoints, the_least_under_way_that_keeps_the_device_busy_is_best) {
-  // 100 us and 4 GB/s: 400 KB on the way for large requests, while 4 KiB ones need all 32 lanes.
+  // 100 us and 4 GB/s: 400 KB in flight suffice for large requests, while 4 KiB requests need all
+  // 32 lanes.
   const auto points = measured({100e-6, 4e9, 32});
   const TunePair pair = best_pair(points, kUsual);
   EXPECT_EQ(pair.depth, 32U);
@@ -53,7 +54,7 @@ TEST(TunePoints, the_least_under_way_that_keeps_the_device_busy_is_best) {
 }
 
 TEST(TunePoints, small_reads_keep_their_speed) {
-  // Large requests would be content with 1 at a time.
+  // Large requests alone would need a depth of only 1.
   const auto points = measured({20e-6, 1e9, 8});
   const TunePair pair = best_pair(points, kUsual);
   EXPECT_GE(pair.depth, 8U);
@@ -84,12 +85,12 @@ TEST(TunePoints, a_challenger_must_be_faster_by_turns) {
 }
 
 TEST(TunePoints, the_gap_is_what_a_request_costs_besides_its_bytes) {
-  // 40 us each, one at a time: 4 KiB in 41.4 us, and 160 KB move in 40 us.
+  // 40 us each, one at a time: 4 KiB take 41.4 us, and 160 KB move in 40 us.
   const Device device{40e-6, 4e9, 1};
   const auto points = measured(device);
   const double best = points.back().rate;  // 64 MiB, nearly 4 GB/s.
   EXPECT_NEAR(static_cast<double>(coalescing_gap(points, 1)), 40e-6 * best, 0.02 * 40e-6 * best);
-  // 16 at once share the cost: a request more is cheaper.
+  // 16 requests at once share the cost, so one more request is cheaper.
   EXPECT_LT(coalescing_gap(measured({40e-6, 4e9, 16}), 64), coalescing_gap(points, 1) / 8);
 }
 

@@ -1,5 +1,5 @@
-// What is kept of a measured device: read back exactly, and passed over with a reason whatever is
-// wrong with the file.
+// The stored results of tuning a device: they read back exactly, and a file with any fault is
+// ignored with a reason.
 #include "runtime/tuning.hpp"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ TEST(Tuning, is_read_back_as_it_was_written) {
   EXPECT_EQ(*read, some_tuning());
 }
 
-// Property: no part of a tuning is a tuning.
+// Property: no proper prefix of a tuning is a valid tuning.
 TEST(Tuning, cut_off_anywhere_is_refused) {
   const std::string text = tuning_text(some_tuning());
   for (std::size_t n = 0; n < text.size(); ++n) {
@@ -44,8 +44,7 @@ TEST(Tuning, cut_off_anywhere_is_refused) {
   EXPECT_FALSE(parse_tuning(text + text).ok());
 }
 
-// Property: whatever a byte of it becomes, it is refused, or its values are some that the options
-// accept.
+// Property: if any byte is changed, the text is refused or has values that the options accept.
 TEST(Tuning, damaged_anywhere_is_refused_or_within_bounds) {
   const std::string whole = tuning_text(some_tuning());
   for (std::size_t at = 0; at < whole.size(); ++at) {

@@ -1,23 +1,26 @@
-// What UFFDIO_MOVE does rarely, of the thread that made it; defined in userfault_test.cpp, where
-// ioctl is ours.
+// Rare behaviours of UFFDIO_MOVE, for the thread that creates these objects. Defined in
+// userfault_test.cpp, which replaces ioctl.
 #pragma once
 
 namespace tiermem {
 
-/// Pages are moved and not counted, as by Linux 6.18 when a page table entry changes under it.
+/// Some pages are moved but not counted. Linux 6.18 does this when a page table entry changes
+/// during the move.
 class UncountedMove {
  public:
-  /// Of the next move so many pages are counted, and so many of the following ones are moved only.
+  /// The next move moves and counts `counted` pages, and moves `uncounted` pages without counting
+  /// them.
   UncountedMove(unsigned counted, unsigned uncounted);
   ~UncountedMove();
   UncountedMove(const UncountedMove&) = delete;
   UncountedMove& operator=(const UncountedMove&) = delete;
 
-  /// It has happened.
+  /// Returns whether such a move has happened.
   bool happened() const;
 };
 
-/// The next so many moves find a page that compaction is about to take: EBUSY, and EAGAIN before.
+/// The next `busy` moves find a page that compaction is about to take, and fail with EBUSY. Before
+/// that, `again` moves fail with EAGAIN.
 class BusyMoves {
  public:
   explicit BusyMoves(unsigned busy, unsigned again = 0);

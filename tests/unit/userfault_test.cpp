@@ -42,10 +42,10 @@ long kernel(int fd, unsigned long request, void* argument) {
   return ::syscall(SYS_ioctl, fd, request, argument);
 }
 
-// What the kernel says of a move whose first part it counts, and whose second it does not.
+// Simulates the kernel's answer to a move that counts only its first part.
 int move_uncounted(int fd, MoveCall& call) {
   const std::uint64_t moved = t_uncounted.counted + t_uncounted.uncounted;
-  MoveCall all{call.dst, call.src, moved, 1, 0};  // 1: nobody is woken.
+  MoveCall all{call.dst, call.src, moved, 1, 0};  // 1: wakes no thread.
   EXPECT_EQ(kernel(fd, kMove, &all), 0);
   EXPECT_EQ(all.move, static_cast<std::int64_t>(moved));
   if (t_uncounted.counted > 0) {
@@ -230,12 +230,12 @@ TEST_F(UserfaultTest, who_waits_for_a_page_that_was_not_counted_goes_on) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_TRUE(went_on);
-  userfault.wake(window, 16 * kPage);  // In case it did not.
+  userfault.wake(window, 16 * kPage);  // In case the call did not wake it.
   toucher.join();
   EXPECT_EQ(seen, expected);
 }
 
-// All that wait are heard of, whatever room there is.
+// All waiting touches are reported, however small the buffer.
 TEST_F(UserfaultTest, several_touches_are_read_at_once) {
   constexpr std::size_t kTouchers = 5;
   std::vector<std::thread> touchers;
@@ -276,7 +276,7 @@ TEST_F(UserfaultTest, copy_brings_the_bytes_and_keeps_the_source) {
   EXPECT_TRUE(host::check_pattern(scratch, 16 * kPage));
 }
 
-// Advice of the program for some pages makes mappings of its own of them.
+// The program's own advice for some pages makes them separate mappings.
 TEST_F(UserfaultTest, a_range_of_several_mappings_is_moved_and_copied_whole) {
   ASSERT_EQ(::madvise(window + 3 * kPage, 4 * kPage, MADV_DONTDUMP), 0);
   host::write_pattern(scratch, 16 * kPage);
@@ -289,7 +289,7 @@ TEST_F(UserfaultTest, a_range_of_several_mappings_is_moved_and_copied_whole) {
   EXPECT_EQ(all.error, 0);
   EXPECT_EQ(all.done, 16 * kPage);
   EXPECT_TRUE(host::check_pattern(window, 16 * kPage));
-  // What is refused for another reason is refused at its first page.
+  // A move that is refused for another reason is refused at its first page.
   ASSERT_EQ(host::drop(window, 16 * kPage), 0);
   host::write_pattern(scratch, 16 * kPage);
   ASSERT_EQ(::mprotect(window, 16 * kPage, PROT_READ), 0);

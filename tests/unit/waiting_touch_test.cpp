@@ -1,7 +1,7 @@
-// Threads that wait for an absent page of a window, and the one call that lets them go on: no other
-// wake-up comes in these tests, so that one which is missing leaves its thread where it is. By
-// userfaultfd a touch that is woken is made, and told of, again; by the trap a touch that nobody
-// wakes is told of again each second, so there several in a row are measured.
+// Threads that wait for an absent page of a window, and the one call that lets each continue. These
+// tests make no other wake-up, so a missing one leaves the thread waiting. With userfaultfd, a
+// woken thread repeats its touch, and the touch is reported again. With the trap, a waiting touch
+// is reported again every second, so those tests measure several in a row.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -27,14 +27,14 @@ constexpr int kSoon = 5'000;  // Milliseconds.
 class WaitingTouch : public MappedFrame {
  protected:
   std::byte* page() const { return window + 5 * host::kPage; }
-  /// The thread waits by now, and its touch was told of.
+  /// Expects that the thread waits and that its touch is reported.
   void expect_fault() {
     Fault fault;
     ASSERT_TRUE(tier->next_fault(kSoon, fault));
     EXPECT_EQ(fault.address - page(), 0);
   }
   std::vector<std::byte> bytes = std::vector<std::byte>(2 * host::kPage);
-  /// Whole pages of it.
+  /// Returns a whole page of `bytes`.
   const std::byte* some() const {
     const auto at = reinterpret_cast<std::uint64_t>(bytes.data());
     return bytes.data() + (host::kPage - at % host::kPage) % host::kPage;
@@ -77,7 +77,8 @@ TEST_P(WaitingTouch, that_is_refused_is_a_bus_error) {
   EXPECT_TRUE(toucher.gets_bus_error());
 }
 
-// Of a buffer that is freed under it: it is told of once more, to whoever has the addresses then.
+// The buffer is freed during the touch. The touch is reported again, to the next owner of the
+// addresses.
 TEST_P(WaitingTouch, of_a_window_that_is_released_is_made_again) {
   const Toucher toucher(page());
   expect_fault();
@@ -88,7 +89,7 @@ TEST_P(WaitingTouch, of_a_window_that_is_released_is_made_again) {
   ASSERT_EQ(*tier->reserve_window(kWindow, kBytes, true), window);
 }
 
-// What is watched is in the way of a write; the window goes before somebody allows it.
+// A write to a watched page waits. The window is replaced before the write is allowed.
 TEST_P(WaitingTouch, of_a_watched_page_goes_on_when_its_window_is_gone) {
   constexpr std::uint64_t kSmall = 64 * kKiB;
   if (!tier->facts().watches) {
@@ -120,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(By, WaitingTouch, ::testing::Values(Mechanism::uffd_mov
 /// Mapped windows without userfaultfd.
 class TrappedTouch : public ::testing::Test {
  protected:
-  static constexpr int kRounds = 6;  // As many seconds, if each waits for its own second.
+  static constexpr int kRounds = 6;  // One second each, if each waits for its own second.
   static constexpr auto kMuchLess = std::chrono::seconds(3);
 
   void SetUp() override {
@@ -142,7 +143,7 @@ class TrappedTouch : public ::testing::Test {
   }
   void TearDown() override {
     if (tier != nullptr && tier->maps()) {
-      EXPECT_LT(std::chrono::steady_clock::now() - began, kMuchLess) << "nobody was woken";
+      EXPECT_LT(std::chrono::steady_clock::now() - began, kMuchLess) << "no thread was woken";
     }
   }
   static constexpr std::uint64_t kExtent = 2 * kMiB;
@@ -174,7 +175,7 @@ TEST_F(TrappedTouch, of_a_hole_is_made_again) {
   const Toucher toucher(window);
   expect_fault(window);
   for (int round = 1; round < kRounds; ++round) {
-    tier->fill_hole(window);  // The kernel's work, where the range is open.
+    tier->fill_hole(window);  // Where the range is open, the kernel fills the hole.
     expect_fault(window);
   }
   ASSERT_EQ(host::open_range(window, host::kPage), 0);
@@ -192,8 +193,8 @@ TEST_F(TrappedTouch, that_is_refused_is_a_bus_error) {
   }
 }
 
-// Pages are made in the slots of a nursery. More hands than these at once: each waits for one that
-// another gives back.
+// Pages are created in the slots of a nursery. There are more hands than slots, so each hand waits
+// for a slot that another returns.
 TEST(NurseryTest, more_hands_than_slots_take_turns) {
   constexpr unsigned kHands = 64;
   constexpr unsigned kTurns = 12;
@@ -225,7 +226,7 @@ TEST(NurseryTest, more_hands_than_slots_take_turns) {
   }
   EXPECT_TRUE(comes_true([&] { return ended == kHands; })) << ended << " of the hands ended";
   if (ended != kHands) {
-    std::abort();  // They cannot be waited for.
+    std::abort();  // Threads that have not ended cannot be joined.
   }
   for (std::thread& hand : hands) {
     hand.join();

@@ -1,5 +1,5 @@
-// Parts that come watched: those that nobody wrote leave at once, those that somebody wrote never.
-// On real pages and threads.
+// Parts of extents that arrive watched: unwritten ones leave at once, and written ones never do. On
+// real pages and threads.
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -38,7 +38,7 @@ class WatchedParts : public ::testing::Test {
     if (watch && !tier->facts().watches) {
       ASSERT_TRUE(tier->facts().watch_reason[0] != 0 ||
                   tier->facts().mapped != Mechanism::uffd_move)
-          << "nobody asked the kernel";
+          << "the kernel was not asked";
       GTEST_SKIP() << tier->facts().watch_reason;
     }
     at = *tier->reserve_window(2 * kExtent, kExtent, true);
@@ -88,7 +88,7 @@ TEST_F(WatchedParts, all_of_an_extent_are_no_exception) {
   EXPECT_TRUE(drop(frame));
   EXPECT_TRUE(empty(at, kExtent));
   tier->return_frame(frame);
-  EXPECT_EQ(tier->books().used(), before) << "there is nothing to keep for the next";
+  EXPECT_EQ(tier->books().used(), before) << "no memory is kept for the next frame";
   EXPECT_TRUE(tier->test_consistent());
 }
 
@@ -107,16 +107,16 @@ TEST_F(WatchedParts, a_write_waits_until_it_is_allowed_and_stays) {
   EXPECT_FALSE(wrote);
   tier->allow_writes(at, kExtent);
   writer.join();
-  at[7] = std::byte{98};  // Of the same extent: nobody is asked.
+  at[7] = std::byte{98};  // A page of the same extent, so the write does not wait.
   EXPECT_FALSE(drop(frame));
-  EXPECT_FALSE(tier->may_be_unchanged(frame)) << "nobody looks twice";
+  EXPECT_FALSE(tier->may_be_unchanged(frame)) << "it is not checked again";
   ASSERT_TRUE(tier->withdraw(frame, at).ok());
   EXPECT_EQ(tier->landing(frame, at)[kPageBytes + 5], std::byte{99});
   EXPECT_EQ(tier->landing(frame, at)[7], std::byte{98});
   EXPECT_EQ(tier->counters().watched_writes, 1u);
 }
 
-// The writer had asked before it was dropped, and is answered afterwards.
+// The write began before the extent was dropped, and is answered afterwards.
 TEST_F(WatchedParts, who_waits_to_write_when_it_leaves_touches_an_absent_page) {
   const FrameId frame = bring(0b1);
   std::thread writer([&] { at[5] = std::byte{99}; });
@@ -135,7 +135,7 @@ TEST_F(WatchedParts, who_waits_to_write_when_it_leaves_touches_an_absent_page) {
   ASSERT_TRUE(tier->unmap(frame, at).ok());
 }
 
-// A system call of the program writes it, on its behalf.
+// A system call writes the page on the program's behalf.
 TEST_F(WatchedParts, the_kernel_waits_like_the_program) {
   const FrameId frame = bring(0b1);
   std::array<int, 2> ends{};
@@ -154,7 +154,7 @@ TEST_F(WatchedParts, the_kernel_waits_like_the_program) {
   close(ends[1]);
 }
 
-// It reads as zeros now, and would come back as it was.
+// The page reads as zeros now. If it counted as unchanged, its old bytes would return.
 TEST_F(WatchedParts, a_page_that_the_program_emptied_is_not_unchanged) {
   const FrameId frame = bring(0b11);
   ASSERT_EQ(madvise(at, kPageBytes, MADV_DONTNEED), 0);
@@ -181,7 +181,7 @@ TEST_F(WatchedParts, what_left_and_came_back_is_not_watched) {
   ASSERT_TRUE(tier->withdraw(frame, at).ok());
   ASSERT_TRUE(tier->restore(frame, at).ok());
   EXPECT_FALSE(tier->may_be_unchanged(frame));
-  at[3] = std::byte{1};  // Nobody is asked.
+  at[3] = std::byte{1};  // The write does not wait.
   ASSERT_TRUE(tier->unmap(frame, at).ok());
 }
 
@@ -199,7 +199,8 @@ TEST_F(WatchedParts, each_of_many_is_judged_by_itself) {
   ASSERT_TRUE(tier->unmap(one, at).ok());
 }
 
-// A child of fork reads what its parent had, whoever drops or writes it meanwhile.
+// After a fork the child reads its parent's bytes, even if either process drops or writes the
+// pages.
 TEST_F(WatchedParts, after_a_fork_both_have_their_own) {
   const FrameId frame = bring(0b11);
   tier->note_fork();
@@ -207,7 +208,7 @@ TEST_F(WatchedParts, after_a_fork_both_have_their_own) {
     if (!tier->follow_fork().ok() || !same(0) || !same(1)) {
       return false;
     }
-    at[0] = std::byte{1};  // The child's are not watched.
+    at[0] = std::byte{1};  // The child's pages are not watched.
     return !tier->may_be_unchanged(frame) && !drop(frame) && at[0] == std::byte{1} && same(1);
   }));
   EXPECT_TRUE(tier->may_be_unchanged(frame));
@@ -225,7 +226,7 @@ TEST_F(WatchedParts, where_it_cannot_be_had_nothing_is_watched) {
   ASSERT_TRUE(tier->unmap(frame, at).ok());
 }
 
-// The calling thread does not get these any more.
+// Makes the kernel refuse these calls of the calling thread.
 bool refuse(std::initializer_list<std::uint32_t> calls) {
   std::vector<sock_filter> filter = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
@@ -242,7 +243,7 @@ bool refuse(std::initializer_list<std::uint32_t> calls) {
 TEST_F(WatchedParts, what_the_kernel_does_not_take_stays) {
   const FrameId frame = bring(0b101);
   EXPECT_TRUE(in_child([&] {
-    // A child's pages are not watched: it makes its own.
+    // A child's inherited pages are not watched, so it creates its own.
     make(true);
     const FrameId its_own = bring(0b101);
     if (!refuse({SYS_madvise, SYS_process_madvise})) {
@@ -253,7 +254,7 @@ TEST_F(WatchedParts, what_the_kernel_does_not_take_stays) {
   ASSERT_TRUE(tier->unmap(frame, at).ok());
 }
 
-// Without the look at the page tables there is no watching.
+// Watching requires the scan of page tables.
 TEST_F(WatchedParts, a_kernel_that_does_not_protect_is_told_of) {
   EXPECT_TRUE(in_child([&] {
     std::vector<sock_filter> filter = {
@@ -274,8 +275,8 @@ TEST_F(WatchedParts, a_kernel_that_does_not_protect_is_told_of) {
   }));
 }
 
-// Writers and readers on all pages while the extent comes watched, is dropped, moved, and comes
-// again: each write is there afterwards.
+// Writers and readers use all pages while the extent arrives watched, is dropped, moved, and
+// arrives again. No write is lost.
 TEST_F(WatchedParts, running_writers_lose_no_write) {
   constexpr unsigned kPages = 4;
   std::atomic<bool> stop{false};

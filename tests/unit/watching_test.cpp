@@ -1,4 +1,4 @@
-// Which extents come watched.
+// Which extents arrive watched.
 #include "policy/watching.hpp"
 
 #include <gtest/gtest.h>
@@ -59,8 +59,8 @@ TEST(Watching, a_few_decide_nothing) {
   EXPECT_FALSE(watching.watches(kFollower, 0));
 }
 
-/// After rounds of 64 of which so many were written: the least number of times that an extent must
-/// have left unwritten to be watched.
+/// Runs rounds of 64 extents, of which the given numbers are written. Returns the least number of
+/// times that an extent must then have left unwritten to be watched.
 unsigned least_after(std::initializer_list<unsigned> written_of_64) {
   Watching watching;
   for (const unsigned written : written_of_64) {
@@ -101,7 +101,7 @@ TEST(Watching, a_round_is_64_and_the_next_begins_anew) {
   EXPECT_FALSE(watching.watches(kFollower, 1));
   EXPECT_FALSE(watching.watches(kFollower, 2));
   EXPECT_TRUE(watching.watches(kFollower, 3));
-  for (unsigned i = 0; i < 64; ++i) {  // What was written in the last round counts no more.
+  for (unsigned i = 0; i < 64; ++i) {  // Writes of the last round do not count.
     watching.left(any, i < 5);
   }
   EXPECT_FALSE(watching.watches(kFollower, 2));

@@ -1,4 +1,4 @@
-// Windows cut from few large ranges: alignment, coalescing, how many mappings they cost.
+// Windows cut from a few large ranges: alignment, coalescing, and the number of mappings.
 #include "tier/window_arena.hpp"
 
 #include <gtest/gtest.h>
@@ -75,7 +75,7 @@ TEST(WindowArena, a_full_range_is_followed_by_another) {
   ASSERT_TRUE(arena.reserve(100 * kMiB, 2 * kMiB).ok());
 }
 
-// Where touches are found by a signal handler, it knows of so many ranges and no more.
+// A signal handler that detects touches has a limited number of ranges.
 TEST(WindowArena, a_range_whose_touches_nobody_would_see_is_refused) {
   auto trap = TouchTrap::create();
   ASSERT_TRUE(trap.ok()) << trap.message();
@@ -89,7 +89,7 @@ TEST(WindowArena, a_range_whose_touches_nobody_would_see_is_refused) {
   EXPECT_EQ(arena.reserved_bytes(), ranges * 2 * kMiB) << "and not kept either";
 }
 
-// Property: windows never overlap, lie in reserved ranges, and once all are released, one window as
+// Property: windows never overlap and lie in reserved ranges. After all are released, one window as
 // large as the range fits again.
 TEST(WindowArena, random_windows_do_not_overlap_and_coalesce) {
   if (host::address_space_limit() < std::uint64_t{64} << 30) {
@@ -152,7 +152,7 @@ TEST(WindowArena, ten_thousand_windows_are_few_mappings) {
   EXPECT_LT(host::map_count(), before + 20);
 }
 
-// What is in no window costs no memory that may be written, and no time in a core dump.
+// Addresses outside all windows cost no writable memory and no time in a core dump.
 TEST(WindowArena, addresses_of_no_window_are_closed) {
   if (test::kSanitized) {
     GTEST_SKIP() << "a sanitizer makes mappings of its own";
@@ -173,14 +173,14 @@ TEST(WindowArena, addresses_of_no_window_are_closed) {
   now = test::mappings();
   EXPECT_LE(now.writable - before.writable, 128 * kMiB + arena.idle_bytes() + kMiB);
   EXPECT_LE(now.dumped - before.dumped, 128 * kMiB + arena.idle_bytes() + kMiB);
-  // The addresses can be had again.
+  // The addresses can be reserved again.
   auto again = arena.reserve(1024 * kMiB, 2 * kMiB);
   ASSERT_TRUE(again.ok());
   (*again)[0] = (*again)[1024 * kMiB - 1] = std::byte{2};
   (*first)[0] = (*third)[64 * kMiB - 1] = std::byte{3};
 }
 
-// Property: each byte of a live window can be written, holes stay few and small, mappings few.
+// Property: each byte of a live window can be written, and holes and mappings stay few and small.
 TEST(WindowArena, random_windows_can_be_written_and_holes_are_closed) {
   if (host::address_space_limit() < std::uint64_t{64} << 30 || test::kSanitized) {
     GTEST_SKIP() << "RLIMIT_AS leaves too little address space, or a sanitizer maps its own";
@@ -204,7 +204,7 @@ TEST(WindowArena, random_windows_can_be_written_and_holes_are_closed) {
       arena.release(held[at]);
       held.erase(held.begin() + static_cast<std::ptrdiff_t>(at));
     }
-    // What is opened ahead, and holes of less than 64 KiB, are beside the bound.
+    // The bound excludes windows that are opened in advance and holes of less than 64 KiB.
     ASSERT_LE(arena.idle_bytes(), std::max(64 * kMiB, arena.window_bytes()) + 24 * kMiB);
   }
   EXPECT_LE(host::map_count(), mappings + 2 * (60 + 100) + 20);
@@ -215,7 +215,7 @@ TEST(WindowArena, random_windows_can_be_written_and_holes_are_closed) {
   EXPECT_LE(arena.idle_bytes(), 64 * kMiB);
 }
 
-// The kernel refuses more writable memory: the window is refused with the limit's name, and its
+// The kernel refuses more writable memory. The window is refused with the limit's name, and its
 // addresses are not lost.
 TEST(WindowArena, a_window_that_may_not_be_written_is_refused_by_name) {
   if (test::kSanitized) {
@@ -239,7 +239,7 @@ TEST(WindowArena, a_window_that_may_not_be_written_is_refused_by_name) {
   }));
 }
 
-// Whether the kernel may write there: without a touch.
+// Returns whether the kernel may write at the address, without touching it.
 bool can_be_written(std::byte* address) {
   int ends[2];
   if (pipe(ends) != 0) {

@@ -1,5 +1,5 @@
-// The worker pool: every job is told of once, those that run are waited for at its end, and a child
-// of fork has hands of its own whatever its parent's were at.
+// The worker pool: each job is reported once, and the pool's end waits for running jobs. A child of
+// fork has hands of its own, whatever its parent's hands were doing.
 #include "runtime/workers.hpp"
 
 #include <gtest/gtest.h>
@@ -16,11 +16,11 @@
 namespace tiermem {
 namespace {
 
-/// A job without a step: a hand takes it and tells of its end.
+/// A job without a step: a hand takes it and reports its end.
 class Told {
  public:
   Job job;
-  /// Waits until it is told of.
+  /// Waits until the end is reported.
   bool by(Workers& workers) {
     std::vector<Done> done(1);
     for (int tries = 0; tries < 5000 && !told_; ++tries) {
@@ -34,8 +34,8 @@ class Told {
   bool told_ = false;
 };
 
-// The child has a hand that was told of nothing, and is not waited for; with that one's count left
-// it would wait at its end for ever.
+// The parent's hand has no job in the child, and the child does not wait for it. If it were still
+// counted, the child's end would wait for ever.
 TEST(WorkersTest, a_fork_between_the_two_steps_of_a_hand_is_no_job_of_the_childs) {
   if (test::kThreadSanitizer) {
     GTEST_SKIP() << "the thread sanitizer takes the child's first thread for its parent's hand";
@@ -51,7 +51,7 @@ TEST(WorkersTest, a_fork_between_the_two_steps_of_a_hand_is_no_job_of_the_childs
   ASSERT_TRUE(workers.works());
   Told first;
   workers.submit(&first.job);
-  between.acquire();  // Told of, and not counted off.
+  between.acquire();  // The job is reported, and the hand is not yet counted as idle.
   EXPECT_TRUE(in_child([&] {
     Told second;
     bool works = workers.follow_fork();
@@ -86,7 +86,7 @@ TEST(WorkersTest, what_runs_at_the_end_is_waited_for) {
   later.join();
 }
 
-// Fewer hands than jobs: each is told of once.
+// Fewer hands than jobs; each job is reported once.
 TEST(WorkersTest, every_job_is_told_of_once) {
   std::counting_semaphore<> news(0);
   Workers workers(3, 1, [&] { news.release(); });
