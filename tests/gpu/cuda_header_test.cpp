@@ -1,6 +1,6 @@
-// Our declarations of the driver API beside those of the toolkit, where its headers are installed
-// (TIERMEM_CUDA_INCLUDE names them elsewhere): numbers, layouts, and of each call the version that
-// is asked for and the shape of its parameters.
+// Compares tiermem's declarations of the driver API with the toolkit's headers, where these are
+// installed (TIERMEM_CUDA_INCLUDE names another folder). It compares numbers, layouts and, for each
+// call, the requested version and the shape of its parameters.
 #include <gtest/gtest.h>
 
 #include "os/cuda_types.hpp"
@@ -26,7 +26,7 @@ struct SameCall : std::false_type {};
 template <typename... Ours, typename... Theirs>
 struct SameCall<cuda::Result (*)(Ours...), CUresult (*)(Theirs...)>
     : std::bool_constant<(sizeof...(Ours) == sizeof...(Theirs))> {};
-// Parameter by parameter, once their number is known to be the same.
+// Compares each parameter, after their numbers are known to be equal.
 template <typename Ours, typename Theirs>
 struct SameParameters;
 template <typename... Ours, typename... Theirs>
@@ -50,7 +50,7 @@ using PFN_cuMemcpyBatchAsync_v12080 = CUresult (*)(CUdeviceptr*, CUdeviceptr*, s
 TIERMEM_CUDA_CALLS(TIERMEM_CHECK_CALL)
 #undef TIERMEM_CHECK_CALL
 
-// The preload library's, whose list is in the words of that namespace.
+// The preload library's calls. Their list uses the names of that namespace.
 using namespace cuda;  // NOLINT
 using cuda::Context;
 using cuda::Result;

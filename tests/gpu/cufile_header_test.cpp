@@ -1,4 +1,4 @@
-// Our declarations of cuFile beside those of its header, where that is installed.
+// Compares tiermem's declarations of cuFile with cuFile's header, where this is installed.
 #include <gtest/gtest.h>
 
 #include "os/cufile_types.hpp"
@@ -31,7 +31,7 @@ static_assert(sizeof(cufile::Description) == sizeof(CUfileDescr_t) &&
               sizeof(cufile::Handle) == sizeof(CUfileHandle_t));
 
 TEST(CuFileHeader, our_declarations_are_those_of_the_library) {
-  // A call that fails to compile here has another shape.
+  // A call with another shape does not compile here.
   CUfileError_t (*const open)() = &cuFileDriverOpen;
   CUfileError_t (*const get)(CUfileDrvProps_t*) = &cuFileDriverGetProperties;
   CUfileError_t (*const version)(int*) = &cuFileGetVersion;

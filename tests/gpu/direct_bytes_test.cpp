@@ -1,5 +1,5 @@
-// Bytes that go between a device and the disk past the host: all of the way, from the memory of a
-// device by a cuFile to the block tier's file. The library is tests/support/fake_cufile, or the one
+// Bytes that move between a device and a disk without passing the host: from a device's memory
+// through cuFile to a file of the block tier. The library is tests/support/fake_cufile, or the one
 // that TIERMEM_TEST_CUFILE names (tests/clients/run: NVIDIA's own).
 #include <linux/magic.h>
 #include <stdlib.h>
@@ -41,7 +41,8 @@ class DirectBytes : public GpuContext {
     }
   }
 
-  /// Another one than the fake, which keeps what it made of the driver's until the process ends.
+  /// Returns whether a library other than the fake is used. Such a library keeps its driver objects
+  /// until the process ends.
   static bool named() { return std::getenv("TIERMEM_TEST_CUFILE") != nullptr; }
   static const char* library_path() {
     return named() ? std::getenv("TIERMEM_TEST_CUFILE") : fake_cufile_path();
@@ -52,14 +53,14 @@ class DirectBytes : public GpuContext {
     ::setenv("TIERMEM_FAKE_CUFILE", (behaviour + ";status=16;nvfs=2.26").c_str(), 1);
     open("0:8M", "gpu_direct=direct; gpu_cufile=" + std::string(library_path()) + "; " + more);
   }
-  /// On the device only.
+  /// Returns a buffer that is only on the device.
   Buffer& placed(std::uint64_t seed, const BufferOptions& options = {}) {
     Buffer& buffer = add(kBytes, options);
     host_puts(buffer, seed);
     { const View there = on_gpu(buffer, kWrite); }
     return buffer;
   }
-  /// Of the last extent that was written down from the device.
+  /// Returns the path of the last extent written from the device, from its receipt.
   std::string path_to_disk() {
     const auto json = context->stats_json(4);
     EXPECT_TRUE(json.ok()) << json.message();
@@ -80,7 +81,7 @@ class DirectBytes : public GpuContext {
 };
 
 TEST_F(DirectBytes, go_to_the_disk_and_come_back_and_receipts_say_so) {
-  constexpr std::uint64_t kBuffers = 7;  // Nearly twice what the device holds.
+  constexpr std::uint64_t kBuffers = 7;  // Nearly twice the device's capacity.
   open_direct("");
   for (std::uint64_t seed = 0; seed < kBuffers; ++seed) {
     placed(seed + 1);
@@ -154,13 +155,13 @@ TEST_F(DirectBytes, are_what_the_disk_has_when_the_device_is_lost) {
   EXPECT_TRUE(host_holds(buffer, 7));
 }
 
-// Two disks, of which one takes no O_DIRECT.
+// Two disks, one of them without O_DIRECT.
 TEST_F(DirectBytes, of_a_disk_that_is_not_reached_go_through_the_host) {
   constexpr std::uint64_t kBuffers = 8;
   struct statfs kind {};
   if (::statfs("/dev/shm", &kind) != 0 || kind.f_type != TMPFS_MAGIC ||
       ::access("/dev/shm", W_OK) != 0 || kind.f_bavail * kind.f_bsize < (48u << 20)) {
-    GTEST_SKIP() << "/dev/shm is no tmpfs with room for us";
+    GTEST_SKIP() << "/dev/shm is not a tmpfs with enough room";
   }
   const Directory in_memory("/dev/shm");
   ::setenv("TIERMEM_FAKE_CUFILE", "status=16;nvfs=2.26", 1);
@@ -212,7 +213,7 @@ TEST_F(DirectBytes, of_many_threads_are_their_own) {
   EXPECT_GT(context->stats().gpu_direct_in, 0u);
 }
 
-// It takes a file that has no name, and that grows after it was told of it.
+// The library accepts a file that has no name, and that grows after its registration.
 TEST_F(DirectBytes, are_moved_by_the_library_between_a_frame_and_a_file_of_the_block_tier) {
   auto driver = CudaDriver::load(test_driver());
   ASSERT_TRUE(driver.ok()) << driver.message();

@@ -1,5 +1,6 @@
-// What cuFile says of the machine, asked in a child process of a library that answers, fails, spins
-// and crashes on order (tests/support/fake_cufile); and what a context does with the answer.
+// The paths that cuFile reports for this machine, queried in a child process, and what a context
+// does with the answer. The library answers, fails, spins and crashes on request
+// (tests/support/fake_cufile).
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -51,7 +52,8 @@ TEST_F(DirectPath, is_there_where_the_driver_serves_disks) {
 
 TEST_F(DirectPath, is_not_there_in_compatibility_mode) {
   says(ask(""), Path::compatible, "in compatibility mode");
-  says(ask("status=4"), Path::compatible, "in compatibility mode");  // A network's, no disk's.
+  // The status of a network and not of a disk.
+  says(ask("status=4"), Path::compatible, "in compatibility mode");
 }
 
 TEST_F(DirectPath, an_error_of_the_library_is_told) {
@@ -69,7 +71,8 @@ TEST_F(DirectPath, one_that_spins_is_ended_when_its_time_is_up) {
   EXPECT_EQ(errno, ECHILD);
 }
 
-// What `tiermem topo` waits for at most; no version is known that comes back without modules.
+// `tiermem topo` waits at most this long. No known version of cuFile returns without kernel
+// modules.
 TEST_F(DirectPath, who_names_no_time_waits_a_second_where_no_version_comes_back) {
   const bool has_modules = ::access("/proc/modules", R_OK) == 0;
   const auto begin = std::chrono::steady_clock::now();
@@ -82,7 +85,7 @@ TEST_F(DirectPath, who_names_no_time_waits_a_second_where_no_version_comes_back)
 TEST_F(DirectPath, one_that_crashes_takes_its_child_with_it_and_nothing_else) {
   says(ask("abort"), Path::none, "ended its process by signal 6");
   says(ask("exit"), Path::none, "ended its process");
-  const CuFileFacts crashed = ask("crash");  // A sanitizer makes an exit of it.
+  const CuFileFacts crashed = ask("crash");  // A sanitizer turns the crash into an exit.
   says(crashed, Path::none, "ended its process");
 }
 
@@ -159,7 +162,7 @@ TEST_F(DirectPath, is_refused_where_it_is_demanded_with_the_reason) {
 }
 
 TEST_F(DirectPath, is_not_looked_for_where_it_is_not_demanded) {
-  ::setenv("TIERMEM_FAKE_CUFILE", "spin", 1);  // It would be seen.
+  ::setenv("TIERMEM_FAKE_CUFILE", "spin", 1);  // A query would spin noticeably.
   for (const char* how : {"auto", "staged"}) {
     open("0:8M", std::string("gpu_direct=") + how + "; gpu_cufile=" + fake_cufile_path());
     Buffer& buffer = add(1 << 20);

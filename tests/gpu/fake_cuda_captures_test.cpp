@@ -1,4 +1,4 @@
-// What the fake driver forbids during a capture, and what breaks one.
+// The calls that the fake driver forbids during a capture, and the calls that invalidate one.
 #include "fake_cuda_client.hpp"
 
 namespace tiermem::test {

@@ -1,5 +1,6 @@
-// A client of the fake driver: all its functions, found by cuGetProcAddress as clients do, and a
-// fixture with the first device's context current. For the tests of the fake itself.
+// A client of the fake driver, for the tests of the fake itself: all functions, found by
+// cuGetProcAddress as a client finds them, and a fixture in which the first device's context is
+// current.
 #pragma once
 
 #include <dlfcn.h>
@@ -30,11 +31,11 @@ inline void* fake_cuda_library() {
 
 namespace client {
 using namespace cuda;  // NOLINT: the list of functions is written for that namespace.
-using cuda::Context;   // Not tiermem's.
+using cuda::Context;   // Not tiermem's Context.
 using cuda::Result;
 using cuda::Stream;
 
-/// By the names of the ABI; null what this version of the driver does not have.
+/// The functions by their ABI names; null if this version of the driver does not have the function.
 struct Table {
 #define TIERMEM_FAKE_CUDA_MEMBER(since, name, abi_name, parameters) \
   Result(*abi_name) parameters = nullptr;
@@ -72,7 +73,7 @@ class FakeDriver : public testing::Test {
     fake.reset();
   }
 
-  /// Lives until no stream can be in it.
+  /// The gate lives until no stream can wait at it.
   Gate& new_gate() { return gates_.emplace_back(); }
 
   cuda::Stream stream(unsigned flags = cuda::kStreamNonBlocking) const {
@@ -106,7 +107,7 @@ class FakeDriver : public testing::Test {
     const cuda::AccessDescription description{{cuda::kLocationDevice, device}, access};
     return cu.cuMemSetAccess(at, bytes, &description, 1);
   }
-  /// A chunk at an address of its own, that the first device may use.
+  /// Returns a chunk mapped at its own address; the first device may use it.
   cuda::DevicePointer mapped(std::uint64_t bytes = kChunk) const {
     const cuda::DevicePointer at = addresses(bytes);
     const cuda::MemoryHandle handle = chunk(bytes);
@@ -136,7 +137,7 @@ class FakeDriver : public testing::Test {
     EXPECT_EQ(cu.cuMemGetInfo_v2(&free, &total), cuda::kSuccess);
     return free;
   }
-  /// In a thread of its own, which has no context unless `body` sets one.
+  /// Runs `body` on a new thread, which has no context unless `body` sets one.
   template <typename Body>
   static auto elsewhere(Body body) {
     return std::async(std::launch::async, std::move(body)).get();

@@ -1,6 +1,6 @@
-// What a whole program sees of the fake driver: the words of TIERMEM_FAKE_CUDA, and an end at any
-// time. Each test runs this program once more with the variable set; there it does a part and ends
-// before main().
+// The fake driver as a whole program sees it: the words of TIERMEM_FAKE_CUDA, and an end of the
+// process at any time. Each test runs this program again with the variable set. The second process
+// runs one part and ends before main().
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using cuda::kSuccess;
 
-// The parts.
+// Parts, which run in the second process.
 
 int failures = 0;
 
@@ -96,7 +96,7 @@ const bool no_part = [] {
   std::exit(failures == 0 ? 0 : 1);
 }();
 
-// The tests.
+// Tests.
 
 struct Ended {
   int status = -1;

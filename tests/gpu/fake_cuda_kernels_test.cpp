@@ -1,5 +1,5 @@
-// Kernels and managed memory of the fake driver: what of them there is does what it says, in the
-// order of its stream, and all else is refused.
+// Kernels and managed memory of the fake driver. The supported calls do what they document, in the
+// order of their stream. All other calls are refused.
 #include <array>
 #include <cstring>
 #include <string>
@@ -38,7 +38,8 @@ class FakeKernels : public FakeDriver {
   }
 };
 
-// Of gradient 1 from zeros: the moments are 0.1 and 0.001, the step rate × 0.1 ÷ sqrt(0.001).
+// Gradient 1, starting from zeros: the moments are 0.1 and 0.001, the step rate × 0.1 ÷
+// sqrt(0.001).
 TEST_F(FakeKernels, a_kernel_works_on_its_arrays_in_the_order_of_its_stream) {
   constexpr std::uint64_t kCount = 1000;
   const cuda::Module module = load();

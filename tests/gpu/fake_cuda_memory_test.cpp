@@ -1,5 +1,5 @@
-// The fake driver's memory: on its devices, where the host cannot reach and the rules of virtual
-// memory management hold, and page-locked on the host.
+// The fake driver's memory: on its devices, where the host has no access and the rules of virtual
+// memory management apply, and page-locked on the host.
 #include <signal.h>
 #include <sys/mman.h>
 
@@ -188,7 +188,7 @@ TEST_F(FakeMemory, an_illegal_address_is_found_later_and_breaks_the_context) {
   const cuda::AllocationProperties properties = on(0);
   cuda::MemoryHandle handle = 0;
   EXPECT_EQ(cu.cuMemCreate(&handle, kChunk, &properties, 0), cuda::kIllegalAddress);
-  // What is given back is gone, though the call tells the failure.
+  // These calls release their objects, although they report the failure.
   EXPECT_EQ(cu.cuMemFreeHost(host), cuda::kIllegalAddress);
   EXPECT_EQ(cu.cuMemAddressFree(at, kChunk), cuda::kIllegalAddress);
   EXPECT_EQ(cu.cuStreamDestroy_v2(own), cuda::kIllegalAddress);
@@ -226,7 +226,7 @@ TEST_F(FakeMemory, unmapping_during_a_copy_is_an_illegal_address_too) {
   }
   ASSERT_EQ(cu.cuMemUnmap(at, kChunk), kSuccess);
   ASSERT_EQ(cu.cuMemMap(at, kChunk, 0, chunk(), 0), kSuccess);
-  ASSERT_EQ(allow(at, kChunk), kSuccess) << "other memory by then";
+  ASSERT_EQ(allow(at, kChunk), kSuccess) << "other memory is at this address now";
   EXPECT_EQ(cu.cuStreamSynchronize(own), cuda::kIllegalAddress);
 }
 
@@ -351,7 +351,8 @@ TEST_F(FakeDriver, a_copy_between_devices_reaches_each_by_its_own_context) {
   EXPECT_EQ(byte_at(there + kChunk - 1), 7);
   EXPECT_EQ(fake.peer_bytes(), kChunk);
   EXPECT_EQ(cu.cuMemcpyPeer(there, other, here, nullptr, kChunk), cuda::kInvalidContext);
-  // Without the contexts it is an access of the second device to what only the first may use.
+  // Without the contexts this is an access by the second device to memory that only the first may
+  // use.
   EXPECT_EQ(cu.cuMemcpyDtoD_v2(there, here, kChunk), cuda::kIllegalAddress);
 }
 

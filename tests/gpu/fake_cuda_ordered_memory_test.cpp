@@ -1,4 +1,4 @@
-// The fake driver's memory in the order of streams, and what it says of peers and other contexts.
+// The fake driver's memory in the order of streams, and its answers about peers and other contexts.
 #include <array>
 
 #include "fake_cuda_client.hpp"
@@ -36,7 +36,7 @@ TEST_F(FakeOrderedMemory,
   Gate& gate = new_gate();
   ASSERT_EQ(cu.cuLaunchHostFunc(cuda::per_thread_stream(), Gate::wait, &gate), kSuccess);
   ASSERT_EQ(free(at, nullptr), kSuccess);
-  // Another thread's has nothing to do with it.
+  // The per-thread stream of another thread is independent.
   EXPECT_EQ(elsewhere([&] {
               EXPECT_EQ(cu.cuCtxSetCurrent(context), kSuccess);
               return cu.cuStreamSynchronize(cuda::per_thread_stream());

@@ -1,5 +1,5 @@
-// The fake driver's streams and events: what runs when, who waits for what, and what ends with a
-// lost device.
+// The fake driver's streams and events: the order of work, which work waits for which, and which
+// work ends when a device is lost.
 #include <array>
 #include <chrono>
 #include <cstring>
@@ -99,7 +99,8 @@ TEST_F(FakeStreams, a_stream_waits_for_another_s_event) {
   ASSERT_EQ(cu.cuMemsetD8Async(at, 2, 1, second), kSuccess);
   std::this_thread::sleep_for(20ms);
   EXPECT_EQ(cu.cuStreamQuery(second), kNotReady);
-  // Recorded anew, the event is another's; who waits waits for the old.
+  // The event is recorded again on another stream. A stream that already waits for it still waits
+  // for the old record.
   ASSERT_EQ(cu.cuEventRecord(mark, stream()), kSuccess);
   EXPECT_EQ(cu.cuEventSynchronize(mark), kSuccess);
   EXPECT_EQ(cu.cuStreamQuery(second), kNotReady);
@@ -118,7 +119,7 @@ TEST_F(FakeStreams, the_legacy_stream_orders_with_blocking_ones_only) {
   ASSERT_EQ(cu.cuMemsetD8Async(at, 1, 1, nullptr), kSuccess);
   ASSERT_EQ(cu.cuMemsetD8Async(at, 2, 1, other), kSuccess);
   ASSERT_EQ(cu.cuMemsetD8Async(at + 1, 3, 1, free), kSuccess);
-  EXPECT_EQ(cu.cuStreamSynchronize(free), kSuccess) << "waits for nobody";
+  EXPECT_EQ(cu.cuStreamSynchronize(free), kSuccess) << "it waits for no other stream";
   std::this_thread::sleep_for(20ms);
   EXPECT_EQ(cu.cuStreamQuery(nullptr), kNotReady) << "after the blocking stream";
   EXPECT_EQ(cu.cuStreamQuery(cuda::legacy_stream()), kNotReady);
@@ -204,7 +205,7 @@ TEST_F(FakeStreams, giving_host_memory_back_waits_for_all_that_runs) {
                         : cu.cuMemFree_v2(at);
     });
     EXPECT_EQ(done.wait_for(20ms), std::future_status::timeout);
-    (void)mapped();  // These do not wait.
+    (void)mapped();  // These calls do not wait.
     EXPECT_NE(locked(1), nullptr);
     gate.open();
     EXPECT_EQ(done.get(), kSuccess);
@@ -271,7 +272,7 @@ TEST_F(FakeStreams, a_batch_copies_both_ways) {
   ASSERT_EQ(cu.cuStreamSynchronize(own), kSuccess);
   EXPECT_EQ(byte_at(at), 5);
   EXPECT_EQ(host[1], 6);
-  bytes[1] = 5000;  // Leaves the locked memory.
+  bytes[1] = 5000;  // The range exceeds the locked memory.
   EXPECT_EQ(copy(own), cuda::kInvalidValue);
   EXPECT_EQ(failed, 1u);
 }
@@ -352,8 +353,8 @@ TEST_F(FakeStreams, reset_does_not_wait_for_what_has_not_begun) {
   EXPECT_EQ(fake.live(), FakeCudaLive{});
 }
 
-// Threads with a stream each copy their own bytes in and out, while one makes and destroys streams
-// and events: every byte comes back.
+// Each thread copies bytes in and out on a stream of its own, while another creates and destroys
+// streams and events. Every byte returns.
 TEST_F(FakeStreams, many_threads_at_once) {
   const int rounds = kThreadSanitizer || kAddressSanitizer ? 50 : 300;
   constexpr std::size_t kBytes = 4096;

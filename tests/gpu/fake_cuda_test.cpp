@@ -1,5 +1,5 @@
-// The fake driver itself: loading, devices, contexts, and what is counted, failed and slowed down
-// by order. Its memory and its streams have files of their own.
+// The fake driver itself: loading, devices, contexts, and counting, failing and slowing down calls
+// on request. Its memory and its streams have their own test files.
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>

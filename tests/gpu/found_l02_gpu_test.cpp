@@ -1,6 +1,6 @@
 // Domains on devices. Goal: bytes of an isolated buffer that were on a GPU, or passed through the
-// staging of one, are in no memory of the host or the device that another buffer can obtain.
-// Method: as in tests/api/found_l02_test.cpp, on the fake driver.
+// staging of one, must not appear in any memory of the host or the device that another buffer can
+// obtain. Method: as in tests/api/found_l02_test.cpp, on the fake driver.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ class DeviceDomains : public GpuContext {
     }
     return static_cast<std::uint64_t>(std::count(words.begin(), words.end(), kSecret));
   }
-  /// What discarding views of new buffers show.
+  /// Searches the bytes that discarding views of new buffers show.
   void search(const char* when) {
     for (std::uint64_t bytes = 4096; bytes <= 4 * kMiB; bytes *= 2) {
       for (const bool on_device : {true, false}) {
@@ -38,7 +38,7 @@ class DeviceDomains : public GpuContext {
                               : made->acquire(kDiscard, 0, 0, kSoon);
         if (!view.ok()) {
           EXPECT_EQ(view.code(), Code::unsupported) << view.message();
-          continue;  // Several small extents.
+          continue;  // The buffer has several small extents.
         }
         EXPECT_EQ(secrets_in(*view, on_device), 0u)
             << when << ": " << bytes << " bytes on " << (on_device ? "the device" : "the host");
@@ -77,7 +77,7 @@ FOUND_TEST(DeviceDomains, L02_isolated_bytes_of_a_device_are_in_no_other_buffer)
     made->reset();
     search("after it was freed");
   }
-  program_.reset();  // Before the driver is asked what is left.
+  program_.reset();  // Before the fixture checks what is left in the driver.
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Device memory that the program has already, of its own allocation or another library's, becomes a
-// buffer's by copies on the device; and is not taken where it cannot be, with nothing left behind.
+// Device memory of the program, or of another library, is copied into a buffer on the device. If
+// this is not possible it is refused, and nothing is left behind.
 #include <string>
 #include <vector>
 
@@ -14,7 +14,7 @@ class GpuAdopt : public GpuContext {
   static constexpr std::uint64_t kBytes = 12 * kMiB + 4096;
   static constexpr Timeout kShort = Timeout::seconds(2);
 
-  /// The program's own memory, with bytes.
+  /// Allocates memory of the program's own, with bytes.
   cuda::DevicePointer own(const Program& program, std::uint64_t bytes, std::uint64_t seed) {
     cuda::DevicePointer at = 0;
     EXPECT_EQ(cu().cuMemAlloc_v2(&at, bytes), cuda::kSuccess);
@@ -31,7 +31,7 @@ class GpuAdopt : public GpuContext {
   std::uint64_t live_buffers() const { return context->stats().buffers; }
 };
 
-// More than the tier has of the device.
+// The memory exceeds the tier's share of the device.
 TEST_F(GpuAdopt, memory_of_the_programs_becomes_a_buffers_in_the_order_of_a_stream) {
   open("0:8M", "dram=64M");
   const Program program;
@@ -39,14 +39,14 @@ TEST_F(GpuAdopt, memory_of_the_programs_becomes_a_buffers_in_the_order_of_a_stre
   const cuda::DevicePointer at = own(program, kBytes, 1);
   std::vector<std::uint64_t> words(kBytes / 8);
   fill(words, 7);
-  // What the stream writes before is what comes.
+  // Bytes written by the stream before the call are adopted.
   ASSERT_EQ(cu().cuMemcpyHtoDAsync_v2(at, words.data(), kBytes, work.stream()), cuda::kSuccess);
   auto made =
       context->adopt_device(kGpu, pointer(at), kBytes, work.order(), kSoon, {.label = "weights"});
   ASSERT_TRUE(made.ok()) << made.message();
   EXPECT_EQ(made->size(), kBytes);
   const Buffer& buffer = buffers.emplace_back(std::move(*made));
-  // And what it writes after is not.
+  // Bytes written after the call are not.
   ASSERT_EQ(cu().cuMemsetD8Async(at, 0, kBytes, work.stream()), cuda::kSuccess);
   EXPECT_TRUE(host_holds(buffer, 7));
   EXPECT_GE(context->stats().gpu_bytes_out, kBytes - 8 * kMiB);
@@ -126,7 +126,7 @@ TEST_F(GpuAdopt, a_captured_stream_is_refused_and_its_capture_stays_whole) {
   ASSERT_EQ(cu().cuMemFree_v2(at), cuda::kSuccess);
 }
 
-// All that the device has is held, by somebody who may let go.
+// All of the device's budget is held by views that may be released.
 TEST_F(GpuAdopt, where_all_is_held_it_waits_so_long_and_nothing_is_left_behind) {
   open("0:4M", "dram=64M");
   const Program program;
@@ -137,7 +137,7 @@ TEST_F(GpuAdopt, where_all_is_held_it_waits_so_long_and_nothing_is_left_behind) 
   ASSERT_TRUE(held.ok() && rest.ok());
   const View view = on_gpu(*held, kDiscard);
   {
-    // One chunk is free: pieces take turns there.
+    // One chunk is free, so the pieces pass through it one after another.
     auto made = context->adopt_device(kGpu, pointer(at), 4 * kChunk, work.order(), kSoon);
     ASSERT_TRUE(made.ok()) << made.message();
     EXPECT_TRUE(host_holds(*made, 9));
@@ -150,7 +150,7 @@ TEST_F(GpuAdopt, where_all_is_held_it_waits_so_long_and_nothing_is_left_behind) 
   ASSERT_EQ(cu().cuMemFree_v2(at), cuda::kSuccess);
 }
 
-// The device's memory is gone in the middle, and DRAM has no room for what came.
+// The device's memory is exhausted halfway, and DRAM has no room for the copied bytes.
 TEST_F(GpuAdopt, out_of_memory_in_the_middle_leaves_nothing_behind) {
   context = make_context(std::string("dram=8M; nvme=off; gpu=0:8M; gpu_staging=2M; gpu_driver=") +
                          test_driver());
@@ -161,7 +161,7 @@ TEST_F(GpuAdopt, out_of_memory_in_the_middle_leaves_nothing_behind) {
   EXPECT_EQ(refusal_of(kGpu, pointer(at), 40 * kMiB, work.order()).code(), Code::no_capacity);
   EXPECT_TRUE(eventually([&] { return live_buffers() == 0; }));
   EXPECT_TRUE(eventually([&] { return context->stats().gpu_pinned == 0; }));
-  // And there is room for others again.
+  // The room is free again for other buffers.
   const Buffer& other = add(4 * kMiB);
   program.put(on_gpu(other, kDiscard), 3);
   EXPECT_TRUE(host_holds(other, 3));

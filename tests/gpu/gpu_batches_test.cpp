@@ -1,5 +1,6 @@
-// Small copies that wait together go together: one call of the driver's for many where it has one
-// (CUDA 12.8), and one event. Counted on the fake driver; each block's bytes are checked.
+// Small copies that wait at the same time are started together: with one driver call for many, if
+// the driver has one (CUDA 12.8), and with one event. The fake driver counts calls, and each
+// block's bytes are checked.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -29,7 +30,7 @@ class GpuBatches : public GpuContext {
     }
     return all;
   }
-  /// All at once to the device, while the first copy's call takes long.
+  /// Brings all blocks to the device at once, while the first copy's call takes long.
   Status bring(std::uint32_t mode = kRead) {
     const std::vector<Access> all = list(mode);
     std::vector<ViewRecord> views(all.size());
@@ -135,7 +136,8 @@ TEST_F(GpuBatches, what_is_refused_together_goes_one_by_one) {
   EXPECT_TRUE(device_has(work, 0));
 }
 
-// One of many: its own request hears of it, and nobody else's bytes suffer.
+// One copy of many fails. Its own request gets the error, and the bytes of other requests are
+// right.
 TEST_F(GpuBatches, one_that_is_refused_takes_no_other_with_it) {
   fake_cuda().hide("cuMemcpyBatchAsync");
   make_blocks();
@@ -161,7 +163,7 @@ TEST_F(GpuBatches, an_event_that_is_refused_ends_all_of_them_and_they_come_again
   EXPECT_TRUE(device_has(work, 0));
 }
 
-// A stream waits for the event of its block's batch, and sees the bytes.
+// A stream waits for the event of its block's batch, and then sees the bytes.
 TEST_F(GpuBatches, streams_wait_for_blocks_that_come_together) {
   make_blocks();
   const Program program;

@@ -1,6 +1,6 @@
-// A context with a GPU tier, on the fake driver or a real one (program.hpp), and buffers that go
-// before it. A test fails if it leaves a stream, an event, a registration or memory of the driver's
-// behind.
+// A context with a GPU tier, on the fake driver or a real one (program.hpp), and buffers that are
+// released before it. A test fails if it leaves a stream, an event, a registration or memory of the
+// driver behind.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -69,7 +69,8 @@ class GpuContext : public ::testing::Test {
   std::vector<Buffer> buffers;
 };
 
-/// A context of the C interface with one device of 16 MiB, on a driver as new; null: it failed.
+/// Creates a context of the C interface with one device of 16 MiB, on a reset driver. Returns null
+/// if this fails.
 inline tm_context* make_c_context() {
   if (FakeCuda* const fake = find_fake_cuda(); fake != nullptr) {
     fake->reset();

@@ -1,7 +1,7 @@
-// Contexts with a GPU tier, on the fake driver or a real one (program.hpp): bytes between host,
-// device and disk, through the public API, beside a program that works on the device; what is
-// refused; and what the driver refuses. What is in device memory is read and written by the
-// program's own copies only.
+// Contexts with a GPU tier, on the fake driver or a real one (program.hpp). Bytes move between
+// host, device and disk through the public API, beside a program that works on the device. The
+// tests also cover refusals by tiermem and by the driver. Only the program's own copies read and
+// write device memory.
 #include "gpu/gpu_context.hpp"
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ TEST_F(GpuContext, what_leaves_the_device_goes_to_dram_first) {
   }
 }
 
-// Neither DRAM nor a disk takes it: it says what is full.
+// Neither DRAM nor a disk has room. The error names the full tier.
 TEST_F(GpuContext, a_budget_that_cannot_be_met_names_its_tier) {
   context = make_context(std::string("dram=16M; nvme=off; gpu=0:8M; gpu_driver=") + test_driver());
   ASSERT_NE(context, nullptr);
@@ -67,7 +67,7 @@ TEST_F(GpuContext, a_budget_that_cannot_be_met_names_its_tier) {
   for (std::uint64_t i = 0; i < 4; ++i) {
     program.put(on_gpu(add(kChunk), kDiscard), i);
   }
-  for (std::uint64_t i = 4; i < 10; ++i) {  // What the staging leaves of DRAM.
+  for (std::uint64_t i = 4; i < 10; ++i) {  // The part of DRAM beside the staging.
     host_puts(add(kChunk), i);
   }
   const Status refused = context->set_budget(kGpu, kChunk, Timeout::milliseconds(200));
@@ -105,7 +105,7 @@ TEST_F(GpuContext, a_domain_never_sees_anothers_bytes) {
   open("0:2M");
   const Program program;
   for (const std::uint64_t bytes : {std::uint64_t{65536}, kChunk}) {
-    for (std::uint64_t i = 0; i < 4; ++i) {  // Each in the frame of the one before.
+    for (std::uint64_t i = 0; i < 4; ++i) {  // Each buffer gets the frame of the previous one.
       const Buffer& buffer = add(bytes, {.flags = kIsolated});
       const View view = on_gpu(buffer, kDiscard);
       EXPECT_EQ(program.words(view), std::vector<std::uint64_t>(bytes / 8, 0)) << i;
@@ -130,7 +130,7 @@ TEST_F(GpuContext, blocks_of_a_larger_buffer_come_each_by_itself) {
     EXPECT_TRUE(program.holds(*view, i)) << i;
     EXPECT_EQ(view->size(), kMiB);
   }
-  // A part of one, which ends in the midst of it.
+  // A range that ends in the middle of an extent.
   auto part = buffer.acquire_on(kGpu, kRead, 3 * kMiB + 4096, 8192);
   ASSERT_TRUE(part.ok()) << part.message();
   const std::vector<std::uint64_t> words = program.words(*part);
@@ -227,12 +227,12 @@ TEST_F(GpuContext, staging_is_of_the_dram_budget) {
   EXPECT_EQ(fake_cuda().pageable_bytes(), 12 * kChunk) << "the program's own copies";
 }
 
-// Copies from other memory last as long as the call, and are slower.
+// A copy from other host memory blocks the driver's call until it ends, and is slower.
 TEST_F(GpuContext, what_goes_to_the_device_is_page_locked_once_until_its_pages_go) {
   open("0:8M", "gpu_staging=2M");
   const Program program;
   host_puts(add(kChunk), 1);
-  host_puts(add(65536), 2);  // Of a chunk of such.
+  host_puts(add(65536), 2);  // A frame of a chunk of small frames.
   host_puts(add(65536), 3);
   for (int round = 0; round < 3; ++round) {
     for (const Buffer& buffer : buffers) {
@@ -298,7 +298,7 @@ TEST_F(GpuContext, two_devices_are_two_tiers) {
   EXPECT_EQ(buffer.acquire_on({Kind::gpu, 2}, kRead).code(), Code::unavailable);
 }
 
-// What is refused, with words that say why.
+// Refusals, with the reason in the error.
 
 TEST_F(GpuContext, a_driver_that_is_absent_is_told_of) {
   const auto says = [&](const std::string& spec, const std::string& what) {
@@ -365,7 +365,7 @@ TEST_F(GpuContext, what_has_no_address_there_is_refused) {
   }
 }
 
-// What the driver refuses, and loses.
+// Calls that the driver refuses, and memory that it loses.
 
 TEST_F(GpuContext, where_others_took_the_memory_it_makes_do_with_what_it_has) {
   open("0:64M");
@@ -428,7 +428,7 @@ TEST_F(GpuContext, each_step_of_making_memory_may_fail_and_leaves_nothing) {
     EXPECT_TRUE(program.holds(on_gpu(buffers.back(), kRead), seed));
     buffers.clear();
     EXPECT_TRUE(eventually([&] { return context->stats().buffers == 0; }));
-    ASSERT_TRUE(context->set_budget(kGpu, 4096, kSoon).ok());  // All memory goes back.
+    ASSERT_TRUE(context->set_budget(kGpu, 4096, kSoon).ok());  // All memory is returned.
     ASSERT_TRUE(context->set_budget(kGpu, 8 * kMiB, kSoon).ok());
   }
 }
@@ -464,10 +464,10 @@ TEST_F(GpuContext, what_cannot_be_moved_out_stays_where_it_is) {
   const auto refused = buffers[2].acquire_on(kGpu, kRead, 0, 0, Timeout::milliseconds(500));
   EXPECT_FALSE(refused.ok());
   EXPECT_LT(fake_cuda().calls("cuMemcpyDtoHAsync") - before,
-            100u);  // With longer and longer pauses.
+            100u);  // The pauses between the calls grow.
   fake_cuda().forgive();
   EXPECT_TRUE(program.holds(on_gpu(buffers[0], kRead), 1));
-  // After many failures in a row it is tried again only now and then.
+  // After many failures in a row, copies are retried only from time to time.
   EXPECT_TRUE(eventually([&] { return buffers[2].acquire_on(kGpu, kRead, 0, 0, kSoon).ok(); }));
   EXPECT_TRUE(program.holds(on_gpu(buffers[2], kRead), 3));
   EXPECT_TRUE(program.holds(on_gpu(buffers[1], kRead), 2));

@@ -1,6 +1,6 @@
-// Buffers of several extents between DRAM and a device: their frames are page-locked where no view
-// shows them, at home, and come into their window again for whoever looks. The fake driver counts
-// what was copied from or to memory that is not locked; bytes are checked on both sides.
+// Buffers of several extents between DRAM and a device. Their frames are page-locked at home, while
+// no view shows them, and return to their window when a view on the host needs them. The fake
+// driver counts copies from or to memory that is not locked. Bytes are checked on both sides.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -33,7 +33,7 @@ class GpuHomes : public GpuContext {
     EXPECT_TRUE(view.ok()) << view.message();
     return view.ok() ? std::move(view).value() : View();
   }
-  // Each extent has its own bytes, written through views on the host.
+  // Writes each extent's own bytes through views on the host.
   static void write_all(const Buffer& buffer, std::uint64_t seed, std::uint64_t extents) {
     for (std::uint64_t i = 0; i < extents; ++i) {
       fill(look(buffer, kDiscard, i).as<std::uint64_t>(), seed + i);
@@ -46,7 +46,7 @@ class GpuHomes : public GpuContext {
     }
     return right;
   }
-  // On the device, in order, through page-locked memory of the program's.
+  // Reads the extents on the device, in order, into page-locked memory of the program.
   static bool device_has(Work& work, const Buffer& buffer, std::uint64_t seed,
                          std::uint64_t extents) {
     bool right = true;
@@ -67,7 +67,7 @@ class GpuHomes : public GpuContext {
   }
 };
 
-// Weights: written once on the host, read on the device for ever, more than it holds.
+// Weights: written once on the host and read on the device again and again; they exceed its memory.
 TEST_F(GpuHomes, what_is_read_again_and_again_is_copied_from_locked_memory) {
   open("0:6M", "dram=64M");
   const FakeCuda& fake = fake_cuda();
@@ -83,7 +83,7 @@ TEST_F(GpuHomes, what_is_read_again_and_again_is_copied_from_locked_memory) {
   EXPECT_TRUE(host_has(weights, 10, kExtents));
 }
 
-// What is written on the device leaves it, and comes back.
+// Bytes written on the device leave it and come back.
 TEST_F(GpuHomes, what_the_device_wrote_goes_out_and_back_by_locked_memory) {
   open("0:6M", "dram=64M");
   const FakeCuda& fake = fake_cuda();
@@ -100,7 +100,8 @@ TEST_F(GpuHomes, what_the_device_wrote_goes_out_and_back_by_locked_memory) {
   EXPECT_LT(fake.live().registrations, locked) << "what is in a window is not locked";
 }
 
-// In turns, as between a host's optimizer and a device: each sees what the other wrote last.
+// Host and device write alternately, like a host's optimizer and a device. Each sees the other's
+// latest bytes.
 TEST_F(GpuHomes, host_and_device_take_turns) {
   open("0:16M", "dram=64M");
   const Program program;
@@ -134,7 +135,7 @@ TEST_F(GpuHomes, what_a_view_shows_stays_in_its_window_and_is_copied_from_there)
   ASSERT_TRUE(buffer.evict(0, 0).ok());
 }
 
-// The program's own I/O holds the window's pages, and no view does: they cannot leave.
+// The program's own I/O holds the window's pages without a view, so they cannot leave.
 TEST_F(GpuHomes, what_the_kernel_does_not_let_go_is_copied_from_its_window) {
   open("0:16M", "dram=64M; mechanism=uffd_move");
   const FakeCuda& fake = fake_cuda();
@@ -173,8 +174,8 @@ TEST_F(GpuHomes, a_driver_that_locks_no_memory_costs_speed_only) {
   EXPECT_EQ(fake_cuda().live().registrations, 0u);
 }
 
-// Views on the host come and go while a device reads the same extents, at the host's address of the
-// buffer and with its bytes.
+// Views on the host come and go while a device reads the same extents. The views have the host's
+// address of the buffer and its bytes.
 TEST_F(GpuHomes, readers_on_both_sides_disturb_nobody) {
   open("0:6M", "dram=64M");
   const Program program;
@@ -209,7 +210,7 @@ TEST_F(GpuHomes, what_is_at_home_is_written_down_and_read_again) {
   EXPECT_TRUE(host_has(buffer, 50, kExtents));
 }
 
-// A frame that was locked for one buffer may be the next one's, in a window.
+// A frame that was locked for one buffer can later serve another buffer in its window.
 TEST_F(GpuHomes, a_locked_frame_is_anothers_in_a_window) {
   open("0:16M", "dram=64M");
   const FakeCuda& fake = fake_cuda();
@@ -235,7 +236,8 @@ void on_bus(int) {
   siglongjmp(after_bus, 1);
 }
 
-// The address is the window's, and nothing is there: as of anything that is absent.
+// The address is in the window, where the extent is absent. The touch is handled like one of any
+// absent extent.
 TEST_F(GpuHomes, a_touch_without_a_view_of_what_is_at_home_is_a_mistake_that_is_told) {
   open("0:16M", "dram=64M; mechanism=uffd_move");
   const Program program;
@@ -261,8 +263,8 @@ TEST_F(GpuHomes, a_touch_without_a_view_of_what_is_at_home_is_a_mistake_that_is_
   EXPECT_TRUE(host_has(buffer, 80, kExtents));
 }
 
-// By each way in which frames come into windows; in place there is no home, and copies are as of
-// any pageable memory.
+// For each mechanism that moves frames into windows. In-place windows have no home, and copies of
+// them are like copies of any pageable memory.
 class GpuHomesBy : public GpuHomes, public testing::WithParamInterface<const char*> {};
 
 TEST_P(GpuHomesBy, bytes_are_right_on_both_sides) {
@@ -290,7 +292,7 @@ INSTANTIATE_TEST_SUITE_P(GpuHomes, GpuHomesBy,
                          testing::Values("uffd_move", "copy", "remap", "in_place"),
                          [](const auto& tested) { return std::string(tested.param); });
 
-// Pieces of a KV cache: extents of 64 KiB, whose frames are of small pages.
+// Pieces of a KV cache: extents of 64 KiB in frames of small pages.
 TEST_P(GpuHomesBy, small_extents_go_home_too) {
   constexpr std::uint64_t kPiece = 64 << 10, kPieces = 64;
   const FakeCuda& fake = fake_cuda();
@@ -315,7 +317,7 @@ TEST_P(GpuHomesBy, small_extents_go_home_too) {
     work.begin_get(view);
     EXPECT_TRUE(work.got(i % kPieces)) << i;
   }
-  // Small pages are not remapped: such windows are in place.
+  // Small pages are not remapped, so these windows are in place.
   const std::string by = GetParam();
   EXPECT_EQ(fake.pageable_bytes() == 0, by == "uffd_move" || by == "copy");
   EXPECT_EQ(context->stats().gpu_bytes_pageable, fake.pageable_bytes());

@@ -1,5 +1,5 @@
-// A GPU that is lost while buffers are there, on the fake driver: what stays, what is said of the
-// rest, and who goes on.
+// A GPU is lost while it holds buffers, on the fake driver: which buffers stay, which errors the
+// others give, and which requests continue.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -18,7 +18,7 @@ class GpuLoss : public GpuContext {
     buffers.clear();
     context.reset();
     if (FakeCuda* const fake = find_fake_cuda(); fake != nullptr) {
-      fake->reset();  // Of a lost device nothing can be given back.
+      fake->reset();  // Nothing can be returned to a lost device.
     }
   }
 };
@@ -27,17 +27,18 @@ TEST_F(GpuLoss, a_lost_device_takes_only_what_was_there_alone) {
   open();
   const Program program;
   host_puts(add(kChunk), 1);
-  on_gpu(buffers[0], kRead).release();  // Shared: the host has it, too.
+  on_gpu(buffers[0], kRead).release();  // Shared: the host has the bytes too.
   program.put(on_gpu(add(kChunk, {.label = "activations"}), kDiscard), 2);
   host_puts(add(kChunk), 3);
-  on_gpu(add(kChunk), kRead).release();  // Zeros, that nobody wrote.
+  on_gpu(add(kChunk), kRead).release();  // Zeros that were never written.
   program.put(on_gpu(add(kChunk), kDiscard), 5);
   ASSERT_TRUE(buffers[4].evict().ok());
   on_gpu(buffers[4], kRead).release();  // From its slot.
   fake_cuda().lose_device(0);
   EXPECT_TRUE(host_holds(buffers[0], 1));
   EXPECT_TRUE(host_holds(buffers[2], 3));
-  for (const char* words : {"gpu 0", "gpu 0: it is lost"}) {  // Who meets it, and who comes later.
+  // The request that finds the loss, and a later one.
+  for (const char* words : {"gpu 0", "gpu 0: it is lost"}) {
     const auto refused = buffers[2].acquire_on(kGpu, kRead, 0, 0, Timeout::seconds(2));
     EXPECT_EQ(refused.code(), Code::unavailable) << refused.message();
     EXPECT_NE(std::string(refused.message()).find(words), std::string::npos) << refused.message();
@@ -69,13 +70,13 @@ TEST_F(GpuLoss, what_is_held_on_a_lost_device_is_let_go_when_it_is_released) {
   View writes = on_gpu(buffers[1], kDiscard);
   fake_cuda().lose_device(0);
   EXPECT_FALSE(add(kChunk).acquire_on(kGpu, kRead, 0, 0, kSoon).ok());
-  EXPECT_TRUE(host_holds(buffers[0], 1));  // As it could be read before.
-  EXPECT_EQ(buffers[1].acquire(kRead, 0, 0, kSoon).code(), Code::lost);  // Nobody can bring it.
+  EXPECT_TRUE(host_holds(buffers[0], 1));  // The host could read it before the loss too.
+  EXPECT_EQ(buffers[1].acquire(kRead, 0, 0, kSoon).code(), Code::lost);  // The only copy is gone.
   reads.release();
   writes.release();
   EXPECT_TRUE(eventually([&] { return buffers[1].info()->lost == kChunk; }));
   EXPECT_EQ(buffers[1].acquire(kRead, 0, 0, kSoon).code(), Code::lost);
-  host_puts(buffers[0], 2);  // The only copy by now.
+  host_puts(buffers[0], 2);  // The only copy now.
   EXPECT_TRUE(host_holds(buffers[0], 2));
   EXPECT_TRUE(eventually([&] { return context->stats().gpu_pinned == 0; }));
 }
@@ -93,7 +94,7 @@ TEST_F(GpuLoss, the_other_device_goes_on) {
     ASSERT_TRUE(view.ok()) << view.message();
     EXPECT_TRUE(Program(1).holds(*view, 1));
   }
-  for (std::uint64_t i = 0; i < 8; ++i) {  // More than that device holds.
+  for (std::uint64_t i = 0; i < 8; ++i) {  // More than the other device holds.
     auto view = add(kChunk).acquire_on(kOther, kDiscard, 0, 0, kSoon);
     ASSERT_TRUE(view.ok()) << view.message();
     Program(1).put(*view, 10 + i);
@@ -104,7 +105,7 @@ TEST_F(GpuLoss, the_other_device_goes_on) {
   EXPECT_TRUE(context->set_budget(kGpu, kChunk, kSoon).ok());
 }
 
-// Others may wait for what is there when it goes.
+// Requests may wait for bytes on the device when it is lost.
 TEST_F(GpuLoss, who_waits_for_a_device_that_is_lost_is_told) {
   fake_cuda().reset();
   open("0:4M");
@@ -124,7 +125,7 @@ TEST_F(GpuLoss, who_waits_for_a_device_that_is_lost_is_told) {
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   fake_cuda().lose_device(0);
-  // Somebody meets it: what is lost is not looked for.
+  // This request finds the loss; lost devices are not polled for.
   EXPECT_FALSE(buffers[3].acquire_on(kGpu, kRead, 0, 0, Timeout::milliseconds(100)).ok());
   held.clear();
   for_room.join();

@@ -1,4 +1,4 @@
-// By which way bytes come to a device, as their receipts say it.
+// The path that bytes take to a device, as their receipts report it.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -11,7 +11,7 @@ namespace {
 
 class GpuPaths : public GpuContext {
  protected:
-  /// After a view that writes on the device, so that the only copy is there.
+  /// A view writes on the device first, so the only copy is there.
   Receipt::Path path_to_gpu(const Buffer& buffer) {
     (void)on_gpu(buffer, kWrite);
     const auto where = context->why(buffer.handle(), 0);

@@ -1,6 +1,5 @@
-// Bytes between two devices: straight where these reach each other, else
-// through the host's memory; and what happens when a device refuses, or is
-// gone.
+// Bytes between two devices: directly if the devices reach each other, and otherwise through the
+// host's memory. Also what happens when a device refuses or is lost.
 #include <chrono>
 #include <string>
 
@@ -25,7 +24,7 @@ class GpuPeers : public GpuContext {
     EXPECT_TRUE(view.ok()) << view.message();
     return view.ok() ? std::move(view).value() : View();
   }
-  /// A buffer whose only bytes are the second device's.
+  /// Returns a buffer with its only copy on the second device.
   Buffer& on_second_only(std::uint64_t bytes, std::uint64_t seed,
                          const BufferOptions& options = {}) {
     Buffer& buffer = add(bytes, options);
@@ -114,8 +113,7 @@ TEST_F(GpuPeers, a_stream_waits_for_the_copy_by_itself) {
   ASSERT_EQ(program.driver().cuStreamDestroy(stream), cuda::kSuccess);
 }
 
-// Only what was on the device that is gone is lost, and the one that reads from
-// it is not blamed.
+// Only the bytes on the lost device are lost. The device that reads from it is not blamed.
 TEST_F(GpuPeers, a_source_that_is_lost_takes_nothing_of_the_other_with_it) {
   open_two();
   {

@@ -1,5 +1,5 @@
-// Device memory by pointer, and sets of it that leave the device and come back: what a program that
-// keeps addresses sees, and what its neighbours on the device get.
+// Device memory by pointer, and sets of it that leave the device and return: what a program that
+// keeps addresses sees, and what other allocations on the device get.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ class GpuSets : public GpuContext {
     Context::gpu_tag(nullptr);
     GpuContext::TearDown();
   }
-  // 16 MiB of DRAM hold the staging and a little more; 64 MiB hold what the device does.
+  // 16 MiB of DRAM hold the staging and a little more. 64 MiB hold the device's memory.
   void open_wide(const std::string& gpu = "0:32M") {
     context = make_context("dram=64M; nvme=off; gpu=" + gpu + "; gpu_driver=" + test_driver());
     ASSERT_NE(context, nullptr);
@@ -123,7 +123,7 @@ TEST_F(GpuSets, a_paused_set_gives_the_driver_its_memory_and_comes_back_to_its_a
     }
   }
   if (FakeCuda* const fake = find_fake_cuda(); fake != nullptr) {
-    // The program's own copies are of its vectors: 12 MiB and 4 once, 28 in each round.
+    // The program's own copies use its vectors: 12 MiB and 4 MiB once, 28 MiB in each round.
     EXPECT_EQ(fake->pageable_bytes(), (12 + 4 + 3 * (4 + 12 + 12)) * kMiB);
   }
 }
@@ -145,7 +145,7 @@ TEST_F(GpuSets, what_does_not_fit_into_dram_goes_to_disk) {
   EXPECT_TRUE(program.holds(at, 28 * kMiB, 5));
 }
 
-// Each extent costs calls of the driver.
+// Each extent costs driver calls.
 TEST_F(GpuSets, large_blocks_have_large_extents_and_pass_through_the_staging) {
   context = make_context("dram=256M; nvme=" + directory.path() +
                          ":512M; gpu=0:256M; gpu_driver=" + test_driver());
@@ -162,7 +162,7 @@ TEST_F(GpuSets, large_blocks_have_large_extents_and_pass_through_the_staging) {
     program.put(blocks.back(), each.bytes * kMiB, each.bytes);
   }
   EXPECT_EQ(*context->usable_size(blocks[5]), 96 * kMiB);
-  add(48 * kMiB);  // DRAM has no room for all of the set.
+  add(48 * kMiB);  // DRAM has no room for the whole set.
   host_puts(buffers[0], 1);
   expect_ok(context->gpu_pause(nullptr));
   EXPECT_GE(context->stats().block_used, 16 * kMiB);
@@ -186,7 +186,7 @@ TEST_F(GpuSets, as_much_leaves_as_is_asked_for) {
   expect_ok(context->gpu_pause("kv", 5 * kMiB));
   EXPECT_TRUE(paused(8 * kMiB));
   EXPECT_EQ(program.free_bytes() - full, 8 * kMiB);
-  EXPECT_TRUE(program.holds(blocks[2], 4 * kMiB, 2));  // The first two have left.
+  EXPECT_TRUE(program.holds(blocks[2], 4 * kMiB, 2));  // The first two blocks have left.
   expect_ok(context->gpu_pause("kv", 4 * kMiB));
   EXPECT_TRUE(paused(12 * kMiB));
   expect_ok(context->gpu_resume("kv", 1));
@@ -196,7 +196,7 @@ TEST_F(GpuSets, as_much_leaves_as_is_asked_for) {
   for (std::uint64_t i = 0; i < 5; ++i) {
     EXPECT_TRUE(program.holds(blocks[i], 4 * kMiB, i)) << i;
   }
-  expect_ok(context->gpu_resume("kv"));  // Nothing is left to do.
+  expect_ok(context->gpu_resume("kv"));  // Already resumed; nothing happens.
 }
 
 TEST_F(GpuSets, sets_are_named) {
@@ -210,9 +210,9 @@ TEST_F(GpuSets, sets_are_named) {
       << unknown.message();
   expect_ok(context->gpu_pause("a name of which only thirty-one characters are kept"));
   EXPECT_TRUE(paused(kChunk));
-  expect_ok(context->gpu_pause(""));  // Those of none.
+  expect_ok(context->gpu_pause(""));  // Blocks without a set.
   EXPECT_TRUE(paused(2 * kChunk));
-  expect_ok(context->gpu_pause(nullptr));  // All that are left.
+  expect_ok(context->gpu_pause(nullptr));  // All other blocks.
   EXPECT_TRUE(paused(3 * kChunk));
   expect_ok(context->gpu_resume(nullptr));
   EXPECT_TRUE(paused(0));
@@ -302,7 +302,7 @@ TEST_F(GpuSets, a_block_that_is_freed_after_a_stream_is_written_to_the_end) {
   work.begin_put(at, 4 * kMiB, 8);
   expect_ok(context->free_ptr(at, work.order()));
   EXPECT_FALSE(context->free_ptr(at).ok());
-  EXPECT_FALSE(context->malloc_at(kGpu, 4 * kMiB).ok());  // Not yet.
+  EXPECT_FALSE(context->malloc_at(kGpu, 4 * kMiB).ok());  // No room yet.
   work.gate().open();
   work.finish();
   EXPECT_TRUE(eventually([&] { return context->stats().gpu_pinned == 0; }));
@@ -399,7 +399,7 @@ TEST_F(GpuSets, two_devices_in_one_set) {
   expect_ok(context->free_ptr(there));
 }
 
-// Threads that allocate, free, pause and resume sets of their own, under each other's feet.
+// Threads allocate, free, pause and resume their own sets at the same time.
 TEST_F(GpuSets, threads_with_sets_of_their_own) {
   open("0:32M", "gpu_staging=4M");
   constexpr unsigned kThreads = 4;
@@ -407,7 +407,7 @@ TEST_F(GpuSets, threads_with_sets_of_their_own) {
     const Program program;
     const std::string tag = fmt::format("set {}", me);
     Context::gpu_tag(tag.c_str());
-    std::vector<std::pair<void*, std::uint64_t>> mine;  // And what it holds.
+    std::vector<std::pair<void*, std::uint64_t>> mine;  // The pointer, and the value of its bytes.
     std::uint64_t next = me * 1000;
     for (int round = 0; round < 12; ++round) {
       while (mine.size() < 3) {

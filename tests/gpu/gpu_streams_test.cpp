@@ -1,6 +1,6 @@
-// Views in the order of the program's streams, on the fake driver or a real one (program.hpp): a
-// stream that is held at a gate stands for kernels that run for long. What the program writes on
-// the device goes there by its own copies, in stream order, from memory that it has page-locked.
+// Views in the order of the program's streams, on the fake driver or a real one (program.hpp). A
+// stream that is held at a gate stands for kernels that run for long. The program writes on the
+// device with its own copies, in stream order, from memory that it has page-locked.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -29,7 +29,7 @@ class GpuStreams : public GpuContext {
     EXPECT_TRUE(view.ok()) << view.message();
     return view.ok() ? std::move(view).value() : View();
   }
-  /// Until no stream holds it.
+  /// Waits until no stream holds the buffer.
   static void until_free(const Buffer& buffer) {
     while (buffer.evict().code() == Code::busy) {
       std::this_thread::yield();
@@ -49,7 +49,7 @@ TEST_F(GpuStreams, a_view_ends_when_its_stream_has_come_there) {
     work.stop_here();
     work.begin_put(view, 2);
     EXPECT_EQ(context->stats().gpu_pinned, kChunk);
-  }  // Released, and nobody waited.
+  }  // The release does not wait for the stream.
   EXPECT_EQ(context->stats().gpu_pinned, 0u);
   EXPECT_EQ(buffer.evict().code(), Code::busy);
   EXPECT_EQ(buffer.acquire(kRead, 0, 0, kShort).code(), Code::timed_out);
@@ -95,8 +95,8 @@ TEST_F(GpuStreams, a_view_may_be_released_after_another_stream_or_now) {
   EXPECT_EQ(program.driver().cuStreamSynchronize(second.stream()), cuda::kSuccess);
   ASSERT_TRUE(view.release_after(second.order()).ok());
   EXPECT_FALSE(view);
-  EXPECT_TRUE(view.release_after(second.order()).ok()) << "there is nothing to release";
-  until_free(buffer);  // The first stream is not asked.
+  EXPECT_TRUE(view.release_after(second.order()).ok()) << "the view was released already";
+  until_free(buffer);  // The release does not wait for the first stream.
   view = for_stream(buffer, kRead, first.order());
   ASSERT_TRUE(view.release_after({}).ok());
   EXPECT_EQ(context->stats().gpu_pinned, 0u);
@@ -136,7 +136,8 @@ TEST_F(GpuStreams, host_views_may_wait_for_a_stream_too) {
   EXPECT_TRUE(buffer.acquire_on(kGpu, kRead, 0, 0, kSoon).ok());
 }
 
-// However many: one event is recorded, and the driver is asked what it is asked for one.
+// For any number of blocks, one event is recorded, and the driver gets the same calls as for one
+// block.
 TEST_F(GpuStreams, many_blocks_cost_one_event_and_no_more_calls_than_one_block) {
   open("0:8M");
   const Program program;
@@ -158,7 +159,7 @@ TEST_F(GpuStreams, many_blocks_cost_one_event_and_no_more_calls_than_one_block) 
   const auto count = reinterpret_cast<std::uint64_t (*)()>(
       ::dlsym(fake_cuda_library(), "tiermem_fake_cuda_calls"));
   ASSERT_NE(count, nullptr);
-  // But for what the device's thread asks until it knows that an event has come.
+  // Except the queries of the device's thread until it sees the event.
   const auto calls = [&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     return count() - fake.calls("cuEventQuery");
@@ -178,7 +179,7 @@ TEST_F(GpuStreams, a_captured_stream_is_refused_and_its_capture_whole) {
   Work work(program);
   const Buffer& buffer = add(kChunk);
   View view = for_stream(buffer, kRead, work.order());
-  for (const int mode : {0, 1, 2}) {  // Global, of the thread, relaxed.
+  for (const int mode : {0, 1, 2}) {  // Global, thread-local, relaxed.
     ASSERT_EQ(cu().cuStreamBeginCapture_v2(work.stream(), mode), cuda::kSuccess);
     auto refused = buffer.acquire_on(kGpu, kRead, work.order());
     EXPECT_EQ(refused.code(), Code::unsupported);
@@ -201,7 +202,8 @@ TEST_F(GpuStreams, a_capture_is_whole_whatever_the_context_moves_meanwhile) {
     const std::uint64_t value = 7 + static_cast<std::uint64_t>(mode);
     ASSERT_EQ(cu().cuStreamBeginCapture_v2(work.stream(), mode), cuda::kSuccess);
     ASSERT_TRUE(buffer.write(0, &value, sizeof(value)).ok());
-    EXPECT_TRUE(buffer.acquire_on(kGpu, kWrite).ok());  // There, as the only copy, and back.
+    // The only copy moves to the device and back.
+    EXPECT_TRUE(buffer.acquire_on(kGpu, kWrite).ok());
     std::uint64_t read = 0;
     ASSERT_TRUE(buffer.read(0, &read, sizeof(read)).ok());
     EXPECT_EQ(read, value);
@@ -263,7 +265,7 @@ TEST_F(GpuStreams, each_device_has_streams_of_its_own) {
   }
 }
 
-// As in the backward pass of PyTorch, whose threads have none.
+// Like the threads of PyTorch's backward pass, which have no context.
 TEST_F(GpuStreams, a_thread_needs_no_context_and_gets_none) {
   open();
   const Program program;
@@ -323,7 +325,8 @@ TEST_F(GpuStreams, closing_waits_for_the_streams) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     work.gate().open();
   });
-  context.reset();  // Not before: the device writes there.
+  // Returns only after the stream has finished, because the device still writes this memory.
+  context.reset();
   EXPECT_EQ(cu().cuStreamQuery(work.stream()), cuda::kSuccess);
   opens.join();
 }
@@ -351,14 +354,15 @@ TEST_F(GpuStreams, a_lost_device_lets_go_of_what_was_released) {
   fake_cuda().reset();
 }
 
-// The last copy, host to device, is left to the stream: what it is given comes after it.
+// The last copy, from host to device, is left to the stream. Later work of the stream runs after
+// it.
 TEST_F(GpuStreams, an_acquire_does_not_wait_for_the_last_copy) {
   open();
   const Program program;
   Work work(program);
   const Buffer& buffer = add(kChunk);
   for (const std::uint32_t mode : {kRead, kWrite}) {
-    (void)on_gpu(buffer, kRead);  // So that its frame there has memory.
+    (void)on_gpu(buffer, kRead);  // So that its frame on the device has memory.
     host_puts(buffer, 1);
     fake_cuda().hold_work(true);
     auto view = buffer.acquire_on(kGpu, mode, 0, 0, kSoon, work.order());
@@ -401,7 +405,7 @@ TEST_F(GpuStreams, several_streams_and_the_host_may_want_the_same_copy) {
   EXPECT_TRUE(host_saw);
 }
 
-// Bytes that come from the disk are verified before anybody is let in.
+// Bytes from the disk are verified before any view shows them.
 TEST_F(GpuStreams, what_comes_from_the_disk_is_there_for_the_stream) {
   open();
   const Program program;
@@ -419,7 +423,7 @@ TEST_F(GpuStreams, what_comes_from_the_disk_is_there_for_the_stream) {
   }
 }
 
-// The device is broken then, and the copy that a stream waited for never came.
+// The device is broken, and the copy that a stream waited for is never made.
 TEST_F(GpuStreams, a_last_copy_that_fails_loses_only_what_the_stream_wrote) {
   for (const std::uint32_t mode : {kRead, kWrite}) {
     open();
@@ -464,7 +468,8 @@ TEST_F(GpuStreams, threads_that_never_wait_for_their_streams_lose_no_write) {
     threads.emplace_back([&, t] {
       const Program program;
       std::minstd_rand random(static_cast<unsigned>(t + 1));
-      // A stream for each buffer: what is on its way is read by the next of the same stream.
+      // Each buffer has its own stream, so bytes that are still being written are read later in the
+      // same stream.
       std::deque<Work> works;
       std::vector<std::uint64_t> seeds(kBuffers);
       for (std::uint64_t i = 0; i < kBuffers; ++i) {
@@ -478,7 +483,7 @@ TEST_F(GpuStreams, threads_that_never_wait_for_their_streams_lose_no_write) {
           bad += host_holds(buffer, seeds[i]) ? 0 : 1;
           continue;
         }
-        works[i].finish();  // Its memory is to be written.
+        works[i].finish();  // The next line writes this memory.
         const View view =
             for_stream(buffer, random() % 2 == 0 ? kWrite : kDiscard, works[i].order());
         works[i].begin_put(view, ++seeds[i]);

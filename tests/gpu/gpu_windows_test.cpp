@@ -1,5 +1,6 @@
-// Buffers of several extents in device memory, as one run of addresses: what a program's kernels
-// see there through views of any shape, while extents come and go each by itself.
+// Buffers of several extents in device memory as one contiguous range of addresses: what a
+// program's kernels see there through views of any shape, while each extent comes and goes by
+// itself.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -51,7 +52,7 @@ TEST_F(GpuWindows, a_view_of_several_extents_is_one_run_of_bytes) {
 TEST_F(GpuWindows, every_view_is_at_the_buffers_address_and_its_offset) {
   open("0:16M");
   const Buffer& buffer = add(kBytes);
-  const View early = part(buffer, kRead, 2, 1);  // Before anybody wanted a window.
+  const View early = part(buffer, kRead, 2, 1);  // Before the buffer has a window.
   std::byte* const at = address(buffer);
   EXPECT_EQ(address(buffer), at);
   for (std::uint64_t first = 0; first < kExtents; ++first) {
@@ -66,7 +67,7 @@ TEST_F(GpuWindows, every_view_is_at_the_buffers_address_and_its_offset) {
   EXPECT_TRUE(early);
 }
 
-// A tensor of one extent, that a captured graph names.
+// A tensor of one extent. A captured graph contains its address.
 TEST_F(GpuWindows, a_buffer_of_one_extent_may_have_an_address_too) {
   open("0:4M");
   const Program program;
@@ -94,7 +95,8 @@ TEST_F(GpuWindows, extents_come_and_go_each_by_itself) {
   for (std::uint64_t round = 0; round < 4 * kExtents; ++round) {
     const std::uint64_t leaves = round * 5 % kExtents;
     ASSERT_TRUE(buffers[0].evict(leaves * kChunk, kChunk).ok());
-    program.put(on_gpu(buffers[1], kDiscard), 100 + round);  // Perhaps where that was.
+    // May use the memory of the evicted extent.
+    program.put(on_gpu(buffers[1], kDiscard), 100 + round);
     const View whole = on_gpu(buffers[0], kRead);
     ASSERT_EQ(whole.data(), at);
     const std::vector<std::uint64_t> words = program.words(whole);
@@ -121,7 +123,7 @@ TEST_F(GpuWindows, more_than_the_device_holds_goes_through_it_in_order) {
   EXPECT_NE(std::string(whole.message()).find("gpu"), std::string::npos) << whole.message();
 }
 
-// Memory that is another extent's by now is not to be seen where it was.
+// Memory that now belongs to another extent must no longer be visible at its old address.
 TEST_F(GpuWindows, what_is_anothers_is_no_longer_in_the_window) {
   open("0:4M");
   const Program program;
@@ -140,7 +142,7 @@ TEST_F(GpuWindows, what_is_anothers_is_no_longer_in_the_window) {
   EXPECT_TRUE(program.holds(on_gpu(buffers[1], kRead), 2));
 }
 
-// Likewise where the other has no window.
+// The same if the other extent has no window.
 TEST_F(GpuWindows, what_is_anothers_without_a_window_is_no_longer_in_the_window) {
   open("0:4M");
   const Program program;
@@ -195,7 +197,7 @@ TEST_F(GpuWindows, prefetched_extents_are_where_they_are_wanted) {
   ASSERT_TRUE(context->prefetch({&all, 1}, 0, &op).ok());
   ASSERT_TRUE(op.wait(kSoon).ok());
   const auto view = buffer.acquire_on(kGpu, kRead, 0, 0, Timeout::none());
-  ASSERT_TRUE(view.ok()) << view.message();  // Nothing is left to do.
+  ASSERT_TRUE(view.ok()) << view.message();  // Everything is already in place.
   EXPECT_TRUE(program.holds(*view, 4));
 }
 
@@ -232,10 +234,11 @@ TEST_F(GpuWindows, a_stream_waits_for_all_of_the_copies) {
     ASSERT_TRUE(view.ok()) << view.message();
     work.begin_put(*view, 7);
   }
-  EXPECT_TRUE(host_holds(buffer, 7));  // After the stream.
+  EXPECT_TRUE(host_holds(buffer, 7));  // After the stream's work.
   ASSERT_TRUE(buffer.evict(kChunk, 2 * kChunk).ok());
   {
-    auto view = buffer.acquire_on(kGpu, kRead, work.order());  // Some are there, some arrive.
+    // Some extents are on the device, and others arrive.
+    auto view = buffer.acquire_on(kGpu, kRead, work.order());
     ASSERT_TRUE(view.ok()) << view.message();
     work.begin_get(*view);
   }
@@ -313,7 +316,7 @@ TEST_F(GpuWindows, many_threads_may_be_the_first_to_want_it) {
   }
 }
 
-// A handle may be freed while another thread gives its buffer a window: nothing is left behind.
+// A handle may be freed while another thread creates the buffer's window. Nothing is left behind.
 TEST_F(GpuWindows, a_buffer_may_be_freed_meanwhile) {
   open("0:16M");
   for (int round = 0; round < 50; ++round) {
@@ -348,7 +351,7 @@ TEST_F(GpuWindows, each_step_of_showing_may_fail_and_loses_nothing) {
     fake_cuda().forgive();
   };
   for (std::uint64_t i = 0; i < kExtents; ++i) {
-    (void)part(buffer, kRead, i, 1);  // All are there, and in no window.
+    (void)part(buffer, kRead, i, 1);  // All extents are on the device but in no window.
   }
   refuse("cuMemAddressReserve", [&] { return buffer.acquire_on(kGpu, kRead, 0, 0, kSoon); });
   refuse("cuMemAddressReserve", [&] { return buffer.address_on(kGpu); });
@@ -357,7 +360,7 @@ TEST_F(GpuWindows, each_step_of_showing_may_fail_and_loses_nothing) {
     refuse(call, [&] { return buffer.acquire_on(kGpu, kRead, 0, kChunk, kSoon); });
   }
   EXPECT_TRUE(program.holds(on_gpu(buffer, kRead), 11));
-  // Of an extent that is taken from one window to be shown in another.
+  // An extent leaves one window, and its memory is shown in another.
   fake_cuda().fail_nth("cuMemUnmap", 1, cuda::kInvalidValue);
   const auto refused = add(kBytes).acquire_on(kGpu, kDiscard, 0, 0, kSoon);
   EXPECT_EQ(refused.code(), Code::io_error) << refused.message();
@@ -367,7 +370,7 @@ TEST_F(GpuWindows, each_step_of_showing_may_fail_and_loses_nothing) {
   EXPECT_TRUE(program.holds(on_gpu(buffers[1], kRead), 12));
 }
 
-// Extents that wait to appear in the window while a call of the driver takes long.
+// Extents that wait to appear in the window while a driver call takes long.
 class GpuWindowsTogether : public GpuWindows {
  protected:
   void open_with_four_hands() {
@@ -375,7 +378,7 @@ class GpuWindowsTogether : public GpuWindows {
     open("0:16M", "hands=4");
     host_puts(add(kBytes), 11);
     for (std::uint64_t i = 0; i < kExtents; ++i) {
-      (void)part(buffers[0], kRead, i, 1);  // All are on the device, and in no window.
+      (void)part(buffers[0], kRead, i, 1);  // All extents are on the device but in no window.
     }
     fake_cuda().slow_call("cuMemMap", std::chrono::milliseconds(5));
   }
@@ -385,7 +388,7 @@ class GpuWindowsTogether : public GpuWindows {
   }
 };
 
-// Whether requests wait at the same time is up to the threads, so both tests try several times.
+// The threads decide whether requests wait at the same time, so both tests try several times.
 TEST_F(GpuWindowsTogether, adjacent_chunks_get_their_access_with_one_call) {
   bool together = false;
   for (int round = 0; round < 20 && !together; ++round) {
@@ -407,7 +410,7 @@ TEST_F(GpuWindowsTogether, a_refused_call_for_several_is_repeated_for_each) {
     const Program program;
     fake_cuda().fail_nth("cuMemSetAccess", 2, cuda::kInvalidValue);
     auto view = buffers[0].acquire_on(kGpu, kRead, 0, 0, kSoon);
-    repeated = view.ok();  // The second call was for several chunks.
+    repeated = view.ok();  // The second call covered several chunks.
     fake_cuda().forgive();
     EXPECT_TRUE(program.holds(repeated ? std::move(*view) : on_gpu(buffers[0], kRead), 11));
     close();

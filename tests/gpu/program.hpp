@@ -1,8 +1,7 @@
-// What a program does with a GPU beside tiermem: it has the context current in its thread, and
-// reads and writes device memory on a stream of its own. On the fake driver, whose device memory no
-// test can touch otherwise; or on the driver that TIERMEM_GPU_TEST_DRIVER names, a real one, where
-// a test that steers the fake, or asks it for counts, is skipped when it comes to that
-// (scripts/gpu-suite).
+// The GPU work of a program beside tiermem. Its context is current in its thread, and it reads and
+// writes device memory on a stream of its own. It uses the fake driver, where tests cannot touch
+// device memory in any other way. TIERMEM_GPU_TEST_DRIVER can name a real driver instead; a test
+// that steers the fake, or reads its counts, is then skipped at that point (scripts/gpu-suite).
 #pragma once
 
 #include <dlfcn.h>
@@ -27,7 +26,7 @@ inline const char* test_driver() {
   return named != nullptr && *named != '\0' ? named : fake_cuda_path();
 }
 
-/// Null: the driver is a real one.
+/// Returns null if the driver is a real one.
 inline FakeCuda* find_fake_cuda() {
   static FakeCuda* const fake = []() -> FakeCuda* {
     if (fake_cuda_is_disguised()) {
@@ -41,19 +40,19 @@ inline FakeCuda* find_fake_cuda() {
   return fake;
 }
 
-/// In the test's own thread, which ends as skipped where the driver is a real one.
+/// Call this only in the test's own thread. With a real driver the test ends as skipped.
 inline FakeCuda& fake_cuda() {
   if (FakeCuda* const fake = find_fake_cuda(); fake != nullptr) {
     return *fake;
   }
   static constexpr const char* kWhy = "steers the fake driver, or counts on it";
   [] { GTEST_SKIP() << kWhy; }();
-  // What is thrown says that the outcome is known already: the test unwinds and is not failed.
+  // This exception means that the result is already known: the test unwinds and does not fail.
   throw ::testing::AssertionException(
       ::testing::TestPartResult(::testing::TestPartResult::kSkip, __FILE__, __LINE__, kWhy));
 }
 
-/// One thread's.
+/// For one thread.
 class Program {
  public:
   explicit Program(int device = 0) : driver_(*CudaDriver::load(test_driver())), device_(device) {

@@ -1,4 +1,4 @@
-// A stream of the program's, and what it is given to do there.
+// A stream of the program, and the work that tests give it.
 #pragma once
 
 #include <dlfcn.h>
@@ -14,13 +14,13 @@
 
 namespace tiermem::test {
 
-/// All functions of the driver that the tests run on.
+/// All driver functions that the tests use.
 inline const client::Table& cu() {
   static const client::Table table(::dlopen(test_driver(), RTLD_NOW | RTLD_LOCAL));
   return table;
 }
 
-/// A stream of the program's, and the memory from which it writes to the device.
+/// A stream of the program, and the memory from which it writes to the device.
 class Work {
  public:
   explicit Work(const Program& program, std::uint64_t bytes = kChunk) : driver_(program.driver()) {
@@ -40,12 +40,12 @@ class Work {
 
   cuda::Stream stream() const { return stream_; }
   StreamOrder order() const { return cuda_stream(stream_); }
-  /// What is given to the stream from here on waits until finish() or the gate opens.
+  /// Work given to the stream after this call waits until finish() or the gate opens.
   void stop_here() {
     EXPECT_EQ(cu().cuLaunchHostFunc(stream_, Gate::wait, &gate()), cuda::kSuccess);
   }
   Gate& gate() { return gates_.empty() ? gates_.emplace_back() : gates_.back(); }
-  /// Begins to write; the memory it writes from is used until finish().
+  /// Begins to write. The source memory is in use until finish().
   void begin_put(const View& view, std::uint64_t seed) {
     begin_put(view.data(), view.size(), seed);
   }
@@ -55,7 +55,7 @@ class Work {
                                         bytes, stream_),
               cuda::kSuccess);
   }
-  /// Begins to read what is there.
+  /// Begins to read the bytes of the view.
   void begin_get(const View& view) {
     EXPECT_EQ(
         driver_.cuMemcpyDtoHAsync(got_.data(), reinterpret_cast<cuda::DevicePointer>(view.data()),
