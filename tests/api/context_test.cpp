@@ -1,5 +1,5 @@
-// The C++ interface as a program uses it: real memory, a real temporary directory, bytes checked by
-// the test.
+// The C++ interface as a program uses it: real memory and a real temporary directory; the tests
+// check the bytes.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -193,7 +193,7 @@ TEST_F(ContextTest, when_everything_is_pinned_the_error_names_the_holder) {
   EXPECT_TRUE(other->acquire(kWrite).ok());
 }
 
-// Bytes that are no text take several characters each.
+// Bytes that are not text are escaped and take several characters each.
 TEST_F(ContextTest, a_holder_with_a_long_label_is_named_as_far_as_there_is_room) {
   auto context = make("8M");
   BufferOptions options;
@@ -258,7 +258,7 @@ TEST_F(ContextTest, bytes_of_a_freed_buffer_live_until_its_last_view) {
   auto view = buffer->acquire(kDiscard);
   fill(view->as<std::uint64_t>(), 3);
   buffer->reset();
-  for (int i = 0; i < 8; ++i) {  // Pressure, so that its frames would be taken.
+  for (int i = 0; i < 8; ++i) {  // Memory pressure, so that its frames would be evicted.
     auto other = context->alloc(8 * kMiB);
     auto v = other->acquire(kDiscard);
     ASSERT_TRUE(v.ok()) << v.message();
@@ -425,7 +425,7 @@ TEST_F(ContextTest, writing_down_again_writes_what_has_changed) {
   }
   ASSERT_TRUE(buffer->evict().ok());
   EXPECT_EQ(context->stats().demoted, 2 * kMiB);
-  // The same bytes again: nothing to write.
+  // The same bytes again, so nothing is written.
   {
     auto view = buffer->acquire(kWrite);
     ASSERT_TRUE(view.ok());
@@ -433,7 +433,7 @@ TEST_F(ContextTest, writing_down_again_writes_what_has_changed) {
   }
   ASSERT_TRUE(buffer->evict().ok());
   EXPECT_EQ(context->stats().demoted, 2 * kMiB);
-  // One word in each of two neighbouring blocks of 64 KiB.
+  // Writes one word in each of two neighbouring blocks of 64 KiB.
   const std::uint64_t changed = 42;
   ASSERT_TRUE(buffer->write(5 * 65536 + 65528, &changed, 8).ok());
   ASSERT_TRUE(buffer->write(6 * 65536, &changed, 8).ok());

@@ -1,5 +1,5 @@
-// Buffers whose bytes can be made again: dropped where they must leave memory and no block tier
-// takes them.
+// Buffers with bytes that the program can create again. They are dropped when they must leave
+// memory and no block tier has room for them.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -22,7 +22,8 @@ struct Droppable : ::testing::Test {
     droppable = std::move(cache).value();
     ASSERT_TRUE(write_pattern(droppable, 1).ok());
   }
-  // Whether every chunk is either whole or said to be dropped; how many are dropped.
+  // Checks that each chunk is either whole or reported as dropped. Returns the number of dropped
+  // chunks.
   unsigned dropped() {
     unsigned n = 0;
     for (std::uint64_t at = 0; at < droppable.size(); at += kChunk) {
@@ -74,7 +75,7 @@ TEST_F(Droppable, bytes_are_dropped_when_the_block_tier_is_full) {
   (void)dropped();
 }
 
-// Bytes that were written down when there was room give way in their slots, too.
+// Bytes that were written while there was room are also dropped from their slots.
 TEST_F(Droppable, bytes_in_slots_are_dropped_before_anything_is_refused) {
   open("dram=16M; nvme=" + directory.path() + ":16M");
   ASSERT_TRUE(droppable.evict().ok());

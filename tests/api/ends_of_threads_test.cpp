@@ -1,5 +1,5 @@
-// Threads that end in every way while they use tiermem, and processes that end under them. What
-// could take the process with it runs in a child of fork.
+// Threads that end in every way while they use tiermem, and processes that end while threads use
+// it. A part of a test that could end its process runs in a child of fork.
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t kBytes = 65536;
 
-// One use: views that are held over each other, a buffer of its own now and then.
+// Uses the context once: acquires two views of the same range, and sometimes a buffer of its own.
 bool use(Context& context, const Access& access, unsigned how) {
   ViewRecord views[2];
   for (ViewRecord& view : views) {
@@ -86,7 +86,7 @@ void* end_somehow(void* argument) {
   return nullptr;
 }
 
-// Keys before the context and after it: destructors run on both sides of tiermem's.
+// Keys are created before and after the context, so destructors run on both sides of tiermem's.
 TEST(EndsOfThreads, threads_end_in_all_orders_then_no_view_is_lost_or_shared) {
   if (kThreadSanitizer) {
     GTEST_SKIP()
@@ -120,8 +120,8 @@ TEST(EndsOfThreads, threads_end_in_all_orders_then_no_view_is_lost_or_shared) {
   EXPECT_EQ(::pthread_key_delete(after), 0);
 }
 
-// A cancellation that is pending acts at the first cancellation point. None is inside of a call,
-// where it would leave the books of a request behind.
+// A pending cancellation takes effect at the first cancellation point. No such point is inside a
+// call, where it would leave the records of a request behind.
 TEST(EndsOfThreads, cancellation_pending_before_a_call_then_the_call_ends_first) {
   const Directory directory;
   auto context = make_context("dram=16M; nvme=" + directory.path() +
@@ -145,7 +145,7 @@ TEST(EndsOfThreads, cancellation_pending_before_a_call_then_the_call_ends_first)
                       return nullptr;
                     }
                     {
-                      auto view = all.buffer.acquire(kWrite);  // From the disk.
+                      auto view = all.buffer.acquire(kWrite);  // Read from the disk.
                       all.calls += view.ok() ? 1 : 0;
                     }
                     all.calls += all.buffer.evict().ok() ? 1 : 0;
@@ -172,7 +172,8 @@ TEST(EndsOfThreads, cancellation_pending_before_a_call_then_the_call_ends_first)
 Context* g_context = nullptr;
 Access g_access;
 
-// Threads call on while another thread, or the main one, ends the process; so do the exit handlers.
+// Threads continue to call while another thread, or the main one, ends the process. The exit
+// handlers call too.
 bool exits_amid_calls(bool from_main) {
   static std::unique_ptr<Context> context = make_context("dram=16M; nvme=off");
   static Buffer buffer = make_buffer(*context, kBytes, "shared");
@@ -215,8 +216,8 @@ TEST(EndsOfThreads, process_exits_while_threads_call_then_it_ends_well) {
   }
 }
 
-// The child has the forking thread only: the slots of the others are free there, and its own are
-// its own.
+// The child has only the forking thread. The slots of the other threads are free in it, and it
+// keeps its own.
 TEST(EndsOfThreads, child_of_fork_goes_on_with_slots_of_its_own) {
   if (kThreadSanitizer) {
     GTEST_SKIP() << "the thread sanitizer has no threads in a child of fork";

@@ -1,5 +1,5 @@
-// What moves beside what was asked for: the counters host_bytes_in, host_bytes_out and demanded on
-// runs of which the test knows every byte. Real memory, a real directory.
+// Bytes that move in addition to the requested ones: the counters host_bytes_in, host_bytes_out and
+// demanded, in runs where the test knows each byte. Real memory, a real directory.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -21,7 +21,7 @@ class Flow : public ::testing::Test {
   void SetUp() override {
     context_ = make_context("dram=64M; nvme=" + directory_.path() + ":256M");
   }
-  /// A buffer of which nothing is in memory. Counting begins anew.
+  /// Creates a buffer that is not in memory, and resets the counting.
   Buffer below(std::uint64_t bytes, const BufferOptions& options = {}) {
     auto made = context_->alloc(bytes, options);
     EXPECT_TRUE(made.ok()) << made.message();
@@ -31,7 +31,7 @@ class Flow : public ::testing::Test {
     before_ = context_->stats();
     return buffer;
   }
-  /// Since then.
+  /// Returns the increase of a counter since the reset.
   std::uint64_t more(std::uint64_t Stats::*counter) const {
     return context_->stats().*counter - before_.*counter;
   }
@@ -50,17 +50,17 @@ class Flow : public ::testing::Test {
 
 TEST_F(Flow, what_is_demanded_is_the_range_and_what_moves_are_its_extents) {
   const Buffer buffer = below(8 * kExtent);
-  for (int round = 0; round < 2; ++round) {  // The second time all of it is there.
+  for (int round = 0; round < 2; ++round) {  // In the second round all of it is resident.
     for (std::uint64_t i = 0; i < 3; ++i) {
       use(buffer, kRead, i * kExtent + 8 * i, kPage);
     }
   }
   EXPECT_EQ(more(&Stats::demanded), 3 * kPage);
   EXPECT_EQ(more(&Stats::host_bytes_in), 3 * kExtent);
-  use(buffer, kRead, 5 * kExtent - 100, 300);  // In two extents.
+  use(buffer, kRead, 5 * kExtent - 100, 300);  // Spans two extents.
   EXPECT_EQ(more(&Stats::demanded), 3 * kPage + 300);
   EXPECT_EQ(more(&Stats::host_bytes_in), 5 * kExtent);
-  use(buffer, kRead, 2 * kExtent, 2 * kExtent);  // Of two extents one is there.
+  use(buffer, kRead, 2 * kExtent, 2 * kExtent);  // One of the two extents is resident.
   EXPECT_EQ(more(&Stats::demanded), 3 * kPage + 300 + kExtent);
   EXPECT_EQ(more(&Stats::host_bytes_in), 6 * kExtent);
   EXPECT_EQ(more(&Stats::host_bytes_out), 0U);
@@ -103,8 +103,8 @@ TEST_F(Flow, what_a_prefetch_brought_is_not_demanded_and_its_waste_is_told) {
   EXPECT_EQ(more(&Stats::prefetched_unused), 2 * kExtent);
 }
 
-// Property: of whole extents each byte that comes was either demanded or prefetched, also where
-// somebody waits for a prefetch that is still on its way.
+// Property: each byte of a whole extent that arrives was either demanded or prefetched, also if a
+// request waits for a prefetch in progress.
 TEST_F(Flow, each_byte_is_counted_once_however_it_came) {
   const Buffer buffer = below(16 * kExtent);
   for (std::uint64_t round = 1; round <= 8; ++round) {
@@ -124,7 +124,7 @@ TEST_F(Flow, each_byte_is_counted_once_however_it_came) {
 
 TEST_F(Flow, a_gather_demands_rows_and_reads_blocks) {
   const Buffer table = below(8 * kExtent, {.advice = Advice::random});
-  const std::vector<std::uint64_t> rows = {3, 3, 60'000};  // Two are one and the same.
+  const std::vector<std::uint64_t> rows = {3, 3, 60'000};  // Two of them are the same row.
   std::array<std::byte, 3 * 256> bytes;
   ASSERT_TRUE(table.gather(256, rows, bytes.data()).ok());
   EXPECT_EQ(more(&Stats::demanded), 3 * 256U);
@@ -144,7 +144,7 @@ TEST_F(Flow, a_touch_demands_a_page) {
   ASSERT_TRUE(made->evict().ok());
   before_ = context_->stats();
   std::uint64_t touches = 0;
-  for (const std::uint64_t page : {17U, 2000U, 911U, 3333U}) {  // No steps of equal width.
+  for (const std::uint64_t page : {17U, 2000U, 911U, 3333U}) {  // The steps differ in width.
     EXPECT_EQ(*reinterpret_cast<volatile std::uint64_t*>(*address + page * kPage),
               word_at(1, page * kPage / 8));
     ++touches;

@@ -1,6 +1,6 @@
-// fork=follow where the child is not as the parent was. A library maps memory in the child before
-// tiermem does, as one does that begins its threads again: it may get the addresses that were the
-// frames' in the parent. Or the child may not do what its parent could.
+// fork=follow when the child differs from the parent. A library may map memory in the child before
+// tiermem does, for example when it starts its threads again. It may get addresses that held frames
+// in the parent. Or the child may lack a permission that its parent had.
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -49,7 +49,7 @@ std::vector<Range> mappings() {
 std::vector<Range> g_parents;
 std::uint64_t g_taken = 0;
 
-// [child of fork] A page in the midst of everything that the child did not get.
+// [child of fork] Maps a page in the middle of each range that the child did not inherit.
 void take_holes() {
   if (g_parents.empty()) {
     return;
@@ -70,14 +70,15 @@ void take_holes() {
 bool g_refuses_userfaultfd = false;
 bool g_refused = false;
 
-// [child of fork] As a sandbox does.
+// [child of fork] Refuses userfaultfd, as a sandbox does.
 void refuse_userfaultfd() {
-  constexpr std::uint32_t kOfUserfault = 0xAA00;  // Its requests of ioctl.
+  constexpr std::uint32_t kOfUserfault = 0xAA00;  // The ioctl requests of userfaultfd.
   g_refused = g_refuses_userfaultfd && answer_calls(SYS_userfaultfd, EPERM) &&
               answer_calls(SYS_ioctl, EPERM, 1, kOfUserfault);
 }
 
-// Before the library's own: handlers in the child are called in the order of registration.
+// Registered before the library's own handlers: in the child, handlers run in the order of
+// registration.
 const int g_registered = ::pthread_atfork(nullptr, nullptr, &take_holes) |
                          ::pthread_atfork(nullptr, nullptr, &refuse_userfaultfd);
 

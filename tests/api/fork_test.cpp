@@ -1,5 +1,6 @@
-// fork=follow: after fork both processes go on with their mapped buffers, each with its own bytes.
-// A child tells by its exit code whether it saw what it should; one that hangs is ended by SIGALRM.
+// fork=follow: after fork both processes continue with their mapped buffers, each with its own
+// bytes. A child's exit code reports whether it saw the right bytes. A child that hangs is ended by
+// SIGALRM.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -26,7 +27,7 @@ namespace {
 constexpr std::uint64_t kMemory = 16 * kMiB;
 constexpr std::uint64_t kLarge = (kSanitized ? 32 : 64) * kMiB;
 
-/// One end says when, the other waits for it, also over the death of processes between.
+/// One process signals and the other waits, even if processes between them end.
 struct Signal {
   Signal() { EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0); }
   ~Signal() {
@@ -34,7 +35,7 @@ struct Signal {
     ::close(ends[1]);
   }
   void give(char what = 1) const { EXPECT_EQ(::write(ends[1], &what, 1), 1); }
-  /// 0 after a minute: we hold both ends.
+  /// Returns 0 after a minute; this object holds both ends, so the pipe does not close.
   char wait() const {
     char what = 0;
     pollfd ready{ends[0], POLLIN, 0};
@@ -59,7 +60,7 @@ struct Fork : ::testing::TestWithParam<const char*> {
     ASSERT_TRUE(made.ok()) << made.message();
     context = std::move(made).value();
     if (kAddressSanitizer) {
-      // A thread that begins allocates. A fork at this instant leaves the sanitizer's allocator
+      // A starting thread allocates memory. A fork at this instant leaves the sanitizer's allocator
       // locked in the child (gcc 12).
       EXPECT_TRUE(comes_true(threads_have_started));
     }
@@ -85,7 +86,7 @@ struct Fork : ::testing::TestWithParam<const char*> {
     return status.ok() ? ::testing::AssertionSuccess()
                        : ::testing::AssertionFailure() << status.message();
   }
-  /// Slots are back once nobody reads them any more.
+  /// Waits until slots that no process reads any more are returned.
   bool slots_come_back(std::uint64_t bytes) {
     return eventually([&] { return context->stats().block_used <= bytes; });
   }
@@ -149,7 +150,6 @@ TEST_P(Fork, a_child_allocates_and_frees_as_its_parent_does) {
   EXPECT_EQ(wrong(words(other), 8), 0u);
 }
 
-// The grandchild's word reaches us by a pipe: its parent, whose slots it reads, is gone.
 TEST_P(Fork, views_of_a_child_are_held_by_its_thread) {
   Buffer buffer = mapped(kMiB);
   const auto is_named = [&] {
@@ -164,6 +164,7 @@ TEST_P(Fork, views_of_a_child_are_held_by_its_thread) {
   EXPECT_TRUE(is_named());
 }
 
+// The grandchild reads the slots of a parent that has ended, and reports the result by a pipe.
 TEST_P(Fork, it_holds_when_the_parent_exits_first) {
   Buffer buffer = mapped(kLarge);
   const std::span<std::uint64_t> all = words(buffer);
@@ -221,7 +222,7 @@ TEST_P(Fork, a_killed_parent_takes_nothing_from_its_child) {
   EXPECT_EQ(done.wait(), 'y');
 }
 
-// Each generation has its own bytes and gives the next one others.
+// Each generation checks its own bytes and gives other bytes to the next one.
 bool generation(std::span<std::uint64_t> all, std::uint64_t seed, unsigned left) {
   bool good = wrong(all, seed) == 0;
   fill(all, seed + 1);
@@ -269,15 +270,15 @@ TEST_P(Fork, fifty_short_children_leave_nothing_behind) {
   EXPECT_LT(descriptors, 40);
 }
 
-// Writers never stop. A word of the child's is one that was there at some moment of its writer, and
-// stays as it is; of a writer's two words the first is written first.
+// The writers never stop. Each word in the child has a value that it had at some moment of its
+// writer, and keeps it. A writer always writes the first word of a pair first.
 TEST_P(Fork, threads_that_write_at_the_moment_of_a_fork_lose_nothing) {
   Buffer buffer = mapped(32 * kMiB, 65536);
   const std::span<std::uint64_t> all = words(buffer);
   constexpr unsigned kWriters = 3;
-  constexpr std::size_t kStep = 512;  // One word of each page.
+  constexpr std::size_t kStep = 512;  // One pair of words in each page.
   std::atomic<bool> stop{false};
-  // A thread that starts takes memory, and a child of fork may find the allocator of a sanitizer
+  // A starting thread allocates memory, and a child of fork could find the sanitizer's allocator
   // locked by it.
   std::latch begun(kWriters);
   std::vector<std::uint64_t> rounds(kWriters);
@@ -302,7 +303,9 @@ TEST_P(Fork, threads_that_write_at_the_moment_of_a_fork_lose_nothing) {
         for (std::size_t at = t * 2; at < all.size(); at += kStep) {
           const std::uint64_t first = all[at], second = all[at + 1];
           if (first - second > 1 || before - first > 1) {
-            return false;  // A round is one pass: words differ by one, where it had come to.
+            // A round is one pass, so words differ by at most one, at the place that the writer had
+            // reached.
+            return false;
           }
           before = first;
         }
@@ -324,16 +327,17 @@ TEST_P(Fork, threads_that_write_at_the_moment_of_a_fork_lose_nothing) {
   EXPECT_EQ(bad, 0u);
 }
 
-// Calls of other threads are under way, some of them waiting.
+// Calls of other threads are in progress, and some of them wait.
 TEST_P(Fork, calls_under_way_go_on_in_the_parent_and_hold_up_nobody) {
   Buffer buffer = mapped(8 * kMiB);
   fill(words(buffer), 40);
   auto view = buffer.acquire(kRead, 0, kMemory / 2);
   ASSERT_TRUE(view.ok()) << view.message();
   Buffer large = mapped(16 * kMiB);
-  std::atomic<bool> stop{kAddressSanitizer};  // Its allocator does not follow such forks.
+  // The address sanitizer's allocator does not survive such forks.
+  std::atomic<bool> stop{kAddressSanitizer};
   const std::uint64_t misses = context->stats().misses;
-  std::thread waits([&] {  // For the view, which the thread that forks holds.
+  std::thread waits([&] {  // Waits for the view that the forking thread holds.
     auto all = large.acquire(kRead, 0, large.size());
     EXPECT_TRUE(all.ok()) << all.message();
   });
@@ -356,7 +360,7 @@ TEST_P(Fork, calls_under_way_go_on_in_the_parent_and_hold_up_nobody) {
     EXPECT_TRUE(ended_well(child)) << i;
   }
   stop = true;
-  view->release();  // Both wait for it: the larger request first.
+  view->release();  // Both threads wait for it, the larger request first.
   if (allocates.joinable()) {
     allocates.join();
   }
@@ -365,7 +369,8 @@ TEST_P(Fork, calls_under_way_go_on_in_the_parent_and_hold_up_nobody) {
 
 TEST_P(Fork, pages_the_program_emptied_are_zero_in_both) {
   for (const std::uint64_t extent : {std::uint64_t{65536}, 2 * kMiB}) {
-    Buffer buffer = mapped(4 * kMiB, extent);  // Nothing leaves: what is absent is not emptied.
+    // Nothing leaves memory, because an absent page cannot be emptied.
+    Buffer buffer = mapped(4 * kMiB, extent);
     const std::span<std::uint64_t> all = words(buffer);
     fill(all, 50);
     const Signal forked;
@@ -430,8 +435,8 @@ TEST_P(Fork, a_child_may_become_another_program) {
   EXPECT_EQ(wrong(all, 71), 0u);
 }
 
-// There is no room for what the child writes: it gets SIGBUS or an error, and never other bytes;
-// the parent does not notice.
+// There is no room for the bytes that the child writes. It gets SIGBUS or an error, and never other
+// bytes. The parent is not affected.
 TEST_P(Fork, a_child_without_room_on_the_disk_loses_nothing) {
   Buffer buffer = mapped(kLarge);
   const std::span<std::uint64_t> all = words(buffer);
@@ -440,7 +445,7 @@ TEST_P(Fork, a_child_without_room_on_the_disk_loses_nothing) {
   if (child == 0) {
     ::alarm(100);
     ::signal(SIGBUS, [](int) { ::_exit(0); });
-    const rlimit none{1 << 20, 1 << 20};  // Its own files cannot grow.
+    const rlimit none{1 << 20, 1 << 20};  // The child's own files cannot grow.
     if (::setrlimit(RLIMIT_FSIZE, &none) != 0 || wrong(all, 80) != 0) {
       ::_exit(1);
     }
@@ -448,7 +453,7 @@ TEST_P(Fork, a_child_without_room_on_the_disk_loses_nothing) {
     if (wrong(all, 80) != 0) {
       ::_exit(2);
     }
-    fill(all, 81);  // More than memory: it cannot end well.
+    fill(all, 81);  // More than memory holds, so this cannot succeed.
     ::_exit(evicted.ok() ? 4 : 3);
   }
   EXPECT_TRUE(ended_well(child));
@@ -467,14 +472,15 @@ TEST_P(Fork, a_child_that_cannot_follow_has_no_context_and_reads_no_wrong_bytes)
   int highest = ::dup(0);
   ::close(highest);
   const Handle handle = buffer.handle();
-  for (const rlim_t spare : {rlim_t{0}, rlim_t{2}}) {  // Not even a pipe; no userfaultfd.
+  // 0: not even a pipe. 2: a pipe, but no userfaultfd.
+  for (const rlim_t spare : {rlim_t{0}, rlim_t{2}}) {
     const rlimit few{static_cast<rlim_t>(highest) + spare, before.rlim_max};
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
     const pid_t child = ::fork();
     if (child == 0) {
       ::signal(SIGSEGV, [](int) { ::_exit(0); });
       if (context->address(handle).ok()) {
-        ::_exit(spare == 2 && wrong(all, 90) == 0 ? 0 : 1);  // It had enough after all.
+        ::_exit(spare == 2 && wrong(all, 90) == 0 ? 0 : 1);  // The descriptors sufficed.
       }
       const volatile std::uint64_t word = all[0];
       ::_exit(word == word_at(90, 0) ? 2 : 3);
@@ -515,7 +521,8 @@ TEST_P(Fork, an_operation_of_the_parent_ends_in_the_child) {
   EXPECT_TRUE(ended_well(child));
 }
 
-// How long the forking thread is held up, beside what fork itself costs; printed, not judged.
+// Measures how long the forking thread waits in addition to the fork itself. The time is printed
+// and not compared.
 TEST_P(Fork, what_it_costs) {
   Buffer buffer = mapped(8 * kMiB);
   fill(words(buffer), 96);

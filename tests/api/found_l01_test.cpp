@@ -1,5 +1,5 @@
 // Sizes, offsets, counts and alignments that no memory has. Each call must refuse them with the
-// right code, or do what the number says. A model in 128-bit arithmetic says which.
+// right code, or do exactly what the number says. A model in 128-bit arithmetic decides which.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -27,9 +27,10 @@ constexpr std::uint64_t kTop = std::uint64_t{1} << 63;
 constexpr std::uint64_t kLargest = std::uint64_t{1} << 47;
 constexpr std::uint64_t kSmallExtent = 4096;
 constexpr std::uint64_t kLargeExtent = 64 * kMiB;
-constexpr std::uint64_t kFewExtents = 1 << 16;  // A larger count takes memory for its books.
+// A larger number of extents takes memory for its records.
+constexpr std::uint64_t kFewExtents = 1 << 16;
 
-/// Numbers beside each power of two up to 2^64.
+/// Returns the numbers next to each power of two up to 2^64.
 std::vector<std::uint64_t> edges() {
   std::vector<std::uint64_t> all = {0, kMax};
   for (unsigned bit = 0; bit < 64; ++bit) {
@@ -43,7 +44,7 @@ bool is_power(std::uint64_t n) {
   return std::has_single_bit(n);
 }
 
-/// A context of its own for each test.
+/// A separate context for each test.
 struct Opened {
   Opened() {
     context = make_context("dram=16M; nvme=" + directory.path() + ":64M");
@@ -53,7 +54,7 @@ struct Opened {
     EXPECT_EQ(tm_caps(nullptr, &caps), TM_OK);
     most = caps.extents_per_buffer;
   }
-  /// An empty file of this size; nothing where the file system refuses it.
+  /// Creates an empty file of this size. Returns an empty path if the file system refuses it.
   std::string sparse_file(std::uint64_t bytes) {
     const std::string path = directory.path() + "/sparse";
     const int fd = ::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
@@ -91,7 +92,7 @@ TEST(FaultsFound, L01_alloc_one_byte_above_the_limit_of_each_extent_size_is_refu
   for (std::uint64_t extent = kSmallExtent; extent <= kLargeExtent; extent *= 2) {
     const auto limit = static_cast<std::uint64_t>(std::min<Wide>(kLargest, Wide{o.most} * extent));
     for (const std::uint32_t flags : {0u, std::uint32_t{kMapped}}) {
-      // Each of these had 0, 1 or 2 extents where their number was cut to 32 bits.
+      // Each of these had 0, 1 or 2 extents when the count was cut to 32 bits.
       const Wide wrapped[] = {Wide{limit} + 1, (Wide{1} << 32) * extent,
                               ((Wide{1} << 32) + 1) * extent, ((Wide{1} << 33) + 2) * extent};
       for (const Wide bytes : wrapped) {
@@ -130,7 +131,7 @@ TEST(FaultsFound, L01_alloc_takes_and_refuses_what_the_model_does) {
       continue;
     }
     const auto made = o.context->alloc(bytes, {.extent_bytes = asked, .alignment = alignment});
-    // Addresses may be used up where the process may not have many.
+    // The process may run out of address space if it has a limit.
     ASSERT_TRUE(valid ? made.ok() || made.code() == Code::no_capacity
                       : made.code() == Code::invalid_argument)
         << bytes << " " << asked << " " << alignment << ": " << made.message();
@@ -259,7 +260,7 @@ TEST(FaultsFound, L01_rows_more_than_memory_holds_are_refused_before_the_list_is
 
 TEST(FaultsFound, L01_adopt_file_takes_and_refuses_what_the_model_does) {
   Opened o;
-  const std::uint64_t file_bytes = std::uint64_t{1} << 43;  // ext4 has files up to 2^44.
+  const std::uint64_t file_bytes = std::uint64_t{1} << 43;  // ext4 has files of up to 2^44 bytes.
   const std::string path = o.sparse_file(file_bytes);
   if (path.empty()) {
     GTEST_SKIP() << "no file of 2^43 bytes in " << o.directory.path();
@@ -287,10 +288,10 @@ TEST(FaultsFound, L01_adopt_file_takes_and_refuses_what_the_model_does) {
   }
 }
 
-// An offset of 2^56 or more went into the number of the file.
+// With the fault, the bits of an offset of 2^56 or more changed the number of the file.
 TEST(FaultsFound, L01_adopt_file_at_the_end_of_8_eib_is_refused_and_below_2_to_the_56_reads) {
   Opened o;
-  const Directory in_memory("/dev/shm");  // tmpfs has files of 2^63 - 1 bytes.
+  const Directory in_memory("/dev/shm");  // tmpfs has files of up to 2^63 - 1 bytes.
   const std::string path = in_memory.path() + "/huge";
   const int fd = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
   const std::uint64_t last = (std::uint64_t{1} << 56) - 4096;
@@ -325,7 +326,7 @@ TEST(FaultsFound, L01_malloc_takes_and_refuses_what_the_model_does) {
       const std::uint64_t alignment = random() % 2 == 0 ? std::uint64_t{16} << random() % 60
                                                         : numbers[random() % numbers.size()];
       const bool valid = bytes <= kLargest && is_power(alignment) && alignment <= kLargeExtent;
-      // Larger ones are refused for want of memory, or wait for it.
+      // Larger blocks are refused for lack of memory, or wait for it.
       if (valid && std::max(bytes, alignment) > kMiB) {
         continue;
       }
@@ -347,7 +348,7 @@ TEST(FaultsFound, L01_budgets_up_to_the_largest_number_keep_the_bytes) {
   ASSERT_TRUE(write_pattern(table, 6).ok());
   for (const std::uint64_t bytes : edges()) {
     if (bytes >= 4096 && bytes < 4 * kMiB) {
-      continue;  // Room for an extent is needed; the smallest have their own tests.
+      continue;  // At least one extent must fit; the smallest budgets have their own tests.
     }
     for (const Kind kind : {Kind::dram, Kind::block}) {
       const Status status = o.context->set_budget({kind, 0}, bytes, Timeout::seconds(20));

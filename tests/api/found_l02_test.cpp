@@ -1,6 +1,6 @@
-// Domains. Goal: bytes of an isolated buffer are in no memory that another buffer can obtain,
+// Domains. Goal: bytes of an isolated buffer never appear in memory that another buffer can obtain,
 // whichever calls carried them there. Method: isolated buffers are filled with one word, and every
-// call is used on them; then buffers of every shape are allocated and searched for that word:
+// call is used on them. Afterwards buffers of every shape are allocated and searched for that word:
 // through discarding views, which show whatever the memory holds, through windows, and as blocks.
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ std::uint64_t secrets_in(std::span<const std::uint64_t> words) {
   return static_cast<std::uint64_t>(std::count(words.begin(), words.end(), kSecret));
 }
 
-/// Writes the word to all of a buffer, by views.
+/// Writes the word to all of a buffer, through views.
 void fill_with_secret(const Buffer& buffer) {
   constexpr std::uint64_t kAtOnce = kMiB;
   for (std::uint64_t at = 0; at < buffer.size(); at += kAtOnce) {
@@ -38,21 +38,22 @@ void fill_with_secret(const Buffer& buffer) {
   }
 }
 
-/// One set of isolated buffers in a context, and all that may be done with them.
+/// One set of isolated buffers in a context, and all operations on them.
 class Secrets {
  public:
   explicit Secrets(Context& context) : context_(context) {
-    // By extent size: a slab's, a small window's, one of large frames. The last ones are partial.
+    // For each extent size: a slab's, a small window's, one of large frames. The last extents are
+    // partial.
     for (const std::uint64_t extent : {std::uint64_t{4096}, std::uint64_t{64} << 10, 2 * kMiB}) {
       add(extent, 5 * extent / 2 + 24, kIsolated, Advice::random);
       add(extent, extent, kIsolated | kNoChecksum, Advice::normal);
-      // In parts where extents are small.
+      // Small extents can be resident in parts.
       add(extent, std::max(4 * extent, kMiB), kIsolated | kMapped, Advice::normal);
       add(extent, std::max(4 * extent, kMiB), kIsolated | kMapped, Advice::normal);
     }
   }
-  /// What comes last leaves its memory as it is: the reads of a gather, or what a smaller budget
-  /// gives back.
+  /// The last operation leaves its bytes in memory: the reads of a gather or, with `budget_last`,
+  /// the frames that a smaller budget releases.
   void use(bool budget_last) {
     for (std::size_t i = 0; i + 1 < mapped_.size(); i += 2) {
       touch(buffers_[mapped_[i]], buffers_[mapped_[i + 1]]);
@@ -65,7 +66,7 @@ class Secrets {
     for (const Buffer& buffer : buffers_) {
       EXPECT_TRUE(buffer.evict().ok());
     }
-    // With room for what is read, so that it is not needed for others at once.
+    // There is room for the gathered bytes, so their memory is not reused at once.
     for (const std::uint64_t n : {2u, 16u, 100u}) {
       std::vector<std::uint64_t> words(n * kRowBytes / 8);
       std::vector<std::uint64_t> index(n);
@@ -75,7 +76,8 @@ class Secrets {
       EXPECT_TRUE(buffers_[8].gather(kRowBytes, index, words.data()).ok());
     }
     if (budget_last) {
-      // Just less than what is used: some of it goes to the kernel, and the rest is had by others.
+      // Slightly less than the used memory: a part returns to the kernel, and the rest can be
+      // reused.
       const std::uint64_t used = context_.stats().dram_used;
       EXPECT_TRUE(context_.set_budget({Kind::dram, 0}, used - 4096).ok());
       EXPECT_TRUE(context_.set_budget({Kind::dram, 0}, kDram).ok());
@@ -126,7 +128,7 @@ class Secrets {
       index.push_back(row);
     }
     std::vector<std::uint64_t> words(index.size() * kRowBytes / 8);
-    for (int again = 0; again < 3; ++again) {  // The row cache has them then.
+    for (int again = 0; again < 3; ++again) {  // In the later rounds the row cache has them.
       EXPECT_TRUE(buffer.evict().ok());
       EXPECT_TRUE(buffer.gather(kRowBytes, index, words.data()).ok());
       EXPECT_EQ(secrets_in(words), words.size());
@@ -141,7 +143,7 @@ class Secrets {
     for (const Buffer* buffer : {&one, &other}) {
       EXPECT_TRUE(buffer->evict().ok());
       const auto* const words = reinterpret_cast<const std::uint64_t*>(*buffer->address());
-      // Page by page in no order, so that extents come in parts.
+      // One page at a time, in no order, so that extents become resident in parts.
       const std::uint64_t pages = buffer->size() / 4096;
       for (std::uint64_t page = 0; page < pages; ++page) {
         EXPECT_EQ(words[(page * page * 7 + page * 13) % pages * 512], kSecret);
@@ -160,7 +162,8 @@ class Secrets {
   std::vector<std::size_t> mapped_;
 };
 
-/// Words of the secret in what a discarding view of a new buffer shows. The view is kept in `held`.
+/// Returns the number of secret words that a discarding view of a new buffer shows. The view is
+/// kept in `views`.
 std::uint64_t secrets_in_new(Context& context, std::uint64_t bytes, const BufferOptions& options,
                              std::vector<Buffer>& held, std::vector<View>& views, bool& full) {
   auto made = context.alloc(bytes, options);
@@ -195,19 +198,19 @@ std::vector<Shape> shapes() {
       }
     }
   }
-  // Last: for these the mover takes back what it gave up.
+  // Last, because for these the mover reuses the memory that it has released.
   for (std::uint64_t extent = 4096; extent <= 2 * kMiB; extent *= 2) {
     all.push_back({extent, 2, kMapped});
   }
   return all;
 }
 
-/// A few buffers of every shape, the large ones or the small ones first; then as many of one shape
-/// as the memory holds.
+/// Allocates a few buffers of every shape, the large ones or the small ones first. Then allocates
+/// as many buffers of one shape as the memory holds.
 void search(Context& context, const Shape& all_of, bool large_first) {
   std::vector<Shape> all = shapes();
   if (large_first) {
-    // But for the mapped ones, which stay the last.
+    // Except for the mapped ones, which stay last.
     std::reverse(all.begin(), std::find_if(all.begin(), all.end(), [](const Shape& shape) {
                    return shape.flags == kMapped;
                  }));
@@ -237,7 +240,7 @@ void search(Context& context, const Shape& all_of, bool large_first) {
   }
 }
 
-/// Blocks by pointer, with whatever is in them.
+/// Searches blocks by pointer, with the bytes that they have when allocated.
 void search_blocks(Context& context) {
   for (const Place place : {Place{Kind::dram, 0}, Place{Kind::any, 0}}) {
     std::vector<void*> blocks;
@@ -263,7 +266,7 @@ class Domains : public ::testing::Test {
   Directory directory_;
 };
 
-// The fault as it was found: the memory that a gather reads into became a spare buffer.
+// The original fault: the memory that a gather reads into became a spare buffer.
 FOUND_TEST(Domains, L02_rows_gathered_from_an_isolated_buffer_are_in_no_other_buffer) {
   auto context = make_context("dram=128M; nvme=" + directory_.path() + ":256M");
   auto table = context->alloc(8 * kMiB, {.flags = kIsolated});
@@ -287,7 +290,7 @@ FOUND_TEST(Domains, L02_rows_gathered_from_an_isolated_buffer_are_in_no_other_bu
 }
 
 FOUND_TEST(Domains, L02_every_call_was_used_then_no_other_buffer_has_the_bytes) {
-  // A world for each order: what is had first takes the memory from all others.
+  // A new context for each order, because the first allocations take the memory from all others.
   for (const bool large_first : {true, false}) {
     auto context = make();
     Secrets secrets(*context);

@@ -1,5 +1,5 @@
-// L5: threads that use tiermem after tiermem's own key destructor ran shared view slots with
-// others.
+// Fault L5: threads that use tiermem after tiermem's own key destructor had run shared view slots
+// with other threads.
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -15,12 +15,12 @@
 namespace tiermem::test {
 namespace {
 
-// A thread's slots come by 64; a token ends in the number of its slot, of 22 bits.
+// A thread gets 64 slots at a time. The low 22 bits of a token are the number of its slot.
 std::uint64_t chunk_of(const ViewRecord& view) {
   return (view.token[0] & ((std::uint64_t{1} << 22) - 1)) / 64;
 }
 
-// The program's key is made after the context, so its destructor runs after tiermem's.
+// The program's key is created after the context, so its destructor runs after tiermem's.
 struct Late {
   explicit Late(void (*run)(void*)) { EXPECT_EQ(::pthread_key_create(&key, run), 0); }
   ~Late() { EXPECT_EQ(::pthread_key_delete(key), 0); }
@@ -93,7 +93,7 @@ TEST(FaultsFound, L05_key_destructor_after_tiermems_takes_slots_of_its_own) {
   EXPECT_TRUE(context->close().ok());
 }
 
-// The destructor sets its key again until the C library gives up: four rounds of destructors.
+// The destructor sets its key again until the C library gives up, after four rounds of destructors.
 TEST(FaultsFound, L05_destructors_of_all_rounds_hold_views_then_every_release_is_right) {
   if (kThreadSanitizer) {
     GTEST_SKIP()

@@ -1,4 +1,5 @@
-// L6: with all keys of the process in use, tiermem took key 0 and overwrote the program's value.
+// Fault L6: when all keys of the process were in use, tiermem used key 0 and overwrote the
+// program's value.
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -13,7 +14,7 @@
 namespace tiermem::test {
 namespace {
 
-unsigned g_foreign = 0;  // Values that a destructor of the program's did not set.
+unsigned g_foreign = 0;  // Values that a destructor of the program saw but did not set.
 constexpr std::uintptr_t kMark = 0x5a5a0000;
 
 void check_own(void* value) {
@@ -56,7 +57,8 @@ bool with_all_keys_in_use() {
   }
   std::fprintf(stderr, "kept %d, foreign %u, highest slot %llu\n", kept, g_foreign,
                static_cast<unsigned long long>(highest));
-  // Slots of threads that ended without a word are found again: 300 threads do not need 300 chunks.
+  // The slots of threads that ended without a destructor are found and reused: 300 threads do not
+  // need 300 chunks.
   return kept && g_foreign == 0 && highest < 64u * 64 && context->close().ok();
 }
 

@@ -1,6 +1,6 @@
-// L7: handles, view tokens and operations carried nothing of their context, so another context took
-// them for its own. Every call of the C++ and of the C interface gets those of another context
-// here.
+// Fault L7: handles, view tokens and operations did not identify their context, so another context
+// accepted them as its own. Here each call of the C++ and of the C interface gets those of another
+// context.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -17,7 +17,8 @@
 namespace tiermem::test {
 namespace {
 
-// Two contexts that did the same: without a tag all their handles, tokens and operations are equal.
+// Two contexts with the same history: without a tag all their handles, tokens and operations are
+// equal.
 struct TwoContexts {
   static constexpr std::uint64_t kBytes = 1 << 20;
   struct One {
@@ -127,7 +128,7 @@ TEST(FaultsFound, L07_buffer_of_another_context_is_refused_by_every_call) {
     expect_foreign(Code::stale_handle, name, call());
   }
   EXPECT_FALSE(here.hit(access, view));
-  // Nothing happened to either.
+  // Neither context has changed.
   ASSERT_TRUE(two.theirs.plain.read(0, bytes.data(), TwoContexts::kBytes).ok());
   EXPECT_EQ(bytes, std::vector<std::byte>(TwoContexts::kBytes, std::byte{2}));
   ASSERT_TRUE(two.ours.plain.read(0, bytes.data(), TwoContexts::kBytes).ok());
@@ -238,7 +239,7 @@ TEST(FaultsFound, L07_c_calls_refuse_what_belongs_to_another_context) {
   EXPECT_EQ(tm_context_destroy(there, 0, -1), TM_OK);
 }
 
-// The next context may get the memory, the records and the slots of the last one.
+// The next context may get the memory, the records and the slots of the previous one.
 TEST(FaultsFound, L07_handle_of_an_ended_context_is_refused_by_the_next) {
   Handle before = 0;
   ViewRecord view;

@@ -1,5 +1,6 @@
-// Fault L8: adopt_file looked the path up twice, once for buffered and once for direct I/O. A
-// rename in between mixed two files. A file is opened once and then named by its descriptor.
+// Fault L8: adopt_file looked the path up twice, once for buffered and once for direct I/O, and a
+// rename in between mixed two files. A file is now opened once, and then identified by its
+// descriptor.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -31,7 +32,7 @@ TEST(FaultsFound, L08_path_renamed_while_it_is_adopted_then_each_buffer_is_one_f
   auto context = make_context("dram=16M; nvme=" + directory.path() + ":64M");
   ASSERT_NE(context, nullptr);
 
-  // The files stay as they are. Only the path leads now to one, now to the other.
+  // The files do not change. The path leads sometimes to one and sometimes to the other.
   std::atomic<int> renames{0};
   std::jthread renaming([&](const std::stop_token& stop) {
     const std::string next = directory.path() + "/next";

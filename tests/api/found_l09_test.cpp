@@ -1,6 +1,6 @@
-// Fault L9: chmod, chown, a further link, a rename or a new access time made every later read of an
-// adopted file an error, since its change time was compared. A file is known by device, inode, size
-// and modification time, and by the checksums of the bytes that were read before.
+// Fault L9: the change time of an adopted file was compared. After chmod, chown, another link, a
+// rename or a new access time, every later read was an error. A file is now identified by device,
+// inode, size and modification time, and by the checksums of bytes that were read before.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t kFile = 3 * kMiB + 5000;
 
-/// A file of known bytes that is adopted, read, and evicted.
+/// A file with known bytes that is adopted, read, and evicted.
 struct AdoptedFile {
   AdoptedFile() {
     for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -89,7 +89,7 @@ TEST(FaultsFound, L09_adopted_file_gets_other_names_or_rights_then_its_bytes_are
   }
 }
 
-/// Other bytes at `offset`, under the old modification time.
+/// Writes other bytes at `offset`, and restores the modification time.
 void change_secretly(const std::string& path, off_t offset) {
   struct stat before {};
   ASSERT_EQ(::stat(path.c_str(), &before), 0);
@@ -113,18 +113,19 @@ TEST(FaultsFound, L09_bytes_change_under_the_old_time_then_a_second_read_is_an_e
   EXPECT_SAYS(view, "weights");
   EXPECT_SAYS(view, "the file has changed");
   EXPECT_SAYS(view, "adopt it again");
-  // The other extent is as it was.
+  // The other extent is unchanged.
   auto other = file.buffer.acquire(kRead, 2 * kMiB, 1000);
   ASSERT_TRUE(other.ok()) << other.message();
   EXPECT_EQ(std::memcmp(other->data(), file.bytes.data() + 2 * kMiB, 1000), 0);
   other->release();
-  // What is there now can be adopted.
+  // The changed file can be adopted.
   auto again = file.context->adopt_file(file.path.c_str());
   ASSERT_TRUE(again.ok()) << again.message();
   EXPECT_TRUE(again->acquire(kRead).ok());
 }
 
-// Rows that no view has brought to memory: the first gather sees the blocks, later reads compare.
+// No view has read these rows. The first gather records the blocks' checksums, and later reads
+// compare them.
 TEST(FaultsFound, L09_rows_change_under_the_old_time_then_a_second_read_is_an_error) {
   AdoptedFile file;
   const std::uint64_t rows[] = {0, 70'000 / 64, 2 * kMiB / 64};
@@ -139,7 +140,7 @@ TEST(FaultsFound, L09_rows_change_under_the_old_time_then_a_second_read_is_an_er
   EXPECT_TRUE(std::string(again.message()).find("the file has changed") != std::string::npos)
       << again.message();
   EXPECT_EQ(file.buffer.acquire(kRead, 70'000, 1).code(), Code::io_error);
-  // A block of the same extent that nothing has read, and the other extent.
+  // A block of the same extent that was never read, and the other extent.
   EXPECT_TRUE(file.buffer.gather(64, std::array<std::uint64_t, 1>{kMiB / 64}, got.data()).ok());
   EXPECT_TRUE(file.buffer.acquire(kRead, 2 * kMiB, 1).ok());
 }

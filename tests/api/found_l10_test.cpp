@@ -1,6 +1,6 @@
-// Fault L10: a store through a read view of an adopted file was seen until the extent was evicted,
-// and then the old bytes came back. Such a view is read-only in the page tables: the store is
-// SIGSEGV, as in memory that was mapped with PROT_READ.
+// Fault L10: a store through a read view of an adopted file was visible until the extent was
+// evicted, and then the old bytes returned. Such a view is now read-only in the page tables: the
+// store raises SIGSEGV, as in memory mapped with PROT_READ.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <setjmp.h>
@@ -24,12 +24,12 @@
 namespace tiermem::test {
 namespace {
 
-// What the handler saw, and how often. In a child of fork, one thread.
+// Set by the handler, in a child of fork with one thread.
 volatile sig_atomic_t g_signals = 0;
 volatile int g_code = 0;
 void* volatile g_address = nullptr;
 sigjmp_buf g_after;
-int g_returns = 0;  // So often the handler returns without having mended anything.
+int g_returns = 0;  // How often the handler returns without having repaired anything.
 
 void note_signal(int, siginfo_t* info, void*) {
   g_code = info->si_code;
@@ -40,7 +40,7 @@ void note_signal(int, siginfo_t* info, void*) {
   }
 }
 
-/// True: the store was SIGSEGV at its address with SEGV_ACCERR, and nothing else.
+/// Returns whether the store raised SIGSEGV at its address with SEGV_ACCERR, and nothing else.
 bool store_is_refused(char* at, int returns = 0) {
   struct sigaction action {};
   action.sa_sigaction = note_signal;
@@ -55,7 +55,7 @@ bool store_is_refused(char* at, int returns = 0) {
   return g_signals == returns + 1 && g_code == SEGV_ACCERR && g_address == at;
 }
 
-/// A file of known bytes, and what a child of fork does with it.
+/// A file with known bytes, and a child of fork that uses it.
 struct StoreTest {
   explicit StoreTest(std::size_t size) : bytes(size) {
     for (std::size_t i = 0; i < size; ++i) {
@@ -70,7 +70,8 @@ struct StoreTest {
     auto view = buffer.acquire(kRead);
     return view.ok() && std::memcmp(view->data(), bytes.data() + offset, view->bytes().size()) == 0;
   }
-  /// Runs `body` in a child whose standard error is `said` afterwards. True: the body was.
+  /// Runs `body` in a child, and collects the child's standard error in `said`. Returns whether
+  /// `body` returned true.
   template <typename Body>
   bool in_child(const Body& body) {
     int ends[2];
@@ -97,9 +98,9 @@ struct StoreTest {
 struct Way {
   const char* name;
   const char* options;
-  bool says;  ///< The store is seen by userfaultfd, so that a sentence comes with the signal.
+  bool says;  ///< userfaultfd sees the store, so a message comes with the signal.
 };
-// "copy" and "remap" are what kernels without UFFDIO_MOVE have, "off" what containers have.
+// "copy" and "remap" are the mechanisms of kernels without UFFDIO_MOVE, "off" that of containers.
 const Way kWays[] = {{"auto", "", true},
                      {"copy", "; mechanism=copy", true},
                      {"user mode", "; userfault=user_mode", true},
@@ -117,7 +118,7 @@ TEST(FaultsFound, L10_store_through_a_read_view_is_segv_and_the_bytes_stay_the_f
     if (way.says && std::string(way.name) != "auto" && !has_userfaultfd()) {
       continue;
     }
-    // One extent, small extents, huge ones.
+    // One large extent, small extents, huge ones.
     for (const std::uint64_t extent : {std::uint64_t{4096}, 64 * kMiB / 1024, 2 * kMiB}) {
       StoreTest test(extent == 4096 ? 5 * 4096 + 77 : 3 * 64 * 1024 + 77);
       const std::size_t offset = 24;
@@ -212,7 +213,7 @@ TEST(FaultsFound, L10_store_to_each_of_many_extents_then_each_is_refused) {
   })) << test.said;
 }
 
-// A view for reading only is a pin, and not a protection, where the buffer may be written.
+// If the buffer is writable, a view for reading is only a pin and not a protection.
 TEST(FaultsFound, L10_read_view_of_a_buffer_from_alloc_stays_writable) {
   const Directory directory;
   auto context = make_context("dram=16M; nvme=" + directory.path() + ":64M");

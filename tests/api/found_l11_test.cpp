@@ -1,7 +1,7 @@
-// Arguments that overlap, and lists that change. Goal: a call whose source and target overlap in
-// one buffer copies nothing and says so; one whose ranges are apart gives the bytes of a plain
-// model, wherever the bytes are; and a list that another thread changes during the call never takes
-// it out of its buffers.
+// Arguments that overlap, and lists that change. Goal: a call with overlapping source and target in
+// one buffer copies nothing and returns an error. A call with separate ranges gives the bytes of a
+// plain model, wherever the bytes are. If another thread changes a list during a call, the call
+// never leaves its buffers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,13 +33,13 @@ class Aliases : public TableOnDisk {
   }
 };
 
-// The fault as it was found: the target was discarded before its rows were read.
+// The original fault: the target was discarded before its rows were read.
 FOUND_TEST(Aliases, L11_gather_into_the_same_buffer_gives_the_rows_that_were_there) {
   auto context = make("16M");
   for (const bool evicted : {false, true}) {
     Buffer table = below(*context, 4 * kMiB, 1);
     ASSERT_TRUE(evicted || table.prefetch().ok());
-    // Rows of the second half of each extent go to the first half.
+    // Copies rows of the second half of each extent to the first half.
     std::vector<std::uint64_t> index;
     for (std::uint64_t row = 0; row < kMiB / kRow; ++row) {
       index.push_back(kMiB / kRow + row);
@@ -48,7 +48,7 @@ FOUND_TEST(Aliases, L11_gather_into_the_same_buffer_gives_the_rows_that_were_the
     ASSERT_TRUE(status.ok()) << status.message();
     const auto bytes = bytes_of(table);
     EXPECT_EQ(wrong_rows(bytes, index, kRow, 1), 0u) << evicted;
-    // One row more, and it overlaps the range.
+    // One more row, which overlaps the range.
     index.back() = 0;
     const Status refused = context->gather_into(table.rows(kRow, index), table.handle(), 0);
     EXPECT_EQ(refused.code(), Code::invalid_argument) << refused.message();
@@ -58,8 +58,8 @@ FOUND_TEST(Aliases, L11_gather_into_the_same_buffer_gives_the_rows_that_were_the
   }
 }
 
-// Property: gather_into within a buffer is refused if a row overlaps the range, else what it does
-// to a plain copy of the bytes it does to the buffer.
+// Property: gather_into within a buffer is refused if a row overlaps the range. Otherwise it has
+// the same effect as on a plain copy of the bytes.
 FOUND_TEST(Aliases, L11_rows_within_one_buffer_are_copied_as_in_plain_memory_or_refused) {
   auto context = make("16M");
   std::mt19937_64 random(11);
@@ -120,7 +120,7 @@ FOUND_TEST(Aliases, L11_memory_of_the_same_buffer_that_overlaps_is_refused_and_n
     EXPECT_EQ(said.code(), Code::invalid_argument);
     EXPECT_SAYS(said, "overlap");
     EXPECT_EQ(bytes_of(table), before);
-    // The list of rows in the target, or in what is written.
+    // The list of rows is in the target, or in the range that is written.
     auto* const list = reinterpret_cast<std::uint64_t*>(inside);
     std::copy(apart.begin(), apart.end(), list);
     EXPECT_EQ(context->gather({table.handle(), 0, kRow, 0, list, 3}, inside).code(),
@@ -132,7 +132,7 @@ FOUND_TEST(Aliases, L11_memory_of_the_same_buffer_that_overlaps_is_refused_and_n
     std::vector<std::byte> rows(3 * kRow);
     EXPECT_EQ(context->scatter({table.handle(), 0, kRow, 0, list, 3}, rows.data()).code(),
               Code::invalid_argument);
-    // What does not overlap is copied, from where it lies.
+    // Ranges that do not overlap are copied.
     ASSERT_TRUE(table.gather(kRow, apart, inside).ok());
     EXPECT_EQ(std::memcmp(inside, before.data() + kRow, 3 * kRow), 0);
     ASSERT_TRUE(table.scatter(kRow, std::vector<std::uint64_t>{9, 8, 7}, inside).ok());
@@ -188,7 +188,7 @@ FOUND_TEST(Aliases, L11_lists_that_name_bytes_several_times_keep_what_one_range_
       EXPECT_EQ(std::memcmp(views[1].data, before.data() + 64, 4096), 0);
       EXPECT_EQ(std::memcmp(views[3].data, before.data(), before.size()), 0);
       EXPECT_EQ(views[2].data, views[3].data);
-      // The same view twice in one list: released once.
+      // The same view is in the list twice, and is released once.
       const std::vector<ViewRecord> twice = {views[0], views[1], views[1], views[2], views[3]};
       EXPECT_EQ(context->release(twice).code(), Code::invalid_argument);
       EXPECT_EQ(context->stats().dram_pinned, 0u);
@@ -211,7 +211,7 @@ FOUND_TEST(Aliases, L11_lists_that_name_bytes_several_times_keep_what_one_range_
 
 // ---- Lists that change during the call ---------------------------------------------------------
 
-/// Changes a word between two values until its end.
+/// Switches a word between two values until it is destroyed.
 class Flipper {
  public:
   Flipper(std::uint64_t& word, std::uint64_t good, std::uint64_t bad)
@@ -244,7 +244,7 @@ FOUND_TEST(Aliases, L11_a_list_of_rows_changes_during_the_call_then_rows_are_rig
     index[i] = i;
   }
   std::vector<std::byte> bytes(index.size() * kRow);
-  // Far beyond the buffer, where nothing is mapped; and just beyond it.
+  // Far beyond the buffer, where nothing is mapped, and just beyond it.
   for (const std::uint64_t bad : {std::uint64_t{1} << 52, 4 * kMiB / kRow}) {
     const Flipper flipper(index[1999], 1999, bad);
     for (int round = 0; round < 60; ++round) {

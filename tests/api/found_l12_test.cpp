@@ -1,4 +1,4 @@
-// L12: a call after the end of its context was a crash. Contexts end while buffers, views,
+// Fault L12: a call after the end of its context crashed. Here contexts end while buffers, views,
 // operations and other threads still refer to them.
 #include <gtest/gtest.h>
 
@@ -159,7 +159,7 @@ TEST(FaultsFound, L12_c_calls_after_destroy_answer_shut_down_from_every_thread) 
   };
   all();
   std::thread(all).join();
-  // Not another context either, which may be where the last one was.
+  // Another context does not accept it either, even at the address of the previous one.
   tm_context* next = nullptr;
   ASSERT_EQ(tm_context_create("dram=16M; nvme=off", nullptr, &next), TM_OK);
   EXPECT_NE(next, context);
@@ -186,8 +186,8 @@ TEST(FaultsFound, L12_last_reference_ends_the_context_and_destroy_ends_it_before
   EXPECT_EQ(tm_context_release(context), TM_SHUT_DOWN) << "none is left";
 }
 
-// Threads make every kind of call while the context ends. A view may be acquired in the same
-// instant: its pointer is not touched.
+// Threads make every kind of call while the context ends. A view may be acquired at the same
+// instant, so its pointer is not touched.
 TEST(FaultsFound, L12_context_ends_while_threads_call_it_then_each_call_ends_in_words) {
   for (int round = 0; round < 4; ++round) {
     auto context = make_context("dram=16M; nvme=off");
@@ -262,7 +262,7 @@ TEST(FaultsFound, L12_context_ends_while_threads_call_it_then_each_call_ends_in_
   }
 }
 
-// What ends stays small: many contexts one after the other.
+// Ended contexts use little memory, even if there are many.
 TEST(FaultsFound, L12_many_contexts_end_then_address_space_comes_back) {
   for (int i = 0; i < 60; ++i) {
     auto context = make_context("dram=16M; nvme=off");

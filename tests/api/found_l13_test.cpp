@@ -1,5 +1,5 @@
-// L13: a crashed program left a core dump of 1.1 TB, as address space without bytes was in it. What
-// the program can touch is in the core, and little else.
+// Fault L13: a crashed program left a core dump of 1.1 TB, because it included address space
+// without bytes. A core dump now has the memory that the program can touch, and little else.
 #include <elf.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ namespace tiermem::test {
 namespace {
 
 constexpr std::uint64_t kBudget = 32 * kMiB;
-// Books, threads' stacks and what malloc takes.
+// Tiermem's records, the threads' stacks and malloc's memory.
 constexpr std::uint64_t kConstant = 160 * kMiB;
 
 struct CoreDumps : ::testing::Test {
@@ -84,13 +84,13 @@ FOUND_TEST(CoreDumps, L13_windows_that_were_freed_are_dumped_no_longer) {
       }
     }
     EXPECT_GE(mappings().dumped - before.dumped, std::uint64_t{32} << 30);
-    // Every second one goes: holes beside live windows.
+    // Frees every second one: holes between live windows.
     for (std::size_t i = 0; i < buffers.size(); i += 2) {
       buffers[i] = Buffer();
     }
     ASSERT_TRUE(context->alloc(4096)->write(0, "x", 1).ok());
   }
-  // The mover frees them one after the other.
+  // The mover frees them one after another.
   std::uint64_t dumped = 0;
   for (int tries = 0; tries < 500; ++tries) {
     dumped = mappings().dumped;
@@ -102,7 +102,7 @@ FOUND_TEST(CoreDumps, L13_windows_that_were_freed_are_dumped_no_longer) {
   EXPECT_LE(dumped, before.dumped + 256 * kMiB);
 }
 
-// What a child writes down before it crashes: where it has bytes, and of which pattern.
+// A child writes these before it crashes: the address of its bytes and their pattern.
 struct Held {
   std::uint64_t address, bytes, seed;
 };
@@ -116,7 +116,7 @@ std::string core_in(const std::string& directory) {
   return {};
 }
 
-// Runs the body in a child with a directory and a right to core dumps of its own, and aborts.
+// Runs `body` in a child that has its own directory and may dump core, and aborts it.
 template <typename Body>
 struct stat crash(const std::string& directory, Body body) {
   const pid_t child = ::fork();
@@ -148,7 +148,7 @@ struct stat crash(const std::string& directory, Body body) {
   return found;
 }
 
-// Words of the range that the core has as the pattern says.
+// Returns the number of words of the range that match the pattern in the core.
 std::uint64_t found_in_core(const std::string& core, const Held& held) {
   std::ifstream file(core, std::ios::binary);
   Elf64_Ehdr header{};
@@ -184,7 +184,7 @@ FOUND_TEST(CoreDumps, L13_a_crash_leaves_the_bytes_of_the_program_in_a_small_cor
   if (kSanitized) {
     GTEST_SKIP() << "a sanitizer has address space of its own";
   }
-  // The same bytes on plain memory.
+  // The same bytes in plain memory.
   Directory plain_directory;
   const struct stat plain = crash(plain_directory.path(), [] {
     constexpr std::uint64_t kBytes = 80 * kMiB;
@@ -224,9 +224,10 @@ FOUND_TEST(CoreDumps, L13_a_crash_leaves_the_bytes_of_the_program_in_a_small_cor
         .write(reinterpret_cast<const char*>(held.data()),
                static_cast<std::streamsize>(held.size() * sizeof(Held)));
     ::signal(SIGABRT, SIG_DFL);
-    ::abort();  // With its views.
+    ::abort();  // Its views are still held.
   });
-  // The size of the file says how many addresses the kernel looked at, and so how long it took.
+  // The file's size shows how many addresses the kernel examined, and therefore how long the dump
+  // took.
   EXPECT_LE(tiered.st_size, 2 * plain.st_size + static_cast<off_t>(kBudget + kConstant));
   EXPECT_LE(tiered.st_blocks * 512, 2 * plain.st_blocks * 512 + static_cast<off_t>(kBudget));
   std::vector<Held> held(4);

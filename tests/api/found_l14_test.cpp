@@ -1,6 +1,6 @@
-// L14: under vm.overcommit_memory=2 an allocation of 96 MiB was refused, as address space was made
-// writable by the GiB. RLIMIT_DATA counts the same memory, for one process: it stands in for the
-// setting of the machine.
+// Fault L14: with vm.overcommit_memory=2 an allocation of 96 MiB was refused, because address space
+// was made writable in steps of 1 GiB. RLIMIT_DATA counts the same memory for one process, so it
+// replaces this setting of the machine.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -17,7 +17,7 @@
 namespace tiermem::test {
 namespace {
 
-// The body in a child, whose limits are its own. What it prints is this test's.
+// Runs `body` in a child with limits of its own. Its failures are printed as this test's.
 template <typename Body>
 void in_limited_child(Body body) {
   const pid_t child = ::fork();
@@ -53,8 +53,8 @@ FOUND_TEST(CommitTest, L14_memory_that_may_be_written_grows_with_what_is_used) {
     auto buffer = context->alloc(96 * kMiB);
     ASSERT_TRUE(buffer.ok()) << buffer.message();
     ASSERT_TRUE(write_pattern(*buffer, 1).ok());
-    // The window, the frames, as much again ahead of use; stacks and malloc's arenas of the
-    // threads.
+    // The window, the frames, the same amount again ahead of use, and the threads' stacks and
+    // malloc arenas.
     EXPECT_LE(mappings().writable - before, (96 + 64 + 64 + 256) * kMiB);
   });
 }
@@ -88,7 +88,7 @@ FOUND_TEST(CommitTest, L14_a_refusal_names_the_limit_of_writable_memory) {
     EXPECT_NE(std::strstr(buffer.message(), "ulimit -d"), nullptr) << buffer.message();
     ASSERT_NE(buffer.status().info(), nullptr);
     EXPECT_STREQ(buffer.status().info()->setting, "ulimit -d");
-    // What fits is given all the same.
+    // A smaller buffer that fits is still allocated.
     auto smaller = (*made)->alloc(16 * kMiB);
     EXPECT_TRUE(smaller.ok()) << smaller.message();
   });

@@ -1,5 +1,5 @@
-// L15: a buffer cost memory for each of its extents when it was allocated. The records of an extent
-// cost memory from its first use on, and what they cost is charged to the budget.
+// Fault L15: a buffer cost memory for each of its extents when it was allocated. Now the records of
+// an extent cost memory only from its first use on, and are charged to the budget.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -18,8 +18,8 @@ namespace {
 constexpr std::uint64_t kTiB = std::uint64_t{1} << 40;
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 
-// Pages that were brought for the process: what the kernel counts is the same however loaded the
-// machine is.
+// Returns the number of page faults of this process. The kernel's count does not depend on the load
+// of the machine.
 std::uint64_t faults() {
   rusage used{};
   ::getrusage(RUSAGE_SELF, &used);
@@ -33,7 +33,7 @@ struct RecordsTest : ::testing::Test {
     }
     context = make_context("dram=32M; hands=1; nvme=" + directory.path() + ":512M");
     ASSERT_NE(context, nullptr);
-    // What is made at the first use of each kind.
+    // Creates everything that the first use of each kind creates.
     for (const std::uint32_t flags : {0u, std::uint32_t{kMapped}}) {
       auto buffer = context->alloc(kMiB, {.extent_bytes = 65536, .flags = flags});
       if (buffer.ok()) {
@@ -58,7 +58,7 @@ FOUND_TEST(RecordsTest, L15_a_buffer_that_is_not_touched_costs_nothing) {
                  << shape.bytes << " in " << shape.extent << " flags " << shape.flags);
     const std::uint64_t rss = status_bytes("VmRSS:");
     const std::uint64_t before = faults();
-    for (int round = 0; round < 2; ++round) {  // The second one reuses what the first had.
+    for (int round = 0; round < 2; ++round) {  // The second round reuses the memory of the first.
       auto buffer =
           context->alloc(shape.bytes, {.extent_bytes = shape.extent, .flags = shape.flags});
       if (buffer.code() == Code::unsupported) {
@@ -71,7 +71,7 @@ FOUND_TEST(RecordsTest, L15_a_buffer_that_is_not_touched_costs_nothing) {
       EXPECT_EQ(info->resident, 0u);
       ASSERT_TRUE(buffer->advise(Advice::dont_need).ok());
       *buffer = Buffer();
-      (void)context->stats();  // The mover has freed it.
+      (void)context->stats();  // When this call returns, the mover has freed the buffer.
     }
     EXPECT_LE(status_bytes("VmRSS:"), rss + kMiB);
     EXPECT_LE(faults() - before, 256u);
@@ -95,7 +95,7 @@ FOUND_TEST(RecordsTest, L15_a_touched_extent_costs_its_records_alone) {
   }
 }
 
-// Each life of the records begins as the first one did.
+// Each life of the records begins like the first one.
 FOUND_TEST(RecordsTest, L15_records_that_are_used_again_are_as_new) {
   for (int round = 0; round < 3; ++round) {
     auto buffer = context->alloc(8 * kMiB, {.extent_bytes = 4096});
@@ -112,12 +112,12 @@ FOUND_TEST(RecordsTest, L15_records_that_are_used_again_are_as_new) {
       std::fill(words.begin(), words.end(), 0);
     }
     ASSERT_TRUE(write_pattern(*buffer, 7).ok());
-    ASSERT_TRUE(buffer->evict(4 * kMiB, 4 * kMiB).ok());  // In slots when it is freed.
+    ASSERT_TRUE(buffer->evict(4 * kMiB, 4 * kMiB).ok());  // In slots when the buffer is freed.
   }
 }
 
 FOUND_TEST(RecordsTest, L15_records_are_charged_to_the_budget) {
-  // 16,384 extents, of which each costs more than 64 bytes.
+  // 16,384 extents; each costs more than 64 bytes.
   auto buffer = context->alloc(kTiB / 16, {.extent_bytes = 4096, .flags = kDroppable});
   ASSERT_TRUE(buffer.ok()) << buffer.message();
   const std::uint64_t rss = status_bytes("VmRSS:");
@@ -129,7 +129,8 @@ FOUND_TEST(RecordsTest, L15_records_are_charged_to_the_budget) {
   const Stats stats = context->stats();
   EXPECT_GE(stats.metadata_bytes, 16384u * 64);
   EXPECT_LE(stats.dram_used, stats.dram_budget);
-  // Frames and records together fill the budget and no more. What is beside it is documented.
+  // Frames and records together fill the budget and do not exceed it. The memory outside the budget
+  // is documented.
   EXPECT_LE(status_bytes("VmRSS:"), rss + 32 * kMiB + 24 * kMiB);
   auto info = buffer->info();
   ASSERT_TRUE(info.ok());

@@ -1,6 +1,6 @@
-// Faults found by attack, L16: the block tier charged a slot of a whole extent for each page that a
-// program had touched. And R14: slots of resident bytes kept others from being written down. Every
-// byte is checked through the pointer. Where space is missing the program dies by SIGBUS.
+// Fault L16: the block tier charged a slot of a whole extent for each touched page. Fault R14:
+// slots of resident bytes kept other bytes from being written. The tests check every byte through
+// the pointer. If room is missing the program ends by SIGBUS.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +36,8 @@ struct SparseBytes : ::testing::Test {
     EXPECT_TRUE(made.ok()) << made.message();
     return made.ok() ? std::move(made).value() : Buffer();
   }
-  /// Buffers of 1 MiB in which two bytes, far apart, are touched by `touch(buffer, offset, value)`.
+  /// Allocates buffers of 1 MiB, and touches two distant bytes of each with `touch(buffer, offset,
+  /// value)`.
   template <typename Touch>
   std::vector<Buffer> touch_two_bytes(unsigned count, std::uint64_t extent, std::uint32_t flags,
                                       Touch&& touch) {
@@ -123,7 +124,7 @@ TEST_F(SparseBytes, random_touches_near_the_cap_read_as_those_of_plain_memory) {
     std::mt19937_64 dice(extent);
     using Bytes = std::map<std::uint64_t, std::byte>;
     std::vector<Bytes> model(buffers.size());
-    // Pages written so far, by extent: what slots may cost.
+    // Pages written so far, by extent: the slots may cost this much.
     std::map<std::pair<std::size_t, std::uint64_t>, std::map<std::uint64_t, int>> pages;
     std::uint64_t stored = 0;
     while (stored < kCap * 8 / 10) {
@@ -152,7 +153,7 @@ TEST_F(SparseBytes, random_touches_near_the_cap_read_as_those_of_plain_memory) {
   }
 }
 
-// A page is given back and written again; the others stay as they are.
+// A page is given up and written again. The others stay unchanged.
 TEST_F(SparseBytes, discarded_pages_read_as_zeros_and_take_new_bytes) {
   open("4M", "16M");
   Buffer buffer = alloc(16 * kMiB, 65536, kMapped);
@@ -180,7 +181,7 @@ TEST_F(SparseBytes, discarded_pages_read_as_zeros_and_take_new_bytes) {
 
 struct SlotsThatGiveWay : SparseBytes {};
 
-// 22 MiB in 8 MiB of memory and 16 MiB of slots: whatever is in memory needs no slot.
+// 22 MiB in 8 MiB of memory and 16 MiB of slots: resident bytes need no slot.
 TEST_F(SlotsThatGiveWay, nearly_all_of_memory_and_slots_is_used_then_every_byte_can_be_touched) {
   open("8M", "16M");
   Buffer buffer = alloc(22 * kMiB, 65536, kMapped);

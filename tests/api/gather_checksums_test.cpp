@@ -1,5 +1,6 @@
-// Checksums of what a gather reads. Goal: each block that has a byte of a row is compared with its
-// checksum, wherever the block is in the row. Method: one word of one block is changed on the disk.
+// Checksums of bytes that a gather reads. Goal: each block that contains bytes of a row is compared
+// with its checksum, wherever the block is in the row. Method: one word of one block is changed on
+// the disk.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -20,13 +21,13 @@ TEST_F(GatherChecksums, one_block_of_a_row_of_several_is_damaged_then_the_row_is
   for (const Advice advice : {Advice::random, Advice::normal}) {
     const std::uint64_t block = advice == Advice::random ? 4096 : 64 << 10;
     const std::uint64_t row_bytes = advice == Advice::random ? 4 * block - 512 : block;
-    const std::uint64_t begin = block + 256;  // In the middle of its first block.
+    const std::uint64_t begin = block + 256;  // The row begins in the middle of its first block.
     const std::uint64_t last = (begin + row_bytes - 1) / block;
     for (std::uint64_t bad = begin / block; bad <= last; ++bad) {
       auto context = make("16M");
       const Buffer table = below(*context, 1 << 20, 7,
                                  {.extent_bytes = 512 << 10, .advice = advice, .label = "victim"});
-      // A word of the row, in that block.
+      // Chooses a word of the row in that block.
       const std::uint64_t at = std::max(bad * block, begin);
       flip_word_on_disk(directory_.path(), word_at(7, at / 8));
       std::vector<std::uint64_t> words(row_bytes / 8);

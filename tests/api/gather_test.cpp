@@ -1,5 +1,5 @@
-// Rows out of buffers larger than memory, and into them: real memory, a real directory. Every row
-// holds words that only it has, so a row of somewhere else, or of before, is seen.
+// Reading and writing rows of buffers that are larger than memory: real memory, a real directory.
+// Each row holds unique words, so a row from another place or an older row is detected.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -115,7 +115,7 @@ TEST_F(Gather, neighbours_are_read_together_up_to_the_gap) {
   for (const auto& [gap, reads] : {std::pair{"0", 3u}, std::pair{"8K", 2u}, std::pair{"32K", 1u}}) {
     auto context = make("16M", std::string("; gather_gap=") + gap);
     const Buffer table = below(*context, 16 * kMiB, 1, {.advice = Advice::random});
-    // Pages 10, 11, 13 and 22: nothing between the first two, one page, then eight.
+    // Pages 10, 11, 13 and 22: no page lies between the first two, then one page, then eight.
     const std::vector<std::uint64_t> rows = {352, 160, 176, 208};
     std::vector<std::byte> bytes(rows.size() * kRow);
     ASSERT_TRUE(table.gather(kRow, rows, bytes.data()).ok());
@@ -144,7 +144,7 @@ TEST_F(Gather, rows_of_an_adopted_file_come_from_the_file) {
       EXPECT_EQ(wrong({&got[i * 8], 8}, 5, 1 + rows[i] * 8), 0u);
     }
     EXPECT_EQ(file->info()->resident, 0u);
-    if (!seen) {  // Now there are checksums of it.
+    if (!seen) {  // The file now has checksums.
       ASSERT_TRUE(file->acquire(kRead).ok());
       ASSERT_TRUE(file->evict().ok());
     }
@@ -173,7 +173,7 @@ TEST_F(Gather, rows_of_mapped_buffers_are_those_the_program_wrote) {
     expect_rows(*made, kRow, 3000, 1);
     ASSERT_TRUE(made->evict().ok());
     for (std::uint64_t at = 0; at < 48 * kMiB / 8; at += 40000) {
-      words[at] = word_at(1, at);  // Some pages are there, and dirty.
+      words[at] = word_at(1, at);  // Some pages are resident and dirty.
     }
     expect_rows(*made, kRow, 3000, 1, 2);
     words[123456] = 1;
@@ -323,8 +323,8 @@ TEST_F(Gather, operations_complete_and_end_with_the_context) {
   EXPECT_TRUE(context->close(true).ok());
 }
 
-// Views are pins and not locks: a gather may copy a row while it is written, word by word. That is
-// the caller's to want, and so nothing for the thread sanitizer.
+// Views are pins and not locks, so a gather may copy a row while another thread writes it, word by
+// word. The caller allows this, so the thread sanitizer must not report it.
 __attribute__((no_sanitize("thread"))) void write_row(std::span<std::uint64_t> words,
                                                       std::uint64_t value) {
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -335,14 +335,15 @@ __attribute__((no_sanitize("thread"))) void write_row(std::span<std::uint64_t> w
 TEST_F(Gather, beside_writers_evictions_and_frees_no_row_is_torn_or_old) {
   auto context = make("16M");
   constexpr std::uint64_t kRows = 32 * kMiB / kRow;
-  // Each row is one number, many times; it only grows, and `least` says what it has reached.
+  // All words of a row hold one number that only grows. `least` holds the number that the row has
+  // reached.
   Buffer table = below(*context, kRows * kRow, 0, {.advice = Advice::random});
   ASSERT_TRUE(table.advise(Advice::dont_need).ok());
   std::vector<std::atomic<std::uint64_t>> least(kRows);
   std::atomic<bool> stop{false};
   std::atomic<std::uint64_t> bad{0}, refused{0};
   std::vector<std::thread> threads;
-  // Rows are the writers' in turns, so that a row is written by one thread at a time.
+  // The writers have alternate rows, so only one thread at a time writes a row.
   for (std::uint64_t w = 0; w < 2; ++w) {
     threads.emplace_back([&, w] {
       std::mt19937_64 random(w);
@@ -382,7 +383,8 @@ TEST_F(Gather, beside_writers_evictions_and_frees_no_row_is_torn_or_old) {
           continue;
         }
         for (std::size_t i = 0; i < rows.size(); ++i) {
-          // Written under the copy its words may differ, but none is older than what was there.
+          // If the row was written during the copy its words may differ, but none may be older than
+          // `before`.
           bad += *std::min_element(&words[i * kRow / 8], &words[(i + 1) * kRow / 8]) < before[i];
         }
       }

@@ -1,5 +1,6 @@
-// What is in memory is had without the mover, whatever its shape: counted by Stats::misses, as a
-// visit that is not needed is slower and otherwise looks alike.
+// Resident extents are acquired without the mover, whatever the buffer's shape. Stats::misses
+// counts requests to the mover, because an unnecessary request is slower but otherwise looks the
+// same.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -80,7 +81,7 @@ TEST_P(Hits, the_next_life_of_a_buffer_makes_no_request) {
 
 INSTANTIATE_TEST_SUITE_P(Extents, Hits, ::testing::Values(1, 2, 3, 16, 63, 64));
 
-// One more than may be spare: it is freed by the mover, and made anew.
+// One extent more than a spare may have: the mover frees the buffer and creates a new one.
 TEST(HitsOf, large_buffers_are_no_spares) {
   auto context = make_context("dram=64M; nvme=off");
   for (int life = 0; life < 3; ++life) {
@@ -92,7 +93,7 @@ TEST(HitsOf, large_buffers_are_no_spares) {
   }
 }
 
-// A view that somebody holds is in nobody's way who reads, and the mover hears of neither.
+// A held view does not block other readers, and neither view involves the mover.
 TEST(HitsOf, readers_share_and_release_without_the_mover) {
   auto context = make_context("dram=64M; nvme=off");
   auto buffer = context->alloc(8 * kExtent, {.extent_bytes = kExtent});
@@ -107,7 +108,7 @@ TEST(HitsOf, readers_share_and_release_without_the_mover) {
   views.clear();
   const Stats after = context->stats();
   EXPECT_EQ(after.misses, before.misses);
-  EXPECT_LE(after.steps, before.steps + 50) << "nobody waits for a pin to fall";
+  EXPECT_LE(after.steps, before.steps + 50) << "no request waits for a released pin";
 }
 
 }  // namespace

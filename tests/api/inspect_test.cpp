@@ -1,4 +1,4 @@
-// What another process learns of a context that it may ask: real sockets, and the words on them.
+// The answers that another process gets from a context's socket: real sockets and exact texts.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -29,7 +29,7 @@ class Inspect : public ::testing::Test {
     return make_context("dram=16M; nvme=" + directory_.path() +
                         ":256M; inspect=" + directory_.path() + more);
   }
-  /// The paths of all sockets there are.
+  /// Returns the paths of all sockets.
   std::vector<std::string> sockets() const {
     std::vector<std::string> all;
     for (const auto& entry : std::filesystem::directory_iterator(directory_.path())) {
@@ -50,7 +50,7 @@ class Inspect : public ::testing::Test {
     }
     return fd;
   }
-  /// All that comes until the end of the connection.
+  /// Reads until the connection closes.
   static std::string rest_of(int fd) {
     std::string said;
     char some[4096];
@@ -133,7 +133,7 @@ TEST_F(Inspect, who_says_nothing_holds_up_neither_others_nor_close) {
   EXPECT_TRUE(sockets().empty());
 }
 
-// Answers that fill the socket are sent as far as somebody reads them.
+// An answer that fills the socket is sent as far as the reader reads it.
 TEST_F(Inspect, who_does_not_listen_is_given_up) {
   auto context = make();
   std::vector<Buffer> many;
@@ -156,9 +156,9 @@ TEST_F(Inspect, the_socket_is_for_its_user_alone) {
   ASSERT_EQ(::stat(sockets().front().c_str(), &its), 0);
   EXPECT_EQ(its.st_mode & 0777, 0600u);
   if (::geteuid() != 0) {
-    GTEST_SKIP() << "only root can be somebody else";
+    GTEST_SKIP() << "only root can change its user";
   }
-  // Though everybody may reach it.
+  // Even if all users may reach it.
   ASSERT_EQ(::chmod(sockets().front().c_str(), 0666), 0);
   ASSERT_EQ(::chmod(directory_.path().c_str(), 0755), 0);
   const std::string path = sockets().front();
@@ -230,7 +230,7 @@ TEST_F(Inspect, a_child_of_fork_answers_for_itself_or_not_at_all) {
       ASSERT_EQ(::send(fd, "buffers\n", 8, MSG_NOSIGNAL), 8);
       EXPECT_EQ(rest_of(fd), "ok\n") << path;
     }
-    // Nobody answers where the parent was: the child does not hold its socket.
+    // The parent's socket no longer answers, because the child does not hold it.
     ASSERT_TRUE(context->close().ok());
     EXPECT_EQ(connect_to(before.front()), -1);
     ::close(to_child[1]);
@@ -238,14 +238,14 @@ TEST_F(Inspect, a_child_of_fork_answers_for_itself_or_not_at_all) {
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
     for (const std::string& left : sockets()) {
-      ::unlink(left.c_str());  // The child ended without a word.
+      ::unlink(left.c_str());  // The child ended without removing it.
     }
     ::close(to_parent[0]);
     ::close(to_parent[1]);
   }
 }
 
-// No handler of ours hears of such a child, which has copies of all descriptors.
+// Tiermem's fork handlers do not run for such a child, which has copies of all descriptors.
 TEST_F(Inspect, close_does_not_wait_for_a_child_that_was_made_behind_its_back) {
   if (kThreadSanitizer) {
     GTEST_SKIP() << "the thread sanitizer does not follow a fork with threads";

@@ -1,6 +1,7 @@
-// Mapped buffers where there is no userfaultfd (userfault=off): touches of absent extents are
-// SIGSEGV, which tiermem handles. Goal: through the pointer all is as with userfaultfd; what cannot
-// be is an error that says so; and signals that are not tiermem's reach the program.
+// Mapped buffers without userfaultfd (userfault=off): a touch of an absent extent raises SIGSEGV,
+// which tiermem handles. Goal: through the pointer everything works as with userfaultfd.
+// Unsupported calls return an error that says so, and signals that are not tiermem's reach the
+// program.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <setjmp.h>
@@ -139,7 +140,7 @@ void on_segv(int signal, siginfo_t* info, void* more) {
   found.sa_sigaction(signal, info, more);
 }
 
-// A program's own handler is set later, and calls the one it found.
+// The program sets its own handler later, and calls the one that it replaced.
 TEST_F(MappedSignals, a_handler_of_the_program_that_calls_the_one_before_keeps_them_working) {
   closed = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   struct sigaction ours {};
@@ -159,7 +160,7 @@ TEST_F(MappedSignals, a_handler_of_the_program_that_calls_the_one_before_keeps_t
   munmap(closed, 4096);
 }
 
-// By SIGSEGV; or by the handler of before, where that is a sanitizer's, which reports and exits.
+// By SIGSEGV, or by the previous handler if it is a sanitizer's, which reports and exits.
 bool ended_by_touch(int status) {
   return (WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) ||
          ((kAddressSanitizer || kThreadSanitizer) && WIFEXITED(status) && WEXITSTATUS(status) != 0);

@@ -1,4 +1,5 @@
-// Mapped buffers: plain memory larger than memory. Every byte is checked through the pointer.
+// Mapped buffers: plain memory that is larger than DRAM. The tests check every byte through the
+// pointer.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -89,7 +90,7 @@ TEST_F(MappedBuffers, a_touch_that_waits_keeps_its_processor_awake_unless_told_n
   ASSERT_TRUE(comes_true([] { return thread_named("tiermem-poll") != 0; }));
   const std::uint32_t spinner = thread_named("tiermem-poll");
   const std::int64_t before = processor_time(spinner);
-  int quiet = 0;  // Rounds in a row in which no thread of the machine waited for a processor.
+  int quiet = 0;  // Consecutive rounds in which no thread of the machine waited for a processor.
   const bool spun = comes_true([&] {
     EXPECT_TRUE(buffer.evict().ok());
     quiet = machine_is_crowded() ? 0 : quiet + 1;
@@ -127,7 +128,7 @@ TEST_F(MappedBuffers, what_was_never_written_is_zero) {
 
 struct MappedSizes : MappedBuffers, ::testing::WithParamInterface<std::uint64_t> {};
 
-// Each thread has pages of its own, scattered over all extents, and writes and checks them.
+// Each thread writes and checks pages of its own that are scattered over all extents.
 TEST_P(MappedSizes, random_touches_of_many_threads_lose_nothing) {
   Buffer buffer = mapped(48 * kMiB, GetParam());
   const std::span<std::uint64_t> all = words(buffer);
@@ -139,7 +140,8 @@ TEST_P(MappedSizes, random_touches_of_many_threads_lose_nothing) {
     threads.emplace_back([&, t] {
       std::mt19937_64 dice(t);
       std::vector<std::uint64_t> expected(all.size() / kPage / kThreads);
-      for (int i = 0; i < (GetParam() < 2 * kMiB ? 3000 : 500); ++i) {  // A disk's read each.
+      // Each iteration reads from the disk.
+      for (int i = 0; i < (GetParam() < 2 * kMiB ? 3000 : 500); ++i) {
         const std::size_t mine = dice() % expected.size();
         std::uint64_t& word = all[(mine * kThreads + t) * kPage + mine % kPage];
         bad += word != expected[mine] ? 1 : 0;
@@ -157,15 +159,14 @@ TEST_P(MappedSizes, random_touches_of_many_threads_lose_nothing) {
   EXPECT_LE(context->stats().dram_used, 16 * kMiB);
 }
 
-// What is touched here and there comes by the page. All of the memory is used for it, whatever is
-// on its way out.
+// Random touches read single pages. All of the memory is used for them, whatever is about to leave.
 TEST_F(MappedBuffers, random_touches_fill_the_memory) {
   open("dram=256M; nvme=" + directory.path() + ":1G");
   Buffer buffer = mapped(512 * kMiB, 65536);
   const std::span<std::uint64_t> all = words(buffer);
   fill(all, 6);
   std::atomic<std::uint64_t> bad{0};
-  // First, whole extents leave for them.
+  // At first whole extents leave for them.
   for (unsigned round = 0; round < 4; ++round) {
     std::vector<std::thread> threads;
     for (unsigned t = 0; t < 2; ++t) {
@@ -190,7 +191,8 @@ TEST_F(MappedBuffers, random_touches_fill_the_memory) {
   EXPECT_EQ(bad, 0u);
 }
 
-// The toucher goes on as soon as its page is there, before the mover has ended what brought it.
+// The touching thread continues as soon as its page is present, before the mover has ended the
+// transfer.
 TEST_P(MappedSizes, evicting_right_after_a_touch_is_never_busy) {
   Buffer buffer = mapped(4 * kMiB, GetParam());
   const std::span<std::uint64_t> all = words(buffer);
@@ -206,7 +208,7 @@ TEST_P(MappedSizes, evicting_right_after_a_touch_is_never_busy) {
   EXPECT_EQ(refused, 0u);
 }
 
-// A column of a matrix, and backwards: most of what is touched was asked for before.
+// A column of a matrix, backwards: most touched pages were requested before.
 TEST_F(MappedBuffers, steps_are_read_ahead) {
   for (const std::uint64_t extent : {std::uint64_t{65536}, 2 * kMiB}) {
     Buffer buffer = mapped(64 * kMiB, extent);
@@ -215,7 +217,7 @@ TEST_F(MappedBuffers, steps_are_read_ahead) {
     ASSERT_TRUE(buffer.evict().ok());
     const Stats before = context->stats();
     const std::size_t step =
-        extent * 3 / 2 / 8 + 1;  // Words: another page of its extent each time.
+        extent * 3 / 2 / 8 + 1;  // In words: another page of its extent each time.
     std::uint64_t touches = 0, bad = 0;
     for (std::size_t at = all.size() - 1; at > step; at -= step) {
       bad += wrong(all.subspan(at, 1), 7, at);
@@ -227,7 +229,7 @@ TEST_F(MappedBuffers, steps_are_read_ahead) {
   }
 }
 
-// As threads do that take pieces of a loop in turn: extents in order, each entered anywhere.
+// Like threads that take pieces of a loop in turns: extents in order, each entered anywhere.
 TEST_F(MappedBuffers, a_scan_that_comes_into_extents_anywhere_is_read_ahead) {
   context = nullptr;
   open("dram=16M; extent=64K; nvme=" + directory.path() + ":512M");
@@ -247,11 +249,12 @@ TEST_F(MappedBuffers, a_scan_that_comes_into_extents_anywhere_is_read_ahead) {
     }
   }
   EXPECT_EQ(bad, 0u);
-  // What each touch asked for by itself. Steps are seen in some of them, and 25 MiB otherwise.
+  // The touches themselves request this much. In some extents steps are detected; otherwise it
+  // would be 25 MiB.
   EXPECT_LE(context->stats().promoted - before.promoted, 16 * kMiB);
 }
 
-// With four hands they move the pages, not the mover.
+// With four hands, the hands move the pages and not the mover.
 TEST_F(MappedBuffers, several_hands_bring_what_several_threads_touch) {
   context.reset();
   open("dram=16M; hands=4; nvme=" + directory.path() + ":512M");
@@ -278,7 +281,7 @@ TEST_F(MappedBuffers, several_hands_bring_what_several_threads_touch) {
   EXPECT_LE(context->stats().dram_used, 16 * kMiB);
 }
 
-// The bytes leave under a program that never stops writing them.
+// The bytes leave while the program never stops writing them.
 TEST_P(MappedSizes, a_running_writer_loses_no_write) {
   Buffer buffer = mapped(GetParam() * 2, GetParam());
   const std::span<std::uint64_t> all = words(buffer);
@@ -296,10 +299,10 @@ TEST_P(MappedSizes, a_running_writer_loses_no_write) {
   const auto moved = [&] { return context->stats().recalled + context->stats().demoted; };
   for (int i = 0; i < 150 || (i < 10'000 && (rounds.load() < 3 || moved() == 0)); ++i) {
     if (i >= 150) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // It began late.
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // The writer started late.
     }
     const Status status = i % 3 == 2 ? buffer.advise(Advice::cold) : buffer.evict();
-    // Busy: a touch was on its way in that very moment.
+    // Busy: a touch arrived at the same moment.
     EXPECT_TRUE(status.ok() || status.code() == Code::busy) << status.message();
     left += status.ok() ? 1 : 0;
   }
@@ -322,7 +325,8 @@ TEST_F(MappedBuffers, only_what_has_changed_is_written_again) {
   const std::span<std::uint64_t> all = words(buffer);
   fill(all, 3);
   ASSERT_TRUE(buffer.evict().ok());
-  ASSERT_TRUE(buffer.evict().ok());  // A late touch may have called an extent back the first time.
+  // A late touch may have recalled an extent during the first call.
+  ASSERT_TRUE(buffer.evict().ok());
   const std::uint64_t before = context->stats().demoted;
   EXPECT_EQ(wrong(all, 3), 0u);
   all[1000] = word_at(3, 1000);
@@ -364,7 +368,7 @@ TEST_F(MappedBuffers, what_is_given_up_reads_as_zeros) {
   EXPECT_TRUE(std::all_of(all.begin(), all.end(), [](std::uint64_t w) { return w == 0; }));
 }
 
-// Of an extent of small pages, some of which are in memory and some in the slot.
+// An extent of small pages: some are in memory and some in the slot.
 TEST_F(MappedBuffers, pages_that_are_given_up_read_as_zeros_and_their_neighbours_stay) {
   context.reset();
   open("dram=64M; nvme=" + directory.path() + ":512M");
@@ -380,7 +384,7 @@ TEST_F(MappedBuffers, pages_that_are_given_up_read_as_zeros_and_their_neighbours
     touch(page);
   }
   all[6 * kWords] = 70;
-  // Pages 2 to 4 of the first extent, 2 to 15 of the second.
+  // Gives up pages 2 to 4 of the first extent, and 2 to 15 of the second.
   ASSERT_TRUE(buffer.advise(Advice::dont_need, 0, 2 * kPage, 3 * kPage).ok());
   ASSERT_TRUE(buffer.advise(Advice::dont_need, 0, 18 * kPage, 14 * kPage).ok());
   const auto check = [&] {
@@ -399,8 +403,8 @@ TEST_F(MappedBuffers, pages_that_are_given_up_read_as_zeros_and_their_neighbours
   EXPECT_EQ(stats.poisoned_touches, 0u);
 }
 
-// The program empties pages behind our back. They read as zeros, as in any anonymous mapping, and
-// the extent goes on.
+// The program empties pages without telling tiermem. They read as zeros, as in any anonymous
+// mapping, and the extent can still leave and return.
 TEST_F(MappedBuffers, pages_the_program_emptied_are_zero) {
   Buffer buffer = mapped(8 * kMiB);
   const std::span<std::uint64_t> all = words(buffer);
@@ -411,9 +415,9 @@ TEST_F(MappedBuffers, pages_the_program_emptied_are_zero) {
   EXPECT_EQ(all[511], word_at(8, 511));
   EXPECT_EQ(all[1024], word_at(8, 1024));
   all[513] = 9;
-  ASSERT_EQ(madvise(&all[2 * kMiB / 8], 2 * kMiB, MADV_DONTNEED), 0);  // All of an extent.
+  ASSERT_EQ(madvise(&all[2 * kMiB / 8], 2 * kMiB, MADV_DONTNEED), 0);  // A whole extent.
   ASSERT_EQ(madvise(&all[2048], 8192, MADV_DONTNEED), 0);
-  const Status evicted = buffer.evict();  // Holes and all.
+  const Status evicted = buffer.evict();  // Including the holes.
   EXPECT_TRUE(evicted.ok()) << evicted.message();
   EXPECT_EQ(context->stats().withdrawals_refused, 0u);
   EXPECT_EQ(all[2048] + all[2048 + 1023] + all[2 * kMiB / 8] + all[4 * kMiB / 8 - 1], 0u);
@@ -447,7 +451,8 @@ TEST_F(MappedBuffers, system_calls_reach_what_is_not_there) {
   close(ends[1]);
 }
 
-// Registered with a ring, pages are locked for long. They stay, and nobody is told otherwise.
+// Pages registered with a ring stay locked for long. They stay in memory, and evict() returns an
+// error.
 TEST_F(MappedBuffers, pages_locked_for_io_stay_until_they_are_let_go) {
   if (const char* how = getenv("TIERMEM_MECHANISM"); how != nullptr && std::string(how) == "copy") {
     GTEST_SKIP() << "mremap takes pages that are locked, too";
@@ -463,7 +468,7 @@ TEST_F(MappedBuffers, pages_locked_for_io_stay_until_they_are_let_go) {
   EXPECT_EQ(busy.code(), Code::busy) << busy.message();
   EXPECT_EQ(wrong(all, 11), 0u);
   EXPECT_GE(context->stats().withdrawals_refused, 1u);
-  // Others take their turn meanwhile.
+  // Other extents can still leave.
   Buffer other = mapped(32 * kMiB);
   fill(words(other), 12);
   EXPECT_EQ(wrong(words(other), 12), 0u);

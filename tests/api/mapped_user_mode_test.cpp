@@ -1,6 +1,6 @@
-// Mapped buffers where userfaultfd serves touches of the program only, as for a user without
-// privileges (userfault=user_mode). Goal: touches are as everywhere, also around forks, and a
-// system call on absent bytes says EFAULT instead of waiting or showing others.
+// Mapped buffers when userfaultfd serves only touches by the program, as for a user without
+// privileges (userfault=user_mode). Goal: touches work as usual, also around forks. A system call
+// on absent bytes returns EFAULT; it neither waits nor uses other bytes.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -47,7 +47,7 @@ TEST_F(MappedUserMode, system_calls_on_absent_bytes_fail_and_touches_do_not) {
   ASSERT_TRUE(buffer.evict(0, 2 * kMiB).ok());
   EXPECT_EQ(write(ends[1], &words[0], 4096), -1);
   EXPECT_EQ(errno, EFAULT);
-  // Touched first, it is there.
+  // The page was touched first, so it is present.
   const std::uint64_t first = *static_cast<volatile std::uint64_t*>(&words[0]);
   EXPECT_EQ(write(ends[1], &words[0], 4096), 4096);
   ASSERT_TRUE(buffer.evict(2 * kMiB, 2 * kMiB).ok());
@@ -59,8 +59,8 @@ TEST_F(MappedUserMode, system_calls_on_absent_bytes_fail_and_touches_do_not) {
   EXPECT_EQ(wrong(words, 1), 0u);
 }
 
-// Pages that are shared with a child are made this process's own by the kernel, which then meets
-// holes that it may not fill by a fault.
+// To leave, shared pages must be copied by the kernel, which then meets holes that it may not fill
+// by a fault.
 TEST_F(MappedUserMode, pages_that_a_child_shares_leave_with_their_holes) {
   open("; fork=follow");
   const std::uint64_t resident = buffer.info()->resident;

@@ -1,4 +1,4 @@
-// Containers of the standard library over buffers, with more bytes than memory.
+// Containers of the standard library over buffers, with more bytes than memory holds.
 #include "tiermem/memory_resource.hpp"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,8 @@ TEST_F(MemoryResources, a_vector_grows_beyond_memory) {
   }
   MemoryResource resource(*context, {.label = "vector"});
   std::pmr::vector<std::uint64_t> numbers(&resource);
-  for (std::uint64_t i = 0; i < 6'000'000; ++i) {  // 46 MiB, and as much again while it grows.
+  // 46 MiB, and the same amount again while the vector grows.
+  for (std::uint64_t i = 0; i < 6'000'000; ++i) {
     numbers.push_back(i);
   }
   EXPECT_EQ(std::accumulate(numbers.begin(), numbers.end(), std::uint64_t{0}),

@@ -1,4 +1,4 @@
-// Bytes that change buffers: what is not in memory moves without I/O, and whatever the ranges and
+// Bytes that move to another buffer. Bytes outside memory move without I/O. Whatever the ranges and
 // wherever the bytes are, they arrive, and zeros stay behind.
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ TEST_P(MoveBytes, what_is_in_slots_only_is_neither_read_nor_written) {
   Buffer from = mapped(24 * kMiB);
   Buffer to = mapped(40 * kMiB);
   fill(words(from), 1);
-  // Once more while something read ahead arrives: that would be copied.
+  // Repeats while read-ahead pages still arrive, because resident pages would be copied.
   ASSERT_TRUE(eventually([&] { return from.evict().ok() && from.info()->resident == 0; }));
   const Stats before = context->stats();
   const Status moved = context->move_bytes(to.handle(), 0, from.handle(), 0, 24 * kMiB);
@@ -55,14 +55,14 @@ TEST_P(MoveBytes, what_is_in_slots_only_is_neither_read_nor_written) {
   for (const std::uint64_t word : words(from)) {
     ASSERT_EQ(word, 0u);
   }
-  // Both are buffers as before.
+  // Both are still normal buffers.
   fill(words(from), 2);
   EXPECT_EQ(wrong(words(to).first(24 * kMiB / 8), 1), 0u);
   EXPECT_EQ(wrong(words(from), 2), 0u);
 }
 
-// Property: for ranges that begin anywhere, of buffers that are partly in memory, partly in slots,
-// partly never written, the bytes are what a model says, in all of both buffers.
+// Property: ranges begin anywhere, in buffers that are partly in memory, partly in slots and partly
+// never written. All bytes of both buffers equal those of a model.
 TEST_P(MoveBytes, any_range_arrives_and_leaves_zeros) {
   constexpr std::uint64_t kBytes = 20 * kMiB;
   const std::uint64_t seed = std::random_device()();

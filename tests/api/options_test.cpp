@@ -1,4 +1,4 @@
-// Options whose effect only a whole context shows: each given through the spec string.
+// Options with an effect that only a whole context shows: each is set in the spec string.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -46,13 +46,14 @@ TEST_F(OptionsTest, ahead_0_evicts_only_what_is_needed) {
     auto context = make("dram=32M; ahead=" + std::to_string(ahead));
     auto buffer = context->alloc(128 * kMiB);
     ASSERT_TRUE(write_pattern(*buffer, 1).ok());
-    // What is evicted ahead is written first: looked at until it has gone, for two seconds at most.
+    // Extents that are evicted in advance are written first, so the test waits for them to leave,
+    // up to two seconds.
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(ahead == 0 ? 0 : 2);
     do {
       resident[ahead / 50] = buffer->info()->resident;
     } while (resident[ahead / 50] == 32 * kMiB && std::chrono::steady_clock::now() < until);
   }
-  EXPECT_GE(resident[0], 30 * kMiB);  // Full, but for what the last chunk asked for.
+  EXPECT_GE(resident[0], 30 * kMiB);  // Full, except for the part that the last chunk requested.
   EXPECT_LT(resident[1], resident[0]);
 }
 
@@ -65,13 +66,13 @@ TEST_F(OptionsTest, endurance_limits_what_is_written) {
   EXPECT_SAYS(refusal, "endurance");
   EXPECT_LE(context->stats().demoted, 16 * kMiB);
   EXPECT_GE(written, 16 * kMiB);
-  // What was written is all there: with room enough nothing more need be.
+  // All written bytes are intact: with a sufficient budget nothing more must be written.
   ASSERT_TRUE(context->set_budget({Kind::dram, 0}, 64 * kMiB).ok());
   EXPECT_EQ(wrong_words(*buffer, 1, written), 0u);
 }
 
-// A write that is refused for want of a slot reaches no device: what it would have worn is there
-// for those that come later, to the last byte.
+// A write that is refused for lack of a slot reaches no device. Its endurance stays available to
+// later writes, to the last byte.
 TEST_F(OptionsTest, endurance_is_spent_by_bytes_that_are_written_only) {
   auto context = make("dram=8M; endurance=32M");
   ASSERT_TRUE(context->set_budget({Kind::block, 0}, 16 * kMiB).ok());
@@ -81,7 +82,7 @@ TEST_F(OptionsTest, endurance_is_spent_by_bytes_that_are_written_only) {
   ASSERT_EQ(refusal.code(), Code::no_capacity);
   ASSERT_EQ(context->stats().demoted, 16 * kMiB) << refusal.message();
   for (int i = 0; i < 20; ++i) {
-    // Ends the pause after a refusal: the next is one more attempt to write.
+    // Ends the pause after a refusal, so that the next request tries to write again.
     ASSERT_TRUE(context->set_budget({Kind::block, 0}, 16 * kMiB).ok());
     refusal = buffer->acquire(kDiscard, written, kChunk, Timeout::seconds(5)).status();
     ASSERT_EQ(refusal.code(), Code::no_capacity);

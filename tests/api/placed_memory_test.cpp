@@ -1,5 +1,5 @@
-// Objects by pointer, in memory that moves and in memory that stays: bytes, budgets, ends, and what
-// is refused.
+// Objects by pointer, in memory that moves and in memory that stays: bytes, budgets, freeing, and
+// refusals.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ struct PlacedMemory : ::testing::Test {
     ASSERT_NE(context, nullptr);
     moves = context->alloc(4096, {.flags = kMapped}).ok();
   }
-  /// Objects of at least 8 bytes, filled; nothing where it is refused.
+  /// Allocates and fills an object of at least 8 bytes. Returns the error if it is refused.
   Result<Object> object(Place place, std::uint64_t bytes, std::uint64_t seed) {
     Result<void*> block = context->malloc_at(place, bytes);
     if (!block.ok()) {
@@ -54,7 +54,7 @@ struct PlacedMemory : ::testing::Test {
     const Status status = context->free_ptr(object.words);
     EXPECT_TRUE(status.ok()) << status.message();
   }
-  /// free_ptr refuses it, and the sentence has its address and `word`.
+  /// Expects that free_ptr refuses the pointer, and that the message has the address and `word`.
   void refuses(void* pointer, const char* word) {
     const Status status = context->free_ptr(pointer);
     EXPECT_EQ(status.code(), Code::invalid_argument);
@@ -63,7 +63,7 @@ struct PlacedMemory : ::testing::Test {
     EXPECT_NE(text.find(word), std::string::npos) << text;
     EXPECT_EQ(context->usable_size(pointer).code(), Code::invalid_argument);
   }
-  /// All of the budget can be had by others.
+  /// Returns whether another buffer can use the whole budget.
   testing::AssertionResult budget_is_free() {
     auto all = context->alloc(kBudget - 2 * kMiB);
     if (!all.ok()) {
@@ -99,7 +99,7 @@ TEST_P(InEachPlace, an_object_has_the_size_and_alignment_that_was_asked_for) {
       } else {
         EXPECT_TRUE(context->free_ptr(*block).ok());
       }
-      if (blocks.size() == 24) {  // 16 MiB are little.
+      if (blocks.size() == 24) {  // About 16 MiB.
         for (void* const each : blocks) {
           EXPECT_TRUE(context->free_ptr(each).ok());
         }
@@ -120,8 +120,8 @@ TEST_P(InEachPlace, an_object_has_the_size_and_alignment_that_was_asked_for) {
   EXPECT_EQ(context->stats().placed_used, 0u);
 }
 
-// Threads allocate and free objects of all sizes, half of them another thread's; every byte of
-// each is checked when it ends.
+// Threads allocate and free objects of all sizes, half of them allocated by another thread. Each
+// byte is checked when its object is freed.
 TEST_P(InEachPlace, objects_of_many_threads_keep_their_bytes) {
   constexpr unsigned kThreads = 4;
   std::mutex mutex;
@@ -189,7 +189,7 @@ TEST_P(InEachPlace, what_is_freed_goes_back_to_the_budget) {
   }
   stats = context->stats();
   EXPECT_EQ(stats.placed_used, 0u);
-  EXPECT_LE(stats.placed_held, kMiB);  // A chunk.
+  EXPECT_LE(stats.placed_held, kMiB);  // One chunk.
   EXPECT_LE(stats.dram_pinned, kMiB);
   EXPECT_TRUE(budget_is_free());
 }
@@ -239,7 +239,7 @@ TEST_F(PlacedMemory, a_held_view_still_keeps_the_context_open) {
   EXPECT_EQ(std::strstr(closed.message(), "malloc"), nullptr) << closed.message();
 }
 
-// Four times the memory in small objects, read in an order that is not that of their making.
+// Small objects of four times the memory, read in another order than that of their allocation.
 TEST_F(PlacedMemory, more_objects_than_memory_move_by_themselves) {
   if (!moves) {
     GTEST_SKIP() << "no mapped buffers here";
@@ -268,7 +268,8 @@ TEST_F(PlacedMemory, more_objects_than_memory_move_by_themselves) {
   EXPECT_GT(stats.promoted + stats.prefetched, kBudget / 2);
   EXPECT_GT(stats.faults, 0u);
   EXPECT_GE(stats.placed_used, bytes);
-  for (const Object& each : objects) {  // Without a look: what is on disk need not come back.
+  // Not read first: bytes on the disk need not be read to be freed.
+  for (const Object& each : objects) {
     ASSERT_TRUE(context->free_ptr(each.words).ok());
   }
   EXPECT_EQ(context->stats().placed_used, 0u);
@@ -299,11 +300,11 @@ TEST_F(PlacedMemory, a_full_budget_is_an_error_that_says_who_has_it) {
   Buffer buffer = make_buffer(*context, 4 * kMiB, "other");
   auto view = buffer.acquire(kWrite, 0, 0, Timeout::seconds(60));
   EXPECT_EQ(view.code(), Code::no_capacity);
-  // Nobody waits for what only the program can free.
+  // No request waits for memory that only the program can free.
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
   buffer.reset();
 
-  // What others freed serves whoever comes next, also at once and in a larger piece.
+  // The freed memory serves the next allocation at once, also in a larger piece.
   for (const Object& each : objects) {
     end(each);
   }
@@ -353,8 +354,8 @@ TEST_F(PlacedMemory, a_child_of_fork_that_does_not_follow_has_no_heap) {
   end(*made);
 }
 
-// Parent and child go on with the same pointers, each with its own bytes, while other threads of
-// the parent are in the middle of allocating.
+// Parent and child continue with the same pointers, each with its own bytes. Other threads of the
+// parent allocate during the fork.
 TEST_F(PlacedMemory, parent_and_child_go_on_with_a_heap_each) {
   if (kThreadSanitizer) {
     GTEST_SKIP() << "the thread sanitizer does not follow a fork with threads";
@@ -373,7 +374,7 @@ TEST_F(PlacedMemory, parent_and_child_go_on_with_a_heap_each) {
   std::atomic<bool> stop{false};
   std::atomic<std::uint64_t> rounds{0};
   std::vector<std::thread> threads;
-  // The address sanitizer's allocator does not survive a fork beside threads that use it.
+  // The address sanitizer's allocator does not survive a fork while other threads use it.
   for (int t = 0; t < (kAddressSanitizer ? 0 : 2); ++t) {
     threads.emplace_back([&] {
       while (!stop) {

@@ -1,6 +1,6 @@
-// Adopted files with the flag private: views for writing, whose bytes are the buffer's own and go
-// to the block tier as any buffer's. Goal: what was stored is read, what was not is the file's, and
-// the file is never written.
+// Adopted files with the flag private. They have views for writing; written bytes belong to the
+// buffer and go to the block tier like any buffer's. Goal: stored bytes are read back, all others
+// are the file's, and the file is never written.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -69,7 +69,7 @@ TEST_F(PrivateFile, stores_are_evicted_then_they_come_back_and_the_file_is_not_w
   ASSERT_TRUE(buffer.evict().ok());
   EXPECT_GE(context->stats().demoted, 2 * kMiB);
   expect_bytes(0, expected.size());
-  store(20, 5, 'z');  // A second time: into the slot that it has.
+  store(20, 5, 'z');  // A second time, into the existing slot.
   ASSERT_TRUE(buffer.evict().ok());
   expect_bytes(0, expected.size());
   expect_file_untouched();

@@ -1,5 +1,4 @@
-// Where bytes are and why they moved, as a program learns it: real memory and a
-// real directory.
+// Where bytes are and why they moved, as a program can query it: real memory and a real directory.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,4 +1,5 @@
-// Rows that are kept because gathers ask for them again: they come without a read, and never old.
+// Rows that are kept in memory because gathers ask for them again. They are served without a read,
+// and are never old.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +28,7 @@ class RowCaching : public TableOnDisk {
     }
     return rows;
   }
-  /// Wrong words of these rows.
+  /// Gathers these rows. Returns the number of wrong words.
   static std::uint64_t gather(const Buffer& table, const std::vector<std::uint64_t>& rows,
                               std::uint64_t seed) {
     std::vector<std::byte> bytes(rows.size() * kRow, std::byte{0x55});
@@ -48,7 +49,7 @@ TEST_F(RowCaching, rows_that_come_again_are_not_read_again) {
   EXPECT_EQ(gather(table, first_rows(kRows), 1), 0u);
   EXPECT_EQ(reads(*context), once);
   EXPECT_EQ(table.info()->resident, 0u);
-  // Into a buffer: the same.
+  // The same when gathering into a buffer.
   auto into = context->alloc(kRows * kRow);
   ASSERT_TRUE(into.ok());
   const auto rows = first_rows(kRows);
@@ -74,7 +75,8 @@ TEST_F(RowCaching, what_was_written_since_is_seen_wherever_it_is) {
   const auto rows = first_rows(kRows);
   EXPECT_EQ(gather(table, rows, 1), 0u);
   EXPECT_EQ(gather(table, rows, 1), 0u);
-  ASSERT_TRUE(write_pattern(table, 2).ok());  // Half of it is in memory then, half in slots.
+  // Half of the table is now in memory and half in slots.
+  ASSERT_TRUE(write_pattern(table, 2).ok());
   EXPECT_EQ(gather(table, rows, 2), 0u);
   ASSERT_TRUE(table.evict().ok());
   EXPECT_EQ(gather(table, rows, 2), 0u);
@@ -106,7 +108,7 @@ TEST_F(RowCaching, of_more_rows_than_it_holds_the_frequent_ones_stay) {
     const std::uint64_t before = reads(*context);
     EXPECT_EQ(gather(table, hot, 1), 0u);
     again += round >= 20 ? reads(*context) - before : 0;
-    // Each of these comes once.
+    // Each of these rows is read once.
     std::vector<std::uint64_t> cold(400);
     std::iota(cold.begin(), cold.end(), 300 + round * cold.size());
     std::transform(cold.begin(), cold.end(), cold.begin(), [](auto row) { return row * 7 + 1; });
@@ -130,7 +132,7 @@ TEST_F(RowCaching, beside_evictions_and_other_gathers_each_row_is_as_last_writte
   Buffer table = below(*context, 8 * kMiB, 0, kTable);
   constexpr std::uint64_t kWritten = 64;
   const auto rows = first_rows(kWritten, 2 * kMiB / kRow / 16);
-  std::shared_mutex mutex;  // A program that writes what others read orders itself.
+  std::shared_mutex mutex;  // The program orders its writes and reads itself.
   std::uint64_t written = 0;
   const auto write = [&](std::uint64_t value) {
     const std::lock_guard lock(mutex);
@@ -155,13 +157,13 @@ TEST_F(RowCaching, beside_evictions_and_other_gathers_each_row_is_as_last_writte
       while (!over) {
         read();
         std::this_thread::sleep_for(
-            std::chrono::microseconds(200));  // Or nobody else has the lock.
+            std::chrono::microseconds(200));  // Lets other threads get the lock.
       }
     });
   }
   for (std::uint64_t value = 1; value < 60; ++value) {
     write(value);
-    (void)table.evict();  // Not what somebody is just reading.
+    (void)table.evict();  // Leaves what a thread is reading.
     for (int i = 0; i < 3; ++i) {
       read();
     }
@@ -194,7 +196,7 @@ TEST_F(RowCaching, its_memory_is_of_the_budget_and_ends_with_the_context) {
   EXPECT_FALSE(view.ok());
   EXPECT_SAYS(view, "row cache");
   large.reset();
-  EXPECT_TRUE(context->close().ok()) << "it is no view of the program's";
+  EXPECT_TRUE(context->close().ok()) << "the cache is not a view of the program";
 }
 
 }  // namespace

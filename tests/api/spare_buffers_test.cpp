@@ -1,5 +1,5 @@
-// Freed buffers whose memory serves the next of the same shape: nothing of the old life may show,
-// and nothing is kept that somebody else needs.
+// Freed buffers with memory that serves the next buffer of the same shape. No bytes of the previous
+// life may be visible, and no memory is kept that another buffer needs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -123,7 +123,7 @@ TEST(SpareBuffersOf, advice_is_for_one_life) {
     fill_whole(*kept, 8);
     ASSERT_TRUE(kept->advise(Advice::keep, 1).ok());
   }
-  // Were the next lives kept, too, nothing could take their place.
+  // If the advice also held for the next lives, nothing could take their place.
   std::vector<Buffer> buffers;
   for (std::uint64_t i = 0; i < 16; ++i) {
     buffers.push_back(std::move(context->alloc(2 * kMiB)).value());
@@ -189,7 +189,8 @@ TEST(SpareBuffersOf, bytes_that_were_written_down_do_not_come_back) {
   }
 }
 
-// Owners that never meet, and readers with stale handles, under pressure that takes spares away.
+// Each thread has its own buffers, and some read with stale handles, under pressure that takes
+// spares away.
 TEST(SpareBuffersOf, four_threads_never_see_each_others_bytes) {
   Directory directory;
   auto context = make_context("dram=24M; nvme=" + directory.path() + ":512M");
@@ -223,7 +224,7 @@ TEST(SpareBuffersOf, four_threads_never_see_each_others_bytes) {
       last[thread].store(buffer->handle());
       std::byte peek[64];
       (void)context->read(last[random() % 4].load(), 0, peek,
-                          sizeof(peek));  // Stale as often as not.
+                          sizeof(peek));  // Often stale.
       held.emplace_back(std::move(*buffer), pattern);
       if (held.size() > 6) {
         const std::size_t gone = random() % held.size();

@@ -1,5 +1,5 @@
-// Small buffers that the mover makes ahead for a program that allocates many: they are as any
-// other, and cost nobody else memory.
+// Small buffers that the mover creates ahead for a program that allocates many. They behave like
+// any other buffer, and take no memory from others.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -68,7 +68,8 @@ TEST_P(StockedBuffers, read_as_zeros_before_they_are_written) {
     }
     auto view = buffer->acquire(kWrite);
     ASSERT_TRUE(view.ok()) << view.message();
-    fill(view->as<std::uint64_t>(), ~i);  // For the next one to show, were it not cleared.
+    // The next buffer would show these bytes if it were not cleared.
+    fill(view->as<std::uint64_t>(), ~i);
   }
 }
 

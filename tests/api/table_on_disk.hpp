@@ -1,4 +1,4 @@
-// A table on the disk, whose rows hold words that only they have.
+// A table on the disk; each of its rows holds unique words.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ class TableOnDisk : public ::testing::Test {
   std::unique_ptr<Context> make(const std::string& dram, const std::string& more = "") {
     return make_context("dram=" + dram + "; nvme=" + directory_.path() + ":512M" + more);
   }
-  /// A buffer of which nothing is in memory.
+  /// Creates a buffer that is not in memory.
   Buffer below(Context& context, std::uint64_t bytes, std::uint64_t seed,
                const BufferOptions& options = {}) {
     auto made = context.alloc(bytes, options);
@@ -41,7 +41,7 @@ class TableOnDisk : public ::testing::Test {
     EXPECT_TRUE(buffer.evict().ok());
     return buffer;
   }
-  /// Words of the rows that are not as write_pattern() left them.
+  /// Returns the number of words of the rows that differ from those of write_pattern().
   static std::uint64_t wrong_rows(const std::vector<std::byte>& bytes,
                                   const std::vector<std::uint64_t>& rows, std::uint64_t row_bytes,
                                   std::uint64_t seed) {
@@ -53,7 +53,7 @@ class TableOnDisk : public ::testing::Test {
     }
     return n;
   }
-  /// Gathers so many rows and checks them.
+  /// Gathers `n` rows and checks them.
   static void expect_rows(const Buffer& buffer, std::uint64_t row_bytes, std::uint64_t n,
                           std::uint64_t seed, std::uint64_t draw = 1) {
     const auto rows = some_rows(n, buffer.size() / row_bytes, draw);
