@@ -118,7 +118,7 @@ TEST(FaultsFound, L10_store_through_a_read_view_is_segv_and_the_bytes_stay_the_f
     if (way.says && std::string(way.name) != "auto" && !has_userfaultfd()) {
       continue;
     }
-    // One large extent, small extents, huge ones.
+    // Extents of one page, of 16 pages, and of a huge page.
     for (const std::uint64_t extent : {std::uint64_t{4096}, 64 * kMiB / 1024, 2 * kMiB}) {
       StoreTest test(extent == 4096 ? 5 * 4096 + 77 : 3 * 64 * 1024 + 77);
       const std::size_t offset = 24;

@@ -93,7 +93,7 @@ TEST(HitsOf, large_buffers_are_no_spares) {
   }
 }
 
-// A held view does not block other readers, and neither view involves the mover.
+// A held view does not block other readers. Acquiring and releasing do not involve the mover.
 TEST(HitsOf, readers_share_and_release_without_the_mover) {
   auto context = make_context("dram=64M; nvme=off");
   auto buffer = context->alloc(8 * kExtent, {.extent_bytes = kExtent});
