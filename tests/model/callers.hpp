@@ -1,5 +1,5 @@
-// The callers of the model, step by step as in residency/residency.hpp and .cpp: a view from
-// acquire to release, freeing, and taking a spare buffer into use.
+// The callers of the model. Their steps are those of residency/residency.hpp and .cpp: a view from
+// acquire to release, freeing, and reusing a spare buffer.
 #pragma once
 
 #include "model/world.hpp"
@@ -11,23 +11,24 @@ class Caller {
   struct View {
     unsigned space = kHost;
     bool writes = false;
-    std::uint8_t generation = 1;  ///< Of the handle.
+    std::uint8_t generation = 1;  ///< The generation in the handle.
   };
 
   Caller(World& world, Turn& turn, Flaw flaw) : world_(world), turn_(turn), flaw_(flaw) {}
 
-  /// Residency::hit, the view's use, Residency::end. False: there was none to be had at once, and
-  /// if the handle is good the mover knows.
+  /// Residency::hit, the use of the view, and Residency::end. Returns false on a miss; if the
+  /// handle is valid, the mover then knows of it.
   bool view(const View& v) {
     if (!pin(v)) {
-      turn_.step([&] { world_.woken |= world_.generation == v.generation ? 1 : 0; });  // A request.
+      // Posts a request.
+      turn_.step([&] { world_.woken |= world_.generation == v.generation ? 1 : 0; });
       return false;
     }
     use(v);
     return true;
   }
 
-  /// resolve_in and pin_in.
+  /// The steps of resolve_in and pin_in.
   bool pin(const View& v) {
     if (turn_.step([&] { return world_.generation == v.generation; }) == 0) {
       return false;
@@ -56,7 +57,7 @@ class Caller {
     return live;
   }
 
-  /// Reads are checked in every state that the view is held in. Then the release.
+  /// Uses and releases the view. Reads are checked in every state in which the view is held.
   void use(const View& v) {
     turn_.step([&] {
       if (v.writes) {
@@ -79,7 +80,7 @@ class Caller {
     tell_of_release();
   }
 
-  /// Residency::make_spare. False: the mover must do the rest.
+  /// The steps of Residency::make_spare. Returns false if the mover must free the buffer.
   bool make_spare() {
     auto& word = world_.words[kHost];
     const auto plain = [&] {
@@ -91,7 +92,7 @@ class Caller {
     const bool looked = flaw_ == Flaw::free_looks_first && plain();
     mark_freed();
     const auto gone = [&](bool vacated) {
-      world_.newest = vacated ? kZeros : world_.newest;  // What the next user must see.
+      world_.newest = vacated ? kZeros : world_.newest;  // The next user must see zeros.
       return vacated;
     };
     if (flaw_ == Flaw::free_looks_first) {
@@ -103,17 +104,17 @@ class Caller {
     return plain() && turn_.op([&] { return gone(word.try_vacate()); }) != 0;
   }
 
-  /// Buffers::mark_freed.
+  /// The step of Buffers::mark_freed.
   void mark_freed() {
     turn_.step([&] { ++world_.generation; });
   }
 
-  /// Buffers::reuse: the extent's next life, which begins with zeros.
+  /// The step of Buffers::reuse: the extent's next life begins with zeros.
   void reuse() {
     turn_.step([&] { world_.life = ++world_.generation; });
   }
 
-  /// Residency::pin_vacant for one extent, and the use of the view.
+  /// The steps of Residency::pin_vacant for one extent, and the use of the view.
   bool view_vacant(const View& v) {
     auto& word = world_.words[v.space];
     if (turn_.op([&] { return word.load().phase() == Phase::vacant; }) == 0 ||

@@ -1,6 +1,6 @@
-// A model checker for actors that share one world: every order of their atomic steps, each state
-// once. What the actors call is the real code, compiled over ModelAtomic: each access to one of
-// those is a step, and between any two of them every other actor may have its turn.
+// A model checker for actors that share one world. It explores every order of their atomic steps,
+// and visits each state once. The actors call the real code, compiled over ModelAtomic: each access
+// to a ModelAtomic is a step, and any other actor may run between two steps.
 #pragma once
 
 #include <fmt/format.h>
@@ -18,7 +18,8 @@
 
 namespace tiermem::model {
 
-/// What is explored. World is trivially copyable and has no padding: states are compared by bytes.
+/// The actors and the properties to check. World is trivially copyable and has no padding, because
+/// states are compared by bytes.
 template <typename World>
 struct Scenario {
   const char* name = "";
@@ -28,9 +29,12 @@ struct Scenario {
     std::function<void(World&, Turn&)> run;
   };
   std::vector<Actor> actors;
-  std::function<const char*(const World&)> broken;      ///< In any state: what is wrong, or null.
-  std::function<const char*(const World&)> ends_badly;  ///< Same, once all actors have ended.
-  std::function<bool(const World&, std::size_t)> gone;  ///< This actor has no more turns.
+  /// Checks any state. Returns what is wrong, or null.
+  std::function<const char*(const World&)> broken;
+  /// The same for the state in which all actors have ended.
+  std::function<const char*(const World&)> ends_badly;
+  /// Returns true if this actor does not run any more.
+  std::function<bool(const World&, std::size_t)> gone;
   std::function<std::string(const World&)> show;
 };
 
@@ -39,7 +43,7 @@ class Explorer {
  public:
   explicit Explorer(const Scenario<World>& scenario) : scenario_(scenario) {}
 
-  /// Empty, or what went wrong and the steps that lead there.
+  /// Returns an empty text, or the fault and the steps that lead to it.
   std::string explore() {
     visit(first());
     return failure_;
@@ -65,7 +69,8 @@ class Explorer {
   static_assert(std::has_unique_object_representations_v<World> &&
                 std::has_unique_object_representations_v<Log>);
 
-  // 128 bits stand for a state: that two of a million are taken for one has probability 1e-27.
+  // A hash of 128 bits identifies a state. Two of a million states have the same hash with
+  // probability 1e-27.
   bool is_new(const State& state) {
     const std::size_t logs = state.logs.size() * sizeof(Log);
     bytes_.resize(sizeof(World) + logs);
@@ -79,7 +84,7 @@ class Explorer {
     return turn.take([&](Turn& mine) { scenario_.actors[actor].run(state.world, mine); });
   }
 
-  // The steps are made once more, to be told.
+  // Repeats the steps to describe them.
   bool failed(const char* why) {
     if (why == nullptr) {
       return false;
@@ -91,13 +96,13 @@ class Explorer {
       (void)advance(state, actor);
       const std::string line =
           fmt::format("  {:<8} {}\n", scenario_.actors[actor].name, scenario_.show(state.world));
-      failure_ += line != last ? line : "";  // Else it only looked.
+      failure_ += line != last ? line : "";  // The state did not change, so the actor only read.
       last = line;
     }
     return true;
   }
 
-  // True: go on. The recursion is as deep as the longest run has steps.
+  // Returns true to continue. The recursion is as deep as the number of steps in the longest run.
   bool visit(const State& state) {
     if (!is_new(state)) {
       return true;
@@ -125,12 +130,12 @@ class Explorer {
       }
     }
     return any_goes_on ||
-           !failed(any_left ? "nobody can go on" : scenario_.ends_badly(state.world));
+           !failed(any_left ? "no actor can go on" : scenario_.ends_badly(state.world));
   }
 
   const Scenario<World>& scenario_;
   std::unordered_set<XXH128_hash_t, Hash, Same> seen_;
-  std::vector<std::size_t> path_;  // Whose steps led to the state that is visited.
+  std::vector<std::size_t> path_;  // The actors of the steps that led to the visited state.
   std::vector<unsigned char> bytes_;
   std::string failure_;
 };

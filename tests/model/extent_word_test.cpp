@@ -1,7 +1,8 @@
 // The protocol of the extent's word, in every order of the steps of callers, mover and fork: the
-// real word (residency/extent_state.hpp) over atomics whose every access is a step. Each scenario
-// must keep what model/world.hpp asks of every state; together they must take each change of phase
-// that the header names and no other; and each way to get the protocol wrong must be found.
+// real word (residency/extent_state.hpp) over atomics that make every access a step. Each scenario
+// must keep the properties that model/world.hpp checks in every state. Together the scenarios must
+// take each change of phase that the header names and no other. Each known way to break the
+// protocol must be found.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -43,7 +44,7 @@ TEST(ExtentWordModel, every_order_of_steps_keeps_the_newest_bytes_and_every_pin)
 struct Wrong {
   const char* name;
   Flaw flaw;
-  const char* found;  // In which scenario, and as what.
+  const char* found;  // The scenario that finds it, and the message.
 };
 
 class WrongProtocol : public testing::TestWithParam<Wrong> {};
@@ -58,7 +59,7 @@ TEST_P(WrongProtocol, is_found) {
   EXPECT_EQ(found.substr(0, found.find('\n')), GetParam().found) << found;
 }
 
-constexpr const char* kStuck = "the extent's next life: nobody can go on";
+constexpr const char* kStuck = "the extent's next life: no actor can go on";
 constexpr const char* kGone = "one space: the newest bytes are nowhere";
 constexpr const char* kOld = "one space: clean, but no slot has these bytes";
 constexpr const char* kSpareGone = "a spare buffer leaves: the newest bytes are nowhere";
@@ -69,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"no_generation_check", Flaw::no_generation_check,
               "the extent's next life: a view shows the bytes of another buffer"},
         Wrong{"no_undo", Flaw::no_undo, kStuck},
-        Wrong{"silent_miss", Flaw::silent_miss, "a spare buffer is promoted: nobody can go on"},
+        Wrong{"silent_miss", Flaw::silent_miss, "a spare buffer is promoted: no actor can go on"},
         Wrong{"no_second_look", Flaw::no_second_look, kStuck},
         Wrong{"leave_without_looking", Flaw::leave_without_looking, kGone},
         Wrong{"leave_even_dirty", Flaw::leave_even_dirty, kGone},
@@ -92,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"home_without_looking", Flaw::home_without_looking,
               "a frame goes home: a view is held of what is not in its window"},
         Wrong{"fork_under_way", Flaw::fork_under_way,
-              "a fork: the child has a transfer that nobody ends"}),
+              "a fork: the child has a transfer that never ends"}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 }  // namespace

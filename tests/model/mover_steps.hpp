@@ -1,5 +1,5 @@
-// What the mover of the model does to one extent, step by step as in src/mover. What only it
-// changes it knows without a step; what callers change it reads as the real one does.
+// The mover's steps on one extent, as in src/mover. It knows without a step what only the mover
+// changes. It reads what callers change, as the real mover does.
 #pragma once
 
 #include "model/world.hpp"
@@ -10,8 +10,8 @@ class MoverSteps {
  public:
   MoverSteps(World& world, Turn& turn, Flaw flaw) : world_(world), turn_(turn), flaw_(flaw) {}
 
-  /// Mover::decide, of what waits for pins: tries, asks to be told of released pins, tries once
-  /// more, and sleeps.
+  /// The steps of Mover::decide for a request that waits for pins: it tries, asks for news of
+  /// released pins, tries again, and sleeps.
   template <typename Try>
   void until(Try&& attempt) {
     if (attempt()) {
@@ -28,7 +28,7 @@ class MoverSteps {
 
   // ---- evict.cpp -------------------------------------------------------------------------------
 
-  /// leave and finish_evict. `drop`: nobody wants the bytes any more.
+  /// The steps of leave and finish_evict. `drop`: the bytes are no longer needed.
   bool leave(unsigned space, bool even_dirty, bool drop = false) {
     if (!enter_outgoing(space, even_dirty, drop)) {
       return false;
@@ -66,7 +66,8 @@ class MoverSteps {
     settle();
   }
 
-  /// The last copy of several becomes exclusive; without any, and without a slot, it is zero again.
+  /// If one copy is left, it becomes exclusive. Without copies and without a slot the extent is
+  /// zero again.
   void settle() {
     const bool host = readable(kHost), device = readable(kDevice);
     const unsigned only = host ? kHost : kDevice;
@@ -78,7 +79,7 @@ class MoverSteps {
     }
   }
 
-  /// start_evict: written down first where it is the only copy.
+  /// The steps of start_evict. An only copy is written to a slot first.
   void evict(unsigned space) {
     const bool dirty = turn_.op([&] { return world_.words[space].load().dirty(); }) != 0;
     const bool elsewhere = readable(1 - space);
@@ -89,7 +90,7 @@ class MoverSteps {
 
   // ---- demote.cpp ------------------------------------------------------------------------------
 
-  /// start_demote, seal, and written.
+  /// The steps of start_demote, seal, and written.
   bool demote(unsigned space) {
     auto& word = world_.words[space];
     const bool may = turn_.op([&] {
@@ -100,7 +101,7 @@ class MoverSteps {
       return false;
     }
     if (flaw_ != Flaw::copying_set_late) {
-      (void)start_copy(space);  // Beside a writer: it is written down in vain.
+      (void)start_copy(space);  // While a writer is pinned this fails, and the write is useless.
     }
     turn_.step([&] {
       world_.copying = world_.frame[space];
@@ -123,7 +124,7 @@ class MoverSteps {
     return clean;
   }
 
-  /// Mover::start_copy and the end of it in end_transfer.
+  /// The steps of Mover::start_copy; end_copy() is its end in end_transfer.
   bool start_copy(unsigned space) {
     auto& word = world_.words[space];
     if (flaw_ == Flaw::start_beside_writer) {
@@ -138,7 +139,8 @@ class MoverSteps {
 
   // ---- promote.cpp -----------------------------------------------------------------------------
 
-  /// arm_acquire and start_promote, up to `incoming`. False: somebody has it now.
+  /// The steps of arm_acquire and start_promote, up to `incoming`. Returns false if another user
+  /// has claimed the extent.
   bool begin_promote(unsigned space) {
     const auto book = [&] { turn_.op([&] { (void)world_.words[kHost].book(); }); };
     if (space != kHost && flaw_ != Flaw::late_booking) {
@@ -148,7 +150,7 @@ class MoverSteps {
         turn_.op([&] { return static_cast<unsigned>(world_.words[kHost].load().phase()); }));
     const bool even_dirty = flaw_ == Flaw::spare_even_dirty;
     if (host == Phase::incoming || (host == Phase::vacant && !leave(kHost, even_dirty))) {
-      return false;  // Claimed by its next user.
+      return false;  // The next user has claimed it.
     }
     set_phase(space, Phase::incoming);
     if (flaw_ == Flaw::late_booking) {
@@ -157,7 +159,8 @@ class MoverSteps {
     return true;
   }
 
-  /// All of it: from the other space if that has a copy, else from the slot, else zeros.
+  /// A whole promote: from the other space if it has a copy, otherwise from the slot, otherwise
+  /// zeros.
   void promote(unsigned space) {
     until([&] { return begin_promote(space); });
     if (turn_.step([&] { return world_.readable(1 - space); }) != 0) {
@@ -168,7 +171,7 @@ class MoverSteps {
     }
   }
 
-  /// From the slot, or zeros.
+  /// Reads from the slot, or zeros.
   void read(unsigned space) {
     turn_.step([&] {
       world_.copying = world_.slot == kNothing ? kZeros : world_.slot;
@@ -176,7 +179,7 @@ class MoverSteps {
     });
   }
 
-  /// publish, once nothing can be in the way.
+  /// The step of publish, after all obstacles are gone.
   void land(unsigned space, bool dirty, Phase phase) {
     turn_.op([&] {
       auto& word = world_.words[space];
@@ -186,7 +189,7 @@ class MoverSteps {
     set_phase(space, phase);
   }
 
-  /// land: reads the source. False: a view writes it.
+  /// The step of land that reads the source. Returns false if a view writes the source.
   bool copy_once(unsigned from) {
     const bool begun = start_copy(from);
     if (begun) {
@@ -195,7 +198,7 @@ class MoverSteps {
     return begun;
   }
 
-  /// Again as long as the source is written meanwhile.
+  /// Repeats the copy until the source is not written during it.
   void copy_from(unsigned from, unsigned to) {
     until([&] { return copy_once(from) && share(from); });
     turn_.step([&] { world_.frame[to] = world_.copying; });
@@ -211,7 +214,7 @@ class MoverSteps {
     return turn_.op([&] { return world_.words[space].try_share(); }) != 0;
   }
 
-  /// arm_acquire, for a writer: the copies of other spaces go.
+  /// The steps of arm_acquire for a writer: the copies in other spaces leave.
   void take_away(unsigned space) {
     if (flaw_ == Flaw::copies_stay) {
       set_phase(kHost, Phase::exclusive);
@@ -220,8 +223,8 @@ class MoverSteps {
     until([&] { return leave(space, true); });
   }
 
-  /// takes_source_home, before a copy to a device; to_window, when a view is wanted. Views miss it
-  /// meanwhile.
+  /// The steps of takes_source_home, before a copy to a device. show() has those of to_window, when
+  /// a view is wanted. Views miss in between.
   bool take_home() {
     auto& word = world_.words[kHost];
     const bool taken =
@@ -243,20 +246,20 @@ class MoverSteps {
 
   // ---- arrivals.cpp ----------------------------------------------------------------------------
 
-  /// take_over: the source goes, if no view has written it since it was read.
+  /// The step of take_over: the source leaves, if no view has written it since it was read.
   bool take_over(unsigned from) {
     return flaw_ == Flaw::take_over_unchecked
                ? enter_outgoing(from, true)
                : turn_.op([&] { return world_.words[from].try_take_over(); }) != 0;
   }
 
-  // ---- The rest --------------------------------------------------------------------------------
+  // ---- Other steps -----------------------------------------------------------------------------
 
   void set_phase(unsigned space, Phase phase) {
     turn_.op([&] { world_.words[space].set_phase(phase); });
   }
 
-  /// arm_leave for a free, finish_free, and Buffers::retire.
+  /// The steps of arm_leave for a free, finish_free, and Buffers::retire.
   void finish_free() {
     for (const unsigned space : {kHost, kDevice}) {
       until([&] {

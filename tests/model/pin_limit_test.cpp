@@ -1,7 +1,7 @@
-// The limit of pins, in every order of the steps of more threads than the limit admits: the word of
-// residency/extent_state.hpp with counts of two bits, which hold 3, and a limit of 1. While one
-// view is held, two more threads can add a pin that they must remove. A thread more than that fills
-// the count, which carries into its neighbour; the model must find what is lost by it.
+// The limit of pins, in every order of the steps of more threads than the limit admits. The word of
+// residency/extent_state.hpp has counts of two bits here, which hold 3, and a limit of 1. While one
+// view is held, two more threads can add a pin that they must remove. One more thread fills the
+// count, which then carries into its neighbour. The model must find the resulting loss.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -22,20 +22,20 @@ using SmallWord = BasicExtentWord<ModelAtomic, SmallBits>;
 
 constexpr std::uint8_t kNone = 255;
 
-// One extent, which is written down once while views come and go, and leaves if it may.
+// One extent. It is written to a slot once while views come and go, and leaves if it can.
 struct Small {
   SmallWord word{};
-  std::uint8_t frame = 0;     // Version of the bytes. kNone: there is no frame.
+  std::uint8_t frame = 0;     // Version of the bytes. kNone: no frame.
   std::uint8_t slot = kNone;  // Version in the slot.
   std::uint8_t newest = 0;
-  std::uint8_t copied = 0;  // Version that the copy under way has read.
+  std::uint8_t copied = 0;  // Version that the copy in progress has read.
   std::uint8_t readers = 0, writers = 0;
   std::array<std::uint8_t, 2> unused{};  // No padding.
 
   SmallBits bits() const { return {std::bit_cast<std::uint64_t>(word)}; }
 };
 
-unsigned answers_seen;  // Bit of each Pin that a thread was given.
+unsigned answers_seen;  // One bit for each Pin result that a thread has received.
 
 const char* broken(const Small& world) {
   const SmallBits bits = world.bits();
@@ -145,8 +145,8 @@ TEST(PinLimitModel, more_threads_than_the_count_has_room_for_lose_a_pin) {
   EXPECT_EQ(found.substr(0, found.find('\n')), "four writers: a pin has gone") << found;
 }
 
-// A reader's pin is removed once too often: the count of readers borrows from no other, and no
-// writer is hidden from a copy.
+// A reader's pin is removed once too often. The count of readers must not borrow from another
+// count, and no writer may be hidden from a copy.
 TEST(PinLimitModel, a_readers_pin_is_removed_twice_then_no_writer_is_hidden) {
   Scenario<Small> made = scenario("removed twice", 2, 0);
   made.actors.push_back({"stray", [](Small& world, Turn& turn) {

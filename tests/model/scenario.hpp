@@ -1,4 +1,4 @@
-// What the scenarios of the model share.
+// Shared by the scenarios of the model.
 #pragma once
 
 #include <vector>
@@ -19,7 +19,7 @@ inline WordScenario scenario(const char* name) {
   return made;
 }
 
-/// The buffer has been written once; its bytes are in a frame on the host and nowhere else.
+/// The buffer has been written once. Its bytes are only in a frame on the host.
 inline World written_on_host() {
   World world;
   world.words[kHost].set_phase(Phase::incoming);

@@ -1,5 +1,5 @@
-// Who meets whom in the model. Each scenario is a handful of actors that do little, so that all
-// orders of their steps can be seen; together they take every change of phase that there is.
+// The scenarios of the model. Each has a few actors that do little, so that all orders of their
+// steps can be explored. Together they take every existing change of phase.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace tiermem::model {
 
-/// Two callers hit while the extent is written down, leaves, and comes back from its slot.
+/// Two callers hit the extent while it is written to a slot, leaves, and returns from its slot.
 inline WordScenario one_space(Flaw flaw) {
   WordScenario made = scenario("one space");
   made.world = written_on_host();
@@ -30,7 +30,7 @@ inline WordScenario one_space(Flaw flaw) {
   return made;
 }
 
-/// A buffer is freed under its readers, and its extent becomes another buffer's, which is used.
+/// A buffer is freed while readers use it. Its extent becomes another buffer's, which is used.
 inline WordScenario next_life(Flaw flaw) {
   WordScenario made = scenario("the extent's next life");
   made.world = written_on_host();
@@ -45,7 +45,7 @@ inline WordScenario next_life(Flaw flaw) {
          turn.wait([&] { return world.signal == 2; }, [] {});
          turn.op([&] { world.words[kHost].set_phase(Phase::zero); });
          caller.reuse();
-         turn.step([&] { world.signal = 3; });  // Touches it: a miss.
+         turn.step([&] { world.signal = 3; });  // Touches the buffer, and misses.
          turn.wait([&] { return world.signal == 4; }, [] {});
          (void)caller.view({.writes = true, .generation = 3});
        }},
@@ -63,7 +63,7 @@ inline WordScenario next_life(Flaw flaw) {
   return made;
 }
 
-/// A device gets a copy while the host's is written, and loses it again to a writer.
+/// A device gets a copy while the host's copy is written, and loses it again to a writer.
 inline WordScenario two_spaces(Flaw flaw) {
   WordScenario made = scenario("two spaces");
   made.world = written_on_host();
@@ -81,7 +81,8 @@ inline WordScenario two_spaces(Flaw flaw) {
   return made;
 }
 
-/// The host's frame leaves its window to be copied to a device, and comes back for whoever looks.
+/// The host's frame leaves its window to be copied to a device, and returns when a view on the host
+/// needs it.
 inline WordScenario goes_home(Flaw flaw) {
   WordScenario made = scenario("a frame goes home");
   made.world = written_on_host();
@@ -103,7 +104,8 @@ inline WordScenario goes_home(Flaw flaw) {
   return made;
 }
 
-/// A stream is let in while its bytes are still on their way; a writer takes the only copy along.
+/// A stream gets its view while its bytes are still on their way. A writer takes the only copy
+/// away.
 inline WordScenario stream_takes_over(Flaw flaw, bool fails) {
   WordScenario made = scenario("a stream takes over");
   made.world = written_on_host();
@@ -113,7 +115,7 @@ inline WordScenario stream_takes_over(Flaw flaw, bool fails) {
       {"stream",
        [flaw](World& world, Turn& turn) {
          if (turn.wait([&] { return world.signal != 0; }, [&] { return world.signal == 2; }) == 0) {
-           // The copy has come: the view that the mover pinned for it is used, and ends.
+           // The copy has arrived. The view that the mover pinned for the stream is used, and ends.
            Caller(world, turn, flaw).use({.space = kDevice, .writes = true});
          }
        }},
@@ -123,7 +125,7 @@ inline WordScenario stream_takes_over(Flaw flaw, bool fails) {
          mover.until([&] { return mover.begin_promote(kDevice); });
          mover.until([&] { return mover.copy_once(kHost) && mover.take_over(kHost); });
          turn.step([&] { world.frame[kDevice] = world.copying; });
-         if (fails) {  // Before it let anybody in: give_back_source.
+         if (fails) {  // The copy fails before any view was granted: give_back_source.
            mover.set_phase(kHost, Phase::exclusive);
            turn.step([&] { world.frame[kDevice] = kNothing; });
            mover.set_phase(kDevice, Phase::none);
@@ -146,7 +148,7 @@ inline WordScenario stream_takes_over(Flaw flaw, bool fails) {
   return made;
 }
 
-/// A mapped extent: the program writes it without a pin wherever the window shows it.
+/// A mapped extent: the program writes it without a pin while the window shows it.
 inline WordScenario mapped(Flaw flaw) {
   constexpr std::uint8_t kShown = 1, kTouched = 2, kOver = 4;
   WordScenario made = scenario("a mapped extent");
@@ -161,7 +163,7 @@ inline WordScenario mapped(Flaw flaw) {
            return shown;
          };
          while (turn.round(2)) {
-           while (turn.step(write) == 0) {  // A fault: touched again once it was answered.
+           while (turn.step(write) == 0) {  // A fault: the touch is repeated after the answer.
              turn.wait([&] { return (world.signal & kTouched) == 0; }, [] {});
            }
          }
@@ -171,7 +173,7 @@ inline WordScenario mapped(Flaw flaw) {
        [flaw](World& world, Turn& turn) {
          MoverSteps mover(world, turn, flaw);
          mover.set_phase(kHost, Phase::incoming);
-         mover.set_phase(kHost, Phase::none);  // publish_parts: of some of its pages.
+         mover.set_phase(kHost, Phase::none);  // publish_parts, of some pages of the extent.
          mover.set_phase(kHost, Phase::outgoing);
          mover.set_phase(kHost, Phase::none);
          const auto show = [&] {
@@ -189,7 +191,7 @@ inline WordScenario mapped(Flaw flaw) {
            if (!mover.enter_outgoing(kHost, true)) {
              return;
            }
-           turn.step([&] { world.signal &= ~kShown; });  // Out of the window, atomically.
+           turn.step([&] { world.signal &= ~kShown; });  // The extent leaves the window atomically.
            turn.step([&] { world.slot = world.frame[kHost]; });
            if (out == 1 || turn.step([&] { return world.signal & kTouched; }) != 0) {
              show();
@@ -203,8 +205,8 @@ inline WordScenario mapped(Flaw flaw) {
   return made;
 }
 
-/// The process forks between two transfers. In the child only the thread that forked and the mover
-/// go on; what the others held stays held.
+/// The process forks between two transfers. In the child only the forking thread and the mover
+/// continue. Pins of other threads stay.
 inline WordScenario fork(Flaw flaw) {
   WordScenario made = scenario("a fork");
   made.world = written_on_host();
@@ -227,7 +229,7 @@ inline WordScenario fork(Flaw flaw) {
                    [&] {
                      const Phase phase = world.phase(kHost);
                      if (phase == Phase::incoming || phase == Phase::outgoing) {
-                       turn.fail("the child has a transfer that nobody ends");
+                       turn.fail("the child has a transfer that never ends");
                      }
                      world.forked = 1;
                    });
@@ -240,7 +242,7 @@ inline WordScenario fork(Flaw flaw) {
   return made;
 }
 
-/// One thing after the other goes wrong, while a caller tries to read.
+/// Several failures in a row, while a caller tries to read.
 inline WordScenario trouble(Flaw flaw) {
   WordScenario made = scenario("trouble");
   made.world.words[kHost].set_phase(Phase::zero);
@@ -289,7 +291,8 @@ inline WordScenario trouble(Flaw flaw) {
   return made;
 }
 
-/// A device is lost with the only copy; its extent is overwritten there, and slots change hands.
+/// A device with the only copy is lost. Its extent is overwritten there, and slots move to another
+/// extent.
 inline WordScenario device_lost(Flaw flaw) {
   WordScenario made = scenario("a device is lost");
   made.world.words[kHost].set_phase(Phase::zero);
@@ -310,7 +313,7 @@ inline WordScenario device_lost(Flaw flaw) {
            mover.evict(kDevice);
            return !mover.readable(kDevice);
          });
-         // hand_over: to another extent, and back.
+         // hand_over: the slot moves to another extent and back.
          const auto slot = turn.step([&] {
            const std::uint8_t had = world.slot;
            world.slot = kNothing;

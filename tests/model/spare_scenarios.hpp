@@ -1,13 +1,13 @@
-// Buffers that are freed, kept as spares, and taken into use again, while others still mean the
-// life before.
+// Buffers that are freed, kept as spares, and reused, while other actors still use the handle of
+// the previous life.
 #pragma once
 
 #include "model/scenario.hpp"
 
 namespace tiermem::model {
 
-/// The buffer is freed, kept as a spare, and taken into use again. Who cannot keep it asks the
-/// mover.
+/// The buffer is freed, kept as a spare, and reused. If it cannot be kept, the owner asks the mover
+/// to free it.
 inline WordScenario::Actor spare_user(Flaw flaw, bool writes) {
   return {"owner", [flaw, writes](World& world, Turn& turn) {
             Caller caller(world, turn, flaw);
@@ -21,14 +21,14 @@ inline WordScenario::Actor spare_user(Flaw flaw, bool writes) {
           }};
 }
 
-/// Ends the life that could not be spare.
+/// Ends the life of a buffer that could not be kept as a spare.
 inline void free_if_asked(World& world, Turn& turn, MoverSteps& mover) {
   if (turn.wait([&] { return world.signal != 0; }, [&] { return world.signal == 1; }) != 0) {
     mover.finish_free();
   }
 }
 
-/// Its frame is wanted meanwhile, and a thread has the handle still.
+/// The mover wants the spare's frame, and a thread still has the old handle.
 inline WordScenario spare_leaves(Flaw flaw, bool writes) {
   WordScenario made = scenario("a spare buffer leaves");
   made.world = written_on_host();
@@ -45,7 +45,7 @@ inline WordScenario spare_leaves(Flaw flaw, bool writes) {
   return made;
 }
 
-/// A device was to get its bytes: the request was admitted before it was freed.
+/// A device was to get the buffer's bytes: the request was admitted before the buffer was freed.
 inline WordScenario spare_is_promoted(Flaw flaw) {
   WordScenario made = scenario("a spare buffer is promoted");
   made.world = written_on_host();
@@ -62,8 +62,8 @@ inline WordScenario spare_is_promoted(Flaw flaw) {
   return made;
 }
 
-/// A spare is made ahead; its first user, somebody whose handle is stale, and a mover that waits
-/// until it can have the frame.
+/// A spare is created ahead. Its first user, a thread with a stale handle, and a mover that waits
+/// for the frame use it.
 inline WordScenario spare_is_awaited(Flaw flaw) {
   WordScenario made = scenario("a spare buffer is awaited");
   made.world.words[kHost].set_phase(Phase::incoming);

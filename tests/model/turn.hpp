@@ -1,12 +1,12 @@
-// One turn of an actor of the model, and the atomics whose every access is a step.
+// One turn of an actor of the model, and the atomics that make every access a step.
 //
-// An actor is a plain function. It has no stack that could be kept, so it is run again from its
-// start for each step: op() and its like answer from the actor's log what they answered before, the
-// step is made where the log ends, and the rest of the function is left by longjmp. So an actor
-// must be a function of its answers alone, and change the world only inside of those.
+// An actor is a plain function. Its stack cannot be kept, so the function runs again from its start
+// for each step. op() and similar calls return their earlier answers from the actor's log. At the
+// end of the log the step is made, and longjmp leaves the rest of the function. An actor must
+// therefore depend only on its answers, and must change the world only inside these calls.
 //
-// Steps are sequentially consistent. What weaker orders allow beyond that is argued beside each of
-// them; this checks the protocol, not the fences.
+// Steps are sequentially consistent. Comments at the weaker memory orders of the real code argue
+// what these allow in addition. The model checks the protocol and not the fences.
 #pragma once
 
 #include <array>
@@ -18,25 +18,25 @@
 
 namespace tiermem::model {
 
-/// What one actor has been answered: with the world, its whole state.
+/// The answers that one actor has received. With the world, they are its whole state.
 struct Log {
   static constexpr unsigned kMostAnswers = 96;
   static constexpr unsigned kMostAccesses = 20;
 
-  std::array<std::uint64_t, kMostAccesses> accesses{};  ///< Of the op under way: what each saw.
-  std::array<std::uint16_t, kMostAnswers> answers{};    ///< Of the ops that ended, in this round.
+  std::array<std::uint64_t, kMostAccesses> accesses{};  ///< The values seen by the op in progress.
+  std::array<std::uint16_t, kMostAnswers> answers{};    ///< The answers of ended ops of this round.
   std::uint16_t accessed = 0, answered = 0, round = 0, ended = 0;
 };
 
-/// One turn of one actor. What the actor's function and the atomics see of the explorer.
+/// One turn of one actor: the interface of the explorer for actors and atomics.
 class Turn {
  public:
   explicit Turn(Log& log) : log_(log) {}
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  /// An operation of several accesses, of which each is a step of its own. What `f` does after the
-  /// last of them belongs to that step; its result is all that the actor learns.
+  /// An operation of several accesses; each access is a step. The code of `f` after the last access
+  /// belongs to that step. The actor learns only the result of `f`.
   template <typename F>
   std::uint32_t op(F&& f) {
     if (next_ < log_.answered) {
@@ -45,17 +45,18 @@ class Turn {
     replayed_ = 0;
     return note(result_of(f));
   }
-  /// What no other actor changes: asked for right after the step before, and no step by itself.
+  /// Reads a value that no other actor changes. This is not a step, and must directly follow the
+  /// previous step.
   template <typename F>
   std::uint32_t know(F&& f) {
     return next_ < log_.answered ? log_.answers[next_++] : note(result_of(f));
   }
-  /// All of `f` is one step.
+  /// Makes one step of all of `f`.
   template <typename F>
   std::uint32_t step(F&& f) {
     return wait([] { return true; }, f);
   }
-  /// As step, once `ready` holds.
+  /// The same as step, as soon as `ready` holds.
   template <typename Ready, typename F>
   std::uint32_t wait(Ready&& ready, F&& f) {
     if (next_ < log_.answered) {
@@ -68,8 +69,8 @@ class Turn {
     }
     return note(result_of(f));
   }
-  /// `while (turn.round(n)) …` runs its body n times. The body learns nothing of the rounds before,
-  /// so that states which differ in those only are one.
+  /// `while (turn.round(n)) …` runs its body n times. The body forgets the earlier rounds, so
+  /// states that differ only in those rounds are the same state.
   bool round(unsigned n) {
     if (in_round_) {
       ++log_.round;
@@ -85,7 +86,7 @@ class Turn {
     leave();
   }
 
-  /// For ModelAtomic: what the access sees, now or when it was made.
+  /// For ModelAtomic: returns the value before the access, which is made now or was made earlier.
   template <typename Change>
   std::uint64_t access(std::uint64_t& value, Change&& change) {
     if (replayed_ < log_.accessed) {
@@ -103,8 +104,8 @@ class Turn {
   }
 
   struct Outcome {
-    bool blocked = false;           ///< It waits: nothing has changed.
-    const char* failure = nullptr;  ///< What fail() was told.
+    bool blocked = false;           ///< The actor waits, and nothing has changed.
+    const char* failure = nullptr;  ///< The argument of fail().
   };
   /// Runs the actor up to the end of its next step.
   template <typename Run>
@@ -119,7 +120,8 @@ class Turn {
     return outcome_;
   }
 
-  static inline Turn* current = nullptr;  ///< Null: nothing is explored, accesses just happen.
+  /// Null outside the explorer: accesses are then made directly.
+  static inline Turn* current = nullptr;
 
  private:
   template <typename F>
@@ -155,7 +157,7 @@ class Turn {
   std::jmp_buf left_;
 };
 
-/// In place of std::atomic<std::uint64_t>: each access is a step of the actor whose turn it is.
+/// Replaces std::atomic<std::uint64_t>: each access is a step of the current actor.
 class ModelAtomic {
  public:
   constexpr ModelAtomic(std::uint64_t value) : value_(value) {}
@@ -175,7 +177,7 @@ class ModelAtomic {
   std::uint64_t fetch_and(std::uint64_t mask, std::memory_order) {
     return access([mask](std::uint64_t& value) { value &= mask; });
   }
-  /// Never fails without a reason: whoever calls it would only try again.
+  /// Never fails spuriously, because the caller would only try again.
   bool compare_exchange_weak(std::uint64_t& seen, std::uint64_t next, std::memory_order) {
     const std::uint64_t expected = seen;
     seen = access([=](std::uint64_t& value) { value = value == expected ? next : value; });

@@ -1,7 +1,6 @@
-// What the actors of the model share: the words of one extent in the host's space and in a
-// device's, which are the real ones, and as much of everything around them as can go wrong. Bytes
-// are version numbers: 0 for zeros, one more for each write. What must hold in every state is in
-// broken().
+// The world that the actors of the model share: the real words of one extent in the host's space
+// and in a device's, and the surrounding state that can become wrong. Bytes are version numbers: 0
+// for zeros, one more for each write. broken() checks the properties of every state.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,33 +15,33 @@
 
 namespace tiermem::model {
 
-/// Ways to get the protocol wrong, each of which must be found.
+/// Ways to break the protocol. The model must find each of them.
 enum class Flaw {
   none,
-  no_generation_check,    // A pin is a view, whoever the extent belongs to by now.
-  no_undo,                // A pin that came too late stays.
-  silent_miss,            // Whoever undoes a pin tells nobody.
-  no_second_look,         // The mover asks to be told, and sleeps without looking again.
-  leave_without_looking,  // `outgoing` is entered by a look and an add, not by one CAS.
-  leave_even_dirty,       // What no slot has is dropped as if one had it.
-  copying_set_late,       // The mover sets `copying` once it has read the bytes.
+  no_generation_check,    // A pin is used as a view without checking the extent's owner.
+  no_undo,                // A pin that came too late is not removed.
+  silent_miss,            // The removal of a pin is not reported to the mover.
+  no_second_look,         // The mover asks for news, and sleeps without a second look.
+  leave_without_looking,  // `outgoing` is set by a load and an add instead of one CAS.
+  leave_even_dirty,       // Bytes that no slot has are dropped.
+  copying_set_late,       // The mover sets `copying` after it has read the bytes.
   start_beside_writer,    // The mover sets `copying` while a writer is pinned.
-  publish_any,            // The mover publishes a copy without a look at `copying`.
-  share_any,              // The mover shares a copy without a look at `copying`.
-  writer_keeps_copying,   // A writer leaves `copying` as it is.
-  writer_clears_late,     // A writer clears `copying` after its pin has gone.
-  writers_in_shared,      // A writer is content with a reader's pin.
-  copies_stay,            // A writer is let in while another space has a copy.
-  take_over_unchecked,    // What was written under the copy is not noticed when the source goes.
-  free_looks_first,       // A freer looks at pins before it makes the handle stale.
-  no_booking,             // A write into a slot does not keep the extent from becoming spare.
-  late_booking,           // The mover looks whether an extent is spare, and books it after that.
-  spare_even_dirty,       // What was spare when looked at leaves, whatever it is by now.
-  fork_under_way,         // A fork does not wait for the transfer under way.
-  home_without_looking,   // `at_home` is entered by a look and an or, not by one CAS.
+  publish_any,            // The mover publishes a copy without checking `copying`.
+  share_any,              // The mover shares a copy without checking `copying`.
+  writer_keeps_copying,   // A writer does not clear `copying`.
+  writer_clears_late,     // A writer clears `copying` after it has removed its pin.
+  writers_in_shared,      // A writer accepts a reader's pin.
+  copies_stay,            // A writer gets its view while another space has a copy.
+  take_over_unchecked,    // A write during the copy is not noticed when the source leaves.
+  free_looks_first,       // Freeing checks pins before it makes the handle stale.
+  no_booking,             // A write to a slot does not prevent the extent from becoming spare.
+  late_booking,           // The mover checks whether an extent is spare, and books it afterwards.
+  spare_even_dirty,       // An extent that was spare at a check leaves without a second check.
+  fork_under_way,         // A fork does not wait for the transfer in progress.
+  home_without_looking,   // `at_home` is set by a load and an or instead of one CAS.
 };
 
-/// The real word, and a step of it done wrong for each flaw inside of it.
+/// The real word. For each flaw inside the word, a function makes the step wrongly.
 class ModelWord : public BasicExtentWord<ModelAtomic> {
  public:
   Pin pin_write_keeping_copying() {
@@ -64,30 +63,31 @@ inline constexpr std::uint8_t kZeros = 0, kNothing = 255, kStale = 254, kLost = 
 
 struct World {
   std::array<ModelWord, kSpaces> words{};
-  std::array<std::uint8_t, kSpaces> frame{kNothing, kNothing};  ///< The version in it.
-  std::array<std::uint8_t, kSpaces> readers{}, writers{};  ///< Views held, as their holders see it.
-  std::uint8_t slot = kNothing;          ///< The version in it; kStale: a write has begun.
-  std::uint8_t newest = kZeros;          ///< What a reader must see.
-  std::uint8_t versions = 0;             ///< Writes so far.
-  std::uint8_t copying = 0;              ///< The version that the transfer under way has read.
-  std::uint8_t generation = 1;           ///< Of the buffer that has the extent.
-  std::uint8_t life = 1;                 ///< Its generation when it was made.
+  std::array<std::uint8_t, kSpaces> frame{kNothing, kNothing};  ///< The version in each frame.
+  /// Held views, as their holders see them.
+  std::array<std::uint8_t, kSpaces> readers{}, writers{};
+  std::uint8_t slot = kNothing;          ///< The version in the slot; kStale: a write has begun.
+  std::uint8_t newest = kZeros;          ///< The version that a reader must see.
+  std::uint8_t versions = 0;             ///< Number of writes so far.
+  std::uint8_t copying = 0;              ///< The version that the transfer in progress has read.
+  std::uint8_t generation = 1;           ///< The generation of the buffer that has the extent.
+  std::uint8_t life = 1;                 ///< The generation at the beginning of the extent's life.
   std::uint8_t pins_wanted = 0;          ///< Residency::pins_wanted.
-  std::uint8_t woken = 0;                ///< The mover has been told to look again.
-  std::uint8_t signal = 0;               ///< Between the actors of one scenario.
-  std::uint8_t demoting = 0;             ///< A write into the slot is under way.
-  std::uint8_t forked = 0;               ///< From here on this is the child.
+  std::uint8_t woken = 0;                ///< The mover was told to look again.
+  std::uint8_t signal = 0;               ///< A message between the actors of one scenario.
+  std::uint8_t demoting = 0;             ///< A write to the slot is in progress.
+  std::uint8_t forked = 0;               ///< The world is now that of the child.
   std::uint8_t at_home = 0;              ///< The host's frame is not in its window.
   std::array<std::uint8_t, 6> unused{};  // No padding.
 
-  /// Without a step: for what cannot change under whoever looks, and for checks.
+  /// Reads without a step: for values that no other actor can change now, and for checks.
   ExtentBits bits(unsigned space) const { return {std::bit_cast<std::uint64_t>(words[space])}; }
   Phase phase(unsigned space) const { return bits(space).phase(); }
   bool readable(unsigned space) const { return bits(space).readable(); }
   void write(unsigned space) { newest = frame[space] = ++versions; }
 };
 
-/// In any state. Null: all is well.
+/// Checks any state. Returns null, or what is wrong.
 inline const char* broken(const World& world) {
   bool somewhere = world.newest == kLost || world.slot == world.newest ||
                    (world.newest == kZeros && world.slot == kNothing);
@@ -128,7 +128,7 @@ inline const char* broken(const World& world) {
                                                            : nullptr;
 }
 
-/// Once all have ended.
+/// Checks the state in which all actors have ended.
 inline const char* ends_badly(const World& world) {
   for (unsigned space = 0; space < kSpaces; ++space) {
     const ExtentBits bits = world.bits(space);
