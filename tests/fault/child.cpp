@@ -23,7 +23,7 @@ namespace tiermem::test {
 namespace {
 
 constexpr int kSkipped = 77;
-constexpr unsigned kPatienceSeconds = 120;  // A child that needs longer hangs.
+constexpr unsigned kPatienceSeconds = 120;  // A child that needs longer counts as hanging.
 
 std::string why(const char* what) {
   return std::string(what) + ": " + std::strerror(errno);
@@ -97,7 +97,7 @@ bool kill_in_the_middle(int signal, const std::function<void(const std::function
     alarm(kPatienceSeconds);
     part([&] { (void)!write(ends[1], "r", 1); });
     fflush(nullptr);
-    _exit(1);  // It ended before it was killed.
+    _exit(1);  // The child ended before it was killed.
   }
   close(ends[1]);
   char letter = 0;
@@ -123,7 +123,8 @@ bool refuse(const std::vector<Refusal>& refusals) {
     program.push_back(
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(refusal.number), 0, skip));
     if (refusal.argument >= 0) {
-      load(offsetof(seccomp_data, args[1]));  // Its low half: this machine is little-endian.
+      // The low half of the argument; this machine is little-endian.
+      load(offsetof(seccomp_data, args[1]));
       program.push_back(
           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(refusal.argument), 0, 1));
     }
@@ -140,7 +141,7 @@ bool refuse(const std::vector<Refusal>& refusals) {
 std::string mount_tmpfs(const std::string& directory, unsigned long bytes) {
   const uid_t user = geteuid();
   const gid_t group = getegid();
-  // Root without a user namespace where it may: the fewer namespaces, the more kernels allow it.
+  // Root uses no user namespace if possible: more kernels allow fewer namespaces.
   if (user != 0 || unshare(CLONE_NEWNS) != 0) {
     if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) {
       return why("no namespace to mount in");
@@ -171,7 +172,7 @@ std::string become_nobody() {
   }
   return setresgid(kNobody, kNobody, kNobody) == 0 && setresuid(kNobody, kNobody, kNobody) == 0
              ? ""
-             : why("cannot become nobody");
+             : why("cannot change to the unprivileged user");
 }
 
 }  // namespace tiermem::test

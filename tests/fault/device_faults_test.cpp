@@ -1,7 +1,7 @@
-// A whole context on devices that refuse, shorten or hold up transfers. Goal: no byte is lost,
-// whoever asked learns of it in words that name errno, device and buffer, and what works again
-// works. Method: the calls below io_engine=threads are this program's own (failing_io.hpp); how a
-// single transfer is resumed and counted is the business of tests/unit/block_faults_test.cpp.
+// A whole context on devices that refuse, shorten or delay transfers. Goal: no byte is lost, the
+// caller gets an error that names errno, device and buffer, and everything works again when the
+// device does. Method: this program replaces the calls below io_engine=threads (failing_io.hpp).
+// tests/unit/block_faults_test.cpp tests how a single transfer is resumed and counted.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -111,8 +111,8 @@ TEST_F(DeviceFaults, a_write_that_fails_is_named_and_the_bytes_stay_in_memory) {
   EXPECT_EQ(wrong_words(data, 4), 0u);
 }
 
-// A single device that refuses writes for good: memory fills, and the refusal must lead to the
-// device.
+// A single device permanently refuses writes. Memory fills, and the refusal must name the device's
+// error.
 TEST_F(DeviceFaults, when_the_only_device_is_given_up_the_refusal_says_why) {
   auto context = make("8M");
   Buffer data = make_buffer(*context, 8 * kMiB, "resident");
@@ -136,7 +136,8 @@ TEST_F(DeviceFaults, when_the_only_device_is_given_up_the_refusal_says_why) {
       << "the setting it names helps";
 }
 
-// After an error writes pause, and all of memory is dirty: the pause ends, so nobody is refused.
+// Writes pause after an error, and all of memory is dirty. The pause ends, so no request is
+// refused.
 TEST_F(DeviceFaults, who_needs_room_waits_for_the_write_that_is_tried_again) {
   auto context = make("8M", "", true);
   Buffer data = make_buffer(*context, 8 * kMiB, "dirty");
@@ -194,7 +195,7 @@ TEST_F(DeviceFaults, short_reads_and_writes_of_one_of_two_directories_are_made_w
     FailingIo device(one_.path());
     device.most_read = device.most_written = most;
     ASSERT_TRUE(write_pattern(data, most).ok());
-    ASSERT_TRUE(data.evict().ok());  // The slower device gets little: waits for that too.
+    ASSERT_TRUE(data.evict().ok());  // The slower device gets little, and evict() waits for it too.
     EXPECT_EQ(wrong_words(data, most), 0u);
     EXPECT_GT(device.shortened(), 0u) << most;
     EXPECT_GT(context->stats().io_retries, 0u) << most;
@@ -235,7 +236,7 @@ TEST_F(DeviceFaults, a_device_that_hangs_costs_a_reader_its_timeout_and_no_more)
   auto view = data.acquire(kRead, 0, 0, Timeout::milliseconds(50));
   EXPECT_EQ(view.code(), Code::timed_out) << view.message();
   EXPECT_SAYS(view, "extents");
-  EXPECT_EQ(wrong_words(other, 10), 0u) << "who needs no device is not held up";
+  EXPECT_EQ(wrong_words(other, 10), 0u) << "a buffer in memory does not wait for the device";
   device.open_gate();
   EXPECT_EQ(wrong_words(data, 9), 0u);
 }
@@ -256,7 +257,7 @@ TEST_F(DeviceFaults,
   ASSERT_TRUE(op->cancel().ok());
   EXPECT_EQ(op->wait(Timeout::seconds(10)).code(), Code::cancelled);
   EXPECT_EQ(record.data, nullptr);
-  // The frames are still the device's: nobody else may have them yet.
+  // The device still uses the frames, so no other buffer may get them yet.
   Buffer next = make_buffer(*context, 8 * kMiB, "next");
   EXPECT_FALSE(next.acquire(kWrite, 0, 0, Timeout::milliseconds(20)).ok());
   device.open_gate();

@@ -24,9 +24,9 @@
 namespace tiermem::test {
 namespace {
 
-constexpr std::uint32_t kMostBytes = 1 << 20;  // Of one request.
+constexpr std::uint32_t kMostBytes = 1 << 20;  // The largest request.
 
-/// The server's only thread: answers the kernel until it is told to stop or the mount is gone.
+/// The server's only thread. It answers the kernel until it is told to stop or the mount is gone.
 class Server {
  public:
   Server(int fuse, FailingFiles::Page& page) : fuse_(fuse), page_(page) {}
@@ -199,7 +199,7 @@ class Server {
       case FUSE_FORGET:
       case FUSE_BATCH_FORGET:
       case FUSE_INTERRUPT:
-        return;  // Nobody waits for an answer.
+        return;  // These calls need no answer.
       default:
         return reply(call, ENOSYS);
     }

@@ -1,9 +1,9 @@
-// A file system that fails on command, below the kernel: FUSE, served by a process of its own, so
-// that whatever reads and writes, io_uring included, goes the way of a real device's error. Its
-// files are kept in memory and have no names that last.
+// A file system that fails on command, below the kernel. It is a FUSE file system in a process of
+// its own, so all reads and writes, also by io_uring, take the path of a real device's error. Its
+// files are in memory and have no persistent names.
 //
-// Only in a child of the test (child.hpp) and while it has one thread: the mount is seen by it
-// alone and ends with it. Told at any time, by any thread.
+// Use it only in a child of the test (child.hpp) while the child has one thread: only the child
+// sees the mount, which ends with it. Any thread may give commands at any time.
 #pragma once
 
 #include <atomic>
@@ -16,25 +16,25 @@ class FailingFiles {
  public:
   enum Kind : std::uint32_t { reads = 1, writes = 2, growth = 4 };
 
-  /// On the empty directory.
+  /// Mounts the file system on the empty directory.
   explicit FailingFiles(const std::string& directory);
-  /// Lets what is held end.
+  /// Lets the held calls end.
   ~FailingFiles();
   FailingFiles(const FailingFiles&) = delete;
   FailingFiles& operator=(const FailingFiles&) = delete;
 
-  /// Why there is none here: the test is skipped. "" when there is one.
+  /// Why the file system could not be mounted; the test is then skipped. "" if it is mounted.
   const std::string& why_not() const { return why_not_; }
 
-  // errno of each call from now on; 0: as usual.
+  // errno of each later call; 0: no error.
   void fail_reads(int error) { page_->error[0].store(error); }
   void fail_writes(int error) { page_->error[1].store(error); }
   void fail_growth(int error) { page_->error[2].store(error); }
-  /// Calls of these kinds wait from now on, until they are none of `kinds` any more.
+  /// Later calls of these kinds wait, until `kinds` no longer contains them.
   void hold(std::uint32_t kinds) { page_->held_kinds.store(kinds); }
-  /// Until `n` calls wait. False after ten seconds.
+  /// Waits until `n` calls are held. Returns false after ten seconds.
   bool wait_for_held(std::uint32_t n) const;
-  /// The server dies: every call from now on is ENOTCONN, as of a device that was pulled out.
+  /// The server dies. Every later call returns ENOTCONN, as for an unplugged device.
   void vanish();
 
   std::uint32_t calls(Kind kind) const { return page_->calls[index_of(kind)].load(); }

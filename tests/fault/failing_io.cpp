@@ -1,6 +1,6 @@
-// pread, pwrite, preadv and pwritev of this program, and what they do. Symbols of a program come
-// before those of the C library, also for the libraries that it uses: that is all the interposition
-// there is.
+// This program's own pread, pwrite, preadv and pwritev, and their behaviour. A program's symbols
+// take precedence over those of the C library, also for the libraries that it uses. No other
+// interposition is needed.
 #include "fault/failing_io.hpp"
 
 #include <sys/syscall.h>
@@ -20,7 +20,7 @@
 namespace tiermem::test {
 namespace {
 
-std::shared_mutex g_mutex;  // Guards the list; held shared while a call looks for its device.
+std::shared_mutex g_mutex;  // Guards the list; held shared during a search for a call's device.
 std::array<FailingIo*, 4> g_devices{};
 
 ssize_t from_kernel(bool write, int fd, Parts parts, off_t offset) {
@@ -51,7 +51,7 @@ std::size_t bytes_of(Parts parts) {
                          [](std::size_t sum, const iovec& part) { return sum + part.iov_len; });
 }
 
-/// The first `most` bytes of them.
+/// Returns the first `most` bytes of the parts.
 std::vector<iovec> first_of(Parts parts, std::size_t most) {
   std::vector<iovec> first;
   for (iovec part : parts) {
@@ -77,7 +77,7 @@ FailingIo::~FailingIo() {
     *std::find(g_devices.begin(), g_devices.end(), this) = nullptr;
   }
   open_gate();
-  while (inside_.load() != 0) {  // A test's last milliseconds at most.
+  while (inside_.load() != 0) {  // Takes the test's last milliseconds at most.
     std::this_thread::yield();
   }
 }

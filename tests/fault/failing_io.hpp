@@ -1,9 +1,10 @@
-// A device that misbehaves, below the public interface: this program has its own pread, pwrite and
-// vectored ones, and the library calls these with io_engine=threads. They act on files of one
-// directory as long as a FailingIo for it lives; all else goes to the kernel. One FailingIo per
-// directory, at most four.
+// A device that misbehaves, below the public interface. This program defines pread, pwrite and the
+// vectored variants, and the library calls these with io_engine=threads. A FailingIo acts on the
+// files of one directory during its life; all other calls go to the kernel. Each directory has one
+// FailingIo, and there are at most four.
 //
-// Threads: the functions are called by any; a FailingIo is made, told and destroyed by the test's.
+// Threads: any thread calls the functions. The test's thread creates, commands and destroys a
+// FailingIo.
 #pragma once
 
 #include <sys/types.h>
@@ -16,27 +17,27 @@
 
 namespace tiermem::test {
 
-/// The places in memory of one read or write.
+/// The buffers of one read or write.
 using Parts = std::span<const iovec>;
 
 class FailingIo {
  public:
   explicit FailingIo(const std::string& directory);
-  /// Opens the gate and lets what is held end.
+  /// Opens the gate and lets the held calls end.
   ~FailingIo();
   FailingIo(const FailingIo&) = delete;
   FailingIo& operator=(const FailingIo&) = delete;
 
-  // What to do; told at any time. 0: as the kernel would.
+  // Commands, which may change at any time. 0: behave like the kernel.
   std::atomic<int> read_error{0}, write_error{0};  ///< errno of each call.
-  std::atomic<int> good_before{0};  ///< So many calls are good before the errors begin.
+  std::atomic<int> good_before{0};  ///< The number of calls that succeed before the errors begin.
   std::atomic<std::uint32_t> most_read{0},
-      most_written{0};  ///< Bytes moved by a call at most: short transfers.
+      most_written{0};  ///< The maximum number of bytes that a call moves: short transfers.
 
-  /// Every call from now on waits until open_gate(): a device that hangs.
+  /// Every later call waits until open_gate(): a device that hangs.
   void close_gate();
   void open_gate();
-  /// Until `n` calls wait at the gate. False after ten seconds.
+  /// Waits until `n` calls are held at the gate. Returns false after ten seconds.
   bool wait_for_held(std::uint32_t n);
 
   std::uint64_t calls() const { return calls_.load(); }
@@ -44,8 +45,8 @@ class FailingIo {
   std::uint64_t shortened() const { return shortened_.load(); }
 
   // For the interposed functions.
-  /// Whether `fd` is a file of the directory; then act() must follow, and the destructor waits for
-  /// it.
+  /// Returns whether `fd` is a file of the directory. If so, act() must follow, and the destructor
+  /// waits for it.
   bool enter(int fd);
   ssize_t act(bool write, int fd, Parts parts, off_t offset);
 

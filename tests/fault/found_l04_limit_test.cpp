@@ -1,7 +1,7 @@
-// Memory that runs out under many callers. Goal: when the kernel refuses the process more address
-// space while threads gather, scatter and wait for operations, calls end with statuses, nothing
-// stays pinned, and the context closes. Method: a child whose RLIMIT_AS is lowered to what it uses
-// while its threads work, and raised again; with other amounts left each round.
+// Memory runs out under many callers. Goal: the kernel refuses the process more address space while
+// threads gather, scatter and wait for operations. Calls then end with errors, nothing stays
+// pinned, and the context closes. Method: in a child, RLIMIT_AS is lowered to the used size while
+// its threads work, and raised again; each round leaves another amount.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ namespace {
 constexpr std::uint64_t kRowBytes = 256;
 constexpr std::uint64_t kTable = 32 * kMiB;
 
-/// Address space of this process, in bytes.
+/// Returns the size of this process's address space in bytes.
 std::uint64_t used_space() {
   unsigned long pages = 0;
   if (FILE* const file = std::fopen("/proc/self/statm", "r")) {
@@ -34,8 +34,7 @@ std::uint64_t used_space() {
   return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// Rows whose records take the calling thread a few MiB of the arena, and whose bytes lie outside
-/// of it.
+/// Rows that need a few MiB of records in the arena, with their bytes outside the arena.
 struct Caller {
   std::vector<std::uint64_t> index;
   std::vector<std::uint64_t> words;

@@ -1,7 +1,7 @@
-// Directories that are full, capped, gone or read-only. Goal: the refusal says which limit was met
-// and what to change, memory and disk keep every byte they had, and room made later is used.
-// Method: a small tmpfs that only a child of the test sees, so that the disk is really full; a loop
-// device over one, so that a device under io_uring really fails.
+// Directories that are full, capped, missing or read-only. Goal: the refusal names the limit and
+// the remedy, memory and disk keep every byte, and space that becomes free is used. Method: a small
+// tmpfs that only a child of the test sees, so that the disk is really full; and a loop device over
+// a tmpfs, so that a device under io_uring really fails.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -30,8 +30,8 @@ std::uint64_t free_bytes(const std::string& directory) {
   return statvfs(directory.c_str(), &room) == 0 ? std::uint64_t{room.f_bavail} * room.f_frsize : 0;
 }
 
-/// Waits for room that was made elsewhere: who was refused asks the file system again only now and
-/// then.
+/// Writes, and waits for space that was freed elsewhere: after a refusal the tier asks the file
+/// system again only from time to time.
 Status write_when_there_is_room(Buffer& buffer, std::uint64_t seed) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   Status status = write_pattern(buffer, seed);
@@ -41,8 +41,9 @@ Status write_when_there_is_room(Buffer& buffer, std::uint64_t seed) {
   return status;
 }
 
-/// With memory and disk both full of different bytes, reading one more is refused: nothing can make
-/// way for it. A larger memory is what the refusal names, and with it every byte must be there.
+/// If memory and disk are both full of different bytes, a read of one more byte is refused, because
+/// nothing can leave to make room. The refusal names a larger memory as the remedy; with it every
+/// byte must be present.
 void expect_all_with_more_memory(Context& context, Buffer& buffer, std::uint64_t seed,
                                  std::uint64_t end) {
   const std::uint64_t before = context.stats().dram_budget;
@@ -107,7 +108,7 @@ TEST(FullDisk, a_disk_that_others_fill_is_reported_and_used_again_when_they_leav
     const Status again = write_when_there_is_room(data, 4);
     EXPECT_TRUE(again.ok()) << again.message();
     EXPECT_EQ(wrong_words(data, 4), 0u);
-    EXPECT_EQ(context->stats().degraded_devices, 0u) << "a full disk is no broken one";
+    EXPECT_EQ(context->stats().degraded_devices, 0u) << "a full disk is not a broken disk";
     return ChildEnd();
   }));
 }
@@ -233,8 +234,8 @@ TEST(FullDisk, a_limit_on_file_sizes_is_a_refusal_and_not_a_signal) {
   }));
 }
 
-// A loop device whose file is on a tmpfs that is too small: its sectors can be read, and written
-// until the tmpfs is full, then it answers with an error, as a thin volume or a dying disk does.
+// A loop device over a file in a tmpfs that is too small. Its sectors can be read, and written
+// until the tmpfs is full. It then returns an error, like a thin volume or a dying disk.
 TEST(FullDisk, a_raw_device_that_begins_to_fail_keeps_what_it_has_and_is_given_up) {
   Directory directory;
   SKIP_IF(in_child([&] {

@@ -1,6 +1,6 @@
-// Gathers on devices that refuse, shorten or hold up reads. Goal: no wrong byte, an error that
-// names what happened and which row met it, and a call that ends when it should, whatever the
-// device does. Method: as in device_faults_test.cpp.
+// Gathers on devices that refuse, shorten or delay reads. Goal: no wrong byte, an error that names
+// the cause and the affected row, and a call that ends in time, whatever the device does. Method:
+// as in device_faults_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -44,7 +44,7 @@ class GatherFaults : public ::testing::Test {
     }
     return n;
   }
-  /// All is as it should be, whatever was before.
+  /// Expects that a gather works, whatever happened before.
   void expect_good() {
     const Status status = gather();
     EXPECT_TRUE(status.ok()) << status.message();
@@ -77,7 +77,7 @@ TEST_F(GatherFaults, a_read_that_fails_names_errno_device_offset_and_row) {
 
 TEST_F(GatherFaults, a_read_that_fails_once_is_made_again) {
   FailingIo device(directory_.path());
-  device.good_before = 490;  // The last ones fail, and are made again while it is good.
+  device.good_before = 490;  // The last reads fail, and are retried after the device works again.
   device.read_error = EIO;
   std::thread mend([&] {
     EXPECT_TRUE(eventually([&] { return device.failed() != 0; }));
@@ -85,7 +85,8 @@ TEST_F(GatherFaults, a_read_that_fails_once_is_made_again) {
   });
   const Status status = gather();
   mend.join();
-  // Read twice in a row before the device is good again it is an error, and no wrong bytes.
+  // If a read fails twice before the device works again, the result is an error and not wrong
+  // bytes.
   EXPECT_TRUE(status.code() == Code::io_error || wrong_rows() == 0) << status.message();
   expect_good();
 }
@@ -108,7 +109,7 @@ TEST_F(GatherFaults, a_device_that_hangs_holds_no_caller_beyond_its_time) {
   EXPECT_TRUE(op.cancel().ok());
   const Status cancelled = op.wait(Timeout::seconds(20));
   EXPECT_EQ(cancelled.code(), Code::cancelled) << cancelled.message();
-  // What is under way writes where nobody else may be: not into what others get now.
+  // The reads in progress must not write into memory that other buffers get now.
   Buffer other = make_buffer(*context_, 8 * kMiB, "other");
   ASSERT_TRUE(write_pattern(other, 9).ok());
   device.open_gate();

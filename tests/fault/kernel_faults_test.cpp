@@ -1,7 +1,7 @@
-// Errors that come by the way of the kernel, io_uring included: a FUSE file system that refuses,
-// hangs or vanishes; a cgroup that is nearly full; a mover's thread that does not run. Goal: as in
-// device_faults_test.cpp, where the errors are made above the kernel. Method: failing_files.hpp; a
-// cgroup of the test's own, where root may make one; ptrace, which stops one thread of many.
+// Errors that come through the kernel, also with io_uring: a FUSE file system that refuses, hangs
+// or vanishes; a cgroup that is nearly full; a mover's thread that does not run. Goal: as in
+// device_faults_test.cpp, where the errors arise above the kernel. Method: failing_files.hpp; a
+// cgroup of the test's own, if root may create one; ptrace, which stops one thread of many.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -27,12 +27,13 @@
 namespace tiermem::test {
 namespace {
 
-/// The end of a path: messages cut long ones at their beginning.
+/// Returns the end of a path, because messages shorten long paths at their beginning.
 std::string tail(const std::string& path) {
   return path.substr(path.size() - std::min<std::size_t>(path.size(), 20));
 }
 
-/// Runs it in a child, on a file system that fails on order. Why that cannot be had here, or "".
+/// Runs the test in a child, on a file system that fails on command. Returns why this is not
+/// possible here, or "".
 std::string with_failing_files(void (*test)(FailingFiles& files, const std::string& path)) {
   const Directory directory;
   return in_child([&] {
@@ -88,7 +89,7 @@ TEST(KernelFaults, a_read_that_hangs_costs_its_reader_the_timeout_and_ends_right
     files.hold(FailingFiles::reads);
     auto view = data.acquire(kRead, 0, 0, Timeout::milliseconds(50));
     EXPECT_EQ(view.code(), Code::timed_out) << view.message();
-    EXPECT_EQ(wrong_words(other, 4), 0u) << "who needs no device is not held up";
+    EXPECT_EQ(wrong_words(other, 4), 0u) << "a buffer in memory does not wait for the device";
     EXPECT_TRUE(files.wait_for_held(1));
     files.hold(0);
     EXPECT_EQ(wrong_words(data, 3), 0u);
@@ -146,8 +147,8 @@ TEST(KernelFaults, a_device_that_vanishes_takes_only_what_was_there_alone) {
   }));
 }
 
-/// A memory cgroup for a child of the test, of either version. Made by the parent, who removes it
-/// when the child has ended.
+/// A memory cgroup of either version for a child of the test. The parent creates it, and removes it
+/// after the child has ended.
 class Cgroup {
  public:
   explicit Cgroup(std::uint64_t bytes) {
@@ -173,7 +174,7 @@ class Cgroup {
   }
   Cgroup(const Cgroup&) = delete;
   Cgroup& operator=(const Cgroup&) = delete;
-  /// [child] False where there is none.
+  /// [child] Returns false if there is no cgroup.
   bool enter() const {
     return !group_.empty() && put("/cgroup.procs", static_cast<std::uint64_t>(getpid()));
   }
@@ -211,7 +212,7 @@ TEST(KernelFaults, in_a_cgroup_near_its_limit_nothing_is_killed_and_every_byte_i
   }));
 }
 
-/// The thread of that name, as the kernel numbers it; 0: there is none.
+/// Returns the kernel's id of the thread with this name, or 0.
 pid_t thread_named(const std::string& part) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
     std::string name;
@@ -223,7 +224,7 @@ pid_t thread_named(const std::string& part) {
   return 0;
 }
 
-/// Another process that stops and continues one thread of this one.
+/// Another process, which stops and continues one thread of this process.
 class Stopper {
  public:
   Stopper() {
@@ -234,7 +235,7 @@ class Stopper {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       close(to_[1]);
       close(from_[0]);
-      // A request is a thread to stop, or 0: let it go.
+      // A request is the id of a thread to stop, or 0 to let it continue.
       pid_t stopped = 0;
       for (pid_t thread = 0; read(to_[0], &thread, sizeof(thread)) == sizeof(thread);) {
         bool done = false;
@@ -303,7 +304,8 @@ TEST(KernelFaults, a_mover_that_does_not_run_holds_up_misses_and_loses_nothing) 
   }));
 }
 
-// As from a terminal: all threads at any moment, the mover's in the middle of a step too.
+// Like job control from a terminal: all threads stop at any instant, also the mover's in the middle
+// of a step.
 TEST(KernelFaults, a_process_that_is_stopped_and_continued_loses_no_byte) {
   const Directory directory;
   SKIP_IF(in_child([&] {

@@ -1,7 +1,7 @@
-// Mapped buffers on devices that fail, and where userfaultfd is refused. Goal: no wrong byte is
-// seen and none is lost; who touches what cannot be had gets SIGBUS, alone. Method: as in
-// device_faults_test.cpp; SIGBUS is caught by the test. io_engine=threads: the faults are read by a
-// thread of their own, not by the mover's.
+// Mapped buffers on failing devices, and when userfaultfd is refused. Goal: no wrong byte is
+// visible and none is lost, and only the thread that touches unavailable bytes gets SIGBUS. Method:
+// as in device_faults_test.cpp; the test catches SIGBUS. With io_engine=threads a thread of its own
+// reads the faults, and not the mover's thread.
 #include <gtest/gtest.h>
 #include <setjmp.h>
 #include <sys/syscall.h>
@@ -27,7 +27,7 @@ void jump_back(int) {
   siglongjmp(t_back, 1);
 }
 
-/// Whether a read of the word raised SIGBUS.
+/// Returns whether a read of the word raised SIGBUS.
 bool bus_error(const volatile std::uint64_t& word) {
   if (sigsetjmp(t_back, 1) != 0) {
     return true;
@@ -89,7 +89,8 @@ TEST_F(MappedFaults, what_cannot_be_written_down_stays_and_is_right) {
   EXPECT_FALSE(refused.ok());
   EXPECT_SAYS(refused, "mapped");
   EXPECT_EQ(wrong(words_.first(6 * kMiB / 8), 2), 0u);
-  device.write_error = 0;  // The device was given up by then: reads are served, writes are not.
+  // The device was given up after the write error: it serves reads but gets no writes.
+  device.write_error = 0;
   EXPECT_FALSE(buffer_.evict().ok());
   EXPECT_EQ(context_->stats().degraded_devices, 1u);
   EXPECT_EQ(wrong(words_.first(6 * kMiB / 8), 2), 0u);
@@ -124,7 +125,7 @@ TEST_F(MappedFaults, a_running_writer_loses_nothing_while_writes_are_short_and_t
   EXPECT_EQ(bad, 0u);
 }
 
-// As before Linux 6.8. Views of large extents go on by mremap, beside it.
+// As before Linux 6.8. Views of large extents still use mremap at the same time.
 TEST(MappedRefused, where_pages_cannot_be_moved_they_are_copied) {
   SKIP_IF(in_child([] {
     constexpr long kMove = 0xC028AA05;
@@ -155,7 +156,7 @@ TEST(MappedRefused, where_pages_cannot_be_moved_they_are_copied) {
   }));
 }
 
-// As in a container. What must follow forks cannot do without, as the preload library's.
+// As in a container. Following forks requires userfaultfd, also for the preload library.
 TEST(MappedRefused, without_userfaultfd_touches_are_signals_but_where_forks_are_followed) {
   SKIP_IF(in_child([] {
     if (!refuse({{SYS_userfaultfd, EPERM}, {SYS_ioctl, EPERM, 0xAA00}})) {
@@ -181,7 +182,7 @@ TEST(MappedRefused, without_userfaultfd_touches_are_signals_but_where_forks_are_
   }));
 }
 
-// What cannot be read is SIGBUS there, too.
+// Without userfaultfd, unreadable bytes also raise SIGBUS.
 TEST(MappedRefused, a_read_error_without_userfaultfd_is_a_bus_error) {
   SKIP_IF(in_child([] {
     struct sigaction action {};

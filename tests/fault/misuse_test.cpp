@@ -1,7 +1,7 @@
-// Callers that use what is not theirs: stale and forged handles, views released twice, contexts
-// ended under use. Goal: an error that says what was wrong with the call, never a crash, and
-// nothing harmed. Method: every call with every bad handle; then races of the same things between
-// threads.
+// Invalid uses: stale and forged handles, views that are released twice, contexts that are closed
+// while in use. Goal: an error that says what was wrong with the call, never a crash, and no
+// damage. Method: every call with every bad handle, and then races between threads with the same
+// misuses.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -27,13 +27,14 @@ class Misuse : public ::testing::Test {
   Directory directory_;
 };
 
-/// Handles that are no buffer of `context`: of every shape a slip or a lie can have.
+/// Returns handles that are not buffers of `context`, in every shape that a mistake or an attack
+/// can have.
 std::vector<Handle> bad_handles(Context& context) {
   auto freed = context.alloc(kMiB);
   EXPECT_TRUE(freed.ok());
   const Handle stale = freed->handle();
   freed->reset();
-  auto reborn = context.alloc(kMiB);  // Probably in the same record.
+  auto reborn = context.alloc(kMiB);  // Probably uses the same record.
   EXPECT_TRUE(reborn.ok());
   const Handle live = reborn->handle();
   reborn->detach();
@@ -75,7 +76,7 @@ TEST_F(Misuse, every_call_refuses_every_bad_handle) {
        [&](Handle h) { return context->advise(std::array{list(h)}, Advice::will_need); }},
       {"acquire",
        [&](Handle h) {
-         // The good one first: it must not stay pinned.
+         // The valid one is first; it must not stay pinned.
          std::array<ViewRecord, 2> views{};
          return context->acquire(std::array{good->range(), list(h)}, Timeout::seconds(5), views);
        }},
@@ -126,7 +127,7 @@ TEST_F(Misuse, forged_and_repeated_views_are_refused_and_release_nobody_elses) {
     EXPECT_EQ(status.code(), Code::invalid_argument);
     EXPECT_SAYS(status, "not held");
   }
-  // A list with one bad view: the others of it are released all the same.
+  // A list with one bad view: the other views in it are still released.
   EXPECT_EQ(context->release(std::array{mine, held}).code(), Code::invalid_argument);
   EXPECT_EQ(context->stats().dram_pinned, 0u);
   EXPECT_EQ(other->stats().dram_pinned, 2 * kMiB);
@@ -232,7 +233,7 @@ TEST_F(Misuse, a_context_that_ends_takes_its_buffers_views_and_operations_along)
     auto op = context->acquire_async(std::span(all).first(4), views);
     ASSERT_TRUE(op.ok());
     if (round % 2 == 0) {
-      // What the owners hold becomes harmless: each call is answered, each destructor ends.
+      // Closing makes the owners' objects harmless: each call returns, and each destructor ends.
       EXPECT_TRUE(context->close(true).ok());
       const Code ended = op->wait(Timeout::seconds(10)).code();
       EXPECT_TRUE(ended == Code::shut_down || ended == Code::ok) << code_name(ended);
@@ -244,7 +245,7 @@ TEST_F(Misuse, a_context_that_ends_takes_its_buffers_views_and_operations_along)
       EXPECT_EQ(buffers[1].prefetch().code(), Code::shut_down);
       EXPECT_EQ(context->set_budget({Kind::dram, 0}, kMiB).code(), Code::shut_down);
       EXPECT_SAYS(context->alloc(1), "closed");
-      EXPECT_TRUE(context->close().ok()) << "closing twice is no error";
+      EXPECT_TRUE(context->close().ok()) << "closing twice is not an error";
       buffers.clear();
     } else {
       op->detach();

@@ -1,5 +1,5 @@
-// More is asked for than fits. Goal: a request that can be met is met, however late; one that
-// cannot be is refused within its time, naming tier, budget, holder and setting; no two callers
+// Requests for more than fits. Goal: a request that can be met is met, however late. One that
+// cannot be met is refused within its time with tier, budget, holder and setting. Two callers never
 // starve each other.
 #include <gtest/gtest.h>
 
@@ -135,8 +135,9 @@ TEST_F(NoRoom, the_c_interface_names_the_holder_and_the_setting) {
       << "buffers need not be freed before";
 }
 
-// Each wants two thirds of the memory in ranges of three buffers, named in different orders: with
-// room taken range by range they would hold half of each other's needs for ever.
+// Each caller wants two thirds of the memory, in ranges of three buffers that are named in
+// different orders. If room were reserved range by range, each would hold half of the others' needs
+// for ever.
 TEST_F(NoRoom, callers_that_each_want_most_of_the_memory_are_served_one_after_the_other) {
   auto context = make("24M");
   ASSERT_NE(context, nullptr);
@@ -160,7 +161,7 @@ TEST_F(NoRoom, callers_that_each_want_most_of_the_memory_are_served_one_after_th
         const Status status = context->acquire(list, Timeout::seconds(60), views);
         ASSERT_TRUE(status.ok()) << status.message();
         for (const ViewRecord& view : views) {
-          // Each thread has a word of its own in a range that it shares with another.
+          // Each thread has its own word in a range that it shares with another.
           *(static_cast<std::uint64_t*>(view.data) + t) += 1;
         }
         EXPECT_TRUE(context->release(views).ok());
@@ -195,7 +196,7 @@ TEST_F(NoRoom, a_wait_for_a_pin_ends_with_its_timeout_and_leaves_nothing_behind)
     const Code code = wide.acquire(kWrite, 0, 0, Timeout::milliseconds(1)).code();
     EXPECT_TRUE(code == Code::no_capacity || code == Code::timed_out) << code_name(code);
   }
-  // The two MiB that every attempt had gathered are free again.
+  // The two MiB that each attempt had reserved are free again.
   EXPECT_TRUE(wide.acquire(kWrite, 0, 2 * kMiB, Timeout::seconds(5)).ok());
   view->release();
   EXPECT_TRUE(wide.acquire(kWrite, 0, 0, Timeout::seconds(5)).ok());

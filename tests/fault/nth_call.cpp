@@ -27,7 +27,7 @@ namespace {
 constexpr int kSkipped = 77;
 constexpr unsigned kPatienceSeconds = 60;
 
-/// The filter, and the descriptor on which its calls are answered; -1 with errno.
+/// Installs the filter. Returns the descriptor on which its calls are answered, or -1 with errno.
 int listen_to(long number) {
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -43,7 +43,7 @@ int listen_to(long number) {
       syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &filter));
 }
 
-/// Answers calls until no process has the filter any more. True: there was an n-th.
+/// Answers calls until no process has the filter any more. Returns true if there was an n-th call.
 bool answer_all(int listener, const NthCall& call) {
   unsigned seen = 0;
   for (;;) {
@@ -56,7 +56,7 @@ bool answer_all(int listener, const NthCall& call) {
     }
     seccomp_notif asked{};
     if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &asked) != 0) {
-      continue;  // Its thread was killed, or interrupted: then it asks again.
+      continue;  // The calling thread was killed or interrupted; an interrupted thread asks again.
     }
     seccomp_notif_resp answer{};
     answer.id = asked.id;
@@ -78,14 +78,16 @@ bool answer_all(int listener, const NthCall& call) {
     (void)!write(socket, why.data(), why.size());
     _exit(kSkipped);
   }
-  (void)send_descriptor(socket, listener);  // The parent sees what did not come.
+  // If this fails, the parent sees that no descriptor arrived.
+  (void)send_descriptor(socket, listener);
   char go = 0;
   (void)!read(socket, &go, 1);
   close(listener);
   ChildEnd end;
   try {
     end = part();
-  } catch (const std::exception& thrown) {  // Or the child would go on with the next test.
+  } catch (const std::exception& thrown) {
+    // Without this, the child would continue with the next test.
     ADD_FAILURE() << thrown.what();
   }
   const bool failed = ::testing::Test::HasFailure();

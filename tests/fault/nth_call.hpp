@@ -1,8 +1,8 @@
-// One system call of a whole program's that fails: the n-th of its number, over all threads, or all
-// from there on, from below everything that the program could replace. A filter of the child hands
-// each such call to this process, which answers it or lets it go on. Linux 5.6.
+// Makes one system call of a whole program fail: the n-th with its number over all threads, or all
+// from the n-th on. It works below everything that the program could replace. A filter in the child
+// passes each such call to this process, which answers it or lets it continue. Needs Linux 5.6.
 //
-// Threads: the test's only one. The child is forked while there is no other.
+// Threads: only the test's thread. The child is forked while there is no other thread.
 #pragma once
 
 #include <functional>
@@ -13,18 +13,19 @@
 namespace tiermem::test {
 
 struct NthCall {
-  long number = 0;  ///< Of the system call.
-  int error = 0;    ///< What the n-th answers instead of being made.
+  long number = 0;  ///< The number of the system call.
+  int error = 0;    ///< errno of the n-th call, which is not made.
   unsigned nth = 1;
-  bool for_good = false;  ///< All after it, too.
+  bool for_good = false;  ///< All later calls fail too.
 };
 
 struct NthCallEnd {
-  std::string skip;         ///< Why it could not be tried.
-  bool failed_one = false;  ///< There was an n-th, and it failed.
+  std::string skip;         ///< Why the test could not run.
+  bool failed_one = false;  ///< There was an n-th call, and it failed.
 };
 
-/// As in_child(). Failed expectations and other ends of the child are failures of this test.
+/// The same as in_child(). Failed expectations and other ends of the child are failures of this
+/// test.
 NthCallEnd in_child_with(const NthCall& call, const std::function<ChildEnd()>& part);
 
 }  // namespace tiermem::test

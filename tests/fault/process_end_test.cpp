@@ -1,6 +1,6 @@
-// The process forks, is told to end, or is killed. Goal: a child of fork is told so by every call
-// and hangs in none, the parent does not notice; and whatever ends the process, nothing of it stays
-// on the disk.
+// The process forks, is asked to end, or is killed. Goal: every call in a child of fork returns an
+// error that says so, and none hangs. The parent is not affected. However the process ends, nothing
+// of it stays on the disk.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/statvfs.h>
@@ -22,8 +22,8 @@
 namespace tiermem::test {
 namespace {
 
-/// Forks in the middle of a context's life. The child answers whether all was well in it, and has
-/// ten seconds.
+/// Forks while a context is in use. The child has ten seconds, and returns whether its checks
+/// passed.
 bool well_in_a_child_of_fork(const std::function<bool()>& part) {
   fflush(nullptr);
   const pid_t child = fork();
@@ -145,7 +145,7 @@ TEST_F(Fork, what_the_parent_wrote_stays_right_while_children_come_and_go) {
       int ends[2];
       ASSERT_EQ(pipe(ends), 0);
       const pid_t child = fork();
-      if (child == 0) {  // Shares every page until it is told to go.
+      if (child == 0) {  // Shares all pages until it is told to end.
         close(ends[1]);
         char letter = 0;
         (void)!read(ends[0], &letter, 1);
@@ -164,7 +164,7 @@ TEST_F(Fork, what_the_parent_wrote_stays_right_while_children_come_and_go) {
 
 // ---- SIGTERM and SIGKILL ------------------------------------------------------------------------
 
-/// Demotes without end: memory is a fifth of what is written over and over.
+/// Demotes without end: memory is a fifth of the bytes that are written again and again.
 void demote_for_ever(const std::string& spec, const std::function<void()>& ready) {
   auto context = Context::create(spec);
   if (!context.ok()) {
@@ -206,7 +206,8 @@ TEST_P(Killed, nothing_stays_in_the_directory) {
   ASSERT_TRUE(kill_in_the_middle(
       signal, [&](const std::function<void()>& ready) { demote_for_ever(spec, ready); }));
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
-  // Its blocks too: on a file system that nobody else uses, the room is as before.
+  // Its blocks are returned too: on a file system without other users, the free space is the same
+  // as before.
   SKIP_IF(in_child([&] {
     if (const std::string why = mount_tmpfs(directory.path(), 256 * kMiB); !why.empty()) {
       return not_here(why + " (the directory was looked at; the room could not be)");
@@ -214,8 +215,8 @@ TEST_P(Killed, nothing_stays_in_the_directory) {
     EXPECT_EQ(statvfs(directory.path().c_str(), &before), 0);
     EXPECT_TRUE(kill_in_the_middle(
         signal, [&](const std::function<void()>& ready) { demote_for_ever(spec, ready); }));
-    // The kernel ends a killed process's ring, and with it the file, a little after the process
-    // itself.
+    // The kernel ends a killed process's ring, and therefore the file, slightly later than the
+    // process itself.
     EXPECT_TRUE(eventually([&] {
       EXPECT_EQ(statvfs(directory.path().c_str(), &after), 0);
       return after.f_bfree == before.f_bfree && after.f_ffree == before.f_ffree;
@@ -230,7 +231,8 @@ INSTANTIATE_TEST_SUITE_P(by, Killed,
                                            Ending{SIGKILL, "auto"}, Ending{SIGKILL, "threads"}),
                          [](const auto& i) { return i.param.name(); });
 
-// exit() runs destructors of statics while tiermem's threads work: it must end, and leave nothing.
+// exit() runs destructors of static objects while tiermem's threads work. It must end, and leave
+// nothing behind.
 TEST(ProcessEnd, exit_with_a_busy_context_that_nobody_ends_leaves_nothing) {
   Directory directory;
   EXPECT_EQ(in_child([&] {
@@ -241,7 +243,7 @@ TEST(ProcessEnd, exit_with_a_busy_context_that_nobody_ends_leaves_nothing) {
               EXPECT_TRUE(buffer->advise(Advice::frozen).ok());
               EXPECT_TRUE(buffer->prefetch().ok());
               buffer->detach();
-              (void)context->release();  // Never ended, on purpose.
+              (void)context->release();  // Never closed, on purpose.
               fflush(nullptr);
               exit(::testing::Test::HasFailure() ? 1 : 0);
               return ChildEnd();

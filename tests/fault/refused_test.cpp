@@ -1,7 +1,7 @@
-// A kernel, a container or an administrator that refuses what tiermem would like to use. Goal: with
-// `auto` everything works without it, byte for byte; what was named and cannot be had is an error
-// that says what was refused. Method: a child of the test gives the right up, by seccomp, prctl,
-// rlimit or its user, and then runs a whole context.
+// A kernel, a container or an administrator refuses something that tiermem would use. Goal: with
+// `auto` everything works without it, byte for byte. A setting that names the missing thing is an
+// error that says what was refused. Method: a child of the test gives up the right with seccomp,
+// prctl, rlimit or its user, and then runs a whole context.
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -29,7 +29,7 @@ std::vector<Refusal> no_userfault(int error) {
   return {{SYS_userfaultfd, error}, {SYS_ioctl, error, kNewUserfault}};
 }
 
-/// What a context of `spec` can do; 0 when it cannot be made.
+/// Returns the capabilities of a context of `spec`, or 0 if it cannot be created.
 std::uint64_t capabilities(const std::string& spec) {
   tm_context* context = nullptr;
   tm_capabilities caps{};
@@ -48,8 +48,8 @@ class Refused : public ::testing::Test {
     return "dram=12M; nvme=" + directory_.path() + ":256M" + more;
   }
 
-  /// Memory a quarter of the data, small and large buffers, an adopted file: all that uses what is
-  /// refused.
+  /// Uses everything that a refusal affects: four times more data than memory, small and large
+  /// buffers, and an adopted file.
   void everything_works(const std::string& more = "") const {
     auto context = Context::create(spec(more));
     ASSERT_TRUE(context.ok()) << context.message();
@@ -86,7 +86,8 @@ class Refused : public ::testing::Test {
 
 TEST_F(Refused, without_io_uring_threads_do_its_work) {
   if (const auto as_built = Context::create(spec("; io_engine=io_uring")); !as_built.ok()) {
-    GTEST_SKIP() << as_built.message();  // As in a build without liburing: nothing to refuse.
+    // In a build without liburing there is no io_uring to refuse.
+    GTEST_SKIP() << as_built.message();
   }
   for (const int error : {EPERM, ENOSYS, ENOMEM}) {
     SKIP_IF(in_child([&] {
@@ -217,7 +218,7 @@ TEST_F(Refused, without_descriptors_left_a_context_is_refused_whole_and_made_lat
   }));
 }
 
-// Threads that cannot be started end in a refusal, not in std::terminate.
+// If threads cannot start, creating a context is refused; std::terminate is not called.
 TEST_F(Refused, without_threads_a_context_is_refused_whole_and_made_later) {
   ASSERT_EQ(chmod(directory_.path().c_str(), 0777), 0);
   SKIP_IF(in_child([&] {
@@ -263,7 +264,7 @@ TEST_F(Refused, little_address_space_is_a_refusal_or_a_smaller_context_never_a_c
         } else {
           EXPECT_EQ(data.code(), Code::no_capacity) << data.message();
         }
-        // Far more than the limit: refused where it is asked for.
+        // Far above the limit, so the allocation itself is refused.
         auto huge = (*context)->alloc(std::uint64_t{1} << 40);
         EXPECT_EQ(huge.code(), Code::no_capacity) << huge.message();
         EXPECT_SAYS(huge, "address space");

@@ -1,10 +1,10 @@
-// One thing that fails, once or from then on, wherever it may be. Goal: a run in which the n-th
-// call of a system call fails, for every n, ends with right bytes or with an error in words, and
-// leaves nothing behind: no descriptor, no pin, no slot, no buffer; and the next context of the
-// same process is whole, where it failed once. Method: nth_call.hpp; the run allocates, writes
-// beyond memory, evicts, reads, touches a mapped buffer, adopts a file, frees and closes. Refused
-// memory is the failed allocation: the library has its own from mmap, and none from malloc. Rows
-// and operations come from two threads at once; a fork is in the middle of it.
+// One failure, once or from some point on, at any place. Goal: for every n, a run in which the n-th
+// call of a system call fails ends with right bytes or with an error message, and leaves nothing
+// behind: no descriptor, pin, slot or buffer. If the call failed only once, the next context of the
+// same process works. Method: nth_call.hpp. The run allocates, writes more than memory holds,
+// evicts, reads, touches a mapped buffer, adopts a file, frees and closes. A failed allocation is
+// simulated by refused memory, because the library has its own memory from mmap and uses no malloc.
+// Two threads run rows and operations at once, and the process forks in the middle.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <setjmp.h>
@@ -33,10 +33,11 @@ namespace {
 
 constexpr std::uint64_t kFileBytes = 2 * kMiB + 4096 + 8;
 
-/// But /proc/self/pagemap, of which the library keeps one for the process.
+/// Returns the number of open descriptors, except /proc/self/pagemap: the library keeps one for the
+/// process.
 std::size_t open_descriptors() {
   std::size_t n = 0;
-  for (int fd = 0; fd < 1024; ++fd) {  // Without opening anything: that might fail.
+  for (int fd = 0; fd < 1024; ++fd) {  // Opens nothing, because an open might fail.
     char link[64], target[256];
     std::snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     const ssize_t length = ::readlink(link, target, sizeof(target));
@@ -46,9 +47,9 @@ std::size_t open_descriptors() {
   return n;
 }
 
-bool g_for_good = false;  // In the child: memory for sentences may be refused, too.
+bool g_for_good = false;  // In the child: the memory for messages may be refused too.
 
-/// An error says something. True: there is none.
+/// Returns true if there is no error. An error must have a message.
 bool fine(const Status& status) {
   if (!status.ok() && (!g_for_good || status.info() != nullptr)) {
     EXPECT_NE(status.info(), nullptr) << code_name(status.code());
@@ -59,7 +60,7 @@ bool fine(const Status& status) {
 
 sigjmp_buf g_back;
 
-/// Whether all of the words are those of `seed`; a touch that cannot be served is SIGBUS.
+/// Returns whether all words are those of `seed`. A touch that cannot be served raises SIGBUS.
 bool touched_right(std::span<std::uint64_t> words, std::uint64_t seed) {
   return sigsetjmp(g_back, 1) != 0 || wrong(words, seed) == 0;
 }
@@ -69,7 +70,7 @@ class SweepRun {
   SweepRun(std::string directory, std::string options)
       : directory_(std::move(directory)), options_(std::move(options)) {}
 
-  /// Everything once. True: nothing was refused.
+  /// Does everything once. Returns true if nothing was refused.
   bool run() {
     auto context = Context::create("dram=4M; nvme=" + directory_ + ":32M; hands=1" + options_);
     if (!fine(context.status())) {
@@ -89,7 +90,7 @@ class SweepRun {
   }
 
  private:
-  /// Beyond memory: what was written is read, or refused.
+  /// More than memory holds: written bytes are read back, or the call is refused.
   bool large(Context& context) {
     auto buffer = context.alloc(8 * kMiB);
     if (!fine(buffer.status())) {
@@ -178,7 +179,7 @@ class SweepRun {
     return true;
   }
 
-  /// Gather, scatter and operations, by two threads, each with rows of its own.
+  /// Gather, scatter and operations by two threads, each with its own rows.
   bool rows(Context& context) {
     auto table = context.alloc(kRowsBytes, {.advice = Advice::random});
     auto target = context.alloc(kRowsBytes);
@@ -251,7 +252,7 @@ class SweepRun {
     return fine(ended(context.prefetch({&range, 1}, 0, &prefetch), prefetch)) && all;
   }
 
-  /// A child of fork has no context of the parent's, and ends.
+  /// A child of fork has no context of its parent, and ends.
   static void forked(Context& context) {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -289,7 +290,7 @@ TEST_P(Sweep, a_call_that_fails_costs_an_error_in_words_at_most) {
   fill(words, 3);
   std::ofstream(directory.path() + "/file", std::ios::binary)
       .write(reinterpret_cast<const char*>(words.data()), kFileBytes);
-  // Each of the first, then fewer: the later ones are much alike.
+  // Tries each of the first calls and then fewer, because the later ones are very similar.
   unsigned runs = 0;
   for (unsigned nth = 1;; nth += 1 + nth / 16) {
     const NthCall call{swept.number, swept.error, nth, swept.for_good};
