@@ -1,4 +1,4 @@
-// The calls of one input, each with what its text in tiermem.h promises.
+// The calls of one input. Each is checked against the promises in its documentation in tiermem.h.
 #include "calls.hpp"
 
 #include <thread>
@@ -11,7 +11,7 @@ constexpr std::size_t kMostOfAKind = 8;
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 19;
 constexpr std::uint64_t kMostExtents = std::uint64_t{1} << 13;
 
-// A result that nobody has touched.
+// A result that no call has written.
 constexpr std::uint64_t kUntouched = 0x5a5a5a5a5a5a5a5a;
 
 }  // namespace
@@ -31,7 +31,8 @@ void Calls::run(std::span<const std::uint8_t> bytes) {
     }
   };
   for (unsigned i = 0; i < kMostCalls && !in.over();) {
-    // A thread now and then, which ends with what it holds: each costs as much as 50 calls.
+    // Only a few inputs use a thread, because a thread costs as much as 50 calls. It ends while it
+    // holds its buffers.
     const bool by_thread = in.byte() >= 252;
     const unsigned n = by_thread ? 1 + in.byte() % 8 : 4;
     if (by_thread) {
@@ -56,7 +57,7 @@ void Calls::alloc(Input& in) {
   const std::uint64_t extent = defaults ? 0 : wanted.extent_bytes;
   if (bytes <= std::uint64_t{1} << 47 &&
       bytes / std::max<std::uint64_t>(extent, 4096) > kMostExtents) {
-    return;  // Its records take gigabytes.
+    return;  // The records of such a buffer take gigabytes.
   }
   tm_buffer made = kUntouched;
   const tm_status status = check(tm_alloc(context(in), bytes, defaults ? nullptr : given.get(),
@@ -142,7 +143,7 @@ void Calls::address(Input& in) {
   buffer->address = static_cast<unsigned char*>(at);
 }
 
-/// A mapped buffer, without a view.
+/// Touches a mapped buffer without a view.
 void Calls::touch(Input& in) {
   Buffer* const buffer = find(handle(in));
   if (buffer == nullptr || buffer->address == nullptr) {
@@ -161,7 +162,7 @@ void Calls::read(Input& in) {
   const std::uint64_t offset = in.length();
   const std::uint64_t length = in.length();
   const Buffer* const buffer = find(which);
-  // Room for as much as could be copied: a range that is not in the buffer copies nothing.
+  // Allocates room only for a range inside the buffer; any other range copies nothing.
   const bool fits = buffer != nullptr && offset <= buffer->bytes.size() &&
                     length <= buffer->bytes.size() - offset;
   std::vector<unsigned char> to(fits ? length : 0);
@@ -242,7 +243,7 @@ void Calls::acquire_async(Input& in) {
   }
 }
 
-/// The bytes of a view that is held: read, and perhaps written.
+/// Reads the bytes of a held view, and may write them.
 void Calls::use(Input& in) {
   if (views_.empty()) {
     return;
@@ -250,7 +251,7 @@ void Calls::use(Input& in) {
   const View& held = views_[in.below(views_.size())];
   Buffer* const buffer = find(held.access.buffer);
   if (buffer == nullptr) {
-    return;  // Freed: its bytes live on, and nobody else sees them.
+    return;  // Freed: its bytes still live, but the other calls do not see them.
   }
   check_bytes(*buffer, held.access.offset, held.record.data, held.access.length);
   if ((held.access.mode & (TM_WRITE | TM_DISCARD)) != 0) {

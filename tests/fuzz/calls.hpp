@@ -1,7 +1,8 @@
-// One input of calls_fuzz: what the calls so far have given out, and what its bytes should be.
+// One input of calls_fuzz: the objects that its calls have returned so far, and their expected
+// bytes.
 //
-// The input is read byte by byte: a call, then its arguments, each of which chooses among what is
-// good, what was good once, and what never was. Reading past the end gives zeros. One thread.
+// The input is read byte by byte: a call, then its arguments. Each argument chooses a valid value,
+// one that was valid before, or one that never was. Reads past the end return zeros. One thread.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +24,7 @@ constexpr unsigned char adopted_byte(std::size_t i) {
   return static_cast<unsigned char>(i * 31 + (i >> 8));
 }
 
-/// Ends the process with the sentence.
+/// Ends the process with the message unless the condition holds.
 void require(bool condition, const char* what);
 
 class Input {
@@ -31,10 +32,11 @@ class Input {
   explicit Input(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
   bool over() const { return at_ >= bytes_.size(); }
   std::uint8_t byte() { return over() ? 0 : bytes_[at_++]; }
-  /// Below `n`; 0 if that is 0.
+  /// Returns a number below `n`, or 0 if `n` is 0.
   std::size_t below(std::size_t n) { return n == 0 ? 0 : byte() % n; }
   std::uint64_t word();
-  /// A size or an offset: small, about a page or an extent, or beside a power of two up to 2^64.
+  /// Returns a size or an offset: small, about a page or an extent, or next to a power of two up to
+  /// 2^64.
   std::uint64_t length();
 
  private:
@@ -42,8 +44,8 @@ class Input {
   std::size_t at_ = 0;
 };
 
-/// A struct that begins with its size, in memory of exactly that many bytes: older, newer, or
-/// wrong.
+/// A struct that begins with its size, in memory of exactly that size: of an older version, of a
+/// newer one, or with a wrong size.
 template <typename T>
 class Sized {
  public:
@@ -57,7 +59,7 @@ class Sized {
     std::memcpy(memory_.get(), &ours, std::min(bytes_, sizeof(T)));
     std::memcpy(memory_.get(), &size, sizeof(size));
     if (bytes_ > sizeof(T) && in.byte() == 1) {
-      memory_[bytes_ - 1] = 1;  // Something that this version does not know.
+      memory_[bytes_ - 1] = 1;  // A field that this version does not know.
     }
     before_.assign(memory_.get(), memory_.get() + bytes_);
   }
@@ -72,7 +74,7 @@ class Sized {
 
 class Calls {
  public:
-  /// `heaps`: another context, for objects, whose memory counts as buffers while it is kept.
+  /// `heaps`: another context, for objects. The memory that it keeps for objects counts as buffers.
   Calls(tm_context* context, tm_context* heaps, std::string adopted, std::string spec)
       : context_(context), heaps_(heaps), adopted_(std::move(adopted)), spec_(std::move(spec)) {}
 
@@ -82,17 +84,17 @@ class Calls {
  private:
   struct Buffer {
     tm_buffer handle = 0;
-    std::vector<unsigned char> bytes;  // What they should be.
+    std::vector<unsigned char> bytes;  // The expected bytes.
     std::uint32_t flags = 0;
     bool read_only = false;
-    bool unsure = false;  // A write failed half way.
+    bool unsure = false;  // A write failed halfway.
     unsigned char* address = nullptr;
   };
   struct View {
     tm_view record{};
     tm_access access{};
   };
-  // Of tm_acquire_async: where its views will be.
+  // For tm_acquire_async: where its views will be stored.
   struct Pending {
     tm_op op = 0;
     std::vector<tm_access> list;
@@ -131,7 +133,7 @@ class Calls {
   void ask(Input& in);
   void contexts(Input& in);
 
-  // calls_arguments.cpp: arguments good and bad, and what is checked of every call.
+  // calls_arguments.cpp: valid and invalid arguments, and the checks of every call.
   tm_context* context(Input& in) { return in.byte() == 255 ? nullptr : context_; }
   tm_buffer handle(Input& in);
   tm_place place(Input& in);

@@ -1,4 +1,4 @@
-// Arguments of calls, good and bad, and what is asked of every call.
+// Valid and invalid arguments of calls, and the checks of every call.
 #include <cstdio>
 #include <cstdlib>
 
@@ -42,14 +42,14 @@ std::uint64_t Input::length() {
     case 6:
       return ~std::uint64_t{0} - more;
     default: {
-      // Beside each power of two up to 2^64.
+      // Next to each power of two up to 2^64.
       constexpr std::uint64_t kBeside[] = {0, ~std::uint64_t{0}, 1, 4096, ~std::uint64_t{4095}};
       return (std::uint64_t{1} << more % 64) + kBeside[more / 64 % std::size(kBeside)];
     }
   }
 }
 
-// Of the bytes of the input, most choose what is good: else little would come behind the checks.
+// Most bytes of the input choose a valid handle. Otherwise few calls would get past the checks.
 tm_buffer Calls::handle(Input& in) {
   const std::uint8_t kind = in.byte();
   const std::size_t i = in.below(buffers_.size());
@@ -60,7 +60,7 @@ tm_buffer Calls::handle(Input& in) {
     return freed_[in.below(freed_.size())];
   }
   if (kind < 250 && !buffers_.empty()) {
-    // Of another buffer, if there is one, or of another life.
+    // The handle of another buffer, if it exists, or of another life.
     const tm_buffer forged = buffers_[i].handle ^ std::uint64_t{1} << in.byte() % 64;
     return find(forged) == nullptr ? forged : 0;
   }
@@ -88,7 +88,7 @@ tm_stream Calls::stream(Input& in) {
           reinterpret_cast<void*>(std::uintptr_t{in.byte()} / 2)};
 }
 
-// For ever only where nothing of this thread's own can be what is waited for.
+// Waits for ever only if this thread holds nothing that the call could wait for.
 std::int64_t Calls::timeout(Input& in) {
   constexpr std::int64_t kMillisecond = 1'000'000;
   switch (in.byte() % 4) {
@@ -135,7 +135,7 @@ tm_op Calls::op(Input& in) {
   return kind < 240 && !waited_.empty() ? waited_[in.below(waited_.size())] : in.word();
 }
 
-// Held, released before, or forged.
+// Returns a held view, a released one, or a forged one.
 tm_view Calls::view(Input& in) {
   const std::uint8_t kind = in.byte();
   tm_view record{};
@@ -169,7 +169,7 @@ tm_buffer_options Calls::options(Input& in) {
   return made;
 }
 
-// ---- What is asked of every call ---------------------------------------------------------------
+// ---- Checks of every call ----------------------------------------------------------------------
 
 tm_status Calls::check(tm_status status) {
   require(status >= TM_OK && status < TM_INTERNAL, "a status, and no defect");
@@ -195,7 +195,7 @@ void Calls::check_bytes(const Buffer& buffer, std::uint64_t offset, const void* 
                         std::uint64_t length) {
   require(offset <= buffer.bytes.size() && length <= buffer.bytes.size() - offset,
           "a range that was accepted is in the buffer");
-  // A view that discards and was not waited for may be there already, with anything in it.
+  // A pending acquire that discards may have its view already, with any bytes in it.
   const auto discards = [&](const tm_access& each) {
     return each.buffer == buffer.handle && (each.mode & TM_DISCARD) != 0;
   };

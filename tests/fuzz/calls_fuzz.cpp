@@ -1,12 +1,12 @@
-// Fuzzing sequences of calls of the C interface, by one thread, with arguments that no program
-// would mean: the input is a list of calls (fuzz/calls.hpp). Properties, after each call:
+// Fuzzes sequences of calls of the C interface by one thread, also with arguments that no program
+// would use on purpose. The input is a list of calls (fuzz/calls.hpp). Properties after each call:
 //
-//   - it returns one of the statuses, and never TM_INTERNAL or TM_LOST
-//   - a failure has a sentence in tm_error(), and has left its results as they were
-//   - bytes that were written are read back, through views, copies, plain addresses and objects
+// - it returns one of the documented statuses, and never TM_INTERNAL or TM_LOST
+// - a failure sets a message in tm_error(), and leaves the results unchanged
+// - written bytes are read back through views, copies, plain addresses and objects
 //
-// and after the last: once all is given back, nothing is counted as in use. Contexts serve many
-// inputs, as making one costs more than most inputs.
+// After the last call, when everything is released, nothing is counted as in use. A context serves
+// many inputs, because creating one costs more than most inputs.
 #include <dirent.h>
 #include <unistd.h>
 
@@ -48,11 +48,11 @@ struct World {
   std::string adopted, spec;
   tm_context* context = nullptr;
   tm_context* heaps = nullptr;
-  unsigned inputs = 0;  // Of these contexts.
+  unsigned inputs = 0;  // Number of inputs that used these contexts.
 };
 
 World& world() {
-  static World* const made = new World;  // Never freed: threads of the context look at it.
+  static World* const made = new World;  // Never freed, because threads of the context use it.
   return *made;
 }
 

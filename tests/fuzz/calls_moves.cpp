@@ -1,4 +1,4 @@
-// The calls that move bytes, that take time, and that ask.
+// Calls that move bytes, calls that wait, and queries.
 #include <unistd.h>
 
 #include "calls.hpp"
@@ -32,7 +32,7 @@ void Calls::advise(Input& in) {
     Buffer* const buffer = find(each.buffer);
     if (advice != TM_DONT_NEED || buffer == nullptr || buffer->read_only ||
         each.offset > buffer->bytes.size()) {
-      continue;  // Of an adopted file the bytes are in the file.
+      continue;  // The bytes of an adopted file are in the file.
     }
     const std::uint64_t room = buffer->bytes.size() - each.offset;
     const std::uint64_t length = each.length != 0 ? each.length : room;
@@ -43,12 +43,13 @@ void Calls::advise(Input& in) {
     if (status == TM_OK) {
       std::fill(from, from + static_cast<std::ptrdiff_t>(length), std::uint8_t{0});
     } else {
-      buffer->unsure = true;  // The list was obeyed up to what failed.
+      buffer->unsure = true;  // The list took effect up to the failing range.
     }
   }
 }
 
-// Rows of any numbers: what is refused must not be touched, and what is not must be inside.
+// Rows with any numbers. A refused call must not touch its buffers, and an accepted row must be
+// inside the buffer.
 void Calls::rows(Input& in) {
   constexpr std::size_t kMost = 8;
   std::uint64_t index[kMost] = {};
@@ -93,7 +94,7 @@ void Calls::rows(Input& in) {
   buffer->unsure = buffer->unsure || (writes && status != TM_OK && !buffer->read_only);
 }
 
-// Between any two buffers, and inside of one: the rows are those of before the call.
+// Rows between any two buffers, or inside one. The copied rows are those from before the call.
 void Calls::rows_into(Input& in) {
   std::uint64_t index[4] = {};
   tm_rows rows{};
@@ -139,7 +140,7 @@ void Calls::rows_into(Input& in) {
   }
 }
 
-// What one context gave is nothing to another.
+// Objects of one context are not valid in another.
 void Calls::other_context(Input& in) {
   if (buffers_.empty()) {
     return;
@@ -184,7 +185,7 @@ void Calls::prefetch(Input& in) {
   }
 }
 
-// How an acquire ended, its views are to be released or are none.
+// Records the end of an acquire. After success its views must be released.
 void Calls::consumed(std::size_t i, bool well) {
   Pending& ended = pending_[i];
   waited_.push_back(ended.op);
@@ -192,7 +193,8 @@ void Calls::consumed(std::size_t i, bool well) {
     if (find(ended.list[k].buffer) != nullptr) {
       got_view(ended.list[k], ended.views[k]);
     } else {
-      views_.push_back({ended.views[k], ended.list[k]});  // Freed while it was under way.
+      // The buffer was freed during the acquire.
+      views_.push_back({ended.views[k], ended.list[k]});
     }
   }
   pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -261,7 +263,7 @@ void Calls::objects(Input& in) {
     made.pointer = &made;
     made.bytes = in.length();
     if (made.bytes > (1 << 26) && made.bytes <= std::uint64_t{1} << 47) {
-      return;  // Its records take gigabytes.
+      return;  // The records of such an object take gigabytes.
     }
     const tm_status status =
         check(tm_malloc((in.byte() == 255 ? nullptr : heaps_), place(in), made.bytes,
@@ -274,7 +276,7 @@ void Calls::objects(Input& in) {
     require(tm_usable_size(heaps_, made.pointer, &usable) == TM_OK && usable >= made.bytes,
             "an object is as large as it was to be");
     made.bytes =
-        std::min<std::uint64_t>(made.bytes, 1 << 20);  // Of a large one, not all is touched.
+        std::min<std::uint64_t>(made.bytes, 1 << 20);  // Only a part of a large object is touched.
     made.value = in.byte();
     std::memset(made.pointer, made.value, made.bytes);
     objects_.push_back(made);
@@ -292,7 +294,7 @@ void Calls::objects(Input& in) {
     const bool ours = std::any_of(objects_.begin(), objects_.end(),
                                   [&](const Object& each) { return each.pointer == wild; });
     require(ours || wild == nullptr || check(tm_free_ptr(heaps_, wild)) == TM_INVALID_ARGUMENT,
-            "what is no object is not freed");
+            "only an object is freed");
     require(ours || check(tm_usable_size(heaps_, wild, &usable)) == TM_INVALID_ARGUMENT,
             "nor has it a size");
   }
@@ -302,7 +304,7 @@ void Calls::budget(Input& in) {
   const std::uint8_t kind = in.byte();
   const tm_place dram{TM_DRAM, 0};
   if (kind < 128) {
-    // Enough for what the input may hold at once.
+    // Enough for everything that the input may hold at once.
     (void)check(tm_set_budget(context_, dram, (std::uint64_t{6} << 20) + (kind << 14),
                               holds_nothing() ? kSecond : 0));
   } else if (kind < 192) {
@@ -341,7 +343,7 @@ void Calls::contexts(Input& in) {
                                "numa=1:1G",
                                "dram=8M; nvme=/nonexistent:1M",
                                "gpu=7:1G; gpu_driver=/nonexistent; nvme=off"};
-  // A good one now and then: each costs as much as a thousand other calls.
+  // A valid one is rare, because each costs as much as a thousand other calls.
   const std::string& spec = in.byte() == 1 ? spec_ : specs[in.below(std::size(specs))];
   tm_context_options given{};
   given.flags = in.byte() % 4 == 3 ? 1 : 0;
@@ -360,11 +362,11 @@ void Calls::contexts(Input& in) {
   }
 }
 
-// Nothing is in use once everything was given back, whatever came before.
+// After everything is released nothing is in use, whatever came before.
 void Calls::give_all_back() {
   while (!pending_.empty()) {
     (void)tm_op_cancel(context_, pending_.back().op);
-    for (std::size_t i = views_.size(); i-- > 0;) {  // What it waits for may be a view of ours.
+    for (std::size_t i = views_.size(); i-- > 0;) {  // It may wait for one of this thread's views.
       require(tm_release(context_, &views_[i].record, 1, {}) == TM_OK, "a view is released");
       views_.pop_back();
     }
@@ -382,7 +384,7 @@ void Calls::give_all_back() {
   }
   require(tm_set_budget(context_, {TM_DRAM, 0}, std::uint64_t{8} << 20, -1) == TM_OK, "a budget");
   require(tm_set_budget(context_, {TM_BLOCK, 0}, std::uint64_t{64} << 20, -1) == TM_OK, "a budget");
-  // The mover ends what was freed in its own time.
+  // The mover ends freed buffers later.
   tm_counters counters{};
   for (unsigned looks = 0; looks == 0 || counters.buffers != 0; ++looks) {
     require(looks < 10'000, "all buffers end");

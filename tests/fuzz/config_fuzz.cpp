@@ -1,6 +1,7 @@
-// Fuzzing the two grammars of the configuration. The first byte of the input chooses: 's' a spec
-// string, anything else TOML; the rest is the text. Property: no crash, no exception, every refusal
-// has a sentence; whatever is accepted as a spec string is a configuration that can be given again.
+// Fuzzes the two grammars of the configuration. The first byte of the input chooses: 's' is a spec
+// string, any other byte TOML. The rest is the text. Property: no crash and no exception, and every
+// refusal has a message. An accepted spec string is a configuration that can be formatted and read
+// again.
 //
 // clang++ -std=c++20 -fsanitize=fuzzer,address -Iinclude -Isrc tests/fuzz/config_fuzz.cpp
 //   src/base/arena.cpp src/base/error.cpp src/os/host_facts.cpp
@@ -36,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   HostFacts facts;
   facts.memory_available = Fact::of("17179869184");
-  // DRAM only unless the input names devices: a fuzzer has no business creating directories.
+  // DRAM only, unless the input names devices: a fuzzer must not create directories.
   const Environment env = [](const char* name) -> const char* {
     return std::strcmp(name, "TIERMEM_NVME") == 0 ? "off" : nullptr;
   };

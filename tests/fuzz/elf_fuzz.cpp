@@ -1,6 +1,7 @@
-// libFuzzer target: any bytes as a file that somebody runs. It is judged somehow, in a sentence
-// that names it unless there is nothing to say; what is said of an ELF file is what its headers
-// say, read here once more from memory; and an interpreter is named as the kernel would read it.
+// libFuzzer target: any bytes are a file that a user runs. The file gets some verdict. Its message
+// names the file, unless there is no obstacle. The verdict on an ELF file agrees with its headers,
+// which are parsed here a second time in memory. An interpreter is named as the kernel would read
+// it.
 #include <elf.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -24,7 +25,7 @@ void require(bool condition) {
   }
 }
 
-// The program's own /proc/self/fd names it, and the file system is not written.
+// The program's own /proc/self/fd names the file, so no file system is written.
 class File {
  public:
   File() : fd_(::memfd_create("fuzz", MFD_CLOEXEC)) { require(fd_ >= 0); }
@@ -42,7 +43,7 @@ bool is_for_this_processor(const Elf64_Ehdr& header) {
   return header.e_ident[EI_CLASS] == ELFCLASS64 && header.e_machine == EM_X86_64;
 }
 
-// A table that does not lie in the file says nothing.
+// A table outside the file is ignored.
 bool has_interpreter(const std::uint8_t* data, std::size_t size, const Elf64_Ehdr& header) {
   const std::uint64_t bytes = std::uint64_t{header.e_phnum} * sizeof(Elf64_Phdr);
   if (header.e_phoff > size || bytes > size - header.e_phoff) {
@@ -70,7 +71,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   require(program.interpreter.empty() || script);
   require(program.interpreter.find_first_of(std::string(" \t\n\0", 4)) == std::string::npos);
   if (script && !program.interpreter.empty()) {
-    return 0;  // What is said is said of a file of this machine.
+    return 0;  // The verdict is on a file of this machine.
   }
   require(program.obstacle == Obstacle::none || program.reason.find(path) != std::string::npos);
   Elf64_Ehdr header{};

@@ -1,6 +1,6 @@
-// libFuzzer target: any bytes as a safetensors file are refused in a sentence that names it, or all
-// that their header says is so: an object whose offsets and shapes are whole numbers, each tensor
-// where f16() says and inside the file, and no other shape is believed.
+// libFuzzer target: any bytes are a safetensors file. Either it is refused with a message that
+// names it, or all statements of its header are true: it is an object with whole numbers as offsets
+// and shapes, each tensor is where f16() says and inside the file, and no other shape is accepted.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -31,7 +31,7 @@ bool are_whole_numbers(const nlohmann::json& list) {
   return all;
 }
 
-// What the file says of a tensor, against what is believed.
+// Compares the file's entry for a tensor with the result.
 void compare(const llm::Safetensors& file, const std::string& name, const nlohmann::json& entry,
              std::uint64_t data_begin) {
   require(are_whole_numbers(entry.at("data_offsets")) && are_whole_numbers(entry.at("shape")));

@@ -1,5 +1,5 @@
-// libFuzzer target: any bytes, as each of the trace formats, either parse or give an error with a
-// sentence; a parsed trace names only blocks that it has. The first byte chooses the format.
+// libFuzzer target: any bytes, as each of the trace formats, are either parsed or refused with a
+// message. A parsed trace names only its own blocks. The first byte chooses the format.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,6 @@
-// libFuzzer target: any bytes as the file of a device's tuning are refused with a sentence, or are
-// values that the options accept, and what is written of them is what was read.
+// libFuzzer target: any bytes are the tuning file of a device. Either they are refused with a
+// message, or their values are ones that the options accept and writing them gives the same values
+// again.
 #include <bit>
 #include <cstddef>
 #include <cstdint>
