@@ -1,6 +1,6 @@
-/* The C interface as a contract: each wrong argument of each function, one by one, with its status,
- * its sentence, and results that stay as they were; structs that are older or newer than the
- * library. */
+/* The C interface as a contract. Each wrong argument of each function is passed alone; the tests
+ * check the status, the message, and that results stay unchanged. They also pass structs that are
+ * older or newer than the library. */
 #include <errno.h>
 #include <stdint.h>
 
@@ -140,7 +140,7 @@ static void null_results_and_lists(void) {
   SAYS(TM_INVALID_ARGUMENT, "null list", tm_op_wait(c, NULL, 1, FOREVER));
   SAYS(TM_INVALID_ARGUMENT, "n = ", tm_acquire(c, &a, (size_t)-1, TM_HOST_ORDER, FOREVER, &v));
   SAYS(TM_INVALID_ARGUMENT, "n = ", tm_release(c, &v, (size_t)-1, TM_HOST_ORDER));
-  /* Nothing to pin is a mistake, nothing to release is not. */
+  /* An empty list is an error for acquire, but not for release. */
   IS(TM_INVALID_ARGUMENT, tm_acquire(c, NULL, 0, TM_HOST_ORDER, FOREVER, &v));
   IS(TM_INVALID_ARGUMENT, tm_acquire_async(c, NULL, 0, TM_HOST_ORDER, &v, &op));
   OK(tm_release(c, NULL, 0, TM_HOST_ORDER));
@@ -184,7 +184,7 @@ static void bad_accesses(void) {
     SAYS(cases[i].status, cases[i].word, tm_advise(c, &a, 1, TM_COLD, 0));
     CHECK(op == 55);
   }
-  /* The last of a list is wrong: the others are not pinned, and no record was touched. */
+  /* The last entry of a list is wrong: the others are not pinned, and no record is written. */
   for (size_t n = 2; n <= 100; n += 49) {
     tm_access list[100];
     tm_view views[100];
@@ -294,7 +294,7 @@ static void other_bad_arguments(void) {
   IS(TM_STALE_HANDLE, tm_free(c, 0));
 }
 
-/* Asking for the error never destroys it. */
+/* A query for the error never clears it. */
 static void errors_stay(void) {
   tm_error_info info = {.size = sizeof info};
   tm_error_info small = {.size = sizeof small - 1, .status = 99};
@@ -302,7 +302,7 @@ static void errors_stay(void) {
   SAYS(TM_INVALID_ARGUMENT, "extent_bytes 3",
        tm_alloc(c, MIB, &(tm_buffer_options){.size = sizeof(tm_buffer_options), .extent_bytes = 3},
                 &out));
-  OK(tm_alloc(c, MIB, NULL, &out)); /* Success writes nothing. */
+  OK(tm_alloc(c, MIB, NULL, &out)); /* Success does not change the error. */
   OK(tm_free(c, out));
   IS(TM_INVALID_ARGUMENT, tm_error(c, 0, NULL));
   IS(TM_INVALID_ARGUMENT, tm_error(c, 0, &small));
@@ -313,7 +313,7 @@ static void errors_stay(void) {
   CHECK(info.status == TM_INVALID_ARGUMENT && strstr(info.text, "extent_bytes 3") != NULL);
 }
 
-/* Options from a newer program: accepted while what we do not know is 0. */
+/* Options of a newer program are accepted if all unknown fields are 0. */
 static void newer_options(void) {
   struct {
     tm_buffer_options known;
@@ -347,8 +347,8 @@ static void newer_options(void) {
   close_context(other);
 }
 
-/* Information structs of a newer program: what we do not know becomes 0, and nothing behind is
- * touched; nor is it for a program of the first version, whose struct had `smallest` bytes. */
+/* Information structs of a newer program: unknown fields become 0, and nothing past the struct is
+ * written. The same holds for a program of the first version with a struct of `smallest` bytes. */
 #define CHECK_SIZES(type, smallest, fill)                        \
   do {                                                           \
     struct {                                                     \

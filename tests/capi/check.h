@@ -1,5 +1,5 @@
-/* What the C tests share: CHECK, which prints and counts what failed, and a context on a directory
- * of its own. One thread, unless a test says otherwise. `return finish();` ends main. */
+/* Shared by the C tests: CHECK, which prints and counts failures, and a context with a directory of
+ * its own. One thread, unless a test says otherwise. End main with `return finish();`. */
 #ifndef TIERMEM_TESTS_CAPI_CHECK_H
 #define TIERMEM_TESTS_CAPI_CHECK_H
 
@@ -24,7 +24,7 @@ static int g_failures, g_checks;
     }                                                                         \
   } while (0)
 
-/* The sentence of this thread's last error. */
+/* Returns the message of this thread's last error. */
 static inline const char* last_text(void) {
   static tm_error_info info;
   info.size = sizeof info;
@@ -43,7 +43,7 @@ static inline void check_status(tm_status got, tm_status want, const char* call,
 #define IS(want, call) check_status((call), (want), #call, __FILE__, __LINE__)
 #define OK(call) IS(TM_OK, call)
 
-/* The call fails with `want`, and its sentence names `word`. */
+/* Expects that the call fails with `want`, and that its message contains `word`. */
 #define SAYS(want, word, call)                                                                   \
   do {                                                                                           \
     IS(want, call);                                                                              \
@@ -54,7 +54,7 @@ static inline void check_status(tm_status got, tm_status want, const char* call,
     }                                                                                            \
   } while (0)
 
-/* A folder of its own on a disk, removed by finish(). */
+/* Creates a folder of its own on a disk, which finish() removes. */
 static char g_folder[512];
 static inline const char* folder(void) {
   if (g_folder[0] == '\0') {
@@ -69,7 +69,7 @@ static inline const char* folder(void) {
   return g_folder;
 }
 
-/* DRAM of 16 MiB over a block tier of 256 MiB. `more` is further options, each begun by "; ". */
+/* Opens a context: 16 MiB of DRAM, 256 MiB of block tier. `more`: options, each after "; ". */
 static inline tm_context* open_context(const char* more) {
   char spec[1024];
   tm_context* context = NULL;
@@ -88,7 +88,7 @@ static inline void close_context(tm_context* context) {
 
 static inline int finish(void) {
   if (g_folder[0] != '\0') {
-    CHECK(rmdir(g_folder) == 0); /* Nothing was left behind in it. */
+    CHECK(rmdir(g_folder) == 0); /* The folder must be empty. */
   }
   printf("%d checks, %d failed\n", g_checks, g_failures);
   return g_failures == 0 ? 0 : 1;

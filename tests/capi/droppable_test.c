@@ -1,4 +1,4 @@
-/* Bytes that may be dropped, through the C interface: where no block tier takes them. */
+/* Droppable buffers through the C interface, without a block tier. */
 #include <stdint.h>
 
 #include "check.h"
@@ -21,7 +21,7 @@ int main(void) {
   memset(v.data, 1, v.length);
   OK(tm_release(c, &v, 1, TM_HOST_ORDER));
 
-  /* The second needs the room. What the first had is gone, and whoever reads it learns that. */
+  /* The second buffer needs the room. The first one's bytes are dropped, and a read reports it. */
   tm_access other = {.buffer = second, .mode = TM_DISCARD};
   OK(tm_acquire(c, &other, 1, TM_HOST_ORDER, 10 * SECOND, &v));
   memset(v.data, 2, v.length);
@@ -35,7 +35,7 @@ int main(void) {
   OK(tm_buffer_info(c, first, &info));
   CHECK(info.lost > 0 && info.lost + info.resident == 12 * MIB);
 
-  /* Overwritten, it has bytes again. */
+  /* After it is overwritten, it has bytes again. */
   OK(tm_free(c, second));
   all.mode = TM_DISCARD;
   OK(tm_acquire(c, &all, 1, TM_HOST_ORDER, 10 * SECOND, &v));

@@ -1,4 +1,4 @@
-/* L12: contexts that several owners share, and calls after their end. */
+/* Fault L12: contexts that several owners share, and calls after the contexts have ended. */
 #include "check.h"
 
 static void last_reference_ends_it(void) {
@@ -30,7 +30,7 @@ static void destroy_ends_it_under_other_owners(void) {
   SAYS(TM_SHUT_DOWN, "has ended", tm_op_wait(context, &op, 1, -1));
   SAYS(TM_SHUT_DOWN, "has ended", tm_free(context, buffer));
   SAYS(TM_SHUT_DOWN, "has ended", tm_context_destroy(context, 0, -1));
-  OK(tm_context_release(context)); /* The other owner's. */
+  OK(tm_context_release(context)); /* Releases the other owner's reference. */
   IS(TM_SHUT_DOWN, tm_context_release(context));
 }
 

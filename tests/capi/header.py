@@ -1,4 +1,4 @@
-"""What bindings/c/tiermem.h declares: functions, constants, structs. For scripts/abi and the tests."""
+"""The declarations of bindings/c/tiermem.h: functions, constants, structs. For scripts/abi and tests."""
 import os
 import re
 
@@ -16,7 +16,7 @@ def functions():
 
 
 def constants():
-    """Of enumerations, in their order."""
+    """The names of all enumerators, in their order."""
     return [name for body in re.findall(r"^enum \{(.*?)\}", _text(), re.M | re.S)
             for name in re.findall(r"\b(TM_\w+)\b(?=\s*[=,}]|\s*$)", body, re.M)]
 
@@ -27,12 +27,12 @@ def statuses():
 
 
 def fields():
-    """Of all structs: (struct, field, type as it is spelled)."""
+    """Yields (struct, field, type as it is spelled) for each field of all structs."""
     for name, body in re.findall(r"typedef struct (tm_\w+) \{(.*?)\}", _text(), re.S):
         for kind, field, array in re.findall(r"\s*([^;]+?)(\w+)(\[\d+\])?;", body):
             yield name, field, kind.strip().replace(" ", "_") + array
 
 
 def growing_structs():
-    """Those that begin with their size."""
+    """The structs that begin with their size."""
     return re.findall(r"typedef struct (tm_\w+) \{\s*size_t size;", _text())

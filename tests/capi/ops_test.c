@@ -1,5 +1,5 @@
-/* Operations of the C interface: how they end, that they stay until they were waited for, and that
- * each thread has an error of its own. An operation is kept waiting by views that leave it no room.
+/* Operations of the C interface: how they end, that they live until a call has waited for them, and
+ * that each thread has its own error. The tests delay an operation with views that leave no room.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -16,7 +16,7 @@ static tm_buffer hog, other;
 static tm_access hog_all, other_all;
 static tm_view hog_view;
 
-/* From here on nothing else finds room, until let_go(). */
+/* Takes all room until let_go(). */
 static void hold(void) {
   OK(tm_acquire(c, &hog_all, 1, TM_HOST_ORDER, 10 * SECOND, &hog_view));
 }
@@ -56,10 +56,10 @@ static void one_that_is_polled(void) {
     status = tm_op_poll(c, op);
   } while (status == TM_BUSY);
   OK(status);
-  OK(tm_op_poll(c, op)); /* It stays. */
+  OK(tm_op_poll(c, op)); /* The operation still exists. */
   OK(tm_error(c, op, &info));
   CHECK(info.status == TM_OK && info.text[0] == '\0' && info.holder[0] == '\0');
-  OK(tm_op_cancel(c, op)); /* Too late, and no error. */
+  OK(tm_op_cancel(c, op)); /* Too late, but not an error. */
   OK(tm_op_poll(c, op));
   OK(tm_op_wait(c, &op, 1, 0));
   IS(TM_INVALID_ARGUMENT, tm_op_wait(c, &op, 1, 0));
@@ -71,7 +71,7 @@ static int readable(int fd) {
   return poll(&waiting, 1, 0) == 1;
 }
 
-/* In an event loop. */
+/* As in an event loop. */
 static void one_that_is_polled_by_descriptor(void) {
   tm_op op = 0;
   tm_view v;
@@ -84,7 +84,7 @@ static void one_that_is_polled_by_descriptor(void) {
   let_go();
   struct pollfd waiting = {.fd = fd, .events = POLLIN};
   CHECK(poll(&waiting, 1, 10000) == 1);
-  OK(tm_op_poll(c, op)); /* Readable says that it is over, not nearly. */
+  OK(tm_op_poll(c, op)); /* A readable descriptor means that it has ended. */
   OK(tm_op_fd(c, op, &late));
   CHECK(readable(fd) && readable(second) && readable(late));
   OK(tm_op_wait(c, &op, 1, 0));
@@ -108,11 +108,11 @@ static void one_that_is_cancelled(void) {
   SAYS(TM_CANCELLED, "cancelled", tm_op_wait(c, &op, 1, 10 * SECOND));
   let_go();
   OK(tm_tick(c, TM_TICK_OP, NULL));
-  OK(tm_error(c, 0, &info)); /* The successes above left it. */
+  OK(tm_error(c, 0, &info)); /* The successful calls have not changed it. */
   CHECK(info.status == TM_CANCELLED);
 }
 
-/* Two operations, of which the first fails: a list is waited for as a whole. */
+/* Two operations; the first fails. A wait for a list waits for all of it. */
 static void a_list(void) {
   tm_view v, w;
   tm_op ops[2] = {0, 0};
@@ -152,11 +152,11 @@ static void an_error_of_its_own(void) {
     status = tm_op_poll(c, op);
   } while (status == TM_BUSY);
   IS(TM_STALE_HANDLE, status);
-  IS(TM_INVALID_ARGUMENT, tm_tick(c, 9, NULL)); /* Another last error. */
+  IS(TM_INVALID_ARGUMENT, tm_tick(c, 9, NULL)); /* Changes the thread's last error. */
   OK(tm_error(c, op, &info));
   CHECK(info.status == TM_STALE_HANDLE && strstr(info.text, "freed") != NULL);
   OK(tm_error(c, 0, &info));
-  CHECK(info.status == TM_STALE_HANDLE); /* Asking made it the thread's. */
+  CHECK(info.status == TM_STALE_HANDLE); /* The query made it the thread's error. */
   IS(TM_STALE_HANDLE, tm_op_wait(c, &op, 1, 0));
   let_go();
   OK(tm_alloc(c, 12 * MIB, NULL, &other));
@@ -178,7 +178,7 @@ static void prefetches(void) {
   OK(tm_op_wait(c, &op, 1, 10 * SECOND));
 }
 
-/* A thread that waits is told apart from one that asks; errors do not cross. */
+/* One thread waits while another polls. Neither gets the other's error. */
 typedef struct {
   tm_op op;
   tm_status first, second, last;
@@ -202,7 +202,7 @@ static void two_threads(void) {
   IS(TM_INVALID_ARGUMENT, tm_tick(c, 9, NULL));
   OK(tm_acquire_async(c, &other_all, 1, TM_HOST_ORDER, &v, &w.op));
   CHECK(pthread_create(&thread, NULL, wait_in_thread, &w) == 0);
-  /* Whether it sleeps already or not: the operation is under way for everyone. */
+  /* Whether the other thread sleeps already or not, the operation is in progress for both. */
   for (int i = 0; i < 1000; ++i) {
     const tm_status status = tm_op_wait(c, &w.op, 1, 0);
     CHECK(status == TM_BUSY || status == TM_TIMED_OUT);
@@ -210,19 +210,19 @@ static void two_threads(void) {
   }
   OK(tm_op_cancel(c, w.op));
   CHECK(pthread_join(thread, NULL) == 0);
-  CHECK(w.first == TM_OK); /* The mistake of this thread is not that one's. */
+  CHECK(w.first == TM_OK); /* This thread's error is not the other's. */
   CHECK(w.second == TM_CANCELLED || w.second == TM_BUSY);
   CHECK(w.last == w.second);
-  if (w.second == TM_BUSY) { /* It came in a moment when this thread held the operation. */
+  if (w.second == TM_BUSY) { /* It polled while this thread held the operation. */
     IS(TM_CANCELLED, tm_op_wait(c, &w.op, 1, 10 * SECOND));
   } else {
     OK(tm_error(NULL, 0, &info));
-    CHECK(info.status == TM_BUSY || info.status == TM_TIMED_OUT); /* Its failure is not ours. */
+    CHECK(info.status == TM_BUSY || info.status == TM_TIMED_OUT); /* Not the other's error. */
   }
   let_go();
 }
 
-/* One more than may be under way. */
+/* One operation more than may be in progress. */
 static void too_many(void) {
   tm_capabilities caps = {.size = sizeof caps};
   OK(tm_caps(c, &caps));

@@ -75,7 +75,7 @@ static void mistakes_are_told(void) {
   SAYS(TM_INVALID_ARGUMENT, "place has kind 99", tm_malloc(c, (tm_place){99, 0}, 1, &object));
   SAYS(TM_INVALID_ARGUMENT, "2^47", tm_malloc(c, kDram, UINT64_MAX, &object));
   SAYS(TM_NO_CAPACITY, "dram", tm_malloc(c, kDram, 64 * MIB, &object));
-  CHECK(object == &local && usable == 77); /* Untouched on failure. */
+  CHECK(object == &local && usable == 77); /* Unchanged after a failure. */
 
   OK(tm_malloc(c, kDram, 100, &object));
   IS(TM_INVALID_ARGUMENT, tm_free_ptr(other, object));
@@ -86,7 +86,7 @@ static void mistakes_are_told(void) {
   close_context(c);
 }
 
-/* How many calls failed, as a pointer: the counts of check.h are the main thread's. */
+/* Returns the number of failed calls as a pointer, because check.h counts for the main thread. */
 static void* churn(void* argument) {
   tm_context* c = argument;
   void* objects[64] = {0};

@@ -1,10 +1,9 @@
-/* Four programs as users would write them, sketch/use_sketch.c, compiled as they stand and run in
- * small: streaming layers, Adam, a KV cache, and the GPU paths, which this version refuses by name.
- */
+/* Four programs as users would write them (sketch/use_sketch.c), compiled unchanged and run with
+ * small sizes: streaming layers, Adam, a KV cache, and the GPU paths, which are refused by name. */
 #pragma GCC diagnostic error "-Wall"
 #pragma GCC diagnostic error "-Wextra"
 #pragma GCC diagnostic error "-Wpedantic"
-/* clang-format off: the first one is on trial. */
+/* clang-format off: the sketch must come before tiermem.h, to test that it compiles alone. */
 #include "sketch/use_sketch.c"
 
 #include "check.h"
@@ -12,7 +11,7 @@
 
 #include <stdint.h>
 
-/* The same programs once more where a GPU is asked for and DRAM is given: their other paths run. */
+/* The same programs again with DRAM in the place of a GPU, so that their other paths run. */
 #define TM_GPU TM_DRAM
 #define stream_layers stream_layers_in_dram
 #define adam adam_in_dram
@@ -36,7 +35,7 @@ enum { kLayers = 12, kTile = 65536 };
 
 static int g_layer, g_wrong, g_launched;
 
-/* What the engines of the sketch would do: here they look at the bytes. */
+/* The engines of the sketch. Here they only read the bytes. */
 void gemm_layer(const void* w, float* x) {
   const uint32_t* words = w;
   for (uint64_t i = 0; i < 2 * MIB / 4; ++i) {
@@ -76,7 +75,7 @@ static void streaming_layers(tm_context* c) {
 
 static void adam_on_tiles(tm_context* c) {
   const uint64_t n =
-      20 * kTile + 1000; /* Four arrays of 5 MiB over 16 MiB of DRAM; a ragged end. */
+      20 * kTile + 1000; /* Four arrays of 5 MiB over 16 MiB of DRAM, with a partial tile. */
   tm_buffer b[4];
   float* want[4];
   float* got = malloc(4 * n);

@@ -1,5 +1,5 @@
-/* The C interface in use: bytes survive eviction, views pin, handles go stale, budgets hold and say
- * who is in the way. Each test has a context of its own. */
+/* Typical use of the C interface: bytes survive eviction, views pin, handles become stale, budgets
+ * hold, and a refusal names the holder. Each test has a context of its own. */
 #include <stdint.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,7 +42,7 @@ static int filled(const unsigned char* from, uint64_t n, uint64_t seed) {
 
 static void bytes_outlive_memory(void) {
   tm_context* c = open_context("");
-  const uint64_t chunk = 2 * MIB, chunks = 32; /* 64 MiB through 16. */
+  const uint64_t chunk = 2 * MIB, chunks = 32; /* 64 MiB with 16 MiB of DRAM. */
   tm_buffer b = make(c, chunks * chunk, "large");
   tm_view v;
   for (uint64_t i = 0; i < chunks; ++i) {
@@ -140,7 +140,7 @@ static void moving_by_hand(void) {
   }
   fill(bytes, sizeof bytes, 3);
   OK(tm_write(c, b, 2 * MIB - 100, bytes, sizeof bytes,
-              10 * SECOND)); /* Over an edge of extents. */
+              10 * SECOND)); /* Across the boundary of two extents. */
   CHECK(info_of(c, b).dirty != 0);
   OK(tm_evict(c, &all, 1, 10 * SECOND));
   info = info_of(c, b);
@@ -174,11 +174,11 @@ static void handles_and_views(void) {
   tm_access a = {.buffer = b, .mode = TM_WRITE};
   tm_view v, same, forged;
   OK(tm_acquire(c, &a, 1, TM_HOST_ORDER, 10 * SECOND, &v));
-  OK(tm_acquire(c, &a, 1, TM_HOST_ORDER, 0, &same)); /* Pins, not locks. */
+  OK(tm_acquire(c, &a, 1, TM_HOST_ORDER, 0, &same)); /* Views are pins and not locks. */
   CHECK(v.data == same.data && info_of(c, b).pinned != 0);
   fill(v.data, MIB, 5);
 
-  /* Freed: stale at once for everybody, and the view stays good. */
+  /* After the free the handle is stale at once, and the view stays valid. */
   OK(tm_free(c, b));
   tm_view none = same;
   SAYS(TM_STALE_HANDLE, "not a live buffer", tm_free(c, b));
@@ -187,7 +187,7 @@ static void handles_and_views(void) {
   CHECK(memcmp(&none, &same, sizeof none) == 0);
   CHECK(filled(v.data, MIB, 5));
 
-  /* Released twice, forged, and in a list with a good one. */
+  /* A view that was released already, a forged one, and a list with a valid one. */
   OK(tm_release(c, &v, 1, TM_HOST_ORDER));
   SAYS(TM_INVALID_ARGUMENT, "not held", tm_release(c, &v, 1, TM_HOST_ORDER));
   memset(&forged, 0, sizeof forged);
@@ -201,9 +201,9 @@ static void handles_and_views(void) {
   tm_view list[2] = {v, same};
   IS(TM_INVALID_ARGUMENT, tm_release(c, list, 2, TM_HOST_ORDER));
   IS(TM_INVALID_ARGUMENT,
-     tm_release(c, &same, 1, TM_HOST_ORDER)); /* It was released with the list. */
+     tm_release(c, &same, 1, TM_HOST_ORDER)); /* It was released together with the list. */
 
-  /* A new buffer in the same place has another handle. */
+  /* A new buffer in the same record has another handle. */
   tm_buffer again = make(c, MIB, "again");
   CHECK(again != b);
   IS(TM_STALE_HANDLE, tm_acquire(c, &a, 1, TM_HOST_ORDER, 0, &none));
@@ -238,7 +238,7 @@ static void refusals_name_the_holder(void) {
   tm_access a = {.buffer = hog, .mode = TM_WRITE}, b = {.buffer = other, .mode = TM_READ};
   tm_view v, w = {.length = 55};
   tm_error_info info = {.size = sizeof info};
-  IS(TM_BUSY, tm_acquire(c, &b, 1, TM_HOST_ORDER, 0, &w)); /* Nothing there now. */
+  IS(TM_BUSY, tm_acquire(c, &b, 1, TM_HOST_ORDER, 0, &w)); /* The buffer is not resident now. */
   OK(tm_acquire(c, &a, 1, TM_HOST_ORDER, 10 * SECOND, &v));
   SAYS(TM_NO_CAPACITY, "hog", tm_acquire(c, &b, 1, TM_HOST_ORDER, SECOND / 20, &w));
   CHECK(w.length == 55);
@@ -288,7 +288,7 @@ static void adopted_files(void) {
   CHECK(remove(path) == 0);
 }
 
-/* 64 MiB of plain memory through 16, where the kernel can. */
+/* 64 MiB of plain memory with 16 MiB of DRAM, if the kernel supports it. */
 static void mapped_buffers(void) {
   tm_context* c = open_context("");
   tm_buffer b = 0, plain = make(c, MIB, "plain");
@@ -324,20 +324,20 @@ static void mapped_buffers(void) {
 }
 
 static void ends(void) {
-  /* By force: while a view is held. */
+  /* Ends by force while a view is held. */
   tm_context* c = open_context("");
   tm_buffer b = make(c, MIB, "held");
   tm_access a = {.buffer = b, .mode = TM_WRITE};
   tm_view v;
   OK(tm_acquire(c, &a, 1, TM_HOST_ORDER, 10 * SECOND, &v));
   SAYS(TM_BUSY, "held", tm_context_destroy(c, 0, 10 * SECOND));
-  OK(tm_write(c, b, 0, &a, sizeof a, 10 * SECOND)); /* It still works. */
+  OK(tm_write(c, b, 0, &a, sizeof a, 10 * SECOND)); /* The context still works. */
   OK(tm_context_destroy(c, TM_DESTROY_FORCE, 10 * SECOND));
-  /* By leaving everything to it. */
+  /* Ends with a buffer that was not freed. */
   c = open_context("");
   make(c, 8 * MIB, "left");
   OK(tm_context_destroy(c, 0, -1));
-  /* Several at once share nothing. */
+  /* Contexts that exist at the same time share nothing. */
   tm_context* one = open_context("");
   tm_context* two = open_context("");
   b = make(one, MIB, "one's");
@@ -349,7 +349,7 @@ static void ends(void) {
   close_context(one);
 }
 
-/* A child of fork: the context is the parent's, and says so. */
+/* In a child of fork each call returns an error: the context belongs to the parent. */
 static void forks(void) {
   tm_context* c = open_context("");
   tm_buffer b = make(c, MIB, "parent's"), other = 0;
@@ -362,7 +362,7 @@ static void forks(void) {
   const pid_t child = fork();
   if (child == 0) {
     g_failures = 0;
-    CHECK(filled(v.data, MIB, 9)); /* A live view stays readable. */
+    CHECK(filled(v.data, MIB, 9)); /* A held view stays readable. */
     SAYS(TM_SHUT_DOWN, "parent", tm_alloc(c, MIB, NULL, &other));
     SAYS(TM_SHUT_DOWN, "parent", tm_acquire(c, &a, 1, TM_HOST_ORDER, 10 * SECOND, &v));
     SAYS(TM_SHUT_DOWN, "parent", tm_tick(c, TM_TICK_OP, NULL));
