@@ -1,6 +1,6 @@
-// Exceptions in callers. Goal: whichever allocation of a call is refused, the call answers
-// no_capacity with a sentence and leaves nothing behind: no pin, no buffer, no request that points
-// to a stack. The same call then succeeds. Method: a door in front of the arena refuses the n-th
+// Exceptions in callers. Goal: whichever allocation of a call is refused, the call returns
+// no_capacity with a message and leaves nothing behind: no pin, no buffer, no request that points
+// to a stack. The same call then succeeds. Method: a wrapper of the arena refuses the n-th
 // allocation of the calling thread, for every n until none is refused.
 #include <gtest/gtest.h>
 
@@ -60,7 +60,7 @@ class Refusals : public ::testing::Test {
     const Access both[] = {table_.range(), target_.range()};
     ASSERT_TRUE(context_->evict(both).ok());
   }
-  /// For each allocation of `call`; what it needs is prepared by `before`.
+  /// Refuses each allocation of `call` in turn. `before` prepares what the call needs.
   void sweep(const char* name, const Call& call, const std::function<void()>& before = {}) {
     SCOPED_TRACE(name);
     const std::uint64_t buffers = context_->stats().buffers;
@@ -270,7 +270,7 @@ FOUND_TEST(Refusals, L04_buffers_and_blocks_whose_allocations_are_refused_are_no
     return status;
   });
   for (const Place place : {Place{Kind::any, 0}, Place{Kind::dram, 0}}) {
-    // The heap keeps chunks for the next block: what it holds is no program's buffer.
+    // The heap keeps chunks for the next block. They do not count as a buffer of the program.
     const auto block = [&](std::uint64_t bytes) {
       return [&, bytes](Context& context) {
         auto made = context.malloc_at(place, bytes);
@@ -288,11 +288,11 @@ FOUND_TEST(Refusals, L04_buffers_and_blocks_whose_allocations_are_refused_are_no
     EXPECT_TRUE(block(1 << 20)(*context_).ok());
     EXPECT_EQ(context_->stats().placed_used, 0u);
   }
-  // A chunk for the next block stays.
+  // One chunk stays for the next block.
   EXPECT_LE(context_->stats().dram_pinned, 2 * kMiB);
 }
 
-// What a thread does while another one is refused memory must not suffer, and the other way round.
+// A thread must not be affected while another thread is refused memory, and vice versa.
 FOUND_TEST(Refusals, L04_threads_whose_allocations_are_refused_do_not_disturb_each_other) {
   open();
   evict();

@@ -26,9 +26,10 @@ namespace {
 
 std::atomic<bool> g_counting{false};
 std::atomic<std::uint64_t> g_inside{0}, g_strays{0}, g_granted{~0ull}, g_refused{0};
-std::array<std::array<void*, 24>, 8> g_stacks;  // Of the first strays.
+std::array<std::array<void*, 24>, 8> g_stacks;  // The stacks of the first strays.
 std::array<int, 8> g_depths;
-__thread bool t_test_thread = false;  // Others are tiermem's: the test makes none.
+// All other threads are tiermem's, because the test creates none.
+__thread bool t_test_thread = false;
 __thread bool t_in_call = false;
 __thread bool t_looking = false;
 
@@ -48,7 +49,7 @@ void count() {
   }
 }
 
-/// Whether this allocation is to be made.
+/// Returns whether this allocation may be made.
 bool granted() {
   count();
   if (t_test_thread || g_granted.load(std::memory_order_relaxed) == ~0ull) {
@@ -66,7 +67,7 @@ bool granted() {
 void begin_counting() {
   t_test_thread = true;
   void* first[2];
-  (void)backtrace(first, 2);  // Loads what it needs.
+  (void)backtrace(first, 2);  // The first call loads the libraries that backtrace() needs.
   g_inside = g_strays = 0;
   g_counting = true;
 }

@@ -1,30 +1,30 @@
-// This program's own malloc, which sees every allocation of the process and may refuse some. For
-// one test at a time; the test's thread is whichever calls begin_counting() or
-// grant_to_other_threads(), all others are tiermem's.
+// This program's own malloc. It sees every allocation of the process, and can refuse some. For one
+// test at a time. The test's thread is the one that calls begin_counting() or
+// grant_to_other_threads(); all other threads are tiermem's.
 #pragma once
 
 #include <cstdint>
 
 namespace tiermem::test {
 
-/// From now on allocations of tiermem are counted: on its threads, and on this one inside InCall.
+/// Starts to count tiermem's allocations: on its threads, and on this thread inside InCall.
 void begin_counting();
-/// How many of these were strays, made without the mark by which an interposed malloc recognises
-/// tiermem; the first are shown.
+/// Stops counting, and prints the first strays. Returns the number of strays: allocations without
+/// the mark by which an interposed malloc recognises tiermem.
 std::uint64_t end_counting();
-/// How many since begin_counting() had the mark.
+/// Returns the number of marked allocations since begin_counting().
 std::uint64_t counted_inside();
 
-/// What this thread does in its life is tiermem's doing. Does not nest.
+/// During its life, all work of this thread counts as tiermem's. Does not nest.
 struct InCall {
   InCall();
   ~InCall();
 };
 
 inline constexpr std::uint64_t kAll = ~std::uint64_t{0};
-/// tiermem's own threads get so many allocations more, and then none for good.
+/// Tiermem's own threads get `n` more allocations, and then none.
 void grant_to_other_threads(std::uint64_t n);
-/// How many they were refused since.
+/// Returns the number of allocations that were refused to them since.
 std::uint64_t refused_to_other_threads();
 
 }  // namespace tiermem::test

@@ -1,4 +1,4 @@
-// The door in front of arena_allocate().
+// The wrapper of arena_allocate().
 #include "arena/refused_arena.hpp"
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 namespace tiermem::test {
 namespace {
 
-__thread std::uint64_t t_seen = 0, t_nth = 0;  // t_nth 0: the door is open.
+__thread std::uint64_t t_seen = 0, t_nth = 0;  // t_nth 0: nothing is refused.
 __thread bool t_for_good = false;
 
 bool refuses() {
@@ -31,7 +31,7 @@ bool RefusedArena::refused() {
 
 }  // namespace tiermem::test
 
-// tiermem::arena_allocate(unsigned long, unsigned long), as the linker names it.
+// tiermem::arena_allocate(unsigned long, unsigned long), by its symbol name.
 extern "C" {
 void* __real__ZN7tiermem14arena_allocateEmm(std::size_t bytes, std::size_t align);
 void* __wrap__ZN7tiermem14arena_allocateEmm(std::size_t bytes, std::size_t align);

@@ -1,7 +1,7 @@
-// Goal: where malloc has nothing for tiermem's own threads, from some allocation on and for good,
-// every call still ends: with right bytes, or with an error whose code says what to do. Method: the
-// program's own malloc; a child for each number of allocations that are granted before, since the
-// failure would be the end of the process.
+// Goal: if malloc refuses memory to tiermem's own threads, from some allocation on and permanently,
+// every call still ends with right bytes, or with an error and a code that says what to do. Method:
+// the program's own malloc. Each number of granted allocations runs in its own child, because a
+// failure would end the process.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -29,7 +29,7 @@ void write_file(const std::string& path) {
       .write(reinterpret_cast<const char*>(words.data()), kFileBytes);
 }
 
-/// Out to the disk and back, large and small.
+/// Moves bytes to the disk and back, in large and small buffers.
 void beyond_memory(Context& context) {
   auto large = context.alloc(2 * kDram, {.label = "large"});
   ASSERT_TRUE(large.ok());
@@ -47,9 +47,9 @@ void beyond_memory(Context& context) {
   }
 }
 
-/// Refusals, each with a sentence that the mover's thread makes.
+/// Causes refusals; the mover's thread makes the message of each.
 void no_room(Context& context) {
-  auto all = context.alloc(kDram, {.label = "a holder whose name is no short string"});
+  auto all = context.alloc(kDram, {.label = "a holder with a name of more than 31 bytes"});
   ASSERT_TRUE(all.ok());
   auto view = all->acquire(kDiscard);
   ASSERT_EQ(view.code(), Code::ok);
@@ -82,12 +82,12 @@ void damaged_file(Context& context, const std::string& path) {
   EXPECT_EQ(file->acquire(kRead).code(), Code::io_error);
 }
 
-/// Whether any was refused.
+/// Uses everything. Returns whether an allocation was refused.
 bool everything(const std::string& directory, std::uint64_t granted) {
   auto context = Context::create("dram=8M; nvme=" + directory + ":32M; hands=1");
   EXPECT_TRUE(context.ok()) << context.message();
   {
-    auto first = (*context)->alloc(kMiB);  // With its view all threads have begun.
+    auto first = (*context)->alloc(kMiB);  // All threads have started when its view is acquired.
     EXPECT_TRUE(first->acquire(kWrite).ok());
   }
   grant_to_other_threads(granted);

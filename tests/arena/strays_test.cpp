@@ -1,7 +1,6 @@
-// Whose memory tiermem uses for itself. An allocation that is made in a call of tiermem, or on one
+// The memory that tiermem uses for itself. A stray is an allocation in a call of tiermem, or on one
 // of its threads, without the mark by which an interposed malloc recognises tiermem
-// (base/arena.hpp) is a stray. Under the preload library a stray would make the mover wait for
-// itself.
+// (base/arena.hpp). Under the preload library a stray would make the mover wait for itself.
 #include <gtest/gtest.h>
 #include <stdio.h>
 
@@ -14,7 +13,7 @@
 namespace tiermem::test {
 namespace {
 
-/// What is called in `body` is tiermem, but for what the test does itself.
+/// All allocations in `body` count as tiermem's, so the test itself must make none there.
 template <typename Body>
 auto call(Body&& body) {
   const InCall mark;
@@ -115,7 +114,7 @@ TEST_F(Strays, and_no_allocation_at_all_where_bytes_are_resident) {
     ASSERT_TRUE(theirs.ok());
   };
   for (int i = 0; i < 3; ++i) {
-    call(use);  // Slots for views, frames, a spare buffer.
+    call(use);  // Creates slots for views, frames, and a spare buffer.
   }
   (void)call([&] { return (*context)->stats(); });
   const std::uint64_t before = counted_inside();
