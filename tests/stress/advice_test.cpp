@@ -1,7 +1,7 @@
-// Advice for a buffer that another thread frees meanwhile. Property: it is taken or refused as
-// stale, and the next buffer in the same place knows nothing of it. Method: owners write, check and
-// free one buffer after the other; its handle is known to the advisers from just before its free,
-// so advice, dont_need too, must never reach bytes that are checked.
+// Advice for a buffer that another thread frees at the same time. Property: the advice is accepted
+// or refused as stale, and never affects the next buffer in the same place. Method: owners write,
+// check and free one buffer after another. The advisers get its handle just before the free, so
+// advice, also dont_need, must never reach bytes that are checked.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -76,7 +76,7 @@ TEST(Advice, for_a_buffer_that_is_freed_meanwhile_reaches_no_other) {
         const Handle handle = buffer.detach();
         advisers.tell(handle);
         if (round % 2 == 0) {
-          std::this_thread::yield();  // So that some advice comes before the free.
+          std::this_thread::yield();  // Lets some advice arrive before the free.
         }
         ASSERT_TRUE(context->free(handle).ok());
       }
@@ -87,7 +87,7 @@ TEST(Advice, for_a_buffer_that_is_freed_meanwhile_reaches_no_other) {
   }
   EXPECT_GT(advisers.taken(), 0u);
   EXPECT_GT(advisers.stale(), 0u);
-  // Kept, frozen or awaited, nothing of it is left: all memory can change hands.
+  // After advice to keep, freeze or await, nothing stays: all memory can be used by another buffer.
   Buffer all = make_buffer(*context, 16 * kMiB, "all");
   EXPECT_TRUE(all.acquire(kDiscard, 0, 0, Timeout::seconds(20)).ok());
 }

@@ -1,7 +1,7 @@
-// A context closed by force under busy threads. Property: whoever is inside a call, or begins one,
-// gets an answer, and nothing waits for ever or is used after its end. Method: many short contexts,
-// each closed at a moment that chance chooses. Rounds, not seconds: the race is in the first and
-// last calls.
+// A context is closed by force while threads use it. Property: each call that is in progress, or
+// begins, returns, and nothing waits for ever or is used after its end. Method: many short
+// contexts, each closed at a random moment. The test counts rounds and not seconds, because the
+// races are in the first and last calls.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -15,8 +15,8 @@
 namespace tiermem::test {
 namespace {
 
-/// One call, by number. What is not ok is returned, but for what another thread's view or close
-/// explains.
+/// Makes one call, by number. Returns its code, but ok for errors that another thread's view or
+/// close explains.
 Code call(Context& context, Buffer& buffer, std::uint64_t i) {
   std::array<std::byte, 4096> bytes{};
   switch (i % 7) {
@@ -67,7 +67,7 @@ TEST(Close, by_force_under_busy_threads_answers_all_of_them) {
           code = call(*context, *buffer, i);
           under_way += i == t + round % 4 ? 1 : 0;
         }
-        under_way += 1000;  // Whatever it was, nobody waits for this thread.
+        under_way += 1000;  // This thread makes no more calls, so the test need not wait for it.
         EXPECT_EQ(code, Code::shut_down) << code_name(code);
       });
     }
@@ -84,7 +84,8 @@ TEST(Close, by_force_under_busy_threads_answers_all_of_them) {
   }
 }
 
-// What nobody frees or releases ends with the context: a leak checker must find nothing afterwards.
+// Buffers and operations that are never freed or released end with the context: a leak checker must
+// find nothing afterwards.
 TEST(Close, takes_along_what_is_freed_under_views_and_what_waits) {
   Directory directory;
   for (int round = 0; round < 10; ++round) {

@@ -1,9 +1,9 @@
-// All calls at once. Property: whatever the order of calls from several threads on one context,
-// with memory a fraction of the data, every byte reads as it was last written, every view that was
-// waited for without a limit comes, and the budget holds. Method: each worker keeps a model of its
-// own buffers (a seed per cell) and checks what it reads against it; all share read-only buffers
-// and one of counters; another thread changes budgets, evicts, advises and misuses. The seed is
-// printed; TIERMEM_STRESS_SEED sets it, and TIERMEM_STRESS_SECONDS the time of each case.
+// All calls at once. Property: whatever the order of calls by several threads on one context, with
+// memory that is a fraction of the data, each byte reads as last written, each view without a time
+// limit is granted, and the budget holds. Method: each worker keeps a model of its own buffers (a
+// seed per cell), and compares what it reads with it. All share read-only buffers and one buffer of
+// counters. Another thread changes budgets, evicts, advises and misuses calls. The seed is printed.
+// TIERMEM_STRESS_SEED sets it, and TIERMEM_STRESS_SECONDS sets the time of each case.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -27,7 +27,8 @@ namespace tiermem::test {
 namespace {
 
 constexpr unsigned kWorkers = 4;
-constexpr std::uint64_t kSmallestBudget = 20 * kMiB;  // Above all that may be pinned at once.
+// More than all bytes that can be pinned at once.
+constexpr std::uint64_t kSmallestBudget = 20 * kMiB;
 constexpr std::uint64_t kLargestBudget = 32 * kMiB;
 
 std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
@@ -37,7 +38,7 @@ std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
 
 using Clock = std::chrono::steady_clock;
 
-/// Budgets, evictions and misuse, from outside.
+/// Changes budgets, evicts, and misuses calls from another thread.
 void disturb(World& world, std::uint64_t seed) {
   Random random(seed);
   Context& context = *world.context;
@@ -78,7 +79,7 @@ void disturb(World& world, std::uint64_t seed) {
         one_of(op.wait(), {Code::cancelled}, "a prefetch");
         break;
       }
-      case 5: {  // No room to wait for, or a millisecond of it.
+      case 5: {  // Does not wait for room, or at most a millisecond.
         const Access all = world.counters.range();
         ViewRecord view;
         const Status status = context.acquire(

@@ -1,6 +1,5 @@
-// What the mixed stress runs in each of its worker threads: buffers of its own with a model of
-// their bytes, and calls on them chosen by chance. A Worker belongs to one thread; a World is
-// shared by all of a case.
+// The work of each worker thread of the mixed stress: its own buffers with a model of their bytes,
+// and random calls on them. A Worker belongs to one thread. All threads of a case share a World.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,15 +18,15 @@
 
 namespace tiermem::test {
 
-inline constexpr std::uint64_t kCell = 16 << 10;    // What the model knows a seed of.
-inline constexpr std::uint64_t kMostCells = 128;    // Of a worker's buffer: 2 MiB.
-inline constexpr std::uint64_t kBuffers = 12;       // Of each worker.
+inline constexpr std::uint64_t kCell = 16 << 10;  // The unit of the model: each cell has one seed.
+inline constexpr std::uint64_t kMostCells = 128;  // The largest buffer of a worker: 2 MiB.
+inline constexpr std::uint64_t kBuffers = 12;     // The buffers of each worker.
 inline constexpr std::uint64_t kShared = 4 * kMiB;  // Bytes of each shared buffer.
 inline constexpr std::uint64_t kCounters = 512;
 
 using Random = std::mt19937_64;
 
-/// A buffer and what its cells hold. Seed 0: zeros.
+/// A buffer and the seeds of its cells. Seed 0: zeros.
 struct Modelled {
   Buffer buffer;
   std::vector<std::uint64_t> cells;
@@ -40,7 +39,7 @@ struct Modelled {
     return static_cast<std::uint64_t>(
         std::count_if(words.begin(), words.end(), [](auto w) { return w != 0; }));
   }
-  /// Words of `bytes`, which begin with cell `first`, that are not as the model says.
+  /// Returns the number of words that differ from the model. `words` begin with cell `first`.
   std::uint64_t check(std::span<const std::uint64_t> words, std::uint64_t first) const {
     std::uint64_t n = 0;
     for (std::uint64_t c = 0; c * kCell < words.size() * 8; ++c) {
@@ -65,7 +64,7 @@ inline Cells some_cells(Random& random, const Modelled& m) {
   return {first, 1 + random() % std::min<std::uint64_t>(m.cells.size() - first, 64)};
 }
 
-/// What all threads of a case use.
+/// Shared by all threads of a case.
 struct World {
   std::unique_ptr<Context> context;
   std::vector<Buffer> shared;  // Read-only; the pattern of seed 1 + its index.
@@ -232,7 +231,8 @@ class Worker {
     require("write", m.buffer.write(cells.first * kCell, copy_.data(), copy_.size() * 8));
   }
 
-  /// Rows that are parts of cells, in no order, of a buffer of its own and of a shared one.
+  /// Gathers rows, which are parts of cells, in no order, from a buffer of its own and from a
+  /// shared one.
   void gather(const Modelled& m) {
     constexpr std::uint64_t kRow = kCell / 8;
     const std::uint64_t which = random_() % world_.shared.size();
@@ -297,7 +297,7 @@ class Worker {
     }
   }
 
-  /// Ranges of several buffers, some of them twice, in one step.
+  /// Acquires ranges of several buffers, some of them twice, in one call.
   void list() {
     std::array<Access, 4> accesses;
     std::array<std::uint64_t, 3> of{};
@@ -380,7 +380,7 @@ class Worker {
       default:
         status = world_.context->evict({&range, 1});
     }
-    // An extent that a request under way wants is not taken away.
+    // An extent that a request in progress needs is not evicted.
     if (!status.ok() && status.code() != Code::busy && status.code() != Code::timed_out) {
       world_.failed("evict", status);
     }
@@ -411,7 +411,7 @@ class Worker {
   }
 
   void free(std::uint64_t at) {
-    if (random_() % 2 == 0) {  // With transfers under way.
+    if (random_() % 2 == 0) {  // Transfers may be in progress.
       (void)mine_[at].buffer.prefetch();
     }
     mine_.erase(mine_.begin() + static_cast<std::ptrdiff_t>(at));
