@@ -1,4 +1,4 @@
-// Random numbers by seed, the same on every machine (splitmix64).
+// Random numbers from a seed, the same on every machine (splitmix64).
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,7 @@
 // Runs random sequences of calls on memory twice, on plain memory and under the preload library,
-// and compares all that a program can see. The kernel is the judge. A sequence that differs is made
-// as short as can be and printed: what differs, and a C program that makes its calls.
+// and compares everything that a program can see. The kernel's behaviour is the reference. A
+// sequence with a difference is shortened as far as possible and printed: the difference, and a C
+// program that makes the calls.
 //
 // usage: tiermem-judge --library FILE [--seeds N | --seconds S] [--first SEED] [--calls N]
 //                      [--mode privileged|wrapped] [--dram SIZE] [--directory DIR]
@@ -45,13 +46,14 @@ struct Options {
 };
 
 constexpr int kSkipped = 77;
-constexpr int kPatience = 120'000;  // Milliseconds without a word of a program.
+// The longest time without output of a program, in milliseconds.
+constexpr int kPatience = 120'000;
 
 std::string log_of(const Options& options) {
   return fmt::format("{}/judge-log-{}", options.directory, getpid());
 }
 
-/// A program that was started, and what it has said so far.
+/// A started program, and its output so far.
 class Program {
  public:
   Program(const Options& options, const RunOptions& run) {
@@ -77,7 +79,7 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  /// The next line; false at the end, or when the program says nothing for too long.
+  /// Reads the next line. Returns false at the end, or if the program prints nothing for too long.
   bool line(std::string& line) {
     for (;;) {
       const std::size_t at = said_.find('\n');
@@ -100,7 +102,8 @@ class Program {
       said_.append(some, static_cast<std::size_t>(got));
     }
   }
-  /// How it ended, in words; empty: as it should. The status of exit in `status`.
+  /// Waits for the program. Returns how it ended, or an empty text if it ended normally. `status`
+  /// gets the exit status.
   std::string end(int& status) {
     status = 0;
     if (hangs_) {
@@ -129,8 +132,9 @@ class Program {
   [[noreturn]] void start(const Options& options, const RunOptions& run) {
     if (!options.runtime.empty()) {
       setenv(judge::kRuntimeVariable, "1", 1);
-      // Nothing is freed at the end. The thread sanitizer must not call the library before it has
-      // started, so it leaves signals alone; where it does its own symbols it waits for itself.
+      // Nothing is freed at the end, so leaks are not detected. The thread sanitizer must not call
+      // the library before it has started, so it does not handle signals. If it resolved symbols
+      // itself, it would wait for itself.
       setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
       setenv("TSAN_OPTIONS",
              "use_sigaltstack=0:handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:"
@@ -179,7 +183,7 @@ class Program {
 struct Difference {
   bool found = false;
   bool skipped = false;
-  std::uint64_t seed = 0;  ///< Of the first sequence that differs.
+  std::uint64_t seed = 0;  ///< The first sequence that differs.
   std::string text;
 };
 
@@ -203,7 +207,7 @@ std::string words_that_differ(const std::string& plain, const std::string& tiere
   return more != 0 ? text + fmt::format("      and {} more\n", more) : text;
 }
 
-// An error in the library's log is a defect: nothing is short here, and no device fails.
+// An error in the library's log is a fault, because no resource is short and no device fails.
 std::string logged(const Options& options) {
   const std::string path = log_of(options);
   std::string text;
@@ -222,7 +226,7 @@ std::string logged(const Options& options) {
   return text;
 }
 
-/// Runs the sequences on both, and compares line by line.
+/// Runs the sequences with both programs, and compares their output line by line.
 Difference compare(const Options& options, RunOptions run) {
   Difference difference;
   run.plain = true;
@@ -277,7 +281,7 @@ std::string list_of(const std::vector<bool>& out) {
   return text;
 }
 
-// Leaves calls out as long as a difference remains: halves first, then smaller pieces.
+// Leaves calls out while a difference remains: first halves, then smaller parts.
 std::vector<bool> shortened(const Options& options, const RunOptions& run) {
   const std::size_t calls = judge::make_sequence(run.first, run.calls).calls.size();
   std::vector<bool> out(calls);
@@ -285,7 +289,7 @@ std::vector<bool> shortened(const Options& options, const RunOptions& run) {
     const std::string list = list_of(without);
     RunOptions some = run;
     some.left_out = list.c_str();
-    for (int tries = 0; tries < 2; ++tries) {  // Threads may have a hand in it.
+    for (int tries = 0; tries < 2; ++tries) {  // The difference may depend on the order of threads.
       if (compare(options, some).found) {
         return true;
       }
@@ -338,7 +342,7 @@ void explain(const Options& options, std::uint64_t seed, std::uint64_t first) {
 
 int compare_all(const Options& options) {
   using Clock = std::chrono::steady_clock;
-  constexpr std::uint64_t kAtOnce = 50;  // Sequences of one process.
+  constexpr std::uint64_t kAtOnce = 50;  // Sequences per process.
   const auto until = Clock::now() + std::chrono::seconds(options.seconds);
   std::uint64_t done = 0, differences = 0;
   while (options.seconds != 0 ? Clock::now() < until : done < options.seeds) {

@@ -21,7 +21,7 @@ namespace {
 constexpr int kReadWrite = PROT_READ | PROT_WRITE;
 constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS;
 
-// A mapping of a Caller, and what each of its pages must hold.
+// A mapping of a Caller, and the expected contents of each page.
 class Mapping {
  public:
   Mapping(Draw& draw, int memory_file) : draw_(draw), file_(memory_file) {}
@@ -42,14 +42,14 @@ class Mapping {
     return got != MAP_FAILED;
   }
 
-  // Each answer is what the kernel promises; `true` is a mistake.
+  // Makes one call. Returns true if its result differs from the kernel's promise.
   bool step() {
     const std::size_t first = draw_.below(static_cast<unsigned>(pages_.size()));
     const std::size_t most = std::min<std::size_t>(pages_.size() - first, 40);
     const std::size_t count = 1 + draw_.below(static_cast<unsigned>(most));
     kind_ = draw_.below(9);
     if (kind_ > 1 && !all_mapped(first, count)) {
-      return false;  // Another thread's mapping may lie in the hole.
+      return false;  // Another thread's mapping may be in the hole.
     }
     switch (kind_) {
       case 0:
@@ -149,7 +149,7 @@ class Mapping {
     return false;
   }
 
-  // The kernel reads the pages, and writes to them.
+  // The kernel reads the pages into a file, and writes them back from it.
   bool through_a_file(std::size_t first, std::size_t count) {
     const auto bytes = static_cast<ssize_t>(count * kPage);
     const ssize_t written = pwrite(file_, at(first), count * kPage, 0);
@@ -165,8 +165,8 @@ class Mapping {
 
   Draw& draw_;
   const int file_;
-  unsigned kind_ = 0;  // Of the last step.
-  bool cut_ = false;   // The kernel may have more than one mapping here, and mremap wants one.
+  unsigned kind_ = 0;  // The kind of the last step.
+  bool cut_ = false;   // The kernel may have several mappings here, but mremap needs a single one.
   std::byte* begin_ = nullptr;
   std::vector<Page> pages_;
 };

@@ -1,5 +1,5 @@
-// Threads that work on memory of their own beside a sequence and check it themselves: no result of
-// theirs depends on the sequence, and none of the sequence's on them.
+// Threads that use their own memory beside a sequence, and check it themselves. Their results do
+// not depend on the sequence, and the sequence's results do not depend on them.
 #pragma once
 
 #include <atomic>
@@ -8,10 +8,10 @@
 
 namespace judge {
 
-/// Counts in each page of its memory. A store that is lost shows.
+/// Increments a counter in each page of its memory, so a lost store is detected.
 class Counter {
  public:
-  bool start();  ///< False: no memory.
+  bool start();  ///< Returns false if there is no memory.
   std::uint64_t wrong() const { return wrong_.load(); }
 
  private:
@@ -21,16 +21,16 @@ class Counter {
   std::atomic<std::uint64_t> wrong_{0};
 };
 
-/// Makes random calls on mappings of its own, and compares each page with a model of it.
+/// Makes random calls on its own mappings, and compares each page with a model.
 class Caller {
  public:
   void start();
-  /// Whether it makes calls. Waits for the end of the round that it is in.
+  /// Starts or stops its calls. Waits for the end of the current round.
   void work(bool on) {
     const std::lock_guard lock(round_);
     on_ = on;
   }
-  bool works() const { return on_; }  ///< Called by the thread that calls work().
+  bool works() const { return on_; }  ///< For the thread that calls work().
   std::uint64_t wrong() const { return wrong_.load(); }
 
  private:

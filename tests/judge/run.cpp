@@ -1,8 +1,8 @@
-// The judged program. It knows of tiermem as much as any program does.
+// The judged program. It contains no code that depends on tiermem.
 //
-// Only what the kernel promises is told: for a page that the program has mapped, its bytes or the
-// signal of a touch, and its protection in /proc/self/maps; the answer and errno of each call.
-// Addresses differ between two runs, so pages are named by slot and number.
+// It reports only what the kernel guarantees: for a mapped page its bytes, or the signal of a
+// touch, and its protection in /proc/self/maps; and the result and errno of each call. Addresses
+// differ between two runs, so pages are identified by slot and number.
 #include "run.hpp"
 
 #include <fcntl.h>
@@ -37,8 +37,8 @@ constexpr std::size_t kPressure = std::size_t{4} << 20;
 thread_local sigjmp_buf g_touch;
 thread_local volatile sig_atomic_t g_touching = 0;
 
-// A sanitizer's runtime blocks all signals while a handler runs, whatever sa_flags say, and answers
-// munlock itself.
+// A sanitizer's runtime blocks all signals while a handler runs, whatever sa_flags contain, and
+// handles munlock itself.
 const bool g_has_runtime = getenv(kRuntimeVariable) != nullptr;
 
 void on_signal(int signal) {
@@ -48,7 +48,7 @@ void on_signal(int signal) {
   siglongjmp(g_touch, signal);
 }
 
-// 0, or the signal that a touch of memory in `body` raised.
+// Returns 0, or the signal that a touch of memory in `body` raised.
 template <typename Body>
 int touching(Body&& body) {
   const int signal = sigsetjmp(g_touch, g_has_runtime);
@@ -60,7 +60,7 @@ int touching(Body&& body) {
   return signal;
 }
 
-// A segment of System V shared memory that lives as long as it is attached.
+// Attaches a new segment of System V shared memory, which lives until it is detached.
 void* attach(std::byte* at, std::size_t bytes) {
   const int id = shmget(IPC_PRIVATE, bytes, IPC_CREAT | 0600);
   void* const attached = shmat(id, at, SHM_REMAP);
@@ -73,10 +73,11 @@ void* attach(std::byte* at, std::size_t bytes) {
 struct Slot {
   std::byte* at = nullptr;
   unsigned pages = 0;
-  unsigned reserved = 0;  // Pages of the mapping that the slot is the front of; 0: it is all of it.
+  // Pages of the mapping that begins with this slot; 0: the slot is the whole mapping.
+  unsigned reserved = 0;
   bool mapped[kMostPages] = {};
   bool odd[kMostPages] = {};            // A call may have cut the kernel's mapping here.
-  std::uint16_t file[kMostPages] = {};  // A shared page of the file: its number and 1.
+  std::uint16_t file[kMostPages] = {};  // If it is a shared page of the file: its number + 1.
 };
 
 class Run {
@@ -131,7 +132,7 @@ class Run {
   Counter counter_;
   Caller caller_;
   std::uint64_t digest_ = 0;
-  bool quiet_ = false;  // In a child: nothing is printed.
+  bool quiet_ = false;  // In a child: prints nothing.
 };
 
 void Run::say(const char* what, std::uint64_t value) {
@@ -141,7 +142,7 @@ void Run::say(const char* what, std::uint64_t value) {
   }
 }
 
-// `normal`: what a pointer that is not MAP_FAILED counts as.
+// `normal`: the number to print for a pointer other than MAP_FAILED.
 void Run::say_result(long result, long normal) {
   const int error = errno;
   if (result == -1) {
@@ -225,7 +226,7 @@ bool Run::is_tiered() {
   return absent;
 }
 
-// Far from where the kernel would put anything by itself, so that no hole is taken by others.
+// Far from the addresses that the kernel chooses, so that no other mapping takes the holes.
 std::byte* Run::next_place() {
   std::byte* const place = place_;
   place_ += std::size_t{64} << 20;
@@ -315,8 +316,8 @@ bool Run::all(const Call& call, const bool (Slot::*which)[kMostPages], bool valu
   return true;
 }
 
-// The other thread's next mapping may lie where nothing of a slot is mapped any more, and be met by
-// the slot's next call.
+// If nothing of a slot is mapped any more, the other thread's next mapping may use its addresses,
+// and the slot's next call would affect it.
 bool Run::leaves_nothing(const Call& call) const {
   const Slot& slot = slots_[call.slot];
   const bool* const part = slot.mapped + call.page;
@@ -359,7 +360,7 @@ long Run::protect(const Call& call) const {
   return mprotect(at(call), bytes, protection);
 }
 
-// From two other threads at once, while this one brings about a shortage.
+// Stores from two other threads at once, while this thread causes a shortage.
 void Run::store_beside_pressure(const Call& call) {
   unsigned signals[2] = {};
   const unsigned half = call.pages / 2;
@@ -385,7 +386,7 @@ void Run::store(const Call& call) {
   }
 }
 
-// Counts the pages of which a store was a signal.
+// Stores to the pages. Returns the number of pages that raised a signal.
 unsigned Run::store_pages(const Call& call) {
   const Slot& slot = slots_[call.slot];
   unsigned signals = 0;
@@ -489,7 +490,7 @@ void Run::children(const Call& call) {
     }
     look();
     store(call);
-    // Its parent's locks are not its own.
+    // The child does not inherit its parent's locks.
     say_result(madvise(at(call), call.pages * kPage, MADV_DONTNEED));
     look();
     const std::uint64_t sum = digest_;
@@ -524,7 +525,7 @@ void Run::call(const Call& call, unsigned number) {
     if (options_.verbose) {
       std::printf("\n");
     }
-    return;  // The slot has shrunk.
+    return;  // The slot has shrunk since.
   }
   errno = 0;
   switch (call.what) {
@@ -553,8 +554,8 @@ void Run::call(const Call& call, unsigned number) {
       break;
     }
     case What::map_file: {
-      // Whether a private mapping shows later changes of its file is unspecified: that of source_
-      // never changes.
+      // It is unspecified whether a private mapping shows later changes of its file. The file of
+      // source_ never changes.
       const bool shared = (call.more & MAP_TYPE) == MAP_SHARED;
       void* const result =
           mmap(at(call), bytes, static_cast<int>(call.argument),
@@ -671,7 +672,7 @@ void Run::call(const Call& call, unsigned number) {
 
 void Run::sequence(const Sequence& sequence) {
   digest_ = 0;
-  // Holes of slots without a buffer of their own may be taken by the other thread's mappings.
+  // The other thread's mappings could use holes in slots that have no own buffer.
   const bool own = *std::min_element(std::begin(sequence.pages), std::end(sequence.pages)) >= 64;
   caller_.work(sequence.seed % 2 == 0 && own);
   fill_file(file_);
@@ -679,7 +680,8 @@ void Run::sequence(const Sequence& sequence) {
     Slot& slot = slots_[i];
     slot = {};
     slot.pages = sequence.pages[i];
-    // As allocators and virtual machines do: more is reserved, and a part of it opened.
+    // Like allocators and virtual machines: a larger range is reserved, and a part of it made
+    // accessible.
     slot.reserved = sequence.seed % 3 == 0 ? 1100 : 0;
     const int protection = slot.reserved != 0 ? PROT_NONE : PROT_READ | PROT_WRITE;
     void* const got =
@@ -695,7 +697,7 @@ void Run::sequence(const Sequence& sequence) {
     slot.at = static_cast<std::byte*>(got);
     set(i, 0, slot.pages, true);
   }
-  look();  // Fresh memory is zeros, whatever was there before.
+  look();  // Fresh memory must be zeros, whatever it held before.
   for (unsigned i = 0; i < kSlots; ++i) {
     store({What::store, i, 0, slots_[i].pages, 1000 + i, 0});
   }

@@ -1,5 +1,6 @@
-// Drawing calls: parts of slots, with the edges of extents (16 pages) more often than chance has
-// them, since extents in part are where the library has most to do.
+// Chooses random calls. Their ranges are parts of slots, and begin or end at the edges of extents
+// (16 pages) more often than by chance, because the library's most complex cases are parts of
+// extents.
 #include "sequence.hpp"
 
 #include <fmt/format.h>
@@ -117,9 +118,10 @@ Sequence make_sequence(std::uint64_t seed, unsigned calls) {
   sequence.seed = seed;
   for (unsigned& pages : sequence.pages) {
     pages =
-        draw.chance(4) ? 24 + draw.below(40) : 64 + draw.below(140);  // Some have no own buffer.
+        // Some slots have no own buffer.
+        draw.chance(4) ? 24 + draw.below(40) : 64 + draw.below(140);
   }
-  // Half of the sequences know some kinds of calls only: rare neighbours then meet more often.
+  // Half of the sequences use only some kinds of calls, so rare combinations are more frequent.
   std::uint64_t some = ~std::uint64_t{0};
   if (draw.chance(2)) {
     some = draw.next() | draw.next();
@@ -187,7 +189,7 @@ Sequence make_sequence(std::uint64_t seed, unsigned calls) {
     }
     sequence.calls.push_back(call);
   }
-  sequence.calls.push_back({});  // A last look.
+  sequence.calls.push_back({});  // Looks at everything again at the end.
   return sequence;
 }
 

@@ -1,9 +1,9 @@
-// Random sequences of calls on memory, for a program to make on plain memory and under the preload
-// library: tiermem-judge compares what it sees.
+// Random sequences of calls on memory, which a program makes on plain memory and under the preload
+// library. tiermem-judge compares the results.
 //
-// A call names pages of a slot: a slot is one mapping that the program made at the beginning, with
-// the number of its pages. What a call does depends on the seed only, never on the outcome of the
-// calls before it, so that calls can be left out of a sequence.
+// A call names pages of a slot. A slot is one mapping, created at the beginning with a number of
+// pages. The effect of a call depends only on the seed and never on the results of earlier calls,
+// so calls can be left out of a sequence.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace judge {
 
 inline constexpr std::size_t kPage = 4096;
 inline constexpr unsigned kSlots = 3;
-inline constexpr unsigned kMostPages = 400;  ///< No slot ever has more.
-inline constexpr unsigned kFilePages = 64;   ///< Of the file that calls map and read.
+inline constexpr unsigned kMostPages = 400;  ///< The maximum of a slot at any time.
+inline constexpr unsigned kFilePages = 64;   ///< The size of the file that calls map and read.
 
 enum class What : std::uint8_t {
   store,       ///< Stores to each page; argument: the pattern.
@@ -25,21 +25,21 @@ enum class What : std::uint8_t {
   map_again,   ///< The same with MAP_FIXED_NOREPLACE.
   map_file,    ///< mmap(MAP_FIXED) of the file; argument: PROT_ bits, MAP_SHARED in `more`.
   map_shared,  ///< mmap(MAP_FIXED), shared and anonymous, or of /dev/zero by the argument.
-  map_wrong,   ///< mmap(MAP_FIXED) that the kernel refuses: a descriptor that is none.
+  map_wrong,   ///< mmap(MAP_FIXED) that the kernel refuses: the descriptor is invalid.
   advise,      ///< madvise; argument: the advice.
   lock,        ///< mlock; argument 1: mlock2(MLOCK_ONFAULT).
   unlock,      ///< munlock
   sync,        ///< msync
-  resident,    ///< mincore, whose answer for each page is not compared.
-  shrink,      ///< mremap to fewer pages; argument: how many.
-  grow,        ///< mremap(MREMAP_MAYMOVE) of the whole slot to more pages; argument: how many.
+  resident,    ///< mincore; its answer for each page is not compared.
+  shrink,      ///< mremap to fewer pages; argument: their number.
+  grow,        ///< mremap(MREMAP_MAYMOVE) of the whole slot to more pages; argument: their number.
   move,        ///< mremap(MREMAP_FIXED) to pages of another slot; argument: slot and page.
-  read_file,   ///< pread from the file into the pages, from 100 bytes behind their beginning.
-  write_file,  ///< pwrite of the pages to another file, whose bytes are compared.
+  read_file,   ///< pread from the file into the pages, starting 100 bytes after their beginning.
+  write_file,  ///< pwrite of the pages to another file; its bytes are compared.
   copy,        ///< memcpy of pages to another slot; argument: slot and page.
-  children,    ///< fork: the child looks at everything, stores to the pages and ends.
-  pressure,    ///< Everything leaves memory, if it can.
-  look,        ///< Looks at every page of every slot, and at /proc/self/maps.
+  children,    ///< fork: the child reads everything, stores to the pages and ends.
+  pressure,    ///< Everything leaves memory if possible.
+  look,        ///< Reads every page of every slot, and /proc/self/maps.
 };
 
 struct Call {
@@ -53,7 +53,7 @@ struct Call {
 
 struct Sequence {
   std::uint64_t seed = 0;
-  unsigned pages[kSlots] = {};  ///< Of each slot, at the beginning.
+  unsigned pages[kSlots] = {};  ///< The initial number of pages of each slot.
   std::vector<Call> calls;
 };
 
@@ -68,9 +68,10 @@ int locks_of(const Call& call);
 
 Sequence make_sequence(std::uint64_t seed, unsigned calls);
 
-/// One line for people: "mprotect(slot 1, page 3, 5 pages, r-x)".
+/// Returns one line for people: "mprotect(slot 1, page 3, 5 pages, r-x)".
 std::string text_of(const Call& call);
-/// A program in C that makes the calls and prints what it sees, to be run with and without tiermem.
+/// Returns a C program that makes the calls and prints what it sees. Run it with and without
+/// tiermem.
 std::string program_of(const Sequence& sequence);
 
 }  // namespace judge
