@@ -16,8 +16,8 @@ unsigned char* reached = nowhere;
 int living = -1;
 int known = 0;  // The environment has been read.
 
-// As mmap. Not by libc's name, which the preload library has, too: it would be called from below
-// its own locks.
+// Calls mmap without libc's function of that name: the preload library replaces this name, and
+// would be called while it holds its own locks.
 void* map_shared(int file) {
 #if defined(__x86_64__)
   long result = SYS_mmap;
@@ -35,8 +35,9 @@ void* map_shared(int file) {
 #endif
 }
 
-// Before any constructor of the library, or by its first mutant: the loader of a preload library
-// calls it before. A file, because programs under test end in many ways.
+// Runs before any constructor of the library, or at its first mutant, because the loader calls a
+// preload library before its constructors. The record is a file, because programs under test end in
+// many ways.
 __attribute__((constructor(101))) void read_environment() {
   if (environ == nullptr || __atomic_exchange_n(&known, 1, __ATOMIC_ACQ_REL) != 0) {
     return;
@@ -62,7 +63,7 @@ bool look(int id) noexcept {
   if (__atomic_load_n(&known, __ATOMIC_ACQUIRE) == 0) {
     read_environment();
   }
-  // Every thread writes the same byte; what is read is read when the program has ended.
+  // Every thread writes the same byte, and it is read only after the program has ended.
   __atomic_store_n(&reached[id], 1, __ATOMIC_RELAXED);
   return id == living;
 }

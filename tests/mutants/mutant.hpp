@@ -1,24 +1,24 @@
-// The switch of a mutant, for sources that scripts/mutate has changed: all mutants are compiled into
-// one program, and the environment says which one is alive. Part of no other build.
+// The switch of mutants, for sources that scripts/mutate has changed. All mutants are compiled into
+// one program, and the environment chooses the living one. No other build uses this file.
 #pragma once
 
 #include <type_traits>
 
 namespace tiermem_mutants {
-/// Remembers that `id` was reached, and says whether it is the living one. Any thread.
+/// Records that `id` was reached, and returns whether it is the living mutant. Any thread.
 bool look(int id) noexcept;
 }  // namespace tiermem_mutants
 
-// What is computed by the compiler stays as it was.
+// Constant evaluation by the compiler uses the original code.
 constexpr bool tm_mutant(int id) noexcept {
-#ifdef TIERMEM_MUTANT_ALONE  // One of them, or none (-1), as if the source were like that.
+#ifdef TIERMEM_MUTANT_ALONE  // One mutant, or none (-1), as if the source itself were changed.
   return !std::is_constant_evaluated() && id == TIERMEM_MUTANT_ALONE;
 #else
   return std::is_constant_evaluated() ? false : tiermem_mutants::look(id);
 #endif
 }
 
-// A changed line may be code that nobody would write.
+// A changed line may be code that a programmer would not write.
 #pragma GCC diagnostic ignored "-Warray-bounds"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wparentheses"

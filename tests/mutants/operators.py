@@ -1,10 +1,10 @@
-"""Where a C++ source can be changed by a mechanical operator, and how.
+"""Finds the places where a C++ source can be changed by a mechanical operator, and the changes.
 
-Lines in, sites out; nothing is read or written. The code is recognised by its layout, which the
-formatter guarantees: a statement begins a line, a condition ends with `) {`, binary operators
-have spaces around them. What does not look like that is left alone.
+The input is lines, the output is sites; nothing is read or written. The code is recognised by its layout,
+which the formatter guarantees: a statement begins a line, a condition ends with `) {`, and binary
+operators have spaces around them. Code with another layout is ignored.
 
-A changed line holds both versions, and `tm_mutant(ID)` chooses at run time (mutant.hpp).
+A changed line holds both versions; `tm_mutant(ID)` chooses one at run time (mutant.hpp).
 """
 import re
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ class Site:
     operator: str
     first: int  # The lines first .. last, counted from 0, are replaced.
     last: int
-    change: Callable[[int], list[str]]  # From the mutant's id to the new lines.
-    shown: str  # What a reader of the report sees.
+    change: Callable[[int], list[str]]  # Maps the mutant's id to the new lines.
+    shown: str  # The text in the report.
 
 
 def masked(lines: list[str]) -> list[str]:
@@ -52,13 +52,13 @@ def balance(text: str) -> int:
     return sum(text.count(c) for c in "([{") - sum(text.count(c) for c in ")]}")
 
 
-# An expression statement: a name, perhaps with members, then a call, an assignment or ++.
+# An expression statement: a name, optionally with members, and a call, an assignment or ++.
 NAME = r"(?:\*?[A-Za-z_][\w]*(?:(?:\.|->|::)[A-Za-z_]\w*|\[[^\]]*\]|\([^()]*\)(?=\.|->))*)"
 STATEMENT = re.compile(rf"^\s+(?:(?:\+\+|--){NAME};|{NAME}(?:\(| [-+|&^]?= |\+\+;|--;))")
 NOT_A_STATEMENT = re.compile(
     r"^\s*(return|assert|static_assert|using|case|default|else|if|for|while|switch|do|goto|"
     r"throw|delete|new|sizeof|co_\w+|TIERMEM_\w+|public|private|friend|explicit|template|~|"
-    r"std::atomic_\w+_fence)\b")  # Orders of memory are not changed.
+    r"std::atomic_\w+_fence)\b")  # Memory orders are not changed.
 WAKE = re.compile(r"\b(\w*wake\w*|\w*notify\w*|\w*signal\w*|\w*post)\(")
 
 
@@ -99,7 +99,7 @@ def conditions(code: list[str]) -> Iterator[tuple[int, int, int]]:
 
 
 def around(text: str, at: int, end: int) -> tuple[int, int] | None:
-    """The limits of the comparison whose operator is text[at:end]; None if they are not plain."""
+    """The limits of the comparison with the operator text[at:end]; None if they are not simple."""
     depth, left = 0, at
     while left > 0:
         c = text[left - 1]
@@ -132,8 +132,8 @@ def around(text: str, at: int, end: int) -> tuple[int, int] | None:
 
 
 def ordered(one: str, two: str) -> bool:
-    """Whether the order of two statements may matter: one writes what the other names, or both are
-    calls of the same object. Two that add to the same are none."""
+    """Whether the order of two statements may matter: one writes a name that the other uses, or both call
+    the same object. The order of two additions to the same name does not matter."""
     def written(text: str) -> str | None:
         found = re.match(rf"^\s+(?:(?:\+\+|--)({NAME});|({NAME})(?: [-+|&^]?= |\+\+;|--;))", text)
         return found and (found[1] or found[2])
@@ -157,12 +157,12 @@ def ordered(one: str, two: str) -> bool:
     return called(one) is not None and called(one) == called(two)
 
 
-# The books' own examination is no part of what is tested.
+# The self-checks of data structures are not tested.
 EXAMINATION = re.compile(r"^( *)[\w:<>*& ]*?\b(?:\w+::)?(?:test_\w+|check|check_invariants|describe)\(")
 
 
 def without_examination(code: list[str]) -> list[str]:
-    """The same with the functions that examine books blanked."""
+    """The same lines with the functions for self-checks blanked."""
     out, end = [], None
     for line in code:
         found = EXAMINATION.match(line) if end is None else None
@@ -175,7 +175,8 @@ def without_examination(code: list[str]) -> list[str]:
 
 def sites(lines: list[str], is_header: bool) -> list[Site]:
     code = without_examination(masked(lines))
-    lines = [line[:len(bare)] for line, bare in zip(lines, code)]  # A comment would hide the rest.
+    # A comment would hide the rest of the line.
+    lines = [line[:len(bare)] for line, bare in zip(lines, code)]
     out: list[Site] = []
 
     def text_of(first: int, last: int) -> str:
@@ -218,7 +219,7 @@ def sites(lines: list[str], is_header: bool) -> list[Site]:
         if indent(line) < 2 or re.match(r"^\s*(template|static_assert|assert|requires|using)\b", line):
             continue
         if re.match(r"^\s*(static |inline )*constexpr\b[^()]* = ", line):
-            continue  # A constant is made by the compiler: no choice at run time reaches it.
+            continue  # The compiler computes a constant, so a choice at run time has no effect.
         for match in re.finditer(r" (<=?|>=?) ", line):
             limits = around(line, match.start(), match.end())
             if limits is None:
