@@ -1,5 +1,5 @@
-"""Common programs: those that most machines have, or have with little more to install. `scripts/test
---full` runs them.
+"""Common programs, which are installed on most machines or easy to install. `scripts/test --full` runs
+them.
 """
 import os
 import random
@@ -47,7 +47,7 @@ def make_sql(path):
 
 
 def make_records(path, count=16384):
-    """1 GiB by default: pages that are often earlier ones with a few bytes changed, also from far back."""
+    """Writes records, 1 GiB by default. Many are an earlier page, also one from far back, with few changes."""
     chance = random.Random(2)
     words = [chance.randbytes(chance.randrange(3, 12)).hex().encode() for _ in range(4000)]
     pages = [b" ".join(chance.choices(words, k=6000))[:65536].ljust(65536) for _ in range(1500)]
@@ -144,8 +144,8 @@ def prepare_java(folder):
 
 
 def run_convert(session, folder):
-    # Debian's policy.xml allows little, and these take precedence where they are lower only; a
-    # policy of our own (an empty one) sets none.
+    # Debian's policy.xml sets low limits. These settings take precedence only if they are lower, so
+    # the test uses a policy of its own, which is empty and sets no limits.
     path = os.path.join(session.folder, "picture.ppm")
     policy = os.path.join(session.folder, "policy.xml")
     with open(policy, "w") as file:

@@ -51,7 +51,7 @@ FUNCTIONS = 200000
 
 
 def make_assembly(path):
-    """Functions with data and debug-like strings of their own, in sections of their own."""
+    """Writes functions that have their own sections, data and strings like those of debug information."""
     with open(path, "w") as file:
         for i in range(FUNCTIONS):
             file.write(f'.section .text.f{i},"ax",@progbits\n.globl f{i}\nf{i}: call f{i * 7919 % FUNCTIONS}\n'
@@ -95,7 +95,7 @@ pub fn work{i}(n: u32) -> usize {{
 
 
 def run_rust(session, folder):
-    rustc = tool("/usr/bin/rustc", "rustc")  # One of rustup would be a starter of another.
+    rustc = tool("/usr/bin/rustc", "rustc")  # rustup's rustc would only start another program.
     session.run([rustc, "--edition", "2021", "-O", "-C", "codegen-units=1", "--emit", "obj",
                  "--remap-path-prefix", f"{folder}=.", os.path.join(folder, "kinds.rs"),
                  "-o", os.path.join(session.folder, "kinds.o")])

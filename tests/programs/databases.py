@@ -29,7 +29,7 @@ def postgres_tool(name):
 
 
 def server_user():
-    """PostgreSQL refuses to run as root: its own user's name there, else None."""
+    """Returns PostgreSQL's user if this process is root, because the server refuses root; otherwise None."""
     if os.geteuid() != 0:
         return None
     try:
@@ -60,7 +60,7 @@ def prepare_postgres(folder):
 
 def run_postgres(session, folder):
     user = server_user()
-    # The server's user may not reach the work folder.
+    # The server's user may have no access to the work folder.
     with tempfile.TemporaryDirectory(prefix="tiermem-postgres-") as place:
         if user:
             shutil.chown(place, user, user)
@@ -84,7 +84,7 @@ def run_postgres(session, folder):
                                    stdout=rows, stderr=subprocess.PIPE, cwd=place)
         if asked.returncode != 0:
             raise Failure(f"psql: {asked.stderr.decode()[-500:]}\n{session.told(server)}")
-        server.send_signal(2)  # SIGINT: ends after what is going on.
+        server.send_signal(2)  # SIGINT: ends after the work in progress.
         session.wait(server)
         return digest(out)
 
@@ -117,7 +117,7 @@ def run_mariadb(session, folder):
     script = os.path.join(session.folder, "script.sql")
     root = ["--user=root"] if os.geteuid() == 0 else []
     os.mkdir(data)
-    # The server starts without tables of its own, and reads one statement from each line.
+    # The server starts without its own tables, and reads one statement from each line.
     statements = MARIA_SQL.format(out=out).replace("\n  ", " ")
     with open(script, "w") as file:
         file.write(statements)

@@ -60,7 +60,7 @@ def make_sheet(path):
 
 
 def run_office(session, folder):
-    """To a spreadsheet; and that, since it has dates in it, to text again for the comparison."""
+    """Converts text to a spreadsheet, and back to text for the comparison, because a spreadsheet has dates."""
     with tempfile.TemporaryDirectory(prefix="tiermem-office-") as place:
         profile = f"-env:UserInstallation=file://{place}"
         for kind, source in (("xlsx", os.path.join(folder, "sheet.csv")),

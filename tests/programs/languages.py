@@ -8,7 +8,7 @@ from program import JOBS, Program, Skip, installed, job, once, tool
 
 
 def compiled(name, *command):
-    """Prepares the program `name` in the folder, made by a compiler there (it leaves files)."""
+    """Compiles the program `name` in the folder, where the compiler also leaves files."""
     def prepare(folder):
         words = [command[0], *[word.format(folder=folder, jobs=JOBS) for word in command[1:]]]
         tool(words[0])
@@ -36,7 +36,7 @@ def prepare_java(folder):
 
 
 def prepare_ocaml(folder):
-    shutil.copy(os.path.join(JOBS, "tables.ml"), folder)  # Its compiler writes beside the source.
+    shutil.copy(os.path.join(JOBS, "tables.ml"), folder)  # The compiler writes next to the source.
     compiled("tables", "ocamlopt", "-O3", "{folder}/tables.ml", "-o", "{{path}}")(folder)
 
 

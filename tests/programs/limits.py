@@ -1,6 +1,6 @@
 """Limits: a memory control group (version 1 or 2), and swap for a while.
 
-All of it needs root; where something cannot be had the functions say so by None or Unavailable,
+All of this needs root. If something is not available the functions return None or raise Unavailable,
 and leave nothing behind.
 """
 import contextlib
@@ -13,7 +13,7 @@ ZSWAP = "/sys/module/zswap/parameters/enabled"
 
 
 class Unavailable(Exception):
-    """It cannot be had here: a sentence."""
+    """The reason why something is not available on this machine."""
 
 
 def _write(path, text):
@@ -22,7 +22,7 @@ def _write(path, text):
 
 
 def _own_path(controller):
-    """Our place in the hierarchy: of the memory controller, or of version 2 with ""."""
+    """This process's path in the hierarchy of the controller; of version 2 if it is ""."""
     with open("/proc/self/cgroup") as file:
         for line in file:
             _, names, path = line.rstrip("\n").split(":", 2)
@@ -42,7 +42,7 @@ class Group:
 
     @classmethod
     def make(cls, limit=None):
-        """None: there can be none here. Without `limit` it only counts."""
+        """Returns None if no group can be made. Without `limit` the group only counts."""
         cls._made += 1
         name = f"/tiermem-programs-{os.getpid()}-{cls._made}"
         parents = [("/sys/fs/cgroup/memory" + _own_path("memory"), 1), ("/sys/fs/cgroup/memory", 1)]
@@ -70,7 +70,7 @@ class Group:
         return None
 
     def enter(self):
-        """The calling process is in the group from now on, and what it starts."""
+        """Moves the calling process into the group, with all processes that it starts later."""
         _write(f"{self.path}/cgroup.procs", "0")
 
     def anonymous(self):
@@ -94,7 +94,7 @@ class Group:
                 pass
 
     def remove(self):
-        for _ in range(1000):  # The last process of it is being taken down.
+        for _ in range(1000):  # The last process of the group may still be ending.
             try:
                 os.rmdir(self.path)
                 return
@@ -109,7 +109,7 @@ def _active_swap():
 
 @contextlib.contextmanager
 def swap(folder, size):
-    """Swap: what is there already, or a file of `size` bytes in `folder` for the time being."""
+    """Uses the existing swap, or adds a file of `size` bytes in `folder` for the duration."""
     if _active_swap():
         yield
         return
@@ -138,7 +138,7 @@ def swap(folder, size):
 
 @contextlib.contextmanager
 def zswap(on):
-    """The kernel's compressed swap cache is on, or off, meanwhile."""
+    """Switches the kernel's compressed swap cache on or off for the duration."""
     if not os.access(ZSWAP, os.W_OK):
         if on:
             raise Unavailable("this kernel has no zswap, or this is not root")

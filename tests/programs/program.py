@@ -1,8 +1,8 @@
-"""Program: what is run, how its input is made, and what must be the same with tiermem; and the
-helpers that the lists of programs share.
+"""Program: how to create its input, how to run it, and which output must be the same with tiermem; and
+the helpers that the lists of programs share.
 
-Every output is the same in every run: no clock, no unseeded chance, one order. Sizes are chosen for
-1 to 15 seconds and 150 MiB or more, on two slow processors.
+Every output is the same in every run: it depends on no clock, no unseeded random numbers and no order of
+threads. Sizes are chosen for 1 to 15 seconds and 150 MiB or more, on two slow processors.
 """
 import hashlib
 import os
@@ -19,22 +19,22 @@ PINNED = os.path.join(HERE, "requirements-all.txt")
 
 
 class Skip(Exception):
-    """It cannot be run here: why."""
+    """The reason why the program cannot run on this machine."""
 
 
 @dataclass(frozen=True)
 class Program:
     name: str
     about: str
-    prepare: Callable     # (folder): makes the input, once. Raises Skip.
-    run: Callable         # (session, folder): runs it, and returns the digest of its output.
-    common: bool = False  # One of the programs that `scripts/test --full` runs, too.
-    refusal: str = ""     # Words of the sentence with which `tiermem run` refuses it; empty: it runs.
-    not_tiered: str = ""  # Words of the sentence at its end, where nothing of it can be tiered.
+    prepare: Callable     # (folder): creates the input, once. Raises Skip.
+    run: Callable         # (session, folder): runs the program. Returns the digest of its output.
+    common: bool = False  # `scripts/test --full` runs the program too.
+    refusal: str = ""     # Words of the message with which `tiermem run` refuses it; empty: it runs.
+    not_tiered: str = ""  # Words of the message at its end, if nothing of it can be tiered.
 
 
 def tool(*names):
-    """The path of the first that is installed."""
+    """Returns the path of the first of these tools that is installed."""
     for name in names:
         if path := shutil.which(name):
             return path
@@ -51,7 +51,7 @@ def digest(*paths):
 
 
 def once(folder, name, make):
-    """The input `name`, made by make(path) unless it is there from an earlier run."""
+    """Returns the input `name`. make(path) creates it unless an earlier run has."""
     path = os.path.join(folder, name)
     if not os.path.exists(path):
         make(path + ".part")
@@ -60,7 +60,7 @@ def once(folder, name, make):
 
 
 def job(command, output="output.txt", stdout=True, environment=None, tools=()):
-    """A run that is one command. `{folder}` is of the input, `{out}` of this run's output."""
+    """Returns a run of one command. `{folder}` is the input's folder, `{out}` this run's output."""
     def run(session, folder):
         path = os.path.join(session.folder, output)
         words = [word.format(folder=folder, out=path, jobs=JOBS, **{
@@ -75,7 +75,7 @@ def installed(*names):
 
 
 def environment(folder, *requirements):
-    """A Python with the packages of these files, kept in the folder."""
+    """Installs a Python with the packages of these files in the folder."""
     wanted = digest(*requirements)
     mark = os.path.join(folder, "venv", "ready")
     if not os.path.exists(mark) or open(mark).read() != wanted:
@@ -110,7 +110,7 @@ def packages(*names):
 
 
 def python_job(script, threads=2):
-    """A run of jobs/`script` by the Python of packages()."""
+    """Returns a run of jobs/`script` by the Python of packages()."""
     def run(session, folder):
         path = os.path.join(session.folder, "output.txt")
         python = os.path.join(os.path.dirname(folder), "python", "bin", "python")

@@ -1,5 +1,5 @@
-"""Redis: 1 GiB of values over its protocol, read back, saved by a forked child, and read again from
-a server that started with the dump. The digest is of all values, in a scattered order, twice.
+"""Redis: 1 GiB of values is written over its protocol, read back, saved by a forked child, and read again
+from a server that started with the dump. The digest covers all values twice, in a scattered order.
 """
 import hashlib
 import os
@@ -12,7 +12,7 @@ from session import Failure
 
 KEYS = 262144
 BATCH = 512
-STRIDE = 100003  # Has no divisor in common with KEYS: every key comes once.
+STRIDE = 100003  # Has no common divisor with KEYS, so every key is visited once.
 
 
 class Client:
@@ -57,7 +57,7 @@ class Client:
         return self.answer()
 
     def load(self):
-        """LOADING is what it says while it reads the dump."""
+        """Waits for the server, which answers LOADING while it reads the dump."""
         while (said := self.ask("PING")) != b"+PONG":
             if not said.startswith(b"-LOADING"):
                 raise Failure(f"redis says {said!r}")
@@ -69,7 +69,7 @@ class Client:
 
 
 def values():
-    """4 KiB each, cut from a pool at chance places."""
+    """Returns values of 4 KiB, cut from a pool at random places."""
     chance = random.Random(3)
     pool = chance.randbytes(32 << 20)
     for _ in range(KEYS):
@@ -109,7 +109,7 @@ def save(client):
 
 def run(session, program):
     total = hashlib.sha256()
-    # A socket's path has little room.
+    # The path of a socket must be short.
     with tempfile.TemporaryDirectory(prefix="tiermem-redis-") as place:
         path = os.path.join(place, "socket")
         for start in range(2):

@@ -1,4 +1,4 @@
-"""Refused: programs that `tiermem run` refuses with a sentence before it starts them."""
+"""Refused: programs that `tiermem run` refuses with a message before it starts them."""
 import os
 import subprocess
 

@@ -1,4 +1,4 @@
-"""Science: packages of PyPI, in the versions of requirements-all.txt, in one Python of their own."""
+"""Science: packages of PyPI in the versions of requirements-all.txt, in their own Python."""
 from program import Program, packages, python_job
 
 PROGRAMS = [

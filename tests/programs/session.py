@@ -1,9 +1,9 @@
-"""Session: one run of a program in one manner, and what was measured of it.
+"""Session: one run of a program in one manner, and its measurements.
 
-A program is started by start() or run(), several times if it likes; every process that is started
-is in the session's control group (where one can be made), under `tiermem run` in the manner
-"tiermem". A thread samples the anonymous memory of all of them together and ends them when the
-time is over. What the driver of the program does in this Python process is in neither.
+start() or run() starts a program, also several times. Every started process is in the session's control
+group (if one can be made), and under `tiermem run` in the manner "tiermem". A thread samples the anonymous
+memory of all of them together, and ends them when the time is over. The work of the program's driver in
+this Python process counts in neither the group nor the samples.
 """
 import ctypes
 import json
@@ -20,37 +20,38 @@ from limits import Group
 SAMPLE_S = 0.02
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
-REFUSED = 3  # The exit status of `tiermem run` for what cannot be done.
+REFUSED = 3  # The exit status of `tiermem run` if it cannot run the program.
 
 
 def processor_seconds():
-    """Of all processes that this one has waited for, and those that these have waited for."""
+    """The time of all processes that this one has waited for, and of those that these have waited for."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 class Failure(Exception):
-    """The program did not do what it should."""
+    """The program gave a wrong result."""
 
 
 class TooSlow(Exception):
-    """The time limit was over first."""
+    """The program did not end within the time limit."""
 
 
 class Session:
     def __init__(self, manner, folder, limit_s, tiermem=None, dram=None, nvme=None, cgroup=None):
         self.manner = manner      # plain, tiermem, swap, zswap
-        self.folder = folder      # Where the program's output goes.
+        self.folder = folder      # The folder for the program's output.
         self.limit_s = limit_s
         self.tiermem = tiermem    # The program `tiermem`.
-        self.dram = dram          # The budget in bytes; None where there is none.
-        self.nvme = nvme          # As --nvme takes it.
-        # The control group's limit in bytes; None: none, or with swap and zswap the budget.
+        self.dram = dram          # The budget in bytes, or None.
+        self.nvme = nvme          # The value of --nvme.
+        # The control group's limit in bytes. If None, swap and zswap use the budget, and the others
+        # no limit.
         self.cgroup = cgroup or (dram if manner in ("swap", "zswap") else None)
-        self.peak = 0             # Anonymous bytes, all processes together.
+        self.peak = 0             # Anonymous bytes of all processes together.
         self.seconds = 0.0
-        self.processor_s = 0.0    # User and system time, tiermem's threads included.
-        self.reports = []         # What `tiermem run --json` wrote, one of each start.
+        self.processor_s = 0.0    # User and system time, including tiermem's threads.
+        self.reports = []         # The reports of `tiermem run --json`, one for each start.
         self._processes = []
         self._over = threading.Event()
         self._too_slow = False
@@ -85,11 +86,11 @@ class Session:
             process.report = None
 
     def not_tiered(self):
-        """Why processes were not tiered, as `tiermem run` says it at their end."""
+        """The reasons why processes were not tiered, as `tiermem run` reports them at their end."""
         return [entry for report in self.reports for entry in report["not_tiered"]]
 
     def total(self, counter):
-        """The counter of `tiermem run --json`, of all starts together."""
+        """The sum of a counter of `tiermem run --json` over all starts."""
         return sum(report["total"][counter] for report in self.reports)
 
     def _in_child(self, user):
@@ -100,10 +101,11 @@ class Session:
             os.initgroups(user, entry.pw_gid)
             os.setgid(entry.pw_gid)
             os.setuid(entry.pw_uid)
-        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # Killed or not, a test ends what it began.
+        # The program also ends if this process is killed.
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
     def start(self, command, environment=None, stdout=None, stdin=None, user=None, place=None):
-        """Starts a program; `stdin` and `stdout` name files. Its stderr is kept in the folder. With
+        """Starts a program; `stdin` and `stdout` name files. Its stderr goes to a file in the folder. With
         `user` it and tiermem run as that user, and `place` is a folder that this user owns."""
         number = len(self._processes)
         report = None
@@ -127,7 +129,7 @@ class Session:
         return process
 
     def wait(self, process, status=0):
-        """Until it has ended, with `status`."""
+        """Waits until the process has ended. Its exit status must be `status`."""
         process.wait()
         if self._too_slow:
             raise TooSlow()
@@ -137,13 +139,13 @@ class Session:
                           f"{self.told(process)}".strip())
 
     def told(self, process=None):
-        """The end of what a process, the last one by default, wrote to stderr."""
+        """The end of the stderr of a process, by default the last one."""
         process = process or self._processes[-1]
         with open(process.errors, errors="replace") as file:
             return file.read()[-2000:]
 
     def refused(self):
-        """What `tiermem run` said when it did not start the last process; else None."""
+        """The message of `tiermem run` if it refused to start the last process; otherwise None."""
         process = self._processes[-1]
         return self.told(process) if process.returncode == REFUSED else None
 
@@ -161,7 +163,8 @@ class Session:
     def _anonymous(self):
         if self._group:
             return self._group.anonymous()
-        # Without a group: what was forked and not written to is counted in parent and child.
+        # Without a group, memory shared after a fork and not written is counted in parent and
+        # child.
         sessions = {process.pid for process in self._processes}
         total = 0
         for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -171,11 +174,12 @@ class Session:
                         total += sum(int(line.split()[1]) * 1024 for line in file
                                      if line.startswith("RssAnon"))
             except OSError:
-                pass  # It has ended.
+                pass  # The process has ended.
         return total
 
     def _end_all(self):
-        # Politely first: `tiermem run` passes it on, and then says what it counted.
+        # First asks the processes to end: `tiermem run` forwards the signal, and then prints its
+        # counts.
         for process in self._processes:
             if process.poll() is None:
                 process.terminate()

@@ -3,7 +3,7 @@ import json
 import os
 import re
 
-# Around the tables of the common programs and of all others.
+# These lines enclose the table of the common programs, and that of all others.
 COMMON = ("<!-- programs: made by tests/programs/run -->\n", "<!-- /programs -->\n")
 OTHERS = ("<!-- more programs: made by tests/programs/run -->\n", "<!-- /more programs -->\n")
 MIB = 1 << 20
@@ -92,8 +92,8 @@ def markdown(results):
 
 
 def write_markdown(path, results, caption, common):
-    """Between the marks of the common programs and of the others, where the file has marks and there
-    are results; else the whole file. `common` has the names of the common programs."""
+    """Writes each table with results between its marks in the file. A file without marks is replaced as a
+    whole. `common` has the names of the common programs."""
     text = None
     if os.path.exists(path):
         with open(path) as file:
@@ -114,7 +114,7 @@ def write_markdown(path, results, caption, common):
 
 
 def merge_json(path, results, order):
-    """Results of programs that were not run now are kept. Returns all, in `order`."""
+    """Adds results to the file, which keeps those of other programs. Returns all, in `order`."""
     kept = {}
     if os.path.exists(path):
         with open(path) as file:

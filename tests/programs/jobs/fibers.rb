@@ -1,4 +1,4 @@
-# 300 fibers, each with a stack of its own and strings that it made, resumed in turns.
+# 300 fibers, each with its own stack and its own strings, are resumed in turns.
 require 'digest'
 
 FIBERS = 300

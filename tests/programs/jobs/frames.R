@@ -1,4 +1,4 @@
-# A data frame: sorted, grouped, fitted; and a list of many small vectors.
+# A data frame that is sorted, grouped and fitted, and a list of many small vectors.
 count <- 1500000
 index <- seq_len(count) - 1
 frame <- data.frame(id = index, owner = (index * 48271) %% 65521, price = (index * 69621) %% 9973,

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 from cyllama.llama import llama_cpp
 
-# Once upon a time, there was a little robot who
+# "Once upon a time, there was a little robot who"
 PROMPT = [2, 14946, 3324, 496, 990, 236764, 993, 691, 496, 2268, 16775, 1015]
 TOKENS = 48
 

@@ -1,5 +1,5 @@
-# A hash of 1.2 million strings, and children of a large process in the three ways that Perl has:
-# fork with a pipe (the child reads the hash), system(), and a command in backticks.
+# A hash of 1.2 million strings, and children of a large process in Perl's three ways: fork with a
+# pipe (the child reads the hash), system(), and a command in backticks.
 use strict;
 use warnings;
 

@@ -1,8 +1,9 @@
-// A kernel of its own for the emulated machine: fills 192 MiB with numbers, exchanges them in a scattered
-// order, writes sums to the first serial port, and ends the machine with the exit status 33.
+// A kernel for the emulated machine. It fills 192 MiB with numbers, exchanges them in a scattered order,
+// writes sums to the first serial port, and ends the machine with the exit status 33.
 typedef unsigned int u32;
 
-// The header by which a loader knows it (Multiboot) has to lie within the first 8 KiB of the file.
+// A loader identifies the kernel by this header (Multiboot), which must be in the first 8 KiB of
+// the file.
 __asm__(".text\n.balign 4\n.long 0x1BADB002, 0, -0x1BADB002\n");
 
 static void out(unsigned short port, unsigned char value) {
@@ -22,7 +23,7 @@ void start(void) {
   for (u32 i = 0; i < WORDS; i += 4) { words[i] = state = state * 1664525u + 1013904223u; }
   for (u32 i = 0; i < WORDS; i += 16) { sum = sum * 31 + words[i]; }
   show(sum);
-  for (u32 i = 0; i < 20000; ++i) {  // Pages in a scattered order.
+  for (u32 i = 0; i < 20000; ++i) {  // Visits pages in a scattered order.
     volatile u32* from = words + i * 7919u % (WORDS / 1024) * 1024;
     volatile u32* to = words + i * 104729u % (WORDS / 1024) * 1024;
     for (u32 j = 0; j < 1024; j += 64) { to[j] ^= from[1020 - j] + i; }

@@ -14,7 +14,7 @@ def work(part):
     view = memoryview(array)[part * PART:(part + 1) * PART]
     before = hashlib.sha256(view).hexdigest()
     for at in range(0, PART, 4096):
-        view[at] ^= 0xFF  # The child's own copy.
+        view[at] ^= 0xFF  # In the child's own copy.
     return part, before, hashlib.sha256(view).hexdigest()
 
 
@@ -22,7 +22,7 @@ def main():
     pool = random.Random(8).randbytes(PART + PARTS * 4096)
     for part in range(PARTS):
         array[part * PART:(part + 1) * PART] = pool[part * 4096:part * 4096 + PART]
-    # Unlike multiprocessing.Pool, this one says so when a child was killed.
+    # Unlike multiprocessing.Pool, this class reports a killed child.
     with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as workers:
         for line in workers.map(work, range(PARTS)):
             print(*line)

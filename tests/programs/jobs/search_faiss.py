@@ -4,7 +4,7 @@ import hashlib
 import faiss
 import numpy as np
 
-faiss.omp_set_num_threads(1)  # Two threads insert in another order each time.
+faiss.omp_set_num_threads(1)  # Two threads would insert in a different order each time.
 points = np.random.default_rng(14).random((300_000, 96), dtype=np.float32)
 coarse = faiss.IndexFlatL2(96)
 lists = faiss.IndexIVFFlat(coarse, 96, 256)
