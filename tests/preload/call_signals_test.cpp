@@ -1,5 +1,5 @@
-// System calls on evicted memory among signals, threads and processes: what libc waits in, what
-// handlers interrupt and leave, what is started. Run twice, as calls_test.cpp is.
+// System calls on evicted memory with signals, threads and processes: calls in which libc waits,
+// calls that handlers interrupt or leave, and started programs. Runs twice, like calls_test.cpp.
 #include <errno.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -162,7 +162,8 @@ TEST(Signals, interrupt_a_call_that_waits) {
 Evicted* g_memory = nullptr;
 int g_out = -1;
 
-// Calls on evicted memory in a handler, while the thread waits in one, with all signals blocked.
+// A handler makes calls on evicted memory with all signals blocked, while its thread waits in such
+// a call.
 TEST(Signals, have_handlers_that_make_calls) {
   Evicted memory(kMiB);
   Evicted other(kMiB);
@@ -224,7 +225,7 @@ TEST(Signals, that_are_all_blocked_let_calls_through) {
   if (sigsetjmp(t_jump, 1) == 0) {
     const itimerval soon{{0, 0}, {0, 1000}};
     setitimer(ITIMER_REAL, &soon, nullptr);
-    for (;;) {  // The signal may come before the call.
+    for (;;) {  // The signal may arrive before the call.
       (void)!read(fd, memory.at(), memory.bytes());
     }
   }
@@ -267,7 +268,7 @@ TEST(Signals, may_run_on_a_stack_in_tiered_memory) {
   memory.evict();
 }
 
-// SIGSYS is the program's as ever, though tiermem has a use for it.
+// SIGSYS belongs to the program, although tiermem uses it too.
 TEST(Signals, of_bad_system_calls_are_the_programs) {
   struct sigaction before {};
   ASSERT_EQ(sigaction(SIGSYS, nullptr, &before), 0);
@@ -335,7 +336,7 @@ int exit_of(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-// Words, the list of them and the path are evicted when the kernel comes to read them.
+// The arguments, their list and the path are evicted when the kernel reads them.
 TEST(Programs, are_started_with_evicted_words) {
   Evicted memory(kMiB);
   char* const text = reinterpret_cast<char*>(memory.at());
@@ -392,7 +393,7 @@ TEST(Programs, are_started_with_evicted_words) {
 TEST(Programs, that_are_started_know_nothing_of_the_filter) {
   Evicted memory(kMiB);
   memory.evict();
-  // Without tiermem, and with vectors and whatever else they do.
+  // Without tiermem; the programs use vectors and other calls.
   EXPECT_EQ(WEXITSTATUS(system("env -u LD_PRELOAD sh -c 'ls -l /proc/self | sort | wc -l "
                                ">/dev/null' && exit 3")),
             3);
@@ -442,7 +443,7 @@ TEST(Programs, copied_by_fork_make_calls) {
   EXPECT_EQ(wrong_words(memory.at() + 8 * kPage, 4096, 8), 0u);
 }
 
-// As many pieces as the kernel takes, and one more.
+// The maximum number of pieces that the kernel accepts, and one more.
 TEST(Programs, read_each_other_in_the_most_pieces) {
   constexpr std::size_t kPiece = 1024;
   Evicted memory(IOV_MAX * kPiece), other(IOV_MAX * kPiece);

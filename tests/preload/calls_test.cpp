@@ -1,5 +1,5 @@
-// System calls that read and write evicted memory, made in all the ways that programs make them.
-// Run twice: where the kernel's own faults are served, and with system calls wrapped
+// System calls that read and write evicted memory, made in all the ways in which programs make
+// them. Runs twice: with the kernel's own faults served, and with wrapped system calls
 // (preload_wrapped).
 #include <dirent.h>
 #include <fcntl.h>
@@ -77,7 +77,7 @@ TEST_P(Calls, files_are_written_and_read) {
   ASSERT_EQ(read(file.fd(), at, bytes), static_cast<ssize_t>(bytes));
   memory.evict();
   EXPECT_EQ(wrong_words(at, bytes, 1), 0u);
-  // The end of the file: what is there, and no byte more.
+  // At the end of the file only the available bytes are read, and no more.
   put_words(at, bytes, 2);
   memory.evict();
   ASSERT_EQ(pread(file.fd(), at, bytes, static_cast<off_t>(bytes + 8)),
@@ -161,7 +161,7 @@ TEST_P(Calls, pipes_and_sockets_carry_every_byte) {
         at += static_cast<std::size_t>(got);
       }
     });
-    // Who waits gets all of it written by one call.
+    // A blocking write writes everything in one call.
     EXPECT_EQ(write(ends[1], from.at(), bytes), static_cast<ssize_t>(bytes)) << strerror(errno);
     reader.join();
     EXPECT_EQ(wrong_words(to.at(), bytes, 1), 0u);
@@ -181,7 +181,7 @@ TEST(Messages, arrive_whole_and_once) {
     from.evict();
     to.evict();
     ASSERT_EQ(send(ends[0], from.at() + kPage - 8, bytes, 0), static_cast<ssize_t>(bytes));
-    const std::size_t room = i % 2 == 0 ? kMiB : 1000;  // What does not fit is cut off.
+    const std::size_t room = i % 2 == 0 ? kMiB : 1000;  // Bytes that do not fit are cut off.
     if (i % 4 == 1) {
       EXPECT_EQ(recv(ends[1], to.at(), room, MSG_PEEK | MSG_TRUNC), static_cast<ssize_t>(bytes));
       to.evict();
@@ -202,7 +202,7 @@ TEST(Messages, have_names_and_descriptors) {
   const File file;
   ASSERT_EQ(write(file.fd(), "text", 4), 4);
 
-  // Everything that the call refers to is tiered, its own structure too.
+  // Everything that the call refers to is tiered, including its own structure.
   struct Parts {
     msghdr message;
     iovec parts[2];
@@ -252,7 +252,7 @@ TEST(Messages, have_names_and_descriptors) {
   close(ends[1]);
 }
 
-// A wrapped call reads a piece at once.
+// A wrapped call reads one piece at a time.
 TEST(Directories, with_more_entries_than_a_piece_holds_are_read_whole) {
   constexpr int kFiles = 4000;
   constexpr std::size_t kRoom = kMiB;
@@ -292,7 +292,7 @@ TEST(Directories, with_more_entries_than_a_piece_holds_are_read_whole) {
   EXPECT_EQ(rmdir(folder), 0);
 }
 
-// Its flags are the kernel's as long as no part is tiered.
+// The kernel handles the flags as long as no part is tiered.
 TEST(Pipes, that_are_full_refuse_a_splice_of_plain_memory_that_may_not_wait) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
@@ -308,7 +308,7 @@ TEST(Pipes, that_are_full_refuse_a_splice_of_plain_memory_that_may_not_wait) {
   close(ends[1]);
 }
 
-// A wrapped call has room for so much beside a message. The message stays where it is.
+// A wrapped call has limited room for control data. The message stays in the socket.
 TEST(Messages, with_too_much_room_for_control_data_are_refused) {
   if (getenv("TIERMEM_WRAP_SYSCALLS") == nullptr) {
     GTEST_SKIP() << "the kernel decides";
@@ -371,7 +371,8 @@ TEST(Messages, come_many_at_once) {
 
 TEST(Paths, are_found) {
   Evicted memory(kMiB);
-  char* const old_name = reinterpret_cast<char*>(memory.at()) + kPage - 5;  // Over two pages.
+  // Crosses a page boundary.
+  char* const old_name = reinterpret_cast<char*>(memory.at()) + kPage - 5;
   char* const new_name = reinterpret_cast<char*>(memory.at()) + 200 * kPage;
   auto* const facts = reinterpret_cast<struct stat*>(memory.at() + 2 * kPage - 20);
   strcpy(old_name, "./tiermem-path-XXXXXX");
@@ -494,7 +495,7 @@ TEST(Waiting, for_a_child_says_how_it_ended) {
 #define TIERMEM_WORDS_1000(word) \
   TIERMEM_WORDS_250(word), TIERMEM_WORDS_250(word), TIERMEM_WORDS_250(word), TIERMEM_WORDS_250(word)
 
-// As many as the kernel takes; execle with its variables behind them.
+// The maximum number of arguments that the kernel accepts; execle has its variables after them.
 TEST(Programs, take_any_number_of_words) {
   const std::string script = "test $# = 2000 && test ${1}$TIERMEM_TEST_WORD = onetwo && exit 42";
   const char* const variables[] = {"TIERMEM_TEST_WORD=two", nullptr};
@@ -516,17 +517,17 @@ long call_with(long number, const std::array<std::uint64_t, 6>& arguments) {
   return preload::issue({number, arguments});
 }
 
-// The registers behind a call's arguments hold anything: where the loader calls access(), the third
-// holds the upper half of the processor's clock, which for an hour looks like an address in the
-// regions' range. A program that is started has no handler of the filter's signal yet.
+// The registers after a call's arguments can hold any value. When the loader calls access(), the
+// third register holds the upper half of the processor's clock, which for an hour looks like an
+// address in the regions' range. A started program has no handler for the filter's signal yet.
 TEST(Programs, may_have_anything_in_the_registers_that_a_call_has_not_got) {
-  const Evicted memory(kPage);  // So that the filter is in force.
+  const Evicted memory(kPage);  // Makes the filter active.
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     const std::uint64_t stray = preload::kWrappedBegin + 0x12300000000;
     const auto number = [](const void* at) { return reinterpret_cast<std::uint64_t>(at); };
-    const std::uint64_t no_handler[4] = {};  // SIG_DFL, as the kernel has it after exec.
+    const std::uint64_t no_handler[4] = {};  // SIG_DFL in the kernel's layout, as after exec.
     bool right = call_with(SYS_rt_sigaction, {SIGSYS, number(no_handler), 0, 8, stray, stray}) == 0;
     rlimit limit;
     struct stat about;
@@ -535,7 +536,8 @@ TEST(Programs, may_have_anything_in_the_registers_that_a_call_has_not_got) {
     right = right && call_with(SYS_getppid, {stray, stray, stray, stray, stray, stray}) > 0;
     right = right && call_with(SYS_umask, {022, stray, stray, stray, stray, stray}) >= 0;
     right = right && call_with(SYS_prlimit64, {0, RLIMIT_CORE, 0, number(&limit), stray}) == 0;
-    right = right && call_with(SYS_futex, {number(&limit), 1, 0, 0, 0, stray}) == 0;  // Wakes none.
+    // Wakes no thread.
+    right = right && call_with(SYS_futex, {number(&limit), 1, 0, 0, 0, stray}) == 0;
     right = right && call_with(SYS_read, {~std::uint64_t{0}, 0, 0, stray, stray, stray}) == -EBADF;
     _exit(right ? 0 : 1);
   }
@@ -568,7 +570,7 @@ TEST(Addresses, that_are_none_are_refused) {
 TEST(Addresses, that_are_null_are_refused) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
-  void* volatile none = nullptr;  // The compiler shall not know.
+  void* volatile none = nullptr;  // The compiler must not know the value.
   EXPECT_EQ(writev(ends[0], static_cast<iovec*>(none), 1), -1);
   EXPECT_EQ(errno, EFAULT);
   EXPECT_EQ(sendmsg(ends[0], static_cast<msghdr*>(none), 0), -1);

@@ -1,5 +1,5 @@
-// Threads that allocate, write, check, resize, advise and free blocks of every class at random,
-// with four times as many live bytes as there is memory. TIERMEM_TEST_SECONDS makes it longer.
+// Threads allocate, write, check, resize, advise and free blocks of every class at random. Their
+// live bytes are four times the memory. TIERMEM_TEST_SECONDS makes the test longer.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -19,7 +19,7 @@ namespace {
 
 struct Block {
   std::mutex mutex;
-  void* data = nullptr;  // Guarded by mutex, as all below.
+  void* data = nullptr;  // Guarded by mutex, like all members below.
   std::size_t bytes = 0;
   std::uint64_t seed = 0;
   bool mapped = false;
@@ -68,7 +68,7 @@ class Churn {
     }
   }
 
-  // Mostly small ones by count, mostly large ones by bytes.
+  // Most blocks are small, and most bytes are in large blocks.
   static std::size_t some_bytes(std::mt19937_64& random) {
     return (std::size_t{64} << (random() % 17)) + random() % 100 * 8;
   }
@@ -115,7 +115,7 @@ class Churn {
     fill(block, random());
   }
 
-  // Whole pages of a mapping are zeros afterwards.
+  // Advises away whole pages of a mapping, which are zeros afterwards.
   void forget(Block& block) {
     if (block.data == nullptr || !block.mapped) {
       return;

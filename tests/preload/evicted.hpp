@@ -1,4 +1,4 @@
-// Memory of a program's own that can be made to leave: for tests of what happens then. One thread.
+// A program's own memory that tests can evict. One thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,8 +28,8 @@ class Evicted {
   std::byte* at() const { return at_; }
   std::size_t bytes() const { return bytes_; }
 
-  /// All of it leaves memory; again if need be: what was read ahead may still arrive. One look
-  /// ends it, as more may arrive after any.
+  /// Evicts all of the memory. Repeats this while read-ahead pages still arrive. It ends when no
+  /// page is present at one check, although more may arrive later.
   void evict() const {
     std::size_t left = 1;
     for (int tries = 0; tries < 1000 && left > 0; ++tries) {

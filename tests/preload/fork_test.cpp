@@ -1,4 +1,5 @@
-// Processes that a tiered program makes: each sees its own bytes from then on, wherever they are.
+// Processes that a tiered program creates: after the fork each sees its own bytes, wherever they
+// are.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -22,7 +23,7 @@ namespace {
 
 constexpr std::size_t kBytes = 2 * kBudget;
 
-/// Blocks of all classes, twice the memory together.
+/// Blocks of all classes with twice as many bytes as memory.
 class Blocks {
  public:
   Blocks() {
@@ -65,7 +66,8 @@ int exit_of(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + status;
 }
 
-/// Of a child that may wait for ever before it comes to its own code: ended after a minute.
+/// Returns the exit status of a child that might wait for ever before it runs its own code. The
+/// child is killed after a minute.
 int exit_in_time(pid_t child) {
   int status = 0;
   for (int i = 0; i < 6000; ++i) {
@@ -101,7 +103,7 @@ TEST(Fork, the_parent_may_end_first) {
     auto* const blocks = new Blocks;
     blocks->write(1);
     if (fork() == 0) {
-      usleep(200000);  // The parent has gone.
+      usleep(200000);  // The parent has ended.
       const char answer = getppid() == 1 || blocks->wrong(1) == 0 ? 'y' : 'n';
       const char right = blocks->wrong(1) == 0 ? answer : 'n';
       (void)!write(ends[1], &right, 1);
@@ -156,7 +158,7 @@ TEST(Fork, while_threads_write) {
     const pid_t child = fork();
     if (child == 0) {
       alarm(60);
-      bool even = true;  // A writer is at one word at a time: no more than two rounds are seen.
+      bool even = true;  // A writer is at one word at a time, so at most two rounds are visible.
       for (const std::uint64_t* counter : counters) {
         for (std::size_t i = 128; i < kMiB; i += 128) {
           even = even && counter[i] <= counter[i - 128] && counter[i] + 1 >= counter[i - 128];
@@ -177,7 +179,7 @@ TEST(Fork, while_threads_write) {
   EXPECT_EQ(blocks.wrong(1), 0u);
 }
 
-/// Where the calling thread's table of thread-local storage is.
+/// Returns the address of the calling thread's table of thread-local storage.
 void* thread_table() {
 #if defined(__x86_64__)
   return static_cast<void**>(__builtin_thread_pointer())[1];
@@ -186,9 +188,9 @@ void* thread_table() {
 #endif
 }
 
-// The child's first threads are tiermem's own. They get the stacks of the threads that are not in
-// the child, with the tables of thread-local storage that were made for those, while nobody can
-// bring a page.
+// The child's first threads are tiermem's own. They reuse the stacks of threads that do not exist
+// in the child, with their tables of thread-local storage. At that time no thread can serve a
+// fault.
 TEST(Fork, while_threads_wait) {
   constexpr std::uintptr_t kPage = 4096;
   Blocks blocks;
@@ -233,7 +235,7 @@ TEST(Fork, streams_of_the_parent_work_in_the_child) {
   std::fputs("before ", stream);
   std::fflush(stream);
   Blocks blocks;
-  blocks.write(1);  // Pushes out what may leave.
+  blocks.write(1);  // Evicts everything that can leave.
   const pid_t child = fork();
   if (child == 0) {
     const bool wrote = std::fputs("and after", stream) >= 0 && std::fclose(stream) == 0;

@@ -1,5 +1,5 @@
-// Lengths, counts, alignments and times that no program means: each call answers as libc and the
-// kernel do, and leaves the bytes as they were.
+// Lengths, counts, alignments and times that no program uses on purpose. Each call returns the same
+// as libc and the kernel, and leaves the bytes unchanged.
 #include <errno.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace tiermem::test {
 namespace {
 
 constexpr std::size_t kTop = std::size_t{1} << 63;
-// Volatile: the compiler must not know what these are.
+// Volatile, because the compiler must not know the values.
 const volatile std::size_t kTooMuch[] = {SIZE_MAX, SIZE_MAX - 15, SIZE_MAX - 4095, kTop,
                                          kTop + 1, kTop - 4096,   kTop / 2,        kTop / 4};
 

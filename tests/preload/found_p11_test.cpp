@@ -1,5 +1,5 @@
-// Faults P11 to P13: modules that bind deeply, descriptors that a program chooses by number, and
-// what the kernel touches when a thread ends.
+// Faults P11 to P13: modules that use RTLD_DEEPBIND, descriptors that a program chooses by number,
+// and memory that the kernel writes when a thread ends.
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +42,8 @@ TEST(FaultsFound, P12_program_duplicates_onto_every_number_then_no_memory_is_los
   const int limit = static_cast<int>(sysconf(_SC_OPEN_MAX));
   for (int fd = 10; fd < std::min(limit, 20'000) + 300; ++fd) {
     if (fd == null || fcntl(fd, F_GETFD) >= 0) {
-      // The number is in use: the program's descriptor is replaced, and tiermem's refused.
+      // The number is in use. A descriptor of the program is replaced, and one of tiermem is
+      // refused.
       EXPECT_TRUE(dup2(null, fd) == fd || errno == EBADF) << fd;
       continue;
     }
@@ -89,7 +90,7 @@ struct Stack {
   std::size_t bytes;
 };
 
-// The upper end of its own stack may leave while it sleeps.
+// The upper end of the thread's own stack may leave while it sleeps.
 void* sleep_on_it(void* argument) {
   const Stack& stack = *static_cast<Stack*>(argument);
   for (int i = 0; i < 20; ++i) {

@@ -1,4 +1,4 @@
-// Faults P1 to P10 and P17: what a program does to parts of its memory.
+// Faults P1 to P10 and P17: operations of a program on parts of its memory.
 #include <errno.h>
 #include <gtest/gtest.h>
 #include <setjmp.h>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::size_t kSmall = std::size_t{64} << 10;
 
-/// 8 MiB of memory filled with 0xAA, as a program gets it.
+/// 8 MiB of a program's memory, filled with 0xAA.
 class Memory {
  public:
   explicit Memory(std::size_t bytes = 8 * kMiB) : bytes_(bytes) {
@@ -37,7 +37,7 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  /// Bytes of the range that are not `value`.
+  /// Returns the number of bytes in the range that differ from `value`.
   std::size_t other_than(unsigned char value, std::size_t from, std::size_t bytes) const {
     return bytes - static_cast<std::size_t>(std::count(at + from, at + from + bytes, value));
   }
@@ -108,7 +108,7 @@ TEST(FaultsFound, P01_memory_beside_a_mapped_file_is_emptied_then_the_file_keeps
   }
 }
 
-// An extent in the middle of the part is tiered in part only.
+// An extent in the middle of the part is only partly tiered.
 TEST(FaultsFound, P01_a_file_is_mapped_over_holes_then_what_is_stored_there_stays) {
   for (const std::size_t hole : {std::size_t{4096}, 13 * std::size_t{4096}}) {
     const Memory memory;
@@ -116,7 +116,7 @@ TEST(FaultsFound, P01_a_file_is_mapped_over_holes_then_what_is_stored_there_stay
     ASSERT_EQ(munmap(memory.at + 3 * kSmall, hole), 0);
     ASSERT_EQ(munmap(memory.at + 5 * kSmall - hole, hole), 0);
     memory.page_out();
-    EXPECT_EQ(memory.other_than(0xAA, 4 * kSmall, 4096), 0u);  // In again.
+    EXPECT_EQ(memory.other_than(0xAA, 4 * kSmall, 4096), 0u);  // Brings it into memory again.
     EXPECT_EQ(memory.other_than(0xAA, 3 * kSmall + hole, 4096), 0u);
     ASSERT_NE(
         memory.map_over(kSmall + 8192, 7 * kSmall, PROT_READ | PROT_WRITE, MAP_PRIVATE, file.fd),
@@ -144,7 +144,7 @@ TEST(FaultsFound, P02_memory_is_decommitted_and_committed_then_it_keeps_what_is_
   }
 }
 
-// P3 and P10: every withdrawal ends, whatever lies in the extents, and nothing is lost.
+// Faults P3 and P10: every withdrawal ends, whatever the extents contain, and nothing is lost.
 TEST(FaultsFound, P03_parts_are_replaced_and_unmapped_then_a_shortage_ends) {
   const Memory memory(16 * kMiB);
   const File file(kSmall);
@@ -242,7 +242,7 @@ TEST(FaultsFound, P10_stores_to_protected_and_unmapped_pages_are_signals) {
   EXPECT_EQ(memory.other_than(0xAA, 0, 8192), 0u);
 }
 
-// The kernel moves what is foreign; the pages that it left are unmapped.
+// The kernel moves memory that is not tiered. The pages that it left are unmapped.
 TEST(FaultsFound, P01_a_file_over_a_part_is_moved_away_then_its_place_can_be_mapped_again) {
   const Memory memory;
   const File file(2 * kSmall);
@@ -261,7 +261,7 @@ TEST(FaultsFound, P01_a_file_over_a_part_is_moved_away_then_its_place_can_be_map
   EXPECT_EQ(memory.other_than(0xAA, 2 * kSmall + 8192, kSmall), 0u);
 }
 
-// Some of the addresses are still reserved by tiermem, the others are free.
+// Some of the addresses are still reserved by tiermem, and the others are free.
 TEST(FaultsFound, P01_unmapped_addresses_are_mapped_without_replacing_then_all_of_them_are) {
   constexpr std::size_t kBytes = 8 * kMiB;
   constexpr int kOnlyFree = kFresh | MAP_FIXED_NOREPLACE;
@@ -308,7 +308,7 @@ TEST(FaultsFound, P01_shared_memory_is_attached_over_a_part_then_both_keep_their
               static_cast<std::ptrdiff_t>(kSegment));
     EXPECT_EQ(memory.other_than('t', kSmall + 8192, kSegment), 0u);
     EXPECT_EQ(memory.other_than(0xAA, kSmall + 8192 + kSegment, kSmall), 0u);
-    // A page of it is replaced, and does not go with it.
+    // One page of the segment is replaced, and stays when the segment is detached.
     ASSERT_NE(memory.map_over(2 * kSmall, 4096, PROT_READ | PROT_WRITE, kFresh), MAP_FAILED);
     memory.at[2 * kSmall] = 5;
     ASSERT_EQ(shmdt(part), 0) << strerror(errno);
@@ -330,7 +330,7 @@ TEST(FaultsFound, P01_shared_memory_is_attached_over_a_part_then_both_keep_their
   EXPECT_EQ(shmdt(elsewhere), 0);
 }
 
-// Some programs avoid libc's names.
+// Some programs call the kernel by number.
 TEST(FaultsFound, P01_calls_on_memory_by_number_then_they_are_those_of_libc) {
   const Memory memory;
   const File file(kSmall);
@@ -367,8 +367,7 @@ TEST(FaultsFound, P01_calls_on_memory_by_number_then_they_are_those_of_libc) {
   EXPECT_EQ(syscall(SYS_munmap, moved, 8 * kSmall), 0);
 }
 
-// As PARI/GP does with what it calls parisizemax.
-// Found by the judge, where system calls are wrapped: the pages were holes of a pinned extent.
+// The judge found this fault with wrapped system calls: the pages were holes of a pinned extent.
 TEST(FaultsFound, P01_memory_beside_a_mapped_file_was_emptied_before_then_a_call_can_write_to_it) {
   const Memory memory(kSmall * 4);
   const File file(kSmall);
@@ -396,9 +395,9 @@ TEST(FaultsFound, P01_fresh_memory_between_mapped_files_then_a_call_can_write_to
   EXPECT_EQ(memory.other_than(0xAA, 6 * 4096, 8 * 4096), 0u);
 }
 
-// Ruby maps its objects by 32 KiB: nothing of it was tiered.
+// Ruby maps its objects in pieces of 32 KiB. Formerly none of them was tiered.
 TEST(FaultsFound, P18_small_mappings_are_tiered_and_keep_their_bytes) {
-  constexpr std::size_t kCount = 4000, kBytes = 32 << 10;  // Twice the memory that there is.
+  constexpr std::size_t kCount = 4000, kBytes = 32 << 10;  // Twice as many bytes as memory.
   std::vector<unsigned char*> mappings(kCount);
   const auto map = [] {
     void* const got = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, kFresh, -1, 0);
@@ -420,7 +419,7 @@ TEST(FaultsFound, P18_small_mappings_are_tiered_and_keep_their_bytes) {
   for (std::size_t i = 0; i < kCount; ++i) {
     ASSERT_FALSE(differs(i, 0)) << i;
   }
-  for (std::size_t i = 0; i < kCount; i += 3) {  // Holes, which others then lie in.
+  for (std::size_t i = 0; i < kCount; i += 3) {  // Leaves holes for other mappings.
     ASSERT_EQ(munmap(mappings[i], kBytes), 0);
   }
   for (std::size_t i = 0; i < kCount; i += 3) {
@@ -434,6 +433,7 @@ TEST(FaultsFound, P18_small_mappings_are_tiered_and_keep_their_bytes) {
   }
 }
 
+// PARI/GP does this with its setting parisizemax.
 TEST(FaultsFound, P17_most_of_a_reservation_is_made_inaccessible_then_it_needs_no_memory) {
   constexpr std::size_t kReserved = std::size_t{6} << 30;
   void* const got = mmap(nullptr, kReserved, PROT_READ | PROT_WRITE,
@@ -457,7 +457,7 @@ std::size_t anonymous_kib() {
   return 0;
 }
 
-// As GHC's run-time system does. Records of its 16 million extents would be above 1 GiB.
+// Like GHC's run-time system. Records of its 16 million extents would take more than 1 GiB.
 TEST(FaultsFound, P18_a_tebibyte_is_reserved_then_records_take_no_memory) {
   constexpr std::size_t kReserved = std::size_t{1} << 40;
   const std::size_t before = anonymous_kib();
@@ -480,7 +480,7 @@ TEST(FaultsFound, P18_a_tebibyte_is_reserved_then_records_take_no_memory) {
   EXPECT_EQ(munmap(got, kReserved), 0);
 }
 
-// As MariaDB does for InnoDB's pool. No buffer has so many extents of 64 KiB.
+// Like MariaDB for InnoDB's pool. With extents of 64 KiB a buffer could not have this many.
 TEST(FaultsFound, P19_eight_tebibytes_are_reserved_then_what_is_opened_is_tiered) {
   if (getenv("TIERMEM_WRAP_SYSCALLS") != nullptr) {
     GTEST_SKIP() << "where calls are wrapped the addresses of all tiered memory are 8 TiB";
@@ -492,7 +492,7 @@ TEST(FaultsFound, P19_eight_tebibytes_are_reserved_then_what_is_opened_is_tiered
   ASSERT_EQ(mmap(at, kMiB, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
             got);
   memset(at, 7, kMiB);
-  // A resident page that leaves is one of a tiered mapping: there is no swap for others.
+  // If a resident page leaves, its mapping is tiered: other memory has no swap.
   unsigned char page = 1;
   for (int tries = 0; tries < 1000 && (page & 1) != 0; ++tries) {
     usleep(1000);

@@ -1,5 +1,5 @@
-// A test program that starts itself again with another environment, so that the end of that process
-// can be looked at: its cases are the disabled tests of the suite Inner.
+// A test program that starts itself again with another environment, to check how that process ends.
+// Its cases are the disabled tests of the suite Inner.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,8 +21,8 @@ struct End {
   std::string output;
 };
 
-/// Runs one of the inner cases below; `settings` replace variables of the environment, and `first`
-/// is done by the shell that starts it.
+/// Runs one of the inner cases. `settings` replace variables of the environment. The shell that
+/// starts the program runs `first` before it.
 inline End run_inner(const char* name, std::vector<std::string> settings, const char* first = ":") {
   std::vector<std::string> variables;
   for (char** at = environ; *at != nullptr; ++at) {

@@ -1,6 +1,6 @@
-// The malloc family under the preload library, as a program sees it. The environment gives 64 MiB
-// of DRAM, tiers from the first byte, and calls blocks of 4 MiB large; the program knows of none of
-// that.
+// The malloc family under the preload library, as a program sees it. The environment sets 64 MiB of
+// DRAM, tiering from the first byte, and 4 MiB as the size of large blocks. The program itself
+// contains nothing for tiermem.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -88,7 +88,8 @@ TEST(Malloc, what_is_too_much_is_refused_with_enomem) {
   EXPECT_EQ(calloc(most / 2, 3), nullptr);
   EXPECT_EQ(errno, ENOMEM);
   void* const block = malloc(100);
-  void* volatile kept = block;  // The compiler takes a refused block for a lost one.
+  // Without this the compiler would assume that a refused block is lost.
+  void* volatile kept = block;
   strcpy(static_cast<char*>(block), "still here");
   errno = 0;
   EXPECT_EQ(realloc(block, most), nullptr);
@@ -131,7 +132,7 @@ TEST(Malloc, a_large_block_grows_in_place_and_reads_zeros_of_nobody) {
   free(block);
 }
 
-// Twice the budget, in a program that doubles its table again and again.
+// Twice the budget, in a program that repeatedly doubles its table.
 TEST(Malloc, a_block_larger_than_memory_grows_without_a_wrong_byte) {
   std::size_t bytes = 8 * kMiB;
   void* block = malloc(bytes);
@@ -230,7 +231,7 @@ TEST(Malloc, free_leaves_errno_alone) {
   }
 }
 
-/// What blocks of one size hold, four times the memory there is, and what stays resident.
+/// Checks the bytes of blocks of one size, four times the memory in total, and the resident bytes.
 void four_times_the_memory(std::size_t bytes) {
   const std::size_t count = 4 * kBudget / bytes;
   std::vector<void*> blocks;
@@ -307,7 +308,7 @@ TEST(Malloc, threads_that_pass_blocks_around_lose_nothing) {
       threads.emplace_back([&, t] {
         std::mt19937_64 random(t + 10 * static_cast<std::uint64_t>(round));
         for (std::size_t i = 0; i < kBlocks; ++i) {
-          // Made by the thread before this one in the last round.
+          // Created by another thread in the previous round.
           Block& block = all[(t + static_cast<std::size_t>(round)) % kThreads * kBlocks + i];
           wrong += wrong_words(block.data, block.bytes, block.seed);
           const std::size_t bytes = std::size_t{16}

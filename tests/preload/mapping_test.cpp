@@ -1,5 +1,5 @@
-// mmap and its relatives under the preload library: large private memory is tiered, and behaves as
-// the kernel's does.
+// mmap and related calls under the preload library: large private memory is tiered, and behaves
+// like the kernel's.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/futex.h>
@@ -54,8 +54,8 @@ class Mapping : public testing::TestWithParam<std::size_t> {
     at_ = map_memory(bytes_);
     put_words(at_, bytes_, 1);
   }
-  /// All of it leaves memory, but for what may not. Again if need be: what was read ahead may still
-  /// arrive, and what could not leave is let alone for some milliseconds.
+  /// Evicts all pages except up to `stays`. Repeats this, because read-ahead pages may still
+  /// arrive, and pages that could not leave are left alone for some milliseconds.
   void evict(std::size_t stays = 0) { evict_part(0, bytes_, stays); }
   void evict_part(std::size_t from, std::size_t bytes, std::size_t stays = 0) {
     std::byte* const at = at_ + from;
@@ -102,8 +102,7 @@ TEST_P(Mapping, advice_that_it_is_not_needed_makes_zeros_of_whole_pages) {
   EXPECT_EQ(errno, EINVAL);
 }
 
-// The kernel cuts the mapping in two for it, in the middle of an extent.
-// One page of each sixteen of what has left: it is not brought for that.
+// Empties one of sixteen evicted pages. The pages are not read for this.
 TEST_P(Mapping, single_pages_that_are_not_needed_cost_no_reading) {
   evict();
   std::size_t emptied = 0;
@@ -117,7 +116,8 @@ TEST_P(Mapping, single_pages_that_are_not_needed_cost_no_reading) {
   EXPECT_EQ(wrong_words(at_, bytes_, 1), emptied * kPage / sizeof(std::uint64_t));
 }
 
-// Against a model: pages written, emptied, sent away, moved with their mapping, seen by a child.
+// Compared with a model: pages are written, emptied, evicted, moved with their mapping, and read by
+// a child.
 TEST_P(Mapping, pages_that_are_not_needed_are_zeros_wherever_they_are) {
   std::mt19937 random(7);
   std::vector<std::uint32_t> model(bytes_ / kPage);
@@ -170,7 +170,7 @@ TEST_P(Mapping, pages_that_are_not_needed_are_zeros_wherever_they_are) {
       default:
         ASSERT_FALSE(wrong(page)) << "page " << page << " in step " << step;
     }
-    if (step % 500 == 250) {  // To another place: it is the other buffer that has the zeros then.
+    if (step % 500 == 250) {  // To another place: the zeros are then in the other buffer.
       void* const moved = mremap(at_, bytes_, 2 * bytes_, MREMAP_MAYMOVE);
       ASSERT_NE(moved, MAP_FAILED);
       at_ = static_cast<std::byte*>(moved);
@@ -189,6 +189,7 @@ TEST_P(Mapping, pages_that_are_not_needed_are_zeros_wherever_they_are) {
   EXPECT_EQ(wrong_pages(), 0u);
 }
 
+// The advice makes the kernel cut the mapping in two, in the middle of an extent.
 TEST_P(Mapping, a_part_without_core_dumps_leaves_and_comes_like_the_rest) {
   ASSERT_EQ(madvise(at_ + kPage, bytes_ / 2 / kPage * kPage, MADV_DONTDUMP), 0);
   for (int round = 0; round < 3; ++round) {
@@ -207,7 +208,8 @@ TEST_P(Mapping, is_unmapped_in_pieces) {
   const std::uint64_t* const word = reinterpret_cast<std::uint64_t*>(at_ + half);
   EXPECT_EQ(*word, word_of(1, half / 8));
   EXPECT_EQ(munmap(at_ + half, kPage), 0);
-  EXPECT_EQ(munmap(at_ + half, kPage), 0);  // Nothing there: no error, as with the kernel.
+  // Nothing is mapped there, which is not an error, as with the kernel.
+  EXPECT_EQ(munmap(at_ + half, kPage), 0);
   EXPECT_EQ(munmap(at_ + half + kPage, bytes_ - half - kPage), 0);
   at_ = map_memory(bytes_);
   EXPECT_EQ(nonzero_words(at_, bytes_), 0u);
@@ -235,7 +237,7 @@ TEST_P(Mapping, a_part_that_is_mapped_again_outlives_the_rest) {
 
 TEST_P(Mapping, mremap_of_a_part_leaves_the_other_parts) {
   const std::size_t part = 8 * kPage;
-  ASSERT_EQ(mremap(at_, part, 4 * kPage, 0), at_);  // Cuts a hole behind the first four pages.
+  ASSERT_EQ(mremap(at_, part, 4 * kPage, 0), at_);  // Leaves a hole after the first four pages.
   evict_part(part, bytes_ - part);
   EXPECT_EQ(wrong_words(at_, 4 * kPage, 1), 0u);
   void* const moved = mremap(at_ + part, part, 2 * part, MREMAP_MAYMOVE);
@@ -444,7 +446,7 @@ TEST(Mappings, what_is_small_shared_or_protected_is_the_kernels) {
   EXPECT_EQ(errno, EINVAL);
 }
 
-// Linux 5.14; the numbers are those of its headers.
+// Linux 5.14; the numbers are from its headers.
 TEST(Mappings, memory_is_populated_as_by_the_kernel) {
   constexpr int kRead = 22, kWrite = 23;
   constexpr std::size_t kPart = 4 * kPage;
@@ -508,7 +510,7 @@ TEST(Mappings, other_calls_on_memory_answer_as_the_table_says) {
 }
 
 TEST(Mappings, zero_copy_sends_are_not_offered) {
-  std::byte* const at = map_memory(kMiB);  // Tiering has begun, if not before.
+  std::byte* const at = map_memory(kMiB);  // Tiering has begun, at the latest with this call.
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   const int one = 1;
   EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &one, sizeof(one)), -1);

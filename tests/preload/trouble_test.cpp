@@ -1,5 +1,5 @@
-// Where there is not enough of something: each case is a process of its own (this program again,
-// with another environment), so that its end can be looked at.
+// Cases in which a resource is short. Each is a process of its own (this program again, with
+// another environment), so that its end can be checked.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -21,7 +21,8 @@ namespace {
 
 // ---- inner cases -------------------------------------------------------------------------------
 
-/// Small blocks of `total` bytes together, all of them checked. False: malloc refused one.
+/// Allocates and checks small blocks with `total` bytes together. Returns false if malloc refused
+/// one.
 bool small_blocks(std::size_t total) {
   constexpr std::size_t kEach = 1024;
   const std::size_t count = total / kEach;
@@ -133,13 +134,13 @@ TEST(Inner, DISABLED_closes_all_descriptors) {
   EXPECT_EQ(wrong_words(block, 4 * kBudget, 2), 0u);
 }
 
-// These two are started by tests/unit/run_process_test.cpp, which has the run's page.
+// tests/unit/run_process_test.cpp, which has the run's page, starts these two.
 
 TEST(Inner, DISABLED_works_in_a_run) {
   auto* const block = static_cast<std::byte*>(malloc(2 * kBudget));
   put_words(block, 2 * kBudget, 1);
   EXPECT_EQ(wrong_words(block, 2 * kBudget, 1), 0u);
-  usleep(300'000);  // For its counters to be told.
+  usleep(300'000);  // Waits until its counters are published.
   EXPECT_EQ(wrong_words(block, 2 * kBudget, 1), 0u);
 }
 
@@ -155,7 +156,7 @@ TEST(Inner, DISABLED_forks_in_a_run) {
   EXPECT_EQ(status, 0);
 }
 
-// ---- what is seen of them ----------------------------------------------------------------------
+// ---- The results of the inner cases ------------------------------------------------------------
 
 std::string small_block_tier() {
   return std::string("TIERMEM_NVME=") + (getenv("TMPDIR") != nullptr ? getenv("TMPDIR") : "/tmp") +

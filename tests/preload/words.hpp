@@ -1,5 +1,5 @@
-// Words that a test can check, and what this process keeps in memory: for programs that know
-// nothing of tiermem. Any thread.
+// Words that a test can check, and the resident bytes of this process, for programs without
+// tiermem's headers. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,7 @@ inline std::size_t nonzero_words(const void* block, std::size_t bytes) {
   return n;
 }
 
-/// Resident anonymous bytes of this process.
+/// Returns the resident anonymous bytes of this process.
 inline std::size_t resident_bytes() {
   std::FILE* const file = std::fopen("/proc/self/status", "r");
   char line[256];
@@ -57,7 +57,7 @@ inline std::size_t resident_bytes() {
   return std::size_t{kib} << 10;
 }
 
-/// What the tests' environment gives the tiers, and what the process needs besides.
+/// The budget that the tests' environment sets, and the limit of the process's other memory.
 inline constexpr std::size_t kBudget = 64 * kMiB;
 inline constexpr std::size_t kOverhead = 64 * kMiB;
 
