@@ -1,7 +1,7 @@
-"""NVIDIA's own Python bindings of the driver API, on the fake driver that run puts in their way: two
-devices of 64 MiB. Each call is one that these bindings look up, with their structs and enumerations.
+"""NVIDIA's own Python bindings of the driver API, on the fake driver with two devices of 64 MiB, which
+`run` puts in the place of the real one. The calls use the bindings' own structs and enumerations.
 
-What is asserted is what the driver's reference says. Exit status: 0, else an AssertionError.
+The assertions follow the driver's reference. Exit status: 0, or an AssertionError.
 """
 import ctypes
 
@@ -12,7 +12,7 @@ CODES = cu.CUresult
 
 
 def ok(answer):
-    """What a call returned besides its result, which must be success."""
+    """Returns the outputs of a call, after checking that its result is success."""
     assert answer[0] == CODES.CUDA_SUCCESS, answer
     return answer[1] if len(answer) == 2 else answer[1:]
 
@@ -123,7 +123,7 @@ def streams():
 
 
 def addresses_apart():
-    """Virtual memory management, as tiermem and PyTorch use it."""
+    """Uses virtual memory management in the way of tiermem and PyTorch."""
     properties = cu.CUmemAllocationProp()
     properties.type = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
     properties.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
@@ -143,7 +143,7 @@ def addresses_apart():
     ok(cu.cuMemSetAccess(at, 2 * granularity, [access], 1))
     data = pattern(2 * granularity, 3)[:2 * granularity]
     ok(cu.cuMemcpyHtoD(at, data, len(data)))
-    # Mapped the other way round, the halves change places; the address stays.
+    # Mapped in reverse order, the halves change places, and the address stays.
     ok(cu.cuMemUnmap(at, 2 * granularity))
     for i, handle in enumerate(reversed(handles)):
         ok(cu.cuMemMap(int(at) + i * granularity, granularity, 0, handle, 0))
@@ -171,7 +171,7 @@ def peers(contexts):
 
 
 def illegal_access():
-    """Breaks the context, for good."""
+    """Breaks the context permanently."""
     at = ok(cu.cuMemAlloc(MIB))
     ok(cu.cuMemFree(at))
     refused(cu.cuMemsetD8(at, 0, MIB), CODES.CUDA_ERROR_ILLEGAL_ADDRESS)

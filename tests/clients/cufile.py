@@ -1,7 +1,7 @@
 """NVIDIA's libcufile on the fake driver: cufile.py LIBRARY FILE. It opens, registers the file and device
-memory, and moves bytes both ways; without nvidia-fs in compatibility mode, which it must say.
+memory, and moves bytes both ways. Without nvidia-fs it must report compatibility mode.
 
-Device memory is made and looked at by cuda-bindings. Exit status: 0, else an AssertionError.
+cuda-bindings creates and reads the device memory. Exit status: 0, or an AssertionError.
 """
 import ctypes
 import os
@@ -50,7 +50,7 @@ def of_driver(answer):
 
 
 def move(library, file, handle, at, data):
-    """Out and back; what is in the file and on the device must be `data`."""
+    """Writes and reads back; both the file and the device must then hold `data`."""
     of_driver(cu.cuMemcpyHtoD(at, data, BYTES))
     assert library.cuFileWrite(handle, int(at), BYTES, 0, 0) == BYTES
     with open(file, "rb") as plain:

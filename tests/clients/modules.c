@@ -1,5 +1,5 @@
-// Opens $TIERMEM_TEST_MODULES for who asks for /proc/modules: libcufile, on a kernel without modules,
-// reads from the file that it could not open until it ends.
+// Opens $TIERMEM_TEST_MODULES in the place of /proc/modules. On a kernel without modules libcufile cannot
+// open that file, and then reads from it for ever.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
