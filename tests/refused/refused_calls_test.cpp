@@ -1,6 +1,6 @@
-// A double of the kernel that answers each errno to each call by which pages move, as often as it
-// is asked. Whatever is done with a frame then ends, and what can be read afterwards is the frame's
-// bytes or nothing (SIGBUS), never other bytes.
+// A double of the kernel that answers calls which move pages with each errno, for any number of
+// calls. Every operation on a frame must end. A read afterwards gives the frame's bytes or nothing
+// (SIGBUS), and never other bytes.
 #include "tier/refused_calls.hpp"
 
 #include <gtest/gtest.h>
@@ -26,11 +26,11 @@ namespace {
 
 enum class Call : std::uint8_t { none, move, copy, zero, remap, drop };
 
-// Written while no thread makes such calls.
+// Changed only while no thread makes such calls.
 Call g_refused = Call::none;
 int g_error = 0;
 
-// True with errno: the call is refused.
+// Returns true, with errno, if the call is refused.
 bool refuses(Call call) {
   if (call != g_refused) {
     return false;
@@ -43,7 +43,7 @@ constexpr unsigned long kMove = 0xc028aa05;  // UFFDIO_MOVE of Linux 6.8.
 
 }  // namespace
 
-// This program's own come before libc's.
+// This program's own functions take precedence over libc's.
 extern "C" int ioctl(int fd, unsigned long request, ...) noexcept {
   va_list rest;
   va_start(rest, request);
@@ -54,7 +54,7 @@ extern "C" int ioctl(int fd, unsigned long request, ...) noexcept {
                     : request == UFFDIO_ZEROPAGE ? Call::zero
                                                  : Call::none;
   if (call != Call::none && refuses(call)) {
-    // As the kernel says that nothing was done.
+    // Like the kernel when it has done nothing.
     auto* const done = reinterpret_cast<std::int64_t*>(
         static_cast<char*>(argument) +
         (call == Call::zero ? offsetof(uffdio_zeropage, zeropage) : offsetof(uffdio_copy, copy)));
@@ -85,7 +85,7 @@ namespace {
 
 constexpr int kLastError = 133;  // EHWPOISON
 
-constexpr std::uint64_t kBytes = 64 * kKiB;  // Of a frame: sixteen pages.
+constexpr std::uint64_t kBytes = 64 * kKiB;  // The size of a frame: sixteen pages.
 
 /// The double refuses calls while this lives.
 class Refusing {
@@ -108,8 +108,8 @@ void on_bus(int) {
   return sigsetjmp(g_after_bus, 1) == 0 && std::memcmp(page, expected, host::kPage) != 0;
 }
 
-// The window shows the frame's bytes and no others. No thread serves faults here, so absent pages
-// are passed over.
+// Checks that the window shows the frame's bytes and no others. No thread serves faults here, so
+// absent pages are skipped.
 bool nothing_else(const std::byte* window, std::uint64_t bytes) {
   static std::byte expected[kBytes];
   fill(expected, bytes, 1);
@@ -146,12 +146,12 @@ class RefusedCalls : public testing::TestWithParam<Case> {
   struct sigaction before_ {};
 };
 
-// With the protection of one page changed, so that pages go one by one, too.
+// Also with one page's protection changed, so that pages move one by one.
 TEST_P(RefusedCalls, a_frame_leaves_and_comes_back_or_stays_with_its_bytes_for_each_errno) {
   for (int error = 1; error <= kLastError; ++error) {
     for (const bool is_protected : {false, true}) {
       if (error == EAGAIN && GetParam().call == Call::copy) {
-        continue;  // Is asked for eight million times: below, once.
+        continue;  // The call is made eight million times, so the test below covers it once.
       }
       MovedFrame moved(GetParam().mechanism, kBytes, true);
       if (!moved.why_not.empty()) {
@@ -173,7 +173,7 @@ TEST_P(RefusedCalls, a_frame_leaves_and_comes_back_or_stays_with_its_bytes_for_e
       }
       EXPECT_TRUE(nothing_else(moved.window, kBytes)) << "errno " << error;
       if (!left.ok()) {
-        // Bytes that were taken out of their protected page cannot be put back without UFFDIO_COPY.
+        // Without UFFDIO_COPY, bytes that were taken out of a protected page cannot be put back.
         const bool lacks_page = is_protected && GetParam().call == Call::copy;
         EXPECT_TRUE(holds(moved.window, 5 * host::kPage, 1)) << "it stayed; errno " << error;
         EXPECT_TRUE(lacks_page || holds(moved.window, kBytes, 1)) << "it stayed; errno " << error;
