@@ -1,5 +1,5 @@
-// In builds that count coverage: a child of fork that ends by _exit, as those of tests do, writes
-// down what it ran before. Takes the place of the C library's function.
+// For builds that count coverage: a child of fork that ends by _exit, like the children of tests,
+// writes its counts before it ends. This replaces the C library's function.
 #include <sys/syscall.h>
 #include <unistd.h>
 

@@ -1,11 +1,12 @@
-// The sanitizers' settings for every test program, so that one run by hand behaves as under ctest.
-// Each runtime calls its own function before main; environment variables (ASAN_OPTIONS, ...) win.
+// The sanitizers' settings for every test program, so that a program that is started by hand
+// behaves as under ctest. Each runtime calls its own function before main. Environment variables
+// (ASAN_OPTIONS, ...) take precedence.
 
 #define OPTIONS_OF(function)                                                \
   extern "C" __attribute__((visibility("default"))) const char* function(); \
   const char* function()
 
-// An allocation that cannot be met answers as malloc does: some tests ask for the impossible.
+// An impossible allocation returns null, like malloc, because some tests request one.
 OPTIONS_OF(__asan_default_options) {
   return "detect_stack_use_after_return=1:allocator_may_return_null=1";
 }
@@ -14,7 +15,7 @@ OPTIONS_OF(__ubsan_default_options) {
   return "print_stacktrace=1";
 }
 
-// Children of fork start threads of their own: tiermem promises that this works.
+// Children of fork start threads, because tiermem guarantees that this works.
 OPTIONS_OF(__tsan_default_options) {
   return "die_after_fork=0:second_deadlock_stack=1";
 }

@@ -1,6 +1,6 @@
-"""Sums gcovr's summary by folder and compares the sums with the bars of scripts/coverage.
+"""Sums gcovr's summary by folder, and compares the sums with the bars of scripts/coverage.
 
-usage: folders.py SUMMARY.json [--bars]     Exit status 1: --bars was given and a bar is missed.
+usage: folders.py SUMMARY.json [--bars]     Exit status 1: --bars was given, and a bar is missed.
 """
 import json
 import sys

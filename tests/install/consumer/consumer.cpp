@@ -1,4 +1,4 @@
-// A stranger's program: only installed headers, only exported symbols.
+// A program outside tiermem: it uses only installed headers and exported symbols.
 #include <cstdio>
 #include <cstring>
 
