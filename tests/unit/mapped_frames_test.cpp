@@ -195,7 +195,6 @@ TEST_P(MappedFrame, a_running_writer_loses_no_write) {
   write_while_it_moves(*tier, frame, window, kBytes, 300);
 }
 
-// A frame of small pages, which the kernel moves in a batch.
 // The program has protected some pages. UFFDIO_MOVE refuses these, and they move page by page.
 TEST_P(MappedFrame, frame_with_protected_pages_leaves_and_comes_back_with_its_bytes) {
   for (const int protection : {PROT_READ, PROT_NONE, PROT_READ | PROT_WRITE | PROT_EXEC}) {
@@ -226,6 +225,7 @@ TEST_P(MappedFrame, frame_with_protected_pages_leaves_and_comes_back_with_its_by
   EXPECT_EQ(tier->counters().withdrawals_refused, 0U);
 }
 
+/// A frame of small pages, which the kernel moves in a batch.
 class SmallMappedFrame : public MappedFrame {
  protected:
   static constexpr std::uint64_t kSmall = 64 * kKiB;

@@ -122,7 +122,7 @@ TEST(Strides, more_is_asked_for_when_half_of_it_is_behind) {
   EXPECT_LE(calls, kSteps / (kMost / 2) + 10);
 }
 
-// Each column continues the stream if it was interrupted, and forgets it otherwise.
+// The touches jump to the next column. Its stream is recognised after a few faults.
 TEST(Strides, another_column_begins_a_stream_of_its_own) {
   Program program;
   for (std::uint64_t column = 0; column < 4; ++column) {

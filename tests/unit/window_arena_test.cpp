@@ -180,7 +180,7 @@ TEST(WindowArena, addresses_of_no_window_are_closed) {
   (*first)[0] = (*third)[64 * kMiB - 1] = std::byte{3};
 }
 
-// Property: each byte of a live window can be written, and holes and mappings stay few and small.
+// Property: each byte of a live window can be written. Holes stay few and small, and mappings few.
 TEST(WindowArena, random_windows_can_be_written_and_holes_are_closed) {
   if (host::address_space_limit() < std::uint64_t{64} << 30 || test::kSanitized) {
     GTEST_SKIP() << "RLIMIT_AS leaves too little address space, or a sanitizer maps its own";
