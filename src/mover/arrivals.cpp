@@ -16,24 +16,8 @@ void Mover::copy_begun(const Job& job, std::uint64_t ordinal) {
   Transfer& transfer = transfers_[job.transfer];
   source_taken_home(transfer);
   transfer.arriving = ordinal;
-  Vector<std::pair<Request*, std::uint32_t>> woken;
-  for (std::uint32_t* link = &directory_.at(transfer.ref).waiters; *link != 0;) {
-    const std::uint32_t at = *link - 1;
-    if (!waiters_[at].request->for_stream) {
-      link = &waiters_[at].next;
-      continue;
-    }
-    woken.emplace_back(waiters_[at].request, waiters_[at].need);
-    *link = waiters_[at].next;
-    free_waiters_.push_back(at);
-  }
-  for (auto [request, index] : woken) {
-    if (stop_waiting(*request, index)) {
-      arm(*request, index);
-      if (request->state != Request::State::done) {
-        maybe_finish(*request);
-      }
-    }
+  if (directory_.at(transfer.ref).waiters != 0) {
+    ended_.add({.ref = transfer.ref, .space = transfer.space, .begun = true});
   }
 }
 

@@ -92,6 +92,7 @@ bool Bounce::job_done(const Job& job) {
   --jobs_;
   area->ready = job.status.ok();
   area->data = job.tier->landing(area->frame, nullptr);
+  freed_ = freed_ || area->ready;
   if (!area->ready) {
     populate(*area);  // The transfers that wait have no other area.
   }
@@ -104,8 +105,8 @@ void Bounce::shrink() {
   idle&& partial_ == 0 ? return_all() : trim();
 }
 
-// A place names its area by position, so only the last areas can go. A used one goes when its
-// transfers have ended.
+// Returns the areas that a larger budget had, if they are free. A place names its area by position,
+// so only the last areas can go. A used one goes when its transfers have ended.
 void Bounce::trim() {
   const std::uint64_t wanted = areas_for_budget(1);
   while (areas_.size() > wanted && areas_.back().ready && areas_.back().used == 0) {
@@ -153,10 +154,15 @@ Bounce::Place Bounce::take(std::uint32_t transfer, unsigned pages) {
 
 void Bounce::give(const Place& place) {
   areas_[place.area - 1].used &= ~place.pages;
+  freed_ = true;
+  if (queue_.empty()) {
+    trim();
+  }
 }
 
 std::optional<Bounce::Grant<Bounce::Place>> Bounce::grant() {
   const Place place = queue_.empty() ? Place{} : find(queue_.front().pages);
+  freed_ = freed_ && place;
   if (!place) {
     return {};
   }
@@ -176,9 +182,20 @@ Staging::Place Bounce::take_staging(std::uint32_t transfer, std::uint64_t bytes)
   return place;
 }
 
+void Bounce::give_staging(Staging::Place place, std::uint64_t bytes) {
+  staging_.give(place, bytes);
+  freed_staging_ = true;
+}
+
+std::int64_t Bounce::next(std::int64_t now) const {
+  const bool grants = (freed_ && !queue_.empty()) || (freed_staging_ && !staging_queue_.empty());
+  return grants ? now : kNever;
+}
+
 std::optional<Bounce::Grant<Staging::Place>> Bounce::grant_staging() {
   const Staging::Place place =
       staging_queue_.empty() ? Staging::Place() : staging_.take(staging_queue_.front().bytes);
+  freed_staging_ = freed_staging_ && place;
   if (!place) {
     return {};
   }

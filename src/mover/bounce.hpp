@@ -19,6 +19,7 @@
 #include "base/arena.hpp"
 #include "mover/job.hpp"
 #include "mover/memory.hpp"
+#include "mover/never.hpp"
 #include "mover/staging.hpp"
 
 namespace tiermem {
@@ -82,13 +83,12 @@ class Bounce {
   /// The budget has shrunk: returns what can be returned. While an extent is partial one area
   /// stays, because the other pages may be needed when nothing can leave.
   void shrink();
-  /// Returns the areas that a larger budget had, if they are free.
-  void trim();
   /// After a fork, in the child: the pages are the parent's. All areas go, others come for them.
   void lose_areas();
 
   /// Takes a place of at least `pages` pages, or queues the transfer and returns none.
   Place take(std::uint32_t transfer, unsigned pages);
+  /// If no transfer waits, areas that only a larger budget had go back.
   void give(const Place& place);
   /// Grants the oldest queued transfer its place, if there is one.
   std::optional<Grant<Place>> grant();
@@ -104,11 +104,15 @@ class Bounce {
   bool has_staging() const { return !staging_.empty(); }
   /// Takes a place for an extent of `bytes`, or queues the transfer and returns none.
   Staging::Place take_staging(std::uint32_t transfer, std::uint64_t bytes);
-  void give_staging(Staging::Place place, std::uint64_t bytes) { staging_.give(place, bytes); }
+  void give_staging(Staging::Place place, std::uint64_t bytes);
   std::optional<Grant<Staging::Place>> grant_staging();
   FrameId frame(Staging::Place place) const { return staging_.frame(place); }
   std::byte* data(Staging::Place place) const { return staging_.data(place); }
   std::uint64_t bytes_of_place(std::uint64_t bytes) const { return staging_.bytes_of_place(bytes); }
+
+  /// Returns `now` if places have become free since no grant was left, and transfers wait; else
+  /// kNever.
+  std::int64_t next(std::int64_t now) const;
 
   /// The use of it by the mover's transfers and extents.
   struct Use {
@@ -139,6 +143,7 @@ class Bounce {
   std::uint64_t areas_for_budget(std::uint64_t least) const;
   void populate(Area& area);
   void return_all();
+  void trim();
   Place find(unsigned pages) const;
 
   Hands& hands_;
@@ -150,7 +155,9 @@ class Bounce {
   Deque<Waiting> queue_;
   unsigned jobs_ = 0;
   std::uint32_t partial_ = 0;
-  bool lost_areas_ = false;  // There were areas before the fork.
+  bool freed_ = false;          // A place, or an area is ready, since grant() found nothing.
+  bool freed_staging_ = false;  // Likewise, of grant_staging().
+  bool lost_areas_ = false;     // There were areas before the fork.
 };
 
 }  // namespace tiermem

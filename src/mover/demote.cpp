@@ -327,7 +327,7 @@ void Mover::written(Transfer& transfer) {
     memories_[space].recency.rejected(ref);
   }
   if (extent.transfer == 0) {
-    extent_changed(ref, space, nullptr);
+    extent_changed(ref, space);
   }
 }
 
@@ -364,7 +364,7 @@ void Mover::demote_failed(Transfer& transfer, Status status) {
   }
   end_transfer(transfer);
   memories_[space].recency.rejected(ref);
-  extent_changed(ref, space, &status, Failed::to_leave);
+  extent_changed(ref, space, std::move(status), Ended::Failed::to_leave);
 }
 
 }  // namespace tiermem

@@ -231,7 +231,7 @@ void Mover::end_gather(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   residency_.unpin(HeldRun::of(transfer.into, 1, kHost, false));
   end_transfer(transfer);
-  extent_changed(ref, kHost, nullptr);
+  extent_changed(ref, kHost);
 }
 
 // The request has ended, and with it the records of its reads. Reads at a device go on.

@@ -75,7 +75,7 @@ bool Mover::let_go_of_lost(ExtentRef ref, Memory& memory) {
     drop_slot(ref);  // Its bytes are older ones.
     lose(ref, memory.space);
   }
-  extent_changed(ref, memory.space, nullptr);
+  extent_changed(ref, memory.space);
   return true;
 }
 

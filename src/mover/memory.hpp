@@ -26,6 +26,8 @@ struct Memory {
   /// Bytes kept free ahead of need. Grows when a request waits for room, shrinks without waits.
   std::uint64_t ahead = 0;
   std::uint64_t returned = 0;  ///< Bytes of frames returned so far.
+  /// Bytes of a frame that a victim of another memory took since evict_ahead() was called for one.
+  std::uint64_t taken_for_victims = 0;
   /// By size_class(): bytes for frames inside what the tier charges already (chunks of small
   /// frames), derived from the changes of its books. 0 after the tier had no frame of this size.
   std::array<std::uint64_t, 64> gaps{};

@@ -77,41 +77,50 @@ std::int64_t Mover::step(std::int64_t now) {
     unpark(*parking_);  // Its other transfers start after the rest, and staged discards would wait.
   }
   issue_io();
-  const bool more_to_issue = block_channel_.next(now) == now || files_channel_.next(now) == now;
   const bool ended_at_once = take_completions();  // No wake-up comes for these.
   // A request that was looked at before may wait for something that these held.
   const bool let_go = !completed_.empty() && !(room_queue_.empty() && pin_waiters_.empty());
   deliver();
-  if (resting_) {
-    return rested() || ended_at_once || more_to_issue || !own_jobs_.empty() || !drops_.empty() ? now
-           : unmaps_.empty() ? kNever
-                             : unmap_backoff_.until();
-  }
-  went_on_ = search_goes_on() || (seeks_ && fruitless_ <= kMostFruitless);
-  if (ended_at_once || more_to_issue || !own_jobs_.empty() || !drops_.empty() || !arming_.empty() ||
-      parking_waits() || !reclaimed_.empty() || read_ahead_.next(now) == now || look_again_ ||
-      went_on_ || let_go) {
+  went_on_ = !resting_ && (search_goes_on() || (seeks_ && fruitless_ <= kMostFruitless));
+  if (ended_at_once || let_go || rested()) {
     return now;
   }
-  std::int64_t next = next_deadline_;
-  if (!unmaps_.empty()) {
-    next = std::min(next, unmap_backoff_.until());
+  const std::int64_t next = std::min({block_channel_.next(now), files_channel_.next(now),
+                                      bounce_.next(now), ended_.next(now), next_of_transfers()});
+  return resting_ ? next
+                  : std::min({next, read_ahead_.next(now), next_of_requests(), next_of_room()});
+}
+
+// Transfers go on by completions. All else that they wait for is here.
+std::int64_t Mover::next_of_transfers() const {
+  if (!own_jobs_.empty() || !drops_.empty() || !deserted_.empty()) {
+    return now_;
   }
-  const auto wake_for_room = [&](std::int64_t at) {
-    const bool waits = !room_queue_.empty() || budget_request_ != nullptr || !pin_waiters_.empty();
-    if (at > now && waits) {
-      next = std::min(next, at);
-    }
-  };
-  wake_for_room(write_backoff_.until());
-  wake_for_room(stuck_until_);
-  wake_for_room(withdrawals_again_at_);
-  wake_for_room(rereads_at_);
+  return unmaps_.empty() ? kNever : unmap_backoff_.until();
+}
+
+// Requests that wait for transfers go on by their ends.
+std::int64_t Mover::next_of_requests() const {
+  return !arming_.empty() || parking_waits() || look_again_ ? now_ : next_deadline_;
+}
+
+// Requests that wait for room look again when something that could not leave may be able to.
+std::int64_t Mover::next_of_room() const {
+  if (went_on_ || !reclaimed_.empty()) {
+    return now_;
+  }
+  const bool waits = !room_queue_.empty() || !pin_waiters_.empty();
+  std::int64_t next = kNever;
+  const auto wake_at = [&](std::int64_t at) { next = at > now_ ? std::min(next, at) : next; };
+  if (waits || budget_request_ != nullptr) {
+    wake_at(write_backoff_.until());
+    wake_at(stuck_until_);
+    wake_at(withdrawals_again_at_);
+    wake_at(rereads_at_);
+  }
   for (const Memory& memory : memories_) {
-    wake_for_room(memory.exit_backoff.until());
-    if (memory.short_until > now && (!room_queue_.empty() || !pin_waiters_.empty())) {
-      next = std::min(next, memory.short_until);
-    }
+    wake_at(waits || budget_request_ != nullptr ? memory.exit_backoff.until() : 0);
+    wake_at(waits ? memory.short_until : 0);
   }
   return next;
 }
@@ -138,6 +147,7 @@ void Mover::decide() {
     serve_room();
     serve_prefetch();
     serve_giving_back();
+    serve_taken_frames();
     const bool waits_for_pins =
         !pin_waiters_.empty() || !room_queue_.empty() || budget_request_ != nullptr ||
         !recopies_.empty() || !abandoned_.empty() ||
@@ -221,6 +231,7 @@ void Mover::admit_read_ahead() {
   }
 }
 
+// Takes what has completed, and what has ended since the last call. Returns whether there was any.
 bool Mover::take_completions() {
   bool any = !deserted_.empty();
   end_deserted();
@@ -246,7 +257,7 @@ bool Mover::take_completions() {
       }
     }
   }
-  return any;
+  return serve_ended() || any;
 }
 
 void Mover::check_deadlines() {

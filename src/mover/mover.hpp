@@ -7,6 +7,9 @@
 //   completions of I/O ─┼─▶ step: arm needs → reserve room → start transfers → publish → complete
 //   finished jobs ──────┘
 //
+// Ends. A transfer that ends wakes no request: it appends an `Ended`. The step takes these at one
+// place, after the completions, and lets the waiters go on there.
+//
 // Progress. Room is reserved whole, for one request at a time, the oldest first: so two requests
 // never have half of their room each. A granted request can lose a copy to the write of another
 // request. It then needs a frame once more, and comes before the queue. If there is no frame, it
@@ -27,11 +30,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/arena.hpp"
 #include "mover/backoff.hpp"
 #include "mover/bounce.hpp"
 #include "mover/channel.hpp"
+#include "mover/ended.hpp"
 #include "mover/job.hpp"
 #include "mover/journal.hpp"
 #include "mover/memory.hpp"
@@ -137,6 +142,9 @@ class Mover {
   void decide();
   bool take_completions();
   void check_deadlines();
+  std::int64_t next_of_transfers() const;
+  std::int64_t next_of_requests() const;
+  std::int64_t next_of_room() const;
   void deliver();
   void complete(Request& request, Status status);
 
@@ -202,13 +210,15 @@ class Mover {
   void wait_for(Request& request, std::uint32_t index, ExtentRef ref);
   bool stop_waiting(Request& request, std::uint32_t index);
   void forget_waits(Request& request);
-  // to_read: the transfer was to bring bytes. A request that discards them does not need them.
-  enum class Failed : std::uint8_t { to_come, to_read, to_leave };
-  static Failed failure_of(const Transfer& promote) {
-    return promote.discard ? Failed::to_come : Failed::to_read;
+  static Ended::Failed failure_of(const Transfer& promote) {
+    return promote.discard ? Ended::Failed::to_come : Ended::Failed::to_read;
   }
-  void extent_changed(ExtentRef ref, unsigned space, const Status* error,
-                      Failed failed = Failed::to_come);
+  void extent_changed(ExtentRef ref, unsigned space, Status error = {},
+                      Ended::Failed failed = Ended::Failed::to_come);
+  using Woken = std::pair<Request*, std::uint32_t>;
+  Vector<Woken> take_waiters(const Ended& ended);
+  void wake_waiters(const Ended& ended);
+  bool serve_ended();
   void hold(Need& need);
   void unhold(Need& need);
   void let_go(Request& request);
@@ -226,6 +236,7 @@ class Mover {
   bool take_back_for(Need& need);
   bool lacks_copy(const Need& need) const;
   FrameId take_frame(ExtentRef ref, unsigned space);
+  void serve_taken_frames();
   void trim(Memory& memory, std::uint64_t bytes);
   static std::uint64_t next_trim(const Memory& memory);
   void make_room(unsigned space, std::uint64_t bytes, Priority priority, bool desperate = false);
@@ -331,7 +342,7 @@ class Mover {
   void withdrawn(Transfer& transfer);
   void map_back(Transfer& transfer);
   void mapped_back(Transfer& transfer);
-  void stay(Transfer& transfer, const Status* why);
+  void stay(Transfer& transfer, Status why);
   void gone(Transfer& transfer);
 
   // parts.cpp
@@ -371,7 +382,7 @@ class Mover {
   bool take_bounce(Transfer& transfer, unsigned pages);
   void set_bounce(Transfer& transfer, const Bounce::Place& place);
   void give_bounce(Transfer& transfer);
-  void grant_bounce();
+  bool grant_places();
   void restore_bounce();
 
   // gather.cpp
@@ -476,7 +487,8 @@ class Mover {
   struct Waiter {
     Request* request = nullptr;
     std::uint32_t need = 0;
-    std::uint32_t next = 0;  // + 1
+    std::uint32_t next = 0;   // + 1
+    std::uint64_t since = 0;  // The number of ends when it began to wait.
   };
   Recency::Candidate candidate(ExtentRef ref, Memory& memory);
   void prefetch_used(ExtentRef ref, Memory& memory);
@@ -509,6 +521,7 @@ class Mover {
   Channel block_channel_, files_channel_;
   ReadAhead read_ahead_;
   Bounce bounce_;
+  EndedList ended_;  // Empty between two steps.
   bool resting_ = false;
   bool refuses_ = false;     // No memory for more requests than those in progress.
   bool look_again_ = false;  // A request waits for a change without an event: the next step looks.
@@ -521,8 +534,8 @@ class Mover {
   Vector<Request*> active_;     // Admitted, not done.
   Deque<Request*> room_queue_;  // Oldest first; the head collects frames.
   Vector<Request*> arming_;     // Large requests, looked at in pieces.
-  Vector<std::pair<Request*, std::uint32_t>> pin_waiters_;
-  Deque<std::pair<Request*, std::uint32_t>> prefetch_queue_;
+  Vector<Woken> pin_waiters_;
+  Deque<Woken> prefetch_queue_;
   Request* parking_ = nullptr;  // Stages its discards.
   Deque<Request*> parking_queue_;
   Request* budget_request_ = nullptr;

@@ -219,7 +219,7 @@ void Mover::publish_parts(Transfer& transfer) {
   }
   transfer.outcome = Transfer::Outcome::moved;
   end_transfer(transfer);
-  extent_changed(ref, space, nullptr);
+  extent_changed(ref, space);
 }
 
 // The pages do not come. Those that are there stay.
@@ -234,7 +234,7 @@ void Mover::undo_parts(Transfer& transfer, const Status* error) {
   }
   directory_.word(space, ref).set_phase(Phase::none);
   end_transfer(transfer);
-  extent_changed(ref, space, error, Failed::to_read);
+  extent_changed(ref, space, error != nullptr ? error->clone() : Status(), Ended::Failed::to_read);
 }
 
 // ---- Demote
@@ -442,7 +442,7 @@ void Mover::emptied(Transfer& transfer) {
     extent.zeros &= ~transfer.pages;
   }
   end_transfer(transfer);
-  extent_changed(ref, kHost, nullptr);
+  extent_changed(ref, kHost);
 }
 
 // ---- Bounce areas
@@ -465,23 +465,28 @@ void Mover::set_bounce(Transfer& transfer, const Bounce::Place& place) {
 }
 
 void Mover::give_bounce(Transfer& transfer) {
-  if (!transfer.bounce) {
-    return;
-  }
-  bounce_.give(std::exchange(transfer.bounce, {}));
-  grant_bounce();
-  if (!bounce_.waits()) {
-    bounce_.trim();
+  if (transfer.bounce) {
+    bounce_.give(std::exchange(transfer.bounce, {}));
   }
 }
 
-// Transfers that waited for a place go on.
-void Mover::grant_bounce() {
+// Transfers that waited for a place of the bounce memory go on. Returns whether any did.
+bool Mover::grant_places() {
+  bool any = false;
   while (const auto grant = bounce_.grant()) {
+    any = true;
     Transfer& transfer = transfers_[grant->transfer];
     set_bounce(transfer, grant->place);
     transfer.whole_again ? read_missing(transfer) : read_parts_into_bounce(transfer);
   }
+  // One by one: a transfer that goes on may give its place back at once.
+  while (const auto grant = bounce_.grant_staging()) {
+    any = true;
+    Transfer& transfer = transfers_[grant->transfer];
+    transfer.staging = grant->place;
+    transfer.kind == Transfer::Kind::demote ? seal(transfer) : continue_promote(transfer);
+  }
+  return any;
 }
 
 void Mover::restore_bounce() {

@@ -202,7 +202,7 @@ void Mover::landed(Transfer& transfer) {
     undo_promote(transfer, nullptr);  // The request that wanted to overwrite it has ended.
     return;
   }
-  extent_changed(transfer.ref, transfer.space, nullptr);
+  extent_changed(transfer.ref, transfer.space);
 }
 
 // Frames of which views show windows have, but where there is no other memory, addresses of their
@@ -341,7 +341,7 @@ void Mover::publish(Transfer& transfer) {
   if (stock) {
     stocked(ref, true);
   }
-  extent_changed(ref, space, nullptr);
+  extent_changed(ref, space);
 }
 
 void Mover::promote_failed(Transfer& transfer, Status status) {
@@ -403,12 +403,12 @@ void Mover::undo_promote(Transfer& transfer, const Status* error) {
   memories_[space].give_frame(transfer.frame, directory_.bytes_of(ref));
   directory_.word(space, ref).set_phase(transfer.origin);
   const bool stock = transfer.stock;
-  const Failed failed = failure_of(transfer);
+  const Ended::Failed failed = failure_of(transfer);
   end_transfer(transfer);
   if (stock) {
     stocked(ref, false);
   }
-  extent_changed(ref, space, error, failed);
+  extent_changed(ref, space, error != nullptr ? error->clone() : Status(), failed);
 }
 
 }  // namespace tiermem

@@ -10,7 +10,8 @@
 
 namespace tiermem {
 
-// Returns whether no event can make room: nothing is in progress except transfers that wait for the
+// Returns whether no event can make room: all waiters have looked at the ends of transfers, nothing
+// is in progress except transfers that wait for the
 // request itself, no pin can be released, and no write will be tried again. Writes are not tried
 // again if there is no slot to write to, or after many failures in a row.
 bool Mover::nothing_will_change(const Request& asking) {
@@ -28,7 +29,7 @@ bool Mover::nothing_will_change(const Request& asking) {
   const bool stuck = kept || unread || (now_ < lacks_slot_until_ && write_backoff_.over(now_));
   const bool again = std::any_of(memories_.begin(), memories_.end(),
                                  [&](const Memory& memory) { return tries_again(memory); });
-  return under_way == 0 && housekeeping() == 0 && !stuck && !again && !any_pin();
+  return under_way == 0 && ended_.empty() && housekeeping() == 0 && !stuck && !again && !any_pin();
 }
 
 // Returns whether a copy out of the memory, or a write, will be tried again after its backoff.

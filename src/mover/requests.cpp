@@ -232,7 +232,7 @@ void Mover::wait_for(Request& request, std::uint32_t index, ExtentRef ref) {
     waiters_.emplace_back();
   }
   Extent& extent = directory_.at(ref);
-  waiters_[at] = {&request, index, extent.waiters};
+  waiters_[at] = {&request, index, extent.waiters, ended_.count()};
   extent.waiters = at + 1;
 }
 
@@ -263,39 +263,58 @@ void Mover::forget_waits(Request& request) {
   std::erase(arming_, &request);
 }
 
-// A transfer of this extent has ended, or is parked: its waiters look again. Bytes that could not
-// be written are where they were, so requests that want them there get no error.
-void Mover::extent_changed(ExtentRef ref, unsigned space, const Status* error, Failed failed) {
-  std::uint32_t at = directory_.at(ref).waiters;
-  directory_.at(ref).waiters = 0;
-  Vector<std::pair<Request*, std::uint32_t>> woken;
-  while (at != 0) {
-    const Waiter waiter = waiters_[at - 1];
+// A transfer of this extent has ended, or is parked: the step lets its waiters look again.
+void Mover::extent_changed(ExtentRef ref, unsigned space, Status error, Ended::Failed failed) {
+  if (directory_.at(ref).waiters != 0) {
+    ended_.add({.ref = ref,
+                .space = static_cast<std::uint8_t>(space),
+                .failed = failed,
+                .error = std::move(error)});
+  }
+}
+
+// Takes the waiters that the end wakes off the list of the extent, oldest first.
+Vector<Mover::Woken> Mover::take_waiters(const Ended& ended) {
+  Vector<Woken> woken;
+  for (std::uint32_t* link = &directory_.at(ended.ref).waiters; *link != 0;) {
+    const std::uint32_t at = *link - 1;
+    const Waiter& waiter = waiters_[at];
+    if (waiter.since >= ended.number || (ended.begun && !waiter.request->for_stream)) {
+      link = &waiters_[at].next;
+      continue;
+    }
     woken.emplace_back(waiter.request, waiter.need);
-    free_waiters_.push_back(at - 1);
-    at = waiter.next;
+    *link = waiter.next;
+    free_waiters_.push_back(at);
   }
   std::reverse(woken.begin(), woken.end());  // The list is newest first.
-  for (auto [request, index] : woken) {
-    // Each is counted as waiting until its turn: what an earlier one starts may lead back to its
-    // request.
+  return woken;
+}
+
+// Lets the waiters look again. Bytes that could not be written are where they were, so requests
+// that want them there get no error.
+void Mover::wake_waiters(const Ended& ended) {
+  const bool failed = !ended.error.ok();
+  for (auto [request, index] : take_waiters(ended)) {
+    // Each is counted as waiting until its turn: an earlier one may end its request.
     if (!stop_waiting(*request, index)) {
       continue;
     }
     const Need& need = request->needs[index];
-    if (error != nullptr && failed != Failed::to_leave && request->want == Want::acquire &&
-        !(failed == Failed::to_read && need.discard) && need.space == space && !ready(need)) {
-      fail_request(*request, error->clone());
+    if (failed && ended.failed != Ended::Failed::to_leave && request->want == Want::acquire &&
+        !(ended.failed == Ended::Failed::to_read && need.discard) && need.space == ended.space &&
+        !ready(need)) {
+      fail_request(*request, ended.error.clone());
       continue;
     }
     const bool leaves = request->want == Want::evict || request->want == Want::clean ||
                         request->want == Want::retreat;
-    if (error != nullptr && leaves) {
+    if (failed && leaves) {
       if (request->status.ok()) {
-        request->status = error->clone();
+        request->status = ended.error.clone();
       }
-    } else if (!(error != nullptr && request->want == Want::prefetch)) {
-      if (!need.discard || parked_for(*request, ref) == nullptr) {
+    } else if (!(failed && request->want == Want::prefetch)) {
+      if (!need.discard || parked_for(*request, ended.ref) == nullptr) {
         arm(*request, index);
       }
     }
@@ -305,6 +324,18 @@ void Mover::extent_changed(ExtentRef ref, unsigned space, const Status* error, F
   }
 }
 
+// The place of the step at which transfers and requests go on after the ends of transfers. Returns
+// whether any did.
+bool Mover::serve_ended() {
+  bool any = false;
+  for (; grant_places() || !ended_.empty(); any = true) {
+    for (const Ended& ended : ended_.take()) {
+      wake_waiters(ended);
+    }
+  }
+  return any;
+}
+
 void Mover::retry_pin_waiters() {
   for (Memory& memory : memories_) {
     memory.awaited = false;  // Requests that still lack room set it again.
@@ -312,7 +343,7 @@ void Mover::retry_pin_waiters() {
   if (pin_waiters_.empty()) {
     return;
   }
-  Vector<std::pair<Request*, std::uint32_t>> again;
+  Vector<Woken> again;
   again.swap(pin_waiters_);
   for (auto [request, index] : again) {
     if (stop_waiting(*request, index)) {

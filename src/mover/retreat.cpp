@@ -17,14 +17,16 @@ bool Mover::may_retreat(ExtentRef ref, unsigned space) const {
 }
 
 // A device's victim goes to DRAM where that has room; else to the block tier by the staging, and
-// DRAM is asked to have room for the next.
+// DRAM is asked to have room for the next. The step frees frames of DRAM ahead of need later: this
+// is the middle of a search for victims.
 bool Mover::retreat(ExtentRef ref, [[maybe_unused]] unsigned space) {
-  const FrameId frame = take_frame(ref, kHost);
+  const FrameId frame = memories_[kHost].take_frame(directory_.frame_request(ref, kHost));
   if (!frame.valid()) {
     note_shortage(kHost, directory_.bytes_of(ref));
     trim(memories_[kHost], directory_.bytes_of(ref));
     return false;
   }
+  memories_[kHost].taken_for_victims = directory_.bytes_of(ref);
   start_promote(ref, kHost, frame, Priority::room, nullptr);
   Transfer& transfer = transfers_[directory_.at(ref).transfer - 1];
   transfer.retreats = true;
@@ -74,7 +76,7 @@ Mover::Arm Mover::arm_retreat(Request& request, Need& need) {
 }
 
 // Counts an extent that has left the device: as many bytes of the device's memory go back to the
-// driver, from the frames that are free by then. This begins with the first extent, because
+// driver, from frames that are free. This begins with the first extent, because
 // returning memory takes long and can overlap with the copies of the others.
 void Mover::note_left(Request& request, const Need& need) {
   if (directory_.readable(need.ref, need.space)) {

@@ -1,5 +1,6 @@
 // Room: frames for requests, victims, and prefetches. The stepping thread only; never waits.
 #include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
 #include "mover/mover.hpp"
@@ -18,6 +19,15 @@ FrameId Mover::take_frame(ExtentRef ref, unsigned space) {
     evict_ahead(space, directory_.bytes_of(ref));
   }
   return frame;
+}
+
+// Frames that victims of other memories took.
+void Mover::serve_taken_frames() {
+  for (Memory& memory : memories_) {
+    if (memory.taken_for_victims != 0) {
+      evict_ahead(memory.space, std::exchange(memory.taken_for_victims, 0));
+    }
+  }
 }
 
 // A request waits for frames: more is kept free from now on. Four times as much, so that one wait
@@ -239,10 +249,6 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority, bo
   const std::uint64_t goal = bytes + (priority == Priority::background ? 0 : memory.ahead);
   const auto probe = [&](ExtentRef ref) { return candidate(ref, memory); };
   const bool was_desperate = std::exchange(desperate_, desperate);
-  // A device's victim may take a frame of DRAM, which looks for victims there: not in the same
-  // list.
-  Vector<Recency::Victim> victims;
-  victims.swap(victims_);
   // The policy looks at a bounded number of extents a call and goes on where it stopped. Twelve
   // calls a step are enough to find what there is among some thousands; the next step goes on.
   const std::uint64_t before = memory.freeing;
@@ -257,9 +263,9 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority, bo
   while (space == kHost && freed() < goal && residency_.spares.bytes() > kept && reclaim_spare()) {
   }
   for (unsigned call = 0; call < 12 && freed() < goal; ++call) {
-    victims.clear();
-    memory.recency.choose(goal - freed(), 64, probe, victims);
-    for (const Recency::Victim& victim : victims) {
+    victims_.clear();
+    memory.recency.choose(goal - freed(), 64, probe, victims_);
+    for (const Recency::Victim& victim : victims_) {
       const bool started = start_evict(victim.ref, space, priority);
       if (!started && directory_.has_frame(victim.ref, space)) {
         memory.recency.rejected(victim.ref);
@@ -269,7 +275,6 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority, bo
       break;
     }
   }
-  victims.swap(victims_);
   desperate_ = was_desperate;
   memory.evicted_at_once = memory.evicted_at_once || memory.returned != returned;
   memory.searching = priority == Priority::room && memory.freeing == before && freed() < goal &&

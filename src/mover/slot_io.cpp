@@ -131,15 +131,8 @@ bool Mover::take_staging(Transfer& transfer) {
 }
 
 void Mover::give_staging(Transfer& transfer) {
-  if (!transfer.staging) {
-    return;
-  }
-  bounce_.give_staging(std::exchange(transfer.staging, {}), directory_.bytes_of(transfer.ref));
-  // One by one: a transfer that goes on may give its place back at once.
-  while (const auto grant = bounce_.grant_staging()) {
-    Transfer& next = transfers_[grant->transfer];
-    next.staging = grant->place;
-    next.kind == Transfer::Kind::demote ? seal(next) : continue_promote(next);
+  if (transfer.staging) {
+    bounce_.give_staging(std::exchange(transfer.staging, {}), directory_.bytes_of(transfer.ref));
   }
 }
 

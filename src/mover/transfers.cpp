@@ -133,7 +133,6 @@ bool Mover::run_own_jobs() {
 void Mover::job_done(Job& job) {
   if (job.transfer == ~std::uint32_t{0}) {
     if (bounce_.job_done(job)) {
-      grant_bounce();
       return;
     }
     --housekeeping_;
@@ -252,7 +251,7 @@ void Mover::job_done(Job& job) {
       const FrameId frame = transfer.frame;
       const Phase origin = transfer.origin;
       const bool undone = transfer.undone;
-      const Failed failed = failure_of(transfer);
+      const Ended::Failed failed = failure_of(transfer);
       const ErrorInfo error = transfer.undo_error;
       const Journal::ReasonScope leaving(journal_, transfer.reason);
       const std::int64_t begun_ns = transfer.begun_ns;
@@ -261,11 +260,10 @@ void Mover::job_done(Job& job) {
         // The extent is again what it was before the promote.
         memories_[space].give_frame(frame, directory_.bytes_of(ref));
         directory_.word(space, ref).set_phase(origin);
-        const Status why(error);
-        extent_changed(ref, space, why.ok() ? nullptr : &why, failed);
+        extent_changed(ref, space, Status(error), failed);
       } else {
         finish_evict(ref, space, frame, begun_ns);
-        extent_changed(ref, space, nullptr);
+        extent_changed(ref, space);
       }
       return;
     }
@@ -273,12 +271,12 @@ void Mover::job_done(Job& job) {
       emptied(transfer);
       return;
     case Transfer::Kind::show: {
-      const Status status = job.status.clone();
+      Status status = job.status.clone();
       end_transfer(transfer);
       if (space == kHost && status.ok()) {
         to_window(ref);
       }
-      extent_changed(ref, space, status.ok() ? nullptr : &status);
+      extent_changed(ref, space, std::move(status));
       return;
     }
     case Transfer::Kind::gather:  // Has no jobs.

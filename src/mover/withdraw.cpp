@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cassert>
+#include <utility>
 
 #include "mover/mover.hpp"
 
@@ -68,7 +69,7 @@ bool Mover::run_drops() {
     Transfer& transfer = transfers_[drops_.front()];
     drops_.pop_front();
     if (transfer.recalled) {
-      stay(transfer, nullptr);
+      stay(transfer, {});
       continue;
     }
     const bool dropped = frames[n++].dropped;
@@ -112,12 +113,12 @@ bool Mover::comes_back(ExtentRef ref) const {
 void Mover::withdrawn(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   if (!transfer.job.status.ok()) {
-    const Status busy = transfer.job.status.clone();
+    Status busy = transfer.job.status.clone();
     journal_.count(&Stats::withdrawals_refused);
     stuck_since_ = stuck_since_ == 0 ? std::max<std::int64_t>(now_, 1) : stuck_since_;
     withdrawals_again_at_ = now_ + kStuckNs;
     leaves_later(ref);
-    stay(transfer, &busy);
+    stay(transfer, std::move(busy));
     return;
   }
   stuck_since_ = 0;
@@ -142,12 +143,11 @@ void Mover::map_back(Transfer& transfer) {
 
 void Mover::mapped_back(Transfer& transfer) {
   assert(transfer.job.status.ok());  // restore() asks until it is done.
-  const Status why(transfer.undo_error);
-  stay(transfer, why.ok() ? nullptr : &why);
+  stay(transfer, Status(transfer.undo_error));
 }
 
 // The extent is in its window as before.
-void Mover::stay(Transfer& transfer, const Status* why) {
+void Mover::stay(Transfer& transfer, Status why) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
   ExtentWord& word = directory_.word(space, ref);
@@ -157,7 +157,7 @@ void Mover::stay(Transfer& transfer, const Status* why) {
   end_transfer(transfer);
   word.set_phase(directory_.at(ref).parts != 0 ? Phase::none : Phase::exclusive);
   memories_[space].recency.rejected(ref);
-  extent_changed(ref, space, why, Failed::to_leave);
+  extent_changed(ref, space, std::move(why), Ended::Failed::to_leave);
 }
 
 // Its bytes are in the slot, and its frame is free.
@@ -170,7 +170,7 @@ void Mover::gone(Transfer& transfer) {
   end_transfer(transfer);
   directory_.word(space, ref).clear_dirty();
   finish_evict(ref, space, frame, begun_ns);
-  extent_changed(ref, space, nullptr);
+  extent_changed(ref, space);
 }
 
 }  // namespace tiermem

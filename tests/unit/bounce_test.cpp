@@ -116,6 +116,42 @@ TEST(Bounce, a_transfer_without_an_area_makes_room_for_one) {
   EXPECT_TRUE(f.bounce.grant().has_value());
 }
 
+TEST(Bounce, a_free_place_is_a_reason_to_step_at_once_while_a_transfer_waits) {
+  Fixture f(4, 4);
+  f.bounce.attach(f.host, true);
+  f.bounce.prepare(false);
+  f.run_jobs();
+  const Bounce::Place place = f.bounce.take(1, 4);
+  const Staging::Place staging = f.bounce.take_staging(2, kArea);
+  EXPECT_FALSE(f.bounce.take(3, 1));
+  EXPECT_FALSE(f.bounce.take_staging(4, kArea));
+  EXPECT_FALSE(f.bounce.grant().has_value());
+  EXPECT_EQ(f.bounce.next(7), kNever);
+  f.bounce.give(place);
+  EXPECT_EQ(f.bounce.next(7), 7);
+  EXPECT_EQ(f.bounce.grant()->transfer, 3u);
+  EXPECT_EQ(f.bounce.next(7), kNever);
+  f.bounce.give_staging(staging, kArea);
+  EXPECT_EQ(f.bounce.next(7), 7);
+  EXPECT_EQ(f.bounce.grant_staging()->transfer, 4u);
+  EXPECT_EQ(f.bounce.next(7), kNever);
+}
+
+TEST(Bounce, areas_of_a_larger_budget_go_when_their_last_place_is_given_back) {
+  Fixture f(2);
+  f.bounce.attach(f.host, false);
+  f.bounce.prepare(false);
+  f.run_jobs();
+  const Bounce::Place first = f.bounce.take(1, 4);
+  const Bounce::Place second = f.bounce.take(2, 4);
+  ASSERT_TRUE(second);
+  f.tier.set_budget(kArea);
+  f.bounce.give(first);
+  EXPECT_EQ(f.bounce.area_bytes_in_all(), 2 * kArea) << "a place of the last one is taken";
+  f.bounce.give(second);
+  EXPECT_EQ(f.bounce.area_bytes_in_all(), kArea);
+}
+
 TEST(Bounce, staging_grants_one_by_one) {
   Fixture f(4);
   f.bounce.attach(f.host, true);
