@@ -68,10 +68,7 @@ void Mover::admit_budget(Request& request) {
   enlist(request);
   if (request.tier.kind == Kind::block) {
     if (block_ != nullptr) {
-      block_->set_budget(request.value);
-      // Writes that were refused for want of budget are tried again now.
-      write_backoff_.end();
-      last_write_error_ = {};
+      block_slots_.set_budget(request.value);
     }
     complete(request, block_ != nullptr
                           ? Status()

@@ -8,12 +8,6 @@
 #include "mover/mover.hpp"
 
 namespace tiermem {
-namespace {
-
-constexpr std::uint32_t kMostFailures = 3;  // In a row: then a device is degraded.
-
-}  // namespace
-
 bool Mover::start_demote(ExtentRef ref, unsigned space, bool evict_after, Priority priority) {
   if (!can_write(ref)) {
     return false;
@@ -22,7 +16,8 @@ bool Mover::start_demote(ExtentRef ref, unsigned space, bool evict_after, Priori
     return start_withdraw(ref, space, evict_after, priority);
   }
   const ExtentBits bits = directory_.word(space, ref).book();
-  if (!bits.readable() || bits.writers() != 0 || !may_wear(directory_.bytes_of(ref))) {
+  if (!bits.readable() || bits.writers() != 0 ||
+      !block_slots_.may_wear(directory_.bytes_of(ref), now_)) {
     return false;
   }
   Transfer& transfer = new_transfer(Transfer::Kind::demote, ref, space, priority);
@@ -35,35 +30,6 @@ bool Mover::start_demote(ExtentRef ref, unsigned space, bool evict_after, Priori
   }
   measure(transfer);
   return directory_.at(ref).transfer != 0;  // Without a slot the demote has failed.
-}
-
-// Reserves the bytes of a write of the device's endurance. Returns false while none is left. A
-// whole day's budget may be spent at once, and comes back evenly. end_transfer() returns the bytes
-// that were not written.
-bool Mover::may_wear(std::uint64_t bytes) {
-  if (options_.endurance_bytes_per_day == 0) {
-    return true;
-  }
-  constexpr double kDay = 86400e9;
-  const auto per_day = static_cast<double>(options_.endurance_bytes_per_day);
-  const auto need = static_cast<double>(bytes);
-  const auto passed = static_cast<double>(now_ - wear_counted_at_);
-  wear_left_ = std::min(wear_left_ + passed / kDay * per_day, std::max(per_day, need));
-  wear_counted_at_ = now_;
-  if (wear_left_ >= need) {
-    wear_left_ -= need;
-    return true;
-  }
-  last_write_error_ =
-      error_info(Code::no_capacity,
-                 "block tier: the {} that may be written in a day are used up; raise endurance",
-                 human_bytes(options_.endurance_bytes_per_day));
-  set_text(last_write_error_.setting, "endurance");
-  no_slot_ = true;
-  write_backoff_.wait(
-      now_ + std::max<std::int64_t>(
-                 1'000'000, static_cast<std::int64_t>((need - wear_left_) / per_day * kDay)));
-  return false;
 }
 
 void Mover::find_slot(Transfer& transfer) {
@@ -79,7 +45,7 @@ void Mover::find_slot(Transfer& transfer) {
       return;
     }
     extent.slot = slot;
-    extent.slot_stamp = shared_slots_.stamp();
+    extent.slot_stamp = block_slots_.stamp();
     extent.has_slot = true;
     extent.slot_pages = std::exchange(transfer.slot_pages, nullptr);
     Checksums::destroy(extent.sums);  // A private extent has those of the file.
@@ -93,50 +59,23 @@ void Mover::find_slot(Transfer& transfer) {
   seal(transfer);
 }
 
-// A device that refused writes may work again: a network, or a volume that was full. The next write
-// decides, and a single failure is enough.
-void Mover::retry_degraded() {
-  if (!degraded_backoff_.over(now_) || block_->degraded() == 0) {
-    return;
-  }
-  for (std::uint32_t& failures : device_failures_) {
-    failures = std::min(failures, kMostFailures - 1);
-  }
-  block_->trust_again();
-}
-
 // Allocates a slot for the stored pages of the extent. If the tier is full, slots of resident bytes
 // give way. Returns an invalid slot if the transfer waits for the tier to grow, or has failed.
 SlotId Mover::new_slot(Transfer& transfer) {
-  retry_degraded();
-  Result<SlotId> slot = block_->allocate(slot_bytes_of(transfer), transfer.avoid);
+  block_slots_.retry_degraded(now_);
+  Result<SlotId> slot = block_slots_.allocate(slot_bytes_of(transfer), transfer.avoid);
   while (slot.code() == Code::no_capacity && next_slot_gives_way()) {
-    slot = block_->allocate(slot_bytes_of(transfer), transfer.avoid);
+    slot = block_slots_.allocate(slot_bytes_of(transfer), transfer.avoid);
   }
   if (slot.ok()) {
     return *slot;
   }
   if (slot.code() == Code::busy) {
-    grow_slots(transfer);
+    block_slots_.grow(transfer.job.transfer, slot_bytes_of(transfer));
   } else {
     demote_failed(transfer, std::move(slot).status());
   }
   return {};
-}
-
-// The transfer goes on when the tier has grown.
-void Mover::grow_slots(Transfer& transfer) {
-  growing_queue_.push_back(transfer.job.transfer);
-  if (!growing_) {
-    growing_ = true;
-    ++housekeeping_;
-    grow_ = Job{};
-    grow_.transfer = ~std::uint32_t{0};
-    grow_.steps = kGrow;
-    grow_.bytes = slot_bytes_of(transfer);
-    grow_.slots = block_;
-    hands_.submit(&grow_);
-  }
 }
 
 // Bytes in memory that I/O can read are hashed beside the write. The result is published only if no
@@ -218,7 +157,7 @@ void Mover::write_changed(Transfer& transfer) {
     written(transfer);
     return;
   }
-  if (shared_slots_.is_shared(directory_.at(transfer.ref).slot_stamp) ||
+  if (block_slots_.is_shared(directory_.at(transfer.ref).slot_stamp) ||
       directory_.at(transfer.ref).slot_pages != nullptr) {
     // A child of fork reads the slot as it is, or it may lack pages that have changed: all of the
     // extent goes to another.
@@ -241,11 +180,7 @@ void Mover::write_done(Transfer& transfer, const SlotCompletion& completion) {
   }
   Status status = io_error(transfer, completion.code, completion.native, completion.device,
                            completion.device_offset);
-  std::uint32_t& failures = device_failures_[completion.device % device_failures_.size()];
-  if (++failures == kMostFailures) {
-    block_->degrade(completion.device, status.message());
-    degraded_backoff_.failed(now_);
-  }
+  block_slots_.write_failed(completion.device, status.message(), now_);
   if (transfer.pages != 0) {
     parts_not_written(transfer, std::move(status));
     return;
@@ -257,13 +192,10 @@ void Mover::write_done(Transfer& transfer, const SlotCompletion& completion) {
   if (transfer.attempts++ < 2) {
     journal_.count(&Stats::io_retries);
     transfer.avoid |= std::uint64_t{1} << (completion.device % 64);
-    Result<SlotId> other = block_->allocate(slot_bytes, transfer.avoid);
-    if (!other.ok() && other.code() == Code::no_capacity) {
+    if (block_slots_.is_full(slot_bytes, transfer.avoid)) {
       transfer.avoid = 0;
-    } else if (other.ok()) {
-      block_->free(*other);
     }
-    last_write_error_ = *status.info();
+    block_slots_.note_error(*status.info());
     give_staging(transfer);
     measure(transfer);
     return;
@@ -276,12 +208,7 @@ void Mover::written(Transfer& transfer) {
   const unsigned space = transfer.space;
   Extent& extent = directory_.at(ref);
   if (transfer.length != 0) {
-    std::uint32_t& failures =
-        device_failures_[block_->device_of(transfer.slot) % device_failures_.size()];
-    if (std::exchange(failures, 0) >= kMostFailures - 1) {
-      degraded_backoff_.worked();  // It was tried again, as retry_degraded() leaves it.
-    }
-    write_backoff_.worked();
+    block_slots_.write_worked(transfer.slot);
   }
   const std::uint64_t bytes = transfer.length != 0 ? io_bytes(transfer) : 0;
   if (transfer.to_write != 0) {
@@ -292,9 +219,7 @@ void Mover::written(Transfer& transfer) {
   if (transfer.whole_again) {
     whole_written(transfer);
   }
-  if (write_backoff_.over(now_)) {
-    last_write_error_ = {};  // During the backoff, refusals report it as the reason.
-  }
+  block_slots_.forget_error(now_);
   const bool evict_after = transfer.evict_after;
   const Priority priority = transfer.priority;
   const Journal::ReasonScope leaving(journal_, transfer.reason);
@@ -334,10 +259,10 @@ void Mover::written(Transfer& transfer) {
 void Mover::demote_failed(Transfer& transfer, Status status) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
-  last_write_error_ =
+  block_slots_.note_error(
       status.info() != nullptr
           ? *status.info()
-          : error_info(status.code(), "writing down failed: {}", code_name(status.code()));
+          : error_info(status.code(), "writing down failed: {}", code_name(status.code())));
   journal_.count(&Stats::io_errors);
   transfer.outcome = Transfer::Outcome::failed;
   if (space != kHost && transfer.stage == Transfer::Stage::copy) {
@@ -347,17 +272,17 @@ void Mover::demote_failed(Transfer& transfer, Status status) {
     leaves_later(ref);
     rereads_at_ = stuck_until_;
   } else {
-    write_backoff_.failed(now_);
-    no_slot_ = transfer.stage == Transfer::Stage::slot;
-    if (no_slot_ && transfer.whole_again) {
+    const bool no_slot = transfer.stage == Transfer::Stage::slot;
+    block_slots_.pause(now_, no_slot);
+    if (no_slot && transfer.whole_again) {
       // It has a slot, which lacks pages that have changed: without another one it cannot leave.
       directory_.at(ref).stuck = true;
-      stuck_until_ = std::max(stuck_until_, write_backoff_.until());
+      stuck_until_ = std::max(stuck_until_, block_slots_.paused_until());
       lacks_slot_until_ = stuck_until_;
     }
   }
   if (transfer.withdrawn) {
-    transfer.undo_error = last_write_error_;
+    transfer.undo_error = block_slots_.last_error();
     keep(transfer);
     map_back(transfer);
     return;

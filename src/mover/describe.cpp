@@ -18,7 +18,7 @@ std::string Mover::describe() const {
         memory.exit_backoff.until(), memory.short_until, memory.remains.size());
   }
   text += fmt::format("  now {}, {} fruitless steps, writes paused to {}, stuck since {} to {}\n",
-                      now_, fruitless_, write_backoff_.until(), stuck_since_, stuck_until_);
+                      now_, fruitless_, block_slots_.paused_until(), stuck_since_, stuck_until_);
   text += fmt::format("  block tier: {} in flight, {} of them reads, {} background bytes\n",
                       block_channel_.in_flight().weight, block_channel_.in_flight().reads,
                       block_channel_.in_flight().background_bytes);

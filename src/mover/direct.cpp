@@ -11,7 +11,7 @@ bool Mover::goes_direct(Transfer& transfer) {
   const bool verifies = transfer.reading && directory_.at(transfer.ref).sums != nullptr;
   transfer.direct = options_.direct != nullptr && transfer.slot_tier == block_ &&
                     transfer.pages == 0 && directory_.at(transfer.ref).slot_pages == nullptr &&
-                    !hashes && !verifies && direct_backoff_.over(now_) &&
+                    !hashes && !verifies && block_slots_.tries_direct(now_) &&
                     options_.direct->reaches(*memories_[transfer.space].tier, transfer.slot);
   return transfer.direct;
 }
@@ -28,8 +28,7 @@ void Mover::went_direct(Transfer& transfer) {
   channel_of(transfer).ended(load_of(transfer));
   ++transfer.requests;
   if (transfer.job.status.ok()) {
-    direct_backoff_.worked();
-    block_->went_past(transfer.slot, transfer.job.bytes, wrote);
+    block_slots_.direct_worked(transfer.slot, transfer.job.bytes, wrote);
     transfer.moved += transfer.job.bytes;
     transfer.path = Receipt::Path::direct;
     if (wrote) {
@@ -44,7 +43,7 @@ void Mover::went_direct(Transfer& transfer) {
   }
   journal_.count(&Stats::gpu_direct_errors);
   ++transfer.retries;
-  direct_backoff_.failed(now_);  // So it is not tried again here.
+  block_slots_.direct_failed(now_);  // So it is not tried again here.
   transfer.direct = false;
   if (wrote) {
     seal(transfer);

@@ -135,17 +135,14 @@ void Mover::drop_slot(ExtentRef ref) {
 
 // Writes that were refused for want of slots find some now.
 void Mover::room_in_slots() {
-  if (last_write_error_.code == Code::no_capacity) {
-    write_backoff_.end();
+  if (block_slots_.slots_came()) {
     stuck_until_ = std::min(stuck_until_, now_ + kStuckNs);
   }
 }
 
 // The extent has no slot after this. A child of fork may go on reading it.
 void Mover::give_up_slot(Extent& extent) {
-  if (shared_slots_.give_up(extent.slot, extent.slot_stamp)) {
-    block_->free(extent.slot);
-  }
+  block_slots_.give_up(extent.slot, extent.slot_stamp);
   extent.has_slot = false;
   extent.slot_stale = false;
   SlotPages::destroy(extent.slot_pages);
@@ -158,7 +155,7 @@ void Mover::give_up_slot(Extent& extent) {
 // refused because memory and block tier are full. Extents that a request waits for go last. Returns
 // whether there were any.
 bool Mover::drop_from_slots(std::uint64_t bytes) {
-  if (block_ == nullptr || last_write_error_.code != Code::no_capacity) {
+  if (block_ == nullptr || block_slots_.last_error().code != Code::no_capacity) {
     return false;
   }
   std::uint64_t freed = 0;

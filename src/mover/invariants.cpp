@@ -72,10 +72,7 @@ std::string Mover::check_invariants() {
   }
   Owners slots;
   std::uint64_t slot_bytes = 0;
-  for (const SharedSlots::Parked& parked : shared_slots_.parked()) {
-    if (!shared_slots_.is_read(parked)) {
-      return fmt::format("a slot stamped {} is kept for no child", parked.stamp);
-    }
+  for (const SharedSlots::Parked& parked : block_slots_.shared().parked()) {
     slots.add(parked.slot.value, kMovers);
     slot_bytes += block_->bytes_of(parked.slot);
   }
@@ -244,7 +241,8 @@ std::string Mover::check_invariants() {
       }
     }
   }
-  if (block_ != nullptr && !shared_slots_.any_inherited() && slot_bytes != block_->books().in_use) {
+  if (block_ != nullptr && !block_slots_.shared().any_inherited() &&
+      slot_bytes != block_->books().in_use) {
     return fmt::format("slots of {} bytes are held, the tier charges {}", slot_bytes,
                        block_->books().in_use);
   }
@@ -365,18 +363,15 @@ std::string Mover::check_counts() {
   if (prefetches != prefetches_) {
     return fmt::format("{} prefetches are under way, and {} counted", prefetches, prefetches_);
   }
-  unsigned housekeeping = growing_ ? 1 : 0;
+  unsigned trims = 0;
   for (const Memory& memory : memories_) {
-    housekeeping += memory.trimming ? 1 : 0;
+    trims += memory.trimming ? 1 : 0;
   }
-  if (housekeeping != housekeeping_) {
-    return fmt::format("{} jobs of housekeeping, and {} counted", housekeeping, housekeeping_);
+  if (trims != trims_) {
+    return fmt::format("{} trims, and {} counted", trims, trims_);
   }
-  if (!growing_ && !growing_queue_.empty()) {
-    return "transfers wait for the slots to grow, without a job for it";
-  }
-  for (const std::string& wrong :
-       {check_channels(), check_bounce(), journal_.check(), read_ahead_.check()}) {
+  for (const std::string& wrong : {check_channels(), check_bounce(), block_slots_.check(),
+                                   file_slots_.check(), journal_.check(), read_ahead_.check()}) {
     if (!wrong.empty()) {
       return wrong;
     }

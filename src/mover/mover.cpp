@@ -21,6 +21,10 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> tiers, Slot
       journal_(directory_, files, options.receipts),
       block_channel_(block),
       files_channel_(files),
+      block_slots_(block, hands,
+                   {.endurance_bytes_per_day = options.endurance_bytes_per_day,
+                    .degraded_ns = options.degraded_ns}),
+      file_slots_(files, hands, {.degraded_ns = options.degraded_ns}),
       read_ahead_(directory_, options.scan_bytes),
       bounce_(hands, {.area_bytes = options.bounce_area_bytes,
                       .budget_per_area = options.budget_per_bounce_area,
@@ -33,10 +37,7 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> tiers, Slot
     memory.space = static_cast<unsigned>(memories_.size() - 1);
     memory.recency.set_most(residency.extents.capacity());
   }
-  device_failures_.resize(64);
-  degraded_backoff_ = Backoff(options.degraded_ns, 32 * options.degraded_ns);
   limit_spares();
-  wear_left_ = static_cast<double>(options.endurance_bytes_per_day);
   bounce_.attach(memories_[kHost], tiers.size() > 1);
 }
 
@@ -113,7 +114,7 @@ std::int64_t Mover::next_of_room() const {
   std::int64_t next = kNever;
   const auto wake_at = [&](std::int64_t at) { next = at > now_ ? std::min(next, at) : next; };
   if (waits || budget_request_ != nullptr) {
-    wake_at(write_backoff_.until());
+    wake_at(block_slots_.next(now_));
     wake_at(stuck_until_);
     wake_at(withdrawals_again_at_);
     wake_at(rereads_at_);
@@ -170,7 +171,7 @@ void Mover::decide() {
 }
 
 void Mover::child_of_parent() {
-  shared_slots_.child_of_parent();
+  block_slots_.child_of_parent();
   take_posts();
   fail_each([](const Request& request) -> std::optional<Status> {
     // If a thread of the child touches that page, it will ask again.
@@ -183,7 +184,7 @@ void Mover::child_of_parent() {
 }
 
 void Mover::test_begin_near_wrap(std::uint32_t left) {
-  shared_slots_.test_begin_at(SharedSlots::kMostForks - left);
+  block_slots_.test_begin_near_wrap(left);
   part_size_.test_begin_at(0 - left);
   for (Memory& memory : memories_) {
     memory.recency.test_begin_at(0 - left);
@@ -191,7 +192,7 @@ void Mover::test_begin_near_wrap(std::uint32_t left) {
 }
 
 void Mover::child_ended(std::uint32_t child) {
-  shared_slots_.ended(child, [&](SlotId slot) { block_->free(slot); });
+  block_slots_.child_ended(child);
   room_in_slots();
 }
 

@@ -18,8 +18,8 @@
 // request at a time, and published in the step in which they are pinned: a request that fails never
 // leaves bytes that no program wrote.
 //
-// Parts. Directory, Memory, Channel, Bounce, ReadAhead and Journal have data of their own, and
-// never call the mover: they return values, and the mover acts on them.
+// Parts. Directory, Memory, Channel, SlotLedger, Bounce, ReadAhead and Journal have data of their
+// own, and never call the mover: they return values, and the mover acts on them.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@
 #include "mover/never.hpp"
 #include "mover/read_ahead.hpp"
 #include "mover/request.hpp"
-#include "mover/shared_slots.hpp"
+#include "mover/slot_ledger.hpp"
 #include "mover/transfer.hpp"
 #include "observe/receipts.hpp"
 #include "policy/watching.hpp"
@@ -98,9 +98,9 @@ class Mover {
   }
   // After a fork, while it still rests, and before the next step.
   /// False once the numbers of forks are used up: the next child gets no context.
-  bool can_follow_fork() const { return !shared_slots_.is_full(); }
+  bool can_follow_fork() const { return !block_slots_.shared().is_full(); }
   /// In the parent: a child reads the slots there are. Its number, for child_ended().
-  std::uint32_t parent_of_child() { return shared_slots_.parent_of_child(); }
+  std::uint32_t parent_of_child() { return block_slots_.parent_of_child(); }
   /// In the child: the slots there are belong to the parent. Requests of threads that do not exist
   /// here end; frees go on.
   void child_of_parent();
@@ -111,7 +111,7 @@ class Mover {
   /// A device space's bytes can come from a slot, and go there.
   bool has_staging() const { return bounce_.has_staging(); }
   /// Slots wait for the end of a child.
-  bool waits_for_child() const { return !shared_slots_.parked().empty(); }
+  bool waits_for_child() const { return !block_slots_.shared().parked().empty(); }
 
   bool idle() const {
     return active_.empty() && transfers_live_ == 0 && housekeeping() == 0 && reclaimed_.empty();
@@ -260,7 +260,9 @@ class Mover {
   void submit_job(Transfer& transfer, JobStep steps);
   bool is_own_job(const Job& job) const;
   // Jobs of workers that belong to no transfer.
-  unsigned housekeeping() const { return housekeeping_ + bounce_.jobs(); }
+  unsigned housekeeping() const {
+    return trims_ + bounce_.jobs() + block_slots_.jobs() + file_slots_.jobs();
+  }
   bool run_own_jobs();
   void job_done(Job& job);
 
@@ -306,12 +308,9 @@ class Mover {
   bool start_demote(ExtentRef ref, unsigned space, bool evict_after, Priority priority);
   void find_slot(Transfer& transfer);
   SlotId new_slot(Transfer& transfer);
-  void retry_degraded();
-  void grow_slots(Transfer& transfer);
   void seal(Transfer& transfer);
   void write_and_hash(Transfer& transfer);
   void write_changed(Transfer& transfer);
-  bool may_wear(std::uint64_t bytes);
   void write_done(Transfer& transfer, const SlotCompletion& completion);
   void written(Transfer& transfer);
   void demote_failed(Transfer& transfer, Status status);
@@ -471,10 +470,9 @@ class Mover {
   std::byte* window_of(const Transfer& transfer) const {
     return transfer.at_home ? nullptr : directory_.window_at(transfer.ref, transfer.space);
   }
-  // There is a block tier, and it has not just refused a write. If it had no free slot, extents
-  // with slots of their own can still be written.
+  // There is a block tier, and its writes are not paused for this extent.
   bool can_write(ExtentRef ref) const {
-    return block_ != nullptr && (write_backoff_.over(now_) || (no_slot_ && has_own_slot(ref)));
+    return block_slots_.can_write(now_, false) || block_slots_.can_write(now_, has_own_slot(ref));
   }
   bool has_own_slot(ExtentRef ref) const;
   unsigned space_of(Place place) const;
@@ -519,6 +517,7 @@ class Mover {
   Deque<Memory> memories_;  // By space. Stable addresses: workers hold `trim`.
   Journal journal_;
   Channel block_channel_, files_channel_;
+  SlotLedger block_slots_, file_slots_;
   ReadAhead read_ahead_;
   Bounce bounce_;
   EndedList ended_;  // Empty between two steps.
@@ -577,7 +576,7 @@ class Mover {
   Vector<std::uint32_t> free_transfers_;
   std::uint32_t transfers_live_ = 0;
   unsigned prefetches_ = 0;          // In progress.
-  unsigned housekeeping_ = 0;        // Trim and grow jobs in progress.
+  unsigned trims_ = 0;               // In progress.
   Deque<Job*> own_jobs_;             // To be run by take_completions.
   Deque<std::uint32_t> drops_;       // Transfers; likewise.
   Vector<std::uint32_t> recopies_;   // Promotes with a source that is or was written.
@@ -590,24 +589,6 @@ class Mover {
   PartSize part_size_;
   Watching watching_;
   Map<std::uint32_t, std::uint32_t> losses_;  // By buffer: lost extents that were not reported yet.
-
-  // The block tier.
-  Deque<std::uint32_t> growing_queue_;  // Demotes that wait for the tier to grow.
-  bool growing_ = false;
-  Job grow_;
-  // By device: consecutive failed writes.
-  Vector<std::uint32_t> device_failures_;
-  Backoff degraded_backoff_;  // Until the degraded devices are tried again.
-  Backoff write_backoff_;
-  Backoff direct_backoff_{1'000'000'000, 960'000'000'000};  // After the direct path failed.
-  bool no_slot_ = false;                                    // Writes wait because no slot is free.
-  // The extent of the last slot that gave way, and the time until which no search begins.
-  ExtentRef gave_way_at_ = 0;
-  std::int64_t none_gives_way_until_ = 0;
-  SharedSlots shared_slots_;
-  double wear_left_ = 0;  // Bytes left of today's endurance.
-  std::int64_t wear_counted_at_ = 0;
-  ErrorInfo last_write_error_{};
 };
 
 // Frees are never cancelled. The end of one request may end others, and the last of active_ takes

@@ -416,7 +416,7 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
       return Arm::wait_pins;
     }
     if (request.status.ok()) {
-      ErrorInfo info = last_write_error_;
+      ErrorInfo info = block_slots_.last_error();
       if (bits.pinned() || extent.holds != 0 || info.code == Code::ok) {
         const char* why = bits.pinned()       ? "is pinned by a view"
                           : extent.holds != 0 ? "is wanted by a request or a touch"

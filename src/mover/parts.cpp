@@ -254,7 +254,7 @@ void Mover::write_changed_parts(Transfer& transfer) {
   if (transfer.to_write == 0) {
     set_range(transfer, 0, 0);
     written(transfer);
-  } else if (lacks || shared_slots_.is_shared(extent.slot_stamp)) {
+  } else if (lacks || block_slots_.is_shared(extent.slot_stamp)) {
     make_whole(transfer);  // It has no place for them, or a child of fork reads it as it is.
   } else {
     write_next_parts(transfer);
@@ -346,7 +346,7 @@ void Mover::whole_written(Transfer& transfer) {
   Extent& extent = directory_.at(transfer.ref);
   give_up_slot(extent);
   extent.slot = transfer.slot;
-  extent.slot_stamp = shared_slots_.stamp();
+  extent.slot_stamp = block_slots_.stamp();
   extent.has_slot = true;
   extent.slot_pages = std::exchange(transfer.slot_pages, nullptr);
   extent.zeros = 0;
@@ -354,9 +354,9 @@ void Mover::whole_written(Transfer& transfer) {
 
 // A write of parts has failed, three times perhaps. The bytes are where they were.
 void Mover::parts_not_written(Transfer& transfer, Status status) {
-  last_write_error_ = *status.info();
+  block_slots_.note_error(*status.info());
   if (transfer.whole_again) {
-    block_->free(transfer.slot);
+    block_slots_.free(transfer.slot);
     demote_failed(transfer, std::move(status));
   } else if (transfer.attempts++ < 2) {
     journal_.count(&Stats::io_retries);

@@ -368,7 +368,7 @@ void Mover::promote_failed(Transfer& transfer, Status status) {
   transfer.outcome = Transfer::Outcome::undone;
   if (transfer.retreats) {
     memories_[transfer.source].exit_backoff.failed(now_);
-    last_write_error_ = status.info() != nullptr ? *status.info() : ErrorInfo{};
+    block_slots_.note_error(status.info() != nullptr ? *status.info() : ErrorInfo{});
   }
   undo_promote(transfer, &status);
 }

@@ -26,7 +26,7 @@ bool Mover::nothing_will_change(const Request& asking) {
   const bool kept =
       now_ < withdrawals_again_at_ && (stuck_since_ == 0 || now_ - stuck_since_ < kMostStuckNs);
   const bool unread = now_ < rereads_at_ && reread_last_ < asking.admitted_ns;
-  const bool stuck = kept || unread || (now_ < lacks_slot_until_ && write_backoff_.over(now_));
+  const bool stuck = kept || unread || (now_ < lacks_slot_until_ && !block_slots_.paused(now_));
   const bool again = std::any_of(memories_.begin(), memories_.end(),
                                  [&](const Memory& memory) { return tries_again(memory); });
   return under_way == 0 && ended_.empty() && housekeeping() == 0 && !stuck && !again && !any_pin();
@@ -34,7 +34,7 @@ bool Mover::nothing_will_change(const Request& asking) {
 
 // Returns whether a copy out of the memory, or a write, will be tried again after its backoff.
 bool Mover::tries_again(const Memory& memory) const {
-  return (!no_slot_ && !write_backoff_.over(now_) && !write_backoff_.gave_up()) ||
+  return block_slots_.tries_again(now_) ||
          (!memory.exit_backoff.over(now_) && !memory.exit_backoff.gave_up());
 }
 
@@ -107,9 +107,9 @@ Status Mover::no_room(const Request* request, unsigned space, std::uint64_t need
   }
   if (block_ == nullptr) {
     said += "; there is no block tier to write to";
-  } else if (last_write_error_.code != Code::ok) {
-    said += text("; {}", last_write_error_.text);
-    info.native = last_write_error_.native;
+  } else if (const ErrorInfo& error = block_slots_.last_error(); error.code != Code::ok) {
+    said += text("; {}", error.text);
+    info.native = error.native;
   }
   if (request != nullptr && request->last_look && books.in_use + needed <= books.budget) {
     said += text("; the budget has room, but the system gave no memory for a frame: {}",

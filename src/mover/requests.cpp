@@ -216,7 +216,7 @@ void Mover::finish_free(Request& request) {
     }
   }
   if (record.file != 0) {
-    files_->free({record.file - 1});
+    file_slots_.free({record.file - 1});
   }
   residency_.buffers.retire(request.index);
   complete(request, {});

@@ -68,8 +68,8 @@ Mover::Arm Mover::arm_retreat(Request& request, Need& need) {
   }
   if (request.status.ok()) {
     request.status = memory.lost ? refuse_lost(memory)
-                     : !memory.exit_backoff.over(now_) && last_write_error_.code != Code::ok
-                         ? Status(last_write_error_)
+                     : !memory.exit_backoff.over(now_) && block_slots_.last_error().code != Code::ok
+                         ? Status(block_slots_.last_error())
                          : no_room(&request, kHost, directory_.bytes_of(need.ref));
   }
   return Arm::ready;

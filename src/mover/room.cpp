@@ -228,7 +228,7 @@ void Mover::trim(Memory& memory, std::uint64_t bytes) {
   memory.trim.steps = kTrim;
   memory.trim.tier = memory.tier;
   memory.trim.bytes = trimmed;
-  ++housekeeping_;
+  ++trims_;
   hands_.submit(&memory.trim);
 }
 

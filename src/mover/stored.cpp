@@ -24,7 +24,7 @@ void Mover::measure(Transfer& transfer) {
   Extent& extent = directory_.at(ref);
   const bool unknown = extent.slot_stale || extent.sums == nullptr;
   if (extent.has_slot && unknown &&
-      (extent.slot_pages != nullptr || shared_slots_.is_shared(extent.slot_stamp))) {
+      (extent.slot_pages != nullptr || block_slots_.is_shared(extent.slot_stamp))) {
     give_up_slot(extent);  // The changed pages are not known: all of it goes to another slot.
   }
   if (!extent.has_slot && measures(transfer)) {
@@ -172,25 +172,24 @@ bool Mover::run_ended(const SlotCompletion& run, SlotCompletion& all) {
 bool Mover::gives_way(ExtentRef ref) const {
   const Extent& extent = directory_.at(ref);
   return extent.has_slot && extent.transfer == 0 && extent.parts == 0 && !extent.charged &&
-         !shared_slots_.is_shared(extent.slot_stamp) && !directory_.droppable(ref) &&
+         !block_slots_.is_shared(extent.slot_stamp) && !directory_.droppable(ref) &&
          directory_.readable(ref, kHost);
 }
 
 // It can be written down without another slot.
 bool Mover::has_own_slot(ExtentRef ref) const {
-  return directory_.in_slot(ref) && !shared_slots_.is_shared(directory_.at(ref).slot_stamp);
+  return directory_.in_slot(ref) && !block_slots_.is_shared(directory_.at(ref).slot_stamp);
 }
 
 // The tier is full: a slot of bytes that are in memory goes. These are written again when they
 // leave. False: there is none.
 bool Mover::next_slot_gives_way() {
-  if (now_ < none_gives_way_until_) {
+  if (!block_slots_.looks_for_slots(now_)) {
     return false;
   }
   const ExtentRef extents = residency_.buffers.used_extents();
   for (ExtentRef looked = 0; looked < extents; ++looked) {
-    gave_way_at_ = gave_way_at_ + 1 < extents ? gave_way_at_ + 1 : 0;
-    const ExtentRef ref = gave_way_at_;
+    const ExtentRef ref = block_slots_.next_to_give_way(extents);
     if (!gives_way(ref)) {
       continue;
     }
@@ -202,8 +201,7 @@ bool Mover::next_slot_gives_way() {
     drop_slot(ref);
     return true;
   }
-  // A look costs some 10 ns for each extent: at most a tenth of the time goes into it.
-  none_gives_way_until_ = now_ + 1'000'000 + 100 * std::int64_t{extents};
+  block_slots_.none_gives_way(now_, extents);
   return false;
 }
 

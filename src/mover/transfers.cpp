@@ -54,7 +54,7 @@ void Mover::end_transfer(Transfer& transfer) {
   transfer.slot_pages = nullptr;
   set_freeing(transfer, 0);
   prefetches_ -= transfer.kind == Transfer::Kind::promote && transfer.prefetch ? 1 : 0;
-  wear_left_ += static_cast<double>(transfer.wear);
+  block_slots_.return_wear(transfer.wear);
   if (transfer.copied != kNoSpace) {
     directory_.word(transfer.copied, transfer.ref).end_copy();
   }
@@ -135,25 +135,19 @@ void Mover::job_done(Job& job) {
     if (bounce_.job_done(job)) {
       return;
     }
-    --housekeeping_;
-    if ((job.steps & kTrim) != 0) {
-      for (Memory& memory : memories_) {
-        if (&job == &memory.trim) {
-          memory.tier->finish_trim();
-          memory.trimming = false;
-          memory.freeing -= job.bytes;
-        }
+    if (block_slots_.job_done(job)) {
+      const Status status = job.status.clone();
+      for (const std::uint32_t at : block_slots_.take_grown()) {
+        status.ok() ? find_slot(transfers_[at]) : demote_failed(transfers_[at], status.clone());
       }
       return;
     }
-    growing_ = false;
-    Deque<std::uint32_t> waiting;
-    waiting.swap(growing_queue_);
-    for (const std::uint32_t at : waiting) {
-      if (job.status.ok()) {
-        find_slot(transfers_[at]);
-      } else {
-        demote_failed(transfers_[at], job.status.clone());
+    --trims_;
+    for (Memory& memory : memories_) {
+      if (&job == &memory.trim) {
+        memory.tier->finish_trim();
+        memory.trimming = false;
+        memory.freeing -= job.bytes;
       }
     }
     return;

@@ -15,13 +15,13 @@ bool Mover::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Prio
   ExtentWord& word = directory_.word(space, ref);
   const PageMask parts = directory_.at(ref).parts;
   if ((directory_.at(ref).stuck && now_ < stuck_until_) || word.load().pinned() ||
-      !may_wear(directory_.bytes_of(ref))) {
+      !block_slots_.may_wear(directory_.bytes_of(ref), now_)) {
     return false;
   }
   if (parts != 0) {
     word.set_phase(Phase::outgoing);
   } else if (!word.try_outgoing(true)) {
-    wear_left_ += static_cast<double>(directory_.bytes_of(ref));
+    block_slots_.return_wear(static_cast<std::int64_t>(directory_.bytes_of(ref)));
     return false;
   }
   Transfer& transfer = new_transfer(Transfer::Kind::demote, ref, space, priority);

@@ -1,0 +1,151 @@
+// Growth, wear and failures of one slot tier.
+#include "mover/slot_ledger.hpp"
+
+#include "base/error.hpp"
+
+namespace tiermem {
+namespace {
+
+constexpr std::uint32_t kMostFailures = 3;  // In a row: then a device is degraded.
+
+}  // namespace
+
+SlotLedger::SlotLedger(SlotTier* tier, Hands& hands, const Options& options)
+    : tier_(tier),
+      hands_(hands),
+      options_(options),
+      degraded_backoff_(options.degraded_ns, 32 * options.degraded_ns),
+      wear_left_(static_cast<double>(options.endurance_bytes_per_day)) {
+  device_failures_.resize(64);
+}
+
+bool SlotLedger::is_full(std::uint64_t bytes, std::uint64_t avoid) {
+  const Result<SlotId> slot = tier_->allocate(bytes, avoid);
+  if (slot.ok()) {
+    tier_->free(*slot);
+  }
+  return slot.code() == Code::no_capacity;
+}
+
+void SlotLedger::give_up(SlotId slot, std::uint32_t stamp) {
+  if (shared_.give_up(slot, stamp)) {
+    tier_->free(slot);
+  }
+}
+
+void SlotLedger::child_ended(std::uint32_t child) {
+  shared_.ended(child, [&](SlotId slot) { tier_->free(slot); });
+}
+
+// Writes that were refused for want of budget are tried again now.
+void SlotLedger::set_budget(std::uint64_t bytes) {
+  tier_->set_budget(bytes);
+  write_backoff_.end();
+  last_error_ = {};
+}
+
+void SlotLedger::grow(std::uint32_t transfer, std::uint64_t bytes) {
+  growing_queue_.push_back(transfer);
+  if (growing_) {
+    return;
+  }
+  growing_ = true;
+  grow_ = Job{};
+  grow_.transfer = ~std::uint32_t{0};
+  grow_.steps = kGrow;
+  grow_.bytes = bytes;
+  grow_.slots = tier_;
+  hands_.submit(&grow_);
+}
+
+bool SlotLedger::job_done(const Job& job) {
+  if (&job != &grow_) {
+    return false;
+  }
+  growing_ = false;
+  return true;
+}
+
+bool SlotLedger::slots_came() {
+  const bool refused = last_error_.code == Code::no_capacity;
+  if (refused) {
+    write_backoff_.end();
+  }
+  return refused;
+}
+
+bool SlotLedger::may_wear(std::uint64_t bytes, std::int64_t now) {
+  if (options_.endurance_bytes_per_day == 0) {
+    return true;
+  }
+  constexpr double kDay = 86400e9;
+  const auto per_day = static_cast<double>(options_.endurance_bytes_per_day);
+  const auto need = static_cast<double>(bytes);
+  const auto passed = static_cast<double>(now - wear_counted_at_);
+  wear_left_ = std::min(wear_left_ + passed / kDay * per_day, std::max(per_day, need));
+  wear_counted_at_ = now;
+  if (wear_left_ >= need) {
+    wear_left_ -= need;
+    return true;
+  }
+  last_error_ =
+      error_info(Code::no_capacity,
+                 "block tier: the {} that may be written in a day are used up; raise endurance",
+                 human_bytes(options_.endurance_bytes_per_day));
+  set_text(last_error_.setting, "endurance");
+  no_slot_ = true;
+  write_backoff_.wait(
+      now + std::max<std::int64_t>(
+                1'000'000, static_cast<std::int64_t>((need - wear_left_) / per_day * kDay)));
+  return false;
+}
+
+void SlotLedger::write_failed(std::uint16_t device, const char* why, std::int64_t now) {
+  if (++failures_of(device) == kMostFailures) {
+    tier_->degrade(device, why);
+    degraded_backoff_.failed(now);
+  }
+}
+
+void SlotLedger::write_worked(SlotId slot) {
+  if (std::exchange(failures_of(tier_->device_of(slot)), 0) >= kMostFailures - 1) {
+    degraded_backoff_.worked();  // It was tried again, as retry_degraded() leaves it.
+  }
+  write_backoff_.worked();
+}
+
+// A device that refused writes may work again: a network, or a volume that was full.
+void SlotLedger::retry_degraded(std::int64_t now) {
+  if (!degraded_backoff_.over(now) || tier_->degraded() == 0) {
+    return;
+  }
+  for (std::uint32_t& failures : device_failures_) {
+    failures = std::min(failures, kMostFailures - 1);
+  }
+  tier_->trust_again();
+}
+
+void SlotLedger::forget_error(std::int64_t now) {
+  if (!paused(now)) {
+    last_error_ = {};
+  }
+}
+
+void SlotLedger::direct_worked(SlotId slot, std::uint64_t bytes, bool wrote) {
+  direct_backoff_.worked();
+  tier_->went_past(slot, bytes, wrote);
+}
+
+std::string SlotLedger::check() const {
+  if (!growing_ && !growing_queue_.empty()) {
+    return "transfers wait for the slots to grow, without a job for it";
+  }
+  for (const SharedSlots::Parked& parked : shared_.parked()) {
+    if (!shared_.is_read(parked)) {
+      return fmt::format("a slot stamped {} is kept for no child", parked.stamp);
+    }
+  }
+  return {};
+}
+
+}  // namespace tiermem
