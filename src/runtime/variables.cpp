@@ -55,6 +55,7 @@ constexpr std::array kVariables = {
     Variable{"TIERMEM_SIM_SEEDS", ""},
     Variable{"TIERMEM_TRACES", ""},
     Variable{"TIERMEM_GPU_TEST_DRIVER", ""},
+    Variable{"TIERMEM_GPU_TEST_AS_REAL", ""},
 };
 
 /// Families of names that only tests set and read.

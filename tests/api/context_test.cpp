@@ -303,7 +303,7 @@ TEST_F(ContextTest, closing_with_many_views_names_four_and_counts_the_others) {
       }
       return found;
     };
-    EXPECT_NE(said.find("close: views are held of 'label' by thread "), std::string::npos) << said;
+    EXPECT_NE(said.find("close: views are still held of 'label' by thread "), std::string::npos) << said;
     EXPECT_EQ(count("'label' by thread"), std::min(i + 1, 4)) << said;
     EXPECT_EQ(count(" s, 'label'"), std::min(i, 3)) << said;
     EXPECT_EQ(count(" and " + std::to_string(i - 3) + " more;"), i >= 4 ? 1 : 0) << said;

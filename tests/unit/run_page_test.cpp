@@ -162,7 +162,7 @@ TEST_F(RunPageTest, a_process_without_proc_joins_no_run_and_says_so) {
   EXPECT_TRUE(in_child([this] {
     RunSeat seat = RunSeat::take(host_.path());
     return hide_proc() && seat.ok() && run::own_identity() == 0 && !seat.join("nameless") &&
-           std::string(seat.reason()).find("no /proc") != std::string::npos && !seat.joined();
+           std::string(seat.reason()).find("/proc is missing") != std::string::npos && !seat.joined();
   }));
   EXPECT_TRUE(in_child([] {
     RunHost none;
