@@ -19,27 +19,30 @@ struct Checksums {
   std::uint32_t block_bytes = 0;
   Hash blocks[1];
 
-  /// Room for an extent's blocks; null only when memory is out. Free with destroy().
+  /// Allocates checksums for an extent's blocks. Returns null only if memory is exhausted. Free
+  /// them with destroy().
   static Checksums* make(std::uint64_t extent_bytes, std::uint32_t block_bytes);
   static void destroy(Checksums* sums);
 
-  /// Of one block.
+  /// Returns the checksum of one block.
   static Hash hash(const std::byte* bytes, std::size_t n);
-  /// Of the blocks in `which`: bit i is the i-th, the last bit's also means all after it. Ends
-  /// between two blocks once `stop` is true, which another thread sets atomically.
+  /// Computes the checksums of the blocks in `which`: bit i is block i, and the last bit stands for
+  /// all later blocks too. Ends between two blocks once `stop` is true; another thread sets it
+  /// atomically.
   void compute(const std::byte* bytes, std::uint32_t which = kAll, bool* stop = nullptr);
-  /// The first block of `which` that differs, or `count`.
+  /// Returns the first block of `which` that differs, or `count`.
   std::uint32_t mismatch(const std::byte* bytes, std::uint32_t which = kAll) const;
-  /// Of a block of zeros.
+  /// Returns the checksum of a block of zeros.
   Hash of_zeros() const;
-  /// As those of `other`, of the same shape.
+  /// Copies the checksums of `other`, which has the same shape.
   void copy(const Checksums& other);
-  /// The blocks whose checksum is not `other`'s. At most 32 blocks of the same shape.
+  /// Returns the blocks with a checksum that differs from `other`. Both have the same shape, with
+  /// at most 32 blocks.
   std::uint32_t unlike(const Checksums& other) const;
-  /// No bytes have the checksums of these blocks any more: what the slot has of them is unknown.
+  /// Sets checksums that no bytes have, because the slot's bytes of these blocks are unknown.
   void doubt(std::uint32_t which);
-  /// The first and the last block whose checksum is not `other`'s, or `count`. Both are of the same
-  /// shape.
+  /// Return the first and the last block with a checksum that differs from `other`, or `count`.
+  /// Both have the same shape.
   std::uint32_t first_unlike(const Checksums& other) const;
   std::uint32_t last_unlike(const Checksums& other) const;
 };

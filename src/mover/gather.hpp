@@ -1,6 +1,6 @@
-// Reads of a gather: blocks that somebody copies rows from, brought without their extents. The
-// caller plans them, the mover says of each what became of it, and the caller checks and copies:
-// what a row goes to is the program's memory, which no thread of ours touches.
+// Reads of a gather: blocks from which the caller copies rows, read without promoting their
+// extents. The caller plans the reads, the mover reports the result of each, and the caller
+// verifies and copies. Rows are copied to the program's memory, which no thread of tiermem touches.
 #pragma once
 
 #include <cstddef>
@@ -12,38 +12,40 @@
 
 namespace tiermem {
 
-/// Blocks of one extent that lie beside each other.
+/// Adjacent blocks of one extent.
 struct GatherRead {
   enum class Found : std::uint8_t {
-    nothing,    ///< Not yet.
+    nothing,    ///< Not read yet.
     bytes,      ///< They are at `data`, as a slot or a file has them.
     zeros,      ///< Never written: nothing was read.
-    elsewhere,  ///< Not in a slot alone: a view finds them. Of what is known: not as it was.
+    elsewhere,  ///< Not only in a slot: a view finds them. The caller's known block: it has
+                ///< changed.
     known,      ///< The slot has the block that the caller knows.
     failed,     ///< The device refused twice; the request says why.
   };
   ExtentRef ref = 0;
-  std::uint32_t offset = 0;  ///< In the extent. Of whole checksum blocks, as is `length`.
+  std::uint32_t offset = 0;  ///< In the extent. It and `length` are multiples of a checksum block.
   std::uint32_t length = 0;
   std::byte* data = nullptr;  ///< In the extent `into` of the list.
-  std::uint64_t rows = 0;     ///< Bytes that the caller copies from it; rows may come twice.
+  std::uint64_t rows = 0;     ///< Bytes that the caller copies from it; a row can be wanted twice.
   /// Room for a checksum of each block.
   Checksums::Hash* sums = nullptr;
   // The answer.
   Found found = Found::nothing;
-  bool again = false;  ///< It was refused once.
-  /// Bytes that each of `sums` is of; 0: none are known.
+  bool again = false;  ///< The device has refused it once.
+  /// Bytes that each of `sums` covers; 0: no checksums are known.
   std::uint32_t sum_bytes = 0;
 };
 
-/// What one request brings. The caller's until it is posted, and again once it is done.
+/// The reads of one request. The caller owns the list until it posts the request, and again once
+/// the request is done.
 struct GatherList {
   std::span<GatherRead> reads;  ///< By extent and offset.
   /// A whole extent that the caller has a view of. It is pinned for each transfer as well: a
   /// request that ends early leaves reads behind that are still under way.
   ExtentRef into = 0;
-  /// Nothing is read: each of `reads` is one block whose checksum the caller has in `sums`, and the
-  /// answer is whether a slot has that block now. `data` and `into` are not used.
+  /// Nothing is read. Each of `reads` is one block, its checksum is in `sums`, and the answer tells
+  /// whether a slot has that block now. `data` and `into` are not used.
   bool known = false;
 };
 

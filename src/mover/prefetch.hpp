@@ -1,4 +1,4 @@
-// Prefetches that nobody waits for: what is read ahead.
+// Prefetches without a waiter: read-ahead.
 #pragma once
 
 #include <memory>
@@ -7,10 +7,10 @@
 
 namespace tiermem {
 
-/// To be given to the mover, and gone when it is done. Null where there is nothing to bring, as of
-/// a buffer that was freed, or no memory for a request.
+/// Makes a request for the mover, which deletes itself when it is done. Returns null if a prefetch
+/// has no effect, for example after the buffer was freed, or if a request cannot be allocated.
 std::unique_ptr<Request> prefetch_of(Residency& residency, const Access& access);
-/// Of a buffer's extents [first, first + count), as far as it has bytes there.
+/// The same for the buffer's extents [first, first + count), without those past its end.
 std::unique_ptr<Request> prefetch_of(Residency& residency, Handle buffer, std::uint32_t first,
                                      std::uint32_t count);
 

@@ -112,7 +112,7 @@ Status Mover::no_room(const Request* request, unsigned space, std::uint64_t need
     info.native = error.native;
   }
   if (request != nullptr && request->last_look && books.in_use + needed <= books.budget) {
-    said += text("; the budget has room, but the system gave no memory for a frame: {}",
+    said += text("; the budget has room, but the kernel refused memory for a frame: {}",
                  why_no_memory(needed, info.setting).data());
     info.native = ENOMEM;
   } else {

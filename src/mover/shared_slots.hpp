@@ -21,8 +21,8 @@ class SharedSlots {
  public:
   struct Parked {
     SlotId slot{};
-    std::uint32_t stamp = 0;  ///< Of its allocation.
-    std::uint32_t until = 0;  ///< Forks when it was given up.
+    std::uint32_t stamp = 0;  ///< Forks at the allocation of the slot.
+    std::uint32_t until = 0;  ///< Forks at the time when the extent gave it up.
   };
 
   /// Forks that may be counted: a stamp has 32 bits, and a count that begins anew would let the
@@ -32,10 +32,10 @@ class SharedSlots {
 
   /// No further fork can be followed.
   bool is_full() const { return forks_ >= kMostForks; }
-  /// Before any slot is stamped: as if so many forks had been.
+  /// For tests, before any slot is stamped: begins at this number of forks.
   void test_begin_at(std::uint32_t forks) { forks_ = forks; }
 
-  /// Of slots that are allocated now.
+  /// Returns the stamp for slots that are allocated now.
   std::uint32_t stamp() const { return forks_; }
 
   /// In the parent, after a fork: a child lives. Its number, for ended().

@@ -1,6 +1,6 @@
-// The staging: host memory through which bytes pass between a device's memory and whatever is not
-// the host's. Frames of one size, which the mover keeps for its whole life, in 64 pieces at most:
-// an extent takes a run of them, so that large and small ones share the same memory. Pure
+// The staging: host memory through which bytes pass between a device and a slot, or between two
+// devices. It has frames of one size, which the mover keeps for its whole life, each in at most 64
+// pieces. An extent takes a run of pieces, so that large and small extents share the memory. Pure
 // bookkeeping; the stepping thread only.
 #pragma once
 
@@ -31,7 +31,8 @@ class Staging {
   std::uint64_t bytes() const { return frames_.size() * frame_bytes_; }
   std::uint64_t frame_bytes() const { return frame_bytes_; }
 
-  /// Of a power of two up to frame_bytes(). None while too much of it is taken.
+  /// Takes a place for `bytes`, a power of two up to frame_bytes(). Returns none while no run is
+  /// free.
   Place take(std::uint64_t bytes) {
     const std::uint32_t pieces = pieces_of(bytes);
     for (std::uint32_t i = 0; i < frames_.size(); ++i) {
@@ -48,7 +49,7 @@ class Staging {
     frames_[place.frame - 1].used &= ~mask(place.first, pieces_of(bytes));
   }
 
-  /// What a place of so many bytes takes of it, and what is taken in all.
+  /// Returns the bytes of staging that a place for `bytes` takes.
   std::uint64_t bytes_of_place(std::uint64_t bytes) const {
     return pieces_of(bytes) * piece_bytes_;
   }
