@@ -420,6 +420,7 @@ class Mover {
   Arm arm_retreat(Request& request, Need& need);
   void note_left(Request& request, const Need& need);
   void begin_giving_back(Request& request);
+  void give_back_for(Request& request);
   void serve_giving_back();
 
   // loss.cpp: devices that are gone.

@@ -1,7 +1,7 @@
 // Read-ahead for scans that no single thread makes. Threads that share a loop take pieces of it in
 // turn and touch extents in any order, so the thread that reads faults sees no run of any of them
-// (runtime/faults.hpp has the read-ahead for single threads). Such a scan shows as adjacent extents
-// of which all pages are wanted soon. The stepping thread only; never waits.
+// (runtime/faults.hpp has the read-ahead for single threads). Such a scan is visible in adjacent
+// extents: soon every page of each is wanted. The stepping thread only; never waits.
 #pragma once
 
 #include <cstdint>

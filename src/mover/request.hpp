@@ -102,7 +102,6 @@ struct Request : InArena {
   std::uint32_t pending = 0;  ///< Examined needs that are not ready yet.
   /// retreat: bytes of extents that have left the device, and bytes given back to its driver.
   std::array<std::uint64_t, kMaxSpaces> bytes_left{}, bytes_given{};
-  bool gives = false;            ///< retreat: it is in the list of requests that give memory back.
   bool collecting = false;       ///< Head of the room queue: its needs are held.
   bool was_there = false;        ///< A touch: the page was resident at admission.
   bool last_look = false;        ///< No victim and no pin were seen: one more search decides.

@@ -76,23 +76,22 @@ Mover::Arm Mover::arm_retreat(Request& request, Need& need) {
 }
 
 // Counts an extent that has left the device: as many bytes of the device's memory go back to the
-// driver, from frames that are free. This begins with the first extent, because
-// returning memory takes long and can overlap with the copies of the others.
+// driver, from frames that are free. This begins with the first extent, because returning memory
+// takes long and can overlap with the copies of the others.
 void Mover::note_left(Request& request, const Need& need) {
-  if (directory_.readable(need.ref, need.space)) {
-    return;
-  }
-  request.bytes_left[need.space] += directory_.bytes_of(need.ref);
-  if (!request.gives) {
-    request.gives = true;
-    giving_back_.push_back(&request);
+  if (!directory_.readable(need.ref, need.space)) {
+    request.bytes_left[need.space] += directory_.bytes_of(need.ref);
+    give_back_for(request);
   }
 }
 
 void Mover::begin_giving_back(Request& request) {
   request.state = Request::State::giving;
-  if (!request.gives) {
-    request.gives = true;
+  give_back_for(request);
+}
+
+void Mover::give_back_for(Request& request) {
+  if (std::find(giving_back_.begin(), giving_back_.end(), &request) == giving_back_.end()) {
     giving_back_.push_back(&request);
   }
 }

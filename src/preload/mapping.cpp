@@ -417,7 +417,7 @@ int lock_all(int flags) {
     return static_cast<int>(direct(SYS_mlockall, flags));
   }
   // The kernel does not get this call: it would populate the address space that windows reserve.
-  return (flags & MCL_CURRENT) == 0 || lock_all_regions((flags & MCL_ONFAULT) != 0) ? 0 : -1;
+  return (flags & MCL_CURRENT) == 0 || mlock_regions((flags & MCL_ONFAULT) != 0) ? 0 : -1;
 }
 
 // The kernel checks the key before the range. The probe names a page that no process can map, so
@@ -598,7 +598,7 @@ TIERMEM_INTERPOSED int mlockall(int flags) noexcept {
 
 TIERMEM_INTERPOSED int munlockall() noexcept {
   if (!tiermem::inside_tiermem() && context() != nullptr) {
-    unlock_all_regions();
+    munlock_regions();
   }
   return static_cast<int>(direct(SYS_munlockall, 0));
 }

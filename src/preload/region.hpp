@@ -103,9 +103,9 @@ void* lend_parts(Part range, int protection, void* (*place)(Part range, void* ar
 /// Does what mlockall(MCL_CURRENT) does to the pages of regions. `on_fault`: locks them without
 /// bringing them in, as MCL_ONFAULT. Returns false with errno if they do not fit; nothing has
 /// changed then.
-bool lock_all_regions(bool on_fault);
+bool mlock_regions(bool on_fault);
 /// Does what munlockall does to the pages of regions.
-void unlock_all_regions();
+void munlock_regions();
 
 /// A stack grows down from `top` and may be in a region. Brings in its next pages.
 void bring_stack(const void* top);

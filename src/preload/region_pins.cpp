@@ -116,6 +116,15 @@ bool settle(Entry& entry, Part part) {
   return true;
 }
 
+// For the library only: the kernel's locks stay.
+void unlock(Entry& entry) {
+  const Part all{entry.begin, entry.capacity};
+  if (entry.pages.any(all, [](const PageState& state) { return state.locked; })) {
+    entry.pages.change(all, [](PageState& state) { state.locked = false; });
+    release_pins(entry, 0, extent_at(entry, all.end() - 1));
+  }
+}
+
 }  // namespace
 
 void release_pins(Entry& entry, std::uint64_t first, std::uint64_t last) {
@@ -172,11 +181,7 @@ void forget_locks() {
   (void)guarded(
       [] {
         for (auto& [begin, entry] : table().entries) {
-          const Part all{entry.begin, entry.capacity};
-          if (entry.pages.any(all, [](const PageState& state) { return state.locked; })) {
-            entry.pages.change(all, [](PageState& state) { state.locked = false; });
-            release_pins(entry, 0, extent_at(entry, all.end() - 1));
-          }
+          unlock(entry);
         }
         return 0;
       },
@@ -187,7 +192,7 @@ void forget_locks() {
 
 using namespace regions;  // NOLINT: what follows is declared in region.hpp.
 
-bool lock_all_regions(bool on_fault) {
+bool mlock_regions(bool on_fault) {
   if (!have_table()) {
     return true;
   }
@@ -223,24 +228,20 @@ bool lock_all_regions(bool on_fault) {
       false);
 }
 
-void unlock_all_regions() {
+void munlock_regions() {
   if (!have_table()) {
     return;
   }
   (void)guarded(
       [] {
         for (auto& [begin, entry] : table().entries) {
-          const Part all{entry.begin, entry.length};
-          entry.pages.for_runs(all, [&](Part run, const PageState& state) {
+          entry.pages.for_runs({entry.begin, entry.length}, [](Part run, const PageState& state) {
             if (state.locked) {
               best_effort(plain_munlock(run.begin, run.length), "the pages are only less free");
             }
             return true;
           });
-          entry.pages.change(all, [](PageState& state) { state.locked = false; });
-          if (entry.length != 0) {
-            release_pins(entry, 0, extent_at(entry, all.end() - 1));
-          }
+          unlock(entry);
         }
         return 0;
       },

@@ -274,7 +274,7 @@ Status GpuTier::make_chunk(Chunk& chunk, std::uint64_t bytes) {
     }
     made = lane_->check(driver.cuMemAddressReserve(&at, bytes, bytes, 0, 0), "cuMemAddressReserve");
     if (made.ok()) {
-      made = map_at(at, bytes, handle, true);
+      made = map_chunk(at, bytes, handle);
     }
     if (made.ok()) {
       chunk.at = at;
@@ -325,28 +325,29 @@ void GpuTier::release_chunk(Chunk& chunk, std::uint64_t bytes) {
 
 // Other devices read a chunk at its own address, if they still can. An error of another device says
 // nothing about this one; without access, bytes reach that device through the host.
-Status GpuTier::map_at(cuda::DevicePointer at, std::uint64_t bytes, cuda::MemoryHandle handle,
-                       bool for_peers) {
+Status GpuTier::map_chunk(cuda::DevicePointer at, std::uint64_t bytes, cuda::MemoryHandle handle) {
   const CudaDriver& driver = lane_->driver();
   Status status = lane_->check(driver.cuMemMap(at, bytes, 0, handle, 0), "cuMemMap");
   if (!status.ok()) {
     return status;
   }
-  cuda::AccessDescription access;
-  access.location.id = static_cast<int>(lane_->facts().index);
-  access.flags = cuda::kAccessReadWrite;
-  status = lane_->check(driver.cuMemSetAccess(at, bytes, &access, 1), "cuMemSetAccess");
+  status = lane_->check(permit(at, bytes, lane_->facts().index), "cuMemSetAccess");
   if (!status.ok()) {
     (void)driver.cuMemUnmap(at, bytes);
     return status;
   }
-  for (const int reader : readers_) {
-    access.location.id = reader;
-    if (for_peers) {
-      (void)driver.cuMemSetAccess(at, bytes, &access, 1);
-    }
+  for (const unsigned reader : readers_) {
+    (void)permit(at, bytes, reader);
   }
   return status;
+}
+
+// Lets the device read and write the mapped addresses.
+cuda::Result GpuTier::permit(cuda::DevicePointer at, std::uint64_t bytes, unsigned device) {
+  cuda::AccessDescription access;
+  access.location.id = static_cast<int>(device);
+  access.flags = cuda::kAccessReadWrite;
+  return lane_->driver().cuMemSetAccess(at, bytes, &access, 1);
 }
 
 // Windows. A chunk that a window shows is mapped a second time, and copies use its own address. So
@@ -438,16 +439,15 @@ void GpuTier::show_all() {
             [](const Showing* a, const Showing* b) { return a->at < b->at; });
   for (Showing* const each : all) {
     each->status = map_only(*each);
-    each->mapped = each->status.ok();
   }
   for (auto first = all.begin(); first != all.end();) {
     auto end = first + 1;
-    while (end != all.end() && (*first)->mapped && (*end)->mapped &&
+    while (end != all.end() && (*first)->status.ok() && (*end)->status.ok() &&
            (*end)->at == end[-1]->at + end[-1]->bytes) {
       ++end;
     }
-    if ((*first)->mapped) {
-      permit({first, end});
+    if ((*first)->status.ok()) {
+      finish_showing({first, end});
     }
     first = end;
   }
@@ -456,7 +456,7 @@ void GpuTier::show_all() {
   }
 }
 
-Status GpuTier::map_only(Showing& showing) {
+Status GpuTier::map_only(const Showing& showing) {
   Status status = hide(*showing.chunk);
   if (const auto other = shown_.find(showing.at); status.ok() && other != shown_.end()) {
     status = hide(*other->second.chunk);  // The extent had that chunk when it was here before.
@@ -470,17 +470,13 @@ Status GpuTier::map_only(Showing& showing) {
 
 // All chunks of the run are mapped side by side. If the driver refuses a run, each chunk is tried
 // on its own, so that a request gets only its own error.
-void GpuTier::permit(std::span<Showing*> run) {
-  const CudaDriver& driver = lane_->driver();
-  cuda::AccessDescription access;
-  access.location.id = static_cast<int>(lane_->facts().index);
-  access.flags = cuda::kAccessReadWrite;
+void GpuTier::finish_showing(std::span<Showing*> run) {
   const std::uint64_t bytes = run.back()->at + run.back()->bytes - run.front()->at;
-  Status status =
-      lane_->check(driver.cuMemSetAccess(run.front()->at, bytes, &access, 1), "cuMemSetAccess");
+  const Status status =
+      lane_->check(permit(run.front()->at, bytes, lane_->facts().index), "cuMemSetAccess");
   if (!status.ok() && run.size() > 1) {
     for (std::size_t i = 0; i < run.size(); ++i) {
-      permit(run.subspan(i, 1));
+      finish_showing(run.subspan(i, 1));
     }
     return;
   }
@@ -489,7 +485,7 @@ void GpuTier::permit(std::span<Showing*> run) {
       shown_[each->at] = {each->chunk, each->bytes};
       each->chunk->shown = each->at;
     } else {
-      (void)driver.cuMemUnmap(each->at, each->bytes);
+      (void)lane_->driver().cuMemUnmap(each->at, each->bytes);
       each->status = status.clone();
     }
   }
@@ -564,7 +560,7 @@ bool GpuTier::copy_out(std::byte* to, FrameId from, std::uint64_t bytes, Ending&
 void GpuTier::befriend(GpuTier& other) {
   if (lane_->reaches(*other.lane_)) {
     reached_.push_back(&other);
-    other.readers_.push_back(static_cast<int>(lane_->facts().index));
+    other.readers_.push_back(lane_->facts().index);
   }
 }
 

@@ -105,14 +105,13 @@ class GpuTier final : public AddressableTier, public PageLocker {
     Chunk* chunk = nullptr;
     std::uint64_t bytes = 0;
   };
-  /// A request to map a chunk into a window.
+  /// A request to map a chunk into a window. Its thread waits, so it is on that thread's stack.
   struct Showing {
     Chunk* chunk = nullptr;
     cuda::DevicePointer at = 0;
     std::uint64_t bytes = 0;
     Status status;
-    bool mapped = false;
-    bool done = false;
+    bool done = false;  // Also after an error.
   };
   struct Size {
     std::unique_ptr<FramePool> frames;
@@ -147,11 +146,11 @@ class GpuTier final : public AddressableTier, public PageLocker {
   Status take_from_window(Chunk& chunk);
 
   // Runs in the lane's thread.
-  Status map_at(cuda::DevicePointer at, std::uint64_t bytes, cuda::MemoryHandle handle,
-                bool for_peers);
+  Status map_chunk(cuda::DevicePointer at, std::uint64_t bytes, cuda::MemoryHandle handle);
+  cuda::Result permit(cuda::DevicePointer at, std::uint64_t bytes, unsigned device);
   void show_all();
-  Status map_only(Showing& showing);
-  void permit(std::span<Showing*> run);
+  Status map_only(const Showing& showing);
+  void finish_showing(std::span<Showing*> run);
   Status hide(Chunk& chunk);
   void forget(Chunk& chunk);
   Status end_window(cuda::DevicePointer window, std::uint64_t bytes);
@@ -159,7 +158,7 @@ class GpuTier final : public AddressableTier, public PageLocker {
   const std::unique_ptr<CudaLane> lane_;
   // Constant after befriend().
   Vector<const GpuTier*> reached_;  // Tiers with bytes that come here directly.
-  Vector<int> readers_;             // The devices that read this device's chunks directly.
+  Vector<unsigned> readers_;        // The devices that read this device's chunks directly.
   std::array<Size, kLog2Most - kLog2Chunk + 1> sizes_;
   std::array<std::unique_ptr<SlabPool>, kLog2Chunk> slabs_;
 
