@@ -71,6 +71,25 @@ TEST_F(GpuBatches, blocks_that_come_together_cost_a_call_and_an_event_for_many) 
   EXPECT_TRUE(device_has(work, 0));
 }
 
+TEST_F(GpuBatches, extents_of_2_mib_come_together_too) {
+  constexpr std::uint64_t kCount = 8;
+  open("0:32M", "dram=64M");
+  for (std::uint64_t i = 0; i < kCount; ++i) {
+    host_puts(add(kChunk), i);
+  }
+  const Program program;
+  fake_cuda().slow_call("cuMemcpyHtoDAsync", kLong);
+  const Counted before = count("cuMemcpyHtoDAsync");
+  ASSERT_TRUE(bring().ok());
+  const Counted after = count("cuMemcpyHtoDAsync");
+  fake_cuda().slow_call("cuMemcpyHtoDAsync", {});
+  EXPECT_GE(after.batches - before.batches, 1u);
+  EXPECT_LE(after.singles - before.singles, kCount / 2);
+  for (std::uint64_t i = 0; i < kCount; ++i) {
+    EXPECT_TRUE(program.holds(on_gpu(buffers[i], kRead), i)) << i;
+  }
+}
+
 TEST_F(GpuBatches, blocks_that_leave_together_do_so_too) {
   make_blocks();
   const Program program;

@@ -162,20 +162,22 @@ TEST(HostMemory, what_is_there_is_known_without_a_touch) {
   }));
 }
 
+/// Returns whether `body(range)` holds for four pages in a child in which madvise returns `error`.
+template <typename Body>
+bool holds_without_madvise(int error, Body&& body) {
+  return in_child([&] {
+    auto range = reserve({.bytes = 4 * kPage, .alignment = kPage});
+    return range.ok() && test::answer_calls(SYS_madvise, error) && body(*range);
+  });
+}
+
 TEST(HostMemory, populating_is_interrupted_without_end_then_it_ends_with_the_error) {
   if (test::kSanitized) {
     GTEST_SKIP() << "a sanitizer makes such calls, too";
   }
-  EXPECT_TRUE(in_child([] {
-    auto range = reserve({.bytes = 4 * kPage, .alignment = kPage});
-    if (!range.ok()) {
-      return false;
-    }
-    if (!test::answer_calls(SYS_madvise, EINTR)) {
-      return true;
-    }
-    return populate(range->data(), 4 * kPage) == EINTR && unshare(range->data(), kPage) == EINTR &&
-           drop(range->data(), kPage) == EINTR;
+  EXPECT_TRUE(holds_without_madvise(EINTR, [](AddressRange& range) {
+    return populate(range.data(), 4 * kPage) == EINTR && unshare(range.data(), kPage) == EINTR &&
+           drop(range.data(), kPage) == EINTR;
   }));
 }
 
@@ -184,18 +186,11 @@ TEST(HostMemory, kernel_cannot_populate_then_the_pages_are_touched) {
   if (test::kSanitized) {
     GTEST_SKIP() << "a sanitizer makes such calls, too";
   }
-  EXPECT_TRUE(in_child([] {
-    auto range = reserve({.bytes = 4 * kPage, .alignment = kPage});
-    if (!range.ok()) {
-      return false;
-    }
-    if (!test::answer_calls(SYS_madvise, EINVAL)) {
-      return true;
-    }
-    range->data()[kPage] = std::byte{7};
-    return populate(range->data(), 4 * kPage) == 0 && range->data()[kPage] == std::byte{7} &&
-           leading_bytes(range->data(), 4 * kPage, true) == 4 * kPage &&
-           drop(range->data(), kPage) == EINVAL;
+  EXPECT_TRUE(holds_without_madvise(EINVAL, [](AddressRange& range) {
+    range.data()[kPage] = std::byte{7};
+    return populate(range.data(), 4 * kPage) == 0 && range.data()[kPage] == std::byte{7} &&
+           leading_bytes(range.data(), 4 * kPage, true) == 4 * kPage &&
+           drop(range.data(), kPage) == EINVAL;
   }));
 }
 

@@ -475,7 +475,7 @@ TEST(MakeIoPort, a_step_to_a_ring_is_refused_then_threads_have_the_files_and_not
     EXPECT_TRUE(in_child([&] {
       auto devices = files(1, kMiB);
       if (!answer_calls(each.number, EMFILE)) {
-        return true;
+        return false;
       }
       const auto open_descriptors = [] {
         int count = 0;
@@ -509,7 +509,7 @@ TEST(MakeIoPort, no_thread_can_be_created_then_there_is_no_port_and_the_reason_i
     std::string reason;
     // The C library calls clone3, and clone if clone3 does not exist.
     if (!answer_calls(SYS_clone, EAGAIN) || !answer_calls(SYS_clone3, EAGAIN)) {
-      return true;
+      return false;
     }
     EXPECT_EQ(make_io_port({}, options, reason), nullptr);
     EXPECT_EQ(reason,

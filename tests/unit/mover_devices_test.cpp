@@ -304,6 +304,29 @@ TEST(MoverDevices, a_retreat_waits_for_what_is_on_its_way_to_the_device) {
   EXPECT_FALSE(m.resident(x, 0, kDevice));
 }
 
+TEST(MoverDevices, retreat_returns_memory_while_its_other_extents_still_leave) {
+  M m({.devices = 1});
+  const Handle x = m.buffer();
+  const Handle y = m.buffer();
+  m.write_on_device(x, 0x11);
+  m.write_on_device(y, 0x22);
+  const Call& retreat =
+      m.ask(Want::retreat, {M::access(x, kRead, kGpu), M::access(y, kRead, kGpu)});
+  for (int n = 0; n < 40 && m.resident(x, 0, kDevice); ++n) {
+    m.hands.copies.empty() ? m.hands.run() : m.hands.end_copy();
+    m.settle();
+  }
+  ASSERT_FALSE(m.resident(x, 0, kDevice));
+  ASSERT_TRUE(m.resident(y, 0, kDevice)) << "its copy has not ended";
+  EXPECT_EQ(m.hands.waiting(kTrim), 1u) << "the memory of x goes back";
+  EXPECT_FALSE(retreat.done());
+  m.end_all();
+  EXPECT_EQ(retreat.code(), Code::ok);
+  EXPECT_EQ(m.gpu[0].books().used(), 0u);
+  EXPECT_EQ(m.value(x), 0x11);
+  EXPECT_EQ(m.value(y), 0x22);
+}
+
 TEST(MoverDevices, a_retreat_ends_when_each_device_has_given_its_memory_back) {
   M m({.devices = 2});
   const Handle x = m.buffer();

@@ -47,6 +47,13 @@ unsigned char value_of(int cycle) {
   return static_cast<unsigned char>(1 + cycle % 200);
 }
 
+void fail_all_io(M& m) {
+  m.run_hands();
+  while (!m.port.requests.empty()) {
+    m.end_io(EIO);
+  }
+}
+
 // The program writes one page. The others of a new extent are zeros, so its slot has a record.
 void write_page(M& m, Handle x, unsigned page, unsigned char value) {
   m.touch(x, page, true);
@@ -126,10 +133,7 @@ TEST_F(MoverRecords, write_fails_again_and_again_then_the_records_are_few) {
   expect_few(m, [&](int cycle) {
     write_page(m, x, cycle % 4, value_of(cycle));
     m.ask(Want::evict, {M::access(x, kRead)});
-    m.run_hands();
-    while (!m.port.requests.empty()) {
-      m.end_io(EIO);
-    }
+    fail_all_io(m);
     look(m, x);
     m.at(m.now + 100'000 * M::kMs);
     m.evict(x);
@@ -145,10 +149,7 @@ TEST_F(MoverRecords, read_fails_again_and_again_then_the_records_are_few) {
     m.evict(x);
     look(m, x);
     const Call& call = m.acquire(x, kRead);
-    m.run_hands();
-    while (!m.port.requests.empty()) {
-      m.end_io(EIO);
-    }
+    fail_all_io(m);
     m.end_all();
     EXPECT_EQ(call.code(), Code::io_error);
     look(m, x);

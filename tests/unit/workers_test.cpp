@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "bare_tier.hpp"
 #include "in_child.hpp"
 #include "support/sanitizers.hpp"
 
@@ -84,6 +85,40 @@ TEST(WorkersTest, what_runs_at_the_end_is_waited_for) {
   }
   EXPECT_TRUE(ended);
   later.join();
+}
+
+// A device must not be idle while hands prepare frames for later copies.
+TEST(WorkersTest, job_that_starts_a_copy_comes_before_jobs_that_do_not) {
+  std::counting_semaphore<> ended(0);
+  std::binary_semaphore on(0);
+  std::atomic<bool> first_has_ended = false;
+  Workers workers(1, 0, [&] {
+    const bool first = !first_has_ended.exchange(true);
+    ended.release();
+    if (first) {
+      on.acquire();  // The hand is busy while the other jobs are submitted.
+    }
+  });
+  test::BareTier tier;
+  Job first, prepares, copies;
+  for (Job* job : {&first, &prepares, &copies}) {
+    job->tier = &tier;
+    job->other_tier = &tier;
+  }
+  prepares.steps = kPopulate;
+  copies.steps = kLockPages | kCopyOut;
+  copies.host_tier = &tier;
+  workers.submit(&first);
+  ended.acquire();
+  workers.submit(&prepares);
+  workers.submit(&copies);
+  on.release();
+  ended.acquire();
+  ended.acquire();
+  std::vector<Done> done(4);
+  ASSERT_EQ(workers.reap(done), 3u);
+  EXPECT_EQ(done[1].job, &copies);
+  EXPECT_EQ(done[2].job, &prepares);
 }
 
 // Fewer hands than jobs; each job is reported once.
