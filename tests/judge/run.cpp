@@ -38,7 +38,7 @@ thread_local sigjmp_buf g_touch;
 thread_local volatile sig_atomic_t g_touching = 0;
 
 // A sanitizer's runtime blocks all signals while a handler runs, whatever sa_flags contain, and
-// handles munlock itself.
+// handles munlock and mlockall itself: they return 0 whatever their arguments are.
 const bool g_has_runtime = getenv(kRuntimeVariable) != nullptr;
 
 void on_signal(int signal) {
@@ -485,7 +485,7 @@ void Run::children(const Call& call) {
     alarm(60);
     quiet_ = true;
     // In a child only: the library tiers no memory of a process after this call.
-    if (const int locks = locks_of(call); locks >= 0 && geteuid() == 0) {
+    if (const int locks = locks_of(call); locks >= 0 && !g_has_runtime && geteuid() == 0) {
       say_result(mlockall(locks));
     }
     look();
