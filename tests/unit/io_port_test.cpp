@@ -244,15 +244,16 @@ TEST_P(Port, requests_of_each_file_and_of_files_read_by_descriptor_have_room) {
     MAKE_OR_SKIP(port, files(count, kMiB), kDepth);
     const auto other = files(1, kMiB);
     ASSERT_TRUE(other[0]->grow(kMiB).ok());
-    const Bytes data = pattern(4096, 0);
+    // Each read has its own memory, because several threads may read at once.
+    const Bytes data = pattern(100 * 4096, 0);
     std::size_t accepted = 0;
     for (;; ++accepted) {
-      IoRequest read = request(accepted, false, data.get(), 0, 4096, true);
+      IoRequest read = request(accepted, false, data.get() + accepted * 4096, 0, 4096, true);
       read.fd = other[0]->fd(true);
       if (!port->submit(read)) {
         break;
       }
-      ASSERT_LT(accepted, 100U);
+      ASSERT_LT(accepted, 99U);
     }
     EXPECT_EQ(accepted, kDepth * (count + 1));
     for (std::size_t reaped = 0; reaped < accepted;) {
