@@ -30,7 +30,8 @@ find_package(PkgConfig REQUIRED)
 # The static library passes these to the program that links it, even from a subdirectory: GLOBAL.
 find_package(Threads REQUIRED GLOBAL)
 find_package(fmt REQUIRED GLOBAL)
-find_package(spdlog REQUIRED GLOBAL)
+# Its headers only, because one file uses it.
+find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET GLOBAL libxxhash)
 # Its headers only (see settings.cpp): its target would add a shared library.
@@ -42,9 +43,10 @@ endif()
 
 add_library(tiermem_dependencies INTERFACE)
 target_link_libraries(tiermem_dependencies INTERFACE
-  Threads::Threads ${CMAKE_DL_LIBS} fmt::fmt spdlog::spdlog PkgConfig::XXHASH
+  Threads::Threads ${CMAKE_DL_LIBS} fmt::fmt PkgConfig::XXHASH
   nlohmann_json::nlohmann_json)
-target_include_directories(tiermem_dependencies SYSTEM INTERFACE ${TIERMEM_TOMLPLUSPLUS})
+target_include_directories(tiermem_dependencies SYSTEM INTERFACE ${TIERMEM_TOMLPLUSPLUS}
+  $<TARGET_PROPERTY:spdlog::spdlog_header_only,INTERFACE_INCLUDE_DIRECTORIES>)
 target_compile_definitions(tiermem_dependencies INTERFACE SPDLOG_FMT_EXTERNAL)
 # For the program and the examples; zlib and zstd decompress traces, for the tests as well.
 add_library(tiermem_cli_dependencies INTERFACE)

@@ -73,7 +73,7 @@ set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH pc_to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 # As names of libraries: with Requires.private, a program that links the shared library would also need
 # their development packages.
-set(pc_libs_private " -lspdlog -lfmt -lxxhash -lstdc++ -lm -lpthread")
+set(pc_libs_private " -lfmt -lxxhash -lstdc++ -lm -lpthread")
 if(with_uring)
   string(PREPEND pc_libs_private " -luring")
 endif()

@@ -28,11 +28,37 @@ add_custom_target(jemalloc_renamed DEPENDS ${jemalloc})
 file(GLOB preload_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/preload/*.cpp)
 if(TIERMEM_SANITIZE)
   # malloc is the sanitizer's, which calls dlsym and setrlimit before it has its own memory.
-  list(FILTER preload_sources EXCLUDE REGEX "/(malloc|dlsym|rlimits)\\.cpp$")
+  list(FILTER preload_sources EXCLUDE REGEX "/(malloc|dlsym|rlimits|own_fmt)\\.cpp$")
 endif()
 add_library(tiermem_preload SHARED ${preload_sources})
 add_dependencies(tiermem_preload jemalloc_renamed)
-target_link_libraries(tiermem_preload PRIVATE tiermem_objects ${jemalloc})
+
+# Every process under `tiermem run` loads the library, so it contains what it uses: a shell that starts
+# many short programs takes 0.6 ms less for each. The shared libraries after the archives are then not
+# needed, and --as-needed drops them. libgcc_s remains shared, because one process has one unwinder.
+set(own_libraries)
+if(NOT TIERMEM_SANITIZE)
+  find_library(TIERMEM_XXHASH_ARCHIVE NAMES libxxhash.a)
+  if(TIERMEM_XXHASH_ARCHIVE)
+    list(APPEND own_libraries ${TIERMEM_XXHASH_ARCHIVE})
+  endif()
+  # The library also replaces liburing's functions that make rings, so its own have other names.
+  find_library(TIERMEM_URING_ARCHIVE NAMES liburing.a)
+  if(TIERMEM_URING_ARCHIVE AND TARGET PkgConfig::TM_URING)
+    set(own_uring ${PROJECT_BINARY_DIR}/uring_renamed.a)
+    add_custom_command(OUTPUT ${own_uring}
+      COMMAND ${CMAKE_OBJCOPY} --redefine-sym io_uring_queue_init=tiermem_uring_queue_init
+        --redefine-sym io_uring_queue_init_params=tiermem_uring_queue_init_params
+        ${TIERMEM_URING_ARCHIVE} ${own_uring}
+      DEPENDS ${TIERMEM_URING_ARCHIVE} VERBATIM)
+    add_custom_target(uring_renamed DEPENDS ${own_uring})
+    add_dependencies(tiermem_preload uring_renamed)
+    list(APPEND own_libraries ${own_uring})
+    target_compile_definitions(tiermem_preload PRIVATE TIERMEM_OWN_URING)
+  endif()
+  target_link_options(tiermem_preload PRIVATE -static-libstdc++ -Wl,--exclude-libs,ALL -Wl,--as-needed)
+endif()
+target_link_libraries(tiermem_preload PRIVATE ${own_libraries} tiermem_objects ${jemalloc})
 # Thread-local variables need one instruction, and no call of the dynamic linker, which may allocate.
 target_compile_options(tiermem_preload PRIVATE -fomit-frame-pointer -ftls-model=initial-exec -fno-builtin-malloc
   -fno-builtin-calloc -fno-builtin-realloc -fno-builtin-free ${no_narrowing})

@@ -119,8 +119,9 @@ Status check_userfault(const Userfault& userfault, std::optional<Mechanism> mech
   }
   char why[224] = {};
   const bool moves = (!mechanism || *mechanism == Mechanism::uffd_move) && facts.move;
-  const bool copies =
-      (!mechanism || *mechanism == Mechanism::copy) && userfault.probe_copy(why, sizeof(why));
+  // A few pages show whether the kernel can: a process that tiers probes with an extent.
+  const bool copies = !moves && (!mechanism || *mechanism == Mechanism::copy) &&
+                      userfault.probe_copy(16 * host::kPage, why, sizeof(why));
   if (!moves && !copies) {
     return fail(Code::unavailable,
                 "this kernel has neither UFFDIO_MOVE (Linux 6.8) nor a replacement: {}",
@@ -247,8 +248,8 @@ std::uint64_t plain_bytes(std::uint64_t total) {
 }
 
 /// Starts the program after all checks, and reports when it has ended.
-int start(const Arguments& arguments, const Config& config, const std::string& library,
-          Variables variables) {
+int start(const Arguments& arguments, const Config& config, const HostFacts& facts,
+          const std::string& library, Variables variables) {
   RunHost host;
   if (const int error = host.open(config.dram.budget, config.block_budget); error != 0) {
     return complain(
@@ -265,7 +266,7 @@ int start(const Arguments& arguments, const Config& config, const std::string& l
   }
   const std::uint64_t plain = plain_bytes(config.dram.budget);
   Outsiders outsiders(library, 2 * plain);
-  LimitWatch limits(probe_memory_facts(), config.dram.budget);
+  LimitWatch limits(facts, config.dram.budget);
   ChildOptions options{.arguments = arguments.program, .environment = std::move(variables)};
   options.broker = broker.fd();
   options.serve = [&] { broker.serve(); };
@@ -364,7 +365,8 @@ int run(const Arguments& arguments) {
     return complain(can);
   }
   const std::vector<Spec> specs = specs_of(arguments);
-  const auto config = load_fitting_config(specs, nullptr, probe_host_facts());
+  const HostFacts facts = probe_host_facts();
+  const auto config = load_fitting_config(specs, nullptr, facts);
   if (!config.ok()) {
     return complain(config.status());
   }
@@ -399,7 +401,7 @@ int run(const Arguments& arguments) {
     return complain(library.status());
   }
   variables->emplace_back("LD_PRELOAD", preload_list(*library));
-  return start(arguments, *config, *library, std::move(*variables));
+  return start(arguments, *config, facts, *library, std::move(*variables));
 }
 
 }  // namespace

@@ -403,7 +403,7 @@ int Userfault::read_events(std::span<UserfaultEvent> events, std::size_t& n) con
   return 0;
 }
 
-bool Userfault::probe_copy(char* reason, std::size_t room) const {
+bool Userfault::probe_copy(std::size_t bytes, char* reason, std::size_t room) const {
   const auto no = [&](const char* what, int error) { return refuse(reason, room, what, error); };
   if (!ok()) {
     set_text(reason, room, fmt::format("no userfaultfd ({})", facts_.reason));
@@ -420,19 +420,19 @@ bool Userfault::probe_copy(char* reason, std::size_t room) const {
   if (const int error = register_missing(at, window->bytes()); error != 0) {
     return no("UFFDIO_REGISTER", error);
   }
-  host::write_pattern(home, host::kHugePage);
+  host::write_pattern(home, bytes);
   for (int twice = 0; twice < 2;
        ++twice) {  // The second pass shows that the range is still registered.
-    if (const UserfaultProgress in = copy(at, home, host::kHugePage); in.error != 0) {
+    if (const UserfaultProgress in = copy(at, home, bytes); in.error != 0) {
       return no("UFFDIO_COPY into a window", in.error);
     }
-    if (!host::check_pattern(at, host::kHugePage)) {
+    if (!host::check_pattern(at, bytes)) {
       return no("UFFDIO_COPY brought other bytes", EIO);
     }
-    if (const int error = host::remap(home, at, host::kHugePage); error != 0) {
+    if (const int error = host::remap(home, at, bytes); error != 0) {
       return no("mremap(DONTUNMAP) out of a window (Linux 5.7)", error);
     }
-    if (!host::check_pattern(home, host::kHugePage)) {
+    if (!host::check_pattern(home, bytes)) {
       return no("mremap took other bytes", EIO);
     }
   }

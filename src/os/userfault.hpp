@@ -95,8 +95,9 @@ class Userfault {
   /// Moves 2 MiB there and back on scratch memory and compares every byte. Returns false with the
   /// reason.
   bool probe_move(char* reason, std::size_t room) const;
-  /// Copies 2 MiB in and takes them out by mremap, which must leave the range registered.
-  bool probe_copy(char* reason, std::size_t room) const;
+  /// Copies `bytes` in and takes them out by mremap, which must leave the range registered. At most
+  /// 2 MiB, whole pages.
+  bool probe_copy(std::size_t bytes, char* reason, std::size_t room) const;
   /// Copies a watched page in, which the page tables must show, and then allows a write to it.
   bool probe_watch(char* reason, std::size_t room) const;
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <utility>
 
 #include "base/arena.hpp"
 #include "base/log.hpp"
@@ -166,12 +167,19 @@ constexpr ExtentHooks hooks_of() {
 constinit ExtentHooks g_small_hooks = hooks_of<g_small>();
 constinit ExtentHooks g_medium_hooks = hooks_of<g_medium>();
 
-constexpr std::size_t kMostArenas = 64;
-/// jemalloc's arena numbers; 0, the plain arena, if an arena could not be made. Constant once made.
-struct Arenas {
-  std::array<unsigned, kMostArenas> small{};
-  unsigned count = 0;
-  unsigned medium = 0;
+constexpr unsigned kMostArenas = 64;
+/// An arena of jemalloc that is made at its first use, because most processes use only one. If two
+/// threads make it at once, the arena of one remains unused; no thread waits, so fork() is safe.
+class LazyArena {
+ public:
+  explicit constexpr LazyArena(ExtentHooks& hooks) : hooks_(hooks) {}
+  /// Returns jemalloc's number of the arena; 0, the plain arena, if it could not be made.
+  unsigned number();
+
+ private:
+  ExtentHooks& hooks_;
+  std::atomic<unsigned> made_{kNone};  // Release to acquire: the arena is complete.
+  static constexpr unsigned kNone = ~0U;
 };
 
 unsigned make_arena(ExtentHooks& hooks) {
@@ -186,31 +194,41 @@ unsigned make_arena(ExtentHooks& hooks) {
   return error == 0 ? arena : 0;
 }
 
-Arenas make_arenas() {
-  const ArenaScope inside;
-  Arenas arenas;
-  cpu_set_t allowed;
-  const bool known = ::sched_getaffinity(0, sizeof(allowed), &allowed) == 0;
-  arenas.count =
-      std::clamp<unsigned>(known ? static_cast<unsigned>(CPU_COUNT(&allowed)) : 1, 1, kMostArenas);
-  for (unsigned i = 0; i < arenas.count; ++i) {
-    arenas.small[i] = make_arena(g_small_hooks);
+unsigned LazyArena::number() {
+  unsigned number = made_.load(std::memory_order_acquire);
+  if (number == kNone) {
+    const ArenaScope inside;
+    const unsigned arena = make_arena(hooks_);
+    if (made_.compare_exchange_strong(number, arena, std::memory_order_acq_rel)) {
+      number = arena;
+    }
   }
-  arenas.medium = make_arena(g_medium_hooks);
-  return arenas;
+  return number;
 }
 
-const Arenas& arenas() {
-  static const Arenas made = make_arenas();
-  return made;
+constinit LazyArena g_medium_arena(g_medium_hooks);
+// One for each processor, up to kMostArenas.
+constinit auto g_small_arenas = [] {
+  return []<std::size_t... i>(std::index_sequence<i...>) {
+    return std::array<LazyArena, sizeof...(i)>{((void)i, LazyArena(g_small_hooks))...};
+  }
+  (std::make_index_sequence<kMostArenas>());
+}();
+
+unsigned count_processors() {
+  cpu_set_t allowed;
+  const bool known = ::sched_getaffinity(0, sizeof(allowed), &allowed) == 0;
+  return std::clamp<unsigned>(known ? static_cast<unsigned>(CPU_COUNT(&allowed)) : 1, 1,
+                              kMostArenas);
 }
 
 }  // namespace
 
 void bind_heap() {
   static constinit std::atomic<unsigned> next{0};
-  const Arenas& all = arenas();
-  unsigned arena = all.small[next.fetch_add(1, std::memory_order_relaxed) % all.count];
+  static const unsigned processors = count_processors();
+  unsigned arena =
+      g_small_arenas[next.fetch_add(1, std::memory_order_relaxed) % processors].number();
   (void)tiermem_je_mallctl("thread.arena", nullptr, nullptr, &arena, sizeof(arena));
 }
 
@@ -220,12 +238,12 @@ void* plain_block(std::size_t bytes, bool zero) {
 }
 
 void* medium_block(std::size_t bytes, std::size_t alignment, bool zero) {
-  return tiermem_je_mallocx(
-      bytes, je_arena(arenas().medium) | kJeNoTcache | je_align(alignment) | (zero ? kJeZero : 0));
+  return tiermem_je_mallocx(bytes, je_arena(g_medium_arena.number()) | kJeNoTcache |
+                                       je_align(alignment) | (zero ? kJeZero : 0));
 }
 
 void* resize_to_medium(void* block, std::size_t bytes) {
-  return tiermem_je_rallocx(block, bytes, je_arena(arenas().medium) | kJeNoTcache);
+  return tiermem_je_rallocx(block, bytes, je_arena(g_medium_arena.number()) | kJeNoTcache);
 }
 
 }  // namespace tiermem::preload

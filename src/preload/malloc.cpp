@@ -9,6 +9,7 @@
 // thread can promote absent pages.
 //
 // Threads: any, from before main until after the last exit handler. Never writes to a descriptor.
+#include <dlfcn.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -243,27 +244,49 @@ void* aligned_block(std::size_t align, std::size_t bytes) {
                               : allocate_slowly(bytes, align, false);
 }
 
-// As the standard says: the handler may free something, throw, or end the process.
-void* allocate_or_throw(std::size_t bytes, std::size_t align) {
-  for (;;) {
-    void* const block = aligned_block(align, bytes);
-    if (block != nullptr) [[likely]] {
-      return block;
-    }
-    const std::new_handler handler = std::get_new_handler();
-    if (handler == nullptr) {
-      throw std::bad_alloc();
-    }
-    handler();
+// The program's C++ library has the handler of new, and counts what is thrown. This library has a
+// copy of its own (cmake/preload.cmake), so new asks the program's after a failure: it calls malloc
+// again, then the handler, and throws. Null if the program has none, or another than libstdc++.
+template <typename New>
+New new_of_program(const char* name) {
+  if (inside_tiermem()) {
+    return nullptr;  // The copy throws, and code of this library catches.
   }
+  const ArenaScope inside;
+  void* const library = ::dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
+  return library != nullptr ? reinterpret_cast<New>(::dlsym(library, name)) : nullptr;
+}
+
+// libstdc++ rounds the size up to the alignment, and the largest sizes would wrap.
+bool needs_no_alignment(std::size_t bytes, std::size_t align) {
+  return align <= kLeastAlign || bytes > kMostBytes;
+}
+
+void* allocate_or_throw(std::size_t bytes, std::size_t align) {
+  if (void* const block = aligned_block(align, bytes); block != nullptr) [[likely]] {
+    return block;
+  }
+  if (needs_no_alignment(bytes, align)) {
+    const auto again = new_of_program<void* (*)(std::size_t)>("_Znwm");
+    return again != nullptr ? again(bytes) : throw std::bad_alloc();
+  }
+  using New = void* (*)(std::size_t, std::align_val_t);
+  const auto again = new_of_program<New>("_ZnwmSt11align_val_t");
+  return again != nullptr ? again(bytes, std::align_val_t(align)) : throw std::bad_alloc();
 }
 
 void* allocate_or_null(std::size_t bytes, std::size_t align) noexcept {
-  try {
-    return allocate_or_throw(bytes, align);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
+  if (void* const block = aligned_block(align, bytes); block != nullptr) [[likely]] {
+    return block;
   }
+  if (needs_no_alignment(bytes, align)) {
+    using New = void* (*)(std::size_t, const std::nothrow_t&);
+    const auto again = new_of_program<New>("_ZnwmRKSt9nothrow_t");
+    return again != nullptr ? again(bytes, std::nothrow) : nullptr;
+  }
+  using New = void* (*)(std::size_t, std::align_val_t, const std::nothrow_t&);
+  const auto again = new_of_program<New>("_ZnwmSt11align_val_tRKSt9nothrow_t");
+  return again != nullptr ? again(bytes, std::align_val_t(align), std::nothrow) : nullptr;
 }
 
 }  // namespace

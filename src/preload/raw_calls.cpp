@@ -126,6 +126,9 @@ extern "C" {
 
 void tiermem_rights_shrink(long number, unsigned long first, unsigned long second,
                            unsigned long third);  // rights.cpp
+#ifdef TIERMEM_OWN_URING
+int tiermem_uring_queue_init(unsigned entries, void* ring, unsigned flags);  // Our copy's.
+#endif
 
 // For each number, whether syscall() below must examine the call.
 extern __attribute__((visibility("hidden"))) const std::array<std::uint8_t, 512>
@@ -209,6 +212,11 @@ using Init = int (*)(unsigned, void*, unsigned);
 using InitBy = int (*)(unsigned, void*, void*);
 
 TIERMEM_INTERPOSED int io_uring_queue_init(unsigned entries, void* ring, unsigned flags) {
+#ifdef TIERMEM_OWN_URING
+  if (tiermem::inside_tiermem()) {
+    return tiermem_uring_queue_init(entries, ring, flags);
+  }
+#endif
   static const auto real = next<Init>("io_uring_queue_init");
   return refuses() || real == nullptr ? -ENOSYS : real(entries, ring, flags);
 }

@@ -52,7 +52,8 @@ Status choose_mechanisms(const DramOptions& options, const Userfault& userfault,
     return {};
   }
   const bool copy =
-      wanted(Mechanism::copy) && userfault.probe_copy(facts.copy_reason, sizeof(facts.copy_reason));
+      wanted(Mechanism::copy) &&
+      userfault.probe_copy(host::kHugePage, facts.copy_reason, sizeof(facts.copy_reason));
   if (copy) {
     facts.windows = facts.small_windows = facts.mapped = Mechanism::copy;
   }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include <cerrno>
+#include <exception>
 #include <memory>
 #include <new>
 #include <random>
@@ -219,6 +220,25 @@ TEST(Malloc, the_handler_of_new_is_asked_before_bad_alloc) {
   volatile std::size_t most = SIZE_MAX / 2;
   EXPECT_THROW((void)::operator new(most), std::bad_alloc);
   EXPECT_EQ(g_handler_calls, 3u);
+  EXPECT_EQ(std::uncaught_exceptions(), 0) << "another C++ library threw than the program's";
+  std::set_new_handler(before);
+}
+
+TEST(Malloc, a_new_that_does_not_throw_asks_the_handler_and_takes_its_exception_for_no) {
+  const std::new_handler before = std::set_new_handler([] {
+    ++g_handler_calls;
+    throw std::bad_alloc();
+  });
+  for (const std::size_t most : {SIZE_MAX / 2, SIZE_MAX}) {
+    for (const bool aligned : {false, true}) {
+      g_handler_calls = 0;
+      EXPECT_EQ(aligned ? ::operator new(most, std::align_val_t(64), std::nothrow)
+                        : ::operator new(most, std::nothrow),
+                nullptr);
+      EXPECT_EQ(g_handler_calls, 1u);
+      EXPECT_EQ(std::uncaught_exceptions(), 0);
+    }
+  }
   std::set_new_handler(before);
 }
 
