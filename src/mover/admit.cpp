@@ -54,7 +54,8 @@ void Mover::admit(Request& request) {
 bool Mover::refuse_stale(Request& request) {
   const Span* const stale = stale_span(request);
   if (stale != nullptr) {
-    request.status = fail(Code::stale_handle, "handle {:#x} was freed during the call", stale->buffer);
+    request.status =
+        fail(Code::stale_handle, "handle {:#x} was freed during the call", stale->buffer);
   }
   return stale != nullptr;
 }
@@ -68,7 +69,7 @@ void Mover::admit_budget(Request& request) {
   enlist(request);
   if (request.tier.kind == Kind::block) {
     if (block_ != nullptr) {
-      block_slots_.set_budget(request.value);
+      engine_.block_slots().set_budget(request.value);
     }
     complete(request, block_ != nullptr
                           ? Status()
@@ -82,6 +83,7 @@ void Mover::admit_budget(Request& request) {
   memory.tier->set_budget(request.value);
   limit_spares();
   budget_request_ = &request;
+  engine_.note_budget_change(true);
 }
 
 // Requests that wait for others end here. Transfers in progress end by themselves.
@@ -139,9 +141,9 @@ void Mover::admit_acquire(Request& request) {
   journal_.count(&Stats::demanded, demanded_bytes(request));
   for (const Need& need : request.needs) {
     if (directory_.word(kHost, need.ref).load().phase() == Phase::vacant) {
-      (void)leave(need.ref, kHost, false);  // A held extent could not return its frame.
+      (void)engine_.leave(need.ref, kHost, false);  // A held extent could not return its frame.
     }
-    recall(need);
+    engine_.recall(need);
   }
   request.was_there = request.in_parts && ready(request.needs.front());
   request.state = Request::State::room;
@@ -172,6 +174,7 @@ bool Mover::find_record(unsigned space, ExtentRef ref) {
 void Mover::enlist(Request& request) {
   request.at = static_cast<std::uint32_t>(active_.size());
   active_.push_back(&request);
+  engine_.note_requests(active_.size());
   next_deadline_ = std::min(next_deadline_, request.deadline_ns);
 }
 

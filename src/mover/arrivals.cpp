@@ -8,11 +8,11 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "mover/mover.hpp"
+#include "mover/transfer_engine.hpp"
 
 namespace tiermem {
 
-void Mover::copy_begun(const Job& job, std::uint64_t ordinal) {
+void TransferEngine::copy_begun(const Job& job, std::uint64_t ordinal) {
   Transfer& transfer = transfers_[job.transfer];
   source_taken_home(transfer);
   transfer.arriving = ordinal;
@@ -21,28 +21,9 @@ void Mover::copy_begun(const Job& job, std::uint64_t ordinal) {
   }
 }
 
-// The bytes under the copy can no longer change, so they are right when it ends: from a slot they
-// were verified, and of another copy all that may be pinned from here on are readers.
-bool Mover::lets_in(const Request& request, const Need& need) {
-  Transfer& transfer = transfers_[directory_.at(need.ref).transfer - 1];
-  if (!request.for_stream || transfer.kind != Transfer::Kind::promote ||
-      transfer.space != need.space || transfer.parked_for != nullptr ||
-      transfer.stage == Transfer::Stage::abandoned) {
-    return false;
-  }
-  std::atomic_ref(transfer.job.tell).store(true, std::memory_order_relaxed);
-  if (transfer.arriving == 0 || (need.shown && !shown(need, transfer.frame))) {
-    return false;
-  }
-  if (transfer.source == kNoSpace || transfer.took_over) {
-    return true;
-  }
-  return need.writes ? take_over(transfer) : directory_.word(transfer.source, need.ref).try_share();
-}
-
 // A writer has the only copy: the source goes, as soon as it has been read. False: it, or another
 // one, cannot go now.
-bool Mover::take_over(Transfer& transfer) {
+bool TransferEngine::take_over(Transfer& transfer) {
   for (unsigned other = 0; other < directory_.spaces(); ++other) {
     if (other != transfer.source && directory_.readable(transfer.ref, other)) {
       return false;
@@ -54,46 +35,9 @@ bool Mover::take_over(Transfer& transfer) {
   return transfer.took_over;
 }
 
-bool Mover::pin_for(Request& request, const Span& span) {
-  if ((!request.for_stream || span.space == kHost) && parking_ != &request) {
-    return residency_.pin(span);
-  }
-  for (std::uint32_t i = 0; i < span.count; ++i) {
-    Span one = span;
-    one.first += i;
-    one.count = 1;
-    if (!pin_one_for(request, one)) {
-      one.first = span.first;
-      one.count = i;
-      if (i != 0) {
-        residency_.unpin(one.run());
-      }
-      return false;
-    }
-  }
-  return true;
-}
-
-bool Mover::pin_one_for(Request& request, const Span& span) {
-  if (directory_.word(span.space, span.first).load().phase() != Phase::incoming) {
-    return residency_.pin(span);
-  }
-  if (!residency_.pin_incoming(span)) {
-    return false;
-  }
-  Transfer& transfer = transfers_[directory_.at(span.first).transfer - 1];
-  if (transfer.parked_for == &request) {
-    return true;  // It is published in this step.
-  }
-  directory_.frame(span.space, span.first) = transfer.frame;  // The view's address.
-  transfer.written = transfer.written || span.writes;
-  request.arrivals[span.space] = std::max(request.arrivals[span.space], transfer.arriving);
-  return true;
-}
-
 // The copy failed, which a device that works does not do. True: streams have it pinned, and the
 // frame goes when they have come to the ends of their views.
-bool Mover::abandon_promote(Transfer& transfer, const Status* error) {
+bool TransferEngine::abandon_promote(Transfer& transfer, const Status* error) {
   if (error != nullptr && error->info() != nullptr) {
     transfer.undo_error = *error->info();
   }
@@ -109,7 +53,7 @@ bool Mover::abandon_promote(Transfer& transfer, const Status* error) {
   return false;
 }
 
-void Mover::serve_abandoned() {
+void TransferEngine::serve_abandoned() {
   Vector<std::uint32_t> waiting;
   waiting.swap(abandoned_);
   for (const std::uint32_t at : waiting) {
@@ -125,7 +69,7 @@ void Mover::serve_abandoned() {
 
 // The bytes that a stream wrote on the device are not there, and the bytes of before are not the
 // answer.
-void Mover::give_back_source(Transfer& transfer) {
+void TransferEngine::give_back_source(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   if (transfer.took_over && !transfer.written) {
     directory_.word(transfer.source, ref).set_phase(Phase::exclusive);

@@ -5,10 +5,11 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "mover/mover.hpp"
+#include "mover/transfer_engine.hpp"
 
 namespace tiermem {
-bool Mover::start_demote(ExtentRef ref, unsigned space, bool evict_after, Priority priority) {
+bool TransferEngine::start_demote(ExtentRef ref, unsigned space, bool evict_after,
+                                  Priority priority) {
   if (!can_write(ref)) {
     return false;
   }
@@ -32,7 +33,7 @@ bool Mover::start_demote(ExtentRef ref, unsigned space, bool evict_after, Priori
   return directory_.at(ref).transfer != 0;  // Without a slot the demote has failed.
 }
 
-void Mover::find_slot(Transfer& transfer) {
+void TransferEngine::find_slot(Transfer& transfer) {
   if (transfer.whole_again) {
     find_slot_for_whole(transfer);
     return;
@@ -61,7 +62,7 @@ void Mover::find_slot(Transfer& transfer) {
 
 // Allocates a slot for the stored pages of the extent. If the tier is full, slots of resident bytes
 // give way. Returns an invalid slot if the transfer waits for the tier to grow, or has failed.
-SlotId Mover::new_slot(Transfer& transfer) {
+SlotId TransferEngine::new_slot(Transfer& transfer) {
   block_slots_.retry_degraded(now_);
   Result<SlotId> slot = block_slots_.allocate(slot_bytes_of(transfer), transfer.avoid);
   while (slot.code() == Code::no_capacity && next_slot_gives_way()) {
@@ -81,7 +82,7 @@ SlotId Mover::new_slot(Transfer& transfer) {
 // Bytes in memory that I/O can read are hashed beside the write. The result is published only if no
 // writer came between the start of the first and the end of the last, so both saw the same bytes. A
 // device's memory is copied to staging first.
-void Mover::seal(Transfer& transfer) {
+void TransferEngine::seal(Transfer& transfer) {
   AddressableTier& tier = *memories_[transfer.space].tier;
   // The pages of a new slot were measured after the copy began, and may have changed since then: it
   // must not begin anew.
@@ -112,7 +113,7 @@ void Mover::seal(Transfer& transfer) {
   submit_job(transfer, kLockPages | kCopyOut);
 }
 
-void Mover::write_and_hash(Transfer& transfer) {
+void TransferEngine::write_and_hash(Transfer& transfer) {
   const bool hashes = options_.checksums && !directory_.has_flag(transfer.ref, kNoChecksum);
   if (hashes && transfer.sums == nullptr) {
     transfer.sums =
@@ -139,7 +140,7 @@ void Mover::write_and_hash(Transfer& transfer) {
 
 // The bytes of an extent that has a slot are hashed. Only changed blocks are written, from the
 // first that differs to the last. None differs if a program wrote the same bytes again.
-void Mover::write_changed(Transfer& transfer) {
+void TransferEngine::write_changed(Transfer& transfer) {
   if (transfer.pages != 0) {
     write_changed_parts(transfer);
     return;
@@ -173,7 +174,7 @@ void Mover::write_changed(Transfer& transfer) {
 }
 
 // The write has ended, with or without success, and so has the hash.
-void Mover::write_done(Transfer& transfer, const SlotCompletion& completion) {
+void TransferEngine::write_done(Transfer& transfer, const SlotCompletion& completion) {
   if (completion.code == Code::ok) {
     written(transfer);
     return;
@@ -203,7 +204,7 @@ void Mover::write_done(Transfer& transfer, const SlotCompletion& completion) {
   demote_failed(transfer, std::move(status));
 }
 
-void Mover::written(Transfer& transfer) {
+void TransferEngine::written(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
   Extent& extent = directory_.at(ref);
@@ -256,7 +257,7 @@ void Mover::written(Transfer& transfer) {
   }
 }
 
-void Mover::demote_failed(Transfer& transfer, Status status) {
+void TransferEngine::demote_failed(Transfer& transfer, Status status) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
   block_slots_.note_error(

@@ -7,7 +7,7 @@ namespace tiermem {
 std::string Mover::describe() const {
   std::string text = fmt::format(
       "{} requests, {} transfers, {} for room, {} for pins, {} prefetches queued\n", active_.size(),
-      transfers_live_, room_queue_.size(), pin_waiters_.size(), prefetch_queue_.size());
+      engine_.live(), room_queue_.size(), pin_waiters_.size(), prefetch_queue_.size());
   for (const Memory& memory : memories_) {
     const FrameBooks books = memory.tier->books();
     text += fmt::format(
@@ -18,10 +18,12 @@ std::string Mover::describe() const {
         memory.exit_backoff.until(), memory.short_until, memory.remains.size());
   }
   text += fmt::format("  now {}, {} fruitless steps, writes paused to {}, stuck since {} to {}\n",
-                      now_, fruitless_, block_slots_.paused_until(), stuck_since_, stuck_until_);
+                      now_, fruitless_, engine_.block_slots().paused_until(), engine_.stuck_since(),
+                      engine_.stuck_until());
   text += fmt::format("  block tier: {} in flight, {} of them reads, {} background bytes\n",
-                      block_channel_.in_flight().weight, block_channel_.in_flight().reads,
-                      block_channel_.in_flight().background_bytes);
+                      engine_.block_channel().in_flight().weight,
+                      engine_.block_channel().in_flight().reads,
+                      engine_.block_channel().in_flight().background_bytes);
   for (const Request* request : active_) {
     text += fmt::format("  request want {} state {} armed {} of {} pending {}{}\n",
                         static_cast<int>(request->want), static_cast<int>(request->state),
@@ -38,13 +40,11 @@ std::string Mover::describe() const {
           phase_name(bits.phase()), bits.readers(), bits.writers(), extent.holds, extent.transfer);
     }
   }
-  for (const Transfer& transfer : transfers_) {
-    if (transfer.kind != Transfer::Kind::idle) {
-      text += fmt::format("  transfer {} kind {} stage {} extent {} space {}\n",
-                          transfer.job.transfer, static_cast<int>(transfer.kind),
-                          static_cast<int>(transfer.stage), transfer.ref, transfer.space);
-    }
-  }
+  engine_.each_transfer([&](const Transfer& transfer) {
+    text += fmt::format("  transfer {} kind {} stage {} extent {} space {}\n",
+                        transfer.job.transfer, static_cast<int>(transfer.kind),
+                        static_cast<int>(transfer.stage), transfer.ref, transfer.space);
+  });
   unsigned listed = 0;  // The first of the resident extents.
   for (std::uint32_t index = 0; index < residency_.buffers.used() && listed < 64; ++index) {
     const BufferRecord& record = residency_.buffers.at(index);

@@ -2,11 +2,11 @@
 // checksum to compute or compare. They go through the channel like all others. If one fails, the
 // same bytes go through the staging, which shows whether the path was at fault. The stepping thread
 // only; never waits.
-#include "mover/mover.hpp"
+#include "mover/transfer_engine.hpp"
 
 namespace tiermem {
 
-bool Mover::goes_direct(Transfer& transfer) {
+bool TransferEngine::goes_direct(Transfer& transfer) {
   const bool hashes = options_.checksums && !directory_.has_flag(transfer.ref, kNoChecksum);
   const bool verifies = transfer.reading && directory_.at(transfer.ref).sums != nullptr;
   transfer.direct = options_.direct != nullptr && transfer.slot_tier == block_ &&
@@ -16,13 +16,13 @@ bool Mover::goes_direct(Transfer& transfer) {
   return transfer.direct;
 }
 
-void Mover::go_direct(Transfer& transfer) {
+void TransferEngine::go_direct(Transfer& transfer) {
   transfer.job.direct = options_.direct;
   transfer.job.slot = transfer.slot;
   submit_job(transfer, writes(transfer) ? kStore : kFetch);
 }
 
-void Mover::went_direct(Transfer& transfer) {
+void TransferEngine::went_direct(Transfer& transfer) {
   const bool wrote = writes(transfer);
   transfer.at_device = false;
   channel_of(transfer).ended(load_of(transfer));

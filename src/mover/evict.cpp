@@ -1,15 +1,16 @@
 // Evict: a copy goes, and its frame with it. Also the state of an extent after that, and the end of
 // a slot. The stepping thread only; never waits.
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
-#include "mover/mover.hpp"
+#include "mover/transfer_engine.hpp"
 
 namespace tiermem {
 
 // Gives up this space's copy, and writes it down first if it is the only one. Returns false if the
 // extent cannot leave now.
-bool Mover::start_evict(ExtentRef ref, unsigned space, Priority priority) {
+bool TransferEngine::start_evict(ExtentRef ref, unsigned space, Priority priority) {
   Extent& extent = directory_.at(ref);
   const ExtentBits bits = directory_.word(space, ref).load();
   if (extent.transfer != 0 || extent.holds != 0 || !directory_.has_frame(ref, space) ||
@@ -32,7 +33,7 @@ bool Mover::start_evict(ExtentRef ref, unsigned space, Priority priority) {
 }
 
 // The frame goes with its bytes. The caller knows that they are elsewhere or unwanted.
-bool Mover::leave(ExtentRef ref, unsigned space, bool even_dirty) {
+bool TransferEngine::leave(ExtentRef ref, unsigned space, bool even_dirty) {
   const Extent& extent = directory_.at(ref);
   ExtentWord& word = directory_.word(space, ref);
   if (extent.transfer != 0) {
@@ -47,10 +48,8 @@ bool Mover::leave(ExtentRef ref, unsigned space, bool even_dirty) {
   if (!directory_.in_window(ref, space)) {
     finish_evict(ref, space, frame, now_);
     // No transfer ends that would tell the requests that wait for this extent's copies to go.
-    look_again_ = look_again_ ||
-                  std::any_of(pin_waiters_.begin(), pin_waiters_.end(), [&](const auto& waiter) {
-                    return waiter.first->needs[waiter.second].ref == ref;
-                  });
+    left_watched_ =
+        left_watched_ || std::find(watched_.begin(), watched_.end(), ref) != watched_.end();
     return true;
   }
   Transfer& transfer = new_transfer(Transfer::Kind::evict, ref, space, Priority::room);
@@ -62,7 +61,7 @@ bool Mover::leave(ExtentRef ref, unsigned space, bool even_dirty) {
   return true;
 }
 
-void Mover::retry_unmaps() {
+void TransferEngine::retry_unmaps() {
   if (unmaps_.empty() || !unmap_backoff_.over(now_)) {
     return;
   }
@@ -71,7 +70,8 @@ void Mover::retry_unmaps() {
   }
 }
 
-void Mover::finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int64_t begun_ns) {
+void TransferEngine::finish_evict(ExtentRef ref, unsigned space, FrameId frame,
+                                  std::int64_t begun_ns) {
   Extent& extent = directory_.at(ref);
   ExtentWord& word = directory_.word(space, ref);
   const std::uint64_t held = directory_.resident_bytes(ref);
@@ -104,7 +104,7 @@ void Mover::finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int6
 
 // After a copy has gone: the last one of several becomes exclusive, and an extent without any copy
 // that was never written down is zero again.
-void Mover::settle(ExtentRef ref) {
+void TransferEngine::settle(ExtentRef ref) {
   unsigned copies = 0;
   unsigned last = 0;
   for (unsigned space = 0; space < directory_.spaces(); ++space) {
@@ -122,7 +122,7 @@ void Mover::settle(ExtentRef ref) {
   }
 }
 
-void Mover::drop_slot(ExtentRef ref) {
+void TransferEngine::drop_slot(ExtentRef ref) {
   Extent& extent = directory_.at(ref);
   if (extent.has_slot) {
     give_up_slot(extent);
@@ -134,14 +134,14 @@ void Mover::drop_slot(ExtentRef ref) {
 }
 
 // Writes that were refused for want of slots find some now.
-void Mover::room_in_slots() {
+void TransferEngine::room_in_slots() {
   if (block_slots_.slots_came()) {
     stuck_until_ = std::min(stuck_until_, now_ + kStuckNs);
   }
 }
 
 // The extent has no slot after this. A child of fork may go on reading it.
-void Mover::give_up_slot(Extent& extent) {
+void TransferEngine::give_up_slot(Extent& extent) {
   block_slots_.give_up(extent.slot, extent.slot_stamp);
   extent.has_slot = false;
   extent.slot_stale = false;
@@ -151,42 +151,54 @@ void Mover::give_up_slot(Extent& extent) {
   extent.sums = nullptr;
 }
 
-// Drops bytes of droppable buffers from slots that have their only copy, before a request is
-// refused because memory and block tier are full. Extents that a request waits for go last. Returns
-// whether there were any.
-bool Mover::drop_from_slots(std::uint64_t bytes) {
-  if (block_ == nullptr || block_slots_.last_error().code != Code::no_capacity) {
+bool TransferEngine::may_retreat(ExtentRef ref, unsigned space) const {
+  if (space == kHost) {
     return false;
   }
-  std::uint64_t freed = 0;
-  for (const bool awaited : {false, true}) {
-    for (std::uint32_t i = 0; i < residency_.buffers.used() && freed < bytes; ++i) {
-      const BufferRecord& record = residency_.buffers.at(i);
-      const bool live = (record.generation.load(std::memory_order_acquire) & 1) != 0;
-      if (!live || (record.flags.load(std::memory_order_relaxed) & kDroppable) == 0) {
-        continue;
-      }
-      const ExtentRef first = record.first.load(std::memory_order_relaxed);
-      const ExtentRef end = first + record.extents.load(std::memory_order_relaxed);
-      directory_.each_begun(first, end, [&](ExtentRef ref) {
-        const Extent& extent = directory_.at(ref);
-        ExtentWord& host = directory_.word(kHost, ref);
-        if (freed >= bytes || !extent.has_slot || extent.parts != 0 || extent.transfer != 0 ||
-            (extent.holds != 0) != awaited || host.load().phase() != Phase::none ||
-            directory_.readable_elsewhere(ref, kHost) != kNoSpace) {
-          return;
-        }
-        freed += slot_bytes_of(ref);
-        drop_slot(ref);
-        host.set_phase(Phase::lost);
-        journal_.count(&Stats::dropped, directory_.bytes_of(ref));
-      });
-    }
-    if (freed != 0) {
-      return true;
-    }
+  const FrameBooks dram = memories_[kHost].tier->books();
+  return dram.in_use + directory_.bytes_of(ref) <= dram.budget;
+}
+
+// A device's victim goes to DRAM where that has room; else to the block tier by the staging, and
+// DRAM is asked to have room for the next. The step frees frames of DRAM ahead of need later: this
+// is the middle of a search for victims.
+bool TransferEngine::retreat(ExtentRef ref, [[maybe_unused]] unsigned space) {
+  const FrameId frame = memories_[kHost].take_frame(directory_.frame_request(ref, kHost));
+  if (!frame.valid()) {
+    memories_[kHost].note_shortage(directory_.bytes_of(ref), options_.ahead_bytes_max);
+    memories_[kHost].begin_trim(directory_.bytes_of(ref), hands_);
+    return false;
   }
-  return false;
+  memories_[kHost].taken_for_victims = directory_.bytes_of(ref);
+  start_promote(ref, kHost, frame, Priority::room, nullptr);
+  Transfer& transfer = transfers_[directory_.at(ref).transfer - 1];
+  transfer.retreats = true;
+  assert(frees_in(transfer) == space);
+  set_freeing(transfer, directory_.bytes_of(ref));
+  return true;
+}
+
+// The extent has its bytes in DRAM, or stays on the device because it was held again or written, or
+// because the copy failed.
+void TransferEngine::retreated(ExtentRef ref, unsigned space) {
+  if (directory_.at(ref).holds != 0 || !directory_.readable(ref, kHost) ||
+      !leave(ref, space, true)) {
+    memories_[space].recency.rejected(ref);
+  }
+}
+
+void TransferEngine::lose(ExtentRef ref, unsigned space) {
+  directory_.word(kHost, ref).set_phase(Phase::lost);
+  directory_.at(ref).lost_with = static_cast<std::uint8_t>(space);
+  ++losses_[directory_.at(ref).buffer];
+}
+
+void TransferEngine::prefetch_used(ExtentRef ref, Memory& memory) {
+  Extent& extent = directory_.at(ref);
+  if (extent.prefetched) {
+    extent.prefetched = false;
+    memory.unused_prefetched -= directory_.bytes_of(ref);
+  }
 }
 
 }  // namespace tiermem

@@ -50,7 +50,7 @@ std::string Mover::check_invariants() {
     frames[space].add(frame.value, owner);
     return frame.valid();
   };
-  bounce_.each_frame(
+  engine_.bounce().each_frame(
       [&](FrameId frame, std::uint64_t bytes) { take(kHost, frame, bytes, kMovers); });
   for (const Request* request : active_) {
     std::uint32_t waiting = 0;
@@ -72,24 +72,19 @@ std::string Mover::check_invariants() {
   }
   Owners slots;
   std::uint64_t slot_bytes = 0;
-  for (const SharedSlots::Parked& parked : block_slots_.shared().parked()) {
+  for (const SharedSlots::Parked& parked : engine_.block_slots().shared().parked()) {
     slots.add(parked.slot.value, kMovers);
     slot_bytes += block_->bytes_of(parked.slot);
   }
-  std::vector<std::uint64_t> freeing(memories_.size());
-  std::uint32_t transfers = 0;
-  for (const Transfer& transfer : transfers_) {
-    if (transfer.kind == Transfer::Kind::idle) {
-      continue;
-    }
-    ++transfers;
-    freeing[frees_in(transfer)] += transfer.freeing;
+  const Vector<std::uint64_t> freeing = engine_.freeing();
+  std::string wrong_transfer;
+  engine_.each_transfer([&](const Transfer& transfer) {
     if (directory_.at(transfer.ref).transfer != transfer.job.transfer + 1) {
-      return fmt::format("extent {} does not know its transfer", transfer.ref);
+      wrong_transfer = fmt::format("extent {} does not know its transfer", transfer.ref);
     }
     if (transfer.whole_again && transfer.stage == Transfer::Stage::write) {
       slots.add(transfer.slot.value, transfer.ref);
-      slot_bytes += slot_bytes_of(transfer);
+      slot_bytes += engine_.slot_bytes_of(transfer);
     }
     const bool owns_frame = (transfer.kind == Transfer::Kind::promote && !transfer.topping_up) ||
                             (transfer.kind == Transfer::Kind::evict && transfer.undone);
@@ -97,11 +92,11 @@ std::string Mover::check_invariants() {
         transfer.pages != 0 ? bytes_of_pages(transfer.pages) : directory_.bytes_of(transfer.ref);
     held_bytes[transfer.space] += transfer.topping_up ? bytes : 0;
     if (owns_frame && !take(transfer.space, transfer.frame, bytes, transfer.ref)) {
-      return fmt::format("a transfer of extent {} has no frame", transfer.ref);
+      wrong_transfer = fmt::format("a transfer of extent {} has no frame", transfer.ref);
     }
-  }
-  if (transfers != transfers_live_) {
-    return fmt::format("{} transfers live, {} counted", transfers, transfers_live_);
+  });
+  if (!wrong_transfer.empty()) {
+    return wrong_transfer;
   }
   for (std::uint32_t index = 0; index < residency_.buffers.used(); ++index) {
     const BufferRecord& record = residency_.buffers.at(index);
@@ -130,7 +125,7 @@ std::string Mover::check_invariants() {
       }
       if (extent.has_slot) {
         slots.add(extent.slot.value, ref);
-        slot_bytes += slot_bytes_of(ref);
+        slot_bytes += engine_.slot_bytes_of(ref);
       }
       const SlotPages* const pages = extent.slot_pages;
       if (pages != nullptr && (!extent.has_slot || pages->stored == 0 || !pages->saves() ||
@@ -139,21 +134,20 @@ std::string Mover::check_invariants() {
                            extent.has_slot ? "a" : "no", pages->stored, pages->count);
       }
       if (extent.has_slot && record.file == 0 &&
-          slot_bytes_of(ref) != block_->bytes_of(extent.slot)) {
+          engine_.slot_bytes_of(ref) != block_->bytes_of(extent.slot)) {
         return fmt::format("extent {}: a slot of {} bytes, for {}", ref,
-                           block_->bytes_of(extent.slot), slot_bytes_of(ref));
+                           block_->bytes_of(extent.slot), engine_.slot_bytes_of(ref));
       }
       unsigned exclusive = 0, shared = 0;
       int dirty = -1;
       for (unsigned space = 0; space < directory_.spaces(); ++space) {
         const ExtentBits bits = directory_.word(space, ref).load();
         const bool arriving =
-            bits.phase() == Phase::incoming && transfers_[extent.transfer - 1].arriving != 0;
+            bits.phase() == Phase::incoming && engine_.transfer_of(ref)->arriving != 0;
         if (bits.pinned() && !bits.readable() && !arriving) {
           return fmt::format("extent {} is pinned in phase {}", ref, phase_name(bits.phase()));
         }
-        if (bits.copying() &&
-            (extent.transfer == 0 || transfers_[extent.transfer - 1].copied != space)) {
+        if (bits.copying() && (extent.transfer == 0 || engine_.transfer_of(ref)->copied != space)) {
           return fmt::format("extent {} is being copied by no transfer", ref);
         }
         if (bits.at_home() && (bits.pinned() || space != kHost || directory_.mapped(ref) ||
@@ -164,7 +158,7 @@ std::string Mover::check_invariants() {
         const bool has_frame = bits.readable() || bits.phase() == Phase::vacant ||
                                extent.parts != 0 ||
                                (bits.phase() == Phase::outgoing && extent.transfer != 0 &&
-                                !transfers_[extent.transfer - 1].undone);
+                                !engine_.transfer_of(ref)->undone);
         if (has_frame &&
             !take(space, directory_.frame(space, ref), directory_.resident_bytes(ref), ref)) {
           return fmt::format("extent {} is {} and has no frame", ref, phase_name(bits.phase()));
@@ -201,7 +195,7 @@ std::string Mover::check_invariants() {
                            static_cast<bool>(extent.charged));
       }
       const bool given_up =
-          extent.transfer != 0 && transfers_[extent.transfer - 1].kind == Transfer::Kind::evict;
+          extent.transfer != 0 && engine_.transfer_of(ref)->kind == Transfer::Kind::evict;
       if (extent.parts != 0 && !given_up &&
           (exclusive + shared > 0 || !extent.has_slot || extent.slot_stale ||
            extent.sums == nullptr)) {
@@ -223,12 +217,12 @@ std::string Mover::check_invariants() {
       const bool in_slot = extent.has_slot ? !extent.slot_stale : record.file != 0;
       const bool none_yet =
           host == Phase::zero || host == Phase::lost || host == Phase::vacant ||
-          (extent.transfer != 0 && (transfers_[extent.transfer - 1].origin == Phase::zero ||
-                                    transfers_[extent.transfer - 1].origin == Phase::lost));
+          (extent.transfer != 0 && (engine_.transfer_of(ref)->origin == Phase::zero ||
+                                    engine_.transfer_of(ref)->origin == Phase::lost));
       const bool leaving =
           extent.transfer != 0 &&
-          (transfers_[extent.transfer - 1].kind == Transfer::Kind::evict ||
-           transfers_[extent.transfer - 1].withdrawn || transfers_[extent.transfer - 1].took_over);
+          (engine_.transfer_of(ref)->kind == Transfer::Kind::evict ||
+           engine_.transfer_of(ref)->withdrawn || engine_.transfer_of(ref)->took_over);
       if (live && !in_memory && !in_slot && !none_yet && !leaving) {
         return fmt::format("extent {}: its bytes are nowhere (host phase {})", ref,
                            phase_name(host));
@@ -241,7 +235,7 @@ std::string Mover::check_invariants() {
       }
     }
   }
-  if (block_ != nullptr && !block_slots_.shared().any_inherited() &&
+  if (block_ != nullptr && !engine_.block_slots().shared().any_inherited() &&
       slot_bytes != block_->books().in_use) {
     return fmt::format("slots of {} bytes are held, the tier charges {}", slot_bytes,
                        block_->books().in_use);
@@ -352,26 +346,7 @@ std::string Mover::check_requests() {
 
 // Counts that are kept as they change, counted anew.
 std::string Mover::check_counts() {
-  if (free_transfers_.size() + transfers_live_ != transfers_.size()) {
-    return fmt::format("{} records of transfers: {} live, {} free", transfers_.size(),
-                       transfers_live_, free_transfers_.size());
-  }
-  unsigned prefetches = 0;
-  for (const Transfer& transfer : transfers_) {
-    prefetches += transfer.kind == Transfer::Kind::promote && transfer.prefetch ? 1 : 0;
-  }
-  if (prefetches != prefetches_) {
-    return fmt::format("{} prefetches are under way, and {} counted", prefetches, prefetches_);
-  }
-  unsigned trims = 0;
-  for (const Memory& memory : memories_) {
-    trims += memory.trimming ? 1 : 0;
-  }
-  if (trims != trims_) {
-    return fmt::format("{} trims, and {} counted", trims, trims_);
-  }
-  for (const std::string& wrong : {check_channels(), check_bounce(), block_slots_.check(),
-                                   file_slots_.check(), journal_.check(), read_ahead_.check()}) {
+  for (const std::string& wrong : {engine_.check(), journal_.check(), read_ahead_.check()}) {
     if (!wrong.empty()) {
       return wrong;
     }
@@ -392,63 +367,6 @@ std::string Mover::check_counts() {
                        memories_[kHost].unused_prefetched);
   }
   return {};
-}
-
-// Compares the channels with the transfers: which are queued, and which are at a slot tier.
-std::string Mover::check_channels() {
-  std::vector<bool> queued(transfers_.size(), false);
-  for (const Channel* channel : {&block_channel_, &files_channel_}) {
-    std::string wrong;
-    channel->each_queued([&](std::uint32_t number) {
-      const Transfer& transfer = transfers_[number];
-      if (transfer.kind == Transfer::Kind::idle || queued[number] ||
-          (transfer.kind == Transfer::Kind::gather && transfer.gather == nullptr)) {
-        wrong = fmt::format("transfer {} is queued twice, or does not exist", number);
-      }
-      queued[number] = true;
-    });
-    Channel::InFlight found;
-    for (const Transfer& transfer : transfers_) {
-      if (transfer.kind == Transfer::Kind::idle || transfer.slot_tier != channel->tier()) {
-        continue;
-      }
-      if (transfer.kind == Transfer::Kind::gather) {
-        found.weight += transfer.open * Channel::kGatherWeight;
-        found.reads += transfer.open;
-      } else if (transfer.at_device) {
-        const Channel::Load load = load_of(transfer);
-        found.weight += Channel::weight(load.bytes);
-        found.reads += load.writes ? 0 : 1;
-        found.background_bytes += load.priority > Priority::room ? load.bytes : 0;
-      }
-    }
-    if (wrong.empty()) {
-      wrong = channel->check(found);
-    }
-    if (!wrong.empty()) {
-      return wrong;
-    }
-  }
-  return {};
-}
-
-// Compares the bounce memory with the transfers and extents that use it.
-std::string Mover::check_bounce() {
-  Bounce::Use use;
-  for (const Transfer& transfer : transfers_) {
-    if (transfer.kind == Transfer::Kind::idle) {
-      continue;
-    }
-    use.staging_bytes +=
-        transfer.staging ? bounce_.bytes_of_place(directory_.bytes_of(transfer.ref)) : 0;
-    if (transfer.bounce) {
-      use.places.push_back(transfer.bounce);
-    }
-  }
-  for (ExtentRef ref = 0; ref < residency_.buffers.used_extents(); ++ref) {
-    use.partial += directory_.at(ref).parts != 0 ? 1 : 0;
-  }
-  return bounce_.check(use);
 }
 
 }  // namespace tiermem

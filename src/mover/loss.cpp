@@ -19,11 +19,10 @@ void Mover::serve_losses() {
       std::erase_if(memory.remains, [&](ExtentRef ref) { return let_go_of_lost(ref, memory); });
     }
   }
-  for (const auto& [buffer, extents] : losses_) {
+  for (const auto& [buffer, extents] : engine_.take_losses()) {
     log_error("{} extents of buffer '{}' are lost: their only copy was on a device", extents,
               residency_.buffers.at(buffer).label.get().view());
   }
-  losses_.clear();
 }
 
 void Mover::begin_loss(Memory& memory) {
@@ -68,21 +67,15 @@ bool Mover::let_go_of_lost(ExtentRef ref, Memory& memory) {
     return true;
   }
   const bool only = bits.dirty() && directory_.readable_elsewhere(ref, memory.space) == kNoSpace;
-  if (extent.transfer != 0 || !leave(ref, memory.space, true)) {
+  if (extent.transfer != 0 || !engine_.leave(ref, memory.space, true)) {
     return false;
   }
   if (only) {
-    drop_slot(ref);  // Its bytes are older ones.
-    lose(ref, memory.space);
+    engine_.drop_slot(ref);  // Its bytes are older ones.
+    engine_.lose(ref, memory.space);
   }
-  extent_changed(ref, memory.space);
+  engine_.extent_changed(ref, memory.space);
   return true;
-}
-
-void Mover::lose(ExtentRef ref, unsigned space) {
-  directory_.word(kHost, ref).set_phase(Phase::lost);
-  directory_.at(ref).lost_with = static_cast<std::uint8_t>(space);
-  ++losses_[directory_.at(ref).buffer];
 }
 
 // Says that the bytes were dropped or lost, and why.

@@ -11,6 +11,7 @@
 #include "base/arena.hpp"
 #include "mover/backoff.hpp"
 #include "mover/job.hpp"
+#include "mover/never.hpp"
 #include "policy/recency.hpp"
 #include "residency/extents.hpp"
 #include "tier/tier.hpp"
@@ -53,7 +54,87 @@ struct Memory {
   FrameId take_frame(const FrameRequest& request);
   /// Returns a frame of `bytes` to the tier.
   void give_frame(FrameId frame, std::uint64_t bytes);
+
+  /// Returns pages to the kernel: those of frames that are to have none, and, for want of `bytes`,
+  /// those of free frames of other classes and those beyond a smaller budget. Other frames that are
+  /// leaving do not count, because they may come to rest in the cache, too.
+  void begin_trim(std::uint64_t bytes, Hands& hands);
+  /// Returns whether the job was the trim.
+  bool job_done(const Job& job);
+  /// Returns the bytes that the next trim will find in the cache: no victim must leave for them.
+  std::uint64_t next_trim() const;
+  /// A request waits for frames of `bytes`: more is kept free from now on, up to `most`.
+  void note_shortage(std::uint64_t bytes, std::uint64_t most);
+  /// Another user has the memory that a frame of `bytes` was to get. Room is made among the frames
+  /// that the memory has, and after a while it is tried whether there is more.
+  void shrink_to_actual(std::uint64_t bytes, const Status& why, std::int64_t now);
+  void end_shortage(std::int64_t now);
+  /// Returns when the memory changes without an event: a copy out of it is tried again, or a
+  /// shortage ends. kNever if nothing is due.
+  std::int64_t next(std::int64_t now) const;
 };
+
+inline void Memory::begin_trim(std::uint64_t bytes, Hands& hands) {
+  if (trimming || (bytes == 0 && tier->books().leaving == 0)) {
+    return;
+  }
+  const std::uint64_t trimmed = tier->begin_trim(bytes);
+  if (trimmed == 0) {
+    return;
+  }
+  trimming = true;
+  freeing += trimmed;
+  trim = Job{};
+  trim.transfer = ~std::uint32_t{0};
+  trim.steps = kTrim;
+  trim.tier = tier;
+  trim.bytes = trimmed;
+  hands.submit(&trim);
+}
+
+inline bool Memory::job_done(const Job& job) {
+  if (&job != &trim) {
+    return false;
+  }
+  tier->finish_trim();
+  trimming = false;
+  freeing -= job.bytes;
+  return true;
+}
+
+inline std::uint64_t Memory::next_trim() const {
+  const std::uint64_t cached = tier->books().cached;
+  return cached - std::min(cached, trimming ? trim.bytes : 0);
+}
+
+// Four times as much, so that one wait in fifty allocations outweighs what Mover::evict_ahead()
+// takes off.
+inline void Memory::note_shortage(std::uint64_t bytes, std::uint64_t most) {
+  ahead = std::min({most, tier->books().budget / 8, ahead + 4 * bytes});
+}
+
+inline void Memory::shrink_to_actual(std::uint64_t bytes, const Status& why, std::int64_t now) {
+  constexpr std::int64_t kRetryNs = 1'000'000'000;
+  const FrameBooks books = tier->books();
+  if (short_until == 0) {
+    whole_budget = books.budget;
+  }
+  short_until = now + kRetryNs;
+  shortage = why.info() != nullptr ? *why.info() : ErrorInfo{};
+  tier->set_budget(std::min(books.budget, books.used() - std::min(books.used(), bytes)));
+}
+
+inline void Memory::end_shortage(std::int64_t now) {
+  if (short_until != 0 && now >= short_until) {
+    short_until = 0;
+    tier->set_budget(whole_budget);
+  }
+}
+
+inline std::int64_t Memory::next(std::int64_t now) const {
+  const std::int64_t copies = exit_backoff.over(now) ? kNever : exit_backoff.until();
+  return std::min(copies, short_until > now ? short_until : kNever);
+}
 
 inline FrameId Memory::take_frame(const FrameRequest& request) {
   const std::uint64_t before = tier->books().in_use;

@@ -19,18 +19,9 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> tiers, Slot
       block_(block),
       files_(files),
       journal_(directory_, files, options.receipts),
-      block_channel_(block),
-      files_channel_(files),
-      block_slots_(block, hands,
-                   {.endurance_bytes_per_day = options.endurance_bytes_per_day,
-                    .degraded_ns = options.degraded_ns}),
-      file_slots_(files, hands, {.degraded_ns = options.degraded_ns}),
-      read_ahead_(directory_, options.scan_bytes),
-      bounce_(hands, {.area_bytes = options.bounce_area_bytes,
-                      .budget_per_area = options.budget_per_bounce_area,
-                      .staging_bytes = options.staging_bytes,
-                      .staging_frame_bytes = options.staging_frame_bytes}),
-      part_size_(options.usual_part) {
+      stock_(residency),
+      engine_(residency, memories_, journal_, stock_, block, files, hands, options),
+      read_ahead_(directory_, options.scan_bytes) {
   for (AddressableTier* tier : tiers) {
     Memory& memory = memories_.emplace_back();
     memory.tier = tier;
@@ -38,7 +29,7 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> tiers, Slot
     memory.recency.set_most(residency.extents.capacity());
   }
   limit_spares();
-  bounce_.attach(memories_[kHost], tiers.size() > 1);
+  engine_.bounce().attach(memories_[kHost], tiers.size() > 1);
 }
 
 Mover::~Mover() {
@@ -59,6 +50,7 @@ bool Mover::post(Request* request) {
 std::int64_t Mover::step(std::int64_t now) {
   now_ = now;
   journal_.begin_step(now);
+  engine_.begin_step(now);
   work_ = 0;
   look_again_ = false;
   seeks_ = false;
@@ -69,7 +61,7 @@ std::int64_t Mover::step(std::int64_t now) {
     evicted = evicted || memory.evicted_at_once;
   }
   fruitless_ = went_on_ && !news && !evicted ? fruitless_ + 1 : 0;
-  retry_unmaps();
+  engine_.retry_unmaps();
   if (!resting_) {
     take_posts();
     check_deadlines();
@@ -77,7 +69,7 @@ std::int64_t Mover::step(std::int64_t now) {
   } else if (parking_ != nullptr) {
     unpark(*parking_);  // Its other transfers start after the rest, and staged discards would wait.
   }
-  issue_io();
+  engine_.issue_io();
   const bool ended_at_once = take_completions();  // No wake-up comes for these.
   // A request that was looked at before may wait for something that these held.
   const bool let_go = !completed_.empty() && !(room_queue_.empty() && pin_waiters_.empty());
@@ -86,18 +78,10 @@ std::int64_t Mover::step(std::int64_t now) {
   if (ended_at_once || let_go || rested()) {
     return now;
   }
-  const std::int64_t next = std::min({block_channel_.next(now), files_channel_.next(now),
-                                      bounce_.next(now), ended_.next(now), next_of_transfers()});
-  return resting_ ? next
-                  : std::min({next, read_ahead_.next(now), next_of_requests(), next_of_room()});
-}
-
-// Transfers go on by completions. All else that they wait for is here.
-std::int64_t Mover::next_of_transfers() const {
-  if (!own_jobs_.empty() || !drops_.empty() || !deserted_.empty()) {
-    return now_;
-  }
-  return unmaps_.empty() ? kNever : unmap_backoff_.until();
+  look_again_ = look_again_ || engine_.left_watched();
+  return resting_ ? engine_.next()
+                  : std::min({engine_.next(), read_ahead_.next(now), next_of_requests(),
+                              next_of_room()});
 }
 
 // Requests that wait for transfers go on by their ends.
@@ -107,17 +91,14 @@ std::int64_t Mover::next_of_requests() const {
 
 // Requests that wait for room look again when something that could not leave may be able to.
 std::int64_t Mover::next_of_room() const {
-  if (went_on_ || !reclaimed_.empty()) {
+  if (went_on_ || stock_.any_given_up()) {
     return now_;
   }
   const bool waits = !room_queue_.empty() || !pin_waiters_.empty();
   std::int64_t next = kNever;
   const auto wake_at = [&](std::int64_t at) { next = at > now_ ? std::min(next, at) : next; };
   if (waits || budget_request_ != nullptr) {
-    wake_at(block_slots_.next(now_));
-    wake_at(stuck_until_);
-    wake_at(withdrawals_again_at_);
-    wake_at(rereads_at_);
+    wake_at(engine_.next_for_room());
   }
   for (const Memory& memory : memories_) {
     wake_at(waits || budget_request_ != nullptr ? memory.exit_backoff.until() : 0);
@@ -128,16 +109,16 @@ std::int64_t Mover::next_of_room() const {
 
 // Lets requests do what they can do now.
 void Mover::decide() {
-  if (now_ >= rereads_at_) {
-    reread_last_ = now_;
-  }
+  engine_.note_rereads();
   restore_bounce();
-  end_shortages();
+  for (Memory& memory : memories_) {
+    memory.end_shortage(now_);
+  }
   serve_losses();
   for (int round = 0; round < 2; ++round) {
     retry_pin_waiters();
-    serve_recopies();
-    serve_abandoned();
+    engine_.serve_recopies();
+    engine_.serve_abandoned();
     while ((!arming_.empty() || arm_next_to_park()) && work_ < 4096) {
       Request& request = *arming_.back();
       arming_.pop_back();
@@ -151,7 +132,7 @@ void Mover::decide() {
     serve_taken_frames();
     const bool waits_for_pins =
         !pin_waiters_.empty() || !room_queue_.empty() || budget_request_ != nullptr ||
-        !recopies_.empty() || !abandoned_.empty() ||
+        engine_.retries() ||
         std::any_of(memories_.begin(), memories_.end(),
                     [](const Memory& memory) { return !memory.remains.empty(); });
     // Relaxed: only this thread writes it.
@@ -171,7 +152,7 @@ void Mover::decide() {
 }
 
 void Mover::child_of_parent() {
-  block_slots_.child_of_parent();
+  engine_.block_slots().child_of_parent();
   take_posts();
   fail_each([](const Request& request) -> std::optional<Status> {
     // If a thread of the child touches that page, it will ask again.
@@ -180,26 +161,25 @@ void Mover::child_of_parent() {
                : fail(Code::shut_down, "asked before fork, and answered in the parent only");
   });
   deliver();
-  bounce_.lose_areas();
+  engine_.bounce().lose_areas();
 }
 
 void Mover::test_begin_near_wrap(std::uint32_t left) {
-  block_slots_.test_begin_near_wrap(left);
-  part_size_.test_begin_at(0 - left);
+  engine_.test_begin_near_wrap(left);
   for (Memory& memory : memories_) {
     memory.recency.test_begin_at(0 - left);
   }
 }
 
 void Mover::child_ended(std::uint32_t child) {
-  block_slots_.child_ended(child);
-  room_in_slots();
+  engine_.block_slots().child_ended(child);
+  engine_.room_in_slots();
 }
 
 void Mover::take_posts() {
   admit_read_ahead();
-  residency_.buffers.take_abandoned([&](std::uint32_t index) { reclaimed_.push_back(index); });
-  for (const std::uint32_t index : std::exchange(reclaimed_, {})) {
+  residency_.buffers.take_abandoned([&](std::uint32_t index) { stock_.give_up(index); });
+  for (const std::uint32_t index : stock_.take_given_up()) {
     auto request = std::make_unique<Request>();
     request->want = Want::free;
     request->index = index;
@@ -234,30 +214,7 @@ void Mover::admit_read_ahead() {
 
 // Takes what has completed, and what has ended since the last call. Returns whether there was any.
 bool Mover::take_completions() {
-  bool any = !deserted_.empty();
-  end_deserted();
-  any = run_drops() || any;
-  any = run_own_jobs() || any;
-  std::array<Done, 64> jobs;
-  for (std::size_t n = hands_.reap(jobs); n > 0; n = hands_.reap(jobs)) {
-    any = true;
-    for (std::size_t i = 0; i < n; ++i) {
-      jobs[i].begun != 0 ? copy_begun(*jobs[i].job, jobs[i].begun) : job_done(*jobs[i].job);
-    }
-  }
-  std::array<SlotCompletion, 64> completions;
-  for (Channel* channel : {&block_channel_, &files_channel_}) {
-    if (channel->tier() == nullptr) {
-      continue;
-    }
-    for (std::size_t n = channel->tier()->reap(completions); n > 0;
-         n = channel->tier()->reap(completions)) {
-      any = true;
-      for (std::size_t i = 0; i < n; ++i) {
-        io_done(completions[i]);
-      }
-    }
-  }
+  const bool any = engine_.take_completions();
   return serve_ended() || any;
 }
 
@@ -290,11 +247,12 @@ void Mover::complete(Request& request, Status status) {
   active_[request.at] = active_.back();
   active_[request.at]->at = request.at;
   active_.pop_back();
+  engine_.note_requests(active_.size());
   completed_.push_back(&request);
 }
 
 void Mover::deliver() {
-  if (transfers_live_ == 0 && housekeeping() == 0) {
+  if (engine_.live() == 0 && engine_.housekeeping() == 0) {
     for (std::size_t i = 0; i < active_.size();) {
       if (active_[i]->want == Want::drain) {
         complete(*active_[i], {});
@@ -330,12 +288,7 @@ void Mover::abandon() {
       extent.slot_pages = nullptr;
     });
   }
-  for (Transfer& transfer : transfers_) {
-    Checksums::destroy(transfer.sums);
-    transfer.sums = nullptr;
-    SlotPages::destroy(transfer.slot_pages);
-    transfer.slot_pages = nullptr;
-  }
+  engine_.abandon();
 }
 
 // Returns the host's space for a place that is not a device.

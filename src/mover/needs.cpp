@@ -111,7 +111,7 @@ void Mover::arm(Request& request, std::uint32_t index) {
   if (resting_ && !(comes && ready(need))) {
     ++request.pending;
     need.waiting = true;
-    pin_waiters_.emplace_back(&request, index);  // Looked at again after the fork.
+    wait_for_pins(request, index);  // Looked at again after the fork.
     return;
   }
   Arm result = Arm::ready;
@@ -135,7 +135,7 @@ void Mover::arm(Request& request, std::uint32_t index) {
   if (result == Arm::wait_transfer) {
     wait_for(request, index, need.ref);
   } else if (result == Arm::wait_pins) {
-    pin_waiters_.emplace_back(&request, index);
+    wait_for_pins(request, index);
   } else {
     prefetch_queue_.emplace_back(&request, index);
   }
@@ -177,10 +177,10 @@ bool Mover::must_come(ExtentRef ref, unsigned space, PageMask pages) const {
   if (directory_.readable(ref, space)) {
     return false;
   }
-  if (extent.transfer != 0 && transfers_[extent.transfer - 1].space == space) {
-    const Transfer& transfer = transfers_[extent.transfer - 1];
-    const bool all = transfer.pages == 0 || (pages != 0 && (pages & ~transfer.pages) == 0);
-    if (transfer.kind == Transfer::Kind::demote || (transfer.prefetch && all)) {
+  if (const Transfer* const transfer = engine_.transfer_of(ref);
+      transfer != nullptr && transfer->space == space) {
+    const bool all = transfer->pages == 0 || (pages != 0 && (pages & ~transfer->pages) == 0);
+    if (transfer->kind == Transfer::Kind::demote || (transfer->prefetch && all)) {
       return false;
     }
   }
@@ -220,9 +220,8 @@ std::uint64_t Mover::demanded_bytes(const Request& request) const {
 }
 
 void Mover::note_touch(const Request& touch, ExtentRef ref) {
-  const std::uint32_t transfer = directory_.at(ref).transfer;
-  if (transfer != 0) {
-    read_ahead_.touched(touch, transfers_[transfer - 1]);
+  if (const Transfer* const transfer = engine_.transfer_of(ref)) {
+    read_ahead_.touched(touch, *transfer);
   }
 }
 
@@ -241,8 +240,8 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
       note_touch(request, need.ref);
     }
     // Extents that a request asked to leave are written first: no request waits for a prefetch.
-    if (!prefetch || transfers_[extent.transfer - 1].reason != Reason::asked) {
-      recall(need);
+    if (!prefetch || engine_.transfer_of(need.ref)->reason != Reason::asked) {
+      engine_.recall(need);
     }
     return Arm::wait_transfer;
   }
@@ -256,12 +255,12 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
     // Shared, and the request writes: the other spaces' copies must go. They carry the same bytes.
     for (unsigned other = 0; need.writes && other < directory_.spaces(); ++other) {
       if (other != need.space && directory_.readable(need.ref, other) &&
-          !leave(need.ref, other, true)) {
+          !engine_.leave(need.ref, other, true)) {
         return extent.transfer != 0 ? Arm::wait_transfer : Arm::wait_pins;
       }
     }
     if (extent.transfer == 0 && !ready(need)) {
-      start_show(need);
+      engine_.start_show(need);
     }
     return extent.transfer != 0 ? Arm::wait_transfer : Arm::ready;
   }
@@ -273,7 +272,7 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
     return Arm::ready;
   }
   if (prefetch) {
-    const bool full = prefetch_queue_.size() + prefetches_ >= 65536;
+    const bool full = prefetch_queue_.size() + engine_.prefetches() >= 65536;
     return nothing_to_read(need) || full ? Arm::ready : Arm::queued;
   }
   const unsigned source = directory_.readable_elsewhere(need.ref, need.space);
@@ -291,7 +290,7 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   }
   // Not if it is dirty: then it has been taken into use since, and written.
   if (directory_.word(kHost, need.ref).load().phase() == Phase::vacant &&
-      (!leave(need.ref, kHost, false) || extent.transfer != 0)) {
+      (!engine_.leave(need.ref, kHost, false) || extent.transfer != 0)) {
     return extent.transfer != 0 ? Arm::wait_transfer : Arm::wait_pins;
   }
   if (need.has_room() && !room_fits(need)) {
@@ -325,7 +324,7 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   if (need.discard) {
     return Arm::ready;  // Last of all: park_discards.
   }
-  start_promote(need, Priority::demand);
+  engine_.start_promote(need, Priority::demand);
   note_touch(request, need.ref);
   return ready(need) || (extent.transfer != 0 && lets_in(request, need)) ? Arm::ready
                                                                          : Arm::wait_transfer;
@@ -369,7 +368,7 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
   }
   if (directory_.word(kHost, need.ref).load().phase() == Phase::vacant) {
     if (request.want == Want::discard || request.want == Want::clean ||
-        leave(need.ref, kHost, false)) {
+        engine_.leave(need.ref, kHost, false)) {
       return extent.transfer != 0 ? Arm::wait_transfer : Arm::ready;
     }
     return Arm::wait_pins;
@@ -384,15 +383,15 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
     }
     if (request.want == Want::clean) {
       if (bits.dirty() && !need.tried &&
-          start_demote(need.ref, space, false, Priority::background)) {
+          engine_.start_demote(need.ref, space, false, Priority::background)) {
         need.tried = directory_.mapped(need.ref);  // Back in its window it counts as dirty again.
         return Arm::wait_transfer;
       }
       continue;
     }
-    if (drop && leave(need.ref, space, true)) {
+    if (drop && engine_.leave(need.ref, space, true)) {
       // At once, before another request can bring the slot's older bytes back as the newest.
-      drop_slot(need.ref);
+      engine_.drop_slot(need.ref);
       if (extent.transfer != 0) {
         return Arm::wait_transfer;
       }
@@ -404,7 +403,7 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
     if (!drop && need.tried) {
       continue;  // It left, and was touched again.
     }
-    if (!drop && extent.holds == 0 && start_evict(need.ref, space, Priority::demand)) {
+    if (!drop && extent.holds == 0 && engine_.start_evict(need.ref, space, Priority::demand)) {
       need.tried = directory_.mapped(need.ref);
       if (extent.transfer != 0) {
         return Arm::wait_transfer;
@@ -416,7 +415,7 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
       return Arm::wait_pins;
     }
     if (request.status.ok()) {
-      ErrorInfo info = block_slots_.last_error();
+      ErrorInfo info = engine_.block_slots().last_error();
       if (bits.pinned() || extent.holds != 0 || info.code == Code::ok) {
         const char* why = bits.pinned()       ? "is pinned by a view"
                           : extent.holds != 0 ? "is wanted by a request or a touch"
@@ -430,7 +429,7 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
   if (drop && directory_.readable_elsewhere(need.ref, kNoSpace) != kNoSpace) {
     keep_refused(need.ref);
   } else if (drop) {
-    drop_slot(need.ref);
+    engine_.drop_slot(need.ref);
     ExtentWord& host = directory_.word(kHost, need.ref);
     host.clear_dirty();
     if (request.want == Want::discard && host.load().phase() != Phase::zero) {

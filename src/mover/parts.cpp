@@ -11,25 +11,12 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "mover/mover.hpp"
+#include "mover/page_mask.hpp"
+#include "mover/transfer_engine.hpp"
 
 namespace tiermem {
-namespace {
 
-PageMask pages_of(std::uint64_t extent_bytes) {
-  return static_cast<PageMask>((std::uint64_t{1} << extent_bytes / kSmallestExtent) - 1);
-}
-
-unsigned lowest(PageMask pages) {
-  return static_cast<unsigned>(std::countr_zero(pages));
-}
-unsigned count_from_lowest(PageMask pages) {
-  return static_cast<unsigned>(std::bit_width(pages)) - lowest(pages);
-}
-
-}  // namespace
-
-bool Mover::takes_parts(const BufferRecord& record) const {
+bool TransferEngine::takes_parts(const BufferRecord& record) const {
   const std::uint32_t flags = record.flags.load(std::memory_order_relaxed);
   const std::uint64_t extent = std::uint64_t{1}
                                << record.extent_shift.load(std::memory_order_relaxed);
@@ -41,7 +28,7 @@ bool Mover::takes_parts(const BufferRecord& record) const {
 
 // By page where extents may be in parts: each is checked when it comes, and written when changed.
 // And where pieces of extents are read (docs/decisions/gather.md).
-std::uint32_t Mover::checksum_block(const BufferRecord& record) const {
+std::uint32_t TransferEngine::checksum_block(const BufferRecord& record) const {
   const bool pages =
       takes_parts(record) || (record.flags.load(std::memory_order_relaxed) & kInPieces) != 0;
   return pages ? static_cast<std::uint32_t>(kSmallestExtent) : options_.checksum_block_bytes;
@@ -50,112 +37,28 @@ std::uint32_t Mover::checksum_block(const BufferRecord& record) const {
 // ---- Which pages, and room for them
 
 // Returns the pages that are present when the extent's transfer has ended.
-PageMask Mover::parts_there(ExtentRef ref) const {
+PageMask TransferEngine::parts_there(ExtentRef ref) const {
   const bool leaves = directory_.word(kHost, ref).load().phase() == Phase::outgoing;
   return leaves && !comes_back(ref) ? 0 : directory_.at(ref).parts;
 }
 
-// Decides which pages to bring for the need. Decides again only if other pages have come since.
-void Mover::plan(Need& need) {
-  Extent& extent = directory_.at(need.ref);
-  if (need.planned && (need.has_room() || plan_stands(need))) {
-    return;
-  }
-  need.planned = true;
-  need.part = 0;
-  const PageMask there = parts_there(need.ref);
-  if (there == 0 && (need.pages == 0 || !can_begin_parts(need.ref))) {
-    return;
-  }
-  const PageMask all = pages_of(directory_.bytes_of(need.ref));
-  if (need.pages == 0) {
-    need.part = all & ~there;
-    return;
-  }
-  need.part = part_size_.choose(extent.part_size, need.ref, there, lowest(need.pages),
-                                static_cast<unsigned>(std::popcount(all)));
-  if (need.part == all) {
-    need.part = 0;
-  }
-}
-
-bool Mover::can_begin_parts(ExtentRef ref) {
+bool TransferEngine::can_begin_parts(ExtentRef ref) {
   if (!directory_.in_slot(ref) || !takes_parts(ref) ||
       directory_.word(kHost, ref).load().phase() != Phase::none) {
     return false;
   }
-  bounce_.prepare(budget_request_ != nullptr);
+  bounce_.prepare(budget_changes_);
   return bounce_.any_ready();
 }
 
-std::uint64_t Mover::lacking_bytes(Need& need) {
-  plan(need);
-  return need.part != 0 ? bytes_of_pages(need.part) : directory_.bytes_of(need.ref);
-}
-
-// Room for what the need lacks: a frame, or pages of one. False: not now.
-bool Mover::take_room(Need& need) {
-  if (need.has_room()) {
-    return true;
-  }
-  plan(need);
-  if (need.part == 0) {
-    need.frame = take_frame(need.ref, need.space);
-    return need.frame.valid();
-  }
-  AddressableTier& tier = *memories_[need.space].tier;
-  Extent& extent = directory_.at(need.ref);
-  const auto pages = static_cast<unsigned>(std::popcount(need.part));
-  if (parts_there(need.ref) == 0) {
-    need.frame = tier.acquire_parts(directory_.frame_request(need.ref, need.space), pages);
-  } else if (!extent.charged && tier.charge_parts(directory_.frame(need.space, need.ref), pages)) {
-    need.charged = true;
-    extent.charged = true;
-  }
-  if (need.has_room()) {
-    evict_ahead(need.space, bytes_of_pages(need.part), true);
-  }
-  return need.has_room();
-}
-
-// Returns the reserved room. The next reservation is planned anew.
-void Mover::give_room(Need& need) {
-  if (need.frame.valid()) {
-    need.part != 0 ? give_parts(need.frame, need.space, need.part)
-                   : memories_[need.space].give_frame(need.frame, directory_.bytes_of(need.ref));
-    need.frame = {};
-  }
-  if (need.charged) {
-    memories_[need.space].tier->discharge_parts(directory_.frame(need.space, need.ref),
-                                                static_cast<unsigned>(std::popcount(need.part)));
-    need.charged = false;
-    directory_.at(need.ref).charged = false;
-  }
-  need.planned = false;
-}
-
-// The extent is still such that what was planned is what it lacks.
-bool Mover::plan_stands(const Need& need) {
-  const PageMask there = parts_there(need.ref);
-  if (need.part == 0) {
-    return there == 0;
-  }
-  return (need.part & there) == 0 && (there != 0 || can_begin_parts(need.ref));
-}
-
-// And the room that it has is of the right kind.
-bool Mover::room_fits(const Need& need) {
-  return plan_stands(need) && need.charged == (parts_there(need.ref) != 0);
-}
-
-void Mover::give_parts(FrameId frame, unsigned space, PageMask pages) {
+void TransferEngine::give_parts(FrameId frame, unsigned space, PageMask pages) {
   memories_[space].tier->return_frame(frame);
   memories_[space].returned += bytes_of_pages(pages);
 }
 
 // ---- Promote
 
-void Mover::read_parts(Transfer& transfer) {
+void TransferEngine::read_parts(Transfer& transfer) {
   transfer.from = lowest(transfer.pages) * kSmallestExtent;
   transfer.length = count_from_lowest(transfer.pages) * kSmallestExtent;
   if (take_bounce(transfer, count_from_lowest(transfer.pages))) {
@@ -163,7 +66,7 @@ void Mover::read_parts(Transfer& transfer) {
   }
 }
 
-void Mover::read_parts_into_bounce(Transfer& transfer) {
+void TransferEngine::read_parts_into_bounce(Transfer& transfer) {
   const PageMask read = transfer.pages & ~zero_pages(directory_.at(transfer.ref));
   if (read == 0) {
     set_range(transfer, 0, 0);
@@ -176,7 +79,7 @@ void Mover::read_parts_into_bounce(Transfer& transfer) {
   queue_io(transfer);
 }
 
-void Mover::land_parts(Transfer& transfer) {
+void TransferEngine::land_parts(Transfer& transfer) {
   const Extent& extent = directory_.at(transfer.ref);
   transfer.stage = Transfer::Stage::land;
   transfer.job.sums = extent.sums;
@@ -186,7 +89,7 @@ void Mover::land_parts(Transfer& transfer) {
   submit_job(transfer, spreads(transfer) | kVerify | kInsert);
 }
 
-void Mover::publish_parts(Transfer& transfer) {
+void TransferEngine::publish_parts(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
   Extent& extent = directory_.at(ref);
@@ -223,7 +126,7 @@ void Mover::publish_parts(Transfer& transfer) {
 }
 
 // The pages do not come. Those that are there stay.
-void Mover::undo_parts(Transfer& transfer, const Status* error) {
+void TransferEngine::undo_parts(Transfer& transfer, const Status* error) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
   if (transfer.topping_up) {
@@ -241,7 +144,7 @@ void Mover::undo_parts(Transfer& transfer, const Status* error) {
 
 // The hash of what is there is known. Changed pages are written run by run; unchanged ones between
 // them come along.
-void Mover::write_changed_parts(Transfer& transfer) {
+void TransferEngine::write_changed_parts(Transfer& transfer) {
   Extent& extent = directory_.at(transfer.ref);
   if (transfer.recalled) {
     map_back(transfer);
@@ -261,7 +164,7 @@ void Mover::write_changed_parts(Transfer& transfer) {
   }
 }
 
-void Mover::write_next_parts(Transfer& transfer) {
+void TransferEngine::write_next_parts(Transfer& transfer) {
   const unsigned first = lowest(transfer.to_write);
   const auto neighbours = static_cast<unsigned>(std::countr_one(transfer.pages >> first));
   const PageMask reach = pages_of(neighbours * kSmallestExtent) << first;
@@ -275,7 +178,7 @@ void Mover::write_next_parts(Transfer& transfer) {
 
 // The slot has the only copy of other pages, and cannot be written: the whole extent goes to
 // another one.
-void Mover::make_whole(Transfer& transfer) {
+void TransferEngine::make_whole(Transfer& transfer) {
   transfer.whole_again = true;
   transfer.to_write = 0;
   transfer.stage = Transfer::Stage::staging;
@@ -285,7 +188,7 @@ void Mover::make_whole(Transfer& transfer) {
   }
 }
 
-void Mover::read_missing(Transfer& transfer) {
+void TransferEngine::read_missing(Transfer& transfer) {
   const PageMask missing = pages_of(directory_.bytes_of(transfer.ref)) & ~transfer.pages &
                            ~zero_pages(directory_.at(transfer.ref));
   transfer.stage = Transfer::Stage::read;
@@ -299,7 +202,7 @@ void Mover::read_missing(Transfer& transfer) {
   queue_io(transfer);
 }
 
-void Mover::missing_came(Transfer& transfer) {
+void TransferEngine::missing_came(Transfer& transfer) {
   const JobStep spread = spreads(transfer);
   transfer.stage = Transfer::Stage::copy;
   transfer.job.sums = directory_.at(transfer.ref).sums;
@@ -307,7 +210,7 @@ void Mover::missing_came(Transfer& transfer) {
 }
 
 // All of the extent is in its bounce area. Its checksums say which pages are zeros.
-void Mover::whole_measured(Transfer& transfer) {
+void TransferEngine::whole_measured(Transfer& transfer) {
   Checksums& sums = *transfer.sums;
   const PageMask zero = zero_pages(directory_.at(transfer.ref)) & ~transfer.pages;
   SlotPages::destroy(transfer.slot_pages);
@@ -328,7 +231,7 @@ void Mover::whole_measured(Transfer& transfer) {
   find_slot_for_whole(transfer);
 }
 
-void Mover::find_slot_for_whole(Transfer& transfer) {
+void TransferEngine::find_slot_for_whole(Transfer& transfer) {
   transfer.stage = Transfer::Stage::slot;
   const SlotId slot = new_slot(transfer);
   if (!slot.valid()) {
@@ -342,7 +245,7 @@ void Mover::find_slot_for_whole(Transfer& transfer) {
 
 // The other slot has all of the extent: it takes the place of the one before. Pages that were
 // discarded are zeros in it.
-void Mover::whole_written(Transfer& transfer) {
+void TransferEngine::whole_written(Transfer& transfer) {
   Extent& extent = directory_.at(transfer.ref);
   give_up_slot(extent);
   extent.slot = transfer.slot;
@@ -353,7 +256,7 @@ void Mover::whole_written(Transfer& transfer) {
 }
 
 // A write of parts has failed, three times perhaps. The bytes are where they were.
-void Mover::parts_not_written(Transfer& transfer, Status status) {
+void TransferEngine::parts_not_written(Transfer& transfer, Status status) {
   block_slots_.note_error(*status.info());
   if (transfer.whole_again) {
     block_slots_.free(transfer.slot);
@@ -369,57 +272,7 @@ void Mover::parts_not_written(Transfer& transfer, Status status) {
 
 // ---- Discards of some pages
 
-// Those of the i-th extent; 0: not by the page.
-PageMask Mover::pages_discarded(const Span& span, std::uint32_t i) const {
-  const Span::Bytes bytes = span.covered(i);
-  if (!takes_parts(span.first + i) || bytes.begin % kSmallestExtent != 0 ||
-      bytes.end % kSmallestExtent != 0) {
-    return 0;
-  }
-  const std::uint64_t first = bytes.begin % directory_.bytes_of(span.first + i) / kSmallestExtent;
-  return pages_of(bytes.end - bytes.begin) << first;
-}
-
-// The pages read as zeros from now on, without I/O, and the slot's bytes for them are void. If the
-// extent is in memory as a whole, the caller overwrites them instead. The extent has no transfer.
-Mover::Arm Mover::empty_pages(Request& request, Need& need) {
-  const ExtentRef ref = need.ref;
-  Extent& extent = directory_.at(ref);
-  ExtentWord& word = directory_.word(kHost, ref);
-  if (extent.charged) {
-    return Arm::wait_pins;  // More of it is about to come.
-  }
-  const bool in_slot = word.load().phase() == Phase::none && extent.has_slot &&
-                       !extent.slot_stale && extent.sums != nullptr;
-  const PageMask there = extent.parts & need.pages;
-  if ((!in_slot && word.load().phase() != Phase::zero) || (there != 0 && need.tried)) {
-    return Arm::ready;
-  }
-  if (there != 0) {
-    // Set now: the first request after they have gone must not bring the slot's older bytes.
-    extent.zeros |= there;
-    need.tried = true;
-    there == extent.parts ? (void)leave(ref, kHost, true) : start_empty(ref, there);
-    return Arm::wait_transfer;
-  }
-  if (in_slot) {
-    extent.zeros |= need.pages;
-    if (extent.parts == 0 && (~zero_pages(extent) & pages_of(directory_.bytes_of(ref))) == 0) {
-      drop_slot(ref);
-      word.set_phase(Phase::zero);
-    }
-  }
-  for (Span& span : request.spans) {
-    for (const std::uint32_t i : {0u, span.count - 1}) {
-      if (span.first + i == ref && !span.whole(i) && pages_discarded(span, i) != 0) {
-        span.set_emptied(i);
-      }
-    }
-  }
-  return Arm::ready;
-}
-
-void Mover::start_empty(ExtentRef ref, PageMask pages) {
+void TransferEngine::start_empty(ExtentRef ref, PageMask pages) {
   directory_.at(ref).parts &= ~pages;
   Transfer& transfer = new_transfer(Transfer::Kind::empty, ref, kHost, Priority::demand);
   transfer.frame = directory_.frame(kHost, ref);
@@ -428,7 +281,7 @@ void Mover::start_empty(ExtentRef ref, PageMask pages) {
   submit_job(transfer, kEmpty);
 }
 
-void Mover::emptied(Transfer& transfer) {
+void TransferEngine::emptied(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   Extent& extent = directory_.at(ref);
   if (transfer.job.status.ok()) {
@@ -448,7 +301,7 @@ void Mover::emptied(Transfer& transfer) {
 // ---- Bounce areas
 
 // Takes a place of `pages` pages for the transfer. Returns false if it waits for one.
-bool Mover::take_bounce(Transfer& transfer, unsigned pages) {
+bool TransferEngine::take_bounce(Transfer& transfer, unsigned pages) {
   const Bounce::Place place = bounce_.take(transfer.job.transfer, pages);
   if (place) {
     set_bounce(transfer, place);
@@ -456,7 +309,7 @@ bool Mover::take_bounce(Transfer& transfer, unsigned pages) {
   return static_cast<bool>(place);
 }
 
-void Mover::set_bounce(Transfer& transfer, const Bounce::Place& place) {
+void TransferEngine::set_bounce(Transfer& transfer, const Bounce::Place& place) {
   transfer.bounce = place;
   transfer.job.data = bounce_.data(place);
   if (!transfer.whole_again) {
@@ -464,14 +317,14 @@ void Mover::set_bounce(Transfer& transfer, const Bounce::Place& place) {
   }
 }
 
-void Mover::give_bounce(Transfer& transfer) {
+void TransferEngine::give_bounce(Transfer& transfer) {
   if (transfer.bounce) {
     bounce_.give(std::exchange(transfer.bounce, {}));
   }
 }
 
 // Transfers that waited for a place of the bounce memory go on. Returns whether any did.
-bool Mover::grant_places() {
+bool TransferEngine::grant_places() {
   bool any = false;
   while (const auto grant = bounce_.grant()) {
     any = true;
@@ -487,13 +340,6 @@ bool Mover::grant_places() {
     transfer.kind == Transfer::Kind::demote ? seal(transfer) : continue_promote(transfer);
   }
   return any;
-}
-
-void Mover::restore_bounce() {
-  const std::uint64_t bytes = bounce_.restore(budget_request_ != nullptr);
-  if (bytes != 0) {
-    make_room(kHost, bytes, Priority::room);
-  }
 }
 
 }  // namespace tiermem

@@ -5,12 +5,12 @@
 #include <cassert>
 #include <utility>
 
-#include "mover/mover.hpp"
+#include "mover/transfer_engine.hpp"
 
 namespace tiermem {
 
 // With the room that the need has.
-void Mover::start_promote(Need& need, Priority priority) {
+void TransferEngine::start_promote(Need& need, Priority priority) {
   FrameId frame = std::exchange(need.frame, {});
   if (need.charged) {
     frame = directory_.frame(need.space, need.ref);
@@ -23,16 +23,16 @@ void Mover::start_promote(Need& need, Priority priority) {
 }
 
 // It is there already; on a device perhaps in use.
-void Mover::start_show(const Need& need) {
+void TransferEngine::start_show(const Need& need) {
   Transfer& transfer = new_transfer(Transfer::Kind::show, need.ref, need.space, Priority::demand);
   transfer.frame = directory_.frame(need.space, need.ref);
   submit_job(transfer, kShow);
 }
 
-void Mover::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority priority,
-                          Request* discards_for, PageMask pages, bool shows) {
+void TransferEngine::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority priority,
+                                   Request* discards_for, PageMask pages, bool shows) {
   if (!bounce_.has_areas() && takes_parts(ref)) {
-    bounce_.prepare(budget_request_ != nullptr);  // Before memory is full.
+    bounce_.prepare(budget_changes_);  // Before memory is full.
   }
   Transfer& transfer = new_transfer(Transfer::Kind::promote, ref, space, priority);
   ExtentWord& word = directory_.word(space, ref);
@@ -70,7 +70,7 @@ void Mover::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority
   continue_promote(transfer);
 }
 
-void Mover::continue_promote(Transfer& transfer) {
+void TransferEngine::continue_promote(Transfer& transfer) {
   AddressableTier& tier = *memories_[transfer.space].tier;
   if (transfer.pages != 0) {
     read_parts(transfer);
@@ -106,13 +106,13 @@ void Mover::continue_promote(Transfer& transfer) {
 }
 
 // From one device straight to another.
-bool Mover::by_peer(const Transfer& transfer) const {
+bool TransferEngine::by_peer(const Transfer& transfer) const {
   return transfer.source != kNoSpace && transfer.source != kHost && !transfer.by_host &&
          memories_[transfer.space].tier->reaches(*memories_[transfer.source].tier);
 }
 
 // The bytes are where they landed, or come from another space: check, copy, make them appear.
-void Mover::land(Transfer& transfer) {
+void TransferEngine::land(Transfer& transfer) {
   if (transfer.pages != 0) {
     land_parts(transfer);
     return;
@@ -176,7 +176,7 @@ void Mover::land(Transfer& transfer) {
   submit_job(transfer, steps);
 }
 
-void Mover::landed(Transfer& transfer) {
+void TransferEngine::landed(Transfer& transfer) {
   if (transfer.pages != 0) {
     publish_parts(transfer);
     return;
@@ -207,7 +207,7 @@ void Mover::landed(Transfer& transfer) {
 
 // Frames of which views show windows have, but where there is no other memory, addresses of their
 // own, too: at home, where they can be page-locked, and where no view looks.
-bool Mover::has_home(ExtentRef ref, FrameId frame) const {
+bool TransferEngine::has_home(ExtentRef ref, FrameId frame) const {
   std::byte* const at = directory_.window_at(ref, kHost);
   return at != nullptr && !directory_.mapped(ref) &&
          memories_[kHost].tier->landing(frame, at) != at;
@@ -215,7 +215,7 @@ bool Mover::has_home(ExtentRef ref, FrameId frame) const {
 
 // A source without views goes home before it is copied. It stays there for the next copy, until a
 // request wants a view.
-bool Mover::takes_source_home(Transfer& transfer) {
+bool TransferEngine::takes_source_home(Transfer& transfer) {
   const FrameId frame = directory_.frame(kHost, transfer.ref);
   transfer.takes_home =
       has_home(transfer.ref, frame) && directory_.word(kHost, transfer.ref).try_at_home();
@@ -223,7 +223,7 @@ bool Mover::takes_source_home(Transfer& transfer) {
   return transfer.takes_home;
 }
 
-void Mover::source_taken_home(Transfer& transfer) {
+void TransferEngine::source_taken_home(Transfer& transfer) {
   if (!std::exchange(transfer.takes_home, false)) {
     return;
   }
@@ -236,14 +236,14 @@ void Mover::source_taken_home(Transfer& transfer) {
 }
 
 // The frame has come there from its home.
-void Mover::to_window(ExtentRef ref) {
+void TransferEngine::to_window(ExtentRef ref) {
   directory_.address(ref).store(directory_.window_at(ref, kHost), std::memory_order_relaxed);
   directory_.word(kHost, ref).clear_at_home();
 }
 
 // The source is written, or was written under the copy: it is copied again once it has no writer. A
 // kernel may write for long, so other transfers get the staging.
-void Mover::await_writers(Transfer& transfer) {
+void TransferEngine::await_writers(Transfer& transfer) {
   if (transfer.retreats) {
     undo_promote(transfer, nullptr);  // It is in use again.
     return;
@@ -254,7 +254,7 @@ void Mover::await_writers(Transfer& transfer) {
   recopies_.push_back(transfer.job.transfer);
 }
 
-void Mover::serve_recopies() {
+void TransferEngine::serve_recopies() {
   Vector<std::uint32_t> waiting;
   waiting.swap(recopies_);
   for (const std::uint32_t at : waiting) {
@@ -271,7 +271,7 @@ void Mover::serve_recopies() {
 }
 
 // Where views find the bytes. To be published by the phase.
-void Mover::give_place(const Transfer& transfer) {
+void TransferEngine::give_place(const Transfer& transfer) {
   directory_.frame(transfer.space, transfer.ref) = transfer.frame;
   if (transfer.space == kHost) {
     std::byte* const at = window_of(transfer);
@@ -284,7 +284,7 @@ void Mover::give_place(const Transfer& transfer) {
   }
 }
 
-void Mover::publish(Transfer& transfer) {
+void TransferEngine::publish(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
   ExtentWord& word = directory_.word(space, ref);
@@ -339,15 +339,22 @@ void Mover::publish(Transfer& transfer) {
   transfer.outcome = Transfer::Outcome::moved;
   end_transfer(transfer);
   if (stock) {
-    stocked(ref, true);
+    stock_ended(ref, true);
   }
   extent_changed(ref, space);
 }
 
-void Mover::promote_failed(Transfer& transfer, Status status) {
+// The spare buffer is there, or could not be had.
+void TransferEngine::stock_ended(ExtentRef ref, bool came) {
+  if (!stock_.end(ref, came)) {
+    (void)leave(ref, kHost, true);
+  }
+}
+
+void TransferEngine::promote_failed(Transfer& transfer, Status status) {
   if (transfer.space != kHost && (transfer.job.steps & kPopulate) != 0 &&
       status.code() == Code::no_capacity) {
-    make_do(memories_[transfer.space], directory_.bytes_of(transfer.ref), status);
+    memories_[transfer.space].shrink_to_actual(directory_.bytes_of(transfer.ref), status, now_);
     undo_promote(transfer, nullptr);  // Its waiters look for room again.
     return;
   }
@@ -374,7 +381,7 @@ void Mover::promote_failed(Transfer& transfer, Status status) {
 }
 
 // The extent goes back to where it was. `error`, if any, reaches its waiters.
-void Mover::undo_promote(Transfer& transfer, const Status* error) {
+void TransferEngine::undo_promote(Transfer& transfer, const Status* error) {
   if (transfer.pages != 0) {
     undo_parts(transfer, error);
     return;
@@ -406,7 +413,7 @@ void Mover::undo_promote(Transfer& transfer, const Status* error) {
   const Ended::Failed failed = failure_of(transfer);
   end_transfer(transfer);
   if (stock) {
-    stocked(ref, false);
+    stock_ended(ref, false);
   }
   extent_changed(ref, space, error != nullptr ? error->clone() : Status(), failed);
 }

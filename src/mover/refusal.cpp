@@ -11,30 +11,24 @@
 namespace tiermem {
 
 // Returns whether no event can make room: all waiters have looked at the ends of transfers, nothing
-// is in progress except transfers that wait for the
-// request itself, no pin can be released, and no write will be tried again. Writes are not tried
-// again if there is no slot to write to, or after many failures in a row.
+// is in progress except transfers that wait for the request itself, no pin can be released, and no
+// write will be tried again. Writes are not tried again if there is no slot to write to, or after
+// many failures in a row.
 bool Mover::nothing_will_change(const Request& asking) {
-  std::uint64_t under_way = transfers_live_;
+  std::uint64_t under_way = engine_.live();
   for (const Need& need : asking.needs) {
-    const Transfer* const mine = under_way != 0 ? parked_for(asking, need.ref) : nullptr;
+    const Transfer* const mine = under_way != 0 ? engine_.parked_for(asking, need.ref) : nullptr;
     under_way -= mine != nullptr && mine->stage == Transfer::Stage::parked ? 1 : 0;
   }
-  // Where writes are not paused, extents that lacked a slot are tried again, and may find one.
-  // Others that could not leave are tried again, too. After that time has passed, they may have
-  // gone: no request waits for them any more.
-  const bool kept =
-      now_ < withdrawals_again_at_ && (stuck_since_ == 0 || now_ - stuck_since_ < kMostStuckNs);
-  const bool unread = now_ < rereads_at_ && reread_last_ < asking.admitted_ns;
-  const bool stuck = kept || unread || (now_ < lacks_slot_until_ && !block_slots_.paused(now_));
   const bool again = std::any_of(memories_.begin(), memories_.end(),
                                  [&](const Memory& memory) { return tries_again(memory); });
-  return under_way == 0 && ended_.empty() && housekeeping() == 0 && !stuck && !again && !any_pin();
+  return under_way == 0 && engine_.ended().empty() && engine_.housekeeping() == 0 &&
+         !engine_.retries_stuck(asking) && !again && !any_pin();
 }
 
 // Returns whether a copy out of the memory, or a write, will be tried again after its backoff.
 bool Mover::tries_again(const Memory& memory) const {
-  return block_slots_.tries_again(now_) ||
+  return engine_.block_slots().tries_again(now_) ||
          (!memory.exit_backoff.over(now_) && !memory.exit_backoff.gave_up());
 }
 
@@ -107,7 +101,7 @@ Status Mover::no_room(const Request* request, unsigned space, std::uint64_t need
   }
   if (block_ == nullptr) {
     said += "; there is no block tier to write to";
-  } else if (const ErrorInfo& error = block_slots_.last_error(); error.code != Code::ok) {
+  } else if (const ErrorInfo& error = engine_.block_slots().last_error(); error.code != Code::ok) {
     said += text("; {}", error.text);
     info.native = error.native;
   }

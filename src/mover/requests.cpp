@@ -46,7 +46,7 @@ void Mover::finish_acquire(Request& request) {
       continue;
     }
     const Extent& extent = directory_.at(need.ref);
-    const Transfer* const mine = parked_for(request, need.ref);
+    const Transfer* const mine = engine_.parked_for(request, need.ref);
     const bool parked = mine != nullptr && mine->stage == Transfer::Stage::parked;
     const bool may_park = extent.transfer == 0 && need.frame.valid() &&
                           !directory_.readable(need.ref, need.space) &&
@@ -73,23 +73,16 @@ void Mover::finish_acquire(Request& request) {
     return;
   }
   for (const Need& need : request.needs) {
-    if (Transfer* const parked = parked_for(request, need.ref)) {
-      publish(*parked);
+    if (Transfer* const parked = engine_.parked_for(request, need.ref)) {
+      engine_.publish(*parked);
     }
   }
   leave_parking(request);
   for (const Need& need : request.needs) {
-    prefetch_used(need.ref, memories_[kHost]);
+    engine_.prefetch_used(need.ref, memories_[kHost]);
   }
   let_go(request);
   complete(request, {});
-}
-
-Transfer* Mover::parked_for(const Request& request, ExtentRef ref) {
-  const std::uint32_t transfer = directory_.at(ref).transfer;
-  return transfer != 0 && transfers_[transfer - 1].parked_for == &request
-             ? &transfers_[transfer - 1]
-             : nullptr;
 }
 
 // Pins all extents, staged discards included. To publish those first would wake other requests,
@@ -97,8 +90,8 @@ Transfer* Mover::parked_for(const Request& request, ExtentRef ref) {
 // the request has failed; nothing was overwritten then.
 bool Mover::fill_views(Request& request) {
   for (const Need& need : request.needs) {
-    if (const Transfer* const parked = parked_for(request, need.ref)) {
-      give_place(*parked);
+    if (const Transfer* const parked = engine_.parked_for(request, need.ref)) {
+      engine_.give_place(*parked);
     }
   }
   for (std::size_t i = 0; i < request.spans.size(); ++i) {
@@ -116,7 +109,7 @@ bool Mover::fill_views(Request& request) {
     }
     (void)residency_.release({request.views, i});
     for (const Need& need : request.needs) {
-      if (parked_for(request, need.ref) != nullptr) {
+      if (engine_.parked_for(request, need.ref) != nullptr) {
         directory_.frame(need.space, need.ref) = {};
         directory_.word(need.space, need.ref).clear_dirty();
       }
@@ -150,9 +143,9 @@ void Mover::park_discards(Request& request) {
     }
     const FrameId frame = need.frame;
     need.frame = {};
-    start_promote(need.ref, need.space, frame, Priority::demand, &request, 0, need.shown);
-    const std::uint32_t transfer = directory_.at(need.ref).transfer;
-    if (transfer != 0 && transfers_[transfer - 1].stage != Transfer::Stage::parked) {
+    engine_.start_promote(need.ref, need.space, frame, Priority::demand, &request, 0, need.shown);
+    const Transfer* const transfer = engine_.transfer_of(need.ref);
+    if (transfer != nullptr && transfer->stage != Transfer::Stage::parked) {
       ++request.pending;
       need.waiting = true;
       wait_for(request, i, need.ref);
@@ -163,10 +156,10 @@ void Mover::park_discards(Request& request) {
 // Gives up what it has prepared; what is still under way is given up when it has landed.
 void Mover::unpark(Request& request) {
   for (const Need& need : request.needs) {
-    if (Transfer* const mine = parked_for(request, need.ref)) {
+    if (Transfer* const mine = engine_.parked_for(request, need.ref)) {
       mine->parked_for = nullptr;
       if (mine->stage == Transfer::Stage::parked) {
-        undo_promote(*mine, nullptr);
+        engine_.undo_promote(*mine, nullptr);
       }
     }
   }
@@ -216,7 +209,7 @@ void Mover::finish_free(Request& request) {
     }
   }
   if (record.file != 0) {
-    file_slots_.free({record.file - 1});
+    engine_.file_slots().free({record.file - 1});
   }
   residency_.buffers.retire(request.index);
   complete(request, {});
@@ -232,8 +225,13 @@ void Mover::wait_for(Request& request, std::uint32_t index, ExtentRef ref) {
     waiters_.emplace_back();
   }
   Extent& extent = directory_.at(ref);
-  waiters_[at] = {&request, index, extent.waiters, ended_.count()};
+  waiters_[at] = {&request, index, extent.waiters, engine_.ended().count()};
   extent.waiters = at + 1;
+}
+
+void Mover::wait_for_pins(Request& request, std::uint32_t index) {
+  pin_waiters_.emplace_back(&request, index);
+  engine_.watch(request.needs[index].ref);
 }
 
 void Mover::forget_waits(Request& request) {
@@ -257,20 +255,15 @@ void Mover::forget_waits(Request& request) {
   }
   if (in_lists) {
     const auto ours = [&](const auto& entry) { return entry.first == &request; };
-    std::erase_if(pin_waiters_, ours);
+    std::erase_if(pin_waiters_, [&](const Woken& waiter) {
+      if (ours(waiter)) {
+        engine_.unwatch(request.needs[waiter.second].ref);
+      }
+      return ours(waiter);
+    });
     std::erase_if(prefetch_queue_, ours);
   }
   std::erase(arming_, &request);
-}
-
-// A transfer of this extent has ended, or is parked: the step lets its waiters look again.
-void Mover::extent_changed(ExtentRef ref, unsigned space, Status error, Ended::Failed failed) {
-  if (directory_.at(ref).waiters != 0) {
-    ended_.add({.ref = ref,
-                .space = static_cast<std::uint8_t>(space),
-                .failed = failed,
-                .error = std::move(error)});
-  }
 }
 
 // Takes the waiters that the end wakes off the list of the extent, oldest first.
@@ -314,7 +307,7 @@ void Mover::wake_waiters(const Ended& ended) {
         request->status = ended.error.clone();
       }
     } else if (!(failed && request->want == Want::prefetch)) {
-      if (!need.discard || parked_for(*request, ended.ref) == nullptr) {
+      if (!need.discard || engine_.parked_for(*request, ended.ref) == nullptr) {
         arm(*request, index);
       }
     }
@@ -328,8 +321,8 @@ void Mover::wake_waiters(const Ended& ended) {
 // whether any did.
 bool Mover::serve_ended() {
   bool any = false;
-  for (; grant_places() || !ended_.empty(); any = true) {
-    for (const Ended& ended : ended_.take()) {
+  for (; engine_.grant_places() || !engine_.ended().empty(); any = true) {
+    for (const Ended& ended : engine_.take_ended()) {
       wake_waiters(ended);
     }
   }
@@ -345,6 +338,7 @@ void Mover::retry_pin_waiters() {
   }
   Vector<Woken> again;
   again.swap(pin_waiters_);
+  engine_.unwatch_all();
   for (auto [request, index] : again) {
     if (stop_waiting(*request, index)) {
       arm(*request, index);
@@ -389,13 +383,14 @@ void Mover::let_go(Request& request) {
 void Mover::fail_request(Request& request, Status status) {
   assert(request.want != Want::free);
   forget_waits(request);
-  desert_gather(request);
+  engine_.desert_gather(request);
   std::erase(giving_back_, &request);
   if (request.state == Request::State::room) {
     std::erase(room_queue_, &request);
   }
   if (&request == budget_request_) {
     budget_request_ = nullptr;
+    engine_.note_budget_change(false);
     memories_[budget_space_].tier->set_budget(budget_before_);
     memories_[budget_space_].short_until = 0;  // Its budget to go back to would be the refused one.
     limit_spares();
@@ -430,7 +425,7 @@ void Mover::advise(Request& request) {
     each([&](ExtentRef ref) {
       directory_.begin(span, ref);
       if (find_record(span.space, ref)) {  // Otherwise the advice is lost.
-        recency_for(span.space, ref).advised(ref, request.advice, request.value);
+        engine_.recency_for(span.space, ref).advised(ref, request.advice, request.value);
       }
     });
   }
@@ -487,10 +482,7 @@ void Mover::fill_stats(Stats& stats) {
     stats.degraded_devices = block_->degraded();
   }
   const Spares::Count spares = residency_.spares.count();
-  std::uint64_t making = reclaimed_.size();
-  for (const Stock& stock : stock_) {
-    making += stock.under_way;
-  }
+  const std::uint64_t making = stock_.under_way();
   const std::uint64_t live = residency_.buffers.live(), extents = residency_.buffers.live_extents();
   stats.buffers = live - std::min(live, spares.buffers + making);
   stats.extents = extents - std::min(extents, spares.extents + making);

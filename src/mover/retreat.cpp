@@ -8,42 +8,6 @@
 
 namespace tiermem {
 
-bool Mover::may_retreat(ExtentRef ref, unsigned space) const {
-  if (space == kHost) {
-    return false;
-  }
-  const FrameBooks dram = memories_[kHost].tier->books();
-  return dram.in_use + directory_.bytes_of(ref) <= dram.budget;
-}
-
-// A device's victim goes to DRAM where that has room; else to the block tier by the staging, and
-// DRAM is asked to have room for the next. The step frees frames of DRAM ahead of need later: this
-// is the middle of a search for victims.
-bool Mover::retreat(ExtentRef ref, [[maybe_unused]] unsigned space) {
-  const FrameId frame = memories_[kHost].take_frame(directory_.frame_request(ref, kHost));
-  if (!frame.valid()) {
-    note_shortage(kHost, directory_.bytes_of(ref));
-    trim(memories_[kHost], directory_.bytes_of(ref));
-    return false;
-  }
-  memories_[kHost].taken_for_victims = directory_.bytes_of(ref);
-  start_promote(ref, kHost, frame, Priority::room, nullptr);
-  Transfer& transfer = transfers_[directory_.at(ref).transfer - 1];
-  transfer.retreats = true;
-  assert(frees_in(transfer) == space);
-  set_freeing(transfer, directory_.bytes_of(ref));
-  return true;
-}
-
-// The extent has its bytes in DRAM, or stays on the device because it was held again or written, or
-// because the copy failed.
-void Mover::retreated(ExtentRef ref, unsigned space) {
-  if (directory_.at(ref).holds != 0 || !directory_.readable(ref, kHost) ||
-      !leave(ref, space, true)) {
-    memories_[space].recency.rejected(ref);
-  }
-}
-
 // For a request: the copy goes where a victim's copy goes, and the request waits for its pins.
 Mover::Arm Mover::arm_retreat(Request& request, Need& need) {
   const Journal::ReasonScope leaving(journal_, Reason::asked);
@@ -58,7 +22,7 @@ Mover::Arm Mover::arm_retreat(Request& request, Need& need) {
   if (bits.pinned() || extent.holds != 0) {
     return Arm::wait_pins;
   }
-  if (start_evict(need.ref, need.space, Priority::room)) {
+  if (engine_.start_evict(need.ref, need.space, Priority::room)) {
     return extent.transfer != 0 ? Arm::wait_transfer : Arm::ready;
   }
   const Memory& memory = memories_[need.space];
@@ -67,10 +31,11 @@ Mover::Arm Mover::arm_retreat(Request& request, Need& need) {
     return Arm::wait_pins;
   }
   if (request.status.ok()) {
-    request.status = memory.lost ? refuse_lost(memory)
-                     : !memory.exit_backoff.over(now_) && block_slots_.last_error().code != Code::ok
-                         ? Status(block_slots_.last_error())
-                         : no_room(&request, kHost, directory_.bytes_of(need.ref));
+    request.status =
+        memory.lost ? refuse_lost(memory)
+        : !memory.exit_backoff.over(now_) && engine_.block_slots().last_error().code != Code::ok
+            ? Status(engine_.block_slots().last_error())
+            : no_room(&request, kHost, directory_.bytes_of(need.ref));
   }
   return Arm::ready;
 }
@@ -105,7 +70,7 @@ void Mover::serve_giving_back() {
       const std::uint64_t left = request.bytes_left[at];
       std::uint64_t& given = request.bytes_given[at];
       if (given < left && !memory.trimming) {
-        trim(memory, left - given);
+        memory.begin_trim(left - given, hands_);
         if (memory.trimming) {
           given += memory.trim.bytes;
         } else if (request.state == Request::State::giving) {

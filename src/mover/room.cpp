@@ -10,7 +10,7 @@ namespace tiermem {
 bool Mover::lacks_copy(const Need& need) const {
   const Phase phase = directory_.word(need.space, need.ref).load().phase();
   return phase != Phase::shared && phase != Phase::exclusive && phase != Phase::incoming &&
-         !directory_.at(need.ref).charged && !comes_back(need.ref) && !ready(need);
+         !directory_.at(need.ref).charged && !engine_.comes_back(need.ref) && !ready(need);
 }
 
 FrameId Mover::take_frame(ExtentRef ref, unsigned space) {
@@ -28,14 +28,6 @@ void Mover::serve_taken_frames() {
       evict_ahead(memory.space, std::exchange(memory.taken_for_victims, 0));
     }
   }
-}
-
-// A request waits for frames: more is kept free from now on. Four times as much, so that one wait
-// in fifty allocations outweighs what evict_ahead() takes off.
-void Mover::note_shortage(unsigned space, std::uint64_t bytes) {
-  Memory& memory = memories_[space];
-  memory.ahead = std::min(
-      {options_.ahead_bytes_max, memory.tier->books().budget / 8, memory.ahead + 4 * bytes});
 }
 
 // Returns whether the policy has not looked at all extents yet: the next step need not wait for an
@@ -85,7 +77,7 @@ bool Mover::collect(Request& request) {
       all[need.space] += directory_.bytes_of(need.ref);
     }
     for (unsigned space = 0; space < memories_.size(); ++space) {
-      const std::uint64_t bounce = space == kHost ? bounce_.bytes() : 0;
+      const std::uint64_t bounce = space == kHost ? engine_.bounce().bytes() : 0;
       if (all[space] + bounce > memories_[space].tier->books().budget) {
         fail_request(request, no_room(&request, space, all[space]));
         return true;
@@ -184,58 +176,21 @@ Recency::Candidate Mover::candidate(ExtentRef ref, Memory& memory) {
   if (referenced && ahead) {
     referenced =
         false;  // Its first use, however late: the policy counts that one with the insertion.
-    prefetch_used(ref, memory);
+    engine_.prefetch_used(ref, memory);
   }
   // A prefetched extent waits for its use, unless prefetched bytes would crowd out everything else.
   const bool awaited = ahead && extent.prefetched &&
                        memory.unused_prefetched <= memory.tier->books().budget / 2 && !desperate_;
   // Dirty bytes without another copy can leave only if they can be written down now.
-  const bool must_write = bits.dirty() && (can_write(ref) || !directory_.droppable(ref));
+  const bool must_write = bits.dirty() && (engine_.can_write(ref) || !directory_.droppable(ref));
   const bool can_leave = !must_write || directory_.readable_elsewhere(ref, space) != kNoSpace ||
                          (!memory.lost && memory.exit_backoff.over(now_) &&
-                          (can_write(ref) || may_retreat(ref, space)));
+                          (engine_.can_write(ref) || engine_.may_retreat(ref, space)));
   return {.movable = directory_.has_frame(ref, space) && !bits.pinned() && extent.transfer == 0 &&
-                     extent.holds == 0 && can_leave && !awaited &&
-                     (!extent.stuck || now_ >= stuck_until_),
+                     extent.holds == 0 && can_leave && !awaited && !engine_.is_stuck(ref),
           .referenced = referenced,
           .dirty = must_write,
           .bytes = static_cast<std::uint32_t>(directory_.resident_bytes(ref))};
-}
-
-void Mover::prefetch_used(ExtentRef ref, Memory& memory) {
-  Extent& extent = directory_.at(ref);
-  if (extent.prefetched) {
-    extent.prefetched = false;
-    memory.unused_prefetched -= directory_.bytes_of(ref);
-  }
-}
-
-// Returns pages to the kernel: those of frames that are to have none, and, for want of `bytes`,
-// those of free frames of other classes and those beyond a smaller budget. Other frames that are
-// leaving do not count, because they may come to rest in the cache, too.
-void Mover::trim(Memory& memory, std::uint64_t bytes) {
-  if (memory.trimming || (bytes == 0 && memory.tier->books().leaving == 0)) {
-    return;
-  }
-  const std::uint64_t trimmed = memory.tier->begin_trim(bytes);
-  if (trimmed == 0) {
-    return;
-  }
-  memory.trimming = true;
-  memory.freeing += trimmed;
-  memory.trim = Job{};
-  memory.trim.transfer = ~std::uint32_t{0};
-  memory.trim.steps = kTrim;
-  memory.trim.tier = memory.tier;
-  memory.trim.bytes = trimmed;
-  ++trims_;
-  hands_.submit(&memory.trim);
-}
-
-// Returns the bytes that the next trim will find in the cache: no victim must leave for them.
-std::uint64_t Mover::next_trim(const Memory& memory) {
-  const std::uint64_t cached = memory.tier->books().cached;
-  return cached - std::min(cached, memory.trimming ? memory.trim.bytes : 0);
 }
 
 // Evicts until `bytes` and what is kept ahead of need are on their way to be free.
@@ -244,7 +199,8 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority, bo
   const Journal::ReasonScope why(journal_,
                                  priority == Priority::background ? Reason::ahead : Reason::room);
   if (priority != Priority::background) {
-    trim(memory, bytes);  // Otherwise the next frames of their size take the free ones.
+    memory.begin_trim(bytes,
+                      hands_);  // Otherwise the next frames of their size take the free ones.
   }
   const std::uint64_t goal = bytes + (priority == Priority::background ? 0 : memory.ahead);
   const auto probe = [&](ExtentRef ref) { return candidate(ref, memory); };
@@ -256,7 +212,7 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority, bo
   // empty. Those given back before, while a trim was under way, go with the next.
   const std::uint64_t returned = memory.returned;
   const std::uint64_t leaving = memory.tier->books().leaving;
-  const std::uint64_t later = priority == Priority::background ? 0 : next_trim(memory);
+  const std::uint64_t later = priority == Priority::background ? 0 : memory.next_trim();
   const auto freed = [&] { return memory.returned - returned + leaving + later + memory.freeing; };
   // Spares may stay within what is kept ahead of need: both are for the next allocations.
   const std::uint64_t kept = priority == Priority::background ? kKeptSpare : 0;
@@ -266,7 +222,7 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority, bo
     victims_.clear();
     memory.recency.choose(goal - freed(), 64, probe, victims_);
     for (const Recency::Victim& victim : victims_) {
-      const bool started = start_evict(victim.ref, space, priority);
+      const bool started = engine_.start_evict(victim.ref, space, priority);
       if (!started && directory_.has_frame(victim.ref, space)) {
         memory.recency.rejected(victim.ref);
       }
@@ -294,13 +250,14 @@ void Mover::evict_ahead(unsigned space, std::uint64_t bytes, bool parts) {
   const std::uint64_t gaps = parts ? 0 : memory.gaps[Memory::size_class(bytes)];
   const std::uint64_t now = books.budget - std::min(books.budget, used) + gaps;
   // Frames that have left come to rest in the cache, which is free memory to parts once trimmed.
-  const std::uint64_t free = now + memory.freeing + books.leaving + (parts ? next_trim(memory) : 0);
+  const std::uint64_t free =
+      now + memory.freeing + books.leaving + (parts ? memory.next_trim() : 0);
   const std::uint64_t lack = memory.ahead - std::min(memory.ahead, free);
   // In groups: small extents that leave together are written together, with one wake-up.
   constexpr std::uint64_t kGroup = std::uint64_t{1} << 20;
   const std::uint64_t least = memory.ahead - std::min(memory.ahead / 4, kGroup);
   if (now + (parts ? 0 : memory.freeing) < least) {
-    trim(memory, parts ? memory.ahead - std::min(memory.ahead, now) : 0);
+    memory.begin_trim(parts ? memory.ahead - std::min(memory.ahead, now) : 0, hands_);
   }
   if (free >= least) {
     if (free >= memory.ahead) {
@@ -324,10 +281,9 @@ bool Mover::reclaim_spare() {
   const BufferRecord& record = residency_.buffers.at(index);
   const ExtentRef first = record.first.load(std::memory_order_relaxed);
   for (std::uint32_t i = 0; i < record.extents.load(std::memory_order_relaxed); ++i) {
-    (void)leave(first + i, kHost, true);
+    (void)engine_.leave(first + i, kHost, true);
   }
-  reclaimed_.push_back(
-      index);  // The rest in the next step: it ends requests, and we are in the middle of one.
+  stock_.give_up(index);
   return true;
 }
 
@@ -337,7 +293,8 @@ void Mover::limit_spares() {
 }
 
 void Mover::serve_prefetch() {
-  while (!prefetch_queue_.empty() && room_queue_.empty() && prefetches_ < options_.prefetch_limit) {
+  while (!prefetch_queue_.empty() && room_queue_.empty() &&
+         engine_.prefetches() < options_.prefetch_limit) {
     auto [request, index] = prefetch_queue_.front();
     Need& need = request->needs[index];
     Memory& memory = memories_[need.space];
@@ -368,7 +325,7 @@ void Mover::serve_prefetch() {
     need.waiting = false;
     --request->pending;
     if (wanted && need.has_room()) {
-      start_promote(need, Priority::prefetch);
+      engine_.start_promote(need, Priority::prefetch);
       if (directory_.at(need.ref).transfer != 0) {
         ++request->pending;
         need.waiting = true;
@@ -405,7 +362,7 @@ void Mover::serve_budget() {
   const AddressableTier& tier = *memories_[budget_space_].tier;
   const FrameBooks books = tier.books();
   if (books.used() > books.budget) {
-    bounce_.shrink();
+    engine_.bounce().shrink();
     make_room(budget_space_, books.used() - books.budget, Priority::room);
     const FrameBooks after = tier.books();
     if (after.used() > after.budget) {
@@ -414,29 +371,76 @@ void Mover::serve_budget() {
   }
   Request& request = *budget_request_;
   budget_request_ = nullptr;
+  engine_.note_budget_change(false);
   complete(request, {});
 }
 
-// Another user has the memory that a frame of `bytes` was to get. Room is made among the frames
-// that the memory has, and after a while it is tried whether there is more.
-void Mover::make_do(Memory& memory, std::uint64_t bytes, const Status& shortage) {
-  constexpr std::int64_t kRetryNs = 1'000'000'000;
-  const FrameBooks books = memory.tier->books();
-  if (memory.short_until == 0) {
-    memory.whole_budget = books.budget;
+// Drops bytes of droppable buffers from slots that have their only copy, before a request is
+// refused because memory and block tier are full. Extents that a request waits for go last. Returns
+// whether there were any.
+bool Mover::drop_from_slots(std::uint64_t bytes) {
+  if (block_ == nullptr || engine_.block_slots().last_error().code != Code::no_capacity) {
+    return false;
   }
-  memory.short_until = now_ + kRetryNs;
-  memory.shortage = shortage.info() != nullptr ? *shortage.info() : ErrorInfo{};
-  memory.tier->set_budget(std::min(books.budget, books.used() - std::min(books.used(), bytes)));
-}
-
-void Mover::end_shortages() {
-  for (Memory& memory : memories_) {
-    if (memory.short_until != 0 && now_ >= memory.short_until) {
-      memory.short_until = 0;
-      memory.tier->set_budget(memory.whole_budget);
+  std::uint64_t freed = 0;
+  for (const bool awaited : {false, true}) {
+    for (std::uint32_t i = 0; i < residency_.buffers.used() && freed < bytes; ++i) {
+      const BufferRecord& record = residency_.buffers.at(i);
+      const bool live = (record.generation.load(std::memory_order_acquire) & 1) != 0;
+      if (!live || (record.flags.load(std::memory_order_relaxed) & kDroppable) == 0) {
+        continue;
+      }
+      const ExtentRef first = record.first.load(std::memory_order_relaxed);
+      const ExtentRef end = first + record.extents.load(std::memory_order_relaxed);
+      directory_.each_begun(first, end, [&](ExtentRef ref) {
+        const Extent& extent = directory_.at(ref);
+        ExtentWord& host = directory_.word(kHost, ref);
+        if (freed >= bytes || !extent.has_slot || extent.parts != 0 || extent.transfer != 0 ||
+            (extent.holds != 0) != awaited || host.load().phase() != Phase::none ||
+            directory_.readable_elsewhere(ref, kHost) != kNoSpace) {
+          return;
+        }
+        freed += engine_.slot_bytes_of(ref);
+        engine_.drop_slot(ref);
+        host.set_phase(Phase::lost);
+        journal_.count(&Stats::dropped, directory_.bytes_of(ref));
+      });
+    }
+    if (freed != 0) {
+      return true;
     }
   }
+  return false;
+}
+
+void Mover::note_shortage(unsigned space, std::uint64_t bytes) {
+  memories_[space].note_shortage(bytes, options_.ahead_bytes_max);
+}
+
+// Makes buffers that a program will ask for if it allocates many of this size. They get only frames
+// that are free or about to be, because no request waits for them.
+void Mover::make_stock(Request& request) {
+  if (!stock_.begin_order(request.value, refuses_)) {
+    return;
+  }
+  for (std::uint32_t i = 0; i < request.index && room_queue_.empty(); ++i) {
+    const Result<ExtentRef> ref = stock_.create(request.value);
+    if (!ref.ok()) {
+      break;
+    }
+    const FrameId frame = find_record(kHost, *ref) ? take_frame(*ref, kHost) : FrameId{};
+    if (!frame.valid()) {
+      stock_.give_up(directory_.at(*ref).buffer);
+      const std::uint64_t rest = (request.index - i) * request.value;
+      note_shortage(kHost, rest);
+      memories_[kHost].begin_trim(rest, hands_);
+      make_room(kHost, rest, Priority::background);
+      break;
+    }
+    stock_.begin(*ref);
+    engine_.start_promote(*ref, kHost, frame, Priority::background, nullptr);
+  }
+  stock_.order_begun(request.value);
 }
 
 }  // namespace tiermem

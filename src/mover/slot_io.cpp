@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "mover/mover.hpp"
+#include "mover/transfer_engine.hpp"
 
 namespace tiermem {
 
-void Mover::queue_io(Transfer& transfer) {
+void TransferEngine::queue_io(Transfer& transfer) {
   Channel& channel = channel_of(transfer);
   if (transfer.kind == Transfer::Kind::gather) {
     channel.queue_gather(transfer.job.transfer, transfer.reads);
@@ -20,7 +20,7 @@ void Mover::queue_io(Transfer& transfer) {
   channel.queue(transfer.job.transfer, load_of(transfer), apart);
 }
 
-void Mover::issue_io() {
+void TransferEngine::issue_io() {
   std::uint64_t step = 0;
   for (Channel* channel : {&block_channel_, &files_channel_}) {
     const std::span<const Channel::Issue> issued = channel->issue(step);
@@ -34,7 +34,7 @@ void Mover::issue_io() {
   }
 }
 
-void Mover::send(Transfer& transfer, unsigned depth) {
+void TransferEngine::send(Transfer& transfer, unsigned depth) {
   transfer.at_device = true;
   transfer.depth = std::max(transfer.depth, depth);
   if (transfer.direct) {
@@ -53,7 +53,7 @@ void Mover::send(Transfer& transfer, unsigned depth) {
                               .offset = transfer.from});
 }
 
-void Mover::io_done(const SlotCompletion& reported) {
+void TransferEngine::io_done(const SlotCompletion& reported) {
   SlotCompletion completion = reported;
   if (reported.cookie >> 32 != 0) {
     if (transfers_[static_cast<std::uint32_t>(reported.cookie)].kind == Transfer::Kind::gather) {
@@ -102,8 +102,8 @@ void Mover::io_done(const SlotCompletion& reported) {
   write_done(transfer, completion);
 }
 
-Status Mover::io_error(const Transfer& transfer, Code code, int native, std::uint16_t device,
-                       std::uint64_t offset) {
+Status TransferEngine::io_error(const Transfer& transfer, Code code, int native,
+                                std::uint16_t device, std::uint64_t offset) {
   const bool changed = transfer.slot_tier == files_ && native == ESTALE;
   ErrorInfo info = error_info(
       code, "{} of buffer '{}' failed on {} at offset {}: {}",
@@ -122,7 +122,7 @@ Status Mover::io_error(const Transfer& transfer, Code code, int native, std::uin
   return Status(info);
 }
 
-bool Mover::take_staging(Transfer& transfer) {
+bool TransferEngine::take_staging(Transfer& transfer) {
   if (!transfer.staging) {
     transfer.staging =
         bounce_.take_staging(transfer.job.transfer, directory_.bytes_of(transfer.ref));
@@ -130,7 +130,7 @@ bool Mover::take_staging(Transfer& transfer) {
   return static_cast<bool>(transfer.staging);
 }
 
-void Mover::give_staging(Transfer& transfer) {
+void TransferEngine::give_staging(Transfer& transfer) {
   if (transfer.staging) {
     bounce_.give_staging(std::exchange(transfer.staging, {}), directory_.bytes_of(transfer.ref));
   }

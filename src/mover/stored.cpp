@@ -6,20 +6,20 @@
 #include <cassert>
 #include <utility>
 
-#include "mover/mover.hpp"
+#include "mover/transfer_engine.hpp"
 
 namespace tiermem {
 
 // A new slot for it may need less room than the extent. Not for a private copy of a file: an extent
 // of zeros would lose its slot, and read as the file again.
-bool Mover::measures(const Transfer& transfer) const {
+bool TransferEngine::measures(const Transfer& transfer) const {
   return transfer.pages == 0 && directory_.bytes_of(transfer.ref) > kSmallestExtent &&
          directory_.record_of(transfer.ref).file == 0 &&
          memories_[transfer.space].tier->host_addressable();
 }
 
 // Finds out which pages a new slot must have. An extent keeps a slot that can be written in place.
-void Mover::measure(Transfer& transfer) {
+void TransferEngine::measure(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   Extent& extent = directory_.at(ref);
   const bool unknown = extent.slot_stale || extent.sums == nullptr;
@@ -48,7 +48,7 @@ void Mover::measure(Transfer& transfer) {
   find_slot(transfer);
 }
 
-void Mover::measured(Transfer& transfer) {
+void TransferEngine::measured(Transfer& transfer) {
   if (transfer.recalled) {
     map_back(transfer);
     return;
@@ -65,7 +65,7 @@ void Mover::measured(Transfer& transfer) {
 }
 
 // Returns the pages of the slot that the transfer reads or writes. Null: all of them.
-const SlotPages* Mover::slot_pages_of(const Transfer& transfer) const {
+const SlotPages* TransferEngine::slot_pages_of(const Transfer& transfer) const {
   if (transfer.slot_tier != block_ || transfer.kind == Transfer::Kind::gather) {
     return nullptr;
   }
@@ -74,24 +74,24 @@ const SlotPages* Mover::slot_pages_of(const Transfer& transfer) const {
 }
 
 // Returns the charge of the extent's slot.
-std::uint64_t Mover::slot_bytes_of(ExtentRef ref) const {
+std::uint64_t TransferEngine::slot_bytes_of(ExtentRef ref) const {
   const SlotPages* const pages = directory_.at(ref).slot_pages;
   return pages != nullptr ? pages->slot_bytes() : directory_.bytes_of(ref);
 }
 
 // Returns the charge of a new slot for the transfer.
-std::uint64_t Mover::slot_bytes_of(const Transfer& transfer) const {
+std::uint64_t TransferEngine::slot_bytes_of(const Transfer& transfer) const {
   return transfer.slot_pages != nullptr ? transfer.slot_pages->slot_bytes()
                                         : directory_.bytes_of(transfer.ref);
 }
 
 // Returns the pages of a partial extent that are zeros unless they are in memory.
-PageMask Mover::zero_pages(const Extent& extent) const {
+PageMask TransferEngine::zero_pages(const Extent& extent) const {
   return extent.zeros | (extent.slot_pages != nullptr ? ~extent.slot_pages->mask() : PageMask{0});
 }
 
 // The bytes of the extent that the transfer reads or writes next.
-void Mover::set_range(Transfer& transfer, std::uint64_t from, std::uint64_t length) {
+void TransferEngine::set_range(Transfer& transfer, std::uint64_t from, std::uint64_t length) {
   transfer.from = from;
   transfer.length = length;
   transfer.stored = 0;
@@ -106,7 +106,7 @@ void Mover::set_range(Transfer& transfer, std::uint64_t from, std::uint64_t leng
 
 // Pages from a slot that lacks some lie one behind the other. Returns the step that brings them to
 // their places.
-JobStep Mover::spreads(Transfer& transfer) {
+JobStep TransferEngine::spreads(Transfer& transfer) {
   if (transfer.stored == 0) {
     return 0;
   }
@@ -120,7 +120,7 @@ JobStep Mover::spreads(Transfer& transfer) {
 
 // To or from a slot that lacks pages. A read is one; a write is one for each run of pages, and the
 // tier puts those together that are neighbours in the slot.
-void Mover::send_stored(Transfer& transfer, const SlotPages& pages) {
+void TransferEngine::send_stored(Transfer& transfer, const SlotPages& pages) {
   const std::uint64_t page = pages.page_bytes;
   const auto first = static_cast<unsigned>(transfer.from / page);
   const auto last = static_cast<unsigned>((transfer.from + transfer.length) / page);
@@ -150,7 +150,7 @@ void Mover::send_stored(Transfer& transfer, const SlotPages& pages) {
 
 // A run of such a write has ended. Returns whether all have; `all` has their sums then, and the
 // first of several errors.
-bool Mover::run_ended(const SlotCompletion& run, SlotCompletion& all) {
+bool TransferEngine::run_ended(const SlotCompletion& run, SlotCompletion& all) {
   Transfer& transfer = transfers_[static_cast<std::uint32_t>(run.cookie)];
   SlotCompletion& sum = transfer.ended;
   const std::uint32_t requests = sum.requests + run.requests;
@@ -169,7 +169,7 @@ bool Mover::run_ended(const SlotCompletion& run, SlotCompletion& all) {
 
 // Its slot has nothing that the host's memory does not have, and can be given to another extent.
 // Bytes that can be made again keep theirs: without it they would be dropped.
-bool Mover::gives_way(ExtentRef ref) const {
+bool TransferEngine::gives_way(ExtentRef ref) const {
   const Extent& extent = directory_.at(ref);
   return extent.has_slot && extent.transfer == 0 && extent.parts == 0 && !extent.charged &&
          !block_slots_.is_shared(extent.slot_stamp) && !directory_.droppable(ref) &&
@@ -177,13 +177,13 @@ bool Mover::gives_way(ExtentRef ref) const {
 }
 
 // It can be written down without another slot.
-bool Mover::has_own_slot(ExtentRef ref) const {
+bool TransferEngine::has_own_slot(ExtentRef ref) const {
   return directory_.in_slot(ref) && !block_slots_.is_shared(directory_.at(ref).slot_stamp);
 }
 
 // The tier is full: a slot of bytes that are in memory goes. These are written again when they
 // leave. False: there is none.
-bool Mover::next_slot_gives_way() {
+bool TransferEngine::next_slot_gives_way() {
   if (!block_slots_.looks_for_slots(now_)) {
     return false;
   }

@@ -5,12 +5,12 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "mover/mover.hpp"
+#include "mover/transfer_engine.hpp"
 
 namespace tiermem {
 
-Transfer& Mover::new_transfer(Transfer::Kind kind, ExtentRef ref, unsigned space,
-                              Priority priority) {
+Transfer& TransferEngine::new_transfer(Transfer::Kind kind, ExtentRef ref, unsigned space,
+                                       Priority priority) {
   std::uint32_t at = 0;
   if (!free_transfers_.empty()) {
     at = free_transfers_.back();
@@ -38,12 +38,12 @@ Transfer& Mover::new_transfer(Transfer::Kind kind, ExtentRef ref, unsigned space
 
 // Begins a copy of that space's bytes. Returns false if a writer is pinned: the copy will not
 // count.
-bool Mover::start_copy(Transfer& transfer, unsigned space) {
+bool TransferEngine::start_copy(Transfer& transfer, unsigned space) {
   transfer.copied = static_cast<std::uint8_t>(space);
   return directory_.word(space, transfer.ref).start_copy();
 }
 
-void Mover::end_transfer(Transfer& transfer) {
+void TransferEngine::end_transfer(Transfer& transfer) {
   journal_.note_activity();
   journal_.note_end(transfer);
   give_staging(transfer);
@@ -68,7 +68,7 @@ void Mover::end_transfer(Transfer& transfer) {
   }
 }
 
-void Mover::submit_job(Transfer& transfer, JobStep steps) {
+void TransferEngine::submit_job(Transfer& transfer, JobStep steps) {
   Job& job = transfer.job;
   job.steps = steps;
   job.tier = memories_[transfer.space].tier;
@@ -94,7 +94,7 @@ void Mover::submit_job(Transfer& transfer, JobStep steps) {
   }
 }
 
-bool Mover::is_own_job(const Job& job) const {
+bool TransferEngine::is_own_job(const Job& job) const {
   // One short call moves up to four pages: inline for a single request, and on workers if many wait
   // (docs/decisions/own-jobs.md). Other calls may take long.
   constexpr JobStep kCalls = ~(kHash | kVerify | kPopulate | kClear | kWithdraw | kRestore |
@@ -106,7 +106,7 @@ bool Mover::is_own_job(const Job& job) const {
     return true;
   }
   const bool moves = (job.steps & (kWithdraw | kRestore | kInsert | kEmpty)) != 0;
-  const unsigned most_moves = options_.hands_move && active_.size() > 1 ? 0 : 6;
+  const unsigned most_moves = options_.hands_move && requests_ > 1 ? 0 : 6;
   return job.bytes <= options_.own_job_bytes && (job.steps & kCalls) == 0 &&
          (!moves || own_jobs_.size() < most_moves) &&
          ((job.steps & kWithdraw) == 0 || !job.tier->withdraws_slowly(job.frame)) &&
@@ -116,7 +116,7 @@ bool Mover::is_own_job(const Job& job) const {
 
 // Runs inline jobs, up to a limit that keeps the step short. They do not run where they are
 // submitted, because the caller is in the middle of an operation.
-bool Mover::run_own_jobs() {
+bool TransferEngine::run_own_jobs() {
   constexpr std::uint64_t kMost = std::uint64_t{512} << 10;
   std::uint64_t done = 0;
   while (!own_jobs_.empty() && done < kMost) {
@@ -130,26 +130,26 @@ bool Mover::run_own_jobs() {
   return done != 0;
 }
 
-void Mover::job_done(Job& job) {
+// Jobs that belong to no transfer.
+void TransferEngine::housekeeping_done(const Job& job) {
+  if (bounce_.job_done(job)) {
+    return;
+  }
+  if (block_slots_.job_done(job)) {
+    const Status status = job.status.clone();
+    for (const std::uint32_t at : block_slots_.take_grown()) {
+      status.ok() ? find_slot(transfers_[at]) : demote_failed(transfers_[at], status.clone());
+    }
+    return;
+  }
+  for (Memory& memory : memories_) {
+    (void)memory.job_done(job);
+  }
+}
+
+void TransferEngine::job_done(Job& job) {
   if (job.transfer == ~std::uint32_t{0}) {
-    if (bounce_.job_done(job)) {
-      return;
-    }
-    if (block_slots_.job_done(job)) {
-      const Status status = job.status.clone();
-      for (const std::uint32_t at : block_slots_.take_grown()) {
-        status.ok() ? find_slot(transfers_[at]) : demote_failed(transfers_[at], status.clone());
-      }
-      return;
-    }
-    --trims_;
-    for (Memory& memory : memories_) {
-      if (&job == &memory.trim) {
-        memory.tier->finish_trim();
-        memory.trimming = false;
-        memory.freeing -= job.bytes;
-      }
-    }
+    housekeeping_done(job);
     return;
   }
   Transfer& transfer = transfers_[job.transfer];
@@ -276,6 +276,22 @@ void Mover::job_done(Job& job) {
     case Transfer::Kind::gather:  // Has no jobs.
     case Transfer::Kind::idle:
       return;
+  }
+}
+
+Transfer* TransferEngine::parked_for(const Request& request, ExtentRef ref) {
+  Transfer* const transfer = transfer_of(ref);
+  return transfer != nullptr && transfer->parked_for == &request ? transfer : nullptr;
+}
+
+// A transfer of this extent has ended, or is parked: the step lets its waiters look again.
+void TransferEngine::extent_changed(ExtentRef ref, unsigned space, Status error,
+                                    Ended::Failed failed) {
+  if (directory_.at(ref).waiters != 0) {
+    ended_.add({.ref = ref,
+                .space = static_cast<std::uint8_t>(space),
+                .failed = failed,
+                .error = std::move(error)});
   }
 }
 

@@ -7,11 +7,12 @@
 #include <cassert>
 #include <utility>
 
-#include "mover/mover.hpp"
+#include "mover/transfer_engine.hpp"
 
 namespace tiermem {
 
-bool Mover::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Priority priority) {
+bool TransferEngine::start_withdraw(ExtentRef ref, unsigned space, bool evict_after,
+                                    Priority priority) {
   ExtentWord& word = directory_.word(space, ref);
   const PageMask parts = directory_.at(ref).parts;
   if ((directory_.at(ref).stuck && now_ < stuck_until_) || word.load().pinned() ||
@@ -44,14 +45,14 @@ bool Mover::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Prio
   return true;
 }
 
-void Mover::withdraw(Transfer& transfer) {
+void TransferEngine::withdraw(Transfer& transfer) {
   transfer.stage = Transfer::Stage::withdraw;
   submit_job(transfer, kWithdraw);
 }
 
 // Frames that were not written leave without being moved, hashed or written. Many leave in one
 // call, because each call flushes the pages from all processors.
-bool Mover::run_drops() {
+bool TransferEngine::run_drops() {
   std::array<AddressableTier::Unchanged, 64> frames;
   std::size_t n = 0;
   const std::size_t taken = std::min(drops_.size(), frames.size());
@@ -82,7 +83,7 @@ bool Mover::run_drops() {
 // A request wants the extent: it comes back as soon as its slot is whole. A partial extent comes
 // back only if it has the wanted pages. Otherwise the requests for other pages, and the room for
 // them, would take turns for ever.
-void Mover::recall(const Need& need) {
+void TransferEngine::recall(const Need& need) {
   const Extent& extent = directory_.at(need.ref);
   const std::uint32_t at = extent.transfer;
   const bool enough = extent.parts == 0 || (need.pages != 0 && (need.pages & ~extent.parts) == 0);
@@ -99,18 +100,18 @@ void Mover::recall(const Need& need) {
 }
 
 // It frees nothing any more: the frame goes back into its window.
-void Mover::keep(Transfer& transfer) {
+void TransferEngine::keep(Transfer& transfer) {
   transfer.evict_after = false;
   set_freeing(transfer, 0);
 }
 
-bool Mover::comes_back(ExtentRef ref) const {
+bool TransferEngine::comes_back(ExtentRef ref) const {
   const std::uint32_t at = directory_.at(ref).transfer;
   return at != 0 && transfers_[at - 1].withdrawn && !transfers_[at - 1].evict_after;
 }
 
 // The frame is out, or could not leave: its pages are locked for I/O of the program's own.
-void Mover::withdrawn(Transfer& transfer) {
+void TransferEngine::withdrawn(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   if (!transfer.job.status.ok()) {
     Status busy = transfer.job.status.clone();
@@ -131,23 +132,23 @@ void Mover::withdrawn(Transfer& transfer) {
 }
 
 // The extent cannot leave now, for a reason that others need not share.
-void Mover::leaves_later(ExtentRef ref) {
+void TransferEngine::leaves_later(ExtentRef ref) {
   stuck_until_ = now_ + kStuckNs;
   directory_.at(ref).stuck = true;
 }
 
-void Mover::map_back(Transfer& transfer) {
+void TransferEngine::map_back(Transfer& transfer) {
   transfer.stage = Transfer::Stage::remap;
   submit_job(transfer, kRestore);
 }
 
-void Mover::mapped_back(Transfer& transfer) {
+void TransferEngine::mapped_back(Transfer& transfer) {
   assert(transfer.job.status.ok());  // restore() asks until it is done.
   stay(transfer, Status(transfer.undo_error));
 }
 
 // The extent is in its window as before.
-void Mover::stay(Transfer& transfer, Status why) {
+void TransferEngine::stay(Transfer& transfer, Status why) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
   ExtentWord& word = directory_.word(space, ref);
@@ -161,7 +162,7 @@ void Mover::stay(Transfer& transfer, Status why) {
 }
 
 // Its bytes are in the slot, and its frame is free.
-void Mover::gone(Transfer& transfer) {
+void TransferEngine::gone(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
   const FrameId frame = transfer.frame;
