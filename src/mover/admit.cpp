@@ -35,7 +35,7 @@ void Mover::admit(Request& request) {
       }
       break;
     case Want::stock:
-      make_stock(request);
+      room_.make_stock(request.value, room_queue_.empty() ? request.index : 0, refuses_);
       break;
     case Want::set_budget:
       admit_budget(request);
@@ -52,7 +52,7 @@ void Mover::admit(Request& request) {
 
 // A free may have come between the caller's look at the handle and now. Sets the status then.
 bool Mover::refuse_stale(Request& request) {
-  const Span* const stale = stale_span(request);
+  const Span* const stale = Needs::stale_span(request);
   if (stale != nullptr) {
     request.status =
         fail(Code::stale_handle, "handle {:#x} was freed during the call", stale->buffer);
@@ -76,14 +76,8 @@ void Mover::admit_budget(Request& request) {
                           : fail(Code::unavailable, "set_budget: there is no block tier"));
     return;
   }
-  budget_space_ = space_of(request.tier);
-  Memory& memory = memories_[budget_space_];
-  budget_before_ = memory.short_until != 0 ? memory.whole_budget : memory.tier->books().budget;
-  memory.short_until = 0;
-  memory.tier->set_budget(request.value);
-  limit_spares();
+  room_.begin_budget_change(space_of(request.tier), request.value);
   budget_request_ = &request;
-  engine_.note_budget_change(true);
 }
 
 // Requests that wait for others end here. Transfers in progress end by themselves.
@@ -115,7 +109,7 @@ void Mover::admit_needs(Request& request) {
       (void)directory_.word(need.space, need.ref).book();
     }
   }
-  if (const Span* stale = stale_span(request)) {
+  if (const Span* stale = Needs::stale_span(request)) {
     complete(request,
              fail(Code::stale_handle, "handle {:#x} was freed while the request was on its way",
                   stale->buffer));
@@ -138,14 +132,14 @@ void Mover::admit_acquire(Request& request) {
     return;
   }
   journal_.count(&Stats::misses);
-  journal_.count(&Stats::demanded, demanded_bytes(request));
+  journal_.count(&Stats::demanded, needs_.demanded_bytes(request));
   for (const Need& need : request.needs) {
     if (directory_.word(kHost, need.ref).load().phase() == Phase::vacant) {
       (void)engine_.leave(need.ref, kHost, false);  // A held extent could not return its frame.
     }
     engine_.recall(need);
   }
-  request.was_there = request.in_parts && ready(request.needs.front());
+  request.was_there = request.in_parts && needs_.ready(request.needs.front());
   request.state = Request::State::room;
   room_queue_.push_back(&request);
 }
@@ -154,21 +148,14 @@ void Mover::admit_acquire(Request& request) {
 // leave a device may come to the host.
 bool Mover::find_records(Request& request) {
   try {
-    build_needs(request);
+    needs_.build(request);
   } catch (const std::bad_alloc&) {
     return false;
   }
   const bool brings = request.want == Want::acquire || request.want == Want::prefetch;
   return !brings || std::all_of(request.needs.begin(), request.needs.end(), [&](const Need& need) {
-    return find_record(kHost, need.ref) && find_record(need.space, need.ref);
+    return room_.find_record(kHost, need.ref) && room_.find_record(need.space, need.ref);
   });
-}
-
-// Without memory for its record in the policy an extent would never be a victim, so it must not
-// come.
-bool Mover::find_record(unsigned space, ExtentRef ref) {
-  Recency& recency = memories_[space].recency;
-  return ref < recency.capacity() || recency.reserve(std::size_t{ref} + 1).ok();
 }
 
 void Mover::enlist(Request& request) {
@@ -176,15 +163,6 @@ void Mover::enlist(Request& request) {
   active_.push_back(&request);
   engine_.note_requests(active_.size());
   next_deadline_ = std::min(next_deadline_, request.deadline_ns);
-}
-
-// The handle was valid when the caller looked. A free may have come between.
-const Span* Mover::stale_span(const Request& request) {
-  const auto stale = std::find_if(request.spans.begin(), request.spans.end(), [](const Span& span) {
-    return span.record->generation.load(std::memory_order_seq_cst) !=
-           Buffers::generation_of(span.buffer);
-  });
-  return stale == request.spans.end() ? nullptr : &*stale;
 }
 
 // A write needs the only copy: such a list can never be met.

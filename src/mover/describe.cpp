@@ -18,8 +18,8 @@ std::string Mover::describe() const {
         memory.exit_backoff.until(), memory.short_until, memory.remains.size());
   }
   text += fmt::format("  now {}, {} fruitless steps, writes paused to {}, stuck since {} to {}\n",
-                      now_, fruitless_, engine_.block_slots().paused_until(), engine_.stuck_since(),
-                      engine_.stuck_until());
+                      now_, room_.fruitless(), engine_.block_slots().paused_until(),
+                      engine_.stuck_since(), engine_.stuck_until());
   text += fmt::format("  block tier: {} in flight, {} of them reads, {} background bytes\n",
                       engine_.block_channel().in_flight().weight,
                       engine_.block_channel().in_flight().reads,

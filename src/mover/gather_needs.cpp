@@ -1,25 +1,10 @@
-// Gathers as requests: which extents they need, and which reads are sent, answered by what is
-// known, or left to the caller. The stepping thread only; never waits.
-#include <algorithm>
+#include "mover/gather_needs.hpp"
 
-#include "base/error.hpp"
-#include "mover/mover.hpp"
+#include <algorithm>
 
 namespace tiermem {
 
-std::uint32_t Mover::read_unit(const BufferRecord& record) const {
-  const bool adopted = record.read_only.load(std::memory_order_relaxed) ||
-                       (record.flags.load(std::memory_order_relaxed) & kPrivate) != 0;
-  const bool checked =
-      options_.checksums &&
-      (adopted || (record.flags.load(std::memory_order_relaxed) & kNoChecksum) == 0);
-  const std::uint64_t extent = std::uint64_t{1}
-                               << record.extent_shift.load(std::memory_order_relaxed);
-  const std::uint64_t block = checked ? engine_.checksum_block(record) : kSmallestExtent;
-  return static_cast<std::uint32_t>(std::min(block, extent));
-}
-
-std::span<GatherRead> Mover::reads_of(const Request& request, ExtentRef ref) {
+std::span<GatherRead> GatherNeeds::reads_of(const Request& request, ExtentRef ref) {
   const std::span<GatherRead> all = request.gather->reads;
   const auto first =
       std::lower_bound(all.begin(), all.end(), ref,
@@ -29,7 +14,7 @@ std::span<GatherRead> Mover::reads_of(const Request& request, ExtentRef ref) {
   return {first, last};
 }
 
-void Mover::build_gather_needs(Request& request) {
+void GatherNeeds::build(Request& request) const {
   for (const GatherRead& read : request.gather->reads) {
     directory_.begin(request.spans.front(), read.ref);
     if (request.needs.empty() || request.needs.back().ref != read.ref) {
@@ -40,7 +25,7 @@ void Mover::build_gather_needs(Request& request) {
 
 // Returns where the newest bytes of the extent are. Written bytes of a private extent may be in
 // memory only.
-GatherRead::Found Mover::gathers_from(ExtentRef ref, std::span<const GatherRead> reads) const {
+GatherRead::Found GatherNeeds::look(ExtentRef ref, std::span<const GatherRead> reads) const {
   const Extent& extent = directory_.at(ref);
   const Phase host = directory_.word(kHost, ref).load().phase();
   const bool in_memory = directory_.readable_elsewhere(ref, kNoSpace) != kNoSpace;
@@ -63,7 +48,7 @@ GatherRead::Found Mover::gathers_from(ExtentRef ref, std::span<const GatherRead>
       extent.zeros != 0 || extent.slot_pages != nullptr) {
     return GatherRead::Found::elsewhere;
   }
-  const std::uint32_t block = extent.sums != nullptr && options_.checksums
+  const std::uint32_t block = extent.sums != nullptr && checksums_
                                   ? extent.sums->block_bytes
                                   : static_cast<std::uint32_t>(kSmallestExtent);
   const bool whole = std::all_of(reads.begin(), reads.end(), [&](const GatherRead& read) {
@@ -74,49 +59,17 @@ GatherRead::Found Mover::gathers_from(ExtentRef ref, std::span<const GatherRead>
 
 // Answered at once, because the caller may have views that other requests wait for. An extent that
 // is about to change therefore counts as changed.
-void Mover::compare_known(ExtentRef ref, std::span<GatherRead> reads) const {
+void GatherNeeds::compare_known(ExtentRef ref, std::span<GatherRead> reads) const {
   const Extent& extent = directory_.at(ref);
   const bool stays =
       (extent.transfer == 0 || engine_.transfer_of(ref)->kind == Transfer::Kind::gather) &&
-      !directory_.claimed(ref, kHost) && gathers_from(ref, reads) == GatherRead::Found::bytes;
-  const Checksums* const sums = stays && options_.checksums ? extent.sums : nullptr;
+      !directory_.claimed(ref, kHost) && look(ref, reads) == GatherRead::Found::bytes;
+  const Checksums* const sums = stays && checksums_ ? extent.sums : nullptr;
   for (GatherRead& read : reads) {
     const bool same = sums != nullptr && sums->block_bytes == read.length &&
                       sums->blocks[read.offset / read.length] == *read.sums;
     read.found = same ? GatherRead::Found::known : GatherRead::Found::elsewhere;
   }
-}
-
-Mover::Arm Mover::arm_gather(Request& request, const Need& need) {
-  const std::span<GatherRead> reads = reads_of(request, need.ref);
-  if (reads.front().found != GatherRead::Found::nothing) {
-    return Arm::ready;
-  }
-  if (const Span* stale = stale_span(request)) {
-    // Freed without the mover: the extents may be in their next life.
-    fail_request(request, fail(Code::stale_handle, "handle {:#x} was freed while it was read",
-                               stale->buffer));
-    return Arm::ready;
-  }
-  if (request.gather->known) {
-    compare_known(need.ref, reads);
-    return Arm::ready;
-  }
-  if (directory_.at(need.ref).transfer != 0) {
-    return Arm::wait_transfer;
-  }
-  if (directory_.claimed(need.ref, kHost)) {
-    return Arm::wait_pins;
-  }
-  const GatherRead::Found found = gathers_from(need.ref, reads);
-  if (found == GatherRead::Found::bytes) {
-    engine_.start_gather(request, reads);
-    return Arm::wait_transfer;
-  }
-  for (GatherRead& read : reads) {
-    read.found = found;
-  }
-  return Arm::ready;
 }
 
 }  // namespace tiermem

@@ -21,6 +21,10 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> tiers, Slot
       journal_(directory_, files, options.receipts),
       stock_(residency),
       engine_(residency, memories_, journal_, stock_, block, files, hands, options),
+      gather_needs_(directory_, engine_, options.checksums),
+      needs_(residency, memories_, engine_, gather_needs_),
+      room_(residency, memories_, journal_, stock_, engine_, needs_, hands,
+            options.ahead_bytes_max),
       read_ahead_(directory_, options.scan_bytes) {
   for (AddressableTier* tier : tiers) {
     Memory& memory = memories_.emplace_back();
@@ -28,7 +32,7 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> tiers, Slot
     memory.space = static_cast<unsigned>(memories_.size() - 1);
     memory.recency.set_most(residency.extents.capacity());
   }
-  limit_spares();
+  room_.limit_spares();
   engine_.bounce().attach(memories_[kHost], tiers.size() > 1);
 }
 
@@ -51,16 +55,13 @@ std::int64_t Mover::step(std::int64_t now) {
   now_ = now;
   journal_.begin_step(now);
   engine_.begin_step(now);
+  room_.begin_step(now);
   work_ = 0;
   look_again_ = false;
   seeks_ = false;
   // Relaxed: only whether to count this step; take_posts acquires them.
   const bool news = take_completions() || posts_.load(std::memory_order_relaxed) != nullptr;
-  bool evicted = false;
-  for (const Memory& memory : memories_) {
-    evicted = evicted || memory.evicted_at_once;
-  }
-  fruitless_ = went_on_ && !news && !evicted ? fruitless_ + 1 : 0;
+  room_.note_news(news);
   engine_.retry_unmaps();
   if (!resting_) {
     take_posts();
@@ -74,14 +75,15 @@ std::int64_t Mover::step(std::int64_t now) {
   // A request that was looked at before may wait for something that these held.
   const bool let_go = !completed_.empty() && !(room_queue_.empty() && pin_waiters_.empty());
   deliver();
-  went_on_ = !resting_ && (search_goes_on() || (seeks_ && fruitless_ <= kMostFruitless));
+  room_.end_step(resting_ || room_queue_.empty() ? nullptr : room_queue_.front(),
+                 !resting_ && seeks_);
   if (ended_at_once || let_go || rested()) {
     return now;
   }
   look_again_ = look_again_ || engine_.left_watched();
   return resting_ ? engine_.next()
                   : std::min({engine_.next(), read_ahead_.next(now), next_of_requests(),
-                              next_of_room()});
+                              room_.next(!room_queue_.empty() || !pin_waiters_.empty())});
 }
 
 // Requests that wait for transfers go on by their ends.
@@ -89,31 +91,11 @@ std::int64_t Mover::next_of_requests() const {
   return !arming_.empty() || parking_waits() || look_again_ ? now_ : next_deadline_;
 }
 
-// Requests that wait for room look again when something that could not leave may be able to.
-std::int64_t Mover::next_of_room() const {
-  if (went_on_ || stock_.any_given_up()) {
-    return now_;
-  }
-  const bool waits = !room_queue_.empty() || !pin_waiters_.empty();
-  std::int64_t next = kNever;
-  const auto wake_at = [&](std::int64_t at) { next = at > now_ ? std::min(next, at) : next; };
-  if (waits || budget_request_ != nullptr) {
-    wake_at(engine_.next_for_room());
-  }
-  for (const Memory& memory : memories_) {
-    wake_at(waits || budget_request_ != nullptr ? memory.exit_backoff.until() : 0);
-    wake_at(waits ? memory.short_until : 0);
-  }
-  return next;
-}
-
 // Lets requests do what they can do now.
 void Mover::decide() {
   engine_.note_rereads();
-  restore_bounce();
-  for (Memory& memory : memories_) {
-    memory.end_shortage(now_);
-  }
+  room_.restore_bounce();
+  room_.end_shortages();
   serve_losses();
   for (int round = 0; round < 2; ++round) {
     retry_pin_waiters();
@@ -125,11 +107,11 @@ void Mover::decide() {
       arm_more(request);
     }
     serve_budget();
-    serve_records();
+    room_.serve_records();
     serve_room();
     serve_prefetch();
     serve_giving_back();
-    serve_taken_frames();
+    room_.serve_taken_frames();
     const bool waits_for_pins =
         !pin_waiters_.empty() || !room_queue_.empty() || budget_request_ != nullptr ||
         engine_.retries() ||
@@ -145,10 +127,7 @@ void Mover::decide() {
     }
     // A pin may have been released before the flag was set: look once more.
   }
-  for (Memory& memory : memories_) {
-    // Ages what was inserted, also while memory fills: early reuse is seen that way.
-    memory.recency.settle([&](ExtentRef ref) { return candidate(ref, memory); });
-  }
+  room_.settle();
 }
 
 void Mover::child_of_parent() {

@@ -34,12 +34,15 @@
 
 #include "base/arena.hpp"
 #include "mover/ended.hpp"
+#include "mover/gather_needs.hpp"
 #include "mover/journal.hpp"
 #include "mover/memory.hpp"
 #include "mover/mover_options.hpp"
+#include "mover/needs.hpp"
 #include "mover/never.hpp"
 #include "mover/read_ahead.hpp"
 #include "mover/request.hpp"
+#include "mover/room.hpp"
 #include "mover/stock.hpp"
 #include "mover/transfer_engine.hpp"
 #include "observe/receipts.hpp"
@@ -117,7 +120,7 @@ class Mover {
   void copy_receipts(ReceiptsCopy& to, std::size_t most) const { journal_.copy_receipts(to, most); }
 
   /// [any] The smallest read of this buffer's slots and files: a block that has a checksum.
-  std::uint32_t read_unit(const BufferRecord& record) const;
+  std::uint32_t read_unit(const BufferRecord& record) const { return engine_.read_unit(record); }
 
   /// [stepping thread] Bytes of bounce areas, which are charged to the host's budget.
   std::uint64_t bounce_bytes() const { return engine_.bounce().area_bytes_in_all(); }
@@ -136,7 +139,6 @@ class Mover {
   bool take_completions();
   void check_deadlines();
   std::int64_t next_of_requests() const;
-  std::int64_t next_of_room() const;
   void deliver();
   void complete(Request& request, Status status);
 
@@ -148,10 +150,8 @@ class Mover {
   void admit_acquire(Request& request);
   bool refuse_stale(Request& request);
   bool find_records(Request& request);
-  bool find_record(unsigned space, ExtentRef ref);
   void enlist(Request& request);
   void end_requests_for(std::uint32_t index);
-  static const Span* stale_span(const Request& request);
   bool writes_in_two_spaces(const Request& request) const;
 
   // refusal.cpp: when a request is refused, and what the error says.
@@ -172,8 +172,6 @@ class Mover {
 
   // needs.cpp: what each extent of a request lacks.
   enum class Arm : std::uint8_t { ready, wait_transfer, wait_pins, queued };
-  void build_needs(Request& request);
-  void add_need(Request& request, const Span& span, std::uint32_t i);
   void activate(Request& request);
   void arm_more(Request& request);
   void arm(Request& request, std::uint32_t index);
@@ -181,12 +179,7 @@ class Mover {
   void note_touch(const Request& touch, ExtentRef ref);
   Arm arm_leave(Request& request, Need& need);
   void keep_refused(ExtentRef ref);
-  bool ready(const Need& need) const;
-  bool shown(const Need& need, FrameId frame) const;
   bool touches_end(ExtentRef ref) const;
-  bool nothing_to_read(const Need& need) const;
-  std::uint64_t demanded_bytes(const Request& request) const;
-  bool must_come(ExtentRef ref, unsigned space, PageMask pages) const;
 
   // requests.cpp: waiters, holds, ends.
   void maybe_finish(Request& request);
@@ -216,26 +209,12 @@ class Mover {
   void fill_info(Request& request);
   void advise(Request& request);
 
-  // room.cpp: frames, victims, prefetch.
+  // collect.cpp
   void serve_room();
   bool collect(Request& request);
   bool take_back_for(Need& need);
-  bool lacks_copy(const Need& need) const;
-  FrameId take_frame(ExtentRef ref, unsigned space);
-  void serve_taken_frames();
-  void make_room(unsigned space, std::uint64_t bytes, Priority priority, bool desperate = false);
-  void note_shortage(unsigned space, std::uint64_t bytes);
-  void evict_ahead(unsigned space, std::uint64_t bytes, bool parts = false);
   void serve_prefetch();
-  static constexpr std::uint64_t kKeptSpare = std::uint64_t{4} << 20;
-  bool reclaim_spare();
-  void limit_spares();
-  void make_stock(Request& request);
   void serve_budget();
-  void serve_records();
-  bool drop_from_slots(std::uint64_t bytes);
-  bool searched(const Memory& memory) const;
-  bool search_goes_on() const;
 
   // whereabouts.cpp
   void describe_location(Request& request);
@@ -246,23 +225,8 @@ class Mover {
   bool pin_for(Request& request, const Span& span);
   bool pin_one_for(Request& request, const Span& span);
 
-  // parts_room.cpp
-  void plan(Need& need);
-  std::uint64_t lacking_bytes(Need& need);
-  bool take_room(Need& need);
-  void give_room(Need& need);
-  bool plan_stands(const Need& need);
-  bool room_fits(const Need& need);
-  PageMask pages_discarded(const Span& span, std::uint32_t i) const;
-  Arm empty_pages(Request& request, Need& need);
-  void restore_bounce();
-
-  // gather_needs.cpp
-  static std::span<GatherRead> reads_of(const Request& request, ExtentRef ref);
-  void build_gather_needs(Request& request);
-  GatherRead::Found gathers_from(ExtentRef ref, std::span<const GatherRead> reads) const;
-  void compare_known(ExtentRef ref, std::span<GatherRead> reads) const;
   Arm arm_gather(Request& request, const Need& need);
+  Arm empty_pages(Request& request, Need& need);
 
   // hand_over.cpp
   bool at_rest_below(ExtentRef ref) const;
@@ -284,11 +248,6 @@ class Mover {
   const Memory* wants_lost(const Request& request) const;
   static Status refuse_lost(const Memory& memory);
 
-  /// The bytes of records of extents that are not charged to the budget, and the step in which the
-  /// charge grows.
-  static constexpr std::uint64_t kFreeRecords = std::uint64_t{1} << 20;
-  static constexpr std::uint64_t kRecordsStep = std::uint64_t{64} << 10;
-
   unsigned space_of(Place place) const;
 
   struct Waiter {
@@ -297,7 +256,6 @@ class Mover {
     std::uint32_t next = 0;   // + 1
     std::uint64_t since = 0;  // The number of ends when it began to wait.
   };
-  Recency::Candidate candidate(ExtentRef ref, Memory& memory);
 
   // Constant after construction.
   Residency& residency_;
@@ -317,9 +275,13 @@ class Mover {
   Journal journal_;
   Stock stock_;
   TransferEngine engine_;  // Its ends are taken between two steps.
+  GatherNeeds gather_needs_;
+  Needs needs_;
+  Room room_;
   ReadAhead read_ahead_;
   bool resting_ = false;
   bool refuses_ = false;     // No memory for more requests than those in progress.
+  bool seeks_ = false;       // A request that has its other extents searches for a victim.
   bool look_again_ = false;  // A request waits for a change without an event: the next step looks.
   std::uint64_t work_ = 0;   // Needs armed in this step.
 
@@ -335,19 +297,8 @@ class Mover {
   Request* parking_ = nullptr;  // Stages its discards.
   Deque<Request*> parking_queue_;
   Request* budget_request_ = nullptr;
-  unsigned budget_space_ = kHost;    // The space of the changed budget.
-  std::uint64_t budget_before_ = 0;  // Restored if the new one cannot be met.
-  Vector<Request*> giving_back_;     // Retreats that wait for the trims of their devices.
+  Vector<Request*> giving_back_;  // Retreats that wait for the trims of their devices.
   Vector<Request*> completed_;
-
-  // Room.
-  Vector<Recency::Victim> victims_;
-  std::uint64_t records_charged_ = 0;  // To the host's budget.
-  static constexpr unsigned kMostFruitless = 64;
-  unsigned fruitless_ = 0;  // Consecutive steps that only continued the search for victims.
-  bool seeks_ = false;      // A request that has its other extents searches for a victim.
-  bool went_on_ = false;    // The last step asked for this one.
-  bool desperate_ = false;  // The last search before a request is refused.
 };
 
 // Frees are never cancelled. The end of one request may end others, and the last of active_ takes

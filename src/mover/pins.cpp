@@ -18,7 +18,7 @@ bool Mover::lets_in(const Request& request, const Need& need) {
     return false;
   }
   std::atomic_ref(transfer.job.tell).store(true, std::memory_order_relaxed);
-  if (transfer.arriving == 0 || (need.shown && !shown(need, transfer.frame))) {
+  if (transfer.arriving == 0 || (need.shown && !needs_.shown(need, transfer.frame))) {
     return false;
   }
   if (transfer.source == kNoSpace || transfer.took_over) {

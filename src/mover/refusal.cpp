@@ -168,14 +168,14 @@ Status Mover::late(Request& request) {
     std::uint64_t needed = 0;
     unsigned space = kHost;
     for (const Need& need : request.needs) {
-      if (!need.has_room() && lacks_copy(need)) {
+      if (!need.has_room() && needs_.lacks_copy(need)) {
         needed += directory_.bytes_of(need.ref);
         space = need.space;
       }
     }
     if (request.want == Want::set_budget) {
       needed = request.value;
-      space = budget_space_;
+      space = room_.budget_space();
     }
     return no_room(&request, space, needed);
   }

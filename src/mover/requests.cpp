@@ -33,7 +33,7 @@ void Mover::maybe_finish(Request& request) {
 // Every need is ready, but for those that are discarded. Pins all, in one step, or goes back to
 // waiting.
 void Mover::finish_acquire(Request& request) {
-  if (const Span* stale = stale_span(request)) {
+  if (const Span* stale = Needs::stale_span(request)) {
     // Before anything is done to the extents: they may be in their next life.
     fail_request(request, fail(Code::stale_handle, "handle {:#x} was freed while it was acquired",
                                stale->buffer));
@@ -42,7 +42,7 @@ void Mover::finish_acquire(Request& request) {
   bool discards = false;
   for (std::uint32_t i = 0; i < request.needs.size(); ++i) {
     Need& need = request.needs[i];
-    if (ready(need)) {
+    if (needs_.ready(need)) {
       continue;
     }
     const Extent& extent = directory_.at(need.ref);
@@ -138,7 +138,7 @@ void Mover::park_discards(Request& request) {
   parking_ = &request;
   for (std::uint32_t i = 0; i < request.needs.size(); ++i) {
     Need& need = request.needs[i];
-    if (!need.discard || ready(need) || directory_.at(need.ref).transfer != 0) {
+    if (!need.discard || needs_.ready(need) || directory_.at(need.ref).transfer != 0) {
       continue;
     }
     const FrameId frame = need.frame;
@@ -296,7 +296,7 @@ void Mover::wake_waiters(const Ended& ended) {
     const Need& need = request->needs[index];
     if (failed && ended.failed != Ended::Failed::to_leave && request->want == Want::acquire &&
         !(ended.failed == Ended::Failed::to_read && need.discard) && need.space == ended.space &&
-        !ready(need)) {
+        !needs_.ready(need)) {
       fail_request(*request, ended.error.clone());
       continue;
     }
@@ -376,7 +376,7 @@ void Mover::unhold(Need& need) {
 void Mover::let_go(Request& request) {
   for (Need& need : request.needs) {
     unhold(need);
-    give_room(need);
+    room_.give_room(need);
   }
 }
 
@@ -390,10 +390,7 @@ void Mover::fail_request(Request& request, Status status) {
   }
   if (&request == budget_request_) {
     budget_request_ = nullptr;
-    engine_.note_budget_change(false);
-    memories_[budget_space_].tier->set_budget(budget_before_);
-    memories_[budget_space_].short_until = 0;  // Its budget to go back to would be the refused one.
-    limit_spares();
+    room_.undo_budget_change();
   }
   unpark(request);
   let_go(request);
@@ -424,7 +421,7 @@ void Mover::advise(Request& request) {
     }
     each([&](ExtentRef ref) {
       directory_.begin(span, ref);
-      if (find_record(span.space, ref)) {  // Otherwise the advice is lost.
+      if (room_.find_record(span.space, ref)) {  // Otherwise the advice is lost.
         engine_.recency_for(span.space, ref).advised(ref, request.advice, request.value);
       }
     });

@@ -1,19 +1,40 @@
-// Room: frames for requests, victims, and prefetches. The stepping thread only; never waits.
+#include "mover/room.hpp"
+
 #include <algorithm>
 #include <utility>
 
-#include "base/error.hpp"
-#include "mover/mover.hpp"
-
 namespace tiermem {
 
-bool Mover::lacks_copy(const Need& need) const {
-  const Phase phase = directory_.word(need.space, need.ref).load().phase();
-  return phase != Phase::shared && phase != Phase::exclusive && phase != Phase::incoming &&
-         !directory_.at(need.ref).charged && !engine_.comes_back(need.ref) && !ready(need);
+Room::Room(Residency& residency, Deque<Memory>& memories, Journal& journal, Stock& stock,
+           TransferEngine& engine, const Needs& needs, Hands& hands, std::uint64_t ahead_bytes_max)
+    : residency_(residency),
+      directory_(residency),
+      memories_(memories),
+      journal_(journal),
+      stock_(stock),
+      engine_(engine),
+      needs_(needs),
+      hands_(hands),
+      ahead_bytes_max_(ahead_bytes_max) {}
+
+void Room::note_news(bool news) {
+  const bool evicted = std::any_of(memories_.begin(), memories_.end(),
+                                   [](const Memory& memory) { return memory.evicted_at_once; });
+  fruitless_ = went_on_ && !news && !evicted ? fruitless_ + 1 : 0;
 }
 
-FrameId Mover::take_frame(ExtentRef ref, unsigned space) {
+void Room::end_shortages() {
+  for (Memory& memory : memories_) {
+    memory.end_shortage(now_);
+  }
+}
+
+bool Room::ever_fits(unsigned space, std::uint64_t bytes) const {
+  const std::uint64_t bounce = space == kHost ? engine_.bounce().bytes() : 0;
+  return bytes + bounce <= memories_[space].tier->books().budget;
+}
+
+FrameId Room::frame_for(ExtentRef ref, unsigned space) {
   const FrameId frame = memories_[space].take_frame(directory_.frame_request(ref, space));
   if (frame.valid()) {
     evict_ahead(space, directory_.bytes_of(ref));
@@ -22,7 +43,7 @@ FrameId Mover::take_frame(ExtentRef ref, unsigned space) {
 }
 
 // Frames that victims of other memories took.
-void Mover::serve_taken_frames() {
+void Room::serve_taken_frames() {
   for (Memory& memory : memories_) {
     if (memory.taken_for_victims != 0) {
       evict_ahead(memory.space, std::exchange(memory.taken_for_victims, 0));
@@ -30,143 +51,39 @@ void Mover::serve_taken_frames() {
   }
 }
 
+void Room::note_shortage(unsigned space, std::uint64_t bytes) {
+  memories_[space].note_shortage(bytes, ahead_bytes_max_);
+}
+
+void Room::begin_search() {
+  for (Memory& memory : memories_) {
+    memory.searching = false;
+    memory.evicted_at_once = false;
+  }
+}
+
 // Returns whether the policy has not looked at all extents yet: the next step need not wait for an
 // event. After some tens of thousands of looks the request waits for one.
-bool Mover::search_goes_on() const {
-  if (room_queue_.empty()) {
-    return false;
-  }
+bool Room::goes_on_for(const Request& head) const {
   for (const Memory& memory : memories_) {
     // One step more than counts as fruitless: that one decides whether the request is refused.
     if (memory.freeing == 0 && memory.searching && fruitless_ <= kMostFruitless) {
       return true;
     }
   }
-  return room_queue_.front()->last_look;
+  return head.last_look;
 }
 
-// The oldest request collects frames until it has all that it needs. The others wait behind it.
-void Mover::serve_room() {
-  for (Memory& memory : memories_) {
-    memory.searching = false;
-    memory.evicted_at_once = false;
-  }
-  while (!room_queue_.empty()) {
-    Request& head = *room_queue_.front();
-    if (!collect(head)) {
-      return;
-    }
-    if (head.state == Request::State::done) {
-      continue;  // Failed, and left the queue.
-    }
-    room_queue_.pop_front();
-    activate(head);
-  }
-}
-
-bool Mover::collect(Request& request) {
-  if (std::any_of(request.needs.begin(), request.needs.end(),
-                  [&](const Need& need) { return memories_[need.space].awaited; })) {
-    return false;
-  }
-  std::array<std::uint64_t, kMaxSpaces> all{};
-  if (!request.collecting) {
-    request.collecting = true;
-    for (Need& need : request.needs) {
-      hold(need);
-      all[need.space] += directory_.bytes_of(need.ref);
-    }
-    for (unsigned space = 0; space < memories_.size(); ++space) {
-      const std::uint64_t bounce = space == kHost ? engine_.bounce().bytes() : 0;
-      if (all[space] + bounce > memories_[space].tier->books().budget) {
-        fail_request(request, no_room(&request, space, all[space]));
-        return true;
-      }
-    }
-  }
-  std::array<std::uint64_t, kMaxSpaces> missing{};
-  const auto take_all = [&] {
-    missing = {};
-    for (Need& need : request.needs) {
-      if (need.has_room() || !lacks_copy(need)) {
-        continue;
-      }
-      if (missing[need.space] == 0) {
-        (void)take_room(need);
-      }
-      if (!need.has_room()) {
-        missing[need.space] += lacking_bytes(need);
-      }
-    }
-  };
-  take_all();
-  bool short_of_room = false;
-  for (unsigned space = 0; space < memories_.size(); ++space) {
-    if (missing[space] != 0) {
-      make_room(space, missing[space], Priority::room, request.last_look);
-      short_of_room = true;
-    }
-  }
-  if (!short_of_room) {
-    return true;
-  }
-  take_all();  // Clean victims without a window left at once.
-  for (unsigned space = 0; space < memories_.size(); ++space) {
-    if (missing[space] == 0) {
-      continue;
-    }
-    request.short_of_room = true;
-    note_shortage(space, missing[space]);
-    // Bytes that were freed at once may be of no use to this request yet, for example if frames of
-    // several sizes share chunks.
-    memories_[space].searching = memories_[space].searching || memories_[space].evicted_at_once;
-    if (searched(memories_[space]) && nothing_will_change(request)) {
-      if (request.last_look) {
-        if (drop_from_slots(missing[space])) {
-          return false;
-        }
-        fail_request(request, no_room(&request, space, missing[space]));
-        return true;
-      }
-      // A pin may have fallen between the search and this: search once more, now that there is
-      // none.
-      request.last_look = true;
-      return false;
-    }
-    request.last_look = false;
-    return false;
-  }
-  return true;
+void Room::end_step(const Request* head, bool seeks) {
+  went_on_ = (head != nullptr && goes_on_for(*head)) || (seeks && fruitless_ <= kMostFruitless);
 }
 
 // All was looked at, or enough of it, and nothing is on its way.
-bool Mover::searched(const Memory& memory) const {
+bool Room::searched(const Memory& memory) const {
   return memory.freeing == 0 && (memory.recency.exhausted() || fruitless_ >= kMostFruitless);
 }
 
-// Finds room for a granted request if there was no victim. It takes back room for copies that have
-// come since, then the room that the first request of the queue has collected, and prefetched
-// extents last. This finds a frame, because granted requests have reserved their room whole.
-bool Mover::take_back_for(Need& need) {
-  for (Request* const request : active_) {
-    for (Need& theirs : request->needs) {
-      if (theirs.space == need.space && theirs.has_room() && ready(theirs)) {
-        give_room(theirs);
-      }
-    }
-  }
-  if (take_room(need)) {
-    return true;
-  }
-  if (!room_queue_.empty() && room_queue_.front()->collecting) {
-    room_queue_.front()->collecting = false;
-    let_go(*room_queue_.front());
-  }
-  make_room(need.space, lacking_bytes(need), Priority::room, true);
-  return take_room(need);
-}
-
-Recency::Candidate Mover::candidate(ExtentRef ref, Memory& memory) {
+Recency::Candidate Room::candidate(ExtentRef ref, Memory& memory) {
   const unsigned space = memory.space;
   Extent& extent = directory_.at(ref);
   ExtentWord& word = directory_.word(space, ref);
@@ -193,8 +110,15 @@ Recency::Candidate Mover::candidate(ExtentRef ref, Memory& memory) {
           .bytes = static_cast<std::uint32_t>(directory_.resident_bytes(ref))};
 }
 
+// Ages what was inserted, also while memory fills: early reuse is seen that way.
+void Room::settle() {
+  for (Memory& memory : memories_) {
+    memory.recency.settle([&](ExtentRef ref) { return candidate(ref, memory); });
+  }
+}
+
 // Evicts until `bytes` and what is kept ahead of need are on their way to be free.
-void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority, bool desperate) {
+void Room::make_room(unsigned space, std::uint64_t bytes, Priority priority, bool desperate) {
   Memory& memory = memories_[space];
   const Journal::ReasonScope why(journal_,
                                  priority == Priority::background ? Reason::ahead : Reason::room);
@@ -239,7 +163,7 @@ void Mover::make_room(unsigned space, std::uint64_t bytes, Priority priority, bo
 
 // Frames are freed ahead of need in proportion to how often requests had to wait for them. A clean
 // victim leaves at once: if all are clean, no request waits, and all of the memory is used.
-void Mover::evict_ahead(unsigned space, std::uint64_t bytes, bool parts) {
+void Room::evict_ahead(unsigned space, std::uint64_t bytes, bool parts) {
   Memory& memory = memories_[space];
   if (memory.ahead < bytes) {
     memory.ahead = 0;
@@ -273,7 +197,7 @@ void Mover::evict_ahead(unsigned space, std::uint64_t bytes, bool parts) {
 }
 
 // Gives up a spare buffer, before any buffer in use. Returns false if there is none.
-bool Mover::reclaim_spare() {
+bool Room::reclaim_spare() {
   const std::uint32_t index = residency_.spares.take_oldest();
   if (index == Spares::kNone) {
     return false;
@@ -288,58 +212,19 @@ bool Mover::reclaim_spare() {
 }
 
 // Spare buffers take up to an eighth of the memory.
-void Mover::limit_spares() {
+void Room::limit_spares() {
   residency_.spares.set_limit(memories_[kHost].tier->books().budget / 8);
 }
 
-void Mover::serve_prefetch() {
-  while (!prefetch_queue_.empty() && room_queue_.empty() &&
-         engine_.prefetches() < options_.prefetch_limit) {
-    auto [request, index] = prefetch_queue_.front();
-    Need& need = request->needs[index];
-    Memory& memory = memories_[need.space];
-    if (memory.awaited) {
-      return;
-    }
-    const bool wanted =
-        directory_.at(need.ref).transfer == 0 && lacks_copy(need) && !nothing_to_read(need);
-    // Prefetched and unused extents take up to half of the memory. Further prefetches are dropped.
-    const bool allowed =
-        memory.unused_prefetched + directory_.bytes_of(need.ref) <= memory.tier->books().budget / 2;
-    if (wanted && allowed) {
-      hold(need);  // Its resident pages must not make room for the others.
-      if (need.has_room() && !room_fits(need)) {
-        give_room(need);
-      }
-      if (!take_room(need)) {
-        make_room(need.space, lacking_bytes(need), Priority::prefetch);
-        (void)take_room(need);
-      }
-      unhold(need);
-      if (!need.has_room() && memories_[need.space].freeing != 0) {
-        note_shortage(need.space, lacking_bytes(need));
-        return;  // On its way.
-      }
-    }
-    prefetch_queue_.pop_front();
-    need.waiting = false;
-    --request->pending;
-    if (wanted && need.has_room()) {
-      engine_.start_promote(need, Priority::prefetch);
-      if (directory_.at(need.ref).transfer != 0) {
-        ++request->pending;
-        need.waiting = true;
-        wait_for(*request, index, need.ref);
-      }
-    } else if (!wanted) {
-      arm(*request, index);
-    }
-    maybe_finish(*request);
+void Room::restore_bounce() {
+  const std::uint64_t bytes = engine_.bounce().restore(budget_changes_);
+  if (bytes != 0) {
+    make_room(kHost, bytes, Priority::room);
   }
 }
 
 // Charges the records of extents to the budget. If memory is full, extents leave first.
-void Mover::serve_records() {
+void Room::serve_records() {
   const std::uint64_t bytes = residency_.extents.metadata_bytes();
   const std::uint64_t due = bytes <= kFreeRecords ? 0
                                                   : (bytes - kFreeRecords + kRecordsStep - 1) /
@@ -355,9 +240,31 @@ void Mover::serve_records() {
   records_charged_ = due;
 }
 
-void Mover::serve_budget() {
-  if (budget_request_ == nullptr) {
-    return;
+void Room::begin_budget_change(unsigned space, std::uint64_t bytes) {
+  Memory& memory = memories_[space];
+  budget_space_ = space;
+  budget_before_ = memory.short_until != 0 ? memory.whole_budget : memory.tier->books().budget;
+  memory.short_until = 0;
+  memory.tier->set_budget(bytes);
+  limit_spares();
+  note_budget_change(true);
+}
+
+void Room::undo_budget_change() {
+  memories_[budget_space_].tier->set_budget(budget_before_);
+  memories_[budget_space_].short_until = 0;  // Its budget to go back to would be the refused one.
+  limit_spares();
+  note_budget_change(false);
+}
+
+void Room::note_budget_change(bool on) {
+  budget_changes_ = on;
+  engine_.note_budget_change(on);
+}
+
+bool Room::serve_budget_change() {
+  if (!budget_changes_) {
+    return false;
   }
   const AddressableTier& tier = *memories_[budget_space_].tier;
   const FrameBooks books = tier.books();
@@ -366,20 +273,19 @@ void Mover::serve_budget() {
     make_room(budget_space_, books.used() - books.budget, Priority::room);
     const FrameBooks after = tier.books();
     if (after.used() > after.budget) {
-      return;
+      return false;
     }
   }
-  Request& request = *budget_request_;
-  budget_request_ = nullptr;
-  engine_.note_budget_change(false);
-  complete(request, {});
+  note_budget_change(false);
+  return true;
 }
 
 // Drops bytes of droppable buffers from slots that have their only copy, before a request is
 // refused because memory and block tier are full. Extents that a request waits for go last. Returns
 // whether there were any.
-bool Mover::drop_from_slots(std::uint64_t bytes) {
-  if (block_ == nullptr || engine_.block_slots().last_error().code != Code::no_capacity) {
+bool Room::drop_from_slots(std::uint64_t bytes) {
+  if (engine_.block_slots().tier() == nullptr ||
+      engine_.block_slots().last_error().code != Code::no_capacity) {
     return false;
   }
   std::uint64_t freed = 0;
@@ -413,25 +319,28 @@ bool Mover::drop_from_slots(std::uint64_t bytes) {
   return false;
 }
 
-void Mover::note_shortage(unsigned space, std::uint64_t bytes) {
-  memories_[space].note_shortage(bytes, options_.ahead_bytes_max);
+// Without memory for its record in the policy an extent would never be a victim, so it must not
+// come.
+bool Room::find_record(unsigned space, ExtentRef ref) {
+  Recency& recency = memories_[space].recency;
+  return ref < recency.capacity() || recency.reserve(std::size_t{ref} + 1).ok();
 }
 
 // Makes buffers that a program will ask for if it allocates many of this size. They get only frames
 // that are free or about to be, because no request waits for them.
-void Mover::make_stock(Request& request) {
-  if (!stock_.begin_order(request.value, refuses_)) {
+void Room::make_stock(std::uint64_t bytes, std::uint32_t count, bool refused) {
+  if (!stock_.begin_order(bytes, refused)) {
     return;
   }
-  for (std::uint32_t i = 0; i < request.index && room_queue_.empty(); ++i) {
-    const Result<ExtentRef> ref = stock_.create(request.value);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const Result<ExtentRef> ref = stock_.create(bytes);
     if (!ref.ok()) {
       break;
     }
-    const FrameId frame = find_record(kHost, *ref) ? take_frame(*ref, kHost) : FrameId{};
+    const FrameId frame = find_record(kHost, *ref) ? frame_for(*ref, kHost) : FrameId{};
     if (!frame.valid()) {
       stock_.give_up(directory_.at(*ref).buffer);
-      const std::uint64_t rest = (request.index - i) * request.value;
+      const std::uint64_t rest = (count - i) * bytes;
       note_shortage(kHost, rest);
       memories_[kHost].begin_trim(rest, hands_);
       make_room(kHost, rest, Priority::background);
@@ -440,7 +349,24 @@ void Mover::make_stock(Request& request) {
     stock_.begin(*ref);
     engine_.start_promote(*ref, kHost, frame, Priority::background, nullptr);
   }
-  stock_.order_begun(request.value);
+  stock_.order_begun(bytes);
+}
+
+// Requests that wait for room look again when something that could not leave may be able to.
+std::int64_t Room::next(bool waits) const {
+  if (went_on_ || stock_.any_given_up()) {
+    return now_;
+  }
+  std::int64_t next = kNever;
+  const auto wake_at = [&](std::int64_t at) { next = at > now_ ? std::min(next, at) : next; };
+  if (waits || budget_changes_) {
+    wake_at(engine_.next_for_room());
+  }
+  for (const Memory& memory : memories_) {
+    wake_at(waits || budget_changes_ ? memory.exit_backoff.until() : 0);
+    wake_at(waits ? memory.short_until : 0);
+  }
+  return next;
 }
 
 }  // namespace tiermem

@@ -203,4 +203,16 @@ std::string TransferEngine::check_bounce() const {
   return bounce_.check(use);
 }
 
+std::uint32_t TransferEngine::read_unit(const BufferRecord& record) const {
+  const bool adopted = record.read_only.load(std::memory_order_relaxed) ||
+                       (record.flags.load(std::memory_order_relaxed) & kPrivate) != 0;
+  const bool checked =
+      options_.checksums &&
+      (adopted || (record.flags.load(std::memory_order_relaxed) & kNoChecksum) == 0);
+  const std::uint64_t extent = std::uint64_t{1}
+                               << record.extent_shift.load(std::memory_order_relaxed);
+  const std::uint64_t block = checked ? checksum_block(record) : kSmallestExtent;
+  return static_cast<std::uint32_t>(std::min(block, extent));
+}
+
 }  // namespace tiermem

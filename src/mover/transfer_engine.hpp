@@ -180,6 +180,8 @@ class TransferEngine {
   PageMask parts_there(ExtentRef ref) const;
   bool can_begin_parts(ExtentRef ref);
   std::uint32_t checksum_block(const BufferRecord& record) const;
+  /// [any] The smallest read of this buffer's slots and files: a block that has a checksum.
+  std::uint32_t read_unit(const BufferRecord& record) const;
   std::uint32_t checksum_block(ExtentRef ref) const {
     return checksum_block(directory_.record_of(ref));
   }

@@ -1,0 +1,175 @@
+// Collecting: requests get the room that they need, whole, the oldest first. The stepping thread
+// only; never waits.
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+#include "mover/mover.hpp"
+
+namespace tiermem {
+
+// The oldest request collects frames until it has all that it needs. The others wait behind it.
+void Mover::serve_room() {
+  room_.begin_search();
+  while (!room_queue_.empty()) {
+    Request& head = *room_queue_.front();
+    if (!collect(head)) {
+      return;
+    }
+    if (head.state == Request::State::done) {
+      continue;  // Failed, and left the queue.
+    }
+    room_queue_.pop_front();
+    activate(head);
+  }
+}
+
+bool Mover::collect(Request& request) {
+  if (std::any_of(request.needs.begin(), request.needs.end(),
+                  [&](const Need& need) { return memories_[need.space].awaited; })) {
+    return false;
+  }
+  std::array<std::uint64_t, kMaxSpaces> all{};
+  if (!request.collecting) {
+    request.collecting = true;
+    for (Need& need : request.needs) {
+      hold(need);
+      all[need.space] += directory_.bytes_of(need.ref);
+    }
+    for (unsigned space = 0; space < memories_.size(); ++space) {
+      if (!room_.ever_fits(space, all[space])) {
+        fail_request(request, no_room(&request, space, all[space]));
+        return true;
+      }
+    }
+  }
+  std::array<std::uint64_t, kMaxSpaces> missing{};
+  const auto take_all = [&] {
+    missing = {};
+    for (Need& need : request.needs) {
+      if (need.has_room() || !needs_.lacks_copy(need)) {
+        continue;
+      }
+      if (missing[need.space] == 0) {
+        (void)room_.take_room(need);
+      }
+      if (!need.has_room()) {
+        missing[need.space] += room_.lacking_bytes(need);
+      }
+    }
+  };
+  take_all();
+  bool short_of_room = false;
+  for (unsigned space = 0; space < memories_.size(); ++space) {
+    if (missing[space] != 0) {
+      room_.make_room(space, missing[space], Priority::room, request.last_look);
+      short_of_room = true;
+    }
+  }
+  if (!short_of_room) {
+    return true;
+  }
+  take_all();  // Clean victims without a window left at once.
+  for (unsigned space = 0; space < memories_.size(); ++space) {
+    if (missing[space] == 0) {
+      continue;
+    }
+    request.short_of_room = true;
+    room_.note_shortage(space, missing[space]);
+    // Bytes that were freed at once may be of no use to this request yet, for example if frames of
+    // several sizes share chunks.
+    memories_[space].searching = memories_[space].searching || memories_[space].evicted_at_once;
+    if (room_.searched(memories_[space]) && nothing_will_change(request)) {
+      if (request.last_look) {
+        if (room_.drop_from_slots(missing[space])) {
+          return false;
+        }
+        fail_request(request, no_room(&request, space, missing[space]));
+        return true;
+      }
+      // A pin may have fallen between the search and this: search once more, now that there is
+      // none.
+      request.last_look = true;
+      return false;
+    }
+    request.last_look = false;
+    return false;
+  }
+  return true;
+}
+
+// Finds room for a granted request if there was no victim. It takes back room for copies that have
+// come since, then the room that the first request of the queue has collected, and prefetched
+// extents last. This finds a frame, because granted requests have reserved their room whole.
+bool Mover::take_back_for(Need& need) {
+  for (Request* const request : active_) {
+    for (Need& theirs : request->needs) {
+      if (theirs.space == need.space && theirs.has_room() && needs_.ready(theirs)) {
+        room_.give_room(theirs);
+      }
+    }
+  }
+  if (room_.take_room(need)) {
+    return true;
+  }
+  if (!room_queue_.empty() && room_queue_.front()->collecting) {
+    room_queue_.front()->collecting = false;
+    let_go(*room_queue_.front());
+  }
+  room_.make_room(need.space, room_.lacking_bytes(need), Priority::room, true);
+  return room_.take_room(need);
+}
+
+void Mover::serve_prefetch() {
+  while (!prefetch_queue_.empty() && room_queue_.empty() &&
+         engine_.prefetches() < options_.prefetch_limit) {
+    auto [request, index] = prefetch_queue_.front();
+    Need& need = request->needs[index];
+    Memory& memory = memories_[need.space];
+    if (memory.awaited) {
+      return;
+    }
+    const bool wanted = directory_.at(need.ref).transfer == 0 && needs_.lacks_copy(need) &&
+                        !needs_.nothing_to_read(need);
+    // Prefetched and unused extents take up to half of the memory. Further prefetches are dropped.
+    const bool allowed =
+        memory.unused_prefetched + directory_.bytes_of(need.ref) <= memory.tier->books().budget / 2;
+    if (wanted && allowed) {
+      hold(need);  // Its resident pages must not make room for the others.
+      if (need.has_room() && !room_.room_fits(need)) {
+        room_.give_room(need);
+      }
+      if (!room_.take_room(need)) {
+        room_.make_room(need.space, room_.lacking_bytes(need), Priority::prefetch);
+        (void)room_.take_room(need);
+      }
+      unhold(need);
+      if (!need.has_room() && memories_[need.space].freeing != 0) {
+        room_.note_shortage(need.space, room_.lacking_bytes(need));
+        return;  // On its way.
+      }
+    }
+    prefetch_queue_.pop_front();
+    need.waiting = false;
+    --request->pending;
+    if (wanted && need.has_room()) {
+      engine_.start_promote(need, Priority::prefetch);
+      if (directory_.at(need.ref).transfer != 0) {
+        ++request->pending;
+        need.waiting = true;
+        wait_for(*request, index, need.ref);
+      }
+    } else if (!wanted) {
+      arm(*request, index);
+    }
+    maybe_finish(*request);
+  }
+}
+
+void Mover::serve_budget() {
+  if (budget_request_ != nullptr && room_.serve_budget_change()) {
+    complete(*std::exchange(budget_request_, nullptr), {});
+  }
+}
+
+}  // namespace tiermem

@@ -1,0 +1,140 @@
+// Room: frames for requests, and what leaves for them. It takes frames, or pages of one, for a need
+// and chooses victims when there are none. It also keeps memory free ahead of need, makes stock,
+// charges the records of extents, and changes budgets. It starts transfers, and knows requests only
+// by the needs that it is given. The stepping thread only; never waits.
+//
+//   need.has_room()  =>  the frame, or the pages, are charged to the memory and used by nothing
+//   else
+#pragma once
+
+#include <cstdint>
+
+#include "base/arena.hpp"
+#include "mover/job.hpp"
+#include "mover/journal.hpp"
+#include "mover/memory.hpp"
+#include "mover/needs.hpp"
+#include "mover/priority.hpp"
+#include "mover/request.hpp"
+#include "mover/stock.hpp"
+#include "mover/transfer_engine.hpp"
+#include "policy/recency.hpp"
+#include "residency/directory.hpp"
+#include "residency/residency.hpp"
+
+namespace tiermem {
+
+class Room {
+ public:
+  /// Keeps up to `ahead_bytes_max` of each memory free ahead of need.
+  Room(Residency& residency, Deque<Memory>& memories, Journal& journal, Stock& stock,
+       TransferEngine& engine, const Needs& needs, Hands& hands, std::uint64_t ahead_bytes_max);
+
+  // ---- The step, in the order of its calls
+
+  void begin_step(std::int64_t now) { now_ = now; }
+  /// `news`: something has happened since the last step. Otherwise it only continued a search.
+  void note_news(bool news);
+  /// Makes room for lost areas of the bounce memory.
+  void restore_bounce();
+  /// Budgets of devices that were short of memory grow again.
+  void end_shortages();
+  /// Charges the records of extents to the budget. If memory is full, extents leave first.
+  void serve_records();
+  /// Frees memory ahead of need for frames that victims of other memories took.
+  void serve_taken_frames();
+  void settle();
+  /// `head`: the request that collects room, or null. `seeks`: a granted request searches, too.
+  void end_step(const Request* head, bool seeks);
+  /// Returns when the next step must look for room without an event. `waits`: requests wait for
+  /// room, or for pins.
+  std::int64_t next(bool waits) const;
+
+  // ---- Room for needs
+
+  /// Takes room for what the need lacks: a frame, or pages of one. Returns false if there is none
+  /// now.
+  bool take_room(Need& need);
+  /// Returns the reserved room. The next reservation is planned anew.
+  void give_room(Need& need);
+  /// Returns the bytes of the room that the need lacks.
+  std::uint64_t lacking_bytes(Need& need);
+  /// Returns whether the room that the need has is what it lacks.
+  bool room_fits(const Need& need) const;
+  /// Returns whether the budget is large enough for `bytes` of extents.
+  bool ever_fits(unsigned space, std::uint64_t bytes) const;
+  /// Returns false if allocation of the extent's record in the policy failed.
+  bool find_record(unsigned space, ExtentRef ref);
+
+  // ---- Victims
+
+  /// A search for the first request of the queue begins.
+  void begin_search();
+  /// Evicts until `bytes` and what is kept ahead of need are on their way to be free. `desperate`:
+  /// also extents that were prefetched and not used.
+  void make_room(unsigned space, std::uint64_t bytes, Priority priority, bool desperate = false);
+  /// A request waits for frames of `bytes`: more is kept free from now on.
+  void note_shortage(unsigned space, std::uint64_t bytes);
+  /// Returns whether all was looked at, or enough of it, and nothing is on its way.
+  bool searched(const Memory& memory) const;
+  bool drop_from_slots(std::uint64_t bytes);
+
+  // ---- Stock and budgets
+
+  /// Makes up to `count` spare buffers of one extent of `bytes`. `refused`: memory for records is
+  /// short, so there will be none.
+  void make_stock(std::uint64_t bytes, std::uint32_t count, bool refused);
+  void limit_spares();
+  /// No other change of a budget is in progress.
+  void begin_budget_change(unsigned space, std::uint64_t bytes);
+  /// Goes back to the budget before the change.
+  void undo_budget_change();
+  /// Returns whether a change has ended: what is used is within the budget.
+  bool serve_budget_change();
+  bool budget_changes() const { return budget_changes_; }
+  /// The space of the last change of a budget.
+  unsigned budget_space() const { return budget_space_; }
+
+  /// Steps in a row that only continued the search for victims.
+  unsigned fruitless() const { return fruitless_; }
+
+ private:
+  FrameId frame_for(ExtentRef ref, unsigned space);
+  void plan(Need& need);
+  bool plan_stands(const Need& need) const;
+  bool goes_on_for(const Request& head) const;
+  Recency::Candidate candidate(ExtentRef ref, Memory& memory);
+  void evict_ahead(unsigned space, std::uint64_t bytes, bool parts = false);
+  bool reclaim_spare();
+  void note_budget_change(bool on);
+
+  /// Spare buffers that may stay when memory is freed ahead of need.
+  static constexpr std::uint64_t kKeptSpare = std::uint64_t{4} << 20;
+  /// The bytes of records of extents that are not charged to the budget, and the step in which the
+  /// charge grows.
+  static constexpr std::uint64_t kFreeRecords = std::uint64_t{1} << 20;
+  static constexpr std::uint64_t kRecordsStep = std::uint64_t{64} << 10;
+  static constexpr unsigned kMostFruitless = 64;
+
+  Residency& residency_;
+  const Directory directory_;
+  Deque<Memory>& memories_;
+  Journal& journal_;
+  Stock& stock_;
+  TransferEngine& engine_;
+  const Needs& needs_;
+  Hands& hands_;
+  const std::uint64_t ahead_bytes_max_;
+
+  std::int64_t now_ = 0;
+  Vector<Recency::Victim> victims_;
+  unsigned fruitless_ = 0;
+  bool went_on_ = false;               // The last step asked for this one.
+  bool desperate_ = false;             // The last search before a request is refused.
+  std::uint64_t records_charged_ = 0;  // To the host's budget.
+  bool budget_changes_ = false;
+  unsigned budget_space_ = kHost;
+  std::uint64_t budget_before_ = 0;  // Restored if the new one cannot be met.
+};
+
+}  // namespace tiermem
