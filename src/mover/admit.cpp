@@ -4,34 +4,34 @@
 #include <new>
 
 #include "base/error.hpp"
-#include "mover/mover.hpp"
+#include "mover/desk.hpp"
 
 namespace tiermem {
 
-void Mover::admit(Request& request) {
+void Desk::admit(Request& request) {
   request.admitted_ns = now_;
   request.state = Request::State::loading;
   switch (request.want) {
     case Want::info:
-      fill_info(request);
+      queries_.fill_info(request);
       break;
     case Want::stats:
-      fill_stats(*request.stats);
+      queries_.fill_stats(*request.stats);
       if (request.receipts != nullptr) {
-        journal_.copy_receipts(*request.receipts, request.value);
+        queries_.copy_receipts(*request.receipts, request.value);
       }
       break;
     case Want::where:
       if (!refuse_stale(request)) {
-        describe_location(request);
+        queries_.describe_location(request);
       }
       break;
     case Want::advise:
-      advise(request);
+      queries_.advise(request);
       break;
     case Want::hand_over:
       if (!refuse_stale(request)) {
-        hand_over(request);
+        queries_.hand_over(request, resting_);
       }
       break;
     case Want::stock:
@@ -51,7 +51,7 @@ void Mover::admit(Request& request) {
 }
 
 // A free may have come between the caller's look at the handle and now. Sets the status then.
-bool Mover::refuse_stale(Request& request) {
+bool Desk::refuse_stale(Request& request) {
   const Span* const stale = Needs::stale_span(request);
   if (stale != nullptr) {
     request.status =
@@ -60,7 +60,7 @@ bool Mover::refuse_stale(Request& request) {
   return stale != nullptr;
 }
 
-void Mover::admit_budget(Request& request) {
+void Desk::admit_budget(Request& request) {
   if (budget_request_ != nullptr) {
     request.status = fail(Code::busy, "set_budget: another change of a budget is under way");
     completed_.push_back(&request);
@@ -68,12 +68,12 @@ void Mover::admit_budget(Request& request) {
   }
   enlist(request);
   if (request.tier.kind == Kind::block) {
-    if (block_ != nullptr) {
+    const bool there = engine_.block_slots().tier() != nullptr;
+    if (there) {
       engine_.block_slots().set_budget(request.value);
     }
-    complete(request, block_ != nullptr
-                          ? Status()
-                          : fail(Code::unavailable, "set_budget: there is no block tier"));
+    complete(request,
+             there ? Status() : fail(Code::unavailable, "set_budget: there is no block tier"));
     return;
   }
   room_.begin_budget_change(space_of(request.tier), request.value);
@@ -81,7 +81,7 @@ void Mover::admit_budget(Request& request) {
 }
 
 // Requests that wait for others end here. Transfers in progress end by themselves.
-void Mover::admit_drain(Request& request) {
+void Desk::admit_drain(Request& request) {
   enlist(request);
   request.pending = 1;
   fail_each([&](const Request& other) -> std::optional<Status> {
@@ -92,7 +92,7 @@ void Mover::admit_drain(Request& request) {
   });
 }
 
-void Mover::admit_needs(Request& request) {
+void Desk::admit_needs(Request& request) {
   if (refuses(request) || !find_records(request)) {
     refuse(request);
     return;
@@ -118,7 +118,7 @@ void Mover::admit_needs(Request& request) {
   request.want == Want::acquire ? admit_acquire(request) : activate(request);
 }
 
-void Mover::admit_acquire(Request& request) {
+void Desk::admit_acquire(Request& request) {
   if (writes_in_two_spaces(request)) {
     complete(
         request,
@@ -128,7 +128,7 @@ void Mover::admit_acquire(Request& request) {
     return;
   }
   if (const Memory* const lost = wants_lost(request)) {
-    complete(request, refuse_lost(*lost));
+    complete(request, Refusals::lost(*lost));
     return;
   }
   journal_.count(&Stats::misses);
@@ -146,7 +146,7 @@ void Mover::admit_acquire(Request& request) {
 
 // Allocates all records that grow with the request, before anything is done for it. Bytes that
 // leave a device may come to the host.
-bool Mover::find_records(Request& request) {
+bool Desk::find_records(Request& request) {
   try {
     needs_.build(request);
   } catch (const std::bad_alloc&) {
@@ -158,7 +158,7 @@ bool Mover::find_records(Request& request) {
   });
 }
 
-void Mover::enlist(Request& request) {
+void Desk::enlist(Request& request) {
   request.at = static_cast<std::uint32_t>(active_.size());
   active_.push_back(&request);
   engine_.note_requests(active_.size());
@@ -166,7 +166,7 @@ void Mover::enlist(Request& request) {
 }
 
 // A write needs the only copy: such a list can never be met.
-bool Mover::writes_in_two_spaces(const Request& request) const {
+bool Desk::writes_in_two_spaces(const Request& request) {
   const auto& needs = request.needs;  // Sorted by space, then extent.
   const auto second = std::find_if(needs.begin(), needs.end(),
                                    [&](const Need& n) { return n.space != needs[0].space; });
@@ -182,7 +182,7 @@ bool Mover::writes_in_two_spaces(const Request& request) const {
 }
 
 // Requests that still wait for bytes of a freed buffer fail with a stale handle.
-void Mover::end_requests_for(std::uint32_t index) {
+void Desk::end_requests_for(std::uint32_t index) {
   fail_each([&](const Request& request) -> std::optional<Status> {
     const auto span = std::find_if(request.spans.begin(), request.spans.end(), [&](const Span& s) {
       return s.record == &residency_.buffers.at(index);
@@ -193,6 +193,39 @@ void Mover::end_requests_for(std::uint32_t index) {
     return fail(Code::stale_handle, "handle {:#x} was freed while a request waited for it",
                 span->buffer);
   });
+}
+
+// Touches are as many as there are threads, and frees give memory back.
+bool Desk::refuses(const Request& request) const {
+  const bool touch = request.want == Want::acquire && request.views == nullptr;
+  return refuses_ && request.want != Want::free && !touch;
+}
+
+void Desk::refuse(Request& request) {
+  if (request.want == Want::free) {
+    residency_.buffers.abandon(request.index);  // A later step tries again: what is freed is freed.
+  }
+  if (request.want != Want::prefetch) {
+    request.status = refusals_.no_records();
+  }
+  request.state = Request::State::done;
+  completed_.push_back(&request);
+}
+
+const Memory* Desk::wants_lost(const Request& request) const {
+  const auto need = std::find_if(request.needs.begin(), request.needs.end(),
+                                 [&](const Need& each) { return memories_[each.space].lost; });
+  return need == request.needs.end() ? nullptr : &memories_[need->space];
+}
+
+// Returns the host's space for a place that is not a device.
+unsigned Desk::space_of(Place place) const {
+  for (unsigned space = kHost + 1; space < memories_.size(); ++space) {
+    if (memories_[space].tier->place() == place) {
+      return space;
+    }
+  }
+  return kHost;
 }
 
 }  // namespace tiermem

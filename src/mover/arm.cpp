@@ -4,12 +4,12 @@
 #include <bit>
 
 #include "base/error.hpp"
-#include "mover/mover.hpp"
+#include "mover/desk.hpp"
 #include "mover/page_mask.hpp"
 
 namespace tiermem {
 
-void Mover::activate(Request& request) {
+void Desk::activate(Request& request) {
   request.state = Request::State::loading;
   request.armed = 0;
   request.pending = 0;
@@ -17,7 +17,7 @@ void Mover::activate(Request& request) {
 }
 
 // In pieces, so that a request of a million extents does not hold up a step.
-void Mover::arm_more(Request& request) {
+void Desk::arm_more(Request& request) {
   const std::uint64_t until = work_ + 512;
   while (request.armed < request.needs.size() && work_ < until) {
     ++work_;
@@ -35,13 +35,11 @@ void Mover::arm_more(Request& request) {
 }
 
 // Looks at one need and starts what it lacks. Counts it as pending unless it is ready.
-void Mover::arm(Request& request, std::uint32_t index) {
+void Desk::arm(Request& request, std::uint32_t index) {
   Need& need = request.needs[index];
   const bool comes = request.want == Want::acquire || request.want == Want::prefetch;
   if (resting_ && !(comes && needs_.ready(need))) {
-    ++request.pending;
-    need.waiting = true;
-    wait_for_pins(request, index);  // Looked at again after the fork.
+    waiters_.wait_for_pins(request, index);  // Looked at again after the fork.
     return;
   }
   Arm result = Arm::ready;
@@ -60,24 +58,22 @@ void Mover::arm(Request& request, std::uint32_t index) {
   if (request.state == Request::State::done || result == Arm::ready) {
     return;
   }
-  ++request.pending;
-  need.waiting = true;
   if (result == Arm::wait_transfer) {
-    wait_for(request, index, need.ref);
+    waiters_.wait_for_transfer(request, index);
   } else if (result == Arm::wait_pins) {
-    wait_for_pins(request, index);
+    waiters_.wait_for_pins(request, index);
   } else {
-    prefetch_queue_.emplace_back(&request, index);
+    waiters_.wait_for_prefetch(request, index);
   }
 }
 
-void Mover::note_touch(const Request& touch, ExtentRef ref) {
+void Desk::note_touch(const Request& touch, ExtentRef ref) {
   if (const Transfer* const transfer = engine_.transfer_of(ref)) {
     read_ahead_.touched(touch, *transfer);
   }
 }
 
-Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
+Desk::Arm Desk::arm_acquire(Request& request, Need& need) {
   const bool prefetch = request.want == Want::prefetch;
   const bool here = directory_.word(need.space, need.ref).load().view_readable();
   if (needs_.ready(need) || (prefetch && here && !need.shown)) {
@@ -85,7 +81,7 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   }
   Extent& extent = directory_.at(need.ref);
   if (extent.transfer != 0) {
-    if (lets_in(request, need)) {
+    if (engine_.lets_in(request, need)) {
       return Arm::ready;
     }
     if (!prefetch) {
@@ -124,7 +120,7 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
     return Arm::ready;
   }
   if (prefetch) {
-    const bool full = prefetch_queue_.size() + engine_.prefetches() >= 65536;
+    const bool full = waiters_.prefetches() + engine_.prefetches() >= 65536;
     return needs_.nothing_to_read(need) || full ? Arm::ready : Arm::queued;
   }
   const unsigned source = directory_.readable_elsewhere(need.ref, need.space);
@@ -133,11 +129,11 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
       return Arm::wait_pins;  // Until it is let go there.
     }
     extent.lost_with = static_cast<std::uint8_t>(source);
-    fail_request(request, no_bytes(need.ref));
+    fail_request(request, refusals_.no_bytes(need.ref));
     return Arm::ready;
   }
   if (directory_.word(kHost, need.ref).load().phase() == Phase::lost && !need.discard) {
-    fail_request(request, no_bytes(need.ref));
+    fail_request(request, refusals_.no_bytes(need.ref));
     return Arm::ready;
   }
   // Not if it is dirty: then it has been taken into use since, and written.
@@ -157,8 +153,8 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
     }
     Memory& memory = memories_[need.space];
     if (!need.has_room() && !(room_.searched(memory) && take_back_for(need))) {
-      if (room_.searched(memory) && nothing_will_change(request)) {
-        fail_request(request, no_room(&request, need.space, bytes));
+      if (room_.searched(memory) && refusals_.nothing_will_change(request)) {
+        fail_request(request, refusals_.no_room(&request, need.space, bytes));
         return Arm::ready;
       }
       room_.note_shortage(need.space, bytes);
@@ -178,14 +174,14 @@ Mover::Arm Mover::arm_acquire(Request& request, Need& need) {
   }
   engine_.start_promote(need, Priority::demand);
   note_touch(request, need.ref);
-  return needs_.ready(need) || (extent.transfer != 0 && lets_in(request, need))
+  return needs_.ready(need) || (extent.transfer != 0 && engine_.lets_in(request, need))
              ? Arm::ready
              : Arm::wait_transfer;
 }
 
 // Returns whether only touches hold the extent, and their pages have come: their requests end with
 // this step. Any other holder may wait for a view of the thread that evicts.
-bool Mover::touches_end(ExtentRef ref) const {
+bool Desk::touches_end(ExtentRef ref) const {
   std::uint32_t touches = 0;
   for (const Request* request : active_) {
     const bool touch = request->want == Want::acquire && request->views == nullptr &&
@@ -197,7 +193,7 @@ bool Mover::touches_end(ExtentRef ref) const {
 
 // A pinned copy was not given up. If another copy has gone, so has the slot, and the pinned copy is
 // the only one.
-void Mover::keep_refused(ExtentRef ref) {
+void Desk::keep_refused(ExtentRef ref) {
   for (unsigned space = 0; space < directory_.spaces(); ++space) {
     if (!directory_.at(ref).has_slot && directory_.readable(ref, space)) {
       directory_.word(space, ref).set_dirty();
@@ -206,7 +202,7 @@ void Mover::keep_refused(ExtentRef ref) {
 }
 
 // Evict, clean, discard and free: the extent's copies go down or away.
-Mover::Arm Mover::arm_leave(Request& request, Need& need) {
+Desk::Arm Desk::arm_leave(Request& request, Need& need) {
   Extent& extent = directory_.at(need.ref);
   if (extent.transfer != 0) {
     return Arm::wait_transfer;
@@ -292,7 +288,7 @@ Mover::Arm Mover::arm_leave(Request& request, Need& need) {
   return Arm::ready;
 }
 
-Mover::Arm Mover::arm_gather(Request& request, const Need& need) {
+Desk::Arm Desk::arm_gather(Request& request, const Need& need) {
   const std::span<GatherRead> reads = GatherNeeds::reads_of(request, need.ref);
   if (reads.front().found != GatherRead::Found::nothing) {
     return Arm::ready;
@@ -326,7 +322,7 @@ Mover::Arm Mover::arm_gather(Request& request, const Need& need) {
 
 // The pages read as zeros from now on, without I/O, and the slot's bytes for them are void. If the
 // extent is in memory as a whole, the caller overwrites them instead. The extent has no transfer.
-Mover::Arm Mover::empty_pages(Request& request, Need& need) {
+Desk::Arm Desk::empty_pages(Request& request, Need& need) {
   const ExtentRef ref = need.ref;
   Extent& extent = directory_.at(ref);
   ExtentWord& word = directory_.word(kHost, ref);

@@ -84,4 +84,39 @@ void TransferEngine::give_back_source(Transfer& transfer) {
   }
 }
 
+// The bytes under the copy can no longer change, so they are right when it ends: from a slot they
+// were verified, and of another copy all that may be pinned from here on are readers.
+bool TransferEngine::lets_in(const Request& request, const Need& need) {
+  Transfer& transfer = transfers_[directory_.at(need.ref).transfer - 1];
+  if (!request.for_stream || transfer.kind != Transfer::Kind::promote ||
+      transfer.space != need.space || transfer.parked_for != nullptr ||
+      transfer.stage == Transfer::Stage::abandoned) {
+    return false;
+  }
+  std::atomic_ref(transfer.job.tell).store(true, std::memory_order_relaxed);
+  if (transfer.arriving == 0 ||
+      (need.shown && !memories_[need.space].tier->shows(
+                         transfer.frame, directory_.address_in_window(need.ref, need.space)))) {
+    return false;
+  }
+  if (transfer.source == kNoSpace || transfer.took_over) {
+    return true;
+  }
+  return need.writes ? take_over(transfer) : directory_.word(transfer.source, need.ref).try_share();
+}
+
+bool TransferEngine::pin_incoming(Request& request, const Span& span) {
+  if (!residency_.pin_incoming(span)) {
+    return false;
+  }
+  Transfer& transfer = transfers_[directory_.at(span.first).transfer - 1];
+  if (transfer.parked_for == &request) {
+    return true;  // It is published in this step.
+  }
+  directory_.frame(span.space, span.first) = transfer.frame;  // The view's address.
+  transfer.written = transfer.written || span.writes;
+  request.arrivals[span.space] = std::max(request.arrivals[span.space], transfer.arriving);
+  return true;
+}
+
 }  // namespace tiermem

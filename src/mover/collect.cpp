@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "mover/mover.hpp"
+#include "mover/desk.hpp"
 
 namespace tiermem {
 
 // The oldest request collects frames until it has all that it needs. The others wait behind it.
-void Mover::serve_room() {
+void Desk::serve_room() {
   room_.begin_search();
   while (!room_queue_.empty()) {
     Request& head = *room_queue_.front();
@@ -24,7 +24,7 @@ void Mover::serve_room() {
   }
 }
 
-bool Mover::collect(Request& request) {
+bool Desk::collect(Request& request) {
   if (std::any_of(request.needs.begin(), request.needs.end(),
                   [&](const Need& need) { return memories_[need.space].awaited; })) {
     return false;
@@ -38,7 +38,7 @@ bool Mover::collect(Request& request) {
     }
     for (unsigned space = 0; space < memories_.size(); ++space) {
       if (!room_.ever_fits(space, all[space])) {
-        fail_request(request, no_room(&request, space, all[space]));
+        fail_request(request, refusals_.no_room(&request, space, all[space]));
         return true;
       }
     }
@@ -79,12 +79,12 @@ bool Mover::collect(Request& request) {
     // Bytes that were freed at once may be of no use to this request yet, for example if frames of
     // several sizes share chunks.
     memories_[space].searching = memories_[space].searching || memories_[space].evicted_at_once;
-    if (room_.searched(memories_[space]) && nothing_will_change(request)) {
+    if (room_.searched(memories_[space]) && refusals_.nothing_will_change(request)) {
       if (request.last_look) {
         if (room_.drop_from_slots(missing[space])) {
           return false;
         }
-        fail_request(request, no_room(&request, space, missing[space]));
+        fail_request(request, refusals_.no_room(&request, space, missing[space]));
         return true;
       }
       // A pin may have fallen between the search and this: search once more, now that there is
@@ -101,7 +101,7 @@ bool Mover::collect(Request& request) {
 // Finds room for a granted request if there was no victim. It takes back room for copies that have
 // come since, then the room that the first request of the queue has collected, and prefetched
 // extents last. This finds a frame, because granted requests have reserved their room whole.
-bool Mover::take_back_for(Need& need) {
+bool Desk::take_back_for(Need& need) {
   for (Request* const request : active_) {
     for (Need& theirs : request->needs) {
       if (theirs.space == need.space && theirs.has_room() && needs_.ready(theirs)) {
@@ -120,10 +120,10 @@ bool Mover::take_back_for(Need& need) {
   return room_.take_room(need);
 }
 
-void Mover::serve_prefetch() {
-  while (!prefetch_queue_.empty() && room_queue_.empty() &&
-         engine_.prefetches() < options_.prefetch_limit) {
-    auto [request, index] = prefetch_queue_.front();
+void Desk::serve_prefetch() {
+  while (waiters_.prefetches() != 0 && room_queue_.empty() &&
+         engine_.prefetches() < prefetch_limit_) {
+    auto [request, index] = waiters_.next_prefetch();
     Need& need = request->needs[index];
     Memory& memory = memories_[need.space];
     if (memory.awaited) {
@@ -149,15 +149,11 @@ void Mover::serve_prefetch() {
         return;  // On its way.
       }
     }
-    prefetch_queue_.pop_front();
-    need.waiting = false;
-    --request->pending;
+    waiters_.take_prefetch();
     if (wanted && need.has_room()) {
       engine_.start_promote(need, Priority::prefetch);
       if (directory_.at(need.ref).transfer != 0) {
-        ++request->pending;
-        need.waiting = true;
-        wait_for(*request, index, need.ref);
+        waiters_.wait_for_transfer(*request, index);
       }
     } else if (!wanted) {
       arm(*request, index);
@@ -166,7 +162,7 @@ void Mover::serve_prefetch() {
   }
 }
 
-void Mover::serve_budget() {
+void Desk::serve_budget() {
   if (budget_request_ != nullptr && room_.serve_budget_change()) {
     complete(*std::exchange(budget_request_, nullptr), {});
   }

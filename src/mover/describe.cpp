@@ -5,9 +5,7 @@
 namespace tiermem {
 
 std::string Mover::describe() const {
-  std::string text = fmt::format(
-      "{} requests, {} transfers, {} for room, {} for pins, {} prefetches queued\n", active_.size(),
-      engine_.live(), room_queue_.size(), pin_waiters_.size(), prefetch_queue_.size());
+  std::string text = desk_.describe_queues();
   for (const Memory& memory : memories_) {
     const FrameBooks books = memory.tier->books();
     text += fmt::format(
@@ -24,22 +22,7 @@ std::string Mover::describe() const {
                       engine_.block_channel().in_flight().weight,
                       engine_.block_channel().in_flight().reads,
                       engine_.block_channel().in_flight().background_bytes);
-  for (const Request* request : active_) {
-    text += fmt::format("  request want {} state {} armed {} of {} pending {}{}\n",
-                        static_cast<int>(request->want), static_cast<int>(request->state),
-                        request->armed, request->needs.size(), request->pending,
-                        request == parking_ ? " parking" : "");
-    for (const Need& need : request->needs) {
-      const ExtentBits bits = directory_.word(need.space, need.ref).load();
-      const Extent& extent = directory_.at(need.ref);
-      text += fmt::format(
-          "    extent {} space {} {}{}{}{} frame {} | {} readers {} writers {} holds {} transfer "
-          "{}\n",
-          need.ref, need.space, need.writes ? "w" : "r", need.discard ? "d" : "",
-          need.waiting ? " waiting" : "", need.held ? " held" : "", need.frame.valid(),
-          phase_name(bits.phase()), bits.readers(), bits.writers(), extent.holds, extent.transfer);
-    }
-  }
+  text += desk_.describe_requests();
   engine_.each_transfer([&](const Transfer& transfer) {
     text += fmt::format("  transfer {} kind {} stage {} extent {} space {}\n",
                         transfer.job.transfer, static_cast<int>(transfer.kind),

@@ -2,12 +2,12 @@
 // byte is read or written. The stepping thread only; never waits.
 #include <utility>
 
-#include "mover/mover.hpp"
+#include "mover/queries.hpp"
 
 namespace tiermem {
 
 // Nothing under way, and no copy in memory: the phase of the host's word says what there is.
-bool Mover::at_rest_below(ExtentRef ref) const {
+bool Queries::at_rest_below(ExtentRef ref) const {
   const Extent& extent = directory_.at(ref);
   if (extent.transfer != 0 || extent.holds != 0 || extent.waiters != 0 || extent.parts != 0 ||
       extent.charged) {
@@ -24,22 +24,22 @@ bool Mover::at_rest_below(ExtentRef ref) const {
 
 // The i-th extent of the first span becomes the i-th of the second, which was never written, and is
 // never written itself afterwards. Those that cannot now are left to the caller.
-void Mover::hand_over(Request& request) {
+void Queries::hand_over(const Request& request, bool resting) const {
   const Span& from = request.spans[0];
   const Span& to = request.spans[1];
   const bool zeros = from.record->file == 0 && to.record->file == 0;
   for (std::uint32_t i = 0; i < from.count; ++i) {
     if (zeros && !directory_.begun(from.first + i) && !directory_.begun(to.first + i)) {
-      request.handed[i] = !resting_ ? 1 : 0;
+      request.handed[i] = !resting ? 1 : 0;
       continue;
     }
     directory_.begin(from, from.first + i);
     directory_.begin(to, to.first + i);
-    request.handed[i] = !resting_ && hand_over(from.first + i, to.first + i) ? 1 : 0;
+    request.handed[i] = !resting && hand_over(from.first + i, to.first + i) ? 1 : 0;
   }
 }
 
-bool Mover::hand_over(ExtentRef from, ExtentRef to) {
+bool Queries::hand_over(ExtentRef from, ExtentRef to) const {
   Extent& source = directory_.at(from);
   Extent& target = directory_.at(to);
   ExtentWord& source_word = directory_.word(kHost, from);

@@ -52,22 +52,16 @@ std::string Mover::check_invariants() {
   };
   engine_.bounce().each_frame(
       [&](FrameId frame, std::uint64_t bytes) { take(kHost, frame, bytes, kMovers); });
-  for (const Request* request : active_) {
-    std::uint32_t waiting = 0;
+  for (const Request* request : desk_.active()) {
     for (const Need& need : request->needs) {
       Asked& of = asked[need.ref];
       of.holds += need.held ? 1 : 0;
-      waiting += need.waiting ? 1 : 0;
       of.charges += need.charged ? 1 : 0;
       held_bytes[need.space] += need.charged ? bytes_of_pages(need.part) : 0;
       if (need.frame.valid()) {
         take(need.space, need.frame,
              need.part != 0 ? bytes_of_pages(need.part) : directory_.bytes_of(need.ref), need.ref);
       }
-    }
-    if (request->want != Want::drain && waiting != request->pending) {
-      return fmt::format("a request has {} needs that wait, and counts {}", waiting,
-                         request->pending);
     }
   }
   Owners slots;
@@ -102,9 +96,10 @@ std::string Mover::check_invariants() {
     const BufferRecord& record = residency_.buffers.at(index);
     const ExtentRef first = record.first.load();
     const bool live = (record.generation.load() & 1) != 0;
-    const bool dying = std::any_of(active_.begin(), active_.end(), [&](const Request* request) {
-      return request->want == Want::free && request->index == index;
-    });
+    const bool dying =
+        std::any_of(desk_.active().begin(), desk_.active().end(), [&](const Request* request) {
+          return request->want == Want::free && request->index == index;
+        });
     const bool spare = !live && !dying && directory_.at(first).buffer == index &&
                        directory_.word(kHost, first).load().phase() != Phase::none;
     for (ExtentRef ref = first; (live || dying || spare) && ref < first + record.extents.load();
@@ -253,7 +248,7 @@ std::string Mover::check_invariants() {
       return fmt::format("space {}: frames of {} bytes are held, the tier gave out {}", space,
                          held_bytes[space], books.in_use);
     }
-    if (books.used() > books.budget && budget_request_ == nullptr && !memories_[space].trimming) {
+    if (books.used() > books.budget && !room_.budget_changes() && !memories_[space].trimming) {
       return fmt::format("space {}: {} bytes used, budget {}", space, books.used(), books.budget);
     }
     const std::uint64_t trim = memories_[space].trimming ? memories_[space].trim.bytes : 0;
@@ -266,7 +261,7 @@ std::string Mover::check_invariants() {
       return recency.message();
     }
   }
-  const std::string wrong = check_requests();
+  const std::string wrong = desk_.check();
   return wrong.empty() ? check_counts() : wrong;
 }
 
@@ -289,62 +284,7 @@ std::string Mover::unused_extent(ExtentRef ref) {
   return {};
 }
 
-// Each waiting need is in the list that wakes it, and each record of a list is in use or free.
-std::string Mover::check_requests() {
-  std::vector<ExtentRef> waited_for;
-  std::size_t waiting = 0, in_room = 0;
-  for (std::size_t i = 0; i < active_.size(); ++i) {
-    const Request& request = *active_[i];
-    if (request.at != i || request.state == Request::State::done) {
-      return fmt::format("request {} of the active ones says that it is {}, in state {}", i,
-                         request.at, static_cast<int>(request.state));
-    }
-    if (request.deadline_ns < next_deadline_) {
-      return fmt::format("a request ends at {}, and the next look is at {}", request.deadline_ns,
-                         next_deadline_);
-    }
-    for (const Need& need : request.needs) {
-      waiting += need.waiting ? 1 : 0;
-      if (need.waiting) {
-        waited_for.push_back(need.ref);
-      }
-    }
-    if (request.state == Request::State::room) {
-      ++in_room;
-      if (std::find(room_queue_.begin(), room_queue_.end(), &request) == room_queue_.end()) {
-        return "a request waits for room, and is not in the queue for it";
-      }
-    }
-  }
-  if (in_room != room_queue_.size()) {
-    return fmt::format("{} requests are in the queue for room, and {} wait", room_queue_.size(),
-                       in_room);
-  }
-  std::sort(waited_for.begin(), waited_for.end());
-  waited_for.erase(std::unique(waited_for.begin(), waited_for.end()), waited_for.end());
-  std::size_t listed = 0;
-  for (const ExtentRef ref : waited_for) {
-    for (std::uint32_t at = directory_.at(ref).waiters; at != 0; ++listed) {
-      const Waiter& waiter = waiters_[at - 1];
-      if (listed > waiters_.size() || !waiter.request->needs[waiter.need].waiting ||
-          waiter.request->needs[waiter.need].ref != ref) {
-        return fmt::format("the list of waiters for extent {} is broken", ref);
-      }
-      at = waiter.next;
-    }
-  }
-  if (listed + pin_waiters_.size() + prefetch_queue_.size() != waiting) {
-    return fmt::format("{} needs wait: {} for extents, {} for pins, {} to be fetched ahead",
-                       waiting, listed, pin_waiters_.size(), prefetch_queue_.size());
-  }
-  if (listed + free_waiters_.size() != waiters_.size()) {
-    return fmt::format("{} records of waiters: {} in lists, {} free", waiters_.size(), listed,
-                       free_waiters_.size());
-  }
-  return {};
-}
-
-// Counts that are kept as they change, counted anew.
+// Counts that are kept as they change, counted again.
 std::string Mover::check_counts() {
   for (const std::string& wrong : {engine_.check(), journal_.check(), read_ahead_.check()}) {
     if (!wrong.empty()) {

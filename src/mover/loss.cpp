@@ -6,11 +6,11 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "mover/mover.hpp"
+#include "mover/desk.hpp"
 
 namespace tiermem {
 
-void Mover::serve_losses() {
+void Desk::serve_losses() {
   for (Memory& memory : memories_) {
     if (!memory.lost && memory.tier->lost()) {
       begin_loss(memory);
@@ -25,7 +25,7 @@ void Mover::serve_losses() {
   }
 }
 
-void Mover::begin_loss(Memory& memory) {
+void Desk::begin_loss(Memory& memory) {
   memory.lost = true;
   const Status why = memory.tier->loss();
   log_error("{}; what had its only copy there is lost", why.message());
@@ -33,7 +33,7 @@ void Mover::begin_loss(Memory& memory) {
     if (request.want != Want::acquire || wants_lost(request) == nullptr) {
       return {};
     }
-    return refuse_lost(memory);
+    return Refusals::lost(memory);
   });
   for (std::uint32_t index = 0; index < residency_.buffers.used(); ++index) {
     const BufferRecord& record = residency_.buffers.at(index);
@@ -47,20 +47,8 @@ void Mover::begin_loss(Memory& memory) {
   }
 }
 
-const Memory* Mover::wants_lost(const Request& request) const {
-  const auto need = std::find_if(request.needs.begin(), request.needs.end(),
-                                 [&](const Need& each) { return memories_[each.space].lost; });
-  return need == request.needs.end() ? nullptr : &memories_[need->space];
-}
-
-Status Mover::refuse_lost(const Memory& memory) {
-  const Status why = memory.tier->loss();
-  return fail_native(Code::unavailable, why.info() != nullptr ? why.info()->native : 0, "{}",
-                     why.message());
-}
-
 // Returns false if the extent cannot leave yet: a pin or a transfer holds it there, and will end.
-bool Mover::let_go_of_lost(ExtentRef ref, Memory& memory) {
+bool Desk::let_go_of_lost(ExtentRef ref, Memory& memory) {
   Extent& extent = directory_.at(ref);
   const ExtentBits bits = directory_.word(memory.space, ref).load();
   if (bits.phase() == Phase::none) {
@@ -76,29 +64,6 @@ bool Mover::let_go_of_lost(ExtentRef ref, Memory& memory) {
   }
   engine_.extent_changed(ref, memory.space);
   return true;
-}
-
-// Says that the bytes were dropped or lost, and why.
-Status Mover::no_bytes(ExtentRef ref) const {
-  const BufferRecord& record = directory_.record_of(ref);
-  const ExtentRef number = directory_.number_of(ref);
-  const Extent& extent = directory_.at(ref);
-  if (directory_.droppable(ref)) {
-    return fail(
-        Code::discarded,
-        "the bytes of extent {} of droppable buffer '{}' were dropped to make room: acquire "
-        "it with mode discard and write them again",
-        number, record.label.get().view());
-  }
-  if (extent.lost_with == kHost) {
-    return fail(Code::lost,
-                "the bytes of extent {} of buffer '{}' are lost: a checksum did not match", number,
-                record.label.get().view());
-  }
-  const AddressableTier& tier = *memories_[extent.lost_with].tier;
-  return fail(Code::lost, "the bytes of extent {} of buffer '{}' are lost: {} had them{}{}", number,
-              record.label.get().view(), place_name(tier.place()), tier.lost() ? "; " : "",
-              tier.loss().message());
 }
 
 }  // namespace tiermem

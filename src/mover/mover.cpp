@@ -14,10 +14,7 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> tiers, Slot
              SlotTier* files, Hands& hands, const MoverOptions& options)
     : residency_(residency),
       directory_(residency),
-      hands_(hands),
-      options_(options),
       block_(block),
-      files_(files),
       journal_(directory_, files, options.receipts),
       stock_(residency),
       engine_(residency, memories_, journal_, stock_, block, files, hands, options),
@@ -25,7 +22,11 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> tiers, Slot
       needs_(residency, memories_, engine_, gather_needs_),
       room_(residency, memories_, journal_, stock_, engine_, needs_, hands,
             options.ahead_bytes_max),
-      read_ahead_(directory_, options.scan_bytes) {
+      refusals_(residency, memories_, engine_, needs_, room_, options.explain),
+      queries_(residency, memories_, journal_, stock_, engine_, room_, refusals_, block, files),
+      read_ahead_(directory_, options.scan_bytes),
+      desk_(residency, memories_, journal_, read_ahead_, engine_, needs_, gather_needs_, room_,
+            refusals_, queries_, hands, options.prefetch_limit) {
   for (AddressableTier* tier : tiers) {
     Memory& memory = memories_.emplace_back();
     memory.tier = tier;
@@ -56,39 +57,34 @@ std::int64_t Mover::step(std::int64_t now) {
   journal_.begin_step(now);
   engine_.begin_step(now);
   room_.begin_step(now);
-  work_ = 0;
-  look_again_ = false;
-  seeks_ = false;
+  refusals_.begin_step(now);
+  queries_.begin_step(now);
+  desk_.begin_step(now);
   // Relaxed: only whether to count this step; take_posts acquires them.
-  const bool news = take_completions() || posts_.load(std::memory_order_relaxed) != nullptr;
-  room_.note_news(news);
+  room_.note_news(take_completions() || posts_.load(std::memory_order_relaxed) != nullptr);
   engine_.retry_unmaps();
   if (!resting_) {
     take_posts();
-    check_deadlines();
+    desk_.check_deadlines();
     decide();
-  } else if (parking_ != nullptr) {
-    unpark(*parking_);  // Its other transfers start after the rest, and staged discards would wait.
+  } else {
+    desk_.unpark_all();  // Other transfers start after the rest, and staged discards would wait.
   }
   engine_.issue_io();
   const bool ended_at_once = take_completions();  // No wake-up comes for these.
   // A request that was looked at before may wait for something that these held.
-  const bool let_go = !completed_.empty() && !(room_queue_.empty() && pin_waiters_.empty());
-  deliver();
-  room_.end_step(resting_ || room_queue_.empty() ? nullptr : room_queue_.front(),
-                 !resting_ && seeks_);
+  const bool let_go = desk_.let_go();
+  desk_.deliver();
+  room_.end_step(resting_ ? nullptr : desk_.head(), !resting_ && desk_.seeks());
   if (ended_at_once || let_go || rested()) {
     return now;
   }
-  look_again_ = look_again_ || engine_.left_watched();
-  return resting_ ? engine_.next()
-                  : std::min({engine_.next(), read_ahead_.next(now), next_of_requests(),
-                              room_.next(!room_queue_.empty() || !pin_waiters_.empty())});
-}
-
-// Requests that wait for transfers go on by their ends.
-std::int64_t Mover::next_of_requests() const {
-  return !arming_.empty() || parking_waits() || look_again_ ? now_ : next_deadline_;
+  if (resting_) {
+    return engine_.next();
+  }
+  return engine_.left_watched() ? now
+                                : std::min({engine_.next(), read_ahead_.next(now), desk_.next(),
+                                            room_.next(desk_.waits_for_room())});
 }
 
 // Lets requests do what they can do now.
@@ -96,33 +92,25 @@ void Mover::decide() {
   engine_.note_rereads();
   room_.restore_bounce();
   room_.end_shortages();
-  serve_losses();
+  desk_.serve_losses();
   for (int round = 0; round < 2; ++round) {
-    retry_pin_waiters();
+    desk_.retry_pin_waiters();
     engine_.serve_recopies();
     engine_.serve_abandoned();
-    while ((!arming_.empty() || arm_next_to_park()) && work_ < 4096) {
-      Request& request = *arming_.back();
-      arming_.pop_back();
-      arm_more(request);
-    }
-    serve_budget();
+    desk_.serve_arming();
+    desk_.serve_budget();
     room_.serve_records();
-    serve_room();
-    serve_prefetch();
-    serve_giving_back();
+    desk_.serve_room();
+    desk_.serve_prefetch();
+    desk_.serve_giving_back();
     room_.serve_taken_frames();
-    const bool waits_for_pins =
-        !pin_waiters_.empty() || !room_queue_.empty() || budget_request_ != nullptr ||
-        engine_.retries() ||
-        std::any_of(memories_.begin(), memories_.end(),
-                    [](const Memory& memory) { return !memory.remains.empty(); });
+    const bool waits = waits_for_pins();
     // Relaxed: only this thread writes it.
-    if (residency_.pins_wanted.load(std::memory_order_relaxed) == waits_for_pins) {
+    if (residency_.pins_wanted.load(std::memory_order_relaxed) == waits) {
       break;
     }
-    residency_.pins_wanted.store(waits_for_pins, std::memory_order_seq_cst);
-    if (!waits_for_pins) {
+    residency_.pins_wanted.store(waits, std::memory_order_seq_cst);
+    if (!waits) {
       break;
     }
     // A pin may have been released before the flag was set: look once more.
@@ -130,16 +118,17 @@ void Mover::decide() {
   room_.settle();
 }
 
+bool Mover::waits_for_pins() const {
+  return desk_.waits_for_room() || room_.budget_changes() || engine_.retries() ||
+         std::any_of(memories_.begin(), memories_.end(),
+                     [](const Memory& memory) { return !memory.remains.empty(); });
+}
+
 void Mover::child_of_parent() {
   engine_.block_slots().child_of_parent();
   take_posts();
-  fail_each([](const Request& request) -> std::optional<Status> {
-    // If a thread of the child touches that page, it will ask again.
-    return request.want == Want::acquire && request.views == nullptr
-               ? Status()
-               : fail(Code::shut_down, "asked before fork, and answered in the parent only");
-  });
-  deliver();
+  desk_.end_before_fork();
+  desk_.deliver();
   engine_.bounce().lose_areas();
 }
 
@@ -157,14 +146,7 @@ void Mover::child_ended(std::uint32_t child) {
 
 void Mover::take_posts() {
   admit_read_ahead();
-  residency_.buffers.take_abandoned([&](std::uint32_t index) { stock_.give_up(index); });
-  for (const std::uint32_t index : stock_.take_given_up()) {
-    auto request = std::make_unique<Request>();
-    request->want = Want::free;
-    request->index = index;
-    request->on_done = [](Request& done) { delete &done; };
-    admit(*request.release());
-  }
+  admit_freed();
   // Acquire: pairs with post(). The list is newest first; requests are served in the order they
   // came.
   Request* newest = posts_.exchange(nullptr, std::memory_order_acquire);
@@ -178,7 +160,7 @@ void Mover::take_posts() {
   while (oldest != nullptr) {
     Request& request = *oldest;
     oldest = request.next;
-    admit(request);
+    desk_.admit(request);
   }
 }
 
@@ -186,75 +168,31 @@ void Mover::admit_read_ahead() {
   for (const ReadAhead::Range& range : read_ahead_.take()) {
     auto request = prefetch_of(residency_, range.buffer, range.first, range.count);
     if (request != nullptr) {
-      admit(*request.release());
+      desk_.admit(*request.release());
     }
+  }
+}
+
+// Frees of spare buffers that were given up, and frees that were refused for want of memory.
+void Mover::admit_freed() {
+  residency_.buffers.take_abandoned([&](std::uint32_t index) { stock_.give_up(index); });
+  for (const std::uint32_t index : stock_.take_given_up()) {
+    auto request = std::make_unique<Request>();
+    request->want = Want::free;
+    request->index = index;
+    request->on_done = [](Request& done) { delete &done; };
+    desk_.admit(*request.release());
   }
 }
 
 // Takes what has completed, and what has ended since the last call. Returns whether there was any.
 bool Mover::take_completions() {
   const bool any = engine_.take_completions();
-  return serve_ended() || any;
-}
-
-void Mover::check_deadlines() {
-  // Acquire: pairs with note_cancel, before which `cancel` was set.
-  const bool cancels = cancels_.exchange(false, std::memory_order_acquire);
-  if (!cancels && now_ < next_deadline_) {
-    return;
-  }
-  fail_each([&](Request& request) -> std::optional<Status> {
-    if (request.cancel.load(std::memory_order_relaxed) ||
-        (request.cancel_with != nullptr && request.cancel_with->load(std::memory_order_relaxed))) {
-      return fail(Code::cancelled, "cancelled by its owner");
-    }
-    if (now_ >= request.deadline_ns) {
-      return late(request);
-    }
-    return {};
-  });
-  next_deadline_ = kNever;
-  for (const Request* request : active_) {
-    next_deadline_ = std::min(next_deadline_, request->deadline_ns);
-  }
-}
-
-void Mover::complete(Request& request, Status status) {
-  request.status = std::move(status);
-  request.state = Request::State::done;
-  journal_.note_activity();
-  active_[request.at] = active_.back();
-  active_[request.at]->at = request.at;
-  active_.pop_back();
-  engine_.note_requests(active_.size());
-  completed_.push_back(&request);
-}
-
-void Mover::deliver() {
-  if (engine_.live() == 0 && engine_.housekeeping() == 0) {
-    for (std::size_t i = 0; i < active_.size();) {
-      if (active_[i]->want == Want::drain) {
-        complete(*active_[i], {});
-      } else {
-        ++i;
-      }
-    }
-  }
-  // on_done may post again, but never steps: the list cannot grow under us.
-  for (Request* request : completed_) {
-    request->on_done(*request);
-  }
-  completed_.clear();
+  return desk_.serve_ended() || any;
 }
 
 void Mover::abandon() {
-  // Frees of buffers with views that were never released. All other requests ended with the drain.
-  for (Request* request : active_) {
-    if (request->want == Want::free) {
-      request->on_done(*request);
-    }
-  }
-  active_.clear();
+  desk_.abandon();
   for (std::uint32_t index = 0; index < residency_.buffers.used(); ++index) {
     BufferRecord& record = residency_.buffers.at(index);
     const std::uint32_t extents = record.extents.load(std::memory_order_relaxed);
@@ -268,16 +206,6 @@ void Mover::abandon() {
     });
   }
   engine_.abandon();
-}
-
-// Returns the host's space for a place that is not a device.
-unsigned Mover::space_of(Place place) const {
-  for (unsigned space = kHost + 1; space < memories_.size(); ++space) {
-    if (memories_[space].tier->place() == place) {
-      return space;
-    }
-  }
-  return kHost;
 }
 
 }  // namespace tiermem

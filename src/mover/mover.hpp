@@ -18,29 +18,26 @@
 // request at a time, and published in the step in which they are pinned: a request that fails never
 // leaves bytes that no program wrote.
 //
-// Parts. Directory, Memory, TransferEngine, ReadAhead and Journal have data of their own, and never
-// call the mover: they return values, and the mover acts on them.
+// Parts. Desk has the requests, Room the frames for them, TransferEngine the transfers. Each has its
+// own data and calls only parts below it (docs/architecture.md). Ends come up as values.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <atomic>
-#include <bit>
-#include <cassert>
 #include <cstdint>
-#include <optional>
+#include <span>
 #include <string>
-#include <utility>
 
 #include "base/arena.hpp"
-#include "mover/ended.hpp"
+#include "mover/desk.hpp"
 #include "mover/gather_needs.hpp"
 #include "mover/journal.hpp"
 #include "mover/memory.hpp"
 #include "mover/mover_options.hpp"
 #include "mover/needs.hpp"
 #include "mover/never.hpp"
+#include "mover/queries.hpp"
 #include "mover/read_ahead.hpp"
+#include "mover/refusals.hpp"
 #include "mover/request.hpp"
 #include "mover/room.hpp"
 #include "mover/stock.hpp"
@@ -65,8 +62,8 @@ class Mover {
 
   /// [any] Hands a request over. Returns true if the mover must be woken for it.
   bool post(Request* request);
-  /// [any] Some request's `cancel` was set: released here, acquired by check_deadlines.
-  void note_cancel() { cancels_.store(true, std::memory_order_release); }
+  /// [any] Some request's `cancel` was set.
+  void note_cancel() { desk_.note_cancel(); }
 
   /// The program's tick ordinal: next uses before it are over.
   void note_ordinal(std::uint64_t ordinal) {
@@ -80,7 +77,7 @@ class Mover {
 
   /// False: allocation of records failed, and the reserve is kept for work in progress. New
   /// requests are refused, except frees and touches.
-  void note_memory(bool is_there) { refuses_ = !is_there; }
+  void note_memory(bool is_there) { desk_.note_memory(is_there); }
 
   /// Takes the events since the last step, decides, and starts what can start. Returns the time of
   /// the next call in nanoseconds of the clock of `now`; kNever: after the next event.
@@ -88,7 +85,10 @@ class Mover {
 
   /// Before a fork: takes no posts and starts no transfer any more, so that those in progress end.
   /// With one space they wait only for workers and devices. Requests keep waiting.
-  void rest(bool on) { resting_ = on; }
+  void rest(bool on) {
+    resting_ = on;
+    desk_.rest(on);
+  }
   /// No worker and no device has anything to do. While the mover rests, nothing begins.
   bool rested() const { return resting_ && engine_.rests(); }
   // After a fork, while it still rests, and before the next step.
@@ -109,13 +109,13 @@ class Mover {
   bool waits_for_child() const { return !engine_.block_slots().shared().parked().empty(); }
 
   bool idle() const {
-    return active_.empty() && engine_.live() == 0 && engine_.housekeeping() == 0 &&
+    return desk_.active().empty() && engine_.live() == 0 && engine_.housekeeping() == 0 &&
            !stock_.any_given_up();
   }
   /// [stepping thread] Changes whenever a transfer ends or a request completes.
   std::uint64_t activity() const { return journal_.activity(); }
   /// [stepping thread]
-  void fill_stats(Stats& stats);
+  void fill_stats(Stats& stats) const { queries_.fill_stats(stats); }
   /// [stepping thread] Totals, and the newest `most` receipts.
   void copy_receipts(ReceiptsCopy& to, std::size_t most) const { journal_.copy_receipts(to, most); }
 
@@ -132,145 +132,28 @@ class Mover {
   void abandon();
 
  private:
-  // mover.cpp: the step and its inputs.
   void take_posts();
+  void admit_freed();
   void admit_read_ahead();
-  void decide();
   bool take_completions();
-  void check_deadlines();
-  std::int64_t next_of_requests() const;
-  void deliver();
-  void complete(Request& request, Status status);
-
-  // admit.cpp: the first look at a request.
-  void admit(Request& request);
-  void admit_budget(Request& request);
-  void admit_drain(Request& request);
-  void admit_needs(Request& request);
-  void admit_acquire(Request& request);
-  bool refuse_stale(Request& request);
-  bool find_records(Request& request);
-  void enlist(Request& request);
-  void end_requests_for(std::uint32_t index);
-  bool writes_in_two_spaces(const Request& request) const;
-
-  // refusal.cpp: when a request is refused, and what the error says.
-  bool refuses(const Request& request) const;
-  void refuse(Request& request);
-  Status late(Request& request);
-  Status no_room(const Request* request, unsigned space, std::uint64_t needed);
-  bool nothing_will_change(const Request& asking);
-  bool tries_again(const Memory& memory) const;
-  bool any_pin() const;
-  std::uint64_t pinned_bytes(unsigned space) const;
-  std::array<char, 160> why_no_memory(std::uint64_t bytes, std::span<char, 64> setting) const;
+  void decide();
+  bool waits_for_pins() const;
 
   // invariants.cpp
-  std::string check_requests();
   std::string check_counts();
   std::string unused_extent(ExtentRef ref);
-
-  // needs.cpp: what each extent of a request lacks.
-  enum class Arm : std::uint8_t { ready, wait_transfer, wait_pins, queued };
-  void activate(Request& request);
-  void arm_more(Request& request);
-  void arm(Request& request, std::uint32_t index);
-  Arm arm_acquire(Request& request, Need& need);
-  void note_touch(const Request& touch, ExtentRef ref);
-  Arm arm_leave(Request& request, Need& need);
-  void keep_refused(ExtentRef ref);
-  bool touches_end(ExtentRef ref) const;
-
-  // requests.cpp: waiters, holds, ends.
-  void maybe_finish(Request& request);
-  void finish_acquire(Request& request);
-  void finish_free(Request& request);
-  void park_discards(Request& request);
-  void unpark(Request& request);
-  void leave_parking(Request& request);
-  bool parking_waits() const { return parking_ == nullptr && !parking_queue_.empty(); }
-  bool arm_next_to_park();
-  void wait_for(Request& request, std::uint32_t index, ExtentRef ref);
-  void wait_for_pins(Request& request, std::uint32_t index);
-  bool stop_waiting(Request& request, std::uint32_t index);
-  void forget_waits(Request& request);
-  using Woken = std::pair<Request*, std::uint32_t>;
-  Vector<Woken> take_waiters(const Ended& ended);
-  void wake_waiters(const Ended& ended);
-  bool serve_ended();
-  void hold(Need& need);
-  void unhold(Need& need);
-  void let_go(Request& request);
-  void fail_request(Request& request, Status status);
-  /// Each active request that `why` has a Status for.
-  template <typename Why>
-  void fail_each(Why&& why);
-  void retry_pin_waiters();
-  void fill_info(Request& request);
-  void advise(Request& request);
-
-  // collect.cpp
-  void serve_room();
-  bool collect(Request& request);
-  bool take_back_for(Need& need);
-  void serve_prefetch();
-  void serve_budget();
-
-  // whereabouts.cpp
-  void describe_location(Request& request);
-
-  // pins.cpp
-  bool lets_in(const Request& request, const Need& need);
-  bool fill_views(Request& request);
-  bool pin_for(Request& request, const Span& span);
-  bool pin_one_for(Request& request, const Span& span);
-
-  Arm arm_gather(Request& request, const Need& need);
-  Arm empty_pages(Request& request, Need& need);
-
-  // hand_over.cpp
-  bool at_rest_below(ExtentRef ref) const;
-  void hand_over(Request& request);
-  bool hand_over(ExtentRef from, ExtentRef to);
-
-  // retreat.cpp: what leaves a device.
-  Arm arm_retreat(Request& request, Need& need);
-  void note_left(Request& request, const Need& need);
-  void begin_giving_back(Request& request);
-  void give_back_for(Request& request);
-  void serve_giving_back();
-
-  // loss.cpp: devices that are gone.
-  void serve_losses();
-  void begin_loss(Memory& memory);
-  bool let_go_of_lost(ExtentRef ref, Memory& memory);
-  Status no_bytes(ExtentRef ref) const;
-  const Memory* wants_lost(const Request& request) const;
-  static Status refuse_lost(const Memory& memory);
-
-  unsigned space_of(Place place) const;
-
-  struct Waiter {
-    Request* request = nullptr;
-    std::uint32_t need = 0;
-    std::uint32_t next = 0;   // + 1
-    std::uint64_t since = 0;  // The number of ends when it began to wait.
-  };
 
   // Constant after construction.
   Residency& residency_;
   const Directory directory_;
-  Hands& hands_;
-  const MoverOptions options_;
-  SlotTier* block_;
-  SlotTier* files_;
+  SlotTier* const block_;
 
   // Any thread: the queue of posts, newest first.
   std::atomic<Request*> posts_{nullptr};
-  std::atomic<bool> cancels_{false};
 
-  // All others are the stepping thread's. The step and its parts:
+  // All others are the stepping thread's. Each part calls only those above it.
   std::int64_t now_ = 0;
+  bool resting_ = false;
   Deque<Memory> memories_;  // By space. Stable addresses: workers hold `trim`.
   Journal journal_;
   Stock stock_;
@@ -278,48 +161,10 @@ class Mover {
   GatherNeeds gather_needs_;
   Needs needs_;
   Room room_;
+  Refusals refusals_;
+  Queries queries_;
   ReadAhead read_ahead_;
-  bool resting_ = false;
-  bool refuses_ = false;     // No memory for more requests than those in progress.
-  bool seeks_ = false;       // A request that has its other extents searches for a victim.
-  bool look_again_ = false;  // A request waits for a change without an event: the next step looks.
-  std::uint64_t work_ = 0;   // Needs armed in this step.
-
-  // Requests.
-  std::int64_t next_deadline_ = kNever;
-  Vector<Waiter> waiters_;
-  Vector<std::uint32_t> free_waiters_;
-  Vector<Request*> active_;     // Admitted, not done.
-  Deque<Request*> room_queue_;  // Oldest first; the head collects frames.
-  Vector<Request*> arming_;     // Large requests, looked at in pieces.
-  Vector<Woken> pin_waiters_;
-  Deque<Woken> prefetch_queue_;
-  Request* parking_ = nullptr;  // Stages its discards.
-  Deque<Request*> parking_queue_;
-  Request* budget_request_ = nullptr;
-  Vector<Request*> giving_back_;  // Retreats that wait for the trims of their devices.
-  Vector<Request*> completed_;
+  Desk desk_;
 };
-
-// Frees are never cancelled. The end of one request may end others, and the last of active_ takes
-// the place of each that ends, which the loop may have passed. So the loop runs until none has
-// ended.
-template <typename Why>
-void Mover::fail_each(Why&& why) {
-  for (bool ended = true; ended;) {
-    ended = false;
-    for (std::size_t i = 0; i < active_.size();) {
-      Request& request = *active_[i];
-      std::optional<Status> status =
-          request.want != Want::free ? why(request) : std::optional<Status>();
-      if (status.has_value()) {
-        fail_request(request, std::move(*status));
-        ended = true;
-      } else {
-        ++i;
-      }
-    }
-  }
-}
 
 }  // namespace tiermem

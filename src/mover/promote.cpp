@@ -284,6 +284,29 @@ void TransferEngine::give_place(const Transfer& transfer) {
   }
 }
 
+void TransferEngine::give_place(const Request& request, ExtentRef ref) {
+  if (const Transfer* const parked = parked_for(request, ref)) {
+    give_place(*parked);
+  }
+}
+
+void TransferEngine::publish_parked(const Request& request, ExtentRef ref) {
+  if (parked_for(request, ref) != nullptr) {
+    publish(transfers_[directory_.at(ref).transfer - 1]);
+  }
+}
+
+void TransferEngine::unpark(const Request& request, ExtentRef ref) {
+  if (parked_for(request, ref) == nullptr) {
+    return;
+  }
+  Transfer& transfer = transfers_[directory_.at(ref).transfer - 1];
+  transfer.parked_for = nullptr;
+  if (transfer.stage == Transfer::Stage::parked) {
+    undo_promote(transfer, nullptr);
+  }
+}
+
 void TransferEngine::publish(Transfer& transfer) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;

@@ -4,12 +4,12 @@
 #include <cassert>
 
 #include "base/error.hpp"
-#include "mover/mover.hpp"
+#include "mover/desk.hpp"
 
 namespace tiermem {
 
 // For a request: the copy goes where a victim's copy goes, and the request waits for its pins.
-Mover::Arm Mover::arm_retreat(Request& request, Need& need) {
+Desk::Arm Desk::arm_retreat(Request& request, Need& need) {
   const Journal::ReasonScope leaving(journal_, Reason::asked);
   const Extent& extent = directory_.at(need.ref);
   if (extent.transfer != 0) {
@@ -27,15 +27,15 @@ Mover::Arm Mover::arm_retreat(Request& request, Need& need) {
   }
   const Memory& memory = memories_[need.space];
   if (directory_.word(need.space, need.ref).load().pinned() || memories_[kHost].freeing != 0 ||
-      (!memory.lost && tries_again(memory))) {
+      (!memory.lost && refusals_.tries_again(memory))) {
     return Arm::wait_pins;
   }
   if (request.status.ok()) {
     request.status =
-        memory.lost ? refuse_lost(memory)
+        memory.lost ? Refusals::lost(memory)
         : !memory.exit_backoff.over(now_) && engine_.block_slots().last_error().code != Code::ok
             ? Status(engine_.block_slots().last_error())
-            : no_room(&request, kHost, directory_.bytes_of(need.ref));
+            : refusals_.no_room(&request, kHost, directory_.bytes_of(need.ref));
   }
   return Arm::ready;
 }
@@ -43,25 +43,25 @@ Mover::Arm Mover::arm_retreat(Request& request, Need& need) {
 // Counts an extent that has left the device: as many bytes of the device's memory go back to the
 // driver, from frames that are free. This begins with the first extent, because returning memory
 // takes long and can overlap with the copies of the others.
-void Mover::note_left(Request& request, const Need& need) {
+void Desk::note_left(Request& request, const Need& need) {
   if (!directory_.readable(need.ref, need.space)) {
     request.bytes_left[need.space] += directory_.bytes_of(need.ref);
     give_back_for(request);
   }
 }
 
-void Mover::begin_giving_back(Request& request) {
+void Desk::begin_giving_back(Request& request) {
   request.state = Request::State::giving;
   give_back_for(request);
 }
 
-void Mover::give_back_for(Request& request) {
+void Desk::give_back_for(Request& request) {
   if (std::find(giving_back_.begin(), giving_back_.end(), &request) == giving_back_.end()) {
     giving_back_.push_back(&request);
   }
 }
 
-void Mover::serve_giving_back() {
+void Desk::serve_giving_back() {
   for (std::size_t i = 0; i < giving_back_.size();) {
     Request& request = *giving_back_[i];
     bool waits = request.state != Request::State::giving;

@@ -107,13 +107,18 @@ class TransferEngine {
 
   /// The need wants an extent that is leaving its window: it comes back.
   void recall(const Need& need);
-  /// A write by a stream takes over the only copy. Returns false if it cannot go now.
-  bool take_over(Transfer& transfer);
-  /// Views find the bytes of a staged discard. To be published by the phase.
-  void give_place(const Transfer& transfer);
-  void publish(Transfer& transfer);
-  /// The extent goes back to where it was. `error`, if any, reaches its waiters.
-  void undo_promote(Transfer& transfer, const Status* error);
+  /// Returns whether the request's stream may have the extent now and wait for the copy itself.
+  bool lets_in(const Request& request, const Need& need);
+  /// Pins one extent while its word is still `incoming`. Returns false if that is impossible.
+  bool pin_incoming(Request& request, const Span& span);
+
+  // Discards that the request has staged. Each does nothing for other extents.
+  /// Views find the bytes. To be published by the phase.
+  void give_place(const Request& request, ExtentRef ref);
+  void publish_parked(const Request& request, ExtentRef ref);
+  /// The request has ended, or must begin anew. A transfer that has not landed is undone then.
+  void unpark(const Request& request, ExtentRef ref);
+
   /// The request has ended. Reads at a device go on without it.
   void desert_gather(const Request& request);
 
@@ -144,10 +149,6 @@ class TransferEngine {
   }
   bool retries() const { return !recopies_.empty() || !abandoned_.empty(); }
   /// Null if the extent has none.
-  Transfer* transfer_of(ExtentRef ref) {
-    const std::uint32_t at = directory_.at(ref).transfer;
-    return at != 0 ? &transfers_[at - 1] : nullptr;
-  }
   const Transfer* transfer_of(ExtentRef ref) const {
     const std::uint32_t at = directory_.at(ref).transfer;
     return at != 0 ? &transfers_[at - 1] : nullptr;
@@ -160,8 +161,13 @@ class TransferEngine {
       }
     }
   }
-  /// The transfer that stages the extent for a discard of the request; null: none.
-  Transfer* parked_for(const Request& request, ExtentRef ref);
+  /// Returns the transfer that stages the extent for a discard of the request, or null.
+  const Transfer* parked_for(const Request& request, ExtentRef ref) const;
+  /// Returns whether it has landed.
+  bool is_parked(const Request& request, ExtentRef ref) const {
+    const Transfer* const mine = parked_for(request, ref);
+    return mine != nullptr && mine->stage == Transfer::Stage::parked;
+  }
   /// The extent is leaving its window, and will be back.
   bool comes_back(ExtentRef ref) const;
   /// There is a block tier, and its writes are not paused for this extent.
@@ -240,6 +246,7 @@ class TransferEngine {
   }
 
   // arrivals.cpp: copies to devices that a stream waits for by itself.
+  bool take_over(Transfer& transfer);
   void copy_begun(const Job& job, std::uint64_t ordinal);
   bool abandon_promote(Transfer& transfer, const Status* error);
   void give_back_source(Transfer& transfer);
@@ -257,7 +264,11 @@ class TransferEngine {
   void to_window(ExtentRef ref);
   void landed(Transfer& transfer);
   void await_writers(Transfer& transfer);
+  void give_place(const Transfer& transfer);
+  void publish(Transfer& transfer);
   void promote_failed(Transfer& transfer, Status status);
+  /// The extent goes back to where it was. `error`, if any, reaches its waiters.
+  void undo_promote(Transfer& transfer, const Status* error);
   void stock_ended(ExtentRef ref, bool came);
 
   // demote.cpp

@@ -279,8 +279,8 @@ void TransferEngine::job_done(Job& job) {
   }
 }
 
-Transfer* TransferEngine::parked_for(const Request& request, ExtentRef ref) {
-  Transfer* const transfer = transfer_of(ref);
+const Transfer* TransferEngine::parked_for(const Request& request, ExtentRef ref) const {
+  const Transfer* const transfer = transfer_of(ref);
   return transfer != nullptr && transfer->parked_for == &request ? transfer : nullptr;
 }
 

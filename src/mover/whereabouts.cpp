@@ -1,12 +1,12 @@
 // Where an extent is, and since when. The stepping thread only; never waits.
 #include <algorithm>
 
-#include "mover/mover.hpp"
+#include "mover/queries.hpp"
 
 namespace tiermem {
 
 // Answers for the extent in which the span of the request begins.
-void Mover::describe_location(Request& request) {
+void Queries::describe_location(const Request& request) const {
   const Span& span = request.spans.front();
   const BufferRecord& record = *span.record;
   const ExtentRef ref = span.first;

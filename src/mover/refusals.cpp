@@ -1,12 +1,11 @@
-// When a request is refused, and what the error says: no room, no memory for records, too late. The
-// stepping thread only; never waits.
+#include "mover/refusals.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/shown.hpp"
-#include "mover/mover.hpp"
 
 namespace tiermem {
 
@@ -14,11 +13,10 @@ namespace tiermem {
 // is in progress except transfers that wait for the request itself, no pin can be released, and no
 // write will be tried again. Writes are not tried again if there is no slot to write to, or after
 // many failures in a row.
-bool Mover::nothing_will_change(const Request& asking) {
+bool Refusals::nothing_will_change(const Request& asking) const {
   std::uint64_t under_way = engine_.live();
   for (const Need& need : asking.needs) {
-    const Transfer* const mine = under_way != 0 ? engine_.parked_for(asking, need.ref) : nullptr;
-    under_way -= mine != nullptr && mine->stage == Transfer::Stage::parked ? 1 : 0;
+    under_way -= under_way != 0 && engine_.is_parked(asking, need.ref) ? 1 : 0;
   }
   const bool again = std::any_of(memories_.begin(), memories_.end(),
                                  [&](const Memory& memory) { return tries_again(memory); });
@@ -27,7 +25,7 @@ bool Mover::nothing_will_change(const Request& asking) {
 }
 
 // Returns whether a copy out of the memory, or a write, will be tried again after its backoff.
-bool Mover::tries_again(const Memory& memory) const {
+bool Refusals::tries_again(const Memory& memory) const {
   return engine_.block_slots().tries_again(now_) ||
          (!memory.exit_backoff.over(now_) && !memory.exit_backoff.gave_up());
 }
@@ -35,7 +33,7 @@ bool Mover::tries_again(const Memory& memory) const {
 // Looks at the words, not at the list of views: a view is pinned before it is listed. Only asked
 // when a request is about to be refused. Objects of heaps keep their memory until the program frees
 // them, and no request waits for that.
-bool Mover::any_pin() const {
+bool Refusals::any_pin() const {
   for (std::uint32_t index = 0; index < residency_.buffers.used(); ++index) {
     const BufferRecord& record = residency_.buffers.at(index);
     if ((record.flags.load(std::memory_order_relaxed) & kOfHeaps) != 0) {
@@ -54,7 +52,7 @@ bool Mover::any_pin() const {
   return false;
 }
 
-Status Mover::no_room(const Request* request, unsigned space, std::uint64_t needed) {
+Status Refusals::no_room(const Request* request, unsigned space, std::uint64_t needed) const {
   AddressableTier& tier = *memories_[space].tier;
   const FrameBooks books = tier.books();
   ErrorInfo info;
@@ -99,7 +97,7 @@ Status Mover::no_room(const Request* request, unsigned space, std::uint64_t need
     set_text(info.text, said);
     return Status(info);
   }
-  if (block_ == nullptr) {
+  if (engine_.block_slots().tier() == nullptr) {
     said += "; there is no block tier to write to";
   } else if (const ErrorInfo& error = engine_.block_slots().last_error(); error.code != Code::ok) {
     said += text("; {}", error.text);
@@ -116,7 +114,7 @@ Status Mover::no_room(const Request* request, unsigned space, std::uint64_t need
   return Status(info);
 }
 
-std::uint64_t Mover::pinned_bytes(unsigned space) const {
+std::uint64_t Refusals::pinned_bytes(unsigned space) const {
   std::uint64_t pinned = 0;
   // Through the views, not through all extents: there are fewer. A view's edges count as whole
   // extents.
@@ -128,43 +126,33 @@ std::uint64_t Mover::pinned_bytes(unsigned space) const {
   return std::min(pinned, memories_[space].tier->books().in_use);
 }
 
-// Touches are as many as there are threads, and frees give memory back.
-bool Mover::refuses(const Request& request) const {
-  const bool touch = request.want == Want::acquire && request.views == nullptr;
-  return refuses_ && request.want != Want::free && !touch;
+Status Refusals::no_records() const {
+  constexpr std::uint64_t kRecords = std::uint64_t{1} << 20;  // The arena's step of growth.
+  std::array<char, 64> setting{};
+  ErrorInfo info =
+      error_info(Code::no_capacity, "no memory for the records of what was asked for: {}",
+                 why_no_memory(kRecords, setting).data());
+  set_text(info.setting, setting.data());
+  info.native = ENOMEM;
+  return Status(info);
 }
 
-void Mover::refuse(Request& request) {
-  if (request.want == Want::free) {
-    residency_.buffers.abandon(request.index);  // A later step tries again: what is freed is freed.
-  }
-  if (request.want != Want::prefetch) {
-    constexpr std::uint64_t kRecords = std::uint64_t{1} << 20;  // The arena's step of growth.
-    std::array<char, 64> setting{};
-    ErrorInfo info =
-        error_info(Code::no_capacity, "no memory for the records of what was asked for: {}",
-                   why_no_memory(kRecords, setting).data());
-    set_text(info.setting, setting.data());
-    info.native = ENOMEM;
-    request.status = Status(info);
-  }
-  request.state = Request::State::done;
-  completed_.push_back(&request);
-}
-
-std::array<char, 160> Mover::why_no_memory(std::uint64_t bytes, std::span<char, 64> setting) const {
+std::array<char, 160> Refusals::why_no_memory(std::uint64_t bytes,
+                                              std::span<char, 64> setting) const {
   std::array<char, 160> why{};
-  if (options_.explain != nullptr) {
-    options_.explain(bytes, host::Wanted::memory, why.data(), why.size(), setting.data(),
-                     setting.size());
+  if (explain_ != nullptr) {
+    explain_(bytes, host::Wanted::memory, why.data(), why.size(), setting.data(), setting.size());
   } else {
     set_text(why.data(), why.size(), "the system gives none");
   }
   return why;
 }
 
-Status Mover::late(Request& request) {
-  if (request.want == Want::set_budget || request.short_of_room) {
+Status Refusals::late(const Request& request) const {
+  if (request.want == Want::set_budget) {
+    return no_room(&request, room_.budget_space(), request.value);
+  }
+  if (request.short_of_room) {
     std::uint64_t needed = 0;
     unsigned space = kHost;
     for (const Need& need : request.needs) {
@@ -173,16 +161,41 @@ Status Mover::late(Request& request) {
         space = need.space;
       }
     }
-    if (request.want == Want::set_budget) {
-      needed = request.value;
-      space = room_.budget_space();
-    }
     return no_room(&request, space, needed);
   }
   return fail(Code::timed_out, "{} of {} extents were not ready in the time given",
               request.pending + (request.needs.size() -
                                  std::min<std::size_t>(request.armed, request.needs.size())),
               request.needs.size());
+}
+
+// Says that the bytes were dropped or lost, and why.
+Status Refusals::no_bytes(ExtentRef ref) const {
+  const BufferRecord& record = directory_.record_of(ref);
+  const ExtentRef number = directory_.number_of(ref);
+  const Extent& extent = directory_.at(ref);
+  if (directory_.droppable(ref)) {
+    return fail(
+        Code::discarded,
+        "the bytes of extent {} of droppable buffer '{}' were dropped to make room: acquire "
+        "it with mode discard and write them again",
+        number, record.label.get().view());
+  }
+  if (extent.lost_with == kHost) {
+    return fail(Code::lost,
+                "the bytes of extent {} of buffer '{}' are lost: a checksum did not match", number,
+                record.label.get().view());
+  }
+  const AddressableTier& tier = *memories_[extent.lost_with].tier;
+  return fail(Code::lost, "the bytes of extent {} of buffer '{}' are lost: {} had them{}{}", number,
+              record.label.get().view(), place_name(tier.place()), tier.lost() ? "; " : "",
+              tier.loss().message());
+}
+
+Status Refusals::lost(const Memory& memory) {
+  const Status why = memory.tier->loss();
+  return fail_native(Code::unavailable, why.info() != nullptr ? why.info()->native : 0, "{}",
+                     why.message());
 }
 
 }  // namespace tiermem

@@ -1,0 +1,97 @@
+#include "mover/queries.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace tiermem {
+
+void Queries::advise(Request& request) {
+  // These are flags of the record, and hold for an extent that is absent.
+  const bool lasts = request.advice == Advice::streamed || request.advice == Advice::keep;
+  for (const Span& span : request.spans) {
+    // An extent that has not begun is in no order. Advice about the order passes it by, so that
+    // such advice for a reservation of terabytes needs no memory for records.
+    const auto each = [&](const auto& visit) {
+      if (!lasts) {
+        directory_.each_begun(span.first, span.first + span.count, visit);
+        return;
+      }
+      for (std::uint32_t i = 0; i < span.count; ++i) {
+        visit(span.first + i);
+      }
+    };
+    // Advice is for this life only: booked first, since a free that found it otherwise has changed
+    // the generation.
+    each([&](ExtentRef ref) { (void)directory_.word(span.space, ref).book(); });
+    if (span.record->generation.load(std::memory_order_seq_cst) !=
+        Buffers::generation_of(span.buffer)) {
+      continue;
+    }
+    each([&](ExtentRef ref) {
+      directory_.begin(span, ref);
+      if (room_.find_record(span.space, ref)) {  // Otherwise the advice is lost.
+        engine_.recency_for(span.space, ref).advised(ref, request.advice, request.value);
+      }
+    });
+  }
+}
+
+void Queries::fill_info(const Request& request) const {
+  BufferInfo& info = *request.info;
+  const BufferRecord& record = residency_.buffers.at(request.index);
+  const ExtentRef first = record.first.load(std::memory_order_relaxed);
+  info.bytes = record.bytes.load(std::memory_order_relaxed);
+  info.extent_bytes = std::uint64_t{1} << record.extent_shift.load(std::memory_order_relaxed);
+  info.extents = record.extents.load(std::memory_order_relaxed);
+  set_text(info.label, record.label.get().view());
+  std::uint64_t begun = 0;
+  directory_.each_begun(
+      first, first + static_cast<std::uint32_t>(info.extents), [&](ExtentRef ref) {
+        ++begun;
+        const ExtentBits bits = directory_.word(kHost, ref).load();
+        if (bits.readable()) {
+          info.resident += info.extent_bytes;
+          info.dirty += bits.dirty() ? info.extent_bytes : 0;
+          info.pinned += bits.pinned() ? info.extent_bytes : 0;
+        } else if (directory_.at(ref).parts != 0) {
+          info.resident += directory_.resident_bytes(ref);
+          info.dirty += directory_.resident_bytes(ref);
+          info.in_slots += info.extent_bytes - directory_.resident_bytes(ref);
+          return;
+        }
+        info.in_slots += directory_.slot_is_newest(ref) ? info.extent_bytes : 0;
+        info.zero +=
+            bits.phase() == Phase::zero || bits.phase() == Phase::vacant ? info.extent_bytes : 0;
+        info.lost += bits.phase() == Phase::lost ? info.extent_bytes : 0;
+      });
+  info.zero += record.file == 0 ? (info.extents - begun) * info.extent_bytes : 0;
+}
+
+void Queries::fill_stats(Stats& stats) const {
+  journal_.fill(stats);
+  stats.metadata_bytes = residency_.extents.metadata_bytes();
+  const FrameBooks frames = memories_[kHost].tier->books();
+  stats.dram_budget = frames.budget;
+  stats.dram_used = frames.used();
+  stats.dram_pinned = refusals_.pinned_bytes(kHost);
+  for (unsigned space = kHost + 1; space < memories_.size(); ++space) {
+    const FrameBooks books = memories_[space].tier->books();
+    stats.gpu_budget += books.budget;
+    stats.gpu_used += books.used();
+    stats.gpu_pinned += refusals_.pinned_bytes(space);
+  }
+  if (block_ != nullptr) {
+    const SlotBooks slots = block_->books();
+    stats.block_budget = slots.budget;
+    stats.block_used = slots.in_use;
+    stats.degraded_devices = block_->degraded();
+  }
+  const Spares::Count spares = residency_.spares.count();
+  const std::uint64_t making = stock_.under_way();
+  const std::uint64_t live = residency_.buffers.live(), extents = residency_.buffers.live_extents();
+  stats.buffers = live - std::min(live, spares.buffers + making);
+  stats.extents = extents - std::min(extents, spares.extents + making);
+}
+
+}  // namespace tiermem

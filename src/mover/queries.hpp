@@ -1,0 +1,65 @@
+// Queries: requests that are answered at once. They ask where bytes are, give advice, or give
+// extents to another buffer; none waits. The stepping thread only.
+#pragma once
+
+#include <cstdint>
+
+#include "base/arena.hpp"
+#include "mover/journal.hpp"
+#include "mover/memory.hpp"
+#include "mover/refusals.hpp"
+#include "mover/request.hpp"
+#include "mover/room.hpp"
+#include "mover/stock.hpp"
+#include "mover/transfer_engine.hpp"
+#include "residency/directory.hpp"
+#include "residency/residency.hpp"
+#include "tier/tier.hpp"
+
+namespace tiermem {
+
+class Queries {
+ public:
+  /// `block` and `files` may be null.
+  Queries(Residency& residency, const Deque<Memory>& memories, const Journal& journal,
+          const Stock& stock, TransferEngine& engine, Room& room, const Refusals& refusals,
+          const SlotTier* block, const SlotTier* files)
+      : residency_(residency),
+        directory_(residency),
+        memories_(memories),
+        journal_(journal),
+        stock_(stock),
+        engine_(engine),
+        room_(room),
+        refusals_(refusals),
+        block_(block),
+        files_(files) {}
+
+  void begin_step(std::int64_t now) { now_ = now; }
+
+  void fill_info(const Request& request) const;
+  void fill_stats(Stats& stats) const;
+  /// Copies the totals, and up to `most` of the newest receipts.
+  void copy_receipts(ReceiptsCopy& to, std::size_t most) const { journal_.copy_receipts(to, most); }
+  void describe_location(const Request& request) const;
+  void advise(Request& request);
+  void hand_over(const Request& request, bool resting) const;
+
+ private:
+  bool at_rest_below(ExtentRef ref) const;
+  bool hand_over(ExtentRef from, ExtentRef to) const;
+
+  Residency& residency_;
+  const Directory directory_;
+  const Deque<Memory>& memories_;
+  const Journal& journal_;
+  const Stock& stock_;
+  TransferEngine& engine_;
+  Room& room_;
+  const Refusals& refusals_;
+  const SlotTier* const block_;
+  const SlotTier* const files_;
+  std::int64_t now_ = 0;
+};
+
+}  // namespace tiermem
