@@ -21,6 +21,7 @@ void describe(Context::Impl& impl, tm_capabilities& caps) {
                     (impl.gpus().empty() ? 0 : bit(TM_GPU));
   caps.flags |= impl.gpus().empty() ? 0 : std::uint64_t{TM_CAN_CUDA_STREAM};
   caps.spaces = 1 + static_cast<std::uint32_t>(impl.gpus().size());
+  caps.tiers = impl.tiers();
   caps.extent_default = impl.config.extent;
   caps.extents_per_buffer = impl.residency.extents.capacity();
   if (!impl.config.checksum) {
@@ -51,6 +52,7 @@ tm_error_info describe(const ErrorInfo& error) {
   tm_error_info info{};
   info.status = static_cast<tm_status>(error.code);
   info.native = error.native;
+  info.device = error.device;
   info.tier = place(error.tier);
   info.buffer = error.buffer;
   info.offset = error.offset;

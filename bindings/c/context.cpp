@@ -163,8 +163,9 @@ extern "C" tm_status tm_stats(tm_context* context, tm_counters* out) {
   if (tm_status bad = check_info("stats", out, kCounters1)) {
     return bad;
   }
-  // A field added to Stats also belongs at the end of tm_counters, and here.
-  static_assert(sizeof(Stats) == sizeof(tm_counters) - sizeof(size_t));
+  // A counter added to Stats also belongs at the end of tm_counters, and here. The figures of tiers
+  // are those of tm_stats_tier().
+  static_assert(offsetof(Stats, tiers) == sizeof(tm_counters) - sizeof(size_t));
   return guarded([&]() -> Status {
     Status usable = context->context->impl().usable("stats");
     if (!usable.ok()) {
@@ -222,6 +223,36 @@ extern "C" tm_status tm_stats(tm_context* context, tm_counters* out) {
     counters.gpu_direct_out = stats.gpu_direct_out;
     counters.gpu_direct_errors = stats.gpu_direct_errors;
     counters.metadata_bytes = stats.metadata_bytes;
+    fill_info(out, counters);
+    return {};
+  });
+}
+
+extern "C" tm_status tm_stats_tier(tm_context* context, uint32_t i, tm_tier_counters* out) {
+  if (tm_status bad = check_not_null("stats_tier", context, "context")) {
+    return bad;
+  }
+  if (tm_status bad = check_info("stats_tier", out, kTierCounters1)) {
+    return bad;
+  }
+  return guarded([&]() -> Status {
+    Status usable = context->context->impl().usable("stats_tier");
+    if (!usable.ok()) {
+      return usable;
+    }
+    const Stats stats = context->context->stats();
+    if (i >= stats.tier_count) {
+      return fail(Code::invalid_argument, "stats_tier: tier {}; accepted are 0 to {}", i,
+                  stats.tier_count - 1);
+    }
+    const TierStats& tier = stats.tiers[i];
+    tm_tier_counters counters{};
+    counters.tier = place(tier.place);
+    counters.budget = tier.budget;
+    counters.used = tier.used;
+    counters.pinned = tier.pinned;
+    counters.bytes_in = tier.bytes_in;
+    counters.bytes_out = tier.bytes_out;
     fill_info(out, counters);
     return {};
   });

@@ -56,6 +56,7 @@ static_assert(TM_ANY == number(Kind::any) && TM_HOST == number(Kind::host));
 static_assert(TM_DRAM == number(Kind::dram) && TM_NUMA == number(Kind::numa));
 static_assert(TM_PMEM == number(Kind::pmem) && TM_GPU == number(Kind::gpu));
 static_assert(TM_BLOCK == number(Kind::block) && TM_REMOTE == number(Kind::remote));
+static_assert(TM_COMPRESSED == number(Kind::compressed) && TM_FILE == number(Kind::file));
 
 static_assert(TM_READ == number(kRead) && TM_WRITE == number(kWrite));
 static_assert(TM_DISCARD == number(kDiscard));
@@ -120,6 +121,7 @@ inline constexpr std::size_t kBufferOptions1 = 48;
 inline constexpr std::size_t kErrorInfo1 = 344;
 inline constexpr std::size_t kResidency1 = 112;
 inline constexpr std::size_t kCounters1 = 232;
+inline constexpr std::size_t kTierCounters1 = 56;
 inline constexpr std::size_t kWhereabouts1 = 272;
 inline constexpr std::size_t kCapabilities1 = 72;
 static_assert(sizeof(tm_context_options) >= kContextOptions1);
@@ -127,6 +129,7 @@ static_assert(sizeof(tm_buffer_options) >= kBufferOptions1);
 static_assert(sizeof(tm_error_info) >= kErrorInfo1);
 static_assert(sizeof(tm_residency) >= kResidency1);
 static_assert(sizeof(tm_counters) >= kCounters1);
+static_assert(sizeof(tm_tier_counters) >= kTierCounters1);
 static_assert(sizeof(tm_whereabouts) >= kWhereabouts1);
 static_assert(sizeof(tm_capabilities) >= kCapabilities1);
 

@@ -43,8 +43,8 @@ inline bool size_fits(const void* theirs, std::size_t smallest) noexcept {
   return size >= smallest && size <= kLargestRecord;
 }
 
-/// Fills a caller's struct as far as both sides know it, and the rest with 0. The size of the struct
-/// was checked before. Leaves its `size` unchanged.
+/// Fills a caller's struct as far as both sides know it, and the rest with 0. The size of the
+/// struct was checked before. Leaves its `size` unchanged.
 template <typename Info>
 void fill_info(void* theirs, const Info& ours) noexcept {
   static_assert(std::is_trivially_copyable_v<Info> && offsetof(Info, size) == 0);

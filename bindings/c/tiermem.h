@@ -45,7 +45,7 @@ extern "C" {
 
 /** The version of this header. tm_version() returns the version of the library. */
 #define TM_VERSION_MAJOR 0
-#define TM_VERSION_MINOR 1 /**< Before 1.0, a new minor version may break compatibility. */
+#define TM_VERSION_MINOR 2 /**< Before 1.0, a new minor version may break compatibility. */
 #define TM_VERSION_PATCH 0 /**< Corrections only. */
 /** The version as one number, which grows with each version. */
 #define TM_VERSION ((TM_VERSION_MAJOR << 16) | (TM_VERSION_MINOR << 8) | TM_VERSION_PATCH)
@@ -87,7 +87,7 @@ typedef uint64_t tm_op;
 
 /** A tier by kind and number. With {#TM_ANY, 0} tiermem chooses. */
 typedef struct tm_place {
-  uint16_t kind;  /**< #TM_ANY to #TM_REMOTE. */
+  uint16_t kind;  /**< #TM_ANY to #TM_FILE. */
   uint16_t index; /**< The number among tiers of this kind, from 0. */
 } tm_place;
 
@@ -99,7 +99,9 @@ enum {
   TM_PMEM,    /**< Persistent memory. Not in this version. */
   TM_GPU,     /**< The memory of a GPU. Views there hold device addresses. */
   TM_BLOCK,   /**< Files and raw devices. */
-  TM_REMOTE   /**< An object store. Not in this version. */
+  TM_REMOTE,  /**< An object store. Not in this version. */
+  TM_COMPRESSED, /**< Compressed DRAM. Not in this version. */
+  TM_FILE        /**< Adopted files. */
 };
 
 /**
@@ -153,7 +155,7 @@ typedef struct tm_view {
   void* data;        /**< Address of the first byte of the range. */
   uint64_t length;   /**< Length in bytes that the caller may access from `data` on. */
   uint64_t token[2]; /**< Private to tiermem. Copy the record as a whole, and release it once. */
-  tm_place place;    /**< The memory that holds the bytes. */
+  tm_place place;    /**< The address space of `data`: {#TM_HOST, 0} or {#TM_GPU, n}. */
   uint32_t flags;    /**< 0 in this version. */
 } tm_view;
 
@@ -812,6 +814,8 @@ typedef struct tm_error_info {
   const char* holder;
   const char* setting; /**< The option to change, as it is spelled. Valid as long as `holder`. */
   char text[256];      /**< The message: one sentence, terminated. */
+  /** Number of the device of `tier`, as in the option nvme; -1 for none. */
+  int32_t device;
 } tm_error_info;
 
 /**
@@ -908,6 +912,29 @@ typedef struct tm_counters {
 TIERMEM_API tm_status tm_stats(tm_context* context, tm_counters* out);
 
 /**
+ * The figures of one tier of a context, in bytes. The fields `dram_*`, `block_*`, `gpu_budget`,
+ * `gpu_used` and `gpu_pinned` of ::tm_counters have the same figures, and remain for one release.
+ */
+typedef struct tm_tier_counters {
+  size_t size;        /**< sizeof(tm_tier_counters). */
+  tm_place tier;      /**< The tier. */
+  uint32_t reserved;  /**< 0. */
+  uint64_t budget;    /**< 0 for adopted files, which have none. */
+  uint64_t used;      /**< 0 for adopted files. */
+  uint64_t pinned;    /**< Part of `used` that views pin; 0 for tiers without views. */
+  uint64_t bytes_in;  /**< Bytes that came from other tiers. */
+  uint64_t bytes_out; /**< Bytes that went to other tiers. */
+} tm_tier_counters;
+
+/**
+ * Fills `out` with the figures of one tier.
+ *
+ * - `i`: from 0 to the number of tiers of the context, which is `tiers` in ::tm_capabilities.
+ * - Errors: #TM_INVALID_ARGUMENT: the context has no tier with this number.
+ */
+TIERMEM_API tm_status tm_stats_tier(tm_context* context, uint32_t i, tm_tier_counters* out);
+
+/**
  * Writes one JSON object to `text`: the counters of tm_stats() by name, and receipts of transfers.
  * docs/receipts.md describes it.
  *
@@ -1000,6 +1027,8 @@ typedef struct tm_capabilities {
    * extents_per_buffer * extent_bytes bytes, or 2^47 if that is less.
    */
   uint64_t extents_per_buffer;
+  uint32_t tiers;    /**< With a context: its number of tiers, for tm_stats_tier(). */
+  uint32_t reserved; /**< 0. */
 } tm_capabilities;
 
 enum {

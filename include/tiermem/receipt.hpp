@@ -22,10 +22,6 @@ enum class Reason : std::uint8_t {
 
 /// One movement of one extent, or of parts of it.
 struct Receipt {
-  /// An end of a movement. Zeros come from `nowhere`, and dropped bytes go there. `file` is an
-  /// adopted file.
-  enum class End : std::uint8_t { nowhere, dram, gpu, block, file };
-  static constexpr std::size_t kEnds = 5;
   static constexpr std::size_t kReasons = 7;
   /// How bytes appear at their address in a window.
   enum class Mechanism : std::uint8_t { in_place, uffd_move, remap, copy };
@@ -49,7 +45,8 @@ struct Receipt {
   std::uint32_t requests = 0;
   std::uint32_t retries = 0;  ///< Number of these that were repeated.
   std::uint32_t depth = 0;    ///< Number of extents in progress on the device, including this one.
-  End from = End::nowhere, to = End::nowhere;
+  /// The tiers. Zeros come from {any, 0}, and dropped bytes go there.
+  Place from{}, to{};
   Reason reason = Reason::none;
   Mechanism mechanism = Mechanism::in_place;
   Path path = Path::none;

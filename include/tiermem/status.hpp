@@ -40,8 +40,9 @@ TIERMEM_API const char* code_name(Code code) noexcept;
 /// Everything needed to act on an error. Text fields are always terminated.
 struct ErrorInfo {
   Code code = Code::ok;
-  std::int32_t native = 0;  ///< errno, or the driver's code; 0 for none.
-  Place tier{};             ///< The tier of the error.
+  std::int32_t native = 0;   ///< errno, or the driver's code; 0 for none.
+  Place tier{};              ///< The tier of the error.
+  std::int32_t device = -1;  ///< Number of the device of `tier`, as in the option nvme; -1: none.
   Handle buffer = 0;
   std::uint64_t offset = 0;  ///< Offset in the buffer; on the device if `tier` is a block tier.
   std::uint64_t needed = 0;  ///< Bytes asked for.

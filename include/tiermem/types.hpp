@@ -3,6 +3,7 @@
 // version.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -21,7 +22,18 @@ using Handle = std::uint64_t;
 /// A handle to an operation. 0 is never an operation.
 using OpHandle = std::uint64_t;
 
-enum class Kind : std::uint16_t { any, host, dram, numa, pmem, gpu, block, remote };
+enum class Kind : std::uint16_t {
+  any,
+  host,
+  dram,
+  numa,
+  pmem,
+  gpu,
+  block,
+  remote,
+  compressed,
+  file,  ///< Adopted files.
+};
 
 /// A tier by kind and number. With {any, 0} tiermem chooses. {host, 0} is any memory that the CPU
 /// can address.
@@ -60,8 +72,8 @@ struct Rows {
   std::uint64_t count = 0;               ///< Length of the list; 0: the call does nothing.
 };
 
-/// A pinned range. `data` is valid until the release, which any thread may call. `token` is private
-/// to tiermem.
+/// A pinned range. `data` is valid until the release, which any thread may call. `place` is the
+/// address space in which it is valid: {host, 0} or {gpu, n}. `token` is private to tiermem.
 struct ViewRecord {
   void* data = nullptr;
   std::uint64_t length = 0;
@@ -168,6 +180,16 @@ struct BufferInfo {
 };
 
 /// Counters since the context began. The unit is bytes unless the text says otherwise.
+/// The figures of one tier of a context, in bytes.
+struct TierStats {
+  Place place{};
+  std::uint64_t budget = 0;     ///< 0 for adopted files, which have none.
+  std::uint64_t used = 0;       ///< 0 for adopted files.
+  std::uint64_t pinned = 0;     ///< Part of `used` that views pin; 0 for tiers without views.
+  std::uint64_t bytes_in = 0;   ///< Bytes that came from other tiers.
+  std::uint64_t bytes_out = 0;  ///< Bytes that went to other tiers.
+};
+
 struct Stats {
   std::uint64_t dram_budget = 0, dram_used = 0, dram_pinned = 0;
   std::uint64_t block_budget = 0, block_used = 0;
@@ -226,6 +248,20 @@ struct Stats {
   /// Memory of the records of used extents. The part above 1 MiB is charged to the DRAM budget, and
   /// is in `dram_used`.
   std::uint64_t metadata_bytes = 0;
+  static constexpr std::uint32_t kMostTiers = 16;
+  /// The tiers of the context: the first `tier_count` entries. `dram_*`, `block_*`, `gpu_budget`,
+  /// `gpu_used` and `gpu_pinned` have the same figures, and go with the next release.
+  std::array<TierStats, kMostTiers> tiers{};
+  std::uint32_t tier_count = 0;
+  /// Returns the figures of a tier, or null if the context has no such tier.
+  const TierStats* tier(Place place) const {
+    for (std::uint32_t i = 0; i < tier_count; ++i) {
+      if (tiers[i].place == place) {
+        return &tiers[i];
+      }
+    }
+    return nullptr;
+  }
 };
 
 }  // namespace tiermem

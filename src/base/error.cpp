@@ -32,14 +32,15 @@ void end_text(ErrorInfo& info, std::size_t formatted) noexcept {
 }
 
 const char* kind_name(Kind kind) noexcept {
-  static constexpr std::array kNames = {"any",  "host", "dram",  "numa",
-                                        "pmem", "gpu",  "block", "remote"};
+  static constexpr std::array kNames = {"any", "host",  "dram",   "numa",       "pmem",
+                                        "gpu", "block", "remote", "compressed", "file"};
   const auto index = static_cast<std::size_t>(kind);
   return index < kNames.size() ? kNames[index] : "unknown";
 }
 
 std::string place_name(Place place) {
-  const bool one_of_several = place.kind >= Kind::numa || place.index != 0;
+  const bool one_of_several =
+      (place.kind >= Kind::numa && place.kind != Kind::file) || place.index != 0;
   return one_of_several ? fmt::format("{} {}", kind_name(place.kind), place.index)
                         : kind_name(place.kind);
 }

@@ -243,7 +243,9 @@ void TransferEngine::written(Transfer& transfer) {
     Checksums::destroy(extent.sums);
     extent.sums = std::exchange(transfer.sums, nullptr);
     journal_.count(&Stats::demoted, bytes);
-    journal_.count(&Stats::gpu_direct_out, transfer.direct ? bytes : 0);
+    if (transfer.direct) {
+      journal_.note_direct(transfer.space, true, bytes);
+    }
     end_transfer(transfer);
     if (evict_after && !start_evict(ref, space, priority)) {
       memories_[space].recency.rejected(ref);  // It was pinned or held: a candidate again.

@@ -98,6 +98,7 @@ void TransferEngine::gather_read_done(const SlotCompletion& completion) {
                                          completion.device, completion.device_offset);
     }
   } else {
+    journal_.note_slot_bytes(*transfer.slot_tier, false, read.length);
     if (options_.checksums && transfer.slot_tier == files_) {
       note_first_read(directory_.at(transfer.ref).sums, read, directory_.bytes_of(transfer.ref),
                       checksum_block(transfer.ref));

@@ -4,13 +4,6 @@
 #include <algorithm>
 
 namespace tiermem {
-namespace {
-
-Receipt::End end_of(unsigned space) {
-  return space == kHost ? Receipt::End::dram : Receipt::End::gpu;
-}
-
-}  // namespace
 
 void Journal::count_mapped(Mechanism mechanism) {
   switch (mechanism) {
@@ -29,12 +22,26 @@ void Journal::count_mapped(Mechanism mechanism) {
   }
 }
 
-void Journal::note_io(Transfer& transfer, const SlotCompletion& completion,
-                      std::uint64_t bytes) const {
+void Journal::note_io(Transfer& transfer, const SlotCompletion& completion, bool write,
+                      std::uint64_t bytes) {
   transfer.requests += completion.requests;
   transfer.retries += completion.retries;
   transfer.buffered |= completion.buffered;
-  transfer.moved += completion.code == Code::ok ? bytes : 0;
+  if (completion.code == Code::ok) {
+    transfer.moved += bytes;
+    note_slot_bytes(*transfer.slot_tier, write, bytes);
+  }
+}
+
+void Journal::note_direct(unsigned space, bool write, std::uint64_t bytes) {
+  count(write ? &Stats::gpu_direct_out : &Stats::gpu_direct_in, bytes);
+  (write ? direct_bytes_[space].bytes_out : direct_bytes_[space].bytes_in) += bytes;
+  note_slot_bytes(*block_, write, bytes);
+}
+
+void Journal::note_slot_bytes(const SlotTier& tier, bool write, std::uint64_t bytes) {
+  TierStats& total = &tier == files_ ? file_bytes_ : block_bytes_;
+  (write ? total.bytes_in : total.bytes_out) += bytes;
 }
 
 void Journal::note_copies(Transfer& transfer) {
@@ -86,18 +93,17 @@ void Journal::note_end(const Transfer& transfer) {
   receipt.path = transfer.path;
   receipt.failed = transfer.outcome == Transfer::Outcome::failed;
   if (!promote) {
-    receipt.from = end_of(transfer.space);
-    receipt.to = Receipt::End::block;
+    receipt.from = place_of(transfer.space);
+    receipt.to = block_->place();
   } else {
-    receipt.to = end_of(transfer.space);
+    receipt.to = place_of(transfer.space);
     receipt.mechanism = transfer.pages != 0
                             ? Receipt::Mechanism::copy
                             : static_cast<Receipt::Mechanism>(transfer.job.mechanism);
     if (transfer.reading || transfer.pages != 0) {
-      receipt.from = transfer.slot_tier == files_ && files_ != nullptr ? Receipt::End::file
-                                                                       : Receipt::End::block;
+      receipt.from = transfer.slot_tier != nullptr ? transfer.slot_tier->place() : Place{};
     } else if (transfer.source != kNoSpace) {
-      receipt.from = end_of(transfer.source);
+      receipt.from = place_of(transfer.source);
       receipt.bytes = directory_.bytes_of(transfer.ref);
     }
   }
@@ -113,7 +119,7 @@ void Journal::note_dropped(ExtentRef ref, unsigned space, std::uint64_t bytes,
   Receipt receipt = blank_receipt(ref);
   receipt.bytes = bytes;
   receipt.begun_ns = begun_ns;
-  receipt.from = end_of(space);
+  receipt.from = place_of(space);
   receipt.reason = reason_;
   receipts_.add(receipt);
 }

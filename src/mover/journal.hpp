@@ -4,9 +4,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 
+#include "mover/memory.hpp"
 #include "mover/transfer.hpp"
 #include "observe/histogram.hpp"
 #include "observe/receipts.hpp"
@@ -16,9 +18,10 @@ namespace tiermem {
 
 class Journal {
  public:
-  /// Keeps the last `kept` receipts. `files`: the tier of adopted files, or null.
-  Journal(const Directory& directory, const SlotTier* files, std::uint32_t kept)
-      : directory_(directory), files_(files), receipts_(kept) {}
+  /// Keeps the last `kept` receipts. `block`, `files`: the slot tiers, or null.
+  Journal(const Directory& directory, const Deque<Memory>& memories, const SlotTier* block,
+          const SlotTier* files, std::uint32_t kept)
+      : directory_(directory), memories_(memories), block_(block), files_(files), receipts_(kept) {}
 
   void begin_step(std::int64_t now) {
     now_ = now;
@@ -56,7 +59,13 @@ class Journal {
   Reason reason() const { return reason_; }
 
   /// A slot tier has completed its part of the transfer, `bytes` if it worked.
-  void note_io(Transfer& transfer, const SlotCompletion& completion, std::uint64_t bytes) const;
+  void note_io(Transfer& transfer, const SlotCompletion& completion, bool write,
+               std::uint64_t bytes);
+  /// `bytes` went from the memory of a device to the block tier past the host (`write`), or came
+  /// from there.
+  void note_direct(unsigned space, bool write, std::uint64_t bytes);
+  /// `bytes` went to a slot tier, or came from there.
+  void note_slot_bytes(const SlotTier& tier, bool write, std::uint64_t bytes);
   /// The transfer's job has copied between the host and a device, or between devices.
   void note_copies(Transfer& transfer);
   /// The transfer is about to end. Undone transfers, and spare buffers made ahead, get no receipt.
@@ -80,15 +89,26 @@ class Journal {
     stats = counters_;
     stats.step_ns_p99 = step_ns_.percentile(0.99);
   }
+  /// Only bytes_in and bytes_out: of a slot tier all, of a memory those past the host.
+  const TierStats& bytes_of(const SlotTier& tier) const {
+    return &tier == files_ ? file_bytes_ : block_bytes_;
+  }
+  const TierStats& bytes_of(unsigned space) const { return direct_bytes_[space]; }
 
   /// Checks the invariants between two steps. Empty, or the breach.
   std::string check() const;
 
  private:
   Receipt blank_receipt(ExtentRef ref) const;
+  Place place_of(unsigned space) const { return memories_[space].tier->place(); }
 
   const Directory directory_;
+  const Deque<Memory>& memories_;  // By space.
+  const SlotTier* const block_;
   const SlotTier* const files_;
+  // Only bytes_in and bytes_out.
+  TierStats block_bytes_{}, file_bytes_{};
+  std::array<TierStats, kMaxSpaces> direct_bytes_{};
   std::int64_t now_ = 0;
   std::uint64_t activity_ = 0;
   Reason reason_ = Reason::none;

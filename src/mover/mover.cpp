@@ -15,7 +15,7 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> tiers, Slot
     : residency_(residency),
       directory_(residency),
       block_(block),
-      journal_(directory_, files, options.receipts),
+      journal_(directory_, memories_, block, files, options.receipts),
       stock_(residency),
       engine_(residency, memories_, journal_, stock_, block, files, hands, options),
       gather_needs_(directory_, engine_, options.checksums),

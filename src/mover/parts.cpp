@@ -265,7 +265,7 @@ void TransferEngine::parts_not_written(Transfer& transfer, Status status) {
     journal_.count(&Stats::io_retries);
     queue_io(transfer);
   } else {
-    transfer.avoid |= std::uint64_t{1} << (status.info()->tier.index % 64);
+    transfer.avoid |= std::uint64_t{1} << (static_cast<unsigned>(status.info()->device) % 64);
     make_whole(transfer);
   }
 }

@@ -352,7 +352,9 @@ void TransferEngine::publish(Transfer& transfer) {
   }
   journal_.count(transfer.prefetch ? &Stats::prefetched : &Stats::promoted,
                  transfer.reading ? io_bytes(transfer) : 0);
-  journal_.count(&Stats::gpu_direct_in, transfer.direct ? directory_.bytes_of(ref) : 0);
+  if (transfer.direct) {
+    journal_.note_direct(transfer.space, false, directory_.bytes_of(ref));
+  }
   if (space == kHost) {
     journal_.count_mapped(transfer.job.mechanism);
   }

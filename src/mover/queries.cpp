@@ -71,21 +71,28 @@ void Queries::fill_info(const Request& request) const {
 void Queries::fill_stats(Stats& stats) const {
   journal_.fill(stats);
   stats.metadata_bytes = residency_.extents.metadata_bytes();
-  const FrameBooks frames = memories_[kHost].tier->books();
-  stats.dram_budget = frames.budget;
-  stats.dram_used = frames.used();
-  stats.dram_pinned = refusals_.pinned_bytes(kHost);
-  for (unsigned space = kHost + 1; space < memories_.size(); ++space) {
-    const FrameBooks books = memories_[space].tier->books();
-    stats.gpu_budget += books.budget;
-    stats.gpu_used += books.used();
-    stats.gpu_pinned += refusals_.pinned_bytes(space);
+  const auto add = [&stats](const TierStats& tier) { stats.tiers[stats.tier_count++] = tier; };
+  for (unsigned space = kHost; space < memories_.size(); ++space) {
+    const AddressableTier& memory = *memories_[space].tier;
+    const FrameBooks books = memory.books();
+    const std::uint64_t pinned = refusals_.pinned_bytes(space);
+    const TierStats& bytes = journal_.bytes_of(space);
+    add({memory.place(), books.budget, books.used(), pinned, bytes.bytes_in, bytes.bytes_out});
+    (space == kHost ? stats.dram_budget : stats.gpu_budget) += books.budget;
+    (space == kHost ? stats.dram_used : stats.gpu_used) += books.used();
+    (space == kHost ? stats.dram_pinned : stats.gpu_pinned) += pinned;
   }
   if (block_ != nullptr) {
     const SlotBooks slots = block_->books();
+    const TierStats& bytes = journal_.bytes_of(*block_);
+    add({block_->place(), slots.budget, slots.in_use, 0, bytes.bytes_in, bytes.bytes_out});
     stats.block_budget = slots.budget;
     stats.block_used = slots.in_use;
     stats.degraded_devices = block_->degraded();
+  }
+  if (files_ != nullptr) {
+    const TierStats& bytes = journal_.bytes_of(*files_);
+    add({files_->place(), 0, 0, 0, bytes.bytes_in, bytes.bytes_out});
   }
   const Spares::Count spares = residency_.spares.count();
   const std::uint64_t making = stock_.under_way();

@@ -67,7 +67,7 @@ void TransferEngine::io_done(const SlotCompletion& reported) {
   Transfer& transfer = transfers_[completion.cookie];
   transfer.at_device = false;
   channel_of(transfer).ended(load_of(transfer));
-  journal_.note_io(transfer, completion, io_bytes(transfer));
+  journal_.note_io(transfer, completion, writes(transfer), io_bytes(transfer));
   journal_.count(&Stats::io_retries, completion.retries);
   const bool missing = transfer.kind == Transfer::Kind::demote && !writes(transfer);
   if (missing && completion.code == Code::ok) {
@@ -116,7 +116,7 @@ Status TransferEngine::io_error(const Transfer& transfer, Code code, int native,
                     : code_name(code));
   info.native = native;
   info.tier = transfer.slot_tier->place();
-  info.tier.index = device;
+  info.device = device;
   info.offset = offset;
   info.buffer = directory_.handle_of(transfer.ref);
   return Status(info);

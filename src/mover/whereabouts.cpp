@@ -38,10 +38,7 @@ void Queries::describe_location(const Request& request) const {
   // The receipt of the transfer that brought it; if it is in a slot only, of the one by which it
   // left.
   const Receipt* const last = journal_.newest_of(ref, [&](const Receipt& receipt) {
-    const bool to_memory = receipt.to == Receipt::End::dram || receipt.to == Receipt::End::gpu;
-    return !receipt.failed &&
-           (where.state != State::resident ||
-            (to_memory && (receipt.to == Receipt::End::gpu) == (where.place.kind == Kind::gpu)));
+    return !receipt.failed && (where.state != State::resident || receipt.to == where.place);
   });
   if (last != nullptr && where.state != State::zero) {
     where.last = *last;

@@ -58,7 +58,8 @@ constexpr std::array kCounters = {
     Counter{"gpu_direct_errors", &Stats::gpu_direct_errors},
     Counter{"metadata_bytes", &Stats::metadata_bytes},
 };
-static_assert(sizeof(Stats) == kCounters.size() * sizeof(std::uint64_t), "a field lacks its name");
+static_assert(offsetof(Stats, tiers) == kCounters.size() * sizeof(std::uint64_t),
+              "a field lacks its name");
 
 }  // namespace
 

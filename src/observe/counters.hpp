@@ -12,7 +12,7 @@ struct Counter {
   std::uint64_t Stats::*field;
 };
 
-/// Returns every field of Stats, in its order.
+/// Returns every counter of Stats, in its order; not the figures of tiers.
 std::span<const Counter> counter_table();
 
 }  // namespace tiermem

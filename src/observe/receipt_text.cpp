@@ -34,6 +34,11 @@ const char* by_path(Receipt::Path path) {
   return kWords[static_cast<std::size_t>(path)];
 }
 
+// The number says which GPU; there is one of each other kind.
+std::string tier_text(Place tier) {
+  return tier.kind == Kind::gpu ? place_name(tier) : end_name(tier);
+}
+
 std::string human_ns(std::int64_t ns) {
   const auto value = static_cast<double>(ns);
   return ns < 10'000           ? fmt::format("{} ns", ns)
@@ -78,7 +83,8 @@ void put_channel(Out out, const ChannelTotals& channel) {
       first = false;
     }
   }
-  fmt::format_to(out, "}}}}");
+  fmt::format_to(out, "}},\"from_index\":{},\"to_index\":{}}}", channel.from.index,
+                 channel.to.index);
 }
 
 void put_receipt(Out out, const Receipt& r, std::int64_t now_ns) {
@@ -87,11 +93,12 @@ void put_receipt(Out out, const Receipt& r, std::int64_t now_ns) {
                  "\"{}\",\"to\":\"{}\","
                  "\"reason\":\"{}\",\"mechanism\":\"{}\",\"ns\":{},\"age_ns\":{"
                  "},\"requests\":{},"
-                 "\"retries\":{},\"depth\":{},\"path\":\"{}\",\"buffered\":{},\"failed\":{}}}",
+                 "\"retries\":{},\"depth\":{},\"path\":\"{}\",\"buffered\":{},\"failed\":{},"
+                 "\"from_index\":{},\"to_index\":{}}}",
                  r.buffer, r.offset, r.bytes, end_name(r.from), end_name(r.to),
                  reason_name(r.reason), mechanism_name(r.mechanism), r.ended_ns - r.begun_ns,
                  now_ns - r.ended_ns, r.requests, r.retries, r.depth, path_name(r.path), r.buffered,
-                 r.failed);
+                 r.failed, r.from.index, r.to.index);
 }
 
 }  // namespace
@@ -103,10 +110,8 @@ const char* reason_name(Reason reason) noexcept {
   return kNames[static_cast<std::size_t>(reason)];
 }
 
-const char* end_name(Receipt::End end) noexcept {
-  constexpr std::array kNames = {"nowhere", "dram", "gpu", "block", "file"};
-  static_assert(kNames.size() == Receipt::kEnds);
-  return kNames[static_cast<std::size_t>(end)];
+const char* end_name(Place end) noexcept {
+  return end.kind == Kind::any ? "nowhere" : kind_name(end.kind);
 }
 
 std::string whereabouts_text(const Whereabouts& where) {
@@ -135,11 +140,11 @@ std::string whereabouts_text(const Whereabouts& where) {
   if (last.reason == Reason::none) {
     return text;
   }
-  const bool left = last.to == Receipt::End::nowhere;
+  const bool left = last.to.kind == Kind::any;
   text += fmt::format(", for {}: {} {} {} in {}", human_ns(where.since_ns), human_bytes(last.bytes),
-                      left ? "left" : "came from", end_name(last.from),
+                      left ? "left" : "came from", tier_text(last.from),
                       human_ns(last.ended_ns - last.begun_ns));
-  if (last.from == Receipt::End::nowhere) {
+  if (last.from.kind == Kind::any) {
     text += " as zeros";
   }
   if (last.requests != 0) {
@@ -173,6 +178,15 @@ std::string stats_json_text(const Stats& stats, const ReceiptsCopy& receipts, st
     text += first ? "\n" : ",\n";
     put_receipt(out, receipt, now_ns);
     first = false;
+  }
+  text += "],\n\"tiers\":[";
+  for (std::uint32_t i = 0; i < stats.tier_count; ++i) {
+    const TierStats& tier = stats.tiers[i];
+    fmt::format_to(out,
+                   "{}\n{{\"tier\":\"{}\",\"index\":{},\"budget\":{},\"used\":{},\"pinned\":{},"
+                   "\"bytes_in\":{},\"bytes_out\":{}}}",
+                   i == 0 ? "" : ",", kind_name(tier.place.kind), tier.place.index, tier.budget,
+                   tier.used, tier.pinned, tier.bytes_in, tier.bytes_out);
   }
   return text + "]}\n";
 }

@@ -9,7 +9,8 @@
 namespace tiermem {
 
 const char* reason_name(Reason reason) noexcept;
-const char* end_name(Receipt::End end) noexcept;
+/// Returns the name of an end of a movement: that of the kind, or "nowhere" for {any, 0}.
+const char* end_name(Place end) noexcept;
 
 /// Returns a sentence such as "in dram for 1.2 s: 2.0 MiB came from block in 431 us (1 request),
 /// because a caller waited for them".

@@ -15,9 +15,9 @@
 
 namespace tiermem {
 
-/// All transfers from one kind of place to another.
+/// All transfers from one tier to another.
 struct ChannelTotals {
-  Receipt::End from = Receipt::End::nowhere, to = Receipt::End::nowhere;
+  Place from{}, to{};
   std::uint64_t transfers = 0, failed = 0, bytes = 0, requests = 0, retries = 0, buffered = 0;
   std::array<std::uint64_t, Receipt::kReasons> by_reason{};
   Histogram ns;  ///< Times from the decision to the end.
@@ -33,7 +33,7 @@ class Receipts {
  public:
   /// Keeps the last `kept` receipts; 0: totals only.
   explicit Receipts(std::uint32_t kept) : kept_(kept) {
-    totals_.reserve(kEnds * kEnds);
+    totals_.reserve(kMostChannels);
     last_.reserve(kept);
   }
 
@@ -87,21 +87,22 @@ class Receipts {
   }
 
  private:
-  static constexpr std::size_t kEnds = Receipt::kEnds;
+  // Every pair of the tiers that a context can have, and of nowhere. Few of them occur, so a search
+  // is short.
+  static constexpr std::size_t kMostChannels = 64;
 
-  ChannelTotals& channel(Receipt::End from, Receipt::End to) {
-    std::uint8_t& at =
-        channels_[static_cast<std::size_t>(from) * kEnds + static_cast<std::size_t>(to)];
-    if (at == 0) {
-      totals_.emplace_back();
-      totals_.back().from = from;
-      totals_.back().to = to;
-      at = static_cast<std::uint8_t>(totals_.size());
+  ChannelTotals& channel(Place from, Place to) {
+    for (ChannelTotals& totals : totals_) {
+      if (totals.from == from && totals.to == to) {
+        return totals;
+      }
     }
-    return totals_[at - 1u];
+    totals_.emplace_back();
+    totals_.back().from = from;
+    totals_.back().to = to;
+    return totals_.back();
   }
 
-  std::array<std::uint8_t, kEnds * kEnds> channels_{};  // Index + 1 in totals_; 0: unused.
   Vector<ChannelTotals> totals_;
   Vector<Receipt> last_;  // A ring buffer.
   const std::uint64_t kept_;

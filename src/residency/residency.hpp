@@ -296,7 +296,7 @@ template <bool kHostOnly>
     view.data = window != nullptr ? window + span.offset
                                   : extents.address(span.first).load(std::memory_order_relaxed) +
                                         (span.offset & mask);
-    view.place = {Kind::dram, 0};
+    view.place = {Kind::host, 0};
   } else {
     view.data = device_address(span);
     view.place = {Kind::gpu, gpu_of_space[span.space]};

@@ -382,6 +382,12 @@ void Context::Impl::add_own_counts(Stats& stats) const {
     const GpuCounters counters = gpu->counters();
     stats.gpu_bytes_in += counters.bytes_in;
     stats.gpu_bytes_out += counters.bytes_out;
+    for (TierStats& tier : stats.tiers) {
+      if (tier.place == gpu->place()) {
+        tier.bytes_in += counters.bytes_in;
+        tier.bytes_out += counters.bytes_out;
+      }
+    }
   }
   // Peer copies: each of the two devices counts them, and they do not pass through the host's
   // memory.
@@ -395,6 +401,12 @@ void Context::Impl::add_own_counts(Stats& stats) const {
       stats.demoted - out + (stats.gpu_bytes_in - std::min(peer, stats.gpu_bytes_in));
   stats.gpu_bytes_in += in;
   stats.gpu_bytes_out += out;
+  for (TierStats& tier : stats.tiers) {
+    if (tier.place.kind == Kind::dram) {
+      tier.bytes_in = stats.host_bytes_in;
+      tier.bytes_out = stats.host_bytes_out;
+    }
+  }
 }
 
 // The mover's thread has ended, so its counters may be read here.

@@ -176,6 +176,11 @@ class Context::Impl {
   const DramTier& dram() const { return *dram_; }
   const WaitableIoPort& port() const { return *port_; }
   const BlockTier* block() const { return block_.get(); }
+  /// Returns the number of tiers, as in Stats.
+  std::uint32_t tiers() const {
+    return 1 + static_cast<std::uint32_t>(gpus_.size()) + (block_ != nullptr ? 1 : 0) +
+           (files_ != nullptr ? 1 : 0);
+  }
   std::span<const std::unique_ptr<GpuTier>> gpus() const { return gpus_; }
   const GpuTier& gpu(Place place) const { return *gpus_[residency.space_of(place) - 1u]; }
   /// DRAM and the block tier exist under every number.

@@ -38,7 +38,7 @@ class FileTier final : public SlotTier {
   /// Opens the file and keeps it open until free(base). `length` 0: up to the end of the file.
   Result<Adopted> adopt(const char* path, std::uint64_t offset, std::uint64_t length);
 
-  Place place() const override { return {Kind::block, 1}; }
+  Place place() const override { return {Kind::file, 0}; }
   Result<SlotId> allocate(std::uint64_t, std::uint64_t) override { return Code::unsupported; }
   /// Closes the file of this base.
   void free(SlotId base) override;

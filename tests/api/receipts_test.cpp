@@ -15,7 +15,7 @@ namespace tiermem::test {
 namespace {
 
 using State = Whereabouts::State;
-using End = Receipt::End;
+constexpr Place kNowhere{}, kDram{Kind::dram, 0}, kBlock{Kind::block, 0}, kFile{Kind::file, 0};
 
 class Receipts : public ::testing::Test {
  protected:
@@ -51,7 +51,7 @@ TEST_F(Receipts, follow_an_extent_down_and_up_again) {
   EXPECT_EQ(where.place, (Place{Kind::dram, 0}));
   EXPECT_TRUE(where.dirty);
   EXPECT_EQ(where.last.reason, Reason::demand);
-  EXPECT_EQ(where.last.from, End::nowhere);
+  EXPECT_EQ(where.last.from, kNowhere);
 
   ASSERT_TRUE(buffer->evict().ok());
   where = why(*buffer);
@@ -59,7 +59,7 @@ TEST_F(Receipts, follow_an_extent_down_and_up_again) {
   EXPECT_EQ(where.place.kind, Kind::block);
   EXPECT_FALSE(where.dirty);
   EXPECT_EQ(where.last.reason, Reason::asked);
-  EXPECT_EQ(where.last.to, End::nowhere) << "it was written, and then left";
+  EXPECT_EQ(where.last.to, kNowhere) << "it was written, and then left";
 
   {
     auto view = buffer->acquire(kRead, 0, 2 * kMiB);
@@ -68,8 +68,8 @@ TEST_F(Receipts, follow_an_extent_down_and_up_again) {
     EXPECT_TRUE(where.pinned);
   }
   EXPECT_EQ(where.state, State::resident);
-  EXPECT_EQ(where.last.from, End::block);
-  EXPECT_EQ(where.last.to, End::dram);
+  EXPECT_EQ(where.last.from, kBlock);
+  EXPECT_EQ(where.last.to, kDram);
   EXPECT_EQ(where.last.reason, Reason::demand);
   EXPECT_EQ(where.last.bytes, 2 * kMiB);
   EXPECT_EQ(where.last.offset, 0U);
@@ -119,9 +119,46 @@ TEST_F(Receipts, of_an_adopted_file_name_the_file) {
   EXPECT_EQ(why(*buffer).state, State::in_slot);
   auto view = buffer->acquire(kRead, 0, 100);
   ASSERT_TRUE(view.ok()) << view.message();
-  EXPECT_EQ(why(*buffer).last.from, End::file);
-  EXPECT_EQ(why(*buffer).last.to, End::dram);
+  EXPECT_EQ(why(*buffer).last.from, kFile);
+  EXPECT_EQ(why(*buffer).last.to, kDram);
   EXPECT_EQ(why(*buffer).state, State::resident);
+}
+
+TEST_F(Receipts, and_counters_of_each_tier_are_those_of_the_context) {
+  const std::string path = directory_.path() + "/file";
+  std::ofstream(path) << std::string(3 * kMiB, 'x');
+  auto context = make();
+  auto buffer = context->alloc(8 * kMiB);
+  ASSERT_TRUE(buffer.ok()) << buffer.message();
+  overwrite(*buffer);
+  ASSERT_TRUE(buffer->evict().ok());
+  auto file = context->adopt_file(path.c_str());
+  ASSERT_TRUE(file.ok()) << file.message();
+  auto view = buffer->acquire(kRead, 0, 4 * kMiB);
+  ASSERT_TRUE(view.ok()) << view.message();
+  auto of_file = file->acquire(kRead, 0, kMiB);
+  ASSERT_TRUE(of_file.ok()) << of_file.message();
+
+  const Stats stats = context->stats();
+  ASSERT_EQ(stats.tier_count, 3U);
+  EXPECT_EQ(stats.tier({Kind::gpu, 0}), nullptr);
+  const TierStats* const dram = stats.tier(kDram);
+  const TierStats* const block = stats.tier(kBlock);
+  const TierStats* const adopted = stats.tier(kFile);
+  ASSERT_TRUE(dram != nullptr && block != nullptr && adopted != nullptr);
+  EXPECT_EQ(dram->budget, stats.dram_budget);
+  EXPECT_EQ(dram->used, stats.dram_used);
+  EXPECT_EQ(dram->pinned, stats.dram_pinned);
+  EXPECT_GE(dram->pinned, 4 * kMiB);
+  EXPECT_EQ(dram->bytes_in, stats.host_bytes_in);
+  EXPECT_EQ(dram->bytes_out, stats.host_bytes_out);
+  EXPECT_EQ(block->budget, stats.block_budget);
+  EXPECT_EQ(block->used, stats.block_used);
+  EXPECT_EQ(block->bytes_in, stats.demoted);
+  EXPECT_GE(block->bytes_out, 4 * kMiB);
+  EXPECT_GE(adopted->bytes_out, kMiB);
+  EXPECT_EQ(adopted->bytes_in, 0U);
+  EXPECT_EQ(block->bytes_out + adopted->bytes_out, stats.promoted + stats.prefetched);
 }
 
 TEST_F(Receipts, of_a_mapped_buffer_in_parts_are_by_page) {

@@ -48,7 +48,7 @@ static void bytes_outlive_memory(void) {
   for (uint64_t i = 0; i < chunks; ++i) {
     tm_access a = {.buffer = b, .offset = i * chunk, .length = chunk, .mode = TM_DISCARD};
     OK(tm_acquire(c, &a, 1, TM_HOST_ORDER, 10 * SECOND, &v));
-    CHECK(v.length == chunk && v.place.kind == TM_DRAM && v.flags == 0);
+    CHECK(v.length == chunk && v.place.kind == TM_HOST && v.flags == 0);
     fill(v.data, chunk, i);
     OK(tm_release(c, &v, 1, TM_HOST_ORDER));
   }
@@ -256,6 +256,20 @@ static void refusals_name_the_holder(void) {
   OK(tm_stats(c, &counters));
   CHECK(counters.dram_budget == 8 * MIB && counters.dram_used <= 8 * MIB);
   CHECK(counters.block_budget == 128 * MIB);
+  tm_capabilities caps = {.size = sizeof caps};
+  OK(tm_caps(c, &caps));
+  CHECK(caps.tiers >= 2);
+  for (uint32_t i = 0; i < caps.tiers; ++i) {
+    tm_tier_counters tier = {.size = sizeof tier};
+    OK(tm_stats_tier(c, i, &tier));
+    CHECK(tier.tier.kind == TM_DRAM || tier.tier.kind == TM_BLOCK || tier.tier.kind == TM_FILE);
+    CHECK(tier.budget == (tier.tier.kind == TM_DRAM    ? 8 * MIB
+                          : tier.tier.kind == TM_BLOCK ? 128 * MIB
+                                                       : 0));
+    CHECK(tier.used <= tier.budget && tier.pinned <= tier.used);
+  }
+  tm_tier_counters none = {.size = sizeof none};
+  SAYS(TM_INVALID_ARGUMENT, "accepted", tm_stats_tier(c, caps.tiers, &none));
   SAYS(TM_NO_CAPACITY, "dram", tm_acquire(c, &a, 1, TM_HOST_ORDER, SECOND / 20, &v));
   close_context(c);
 }

@@ -474,7 +474,7 @@ void World::write(const Call& call) {
 // ---- Views -------------------------------------------------------------------------------------
 
 void World::keep_view(const Range& range, const tm_view& view, Side& side) {
-  require(view.data != nullptr && view.length == range.length && view.place.kind == TM_DRAM,
+  require(view.data != nullptr && view.length == range.length && view.place.kind == TM_HOST,
           "acquire", "a view is what was asked for");
   for (View& each : views_) {
     if (each.side == nullptr) {

@@ -126,7 +126,7 @@ TEST_F(GpuStreams, host_views_may_wait_for_a_stream_too) {
   std::array<ViewRecord, 1> view;
   const std::array list{buffer.range(0, 0, kWrite)};
   ASSERT_TRUE(context->acquire(list, kSoon, view, work.order()).ok());
-  EXPECT_EQ(view[0].place.kind, Kind::dram);
+  EXPECT_EQ(view[0].place.kind, Kind::host);
   work.stop_here();
   ASSERT_TRUE(context->release(view, work.order()).ok());
   EXPECT_EQ(context->stats().dram_pinned, 0u);

@@ -44,7 +44,7 @@ class FakeFiles final : public SlotTier {
     return due;
   }
 
-  Place place() const override { return {Kind::block, 1}; }
+  Place place() const override { return {Kind::file, 0}; }
   Result<SlotId> allocate(std::uint64_t, std::uint64_t) override { return Code::unsupported; }
   void free(SlotId slot) override {
     File& file = file_of(slot);

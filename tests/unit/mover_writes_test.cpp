@@ -427,14 +427,15 @@ TEST(MoverWrites, receipts_say_what_moved_where_why_and_when) {
   EXPECT_EQ(m.value(x), 0x11);
   ReceiptsCopy copy;
   m.mover.copy_receipts(copy, 16);
-  const auto find = [&](Receipt::End from, Receipt::End to) {
+  constexpr Place kNowhere{}, kDram{Kind::dram, 0}, kBlock{Kind::block, 0};
+  const auto find = [&](Place from, Place to) {
     const auto at = std::find_if(copy.last.begin(), copy.last.end(), [&](const Receipt& each) {
       return each.from == from && each.to == to;
     });
     EXPECT_NE(at, copy.last.end());
     return at == copy.last.end() ? Receipt{} : *at;
   };
-  const Receipt down = find(Receipt::End::dram, Receipt::End::block);
+  const Receipt down = find(kDram, kBlock);
   EXPECT_EQ(down.buffer, x);
   EXPECT_EQ(down.bytes, M::kExtent);
   EXPECT_EQ(down.begun_ns, began);
@@ -443,10 +444,10 @@ TEST(MoverWrites, receipts_say_what_moved_where_why_and_when) {
   EXPECT_EQ(down.depth, 1u);
   EXPECT_EQ(down.reason, Reason::asked);
   EXPECT_FALSE(down.failed);
-  const Receipt left = find(Receipt::End::dram, Receipt::End::nowhere);
+  const Receipt left = find(kDram, kNowhere);
   EXPECT_EQ(left.bytes, M::kExtent);
   EXPECT_EQ(left.reason, Reason::asked);
-  const Receipt up = find(Receipt::End::block, Receipt::End::dram);
+  const Receipt up = find(kBlock, kDram);
   EXPECT_EQ(up.bytes, M::kExtent);
   EXPECT_EQ(up.reason, Reason::demand);
 }

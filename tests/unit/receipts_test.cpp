@@ -11,7 +11,7 @@
 namespace tiermem {
 namespace {
 
-using End = Receipt::End;
+constexpr Place kNowhere{}, kDram{Kind::dram, 0}, kBlock{Kind::block, 0};
 
 Receipt read_of(std::uint64_t offset, std::int64_t took_ns = 500'000) {
   Receipt receipt;
@@ -21,8 +21,8 @@ Receipt read_of(std::uint64_t offset, std::int64_t took_ns = 500'000) {
   receipt.begun_ns = 1'000'000;
   receipt.ended_ns = 1'000'000 + took_ns;
   receipt.requests = 1;
-  receipt.from = End::block;
-  receipt.to = End::dram;
+  receipt.from = kBlock;
+  receipt.to = kDram;
   receipt.reason = Reason::demand;
   return receipt;
 }
@@ -67,7 +67,7 @@ TEST(ReceiptsBook, keeps_totals_only_where_none_is_to_be_kept) {
   receipts.add(read_of(1));
   Receipt failed = read_of(2);
   failed.failed = true;
-  failed.to = End::nowhere;
+  failed.to = kNowhere;
   receipts.add(failed);
   EXPECT_EQ(receipts.newest([](const Receipt&) { return true; }), nullptr);
   ReceiptsCopy copy;
@@ -100,13 +100,12 @@ TEST(ReceiptsText, says_where_since_when_and_why) {
   where.last.path = Receipt::Path::none;
   where.state = Whereabouts::State::in_slot;
   where.place = {Kind::block, 0};
-  where.last.from = End::dram;
-  where.last.to = End::nowhere;
+  where.last.from = kDram;
+  where.last.to = kNowhere;
   where.last.requests = 0;
   where.last.reason = Reason::ahead;
-  EXPECT_NE(
-      whereabouts_text(where).find("4.00 KiB left dram in 500 us, to keep room free"),
-      std::string::npos)
+  EXPECT_NE(whereabouts_text(where).find("4.00 KiB left dram in 500 us, to keep room free"),
+            std::string::npos)
       << whereabouts_text(where);
 }
 
