@@ -240,7 +240,7 @@ Desk::Arm Desk::arm_leave(Request& request, Need& need) {
     }
     if (drop && engine_.leave(need.ref, space, true)) {
       // At once, before another request can bring the slot's older bytes back as the newest.
-      engine_.drop_slot(need.ref);
+      engine_.copies().drop_slot(need.ref);
       if (extent.transfer != 0) {
         return Arm::wait_transfer;
       }
@@ -278,7 +278,7 @@ Desk::Arm Desk::arm_leave(Request& request, Need& need) {
   if (drop && directory_.readable_elsewhere(need.ref, kNoSpace) != kNoSpace) {
     keep_refused(need.ref);
   } else if (drop) {
-    engine_.drop_slot(need.ref);
+    engine_.copies().drop_slot(need.ref);
     ExtentWord& host = directory_.word(kHost, need.ref);
     host.clear_dirty();
     if (request.want == Want::discard && host.load().phase() != Phase::zero) {
@@ -344,9 +344,8 @@ Desk::Arm Desk::empty_pages(Request& request, Need& need) {
   }
   if (in_slot) {
     extent.zeros |= need.pages;
-    if (extent.parts == 0 &&
-        (~engine_.zero_pages(extent) & pages_of(directory_.bytes_of(ref))) == 0) {
-      engine_.drop_slot(ref);
+    if (extent.parts == 0 && (~zero_pages(extent) & pages_of(directory_.bytes_of(ref))) == 0) {
+      engine_.copies().drop_slot(ref);
       word.set_phase(Phase::zero);
     }
   }

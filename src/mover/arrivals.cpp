@@ -8,22 +8,19 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "mover/transfer_engine.hpp"
+#include "mover/promoter.hpp"
 
 namespace tiermem {
 
-void TransferEngine::copy_begun(const Job& job, std::uint64_t ordinal) {
-  Transfer& transfer = transfers_[job.transfer];
+void Promoter::copy_begun(Promote& transfer, std::uint64_t ordinal) {
   source_taken_home(transfer);
   transfer.arriving = ordinal;
-  if (directory_.at(transfer.ref).waiters != 0) {
-    ended_.add({.ref = transfer.ref, .space = transfer.space, .begun = true});
-  }
+  carrier_.copy_begun(transfer.ref, transfer.space);
 }
 
 // A writer has the only copy: the source goes, as soon as it has been read. False: it, or another
 // one, cannot go now.
-bool TransferEngine::take_over(Transfer& transfer) {
+bool Promoter::take_over(Promote& transfer) {
   for (unsigned other = 0; other < directory_.spaces(); ++other) {
     if (other != transfer.source && directory_.readable(transfer.ref, other)) {
       return false;
@@ -37,12 +34,12 @@ bool TransferEngine::take_over(Transfer& transfer) {
 
 // The copy failed, which a device that works does not do. True: streams have it pinned, and the
 // frame goes when they have come to the ends of their views.
-bool TransferEngine::abandon_promote(Transfer& transfer, const Status* error) {
+bool Promoter::abandon(Promote& transfer, const Status* error) {
   if (error != nullptr && error->info() != nullptr) {
     transfer.undo_error = *error->info();
   }
   if (directory_.word(transfer.space, transfer.ref).load().pinned()) {
-    transfer.stage = Transfer::Stage::abandoned;
+    advance(transfer, Stage::abandoned);
     abandoned_.push_back(transfer.job.transfer);
     return true;
   }
@@ -53,44 +50,48 @@ bool TransferEngine::abandon_promote(Transfer& transfer, const Status* error) {
   return false;
 }
 
-void TransferEngine::serve_abandoned() {
+void Promoter::serve_abandoned() {
   Vector<std::uint32_t> waiting;
   waiting.swap(abandoned_);
   for (const std::uint32_t at : waiting) {
-    Transfer& transfer = transfers_[at];
+    Promote& transfer = carrier_.at<Promote>(at);
     if (directory_.word(transfer.space, transfer.ref).load().pinned()) {
       abandoned_.push_back(at);
       continue;
     }
     const Status why(transfer.undo_error);
-    undo_promote(transfer, why.ok() ? nullptr : &why);
+    undo(transfer, why.ok() ? nullptr : &why);
   }
 }
 
 // The bytes that a stream wrote on the device are not there, and the bytes of before are not the
 // answer.
-void TransferEngine::give_back_source(Transfer& transfer) {
+void Promoter::give_back_source(Promote& transfer) {
   const ExtentRef ref = transfer.ref;
   if (transfer.took_over && !transfer.written) {
     directory_.word(transfer.source, ref).set_phase(Phase::exclusive);
   } else if (transfer.took_over) {
-    finish_evict(ref, transfer.source, directory_.frame(transfer.source, ref), transfer.begun_ns);
+    copies_.finish_evict(ref, transfer.source, directory_.frame(transfer.source, ref),
+                         transfer.begun_ns);
   } else if (transfer.source != kNoSpace) {
-    settle(ref);
+    copies_.settle(ref);
   }
   transfer.took_over = false;
   if (transfer.written) {
-    lose(ref, transfer.space);
+    copies_.lose(ref, transfer.space);
   }
 }
 
 // The bytes under the copy can no longer change, so they are right when it ends: from a slot they
 // were verified, and of another copy all that may be pinned from here on are readers.
-bool TransferEngine::lets_in(const Request& request, const Need& need) {
-  Transfer& transfer = transfers_[directory_.at(need.ref).transfer - 1];
-  if (!request.for_stream || transfer.kind != Transfer::Kind::promote ||
-      transfer.space != need.space || transfer.parked_for != nullptr ||
-      transfer.stage == Transfer::Stage::abandoned) {
+bool Promoter::lets_in(const Request& request, const Need& need) {
+  Transfer& head = *carrier_.transfer_of(need.ref);
+  if (!request.for_stream || head.kind != Transfer::Kind::promote || head.space != need.space) {
+    return false;
+  }
+  Promote& transfer = as<Promote>(head);
+  if (transfer.parked_for != nullptr || transfer.stage == Stage::abandoned ||
+      transfer.stage == Stage::unmap) {
     return false;
   }
   std::atomic_ref(transfer.job.tell).store(true, std::memory_order_relaxed);
@@ -105,11 +106,11 @@ bool TransferEngine::lets_in(const Request& request, const Need& need) {
   return need.writes ? take_over(transfer) : directory_.word(transfer.source, need.ref).try_share();
 }
 
-bool TransferEngine::pin_incoming(Request& request, const Span& span) {
+bool Promoter::pin_incoming(Request& request, const Span& span) {
   if (!residency_.pin_incoming(span)) {
     return false;
   }
-  Transfer& transfer = transfers_[directory_.at(span.first).transfer - 1];
+  Promote& transfer = as<Promote>(*carrier_.transfer_of(span.first));
   if (transfer.parked_for == &request) {
     return true;  // It is published in this step.
   }

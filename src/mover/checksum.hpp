@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 namespace tiermem {
 
@@ -46,5 +47,10 @@ struct Checksums {
   std::uint32_t first_unlike(const Checksums& other) const;
   std::uint32_t last_unlike(const Checksums& other) const;
 };
+
+struct DestroyChecksums {
+  void operator()(Checksums* sums) const { Checksums::destroy(sums); }
+};
+using ChecksumsOwner = std::unique_ptr<Checksums, DestroyChecksums>;
 
 }  // namespace tiermem

@@ -17,16 +17,16 @@ std::string Mover::describe() const {
   }
   text += fmt::format("  now {}, {} fruitless steps, writes paused to {}, stuck since {} to {}\n",
                       now_, room_.fruitless(), engine_.block_slots().paused_until(),
-                      engine_.stuck_since(), engine_.stuck_until());
+                      engine_.stuck().since(), engine_.stuck().until());
   text += fmt::format("  block tier: {} in flight, {} of them reads, {} background bytes\n",
                       engine_.block_channel().in_flight().weight,
                       engine_.block_channel().in_flight().reads,
                       engine_.block_channel().in_flight().background_bytes);
   text += desk_.describe_requests();
   engine_.each_transfer([&](const Transfer& transfer) {
-    text += fmt::format("  transfer {} kind {} stage {} extent {} space {}\n",
-                        transfer.job.transfer, static_cast<int>(transfer.kind),
-                        static_cast<int>(transfer.stage), transfer.ref, transfer.space);
+    text += fmt::format("  transfer {}: {} in stage {}, extent {} space {}\n",
+                        transfer.job.transfer, kind_name(transfer.kind), stage_name(transfer.stage),
+                        transfer.ref, transfer.space);
   });
   unsigned listed = 0;  // The first of the resident extents.
   for (std::uint32_t index = 0; index < residency_.buffers.used() && listed < 64; ++index) {

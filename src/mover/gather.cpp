@@ -1,22 +1,17 @@
-// Gather: blocks are read from slots and files without their extents. A request has one transfer
-// for each extent, with any number of reads. As with any transfer, the slot does not change while
-// it lives. The stepping thread only; never waits.
-//
-// A request that ends early (late, cancelled, its buffer freed) is answered at once. Its transfers
-// go on without it until what a device has been given has ended, and pin the memory it goes to.
+// The reads of gathers, and their ends.
 #include <algorithm>
 #include <cassert>
 
 #include "base/error.hpp"
-#include "mover/transfer_engine.hpp"
+#include "mover/gatherer.hpp"
 
 namespace tiermem {
 
-void TransferEngine::start_gather(Request& request, std::span<GatherRead> reads) {
+void Gatherer::start(Request& request, std::span<GatherRead> reads) {
   const ExtentRef ref = reads.front().ref;
-  Transfer& transfer = new_transfer(Transfer::Kind::gather, ref, kHost, Priority::demand);
-  transfer.stage = Transfer::Stage::read;
-  transfer.gather = &request;
+  Gather& transfer = carrier_.create<Gather>(ref, kHost, Priority::demand);
+  advance(transfer, Stage::read);
+  transfer.request = &request;
   transfer.reads = reads;
   transfer.into = request.gather->into;
   for (const GatherRead& read : reads) {
@@ -27,10 +22,10 @@ void TransferEngine::start_gather(Request& request, std::span<GatherRead> reads)
   const Extent& extent = directory_.at(ref);
   transfer.slot_tier = extent.has_slot ? block_ : files_;
   transfer.slot = extent.has_slot ? extent.slot : directory_.slot_in_file(ref);
-  queue_io(transfer);
+  carrier_.channel_of(transfer).queue_gather(transfer.job.transfer, transfer.reads);
 }
 
-void TransferEngine::send_read(Transfer& transfer, std::uint32_t number) {
+void Gatherer::send_read(Gather& transfer, std::uint32_t number) {
   const GatherRead& read = transfer.reads[number];
   transfer.issued = std::max(transfer.issued, number + 1);
   ++transfer.open;
@@ -70,15 +65,15 @@ void note_first_read(Checksums*& sums, const GatherRead& read, std::uint64_t ext
 
 }  // namespace
 
-void TransferEngine::gather_read_done(const SlotCompletion& completion) {
-  Transfer& transfer = transfers_[static_cast<std::uint32_t>(completion.cookie)];
+void Gatherer::read_done(const SlotCompletion& completion) {
+  Gather& transfer = carrier_.at<Gather>(static_cast<std::uint32_t>(completion.cookie));
   const auto number = static_cast<std::uint32_t>(completion.cookie >> 32) - 1;
-  Channel& channel = channel_of(transfer);
+  Channel& channel = carrier_.channel_of(transfer);
   channel.read_ended();
   --transfer.open;
-  if (transfer.gather == nullptr) {
+  if (transfer.request == nullptr) {
     if (transfer.open == 0) {
-      end_gather(transfer);  // It has left the queue: see desert_gather.
+      end(transfer);  // It has left the queue: see desert().
     }
     return;
   }
@@ -93,17 +88,16 @@ void TransferEngine::gather_read_done(const SlotCompletion& completion) {
   if (completion.code != Code::ok) {
     journal_.count(&Stats::io_errors);
     read.found = GatherRead::Found::failed;
-    if (transfer.gather->status.ok()) {
-      transfer.gather->status = io_error(transfer, completion.code, completion.native,
-                                         completion.device, completion.device_offset);
+    if (transfer.request->status.ok()) {
+      transfer.request->status = carrier_.io_error(transfer, completion);
     }
   } else {
     journal_.note_slot_bytes(*transfer.slot_tier, false, read.length);
-    if (options_.checksums && transfer.slot_tier == files_) {
+    if (checksums_ && transfer.slot_tier == files_) {
       note_first_read(directory_.at(transfer.ref).sums, read, directory_.bytes_of(transfer.ref),
-                      checksum_block(transfer.ref));
+                      parts_.checksum_block(transfer.ref));
     }
-    const Checksums* const sums = options_.checksums ? directory_.at(transfer.ref).sums : nullptr;
+    const Checksums* const sums = checksums_ ? directory_.at(transfer.ref).sums : nullptr;
     read.sum_bytes = sums != nullptr ? sums->block_bytes : 0;
     if (sums != nullptr) {
       std::copy_n(sums->blocks + read.offset / sums->block_bytes, read.length / sums->block_bytes,
@@ -112,43 +106,43 @@ void TransferEngine::gather_read_done(const SlotCompletion& completion) {
     read.found = GatherRead::Found::bytes;
   }
   if (transfer.open == 0 && transfer.issued == transfer.reads.size()) {
-    end_gather(transfer);
+    end(transfer);
   }
 }
 
-void TransferEngine::end_gather(Transfer& transfer) {
+void Gatherer::end(Gather& transfer) {
   const ExtentRef ref = transfer.ref;
   residency_.unpin(HeldRun::of(transfer.into, 1, kHost, false));
-  end_transfer(transfer);
-  extent_changed(ref, kHost);
+  carrier_.end(transfer);
+  carrier_.extent_changed(ref, kHost);
 }
 
-// The request has ended, and with it the records of its reads. Reads at a device go on.
-void TransferEngine::desert_gather(const Request& request) {
+void Gatherer::desert(const Request& request) {
   if (request.want != Want::gather) {
     return;
   }
   for (const Need& need : request.needs) {
-    const std::uint32_t at = directory_.at(need.ref).transfer;
-    if (at == 0 || transfers_[at - 1].gather != &request) {
+    const auto* const gather = if_is<Gather>(carrier_.transfer_of(need.ref));
+    if (gather == nullptr || gather->request != &request) {
       continue;
     }
-    Transfer& transfer = transfers_[at - 1];
-    transfer.gather = nullptr;
+    Gather& transfer = as<Gather>(*carrier_.transfer_of(need.ref));
+    const std::uint32_t number = transfer.job.transfer;
+    transfer.request = nullptr;
     transfer.reads = {};
     transfer.issued = 0;
-    channel_of(transfer).forget_gather(at - 1);
+    carrier_.channel_of(transfer).forget_gather(number);
     if (transfer.open == 0) {
-      deserted_.push_back(at - 1);  // Not from here: the waiters for the extent would run.
+      deserted_.push_back(number);  // Not from here: the waiters for the extent would run.
     }
   }
 }
 
-void TransferEngine::end_deserted() {
+void Gatherer::end_deserted() {
   Vector<std::uint32_t> ended;
   ended.swap(deserted_);
   for (const std::uint32_t at : ended) {
-    end_gather(transfers_[at]);
+    end(carrier_.at<Gather>(at));
   }
 }
 

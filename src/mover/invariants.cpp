@@ -76,15 +76,17 @@ std::string Mover::check_invariants() {
     if (directory_.at(transfer.ref).transfer != transfer.job.transfer + 1) {
       wrong_transfer = fmt::format("extent {} does not know its transfer", transfer.ref);
     }
-    if (transfer.whole_again && transfer.stage == Transfer::Stage::write) {
+    const auto* const whole = if_is<DemoteParts>(&transfer);
+    if (whole != nullptr && whole->whole_again && transfer.stage == Stage::write) {
       slots.add(transfer.slot.value, transfer.ref);
-      slot_bytes += engine_.slot_bytes_of(transfer);
+      slot_bytes += engine_.slot_bytes_of(*whole);
     }
-    const bool owns_frame = (transfer.kind == Transfer::Kind::promote && !transfer.topping_up) ||
-                            (transfer.kind == Transfer::Kind::evict && transfer.undone);
+    const auto* const parts = if_is<PromoteParts>(&transfer);
+    const bool topping_up = parts != nullptr && parts->topping_up;
+    const bool owns_frame = transfer.promotes() && !topping_up;
     const std::uint64_t bytes =
         transfer.pages != 0 ? bytes_of_pages(transfer.pages) : directory_.bytes_of(transfer.ref);
-    held_bytes[transfer.space] += transfer.topping_up ? bytes : 0;
+    held_bytes[transfer.space] += topping_up ? bytes : 0;
     if (owns_frame && !take(transfer.space, transfer.frame, bytes, transfer.ref)) {
       wrong_transfer = fmt::format("a transfer of extent {} has no frame", transfer.ref);
     }
@@ -120,7 +122,7 @@ std::string Mover::check_invariants() {
       }
       if (extent.has_slot) {
         slots.add(extent.slot.value, ref);
-        slot_bytes += engine_.slot_bytes_of(ref);
+        slot_bytes += engine_.copies().slot_bytes_of(ref);
       }
       const SlotPages* const pages = extent.slot_pages;
       if (pages != nullptr && (!extent.has_slot || pages->stored == 0 || !pages->saves() ||
@@ -129,20 +131,24 @@ std::string Mover::check_invariants() {
                            extent.has_slot ? "a" : "no", pages->stored, pages->count);
       }
       if (extent.has_slot && record.file == 0 &&
-          engine_.slot_bytes_of(ref) != block_->bytes_of(extent.slot)) {
+          engine_.copies().slot_bytes_of(ref) != block_->bytes_of(extent.slot)) {
         return fmt::format("extent {}: a slot of {} bytes, for {}", ref,
-                           block_->bytes_of(extent.slot), engine_.slot_bytes_of(ref));
+                           block_->bytes_of(extent.slot), engine_.copies().slot_bytes_of(ref));
       }
+      const Transfer* const transfer = engine_.transfer_of(ref);
+      const auto* const promote = if_is<Promote>(transfer);
+      const auto* const demote = if_is<Demote>(transfer);
+      const bool undone = promote != nullptr && promote->stage == Stage::unmap;
       unsigned exclusive = 0, shared = 0;
       int dirty = -1;
       for (unsigned space = 0; space < directory_.spaces(); ++space) {
         const ExtentBits bits = directory_.word(space, ref).load();
         const bool arriving =
-            bits.phase() == Phase::incoming && engine_.transfer_of(ref)->arriving != 0;
+            bits.phase() == Phase::incoming && promote != nullptr && promote->arriving != 0;
         if (bits.pinned() && !bits.readable() && !arriving) {
           return fmt::format("extent {} is pinned in phase {}", ref, phase_name(bits.phase()));
         }
-        if (bits.copying() && (extent.transfer == 0 || engine_.transfer_of(ref)->copied != space)) {
+        if (bits.copying() && (transfer == nullptr || transfer->copied != space)) {
           return fmt::format("extent {} is being copied by no transfer", ref);
         }
         if (bits.at_home() && (bits.pinned() || space != kHost || directory_.mapped(ref) ||
@@ -152,8 +158,7 @@ std::string Mover::check_invariants() {
         }
         const bool has_frame = bits.readable() || bits.phase() == Phase::vacant ||
                                extent.parts != 0 ||
-                               (bits.phase() == Phase::outgoing && extent.transfer != 0 &&
-                                !engine_.transfer_of(ref)->undone);
+                               (bits.phase() == Phase::outgoing && transfer != nullptr && !undone);
         if (has_frame &&
             !take(space, directory_.frame(space, ref), directory_.resident_bytes(ref), ref)) {
           return fmt::format("extent {} is {} and has no frame", ref, phase_name(bits.phase()));
@@ -190,7 +195,7 @@ std::string Mover::check_invariants() {
                            static_cast<bool>(extent.charged));
       }
       const bool given_up =
-          extent.transfer != 0 && engine_.transfer_of(ref)->kind == Transfer::Kind::evict;
+          undone || (transfer != nullptr && transfer->kind == TransferKind::evict);
       if (extent.parts != 0 && !given_up &&
           (exclusive + shared > 0 || !extent.has_slot || extent.slot_stale ||
            extent.sums == nullptr)) {
@@ -210,14 +215,11 @@ std::string Mover::check_invariants() {
       const Phase host = directory_.word(kHost, ref).load().phase();
       const bool in_memory = exclusive + shared > 0;
       const bool in_slot = extent.has_slot ? !extent.slot_stale : record.file != 0;
-      const bool none_yet =
-          host == Phase::zero || host == Phase::lost || host == Phase::vacant ||
-          (extent.transfer != 0 && (engine_.transfer_of(ref)->origin == Phase::zero ||
-                                    engine_.transfer_of(ref)->origin == Phase::lost));
-      const bool leaving =
-          extent.transfer != 0 &&
-          (engine_.transfer_of(ref)->kind == Transfer::Kind::evict ||
-           engine_.transfer_of(ref)->withdrawn || engine_.transfer_of(ref)->took_over);
+      const bool none_yet = host == Phase::zero || host == Phase::lost || host == Phase::vacant ||
+                            (promote != nullptr &&
+                             (promote->origin == Phase::zero || promote->origin == Phase::lost));
+      const bool leaving = given_up || (demote != nullptr && demote->withdrawn) ||
+                           (promote != nullptr && promote->took_over);
       if (live && !in_memory && !in_slot && !none_yet && !leaving) {
         return fmt::format("extent {}: its bytes are nowhere (host phase {})", ref,
                            phase_name(host));

@@ -77,9 +77,9 @@ Receipt Journal::blank_receipt(ExtentRef ref) const {
 }
 
 void Journal::note_end(const Transfer& transfer) {
-  const bool promote = transfer.kind == Transfer::Kind::promote;
-  if (transfer.outcome == Transfer::Outcome::undone || transfer.stock ||
-      (!promote && transfer.kind != Transfer::Kind::demote)) {
+  const auto* const promote = if_is<Promote>(&transfer);
+  if (transfer.outcome == Transfer::Outcome::undone || (promote != nullptr && promote->stock) ||
+      (!transfer.promotes() && !transfer.demotes())) {
     return;
   }
   Receipt receipt = blank_receipt(transfer.ref);
@@ -92,7 +92,7 @@ void Journal::note_end(const Transfer& transfer) {
   receipt.buffered = transfer.buffered;
   receipt.path = transfer.path;
   receipt.failed = transfer.outcome == Transfer::Outcome::failed;
-  if (!promote) {
+  if (transfer.demotes()) {
     receipt.from = place_of(transfer.space);
     receipt.to = block_->place();
   } else {
@@ -100,10 +100,10 @@ void Journal::note_end(const Transfer& transfer) {
     receipt.mechanism = transfer.pages != 0
                             ? Receipt::Mechanism::copy
                             : static_cast<Receipt::Mechanism>(transfer.job.mechanism);
-    if (transfer.reading || transfer.pages != 0) {
+    if (transfer.reading) {
       receipt.from = transfer.slot_tier != nullptr ? transfer.slot_tier->place() : Place{};
-    } else if (transfer.source != kNoSpace) {
-      receipt.from = place_of(transfer.source);
+    } else if (promote->source != kNoSpace) {
+      receipt.from = place_of(promote->source);
       receipt.bytes = directory_.bytes_of(transfer.ref);
     }
   }

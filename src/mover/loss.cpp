@@ -19,7 +19,7 @@ void Desk::serve_losses() {
       std::erase_if(memory.remains, [&](ExtentRef ref) { return let_go_of_lost(ref, memory); });
     }
   }
-  for (const auto& [buffer, extents] : engine_.take_losses()) {
+  for (const auto& [buffer, extents] : engine_.copies().take_losses()) {
     log_error("{} extents of buffer '{}' are lost: their only copy was on a device", extents,
               residency_.buffers.at(buffer).label.get().view());
   }
@@ -59,8 +59,8 @@ bool Desk::let_go_of_lost(ExtentRef ref, Memory& memory) {
     return false;
   }
   if (only) {
-    engine_.drop_slot(ref);  // Its bytes are older ones.
-    engine_.lose(ref, memory.space);
+    engine_.copies().drop_slot(ref);  // Its bytes are older ones.
+    engine_.copies().lose(ref, memory.space);
   }
   engine_.extent_changed(ref, memory.space);
   return true;

@@ -107,7 +107,7 @@ inline std::uint64_t Memory::next_trim() const {
   return cached - std::min(cached, trimming ? trim.bytes : 0);
 }
 
-// Four times as much, so that one wait in fifty allocations outweighs what Mover::evict_ahead()
+// Four times as much, so that one wait in fifty allocations outweighs what Room::evict_ahead()
 // takes off.
 inline void Memory::note_shortage(std::uint64_t bytes, std::uint64_t most) {
   ahead = std::min({most, tier->books().budget / 8, ahead + 4 * bytes});

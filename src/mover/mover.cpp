@@ -119,7 +119,7 @@ void Mover::decide() {
 }
 
 bool Mover::waits_for_pins() const {
-  return desk_.waits_for_room() || room_.budget_changes() || engine_.retries() ||
+  return desk_.waits_for_room() || room_.budget_changes() || engine_.waits_for_pins() ||
          std::any_of(memories_.begin(), memories_.end(),
                      [](const Memory& memory) { return !memory.remains.empty(); });
 }
@@ -141,7 +141,7 @@ void Mover::test_begin_near_wrap(std::uint32_t left) {
 
 void Mover::child_ended(std::uint32_t child) {
   engine_.block_slots().child_ended(child);
-  engine_.room_in_slots();
+  engine_.copies().room_in_slots();
 }
 
 void Mover::take_posts() {

@@ -18,8 +18,8 @@
 // request at a time, and published in the step in which they are pinned: a request that fails never
 // leaves bytes that no program wrote.
 //
-// Parts. Desk has the requests, Room the frames for them, TransferEngine the transfers. Each has its
-// own data and calls only parts below it (docs/architecture.md). Ends come up as values.
+// Parts. Desk has the requests, Room the frames for them, TransferEngine the transfers. Each has
+// its own data and calls only parts below it (docs/architecture.md). Ends come up as values.
 #pragma once
 
 #include <atomic>
@@ -120,7 +120,9 @@ class Mover {
   void copy_receipts(ReceiptsCopy& to, std::size_t most) const { journal_.copy_receipts(to, most); }
 
   /// [any] The smallest read of this buffer's slots and files: a block that has a checksum.
-  std::uint32_t read_unit(const BufferRecord& record) const { return engine_.read_unit(record); }
+  std::uint32_t read_unit(const BufferRecord& record) const {
+    return engine_.parts().read_unit(record);
+  }
 
   /// [stepping thread] Bytes of bounce areas, which are charged to the host's budget.
   std::uint64_t bounce_bytes() const { return engine_.bounce().area_bytes_in_all(); }

@@ -82,7 +82,7 @@ void Needs::add_need(Request& request, const Span& span, std::uint32_t i) const 
 // Those of the i-th extent; 0: not by the page.
 PageMask Needs::pages_discarded(const Span& span, std::uint32_t i) const {
   const Span::Bytes bytes = span.covered(i);
-  if (!engine_.takes_parts(span.first + i) || bytes.begin % kSmallestExtent != 0 ||
+  if (!engine_.parts().takes_parts(span.first + i) || bytes.begin % kSmallestExtent != 0 ||
       bytes.end % kSmallestExtent != 0) {
     return 0;
   }
@@ -144,7 +144,7 @@ bool Needs::must_come(ExtentRef ref, unsigned space, PageMask pages) const {
   if (const Transfer* const transfer = engine_.transfer_of(ref);
       transfer != nullptr && transfer->space == space) {
     const bool all = transfer->pages == 0 || (pages != 0 && (pages & ~transfer->pages) == 0);
-    if (transfer->kind == Transfer::Kind::demote || (transfer->prefetch && all)) {
+    if (transfer->demotes() || (transfer->prefetch && all)) {
       return false;
     }
   }

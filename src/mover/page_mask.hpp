@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "mover/slot_pages.hpp"
 #include "residency/extents.hpp"
 
 namespace tiermem {
@@ -21,6 +22,11 @@ inline unsigned lowest(PageMask pages) {
 /// Returns the number of pages from the first to the last of the set.
 inline unsigned count_from_lowest(PageMask pages) {
   return static_cast<unsigned>(std::bit_width(pages)) - lowest(pages);
+}
+
+/// Returns the pages of a partial extent that are zeros unless they are in memory.
+inline PageMask zero_pages(const Extent& extent) {
+  return extent.zeros | (extent.slot_pages != nullptr ? ~extent.slot_pages->mask() : PageMask{0});
 }
 
 }  // namespace tiermem

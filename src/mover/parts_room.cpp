@@ -15,8 +15,8 @@ void Room::plan(Need& need) {
   }
   need.planned = true;
   need.part = 0;
-  const PageMask there = engine_.parts_there(need.ref);
-  if (there == 0 && (need.pages == 0 || !engine_.can_begin_parts(need.ref))) {
+  const PageMask there = engine_.parts().there(need.ref);
+  if (there == 0 && (need.pages == 0 || !engine_.parts().can_begin(need.ref))) {
     return;
   }
   const PageMask all = pages_of(directory_.bytes_of(need.ref));
@@ -24,8 +24,8 @@ void Room::plan(Need& need) {
     need.part = all & ~there;
     return;
   }
-  need.part = engine_.part_size().choose(extent.part_size, need.ref, there, lowest(need.pages),
-                                         static_cast<unsigned>(std::popcount(all)));
+  need.part = engine_.parts().size().choose(extent.part_size, need.ref, there, lowest(need.pages),
+                                            static_cast<unsigned>(std::popcount(all)));
   if (need.part == all) {
     need.part = 0;
   }
@@ -49,7 +49,7 @@ bool Room::take_room(Need& need) {
   AddressableTier& tier = *memories_[need.space].tier;
   Extent& extent = directory_.at(need.ref);
   const auto pages = static_cast<unsigned>(std::popcount(need.part));
-  if (engine_.parts_there(need.ref) == 0) {
+  if (engine_.parts().there(need.ref) == 0) {
     need.frame = tier.acquire_parts(directory_.frame_request(need.ref, need.space), pages);
   } else if (!extent.charged && tier.charge_parts(directory_.frame(need.space, need.ref), pages)) {
     need.charged = true;
@@ -64,7 +64,7 @@ bool Room::take_room(Need& need) {
 // Returns the reserved room. The next reservation is planned anew.
 void Room::give_room(Need& need) {
   if (need.frame.valid()) {
-    need.part != 0 ? engine_.give_parts(need.frame, need.space, need.part)
+    need.part != 0 ? engine_.copies().give_parts(need.frame, need.space, need.part)
                    : memories_[need.space].give_frame(need.frame, directory_.bytes_of(need.ref));
     need.frame = {};
   }
@@ -79,16 +79,16 @@ void Room::give_room(Need& need) {
 
 // The extent is still such that what was planned is what it lacks.
 bool Room::plan_stands(const Need& need) const {
-  const PageMask there = engine_.parts_there(need.ref);
+  const PageMask there = engine_.parts().there(need.ref);
   if (need.part == 0) {
     return there == 0;
   }
-  return (need.part & there) == 0 && (there != 0 || engine_.can_begin_parts(need.ref));
+  return (need.part & there) == 0 && (there != 0 || engine_.parts().can_begin(need.ref));
 }
 
 // And the room that it has is of the right kind.
 bool Room::room_fits(const Need& need) const {
-  return plan_stands(need) && need.charged == (engine_.parts_there(need.ref) != 0);
+  return plan_stands(need) && need.charged == (engine_.parts().there(need.ref) != 0);
 }
 
 }  // namespace tiermem

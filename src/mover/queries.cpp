@@ -31,7 +31,7 @@ void Queries::advise(Request& request) {
     each([&](ExtentRef ref) {
       directory_.begin(span, ref);
       if (room_.find_record(span.space, ref)) {  // Otherwise the advice is lost.
-        engine_.recency_for(span.space, ref).advised(ref, request.advice, request.value);
+        engine_.copies().recency_for(span.space, ref).advised(ref, request.advice, request.value);
       }
     });
   }

@@ -12,7 +12,7 @@ void ReadAhead::touched(const Request& touch, const Transfer& transfer) {
   const PageMask present = directory_.at(ref).parts | transfer.pages;
   const auto pages = static_cast<unsigned>(std::popcount(present));
   const bool whole = transfer.pages == 0 || pages == directory_.pages_in(ref);
-  if (!touch.in_parts || transfer.kind != Transfer::Kind::promote || !transfer.reading || !whole) {
+  if (!touch.in_parts || !transfer.promotes() || !transfer.reading || !whole) {
     return;
   }
   const Span& span = touch.spans[0];

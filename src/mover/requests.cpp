@@ -76,7 +76,7 @@ void Desk::finish_acquire(Request& request) {
   }
   leave_parking(request);
   for (const Need& need : request.needs) {
-    engine_.prefetch_used(need.ref, memories_[kHost]);
+    engine_.copies().prefetch_used(need.ref, memories_[kHost]);
   }
   let_go(request);
   complete(request, {});
@@ -138,7 +138,7 @@ void Desk::park_discards(Request& request) {
     }
     const FrameId frame = need.frame;
     need.frame = {};
-    engine_.start_promote(need.ref, need.space, frame, Priority::demand, &request, 0, need.shown);
+    engine_.start_promote(need.ref, need.space, frame, Priority::demand, &request, need.shown);
     if (directory_.at(need.ref).transfer != 0 && !engine_.is_parked(request, need.ref)) {
       waiters_.wait_for_transfer(request, i);
     }

@@ -93,16 +93,17 @@ Recency::Candidate Room::candidate(ExtentRef ref, Memory& memory) {
   if (referenced && ahead) {
     referenced =
         false;  // Its first use, however late: the policy counts that one with the insertion.
-    engine_.prefetch_used(ref, memory);
+    engine_.copies().prefetch_used(ref, memory);
   }
   // A prefetched extent waits for its use, unless prefetched bytes would crowd out everything else.
   const bool awaited = ahead && extent.prefetched &&
                        memory.unused_prefetched <= memory.tier->books().budget / 2 && !desperate_;
   // Dirty bytes without another copy can leave only if they can be written down now.
-  const bool must_write = bits.dirty() && (engine_.can_write(ref) || !directory_.droppable(ref));
+  const bool must_write =
+      bits.dirty() && (engine_.copies().can_write(ref) || !directory_.droppable(ref));
   const bool can_leave = !must_write || directory_.readable_elsewhere(ref, space) != kNoSpace ||
                          (!memory.lost && memory.exit_backoff.over(now_) &&
-                          (engine_.can_write(ref) || engine_.may_retreat(ref, space)));
+                          (engine_.copies().can_write(ref) || engine_.may_retreat(ref, space)));
   return {.movable = directory_.has_frame(ref, space) && !bits.pinned() && extent.transfer == 0 &&
                      extent.holds == 0 && can_leave && !awaited && !engine_.is_stuck(ref),
           .referenced = referenced,
@@ -306,8 +307,8 @@ bool Room::drop_from_slots(std::uint64_t bytes) {
             directory_.readable_elsewhere(ref, kHost) != kNoSpace) {
           return;
         }
-        freed += engine_.slot_bytes_of(ref);
-        engine_.drop_slot(ref);
+        freed += engine_.copies().slot_bytes_of(ref);
+        engine_.copies().drop_slot(ref);
         host.set_phase(Phase::lost);
         journal_.count(&Stats::dropped, directory_.bytes_of(ref));
       });

@@ -1,128 +1,163 @@
-// I/O of slot tiers: what the channels choose is submitted, and what has ended takes its transfer
-// to the next stage. The stepping thread only; never waits.
+// I/O of transfers: what the channels choose is submitted to the slot tiers, with places in the
+// bounce memory. The stepping thread only; never waits.
+#include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "base/error.hpp"
-#include "mover/transfer_engine.hpp"
+#include "mover/carrier.hpp"
 
 namespace tiermem {
 
-void TransferEngine::queue_io(Transfer& transfer) {
-  Channel& channel = channel_of(transfer);
-  if (transfer.kind == Transfer::Kind::gather) {
-    channel.queue_gather(transfer.job.transfer, transfer.reads);
-    return;
-  }
+void Carrier::queue_io(Transfer& transfer) {
   // Background reads and writes are apart: one may be held back while the other goes on.
-  const bool apart = transfer.priority > Priority::room && transfer.kind == Transfer::Kind::demote;
-  channel.queue(transfer.job.transfer, load_of(transfer), apart);
+  const bool apart = transfer.priority > Priority::room && transfer.demotes();
+  channel_of(transfer).queue(transfer.job.transfer, load_of(transfer), apart);
 }
 
-void TransferEngine::issue_io() {
-  std::uint64_t step = 0;
-  for (Channel* channel : {&block_channel_, &files_channel_}) {
-    const std::span<const Channel::Issue> issued = channel->issue(step);
-    for (const Channel::Issue& issue : issued) {
-      issue.read != 0 ? send_read(transfers_[issue.transfer], issue.read - 1)
-                      : send(transfers_[issue.transfer], issue.depth);
-    }
-    if (!issued.empty()) {
-      channel->tier()->dispatch();
-    }
-  }
-}
-
-void TransferEngine::send(Transfer& transfer, unsigned depth) {
+void Carrier::send(Transfer& transfer, unsigned depth) {
   transfer.at_device = true;
   transfer.depth = std::max(transfer.depth, depth);
   if (transfer.direct) {
-    go_direct(transfer);
+    transfer.job.direct = options_.direct;
+    transfer.job.slot = transfer.slot;
+    submit(transfer, transfer.writes() ? kStore : kFetch);
     return;
   }
-  if (const SlotPages* pages = slot_pages_of(transfer)) {
-    send_stored(transfer, *pages);
-    return;
-  }
+  // The pages that a slot has lie one behind the other.
+  const SlotPages* const pages = slot_pages_of(transfer);
+  const std::uint64_t offset =
+      pages == nullptr ? transfer.from
+                       : pages->before(static_cast<unsigned>(transfer.from / pages->page_bytes)) *
+                             std::uint64_t{pages->page_bytes};
   transfer.slot_tier->submit({.cookie = transfer.job.transfer,
                               .slot = transfer.slot,
-                              .write = writes(transfer),
+                              .write = transfer.writes(),
                               .data = transfer.job.data + transfer.from,
                               .length = io_bytes(transfer),
-                              .offset = transfer.from});
+                              .offset = offset});
 }
 
-void TransferEngine::io_done(const SlotCompletion& reported) {
-  SlotCompletion completion = reported;
-  if (reported.cookie >> 32 != 0) {
-    if (transfers_[static_cast<std::uint32_t>(reported.cookie)].kind == Transfer::Kind::gather) {
-      gather_read_done(reported);
-      return;
-    }
-    if (!run_ended(reported, completion)) {
-      return;
-    }
-  }
-  Transfer& transfer = transfers_[completion.cookie];
+void Carrier::io_ended(Transfer& transfer, const SlotCompletion& completion) {
   transfer.at_device = false;
   channel_of(transfer).ended(load_of(transfer));
-  journal_.note_io(transfer, completion, writes(transfer), io_bytes(transfer));
+  journal_.note_io(transfer, completion, transfer.writes(), io_bytes(transfer));
   journal_.count(&Stats::io_retries, completion.retries);
-  const bool missing = transfer.kind == Transfer::Kind::demote && !writes(transfer);
-  if (missing && completion.code == Code::ok) {
-    missing_came(transfer);
-    return;
-  }
-  if (missing) {
-    demote_failed(transfer, io_error(transfer, completion.code, completion.native,
-                                     completion.device, completion.device_offset));
-    return;
-  }
-  if (transfer.kind == Transfer::Kind::promote) {
-    if (completion.code == Code::ok) {
-      land(transfer);
-      return;
-    }
-    if (transfer.attempts++ == 0) {
-      journal_.count(&Stats::io_retries);
-      queue_io(transfer);
-      return;
-    }
-    promote_failed(transfer, io_error(transfer, completion.code, completion.native,
-                                      completion.device, completion.device_offset));
-    return;
-  }
-  transfer.wear -= static_cast<std::int64_t>(io_bytes(transfer));
-  if (transfer.hashing) {
-    transfer.write_ended = true;
-    transfer.ended = completion;
-    return;
-  }
-  write_done(transfer, completion);
 }
 
-Status TransferEngine::io_error(const Transfer& transfer, Code code, int native,
-                                std::uint16_t device, std::uint64_t offset) {
-  const bool changed = transfer.slot_tier == files_ && native == ESTALE;
+// Transfers between slots and the memory of devices past the host, if there is such a path and no
+// checksum to compute or compare. They go through the channel like all others. If one fails, the
+// same bytes go through the staging, which shows whether the path was at fault.
+bool Carrier::goes_direct(Transfer& transfer) const {
+  const bool hashes = options_.checksums && !directory_.has_flag(transfer.ref, kNoChecksum);
+  const bool verifies = transfer.reading && directory_.at(transfer.ref).sums != nullptr;
+  transfer.direct = options_.direct != nullptr && transfer.slot_tier == block_ &&
+                    transfer.pages == 0 && directory_.at(transfer.ref).slot_pages == nullptr &&
+                    !hashes && !verifies && block_slots_.tries_direct(now_) &&
+                    options_.direct->reaches(*memories_[transfer.space].tier, transfer.slot);
+  return transfer.direct;
+}
+
+bool Carrier::direct_ended(Transfer& transfer) {
+  transfer.at_device = false;
+  channel_of(transfer).ended(load_of(transfer));
+  ++transfer.requests;
+  if (transfer.job.status.ok()) {
+    block_slots_.direct_worked(transfer.slot, transfer.job.bytes, transfer.writes());
+    transfer.moved += transfer.job.bytes;
+    transfer.path = Receipt::Path::direct;
+    return true;
+  }
+  journal_.count(&Stats::gpu_direct_errors);
+  ++transfer.retries;
+  block_slots_.direct_failed(now_);  // So it is not tried again here.
+  transfer.direct = false;
+  return false;
+}
+
+Status Carrier::io_error(const Transfer& transfer, const SlotCompletion& completion) const {
+  const bool changed = transfer.slot_tier == files_ && completion.native == ESTALE;
   ErrorInfo info = error_info(
-      code, "{} of buffer '{}' failed on {} at offset {}: {}",
-      writes(transfer) ? "writing an extent" : "reading an extent",
+      completion.code, "{} of buffer '{}' failed on {} at offset {}: {}",
+      transfer.writes() ? "writing an extent" : "reading an extent",
       directory_.record_of(transfer.ref).label.get().view(),
-      transfer.slot_tier->device_name(device), offset,
+      transfer.slot_tier->device_name(completion.device), completion.device_offset,
       changed
           ? "the file has changed since it was adopted (size or modification time); adopt it again"
-      : native != 0 ? std::strerror(native)
-                    : code_name(code));
-  info.native = native;
+      : completion.native != 0 ? std::strerror(completion.native)
+                               : code_name(completion.code));
+  info.native = completion.native;
   info.tier = transfer.slot_tier->place();
-  info.device = device;
-  info.offset = offset;
+  info.device = completion.device;
+  info.offset = completion.device_offset;
   info.buffer = directory_.handle_of(transfer.ref);
   return Status(info);
 }
 
-bool TransferEngine::take_staging(Transfer& transfer) {
+bool Carrier::reads_again(Transfer& transfer, Status& why) {
+  journal_.count(&Stats::checksum_errors);
+  Extent& extent = directory_.at(transfer.ref);
+  extent.bad_once = !extent.bad_once;
+  if (extent.bad_once) {
+    advance(transfer, Stage::read);  // Perhaps the wire and not the medium: read once more.
+    queue_io(transfer);
+    return true;
+  }
+  const bool adopted = transfer.slot_tier == files_;
+  const Job& job = transfer.job;
+  const std::uint64_t offset = std::uint64_t{job.bad_block} * job.sums->block_bytes;
+  why = fail(adopted ? Code::io_error : Code::lost,
+             "buffer '{}', extent {}: the bytes at {} read back from {} are not those {}",
+             directory_.record_of(transfer.ref).label.get().view(),
+             directory_.number_of(transfer.ref), offset,
+             transfer.slot_tier->device_name(transfer.slot_tier->device_of(transfer.slot)),
+             adopted ? "first read: the file has changed since; adopt it again" : "written: lost");
+  extent.lost_with = kHost;
+  return false;
+}
+
+// Returns the pages of the slot that the transfer reads or writes. Null: all of them.
+const SlotPages* Carrier::slot_pages_of(const Transfer& transfer) const {
+  if (transfer.slot_tier != block_ || transfer.kind == Transfer::Kind::gather) {
+    return nullptr;
+  }
+  const auto* const parts = if_is<DemoteParts>(&transfer);
+  return parts != nullptr && parts->whole_again && transfer.writes()
+             ? parts->slot_pages.get()
+             : directory_.at(transfer.ref).slot_pages;
+}
+
+// The bytes of the extent that the transfer reads or writes next.
+void Carrier::set_range(Transfer& transfer, std::uint64_t from, std::uint64_t length) {
+  transfer.from = from;
+  transfer.length = length;
+  transfer.stored = 0;
+  const SlotPages* const pages = slot_pages_of(transfer);
+  if (pages != nullptr && length != 0) {
+    const auto first = static_cast<unsigned>(from / pages->page_bytes);
+    const auto last = static_cast<unsigned>((from + length) / pages->page_bytes);
+    transfer.stored = std::uint64_t{pages->before(last) - pages->before(first)} * pages->page_bytes;
+    assert(transfer.stored != 0);
+  }
+}
+
+// Pages from a slot that lacks some lie one behind the other. Returns the step that brings them to
+// their places.
+JobStep Carrier::spreads(Transfer& transfer) const {
+  if (transfer.stored == 0) {
+    return 0;
+  }
+  Job& job = transfer.job;
+  job.slot_pages = directory_.at(transfer.ref).slot_pages;
+  job.spread_first = static_cast<std::uint32_t>(transfer.from / job.slot_pages->page_bytes);
+  job.spread_last =
+      static_cast<std::uint32_t>((transfer.from + transfer.length) / job.slot_pages->page_bytes);
+  return kSpread;
+}
+
+bool Carrier::take_staging(Transfer& transfer) {
   if (!transfer.staging) {
     transfer.staging =
         bounce_.take_staging(transfer.job.transfer, directory_.bytes_of(transfer.ref));
@@ -130,9 +165,26 @@ bool TransferEngine::take_staging(Transfer& transfer) {
   return static_cast<bool>(transfer.staging);
 }
 
-void TransferEngine::give_staging(Transfer& transfer) {
+void Carrier::give_staging(Transfer& transfer) {
   if (transfer.staging) {
     bounce_.give_staging(std::exchange(transfer.staging, {}), directory_.bytes_of(transfer.ref));
+  }
+}
+
+// Takes a place of `pages` pages for the transfer. Returns false if it waits for one.
+bool Carrier::take_bounce(Transfer& transfer, unsigned pages) {
+  const Bounce::Place place = bounce_.take(transfer.job.transfer, pages);
+  if (place) {
+    set_bounce(transfer, place);
+  }
+  return static_cast<bool>(place);
+}
+
+void Carrier::set_bounce(Transfer& transfer, const Bounce::Place& place) {
+  transfer.bounce = place;
+  transfer.job.data = bounce_.data(place);
+  if (transfer.kind == Transfer::Kind::promote_parts) {
+    transfer.job.data -= transfer.from;
   }
 }
 

@@ -58,7 +58,7 @@ class SlotLedger {
   /// Jobs of workers in progress.
   unsigned jobs() const { return growing_ ? 1 : 0; }
 
-  // ---- Slots that give way: see Mover::next_slot_gives_way().
+  // ---- Slots that give way: see Copies::next_slot_gives_way().
 
   bool looks_for_slots(std::int64_t now) const { return now >= none_gives_way_until_; }
   /// Advances to the next of `extents` extents and returns it: its slot may give way.

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "tier/tier.hpp"
 
@@ -52,5 +53,10 @@ struct SlotPages {
   /// the slot has are one behind the other from the place of `first` on; the others become zeros.
   void spread(std::byte* extent, unsigned first, unsigned last) const;
 };
+
+struct DestroySlotPages {
+  void operator()(SlotPages* pages) const { SlotPages::destroy(pages); }
+};
+using SlotPagesOwner = std::unique_ptr<SlotPages, DestroySlotPages>;
 
 }  // namespace tiermem

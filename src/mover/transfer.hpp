@@ -1,14 +1,21 @@
-// One movement of one extent: from its start in the mover to its last completion. Only the mover
-// touches it.
+// One movement of one extent: from its start in the mover to its last completion. Each kind is a
+// type of its own over a common head. Only the engine touches transfers
+// (mover/transfer_engine.hpp).
+//
+//   transfer.pages != 0  <=>  the kind is promote_parts, demote_parts or empty
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <span>
 
 #include "mover/bounce.hpp"
+#include "mover/checksum.hpp"
 #include "mover/gather.hpp"
 #include "mover/job.hpp"
 #include "mover/priority.hpp"
+#include "mover/slot_pages.hpp"
+#include "mover/stages.hpp"
 #include "residency/directory.hpp"
 #include "tiermem/receipt.hpp"
 
@@ -16,118 +23,162 @@ namespace tiermem {
 
 struct Request;
 
+/// The head: what every transfer has.
 struct Transfer {
-  enum class Kind : std::uint8_t {
-    idle,
-    promote,  ///< Bytes come into a frame of `space`.
-    demote,   ///< Bytes of `space` go to a slot; the frame stays.
-    evict,    ///< The frame of `space` leaves its window.
-    empty,    ///< Some of an extent's parts are discarded.
-    show,     ///< The frame of `space` appears in its window; a device's pinned or not.
-    gather,   ///< Blocks are read from a slot to elsewhere; the extent stays where it is.
-  };
-  /// Where it stands. Promote: staging → prepare → read → land → parked → (published); land →
-  /// recopy → staging or land, where the source is written; land → abandoned → (undone), where
-  /// streams have pins on what never came.
-  /// Demote: (measure →) slot → staging → copy → hash → write → (published); `hash` only where the
-  /// slot has the bytes of before, of which perhaps few have changed; `measure` only where a new
-  /// slot may need less room than the extent.
-  /// Evict, empty: unmap → (done). Show: prepare → (done). Gather: read → (done).
-  /// Demote of a mapped extent: (drop →) withdraw → measure → slot → hash → write → (gone), or,
-  /// recalled, → remap → (as before). Demote of a partial extent with a slot that cannot be
-  /// written: → hash → read (the missing pages) → copy → slot → write, all of it, to another.
-  enum class Stage : std::uint8_t {
-    staging,
-    prepare,
-    read,
-    land,
-    recopy,
-    abandoned,
-    parked,
-    measure,
-    slot,
-    copy,
-    hash,
-    write,
-    unmap,
-    drop,
-    withdraw,
-    remap
-  };
+  using Kind = TransferKind;
+  enum class Outcome : std::uint8_t { undone, moved, failed };
 
   Kind kind = Kind::idle;
-  Stage stage = Stage::prepare;
+  Stage stage = Stage::start;  ///< Changed by advance() only.
   Priority priority = Priority::demand;
   Reason reason = Reason::none;
-  enum class Outcome : std::uint8_t { undone, moved, failed };
   Outcome outcome = Outcome::undone;  ///< So far: what its receipt says. Undone: it gets none.
   std::uint8_t space = kHost;
-  std::uint8_t source =
-      kNoSpace;  ///< Promote: the space of the copied bytes; kNoSpace: a slot, or nothing.
-  Phase origin =
-      Phase::none;       ///< Promote, evict: the phase to go to if it fails, or when it is done.
-  bool reading = false;  ///< Promote: from a slot.
-  bool clear = false;    ///< Promote: of an extent that was never written.
-  bool discard = false;  ///< Promote: nothing comes, the caller overwrites all.
-  bool evict_after = false;  ///< Demote: the frame is wanted.
-  bool withdrawn = false;    ///< Demote of a mapped extent: the frame leaves its window first.
-  bool recalled = false;     ///< Demote, withdrawn: back into the window as soon as may be.
+  std::uint8_t frees_in = kHost;  ///< The space of the memory that its end gives `freeing` back to.
+  std::uint8_t copied = kNoSpace;  ///< The space for which start_copy() was called.
   bool prefetch = false;
-  bool stock = false;       ///< Promote: of a spare buffer made ahead. The extent becomes vacant.
-  bool retreats = false;    ///< Promote to the host: the source, a device's, is a victim.
-  bool mapped = false;      ///< Promote: the frame is in its window.
-  bool shows = false;       ///< Promote to a device: it is wanted in its window there.
-  bool at_home = false;     ///< Promote to the host: the frame stays out of its window.
-  bool takes_home = false;  ///< Promote to a device: the source is on its way out of its window.
-  bool by_host = false;     ///< Promote from one device to another: the straight copy was refused.
-  bool direct = false;      ///< Its bytes go between the slot and a device past the host.
-  /// Promote to a device: the copy's ordinal there, once it has begun. Streams that wait for it
-  /// have views by now: the word is `incoming` and pinned.
-  std::uint64_t arriving = 0;
-  bool written = false;    ///< One of them writes: the slot's bytes will not be these.
-  bool took_over = false;  ///< For one of them: the source is `outgoing`, and goes at the end.
-  bool undone =
-      false;  ///< Evict: of a promote that was given up; the extent goes back to `origin`.
   ExtentRef ref = 0;
   FrameId frame{};
-  PageMask pages = 0;        ///< Promote: the parts that come. Demote: those there are. 0: whole.
-  PageMask to_write = 0;     ///< Demote, in parts: changed pages that are not written yet.
-  bool topping_up = false;   ///< Promote: others of its parts are there already.
-  bool whole_again = false;  ///< Demote, in parts: all is put together in `bounce`.
-  Bounce::Place bounce;      ///< For pages that arrive, or for the whole extent.
-  Staging::Place staging;
+  PageMask pages = 0;  ///< The pages that come, leave, or are discarded. 0: a whole extent.
+
+  // The slot, and the bytes of the extent that it reads or writes next.
   SlotTier* slot_tier = nullptr;
   SlotId slot{};
-  bool at_device = false;   ///< `slot_tier` was given it, and has not answered.
-  std::uint64_t avoid = 0;  ///< Demote: devices that failed this write.
+  bool reading = false;      ///< Its bytes come from the slot.
+  bool direct = false;       ///< They go between the slot and a device past the host.
+  bool at_device = false;    ///< `slot_tier` was given it, and has not answered.
+  std::uint64_t from = 0;    ///< The first byte, in the extent.
+  std::uint64_t length = 0;  ///< How many.
+  std::uint64_t stored = 0;  ///< How many of these a slot that lacks pages has. 0: all.
   std::uint32_t attempts = 0;
-  std::uint8_t copied = kNoSpace;  ///< The space for which start_copy() was called.
-  Checksums* sums = nullptr;       ///< Demote, first read of an adopted file: new checksums; owned.
-  bool rewrites = false;  ///< Demote: the slot has all of the bytes of before, and their checksums.
-  std::uint64_t from = 0;           ///< Demote: the first byte written, in the extent.
-  std::uint64_t length = 0;         ///< Demote: how many are written.
-  std::uint64_t stored = 0;         ///< How many of these a slot that lacks pages has. 0: all.
-  SlotPages* slot_pages = nullptr;  ///< Demote: of a slot that the extent does not have yet; owned.
-  std::int64_t wear =
-      0;  ///< Demote: reserved of the endurance and not written; less than 0 after retries.
-  bool hashing = false;      ///< Demote: a hand computes `sums`, beside the write.
-  bool write_ended = false;  ///< Demote: `ended` waits for the hand.
-  SlotCompletion ended;
-  ErrorInfo undo_error{};  ///< For the waiters of a promote that was undone; ok: none.
-  Request* parked_for = nullptr;
-  Request* gather = nullptr;  ///< The request of the reads; null: it has ended.
-  std::span<GatherRead> reads;
-  std::uint32_t issued = 0;  ///< Number of reads given to the device.
-  std::uint32_t open = 0;    ///< Given and not ended. Demote: runs of pages, likewise.
-  ExtentRef into = 0;        ///< Where they go: a pin of its own.
+
+  Bounce::Place bounce;  ///< For pages that arrive, or for the whole extent.
+  Staging::Place staging;
+  std::uint64_t freeing = 0;  ///< Bytes that its end gives back, as counted in Memory::freeing.
+  ErrorInfo undo_error{};     ///< For the waiters of a transfer that was undone; ok: none.
+
   // For its receipt.
   std::int64_t begun_ns = 0;
   std::uint64_t moved = 0;  ///< Bytes that devices have transferred.
   std::uint32_t requests = 0, retries = 0, depth = 0;
   bool buffered = false;
   Receipt::Path path = Receipt::Path::none;
-  std::uint64_t freeing = 0;  ///< Bytes that its end gives back, as counted in Mover::freeing_.
+
   Job job;
+
+  bool promotes() const { return kind == Kind::promote || kind == Kind::promote_parts; }
+  bool demotes() const { return kind == Kind::demote || kind == Kind::demote_parts; }
+  /// It writes to the slot, or will next.
+  bool writes() const { return demotes() && stage != Stage::read; }
 };
+
+struct Promote : Transfer {
+  static constexpr Kind kKind = Kind::promote;
+
+  std::uint8_t source = kNoSpace;  ///< The space of the copied bytes; kNoSpace: a slot, or nothing.
+  Phase origin = Phase::none;      ///< The phase to go to if it fails.
+  bool clear = false;              ///< The extent was never written.
+  bool discard = false;            ///< Nothing comes, the caller overwrites all.
+  bool stock = false;              ///< For a spare buffer made ahead. The extent becomes vacant.
+  bool retreats = false;           ///< To the host: the source, a device's, is a victim.
+  bool mapped = false;             ///< The frame is in its window.
+  bool shows = false;              ///< To a device: it is wanted in its window there.
+  bool at_home = false;            ///< To the host: the frame stays out of its window.
+  bool takes_home = false;         ///< To a device: the source is on its way out of its window.
+  bool by_host = false;            ///< From one device to another: the straight copy was refused.
+  /// To a device: the copy's ordinal there, once it has begun. Streams that wait for it have views
+  /// by now: the word is `incoming` and pinned.
+  std::uint64_t arriving = 0;
+  bool written = false;    ///< One of these streams writes: the slot's bytes will not be these.
+  bool took_over = false;  ///< For one of them: the source is `outgoing`, and goes at the end.
+  Request* parked_for = nullptr;
+  ChecksumsOwner sums;  ///< First read of an adopted file: new checksums.
+};
+
+struct PromoteParts : Transfer {
+  static constexpr Kind kKind = Kind::promote_parts;
+
+  bool topping_up = false;  ///< Other pages of the extent are there already.
+};
+
+struct Demote : Transfer {
+  static constexpr Kind kKind = Kind::demote;
+
+  bool evict_after = false;   ///< The frame is wanted.
+  bool withdrawn = false;     ///< The extent is mapped: the frame leaves its window first.
+  bool recalled = false;      ///< Withdrawn: back into the window as soon as may be.
+  bool rewrites = false;      ///< The slot has all of the bytes of before, and their checksums.
+  bool hashing = false;       ///< A hand computes `sums`, beside the write.
+  bool write_ended = false;   ///< `ended` waits for the hand.
+  std::uint32_t open = 0;     ///< Runs of pages that were given to the device and have not ended.
+  SlotCompletion ended;       ///< The sum of the runs that have ended.
+  std::uint64_t avoid = 0;    ///< Devices that failed this write.
+  std::int64_t wear = 0;      ///< Reserved of the endurance and not written; < 0 after retries.
+  ChecksumsOwner sums;        ///< For the bytes that it writes.
+  SlotPagesOwner slot_pages;  ///< For a slot that the extent does not have yet.
+};
+
+/// Always withdrawn.
+struct DemoteParts : Demote {
+  static constexpr Kind kKind = Kind::demote_parts;
+
+  PageMask to_write = 0;     ///< Changed pages that are not written yet.
+  bool whole_again = false;  ///< All is put together in `bounce`, for another slot.
+};
+
+struct Evict : Transfer {
+  static constexpr Kind kKind = Kind::evict;
+};
+
+struct Empty : Transfer {
+  static constexpr Kind kKind = Kind::empty;
+};
+
+struct Show : Transfer {
+  static constexpr Kind kKind = Kind::show;
+};
+
+struct Gather : Transfer {
+  static constexpr Kind kKind = Kind::gather;
+
+  Request* request = nullptr;  ///< The request of the reads; null: it has ended.
+  std::span<GatherRead> reads;
+  std::uint32_t issued = 0;  ///< Number of reads given to the device.
+  std::uint32_t open = 0;    ///< Given and not ended.
+  ExtentRef into = 0;        ///< Where they go: a pin of its own.
+};
+
+/// Returns the transfer as its kind. It must be of this kind.
+template <typename T>
+T& as(Transfer& transfer) {
+  assert(transfer.kind == T::kKind);
+  return static_cast<T&>(transfer);
+}
+/// Returns the demote of a whole or of a partial extent.
+template <>
+inline Demote& as<Demote>(Transfer& transfer) {
+  assert(transfer.demotes());
+  return static_cast<Demote&>(transfer);
+}
+/// Returns the transfer as this kind; null if it is of another, or null.
+template <typename T>
+const T* if_is(const Transfer* transfer) {
+  return transfer != nullptr && transfer->kind == T::kKind ? static_cast<const T*>(transfer)
+                                                           : nullptr;
+}
+template <>
+inline const Demote* if_is<Demote>(const Transfer* transfer) {
+  return transfer != nullptr && transfer->demotes() ? static_cast<const Demote*>(transfer)
+                                                    : nullptr;
+}
+
+/// Changes the stage. Asserts that the change exists.
+inline void advance(Transfer& transfer, Stage to) {
+  assert(may_advance(transfer.kind, transfer.stage, to));
+  if (stage_changed != nullptr) [[unlikely]] {
+    stage_changed(transfer.kind, transfer.stage, to);
+  }
+  transfer.stage = to;
+}
 
 }  // namespace tiermem

@@ -1,9 +1,9 @@
-// The engine between its transfers: completions, times of wake-ups, and checks of its records.
+// The engine between the families of transfers: it gives them their events, and does what follows.
 #include "mover/transfer_engine.hpp"
 
 #include <algorithm>
 #include <array>
-#include <vector>
+#include <utility>
 
 #include "base/error.hpp"
 
@@ -12,41 +12,107 @@ namespace tiermem {
 TransferEngine::TransferEngine(Residency& residency, Deque<Memory>& memories, Journal& journal,
                                Stock& stock, SlotTier* block, SlotTier* files, Hands& hands,
                                const MoverOptions& options)
-    : residency_(residency),
-      directory_(residency),
+    : directory_(residency),
       hands_(hands),
-      options_(options),
-      block_(block),
-      files_(files),
       memories_(memories),
       journal_(journal),
-      stock_(stock),
-      block_channel_(block),
-      files_channel_(files),
-      block_slots_(block, hands,
-                   {.endurance_bytes_per_day = options.endurance_bytes_per_day,
-                    .degraded_ns = options.degraded_ns}),
-      file_slots_(files, hands, {.degraded_ns = options.degraded_ns}),
+      options_(options),
       bounce_(hands, {.area_bytes = options.bounce_area_bytes,
                       .budget_per_area = options.budget_per_bounce_area,
                       .staging_bytes = options.staging_bytes,
                       .staging_frame_bytes = options.staging_frame_bytes}),
-      part_size_(options.usual_part) {}
+      block_slots_(block, hands,
+                   {.endurance_bytes_per_day = options.endurance_bytes_per_day,
+                    .degraded_ns = options.degraded_ns}),
+      file_slots_(files, hands, {.degraded_ns = options.degraded_ns}),
+      copies_(residency, memories, journal, bounce_, block_slots_, stuck_),
+      carrier_(residency, memories, journal, bounce_, block_slots_, block, files, hands, options_),
+      parts_(directory_, memories, journal, carrier_, copies_, bounce_, block, options_),
+      promoter_(residency, memories, journal, stock, carrier_, copies_, parts_, bounce_,
+                block_slots_, block, files, options_),
+      demoter_(residency, memories, journal, carrier_, copies_, parts_, stuck_, bounce_,
+               block_slots_, block, options_),
+      gatherer_(residency, journal, carrier_, parts_, block, files, options.checksums) {}
+
+void TransferEngine::begin_step(std::int64_t now) {
+  carrier_.begin_step(now);
+  copies_.begin_step(now);
+  left_watched_ = false;
+}
+
+void TransferEngine::start_promote(ExtentRef ref, unsigned space, FrameId frame, Priority priority,
+                                   Request* discards_for, bool shows) {
+  parts_.prepare_for(ref);
+  promoter_.start(ref, space, frame, priority, discards_for, shows);
+  follow();
+}
+
+void TransferEngine::start_promote(Need& need, Priority priority) {
+  FrameId frame = std::exchange(need.frame, {});
+  if (need.charged) {
+    frame = directory_.frame(need.space, need.ref);
+    need.charged = false;
+    directory_.at(need.ref).charged = false;
+  }
+  need.planned = false;
+  directory_.at(need.ref).writes = need.changes;
+  if (need.part == 0) {
+    start_promote(need.ref, need.space, frame, priority, nullptr, need.shown);
+    return;
+  }
+  parts_.prepare_for(need.ref);
+  parts_.start(need.ref, need.space, frame, priority, need.part);
+}
+
+// The frame is there already; on a device perhaps in use.
+void TransferEngine::start_show(const Need& need) {
+  Show& transfer = carrier_.create<Show>(need.ref, need.space, Priority::demand);
+  transfer.frame = directory_.frame(need.space, need.ref);
+  advance(transfer, Stage::show);
+  carrier_.submit(transfer, kShow);
+}
+
+void TransferEngine::shown(Show& transfer) {
+  const ExtentRef ref = transfer.ref;
+  const unsigned space = transfer.space;
+  Status status = transfer.job.status.clone();
+  carrier_.end(transfer);
+  if (space == kHost && status.ok()) {
+    promoter_.to_window(ref);
+  }
+  carrier_.extent_changed(ref, space, std::move(status));
+}
+
+void TransferEngine::publish_parked(const Request& request, ExtentRef ref) {
+  promoter_.publish_parked(request, ref);
+  follow();
+}
+
+void TransferEngine::unpark(const Request& request, ExtentRef ref) {
+  promoter_.unpark(request, ref);
+  follow();
+}
 
 bool TransferEngine::take_completions() {
-  bool any = !deserted_.empty();
-  end_deserted();
-  any = run_drops() || any;
-  any = run_own_jobs() || any;
+  bool any = gatherer_.any_deserted();
+  gatherer_.end_deserted();
+  any = demoter_.run_drops() || any;
+  std::uint64_t done = 0;
+  while (Job* const job = carrier_.run_own_job(done)) {
+    job_done(*job);
+    any = true;
+  }
   std::array<Done, 64> jobs;
   for (std::size_t n = hands_.reap(jobs); n > 0; n = hands_.reap(jobs)) {
     any = true;
     for (std::size_t i = 0; i < n; ++i) {
-      jobs[i].begun != 0 ? copy_begun(*jobs[i].job, jobs[i].begun) : job_done(*jobs[i].job);
+      Job& job = *jobs[i].job;
+      jobs[i].begun != 0 ? promoter_.copy_begun(carrier_.at<Promote>(job.transfer), jobs[i].begun)
+                         : job_done(job);
     }
   }
   std::array<SlotCompletion, 64> completions;
-  for (Channel* channel : {&block_channel_, &files_channel_}) {
+  for (Channel* channel : {&carrier_.block_channel(), &carrier_.files_channel()}) {
     if (channel->tier() == nullptr) {
       continue;
     }
@@ -61,21 +127,161 @@ bool TransferEngine::take_completions() {
   return any;
 }
 
+void TransferEngine::job_done(Job& job) {
+  if (job.transfer == ~std::uint32_t{0}) {
+    housekeeping_done(job);
+    return;
+  }
+  Transfer& transfer = carrier_.at(job.transfer);
+  if ((job.steps & (kFetch | kStore)) != 0) {
+    transfer.demotes() ? demoter_.went_direct(as<Demote>(transfer))
+                       : promoter_.went_direct(as<Promote>(transfer));
+    follow();
+    return;
+  }
+  journal_.note_copies(transfer);
+  switch (transfer.kind) {
+    case TransferKind::promote:
+      promoter_.job_done(as<Promote>(transfer));
+      break;
+    case TransferKind::promote_parts:
+      parts_.job_done(as<PromoteParts>(transfer));
+      break;
+    case TransferKind::demote:
+    case TransferKind::demote_parts:
+      demoter_.job_done(as<Demote>(transfer));
+      break;
+    case TransferKind::evict:
+      evicted(as<Evict>(transfer));
+      break;
+    case TransferKind::empty:
+      parts_.emptied(as<Empty>(transfer));
+      break;
+    case TransferKind::show:
+      shown(as<Show>(transfer));
+      break;
+    case TransferKind::gather:  // Has no jobs.
+    case TransferKind::idle:
+      break;
+  }
+  follow();
+}
+
+// Jobs that belong to no transfer.
+void TransferEngine::housekeeping_done(const Job& job) {
+  if (bounce_.job_done(job)) {
+    return;
+  }
+  if (block_slots_.job_done(job)) {
+    const Status status = job.status.clone();
+    for (const std::uint32_t at : block_slots_.take_grown()) {
+      Demote& transfer = carrier_.at<Demote>(at);
+      status.ok() ? demoter_.find_slot(transfer) : demoter_.failed(transfer, status.clone());
+    }
+    return;
+  }
+  for (Memory& memory : memories_) {
+    (void)memory.job_done(job);
+  }
+}
+
+void TransferEngine::io_done(const SlotCompletion& reported) {
+  SlotCompletion completion = reported;
+  if (reported.cookie >> 32 != 0) {
+    if (carrier_.at(static_cast<std::uint32_t>(reported.cookie)).kind == TransferKind::gather) {
+      gatherer_.read_done(reported);
+      return;
+    }
+    if (!demoter_.run_ended(reported, completion)) {
+      return;
+    }
+  }
+  Transfer& transfer = carrier_.at(static_cast<std::uint32_t>(completion.cookie));
+  carrier_.io_ended(transfer, completion);
+  if (transfer.demotes()) {
+    demoter_.io_done(as<Demote>(transfer), completion);
+  } else if (transfer.kind == TransferKind::promote_parts) {
+    parts_.io_done(as<PromoteParts>(transfer), completion);
+  } else {
+    promoter_.io_done(as<Promote>(transfer), completion);
+  }
+  follow();
+}
+
+void TransferEngine::issue_io() {
+  std::uint64_t step = 0;
+  for (Channel* channel : {&carrier_.block_channel(), &carrier_.files_channel()}) {
+    const std::span<const Channel::Issue> issued = channel->issue(step);
+    for (const Channel::Issue& each : issued) {
+      issue(each);
+    }
+    if (!issued.empty()) {
+      channel->tier()->dispatch();
+    }
+  }
+}
+
+void TransferEngine::issue(const Channel::Issue& issue) {
+  Transfer& transfer = carrier_.at(issue.transfer);
+  if (issue.read != 0) {
+    gatherer_.send_read(as<Gather>(transfer), issue.read - 1);
+  } else if (transfer.demotes()) {
+    demoter_.send(as<Demote>(transfer), issue.depth);
+  } else {
+    carrier_.send(transfer, issue.depth);
+  }
+}
+
+// One by one: a transfer that goes on may give its place back at once.
+bool TransferEngine::grant_places() {
+  bool any = false;
+  while (const auto grant = bounce_.grant()) {
+    any = true;
+    Transfer& transfer = carrier_.at(grant->transfer);
+    carrier_.set_bounce(transfer, grant->place);
+    transfer.demotes() ? demoter_.read_missing(as<DemoteParts>(transfer))
+                       : parts_.read(as<PromoteParts>(transfer));
+  }
+  while (const auto grant = bounce_.grant_staging()) {
+    any = true;
+    Transfer& transfer = carrier_.at(grant->transfer);
+    transfer.staging = grant->place;
+    transfer.demotes() ? demoter_.seal(as<Demote>(transfer))
+                       : promoter_.go_on(as<Promote>(transfer));
+    follow();
+  }
+  return any;
+}
+
+// Does what follows on the ends of transfers.
+void TransferEngine::follow() {
+  for (const Carrier::Next& next : carrier_.take_next()) {
+    switch (next.what) {
+      case Carrier::Next::What::evict:
+        evict_written(next);
+        break;
+      case Carrier::Next::What::leave_source: {
+        const Journal::ReasonScope leaving(journal_, next.reason);
+        retreated(next.ref, next.space);
+        break;
+      }
+      case Carrier::Next::What::give_up_spare:
+        (void)leave(next.ref, kHost, true);
+        break;
+    }
+  }
+}
+
 // Transfers go on by completions. All else that they wait for is here.
 std::int64_t TransferEngine::next() const {
-  if (!own_jobs_.empty() || !drops_.empty() || !deserted_.empty()) {
-    return now_;
-  }
-  return std::min({block_channel_.next(now_), files_channel_.next(now_), bounce_.next(now_),
-                   ended_.next(now_), unmaps_.empty() ? kNever : unmap_backoff_.until()});
+  const std::int64_t now = carrier_.now();
+  return demoter_.any_drops() || gatherer_.any_deserted()
+             ? now
+             : std::min(carrier_.next(now), bounce_.next(now));
 }
 
 std::int64_t TransferEngine::next_for_room() const {
-  std::int64_t next = block_slots_.next(now_);
-  for (const std::int64_t at : {stuck_until_, withdrawals_again_at_, rereads_at_}) {
-    next = at > now_ ? std::min(next, at) : next;
-  }
-  return next;
+  return std::min(block_slots_.next(carrier_.now()), stuck_.next(carrier_.now()));
 }
 
 void TransferEngine::unwatch(ExtentRef ref) {
@@ -91,128 +297,29 @@ unsigned TransferEngine::housekeeping() const {
   return static_cast<unsigned>(trims) + bounce_.jobs() + block_slots_.jobs() + file_slots_.jobs();
 }
 
-// Where writes are not paused, extents that lacked a slot are tried again, and may find one. Others
-// that could not leave are tried again, too. After that time has passed, they may have gone: no
-// request waits for them any more.
 bool TransferEngine::retries_stuck(const Request& asking) const {
-  const bool kept =
-      now_ < withdrawals_again_at_ && (stuck_since_ == 0 || now_ - stuck_since_ < kMostStuckNs);
-  const bool unread = now_ < rereads_at_ && reread_last_ < asking.admitted_ns;
-  return kept || unread || (now_ < lacks_slot_until_ && !block_slots_.paused(now_));
+  const std::int64_t now = carrier_.now();
+  return stuck_.retries(asking.admitted_ns, block_slots_.paused(now), now);
 }
 
 void TransferEngine::test_begin_near_wrap(std::uint32_t left) {
   block_slots_.test_begin_near_wrap(left);
-  part_size_.test_begin_at(0 - left);
-}
-
-void TransferEngine::abandon() {
-  for (Transfer& transfer : transfers_) {
-    Checksums::destroy(transfer.sums);
-    transfer.sums = nullptr;
-    SlotPages::destroy(transfer.slot_pages);
-    transfer.slot_pages = nullptr;
-  }
+  parts_.size().test_begin_at(0 - left);
 }
 
 Vector<std::uint64_t> TransferEngine::freeing() const {
   Vector<std::uint64_t> bytes(memories_.size());
-  each_transfer([&](const Transfer& transfer) { bytes[frees_in(transfer)] += transfer.freeing; });
+  each_transfer([&](const Transfer& transfer) { bytes[transfer.frees_in] += transfer.freeing; });
   return bytes;
 }
 
 std::string TransferEngine::check() const {
-  if (free_transfers_.size() + transfers_live_ != transfers_.size()) {
-    return fmt::format("{} records of transfers: {} live, {} free", transfers_.size(),
-                       transfers_live_, free_transfers_.size());
-  }
-  unsigned live = 0, prefetches = 0;
-  each_transfer([&](const Transfer& transfer) {
-    ++live;
-    prefetches += transfer.kind == Transfer::Kind::promote && transfer.prefetch ? 1 : 0;
-  });
-  if (live != transfers_live_) {
-    return fmt::format("{} transfers live, {} counted", live, transfers_live_);
-  }
-  if (prefetches != prefetches_) {
-    return fmt::format("{} prefetches are under way, and {} counted", prefetches, prefetches_);
-  }
-  for (const std::string& wrong :
-       {check_channels(), check_bounce(), block_slots_.check(), file_slots_.check()}) {
+  for (const std::string& wrong : {carrier_.check(), block_slots_.check(), file_slots_.check()}) {
     if (!wrong.empty()) {
       return wrong;
     }
   }
   return {};
-}
-
-// Compares the channels with the transfers: which are queued, and which are at a slot tier.
-std::string TransferEngine::check_channels() const {
-  std::vector<bool> queued(transfers_.size(), false);
-  for (const Channel* channel : {&block_channel_, &files_channel_}) {
-    std::string wrong;
-    channel->each_queued([&](std::uint32_t number) {
-      const Transfer& transfer = transfers_[number];
-      if (transfer.kind == Transfer::Kind::idle || queued[number] ||
-          (transfer.kind == Transfer::Kind::gather && transfer.gather == nullptr)) {
-        wrong = fmt::format("transfer {} is queued twice, or does not exist", number);
-      }
-      queued[number] = true;
-    });
-    Channel::InFlight found;
-    for (const Transfer& transfer : transfers_) {
-      if (transfer.kind == Transfer::Kind::idle || transfer.slot_tier != channel->tier()) {
-        continue;
-      }
-      if (transfer.kind == Transfer::Kind::gather) {
-        found.weight += transfer.open * Channel::kGatherWeight;
-        found.reads += transfer.open;
-      } else if (transfer.at_device) {
-        const Channel::Load load = load_of(transfer);
-        found.weight += Channel::weight(load.bytes);
-        found.reads += load.writes ? 0 : 1;
-        found.background_bytes += load.priority > Priority::room ? load.bytes : 0;
-      }
-    }
-    if (wrong.empty()) {
-      wrong = channel->check(found);
-    }
-    if (!wrong.empty()) {
-      return wrong;
-    }
-  }
-  return {};
-}
-
-// Compares the bounce memory with the transfers and extents that use it.
-std::string TransferEngine::check_bounce() const {
-  Bounce::Use use;
-  for (const Transfer& transfer : transfers_) {
-    if (transfer.kind == Transfer::Kind::idle) {
-      continue;
-    }
-    use.staging_bytes +=
-        transfer.staging ? bounce_.bytes_of_place(directory_.bytes_of(transfer.ref)) : 0;
-    if (transfer.bounce) {
-      use.places.push_back(transfer.bounce);
-    }
-  }
-  for (ExtentRef ref = 0; ref < residency_.buffers.used_extents(); ++ref) {
-    use.partial += directory_.at(ref).parts != 0 ? 1 : 0;
-  }
-  return bounce_.check(use);
-}
-
-std::uint32_t TransferEngine::read_unit(const BufferRecord& record) const {
-  const bool adopted = record.read_only.load(std::memory_order_relaxed) ||
-                       (record.flags.load(std::memory_order_relaxed) & kPrivate) != 0;
-  const bool checked =
-      options_.checksums &&
-      (adopted || (record.flags.load(std::memory_order_relaxed) & kNoChecksum) == 0);
-  const std::uint64_t extent = std::uint64_t{1}
-                               << record.extent_shift.load(std::memory_order_relaxed);
-  const std::uint64_t block = checked ? checksum_block(record) : kSmallestExtent;
-  return static_cast<std::uint32_t>(std::min(block, extent));
 }
 
 }  // namespace tiermem

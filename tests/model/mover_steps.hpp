@@ -124,7 +124,7 @@ class MoverSteps {
     return clean;
   }
 
-  /// The steps of Mover::start_copy; end_copy() is its end in end_transfer.
+  /// The steps of Carrier::start_copy; end_copy() is its end in Carrier::end.
   bool start_copy(unsigned space) {
     auto& word = world_.words[space];
     if (flaw_ == Flaw::start_beside_writer) {
@@ -139,7 +139,7 @@ class MoverSteps {
 
   // ---- promote.cpp -----------------------------------------------------------------------------
 
-  /// The steps of arm_acquire and start_promote, up to `incoming`. Returns false if another user
+  /// The steps of arm_acquire and Promoter::start, up to `incoming`. Returns false if another user
   /// has claimed the extent.
   bool begin_promote(unsigned space) {
     const auto book = [&] { turn_.op([&] { (void)world_.words[kHost].book(); }); };

@@ -173,7 +173,7 @@ inline WordScenario mapped(Flaw flaw) {
        [flaw](World& world, Turn& turn) {
          MoverSteps mover(world, turn, flaw);
          mover.set_phase(kHost, Phase::incoming);
-         mover.set_phase(kHost, Phase::none);  // publish_parts, of some pages of the extent.
+         mover.set_phase(kHost, Phase::none);  // Parts::publish, of some pages of the extent.
          mover.set_phase(kHost, Phase::outgoing);
          mover.set_phase(kHost, Phase::none);
          const auto show = [&] {

@@ -23,6 +23,12 @@ Coverage::Coverage() {
       }
     }
   };
+  stage_changed = [](TransferKind kind, Stage from, Stage to) noexcept {
+    for (std::size_t row = 0; row < g_coverage->stages_.size(); ++row) {
+      const StageChange& change = kStageChanges[row];
+      g_coverage->stages_[row] += change.kind == kind && change.from == from && change.to == to;
+    }
+  };
 }
 
 void Coverage::event(std::uint64_t faults_before, const std::uint64_t* faults) {
@@ -41,6 +47,22 @@ bool Coverage::print() const {
                 phase_name(kPhaseChanges[row].to),
                 static_cast<unsigned long long>(taken.beside_fault),
                 static_cast<unsigned long long>(taken.alone), there ? "" : "  MISSING");
+  }
+  return print_stages() && all;
+}
+
+bool Coverage::print_stages() const {
+  bool all = true;
+  std::printf("%-37s %12s\n", "change of stage", "times");
+  for (std::size_t row = 0; row < stages_.size(); ++row) {
+    const StageChange& change = kStageChanges[row];
+    const bool missing = stages_[row] == 0 && !change.rare;
+    all = all && !missing;
+    std::printf("%-13s %-9s -> %-9s %12llu%s\n", kind_name(change.kind), stage_name(change.from),
+                stage_name(change.to), static_cast<unsigned long long>(stages_[row]),
+                missing       ? "  MISSING"
+                : change.rare ? "  rare"
+                              : "");
   }
   return all;
 }

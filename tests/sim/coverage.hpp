@@ -1,12 +1,14 @@
 // Counts the changes of phase in the runs, and whether a fault had struck in one of the last 32
 // events, which is as long as a transfer may be in flight. Each row of kPhaseChanges must occur
-// with and without a fault; otherwise the simulator proves nothing about it. One thread.
+// with and without a fault; otherwise the simulator proves nothing about it. Also counts the
+// changes of stage of transfers: each row of kStageChanges that is not rare must occur. One thread.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <iterator>
 
+#include "mover/stages.hpp"
 #include "residency/extent_state.hpp"
 
 namespace tiermem::sim {
@@ -15,7 +17,10 @@ class Coverage {
  public:
   /// Starts counting changes here.
   Coverage();
-  ~Coverage() { phase_changed = nullptr; }
+  ~Coverage() {
+    phase_changed = nullptr;
+    stage_changed = nullptr;
+  }
   Coverage(const Coverage&) = delete;
   Coverage& operator=(const Coverage&) = delete;
 
@@ -30,7 +35,10 @@ class Coverage {
   struct Taken {
     std::uint64_t alone = 0, beside_fault = 0;
   };
+  bool print_stages() const;
+
   std::array<Taken, std::size(kPhaseChanges)> rows_{};
+  std::array<std::uint64_t, std::size(kStageChanges)> stages_{};
 };
 
 }  // namespace tiermem::sim

@@ -8,11 +8,12 @@
 // Runs the regression seeds (regressions.hpp) first, and then the given seeds. A failing seed is
 // made smaller: fewer events, and without kinds of calls and faults, as long as it fails in the
 // same way. The rest is printed with its last operations and the command that replays it.
-// --coverage prints how often each change of phase was taken. A quarter of the seeds begin with
-// counters near their ends. One of 64 touches a buffer of more than 2^20 extents first
-// (sparse.hpp). --contention runs contention.hpp instead, from the same seeds. The last line is the
-// digest of all runs (digest.hpp): a change of the mover that should change nothing keeps it. Exit
-// code 0: all seeds passed; 1: one failed, or with --coverage a change was never taken; 2: usage.
+// --coverage prints how often each change of phase, and of stage of a transfer, was taken. A
+// quarter of the seeds begin with counters near their ends. One of 64 touches a buffer of more than
+// 2^20 extents first (sparse.hpp). --contention runs contention.hpp instead, from the same seeds.
+// The last line is the digest of all runs (digest.hpp): a change of the mover that should change
+// nothing keeps it. Exit code 0: all seeds passed; 1: one failed, or with --coverage a change was
+// never taken; 2: usage.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

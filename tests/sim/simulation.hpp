@@ -233,7 +233,7 @@ class Simulation {
   void finish(Pending& p);
   void count_fruitless(bool asks_again);
   bool step_is_due() const;
-  // The mover searches for victims in at most 65 consecutive steps (Mover::kMostFruitless).
+  // The mover searches for victims in at most 65 consecutive steps (Room::kMostFruitless).
   static constexpr std::uint64_t kMostFruitless = 70;
   static constexpr std::int64_t kCalmNs = std::int64_t{3} * 1'000'000'000;
 

@@ -1,0 +1,151 @@
+#include "mover/copies.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace tiermem {
+
+void Copies::finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int64_t begun_ns) {
+  Extent& extent = directory_.at(ref);
+  ExtentWord& word = directory_.word(space, ref);
+  const std::uint64_t held = directory_.resident_bytes(ref);
+  journal_.note_dropped(ref, space, held, begun_ns);
+  if (extent.parts != 0) {
+    give_parts(frame, space, std::exchange(extent.parts, 0));
+    bounce_.partial_ended();
+  } else {
+    memories_[space].give_frame(frame, held);
+  }
+  directory_.frame(space, ref) = {};
+  memories_[space].recency.removed(ref, true);
+  const bool dropped = word.load().dirty() && directory_.droppable(ref) &&
+                       directory_.readable_elsewhere(ref, space) == kNoSpace;
+  journal_.count(&Stats::dropped, dropped ? held : 0);
+  journal_.count(&Stats::evicted_clean, word.load().dirty() ? 0 : held);
+  if (space == kHost && extent.prefetched) {
+    journal_.count(&Stats::prefetched_unused,
+                   word.load().referenced() ? 0 : directory_.bytes_of(ref));
+    prefetch_used(ref, memories_[space]);
+  }
+  word.clear_dirty();
+  word.clear_at_home();
+  word.set_phase(Phase::none);
+  settle(ref);
+  if (dropped) {
+    directory_.word(kHost, ref).set_phase(Phase::lost);
+  }
+}
+
+// After a copy has gone: the last one of several becomes exclusive, and an extent without any copy
+// that was never written down is zero again.
+void Copies::settle(ExtentRef ref) {
+  unsigned copies = 0;
+  unsigned last = 0;
+  for (unsigned space = 0; space < directory_.spaces(); ++space) {
+    if (directory_.readable(ref, space)) {
+      ++copies;
+      last = space;
+    }
+  }
+  ExtentWord& host = directory_.word(kHost, ref);
+  if (copies == 1 && directory_.word(last, ref).load().phase() == Phase::shared) {
+    directory_.word(last, ref).set_phase(Phase::exclusive);
+  } else if (copies == 0 && !directory_.at(ref).has_slot && directory_.record_of(ref).file == 0 &&
+             host.load().phase() == Phase::none) {
+    host.set_phase(Phase::zero);
+  }
+}
+
+void Copies::lose(ExtentRef ref, unsigned space) {
+  directory_.word(kHost, ref).set_phase(Phase::lost);
+  directory_.at(ref).lost_with = static_cast<std::uint8_t>(space);
+  ++losses_[directory_.at(ref).buffer];
+}
+
+void Copies::prefetch_used(ExtentRef ref, Memory& memory) {
+  Extent& extent = directory_.at(ref);
+  if (extent.prefetched) {
+    extent.prefetched = false;
+    memory.unused_prefetched -= directory_.bytes_of(ref);
+  }
+}
+
+void Copies::drop_slot(ExtentRef ref) {
+  Extent& extent = directory_.at(ref);
+  if (extent.has_slot) {
+    give_up_slot(extent);
+    room_in_slots();
+  }
+  Checksums::destroy(extent.sums);
+  extent.sums = nullptr;
+  extent.zeros = 0;
+}
+
+// The extent has no slot after this. A child of fork may go on reading it.
+void Copies::give_up_slot(Extent& extent) {
+  block_slots_.give_up(extent.slot, extent.slot_stamp);
+  extent.has_slot = false;
+  extent.slot_stale = false;
+  SlotPages::destroy(extent.slot_pages);
+  extent.slot_pages = nullptr;
+  Checksums::destroy(extent.sums);
+  extent.sums = nullptr;
+}
+
+// Writes that were refused for want of slots find some now.
+void Copies::room_in_slots() {
+  if (block_slots_.slots_came()) {
+    stuck_.slots_came(now_);
+  }
+}
+
+void Copies::give_parts(FrameId frame, unsigned space, PageMask pages) {
+  memories_[space].tier->return_frame(frame);
+  memories_[space].returned += bytes_of_pages(pages);
+}
+
+// The tier is full: a slot of bytes that are in memory goes. These are written again when they
+// leave. False: there is none.
+bool Copies::next_slot_gives_way() {
+  if (!block_slots_.looks_for_slots(now_)) {
+    return false;
+  }
+  const ExtentRef extents = residency_.buffers.used_extents();
+  for (ExtentRef looked = 0; looked < extents; ++looked) {
+    const ExtentRef ref = block_slots_.next_to_give_way(extents);
+    if (!gives_way(ref)) {
+      continue;
+    }
+    for (unsigned space = 0; space < directory_.spaces(); ++space) {
+      if (directory_.readable(ref, space)) {
+        directory_.word(space, ref).set_dirty();  // Before it is so.
+      }
+    }
+    drop_slot(ref);
+    return true;
+  }
+  block_slots_.none_gives_way(now_, extents);
+  return false;
+}
+
+// Its slot has nothing that the host's memory does not have, and can be given to another extent.
+// Bytes that can be made again keep theirs: without it they would be dropped.
+bool Copies::gives_way(ExtentRef ref) const {
+  const Extent& extent = directory_.at(ref);
+  return extent.has_slot && extent.transfer == 0 && extent.parts == 0 && !extent.charged &&
+         !block_slots_.is_shared(extent.slot_stamp) && !directory_.droppable(ref) &&
+         directory_.readable(ref, kHost);
+}
+
+// It can be written down without another slot.
+bool Copies::has_own_slot(ExtentRef ref) const {
+  return directory_.in_slot(ref) && !block_slots_.is_shared(directory_.at(ref).slot_stamp);
+}
+
+// Returns the charge of the extent's slot.
+std::uint64_t Copies::slot_bytes_of(ExtentRef ref) const {
+  const SlotPages* const pages = directory_.at(ref).slot_pages;
+  return pages != nullptr ? pages->slot_bytes() : directory_.bytes_of(ref);
+}
+
+}  // namespace tiermem

@@ -1,0 +1,85 @@
+// Copies and slots of extents: what changes when a copy has gone, and when a slot is given up. The
+// families of transfers call it at their ends, and the mover for extents without transfers. The
+// stepping thread only; never waits.
+#pragma once
+
+#include <cassert>
+#include <cstdint>
+#include <utility>
+
+#include "base/arena.hpp"
+#include "mover/bounce.hpp"
+#include "mover/journal.hpp"
+#include "mover/memory.hpp"
+#include "mover/slot_ledger.hpp"
+#include "mover/stuck.hpp"
+#include "residency/directory.hpp"
+#include "residency/residency.hpp"
+
+namespace tiermem {
+
+class Copies {
+ public:
+  Copies(Residency& residency, Deque<Memory>& memories, Journal& journal, Bounce& bounce,
+         SlotLedger& block_slots, Stuck& stuck)
+      : residency_(residency),
+        directory_(residency),
+        memories_(memories),
+        journal_(journal),
+        bounce_(bounce),
+        block_slots_(block_slots),
+        stuck_(stuck) {}
+
+  void begin_step(std::int64_t now) { now_ = now; }
+
+  // ---- Copies
+
+  /// The copy in the space has left its window: its frame is free.
+  void finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int64_t begun_ns);
+  void settle(ExtentRef ref);
+  /// The only copy is lost with the space.
+  void lose(ExtentRef ref, unsigned space);
+  /// Returns the lost extents that were not reported yet, by buffer, and forgets them.
+  Map<std::uint32_t, std::uint32_t> take_losses() { return std::exchange(losses_, {}); }
+  /// A request uses an extent that was prefetched.
+  void prefetch_used(ExtentRef ref, Memory& memory);
+  void give_parts(FrameId frame, unsigned space, PageMask pages);
+  /// The order of victims, with a record for the extent: the admission of each request that may
+  /// bring the extent has made it.
+  Recency& recency_for(unsigned space, [[maybe_unused]] ExtentRef ref) {
+    assert(ref < memories_[space].recency.capacity());
+    return memories_[space].recency;
+  }
+
+  // ---- Slots
+
+  /// The extent's bytes in its slot are void.
+  void drop_slot(ExtentRef ref);
+  void give_up_slot(Extent& extent);
+  /// Writes that were refused for want of slots find some now.
+  void room_in_slots();
+  /// Lets a slot of bytes that are in memory give way. Returns false if there is none.
+  bool next_slot_gives_way();
+  /// There is a block tier, and its writes are not paused for this extent.
+  bool can_write(ExtentRef ref) const {
+    return block_slots_.can_write(now_, false) || block_slots_.can_write(now_, has_own_slot(ref));
+  }
+  /// Returns the charge of the extent's slot.
+  std::uint64_t slot_bytes_of(ExtentRef ref) const;
+
+ private:
+  bool gives_way(ExtentRef ref) const;
+  bool has_own_slot(ExtentRef ref) const;
+
+  Residency& residency_;
+  const Directory directory_;
+  Deque<Memory>& memories_;
+  Journal& journal_;
+  Bounce& bounce_;
+  SlotLedger& block_slots_;
+  Stuck& stuck_;
+  std::int64_t now_ = 0;
+  Map<std::uint32_t, std::uint32_t> losses_;  // By buffer.
+};
+
+}  // namespace tiermem

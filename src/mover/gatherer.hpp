@@ -1,0 +1,57 @@
+// Gathers: blocks are read from slots and files without their extents. A request has one transfer
+// for each extent, with any number of reads. As with any transfer, the slot does not change while
+// it lives. The stepping thread only; never waits.
+//
+// A request that ends early (late, cancelled, its buffer freed) is answered at once. Its transfers
+// go on without it until what a device has been given has ended, and pin the memory it goes to.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/arena.hpp"
+#include "mover/carrier.hpp"
+#include "mover/gather.hpp"
+#include "mover/parts.hpp"
+#include "mover/request.hpp"
+#include "mover/transfer.hpp"
+
+namespace tiermem {
+
+class Gatherer {
+ public:
+  Gatherer(Residency& residency, Journal& journal, Carrier& carrier, const Parts& parts,
+           SlotTier* block, SlotTier* files, bool checksums)
+      : residency_(residency),
+        directory_(residency),
+        journal_(journal),
+        carrier_(carrier),
+        parts_(parts),
+        block_(block),
+        files_(files),
+        checksums_(checksums) {}
+
+  void start(Request& request, std::span<GatherRead> reads);
+  /// Sends a read that the channel has chosen.
+  void send_read(Gather& transfer, std::uint32_t number);
+  void read_done(const SlotCompletion& completion);
+  /// The request has ended, and with it the records of its reads. Reads at a device go on.
+  void desert(const Request& request);
+  void end_deserted();
+  bool any_deserted() const { return !deserted_.empty(); }
+
+ private:
+  void end(Gather& transfer);
+
+  Residency& residency_;
+  const Directory directory_;
+  Journal& journal_;
+  Carrier& carrier_;
+  const Parts& parts_;
+  SlotTier* const block_;
+  SlotTier* const files_;
+  const bool checksums_;
+  Vector<std::uint32_t> deserted_;  // To end: no request and no read in progress.
+};
+
+}  // namespace tiermem

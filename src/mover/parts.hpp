@@ -1,0 +1,91 @@
+// Extents in parts: some pages of a mapped extent are in its window, the others only in its slot.
+// Which extents can be partial, how pages come, and how some are discarded. mover/demote_parts.cpp
+// writes changed ones. The stepping thread only; never waits.
+//
+// The phase of such an extent is `none`, as callers cannot pin it; Extent::parts says what is
+// there. Its slot has the other pages, so it is written page by page and never given up as a whole.
+// Before a page is written it gets a checksum that no bytes have, and no transfer reads it from the
+// slot while it is in the window.
+#pragma once
+
+#include <cstdint>
+
+#include "mover/bounce.hpp"
+#include "mover/carrier.hpp"
+#include "mover/copies.hpp"
+#include "mover/transfer.hpp"
+#include "policy/watching.hpp"
+#include "residency/directory.hpp"
+#include "residency/residency.hpp"
+
+namespace tiermem {
+
+class Parts {
+ public:
+  Parts(const Directory& directory, Deque<Memory>& memories, Journal& journal, Carrier& carrier,
+        Copies& copies, Bounce& bounce, SlotTier* block, const MoverOptions& options)
+      : directory_(directory),
+        memories_(memories),
+        journal_(journal),
+        carrier_(carrier),
+        copies_(copies),
+        bounce_(bounce),
+        block_(block),
+        options_(options),
+        part_size_(options.usual_part) {}
+
+  // ---- Questions
+
+  /// Buffers of this kind can have extents of which some pages are resident.
+  bool takes_parts(const BufferRecord& record) const;
+  bool takes_parts(ExtentRef ref) const { return takes_parts(directory_.record_of(ref)); }
+  std::uint32_t checksum_block(const BufferRecord& record) const;
+  std::uint32_t checksum_block(ExtentRef ref) const {
+    return checksum_block(directory_.record_of(ref));
+  }
+  /// [any] The smallest read of this buffer's slots and files: a block that has a checksum.
+  std::uint32_t read_unit(const BufferRecord& record) const;
+  PageMask there(ExtentRef ref) const;
+  bool can_begin(ExtentRef ref);
+  /// The pages that a demand read brings, chosen by how much of earlier ones was used.
+  PartSize& size() { return part_size_; }
+  /// Which arrivals are watched for writes.
+  Watching& watching() { return watching_; }
+
+  /// A budget is being changed: no memory is taken ahead of need.
+  void note_budget_change(bool on) { budget_changes_ = on; }
+  /// An extent is about to come: takes bounce areas before memory is full.
+  void prepare_for(ExtentRef ref);
+
+  // ---- Pages come
+
+  void start(ExtentRef ref, unsigned space, FrameId frame, Priority priority, PageMask pages);
+  void job_done(PromoteParts& transfer);
+  void io_done(PromoteParts& transfer, const SlotCompletion& completion);
+  /// The transfer has its bounce area.
+  void read(PromoteParts& transfer);
+
+  // ---- Pages are discarded
+
+  void start_empty(ExtentRef ref, PageMask pages);
+  void emptied(Empty& transfer);
+
+ private:
+  void land(PromoteParts& transfer);
+  void publish(PromoteParts& transfer);
+  void failed(PromoteParts& transfer, const Status& status);
+
+  const Directory directory_;
+  Deque<Memory>& memories_;
+  Journal& journal_;
+  Carrier& carrier_;
+  Copies& copies_;
+  Bounce& bounce_;
+  SlotTier* const block_;
+  const MoverOptions& options_;
+  PartSize part_size_;
+  Watching watching_;
+  bool budget_changes_ = false;
+};
+
+}  // namespace tiermem

@@ -1,0 +1,81 @@
+// Promotes from other spaces: the straight copy between devices, sources that leave their windows,
+// and sources that are written under the copy. The stepping thread only; never waits.
+#include <algorithm>
+#include <utility>
+
+#include "mover/promoter.hpp"
+
+namespace tiermem {
+
+// From one device straight to another.
+bool Promoter::by_peer(const Promote& transfer) const {
+  return transfer.source != kNoSpace && transfer.source != kHost && !transfer.by_host &&
+         memories_[transfer.space].tier->reaches(*memories_[transfer.source].tier);
+}
+
+// Frames of which views show windows have, but where there is no other memory, addresses of their
+// own, too: at home, where they can be page-locked, and where no view looks.
+bool Promoter::has_home(ExtentRef ref, FrameId frame) const {
+  std::byte* const at = directory_.window_at(ref, kHost);
+  return at != nullptr && !directory_.mapped(ref) &&
+         memories_[kHost].tier->landing(frame, at) != at;
+}
+
+// A source without views goes home before it is copied. It stays there for the next copy, until a
+// request wants a view.
+bool Promoter::takes_source_home(Promote& transfer) {
+  const FrameId frame = directory_.frame(kHost, transfer.ref);
+  transfer.takes_home =
+      has_home(transfer.ref, frame) && directory_.word(kHost, transfer.ref).try_at_home();
+  transfer.job.host_at = directory_.window_at(transfer.ref, kHost);
+  return transfer.takes_home;
+}
+
+void Promoter::source_taken_home(Promote& transfer) {
+  if (!std::exchange(transfer.takes_home, false)) {
+    return;
+  }
+  if (transfer.job.taken_home) {
+    directory_.address(transfer.ref)
+        .store(transfer.job.data, std::memory_order_relaxed);  // Only the mover uses it.
+  } else {
+    directory_.word(kHost, transfer.ref).clear_at_home();
+  }
+}
+
+// The frame has come there from its home.
+void Promoter::to_window(ExtentRef ref) {
+  directory_.address(ref).store(directory_.window_at(ref, kHost), std::memory_order_relaxed);
+  directory_.word(kHost, ref).clear_at_home();
+}
+
+// The source is written, or was written under the copy: it is copied again once it has no writer. A
+// kernel may write for long, so other transfers get the staging.
+void Promoter::await_writers(Promote& transfer) {
+  if (transfer.retreats) {
+    undo(transfer, nullptr);  // It is in use again.
+    return;
+  }
+  carrier_.give_staging(transfer);
+  transfer.arriving = 0;  // No stream was let in: it could have written.
+  advance(transfer, Stage::recopy);
+  recopies_.push_back(transfer.job.transfer);
+}
+
+void Promoter::serve_recopies() {
+  Vector<std::uint32_t> waiting;
+  waiting.swap(recopies_);
+  for (const std::uint32_t at : waiting) {
+    Promote& transfer = carrier_.at<Promote>(at);
+    if (directory_.word(transfer.source, transfer.ref).load().has_writer()) {
+      recopies_.push_back(at);
+    } else if (memories_[transfer.space].tier->host_addressable()) {
+      land(transfer);
+    } else {
+      advance(transfer, Stage::staging);
+      go_on(transfer);
+    }
+  }
+}
+
+}  // namespace tiermem
