@@ -1,0 +1,65 @@
+// One memory as the mover sees it: trims, what is kept ahead of need, shortages and wake-ups.
+#include "mover/memory.hpp"
+
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "tests/unit/mover_doubles.hpp"
+
+namespace tiermem {
+namespace {
+
+constexpr std::uint64_t kFrame = 16384;
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+struct MemoryTest : ::testing::Test {
+  MemoryTest() : tier(64 * kFrame, {Kind::dram, 0}, dice) { memory.tier = &tier; }
+  ScriptedDice dice;
+  HeldHands hands;
+  sim::FakeMemory tier;
+  Memory memory;
+};
+
+TEST_F(MemoryTest, nothing_is_trimmed_if_no_bytes_are_wanted_and_none_leave) {
+  memory.begin_trim(0, hands);
+  EXPECT_FALSE(memory.trimming);
+  EXPECT_TRUE(hands.jobs.empty());
+}
+
+TEST_F(MemoryTest, a_job_of_another_part_is_no_trim) {
+  const Job other{};
+  EXPECT_FALSE(memory.job_done(other));
+}
+
+TEST_F(MemoryTest, waits_for_room_keep_more_free_up_to_a_limit_and_an_eighth_of_the_budget) {
+  memory.note_shortage(kFrame, 6 * kFrame);
+  EXPECT_EQ(memory.ahead, 4 * kFrame);
+  memory.note_shortage(kFrame, 6 * kFrame);
+  EXPECT_EQ(memory.ahead, 6 * kFrame);
+  memory.note_shortage(kFrame, 100 * kFrame);
+  EXPECT_EQ(memory.ahead, 8 * kFrame);
+}
+
+TEST_F(MemoryTest, a_memory_that_another_user_has_taken_shrinks_for_a_second) {
+  const FrameId frame = tier.acquire_frame({Pool::small, kFrame, 0});
+  ASSERT_TRUE(frame.valid());
+  EXPECT_EQ(memory.next(0), kNever);
+  memory.shrink_to_actual(kFrame, fail(Code::no_capacity, "taken"), 0);
+  EXPECT_EQ(tier.books().budget, 0u) << "what is used, without the frame that could not be had";
+  EXPECT_EQ(memory.shortage.code, Code::no_capacity);
+  EXPECT_EQ(memory.next(0), kSecond);
+  memory.end_shortage(kSecond - 1);
+  EXPECT_EQ(tier.books().budget, 0u);
+  memory.end_shortage(kSecond);
+  EXPECT_EQ(tier.books().budget, 64 * kFrame);
+  EXPECT_EQ(memory.next(kSecond), kNever);
+}
+
+TEST_F(MemoryTest, a_copy_out_of_it_is_tried_again_after_a_backoff) {
+  memory.exit_backoff.failed(5);
+  EXPECT_EQ(memory.next(5), memory.exit_backoff.until());
+  EXPECT_EQ(memory.next(memory.exit_backoff.until()), kNever);
+}
+
+}  // namespace
+}  // namespace tiermem
