@@ -122,7 +122,8 @@ class FakeFiles final : public SlotTier {
     SlotCompletion done;
     done.cookie = transfer.cookie;
     done.device = device_of(transfer.slot);
-    done.device_offset = (transfer.slot.value & ((std::uint64_t{1} << kNumberShift) - 1)) * kBlock;
+    done.device_offset =
+        (transfer.slot.value & ((std::uint64_t{1} << kNumberShift) - 1)) * kBlock + transfer.offset;
     if (file.changed || world_.strikes(rates_.io_error)) {
       done.code = Code::io_error;
       done.native = file.changed ? ESTALE : EIO;
@@ -130,8 +131,9 @@ class FakeFiles final : public SlotTier {
       std::memset(transfer.data, 0x77, transfer.length);
       return done;
     }
-    const std::uint64_t inside = std::min(transfer.length, file.bytes.size() - done.device_offset);
-    std::memcpy(transfer.data, file.bytes.data() + done.device_offset, inside);
+    const std::uint64_t from = std::min<std::uint64_t>(done.device_offset, file.bytes.size());
+    const std::uint64_t inside = std::min(transfer.length, file.bytes.size() - from);
+    std::memcpy(transfer.data, file.bytes.data() + from, inside);
     std::memset(transfer.data + inside, 0, transfer.length - inside);
     return done;
   }

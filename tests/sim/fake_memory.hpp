@@ -9,6 +9,7 @@
 #include <new>
 #include <set>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -65,7 +66,7 @@ class FakeMemory final : public AddressableTier {
     dice_.crossed("acquire", request.bytes);
     for (const std::uint64_t id : idle_) {
       Frame& frame = frames_.at(id);
-      if (!frame.in_parts && frame.bytes.size() == request.bytes) {
+      if (frame.bytes.size() == request.bytes && in_use_ + request.bytes <= budget_) {
         idle_.erase(id);
         cached_ -= request.bytes;
         in_use_ += request.bytes;
@@ -94,7 +95,8 @@ class FakeMemory final : public AddressableTier {
     }
     if (frame.in_parts && frame.has != 0) {
       frame.used = false;  // It stays charged until it is trimmed.
-      idle_.insert(id.value);
+      leaving_.push_back(id.value);
+      leaving_bytes_ += frame.charged * kSmallestExtent;
       return;
     }
     if (frame.in_parts) {
@@ -112,7 +114,7 @@ class FakeMemory final : public AddressableTier {
       idle_.insert(id.value);
     }
   }
-  FrameBooks books() const override { return {budget_, in_use_, cached_}; }
+  FrameBooks books() const override { return {budget_, in_use_, cached_, leaving_bytes_}; }
   void set_budget(std::uint64_t bytes) override { budget_ = bytes; }
   bool needs_populate(FrameId id) const override {
     const Frame& frame = frames_.at(id.value);
@@ -140,10 +142,11 @@ class FakeMemory final : public AddressableTier {
   }
   std::uint64_t begin_trim(std::uint64_t bytes) override {
     dice_.crossed("trim", bytes);
-    std::uint64_t taken = 0;
+    std::uint64_t taken = std::exchange(leaving_bytes_, 0);
+    trimming_.insert(trimming_.end(), leaving_.begin(), leaving_.end());
+    leaving_.clear();
     while (!idle_.empty() && taken < bytes) {
-      const Frame& frame = frames_.at(*idle_.begin());
-      taken += frame.in_parts ? frame.charged * kSmallestExtent : frame.bytes.size();
+      taken += frames_.at(*idle_.begin()).bytes.size();
       trimming_.push_back(*idle_.begin());
       idle_.erase(idle_.begin());
     }
@@ -161,7 +164,10 @@ class FakeMemory final : public AddressableTier {
     trimming_.clear();
   }
 
-  Result<std::byte*> reserve_window(std::uint64_t bytes, std::uint64_t, bool) override {
+  Result<std::byte*> reserve_window(std::uint64_t bytes, std::uint64_t, bool mapped) override {
+    if (opaque_ && mapped) {
+      return Code::unsupported;  // A device's touches cannot wait.
+    }
     if (opaque_) {
       ++device_windows_;
       next_window_ += std::uint64_t{1} << 40;
@@ -191,6 +197,9 @@ class FakeMemory final : public AddressableTier {
   }
   Status map(FrameId id, std::byte* at, Mechanism& used) override {
     dice_.crossed("map", id.value);
+    if (at == nullptr) {
+      return {};
+    }
     if (dice_.strikes("map")) {
       return fail(Code::busy, "the frame could not be mapped");
     }
@@ -205,6 +214,9 @@ class FakeMemory final : public AddressableTier {
   }
   Status unmap(FrameId id, std::byte* at) override {
     dice_.crossed("unmap", id.value);
+    if (at == nullptr) {
+      return {};
+    }
     if (dice_.strikes("unmap")) {
       return fail(Code::no_capacity, "the kernel takes nothing back now");
     }
@@ -248,11 +260,13 @@ class FakeMemory final : public AddressableTier {
   bool present(std::byte* page) const { return present_.count(page) != 0; }
 
   bool takes_parts(std::uint64_t extent_bytes) const override {
-    return !opaque_ && extent_bytes > kSmallestExtent;
+    return !opaque_ && extent_bytes > kSmallestExtent &&
+           extent_bytes <= kMostParts * kSmallestExtent;
   }
   FrameId acquire_parts(const FrameRequest& request, unsigned pages) override {
     dice_.crossed("acquire_parts", pages);
-    if (in_use_ + cached_ + pages * kSmallestExtent > budget_) {
+    if (!takes_parts(request.bytes) || pages * kSmallestExtent > request.bytes ||
+        in_use_ + cached_ + pages * kSmallestExtent > budget_) {
       return {};
     }
     in_use_ += pages * kSmallestExtent;
@@ -267,7 +281,8 @@ class FakeMemory final : public AddressableTier {
   bool charge_parts(FrameId id, unsigned pages) override {
     dice_.crossed("charge", id.value);
     Frame& frame = frames_.at(id.value);
-    if (!frame.in_parts || in_use_ + cached_ + pages * kSmallestExtent > budget_) {
+    if (!frame.in_parts || (frame.charged + pages) * kSmallestExtent > frame.bytes.size() ||
+        in_use_ + cached_ + pages * kSmallestExtent > budget_) {
       return false;
     }
     in_use_ += pages * kSmallestExtent;
@@ -297,7 +312,7 @@ class FakeMemory final : public AddressableTier {
     }
     frame.watched = watched && (frame.has == 0 || frame.watched);
     frame.has |= pages;
-    if (frame.has == (PageMask{1} << frame.bytes.size() / kSmallestExtent) - 1) {
+    if (frame.has == (std::uint64_t{1} << frame.bytes.size() / kSmallestExtent) - 1) {
       if (frame.charged * kSmallestExtent != frame.bytes.size()) {
         return fail(Code::internal, "a whole frame is charged for {} pages", frame.charged);
       }
@@ -375,6 +390,9 @@ class FakeMemory final : public AddressableTier {
     return frame != frames_.end() && frame->second.shown == at;
   }
   bool copy_in(FrameId to, const std::byte* from, std::uint64_t bytes, Ending& end) override {
+    if (!opaque_) {
+      return AddressableTier::copy_in(to, from, bytes, end);
+    }
     const auto move = [this, to, from, bytes] {
       if (frames_.at(to.value).stale) {
         throw Misuse("a frame is in the window of an extent that it was before");
@@ -387,6 +405,9 @@ class FakeMemory final : public AddressableTier {
     return false;
   }
   bool copy_out(std::byte* to, FrameId from, std::uint64_t bytes, Ending& end) override {
+    if (!opaque_) {
+      return AddressableTier::copy_out(to, from, bytes, end);
+    }
     const auto move = [this, to, from, bytes] {
       for (std::uint64_t i = 0; i < bytes; ++i) {
         to[i] = scrambled(frames_.at(from.value).bytes[i]);
@@ -401,6 +422,9 @@ class FakeMemory final : public AddressableTier {
   bool reaches(const AddressableTier& other) const override { return &other == reached_; }
   bool copy_from(FrameId to, AddressableTier& other, FrameId from, std::uint64_t bytes,
                  Ending& end) override {
+    if (!reaches(other)) {
+      return AddressableTier::copy_from(to, other, from, bytes, end);
+    }
     if (dice_.strikes("refuse_from")) {
       end.status = fail(Code::io_error, "the devices do not reach each other after all");
       return true;
@@ -518,8 +542,9 @@ class FakeMemory final : public AddressableTier {
   FakeCopies* copies_ = nullptr;
   FaultDice& dice_;
   std::map<std::uint64_t, Frame> frames_;
-  // The cached ones of these: whole frames, or parts that left.
-  std::set<std::uint64_t> idle_;
+  std::set<std::uint64_t> idle_;        // The cached ones of these.
+  std::vector<std::uint64_t> leaving_;  // Returned parts that still have pages.
+  std::uint64_t leaving_bytes_ = 0;
   std::vector<std::uint64_t> trimming_;  // Those that are being released.
   std::set<const std::byte*> present_, watched_;
   std::uint64_t dropped_ = 0;
