@@ -166,9 +166,9 @@ void FileTier::submit(const SlotTransfer& transfer) {
   }
   // Whole blocks are read directly, the rest of the last block through the page cache, and the
   // memory after the end is zeroed.
-  const std::uint64_t begin = (transfer.slot.value & (kMostBlocks - 1)) * kBlock;
+  const std::uint64_t begin = (transfer.slot.value & (kMostBlocks - 1)) * kBlock + transfer.offset;
   read.result.device_offset = begin;
-  const std::uint64_t end = std::min(begin + transfer.length, file.size);
+  const std::uint64_t end = std::clamp(file.size, begin, begin + transfer.length);
   const std::uint64_t whole = begin + (end - begin) / kBlock * kBlock;
   for (std::uint64_t from = begin; from < end;) {
     const bool tail = from >= whole;
@@ -186,6 +186,9 @@ void FileTier::submit(const SlotTransfer& transfer) {
     from = to;
   }
   std::memset(transfer.data + (end - begin), 0, transfer.length - (end - begin));
+  if (read.open == 0) {
+    ended_.push_back(at);  // All of it is after the end of the file.
+  }
   issue();
 }
 
