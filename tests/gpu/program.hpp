@@ -71,6 +71,7 @@ class Program {
   Program& operator=(const Program&) = delete;
 
   const CudaDriver& driver() const { return driver_; }
+  cuda::Stream stream() const { return stream_; }
 
   std::vector<std::uint64_t> words(const View& view) const {
     return words(view.data(), view.size());

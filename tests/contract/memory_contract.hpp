@@ -1,0 +1,268 @@
+// The fixture of the checks that every AddressableTier passes. Each test creates the memory anew.
+// At the end the test returns every frame that it still holds, and the memory must have no byte in
+// use.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "contract/memory_subject.hpp"
+#include "contract/pattern.hpp"
+
+namespace tiermem::contract {
+
+/// An ending that counts its calls.
+class CountedEnding : public Ending {
+ public:
+  CountedEnding() {
+    ended = [](Ending& end) {
+      auto& self = static_cast<CountedEnding&>(end);
+      const std::lock_guard lock(self.mutex_);
+      ++self.calls_;
+      self.changed_.notify_all();
+    };
+  }
+  CountedEnding(const CountedEnding&) = delete;
+  CountedEnding& operator=(const CountedEnding&) = delete;
+  void wait(MemorySubject& subject) {
+    subject.run_copies();
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return calls_ != 0; });
+  }
+  int calls() {
+    const std::lock_guard lock(mutex_);
+    return calls_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int calls_ = 0;  // Guarded by mutex_.
+};
+
+/// Runs the three steps of a trim as far as there are frames to free. Returns the bytes freed.
+inline std::uint64_t trim(AddressableTier& tier, std::uint64_t bytes = ~std::uint64_t{0}) {
+  std::uint64_t freed = 0;
+  while (freed < bytes) {
+    const std::uint64_t begun = tier.begin_trim(bytes - freed);
+    if (begun == 0) {
+      break;
+    }
+    tier.run_trim();
+    tier.finish_trim();
+    freed += begun;
+  }
+  return freed;
+}
+
+/// Copies to or from an opaque frame, and waits for the end.
+inline Status copy(MemorySubject& subject, bool in, FrameId frame, std::byte* host,
+                   std::uint64_t bytes) {
+  CountedEnding end;
+  AddressableTier& tier = subject.tier();
+  const bool at_once =
+      in ? tier.copy_in(frame, host, bytes, end) : tier.copy_out(host, frame, bytes, end);
+  if (!at_once) {
+    end.wait(subject);
+  }
+  return std::move(end.status);
+}
+
+/// Writes the bytes of a frame that is in no window.
+inline Status put(MemorySubject& subject, FrameId frame, const Block& bytes) {
+  AddressableTier& tier = subject.tier();
+  if (!tier.host_addressable()) {
+    Block source = bytes;
+    return copy(subject, true, frame, source.data(), source.size());
+  }
+  subject.write(tier.landing(frame, nullptr), bytes.data(), bytes.size());
+  return {};
+}
+
+/// Reads the bytes of a frame that is in no window.
+inline Block bytes_of(MemorySubject& subject, FrameId frame, std::uint64_t bytes) {
+  AddressableTier& tier = subject.tier();
+  Block result(bytes, std::byte{0xA5});
+  if (!tier.host_addressable()) {
+    const Status copied = copy(subject, false, frame, result.data(), bytes);
+    EXPECT_TRUE(copied.ok()) << copied.message();
+  } else {
+    subject.read(result.data(), tier.landing(frame, nullptr), bytes);
+  }
+  return result;
+}
+
+class MemoryContract : public ::testing::TestWithParam<MemoryCase> {
+ protected:
+  struct Held {
+    FrameId frame;
+    std::byte* at = nullptr;  // Its position in a window, if any.
+  };
+  /// A class of frames.
+  struct Class {
+    Pool pool;
+    std::uint64_t bytes;
+  };
+
+  void SetUp() override { make(); }
+  void TearDown() override {
+    if (subject_ == nullptr) {
+      return;
+    }
+    subject_->forgive();
+    for (const Held& held : held_) {
+      if (held.at != nullptr && tier().host_addressable()) {
+        EXPECT_TRUE(tier().unmap(held.frame, held.at).ok());
+      }
+      tier().return_frame(held.frame);
+    }
+    (void)trim(tier());
+    EXPECT_EQ(tier().books().in_use, 0U) << "something is charged and not held";
+    EXPECT_EQ(tier().books().used(), 0U);
+    EXPECT_TRUE(subject_->consistent());
+    for (const auto& [window, bytes] : windows_) {
+      tier().release_window(window, bytes);
+    }
+  }
+  /// Creates the memory again.
+  void make() {
+    std::string why_not;
+    subject_.reset();
+    subject_ = GetParam().make(why_not);
+    if (subject_ == nullptr) {
+      GTEST_SKIP() << why_not;
+    }
+  }
+
+  MemorySubject& subject() { return *subject_; }
+  AddressableTier& tier() { return subject_->tier(); }
+  const MemoryFacts& facts() { return subject_->facts(); }
+  bool opaque() { return !tier().host_addressable(); }
+  FrameBooks books() { return tier().books(); }
+  std::uint64_t largest() { return facts().extents.back(); }
+  /// The charge of a single frame of the class.
+  std::uint64_t charge(Class of) {
+    return of.pool == Pool::locked ? std::max(of.bytes, facts().chunk_bytes) : of.bytes;
+  }
+  Class window_class(std::uint64_t bytes) { return {tier().window_pool(bytes), bytes}; }
+  /// Whether frames of this size have memory outside their windows.
+  bool own(std::uint64_t bytes) { return bytes >= facts().own_memory_from; }
+  /// All classes of frames that have memory outside a window.
+  std::vector<Class> classes() {
+    std::vector<Class> all;
+    for (const std::uint64_t bytes : facts().extents) {
+      all.push_back({Pool::locked, bytes});
+      if (window_class(bytes).pool != Pool::locked && own(bytes)) {
+        all.push_back(window_class(bytes));
+      }
+    }
+    return all;
+  }
+
+  FrameId acquire(Class of, std::uint64_t domain = 0) {
+    const FrameId frame = tier().acquire_frame({of.pool, of.bytes, domain});
+    if (frame.valid()) {
+      held_.push_back({frame});
+    }
+    return frame;
+  }
+  /// Acquires a frame that may receive bytes.
+  FrameId populated(Class of, std::uint64_t domain = 0) {
+    const FrameId frame = acquire(of, domain);
+    EXPECT_TRUE(frame.valid()) << of.bytes << " bytes";
+    if (frame.valid() && tier().needs_populate(frame)) {
+      const Status status = tier().populate(frame, false, nullptr);
+      EXPECT_TRUE(status.ok()) << status.message();
+      EXPECT_FALSE(tier().needs_populate(frame)) << of.bytes << " bytes";
+    }
+    return frame;
+  }
+  void give_back(FrameId frame) {
+    std::erase_if(held_, [&](const Held& held) { return held.frame == frame; });
+    tier().return_frame(frame);
+  }
+  void give_back_all() {
+    while (!held_.empty()) {
+      give_back(held_.back().frame);
+    }
+  }
+  void put(FrameId frame, std::uint64_t bytes, std::uint64_t seed) {
+    const Status status = contract::put(subject(), frame, pattern(bytes, seed));
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  bool holds(FrameId frame, std::uint64_t bytes, std::uint64_t seed) {
+    return bytes_of(subject(), frame, bytes) == pattern(bytes, seed);
+  }
+  bool zeros(FrameId frame, std::uint64_t bytes) { return holds(frame, bytes, 0); }
+
+  /// Reserves a window, which TearDown() releases.
+  std::byte* window(std::uint64_t bytes, std::uint64_t extent, bool mapped) {
+    auto reserved = tier().reserve_window(bytes, extent, mapped);
+    EXPECT_TRUE(reserved.ok()) << reserved.message();
+    if (!reserved.ok()) {
+      return nullptr;
+    }
+    windows_.push_back({*reserved, bytes});
+    return *reserved;
+  }
+  void release(std::byte* at) {
+    const auto found = std::find_if(windows_.begin(), windows_.end(),
+                                    [&](const auto& each) { return each.first == at; });
+    tier().release_window(found->first, found->second);
+    windows_.erase(found);
+  }
+  /// Whether the program sees these bytes at the address.
+  bool sees(std::byte* at, std::uint64_t bytes, std::uint64_t seed) {
+    Block seen(bytes);
+    subject().read(seen.data(), at, bytes);
+    return seen == pattern(bytes, seed);
+  }
+  void store(std::byte* at, std::uint64_t bytes, std::uint64_t seed) {
+    const Block data = pattern(bytes, seed);
+    subject().write(at, data.data(), bytes);
+  }
+  /// Records that the frame is in a window, so that TearDown() takes it out; null: it is not.
+  void is_at(FrameId frame, std::byte* at) {
+    for (Held& held : held_) {
+      if (held.frame == frame) {
+        held.at = at;
+      }
+    }
+  }
+  FrameId window_frame(std::uint64_t bytes, std::uint64_t domain = 0) {
+    return acquire(window_class(bytes), domain);
+  }
+  bool absent(std::byte* at, std::uint64_t bytes) {
+    for (std::uint64_t offset = 0; offset < bytes; offset += kSmallestExtent) {
+      if (!subject().absent(at + offset)) {
+        return false;
+      }
+    }
+    return true;
+  }
+  bool present(std::byte* at, std::uint64_t bytes) {
+    for (std::uint64_t offset = 0; offset < bytes; offset += kSmallestExtent) {
+      if (subject().absent(at + offset)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  std::unique_ptr<MemorySubject> subject_;
+  std::vector<Held> held_;
+  std::vector<std::pair<std::byte*, std::uint64_t>> windows_;
+};
+
+inline std::string memory_name(const ::testing::TestParamInfo<MemoryCase>& info) {
+  return info.param.name;
+}
+
+}  // namespace tiermem::contract

@@ -1,0 +1,122 @@
+// The simulator's memories under the contract suite. The simulator finds only faults that its
+// memories can show, so they must keep the same contract as the real ones.
+#include <deque>
+
+#include "contract/memory_contract.hpp"
+#include "tests/sim/fake_memory.hpp"
+
+namespace tiermem::contract {
+namespace {
+
+constexpr std::uint64_t kKiB = 1024;
+
+/// Refuses the calls of one name.
+struct OneRefusal final : sim::FaultDice {
+  bool strikes(const char* what) override { return refused == what; }
+  std::string refused;
+};
+
+/// Runs copies in the order in which they were requested.
+class QueuedCopies final : public sim::FakeCopies {
+ public:
+  void copy(unsigned, bool in, bool fails, std::function<void()> move, Ending& end) override {
+    copies_.push_back({in, fails, std::move(move), &end});
+  }
+  void run() {
+    for (; !copies_.empty(); copies_.pop_front()) {
+      const Copy& copy = copies_.front();
+      if (copy.in && copy.end->begun != nullptr) {
+        copy.end->begun(*copy.end, ++ordinal_);
+      }
+      if (copy.fails) {
+        copy.end->status = fail(Code::io_error, "the copy failed");
+      } else {
+        copy.move();
+      }
+      copy.end->ended(*copy.end);
+    }
+  }
+
+ private:
+  struct Copy {
+    bool in, fails;
+    std::function<void()> move;
+    Ending* end;
+  };
+  std::deque<Copy> copies_;
+  std::uint64_t ordinal_ = 0;
+};
+
+class Simulated final : public MemorySubject {
+ public:
+  explicit Simulated(Kind kind)
+      : MemorySubject(facts_of(kind)),
+        tier_(facts().budget, {kind, 0}, dice_),
+        other_(facts().budget, {kind, 1}, dice_) {
+    tier_.copy_by(copies_);
+    other_.copy_by(copies_);
+    tier_.befriend(other_);
+  }
+  AddressableTier& tier() override { return tier_; }
+  AddressableTier* neighbour() override { return opaque() ? &other_ : nullptr; }
+  void write(std::byte* at, const std::byte* from, std::uint64_t bytes) override {
+    for (std::uint64_t i = 0; i < bytes && opaque(); ++i) {
+      tier_.store(at + i, from[i]);
+    }
+    if (!opaque()) {
+      std::memcpy(at, from, bytes);
+      for (std::uint64_t i = 0; i < bytes; i += kSmallestExtent) {
+        tier_.written(at + i);
+      }
+    }
+  }
+  void read(std::byte* to, const std::byte* at, std::uint64_t bytes) override {
+    for (std::uint64_t i = 0; i < bytes; ++i) {
+      to[i] = opaque() ? tier_.load(at + i) : at[i];
+    }
+  }
+  bool absent(std::byte* page) override { return !tier_.present(page); }
+  bool refuse(const char* call, std::byte*) override {
+    dice_.refused = call;
+    return true;
+  }
+  void forgive() override { dice_.refused.clear(); }
+  bool lose() override {
+    if (opaque()) {
+      tier_.lose();
+    }
+    return opaque();
+  }
+  void run_copies() override { copies_.run(); }
+
+ private:
+  bool opaque() const { return !tier_.host_addressable(); }
+  static MemoryFacts facts_of(Kind kind) {
+    MemoryFacts facts;
+    facts.budget = 1024 * kKiB;
+    facts.extents = {4 * kKiB, 16 * kKiB, 128 * kKiB};
+    facts.window_extents = facts.extents;
+    if (kind == Kind::dram) {
+      facts.mapped_extents = facts.extents;
+      facts.part_extents = {16 * kKiB, 128 * kKiB};
+      facts.takes_home = facts.watches = true;
+    }
+    return facts;
+  }
+
+  OneRefusal dice_;
+  QueuedCopies copies_;
+  sim::FakeMemory tier_, other_;
+};
+
+MemoryCase simulated(const char* name, Kind kind) {
+  return {name, [kind](std::string&) { return std::make_unique<Simulated>(kind); }};
+}
+
+INSTANTIATE_TEST_SUITE_P(Simulator, MemoryContract,
+                         ::testing::Values(simulated("host", Kind::dram),
+                                           simulated("device", Kind::gpu)),
+                         memory_name);
+
+}  // namespace
+}  // namespace tiermem::contract
