@@ -24,19 +24,6 @@ namespace {
 constexpr std::uint64_t kKiB = 1024;
 constexpr std::uint64_t kMiB = 1024 * kKiB;
 
-TEST(BlockTier, a_new_tier_says_busy_until_a_hand_has_grown_it) {
-  ScriptedIoPort port(1, 64 * kMiB);
-  BlockTier tier(port, {});
-  EXPECT_EQ(tier.allocate(2 * kMiB, 0).code(), Code::busy);
-  ASSERT_TRUE(tier.grow(2 * kMiB).ok());
-  const Result<SlotId> slot = tier.allocate(2 * kMiB, 0);
-  ASSERT_TRUE(slot.ok()) << slot.message();
-  EXPECT_EQ(tier.books().in_use, 2 * kMiB);
-  EXPECT_EQ(tier.books().physical, 64 * kMiB);
-  tier.free(*slot);
-  EXPECT_EQ(tier.books().in_use, 0U);
-}
-
 TEST(BlockTier, a_size_that_is_no_slot_is_refused_with_what_is_accepted) {
   ScriptedIoPort port(1, 64 * kMiB);
   BlockTier tier(port, {});

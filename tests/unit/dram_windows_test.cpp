@@ -134,27 +134,6 @@ TEST_P(DramWindows, bytes_are_in_the_window_and_go_home_with_the_frame) {
   }
 }
 
-TEST_P(DramWindows, a_frame_can_appear_elsewhere) {
-  bring(0, 7);
-  hide(0);
-  if (in_place()) {
-    GTEST_SKIP() << "in place, bytes do not travel with frames";
-  }
-  std::swap(frames[0], frames[1]);
-  show(1);
-  EXPECT_TRUE(holds(at(1), bytes, 7));
-  bring(0, 8);
-  EXPECT_TRUE(holds(at(0), bytes, 8));
-}
-
-TEST_P(DramWindows, never_written_frames_show_zeros) {
-  ASSERT_TRUE(tier->populate(frames[0], true, nullptr).ok());
-  show(0);
-  EXPECT_TRUE(std::all_of(at(0), at(0) + bytes, [](std::byte b) { return b == std::byte{0}; }));
-  fill(at(0), bytes, 5);
-  EXPECT_TRUE(holds(at(0), bytes, 5));
-}
-
 // Goal: a child sees the bytes as of the fork whatever the parent evicts, and the parent gets its
 // own bytes back. Two rounds, because the second starts with the state that the first left.
 TEST_P(DramWindows, an_eviction_while_a_forked_child_lives_loses_nothing) {

@@ -235,12 +235,6 @@ TEST_F(FileTierTest, files_are_adopted_by_many_threads_while_others_are_read) {
   }
 }
 
-TEST_F(FileTierTest, nothing_is_written_and_nothing_allocated) {
-  EXPECT_EQ(tier_.allocate(kBlock, 0).code(), Code::unsupported);
-  EXPECT_EQ(tier_.grow(kBlock).code(), Code::unsupported);
-  EXPECT_EQ(tier_.books().physical, 0U);
-}
-
 // ---- A file that has changed -------------------------------------------------------------------
 
 struct Change {

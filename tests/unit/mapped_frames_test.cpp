@@ -23,17 +23,6 @@
 namespace tiermem {
 namespace {
 
-TEST_P(MappedFrame, bytes_go_in_and_out_and_what_was_written_there_comes_along) {
-  ASSERT_TRUE(tier->restore(frame, window).ok());
-  EXPECT_TRUE(holds(window, kBytes, 1));
-  fill(window, kBytes, 2);
-  ASSERT_TRUE(tier->withdraw(frame, window).ok());
-  EXPECT_TRUE(holds(home, kBytes, 2));
-  ASSERT_TRUE(tier->restore(frame, window).ok());
-  EXPECT_TRUE(holds(window, kBytes, 2));
-  ASSERT_TRUE(tier->withdraw(frame, window).ok());
-}
-
 TEST_P(MappedFrame, calls_out_of_turn_are_refused) {
   EXPECT_EQ(tier->withdraw(frame, window).code(), Code::internal) << "it is not there";
   ASSERT_TRUE(tier->restore(frame, window).ok());
@@ -351,34 +340,6 @@ TEST_P(SmallMappedFrame, pages_that_the_kernel_keeps_are_not_counted_on) {
   tier->run_trim();
   tier->finish_trim();
   EXPECT_EQ(tier->books().in_use, before);
-  EXPECT_TRUE(tier->test_consistent());
-}
-
-TEST_P(SmallMappedFrame, a_frame_with_all_its_parts_is_a_whole_one) {
-  const FrameId parts = tier->acquire_parts({Pool::small, kSmall, 0}, 16);
-  std::vector<std::byte> data(kSmall);
-  fill(data.data(), kSmall, 5);
-  ASSERT_TRUE(tier->insert(parts, at, data.data(), 0xFF00, false).ok());
-  EXPECT_FALSE(tier->charge_parts(parts, 1)) << "it has no more pages";
-  ASSERT_TRUE(tier->insert(parts, at, data.data(), 0x00FF, false).ok());
-  EXPECT_FALSE(tier->charge_parts(parts, 1)) << "it is whole";
-  ASSERT_TRUE(tier->withdraw(parts, at).ok());
-  EXPECT_TRUE(holds(tier->landing(parts, at), kSmall, 5));
-  const std::uint64_t cached = tier->books().cached;
-  tier->return_frame(parts);
-  EXPECT_EQ(tier->books().cached, cached + kSmall) << "its pages serve the next";
-  EXPECT_TRUE(tier->test_consistent());
-}
-
-TEST_P(SmallMappedFrame, parts_never_pass_the_budget) {
-  tier->set_budget(tier->books().used() + 3 * kSmallestExtent);
-  EXPECT_FALSE(tier->acquire_parts({Pool::small, kSmall, 0}, 4).valid());
-  const FrameId parts = tier->acquire_parts({Pool::small, kSmall, 0}, 2);
-  ASSERT_TRUE(parts.valid());
-  EXPECT_FALSE(tier->charge_parts(parts, 2));
-  EXPECT_TRUE(tier->charge_parts(parts, 1));
-  tier->discharge_parts(parts, 1);
-  tier->return_frame(parts);
   EXPECT_TRUE(tier->test_consistent());
 }
 

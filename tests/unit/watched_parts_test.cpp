@@ -81,17 +81,6 @@ TEST_F(WatchedParts, those_that_were_only_read_leave_without_a_home_or_a_trim) {
   EXPECT_TRUE(tier->test_consistent());
 }
 
-TEST_F(WatchedParts, all_of_an_extent_are_no_exception) {
-  const std::uint64_t before = tier->books().used();
-  const FrameId frame = bring(0xFFFF);
-  ASSERT_TRUE(tier->may_be_unchanged(frame));
-  EXPECT_TRUE(drop(frame));
-  EXPECT_TRUE(empty(at, kExtent));
-  tier->return_frame(frame);
-  EXPECT_EQ(tier->books().used(), before) << "no memory is kept for the next frame";
-  EXPECT_TRUE(tier->test_consistent());
-}
-
 TEST_F(WatchedParts, a_write_waits_until_it_is_allowed_and_stays) {
   const FrameId frame = bring(0b11);
   std::atomic<bool> wrote{false};
@@ -162,27 +151,6 @@ TEST_F(WatchedParts, a_page_that_the_program_emptied_is_not_unchanged) {
   EXPECT_TRUE(same(1));
   ASSERT_TRUE(tier->withdraw(frame, at).ok());
   EXPECT_EQ(tier->landing(frame, at)[0], std::byte{0});
-}
-
-TEST_F(WatchedParts, one_that_came_unwatched_keeps_the_others) {
-  const FrameId frame = bring(0b1);
-  ASSERT_TRUE(tier->charge_parts(frame, 2));
-  ASSERT_TRUE(tier->insert(frame, at, data.data(), 0b10, false).ok());
-  EXPECT_FALSE(tier->may_be_unchanged(frame));
-  ASSERT_TRUE(tier->insert(frame, at, data.data(), 0b100, true).ok());
-  EXPECT_FALSE(tier->may_be_unchanged(frame));
-  EXPECT_FALSE(drop(frame));
-  EXPECT_TRUE(same(0) && same(1) && same(2));
-  ASSERT_TRUE(tier->unmap(frame, at).ok());
-}
-
-TEST_F(WatchedParts, what_left_and_came_back_is_not_watched) {
-  const FrameId frame = bring(0b1);
-  ASSERT_TRUE(tier->withdraw(frame, at).ok());
-  ASSERT_TRUE(tier->restore(frame, at).ok());
-  EXPECT_FALSE(tier->may_be_unchanged(frame));
-  at[3] = std::byte{1};  // The write does not wait.
-  ASSERT_TRUE(tier->unmap(frame, at).ok());
 }
 
 TEST_F(WatchedParts, each_of_many_is_judged_by_itself) {
