@@ -119,8 +119,8 @@ void let_leave(Part part);
 /// Whether the pages are mapped, of one kind, and equal in protection and locks. If not, the kernel
 /// would not move them as one mapping.
 bool alike_part(Part part, PageState& state);
-/// The kernel has unmapped some foreign pages of the region, from `begin` on. Pages for which
-/// `is_hole` returns true become unmapped, and tiermem owns them again.
+/// The kernel has unmapped some pages from `begin` on, in any number of regions. Foreign pages for
+/// which `is_hole` returns true become unmapped, and tiermem owns them again.
 void take_back_holes(std::byte* begin, bool (*is_hole)(std::byte* page));
 /// Whether the program has nothing mapped in the range. Outside regions, `claim` reserves the
 /// addresses, so that no other thread's mapping takes them; it returns 0 only if nothing was mapped

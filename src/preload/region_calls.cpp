@@ -669,22 +669,21 @@ bool alike_part(Part part, PageState& state) {
 void take_back_holes(std::byte* begin, bool (*is_hole)(std::byte* page)) {
   (void)guarded(
       [&] {
-        const auto at = at_or_after(begin);
-        if (at == table().entries.end() || at->first > begin) {
-          return false;
-        }
-        Entry& entry = at->second;
         Vector<Part> holes;
-        std::byte* const end = entry.begin + entry.capacity;
-        entry.pages.for_runs(
-            {begin, static_cast<std::size_t>(end - begin)}, [&](Part run, const PageState& state) {
-              for (std::size_t done = 0; is_foreign(state) && done < run.length; done += kPage) {
-                if (is_hole(run.begin + done)) {
-                  holes.push_back({run.begin + done, kPage});
-                }
+        const auto end = table().entries.end();
+        for (auto at = at_or_after(begin); at != end; ++at) {
+          const Entry& entry = at->second;
+          std::byte* const from = std::max(begin, entry.begin);
+          const Part rest{from, static_cast<std::size_t>(entry.begin + entry.capacity - from)};
+          entry.pages.for_runs(rest, [&](Part run, const PageState& state) {
+            for (std::size_t done = 0; is_foreign(state) && done < run.length; done += kPage) {
+              if (is_hole(run.begin + done)) {
+                holes.push_back({run.begin + done, kPage});
               }
-              return true;
-            });
+            }
+            return true;
+          });
+        }
         // Unmapping the last mapped page ends the region.
         return std::all_of(holes.begin(), holes.end(), [](Part hole) {
           return for_parts(hole, 0, nothing, pass_over, unmap_part) == 0;

@@ -106,7 +106,8 @@ TIERMEM_INTERPOSED void* shmat(int id, const void* address, int flags) noexcept 
 TIERMEM_INTERPOSED int shmdt(const void* address) noexcept {
   auto* const begin = static_cast<std::byte*>(const_cast<void*>(address));
   const int result = static_cast<int>(direct(SYS_shmdt, address));
-  if (result == 0 && !tiermem::inside_tiermem() && touches_regions(begin, 1)) {
+  constexpr std::size_t kAny = PTRDIFF_MAX;  // The kernel does not tell the segment's size.
+  if (result == 0 && !tiermem::inside_tiermem() && touches_regions(begin, kAny)) {
     take_back_holes(begin, is_hole);
   }
   return result;

@@ -330,6 +330,35 @@ TEST(FaultsFound, P01_shared_memory_is_attached_over_a_part_then_both_keep_their
   EXPECT_EQ(shmdt(elsewhere), 0);
 }
 
+// A segment of two pieces: the first one is in front of tiered memory, the second one in it.
+TEST(FaultsFound, P01_shared_memory_that_begins_in_front_of_tiered_memory_is_detached_whole) {
+  const int id = shmget(IPC_PRIVATE, 2 * kSmall, IPC_CREAT | 0600);
+  ASSERT_GE(id, 0) << strerror(errno);
+  bool attached = false;
+  for (int tries = 0; tries < 20 && !attached; ++tries) {
+    const Memory memory;
+    ASSERT_EQ(munmap(memory.at, kSmall), 0);
+    unsigned char* const front = memory.at - kSmall;
+    if (shmat(id, front, 0) == MAP_FAILED) {
+      continue;  // Something is mapped there.
+    }
+    attached = true;
+    memset(front, 's', 2 * kSmall);
+    ASSERT_EQ(shmdt(front), 0) << strerror(errno);
+    for (int again = 0; again < 2; ++again) {
+      ASSERT_EQ(shmat(id, front, 0), front) << strerror(errno) << ": nothing is mapped there";
+      ASSERT_EQ(shmdt(front), 0) << strerror(errno);
+    }
+    ASSERT_NE(memory.map_over(0, kSmall, PROT_READ | PROT_WRITE, kFresh | MAP_FIXED_NOREPLACE),
+              MAP_FAILED)
+        << strerror(errno);
+    EXPECT_EQ(memory.other_than(0, 0, kSmall), 0u);
+    EXPECT_EQ(memory.other_than(0xAA, kSmall, 8 * kMiB - kSmall), 0u);
+  }
+  EXPECT_TRUE(attached);
+  EXPECT_EQ(shmctl(id, IPC_RMID, nullptr), 0);
+}
+
 // Some programs call the kernel by number.
 TEST(FaultsFound, P01_calls_on_memory_by_number_then_they_are_those_of_libc) {
   const Memory memory;
