@@ -372,15 +372,16 @@ void* remap(void* address, std::size_t from, std::size_t to, int flags, void* at
   }
   const bool elsewhere = (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) != 0;
   if (!elsewhere && to <= part.length) {
-    // The kernel shrinks even a range of several mappings, but the rest of it must be mapped.
-    return check_mapped({part.begin, to}) == 0 &&
+    // The kernel shrinks even a range of several mappings and holes, but its first page must be
+    // mapped.
+    return check_mapped({part.begin, kPage}) == 0 &&
                    (to == part.length ||
                     unmap_parts({part.begin + to, part.length - to}, plain_unmap) == 0)
                ? address
                : (errno = EFAULT, MAP_FAILED);
   }
   Moved moved{{part.begin, std::min(part.length, to)}, to, {}};
-  if (!alike_part(part, moved.state)) {
+  if (!alike_part(moved.from, moved.state)) {
     errno = EFAULT;
     return MAP_FAILED;
   }
