@@ -312,9 +312,12 @@ bool WindowArena::close_at(const std::byte* address) {
   if (at >= hole.end) {
     return false;
   }
+  const auto closed = closed_.upper_bound(at);
+  if (closed != closed_.begin() && at < std::prev(closed)->first + std::prev(closed)->second) {
+    return true;  // Another thread touched it at the same time.
+  }
   const std::uint64_t idle = idle_bytes_;
-  const Hole gap = open_gap(at, at + 1, hole);
-  close(gap, hole);
+  close(open_gap(at, at, hole), hole);
   return idle_bytes_ != idle;
 }
 

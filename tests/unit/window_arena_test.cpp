@@ -293,6 +293,28 @@ TEST(WindowArena, hole_that_is_touched_can_be_closed_and_is_opened_for_the_next_
   EXPECT_TRUE(can_be_written(window + kMiB - 1));
 }
 
+// Both touches are reported before the first one is answered.
+TEST(WindowArena, hole_that_two_threads_touch_is_closed_once) {
+  WindowArena arena(options(64 * kMiB));
+  std::byte* const first = *arena.reserve(kMiB, 64 << 10);
+  std::byte* const second = *arena.reserve(kMiB, 64 << 10);
+  std::byte* const third = *arena.reserve(kMiB, 64 << 10);
+  arena.release(first);
+  ASSERT_TRUE(arena.close_at(first + 5000));
+  arena.release(second);  // The hole has a closed part and an open one.
+  const std::uint64_t idle = arena.idle_bytes();
+  for (const std::uint64_t offset : {std::uint64_t{0}, std::uint64_t{5000}, kMiB - 1}) {
+    EXPECT_TRUE(arena.close_at(first + offset));
+    EXPECT_EQ(arena.idle_bytes(), idle);
+    EXPECT_TRUE(can_be_written(second)) << "it was not touched";
+  }
+  EXPECT_TRUE(arena.close_at(second));
+  EXPECT_EQ(arena.idle_bytes(), idle - kMiB);
+  EXPECT_FALSE(can_be_written(second));
+  EXPECT_FALSE(can_be_written(second + kMiB - 1));
+  EXPECT_TRUE(can_be_written(third));
+}
+
 TEST(WindowArena, window_behind_a_hole_is_touched_then_nothing_is_closed) {
   WindowArena arena(options(64 * kMiB));
   std::byte* const hole = *arena.reserve(kMiB, 64 << 10);
@@ -301,6 +323,45 @@ TEST(WindowArena, window_behind_a_hole_is_touched_then_nothing_is_closed) {
   EXPECT_FALSE(arena.close_at(window + 5000));
   EXPECT_TRUE(can_be_written(window + 5000));
   EXPECT_TRUE(can_be_written(hole)) << "the touch was not of the hole";
+}
+
+TEST(WindowArena, window_is_altered_then_only_its_own_addresses_are) {
+  WindowArena arena(options(64 * kMiB));
+  std::byte* const window = *arena.reserve(kMiB, 64 << 10);
+  std::byte* const hole = *arena.reserve(kMiB, 64 << 10);
+  arena.release(hole);
+  ASSERT_EQ(hole, window + kMiB);
+  arena.alter(hole);
+  EXPECT_FALSE(arena.altered(window)) << "the address behind it is not in it";
+  arena.alter(window + kMiB - 1);
+  EXPECT_TRUE(arena.altered(window));
+  EXPECT_FALSE(arena.altered(hole));
+  arena.release(window);
+  ASSERT_EQ(*arena.reserve(kMiB, 64 << 10), window);
+  EXPECT_FALSE(arena.altered(window)) << "it is another window";
+}
+
+TEST(WindowArena, stretch_ends_where_addresses_begin_or_cease_to_be_the_arenas) {
+  WindowArena arena(options(16 * kMiB));
+  std::byte* const window = *arena.reserve(16 * kMiB, 2 * kMiB);
+  const std::uint64_t size = arena.reserved_bytes();
+  std::byte* begin = window;
+  bool own = true;
+  while (arena.stretch(begin - 4096, 4096, own) == 4096 && own &&
+         static_cast<std::uint64_t>(window - begin) < 2 * kMiB) {
+    begin -= 4096;
+  }
+  ASSERT_FALSE(own);
+  EXPECT_EQ(arena.stretch(begin - 8192, 8 * kMiB, own), 8192U);
+  EXPECT_FALSE(own);
+  EXPECT_EQ(arena.stretch(begin, size + 4096, own), size);
+  EXPECT_TRUE(own);
+  EXPECT_EQ(arena.stretch(begin + size - 4096, kMiB, own), 4096U);
+  EXPECT_TRUE(own);
+  EXPECT_EQ(arena.stretch(begin + size, kMiB, own), kMiB);
+  EXPECT_FALSE(own) << "it is told for each address anew";
+  EXPECT_EQ(arena.stretch(begin + 4096, 4096, own), 4096U);
+  EXPECT_TRUE(own);
 }
 
 }  // namespace
