@@ -116,6 +116,38 @@ TEST(Channel, a_lower_priority_gets_its_share_beside_endless_demands) {
   EXPECT_EQ(before, 8u) << "an eighth of the bytes that pass it";
 }
 
+// In each queue: by priority, by its share beside others, and as reads of a gather.
+TEST(Channel, a_step_at_its_limit_issues_nothing_and_asks_for_another) {
+  const auto issues_at_the_limit = [](Channel& channel) {
+    std::uint64_t bytes = 4 * kMiB;
+    return !channel.issue(bytes).empty();
+  };
+  DeepTier tier(64);
+  for (const Priority priority :
+       {Priority::demand, Priority::room, Priority::prefetch, Priority::background}) {
+    Channel channel(&tier);
+    channel.queue(1, read(kPage, priority), false);
+    EXPECT_FALSE(issues_at_the_limit(channel));
+    EXPECT_EQ(channel.next(5), 5);
+    EXPECT_EQ(step(channel), Numbers{1});
+  }
+  Channel gathers(&tier);
+  const GatherRead reads[1] = {{.length = kPage}};
+  gathers.queue_gather(2, reads);
+  EXPECT_FALSE(issues_at_the_limit(gathers));
+  EXPECT_EQ(gathers.next(5), 5);
+  EXPECT_EQ(step(gathers), Numbers{2});
+  DeepTier narrow(1);
+  Channel shares(&narrow);
+  shares.queue(1000, read(kPage, Priority::prefetch), false);
+  shares.queue(1, read(kMiB, Priority::demand), false);
+  shares.queue(2, read(kMiB, Priority::demand), false);
+  ASSERT_EQ(step(shares), Numbers{1});  // The prefetch has its share now.
+  shares.ended(read(kMiB, Priority::demand));
+  ASSERT_FALSE(issues_at_the_limit(shares));
+  EXPECT_EQ(step(shares), Numbers{1000});
+}
+
 TEST(Channel, background_reads_are_capped_and_writes_alone_fill_the_tier) {
   DeepTier tier(4);
   Channel channel(&tier);

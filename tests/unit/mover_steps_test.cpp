@@ -312,5 +312,43 @@ TEST(MoverSteps, who_waits_takes_no_memory_that_is_not_used_again) {
   EXPECT_LE(arena_stats().live, live + 4096);
 }
 
+// ---- Advice
+
+/// Returns which of three extents leave, one after the other, after advice about one of them.
+std::vector<unsigned> leave_after(Advice advice, std::uint64_t value, unsigned advised) {
+  M m({.frames = 3});
+  std::vector<Handle> all;
+  for (unsigned char i = 0; i < 3; ++i) {
+    all.push_back(m.buffer());
+    m.write(all.back(), i);
+  }
+  Call& call = m.prepare(Want::advise, {M::access(all[advised], kRead)});
+  call.request.advice = advice;
+  call.request.value = value;
+  m.post(call);
+  m.end_all();
+  EXPECT_EQ(call.code(), Code::ok);
+  std::vector<unsigned> left;
+  for (unsigned char round = 0; round < 2; ++round) {
+    m.write(m.buffer(), 9);
+    for (unsigned i = 0; i < 3; ++i) {
+      if (!m.resident(all[i]) && std::find(left.begin(), left.end(), i) == left.end()) {
+        left.push_back(i);
+      }
+    }
+  }
+  return left;
+}
+
+TEST(MoverSteps, extent_that_was_advised_as_cold_leaves_first_and_one_to_keep_stays) {
+  for (const unsigned advised : {0u, 1u, 2u}) {
+    const std::vector<unsigned> cold = leave_after(Advice::cold, 0, advised);
+    ASSERT_FALSE(cold.empty());
+    EXPECT_EQ(cold.front(), advised);
+    const std::vector<unsigned> kept = leave_after(Advice::keep, 1, advised);
+    EXPECT_EQ(std::count(kept.begin(), kept.end(), advised), 0) << advised;
+  }
+}
+
 }  // namespace
 }  // namespace tiermem

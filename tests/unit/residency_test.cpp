@@ -116,6 +116,21 @@ TEST_F(ResidencyTest, handles_and_extents_are_counted_and_their_end_is_named) {
   EXPECT_SAYS(too_many, "all 4 buffer handles are in use");
 }
 
+// The record behind the last one may be in memory that cannot be written.
+TEST_F(ResidencyTest, handle_of_the_record_behind_the_last_one_is_stale) {
+  constexpr std::uint32_t kMany = 4096;
+  Residency many(kMany, kMany, 1);
+  const Handle first = *many.buffers.create(shape(1));
+  for (std::uint32_t used = 1; used <= kMany; ++used) {
+    const Handle forged = first + used;  // As the first one, of another record.
+    ASSERT_EQ(Buffers::index_of(forged), many.buffers.used());
+    EXPECT_EQ(many.buffers.find(forged), nullptr);
+    EXPECT_FALSE(many.buffers.mark_freed(forged));
+    EXPECT_EQ(many.make_spare(forged), Code::stale_handle);
+    ASSERT_TRUE(used == kMany || many.buffers.create(shape(1)).ok());
+  }
+}
+
 TEST_F(ResidencyTest, a_buffer_of_more_extents_than_there_are_says_so) {
   (void)resident(8);
   const auto too_large = residency.buffers.create(shape(kExtents));
