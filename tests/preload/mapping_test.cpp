@@ -303,6 +303,20 @@ TEST_P(Mapping, protection_holds_and_ends) {
   EXPECT_EQ(wrong_words(at_, bytes_, 2), 0u);
 }
 
+// A region has whole extents. The pages behind the end of the mapping are not the program's.
+TEST_P(Mapping, stores_behind_its_end_are_signals) {
+  constexpr std::size_t kExtent = std::size_t{64} << 10;  // Those of large mappings are multiples.
+  const std::size_t whole_pages = (bytes_ + kPage - 1) / kPage * kPage;
+  if (whole_pages % kExtent == 0) {
+    GTEST_SKIP() << "anything may be behind whole extents";
+  }
+  unsigned char present = 0;
+  EXPECT_EQ(mincore(at_ + whole_pages, kPage, &present), -1);
+  EXPECT_EQ(errno, ENOMEM);
+  EXPECT_TRUE(faults_on_write(at_ + whole_pages));
+  EXPECT_TRUE(faults_on_write(at_ + (whole_pages / kExtent + 1) * kExtent - kPage));
+}
+
 TEST_P(Mapping, a_locked_range_stays) {
   evict();
   const std::size_t length = std::min(bytes_, kMiB);
