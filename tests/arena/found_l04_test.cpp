@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -293,6 +294,35 @@ FOUND_TEST(Refusals, L04_buffers_and_blocks_whose_allocations_are_refused_are_no
 }
 
 // A thread must not be affected while another thread is refused memory, and vice versa.
+bool has_open(const std::string& path) {
+  std::error_code gone;
+  for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd")) {
+    if (std::filesystem::read_symlink(each.path(), gone) == path) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The mover closes the file of a freed buffer. No call but the free wakes it.
+TEST_F(Refusals, a_free_whose_record_is_refused_ends_without_another_call) {
+  context_ = make_context("dram=8M; hands=1; busy_poll=0; nvme=off");
+  const std::string path = directory_.path() + "/file";
+  std::ofstream(path) << std::string(4096, 'f');
+  for (int i = 0; i < 20; ++i) {
+    auto file = context_->adopt_file(path.c_str());
+    ASSERT_TRUE(file.ok()) << file.message();
+    ASSERT_TRUE(has_open(path));
+    const Handle handle = file->detach();
+    {
+      const RefusedArena door(1);
+      EXPECT_TRUE(context_->free(handle).ok());
+      EXPECT_TRUE(RefusedArena::refused());
+    }
+    ASSERT_TRUE(eventually([&] { return !has_open(path); })) << i;
+  }
+}
+
 FOUND_TEST(Refusals, L04_threads_whose_allocations_are_refused_do_not_disturb_each_other) {
   open();
   evict();
