@@ -133,7 +133,8 @@ def around(text: str, at: int, end: int) -> tuple[int, int] | None:
 
 def ordered(one: str, two: str) -> bool:
     """Whether the order of two statements may matter: one writes a name that the other uses, or both call
-    the same object. The order of two additions to the same name does not matter."""
+    the same object. The order of two additions to the same name, and that of a count for the statistics, does
+    not matter."""
     def written(text: str) -> str | None:
         found = re.match(rf"^\s+(?:(?:\+\+|--)({NAME});|({NAME})(?: [-+|&^]?= |\+\+;|--;))", text)
         return found and (found[1] or found[2])
@@ -148,13 +149,16 @@ def ordered(one: str, two: str) -> bool:
         found = re.match(r"^\s+([\w.\[\]]+?)(?:\.|->)\w+\(", text)
         return found and found[1]
 
+    def counts(text: str) -> bool:
+        return re.search(r"(?:\.|->)(?:count|note_activity)\(", text) is not None
+
     left, right = written(one), written(two)
     if left and left == right and adds(one) and adds(two) \
             and named(left, one) == named(left, two) == 1:
         return False
     if left or right:
         return bool((left and named(left, two)) or (right and named(right, one)))
-    return called(one) is not None and called(one) == called(two)
+    return called(one) is not None and called(one) == called(two) and not counts(one + two)
 
 
 # The self-checks of data structures are not tested.
