@@ -325,6 +325,22 @@ TEST(Recency, the_farthest_next_use_beyond_the_horizon_goes_first_the_near_ones_
   EXPECT_EQ(memory.evict(), 24u);
 }
 
+TEST(Recency, a_use_at_the_present_tick_is_planned_and_one_before_it_is_not) {
+  Memory memory(10);
+  memory.recency.tick(100);
+  memory.insert_range(0, 3);
+  for (ExtentRef i = 0; i < 3; ++i) {
+    memory.recency.advised(i, Advice::next_use, 99 + i);
+    memory.insert(3 + i, {Advice::next_use, 99 + i});
+  }
+  for (const std::uint64_t tick : {std::uint64_t{100}, std::uint64_t{101}, std::uint64_t{102}}) {
+    memory.recency.tick(tick);
+    for (ExtentRef i = 0; i < 6; ++i) {
+      EXPECT_EQ(memory.recency.order(i) == Order::planned, 99 + i % 3 >= tick) << i << " " << tick;
+    }
+  }
+}
+
 // The search continues at a place in the order from which many extents have left since.
 TEST(Recency, a_search_among_the_planned_goes_on_when_most_of_them_have_left) {
   constexpr ExtentRef kAll = 100, kLeft = 12;
