@@ -46,11 +46,9 @@ tm_status keep(const ErrorInfo& info) noexcept {
     set_text(info.text,
              "allocation of tiermem's own records failed; free memory or raise the limit");
   } catch (const std::exception& error) {
-    info.code = Code::internal;
-    set_text(info.text, error.what());
+    info = error_info(Code::internal, "exception: {}", error.what());
   } catch (...) {
-    info.code = Code::internal;
-    set_text(info.text, "an exception of unknown type");
+    info = error_info(Code::internal, "exception: its type is unknown");
   }
   return keep(info);
 }

@@ -7,6 +7,21 @@
 #include "base/shown.hpp"
 
 namespace tiermem {
+namespace {
+
+// A defect of tiermem has no other remedy. A message that ends with another one has it already.
+// Returns the length of the message.
+std::size_t add_report(ErrorInfo& info, std::size_t used) noexcept {
+  constexpr std::string_view kReport = "; report it";
+  if (info.code != Code::internal || used + kReport.size() >= sizeof(info.text) ||
+      std::string_view(info.text, used).ends_with(kReport)) {
+    return used;
+  }
+  std::copy(kReport.begin(), kReport.end(), info.text + used);
+  return used + kReport.size();
+}
+
+}  // namespace
 
 const char* code_name(Code code) noexcept {
   static constexpr std::array kNames = {
@@ -28,7 +43,7 @@ void end_text(ErrorInfo& info, std::size_t formatted) noexcept {
     std::copy(made.begin(), made.end(), copy);
     used = show_into(info.text, kRoom, {copy, made.size()});
   }
-  info.text[used] = '\0';
+  info.text[add_report(info, used)] = '\0';
 }
 
 const char* kind_name(Kind kind) noexcept {

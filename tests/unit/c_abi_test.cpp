@@ -84,7 +84,7 @@ TEST(CAbiBoundary, what_is_thrown_becomes_a_status_with_a_sentence) {
   EXPECT_EQ(guarded([]() -> Status { throw std::bad_alloc(); }), TM_NO_CAPACITY);
   EXPECT_NE(std::strstr(last_error().text, "memory"), nullptr);
   EXPECT_EQ(guarded([]() -> Status { throw std::runtime_error("broken"); }), TM_INTERNAL);
-  EXPECT_STREQ(last_error().text, "broken");
+  EXPECT_STREQ(last_error().text, "exception: broken; report it");
   EXPECT_EQ(guarded([]() -> Status { throw 5; }), TM_INTERNAL);
   EXPECT_EQ(last_error().code, Code::internal);
   EXPECT_NE(last_error().text[0], '\0');

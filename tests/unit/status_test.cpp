@@ -80,6 +80,13 @@ TEST(Status, a_sentence_that_is_too_long_is_cut_and_terminated) {
   }
 }
 
+TEST(Status, a_defect_ends_with_report_it_once) {
+  const Status status = fail(Code::internal, "frame {}: it is free twice", 7);
+  EXPECT_STREQ(status.message(), "frame 7: it is free twice; report it");
+  const Status outer = fail(Code::internal, "alloc: {}", status.message());
+  EXPECT_STREQ(outer.message(), "alloc: frame 7: it is free twice; report it");
+}
+
 TEST(Status, a_clone_has_the_same_detail_and_its_own_life) {
   ErrorInfo info = error_info(Code::no_capacity, "dram is full");
   info.needed = 10;
