@@ -196,8 +196,8 @@ int run(const Arguments& arguments) {
                  return std::string_view(benchmark.name).starts_with(arguments.only);
                });
   if (chosen.empty()) {
-    return complain(kUsage, fmt::format("bench: --only: no benchmark of {} has a name that "
-                                        "begins with '{:.60}'; --list shows them",
+    return complain(kUsage, fmt::format("bench: --only: no benchmark of {} has a name that begins "
+                                        "with '{:.60}'; list them with --list",
                                         arguments.suite, arguments.only));
   }
   if (std::any_of(chosen.begin(), chosen.end(), [](const bench::Benchmark& benchmark) {
@@ -224,8 +224,9 @@ int run(const Arguments& arguments) {
   struct stat status {};
   const int error = stat(settings.directory.c_str(), &status) == 0 ? 0 : errno;
   if (error != 0 || !S_ISDIR(status.st_mode)) {
-    return complain(kUsage, fmt::format("bench: --dir {:.160}: {}", settings.directory,
-                                        error != 0 ? std::strerror(error) : "not a directory"));
+    return complain(kUsage,
+                    fmt::format("bench: --dir {:.160}: {}; name a directory", settings.directory,
+                                error != 0 ? std::strerror(error) : "not a directory"));
   }
   // A context accepts only an absolute path.
   settings.directory = std::filesystem::absolute(settings.directory);

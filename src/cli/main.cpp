@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -94,7 +96,8 @@ int run(int argc, char** argv) {
   }
   // A full disk or a closed pipe must not count as success.
   if (std::fflush(stdout) != 0 && exit == kDone) {
-    return complain(kFailed, "cannot write to standard output");
+    return complain(kFailed,
+                    fmt::format("standard output: cannot write: {}", std::strerror(errno)));
   }
   return exit;
 }

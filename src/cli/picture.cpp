@@ -60,8 +60,8 @@ Result<Library> open_library() {
   void* const opened = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (opened == nullptr) {
     return fail(Code::unavailable,
-                "PNG needs {} (package librsvg2-2), or name a file that ends with .svg: {:.100}",
-                kLibrary, ::dlerror());
+                "PNG: {:.100}; install librsvg2-2, or name a file that ends with .svg",
+                ::dlerror());
   }
   Library library{};
 #define TIERMEM_FIND(name) find(opened, #name, library.name)
@@ -76,14 +76,14 @@ Result<Library> open_library() {
 #undef TIERMEM_FIND
   return all ? Result<Library>(library)
              : fail(Code::unavailable,
-                    "PNG needs librsvg 2.52, and the one here is older; name a file that ends "
+                    "PNG: librsvg here is older than 2.52; upgrade it, or name a file that ends "
                     "with .svg");
 }
 
 using Owned = std::unique_ptr<void, void (*)(void*)>;
 
 Status failed(const Library& library, const char* what, Error* error) {
-  Status status = fail(Code::internal, "librsvg cannot {} the picture: {:.160}", what,
+  Status status = fail(Code::internal, "PNG: librsvg cannot {} the picture: {:.160}", what,
                        error != nullptr ? error->message : "without a reason");
   if (error != nullptr) {
     library.g_error_free(error);
@@ -119,10 +119,11 @@ Result<std::string> rendered(const Library& library, const std::string& svg) {
         return kSuccess;
       },
       &png);
-  return written == kSuccess ? Result<std::string>(std::move(png))
-                             : fail(written == kNoMemory ? Code::no_capacity : Code::internal,
-                                    "cairo cannot write a PNG of {} x {} pixels: {}", area.width,
-                                    area.height, library.cairo_status_to_string(written));
+  return written == kSuccess
+             ? Result<std::string>(std::move(png))
+             : fail(written == kNoMemory ? Code::no_capacity : Code::internal,
+                    "PNG: cairo cannot write {} x {} pixels: {}; name a file that ends with .svg",
+                    area.width, area.height, library.cairo_status_to_string(written));
 }
 
 bool wants_png(const std::string& path) {
@@ -135,7 +136,7 @@ Status check_picture(const std::string& path) {
   if (!path.empty() && path != "-" && !wants_png(path) && !path.ends_with(".svg")) {
     return fail(
         Code::invalid_argument,
-        "--plot {:.200}: tiermem draws SVG and PNG only; name a file that ends in .svg or .png",
+        "--plot {:.160}: tiermem draws SVG and PNG only; name a file that ends in .svg or .png",
         path);
   }
   return wants_png(path) ? open_library().status() : Status();

@@ -26,7 +26,7 @@ namespace {
 constexpr std::size_t kStep = std::size_t{1} << 20;
 
 Status too_large(const std::string& path, std::uint64_t limit) {
-  return fail(Code::no_capacity, "{}: holds more than {}, the most that is read", path,
+  return fail(Code::no_capacity, "{}: holds more than {}, the most that is read; split it", path,
               human_bytes(limit));
 }
 
@@ -63,8 +63,11 @@ Result<std::string> read_plain(const std::string& path, std::uint64_t limit) {
 Result<std::string> gunzip(const std::string& path, const std::string& packed,
                            std::uint64_t limit) {
   z_stream stream{};
-  if (inflateInit2(&stream, 15 + 16) != Z_OK) {
-    return fail(Code::no_capacity, "{}: no memory for zlib", path);
+  const int begun = inflateInit2(&stream, 15 + 16);
+  if (begun != Z_OK) {
+    return fail(Code::no_capacity,
+                "{}: zlib cannot start: {}; free memory, or decompress it with gunzip", path,
+                zError(begun));
   }
   struct Ender {
     z_stream* stream;
@@ -96,12 +99,14 @@ Result<std::string> gunzip(const std::string& path, const std::string& packed,
       }
     } while (result == Z_OK && stream.avail_out == 0);
     if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) {
-      return fail_native(Code::invalid_argument, result, "{}: not gzip data, or damaged: {}", path,
+      return fail_native(Code::invalid_argument, result,
+                         "{}: not gzip data, or damaged: {}; check it with gunzip -t", path,
                          stream.msg != nullptr ? stream.msg : zError(result));
     }
   }
   if (result != Z_STREAM_END) {
-    return fail(Code::invalid_argument, "{}: the gzip data end too early, after {} bytes", path,
+    return fail(Code::invalid_argument,
+                "{}: the gzip data end too early, after {} bytes; copy the whole file again", path,
                 packed.size());
   }
   return bytes;
@@ -114,7 +119,8 @@ Result<std::string> unzstd(const std::string& path, const std::string& packed,
   const std::unique_ptr<ZSTD_DStream, decltype(&ZSTD_freeDStream)> stream(ZSTD_createDStream(),
                                                                           ZSTD_freeDStream);
   if (stream == nullptr) {
-    return fail(Code::no_capacity, "{}: no memory for zstd", path);
+    return fail(Code::no_capacity,
+                "{}: allocation for zstd failed; free memory, or decompress it with unzstd", path);
   }
   std::string bytes;
   ZSTD_inBuffer in{packed.data(), packed.size(), 0};
@@ -127,7 +133,8 @@ Result<std::string> unzstd(const std::string& path, const std::string& packed,
     result = ZSTD_decompressStream(stream.get(), &to, &in);
     bytes.resize(size + to.pos);
     if (ZSTD_isError(result) != 0) {
-      return fail(Code::invalid_argument, "{}: not zstd data, or damaged: {}", path,
+      return fail(Code::invalid_argument,
+                  "{}: not zstd data, or damaged: {}; check it with unzstd -t", path,
                   ZSTD_getErrorName(result));
     }
     if (bytes.size() > limit) {
@@ -136,7 +143,8 @@ Result<std::string> unzstd(const std::string& path, const std::string& packed,
     more_comes = result != 0 && to.pos == kStep;
   }
   if (result != 0) {
-    return fail(Code::invalid_argument, "{}: the zstd data end too early, after {} bytes", path,
+    return fail(Code::invalid_argument,
+                "{}: the zstd data end too early, after {} bytes; copy the whole file again", path,
                 packed.size());
   }
   return bytes;
@@ -173,7 +181,8 @@ Result<std::string> read_compressed(const std::string& path, std::uint64_t limit
 #endif
     return bytes;
   } catch (const std::exception& error) {  // Only allocation can fail here.
-    return fail(Code::no_capacity, "{}: {} while reading", path, error.what());
+    return fail(Code::no_capacity, "{}: {} while reading; free memory, or split the file", path,
+                error.what());
   }
 }
 

@@ -121,9 +121,10 @@ Result<Prepared> prepare(const Arguments& arguments) {
   }
   if (!std::has_single_bit(out.block_bytes) || out.block_bytes < kSmallestExtent ||
       out.block_bytes > kLargestExtent) {
-    return fail(
-        Code::invalid_argument, "replay: --block-bytes: {} is not a power of two from {} to {}",
-        format_size(out.block_bytes), format_size(kSmallestExtent), format_size(kLargestExtent));
+    return fail(Code::invalid_argument,
+                "replay: --block-bytes {}; accepted are powers of two from {} to {}",
+                format_size(out.block_bytes), format_size(kSmallestExtent),
+                format_size(kLargestExtent));
   }
   Status total = check_total(out, *most);
   if (!total.ok()) {
@@ -309,12 +310,13 @@ int run(const Arguments& arguments) {
     return compute(arguments);
   }
   if (arguments.dram.empty() || arguments.traces.size() > 1) {
-    return complain(kUsage, arguments.dram.empty()
-                                ? "replay: name the budget of memory, such as --dram 256M, or "
-                                  "compute only, with --offline; see tiermem replay --help"
-                                : fmt::format("replay: '{:.60}' is a second trace, and only "
-                                              "--offline takes several",
-                                              arguments.traces[1]));
+    return complain(
+        kUsage,
+        arguments.dram.empty()
+            ? "replay: name the budget of memory, such as --dram 256M, or "
+              "compute only, with --offline; see tiermem replay --help"
+            : fmt::format("replay: '{:.60}' is a second trace; name one trace, or add --offline",
+                          arguments.traces[1]));
   }
   if (const Status can = check_json_output("replay: --json", arguments.json); !can.ok()) {
     return complain(can);
@@ -354,10 +356,11 @@ int run(const Arguments& arguments) {
     print_outcome(*prepared, *outcome, columns);
   }
   if (outcome->wrong != 0) {
-    return complain(kFailed, fmt::format("{} accesses found wrong bytes, first at reference {}, "
-                                         "block {}",
-                                         outcome->wrong, outcome->first_wrong_reference,
-                                         outcome->first_wrong_block));
+    return complain(
+        kFailed,
+        fmt::format(
+            "replay: {} accesses found wrong bytes, first at reference {}, block {}; report it",
+            outcome->wrong, outcome->first_wrong_reference, outcome->first_wrong_block));
   }
   return kDone;
 }

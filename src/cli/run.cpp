@@ -115,7 +115,8 @@ Status check_userfault(const Userfault& userfault, std::optional<Mechanism> mech
                        bool user_mode_will_do) {
   const UserfaultFacts& facts = userfault.facts();
   if (facts.source == UserfaultSource::none) {
-    return fail(Code::unavailable, "no userfaultfd here; {} ({})", kHowToAllow, facts.reason);
+    return fail(Code::unavailable, "run: no userfaultfd here ({:.120}); {}", facts.reason,
+                kHowToAllow);
   }
   char why[224] = {};
   const bool moves = (!mechanism || *mechanism == Mechanism::uffd_move) && facts.move;
@@ -124,13 +125,14 @@ Status check_userfault(const Userfault& userfault, std::optional<Mechanism> mech
                       userfault.probe_copy(16 * host::kPage, why, sizeof(why));
   if (!moves && !copies) {
     return fail(Code::unavailable,
-                "this kernel has neither UFFDIO_MOVE (Linux 6.8) nor a replacement: {}",
+                "run: no UFFDIO_MOVE (Linux 6.8) and no replacement: {:.120}; upgrade the kernel, "
+                "or set mechanism=auto",
                 why[0] != '\0' ? why : "another mechanism was asked for");
   }
   if (facts.source == UserfaultSource::user_mode && !user_mode_will_do) {
     return fail(Code::unavailable,
-                "only user-mode userfaultfd here: system calls on absent pages fail with EFAULT; "
-                "{}; or let them fail: --user-mode-ok",
+                "run: only user-mode userfaultfd, so system calls on absent pages fail with "
+                "EFAULT; add --user-mode-ok, or {}",
                 kHowToAllow);
   }
   return {};
@@ -145,7 +147,7 @@ Result<std::string> usable_library(const std::string& path) {
   }
   if (full.find_first_of(" :\t\n") != std::string::npos) {
     return fail(Code::unavailable,
-                "{:.200}: LD_PRELOAD cannot name a path with a blank or a colon; install tiermem "
+                "{:.140}: LD_PRELOAD cannot name a path with a blank or a colon; install tiermem "
                 "elsewhere",
                 full);
   }
@@ -172,8 +174,8 @@ Result<std::string> find_preload() {
     }
   }
   return fail(Code::unavailable,
-              "run: the preload library is missing; looked for {:.100} and {:.100}", beside,
-              installed);
+              "run: no preload library at {:.80} or {:.80}; install it, or set TIERMEM_PRELOAD_LIB",
+              beside, installed);
 }
 
 /// Our library first, followed by the existing list.
@@ -253,9 +255,11 @@ int start(const Arguments& arguments, const Config& config, const HostFacts& fac
   RunHost host;
   if (const int error = host.open(config.dram.budget, config.block_budget); error != 0) {
     return complain(
-        kFailed, fmt::format("run: cannot create the page that its processes share: {}{}",
-                             std::strerror(error),
-                             error == EFBIG ? "; raise the limit of file sizes (ulimit -f)" : ""));
+        kFailed,
+        fmt::format("run: cannot create the page that its processes share: {}; {}",
+                    std::strerror(error),
+                    error == EFBIG ? "raise the limit of file sizes (ulimit -f)"
+                                   : "free memory, or raise the limit of open files (ulimit -n)"));
   }
   variables.emplace_back("TIERMEM_RUN", host.path());
   RunBroker broker([&](BrokerRequest::What what, const char* path, BrokerReply& reply) {
@@ -322,7 +326,7 @@ int start(const Arguments& arguments, const Config& config, const HostFacts& fac
 /// Checks whether host memory can be tiered here. Returns 0, or tiermem's exit code.
 int judge_faults(const Arguments& arguments, const Config& config, Variables& variables) {
   if (config.userfault == UserfaultUse::off) {
-    return complain(kUsage, "userfault=off: without it nothing is tiered under a program");
+    return complain(kUsage, "run: userfault=off tiers nothing under a program; remove it");
   }
   const Userfault userfault = Userfault::open(config.userfault);
 #if defined(__x86_64__)

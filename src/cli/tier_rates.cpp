@@ -139,7 +139,7 @@ class DeviceLoop {
                                      .offset = offset,
                                      .length = static_cast<std::uint32_t>(length)});
     return taken ? Status()
-                 : fail(Code::internal, "the {} queue refused a transfer below its depth",
+                 : fail(Code::internal, "queue {}: refused a transfer below its depth",
                         port_.engine());
   }
 
@@ -154,8 +154,9 @@ class DeviceLoop {
                          std::strerror(-completion.result));
     }
     if (static_cast<std::uint64_t>(completion.result) != expected) {
-      return fail(Code::io_error, "{}: {} of {} bytes were transferred", port_.facts(0).name,
-                  completion.result, expected);
+      return fail(Code::io_error,
+                  "{}: {} of {} bytes were transferred; see the kernel's log (dmesg)",
+                  port_.facts(0).name, completion.result, expected);
     }
     return {};
   }
@@ -243,7 +244,7 @@ Result<DeviceRates> measure_device(const BlockDevice& device, const Config& conf
                     .require = config.io_engine == Engine::io_uring},
                    rates.engine_reason);
   if (port == nullptr) {
-    return fail(Code::unavailable, "no way to read and write {:.100}: {:.120}", device.path,
+    return fail(Code::unavailable, "{:.100}: no way to read and write it: {:.120}", device.path,
                 rates.engine_reason);
   }
   rates.engine = port->engine();

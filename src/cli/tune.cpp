@@ -273,13 +273,16 @@ Line measure(const BlockDevice& device, const Config& config, const Arguments& a
                  rate(false),
                  rate(true)};
   const Status kept =
-      arguments.no_keep ? fail(Code::unavailable, "--no-keep")
+      arguments.no_keep ? Status()
       : look_at_path(device.path).in_memory
-          ? fail(Code::unavailable, "{} is in memory (tmpfs), not on a device", device.path)
+          ? fail(Code::unavailable,
+                 "{} is in memory (tmpfs), not on a device; name a directory on a device",
+                 device.path)
       : line.tuning.read_rate == 0 || (line.tuning.write_rate == 0 && !line.report.raw)
-          ? fail(Code::unavailable, "no rate was measured for the choice; give it more --seconds")
+          ? fail(Code::unavailable,
+                 "tune: no rate was measured for the choice; give it more --seconds")
           : keep_tuning(cache_directory(process_environment()), line.tuning);
-  line.not_kept = kept.ok() ? "" : kept.message();
+  line.not_kept = arguments.no_keep ? "--no-keep" : kept.ok() ? "" : kept.message();
   return line;
 }
 

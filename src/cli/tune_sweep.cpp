@@ -157,7 +157,8 @@ Status Sweep::prepare(double seconds) {
   constexpr std::uint64_t kStep = kLeastSlice;
   const std::uint64_t limit = std::min(report.facts.limit, kSlice) / kStep * kStep;
   if (limit == 0) {
-    return fail(Code::no_capacity, "{}: {} are too little to measure, {} are needed",
+    return fail(Code::no_capacity,
+                "{}: {} are too little to measure, {} are needed; raise its size, or free space",
                 report.facts.name, human_bytes(report.facts.limit), human_bytes(kStep));
   }
   if (report.raw) {
@@ -232,7 +233,7 @@ Status Sweep::pass(Port& port, TunePoint& point, double seconds) {
                         .data = memory.data() + place * point.block,
                         .offset = order.next() * point.block,
                         .length = static_cast<std::uint32_t>(point.block)})) {
-        return fail(Code::internal, "a queue refused a transfer below its depth");
+        return fail(Code::internal, "queue: refused a transfer below its depth");
       }
       ++started;
     }
@@ -244,7 +245,8 @@ Status Sweep::pass(Port& port, TunePoint& point, double seconds) {
     for (std::size_t i = 0; i < n; ++i) {
       if (completions[i].result != static_cast<std::int32_t>(point.block)) {
         const int error = completions[i].result < 0 ? -completions[i].result : 0;
-        return fail_native(Code::io_error, error, "{}: {}", report.facts.name,
+        return fail_native(Code::io_error, error, "{}: {}; see the kernel's log (dmesg)",
+                           report.facts.name,
                            error != 0 ? std::strerror(error) : "a transfer was cut short");
       }
       free.push_back(completions[i].cookie);

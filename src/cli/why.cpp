@@ -86,7 +86,9 @@ Reply ask(const std::string& path, const std::string& question) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
-    reply.status = fail(Code::invalid_argument, "why: the path {} is too long for a socket", path);
+    reply.status =
+        fail(Code::invalid_argument,
+             "why: the path {} is too long for a socket; give --dir a shorter path", path);
     return reply;
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
@@ -116,9 +118,10 @@ Reply ask(const std::string& path, const std::string& question) {
   }
   reply.lines = split(said, '\n');
   if (reply.lines.empty() || said.back() != '\n') {
-    reply.status =
-        fail(Code::io_error,
-             "why: no answer from {}: the process has ended, or does not answer this user", path);
+    reply.status = fail(Code::io_error,
+                        "why: no answer from {}: the process has ended, or does not answer this "
+                        "user; run it as the user of the process",
+                        path);
   } else if (reply.lines.front() != "ok") {
     const std::string& why = reply.lines.front();
     reply.status = fail(Code::io_error, "{}", why.rfind("error ", 0) == 0 ? why.substr(6) : why);
@@ -187,8 +190,9 @@ int list_processes(const Arguments& arguments) {
   const std::string& directory = arguments.directory;
   std::error_code error;
   if (!std::filesystem::is_directory(directory, error)) {
-    return complain(kFailed, fmt::format("why: --dir {:.160}: {}", directory,
-                                         error ? error.message() : std::string("not a directory")));
+    return complain(
+        kFailed, fmt::format("why: --dir {:.160}: {}; name the directory of TIERMEM_INSPECT",
+                             directory, error ? error.message() : std::string("not a directory")));
   }
   Table table({{"process"}, {"program"}, {"buffers", Table::Align::right}});
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
@@ -233,8 +237,8 @@ Result<std::string> find_process(const Arguments& arguments) {
   }
   if (found.empty()) {
     return fail(Code::io_error,
-                "why: process {:.60} has no socket in {}; `tiermem why --dir {}` lists the "
-                "processes that have one",
+                "why: process {:.60} has no socket in {}; list the processes that have one with "
+                "`tiermem why --dir {}`",
                 arguments.process, arguments.directory, arguments.directory);
   }
   if (found.size() > 1) {
@@ -300,7 +304,10 @@ int tell_why(const Arguments& arguments, const std::string& path) {
     const std::string line = reply.lines.empty() ? "" : reply.lines.front();
     const std::size_t first = line.find('\t'), second = line.find('\t', first + 1);
     if (first == std::string::npos || second == std::string::npos) {
-      return complain(kFailed, fmt::format("why: the answer from {} is malformed: {}", path, line));
+      return complain(
+          kFailed,
+          fmt::format("why: the answer from {} is malformed: {}; use the `tiermem` of its version",
+                      path, line));
     }
     const std::string offset = line.substr(first + 1, second - first - 1);
     table.add({offset, line.substr(second + 1)});
@@ -321,7 +328,7 @@ int why(const Arguments& arguments) {
   }
   if (arguments.process.empty()) {
     if (arguments.stats >= 0) {
-      return complain(kUsage, "why: --stats needs PROCESS: tiermem why PROCESS --stats N");
+      return complain(kUsage, "why: --stats needs PROCESS; write `tiermem why PROCESS --stats N`");
     }
     return list_processes(arguments);
   }
