@@ -103,7 +103,7 @@ Status BlockFile::open_file() {
   facts_.limit = options_.limit / kUnit * kUnit;
   if (facts_.limit == 0) {
     return fail(Code::invalid_argument,
-                "block device {}: a limit of {} bytes; a directory needs one of at least {} ({})",
+                "block device {}: a limit of {} bytes; accepted are at least {} ({})",
                 options_.path, options_.limit, kUnit, kSetting);
   }
   if (buffered_fd_ < 0) {
@@ -273,9 +273,11 @@ DeviceFacts BlockFile::facts() const {
 
 Status BlockFile::no_room(int native, std::uint64_t needed, std::string_view why) const {
   const std::uint64_t used = size_.load(std::memory_order_relaxed);  // Only grow writes it.
-  ErrorInfo info = error_info(
-      Code::no_capacity, "block device {}: {} more bytes refused: {}; uses {} of limit {} ({})",
-      facts_.name, needed, why, human_bytes(used), human_bytes(facts_.limit), kSetting);
+  ErrorInfo info =
+      error_info(Code::no_capacity,
+                 "block device {}: {} more bytes refused: {}; uses {} of limit {}; free space or "
+                 "raise the limit ({})",
+                 facts_.name, needed, why, human_bytes(used), human_bytes(facts_.limit), kSetting);
   info.native = native;
   info.tier = Place{Kind::block, 0};
   info.needed = needed;

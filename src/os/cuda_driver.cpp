@@ -51,12 +51,15 @@ bool ends_context(cuda::Result result) {
 Result<CudaDriver> CudaDriver::load(const char* library) {
   void* const handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    return fail(Code::unavailable, "{}: {:.160}", library, why_not_loaded(library));
+    return fail(Code::unavailable, "{:.80}: {:.120}; install the NVIDIA driver, or set gpu_driver",
+                library, why_not_loaded(library));
   }
   CudaDriver driver;
   const auto get_version = symbol<GetVersion>(handle, "cuDriverGetVersion");
   if (get_version == nullptr || get_version(&driver.version_.number) != cuda::kSuccess) {
-    return fail(Code::unavailable, "{} does not tell its version", library);
+    return fail(Code::unavailable,
+                "{}: its version is unknown; set gpu_driver to the NVIDIA driver's libcuda.so.1",
+                library);
   }
   const auto get = symbol<GetProcAddress>(handle, "cuGetProcAddress_v2");
   if (driver.version_.number < kOldest.number || get == nullptr) {
@@ -78,7 +81,8 @@ Result<CudaDriver> CudaDriver::load(const char* library) {
   TIERMEM_CUDA_CALLS(TIERMEM_CUDA_LOOK_UP)
 #undef TIERMEM_CUDA_LOOK_UP
   if (missing != nullptr) {
-    return fail(Code::unavailable, "{}, a driver for CUDA {}.{}, has no {}", library,
+    return fail(Code::unavailable,
+                "{}, a driver for CUDA {}.{}, has no {}; upgrade the NVIDIA driver", library,
                 driver.version_.major(), driver.version_.minor(), missing);
   }
   return driver;

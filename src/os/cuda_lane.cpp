@@ -65,16 +65,18 @@ Result<std::unique_ptr<CudaLane>> CudaLane::open(const CudaDriver& driver, unsig
     return std::move(facts).status();
   }
   if (!facts->virtual_memory) {
-    return fail(Code::unavailable,
-                "gpu {}, {:.80}, has no virtual memory management (cuMemCreate), which the gpu "
-                "tier needs",
-                device, facts->name);
+    return fail(
+        Code::unavailable,
+        "gpu {}, {:.80}, lacks virtual memory management (cuMemCreate); name another GPU in gpu=",
+        device, facts->name);
   }
   std::unique_ptr<CudaLane> lane(new CudaLane(driver, std::move(*facts)));
   try {
     lane->thread_ = own_thread("tiermem-gpu", [raw = lane.get()] { raw->run(); });
   } catch (const std::system_error&) {
-    return fail(Code::unavailable, "gpu {}: no thread can be created for it", device);
+    return fail(Code::unavailable,
+                "gpu {}: no thread can be created (RLIMIT_NPROC or pids.max); raise the limit",
+                device);
   }
   if (Status begun = lane->call([raw = lane.get()] { return raw->begin(); }); !begun.ok()) {
     return begun;

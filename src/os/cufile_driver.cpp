@@ -91,7 +91,8 @@ Status CuFileDriver::all(const char* doing, std::uint64_t offset, std::uint64_t 
     if (native == EINTR) {
       continue;
     }
-    return fail_native(Code::io_error, native, "{} of {} bytes at offset {} {}", doing,
+    return fail_native(Code::io_error, native,
+                       "{} of {} bytes at offset {}: {}; see cuFile's log (cufile.log)", doing,
                        bytes - done, offset + done,
                        native != 0 ? std::strerror(native)
                        : n == 0    ? std::string("moved none")

@@ -193,7 +193,8 @@ Result<std::unique_ptr<TouchTrap>> TouchTrap::create() {
     slot.process = ::getpid();
     return std::unique_ptr<TouchTrap>(new TouchTrap(slot));
   }
-  return fail(Code::no_capacity, "more than {} contexts with touches seen by SIGSEGV",
+  return fail(Code::no_capacity,
+              "userfault: more than {} contexts without userfaultfd; close a context",
               traps.slots.size());
 }
 
@@ -228,8 +229,10 @@ Status TouchTrap::add(const std::byte* address, std::uint64_t bytes) {
       return {};
     }
   }
-  return fail(Code::no_capacity, "more than {} ranges with touches seen by SIGSEGV",
-              slot_.ranges.size());
+  return fail(
+      Code::no_capacity,
+      "userfault: more than {} ranges of mapped buffers without userfaultfd; free mapped buffers",
+      slot_.ranges.size());
 }
 
 int TouchTrap::fd() const {

@@ -21,8 +21,9 @@ Status Recency::reserve(std::size_t n) {
   try {
     lists_.reserve(n);
   } catch (const std::exception&) {  // bad_alloc, or length_error for an absurd n.
-    return fail(Code::no_capacity,
-                "recency: no memory for the records of {} extents, 16 bytes each", n);
+    return fail(
+        Code::no_capacity,
+        "recency: allocation of the records of {} extents failed, 16 bytes each; free memory", n);
   }
   return {};
 }

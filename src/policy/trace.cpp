@@ -63,7 +63,7 @@ class Parser {
       trace_.one_step = true;
     } else {
       return fail(Code::invalid_argument,
-                  "trace {}: unknown kind; expected a name ending in .lis, .trace, .jsonl or "
+                  "trace {}: unknown kind; accepted are names ending in .lis, .trace, .jsonl or "
                   ".ttrace, then .gz or .zst if compressed",
                   shown(file_));
     }
@@ -82,8 +82,9 @@ class Parser {
       }
     }
     if (trace_.references.empty()) {
-      return fail(Code::invalid_argument, "trace {}: its {} lines hold no reference", shown(file_),
-                  line_);
+      return fail(Code::invalid_argument,
+                  "trace {}: its {} lines hold no reference; name a trace that has some",
+                  shown(file_), line_);
     }
     name = name.substr(name.find_last_of('/') + 1);
     trace_.name = name.substr(0, name.find_last_of('.'));
@@ -98,7 +99,7 @@ class Parser {
                 line_, what, shown(found));
   }
   Status too_many(std::string_view what, std::uint64_t limit) const {
-    return fail(Code::no_capacity, "trace {}, line {}: more than {} {}; a smaller part is needed",
+    return fail(Code::no_capacity, "trace {}, line {}: more than {} {}; use a smaller part",
                 shown(file_), line_, limit, what);
   }
 
@@ -250,8 +251,9 @@ Result<Trace> parse_trace(std::string_view file_name, std::string_view bytes,
     bounded.blocks = std::min<std::uint64_t>(limits.blocks, 0xFFFF'FFFE);
     return Parser(file_name, bounded).parse(bytes);
   } catch (const std::exception& error) {  // Only an allocation can fail here.
-    return fail(Code::no_capacity, "trace {}: {} while parsing {}", file_name.substr(0, 60),
-                error.what(), human_bytes(bytes.size()));
+    return fail(Code::no_capacity,
+                "trace {}: {} while parsing {}; free memory, or use a smaller part",
+                file_name.substr(0, 60), error.what(), human_bytes(bytes.size()));
   }
 }
 

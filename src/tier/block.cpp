@@ -200,8 +200,9 @@ DeviceCounters BlockTier::counters(std::uint16_t device) const {
 /// Every device is degraded: no budget would help, so the message names the failures instead.
 Status BlockTier::given_up(unsigned devices) const {
   const Device& last = devices_.back();
-  ErrorInfo info = error_info(Code::io_error, "{} of {} devices take no writes for now: {}",
-                              devices, devices, last.degraded_why);
+  ErrorInfo info = error_info(
+      Code::io_error, "{} of {} devices take no writes for now: {}; tiermem tries them again",
+      devices, devices, last.degraded_why);
   info.native = last.degraded_native;
   info.tier = place();
   set_text(info.setting, kSetting);
@@ -245,8 +246,9 @@ Status BlockTier::no_capacity(std::uint64_t bytes, std::uint64_t avoid) const {
 
 Status BlockTier::grow(std::uint64_t bytes) {
   if (!SlotAllocator::is_slot_size(bytes)) {
-    return fail(Code::invalid_argument, "block tier {}: growing for slots of {} bytes",
-                options_.index, bytes);
+    return fail(Code::invalid_argument,
+                "block tier {}: slots of {} bytes; accepted are powers of two from {} to {}",
+                options_.index, bytes, kSmallestExtent, kLargestExtent);
   }
   std::unique_lock lock(mutex_);
   // First the devices that the mover asked for; the others only if those cannot grow.

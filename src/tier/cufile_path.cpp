@@ -39,7 +39,9 @@ Result<std::unique_ptr<CuFilePath>> CuFilePath::create(
     }
   } catch (const std::system_error&) {
     if (path->threads_.empty()) {
-      return fail(Code::unavailable, "gpu_direct: cannot start a thread");
+      return fail(
+          Code::unavailable,
+          "gpu_direct: no thread can be created (RLIMIT_NPROC or pids.max); raise the limit");
     }
   }
   return path;

@@ -198,9 +198,8 @@ Result<std::byte*> DramTier::reserve_window(std::uint64_t bytes, std::uint64_t e
   if (mapped && !maps()) {
     return fail(
         Code::unsupported,
-        "a mapped buffer needs userfaultfd (a container's seccomp profile may refuse it) "
-        "with UFFDIO_MOVE (Linux 6.8), or with mremap(DONTUNMAP) (Linux 5.7), and with fork=follow "
-        "or under a program that knows nothing of it there is no other way: {}{}{}",
+        "a mapped buffer needs userfaultfd with UFFDIO_MOVE (Linux 6.8) or mremap(DONTUNMAP): "
+        "{:.70}{}{:.50}; allow userfaultfd (sysctl, seccomp)",
         facts_.move_reason, facts_.move_reason[0] != '\0' ? "; " : "",
         facts_.copy_reason[0] != '\0' ? facts_.copy_reason : "another mechanism was asked for");
   }
@@ -273,8 +272,8 @@ void DramTier::release_window(std::byte* window, std::uint64_t) {
     } else {
       arena->retire(window);
       log_error(
-          "free: the kernel refuses to empty the window at {}: its {} of addresses are not used "
-          "again, and their memory stays in use until the context ends",
+          "free: the kernel refuses to empty the window at {}, so {} of memory stay in use; close "
+          "the context to free them",
           static_cast<void*>(window), human_bytes(bytes));
     }
     return;
@@ -286,18 +285,17 @@ void DramTier::release_window(std::byte* window, std::uint64_t) {
 Result<std::byte*> DramTier::reserve_trapped(std::uint64_t bytes, std::uint64_t extent_bytes) {
   constexpr std::uint64_t kMappingsEach = 4;
   if (extent_bytes < host::kHugePage) {
-    return fail(
-        Code::unsupported,
-        "without userfaultfd mapped buffers have extents of 2 MiB and more, not of {}; name "
-        "extent_bytes",
-        human_bytes(extent_bytes));
+    return fail(Code::unsupported,
+                "mapped: extents of {} need userfaultfd; set extent_bytes to at least 2 MiB, or "
+                "allow userfaultfd",
+                human_bytes(extent_bytes));
   }
   bytes = (bytes + extent_bytes - 1) / extent_bytes * extent_bytes;
   const std::uint64_t limit = options_.map_limit != 0 ? options_.map_limit : host::map_limit();
   const std::uint64_t at_once = std::min(trapped_bytes_.load() + bytes, options_.budget);
   if (at_once / host::kHugePage * kMappingsEach > limit / 2) {
     ErrorInfo info = error_info(Code::no_capacity,
-                                "mapped buffers without userfaultfd would need {} mappings, of {} "
+                                "mapped: buffers without userfaultfd would need {} mappings, of {} "
                                 "that the process may have; raise vm.max_map_count",
                                 at_once / host::kHugePage * kMappingsEach, limit);
     set_text(info.setting, "vm.max_map_count");

@@ -68,8 +68,8 @@ Status choose_mechanisms(const DramOptions& options, const Userfault& userfault,
   if (copy || facts.windows == Mechanism::remap || wanted(Mechanism::in_place)) {
     return {};
   }
-  return fail(Code::unsupported, "the mechanism {} cannot be had: {}", name_of(*options.mechanism),
-              reason_of(*options.mechanism, facts));
+  return fail(Code::unsupported, "mechanism={}: {}; set mechanism=auto",
+              name_of(*options.mechanism), reason_of(*options.mechanism, facts));
 }
 
 Status choose_huge_pages(const DramOptions& options, DramFacts& facts) {
@@ -79,7 +79,8 @@ Status choose_huge_pages(const DramOptions& options, DramFacts& facts) {
   }
   facts.huge_pages = host::huge_pages_available(facts.huge_reason, sizeof(facts.huge_reason));
   if (!facts.huge_pages && options.huge_pages == HugePages::require) {
-    return fail(Code::unsupported, "huge_pages=require cannot be met: {}", facts.huge_reason);
+    return fail(Code::unsupported, "huge_pages=require: {}; set huge_pages=auto",
+                facts.huge_reason);
   }
   return {};
 }

@@ -54,11 +54,11 @@ Result<FileTier::Adopted> FileTier::adopt(const char* path, std::uint64_t offset
   if (::fstat(file.buffered_fd, &st) != 0 || !S_ISREG(st.st_mode)) {
     const int native = st.st_mode == 0 ? errno : S_ISDIR(st.st_mode) ? EISDIR : 0;
     best_effort(::close(file.buffered_fd), "the descriptor is gone in any case");
-    return native != 0
-               ? cannot_open(path, native)
-               : fail(Code::invalid_argument,
-                      "adopt_file: '{}' is not a regular file but a device, a pipe or a socket",
-                      path);
+    return native != 0 ? cannot_open(path, native)
+                       : fail(Code::invalid_argument,
+                              "adopt_file: '{:.120}' is not a regular file but a device, a pipe or "
+                              "a socket; pass a regular file",
+                              path);
   }
   best_effort(::fcntl(file.buffered_fd, F_SETFL, 0),
               "it fails for no open file; io_uring would answer EAGAIN and not wait");
@@ -67,8 +67,9 @@ Result<FileTier::Adopted> FileTier::adopt(const char* path, std::uint64_t offset
   if (offset >= file.size || length > file.size - offset) {
     best_effort(::close(file.buffered_fd), "the descriptor is gone in any case");
     return fail(Code::invalid_argument,
-                "adopt_file: '{}' has {} bytes; {} bytes at offset {} are not inside", path,
-                file.size, length, offset);
+                "adopt_file: '{:.120}' has {} bytes; {} bytes at offset {} are not inside; pass a "
+                "range inside",
+                path, file.size, length, offset);
   }
   const std::uint64_t bytes = length != 0 ? length : file.size - offset;
   if (offset + bytes > kMostBlocks * kBlock) {

@@ -317,8 +317,8 @@ void FrameMapper::leave_out(std::byte* at, const std::byte* from, int error) {
     return;  // The program has mapped memory of its own there.
   }
   log_error(
-      "a page of a mapped buffer at {} is not shown ({}): its window was unmapped there, or "
-      "it is missing at {}. A touch of it is a signal",
+      "a page of a mapped buffer at {} is not shown ({}), and its touch is a signal: its window "
+      "was unmapped there, or it is missing at {}; keep windows mapped",
       static_cast<void*>(at), std::strerror(error), static_cast<const void*>(from));
   (void)poisoned_.add(at, nullptr);
 }
@@ -353,7 +353,7 @@ MapResult FrameMapper::stays_beside_lent(MapEnd end) {
   counters_.withdrawals_refused += 1;
   return failed(fail(Code::busy,
                      "an extent cannot move now: the program has mapped something of its own in a "
-                     "part of its window"),
+                     "part of its window; unmap that"),
                 end);
 }
 
@@ -378,7 +378,7 @@ MapResult FrameMapper::in_by_remap(const MapPlace& place) {
   if (!room_for_mapping()) {
     counters_.remaps_refused += 1;
     ErrorInfo info = error_info(Code::no_capacity,
-                                "mapping a frame by mremap would bring this process near its {} "
+                                "a frame mapped by mremap would bring this process near its {} "
                                 "mappings; raise vm.max_map_count or use larger extents",
                                 map_limit_);
     set_text(info.setting, "vm.max_map_count");

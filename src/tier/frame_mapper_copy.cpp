@@ -103,9 +103,9 @@ MapResult FrameMapper::withdraw_by_remap(const MapPlace& place) {
   if (error != 0) {
     counters_.withdrawals_refused += 1;
     (void)restore_by_copy({place.home, place.at, done});
-    result.status = fail_native(Code::busy, error, "an extent cannot leave its window now: {}{}",
-                                std::strerror(error),
-                                error == ENOMEM ? "; perhaps raise vm.max_map_count" : "");
+    result.status = fail_native(
+        Code::busy, error, "an extent cannot leave its window now: {}; {}", std::strerror(error),
+        error == ENOMEM ? "raise vm.max_map_count" : "tiermem tries it again");
     result.end = MapEnd::window;
     return result;
   }

@@ -59,7 +59,7 @@ MapResult FrameMapper::restore_trapped(const MapPlace& place) {
   for (int error = bring(); error != 0; error = bring()) {
     if (!refused.again(error)) {
       // The bytes cannot be shown anywhere else, and a touch must not see other bytes.
-      log_error("mremap refuses to bring an extent back to {}: {}. The process ends",
+      log_error("mremap: the process ends, because an extent cannot be brought back to {}: {}",
                 static_cast<void*>(place.at), std::strerror(error));
       std::abort();
     }

@@ -28,11 +28,13 @@ Result<std::unique_ptr<GpuTier>> GpuTier::create(std::unique_ptr<CudaLane> lane,
   const std::uint64_t free = lane->free_at_start();
   constexpr std::uint64_t kChunk = std::uint64_t{1} << kLog2Chunk;
   if (facts.granularity == 0 || kChunk % facts.granularity != 0) {
-    return fail(Code::unsupported, "gpu {}: its memory comes in pieces of {}, not of 2 MiB",
+    return fail(Code::unsupported,
+                "gpu {}: its memory comes in pieces of {}, not of 2 MiB; name another GPU",
                 facts.index, human_bytes(facts.granularity));
   }
   if (budget > facts.total) {
-    return fail(Code::invalid_argument, "gpu {}: a budget of {}; {:.60} has {}", facts.index,
+    return fail(Code::invalid_argument,
+                "gpu {}: a budget of {}; accepted for {:.60} are at most {}", facts.index,
                 human_bytes(budget), facts.name, human_bytes(facts.total));
   }
   if (budget == 0) {

@@ -44,7 +44,9 @@ Result<std::uint64_t> bring_pages(std::byte* address, std::uint64_t bytes, bool 
     got = host::huge_bytes(address, bytes);
     if (got.has_value() && *got < bytes) {
       best_effort(host::drop(address, bytes), "new pages have no bytes");
-      return fail(Code::no_capacity, "huge_pages=require: only {} of {} came as huge pages",
+      return fail(Code::no_capacity,
+                  "huge_pages=require: only {} of {} came as huge pages; free memory, or set "
+                  "huge_pages=auto",
                   human_bytes(*got), human_bytes(bytes));
     }
   }

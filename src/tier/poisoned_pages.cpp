@@ -49,8 +49,9 @@ bool PoisonedPages::take(std::byte* address, std::uint64_t bytes) {
   const Pages taken = remove(address, bytes);
   for (const auto& [page, arena] : taken) {
     if (const int error = arena->renew(page, host::kPage); error != 0) {
-      log_error("cannot unpoison the page at {} after an error: {}; a touch of it raises SIGSEGV",
-                static_cast<void*>(page), std::strerror(error));
+      log_error(
+          "the page at {} cannot be unpoisoned after an error, and its touch raises SIGSEGV: {}",
+          static_cast<void*>(page), std::strerror(error));
     }
   }
   return !taken.empty();

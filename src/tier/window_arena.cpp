@@ -51,7 +51,7 @@ Result<host::AddressRange> reserve_range(host::ReserveOptions options) {
   for (;;) {
     std::uint64_t place = g_next_place.load();
     if (options.bytes > g_end_of_places - place) {
-      return fail(Code::no_capacity, "no {} of the address space for windows are left",
+      return fail(Code::no_capacity, "windows: no {} of their address space are left; free buffers",
                   human_bytes(options.bytes));
     }
     options.near = reinterpret_cast<std::byte*>(place);
@@ -115,11 +115,10 @@ WindowArena::WindowArena(const WindowArenaOptions& options)
 Result<std::byte*> WindowArena::reserve(std::uint64_t bytes, std::uint64_t alignment) {
   if (bytes == 0 || alignment < host::kPage || (alignment & (alignment - 1)) != 0 ||
       bytes > kMostAddresses || alignment > kMostAddresses) {
-    return fail(
-        Code::invalid_argument,
-        "a window of {} bytes in extents of {}: both must be above 0 and at most 2^57, the extent "
-        "a power of two of at least 4096",
-        bytes, alignment);
+    return fail(Code::invalid_argument,
+                "a window of {} bytes in extents of {}; accepted are 1 to 2^57 bytes, in extents "
+                "of a power of two of at least 4096",
+                bytes, alignment);
   }
   bytes = round_up(bytes, alignment);
   const std::lock_guard lock(mutex_);
