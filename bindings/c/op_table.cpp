@@ -105,7 +105,8 @@ OpTable::Outcome OpTable::poll(const char* call, OpHandle op) {
     look(op, entry, context_.op_poll(op));
   }
   if (!entry.ended) {
-    return {State::under_way, fail(Code::busy, "{}: operation {:#x} is still under way", call, op)};
+    return {State::under_way,
+            fail(Code::busy, "{}: operation {:#x} is still under way; wait for it", call, op)};
   }
   return {State::ended, entry.outcome.clone()};
 }
@@ -122,7 +123,8 @@ Status OpTable::wait_one(OpHandle op, Timeout timeout) {
       return {};
     }
     if (at->second.waited_for) {
-      return fail(Code::busy, "op_wait: another thread waits for operation {:#x}", op);
+      return fail(Code::busy,
+                  "op_wait: another thread waits for operation {:#x}; wait in one thread", op);
     }
     at->second.waited_for = true;
   }
@@ -136,8 +138,9 @@ Status OpTable::wait_one(OpHandle op, Timeout timeout) {
   Entry& entry = at->second;
   entry.waited_for = false;
   look(op, entry, std::move(status));
-  return entry.ended ? Status()
-                     : fail(Code::timed_out, "op_wait: operation {:#x} is still under way", op);
+  return entry.ended
+             ? Status()
+             : fail(Code::timed_out, "op_wait: operation {:#x} is still under way; wait again", op);
 }
 
 Status OpTable::wait(std::span<const OpHandle> ops, Timeout timeout) {

@@ -37,13 +37,14 @@ Status Buffers::stale(const char* call, Handle handle) const {
   const std::uint64_t tag = generation_of(handle) >> kLifeBits;
   if (tag == tag_ || tag == 0) {
     return fail(Code::stale_handle,
-                "{}: handle {:#x} is not a live buffer: it was freed, or never given out", call,
-                handle);
+                "{}: handle {:#x} is not a live buffer: it was freed, or never given out; keep a "
+                "buffer while it is used",
+                call, handle);
   }
   if (!ContextTag::is_live(tag)) {
     return fail(Code::stale_handle,
                 "{}: handle {:#x} is not a live buffer: its context has ended, or it was never "
-                "given out",
+                "given out; keep a context while it is used",
                 call, handle);
   }
   return fail(Code::stale_handle,

@@ -30,7 +30,7 @@ Status Residency::resolve(const Access& access, Span& span, const char* call) {
                 access.reserved);
   }
   if (access.mode == 0 || (access.mode & ~7u) != 0) {
-    return fail(code, "{}: mode {:#x} is not read (1), write (2) or discard (4)", call,
+    return fail(code, "{}: mode {:#x}; accepted are read (1), write (2) and discard (4)", call,
                 access.mode);
   }
   if (read_only && (access.mode & (kWrite | kDiscard)) != 0) {
@@ -38,18 +38,23 @@ Status Residency::resolve(const Access& access, Span& span, const char* call) {
                 call);
   }
   return fail(code,
-              "{}: range of {} bytes at offset {} is empty or not inside the buffer of {} bytes",
+              "{}: range of {} bytes at offset {} is empty or not inside the buffer of {} bytes; "
+              "pass a range inside it",
               call, access.length, access.offset, bytes);
 }
 
 Status Residency::not_on_device(const Access& access, const char* call) {
   const BufferRecord* record = buffers.find(access.buffer);
   if (record == nullptr) {
-    return fail(Code::stale_handle, "{}: handle {:#x} was freed during the call", call, access.buffer);
+    return fail(Code::stale_handle,
+                "{}: handle {:#x} was freed during the call; free it after the call", call,
+                access.buffer);
   }
   if ((record->flags.load(std::memory_order_relaxed) & kMapped) != 0) {
-    return fail(Code::unsupported, "{}: a mapped buffer has views in dram only, not on {}", call,
-                place_name(access.where));
+    return fail(Code::unsupported,
+                "{}: a mapped buffer has views in dram only, not on {}; allocate it without the "
+                "flag mapped",
+                call, place_name(access.where));
   }
   const std::uint64_t extent = std::uint64_t{1}
                                << record->extent_shift.load(std::memory_order_relaxed);

@@ -39,7 +39,8 @@ Status copy_piece(CudaLane& lane, const StreamOrder& order, std::span<const View
 Status Context::Impl::check_adopted(Place gpu, const void* memory, std::uint64_t bytes,
                                     const BufferOptions& options, const StreamOrder& order) {
   if (memory == nullptr || bytes == 0) {
-    return fail(Code::invalid_argument, "adopt_device: no memory");
+    return fail(Code::invalid_argument,
+                "adopt_device: the memory is null or has 0 bytes; pass memory of a GPU");
   }
   if (bytes > kLargestBuffer) {
     return fail(Code::invalid_argument, "adopt_device: {} bytes; accepted are 1 to 2^47", bytes);
@@ -50,7 +51,8 @@ Status Context::Impl::check_adopted(Place gpu, const void* memory, std::uint64_t
                 place_name(gpu));
   }
   if ((options.flags & kMapped) != 0) {
-    return fail(Code::unsupported, "adopt_device: a mapped buffer is not on a GPU");
+    return fail(Code::unsupported,
+                "adopt_device: a mapped buffer is not on a GPU; remove the flag mapped");
   }
   CudaLane& lane = gpus_[residency.space_of(gpu) - 1U]->lane();
   if (lane.lost()) {
@@ -65,7 +67,8 @@ Status Context::Impl::check_adopted(Place gpu, const void* memory, std::uint64_t
   const cuda::DevicePointer at = number(memory);
   const auto end = checked_add<std::uint64_t>(at, bytes);
   if (!end || !lane.has(at) || !lane.has(*end - 1)) {
-    return fail(Code::invalid_argument, "adopt_device: {} bytes at {} are not memory of gpu {}",
+    return fail(Code::invalid_argument,
+                "adopt_device: {} bytes at {} are not memory of gpu {}; pass memory of that GPU",
                 bytes, memory, gpu.index);
   }
   return {};

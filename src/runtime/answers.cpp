@@ -161,7 +161,8 @@ std::string Context::Impl::tell_why(Handle buffer, std::uint64_t offset) {
   Status status = find_bytes(buffer, offset, where);
   const BufferRecord* const record = residency.buffers.find(buffer);
   if (status.ok() && record == nullptr) {
-    status = fail(Code::stale_handle, "why: handle {:#x} was freed during the call", buffer);
+    status = fail(Code::stale_handle,
+                  "why: handle {:#x} was freed during the call; ask about a live buffer", buffer);
   }
   if (!status.ok()) {
     return refused(status);

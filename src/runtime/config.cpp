@@ -173,8 +173,8 @@ Status apply_devices(const Setting& setting, Wanted& wanted) {
     }
     const auto same = [&](const BlockDevice& other) { return other.path == device->path; };
     if (std::any_of(devices.begin(), devices.end(), same)) {
-      return fail(Code::invalid_argument, "nvme ({:.64}): {:.100} is named twice", setting.origin,
-                  device->path);
+      return fail(Code::invalid_argument, "nvme ({:.64}): {:.100} is named twice; remove one",
+                  setting.origin, device->path);
     }
     devices.push_back(std::move(*device));
   }
@@ -219,8 +219,8 @@ Status apply_gpus(const Setting& setting, Config& config) {
     }
     const auto same = [&](const GpuDevice& other) { return other.index == gpu->index; };
     if (std::any_of(gpus.begin(), gpus.end(), same)) {
-      return fail(Code::invalid_argument, "gpu ({:.64}): {} is named twice", setting.origin,
-                  gpu->index);
+      return fail(Code::invalid_argument, "gpu ({:.64}): {} is named twice; remove one",
+                  setting.origin, gpu->index);
     }
     gpus.push_back(*gpu);
   }
@@ -324,7 +324,8 @@ Status settle_named_devices(const std::vector<BlockDevice>& devices, Config& con
   for (const BlockDevice& device : devices) {
     if (device.bytes != 0) {
       if (__builtin_add_overflow(sized, device.bytes, &sized)) {
-        return fail(Code::invalid_argument, "nvme: the sizes add up to more than 2^64-1");
+        return fail(Code::invalid_argument,
+                    "nvme: the sizes add up to more than 2^64-1; lower them");
       }
       continue;
     }
@@ -337,7 +338,7 @@ Status settle_named_devices(const std::vector<BlockDevice>& devices, Config& con
     }
     if (!S_ISDIR(status.st_mode)) {
       return fail(Code::invalid_argument,
-                  "nvme: {:.140} is not a directory, so it needs a size, such as {:.40}:100G",
+                  "nvme: {:.120} is not a directory and needs a size; add one, such as {:.40}:100G",
                   device.path, device.path);
     }
     const auto found = file_system_room(device.path);
@@ -356,7 +357,7 @@ Status settle_named_devices(const std::vector<BlockDevice>& devices, Config& con
                   human_bytes(room));
     }
     if (__builtin_add_overflow(sized, guess, &cap)) {
-      return fail(Code::invalid_argument, "nvme: the sizes add up to more than 2^64-1");
+      return fail(Code::invalid_argument, "nvme: the sizes add up to more than 2^64-1; lower them");
     }
     config.notes.push_back(
         fmt::format("nvme: directories without a size share {}", human_bytes(guess)));
@@ -535,8 +536,8 @@ Result<Config> load(std::span<const Spec> tiers, const char* toml_path, const En
   }
   if (!config.gpus.empty() && config.fork == Fork::follow) {
     return fail(Code::unsupported,
-                "gpu with fork=follow: a child of fork can't go on with its parent's GPU, and such "
-                "a context has mapped buffers only, which have no views on GPUs");
+                "gpu with fork=follow: a child of fork cannot use its parent's GPU; remove one of "
+                "the two options");
   }
   settle_hands(facts, config);
   settle_polling(facts, config);

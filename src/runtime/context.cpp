@@ -38,7 +38,7 @@ Status not_held(std::size_t n, bool foreign) {
                     "release: one of the {} views belongs to another context; release it there", n)
              : fail(Code::invalid_argument,
                     "release: one of the {} views is not held: it was released before, or this "
-                    "context never returned it",
+                    "context never returned it; release each view once",
                     n);
 }
 
@@ -328,8 +328,8 @@ Status Context::advise(std::span<const Access> list, Advice advice, std::uint64_
   const SlowCall call(*this);
   Status status = call->usable("advise");
   if (status.ok() && advice > Advice::next_use) {
-    status =
-        fail(Code::invalid_argument, "advise: unknown advice {}", static_cast<unsigned>(advice));
+    status = fail(Code::invalid_argument, "advise: unknown advice {}; accepted are 0 to {}",
+                  static_cast<unsigned>(advice), static_cast<unsigned>(Advice::next_use));
   }
   if (!status.ok()) {
     return status;
@@ -389,7 +389,7 @@ Status Context::write(Handle buffer, std::uint64_t offset, const void* from, std
                       Timeout timeout) try {
   const SlowCall call(*this);
   return call->copy(*this, buffer, offset, nullptr, static_cast<const std::byte*>(from), length,
-                     timeout);
+                    timeout);
 } catch (const std::exception& thrown) {
   return why_thrown("write", thrown);
 }
@@ -430,7 +430,7 @@ Status Context::move_bytes(Handle to, std::uint64_t to_offset, Handle from,
     return status;
   }
   return call->move_bytes(*this, {to, to_offset, length, kWrite, {}, 0},
-                           {from, from_offset, length, kRead, {}, 0});
+                          {from, from_offset, length, kRead, {}, 0});
 } catch (const std::exception& thrown) {
   return why_thrown("move_bytes", thrown);
 }
@@ -536,8 +536,7 @@ Status Context::gpu_pause(const char* tag, std::uint64_t bytes, Op* op,
                           const StreamOrder& after) try {
   const SlowCall call(*this);
   Status usable = call->usable_gpus("gpu_pause");
-  return usable.ok() ? follow(call->device_memory.pause(tag, bytes, after), op)
-                     : std::move(usable);
+  return usable.ok() ? follow(call->device_memory.pause(tag, bytes, after), op) : std::move(usable);
 } catch (const std::exception& thrown) {
   return why_thrown("gpu_pause", thrown);
 }
@@ -578,8 +577,8 @@ Status Context::set_budget(Place tier, std::uint64_t bytes, Timeout timeout) try
                 place_name(tier));
   }
   if (tier.kind == Kind::gpu && bytes > call->gpu(tier).facts().total) {
-    return fail(Code::invalid_argument, "set_budget: {} bytes; {} has {}", bytes, place_name(tier),
-                call->gpu(tier).facts().total);
+    return fail(Code::invalid_argument, "set_budget: {} bytes; accepted for {} are at most {}",
+                bytes, place_name(tier), call->gpu(tier).facts().total);
   }
   if (bytes < kSmallestExtent) {
     return fail(Code::invalid_argument, "set_budget: {} bytes; accepted are {} and more", bytes,
@@ -704,7 +703,8 @@ Op::~Op() {
 
 Status Op::wait(Timeout timeout) {
   if (handle_ == 0) {
-    return fail(Code::invalid_argument, "wait: this operation has already been waited for");
+    return fail(Code::invalid_argument,
+                "wait: this operation has already been waited for; wait for it once");
   }
   Status status = context_->op_wait(handle_, timeout);
   if (status.code() != Code::timed_out && status.code() != Code::busy) {
@@ -714,8 +714,9 @@ Status Op::wait(Timeout timeout) {
 }
 
 Result<int> Op::fd() {
-  return handle_ != 0 ? context_->op_fd(handle_)
-                      : fail(Code::invalid_argument, "this operation has ended");
+  return handle_ != 0
+             ? context_->op_fd(handle_)
+             : fail(Code::invalid_argument, "fd: this operation has ended; call fd before wait");
 }
 
 Status Op::poll() {
@@ -724,7 +725,8 @@ Status Op::poll() {
 
 Status Op::cancel() {
   return handle_ != 0 ? context_->op_cancel(handle_)
-                      : fail(Code::invalid_argument, "this operation has ended");
+                      : fail(Code::invalid_argument,
+                             "cancel: this operation has ended; call cancel before wait");
 }
 
 Stream::Stream(Context& context, Access range, std::uint64_t chunk, unsigned ahead)

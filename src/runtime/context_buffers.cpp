@@ -65,7 +65,7 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
   }
   constexpr std::uint32_t kKnown = kMapped | kDroppable | kNoChecksum | kIsolated;
   if ((options.flags & ~kKnown) != 0) {
-    return fail(Code::unsupported, "alloc: flags {:#x} are not known to this version",
+    return fail(Code::unsupported, "alloc: flags {:#x} are not known to this version; remove them",
                 options.flags & ~kKnown);
   }
   if (!has_tier(options.preferred)) {
@@ -157,16 +157,18 @@ void Context::Impl::order_stock(const BufferShape& shape, bool found) noexcept {
 Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std::uint64_t length,
                                     const BufferOptions& options, std::uint64_t& bytes) {
   if (path == nullptr || path[0] == '\0') {
-    return fail(Code::invalid_argument, "adopt_file: no path");
+    return fail(Code::invalid_argument, "adopt_file: the path is empty; pass the path of a file");
   }
   if ((options.flags & kMapped) != 0) {
     return fail(Code::unsupported,
-                "adopt_file: '{}': an adopted file is read through views and cannot be mapped",
+                "adopt_file: '{:.120}': an adopted file is read through views and cannot be "
+                "mapped; remove the flag mapped",
                 path);
   }
   constexpr std::uint32_t kKnown = kPrivate | kDroppable | kNoChecksum | kIsolated;
   if ((options.flags & ~kKnown) != 0) {
-    return fail(Code::unsupported, "adopt_file: flags {:#x} are not known to this version",
+    return fail(Code::unsupported,
+                "adopt_file: flags {:#x} are not known to this version; remove them",
                 options.flags & ~kKnown);
   }
   if (!has_tier(options.preferred)) {
@@ -176,7 +178,8 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
   }
   if (config.fork == Fork::follow) {
     return fail(Code::unsupported,
-                "adopt_file: '{}': an adopted file cannot follow a fork (fork=follow)", path);
+                "adopt_file: '{:.120}': an adopted file cannot follow a fork; remove fork=follow",
+                path);
   }
   const std::uint64_t extent = options.extent_bytes != 0 ? options.extent_bytes : config.extent;
   if (!std::has_single_bit(extent) || extent < kSmallestExtent || extent > kLargestExtent) {
@@ -292,7 +295,8 @@ Status Context::Impl::copy(Context& context, Handle buffer, std::uint64_t offset
     return status;
   }
   if (to == nullptr && from == nullptr) {
-    return fail(Code::invalid_argument, "{}: the memory to copy is null", call);
+    return fail(Code::invalid_argument, "{}: the memory to copy is null; pass memory of {} bytes",
+                call, length);
   }
   Span span;
   const Access whole{buffer, offset, length, to != nullptr ? kRead : kWrite, {}, 0};

@@ -18,7 +18,7 @@ Status Context::Impl::check_direct_path() const {
   const CuFileFacts facts = ask_cufile({config.gpu_cufile, config.gpu_driver});
   if (facts.path != CuFileFacts::Path::direct) {
     return fail(Code::unavailable,
-                "gpu_direct=direct: no path past the host: {:.250}; accepted: auto, staged",
+                "gpu_direct=direct: no path past the host: {:.180}; accepted: auto, staged",
                 facts.detail);
   }
   log_info("gpu_direct: {}; for buffers without checksums", facts.detail);
@@ -30,7 +30,7 @@ Status Context::Impl::open_direct_path(std::span<BlockFile* const> devices) {
     return {};
   }
   const auto refused = [](const Status& why) {
-    return fail(why.code(), "gpu_direct=direct: {:.250}; accepted: auto, staged", why.message());
+    return fail(why.code(), "gpu_direct=direct: {:.200}; accepted: auto, staged", why.message());
   };
   const auto driver = CuFileDriver::load(config.gpu_cufile);
   if (!driver.ok()) {
@@ -66,8 +66,9 @@ Status Context::Impl::open_gpus() {
   }
   for (const GpuDevice& device : config.gpus) {
     if (device.index >= *count) {
-      return fail(Code::unavailable, "gpu {}: the driver knows {} of them, from 0 on", device.index,
-                  *count);
+      return fail(Code::unavailable,
+                  "gpu {}: the driver knows {} of them, from 0 on; see `tiermem topo`",
+                  device.index, *count);
     }
     auto lane = CudaLane::open(*driver, device.index);
     if (!lane.ok()) {

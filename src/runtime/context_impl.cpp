@@ -52,7 +52,7 @@ Status no_thread(const char* which) {
     return host::refused(EAGAIN, kStack, host::Wanted::memory, "the stack of {}", which);
   }
   return fail_native(Code::unavailable, EAGAIN,
-                     "no thread can be created for {} (RLIMIT_NPROC or pids.max); raise the limit",
+                     "{}: no thread can be created (RLIMIT_NPROC or pids.max); raise the limit",
                      which);
 }
 
@@ -87,8 +87,9 @@ Result<std::unique_ptr<Context::Impl>> Context::Impl::create(const Config& confi
     return host::refused(ENOMEM, kReserve, host::Wanted::memory, "the reserve of a context");
   }
   if (!make_tombstone()) {
-    return fail(Code::no_capacity,
-                "create: no address space for the first context of the process; raise `ulimit -v`");
+    return fail(
+        Code::no_capacity,
+        "create: allocation of address space for the first context failed; raise `ulimit -v`");
   }
   std::unique_ptr<Impl> impl;
   // If address space is limited, the program needs most of it.
@@ -251,7 +252,7 @@ PortOptions Context::Impl::port_options() const {
 
 Status Context::Impl::start() {
   if (!register_fork_handlers()) {
-    return fail(Code::no_capacity, "create: cannot register the fork handlers: allocation failed");
+    return fail(Code::no_capacity, "create: allocation of the fork handlers failed; free memory");
   }
   enlist();
   Status status = start_threads();
@@ -518,12 +519,14 @@ Status Context::Impl::close(bool force, Timeout timeout) {
   }
   state_.store(State::closed, std::memory_order_release);
   if (drained.code() == Code::timed_out) {
-    return fail(Code::timed_out, "close: transfers did not end in {} ms and were abandoned",
+    return fail(Code::timed_out,
+                "close: transfers did not end in {} ms and were abandoned; pass a longer timeout",
                 timeout.ns / 1'000'000);
   }
   if (!released) {
     return fail(Code::timed_out,
-                "close: timed out after {} ms waiting for streams that still use released views",
+                "close: timed out after {} ms waiting for streams that still use released views; "
+                "synchronize the streams first",
                 timeout.ns / 1'000'000);
   }
   return {};
@@ -619,7 +622,10 @@ Status Context::Impl::acquire_through_mover(std::span<const Access> list, Timeou
     return status;
   }
   if (timeout.ns == 0) {
-    return fail(Code::busy, "acquire: not all of the {} ranges are resident", list.size());
+    return fail(
+        Code::busy,
+        "acquire: not all of the {} ranges are resident; pass a timeout, or prefetch them first",
+        list.size());
   }
   request.views = views.data();
   request.thread = static_cast<std::int32_t>(::syscall(SYS_gettid));

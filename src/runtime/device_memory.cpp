@@ -100,7 +100,9 @@ Status DeviceMemory::free(void* block, const StreamOrder& after) {
   const auto entry = entries_.find(reinterpret_cast<std::uintptr_t>(block));
   if (entry == entries_.end() || entry->second.freed) {
     return fail(Code::invalid_argument,
-                "free_ptr: no block on a GPU begins at {}, or it was freed before", block);
+                "free_ptr: no block on a GPU begins at {}, or it was freed before; pass what "
+                "malloc returned, once",
+                block);
   }
   const State state = entry->second.state;
   entry->second.freed = true;
@@ -229,8 +231,8 @@ Result<OpHandle> DeviceMemory::resume(const char* tag, std::uint64_t bytes) {
   return start("gpu_resume", held, Want::acquire);
 }
 
-// Call it with the mutex held. Chooses blocks of a set in the order in which they were allocated. An
-// error chooses none.
+// Call it with the mutex held. Chooses blocks of a set in the order in which they were allocated.
+// An error chooses none.
 Status DeviceMemory::choose(const char* call, const char* tag, std::uint64_t bytes, State from,
                             Trip& trip) {
   bool any = tag == nullptr || *tag == '\0';
@@ -271,7 +273,7 @@ Status DeviceMemory::nothing_tagged(const char* call, const char* tag) const {
     }
   }
   return fail(Code::invalid_argument, "{}: there is no set '{:.31}'; {}{}", call, tag,
-              known.empty() ? "no block has a tag" : "the sets are ", known);
+              known.empty() ? "tag a block first" : "name one of ", known);
 }
 
 // Call it without the mutex: the operation may end before this returns.

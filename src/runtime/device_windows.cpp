@@ -32,16 +32,18 @@ Status Context::Impl::give_window(Span& span, const char* call) {
   }
   return span.window != nullptr
              ? Status()
-             : fail(Code::stale_handle, "{}: handle {:#x} was freed during the call", call,
+             : fail(Code::stale_handle,
+                    "{}: handle {:#x} was freed during the call; free it after the call", call,
                     span.buffer);
 }
 
 Result<std::byte*> Context::Impl::address_on(Handle buffer, Place where) {
   if (where.kind != Kind::gpu) {
-    return fail(Code::unsupported,
-                "address_on: {} is not a GPU; for a host address, allocate with the flag mapped; "
-                "address() names it",
-                place_name(where));
+    return fail(
+        Code::unsupported,
+        "address_on: {} is not a GPU; name a GPU, or allocate with the flag mapped and call "
+        "address()",
+        place_name(where));
   }
   Span span;
   Status status = residency.resolve({buffer, 0, 1, kRead, where, 0}, span, "address_on");

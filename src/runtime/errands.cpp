@@ -21,9 +21,9 @@ Result<OpHandle> Errands::send(Ops& ops, std::unique_ptr<Request> op,
     try {
       thread_ = own_thread<UsesReserve::no>("tiermem-errand", [this] { work(); });
     } catch (const std::system_error&) {
-      return fail_native(Code::unavailable, EAGAIN,
-                         "no thread can be created for operations (RLIMIT_NPROC or pids.max); "
-                         "raise the limit");
+      return fail_native(
+          Code::unavailable, EAGAIN,
+          "operation: no thread can be created (RLIMIT_NPROC or pids.max); raise the limit");
     }
   }
   Request* const raw = op.get();
@@ -57,7 +57,7 @@ void Errands::work() {
     lock.unlock();
     try {
       next.op->status = next.op->cancel.load(std::memory_order_relaxed)
-                            ? fail(Code::cancelled, "cancelled by its owner")
+                            ? fail(Code::cancelled, "operation: cancelled by its owner")
                             : next.errand->run();
     } catch (const std::exception& thrown) {
       next.op->status = why_thrown("operation", thrown);

@@ -200,7 +200,7 @@ void Faults::ended(Asked& asked) {
     }
     return;
   }
-  log_error("touch of a mapped buffer at {}: {}: SIGBUS", static_cast<void*>(asked.address),
+  log_error("a touch of a mapped buffer at {} is SIGBUS: {}", static_cast<void*>(asked.address),
             asked.request.status.message());
   if (const Refusal refusal = refusal_.load(std::memory_order_acquire); refusal != nullptr) {
     refusal(asked.request.status.message());
@@ -268,8 +268,10 @@ void Faults::mistake(std::byte* address) {
       dram_->wake(address);
       return;
     }
-    log_error("touch of absent bytes without a view: buffer '{}' offset {} (address {}): SIGBUS",
-              record->label.get().view(), offset, static_cast<void*>(address));
+    log_error(
+        "touch of absent bytes without a view: buffer '{}' offset {} (address {}): SIGBUS; acquire "
+        "a view first",
+        record->label.get().view(), offset, static_cast<void*>(address));
     told = true;
   }
   const std::lock_guard lock(mutex_);
@@ -279,12 +281,14 @@ void Faults::mistake(std::byte* address) {
     return;
   }
   if (!told && dram_->close_at(address)) {
-    log_warn("touch of {} outside of all buffers: SIGSEGV", static_cast<void*>(address));
+    log_warn("touch at {}: outside of all buffers: SIGSEGV", static_cast<void*>(address));
     return;
   }
   if (!told) {  // Before the toucher continues, because the process may end.
-    log_error("touch of absent bytes at {} outside of all buffers: SIGBUS",
-              static_cast<void*>(address));
+    log_error(
+        "touch at {}: absent bytes outside of all buffers: SIGBUS; keep a buffer until its last "
+        "touch",
+        static_cast<void*>(address));
   }
   refuse(address);
 }

@@ -163,7 +163,7 @@ void Context::Impl::before_fork() {
         "create a new context",
         SharedSlots::kMostForks);
   } else if (!stands) {
-    log_error("fork: transfers did not end in {} s: the child has no context",
+    log_error("fork: transfers did not end in {} s: the child has no context; create a new context",
               kMostRestNs / 1'000'000'000);
   }
   gate_.close();
@@ -185,7 +185,8 @@ void Context::Impl::before_fork() {
     }
     if (!follows_) {
       log_error(
-          "fork: cannot create a pipe and a record for the child ({}): the child has no context",
+          "fork: cannot create a pipe and a record for the child ({}): the child has no context; "
+          "create a new context",
           std::strerror(errno));
     }
   }
@@ -252,7 +253,8 @@ bool Context::Impl::after_fork_in_child() {
   if (config.log != LogLevel::off) {
     (void)log_open(config.log, config.log_file);
   }
-  Status status = fail(Code::unavailable, "the parent could not prepare the fork");
+  Status status =
+      fail(Code::unavailable, "fork: the parent could not prepare it; create a new context");
   if (follows_) {
     try {
       status = follow_fork();
@@ -308,7 +310,8 @@ Status Context::Impl::follow_fork() {
     block_->follow_fork(why_none.c_str());
   }
   if (!hands_->follow_fork()) {
-    return fail(Code::unavailable, "no thread can be created for a hand");
+    return fail(Code::unavailable,
+                "fork: no thread can be created (RLIMIT_NPROC or pids.max); raise the limit");
   }
   new (&mover_thread_) std::thread;
   new (&fault_thread_) std::thread;

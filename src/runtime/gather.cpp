@@ -60,8 +60,8 @@ Status RowCall::check(const Rows& rows) {
         call_, rows_.count, rows_.row_bytes);
   }
   if (rows_.count != 0 && rows_.index == nullptr) {
-    return fail(Code::invalid_argument, "{}: {} rows, but the list of rows is null", call_,
-                rows_.count);
+    return fail(Code::invalid_argument, "{}: {} rows, but the list of rows is null; pass the list",
+                call_, rows_.count);
   }
   const std::uint64_t bytes = span_.length;
   const bool any = rows_.offset <= bytes && rows_.row_bytes <= bytes - rows_.offset;
@@ -76,7 +76,8 @@ Status RowCall::check(const Rows& rows) {
 
 Status RowCall::not_inside(std::uint64_t row) const {
   return fail(Code::invalid_argument,
-              "{}: row {} of the list is number {}, which is not inside the buffer of {} bytes",
+              "{}: row {} of the list is number {}, which is not inside the buffer of {} bytes; "
+              "pass rows inside it",
               call_, row, read_once(rows_.index[row]), span_.length);
 }
 
@@ -105,7 +106,8 @@ Status RowCall::check_list(const void* memory, const char* what) const {
   const bool apart = list >= begin + rows_.count * rows_.row_bytes ||
                      begin >= list + rows_.count * sizeof(*rows_.index);
   return apart ? Status()
-               : fail(Code::invalid_argument, "{}: the list of rows and {} overlap", call_, what);
+               : fail(Code::invalid_argument,
+                      "{}: the list of rows and {} overlap; keep them apart", call_, what);
 }
 
 std::uint64_t RowCall::rows_at_once() const {
@@ -185,7 +187,9 @@ Status GatherCall::check(const Rows& rows) {
   }
   if (into_buffer_ == 0) {
     if (to_ == nullptr) {
-      return fail(Code::invalid_argument, "{}: the memory to copy to is null", call_);
+      return fail(Code::invalid_argument,
+                  "{}: the memory to copy to is null; pass memory of {} bytes", call_,
+                  rows_.count * rows_.row_bytes);
     }
     status = check_list(to_, "the memory to copy to");
     return status.ok() ? check_memory(to_, rows_.count * rows_.row_bytes, "the memory to copy to")
@@ -203,8 +207,8 @@ Status GatherCall::check(const Rows& rows) {
   const auto [begin, end] =
       impl_.in_window_of(span, rows_.index, rows_.count * sizeof(*rows_.index));
   return begin < span.offset + span.length && span.offset < end
-             ? fail(Code::invalid_argument, "{}: the list of rows is in the range to copy to",
-                    call_)
+             ? fail(Code::invalid_argument,
+                    "{}: the list of rows is in the range to copy to; keep it elsewhere", call_)
              : Status();
 }
 
@@ -215,7 +219,8 @@ Status GatherCall::run() {
   // The buffer may have been freed during the reads, and its extents given to another.
   return status.ok() && span_.record->generation.load(std::memory_order_seq_cst) !=
                             Buffers::generation_of(rows_.buffer)
-             ? fail(Code::stale_handle, "{}: handle {:#x} was freed during the call", call_,
+             ? fail(Code::stale_handle,
+                    "{}: handle {:#x} was freed during the call; free it after the call", call_,
                     rows_.buffer)
              : std::move(status);
 }
@@ -335,7 +340,9 @@ Status GatherCall::begin(std::uint64_t first, std::uint64_t n, std::byte* to) {
   }
   in_memory.let_go();
   if (!pieces_.empty() && timeout_.ns == 0) {
-    return fail(Code::busy, "{}: not all of the {} rows are resident", call_, rows_.count);
+    return fail(Code::busy,
+                "{}: not all of the {} rows are resident; pass a timeout, or prefetch them first",
+                call_, rows_.count);
   }
   Status confirmed = guesses_.empty() ? Status() : confirm();
   sort_pieces();

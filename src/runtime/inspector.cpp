@@ -55,8 +55,9 @@ Status Inspector::start(const std::string& directory, Answer answer, void* of) {
   address.sun_family = AF_UNIX;
   if (path_.size() >= sizeof(address.sun_path)) {
     return fail(Code::invalid_argument,
-                "inspect: the path {} is longer than the {} bytes that sockets take", path_,
-                sizeof(address.sun_path) - 1);
+                "inspect: the path {} is longer than the {} bytes that sockets take; name a "
+                "shorter directory",
+                path_, sizeof(address.sun_path) - 1);
   }
   std::memcpy(address.sun_path, path_.c_str(), path_.size() + 1);
   // An eventfd instead of a pipe's closed end, because a child cloned without our knowledge has
@@ -79,7 +80,8 @@ Status Inspector::start(const std::string& directory, Answer answer, void* of) {
     thread_ = own_thread<UsesReserve::no>("tiermem-inspect", [this] { serve(); });
   } catch (const std::system_error&) {
     stop();
-    return fail(Code::unavailable, "inspect: no thread can be created");
+    return fail(Code::unavailable,
+                "inspect: no thread can be created (RLIMIT_NPROC or pids.max); raise the limit");
   }
   return {};
 }

@@ -26,7 +26,8 @@ bool alike(const Span& one, const Span& other) {
 
 Status Context::Impl::move_bytes(Context& context, const Access& to, const Access& from) {
   if (to.buffer == from.buffer) {
-    return fail(Code::invalid_argument, "move_bytes: both ranges are of buffer {:#x}", to.buffer);
+    return fail(Code::invalid_argument,
+                "move_bytes: both ranges are of buffer {:#x}; name two buffers", to.buffer);
   }
   Span into, out;
   Status status = residency.resolve(to, into, "move_bytes");

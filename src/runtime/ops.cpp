@@ -94,10 +94,10 @@ Status Ops::unknown(const char* call, OpHandle op, std::uint64_t tag) {
   return ContextTag::is_live(theirs) && theirs != tag
              ? fail(Code::invalid_argument,
                     "{}: operation {:#x} belongs to another context; call that context", call, op)
-             : fail(
-                   Code::invalid_argument,
-                   "{}: operation {:#x} is not under way: it was waited for before, or never begun",
-                   call, op);
+             : fail(Code::invalid_argument,
+                    "{}: operation {:#x} is not under way: it was waited for before, or never "
+                    "begun; wait for it once",
+                    call, op);
 }
 
 Ops::Entry* Ops::find(OpHandle op) {
@@ -124,7 +124,8 @@ Status Ops::wait(OpHandle op, std::int64_t deadline_ns) {
       return unknown("op_wait", op, tag_);
     }
     if (entry->claimed) {
-      return fail(Code::busy, "another thread waits for operation {:#x}", op);
+      return fail(Code::busy,
+                  "op_wait: another thread waits for operation {:#x}; wait in one thread", op);
     }
     entry->claimed = true;
   }

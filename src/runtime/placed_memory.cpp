@@ -34,19 +34,26 @@ heap::HeapOptions options_of(std::uint64_t budget) {
 
 Status not_a_block(const char* call, const void* pointer) {
   return fail(Code::invalid_argument,
-              "{}: {} is not in memory from malloc of this context, or was freed", call, pointer);
+              "{}: {} is not in memory from malloc of this context, or was freed; pass what malloc "
+              "returned",
+              call, pointer);
 }
 
 Status refuse(const char* call, const void* pointer, heap::Found found, std::uint64_t bytes) {
   switch (found) {
     case heap::Found::inside:
       return fail(Code::invalid_argument,
-                  "{}: no block begins at {}; it is inside a block or between two", call, pointer);
+                  "{}: no block begins at {}; it is inside a block or between two; pass what "
+                  "malloc returned",
+                  call, pointer);
     case heap::Found::freed:
-      return bytes == 0
-                 ? fail(Code::invalid_argument, "{}: {} was freed before", call, pointer)
-                 : fail(Code::invalid_argument, "{}: {} was freed before (a block of {} bytes)",
-                        call, pointer, bytes);
+      return bytes == 0 ? fail(Code::invalid_argument,
+                               "{}: {} was freed before; free a block once, after its last use",
+                               call, pointer)
+                        : fail(Code::invalid_argument,
+                               "{}: {} was freed before (a block of {} bytes); free a block once, "
+                               "after its last use",
+                               call, pointer, bytes);
     default:
       return not_a_block(call, pointer);
   }

@@ -16,10 +16,13 @@ Status ScatterCall::check(const Rows& rows) {
     return status;
   }
   if (from_ == nullptr) {
-    return fail(Code::invalid_argument, "{}: the memory to copy from is null", call_);
+    return fail(Code::invalid_argument,
+                "{}: the memory to copy from is null; pass memory of {} bytes", call_,
+                rows_.count * rows_.row_bytes);
   }
   if (rows_.count > ~std::uint64_t{0} / kMostRow) {
-    return fail(Code::invalid_argument, "{}: {} rows", call_, rows_.count);
+    return fail(Code::invalid_argument, "{}: {} rows; accepted are at most {}", call_, rows_.count,
+                ~std::uint64_t{0} / kMostRow);
   }
   status = check_memory(from_, rows_.count * rows_.row_bytes, "the memory to copy from");
   return status.ok()

@@ -42,19 +42,19 @@ Result<const Option*> option_for(std::string_view key, std::string_view origin,
                                  const Settings& settings) {
   if (std::find(kKindsOfLater.begin(), kKindsOfLater.end(), key) != kKindsOfLater.end()) {
     return fail(Code::unsupported,
-                "{} ({:.80}): this build has no tier of that kind; it knows dram, gpu and nvme",
+                "{} ({:.80}): this build has no tier of that kind; accepted are dram, gpu and nvme",
                 key, origin);
   }
   const Option* option = find_option(key);
   if (option == nullptr) {
     return fail(Code::invalid_argument,
-                "there is no option '{}' ({:.80}); did you mean '{}'? `tiermem topo --options` "
-                "and docs/configuration.md list all options",
+                "'{}' ({:.80}): there is no such option; did you mean '{}'? see `tiermem topo "
+                "--options` or docs/configuration.md",
                 clipped(key), origin, nearest_option(key));
   }
   for (const Setting& other : settings) {
     if (other.option == option) {
-      return fail(Code::invalid_argument, "{} ({:.80}): given twice, before in {:.80}",
+      return fail(Code::invalid_argument, "{} ({:.80}): given twice, before in {:.80}; remove one",
                   option->name, origin, other.origin);
     }
   }
@@ -142,8 +142,8 @@ Status add_table(std::string_view name, const toml::node& table, const std::stri
       return option.status().clone();
     }
     if ((*option)->is_tier() != (name == "tiers")) {
-      return fail(Code::invalid_argument, "{} ({:.80}): belongs in [{}], not in [{}]", key, origin,
-                  (*option)->is_tier() ? "tiers" : "options", name);
+      return fail(Code::invalid_argument, "{} ({:.80}): belongs in [{}], not in [{}]; move it", key,
+                  origin, (*option)->is_tier() ? "tiers" : "options", name);
     }
     auto setting = setting_from(key, *value, **option, origin);
     if (!setting.ok()) {
@@ -165,9 +165,8 @@ Status check_nesting(std::string_view text, const std::string& file) {
   }
   if (brackets > kMostBrackets || most_dots > kMostDotsInLine) {
     return fail(Code::invalid_argument,
-                "{:.120}: more than {} brackets, or more than {} dots in a line; a configuration "
-                "needs fewer",
-                file, kMostBrackets, kMostDotsInLine);
+                "{:.120}: more than {} brackets, or more than {} dots in a line; remove some", file,
+                kMostBrackets, kMostDotsInLine);
   }
   return {};
 }
@@ -178,7 +177,8 @@ Status check_utf8(std::string_view text, const std::string& file) {
   while (!text.empty()) {
     const std::size_t length = character_length(text);
     if (length == 0) {
-      return fail(Code::invalid_argument, "{:.120}, line {}: the text is not UTF-8; save the file as UTF-8", file, line);
+      return fail(Code::invalid_argument,
+                  "{:.120}, line {}: the text is not UTF-8; save the file as UTF-8", file, line);
     }
     line += text.front() == '\n' ? 1 : 0;
     text.remove_prefix(length);
@@ -257,8 +257,8 @@ Result<Settings> settings_from_toml(std::string_view text, const std::string& fi
   const toml::parse_result parsed = toml::parse(text);
   if (!parsed) {
     const toml::parse_error& error = parsed.error();
-    return fail(Code::invalid_argument, "{:.120}: {:.110}", place_of(file, error.source()),
-                error.description());
+    return fail(Code::invalid_argument, "{:.120}: {:.110}; correct it",
+                place_of(file, error.source()), error.description());
   }
   Settings settings;
   for (const auto& [name, table] : entries_of(parsed.table())) {

@@ -53,16 +53,18 @@ Result<CudaLane*> Context::Impl::lane_of(const char* call, const StreamOrder& or
                 call, order.kind, order.reserved);
   }
   if (gpus_.empty()) {
-    return fail(Code::unsupported, "{}: the stream is a CUDA stream, but this context has no GPU",
-                call);
+    return fail(
+        Code::unsupported,
+        "{}: the stream is a CUDA stream, but this context has no GPU; name one with gpu=", call);
   }
   const auto stream = static_cast<cuda::Stream>(order.handle);
   if (cuda::is_default(stream)) {
     return &gpus_[has_gpu(where) ? residency.space_of(where) - 1u : 0]->lane();
   }
-  Status refused = fail(Code::invalid_argument,
-                        "{}: {} is not a stream of the primary context of a GPU of this context",
-                        call, order.handle);
+  Status refused = fail(
+      Code::invalid_argument,
+      "{}: {} is not a stream of the primary context of a GPU of this context; pass one that is",
+      call, order.handle);
   for (const std::unique_ptr<GpuTier>& gpu : gpus_) {
     Result<bool> owns = gpu->lane().owns(stream);
     if (!owns.ok()) {

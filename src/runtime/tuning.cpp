@@ -202,7 +202,8 @@ Status keep_tuning(const std::string& cache, const Tuning& tuning) {
                        std::strerror(error));
   };
   if (cache.empty()) {
-    return fail(Code::io_error, "there is no cache directory to keep the tuning in");
+    return fail(Code::io_error,
+                "tuning: there is no cache directory to keep it in; set XDG_CACHE_HOME or HOME");
   }
   if (const int error = make_directories(path.substr(0, path.rfind('/'))); error != 0) {
     return refused(error);
