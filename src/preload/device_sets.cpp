@@ -55,7 +55,8 @@ int answer(const char* call, const Status& status) {
 
 Status check_tag(const char* tag) {
   if (tag != nullptr && ::strnlen(tag, kTagBytes) == kTagBytes) {
-    return fail(Code::invalid_argument, "a tag may have at most {} characters", kTagBytes - 1);
+    return fail(Code::invalid_argument, "tag: too long; accepted are at most {} characters",
+                kTagBytes - 1);
   }
   return {};
 }
@@ -73,7 +74,9 @@ Status await_devices() {
     return {};
   }
   return fail_native(cuda::is_of_capture(result) ? Code::unsupported : Code::io_error, result,
-                     "waiting for the device (cuCtxSynchronize): {}", result);
+                     "device: cuCtxSynchronize gave {}; {}", result,
+                     cuda::is_of_capture(result) ? "end the capture first"
+                                                 : "fix the program's error on the device");
 }
 
 // ---- operations under way ----------------------------------------------------------------------
@@ -123,7 +126,8 @@ template <typename Begin>
 Status move_set(const char* tag, std::uint32_t flags, bool out, const Begin& begin) {
   Status status = check_tag(tag);
   if (status.ok() && (flags & ~TIERMEM_GPU_ASYNC) != 0) {
-    status = fail(Code::invalid_argument, "unknown flags {:#x}", flags & ~TIERMEM_GPU_ASYNC);
+    status = fail(Code::invalid_argument, "flags {:#x} are unknown; accepted is TIERMEM_GPU_ASYNC",
+                  flags & ~TIERMEM_GPU_ASYNC);
   }
   status = status.ok() ? check_tiering() : std::move(status);
   const DeviceTier* const tier = device_tier();
@@ -157,8 +161,10 @@ Status await_sets(const char* tag) {
   }
   const std::lock_guard lock(g_waiting);
   for (Begun each = take_one(tag); !each.free(); each = take_one(tag)) {
-    Status ended = each.op != 0 ? tier->context.op_wait(each.op, Timeout::forever())
-                                : fail(each.failure, "a move of the set '{}' has failed", each.tag);
+    Status ended = each.op != 0
+                       ? tier->context.op_wait(each.op, Timeout::forever())
+                       : fail(each.failure, "set '{}': a move has failed ({}); try it again",
+                              each.tag, code_name(each.failure));
     status = status.ok() ? std::move(ended) : std::move(status);
   }
   return status;

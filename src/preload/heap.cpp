@@ -189,7 +189,10 @@ unsigned make_arena(ExtentHooks& hooks) {
   const int error =
       tiermem_je_mallctl("experimental.arenas_create_ext", &arena, &bytes, &config, sizeof(config));
   if (error != 0) {
-    log_error("jemalloc cannot create an arena (error {}): small blocks are not tiered", error);
+    log_error(
+        "jemalloc: cannot create an arena (error {}), so small blocks are not tiered; free memory "
+        "before the start",
+        error);
   }
   return error == 0 ? arena : 0;
 }

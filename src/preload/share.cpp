@@ -179,7 +179,8 @@ void start_following(Context& context, std::uint64_t held, void (*how)(Context*,
     own_thread("tiermem-share", [&context, held, how] { how(&context, held); }).detach();
   } catch (const std::system_error&) {
     log_error(
-        "cannot create the thread that follows this process's share: its budget does not change");
+        "share: no thread can be created, so this process keeps its budget; raise the limit "
+        "(RLIMIT_NPROC or pids.max)");
     // No thread will call settle() later, and the process would stay a guest for ever.
     seat().settle(held);
   }

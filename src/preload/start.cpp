@@ -58,7 +58,7 @@ void check_order() {
   if (!is_ours) {
     Dl_info found{};
     const bool known = ::dladdr(reinterpret_cast<void*>(theirs), &found) != 0;
-    log_error("malloc is served by {}: put tiermem before it (first in LD_PRELOAD)",
+    log_error("malloc: served by {}; put tiermem first in LD_PRELOAD",
               known ? found.dli_fname : "something else");
     stop_tiering("another malloc comes before tiermem's");
   }

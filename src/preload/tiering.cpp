@@ -108,7 +108,7 @@ bool start(std::uint64_t plain) {
   }
   if (share != 0) {
     if (const Status status = (*made)->set_budget({Kind::dram, 0}, share); !status.ok()) {
-      log_error("cannot set the budget of this process to its share: {}", status.message());
+      log_error("share: cannot set the budget of this process: {}", status.message());
     }
   }
   Context* const context = made->release();
