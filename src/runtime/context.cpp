@@ -377,9 +377,24 @@ Status Context::advise(std::span<const Access> list, Advice advice, std::uint64_
   return why_thrown("advise", thrown);
 }
 
+namespace {
+
+Status no_memory_to_copy(Context::Impl& context, const char* call, std::uint64_t length) {
+  Status usable = context.usable(call);
+  return !usable.ok() || length == 0
+             ? std::move(usable)
+             : fail(Code::invalid_argument,
+                    "{}: the memory to copy is null; pass memory of {} bytes", call, length);
+}
+
+}  // namespace
+
 Status Context::read(Handle buffer, std::uint64_t offset, void* to, std::uint64_t length,
                      Timeout timeout) try {
   const SlowCall call(*this);
+  if (to == nullptr) {
+    return no_memory_to_copy(*call, "read", length);
+  }
   return call->copy(*this, buffer, offset, static_cast<std::byte*>(to), nullptr, length, timeout);
 } catch (const std::exception& thrown) {
   return why_thrown("read", thrown);
@@ -388,6 +403,9 @@ Status Context::read(Handle buffer, std::uint64_t offset, void* to, std::uint64_
 Status Context::write(Handle buffer, std::uint64_t offset, const void* from, std::uint64_t length,
                       Timeout timeout) try {
   const SlowCall call(*this);
+  if (from == nullptr) {
+    return no_memory_to_copy(*call, "write", length);
+  }
   return call->copy(*this, buffer, offset, nullptr, static_cast<const std::byte*>(from), length,
                     timeout);
 } catch (const std::exception& thrown) {

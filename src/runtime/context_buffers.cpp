@@ -294,10 +294,6 @@ Status Context::Impl::copy(Context& context, Handle buffer, std::uint64_t offset
   if (!status.ok() || length == 0) {
     return status;
   }
-  if (to == nullptr && from == nullptr) {
-    return fail(Code::invalid_argument, "{}: the memory to copy is null; pass memory of {} bytes",
-                call, length);
-  }
   Span span;
   const Access whole{buffer, offset, length, to != nullptr ? kRead : kWrite, {}, 0};
   status = residency.resolve(whole, span, call);

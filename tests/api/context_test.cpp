@@ -232,6 +232,20 @@ TEST_F(ContextTest, two_callers_that_each_want_more_than_half_both_get_it) {
   EXPECT_EQ(a->acquire(kRead)->as<std::uint64_t>()[0], 20u);
 }
 
+TEST_F(ContextTest, a_copy_to_or_from_null_is_refused_by_the_name_of_its_call) {
+  auto context = make("16M");
+  auto buffer = context->alloc(kMiB);
+  ASSERT_TRUE(buffer.ok()) << buffer.message();
+  const Status read = buffer->read(0, nullptr, 1);
+  EXPECT_EQ(read.code(), Code::invalid_argument);
+  EXPECT_SAYS(read, "read: the memory to copy is null");
+  const Status write = buffer->write(0, nullptr, 1);
+  EXPECT_EQ(write.code(), Code::invalid_argument);
+  EXPECT_SAYS(write, "write: the memory to copy is null");
+  EXPECT_TRUE(buffer->read(0, nullptr, 0).ok());
+  EXPECT_TRUE(buffer->write(0, nullptr, 0).ok());
+}
+
 TEST_F(ContextTest, stale_handles_and_double_releases_are_errors) {
   auto context = make("16M");
   auto buffer = context->alloc(kMiB);
@@ -303,7 +317,8 @@ TEST_F(ContextTest, closing_with_many_views_names_four_and_counts_the_others) {
       }
       return found;
     };
-    EXPECT_NE(said.find("close: views are still held of 'label' by thread "), std::string::npos) << said;
+    EXPECT_NE(said.find("close: views are still held of 'label' by thread "), std::string::npos)
+        << said;
     EXPECT_EQ(count("'label' by thread"), std::min(i + 1, 4)) << said;
     EXPECT_EQ(count(" s, 'label'"), std::min(i, 3)) << said;
     EXPECT_EQ(count(" and " + std::to_string(i - 3) + " more;"), i >= 4 ? 1 : 0) << said;
