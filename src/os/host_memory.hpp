@@ -126,6 +126,9 @@ std::uint64_t map_count();
 std::uint64_t map_limit();
 /// Returns RLIMIT_AS in bytes, or the largest number if there is no limit.
 std::uint64_t address_space_limit();
+/// Returns the part of RLIMIT_AS that this process has not used yet, or the largest number if there
+/// is no limit.
+std::uint64_t address_space_left();
 
 /// Writes zeros. Large ranges bypass the processor's caches, because the next user overwrites them.
 void clear(std::byte* address, std::uint64_t bytes);

@@ -89,7 +89,7 @@ std::byte* cut(Source& source, std::size_t bytes, std::size_t alignment) {
   if (!fits()) {
     // With limited address space, the program needs most of it.
     const std::size_t usual =
-        std::min<std::size_t>(source.region, host::address_space_limit() / 32);
+        std::min<std::size_t>(source.region, host::address_space_left() / 32);
     const std::size_t least = bytes + alignment;
     if (!add_region(source, std::max(usual, least)) && !add_region(source, least)) {
       return nullptr;

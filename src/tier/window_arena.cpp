@@ -440,14 +440,14 @@ std::uint64_t WindowArena::idle_bytes() const {
 // Ranges that happen to be neighbours may merge into one hole. A window across both is valid,
 // because both are registered and of one kind, and neither is released before the end.
 Status WindowArena::extend(std::uint64_t bytes) {
-  // The program needs address space too: where it is limited, take a quarter at most, unless a
-  // window needs more.
-  const std::uint64_t limit = host::address_space_limit();
-  const bool limited = limit != std::numeric_limits<std::uint64_t>::max();
+  // The program needs address space too: where it is limited, take a quarter of the rest at most,
+  // unless a window needs more.
+  const std::uint64_t left = host::address_space_left();
+  const bool limited = left != std::numeric_limits<std::uint64_t>::max();
   const std::uint64_t least =
       round_up(limited ? bytes : std::max(bytes, options_.least_bytes), host::kHugePage);
   std::uint64_t size =
-      std::min(options_.reserve_bytes, limit / 4) / host::kHugePage * host::kHugePage;
+      std::min(options_.reserve_bytes, left / 4) / host::kHugePage * host::kHugePage;
   size = std::max(size, least);
   ranges_.reserve(ranges_.size() + 1);  // A hole must never outlive its range.
   for (;;) {

@@ -2,12 +2,14 @@
 // was made writable in steps of 1 GiB. RLIMIT_DATA counts the same memory for one process, so it
 // replaces this setting of the machine.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "support/found.hpp"
 #include "support/mappings.hpp"
@@ -98,9 +100,20 @@ FOUND_TEST(CommitTest, L14_a_small_address_space_has_a_context_or_a_sentence) {
   if (kSanitized) {
     GTEST_SKIP() << "a sanitizer takes the address space";
   }
-  for (const std::uint64_t room : {64, 128, 256, 512, 1024, 2048, 4096}) {
-    SCOPED_TRACE(room);
+  // What the process has reserved before counts towards the limit, and is not there to take from.
+  struct Case {
+    std::uint64_t reserved;  // GiB
+    std::uint64_t room;      // MiB
+  };
+  for (const Case& each :
+       {Case{0, 64}, Case{0, 128}, Case{0, 256}, Case{0, 512}, Case{0, 1024}, Case{0, 2048},
+        Case{0, 4096}, Case{64, 1024}, Case{64, 4096}, Case{1024, 4096}}) {
+    const std::uint64_t reserved = each.reserved, room = each.room;
+    SCOPED_TRACE(testing::Message() << reserved << " GiB reserved, " << room << " MiB left");
     in_limited_child([&] {
+      ASSERT_TRUE(reserved == 0 ||
+                  ::mmap(nullptr, reserved << 30, PROT_NONE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED);
       limit(RLIMIT_AS, status_bytes("VmSize:") + room * kMiB);
       auto made = Context::create("dram=16M; hands=1; nvme=" + directory.path() + ":64M");
       if (!made.ok()) {
