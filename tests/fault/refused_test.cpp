@@ -267,7 +267,7 @@ TEST_F(Refused, little_address_space_is_a_refusal_or_a_smaller_context_never_a_c
         // Far above the limit, so the allocation itself is refused.
         auto huge = (*context)->alloc(std::uint64_t{1} << 40);
         EXPECT_EQ(huge.code(), Code::no_capacity) << huge.message();
-        EXPECT_SAYS(huge, "address space");
+        EXPECT_SAYS(huge, "ulimit -v");
       } else {
         ++refused;
         EXPECT_EQ(context.code(), Code::no_capacity) << context.message();

@@ -440,7 +440,7 @@ TEST_F(GpuWindows, addresses_that_nothing_can_have_are_refused) {
   };
   says(add(kMiB), kGpu, Code::unsupported, "extent_bytes of 2 MiB");
   says(add(kChunk), {Kind::gpu, 1}, Code::unavailable, "gpu 1");
-  says(add(kChunk), {Kind::dram, 0}, Code::unsupported, "address() names it");
+  says(add(kChunk), {Kind::dram, 0}, Code::unsupported, "call address()");
   if (auto mapped = context->alloc(kChunk, {.flags = kMapped}); mapped.ok()) {
     says(*mapped, kGpu, Code::unsupported, "mapped");
   }
