@@ -282,7 +282,7 @@ Desk::Arm Desk::arm_leave(Request& request, Need& need) {
     ExtentWord& host = directory_.word(kHost, need.ref);
     host.clear_dirty();
     if (request.want == Want::discard && host.load().phase() != Phase::zero) {
-      host.set_phase(directory_.record_of(need.ref).file != 0 ? Phase::none : Phase::zero);
+      host.set_phase(directory_.has_slot_copy(need.ref) ? Phase::none : Phase::zero);
     }
   }
   return Arm::ready;
@@ -329,8 +329,7 @@ Desk::Arm Desk::empty_pages(Request& request, Need& need) {
   if (extent.charged) {
     return Arm::wait_pins;  // More of it is about to come.
   }
-  const bool in_slot = word.load().phase() == Phase::none && extent.has_slot &&
-                       !extent.slot_stale && extent.sums != nullptr;
+  const bool in_slot = word.load().phase() == Phase::none && directory_.in_slot(ref);
   const PageMask there = extent.parts & need.pages;
   if ((!in_slot && word.load().phase() != Phase::zero) || (there != 0 && need.tried)) {
     return Arm::ready;

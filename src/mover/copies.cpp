@@ -50,8 +50,7 @@ void Copies::settle(ExtentRef ref) {
   ExtentWord& host = directory_.word(kHost, ref);
   if (copies == 1 && directory_.word(last, ref).load().phase() == Phase::shared) {
     directory_.word(last, ref).set_phase(Phase::exclusive);
-  } else if (copies == 0 && !directory_.at(ref).has_slot && directory_.record_of(ref).file == 0 &&
-             host.load().phase() == Phase::none) {
+  } else if (copies == 0 && !directory_.has_slot_copy(ref) && host.load().phase() == Phase::none) {
     host.set_phase(Phase::zero);
   }
 }

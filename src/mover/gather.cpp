@@ -19,9 +19,9 @@ void Gatherer::start(Request& request, std::span<GatherRead> reads) {
   }
   [[maybe_unused]] const Pin pin = directory_.word(kHost, transfer.into).pin_read();
   assert(pin == Pin::ok);  // The caller has a view of it.
-  const Extent& extent = directory_.at(ref);
-  transfer.slot_tier = extent.has_slot ? block_ : files_;
-  transfer.slot = extent.has_slot ? extent.slot : directory_.slot_in_file(ref);
+  const SlotCopy copy = directory_.slot_copy(ref);
+  transfer.slot_tier = copy.in_file() ? files_ : block_;
+  transfer.slot = copy.slot;
   carrier_.channel_of(transfer).queue_gather(transfer.job.transfer, transfer.reads);
 }
 

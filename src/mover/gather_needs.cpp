@@ -30,22 +30,13 @@ GatherRead::Found GatherNeeds::look(ExtentRef ref, std::span<const GatherRead> r
   const Phase host = directory_.word(kHost, ref).load().phase();
   const bool in_memory = directory_.readable_elsewhere(ref, kNoSpace) != kNoSpace;
   // Written on a device and put down from there, it is in a slot and the host's phase still zero.
-  if ((host == Phase::zero || host == Phase::vacant) && !in_memory && !extent.has_slot) {
+  if ((host == Phase::zero || host == Phase::vacant) && !in_memory &&
+      !directory_.has_slot_copy(ref)) {
     return GatherRead::Found::zeros;
   }
-  const auto dirty_anywhere = [&](ExtentRef at) {
-    for (unsigned space = 0; space < directory_.spaces(); ++space) {
-      const ExtentBits bits = directory_.word(space, at).load();
-      if (bits.readable() && bits.dirty()) {
-        return true;
-      }
-    }
-    return false;
-  };
-  const bool below = extent.has_slot ? directory_.slot_is_newest(ref)
-                                     : directory_.record_of(ref).file != 0 && !dirty_anywhere(ref);
-  if (directory_.readable(ref, kHost) || host == Phase::lost || !below || extent.parts != 0 ||
-      extent.zeros != 0 || extent.slot_pages != nullptr) {
+  if (directory_.readable(ref, kHost) || host == Phase::lost ||
+      !directory_.slot_copy(ref).current() || extent.parts != 0 || extent.zeros != 0 ||
+      extent.slot_pages != nullptr) {
     return GatherRead::Found::elsewhere;
   }
   const std::uint32_t block = extent.sums != nullptr && checksums_

@@ -27,7 +27,7 @@ bool Queries::at_rest_below(ExtentRef ref) const {
 void Queries::hand_over(const Request& request, bool resting) const {
   const Span& from = request.spans[0];
   const Span& to = request.spans[1];
-  const bool zeros = from.record->file == 0 && to.record->file == 0;
+  const bool zeros = !from.record->adopted() && !to.record->adopted();
   for (std::uint32_t i = 0; i < from.count; ++i) {
     if (zeros && !directory_.begun(from.first + i) && !directory_.begun(to.first + i)) {
       request.handed[i] = !resting ? 1 : 0;

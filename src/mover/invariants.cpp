@@ -130,8 +130,7 @@ std::string Mover::check_invariants() {
         return fmt::format("extent {}: {} slot with {} of {} pages", ref,
                            extent.has_slot ? "a" : "no", pages->stored, pages->count);
       }
-      if (extent.has_slot && record.file == 0 &&
-          engine_.copies().slot_bytes_of(ref) != block_->bytes_of(extent.slot)) {
+      if (extent.has_slot && engine_.copies().slot_bytes_of(ref) != block_->bytes_of(extent.slot)) {
         return fmt::format("extent {}: a slot of {} bytes, for {}", ref,
                            block_->bytes_of(extent.slot), engine_.copies().slot_bytes_of(ref));
       }
@@ -214,7 +213,8 @@ std::string Mover::check_invariants() {
       // Invariant 1: the newest bytes exist in full somewhere.
       const Phase host = directory_.word(kHost, ref).load().phase();
       const bool in_memory = exclusive + shared > 0;
-      const bool in_slot = extent.has_slot ? !extent.slot_stale : record.file != 0;
+      const SlotCopy copy = directory_.slot_copy(ref);
+      const bool in_slot = copy.exists() && !copy.partial();
       const bool none_yet = host == Phase::zero || host == Phase::lost || host == Phase::vacant ||
                             (promote != nullptr &&
                              (promote->origin == Phase::zero || promote->origin == Phase::lost));

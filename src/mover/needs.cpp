@@ -29,7 +29,7 @@ void Needs::build(Request& request) const {
     // unless they are in a file, or a touch would wait for its zeros.
     const bool comes = request.want == Want::acquire ||
                        (request.want == Want::prefetch &&
-                        (span.record->file != 0 ||
+                        (span.record->adopted() ||
                          (span.record->flags.load(std::memory_order_relaxed) & kMapped) != 0));
     for (std::uint32_t i = 0; comes && i < span.count; ++i) {
       directory_.begin(span, span.first + i);
@@ -137,7 +137,6 @@ bool Needs::nothing_to_read(const Need& need) const {
 // Returns whether the bytes are only in a slot, a file or another space, and no prefetch brings
 // them. An extent that is leaving its window comes back without a read.
 bool Needs::must_come(ExtentRef ref, unsigned space, PageMask pages) const {
-  const Extent& extent = directory_.at(ref);
   if (directory_.readable(ref, space)) {
     return false;
   }
@@ -148,8 +147,7 @@ bool Needs::must_come(ExtentRef ref, unsigned space, PageMask pages) const {
       return false;
     }
   }
-  return extent.has_slot || directory_.record_of(ref).file != 0 ||
-         directory_.readable_elsewhere(ref, space) != kNoSpace;
+  return directory_.has_slot_copy(ref) || directory_.readable_elsewhere(ref, space) != kNoSpace;
 }
 
 // Returns how many of its bytes a new acquire must wait for.

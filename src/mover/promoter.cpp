@@ -47,13 +47,11 @@ void Promoter::start(ExtentRef ref, unsigned space, FrameId frame, Priority prio
     transfer.clear =
         directory_.mapped(ref);  // A touch sees the frame before it is granted, or undone.
   } else if (transfer.source == kNoSpace) {
-    // A private extent that was written is in a slot, and no longer in the file.
-    const Extent& extent = directory_.at(ref);
-    const bool adopted = directory_.record_of(ref).file != 0 && !extent.has_slot;
-    transfer.reading = adopted || extent.has_slot;
+    const SlotCopy copy = directory_.slot_copy(ref);
+    transfer.reading = copy.exists();
     transfer.clear = !transfer.reading && !transfer.stock;  // The next owner clears it.
-    transfer.slot_tier = adopted ? files_ : block_;
-    transfer.slot = adopted ? directory_.slot_in_file(ref) : extent.slot;
+    transfer.slot_tier = copy.in_file() ? files_ : block_;
+    transfer.slot = copy.slot;
     if (carrier_.slot_pages_of(transfer) != nullptr) {
       carrier_.set_range(transfer, 0, directory_.bytes_of(ref));
     }

@@ -60,12 +60,14 @@ void Queries::fill_info(const Request& request) const {
           info.in_slots += info.extent_bytes - directory_.resident_bytes(ref);
           return;
         }
-        info.in_slots += directory_.slot_is_newest(ref) ? info.extent_bytes : 0;
+        // `in_slots` does not count adopted files.
+        const SlotCopy copy = directory_.slot_copy(ref);
+        info.in_slots += copy.current() && !copy.in_file() ? info.extent_bytes : 0;
         info.zero +=
             bits.phase() == Phase::zero || bits.phase() == Phase::vacant ? info.extent_bytes : 0;
         info.lost += bits.phase() == Phase::lost ? info.extent_bytes : 0;
       });
-  info.zero += record.file == 0 ? (info.extents - begun) * info.extent_bytes : 0;
+  info.zero += !record.adopted() ? (info.extents - begun) * info.extent_bytes : 0;
 }
 
 void Queries::fill_stats(Stats& stats) const {

@@ -195,8 +195,8 @@ void Desk::finish_free(Request& request) {
           window, std::uint64_t{count} << record.extent_shift.load(std::memory_order_relaxed));
     }
   }
-  if (record.file != 0) {
-    engine_.file_slots().free({record.file - 1});
+  if (record.adopted()) {
+    engine_.file_slots().free(record.first_slot());
   }
   residency_.buffers.retire(request.index);
   complete(request, {});

@@ -14,7 +14,7 @@ namespace tiermem {
 // of zeros would lose its slot, and read as the file again.
 bool Demoter::measures(const Demote& transfer) const {
   return transfer.pages == 0 && directory_.bytes_of(transfer.ref) > kSmallestExtent &&
-         directory_.record_of(transfer.ref).file == 0 &&
+         !directory_.record_of(transfer.ref).adopted() &&
          memories_[transfer.space].tier->host_addressable();
 }
 

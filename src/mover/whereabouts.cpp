@@ -8,7 +8,6 @@ namespace tiermem {
 // Answers for the extent in which the span of the request begins.
 void Queries::describe_location(const Request& request) const {
   const Span& span = request.spans.front();
-  const BufferRecord& record = *span.record;
   const ExtentRef ref = span.first;
   directory_.begin(span, ref);
   const Extent& extent = directory_.at(ref);
@@ -31,9 +30,9 @@ void Queries::describe_location(const Request& request) const {
     where.state = State::moving;
   } else if (host == Phase::lost) {
     where.state = State::lost;
-  } else if (extent.has_slot || record.file != 0) {
+  } else if (directory_.has_slot_copy(ref)) {
     where.state = State::in_slot;
-    where.place = extent.has_slot ? block_->place() : files_->place();
+    where.place = directory_.slot_copy(ref).in_file() ? files_->place() : block_->place();
   }
   // The receipt of the transfer that brought it; if it is in a slot only, of the one by which it
   // left.

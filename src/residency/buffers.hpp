@@ -64,6 +64,11 @@ struct BufferRecord {
   /// The next abandoned record: its index + 1; 0: none.
   std::uint32_t next_abandoned = 0;
   Label label;
+
+  /// Returns whether the buffer is adopted from a file: its bytes begin there.
+  bool adopted() const noexcept { return file != 0; }
+  /// Returns the file tier's slot of the first extent of an adopted buffer.
+  SlotId first_slot() const noexcept { return {file - 1}; }
 };
 
 struct BufferShape {

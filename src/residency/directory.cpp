@@ -28,18 +28,28 @@ std::byte* Directory::address_in_window(ExtentRef ref, unsigned space) const {
                            : window + (i << record.extent_shift.load(std::memory_order_relaxed));
 }
 
-bool Directory::slot_is_newest(ExtentRef ref) const {
+SlotCopy Directory::slot_copy(ExtentRef ref) const {
+  using State = SlotCopy::State;
   const Extent& extent = at(ref);
-  if (!extent.has_slot || extent.slot_stale) {
-    return false;
+  if (!has_slot_copy(ref)) {
+    return {};
   }
+  if (extent.has_slot && extent.slot_stale) {
+    return {extent.slot, SlotCopy::Tier::block, State::partial};
+  }
+  const State state = dirty_in_memory(ref) ? State::old : State::current;
+  return extent.has_slot ? SlotCopy{extent.slot, SlotCopy::Tier::block, state}
+                         : SlotCopy{slot_in_file(ref), SlotCopy::Tier::file, state};
+}
+
+bool Directory::dirty_in_memory(ExtentRef ref) const {
   for (unsigned space = 0; space < spaces(); ++space) {
     const ExtentBits bits = word(space, ref).load();
     if (bits.readable() && bits.dirty()) {
-      return false;
+      return true;
     }
   }
-  return true;
+  return false;
 }
 
 }  // namespace tiermem

@@ -20,6 +20,28 @@ inline std::uint64_t bytes_of_pages(PageMask pages) {
   return static_cast<std::uint64_t>(std::popcount(pages)) * kSmallestExtent;
 }
 
+/// The copy of an extent in a slot tier. An extent has at most one: the slot that it owns in the
+/// block tier, or else its part of the file that its buffer adopted. A private extent that was
+/// written owns a slot, and is no longer read from the file.
+struct SlotCopy {
+  enum class Tier : std::uint8_t { block, file };
+  enum class State : std::uint8_t {
+    none,     ///< There is no copy; `slot` is invalid.
+    current,  ///< The slot has the newest bytes.
+    old,      ///< A copy in memory is dirty: the slot has earlier bytes.
+    partial,  ///< A write into the slot has begun or failed.
+  };
+
+  SlotId slot{};
+  Tier tier = Tier::block;
+  State state = State::none;
+
+  bool in_file() const { return tier == Tier::file; }
+  bool exists() const { return state != State::none; }
+  bool current() const { return state == State::current; }
+  bool partial() const { return state == State::partial; }
+};
+
 class Directory {
  public:
   explicit Directory(Residency& residency)
@@ -32,7 +54,7 @@ class Directory {
   /// Begins an extent of a span with a handle that is not stale. Every other use of the extent
   /// comes after this call.
   void begin(const Span& span, ExtentRef ref) const {
-    begin(ref, Buffers::index_of(span.buffer), span.record->file != 0);
+    begin(ref, Buffers::index_of(span.buffer), span.record->adopted());
   }
   /// Begins an extent of the buffer record `buffer`.
   void begin(ExtentRef ref, std::uint32_t buffer, bool adopted) const {
@@ -115,13 +137,19 @@ class Directory {
     const Extent& extent = at(ref);
     return extent.has_slot && !extent.slot_stale && extent.sums != nullptr;
   }
-  bool slot_is_newest(ExtentRef ref) const;
-  /// Returns where an extent of an adopted file is. A file's slots are numbered by the block.
-  SlotId slot_in_file(ExtentRef ref) const {
-    return {record_of(ref).file - 1 + number_of(ref) * (bytes_of(ref) / kSmallestExtent)};
-  }
+  /// Returns the extent's slot copy. That of an adopted file follows from the record of the buffer,
+  /// and costs no memory for the extent.
+  SlotCopy slot_copy(ExtentRef ref) const;
+  /// Returns whether slot_copy(ref) exists. It does not look at the copies in memory.
+  bool has_slot_copy(ExtentRef ref) const { return at(ref).has_slot || record_of(ref).adopted(); }
 
  private:
+  bool dirty_in_memory(ExtentRef ref) const;
+  /// Returns where an extent of an adopted file is. A file's slots are numbered by the block.
+  SlotId slot_in_file(ExtentRef ref) const {
+    return {record_of(ref).first_slot().value + number_of(ref) * (bytes_of(ref) / kSmallestExtent)};
+  }
+
   Extents* extents_;
   Buffers* buffers_;
 };

@@ -38,7 +38,7 @@ struct Checksums;  // mover/checksum.hpp
 struct SlotPages;  // mover/slot_pages.hpp
 
 /// The directory entry of one extent; only the mover reads it. The newest bytes are: in every space
-/// with the phase shared or exclusive; in the slot iff slot.valid() and no such space is dirty;
+/// with the phase shared or exclusive; in the slot copy iff it is current (Directory::slot_copy());
 /// nowhere iff the host's phase is `zero` or `lost`.
 struct Extent {
   SlotId slot{0};             ///< Valid iff `has_slot`. All-zero is the state of an unused extent.
