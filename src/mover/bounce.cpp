@@ -70,6 +70,7 @@ void Bounce::populate(Area& area) {
   area.job.steps = kPopulate;
   area.job.tier = host_->tier;
   area.job.frame = area.frame;
+  area.populating = true;
   ++jobs_;
   hands_.submit(&area.job);
 }
@@ -83,20 +84,27 @@ std::uint64_t Bounce::restore(bool budget_changes) {
   return areas_.empty() && !queue_.empty() ? options_.area_bytes : 0;
 }
 
-bool Bounce::job_done(const Job& job) {
+bool Bounce::job_done(const Job& job, std::int64_t now) {
   const auto area = std::find_if(areas_.begin(), areas_.end(),
                                  [&](const Area& each) { return &each.job == &job; });
   if (area == areas_.end()) {
     return false;
   }
   --jobs_;
+  area->populating = false;
   area->ready = job.status.ok();
   area->data = job.tier->landing(area->frame, nullptr);
   freed_ = freed_ || area->ready;
-  if (!area->ready) {
-    populate(*area);  // The transfers that wait have no other area.
-  }
+  area->ready ? populate_backoff_.worked() : populate_backoff_.failed(now);
   return true;
+}
+
+void Bounce::retry_areas(std::int64_t now) {
+  for (Area& area : areas_) {
+    if (area.unpopulated() && populate_backoff_.over(now)) {
+      populate(area);
+    }
+  }
 }
 
 void Bounce::shrink() {
@@ -189,7 +197,12 @@ void Bounce::give_staging(Staging::Place place, std::uint64_t bytes) {
 
 std::int64_t Bounce::next(std::int64_t now) const {
   const bool grants = (freed_ && !queue_.empty()) || (freed_staging_ && !staging_queue_.empty());
-  return grants ? now : kNever;
+  if (grants) {
+    return now;
+  }
+  const bool retries = std::any_of(areas_.begin(), areas_.end(),
+                                   [](const Area& area) { return area.unpopulated(); });
+  return retries ? populate_backoff_.until() : kNever;
 }
 
 std::optional<Bounce::Grant<Staging::Place>> Bounce::grant_staging() {
@@ -219,7 +232,7 @@ std::string Bounce::check(const Use& found) const {
   }
   unsigned jobs = 0;
   for (std::size_t i = 0; i < areas_.size(); ++i) {
-    jobs += areas_[i].ready ? 0 : 1;
+    jobs += areas_[i].populating ? 1 : 0;
     if (areas_[i].used != used[i] || (!areas_[i].ready && used[i] != 0)) {
       return fmt::format("pages {:#x} of area {} are used, and {:#x} taken", used[i], i + 1,
                          areas_[i].used);

@@ -8,7 +8,7 @@
 // waits. Workers hold the jobs that populate areas.
 //
 //   area.used == the union of the places of transfers in it; the places are disjoint
-//   jobs() == the number of areas that are not ready
+//   jobs() == the number of areas that are being populated
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@
 #include <string>
 
 #include "base/arena.hpp"
+#include "mover/backoff.hpp"
 #include "mover/job.hpp"
 #include "mover/memory.hpp"
 #include "mover/never.hpp"
@@ -79,7 +80,9 @@ class Bounce {
   /// Jobs of workers that populate areas.
   unsigned jobs() const { return jobs_; }
   /// Returns whether the job was one of these. The mover asks for grants then.
-  bool job_done(const Job& job);
+  bool job_done(const Job& job, std::int64_t now);
+  /// Populates failed areas again once their backoff is over: memory may be short for long.
+  void retry_areas(std::int64_t now);
   /// The budget has shrunk: returns what can be returned. While an extent is partial one area
   /// stays, because the other pages may be needed when nothing can leave.
   void shrink();
@@ -110,8 +113,8 @@ class Bounce {
   std::byte* data(Staging::Place place) const { return staging_.data(place); }
   std::uint64_t bytes_of_place(std::uint64_t bytes) const { return staging_.bytes_of_place(bytes); }
 
-  /// Returns `now` if places have become free since no grant was left, and transfers wait; else
-  /// kNever.
+  /// Returns `now` if places have become free since no grant was left, and transfers wait. If not,
+  /// it returns when an area is populated again, or kNever.
   std::int64_t next(std::int64_t now) const;
 
   /// The use of it by the mover's transfers and extents.
@@ -128,8 +131,10 @@ class Bounce {
     FrameId frame{};
     std::byte* data = nullptr;
     PageMask used = 0;
-    bool ready = false;  // Its pages are there.
-    Job job;             // Populates it.
+    bool ready = false;       // Its pages are there.
+    bool populating = false;  // `job` is in progress.
+    Job job;                  // Populates it.
+    bool unpopulated() const { return !ready && !populating; }
   };
   struct Waiting {
     std::uint32_t transfer = 0;
@@ -154,6 +159,7 @@ class Bounce {
   Deque<Area> areas_;  // Stable addresses: workers hold `job`. Places name areas by position.
   Deque<Waiting> queue_;
   unsigned jobs_ = 0;
+  Backoff populate_backoff_;
   std::uint32_t partial_ = 0;
   bool freed_ = false;          // A place, or an area is ready, since grant() found nothing.
   bool freed_staging_ = false;  // Likewise, of grant_staging().

@@ -63,6 +63,7 @@ std::int64_t Mover::step(std::int64_t now) {
   // Relaxed: only whether to count this step; take_posts acquires them.
   room_.note_news(take_completions() || posts_.load(std::memory_order_relaxed) != nullptr);
   engine_.retry_unmaps();
+  engine_.retry_areas();
   if (!resting_) {
     take_posts();
     desk_.check_deadlines();

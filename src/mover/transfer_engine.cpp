@@ -169,7 +169,7 @@ void TransferEngine::job_done(Job& job) {
 
 // Jobs that belong to no transfer.
 void TransferEngine::housekeeping_done(const Job& job) {
-  if (bounce_.job_done(job)) {
+  if (bounce_.job_done(job, carrier_.now())) {
     return;
   }
   if (block_slots_.job_done(job)) {

@@ -53,6 +53,8 @@ class TransferEngine {
   std::span<const Ended> take_ended() { return carrier_.take_ended(); }
   const EndedList& ended() const { return carrier_.ended(); }
   void retry_unmaps() { carrier_.retry_unmaps(); }
+  /// Populates areas of the bounce memory again, after a backoff.
+  void retry_areas() { bounce_.retry_areas(carrier_.now()); }
   /// Extents with pages that could not be read may have been tried by now.
   void note_rereads() { stuck_.note_rereads(carrier_.now()); }
   void serve_recopies() { promoter_.serve_recopies(); }

@@ -28,11 +28,12 @@ struct Fixture {
     std::array<Done, 8> done;
     for (std::size_t n = hands.reap(done); n > 0; n = hands.reap(done)) {
       for (std::size_t i = 0; i < n; ++i) {
-        EXPECT_TRUE(bounce.job_done(*done[i].job));
+        EXPECT_TRUE(bounce.job_done(*done[i].job, now));
       }
     }
   }
 
+  std::int64_t now = 0;
   ScriptedDice dice;
   HeldHands hands;
   sim::FakeMemory tier;
@@ -55,6 +56,29 @@ TEST(Bounce, an_area_has_no_places_before_it_is_populated) {
   EXPECT_EQ(grant->transfer, 1u);
   EXPECT_EQ(f.bounce.check({.places = {grant->place}, .staging_bytes = 0, .partial = 0}), "");
   EXPECT_NE(f.bounce.check({}), "") << "the place has no transfer";
+}
+
+TEST(Bounce, an_area_cannot_be_populated_then_the_next_try_waits_for_a_backoff) {
+  Fixture f(4, 4);
+  f.bounce.attach(f.host, false);
+  f.dice.fail("populate", 2);
+  f.bounce.prepare(false);
+  EXPECT_FALSE(f.bounce.take(1, 2)) << "it waits";
+  std::int64_t pause = 10'000'000;
+  for (int failed = 0; failed < 2; ++failed, pause *= 2) {
+    f.run_jobs();
+    EXPECT_EQ(f.bounce.jobs(), 0u);
+    EXPECT_EQ(f.bounce.check({}), "");
+    EXPECT_EQ(f.bounce.next(f.now), f.now + pause);
+    f.now += pause;
+    f.bounce.retry_areas(f.now - 1);
+    EXPECT_EQ(f.bounce.jobs(), 0u) << "too early";
+    f.bounce.retry_areas(f.now);
+    EXPECT_EQ(f.bounce.jobs(), 1u);
+    EXPECT_EQ(f.bounce.next(f.now), kNever) << "the end of the job is news";
+  }
+  f.run_jobs();
+  EXPECT_TRUE(f.bounce.grant().has_value());
 }
 
 TEST(Bounce, transfers_that_wait_are_served_in_order) {
