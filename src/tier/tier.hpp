@@ -50,7 +50,8 @@ struct FrameRequest {
   std::uint64_t domain = 0;
 };
 
-/// The accounting of an addressable tier in bytes. used = in_use + cached, and used <= budget.
+/// The accounting of an addressable tier in bytes. used = in_use + cached, and used <= budget
+/// except after set_budget() below used().
 struct FrameBooks {
   std::uint64_t budget = 0;
   std::uint64_t in_use = 0;   ///< Acquired frames, including slab and staging remainders.
@@ -86,8 +87,9 @@ class AddressableTier {
   /// invalid id if there is no room. A frame is *fresh* until populate() has run: it has an address
   /// and a charge, and no pages.
   virtual FrameId acquire_frame(const FrameRequest& request) = 0;
-  /// [mover] Releases a frame to the tier. Its pages stay cached, unless used() exceeds the budget
-  /// or the frame was marked as referenced by other code.
+  /// [mover] Releases a frame to the tier. Its pages stay cached for the next request. The tier may
+  /// free them instead, at once or with the next trim, while used() exceeds the budget. It does so
+  /// if the frame was marked as referenced by other code.
   virtual void return_frame(FrameId frame) = 0;
   virtual FrameBooks books() const = 0;  // [mover]
   // [mover] May be below used(); cached frames are freed first.
@@ -104,7 +106,8 @@ class AddressableTier {
   /// address, and unmap() must follow. Errors: no_capacity: the kernel has no pages.
   virtual Status populate(FrameId frame, bool clear, std::byte* at) = 0;
   /// The three steps of a trim return cached frames to the kernel until `bytes` are free or none is
-  /// left, and return the bytes freed. They run between the mover's steps, on the mover's order;
+  /// left, and return the bytes freed. All frames that are leaving are freed. A tier may limit the
+  /// number of frames of one trim. The steps run between the mover's steps, on the mover's order;
   /// finish_trim updates the accounting.
   // [mover] Takes victims off the cache; returns their bytes.
   virtual std::uint64_t begin_trim(std::uint64_t bytes) = 0;
@@ -113,7 +116,7 @@ class AddressableTier {
 
   /// [any] Reserves an address range for a buffer of several extents. `extent_bytes` divides it.
   /// `mapped`: touches of absent extents wait. Errors: unsupported: the tier cannot make touches
-  /// wait.
+  /// wait, or has no windows for extents of this size.
   virtual Result<std::byte*> reserve_window(std::uint64_t bytes, std::uint64_t extent_bytes,
                                             bool mapped) = 0;
   /// [any] Releases a window, in which no frame may be mapped. Returns at once.
@@ -160,7 +163,8 @@ class AddressableTier {
   /// an invalid id if there is no room.
   virtual FrameId acquire_parts(const FrameRequest&, unsigned) { return {}; }
   /// [mover] Charges a frame of parts for this many more pages. Returns false if there is no room,
-  /// or no such frame.
+  /// if the extent has no more pages, or if the frame is whole. The frame must not be of the locked
+  /// pool.
   virtual bool charge_parts(FrameId, unsigned) { return false; }
   /// [mover] Cancels a charge for pages that did not arrive.
   virtual void discharge_parts(FrameId, unsigned) {}
@@ -234,7 +238,8 @@ struct SlotTransfer {
   SlotId slot{};
   bool write = false;
   std::byte* data = nullptr;  ///< Memory that stays present and in place until the completion.
-  /// The tier rounds it up to the block size if needed: the frame has the room.
+  /// The tier rounds it up to the block size if needed: the frame has the room. Bytes of an adopted
+  /// file after its end read as zeros.
   std::uint64_t length = 0;
   std::uint64_t offset = 0;  ///< Offset in the slot: a multiple of kSmallestExtent.
 };
@@ -252,8 +257,10 @@ struct SlotCompletion {
 
 struct SlotBooks {
   std::uint64_t budget = 0;
-  std::uint64_t in_use = 0;    ///< Bytes of allocated slots.
-  std::uint64_t physical = 0;  ///< Bytes that the files occupy; <= budget.
+  std::uint64_t in_use = 0;  ///< Bytes of allocated slots.
+  /// Bytes that the files occupy; <= budget except after set_budget() below it, as files never
+  /// shrink.
+  std::uint64_t physical = 0;
 };
 
 class SlotTier {
