@@ -55,14 +55,16 @@ bool Desk::refuse_stale(Request& request) {
   const Span* const stale = Needs::stale_span(request);
   if (stale != nullptr) {
     request.status =
-        fail(Code::stale_handle, "handle {:#x} was freed during the call", stale->buffer);
+        fail(Code::stale_handle, "handle {:#x} was freed during the call; free it after the call",
+             stale->buffer);
   }
   return stale != nullptr;
 }
 
 void Desk::admit_budget(Request& request) {
   if (budget_request_ != nullptr) {
-    request.status = fail(Code::busy, "set_budget: another change of a budget is under way");
+    request.status =
+        fail(Code::busy, "set_budget: another change of a budget is under way; wait for it");
     completed_.push_back(&request);
     return;
   }
@@ -72,8 +74,9 @@ void Desk::admit_budget(Request& request) {
     if (there) {
       engine_.block_slots().set_budget(request.value);
     }
-    complete(request,
-             there ? Status() : fail(Code::unavailable, "set_budget: there is no block tier"));
+    complete(request, there ? Status()
+                            : fail(Code::unavailable,
+                                   "set_budget: there is no block tier; name one with nvme="));
     return;
   }
   room_.begin_budget_change(space_of(request.tier), request.value);
@@ -111,8 +114,8 @@ void Desk::admit_needs(Request& request) {
   }
   if (const Span* stale = Needs::stale_span(request)) {
     complete(request,
-             fail(Code::stale_handle, "handle {:#x} was freed while the request was on its way",
-                  stale->buffer));
+             fail(Code::stale_handle,
+                  "handle {:#x} was freed during the call; free it after the call", stale->buffer));
     return;
   }
   request.want == Want::acquire ? admit_acquire(request) : activate(request);
@@ -120,11 +123,9 @@ void Desk::admit_needs(Request& request) {
 
 void Desk::admit_acquire(Request& request) {
   if (writes_in_two_spaces(request)) {
-    complete(
-        request,
-        fail(
-            Code::invalid_argument,
-            "acquire: the list names the same bytes in two address spaces and writes one of them"));
+    complete(request, fail(Code::invalid_argument,
+                           "acquire: the list names the same bytes in two address spaces and "
+                           "writes one of them; split the list"));
     return;
   }
   if (const Memory* const lost = wants_lost(request)) {
@@ -190,7 +191,8 @@ void Desk::end_requests_for(std::uint32_t index) {
     if (span == request.spans.end()) {
       return {};
     }
-    return fail(Code::stale_handle, "handle {:#x} was freed while a request waited for it",
+    return fail(Code::stale_handle,
+                "handle {:#x} was freed while a request waited for it; free it after the call",
                 span->buffer);
   });
 }

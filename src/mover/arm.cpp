@@ -269,8 +269,9 @@ Desk::Arm Desk::arm_leave(Request& request, Need& need) {
         const char* why = bits.pinned()       ? "is pinned by a view"
                           : extent.holds != 0 ? "is wanted by a request or a touch"
                                               : "cannot leave now";
-        info = error_info(Code::busy, "an extent of buffer '{}' {}, and stays where it is",
-                          directory_.record_of(need.ref).label.get().view(), why);
+        info = error_info(Code::busy, "an extent of buffer '{}' {}, and stays where it is; {}",
+                          directory_.record_of(need.ref).label.get().view(), why,
+                          bits.pinned() ? "release its views" : "try again");
       }
       request.status = Status(info);
     }
@@ -295,7 +296,8 @@ Desk::Arm Desk::arm_gather(Request& request, const Need& need) {
   }
   if (const Span* stale = Needs::stale_span(request)) {
     // Freed without the mover: the extents may be in their next life.
-    fail_request(request, fail(Code::stale_handle, "handle {:#x} was freed while it was read",
+    fail_request(request, fail(Code::stale_handle,
+                               "handle {:#x} was freed while it was read; free it after the call",
                                stale->buffer));
     return Arm::ready;
   }

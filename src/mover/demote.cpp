@@ -147,7 +147,8 @@ void Demoter::write_and_hash(Demote& transfer) {
     }
   }
   if (transfer.pages != 0 && transfer.sums == nullptr) {
-    failed(transfer, fail(Code::no_capacity, "allocation of checksums failed"));
+    failed(transfer, fail(Code::no_capacity,
+                          "checksums: allocation of those of an extent failed; free memory"));
     return;
   }
   const bool first_hash = transfer.rewrites && transfer.sums != nullptr;
@@ -199,7 +200,7 @@ void Demoter::copied(Demote& transfer) {
     parts != nullptr && parts->whole_again ? measured(*parts) : write_and_hash(transfer);
   } else if (job.checksum_bad) {
     journal_.count(&Stats::checksum_errors);
-    failed(transfer, fail(Code::lost, "buffer '{}': bytes in its slot are lost",
+    failed(transfer, fail(Code::lost, "buffer '{}': bytes in its slot are lost; write them again",
                           directory_.record_of(transfer.ref).label.get().view()));
   } else {
     failed(transfer, job.status.clone());
@@ -366,10 +367,11 @@ void Demoter::take_sums(Demote& transfer, std::uint64_t bytes) {
 void Demoter::failed(Demote& transfer, Status status) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
-  block_slots_.note_error(
-      status.info() != nullptr
-          ? *status.info()
-          : error_info(status.code(), "writing down failed: {}", code_name(status.code())));
+  block_slots_.note_error(status.info() != nullptr
+                              ? *status.info()
+                              : error_info(status.code(),
+                                           "writing down failed: {}; tiermem tries it again",
+                                           code_name(status.code())));
   journal_.count(&Stats::io_errors);
   transfer.outcome = Transfer::Outcome::failed;
   if (space != kHost && transfer.stage == Stage::copy) {

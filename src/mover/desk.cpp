@@ -59,7 +59,7 @@ void Desk::check_deadlines() {
   fail_each([&](Request& request) -> std::optional<Status> {
     if (request.cancel.load(std::memory_order_relaxed) ||
         (request.cancel_with != nullptr && request.cancel_with->load(std::memory_order_relaxed))) {
-      return fail(Code::cancelled, "cancelled by its owner");
+      return fail(Code::cancelled, "operation: cancelled by its owner");
     }
     if (now_ >= request.deadline_ns) {
       return refusals_.late(request);
@@ -103,7 +103,7 @@ void Desk::end_before_fork() {
     // If a thread of the child touches that page, it will ask again.
     return request.want == Want::acquire && request.views == nullptr
                ? Status()
-               : fail(Code::shut_down, "asked before fork, and answered in the parent only");
+               : fail(Code::shut_down, "fork: asked before it, and answered in the parent only");
   });
 }
 

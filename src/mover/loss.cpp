@@ -20,15 +20,16 @@ void Desk::serve_losses() {
     }
   }
   for (const auto& [buffer, extents] : engine_.copies().take_losses()) {
-    log_error("{} extents of buffer '{}' are lost: their only copy was on a device", extents,
-              residency_.buffers.at(buffer).label.get().view());
+    log_error(
+        "{} extents of buffer '{}' are lost: their only copy was on a device; write them again",
+        extents, residency_.buffers.at(buffer).label.get().view());
   }
 }
 
 void Desk::begin_loss(Memory& memory) {
   memory.lost = true;
   const Status why = memory.tier->loss();
-  log_error("{}; what had its only copy there is lost", why.message());
+  log_error("{}; extents that had their only copy there are lost; write them again", why.message());
   fail_each([&](const Request& request) -> std::optional<Status> {
     if (request.want != Want::acquire || wants_lost(request) == nullptr) {
       return {};

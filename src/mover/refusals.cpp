@@ -130,7 +130,7 @@ Status Refusals::no_records() const {
   constexpr std::uint64_t kRecords = std::uint64_t{1} << 20;  // The arena's step of growth.
   std::array<char, 64> setting{};
   ErrorInfo info =
-      error_info(Code::no_capacity, "no memory for the records of what was asked for: {}",
+      error_info(Code::no_capacity, "records of the request: allocation failed: {}; free memory",
                  why_no_memory(kRecords, setting).data());
   set_text(info.setting, setting.data());
   info.native = ENOMEM;
@@ -163,10 +163,11 @@ Status Refusals::late(const Request& request) const {
     }
     return no_room(&request, space, needed);
   }
-  return fail(Code::timed_out, "{} of {} extents were not ready in the time given",
-              request.pending + (request.needs.size() -
-                                 std::min<std::size_t>(request.armed, request.needs.size())),
-              request.needs.size());
+  return fail(
+      Code::timed_out, "{} of {} extents were not ready in the time given; pass a longer timeout",
+      request.pending +
+          (request.needs.size() - std::min<std::size_t>(request.armed, request.needs.size())),
+      request.needs.size());
 }
 
 // Says that the bytes were dropped or lost, and why.
@@ -175,20 +176,22 @@ Status Refusals::no_bytes(ExtentRef ref) const {
   const ExtentRef number = directory_.number_of(ref);
   const Extent& extent = directory_.at(ref);
   if (directory_.droppable(ref)) {
-    return fail(
-        Code::discarded,
-        "the bytes of extent {} of droppable buffer '{}' were dropped to make room: acquire "
-        "it with mode discard and write them again",
-        number, record.label.get().view());
+    return fail(Code::discarded,
+                "extent {} of droppable buffer '{}' was dropped to make room; acquire it with mode "
+                "discard and write it again",
+                number, record.label.get().view());
   }
   if (extent.lost_with == kHost) {
     return fail(Code::lost,
-                "the bytes of extent {} of buffer '{}' are lost: a checksum did not match", number,
-                record.label.get().view());
+                "extent {} of buffer '{}' is lost: a checksum did not match; acquire it with mode "
+                "discard and write it again",
+                number, record.label.get().view());
   }
   const AddressableTier& tier = *memories_[extent.lost_with].tier;
-  return fail(Code::lost, "the bytes of extent {} of buffer '{}' are lost: {} had them{}{}", number,
-              record.label.get().view(), place_name(tier.place()), tier.lost() ? "; " : "",
+  return fail(Code::lost,
+              "extent {} of buffer '{}' is lost: {} had it{}{:.80}; acquire it with mode discard "
+              "and write it again",
+              number, record.label.get().view(), place_name(tier.place()), tier.lost() ? "; " : "",
               tier.loss().message());
 }
 

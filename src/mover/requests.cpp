@@ -35,8 +35,10 @@ void Desk::maybe_finish(Request& request) {
 void Desk::finish_acquire(Request& request) {
   if (const Span* stale = Needs::stale_span(request)) {
     // Before anything is done to the extents: they may be in their next life.
-    fail_request(request, fail(Code::stale_handle, "handle {:#x} was freed while it was acquired",
-                               stale->buffer));
+    fail_request(request,
+                 fail(Code::stale_handle,
+                      "handle {:#x} was freed while it was acquired; free it after the call",
+                      stale->buffer));
     return;
   }
   bool discards = false;
@@ -110,12 +112,15 @@ bool Desk::fill_views(Request& request) {
       }
     }
     const bool stale = span.record->generation.load() != Buffers::generation_of(span.buffer);
-    fail_request(request, stale    ? fail(Code::stale_handle,
-                                          "handle {:#x} was freed while it was acquired", span.buffer)
-                          : pinned ? fail(Code::no_capacity,
-                                          "{} views are held at once, and no more can be noted",
-                                          residency_.views.count())
-                                   : fail(Code::busy, "too many views pin the same extent"));
+    fail_request(
+        request,
+        stale    ? fail(Code::stale_handle,
+                        "handle {:#x} was freed while it was acquired; free it after the call",
+                        span.buffer)
+        : pinned ? fail(Code::no_capacity,
+                        "{} views are held at once, and no more can be noted; release some",
+                        residency_.views.count())
+                 : fail(Code::busy, "acquire: too many views pin the same extent; release some"));
     return false;
   }
   return true;

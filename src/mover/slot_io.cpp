@@ -79,15 +79,15 @@ bool Carrier::direct_ended(Transfer& transfer) {
 
 Status Carrier::io_error(const Transfer& transfer, const SlotCompletion& completion) const {
   const bool changed = transfer.slot_tier == files_ && completion.native == ESTALE;
-  ErrorInfo info = error_info(
-      completion.code, "{} of buffer '{}' failed on {} at offset {}: {}",
-      transfer.writes() ? "writing an extent" : "reading an extent",
-      directory_.record_of(transfer.ref).label.get().view(),
-      transfer.slot_tier->device_name(completion.device), completion.device_offset,
-      changed
-          ? "the file has changed since it was adopted (size or modification time); adopt it again"
-      : completion.native != 0 ? std::strerror(completion.native)
-                               : code_name(completion.code));
+  ErrorInfo info =
+      error_info(completion.code, "{} of buffer '{}' failed on {} at offset {}: {}; {}",
+                 transfer.writes() ? "writing an extent" : "reading an extent",
+                 directory_.record_of(transfer.ref).label.get().view(),
+                 transfer.slot_tier->device_name(completion.device), completion.device_offset,
+                 changed ? "the file has changed since it was adopted (size or modification time)"
+                 : completion.native != 0 ? std::strerror(completion.native)
+                                          : code_name(completion.code),
+                 changed ? "adopt it again" : "see the kernel's log (dmesg)");
   info.native = completion.native;
   info.tier = transfer.slot_tier->place();
   info.device = completion.device;
@@ -109,11 +109,12 @@ bool Carrier::reads_again(Transfer& transfer, Status& why) {
   const Job& job = transfer.job;
   const std::uint64_t offset = std::uint64_t{job.bad_block} * job.sums->block_bytes;
   why = fail(adopted ? Code::io_error : Code::lost,
-             "buffer '{}', extent {}: the bytes at {} read back from {} are not those {}",
+             "buffer '{}', extent {}: the bytes at {} read back from {} are not those {}; {}",
              directory_.record_of(transfer.ref).label.get().view(),
              directory_.number_of(transfer.ref), offset,
              transfer.slot_tier->device_name(transfer.slot_tier->device_of(transfer.slot)),
-             adopted ? "first read: the file has changed since; adopt it again" : "written: lost");
+             adopted ? "first read: the file has changed since" : "written: lost",
+             adopted ? "adopt it again" : "write them again");
   extent.lost_with = kHost;
   return false;
 }

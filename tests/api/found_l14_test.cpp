@@ -100,7 +100,7 @@ FOUND_TEST(CommitTest, L14_a_small_address_space_has_a_context_or_a_sentence) {
   if (kSanitized) {
     GTEST_SKIP() << "a sanitizer takes the address space";
   }
-  // What the process has reserved before counts towards the limit, and is not there to take from.
+  // Earlier reservations count towards the limit: only the rest can be taken.
   struct Case {
     std::uint64_t reserved;  // GiB
     std::uint64_t room;      // MiB
