@@ -5,6 +5,7 @@
 // covers every frame that is held, and an acquired frame never exceeds the budget.
 #include "contract/memory_contract.hpp"
 #include "contract/random_calls.hpp"
+#include "support/sanitizers.hpp"
 
 namespace tiermem::contract {
 namespace {
@@ -337,7 +338,7 @@ class MemoryModel {
 };
 
 TEST_P(MemoryContract, random_calls_are_made_then_bytes_and_books_are_those_of_the_model) {
-  run_random_calls(4, 150, [](const std::vector<std::uint64_t>& calls) {
+  run_random_calls(test::kSanitized ? 1 : 4, 150, [](const std::vector<std::uint64_t>& calls) {
     std::string why_not;
     const std::unique_ptr<MemorySubject> fresh = GetParam().make(why_not);
     return MemoryModel(*fresh).run(calls);
