@@ -611,6 +611,9 @@ TEST(MoverMapped, who_waits_for_a_landing_goes_on_when_its_pages_have_come) {
   m.dice.fail("populate");
   m.hands.run();
   m.settle();
+  ASSERT_EQ(m.hands.waiting(kPopulate), 0u) << "the kernel has just refused";
+  ASSERT_EQ(m.next, m.now + 10 * M::kMs);
+  m.at(m.next);
   ASSERT_EQ(m.hands.waiting(kPopulate), 1u) << "the waiting touch has no other landing";
   EXPECT_TRUE(m.port.requests.empty());
   m.hands.run();
