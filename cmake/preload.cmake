@@ -42,9 +42,10 @@ if(NOT TIERMEM_SANITIZE)
   if(TIERMEM_XXHASH_ARCHIVE)
     list(APPEND own_libraries ${TIERMEM_XXHASH_ARCHIVE})
   endif()
-  # The library also replaces liburing's functions that make rings, so its own have other names.
+  # On x86-64 the library also replaces liburing's functions that make rings (raw_calls.cpp), so its own
+  # have other names. Elsewhere liburing is shared.
   find_library(TIERMEM_URING_ARCHIVE NAMES liburing.a)
-  if(TIERMEM_URING_ARCHIVE AND TARGET PkgConfig::TM_URING)
+  if(TIERMEM_URING_ARCHIVE AND TARGET PkgConfig::TM_URING AND CMAKE_SYSTEM_PROCESSOR STREQUAL x86_64)
     set(own_uring ${PROJECT_BINARY_DIR}/uring_renamed.a)
     add_custom_command(OUTPUT ${own_uring}
       COMMAND ${CMAKE_OBJCOPY} --redefine-sym io_uring_queue_init=tiermem_uring_queue_init

@@ -156,23 +156,39 @@ extern "C" tm_status tm_tick(tm_context* context, uint32_t kind, uint64_t* out_o
   });
 }
 
-extern "C" tm_status tm_stats(tm_context* context, tm_counters* out) {
-  if (tm_status bad = check_not_null("stats", context, "context")) {
+namespace {
+
+/// Fills `out` with what `fill` makes of the context's statistics: a Status and a filled record.
+template <typename Info, typename Fill>
+tm_status fill_from_stats(const char* call, tm_context* context, Info* out, std::size_t smallest,
+                          Fill fill) {
+  if (tm_status bad = check_not_null(call, context, "context")) {
     return bad;
   }
-  if (tm_status bad = check_info("stats", out, kCounters1)) {
+  if (tm_status bad = check_info(call, out, smallest)) {
     return bad;
   }
-  // A counter added to Stats also belongs at the end of tm_counters, and here. The figures of tiers
-  // are those of tm_stats_tier().
-  static_assert(offsetof(Stats, tiers) == sizeof(tm_counters) - sizeof(size_t));
   return guarded([&]() -> Status {
-    Status usable = context->context->impl().usable("stats");
+    Status usable = context->context->impl().usable(call);
     if (!usable.ok()) {
       return usable;
     }
-    const Stats stats = context->context->stats();
-    tm_counters counters{};
+    Info info{};
+    Status filled = fill(context->context->stats(), info);
+    if (filled.ok()) {
+      fill_info(out, info);
+    }
+    return filled;
+  });
+}
+
+}  // namespace
+
+extern "C" tm_status tm_stats(tm_context* context, tm_counters* out) {
+  // A counter added to Stats also belongs at the end of tm_counters, and here. The figures of tiers
+  // are those of tm_stats_tier().
+  static_assert(offsetof(Stats, tiers) == sizeof(tm_counters) - sizeof(size_t));
+  const auto fill = [](const Stats& stats, tm_counters& counters) -> Status {
     counters.dram_budget = stats.dram_budget;
     counters.dram_used = stats.dram_used;
     counters.dram_pinned = stats.dram_pinned;
@@ -223,37 +239,25 @@ extern "C" tm_status tm_stats(tm_context* context, tm_counters* out) {
     counters.gpu_direct_out = stats.gpu_direct_out;
     counters.gpu_direct_errors = stats.gpu_direct_errors;
     counters.metadata_bytes = stats.metadata_bytes;
-    fill_info(out, counters);
     return {};
-  });
+  };
+  return fill_from_stats("stats", context, out, kCounters1, fill);
 }
 
 extern "C" tm_status tm_stats_tier(tm_context* context, uint32_t i, tm_tier_counters* out) {
-  if (tm_status bad = check_not_null("stats_tier", context, "context")) {
-    return bad;
-  }
-  if (tm_status bad = check_info("stats_tier", out, kTierCounters1)) {
-    return bad;
-  }
-  return guarded([&]() -> Status {
-    Status usable = context->context->impl().usable("stats_tier");
-    if (!usable.ok()) {
-      return usable;
-    }
-    const Stats stats = context->context->stats();
+  const auto fill = [i](const Stats& stats, tm_tier_counters& counters) -> Status {
     if (i >= stats.tier_count) {
       return fail(Code::invalid_argument, "stats_tier: tier {}; accepted are 0 to {}", i,
                   stats.tier_count - 1);
     }
     const TierStats& tier = stats.tiers[i];
-    tm_tier_counters counters{};
     counters.tier = place(tier.place);
     counters.budget = tier.budget;
     counters.used = tier.used;
     counters.pinned = tier.pinned;
     counters.bytes_in = tier.bytes_in;
     counters.bytes_out = tier.bytes_out;
-    fill_info(out, counters);
     return {};
-  });
+  };
+  return fill_from_stats("stats_tier", context, out, kTierCounters1, fill);
 }

@@ -8,7 +8,6 @@
 #include <array>
 #include <atomic>
 #include <mutex>
-#include <utility>
 
 #include "base/arena.hpp"
 #include "base/log.hpp"
@@ -88,8 +87,7 @@ std::byte* cut(Source& source, std::size_t bytes, std::size_t alignment) {
   };
   if (!fits()) {
     // With limited address space, the program needs most of it.
-    const std::size_t usual =
-        std::min<std::size_t>(source.region, host::address_space_left() / 32);
+    const std::size_t usual = std::min<std::size_t>(source.region, host::address_space_left() / 32);
     const std::size_t least = bytes + alignment;
     if (!add_region(source, std::max(usual, least)) && !add_region(source, least)) {
       return nullptr;
@@ -172,15 +170,15 @@ constexpr unsigned kMostArenas = 64;
 /// threads make it at once, the arena of one remains unused; no thread waits, so fork() is safe.
 class LazyArena {
  public:
-  explicit constexpr LazyArena(ExtentHooks& hooks) : hooks_(hooks) {}
   /// Returns jemalloc's number of the arena; 0, the plain arena, if it could not be made.
-  unsigned number();
+  unsigned number(ExtentHooks& hooks);
 
  private:
-  ExtentHooks& hooks_;
-  std::atomic<unsigned> made_{kNone};  // Release to acquire: the arena is complete.
   static constexpr unsigned kNone = ~0U;
+  std::atomic<unsigned> made_{kNone};  // Release to acquire: the arena is complete.
 };
+constinit std::array<LazyArena, kMostArenas> g_small_arenas{};  // One for each processor.
+constinit LazyArena g_medium_arena;
 
 unsigned make_arena(ExtentHooks& hooks) {
   unsigned arena = 0;
@@ -197,26 +195,17 @@ unsigned make_arena(ExtentHooks& hooks) {
   return error == 0 ? arena : 0;
 }
 
-unsigned LazyArena::number() {
+unsigned LazyArena::number(ExtentHooks& hooks) {
   unsigned number = made_.load(std::memory_order_acquire);
   if (number == kNone) {
     const ArenaScope inside;
-    const unsigned arena = make_arena(hooks_);
+    const unsigned arena = make_arena(hooks);
     if (made_.compare_exchange_strong(number, arena, std::memory_order_acq_rel)) {
       number = arena;
     }
   }
   return number;
 }
-
-constinit LazyArena g_medium_arena(g_medium_hooks);
-// One for each processor, up to kMostArenas.
-constinit auto g_small_arenas = [] {
-  return []<std::size_t... i>(std::index_sequence<i...>) {
-    return std::array<LazyArena, sizeof...(i)>{((void)i, LazyArena(g_small_hooks))...};
-  }
-  (std::make_index_sequence<kMostArenas>());
-}();
 
 unsigned count_processors() {
   cpu_set_t allowed;
@@ -230,8 +219,8 @@ unsigned count_processors() {
 void bind_heap() {
   static constinit std::atomic<unsigned> next{0};
   static const unsigned processors = count_processors();
-  unsigned arena =
-      g_small_arenas[next.fetch_add(1, std::memory_order_relaxed) % processors].number();
+  unsigned arena = g_small_arenas[next.fetch_add(1, std::memory_order_relaxed) % processors].number(
+      g_small_hooks);
   (void)tiermem_je_mallctl("thread.arena", nullptr, nullptr, &arena, sizeof(arena));
 }
 
@@ -241,12 +230,13 @@ void* plain_block(std::size_t bytes, bool zero) {
 }
 
 void* medium_block(std::size_t bytes, std::size_t alignment, bool zero) {
-  return tiermem_je_mallocx(bytes, je_arena(g_medium_arena.number()) | kJeNoTcache |
+  return tiermem_je_mallocx(bytes, je_arena(g_medium_arena.number(g_medium_hooks)) | kJeNoTcache |
                                        je_align(alignment) | (zero ? kJeZero : 0));
 }
 
 void* resize_to_medium(void* block, std::size_t bytes) {
-  return tiermem_je_rallocx(block, bytes, je_arena(g_medium_arena.number()) | kJeNoTcache);
+  return tiermem_je_rallocx(block, bytes,
+                            je_arena(g_medium_arena.number(g_medium_hooks)) | kJeNoTcache);
 }
 
 }  // namespace tiermem::preload

@@ -380,16 +380,17 @@ void Context::Impl::add_own_counts(Stats& stats) const {
   const DeviceMemory::Books blocks = device_memory.books();
   stats.gpu_placed = blocks.bytes;
   stats.gpu_paused = blocks.paused;
+  const auto add_bytes = [&stats](Place place, std::uint64_t in, std::uint64_t out) {
+    for (TierStats& tier : std::span(stats.tiers).first(stats.tier_count)) {
+      tier.bytes_in += tier.place == place ? in : 0;
+      tier.bytes_out += tier.place == place ? out : 0;
+    }
+  };
   for (const std::unique_ptr<GpuTier>& gpu : gpus_) {
     const GpuCounters counters = gpu->counters();
     stats.gpu_bytes_in += counters.bytes_in;
     stats.gpu_bytes_out += counters.bytes_out;
-    for (TierStats& tier : stats.tiers) {
-      if (tier.place == gpu->place()) {
-        tier.bytes_in += counters.bytes_in;
-        tier.bytes_out += counters.bytes_out;
-      }
-    }
+    add_bytes(gpu->place(), counters.bytes_in, counters.bytes_out);
   }
   // Peer copies: each of the two devices counts them, and they do not pass through the host's
   // memory.
@@ -403,12 +404,7 @@ void Context::Impl::add_own_counts(Stats& stats) const {
       stats.demoted - out + (stats.gpu_bytes_in - std::min(peer, stats.gpu_bytes_in));
   stats.gpu_bytes_in += in;
   stats.gpu_bytes_out += out;
-  for (TierStats& tier : stats.tiers) {
-    if (tier.place.kind == Kind::dram) {
-      tier.bytes_in = stats.host_bytes_in;
-      tier.bytes_out = stats.host_bytes_out;
-    }
-  }
+  add_bytes(dram_->place(), stats.host_bytes_in, stats.host_bytes_out);
 }
 
 // The mover's thread has ended, so its counters may be read here.

@@ -176,10 +176,9 @@ class Context::Impl {
   const DramTier& dram() const { return *dram_; }
   const WaitableIoPort& port() const { return *port_; }
   const BlockTier* block() const { return block_.get(); }
-  /// Returns the number of tiers, as in Stats.
+  /// Returns the number of tiers, as in Stats: DRAM, adopted files, and those below.
   std::uint32_t tiers() const {
-    return 1 + static_cast<std::uint32_t>(gpus_.size()) + (block_ != nullptr ? 1 : 0) +
-           (files_ != nullptr ? 1 : 0);
+    return 2 + static_cast<std::uint32_t>(gpus_.size()) + (block_ != nullptr ? 1 : 0);
   }
   std::span<const std::unique_ptr<GpuTier>> gpus() const { return gpus_; }
   const GpuTier& gpu(Place place) const { return *gpus_[residency.space_of(place) - 1u]; }
