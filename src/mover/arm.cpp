@@ -1,7 +1,5 @@
 // Arming: the look at each need of a request. It starts what the extent lacks, or says what the
 // need waits for. The stepping thread only; never waits.
-#include <algorithm>
-#include <bit>
 
 #include "base/error.hpp"
 #include "mover/desk.hpp"

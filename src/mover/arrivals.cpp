@@ -4,10 +4,7 @@
 // stepping thread only; never waits.
 #include <algorithm>
 #include <atomic>
-#include <utility>
 
-#include "base/error.hpp"
-#include "base/log.hpp"
 #include "mover/promoter.hpp"
 
 namespace tiermem {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <utility>
 
 #include "base/error.hpp"
 #include "residency/buffers.hpp"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/error.hpp"
 #include "mover/desk.hpp"
 
 namespace tiermem {

@@ -1,6 +1,5 @@
 #include "mover/copies.hpp"
 
-#include <algorithm>
 #include <utility>
 
 namespace tiermem {

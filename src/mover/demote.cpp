@@ -1,6 +1,6 @@
 // Demotes. Each function is one step of the transfer's life; the stage says which comes next. The
 // frame stays until an evict takes it.
-#include <algorithm>
+#include <cassert>
 #include <utility>
 
 #include "base/error.hpp"

@@ -1,10 +1,8 @@
 // Demotes of partial extents: changed pages are written page by page to the slot, or the extent is
 // put together for another slot. The stepping thread only; never waits.
 #include <bit>
-#include <cassert>
 #include <utility>
 
-#include "base/error.hpp"
 #include "mover/demoter.hpp"
 #include "mover/page_mask.hpp"
 

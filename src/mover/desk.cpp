@@ -1,7 +1,6 @@
 #include "mover/desk.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/error.hpp"
 

@@ -1,8 +1,6 @@
 // Evicts: a copy goes, and its frame with it. A victim of a device goes to DRAM first if that has
 // room. The stepping thread only; never waits.
 #include <algorithm>
-#include <cassert>
-#include <utility>
 
 #include "mover/transfer_engine.hpp"
 

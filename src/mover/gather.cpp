@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cassert>
 
-#include "base/error.hpp"
 #include "mover/gatherer.hpp"
 
 namespace tiermem {

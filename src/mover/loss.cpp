@@ -2,9 +2,7 @@
 // with another copy stay there. The others are lost, and reported by buffer. The stepping thread
 // only; never waits.
 #include <algorithm>
-#include <utility>
 
-#include "base/error.hpp"
 #include "base/log.hpp"
 #include "mover/desk.hpp"
 

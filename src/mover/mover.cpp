@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <memory>
-#include <utility>
 
-#include "base/error.hpp"
 #include "mover/prefetch.hpp"
 
 namespace tiermem {

@@ -2,10 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <cassert>
-#include <utility>
 
-#include "base/error.hpp"
 #include "mover/page_mask.hpp"
 
 namespace tiermem {

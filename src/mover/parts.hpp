@@ -16,7 +16,6 @@
 #include "mover/transfer.hpp"
 #include "policy/watching.hpp"
 #include "residency/directory.hpp"
-#include "residency/residency.hpp"
 
 namespace tiermem {
 

@@ -6,8 +6,6 @@
 #include <cassert>
 #include <utility>
 
-#include "base/error.hpp"
-
 namespace tiermem {
 
 Promoter::Promoter(Residency& residency, Deque<Memory>& memories, Journal& journal, Stock& stock,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <utility>
 
 #include "base/error.hpp"
 #include "base/shown.hpp"

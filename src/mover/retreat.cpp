@@ -1,9 +1,7 @@
 // Retreat: extents leave a device, to DRAM or through the staging to the block tier. If a request
 // asks for it, the device's memory goes back to the driver. The stepping thread only; never waits.
 #include <algorithm>
-#include <cassert>
 
-#include "base/error.hpp"
 #include "mover/desk.hpp"
 
 namespace tiermem {

@@ -1,6 +1,8 @@
 // Growth, wear and failures of one slot tier.
 #include "mover/slot_ledger.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
 
 namespace tiermem {

@@ -9,7 +9,6 @@
 //   0 <= wear left <= max(the endurance of a day, the largest write), plus what was returned
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>

@@ -1,6 +1,5 @@
 // Promotes from other spaces: the straight copy between devices, sources that leave their windows,
 // and sources that are written under the copy. The stepping thread only; never waits.
-#include <algorithm>
 #include <utility>
 
 #include "mover/promoter.hpp"

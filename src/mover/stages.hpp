@@ -18,7 +18,6 @@
 //   gather         start → read → (done)
 #pragma once
 
-#include <cassert>
 #include <cstdint>
 
 namespace tiermem {

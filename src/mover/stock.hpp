@@ -8,11 +8,9 @@
 
 #include <array>
 #include <cstdint>
-#include <span>
 #include <utility>
 
 #include "base/arena.hpp"
-#include "mover/never.hpp"
 #include "residency/directory.hpp"
 #include "residency/residency.hpp"
 

@@ -2,9 +2,6 @@
 // one behind the other (mover/slot_pages.hpp), and an extent of zeros needs no slot. The stepping
 // thread only; never waits.
 #include <algorithm>
-#include <bit>
-#include <cassert>
-#include <utility>
 
 #include "mover/demoter.hpp"
 

@@ -5,8 +5,6 @@
 #include <array>
 #include <utility>
 
-#include "base/error.hpp"
-
 namespace tiermem {
 
 TransferEngine::TransferEngine(Residency& residency, Deque<Memory>& memories, Journal& journal,

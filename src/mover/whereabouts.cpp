@@ -1,5 +1,4 @@
 // Where an extent is, and since when. The stepping thread only; never waits.
-#include <algorithm>
 
 #include "mover/queries.hpp"
 

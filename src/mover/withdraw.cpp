@@ -4,7 +4,6 @@
 // end recalls the extent: the frame goes back, without I/O. The stepping thread only; never waits.
 #include <algorithm>
 #include <atomic>
-#include <cassert>
 #include <utility>
 
 #include "mover/demoter.hpp"
