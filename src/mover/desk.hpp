@@ -74,8 +74,6 @@ class Desk {
   void deliver();
   /// Returns when the desk must be called without an event: now, a time, or kNever.
   std::int64_t next() const;
-  /// An extent that a need waits for has left: the next step looks again.
-  void look_again() { look_again_ = true; }
 
   // ---- Questions
 

@@ -6,14 +6,13 @@
 namespace tiermem {
 
 Room::Room(Residency& residency, Deque<Memory>& memories, Journal& journal, Stock& stock,
-           TransferEngine& engine, const Needs& needs, Hands& hands, std::uint64_t ahead_bytes_max)
+           TransferEngine& engine, Hands& hands, std::uint64_t ahead_bytes_max)
     : residency_(residency),
       directory_(residency),
       memories_(memories),
       journal_(journal),
       stock_(stock),
       engine_(engine),
-      needs_(needs),
       hands_(hands),
       ahead_bytes_max_(ahead_bytes_max) {}
 

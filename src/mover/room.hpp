@@ -13,7 +13,6 @@
 #include "mover/job.hpp"
 #include "mover/journal.hpp"
 #include "mover/memory.hpp"
-#include "mover/needs.hpp"
 #include "mover/priority.hpp"
 #include "mover/request.hpp"
 #include "mover/stock.hpp"
@@ -28,7 +27,7 @@ class Room {
  public:
   /// Keeps up to `ahead_bytes_max` of each memory free ahead of need.
   Room(Residency& residency, Deque<Memory>& memories, Journal& journal, Stock& stock,
-       TransferEngine& engine, const Needs& needs, Hands& hands, std::uint64_t ahead_bytes_max);
+       TransferEngine& engine, Hands& hands, std::uint64_t ahead_bytes_max);
 
   // ---- The step, in the order of its calls
 
@@ -122,7 +121,6 @@ class Room {
   Journal& journal_;
   Stock& stock_;
   TransferEngine& engine_;
-  const Needs& needs_;
   Hands& hands_;
   const std::uint64_t ahead_bytes_max_;
 

@@ -40,7 +40,6 @@ class Stock {
   bool any_given_up() const { return !given_up_.empty(); }
   /// The buffers that are being made, and those that were given up.
   std::uint64_t under_way() const;
-  std::int64_t next(std::int64_t now) const { return given_up_.empty() ? kNever : now; }
 
  private:
   struct Order {
