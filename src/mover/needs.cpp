@@ -92,10 +92,8 @@ PageMask Needs::pages_discarded(const Span& span, std::uint32_t i) const {
 
 // The handle was valid when the caller looked. A free may have come between.
 const Span* Needs::stale_span(const Request& request) {
-  const auto stale = std::find_if(request.spans.begin(), request.spans.end(), [](const Span& span) {
-    return span.record->generation.load(std::memory_order_seq_cst) !=
-           Buffers::generation_of(span.buffer);
-  });
+  const auto stale = std::find_if(request.spans.begin(), request.spans.end(),
+                                  [](const Span& span) { return span.stale(); });
   return stale == request.spans.end() ? nullptr : &*stale;
 }
 

@@ -24,8 +24,7 @@ void Queries::advise(Request& request) {
     // Advice is for this life only: booked first, since a free that found it otherwise has changed
     // the generation.
     each([&](ExtentRef ref) { (void)directory_.word(span.space, ref).book(); });
-    if (span.record->generation.load(std::memory_order_seq_cst) !=
-        Buffers::generation_of(span.buffer)) {
+    if (span.stale()) {
       continue;
     }
     each([&](ExtentRef ref) {

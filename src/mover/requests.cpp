@@ -111,7 +111,7 @@ bool Desk::fill_views(Request& request) {
         directory_.word(need.space, need.ref).clear_dirty();
       }
     }
-    const bool stale = span.record->generation.load() != Buffers::generation_of(span.buffer);
+    const bool stale = span.stale();
     fail_request(
         request,
         stale    ? fail(Code::stale_handle,

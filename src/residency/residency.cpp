@@ -109,8 +109,7 @@ bool Residency::shown(const Span& span) noexcept {
 
 bool Residency::pin_incoming(const Span& span) noexcept {
   extents.word(span.space, span.first).pin_incoming(span.writes);
-  if (span.record->generation.load(std::memory_order_seq_cst) ==
-      Buffers::generation_of(span.buffer)) {
+  if (!span.stale()) {
     return true;
   }
   unpin(span.run());
@@ -155,8 +154,7 @@ bool Residency::pin_vacant(const Span& span, bool keep_discards) noexcept {
       break;
     }
   }
-  const bool all = n == span.count && span.record->generation.load(std::memory_order_seq_cst) ==
-                                          Buffers::generation_of(span.buffer);
+  const bool all = n == span.count && !span.stale();
   if (all) {
     std::byte* const window = span.record->windows[kHost].load(std::memory_order_relaxed);
     const std::uint64_t size = std::uint64_t{1} << span.shift;

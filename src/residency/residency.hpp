@@ -36,6 +36,11 @@ struct Span {
   bool emptied_first = false, emptied_last = false;
 
   HeldRun run() const noexcept { return HeldRun::of(first, count, space, writes); }
+  /// Returns whether the buffer was freed since the span was resolved: the extents may be in their
+  /// next life.
+  bool stale() const noexcept {
+    return record->generation.load(std::memory_order_seq_cst) != Buffers::generation_of(buffer);
+  }
   /// Returns whether the span covers the i-th extent completely, so that a discard need not read
   /// it.
   bool whole(std::uint32_t i) const noexcept {
@@ -263,8 +268,7 @@ template <bool kHostOnly>
   }
   // A thread that frees the buffer changes the generation before it looks at pins: either it sees
   // our pin, or we see the new generation.
-  if (span.record->generation.load(std::memory_order_seq_cst) !=
-      Buffers::generation_of(span.buffer)) [[unlikely]] {
+  if (span.stale()) [[unlikely]] {
     unpin(run);
     return false;
   }

@@ -178,8 +178,7 @@ void Faults::ended(Asked& asked) {
     waited_for_room_ns_.fetch_add(waited, std::memory_order_relaxed);
   }
   const Span& span = asked.request.spans[0];
-  if (span.record->generation.load(std::memory_order_seq_cst) !=
-      Buffers::generation_of(span.buffer)) {
+  if (span.stale()) {
     // The extent came another way, the toucher continued, and the program freed the buffer. Another
     // buffer may be at its address, and its touches fault again.
     dram_->wake(asked.address);
