@@ -68,8 +68,8 @@ class Desk {
   void serve_giving_back();
   /// Gives up what a request has staged, before a rest.
   void unpark_all();
-  /// Requests have ended that others may wait for.
-  bool let_go() const { return !completed_.empty() && waits_for_room(); }
+  /// Returns whether requests have ended in this step, with room that others may wait for.
+  bool ended_with_room() const { return !completed_.empty() && waits_for_room(); }
   /// Answers the requests that are done.
   void deliver();
   /// Returns when the desk must be called without an event: now, a time, or kNever.

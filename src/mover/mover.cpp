@@ -71,10 +71,10 @@ std::int64_t Mover::step(std::int64_t now) {
   engine_.issue_io();
   const bool ended_at_once = take_completions();  // No wake-up comes for these.
   // A request that was looked at before may wait for something that these held.
-  const bool let_go = desk_.let_go();
+  const bool ended_with_room = desk_.ended_with_room();
   desk_.deliver();
   room_.end_step(resting_ ? nullptr : desk_.head(), !resting_ && desk_.seeks());
-  if (ended_at_once || let_go || rested()) {
+  if (ended_at_once || ended_with_room || rested()) {
     return now;
   }
   if (resting_) {
