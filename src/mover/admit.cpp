@@ -2,6 +2,7 @@
 // the active ones, or is refused. The stepping thread only; never waits.
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "base/error.hpp"
 #include "mover/desk.hpp"
@@ -18,7 +19,7 @@ void Desk::admit(Request& request) {
     case Want::stats:
       queries_.fill_stats(*request.stats);
       if (request.receipts != nullptr) {
-        queries_.copy_receipts(*request.receipts, request.value);
+        journal_.copy_receipts(*request.receipts, request.value);
       }
       break;
     case Want::where:
@@ -112,10 +113,8 @@ void Desk::admit_needs(Request& request) {
       (void)directory_.word(need.space, need.ref).book();
     }
   }
-  if (const Span* stale = Needs::stale_span(request)) {
-    complete(request,
-             fail(Code::stale_handle,
-                  "handle {:#x} was freed during the call; free it after the call", stale->buffer));
+  if (refuse_stale(request)) {
+    complete(request, std::move(request.status));
     return;
   }
   request.want == Want::acquire ? admit_acquire(request) : activate(request);

@@ -39,8 +39,6 @@ class Queries {
 
   void fill_info(const Request& request) const;
   void fill_stats(Stats& stats) const;
-  /// Copies the totals, and up to `most` of the newest receipts.
-  void copy_receipts(ReceiptsCopy& to, std::size_t most) const { journal_.copy_receipts(to, most); }
   void describe_location(const Request& request) const;
   void advise(Request& request);
   void hand_over(const Request& request, bool resting) const;

@@ -1,6 +1,7 @@
 // Requests: from needs that are ready to a pinned whole. Holds, waiters, completion.
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 #include "base/error.hpp"
 #include "mover/desk.hpp"
@@ -22,11 +23,9 @@ void Desk::maybe_finish(Request& request) {
     case Want::retreat:
       begin_giving_back(request);
       return;
-    default: {
-      Status status = std::move(request.status);
-      complete(request, std::move(status));
+    default:
+      complete(request, std::move(request.status));
       return;
-    }
   }
 }
 
@@ -234,9 +233,7 @@ void Desk::wake_waiters(const Ended& ended) {
         arm(*request, index);
       }
     }
-    if (request->state != Request::State::done) {
-      maybe_finish(*request);
-    }
+    maybe_finish(*request);
   }
 }
 
@@ -259,9 +256,7 @@ void Desk::retry_pin_waiters() {
   for (auto [request, index] : waiters_.take_for_pins()) {
     if (Waiters::stop(*request, index)) {
       arm(*request, index);
-      if (request->state != Request::State::done) {
-        maybe_finish(*request);
-      }
+      maybe_finish(*request);
     }
   }
 }

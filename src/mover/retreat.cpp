@@ -1,6 +1,7 @@
 // Retreat: extents leave a device, to DRAM or through the staging to the block tier. If a request
 // asks for it, the device's memory goes back to the driver. The stepping thread only; never waits.
 #include <algorithm>
+#include <utility>
 
 #include "mover/desk.hpp"
 
@@ -83,8 +84,7 @@ void Desk::serve_giving_back() {
       continue;
     }
     giving_back_.erase(giving_back_.begin() + static_cast<std::ptrdiff_t>(i));
-    Status status = std::move(request.status);
-    complete(request, std::move(status));
+    complete(request, std::move(request.status));
   }
 }
 

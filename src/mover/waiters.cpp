@@ -74,8 +74,7 @@ Vector<Waiters::Woken> Waiters::take_for_pins() {
 void Waiters::take_prefetch() {
   const auto [request, index] = prefetches_.front();
   prefetches_.pop_front();
-  request->needs[index].waiting = false;
-  --request->pending;
+  (void)stop(*request, index);
 }
 
 void Waiters::forget(Request& request) {
