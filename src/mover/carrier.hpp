@@ -127,6 +127,8 @@ class Carrier {
   /// The job that copied between the slot and the device has ended. Returns whether it worked.
   bool direct_ended(Transfer& transfer);
   Status io_error(const Transfer& transfer, const SlotCompletion& completion) const;
+  /// The read has failed. Returns true if it is made once more. Otherwise `why` is the error.
+  bool reads_again(Transfer& transfer, const SlotCompletion& completion, Status& why);
   /// The bytes that were read are not those that were written. Returns true if they are read once
   /// more. Otherwise `why` is the error.
   bool reads_again(Transfer& transfer, Status& why);

@@ -149,13 +149,11 @@ void Parts::job_done(PromoteParts& transfer) {
 }
 
 void Parts::io_done(PromoteParts& transfer, const SlotCompletion& completion) {
+  Status why;
   if (completion.code == Code::ok) {
     land(transfer);
-  } else if (transfer.attempts++ == 0) {
-    journal_.count(&Stats::io_retries);
-    carrier_.queue_io(transfer);
-  } else {
-    failed(transfer, carrier_.io_error(transfer, completion));
+  } else if (!carrier_.reads_again(transfer, completion, why)) {
+    failed(transfer, why);
   }
 }
 
@@ -163,8 +161,6 @@ void Parts::io_done(PromoteParts& transfer, const SlotCompletion& completion) {
 void Parts::failed(PromoteParts& transfer, const Status& status) {
   journal_.count(&Stats::io_errors);
   transfer.outcome = Transfer::Outcome::failed;
-  journal_.note_end(transfer);
-  transfer.outcome = Transfer::Outcome::undone;
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
   if (transfer.topping_up) {

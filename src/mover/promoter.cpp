@@ -216,13 +216,11 @@ void Promoter::job_done(Promote& transfer) {
 }
 
 void Promoter::io_done(Promote& transfer, const SlotCompletion& completion) {
+  Status why;
   if (completion.code == Code::ok) {
     land(transfer);
-  } else if (transfer.attempts++ == 0) {
-    journal_.count(&Stats::io_retries);
-    carrier_.queue_io(transfer);
-  } else {
-    failed(transfer, carrier_.io_error(transfer, completion));
+  } else if (!carrier_.reads_again(transfer, completion, why)) {
+    failed(transfer, std::move(why));
   }
 }
 

@@ -96,6 +96,16 @@ Status Carrier::io_error(const Transfer& transfer, const SlotCompletion& complet
   return Status(info);
 }
 
+bool Carrier::reads_again(Transfer& transfer, const SlotCompletion& completion, Status& why) {
+  if (transfer.attempts++ == 0) {
+    journal_.count(&Stats::io_retries);
+    queue_io(transfer);
+    return true;
+  }
+  why = io_error(transfer, completion);
+  return false;
+}
+
 bool Carrier::reads_again(Transfer& transfer, Status& why) {
   journal_.count(&Stats::checksum_errors);
   Extent& extent = directory_.at(transfer.ref);
