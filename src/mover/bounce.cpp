@@ -46,8 +46,8 @@ std::uint64_t Bounce::areas_for_budget(std::uint64_t least) const {
   return std::clamp(budget / options_.budget_per_area, least, kAreasMax);
 }
 
-void Bounce::prepare(bool budget_changes) {
-  if (budget_changes && queue_.empty()) {
+void Bounce::prepare() {
+  if (budget_changes_ && queue_.empty()) {
     return;
   }
   const std::uint64_t wanted = areas_for_budget(queue_.empty() ? 0 : 1);
@@ -74,12 +74,12 @@ void Bounce::populate(Area& area) {
   hands_.submit(&area.job);
 }
 
-std::uint64_t Bounce::restore(bool budget_changes) {
+std::uint64_t Bounce::restore() {
   if (!areas_.empty() || (queue_.empty() && !lost_areas_)) {
     return 0;
   }
   lost_areas_ = false;
-  prepare(budget_changes);
+  prepare();
   return areas_.empty() && !queue_.empty() ? options_.area_bytes : 0;
 }
 

@@ -70,12 +70,14 @@ class Bounce {
   bool any_ready() const;
   /// Transfers wait for a place.
   bool waits() const { return !queue_.empty(); }
-  /// Takes as many areas as the budget allows. While the budget changes it takes none that no
-  /// transfer waits for, because they may have been returned for the change.
-  void prepare(bool budget_changes);
+  /// A budget is being changed: no area is taken that no transfer waits for, because it
+  /// may have been returned for the change.
+  void note_budget_change(bool on) { budget_changes_ = on; }
+  /// Takes as many areas as the budget allows.
+  void prepare();
   /// Takes areas if transfers wait and there is none, or if areas were lost. Returns the bytes for
   /// which the mover must make room first.
-  std::uint64_t restore(bool budget_changes);
+  std::uint64_t restore();
   /// Jobs of workers that populate areas.
   unsigned jobs() const { return jobs_; }
   /// Returns whether the job was one of these. The mover asks for grants then.
@@ -163,6 +165,7 @@ class Bounce {
   bool freed_ = false;          // A place, or an area is ready, since grant() found nothing.
   bool freed_staging_ = false;  // Likewise, of grant_staging().
   bool lost_areas_ = false;     // There were areas before the fork.
+  bool budget_changes_ = false;
 };
 
 }  // namespace tiermem

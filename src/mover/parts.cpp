@@ -48,13 +48,13 @@ bool Parts::can_begin(ExtentRef ref) {
       directory_.word(kHost, ref).load().phase() != Phase::none) {
     return false;
   }
-  bounce_.prepare(budget_changes_);
+  bounce_.prepare();
   return bounce_.any_ready();
 }
 
 void Parts::prepare_for(ExtentRef ref) {
   if (!bounce_.has_areas() && takes_parts(ref)) {
-    bounce_.prepare(budget_changes_);
+    bounce_.prepare();
   }
 }
 

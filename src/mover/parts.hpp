@@ -51,8 +51,6 @@ class Parts {
   /// Which arrivals are watched for writes.
   Watching& watching() { return watching_; }
 
-  /// A budget is being changed: no memory is taken ahead of need.
-  void note_budget_change(bool on) { budget_changes_ = on; }
   /// An extent is about to come: takes bounce areas before memory is full.
   void prepare_for(ExtentRef ref);
 
@@ -84,7 +82,6 @@ class Parts {
   const MoverOptions& options_;
   PartSize part_size_;
   Watching watching_;
-  bool budget_changes_ = false;
 };
 
 }  // namespace tiermem

@@ -217,7 +217,7 @@ void Room::limit_spares() {
 }
 
 void Room::restore_bounce() {
-  const std::uint64_t bytes = engine_.bounce().restore(budget_changes_);
+  const std::uint64_t bytes = engine_.bounce().restore();
   if (bytes != 0) {
     make_room(kHost, bytes, Priority::room);
   }
@@ -259,7 +259,7 @@ void Room::undo_budget_change() {
 
 void Room::note_budget_change(bool on) {
   budget_changes_ = on;
-  engine_.note_budget_change(on);
+  engine_.bounce().note_budget_change(on);
 }
 
 bool Room::serve_budget_change() {

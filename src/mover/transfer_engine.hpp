@@ -70,8 +70,6 @@ class TransferEngine {
 
   /// The number of active requests.
   void note_requests(std::size_t active) { carrier_.note_requests(active); }
-  /// A budget is being changed: no memory is taken ahead of need.
-  void note_budget_change(bool on) { parts_.note_budget_change(on); }
   /// A request waits for pins of the extent. An extent of these that leaves without a transfer sets
   /// left_watched().
   void watch(ExtentRef ref) { watched_.push_back(ref); }

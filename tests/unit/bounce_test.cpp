@@ -44,7 +44,7 @@ struct Fixture {
 TEST(Bounce, an_area_has_no_places_before_it_is_populated) {
   Fixture f(4, 4);
   f.bounce.attach(f.host, false);
-  f.bounce.prepare(false);
+  f.bounce.prepare();
   EXPECT_EQ(f.bounce.jobs(), 1u);
   EXPECT_FALSE(f.bounce.any_ready());
   EXPECT_FALSE(f.bounce.take(1, 2)) << "it waits";
@@ -62,7 +62,7 @@ TEST(Bounce, an_area_cannot_be_populated_then_the_next_try_waits_for_a_backoff) 
   Fixture f(4, 4);
   f.bounce.attach(f.host, false);
   f.dice.fail("populate", 2);
-  f.bounce.prepare(false);
+  f.bounce.prepare();
   EXPECT_FALSE(f.bounce.take(1, 2)) << "it waits";
   std::int64_t pause = 10'000'000;
   for (int failed = 0; failed < 2; ++failed, pause *= 2) {
@@ -84,7 +84,7 @@ TEST(Bounce, an_area_cannot_be_populated_then_the_next_try_waits_for_a_backoff) 
 TEST(Bounce, transfers_that_wait_are_served_in_order) {
   Fixture f(4, 4);
   f.bounce.attach(f.host, false);
-  f.bounce.prepare(false);
+  f.bounce.prepare();
   f.run_jobs();
   const Bounce::Place two = f.bounce.take(1, 2);
   ASSERT_TRUE(two);
@@ -104,7 +104,7 @@ TEST(Bounce, transfers_that_wait_are_served_in_order) {
 TEST(Bounce, a_smaller_budget_takes_free_areas_and_keeps_one_while_an_extent_is_partial) {
   Fixture f(4);
   f.bounce.attach(f.host, false);
-  f.bounce.prepare(false);
+  f.bounce.prepare();
   f.run_jobs();
   EXPECT_EQ(f.bounce.area_bytes_in_all(), 4 * kArea);
   f.bounce.partial_begun();
@@ -120,11 +120,11 @@ TEST(Bounce, a_smaller_budget_takes_free_areas_and_keeps_one_while_an_extent_is_
 TEST(Bounce, areas_that_were_lost_with_a_fork_come_back) {
   Fixture f(4, 4);
   f.bounce.attach(f.host, false);
-  f.bounce.prepare(false);
+  f.bounce.prepare();
   f.run_jobs();
   f.bounce.lose_areas();
   EXPECT_FALSE(f.bounce.has_areas());
-  EXPECT_EQ(f.bounce.restore(false), 0u);
+  EXPECT_EQ(f.bounce.restore(), 0u);
   EXPECT_TRUE(f.bounce.has_areas());
 }
 
@@ -133,9 +133,9 @@ TEST(Bounce, a_transfer_without_an_area_makes_room_for_one) {
   const FrameId taken = f.tier.acquire_frame({Pool::small, kArea, 0});
   f.bounce.attach(f.host, false);
   EXPECT_FALSE(f.bounce.take(1, 1));
-  EXPECT_EQ(f.bounce.restore(false), kArea);
+  EXPECT_EQ(f.bounce.restore(), kArea);
   f.tier.return_frame(taken);
-  EXPECT_EQ(f.bounce.restore(false), 0u);
+  EXPECT_EQ(f.bounce.restore(), 0u);
   f.run_jobs();
   EXPECT_TRUE(f.bounce.grant().has_value());
 }
@@ -143,7 +143,7 @@ TEST(Bounce, a_transfer_without_an_area_makes_room_for_one) {
 TEST(Bounce, a_free_place_is_a_reason_to_step_at_once_while_a_transfer_waits) {
   Fixture f(4, 4);
   f.bounce.attach(f.host, true);
-  f.bounce.prepare(false);
+  f.bounce.prepare();
   f.run_jobs();
   const Bounce::Place place = f.bounce.take(1, 4);
   const Staging::Place staging = f.bounce.take_staging(2, kArea);
@@ -164,7 +164,7 @@ TEST(Bounce, a_free_place_is_a_reason_to_step_at_once_while_a_transfer_waits) {
 TEST(Bounce, areas_of_a_larger_budget_go_when_their_last_place_is_given_back) {
   Fixture f(2);
   f.bounce.attach(f.host, false);
-  f.bounce.prepare(false);
+  f.bounce.prepare();
   f.run_jobs();
   const Bounce::Place first = f.bounce.take(1, 4);
   const Bounce::Place second = f.bounce.take(2, 4);
