@@ -110,10 +110,11 @@ bool TransferEngine::retreat(ExtentRef ref) {
 
 // The extent has its bytes in DRAM, or stays on the device because it was held again or written, or
 // because the copy failed.
-void TransferEngine::retreated(ExtentRef ref, unsigned space) {
-  if (directory_.at(ref).holds != 0 || !directory_.readable(ref, kHost) ||
-      !leave(ref, space, true)) {
-    memories_[space].recency.rejected(ref);
+void TransferEngine::retreated(const Carrier::Next& next) {
+  const Journal::ReasonScope leaving(journal_, next.reason);
+  if (directory_.at(next.ref).holds != 0 || !directory_.readable(next.ref, kHost) ||
+      !leave(next.ref, next.space, true)) {
+    memories_[next.space].recency.rejected(next.ref);
   }
 }
 

@@ -405,7 +405,7 @@ void Promoter::undone(Promote& transfer, Status error) {
   memories_[space].give_frame(transfer.frame, directory_.bytes_of(ref));
   directory_.word(space, ref).set_phase(transfer.origin);
   const bool stock = transfer.stock;
-  const Ended::Failed failed = failure_of(transfer);
+  const Ended::Failed failed = transfer.discard ? Ended::Failed::to_come : Ended::Failed::to_read;
   left_source(transfer);
   carrier_.end(transfer);
   if (stock) {

@@ -65,9 +65,6 @@ class Promoter {
   void undo(Promote& transfer, const Status* error);
   void undone(Promote& transfer, Status error);
   void left_source(const Promote& transfer);
-  static Ended::Failed failure_of(const Promote& transfer) {
-    return transfer.discard ? Ended::Failed::to_come : Ended::Failed::to_read;
-  }
   // Null for a frame of the host that is not in its window, or will not be.
   std::byte* window_of(const Promote& transfer) const {
     return transfer.at_home ? nullptr : directory_.window_at(transfer.ref, transfer.space);

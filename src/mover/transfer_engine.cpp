@@ -258,11 +258,9 @@ void TransferEngine::follow() {
       case Carrier::Next::What::evict:
         evict_written(next);
         break;
-      case Carrier::Next::What::leave_source: {
-        const Journal::ReasonScope leaving(journal_, next.reason);
-        retreated(next.ref, next.space);
+      case Carrier::Next::What::leave_source:
+        retreated(next);
         break;
-      }
       case Carrier::Next::What::give_up_spare:
         (void)leave(next.ref, kHost, true);
         break;

@@ -201,7 +201,7 @@ class TransferEngine {
   // evict.cpp
   void evicted(Evict& transfer);
   bool retreat(ExtentRef ref);
-  void retreated(ExtentRef ref, unsigned space);
+  void retreated(const Carrier::Next& next);
   void evict_written(const Carrier::Next& next);
 
   const Directory directory_;
