@@ -7,14 +7,6 @@
 #include "mover/demoter.hpp"
 
 namespace tiermem {
-namespace {
-
-DemoteParts* parts_of(Demote& transfer) {
-  return transfer.kind == Transfer::Kind::demote_parts ? static_cast<DemoteParts*>(&transfer)
-                                                       : nullptr;
-}
-
-}  // namespace
 
 Demoter::Demoter(Residency& residency, Deque<Memory>& memories, Journal& journal, Carrier& carrier,
                  Copies& copies, Parts& parts, Stuck& stuck, Bounce& bounce,
@@ -56,7 +48,7 @@ bool Demoter::start(ExtentRef ref, unsigned space, bool evict_after, Priority pr
 }
 
 void Demoter::find_slot(Demote& transfer) {
-  auto* const parts = parts_of(transfer);
+  auto* const parts = if_is<DemoteParts>(&transfer);
   if (parts != nullptr && parts->whole_again) {
     find_slot(*parts);
     return;
@@ -196,7 +188,7 @@ void Demoter::copied(Demote& transfer) {
   const Job& job = transfer.job;
   if (job.status.ok()) {
     memories_[transfer.space].exit_backoff.worked();
-    auto* const parts = parts_of(transfer);
+    auto* const parts = if_is<DemoteParts>(&transfer);
     parts != nullptr && parts->whole_again ? measured(*parts) : write_and_hash(transfer);
   } else if (job.checksum_bad) {
     journal_.count(&Stats::checksum_errors);
@@ -241,7 +233,7 @@ void Demoter::end(Demote& transfer) {
 // The bytes of an extent that has a slot are hashed. Only changed blocks are written, from the
 // first that differs to the last. None differs if a program wrote the same bytes again.
 void Demoter::write_changed(Demote& transfer) {
-  if (auto* const parts = parts_of(transfer)) {
+  if (auto* const parts = if_is<DemoteParts>(&transfer)) {
     write_changed(*parts);
     return;
   }
@@ -281,7 +273,7 @@ void Demoter::write_done(Demote& transfer, const SlotCompletion& completion) {
   }
   Status status = carrier_.io_error(transfer, completion);
   block_slots_.write_failed(completion.device, status.message(), carrier_.now());
-  if (auto* const parts = parts_of(transfer)) {
+  if (auto* const parts = if_is<DemoteParts>(&transfer)) {
     not_written(*parts, std::move(status));
     return;
   }
@@ -310,7 +302,7 @@ void Demoter::written(Demote& transfer) {
     block_slots_.write_worked(transfer.slot);
   }
   const std::uint64_t bytes = transfer.length != 0 ? carrier_.io_bytes(transfer) : 0;
-  auto* const parts = parts_of(transfer);
+  auto* const parts = if_is<DemoteParts>(&transfer);
   if (parts != nullptr && parts->to_write != 0) {
     journal_.count(&Stats::demoted, bytes);
     write_next(*parts);
@@ -382,7 +374,7 @@ void Demoter::failed(Demote& transfer, Status status) {
   } else {
     const bool no_slot = transfer.stage == Stage::slot;
     block_slots_.pause(carrier_.now(), no_slot);
-    const auto* const parts = parts_of(transfer);
+    const auto* const parts = if_is<DemoteParts>(&transfer);
     if (no_slot && parts != nullptr && parts->whole_again) {
       // It has a slot, which lacks pages that have changed: without another one it cannot leave.
       stuck_.lacks_slot(directory_.at(ref), block_slots_.paused_until());

@@ -121,11 +121,11 @@ void Gatherer::desert(const Request& request) {
     return;
   }
   for (const Need& need : request.needs) {
-    const auto* const gather = if_is<Gather>(carrier_.transfer_of(need.ref));
+    Gather* const gather = if_is<Gather>(carrier_.transfer_of(need.ref));
     if (gather == nullptr || gather->request != &request) {
       continue;
     }
-    Gather& transfer = as<Gather>(*carrier_.transfer_of(need.ref));
+    Gather& transfer = *gather;
     const std::uint32_t number = transfer.job.transfer;
     transfer.request = nullptr;
     transfer.reads = {};

@@ -6,8 +6,10 @@
 #pragma once
 
 #include <cassert>
+#include <concepts>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "mover/bounce.hpp"
 #include "mover/checksum.hpp"
@@ -170,6 +172,12 @@ template <>
 inline const Demote* if_is<Demote>(const Transfer* transfer) {
   return transfer != nullptr && transfer->demotes() ? static_cast<const Demote*>(transfer)
                                                     : nullptr;
+}
+
+template <typename T, std::derived_from<Transfer> Head>
+requires(!std::is_const_v<Head>) T* if_is(Head* transfer) {
+  const Transfer* const same = transfer;
+  return if_is<T>(same) != nullptr ? &as<T>(*transfer) : nullptr;
 }
 
 /// Changes the stage. Asserts that the change exists.
