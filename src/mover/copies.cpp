@@ -90,7 +90,6 @@ void Copies::give_up_slot(Extent& extent) {
   extent.sums = nullptr;
 }
 
-// Writes that were refused for want of slots find some now.
 void Copies::room_in_slots() {
   if (block_slots_.slots_came()) {
     stuck_.slots_came(now_);
@@ -140,7 +139,6 @@ bool Copies::has_own_slot(ExtentRef ref) const {
   return directory_.in_slot(ref) && !block_slots_.is_shared(directory_.at(ref).slot_stamp);
 }
 
-// Returns the charge of the extent's slot.
 std::uint64_t Copies::slot_bytes_of(ExtentRef ref) const {
   const SlotPages* const pages = directory_.at(ref).slot_pages;
   return pages != nullptr ? pages->slot_bytes() : directory_.bytes_of(ref);

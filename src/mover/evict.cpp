@@ -6,8 +6,6 @@
 
 namespace tiermem {
 
-// Gives up this space's copy, and writes it down first if it is the only one. Returns false if the
-// extent cannot leave now.
 bool TransferEngine::start_evict(ExtentRef ref, unsigned space, Priority priority) {
   Extent& extent = directory_.at(ref);
   const ExtentBits bits = directory_.word(space, ref).load();
@@ -31,7 +29,6 @@ bool TransferEngine::start_evict(ExtentRef ref, unsigned space, Priority priorit
   return leave(ref, space, directory_.readable_elsewhere(ref, space) != kNoSpace);
 }
 
-// The frame goes with its bytes. The caller knows that they are elsewhere or unwanted.
 bool TransferEngine::leave(ExtentRef ref, unsigned space, bool even_dirty) {
   const Extent& extent = directory_.at(ref);
   ExtentWord& word = directory_.word(space, ref);

@@ -36,7 +36,6 @@ std::uint64_t Room::lacking_bytes(Need& need) {
   return need.part != 0 ? bytes_of_pages(need.part) : directory_.bytes_of(need.ref);
 }
 
-// Room for what the need lacks: a frame, or pages of one. False: not now.
 bool Room::take_room(Need& need) {
   if (need.has_room()) {
     return true;
@@ -61,7 +60,6 @@ bool Room::take_room(Need& need) {
   return need.has_room();
 }
 
-// Returns the reserved room. The next reservation is planned anew.
 void Room::give_room(Need& need) {
   if (need.frame.valid()) {
     need.part != 0 ? engine_.copies().give_parts(need.frame, need.space, need.part)

@@ -55,7 +55,7 @@ class Promoter {
   void to_window(ExtentRef ref);
 
  private:
-  // promote.cpp
+  // promoter.cpp
   void land(Promote& transfer);
   void landed(Promote& transfer);
   void publish(Promote& transfer);

@@ -77,7 +77,6 @@ void Room::end_step(const Request* head, bool seeks) {
   went_on_ = (head != nullptr && goes_on_for(*head)) || (seeks && fruitless_ <= kMostFruitless);
 }
 
-// All was looked at, or enough of it, and nothing is on its way.
 bool Room::searched(const Memory& memory) const {
   return memory.freeing == 0 && (memory.recency.exhausted() || fruitless_ >= kMostFruitless);
 }
@@ -117,7 +116,6 @@ void Room::settle() {
   }
 }
 
-// Evicts until `bytes` and what is kept ahead of need are on their way to be free.
 void Room::make_room(unsigned space, std::uint64_t bytes, Priority priority, bool desperate) {
   Memory& memory = memories_[space];
   const Journal::ReasonScope why(journal_,
@@ -223,7 +221,6 @@ void Room::restore_bounce() {
   }
 }
 
-// Charges the records of extents to the budget. If memory is full, extents leave first.
 void Room::serve_records() {
   const std::uint64_t bytes = residency_.extents.metadata_bytes();
   const std::uint64_t due = bytes <= kFreeRecords ? 0

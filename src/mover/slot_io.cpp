@@ -140,7 +140,6 @@ const SlotPages* Carrier::slot_pages_of(const Transfer& transfer) const {
              : directory_.at(transfer.ref).slot_pages;
 }
 
-// The bytes of the extent that the transfer reads or writes next.
 void Carrier::set_range(Transfer& transfer, std::uint64_t from, std::uint64_t length) {
   transfer.from = from;
   transfer.length = length;
@@ -182,7 +181,6 @@ void Carrier::give_staging(Transfer& transfer) {
   }
 }
 
-// Takes a place of `pages` pages for the transfer. Returns false if it waits for one.
 bool Carrier::take_bounce(Transfer& transfer, unsigned pages) {
   const Bounce::Place place = bounce_.take(transfer.job.transfer, pages);
   if (place) {

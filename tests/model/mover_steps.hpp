@@ -137,7 +137,7 @@ class MoverSteps {
     turn_.op([&] { world_.words[space].end_copy(); });
   }
 
-  // ---- promote.cpp -----------------------------------------------------------------------------
+  // ---- promoter.cpp ----------------------------------------------------------------------------
 
   /// The steps of arm_acquire and Promoter::start, up to `incoming`. Returns false if another user
   /// has claimed the extent.
