@@ -34,7 +34,7 @@
 //   its pin is returned. A copy counts as these bytes only if the mover finds `copying` still set
 //   and no writer pinned, in one CAS. It is a flag and not a count of writes: a count could wrap
 //   during one slow copy, and the old bytes would count as the newest. An extent has at most one
-//   transfer, so the flag has one owner; end_transfer clears it.
+//   transfer, so the flag has one owner; Carrier::end clears it.
 // * `zero` (host space only) means never written: no frame, no slot, reads as zeros.
 // * `vacant` (host space only) is the same with a frame that holds old bytes of the same domain. It
 //   is never `dirty`. An extent is `booked`, and cannot become vacant, if its bytes have been in a
