@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <span>
 
-#include "base/arena.hpp"
 #include "mover/carrier.hpp"
 #include "mover/gather.hpp"
 #include "mover/parts.hpp"
@@ -37,8 +36,6 @@ class Gatherer {
   void read_done(const SlotCompletion& completion);
   /// The request has ended, and with it the records of its reads. Reads at a device go on.
   void desert(const Request& request);
-  void end_deserted();
-  bool any_deserted() const { return !deserted_.empty(); }
 
  private:
   void end(Gather& transfer);
@@ -51,7 +48,6 @@ class Gatherer {
   SlotTier* const block_;
   SlotTier* const files_;
   const bool checksums_;
-  Vector<std::uint32_t> deserted_;  // To end: no request and no read in progress.
 };
 
 }  // namespace tiermem
