@@ -31,10 +31,6 @@ void Desk::begin_step(std::int64_t now) {
   seeks_ = false;
 }
 
-void Desk::rest(bool on) {
-  resting_ = on;
-}
-
 void Desk::unpark_all() {
   if (parking_ != nullptr) {
     unpark(*parking_);

@@ -48,7 +48,8 @@ class Desk {
   /// False: allocation of records failed. New requests are refused, except frees and touches.
   void note_memory(bool is_there) { refuses_ = !is_there; }
   /// While it rests, needs start nothing: they wait.
-  void rest(bool on);
+  void rest(bool on) { resting_ = on; }
+  bool rests() const { return resting_; }
 
   // ---- The step, in the order of its calls
 

@@ -61,7 +61,8 @@ std::int64_t Mover::step(std::int64_t now) {
   room_.note_news(take_completions() || posts_.load(std::memory_order_relaxed) != nullptr);
   engine_.retry_unmaps();
   engine_.retry_areas();
-  if (!resting_) {
+  const bool rests = desk_.rests();
+  if (!rests) {
     take_posts();
     desk_.check_deadlines();
     decide();
@@ -73,11 +74,11 @@ std::int64_t Mover::step(std::int64_t now) {
   // A request that was looked at before may wait for something that these held.
   const bool ended_with_room = desk_.ended_with_room();
   desk_.deliver();
-  room_.end_step(resting_ ? nullptr : desk_.head(), !resting_ && desk_.seeks());
+  room_.end_step(rests ? nullptr : desk_.head(), !rests && desk_.seeks());
   if (ended_at_once || ended_with_room || rested()) {
     return now;
   }
-  if (resting_) {
+  if (rests) {
     return engine_.next();
   }
   return engine_.left_watched() ? now

@@ -85,12 +85,9 @@ class Mover {
 
   /// Before a fork: takes no posts and starts no transfer any more, so that those in progress end.
   /// With one space they wait only for workers and devices. Requests keep waiting.
-  void rest(bool on) {
-    resting_ = on;
-    desk_.rest(on);
-  }
+  void rest(bool on) { desk_.rest(on); }
   /// No worker and no device has anything to do. While the mover rests, nothing begins.
-  bool rested() const { return resting_ && engine_.rests(); }
+  bool rested() const { return desk_.rests() && engine_.rests(); }
   // After a fork, while it still rests, and before the next step.
   /// False once the numbers of forks are used up: the next child gets no context.
   bool can_follow_fork() const { return !engine_.block_slots().shared().is_full(); }
@@ -155,7 +152,6 @@ class Mover {
 
   // All others are the stepping thread's. Each part calls only those above it.
   std::int64_t now_ = 0;
-  bool resting_ = false;
   Deque<Memory> memories_;  // By space. Stable addresses: workers hold `trim`.
   Journal journal_;
   Stock stock_;
