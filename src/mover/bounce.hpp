@@ -70,8 +70,8 @@ class Bounce {
   bool any_ready() const;
   /// Transfers wait for a place.
   bool waits() const { return !queue_.empty(); }
-  /// A budget is being changed: no area is taken that no transfer waits for, because it
-  /// may have been returned for the change.
+  /// A budget is being changed: no area is taken that no transfer waits for, because it may have
+  /// been returned for the change.
   void note_budget_change(bool on) { budget_changes_ = on; }
   /// Takes as many areas as the budget allows.
   void prepare();

@@ -1,6 +1,6 @@
 // One movement of one extent: from its start in the mover to its last completion. Each kind is a
-// type of its own over a common head. Only the engine touches transfers
-// (mover/transfer_engine.hpp).
+// type of its own over a common head. Only the engine (mover/transfer_engine.hpp), its families and
+// the carrier change transfers.
 //
 //   transfer.pages != 0  <=>  the kind is promote_parts, demote_parts or empty
 #pragma once

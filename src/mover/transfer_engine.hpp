@@ -2,8 +2,8 @@
 // (mover/transfer.hpp). The mover decides which extents move and with which frames. The engine
 // gives each event to the family that the transfer is of: Promoter, Parts, Demoter or Gatherer.
 // Evicts are its own. It reports ends as values: take_ended(), left_watched(). It calls no part
-// above it, and no family calls another or the engine: what follows on an end is a value, too
-// (Carrier::Next).
+// above it. No family calls the engine, or another family to start a transfer: what follows on an
+// end is a value, too (Carrier::Next).
 //
 // The stepping thread only; never waits.
 #pragma once

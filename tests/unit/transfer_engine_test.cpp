@@ -6,8 +6,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <string>
-#include <vector>
+#include <span>
 
 #include "tests/unit/mover_doubles.hpp"
 #include "tier/block.hpp"
