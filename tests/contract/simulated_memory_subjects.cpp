@@ -60,19 +60,20 @@ class Simulated final : public MemorySubject {
   AddressableTier& tier() override { return tier_; }
   AddressableTier* neighbour() override { return opaque() ? &other_ : nullptr; }
   void write(std::byte* at, const std::byte* from, std::uint64_t bytes) override {
-    for (std::uint64_t i = 0; i < bytes && opaque(); ++i) {
-      tier_.store(at + i, from[i]);
+    if (opaque()) {
+      tier_.store(at, from, bytes);
+      return;
     }
-    if (!opaque()) {
-      std::memcpy(at, from, bytes);
-      for (std::uint64_t i = 0; i < bytes; i += kSmallestExtent) {
-        tier_.written(at + i);
-      }
+    std::memcpy(at, from, bytes);
+    for (std::uint64_t i = 0; i < bytes; i += kSmallestExtent) {
+      tier_.written(at + i);
     }
   }
   void read(std::byte* to, const std::byte* at, std::uint64_t bytes) override {
-    for (std::uint64_t i = 0; i < bytes; ++i) {
-      to[i] = opaque() ? tier_.load(at + i) : at[i];
+    if (opaque()) {
+      tier_.load(to, at, bytes);
+    } else {
+      std::memcpy(to, at, bytes);
     }
   }
   bool absent(std::byte* page) override { return !tier_.present(page); }

@@ -137,21 +137,17 @@ class SlotModel {
     Sent& sent = sent_[++cookie_];
     sent = {slot->id, write, offset, length, {}, {}};
     if (write) {
-      sent.memory = pattern(length, cookie_);
-      std::copy(sent.memory.begin(), sent.memory.end(),
-                slot->bytes.begin() + static_cast<std::ptrdiff_t>(offset));
+      const Block data = pattern(length, cookie_);
+      std::copy(data.begin(), data.end(), slot->bytes.begin() + offset);
       // The bytes from the end of the length to that of the block are the memory's.
       const std::uint64_t end = std::min<std::uint64_t>(
           rest, (length + kSmallestExtent - 1) / kSmallestExtent * kSmallestExtent);
-      sent.memory.insert(sent.memory.end(),
-                         slot->bytes.begin() + static_cast<std::ptrdiff_t>(offset + length),
-                         slot->bytes.begin() + static_cast<std::ptrdiff_t>(offset + end));
+      sent.memory.assign(slot->bytes.begin() + offset, slot->bytes.begin() + offset + end);
       slot->written = true;
     } else {
       sent.memory.assign((length + kSmallestExtent - 1) / kSmallestExtent * kSmallestExtent,
                          std::byte{0x5E});
-      sent.expected.assign(slot->bytes.begin() + static_cast<std::ptrdiff_t>(offset),
-                           slot->bytes.begin() + static_cast<std::ptrdiff_t>(offset + length));
+      sent.expected.assign(slot->bytes.begin() + offset, slot->bytes.begin() + offset + length);
     }
     ++slot->busy;
     say() << (write ? "write " : "read ") << length << " bytes at " << offset << " of a slot of "

@@ -6,27 +6,16 @@
 #include <cstring>
 #include <functional>
 #include <map>
-#include <new>
 #include <set>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "base/error.hpp"
+#include "tests/support/page_bytes.hpp"
 #include "tier/tier.hpp"
 
 namespace tiermem::sim {
-
-/// Page-aligned memory: the block tier sends aligned memory straight to the device.
-template <typename T>
-struct PageAllocator {
-  using value_type = T;
-  static constexpr std::align_val_t kPage{4096};
-  T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), kPage)); }
-  void deallocate(T* p, std::size_t) noexcept { ::operator delete(p, kPage); }
-  friend bool operator==(PageAllocator, PageAllocator) { return true; }
-};
-using Pages = std::vector<std::byte, PageAllocator<std::byte>>;
 
 /// Decides which call fails next; the world sets it from the seed.
 struct FaultDice {
@@ -397,9 +386,7 @@ class FakeMemory final : public AddressableTier {
       if (frames_.at(to.value).stale) {
         throw Misuse("a frame is in the window of an extent that it was before");
       }
-      for (std::uint64_t i = 0; i < bytes; ++i) {
-        frames_.at(to.value).bytes[i] = scrambled(from[i]);
-      }
+      scramble(frames_.at(to.value).bytes.part(0, bytes), from, bytes);
     };
     copies_->copy(place_.index, true, lost_ || dice_.strikes("copy_in"), move, end);
     return false;
@@ -409,9 +396,7 @@ class FakeMemory final : public AddressableTier {
       return AddressableTier::copy_out(to, from, bytes, end);
     }
     const auto move = [this, to, from, bytes] {
-      for (std::uint64_t i = 0; i < bytes; ++i) {
-        to[i] = scrambled(frames_.at(from.value).bytes[i]);
-      }
+      scramble(to, frames_.at(from.value).bytes.part(0, bytes), bytes);
     };
     copies_->copy(place_.index, false, lost_ || dice_.strikes("copy_out"), move, end);
     return false;
@@ -434,9 +419,8 @@ class FakeMemory final : public AddressableTier {
       if (frames_.at(to.value).stale) {
         throw Misuse("a frame is in the window of an extent that it was before");
       }
-      for (std::uint64_t i = 0; i < bytes; ++i) {
-        frames_.at(to.value).bytes[i] = source.frames_.at(from.value).bytes[i];
-      }
+      std::memcpy(frames_.at(to.value).bytes.part(0, bytes),
+                  source.frames_.at(from.value).bytes.part(0, bytes), bytes);
     };
     copies_->copy(place_.index, true, lost_ || source.lost_ || dice_.strikes("copy_from"), move,
                   end);
@@ -449,32 +433,34 @@ class FakeMemory final : public AddressableTier {
     if (frame.stale) {
       throw Misuse("a frame is in the window of an extent that it was before");
     }
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      frame.bytes[i] = scrambled(bytes[i]);
-    }
+    scramble(frame.bytes.part(0, bytes.size()), bytes.data(), bytes.size());
   }
   std::vector<std::byte> get(FrameId from, std::uint64_t length) const {
     std::vector<std::byte> bytes(length);
-    for (std::size_t i = 0; i < length; ++i) {
-      bytes[i] = scrambled(frames_.at(from.value).bytes[i]);
-    }
+    scramble(bytes.data(), frames_.at(from.value).bytes.part(0, length), length);
     return bytes;
   }
 
-  /// Reads like a kernel on the device, through a view's pointer.
+  /// Reads and writes bytes of one frame like a kernel on the device, through a view's pointer.
+  void load(std::byte* to, const std::byte* at, std::uint64_t bytes) const {
+    const auto [frame, offset] = locate(at);
+    scramble(to, frames_.at(frame).bytes.part(offset, bytes), bytes);
+  }
+  void store(std::byte* at, const std::byte* from, std::uint64_t bytes) {
+    const auto [frame, offset] = locate(at);
+    scramble(frames_.at(frame).bytes.part(offset, bytes), from, bytes);
+  }
   std::byte load(const std::byte* at) const {
-    const auto [frame, offset] = locate(at);
-    return scrambled(frames_.at(frame).bytes.at(offset));
+    std::byte value{};
+    load(&value, at, 1);
+    return value;
   }
-  void store(std::byte* at, std::byte value) {
-    const auto [frame, offset] = locate(at);
-    frames_.at(frame).bytes.at(offset) = scrambled(value);
-  }
+  void store(std::byte* at, std::byte value) { store(at, &value, 1); }
   std::size_t windows() const { return windows_.size() + device_windows_; }
 
  private:
   struct Frame {
-    Pages bytes;
+    test::PageBytes bytes;  // The block tier sends aligned memory straight to the device.
     std::uint64_t domain = 0;
     bool used = false, populated = false, foreign = false;
     std::byte* at = nullptr;     // Its position in a window.
@@ -533,6 +519,17 @@ class FakeMemory final : public AddressableTier {
     std::memset(page, 0xDD, kSmallestExtent);
   }
   std::byte scrambled(std::byte b) const { return opaque_ ? b ^ std::byte{0x5A} : b; }
+  // Copies bytes between an opaque frame and the host, in words of eight.
+  void scramble(std::byte* to, const std::byte* from, std::uint64_t bytes) const {
+    const std::uint64_t mask = opaque_ ? 0x5A5A'5A5A'5A5A'5A5A : 0;
+    for (std::uint64_t i = 0; i < bytes; i += 8) {
+      const std::uint64_t length = bytes - i < 8 ? bytes - i : 8;
+      std::uint64_t word = 0;
+      std::memcpy(&word, from + i, length);
+      word ^= mask;
+      std::memcpy(to + i, &word, length);
+    }
+  }
 
   std::uint64_t budget_, in_use_ = 0, cached_ = 0, next_ = 1;
   const Place place_;
@@ -548,7 +545,7 @@ class FakeMemory final : public AddressableTier {
   std::vector<std::uint64_t> trimming_;  // Those that are being released.
   std::set<const std::byte*> present_, watched_;
   std::uint64_t dropped_ = 0;
-  std::vector<Pages> windows_;
+  std::vector<test::PageBytes> windows_;
   static constexpr std::uint64_t kFirstWindow = std::uint64_t{1} << 60;
   std::uint64_t next_window_ = kFirstWindow;
   std::size_t device_windows_ = 0;

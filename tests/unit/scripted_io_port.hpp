@@ -18,7 +18,6 @@
 
 #include "base/error.hpp"
 #include "os/io_port.hpp"
-#include "support/io_bytes.hpp"
 
 namespace tiermem {
 
@@ -113,9 +112,17 @@ class ScriptedIoPort final : public IoPort {
     }
     const auto n = static_cast<std::size_t>(std::min<std::int64_t>(request.length, answer.most));
     std::byte* there = here.bytes.data() + request.offset;
-    for (std::size_t at = 0; at < n; ++at) {
-      std::byte& here_byte = *byte_of(request, at);
-      (request.write ? there[at] : here_byte) = request.write ? here_byte : there[at];
+    std::size_t at = 0;
+    const auto copy = [&](std::byte* memory, std::size_t bytes) {
+      bytes = std::min(bytes, n - at);
+      std::memcpy(request.write ? there + at : memory, request.write ? memory : there + at, bytes);
+      at += bytes;
+    };
+    for (const iovec& part : request.vectors) {
+      copy(static_cast<std::byte*>(part.iov_base), part.iov_len);
+    }
+    if (at < n) {
+      copy(request.data, n - at);
     }
     return static_cast<std::int32_t>(n);
   }
