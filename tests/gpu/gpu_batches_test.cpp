@@ -14,6 +14,7 @@ namespace {
 
 class GpuBatches : public GpuContext {
  protected:
+  static constexpr std::chrono::milliseconds kLong{5};
   static constexpr std::uint64_t kBlock = 64 << 10, kBlocks = 96;
 
   void make_blocks() {
@@ -37,6 +38,24 @@ class GpuBatches : public GpuContext {
     Status acquired = context->acquire(all, kSoon, views);
     return acquired.ok() ? context->release(views) : std::move(acquired);
   }
+  struct Counted {
+    std::uint64_t singles, batches, events;
+  };
+  Counted count(const char* single) const {
+    const FakeCuda& fake = fake_cuda();
+    return {fake.calls(single), fake.calls("cuMemcpyBatchAsync"), fake.calls("cuEventRecord")};
+  }
+  /// Brings all blocks to the device, while each copy's call takes long. Returns the calls for it.
+  Counted count_to_bring(std::chrono::microseconds slow = kLong) {
+    fake_cuda().slow_call("cuMemcpyHtoDAsync", slow);
+    const Counted before = count("cuMemcpyHtoDAsync");
+    const Status brought = bring();
+    EXPECT_TRUE(brought.ok()) << brought.message();
+    const Counted after = count("cuMemcpyHtoDAsync");
+    fake_cuda().slow_call("cuMemcpyHtoDAsync", {});
+    return {after.singles - before.singles, after.batches - before.batches,
+            after.events - before.events};
+  }
   bool device_has(Work& work, std::uint64_t seed) const {
     bool right = true;
     for (std::uint64_t i = 0; i < buffers.size(); ++i) {
@@ -45,28 +64,16 @@ class GpuBatches : public GpuContext {
     }
     return right;
   }
-  struct Counted {
-    std::uint64_t singles, batches, events;
-  };
-  Counted count(const char* single) const {
-    const FakeCuda& fake = fake_cuda();
-    return {fake.calls(single), fake.calls("cuMemcpyBatchAsync"), fake.calls("cuEventRecord")};
-  }
-  static constexpr std::chrono::milliseconds kLong{5};
 };
 
 TEST_F(GpuBatches, blocks_that_come_together_cost_a_call_and_an_event_for_many) {
   make_blocks();
   const Program program;
   Work work(program, kBlock);
-  fake_cuda().slow_call("cuMemcpyHtoDAsync", kLong);
-  const Counted before = count("cuMemcpyHtoDAsync");
-  ASSERT_TRUE(bring().ok());
-  const Counted after = count("cuMemcpyHtoDAsync");
-  fake_cuda().slow_call("cuMemcpyHtoDAsync", {});
-  EXPECT_GE(after.batches - before.batches, 1u);
-  EXPECT_LE(after.singles - before.singles, kBlocks / 4);
-  EXPECT_LE(after.events - before.events, kBlocks / 4);
+  const Counted calls = count_to_bring();
+  EXPECT_GE(calls.batches, 1u);
+  EXPECT_LE(calls.singles, kBlocks / 4);
+  EXPECT_LE(calls.events, kBlocks / 4);
   EXPECT_EQ(context->stats().gpu_bytes_in, kBlocks * kBlock);
   EXPECT_TRUE(device_has(work, 0));
 }
@@ -78,13 +85,9 @@ TEST_F(GpuBatches, extents_of_2_mib_come_together_too) {
     host_puts(add(kChunk), i);
   }
   const Program program;
-  fake_cuda().slow_call("cuMemcpyHtoDAsync", kLong);
-  const Counted before = count("cuMemcpyHtoDAsync");
-  ASSERT_TRUE(bring().ok());
-  const Counted after = count("cuMemcpyHtoDAsync");
-  fake_cuda().slow_call("cuMemcpyHtoDAsync", {});
-  EXPECT_GE(after.batches - before.batches, 1u);
-  EXPECT_LE(after.singles - before.singles, kCount / 2);
+  const Counted calls = count_to_bring();
+  EXPECT_GE(calls.batches, 1u);
+  EXPECT_LE(calls.singles, kCount / 2);
   for (std::uint64_t i = 0; i < kCount; ++i) {
     EXPECT_TRUE(program.holds(on_gpu(buffers[i], kRead), i)) << i;
   }
@@ -122,14 +125,10 @@ TEST_F(GpuBatches, a_driver_without_the_call_has_one_event_for_many_all_the_same
   make_blocks();
   const Program program;
   Work work(program, kBlock);
-  fake_cuda().slow_call("cuMemcpyHtoDAsync", std::chrono::microseconds(500));
-  const Counted before = count("cuMemcpyHtoDAsync");
-  ASSERT_TRUE(bring().ok());
-  const Counted after = count("cuMemcpyHtoDAsync");
-  fake_cuda().slow_call("cuMemcpyHtoDAsync", {});
-  EXPECT_EQ(after.batches, before.batches);
-  EXPECT_EQ(after.singles - before.singles, kBlocks);
-  EXPECT_LE(after.events - before.events, kBlocks / 4);
+  const Counted calls = count_to_bring(std::chrono::microseconds(500));
+  EXPECT_EQ(calls.batches, 0u);
+  EXPECT_EQ(calls.singles, kBlocks);
+  EXPECT_LE(calls.events, kBlocks / 4);
   EXPECT_TRUE(device_has(work, 0));
 }
 
