@@ -10,7 +10,7 @@
 namespace tiermem::contract {
 namespace {
 
-class MemoryModel {
+class MemoryModel : RandomModel {
  public:
   explicit MemoryModel(MemorySubject& subject) : subject_(subject), tier_(subject.tier()) {
     for (const std::uint64_t bytes : facts().extents) {
@@ -24,7 +24,7 @@ class MemoryModel {
       for (const std::uint64_t bytes : mapped ? facts().mapped_extents : facts().window_extents) {
         const auto window = tier_.reserve_window(kPlaces * bytes, bytes, mapped);
         if (!window.ok()) {
-          failure_ = window.message();
+          require(false, window.message());
           return;
         }
         windows_.push_back({*window, bytes, mapped, {}});
@@ -34,14 +34,14 @@ class MemoryModel {
 
   RunResult run(const std::vector<std::uint64_t>& calls) {
     for (const std::uint64_t call : calls) {
-      if (!failure_.empty()) {
+      if (failed()) {
         break;
       }
       make(Choices(call));
       check_books();
     }
     finish();
-    return {failure_, calls_.str()};
+    return result();
   }
 
  private:
@@ -69,12 +69,7 @@ class MemoryModel {
   };
 
   const MemoryFacts& facts() const { return subject_.facts(); }
-  std::ostream& say() { return calls_ << "  "; }
-  void require(bool condition, const std::string& what) {
-    if (!condition && failure_.empty()) {
-      failure_ = what;
-    }
-  }
+  using RandomModel::require;
   void require(const Status& status, const char* call) {
     require(status.ok(), std::string(call) + ": " + status.message());
   }
@@ -154,7 +149,7 @@ class MemoryModel {
   }
 
   void give_back(Choices choices) {
-    if (Held* const held = choose(choices, [](const Held& each) { return !each.window; })) {
+    if (Held* const held = choose(held_, choices, [](const Held& each) { return !each.window; })) {
       say() << "return " << name(*held) << "\n";
       check(*held);
       tier_.return_frame(held->frame);
@@ -162,7 +157,7 @@ class MemoryModel {
     }
   }
   void write(Choices choices) {
-    Held* const held = choose(choices, [](const Held&) { return true; });
+    Held* const held = choose(held_, choices, [](const Held&) { return true; });
     if (held == nullptr) {
       return;
     }
@@ -179,7 +174,7 @@ class MemoryModel {
     check(*held);
   }
   void clear(Choices choices) {
-    if (Held* const held = choose(choices, [](const Held& each) { return !each.window; })) {
+    if (Held* const held = choose(held_, choices, [](const Held& each) { return !each.window; })) {
       say() << "clear " << name(*held) << "\n";
       populate(*held, true);
     }
@@ -190,7 +185,7 @@ class MemoryModel {
     }
     Window& window = windows_[choices.below(windows_.size())];
     const std::uint64_t place = choices.below(kPlaces);
-    Held* const held = choose(choices, [&](const Held& each) {
+    Held* const held = choose(held_, choices, [&](const Held& each) {
       return !each.window && each.known && each.of.bytes == window.bytes &&
              each.of.pool == tier_.window_pool(window.bytes);
     });
@@ -224,7 +219,7 @@ class MemoryModel {
   }
   void leave(Choices choices) {
     const bool drop = choices.below(3) == 0;
-    if (Held* const held = choose(choices, [](const Held& each) { return each.window; })) {
+    if (Held* const held = choose(held_, choices, [](const Held& each) { return each.window; })) {
       check(*held);
       take_out(*held, drop);
     }
@@ -265,16 +260,6 @@ class MemoryModel {
     require(tier_.books().budget == budget, "set_budget");
   }
 
-  template <typename Fits>
-  Held* choose(Choices& choices, const Fits& fits) {
-    std::vector<Held*> all;
-    for (Held& held : held_) {
-      if (fits(held)) {
-        all.push_back(&held);
-      }
-    }
-    return all.empty() ? nullptr : all[choices.below(all.size())];
-  }
   std::string name(const Held& held) const {
     return "frame " + std::to_string(held.frame.value) + " of " + std::to_string(held.of.bytes);
   }
@@ -287,7 +272,7 @@ class MemoryModel {
     return bytes;
   }
   void check(const Held& held) {
-    if (!held.known || !failure_.empty()) {
+    if (!held.known || failed()) {
       return;
     }
     Block seen(held.of.bytes);
@@ -333,8 +318,6 @@ class MemoryModel {
   std::vector<Window> windows_;
   std::vector<Held> held_;
   std::uint64_t last_seed_ = 0;
-  std::ostringstream calls_;
-  std::string failure_;
 };
 
 TEST_P(MemoryContract, random_calls_are_made_then_bytes_and_books_are_those_of_the_model) {

@@ -35,6 +35,35 @@ struct RunResult {
   std::string calls;
 };
 
+/// A model of a tier, which makes the calls. The first condition that does not hold is the failure.
+class RandomModel {
+ protected:
+  /// The text of a call.
+  std::ostream& say() { return calls_ << "  "; }
+  void require(bool condition, const std::string& what) {
+    if (!condition && failure_.empty()) {
+      failure_ = what;
+    }
+  }
+  /// Chooses one that fits; null if none does.
+  template <typename Each, typename Fits>
+  static Each* choose(std::vector<Each>& from, Choices& choices, const Fits& fits) {
+    std::vector<Each*> all;
+    for (Each& each : from) {
+      if (fits(each)) {
+        all.push_back(&each);
+      }
+    }
+    return all.empty() ? nullptr : all[choices.below(all.size())];
+  }
+  bool failed() const { return !failure_.empty(); }
+  RunResult result() const { return {failure_, calls_.str()}; }
+
+ private:
+  std::ostringstream calls_;
+  std::string failure_;
+};
+
 /// Runs sequences by seed. `run(calls)` returns a RunResult. A failure is shortened and reported.
 template <typename Run>
 void run_random_calls(std::uint64_t seeds, std::size_t length, const Run& run) {

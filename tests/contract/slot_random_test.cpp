@@ -10,7 +10,7 @@
 namespace tiermem::contract {
 namespace {
 
-class SlotModel {
+class SlotModel : RandomModel {
  public:
   explicit SlotModel(SlotSubject& subject) : subject_(subject), tier_(subject.tier()) {
     for (const SlotSubject::Known& known : subject.known()) {
@@ -22,25 +22,25 @@ class SlotModel {
 
   RunResult run(const std::vector<std::uint64_t>& calls) {
     for (const std::uint64_t call : calls) {
-      if (!failure_.empty()) {
+      if (failed()) {
         break;
       }
       make(Choices(call));
       check_books();
     }
-    while (!sent_.empty() && failure_.empty()) {
+    while (!sent_.empty() && !failed()) {
       reap(64);
     }
     for (const Slot& slot : slots_) {
-      if (failure_.empty() && facts().budget != 0) {
+      if (!failed() && facts().budget != 0) {
         tier_.free(slot.id);
       }
     }
     slots_.clear();
-    if (failure_.empty()) {
+    if (!failed()) {
       check_books();
     }
-    return {failure_, calls_.str()};
+    return result();
   }
 
  private:
@@ -59,12 +59,6 @@ class SlotModel {
   };
 
   const SlotFacts& facts() const { return subject_.facts(); }
-  std::ostream& say() { return calls_ << "  "; }
-  void require(bool condition, const std::string& what) {
-    if (!condition && failure_.empty()) {
-      failure_ = what;
-    }
-  }
 
   void make(Choices choices) {
     switch (choices.below(10)) {
@@ -112,7 +106,8 @@ class SlotModel {
     if (facts().budget == 0) {
       return;
     }
-    if (Slot* const slot = choose(choices, [](const Slot& each) { return each.busy == 0; })) {
+    if (Slot* const slot =
+            choose(slots_, choices, [](const Slot& each) { return each.busy == 0; })) {
       say() << "free a slot of " << slot->bytes.size() << "\n";
       tier_.free(slot->id);
       std::erase_if(slots_, [&](const Slot& each) { return each.id == slot->id; });
@@ -124,8 +119,9 @@ class SlotModel {
       return;
     }
     const bool write = facts().budget != 0 && choices.below(2) == 0;
-    Slot* const slot = choose(
-        choices, [&](const Slot& each) { return each.busy == 0 && (write || each.written); });
+    Slot* const slot = choose(slots_, choices, [&](const Slot& each) {
+      return each.busy == 0 && (write || each.written);
+    });
     if (slot == nullptr) {
       return;
     }
@@ -190,16 +186,6 @@ class SlotModel {
     say() << "set_budget " << budget << "\n";
     tier_.set_budget(budget);
   }
-  template <typename Fits>
-  Slot* choose(Choices& choices, const Fits& fits) {
-    std::vector<Slot*> all;
-    for (Slot& slot : slots_) {
-      if (fits(slot)) {
-        all.push_back(&slot);
-      }
-    }
-    return all.empty() ? nullptr : all[choices.below(all.size())];
-  }
   void check_books() {
     std::uint64_t in_use = 0;
     for (const Slot& slot : slots_) {
@@ -216,8 +202,6 @@ class SlotModel {
   std::vector<Slot> slots_;
   std::map<std::uint64_t, Sent> sent_;  // By cookie.
   std::uint64_t cookie_ = 0;
-  std::ostringstream calls_;
-  std::string failure_;
 };
 
 TEST_P(SlotContract, random_calls_are_made_then_bytes_and_books_are_those_of_the_model) {
