@@ -103,13 +103,12 @@ const MemoryCase kFollowsForks{"follows_forks", [](std::string& why_not) {
                                  return Dram::make(chosen, why_not);
                                }};
 
-INSTANTIATE_TEST_SUITE_P(Dram, MemoryContract,
-                         ::testing::Values(kAutomatic, by("uffd_move", Mechanism::uffd_move),
-                                           by("copy", Mechanism::copy),
-                                           by("remap", Mechanism::remap),
-                                           by("in_place", Mechanism::in_place), kWithoutUserfault,
-                                           kFollowsForks),
-                         memory_name);
+const auto kSubjects =
+    ::testing::Values(kAutomatic, by("uffd_move", Mechanism::uffd_move),
+                      by("copy", Mechanism::copy), by("remap", Mechanism::remap),
+                      by("in_place", Mechanism::in_place), kWithoutUserfault, kFollowsForks);
+INSTANTIATE_TEST_SUITE_P(Dram, MemoryContract, kSubjects, memory_name);
+INSTANTIATE_TEST_SUITE_P(Dram, HostMemory, kSubjects, memory_name);
 
 }  // namespace
 }  // namespace tiermem::contract

@@ -108,8 +108,9 @@ class Gpu final : public MemorySubject {
   bool lost_ = false;
 };
 
-INSTANTIATE_TEST_SUITE_P(Gpu, MemoryContract,
-                         ::testing::Values(MemoryCase{"fake_driver", Gpu::make}), memory_name);
+const auto kSubjects = ::testing::Values(MemoryCase{"fake_driver", Gpu::make});
+INSTANTIATE_TEST_SUITE_P(Gpu, MemoryContract, kSubjects, memory_name);
+INSTANTIATE_TEST_SUITE_P(Gpu, OpaqueMemory, kSubjects, memory_name);
 
 }  // namespace
 }  // namespace tiermem::contract

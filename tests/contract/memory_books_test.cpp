@@ -102,8 +102,7 @@ TEST_P(MemoryContract, trim_frees_what_it_returns_and_the_books_change_at_its_en
 
 TEST_P(MemoryContract, trim_finds_frames_in_use_then_they_and_their_bytes_stay) {
   const Class of{Pool::locked, largest()};
-  const FrameId kept = populated(of);
-  put(kept, of.bytes, 5);
+  const FrameId kept = filled(of, 5);
   give_back(populated(of));
   EXPECT_EQ(trim(tier()), charge(of));
   EXPECT_EQ(books().in_use, charge(of));
@@ -112,8 +111,7 @@ TEST_P(MemoryContract, trim_finds_frames_in_use_then_they_and_their_bytes_stay) 
 
 TEST_P(MemoryContract, trimmed_frame_is_fresh_and_shows_no_earlier_bytes) {
   for (const Class& each : classes()) {
-    const FrameId frame = populated(each, 1);
-    put(frame, each.bytes, 9);
+    const FrameId frame = filled(each, 9, 1);
     give_back(frame);
     (void)trim(tier());
     const FrameId again = acquire(each, 2);
@@ -199,8 +197,10 @@ TEST_P(MemoryContract, memory_is_lost_then_accounting_still_works_and_copies_end
   const Class of{Pool::locked, largest()};
   const FrameId one = populated(of), other = populated(of);
   put(one, of.bytes, 3);
-  if (!subject().lose()) {
-    return;  // Memory of the host is not lost.
+  if (!subject().lose()) {  // Memory of the host.
+    EXPECT_FALSE(tier().lost());
+    EXPECT_TRUE(holds(one, of.bytes, 3));
+    return;
   }
   if (opaque()) {
     // A device finds out by its next call.

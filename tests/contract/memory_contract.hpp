@@ -1,12 +1,16 @@
-// The fixture of the checks that every AddressableTier passes. Each test creates the memory anew.
-// At the end the test returns every frame that it still holds, and the memory must have no byte in
-// use.
+// The fixtures of the checks that an AddressableTier passes: MemoryContract for every memory,
+// HostMemory and OpaqueMemory for one kind. Each test creates the memory anew. At the end the test
+// returns every frame that it still holds, and the memory must have no byte in use.
+//
+// Some features depend on the kernel. If a memory does not offer one, its checks make sure that the
+// memory refuses it.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <condition_variable>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -183,6 +187,12 @@ class MemoryContract : public ::testing::TestWithParam<MemoryCase> {
     }
     return frame;
   }
+  /// Acquires a frame with the bytes of this seed.
+  FrameId filled(Class of, std::uint64_t seed, std::uint64_t domain = 0) {
+    const FrameId frame = populated(of, domain);
+    put(frame, of.bytes, seed);
+    return frame;
+  }
   void give_back(FrameId frame) {
     std::erase_if(held_, [&](const Held& held) { return held.frame == frame; });
     tier().return_frame(frame);
@@ -200,6 +210,32 @@ class MemoryContract : public ::testing::TestWithParam<MemoryCase> {
     return bytes_of(subject(), frame, bytes) == pattern(bytes, seed);
   }
   bool zeros(FrameId frame, std::uint64_t bytes) { return holds(frame, bytes, 0); }
+
+  /// The sizes of extents in mapped windows. Checks that every other size is refused.
+  const std::vector<std::uint64_t>& mapped_extents() {
+    for (const std::uint64_t bytes : missing(facts().mapped_extents)) {
+      EXPECT_EQ(tier().reserve_window(2 * bytes, bytes, true).code(), Code::unsupported) << bytes;
+    }
+    return facts().mapped_extents;
+  }
+  /// The sizes of extents that can be in parts. Checks that every other size is refused.
+  const std::vector<std::uint64_t>& part_extents() {
+    for (const std::uint64_t bytes : missing(facts().part_extents)) {
+      EXPECT_FALSE(tier().takes_parts(bytes)) << bytes;
+      EXPECT_FALSE(tier().acquire_parts({tier().window_pool(bytes), bytes, 0}, 1).valid());
+    }
+    return facts().part_extents;
+  }
+  /// Returns the sizes of extents that are not among these.
+  std::vector<std::uint64_t> missing(const std::vector<std::uint64_t>& offered) {
+    std::vector<std::uint64_t> others;
+    std::set_difference(facts().extents.begin(), facts().extents.end(), offered.begin(),
+                        offered.end(), std::back_inserter(others));
+    return others;
+  }
+
+  /// Checks that no page is locked, in a memory that takes no page locker.
+  void locks_nothing() { EXPECT_FALSE(tier().lock_pages(populated({Pool::locked, largest()}))); }
 
   /// Reserves a window, which TearDown() releases.
   std::byte* window(std::uint64_t bytes, std::uint64_t extent, bool mapped) {
@@ -260,6 +296,11 @@ class MemoryContract : public ::testing::TestWithParam<MemoryCase> {
   std::vector<Held> held_;
   std::vector<std::pair<std::byte*, std::uint64_t>> windows_;
 };
+
+/// The host touches the memory. It is mapped into windows, and refuses copies.
+class HostMemory : public MemoryContract {};
+/// The host cannot touch the memory: bytes are copied, and windows show it to a device.
+class OpaqueMemory : public MemoryContract {};
 
 inline std::string memory_name(const ::testing::TestParamInfo<MemoryCase>& info) {
   return info.param.name;

@@ -7,13 +7,8 @@
 namespace tiermem::contract {
 namespace {
 
-TEST_P(MemoryContract, host_memory_is_asked_for_copies_then_it_refuses_them) {
-  if (opaque()) {
-    EXPECT_FALSE(facts().takes_home) << "opaque memory keeps its own address";
-    return;
-  }
-  const FrameId frame = populated({Pool::locked, largest()});
-  put(frame, largest(), 1);
+TEST_P(HostMemory, host_memory_is_asked_for_copies_then_it_refuses_them) {
+  const FrameId frame = filled({Pool::locked, largest()}, 1);
   Block bytes = pattern(largest(), 2);
   CountedEnding in, out, from;
   EXPECT_TRUE(tier().copy_in(frame, bytes.data(), bytes.size(), in));
@@ -29,10 +24,7 @@ TEST_P(MemoryContract, host_memory_is_asked_for_copies_then_it_refuses_them) {
   EXPECT_EQ(bytes, pattern(largest(), 2));
 }
 
-TEST_P(MemoryContract, bytes_are_copied_in_and_out_then_each_ending_is_called_once) {
-  if (!opaque()) {
-    return;
-  }
+TEST_P(OpaqueMemory, bytes_are_copied_in_and_out_then_each_ending_is_called_once) {
   struct Copy {
     FrameId frame;
     Block bytes;
@@ -72,10 +64,7 @@ TEST_P(MemoryContract, bytes_are_copied_in_and_out_then_each_ending_is_called_on
   }
 }
 
-TEST_P(MemoryContract, part_of_a_frame_is_copied_then_the_rest_keeps_its_bytes) {
-  if (!opaque()) {
-    return;
-  }
+TEST_P(OpaqueMemory, part_of_a_frame_is_copied_then_the_rest_keeps_its_bytes) {
   const std::uint64_t bytes = largest();
   const FrameId frame = populated({Pool::locked, bytes});
   put(frame, bytes, 1);
@@ -90,10 +79,7 @@ TEST_P(MemoryContract, part_of_a_frame_is_copied_then_the_rest_keeps_its_bytes) 
   EXPECT_EQ(back[kSmallestExtent], std::byte{0x5C}) << "no byte beyond the length";
 }
 
-TEST_P(MemoryContract, copies_to_a_device_get_their_places_in_order_before_they_end) {
-  if (!opaque()) {
-    return;
-  }
+TEST_P(OpaqueMemory, copies_to_a_device_get_their_places_in_order_before_they_end) {
   struct Placed final : CountedEnding {
     std::uint64_t ordinal = 0;
     int times_begun = 0, calls_when_begun = 0;
@@ -122,17 +108,11 @@ TEST_P(MemoryContract, copies_to_a_device_get_their_places_in_order_before_they_
   EXPECT_TRUE(holds(frame, largest(), 1));
 }
 
-TEST_P(MemoryContract, copy_fails_then_its_ending_has_the_error_and_is_called_once) {
-  if (!opaque()) {
-    return;
-  }
+TEST_P(OpaqueMemory, copy_fails_then_its_ending_has_the_error_and_is_called_once) {
   for (const bool in : {true, false}) {
     make();
     const FrameId frame = populated({Pool::locked, largest()});
-    if (!subject().refuse(in ? "copy_in" : "copy_out", nullptr)) {
-      give_back_all();
-      return;
-    }
+    ASSERT_TRUE(subject().refuse(in ? "copy_in" : "copy_out", nullptr));
     Block bytes = pattern(largest(), 1);
     CountedEnding end;
     const bool at_once = in ? tier().copy_in(frame, bytes.data(), bytes.size(), end)
@@ -147,15 +127,12 @@ TEST_P(MemoryContract, copy_fails_then_its_ending_has_the_error_and_is_called_on
   }
 }
 
-TEST_P(MemoryContract, two_memories_reach_each_other_then_bytes_come_directly) {
+TEST_P(OpaqueMemory, two_memories_reach_each_other_then_bytes_come_directly) {
   AddressableTier* const other = subject().neighbour();
-  if (!opaque() || other == nullptr) {
-    return;
-  }
+  ASSERT_NE(other, nullptr);
   ASSERT_TRUE(tier().reaches(*other));
   EXPECT_FALSE(tier().reaches(tier()));
-  const FrameId to = populated({Pool::locked, largest()});
-  put(to, largest(), 9);
+  const FrameId to = filled({Pool::locked, largest()}, 9);
   const FrameId from = other->acquire_frame({Pool::locked, largest(), 0});
   ASSERT_TRUE(other->populate(from, false, nullptr).ok());
   Block bytes = pattern(largest(), 2);
@@ -178,11 +155,8 @@ TEST_P(MemoryContract, two_memories_reach_each_other_then_bytes_come_directly) {
 
 // ---- Windows of device addresses ---------------------------------------------------------------
 
-TEST_P(MemoryContract, opaque_frame_is_shown_then_it_has_its_own_address_as_well) {
+TEST_P(OpaqueMemory, opaque_frame_is_shown_then_it_has_its_own_address_as_well) {
   for (const std::uint64_t bytes : facts().window_extents) {
-    if (!opaque()) {
-      break;
-    }
     std::byte* const at = window(2 * bytes, bytes, false);
     ASSERT_NE(at, nullptr);
     const FrameId frame = populated(window_class(bytes));
@@ -211,11 +185,8 @@ TEST_P(MemoryContract, opaque_frame_is_shown_then_it_has_its_own_address_as_well
   }
 }
 
-TEST_P(MemoryContract, another_frame_is_shown_at_the_address_then_only_that_one_is_there) {
+TEST_P(OpaqueMemory, another_frame_is_shown_at_the_address_then_only_that_one_is_there) {
   for (const std::uint64_t bytes : facts().window_extents) {
-    if (!opaque()) {
-      break;
-    }
     std::byte* const at = window(bytes, bytes, false);
     const FrameId one = populated(window_class(bytes));
     const FrameId other = populated(window_class(bytes));
@@ -233,14 +204,10 @@ TEST_P(MemoryContract, another_frame_is_shown_at_the_address_then_only_that_one_
   }
 }
 
-TEST_P(MemoryContract, shown_frame_belongs_to_another_extent_then_it_leaves_the_window) {
+TEST_P(OpaqueMemory, shown_frame_belongs_to_another_extent_then_it_leaves_the_window) {
   for (const std::uint64_t bytes : facts().window_extents) {
-    if (!opaque()) {
-      break;
-    }
     std::byte* const at = window(bytes, bytes, false);
-    const FrameId frame = populated(window_class(bytes));
-    put(frame, bytes, 1);
+    const FrameId frame = filled(window_class(bytes), 1);
     ASSERT_TRUE(tier().show(frame, at).ok());
     give_back(frame);
     const FrameId next = acquire({tier().window_pool(bytes), bytes});
@@ -260,17 +227,11 @@ TEST_P(MemoryContract, shown_frame_belongs_to_another_extent_then_it_leaves_the_
   }
 }
 
-TEST_P(MemoryContract, show_is_refused_then_the_frame_is_at_its_own_address) {
+TEST_P(OpaqueMemory, show_is_refused_then_the_frame_is_at_its_own_address) {
   for (const std::uint64_t bytes : facts().window_extents) {
-    if (!opaque()) {
-      break;
-    }
     std::byte* const at = window(bytes, bytes, false);
-    const FrameId frame = populated(window_class(bytes));
-    put(frame, bytes, 1);
-    if (!subject().refuse("show", at)) {
-      continue;
-    }
+    const FrameId frame = filled(window_class(bytes), 1);
+    ASSERT_TRUE(subject().refuse("show", at));
     EXPECT_FALSE(tier().show(frame, at).ok());
     subject().forgive();
     EXPECT_FALSE(tier().shows(frame, at));
@@ -280,14 +241,10 @@ TEST_P(MemoryContract, show_is_refused_then_the_frame_is_at_its_own_address) {
   }
 }
 
-TEST_P(MemoryContract, shown_frame_is_trimmed_then_the_window_shows_nothing_of_it) {
+TEST_P(OpaqueMemory, shown_frame_is_trimmed_then_the_window_shows_nothing_of_it) {
   for (const std::uint64_t bytes : facts().window_extents) {
-    if (!opaque()) {
-      break;
-    }
     std::byte* const at = window(bytes, bytes, false);
-    const FrameId frame = populated(window_class(bytes));
-    put(frame, bytes, 1);
+    const FrameId frame = filled(window_class(bytes), 1);
     ASSERT_TRUE(tier().show(frame, at).ok());
     give_back(frame);
     EXPECT_EQ(trim(tier()), charge(window_class(bytes)));

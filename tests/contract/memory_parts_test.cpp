@@ -40,21 +40,17 @@ class Parts {
 };
 
 TEST_P(MemoryContract, parts_are_not_offered_then_they_are_refused) {
-  for (const std::uint64_t bytes : facts().extents) {
-    const auto& offered = facts().part_extents;
-    if (std::find(offered.begin(), offered.end(), bytes) != offered.end()) {
-      EXPECT_TRUE(tier().takes_parts(bytes)) << bytes;
-      EXPECT_LE(bytes, kMostParts * kPage);
-      continue;
-    }
-    EXPECT_FALSE(tier().takes_parts(bytes)) << bytes;
-    EXPECT_FALSE(tier().acquire_parts({tier().window_pool(bytes), bytes, 0}, 1).valid());
+  for (const std::uint64_t bytes : part_extents()) {
+    EXPECT_TRUE(tier().takes_parts(bytes)) << bytes;
+    EXPECT_LE(bytes, kMostParts * kPage);
+  }
+  for (const std::uint64_t bytes : missing(facts().part_extents)) {
     const FrameId frame = window_frame(bytes);
     const std::uint64_t used = books().used();
     EXPECT_FALSE(tier().charge_parts(frame, 1)) << "no frame of parts";
     EXPECT_FALSE(tier().may_be_unchanged(frame));
     EXPECT_EQ(books().used(), used);
-    if (offered.empty()) {
+    if (facts().part_extents.empty()) {
       std::array<AddressableTier::Unchanged, 1> frames{{{frame, nullptr, false}}};
       tier().drop_unchanged(std::span(frames).first(opaque() ? 1 : 0));
       EXPECT_FALSE(frames[0].dropped);
@@ -65,7 +61,7 @@ TEST_P(MemoryContract, parts_are_not_offered_then_they_are_refused) {
 }
 
 TEST_P(MemoryContract, parts_are_charged_by_the_page_and_appear_by_the_page) {
-  for (const std::uint64_t bytes : facts().part_extents) {
+  for (const std::uint64_t bytes : part_extents()) {
     std::byte* const at = window(2 * bytes, bytes, true);
     Parts parts(subject(), at, bytes);
     const FrameId frame = tier().acquire_parts({tier().window_pool(bytes), bytes, 0}, 1);
@@ -91,7 +87,7 @@ TEST_P(MemoryContract, parts_are_charged_by_the_page_and_appear_by_the_page) {
 }
 
 TEST_P(MemoryContract, parts_leave_and_come_back_with_every_byte) {
-  for (const std::uint64_t bytes : facts().part_extents) {
+  for (const std::uint64_t bytes : part_extents()) {
     std::byte* const at = window(bytes, bytes, true);
     Parts parts(subject(), at, bytes);
     const PageMask mask = parts.all() & 0xB6ADB5AE;  // Several runs, without the first page.
@@ -113,7 +109,7 @@ TEST_P(MemoryContract, parts_leave_and_come_back_with_every_byte) {
 }
 
 TEST_P(MemoryContract, withdrawn_parts_return_then_they_are_leaving_until_the_next_trim) {
-  for (const std::uint64_t bytes : facts().part_extents) {
+  for (const std::uint64_t bytes : part_extents()) {
     std::byte* const at = window(bytes, bytes, true);
     for (int i = 0; i < 2; ++i) {
       const FrameId frame = tier().acquire_parts({tier().window_pool(bytes), bytes, 0}, 1);
@@ -134,7 +130,7 @@ TEST_P(MemoryContract, withdrawn_parts_return_then_they_are_leaving_until_the_ne
 }
 
 TEST_P(MemoryContract, frame_has_all_its_parts_then_it_is_a_whole_frame) {
-  for (const std::uint64_t bytes : facts().part_extents) {
+  for (const std::uint64_t bytes : part_extents()) {
     std::byte* const at = window(bytes, bytes, true);
     Parts parts(subject(), at, bytes);
     const FrameId frame =
@@ -164,7 +160,7 @@ TEST_P(MemoryContract, frame_has_all_its_parts_then_it_is_a_whole_frame) {
 }
 
 TEST_P(MemoryContract, parts_are_emptied_then_their_charge_stays_and_they_may_come_again) {
-  for (const std::uint64_t bytes : facts().part_extents) {
+  for (const std::uint64_t bytes : part_extents()) {
     std::byte* const at = window(bytes, bytes, true);
     Parts parts(subject(), at, bytes);
     const PageMask most = parts.all() & ~PageMask{1};  // Not all.
@@ -190,7 +186,7 @@ TEST_P(MemoryContract, parts_are_emptied_then_their_charge_stays_and_they_may_co
 }
 
 TEST_P(MemoryContract, parts_never_exceed_the_budget) {
-  for (const std::uint64_t bytes : facts().part_extents) {
+  for (const std::uint64_t bytes : part_extents()) {
     const unsigned pages = std::min(3U, static_cast<unsigned>(bytes / kPage));
     tier().set_budget(pages * kPage);
     if (pages < bytes / kPage) {
@@ -225,7 +221,7 @@ FrameId insert_watched(AddressableTier& tier, std::byte* at, std::uint64_t bytes
 }
 
 TEST_P(MemoryContract, watched_frames_are_dropped_together_unless_they_were_written) {
-  for (const std::uint64_t bytes : facts().part_extents) {
+  for (const std::uint64_t bytes : part_extents()) {
     std::byte* const first = window(4 * bytes, bytes, true);
     Parts all(subject(), first, bytes);
     // Whole, in parts, and not watched.
@@ -258,7 +254,7 @@ TEST_P(MemoryContract, watched_frames_are_dropped_together_unless_they_were_writ
 }
 
 TEST_P(MemoryContract, some_pages_arrive_unwatched_then_the_frame_is_not_unchanged) {
-  for (const std::uint64_t bytes : facts().part_extents) {
+  for (const std::uint64_t bytes : part_extents()) {
     for (const bool first_watched : {true, false}) {
       std::byte* const at = window(bytes, bytes, true);
       Parts parts(subject(), at, bytes);
@@ -278,7 +274,7 @@ TEST_P(MemoryContract, some_pages_arrive_unwatched_then_the_frame_is_not_unchang
 }
 
 TEST_P(MemoryContract, watched_frame_leaves_and_comes_back_then_it_is_not_watched) {
-  for (const std::uint64_t bytes : facts().part_extents) {
+  for (const std::uint64_t bytes : part_extents()) {
     std::byte* const at = window(bytes, bytes, true);
     Parts parts(subject(), at, bytes);
     const FrameId frame = insert_watched(tier(), at, bytes, 0b10, 4);

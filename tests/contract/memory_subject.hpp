@@ -1,6 +1,7 @@
 // A memory under the contract suite: the tier, the facts that decide which checks apply, and the
 // outside world that the checks need. A new tier is tested by one subclass of MemorySubject, and
-// one INSTANTIATE_TEST_SUITE_P with a function that creates it.
+// by INSTANTIATE_TEST_SUITE_P of MemoryContract and of HostMemory or OpaqueMemory, with a function
+// that creates it.
 //
 // Threads: the test's thread makes all calls of a subject, except stop_touches().
 #pragma once

@@ -114,10 +114,11 @@ MemoryCase simulated(const char* name, Kind kind) {
   return {name, [kind](std::string&) { return std::make_unique<Simulated>(kind); }};
 }
 
-INSTANTIATE_TEST_SUITE_P(Simulator, MemoryContract,
-                         ::testing::Values(simulated("host", Kind::dram),
-                                           simulated("device", Kind::gpu)),
-                         memory_name);
+const MemoryCase kHost = simulated("host", Kind::dram);
+const MemoryCase kDevice = simulated("device", Kind::gpu);
+INSTANTIATE_TEST_SUITE_P(Simulator, MemoryContract, ::testing::Values(kHost, kDevice), memory_name);
+INSTANTIATE_TEST_SUITE_P(Simulator, HostMemory, ::testing::Values(kHost), memory_name);
+INSTANTIATE_TEST_SUITE_P(Simulator, OpaqueMemory, ::testing::Values(kDevice), memory_name);
 
 }  // namespace
 }  // namespace tiermem::contract

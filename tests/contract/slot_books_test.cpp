@@ -16,10 +16,7 @@ TEST_P(SlotContract, new_tier_has_its_budget_and_no_slots) {
   EXPECT_EQ(tier().reap({&none, 1}), 0U);
 }
 
-TEST_P(SlotContract, tier_that_allocates_nothing_refuses_and_charges_nothing) {
-  if (allocates()) {
-    return;
-  }
+TEST_P(ReadOnlySlots, tier_that_allocates_nothing_refuses_and_charges_nothing) {
   EXPECT_EQ(tier().allocate(largest(), 0).code(), Code::unsupported);
   EXPECT_EQ(tier().grow(largest()).code(), Code::unsupported);
   tier().set_budget(largest());
@@ -35,10 +32,7 @@ TEST_P(SlotContract, tier_that_allocates_nothing_refuses_and_charges_nothing) {
   EXPECT_EQ(books().physical, 0U);
 }
 
-TEST_P(SlotContract, slot_is_allocated_then_it_is_charged_until_it_is_freed) {
-  if (!allocates()) {
-    return;
-  }
+TEST_P(WritableSlots, slot_is_allocated_then_it_is_charged_until_it_is_freed) {
   std::uint64_t in_use = 0;
   std::vector<SlotId> slots;
   for (const std::uint64_t bytes : facts().sizes) {
@@ -59,10 +53,7 @@ TEST_P(SlotContract, slot_is_allocated_then_it_is_charged_until_it_is_freed) {
   EXPECT_TRUE(subject().consistent());
 }
 
-TEST_P(SlotContract, tier_is_busy_then_grow_makes_room_for_the_next_allocation) {
-  if (!allocates()) {
-    return;
-  }
+TEST_P(WritableSlots, tier_is_busy_then_grow_makes_room_for_the_next_allocation) {
   ASSERT_EQ(tier().allocate(smallest(), 0).code(), Code::busy) << "no room is preallocated yet";
   EXPECT_EQ(books().in_use, 0U) << "a refusal charges nothing";
   ASSERT_TRUE(tier().grow(smallest()).ok());
@@ -75,10 +66,7 @@ TEST_P(SlotContract, tier_is_busy_then_grow_makes_room_for_the_next_allocation) 
   EXPECT_EQ(books().physical, physical) << "files never shrink";
 }
 
-TEST_P(SlotContract, budget_is_full_then_no_slot_is_allocated_until_one_is_freed) {
-  if (!allocates()) {
-    return;
-  }
+TEST_P(WritableSlots, budget_is_full_then_no_slot_is_allocated_until_one_is_freed) {
   for (const std::uint64_t bytes : {largest(), smallest()}) {
     std::vector<SlotId> slots;
     for (;;) {
@@ -103,10 +91,7 @@ TEST_P(SlotContract, budget_is_full_then_no_slot_is_allocated_until_one_is_freed
   EXPECT_TRUE(subject().consistent());
 }
 
-TEST_P(SlotContract, slots_of_one_size_are_freed_then_their_room_serves_every_other_size) {
-  if (!allocates()) {
-    return;
-  }
+TEST_P(WritableSlots, slots_of_one_size_are_freed_then_their_room_serves_every_other_size) {
   for (const std::uint64_t first : facts().sizes) {
     for (const std::uint64_t second : facts().sizes) {
       for (const std::uint64_t bytes : {first, second}) {
@@ -120,10 +105,7 @@ TEST_P(SlotContract, slots_of_one_size_are_freed_then_their_room_serves_every_ot
   }
 }
 
-TEST_P(SlotContract, budget_is_lowered_then_no_slot_exceeds_it_until_it_is_raised) {
-  if (!allocates()) {
-    return;
-  }
+TEST_P(WritableSlots, budget_is_lowered_then_no_slot_exceeds_it_until_it_is_raised) {
   const SlotId first = allocate(largest()), second = allocate(largest());
   tier().set_budget(largest());
   EXPECT_EQ(books().budget, largest());
@@ -138,10 +120,7 @@ TEST_P(SlotContract, budget_is_lowered_then_no_slot_exceeds_it_until_it_is_raise
   EXPECT_TRUE(try_allocate(largest()).ok());
 }
 
-TEST_P(SlotContract, devices_are_avoided_then_no_slot_is_on_them) {
-  if (!allocates()) {
-    return;
-  }
+TEST_P(WritableSlots, devices_are_avoided_then_no_slot_is_on_them) {
   for (unsigned d = 0; d < facts().devices; ++d) {
     const std::uint64_t others = ~(std::uint64_t{1} << d);
     for (int i = 0; i < 4; ++i) {
@@ -153,10 +132,7 @@ TEST_P(SlotContract, devices_are_avoided_then_no_slot_is_on_them) {
   EXPECT_EQ(tier().allocate(smallest(), ~std::uint64_t{0}).code(), Code::no_capacity);
 }
 
-TEST_P(SlotContract, device_is_degraded_then_it_gets_no_slots_until_it_is_trusted_again) {
-  if (!allocates()) {
-    return;
-  }
+TEST_P(WritableSlots, device_is_degraded_then_it_gets_no_slots_until_it_is_trusted_again) {
   const SlotId before = allocate(largest());
   const Block bytes = pattern(largest(), 1);
   ASSERT_EQ(write(before, bytes), Code::ok);
@@ -177,10 +153,7 @@ TEST_P(SlotContract, device_is_degraded_then_it_gets_no_slots_until_it_is_truste
   EXPECT_EQ(tier().device_of(*slot), device);
 }
 
-TEST_P(SlotContract, bytes_went_past_the_tier_then_the_slots_and_books_are_the_same) {
-  if (!allocates()) {
-    return;
-  }
+TEST_P(WritableSlots, bytes_went_past_the_tier_then_the_slots_and_books_are_the_same) {
   const SlotId slot = allocate(largest());
   ASSERT_EQ(write(slot, pattern(largest(), 1)), Code::ok);
   const SlotBooks before = books();

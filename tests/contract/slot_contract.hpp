@@ -1,5 +1,6 @@
-// The fixture of the checks that every SlotTier passes. Each test creates the tier anew. At the end
-// the test frees every slot that it still holds, and the tier must have no byte in use.
+// The fixtures of the checks that a SlotTier passes: SlotContract for every tier, WritableSlots for
+// those that allocate slots, ReadOnlySlots for adopted files. Each test creates the tier anew. At
+// the end the test frees every slot that it still holds, and the tier must have no byte in use.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -132,6 +133,9 @@ class SlotContract : public ::testing::TestWithParam<SlotCase> {
   std::unique_ptr<SlotSubject> subject_;
   std::vector<SlotId> held_;
 };
+
+class WritableSlots : public SlotContract {};
+class ReadOnlySlots : public SlotContract {};
 
 inline std::string slot_name(const ::testing::TestParamInfo<SlotCase>& info) {
   return info.param.name;

@@ -1,6 +1,7 @@
 // A slot tier under the contract suite: the tier, the facts that decide which checks apply, and the
-// outside world that the checks need. A new tier is tested by one subclass of SlotSubject, and one
-// INSTANTIATE_TEST_SUITE_P with a function that creates it.
+// outside world that the checks need. A new tier is tested by one subclass of SlotSubject, and by
+// INSTANTIATE_TEST_SUITE_P of SlotContract and of WritableSlots or ReadOnlySlots, with a function
+// that creates it.
 //
 // Threads: the test's thread makes all calls of a subject.
 #pragma once

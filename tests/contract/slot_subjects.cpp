@@ -207,19 +207,18 @@ const SlotCase kSimulatedDisks{
 const SlotCase kSimulatedFiles{"simulated",
                                [](std::string&) { return std::make_unique<SimulatedFiles>(); }};
 
-INSTANTIATE_TEST_SUITE_P(Block, SlotContract,
-                         ::testing::Values(scripted<Blocks>("blocks_of_512", kDevices, 512),
-                                           scripted<Blocks>("blocks_of_4096", kDevices, 4096),
-                                           real<Blocks>("io_uring", kDevices, Engine::io_uring),
-                                           real<Blocks>("threads", kDevices, Engine::threads),
-                                           kSimulatedDisks),
-                         slot_name);
-INSTANTIATE_TEST_SUITE_P(File, SlotContract,
-                         ::testing::Values(scripted<Files>("scripted", 0, 512),
-                                           real<Files>("io_uring", 0, Engine::io_uring),
-                                           real<Files>("threads", 0, Engine::threads),
-                                           kSimulatedFiles),
-                         slot_name);
+const auto kBlocks =
+    ::testing::Values(scripted<Blocks>("blocks_of_512", kDevices, 512),
+                      scripted<Blocks>("blocks_of_4096", kDevices, 4096),
+                      real<Blocks>("io_uring", kDevices, Engine::io_uring),
+                      real<Blocks>("threads", kDevices, Engine::threads), kSimulatedDisks);
+INSTANTIATE_TEST_SUITE_P(Block, SlotContract, kBlocks, slot_name);
+INSTANTIATE_TEST_SUITE_P(Block, WritableSlots, kBlocks, slot_name);
+const auto kFiles = ::testing::Values(scripted<Files>("scripted", 0, 512),
+                                      real<Files>("io_uring", 0, Engine::io_uring),
+                                      real<Files>("threads", 0, Engine::threads), kSimulatedFiles);
+INSTANTIATE_TEST_SUITE_P(File, SlotContract, kFiles, slot_name);
+INSTANTIATE_TEST_SUITE_P(File, ReadOnlySlots, kFiles, slot_name);
 
 }  // namespace
 }  // namespace tiermem::contract

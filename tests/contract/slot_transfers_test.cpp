@@ -6,10 +6,7 @@
 namespace tiermem::contract {
 namespace {
 
-TEST_P(SlotContract, slots_of_all_sizes_keep_their_own_bytes) {
-  if (!allocates()) {
-    return;
-  }
+TEST_P(WritableSlots, slots_of_all_sizes_keep_their_own_bytes) {
   std::vector<std::pair<SlotId, std::uint64_t>> slots;
   for (int round = 0; round < 3; ++round) {
     for (const std::uint64_t bytes : facts().sizes) {
@@ -88,10 +85,7 @@ TEST_P(SlotContract, transfers_up_to_the_depth_are_submitted_then_each_completes
   EXPECT_TRUE(subject().consistent());
 }
 
-TEST_P(SlotContract, part_of_a_slot_is_written_then_only_its_pages_change) {
-  if (!allocates()) {
-    return;
-  }
+TEST_P(WritableSlots, part_of_a_slot_is_written_then_only_its_pages_change) {
   const SlotId slot = allocate(largest());
   Block expected = pattern(largest(), 1);
   ASSERT_EQ(write(slot, expected), Code::ok);
@@ -110,10 +104,7 @@ TEST_P(SlotContract, part_of_a_slot_is_written_then_only_its_pages_change) {
   EXPECT_TRUE(holds(slot, end, largest() - kSmallestExtent));
 }
 
-TEST_P(SlotContract, length_ends_within_a_block_then_every_byte_of_it_is_transferred) {
-  if (!allocates()) {
-    return;
-  }
+TEST_P(WritableSlots, length_ends_within_a_block_then_every_byte_of_it_is_transferred) {
   const SlotId slot = allocate(largest());
   for (const std::uint64_t length : {std::uint64_t{1}, std::uint64_t{511}, std::uint64_t{513},
                                      kSmallestExtent + 1, 3 * kSmallestExtent - 1, largest() - 1}) {
@@ -131,10 +122,7 @@ TEST_P(SlotContract, length_ends_within_a_block_then_every_byte_of_it_is_transfe
   }
 }
 
-TEST_P(SlotContract, neighbours_are_submitted_as_a_group_then_each_has_its_bytes) {
-  if (!allocates()) {
-    return;
-  }
+TEST_P(WritableSlots, neighbours_are_submitted_as_a_group_then_each_has_its_bytes) {
   const std::size_t count = std::min<std::size_t>(tier().depth(), 8);
   std::vector<SlotId> slots;
   for (std::size_t i = 0; i < count; ++i) {
@@ -177,6 +165,7 @@ TEST_P(SlotContract, transfer_fails_then_it_is_reported_once_and_the_tier_works_
   if (allocates()) {
     ASSERT_EQ(write(slot, expected), Code::ok);
   }
+  ASSERT_TRUE(holds(slot, expected));
   for (const bool writes : {false, true}) {
     if ((writes && !allocates()) || !subject().fail_transfers()) {
       continue;
@@ -200,7 +189,8 @@ TEST_P(SlotContract, transfer_fails_then_it_is_reported_once_and_the_tier_works_
   EXPECT_TRUE(subject().consistent());
 }
 
-TEST_P(SlotContract, known_slots_are_read_then_their_bytes_and_zeros_after_them_arrive) {
+TEST_P(ReadOnlySlots, known_slots_are_read_then_their_bytes_and_zeros_after_them_arrive) {
+  ASSERT_FALSE(subject().known().empty());
   for (const SlotSubject::Known& known : subject().known()) {
     Block expected = known.bytes;
     expected.resize(std::max<std::uint64_t>(largest(), pages(expected.size())));
