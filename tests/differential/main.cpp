@@ -24,11 +24,13 @@
 #include <vector>
 
 #include "plan.hpp"
+#include "support/shrink.hpp"
 #include "world.hpp"
 
 namespace {
 
 using namespace tiermem::differential;
+using tiermem::test::shrink;
 using Clock = std::chrono::steady_clock;
 
 constexpr unsigned kCallsOfASequence = 200;
@@ -142,23 +144,11 @@ class Children {
   std::string path_;
 };
 
-// Removes parts, half of the list first, as long as the rest fails.
+// Removes calls as long as the rest fails.
 Plan shortened(Plan plan, const Children& children) {
   const auto end = Clock::now() + std::chrono::minutes(10);
-  for (std::size_t part = plan.size() / 2; part > 0; part = part == 1 ? 0 : part / 2) {
-    for (std::size_t at = 0; at < plan.size() && Clock::now() < end;) {
-      Plan without(plan.begin(), plan.begin() + static_cast<std::ptrdiff_t>(at));
-      without.insert(without.end(),
-                     plan.begin() + static_cast<std::ptrdiff_t>(std::min(plan.size(), at + part)),
-                     plan.end());
-      if (children.fails_often(without)) {
-        plan = std::move(without);
-      } else {
-        at += part;
-      }
-    }
-  }
-  return plan;
+  return shrink(std::move(plan),
+                [&](const Plan& some) { return Clock::now() < end && children.fails_often(some); });
 }
 
 void report(const Arguments& arguments, std::uint64_t first, std::uint64_t last) {

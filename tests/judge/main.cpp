@@ -22,11 +22,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "run.hpp"
+#include "support/shrink.hpp"
 
 namespace {
 
@@ -281,33 +283,31 @@ std::string list_of(const std::vector<bool>& out) {
   return text;
 }
 
-// Leaves calls out while a difference remains: first halves, then smaller parts.
+// Leaves calls out while a difference remains. Returns the numbers of the calls that are out.
 std::vector<bool> shortened(const Options& options, const RunOptions& run) {
-  const std::size_t calls = judge::make_sequence(run.first, run.calls).calls.size();
-  std::vector<bool> out(calls);
-  const auto differs = [&](const std::vector<bool>& without) {
-    const std::string list = list_of(without);
+  std::vector<std::size_t> calls(judge::make_sequence(run.first, run.calls).calls.size());
+  std::iota(calls.begin(), calls.end(), 0);
+  const auto all_but = [size = calls.size()](const std::vector<std::size_t>& kept) {
+    std::vector<bool> out(size, true);
+    for (const std::size_t call : kept) {
+      out[call] = false;
+    }
+    return out;
+  };
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(3);
+  const auto differs = [&](const std::vector<std::size_t>& kept) {
+    const std::string list = list_of(all_but(kept));
     RunOptions some = run;
     some.left_out = list.c_str();
-    for (int tries = 0; tries < 2; ++tries) {  // The difference may depend on the order of threads.
+    // The difference may depend on the order of threads.
+    for (int tries = 0; tries < 2 && std::chrono::steady_clock::now() < until; ++tries) {
       if (compare(options, some).found) {
         return true;
       }
     }
     return false;
   };
-  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(3);
-  for (std::size_t piece = calls / 2; piece > 0; piece /= 2) {
-    for (std::size_t at = 0; at < calls; at += piece) {
-      std::vector<bool> without = out;
-      std::fill(without.begin() + static_cast<std::ptrdiff_t>(at),
-                without.begin() + static_cast<std::ptrdiff_t>(std::min(at + piece, calls)), true);
-      if (without != out && std::chrono::steady_clock::now() < until && differs(without)) {
-        out = without;
-      }
-    }
-  }
-  return out;
+  return all_but(tiermem::test::shrink(std::move(calls), differs));
 }
 
 void explain(const Options& options, std::uint64_t seed, std::uint64_t first) {
