@@ -293,7 +293,6 @@ FOUND_TEST(Refusals, L04_buffers_and_blocks_whose_allocations_are_refused_are_no
   EXPECT_LE(context_->stats().dram_pinned, 2 * kMiB);
 }
 
-// A thread must not be affected while another thread is refused memory, and vice versa.
 bool has_open(const std::string& path) {
   std::error_code gone;
   for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -323,6 +322,7 @@ TEST_F(Refusals, a_free_whose_record_is_refused_ends_without_another_call) {
   }
 }
 
+// A thread must not be affected while another thread is refused memory, and vice versa.
 FOUND_TEST(Refusals, L04_threads_whose_allocations_are_refused_do_not_disturb_each_other) {
   open();
   evict();

@@ -198,18 +198,20 @@ class MemoryContract : public ::testing::TestWithParam<MemoryCase> {
     tier().return_frame(frame);
   }
   void give_back_all() {
-    while (!held_.empty()) {
-      give_back(held_.back().frame);
+    for (; !held_.empty(); held_.pop_back()) {
+      tier().return_frame(held_.back().frame);
     }
   }
   void put(FrameId frame, std::uint64_t bytes, std::uint64_t seed) {
     const Status status = contract::put(subject(), frame, pattern(bytes, seed));
     EXPECT_TRUE(status.ok()) << status.message();
   }
-  bool holds(FrameId frame, std::uint64_t bytes, std::uint64_t seed) {
-    return bytes_of(subject(), frame, bytes) == pattern(bytes, seed);
+  testing::AssertionResult holds(FrameId frame, std::uint64_t bytes, std::uint64_t seed) {
+    return same(bytes_of(subject(), frame, bytes), pattern(bytes, seed));
   }
-  bool zeros(FrameId frame, std::uint64_t bytes) { return holds(frame, bytes, 0); }
+  testing::AssertionResult zeros(FrameId frame, std::uint64_t bytes) {
+    return holds(frame, bytes, 0);
+  }
 
   /// The sizes of extents in mapped windows. Checks that every other size is refused.
   const std::vector<std::uint64_t>& mapped_extents() {
@@ -254,10 +256,10 @@ class MemoryContract : public ::testing::TestWithParam<MemoryCase> {
     windows_.erase(found);
   }
   /// Whether the program sees these bytes at the address.
-  bool sees(std::byte* at, std::uint64_t bytes, std::uint64_t seed) {
+  testing::AssertionResult sees(std::byte* at, std::uint64_t bytes, std::uint64_t seed) {
     Block seen(bytes);
     subject().read(seen.data(), at, bytes);
-    return seen == pattern(bytes, seed);
+    return same(seen, pattern(bytes, seed));
   }
   void store(std::byte* at, std::uint64_t bytes, std::uint64_t seed) {
     const Block data = pattern(bytes, seed);

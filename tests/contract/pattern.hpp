@@ -1,6 +1,9 @@
 // Page-aligned bytes that identify what was written. Any thread.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -21,6 +24,17 @@ inline Block pattern(std::uint64_t bytes, std::uint64_t seed) {
     std::memcpy(data.data() + words * 8, &last, bytes % 8);
   }
   return data;
+}
+
+/// Compares all bytes. The text of a failure names the first one that differs.
+inline testing::AssertionResult same(const Block& seen, const Block& expected) {
+  if (seen == expected) {
+    return testing::AssertionSuccess();
+  }
+  const auto at = std::mismatch(seen.begin(), seen.end(), expected.begin(), expected.end());
+  return testing::AssertionFailure()
+         << "byte " << at.first - seen.begin() << " differs; there are " << seen.size()
+         << " bytes, and " << expected.size() << " are expected";
 }
 
 }  // namespace tiermem::contract

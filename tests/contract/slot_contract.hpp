@@ -123,10 +123,10 @@ class SlotContract : public ::testing::TestWithParam<SlotCase> {
     std::copy_n(memory.begin(), bytes.size(), bytes.begin());
     return code;
   }
-  bool holds(SlotId slot, const Block& expected, std::uint64_t offset = 0) {
+  testing::AssertionResult holds(SlotId slot, const Block& expected, std::uint64_t offset = 0) {
     Block bytes(expected.size());
     EXPECT_EQ(read(slot, bytes, offset), Code::ok);
-    return bytes == expected;
+    return same(bytes, expected);
   }
 
  private:

@@ -31,7 +31,7 @@ class GpuBatches : public GpuContext {
     }
     return all;
   }
-  /// Brings all blocks to the device at once, while the first copy's call takes long.
+  /// Brings all blocks to the device with one request, and releases them.
   Status bring(std::uint32_t mode = kRead) {
     const std::vector<Access> all = list(mode);
     std::vector<ViewRecord> views(all.size());

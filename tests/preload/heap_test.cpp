@@ -118,7 +118,8 @@ TEST(Inner, DISABLED_purges_freed_blocks) {
   // jemalloc looks at the clock after about a thousand calls. It may put these blocks among the
   // freed ones.
   const auto is_emptied = [](std::uintptr_t extent) { return present_pages(extent) == 0; };
-  for (int tries = 0; tries < 100'000 && !is_emptied(extents.free.back()); ++tries) {
+  for (int tries = 0; tries < 100'000 && !extents.free.empty() && !is_emptied(extents.free.back());
+       ++tries) {
     ++g_seconds_later;
     const auto block = reinterpret_cast<std::uintptr_t>(malloc(kTick));
     const auto is_used = [&](std::uintptr_t extent) {
