@@ -126,13 +126,22 @@ void Gatherer::desert(const Request& request) {
       continue;
     }
     Gather& transfer = *gather;
+    const std::uint32_t number = transfer.job.transfer;
     transfer.request = nullptr;
     transfer.reads = {};
     transfer.issued = 0;
-    carrier_.channel_of(transfer).forget_gather(transfer.job.transfer);
+    carrier_.channel_of(transfer).forget_gather(number);
     if (transfer.open == 0) {
-      end(transfer);
+      deserted_.push_back(number);  // Not from here: the waiters for the extent would run.
     }
+  }
+}
+
+void Gatherer::end_deserted() {
+  Vector<std::uint32_t> ended;
+  ended.swap(deserted_);
+  for (const std::uint32_t at : ended) {
+    end(carrier_.at<Gather>(at));
   }
 }
 

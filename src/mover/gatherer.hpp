@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/arena.hpp"
 #include "mover/carrier.hpp"
 #include "mover/gather.hpp"
 #include "mover/parts.hpp"
@@ -36,6 +37,8 @@ class Gatherer {
   void read_done(const SlotCompletion& completion);
   /// The request has ended, and with it the records of its reads. Reads at a device go on.
   void desert(const Request& request);
+  void end_deserted();
+  bool any_deserted() const { return !deserted_.empty(); }
 
  private:
   void end(Gather& transfer);
@@ -48,6 +51,7 @@ class Gatherer {
   SlotTier* const block_;
   SlotTier* const files_;
   const bool checksums_;
+  Vector<std::uint32_t> deserted_;  // To end: no request and no read in progress.
 };
 
 }  // namespace tiermem

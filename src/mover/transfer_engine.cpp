@@ -92,7 +92,9 @@ void TransferEngine::unpark(const Request& request, ExtentRef ref) {
 }
 
 bool TransferEngine::take_completions() {
-  bool any = demoter_.run_drops();
+  bool any = gatherer_.any_deserted();
+  gatherer_.end_deserted();
+  any = demoter_.run_drops() || any;
   std::uint64_t done = 0;
   while (Job* const job = carrier_.run_own_job(done)) {
     job_done(*job);
@@ -269,7 +271,9 @@ void TransferEngine::follow() {
 // Transfers go on by completions. All else that they wait for is here.
 std::int64_t TransferEngine::next() const {
   const std::int64_t now = carrier_.now();
-  return demoter_.any_drops() ? now : std::min(carrier_.next(now), bounce_.next(now));
+  return demoter_.any_drops() || gatherer_.any_deserted()
+             ? now
+             : std::min(carrier_.next(now), bounce_.next(now));
 }
 
 std::int64_t TransferEngine::next_for_room() const {
