@@ -16,6 +16,7 @@ std::span<const Benchmark> scaling_benchmarks() {
       Benchmark{"buffers", "100 to 10 million buffers: allocate, hit, free", scaling_buffers},
       Benchmark{"callers", "1 to 64 threads: hits, and misses", scaling_callers},
       Benchmark{"budget", "DRAM of 1 to 100 % of what is used", scaling_budget},
+      Benchmark{"requests", "0 to 10,000 waiting requests: free", scaling_requests},
   };
   return kBenchmarks;
 }

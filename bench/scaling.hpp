@@ -19,6 +19,7 @@ Status scaling_depth(Session& session);
 Status scaling_buffers(Session& session);
 Status scaling_callers(Session& session);
 Status scaling_budget(Session& session);
+Status scaling_requests(Session& session);
 
 /// Samples per point, interleaved with those of the point's other curves.
 inline constexpr unsigned kScalingSamples = 3;

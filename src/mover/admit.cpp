@@ -161,6 +161,9 @@ bool Desk::find_records(Request& request) {
 void Desk::enlist(Request& request) {
   request.at = static_cast<std::uint32_t>(active_.size());
   active_.push_back(&request);
+  for (const Span& span : request.spans) {
+    ++span.record->active_spans;
+  }
   engine_.note_requests(active_.size());
   next_deadline_ = std::min(next_deadline_, request.deadline_ns);
 }
@@ -181,8 +184,12 @@ bool Desk::writes_in_two_spaces(const Request& request) {
   return false;
 }
 
-// Requests that still wait for bytes of a freed buffer fail with a stale handle.
+// Requests that still wait for bytes of a freed buffer fail with a stale handle. Most often there
+// are none, and the cost of a free must not grow with the number of other requests.
 void Desk::end_requests_for(std::uint32_t index) {
+  if (residency_.buffers.at(index).active_spans == 0) {
+    return;
+  }
   fail_each([&](const Request& request) -> std::optional<Status> {
     const auto span = std::find_if(request.spans.begin(), request.spans.end(), [&](const Span& s) {
       return s.record == &residency_.buffers.at(index);

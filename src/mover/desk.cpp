@@ -1,6 +1,7 @@
 #include "mover/desk.hpp"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "base/error.hpp"
 
@@ -113,11 +114,15 @@ void Desk::abandon() {
 
 std::string Desk::check() const {
   std::size_t in_room = 0;
+  std::unordered_map<const BufferRecord*, std::uint32_t> awaited;
   for (std::size_t i = 0; i < active_.size(); ++i) {
     const Request& request = *active_[i];
     if (request.at != i || request.state == Request::State::done) {
       return fmt::format("request {} of the active ones says that it is {}, in state {}", i,
                          request.at, static_cast<int>(request.state));
+    }
+    for (const Span& span : request.spans) {
+      ++awaited[span.record];
     }
     if (request.deadline_ns < next_deadline_) {
       return fmt::format("a request ends at {}, and the next look is at {}", request.deadline_ns,
@@ -133,6 +138,14 @@ std::string Desk::check() const {
   if (in_room != room_queue_.size()) {
     return fmt::format("{} requests are in the queue for room, and {} wait", room_queue_.size(),
                        in_room);
+  }
+  for (std::uint32_t index = 0; index < residency_.buffers.used(); ++index) {
+    const BufferRecord& record = residency_.buffers.at(index);
+    const auto found = awaited.find(&record);
+    if (record.active_spans != (found == awaited.end() ? 0 : found->second)) {
+      return fmt::format("buffer record {} counts {} spans of requests, and there are {}", index,
+                         record.active_spans, found == awaited.end() ? 0 : found->second);
+    }
   }
   return waiters_.check(active_);
 }

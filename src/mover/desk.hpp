@@ -10,6 +10,7 @@
 //   active()[i]->at == i
 //   a request in state `room` is in the queue for room, and no other is
 //   next deadline <= the deadline of each active request
+//   record.active_spans == the number of spans of active requests in that buffer
 #pragma once
 
 #include <atomic>

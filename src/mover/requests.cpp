@@ -329,6 +329,9 @@ void Desk::complete(Request& request, Status status) {
   active_[request.at] = active_.back();
   active_[request.at]->at = request.at;
   active_.pop_back();
+  for (const Span& span : request.spans) {
+    --span.record->active_spans;
+  }
   engine_.note_requests(active_.size());
   completed_.push_back(&request);
 }

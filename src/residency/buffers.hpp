@@ -63,6 +63,8 @@ struct BufferRecord {
   std::uint64_t file = 0;  ///< Base of the file in the file tier, + 1; 0: not adopted.
   /// The next abandoned record: its index + 1; 0: none.
   std::uint32_t next_abandoned = 0;
+  /// [mover] The number of spans of active requests that are in this buffer.
+  std::uint32_t active_spans = 0;
   Label label;
 
   /// Returns whether the buffer is adopted from a file: its bytes begin there.
