@@ -127,7 +127,7 @@ void Desk::admit_acquire(Request& request) {
                            "writes one of them; split the list"));
     return;
   }
-  if (const Memory* const lost = wants_lost(request)) {
+  if (const MemoryLedger* const lost = wants_lost(request)) {
     complete(request, Refusals::lost(*lost));
     return;
   }
@@ -220,7 +220,7 @@ void Desk::refuse(Request& request) {
   completed_.push_back(&request);
 }
 
-const Memory* Desk::wants_lost(const Request& request) const {
+const MemoryLedger* Desk::wants_lost(const Request& request) const {
   const auto need = std::find_if(request.needs.begin(), request.needs.end(),
                                  [&](const Need& each) { return memories_[each.space].lost; });
   return need == request.needs.end() ? nullptr : &memories_[need->space];

@@ -149,7 +149,7 @@ Desk::Arm Desk::arm_acquire(Request& request, Need& need) {
       room_.make_room(need.space, bytes, Priority::room);
       (void)room_.take_room(need);  // A clean victim may have left at once.
     }
-    Memory& memory = memories_[need.space];
+    MemoryLedger& memory = memories_[need.space];
     if (!need.has_room() && !(room_.searched(memory) && take_back_for(need))) {
       if (room_.searched(memory) && refusals_.nothing_will_change(request)) {
         fail_request(request, refusals_.no_room(&request, need.space, bytes));

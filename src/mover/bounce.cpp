@@ -19,7 +19,7 @@ PageMask group_mask(unsigned pages) {
 
 }  // namespace
 
-void Bounce::attach(Memory& host, bool with_devices) {
+void Bounce::attach(MemoryLedger& host, bool with_devices) {
   host_ = &host;
   if (!with_devices) {
     return;

@@ -18,7 +18,7 @@
 #include "base/arena.hpp"
 #include "mover/backoff.hpp"
 #include "mover/job.hpp"
-#include "mover/memory.hpp"
+#include "mover/memory_ledger.hpp"
 #include "mover/never.hpp"
 #include "mover/staging.hpp"
 
@@ -49,7 +49,7 @@ class Bounce {
   Bounce(Hands& hands, const Options& options)
       : hands_(hands), options_(options), staging_(options.staging_frame_bytes) {}
   /// Before any other call. `with_devices`: takes the frames of the staging.
-  void attach(Memory& host, bool with_devices);
+  void attach(MemoryLedger& host, bool with_devices);
 
   /// Bytes of all frames that the bounce memory has.
   std::uint64_t bytes() const { return staging_.bytes() + area_bytes_in_all(); }
@@ -154,7 +154,7 @@ class Bounce {
 
   Hands& hands_;
   const Options options_;
-  Memory* host_ = nullptr;
+  MemoryLedger* host_ = nullptr;
   Staging staging_;
   Deque<WaitingForStaging> staging_queue_;
   Deque<Area> areas_;  // Stable addresses: workers hold `job`. Places name areas by position.

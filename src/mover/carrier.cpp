@@ -8,9 +8,9 @@
 
 namespace tiermem {
 
-Carrier::Carrier(Residency& residency, Deque<Memory>& memories, Journal& journal, Bounce& bounce,
-                 SlotLedger& block_slots, SlotTier* block, SlotTier* files, Hands& hands,
-                 const MoverOptions& options)
+Carrier::Carrier(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal,
+                 Bounce& bounce, SlotLedger& block_slots, SlotTier* block, SlotTier* files,
+                 Hands& hands, const MoverOptions& options)
     : residency_(residency),
       directory_(residency),
       memories_(memories),

@@ -22,7 +22,7 @@
 #include "mover/ended.hpp"
 #include "mover/job.hpp"
 #include "mover/journal.hpp"
-#include "mover/memory.hpp"
+#include "mover/memory_ledger.hpp"
 #include "mover/mover_options.hpp"
 #include "mover/never.hpp"
 #include "mover/slot_ledger.hpp"
@@ -50,7 +50,7 @@ class Carrier {
   };
 
   /// `block` and `files` may be null.
-  Carrier(Residency& residency, Deque<Memory>& memories, Journal& journal, Bounce& bounce,
+  Carrier(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal, Bounce& bounce,
           SlotLedger& block_slots, SlotTier* block, SlotTier* files, Hands& hands,
           const MoverOptions& options);
 
@@ -193,7 +193,7 @@ class Carrier {
 
   Residency& residency_;
   const Directory directory_;
-  Deque<Memory>& memories_;
+  Deque<MemoryLedger>& memories_;
   Journal& journal_;
   Bounce& bounce_;
   SlotLedger& block_slots_;

@@ -124,7 +124,7 @@ void Desk::serve_prefetch() {
          engine_.prefetches() < prefetch_limit_) {
     auto [request, index] = waiters_.next_prefetch();
     Need& need = request->needs[index];
-    Memory& memory = memories_[need.space];
+    MemoryLedger& memory = memories_[need.space];
     if (memory.awaited) {
       return;
     }

@@ -60,7 +60,7 @@ void Copies::lose(ExtentRef ref, unsigned space) {
   ++losses_[directory_.at(ref).buffer];
 }
 
-void Copies::prefetch_used(ExtentRef ref, Memory& memory) {
+void Copies::prefetch_used(ExtentRef ref, MemoryLedger& memory) {
   Extent& extent = directory_.at(ref);
   if (extent.prefetched) {
     extent.prefetched = false;

@@ -10,7 +10,7 @@
 #include "base/arena.hpp"
 #include "mover/bounce.hpp"
 #include "mover/journal.hpp"
-#include "mover/memory.hpp"
+#include "mover/memory_ledger.hpp"
 #include "mover/slot_ledger.hpp"
 #include "mover/stuck.hpp"
 #include "residency/directory.hpp"
@@ -20,7 +20,7 @@ namespace tiermem {
 
 class Copies {
  public:
-  Copies(Residency& residency, Deque<Memory>& memories, Journal& journal, Bounce& bounce,
+  Copies(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal, Bounce& bounce,
          SlotLedger& block_slots, Stuck& stuck)
       : residency_(residency),
         directory_(residency),
@@ -42,7 +42,7 @@ class Copies {
   /// Returns the lost extents that were not reported yet, by buffer, and forgets them.
   Map<std::uint32_t, std::uint32_t> take_losses() { return std::exchange(losses_, {}); }
   /// A request uses an extent that was prefetched.
-  void prefetch_used(ExtentRef ref, Memory& memory);
+  void prefetch_used(ExtentRef ref, MemoryLedger& memory);
   void give_parts(FrameId frame, unsigned space, PageMask pages);
   /// The order of victims, with a record for the extent: the admission of each request that may
   /// bring the extent has made it.
@@ -73,7 +73,7 @@ class Copies {
 
   Residency& residency_;
   const Directory directory_;
-  Deque<Memory>& memories_;
+  Deque<MemoryLedger>& memories_;
   Journal& journal_;
   Bounce& bounce_;
   SlotLedger& block_slots_;

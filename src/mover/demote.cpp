@@ -8,8 +8,8 @@
 
 namespace tiermem {
 
-Demoter::Demoter(Residency& residency, Deque<Memory>& memories, Journal& journal, Carrier& carrier,
-                 Copies& copies, Parts& parts, Stuck& stuck, Bounce& bounce,
+Demoter::Demoter(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal,
+                 Carrier& carrier, Copies& copies, Parts& parts, Stuck& stuck, Bounce& bounce,
                  SlotLedger& block_slots, SlotTier* block, const MoverOptions& options)
     : directory_(residency),
       memories_(memories),

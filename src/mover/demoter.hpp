@@ -16,7 +16,7 @@ namespace tiermem {
 
 class Demoter {
  public:
-  Demoter(Residency& residency, Deque<Memory>& memories, Journal& journal, Carrier& carrier,
+  Demoter(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal, Carrier& carrier,
           Copies& copies, Parts& parts, Stuck& stuck, Bounce& bounce, SlotLedger& block_slots,
           SlotTier* block, const MoverOptions& options);
 
@@ -86,7 +86,7 @@ class Demoter {
   void not_written(DemoteParts& transfer, Status status);
 
   const Directory directory_;
-  Deque<Memory>& memories_;
+  Deque<MemoryLedger>& memories_;
   Journal& journal_;
   Carrier& carrier_;
   Copies& copies_;

@@ -6,7 +6,7 @@ namespace tiermem {
 
 std::string Mover::describe() const {
   std::string text = desk_.describe_queues();
-  for (const Memory& memory : memories_) {
+  for (const MemoryLedger& memory : memories_) {
     const FrameBooks books = memory.tier->books();
     text += fmt::format(
         "  space {}: budget {} in use {} cached {} freeing {} ahead {}{}{}, paused to {}, short to "

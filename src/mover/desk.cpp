@@ -7,9 +7,10 @@
 
 namespace tiermem {
 
-Desk::Desk(Residency& residency, Deque<Memory>& memories, Journal& journal, ReadAhead& read_ahead,
-           TransferEngine& engine, const Needs& needs, const GatherNeeds& gather_needs, Room& room,
-           const Refusals& refusals, Queries& queries, Hands& hands, unsigned prefetch_limit)
+Desk::Desk(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal,
+           ReadAhead& read_ahead, TransferEngine& engine, const Needs& needs,
+           const GatherNeeds& gather_needs, Room& room, const Refusals& refusals, Queries& queries,
+           Hands& hands, unsigned prefetch_limit)
     : residency_(residency),
       directory_(residency),
       memories_(memories),

@@ -23,7 +23,7 @@
 #include "mover/gather_needs.hpp"
 #include "mover/job.hpp"
 #include "mover/journal.hpp"
-#include "mover/memory.hpp"
+#include "mover/memory_ledger.hpp"
 #include "mover/needs.hpp"
 #include "mover/never.hpp"
 #include "mover/queries.hpp"
@@ -40,7 +40,7 @@ namespace tiermem {
 
 class Desk {
  public:
-  Desk(Residency& residency, Deque<Memory>& memories, Journal& journal, ReadAhead& read_ahead,
+  Desk(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal, ReadAhead& read_ahead,
        TransferEngine& engine, const Needs& needs, const GatherNeeds& gather_needs, Room& room,
        const Refusals& refusals, Queries& queries, Hands& hands, unsigned prefetch_limit);
 
@@ -110,7 +110,7 @@ class Desk {
   static bool writes_in_two_spaces(const Request& request);
   bool refuses(const Request& request) const;
   void refuse(Request& request);
-  const Memory* wants_lost(const Request& request) const;
+  const MemoryLedger* wants_lost(const Request& request) const;
   unsigned space_of(Place place) const;
 
   // arm.cpp: what each need lacks is started.
@@ -158,12 +158,12 @@ class Desk {
   void give_back_for(Request& request);
 
   // loss.cpp: devices that are gone.
-  void begin_loss(Memory& memory);
-  bool let_go_of_lost(ExtentRef ref, Memory& memory);
+  void begin_loss(MemoryLedger& memory);
+  bool let_go_of_lost(ExtentRef ref, MemoryLedger& memory);
 
   Residency& residency_;
   const Directory directory_;
-  Deque<Memory>& memories_;
+  Deque<MemoryLedger>& memories_;
   Journal& journal_;
   ReadAhead& read_ahead_;
   TransferEngine& engine_;

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "mover/memory.hpp"
+#include "mover/memory_ledger.hpp"
 #include "mover/transfer.hpp"
 #include "observe/histogram.hpp"
 #include "observe/receipts.hpp"
@@ -19,7 +19,7 @@ namespace tiermem {
 class Journal {
  public:
   /// Keeps the last `kept` receipts. `block`, `files`: the slot tiers, or null.
-  Journal(const Directory& directory, const Deque<Memory>& memories, const SlotTier* block,
+  Journal(const Directory& directory, const Deque<MemoryLedger>& memories, const SlotTier* block,
           const SlotTier* files, std::uint32_t kept)
       : directory_(directory), memories_(memories), block_(block), files_(files), receipts_(kept) {}
 
@@ -103,7 +103,7 @@ class Journal {
   Place place_of(unsigned space) const { return memories_[space].tier->place(); }
 
   const Directory directory_;
-  const Deque<Memory>& memories_;  // By space.
+  const Deque<MemoryLedger>& memories_;  // By space.
   const SlotTier* const block_;
   const SlotTier* const files_;
   // Only bytes_in and bytes_out.

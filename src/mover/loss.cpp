@@ -9,7 +9,7 @@
 namespace tiermem {
 
 void Desk::serve_losses() {
-  for (Memory& memory : memories_) {
+  for (MemoryLedger& memory : memories_) {
     if (!memory.lost && memory.tier->lost()) {
       begin_loss(memory);
     }
@@ -24,7 +24,7 @@ void Desk::serve_losses() {
   }
 }
 
-void Desk::begin_loss(Memory& memory) {
+void Desk::begin_loss(MemoryLedger& memory) {
   memory.lost = true;
   const Status why = memory.tier->loss();
   log_error("{}; extents that had their only copy there are lost; write them again", why.message());
@@ -47,7 +47,7 @@ void Desk::begin_loss(Memory& memory) {
 }
 
 // Returns false if the extent cannot leave yet: a pin or a transfer holds it there, and will end.
-bool Desk::let_go_of_lost(ExtentRef ref, Memory& memory) {
+bool Desk::let_go_of_lost(ExtentRef ref, MemoryLedger& memory) {
   Extent& extent = directory_.at(ref);
   const ExtentBits bits = directory_.word(memory.space, ref).load();
   if (bits.phase() == Phase::none) {

@@ -25,7 +25,7 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> tiers, Slot
       desk_(residency, memories_, journal_, read_ahead_, engine_, needs_, gather_needs_, room_,
             refusals_, queries_, hands, options.prefetch_limit) {
   for (AddressableTier* tier : tiers) {
-    Memory& memory = memories_.emplace_back();
+    MemoryLedger& memory = memories_.emplace_back();
     memory.tier = tier;
     memory.space = static_cast<unsigned>(memories_.size() - 1);
     memory.recency.set_most(residency.extents.capacity());
@@ -120,7 +120,7 @@ void Mover::decide() {
 bool Mover::waits_for_pins() const {
   return desk_.waits_for_room() || room_.budget_changes() || engine_.waits_for_pins() ||
          std::any_of(memories_.begin(), memories_.end(),
-                     [](const Memory& memory) { return !memory.remains.empty(); });
+                     [](const MemoryLedger& memory) { return !memory.remains.empty(); });
 }
 
 void Mover::child_of_parent() {
@@ -133,7 +133,7 @@ void Mover::child_of_parent() {
 
 void Mover::test_begin_near_wrap(std::uint32_t left) {
   engine_.test_begin_near_wrap(left);
-  for (Memory& memory : memories_) {
+  for (MemoryLedger& memory : memories_) {
     memory.recency.test_begin_at(0 - left);
   }
 }

@@ -31,7 +31,7 @@
 #include "mover/desk.hpp"
 #include "mover/gather_needs.hpp"
 #include "mover/journal.hpp"
-#include "mover/memory.hpp"
+#include "mover/memory_ledger.hpp"
 #include "mover/mover_options.hpp"
 #include "mover/needs.hpp"
 #include "mover/never.hpp"
@@ -67,7 +67,7 @@ class Mover {
 
   /// The program's tick ordinal: next uses before it are over.
   void note_ordinal(std::uint64_t ordinal) {
-    for (Memory& memory : memories_) {
+    for (MemoryLedger& memory : memories_) {
       memory.recency.tick(ordinal);
     }
   }
@@ -152,7 +152,7 @@ class Mover {
 
   // All others are the stepping thread's. Each part calls only those above it.
   std::int64_t now_ = 0;
-  Deque<Memory> memories_;  // By space. Stable addresses: workers hold `trim`.
+  Deque<MemoryLedger> memories_;  // By space. Stable addresses: workers hold `trim`.
   Journal journal_;
   Stock stock_;
   TransferEngine engine_;  // Its ends are taken between two steps.

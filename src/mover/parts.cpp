@@ -187,7 +187,7 @@ void Parts::emptied(Empty& transfer) {
   const ExtentRef ref = transfer.ref;
   Extent& extent = directory_.at(ref);
   if (transfer.job.status.ok()) {
-    Memory& memory = memories_[kHost];
+    MemoryLedger& memory = memories_[kHost];
     memory.tier->discharge_parts(transfer.frame,
                                  static_cast<unsigned>(std::popcount(transfer.pages)));
     memory.returned += bytes_of_pages(transfer.pages);

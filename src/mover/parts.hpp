@@ -21,8 +21,9 @@ namespace tiermem {
 
 class Parts {
  public:
-  Parts(const Directory& directory, Deque<Memory>& memories, Journal& journal, Carrier& carrier,
-        Copies& copies, Bounce& bounce, SlotTier* block, const MoverOptions& options)
+  Parts(const Directory& directory, Deque<MemoryLedger>& memories, Journal& journal,
+        Carrier& carrier, Copies& copies, Bounce& bounce, SlotTier* block,
+        const MoverOptions& options)
       : directory_(directory),
         memories_(memories),
         journal_(journal),
@@ -73,7 +74,7 @@ class Parts {
   void failed(PromoteParts& transfer, const Status& status);
 
   const Directory directory_;
-  Deque<Memory>& memories_;
+  Deque<MemoryLedger>& memories_;
   Journal& journal_;
   Carrier& carrier_;
   Copies& copies_;

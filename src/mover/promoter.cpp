@@ -8,9 +8,9 @@
 
 namespace tiermem {
 
-Promoter::Promoter(Residency& residency, Deque<Memory>& memories, Journal& journal, Stock& stock,
-                   Carrier& carrier, Copies& copies, const Parts& parts, Bounce& bounce,
-                   SlotLedger& block_slots, SlotTier* block, SlotTier* files,
+Promoter::Promoter(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal,
+                   Stock& stock, Carrier& carrier, Copies& copies, const Parts& parts,
+                   Bounce& bounce, SlotLedger& block_slots, SlotTier* block, SlotTier* files,
                    const MoverOptions& options)
     : residency_(residency),
       directory_(residency),

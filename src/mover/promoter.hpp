@@ -16,7 +16,7 @@ namespace tiermem {
 
 class Promoter {
  public:
-  Promoter(Residency& residency, Deque<Memory>& memories, Journal& journal, Stock& stock,
+  Promoter(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal, Stock& stock,
            Carrier& carrier, Copies& copies, const Parts& parts, Bounce& bounce,
            SlotLedger& block_slots, SlotTier* block, SlotTier* files, const MoverOptions& options);
 
@@ -84,7 +84,7 @@ class Promoter {
 
   Residency& residency_;
   const Directory directory_;
-  Deque<Memory>& memories_;
+  Deque<MemoryLedger>& memories_;
   Journal& journal_;
   Stock& stock_;
   Carrier& carrier_;

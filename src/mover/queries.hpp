@@ -6,7 +6,7 @@
 
 #include "base/arena.hpp"
 #include "mover/journal.hpp"
-#include "mover/memory.hpp"
+#include "mover/memory_ledger.hpp"
 #include "mover/refusals.hpp"
 #include "mover/request.hpp"
 #include "mover/room.hpp"
@@ -21,7 +21,7 @@ namespace tiermem {
 class Queries {
  public:
   /// `block` and `files` may be null.
-  Queries(Residency& residency, const Deque<Memory>& memories, const Journal& journal,
+  Queries(Residency& residency, const Deque<MemoryLedger>& memories, const Journal& journal,
           const Stock& stock, TransferEngine& engine, Room& room, const Refusals& refusals,
           const SlotTier* block, const SlotTier* files)
       : residency_(residency),
@@ -49,7 +49,7 @@ class Queries {
 
   Residency& residency_;
   const Directory directory_;
-  const Deque<Memory>& memories_;
+  const Deque<MemoryLedger>& memories_;
   const Journal& journal_;
   const Stock& stock_;
   TransferEngine& engine_;

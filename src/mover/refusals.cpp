@@ -18,13 +18,13 @@ bool Refusals::nothing_will_change(const Request& asking) const {
     under_way -= under_way != 0 && engine_.is_parked(asking, need.ref) ? 1 : 0;
   }
   const bool again = std::any_of(memories_.begin(), memories_.end(),
-                                 [&](const Memory& memory) { return tries_again(memory); });
+                                 [&](const MemoryLedger& memory) { return tries_again(memory); });
   return under_way == 0 && engine_.ended().empty() && engine_.housekeeping() == 0 &&
          !engine_.retries_stuck(asking) && !again && !any_pin();
 }
 
 // Returns whether a copy out of the memory, or a write, will be tried again after its backoff.
-bool Refusals::tries_again(const Memory& memory) const {
+bool Refusals::tries_again(const MemoryLedger& memory) const {
   return engine_.block_slots().tries_again(now_) ||
          (!memory.exit_backoff.over(now_) && !memory.exit_backoff.gave_up());
 }
@@ -194,7 +194,7 @@ Status Refusals::no_bytes(ExtentRef ref) const {
               tier.loss().message());
 }
 
-Status Refusals::lost(const Memory& memory) {
+Status Refusals::lost(const MemoryLedger& memory) {
   const Status why = memory.tier->loss();
   return fail_native(Code::unavailable, why.info() != nullptr ? why.info()->native : 0, "{}",
                      why.message());

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "base/arena.hpp"
-#include "mover/memory.hpp"
+#include "mover/memory_ledger.hpp"
 #include "mover/mover_options.hpp"
 #include "mover/needs.hpp"
 #include "mover/request.hpp"
@@ -21,7 +21,7 @@ namespace tiermem {
 
 class Refusals {
  public:
-  Refusals(Residency& residency, const Deque<Memory>& memories, const TransferEngine& engine,
+  Refusals(Residency& residency, const Deque<MemoryLedger>& memories, const TransferEngine& engine,
            const Needs& needs, const Room& room, decltype(MoverOptions::explain) explain)
       : residency_(residency),
         directory_(residency),
@@ -34,7 +34,7 @@ class Refusals {
   void begin_step(std::int64_t now) { now_ = now; }
 
   bool nothing_will_change(const Request& asking) const;
-  bool tries_again(const Memory& memory) const;
+  bool tries_again(const MemoryLedger& memory) const;
   std::uint64_t pinned_bytes(unsigned space) const;
 
   // ---- Errors
@@ -47,7 +47,7 @@ class Refusals {
   Status late(const Request& request) const;
   Status no_bytes(ExtentRef ref) const;
   /// The memory is lost.
-  static Status lost(const Memory& memory);
+  static Status lost(const MemoryLedger& memory);
 
  private:
   bool any_pin() const;
@@ -55,7 +55,7 @@ class Refusals {
 
   Residency& residency_;
   const Directory directory_;
-  const Deque<Memory>& memories_;
+  const Deque<MemoryLedger>& memories_;
   const TransferEngine& engine_;
   const Needs& needs_;
   const Room& room_;

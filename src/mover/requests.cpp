@@ -250,7 +250,7 @@ bool Desk::serve_ended() {
 }
 
 void Desk::retry_pin_waiters() {
-  for (Memory& memory : memories_) {
+  for (MemoryLedger& memory : memories_) {
     memory.awaited = false;  // Requests that still lack room set it again.
   }
   for (auto [request, index] : waiters_.take_for_pins()) {

@@ -24,7 +24,7 @@ Desk::Arm Desk::arm_retreat(Request& request, Need& need) {
   if (engine_.start_evict(need.ref, need.space, Priority::room)) {
     return extent.transfer != 0 ? Arm::wait_transfer : Arm::ready;
   }
-  const Memory& memory = memories_[need.space];
+  const MemoryLedger& memory = memories_[need.space];
   if (directory_.word(need.space, need.ref).load().pinned() || memories_[kHost].freeing != 0 ||
       (!memory.lost && refusals_.tries_again(memory))) {
     return Arm::wait_pins;
@@ -65,7 +65,7 @@ void Desk::serve_giving_back() {
     Request& request = *giving_back_[i];
     bool waits = request.state != Request::State::giving;
     for (unsigned at = kHost + 1; at < memories_.size(); ++at) {
-      Memory& memory = memories_[at];
+      MemoryLedger& memory = memories_[at];
       const std::uint64_t left = request.bytes_left[at];
       std::uint64_t& given = request.bytes_given[at];
       if (given < left && !memory.trimming) {

@@ -5,7 +5,7 @@
 
 namespace tiermem {
 
-Room::Room(Residency& residency, Deque<Memory>& memories, Journal& journal, Stock& stock,
+Room::Room(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal, Stock& stock,
            TransferEngine& engine, Hands& hands, std::uint64_t ahead_bytes_max)
     : residency_(residency),
       directory_(residency),
@@ -17,13 +17,14 @@ Room::Room(Residency& residency, Deque<Memory>& memories, Journal& journal, Stoc
       ahead_bytes_max_(ahead_bytes_max) {}
 
 void Room::note_news(bool news) {
-  const bool evicted = std::any_of(memories_.begin(), memories_.end(),
-                                   [](const Memory& memory) { return memory.evicted_at_once; });
+  const bool evicted =
+      std::any_of(memories_.begin(), memories_.end(),
+                  [](const MemoryLedger& memory) { return memory.evicted_at_once; });
   fruitless_ = went_on_ && !news && !evicted ? fruitless_ + 1 : 0;
 }
 
 void Room::end_shortages() {
-  for (Memory& memory : memories_) {
+  for (MemoryLedger& memory : memories_) {
     memory.end_shortage(now_);
   }
 }
@@ -43,7 +44,7 @@ FrameId Room::frame_for(ExtentRef ref, unsigned space) {
 
 // Frames that victims of other memories took.
 void Room::serve_taken_frames() {
-  for (Memory& memory : memories_) {
+  for (MemoryLedger& memory : memories_) {
     if (memory.taken_for_victims != 0) {
       evict_ahead(memory.space, std::exchange(memory.taken_for_victims, 0));
     }
@@ -55,7 +56,7 @@ void Room::note_shortage(unsigned space, std::uint64_t bytes) {
 }
 
 void Room::begin_search() {
-  for (Memory& memory : memories_) {
+  for (MemoryLedger& memory : memories_) {
     memory.searching = false;
     memory.evicted_at_once = false;
   }
@@ -64,7 +65,7 @@ void Room::begin_search() {
 // Returns whether the policy has not looked at all extents yet: the next step need not wait for an
 // event. After some tens of thousands of looks the request waits for one.
 bool Room::goes_on_for(const Request& head) const {
-  for (const Memory& memory : memories_) {
+  for (const MemoryLedger& memory : memories_) {
     // One step more than counts as fruitless: that one decides whether the request is refused.
     if (memory.freeing == 0 && memory.searching && fruitless_ <= kMostFruitless) {
       return true;
@@ -77,11 +78,11 @@ void Room::end_step(const Request* head, bool seeks) {
   went_on_ = (head != nullptr && goes_on_for(*head)) || (seeks && fruitless_ <= kMostFruitless);
 }
 
-bool Room::searched(const Memory& memory) const {
+bool Room::searched(const MemoryLedger& memory) const {
   return memory.freeing == 0 && (memory.recency.exhausted() || fruitless_ >= kMostFruitless);
 }
 
-Recency::Candidate Room::candidate(ExtentRef ref, Memory& memory) {
+Recency::Candidate Room::candidate(ExtentRef ref, MemoryLedger& memory) {
   const unsigned space = memory.space;
   Extent& extent = directory_.at(ref);
   ExtentWord& word = directory_.word(space, ref);
@@ -111,13 +112,13 @@ Recency::Candidate Room::candidate(ExtentRef ref, Memory& memory) {
 
 // Ages what was inserted, also while memory fills: early reuse is seen that way.
 void Room::settle() {
-  for (Memory& memory : memories_) {
+  for (MemoryLedger& memory : memories_) {
     memory.recency.settle([&](ExtentRef ref) { return candidate(ref, memory); });
   }
 }
 
 void Room::make_room(unsigned space, std::uint64_t bytes, Priority priority, bool desperate) {
-  Memory& memory = memories_[space];
+  MemoryLedger& memory = memories_[space];
   const Journal::ReasonScope why(journal_,
                                  priority == Priority::background ? Reason::ahead : Reason::room);
   if (priority != Priority::background) {
@@ -162,14 +163,14 @@ void Room::make_room(unsigned space, std::uint64_t bytes, Priority priority, boo
 // Frames are freed ahead of need in proportion to how often requests had to wait for them. A clean
 // victim leaves at once: if all are clean, no request waits, and all of the memory is used.
 void Room::evict_ahead(unsigned space, std::uint64_t bytes, bool parts) {
-  Memory& memory = memories_[space];
+  MemoryLedger& memory = memories_[space];
   if (memory.ahead < bytes) {
     memory.ahead = 0;
     return;
   }
   const FrameBooks books = memory.tier->books();
   const std::uint64_t used = parts ? books.used() : books.in_use;
-  const std::uint64_t gaps = parts ? 0 : memory.gaps[Memory::size_class(bytes)];
+  const std::uint64_t gaps = parts ? 0 : memory.gaps[MemoryLedger::size_class(bytes)];
   const std::uint64_t now = books.budget - std::min(books.budget, used) + gaps;
   // Frames that have left come to rest in the cache, which is free memory to parts once trimmed.
   const std::uint64_t free =
@@ -238,7 +239,7 @@ void Room::serve_records() {
 }
 
 void Room::begin_budget_change(unsigned space, std::uint64_t bytes) {
-  Memory& memory = memories_[space];
+  MemoryLedger& memory = memories_[space];
   budget_space_ = space;
   budget_before_ = memory.short_until != 0 ? memory.whole_budget : memory.tier->books().budget;
   memory.short_until = 0;
@@ -359,7 +360,7 @@ std::int64_t Room::next(bool waits) const {
   if (waits || budget_changes_) {
     wake_at(engine_.next_for_room());
   }
-  for (const Memory& memory : memories_) {
+  for (const MemoryLedger& memory : memories_) {
     wake_at(waits || budget_changes_ ? memory.exit_backoff.until() : 0);
     wake_at(waits ? memory.short_until : 0);
   }

@@ -12,7 +12,7 @@
 #include "base/arena.hpp"
 #include "mover/job.hpp"
 #include "mover/journal.hpp"
-#include "mover/memory.hpp"
+#include "mover/memory_ledger.hpp"
 #include "mover/priority.hpp"
 #include "mover/request.hpp"
 #include "mover/stock.hpp"
@@ -26,7 +26,7 @@ namespace tiermem {
 class Room {
  public:
   /// Keeps up to `ahead_bytes_max` of each memory free ahead of need.
-  Room(Residency& residency, Deque<Memory>& memories, Journal& journal, Stock& stock,
+  Room(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal, Stock& stock,
        TransferEngine& engine, Hands& hands, std::uint64_t ahead_bytes_max);
 
   // ---- The step, in the order of its calls
@@ -75,7 +75,7 @@ class Room {
   /// A request waits for frames of `bytes`: more is kept free from now on.
   void note_shortage(unsigned space, std::uint64_t bytes);
   /// Returns whether all was looked at, or enough of it, and nothing is on its way.
-  bool searched(const Memory& memory) const;
+  bool searched(const MemoryLedger& memory) const;
   bool drop_from_slots(std::uint64_t bytes);
 
   // ---- Stock and budgets
@@ -102,7 +102,7 @@ class Room {
   void plan(Need& need);
   bool plan_stands(const Need& need) const;
   bool goes_on_for(const Request& head) const;
-  Recency::Candidate candidate(ExtentRef ref, Memory& memory);
+  Recency::Candidate candidate(ExtentRef ref, MemoryLedger& memory);
   void evict_ahead(unsigned space, std::uint64_t bytes, bool parts = false);
   bool reclaim_spare();
   void note_budget_change(bool on);
@@ -117,7 +117,7 @@ class Room {
 
   Residency& residency_;
   const Directory directory_;
-  Deque<Memory>& memories_;
+  Deque<MemoryLedger>& memories_;
   Journal& journal_;
   Stock& stock_;
   TransferEngine& engine_;

@@ -56,7 +56,8 @@ struct Transfer {
 
   Bounce::Place bounce;  ///< For pages that arrive, or for the whole extent.
   Staging::Place staging;
-  std::uint64_t freeing = 0;  ///< Bytes that its end gives back, as counted in Memory::freeing.
+  std::uint64_t freeing =
+      0;  ///< Bytes that its end gives back, as counted in MemoryLedger::freeing.
   ErrorInfo undo_error{};     ///< For the waiters of a transfer that was undone; ok: none.
 
   // For its receipt.

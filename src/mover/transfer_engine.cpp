@@ -7,9 +7,9 @@
 
 namespace tiermem {
 
-TransferEngine::TransferEngine(Residency& residency, Deque<Memory>& memories, Journal& journal,
-                               Stock& stock, SlotTier* block, SlotTier* files, Hands& hands,
-                               const MoverOptions& options)
+TransferEngine::TransferEngine(Residency& residency, Deque<MemoryLedger>& memories,
+                               Journal& journal, Stock& stock, SlotTier* block, SlotTier* files,
+                               Hands& hands, const MoverOptions& options)
     : directory_(residency),
       hands_(hands),
       memories_(memories),
@@ -178,7 +178,7 @@ void TransferEngine::housekeeping_done(const Job& job) {
     }
     return;
   }
-  for (Memory& memory : memories_) {
+  for (MemoryLedger& memory : memories_) {
     (void)memory.job_done(job);
   }
 }
@@ -289,7 +289,7 @@ void TransferEngine::unwatch(ExtentRef ref) {
 
 unsigned TransferEngine::housekeeping() const {
   const auto trims = std::count_if(memories_.begin(), memories_.end(),
-                                   [](const Memory& memory) { return memory.trimming; });
+                                   [](const MemoryLedger& memory) { return memory.trimming; });
   return static_cast<unsigned>(trims) + bounce_.jobs() + block_slots_.jobs() + file_slots_.jobs();
 }
 

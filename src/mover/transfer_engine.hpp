@@ -21,7 +21,7 @@
 #include "mover/gatherer.hpp"
 #include "mover/job.hpp"
 #include "mover/journal.hpp"
-#include "mover/memory.hpp"
+#include "mover/memory_ledger.hpp"
 #include "mover/mover_options.hpp"
 #include "mover/parts.hpp"
 #include "mover/promoter.hpp"
@@ -39,8 +39,9 @@ namespace tiermem {
 class TransferEngine {
  public:
   /// `memories` by space, filled before the first step. `block` and `files` may be null.
-  TransferEngine(Residency& residency, Deque<Memory>& memories, Journal& journal, Stock& stock,
-                 SlotTier* block, SlotTier* files, Hands& hands, const MoverOptions& options);
+  TransferEngine(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal,
+                 Stock& stock, SlotTier* block, SlotTier* files, Hands& hands,
+                 const MoverOptions& options);
 
   // ---- The step, in the order of its calls
 
@@ -206,7 +207,7 @@ class TransferEngine {
 
   const Directory directory_;
   Hands& hands_;
-  Deque<Memory>& memories_;
+  Deque<MemoryLedger>& memories_;
   Journal& journal_;
   const MoverOptions options_;
   Bounce bounce_;

@@ -37,7 +37,7 @@ struct Fixture {
   ScriptedDice dice;
   HeldHands hands;
   sim::FakeMemory tier;
-  Memory host;
+  MemoryLedger host;
   Bounce bounce;
 };
 

@@ -27,7 +27,7 @@ struct TransferEngineTest : ::testing::Test {
         journal(directory, memories, &block, nullptr, 16),
         stock(residency),
         engine(residency, memories, journal, stock, &block, nullptr, hands, options) {
-    Memory& memory = memories.emplace_back();
+    MemoryLedger& memory = memories.emplace_back();
     memory.tier = &host;
     memory.recency.set_most(residency.extents.capacity());
     EXPECT_TRUE(memory.recency.reserve(256).ok());
@@ -88,7 +88,7 @@ struct TransferEngineTest : ::testing::Test {
   Directory directory;
   Journal journal;
   MoverOptions options;
-  Deque<Memory> memories;
+  Deque<MemoryLedger> memories;
   Stock stock;
   TransferEngine engine;
 };

@@ -18,7 +18,7 @@
 
 namespace tiermem {
 
-struct Memory {
+struct MemoryLedger {
   AddressableTier* tier = nullptr;
   unsigned space = kHost;  ///< The address space of its frames.
   Recency recency;
@@ -74,7 +74,7 @@ struct Memory {
   std::int64_t next(std::int64_t now) const;
 };
 
-inline void Memory::begin_trim(std::uint64_t bytes, Hands& hands) {
+inline void MemoryLedger::begin_trim(std::uint64_t bytes, Hands& hands) {
   if (trimming || (bytes == 0 && tier->books().leaving == 0)) {
     return;
   }
@@ -92,7 +92,7 @@ inline void Memory::begin_trim(std::uint64_t bytes, Hands& hands) {
   hands.submit(&trim);
 }
 
-inline bool Memory::job_done(const Job& job) {
+inline bool MemoryLedger::job_done(const Job& job) {
   if (&job != &trim) {
     return false;
   }
@@ -102,18 +102,19 @@ inline bool Memory::job_done(const Job& job) {
   return true;
 }
 
-inline std::uint64_t Memory::next_trim() const {
+inline std::uint64_t MemoryLedger::next_trim() const {
   const std::uint64_t cached = tier->books().cached;
   return cached - std::min(cached, trimming ? trim.bytes : 0);
 }
 
 // Four times as much, so that one wait in fifty allocations outweighs what Room::evict_ahead()
 // takes off.
-inline void Memory::note_shortage(std::uint64_t bytes, std::uint64_t most) {
+inline void MemoryLedger::note_shortage(std::uint64_t bytes, std::uint64_t most) {
   ahead = std::min({most, tier->books().budget / 8, ahead + 4 * bytes});
 }
 
-inline void Memory::shrink_to_actual(std::uint64_t bytes, const Status& why, std::int64_t now) {
+inline void MemoryLedger::shrink_to_actual(std::uint64_t bytes, const Status& why,
+                                           std::int64_t now) {
   constexpr std::int64_t kRetryNs = 1'000'000'000;
   const FrameBooks books = tier->books();
   if (short_until == 0) {
@@ -124,19 +125,19 @@ inline void Memory::shrink_to_actual(std::uint64_t bytes, const Status& why, std
   tier->set_budget(std::min(books.budget, books.used() - std::min(books.used(), bytes)));
 }
 
-inline void Memory::end_shortage(std::int64_t now) {
+inline void MemoryLedger::end_shortage(std::int64_t now) {
   if (short_until != 0 && now >= short_until) {
     short_until = 0;
     tier->set_budget(whole_budget);
   }
 }
 
-inline std::int64_t Memory::next(std::int64_t now) const {
+inline std::int64_t MemoryLedger::next(std::int64_t now) const {
   const std::int64_t copies = exit_backoff.over(now) ? kNever : exit_backoff.until();
   return std::min(copies, short_until > now ? short_until : kNever);
 }
 
-inline FrameId Memory::take_frame(const FrameRequest& request) {
+inline FrameId MemoryLedger::take_frame(const FrameRequest& request) {
   const std::uint64_t before = tier->books().in_use;
   const FrameId frame = tier->acquire_frame(request);
   std::uint64_t& gap = gaps[size_class(request.bytes)];
@@ -150,7 +151,7 @@ inline FrameId Memory::take_frame(const FrameRequest& request) {
   return frame;
 }
 
-inline void Memory::give_frame(FrameId frame, std::uint64_t bytes) {
+inline void MemoryLedger::give_frame(FrameId frame, std::uint64_t bytes) {
   const std::uint64_t before = tier->books().in_use;
   tier->return_frame(frame);
   returned += bytes;

@@ -1,5 +1,5 @@
 // One memory as the mover sees it: trims, what is kept ahead of need, shortages and wake-ups.
-#include "mover/memory.hpp"
+#include "mover/memory_ledger.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,26 +12,26 @@ namespace {
 constexpr std::uint64_t kFrame = 16384;
 constexpr std::int64_t kSecond = 1'000'000'000;
 
-struct MemoryTest : ::testing::Test {
-  MemoryTest() : tier(64 * kFrame, {Kind::dram, 0}, dice) { memory.tier = &tier; }
+struct MemoryLedgerTest : ::testing::Test {
+  MemoryLedgerTest() : tier(64 * kFrame, {Kind::dram, 0}, dice) { memory.tier = &tier; }
   ScriptedDice dice;
   HeldHands hands;
   sim::FakeMemory tier;
-  Memory memory;
+  MemoryLedger memory;
 };
 
-TEST_F(MemoryTest, nothing_is_trimmed_if_no_bytes_are_wanted_and_none_leave) {
+TEST_F(MemoryLedgerTest, nothing_is_trimmed_if_no_bytes_are_wanted_and_none_leave) {
   memory.begin_trim(0, hands);
   EXPECT_FALSE(memory.trimming);
   EXPECT_TRUE(hands.jobs.empty());
 }
 
-TEST_F(MemoryTest, a_job_of_another_part_is_no_trim) {
+TEST_F(MemoryLedgerTest, a_job_of_another_part_is_no_trim) {
   const Job other{};
   EXPECT_FALSE(memory.job_done(other));
 }
 
-TEST_F(MemoryTest, waits_for_room_keep_more_free_up_to_a_limit_and_an_eighth_of_the_budget) {
+TEST_F(MemoryLedgerTest, waits_for_room_keep_more_free_up_to_a_limit_and_an_eighth_of_the_budget) {
   memory.note_shortage(kFrame, 6 * kFrame);
   EXPECT_EQ(memory.ahead, 4 * kFrame);
   memory.note_shortage(kFrame, 6 * kFrame);
@@ -40,7 +40,7 @@ TEST_F(MemoryTest, waits_for_room_keep_more_free_up_to_a_limit_and_an_eighth_of_
   EXPECT_EQ(memory.ahead, 8 * kFrame);
 }
 
-TEST_F(MemoryTest, a_memory_that_another_user_has_taken_shrinks_for_a_second) {
+TEST_F(MemoryLedgerTest, a_memory_that_another_user_has_taken_shrinks_for_a_second) {
   const FrameId frame = tier.acquire_frame({Pool::small, kFrame, 0});
   ASSERT_TRUE(frame.valid());
   EXPECT_EQ(memory.next(0), kNever);
@@ -55,7 +55,7 @@ TEST_F(MemoryTest, a_memory_that_another_user_has_taken_shrinks_for_a_second) {
   EXPECT_EQ(memory.next(kSecond), kNever);
 }
 
-TEST_F(MemoryTest, a_copy_out_of_it_is_tried_again_after_a_backoff) {
+TEST_F(MemoryLedgerTest, a_copy_out_of_it_is_tried_again_after_a_backoff) {
   memory.exit_backoff.failed(5);
   EXPECT_EQ(memory.next(5), memory.exit_backoff.until());
   EXPECT_EQ(memory.next(memory.exit_backoff.until()), kNever);
