@@ -26,7 +26,7 @@
 #include "policy/trace.hpp"
 #include "runtime/config.hpp"
 #include "runtime/options.hpp"
-#include "tier/tier.hpp"
+#include "tier/frame.hpp"
 
 namespace tiermem::cli {
 namespace {

@@ -93,7 +93,7 @@ bool Promoter::lets_in(const Request& request, const Need& need) {
   }
   std::atomic_ref(transfer.job.tell).store(true, std::memory_order_relaxed);
   if (transfer.arriving == 0 ||
-      (need.shown && !memories_[need.space].tier->shows(
+      (need.shown && !memories_[need.space].tier->space().shows(
                          transfer.frame, directory_.address_in_window(need.ref, need.space)))) {
     return false;
   }

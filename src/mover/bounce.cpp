@@ -30,7 +30,7 @@ void Bounce::attach(MemoryLedger& host, bool with_devices) {
     if (!frame.valid()) {
       return;
     }
-    staging_.add(frame, host.tier->landing(frame, nullptr));
+    staging_.add(frame, host.tier->space().landing(frame, nullptr));
   }
 }
 
@@ -92,7 +92,7 @@ bool Bounce::job_done(const Job& job, std::int64_t now) {
   --jobs_;
   area->populating = false;
   area->ready = job.status.ok();
-  area->data = job.tier->landing(area->frame, nullptr);
+  area->data = job.tier->space().landing(area->frame, nullptr);
   freed_ = freed_ || area->ready;
   area->ready ? populate_backoff_.worked() : populate_backoff_.failed(now);
   return true;

@@ -130,16 +130,16 @@ bool Carrier::is_own_job(const Job& job) const {
   if ((job.steps & kRestore) != 0 && job.tier->has_locked_pages(job.frame)) {
     return false;
   }
-  if (job.steps == kRestore && own_jobs_.empty() && job.tier->restores_at_once(job.frame)) {
+  if (job.steps == kRestore && own_jobs_.empty() && job.tier->space().restores_at_once(job.frame)) {
     return true;
   }
   const bool moves = (job.steps & (kWithdraw | kRestore | kInsert | kEmpty)) != 0;
   const unsigned most_moves = options_.hands_move && requests_ > 1 ? 0 : 6;
   return job.bytes <= options_.own_job_bytes && (job.steps & kCalls) == 0 &&
          (!moves || own_jobs_.size() < most_moves) &&
-         ((job.steps & kWithdraw) == 0 || !job.tier->withdraws_slowly(job.frame)) &&
+         ((job.steps & kWithdraw) == 0 || !job.tier->space().withdraws_slowly(job.frame)) &&
          ((job.steps & kPopulate) == 0 ||
-          (job.tier->host_addressable() && !job.tier->needs_populate(job.frame)));
+          (job.tier->space().host_addressable() && !job.tier->needs_populate(job.frame)));
 }
 
 Job* Carrier::run_own_job(std::uint64_t& done) {

@@ -29,7 +29,7 @@
 #include "mover/transfer.hpp"
 #include "residency/directory.hpp"
 #include "residency/residency.hpp"
-#include "tier/tier.hpp"
+#include "tier/slot_tier.hpp"
 
 namespace tiermem {
 

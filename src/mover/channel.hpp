@@ -18,7 +18,8 @@
 #include "mover/gather.hpp"
 #include "mover/never.hpp"
 #include "mover/priority.hpp"
-#include "tier/tier.hpp"
+#include "tier/frame.hpp"
+#include "tier/slot_tier.hpp"
 
 namespace tiermem {
 

@@ -98,16 +98,16 @@ SlotId Demoter::new_slot(Demote& transfer) {
 // writer came between the start of the first and the end of the last, so both saw the same bytes. A
 // device's memory is copied to staging first.
 void Demoter::seal(Demote& transfer) {
-  AddressableTier& tier = *memories_[transfer.space].tier;
+  Memory& tier = *memories_[transfer.space].tier;
   // The pages of a new slot were measured after the copy began, and may have changed since then: it
   // must not begin anew.
   if (transfer.copied == kNoSpace || directory_.at(transfer.ref).slot_pages == nullptr) {
     (void)carrier_.start_copy(transfer,
                               transfer.space);  // Beside a writer: it is written down in vain.
   }
-  if (tier.host_addressable()) {
+  if (tier.space().host_addressable()) {
     transfer.job.data = transfer.withdrawn
-                            ? tier.landing(transfer.frame, nullptr)
+                            ? tier.space().landing(transfer.frame, nullptr)
                             : directory_.address(transfer.ref).load(std::memory_order_relaxed);
     write_and_hash(transfer);
     return;

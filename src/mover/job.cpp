@@ -18,7 +18,7 @@ Status run_step(Job& job, JobStep step) {
     case kClear:
       return {};
     case kShow:
-      return job.tier->show(job.frame, job.at);
+      return job.tier->space().show(job.frame, job.at);
     case kSpread:
       job.slot_pages->spread(job.data, job.spread_first, job.spread_last);
       return {};
@@ -34,9 +34,9 @@ Status run_step(Job& job, JobStep step) {
       job.checksum_bad = job.bad_block != job.sums->count;
       return job.checksum_bad ? Status(Code::io_error) : Status();
     case kTakeHome:
-      job.taken_home = job.host_tier->take_home(job.host, job.host_at).ok();
+      job.taken_home = job.host_tier->space().take_home(job.host, job.host_at).ok();
       if (job.taken_home) {
-        job.data = job.host_tier->landing(job.host, job.host_at);
+        job.data = job.host_tier->space().landing(job.host, job.host_at);
       }
       return {};  // Where it is, it is copied from.
     case kLockPages:
@@ -46,22 +46,22 @@ Status run_step(Job& job, JobStep step) {
       job.sums->compute(job.data, blocks_of(job), &job.stop);
       return {};
     case kMap:
-      return job.tier->map(job.frame, job.at, job.mechanism);
+      return job.tier->space().map(job.frame, job.at, job.mechanism);
     case kUnmap:
-      return job.tier->unmap(job.frame, job.at);
+      return job.tier->space().unmap(job.frame, job.at);
     case kTrim:
       job.tier->run_trim();
       return {};
     case kGrow:
       return job.slots->grow(job.bytes);
     case kWithdraw:
-      return job.tier->withdraw(job.frame, job.at);
+      return job.tier->space().withdraw(job.frame, job.at);
     case kRestore:
-      job.mechanism = job.tier->restores_by();
-      return job.tier->restore(job.frame, job.at);
+      job.mechanism = job.tier->space().restores_by();
+      return job.tier->space().restore(job.frame, job.at);
     case kInsert:
       job.mechanism = Mechanism::copy;
-      return job.tier->insert(job.frame, job.at, job.data, job.pages, job.watched);
+      return job.tier->space().insert(job.frame, job.at, job.data, job.pages, job.watched);
     case kGather:
       for (std::uint64_t at = 0; at < job.bytes; at += kSmallestExtent) {
         if ((job.pages >> at / kSmallestExtent & 1) == 0) {
@@ -70,7 +70,7 @@ Status run_step(Job& job, JobStep step) {
       }
       return {};
     case kEmpty:
-      return job.tier->empty(job.frame, job.at, job.pages);
+      return job.tier->space().empty(job.frame, job.at, job.pages);
     default:
       break;
   }

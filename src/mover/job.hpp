@@ -9,8 +9,10 @@
 
 #include "mover/checksum.hpp"
 #include "mover/slot_pages.hpp"
+#include "tier/address_space.hpp"
 #include "tier/direct_path.hpp"
-#include "tier/tier.hpp"
+#include "tier/memory.hpp"
+#include "tier/slot_tier.hpp"
 
 namespace tiermem {
 
@@ -54,11 +56,11 @@ class Hands;
 struct Job : Ending {
   std::uint32_t transfer = 0;  ///< The owner; ~0 for the mover's housekeeping.
   std::uint32_t steps = 0;
-  AddressableTier* tier = nullptr;
+  Memory* tier = nullptr;
   FrameId frame{};
-  AddressableTier* other_tier = nullptr;  ///< kCopyOut, kCopyPeer: the tier of `other`.
+  Memory* other_tier = nullptr;  ///< kCopyOut, kCopyPeer: the tier of `other`.
   FrameId other{};
-  AddressableTier* host_tier = nullptr;
+  Memory* host_tier = nullptr;
   FrameId host{};                ///< kTakeHome, kLockPages.
   std::byte* host_at = nullptr;  ///< kTakeHome.
   std::byte* at = nullptr;

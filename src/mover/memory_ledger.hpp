@@ -14,12 +14,13 @@
 #include "mover/never.hpp"
 #include "policy/recency.hpp"
 #include "residency/extents.hpp"
-#include "tier/tier.hpp"
+#include "tier/address_space.hpp"
+#include "tier/memory.hpp"
 
 namespace tiermem {
 
 struct MemoryLedger {
-  AddressableTier* tier = nullptr;
+  Memory* tier = nullptr;
   unsigned space = kHost;  ///< The address space of its frames.
   Recency recency;
   /// Bytes that transfers in progress and the trim will free.

@@ -2,13 +2,14 @@
 #include "mover/mover.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <memory>
 
 #include "mover/prefetch.hpp"
 
 namespace tiermem {
 
-Mover::Mover(Residency& residency, std::span<AddressableTier* const> tiers, SlotTier* block,
+Mover::Mover(Residency& residency, std::span<AddressSpace* const> spaces, SlotTier* block,
              SlotTier* files, Hands& hands, const MoverOptions& options)
     : residency_(residency),
       directory_(residency),
@@ -24,14 +25,15 @@ Mover::Mover(Residency& residency, std::span<AddressableTier* const> tiers, Slot
       read_ahead_(directory_, options.scan_bytes),
       desk_(residency, memories_, journal_, read_ahead_, engine_, needs_, gather_needs_, room_,
             refusals_, queries_, hands, options.prefetch_limit) {
-  for (AddressableTier* tier : tiers) {
+  for (AddressSpace* space : spaces) {
+    assert(space->memories().size() == 1);
     MemoryLedger& memory = memories_.emplace_back();
-    memory.tier = tier;
+    memory.tier = space->memories().front();
     memory.space = static_cast<unsigned>(memories_.size() - 1);
     memory.recency.set_most(residency.extents.capacity());
   }
   room_.limit_spares();
-  engine_.bounce().attach(memories_[kHost], tiers.size() > 1);
+  engine_.bounce().attach(memories_[kHost], spaces.size() > 1);
 }
 
 Mover::~Mover() {

@@ -45,7 +45,8 @@
 #include "observe/receipts.hpp"
 #include "residency/directory.hpp"
 #include "residency/residency.hpp"
-#include "tier/tier.hpp"
+#include "tier/address_space.hpp"
+#include "tier/slot_tier.hpp"
 
 namespace tiermem {
 
@@ -53,8 +54,8 @@ class Mover {
  public:
   static constexpr std::int64_t kNever = tiermem::kNever;
 
-  /// `tiers[0]` is the host's memory. `block` and `files` may be null.
-  Mover(Residency& residency, std::span<AddressableTier* const> tiers, SlotTier* block,
+  /// `spaces[0]` is the host's. `block` and `files` may be null.
+  Mover(Residency& residency, std::span<AddressSpace* const> spaces, SlotTier* block,
         SlotTier* files, Hands& hands, const MoverOptions& options);
   ~Mover();
   Mover(const Mover&) = delete;

@@ -6,7 +6,7 @@
 
 #include "os/memory_limits.hpp"
 #include "tier/direct_path.hpp"
-#include "tier/tier.hpp"
+#include "tier/frame.hpp"
 
 namespace tiermem {
 

@@ -107,8 +107,8 @@ bool Needs::ready(const Need& need) const {
 }
 
 bool Needs::shown(const Need& need, FrameId frame) const {
-  return memories_[need.space].tier->shows(frame,
-                                           directory_.address_in_window(need.ref, need.space));
+  return memories_[need.space].tier->space().shows(
+      frame, directory_.address_in_window(need.ref, need.space));
 }
 
 bool Needs::lacks_copy(const Need& need) const {
@@ -126,8 +126,8 @@ bool Needs::nothing_to_read(const Need& need) const {
       phase == Phase::zero && directory_.readable_elsewhere(need.ref, need.space) == kNoSpace;
   // A prefetch brings the zeros of a mapped extent, but not where the program has mapped something.
   const bool ahead = directory_.mapped(need.ref) &&
-                     !memories_[kHost].tier->lent(directory_.window_at(need.ref, kHost),
-                                                  directory_.bytes_of(need.ref));
+                     !memories_[kHost].tier->space().lent(directory_.window_at(need.ref, kHost),
+                                                          directory_.bytes_of(need.ref));
   return (zeros && !ahead) || host == Phase::lost || host == Phase::vacant ||
          directory_.claimed(need.ref, need.space);
 }

@@ -14,7 +14,7 @@ bool Parts::takes_parts(const BufferRecord& record) const {
   return (flags & kMapped) != 0 && memories_.size() == 1 && block_ != nullptr &&
          options_.checksums && (flags & kNoChecksum) == 0 &&
          !record.read_only.load(std::memory_order_relaxed) && extent <= bounce_.area_bytes() &&
-         memories_[kHost].tier->takes_parts(extent);
+         memories_[kHost].tier->space().takes_parts(extent);
 }
 
 // By page where extents may be in parts: each is checked when it comes, and written when changed.

@@ -45,7 +45,7 @@ bool Room::take_room(Need& need) {
     need.frame = frame_for(need.ref, need.space);
     return need.frame.valid();
   }
-  AddressableTier& tier = *memories_[need.space].tier;
+  Memory& tier = *memories_[need.space].tier;
   Extent& extent = directory_.at(need.ref);
   const auto pages = static_cast<unsigned>(std::popcount(need.part));
   if (engine_.parts().there(need.ref) == 0) {

@@ -66,20 +66,21 @@ void Promoter::note_retreat(ExtentRef ref) {
 }
 
 void Promoter::go_on(Promote& transfer) {
-  AddressableTier& tier = *memories_[transfer.space].tier;
+  Memory& tier = *memories_[transfer.space].tier;
   if (transfer.stage == Stage::staging) {
     const bool from_device = transfer.source != kNoSpace && transfer.source != kHost;
     const bool by_staging =
         transfer.reading ? !carrier_.goes_direct(transfer) : from_device && !by_peer(transfer);
-    if (by_staging && !tier.host_addressable() && !carrier_.take_staging(transfer)) {
+    if (by_staging && !tier.space().host_addressable() && !carrier_.take_staging(transfer)) {
       return;  // In the queue for it.
     }
     advance(transfer, Stage::prepare);
   }
   if (transfer.stage == Stage::prepare) {
-    transfer.job.data = tier.host_addressable() ? tier.landing(transfer.frame, window_of(transfer))
-                        : transfer.staging      ? bounce_.data(transfer.staging)
-                                                : nullptr;
+    transfer.job.data = tier.space().host_addressable()
+                            ? tier.space().landing(transfer.frame, window_of(transfer))
+                        : transfer.staging ? bounce_.data(transfer.staging)
+                                           : nullptr;
     const JobStep steps =
         (tier.needs_populate(transfer.frame) || transfer.clear ? kPopulate : JobStep{0}) |
         (transfer.clear ? kClear : JobStep{0}) | (transfer.shows ? kShow : JobStep{0});
@@ -98,7 +99,7 @@ void Promoter::go_on(Promote& transfer) {
 
 // The bytes are where they landed, or come from another space: check, copy, make them appear.
 void Promoter::land(Promote& transfer) {
-  AddressableTier& tier = *memories_[transfer.space].tier;
+  Memory& tier = *memories_[transfer.space].tier;
   const Extent& extent = directory_.at(transfer.ref);
   JobStep steps = 0;
   if (transfer.reading) {
@@ -116,13 +117,13 @@ void Promoter::land(Promote& transfer) {
       transfer.job.sums = transfer.sums.get();
       steps |= transfer.sums != nullptr ? kHash : JobStep{0};
     }
-    steps |= tier.host_addressable() ? JobStep{0} : kLockPages | kCopyIn;
+    steps |= tier.space().host_addressable() ? JobStep{0} : kLockPages | kCopyIn;
   } else if (transfer.source != kNoSpace) {
     if (!carrier_.start_copy(transfer, transfer.source)) {
       await_writers(transfer);
       return;
     }
-    if (tier.host_addressable() && transfer.mapped) {
+    if (tier.space().host_addressable() && transfer.mapped) {
       transfer.job.data =
           directory_.window_at(transfer.ref, transfer.space);  // Copied again, into the window.
     }
@@ -138,12 +139,12 @@ void Promoter::land(Promote& transfer) {
       steps |= takes_source_home(transfer) ? kTakeHome : JobStep{0};
     }
     // Between devices that do not reach each other by the staging.
-    steps |= tier.host_addressable() || peer ? JobStep{0} : kCopyIn;
+    steps |= tier.space().host_addressable() || peer ? JobStep{0} : kCopyIn;
   }
-  transfer.job.host = transfer.staging              ? bounce_.frame(transfer.staging)
-                      : tier.host_addressable()     ? transfer.frame
-                      : transfer.source != kNoSpace ? directory_.frame(kHost, transfer.ref)
-                                                    : FrameId{};
+  transfer.job.host = transfer.staging                  ? bounce_.frame(transfer.staging)
+                      : tier.space().host_addressable() ? transfer.frame
+                      : transfer.source != kNoSpace     ? directory_.frame(kHost, transfer.ref)
+                                                        : FrameId{};
   if (window_of(transfer) != nullptr && !transfer.mapped) {
     steps |= transfer.source == kNoSpace
                  ? (directory_.mapped(transfer.ref) ? kRestore : kMap)
@@ -245,7 +246,7 @@ void Promoter::give_place(const Promote& transfer) {
   if (transfer.space == kHost) {
     std::byte* const at = window_of(transfer);
     directory_.address(transfer.ref)
-        .store(at != nullptr ? at : memories_[kHost].tier->landing(transfer.frame, nullptr),
+        .store(at != nullptr ? at : memories_[kHost].tier->space().landing(transfer.frame, nullptr),
                std::memory_order_relaxed);
     if (transfer.at_home) {
       directory_.word(kHost, transfer.ref).set_at_home();
@@ -384,7 +385,7 @@ void Promoter::undo(Promote& transfer, const Status* error) {
   }
   std::byte* at = window_of(transfer);
   const bool landed_in_window =
-      at != nullptr && memories_[transfer.space].tier->landing(transfer.frame, at) == at;
+      at != nullptr && memories_[transfer.space].tier->space().landing(transfer.frame, at) == at;
   if (transfer.mapped || landed_in_window) {
     transfer.mapped = false;
     carrier_.drop_prefetch(transfer);

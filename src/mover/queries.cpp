@@ -74,7 +74,7 @@ void Queries::fill_stats(Stats& stats) const {
   stats.metadata_bytes = residency_.extents.metadata_bytes();
   const auto add = [&stats](const TierStats& tier) { stats.tiers[stats.tier_count++] = tier; };
   for (unsigned space = kHost; space < memories_.size(); ++space) {
-    const AddressableTier& memory = *memories_[space].tier;
+    const Memory& memory = *memories_[space].tier;
     const FrameBooks books = memory.books();
     const std::uint64_t pinned = refusals_.pinned_bytes(space);
     const TierStats& bytes = journal_.bytes_of(space);

@@ -14,7 +14,7 @@
 #include "mover/transfer_engine.hpp"
 #include "residency/directory.hpp"
 #include "residency/residency.hpp"
-#include "tier/tier.hpp"
+#include "tier/slot_tier.hpp"
 
 namespace tiermem {
 

@@ -52,7 +52,7 @@ bool Refusals::any_pin() const {
 }
 
 Status Refusals::no_room(const Request* request, unsigned space, std::uint64_t needed) const {
-  AddressableTier& tier = *memories_[space].tier;
+  Memory& tier = *memories_[space].tier;
   const FrameBooks books = tier.books();
   ErrorInfo info;
   info.code = Code::no_capacity;
@@ -186,7 +186,7 @@ Status Refusals::no_bytes(ExtentRef ref) const {
                 "discard and write it again",
                 number, record.label.get().view());
   }
-  const AddressableTier& tier = *memories_[extent.lost_with].tier;
+  const Memory& tier = *memories_[extent.lost_with].tier;
   return fail(Code::lost,
               "extent {} of buffer '{}' is lost: {} had it{}{:.80}; acquire it with mode discard "
               "and write it again",

@@ -10,7 +10,7 @@
 #include "mover/gather.hpp"
 #include "observe/receipts.hpp"
 #include "residency/residency.hpp"
-#include "tier/tier.hpp"
+#include "tier/frame.hpp"
 #include "tiermem/status.hpp"
 
 namespace tiermem {

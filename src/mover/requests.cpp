@@ -195,7 +195,7 @@ void Desk::finish_free(Request& request) {
   residency_.extents.end_run(first, first + count);
   for (unsigned space = 0; space < directory_.spaces(); ++space) {
     if (std::byte* const window = residency_.buffers.take_window(request.index, space)) {
-      memories_[space].tier->release_window(
+      memories_[space].tier->space().release_window(
           window, std::uint64_t{count} << record.extent_shift.load(std::memory_order_relaxed));
     }
   }

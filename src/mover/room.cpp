@@ -230,7 +230,7 @@ void Room::serve_records() {
   if (due == records_charged_) {
     return;
   }
-  AddressableTier& tier = *memories_[kHost].tier;
+  Memory& tier = *memories_[kHost].tier;
   if (!tier.charge_records(due)) {
     make_room(kHost, due - records_charged_, Priority::room);
     return;  // Charged by the step that finds the room.
@@ -264,7 +264,7 @@ bool Room::serve_budget_change() {
   if (!budget_changes_) {
     return false;
   }
-  const AddressableTier& tier = *memories_[budget_space_].tier;
+  const Memory& tier = *memories_[budget_space_].tier;
   const FrameBooks books = tier.books();
   if (books.used() > books.budget) {
     engine_.bounce().shrink();

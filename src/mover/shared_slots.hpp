@@ -13,7 +13,7 @@
 #include <cstdint>
 
 #include "base/arena.hpp"
-#include "tier/tier.hpp"
+#include "tier/slot_tier.hpp"
 
 namespace tiermem {
 

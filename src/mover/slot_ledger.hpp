@@ -19,7 +19,7 @@
 #include "mover/never.hpp"
 #include "mover/shared_slots.hpp"
 #include "residency/extents.hpp"
-#include "tier/tier.hpp"
+#include "tier/slot_tier.hpp"
 
 namespace tiermem {
 

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "tier/tier.hpp"
+#include "tier/frame.hpp"
 
 namespace tiermem {
 

@@ -17,7 +17,7 @@ bool Promoter::by_peer(const Promote& transfer) const {
 bool Promoter::has_home(ExtentRef ref, FrameId frame) const {
   std::byte* const at = directory_.window_at(ref, kHost);
   return at != nullptr && !directory_.mapped(ref) &&
-         memories_[kHost].tier->landing(frame, at) != at;
+         memories_[kHost].tier->space().landing(frame, at) != at;
 }
 
 // A source without views goes home before it is copied. It stays there for the next copy, until a
@@ -68,7 +68,7 @@ void Promoter::serve_recopies() {
     Promote& transfer = carrier_.at<Promote>(at);
     if (directory_.word(transfer.source, transfer.ref).load().has_writer()) {
       recopies_.push_back(at);
-    } else if (memories_[transfer.space].tier->host_addressable()) {
+    } else if (memories_[transfer.space].tier->space().host_addressable()) {
       land(transfer);
     } else {
       advance(transfer, Stage::staging);

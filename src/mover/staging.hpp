@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "base/arena.hpp"
-#include "tier/tier.hpp"
+#include "tier/frame.hpp"
 
 namespace tiermem {
 

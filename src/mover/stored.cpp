@@ -12,7 +12,7 @@ namespace tiermem {
 bool Demoter::measures(const Demote& transfer) const {
   return transfer.pages == 0 && directory_.bytes_of(transfer.ref) > kSmallestExtent &&
          !directory_.record_of(transfer.ref).adopted() &&
-         memories_[transfer.space].tier->host_addressable();
+         memories_[transfer.space].tier->space().host_addressable();
 }
 
 // Finds out which pages a new slot must have. An extent keeps a slot that can be written in place.
@@ -26,9 +26,9 @@ void Demoter::measure(Demote& transfer) {
         extent);  // The changed pages are not known: all of it goes to another slot.
   }
   if (!extent.has_slot && measures(transfer)) {
-    AddressableTier& tier = *memories_[transfer.space].tier;
+    Memory& tier = *memories_[transfer.space].tier;
     std::byte* const data = transfer.withdrawn
-                                ? tier.landing(transfer.frame, nullptr)
+                                ? tier.space().landing(transfer.frame, nullptr)
                                 : directory_.address(ref).load(std::memory_order_relaxed);
     if (!SlotPages::look_full(data, directory_.bytes_of(ref))) {
       transfer.slot_pages.reset(SlotPages::make(directory_.bytes_of(ref)));

@@ -32,7 +32,8 @@
 #include "mover/transfer.hpp"
 #include "residency/directory.hpp"
 #include "residency/residency.hpp"
-#include "tier/tier.hpp"
+#include "tier/frame.hpp"
+#include "tier/slot_tier.hpp"
 
 namespace tiermem {
 

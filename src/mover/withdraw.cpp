@@ -44,7 +44,7 @@ void Demoter::begin_withdraw(Demote& transfer, bool evict_after) {
     carrier_.set_freeing(transfer, directory_.resident_bytes(ref));
   }
   if (evict_after && directory_.in_slot(ref) &&
-      memories_[space].tier->may_be_unchanged(transfer.frame)) {
+      memories_[space].tier->space().may_be_unchanged(transfer.frame)) {
     advance(transfer, Stage::drop);
     drops_.push_back(transfer.job.transfer);
   } else {
@@ -60,7 +60,7 @@ void Demoter::withdraw(Demote& transfer) {
 // Frames that were not written leave without being moved, hashed or written. Many leave in one
 // call, because each call flushes the pages from all processors.
 bool Demoter::run_drops() {
-  std::array<AddressableTier::Unchanged, 64> frames;
+  std::array<AddressSpace::Unchanged, 64> frames;
   std::size_t n = 0;
   const std::size_t taken = std::min(drops_.size(), frames.size());
   for (std::size_t i = 0; i < taken; ++i) {
@@ -70,7 +70,7 @@ bool Demoter::run_drops() {
     }
   }
   if (n != 0) {
-    memories_[kHost].tier->drop_unchanged(std::span(frames.data(), n));
+    memories_[kHost].tier->space().drop_unchanged(std::span(frames.data(), n));
   }
   n = 0;
   for (std::size_t i = 0; i < taken; ++i) {

@@ -19,7 +19,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "tier/tier.hpp"
+#include "tier/frame.hpp"
 
 namespace tiermem {
 

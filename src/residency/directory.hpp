@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "residency/residency.hpp"
+#include "tier/memory.hpp"
 
 namespace tiermem {
 

@@ -22,7 +22,8 @@
 #include "policy/part_size.hpp"
 #include "policy/watching.hpp"
 #include "residency/extent_state.hpp"
-#include "tier/tier.hpp"
+#include "tier/frame.hpp"
+#include "tier/slot_tier.hpp"
 
 namespace tiermem {
 

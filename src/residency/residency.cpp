@@ -96,11 +96,11 @@ bool Residency::pin(const Span& span) noexcept {
 
 // A pinned extent keeps its frame, and with it its place in the window.
 bool Residency::shown(const Span& span) noexcept {
-  const AddressableTier& tier = *device_tier[span.space];
+  const AddressSpace& space = *device_space[span.space];
   const ExtentRef begin = span.record->first.load(std::memory_order_relaxed);
   for (ExtentRef ref = span.first; ref < span.first + span.count; ++ref) {
     std::byte* const at = span.window + (std::uint64_t{ref - begin} << span.shift);
-    if (!tier.shows(extents.frame(span.space, ref), at)) {
+    if (!space.shows(extents.frame(span.space, ref), at)) {
       return false;
     }
   }

@@ -13,6 +13,7 @@
 #include "residency/extents.hpp"
 #include "residency/spares.hpp"
 #include "residency/views.hpp"
+#include "tier/address_space.hpp"
 #include "tiermem/status.hpp"
 #include "tiermem/types.hpp"
 
@@ -132,7 +133,7 @@ class Residency {
   std::array<std::uint16_t, kMaxSpaces> gpu_of_space = {0, 0, 1};
   /// The largest extent that passes through the staging of device spaces, as a power of two.
   std::uint8_t device_extent_shift = 63;
-  std::array<const AddressableTier*, kMaxSpaces> device_tier{};  ///< Null for the host's space.
+  std::array<const AddressSpace*, kMaxSpaces> device_space{};  ///< Null for the host's space.
 
   /// Returns the address of a span in a device's space: in the buffer's window, or in its only
   /// frame. The span's frames must be pinned.
@@ -140,7 +141,7 @@ class Residency {
     const std::uint64_t mask = (std::uint64_t{1} << span.shift) - 1;
     return span.window != nullptr
                ? span.window + span.offset
-               : device_tier[span.space]->landing(extents.frame(span.space, span.first), nullptr) +
+               : device_space[span.space]->landing(extents.frame(span.space, span.first), nullptr) +
                      (span.offset & mask);
   }
   /// Returns whether views of it in its space have one contiguous address range.

@@ -80,7 +80,7 @@ Status Context::Impl::open_gpus() {
     }
     gpus_.push_back(std::move(gpu).value());
     residency.gpu_of_space[gpus_.size()] = static_cast<std::uint16_t>(device.index);
-    residency.device_tier[gpus_.size()] = gpus_.back().get();
+    residency.device_space[gpus_.size()] = gpus_.back().get();
   }
   for (const std::unique_ptr<GpuTier>& gpu : gpus_) {
     for (const std::unique_ptr<GpuTier>& other : gpus_) {

@@ -198,9 +198,9 @@ Status Context::Impl::build(const HostFacts&) {
   // A larger value would displace the bytes that a loop keeps in memory
   // (docs/decisions/extents-in-parts.md).
   options.scan_bytes = std::min(std::uint64_t{4} << 20, config.dram.budget / 32);
-  std::vector<AddressableTier*> memory = {dram_.get()};
+  std::vector<AddressSpace*> spaces = {dram_.get()};
   for (const std::unique_ptr<GpuTier>& gpu : gpus_) {
-    memory.push_back(gpu.get());
+    spaces.push_back(gpu.get());
   }
   if (!gpus_.empty()) {
     dram_->lock_pages_with(gpus_[0].get());  // Page-locked for all GPUs.
@@ -213,7 +213,7 @@ Status Context::Impl::build(const HostFacts&) {
     residency.device_extent_shift =
         static_cast<std::uint8_t>(std::countr_zero(options.staging_frame_bytes));
   }
-  mover_ = std::make_unique<Mover>(residency, memory, block_.get(), files_.get(), *hands_, options);
+  mover_ = std::make_unique<Mover>(residency, spaces, block_.get(), files_.get(), *hands_, options);
   if (!gpus_.empty() && !mover_->has_staging()) {
     return fail(Code::no_capacity,
                 "gpu: a staging piece of {} is more than a quarter of the DRAM budget of {}; raise "

@@ -13,7 +13,7 @@
 
 #include "base/error.hpp"
 #include "residency/extents.hpp"
-#include "tier/tier.hpp"
+#include "tier/frame.hpp"
 
 namespace tiermem {
 namespace {

@@ -25,7 +25,7 @@
 #include "base/arena.hpp"
 #include "os/io_port.hpp"
 #include "tier/slot_allocator.hpp"
-#include "tier/tier.hpp"
+#include "tier/slot_tier.hpp"
 
 namespace tiermem {
 

@@ -82,23 +82,21 @@ Status CuFilePath::add(const BlockFile& device) {
   });
 }
 
-GpuTier* CuFilePath::gpu_of(const AddressableTier& memory) const {
+GpuTier* CuFilePath::gpu_of(const Memory& memory) const {
   const auto gpu = std::find(gpus_.begin(), gpus_.end(), &memory);
   return gpu == gpus_.end() ? nullptr : *gpu;
 }
 
-bool CuFilePath::reaches(const AddressableTier& memory, SlotId slot) const {
+bool CuFilePath::reaches(const Memory& memory, SlotId slot) const {
   const GpuTier* const gpu = gpu_of(memory);
   return gpu != nullptr && !gpu->lost() && files_[block_.device_of(slot)].handle != nullptr;
 }
 
-void CuFilePath::fetch(AddressableTier& memory, FrameId to, SlotId from, std::uint64_t bytes,
-                       Ending& end) {
+void CuFilePath::fetch(Memory& memory, FrameId to, SlotId from, std::uint64_t bytes, Ending& end) {
   give({false, gpu_of(memory), to, from, bytes, &end});
 }
 
-void CuFilePath::store(SlotId to, AddressableTier& memory, FrameId from, std::uint64_t bytes,
-                       Ending& end) {
+void CuFilePath::store(SlotId to, Memory& memory, FrameId from, std::uint64_t bytes, Ending& end) {
   give({true, gpu_of(memory), from, to, bytes, &end});
 }
 

@@ -40,11 +40,9 @@ class CuFilePath final : public DirectPath {
   /// Waits for the copies in progress.
   ~CuFilePath() override;
 
-  bool reaches(const AddressableTier& memory, SlotId slot) const override;
-  void fetch(AddressableTier& memory, FrameId to, SlotId from, std::uint64_t bytes,
-             Ending& end) override;
-  void store(SlotId to, AddressableTier& memory, FrameId from, std::uint64_t bytes,
-             Ending& end) override;
+  bool reaches(const Memory& memory, SlotId slot) const override;
+  void fetch(Memory& memory, FrameId to, SlotId from, std::uint64_t bytes, Ending& end) override;
+  void store(SlotId to, Memory& memory, FrameId from, std::uint64_t bytes, Ending& end) override;
 
  private:
   struct File {
@@ -62,7 +60,7 @@ class CuFilePath final : public DirectPath {
 
   CuFilePath(const CuFileDriver& driver, const BlockTier& block);
   Status add(const BlockFile& device);
-  GpuTier* gpu_of(const AddressableTier& memory) const;
+  GpuTier* gpu_of(const Memory& memory) const;
   void give(const Order& order);
   void work();
   Status run(const Order& order) const;

@@ -60,7 +60,8 @@ WindowArenaOptions read_only_options(const DramOptions& options, const DramFacts
 
 DramTier::DramTier(const DramOptions& options, const DramFacts& facts, Userfault userfault,
                    std::unique_ptr<TouchTrap> trap)
-    : options_(options),
+    : Memory(static_cast<AddressSpace&>(*this)),
+      options_(options),
       facts_(facts),
       userfault_(std::move(userfault)),
       trap_(std::move(trap)),

@@ -3,10 +3,10 @@
 // and the mechanism (frame_mapper), and keeps the accounting. It selects the mechanism at creation,
 // by trying it once.
 //
-// Threads: as marked in tier.hpp. Accounting and pools belong to the mover's thread. next_fault and
-// poison are for one fault-reader thread, which runtime owns. stop_faults and the const calls
-// marked [any] are for any thread. The mover's calls make no system call, except for new address
-// space once in 32 MiB of frames.
+// Threads: as marked in memory.hpp and address_space.hpp. Accounting and pools belong to the
+// mover's thread. next_fault and poison are for one fault-reader thread, which runtime owns.
+// stop_faults and the const calls marked [any] are for any thread. The mover's calls make no system
+// call, except for new address space once in 32 MiB of frames.
 //
 // The accounting: in_use = acquired frames, whole slab chunks for their frames, frames while their
 // pages are being returned to the kernel, and the records of extents. cached = free frames with
@@ -23,13 +23,15 @@
 #include "base/arena.hpp"
 #include "os/touch_trap.hpp"
 #include "os/userfault.hpp"
+#include "tier/address_space.hpp"
 #include "tier/dram_counters.hpp"
 #include "tier/frame_mapper.hpp"
 #include "tier/frame_pool.hpp"
+#include "tier/memory.hpp"
 #include "tier/nursery.hpp"
+#include "tier/page_locker.hpp"
 #include "tier/read_only_extents.hpp"
 #include "tier/slab_pool.hpp"
-#include "tier/tier.hpp"
 #include "tier/window_arena.hpp"
 
 namespace tiermem {
@@ -75,18 +77,17 @@ struct DramFacts {
 /// A touch of an absent page in a window.
 using Fault = UserfaultEvent;
 
-class DramTier final : public AddressableTier {
+class DramTier final : public AddressSpace, public Memory {
  public:
   /// Errors: unsupported: the requested mechanism or required huge pages are not available. A
   /// failure leaves nothing behind.
   static Result<std::unique_ptr<DramTier>> create(const DramOptions& options);
   /// No frame may be in a window, and no hand and no fault reader may be inside.
   ~DramTier() override;
-  DramTier(const DramTier&) = delete;
-  DramTier& operator=(const DramTier&) = delete;
 
   Place place() const override { return options_.place; }
   bool host_addressable() const override { return true; }
+  std::span<Memory* const> memories() const override { return memories_; }
 
   FrameId acquire_frame(const FrameRequest& request) override;
   void return_frame(FrameId frame) override;
@@ -287,6 +288,7 @@ class DramTier final : public AddressableTier {
 
   void unlock_pages(const FramePool& of, std::uint32_t index);
 
+  const std::array<Memory*, 1> memories_{this};
   // Constant after construction. userfault_ outlives everything that is registered with it.
   const DramOptions options_;
   DramFacts facts_;

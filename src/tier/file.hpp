@@ -19,7 +19,7 @@
 #include "base/arena.hpp"
 #include "base/checked.hpp"
 #include "os/io_port.hpp"
-#include "tier/tier.hpp"
+#include "tier/slot_tier.hpp"
 
 namespace tiermem {
 

@@ -19,9 +19,9 @@
 #include "os/host_memory.hpp"
 #include "os/userfault.hpp"
 #include "tier/dram_counters.hpp"
+#include "tier/frame.hpp"
 #include "tier/lent_pages.hpp"
 #include "tier/poisoned_pages.hpp"
-#include "tier/tier.hpp"
 
 namespace tiermem {
 

@@ -18,7 +18,7 @@
 #include "base/arena.hpp"
 #include "os/host_memory.hpp"
 #include "os/userfault.hpp"
-#include "tier/tier.hpp"
+#include "tier/frame.hpp"
 
 namespace tiermem {
 

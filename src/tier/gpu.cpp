@@ -49,7 +49,8 @@ Result<std::unique_ptr<GpuTier>> GpuTier::create(std::unique_ptr<CudaLane> lane,
   return std::unique_ptr<GpuTier>(new GpuTier(std::move(lane), budget));
 }
 
-GpuTier::GpuTier(std::unique_ptr<CudaLane> lane, std::uint64_t budget) : lane_(std::move(lane)) {
+GpuTier::GpuTier(std::unique_ptr<CudaLane> lane, std::uint64_t budget)
+    : Memory(static_cast<AddressSpace&>(*this)), lane_(std::move(lane)) {
   books_.budget = budget;
   for (unsigned log2 = kLog2Chunk; log2 <= kLog2Most; ++log2) {
     const std::uint64_t bytes = std::uint64_t{1} << log2;
@@ -566,12 +567,11 @@ void GpuTier::befriend(GpuTier& other) {
   }
 }
 
-bool GpuTier::reaches(const AddressableTier& other) const {
+bool GpuTier::reaches(const Memory& other) const {
   return std::find(reached_.begin(), reached_.end(), &other) != reached_.end();
 }
 
-bool GpuTier::copy_from(FrameId to, AddressableTier& other, FrameId from, std::uint64_t bytes,
-                        Ending& end) {
+bool GpuTier::copy_from(FrameId to, Memory& other, FrameId from, std::uint64_t bytes, Ending& end) {
   auto& source = static_cast<GpuTier&>(other);  // Guaranteed by reaches().
   counts_.bytes_in += bytes;
   source.counts_.bytes_out += bytes;

@@ -1,8 +1,8 @@
-// A GPU's memory as a tier. The host cannot touch its frames, and their device addresses do not
-// change while they have pages. A chunk is one piece of the driver's memory (cuMemCreate) at its
-// own address. It is created when a frame first needs it, and kept for the next frame of its size.
-// Frames below 2 MiB are cut from chunks of 2 MiB. A frame that is acquired again therefore needs
-// no driver call.
+// A GPU: an address space and its only memory, so one class has both contracts. The host cannot
+// touch its frames, and their device addresses do not change while they have pages. A chunk is one
+// piece of the driver's memory (cuMemCreate) at its own address. It is created when a frame first
+// needs it, and kept for the next frame of its size. Frames below 2 MiB are cut from chunks of
+// 2 MiB. A frame that is acquired again therefore needs no driver call.
 //
 // A chunk can have a second address in a window. It gets this address when an extent of several is
 // needed there, and keeps it until the chunk belongs to another extent.
@@ -10,7 +10,7 @@
 //   used = in_use + cached <= budget;  a chunk has memory  <=>  its frame has pages
 //   shown_[at] is the chunk that is at `at` in a window  <=>  chunk.shown == at
 //
-// Threads: as marked in tier.hpp. The device's lane makes all driver calls.
+// Threads: as marked in memory.hpp and address_space.hpp. The device's lane makes all driver calls.
 #pragma once
 
 #include <array>
@@ -22,9 +22,11 @@
 
 #include "base/arena.hpp"
 #include "os/cuda_lane.hpp"
+#include "tier/address_space.hpp"
 #include "tier/frame_pool.hpp"
+#include "tier/memory.hpp"
+#include "tier/page_locker.hpp"
 #include "tier/slab_pool.hpp"
-#include "tier/tier.hpp"
 
 namespace tiermem {
 
@@ -33,7 +35,7 @@ struct GpuCounters {
   std::uint64_t bytes_in = 0, bytes_out = 0;  ///< Bytes copied to the device, and from it.
 };
 
-class GpuTier final : public AddressableTier, public PageLocker {
+class GpuTier final : public AddressSpace, public Memory, public PageLocker {
  public:
   /// Returns the memory that the default budget leaves free for the program's own kernels and
   /// libraries.
@@ -56,6 +58,7 @@ class GpuTier final : public AddressableTier, public PageLocker {
   Place place() const override;
   bool lost() const override { return lane_->lost(); }
   Status loss() const override { return lane_->loss(); }
+  std::span<Memory* const> memories() const override { return memories_; }
   bool host_addressable() const override { return false; }
 
   FrameId acquire_frame(const FrameRequest& request) override;
@@ -86,8 +89,8 @@ class GpuTier final : public AddressableTier, public PageLocker {
 
   bool copy_in(FrameId to, const std::byte* from, std::uint64_t bytes, Ending& end) override;
   bool copy_out(std::byte* to, FrameId from, std::uint64_t bytes, Ending& end) override;
-  bool reaches(const AddressableTier& other) const override;
-  bool copy_from(FrameId to, AddressableTier& other, FrameId from, std::uint64_t bytes,
+  bool reaches(const Memory& other) const override;
+  bool copy_from(FrameId to, Memory& other, FrameId from, std::uint64_t bytes,
                  Ending& end) override;
 
  private:
@@ -155,6 +158,7 @@ class GpuTier final : public AddressableTier, public PageLocker {
   void forget(Chunk& chunk);
   Status end_window(cuda::DevicePointer window, std::uint64_t bytes);
 
+  const std::array<Memory*, 1> memories_{this};
   const std::unique_ptr<CudaLane> lane_;
   // Constant after befriend().
   Vector<const GpuTier*> reached_;  // Tiers with bytes that come here directly.

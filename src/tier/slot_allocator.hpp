@@ -18,7 +18,8 @@
 #include <span>
 
 #include "base/arena.hpp"
-#include "tier/tier.hpp"
+#include "tier/frame.hpp"
+#include "tier/slot_tier.hpp"
 
 namespace tiermem {
 

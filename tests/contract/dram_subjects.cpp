@@ -25,7 +25,7 @@ class Dram final : public MemorySubject {
   explicit Dram(std::unique_ptr<DramTier> tier)
       : MemorySubject(facts_of(*tier)), tier_(std::move(tier)) {}
 
-  AddressableTier& tier() override { return *tier_; }
+  Memory& memory() override { return *tier_; }
   bool consistent() override { return tier_->test_consistent(); }
   bool absent(std::byte* page) override {
     unsigned char resident = 1;

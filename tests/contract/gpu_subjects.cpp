@@ -57,8 +57,8 @@ class Gpu final : public MemorySubject {
     }
   }
 
-  AddressableTier& tier() override { return *tiers_[0]; }
-  AddressableTier* neighbour() override { return tiers_[1].get(); }
+  Memory& memory() override { return *tiers_[0]; }
+  Memory* neighbour() override { return tiers_[1].get(); }
   void write(std::byte* at, const std::byte* from, std::uint64_t bytes) override {
     EXPECT_EQ(program_->driver().cuMemcpyHtoDAsync(address(at), from, bytes, program_->stream()),
               cuda::kSuccess);

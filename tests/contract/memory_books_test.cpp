@@ -8,16 +8,16 @@ TEST_P(MemoryContract, new_memory_has_its_budget_and_nothing_in_use) {
   EXPECT_EQ(books().budget, facts().budget);
   EXPECT_EQ(books().used(), 0U);
   EXPECT_EQ(books().leaving, 0U);
-  EXPECT_FALSE(tier().lost());
-  EXPECT_TRUE(tier().loss().ok());
-  EXPECT_EQ(tier().place(), tier().place());
+  EXPECT_FALSE(memory().lost());
+  EXPECT_TRUE(memory().loss().ok());
+  EXPECT_EQ(memory().place(), memory().place());
 }
 
 TEST_P(MemoryContract, fresh_frame_is_charged_and_leaves_no_charge_when_returned) {
   for (const Class& each : classes()) {
     const FrameId frame = acquire(each);
     ASSERT_TRUE(frame.valid()) << each.bytes;
-    EXPECT_TRUE(tier().needs_populate(frame)) << each.bytes;
+    EXPECT_TRUE(memory().needs_populate(frame)) << each.bytes;
     EXPECT_EQ(books().in_use, charge(each));
     EXPECT_EQ(books().cached, 0U);
     give_back(frame);
@@ -37,7 +37,7 @@ TEST_P(MemoryContract, budget_is_full_then_no_frame_is_acquired) {
     EXPECT_EQ(frames, books().budget / each.bytes);
     EXPECT_EQ(books().in_use, books().budget);
     give_back_all();
-    (void)trim(tier());
+    (void)trim(memory());
   }
 }
 
@@ -53,9 +53,9 @@ TEST_P(MemoryContract, populated_frame_returns_then_it_is_cached_and_serves_the_
     ASSERT_TRUE(again.valid());
     EXPECT_EQ(books().used(), used) << "a cached frame is preferred";
     EXPECT_EQ(books().cached, 0U);
-    EXPECT_FALSE(tier().needs_populate(again)) << "it has its pages, and the domain is the same";
+    EXPECT_FALSE(memory().needs_populate(again)) << "it has its pages, and the domain is the same";
     give_back(again);
-    (void)trim(tier());
+    (void)trim(memory());
   }
 }
 
@@ -70,7 +70,7 @@ TEST_P(MemoryContract, cached_frames_fill_the_budget_then_another_class_waits_fo
   if (charge(small) != charge(large)) {
     EXPECT_FALSE(acquire(small).valid()) << "cached frames count";
   }
-  EXPECT_EQ(trim(tier(), 1), large.bytes);
+  EXPECT_EQ(trim(memory(), 1), large.bytes);
   EXPECT_TRUE(acquire(small).valid());
   EXPECT_LE(books().used(), books().budget);
 }
@@ -83,20 +83,20 @@ TEST_P(MemoryContract, trim_frees_what_it_returns_and_the_books_change_at_its_en
     }
     give_back_all();
     ASSERT_EQ(books().cached, 4 * unit);
-    EXPECT_EQ(tier().begin_trim(unit + 1), 2 * unit) << "until the bytes are free";
+    EXPECT_EQ(memory().begin_trim(unit + 1), 2 * unit) << "until the bytes are free";
     EXPECT_EQ(books().used(), 4 * unit) << "the pages are still there";
     EXPECT_TRUE(subject().consistent());
-    tier().run_trim();
+    memory().run_trim();
     EXPECT_EQ(books().used(), 4 * unit);
-    tier().finish_trim();
+    memory().finish_trim();
     EXPECT_EQ(books().used(), 2 * unit);
     EXPECT_EQ(books().cached, 2 * unit);
     EXPECT_TRUE(subject().consistent());
-    EXPECT_EQ(tier().begin_trim(~std::uint64_t{0}), 2 * unit) << "or none is left";
-    tier().run_trim();
-    tier().finish_trim();
+    EXPECT_EQ(memory().begin_trim(~std::uint64_t{0}), 2 * unit) << "or none is left";
+    memory().run_trim();
+    memory().finish_trim();
     EXPECT_EQ(books().used(), 0U);
-    EXPECT_EQ(tier().begin_trim(1), 0U) << "nothing is cached";
+    EXPECT_EQ(memory().begin_trim(1), 0U) << "nothing is cached";
   }
 }
 
@@ -104,7 +104,7 @@ TEST_P(MemoryContract, trim_finds_frames_in_use_then_they_and_their_bytes_stay) 
   const Class of{Pool::locked, largest()};
   const FrameId kept = filled(of, 5);
   give_back(populated(of));
-  EXPECT_EQ(trim(tier()), charge(of));
+  EXPECT_EQ(trim(memory()), charge(of));
   EXPECT_EQ(books().in_use, charge(of));
   EXPECT_TRUE(holds(kept, of.bytes, 5));
 }
@@ -113,14 +113,14 @@ TEST_P(MemoryContract, trimmed_frame_is_fresh_and_shows_no_earlier_bytes) {
   for (const Class& each : classes()) {
     const FrameId frame = filled(each, 9, 1);
     give_back(frame);
-    (void)trim(tier());
+    (void)trim(memory());
     const FrameId again = acquire(each, 2);
     ASSERT_TRUE(again.valid());
-    EXPECT_TRUE(tier().needs_populate(again));
-    ASSERT_TRUE(tier().populate(again, false, nullptr).ok());
+    EXPECT_TRUE(memory().needs_populate(again));
+    ASSERT_TRUE(memory().populate(again, false, nullptr).ok());
     EXPECT_TRUE(zeros(again, each.bytes)) << each.bytes;
     give_back(again);
-    (void)trim(tier());
+    (void)trim(memory());
   }
 }
 
@@ -132,7 +132,7 @@ TEST_P(MemoryContract, budget_is_lowered_below_used_then_nothing_is_acquired_unt
     frames.push_back(populated(of));
   }
   const std::uint64_t most = frames.size() / 2;
-  tier().set_budget(most * unit);
+  memory().set_budget(most * unit);
   EXPECT_EQ(books().budget, most * unit);
   EXPECT_EQ(books().in_use, frames.size() * unit) << "a budget takes no frame away";
   while (frames.size() > most) {
@@ -140,7 +140,7 @@ TEST_P(MemoryContract, budget_is_lowered_below_used_then_nothing_is_acquired_unt
     give_back(frames.back());
     frames.pop_back();
     ASSERT_LE(books().leaving, books().in_use);
-    (void)trim(tier(), 1);
+    (void)trim(memory(), 1);
     EXPECT_EQ(books().used(), frames.size() * unit) << "the frame above the budget is free";
   }
   EXPECT_FALSE(acquire(of).valid());
@@ -160,35 +160,35 @@ TEST_P(MemoryContract, budget_is_lowered_below_the_cache_then_cached_frames_do_n
     }
     give_back_all();
     ASSERT_EQ(books().cached, 4 * charge(each));
-    tier().set_budget(2 * charge(each));
+    memory().set_budget(2 * charge(each));
     EXPECT_TRUE(acquire(each).valid());
     EXPECT_TRUE(acquire(each).valid());
     EXPECT_FALSE(acquire(each).valid()) << "in use would exceed the budget";
     EXPECT_EQ(books().in_use, 2 * charge(each));
-    tier().set_budget(facts().budget);
+    memory().set_budget(facts().budget);
     EXPECT_TRUE(acquire(each).valid()) << "a higher budget";
     give_back_all();
-    (void)trim(tier());
+    (void)trim(memory());
   }
 }
 
 TEST_P(MemoryContract, records_are_charged_as_far_as_there_is_room) {
   if (!facts().charges_records) {
-    EXPECT_TRUE(tier().charge_records(3 * kSmallestExtent)) << "the base class takes all";
+    EXPECT_TRUE(memory().charge_records(3 * kSmallestExtent)) << "the base class takes all";
     EXPECT_EQ(books().used(), 0U);
     return;
   }
-  EXPECT_TRUE(tier().charge_records(3 * kSmallestExtent));
+  EXPECT_TRUE(memory().charge_records(3 * kSmallestExtent));
   EXPECT_EQ(books().in_use, 3 * kSmallestExtent);
-  EXPECT_TRUE(tier().charge_records(5 * kSmallestExtent)) << "a charge replaces the last one";
+  EXPECT_TRUE(memory().charge_records(5 * kSmallestExtent)) << "a charge replaces the last one";
   EXPECT_EQ(books().in_use, 5 * kSmallestExtent);
-  EXPECT_FALSE(tier().charge_records(facts().budget + 1));
+  EXPECT_FALSE(memory().charge_records(facts().budget + 1));
   EXPECT_EQ(books().in_use, 5 * kSmallestExtent) << "a refusal changes nothing";
-  tier().set_budget(4 * kSmallestExtent);
-  EXPECT_TRUE(tier().charge_records(4 * kSmallestExtent)) << "less always fits";
+  memory().set_budget(4 * kSmallestExtent);
+  EXPECT_TRUE(memory().charge_records(4 * kSmallestExtent)) << "less always fits";
   EXPECT_FALSE(acquire({Pool::locked, kSmallestExtent}).valid());
-  EXPECT_FALSE(tier().charge_records(5 * kSmallestExtent));
-  EXPECT_TRUE(tier().charge_records(0));
+  EXPECT_FALSE(memory().charge_records(5 * kSmallestExtent));
+  EXPECT_TRUE(memory().charge_records(0));
   EXPECT_EQ(books().in_use, 0U);
   EXPECT_TRUE(subject().consistent());
 }
@@ -198,7 +198,7 @@ TEST_P(MemoryContract, memory_is_lost_then_accounting_still_works_and_copies_end
   const FrameId one = populated(of), other = populated(of);
   put(one, of.bytes, 3);
   if (!subject().lose()) {  // Memory of the host.
-    EXPECT_FALSE(tier().lost());
+    EXPECT_FALSE(memory().lost());
     EXPECT_TRUE(holds(one, of.bytes, 3));
     return;
   }
@@ -208,13 +208,13 @@ TEST_P(MemoryContract, memory_is_lost_then_accounting_still_works_and_copies_end
     EXPECT_FALSE(copy(subject(), true, one, bytes.data(), of.bytes).ok());
     EXPECT_FALSE(copy(subject(), false, other, bytes.data(), of.bytes).ok());
   }
-  EXPECT_TRUE(tier().lost());
-  EXPECT_FALSE(tier().loss().ok());
+  EXPECT_TRUE(memory().lost());
+  EXPECT_FALSE(memory().loss().ok());
   const std::uint64_t in_use = books().in_use;
   give_back(one);
   EXPECT_EQ(books().in_use, in_use - of.bytes);
   give_back(other);
-  (void)trim(tier());
+  (void)trim(memory());
   EXPECT_EQ(books().used(), 0U);
 }
 

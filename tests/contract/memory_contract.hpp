@@ -1,6 +1,6 @@
-// The fixtures of the checks that an AddressableTier passes: MemoryContract for every memory,
-// HostMemory and OpaqueMemory for one kind. Each test creates the memory anew. At the end the test
-// returns every frame that it still holds, and the memory must have no byte in use.
+// The fixtures of the checks that a memory passes in its address space: MemoryContract for every
+// memory, HostMemory and OpaqueMemory for one kind. Each test creates the memory anew. At the end
+// the test returns every frame that it still holds, and the memory must have no byte in use.
 //
 // Some features depend on the kernel. If a memory does not offer one, its checks make sure that the
 // memory refuses it.
@@ -51,15 +51,15 @@ class CountedEnding : public Ending {
 };
 
 /// Runs the three steps of a trim as far as there are frames to free. Returns the bytes freed.
-inline std::uint64_t trim(AddressableTier& tier, std::uint64_t bytes = ~std::uint64_t{0}) {
+inline std::uint64_t trim(Memory& memory, std::uint64_t bytes = ~std::uint64_t{0}) {
   std::uint64_t freed = 0;
   while (freed < bytes) {
-    const std::uint64_t begun = tier.begin_trim(bytes - freed);
+    const std::uint64_t begun = memory.begin_trim(bytes - freed);
     if (begun == 0) {
       break;
     }
-    tier.run_trim();
-    tier.finish_trim();
+    memory.run_trim();
+    memory.finish_trim();
     freed += begun;
   }
   return freed;
@@ -69,9 +69,9 @@ inline std::uint64_t trim(AddressableTier& tier, std::uint64_t bytes = ~std::uin
 inline Status copy(MemorySubject& subject, bool in, FrameId frame, std::byte* host,
                    std::uint64_t bytes) {
   CountedEnding end;
-  AddressableTier& tier = subject.tier();
+  Memory& memory = subject.memory();
   const bool at_once =
-      in ? tier.copy_in(frame, host, bytes, end) : tier.copy_out(host, frame, bytes, end);
+      in ? memory.copy_in(frame, host, bytes, end) : memory.copy_out(host, frame, bytes, end);
   if (!at_once) {
     end.wait(subject);
   }
@@ -80,24 +80,22 @@ inline Status copy(MemorySubject& subject, bool in, FrameId frame, std::byte* ho
 
 /// Writes the bytes of a frame that is in no window.
 inline Status put(MemorySubject& subject, FrameId frame, const Block& bytes) {
-  AddressableTier& tier = subject.tier();
-  if (!tier.host_addressable()) {
+  if (!subject.space().host_addressable()) {
     Block source = bytes;
     return copy(subject, true, frame, source.data(), source.size());
   }
-  subject.write(tier.landing(frame, nullptr), bytes.data(), bytes.size());
+  subject.write(subject.space().landing(frame, nullptr), bytes.data(), bytes.size());
   return {};
 }
 
 /// Reads the bytes of a frame that is in no window.
 inline Block bytes_of(MemorySubject& subject, FrameId frame, std::uint64_t bytes) {
-  AddressableTier& tier = subject.tier();
   Block result(bytes, std::byte{0xA5});
-  if (!tier.host_addressable()) {
+  if (!subject.space().host_addressable()) {
     const Status copied = copy(subject, false, frame, result.data(), bytes);
     EXPECT_TRUE(copied.ok()) << copied.message();
   } else {
-    subject.read(result.data(), tier.landing(frame, nullptr), bytes);
+    subject.read(result.data(), subject.space().landing(frame, nullptr), bytes);
   }
   return result;
 }
@@ -121,17 +119,17 @@ class MemoryContract : public ::testing::TestWithParam<MemoryCase> {
     }
     subject_->forgive();
     for (const Held& held : held_) {
-      if (held.at != nullptr && tier().host_addressable()) {
-        EXPECT_TRUE(tier().unmap(held.frame, held.at).ok());
+      if (held.at != nullptr && space().host_addressable()) {
+        EXPECT_TRUE(space().unmap(held.frame, held.at).ok());
       }
-      tier().return_frame(held.frame);
+      memory().return_frame(held.frame);
     }
-    (void)trim(tier());
-    EXPECT_EQ(tier().books().in_use, 0U) << "something is charged and not held";
-    EXPECT_EQ(tier().books().used(), 0U);
+    (void)trim(memory());
+    EXPECT_EQ(memory().books().in_use, 0U) << "something is charged and not held";
+    EXPECT_EQ(memory().books().used(), 0U);
     EXPECT_TRUE(subject_->consistent());
     for (const auto& [window, bytes] : windows_) {
-      tier().release_window(window, bytes);
+      space().release_window(window, bytes);
     }
   }
   /// Creates the memory again.
@@ -145,16 +143,17 @@ class MemoryContract : public ::testing::TestWithParam<MemoryCase> {
   }
 
   MemorySubject& subject() { return *subject_; }
-  AddressableTier& tier() { return subject_->tier(); }
+  Memory& memory() { return subject_->memory(); }
+  AddressSpace& space() { return subject_->space(); }
   const MemoryFacts& facts() { return subject_->facts(); }
-  bool opaque() { return !tier().host_addressable(); }
-  FrameBooks books() { return tier().books(); }
+  bool opaque() { return !space().host_addressable(); }
+  FrameBooks books() { return memory().books(); }
   std::uint64_t largest() { return facts().extents.back(); }
   /// The charge of a single frame of the class.
   std::uint64_t charge(Class of) {
     return of.pool == Pool::locked ? std::max(of.bytes, facts().chunk_bytes) : of.bytes;
   }
-  Class window_class(std::uint64_t bytes) { return {tier().window_pool(bytes), bytes}; }
+  Class window_class(std::uint64_t bytes) { return {space().window_pool(bytes), bytes}; }
   /// Whether frames of this size have memory outside their windows.
   bool own(std::uint64_t bytes) { return bytes >= facts().own_memory_from; }
   /// All classes of frames that have memory outside a window.
@@ -170,7 +169,7 @@ class MemoryContract : public ::testing::TestWithParam<MemoryCase> {
   }
 
   FrameId acquire(Class of, std::uint64_t domain = 0) {
-    const FrameId frame = tier().acquire_frame({of.pool, of.bytes, domain});
+    const FrameId frame = memory().acquire_frame({of.pool, of.bytes, domain});
     if (frame.valid()) {
       held_.push_back({frame});
     }
@@ -180,10 +179,10 @@ class MemoryContract : public ::testing::TestWithParam<MemoryCase> {
   FrameId populated(Class of, std::uint64_t domain = 0) {
     const FrameId frame = acquire(of, domain);
     EXPECT_TRUE(frame.valid()) << of.bytes << " bytes";
-    if (frame.valid() && tier().needs_populate(frame)) {
-      const Status status = tier().populate(frame, false, nullptr);
+    if (frame.valid() && memory().needs_populate(frame)) {
+      const Status status = memory().populate(frame, false, nullptr);
       EXPECT_TRUE(status.ok()) << status.message();
-      EXPECT_FALSE(tier().needs_populate(frame)) << of.bytes << " bytes";
+      EXPECT_FALSE(memory().needs_populate(frame)) << of.bytes << " bytes";
     }
     return frame;
   }
@@ -195,11 +194,11 @@ class MemoryContract : public ::testing::TestWithParam<MemoryCase> {
   }
   void give_back(FrameId frame) {
     std::erase_if(held_, [&](const Held& held) { return held.frame == frame; });
-    tier().return_frame(frame);
+    memory().return_frame(frame);
   }
   void give_back_all() {
     for (; !held_.empty(); held_.pop_back()) {
-      tier().return_frame(held_.back().frame);
+      memory().return_frame(held_.back().frame);
     }
   }
   void put(FrameId frame, std::uint64_t bytes, std::uint64_t seed) {
@@ -216,15 +215,15 @@ class MemoryContract : public ::testing::TestWithParam<MemoryCase> {
   /// The sizes of extents in mapped windows. Checks that every other size is refused.
   const std::vector<std::uint64_t>& mapped_extents() {
     for (const std::uint64_t bytes : missing(facts().mapped_extents)) {
-      EXPECT_EQ(tier().reserve_window(2 * bytes, bytes, true).code(), Code::unsupported) << bytes;
+      EXPECT_EQ(space().reserve_window(2 * bytes, bytes, true).code(), Code::unsupported) << bytes;
     }
     return facts().mapped_extents;
   }
   /// The sizes of extents that can be in parts. Checks that every other size is refused.
   const std::vector<std::uint64_t>& part_extents() {
     for (const std::uint64_t bytes : missing(facts().part_extents)) {
-      EXPECT_FALSE(tier().takes_parts(bytes)) << bytes;
-      EXPECT_FALSE(tier().acquire_parts({tier().window_pool(bytes), bytes, 0}, 1).valid());
+      EXPECT_FALSE(space().takes_parts(bytes)) << bytes;
+      EXPECT_FALSE(memory().acquire_parts({space().window_pool(bytes), bytes, 0}, 1).valid());
     }
     return facts().part_extents;
   }
@@ -237,11 +236,11 @@ class MemoryContract : public ::testing::TestWithParam<MemoryCase> {
   }
 
   /// Checks that no page is locked, in a memory that takes no page locker.
-  void locks_nothing() { EXPECT_FALSE(tier().lock_pages(populated({Pool::locked, largest()}))); }
+  void locks_nothing() { EXPECT_FALSE(memory().lock_pages(populated({Pool::locked, largest()}))); }
 
   /// Reserves a window, which TearDown() releases.
   std::byte* window(std::uint64_t bytes, std::uint64_t extent, bool mapped) {
-    auto reserved = tier().reserve_window(bytes, extent, mapped);
+    auto reserved = space().reserve_window(bytes, extent, mapped);
     EXPECT_TRUE(reserved.ok()) << reserved.message();
     if (!reserved.ok()) {
       return nullptr;
@@ -252,7 +251,7 @@ class MemoryContract : public ::testing::TestWithParam<MemoryCase> {
   void release(std::byte* at) {
     const auto found = std::find_if(windows_.begin(), windows_.end(),
                                     [&](const auto& each) { return each.first == at; });
-    tier().release_window(found->first, found->second);
+    space().release_window(found->first, found->second);
     windows_.erase(found);
   }
   /// Whether the program sees these bytes at the address.

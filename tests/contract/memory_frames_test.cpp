@@ -24,21 +24,22 @@ TEST_P(MemoryContract, populated_frames_have_distinct_memory_that_keeps_its_byte
   }
   for (const Kept& each : kept) {
     EXPECT_TRUE(holds(each.frame, each.bytes, each.seed)) << each.bytes;
-    EXPECT_NE(tier().landing(each.frame, nullptr), nullptr);
+    EXPECT_NE(space().landing(each.frame, nullptr), nullptr);
     EXPECT_EQ(
-        reinterpret_cast<std::uint64_t>(tier().landing(each.frame, nullptr)) % kSmallestExtent, 0U);
-    EXPECT_FALSE(tier().needs_populate(each.frame));
+        reinterpret_cast<std::uint64_t>(space().landing(each.frame, nullptr)) % kSmallestExtent,
+        0U);
+    EXPECT_FALSE(memory().needs_populate(each.frame));
   }
 }
 
 TEST_P(MemoryContract, locked_frame_never_changes_its_address) {
   const FrameId frame = populated({Pool::locked, largest()});
-  std::byte* const at = tier().landing(frame, nullptr);
+  std::byte* const at = space().landing(frame, nullptr);
   put(frame, largest(), 2);
   give_back(populated({Pool::locked, largest()}));
-  (void)trim(tier());
-  ASSERT_TRUE(tier().populate(frame, false, nullptr).ok());
-  EXPECT_EQ(tier().landing(frame, nullptr), at);
+  (void)trim(memory());
+  ASSERT_TRUE(memory().populate(frame, false, nullptr).ok());
+  EXPECT_EQ(space().landing(frame, nullptr), at);
   EXPECT_TRUE(holds(frame, largest(), 2)) << "populate keeps the bytes of the frame's own domain";
 }
 
@@ -46,12 +47,12 @@ TEST_P(MemoryContract, fresh_frame_is_populated_then_it_reads_as_zeros) {
   for (const bool clear : {false, true}) {
     for (const Class& each : classes()) {
       const FrameId frame = acquire(each);
-      ASSERT_TRUE(tier().needs_populate(frame));
-      ASSERT_TRUE(tier().populate(frame, clear, nullptr).ok());
-      EXPECT_FALSE(tier().needs_populate(frame));
+      ASSERT_TRUE(memory().needs_populate(frame));
+      ASSERT_TRUE(memory().populate(frame, clear, nullptr).ok());
+      EXPECT_FALSE(memory().needs_populate(frame));
       EXPECT_TRUE(zeros(frame, each.bytes)) << each.bytes;
       give_back(frame);
-      (void)trim(tier());
+      (void)trim(memory());
     }
   }
 }
@@ -59,10 +60,10 @@ TEST_P(MemoryContract, fresh_frame_is_populated_then_it_reads_as_zeros) {
 TEST_P(MemoryContract, frame_is_populated_with_clear_then_it_reads_as_zeros) {
   for (const Class& each : classes()) {
     const FrameId frame = filled(each, 7);
-    ASSERT_TRUE(tier().populate(frame, true, nullptr).ok());
+    ASSERT_TRUE(memory().populate(frame, true, nullptr).ok());
     EXPECT_TRUE(zeros(frame, each.bytes)) << each.bytes;
     give_back(frame);
-    (void)trim(tier());
+    (void)trim(memory());
   }
 }
 
@@ -73,15 +74,15 @@ TEST_P(MemoryContract, frame_changes_domain_then_it_must_be_populated_and_reads_
        {std::uint64_t{0}, std::uint64_t{9} << 32 | 5, std::uint64_t{7} << 32 | 6}) {
     for (const Class& each : classes()) {
       const FrameId mine = populated(each, kMine);
-      std::byte* const at = tier().landing(mine, nullptr);
+      std::byte* const at = space().landing(mine, nullptr);
       put(mine, each.bytes, 1);
       give_back(mine);
       const FrameId theirs = acquire(each, other);
       ASSERT_TRUE(theirs.valid());
-      EXPECT_EQ(tier().landing(theirs, nullptr), at) << "the same memory, or this proves nothing";
-      EXPECT_TRUE(tier().needs_populate(theirs)) << each.bytes;
-      ASSERT_TRUE(tier().populate(theirs, false, nullptr).ok());
-      EXPECT_FALSE(tier().needs_populate(theirs));
+      EXPECT_EQ(space().landing(theirs, nullptr), at) << "the same memory, or this proves nothing";
+      EXPECT_TRUE(memory().needs_populate(theirs)) << each.bytes;
+      ASSERT_TRUE(memory().populate(theirs, false, nullptr).ok());
+      EXPECT_FALSE(memory().needs_populate(theirs));
       EXPECT_TRUE(zeros(theirs, each.bytes)) << each.bytes;
       // The first owner may come back, and must not see the bytes of the second.
       put(theirs, each.bytes, 2);
@@ -89,7 +90,7 @@ TEST_P(MemoryContract, frame_changes_domain_then_it_must_be_populated_and_reads_
       const FrameId again = populated(each, kMine);
       EXPECT_TRUE(zeros(again, each.bytes)) << each.bytes;
       give_back(again);
-      (void)trim(tier());
+      (void)trim(memory());
     }
   }
 }
@@ -99,10 +100,10 @@ TEST_P(MemoryContract, frame_is_acquired_again_in_its_domain_then_its_bytes_are_
     const FrameId frame = filled(each, 4, 3);
     give_back(frame);
     const FrameId again = acquire(each, 3);
-    EXPECT_FALSE(tier().needs_populate(again)) << "within a domain nothing is cleared";
+    EXPECT_FALSE(memory().needs_populate(again)) << "within a domain nothing is cleared";
     EXPECT_TRUE(holds(again, each.bytes, 4)) << each.bytes;
     give_back(again);
-    (void)trim(tier());
+    (void)trim(memory());
   }
 }
 
@@ -140,12 +141,12 @@ TEST_P(MemoryContract, neighbours_are_cleared_then_a_frame_keeps_its_bytes) {
     give_back(right);
     for (int i = 0; i < 2; ++i) {
       const FrameId other = acquire(each, 2);
-      ASSERT_TRUE(tier().populate(other, true, nullptr).ok());
+      ASSERT_TRUE(memory().populate(other, true, nullptr).ok());
       put(other, each.bytes, 9);
     }
     EXPECT_TRUE(holds(kept, each.bytes, 8)) << each.bytes;
     give_back_all();
-    (void)trim(tier());
+    (void)trim(memory());
   }
 }
 
@@ -153,12 +154,12 @@ TEST_P(MemoryContract, populate_is_refused_then_the_frame_is_as_before_and_may_b
   const FrameId frame = acquire({Pool::locked, largest()});
   const FrameBooks before = books();
   if (subject().refuse("populate", nullptr)) {
-    EXPECT_FALSE(tier().populate(frame, false, nullptr).ok());
+    EXPECT_FALSE(memory().populate(frame, false, nullptr).ok());
     subject().forgive();
   }
-  EXPECT_TRUE(tier().needs_populate(frame));
+  EXPECT_TRUE(memory().needs_populate(frame));
   EXPECT_EQ(books().used(), before.used());
-  ASSERT_TRUE(tier().populate(frame, false, nullptr).ok());
+  ASSERT_TRUE(memory().populate(frame, false, nullptr).ok());
   EXPECT_TRUE(zeros(frame, largest()));
 }
 
@@ -193,13 +194,13 @@ TEST_P(MemoryContract, pages_are_locked_until_they_return_to_the_kernel) {
   }
   for (const Class& each : classes()) {
     const FrameId frame = filled(each, 6);
-    EXPECT_FALSE(tier().has_locked_pages(frame));
-    EXPECT_TRUE(tier().lock_pages(frame)) << each.bytes;
-    EXPECT_TRUE(tier().lock_pages(frame)) << "they stay locked";
-    EXPECT_TRUE(locker.covers(tier().landing(frame, nullptr), each.bytes));
+    EXPECT_FALSE(memory().has_locked_pages(frame));
+    EXPECT_TRUE(memory().lock_pages(frame)) << each.bytes;
+    EXPECT_TRUE(memory().lock_pages(frame)) << "they stay locked";
+    EXPECT_TRUE(locker.covers(space().landing(frame, nullptr), each.bytes));
     EXPECT_TRUE(holds(frame, each.bytes, 6));
     give_back(frame);
-    (void)trim(tier());
+    (void)trim(memory());
     EXPECT_TRUE(locker.locked.empty()) << "pages return to the kernel unlocked";
   }
 }
@@ -212,10 +213,10 @@ TEST_P(MemoryContract, lock_is_refused_then_the_frame_is_not_locked) {
   }
   locker.refuses = true;
   const FrameId frame = populated({Pool::locked, largest()});
-  EXPECT_FALSE(tier().lock_pages(frame));
-  EXPECT_FALSE(tier().lock_pages(frame));
+  EXPECT_FALSE(memory().lock_pages(frame));
+  EXPECT_FALSE(memory().lock_pages(frame));
   give_back(frame);
-  (void)trim(tier());
+  (void)trim(memory());
 }
 
 TEST_P(MemoryContract, locked_frame_appears_in_a_window_then_its_pages_are_unlocked) {
@@ -227,22 +228,22 @@ TEST_P(MemoryContract, locked_frame_appears_in_a_window_then_its_pages_are_unloc
   for (const std::uint64_t bytes : facts().window_extents) {
     std::byte* const at = window(bytes, bytes, false);
     if (!own(bytes)) {
-      EXPECT_FALSE(tier().lock_pages(window_frame(bytes))) << "it has no memory yet";
+      EXPECT_FALSE(memory().lock_pages(window_frame(bytes))) << "it has no memory yet";
       continue;
     }
     const FrameId frame = filled(window_class(bytes), 3);
-    ASSERT_TRUE(tier().lock_pages(frame));
-    EXPECT_TRUE(tier().has_locked_pages(frame));
+    ASSERT_TRUE(memory().lock_pages(frame));
+    EXPECT_TRUE(memory().has_locked_pages(frame));
     Mechanism used{};
-    ASSERT_TRUE(tier().map(frame, at, used).ok());
+    ASSERT_TRUE(space().map(frame, at, used).ok());
     is_at(frame, at);
     EXPECT_TRUE(locker.locked.empty());
     EXPECT_TRUE(sees(at, bytes, 3));
-    EXPECT_FALSE(tier().lock_pages(frame)) << "it is in a window";
-    ASSERT_TRUE(tier().unmap(frame, at).ok());
+    EXPECT_FALSE(memory().lock_pages(frame)) << "it is in a window";
+    ASSERT_TRUE(space().unmap(frame, at).ok());
     is_at(frame, nullptr);
     give_back(frame);
-    (void)trim(tier());
+    (void)trim(memory());
   }
 }
 

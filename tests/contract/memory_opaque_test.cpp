@@ -11,15 +11,15 @@ TEST_P(HostMemory, host_memory_is_asked_for_copies_then_it_refuses_them) {
   const FrameId frame = filled({Pool::locked, largest()}, 1);
   Block bytes = pattern(largest(), 2);
   CountedEnding in, out, from;
-  EXPECT_TRUE(tier().copy_in(frame, bytes.data(), bytes.size(), in));
-  EXPECT_TRUE(tier().copy_out(bytes.data(), frame, bytes.size(), out));
-  EXPECT_TRUE(tier().copy_from(frame, tier(), frame, bytes.size(), from));
+  EXPECT_TRUE(memory().copy_in(frame, bytes.data(), bytes.size(), in));
+  EXPECT_TRUE(memory().copy_out(bytes.data(), frame, bytes.size(), out));
+  EXPECT_TRUE(memory().copy_from(frame, memory(), frame, bytes.size(), from));
   for (CountedEnding* const end : {&in, &out, &from}) {
     EXPECT_EQ(end->status.code(), Code::unsupported);
     EXPECT_EQ(end->calls(), 0) << "the result is in the status only";
   }
-  EXPECT_FALSE(tier().reaches(tier()));
-  EXPECT_FALSE(tier().shows(frame, bytes.data()));
+  EXPECT_FALSE(memory().reaches(memory()));
+  EXPECT_FALSE(space().shows(frame, bytes.data()));
   EXPECT_TRUE(holds(frame, largest(), 1));
   EXPECT_EQ(bytes, pattern(largest(), 2));
 }
@@ -38,7 +38,7 @@ TEST_P(OpaqueMemory, bytes_are_copied_in_and_out_then_each_ending_is_called_once
       copies.back().bytes = pattern(bytes, i + 1);
     }
     for (Copy& copy : copies) {
-      ASSERT_FALSE(tier().copy_in(copy.frame, copy.bytes.data(), bytes, copy.end));
+      ASSERT_FALSE(memory().copy_in(copy.frame, copy.bytes.data(), bytes, copy.end));
     }
     for (Copy& copy : copies) {
       copy.end.wait(subject());
@@ -48,7 +48,7 @@ TEST_P(OpaqueMemory, bytes_are_copied_in_and_out_then_each_ending_is_called_once
     for (const Copy& copy : copies) {
       back.emplace_back();
       back.back().bytes = Block(bytes);
-      ASSERT_FALSE(tier().copy_out(back.back().bytes.data(), copy.frame, bytes, back.back().end));
+      ASSERT_FALSE(memory().copy_out(back.back().bytes.data(), copy.frame, bytes, back.back().end));
     }
     for (Copy& copy : back) {
       copy.end.wait(subject());
@@ -60,7 +60,7 @@ TEST_P(OpaqueMemory, bytes_are_copied_in_and_out_then_each_ending_is_called_once
       EXPECT_EQ(back[i].end.calls(), 1);
     }
     give_back_all();
-    (void)trim(tier());
+    (void)trim(memory());
   }
 }
 
@@ -95,7 +95,7 @@ TEST_P(OpaqueMemory, copies_to_a_device_get_their_places_in_order_before_they_en
       ++self.times_begun;
       self.calls_when_begun = self.calls();
     };
-    ASSERT_FALSE(tier().copy_in(frame, bytes.data(), bytes.size(), placed));
+    ASSERT_FALSE(memory().copy_in(frame, bytes.data(), bytes.size(), placed));
   }
   std::uint64_t before = 0;
   for (Placed& placed : all) {
@@ -115,8 +115,8 @@ TEST_P(OpaqueMemory, copy_fails_then_its_ending_has_the_error_and_is_called_once
     ASSERT_TRUE(subject().refuse(in ? "copy_in" : "copy_out", nullptr));
     Block bytes = pattern(largest(), 1);
     CountedEnding end;
-    const bool at_once = in ? tier().copy_in(frame, bytes.data(), bytes.size(), end)
-                            : tier().copy_out(bytes.data(), frame, bytes.size(), end);
+    const bool at_once = in ? memory().copy_in(frame, bytes.data(), bytes.size(), end)
+                            : memory().copy_out(bytes.data(), frame, bytes.size(), end);
     if (!at_once) {
       end.wait(subject());
     }
@@ -128,10 +128,10 @@ TEST_P(OpaqueMemory, copy_fails_then_its_ending_has_the_error_and_is_called_once
 }
 
 TEST_P(OpaqueMemory, two_memories_reach_each_other_then_bytes_come_directly) {
-  AddressableTier* const other = subject().neighbour();
+  Memory* const other = subject().neighbour();
   ASSERT_NE(other, nullptr);
-  ASSERT_TRUE(tier().reaches(*other));
-  EXPECT_FALSE(tier().reaches(tier()));
+  ASSERT_TRUE(memory().reaches(*other));
+  EXPECT_FALSE(memory().reaches(memory()));
   const FrameId to = filled({Pool::locked, largest()}, 9);
   const FrameId from = other->acquire_frame({Pool::locked, largest(), 0});
   ASSERT_TRUE(other->populate(from, false, nullptr).ok());
@@ -141,7 +141,7 @@ TEST_P(OpaqueMemory, two_memories_reach_each_other_then_bytes_come_directly) {
     in.wait(subject());
   }
   ASSERT_TRUE(in.status.ok()) << in.status.message();
-  const bool at_once = tier().copy_from(to, *other, from, largest(), across);
+  const bool at_once = memory().copy_from(to, *other, from, largest(), across);
   if (!at_once) {
     across.wait(subject());
   }
@@ -160,28 +160,28 @@ TEST_P(OpaqueMemory, opaque_frame_is_shown_then_it_has_its_own_address_as_well) 
     std::byte* const at = window(2 * bytes, bytes, false);
     ASSERT_NE(at, nullptr);
     const FrameId frame = populated(window_class(bytes));
-    std::byte* const own = tier().landing(frame, at);
+    std::byte* const own = space().landing(frame, at);
     put(frame, bytes, 1);
-    EXPECT_FALSE(tier().shows(frame, at));
-    const Status shown = tier().show(frame, at);
+    EXPECT_FALSE(space().shows(frame, at));
+    const Status shown = space().show(frame, at);
     ASSERT_TRUE(shown.ok()) << shown.message();
-    EXPECT_TRUE(tier().shows(frame, at));
-    EXPECT_FALSE(tier().shows(frame, at + bytes));
+    EXPECT_TRUE(space().shows(frame, at));
+    EXPECT_FALSE(space().shows(frame, at + bytes));
     EXPECT_TRUE(sees(at, bytes, 1));
-    EXPECT_EQ(tier().landing(frame, at), own);
+    EXPECT_EQ(space().landing(frame, at), own);
     EXPECT_TRUE(sees(own, bytes, 1));
     store(at, bytes, 2);
     EXPECT_TRUE(holds(frame, bytes, 2)) << "both addresses are the same memory";
-    ASSERT_TRUE(tier().show(frame, at).ok()) << "it is there already";
-    ASSERT_TRUE(tier().show(frame, at + bytes).ok());
-    EXPECT_TRUE(tier().shows(frame, at + bytes));
-    EXPECT_FALSE(tier().shows(frame, at)) << "a frame is in one window at a time";
+    ASSERT_TRUE(space().show(frame, at).ok()) << "it is there already";
+    ASSERT_TRUE(space().show(frame, at + bytes).ok());
+    EXPECT_TRUE(space().shows(frame, at + bytes));
+    EXPECT_FALSE(space().shows(frame, at)) << "a frame is in one window at a time";
     EXPECT_TRUE(sees(at + bytes, bytes, 2));
     EXPECT_EQ(books().in_use, charge(window_class(bytes))) << "a second address costs no memory";
     release(at);
     EXPECT_TRUE(holds(frame, bytes, 2)) << "its own address stays";
     give_back(frame);
-    (void)trim(tier());
+    (void)trim(memory());
   }
 }
 
@@ -192,15 +192,15 @@ TEST_P(OpaqueMemory, another_frame_is_shown_at_the_address_then_only_that_one_is
     const FrameId other = populated(window_class(bytes));
     put(one, bytes, 1);
     put(other, bytes, 2);
-    ASSERT_TRUE(tier().show(one, at).ok());
-    ASSERT_TRUE(tier().show(other, at).ok());
-    EXPECT_TRUE(tier().shows(other, at));
-    EXPECT_FALSE(tier().shows(one, at));
+    ASSERT_TRUE(space().show(one, at).ok());
+    ASSERT_TRUE(space().show(other, at).ok());
+    EXPECT_TRUE(space().shows(other, at));
+    EXPECT_FALSE(space().shows(one, at));
     EXPECT_TRUE(sees(at, bytes, 2));
     EXPECT_TRUE(holds(one, bytes, 1));
     give_back(one);
     give_back(other);
-    (void)trim(tier());
+    (void)trim(memory());
   }
 }
 
@@ -208,22 +208,22 @@ TEST_P(OpaqueMemory, shown_frame_belongs_to_another_extent_then_it_leaves_the_wi
   for (const std::uint64_t bytes : facts().window_extents) {
     std::byte* const at = window(bytes, bytes, false);
     const FrameId frame = filled(window_class(bytes), 1);
-    ASSERT_TRUE(tier().show(frame, at).ok());
+    ASSERT_TRUE(space().show(frame, at).ok());
     give_back(frame);
-    const FrameId next = acquire({tier().window_pool(bytes), bytes});
+    const FrameId next = acquire({space().window_pool(bytes), bytes});
     ASSERT_TRUE(next.valid());
-    EXPECT_TRUE(tier().needs_populate(next)) << "it is in the window of another extent";
-    ASSERT_TRUE(tier().populate(next, false, nullptr).ok());
-    EXPECT_FALSE(tier().needs_populate(next));
-    EXPECT_FALSE(tier().shows(next, at));
+    EXPECT_TRUE(memory().needs_populate(next)) << "it is in the window of another extent";
+    ASSERT_TRUE(memory().populate(next, false, nullptr).ok());
+    EXPECT_FALSE(memory().needs_populate(next));
+    EXPECT_FALSE(space().shows(next, at));
     put(next, bytes, 2);
     EXPECT_TRUE(holds(next, bytes, 2));
     // A populate for the same address leaves it there.
-    ASSERT_TRUE(tier().show(next, at).ok());
-    ASSERT_TRUE(tier().populate(next, false, at).ok());
-    EXPECT_TRUE(tier().shows(next, at));
+    ASSERT_TRUE(space().show(next, at).ok());
+    ASSERT_TRUE(memory().populate(next, false, at).ok());
+    EXPECT_TRUE(space().shows(next, at));
     give_back(next);
-    (void)trim(tier());
+    (void)trim(memory());
   }
 }
 
@@ -232,11 +232,11 @@ TEST_P(OpaqueMemory, show_is_refused_then_the_frame_is_at_its_own_address) {
     std::byte* const at = window(bytes, bytes, false);
     const FrameId frame = filled(window_class(bytes), 1);
     ASSERT_TRUE(subject().refuse("show", at));
-    EXPECT_FALSE(tier().show(frame, at).ok());
+    EXPECT_FALSE(space().show(frame, at).ok());
     subject().forgive();
-    EXPECT_FALSE(tier().shows(frame, at));
+    EXPECT_FALSE(space().shows(frame, at));
     EXPECT_TRUE(holds(frame, bytes, 1));
-    ASSERT_TRUE(tier().show(frame, at).ok());
+    ASSERT_TRUE(space().show(frame, at).ok());
     EXPECT_TRUE(sees(at, bytes, 1));
   }
 }
@@ -245,17 +245,17 @@ TEST_P(OpaqueMemory, shown_frame_is_trimmed_then_the_window_shows_nothing_of_it)
   for (const std::uint64_t bytes : facts().window_extents) {
     std::byte* const at = window(bytes, bytes, false);
     const FrameId frame = filled(window_class(bytes), 1);
-    ASSERT_TRUE(tier().show(frame, at).ok());
+    ASSERT_TRUE(space().show(frame, at).ok());
     give_back(frame);
-    EXPECT_EQ(trim(tier()), charge(window_class(bytes)));
+    EXPECT_EQ(trim(memory()), charge(window_class(bytes)));
     EXPECT_EQ(books().used(), 0U);
     const FrameId next = populated(window_class(bytes));
-    EXPECT_FALSE(tier().shows(next, at));
+    EXPECT_FALSE(space().shows(next, at));
     put(next, bytes, 2);
-    ASSERT_TRUE(tier().show(next, at).ok()) << "the address is free";
+    ASSERT_TRUE(space().show(next, at).ok()) << "the address is free";
     EXPECT_TRUE(sees(at, bytes, 2));
     give_back(next);
-    (void)trim(tier());
+    (void)trim(memory());
   }
 }
 

@@ -41,22 +41,22 @@ class Parts {
 
 TEST_P(MemoryContract, parts_are_not_offered_then_they_are_refused) {
   for (const std::uint64_t bytes : part_extents()) {
-    EXPECT_TRUE(tier().takes_parts(bytes)) << bytes;
+    EXPECT_TRUE(space().takes_parts(bytes)) << bytes;
     EXPECT_LE(bytes, kMostParts * kPage);
   }
   for (const std::uint64_t bytes : missing(facts().part_extents)) {
     const FrameId frame = window_frame(bytes);
     const std::uint64_t used = books().used();
-    EXPECT_FALSE(tier().charge_parts(frame, 1)) << "no frame of parts";
-    EXPECT_FALSE(tier().may_be_unchanged(frame));
+    EXPECT_FALSE(memory().charge_parts(frame, 1)) << "no frame of parts";
+    EXPECT_FALSE(space().may_be_unchanged(frame));
     EXPECT_EQ(books().used(), used);
     if (facts().part_extents.empty()) {
-      std::array<AddressableTier::Unchanged, 1> frames{{{frame, nullptr, false}}};
-      tier().drop_unchanged(std::span(frames).first(opaque() ? 1 : 0));
+      std::array<AddressSpace::Unchanged, 1> frames{{{frame, nullptr, false}}};
+      space().drop_unchanged(std::span(frames).first(opaque() ? 1 : 0));
       EXPECT_FALSE(frames[0].dropped);
     }
     give_back(frame);
-    (void)trim(tier());
+    (void)trim(memory());
   }
 }
 
@@ -64,23 +64,23 @@ TEST_P(MemoryContract, parts_are_charged_by_the_page_and_appear_by_the_page) {
   for (const std::uint64_t bytes : part_extents()) {
     std::byte* const at = window(2 * bytes, bytes, true);
     Parts parts(subject(), at, bytes);
-    const FrameId frame = tier().acquire_parts({tier().window_pool(bytes), bytes, 0}, 1);
+    const FrameId frame = memory().acquire_parts({space().window_pool(bytes), bytes, 0}, 1);
     ASSERT_TRUE(frame.valid());
     EXPECT_EQ(books().in_use, kPage);
     EXPECT_TRUE(parts.are(0, 1));
     const Block data = pattern(bytes, 1);
     const PageMask last = PageMask{1} << (parts.pages() - 1);
-    ASSERT_TRUE(tier().insert(frame, at, data.data(), last, false).ok());
+    ASSERT_TRUE(space().insert(frame, at, data.data(), last, false).ok());
     EXPECT_TRUE(parts.are(last, 1)) << bytes;
     if (parts.pages() > 2) {
-      ASSERT_TRUE(tier().charge_parts(frame, 1));
+      ASSERT_TRUE(memory().charge_parts(frame, 1));
       EXPECT_EQ(books().in_use, 2 * kPage);
-      ASSERT_TRUE(tier().insert(frame, at, data.data(), 0b1, false).ok());
+      ASSERT_TRUE(space().insert(frame, at, data.data(), 0b1, false).ok());
       EXPECT_TRUE(parts.are(last | 0b1, 1)) << bytes;
     }
-    ASSERT_TRUE(tier().unmap(frame, at).ok());
+    ASSERT_TRUE(space().unmap(frame, at).ok());
     EXPECT_TRUE(parts.are(0, 1)) << "dropped";
-    tier().return_frame(frame);
+    memory().return_frame(frame);
     EXPECT_EQ(books().used(), 0U) << "dropped pages are not charged";
     EXPECT_TRUE(subject().consistent());
   }
@@ -92,18 +92,18 @@ TEST_P(MemoryContract, parts_leave_and_come_back_with_every_byte) {
     Parts parts(subject(), at, bytes);
     const PageMask mask = parts.all() & 0xB6ADB5AE;  // Several runs, without the first page.
     const auto pages = static_cast<unsigned>(std::popcount(mask));
-    const FrameId frame = tier().acquire_parts({tier().window_pool(bytes), bytes, 0}, pages);
-    ASSERT_TRUE(tier().insert(frame, at, pattern(bytes, 1).data(), mask, false).ok());
+    const FrameId frame = memory().acquire_parts({space().window_pool(bytes), bytes, 0}, pages);
+    ASSERT_TRUE(space().insert(frame, at, pattern(bytes, 1).data(), mask, false).ok());
     for (int round = 0; round < 3; ++round) {
       ASSERT_TRUE(parts.are(mask, 1)) << bytes << " bytes, round " << round;
-      ASSERT_TRUE(tier().withdraw(frame, at).ok());
+      ASSERT_TRUE(space().withdraw(frame, at).ok());
       ASSERT_TRUE(parts.are(0, 1));
       EXPECT_EQ(books().in_use, pages * kPage);
-      ASSERT_TRUE(tier().restore(frame, at).ok());
+      ASSERT_TRUE(space().restore(frame, at).ok());
     }
     ASSERT_TRUE(parts.are(mask, 1));
-    ASSERT_TRUE(tier().unmap(frame, at).ok());
-    tier().return_frame(frame);
+    ASSERT_TRUE(space().unmap(frame, at).ok());
+    memory().return_frame(frame);
     EXPECT_EQ(books().used(), 0U);
   }
 }
@@ -112,17 +112,17 @@ TEST_P(MemoryContract, withdrawn_parts_return_then_they_are_leaving_until_the_ne
   for (const std::uint64_t bytes : part_extents()) {
     std::byte* const at = window(bytes, bytes, true);
     for (int i = 0; i < 2; ++i) {
-      const FrameId frame = tier().acquire_parts({tier().window_pool(bytes), bytes, 0}, 1);
-      ASSERT_TRUE(tier().insert(frame, at, pattern(bytes, 1).data(), 0b1, false).ok());
-      ASSERT_TRUE(tier().withdraw(frame, at).ok());
-      tier().return_frame(frame);
+      const FrameId frame = memory().acquire_parts({space().window_pool(bytes), bytes, 0}, 1);
+      ASSERT_TRUE(space().insert(frame, at, pattern(bytes, 1).data(), 0b1, false).ok());
+      ASSERT_TRUE(space().withdraw(frame, at).ok());
+      memory().return_frame(frame);
     }
     EXPECT_EQ(books().in_use, 2 * kPage) << "its pages are still there";
     EXPECT_EQ(books().leaving, 2 * kPage);
-    EXPECT_EQ(tier().begin_trim(1), 2 * kPage) << "the next trim frees all that is leaving";
+    EXPECT_EQ(memory().begin_trim(1), 2 * kPage) << "the next trim frees all that is leaving";
     EXPECT_EQ(books().used(), 2 * kPage);
-    tier().run_trim();
-    tier().finish_trim();
+    memory().run_trim();
+    memory().finish_trim();
     EXPECT_EQ(books().used(), 0U);
     EXPECT_EQ(books().leaving, 0U);
     EXPECT_TRUE(subject().consistent());
@@ -134,27 +134,27 @@ TEST_P(MemoryContract, frame_has_all_its_parts_then_it_is_a_whole_frame) {
     std::byte* const at = window(bytes, bytes, true);
     Parts parts(subject(), at, bytes);
     const FrameId frame =
-        tier().acquire_parts({tier().window_pool(bytes), bytes, 0}, parts.pages());
+        memory().acquire_parts({space().window_pool(bytes), bytes, 0}, parts.pages());
     ASSERT_TRUE(frame.valid());
-    EXPECT_FALSE(tier().charge_parts(frame, 1)) << "it has no more pages";
+    EXPECT_FALSE(memory().charge_parts(frame, 1)) << "it has no more pages";
     const Block data = pattern(bytes, 3);
     const PageMask lower = parts.all() >> parts.pages() / 2;
-    ASSERT_TRUE(tier().insert(frame, at, data.data(), parts.all() & ~lower, false).ok());
-    ASSERT_TRUE(tier().insert(frame, at, data.data(), lower, false).ok());
+    ASSERT_TRUE(space().insert(frame, at, data.data(), parts.all() & ~lower, false).ok());
+    ASSERT_TRUE(space().insert(frame, at, data.data(), lower, false).ok());
     EXPECT_TRUE(parts.are(parts.all(), 3)) << bytes;
-    EXPECT_FALSE(tier().charge_parts(frame, 1)) << "it is a whole frame now";
+    EXPECT_FALSE(memory().charge_parts(frame, 1)) << "it is a whole frame now";
     EXPECT_EQ(books().in_use, bytes);
-    ASSERT_TRUE(tier().withdraw(frame, at).ok());
+    ASSERT_TRUE(space().withdraw(frame, at).ok());
     EXPECT_TRUE(parts.are(0, 3));
     EXPECT_TRUE(holds(frame, bytes, 3)) << bytes;
-    tier().return_frame(frame);
+    memory().return_frame(frame);
     EXPECT_EQ(books().in_use, 0U);
     EXPECT_EQ(books().cached, bytes) << "its pages serve the next request";
     const FrameId next = populated(window_class(bytes), 1);
     EXPECT_EQ(books().used(), bytes);
     EXPECT_TRUE(zeros(next, bytes)) << "of another domain";
     give_back(next);
-    (void)trim(tier());
+    (void)trim(memory());
     EXPECT_TRUE(subject().consistent());
   }
 }
@@ -165,22 +165,22 @@ TEST_P(MemoryContract, parts_are_emptied_then_their_charge_stays_and_they_may_co
     Parts parts(subject(), at, bytes);
     const PageMask most = parts.all() & ~PageMask{1};  // Not all.
     const auto pages = static_cast<unsigned>(std::popcount(most));
-    const FrameId frame = tier().acquire_parts({tier().window_pool(bytes), bytes, 0}, pages);
-    ASSERT_TRUE(tier().insert(frame, at, pattern(bytes, 1).data(), most, false).ok());
+    const FrameId frame = memory().acquire_parts({space().window_pool(bytes), bytes, 0}, pages);
+    ASSERT_TRUE(space().insert(frame, at, pattern(bytes, 1).data(), most, false).ok());
     const PageMask gone = PageMask{1} << (parts.pages() - 1);
     if (subject().refuse("empty", at)) {
-      EXPECT_FALSE(tier().empty(frame, at, gone).ok());
+      EXPECT_FALSE(space().empty(frame, at, gone).ok());
       subject().forgive();
       EXPECT_TRUE(present(at + (parts.pages() - 1) * kPage, kPage)) << "it counts as present";
     }
-    ASSERT_TRUE(tier().empty(frame, at, gone).ok());
+    ASSERT_TRUE(space().empty(frame, at, gone).ok());
     EXPECT_TRUE(parts.are(most & ~gone, 1)) << bytes;
     EXPECT_EQ(books().in_use, pages * kPage);
-    ASSERT_TRUE(tier().insert(frame, at, pattern(bytes, 1).data(), gone, false).ok());
+    ASSERT_TRUE(space().insert(frame, at, pattern(bytes, 1).data(), gone, false).ok());
     EXPECT_TRUE(parts.are(most, 1));
     EXPECT_EQ(books().in_use, pages * kPage);
-    ASSERT_TRUE(tier().unmap(frame, at).ok());
-    tier().return_frame(frame);
+    ASSERT_TRUE(space().unmap(frame, at).ok());
+    memory().return_frame(frame);
     EXPECT_EQ(books().used(), 0U);
   }
 }
@@ -188,34 +188,35 @@ TEST_P(MemoryContract, parts_are_emptied_then_their_charge_stays_and_they_may_co
 TEST_P(MemoryContract, parts_never_exceed_the_budget) {
   for (const std::uint64_t bytes : part_extents()) {
     const unsigned pages = std::min(3U, static_cast<unsigned>(bytes / kPage));
-    tier().set_budget(pages * kPage);
+    memory().set_budget(pages * kPage);
     if (pages < bytes / kPage) {
-      EXPECT_FALSE(tier().acquire_parts({tier().window_pool(bytes), bytes, 0}, pages + 1).valid());
+      EXPECT_FALSE(
+          memory().acquire_parts({space().window_pool(bytes), bytes, 0}, pages + 1).valid());
     }
     EXPECT_EQ(books().used(), 0U);
-    const FrameId frame = tier().acquire_parts({tier().window_pool(bytes), bytes, 0}, pages - 1);
+    const FrameId frame = memory().acquire_parts({space().window_pool(bytes), bytes, 0}, pages - 1);
     ASSERT_TRUE(frame.valid());
-    EXPECT_FALSE(tier().charge_parts(frame, 2));
+    EXPECT_FALSE(memory().charge_parts(frame, 2));
     EXPECT_EQ(books().in_use, (pages - 1) * kPage) << "a refusal changes nothing";
-    EXPECT_TRUE(tier().charge_parts(frame, 1));
+    EXPECT_TRUE(memory().charge_parts(frame, 1));
     EXPECT_EQ(books().in_use, pages * kPage);
-    EXPECT_FALSE(tier().acquire_parts({tier().window_pool(bytes), bytes, 0}, 1).valid());
-    tier().discharge_parts(frame, 1);
+    EXPECT_FALSE(memory().acquire_parts({space().window_pool(bytes), bytes, 0}, 1).valid());
+    memory().discharge_parts(frame, 1);
     EXPECT_EQ(books().in_use, (pages - 1) * kPage);
-    tier().return_frame(frame);
+    memory().return_frame(frame);
     EXPECT_EQ(books().used(), 0U);
-    tier().set_budget(facts().budget);
+    memory().set_budget(facts().budget);
     EXPECT_TRUE(subject().consistent());
   }
 }
 
 /// Inserts watched pages. Returns an invalid id if there is no room.
-FrameId insert_watched(AddressableTier& tier, std::byte* at, std::uint64_t bytes, PageMask pages,
+FrameId insert_watched(Memory& memory, std::byte* at, std::uint64_t bytes, PageMask pages,
                        std::uint64_t seed, bool watched = true) {
-  const FrameId frame = tier.acquire_parts({tier.window_pool(bytes), bytes, 0},
-                                           static_cast<unsigned>(std::popcount(pages)));
+  const FrameId frame = memory.acquire_parts({memory.space().window_pool(bytes), bytes, 0},
+                                             static_cast<unsigned>(std::popcount(pages)));
   if (frame.valid()) {
-    EXPECT_TRUE(tier.insert(frame, at, pattern(bytes, seed).data(), pages, watched).ok());
+    EXPECT_TRUE(memory.space().insert(frame, at, pattern(bytes, seed).data(), pages, watched).ok());
   }
   return frame;
 }
@@ -226,28 +227,28 @@ TEST_P(MemoryContract, watched_frames_are_dropped_together_unless_they_were_writ
     Parts all(subject(), first, bytes);
     // Whole, in parts, and not watched.
     const std::array<PageMask, 3> masks = {all.all(), 0b10, 0b1};
-    std::array<AddressableTier::Unchanged, 3> frames{};
+    std::array<AddressSpace::Unchanged, 3> frames{};
     for (unsigned i = 0; i < 3; ++i) {
       frames[i].at = first + i * bytes;
-      frames[i].frame = insert_watched(tier(), frames[i].at, bytes, masks[i], i + 1, i != 2);
+      frames[i].frame = insert_watched(memory(), frames[i].at, bytes, masks[i], i + 1, i != 2);
       ASSERT_TRUE(frames[i].frame.valid());
-      EXPECT_EQ(tier().may_be_unchanged(frames[i].frame), facts().watches && i != 2);
+      EXPECT_EQ(space().may_be_unchanged(frames[i].frame), facts().watches && i != 2);
     }
     const std::uint64_t in_use = books().in_use;
-    tier().drop_unchanged(frames);
+    space().drop_unchanged(frames);
     EXPECT_EQ(books().in_use, in_use) << "they stay charged until they are returned";
     for (unsigned i = 0; i < 3; ++i) {
       EXPECT_EQ(frames[i].dropped, facts().watches && i != 2);
       Parts parts(subject(), frames[i].at, bytes);
       EXPECT_TRUE(parts.are(frames[i].dropped ? 0 : masks[i], i + 1)) << bytes << " frame " << i;
-      EXPECT_FALSE(tier().may_be_unchanged(frames[i].frame)) << "the others are no longer watched";
+      EXPECT_FALSE(space().may_be_unchanged(frames[i].frame)) << "the others are no longer watched";
       if (!frames[i].dropped) {
-        ASSERT_TRUE(tier().unmap(frames[i].frame, frames[i].at).ok());
+        ASSERT_TRUE(space().unmap(frames[i].frame, frames[i].at).ok());
       }
-      tier().return_frame(frames[i].frame);
+      memory().return_frame(frames[i].frame);
     }
     EXPECT_EQ(books().in_use, 0U);
-    (void)trim(tier());
+    (void)trim(memory());
     EXPECT_EQ(books().used(), 0U);
     EXPECT_TRUE(subject().consistent());
   }
@@ -258,17 +259,17 @@ TEST_P(MemoryContract, some_pages_arrive_unwatched_then_the_frame_is_not_unchang
     for (const bool first_watched : {true, false}) {
       std::byte* const at = window(bytes, bytes, true);
       Parts parts(subject(), at, bytes);
-      const FrameId frame = insert_watched(tier(), at, bytes, 0b1, 4, first_watched);
-      ASSERT_TRUE(tier().charge_parts(frame, 1));
-      ASSERT_TRUE(tier().insert(frame, at, pattern(bytes, 4).data(), 0b10, !first_watched).ok());
-      EXPECT_FALSE(tier().may_be_unchanged(frame));
-      std::array<AddressableTier::Unchanged, 1> frames{{{frame, at, false}}};
-      tier().drop_unchanged(frames);
+      const FrameId frame = insert_watched(memory(), at, bytes, 0b1, 4, first_watched);
+      ASSERT_TRUE(memory().charge_parts(frame, 1));
+      ASSERT_TRUE(space().insert(frame, at, pattern(bytes, 4).data(), 0b10, !first_watched).ok());
+      EXPECT_FALSE(space().may_be_unchanged(frame));
+      std::array<AddressSpace::Unchanged, 1> frames{{{frame, at, false}}};
+      space().drop_unchanged(frames);
       EXPECT_FALSE(frames[0].dropped);
       EXPECT_TRUE(parts.are(0b11, 4));
-      ASSERT_TRUE(tier().unmap(frame, at).ok());
-      tier().return_frame(frame);
-      (void)trim(tier());
+      ASSERT_TRUE(space().unmap(frame, at).ok());
+      memory().return_frame(frame);
+      (void)trim(memory());
     }
   }
 }
@@ -277,18 +278,18 @@ TEST_P(MemoryContract, watched_frame_leaves_and_comes_back_then_it_is_not_watche
   for (const std::uint64_t bytes : part_extents()) {
     std::byte* const at = window(bytes, bytes, true);
     Parts parts(subject(), at, bytes);
-    const FrameId frame = insert_watched(tier(), at, bytes, 0b10, 4);
-    ASSERT_TRUE(tier().withdraw(frame, at).ok());
-    ASSERT_TRUE(tier().restore(frame, at).ok());
-    EXPECT_FALSE(tier().may_be_unchanged(frame));
+    const FrameId frame = insert_watched(memory(), at, bytes, 0b10, 4);
+    ASSERT_TRUE(space().withdraw(frame, at).ok());
+    ASSERT_TRUE(space().restore(frame, at).ok());
+    EXPECT_FALSE(space().may_be_unchanged(frame));
     EXPECT_TRUE(parts.are(0b10, 4));
     store(at + kPage, kPage, 5);
-    std::array<AddressableTier::Unchanged, 1> frames{{{frame, at, false}}};
-    tier().drop_unchanged(frames);
+    std::array<AddressSpace::Unchanged, 1> frames{{{frame, at, false}}};
+    space().drop_unchanged(frames);
     EXPECT_FALSE(frames[0].dropped);
     EXPECT_TRUE(sees(at + kPage, kPage, 5));
-    ASSERT_TRUE(tier().unmap(frame, at).ok());
-    tier().return_frame(frame);
+    ASSERT_TRUE(space().unmap(frame, at).ok());
+    memory().return_frame(frame);
   }
 }
 

@@ -12,9 +12,10 @@ namespace {
 
 class MemoryModel : RandomModel {
  public:
-  explicit MemoryModel(MemorySubject& subject) : subject_(subject), tier_(subject.tier()) {
+  explicit MemoryModel(MemorySubject& subject)
+      : subject_(subject), memory_(subject.memory()), space_(subject.space()) {
     for (const std::uint64_t bytes : facts().extents) {
-      const Pool pool = tier_.window_pool(bytes);
+      const Pool pool = space_.window_pool(bytes);
       pools_.push_back({Pool::locked, bytes});
       if (pool != Pool::locked && bytes >= facts().own_memory_from) {
         pools_.push_back({pool, bytes});
@@ -22,7 +23,7 @@ class MemoryModel : RandomModel {
     }
     for (const bool mapped : {false, true}) {
       for (const std::uint64_t bytes : mapped ? facts().mapped_extents : facts().window_extents) {
-        const auto window = tier_.reserve_window(kPlaces * bytes, bytes, mapped);
+        const auto window = space_.reserve_window(kPlaces * bytes, bytes, mapped);
         if (!window.ok()) {
           require(false, window.message());
           return;
@@ -102,13 +103,13 @@ class MemoryModel : RandomModel {
   void acquire(Choices choices) {
     const Class of = pools_[choices.below(pools_.size())];
     const std::uint64_t domain = choices.below(kDomains);
-    const FrameBooks before = tier_.books();
+    const FrameBooks before = memory_.books();
     const std::uint64_t charge =
         of.pool == Pool::locked ? std::max(of.bytes, facts().chunk_bytes) : of.bytes;
-    const FrameId frame = tier_.acquire_frame({of.pool, of.bytes, domain});
+    const FrameId frame = memory_.acquire_frame({of.pool, of.bytes, domain});
     say() << "acquire " << of.bytes << " of pool " << static_cast<int>(of.pool) << ", domain "
           << domain << (frame.valid() ? "\n" : ": no room\n");
-    const FrameBooks after = tier_.books();
+    const FrameBooks after = memory_.books();
     if (!frame.valid()) {
       require(before.used() + charge > before.budget, "acquire: there is room and no frame");
       require(after.used() == before.used(), "acquire: a refusal changes the books");
@@ -127,10 +128,10 @@ class MemoryModel : RandomModel {
     populate(held_.back(), false);
   }
   void populate(Held& held, bool clear) {
-    const bool needed = tier_.needs_populate(held.frame);
+    const bool needed = memory_.needs_populate(held.frame);
     if (needed || clear) {
-      require(tier_.populate(held.frame, clear, nullptr), "populate");
-      require(!tier_.needs_populate(held.frame), "populate: it is still needed");
+      require(memory_.populate(held.frame, clear, nullptr), "populate");
+      require(!memory_.needs_populate(held.frame), "populate: it is still needed");
     }
     if (clear) {
       held.seed = 0;
@@ -152,7 +153,7 @@ class MemoryModel : RandomModel {
     if (Held* const held = choose(held_, choices, [](const Held& each) { return !each.window; })) {
       say() << "return " << name(*held) << "\n";
       check(*held);
-      tier_.return_frame(held->frame);
+      memory_.return_frame(held->frame);
       std::erase_if(held_, [&](const Held& each) { return &each == held; });
     }
   }
@@ -187,30 +188,30 @@ class MemoryModel : RandomModel {
     const std::uint64_t place = choices.below(kPlaces);
     Held* const held = choose(held_, choices, [&](const Held& each) {
       return !each.window && each.known && each.of.bytes == window.bytes &&
-             each.of.pool == tier_.window_pool(window.bytes);
+             each.of.pool == space_.window_pool(window.bytes);
     });
     if (held == nullptr || window.taken[place]) {
       return;
     }
     std::byte* const at = window.begin + place * window.bytes;
-    if (tier_.needs_populate(held->frame)) {  // Its pages may have been split.
-      require(tier_.populate(held->frame, false, at), "populate");
+    if (memory_.needs_populate(held->frame)) {  // Its pages may have been split.
+      require(memory_.populate(held->frame, false, at), "populate");
       check(*held);
     }
     say() << (window.mapped ? "restore " : "map ") << name(*held) << " at place " << place << "\n";
     Mechanism used{};
     if (window.mapped) {
-      require(tier_.restore(held->frame, at), "restore");
-    } else if (!tier_.host_addressable()) {
-      require(tier_.show(held->frame, at), "show");
+      require(space_.restore(held->frame, at), "restore");
+    } else if (!space_.host_addressable()) {
+      require(space_.show(held->frame, at), "show");
       Block seen(window.bytes);
       subject_.read(seen.data(), at, seen.size());
       require(seen == block(*held), "show: the window has other bytes");
       return;  // It keeps its own address.
     } else if (last_seed_ % 2 == 0 && facts().takes_home) {
-      require(tier_.show(held->frame, at), "show");
+      require(space_.show(held->frame, at), "show");
     } else {
-      require(tier_.map(held->frame, at, used), "map");
+      require(space_.map(held->frame, at, used), "map");
     }
     window.taken[place] = true;
     held->window = &window;
@@ -229,12 +230,12 @@ class MemoryModel : RandomModel {
     const bool home = !held.window->mapped && facts().takes_home;
     say() << (drop ? "unmap " : home ? "take_home " : "withdraw or unmap ") << name(held) << "\n";
     if (drop || (!home && !held.window->mapped)) {
-      require(tier_.unmap(held.frame, at), "unmap");
+      require(space_.unmap(held.frame, at), "unmap");
       drop = true;
     } else if (home) {
-      require(tier_.take_home(held.frame, at), "take_home");
+      require(space_.take_home(held.frame, at), "take_home");
     } else {
-      require(tier_.withdraw(held.frame, at), "withdraw");
+      require(space_.withdraw(held.frame, at), "withdraw");
     }
     held.window->taken[held.place] = false;
     held.window = nullptr;
@@ -246,9 +247,9 @@ class MemoryModel : RandomModel {
   }
   void trim(Choices choices) {
     const std::uint64_t bytes = choices.below(3) == 0 ? ~std::uint64_t{0} : choices.below(8) << 19;
-    const FrameBooks before = tier_.books();
-    const std::uint64_t freed = contract::trim(tier_, bytes);
-    const FrameBooks after = tier_.books();
+    const FrameBooks before = memory_.books();
+    const std::uint64_t freed = contract::trim(memory_, bytes);
+    const FrameBooks after = memory_.books();
     say() << "trim " << bytes << ": " << freed << "\n";
     require(after.used() == before.used() - freed, "trim: it frees something else than it returns");
     require(freed >= std::min(bytes, before.cached), "trim: it leaves frames");
@@ -256,8 +257,8 @@ class MemoryModel : RandomModel {
   void set_budget(Choices choices) {
     const std::uint64_t budget = facts().budget * (4 + choices.below(5)) / 8;
     say() << "set_budget " << budget << "\n";
-    tier_.set_budget(budget);
-    require(tier_.books().budget == budget, "set_budget");
+    memory_.set_budget(budget);
+    require(memory_.books().budget == budget, "set_budget");
   }
 
   std::string name(const Held& held) const {
@@ -284,7 +285,7 @@ class MemoryModel : RandomModel {
     require(seen == block(held), name(held) + " has other bytes");
   }
   void check_books() {
-    const FrameBooks books = tier_.books();
+    const FrameBooks books = memory_.books();
     std::uint64_t least = 0;
     std::uint64_t most = 0;
     for (const Held& held : held_) {
@@ -300,20 +301,21 @@ class MemoryModel : RandomModel {
     for (Held& held : held_) {
       if (held.window != nullptr) {
         check(held);
-        const Status left = tier_.unmap(held.frame, held.at());
+        const Status left = space_.unmap(held.frame, held.at());
         require(left.ok(), "unmap at the end");
       }
-      tier_.return_frame(held.frame);
+      memory_.return_frame(held.frame);
     }
-    (void)contract::trim(tier_);
-    require(tier_.books().used() == 0, "something is charged at the end");
+    (void)contract::trim(memory_);
+    require(memory_.books().used() == 0, "something is charged at the end");
     for (const Window& window : windows_) {
-      tier_.release_window(window.begin, kPlaces * window.bytes);
+      space_.release_window(window.begin, kPlaces * window.bytes);
     }
   }
 
   MemorySubject& subject_;
-  AddressableTier& tier_;
+  Memory& memory_;
+  AddressSpace& space_;
   std::vector<Class> pools_;
   std::vector<Window> windows_;
   std::vector<Held> held_;

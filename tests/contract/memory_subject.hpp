@@ -1,7 +1,7 @@
-// A memory under the contract suite: the tier, the facts that decide which checks apply, and the
-// outside world that the checks need. A new tier is tested by one subclass of MemorySubject, and
-// by INSTANTIATE_TEST_SUITE_P of MemoryContract and of HostMemory or OpaqueMemory, with a function
-// that creates it.
+// A memory under the contract suite: the memory in its address space, the facts that decide which
+// checks apply, and the outside world that the checks need. A new memory is tested by one subclass
+// of MemorySubject, and by INSTANTIATE_TEST_SUITE_P of MemoryContract and of HostMemory or
+// OpaqueMemory, with a function that creates it.
 //
 // Threads: the test's thread makes all calls of a subject, except stop_touches().
 #pragma once
@@ -13,11 +13,13 @@
 #include <string>
 #include <vector>
 
-#include "tier/tier.hpp"
+#include "tier/address_space.hpp"
+#include "tier/memory.hpp"
+#include "tier/page_locker.hpp"
 
 namespace tiermem::contract {
 
-/// The properties of a memory that the contract leaves to the tier.
+/// The properties of a memory that the contracts leave open.
 struct MemoryFacts {
   std::uint64_t budget = 0;  ///< Initial budget: at least eight frames of the largest extent.
   /// Sizes of extents, ascending. The checks acquire frames of each.
@@ -42,11 +44,12 @@ class MemorySubject {
   explicit MemorySubject(MemoryFacts facts) : facts_(std::move(facts)) {}
   virtual ~MemorySubject() = default;
   const MemoryFacts& facts() const { return facts_; }
-  virtual AddressableTier& tier() = 0;
-  /// Derives the accounting again from the records of the tier, if it can.
+  virtual Memory& memory() = 0;
+  AddressSpace& space() { return memory().space(); }
+  /// Derives the accounting again from the records of the memory, if it can.
   virtual bool consistent() { return true; }
 
-  // Accesses of a program through an address that the tier returned.
+  // Accesses of a program through an address that the space returned.
   virtual void write(std::byte* at, const std::byte* from, std::uint64_t bytes) {
     std::memcpy(at, from, bytes);
   }
@@ -67,13 +70,13 @@ class MemorySubject {
   virtual void forgive() {}
   /// Loses the memory for good. Returns false if this is not possible.
   virtual bool lose() { return false; }
-  /// Offers a page locker to the tier, before its first use. Returns false if it takes none.
+  /// Offers a page locker to the memory, before its first use. Returns false if it takes none.
   virtual bool lock_pages_with(PageLocker&) { return false; }
 
   /// Opaque memory: runs requested copies that need the test's thread.
   virtual void run_copies() {}
   /// Another memory, from which bytes come here directly; null if there is none.
-  virtual AddressableTier* neighbour() { return nullptr; }
+  virtual Memory* neighbour() { return nullptr; }
 
  private:
   const MemoryFacts facts_;

@@ -9,17 +9,17 @@ namespace {
 
 /// Brings bytes to a frame on its way into a window, and maps it.
 Status bring(MemorySubject& subject, FrameId frame, std::byte* at, const Block& bytes) {
-  AddressableTier& tier = subject.tier();
-  if (tier.needs_populate(frame)) {
-    if (Status populated = tier.populate(frame, false, at); !populated.ok()) {
+  Memory& memory = subject.memory();
+  if (memory.needs_populate(frame)) {
+    if (Status populated = memory.populate(frame, false, at); !populated.ok()) {
       return populated;
     }
   }
-  std::byte* const landing = tier.landing(frame, at);
+  std::byte* const landing = subject.space().landing(frame, at);
   EXPECT_NE(landing, nullptr);
   subject.write(landing, bytes.data(), bytes.size());
   Mechanism used{};
-  return tier.map(frame, at, used);
+  return subject.space().map(frame, at, used);
 }
 
 TEST_P(HostMemory, frame_is_mapped_then_its_bytes_are_in_the_window_and_nowhere_else) {
@@ -47,12 +47,12 @@ TEST_P(HostMemory, frame_is_mapped_then_its_bytes_are_in_the_window_and_nowhere_
     EXPECT_TRUE(sees(first + bytes, bytes, 9));
     EXPECT_TRUE(sees(first + 2 * bytes, bytes, 3));
     for (std::uint64_t i = 0; i < 4; ++i) {
-      ASSERT_TRUE(tier().unmap(frames[i], first + i * bytes).ok());
+      ASSERT_TRUE(space().unmap(frames[i], first + i * bytes).ok());
       is_at(frames[i], nullptr);
       give_back(frames[i]);
     }
     EXPECT_EQ(books().in_use, 0U);
-    (void)trim(tier());
+    (void)trim(memory());
   }
 }
 
@@ -66,16 +66,16 @@ TEST_P(HostMemory, frame_is_unmapped_then_it_is_fresh_or_has_the_bytes_of_its_wi
       is_at(frame, at);
       ASSERT_TRUE(sees(at, bytes, round));
       store(at, bytes, round + 100);
-      ASSERT_TRUE(tier().unmap(frame, at).ok());
+      ASSERT_TRUE(space().unmap(frame, at).ok());
       is_at(frame, nullptr);
-      if (!tier().needs_populate(frame)) {
+      if (!memory().needs_populate(frame)) {
         EXPECT_TRUE(holds(frame, bytes, round + 100)) << bytes;
       }
       at = at == first ? first + bytes : first;  // It appears elsewhere.
     }
     EXPECT_EQ(books().in_use, charge(window_class(bytes))) << "it is charged in a window or not";
     give_back(frame);
-    (void)trim(tier());
+    (void)trim(memory());
   }
 }
 
@@ -84,24 +84,24 @@ TEST_P(HostMemory, window_shows_another_frame_then_it_has_that_frames_bytes_only
     std::byte* const at = window(bytes, bytes, false);
     for (std::uint64_t domain = 1; domain < 4; ++domain) {
       const FrameId frame = window_frame(bytes, domain);
-      ASSERT_TRUE(tier().populate(frame, true, at).ok());
+      ASSERT_TRUE(memory().populate(frame, true, at).ok());
       Mechanism used{};
-      ASSERT_TRUE(tier().map(frame, at, used).ok());
+      ASSERT_TRUE(space().map(frame, at, used).ok());
       EXPECT_TRUE(sees(at, bytes, 0)) << "a cleared frame shows zeros";
       store(at, bytes, domain);
-      ASSERT_TRUE(tier().unmap(frame, at).ok());
+      ASSERT_TRUE(space().unmap(frame, at).ok());
       give_back(frame);
     }
-    (void)trim(tier());
+    (void)trim(memory());
   }
 }
 
 TEST_P(MemoryContract, frame_is_mapped_without_a_window_then_nothing_changes) {
   const FrameId frame = filled({Pool::locked, largest()}, 4);
   Mechanism used{};
-  EXPECT_TRUE(tier().map(frame, nullptr, used).ok());
+  EXPECT_TRUE(space().map(frame, nullptr, used).ok());
   EXPECT_TRUE(holds(frame, largest(), 4));
-  EXPECT_TRUE(tier().unmap(frame, nullptr).ok());
+  EXPECT_TRUE(space().unmap(frame, nullptr).ok());
   EXPECT_TRUE(holds(frame, largest(), 4));
 }
 
@@ -120,7 +120,7 @@ TEST_P(MemoryContract, windows_are_disjoint_and_released_ones_are_of_use_again) 
         EXPECT_GE(sorted[i] - sorted[i - 1], static_cast<std::ptrdiff_t>(2 * bytes));
       }
       for (std::byte* const each : windows) {
-        EXPECT_FALSE(tier().lent(each, 2 * bytes)) << "no program mapped memory there";
+        EXPECT_FALSE(space().lent(each, 2 * bytes)) << "no program mapped memory there";
         release(each);
       }
       std::byte* const again = window(2 * bytes, bytes, mapped);
@@ -132,11 +132,11 @@ TEST_P(MemoryContract, windows_are_disjoint_and_released_ones_are_of_use_again) 
 
 TEST_P(MemoryContract, windows_are_not_offered_for_a_size_then_they_are_refused) {
   for (const std::uint64_t bytes : missing(facts().window_extents)) {
-    EXPECT_EQ(tier().reserve_window(2 * bytes, bytes, false).code(), Code::unsupported) << bytes;
+    EXPECT_EQ(space().reserve_window(2 * bytes, bytes, false).code(), Code::unsupported) << bytes;
   }
   if (mapped_extents().empty()) {
     const FrameId frame = filled({Pool::locked, largest()}, 2);
-    EXPECT_FALSE(tier().withdraws_slowly(frame));
+    EXPECT_FALSE(space().withdraws_slowly(frame));
     EXPECT_TRUE(holds(frame, largest(), 2));
   }
 }
@@ -145,39 +145,39 @@ TEST_P(HostMemory, calls_on_windows_are_refused_then_the_frame_is_where_it_was) 
   for (const std::uint64_t bytes : facts().window_extents) {
     std::byte* const at = window(bytes, bytes, false);
     if (!own(bytes)) {
-      EXPECT_EQ(tier().landing(window_frame(bytes), at), at) << "it has no other memory";
+      EXPECT_EQ(space().landing(window_frame(bytes), at), at) << "it has no other memory";
       continue;
     }
     const FrameId frame = filled(window_class(bytes), 1);
     Mechanism used{};
     if (subject().refuse("map", at)) {
-      EXPECT_FALSE(tier().map(frame, at, used).ok());
+      EXPECT_FALSE(space().map(frame, at, used).ok());
       subject().forgive();
       EXPECT_TRUE(holds(frame, bytes, 1)) << "it has its own address and its bytes";
     }
-    ASSERT_TRUE(tier().map(frame, at, used).ok());
+    ASSERT_TRUE(space().map(frame, at, used).ok());
     is_at(frame, at);
     store(at, bytes, 2);
     for (const char* const call : {"unmap", "take_home"}) {
       if ((call[0] == 't' && !facts().takes_home) || !subject().refuse(call, at)) {
         continue;
       }
-      EXPECT_FALSE((call[0] == 't' ? tier().take_home(frame, at) : tier().unmap(frame, at)).ok());
+      EXPECT_FALSE((call[0] == 't' ? space().take_home(frame, at) : space().unmap(frame, at)).ok());
       subject().forgive();
       EXPECT_TRUE(sees(at, bytes, 2)) << call << " failed: the frame is still in its window";
     }
-    ASSERT_TRUE(tier().unmap(frame, at).ok());
+    ASSERT_TRUE(space().unmap(frame, at).ok());
     is_at(frame, nullptr);
-    if (facts().takes_home && !tier().needs_populate(frame)) {
+    if (facts().takes_home && !memory().needs_populate(frame)) {
       put(frame, bytes, 3);
       if (subject().refuse("show", at)) {
-        EXPECT_FALSE(tier().show(frame, at).ok());
+        EXPECT_FALSE(space().show(frame, at).ok());
         subject().forgive();
         EXPECT_TRUE(holds(frame, bytes, 3)) << "its bytes may be the only copy";
       }
     }
     give_back(frame);
-    (void)trim(tier());
+    (void)trim(memory());
   }
 }
 
@@ -190,33 +190,33 @@ TEST_P(HostMemory, frame_goes_home_and_is_shown_again_with_every_byte) {
     ASSERT_TRUE(bring(subject(), other, at + bytes, pattern(bytes, 50)).ok());
     is_at(other, at + bytes);
     if (!facts().takes_home || !own(bytes)) {
-      EXPECT_FALSE(tier().take_home(frame, at).ok());
+      EXPECT_FALSE(space().take_home(frame, at).ok());
       EXPECT_TRUE(sees(at, bytes, 1)) << "the whole frame is still there";
       for (const FrameId each : {frame, other}) {
-        ASSERT_TRUE(tier().unmap(each, each == frame ? at : at + bytes).ok());
+        ASSERT_TRUE(space().unmap(each, each == frame ? at : at + bytes).ok());
         give_back(each);
       }
       continue;
     }
     for (std::uint64_t round = 1; round < 4; ++round) {
       store(at, bytes, round);
-      const Status taken = tier().take_home(frame, at);
+      const Status taken = space().take_home(frame, at);
       ASSERT_TRUE(taken.ok()) << taken.message();
       is_at(frame, nullptr);
       ASSERT_TRUE(holds(frame, bytes, round)) << bytes;
       EXPECT_EQ(books().in_use, 2 * charge(window_class(bytes)));
       put(frame, bytes, round + 10);  // A device writes it.
-      const Status shown = tier().show(frame, at);
+      const Status shown = space().show(frame, at);
       ASSERT_TRUE(shown.ok()) << shown.message();
       is_at(frame, at);
       ASSERT_TRUE(sees(at, bytes, round + 10)) << bytes;
     }
     EXPECT_TRUE(sees(at + bytes, bytes, 50)) << "a neighbour stays as it is";
     for (const FrameId each : {frame, other}) {
-      ASSERT_TRUE(tier().unmap(each, each == frame ? at : at + bytes).ok());
+      ASSERT_TRUE(space().unmap(each, each == frame ? at : at + bytes).ok());
       give_back(each);
     }
-    (void)trim(tier());
+    (void)trim(memory());
   }
 }
 
@@ -235,7 +235,7 @@ TEST_P(MemoryContract, frame_is_restored_and_withdrawn_then_every_byte_travels_w
     for (std::uint64_t round = 0; round < 3; ++round) {
       for (std::uint64_t i = 0; i < 3; ++i) {
         std::byte* const at = first + i * bytes;
-        const Status restored = tier().restore(frames[i], at);
+        const Status restored = space().restore(frames[i], at);
         ASSERT_TRUE(restored.ok()) << restored.message();
         is_at(frames[i], at);
         ASSERT_TRUE(present(at, bytes));
@@ -251,7 +251,7 @@ TEST_P(MemoryContract, frame_is_restored_and_withdrawn_then_every_byte_travels_w
           subject().read(seen.data(), at, bytes);
           return seen;
         }();
-        const Status withdrawn = tier().withdraw(frames[i], at);
+        const Status withdrawn = space().withdraw(frames[i], at);
         ASSERT_TRUE(withdrawn.ok()) << withdrawn.message();
         is_at(frames[i], nullptr);
         EXPECT_TRUE(absent(at, bytes)) << "later touches wait";
@@ -262,7 +262,7 @@ TEST_P(MemoryContract, frame_is_restored_and_withdrawn_then_every_byte_travels_w
       EXPECT_EQ(books().in_use, 3 * charge(window_class(bytes)));
     }
     give_back_all();
-    (void)trim(tier());
+    (void)trim(memory());
   }
 }
 
@@ -271,16 +271,16 @@ TEST_P(MemoryContract, frame_is_unmapped_from_a_mapped_window_then_touches_wait_
     std::byte* const at = window(bytes, bytes, true);
     for (std::uint64_t round = 1; round < 4; ++round) {
       const FrameId frame = filled(window_class(bytes), round);
-      ASSERT_TRUE(tier().restore(frame, at).ok());
+      ASSERT_TRUE(space().restore(frame, at).ok());
       is_at(frame, at);
       EXPECT_TRUE(sees(at, bytes, round));
-      ASSERT_TRUE(tier().unmap(frame, at).ok());
+      ASSERT_TRUE(space().unmap(frame, at).ok());
       is_at(frame, nullptr);
       EXPECT_TRUE(absent(at, bytes));
       give_back(frame);
     }
     EXPECT_EQ(books().in_use, 0U);
-    (void)trim(tier());
+    (void)trim(memory());
   }
 }
 
@@ -288,15 +288,15 @@ TEST_P(MemoryContract, withdrawal_is_refused_then_the_whole_frame_is_in_its_wind
   for (const std::uint64_t bytes : mapped_extents()) {
     std::byte* const at = window(bytes, bytes, true);
     const FrameId frame = filled(window_class(bytes), 6);
-    ASSERT_TRUE(tier().restore(frame, at).ok());
+    ASSERT_TRUE(space().restore(frame, at).ok());
     is_at(frame, at);
     if (subject().refuse("withdraw", at + bytes - kSmallestExtent)) {
-      EXPECT_FALSE(tier().withdraw(frame, at).ok());
+      EXPECT_FALSE(space().withdraw(frame, at).ok());
       subject().forgive();
     }
     EXPECT_TRUE(present(at, bytes)) << bytes;
     EXPECT_TRUE(sees(at, bytes, 6)) << bytes;
-    ASSERT_TRUE(tier().withdraw(frame, at).ok());
+    ASSERT_TRUE(space().withdraw(frame, at).ok());
     is_at(frame, nullptr);
     EXPECT_TRUE(holds(frame, bytes, 6));
   }
@@ -318,14 +318,14 @@ TEST_P(MemoryContract, absent_extent_is_touched_then_the_thread_waits_and_sees_i
       subject().stop_touches();
     });
     EXPECT_TRUE(subject().wait_for_touch()) << "the touch did not wait";
-    EXPECT_TRUE(tier().restore(frame, at).ok());
+    EXPECT_TRUE(space().restore(frame, at).ok());
     is_at(frame, at);
     subject().wake();
     toucher.join();
     const Block expected = pattern(bytes, 5);
     EXPECT_EQ(std::memcmp(&first, expected.data(), 8), 0) << "a frame appears whole";
     EXPECT_EQ(std::memcmp(&last, expected.data() + bytes - 8, 8), 0) << bytes;
-    ASSERT_TRUE(tier().withdraw(frame, at).ok());
+    ASSERT_TRUE(space().withdraw(frame, at).ok());
     is_at(frame, nullptr);
     give_back_all();
     break;  // Touches cannot be waited for after the first round.
@@ -336,14 +336,14 @@ TEST_P(MemoryContract, questions_about_mapped_frames_are_asked_then_nothing_chan
   for (const std::uint64_t bytes : mapped_extents()) {
     std::byte* const at = window(bytes, bytes, true);
     const FrameId frame = filled(window_class(bytes), 5);
-    (void)tier().restores_at_once(frame);
-    EXPECT_NE(tier().restores_by(), Mechanism::in_place);
-    ASSERT_TRUE(tier().restore(frame, at).ok());
+    (void)space().restores_at_once(frame);
+    EXPECT_NE(space().restores_by(), Mechanism::in_place);
+    ASSERT_TRUE(space().restore(frame, at).ok());
     is_at(frame, at);
-    (void)tier().withdraws_slowly(frame);
-    (void)tier().has_locked_pages(frame);
-    EXPECT_FALSE(tier().may_be_unchanged(frame)) << "it did not arrive watched";
-    EXPECT_FALSE(tier().lock_pages(frame)) << "it is in a window";
+    (void)space().withdraws_slowly(frame);
+    (void)memory().has_locked_pages(frame);
+    EXPECT_FALSE(space().may_be_unchanged(frame)) << "it did not arrive watched";
+    EXPECT_FALSE(memory().lock_pages(frame)) << "it is in a window";
     EXPECT_TRUE(sees(at, bytes, 5));
   }
 }

@@ -57,8 +57,8 @@ class Simulated final : public MemorySubject {
     other_.copy_by(copies_);
     tier_.befriend(other_);
   }
-  AddressableTier& tier() override { return tier_; }
-  AddressableTier* neighbour() override { return opaque() ? &other_ : nullptr; }
+  Memory& memory() override { return tier_; }
+  Memory* neighbour() override { return opaque() ? &other_ : nullptr; }
   void write(std::byte* at, const std::byte* from, std::uint64_t bytes) override {
     if (opaque()) {
       tier_.store(at, from, bytes);

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "contract/pattern.hpp"
-#include "tier/tier.hpp"
+#include "tier/slot_tier.hpp"
 
 namespace tiermem::contract {
 

@@ -29,7 +29,7 @@ class Contention {
         hands_(world_, rates_),
         residency_(static_cast<std::uint32_t>(kTimesMemory * frames_),
                    static_cast<std::uint32_t>(kTimesMemory * frames_), 1),
-        mover_(residency_, memories_, &block_, nullptr, hands_, options()) {
+        mover_(residency_, spaces_, &block_, nullptr, hands_, options()) {
     for (std::uint64_t i = 0; i < kTimesMemory * frames_; ++i) {
       BufferShape shape;
       shape.bytes = kExtent;
@@ -155,7 +155,7 @@ class Contention {
   BlockTier block_;
   FakeHands hands_;
   Residency residency_;
-  std::array<AddressableTier*, 1> memories_{&host_};
+  std::array<AddressSpace*, 1> spaces_{&host_};
   std::vector<Handle> buffers_;
   // They outlive the mover, which has their requests.
   std::vector<std::unique_ptr<Caller>> callers_;

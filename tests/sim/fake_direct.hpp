@@ -20,11 +20,10 @@ class FakeDirect final : public DirectPath {
   FakeDirect(const BlockTier& block, Port& port, FaultDice& dice, FakeCopies& copies)
       : block_(block), port_(port), dice_(dice), copies_(copies) {}
 
-  bool reaches(const AddressableTier& memory, SlotId) const override {
-    return !memory.host_addressable();
+  bool reaches(const Memory& memory, SlotId) const override {
+    return !memory.space().host_addressable();
   }
-  void fetch(AddressableTier& memory, FrameId to, SlotId from, std::uint64_t bytes,
-             Ending& end) override {
+  void fetch(Memory& memory, FrameId to, SlotId from, std::uint64_t bytes, Ending& end) override {
     auto& device = static_cast<FakeMemory&>(memory);
     const std::uint16_t disk = block_.device_of(from);
     const std::uint64_t offset = block_.device_offset(from);
@@ -37,8 +36,7 @@ class FakeDirect final : public DirectPath {
         },
         end);
   }
-  void store(SlotId to, AddressableTier& memory, FrameId from, std::uint64_t bytes,
-             Ending& end) override {
+  void store(SlotId to, Memory& memory, FrameId from, std::uint64_t bytes, Ending& end) override {
     auto& device = static_cast<FakeMemory&>(memory);
     const std::uint16_t disk = block_.device_of(to);
     const std::uint64_t offset = block_.device_offset(to);

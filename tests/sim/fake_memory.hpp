@@ -3,6 +3,7 @@
 // Deterministic.
 #pragma once
 
+#include <array>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -13,7 +14,8 @@
 
 #include "base/error.hpp"
 #include "tests/support/page_bytes.hpp"
-#include "tier/tier.hpp"
+#include "tier/address_space.hpp"
+#include "tier/memory.hpp"
 
 namespace tiermem::sim {
 
@@ -37,10 +39,14 @@ struct FakeCopies {
                     Ending& end) = 0;
 };
 
-class FakeMemory final : public AddressableTier {
+class FakeMemory final : public AddressSpace, public Memory {
  public:
   FakeMemory(std::uint64_t budget, Place place, FaultDice& dice)
-      : budget_(budget), place_(place), opaque_(place.kind == Kind::gpu), dice_(dice) {}
+      : Memory(static_cast<AddressSpace&>(*this)),
+        budget_(budget),
+        place_(place),
+        opaque_(place.kind == Kind::gpu),
+        dice_(dice) {}
 
   Place place() const override { return place_; }
   /// Loses the device: no more copies, and its content is inaccessible.
@@ -49,6 +55,7 @@ class FakeMemory final : public AddressableTier {
   Status loss() const override {
     return lost_ ? fail(Code::unavailable, "the device is lost") : Status();
   }
+  std::span<Memory* const> memories() const override { return memories_; }
   bool host_addressable() const override { return !opaque_; }
 
   FrameId acquire_frame(const FrameRequest& request) override {
@@ -380,7 +387,7 @@ class FakeMemory final : public AddressableTier {
   }
   bool copy_in(FrameId to, const std::byte* from, std::uint64_t bytes, Ending& end) override {
     if (!opaque_) {
-      return AddressableTier::copy_in(to, from, bytes, end);
+      return Memory::copy_in(to, from, bytes, end);
     }
     const auto move = [this, to, from, bytes] {
       if (frames_.at(to.value).stale) {
@@ -393,7 +400,7 @@ class FakeMemory final : public AddressableTier {
   }
   bool copy_out(std::byte* to, FrameId from, std::uint64_t bytes, Ending& end) override {
     if (!opaque_) {
-      return AddressableTier::copy_out(to, from, bytes, end);
+      return Memory::copy_out(to, from, bytes, end);
     }
     const auto move = [this, to, from, bytes] {
       scramble(to, frames_.at(from.value).bytes.part(0, bytes), bytes);
@@ -404,11 +411,11 @@ class FakeMemory final : public AddressableTier {
 
   /// Lets bytes of `other` come here directly.
   void befriend(const FakeMemory& other) { reached_ = &other; }
-  bool reaches(const AddressableTier& other) const override { return &other == reached_; }
-  bool copy_from(FrameId to, AddressableTier& other, FrameId from, std::uint64_t bytes,
+  bool reaches(const Memory& other) const override { return &other == reached_; }
+  bool copy_from(FrameId to, Memory& other, FrameId from, std::uint64_t bytes,
                  Ending& end) override {
     if (!reaches(other)) {
-      return AddressableTier::copy_from(to, other, from, bytes, end);
+      return Memory::copy_from(to, other, from, bytes, end);
     }
     if (dice_.strikes("refuse_from")) {
       end.status = fail(Code::io_error, "the devices do not reach each other after all");
@@ -531,6 +538,7 @@ class FakeMemory final : public AddressableTier {
     }
   }
 
+  const std::array<Memory*, 1> memories_{this};
   std::uint64_t budget_, in_use_ = 0, cached_ = 0, next_ = 1;
   const Place place_;
   const bool opaque_;

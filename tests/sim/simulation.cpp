@@ -23,10 +23,10 @@ Simulation::Simulation(std::uint64_t seed, bool verbose, const std::vector<std::
       hands_(world_, swarm_.faults),
       direct_(block_, port_, dice_, hands_),
       residency_(64, swarm_.large ? 1u << 17 : 256, 1 + swarm_.devices),
-      mover_(residency_, memories(), swarm_.block_tier ? &block_ : nullptr, &files_, hands_,
+      mover_(residency_, spaces(), swarm_.block_tier ? &block_ : nullptr, &files_, hands_,
              options()) {
   for (unsigned i = 0; i < devices_.size(); ++i) {
-    residency_.device_tier[i + 1] = &devices_[i];
+    residency_.device_space[i + 1] = &devices_[i];
     devices_[i].copy_by(hands_);
   }
   if (swarm_.devices == 2) {
@@ -65,8 +65,8 @@ void Simulation::run(std::uint64_t events) {
   Coverage::event(0, nullptr);
 }
 
-std::vector<AddressableTier*> Simulation::memories() {
-  std::vector<AddressableTier*> all = {&host_};
+std::vector<AddressSpace*> Simulation::spaces() {
+  std::vector<AddressSpace*> all = {&host_};
   for (unsigned i = 0; i < swarm_.devices; ++i) {
     all.push_back(&devices_[i]);
   }

@@ -101,7 +101,7 @@ class Simulation {
     std::vector<std::vector<std::vector<std::byte>>> held;
   };
 
-  std::vector<AddressableTier*> memories();
+  std::vector<AddressSpace*> spaces();
   MoverOptions options();
 
   template <typename... Args>

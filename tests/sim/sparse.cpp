@@ -32,8 +32,8 @@ class Sparse {
         // A run of extents is rounded up to a power of two; this includes the extents before and
         // behind it.
         residency_(16, 4 * kMany, has_device_ ? 2 : 1),
-        mover_(residency_, memories(), &block_, nullptr, hands_, options()) {
-    residency_.device_tier[1] = &device_;
+        mover_(residency_, spaces(), &block_, nullptr, hands_, options()) {
+    residency_.device_space[1] = &device_;
     device_.copy_by(hands_);
     make(1);
     make(kMany + 1 + static_cast<std::uint32_t>(world_.below(kMany / 2)));
@@ -95,8 +95,8 @@ class Sparse {
     friend auto operator<=>(const Spot&, const Spot&) = default;
   };
 
-  std::vector<AddressableTier*> memories() {
-    std::vector<AddressableTier*> all = {&host_};
+  std::vector<AddressSpace*> spaces() {
+    std::vector<AddressSpace*> all = {&host_};
     if (has_device_) {
       all.push_back(&device_);
     }

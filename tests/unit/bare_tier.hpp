@@ -1,15 +1,20 @@
-// A memory that supports only what every memory must, for tests of code that needs any memory.
+// A memory and its space that support only what every one must, for tests of code that needs any.
 #pragma once
 
-#include "tier/tier.hpp"
+#include <array>
+
+#include "tier/address_space.hpp"
+#include "tier/memory.hpp"
 
 namespace tiermem::test {
 
 /// Supports only what every memory must: one frame.
-class BareTier final : public AddressableTier {
+class BareTier final : public AddressSpace, public Memory {
  public:
+  BareTier() : Memory(static_cast<AddressSpace&>(*this)) {}
   Place place() const override { return {Kind::dram, 0}; }
   bool host_addressable() const override { return true; }
+  std::span<Memory* const> memories() const override { return memories_; }
   FrameId acquire_frame(const FrameRequest&) override { return {0}; }
   void return_frame(FrameId) override {}
   FrameBooks books() const override { return {kDefaultExtent, 0, 0}; }
@@ -27,6 +32,9 @@ class BareTier final : public AddressableTier {
   std::byte* landing(FrameId, std::byte*) const override { return nullptr; }
   Status map(FrameId, std::byte*, Mechanism&) override { return {}; }
   Status unmap(FrameId, std::byte*) override { return {}; }
+
+ private:
+  const std::array<Memory*, 1> memories_{this};
 };
 
 }  // namespace tiermem::test

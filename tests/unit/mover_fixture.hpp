@@ -63,10 +63,10 @@ class SteppedMover {
         block(port, {.depth = 8, .piece_bytes = kExtent, .grow_bytes = 4 * kExtent}),
         direct(block, port, dice, hands),
         residency(256, 4096, 1 + machine.devices),
-        mover(residency, memories(machine), machine.disks != 0 ? &block : nullptr, nullptr, hands,
+        mover(residency, spaces(machine), machine.disks != 0 ? &block : nullptr, nullptr, hands,
               options(machine)) {
     for (unsigned i = 0; i < machine.devices; ++i) {
-      residency.device_tier[i + 1] = &gpu[i];
+      residency.device_space[i + 1] = &gpu[i];
       gpu[i].copy_by(hands);
     }
     residency.wake = [](void* self) { static_cast<SteppedMover*>(self)->told_ = true; };
@@ -324,8 +324,8 @@ class SteppedMover {
   Residency residency;
 
  private:
-  std::vector<AddressableTier*> memories(const Machine& machine) {
-    std::vector<AddressableTier*> all = {&host};
+  std::vector<AddressSpace*> spaces(const Machine& machine) {
+    std::vector<AddressSpace*> all = {&host};
     for (unsigned i = 0; i < machine.devices; ++i) {
       all.push_back(&gpu[i]);
     }

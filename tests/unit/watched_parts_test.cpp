@@ -52,7 +52,7 @@ class WatchedParts : public ::testing::Test {
     return frame;
   }
   bool drop(FrameId frame, std::byte* where = nullptr) {
-    std::array<AddressableTier::Unchanged, 1> frames{{{frame, where == nullptr ? at : where}}};
+    std::array<AddressSpace::Unchanged, 1> frames{{{frame, where == nullptr ? at : where}}};
     tier->drop_unchanged(frames);
     return frames[0].dropped;
   }
@@ -158,7 +158,7 @@ TEST_F(WatchedParts, each_of_many_is_judged_by_itself) {
   const FrameId other = bring(0b101, true, at + kExtent);
   tier->allow_writes(at, kExtent);
   at[0] = std::byte{1};
-  std::array<AddressableTier::Unchanged, 2> frames{{{one, at}, {other, at + kExtent}}};
+  std::array<AddressSpace::Unchanged, 2> frames{{{one, at}, {other, at + kExtent}}};
   tier->drop_unchanged(frames);
   EXPECT_FALSE(frames[0].dropped);
   EXPECT_TRUE(frames[1].dropped);
