@@ -31,17 +31,17 @@ void describe(Context::Impl& impl, tm_capabilities& caps) {
   if (std::strcmp(impl.port().engine(), "io_uring") == 0) {
     caps.flags |= TM_CAN_IO_URING;
   }
-  const DramFacts& dram = impl.dram().facts();
-  if (dram.huge_pages) {
+  const HostSpaceFacts& facts = impl.host_space().facts();
+  if (facts.huge_pages) {
     caps.flags |= TM_CAN_HUGE_PAGES;
   }
-  if (dram.windows == Mechanism::uffd_move || dram.windows == Mechanism::remap) {
+  if (facts.windows == Mechanism::uffd_move || facts.windows == Mechanism::remap) {
     caps.flags |= TM_CAN_MOVE_PAGES;
   }
-  if (impl.dram().maps()) {
+  if (impl.host_space().maps()) {
     caps.flags |= TM_CAN_MAP;
   }
-  if (impl.dram().sees_touches()) {
+  if (impl.host_space().sees_touches()) {
     caps.flags |= TM_CAN_SEE_TOUCHES;
   }
 }

@@ -1,4 +1,5 @@
-// Asks the components that would use a mechanism: the DRAM tier, the I/O port, the dynamic linker.
+// Asks the components that would use a mechanism: the host's space, the I/O port, the dynamic
+// linker.
 #include "cli/probes.hpp"
 
 #include <dlfcn.h>
@@ -8,7 +9,7 @@
 
 #include "base/error.hpp"
 #include "os/waitable_io_port.hpp"
-#include "tier/dram.hpp"
+#include "tier/host_space.hpp"
 
 namespace tiermem::cli {
 namespace {
@@ -30,7 +31,7 @@ const char* mechanism_words(Mechanism mechanism) {
   }
 }
 
-std::string mapped_words(const DramFacts& facts) {
+std::string mapped_words(const HostSpaceFacts& facts) {
   if (facts.mapped == Mechanism::in_place) {
     return fmt::format("they need userfaultfd, and UFFDIO_MOVE or mremap(DONTUNMAP): {}",
                        reason_or(facts.copy_reason, "another mechanism was asked for"));
@@ -52,15 +53,15 @@ std::string mapped_words(const DramFacts& facts) {
 }
 
 void add_memory(const Config& config, const HostFacts& host, std::vector<Probe>& probes) {
-  const auto tier = DramTier::create({.budget = config.dram.budget,
-                                      .mechanism = config.mechanism,
-                                      .huge_pages = config.huge_pages,
-                                      .userfault = config.userfault});
-  if (!tier.ok()) {
-    probes.push_back({"DRAM tier", false, tier.message()});
+  const auto space = HostSpace::create({.memories = {{.budget = config.dram.budget}},
+                                        .mechanism = config.mechanism,
+                                        .huge_pages = config.huge_pages,
+                                        .userfault = config.userfault});
+  if (!space.ok()) {
+    probes.push_back({"DRAM tier", false, space.message()});
     return;
   }
-  const DramFacts& facts = (*tier)->facts();
+  const HostSpaceFacts& facts = (*space)->facts();
   const UserfaultFacts& uffd = facts.userfault;
   const bool open = uffd.source != UserfaultSource::none;
   probes.push_back({"userfaultfd", open,
@@ -88,7 +89,7 @@ void add_memory(const Config& config, const HostFacts& host, std::vector<Probe>&
                         ? fmt::format("transparent huge pages: {}", host.huge_pages.value)
                         : reason_or(facts.huge_reason, "refused")});
   probes.push_back({"windows", true, mechanism_words(facts.windows)});
-  probes.push_back({"mapped buffers", (*tier)->maps(), mapped_words(facts)});
+  probes.push_back({"mapped buffers", (*space)->maps(), mapped_words(facts)});
 }
 
 void add_io(const Config& config, const HostFacts& host, std::vector<Probe>& probes) {

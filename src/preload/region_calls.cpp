@@ -583,7 +583,8 @@ int protect_by_key(Part range, int protection, int key, Rest rest) {
 // The kernel continues after a hole and reports it at the end.
 int advise_parts(Part range, int advice, Rest rest) {
   const bool goes_on = advice != kPopulateRead && advice != kPopulateWrite;
-  if (!goes_on && context()->impl().dram().facts().userfault.source == UserfaultSource::user_mode) {
+  if (!goes_on &&
+      context()->impl().host_space().facts().userfault.source == UserfaultSource::user_mode) {
     return populate_parts(range, advice, rest);
   }
   const std::shared_lock lock(table().mutex);

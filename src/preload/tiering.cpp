@@ -89,7 +89,7 @@ bool start(std::uint64_t plain) {
   // TIERMEM_USERFAULT is for programs that are known to make no such calls.
   const char* const asked_for = ::secure_getenv("TIERMEM_USERFAULT");
   const bool user_mode =
-      (*made)->impl().dram().facts().userfault.source == UserfaultSource::user_mode;
+      (*made)->impl().host_space().facts().userfault.source == UserfaultSource::user_mode;
   if (user_mode && !wrapping() && (asked_for == nullptr || *asked_for == '\0')) {
     return give_up(fmt::format(
         "only user-mode userfaultfd here, and system calls on absent pages would fail with EFAULT; "

@@ -21,7 +21,7 @@
 #include "os/host_facts.hpp"
 #include "os/waitable_io_port.hpp"
 #include "runtime/tuning.hpp"
-#include "tier/dram.hpp"
+#include "tier/host_space.hpp"
 #include "tiermem/status.hpp"
 
 namespace tiermem {

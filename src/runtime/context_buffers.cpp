@@ -96,16 +96,16 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
   const NoCancel until_made;
   const bool mapped = (shape.flags & kMapped) != 0;
   if ((shape.extents > 1 && (internal & kOfDevice) == 0) || mapped) {
-    auto window = dram_->reserve_window(shape.extents * extent, extent, mapped);
+    auto window = host_space_->reserve_window(shape.extents * extent, extent, mapped);
     if (!window.ok()) {
       return std::move(window).status();
     }
     shape.window = *window;
-    shape.pool = dram_->window_pool(extent);
+    shape.pool = host_space_->window_pool(extent);
   }
   Result<Handle> handle = residency.buffers.create(shape);
   if (!handle.ok() && shape.window != nullptr) {
-    dram_->release_window(shape.window, shape.extents * extent);
+    host_space_->release_window(shape.window, shape.extents * extent);
   }
   if (handle.ok() && mapped) {
     HeldBuffer made(*this, *handle);
@@ -219,19 +219,19 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
   // Even for one extent: only a window can be read-only.
   if (shape.read_only || shape.extents > 1) {
     const std::uint64_t window_bytes = shape.extents * extent;
-    auto window = shape.read_only ? dram_->reserve_read_only_window(window_bytes, extent)
-                                  : dram_->reserve_window(window_bytes, extent, false);
+    auto window = shape.read_only ? host_space_->reserve_read_only_window(window_bytes, extent)
+                                  : host_space_->reserve_window(window_bytes, extent, false);
     if (!window.ok()) {
       return std::move(window).status();
     }
     shape.window = *window;
-    shape.pool = dram_->window_pool(extent);
+    shape.pool = host_space_->window_pool(extent);
   }
   Result<Handle> handle = residency.buffers.create(shape);
   if (handle.ok()) {
     file.files = nullptr;  // The buffer owns it now.
   } else if (shape.window != nullptr) {
-    dram_->release_window(shape.window, shape.extents * extent);
+    host_space_->release_window(shape.window, shape.extents * extent);
   }
   return handle;
 }
@@ -371,7 +371,7 @@ Status Context::Impl::zero_edges(const Access& access, Span& span, bool wait) {
     auto* const at = static_cast<std::byte*>(view.data);
     const bool pages =
         reinterpret_cast<std::uintptr_t>(at) % host::kPage == 0 && edge.length % host::kPage == 0;
-    if (!pages || !dram_->altered_window(at) || host::drop(at, edge.length) != 0) {
+    if (!pages || !host_space_->altered_window(at) || host::drop(at, edge.length) != 0) {
       std::memset(at, 0, edge.length);
     }
     span.set_emptied(i);

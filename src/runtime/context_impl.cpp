@@ -128,20 +128,20 @@ Result<std::unique_ptr<Context::Impl>> Context::Impl::create(const Config& confi
 }
 
 Status Context::Impl::build(const HostFacts&) {
-  DramOptions dram_options;
-  dram_options.budget = config.dram.budget;
-  dram_options.mechanism = config.mechanism;
-  dram_options.huge_pages = config.huge_pages;
-  dram_options.userfault = config.userfault;
-  dram_options.follow_forks = config.fork == Fork::follow;
-  auto dram = DramTier::create(dram_options);
-  if (!dram.ok()) {
-    return std::move(dram).status();
+  HostSpaceOptions space_options;
+  space_options.memories = {{.budget = config.dram.budget}};
+  space_options.mechanism = config.mechanism;
+  space_options.huge_pages = config.huge_pages;
+  space_options.userfault = config.userfault;
+  space_options.follow_forks = config.fork == Fork::follow;
+  auto space = HostSpace::create(space_options);
+  if (!space.ok()) {
+    return std::move(space).status();
   }
-  dram_ = std::move(dram).value();
+  host_space_ = std::move(space).value();
   // Read-ahead of a scan: enough for any device's depth, but not enough to evict itself.
   constexpr std::uint64_t kMostAhead = std::uint64_t{32} << 20;
-  faults_.attach(*dram_, std::min(kMostAhead, config.dram.budget / 4));
+  faults_.attach(*host_space_, std::min(kMostAhead, config.dram.budget / 4));
 
   std::vector<std::unique_ptr<BlockFile>> files;
   std::vector<BlockFile*> devices;  // Owned by the port.
@@ -198,12 +198,12 @@ Status Context::Impl::build(const HostFacts&) {
   // A larger value would displace the bytes that a loop keeps in memory
   // (docs/decisions/extents-in-parts.md).
   options.scan_bytes = std::min(std::uint64_t{4} << 20, config.dram.budget / 32);
-  std::vector<AddressSpace*> spaces = {dram_.get()};
+  std::vector<AddressSpace*> spaces = {host_space_.get()};
   for (const std::unique_ptr<GpuTier>& gpu : gpus_) {
     spaces.push_back(gpu.get());
   }
   if (!gpus_.empty()) {
-    dram_->lock_pages_with(gpus_[0].get());  // Page-locked for all GPUs.
+    host_space_->memory().lock_pages_with(gpus_[0].get());  // Page-locked for all GPUs.
     options.direct = direct_.get();
     options.staging_bytes = std::min(config.gpu_staging, config.dram.budget / 4);
     // Room for four of the largest extents.
@@ -270,10 +270,10 @@ Status Context::Impl::start_threads() {
   try {
     // If possible, the mover's thread also sleeps on faults: a switch to another thread costs as
     // much as reading a page from the device.
-    serves_faults_ = dram_->maps() && port_->watch(dram_->fault_fd());
+    serves_faults_ = host_space_->maps() && port_->watch(host_space_->fault_fd());
     mover_thread_ = own_thread("tiermem-mover", [this] { run_mover(); });
     which = "the fault reader";
-    if (dram_->maps() && !serves_faults_) {
+    if (host_space_->maps() && !serves_faults_) {
       fault_thread_ = own_thread("tiermem-fault", [this] { faults_.run(gate_); });
     }
   } catch (const std::system_error&) {
@@ -404,7 +404,7 @@ void Context::Impl::add_own_counts(Stats& stats) const {
       stats.demoted - out + (stats.gpu_bytes_in - std::min(peer, stats.gpu_bytes_in));
   stats.gpu_bytes_in += in;
   stats.gpu_bytes_out += out;
-  add_bytes(dram_->place(), stats.host_bytes_in, stats.host_bytes_out);
+  add_bytes(host_space_->memory().place(), stats.host_bytes_in, stats.host_bytes_out);
 }
 
 // The mover's thread has ended, so its counters may be read here.
@@ -537,7 +537,7 @@ void Context::Impl::stop() {
   }
   halt_poll_.stop();
   if (fault_thread_.joinable()) {
-    dram_->stop_faults();
+    host_space_->stop_faults();
     fault_thread_.join();
   }
 }

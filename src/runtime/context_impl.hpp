@@ -36,9 +36,9 @@
 #include "runtime/workers.hpp"
 #include "tier/block.hpp"
 #include "tier/cufile_path.hpp"
-#include "tier/dram.hpp"
 #include "tier/file.hpp"
 #include "tier/gpu.hpp"
+#include "tier/host_space.hpp"
 #include "tiermem/context.hpp"
 
 namespace tiermem {
@@ -149,21 +149,23 @@ class Context::Impl {
   /// that; otherwise it skips them.
   Status zero_edges(const Access& access, Span& span, bool wait);
   // The preload library reports the program's changes to the mappings of mapped buffers: see
-  // DramTier.
+  // HostSpace.
   [[nodiscard]] bool lend_window(std::byte* address, std::uint64_t bytes) {
-    return dram_->lend_window(address, bytes);
+    return host_space_->lend_window(address, bytes);
   }
   [[nodiscard]] int take_back_window(std::byte* address, std::uint64_t bytes) {
-    return dram_->take_back_window(address, bytes);
+    return host_space_->take_back_window(address, bytes);
   }
-  void alter_window(const std::byte* address) { dram_->alter_window(address); }
+  void alter_window(const std::byte* address) { host_space_->alter_window(address); }
   std::uint64_t stretch(const std::byte* address, std::uint64_t bytes, bool& own) const {
-    return dram_->stretch(address, bytes, own);
+    return host_space_->stretch(address, bytes, own);
   }
   bool give_away(std::byte* address, std::uint64_t bytes) {
-    return dram_->give_away(address, bytes);
+    return host_space_->give_away(address, bytes);
   }
-  void fill_window(std::byte* address, std::uint64_t bytes) { dram_->fill_holes(address, bytes); }
+  void fill_window(std::byte* address, std::uint64_t bytes) {
+    host_space_->fill_holes(address, bytes);
+  }
 
   Residency residency;
   Ops ops{residency.tag.value()};
@@ -173,7 +175,7 @@ class Context::Impl {
   DeviceMemory device_memory{*this};
 
   // The parts, for `topo` and tests.
-  const DramTier& dram() const { return *dram_; }
+  const HostSpace& host_space() const { return *host_space_; }
   const WaitableIoPort& port() const { return *port_; }
   const BlockTier* block() const { return block_.get(); }
   /// Returns the number of tiers, as in Stats: DRAM, adopted files, and those below.
@@ -245,7 +247,7 @@ class Context::Impl {
   std::int64_t look_after_children(std::int64_t now);
 
   Faults faults_;
-  std::unique_ptr<DramTier> dram_;
+  std::unique_ptr<HostSpace> host_space_;
   std::vector<std::unique_ptr<GpuTier>> gpus_;
   std::unique_ptr<WaitableIoPort> port_;
   std::unique_ptr<IoLanes> lanes_;

@@ -15,7 +15,7 @@ namespace tiermem {
 
 void Faults::run(ForkGate& gate) {
   Fault fault;
-  while (dram_->next_fault(-1, fault)) {
+  while (space_->next_fault(-1, fault)) {
     const ForkGate::Pass pass(gate);
     answer(fault);
   }
@@ -25,7 +25,7 @@ void Faults::serve_waiting(unsigned most) {
   std::array<Fault, 16> faults;
   for (unsigned n = faults.size(); most > 0 && n == faults.size(); most -= n) {
     n = static_cast<unsigned>(  // At most `most`.
-        dram_->take_faults(std::span(faults).first(std::min<std::size_t>(most, faults.size()))));
+        space_->take_faults(std::span(faults).first(std::min<std::size_t>(most, faults.size()))));
     for (const Fault& fault : std::span(faults).first(n)) {
       answer(fault);
     }
@@ -35,11 +35,11 @@ void Faults::serve_waiting(unsigned most) {
 void Faults::answer(const Fault& fault) {
   auto* const address = reinterpret_cast<std::byte*>(fault.address);
   if (fault.watched) {
-    dram_->is_read_only(address) ? refuse_store(fault) : allow_writes(address);
+    space_->is_read_only(address) ? refuse_store(fault) : allow_writes(address);
     return;
   }
-  if (dram_->is_own(fault)) {
-    dram_->fill_hole(address);
+  if (space_->is_own(fault)) {
+    space_->fill_hole(address);
     return;
   }
   Window window;
@@ -67,14 +67,14 @@ void Faults::allow_writes(std::byte* address) {
   const std::uint64_t into = (begin == nullptr ? reinterpret_cast<std::uint64_t>(address)
                                                : static_cast<std::uint64_t>(address - begin)) %
                              bytes;
-  dram_->allow_writes(address - into, bytes);
+  space_->allow_writes(address - into, bytes);
 }
 
 void Faults::add(Handle buffer, std::byte* window, std::uint32_t extents, std::uint8_t shift) {
   const std::lock_guard lock(mutex_);
   // From an earlier use of the addresses: a touch of freed bytes may be answered after their
   // release.
-  dram_->clear_poison(window, std::uint64_t{extents} << shift);
+  space_->clear_poison(window, std::uint64_t{extents} << shift);
   windows_[window] = {buffer, extents, shift};
 }
 
@@ -117,7 +117,7 @@ void Faults::serve(const Fault& fault, const Window& window, std::byte* begin) {
   if (!status.ok()) {
     ended_.fetch_add(1, std::memory_order_relaxed);
     // The buffer is being freed. The next fault finds no buffer, or a new one.
-    dram_->wake(address);
+    space_->wake(address);
     return;
   }
   asked->was_there =
@@ -181,7 +181,7 @@ void Faults::ended(Asked& asked) {
   if (span.stale()) {
     // The extent came another way, the toucher continued, and the program freed the buffer. Another
     // buffer may be at its address, and its touches fault again.
-    dram_->wake(asked.address);
+    space_->wake(asked.address);
     return;
   }
   if (asked.request.status.ok()) {
@@ -193,9 +193,9 @@ void Faults::ended(Asked& asked) {
     const bool part = bits.phase() == Phase::none &&
                       (residency_.extents.at(ref).parts >> asked.request.page & 1) != 0;
     if ((asked.was_there && readable) || (asked.request.was_there && part)) {
-      dram_->fill_hole(asked.address);
+      space_->fill_hole(asked.address);
     } else {
-      dram_->wake(asked.address);
+      space_->wake(asked.address);
     }
     return;
   }
@@ -208,7 +208,7 @@ void Faults::ended(Asked& asked) {
 }
 
 void Faults::refuse(std::byte* address) {
-  if (dram_->poison(address)) {  // If not, a page has come, and the toucher has been woken.
+  if (space_->poison(address)) {  // If not, a page has come, and the toucher has been woken.
     poisoned_.fetch_add(1, std::memory_order_relaxed);
   }
 }
@@ -237,13 +237,13 @@ void Faults::refuse_store(const Fault& fault) {
                                                 static_cast<ExtentRef>(in_window >> shift)
                                           : 0;
   if (record == nullptr || !residency_.extents.word(kHost, ref).load().view_readable()) {
-    dram_->wake(fault.address);  // The extent is leaving. The next fault finds it absent.
+    space_->wake(fault.address);  // The extent is leaving. The next fault finds it absent.
     return;
   }
   const std::uint64_t bytes = std::uint64_t{1} << shift;
   const std::uint64_t lead = record->lead.load(std::memory_order_relaxed);
   std::byte* const extent = fault.address - in_window % bytes;
-  if (!dram_->refuses_stores(fault.address)) {
+  if (!space_->refuses_stores(fault.address)) {
     last_words(
         "store: buffer '{}' at offset {} (address {}) is an adopted file, and its views are "
         "read-only: SIGSEGV; adopt it with the flag private, or copy the bytes to a buffer from "
@@ -251,7 +251,7 @@ void Faults::refuse_store(const Fault& fault) {
         record->label.get().view(), in_window - std::min(in_window, lead),
         static_cast<void*>(fault.address));
   }
-  dram_->refuse_store(fault, extent, bytes);
+  space_->refuse_store(fault, extent, bytes);
 }
 
 // Handles a touch that has no right answer. Zeros would be wrong, also for a frame's own address,
@@ -264,7 +264,7 @@ void Faults::mistake(std::byte* address) {
         record->first.load(std::memory_order_relaxed) +
         static_cast<ExtentRef>(offset >> record->extent_shift.load(std::memory_order_relaxed));
     if (residency_.extents.word(kHost, ref).load().view_readable()) {
-      dram_->wake(address);
+      space_->wake(address);
       return;
     }
     log_error(
@@ -276,10 +276,10 @@ void Faults::mistake(std::byte* address) {
   const std::lock_guard lock(mutex_);
   Window window;
   if (find(address, window) != nullptr) {
-    dram_->wake(address);  // A mapped buffer has been created here since.
+    space_->wake(address);  // A mapped buffer has been created here since.
     return;
   }
-  if (!told && dram_->close_at(address)) {
+  if (!told && space_->close_at(address)) {
     log_warn("touch at {}: outside of all buffers: SIGSEGV", static_cast<void*>(address));
     return;
   }

@@ -18,7 +18,7 @@
 #include "policy/strides.hpp"
 #include "residency/residency.hpp"
 #include "runtime/fork.hpp"
-#include "tier/dram.hpp"
+#include "tier/host_space.hpp"
 
 namespace tiermem {
 
@@ -35,8 +35,8 @@ class Faults {
       : residency_(residency), post_(post), argument_(argument), clock_(clock) {}
 
   /// Call it once, before all other functions.
-  void attach(DramTier& dram, std::uint64_t ahead_bytes) {
-    dram_ = &dram;
+  void attach(HostSpace& space, std::uint64_t ahead_bytes) {
+    space_ = &space;
     ahead_bytes_ = ahead_bytes;
   }
   void on_refusal(Refusal refusal) { refusal_.store(refusal, std::memory_order_release); }
@@ -96,7 +96,7 @@ class Faults {
   const Post post_;
   void* const argument_;
   const Clock clock_;
-  DramTier* dram_ = nullptr;
+  HostSpace* space_ = nullptr;
   std::uint64_t ahead_bytes_ = 0;
 
   std::mutex mutex_;  // Guards windows_.

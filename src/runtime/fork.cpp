@@ -196,7 +196,7 @@ void Context::Impl::after_fork_in_parent() {
   if (!held_) {
     return;
   }
-  dram_->note_fork();
+  host_space_->note_fork();
   if (follows_) {
     close_kept(lifeline_[1]);
     children_.push_back({lifeline_[0], mover_->parent_of_child()});
@@ -266,7 +266,7 @@ bool Context::Impl::after_fork_in_child() {
     log_error("fork: this child has no context, and a touch of its mapped buffers is SIGSEGV: {}",
               status.message());
     state_.store(State::forked, std::memory_order_release);
-    dram_->close_windows();
+    host_space_->close_windows();
     for (const int end : lifelines_) {
       close_kept(end);
     }
@@ -287,15 +287,15 @@ Status Context::Impl::follow_fork() {
   close_kept(lifeline_[0]);
   lifelines_.push_back(lifeline_[1]);
 
-  if (Status status = dram_->follow_fork(); !status.ok()) {
+  if (Status status = host_space_->follow_fork(); !status.ok()) {
     return status;
   }
-  dram_->note_fork();
+  host_space_->note_fork();
   // Before any thread starts: a new thread may get the stack that holds the request of an ended
   // thread.
   mover_->child_of_parent();
   mover_->rest(false);
-  dram_->forget_free_pages();
+  host_space_->forget_free_pages();
 
   std::vector<std::unique_ptr<BlockFile>> files = port_->leave();
   const std::string why_none = add_own_files(files);

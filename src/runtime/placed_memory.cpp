@@ -139,7 +139,7 @@ PlacedMemory::~PlacedMemory() {
 }
 
 Result<heap::Heap*> PlacedMemory::heap_of(Place place) {
-  const bool can_move = context_.dram().maps_well();
+  const bool can_move = context_.host_space().maps_well();
   if (place == Place{Kind::block, 0}) {
     return fail(Code::unsupported,
                 "malloc: the processor cannot address {}; accepted are any, host, dram and gpu; "

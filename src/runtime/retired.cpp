@@ -85,7 +85,7 @@ Context::Impl::~Impl() {
 }
 
 void Context::Impl::end() {
-  if (mover_ == nullptr && port_ == nullptr && dram_ == nullptr) {
+  if (mover_ == nullptr && port_ == nullptr && host_space_ == nullptr) {
     return;  // Ended before, or never built.
   }
   if (state_.load(std::memory_order_acquire) == State::forked) {
@@ -97,7 +97,7 @@ void Context::Impl::end() {
       fault_thread_.detach();
     }
     (void)errands_.release();
-    (void)dram_.release();
+    (void)host_space_.release();
     for (std::unique_ptr<GpuTier>& gpu : gpus_) {
       (void)gpu.release();
     }
@@ -125,7 +125,7 @@ void Context::Impl::end() {
   lanes_.reset();
   row_cache_.reset();
   gpus_.clear();
-  dram_.reset();
+  host_space_.reset();
   for (const Child& child : children_) {
     best_effort(::close(child.lifeline), "it was only read");
   }

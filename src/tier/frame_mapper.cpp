@@ -34,7 +34,7 @@ constexpr int kCollapses = 32;
 }  // namespace
 
 FrameMapper::FrameMapper(const Userfault& userfault, std::uint64_t map_limit,
-                         PoisonedPages& poisoned, const LentPages& lent, LiveDramCounters& counters)
+                         PoisonedPages& poisoned, const LentPages& lent, LiveHostCounters& counters)
     : userfault_(userfault),
       map_limit_(map_limit),
       poisoned_(poisoned),

@@ -18,8 +18,8 @@
 #include "base/arena.hpp"
 #include "os/host_memory.hpp"
 #include "os/userfault.hpp"
-#include "tier/dram_counters.hpp"
 #include "tier/frame.hpp"
+#include "tier/host_counters.hpp"
 #include "tier/lent_pages.hpp"
 #include "tier/poisoned_pages.hpp"
 
@@ -52,7 +52,7 @@ class FrameMapper {
  public:
   /// `map_limit`: max number of mappings of this process.
   FrameMapper(const Userfault& userfault, std::uint64_t map_limit, PoisonedPages& poisoned,
-              const LentPages& lent, LiveDramCounters& counters);
+              const LentPages& lent, LiveHostCounters& counters);
 
   MapResult in(Mechanism mechanism, const MapPlace& place);
   MapResult out(Mechanism mechanism, const MapPlace& place);
@@ -120,7 +120,7 @@ class FrameMapper {
   const std::uint64_t map_limit_;
   PoisonedPages& poisoned_;
   const LentPages& lent_;
-  LiveDramCounters& counters_;
+  LiveHostCounters& counters_;
 
   std::atomic<std::uint64_t> cuts_{0};
 

@@ -1,11 +1,12 @@
-// The DRAM tier under the contract suite, with each mechanism that this kernel offers.
+// Memories of the host's space under the contract suite, with each mechanism that this kernel
+// offers.
 #include <sys/mman.h>
 
 #include <optional>
 
 #include "contract/memory_contract.hpp"
 #include "support/locked_pages.hpp"
-#include "tier/dram.hpp"
+#include "tier/host_space.hpp"
 
 namespace tiermem::contract {
 namespace {
@@ -14,30 +15,31 @@ constexpr std::uint64_t kKiB = 1024, kMiB = 1024 * kKiB;
 
 class Dram final : public MemorySubject {
  public:
-  static std::unique_ptr<MemorySubject> make(const DramOptions& options, std::string& why_not) {
-    auto tier = DramTier::create(options);
-    if (!tier.ok()) {
-      why_not = tier.message();
+  static std::unique_ptr<MemorySubject> make(const HostSpaceOptions& options,
+                                             std::string& why_not) {
+    auto space = HostSpace::create(options);
+    if (!space.ok()) {
+      why_not = space.message();
       return nullptr;
     }
-    return std::make_unique<Dram>(std::move(*tier));
+    return std::make_unique<Dram>(std::move(*space));
   }
-  explicit Dram(std::unique_ptr<DramTier> tier)
-      : MemorySubject(facts_of(*tier)), tier_(std::move(tier)) {}
+  explicit Dram(std::unique_ptr<HostSpace> space)
+      : MemorySubject(facts_of(*space)), space_(std::move(space)) {}
 
-  Memory& memory() override { return *tier_; }
-  bool consistent() override { return tier_->test_consistent(); }
+  Memory& memory() override { return own(); }
+  bool consistent() override { return own().test_consistent(); }
   bool absent(std::byte* page) override {
     unsigned char resident = 1;
     EXPECT_EQ(::mincore(page, kSmallestExtent, &resident), 0);
     return (resident & 1) == 0;
   }
-  bool wait_for_touch() override { return tier_->next_fault(-1, touch_); }
-  void stop_touches() override { tier_->stop_faults(); }
-  void wake() override { tier_->wake(touch_.address); }
+  bool wait_for_touch() override { return space_->next_fault(-1, touch_); }
+  void stop_touches() override { space_->stop_faults(); }
+  void wake() override { space_->wake(touch_.address); }
   bool refuse(const char* call, std::byte* at) override {
     // Pages that the kernel reads and writes do not move. Other mechanisms take them along.
-    if (std::strcmp(call, "withdraw") != 0 || tier_->facts().mapped != Mechanism::uffd_move) {
+    if (std::strcmp(call, "withdraw") != 0 || space_->facts().mapped != Mechanism::uffd_move) {
       return false;
     }
     pinned_.emplace(at, kSmallestExtent);
@@ -45,13 +47,15 @@ class Dram final : public MemorySubject {
   }
   void forgive() override { pinned_.reset(); }
   bool lock_pages_with(PageLocker& locker) override {
-    tier_->lock_pages_with(&locker);
+    own().lock_pages_with(&locker);
     return true;
   }
 
  private:
-  static MemoryFacts facts_of(const DramTier& tier) {
-    const DramFacts& facts = tier.facts();
+  /// The memory under test is the last one of its space.
+  HostMemory& own() { return *static_cast<HostMemory*>(space_->memories().back()); }
+  static MemoryFacts facts_of(const HostSpace& space) {
+    const HostSpaceFacts& facts = space.facts();
     MemoryFacts result;
     result.budget = 32 * kMiB;
     result.extents = {4 * kKiB, 8 * kKiB, 64 * kKiB, 128 * kKiB, 2 * kMiB, 4 * kMiB};
@@ -73,18 +77,18 @@ class Dram final : public MemorySubject {
     return result;
   }
 
-  std::unique_ptr<DramTier> tier_;
+  std::unique_ptr<HostSpace> space_;
   Fault touch_;
   std::optional<test::LockedPages> pinned_;
 };
 
-DramOptions options() {
-  return {.budget = 32 * kMiB, .window_reserve_bytes = std::uint64_t{8} << 30};
+HostSpaceOptions options() {
+  return {.memories = {{.budget = 32 * kMiB}}, .window_reserve_bytes = std::uint64_t{8} << 30};
 }
 
 MemoryCase by(const char* name, Mechanism mechanism) {
   return {name, [mechanism](std::string& why_not) {
-            DramOptions chosen = options();
+            HostSpaceOptions chosen = options();
             chosen.mechanism = mechanism;
             return Dram::make(chosen, why_not);
           }};
@@ -93,22 +97,28 @@ MemoryCase by(const char* name, Mechanism mechanism) {
 const MemoryCase kAutomatic{"automatic",
                             [](std::string& why_not) { return Dram::make(options(), why_not); }};
 const MemoryCase kWithoutUserfault{"without_userfault", [](std::string& why_not) {
-                                     DramOptions chosen = options();
+                                     HostSpaceOptions chosen = options();
                                      chosen.userfault = UserfaultUse::off;
                                      return Dram::make(chosen, why_not);
                                    }};
 const MemoryCase kFollowsForks{"follows_forks", [](std::string& why_not) {
-                                 DramOptions chosen = options();
+                                 HostSpaceOptions chosen = options();
                                  chosen.follow_forks = true;
                                  return Dram::make(chosen, why_not);
                                }};
 
-const auto kSubjects =
-    ::testing::Values(kAutomatic, by("uffd_move", Mechanism::uffd_move),
-                      by("copy", Mechanism::copy), by("remap", Mechanism::remap),
-                      by("in_place", Mechanism::in_place), kWithoutUserfault, kFollowsForks);
+const MemoryCase kSecond{"second_of_two", [](std::string& why_not) {
+                           HostSpaceOptions chosen = options();
+                           chosen.memories.push_back(chosen.memories.front());
+                           return Dram::make(chosen, why_not);
+                         }};
+
+const auto kSubjects = ::testing::Values(kAutomatic, by("uffd_move", Mechanism::uffd_move),
+                                         by("copy", Mechanism::copy), by("remap", Mechanism::remap),
+                                         by("in_place", Mechanism::in_place), kWithoutUserfault,
+                                         kFollowsForks, kSecond);
 INSTANTIATE_TEST_SUITE_P(Dram, MemoryContract, kSubjects, memory_name);
-INSTANTIATE_TEST_SUITE_P(Dram, HostMemory, kSubjects, memory_name);
+INSTANTIATE_TEST_SUITE_P(Dram, HostMemoryContract, kSubjects, memory_name);
 
 }  // namespace
 }  // namespace tiermem::contract

@@ -110,7 +110,7 @@ class Gpu final : public MemorySubject {
 
 const auto kSubjects = ::testing::Values(MemoryCase{"fake_driver", Gpu::make});
 INSTANTIATE_TEST_SUITE_P(Gpu, MemoryContract, kSubjects, memory_name);
-INSTANTIATE_TEST_SUITE_P(Gpu, OpaqueMemory, kSubjects, memory_name);
+INSTANTIATE_TEST_SUITE_P(Gpu, OpaqueMemoryContract, kSubjects, memory_name);
 
 }  // namespace
 }  // namespace tiermem::contract

@@ -1,6 +1,7 @@
 // The fixtures of the checks that a memory passes in its address space: MemoryContract for every
-// memory, HostMemory and OpaqueMemory for one kind. Each test creates the memory anew. At the end
-// the test returns every frame that it still holds, and the memory must have no byte in use.
+// memory, HostMemoryContract and OpaqueMemoryContract for one kind. Each test creates the memory
+// anew. At the end the test returns every frame that it still holds, and the memory must have no
+// byte in use.
 //
 // Some features depend on the kernel. If a memory does not offer one, its checks make sure that the
 // memory refuses it.
@@ -299,9 +300,9 @@ class MemoryContract : public ::testing::TestWithParam<MemoryCase> {
 };
 
 /// The host touches the memory. It is mapped into windows, and refuses copies.
-class HostMemory : public MemoryContract {};
+class HostMemoryContract : public MemoryContract {};
 /// The host cannot touch the memory: bytes are copied, and windows show it to a device.
-class OpaqueMemory : public MemoryContract {};
+class OpaqueMemoryContract : public MemoryContract {};
 
 inline std::string memory_name(const ::testing::TestParamInfo<MemoryCase>& info) {
   return info.param.name;

@@ -32,6 +32,25 @@ TEST_P(MemoryContract, populated_frames_have_distinct_memory_that_keeps_its_byte
   }
 }
 
+TEST_P(MemoryContract, every_frame_names_its_memory) {
+  ASSERT_LT(memory().number(), space().memories().size());
+  EXPECT_EQ(space().memories()[memory().number()], &memory());
+  for (const std::uint64_t bytes : facts().extents) {
+    for (const Class& each : {Class{Pool::locked, bytes}, window_class(bytes)}) {
+      const FrameId frame = acquire(each);
+      ASSERT_TRUE(frame.valid()) << bytes;
+      EXPECT_EQ(frame.memory(), memory().number()) << bytes;
+      give_back(frame);
+    }
+  }
+  for (const std::uint64_t bytes : part_extents()) {
+    const FrameId frame = memory().acquire_parts({space().window_pool(bytes), bytes, 0}, 1);
+    ASSERT_TRUE(frame.valid()) << bytes;
+    EXPECT_EQ(frame.memory(), memory().number()) << bytes;
+    memory().return_frame(frame);
+  }
+}
+
 TEST_P(MemoryContract, locked_frame_never_changes_its_address) {
   const FrameId frame = populated({Pool::locked, largest()});
   std::byte* const at = space().landing(frame, nullptr);

@@ -7,7 +7,7 @@
 namespace tiermem::contract {
 namespace {
 
-TEST_P(HostMemory, host_memory_is_asked_for_copies_then_it_refuses_them) {
+TEST_P(HostMemoryContract, host_memory_is_asked_for_copies_then_it_refuses_them) {
   const FrameId frame = filled({Pool::locked, largest()}, 1);
   Block bytes = pattern(largest(), 2);
   CountedEnding in, out, from;
@@ -24,7 +24,7 @@ TEST_P(HostMemory, host_memory_is_asked_for_copies_then_it_refuses_them) {
   EXPECT_EQ(bytes, pattern(largest(), 2));
 }
 
-TEST_P(OpaqueMemory, bytes_are_copied_in_and_out_then_each_ending_is_called_once) {
+TEST_P(OpaqueMemoryContract, bytes_are_copied_in_and_out_then_each_ending_is_called_once) {
   struct Copy {
     FrameId frame;
     Block bytes;
@@ -64,7 +64,7 @@ TEST_P(OpaqueMemory, bytes_are_copied_in_and_out_then_each_ending_is_called_once
   }
 }
 
-TEST_P(OpaqueMemory, part_of_a_frame_is_copied_then_the_rest_keeps_its_bytes) {
+TEST_P(OpaqueMemoryContract, part_of_a_frame_is_copied_then_the_rest_keeps_its_bytes) {
   const std::uint64_t bytes = largest();
   const FrameId frame = populated({Pool::locked, bytes});
   put(frame, bytes, 1);
@@ -79,7 +79,7 @@ TEST_P(OpaqueMemory, part_of_a_frame_is_copied_then_the_rest_keeps_its_bytes) {
   EXPECT_EQ(back[kSmallestExtent], std::byte{0x5C}) << "no byte beyond the length";
 }
 
-TEST_P(OpaqueMemory, copies_to_a_device_get_their_places_in_order_before_they_end) {
+TEST_P(OpaqueMemoryContract, copies_to_a_device_get_their_places_in_order_before_they_end) {
   struct Placed final : CountedEnding {
     std::uint64_t ordinal = 0;
     int times_begun = 0, calls_when_begun = 0;
@@ -108,7 +108,7 @@ TEST_P(OpaqueMemory, copies_to_a_device_get_their_places_in_order_before_they_en
   EXPECT_TRUE(holds(frame, largest(), 1));
 }
 
-TEST_P(OpaqueMemory, copy_fails_then_its_ending_has_the_error_and_is_called_once) {
+TEST_P(OpaqueMemoryContract, copy_fails_then_its_ending_has_the_error_and_is_called_once) {
   for (const bool in : {true, false}) {
     make();
     const FrameId frame = populated({Pool::locked, largest()});
@@ -127,7 +127,7 @@ TEST_P(OpaqueMemory, copy_fails_then_its_ending_has_the_error_and_is_called_once
   }
 }
 
-TEST_P(OpaqueMemory, two_memories_reach_each_other_then_bytes_come_directly) {
+TEST_P(OpaqueMemoryContract, two_memories_reach_each_other_then_bytes_come_directly) {
   Memory* const other = subject().neighbour();
   ASSERT_NE(other, nullptr);
   ASSERT_TRUE(memory().reaches(*other));
@@ -155,7 +155,7 @@ TEST_P(OpaqueMemory, two_memories_reach_each_other_then_bytes_come_directly) {
 
 // ---- Windows of device addresses ---------------------------------------------------------------
 
-TEST_P(OpaqueMemory, opaque_frame_is_shown_then_it_has_its_own_address_as_well) {
+TEST_P(OpaqueMemoryContract, opaque_frame_is_shown_then_it_has_its_own_address_as_well) {
   for (const std::uint64_t bytes : facts().window_extents) {
     std::byte* const at = window(2 * bytes, bytes, false);
     ASSERT_NE(at, nullptr);
@@ -185,7 +185,7 @@ TEST_P(OpaqueMemory, opaque_frame_is_shown_then_it_has_its_own_address_as_well) 
   }
 }
 
-TEST_P(OpaqueMemory, another_frame_is_shown_at_the_address_then_only_that_one_is_there) {
+TEST_P(OpaqueMemoryContract, another_frame_is_shown_at_the_address_then_only_that_one_is_there) {
   for (const std::uint64_t bytes : facts().window_extents) {
     std::byte* const at = window(bytes, bytes, false);
     const FrameId one = populated(window_class(bytes));
@@ -204,7 +204,7 @@ TEST_P(OpaqueMemory, another_frame_is_shown_at_the_address_then_only_that_one_is
   }
 }
 
-TEST_P(OpaqueMemory, shown_frame_belongs_to_another_extent_then_it_leaves_the_window) {
+TEST_P(OpaqueMemoryContract, shown_frame_belongs_to_another_extent_then_it_leaves_the_window) {
   for (const std::uint64_t bytes : facts().window_extents) {
     std::byte* const at = window(bytes, bytes, false);
     const FrameId frame = filled(window_class(bytes), 1);
@@ -227,7 +227,7 @@ TEST_P(OpaqueMemory, shown_frame_belongs_to_another_extent_then_it_leaves_the_wi
   }
 }
 
-TEST_P(OpaqueMemory, show_is_refused_then_the_frame_is_at_its_own_address) {
+TEST_P(OpaqueMemoryContract, show_is_refused_then_the_frame_is_at_its_own_address) {
   for (const std::uint64_t bytes : facts().window_extents) {
     std::byte* const at = window(bytes, bytes, false);
     const FrameId frame = filled(window_class(bytes), 1);
@@ -241,7 +241,7 @@ TEST_P(OpaqueMemory, show_is_refused_then_the_frame_is_at_its_own_address) {
   }
 }
 
-TEST_P(OpaqueMemory, shown_frame_is_trimmed_then_the_window_shows_nothing_of_it) {
+TEST_P(OpaqueMemoryContract, shown_frame_is_trimmed_then_the_window_shows_nothing_of_it) {
   for (const std::uint64_t bytes : facts().window_extents) {
     std::byte* const at = window(bytes, bytes, false);
     const FrameId frame = filled(window_class(bytes), 1);

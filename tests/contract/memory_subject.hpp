@@ -1,7 +1,7 @@
 // A memory under the contract suite: the memory in its address space, the facts that decide which
 // checks apply, and the outside world that the checks need. A new memory is tested by one subclass
-// of MemorySubject, and by INSTANTIATE_TEST_SUITE_P of MemoryContract and of HostMemory or
-// OpaqueMemory, with a function that creates it.
+// of MemorySubject, and by INSTANTIATE_TEST_SUITE_P of MemoryContract and of HostMemoryContract or
+// OpaqueMemoryContract, with a function that creates it.
 //
 // Threads: the test's thread makes all calls of a subject, except stop_touches().
 #pragma once

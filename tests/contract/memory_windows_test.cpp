@@ -22,7 +22,7 @@ Status bring(MemorySubject& subject, FrameId frame, std::byte* at, const Block& 
   return subject.space().map(frame, at, used);
 }
 
-TEST_P(HostMemory, frame_is_mapped_then_its_bytes_are_in_the_window_and_nowhere_else) {
+TEST_P(HostMemoryContract, frame_is_mapped_then_its_bytes_are_in_the_window_and_nowhere_else) {
   for (const std::uint64_t bytes : facts().window_extents) {
     std::byte* const first = window(4 * bytes, bytes, false);
     ASSERT_NE(first, nullptr);
@@ -56,7 +56,7 @@ TEST_P(HostMemory, frame_is_mapped_then_its_bytes_are_in_the_window_and_nowhere_
   }
 }
 
-TEST_P(HostMemory, frame_is_unmapped_then_it_is_fresh_or_has_the_bytes_of_its_window) {
+TEST_P(HostMemoryContract, frame_is_unmapped_then_it_is_fresh_or_has_the_bytes_of_its_window) {
   for (const std::uint64_t bytes : facts().window_extents) {
     std::byte* const first = window(2 * bytes, bytes, false);
     const FrameId frame = window_frame(bytes);
@@ -79,7 +79,7 @@ TEST_P(HostMemory, frame_is_unmapped_then_it_is_fresh_or_has_the_bytes_of_its_wi
   }
 }
 
-TEST_P(HostMemory, window_shows_another_frame_then_it_has_that_frames_bytes_only) {
+TEST_P(HostMemoryContract, window_shows_another_frame_then_it_has_that_frames_bytes_only) {
   for (const std::uint64_t bytes : facts().window_extents) {
     std::byte* const at = window(bytes, bytes, false);
     for (std::uint64_t domain = 1; domain < 4; ++domain) {
@@ -141,7 +141,7 @@ TEST_P(MemoryContract, windows_are_not_offered_for_a_size_then_they_are_refused)
   }
 }
 
-TEST_P(HostMemory, calls_on_windows_are_refused_then_the_frame_is_where_it_was) {
+TEST_P(HostMemoryContract, calls_on_windows_are_refused_then_the_frame_is_where_it_was) {
   for (const std::uint64_t bytes : facts().window_extents) {
     std::byte* const at = window(bytes, bytes, false);
     if (!own(bytes)) {
@@ -181,7 +181,7 @@ TEST_P(HostMemory, calls_on_windows_are_refused_then_the_frame_is_where_it_was) 
   }
 }
 
-TEST_P(HostMemory, frame_goes_home_and_is_shown_again_with_every_byte) {
+TEST_P(HostMemoryContract, frame_goes_home_and_is_shown_again_with_every_byte) {
   for (const std::uint64_t bytes : facts().window_extents) {
     std::byte* const at = window(2 * bytes, bytes, false);
     const FrameId frame = window_frame(bytes), other = window_frame(bytes);

@@ -117,8 +117,8 @@ MemoryCase simulated(const char* name, Kind kind) {
 const MemoryCase kHost = simulated("host", Kind::dram);
 const MemoryCase kDevice = simulated("device", Kind::gpu);
 INSTANTIATE_TEST_SUITE_P(Simulator, MemoryContract, ::testing::Values(kHost, kDevice), memory_name);
-INSTANTIATE_TEST_SUITE_P(Simulator, HostMemory, ::testing::Values(kHost), memory_name);
-INSTANTIATE_TEST_SUITE_P(Simulator, OpaqueMemory, ::testing::Values(kDevice), memory_name);
+INSTANTIATE_TEST_SUITE_P(Simulator, HostMemoryContract, ::testing::Values(kHost), memory_name);
+INSTANTIATE_TEST_SUITE_P(Simulator, OpaqueMemoryContract, ::testing::Values(kDevice), memory_name);
 
 }  // namespace
 }  // namespace tiermem::contract

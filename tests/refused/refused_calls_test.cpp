@@ -157,18 +157,18 @@ TEST_P(RefusedCalls, a_frame_leaves_and_comes_back_or_stays_with_its_bytes_for_e
       if (!moved.why_not.empty()) {
         GTEST_SKIP() << moved.why_not;
       }
-      DramTier& tier = *moved.tier;
+      HostSpace& space = *moved.space;
       Mechanism used{};
-      ASSERT_TRUE(tier.map(moved.frame, moved.window, used).ok());
+      ASSERT_TRUE(space.map(moved.frame, moved.window, used).ok());
       if (is_protected) {
         ASSERT_EQ(mprotect(moved.window + 5 * host::kPage, host::kPage, PROT_READ), 0);
       }
       Status left, back;
       {
         const Refusing refusing(GetParam().call, error);
-        left = tier.withdraw(moved.frame, moved.window);
+        left = space.withdraw(moved.frame, moved.window);
         if (left.ok()) {
-          back = tier.restore(moved.frame, moved.window);
+          back = space.restore(moved.frame, moved.window);
         }
       }
       EXPECT_TRUE(nothing_else(moved.window, kBytes)) << "errno " << error;
@@ -192,12 +192,12 @@ TEST_P(RefusedCalls, a_frame_comes_or_is_given_up_for_each_errno) {
     Status mapped, gone;
     {
       const Refusing refusing(GetParam().call, error);
-      mapped = moved.tier->map(moved.frame, moved.window, used);
+      mapped = moved.space->map(moved.frame, moved.window, used);
     }
     EXPECT_TRUE(nothing_else(moved.window, kBytes)) << "errno " << error;
     if (mapped.ok()) {
       const Refusing refusing(GetParam().call, error);
-      gone = moved.tier->unmap(moved.frame, moved.window);
+      gone = moved.space->unmap(moved.frame, moved.window);
     }
     EXPECT_TRUE(nothing_else(moved.window, kBytes)) << "errno " << error;
   }

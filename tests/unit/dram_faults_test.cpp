@@ -1,4 +1,4 @@
-// Touches of the DRAM tier's windows without a view, and kernels that refuse the calls that report
+// Touches of the host space's windows without a view, and kernels that refuse the calls that report
 // such touches.
 #include <gtest/gtest.h>
 #include <linux/filter.h>
@@ -31,7 +31,7 @@ class FaultTest : public testing::TestWithParam<Mechanism> {
   }
 
   MovedFrame moved{GetParam()};
-  DramTier* const tier = moved.tier.get();
+  HostSpace* const space = moved.space.get();
   std::byte* const window = moved.window;
   const FrameId frame = moved.frame;
 };
@@ -56,82 +56,82 @@ TEST_P(FaultTest, a_touch_without_a_view_is_heard_of_and_poisoned_until_the_next
     }
   });
   Fault fault;
-  ASSERT_TRUE(tier->next_fault(10'000, fault));
+  ASSERT_TRUE(space->next_fault(10'000, fault));
   EXPECT_EQ((fault.address - window) / 4096, 12345 / 4096);
   EXPECT_TRUE(fault.write);
-  EXPECT_TRUE(tier->poison(fault.address));
+  EXPECT_TRUE(space->poison(fault.address));
   toucher.join();
   EXPECT_EQ(bus_errors, 1);
   sigaction(SIGBUS, &before, nullptr);
 
   Mechanism used{};
-  ASSERT_TRUE(tier->map(frame, window, used).ok());
+  ASSERT_TRUE(space->map(frame, window, used).ok());
   EXPECT_EQ(used, GetParam());
   EXPECT_TRUE(holds(window, 2 * kMiB, 1));
-  EXPECT_EQ(tier->counters().faults, 1U);
-  EXPECT_EQ(tier->counters().poisoned, 1U);
-  ASSERT_TRUE(tier->unmap(frame, window).ok());
+  EXPECT_EQ(space->counters().faults, 1U);
+  EXPECT_EQ(space->counters().poisoned, 1U);
+  ASSERT_TRUE(space->unmap(frame, window).ok());
 }
 
 TEST_P(FaultTest, a_touch_during_a_move_in_sees_the_new_bytes) {
   std::uint64_t seen = 0;
   std::thread toucher([&] { std::memcpy(&seen, window + 8, 8); });
   Fault fault;
-  ASSERT_TRUE(tier->next_fault(10'000, fault));
+  ASSERT_TRUE(space->next_fault(10'000, fault));
   std::uint64_t expected = 0;
-  std::memcpy(&expected, tier->landing(frame, window) + 8, 8);
+  std::memcpy(&expected, space->landing(frame, window) + 8, 8);
   Mechanism used{};
-  ASSERT_TRUE(tier->map(frame, window, used).ok());
-  EXPECT_FALSE(tier->poison(fault.address)) << "too late";
+  ASSERT_TRUE(space->map(frame, window, used).ok());
+  EXPECT_FALSE(space->poison(fault.address)) << "too late";
   toucher.join();
   EXPECT_EQ(seen, expected);
-  ASSERT_TRUE(tier->unmap(frame, window).ok());
+  ASSERT_TRUE(space->unmap(frame, window).ok());
 }
 
 TEST_P(FaultTest, a_released_window_is_not_poisoned_for_the_next) {
-  ASSERT_TRUE(tier->poison(window + 4096));
-  tier->release_window(window, 4 * kMiB);
-  auto next = tier->reserve_window(4 * kMiB, 2 * kMiB, false);
+  ASSERT_TRUE(space->poison(window + 4096));
+  space->release_window(window, 4 * kMiB);
+  auto next = space->reserve_window(4 * kMiB, 2 * kMiB, false);
   ASSERT_EQ(*next, window);
   Mechanism used{};
-  ASSERT_TRUE(tier->map(frame, window, used).ok());
+  ASSERT_TRUE(space->map(frame, window, used).ok());
   EXPECT_TRUE(holds(window, 2 * kMiB, 1));
-  ASSERT_TRUE(tier->unmap(frame, window).ok());
+  ASSERT_TRUE(space->unmap(frame, window).ok());
 }
 
 TEST_P(FaultTest, waiting_ends_by_timeout_and_by_stop) {
   Fault fault;
-  EXPECT_FALSE(tier->next_fault(0, fault));
-  std::thread reader([&] { EXPECT_FALSE(tier->next_fault(-1, fault)); });
-  tier->stop_faults();
+  EXPECT_FALSE(space->next_fault(0, fault));
+  std::thread reader([&] { EXPECT_FALSE(space->next_fault(-1, fault)); });
+  space->stop_faults();
   reader.join();
-  EXPECT_FALSE(tier->next_fault(-1, fault));
+  EXPECT_FALSE(space->next_fault(-1, fault));
 }
 
-TEST(Dram, a_tier_without_faults_still_stops) {
-  DramOptions options = small_options(16 * kMiB);
+TEST(Dram, a_space_without_faults_still_stops) {
+  HostSpaceOptions options = small_options(16 * kMiB);
   options.userfault = UserfaultUse::off;
   options.mechanism = Mechanism::in_place;
-  auto tier = DramTier::create(options);
-  ASSERT_TRUE(tier.ok());
-  EXPECT_FALSE((*tier)->maps());
+  auto space = HostSpace::create(options);
+  ASSERT_TRUE(space.ok());
+  EXPECT_FALSE((*space)->maps());
   Fault fault;
-  EXPECT_FALSE((*tier)->next_fault(0, fault));
-  (*tier)->stop_faults();
-  EXPECT_FALSE((*tier)->next_fault(-1, fault));
+  EXPECT_FALSE((*space)->next_fault(0, fault));
+  (*space)->stop_faults();
+  EXPECT_FALSE((*space)->next_fault(-1, fault));
 }
 
 INSTANTIATE_TEST_SUITE_P(By, FaultTest, testing::Values(Mechanism::uffd_move, Mechanism::copy));
 
 TEST(Dram, without_userfault_frames_are_remapped) {
-  DramOptions options = small_options(16 * kMiB);
+  HostSpaceOptions options = small_options(16 * kMiB);
   options.userfault = UserfaultUse::off;
-  auto tier = DramTier::create(options);
-  ASSERT_TRUE(tier.ok());
-  EXPECT_NE((*tier)->facts().windows, Mechanism::uffd_move);
-  EXPECT_STRNE((*tier)->facts().move_reason, "");
+  auto space = HostSpace::create(options);
+  ASSERT_TRUE(space.ok());
+  EXPECT_NE((*space)->facts().windows, Mechanism::uffd_move);
+  EXPECT_STRNE((*space)->facts().move_reason, "");
   options.mechanism = Mechanism::uffd_move;
-  EXPECT_EQ(DramTier::create(options).code(), Code::unsupported);
+  EXPECT_EQ(HostSpace::create(options).code(), Code::unsupported);
 }
 
 // In a child, because filters stay: makes the kernel refuse these calls.
@@ -158,24 +158,24 @@ bool refuse(bool also_remap) {
 
 // Returns 0 if the expected mechanism served the touch and delivered the bytes.
 int serve_by(Mechanism expected) {
-  auto made = DramTier::create(small_options(16 * kMiB));
+  auto made = HostSpace::create(small_options(16 * kMiB));
   if (!made.ok() || (*made)->facts().windows != expected ||
       (*made)->facts().userfault.source != UserfaultSource::none ||
       std::strstr((*made)->facts().userfault.reason, "not permitted") == nullptr) {
     return 1;
   }
-  DramTier& tier = **made;
-  std::byte* const window = *tier.reserve_window(2 * kMiB, 2 * kMiB, false);
-  const FrameId frame = tier.acquire_frame({Pool::movable, 2 * kMiB, 0});
+  HostSpace& space = **made;
+  std::byte* const window = *space.reserve_window(2 * kMiB, 2 * kMiB, false);
+  const FrameId frame = space.memory().acquire_frame({Pool::movable, 2 * kMiB, 0});
   Mechanism used{};
-  if (!tier.populate(frame, false, nullptr).ok()) {
+  if (!space.memory().populate(frame, false, nullptr).ok()) {
     return 2;
   }
-  fill(tier.landing(frame, window), 2 * kMiB, 1);
-  if (!tier.map(frame, window, used).ok() || used != expected || !holds(window, 2 * kMiB, 1)) {
+  fill(space.landing(frame, window), 2 * kMiB, 1);
+  if (!space.map(frame, window, used).ok() || used != expected || !holds(window, 2 * kMiB, 1)) {
     return 3;
   }
-  return tier.unmap(frame, window).ok() ? 0 : 4;
+  return space.unmap(frame, window).ok() ? 0 : 4;
 }
 
 TEST(Dram, a_refused_userfaultfd_falls_to_remap_and_then_in_place) {

@@ -1,4 +1,5 @@
-// Shared by the DRAM tier's tests: bytes that identify frames, and tiers that use one mechanism.
+// Shared by the tests of the host's space: bytes that identify frames, and spaces that use one
+// mechanism.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,22 +8,22 @@
 #include <memory>
 #include <string>
 
-#include "tier/dram.hpp"
+#include "tier/host_space.hpp"
 
 namespace tiermem {
 
 inline constexpr std::uint64_t kKiB = 1024;
 inline constexpr std::uint64_t kMiB = kKiB * 1024;
 
-inline DramOptions small_options(std::uint64_t budget) {
-  return {.budget = budget, .window_reserve_bytes = std::uint64_t{32} << 30};
+inline HostSpaceOptions small_options(std::uint64_t budget) {
+  return {.memories = {{.budget = budget}}, .window_reserve_bytes = std::uint64_t{32} << 30};
 }
 
 /// Returns an error if the mechanism does not work on this machine; the test is then skipped.
-inline Result<std::unique_ptr<DramTier>> make_tier(std::uint64_t budget, Mechanism mechanism) {
-  DramOptions options = small_options(budget);
+inline Result<std::unique_ptr<HostSpace>> make_space(std::uint64_t budget, Mechanism mechanism) {
+  HostSpaceOptions options = small_options(budget);
   options.mechanism = mechanism;
-  return DramTier::create(options);
+  return HostSpace::create(options);
 }
 
 /// Writes words that identify extent and version.
@@ -45,32 +46,32 @@ inline bool holds(const std::byte* data, std::uint64_t bytes, std::uint64_t what
   return true;
 }
 
-/// A tier that moves (or copies) pages, and a frame with bytes that is not yet in its window.
+/// A space that moves (or copies) pages, and a frame with bytes that is not yet in its window.
 struct MovedFrame {
   explicit MovedFrame(Mechanism mechanism = Mechanism::uffd_move, std::uint64_t bytes = kBytes,
                       bool mapped = false) {
-    DramOptions options = small_options(16 * kMiB);
+    HostSpaceOptions options = small_options(16 * kMiB);
     options.mechanism = mechanism;
     options.follow_forks = true;
-    auto made = DramTier::create(options);
+    auto made = HostSpace::create(options);
     if (!made.ok()) {
       why_not = made.message();
       return;
     }
-    tier = std::move(*made);
-    window = *tier->reserve_window(2 * bytes, bytes, mapped);
-    frame = tier->acquire_frame({tier->window_pool(bytes), bytes, 0});
-    const Status populated = tier->populate(frame, false, nullptr);
+    space = std::move(*made);
+    window = *space->reserve_window(2 * bytes, bytes, mapped);
+    frame = space->memory().acquire_frame({space->window_pool(bytes), bytes, 0});
+    const Status populated = space->memory().populate(frame, false, nullptr);
     EXPECT_TRUE(populated.ok()) << populated.message();
-    home = tier->landing(frame, window);
+    home = space->landing(frame, window);
     fill(home, bytes, 1);
   }
 
   static constexpr std::uint64_t kBytes = 2 * kMiB;
   static constexpr std::uint64_t kWindow = 2 * kBytes;
-  /// Why the tier could not be created on this machine; the test is then skipped.
+  /// Why the space could not be created on this machine; the test is then skipped.
   std::string why_not;
-  std::unique_ptr<DramTier> tier;
+  std::unique_ptr<HostSpace> space;
   std::byte* window = nullptr;
   FrameId frame;
   std::byte* home = nullptr;

@@ -1,4 +1,4 @@
-// The DRAM tier under load: by how much the process grows, and several hands at once.
+// A host memory under load: by how much the process grows, and several hands at once.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -32,17 +32,17 @@ TEST(Dram, five_thousand_moves_grow_the_process_by_no_more_than_the_budget) {
   for (const Mechanism mechanism :
        {Mechanism::uffd_move, Mechanism::copy, Mechanism::remap, Mechanism::in_place}) {
     std::mt19937 random(seed);
-    auto made = make_tier(kBudget, mechanism);
+    auto made = make_space(kBudget, mechanism);
     if (!made.ok()) {
       continue;  // Reported by the tests above.
     }
-    DramTier& tier = **made;
-    std::byte* const window = *tier.reserve_window(kExtents * 2 * kMiB, 2 * kMiB, false);
+    HostSpace& space = **made;
+    std::byte* const window = *space.reserve_window(kExtents * 2 * kMiB, 2 * kMiB, false);
     const std::uint64_t before = resident_bytes();
     std::vector<std::pair<FrameId, std::uint64_t>> inside;  // Frame and extent.
     std::vector<bool> taken(kExtents, false);
     for (int move = 0; move < 5'000; ++move) {
-      const FrameId frame = tier.acquire_frame({Pool::movable, 2 * kMiB, 0});
+      const FrameId frame = space.memory().acquire_frame({Pool::movable, 2 * kMiB, 0});
       if (!frame.valid()) {
         const std::size_t victim = random() % inside.size();
         const auto [gone, extent] = inside[victim];
@@ -50,8 +50,8 @@ TEST(Dram, five_thousand_moves_grow_the_process_by_no_more_than_the_budget) {
         std::uint64_t first = 0;
         std::memcpy(&first, at, 8);
         ASSERT_EQ(first, extent + 1);
-        ASSERT_TRUE(tier.unmap(gone, at).ok());
-        tier.return_frame(gone);
+        ASSERT_TRUE(space.unmap(gone, at).ok());
+        space.memory().return_frame(gone);
         taken[extent] = false;
         inside[victim] = inside.back();
         inside.pop_back();
@@ -62,23 +62,23 @@ TEST(Dram, five_thousand_moves_grow_the_process_by_no_more_than_the_budget) {
         extent = (extent + 1) % kExtents;
       }
       std::byte* const at = window + extent * 2 * kMiB;
-      if (tier.needs_populate(frame)) {
-        ASSERT_TRUE(tier.populate(frame, false, nullptr).ok());
+      if (space.memory().needs_populate(frame)) {
+        ASSERT_TRUE(space.memory().populate(frame, false, nullptr).ok());
       }
       const std::uint64_t first = extent + 1;
-      std::memcpy(tier.landing(frame, at), &first, 8);
+      std::memcpy(space.landing(frame, at), &first, 8);
       Mechanism used{};
-      ASSERT_TRUE(tier.map(frame, at, used).ok());
+      ASSERT_TRUE(space.map(frame, at, used).ok());
       taken[extent] = true;
       inside.emplace_back(frame, extent);
-      ASSERT_LE(tier.books().used(), kBudget);
+      ASSERT_LE(space.memory().books().used(), kBudget);
     }
     const std::uint64_t after = resident_bytes();
     EXPECT_LE(after, before + kBudget + kBudget / 10);
     EXPECT_GE(after, before + kBudget / 2) << "the measure measures nothing";
     for (const auto& [frame, extent] : inside) {
-      ASSERT_TRUE(tier.unmap(frame, window + extent * 2 * kMiB).ok());
-      tier.return_frame(frame);
+      ASSERT_TRUE(space.unmap(frame, window + extent * 2 * kMiB).ok());
+      space.memory().return_frame(frame);
     }
   }
 }
@@ -89,11 +89,11 @@ TEST(Dram, hands_work_on_different_frames_at_once) {
   SCOPED_TRACE(seed);
   for (const Mechanism mechanism :
        {Mechanism::uffd_move, Mechanism::copy, Mechanism::remap, Mechanism::in_place}) {
-    auto made = make_tier(64 * kMiB, mechanism);
+    auto made = make_space(64 * kMiB, mechanism);
     if (!made.ok()) {
       continue;
     }
-    DramTier& tier = **made;
+    HostSpace& space = **made;
     for (int round = 0; round < 8; ++round) {
       struct Work {
         FrameId frame;
@@ -106,13 +106,14 @@ TEST(Dram, hands_work_on_different_frames_at_once) {
       std::vector<std::pair<std::byte*, std::uint64_t>> windows;
       for (unsigned i = 0; i < 24; ++i) {
         const std::uint64_t bytes = i % 3 == 0 ? 2 * kMiB : 64 * kKiB;
-        const Pool pool = i % 3 == 2 ? Pool::locked : tier.window_pool(bytes);
+        const Pool pool = i % 3 == 2 ? Pool::locked : space.window_pool(bytes);
         std::byte* at = nullptr;
         if (pool != Pool::locked) {
-          at = *tier.reserve_window(bytes, bytes, false);
+          at = *space.reserve_window(bytes, bytes, false);
           windows.emplace_back(at, bytes);
         }
-        const FrameId frame = tier.acquire_frame({pool, bytes, static_cast<std::uint32_t>(round)});
+        const FrameId frame =
+            space.memory().acquire_frame({pool, bytes, static_cast<std::uint32_t>(round)});
         ASSERT_TRUE(frame.valid());
         work[i % kHands].push_back({frame, at, bytes, pool});
       }
@@ -124,12 +125,12 @@ TEST(Dram, hands_work_on_different_frames_at_once) {
           for (const Work& job : work[hand]) {
             ++what;
             Mechanism used{};
-            wrong += tier.populate(job.frame, true, nullptr).ok() ? 0 : 1;
-            std::byte* const landing = tier.landing(job.frame, job.at);
+            wrong += space.memory().populate(job.frame, true, nullptr).ok() ? 0 : 1;
+            std::byte* const landing = space.landing(job.frame, job.at);
             fill(landing, job.bytes, what);
-            wrong += tier.map(job.frame, job.at, used).ok() ? 0 : 1;
+            wrong += space.map(job.frame, job.at, used).ok() ? 0 : 1;
             wrong += holds(job.at != nullptr ? job.at : landing, job.bytes, what) ? 0 : 1;
-            wrong += tier.unmap(job.frame, job.at).ok() ? 0 : 1;
+            wrong += space.unmap(job.frame, job.at).ok() ? 0 : 1;
           }
         });
       }
@@ -139,18 +140,18 @@ TEST(Dram, hands_work_on_different_frames_at_once) {
       EXPECT_EQ(wrong, 0);
       for (const auto& each : work) {
         for (const Work& job : each) {
-          tier.return_frame(job.frame);
+          space.memory().return_frame(job.frame);
         }
       }
       for (const auto& [at, bytes] : windows) {
-        tier.release_window(at, bytes);
+        space.release_window(at, bytes);
       }
       // One hand trims on the mover's order while the others are idle.
-      tier.begin_trim(4 * kMiB);
-      std::thread trimmer([&] { tier.run_trim(); });
+      space.memory().begin_trim(4 * kMiB);
+      std::thread trimmer([&] { space.memory().run_trim(); });
       trimmer.join();
-      tier.finish_trim();
-      ASSERT_TRUE(tier.test_consistent());
+      space.memory().finish_trim();
+      ASSERT_TRUE(space.memory().test_consistent());
     }
   }
 }

@@ -55,59 +55,59 @@ class Child {
 class DramWindows : public testing::TestWithParam<std::tuple<Mechanism, std::uint64_t>> {
  protected:
   void SetUp() override {
-    auto made = make_tier(256 * kMiB, std::get<0>(GetParam()));
+    auto made = make_space(256 * kMiB, std::get<0>(GetParam()));
     if (!made.ok()) {
       GTEST_SKIP() << made.message();
     }
-    tier = std::move(*made);
-    auto reserved = tier->reserve_window(kExtents * bytes, bytes, false);
+    space = std::move(*made);
+    auto reserved = space->reserve_window(kExtents * bytes, bytes, false);
     ASSERT_TRUE(reserved.ok()) << reserved.message();
     window = *reserved;
     for (std::uint64_t i = 0; i < kExtents; ++i) {
-      frames.push_back(tier->acquire_frame({tier->window_pool(bytes), bytes, 0}));
+      frames.push_back(space->memory().acquire_frame({space->window_pool(bytes), bytes, 0}));
       ASSERT_TRUE(frames.back().valid());
     }
   }
   void TearDown() override {
-    if (tier == nullptr) {
+    if (space == nullptr) {
       return;
     }
     for (std::uint64_t i = 0; i < frames.size(); ++i) {
-      EXPECT_TRUE(tier->unmap(frames[i], at(i)).ok());
-      tier->return_frame(frames[i]);
+      EXPECT_TRUE(space->unmap(frames[i], at(i)).ok());
+      space->memory().return_frame(frames[i]);
     }
-    tier->release_window(window, kExtents * bytes);
-    EXPECT_EQ(tier->books().in_use, 0U);
-    EXPECT_TRUE(tier->test_consistent());
+    space->release_window(window, kExtents * bytes);
+    EXPECT_EQ(space->memory().books().in_use, 0U);
+    EXPECT_TRUE(space->memory().test_consistent());
   }
 
   std::byte* at(std::uint64_t i) const { return window + i * bytes; }
-  bool in_place() const { return tier->landing(frames[0], nullptr) == nullptr; }
+  bool in_place() const { return space->landing(frames[0], nullptr) == nullptr; }
 
   // The steps of a promote: pages, bytes, map.
   void bring(std::uint64_t i, std::uint64_t what) {
-    if (tier->needs_populate(frames[i])) {
-      const Status populated = tier->populate(frames[i], false, at(i));
+    if (space->memory().needs_populate(frames[i])) {
+      const Status populated = space->memory().populate(frames[i], false, at(i));
       ASSERT_TRUE(populated.ok()) << populated.message();
     }
-    fill(tier->landing(frames[i], at(i)), bytes, what);
+    fill(space->landing(frames[i], at(i)), bytes, what);
     show(i);
   }
   void show(std::uint64_t i) {
     Mechanism used{};
-    const Status mapped = tier->map(frames[i], at(i), used);
+    const Status mapped = space->map(frames[i], at(i), used);
     ASSERT_TRUE(mapped.ok()) << mapped.message();
     const bool small = bytes < 2 * kMiB;
-    EXPECT_EQ(used, small ? tier->facts().small_windows : tier->facts().windows);
+    EXPECT_EQ(used, small ? space->facts().small_windows : space->facts().windows);
   }
   void hide(std::uint64_t i) {
-    const Status unmapped = tier->unmap(frames[i], at(i));
+    const Status unmapped = space->unmap(frames[i], at(i));
     ASSERT_TRUE(unmapped.ok()) << unmapped.message();
   }
 
   static constexpr std::uint64_t kExtents = 4;
   const std::uint64_t bytes = std::get<1>(GetParam());
-  std::unique_ptr<DramTier> tier;
+  std::unique_ptr<HostSpace> space;
   std::byte* window = nullptr;
   std::vector<FrameId> frames;
 };
@@ -126,9 +126,9 @@ TEST_P(DramWindows, bytes_are_in_the_window_and_go_home_with_the_frame) {
         continue;
       }
       if (std::get<0>(GetParam()) != Mechanism::copy) {  // Small pages, to be collapsed again.
-        ASSERT_FALSE(tier->needs_populate(frames[i]));
+        ASSERT_FALSE(space->memory().needs_populate(frames[i]));
       }
-      ASSERT_TRUE(holds(tier->landing(frames[i], at(i)), bytes, i + 100 * round));
+      ASSERT_TRUE(holds(space->landing(frames[i], at(i)), bytes, i + 100 * round));
       show(i);
     }
   }
@@ -154,10 +154,10 @@ TEST_P(DramWindows, an_eviction_while_a_forked_child_lives_loses_nothing) {
     at(1)[0] = ~at(1)[0];
     for (std::uint64_t i = 0; i < kExtents; ++i) {
       hide(i);
-      if (tier->needs_populate(frames[i]) || in_place()) {
+      if (space->memory().needs_populate(frames[i]) || in_place()) {
         bring(i, i + 10 * round);
       } else {
-        ASSERT_TRUE(holds(tier->landing(frames[i], at(i)), bytes, i + 10 * round));
+        ASSERT_TRUE(holds(space->landing(frames[i], at(i)), bytes, i + 10 * round));
         show(i);
       }
       ASSERT_TRUE(holds(at(i), bytes, i + 10 * round));
@@ -170,7 +170,7 @@ TEST_P(DramWindows, an_eviction_while_a_forked_child_lives_loses_nothing) {
     }
   }
   if (std::get<0>(GetParam()) == Mechanism::uffd_move) {
-    EXPECT_GT(tier->counters().dropped_out, 0U) << "fork-shared pages do not move";
+    EXPECT_GT(space->counters().dropped_out, 0U) << "fork-shared pages do not move";
   }
 }
 
@@ -211,21 +211,21 @@ TEST(Dram, a_page_locked_home_is_copied_in) {
   if (!moved.why_not.empty()) {
     GTEST_SKIP() << moved.why_not;
   }
-  DramTier& tier = *moved.tier;
+  HostSpace& space = *moved.space;
   // With a sanitizer mlock() does nothing, so call the kernel.
   if (syscall(SYS_mlock, moved.home, moved.kBytes) != 0) {
     GTEST_SKIP() << "mlock refused";
   }
   Mechanism used{};
-  const Status mapped = tier.map(moved.frame, moved.window, used);
+  const Status mapped = space.map(moved.frame, moved.window, used);
   syscall(SYS_munlock, moved.home, moved.kBytes);
   ASSERT_TRUE(mapped.ok()) << mapped.message();
   EXPECT_EQ(used, Mechanism::copy);
   EXPECT_TRUE(holds(moved.window, moved.kBytes, 1));
-  EXPECT_EQ(tier.counters().copied_in, 1U);
-  ASSERT_TRUE(tier.unmap(moved.frame, moved.window).ok());
+  EXPECT_EQ(space.counters().copied_in, 1U);
+  ASSERT_TRUE(space.unmap(moved.frame, moved.window).ok());
   EXPECT_TRUE(holds(moved.home, moved.kBytes, 1));
-  tier.return_frame(moved.frame);
+  space.memory().return_frame(moved.frame);
 }
 
 TEST(Dram, a_frame_split_in_its_window_is_repaired) {
@@ -233,51 +233,51 @@ TEST(Dram, a_frame_split_in_its_window_is_repaired) {
   if (!moved.why_not.empty()) {
     GTEST_SKIP() << moved.why_not;
   }
-  DramTier& tier = *moved.tier;
+  HostSpace& space = *moved.space;
   std::byte* const window = moved.window;
   const auto huge = [&] { return host::huge_bytes(moved.home, moved.kBytes); };
   if (huge().value_or(0) == 0) {
     GTEST_SKIP() << "no huge page, or no way to know";
   }
   Mechanism used{};
-  ASSERT_TRUE(tier.map(moved.frame, window, used).ok());
+  ASSERT_TRUE(space.map(moved.frame, window, used).ok());
   ASSERT_EQ(mprotect(window + 4096, 4096, PROT_READ), 0);
   ASSERT_EQ(mprotect(window + 4096, 4096, PROT_READ | PROT_WRITE), 0);
-  ASSERT_TRUE(tier.unmap(moved.frame, window).ok());
-  ASSERT_EQ(tier.counters().dropped_out, 0U) << "or there is nothing at home";
+  ASSERT_TRUE(space.unmap(moved.frame, window).ok());
+  ASSERT_EQ(space.counters().dropped_out, 0U) << "or there is nothing at home";
   EXPECT_TRUE(holds(moved.home, moved.kBytes, 1));
-  EXPECT_EQ(tier.counters().split, 1U);
-  EXPECT_TRUE(tier.needs_populate(moved.frame));
-  ASSERT_TRUE(tier.populate(moved.frame, false, nullptr).ok());
-  EXPECT_FALSE(tier.needs_populate(moved.frame)) << "one attempt";
+  EXPECT_EQ(space.counters().split, 1U);
+  EXPECT_TRUE(space.memory().needs_populate(moved.frame));
+  ASSERT_TRUE(space.memory().populate(moved.frame, false, nullptr).ok());
+  EXPECT_FALSE(space.memory().needs_populate(moved.frame)) << "one attempt";
   EXPECT_TRUE(holds(moved.home, moved.kBytes, 1)) << "repair keeps the bytes";
-  EXPECT_EQ(huge(), tier.counters().repaired * moved.kBytes);
-  ASSERT_TRUE(tier.map(moved.frame, window, used).ok());
+  EXPECT_EQ(huge(), space.counters().repaired * moved.kBytes);
+  ASSERT_TRUE(space.map(moved.frame, window, used).ok());
   EXPECT_TRUE(holds(window, moved.kBytes, 1));
-  ASSERT_TRUE(tier.unmap(moved.frame, window).ok());
+  ASSERT_TRUE(space.unmap(moved.frame, window).ok());
 }
 
 TEST(Dram, mapping_by_remap_stops_before_mappings_run_out) {
-  DramOptions options = small_options(64 * kMiB);
+  HostSpaceOptions options = small_options(64 * kMiB);
   options.mechanism = Mechanism::remap;
   options.map_limit = host::map_count() + 40;
   options.map_limit += options.map_limit / 9;
-  auto made = DramTier::create(options);
+  auto made = HostSpace::create(options);
   if (!made.ok()) {
     GTEST_SKIP() << made.message();
   }
-  DramTier& tier = **made;
-  std::byte* const window = *tier.reserve_window(128 * kMiB, 2 * kMiB, false);
+  HostSpace& space = **made;
+  std::byte* const window = *space.reserve_window(128 * kMiB, 2 * kMiB, false);
   // Every second extent, because neighbouring mappings would merge.
   constexpr std::uint64_t kStride = 4 * kMiB;
   std::vector<FrameId> mapped;
   bool refused = false;
   for (std::uint64_t i = 0; i < 32 && !refused; ++i) {
-    const FrameId frame = tier.acquire_frame({Pool::movable, 2 * kMiB, 0});
-    ASSERT_TRUE(tier.populate(frame, false, nullptr).ok());
-    fill(tier.landing(frame, window), 2 * kMiB, i);
+    const FrameId frame = space.memory().acquire_frame({Pool::movable, 2 * kMiB, 0});
+    ASSERT_TRUE(space.memory().populate(frame, false, nullptr).ok());
+    fill(space.landing(frame, window), 2 * kMiB, i);
     Mechanism used{};
-    const Status status = tier.map(frame, window + i * kStride, used);
+    const Status status = space.map(frame, window + i * kStride, used);
     if (status.ok()) {
       mapped.push_back(frame);
       continue;
@@ -285,15 +285,15 @@ TEST(Dram, mapping_by_remap_stops_before_mappings_run_out) {
     refused = true;
     EXPECT_EQ(status.code(), Code::no_capacity);
     EXPECT_STREQ(status.info()->setting, "vm.max_map_count");
-    EXPECT_TRUE(holds(tier.landing(frame, window), 2 * kMiB, i)) << "the frame is at home, whole";
-    tier.return_frame(frame);
+    EXPECT_TRUE(holds(space.landing(frame, window), 2 * kMiB, i)) << "the frame is at home, whole";
+    space.memory().return_frame(frame);
   }
   EXPECT_TRUE(refused);
   EXPECT_LT(host::map_count(), options.map_limit);
   for (std::uint64_t i = 0; i < mapped.size(); ++i) {
     EXPECT_TRUE(holds(window + i * kStride, 2 * kMiB, i));
-    EXPECT_TRUE(tier.unmap(mapped[i], window + i * kStride).ok());
-    tier.return_frame(mapped[i]);
+    EXPECT_TRUE(space.unmap(mapped[i], window + i * kStride).ok());
+    space.memory().return_frame(mapped[i]);
   }
 }
 
@@ -302,11 +302,11 @@ TEST(Dram, ten_thousand_windows_are_few_mappings) {
     GTEST_SKIP() << "RLIMIT_AS leaves too little address space";
   }
   for (const Mechanism mechanism : {Mechanism::uffd_move, Mechanism::remap, Mechanism::in_place}) {
-    auto made = make_tier(16 * kMiB, mechanism);
+    auto made = make_space(16 * kMiB, mechanism);
     if (!made.ok()) {
       continue;  // Reported by the tests above.
     }
-    DramTier& tier = **made;
+    HostSpace& space = **made;
 #if defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "the thread sanitizer makes mappings of its own";
 #endif
@@ -314,62 +314,62 @@ TEST(Dram, ten_thousand_windows_are_few_mappings) {
     std::vector<std::pair<std::byte*, std::uint64_t>> windows;
     for (std::uint64_t i = 0; i < 10'000; ++i) {
       const std::uint64_t extent = i % 2 == 0 ? 2 * kMiB : 64 * kKiB;
-      auto window = tier.reserve_window(extent, extent, false);
+      auto window = space.reserve_window(extent, extent, false);
       ASSERT_TRUE(window.ok()) << window.message();
       windows.emplace_back(*window, extent);
     }
     for (std::size_t i = 0; i < windows.size(); i += 3) {
-      tier.release_window(windows[i].first, windows[i].second);
+      space.release_window(windows[i].first, windows[i].second);
     }
     EXPECT_LT(host::map_count(), before + 40);
   }
 }
 
 TEST(Dram, a_frame_of_the_locked_pool_appears_in_no_window) {
-  auto made = DramTier::create(small_options(8 * kMiB));
+  auto made = HostSpace::create(small_options(8 * kMiB));
   ASSERT_TRUE(made.ok()) << made.message();
-  DramTier& tier = **made;
-  const FrameId frame = tier.acquire_frame({Pool::locked, 2 * kMiB, 0});
+  HostSpace& space = **made;
+  const FrameId frame = space.memory().acquire_frame({Pool::locked, 2 * kMiB, 0});
   ASSERT_TRUE(frame.valid());
-  ASSERT_TRUE(tier.populate(frame, false, nullptr).ok());
-  std::byte* const window = *tier.reserve_window(4 * kMiB, 2 * kMiB, false);
+  ASSERT_TRUE(space.memory().populate(frame, false, nullptr).ok());
+  std::byte* const window = *space.reserve_window(4 * kMiB, 2 * kMiB, false);
   Mechanism used{};
-  EXPECT_EQ(tier.map(frame, window, used).code(), Code::internal);
-  EXPECT_TRUE(tier.map(frame, nullptr, used).ok()) << "without a window, map() does nothing";
-  tier.return_frame(frame);
-  tier.release_window(window, 4 * kMiB);
+  EXPECT_EQ(space.map(frame, window, used).code(), Code::internal);
+  EXPECT_TRUE(space.map(frame, nullptr, used).ok()) << "without a window, map() does nothing";
+  space.memory().return_frame(frame);
+  space.release_window(window, 4 * kMiB);
 }
 
 // Returns a window that holds a frame. The program has unmapped `missing` bytes of it, which makes
 // madvise fail when the window is released.
-std::byte* window_with_bytes(DramTier& tier, std::uint64_t missing) {
-  std::byte* const window = *tier.reserve_window(2 * kMiB, 2 * kMiB, true);
-  const FrameId frame = tier.acquire_frame({Pool::movable, 2 * kMiB, 0});
+std::byte* window_with_bytes(HostSpace& space, std::uint64_t missing) {
+  std::byte* const window = *space.reserve_window(2 * kMiB, 2 * kMiB, true);
+  const FrameId frame = space.memory().acquire_frame({Pool::movable, 2 * kMiB, 0});
   Mechanism used{};
-  EXPECT_TRUE(tier.populate(frame, false, nullptr).ok());
-  fill(tier.landing(frame, window), 2 * kMiB, 1);
-  EXPECT_TRUE(tier.map(frame, window, used).ok());
+  EXPECT_TRUE(space.memory().populate(frame, false, nullptr).ok());
+  fill(space.landing(frame, window), 2 * kMiB, 1);
+  EXPECT_TRUE(space.map(frame, window, used).ok());
   EXPECT_EQ(munmap(window + kMiB, missing), 0);
   return window;
 }
 
 TEST(Dram, window_that_madvise_does_not_empty_is_mapped_anew) {
-  auto made = make_tier(16 * kMiB, Mechanism::uffd_move);
+  auto made = make_space(16 * kMiB, Mechanism::uffd_move);
   if (!made.ok()) {
     GTEST_SKIP() << made.message();
   }
-  DramTier& tier = **made;
-  std::byte* const window = window_with_bytes(tier, host::kPage);
-  tier.release_window(window, 2 * kMiB);
-  auto next = tier.reserve_window(2 * kMiB, 2 * kMiB, true);
+  HostSpace& space = **made;
+  std::byte* const window = window_with_bytes(space, host::kPage);
+  space.release_window(window, 2 * kMiB);
+  auto next = space.reserve_window(2 * kMiB, 2 * kMiB, true);
   ASSERT_TRUE(next.ok()) << next.message();
   ASSERT_EQ(*next, window);
   EXPECT_EQ(host::leading_bytes(window, 2 * kMiB, false), 2 * kMiB) << "old bytes are there";
-  const FrameId frame = tier.acquire_frame({Pool::movable, 2 * kMiB, 0});
+  const FrameId frame = space.memory().acquire_frame({Pool::movable, 2 * kMiB, 0});
   Mechanism used{};
-  ASSERT_TRUE(tier.populate(frame, false, nullptr).ok());
-  fill(tier.landing(frame, window), 2 * kMiB, 2);
-  ASSERT_TRUE(tier.map(frame, window, used).ok());
+  ASSERT_TRUE(space.memory().populate(frame, false, nullptr).ok());
+  fill(space.landing(frame, window), 2 * kMiB, 2);
+  ASSERT_TRUE(space.map(frame, window, used).ok());
   EXPECT_TRUE(holds(window, 2 * kMiB, 2));
 }
 
@@ -382,29 +382,29 @@ TEST(Dram, what_the_program_mapped_in_a_window_is_neither_taken_nor_emptied) {
   ASSERT_EQ(ftruncate(file, 4 * host::kPage), 0);
   for (const Mechanism mechanism : {Mechanism::uffd_move, Mechanism::copy, Mechanism::remap}) {
     for (const bool wanted : {true, false}) {
-      auto made = make_tier(16 * kMiB, mechanism);
+      auto made = make_space(16 * kMiB, mechanism);
       if (!made.ok()) {
         continue;
       }
-      DramTier& tier = **made;
+      HostSpace& space = **made;
       const bool mapped = mechanism != Mechanism::remap;
-      auto window = tier.reserve_window(2 * kMiB, 2 * kMiB, mapped);
-      const FrameId frame = tier.acquire_frame({Pool::movable, 2 * kMiB, 0});
+      auto window = space.reserve_window(2 * kMiB, 2 * kMiB, mapped);
+      const FrameId frame = space.memory().acquire_frame({Pool::movable, 2 * kMiB, 0});
       Mechanism used{};
-      ASSERT_TRUE(window.ok() && tier.populate(frame, false, nullptr).ok());
-      fill(tier.landing(frame, *window), 2 * kMiB, 1);
-      ASSERT_TRUE(tier.map(frame, *window, used).ok());
+      ASSERT_TRUE(window.ok() && space.memory().populate(frame, false, nullptr).ok());
+      fill(space.landing(frame, *window), 2 * kMiB, 1);
+      ASSERT_TRUE(space.map(frame, *window, used).ok());
       std::byte* const part = *window + kMiB;
-      ASSERT_TRUE(tier.lend_window(part, 4 * host::kPage));
+      ASSERT_TRUE(space.lend_window(part, 4 * host::kPage));
       ASSERT_EQ(
           mmap(part, 4 * host::kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file, 0),
           part);
       fill(part, 4 * host::kPage, 9);
       if (wanted && mapped) {
-        EXPECT_EQ(tier.withdraw(frame, *window).code(), Code::busy);
+        EXPECT_EQ(space.withdraw(frame, *window).code(), Code::busy);
         EXPECT_TRUE(holds(*window, kMiB, 1));
       } else {
-        EXPECT_TRUE(tier.unmap(frame, *window).ok());
+        EXPECT_TRUE(space.unmap(frame, *window).ok());
       }
       EXPECT_TRUE(holds(part, 4 * host::kPage, 9)) << "mechanism " << static_cast<int>(mechanism);
     }
@@ -428,18 +428,18 @@ bool refuse_mmap() {
 TEST(Dram, window_that_the_kernel_keeps_is_never_a_window_again) {
   const pid_t child = fork();
   if (child == 0) {
-    auto made = make_tier(16 * kMiB, Mechanism::uffd_move);
+    auto made = make_space(16 * kMiB, Mechanism::uffd_move);
     if (!made.ok()) {
       _exit(77);
     }
-    DramTier& tier = **made;
-    std::byte* const window = window_with_bytes(tier, host::kPage);
+    HostSpace& space = **made;
+    std::byte* const window = window_with_bytes(space, host::kPage);
     if (!refuse_mmap()) {
       _exit(77);
     }
-    tier.release_window(window, 2 * kMiB);
+    space.release_window(window, 2 * kMiB);
     for (int i = 0; i < 64; ++i) {
-      auto next = tier.reserve_window(2 * kMiB, 2 * kMiB, true);
+      auto next = space.reserve_window(2 * kMiB, 2 * kMiB, true);
       if (!next.ok() || *next == window) {
         _exit(next.ok() ? 1 : 2);
       }

@@ -28,7 +28,7 @@ class FaultsTest : public testing::Test, protected MovedFrame {
     if (!why_not.empty()) {
       GTEST_SKIP() << why_not;
     }
-    faults_.attach(*tier, 0);
+    faults_.attach(*space, 0);
     BufferShape shape;
     shape.bytes = 2 * kExtent;
     shape.extent_shift = kShift;
@@ -50,17 +50,17 @@ class FaultsTest : public testing::Test, protected MovedFrame {
 
   /// Serves one touch that has arrived.
   void serve_one() {
-    pollfd ready{tier->fault_fd(), POLLIN, 0};
+    pollfd ready{space->fault_fd(), POLLIN, 0};
     ASSERT_EQ(::poll(&ready, 1, kSoon), 1) << "the toucher was not woken";
     faults_.serve_waiting(1);
   }
   /// Expects that the woken toucher touches again, and continues with zeros.
   void expect_another_touch(const Toucher& toucher) {
     Fault fault;
-    ASSERT_TRUE(tier->next_fault(kSoon, fault)) << "the toucher was not woken";
+    ASSERT_TRUE(space->next_fault(kSoon, fault)) << "the toucher was not woken";
     EXPECT_EQ(fault.address - page(), 0);
     EXPECT_TRUE(toucher.waits());
-    tier->fill_hole(page());
+    space->fill_hole(page());
     EXPECT_TRUE(toucher.goes_on());
   }
   /// Answers in the mover's place.
@@ -146,7 +146,7 @@ TEST_F(FaultsTest, error_comes_after_the_page_then_the_toucher_goes_on) {
   std::vector<std::byte> bytes(2 * host::kPage);
   const auto at = reinterpret_cast<std::uint64_t>(bytes.data());
   ASSERT_EQ(
-      bring_silently(*tier, page(), bytes.data() + (host::kPage - at % host::kPage) % host::kPage),
+      bring_silently(*space, page(), bytes.data() + (host::kPage - at % host::kPage) % host::kPage),
       0);
   answer(fail(Code::io_error, "as the test says"));
   EXPECT_TRUE(toucher.goes_on());
@@ -173,27 +173,27 @@ TEST_F(FaultsTest, absent_bytes_without_a_view_are_a_bus_error) {
 
 // A thread stores to a view of an adopted file. The buffer is freed before the store is served.
 TEST_F(FaultsTest, read_only_extent_has_left_then_the_store_is_made_again) {
-  const auto reserved = tier->reserve_read_only_window(kExtent, kExtent);
+  const auto reserved = space->reserve_read_only_window(kExtent, kExtent);
   ASSERT_TRUE(reserved.ok()) << reserved.message();
   std::byte* const at = *reserved;
   Mechanism used{};
-  ASSERT_TRUE(tier->map(frame, at, used).ok());
+  ASSERT_TRUE(space->map(frame, at, used).ok());
   {
     const Toucher toucher(at + 5 * host::kPage);
-    pollfd ready{tier->fault_fd(), POLLIN, 0};
+    pollfd ready{space->fault_fd(), POLLIN, 0};
     if (::poll(&ready, 1, 1'000) == 0) {
       EXPECT_TRUE(toucher.goes_on()) << "no store is watched here";
       GTEST_SKIP() << "stores are not watched";
     }
     faults_.serve_waiting(1);
     Fault again;
-    ASSERT_TRUE(tier->next_fault(kSoon, again)) << "the store was not woken";
+    ASSERT_TRUE(space->next_fault(kSoon, again)) << "the store was not woken";
     EXPECT_TRUE(again.watched);
     EXPECT_TRUE(toucher.waits());
-    tier->allow_writes(at, kExtent);
+    space->allow_writes(at, kExtent);
     EXPECT_TRUE(toucher.goes_on());
   }
-  EXPECT_TRUE(tier->unmap(frame, at).ok());
+  EXPECT_TRUE(space->unmap(frame, at).ok());
 }
 
 TEST_F(FaultsTest, window_is_removed_then_its_touches_are_mistakes) {

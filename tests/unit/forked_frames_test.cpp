@@ -74,38 +74,38 @@ class Sharer {
 
 TEST_P(ForkedFrame, pages_shared_with_a_child_leave_by_a_copy) {
   for (const bool lives : {true, false}) {
-    ASSERT_TRUE(tier->restore(frame, window).ok());
+    ASSERT_TRUE(space->restore(frame, window).ok());
     fill(window, kBytes, 5);
-    EXPECT_FALSE(tier->withdraws_slowly(frame));
+    EXPECT_FALSE(space->withdraws_slowly(frame));
     Sharer child(window, 5);
-    tier->note_fork();
-    EXPECT_EQ(tier->withdraws_slowly(frame), !copies());
+    space->note_fork();
+    EXPECT_EQ(space->withdraws_slowly(frame), !copies());
     if (!lives) {
       child.end();
     }
-    const Status left = tier->withdraw(frame, window);
+    const Status left = space->withdraw(frame, window);
     ASSERT_TRUE(left.ok()) << left.message();
     EXPECT_TRUE(holds(home, kBytes, 5));
-    ASSERT_TRUE(tier->restore(frame, window).ok());
-    EXPECT_FALSE(tier->withdraws_slowly(frame)) << "it came in after the fork";
+    ASSERT_TRUE(space->restore(frame, window).ok());
+    EXPECT_FALSE(space->withdraws_slowly(frame)) << "it came in after the fork";
     fill(window, kBytes, 6);
-    ASSERT_TRUE(tier->withdraw(frame, window).ok());
+    ASSERT_TRUE(space->withdraw(frame, window).ok());
     EXPECT_TRUE(holds(home, kBytes, 6));
   }
-  EXPECT_EQ(tier->counters().unshared, copies() ? 0U : 2U);
-  EXPECT_EQ(tier->counters().withdrawals_refused, 0U);
+  EXPECT_EQ(space->counters().unshared, copies() ? 0U : 2U);
+  EXPECT_EQ(space->counters().withdrawals_refused, 0U);
 }
 
 // This process has written some pages, so they are its own again. They move, up to the first shared
 // page.
 TEST_P(ForkedFrame, an_extent_that_is_shared_in_part_leaves_whole) {
-  ASSERT_TRUE(tier->restore(frame, window).ok());
+  ASSERT_TRUE(space->restore(frame, window).ok());
   fill(window, kBytes, 7);
   const Sharer child(window, 7);
-  tier->note_fork();
+  space->note_fork();
   std::memset(window, 8, kBytes / 4);
   std::memset(window + kBytes / 2, 8, 4096);
-  ASSERT_TRUE(tier->withdraw(frame, window).ok());
+  ASSERT_TRUE(space->withdraw(frame, window).ok());
   std::vector<std::byte> bytes(kBytes);
   std::byte* const expected = bytes.data();
   fill(expected, kBytes, 7);
@@ -117,15 +117,15 @@ TEST_P(ForkedFrame, an_extent_that_is_shared_in_part_leaves_whole) {
 // The child ends after a part of a huge page has been copied. The rest then belongs to this process
 // alone, but the kernel still does not move the page as it is.
 TEST_P(ForkedFrame, an_extent_that_was_shared_while_half_of_it_was_written_leaves_whole) {
-  ASSERT_TRUE(tier->restore(frame, window).ok());
+  ASSERT_TRUE(space->restore(frame, window).ok());
   fill(window, kBytes, 7);
   Sharer child(window, 7);
-  tier->note_fork();
+  space->note_fork();
   std::memset(window, 8, kBytes / 4);
   child.end();
   std::memset(window + kBytes / 2, 9, kBytes / 4);
   t_refused_collapses = 5;
-  const Status left = tier->withdraw(frame, window);
+  const Status left = space->withdraw(frame, window);
   ASSERT_TRUE(left.ok()) << left.message();
   EXPECT_EQ(t_refused_collapses, copies() ? 5U : 0U);
   t_refused_collapses = 0;
@@ -141,49 +141,49 @@ TEST_P(ForkedFrame, a_page_locked_since_the_fork_is_not_copied) {
   if (copies()) {
     GTEST_SKIP() << "mremap takes pages that are locked, too";
   }
-  ASSERT_TRUE(tier->restore(frame, window).ok());
+  ASSERT_TRUE(space->restore(frame, window).ok());
   fill(window, kBytes, 9);
   const Sharer child(window, 9);
-  tier->note_fork();
+  space->note_fork();
   test::LockedPages locked(window + kBytes / 2, 4096);
   if (!locked.why_not().empty()) {
-    ASSERT_TRUE(tier->withdraw(frame, window).ok());
+    ASSERT_TRUE(space->withdraw(frame, window).ok());
     GTEST_SKIP() << locked.why_not();
   }
-  EXPECT_EQ(tier->withdraw(frame, window).code(), Code::busy);
+  EXPECT_EQ(space->withdraw(frame, window).code(), Code::busy);
   EXPECT_TRUE(holds(window, kBytes, 9));
   locked.release();
-  Status left = tier->withdraw(frame, window);
+  Status left = space->withdraw(frame, window);
   for (int i = 0; i < 1000 && !left.ok(); ++i) {  // Ending the ring takes a moment.
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    left = tier->withdraw(frame, window);
+    left = space->withdraw(frame, window);
   }
   ASSERT_TRUE(left.ok()) << left.message();
   EXPECT_TRUE(holds(home, kBytes, 9));
 }
 
 TEST_P(ForkedFrame, a_hole_among_shared_pages_is_filled_by_who_reads_faults) {
-  ASSERT_TRUE(tier->restore(frame, window).ok());
+  ASSERT_TRUE(space->restore(frame, window).ok());
   fill(window, kBytes, 10);
   const Sharer child(window, 10);
-  tier->note_fork();
+  space->note_fork();
   ASSERT_EQ(madvise(window + 40960, 4096, MADV_DONTNEED), 0);
   std::atomic<unsigned> own{0}, others{0};
   std::thread reader([&] {
     Fault fault;
-    while (tier->next_fault(-1, fault)) {
-      ++(tier->is_own(fault) ? own : others);
-      tier->fill_hole(fault.address);
+    while (space->next_fault(-1, fault)) {
+      ++(space->is_own(fault) ? own : others);
+      space->fill_hole(fault.address);
     }
   });
-  const Status left = tier->withdraw(frame, window);
-  tier->stop_faults();
+  const Status left = space->withdraw(frame, window);
+  space->stop_faults();
   reader.join();
   ASSERT_TRUE(left.ok()) << left.message();
   EXPECT_EQ(home[40960], std::byte{0});
   EXPECT_EQ(home[45055], std::byte{0});
   EXPECT_EQ(others, 0U);
-  if (tier->facts().userfault.source != UserfaultSource::user_mode && !copies()) {
+  if (space->facts().userfault.source != UserfaultSource::user_mode && !copies()) {
     EXPECT_EQ(own, 1U);
   }
   std::byte expected[40960];
@@ -192,7 +192,7 @@ TEST_P(ForkedFrame, a_hole_among_shared_pages_is_filled_by_who_reads_faults) {
 }
 
 TEST_P(ForkedFrame, a_writer_that_runs_across_forks_loses_no_write) {
-  ASSERT_TRUE(tier->restore(frame, window).ok());
+  ASSERT_TRUE(space->restore(frame, window).ok());
   std::memset(window, 0, kBytes);
   std::atomic<bool> stop{false};
   std::uint64_t rounds = 0;
@@ -213,10 +213,10 @@ TEST_P(ForkedFrame, a_writer_that_runs_across_forks_loses_no_write) {
       usleep(2000);
       _exit(0);
     }
-    tier->note_fork();
-    const Status left = tier->withdraw(frame, window);
+    space->note_fork();
+    const Status left = space->withdraw(frame, window);
     ASSERT_TRUE(left.ok()) << left.message();
-    ASSERT_TRUE(tier->restore(frame, window).ok());
+    ASSERT_TRUE(space->restore(frame, window).ok());
     ASSERT_EQ(waitpid(child, nullptr, 0), child);
   }
   stop = true;
@@ -226,7 +226,7 @@ TEST_P(ForkedFrame, a_writer_that_runs_across_forks_loses_no_write) {
     std::memcpy(&value, window + at, 8);
     EXPECT_EQ(value, rounds) << "at " << at;
   }
-  ASSERT_TRUE(tier->withdraw(frame, window).ok());
+  ASSERT_TRUE(space->withdraw(frame, window).ok());
 }
 
 }  // namespace

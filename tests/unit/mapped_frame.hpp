@@ -17,8 +17,8 @@ class MappedFrame : public ::testing::TestWithParam<Mechanism>, protected MovedF
     if (!why_not.empty()) {
       GTEST_SKIP() << why_not;
     }
-    tier->release_window(window, kWindow);
-    auto mapped = tier->reserve_window(kWindow, kBytes, true);
+    space->release_window(window, kWindow);
+    auto mapped = space->reserve_window(kWindow, kBytes, true);
     ASSERT_TRUE(mapped.ok()) << mapped.message();
     window = *mapped;
   }

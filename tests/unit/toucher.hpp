@@ -66,13 +66,13 @@ class Toucher {
 };
 
 /// Brings bytes to an absent page without waking waiting threads.
-inline int bring_silently(const DramTier& tier, std::byte* page, const std::byte* from) {
+inline int bring_silently(const HostSpace& space, std::byte* page, const std::byte* from) {
   uffdio_copy call{};
   call.dst = reinterpret_cast<std::uint64_t>(page);
   call.src = reinterpret_cast<std::uint64_t>(from);
   call.len = host::kPage;
   call.mode = UFFDIO_COPY_MODE_DONTWAKE;
-  return ioctl(tier.fault_fd(), UFFDIO_COPY, &call);
+  return ioctl(space.fault_fd(), UFFDIO_COPY, &call);
 }
 
 }  // namespace tiermem

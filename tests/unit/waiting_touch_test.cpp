@@ -30,7 +30,7 @@ class WaitingTouch : public MappedFrame {
   /// Expects that the thread waits and that its touch is reported.
   void expect_fault() {
     Fault fault;
-    ASSERT_TRUE(tier->next_fault(kSoon, fault));
+    ASSERT_TRUE(space->next_fault(kSoon, fault));
     EXPECT_EQ(fault.address - page(), 0);
   }
   std::vector<std::byte> bytes = std::vector<std::byte>(2 * host::kPage);
@@ -44,19 +44,19 @@ class WaitingTouch : public MappedFrame {
 TEST_P(WaitingTouch, that_is_woken_is_made_again) {
   const Toucher toucher(page());
   expect_fault();
-  tier->wake(page() + 100);
+  space->wake(page() + 100);
   expect_fault();
   EXPECT_TRUE(toucher.waits());
-  tier->fill_hole(page());
+  space->fill_hole(page());
   EXPECT_TRUE(toucher.goes_on());
 }
 
 TEST_P(WaitingTouch, of_a_hole_goes_on_where_a_page_has_come_meanwhile) {
   const Toucher toucher(page());
   expect_fault();
-  ASSERT_EQ(bring_silently(*tier, page(), some()), 0);
+  ASSERT_EQ(bring_silently(*space, page(), some()), 0);
   EXPECT_TRUE(toucher.waits());
-  tier->fill_hole(page());
+  space->fill_hole(page());
   EXPECT_TRUE(toucher.goes_on());
   EXPECT_EQ(*page(), std::byte{7});
 }
@@ -64,8 +64,8 @@ TEST_P(WaitingTouch, of_a_hole_goes_on_where_a_page_has_come_meanwhile) {
 TEST_P(WaitingTouch, that_is_refused_goes_on_where_a_page_has_come_meanwhile) {
   const Toucher toucher(page());
   expect_fault();
-  ASSERT_EQ(bring_silently(*tier, page(), some()), 0);
-  EXPECT_FALSE(tier->poison(page()));
+  ASSERT_EQ(bring_silently(*space, page(), some()), 0);
+  EXPECT_FALSE(space->poison(page()));
   EXPECT_TRUE(toucher.goes_on());
   EXPECT_EQ(*page(), std::byte{7});
 }
@@ -73,7 +73,7 @@ TEST_P(WaitingTouch, that_is_refused_goes_on_where_a_page_has_come_meanwhile) {
 TEST_P(WaitingTouch, that_is_refused_is_a_bus_error) {
   const Toucher toucher(page());
   expect_fault();
-  EXPECT_TRUE(tier->poison(page()));
+  EXPECT_TRUE(space->poison(page()));
   EXPECT_TRUE(toucher.gets_bus_error());
 }
 
@@ -82,37 +82,37 @@ TEST_P(WaitingTouch, that_is_refused_is_a_bus_error) {
 TEST_P(WaitingTouch, of_a_window_that_is_released_is_made_again) {
   const Toucher toucher(page());
   expect_fault();
-  tier->release_window(window, kWindow);
+  space->release_window(window, kWindow);
   expect_fault();
-  tier->fill_hole(page());
+  space->fill_hole(page());
   EXPECT_TRUE(toucher.goes_on());
-  ASSERT_EQ(*tier->reserve_window(kWindow, kBytes, true), window);
+  ASSERT_EQ(*space->reserve_window(kWindow, kBytes, true), window);
 }
 
 // A write to a watched page waits. The window is replaced before the write is allowed.
 TEST_P(WaitingTouch, of_a_watched_page_goes_on_when_its_window_is_gone) {
   constexpr std::uint64_t kSmall = 64 * kKiB;
-  if (!tier->facts().watches) {
-    GTEST_SKIP() << tier->facts().watch_reason;
+  if (!space->facts().watches) {
+    GTEST_SKIP() << space->facts().watch_reason;
   }
-  std::byte* const at = *tier->reserve_window(kSmall, kSmall, true);
-  const FrameId parts = tier->acquire_parts({Pool::small, kSmall, 0}, 1);
+  std::byte* const at = *space->reserve_window(kSmall, kSmall, true);
+  const FrameId parts = space->memory().acquire_parts({Pool::small, kSmall, 0}, 1);
   std::vector<std::byte> data(kSmall);
-  ASSERT_TRUE(tier->insert(parts, at, data.data(), 0b1, true).ok());
+  ASSERT_TRUE(space->insert(parts, at, data.data(), 0b1, true).ok());
   {
     const Toucher toucher(at);
     Fault fault;
-    ASSERT_TRUE(tier->next_fault(kSoon, fault));
+    ASSERT_TRUE(space->next_fault(kSoon, fault));
     EXPECT_TRUE(fault.watched);
     ASSERT_EQ(mmap(at, host::kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
                    -1, 0),
               at);
-    tier->allow_writes(at, host::kPage);
+    space->allow_writes(at, host::kPage);
     EXPECT_TRUE(toucher.goes_on());
   }
   EXPECT_EQ(*at, std::byte{7});
-  (void)tier->unmap(parts, at);
-  tier->return_frame(parts);
+  (void)space->unmap(parts, at);
+  space->memory().return_frame(parts);
 }
 
 INSTANTIATE_TEST_SUITE_P(By, WaitingTouch, ::testing::Values(Mechanism::uffd_move, Mechanism::copy),
@@ -125,61 +125,61 @@ class TrappedTouch : public ::testing::Test {
   static constexpr auto kMuchLess = std::chrono::seconds(3);
 
   void SetUp() override {
-    DramOptions options = small_options(64 * kMiB);
+    HostSpaceOptions options = small_options(64 * kMiB);
     options.userfault = UserfaultUse::off;
-    auto made = DramTier::create(options);
+    auto made = HostSpace::create(options);
     ASSERT_TRUE(made.ok()) << made.message();
-    tier = std::move(*made);
-    if (!tier->maps()) {
-      GTEST_SKIP() << tier->facts().remap_reason;
+    space = std::move(*made);
+    if (!space->maps()) {
+      GTEST_SKIP() << space->facts().remap_reason;
     }
-    window = *tier->reserve_window(kRounds * kExtent, kExtent, true);
+    window = *space->reserve_window(kRounds * kExtent, kExtent, true);
     began = std::chrono::steady_clock::now();
   }
   void expect_fault(const std::byte* at) {
     Fault fault;
-    ASSERT_TRUE(tier->next_fault(kSoon, fault));
+    ASSERT_TRUE(space->next_fault(kSoon, fault));
     EXPECT_EQ(fault.address, at);
   }
   void TearDown() override {
-    if (tier != nullptr && tier->maps()) {
+    if (space != nullptr && space->maps()) {
       EXPECT_LT(std::chrono::steady_clock::now() - began, kMuchLess) << "no thread was woken";
     }
   }
   static constexpr std::uint64_t kExtent = 2 * kMiB;
-  std::unique_ptr<DramTier> tier;
+  std::unique_ptr<HostSpace> space;
   std::byte* window = nullptr;
   std::chrono::steady_clock::time_point began;
 };
 
 TEST_F(TrappedTouch, that_is_woken_is_made_again) {
-  const FrameId frame = tier->acquire_frame({Pool::movable, kExtent, 0});
-  ASSERT_TRUE(tier->populate(frame, false, nullptr).ok());
+  const FrameId frame = space->memory().acquire_frame({Pool::movable, kExtent, 0});
+  ASSERT_TRUE(space->memory().populate(frame, false, nullptr).ok());
   {
     const Toucher toucher(window);
     expect_fault(window);
     for (int round = 1; round < kRounds; ++round) {
-      tier->wake(window);
+      space->wake(window);
       expect_fault(window);
     }
     EXPECT_TRUE(toucher.waits());
-    ASSERT_TRUE(tier->restore(frame, window).ok());
-    tier->wake(window);
+    ASSERT_TRUE(space->restore(frame, window).ok());
+    space->wake(window);
     EXPECT_TRUE(toucher.goes_on());
   }
   EXPECT_EQ(*window, std::byte{7});
-  ASSERT_TRUE(tier->withdraw(frame, window).ok());
+  ASSERT_TRUE(space->withdraw(frame, window).ok());
 }
 
 TEST_F(TrappedTouch, of_a_hole_is_made_again) {
   const Toucher toucher(window);
   expect_fault(window);
   for (int round = 1; round < kRounds; ++round) {
-    tier->fill_hole(window);  // Where the range is open, the kernel fills the hole.
+    space->fill_hole(window);  // Where the range is open, the kernel fills the hole.
     expect_fault(window);
   }
   ASSERT_EQ(host::open_range(window, host::kPage), 0);
-  tier->fill_hole(window);
+  space->fill_hole(window);
   EXPECT_TRUE(toucher.goes_on());
 }
 
@@ -188,7 +188,7 @@ TEST_F(TrappedTouch, that_is_refused_is_a_bus_error) {
     std::byte* const at = window + round * kExtent;
     const Toucher toucher(at);
     expect_fault(at);
-    EXPECT_TRUE(tier->poison(at));
+    EXPECT_TRUE(space->poison(at));
     EXPECT_TRUE(toucher.gets_bus_error());
   }
 }

@@ -29,31 +29,31 @@ class WatchedParts : public ::testing::Test {
  protected:
   void SetUp() override { make(true); }
   void make(bool watch) {
-    DramOptions options = small_options(16 * kMiB);
+    HostSpaceOptions options = small_options(16 * kMiB);
     options.watch = watch;
     options.follow_forks = true;
-    auto made = DramTier::create(options);
+    auto made = HostSpace::create(options);
     ASSERT_TRUE(made.ok()) << made.message();
-    tier = std::move(*made);
-    if (watch && !tier->facts().watches) {
-      ASSERT_TRUE(tier->facts().watch_reason[0] != 0 ||
-                  tier->facts().mapped != Mechanism::uffd_move)
+    space = std::move(*made);
+    if (watch && !space->facts().watches) {
+      ASSERT_TRUE(space->facts().watch_reason[0] != 0 ||
+                  space->facts().mapped != Mechanism::uffd_move)
           << "the kernel was not asked";
-      GTEST_SKIP() << tier->facts().watch_reason;
+      GTEST_SKIP() << space->facts().watch_reason;
     }
-    at = *tier->reserve_window(2 * kExtent, kExtent, true);
+    at = *space->reserve_window(2 * kExtent, kExtent, true);
     fill(data.data(), kExtent, 7);
   }
   FrameId bring(PageMask pages, bool watched = true, std::byte* where = nullptr) {
-    const FrameId frame =
-        tier->acquire_parts({Pool::small, kExtent, 0}, static_cast<unsigned>(std::popcount(pages)));
+    const FrameId frame = space->memory().acquire_parts(
+        {Pool::small, kExtent, 0}, static_cast<unsigned>(std::popcount(pages)));
     EXPECT_TRUE(
-        tier->insert(frame, where == nullptr ? at : where, data.data(), pages, watched).ok());
+        space->insert(frame, where == nullptr ? at : where, data.data(), pages, watched).ok());
     return frame;
   }
   bool drop(FrameId frame, std::byte* where = nullptr) {
     std::array<AddressSpace::Unchanged, 1> frames{{{frame, where == nullptr ? at : where}}};
-    tier->drop_unchanged(frames);
+    space->drop_unchanged(frames);
     return frames[0].dropped;
   }
   static bool empty(std::byte* from, std::uint64_t bytes) {
@@ -63,22 +63,22 @@ class WatchedParts : public ::testing::Test {
     return std::memcmp(at + page * kPageBytes, data.data() + page * kPageBytes, kPageBytes) == 0;
   }
 
-  std::unique_ptr<DramTier> tier;
+  std::unique_ptr<HostSpace> space;
   std::byte* at = nullptr;
   std::vector<std::byte> data = std::vector<std::byte>(kExtent);
 };
 
 TEST_F(WatchedParts, those_that_were_only_read_leave_without_a_home_or_a_trim) {
-  const std::uint64_t before = tier->books().in_use;
+  const std::uint64_t before = space->memory().books().in_use;
   const FrameId frame = bring(0b1000110);
-  ASSERT_TRUE(tier->may_be_unchanged(frame));
+  ASSERT_TRUE(space->may_be_unchanged(frame));
   EXPECT_TRUE(same(1) && same(2) && same(6));
   EXPECT_TRUE(drop(frame));
   EXPECT_TRUE(empty(at, kExtent));
-  tier->return_frame(frame);
-  EXPECT_EQ(tier->books().in_use, before) << "nothing waits for a trim";
-  EXPECT_EQ(tier->counters().unchanged_out, 1u);
-  EXPECT_TRUE(tier->test_consistent());
+  space->memory().return_frame(frame);
+  EXPECT_EQ(space->memory().books().in_use, before) << "nothing waits for a trim";
+  EXPECT_EQ(space->counters().unchanged_out, 1u);
+  EXPECT_TRUE(space->memory().test_consistent());
 }
 
 TEST_F(WatchedParts, a_write_waits_until_it_is_allowed_and_stays) {
@@ -89,20 +89,20 @@ TEST_F(WatchedParts, a_write_waits_until_it_is_allowed_and_stays) {
     wrote = true;
   });
   Fault fault;
-  ASSERT_TRUE(tier->next_fault(10'000, fault));
+  ASSERT_TRUE(space->next_fault(10'000, fault));
   EXPECT_TRUE(fault.watched);
   EXPECT_TRUE(fault.write);
   EXPECT_EQ(fault.address, at + kPageBytes + (fault.address - at) % kPageBytes);
   EXPECT_FALSE(wrote);
-  tier->allow_writes(at, kExtent);
+  space->allow_writes(at, kExtent);
   writer.join();
   at[7] = std::byte{98};  // A page of the same extent, so the write does not wait.
   EXPECT_FALSE(drop(frame));
-  EXPECT_FALSE(tier->may_be_unchanged(frame)) << "it is not checked again";
-  ASSERT_TRUE(tier->withdraw(frame, at).ok());
-  EXPECT_EQ(tier->landing(frame, at)[kPageBytes + 5], std::byte{99});
-  EXPECT_EQ(tier->landing(frame, at)[7], std::byte{98});
-  EXPECT_EQ(tier->counters().watched_writes, 1u);
+  EXPECT_FALSE(space->may_be_unchanged(frame)) << "it is not checked again";
+  ASSERT_TRUE(space->withdraw(frame, at).ok());
+  EXPECT_EQ(space->landing(frame, at)[kPageBytes + 5], std::byte{99});
+  EXPECT_EQ(space->landing(frame, at)[7], std::byte{98});
+  EXPECT_EQ(space->counters().watched_writes, 1u);
 }
 
 // The write began before the extent was dropped, and is answered afterwards.
@@ -110,18 +110,18 @@ TEST_F(WatchedParts, who_waits_to_write_when_it_leaves_touches_an_absent_page) {
   const FrameId frame = bring(0b1);
   std::thread writer([&] { at[5] = std::byte{99}; });
   Fault fault;
-  ASSERT_TRUE(tier->next_fault(10'000, fault));
+  ASSERT_TRUE(space->next_fault(10'000, fault));
   ASSERT_TRUE(fault.watched);
   EXPECT_TRUE(drop(frame));
-  tier->allow_writes(at, kExtent);
-  ASSERT_TRUE(tier->next_fault(10'000, fault));
+  space->allow_writes(at, kExtent);
+  ASSERT_TRUE(space->next_fault(10'000, fault));
   EXPECT_FALSE(fault.watched);
   EXPECT_TRUE(fault.write);
-  ASSERT_TRUE(tier->insert(frame, at, data.data(), 0b1, false).ok());
+  ASSERT_TRUE(space->insert(frame, at, data.data(), 0b1, false).ok());
   writer.join();
   EXPECT_EQ(at[5], std::byte{99});
   EXPECT_EQ(at[6], data[6]);
-  ASSERT_TRUE(tier->unmap(frame, at).ok());
+  ASSERT_TRUE(space->unmap(frame, at).ok());
 }
 
 // A system call writes the page on the program's behalf.
@@ -132,13 +132,13 @@ TEST_F(WatchedParts, the_kernel_waits_like_the_program) {
   ASSERT_EQ(write(ends[1], "abcd", 4), 4);
   std::thread reader([&] { EXPECT_EQ(read(ends[0], at + 100, 4), 4); });
   Fault fault;
-  ASSERT_TRUE(tier->next_fault(10'000, fault));
+  ASSERT_TRUE(space->next_fault(10'000, fault));
   EXPECT_TRUE(fault.watched);
-  tier->allow_writes(at, kExtent);
+  space->allow_writes(at, kExtent);
   reader.join();
   EXPECT_FALSE(drop(frame));
   EXPECT_EQ(std::memcmp(at + 100, "abcd", 4), 0);
-  ASSERT_TRUE(tier->unmap(frame, at).ok());
+  ASSERT_TRUE(space->unmap(frame, at).ok());
   close(ends[0]);
   close(ends[1]);
 }
@@ -149,49 +149,49 @@ TEST_F(WatchedParts, a_page_that_the_program_emptied_is_not_unchanged) {
   ASSERT_EQ(madvise(at, kPageBytes, MADV_DONTNEED), 0);
   EXPECT_FALSE(drop(frame));
   EXPECT_TRUE(same(1));
-  ASSERT_TRUE(tier->withdraw(frame, at).ok());
-  EXPECT_EQ(tier->landing(frame, at)[0], std::byte{0});
+  ASSERT_TRUE(space->withdraw(frame, at).ok());
+  EXPECT_EQ(space->landing(frame, at)[0], std::byte{0});
 }
 
 TEST_F(WatchedParts, each_of_many_is_judged_by_itself) {
   const FrameId one = bring(0b111);
   const FrameId other = bring(0b101, true, at + kExtent);
-  tier->allow_writes(at, kExtent);
+  space->allow_writes(at, kExtent);
   at[0] = std::byte{1};
   std::array<AddressSpace::Unchanged, 2> frames{{{one, at}, {other, at + kExtent}}};
-  tier->drop_unchanged(frames);
+  space->drop_unchanged(frames);
   EXPECT_FALSE(frames[0].dropped);
   EXPECT_TRUE(frames[1].dropped);
   EXPECT_EQ(at[0], std::byte{1});
   EXPECT_TRUE(empty(at + kExtent, kExtent));
-  ASSERT_TRUE(tier->unmap(one, at).ok());
+  ASSERT_TRUE(space->unmap(one, at).ok());
 }
 
 // After a fork the child reads its parent's bytes, even if either process drops or writes the
 // pages.
 TEST_F(WatchedParts, after_a_fork_both_have_their_own) {
   const FrameId frame = bring(0b11);
-  tier->note_fork();
+  space->note_fork();
   EXPECT_TRUE(in_child([&] {
-    if (!tier->follow_fork().ok() || !same(0) || !same(1)) {
+    if (!space->follow_fork().ok() || !same(0) || !same(1)) {
       return false;
     }
     at[0] = std::byte{1};  // The child's pages are not watched.
-    return !tier->may_be_unchanged(frame) && !drop(frame) && at[0] == std::byte{1} && same(1);
+    return !space->may_be_unchanged(frame) && !drop(frame) && at[0] == std::byte{1} && same(1);
   }));
-  EXPECT_TRUE(tier->may_be_unchanged(frame));
+  EXPECT_TRUE(space->may_be_unchanged(frame));
   EXPECT_TRUE(drop(frame)) << "and need not be copied first";
   EXPECT_TRUE(empty(at, kExtent));
 }
 
 TEST_F(WatchedParts, where_it_cannot_be_had_nothing_is_watched) {
   make(false);
-  EXPECT_FALSE(tier->facts().watches);
+  EXPECT_FALSE(space->facts().watches);
   const FrameId frame = bring(0b1);
-  EXPECT_FALSE(tier->may_be_unchanged(frame));
+  EXPECT_FALSE(space->may_be_unchanged(frame));
   EXPECT_FALSE(drop(frame));
   at[0] = std::byte{1};
-  ASSERT_TRUE(tier->unmap(frame, at).ok());
+  ASSERT_TRUE(space->unmap(frame, at).ok());
 }
 
 // Makes the kernel refuse these calls of the calling thread.
@@ -217,9 +217,9 @@ TEST_F(WatchedParts, what_the_kernel_does_not_take_stays) {
     if (!refuse({SYS_madvise, SYS_process_madvise})) {
       return true;
     }
-    return !drop(its_own) && same(0) && same(2) && tier->withdraw(its_own, at).ok();
+    return !drop(its_own) && same(0) && same(2) && space->withdraw(its_own, at).ok();
   }));
-  ASSERT_TRUE(tier->unmap(frame, at).ok());
+  ASSERT_TRUE(space->unmap(frame, at).ok());
 }
 
 // Watching requires the scan of page tables.
@@ -237,7 +237,7 @@ TEST_F(WatchedParts, a_kernel_that_does_not_protect_is_told_of) {
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
       return true;
     }
-    auto made = DramTier::create(small_options(16 * kMiB));
+    auto made = HostSpace::create(small_options(16 * kMiB));
     return made.ok() && !(*made)->facts().watches &&
            std::strstr((*made)->facts().watch_reason, "UFFDIO_WRITEPROTECT") != nullptr;
   }));
@@ -269,36 +269,36 @@ TEST_F(WatchedParts, running_writers_lose_no_write) {
   }
   std::thread answers([&] {
     Fault fault;
-    while (tier->next_fault(-1, fault)) {
-      fault.watched ? tier->allow_writes(at, kExtent) : tier->wake(fault.address);
+    while (space->next_fault(-1, fault)) {
+      fault.watched ? space->allow_writes(at, kExtent) : space->wake(fault.address);
     }
   });
   unsigned dropped = 0;
   for (int round = 0; round < 3000; ++round) {
-    const FrameId frame = tier->acquire_parts({Pool::small, kExtent, 0}, kPages);
-    ASSERT_TRUE(tier->insert(frame, at, slot.data(), (1U << kPages) - 1, true).ok());
-    tier->wake(at);
+    const FrameId frame = space->memory().acquire_parts({Pool::small, kExtent, 0}, kPages);
+    ASSERT_TRUE(space->insert(frame, at, slot.data(), (1U << kPages) - 1, true).ok());
+    space->wake(at);
     if (round % 3 != 0) {
       std::this_thread::yield();
     }
     if (drop(frame)) {
       ++dropped;
     } else {
-      ASSERT_TRUE(tier->withdraw(frame, at).ok());
-      std::memcpy(slot.data(), tier->landing(frame, at), kPages * kPageBytes);
+      ASSERT_TRUE(space->withdraw(frame, at).ok());
+      std::memcpy(slot.data(), space->landing(frame, at), kPages * kPageBytes);
     }
-    tier->return_frame(frame);
-    (void)tier->begin_trim(1);
-    tier->run_trim();
-    tier->finish_trim();
+    space->memory().return_frame(frame);
+    (void)space->memory().begin_trim(1);
+    space->memory().run_trim();
+    space->memory().finish_trim();
   }
-  const FrameId last = tier->acquire_parts({Pool::small, kExtent, 0}, kPages);
-  ASSERT_TRUE(tier->insert(last, at, slot.data(), (1U << kPages) - 1, false).ok());
+  const FrameId last = space->memory().acquire_parts({Pool::small, kExtent, 0}, kPages);
+  ASSERT_TRUE(space->insert(last, at, slot.data(), (1U << kPages) - 1, false).ok());
   stop = true;
   for (std::thread& writer : writers) {
     writer.join();
   }
-  tier->stop_faults();
+  space->stop_faults();
   answers.join();
   for (unsigned page = 0; page < kPages; ++page) {
     std::uint64_t there = 0;
@@ -306,7 +306,7 @@ TEST_F(WatchedParts, running_writers_lose_no_write) {
     EXPECT_EQ(there, wrote[page].load()) << "page " << page;
   }
   EXPECT_GT(dropped, 0u);
-  ASSERT_TRUE(tier->unmap(last, at).ok());
+  ASSERT_TRUE(space->unmap(last, at).ok());
 }
 
 }  // namespace

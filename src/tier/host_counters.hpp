@@ -1,4 +1,5 @@
-// Counters of the DRAM tier since it began. Hands, mover and fault reader add; any thread reads.
+// Counters of the host's address space and its memories since they began. Hands, mover and fault
+// reader add; any thread reads.
 #pragma once
 
 #include <atomic>
@@ -8,7 +9,7 @@ namespace tiermem {
 
 /// The unit is frames unless the name says otherwise.
 template <typename Number>
-struct DramCounts {
+struct HostCounts {
   Number moved_in_uffd{}, moved_out_uffd{};
   Number moved_in_remap{}, moved_out_remap{};
   Number moved_in_place{}, moved_out_place{};
@@ -31,16 +32,16 @@ struct DramCounts {
   Number stores_refused{};      ///< Stores to read-only windows that waited for their SIGSEGV.
 };
 
-using DramCounters = DramCounts<std::uint64_t>;
+using HostCounters = HostCounts<std::uint64_t>;
 /// Relaxed: each counter is an independent sum, and orders nothing.
 struct RelaxedCounter {
   std::atomic<std::uint64_t> value{0};
   void operator+=(std::uint64_t n) { value.fetch_add(n, std::memory_order_relaxed); }
   operator std::uint64_t() const { return value.load(std::memory_order_relaxed); }
 };
-using LiveDramCounters = DramCounts<RelaxedCounter>;
+using LiveHostCounters = HostCounts<RelaxedCounter>;
 
-inline DramCounters snapshot(const LiveDramCounters& live) {
+inline HostCounters snapshot(const LiveHostCounters& live) {
   return {live.moved_in_uffd,   live.moved_out_uffd,
           live.moved_in_remap,  live.moved_out_remap,
           live.moved_in_place,  live.moved_out_place,

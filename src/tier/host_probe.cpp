@@ -1,9 +1,9 @@
-// Creates a DRAM tier. It finds out what the kernel allows by trying it once, before anything else
-// exists, and keeps each refusal as a message.
+// Creates the host's address space. It finds out what the kernel allows by trying it once, before
+// anything else exists, and keeps each refusal as a message.
 #include <cstring>
 
 #include "base/error.hpp"
-#include "tier/dram.hpp"
+#include "tier/host_space.hpp"
 
 namespace tiermem {
 namespace {
@@ -22,7 +22,7 @@ const char* name_of(Mechanism mechanism) {
   return "in_place";
 }
 
-const char* reason_of(Mechanism mechanism, const DramFacts& facts) {
+const char* reason_of(Mechanism mechanism, const HostSpaceFacts& facts) {
   switch (mechanism) {
     case Mechanism::uffd_move:
       return facts.move_reason;
@@ -39,7 +39,8 @@ const char* reason_of(Mechanism mechanism, const DramFacts& facts) {
 // Probes only the mechanisms that may be chosen, cheapest first. If pages cannot be moved, mremap
 // is better for windows of large extents. It costs mappings, of which a process has 65,530, so
 // small extents are copied. Mapped windows are copied too, because their touches must be detected.
-Status choose_mechanisms(const DramOptions& options, const Userfault& userfault, DramFacts& facts) {
+Status choose_mechanisms(const HostSpaceOptions& options, const Userfault& userfault,
+                         HostSpaceFacts& facts) {
   const auto wanted = [&](Mechanism mechanism) {
     return !options.mechanism.has_value() || *options.mechanism == mechanism;
   };
@@ -72,7 +73,7 @@ Status choose_mechanisms(const DramOptions& options, const Userfault& userfault,
               name_of(*options.mechanism), reason_of(*options.mechanism, facts));
 }
 
-Status choose_huge_pages(const DramOptions& options, DramFacts& facts) {
+Status choose_huge_pages(const HostSpaceOptions& options, HostSpaceFacts& facts) {
   if (options.huge_pages == HugePages::off) {
     set_text(facts.huge_reason, "off by the options");
     return {};
@@ -87,8 +88,8 @@ Status choose_huge_pages(const DramOptions& options, DramFacts& facts) {
 
 }  // namespace
 
-Result<std::unique_ptr<DramTier>> DramTier::create(const DramOptions& options) {
-  DramFacts facts;
+Result<std::unique_ptr<HostSpace>> HostSpace::create(const HostSpaceOptions& options) {
+  HostSpaceFacts facts;
   if (Status huge = choose_huge_pages(options, facts); !huge.ok()) {
     return huge;
   }
@@ -107,21 +108,15 @@ Result<std::unique_ptr<DramTier>> DramTier::create(const DramOptions& options) {
       set_text(facts.copy_reason, made.message());
     }
   }
-  auto tier = std::unique_ptr<DramTier>(
-      new DramTier(options, facts, std::move(userfault), std::move(trap)));
-  if (tier->stop_ < 0) {
+  auto space = std::unique_ptr<HostSpace>(
+      new HostSpace(options, facts, std::move(userfault), std::move(trap)));
+  if (space->stop_ < 0) {
     return fail_native(Code::unavailable, errno, "eventfd: {}", std::strerror(errno));
   }
-  if (facts.mapped == Mechanism::uffd_move) {
-    auto huge = Nursery::create(tier->userfault_, facts.huge_pages);
-    auto small = Nursery::create(tier->userfault_, false);
-    if (!huge.ok() || !small.ok()) {
-      return huge.ok() ? std::move(small).status() : std::move(huge).status();
-    }
-    tier->huge_nursery_ = std::move(*huge);
-    tier->small_nursery_ = std::move(*small);
+  if (Status opened = space->homes_.open(); !opened.ok()) {
+    return opened;
   }
-  return tier;
+  return space;
 }
 
 }  // namespace tiermem

@@ -1,0 +1,88 @@
+// Filling homes, and making them whole.
+#include "tier/home_pages.hpp"
+
+#include <algorithm>
+
+namespace tiermem {
+
+Status HomePages::open() {
+  if (facts_.mapped != Mechanism::uffd_move) {
+    return {};
+  }
+  auto huge = Nursery::create(userfault_, facts_.huge_pages);
+  auto small = Nursery::create(userfault_, false);
+  if (!huge.ok() || !small.ok()) {
+    return huge.ok() ? std::move(small).status() : std::move(huge).status();
+  }
+  huge_nursery_ = std::move(*huge);
+  small_nursery_ = std::move(*small);
+  return {};
+}
+
+HomeOptions HomePages::options_of(Pool pool, std::uint64_t bytes) const {
+  HomeOptions homes;
+  homes.huge = facts_.huge_pages && bytes >= host::kHugePage;
+  homes.inherited = pool == Pool::locked;
+  homes.dumped = pool == Pool::locked;
+  if (pool != Pool::locked) {
+    const Mechanism mechanism = facts_.mechanism_of(pool);
+    homes.memory = mechanism != Mechanism::in_place;
+    homes.registered_with = mechanism == Mechanism::uffd_move ? &userfault_ : nullptr;
+  }
+  return homes;
+}
+
+Result<bool> HomePages::fill(const FramePool& of, std::byte* address) {
+  const bool huge = of.homes().huge;
+  std::uint64_t got = 0;
+  if (of.homes().registered_with != nullptr) {
+    Nursery& nursery = of.bytes() >= host::kHugePage ? *huge_nursery_ : *small_nursery_;
+    auto filled = nursery.fill(address, of.bytes(), huge && require_huge_);
+    if (!filled.ok()) {
+      return std::move(filled).status();
+    }
+    got = filled->huge;
+  } else {
+    auto brought = bring_pages(address, of.bytes(), huge, huge && require_huge_);
+    if (!brought.ok()) {
+      return std::move(brought).status();
+    }
+    got = *brought;
+  }
+  counters_.populated += 1;
+  counters_.populated_bytes += of.bytes();
+  if (huge) {
+    counters_.huge_asked += of.bytes() / host::kHugePage;
+    counters_.huge_got += got;
+  }
+  return huge && got == of.bytes() / host::kHugePage;
+}
+
+void HomePages::add_cuts(Frame& frame, unsigned cuts) {
+  const auto most = static_cast<std::uint8_t>(std::min(cuts, 255U));
+  if (most > frame.cuts) {
+    mapper_.cut(most - frame.cuts);
+    frame.cuts = most;
+  }
+}
+
+bool HomePages::mend(const FramePool& of, std::uint32_t index, bool always) {
+  Frame& frame = of.frame(index);
+  if (frame.cuts == 0 || !(always || mapper_.many_cuts()) || of.renew(index) != 0) {
+    return false;
+  }
+  mapper_.mended(frame.cuts);
+  frame.cuts = 0;
+  return true;
+}
+
+Status HomePages::follow_fork() {
+  for (Nursery* nursery : {huge_nursery_.get(), small_nursery_.get()}) {
+    if (Status again = nursery == nullptr ? Status() : nursery->follow_fork(); !again.ok()) {
+      return again;
+    }
+  }
+  return {};
+}
+
+}  // namespace tiermem

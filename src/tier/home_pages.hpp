@@ -1,0 +1,54 @@
+// The pages of homes, for all memories of the host's address space: what homes are like, how they
+// get their pages, and how a home that was cut into several mappings becomes whole again. The space
+// owns it, because homes are registered with the space's userfaultfd. It knows no budget.
+//
+// Threads: the mover's thread calls options_of(). Hands call the others, for frames that they hold.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "tier/frame_mapper.hpp"
+#include "tier/frame_pool.hpp"
+#include "tier/host_counters.hpp"
+#include "tier/nursery.hpp"
+#include "tier/space_facts.hpp"
+
+namespace tiermem {
+
+class HomePages {
+ public:
+  /// The references outlive this object. `require_huge`: fill() fails without huge pages.
+  HomePages(const HostSpaceFacts& facts, bool require_huge, const Userfault& userfault,
+            FrameMapper& mapper, LiveHostCounters& counters)
+      : facts_(facts),
+        require_huge_(require_huge),
+        userfault_(userfault),
+        mapper_(mapper),
+        counters_(counters) {}
+  /// Creates what fill() needs for registered homes. Call once, before the first fill().
+  Status open();
+
+  /// Returns the properties of the homes of frames of `bytes` in this pool.
+  HomeOptions options_of(Pool pool, std::uint64_t bytes) const;
+  /// Fills an absent home of the pool with zeroed pages; or a window instead, if its frames have no
+  /// memory of their own. Returns true if all pages are huge.
+  Result<bool> fill(const FramePool& of, std::byte* address);
+  /// Records the mappings that a frame's home costs: MapResult::cuts.
+  void add_cuts(Frame& frame, unsigned cuts);
+  /// For a home that is empty or about to be. Returns true if it is whole again. `always`: also if
+  /// the process has few mappings.
+  bool mend(const FramePool& of, std::uint32_t index, bool always);
+  /// [child of fork, its only thread]
+  Status follow_fork();
+
+ private:
+  const HostSpaceFacts& facts_;
+  const bool require_huge_;
+  const Userfault& userfault_;
+  FrameMapper& mapper_;
+  LiveHostCounters& counters_;
+  std::unique_ptr<Nursery> huge_nursery_, small_nursery_;  // Null if homes are not registered.
+};
+
+}  // namespace tiermem

@@ -1,0 +1,374 @@
+// How a frame appears in a window of the host's address space, and how it leaves. A frame belongs
+// to one hand at a time.
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "base/results.hpp"
+#include "tier/host_space.hpp"
+
+namespace tiermem {
+
+// Updates a frame after it was mapped or unmapped.
+void HostSpace::settle(Frame& frame, std::byte* at, const MapResult& result) {
+  frame.at = result.end == MapEnd::window ? at : nullptr;
+  if (result.end == MapEnd::dropped) {
+    frame.pages = false;
+    frame.split = false;
+  } else if (frame.huge && !result.huge) {
+    frame.split = true;
+    counters_.split += 1;
+  }
+  frame.huge = result.huge;
+  homes_.add_cuts(frame, result.cuts);
+}
+
+MapPlace HostSpace::place_of(const HostFrame& held, std::byte* at) const {
+  const Frame& frame = held.record;
+  return {.home = held.home(),
+          .at = at,
+          .bytes = held.bytes(),
+          .huge = frame.huge,
+          .forked = frame.forks != forks_.load(),
+          .cut = frame.cuts != 0,
+          .inherited = true};
+}
+
+// For a read-only window. Call protect() when the pages are present, and unprotect() before they
+// leave; between the two a fault reader may close the extent.
+void HostSpace::protect(std::byte* at, std::uint64_t bytes) {
+  if (is_read_only(at)) {
+    const WindowArena& arena = bytes >= host::kHugePage ? read_only_.huge : read_only_.small;
+    closed_.protect(at, bytes, arena.options().watch);
+  }
+}
+
+// Returns true if the extent was closed.
+bool HostSpace::unprotect(std::byte* at, std::uint64_t bytes) {
+  return is_read_only(at) && closed_.release(at, bytes);
+}
+
+// A fault reader may have closed the extent when it was already leaving. In that case mremap took
+// the protection along.
+void HostSpace::open_home(const HostFrame& held, std::byte* at) {
+  if (unprotect(at, held.bytes()) && held.has_home()) {
+    host::must_open_range(held.home(), held.bytes());
+  }
+}
+
+std::byte* HostSpace::landing(FrameId frame, std::byte* at) const {
+  std::byte* const home = memory_of(frame).home(frame);
+  return home != nullptr ? home : at;
+}
+
+Status HostSpace::map(FrameId id, std::byte* at, Mechanism& used) {
+  used = Mechanism::in_place;
+  if (at == nullptr) {
+    return {};
+  }
+  if (HostMemory::pool_of(id) == Pool::locked) {
+    return fail(Code::internal, "a locked frame never appears in a window");
+  }
+  const HostFrame held = frame_of(id);
+  Frame& frame = held.record;
+  if (frame.at != nullptr || (held.has_home() && !frame.pages)) {
+    return fail(Code::internal, "a frame that is {} cannot be mapped",
+                frame.at != nullptr ? "in a window already" : "fresh");
+  }
+  memory_of(id).unlock_pages(held.of, held.index);  // Locked for the previous owner of the frame.
+  frame.by = facts_.mechanism_of(HostMemory::pool_of(id));
+  frame.mapped = false;
+  // A store to the previous extent at this address may have been answered late.
+  (void)unprotect(at, held.bytes());
+  MapResult result = mapper_.in(frame.by, place_of(held, at));
+  used = result.used;
+  settle(frame, at, result);
+  if (frame.at != nullptr) {
+    protect(at, held.bytes());
+    homes_.mend(held.of, held.index, false);
+  }
+  return std::move(result.status);
+}
+
+Status HostSpace::take_home(FrameId id, std::byte* at) {
+  const HostFrame held = frame_of(id);
+  Frame& frame = held.record;
+  if (!held.has_home() || frame.at != at || frame.mapped || frame.in_parts) {
+    return fail(Code::unsupported, "a frame that has no other place stays in its window");
+  }
+  (void)unprotect(at, held.bytes());
+  MapResult result = mapper_.take_home(frame.by, place_of(held, at));
+  open_home(held, at);
+  settle(frame, at, result);
+  if (frame.at != nullptr) {
+    protect(at, held.bytes());  // It stays in the window.
+  }
+  return frame.at == nullptr ? Status() : std::move(result.status);
+}
+
+Status HostSpace::show(FrameId id, std::byte* at) {
+  const HostFrame held = frame_of(id);
+  Frame& frame = held.record;
+  if (frame.at != nullptr || !frame.pages) {
+    return fail(Code::internal, "a frame that is {} cannot appear in a window",
+                frame.at != nullptr ? "in one already" : "fresh");
+  }
+  memory_of(id).unlock_pages(held.of, held.index);
+  frame.by = facts_.mechanism_of(HostMemory::pool_of(id));
+  frame.mapped = false;
+  (void)unprotect(at, held.bytes());
+  MapResult result = mapper_.show(frame.by, place_of(held, at));
+  settle(frame, at, result);
+  if (frame.at != nullptr) {
+    protect(at, held.bytes());
+    homes_.mend(held.of, held.index, false);
+  }
+  return std::move(result.status);
+}
+
+Status HostSpace::unmap(FrameId id, std::byte* at) {
+  if (at == nullptr || HostMemory::pool_of(id) == Pool::locked) {
+    return {};
+  }
+  const HostFrame held = frame_of(id);
+  Frame& frame = held.record;
+  if (held.has_home() && frame.at == nullptr) {
+    return {};
+  }
+  frame.watched = false;
+  if (frame.in_parts) {
+    if (const int error = mapper_.drop(at, held.bytes()); error != 0) {
+      return fail_native(Code::internal, error, "parts of a window could not be emptied: {}",
+                         std::strerror(error));
+    }
+    frame.at = nullptr;
+    frame.has = 0;
+    return {};
+  }
+  assert(frame.at == nullptr || frame.at == at);
+  const Mechanism mechanism =
+      frame.at != nullptr ? frame.by : facts_.mechanism_of(HostMemory::pool_of(id));
+  MapPlace place = place_of(held, at);
+  place.mapped = frame.at != nullptr && frame.mapped;
+  (void)unprotect(at, held.bytes());
+  MapResult result = mapper_.out(mechanism, place);
+  open_home(held, at);
+  settle(frame, at, result);
+  return std::move(result.status);
+}
+
+Status HostSpace::withdraw(FrameId id, std::byte* at) {
+  const HostFrame held = frame_of(id);
+  Frame& frame = held.record;
+  if (frame.at != at || !maps()) {
+    return fail(Code::internal, "a frame cannot be withdrawn from a window that it is not in");
+  }
+  MapPlace place = place_of(held, at);
+  place.inherited = options_.follow_forks;
+  place.mapped = true;
+  frame.watched = false;  // A move ends the watch.
+  if (frame.in_parts) {
+    return withdraw_parts(frame, place);
+  }
+  MapResult result = mapper_.withdraw(facts_.mapped, place);
+  settle(frame, at, result);
+  return std::move(result.status);
+}
+
+bool HostSpace::withdraws_slowly(FrameId id) const {
+  return facts_.mapped == Mechanism::uffd_move && frame_of(id).record.forks != forks_.load();
+}
+
+// A huge page moves as one entry of a page table.
+bool HostSpace::restores_at_once(FrameId id) const {
+  const HostFrame held = frame_of(id);
+  return facts_.mapped == Mechanism::uffd_move && held.bytes() == host::kHugePage &&
+         held.record.huge;
+}
+
+Status HostSpace::restore(FrameId id, std::byte* at) {
+  const HostFrame held = frame_of(id);
+  Frame& frame = held.record;
+  if (frame.at != nullptr || !(frame.pages || frame.in_parts) || !maps()) {
+    return fail(Code::internal, "a frame that is {} cannot appear in a mapped window",
+                frame.at != nullptr ? "in a window already" : "fresh");
+  }
+  memory_of(id).unlock_pages(held.of, held.index);
+  frame.forks = forks_.load();  // Read before the move, so that a fork during the move counts.
+  frame.by = facts_.mapped;
+  frame.mapped = true;
+  const MapPlace place = place_of(held, at);
+  if (frame.in_parts) {
+    restore_parts(frame, place);
+  } else {
+    settle(frame, at, mapper_.restore(facts_.mapped, place));
+  }
+  homes_.mend(held.of, held.index, false);
+  return {};
+}
+
+// Frames of parts. Each run of neighbouring pages takes one call.
+
+namespace {
+
+// Removes the lowest run of pages from `pages`, and returns it as bytes of the extent.
+struct Run {
+  std::uint64_t offset, bytes;
+};
+Run take_run(PageMask& pages) {
+  const int first = std::countr_zero(pages);
+  const int count = std::countr_one(pages >> first);
+  const auto run = static_cast<PageMask>(((std::uint64_t{1} << count) - 1) << first);
+  pages &= ~run;
+  return {static_cast<std::uint64_t>(first) * kSmallestExtent,
+          static_cast<std::uint64_t>(count) * kSmallestExtent};
+}
+
+}  // namespace
+
+bool HostSpace::takes_parts(std::uint64_t extent_bytes) const {
+  return is_registered(facts_.mapped) && extent_bytes > kSmallestExtent &&
+         extent_bytes <= kMostParts * kSmallestExtent;
+}
+
+Status HostSpace::insert(FrameId id, std::byte* at, const std::byte* data, PageMask pages,
+                         bool watched) {
+  const HostFrame held = frame_of(id);
+  Frame& frame = held.record;
+  if (!frame.in_parts || (frame.at != nullptr && frame.at != at) || (frame.has & pages) != 0) {
+    return fail(Code::internal, "pages {:#x} cannot come to a frame that has {:#x}", pages,
+                frame.has);
+  }
+  if (frame.at == nullptr) {
+    frame.forks = forks_.load();  // Read before the copy, so that a fork during the copy counts.
+    frame.by = facts_.mapped;
+    frame.at = at;
+  }
+  frame.watched = watched && facts_.watches && (frame.has == 0 || frame.watched);
+  frame.has |= pages;
+  while (pages != 0) {
+    const Run run = take_run(pages);
+    mapper_.insert(at + run.offset, data + run.offset, run.bytes, frame.watched);
+  }
+  const auto all =
+      static_cast<PageMask>((std::uint64_t{1} << (held.bytes() / kSmallestExtent)) - 1);
+  if (frame.has == all) {
+    frame.in_parts = false;
+    frame.has = 0;
+    frame.pages = true;
+    frame.huge = false;
+    frame.tag = frame.owner;
+  }
+  return {};
+}
+
+Status HostSpace::empty(FrameId id, std::byte* at, PageMask pages) {
+  const HostFrame held = frame_of(id);
+  Frame& frame = held.record;
+  if (!frame.in_parts || frame.at != at || (frame.has & pages) != pages) {
+    return fail(Code::internal, "pages {:#x} of a frame that has {:#x} cannot be emptied", pages,
+                frame.has);
+  }
+  for (PageMask left = pages; left != 0;) {
+    const Run run = take_run(left);
+    if (const int error = mapper_.drop(at + run.offset, run.bytes); error != 0) {
+      return fail_native(Code::internal, error, "pages of a window could not be emptied: {}",
+                         std::strerror(error));
+    }
+  }
+  frame.has &= ~pages;
+  return {};
+}
+
+namespace {
+
+// Returns the place of a run of the pages of `whole`.
+MapPlace place_of_run(const MapPlace& whole, const Run& run) {
+  MapPlace part = whole;
+  part.home += run.offset;
+  part.at += run.offset;
+  part.bytes = run.bytes;
+  return part;
+}
+
+}  // namespace
+
+bool HostSpace::may_be_unchanged(FrameId id) const {
+  if (HostMemory::pool_of(id) == Pool::locked) {
+    return false;
+  }
+  const Frame& frame = frame_of(id).record;
+  return frame.watched && frame.forks >= followed_;
+}
+
+// A page that was written is not watched any more. A page that the program has emptied itself is
+// absent, and would return with its earlier bytes.
+void HostSpace::drop_unchanged(std::span<Unchanged> frames) {
+  const std::lock_guard lock(watch_mutex_);
+  Vector<host::Range> ranges;
+  const auto pages_of = [&](FrameId id, Frame*& frame) {
+    const HostFrame held = frame_of(id);
+    frame = &held.record;
+    const auto all =
+        static_cast<PageMask>((std::uint64_t{1} << held.bytes() / kSmallestExtent) - 1);
+    return frame->in_parts ? frame->has : all;
+  };
+  const auto untouched = [](const Unchanged& each, PageMask pages) {
+    return (host::watched_pages(each.at, static_cast<unsigned>(std::bit_width(pages))) & pages) ==
+           pages;
+  };
+  for (Unchanged& each : frames) {
+    Frame* frame = nullptr;
+    const PageMask pages = pages_of(each.frame, frame);
+    each.dropped = frame->watched && frame->at == each.at && untouched(each, pages);
+    for (PageMask left = each.dropped ? pages : 0; left != 0;) {
+      const Run run = take_run(left);
+      ranges.push_back({each.at + run.offset, run.bytes});
+    }
+  }
+  const bool all_gone = ranges.empty() || host::drop(ranges) == 0;
+  for (Unchanged& each : frames) {
+    Frame* frame = nullptr;
+    const PageMask pages = pages_of(each.frame, frame);
+    each.dropped = each.dropped && (all_gone || !untouched(each, pages));
+    if (each.dropped) {
+      frame->at = nullptr;
+      frame->pages = false;
+      frame->has = 0;
+      counters_.unchanged_out += 1;
+    }
+    frame->watched = false;
+  }
+}
+
+Status HostSpace::withdraw_parts(Frame& frame, const MapPlace& whole) {
+  PageMask left = frame.has;
+  unsigned cuts = 0;
+  Status status;
+  while (left != 0) {
+    const PageMask before = left;
+    MapResult result = mapper_.withdraw(facts_.mapped, place_of_run(whole, take_run(left)));
+    cuts += result.cuts;
+    if (!result.status.ok()) {
+      for (PageMask gone = frame.has & ~before; gone != 0;) {
+        (void)mapper_.restore(facts_.mapped, place_of_run(whole, take_run(gone)));
+      }
+      status = std::move(result.status);
+      break;
+    }
+  }
+  homes_.add_cuts(frame, cuts);
+  frame.at = status.ok() ? nullptr : frame.at;
+  return status;
+}
+
+void HostSpace::restore_parts(Frame& frame, const MapPlace& whole) {
+  for (PageMask left = frame.has; left != 0;) {
+    (void)mapper_.restore(facts_.mapped, place_of_run(whole, take_run(left)));
+  }
+  frame.at = whole.at;
+}
+
+}  // namespace tiermem

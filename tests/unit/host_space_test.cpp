@@ -1,0 +1,107 @@
+// Two memories in the host's address space: each has its own budget, and the windows belong to
+// both.
+#include "tier/host_space.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+
+#include "dram_fixture.hpp"
+
+namespace tiermem {
+namespace {
+
+constexpr std::uint64_t kExtent = 2 * kMiB;
+
+class TwoMemories : public ::testing::TestWithParam<Mechanism> {
+ protected:
+  void SetUp() override {
+    HostSpaceOptions options = small_options(8 * kMiB);
+    options.memories.push_back({.budget = 4 * kMiB, .place = {Kind::dram, 1}});
+    options.mechanism = GetParam();
+    auto made = HostSpace::create(options);
+    if (!made.ok()) {
+      GTEST_SKIP() << made.message();
+    }
+    space = std::move(*made);
+  }
+  /// Acquires a populated frame of a memory, for a window.
+  FrameId acquire(unsigned number) {
+    HostMemory& memory = space->memory(number);
+    const FrameId frame = memory.acquire_frame({space->window_pool(kExtent), kExtent, 0});
+    EXPECT_TRUE(frame.valid());
+    EXPECT_TRUE(memory.populate(frame, false, nullptr).ok());
+    return frame;
+  }
+  std::byte* window(bool mapped) {
+    auto reserved = space->reserve_window(2 * kExtent, kExtent, mapped);
+    EXPECT_TRUE(reserved.ok()) << reserved.message();
+    return *reserved;
+  }
+
+  std::unique_ptr<HostSpace> space;
+};
+
+TEST_P(TwoMemories, frames_of_both_are_neighbours_in_one_window) {
+  std::byte* const at = window(false);
+  const std::array<FrameId, 2> frames = {acquire(0), acquire(1)};
+  for (unsigned i = 0; i < 2; ++i) {
+    fill(space->landing(frames[i], at + i * kExtent), kExtent, i);
+    Mechanism used{};
+    ASSERT_TRUE(space->map(frames[i], at + i * kExtent, used).ok());
+    EXPECT_EQ(space->memory(i).books().in_use, kExtent);
+  }
+  for (unsigned i = 0; i < 2; ++i) {
+    EXPECT_TRUE(holds(at + i * kExtent, kExtent, i));
+    ASSERT_TRUE(space->unmap(frames[i], at + i * kExtent).ok());
+    space->memory(i).return_frame(frames[i]);
+    EXPECT_EQ(space->memory(i).books().in_use, 0U);
+    EXPECT_TRUE(space->memory(i).test_consistent());
+  }
+  space->release_window(at, 2 * kExtent);
+}
+
+TEST_P(TwoMemories, one_is_full_then_the_other_still_has_room) {
+  const std::array<FrameId, 2> held = {acquire(1), acquire(1)};
+  EXPECT_FALSE(space->memory(1).acquire_frame({Pool::locked, kExtent, 0}).valid());
+  const FrameId other = acquire(0);
+  space->memory(0).return_frame(other);
+  for (const FrameId frame : held) {
+    space->memory(1).return_frame(frame);
+  }
+}
+
+TEST_P(TwoMemories, bytes_change_their_memory_then_the_address_in_the_mapped_window_stays) {
+  if (!space->maps()) {
+    GTEST_SKIP() << "no mapped windows";
+  }
+  std::byte* const at = window(true);
+  const FrameId from = acquire(0);
+  const FrameId to = acquire(1);
+  fill(space->landing(from, at), kExtent, 7);
+  ASSERT_TRUE(space->restore(from, at).ok());
+  EXPECT_TRUE(holds(at, kExtent, 7));
+  ASSERT_TRUE(space->withdraw(from, at).ok());
+  std::memcpy(space->landing(to, at), space->landing(from, at), kExtent);
+  ASSERT_TRUE(space->restore(to, at).ok());
+  space->memory(0).return_frame(from);
+  EXPECT_TRUE(holds(at, kExtent, 7));
+  EXPECT_EQ(space->memory(0).books().in_use, 0U);
+  EXPECT_EQ(space->memory(1).books().in_use, kExtent);
+  ASSERT_TRUE(space->unmap(to, at).ok());
+  space->memory(1).return_frame(to);
+  space->release_window(at, 2 * kExtent);
+}
+
+INSTANTIATE_TEST_SUITE_P(HostSpace, TwoMemories,
+                         ::testing::Values(Mechanism::uffd_move, Mechanism::copy, Mechanism::remap),
+                         [](const ::testing::TestParamInfo<Mechanism>& mechanism) -> std::string {
+                           return mechanism.param == Mechanism::uffd_move ? "uffd_move"
+                                  : mechanism.param == Mechanism::copy    ? "copy"
+                                                                          : "remap";
+                         });
+
+}  // namespace
+}  // namespace tiermem
