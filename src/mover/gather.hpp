@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "mover/checksum.hpp"
+#include "residency/checksum.hpp"
 #include "residency/extents.hpp"
 
 namespace tiermem {

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <span>
 
-#include "mover/checksum.hpp"
-#include "mover/slot_pages.hpp"
+#include "residency/checksum.hpp"
+#include "residency/slot_pages.hpp"
 #include "tier/address_space.hpp"
 #include "tier/direct_path.hpp"
 #include "tier/memory.hpp"

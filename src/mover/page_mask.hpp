@@ -4,8 +4,8 @@
 #include <bit>
 #include <cstdint>
 
-#include "mover/slot_pages.hpp"
 #include "residency/extents.hpp"
+#include "residency/slot_pages.hpp"
 
 namespace tiermem {
 

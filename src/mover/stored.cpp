@@ -1,6 +1,6 @@
 // The content of slots. A page of zeros needs no room: a slot may have some pages of its extent,
-// one behind the other (mover/slot_pages.hpp), and an extent of zeros needs no slot. The stepping
-// thread only; never waits.
+// one behind the other (residency/slot_pages.hpp), and an extent of zeros needs no slot. The
+// stepping thread only; never waits.
 #include <algorithm>
 
 #include "mover/demoter.hpp"

@@ -12,13 +12,13 @@
 #include <type_traits>
 
 #include "mover/bounce.hpp"
-#include "mover/checksum.hpp"
 #include "mover/gather.hpp"
 #include "mover/job.hpp"
 #include "mover/priority.hpp"
-#include "mover/slot_pages.hpp"
 #include "mover/stages.hpp"
+#include "residency/checksum.hpp"
 #include "residency/directory.hpp"
+#include "residency/slot_pages.hpp"
 #include "tiermem/receipt.hpp"
 
 namespace tiermem {

@@ -35,8 +35,8 @@ inline constexpr unsigned kHost = 0;
 
 inline constexpr std::size_t kPage = 4096;
 
-struct Checksums;  // mover/checksum.hpp
-struct SlotPages;  // mover/slot_pages.hpp
+struct Checksums;  // residency/checksum.hpp
+struct SlotPages;  // residency/slot_pages.hpp
 
 /// The directory entry of one extent; only the mover reads it. The newest bytes are: in every space
 /// with the phase shared or exclusive; in the slot copy iff it is current (Directory::slot_copy());

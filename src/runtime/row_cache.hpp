@@ -19,7 +19,7 @@
 #include <span>
 
 #include "base/arena.hpp"
-#include "mover/checksum.hpp"
+#include "residency/checksum.hpp"
 #include "tiermem/types.hpp"
 
 namespace tiermem {

@@ -1,5 +1,5 @@
 // Records of the pages in slots, compared with a plain model of bytes.
-#include "mover/slot_pages.hpp"
+#include "residency/slot_pages.hpp"
 
 #include <gtest/gtest.h>
 

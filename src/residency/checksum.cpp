@@ -1,7 +1,7 @@
 // XXH3-128 by blocks, with the widest vectors of this processor where the library can choose them
 // at run time: its plain functions are built for the oldest processor of the architecture and take
 // twice as long.
-#include "mover/checksum.hpp"
+#include "residency/checksum.hpp"
 
 #include <xxhash.h>
 

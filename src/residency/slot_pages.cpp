@@ -1,5 +1,5 @@
 // Records of the pages in slots.
-#include "mover/slot_pages.hpp"
+#include "residency/slot_pages.hpp"
 
 #include <algorithm>
 #include <bit>
